@@ -1,1 +1,5 @@
-//! Placeholder.
+//! Pure: what stands in a preload's way, which settings follow from what was observed, what a comparison shows, and
+//! which variables of the environment have no effect. Data in, data out; no I/O, no clocks.
+#![forbid(unsafe_code)]
+
+pub mod preload;

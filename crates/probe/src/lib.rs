@@ -1,1 +1,10 @@
-//! Placeholder.
+//! Starts and observes processes: files of `/proc`, ptrace, resource use, signals, places to write to.
+//!
+//! The only crate of the tool with `unsafe` code; what it hands out is safe.
+
+pub mod launch;
+pub mod place;
+pub mod process_files;
+pub mod program;
+pub mod signals;
+pub mod watch;

@@ -1,1 +1,13 @@
-//! Placeholder.
+//! Bytes of `/proc`, of executables and of the library's report turned into plain structs, and the plain structs
+//! that the tool's other crates exchange. No I/O: every function takes bytes or text and returns data.
+#![forbid(unsafe_code)]
+
+pub mod allocator;
+pub mod elf;
+pub mod heap_report;
+pub mod maps;
+pub mod measurement;
+pub mod program;
+pub mod script;
+pub mod status;
+pub mod tunables;

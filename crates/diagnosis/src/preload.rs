@@ -1,0 +1,103 @@
+//! Whether a preload can reach a program.
+
+use faultless_records::elf::Executable;
+use faultless_records::program::{Privilege, ProgramFile, ProgramKind};
+
+/// `e_machine` of the machine this tool and its library are built for. Source: elf.h.
+pub const HOST_MACHINE: u16 = if cfg!(target_arch = "aarch64") { 183 } else { 62 };
+
+/// Why the command cannot be run under a preloaded allocator and what to do about it; none when it can.
+///
+/// `chain` is the program, or a script followed by its interpreters; the last one decides.
+#[must_use]
+pub fn obstacle(chain: &[ProgramFile]) -> Option<String> {
+    let file = chain.last()?;
+    let path = file.path.display();
+    let why = match &file.kind {
+        ProgramKind::Elf(executable) => obstacle_in_elf(executable),
+        ProgramKind::Script(_) => Some("its interpreters are scripts without end; start the last one by name".into()),
+        ProgramKind::Unknown => {
+            Some("it is neither an ELF program nor a script with a #! line; put its interpreter before it".into())
+        }
+        // What cannot be read is started; the mappings at its end tell whether it loaded the library.
+        ProgramKind::Unreadable => None,
+    };
+    let why = why.or_else(|| file.gains_privilege.map(obstacle_in_privilege))?;
+    Some(match chain.first() {
+        Some(script) if chain.len() > 1 => {
+            format!("{} is run by {path}, and a preload does not reach that: {why}", script.path.display())
+        }
+        _ => format!("a preload does not reach {path}: {why}"),
+    })
+}
+
+fn obstacle_in_elf(executable: &Executable) -> Option<String> {
+    if !executable.is_64_bit {
+        return Some("it is a 32-bit program and the library is a 64-bit one; use a 64-bit build of it".into());
+    }
+    if executable.machine != HOST_MACHINE {
+        return Some("it is built for another kind of processor".into());
+    }
+    let Some(loader) = &executable.loader else {
+        return Some("it is linked statically; link it dynamically, or link libfaultless.a into it".into());
+    };
+    let name = loader.rsplit('/').next().unwrap_or(loader);
+    if name.starts_with("ld-linux") || name.starts_with("ld64.so") {
+        return None;
+    }
+    Some(format!("it is built for another C library (its loader is {loader}); use a build for glibc"))
+}
+
+fn obstacle_in_privilege(privilege: Privilege) -> String {
+    let what = match privilege {
+        Privilege::User => "it is set-user-ID",
+        Privilege::Group => "it is set-group-ID",
+        Privilege::Capabilities => "it has file capabilities",
+    };
+    format!("{what}, and the loader drops every preload then; run it as the user it changes to, or from a copy")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn elf(loader: Option<&str>) -> ProgramKind {
+        let loader = loader.map(str::to_owned);
+        ProgramKind::Elf(Executable { is_64_bit: true, machine: HOST_MACHINE, loader })
+    }
+
+    fn file(kind: ProgramKind) -> ProgramFile {
+        ProgramFile { path: "/usr/bin/thing".into(), kind, gains_privilege: None }
+    }
+
+    const GLIBC: Option<&str> = Some("/lib64/ld-linux-x86-64.so.2");
+
+    #[test]
+    fn a_dynamic_glibc_program_has_no_obstacle() {
+        assert_eq!(obstacle(&[file(elf(GLIBC))]), None);
+        assert_eq!(obstacle(&[file(ProgramKind::Unreadable)]), None);
+    }
+
+    #[test]
+    fn each_obstacle_is_named_with_a_way_round_it() {
+        let message = |file| obstacle(&[file]).unwrap();
+        assert!(message(file(elf(None))).contains("statically"));
+        assert!(message(file(elf(Some("/lib/ld-musl-x86_64.so.1")))).contains("another C library"));
+        assert!(message(file(ProgramKind::Unknown)).contains("#! line"));
+        let old = Executable { is_64_bit: false, machine: 3, loader: Some("/lib/ld-linux.so.2".into()) };
+        assert!(message(file(ProgramKind::Elf(old))).contains("32-bit"));
+        let foreign = Executable { is_64_bit: true, machine: 243, loader: None };
+        assert!(message(file(ProgramKind::Elf(foreign))).contains("processor"));
+        let setuid = ProgramFile { gains_privilege: Some(Privilege::User), ..file(elf(GLIBC)) };
+        assert!(message(setuid).contains("set-user-ID"));
+    }
+
+    #[test]
+    fn a_script_is_judged_by_its_last_interpreter() {
+        let interpreter = faultless_records::script::interpreter(b"#!/bin/busybox sh").unwrap();
+        let script = ProgramFile { path: "/opt/start".into(), ..file(ProgramKind::Script(interpreter)) };
+        assert_eq!(obstacle(&[script.clone(), file(elf(GLIBC))]), None);
+        let message = obstacle(&[script, file(elf(None))]).unwrap();
+        assert!(message.starts_with("/opt/start is run by /usr/bin/thing"));
+    }
+}

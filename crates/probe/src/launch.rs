@@ -1,0 +1,188 @@
+//! Starts a command so that it is traced from its first instruction.
+//!
+//! The child waits on a pipe until it is seized; only then does it become the command. `PTRACE_SEIZE` rather than
+//! `PTRACE_TRACEME`, because only a seized process can be left stopped by job control.
+
+use std::ffi::{CString, OsString};
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use nix::fcntl::OFlag;
+use nix::libc;
+use nix::sys::ptrace::{self, Options};
+use nix::sys::signal::{SigSet, SigmaskHow, sigprocmask};
+use nix::unistd::{ForkResult, Pid, fork, pipe2};
+
+use crate::process_files;
+use crate::signals::Signals;
+
+/// What to start.
+#[derive(Debug)]
+pub struct Launch {
+    /// The executable file.
+    pub program: PathBuf,
+    /// All arguments, the name first.
+    pub arguments: Vec<OsString>,
+    /// The whole environment.
+    pub environment: Vec<(OsString, OsString)>,
+    /// Standard input, output and error; none leaves ours.
+    pub streams: [Option<File>; 3],
+    /// Whether the command lives apart: in a session of its own and killed when we are.
+    pub is_detached: bool,
+}
+
+/// A command that was started.
+#[derive(Debug)]
+pub struct Launched {
+    pub(crate) pid: Pid,
+    pub(crate) is_traced: bool,
+    pub(crate) is_detached: bool,
+    pub(crate) started: Instant,
+    /// Our own resident bytes at the fork, which the kernel counts into the child's high-water mark.
+    pub(crate) inherited_rss_bytes: u64,
+}
+
+impl Launched {
+    /// Process number.
+    #[must_use]
+    pub fn pid(&self) -> i32 {
+        self.pid.as_raw()
+    }
+
+    /// Whether the kernel let us trace it; otherwise the figures at the end are samples.
+    #[must_use]
+    pub fn is_traced(&self) -> bool {
+        self.is_traced
+    }
+}
+
+/// Everything the child needs, prepared before the fork: afterwards it may not allocate.
+struct Prepared {
+    program: CString,
+    argument_pointers: Vec<*const libc::c_char>,
+    environment_pointers: Vec<*const libc::c_char>,
+    stream_descriptors: [Option<RawFd>; 3],
+    mask: SigSet,
+    is_detached: bool,
+    go: OwnedFd,
+    failure: OwnedFd,
+    /// Owns what the pointers point to.
+    _strings: Vec<CString>,
+}
+
+/// Starts the command.
+///
+/// # Errors
+/// When no process can be made, or with the kernel's reason when the program cannot be executed.
+pub fn launch(launch: Launch, signals: &Signals) -> io::Result<Launched> {
+    let (go_read, go_write) = pipe2(OFlag::O_CLOEXEC)?;
+    let (failure_read, failure_write) = pipe2(OFlag::O_CLOEXEC)?;
+    let is_detached = launch.is_detached;
+    let prepared = prepare(&launch, signals, go_read, failure_write)?;
+    let inherited_rss_bytes = process_files::own_resident_bytes().unwrap_or(0);
+
+    // SAFETY: the child calls only async-signal-safe functions (see `become_command`), so locks held by other threads
+    // of ours at this moment are never waited for.
+    let pid = match unsafe { fork()? } {
+        ForkResult::Child => become_command(&prepared, go_write.as_raw_fd()),
+        ForkResult::Parent { child } => child,
+    };
+    drop(prepared);
+
+    let mut options = Options::PTRACE_O_TRACEEXIT;
+    if is_detached {
+        options |= Options::PTRACE_O_EXITKILL;
+    }
+    let is_traced = ptrace::seize(pid, options).is_ok();
+    let started = Instant::now();
+    let _ = nix::unistd::write(&go_write, &[1]);
+    drop(go_write);
+
+    let mut reason = [0_u8; 4];
+    if File::from(failure_read).read_exact(&mut reason).is_ok() {
+        reap(pid);
+        return Err(io::Error::from_raw_os_error(i32::from_ne_bytes(reason)));
+    }
+    Ok(Launched { pid, is_traced, is_detached, started, inherited_rss_bytes })
+}
+
+fn prepare(launch: &Launch, signals: &Signals, go: OwnedFd, failure: OwnedFd) -> io::Result<Prepared> {
+    let program = CString::new(launch.program.clone().into_os_string().into_vec())?;
+    let mut strings = Vec::new();
+    for argument in &launch.arguments {
+        strings.push(CString::new(argument.clone().into_vec())?);
+    }
+    let arguments = strings.len();
+    for (name, value) in &launch.environment {
+        let mut entry = name.clone();
+        entry.push("=");
+        entry.push(value);
+        strings.push(CString::new(entry.into_vec())?);
+    }
+    let pointers = |strings: &[CString]| {
+        let ends_with_null = [std::ptr::null()];
+        strings.iter().map(|string| string.as_ptr()).chain(ends_with_null).collect::<Vec<_>>()
+    };
+    Ok(Prepared {
+        program,
+        argument_pointers: pointers(&strings[..arguments]),
+        environment_pointers: pointers(&strings[arguments..]),
+        stream_descriptors: launch.streams.each_ref().map(|file| file.as_ref().map(AsRawFd::as_raw_fd)),
+        mask: *signals.original_mask(),
+        is_detached: launch.is_detached,
+        go,
+        failure,
+        _strings: strings,
+    })
+}
+
+/// The child's side of the fork: never returns, calls only async-signal-safe functions, allocates nothing.
+fn become_command(prepared: &Prepared, go_write: RawFd) -> ! {
+    // SAFETY: each is an async-signal-safe system call on descriptors and memory prepared before the fork; the
+    // pointer arrays end with null and their strings live in `prepared`.
+    unsafe {
+        // Our copy of the writing end, else the parent's death would never be seen.
+        libc::close(go_write);
+        if prepared.is_detached {
+            libc::setsid();
+        }
+        for (target, descriptor) in (0..).zip(prepared.stream_descriptors) {
+            if let Some(descriptor) = descriptor {
+                libc::dup2(descriptor, target);
+            }
+        }
+        // Rust programs ignore SIGPIPE; the command must find it as a shell would leave it.
+        libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+        let _ = sigprocmask(SigmaskHow::SIG_SETMASK, Some(&prepared.mask), None);
+
+        let mut go = 0_u8;
+        let received = loop {
+            let received = libc::read(prepared.go.as_raw_fd(), (&raw mut go).cast(), 1);
+            if received >= 0 || *libc::__errno_location() != libc::EINTR {
+                break received;
+            }
+        };
+        if received == 1 {
+            libc::execve(
+                prepared.program.as_ptr(),
+                prepared.argument_pointers.as_ptr(),
+                prepared.environment_pointers.as_ptr(),
+            );
+            let reason = (*libc::__errno_location()).to_ne_bytes();
+            libc::write(prepared.failure.as_raw_fd(), reason.as_ptr().cast(), reason.len());
+        }
+        libc::_exit(127)
+    }
+}
+
+/// Waits for a child that failed to become the command; it may stop once on its way out when traced.
+fn reap(pid: Pid) {
+    use nix::sys::wait::{WaitStatus, waitpid};
+    while let Ok(WaitStatus::PtraceEvent(..) | WaitStatus::Stopped(..)) = waitpid(pid, None) {
+        let _ = ptrace::cont(pid, None);
+    }
+}

@@ -1,0 +1,152 @@
+//! Where the tool may write: a cache that stays, and private directories that are removed.
+
+use std::ffi::OsString;
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use nix::sys::statvfs::{FsFlags, statvfs};
+use nix::unistd::geteuid;
+
+/// Others may read and enter: a command may change its user and must still load the library.
+const DIRECTORY_MODE: u32 = 0o755;
+
+/// Where temporary files go unless `TMPDIR` says otherwise.
+const TEMPORARY: &[&str] = &["/tmp", "/var/tmp", "/dev/shm"];
+
+/// The cache of programs that run as root: root's home is closed to the users a service may change to.
+const CACHE_OF_ROOT: &str = "/var/cache";
+
+/// A directory of our own, removed with all its contents when dropped.
+#[derive(Debug)]
+pub struct PrivateDirectory {
+    path: PathBuf,
+}
+
+impl PrivateDirectory {
+    /// Makes one in `TMPDIR`, or where that is not set in the first usual place that can hold a library.
+    ///
+    /// # Errors
+    /// One line that says which place was refused, why, and what to do.
+    pub fn create() -> io::Result<Self> {
+        let places: Vec<PathBuf> = match std::env::var_os("TMPDIR").filter(|place| !place.is_empty()) {
+            Some(place) => vec![PathBuf::from(place)],
+            None => TEMPORARY.iter().map(PathBuf::from).collect(),
+        };
+        let mut refusals = Vec::new();
+        for place in places {
+            match Self::create_in(&place) {
+                Ok(directory) => return Ok(directory),
+                Err(error) => refusals.push(format!("{}: {error}", place.display())),
+            }
+        }
+        Err(io::Error::other(format!(
+            "no place for temporary files ({}); set TMPDIR to a writable directory",
+            refusals.join("; ")
+        )))
+    }
+
+    fn create_in(place: &Path) -> io::Result<Self> {
+        static MADE: AtomicU32 = AtomicU32::new(0);
+        let place = fs::canonicalize(place)?;
+        check_suits_preload(&place)?;
+        loop {
+            // ORDERING: Relaxed; only the uniqueness of the number matters.
+            let number = MADE.fetch_add(1, Ordering::Relaxed);
+            let path = place.join(format!("faultless-{}-{number}", std::process::id()));
+            match DirBuilder::new().mode(DIRECTORY_MODE).create(&path) {
+                Ok(()) => return Ok(Self { path }),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Its path.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for PrivateDirectory {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
+/// The directory for files that processes may still need after the tool has gone; made if it is not there.
+///
+/// `/var/cache/faultless` for root, else `$XDG_CACHE_HOME/faultless` or `~/.cache/faultless`.
+///
+/// # Errors
+/// When there is none that can hold a library.
+pub fn cache_directory() -> io::Result<PathBuf> {
+    let given = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let parent = given("XDG_CACHE_HOME")
+        .or_else(|| geteuid().is_root().then(|| PathBuf::from(CACHE_OF_ROOT)))
+        .or_else(|| given("HOME").map(|home| home.join(".cache")))
+        .ok_or_else(|| io::Error::other("neither XDG_CACHE_HOME nor HOME is set"))?;
+    let path = parent.join("faultless");
+    DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(&path)?;
+    check_suits_preload(&path)?;
+    Ok(path)
+}
+
+/// A library can be preloaded from here: the loader splits `LD_PRELOAD` at colons and blanks, and maps code.
+fn check_suits_preload(place: &Path) -> io::Result<()> {
+    let path = place.as_os_str().as_bytes();
+    if path.iter().any(|byte| matches!(byte, b':' | b' ' | b'\t' | b'\n' | b',')) {
+        return Err(io::Error::other("its path contains a character that LD_PRELOAD cannot carry"));
+    }
+    if statvfs(place)?.flags().contains(FsFlags::ST_NOEXEC) {
+        return Err(io::Error::other("it is mounted noexec, so no library can be loaded from it"));
+    }
+    Ok(())
+}
+
+/// The value of `LD_PRELOAD` with our library first and the user's own after it.
+#[must_use]
+pub fn preload_value(library: &Path, existing: Option<&OsString>) -> OsString {
+    let mut value = library.as_os_str().to_owned();
+    if let Some(existing) = existing.filter(|existing| !existing.is_empty()) {
+        value.push(":");
+        value.push(existing);
+    }
+    value
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_private_directory_goes_with_its_contents() {
+        let directory = PrivateDirectory::create().unwrap();
+        let path = directory.path().to_path_buf();
+        fs::create_dir(path.join("inner")).unwrap();
+        fs::write(path.join("inner/file"), "x").unwrap();
+        drop(directory);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_place_that_a_preload_cannot_name_is_refused() {
+        let directory = PrivateDirectory::create().unwrap();
+        let odd = directory.path().join("with space");
+        fs::create_dir(&odd).unwrap();
+        assert!(PrivateDirectory::create_in(&odd).is_err());
+        assert!(PrivateDirectory::create_in(Path::new("/no/such/place")).is_err());
+    }
+
+    #[test]
+    fn our_library_comes_before_the_users() {
+        let library = Path::new("/c/libfaultless.so");
+        assert_eq!(preload_value(library, None), "/c/libfaultless.so");
+        assert_eq!(preload_value(library, Some(&OsString::new())), "/c/libfaultless.so");
+        assert_eq!(preload_value(library, Some(&"libx.so".into())), "/c/libfaultless.so:libx.so");
+    }
+}

@@ -1,0 +1,71 @@
+//! What is measured of one run of a command.
+
+use std::time::Duration;
+
+use crate::allocator::Allocator;
+
+/// How a process ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// It exited with this status.
+    Exited(i32),
+    /// A signal of this number killed it.
+    Killed(i32),
+}
+
+impl Ending {
+    /// Exit status 0.
+    #[must_use]
+    pub fn is_success(self) -> bool {
+        self == Self::Exited(0)
+    }
+}
+
+/// How the figures at the end of the process were obtained.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FinalView {
+    /// From the process itself, stopped on its way out.
+    AtExit,
+    /// From the last of the samples taken while it ran, because it could not be traced.
+    Sampled,
+}
+
+/// Resource use of one run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Measurement {
+    /// How it ended.
+    pub ending: Ending,
+    /// Processor time in the program, of it and the children it waited for.
+    pub user: Duration,
+    /// Processor time in the kernel, of it and the children it waited for.
+    pub system: Duration,
+    /// Wall-clock time from exec to the end.
+    pub elapsed: Duration,
+    /// Page faults served without I/O, of it and the children it waited for.
+    pub minor_faults: u64,
+    /// Page faults that needed I/O, of it and the children it waited for.
+    pub major_faults: u64,
+    /// Largest resident set of any one of these processes.
+    pub peak_rss_bytes: u64,
+    /// Resident set of the process at its exit; its children are not in it.
+    pub final_rss_bytes: Option<u64>,
+    /// Where the figures at the end come from.
+    pub final_view: FinalView,
+    /// The files mapped at the end: the evidence for which allocator ran.
+    pub mapped_files: Vec<String>,
+}
+
+impl Measurement {
+    /// The allocator that ran; none when the mappings could not be read.
+    #[must_use]
+    pub fn allocator(&self) -> Option<Allocator> {
+        (!self.mapped_files.is_empty())
+            .then(|| Allocator::of_process(self.mapped_files.iter().map(String::as_str)))
+    }
+
+    /// User and system time together.
+    #[must_use]
+    pub fn processor(&self) -> Duration {
+        self.user + self.system
+    }
+}
