@@ -1,2 +1,54 @@
-#![no_std]
-//! Placeholder.
+//! The Faultless memory allocator.
+//!
+//! Few page faults, memory given back to the kernel, caches bounded by CPUs and not by threads.
+//! A Rust program uses it by one line:
+//!
+//! ```
+//! #[global_allocator]
+//! static ALLOCATOR: faultless_heap::Faultless = faultless_heap::Faultless;
+//! # fn main() { assert_eq!(vec![1, 2, 3].len(), 3); }
+//! ```
+//!
+//! The modules stand in layer order: each uses only those above it. ARCHITECTURE.md walks one `malloc` and
+//! one `free` through them.
+#![cfg_attr(not(test), no_std)]
+
+pub mod granule;
+
+pub mod size_class;
+
+pub mod decay;
+
+pub mod os;
+
+pub mod message;
+
+pub mod lock;
+
+pub mod reservation;
+
+pub mod page_map;
+
+pub mod span_heap;
+
+pub mod spans;
+
+pub mod magazine;
+
+pub mod slab;
+
+pub mod central;
+
+pub mod thread_cache;
+
+pub mod large;
+
+pub mod heap;
+
+pub mod stats;
+
+pub mod fork;
+
+pub mod global;
+
+pub use global::Faultless;

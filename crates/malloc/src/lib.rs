@@ -1,5 +1,25 @@
-//! Placeholder.
+//! `libfaultless.so` and `libfaultless.a`: the C and C++ allocation functions over `faultless-heap`.
+//!
+//! Loaded by `LD_PRELOAD` or linked; `include/faultless.h` declares what goes beyond the C library.
 #![no_std]
-use faultless_heap as _;
+
+mod c_abi;
+mod cpp_abi;
+mod libc;
+mod options;
+mod process;
+mod statistics;
+
 #[panic_handler]
-fn panic(_: &core::panic::PanicInfo) -> ! { loop {} }
+fn panic(info: &core::panic::PanicInfo) -> ! {
+    match info.location() {
+        Some(place) => faultless_heap::message::say(format_args!(
+            "internal error at {}:{}: {}",
+            place.file(),
+            place.line(),
+            info.message()
+        )),
+        None => faultless_heap::message::say(format_args!("internal error: {}", info.message())),
+    }
+    faultless_heap::os::die()
+}

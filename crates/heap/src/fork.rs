@@ -1,0 +1,61 @@
+//! `fork` in a process with threads: the child finds every structure whole.
+//!
+//! Before the fork all locks are taken, in their order; after it they are released in the parent and in the child. A thread
+//! that holds stdio's list lock may wait for one of ours (`fclose` frees under it), and libc takes that lock for the
+//! fork after our handler ran. So our handler takes it first (it is recursive), or both would wait for ever.
+//! libc's name service database has a lock of the same kind that no program can take; a fork in the very moment in
+//! which another thread reloads `nsswitch.conf` can still wait for it.
+//!
+//! A fork copies memory page by page while other threads run, so what their caches held is no consistent picture:
+//! the child forgets it. The blocks stay allocated there.
+
+use crate::heap::Heap;
+use crate::lock;
+use crate::os;
+use crate::thread_cache::ThreadCache;
+use core::sync::atomic::{AtomicUsize, Ordering};
+
+/// Shards held by the fork that is under way. Synchronization: the registry's lock, held across the fork.
+static SHARDS_HELD: AtomicUsize = AtomicUsize::new(0);
+
+/// Makes the heap ready for a fork: nobody but this thread is in it until [`after_in_parent`] or [`after_in_child`].
+pub fn before(heap: &Heap) {
+    os::lock_stdio_list();
+    heap.caches.hold_for_fork();
+    heap.large.hold_for_fork();
+    let shards = heap.central.hold_for_fork();
+    heap.spans.hold_for_fork();
+    // ORDERING: Relaxed; this thread reads it again, here or in the child.
+    SHARDS_HELD.store(shards, Ordering::Relaxed);
+    lock::begin_fork();
+}
+
+fn release(heap: &Heap) {
+    lock::end_fork();
+    heap.spans.release_after_fork();
+    // ORDERING: Relaxed, as in `before`.
+    heap.central.release_after_fork(SHARDS_HELD.load(Ordering::Relaxed));
+    heap.large.release_after_fork();
+    heap.caches.release_after_fork();
+}
+
+/// Lets the parent go on.
+pub fn after_in_parent(heap: &Heap) {
+    release(heap);
+    os::unlock_stdio_list();
+}
+
+/// Makes the child's heap its own. `cache` is the forking thread's.
+///
+/// # Safety
+/// This is a forked child that has made no other thread yet.
+pub unsafe fn after_in_child(heap: &Heap, cache: Option<&ThreadCache>) {
+    release(heap);
+    // SAFETY: the caller says that there is one thread; `release` freed the registry's lock.
+    unsafe {
+        // ORDERING: Relaxed, as in `before`.
+        heap.central.forget_shards_beyond(SHARDS_HELD.load(Ordering::Relaxed));
+        heap.caches.forget_others(cache);
+    }
+    os::reset_stdio_list_lock();
+}

@@ -1,0 +1,274 @@
+//! The process's heap: the fast paths, the thread's cache, and `GlobalAlloc`.
+//!
+//! A thread starts with a gated cache, which sends its first operation to the slow path, which gives it one of its own. A
+//! destructor of a thread key takes it back at thread exit; what the thread allocates and frees after that (destructors of
+//! other keys, libc's own tidying) goes straight to the slabs.
+
+mod thread_local;
+
+use crate::fork;
+use crate::heap::Heap;
+use crate::lock::Lock;
+use crate::message::{Misuse, misuse};
+use crate::os;
+use crate::size_class::{self, SMALL_MAX};
+use crate::thread_cache::ThreadCache;
+use core::alloc::{GlobalAlloc, Layout};
+use core::ffi::c_void;
+use core::sync::atomic::{AtomicBool, Ordering};
+
+/// Alignment in bytes of every block.
+pub const MIN_ALIGN: usize = 16;
+
+/// The heap of this process.
+pub static HEAP: Heap = Heap::new();
+
+/// What a thread has after its cache was taken back.
+static EXITED: ThreadCache = ThreadCache::gated();
+
+/// Number of the thread key plus one; 0 before it exists.
+static EXIT_KEY: Lock<u32> = Lock::new(0);
+
+/// Whether the fork handlers are registered.
+static FORK_HANDLED: AtomicBool = AtomicBool::new(false);
+
+/// Allocates `bytes` (0 as 1), aligned to 16; null when memory is exhausted.
+#[inline(always)]
+pub fn allocate(bytes: usize) -> *mut u8 {
+    match size_class::fine_class_of(bytes) {
+        Some(class) => allocate_class(class),
+        None => allocate_coarse(bytes),
+    }
+}
+
+#[inline(always)]
+fn allocate_class(class: usize) -> *mut u8 {
+    // SAFETY: the cache is this thread's own, or gated.
+    let block = unsafe { thread_local::cache().pop(class) };
+    if block != 0 { block as *mut u8 } else { allocate_slow(class) }
+}
+
+/// Sizes above the fine table: out of line, to keep the fast path of small sizes short.
+#[inline(never)]
+fn allocate_coarse(bytes: usize) -> *mut u8 {
+    match size_class::class_of(bytes) {
+        Some(class) => allocate_class(class),
+        None => HEAP.allocate_large(bytes, MIN_ALIGN, false).address as *mut u8,
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn allocate_slow(class: usize) -> *mut u8 {
+    HEAP.allocate_small(attached(), class) as *mut u8
+}
+
+/// Allocates `bytes` that read as zero.
+#[inline]
+pub fn allocate_zeroed(bytes: usize) -> *mut u8 {
+    if bytes > SMALL_MAX {
+        return zeroed_large(bytes, MIN_ALIGN);
+    }
+    let block = allocate(bytes);
+    if !block.is_null() {
+        // SAFETY: a new block of at least `bytes`.
+        unsafe { block.write_bytes(0, bytes) };
+    }
+    block
+}
+
+#[inline(never)]
+fn zeroed_large(bytes: usize, align: usize) -> *mut u8 {
+    let block = HEAP.allocate_large(bytes, align, true);
+    if block.address != 0 && !block.zero {
+        // SAFETY: a new block of at least `bytes`.
+        unsafe { (block.address as *mut u8).write_bytes(0, bytes) };
+    }
+    block.address as *mut u8
+}
+
+/// Allocates `bytes` at a multiple of `align`, a power of two.
+pub fn allocate_aligned(bytes: usize, align: usize) -> *mut u8 {
+    debug_assert!(align.is_power_of_two());
+    if align <= MIN_ALIGN {
+        return allocate(bytes);
+    }
+    match size_class::class_of_aligned(bytes, align) {
+        Some(class) => allocate_class(class),
+        None => HEAP.allocate_large(bytes, align, false).address as *mut u8,
+    }
+}
+
+/// Frees a block; null is ignored.
+///
+/// # Safety
+/// `pointer` is null or a live block of this heap, which nobody uses any more.
+#[inline(always)]
+pub unsafe fn free(pointer: *mut u8) {
+    let address = pointer as usize;
+    let class = HEAP.spans.map.class_of_block(address);
+    // SAFETY: the cache is this thread's own, or gated. The caller gives the block up; class 0 is gated in every cache.
+    if !unsafe { thread_local::cache().push(class, address) } {
+        free_slow(address);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn free_slow(address: usize) {
+    if address != 0 {
+        HEAP.free(attached(), address);
+    }
+}
+
+/// Makes a block hold `bytes`, at the same place or another. Null: memory is exhausted, the block is as it was.
+///
+/// # Safety
+/// `pointer` is a live block of this heap; if the result is not null, only that is live afterwards.
+pub unsafe fn resize(pointer: *mut u8, bytes: usize) -> *mut u8 {
+    let old_bytes = HEAP.usable_bytes(pointer as usize);
+    if old_bytes > SMALL_MAX && bytes > SMALL_MAX {
+        return HEAP.resize_large(pointer as usize, bytes) as *mut u8;
+    }
+    if bytes <= old_bytes && bytes >= old_bytes / 2 {
+        return pointer;
+    }
+    let new = allocate(bytes);
+    if !new.is_null() {
+        // SAFETY: both blocks hold what is copied and are distinct; the caller gives the old one up.
+        unsafe {
+            new.copy_from_nonoverlapping(pointer, old_bytes.min(bytes));
+            free(pointer);
+        }
+    }
+    new
+}
+
+/// Bytes that may be used in a live block.
+pub fn usable_bytes(pointer: *const u8) -> usize {
+    HEAP.usable_bytes(pointer as usize)
+}
+
+/// Gives back every page that can be given back. Returns the bytes.
+pub fn trim() -> usize {
+    HEAP.trim(attached())
+}
+
+/// Ends the process unless `bytes` and `align` fit the block at `pointer`, as far as that is known.
+pub fn check_sized_free(pointer: *const u8, bytes: usize) {
+    if !pointer.is_null() && bytes > usable_bytes(pointer) {
+        misuse(Misuse::InvalidPointer, pointer as usize);
+    }
+}
+
+/// This thread's cache, made if it has none yet; `None` after thread exit began, or when memory is exhausted.
+fn attached() -> Option<&'static ThreadCache> {
+    let cache = thread_local::cache();
+    if core::ptr::eq(cache, &EXITED) {
+        return None;
+    }
+    if !thread_local::is_gated(cache) {
+        return Some(cache);
+    }
+    attach()
+}
+
+#[cold]
+fn attach() -> Option<&'static ThreadCache> {
+    let cache = HEAP.caches.acquire()?;
+    // What follows may allocate, so this comes first.
+    thread_local::set_cache(cache);
+    if let Some(key) = exit_key() {
+        key.arm((&raw const *cache).cast());
+    }
+    // ORDERING: Relaxed; whoever is first registers, nothing else depends on it.
+    if !FORK_HANDLED.swap(true, Ordering::Relaxed) {
+        os::at_fork(fork_prepare, fork_parent, fork_child);
+    }
+    Some(cache)
+}
+
+fn exit_key() -> Option<os::ExitKey> {
+    let mut number = EXIT_KEY.lock();
+    if *number == 0 {
+        *number = os::ExitKey::new(thread_exits)?.number() + 1;
+    }
+    Some(os::ExitKey::from_number(*number - 1))
+}
+
+unsafe extern "C" fn thread_exits(_cache: *mut c_void) {
+    let cache = thread_local::cache();
+    thread_local::set_cache(&EXITED);
+    HEAP.caches.release(cache, &HEAP.central, &HEAP.spans);
+    HEAP.spans.settle();
+}
+
+unsafe extern "C" fn fork_prepare() {
+    // A thread whose only act is to fork needs no cache, but has one afterwards, in parent and child alike.
+    attached();
+    fork::before(&HEAP);
+}
+
+unsafe extern "C" fn fork_parent() {
+    fork::after_in_parent(&HEAP);
+}
+
+unsafe extern "C" fn fork_child() {
+    // SAFETY: libc calls this in the child before `fork` returns.
+    unsafe { fork::after_in_child(&HEAP, attached()) };
+}
+
+/// Faultless as a Rust program's allocator; see the crate's first example.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Faultless;
+
+// SAFETY: blocks are live from allocation to free, hold the layout's size and keep its alignment.
+unsafe impl GlobalAlloc for Faultless {
+    #[inline]
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        if layout.align() <= MIN_ALIGN {
+            allocate(layout.size())
+        } else {
+            allocate_aligned(layout.size(), layout.align())
+        }
+    }
+
+    #[inline]
+    unsafe fn dealloc(&self, pointer: *mut u8, _layout: Layout) {
+        // SAFETY: the caller's contract is the same.
+        unsafe { free(pointer) }
+    }
+
+    #[inline]
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        if layout.align() <= MIN_ALIGN {
+            return allocate_zeroed(layout.size());
+        }
+        if layout.size() > SMALL_MAX {
+            return zeroed_large(layout.size(), layout.align());
+        }
+        let block = allocate_aligned(layout.size(), layout.align());
+        if !block.is_null() {
+            // SAFETY: a new block of at least that size.
+            unsafe { block.write_bytes(0, layout.size()) };
+        }
+        block
+    }
+
+    #[inline]
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
+        if layout.align() <= MIN_ALIGN {
+            // SAFETY: the caller's contract is the same.
+            return unsafe { resize(pointer, new_size) };
+        }
+        let new = allocate_aligned(new_size, layout.align());
+        if !new.is_null() {
+            // SAFETY: distinct blocks of at least the smaller size; the caller gives the old one up.
+            unsafe {
+                new.copy_from_nonoverlapping(pointer, layout.size().min(new_size));
+                free(pointer);
+            }
+        }
+        new
+    }
+}

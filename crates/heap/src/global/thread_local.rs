@@ -1,0 +1,90 @@
+//! The thread's pointer to its cache: 8 bytes of initial-exec thread-local storage.
+//!
+//! `std::thread_local!` would call `__tls_get_addr` in a shared library (3.5 ns an access). The variable starts as a pointer
+//! to a gated cache, so the fast path needs no check for null.
+
+use crate::thread_cache::ThreadCache;
+use core::arch::{asm, global_asm};
+
+/// What every thread starts with. Threads only ever change the `room` of its bins, which nothing reads.
+static GATED: ThreadCache = ThreadCache::gated();
+
+#[cfg(target_arch = "x86_64")]
+global_asm!(
+    ".pushsection .tdata,\"awT\",@progbits",
+    ".p2align 3",
+    ".globl faultless_thread_cache",
+    ".hidden faultless_thread_cache",
+    ".type faultless_thread_cache,@object",
+    ".size faultless_thread_cache,8",
+    "faultless_thread_cache:",
+    ".quad {gated}",
+    ".popsection",
+    gated = sym GATED,
+);
+
+/// Untested: no aarch64 machine was at hand.
+#[cfg(target_arch = "aarch64")]
+global_asm!(
+    ".pushsection .tdata,\"awT\",%progbits",
+    ".p2align 3",
+    ".globl faultless_thread_cache",
+    ".hidden faultless_thread_cache",
+    ".type faultless_thread_cache,%object",
+    ".size faultless_thread_cache,8",
+    "faultless_thread_cache:",
+    ".quad {gated}",
+    ".popsection",
+    gated = sym GATED,
+);
+
+/// This thread's cache, or one that is gated.
+#[inline(always)]
+pub fn cache() -> &'static ThreadCache {
+    let cache: *const ThreadCache;
+    // SAFETY: reads the variable above; it always points to a cache, and caches live as long as the process.
+    unsafe {
+        #[cfg(target_arch = "x86_64")]
+        asm!(
+            "mov {0}, qword ptr [rip + faultless_thread_cache@GOTTPOFF]",
+            "mov {0}, qword ptr fs:[{0}]",
+            out(reg) cache, options(pure, readonly, nostack, preserves_flags)
+        );
+        #[cfg(target_arch = "aarch64")]
+        asm!(
+            "adrp {1}, :gottprel:faultless_thread_cache",
+            "ldr {1}, [{1}, :gottprel_lo12:faultless_thread_cache]",
+            "mrs {0}, tpidr_el0",
+            "ldr {0}, [{0}, {1}]",
+            out(reg) cache, out(reg) _, options(pure, readonly, nostack, preserves_flags)
+        );
+        &*cache
+    }
+}
+
+/// Makes `cache` this thread's.
+pub fn set_cache(cache: &'static ThreadCache) {
+    let cache: *const ThreadCache = cache;
+    // SAFETY: writes the variable above, which only this thread reads.
+    unsafe {
+        #[cfg(target_arch = "x86_64")]
+        asm!(
+            "mov {0}, qword ptr [rip + faultless_thread_cache@GOTTPOFF]",
+            "mov qword ptr fs:[{0}], {1}",
+            out(reg) _, in(reg) cache, options(nostack, preserves_flags)
+        );
+        #[cfg(target_arch = "aarch64")]
+        asm!(
+            "adrp {0}, :gottprel:faultless_thread_cache",
+            "ldr {0}, [{0}, :gottprel_lo12:faultless_thread_cache]",
+            "mrs {1}, tpidr_el0",
+            "str {2}, [{1}, {0}]",
+            out(reg) _, out(reg) _, in(reg) cache, options(nostack, preserves_flags)
+        );
+    }
+}
+
+/// Whether a cache is the one that threads start with.
+pub fn is_gated(cache: &ThreadCache) -> bool {
+    core::ptr::eq(cache, &GATED)
+}

@@ -1,0 +1,121 @@
+//! A heap: allocation, free, resizing, over the layers below. The slow halves; the fast ones are in `global`.
+
+use crate::central::Central;
+use crate::large::Large;
+use crate::message::{Misuse, misuse};
+use crate::os;
+use crate::size_class::{self, SMALL_MAX};
+use crate::spans::Spans;
+use crate::thread_cache::{Caches, ThreadCache};
+
+/// Everything the allocator knows.
+pub struct Heap {
+    /// Address range, page map, free spans.
+    pub spans: Spans,
+    /// Blocks no thread holds.
+    pub central: Central,
+    /// Thread caches.
+    pub caches: Caches,
+    /// Large blocks.
+    pub large: Large,
+}
+
+/// A block just allocated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Allocated {
+    /// Its address; 0 when memory is exhausted.
+    pub address: usize,
+    /// Whether it reads as zero.
+    pub zero: bool,
+}
+
+impl Allocated {
+    const NONE: Self = Self { address: 0, zero: false };
+}
+
+impl Heap {
+    /// A heap without memory; all zero bytes.
+    pub const fn new() -> Self {
+        Self { spans: Spans::new(), central: Central::new(), caches: Caches::new(), large: Large::new() }
+    }
+
+    /// Allocates a block of `class` that the thread's cache did not have. Without a cache: straight from the slabs.
+    pub fn allocate_small(&self, cache: Option<&ThreadCache>, class: usize) -> usize {
+        let block = match cache {
+            Some(cache) => cache.refill(class, &self.central, &self.spans, &self.caches.budget),
+            None => self.allocate_uncached(class),
+        };
+        self.spans.settle();
+        block
+    }
+
+    fn allocate_uncached(&self, class: usize) -> usize {
+        let Some(magazine) = self.central.fetch(&self.spans, class, 1) else { return 0 };
+        if magazine.count > 1 {
+            // SAFETY: the magazine is ours; its rest goes back at once.
+            let rest = unsafe { crate::magazine::next(magazine.head) };
+            let rest = crate::magazine::Magazine { head: rest, count: magazine.count - 1 };
+            self.central.return_to_slabs(&self.spans, class, rest);
+        }
+        magazine.head
+    }
+
+    /// Allocates a large block.
+    pub fn allocate_large(&self, bytes: usize, align: usize, want_zero: bool) -> Allocated {
+        let block = self.large.allocate(&self.spans, bytes, align, want_zero);
+        self.spans.settle();
+        block.map_or(Allocated::NONE, |block| Allocated { address: block.address, zero: block.zero })
+    }
+
+    /// Frees a block that the thread's cache did not take, or something that is no block at all.
+    pub fn free(&self, cache: Option<&ThreadCache>, address: usize) {
+        match self.spans.map.class_of_block(address) {
+            0 => self.large.free(&self.spans, address),
+            class => self.free_small(cache, class, address),
+        }
+        self.spans.settle();
+    }
+
+    fn free_small(&self, cache: Option<&ThreadCache>, class: usize, address: usize) {
+        match cache {
+            Some(cache) if cache.is_head(class, address) => misuse(Misuse::DoubleFree, address),
+            Some(cache) => cache.flush(class, address, &self.central, &self.spans, &self.caches.budget),
+            None => {
+                // SAFETY: the caller of `free` gives the block up.
+                unsafe { crate::magazine::set_next(address, 0) };
+                let magazine = crate::magazine::Magazine { head: address, count: 1 };
+                self.central.return_to_slabs(&self.spans, class, magazine);
+            }
+        }
+    }
+
+    /// Bytes that the program may use in a live block.
+    pub fn usable_bytes(&self, address: usize) -> usize {
+        match self.spans.map.class_of_block(address) {
+            0 => self.large.look_up(&self.spans, address).1,
+            class => size_class::size(class),
+        }
+    }
+
+    /// Resizes a large block that stays large, in place or by moving it. Returns 0 when memory is exhausted.
+    pub fn resize_large(&self, address: usize, bytes: usize) -> usize {
+        debug_assert!(bytes > SMALL_MAX);
+        let resized = self.large.resize(&self.spans, address, bytes);
+        self.spans.settle();
+        resized.unwrap_or(0)
+    }
+
+    /// Gives back every page that can be given back, also from the caches of other threads. Returns the bytes.
+    pub fn trim(&self, own: Option<&ThreadCache>) -> usize {
+        self.caches.revoke_all(own, &self.central, &self.spans);
+        self.central.return_transit(&self.spans);
+        let pages = self.central.purge_slab_pages(&self.spans, os::page_bytes());
+        pages + self.spans.purge_all()
+    }
+}
+
+impl Default for Heap {
+    fn default() -> Self {
+        Self::new()
+    }
+}

@@ -1,0 +1,181 @@
+//! The one lock: a futex word around a value.
+//!
+//! A thread that holds every lock for a fork may take them again: handlers registered by others run inside our
+//! fork window and allocate. It finds the state whole, since nobody else is in a critical section.
+
+use crate::os;
+use core::cell::UnsafeCell;
+use core::ops::{Deref, DerefMut};
+#[cfg(not(loom))]
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+#[cfg(loom)]
+use loom::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+
+const FREE: u32 = 0;
+const HELD: u32 = 1;
+const CONTENDED: u32 = 2;
+
+/// Rounds of spinning before a thread sleeps; critical sections last tens to hundreds of ns.
+const SPINS: u32 = 60;
+
+/// The thread pointer of the thread that holds every lock for a fork, or 0.
+#[cfg(not(loom))]
+static FORKING: AtomicUsize = AtomicUsize::new(0);
+
+/// A value that one thread at a time may use.
+pub struct Lock<T> {
+    word: AtomicU32,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: `lock` hands the value to one thread at a time.
+unsafe impl<T: Send> Sync for Lock<T> {}
+
+/// Leave to use the value; given back on drop.
+pub struct Guard<'a, T> {
+    lock: &'a Lock<T>,
+    /// Taken again by the forking thread: the outer holder releases it.
+    nested: bool,
+}
+
+impl<T> Lock<T> {
+    /// A free lock.
+    #[cfg(not(loom))]
+    pub const fn new(value: T) -> Self {
+        Self { word: AtomicU32::new(FREE), value: UnsafeCell::new(value) }
+    }
+
+    /// A free lock.
+    #[cfg(loom)]
+    pub fn new(value: T) -> Self {
+        Self { word: AtomicU32::new(FREE), value: UnsafeCell::new(value) }
+    }
+
+    /// Waits for the lock and takes it.
+    #[inline]
+    pub fn lock(&self) -> Guard<'_, T> {
+        // ORDERING: Acquire on success pairs with the Release swap in `release`: the last holder's writes are seen.
+        let nested = self.word.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_err()
+            && self.lock_contended();
+        Guard { lock: self, nested }
+    }
+
+    /// Takes the lock if it is free.
+    #[inline]
+    pub fn try_lock(&self) -> Option<Guard<'_, T>> {
+        // ORDERING: as in `lock`.
+        self.word
+            .compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed)
+            .is_ok()
+            .then_some(Guard { lock: self, nested: false })
+    }
+
+    /// True if this thread already holds the lock, for a fork.
+    #[cold]
+    fn lock_contended(&self) -> bool {
+        if is_forking() {
+            return true;
+        }
+        for _ in 0..SPINS {
+            core::hint::spin_loop();
+            // ORDERING: Relaxed load only decides whether to try; the exchange acquires as in `lock`.
+            if self.word.load(Ordering::Relaxed) == FREE
+                && self.word.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_ok()
+            {
+                return false;
+            }
+        }
+        // ORDERING: Acquire as in `lock`. CONTENDED is kept while anybody may sleep, so that `release` wakes one.
+        while self.word.swap(CONTENDED, Ordering::Acquire) != FREE {
+            self.wait();
+        }
+        false
+    }
+
+    #[cfg(not(loom))]
+    fn wait(&self) {
+        os::futex_wait(&self.word, CONTENDED);
+    }
+
+    #[cfg(loom)]
+    fn wait(&self) {
+        loom::thread::yield_now();
+    }
+
+    fn release(&self) {
+        // ORDERING: Release publishes this holder's writes to the next Acquire in `lock`.
+        if self.word.swap(FREE, Ordering::Release) == CONTENDED {
+            #[cfg(not(loom))]
+            os::futex_wake_one(&self.word);
+        }
+    }
+
+    /// Takes the lock for the time of a fork: it stays taken until [`Lock::release_after_fork`].
+    pub fn hold_for_fork(&self) {
+        core::mem::forget(self.lock());
+    }
+
+    /// Releases a lock taken by [`Lock::hold_for_fork`], in the parent, or in the child where nobody waits.
+    pub fn release_after_fork(&self) {
+        self.release();
+    }
+
+    /// Makes the lock free in a forked child whose other threads, one of which may have held it, are gone.
+    ///
+    /// # Safety
+    /// No other thread exists, and the value is made whole before it is used.
+    pub unsafe fn reset_in_child(&self) {
+        // ORDERING: Relaxed; there is one thread.
+        self.word.store(FREE, Ordering::Relaxed);
+    }
+}
+
+/// This thread holds every lock from now on, for a fork.
+#[cfg(not(loom))]
+pub fn begin_fork() {
+    // ORDERING: Relaxed; only this thread recognises its own value.
+    FORKING.store(os::thread_pointer(), Ordering::Relaxed);
+}
+
+/// The fork is over, in the parent or in the child.
+#[cfg(not(loom))]
+pub fn end_fork() {
+    // ORDERING: Relaxed, as in `begin_fork`.
+    FORKING.store(0, Ordering::Relaxed);
+}
+
+#[cfg(not(loom))]
+fn is_forking() -> bool {
+    // ORDERING: Relaxed; a thread can only read its own thread pointer here if it wrote it itself.
+    FORKING.load(Ordering::Relaxed) == os::thread_pointer()
+}
+
+#[cfg(loom)]
+fn is_forking() -> bool {
+    false
+}
+
+impl<T> Deref for Guard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        // SAFETY: the lock word makes this thread the only user until drop.
+        unsafe { &*self.lock.value.get() }
+    }
+}
+
+impl<T> DerefMut for Guard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: the lock word makes this thread the only user until drop.
+        unsafe { &mut *self.lock.value.get() }
+    }
+}
+
+impl<T> Drop for Guard<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        if !self.nested {
+            self.lock.release();
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! Address space: reserve, commit, purge, move, and the calls that may be refused.
+
+use super::syscall::{number, syscall};
+use core::sync::atomic::{AtomicU32, Ordering};
+
+const PROT_NONE: usize = 0;
+const PROT_READ_WRITE: usize = 3;
+const MAP_PRIVATE_ANON_NORESERVE: usize = 0x02 | 0x20 | 0x4000;
+const MAP_FIXED: usize = 0x10;
+const MAP_FIXED_NOREPLACE: usize = 0x10_0000;
+const MADV_DONTNEED: usize = 4;
+const MADV_HUGEPAGE: usize = 14;
+const MADV_NOHUGEPAGE: usize = 15;
+const MREMAP_MOVE_FIXED_DONTUNMAP: usize = 1 | 2 | 4;
+const RLIMIT_AS: usize = 9;
+
+/// Calls that fault injection can make fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Call {
+    /// Making reserved pages usable.
+    Commit = 1,
+    /// Giving pages back.
+    Purge = 2,
+    /// Moving page tables.
+    Move = 4,
+}
+
+/// Bits of the [`Call`]s that fail from now on. Only tests set it.
+#[cfg(test)]
+pub static REFUSED: AtomicU32 = AtomicU32::new(0);
+#[cfg(not(test))]
+static REFUSED: AtomicU32 = AtomicU32::new(0);
+
+fn refused(call: Call) -> bool {
+    // ORDERING: Relaxed; a test sets it before it calls, on the same thread.
+    cfg!(test) && REFUSED.load(Ordering::Relaxed) & call as u32 != 0
+}
+
+fn map(address: usize, bytes: usize, protection: usize, extra_flags: usize) -> Option<usize> {
+    let flags = MAP_PRIVATE_ANON_NORESERVE | extra_flags;
+    // SAFETY: the public functions of this module that pass MAP_FIXED own the range; without it, and with
+    // MAP_FIXED_NOREPLACE, the kernel never touches an existing mapping.
+    let answer = unsafe { syscall(number::MMAP, [address, bytes, protection, flags, usize::MAX, 0]) };
+    if (-4095..0).contains(&answer) { None } else { Some(answer as usize) }
+}
+
+/// Reserves `bytes` of address space without access, near `hint` if that is free (0: anywhere).
+pub fn reserve(bytes: usize, hint: usize) -> Option<usize> {
+    map(hint, bytes, PROT_NONE, 0)
+}
+
+/// Reserves exactly `address..address + bytes`; fails if anything is mapped there.
+pub fn reserve_at(address: usize, bytes: usize) -> bool {
+    match map(address, bytes, PROT_NONE, MAP_FIXED_NOREPLACE) {
+        Some(got) if got == address => true,
+        // A kernel before 4.17 takes the address as a hint only.
+        Some(elsewhere) => {
+            // SAFETY: just mapped by us, and given to nobody.
+            unsafe { unmap(elsewhere, bytes) };
+            false
+        }
+        None => false,
+    }
+}
+
+/// Maps `bytes` of zeroed memory for the allocator's own records.
+pub fn map_records(bytes: usize) -> Option<usize> {
+    map(0, bytes, PROT_READ_WRITE, 0)
+}
+
+/// Unmaps a range.
+///
+/// # Safety
+/// The range was mapped by this module and nothing refers to it any more.
+pub unsafe fn unmap(address: usize, bytes: usize) {
+    // SAFETY: the caller owns the range.
+    unsafe { syscall(number::MUNMAP, [address, bytes, 0, 0, 0, 0]) };
+}
+
+/// Makes reserved pages readable and writable; they read as zero. False: the kernel refused, nothing changed.
+///
+/// # Safety
+/// The range lies in a reservation of this module.
+pub unsafe fn commit(address: usize, bytes: usize) -> bool {
+    // SAFETY: the caller's range is reserved for the allocator, so nobody relies on its protection.
+    !refused(Call::Commit)
+        && unsafe { syscall(number::MPROTECT, [address, bytes, PROT_READ_WRITE, 0, 0, 0]) } == 0
+}
+
+/// Gives the pages of a committed range back; they read as zero afterwards. False: refused (a seccomp filter, locked pages),
+/// the contents may be partly gone.
+///
+/// # Safety
+/// The range is committed, and nobody needs its contents.
+pub unsafe fn purge(address: usize, bytes: usize) -> bool {
+    // SAFETY: the caller gives the contents up.
+    !refused(Call::Purge)
+        && unsafe { syscall(number::MADVISE, [address, bytes, MADV_DONTNEED, 0, 0, 0]) } == 0
+}
+
+/// Replaces a committed range by a fresh mapping, which also joins mappings that [`move_pages`] split.
+///
+/// # Safety
+/// The range is committed, and nobody needs its contents.
+pub unsafe fn renew(address: usize, bytes: usize) -> bool {
+    !refused(Call::Purge) && map(address, bytes, PROT_READ_WRITE, MAP_FIXED).is_some()
+}
+
+/// How [`move_pages`] ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moved {
+    /// The pages are at the target, the source reads as zero.
+    Done,
+    /// Refused; source and target are as they were (the target may read as zero).
+    Refused,
+    /// Refused, and the target is no longer mapped: it must not be used again.
+    TargetLost,
+}
+
+/// Moves the pages of `from..from + bytes` to `to` without copying them.
+///
+/// # Safety
+/// Both ranges are committed and do not overlap, and nobody needs the target's contents.
+pub unsafe fn move_pages(from: usize, to: usize, bytes: usize) -> Moved {
+    if refused(Call::Move) {
+        return Moved::Refused;
+    }
+    let args = [from, bytes, bytes, MREMAP_MOVE_FIXED_DONTUNMAP, to, 0];
+    // SAFETY: the caller owns both ranges; DONTUNMAP keeps the source mapped.
+    if unsafe { syscall(number::MREMAP, args) } == to as isize {
+        return Moved::Done;
+    }
+    // The kernel may have unmapped the target before it refused. Whoever maps there in between keeps it.
+    match map(to, bytes, PROT_READ_WRITE, MAP_FIXED_NOREPLACE) {
+        Some(got) if got == to => Moved::Refused,
+        Some(elsewhere) => {
+            // SAFETY: just mapped by us, and given to nobody.
+            unsafe { unmap(elsewhere, bytes) };
+            Moved::TargetLost
+        }
+        // Something is mapped there: our own pages, untouched, since nobody else maps into the reservation.
+        None => Moved::Refused,
+    }
+}
+
+/// What the kernel may do with huge pages in a range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HugePages {
+    /// Never use them here.
+    Never,
+    /// Use them where possible.
+    Always,
+}
+
+/// Tells the kernel about huge pages; a refusal changes nothing that matters.
+///
+/// # Safety
+/// The range lies in a reservation of this module.
+pub unsafe fn advise_huge_pages(address: usize, bytes: usize, advice: HugePages) {
+    let advice = match advice {
+        HugePages::Never => MADV_NOHUGEPAGE,
+        HugePages::Always => MADV_HUGEPAGE,
+    };
+    // SAFETY: this advice changes no contents.
+    unsafe { syscall(number::MADVISE, [address, bytes, advice, 0, 0, 0]) };
+}
+
+/// The soft limit on address space in bytes, if there is one.
+pub fn address_space_limit() -> Option<usize> {
+    let mut limit = [0u64; 2];
+    // SAFETY: the kernel writes two words to `limit`.
+    let answer = unsafe { syscall(number::PRLIMIT64, [0, RLIMIT_AS, 0, limit.as_mut_ptr() as usize, 0, 0]) };
+    if answer == 0 && limit[0] != u64::MAX { Some(limit[0] as usize) } else { None }
+}

@@ -1,0 +1,14 @@
+//! The operating system: the only module that calls it.
+//!
+//! Memory and futex calls are raw system calls, so that they neither touch `errno` (POSIX: `free` preserves it)
+//! nor pass through functions that a sanitizer or another preload replaces. Time, CPU number and thread keys come
+//! from libc because it answers them without entering the kernel.
+
+mod file;
+mod memory;
+mod syscall;
+mod thread;
+
+pub use file::*;
+pub use memory::*;
+pub use thread::*;

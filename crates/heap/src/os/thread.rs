@@ -1,0 +1,210 @@
+//! Threads, CPUs, time, and the last words of a dying process.
+
+use super::syscall::{number, syscall};
+use core::arch::{asm, global_asm};
+use core::ffi::{c_int, c_void};
+use core::sync::atomic::AtomicU32;
+
+const FUTEX_WAIT_PRIVATE: usize = 128;
+const FUTEX_WAKE_PRIVATE: usize = 129;
+const MEMBARRIER_PRIVATE_EXPEDITED: usize = 8;
+const MEMBARRIER_REGISTER_PRIVATE_EXPEDITED: usize = 16;
+const CLOCK_MONOTONIC: c_int = 1;
+
+#[repr(C)]
+struct Timespec {
+    seconds: i64,
+    nanoseconds: i64,
+}
+
+#[link(name = "c")]
+unsafe extern "C" {
+    fn clock_gettime(clock: c_int, time: *mut Timespec) -> c_int;
+    fn sched_getcpu() -> c_int;
+    fn abort() -> !;
+    fn getauxval(kind: core::ffi::c_ulong) -> core::ffi::c_ulong;
+    fn pthread_key_create(key: *mut u32, destructor: unsafe extern "C" fn(*mut c_void)) -> c_int;
+    fn pthread_setspecific(key: u32, value: *const c_void) -> c_int;
+    fn __register_atfork(
+        prepare: unsafe extern "C" fn(),
+        parent: unsafe extern "C" fn(),
+        child: unsafe extern "C" fn(),
+        dso: *const c_void,
+    ) -> c_int;
+}
+
+/// Monotonic time in ns.
+#[inline]
+pub fn now_ns() -> u64 {
+    let mut time = Timespec { seconds: 0, nanoseconds: 0 };
+    // SAFETY: writes to `time` only; answered by the vDSO, which leaves errno alone for a valid clock.
+    unsafe { clock_gettime(CLOCK_MONOTONIC, &mut time) };
+    time.seconds as u64 * 1_000_000_000 + time.nanoseconds as u64
+}
+
+/// The CPU this thread runs on at the moment; 0 where that is unknown.
+#[inline]
+pub fn current_cpu() -> usize {
+    // SAFETY: no argument, no side effect but errno where the call is missing.
+    unsafe { sched_getcpu() }.max(0) as usize
+}
+
+/// CPUs this process may run on, by its affinity; at least 1.
+pub fn cpus_allowed() -> usize {
+    let mut mask = [0u64; 128];
+    let bytes = size_of_val(&mask);
+    // SAFETY: the kernel writes at most `bytes` to `mask`.
+    let answer =
+        unsafe { syscall(number::SCHED_GETAFFINITY, [0, bytes, mask.as_mut_ptr() as usize, 0, 0, 0]) };
+    if answer <= 0 {
+        return 1;
+    }
+    mask.iter().map(|word| word.count_ones() as usize).sum::<usize>().max(1)
+}
+
+/// Bytes of a page.
+pub fn page_bytes() -> usize {
+    const AT_PAGESZ: core::ffi::c_ulong = 6;
+    // SAFETY: reads what the kernel passed at start.
+    unsafe { getauxval(AT_PAGESZ) as usize }
+}
+
+/// Sleeps while `word` is `expected`; may return at any time.
+pub fn futex_wait(word: &AtomicU32, expected: u32) {
+    let address = word.as_ptr() as usize;
+    // SAFETY: the kernel only reads the word.
+    unsafe { syscall(number::FUTEX, [address, FUTEX_WAIT_PRIVATE, expected as usize, 0, 0, 0]) };
+}
+
+/// Wakes one thread that sleeps on `word`.
+pub fn futex_wake_one(word: &AtomicU32) {
+    let address = word.as_ptr() as usize;
+    // SAFETY: the kernel does not touch the word.
+    unsafe { syscall(number::FUTEX, [address, FUTEX_WAKE_PRIVATE, 1, 0, 0, 0]) };
+}
+
+/// Lets another thread run.
+pub fn yield_now() {
+    // SAFETY: no argument, no effect on memory.
+    unsafe { syscall(number::SCHED_YIELD, [0; 6]) };
+}
+
+/// Announces use of [`barrier_all_threads`]; cheap while the process has one thread. False: not available.
+pub fn register_barrier() -> bool {
+    // SAFETY: no effect on memory.
+    unsafe { syscall(number::MEMBARRIER, [MEMBARRIER_REGISTER_PRIVATE_EXPEDITED, 0, 0, 0, 0, 0]) == 0 }
+}
+
+/// A full memory barrier on every thread of this process that runs now. False: not available.
+pub fn barrier_all_threads() -> bool {
+    // SAFETY: no effect on memory contents.
+    unsafe { syscall(number::MEMBARRIER, [MEMBARRIER_PRIVATE_EXPEDITED, 0, 0, 0, 0, 0]) == 0 }
+}
+
+/// A number that tells living threads apart and that a forked child keeps.
+#[inline]
+pub fn thread_pointer() -> usize {
+    let pointer: usize;
+    // SAFETY: reads the thread pointer, which the ABI keeps in place for the thread's life.
+    unsafe {
+        #[cfg(target_arch = "x86_64")]
+        asm!("mov {}, qword ptr fs:0", out(reg) pointer, options(pure, readonly, nostack, preserves_flags));
+        #[cfg(target_arch = "aarch64")]
+        asm!("mrs {}, tpidr_el0", out(reg) pointer, options(pure, readonly, nostack, preserves_flags));
+    }
+    pointer
+}
+
+/// A key whose destructor runs at the exit of each thread that set it.
+#[derive(Clone, Copy, Debug)]
+pub struct ExitKey(u32);
+
+impl ExitKey {
+    /// Creates a key; `None` when the process has used them all.
+    pub fn new(destructor: unsafe extern "C" fn(*mut c_void)) -> Option<Self> {
+        let mut key = 0;
+        // SAFETY: writes to `key` only; the destructor is a function of ours that lives as long as the process.
+        (unsafe { pthread_key_create(&mut key, destructor) } == 0).then_some(Self(key))
+    }
+
+    /// The key as a plain number.
+    pub fn number(self) -> u32 {
+        self.0
+    }
+
+    /// The key whose number is `number`.
+    pub fn from_number(number: u32) -> Self {
+        Self(number)
+    }
+
+    /// Arms the destructor for this thread. May call `malloc`.
+    pub fn arm(self, value: *const c_void) {
+        // SAFETY: the key exists for ever; a failure means only that the destructor does not run.
+        unsafe { pthread_setspecific(self.0, value) };
+    }
+}
+
+/// Registers fork handlers for the life of the process. May call `malloc`.
+pub fn at_fork(
+    prepare: unsafe extern "C" fn(),
+    parent: unsafe extern "C" fn(),
+    child: unsafe extern "C" fn(),
+) -> bool {
+    // SAFETY: the handlers are functions of ours; a null DSO handle keeps them for the life of the process.
+    unsafe { __register_atfork(prepare, parent, child, core::ptr::null()) == 0 }
+}
+
+// libc's lock around its list of open streams; recursive. Weak: another libc may not have it.
+global_asm!(".weak _IO_list_lock", ".weak _IO_list_unlock", ".weak _IO_list_resetlock");
+
+macro_rules! call_weak {
+    ($name:literal) => {{
+        let address: usize;
+        // SAFETY: loads the address that the linker found, null if none; the function takes no argument.
+        unsafe {
+            #[cfg(target_arch = "x86_64")]
+            asm!(concat!("mov {}, qword ptr [rip + ", $name, "@GOTPCREL]"), out(reg) address,
+                options(pure, readonly, nostack, preserves_flags));
+            #[cfg(target_arch = "aarch64")]
+            asm!(concat!("adrp {0}, :got:", $name), concat!("ldr {0}, [{0}, :got_lo12:", $name, "]"),
+                out(reg) address, options(pure, readonly, nostack, preserves_flags));
+            if address != 0 {
+                core::mem::transmute::<usize, unsafe extern "C" fn()>(address)();
+            }
+        }
+    }};
+}
+
+/// Takes libc's lock around its list of streams.
+pub fn lock_stdio_list() {
+    call_weak!("_IO_list_lock");
+}
+
+/// Releases what [`lock_stdio_list`] took.
+pub fn unlock_stdio_list() {
+    call_weak!("_IO_list_unlock");
+}
+
+/// Makes libc's lock around its list of streams free, in a forked child.
+pub fn reset_stdio_list_lock() {
+    call_weak!("_IO_list_resetlock");
+}
+
+/// Whether the process runs with more rights than its caller (setuid, file capabilities).
+pub fn is_privileged() -> bool {
+    const AT_SECURE: core::ffi::c_ulong = 23;
+    // SAFETY: reads what the kernel passed at start.
+    unsafe { getauxval(AT_SECURE) != 0 }
+}
+
+/// Number of this process.
+pub fn process_id() -> u32 {
+    // SAFETY: no argument, no effect.
+    unsafe { syscall(number::GETPID, [0; 6]) as u32 }
+}
+
+/// Ends the process with SIGABRT.
+pub fn die() -> ! {
+    // SAFETY: ends the process.
+    unsafe { abort() }
+}

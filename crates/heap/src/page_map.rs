@@ -1,0 +1,251 @@
+//! What every granule is: a flat table of class bytes, span records and slab bitmaps, indexed by granule.
+//!
+//! The fields are atomics only so that shared references are sound. Each is guarded by a lock named at the field or
+//! owned by whoever owns the block, and the lock orders the accesses; so all are Relaxed, which on x86-64 and
+//! aarch64 is a plain load or store.
+
+use crate::granule::{GRANULE_SHIFT, bytes_of};
+use crate::reservation::{BITMAP_BYTES, RECORD_BYTES, Reservation};
+use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+// ORDERING: Relaxed for every field of this module, see above.
+const GUARDED: Ordering = Ordering::Relaxed;
+
+macro_rules! guarded {
+    ($($(#[$doc:meta])* $name:ident: $atomic:ty => $plain:ty;)*) => {$(
+        $(#[$doc])*
+        #[derive(Default)]
+        #[repr(transparent)]
+        pub struct $name($atomic);
+
+        impl $name {
+            /// Starts with `value`.
+            pub const fn new(value: $plain) -> Self {
+                Self(<$atomic>::new(value))
+            }
+
+            /// The value.
+            #[inline(always)]
+            pub fn get(&self) -> $plain {
+                self.0.load(GUARDED)
+            }
+
+            /// Replaces the value.
+            #[inline(always)]
+            pub fn set(&self, value: $plain) {
+                self.0.store(value, GUARDED);
+            }
+        }
+    )*};
+}
+
+guarded! {
+    /// A byte guarded by a lock.
+    Guarded8: AtomicU8 => u8;
+    /// 16 bits guarded by a lock.
+    Guarded16: AtomicU16 => u16;
+    /// 32 bits guarded by a lock.
+    Guarded32: AtomicU32 => u32;
+    /// 64 bits guarded by a lock.
+    Guarded64: AtomicU64 => u64;
+    /// A size guarded by a lock.
+    GuardedSize: AtomicUsize => usize;
+}
+
+/// What the span that starts at a granule is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum State {
+    /// No span starts here. Zero, so that untouched records say so.
+    Interior = 0,
+    /// Free, reads as zero. Also on the last granule.
+    Clean = 1,
+    /// Free, may be resident. Also on the last granule.
+    Dirty = 2,
+    /// Cut into blocks.
+    Slab = 3,
+    /// One block, given to the program.
+    Large = 4,
+}
+
+/// Which list of `span_heap` waits for a dirty span's time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Waiting {
+    /// Not in a list.
+    None = 0,
+    /// To be purged with the next batch.
+    Pending = 1,
+    /// Held until its deadline.
+    Held = 2,
+}
+
+/// A list link: a granule, or 0 for none (granule 0 is always a table).
+pub type Link = Guarded32;
+
+/// One per granule; describes the span that starts there.
+#[repr(C)]
+#[derive(Default)]
+pub struct Record {
+    /// A [`State`]. Synchronization: the span heap's lock while free; the block's owner (large) or the class lock.
+    state: Guarded8,
+    /// A [`Waiting`]. Synchronization: the span heap's lock.
+    waiting: Guarded8,
+    /// Slab: which list of its class it is in. Free: evidence bin of `decay`. Synchronization: as `state`.
+    pub bin: Guarded8,
+    /// Bit 0: page tables were moved here, so the mapping is split. Synchronization: as `state`.
+    flags: Guarded8,
+    /// Length in granules. Synchronization: as `state`.
+    pub granules: Guarded32,
+    /// First granule of the span: on every granule of a slab, on the last of a free span. Synchronization: as `state`.
+    pub first: Guarded32,
+    /// List of slabs of a class, or of free spans of a size. Synchronization: the list's lock.
+    pub prev: Link,
+    /// As `prev`.
+    pub next: Link,
+    /// Order in time of dirty spans. Synchronization: the span heap's lock.
+    pub older: Link,
+    /// As `older`.
+    pub newer: Link,
+    /// Slab: free blocks. Synchronization: the class lock.
+    pub free_blocks: Guarded16,
+    /// Slab: no bitmap word before this one has a free block. Synchronization: the class lock.
+    pub hint: Guarded16,
+    /// Large: usable bytes. Dirty: when it was freed, ns. Synchronization: as `state`.
+    pub value: Guarded64,
+    /// Dirty and held: purge when this time, ns, has come. Synchronization: the span heap's lock.
+    pub deadline: Guarded64,
+}
+
+const _: () = assert!(size_of::<Record>() == RECORD_BYTES);
+
+impl Record {
+    /// What starts here.
+    #[inline]
+    pub fn state(&self) -> State {
+        match self.state.get() {
+            1 => State::Clean,
+            2 => State::Dirty,
+            3 => State::Slab,
+            4 => State::Large,
+            _ => State::Interior,
+        }
+    }
+
+    /// Says what starts here.
+    #[inline]
+    pub fn set_state(&self, state: State) {
+        self.state.set(state as u8);
+    }
+
+    /// Which list of dirty spans this one is in.
+    pub fn waiting(&self) -> Waiting {
+        match self.waiting.get() {
+            1 => Waiting::Pending,
+            2 => Waiting::Held,
+            _ => Waiting::None,
+        }
+    }
+
+    /// Says which list of dirty spans this one is in.
+    pub fn set_waiting(&self, waiting: Waiting) {
+        self.waiting.set(waiting as u8);
+    }
+
+    /// Whether page tables were moved into this span.
+    pub fn is_moved(&self) -> bool {
+        self.flags.get() & 1 != 0
+    }
+
+    /// Says whether page tables were moved into this span.
+    pub fn set_moved(&self, moved: bool) {
+        self.flags.set(u8::from(moved));
+    }
+}
+
+/// The tables of one reservation.
+pub struct PageMap {
+    /// The address range.
+    pub reservation: Reservation,
+}
+
+impl PageMap {
+    /// Tables of a reservation that does not exist yet.
+    pub const fn new() -> Self {
+        Self { reservation: Reservation::new() }
+    }
+
+    /// The granule of an address, if the tables know it.
+    #[inline(always)]
+    pub fn granule_of(&self, address: usize) -> Option<u32> {
+        let granule = address.wrapping_sub(self.reservation.base()) >> GRANULE_SHIFT;
+        (granule < self.reservation.limit() as usize).then_some(granule as u32)
+    }
+
+    /// Size class of the blocks in a granule; 0 where it is no slab.
+    #[inline(always)]
+    pub fn class_of(&self, granule: u32) -> usize {
+        debug_assert!(granule < self.reservation.limit());
+        let table = self.reservation.base() as *const Guarded8;
+        // SAFETY: `granule_of` or the span heap gave a granule below the limit, whose class byte is committed.
+        usize::from(unsafe { (*table.add(granule as usize)).get() })
+    }
+
+    /// Size class of the block at an address: 0 where it is no block of a slab for sure.
+    #[inline(always)]
+    pub fn class_of_block(&self, address: usize) -> usize {
+        match self.reservation.granule_of_block(address) {
+            Some(granule) => self.class_of(granule as u32),
+            None => 0,
+        }
+    }
+
+    /// Sets the size class of `granules` from `first` on.
+    pub fn set_class(&self, first: u32, granules: u32, class: usize) {
+        assert!(first + granules <= self.reservation.limit());
+        let table = self.reservation.base() as *const Guarded8;
+        for granule in first..first + granules {
+            // SAFETY: asserted to be below the limit.
+            unsafe { (*table.add(granule as usize)).set(class as u8) };
+        }
+    }
+
+    /// The record of a granule behind the tables.
+    ///
+    /// # Panics
+    /// If the granule is not committed.
+    #[inline]
+    pub fn record(&self, granule: u32) -> &Record {
+        let reservation = &self.reservation;
+        assert!(granule >= reservation.first_granule() && granule < reservation.limit());
+        let table = reservation.records() as *const Record;
+        // SAFETY: asserted to be committed; zero bytes are a valid record.
+        unsafe { &*table.add(granule as usize) }
+    }
+
+    /// The bitmap words of a slab that starts at `granule` and is `granules` long; a set bit is a free block.
+    pub fn bitmap(&self, granule: u32, granules: u32) -> &[Guarded64] {
+        let reservation = &self.reservation;
+        assert!(granule >= reservation.first_granule() && granule + granules <= reservation.limit());
+        let start = (reservation.bitmaps() + granule as usize * BITMAP_BYTES) as *const Guarded64;
+        // SAFETY: asserted to be committed; adjacent granules have adjacent bitmaps.
+        unsafe { core::slice::from_raw_parts(start, granules as usize * BITMAP_BYTES / 8) }
+    }
+
+    /// Address of a granule.
+    #[inline]
+    pub fn address(&self, granule: u32) -> usize {
+        self.reservation.address(granule)
+    }
+
+    /// Address and length in bytes of a span.
+    pub fn range(&self, first: u32, granules: u32) -> (usize, usize) {
+        (self.address(first), bytes_of(granules))
+    }
+}
+
+impl Default for PageMap {
+    fn default() -> Self {
+        Self::new()
+    }
+}

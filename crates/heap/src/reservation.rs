@@ -1,0 +1,329 @@
+//! The reservation: one range of address space, reserved without access and committed from the bottom up.
+//!
+//! Layout: class bytes, span records and slab bitmaps of every granule the range can ever have, then the granules
+//! themselves. Granule `i` is at `base + i * 64 KiB`, the tables included, so the fast path of `free` needs one
+//! subtraction. Only what is in use is committed, and untouched pages of the tables cost nothing.
+//!
+//! The range is 1 TiB. Where that is refused (`ulimit -v`, valgrind) a smaller range is *covered* by the tables
+//! and reserved piece by piece at its end; a piece that somebody else's mapping occupies is skipped.
+
+use crate::granule::{GRANULE_BYTES, GRANULE_SHIFT, bytes_of};
+use crate::lock::Lock;
+use crate::os;
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+
+/// Bytes of one span record; `page_map` asserts it.
+pub const RECORD_BYTES: usize = 48;
+
+/// Bytes of bitmap per granule: one bit per 16 bytes.
+pub const BITMAP_BYTES: usize = GRANULE_BYTES / 16 / 8;
+
+/// Granules covered where nothing limits us: 1 TiB.
+const COVERAGE_MAX: u32 = 1 << 24;
+/// Fewest granules a range covers: 256 MiB.
+const COVERAGE_MIN: u32 = 1 << 12;
+/// First and largest steps, in granules, in which memory is committed: 32 MiB and 1 GiB.
+const STEP_MIN: u32 = 512;
+const STEP_MAX: u32 = 16_384;
+/// Where to look for free address space when it must grow at its end; far from what kernels and runtimes use.
+const LADDER_HINT: usize = 0x1a00_0000_0000;
+/// Address space skipped, in granules, when the next piece is occupied: 1 GiB.
+const SKIP: u32 = 16_384;
+
+/// Where the tables of a range that covers `coverage` granules lie, in bytes from its base.
+#[derive(Clone, Copy, Debug)]
+struct Layout {
+    records: usize,
+    bitmaps: usize,
+    first_granule: u32,
+}
+
+impl Layout {
+    fn of(coverage: u32) -> Self {
+        let coverage = coverage as usize;
+        let records = coverage.next_multiple_of(GRANULE_BYTES);
+        let bitmaps = records + (coverage * RECORD_BYTES).next_multiple_of(GRANULE_BYTES);
+        let end = bitmaps + (coverage * BITMAP_BYTES).next_multiple_of(GRANULE_BYTES);
+        Self { records, bitmaps, first_granule: (end / GRANULE_BYTES) as u32 }
+    }
+}
+
+/// The address range all blocks come from.
+pub struct Reservation {
+    /// Start of the range, 0 until it exists.
+    base: AtomicUsize,
+    /// Granules from `base` whose class byte may be read.
+    limit: AtomicU32,
+    /// The same as an offset from `base` in units of 16 bytes.
+    limit_units: AtomicUsize,
+    first_granule: AtomicU32,
+    records: AtomicUsize,
+    bitmaps: AtomicUsize,
+    growth: Lock<Growth>,
+    /// Whether the kernel is told to use huge pages.
+    huge_pages: AtomicBool,
+}
+
+struct Growth {
+    coverage: u32,
+    reserved: u32,
+    /// Granules to commit next, if more than needed; 0 before the first.
+    step: u32,
+}
+
+// ORDERING: every atomic here is written under `growth` before a block of the new memory exists; a thread that has such
+// a block received it through something that orders (or allocated it under a lock), so Relaxed loads see the write.
+const ORDER: Ordering = Ordering::Relaxed;
+
+impl Reservation {
+    /// No range yet.
+    pub const fn new() -> Self {
+        let growth = Growth { coverage: 0, reserved: 0, step: 0 };
+        Self {
+            base: AtomicUsize::new(0),
+            limit: AtomicU32::new(0),
+            limit_units: AtomicUsize::new(0),
+            first_granule: AtomicU32::new(0),
+            records: AtomicUsize::new(0),
+            bitmaps: AtomicUsize::new(0),
+            growth: Lock::new(growth),
+            huge_pages: AtomicBool::new(false),
+        }
+    }
+
+    /// Start of the range; 0 until it exists.
+    #[inline(always)]
+    pub fn base(&self) -> usize {
+        self.base.load(ORDER)
+    }
+
+    /// One past the last granule with tables.
+    #[inline(always)]
+    pub fn limit(&self) -> u32 {
+        self.limit.load(ORDER)
+    }
+
+    /// The granule of an address, if its class byte may be read and the address is a multiple of 16.
+    #[inline(always)]
+    pub fn granule_of_block(&self, address: usize) -> Option<usize> {
+        // The rotation moves the low bits to the top, so that one comparison serves both conditions.
+        let units = address.wrapping_sub(self.base()).rotate_right(4);
+        (units < self.limit_units.load(ORDER)).then_some(units >> (GRANULE_SHIFT - 4))
+    }
+
+    fn set_limit(&self, limit: u32) {
+        self.limit.store(limit, ORDER);
+        self.limit_units.store((limit as usize) << (GRANULE_SHIFT - 4), ORDER);
+    }
+
+    /// The first granule after the tables.
+    #[inline]
+    pub fn first_granule(&self) -> u32 {
+        self.first_granule.load(ORDER)
+    }
+
+    /// Address of the span records.
+    #[inline]
+    pub fn records(&self) -> usize {
+        self.records.load(ORDER)
+    }
+
+    /// Address of the slab bitmaps.
+    #[inline]
+    pub fn bitmaps(&self) -> usize {
+        self.bitmaps.load(ORDER)
+    }
+
+    /// Address of a granule.
+    #[inline]
+    pub fn address(&self, granule: u32) -> usize {
+        self.base() + bytes_of(granule)
+    }
+
+    /// Lets the kernel use huge pages for memory committed from now on, or not.
+    pub fn set_huge_pages(&self, wanted: bool) {
+        self.huge_pages.store(wanted, ORDER);
+    }
+
+    /// Replaces memory by a fresh mapping that reads as zero and joins its neighbours again. False: refused.
+    ///
+    /// # Safety
+    /// The range is committed, and nobody needs its contents.
+    pub unsafe fn renew(&self, address: usize, bytes: usize) -> bool {
+        // SAFETY: the caller gives the contents up.
+        let done = unsafe { os::renew(address, bytes) };
+        if done {
+            self.advise(address, bytes);
+        }
+        done
+    }
+
+    fn advise(&self, address: usize, bytes: usize) {
+        let wanted = self.huge_pages.load(ORDER);
+        let advice = if wanted { os::HugePages::Always } else { os::HugePages::Never };
+        // SAFETY: both callers pass a range of the reservation.
+        unsafe { os::advise_huge_pages(address, bytes, advice) };
+    }
+
+    /// The lock to hold across a fork.
+    pub fn hold_for_fork(&self) {
+        self.growth.hold_for_fork();
+    }
+
+    /// The other half of [`Reservation::hold_for_fork`].
+    pub fn release_after_fork(&self) {
+        self.growth.release_after_fork();
+    }
+
+    /// Commits at least `granules` more at the end. Returns the new granules as (first, count); they read as zero.
+    pub fn grow(&self, granules: u32) -> Option<(u32, u32)> {
+        let mut growth = self.growth.lock();
+        if self.base() == 0 && !self.establish(&mut growth) {
+            return None;
+        }
+        let step = growth.step.max(STEP_MIN);
+        let ambitious = granules.max(step);
+        let (first, count) =
+            self.extend(&mut growth, ambitious).or_else(|| self.extend(&mut growth, granules))?;
+        growth.step = (step * 2).min(STEP_MAX);
+        Some((first, count))
+    }
+
+    fn establish(&self, growth: &mut Growth) -> bool {
+        let whole = Layout::of(COVERAGE_MAX);
+        let mut coverage = COVERAGE_MAX;
+        let limit_bytes = os::address_space_limit();
+        let (mut base, mut reserved) = (None, COVERAGE_MAX);
+        if limit_bytes.is_none() {
+            base = os::reserve(bytes_of(whole.first_granule) + bytes_of(COVERAGE_MAX), 0);
+        }
+        if let Some(bytes) = limit_bytes {
+            let fitting = (bytes / GRANULE_BYTES).clamp(COVERAGE_MIN as usize, COVERAGE_MAX as usize);
+            coverage = (fitting as u32).next_power_of_two();
+        }
+        // A refused range is covered in pieces: address bits that differ from run to run keep it unpredictable.
+        let hint = LADDER_HINT + (os::thread_pointer() & 0xf_ffff_0000);
+        while base.is_none() && coverage >= COVERAGE_MIN {
+            reserved = Layout::of(coverage).first_granule;
+            base = os::reserve(bytes_of(reserved), hint & !(GRANULE_BYTES - 1));
+            coverage /= if base.is_none() { 2 } else { 1 };
+        }
+        let Some(start) = base else { return false };
+        let layout = Layout::of(coverage);
+        // mmap aligns to pages; one granule is given up for alignment where that is not enough.
+        let aligned = start.next_multiple_of(GRANULE_BYTES);
+        if aligned != start {
+            reserved -= 1;
+        }
+        let limit = layout.first_granule;
+        // SAFETY: the start of the new reservation.
+        if !unsafe { os::commit(aligned, (limit as usize).next_multiple_of(GRANULE_BYTES)) } {
+            return false;
+        }
+        growth.coverage = coverage + layout.first_granule;
+        growth.reserved = reserved.max(limit);
+        self.records.store(aligned + layout.records, ORDER);
+        self.bitmaps.store(aligned + layout.bitmaps, ORDER);
+        self.first_granule.store(limit, ORDER);
+        self.set_limit(limit);
+        self.base.store(aligned, ORDER);
+        true
+    }
+
+    /// Commits exactly `granules` at the end of what is committed, reserving more first if needed.
+    fn extend(&self, growth: &mut Growth, granules: u32) -> Option<(u32, u32)> {
+        let mut first = self.limit();
+        let end = first.checked_add(granules)?;
+        if end > growth.reserved {
+            while !self.reserve_more(growth, first.checked_add(granules)?)? {
+                // Somebody else's mapping is in the way: leave a hole that no span ever covers.
+                first = growth.reserved.checked_add(SKIP)?;
+                growth.reserved = first;
+            }
+        }
+        let end = first.checked_add(granules)?;
+        if end > growth.coverage || !self.commit_tables(self.limit(), end) {
+            return None;
+        }
+        let (address, bytes) = (self.address(first), bytes_of(granules));
+        // SAFETY: the range was reserved above or at the start.
+        if !unsafe { os::commit(address, bytes) } {
+            return None;
+        }
+        self.advise(address, bytes);
+        self.set_limit(end);
+        Some((first, granules))
+    }
+
+    /// Reserves up to granule `end`. `Some(false)`: occupied; `None`: the range or the address space is exhausted.
+    fn reserve_more(&self, growth: &mut Growth, end: u32) -> Option<bool> {
+        if end > growth.coverage {
+            return None;
+        }
+        if end <= growth.reserved {
+            return Some(true);
+        }
+        let (address, bytes) = (self.address(growth.reserved), bytes_of(end - growth.reserved));
+        if os::reserve_at(address, bytes) {
+            growth.reserved = end;
+            return Some(true);
+        }
+        // Refused for want of address space, or occupied? One granule elsewhere tells.
+        let probe = os::reserve(bytes, 0)?;
+        // SAFETY: just reserved, and given to nobody.
+        unsafe { os::unmap(probe, bytes) };
+        Some(false)
+    }
+
+    /// Makes the tables of granules `from..to` usable.
+    fn commit_tables(&self, from: u32, to: u32) -> bool {
+        let tables = [(self.base(), 1), (self.records(), RECORD_BYTES), (self.bitmaps(), BITMAP_BYTES)];
+        tables.into_iter().all(|(table, bytes)| {
+            let start = (table + from as usize * bytes) & !(GRANULE_BYTES - 1);
+            let end = (table + to as usize * bytes).next_multiple_of(GRANULE_BYTES);
+            // SAFETY: inside the table, whose place in the reservation ends at a granule boundary.
+            unsafe { os::commit(start, end - start) }
+        })
+    }
+}
+
+impl Default for Reservation {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_committed_contiguously_and_reads_as_zero() {
+        let reservation = Reservation::new();
+        let (first, count) = reservation.grow(3).unwrap();
+        assert_eq!((first, count), (reservation.first_granule(), STEP_MIN));
+        let (next, more) = reservation.grow(STEP_MAX).unwrap();
+        assert_eq!((next, more), (first + count, STEP_MAX));
+        let last = reservation.address(next + more) - 8;
+        // SAFETY: the last word of the memory just committed.
+        assert_eq!(unsafe { *(last as *const u64) }, 0);
+    }
+
+    #[test]
+    fn more_than_the_range_covers_is_refused_and_changes_nothing() {
+        let reservation = Reservation::new();
+        let (first, count) = reservation.grow(1).unwrap();
+        assert_eq!(reservation.grow(u32::MAX - first), None);
+        assert_eq!(reservation.limit(), first + count);
+    }
+
+    #[test]
+    fn tables_do_not_overlap() {
+        for coverage in [COVERAGE_MIN, 1 << 16, COVERAGE_MAX] {
+            let layout = Layout::of(coverage);
+            assert!(layout.records >= coverage as usize);
+            assert!(layout.bitmaps >= layout.records + coverage as usize * RECORD_BYTES);
+            assert!(bytes_of(layout.first_granule) >= layout.bitmaps + coverage as usize * BITMAP_BYTES);
+        }
+    }
+}

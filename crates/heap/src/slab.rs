@@ -1,0 +1,154 @@
+//! Slabs: spans cut into equal blocks. Which blocks are free is out of band, one bit each, so that the pages of
+//! free blocks can be purged too.
+//!
+//! SYNCHRONIZATION: every function here is called under the lock of the slab's class.
+
+use crate::granule::bytes_of;
+use crate::magazine::{self, Magazine};
+use crate::page_map::{PageMap, State};
+use crate::size_class;
+
+const CACHE_LINE_BYTES: usize = 64;
+const WORD_BITS: u32 = 64;
+
+/// Makes a slab of `class` from the span that starts at `first`: every block free.
+pub fn format(map: &PageMap, first: u32, class: usize) {
+    let granules = size_class::slab_granules(class);
+    let blocks = size_class::slab_blocks(class);
+    for granule in first..first + granules {
+        map.record(granule).first.set(first);
+    }
+    let record = map.record(first);
+    record.granules.set(granules);
+    record.free_blocks.set(blocks as u16);
+    record.hint.set(0);
+    let bitmap = map.bitmap(first, granules);
+    for word in 0..blocks.div_ceil(WORD_BITS) {
+        let bits = (blocks - word * WORD_BITS).min(WORD_BITS);
+        bitmap[word as usize].set(u64::MAX >> (WORD_BITS - bits));
+    }
+    record.set_state(State::Slab);
+    map.set_class(first, granules, class);
+}
+
+/// Makes a plain span of a slab whose blocks are all free.
+pub fn dissolve(map: &PageMap, first: u32, class: usize) {
+    debug_assert_eq!(u32::from(map.record(first).free_blocks.get()), size_class::slab_blocks(class));
+    map.set_class(first, size_class::slab_granules(class), 0);
+    map.record(first).set_state(State::Interior);
+}
+
+/// The slab that a granule of it belongs to.
+pub fn slab_of(map: &PageMap, granule: u32) -> u32 {
+    map.record(granule).first.get()
+}
+
+/// Takes up to `want` free blocks, lowest addresses first.
+///
+/// Blocks smaller than a cache line leave by whole lines where that is possible, so that two threads do not
+/// share one.
+pub fn take(map: &PageMap, first: u32, class: usize, want: u32) -> Magazine {
+    let record = map.record(first);
+    let (size, base) = (size_class::size(class), map.address(first));
+    let bitmap = map.bitmap(first, record.granules.get());
+    let words = size_class::slab_blocks(class).div_ceil(WORD_BITS) as usize;
+    let per_line = (CACHE_LINE_BYTES / size) as u32;
+    let (mut head, mut tail, mut count) = (0, 0, 0);
+    let mut word = record.hint.get() as usize;
+    'words: while word < words {
+        let mut bits = bitmap[word].get();
+        while bits != 0 {
+            if count >= want {
+                bitmap[word].set(bits);
+                break 'words;
+            }
+            let index = word as u32 * WORD_BITS + bits.trailing_zeros();
+            let block = base + index as usize * size;
+            if per_line > 1 && count > 0 && count + per_line > want && block.is_multiple_of(CACHE_LINE_BYTES)
+            {
+                bitmap[word].set(bits);
+                break 'words;
+            }
+            bits &= bits - 1;
+            if head == 0 {
+                head = block;
+            } else {
+                // SAFETY: `tail` was free in the bitmap, and the class lock makes it ours.
+                unsafe { magazine::set_next(tail, block) };
+            }
+            tail = block;
+            count += 1;
+        }
+        if bits == 0 {
+            bitmap[word].set(0);
+            word += 1;
+        }
+    }
+    if tail != 0 {
+        // SAFETY: as above.
+        unsafe { magazine::set_next(tail, 0) };
+    }
+    record.hint.set(word as u16);
+    let free = u32::from(record.free_blocks.get());
+    debug_assert!(count <= free);
+    record.free_blocks.set((free - count) as u16);
+    Magazine { head, count }
+}
+
+/// Puts a block back. Returns the slab's free blocks, or `None` if the block was free already.
+pub fn put(map: &PageMap, first: u32, class: usize, index: u32) -> Option<u32> {
+    let record = map.record(first);
+    let bitmap = map.bitmap(first, record.granules.get());
+    let word = (index / WORD_BITS) as usize;
+    let (bits, bit) = (bitmap[word].get(), 1u64 << (index % WORD_BITS));
+    if bits & bit != 0 {
+        return None;
+    }
+    bitmap[word].set(bits | bit);
+    if (word as u16) < record.hint.get() {
+        record.hint.set(word as u16);
+    }
+    let free = u32::from(record.free_blocks.get()) + 1;
+    debug_assert!(free <= size_class::slab_blocks(class));
+    record.free_blocks.set(free as u16);
+    Some(free)
+}
+
+/// Whether a block of the slab is in its bitmap, that is, free and in nobody's magazine.
+pub fn is_free(map: &PageMap, first: u32, index: u32) -> bool {
+    let bitmap = map.bitmap(first, map.record(first).granules.get());
+    bitmap[(index / WORD_BITS) as usize].get() & (1 << (index % WORD_BITS)) != 0
+}
+
+/// Calls `purge(address, bytes)` for every run of pages of `page_bytes` in which all blocks are free.
+/// Returns the bytes for which it answered true.
+pub fn purge_free_pages(
+    map: &PageMap,
+    first: u32,
+    class: usize,
+    page_bytes: usize,
+    mut purge: impl FnMut(usize, usize) -> bool,
+) -> usize {
+    let (size, base) = (size_class::size(class), map.address(first));
+    let end = bytes_of(size_class::slab_granules(class));
+    let blocks = size_class::slab_blocks(class) as usize;
+    let page_is_free = |page: usize| {
+        let from = page * page_bytes / size;
+        let to = ((page + 1) * page_bytes).div_ceil(size).min(blocks);
+        (from..to).all(|index| is_free(map, first, index as u32))
+    };
+    let (mut run_start, mut total) = (None, 0);
+    for page in 0..=end / page_bytes {
+        let free = page < end / page_bytes && page_is_free(page);
+        match (free, run_start) {
+            (true, None) => run_start = Some(page),
+            (false, Some(start)) => {
+                let (address, bytes) = (base + start * page_bytes, (page - start) * page_bytes);
+                total += if purge(address, bytes) { bytes } else { 0 };
+                run_start = None;
+            }
+            _ => {}
+        }
+    }
+    total
+}

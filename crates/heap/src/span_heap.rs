@@ -1,0 +1,395 @@
+//! Free spans: best fit, coalescing, and which of them wait for their purge.
+//!
+//! Clean spans (they read as zero and hold no pages) and dirty ones are kept apart and only merge with their own kind, so
+//! that memory with pages is used first and a purge never gives back what is not there.
+//!
+//! SYNCHRONIZATION: everything here happens under one lock, held by `heap`; purging itself happens outside of it.
+
+mod free_lists;
+mod waiting;
+
+use crate::decay::{Decay, Verdict, bin_of};
+use crate::granule::bytes_of;
+use crate::os;
+use crate::page_map::{PageMap, State, Waiting};
+use free_lists::FreeLists;
+use waiting::TimeList;
+
+/// Dirty memory, in granules, that may wait for a batch: one purge of 512 KiB costs a tenth, per page, of
+/// eight of 64 KiB.
+pub const PURGE_BATCH: u32 = 8;
+
+/// A held span is not cut for a request smaller than this part of it: its size is expected back.
+const CUT_MAX: u32 = 8;
+
+/// Granules that one call to [`SpanHeap::take_due`] hands out at most: 64 MiB.
+const PURGE_ROUND: u32 = 1024;
+
+/// A span taken from the heap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Taken {
+    /// First granule.
+    pub first: u32,
+    /// Whether it reads as zero.
+    pub zero: bool,
+}
+
+/// A span on its way to the kernel: in no list, owned by the caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Due {
+    /// First granule.
+    pub first: u32,
+    /// Length in granules.
+    pub granules: u32,
+    /// Whether its mapping is split and should be renewed.
+    pub moved: bool,
+}
+
+/// Sizes of what the span heap knows, in granules, and counts since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SpanCounts {
+    /// In slabs and large blocks.
+    pub used: u32,
+    /// Most that was ever in slabs and large blocks.
+    pub used_peak: u32,
+    /// Free without pages.
+    pub clean: u32,
+    /// Free, maybe with pages.
+    pub dirty: u32,
+    /// Granules purged since the start.
+    pub purged: u64,
+    /// Purge calls since the start.
+    pub purges: u64,
+    /// Purges the kernel refused.
+    pub refused: u64,
+}
+
+/// When free memory goes back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PurgeMode {
+    /// As `decay` says.
+    Auto,
+    /// Everything at once.
+    Now,
+    /// Only when the program asks (`malloc_trim`) or memory runs out.
+    Never,
+}
+
+/// The free spans of one heap.
+pub struct SpanHeap {
+    clean: FreeLists,
+    dirty: FreeLists,
+    pending: TimeList,
+    held: TimeList,
+    decay: Decay,
+    /// When free memory goes back.
+    pub mode: PurgeMode,
+    /// Sizes and counts.
+    pub counts: SpanCounts,
+}
+
+impl SpanHeap {
+    /// A heap without memory.
+    pub const fn new() -> Self {
+        Self {
+            clean: FreeLists::new(),
+            dirty: FreeLists::new(),
+            pending: TimeList::new(),
+            held: TimeList::new(),
+            decay: Decay::new(),
+            mode: PurgeMode::Auto,
+            counts: SpanCounts {
+                used: 0,
+                used_peak: 0,
+                clean: 0,
+                dirty: 0,
+                purged: 0,
+                purges: 0,
+                refused: 0,
+            },
+        }
+    }
+
+    /// Takes a span of `granules` whose first granule is a multiple of `align` granules by address.
+    /// The caller sets its state. `None`: no memory; purging what is dirty may help.
+    ///
+    /// `want_zero` prefers memory that needs no clearing.
+    pub fn take(
+        &mut self,
+        map: &PageMap,
+        granules: u32,
+        align: u32,
+        want_zero: bool,
+        now: u64,
+    ) -> Option<Taken> {
+        debug_assert!(granules > 0 && align.is_power_of_two());
+        let padded = granules.checked_add(align - 1)?;
+        let dirty = self.dirty.best_fit(map, padded);
+        let clean = || self.clean.best_fit(map, padded);
+        let is_held_back = |span: u32| {
+            let record = map.record(span);
+            record.waiting() == Waiting::Held && record.granules.get() / CUT_MAX > granules
+        };
+        let span = match dirty {
+            Some(span) if !want_zero && !is_held_back(span) => span,
+            Some(span) => clean().unwrap_or(span),
+            None => match clean() {
+                Some(span) => span,
+                None => {
+                    let (first, count) = map.reservation.grow(padded)?;
+                    self.add_clean(map, first, count);
+                    self.clean.best_fit(map, padded)?
+                }
+            },
+        };
+        let offset = {
+            let unit = align as usize;
+            let address = map.address(span) >> crate::granule::GRANULE_SHIFT;
+            (address.next_multiple_of(unit) - address) as u32
+        };
+        let zero = map.record(span).state() == State::Clean;
+        self.cut(map, span, offset, granules, now);
+        self.counts.used += granules;
+        self.counts.used_peak = self.counts.used_peak.max(self.counts.used);
+        Some(Taken { first: span + offset, zero })
+    }
+
+    /// Takes `granules` directly behind a span, if they are free.
+    pub fn take_behind(&mut self, map: &PageMap, end: u32, granules: u32, now: u64) -> bool {
+        if end >= map.reservation.limit() {
+            return false;
+        }
+        let record = map.record(end);
+        let is_free = matches!(record.state(), State::Clean | State::Dirty);
+        if !is_free || record.granules.get() < granules {
+            return false;
+        }
+        self.cut(map, end, 0, granules, now);
+        self.counts.used += granules;
+        self.counts.used_peak = self.counts.used_peak.max(self.counts.used);
+        true
+    }
+
+    /// Takes a free span out of its lists and puts back what is before `offset` and behind `offset + granules`.
+    fn cut(&mut self, map: &PageMap, span: u32, offset: u32, granules: u32, now: u64) {
+        let record = map.record(span);
+        let length = record.granules.get();
+        let (state, waiting, bin) = (record.state(), record.waiting(), usize::from(record.bin.get()));
+        let (freed_at, deadline, moved) = (record.value.get(), record.deadline.get(), record.is_moved());
+        self.unlink(map, span);
+        let rest = length - offset - granules;
+        for (first, count) in [(span, offset), (span + offset + granules, rest)] {
+            if count == 0 {
+                continue;
+            }
+            let record = map.record(first);
+            record.bin.set(bin as u8);
+            record.value.set(freed_at);
+            record.deadline.set(deadline);
+            record.set_moved(moved);
+            self.link(map, first, count, state, waiting);
+        }
+        match (state, waiting) {
+            (State::Dirty, Waiting::Held) => self.decay.reused(bin, granules, now.saturating_sub(freed_at)),
+            (State::Dirty, _) => self.decay.rescued(granules, now.saturating_sub(freed_at)),
+            _ => self.decay.faulted(granules, now),
+        }
+        // A used span is marked by its owner; nothing of the free one may stay.
+        let record = map.record(span + offset);
+        record.set_state(State::Interior);
+        record.set_moved(moved);
+        record.granules.set(granules);
+        map.record(span + offset + granules - 1).set_state(State::Interior);
+    }
+
+    /// Gives a used span back at time `now`. `zero`: it reads as zero and holds no pages.
+    pub fn give(&mut self, map: &PageMap, first: u32, granules: u32, zero: bool, now: u64) {
+        debug_assert!(self.counts.used >= granules);
+        self.counts.used -= granules;
+        if zero {
+            self.add_clean(map, first, granules);
+            return;
+        }
+        let verdict = match self.mode {
+            PurgeMode::Auto => self.decay.freed(granules, now),
+            PurgeMode::Now => Verdict::Purge,
+            PurgeMode::Never => Verdict::HoldUntil(u64::MAX),
+        };
+        let (waiting, deadline) = match verdict {
+            Verdict::Purge => (Waiting::Pending, 0),
+            Verdict::HoldUntil(time) => (Waiting::Held, time),
+        };
+        let record = map.record(first);
+        record.bin.set(bin_of(granules) as u8);
+        record.value.set(now);
+        record.deadline.set(deadline);
+        self.merge(map, first, granules, State::Dirty, waiting);
+    }
+
+    fn add_clean(&mut self, map: &PageMap, first: u32, granules: u32) {
+        debug_assert!(!map.record(first).is_moved());
+        self.merge(map, first, granules, State::Clean, Waiting::None);
+    }
+
+    /// Links a free span after joining it with free neighbours of the same kind that wait for the same.
+    fn merge(&mut self, map: &PageMap, first: u32, granules: u32, state: State, waiting: Waiting) {
+        let (mut start, mut length) = (first, granules);
+        let joins = |granule: u32| {
+            let record = map.record(granule);
+            record.state() == state && record.waiting() == waiting
+        };
+        let record = map.record(first);
+        let (mut bin, mut moved) = (record.bin.get(), record.is_moved());
+        let (value, mut deadline) = (record.value.get(), record.deadline.get());
+        let end = first + granules;
+        if end < map.reservation.limit() && joins(end) {
+            let right = map.record(end);
+            length += right.granules.get();
+            moved |= right.is_moved();
+            deadline = deadline.max(right.deadline.get());
+            bin = self.rebin(bin, right.bin.get(), waiting, granules, right.granules.get());
+            self.unlink(map, end);
+        }
+        if first > map.reservation.first_granule() && map.record(first - 1).state() == state {
+            let left_first = map.record(first - 1).first.get();
+            if joins(left_first) {
+                let left = map.record(left_first);
+                debug_assert_eq!(left_first + left.granules.get(), first);
+                moved |= left.is_moved();
+                deadline = deadline.max(left.deadline.get());
+                bin = self.rebin(bin, left.bin.get(), waiting, length, left.granules.get());
+                length += left.granules.get();
+                start = left_first;
+                self.unlink(map, left_first);
+            }
+        }
+        map.record(first).set_state(State::Interior);
+        let record = map.record(start);
+        record.bin.set(bin);
+        record.value.set(value);
+        record.deadline.set(deadline);
+        record.set_moved(moved);
+        self.link(map, start, length, state, waiting);
+    }
+
+    /// The evidence bin of two joined spans: the larger one's; what the other held is counted there.
+    fn rebin(&mut self, a: u8, b: u8, waiting: Waiting, a_granules: u32, b_granules: u32) -> u8 {
+        let (to, from, granules) = if a >= b { (a, b, b_granules) } else { (b, a, a_granules) };
+        if waiting == Waiting::Held && a != b {
+            self.decay.rebinned(from.into(), to.into(), granules);
+        }
+        to
+    }
+
+    fn link(&mut self, map: &PageMap, first: u32, granules: u32, state: State, waiting: Waiting) {
+        let record = map.record(first);
+        record.granules.set(granules);
+        record.set_state(state);
+        record.set_waiting(waiting);
+        let last = map.record(first + granules - 1);
+        last.set_state(state);
+        last.first.set(first);
+        match state {
+            State::Clean => {
+                self.clean.insert(map, first, granules);
+                self.counts.clean += granules;
+            }
+            _ => {
+                self.dirty.insert(map, first, granules);
+                self.counts.dirty += granules;
+            }
+        }
+        match waiting {
+            Waiting::Pending => self.pending.push(map, first, granules),
+            Waiting::Held => self.held.push(map, first, granules),
+            Waiting::None => {}
+        }
+    }
+
+    fn unlink(&mut self, map: &PageMap, first: u32) {
+        let record = map.record(first);
+        let granules = record.granules.get();
+        match record.state() {
+            State::Clean => {
+                self.clean.remove(map, first, granules);
+                self.counts.clean -= granules;
+            }
+            _ => {
+                self.dirty.remove(map, first, granules);
+                self.counts.dirty -= granules;
+            }
+        }
+        match record.waiting() {
+            Waiting::Pending => self.pending.remove(map, first, granules),
+            Waiting::Held => self.held.remove(map, first, granules),
+            Waiting::None => {}
+        }
+        record.set_waiting(Waiting::None);
+        record.set_state(State::Interior);
+        map.record(first + granules - 1).set_state(State::Interior);
+    }
+
+    /// Whether there is something to purge at `now`.
+    pub fn is_due(&self, map: &PageMap, now: u64) -> bool {
+        self.pending.granules >= PURGE_BATCH
+            || self.held.oldest().is_some_and(|span| map.record(span).deadline.get() <= now)
+    }
+
+    /// Takes spans whose time has come, up to 64 MiB and `out.len()` of them; returns how many. `all`: also those
+    /// whose time has not come.
+    ///
+    /// The caller purges them without the lock, then gives each to [`SpanHeap::purged`].
+    pub fn take_due(&mut self, map: &PageMap, all: bool, now: u64, out: &mut [Due]) -> usize {
+        let mut count = 0;
+        let mut granules = 0;
+        while count < out.len() && granules < PURGE_ROUND {
+            let expired = self.held.oldest().filter(|&span| all || map.record(span).deadline.get() <= now);
+            let Some(first) = expired.or_else(|| self.pending.oldest()) else { break };
+            let record = map.record(first);
+            let due = Due { first, granules: record.granules.get(), moved: record.is_moved() };
+            match record.waiting() {
+                Waiting::Held => self.decay.expired(record.bin.get().into(), due.granules, now),
+                _ => self.decay.purged(due.granules, now),
+            }
+            self.unlink(map, first);
+            out[count] = due;
+            count += 1;
+            granules += due.granules;
+        }
+        count
+    }
+
+    /// Takes a span back that [`SpanHeap::take_due`] handed out; `done`: its pages are gone.
+    pub fn purged(&mut self, map: &PageMap, due: Due, done: bool) {
+        let record = map.record(due.first);
+        if done {
+            record.set_moved(false);
+            self.counts.purged += u64::from(due.granules);
+            self.counts.purges += 1;
+            self.add_clean(map, due.first, due.granules);
+        } else {
+            // Never asked again: a seccomp filter or locked memory will refuse the next time too.
+            self.counts.refused += 1;
+            record.set_moved(due.moved);
+            self.merge(map, due.first, due.granules, State::Dirty, Waiting::None);
+        }
+    }
+}
+
+impl Default for SpanHeap {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Gives the pages of a due span back to the kernel. False: refused.
+///
+/// Whoever took `due` from a [`SpanHeap`] owns the span, so no lock is held.
+pub fn purge(map: &PageMap, due: Due) -> bool {
+    let (address, bytes) = (map.address(due.first), bytes_of(due.granules));
+    // SAFETY: the span is in no list and no block lives in it, so its contents are nobody's.
+    unsafe { if due.moved { map.reservation.renew(address, bytes) } else { os::purge(address, bytes) } }
+}
+
+#[cfg(test)]
+mod tests;

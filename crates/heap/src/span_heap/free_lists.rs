@@ -1,0 +1,105 @@
+//! Free spans by size: exact lists up to 32 granules, four per doubling above.
+
+use crate::page_map::PageMap;
+
+const EXACT: u32 = 32;
+/// Lists: 32 exact ones, then four for each doubling up to 2^25 granules.
+const LISTS: usize = EXACT as usize + 4 * 20;
+/// Spans looked at in one list before the best so far is taken.
+const LOOKS: usize = 16;
+
+/// The list of spans of `granules`.
+fn list_of(granules: u32) -> usize {
+    if granules <= EXACT {
+        return granules as usize - 1;
+    }
+    let log = granules.ilog2();
+    let quarter = (granules >> (log - 2)) & 3;
+    (EXACT as usize + (log as usize - 5) * 4 + quarter as usize).min(LISTS - 1)
+}
+
+/// Lists of free spans of one kind.
+pub struct FreeLists {
+    heads: [u32; LISTS],
+    /// Bit `i`: list `i` is not empty.
+    filled: u128,
+}
+
+impl FreeLists {
+    pub const fn new() -> Self {
+        Self { heads: [0; LISTS], filled: 0 }
+    }
+
+    pub fn insert(&mut self, map: &PageMap, first: u32, granules: u32) {
+        let list = list_of(granules);
+        let head = self.heads[list];
+        let record = map.record(first);
+        record.prev.set(0);
+        record.next.set(head);
+        if head != 0 {
+            map.record(head).prev.set(first);
+        }
+        self.heads[list] = first;
+        self.filled |= 1 << list;
+    }
+
+    pub fn remove(&mut self, map: &PageMap, first: u32, granules: u32) {
+        let record = map.record(first);
+        let (prev, next) = (record.prev.get(), record.next.get());
+        if next != 0 {
+            map.record(next).prev.set(prev);
+        }
+        if prev != 0 {
+            map.record(prev).next.set(next);
+            return;
+        }
+        let list = list_of(granules);
+        debug_assert_eq!(self.heads[list], first);
+        self.heads[list] = next;
+        if next == 0 {
+            self.filled &= !(1 << list);
+        }
+    }
+
+    /// The smallest span of at least `granules`; the lowest among equals, as far as a bounded look finds them.
+    pub fn best_fit(&self, map: &PageMap, granules: u32) -> Option<u32> {
+        let mut candidates = self.filled & (u128::MAX << list_of(granules));
+        while candidates != 0 {
+            let list = candidates.trailing_zeros() as usize;
+            if let Some(best) = self.best_in(map, list, granules) {
+                return Some(best);
+            }
+            candidates &= candidates - 1;
+        }
+        None
+    }
+
+    fn best_in(&self, map: &PageMap, list: usize, granules: u32) -> Option<u32> {
+        let mut best: Option<(u32, u32)> = None;
+        let mut span = self.heads[list];
+        let mut looks = 0;
+        while span != 0 && (looks < LOOKS || best.is_none()) {
+            let record = map.record(span);
+            let key = (record.granules.get(), span);
+            if key.0 >= granules && best.is_none_or(|found| key < found) {
+                best = Some(key);
+            }
+            span = record.next.get();
+            looks += 1;
+        }
+        best.map(|(_, span)| span)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_are_ordered_by_size() {
+        for granules in 1..100_000 {
+            assert!(list_of(granules) <= list_of(granules + 1));
+        }
+        assert!(list_of(1 << 24) < LISTS);
+    }
+}

@@ -1,0 +1,155 @@
+use super::*;
+use crate::decay::HOLD_MAX_NS;
+
+fn heap() -> (PageMap, SpanHeap) {
+    (PageMap::new(), SpanHeap::new())
+}
+
+fn purge_all(map: &PageMap, spans: &mut SpanHeap, now: u64) -> u32 {
+    let mut due = [Due { first: 0, granules: 0, moved: false }; 4];
+    let mut total = 0;
+    loop {
+        let count = spans.take_due(map, true, now, &mut due);
+        if count == 0 {
+            return total;
+        }
+        for &span in &due[..count] {
+            let done = purge(map, span);
+            spans.purged(map, span, done);
+            total += span.granules;
+        }
+    }
+}
+
+fn touch(map: &PageMap, first: u32) {
+    // SAFETY: the test owns the span.
+    unsafe { *(map.address(first) as *mut u64) = 7 };
+}
+
+#[test]
+fn freed_memory_is_used_again_before_fresh_memory() {
+    let (map, mut spans) = heap();
+    let a = spans.take(&map, 10, 1, false, 0).unwrap();
+    let b = spans.take(&map, 1, 1, false, 0).unwrap();
+    spans.give(&map, a.first, 10, false, 1);
+    let c = spans.take(&map, 10, 1, false, 2).unwrap();
+    assert_eq!(c, Taken { first: a.first, zero: false });
+    assert_ne!(b.first, c.first);
+}
+
+#[test]
+fn neighbours_of_one_kind_merge_and_the_whole_can_be_taken() {
+    let (map, mut spans) = heap();
+    let parts: Vec<u32> = (0..6).map(|_| spans.take(&map, 4, 1, false, 0).unwrap().first).collect();
+    for i in [1, 3, 5, 0, 4, 2] {
+        spans.give(&map, parts[i], 4, false, 1);
+    }
+    assert_eq!(spans.counts.dirty, 24);
+    assert_eq!(spans.take(&map, 24, 1, false, 2).unwrap().first, parts[0]);
+    assert_eq!(spans.counts.dirty, 0);
+}
+
+#[test]
+fn purged_memory_reads_as_zero_and_says_so() {
+    let (map, mut spans) = heap();
+    let a = spans.take(&map, 16, 1, false, 0).unwrap();
+    assert!(a.zero);
+    touch(&map, a.first);
+    spans.give(&map, a.first, 16, false, 0);
+    assert!(spans.is_due(&map, 0));
+    assert_eq!(purge_all(&map, &mut spans, 0), 16);
+    let b = spans.take(&map, 16, 1, true, 0).unwrap();
+    assert!(b.zero);
+    // SAFETY: the test owns the span.
+    assert_eq!(unsafe { *(map.address(b.first) as *const u64) }, 0);
+}
+
+#[test]
+fn a_refused_purge_keeps_the_memory_usable_and_is_not_repeated() {
+    let (map, mut spans) = heap();
+    let a = spans.take(&map, 16, 1, false, 0).unwrap();
+    spans.give(&map, a.first, 16, false, 0);
+    let mut due = [Due { first: 0, granules: 0, moved: false }; 1];
+    assert_eq!(spans.take_due(&map, false, 0, &mut due), 1);
+    spans.purged(&map, due[0], false);
+    assert!(!spans.is_due(&map, HOLD_MAX_NS));
+    assert_eq!(spans.take(&map, 16, 1, false, 0).unwrap(), Taken { first: a.first, zero: false });
+}
+
+#[test]
+fn after_one_regret_memory_is_held_until_its_time() {
+    let (map, mut spans) = heap();
+    let mut now = 0;
+    for round in 0..3 {
+        let a = spans.take(&map, 64, 1, false, now).unwrap();
+        now += 1_000_000;
+        spans.give(&map, a.first, 64, false, now);
+        assert_eq!(spans.is_due(&map, now), round == 0, "round {round}");
+        if round == 0 {
+            purge_all(&map, &mut spans, now);
+        }
+        now += 10_000;
+    }
+    assert!(spans.is_due(&map, now + HOLD_MAX_NS));
+}
+
+#[test]
+fn alignment_is_by_address() {
+    let (map, mut spans) = heap();
+    for align in [1u32, 2, 16, 64, 1024] {
+        spans.take(&map, 1, 1, false, 0).unwrap();
+        let span = spans.take(&map, 3, align, false, 0).unwrap();
+        assert!(map.address(span.first).is_multiple_of(bytes_of(align)));
+    }
+}
+
+mod random {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        /// Spans never overlap, keep their contents, and no granule is lost.
+        #[test]
+        fn no_granule_is_lost_or_given_twice(steps in prop::collection::vec((0u8..4, 1u32..80, 0u32..4, 0u64..50_000_000), 1..200)) {
+            let (map, mut spans) = heap();
+            let mut live: Vec<(u32, u32, u64)> = Vec::new();
+            let (mut now, mut tag) = (0, 0);
+            for (what, granules, align, pause) in steps {
+                now += pause;
+                match what {
+                    0 | 1 => {
+                        let taken = spans.take(&map, granules, 1 << align, what == 1, now).unwrap();
+                        let overlaps = live.iter().any(|&(first, length, _)| {
+                            taken.first < first + length && first < taken.first + granules
+                        });
+                        prop_assert!(!overlaps);
+                        tag += 1;
+                        for granule in taken.first..taken.first + granules {
+                            let word = map.address(granule) as *mut u64;
+                            // SAFETY: the test owns the span.
+                            unsafe {
+                                if taken.zero { prop_assert_eq!(*word, 0); }
+                                *word = tag;
+                            }
+                        }
+                        live.push((taken.first, granules, tag));
+                    }
+                    2 if !live.is_empty() => {
+                        let (first, length, tag) = live.swap_remove(granules as usize % live.len());
+                        for granule in first..first + length {
+                            // SAFETY: the test owns the span.
+                            prop_assert_eq!(unsafe { *(map.address(granule) as *const u64) }, tag);
+                        }
+                        spans.give(&map, first, length, false, now);
+                    }
+                    _ => { purge_all(&map, &mut spans, now); }
+                }
+                let used: u32 = live.iter().map(|span| span.1).sum();
+                prop_assert_eq!(spans.counts.used, used);
+                let all = map.reservation.limit().saturating_sub(map.reservation.first_granule());
+                prop_assert_eq!(used + spans.counts.clean + spans.counts.dirty, all);
+            }
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! The span heap behind its lock: with its page map, the clock, and the purging that happens outside the lock.
+
+use crate::lock::Lock;
+use crate::os;
+use crate::page_map::PageMap;
+use crate::span_heap::{self, Due, PurgeMode, SpanCounts, SpanHeap, Taken};
+use core::sync::atomic::{AtomicBool, Ordering};
+
+/// Spans purged in one round between two takings of the lock.
+const ROUND: usize = 16;
+
+/// All spans of a heap.
+pub struct Spans {
+    /// What every granule is.
+    pub map: PageMap,
+    heap: Lock<SpanHeap>,
+    /// Something is to be purged; whoever leaves a slow path does it.
+    due: AtomicBool,
+}
+
+impl Spans {
+    /// No memory yet.
+    pub const fn new() -> Self {
+        Self { map: PageMap::new(), heap: Lock::new(SpanHeap::new()), due: AtomicBool::new(false) }
+    }
+
+    /// Takes a span, see [`SpanHeap::take`]; purges everything and tries again before it gives up.
+    pub fn take(&self, granules: u32, align: u32, want_zero: bool) -> Option<Taken> {
+        let now = os::now_ns();
+        let taken = self.with(now, |heap, map| heap.take(map, granules, align, want_zero, now));
+        if taken.is_some() {
+            return taken;
+        }
+        self.purge_all();
+        self.with(now, |heap, map| heap.take(map, granules, align, want_zero, now))
+    }
+
+    /// Takes `granules` directly behind the span that ends at `end`, if they are free.
+    pub fn take_behind(&self, end: u32, granules: u32) -> bool {
+        let now = os::now_ns();
+        self.with(now, |heap, map| heap.take_behind(map, end, granules, now))
+    }
+
+    /// Gives a span back. `zero`: it reads as zero and holds no pages.
+    pub fn give(&self, first: u32, granules: u32, zero: bool) {
+        let now = os::now_ns();
+        self.with(now, |heap, map| heap.give(map, first, granules, zero, now));
+    }
+
+    fn with<R>(&self, now: u64, act: impl FnOnce(&mut SpanHeap, &PageMap) -> R) -> R {
+        let mut heap = self.heap.lock();
+        let result = act(&mut heap, &self.map);
+        if heap.is_due(&self.map, now) {
+            // ORDERING: Relaxed; only a hint to come and look, under the lock.
+            self.due.store(true, Ordering::Relaxed);
+        }
+        result
+    }
+
+    /// Purges what is due. Called where no lock is held, at the end of every slow path.
+    #[inline]
+    pub fn settle(&self) {
+        // ORDERING: Relaxed; a hint, see `with`.
+        if self.due.load(Ordering::Relaxed) {
+            self.purge_due();
+        }
+    }
+
+    #[cold]
+    fn purge_due(&self) {
+        // ORDERING: Relaxed; a hint, see `with`.
+        if self.due.swap(false, Ordering::Relaxed) {
+            self.purge_rounds(false);
+        }
+    }
+
+    /// Purges every free span, whatever `decay` says. Returns the bytes given back.
+    pub fn purge_all(&self) -> usize {
+        self.purge_rounds(true)
+    }
+
+    fn purge_rounds(&self, all: bool) -> usize {
+        let mut purged_granules = 0;
+        loop {
+            let mut due = [Due { first: 0, granules: 0, moved: false }; ROUND];
+            let count = {
+                let now = os::now_ns();
+                let mut heap = self.heap.lock();
+                if !all && !heap.is_due(&self.map, now) {
+                    break;
+                }
+                heap.take_due(&self.map, all, now, &mut due)
+            };
+            let due = &due[..count];
+            let mut done = [false; ROUND];
+            for (span, done) in due.iter().zip(&mut done) {
+                *done = span_heap::purge(&self.map, *span);
+            }
+            let mut heap = self.heap.lock();
+            for (span, &done) in due.iter().zip(&done) {
+                heap.purged(&self.map, *span, done);
+                purged_granules += if done { span.granules as usize } else { 0 };
+            }
+            if count < ROUND && all {
+                break;
+            }
+        }
+        purged_granules * crate::granule::GRANULE_BYTES
+    }
+
+    /// When free memory goes back from now on.
+    pub fn set_mode(&self, mode: PurgeMode) {
+        self.heap.lock().mode = mode;
+    }
+
+    /// Sizes and counts.
+    pub fn counts(&self) -> SpanCounts {
+        self.heap.lock().counts
+    }
+
+    /// Takes the locks for the time of a fork.
+    pub fn hold_for_fork(&self) {
+        self.heap.hold_for_fork();
+        self.map.reservation.hold_for_fork();
+    }
+
+    /// The other half of [`Spans::hold_for_fork`].
+    pub fn release_after_fork(&self) {
+        self.map.reservation.release_after_fork();
+        self.heap.release_after_fork();
+    }
+}
+
+impl Default for Spans {
+    fn default() -> Self {
+        Self::new()
+    }
+}

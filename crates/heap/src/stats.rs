@@ -1,0 +1,168 @@
+//! What the heap holds, counted when asked: the fast path counts nothing.
+
+use crate::granule::bytes_of;
+use crate::heap::Heap;
+use crate::large::LargeTotals;
+use crate::size_class::{self, CLASSES};
+use core::fmt::{self, Write};
+
+/// Blocks of one size class.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ClassStats {
+    /// Bytes of one block.
+    pub block_bytes: usize,
+    /// Slabs of the class.
+    pub slabs: usize,
+    /// Blocks in those slabs.
+    pub blocks: usize,
+    /// Blocks that the program has.
+    pub used: usize,
+    /// Free blocks in thread caches.
+    pub cached: usize,
+    /// Free blocks on their way between threads.
+    pub transit: usize,
+}
+
+/// A picture of the heap. Exact while no other thread allocates; else each part is from its own moment.
+#[derive(Clone, Copy, Debug)]
+pub struct Snapshot {
+    /// By size class; index 0 is unused.
+    pub classes: [ClassStats; CLASSES],
+    /// Large blocks.
+    pub large: LargeTotals,
+    /// Bytes of spans in slabs and large blocks.
+    pub span_bytes: usize,
+    /// Most of these at once.
+    pub span_peak_bytes: usize,
+    /// Most bytes of slabs at once.
+    pub slab_peak_bytes: usize,
+    /// Bytes of free spans that may hold pages.
+    pub dirty_bytes: usize,
+    /// Bytes purged since the start.
+    pub purged_bytes: u64,
+    /// Purge calls since the start.
+    pub purges: u64,
+    /// Purges that the kernel refused.
+    pub purges_refused: u64,
+    /// Threads with a cache.
+    pub threads: usize,
+    /// Most threads with a cache at one time.
+    pub threads_peak: usize,
+}
+
+impl Snapshot {
+    /// Counts `heap`.
+    pub fn take(heap: &Heap) -> Self {
+        let mut classes = [ClassStats::default(); CLASSES];
+        for (class, stats) in classes.iter_mut().enumerate().skip(1) {
+            let counts = heap.central.counts(&heap.spans.map, class);
+            let blocks = counts.slabs as usize * size_class::slab_blocks(class) as usize;
+            let cached = heap.caches.all().map(|cache| cache.held(class) as usize).sum::<usize>();
+            let transit = counts.transit_blocks as usize;
+            let used = blocks.saturating_sub(counts.free_blocks as usize + transit + cached);
+            let block_bytes = size_class::size(class);
+            *stats = ClassStats { block_bytes, slabs: counts.slabs as usize, blocks, used, cached, transit };
+        }
+        let spans = heap.spans.counts();
+        let (threads, threads_peak) = heap.caches.counts();
+        Self {
+            classes,
+            large: heap.large.totals(),
+            span_bytes: bytes_of(spans.used),
+            span_peak_bytes: bytes_of(spans.used_peak),
+            slab_peak_bytes: heap.central.slab_bytes().1,
+            dirty_bytes: bytes_of(spans.dirty),
+            purged_bytes: spans.purged * bytes_of(1) as u64,
+            purges: spans.purges,
+            purges_refused: spans.refused,
+            threads,
+            threads_peak,
+        }
+    }
+
+    /// Bytes of small blocks that the program has.
+    pub fn small_used_bytes(&self) -> usize {
+        self.classes.iter().map(|class| class.used * class.block_bytes).sum()
+    }
+
+    /// Bytes of small blocks that are free: in slabs, caches and transit.
+    pub fn small_free_bytes(&self) -> usize {
+        self.classes.iter().map(|class| (class.blocks - class.used) * class.block_bytes).sum()
+    }
+
+    /// Bytes of free small blocks in thread caches.
+    pub fn cached_bytes(&self) -> usize {
+        self.classes.iter().map(|class| class.cached * class.block_bytes).sum()
+    }
+
+    /// Bytes that the program has.
+    pub fn used_bytes(&self) -> usize {
+        self.small_used_bytes() + self.large.live
+    }
+
+    /// Writes the picture for people.
+    ///
+    /// # Errors
+    /// What `out` reports.
+    pub fn write(&self, out: &mut impl Write) -> fmt::Result {
+        let kib = |bytes: usize| bytes.div_ceil(1024);
+        writeln!(out, "faultless statistics (KiB unless said otherwise)")?;
+        writeln!(out, "  in use        {:>12}", kib(self.used_bytes()))?;
+        writeln!(out, "    small       {:>12}", kib(self.small_used_bytes()))?;
+        let blocks = self.large.blocks;
+        writeln!(
+            out,
+            "    large       {:>12}  in {blocks} blocks, peak {}",
+            kib(self.large.live),
+            kib(self.large.live_peak)
+        )?;
+        writeln!(out, "  free in slabs {:>12}", kib(self.small_free_bytes()))?;
+        writeln!(
+            out,
+            "    cached      {:>12}  by {} threads, most at once {}",
+            kib(self.cached_bytes()),
+            self.threads,
+            self.threads_peak
+        )?;
+        writeln!(out, "  spans         {:>12}  peak {}", kib(self.span_bytes), kib(self.span_peak_bytes))?;
+        writeln!(out, "  free, dirty   {:>12}", kib(self.dirty_bytes))?;
+        writeln!(
+            out,
+            "  purged        {:>12}  in {} calls, {} refused",
+            self.purged_bytes / 1024,
+            self.purges,
+            self.purges_refused
+        )?;
+        writeln!(out, "  size class      slabs     blocks       used     cached    transit")?;
+        for class in self.classes.iter().filter(|class| class.slabs > 0) {
+            writeln!(
+                out,
+                "  {:>10} {:>10} {:>10} {:>10} {:>10} {:>10}",
+                class.block_bytes, class.slabs, class.blocks, class.used, class.cached, class.transit
+            )?;
+        }
+        Ok(())
+    }
+}
+
+/// Writes what `faultless doctor` reads: one `key value` line each, bytes.
+///
+/// # Errors
+/// What `out` reports.
+pub fn write_report(heap: &Heap, out: &mut impl Write) -> fmt::Result {
+    let snapshot = Snapshot::take(heap);
+    writeln!(out, "faultless-report 1")?;
+    let mut result = Ok(());
+    heap.large.each_bin(|bin| {
+        let line =
+            writeln!(out, "large {} {} {} {}", bin.smallest, bin.largest, bin.allocations, bin.live_peak);
+        result = result.and(line);
+    });
+    result?;
+    writeln!(out, "large_live_peak_bytes {}", snapshot.large.live_peak)?;
+    writeln!(out, "small_live_peak_bytes {}", snapshot.slab_peak_bytes)?;
+    writeln!(out, "heap_peak_bytes {}", snapshot.span_peak_bytes)?;
+    writeln!(out, "purged_bytes {}", snapshot.purged_bytes)?;
+    writeln!(out, "purges {}", snapshot.purges)?;
+    writeln!(out, "threads_peak {}", snapshot.threads_peak)
+}

@@ -1,0 +1,257 @@
+//! Thread caches: per thread and class, a magazine in use and a spare one. No atomic read-modify-write on the fast path.
+//!
+//! A cache is *revocable*: another thread can take the magazines of a thread that does nothing, without a fence or an
+//! extra store on the owner's fast path. Per bin, `head` is the list, [`GATE`] or 0, and `room` is how many more
+//! blocks it may hold. Only the owner writes `room`; `room + length == capacity` whenever the owner is outside an
+//! operation. The owner changes `room` *before* it reads `head`; [`revoke`](registry) exchanges `head` with GATE, makes every
+//! thread pass a barrier, and takes the list only if `head` is still GATE and the sum holds: an operation that was
+//! under way has either shown itself in `room` or will read GATE and come to the slow path, which waits for the
+//! cache's lock. `tests/revocation_model.rs` checks all interleavings of this, and that it breaks without the barrier.
+
+mod registry;
+
+pub use registry::{Budget, Caches};
+
+use crate::central::Central;
+use crate::lock::Lock;
+use crate::magazine::{self, Magazine};
+use crate::page_map::{Guarded32, GuardedSize};
+use crate::size_class::{self, CLASSES};
+use crate::spans::Spans;
+use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicUsize, Ordering, compiler_fence};
+
+/// A `head` that sends its owner to the slow path: the bin was revoked, or never holds anything.
+pub const GATE: usize = 1;
+
+/// One class's list in a thread cache.
+#[repr(C)]
+pub struct Bin {
+    /// First block, 0 or [`GATE`]. Synchronization: stored by the owner; exchanged with GATE by a revoker.
+    head: AtomicUsize,
+    /// How many more blocks the list may hold. Synchronization: owner only.
+    room: AtomicI32,
+    /// Most blocks the list may hold. Synchronization: the cache's lock.
+    capacity: Guarded32,
+}
+
+/// One thread's free blocks.
+#[repr(C, align(64))]
+pub struct ThreadCache {
+    bins: [Bin; CLASSES],
+    /// A second magazine per class, packed; 0 for none. Synchronization: the cache's lock.
+    spares: [GuardedSize; CLASSES],
+    /// Held by the owner in its slow path, and by a revoker.
+    lock: Lock<()>,
+    /// The next of all caches ever made. Synchronization: written once, under the registry's lock.
+    next: AtomicPtr<ThreadCache>,
+    /// Not in use by a thread. Synchronization: the registry's lock.
+    idle: Guarded32,
+}
+
+impl Bin {
+    const fn gated() -> Self {
+        Self { head: AtomicUsize::new(GATE), room: AtomicI32::new(0), capacity: Guarded32::new(0) }
+    }
+
+    fn capacity(&self) -> i32 {
+        self.capacity.get() as i32
+    }
+
+    /// Turns a revoked bin into an empty one. Under the cache's lock, by the owner.
+    fn open(&self) {
+        // ORDERING: Relaxed; revokers are excluded by the lock.
+        if self.head.load(Ordering::Relaxed) == GATE {
+            self.replace(Magazine::EMPTY);
+        }
+    }
+
+    /// Installs a list. Under the cache's lock, by the owner.
+    fn replace(&self, list: Magazine) {
+        // ORDERING: Relaxed; revokers are excluded by the lock, whose release publishes both.
+        self.room.store(self.capacity() - list.count as i32, Ordering::Relaxed);
+        self.head.store(list.head, Ordering::Relaxed);
+    }
+}
+
+impl ThreadCache {
+    /// A cache that sends every operation to the slow path and that nobody ever fills: what a thread starts with.
+    pub const fn gated() -> Self {
+        const BIN: Bin = Bin::gated();
+        const NO_SPARE: GuardedSize = GuardedSize::new(0);
+        Self {
+            bins: [BIN; CLASSES],
+            spares: [NO_SPARE; CLASSES],
+            lock: Lock::new(()),
+            next: AtomicPtr::new(core::ptr::null_mut()),
+            idle: Guarded32::new(0),
+        }
+    }
+
+    /// Takes a block of `class`, or returns 0: the list is empty or revoked.
+    ///
+    /// # Safety
+    /// This thread owns the cache, or the cache is [`ThreadCache::gated`].
+    #[inline(always)]
+    pub unsafe fn pop(&self, class: usize) -> usize {
+        debug_assert!(class < CLASSES);
+        // SAFETY: every class is below CLASSES.
+        let bin = unsafe { self.bins.get_unchecked(class) };
+        // ORDERING: Relaxed; owner only. The fence keeps the compiler from reading `head` before `room` is changed; for the
+        // processor, the revoker's barrier does that.
+        let room = bin.room.load(Ordering::Relaxed);
+        bin.room.store(room.wrapping_add(1), Ordering::Relaxed);
+        compiler_fence(Ordering::SeqCst);
+        let head = bin.head.load(Ordering::Relaxed);
+        if head <= GATE {
+            bin.room.store(bin.room.load(Ordering::Relaxed).wrapping_sub(1), Ordering::Relaxed);
+            return 0;
+        }
+        // SAFETY: a block of this cache's list; if it was just revoked its memory is still committed.
+        let next = unsafe { magazine::next(head) };
+        bin.head.store(next, Ordering::Relaxed);
+        head
+    }
+
+    /// Keeps a free block of `class`; false: the list is full or revoked, or the block is at its head already.
+    ///
+    /// # Safety
+    /// This thread owns the cache (or the cache is gated) and the block, which is of `class`.
+    #[inline(always)]
+    pub unsafe fn push(&self, class: usize, block: usize) -> bool {
+        debug_assert!(class < CLASSES);
+        // SAFETY: every class is below CLASSES.
+        let bin = unsafe { self.bins.get_unchecked(class) };
+        // ORDERING: as in `pop`.
+        let room = bin.room.load(Ordering::Relaxed).wrapping_sub(1);
+        bin.room.store(room, Ordering::Relaxed);
+        compiler_fence(Ordering::SeqCst);
+        let head = bin.head.load(Ordering::Relaxed);
+        if room < 0 || head == GATE || head == block {
+            bin.room.store(bin.room.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+            return false;
+        }
+        // SAFETY: the caller gives the block up.
+        unsafe { magazine::set_next(block, head) };
+        bin.head.store(block, Ordering::Relaxed);
+        true
+    }
+
+    /// Whether `block` is the first of its list: freeing it now would be a double free.
+    pub fn is_head(&self, class: usize, block: usize) -> bool {
+        // ORDERING: Relaxed; owner only.
+        self.bins[class].head.load(Ordering::Relaxed) == block
+    }
+
+    /// Takes a block of `class` after [`ThreadCache::pop`] found none, from the spare magazine or from `central`. Returns 0
+    /// when memory is exhausted.
+    pub fn refill(&self, class: usize, central: &Central, spans: &Spans, budget: &Budget) -> usize {
+        let _guard = self.lock.lock();
+        let bin = &self.bins[class];
+        bin.open();
+        // ORDERING: Relaxed; under the lock.
+        let mut list = Magazine { head: bin.head.load(Ordering::Relaxed), count: 0 };
+        if !list.is_empty() {
+            list.count = (bin.capacity() - bin.room.load(Ordering::Relaxed)) as u32;
+        } else if self.spares[class].get() != 0 {
+            list = Magazine::unpack(self.spares[class].get());
+            self.spares[class].set(0);
+        } else {
+            self.grow(class, budget);
+            match central.fetch(spans, class, bin.capacity.get()) {
+                Some(magazine) => list = magazine,
+                None => return 0,
+            }
+        }
+        let block = list.head;
+        // SAFETY: a block that this cache owns now.
+        let rest = Magazine { head: unsafe { magazine::next(block) }, count: list.count - 1 };
+        if rest.count > bin.capacity.get() {
+            // Filled by a cache that was allowed more: it counts against the budget here, too.
+            budget.force(rest.count - bin.capacity.get(), class);
+            bin.capacity.set(rest.count);
+        }
+        bin.replace(rest);
+        block
+    }
+
+    /// Keeps a free block after [`ThreadCache::push`] found no room: the full list becomes the spare, and the former spare goes to
+    /// `central`.
+    pub fn flush(&self, class: usize, block: usize, central: &Central, spans: &Spans, budget: &Budget) {
+        let _guard = self.lock.lock();
+        let bin = &self.bins[class];
+        bin.open();
+        // ORDERING: Relaxed; under the lock.
+        let room = bin.room.load(Ordering::Relaxed);
+        let head = bin.head.load(Ordering::Relaxed);
+        let mut list = Magazine { head, count: (bin.capacity() - room) as u32 };
+        if room <= 0 && !self.grow(class, budget) {
+            let spare = Magazine::unpack(self.spares[class].get());
+            central.store(spans, class, spare);
+            self.spares[class].set(list.pack());
+            list = Magazine::EMPTY;
+        }
+        // SAFETY: the caller gave the block up.
+        unsafe { magazine::set_next(block, list.head) };
+        bin.replace(Magazine { head: block, count: list.count + 1 });
+    }
+
+    /// Doubles a bin's capacity if the class and the budget allow it. The caller sets `room` afterwards.
+    fn grow(&self, class: usize, budget: &Budget) -> bool {
+        let capacity = self.bins[class].capacity.get();
+        let more = capacity.min(size_class::magazine_max(class).saturating_sub(capacity));
+        if more == 0 || !budget.take(more, class) {
+            return false;
+        }
+        self.bins[class].capacity.set(capacity + more);
+        true
+    }
+
+    /// Makes an empty cache ready for a thread. Before it has an owner.
+    fn prepare(&self) {
+        for class in 1..CLASSES {
+            self.bins[class].capacity.set(size_class::magazine_min(class));
+            self.bins[class].replace(Magazine::EMPTY);
+        }
+    }
+
+    /// Gives everything back to `central`. By the owner, or when there is none.
+    fn empty(&self, central: &Central, spans: &Spans, budget: &Budget, to_slabs: bool) {
+        let _guard = self.lock.lock();
+        for class in 1..CLASSES {
+            let bin = &self.bins[class];
+            bin.open();
+            // ORDERING: Relaxed; under the lock, by the owner.
+            let room = bin.room.load(Ordering::Relaxed);
+            let head = bin.head.load(Ordering::Relaxed);
+            let list = Magazine { head, count: (bin.capacity() - room) as u32 };
+            let spare = Magazine::unpack(self.spares[class].get());
+            self.spares[class].set(0);
+            self.shrink(class, budget);
+            bin.replace(Magazine::EMPTY);
+            for magazine in [list, spare] {
+                if to_slabs {
+                    central.return_to_slabs(spans, class, magazine);
+                } else {
+                    central.store(spans, class, magazine);
+                }
+            }
+        }
+    }
+
+    /// Resets a bin's capacity to what an unused class has. Under the lock, for an empty or revoked bin.
+    fn shrink(&self, class: usize, budget: &Budget) {
+        let least = size_class::magazine_min(class);
+        let capacity = self.bins[class].capacity.get();
+        budget.give(capacity.saturating_sub(least), class);
+        self.bins[class].capacity.set(least);
+    }
+
+    /// Blocks held per class: in the list and in the spare. Exact only for the owner.
+    pub fn held(&self, class: usize) -> u32 {
+        let bin = &self.bins[class];
+        // ORDERING: Relaxed; a statistic.
+        let gated = bin.head.load(Ordering::Relaxed) <= GATE;
+        let listed = if gated { 0 } else { bin.capacity() - bin.room.load(Ordering::Relaxed) };
+        listed.max(0) as u32 + Magazine::unpack(self.spares[class].get()).count
+    }
+}

@@ -1,0 +1,321 @@
+//! All thread caches of a heap: made, handed out, taken back at thread exit, revoked.
+
+use super::{Bin, GATE, ThreadCache};
+use crate::central::Central;
+use crate::lock::Lock;
+use crate::magazine::{self, Magazine};
+use crate::os;
+use crate::page_map::PageMap;
+use crate::size_class::{self, CLASSES};
+use crate::spans::Spans;
+use core::sync::atomic::{AtomicBool, AtomicIsize, AtomicPtr, Ordering, fence};
+
+/// Bytes of blocks that thread caches may hold beyond their minimum, per CPU.
+const BUDGET_PER_CPU: isize = 4 << 20;
+/// Bytes mapped at a time for new caches.
+const MAPPED_BYTES: usize = 64 * 1024;
+/// Caches revoked under one barrier.
+const GROUP: usize = 8;
+/// Looks at a bin whose owner is in the middle of an operation before it is left to the owner.
+const TRIES: u32 = 20;
+
+/// What all caches together may still grow by.
+pub struct Budget {
+    /// Taken so far. Zero at the start, so that the whole heap lies in `.bss`.
+    used_bytes: AtomicIsize,
+    /// Beyond what one CPU gets.
+    extra_bytes: AtomicIsize,
+}
+
+impl Budget {
+    /// The budget of one CPU.
+    pub const fn new() -> Self {
+        Self { used_bytes: AtomicIsize::new(0), extra_bytes: AtomicIsize::new(0) }
+    }
+
+    /// A list and its spare both grow by `blocks`.
+    fn bytes(blocks: u32, class: usize) -> isize {
+        (2 * blocks as usize * size_class::size(class)) as isize
+    }
+
+    // ORDERING: Relaxed throughout; a counter that publishes nothing.
+
+    /// Room for `blocks` more of `class`, if the budget allows.
+    pub fn take(&self, blocks: u32, class: usize) -> bool {
+        let bytes = Self::bytes(blocks, class);
+        let limit = BUDGET_PER_CPU + self.extra_bytes.load(Ordering::Relaxed);
+        if self.used_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes <= limit {
+            return true;
+        }
+        self.used_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        false
+    }
+
+    /// Room for `blocks` more of `class`, even beyond the budget.
+    pub fn force(&self, blocks: u32, class: usize) {
+        self.used_bytes.fetch_add(Self::bytes(blocks, class), Ordering::Relaxed);
+    }
+
+    /// `blocks` of `class` are not needed any more.
+    pub fn give(&self, blocks: u32, class: usize) {
+        self.used_bytes.fetch_sub(Self::bytes(blocks, class), Ordering::Relaxed);
+    }
+
+    fn extend(&self, cpus: usize) {
+        self.extra_bytes.store((cpus as isize - 1) * BUDGET_PER_CPU, Ordering::Relaxed);
+    }
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// All thread caches of a heap.
+pub struct Caches {
+    registry: Lock<Registry>,
+    /// The newest of all caches ever made; they are never freed. Synchronization: written under the registry's lock.
+    newest: AtomicPtr<ThreadCache>,
+    /// What the caches may still grow by.
+    pub budget: Budget,
+    /// Whether the kernel offers the barrier that revocation needs.
+    revocable: AtomicBool,
+}
+
+struct Registry {
+    in_use: usize,
+    in_use_peak: usize,
+    /// Memory for caches not made yet.
+    unused: (usize, usize),
+}
+
+impl Caches {
+    /// No caches.
+    pub const fn new() -> Self {
+        Self {
+            registry: Lock::new(Registry { in_use: 0, in_use_peak: 0, unused: (0, 0) }),
+            newest: AtomicPtr::new(core::ptr::null_mut()),
+            budget: Budget::new(),
+            revocable: AtomicBool::new(false),
+        }
+    }
+
+    /// A cache for a new thread; `None` when memory is exhausted.
+    pub fn acquire(&self) -> Option<&ThreadCache> {
+        let mut registry = self.registry.lock();
+        let cache = match self.all().find(|cache| cache.idle.get() != 0) {
+            Some(cache) => cache,
+            None => self.make(&mut registry)?,
+        };
+        cache.idle.set(0);
+        cache.prepare();
+        registry.in_use += 1;
+        registry.in_use_peak = registry.in_use_peak.max(registry.in_use);
+        Some(cache)
+    }
+
+    fn make(&self, registry: &mut Registry) -> Option<&ThreadCache> {
+        if registry.unused.1 < size_of::<ThreadCache>() {
+            registry.unused = (os::map_records(MAPPED_BYTES)?, MAPPED_BYTES);
+        }
+        // ORDERING: Relaxed; under the registry's lock.
+        let newest = self.newest.load(Ordering::Relaxed);
+        if newest.is_null() {
+            // While the process has one thread this costs microseconds, later milliseconds.
+            self.revocable.store(os::register_barrier(), Ordering::Relaxed);
+        } else if registry.in_use_peak == 1 {
+            let cpus = os::cpu_quota().unwrap_or(usize::MAX).min(os::cpus_allowed());
+            self.budget.extend(cpus);
+        }
+        let place = registry.unused.0 as *mut ThreadCache;
+        registry.unused.0 += size_of::<ThreadCache>();
+        registry.unused.1 -= size_of::<ThreadCache>();
+        // SAFETY: fresh memory of ours, large enough and page-aligned plus multiples of the aligned size.
+        let cache = unsafe {
+            place.write(ThreadCache::gated());
+            &*place
+        };
+        cache.next.store(newest, Ordering::Relaxed);
+        // ORDERING: Release publishes the cache to the Acquire in `all`.
+        self.newest.store(place, Ordering::Release);
+        Some(cache)
+    }
+
+    /// All caches, in use or not.
+    pub fn all(&self) -> impl Iterator<Item = &ThreadCache> {
+        // ORDERING: Acquire pairs with the Release in `make`. Links never change after.
+        let mut at = self.newest.load(Ordering::Acquire);
+        core::iter::from_fn(move || {
+            // SAFETY: null or a cache, and caches live as long as the process.
+            let cache = unsafe { at.as_ref() }?;
+            at = cache.next.load(Ordering::Relaxed);
+            Some(cache)
+        })
+    }
+
+    /// Takes a cache back from a thread that exits.
+    pub fn release(&self, cache: &ThreadCache, central: &Central, spans: &Spans) {
+        cache.empty(central, spans, &self.budget, false);
+        let mut registry = self.registry.lock();
+        cache.idle.set(1);
+        registry.in_use -= 1;
+    }
+
+    /// Threads that have a cache now, and the most that ever had one at a time.
+    pub fn counts(&self) -> (usize, usize) {
+        let registry = self.registry.lock();
+        (registry.in_use, registry.in_use_peak)
+    }
+
+    /// Empties every cache into `central`: `own` directly, others' by revocation. Returns the blocks taken from others.
+    pub fn revoke_all(&self, own: Option<&ThreadCache>, central: &Central, spans: &Spans) -> usize {
+        if let Some(own) = own {
+            own.empty(central, spans, &self.budget, true);
+        }
+        let _registry = self.registry.lock();
+        // ORDERING: Relaxed; written before the first cache existed.
+        if !self.revocable.load(Ordering::Relaxed) {
+            return 0;
+        }
+        let mut blocks = 0;
+        let mut group = [None; GROUP];
+        let mut filled = 0;
+        let is_own = |cache: &ThreadCache| own.is_some_and(|own| core::ptr::eq(own, cache));
+        for cache in self.all().filter(|cache| cache.idle.get() == 0 && !is_own(cache)) {
+            group[filled] = Some(cache);
+            filled += 1;
+            if filled == GROUP {
+                blocks += self.revoke(&group, central, spans);
+                (group, filled) = ([None; GROUP], 0);
+            }
+        }
+        if filled > 0 { blocks + self.revoke(&group, central, spans) } else { blocks }
+    }
+
+    fn revoke(&self, group: &[Option<&ThreadCache>; GROUP], central: &Central, spans: &Spans) -> usize {
+        let mut lists = [[0usize; CLASSES]; GROUP];
+        let mut any = false;
+        for (cache, lists) in group.iter().flatten().zip(&mut lists) {
+            core::mem::forget(cache.lock.lock());
+            for (bin, list) in cache.bins.iter().zip(lists.iter_mut()).skip(1) {
+                // ORDERING: Relaxed look; the exchange is SeqCst, so that it precedes the barrier.
+                if bin.head.load(Ordering::Relaxed) > GATE {
+                    *list = bin.head.swap(GATE, Ordering::SeqCst);
+                    any = true;
+                }
+            }
+        }
+        let passed = any && os::barrier_all_threads();
+        let mut blocks = 0;
+        for (cache, lists) in group.iter().flatten().zip(&lists) {
+            for class in 1..CLASSES {
+                let bin = &cache.bins[class];
+                let taken = if passed {
+                    settle_bin(bin, class, lists[class], &spans.map)
+                } else {
+                    undo(bin, lists[class]);
+                    Magazine::EMPTY
+                };
+                let spare = Magazine::unpack(cache.spares[class].get());
+                cache.spares[class].set(0);
+                if !taken.is_empty() {
+                    // The owner reads the capacity when it opens the bin, under the lock.
+                    cache.shrink(class, &self.budget);
+                }
+                for magazine in [taken, spare] {
+                    blocks += magazine.count as usize;
+                    central.return_to_slabs(spans, class, magazine);
+                }
+            }
+            cache.lock.release_after_fork();
+        }
+        blocks
+    }
+
+    /// Takes the lock for the time of a fork.
+    pub fn hold_for_fork(&self) {
+        self.registry.hold_for_fork();
+    }
+
+    /// The other half of [`Caches::hold_for_fork`].
+    pub fn release_after_fork(&self) {
+        self.registry.release_after_fork();
+    }
+
+    /// In a forked child: makes the caches of the threads that are gone ready for new threads. What they held is lost to the
+    /// child: a fork copies no consistent picture of another thread's unlocked lists.
+    ///
+    /// # Safety
+    /// No other thread exists; the registry's lock is free.
+    pub unsafe fn forget_others(&self, own: Option<&ThreadCache>) {
+        let mut registry = self.registry.lock();
+        for cache in self.all() {
+            if cache.idle.get() != 0 || own.is_some_and(|own| core::ptr::eq(own, cache)) {
+                continue;
+            }
+            // SAFETY: the owner is gone, and the cache is emptied here.
+            unsafe { cache.lock.reset_in_child() };
+            for class in 1..CLASSES {
+                cache.spares[class].set(0);
+                cache.shrink(class, &self.budget);
+                cache.bins[class].replace(Magazine::EMPTY);
+            }
+            cache.idle.set(1);
+            registry.in_use -= 1;
+        }
+    }
+}
+
+impl Default for Caches {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Decides whose the list of a gated bin is. Under the cache's lock, after the barrier.
+fn settle_bin(bin: &Bin, class: usize, list: usize, map: &PageMap) -> Magazine {
+    if list <= GATE {
+        return Magazine::EMPTY;
+    }
+    for _ in 0..TRIES {
+        // ORDERING: Acquire, then the walk, then the fence, then `head`: if an operation that was under way commits, its
+        // store to `head` is either seen below or `room` has shown it.
+        let room = bin.room.load(Ordering::Acquire);
+        let length = walk(list, class, bin.capacity.get(), map);
+        fence(Ordering::Acquire);
+        if bin.head.load(Ordering::Acquire) != GATE {
+            return Magazine::EMPTY;
+        }
+        if length.is_some_and(|length| room + length as i32 == bin.capacity()) {
+            return Magazine { head: list, count: length.unwrap_or(0) };
+        }
+        os::yield_now();
+    }
+    undo(bin, list);
+    Magazine::EMPTY
+}
+
+/// Gives a gated list back, unless its owner already has.
+fn undo(bin: &Bin, list: usize) {
+    if list > GATE {
+        // ORDERING: SeqCst as the exchange that gated it; failure means that the owner won.
+        let _ = bin.head.compare_exchange(GATE, list, Ordering::SeqCst, Ordering::SeqCst);
+    }
+}
+
+/// Length of a list, if it is one of at most `most` blocks. The list may not be ours: every address is checked before it
+/// is read, and slab memory stays readable for ever.
+fn walk(list: usize, class: usize, most: u32, map: &PageMap) -> Option<u32> {
+    let (mut block, mut length) = (list, 0);
+    while block != 0 {
+        let known = map.granule_of(block).filter(|&granule| map.class_of(granule) == class);
+        if length > most || !block.is_multiple_of(16) || known.is_none() {
+            return None;
+        }
+        length += 1;
+        // SAFETY: an aligned address in a slab.
+        block = unsafe { magazine::next(block) };
+    }
+    Some(length)
+}

@@ -1,0 +1,199 @@
+//! The C allocation functions, with the edges of POSIX, C23 and glibc's manual.
+
+use crate::libc::{EINVAL, ENOMEM, set_errno};
+use core::ffi::{c_int, c_void};
+use core::ptr::null_mut;
+use faultless_heap::global;
+use faultless_heap::os;
+
+#[inline(always)]
+fn or_enomem(block: *mut u8) -> *mut c_void {
+    if block.is_null() { out_of_memory() } else { block.cast() }
+}
+
+#[cold]
+fn out_of_memory() -> *mut c_void {
+    set_errno(ENOMEM);
+    null_mut()
+}
+
+/// C `malloc`: `bytes` aligned to 16; null with `ENOMEM`.
+#[unsafe(no_mangle)]
+pub extern "C" fn malloc(bytes: usize) -> *mut c_void {
+    or_enomem(global::allocate(bytes))
+}
+
+/// C `free`; leaves `errno` alone.
+///
+/// # Safety
+/// As in C: null or a live block.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn free(block: *mut c_void) {
+    // SAFETY: the caller's contract is the same.
+    unsafe { global::free(block.cast()) }
+}
+
+/// C `calloc`: zeroed; null with `ENOMEM`, also when the product overflows.
+#[unsafe(no_mangle)]
+pub extern "C" fn calloc(count: usize, bytes: usize) -> *mut c_void {
+    match count.checked_mul(bytes) {
+        Some(bytes) => or_enomem(global::allocate_zeroed(bytes)),
+        None => out_of_memory(),
+    }
+}
+
+/// C `realloc`; `realloc(block, 0)` frees and returns null, as glibc's.
+///
+/// # Safety
+/// As in C: null or a live block.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn realloc(block: *mut c_void, bytes: usize) -> *mut c_void {
+    if block.is_null() {
+        return malloc(bytes);
+    }
+    // SAFETY: the caller's contract is the same.
+    unsafe {
+        if bytes == 0 {
+            global::free(block.cast());
+            return null_mut();
+        }
+        or_enomem(global::resize(block.cast(), bytes))
+    }
+}
+
+/// POSIX 2024 `reallocarray`; `ENOMEM` when the product overflows.
+///
+/// # Safety
+/// As [`realloc`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn reallocarray(block: *mut c_void, count: usize, bytes: usize) -> *mut c_void {
+    match count.checked_mul(bytes) {
+        // SAFETY: the caller's contract is the same.
+        Some(bytes) => unsafe { realloc(block, bytes) },
+        None => out_of_memory(),
+    }
+}
+
+/// C23 `aligned_alloc`; `EINVAL` for an alignment that is no power of two, as glibc since 2.38.
+#[unsafe(no_mangle)]
+pub extern "C" fn aligned_alloc(align: usize, bytes: usize) -> *mut c_void {
+    if !align.is_power_of_two() {
+        set_errno(EINVAL);
+        return null_mut();
+    }
+    or_enomem(global::allocate_aligned(bytes, align))
+}
+
+/// `memalign`; an alignment that is no power of two is rounded up to one, as in glibc.
+#[unsafe(no_mangle)]
+pub extern "C" fn memalign(align: usize, bytes: usize) -> *mut c_void {
+    match align.checked_next_power_of_two() {
+        Some(align) => or_enomem(global::allocate_aligned(bytes, align)),
+        None => {
+            set_errno(EINVAL);
+            null_mut()
+        }
+    }
+}
+
+/// POSIX `posix_memalign`: returns 0, `EINVAL` or `ENOMEM`; on failure `out` is untouched.
+///
+/// # Safety
+/// `out` may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn posix_memalign(out: *mut *mut c_void, align: usize, bytes: usize) -> c_int {
+    if !align.is_power_of_two() || !align.is_multiple_of(size_of::<*mut c_void>()) {
+        return EINVAL;
+    }
+    let block = global::allocate_aligned(bytes, align);
+    if block.is_null() {
+        return ENOMEM;
+    }
+    // SAFETY: the caller says that `out` may be written.
+    unsafe { *out = block.cast() };
+    0
+}
+
+/// `valloc`: aligned to a page.
+#[unsafe(no_mangle)]
+pub extern "C" fn valloc(bytes: usize) -> *mut c_void {
+    memalign(os::page_bytes(), bytes)
+}
+
+/// `pvalloc`: whole pages, aligned to a page.
+#[unsafe(no_mangle)]
+pub extern "C" fn pvalloc(bytes: usize) -> *mut c_void {
+    let page = os::page_bytes();
+    match bytes.max(1).checked_next_multiple_of(page) {
+        Some(bytes) => memalign(page, bytes),
+        None => out_of_memory(),
+    }
+}
+
+/// Bytes that may be used in a live block; 0 for null.
+///
+/// # Safety
+/// Null or a live block.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn malloc_usable_size(block: *mut c_void) -> usize {
+    if block.is_null() { 0 } else { global::usable_bytes(block.cast()) }
+}
+
+/// C23 `free_sized`; a size that the block cannot have ends the process.
+///
+/// # Safety
+/// As in C: null or a live block allocated with `bytes`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn free_sized(block: *mut c_void, bytes: usize) {
+    global::check_sized_free(block.cast(), bytes);
+    // SAFETY: the caller's contract is the same.
+    unsafe { free(block) }
+}
+
+/// C23 `free_aligned_sized`; as [`free_sized`].
+///
+/// # Safety
+/// As in C: null or a live block allocated with `align` and `bytes`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn free_aligned_sized(block: *mut c_void, _align: usize, bytes: usize) {
+    // SAFETY: the caller's contract is the same.
+    unsafe { free_sized(block, bytes) }
+}
+
+/// The old name of `free` in SunOS and early glibc.
+///
+/// # Safety
+/// As [`free`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cfree(block: *mut c_void) {
+    // SAFETY: the caller's contract is the same.
+    unsafe { free(block) }
+}
+
+/// Names by which some programs call glibc's functions directly; a block of theirs would meet our `free`.
+macro_rules! libc_names {
+    ($($(#[$safety:meta])* $name:ident($($arg:ident: $kind:ty),*) -> $result:ty = $target:ident;)*) => {$(
+        /// glibc's internal name.
+        ///
+        /// # Safety
+        /// As the public function.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($arg: $kind),*) -> $result {
+            // SAFETY: the caller's contract is the same.
+            #[allow(unused_unsafe)]
+            unsafe { $target($($arg),*) }
+        }
+    )*};
+}
+
+libc_names! {
+    __libc_malloc(bytes: usize) -> *mut c_void = malloc;
+    __libc_calloc(count: usize, bytes: usize) -> *mut c_void = calloc;
+    __libc_realloc(block: *mut c_void, bytes: usize) -> *mut c_void = realloc;
+    __libc_free(block: *mut c_void) -> () = free;
+    __libc_cfree(block: *mut c_void) -> () = free;
+    __libc_memalign(align: usize, bytes: usize) -> *mut c_void = memalign;
+    __libc_valloc(bytes: usize) -> *mut c_void = valloc;
+    __libc_pvalloc(bytes: usize) -> *mut c_void = pvalloc;
+    __posix_memalign(out: *mut *mut c_void, align: usize, bytes: usize) -> c_int = posix_memalign;
+}

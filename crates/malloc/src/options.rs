@@ -1,0 +1,82 @@
+//! The one variable: `FAULTLESS=key:value,key:value`. What is not understood is named once and ignored.
+
+use core::ffi::{CStr, c_char};
+use faultless_heap::global::HEAP;
+use faultless_heap::lock::Lock;
+use faultless_heap::message::say;
+use faultless_heap::span_heap::PurgeMode;
+
+/// Longest report prefix, in bytes.
+pub const PREFIX_MAX: usize = 1024;
+
+/// What the process does at its end.
+pub struct AtExit {
+    /// Print statistics to standard error.
+    pub statistics: bool,
+    prefix: [u8; PREFIX_MAX],
+    prefix_bytes: usize,
+}
+
+impl AtExit {
+    /// Start of the report's path; empty for no report.
+    pub fn report_prefix(&self) -> &[u8] {
+        &self.prefix[..self.prefix_bytes]
+    }
+}
+
+/// What to do at the end of the process.
+pub static AT_EXIT: Lock<AtExit> =
+    Lock::new(AtExit { statistics: false, prefix: [0; PREFIX_MAX], prefix_bytes: 0 });
+
+/// Reads the options from the environment that the kernel passed.
+///
+/// # Safety
+/// `environment` is null or a null-terminated array of C strings.
+pub unsafe fn read(environment: *const *const c_char) {
+    let mut at = environment;
+    // SAFETY: the caller's array is null-terminated.
+    while !at.is_null() && unsafe { !(*at).is_null() } {
+        // SAFETY: an entry of the caller's array.
+        let entry = unsafe { CStr::from_ptr(*at) }.to_bytes();
+        if let Some(value) = entry.strip_prefix(b"FAULTLESS=") {
+            for option in value.split(|&byte| byte == b',').filter(|option| !option.is_empty()) {
+                apply(option);
+            }
+        }
+        // SAFETY: not the terminator, so one more entry follows.
+        at = unsafe { at.add(1) };
+    }
+}
+
+fn apply(option: &[u8]) {
+    let mut parts = option.splitn(2, |&byte| byte == b':');
+    let (key, value) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+    let text = core::str::from_utf8(option).unwrap_or("(not UTF-8)");
+    match (key, value) {
+        (b"stats", b"exit") => AT_EXIT.lock().statistics = true,
+        (b"stats", b"off") => AT_EXIT.lock().statistics = false,
+        (b"report", prefix) if (1..=PREFIX_MAX).contains(&prefix.len()) => {
+            let mut at_exit = AT_EXIT.lock();
+            at_exit.prefix[..prefix.len()].copy_from_slice(prefix);
+            at_exit.prefix_bytes = prefix.len();
+        }
+        (b"purge", b"auto") => HEAP.spans.set_mode(PurgeMode::Auto),
+        (b"purge", b"now") => HEAP.spans.set_mode(PurgeMode::Now),
+        (b"purge", b"never") => HEAP.spans.set_mode(PurgeMode::Never),
+        (b"huge_pages", b"never" | b"auto") => HEAP.spans.map.reservation.set_huge_pages(false),
+        (b"huge_pages", b"always") => HEAP.spans.map.reservation.set_huge_pages(true),
+        (b"stats", _) => {
+            say(format_args!("ignored FAULTLESS option {text:?}: expected stats:exit or stats:off"))
+        }
+        (b"report", _) => say(format_args!("ignored FAULTLESS option {text:?}: expected report:PATH_PREFIX")),
+        (b"purge", _) => {
+            say(format_args!("ignored FAULTLESS option {text:?}: expected purge:auto, now or never"))
+        }
+        (b"huge_pages", _) => {
+            say(format_args!("ignored FAULTLESS option {text:?}: expected huge_pages:never, auto or always"));
+        }
+        _ => say(format_args!(
+            "ignored unknown FAULTLESS option {text:?}: the keys are stats, report, purge, huge_pages"
+        )),
+    }
+}

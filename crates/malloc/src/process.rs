@@ -1,0 +1,55 @@
+//! Start and end of the process.
+
+use crate::options::{self, AT_EXIT};
+use crate::statistics;
+use core::ffi::{c_char, c_int};
+use core::fmt::Write;
+use faultless_heap::global::HEAP;
+use faultless_heap::message::{Line, say};
+use faultless_heap::{os, stats};
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static START: unsafe extern "C" fn(c_int, *const *const c_char, *const *const c_char) = start;
+
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static END: extern "C" fn() = end;
+
+unsafe extern "C" fn start(
+    _count: c_int,
+    _arguments: *const *const c_char,
+    environment: *const *const c_char,
+) {
+    // A setuid program must not write where its caller says.
+    if !os::is_privileged() {
+        // SAFETY: the loader passes the environment of the process.
+        unsafe { options::read(environment) };
+    }
+}
+
+extern "C" fn end() {
+    let at_exit = AT_EXIT.lock();
+    if at_exit.statistics {
+        statistics::print();
+    }
+    let prefix = at_exit.report_prefix();
+    if prefix.is_empty() {
+        return;
+    }
+    let mut path = [0u8; options::PREFIX_MAX + 16];
+    let mut suffix = Line::new();
+    // A `Line` never fails: it cuts, and this is short.
+    let _ = write!(suffix, ".{}", os::process_id());
+    let suffix = suffix.as_bytes();
+    path[..prefix.len()].copy_from_slice(prefix);
+    path[prefix.len()..prefix.len() + suffix.len()].copy_from_slice(suffix);
+    let written = core::ffi::CStr::from_bytes_until_nul(&path).ok().and_then(|path| {
+        let mut file = os::File::create(path)?;
+        stats::write_report(&HEAP, &mut file).ok()
+    });
+    if written.is_none() {
+        let name = core::str::from_utf8(prefix).unwrap_or("(not UTF-8)");
+        say(format_args!("cannot write the report to {name}.{}", os::process_id()));
+    }
+}
