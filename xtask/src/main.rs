@@ -1,2 +1,62 @@
-//! Placeholder.
-fn main() {}
+//! `cargo xtask TASK`: the longer suites and the release builds of Faultless.
+#![forbid(unsafe_code)]
+
+mod arguments;
+mod check;
+mod dist;
+mod failure;
+mod instructions;
+mod job;
+mod library;
+mod processes;
+mod programs;
+mod sandbox;
+mod sequence;
+mod server;
+mod stress;
+mod workspace;
+
+use std::process::ExitCode;
+
+use arguments::Arguments;
+use failure::Failure;
+
+const USAGE: &str = "\
+usage: cargo xtask TASK [OPTIONS]
+
+  check                    what CI runs: rustfmt, clippy, cargo test
+  programs [NAME...]       real programs under the library, with checked results
+      --list               name them and stop
+      --preload PATH       another library (default: libfaultless.so, built with profile dist)
+      --keep               leave the working folder behind
+  stress                   random threads, sizes, operations and forks; with and without debug assertions
+      --seconds N          for each of the two (default 600)
+      --threads N          default 8
+      --seed N             default 1
+  instructions             instructions of malloc and free, counted by callgrind, beside glibc's
+      --preload PATH       another library
+  dist                     the copyable static binary and the library, in target/dist-out
+";
+
+fn main() -> ExitCode {
+    let mut arguments = Arguments::new(std::env::args().skip(1));
+    let outcome = match arguments.word().as_deref() {
+        Some("check") => check::run(arguments),
+        Some("programs") => programs::run(arguments),
+        Some("stress") => stress::run(arguments),
+        Some("instructions") => instructions::run(arguments),
+        Some("dist") => dist::run(arguments),
+        Some("help") | None => {
+            print!("{USAGE}");
+            Ok(())
+        }
+        Some(other) => Err(Failure::Wrong(format!("no task is called {other:?}\n\n{USAGE}"))),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("xtask: {failure}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,35 @@
+//! What CI runs: rustfmt, clippy, the tests. All steps run, also after one that failed.
+
+use std::process::Command;
+
+use crate::arguments::Arguments;
+use crate::failure::{Result, wrong};
+use crate::workspace::{cargo, succeed, words};
+
+const STEPS: &[&[&str]] = &[
+    &["fmt", "--all", "--", "--check"],
+    &["clippy", "--workspace", "--exclude", "faultless-malloc", "--all-targets", "--", "-D", "warnings"],
+    // A no_std library with a panic handler of its own has no test target.
+    &["clippy", "--package", "faultless-malloc", "--lib", "--", "-D", "warnings"],
+    &["test", "--package", "xtask"],
+    &["test"],
+];
+
+/// Runs the task. A step that fails is named in a line that begins with `check failed:`.
+pub fn run(arguments: Arguments) -> Result<()> {
+    arguments.end()?;
+    let failed: Vec<String> = STEPS.iter().filter_map(|step| run_step(cargo().args(*step)).err()).collect();
+    failed.iter().for_each(|step| println!("check failed: {step}"));
+    if failed.is_empty() {
+        Ok(())
+    } else {
+        wrong(format!("{} of {} checks failed", failed.len(), STEPS.len()))
+    }
+}
+
+fn run_step(command: &mut Command) -> std::result::Result<(), String> {
+    let arguments =
+        words(command).split_once(' ').map(|(_, arguments)| arguments.to_owned()).unwrap_or_default();
+    println!("== cargo {arguments}");
+    succeed(command).map_err(|_| format!("cargo {arguments}"))
+}

@@ -1,0 +1,111 @@
+//! `cargo xtask instructions`: instructions of malloc and free, counted by callgrind.
+//!
+//! A driver makes N and 2N pairs, and the difference of the two counts is that of N pairs without the start of
+//! the process. The driver's own loop is measured with two functions of one instruction each and subtracted.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::arguments::Arguments;
+use crate::failure::{At, Failure, Result, wrong};
+use crate::library::{Profile, build};
+use crate::programs::source;
+use crate::sandbox::{Sandbox, tool};
+use crate::workspace::{c_compiler, succeed};
+
+const SIZES_BYTES: [u64; 5] = [16, 64, 1_000, 4_000, 20_000];
+const PAIRS: u64 = 20_000;
+/// `ret` of the empty malloc and of the empty free.
+const EMPTY_PAIR: f64 = 2.0;
+
+/// What one call, or one pair of calls, costs on average.
+struct Cost {
+    malloc: f64,
+    free: f64,
+    pair: f64,
+}
+
+/// Runs the task.
+pub fn run(mut arguments: Arguments) -> Result<()> {
+    let preload = arguments.option("--preload")?;
+    arguments.end()?;
+    tool("valgrind", "valgrind")?;
+    let library = match preload {
+        Some(path) => PathBuf::from(&path).canonicalize().at(Path::new(&path))?,
+        None => build(Profile::Dist)?,
+    };
+    let folder = std::env::temp_dir().join(format!("faultless-instructions-{}", std::process::id()));
+    let sandbox = Sandbox::new(&folder, "pairs", &library)?;
+    let words = ["-O2", "-fno-builtin", "-fno-plt", "-o"].map(Path::new);
+    succeed(c_compiler().args(words).args([sandbox.path("pairs"), source("pairs.c")]))?;
+
+    println!("instructions per call under {}, glibc's beside it; last in, first out", library.display());
+    println!(
+        "{:>8}  {:>8} {:>8} {:>8}  {:>8} {:>8} {:>8}",
+        "bytes", "malloc", "free", "pair", "glibc", "free", "pair"
+    );
+    for size_bytes in SIZES_BYTES {
+        let ours = cost(&sandbox, true, size_bytes)?;
+        let glibc = cost(&sandbox, false, size_bytes)?;
+        println!(
+            "{size_bytes:>8}  {:>8.2} {:>8.2} {:>8.2}  {:>8.2} {:>8.2} {:>8.2}",
+            ours.malloc, ours.free, ours.pair, glibc.malloc, glibc.free, glibc.pair
+        );
+    }
+    std::fs::remove_dir_all(&folder).at(&folder)
+}
+
+fn cost(sandbox: &Sandbox, preload: bool, size_bytes: u64) -> Result<Cost> {
+    let each = |mode, inside| per_pair(sandbox, preload, mode, size_bytes, inside);
+    let pair = each("malloc", None)? - each("empty", None)? + EMPTY_PAIR;
+    Ok(Cost { malloc: each("malloc", Some("malloc"))?, free: each("malloc", Some("free"))?, pair })
+}
+
+/// Instructions of one round of the loop; with `inside`, only those within that function and what it calls.
+fn per_pair(
+    sandbox: &Sandbox,
+    preload: bool,
+    mode: &str,
+    size_bytes: u64,
+    inside: Option<&str>,
+) -> Result<f64> {
+    let count =
+        |pairs| collected(sandbox, preload, [mode, &size_bytes.to_string(), &u64::to_string(&pairs)], inside);
+    Ok((count(2 * PAIRS)? - count(PAIRS)?) / PAIRS as f64)
+}
+
+fn collected(sandbox: &Sandbox, preload: bool, words: [&str; 3], inside: Option<&str>) -> Result<f64> {
+    let mut command = Command::new("valgrind");
+    command.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]).current_dir(sandbox.path(""));
+    command.env_remove("LD_PRELOAD");
+    if preload {
+        command.env("LD_PRELOAD", sandbox.library());
+    }
+    command.args(inside.map(|function| format!("--toggle-collect={function}")));
+    command.arg(sandbox.path("pairs")).args(words);
+    let output =
+        command.output().map_err(|error| Failure::Missing(format!("cannot start valgrind: {error}")))?;
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    let count = parse(&text);
+    match count {
+        Some(count) if output.status.success() => Ok(count),
+        _ => wrong(format!("valgrind: {}\n{text}", output.status)),
+    }
+}
+
+/// The number in callgrind's line `==PID== Collected : NUMBER`.
+fn parse(text: &str) -> Option<f64> {
+    let line = text.lines().find(|line| line.contains("Collected :"))?;
+    line.rsplit(':').next()?.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_count_is_found_among_other_lines() {
+        assert_eq!(parse("==7== Events    : Ir\n==7== Collected : 1234\n==7==\n"), Some(1234.0));
+        assert_eq!(parse("==7== Events    : Ir\n"), None);
+    }
+}

@@ -1,0 +1,35 @@
+//! Builds `libfaultless.so` in one of its profiles.
+
+use std::path::PathBuf;
+
+use crate::failure::{Result, wrong};
+use crate::workspace::{cargo, succeed, target};
+
+/// Which of the workspace's profiles to build.
+#[derive(Clone, Copy)]
+pub enum Profile {
+    /// As shipped.
+    Dist,
+    /// As shipped, with every debug assertion.
+    Checked,
+}
+
+impl Profile {
+    /// The profile's name in `Cargo.toml`, which is also its folder's.
+    pub fn name(self) -> &'static str {
+        match self {
+            Profile::Dist => "dist",
+            Profile::Checked => "checked",
+        }
+    }
+}
+
+/// Builds the library and returns its path.
+pub fn build(profile: Profile) -> Result<PathBuf> {
+    let name = profile.name();
+    let target = target()?;
+    let arguments = ["build", "--quiet", "--package", "faultless-malloc", "--profile", name];
+    succeed(cargo().args(arguments).arg("--target-dir").arg(&target))?;
+    let library = target.join(name).join("libfaultless.so");
+    if library.is_file() { Ok(library) } else { wrong(format!("cargo did not make {}", library.display())) }
+}
