@@ -35,9 +35,28 @@ static FORK_HANDLED: AtomicBool = AtomicBool::new(false);
 /// Allocates `bytes` (0 as 1), aligned to 16; null when memory is exhausted.
 #[inline(always)]
 pub fn allocate(bytes: usize) -> *mut u8 {
-    match size_class::fine_class_of(bytes) {
+    allocate_or(bytes, allocate_slow)
+}
+
+/// The fast path of [`allocate`]; where it ends, `slow` is called in tail position with the same `bytes`.
+#[inline(always)]
+pub fn allocate_or<T>(bytes: usize, slow: impl FnOnce(usize) -> *mut T) -> *mut T {
+    if let Some(class) = size_class::fine_class_of(bytes) {
+        // SAFETY: the cache is this thread's own, or gated.
+        let block = unsafe { thread_local::cache().pop(class) };
+        if block != 0 {
+            return block as *mut T;
+        }
+    }
+    slow(bytes)
+}
+
+/// Allocates what the fast path did not: a size above its table, or a class of which the cache has none.
+#[inline(never)]
+pub fn allocate_slow(bytes: usize) -> *mut u8 {
+    match size_class::class_of(bytes) {
         Some(class) => allocate_class(class),
-        None => allocate_coarse(bytes),
+        None => HEAP.allocate_large(bytes, MIN_ALIGN, false).address as *mut u8,
     }
 }
 
@@ -45,21 +64,12 @@ pub fn allocate(bytes: usize) -> *mut u8 {
 fn allocate_class(class: usize) -> *mut u8 {
     // SAFETY: the cache is this thread's own, or gated.
     let block = unsafe { thread_local::cache().pop(class) };
-    if block != 0 { block as *mut u8 } else { allocate_slow(class) }
-}
-
-/// Sizes above the fine table: out of line, to keep the fast path of small sizes short.
-#[inline(never)]
-fn allocate_coarse(bytes: usize) -> *mut u8 {
-    match size_class::class_of(bytes) {
-        Some(class) => allocate_class(class),
-        None => HEAP.allocate_large(bytes, MIN_ALIGN, false).address as *mut u8,
-    }
+    if block != 0 { block as *mut u8 } else { refill(class) }
 }
 
 #[cold]
 #[inline(never)]
-fn allocate_slow(class: usize) -> *mut u8 {
+fn refill(class: usize) -> *mut u8 {
     HEAP.allocate_small(attached(), class) as *mut u8
 }
 
@@ -106,11 +116,13 @@ pub fn allocate_aligned(bytes: usize, align: usize) -> *mut u8 {
 #[inline(always)]
 pub unsafe fn free(pointer: *mut u8) {
     let address = pointer as usize;
-    let class = HEAP.spans.map.class_of_block(address);
-    // SAFETY: the cache is this thread's own, or gated. The caller gives the block up; class 0 is gated in every cache.
-    if !unsafe { thread_local::cache().push(class, address) } {
-        free_slow(address);
+    if let Some(class) = HEAP.spans.map.class_at(address) {
+        // SAFETY: the cache is this thread's own, or gated. The caller gives the block up; class 0 is gated in every cache.
+        if unsafe { thread_local::cache().push(class, address) } {
+            return;
+        }
     }
+    free_slow(address);
 }
 
 #[cold]

@@ -194,10 +194,16 @@ impl PageMap {
     /// Size class of the block at an address: 0 where it is no block of a slab for sure.
     #[inline(always)]
     pub fn class_of_block(&self, address: usize) -> usize {
-        match self.reservation.granule_of_block(address) {
-            Some(granule) => self.class_of(granule as u32),
-            None => 0,
-        }
+        self.class_at(address).unwrap_or(0)
+    }
+
+    /// As [`PageMap::class_of_block`], `None` where the address is no multiple of 16 or outside the reservation.
+    #[inline(always)]
+    pub fn class_at(&self, address: usize) -> Option<usize> {
+        let (base, granule) = self.reservation.granule_of_block(address)?;
+        let table = base as *const Guarded8;
+        // SAFETY: the granule is below the limit, so its class byte is committed.
+        Some(usize::from(unsafe { (*table.add(granule)).get() }))
     }
 
     /// Sets the size class of `granules` from `first` on.

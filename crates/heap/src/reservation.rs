@@ -103,12 +103,13 @@ impl Reservation {
         self.limit.load(ORDER)
     }
 
-    /// The granule of an address, if its class byte may be read and the address is a multiple of 16.
+    /// The base and the granule of an address, if its class byte may be read and the address is a multiple of 16.
     #[inline(always)]
-    pub fn granule_of_block(&self, address: usize) -> Option<usize> {
+    pub fn granule_of_block(&self, address: usize) -> Option<(usize, usize)> {
         // The rotation moves the low bits to the top, so that one comparison serves both conditions.
-        let units = address.wrapping_sub(self.base()).rotate_right(4);
-        (units < self.limit_units.load(ORDER)).then_some(units >> (GRANULE_SHIFT - 4))
+        let base = self.base();
+        let units = address.wrapping_sub(base).rotate_right(4);
+        (units < self.limit_units.load(ORDER)).then_some((base, units >> (GRANULE_SHIFT - 4)))
     }
 
     fn set_limit(&self, limit: u32) {

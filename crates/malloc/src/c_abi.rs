@@ -20,7 +20,12 @@ fn out_of_memory() -> *mut c_void {
 /// C `malloc`: `bytes` aligned to 16; null with `ENOMEM`.
 #[unsafe(no_mangle)]
 pub extern "C" fn malloc(bytes: usize) -> *mut c_void {
-    or_enomem(global::allocate(bytes))
+    global::allocate_or(bytes, malloc_slow)
+}
+
+#[inline(never)]
+fn malloc_slow(bytes: usize) -> *mut c_void {
+    or_enomem(global::allocate_slow(bytes))
 }
 
 /// C `free`; leaves `errno` alone.
