@@ -1,0 +1,90 @@
+/* Resident memory after work, counted in bytes, never in time. The argument names the case. */
+#include "check.h"
+#include <sys/mman.h>
+
+static void expect_within(size_t start, size_t allowed, const char *what) {
+    size_t now = rss_bytes();
+    CHECK(now <= start + allowed, "%s: %zu KiB resident more than at the start, allowed are %zu", what, (now - start) / KIB,
+          allowed / KIB);
+}
+
+static void large_block_freed(void) {
+    size_t start = rss_bytes();
+    unsigned char *p = malloc(128 * MIB);
+    CHECK(p != NULL, "no memory");
+    memset(p, 1, 128 * MIB);
+    CHECK(rss_bytes() >= start + 127 * MIB, "128 MiB were touched but are not resident");
+    free(p);
+    expect_within(start, 2 * MIB, "128 MiB touched and freed, no call since");
+}
+static void sparse_calloc(void) {
+    size_t start = rss_bytes(), pages = GIB / 4096, touched = 0;
+    unsigned char *p = calloc(1, GIB);
+    CHECK(p != NULL, "no memory");
+    for (size_t i = 0; i < pages; i += 100, touched++) p[i * 4096] = 1;
+    size_t now = rss_bytes() - start;
+    CHECK(now <= touched * 4096 / 4 * 5 + 128 * KIB, "%zu KiB touched of 1 GiB, %zu KiB resident", touched * 4, now / KIB);
+    free(p);
+    expect_within(start, 2 * MIB, "1 GiB freed");
+}
+static void small_blocks_at_random(void) {
+    enum { COUNT = 2000000 };
+    size_t start = rss_bytes();
+    unsigned char **block = mmap(NULL, COUNT * sizeof *block, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    uint64_t random = 17;
+    for (size_t i = 0; i < COUNT; i++) memset(block[i] = malloc(64), 1, 64);
+    for (size_t i = COUNT - 1; i > 0; i--) {
+        size_t other = next_random(&random) % (i + 1);
+        unsigned char *p = block[i];
+        block[i] = block[other], block[other] = p;
+    }
+    for (size_t i = 0; i < COUNT; i++) free(block[i]);
+    munmap(block, COUNT * sizeof *block);
+    malloc_trim(0);
+    expect_within(start, 2 * MIB, "2,000,000 blocks of 64 bytes freed at random, then malloc_trim");
+}
+/* realloc of a great block moves pages, not bytes: no second copy is ever resident. */
+static void realloc_grows_in_place_of_pages(void) {
+    size_t start = rss_bytes(), n = 64 * MIB;
+    unsigned char *p = malloc(n);
+    memset(p, 1, n);
+    void *blocker = malloc(MIB);
+    for (; n < 512 * MIB; n += 64 * MIB) {
+        p = realloc(p, n + 64 * MIB);
+        CHECK(p != NULL && p[64 * MIB - 1] == 1, "realloc to %zu", n);
+        expect_within(start, 67 * MIB, "a block of which 64 MiB were touched grows");
+    }
+    p = realloc(p, MIB);
+    expect_within(start, 3 * MIB, "512 MiB shrunk to 1 MiB");
+    free(p), free(blocker);
+}
+/* Purged memory is zero again and costs its faults again, but never shows old bytes. */
+static void freed_and_used_again(void) {
+    size_t start = rss_bytes();
+    for (int round = 0; round < 50; round++) {
+        unsigned char *p = malloc(40 * MIB), *q = calloc(1, 30 * MIB);
+        memset(p, round + 1, 40 * MIB);
+        CHECK(first_nonzero(q, 30 * MIB) == SIZE_MAX, "calloc after rounds of purging is not zero");
+        memset(q, 7, 30 * MIB);
+        free(p), free(q);
+    }
+    malloc_trim(0);
+    expect_within(start, 2 * MIB, "50 rounds of 70 MiB, then malloc_trim");
+}
+
+int main(int argc, char **argv) {
+    CHECK(argc == 2, "usage: resident CASE");
+    free(malloc(1));
+    rss_bytes();
+    struct { const char *name; void (*run)(void); } cases[] = {
+        {"large_block_freed", large_block_freed}, {"sparse_calloc", sparse_calloc},
+        {"small_blocks_at_random", small_blocks_at_random},
+        {"realloc_grows_in_place_of_pages", realloc_grows_in_place_of_pages},
+        {"freed_and_used_again", freed_and_used_again}};
+    for (size_t i = 0; i < COUNT_OF(cases); i++)
+        if (strcmp(argv[1], cases[i].name) == 0) {
+            cases[i].run();
+            return 0;
+        }
+    CHECK(false, "no case %s", argv[1]);
+}

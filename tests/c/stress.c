@@ -1,0 +1,216 @@
+/* Long random work whose every block is checked by its pattern: stress SECONDS THREADS SEED
+ *
+ * Threads allocate by every function (16 bytes to 4 MiB), keep some blocks, exchange others through a shared array, realloc,
+ * free what any thread made, trim, ask for statistics, exit with blocks still live and are replaced. Meanwhile the main thread
+ * forks; each child checks every block of the array, frees all, allocates anew and ends. The first bad byte ends it with
+ * exit status 1 and a line on stderr; the last line of a good run counts what was done. */
+#include "check.h"
+#include <dlfcn.h>
+#include <pthread.h>
+#include <sys/time.h>
+#include <time.h>
+
+enum { SLOTS = 768, KEPT = 48, PER_FORK_NS = 15000000 };
+static const size_t LEAST = 16, MOST = 4 << 20;
+
+struct block { size_t size, alignment; uint64_t seed; unsigned char bytes[]; };
+
+static struct block *slot[SLOTS]; /* Synchronization: whoever exchanges a block out owns it */
+static bool stop;
+static int running, started, seed_of_run;
+static uint64_t operations, forks, ended;
+static void (*sized_free)(void *, size_t);
+static void (*sized_aligned_free)(void *, size_t, size_t);
+static FILE *nowhere;
+
+static size_t any_size(uint64_t *random) {
+    uint64_t chance = next_random(random) % 1000;
+    return random_size(random, LEAST, chance < 930 ? 4 * KIB : chance < 990 ? 128 * KIB : MOST);
+}
+
+static size_t bytes_of(const struct block *b) { return b->size - sizeof *b; }
+
+static void stamp(struct block *b, size_t size, size_t alignment, uint64_t *random) {
+    b->size = size, b->alignment = alignment, b->seed = next_random(random);
+    fill(b->bytes, bytes_of(b), b->seed);
+}
+
+static struct block *make(uint64_t *random) {
+    size_t size = sizeof(struct block) + any_size(random), alignment = 16;
+    void *p = NULL;
+    switch (next_random(random) % 12) {
+    case 0: case 1: case 2:
+        p = calloc(1, size);
+        CHECK(p != NULL, "calloc(%zu) returned NULL", size);
+        if (size < 64 * KIB || next_random(random) % 4 == 0) {
+            size_t bad = first_nonzero(p, size);
+            CHECK(bad == SIZE_MAX, "calloc(%zu): byte %zu is not zero", size, bad);
+        }
+        break;
+    case 3:
+        alignment = (size_t)16 << next_random(random) % 9;
+        CHECK(posix_memalign(&p, alignment, size) == 0, "posix_memalign(%zu, %zu) failed", alignment, size);
+        break;
+    case 4:
+        alignment = (size_t)1 << next_random(random) % 21;
+        p = aligned_alloc(alignment, size);
+        break;
+    case 5:
+        size = size / 8 * 8 + 8;
+        p = reallocarray(NULL, size / 8, 8);
+        break;
+    case 6: p = realloc(NULL, size); break;
+    case 7:
+        alignment = 4096;
+        p = next_random(random) % 2 ? valloc(size) : pvalloc(size);
+        break;
+    default: p = malloc(size);
+    }
+    CHECK(p != NULL, "no memory for %zu bytes at alignment %zu", size, alignment);
+    CHECK((uintptr_t)p % (alignment < 16 ? 16 : alignment) == 0, "%p for %zu bytes is not aligned to %zu", p, size, alignment);
+    CHECK(malloc_usable_size(p) >= size, "%zu bytes asked for, %zu usable", size, malloc_usable_size(p));
+    struct block *b = p;
+    stamp(b, size, alignment, random);
+    return b;
+}
+
+static void check(const struct block *b) {
+    size_t usable = malloc_usable_size((void *)b);
+    CHECK(b->size >= sizeof *b && b->size <= usable, "the header of %p says %zu bytes of %zu", (void *)b, b->size, usable);
+    CHECK_PATTERN(b->bytes, bytes_of(b), bytes_of(b), b->seed);
+}
+
+static void give(struct block *b, uint64_t *random) {
+    if (!b) return;
+    check(b);
+    switch (next_random(random) % 8) {
+    case 0: free(realloc(b, b->size / 2 + 1)); break;
+    case 1: CHECK(realloc(b, opaque_size(0)) == NULL, "realloc(p, 0) did not return NULL"); break;
+    case 2:
+        if (sized_free && b->alignment == 16) sized_free(b, b->size);
+        else if (sized_aligned_free && b->alignment != 16 && b->alignment < 4096) sized_aligned_free(b, b->alignment, b->size);
+        else free(b);
+        break;
+    default: free(b);
+    }
+}
+
+static struct block *resize(struct block *b, uint64_t *random) {
+    check(b);
+    size_t before = bytes_of(b), seed = b->seed, size = sizeof *b + any_size(random), after = size - sizeof *b;
+    b = realloc(b, size);
+    CHECK(b != NULL, "realloc to %zu returned NULL", size);
+    CHECK_PATTERN(b->bytes, before, before < after ? before : after, seed);
+    stamp(b, size, 16, random);
+    return b;
+}
+
+static struct block *exchange(struct block *b, uint64_t *random) {
+    return __atomic_exchange_n(&slot[next_random(random) % SLOTS], b, __ATOMIC_ACQ_REL);
+}
+
+static pthread_key_t last_words;
+/* Runs late in a thread's exit: the block it was given goes, another comes and goes. */
+static void at_thread_exit(void *value) {
+    uint64_t random = ((struct block *)value)->seed | 1;
+    give(value, &random);
+    give(make(&random), &random);
+}
+
+static void start_thread(void);
+
+static void *work(void *argument) {
+    uint64_t random = ((uint64_t)seed_of_run << 32 | (uintptr_t)argument) * 0x9E3779B97F4A7C15ull | 1;
+    struct block *kept[KEPT] = {0};
+    /* Some threads live for a moment, some for long. */
+    uint64_t life = random_size(&random, 16, 200000), done = 0;
+    while (done < life && !__atomic_load_n(&stop, __ATOMIC_RELAXED)) {
+        struct block **mine = &kept[next_random(&random) % KEPT];
+        uint64_t chance = next_random(&random) % 10000;
+        if (chance < 4500) give(*mine, &random), *mine = make(&random);
+        else if (chance < 8500) *mine = exchange(*mine, &random);
+        else if (chance < 9990) *mine = *mine ? resize(*mine, &random) : make(&random);
+        else if (chance < 9994) malloc_trim(next_random(&random) % 2 * 64 * KIB);
+        else if (chance < 9998) CHECK(mallinfo2().uordblks + mallinfo2().hblkhd > 0, "nothing is in use");
+        else CHECK(malloc_info(0, nowhere) == 0, "malloc_info failed");
+        done++;
+    }
+    /* Most of what it kept outlives it. */
+    for (int i = 0; i < KEPT; i++) give(i % 8 ? exchange(kept[i], &random) : kept[i], &random);
+    pthread_setspecific(last_words, make(&random));
+    __atomic_add_fetch(&operations, done, __ATOMIC_RELAXED);
+    __atomic_add_fetch(&ended, 1, __ATOMIC_RELAXED);
+    if (!__atomic_load_n(&stop, __ATOMIC_RELAXED)) start_thread();
+    __atomic_sub_fetch(&running, 1, __ATOMIC_RELEASE);
+    return NULL;
+}
+
+static void start_thread(void) {
+    pthread_t thread;
+    __atomic_add_fetch(&running, 1, __ATOMIC_RELAXED);
+    uintptr_t number = __atomic_add_fetch(&started, 1, __ATOMIC_RELAXED);
+    int error = pthread_create(&thread, NULL, work, (void *)number);
+    CHECK(error == 0, "no thread: error %d", error);
+    pthread_detach(thread);
+}
+
+static void child(struct block **own, uint64_t random) {
+    alarm(60);
+    for (int i = 0; i < SLOTS; i++)
+        if (next_random(&random) % 3) give(__atomic_exchange_n(&slot[i], NULL, __ATOMIC_ACQ_REL), &random);
+        else if (slot[i]) check(slot[i]);
+    for (int i = 0; i < KEPT; i++) give(own[i], &random), own[i] = make(&random);
+    if (next_random(&random) % 4 == 0) malloc_trim(0);
+    for (int i = 0; i < KEPT; i++) give(resize(own[i], &random), &random);
+    if (next_random(&random) % 2) _exit(0);
+    exit(0);
+}
+
+static double seconds_since(const struct timespec *start) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)(now.tv_sec - start->tv_sec) + (double)(now.tv_nsec - start->tv_nsec) / 1e9;
+}
+
+int main(int argc, char **argv) {
+    if (argc != 4) {
+        fputs("usage: stress SECONDS THREADS SEED\n", stderr);
+        return 2;
+    }
+    double seconds = atof(argv[1]);
+    int threads = atoi(argv[2]);
+    seed_of_run = atoi(argv[3]);
+    printf("stress: %g seconds, %d threads, seed %d\n", seconds, threads, seed_of_run);
+    fflush(stdout);
+    sized_free = (void (*)(void *, size_t))dlsym(RTLD_DEFAULT, "free_sized");
+    sized_aligned_free = (void (*)(void *, size_t, size_t))dlsym(RTLD_DEFAULT, "free_aligned_sized");
+    nowhere = fopen("/dev/null", "w");
+    CHECK(nowhere && pthread_key_create(&last_words, at_thread_exit) == 0, "cannot begin");
+
+    struct timespec start;
+    clock_gettime(CLOCK_MONOTONIC, &start);
+    uint64_t random = (uint64_t)seed_of_run * 77 + 1;
+    struct block *own[KEPT];
+    for (int i = 0; i < KEPT; i++) own[i] = make(&random);
+    for (int i = 0; i < threads; i++) start_thread();
+    while (seconds_since(&start) < seconds) {
+        struct timespec pause = {0, next_random(&random) % PER_FORK_NS};
+        nanosleep(&pause, NULL);
+        pid_t pid = fork();
+        if (pid == 0) child(own, next_random(&random) | 1);
+        expect_success(pid, "a forked child");
+        forks++;
+        int i = next_random(&random) % KEPT;
+        own[i] = resize(own[i], &random);
+    }
+    __atomic_store_n(&stop, true, __ATOMIC_RELAXED);
+    for (int waited = 0; __atomic_load_n(&running, __ATOMIC_ACQUIRE) > 0; waited++) {
+        CHECK(waited < 60000, "%d threads do not end", running);
+        usleep(1000);
+    }
+    for (int i = 0; i < KEPT; i++) give(own[i], &random);
+    for (int i = 0; i < SLOTS; i++) give(slot[i], &random);
+    printf("stress: passed, %llu operations, %llu threads, %llu forks\n", (unsigned long long)operations,
+           (unsigned long long)ended, (unsigned long long)forks);
+    return 0;
+}

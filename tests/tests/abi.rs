@@ -1,0 +1,59 @@
+//! The C and C++ functions at their edges, as POSIX, C23 and glibc document them.
+
+use faultless_tests::library::preload;
+use faultless_tests::program::{Program, shared_library};
+
+/// Tests that are nothing but a program that must pass.
+macro_rules! passes {
+    ($($sentence:ident: $file:literal,)*) => {
+        $(#[test] fn $sentence() { Program::new($file).passes() })*
+    };
+}
+
+passes! {
+    every_size_up_to_70000_is_aligned_to_16: "alignment_of_sizes.c",
+    every_power_of_two_up_to_64_mib_is_honoured: "alignment_of_powers.c",
+    bad_alignments_are_refused_and_change_nothing: "alignment_refused.c",
+    impossible_sizes_are_refused_and_harm_nothing: "overflow.c",
+    realloc_keeps_contents_between_all_kinds_of_sizes: "realloc_contents.c",
+    realloc_of_nothing_and_to_nothing_is_as_in_glibc: "realloc_edges.c",
+    calloc_is_zero_whatever_was_there_before: "calloc_zero.c",
+    errno_changes_only_on_failure: "errno_kept.c",
+    blocks_of_no_bytes_are_blocks: "zero_size.c",
+    all_of_the_usable_size_may_be_written: "usable_size.c",
+    sized_and_old_forms_of_free_work: "sized_free.c",
+    mallopt_takes_the_parameters_of_glibc: "mallopt_accepts.c",
+    malloc_trim_says_whether_memory_was_given_back: "trim_answers.c",
+    mallinfo_counts_the_bytes_in_use_of_all_threads: "mallinfo_truth.c",
+    malloc_info_writes_well_formed_xml: "info_xml.c",
+    malloc_stats_prints_on_stderr_alone: "stats_print.c",
+    memory_works_before_constructors_and_after_destructors: "early_and_late.c",
+    all_forms_of_new_and_delete_work: "new_forms.cpp",
+    impossible_new_throws_through_frames_with_destructors: "new_throws.cpp",
+}
+
+#[test]
+fn every_function_comes_from_the_library() {
+    if preload().is_some() {
+        Program::new("exports.c").passes();
+    }
+}
+
+#[test]
+fn new_handler_is_called_may_throw_and_may_free_memory() {
+    Program::new("new_handler.cpp").passes();
+    Program::new("new_handler.cpp").limit('v', 512).passes();
+}
+
+#[test]
+fn libraries_that_allocate_come_and_go() {
+    let plugin = shared_library("plugin.c");
+    Program::new("plugin_loop.c").argument(plugin.to_string_lossy()).passes();
+}
+
+#[test]
+fn library_works_when_loaded_by_dlopen_beside_libc() {
+    if let Some(library) = preload() {
+        Program::new("loaded_late.c").without_preload().argument(library.to_string_lossy()).passes();
+    }
+}

@@ -1,0 +1,28 @@
+//! fork, in all its forms, while other threads allocate.
+
+use faultless_tests::program::Program;
+
+#[test]
+fn child_of_a_process_with_8_busy_threads_can_use_all_it_inherited() {
+    Program::new("fork_busy.c").passes();
+}
+
+#[test]
+fn fork_does_not_deadlock_with_stdio() {
+    Program::new("fork_stdio.c").passes();
+}
+
+#[test]
+fn fork_handlers_may_allocate() {
+    Program::new("fork_handlers.c").passes();
+}
+
+#[test]
+fn grandchildren_raw_forks_and_forks_from_threads_work() {
+    Program::new("fork_family.c").passes();
+}
+
+#[test]
+fn programs_are_started_from_busy_processes() {
+    Program::new("spawn.c").passes();
+}

@@ -1,0 +1,71 @@
+//! Memory that runs out, mappings that run out, system calls that are refused.
+
+use faultless_tests::program::Program;
+
+/// Under a limit of `mib` half of it at least must be had, in blocks of `block_bytes` (0: mixed sizes).
+fn exhaust(kind: char, mib: usize, block_bytes: usize) {
+    Program::new("exhaust.c")
+        .limit(kind, mib)
+        .argument(block_bytes.to_string())
+        .argument((mib / 2).to_string())
+        .argument("0")
+        .passes();
+}
+
+#[test]
+fn address_space_of_64_mib_runs_out_and_is_usable_again() {
+    for block_bytes in [100, 4000, 100_000, 1_000_000, 0] {
+        exhaust('v', 64, block_bytes);
+    }
+}
+
+#[test]
+fn address_space_of_128_and_256_mib_runs_out_and_is_usable_again() {
+    exhaust('v', 128, 100);
+    exhaust('v', 128, 0);
+    exhaust('v', 256, 30_000);
+    exhaust('v', 256, 0);
+}
+
+#[test]
+fn address_space_of_1_gib_runs_out_and_is_usable_again() {
+    exhaust('v', 1024, 5_000_000);
+    exhaust('v', 1024, 0);
+}
+
+#[test]
+fn data_limit_runs_out_and_is_usable_again() {
+    for block_bytes in [100, 4000, 100_000, 1_000_000, 0] {
+        exhaust('d', 64, block_bytes);
+    }
+    exhaust('d', 256, 0);
+    exhaust('d', 1024, 5_000_000);
+}
+
+#[test]
+fn memory_that_runs_out_in_four_threads_at_once_is_usable_again() {
+    for (kind, block_bytes) in [('v', 0), ('v', 1000), ('d', 0), ('d', 1000)] {
+        Program::new("exhaust.c")
+            .limit(kind, 256)
+            .argument(block_bytes.to_string())
+            .argument("100")
+            .argument("4")
+            .passes();
+    }
+}
+
+#[test]
+fn operator_new_throws_under_a_limit_and_containers_survive() {
+    Program::new("exhaust_new.cpp").limit('v', 256).passes();
+    Program::new("exhaust_new.cpp").limit('d', 128).passes();
+}
+
+#[test]
+fn hundred_thousand_large_blocks_need_few_mappings() {
+    Program::new("few_mappings.c").passes();
+}
+
+#[test]
+fn sandbox_that_refuses_madvise_membarrier_and_mremap_is_survived() {
+    Program::new("refused_calls.c").passes();
+}

@@ -1,0 +1,82 @@
+//! Programs that misuse the allocator are stopped with one line that says what they did.
+
+use faultless_tests::library::preload;
+use faultless_tests::program::{Outcome, Program};
+
+const SIGABRT: i32 = 6;
+
+/// Runs one case of `misuse.c`; `None` when libc is tested, whose words are others.
+fn misuse(kind: &str) -> Option<Outcome> {
+    preload()?;
+    Some(Program::new("misuse.c").argument(kind).run())
+}
+
+fn is_report(outcome: &Outcome, words: &str) -> bool {
+    let line = outcome.stderr.trim_end_matches('\n');
+    outcome.signal() == Some(SIGABRT)
+        && line.starts_with("faultless: ")
+        && words.split('|').any(|kind| line.contains(kind))
+        && !line.contains('\n')
+        && outcome.stdout.is_empty()
+}
+
+fn is_stopped(kind: &str, words: &str) {
+    if let Some(outcome) = misuse(kind) {
+        assert!(
+            is_report(&outcome, words),
+            "{kind}: expected SIGABRT and one line 'faultless: … {words} …', got {}, stderr: {}",
+            outcome.status,
+            outcome.stderr
+        );
+    }
+}
+
+/// A fast path that looks at neither the block nor the slab cannot know these at once: they may also go unnoticed.
+fn is_stopped_or_unnoticed(kind: &str, words: &str) {
+    if let Some(outcome) = misuse(kind) {
+        let unnoticed = outcome.status.success() && outcome.stderr.is_empty();
+        assert!(
+            unnoticed || is_report(&outcome, words),
+            "{kind}: expected to go unnoticed, or SIGABRT and one line 'faultless: … {words} …', got {}, stderr: {}",
+            outcome.status,
+            outcome.stderr
+        );
+    }
+}
+
+/// Each case of `misuse.c` with the words of the report, alternatives parted by a bar.
+macro_rules! stopped {
+    ($how:ident: $($kind:ident => $words:literal,)*) => { $(#[test] fn $kind() { $how(stringify!($kind), $words) })* };
+}
+
+stopped! { is_stopped:
+    double_free => "double free",
+    double_free_large => "double free",
+    double_free_large_with_another_between => "double free",
+    double_delete_of_array => "double free",
+    free_of_stack => "invalid pointer",
+    free_of_static => "invalid pointer",
+    free_of_static_inside => "invalid pointer",
+    free_of_code => "invalid pointer",
+    free_of_low_address => "invalid pointer",
+    free_of_noncanonical_address => "invalid pointer",
+    free_of_top_address => "invalid pointer",
+    free_of_mapping => "invalid pointer",
+    free_misaligned => "invalid pointer",
+    free_misaligned_by_8 => "invalid pointer",
+    free_inside_large => "invalid pointer",
+    free_inside_large_next_granule => "invalid pointer",
+    free_inside_large_odd => "invalid pointer",
+    realloc_of_freed_large => "double free|invalid pointer",
+    realloc_of_static => "invalid pointer",
+    realloc_inside_large => "invalid pointer",
+    realloc_misaligned => "invalid pointer",
+}
+
+stopped! { is_stopped_or_unnoticed:
+    double_free_with_another_between => "double free",
+    double_free_by_another_thread => "double free",
+    double_free_after_trim => "double free",
+    free_inside_small => "invalid pointer",
+    realloc_of_freed => "double free|invalid pointer",
+}

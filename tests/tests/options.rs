@@ -1,0 +1,69 @@
+//! The variable `FAULTLESS`: what it sets, and what it says when it is wrong.
+
+use faultless_tests::library::preload;
+use faultless_tests::program::{Outcome, Program};
+
+/// Runs an ordinary program with `FAULTLESS=value`, and checks that it is the same as ever; `None` when libc is tested.
+fn ordinary_with(value: &str) -> Option<Outcome> {
+    preload()?;
+    let outcome = Program::new("ordinary.c").variable("FAULTLESS", value).run();
+    assert_eq!(
+        outcome.status.code(),
+        Some(7),
+        "FAULTLESS={value} changed the exit status; stderr: {}",
+        outcome.stderr
+    );
+    assert_eq!(outcome.stdout, "ordinary\n", "FAULTLESS={value} changed the output");
+    Some(outcome)
+}
+
+#[test]
+fn unknown_key_is_named_once_and_ignored() {
+    let Some(outcome) = ordinary_with("nonsense:1") else { return };
+    assert_eq!(outcome.stderr.lines().count(), 1, "stderr: {}", outcome.stderr);
+    assert!(
+        outcome.stderr.starts_with("faultless: ") && outcome.stderr.contains("nonsense"),
+        "stderr: {}",
+        outcome.stderr
+    );
+}
+
+#[test]
+fn bad_value_is_named_once_and_ignored() {
+    let Some(outcome) = ordinary_with("stats:gibberish") else { return };
+    assert_eq!(outcome.stderr.lines().count(), 1, "stderr: {}", outcome.stderr);
+    assert!(
+        outcome.stderr.contains("stats") && outcome.stderr.contains("gibberish"),
+        "stderr: {}",
+        outcome.stderr
+    );
+}
+
+#[test]
+fn text_that_is_no_list_of_keys_is_survived() {
+    for value in [",", ":", "nonsense", "nonsense:", ":1", ",,,:::", "é:ü", &"x".repeat(100_000)] {
+        ordinary_with(value);
+    }
+}
+
+#[test]
+fn empty_variable_is_as_none() {
+    let Some(outcome) = ordinary_with("") else { return };
+    assert_eq!(outcome.stderr, "");
+}
+
+#[test]
+fn statistics_at_exit_are_printed_on_stderr() {
+    let Some(outcome) = ordinary_with("stats:exit") else { return };
+    assert!(!outcome.stderr.is_empty(), "FAULTLESS=stats:exit printed nothing");
+}
+
+#[test]
+fn wrong_key_does_not_hide_a_right_one() {
+    let Some(outcome) = ordinary_with("nonsense:1,stats:exit") else { return };
+    assert!(
+        outcome.stderr.contains("nonsense") && outcome.stderr.lines().count() > 1,
+        "stderr: {}",
+        outcome.stderr
+    );
+}

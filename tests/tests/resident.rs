@@ -1,0 +1,36 @@
+//! Memory is given back: resident bytes, counted.
+
+use faultless_tests::library::preload;
+use faultless_tests::program::Program;
+
+fn case(name: &str) {
+    Program::new("resident.c").argument(name).passes();
+}
+
+#[test]
+fn large_block_leaves_at_free_without_a_further_call() {
+    case("large_block_freed");
+}
+
+#[test]
+fn sparse_calloc_is_resident_only_where_touched() {
+    case("sparse_calloc");
+}
+
+#[test]
+fn two_million_small_blocks_freed_at_random_leave_with_malloc_trim() {
+    case("small_blocks_at_random");
+}
+
+#[test]
+fn realloc_of_large_blocks_never_holds_two_copies() {
+    // libc moves page tables too, but not everywhere.
+    if preload().is_some() {
+        case("realloc_grows_in_place_of_pages");
+    }
+}
+
+#[test]
+fn memory_given_back_and_used_again_is_zero_and_is_given_back_again() {
+    case("freed_and_used_again");
+}
