@@ -1,2 +1,70 @@
-//! Placeholder.
-fn main() {}
+//! The `faultless` program: parses the command line, calls the rooms that do the work, ends with the right status.
+#![forbid(unsafe_code)]
+
+mod arguments;
+mod doctor;
+mod failure;
+mod manual;
+mod plan;
+mod progress;
+mod run;
+mod target;
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::Parser;
+use faultless_probe::signals::{self, Signals};
+use faultless_records::measurement::Ending;
+
+use arguments::{Action, Arguments};
+use failure::Failure;
+
+/// SIGPIPE's number on every Linux this tool is built for.
+const SIGPIPE: i32 = 13;
+
+fn main() -> ExitCode {
+    std::panic::set_hook(Box::new(|panic| {
+        let place = panic.location().map(ToString::to_string).unwrap_or_default();
+        say(&format!("this is a bug, please report it: {} at {place}", panic_message(panic)));
+        std::process::exit(1);
+    }));
+    let arguments = Arguments::parse();
+    match act(arguments.action) {
+        Ok(Ending::Exited(status)) => ExitCode::from(u8::try_from(status).unwrap_or(1)),
+        Ok(Ending::Killed(number)) | Err(Failure::Interrupted(number)) => signals::die_by(number),
+        Err(Failure::OutputClosed) => signals::die_by(SIGPIPE),
+        Err(Failure::Failed(message)) => fail(1, &message),
+        Err(Failure::Usage(message)) => fail(2, &message),
+        Err(Failure::Refused(message)) => fail(126, &message),
+        Err(Failure::NotFound(message)) => fail(127, &message),
+    }
+}
+
+fn act(action: Action) -> Result<Ending, Failure> {
+    let hold =
+        || Signals::hold().map_err(|error| Failure::Failed(format!("cannot hold back signals: {error}")));
+    match action {
+        Action::Run(arguments) => run::run(arguments, &hold()?),
+        Action::Doctor(arguments) => doctor::doctor(arguments, &hold()?),
+        Action::Manual(arguments) => manual::print(&arguments).map(|()| Ending::Exited(0)),
+    }
+}
+
+fn fail(status: u8, message: &str) -> ExitCode {
+    say(message);
+    ExitCode::from(status)
+}
+
+/// One line on standard error; a reader that has gone is no reason to fail.
+pub(crate) fn say(message: &str) {
+    let _ = writeln!(std::io::stderr(), "faultless: {message}");
+}
+
+fn panic_message<'panic>(panic: &'panic std::panic::PanicHookInfo<'_>) -> &'panic str {
+    let text = panic.payload();
+    text.downcast_ref::<&str>()
+        .copied()
+        .or_else(|| text.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("?")
+}

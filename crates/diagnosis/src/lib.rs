@@ -2,4 +2,10 @@
 //! which variables of the environment have no effect. Data in, data out; no I/O, no clocks.
 #![forbid(unsafe_code)]
 
+pub mod effect;
+pub mod environment;
 pub mod preload;
+pub mod setting;
+pub mod spread;
+pub mod tuning;
+pub mod verdict;

@@ -15,10 +15,12 @@ pub fn obstacle(chain: &[ProgramFile]) -> Option<String> {
     let path = file.path.display();
     let why = match &file.kind {
         ProgramKind::Elf(executable) => obstacle_in_elf(executable),
-        ProgramKind::Script(_) => Some("its interpreters are scripts without end; start the last one by name".into()),
-        ProgramKind::Unknown => {
-            Some("it is neither an ELF program nor a script with a #! line; put its interpreter before it".into())
+        ProgramKind::Script(_) => {
+            Some("its interpreters are scripts without end; start the last one by name".into())
         }
+        ProgramKind::Unknown => Some(
+            "it is neither an ELF program nor a script with a #! line; put its interpreter before it".into(),
+        ),
         // What cannot be read is started; the mappings at its end tell whether it loaded the library.
         ProgramKind::Unreadable => None,
     };
@@ -33,7 +35,9 @@ pub fn obstacle(chain: &[ProgramFile]) -> Option<String> {
 
 fn obstacle_in_elf(executable: &Executable) -> Option<String> {
     if !executable.is_64_bit {
-        return Some("it is a 32-bit program and the library is a 64-bit one; use a 64-bit build of it".into());
+        return Some(
+            "it is a 32-bit program and the library is a 64-bit one; use a 64-bit build of it".into(),
+        );
     }
     if executable.machine != HOST_MACHINE {
         return Some("it is built for another kind of processor".into());
@@ -54,7 +58,9 @@ fn obstacle_in_privilege(privilege: Privilege) -> String {
         Privilege::Group => "it is set-group-ID",
         Privilege::Capabilities => "it has file capabilities",
     };
-    format!("{what}, and the loader drops every preload then; run it as the user it changes to, or from a copy")
+    format!(
+        "{what}, and the loader drops every preload then; run it as the user it changes to, or from a copy"
+    )
 }
 
 #[cfg(test)]

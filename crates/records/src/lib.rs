@@ -4,6 +4,7 @@
 
 pub mod allocator;
 pub mod elf;
+pub mod glibc;
 pub mod heap_report;
 pub mod maps;
 pub mod measurement;

@@ -1,1 +1,9 @@
-//! Placeholder.
+//! Tables for people and versioned JSON for programs.
+#![forbid(unsafe_code)]
+
+pub mod doctor;
+pub mod doctor_json;
+pub mod paste;
+pub mod quantity;
+pub mod summary;
+pub mod table;

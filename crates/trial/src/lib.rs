@@ -1,1 +1,7 @@
-//! Placeholder.
+//! Runs one command in several arms, interleaved, and brings back what was measured of each run.
+#![forbid(unsafe_code)]
+
+pub mod command;
+pub mod comparison;
+pub mod environment;
+pub mod output;

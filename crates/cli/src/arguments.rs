@@ -1,0 +1,96 @@
+//! The command line: one definition gives parsing, help, man page and completions.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+/// Runs programs under the Faultless allocator and finds out what an allocator costs them.
+#[derive(Debug, Parser)]
+#[command(name = "faultless", version, max_term_width = 100, after_help = EXIT_STATUS)]
+pub struct Arguments {
+    /// What to do.
+    #[command(subcommand)]
+    pub action: Action,
+}
+
+const EXIT_STATUS: &str = "\
+Exit status:
+  run     the command's own; when a signal killed the command, the same signal
+  doctor  0 when a verdict was reached, whatever it says
+  1       something went wrong, or the command ended differently under different arms
+  2       usage
+  126     the command cannot be executed, or a preload does not reach it
+  127     no such command";
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Action {
+    /// Run a command under the allocator and sum up what it used.
+    Run(RunArguments),
+    /// Find out what the allocator costs a command and which remedy helps; without a command, on a demo.
+    Doctor(DoctorArguments),
+    /// Print the man page (roff) or a shell's completions.
+    #[command(hide = true)]
+    Manual(ManualArguments),
+}
+
+/// `faultless run`
+#[derive(Debug, Args)]
+#[command(after_help = EXIT_STATUS)]
+pub struct RunArguments {
+    /// Have the allocator print its statistics to standard error when the command exits.
+    #[arg(long)]
+    pub stats: bool,
+    /// Write the summary to FILE as JSON instead of one line to standard error.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// The command and its arguments.
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD")]
+    pub command: Vec<OsString>,
+}
+
+/// `faultless doctor`
+#[derive(Debug, Args)]
+#[command(after_help = EXIT_STATUS)]
+pub struct DoctorArguments {
+    /// How often to run each arm.
+    #[arg(short = 'n', long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub runs: u32,
+    /// Print the result as JSON.
+    #[arg(long)]
+    pub json: bool,
+    /// The command and its arguments; it runs without input, and its output is dropped.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD")]
+    pub command: Vec<OsString>,
+}
+
+/// `faultless manual`
+#[derive(Debug, Args)]
+pub struct ManualArguments {
+    /// Completions for this shell instead of the man page.
+    #[arg(long, value_name = "SHELL")]
+    pub completions: Option<clap_complete::Shell>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn definitions_are_consistent() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn the_commands_own_options_are_left_to_it() {
+        let Ok(Arguments { action: Action::Run(run) }) =
+            Arguments::try_parse_from(["faultless", "run", "--stats", "--", "ls", "--json", "-l"])
+        else {
+            panic!("expected a run");
+        };
+        assert!(run.stats && run.json.is_none());
+        assert_eq!(run.command, ["ls", "--json", "-l"]);
+    }
+}

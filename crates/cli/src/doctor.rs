@@ -1,0 +1,236 @@
+//! `faultless doctor`: looks at a command, derives remedies, tries them on the command itself, and says what helps.
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use faultless_diagnosis::environment::{Facts, Finding, check};
+use faultless_diagnosis::tuning::{Evidence, Tuning, derive};
+use faultless_diagnosis::verdict::{ArmResult, judge};
+use faultless_probe::loader;
+use faultless_probe::place::PrivateDirectory;
+use faultless_probe::signals::Signals;
+use faultless_records::allocator::Allocator;
+use faultless_records::heap_report::{self, HeapReport};
+use faultless_records::measurement::{Ending, Measurement};
+use faultless_report::doctor::Consultation;
+use faultless_report::doctor_json;
+use faultless_trial::command::{Command, Run, run};
+use faultless_trial::comparison::{Arm, compare};
+use faultless_trial::environment::Environment;
+
+use crate::arguments::DoctorArguments;
+use crate::failure::Failure;
+use crate::plan;
+use crate::progress::Progress;
+use crate::target;
+
+/// Name of the demo among the carried programs.
+const DEMO: &str = "chem";
+
+/// Start of the names of the files that the observed processes write.
+const REPORT_PREFIX: &str = "heap-report";
+
+/// Consults on the command and prints what was found.
+///
+/// # Errors
+/// [`Failure`] when no verdict could be reached.
+pub fn doctor(arguments: DoctorArguments, signals: &Signals) -> Result<Ending, Failure> {
+    let is_demo = arguments.command.is_empty();
+    // What can be refused without writing anything is refused first.
+    let given = if is_demo { None } else { Some(target::resolve(arguments.command)?) };
+    let room = Room::prepare()?;
+    let command = match given {
+        Some(command) => command,
+        None => room.demo()?,
+    };
+    let patient = Patient { command, is_demo, environment: Environment::new(std::env::vars_os()) };
+    let consultation = consult(&patient, &room, arguments.runs as usize, signals)?;
+    drop(room);
+
+    let text = if arguments.json { doctor_json::json(&consultation) } else { consultation.text() };
+    std::io::stdout().write_all(text.as_bytes()).map_err(|error| Failure::of_output(&error))?;
+    Ok(Ending::Exited(i32::from(!consultation.verdict.endings_agree)))
+}
+
+/// Where the files of a consultation are; gone when it is over.
+struct Room {
+    directory: PrivateDirectory,
+    library: PathBuf,
+}
+
+impl Room {
+    fn prepare() -> Result<Self, Failure> {
+        let prepared = PrivateDirectory::create().and_then(|directory| {
+            let library = faultless_bundle::library_into(directory.path())?;
+            Ok(Self { directory, library })
+        });
+        prepared.map_err(|error| Failure::Failed(format!("cannot write the library: {error}")))
+    }
+
+    fn demo(&self) -> Result<Command, Failure> {
+        let workload = faultless_bundle::workload(DEMO)
+            .ok_or_else(|| Failure::Failed("this build carries no demo; name a command".into()))?;
+        let program = faultless_bundle::workload_into(self.directory.path(), workload)
+            .map_err(|error| Failure::Failed(format!("cannot write the demo: {error}")))?;
+        Ok(Command { program, arguments: vec![OsString::from(DEMO)] })
+    }
+}
+
+/// The command and the environment it is used in.
+struct Patient {
+    command: Command,
+    is_demo: bool,
+    environment: Environment,
+}
+
+impl Patient {
+    fn name(&self) -> String {
+        self.command.arguments[0].to_string_lossy().into_owned()
+    }
+
+    /// The command in words, for the lines to paste.
+    fn words(&self) -> Vec<String> {
+        if self.is_demo {
+            return vec!["CMD".into()];
+        }
+        self.command.arguments.iter().map(|word| word.to_string_lossy().into_owned()).collect()
+    }
+
+    fn run_in(&self, environment: &Environment, signals: &Signals) -> Result<Run, Failure> {
+        run(&self.command, environment, signals).map_err(|error| Failure::of_run(&self.name(), error))
+    }
+}
+
+fn consult(
+    patient: &Patient,
+    room: &Room,
+    rounds: usize,
+    signals: &Signals,
+) -> Result<Consultation, Failure> {
+    let mut progress = Progress::start();
+    progress.say(&format!("{}: first look, as it is", patient.name()));
+    let look = patient.run_in(&patient.environment, signals)?;
+    progress.say(&format!("{}: observing its sizes under Faultless", patient.name()));
+    let observed = observe(patient, room, signals)?;
+
+    let glibc = loader::glibc_version(&look.measurement.mapped_files);
+    let findings = check_environment(patient, &look.measurement, glibc);
+    let tuning = derive(&Evidence {
+        report: observed.as_ref(),
+        peak_rss_bytes: look.measurement.peak_rss_bytes,
+        processors: std::thread::available_parallelism().map_or(1, |number| number.get() as u64),
+    });
+    let as_is = look.measurement.allocator().unwrap_or(Allocator::Libc);
+    let preloaded = plan::has_own_settings(&patient.environment);
+    let libc_is_reachable = matches!(as_is, Allocator::Libc | Allocator::LibcDebug) || preloaded;
+
+    let (arms, roles): (Vec<Arm>, Vec<_>) =
+        plan::arms(&patient.environment, &tuning, &room.library, libc_is_reachable).into_iter().unzip();
+    let names: Vec<String> = arms.iter().map(|arm| arm.name.clone()).collect();
+    progress.plan(names.clone(), rounds, look.measurement.elapsed);
+    let runs = compare(&patient.command, &arms, rounds, signals, &mut progress)
+        .map_err(|error| Failure::of_run(&patient.name(), error))?;
+    drop(progress);
+
+    let failed_output = failed_output(&runs);
+    let arms: Vec<ArmResult> = names
+        .into_iter()
+        .zip(roles)
+        .zip(runs)
+        .map(|((name, role), runs)| ArmResult {
+            name,
+            role,
+            runs: runs.into_iter().map(|run| run.measurement).collect(),
+        })
+        .collect();
+    let verdict = judge(&arms).ok_or_else(|| Failure::Failed("no run was measured".into()))?;
+    let remarks = remarks(&arms, as_is, libc_is_reachable);
+    let tuning = if libc_is_reachable { tuning } else { Tuning::default() };
+    Ok(Consultation {
+        command: patient.words(),
+        is_demo: patient.is_demo,
+        glibc,
+        findings,
+        heap: observed,
+        tuning,
+        arms,
+        verdict,
+        remarks,
+        failed_output,
+    })
+}
+
+/// One run under the library with its report; of several processes the one with the largest heap counts.
+fn observe(patient: &Patient, room: &Room, signals: &Signals) -> Result<Option<HeapReport>, Failure> {
+    let prefix = room.directory.path().join(REPORT_PREFIX);
+    let mut option = OsString::from("report:");
+    option.push(&prefix);
+    let environment =
+        plan::under_faultless(&patient.environment, &room.library).with_option("FAULTLESS", &option);
+    patient.run_in(&environment, signals)?;
+    Ok(largest_report(room.directory.path()))
+}
+
+fn largest_report(directory: &Path) -> Option<HeapReport> {
+    let files = fs::read_dir(directory).ok()?.filter_map(Result::ok);
+    let is_report = |name: &OsStr| name.to_string_lossy().starts_with(REPORT_PREFIX);
+    files
+        .filter(|file| is_report(&file.file_name()))
+        .filter_map(|file| heap_report::parse(&fs::read_to_string(file.path()).ok()?))
+        .max_by_key(|report| report.heap_peak_bytes)
+}
+
+fn check_environment(patient: &Patient, look: &Measurement, glibc: Option<(u32, u32)>) -> Vec<Finding> {
+    let variables: Vec<(String, String)> = patient
+        .environment
+        .variables()
+        .iter()
+        .map(|(name, value)| (name.to_string_lossy().into_owned(), value.to_string_lossy().into_owned()))
+        .collect();
+    let missing_preloads: Vec<String> = patient
+        .environment
+        .get("LD_PRELOAD")
+        .map(|preload| plan::entries(&preload.to_string_lossy()).map(str::to_owned).collect::<Vec<_>>())
+        .unwrap_or_default()
+        .into_iter()
+        .filter(|entry| entry.contains('/') && !Path::new(entry).exists())
+        .collect();
+    let tunables =
+        target::loader(&patient.command.program).map(|path| loader::tunables(&path)).unwrap_or_default();
+    check(&Facts {
+        variables: &variables,
+        glibc,
+        tunables: &tunables,
+        allocator: look.allocator().unwrap_or(Allocator::Libc),
+        missing_preloads: &missing_preloads,
+    })
+}
+
+/// What the runs printed last where they failed.
+fn failed_output(runs: &[Vec<Run>]) -> Option<String> {
+    runs.iter().flatten().find(|run| !run.measurement.ending.is_success()).map(|run| run.output_tail.clone())
+}
+
+/// What limits the conclusions.
+fn remarks(arms: &[ArmResult], as_is: Allocator, libc_is_reachable: bool) -> Vec<String> {
+    let mut remarks = Vec::new();
+    if !libc_is_reachable {
+        remarks.push(format!(
+            "the command brings {as_is} along, so settings of libc do not reach it and none was tried"
+        ));
+    }
+    let ours = arms.last().into_iter().flat_map(|arm| &arm.runs);
+    if ours.clone().any(|run| run.allocator().is_some_and(|allocator| allocator != Allocator::Faultless)) {
+        remarks.push(
+            "in the arm Faultless the process that remained at the end had not loaded it: judge that arm as not run"
+                .into(),
+        );
+    }
+    let is_sampled = |run: &Measurement| run.final_view == faultless_records::measurement::FinalView::Sampled;
+    if arms.iter().flat_map(|arm| &arm.runs).any(is_sampled) {
+        remarks.push("tracing was refused, so the final RSS is the last sample taken before the end".into());
+    }
+    remarks
+}

@@ -1,0 +1,69 @@
+//! How the tool ends when it cannot do what was asked: one line and a documented status.
+
+use std::io;
+
+use faultless_probe::program::LookupError;
+use faultless_trial::command::RunError;
+
+/// Why the tool stops. `docs/exit-status.md` documents the numbers.
+#[derive(Debug)]
+pub enum Failure {
+    /// Something went wrong on the way: status 1.
+    Failed(String),
+    /// The request makes no sense: status 2.
+    Usage(String),
+    /// The command cannot be run, or not under a preload: status 126.
+    Refused(String),
+    /// There is no such command: status 127.
+    NotFound(String),
+    /// A signal of this number asked the tool to end: it ends by that signal.
+    Interrupted(i32),
+    /// Whoever read our output has gone: the tool ends by SIGPIPE, as others do.
+    OutputClosed,
+}
+
+impl Failure {
+    /// For a program that could not be found.
+    #[must_use]
+    pub fn of_lookup(name: &str, error: LookupError) -> Self {
+        match error {
+            LookupError::NotFound => Self::NotFound(format!("no such command: {name}")),
+            LookupError::NotExecutable { path, reason } => {
+                Self::Refused(format!("cannot run {}: {reason}", path.display()))
+            }
+        }
+    }
+
+    /// For a program that could not be started.
+    #[must_use]
+    pub fn of_start(name: &str, error: &io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::NotFound => {
+                Self::NotFound(format!("cannot start {name}: its interpreter is missing"))
+            }
+            io::ErrorKind::OutOfMemory | io::ErrorKind::WouldBlock => {
+                Self::Failed(format!("cannot start {name}: {error}"))
+            }
+            _ => Self::Refused(format!("cannot start {name}: {error}")),
+        }
+    }
+
+    /// For a measured run without a result.
+    #[must_use]
+    pub fn of_run(name: &str, error: RunError) -> Self {
+        match error {
+            RunError::Interrupted(number) => Self::Interrupted(number),
+            RunError::Start(error) => Self::of_start(name, &error),
+            RunError::Watch(error) => Self::Failed(format!("lost sight of {name}: {error}")),
+        }
+    }
+
+    /// For output that could not be written.
+    #[must_use]
+    pub fn of_output(error: &io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe => Self::OutputClosed,
+            _ => Self::Failed(format!("cannot write the result: {error}")),
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! The environments in which a command is compared.
+
+use std::ffi::OsStr;
+use std::path::Path;
+
+use faultless_diagnosis::environment::is_effective_placement;
+use faultless_diagnosis::setting::{PLACEMENT_VARIABLES, Setting, tunables_without_malloc};
+use faultless_diagnosis::tuning::Tuning;
+use faultless_diagnosis::verdict::Role;
+use faultless_probe::place;
+use faultless_records::allocator::Allocator;
+use faultless_trial::comparison::Arm;
+use faultless_trial::environment::Environment;
+
+/// The user's environment with our library in front of any other preload.
+#[must_use]
+pub fn under_faultless(own: &Environment, library: &Path) -> Environment {
+    own.clone().with("LD_PRELOAD", place::preload_value(library, own.get("LD_PRELOAD")))
+}
+
+/// The user's environment without settings of malloc and without another allocator preloaded.
+#[must_use]
+pub fn with_defaults(own: &Environment) -> Environment {
+    let is_placement = |name: &OsStr| PLACEMENT_VARIABLES.iter().any(|known| name == *known);
+    let mut plain = own.clone().without(is_placement);
+    if let Some(tunables) = own.get("GLIBC_TUNABLES") {
+        plain = match tunables_without_malloc(&tunables.to_string_lossy()) {
+            Some(kept) => plain.with("GLIBC_TUNABLES", kept),
+            None => plain.without(|name| name == "GLIBC_TUNABLES"),
+        };
+    }
+    if let Some(preload) = own.get("LD_PRELOAD") {
+        let preload = preload.to_string_lossy().into_owned();
+        let kept: Vec<&str> = entries(&preload).filter(|entry| !is_allocator(entry)).collect();
+        plain = if kept.is_empty() {
+            plain.without(|name| name == "LD_PRELOAD")
+        } else {
+            plain.with("LD_PRELOAD", kept.join(":"))
+        };
+    }
+    plain
+}
+
+/// Whether the user's own environment changes malloc.
+#[must_use]
+pub fn has_own_settings(own: &Environment) -> bool {
+    own.variables().iter().any(|(name, value)| {
+        let (name, value) = (name.to_string_lossy(), value.to_string_lossy());
+        is_effective_placement(&name, &value) || (name == "LD_PRELOAD" && entries(&value).any(is_allocator))
+    })
+}
+
+/// All arms, the base first.
+///
+/// `libc_is_reachable` is false for commands that bring another allocator along: settings of libc mean nothing there.
+#[must_use]
+pub fn arms(own: &Environment, tuning: &Tuning, library: &Path, libc_is_reachable: bool) -> Vec<(Arm, Role)> {
+    let arm = |name: &str, environment| Arm { name: name.to_owned(), environment };
+    let mut arms = vec![(arm("libc as is", own.clone()), Role::AsIs)];
+    if has_own_settings(own) {
+        arms.push((arm("libc defaults", with_defaults(own)), Role::Defaults));
+    }
+    if libc_is_reachable && !tuning.parts.is_empty() {
+        let mut tuned = |name: &str, settings: Vec<Setting>| {
+            let set = |environment: Environment, setting: &Setting| {
+                environment.with(setting.variable, &setting.value)
+            };
+            let environment = settings.iter().fold(with_defaults(own), set);
+            arms.push((arm(name, environment), Role::Libc(settings)));
+        };
+        tuned("libc tuned", tuning.settings());
+        if tuning.parts.len() > 1 {
+            for part in &tuning.parts {
+                tuned(part.name, part.settings.clone());
+            }
+        }
+    }
+    arms.push((arm("Faultless", under_faultless(own, library)), Role::Faultless));
+    arms
+}
+
+/// Entries of `LD_PRELOAD`, separated by colons or blanks.
+pub fn entries(preload: &str) -> impl Iterator<Item = &str> {
+    preload.split([':', ' ']).filter(|entry| !entry.is_empty())
+}
+
+fn is_allocator(entry: &str) -> bool {
+    Allocator::of_file(entry).is_some_and(|allocator| allocator != Allocator::LibcDebug)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use faultless_diagnosis::tuning::Part;
+
+    fn environment(pairs: &[(&str, &str)]) -> Environment {
+        Environment::new(pairs.iter().map(|(name, value)| ((*name).into(), (*value).into())))
+    }
+
+    fn part(name: &'static str, variable: &'static str) -> Part {
+        Part { name, settings: vec![Setting { variable, value: "1".into() }], reason: String::new() }
+    }
+
+    #[test]
+    fn every_part_of_a_tuning_is_tried_alone_and_together() {
+        let tuning = Tuning {
+            parts: vec![
+                part("mmap half only", "MALLOC_MMAP_MAX_"),
+                part("trim half only", "MALLOC_TRIM_THRESHOLD_"),
+            ],
+            remarks: Vec::new(),
+        };
+        let own = environment(&[("PATH", "/bin")]);
+        let arms = arms(&own, &tuning, Path::new("/l.so"), true);
+        let names: Vec<&str> = arms.iter().map(|(arm, _)| arm.name.as_str()).collect();
+        assert_eq!(names, ["libc as is", "libc tuned", "mmap half only", "trim half only", "Faultless"]);
+        assert!(arms[2].0.environment.get("MALLOC_TRIM_THRESHOLD_").is_none());
+        assert_eq!(arms[4].0.environment.get("LD_PRELOAD").unwrap(), "/l.so");
+    }
+
+    #[test]
+    fn the_users_settings_are_the_base_and_their_absence_an_arm() {
+        let own = environment(&[
+            ("MALLOC_ARENA_MAX", "1"),
+            ("GLIBC_TUNABLES", "glibc.malloc.perturb=1:glibc.rtld.nns=4"),
+        ]);
+        let arms = arms(&own, &Tuning::default(), Path::new("/l.so"), true);
+        assert_eq!(arms.len(), 3);
+        assert_eq!(arms[1].0.environment, environment(&[("GLIBC_TUNABLES", "glibc.rtld.nns=4")]));
+    }
+
+    #[test]
+    fn another_allocator_is_taken_out_of_the_libc_arms_only() {
+        let own = environment(&[("LD_PRELOAD", "/a/libjemalloc.so.2:/a/libother.so")]);
+        assert_eq!(with_defaults(&own).get("LD_PRELOAD").unwrap(), "/a/libother.so");
+        let ours = under_faultless(&own, Path::new("/l.so"));
+        assert_eq!(ours.get("LD_PRELOAD").unwrap(), "/l.so:/a/libjemalloc.so.2:/a/libother.so");
+    }
+
+    #[test]
+    fn libc_settings_are_not_tried_where_libc_does_not_allocate() {
+        let tuning =
+            Tuning { parts: vec![part("trim half only", "MALLOC_TRIM_THRESHOLD_")], remarks: Vec::new() };
+        assert_eq!(arms(&environment(&[]), &tuning, Path::new("/l.so"), false).len(), 2);
+    }
+}

@@ -1,0 +1,91 @@
+//! `faultless run`: a command under the allocator, with a summary of what it used.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use faultless_probe::launch::{Launch, launch};
+use faultless_probe::place::{self, PrivateDirectory};
+use faultless_probe::signals::Signals;
+use faultless_probe::watch::{WatchError, watch};
+use faultless_records::allocator::Allocator;
+use faultless_records::measurement::Ending;
+use faultless_report::summary;
+use faultless_trial::environment::Environment;
+
+use crate::arguments::RunArguments;
+use crate::failure::Failure;
+use crate::target;
+
+/// Runs the command and returns how it ended.
+///
+/// # Errors
+/// [`Failure`] when it could not be run.
+pub fn run(arguments: RunArguments, signals: &Signals) -> Result<Ending, Failure> {
+    let command = target::resolve(arguments.command)?;
+    let name = command.arguments[0].to_string_lossy().into_owned();
+    // A place that cannot be written is found out before the command has run, not after.
+    let cannot_write =
+        |path: &Path, error| Failure::Failed(format!("cannot write {}: {error}", path.display()));
+    let json = match &arguments.json {
+        Some(path) => Some((File::create(path).map_err(|error| cannot_write(path, error))?, path)),
+        None => None,
+    };
+    let library = LibraryFile::put()?;
+
+    let environment = Environment::new(std::env::vars_os());
+    let preload = place::preload_value(&library.path, environment.get("LD_PRELOAD"));
+    let mut environment = environment.with("LD_PRELOAD", preload);
+    if arguments.stats {
+        environment = environment.with_option("FAULTLESS", OsStr::new("stats:exit"));
+    }
+    let start = Launch {
+        program: command.program,
+        arguments: command.arguments,
+        environment: environment.variables().to_vec(),
+        streams: [None, None, None],
+        is_detached: false,
+    };
+    let launched = launch(start, signals).map_err(|error| Failure::of_start(&name, &error))?;
+    let measurement = watch(&launched, signals).map_err(|error| match error {
+        WatchError::Interrupted(number) => Failure::Interrupted(number),
+        WatchError::System(error) => Failure::Failed(format!("lost sight of {name}: {error}")),
+    })?;
+
+    match json {
+        Some((mut file, path)) => file
+            .write_all(summary::json(&measurement).as_bytes())
+            .map_err(|error| cannot_write(path, error))?,
+        None => crate::say(&summary::line(&measurement)),
+    }
+    // Short programs may end before a sample was taken; only what was seen is judged.
+    if measurement.allocator().is_some_and(|allocator| allocator != Allocator::Faultless) {
+        crate::say(&format!("{name} did not load the allocator, or started a program that did not"));
+    }
+    Ok(measurement.ending)
+}
+
+/// The library as a file that the command can load.
+///
+/// It stays in the cache, because processes that the command leaves behind may start others after we have gone; only
+/// where there is no cache it is a temporary file.
+struct LibraryFile {
+    path: PathBuf,
+    _temporary: Option<PrivateDirectory>,
+}
+
+impl LibraryFile {
+    fn put() -> Result<Self, Failure> {
+        let cached =
+            place::cache_directory().and_then(|directory| faultless_bundle::library_into(&directory));
+        if let Ok(path) = cached {
+            return Ok(Self { path, _temporary: None });
+        }
+        let put = PrivateDirectory::create().and_then(|directory| {
+            let path = faultless_bundle::library_into(directory.path())?;
+            Ok(Self { path, _temporary: Some(directory) })
+        });
+        put.map_err(|error| Failure::Failed(format!("cannot write the library: {error}")))
+    }
+}

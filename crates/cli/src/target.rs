@@ -1,0 +1,41 @@
+//! The user's command, found and judged.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use faultless_diagnosis::preload;
+use faultless_probe::program;
+use faultless_records::program::ProgramKind;
+use faultless_trial::command::Command;
+
+use crate::failure::Failure;
+
+/// Finds the program of a command and makes sure that a preload reaches it.
+///
+/// # Errors
+/// [`Failure::NotFound`] or [`Failure::Refused`].
+pub fn resolve(words: Vec<OsString>) -> Result<Command, Failure> {
+    let Some(name) = words.first() else { return Err(Failure::Usage("no command was given".into())) };
+    let shown = name.to_string_lossy().into_owned();
+    let path = std::env::var_os("PATH");
+    let program = program::find(name, path.as_deref()).map_err(|error| Failure::of_lookup(&shown, error))?;
+    let chain = program::chain(&program, path.as_deref()).map_err(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => Failure::NotFound(format!("cannot run {shown}: {error}")),
+        _ => Failure::Failed(format!("cannot inspect {shown}: {error}")),
+    })?;
+    match preload::obstacle(&chain) {
+        Some(obstacle) => Err(Failure::Refused(obstacle)),
+        None => Ok(Command { program, arguments: words }),
+    }
+}
+
+/// The dynamic loader named in the headers of what the command really runs.
+#[must_use]
+pub fn loader(program: &Path) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH");
+    let chain = program::chain(program, path.as_deref()).ok()?;
+    match &chain.last()?.kind {
+        ProgramKind::Elf(executable) => executable.loader.as_ref().map(PathBuf::from),
+        _ => None,
+    }
+}

@@ -1,0 +1,189 @@
+//! What one arm changed, measured against the command as it is.
+
+use faultless_records::measurement::Measurement;
+
+use crate::spread::{Change, Spread};
+
+/// The quantities of the table, each over all runs of an arm.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Figures {
+    /// Seconds of processor time in the program.
+    pub user: Spread,
+    /// Seconds of processor time in the kernel.
+    pub system: Spread,
+    /// Seconds by the clock.
+    pub elapsed: Spread,
+    /// Major faults.
+    pub major_faults: Spread,
+    /// Minor faults.
+    pub minor_faults: Spread,
+    /// Bytes.
+    pub peak_rss: Spread,
+    /// Bytes; none when it could not be seen.
+    pub final_rss: Option<Spread>,
+    /// Seconds of user and system time together.
+    pub processor: Spread,
+}
+
+impl Figures {
+    /// Of the runs of one arm; none without a run.
+    #[must_use]
+    pub fn of(runs: &[Measurement]) -> Option<Self> {
+        let over = |figure: fn(&Measurement) -> f64| Spread::of(runs.iter().map(figure));
+        Some(Self {
+            user: over(|run| run.user.as_secs_f64())?,
+            system: over(|run| run.system.as_secs_f64())?,
+            elapsed: over(|run| run.elapsed.as_secs_f64())?,
+            major_faults: over(|run| run.major_faults as f64)?,
+            minor_faults: over(|run| run.minor_faults as f64)?,
+            peak_rss: over(|run| run.peak_rss_bytes as f64)?,
+            final_rss: Spread::of(
+                runs.iter().filter_map(|run| run.final_rss_bytes).map(|bytes| bytes as f64),
+            ),
+            processor: over(|run| run.processor().as_secs_f64())?,
+        })
+    }
+}
+
+/// Part of the time that a difference must reach.
+const LEAST_TIME_PART: f64 = 0.05;
+/// Seconds below which no difference counts: starting a process varies by as much.
+const LEAST_TIME: f64 = 0.010;
+/// Part of the faults, and number of them, that a difference must reach.
+const LEAST_FAULTS_PART: f64 = 0.10;
+const LEAST_FAULTS: f64 = 1000.0;
+/// Part of the resident bytes, and number of them, that a difference must reach.
+const LEAST_MEMORY_PART: f64 = 0.10;
+const LEAST_MEMORY: f64 = 4.0 * 1024.0 * 1024.0;
+
+/// What an arm changed.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Effect {
+    /// Time by the clock, or where that does not differ (a program that mostly waits) processor time.
+    pub time: Change,
+    /// Minor faults.
+    pub faults: Change,
+    /// Peak resident memory.
+    pub peak_rss: Change,
+    /// Resident memory at the exit.
+    pub final_rss: Change,
+    /// Ratio of the time by the clock.
+    pub elapsed_ratio: f64,
+    /// Ratio of the processor time.
+    pub processor_ratio: f64,
+    /// Ratio of the minor faults.
+    pub fault_ratio: f64,
+    /// Ratio of the peak resident memory.
+    pub peak_ratio: f64,
+}
+
+/// What an arm did for the command, all in all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Judgement {
+    /// It takes less time.
+    Faster,
+    /// It takes as long and less memory.
+    Smaller,
+    /// It has clearly fewer faults, and that does not show in its time.
+    FewerFaultsOnly,
+    /// Nothing stands out.
+    NoEffect,
+    /// It takes as long and more memory.
+    Larger,
+    /// It takes more time.
+    Slower,
+}
+
+impl Effect {
+    /// Of an arm, against the command as it is.
+    #[must_use]
+    pub fn of(arm: &Figures, base: &Figures) -> Self {
+        let elapsed = arm.elapsed.change_from(&base.elapsed, LEAST_TIME_PART, LEAST_TIME);
+        let processor = arm.processor.change_from(&base.processor, LEAST_TIME_PART, LEAST_TIME);
+        let final_rss = match (&arm.final_rss, &base.final_rss) {
+            (Some(arm), Some(base)) => arm.change_from(base, LEAST_MEMORY_PART, LEAST_MEMORY),
+            _ => Change::Same,
+        };
+        Self {
+            time: if elapsed == Change::Same { processor } else { elapsed },
+            faults: arm.minor_faults.change_from(&base.minor_faults, LEAST_FAULTS_PART, LEAST_FAULTS),
+            peak_rss: arm.peak_rss.change_from(&base.peak_rss, LEAST_MEMORY_PART, LEAST_MEMORY),
+            final_rss,
+            elapsed_ratio: arm.elapsed.ratio_to(&base.elapsed),
+            processor_ratio: arm.processor.ratio_to(&base.processor),
+            fault_ratio: arm.minor_faults.ratio_to(&base.minor_faults),
+            peak_ratio: arm.peak_rss.ratio_to(&base.peak_rss),
+        }
+    }
+
+    /// All in all: time first, then memory, then faults that bought nothing.
+    #[must_use]
+    pub fn judgement(&self) -> Judgement {
+        match (self.time, self.peak_rss, self.faults) {
+            (Change::Less, _, _) => Judgement::Faster,
+            (Change::More, _, _) => Judgement::Slower,
+            (Change::Same, Change::Less, _) => Judgement::Smaller,
+            (Change::Same, Change::More, _) => Judgement::Larger,
+            (Change::Same, Change::Same, Change::Less) => Judgement::FewerFaultsOnly,
+            (Change::Same, Change::Same, _) => Judgement::NoEffect,
+        }
+    }
+
+    /// Whether it holds more memory than the command as it is, during or at its end.
+    #[must_use]
+    pub fn costs_memory(&self) -> bool {
+        self.peak_rss == Change::More || self.final_rss == Change::More
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use faultless_records::measurement::{Ending, FinalView};
+    use std::time::Duration;
+
+    /// Three runs around these figures, one percent apart.
+    pub(crate) fn runs(elapsed: f64, faults: u64, peak_mib: u64, final_mib: u64) -> Vec<Measurement> {
+        [0.99, 1.0, 1.01]
+            .map(|factor| Measurement {
+                ending: Ending::Exited(0),
+                user: Duration::from_secs_f64(elapsed * 0.4 * factor),
+                system: Duration::from_secs_f64(elapsed * 0.5 * factor),
+                elapsed: Duration::from_secs_f64(elapsed * factor),
+                minor_faults: faults,
+                major_faults: 0,
+                peak_rss_bytes: peak_mib << 20,
+                final_rss_bytes: Some(final_mib << 20),
+                final_view: FinalView::AtExit,
+                mapped_files: vec!["/usr/lib/libc.so.6".into()],
+            })
+            .to_vec()
+    }
+
+    fn judged(arm: &[Measurement], base: &[Measurement]) -> Judgement {
+        Effect::of(&Figures::of(arm).unwrap(), &Figures::of(base).unwrap()).judgement()
+    }
+
+    #[test]
+    fn time_decides_before_memory_and_memory_before_faults() {
+        let base = runs(5.0, 3_000_000, 20, 2);
+        assert_eq!(judged(&runs(1.2, 4_000, 40, 20), &base), Judgement::Faster);
+        assert_eq!(judged(&runs(9.0, 9_000_000, 10, 2), &base), Judgement::Slower);
+        assert_eq!(judged(&runs(5.0, 3_000_000, 10, 2), &base), Judgement::Smaller);
+        assert_eq!(judged(&runs(5.0, 3_000_000, 60, 2), &base), Judgement::Larger);
+        assert_eq!(judged(&runs(5.0, 1_000_000, 20, 2), &base), Judgement::FewerFaultsOnly);
+        assert_eq!(judged(&runs(5.02, 3_000_000, 20, 2), &base), Judgement::NoEffect);
+    }
+
+    #[test]
+    fn a_process_of_milliseconds_is_not_judged_by_time() {
+        assert_eq!(judged(&runs(0.004, 300, 4, 4), &runs(0.002, 200, 4, 4)), Judgement::NoEffect);
+    }
+
+    #[test]
+    fn memory_kept_at_the_end_is_a_cost() {
+        let base = Figures::of(&runs(5.0, 3_000_000, 20, 2)).unwrap();
+        assert!(Effect::of(&Figures::of(&runs(1.2, 4_000, 20, 18)).unwrap(), &base).costs_memory());
+        assert!(!Effect::of(&Figures::of(&runs(1.2, 4_000, 20, 2)).unwrap(), &base).costs_memory());
+    }
+}

@@ -1,0 +1,363 @@
+//! Variables of the environment that mean to change malloc and do not, or not as their author believes.
+//!
+//! The paper that this tool repeats prints two of them without the underscore they end with; set like that they do
+//! nothing, and nothing says so.
+
+use faultless_records::allocator::Allocator;
+use faultless_records::tunables::Tunable;
+
+use crate::setting::{LARGEST_MMAP_THRESHOLD_BYTES, VARIABLES};
+
+/// What the checks are made on.
+#[derive(Debug, Clone, Copy)]
+pub struct Facts<'facts> {
+    /// All variables.
+    pub variables: &'facts [(String, String)],
+    /// Version of glibc; none when it is not known.
+    pub glibc: Option<(u32, u32)>,
+    /// What `ld.so --list-tunables` printed; empty when it cannot.
+    pub tunables: &'facts [Tunable],
+    /// The allocator that the command runs with as it is.
+    pub allocator: Allocator,
+    /// Entries of `LD_PRELOAD` that name no file.
+    pub missing_preloads: &'facts [String],
+}
+
+/// A variable that does not do what it seems to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// Its name.
+    pub variable: String,
+    /// What is wrong and what to write instead.
+    pub message: String,
+}
+
+/// From this version on glibc's debugging allocator is a library of its own.
+const DEBUG_LIBRARY_SINCE: (u32, u32) = (2, 34);
+
+/// Before this version glibc ignored a larger mmap threshold (`do_set_mmap_threshold`); 2.36 was seen to take any.
+const ANY_MMAP_THRESHOLD_SINCE: (u32, u32) = (2, 35);
+
+/// The names of mallopt's parameters, which are not names of variables.
+const PARAMETERS: &[&str] = &[
+    "M_ARENA_MAX",
+    "M_ARENA_TEST",
+    "M_CHECK_ACTION",
+    "M_MMAP_MAX",
+    "M_MMAP_THRESHOLD",
+    "M_PERTURB",
+    "M_TOP_PAD",
+    "M_TRIM_THRESHOLD",
+];
+
+/// Variables that other allocators read, by the start of the name.
+const FOREIGN: &[(&str, Allocator)] = &[
+    ("MALLOC_CONF", Allocator::Jemalloc),
+    ("_RJEM_MALLOC_CONF", Allocator::Jemalloc),
+    ("TCMALLOC_", Allocator::Tcmalloc),
+    ("MIMALLOC_", Allocator::Mimalloc),
+    ("TBB_MALLOC_", Allocator::Tbbmalloc),
+    ("SCUDO_OPTIONS", Allocator::Scudo),
+];
+
+/// All findings, in the order of the variables.
+#[must_use]
+pub fn check(facts: &Facts<'_>) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (name, value) in facts.variables {
+        let messages = match name.as_str() {
+            "GLIBC_TUNABLES" => check_tunables(value, facts),
+            "LD_PRELOAD" => facts
+                .missing_preloads
+                .iter()
+                .map(|entry| format!("names {entry}, which is no file; the loader passes over it"))
+                .collect(),
+            _ => check_name(name, value, facts).into_iter().collect(),
+        };
+        findings.extend(messages.into_iter().map(|message| Finding { variable: name.clone(), message }));
+    }
+    findings
+}
+
+/// Whether a variable really changes where glibc takes memory from or when it gives it back.
+#[must_use]
+pub fn is_effective_placement(name: &str, value: &str) -> bool {
+    match name {
+        "GLIBC_TUNABLES" => value.split(':').any(|entry| entry.starts_with("glibc.malloc.")),
+        _ => crate::setting::PLACEMENT_VARIABLES.contains(&name),
+    }
+}
+
+fn check_name(name: &str, value: &str, facts: &Facts<'_>) -> Option<String> {
+    if let Some((_, allocator)) = FOREIGN.iter().find(|(start, _)| name.starts_with(start)) {
+        let runs = facts.allocator == *allocator;
+        return (!runs).then(|| {
+            format!("is read by {allocator} only, and the command runs with {}: no effect", facts.allocator)
+        });
+    }
+    if let Some((_, tunable)) = VARIABLES.iter().find(|(known, _)| *known == name) {
+        return check_known(name, tunable, value, facts);
+    }
+    if PARAMETERS.contains(&name) {
+        let right = similar(&name.replacen("M_", "MALLOC_", 1));
+        let right = right.map_or(String::new(), |right| format!("; the variable is {right}"));
+        return Some(format!(
+            "is a parameter of mallopt(3), not a variable that glibc reads: no effect{right}"
+        ));
+    }
+    if name == "MALLOC_TRACE" {
+        let library = "and, from glibc 2.34 on, with libc_malloc_debug.so preloaded";
+        return Some(format!("has an effect only in programs that call mtrace(3), {library}"));
+    }
+    if !name.to_ascii_uppercase().starts_with("MALLOC") {
+        return None;
+    }
+    Some(match similar(name) {
+        Some(right) => format!("is no variable that glibc reads: no effect; the right name is {right}"),
+        None => "is no variable that glibc reads: no effect on malloc".into(),
+    })
+}
+
+fn check_known(name: &str, tunable: &str, value: &str, facts: &Facts<'_>) -> Option<String> {
+    if facts.allocator != Allocator::Libc && facts.allocator != Allocator::LibcDebug {
+        return Some(format!(
+            "is read by glibc's malloc only, and the command runs with {}: no effect",
+            facts.allocator
+        ));
+    }
+    if name == "MALLOC_CHECK_" {
+        return needs_debug_library(facts);
+    }
+    check_value(tunable, value, facts)
+}
+
+fn needs_debug_library(facts: &Facts<'_>) -> Option<String> {
+    let is_separate = facts.glibc.is_some_and(|version| version >= DEBUG_LIBRARY_SINCE);
+    (is_separate && facts.allocator != Allocator::LibcDebug)
+        .then(|| "has no effect from glibc 2.34 on unless libc_malloc_debug.so.0 is preloaded".into())
+}
+
+/// Source for the way numbers are read: `_dl_strtoul` in glibc's `elf/dl-minimal.c`.
+fn check_value(tunable: &str, value: &str, facts: &Facts<'_>) -> Option<String> {
+    let text = value.trim_start_matches([' ', '\t']);
+    let (is_negative, digits) = match text.strip_prefix('-') {
+        Some(digits) => (true, digits),
+        None => (false, text.strip_prefix('+').unwrap_or(text)),
+    };
+    let Some((number, rest)) = leading_number(digits) else {
+        return Some(format!("has the value '{value}', which is no number: glibc reads 0 or ignores it"));
+    };
+    if !rest.is_empty() {
+        let meant = with_unit(number, rest).map_or(String::new(), |bytes| format!("; write {bytes}"));
+        return Some(format!(
+            "has the value '{value}': glibc knows no units and reads {number} or ignores it{meant}"
+        ));
+    }
+    let number = if is_negative { number.wrapping_neg() } else { number };
+    if tunable == "glibc.malloc.mmap_threshold"
+        && number > LARGEST_MMAP_THRESHOLD_BYTES
+        && facts.glibc.is_none_or(|version| version < ANY_MMAP_THRESHOLD_SINCE)
+    {
+        return Some(format!(
+            "is above {LARGEST_MMAP_THRESHOLD_BYTES} (32 MiB), which glibc before 2.35 ignores"
+        ));
+    }
+    let known = facts.tunables.iter().find(|known| known.name == tunable)?;
+    let (minimum, maximum) = (known.minimum?, known.maximum?);
+    (number < minimum || number > maximum)
+        .then(|| format!("has the value {value}, outside of {minimum} to {maximum}: glibc ignores it"))
+}
+
+/// Decimal, `0x…` or octal `0…`, then whatever follows.
+fn leading_number(text: &str) -> Option<(u64, &str)> {
+    let (radix, digits) = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
+        Some(digits) => (16, digits),
+        None if text.starts_with('0') => (8, text),
+        None => (10, text),
+    };
+    let end = digits.find(|character: char| !character.is_digit(radix)).unwrap_or(digits.len());
+    let number = u64::from_str_radix(&digits[..end], radix).ok()?;
+    Some((number, &digits[end..]))
+}
+
+fn with_unit(number: u64, unit: &str) -> Option<u64> {
+    let shift = match unit.to_ascii_lowercase().trim() {
+        "k" | "kb" | "kib" => 10,
+        "m" | "mb" | "mib" => 20,
+        "g" | "gb" | "gib" => 30,
+        _ => return None,
+    };
+    number.checked_mul(1 << shift)
+}
+
+fn check_tunables(value: &str, facts: &Facts<'_>) -> Vec<String> {
+    let mut messages = Vec::new();
+    for entry in value.split(':').filter(|entry| !entry.is_empty()) {
+        let Some((name, value)) = entry.split_once('=') else {
+            messages.push(format!("has the entry '{entry}' without a value: no effect"));
+            continue;
+        };
+        if value.contains("glibc.") {
+            messages.push(format!("has the entry '{entry}': entries are separated by colons"));
+            continue;
+        }
+        let is_known = facts.tunables.is_empty() || facts.tunables.iter().any(|known| known.name == name);
+        let is_about_malloc = name.starts_with("glibc.malloc.");
+        if !is_known {
+            let names = facts.tunables.iter().map(|known| known.name.as_str());
+            let right = nearest(name, names)
+                .map_or(String::new(), |right| format!("; the right name may be {right}"));
+            messages.push(format!("names {name}, which this glibc does not know: no effect{right}"));
+        } else if is_about_malloc && !matches!(facts.allocator, Allocator::Libc | Allocator::LibcDebug) {
+            messages.push(format!("sets {name}, and the command runs with {}: no effect", facts.allocator));
+        } else if name == "glibc.malloc.check" {
+            messages
+                .extend(needs_debug_library(facts).map(|message| format!("sets {name}, which {message}")));
+        } else if is_about_malloc {
+            messages.extend(
+                check_value(name, value, facts).map(|message| format!("sets {name}, which {message}")),
+            );
+        }
+    }
+    messages
+}
+
+/// The variable that was probably meant: the same but for underscores and case, or two letters away.
+fn similar(name: &str) -> Option<&'static str> {
+    let plain = |name: &str| name.trim_end_matches('_').to_ascii_uppercase();
+    let names = || VARIABLES.iter().map(|(known, _)| *known);
+    names().find(|known| plain(known) == plain(name)).or_else(|| nearest(&name.to_ascii_uppercase(), names()))
+}
+
+fn nearest<'name>(name: &str, names: impl Iterator<Item = &'name str>) -> Option<&'name str> {
+    let (distance, found) =
+        names.map(|known| (edit_distance(name, known), known)).min_by_key(|(distance, _)| *distance)?;
+    (distance <= 2).then_some(found)
+}
+
+/// Levenshtein's distance between two short ASCII names.
+fn edit_distance(left: &str, right: &str) -> usize {
+    let right: Vec<char> = right.chars().collect();
+    let mut row: Vec<usize> = (0..=right.len()).collect();
+    for (line, from) in left.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = line + 1;
+        for (column, to) in right.iter().enumerate() {
+            let replaced = diagonal + usize::from(from != *to);
+            diagonal = row[column + 1];
+            row[column + 1] = replaced.min(row[column] + 1).min(diagonal + 1);
+        }
+    }
+    row[right.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tunables() -> Vec<Tunable> {
+        faultless_records::tunables::parse(
+            "glibc.malloc.arena_max: 0x0 (min: 0x1, max: 0xffffffffffffffff)\n\
+             glibc.malloc.mmap_max: 0 (min: 0, max: 2147483647)\n\
+             glibc.malloc.mmap_threshold: 0x0 (min: 0x0, max: 0xffffffffffffffff)\n\
+             glibc.malloc.perturb: 0 (min: 0, max: 255)\n\
+             glibc.malloc.trim_threshold: 0x0 (min: 0x0, max: 0xffffffffffffffff)\n\
+             glibc.rtld.nns: 0x4 (min: 0x1, max: 0x10)\n",
+        )
+    }
+
+    fn findings_with(allocator: Allocator, glibc: (u32, u32), pairs: &[(&str, &str)]) -> Vec<String> {
+        let variables: Vec<(String, String)> =
+            pairs.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
+        let tunables = tunables();
+        let facts = Facts {
+            variables: &variables,
+            glibc: Some(glibc),
+            tunables: &tunables,
+            allocator,
+            missing_preloads: &["/no/such.so".to_owned()],
+        };
+        check(&facts).into_iter().map(|finding| finding.message).collect()
+    }
+
+    fn findings(pairs: &[(&str, &str)]) -> Vec<String> {
+        findings_with(Allocator::Libc, (2, 36), pairs)
+    }
+
+    #[test]
+    fn the_papers_own_variables_lack_their_underscore() {
+        let found = findings(&[("MALLOC_MMAP_MAX", "0"), ("MALLOC_TRIM_THRESHOLD", "-1")]);
+        assert!(found[0].ends_with("no effect; the right name is MALLOC_MMAP_MAX_"));
+        assert!(found[1].ends_with("no effect; the right name is MALLOC_TRIM_THRESHOLD_"));
+    }
+
+    #[test]
+    fn right_settings_are_passed_in_silence() {
+        let right = [
+            ("MALLOC_MMAP_MAX_", "0"),
+            ("MALLOC_TRIM_THRESHOLD_", "-1"),
+            ("MALLOC_ARENA_MAX", "2"),
+            ("MALLOC_MMAP_THRESHOLD_", "0x500000"),
+            ("GLIBC_TUNABLES", "glibc.malloc.arena_max=2:glibc.rtld.nns=8"),
+            ("PATH", "/bin"),
+        ];
+        assert_eq!(findings(&right), Vec::<String>::new());
+    }
+
+    #[test]
+    fn misspelt_names_are_answered_with_the_right_one() {
+        for (wrong, right) in [
+            ("MALLOC_ARENA_MAX_", "MALLOC_ARENA_MAX"),
+            ("MALLOC_MMAP_TRESHOLD_", "MALLOC_MMAP_THRESHOLD_"),
+            ("malloc_top_pad_", "MALLOC_TOP_PAD_"),
+            ("M_MMAP_THRESHOLD", "MALLOC_MMAP_THRESHOLD_"),
+        ] {
+            assert!(findings(&[(wrong, "1")])[0].ends_with(right), "{wrong}");
+        }
+        assert!(findings(&[("MALLOCOPTIONS", "disclaim")])[0].ends_with("no effect on malloc"));
+    }
+
+    #[test]
+    fn values_that_glibc_reads_otherwise_are_named() {
+        assert!(
+            findings(&[("MALLOC_TRIM_THRESHOLD_", "64M")])[0]
+                .contains("reads 64 or ignores it; write 67108864")
+        );
+        assert!(findings(&[("MALLOC_MMAP_MAX_", "off")])[0].contains("no number"));
+        assert!(findings(&[("MALLOC_MMAP_MAX_", "-1")])[0].contains("outside of 0 to 2147483647"));
+        assert!(findings(&[("MALLOC_ARENA_MAX", "0")])[0].contains("outside of 1"));
+    }
+
+    #[test]
+    fn limits_depend_on_the_version() {
+        let large = [("MALLOC_MMAP_THRESHOLD_", "41943040")];
+        assert_eq!(findings_with(Allocator::Libc, (2, 36), &large).len(), 0);
+        assert!(findings_with(Allocator::Libc, (2, 31), &large)[0].contains("32 MiB"));
+        let check = [("MALLOC_CHECK_", "3")];
+        assert!(findings_with(Allocator::Libc, (2, 36), &check)[0].contains("libc_malloc_debug"));
+        assert_eq!(findings_with(Allocator::Libc, (2, 33), &check).len(), 0);
+        assert_eq!(findings_with(Allocator::LibcDebug, (2, 36), &check).len(), 0);
+    }
+
+    #[test]
+    fn settings_of_an_allocator_that_does_not_run_have_no_effect() {
+        assert!(findings(&[("MALLOC_CONF", "dirty_decay_ms:0")])[0].contains("read by jemalloc only"));
+        assert_eq!(findings_with(Allocator::Jemalloc, (2, 36), &[("MALLOC_CONF", "x:1")]).len(), 0);
+        let found = findings_with(Allocator::Jemalloc, (2, 36), &[("MALLOC_ARENA_MAX", "2")]);
+        assert!(found[0].contains("runs with jemalloc: no effect"));
+    }
+
+    #[test]
+    fn tunables_are_checked_by_name_value_and_separator() {
+        let one = |value| findings(&[("GLIBC_TUNABLES", value)]).remove(0);
+        assert!(one("glibc.malloc.arenamax=2").contains("the right name may be glibc.malloc.arena_max"));
+        assert!(one("glibc.malloc.arena_max").contains("without a value"));
+        assert!(one("glibc.malloc.perturb=300").contains("outside of 0 to 255"));
+        assert!(one("glibc.malloc.mmap_max=0,glibc.malloc.arena_max=1").contains("separated by colons"));
+    }
+
+    #[test]
+    fn a_preload_that_is_not_there_is_named() {
+        assert!(findings(&[("LD_PRELOAD", "/no/such.so")])[0].contains("/no/such.so"));
+    }
+}

@@ -1,0 +1,289 @@
+//! Settings for glibc's malloc that follow from the sizes a program was seen to use.
+//!
+//! glibc gives memory back on two ways that must both be closed for a program that frees and asks again. Blocks above
+//! the *mmap threshold* are mapped and unmapped one by one; blocks below it lie in the heap, whose end is cut off when
+//! more than the *trim threshold* is free there. Setting either stops glibc from adapting both, so one alone may be
+//! without effect or do harm; that is why each half is tried by itself, too.
+
+use std::fmt::Write;
+
+use faultless_records::heap_report::{HeapReport, LargeBin};
+
+use crate::setting::{DEFAULT_THRESHOLD_BYTES, LARGEST_MMAP_THRESHOLD_BYTES, Setting};
+
+/// What is known of the program.
+#[derive(Debug, Clone, Copy)]
+pub struct Evidence<'report> {
+    /// What the observing run reported; none when the program ended without (a crash, `_exit`).
+    pub report: Option<&'report HeapReport>,
+    /// Its peak resident bytes under the user's own settings.
+    pub peak_rss_bytes: u64,
+    /// Processors it may use.
+    pub processors: u64,
+}
+
+/// One part of a tuning, tried by itself as well.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Part {
+    /// Name for the table.
+    pub name: &'static str,
+    /// What is set.
+    pub settings: Vec<Setting>,
+    /// Why these numbers.
+    pub reason: String,
+}
+
+/// A tuning: no parts when the sizes give no reason for any.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Tuning {
+    /// Its parts.
+    pub parts: Vec<Part>,
+    /// Why a part that one might expect is missing.
+    pub remarks: Vec<String>,
+}
+
+impl Tuning {
+    /// The settings of all parts.
+    #[must_use]
+    pub fn settings(&self) -> Vec<Setting> {
+        self.parts.iter().flat_map(|part| part.settings.clone()).collect()
+    }
+}
+
+/// Fewer repeats than this are no churn worth a setting.
+const LEAST_REPEATS: u64 = 8;
+
+/// A size that makes up less than one part in this many of the memory asked for again is left out.
+const NEGLIGIBLE_PART: u64 = 100;
+
+/// Derives a tuning from what is known.
+#[must_use]
+pub fn derive(evidence: &Evidence<'_>) -> Tuning {
+    let Some(report) = evidence.report else { return without_report(evidence) };
+    let mut tuning = Tuning::default();
+    let churned = churned_bins(report);
+    match mmap_part(&churned) {
+        Some(part) => tuning.parts.push(part),
+        None => tuning.remarks.push(format!(
+            "mmap half: left out, no size above {} is asked for again and again",
+            size(DEFAULT_THRESHOLD_BYTES)
+        )),
+    }
+    match trim_part(report, &churned) {
+        Some(part) => tuning.parts.push(part),
+        None => tuning.remarks.push(format!(
+            "trim half: left out, what comes and goes stays below glibc's {}",
+            size(DEFAULT_THRESHOLD_BYTES)
+        )),
+    }
+    tuning.parts.extend(arena_part(report, evidence.processors));
+    tuning
+}
+
+/// The sizes that are freed and asked for again often enough to matter.
+fn churned_bins(report: &HeapReport) -> Vec<LargeBin> {
+    let total_bytes: u64 = report.large_bins.iter().map(LargeBin::repeated_bytes).sum();
+    let matters = |bin: &&LargeBin| {
+        bin.repeats() >= LEAST_REPEATS && bin.repeated_bytes() >= total_bytes / NEGLIGIBLE_PART
+    };
+    report.large_bins.iter().filter(matters).copied().collect()
+}
+
+fn mmap_part(churned: &[LargeBin]) -> Option<Part> {
+    let largest = churned.iter().max_by_key(|bin| bin.largest_bytes)?;
+    // Below the default threshold glibc takes them from the heap anyway; the chunk's header counts, too.
+    if largest.largest_bytes + 4096 < DEFAULT_THRESHOLD_BYTES {
+        return None;
+    }
+    let repeats: u64 = churned.iter().map(LargeBin::repeats).sum();
+    let seen = format!(
+        "blocks of {} are freed and asked for again {repeats} times",
+        range(churned.iter().map(|bin| bin.smallest_bytes).min()?, largest.largest_bytes)
+    );
+    let threshold_bytes = round_up(largest.largest_bytes + 4096);
+    let (setting, reason) = if threshold_bytes <= LARGEST_MMAP_THRESHOLD_BYTES {
+        let reason = format!(
+            "{seen}; {} is just above the largest, so that they come from the heap",
+            size(threshold_bytes)
+        );
+        (Setting { variable: "MALLOC_MMAP_THRESHOLD_", value: threshold_bytes.to_string() }, reason)
+    } else {
+        let reason = format!(
+            "{seen}; glibc accepts no threshold above {}, so mapping single blocks is switched off",
+            size(LARGEST_MMAP_THRESHOLD_BYTES)
+        );
+        (Setting { variable: "MALLOC_MMAP_MAX_", value: "0".into() }, reason)
+    };
+    Some(Part { name: "mmap half only", settings: vec![setting], reason })
+}
+
+fn trim_part(report: &HeapReport, churned: &[LargeBin]) -> Option<Part> {
+    let large_bytes: u64 = churned.iter().map(|bin| bin.peak_live_bytes).sum();
+    let amplitude_bytes = large_bytes + report.small_live_peak_bytes;
+    if amplitude_bytes <= DEFAULT_THRESHOLD_BYTES {
+        return None;
+    }
+    let threshold_bytes = round_up(amplitude_bytes + amplitude_bytes / 4);
+    let mut reason = format!("what comes and goes was at most {} at once (", size(amplitude_bytes));
+    if large_bytes > 0 {
+        let _ = write!(reason, "{} in those large blocks, ", size(large_bytes));
+    }
+    let _ = write!(
+        reason,
+        "{} in small ones); {} is a quarter above that, so that free never cuts the heap",
+        size(report.small_live_peak_bytes),
+        size(threshold_bytes)
+    );
+    let setting = Setting { variable: "MALLOC_TRIM_THRESHOLD_", value: threshold_bytes.to_string() };
+    Some(Part { name: "trim half only", settings: vec![setting], reason })
+}
+
+/// glibc makes up to eight arenas a processor, one a thread until then; memory freed in one is of no use to another.
+fn arena_part(report: &HeapReport, processors: u64) -> Option<Part> {
+    let processors = processors.max(1);
+    if report.threads_peak <= processors.max(2) {
+        return None;
+    }
+    let setting = Setting { variable: "MALLOC_ARENA_MAX", value: processors.to_string() };
+    let reason = format!(
+        "{} threads allocate on {processors} processors; one arena a processor keeps freed memory together",
+        report.threads_peak
+    );
+    Some(Part { name: "arenas only", settings: vec![setting], reason })
+}
+
+/// The program told nothing of its sizes: close both ways entirely, within what it was seen to hold.
+fn without_report(evidence: &Evidence<'_>) -> Tuning {
+    let threshold_bytes = round_up(evidence.peak_rss_bytes.max(DEFAULT_THRESHOLD_BYTES));
+    Tuning {
+        parts: vec![
+            Part {
+                name: "mmap half only",
+                settings: vec![Setting { variable: "MALLOC_MMAP_MAX_", value: "0".into() }],
+                reason: "the sizes are not known, so mapping single blocks is switched off".into(),
+            },
+            Part {
+                name: "trim half only",
+                settings: vec![Setting { variable: "MALLOC_TRIM_THRESHOLD_", value: threshold_bytes.to_string() }],
+                reason: format!("{} is above its peak RSS, so that free never cuts the heap", size(threshold_bytes)),
+            },
+        ],
+        remarks: vec![
+            "the observing run left no report (it ended without running its exit handlers, or the allocator was not \
+             loaded): the tuning is a general one"
+                .into(),
+        ],
+    }
+}
+
+/// To whole MiB, or below one to whole 64 KiB: a little room for runs that differ.
+fn round_up(bytes: u64) -> u64 {
+    let step = if bytes >= 1 << 20 { 1 << 20 } else { 64 << 10 };
+    bytes.div_ceil(step) * step
+}
+
+/// A size in words.
+#[must_use]
+pub fn size(bytes: u64) -> String {
+    match bytes {
+        0..1024 => format!("{bytes} B"),
+        1024..0x10_0000 => trimmed(bytes, 10, "KiB"),
+        0x10_0000..0x4000_0000 => trimmed(bytes, 20, "MiB"),
+        _ => trimmed(bytes, 30, "GiB"),
+    }
+}
+
+/// One decimal, and none where it would be zero.
+fn trimmed(bytes: u64, shift: u32, unit: &str) -> String {
+    let tenths = (u128::from(bytes) * 10 + (1 << (shift - 1))) >> shift;
+    if tenths.is_multiple_of(10) {
+        format!("{} {unit}", tenths / 10)
+    } else {
+        format!("{}.{} {unit}", tenths / 10, tenths % 10)
+    }
+}
+
+fn range(smallest_bytes: u64, largest_bytes: u64) -> String {
+    let (smallest, largest) = (size(smallest_bytes), size(largest_bytes));
+    if smallest == largest { largest } else { format!("{smallest} to {largest}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn bin(bytes: u64, allocations: u64, live: u64) -> LargeBin {
+        LargeBin { smallest_bytes: bytes, largest_bytes: bytes, allocations, peak_live_bytes: bytes * live }
+    }
+
+    fn derived(report: &HeapReport) -> Tuning {
+        derive(&Evidence { report: Some(report), peak_rss_bytes: 0, processors: 2 })
+    }
+
+    fn shown(tuning: &Tuning) -> Vec<String> {
+        tuning.settings().iter().map(|setting| format!("{}={}", setting.variable, setting.value)).collect()
+    }
+
+    #[test]
+    fn work_buffers_of_the_demo_need_both_halves() {
+        let report =
+            HeapReport { large_bins: vec![bin(4 * MIB, 3002, 4)], threads_peak: 1, ..HeapReport::default() };
+        let tuning = derived(&report);
+        assert_eq!(shown(&tuning), ["MALLOC_MMAP_THRESHOLD_=5242880", "MALLOC_TRIM_THRESHOLD_=20971520"]);
+        assert!(tuning.parts[0].reason.contains("blocks of 4 MiB are freed and asked for again 2998 times"));
+        assert!(tuning.parts[1].reason.contains("at most 16 MiB"));
+    }
+
+    #[test]
+    fn a_block_kept_for_the_whole_run_asks_for_nothing() {
+        let report = HeapReport { large_bins: vec![bin(100 * MIB, 1, 1)], ..HeapReport::default() };
+        let tuning = derived(&report);
+        assert_eq!(tuning.parts, []);
+        assert_eq!(tuning.remarks.len(), 2);
+    }
+
+    #[test]
+    fn beyond_the_largest_threshold_mapping_is_switched_off() {
+        let report = HeapReport { large_bins: vec![bin(48 * MIB, 100, 1)], ..HeapReport::default() };
+        assert_eq!(shown(&derived(&report)), ["MALLOC_MMAP_MAX_=0", "MALLOC_TRIM_THRESHOLD_=62914560"]);
+    }
+
+    #[test]
+    fn small_blocks_alone_need_the_trim_half_only() {
+        let report = HeapReport { small_live_peak_bytes: 40 * MIB, threads_peak: 1, ..HeapReport::default() };
+        let tuning = derived(&report);
+        assert_eq!(shown(&tuning), ["MALLOC_TRIM_THRESHOLD_=52428800"]);
+        assert!(tuning.remarks[0].starts_with("mmap half"));
+    }
+
+    #[test]
+    fn a_rare_giant_does_not_move_the_threshold_of_the_many() {
+        let report = HeapReport {
+            large_bins: vec![bin(256 << 10, 100_000, 2), bin(64 * MIB, 3, 1)],
+            ..HeapReport::default()
+        };
+        assert_eq!(shown(&derived(&report))[0], "MALLOC_MMAP_THRESHOLD_=327680");
+    }
+
+    #[test]
+    fn many_threads_bring_in_the_arenas() {
+        let report = HeapReport { threads_peak: 64, ..HeapReport::default() };
+        assert_eq!(shown(&derived(&report)), ["MALLOC_ARENA_MAX=2"]);
+    }
+
+    #[test]
+    fn without_a_report_both_ways_are_closed() {
+        let tuning = derive(&Evidence { report: None, peak_rss_bytes: 10 * MIB + 1, processors: 2 });
+        assert_eq!(shown(&tuning), ["MALLOC_MMAP_MAX_=0", "MALLOC_TRIM_THRESHOLD_=11534336"]);
+    }
+
+    #[test]
+    fn sizes_are_in_words() {
+        assert_eq!(size(100), "100 B");
+        assert_eq!(size(128 << 10), "128 KiB");
+        assert_eq!(size(4 * MIB + MIB / 2), "4.5 MiB");
+        assert_eq!(size(u64::MAX), "17179869184 GiB");
+    }
+}

@@ -1,0 +1,313 @@
+//! What the comparison says, in one sentence, and the line to use from now on.
+
+use faultless_records::measurement::{Ending, Measurement};
+
+use crate::effect::{Effect, Figures, Judgement};
+use crate::setting::Setting;
+use crate::spread::Change;
+use crate::tuning::size;
+
+/// What an arm is to the comparison.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Role {
+    /// The command in the user's own environment: what all others are compared with.
+    AsIs,
+    /// The same without the user's own settings of malloc.
+    Defaults,
+    /// libc with these settings.
+    Libc(Vec<Setting>),
+    /// Our allocator.
+    Faultless,
+}
+
+/// One arm with everything measured of it.
+#[derive(Debug, Clone)]
+pub struct ArmResult {
+    /// Name in the table.
+    pub name: String,
+    /// What it is to the comparison.
+    pub role: Role,
+    /// Its runs, in the order of the rounds.
+    pub runs: Vec<Measurement>,
+}
+
+/// One arm's figures, and its effect unless it is the base.
+#[derive(Debug, Clone)]
+pub struct ArmVerdict {
+    /// The figures over its runs.
+    pub figures: Figures,
+    /// Against the command as it is; none for that itself.
+    pub effect: Option<Effect>,
+}
+
+/// The outcome of a comparison.
+#[derive(Debug, Clone)]
+pub struct Verdict {
+    /// One for each arm, in their order.
+    pub arms: Vec<ArmVerdict>,
+    /// The whole in one sentence (and one for each arm that ended otherwise).
+    pub sentence: String,
+    /// The best settings of libc; none when no setting helps.
+    pub best_libc: Option<usize>,
+    /// Whether Faultless helps.
+    pub faultless_helps: bool,
+    /// Whether all runs of all arms ended the same way.
+    pub endings_agree: bool,
+}
+
+/// A setting nearly as good as the best is preferred when it sets less.
+const NEARLY: f64 = 1.05;
+
+/// Judges all arms against the one as it is.
+///
+/// `None` when no arm is as it is or an arm has no runs.
+#[must_use]
+pub fn judge(arms: &[ArmResult]) -> Option<Verdict> {
+    let base_place = arms.iter().position(|arm| arm.role == Role::AsIs)?;
+    let figures: Option<Vec<Figures>> = arms.iter().map(|arm| Figures::of(&arm.runs)).collect();
+    let figures = figures?;
+    let base = figures[base_place].clone();
+    let verdicts: Vec<ArmVerdict> = figures
+        .into_iter()
+        .enumerate()
+        .map(|(place, figures)| ArmVerdict {
+            effect: (place != base_place).then(|| Effect::of(&figures, &base)),
+            figures,
+        })
+        .collect();
+    let best_libc = best_libc(arms, &verdicts);
+    let faultless_helps = arms.iter().zip(&verdicts).any(|(arm, verdict)| {
+        arm.role == Role::Faultless && endings(arm) == endings(&arms[base_place]) && helps(verdict)
+    });
+    let endings_agree =
+        arms.iter().all(|arm| endings(arm) == endings(&arms[base_place]) && endings(arm).len() == 1);
+    let sentence = sentence(arms, &verdicts, &base, best_libc, faultless_helps);
+    Some(Verdict { arms: verdicts, sentence, best_libc, faultless_helps, endings_agree })
+}
+
+/// The different ways in which an arm's runs ended.
+#[must_use]
+pub fn endings(arm: &ArmResult) -> Vec<Ending> {
+    let mut endings: Vec<Ending> = Vec::new();
+    for run in &arm.runs {
+        if !endings.contains(&run.ending) {
+            endings.push(run.ending);
+        }
+    }
+    endings
+}
+
+fn helps(verdict: &ArmVerdict) -> bool {
+    verdict.effect.is_some_and(|effect| matches!(effect.judgement(), Judgement::Faster | Judgement::Smaller))
+}
+
+/// The libc setting that helps most; of those nearly as good, the one with the fewest settings.
+fn best_libc(arms: &[ArmResult], verdicts: &[ArmVerdict]) -> Option<usize> {
+    let score = |place: usize| {
+        let effect = verdicts[place].effect?;
+        Some(if effect.judgement() == Judgement::Smaller { effect.peak_ratio } else { effect.elapsed_ratio })
+    };
+    let settings = |place: usize| match &arms[place].role {
+        Role::Libc(settings) => settings.len(),
+        _ => 0,
+    };
+    let candidates: Vec<usize> = (0..arms.len())
+        .filter(|place| {
+            matches!(arms[*place].role, Role::Libc(_) | Role::Defaults) && helps(&verdicts[*place])
+        })
+        .collect();
+    let best = candidates.iter().filter_map(|place| score(*place)).min_by(f64::total_cmp)?;
+    candidates
+        .into_iter()
+        .filter(|place| score(*place).is_some_and(|score| score <= best * NEARLY))
+        .min_by_key(|place| settings(*place))
+}
+
+fn sentence(
+    arms: &[ArmResult],
+    verdicts: &[ArmVerdict],
+    base: &Figures,
+    best_libc: Option<usize>,
+    faultless_helps: bool,
+) -> String {
+    let mut clauses: Vec<String> = Vec::new();
+    let faultless = arms.iter().position(|arm| arm.role == Role::Faultless);
+    if best_libc.is_none() && !faultless_helps {
+        clauses.push("nothing helps, leave the allocator alone".into());
+    } else {
+        clauses.push(cause(base));
+        if let Some(place) = faultless.filter(|_| faultless_helps) {
+            clauses.push(praise("Faultless", &verdicts[place]));
+        }
+        match best_libc {
+            Some(place) => clauses.push(praise(&arms[place].name, &verdicts[place])),
+            None => clauses.push("no libc setting helps".into()),
+        }
+    }
+    for (arm, verdict) in arms.iter().zip(verdicts) {
+        if let Some(effect) =
+            verdict.effect.filter(|effect| !is_praised(arm, verdict, effect, arms, best_libc))
+        {
+            clauses.push(format!("{} {}", arm.name, plain(&effect, verdict)));
+        }
+    }
+    let mut text = clauses.join("; ");
+    text.push('.');
+    if let Some(first) = text.get(..1).map(str::to_uppercase) {
+        text.replace_range(..1, &first);
+    }
+    text
+}
+
+fn is_praised(
+    arm: &ArmResult,
+    verdict: &ArmVerdict,
+    effect: &Effect,
+    arms: &[ArmResult],
+    best_libc: Option<usize>,
+) -> bool {
+    let is_best = best_libc.is_some_and(|place| arms[place].name == arm.name);
+    let is_ours = arm.role == Role::Faultless && helps(verdict);
+    (is_best || is_ours) && matches!(effect.judgement(), Judgement::Faster | Judgement::Smaller)
+}
+
+/// What the command suffers from as it is, where the figures show it.
+fn cause(base: &Figures) -> String {
+    let page_bytes = 4096.0;
+    let times_over = base.minor_faults.median * page_bytes / base.peak_rss.median.max(page_bytes);
+    if times_over >= 3.0 {
+        format!(
+            "as it is, {:.0} minor faults bring in the peak RSS {times_over:.0} times over ({:.2} s of system time)",
+            base.minor_faults.median, base.system.median
+        )
+    } else {
+        "the allocator makes a difference".into()
+    }
+}
+
+fn praise(name: &str, verdict: &ArmVerdict) -> String {
+    let Some(effect) = verdict.effect else { return String::new() };
+    let what = match effect.judgement() {
+        Judgement::Smaller => format!("peak RSS ×{:.2}", effect.peak_ratio),
+        _ => format!("elapsed ×{:.2}", effect.elapsed_ratio),
+    };
+    let mut text = format!("{name} helps ({what}, faults ×{:.4})", effect.fault_ratio);
+    let final_rss = verdict.figures.final_rss.map_or(0.0, |spread| spread.median);
+    match (effect.final_rss, effect.peak_rss) {
+        (Change::More, _) => text.push_str(&format!(" and keeps {} to the end", size(final_rss as u64))),
+        (_, Change::More) => text.push_str(&format!(" at the price of peak RSS ×{:.2}", effect.peak_ratio)),
+        _ => {}
+    }
+    text
+}
+
+fn plain(effect: &Effect, verdict: &ArmVerdict) -> String {
+    let mut text = match effect.judgement() {
+        Judgement::Faster => format!("helps (elapsed ×{:.2})", effect.elapsed_ratio),
+        Judgement::Smaller => format!("takes less memory (peak RSS ×{:.2})", effect.peak_ratio),
+        Judgement::FewerFaultsOnly => {
+            format!("takes fewer faults (×{:.2}), which does not show in time", effect.fault_ratio)
+        }
+        Judgement::NoEffect => "has no effect beyond the noise".to_owned(),
+        Judgement::Larger => format!("is worse (peak RSS ×{:.2}, no faster)", effect.peak_ratio),
+        Judgement::Slower => {
+            format!(
+                "is worse (elapsed ×{:.2}, processor time ×{:.2})",
+                effect.elapsed_ratio, effect.processor_ratio
+            )
+        }
+    };
+    if effect.final_rss == Change::More
+        && let Some(final_rss) = verdict.figures.final_rss
+    {
+        text.push_str(&format!(" and keeps {} to the end", size(final_rss.median as u64)));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::effect::tests::runs;
+
+    fn setting(variable: &'static str) -> Setting {
+        Setting { variable, value: "1".into() }
+    }
+
+    fn arm(name: &str, role: Role, runs: Vec<Measurement>) -> ArmResult {
+        ArmResult { name: name.into(), role, runs }
+    }
+
+    fn halves() -> (Setting, Setting) {
+        (setting("MALLOC_MMAP_THRESHOLD_"), setting("MALLOC_TRIM_THRESHOLD_"))
+    }
+
+    #[test]
+    fn on_the_demo_both_halves_together_and_faultless_help() {
+        let (mmap, trim) = halves();
+        let verdict = judge(&[
+            arm("libc as is", Role::AsIs, runs(5.6, 3_000_000, 18, 2)),
+            arm("libc tuned", Role::Libc(vec![mmap.clone(), trim.clone()]), runs(1.25, 4_300, 18, 17)),
+            arm("mmap half only", Role::Libc(vec![mmap]), runs(5.7, 3_000_000, 18, 10)),
+            arm("trim half only", Role::Libc(vec![trim]), runs(5.6, 3_000_000, 18, 2)),
+            arm("Faultless", Role::Faultless, runs(1.25, 6_500, 18, 2)),
+        ])
+        .unwrap();
+        assert_eq!(verdict.best_libc, Some(1));
+        assert!(verdict.faultless_helps && verdict.endings_agree);
+        assert!(
+            verdict
+                .sentence
+                .contains("libc tuned helps (elapsed ×0.22, faults ×0.0014) and keeps 17 MiB to the end")
+        );
+        assert!(verdict.sentence.contains("trim half only has no effect"));
+        assert!(verdict.sentence.starts_with("As it is, 3000000 minor faults"));
+    }
+
+    #[test]
+    fn a_half_that_does_all_of_it_is_preferred() {
+        let (mmap, trim) = halves();
+        let verdict = judge(&[
+            arm("libc as is", Role::AsIs, runs(5.0, 3_000_000, 18, 2)),
+            arm("libc tuned", Role::Libc(vec![mmap.clone(), trim.clone()]), runs(1.20, 4_300, 18, 2)),
+            arm("trim half only", Role::Libc(vec![trim]), runs(1.22, 4_300, 18, 2)),
+            arm("Faultless", Role::Faultless, runs(5.0, 3_000_000, 18, 2)),
+        ])
+        .unwrap();
+        assert_eq!(verdict.best_libc, Some(2));
+        assert!(!verdict.faultless_helps);
+    }
+
+    #[test]
+    fn where_nothing_helps_it_says_so_and_names_what_is_worse() {
+        let verdict = judge(&[
+            arm("libc as is", Role::AsIs, runs(5.0, 30_000, 100, 90)),
+            arm("libc tuned", Role::Libc(vec![setting("MALLOC_ARENA_MAX")]), runs(5.02, 30_000, 100, 90)),
+            arm("Faultless", Role::Faultless, runs(6.5, 30_000, 100, 90)),
+        ])
+        .unwrap();
+        assert_eq!((verdict.best_libc, verdict.faultless_helps), (None, false));
+        assert!(verdict.sentence.starts_with("Nothing helps, leave the allocator alone"));
+        assert!(verdict.sentence.contains("Faultless is worse (elapsed ×1.30"));
+    }
+
+    #[test]
+    fn an_allocator_under_which_the_command_fails_does_not_help() {
+        let mut broken = runs(0.5, 300, 18, 2);
+        for run in &mut broken {
+            run.ending = Ending::Killed(11);
+        }
+        let verdict = judge(&[
+            arm("libc as is", Role::AsIs, runs(5.0, 3_000_000, 18, 2)),
+            arm("Faultless", Role::Faultless, broken),
+        ])
+        .unwrap();
+        assert!(!verdict.faultless_helps && !verdict.endings_agree);
+    }
+
+    #[test]
+    fn nothing_is_judged_without_a_base_or_runs() {
+        assert!(judge(&[]).is_none());
+        assert!(judge(&[arm("libc as is", Role::AsIs, Vec::new())]).is_none());
+    }
+}

@@ -1,0 +1,176 @@
+//! The report of `faultless doctor` for people.
+
+use std::fmt::Write;
+
+use faultless_diagnosis::environment::Finding;
+use faultless_diagnosis::setting::Setting;
+use faultless_diagnosis::tuning::{Tuning, size};
+use faultless_diagnosis::verdict::{ArmResult, Role, Verdict, endings};
+use faultless_records::heap_report::HeapReport;
+use faultless_records::measurement::Ending;
+
+use crate::paste;
+use crate::table;
+
+/// Everything a consultation brought to light.
+#[derive(Debug)]
+pub struct Consultation {
+    /// The command in words, for the lines to paste.
+    pub command: Vec<String>,
+    /// Whether it is the built-in demo.
+    pub is_demo: bool,
+    /// Version of glibc; none when it is not known.
+    pub glibc: Option<(u32, u32)>,
+    /// Variables of the environment without effect.
+    pub findings: Vec<Finding>,
+    /// What the observing run reported.
+    pub heap: Option<HeapReport>,
+    /// Settings derived from it.
+    pub tuning: Tuning,
+    /// The arms with their runs.
+    pub arms: Vec<ArmResult>,
+    /// What they say.
+    pub verdict: Verdict,
+    /// Things that limit what can be concluded.
+    pub remarks: Vec<String>,
+    /// The end of the command's output, when it failed.
+    pub failed_output: Option<String>,
+}
+
+impl Consultation {
+    /// The best settings of libc; none when no setting helps.
+    #[must_use]
+    pub fn best_settings(&self) -> Option<&[Setting]> {
+        match &self.arms[self.verdict.best_libc?].role {
+            Role::Libc(settings) => Some(settings),
+            _ => Some(&[]),
+        }
+    }
+
+    /// Lines to paste, the best first.
+    #[must_use]
+    pub fn lines_to_paste(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        if self.verdict.faultless_helps {
+            lines.push(paste::under_faultless(&self.command));
+        }
+        match self.best_settings() {
+            Some([]) => {
+                lines.push(format!("{}  # without your own settings of malloc", self.shown_command()))
+            }
+            Some(settings) => lines.push(paste::with_settings(settings, &self.command)),
+            None => {}
+        }
+        lines
+    }
+
+    fn shown_command(&self) -> String {
+        paste::with_settings(&[], &self.command)
+    }
+
+    /// The whole report.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        self.write(&mut text);
+        text
+    }
+
+    fn write(&self, text: &mut String) {
+        if !self.findings.is_empty() {
+            let _ = writeln!(text, "Environment");
+            for finding in &self.findings {
+                let _ = writeln!(text, "  {} {}", finding.variable, finding.message);
+            }
+            text.push('\n');
+        }
+        let _ = writeln!(text, "Observed");
+        for line in self.observed() {
+            let _ = writeln!(text, "  {line}");
+        }
+        let _ = writeln!(text, "\nTried");
+        for part in &self.tuning.parts {
+            let settings = paste::with_settings(&part.settings, &[]);
+            let _ =
+                writeln!(text, "  {}: {settings}\n    {}", part.name.trim_end_matches(" only"), part.reason);
+        }
+        for remark in &self.tuning.remarks {
+            let _ = writeln!(text, "  {remark}");
+        }
+        let _ = writeln!(text, "\n{}\n", table::text(&self.arms, &self.verdict));
+        for warning in self.warnings() {
+            let _ = writeln!(text, "ATTENTION: {warning}");
+        }
+        for remark in &self.remarks {
+            let _ = writeln!(text, "Note: {remark}");
+        }
+        let _ = writeln!(text, "Verdict: {}", self.verdict.sentence);
+        let lines = self.lines_to_paste();
+        if !lines.is_empty() {
+            let _ = writeln!(text, "\nTo use it:");
+            for line in lines {
+                let _ = writeln!(text, "  {line}");
+            }
+        }
+    }
+
+    fn observed(&self) -> Vec<String> {
+        let libc = self
+            .glibc
+            .map_or("glibc (version not seen)".into(), |(major, minor)| format!("glibc {major}.{minor}"));
+        let Some(heap) = &self.heap else { return vec![format!("{libc}; no report of the command's sizes")] };
+        let mut lines = vec![format!(
+            "{libc}; heap peak {}: {} in large blocks, {} in small ones; {} thread{}",
+            size(heap.heap_peak_bytes),
+            size(heap.large_live_peak_bytes),
+            size(heap.small_live_peak_bytes),
+            heap.threads_peak.max(1),
+            if heap.threads_peak > 1 { "s" } else { "" }
+        )];
+        let mut bins = heap.large_bins.clone();
+        bins.sort_by_key(|bin| std::cmp::Reverse(bin.repeated_bytes()));
+        for bin in bins.iter().filter(|bin| bin.repeats() > 0).take(3) {
+            lines.push(format!(
+                "blocks of {}: {} allocations, at most {} at once, so {} were freed and asked for again",
+                size(bin.largest_bytes),
+                bin.allocations,
+                size(bin.peak_live_bytes),
+                bin.repeats()
+            ));
+        }
+        lines
+    }
+
+    /// What makes the comparison itself doubtful.
+    fn warnings(&self) -> Vec<String> {
+        let mut warnings = Vec::new();
+        if !self.verdict.endings_agree {
+            let arms = self.arms.iter().map(|arm| format!("{}: {}", arm.name, shown_endings(arm)));
+            warnings.push(format!(
+                "the command did not end the same way in all runs ({})",
+                arms.collect::<Vec<_>>().join("; ")
+            ));
+        } else if let Some(arm) =
+            self.arms.first().filter(|arm| !endings(arm).iter().all(|ending| ending.is_success()))
+        {
+            warnings.push(format!("the command failed in every run ({})", shown_endings(arm)));
+        }
+        if let Some(output) = self.failed_output.as_ref().filter(|output| !output.is_empty()) {
+            let last: Vec<&str> = output.lines().rev().take(5).collect();
+            let last: Vec<&str> = last.into_iter().rev().collect();
+            warnings.push(format!("where it failed, its last output was:\n    {}", last.join("\n    ")));
+        }
+        warnings
+    }
+}
+
+fn shown_endings(arm: &ArmResult) -> String {
+    let shown: Vec<String> = endings(arm)
+        .into_iter()
+        .map(|ending| match ending {
+            Ending::Exited(status) => format!("exit status {status}"),
+            Ending::Killed(number) => format!("killed by signal {number}"),
+        })
+        .collect();
+    shown.join(" or ")
+}

@@ -1,0 +1,125 @@
+//! The report of `faultless doctor` for programs.
+
+use faultless_diagnosis::effect::{Effect, Figures, Judgement};
+use faultless_diagnosis::setting::Setting;
+use faultless_diagnosis::spread::Spread;
+use faultless_diagnosis::verdict::Role;
+use serde_json::{Value, json};
+
+use crate::doctor::Consultation;
+use crate::summary;
+
+/// Version of the form, documented in `docs/json.md`.
+pub const SCHEMA: &str = "faultless-doctor/1";
+
+/// The whole consultation.
+#[must_use]
+pub fn json(consultation: &Consultation) -> String {
+    let arms = consultation.arms.iter().zip(&consultation.verdict.arms).map(|(arm, judged)| {
+        let (role, set) = match &arm.role {
+            Role::AsIs => ("as_is", None),
+            Role::Defaults => ("defaults", None),
+            Role::Libc(set) => ("libc", Some(settings(set))),
+            Role::Faultless => ("faultless", None),
+        };
+        json!({
+            "name": arm.name,
+            "role": role,
+            "settings": set,
+            "figures": figures(&judged.figures),
+            "effect": judged.effect.as_ref().map(effect),
+            "runs": arm.runs.iter().map(summary::figures).collect::<Vec<_>>(),
+        })
+    });
+    let findings = consultation
+        .findings
+        .iter()
+        .map(|finding| json!({ "variable": finding.variable, "message": finding.message }));
+    let parts = consultation.tuning.parts.iter().map(
+        |part| json!({ "name": part.name, "settings": settings(&part.settings), "reason": part.reason }),
+    );
+    let value = json!({
+        "schema": SCHEMA,
+        "command": if consultation.is_demo { None } else { Some(&consultation.command) },
+        "glibc": consultation.glibc.map(|(major, minor)| format!("{major}.{minor}")),
+        "environment": findings.collect::<Vec<_>>(),
+        "tuning": parts.collect::<Vec<_>>(),
+        "remarks": consultation.tuning.remarks.iter().chain(&consultation.remarks).collect::<Vec<_>>(),
+        "heap": heap(consultation),
+        "arms": arms.collect::<Vec<_>>(),
+        "verdict": {
+            "sentence": consultation.verdict.sentence,
+            "faultless_helps": consultation.verdict.faultless_helps,
+            "best_libc_settings": consultation.best_settings().map(settings),
+            "endings_agree": consultation.verdict.endings_agree,
+            "lines_to_paste": consultation.lines_to_paste(),
+        },
+    });
+    format!("{value:#}\n")
+}
+
+fn settings(settings: &[Setting]) -> Value {
+    settings
+        .iter()
+        .map(|setting| (setting.variable.to_owned(), json!(setting.value)))
+        .collect::<serde_json::Map<_, _>>()
+        .into()
+}
+
+fn heap(consultation: &Consultation) -> Option<Value> {
+    let heap = consultation.heap.as_ref()?;
+    let bins = heap.large_bins.iter().map(|bin| {
+        json!({
+            "smallest_bytes": bin.smallest_bytes,
+            "largest_bytes": bin.largest_bytes,
+            "allocations": bin.allocations,
+            "peak_live_bytes": bin.peak_live_bytes,
+        })
+    });
+    Some(json!({
+        "large": bins.collect::<Vec<_>>(),
+        "large_live_peak_bytes": heap.large_live_peak_bytes,
+        "small_live_peak_bytes": heap.small_live_peak_bytes,
+        "heap_peak_bytes": heap.heap_peak_bytes,
+        "purged_bytes": heap.purged_bytes,
+        "purges": heap.purges,
+        "threads_peak": heap.threads_peak,
+    }))
+}
+
+fn figures(figures: &Figures) -> Value {
+    let spread = |spread: &Spread| json!({ "median": spread.median, "minimum": spread.minimum, "maximum": spread.maximum });
+    json!({
+        "user_seconds": spread(&figures.user),
+        "system_seconds": spread(&figures.system),
+        "elapsed_seconds": spread(&figures.elapsed),
+        "major_faults": spread(&figures.major_faults),
+        "minor_faults": spread(&figures.minor_faults),
+        "peak_rss_bytes": spread(&figures.peak_rss),
+        "final_rss_bytes": figures.final_rss.as_ref().map(spread),
+    })
+}
+
+fn effect(effect: &Effect) -> Value {
+    let judgement = match effect.judgement() {
+        Judgement::Faster => "faster",
+        Judgement::Smaller => "smaller",
+        Judgement::FewerFaultsOnly => "fewer_faults_only",
+        Judgement::NoEffect => "no_effect",
+        Judgement::Larger => "larger",
+        Judgement::Slower => "slower",
+    };
+    json!({
+        "judgement": judgement,
+        "elapsed_ratio": effect.elapsed_ratio,
+        "processor_ratio": effect.processor_ratio,
+        "minor_fault_ratio": finite(effect.fault_ratio),
+        "peak_rss_ratio": effect.peak_ratio,
+        "costs_memory": effect.costs_memory(),
+    })
+}
+
+/// JSON has no infinity.
+fn finite(number: f64) -> Option<f64> {
+    number.is_finite().then_some(number)
+}

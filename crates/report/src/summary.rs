@@ -1,0 +1,60 @@
+//! The summary at the end of `faultless run`.
+
+use faultless_records::measurement::{Ending, FinalView, Measurement};
+use serde_json::{Value, json};
+
+use crate::quantity::{count, mebibytes, seconds};
+
+/// Version of the JSON form, documented in `docs/json.md`.
+pub const SCHEMA: &str = "faultless-run/1";
+
+/// One line for people, in the words of `time -v`.
+#[must_use]
+pub fn line(measurement: &Measurement) -> String {
+    let final_rss = match (measurement.final_rss_bytes, measurement.final_view) {
+        (Some(bytes), FinalView::AtExit) => format!("{} MiB", mebibytes(bytes)),
+        (Some(bytes), FinalView::Sampled) => {
+            format!("{} MiB (last sample: tracing was refused)", mebibytes(bytes))
+        }
+        (None, _) => "unknown (tracing was refused)".into(),
+    };
+    format!(
+        "user {} s, system {} s, elapsed {} s, faults {} minor {} major, peak RSS {} MiB, final RSS {final_rss}",
+        seconds(measurement.user),
+        seconds(measurement.system),
+        seconds(measurement.elapsed),
+        count(measurement.minor_faults),
+        count(measurement.major_faults),
+        mebibytes(measurement.peak_rss_bytes),
+    )
+}
+
+/// The same for programs.
+#[must_use]
+pub fn json(measurement: &Measurement) -> String {
+    let mut value = figures(measurement);
+    value["schema"] = json!(SCHEMA);
+    format!("{value:#}\n")
+}
+
+/// All figures of one run.
+#[must_use]
+pub fn figures(measurement: &Measurement) -> Value {
+    let (exit_status, signal) = match measurement.ending {
+        Ending::Exited(status) => (Some(status), None),
+        Ending::Killed(number) => (None, Some(number)),
+    };
+    json!({
+        "exit_status": exit_status,
+        "signal": signal,
+        "user_seconds": measurement.user.as_secs_f64(),
+        "system_seconds": measurement.system.as_secs_f64(),
+        "elapsed_seconds": measurement.elapsed.as_secs_f64(),
+        "minor_faults": measurement.minor_faults,
+        "major_faults": measurement.major_faults,
+        "peak_rss_bytes": measurement.peak_rss_bytes,
+        "final_rss_bytes": measurement.final_rss_bytes,
+        "final_rss_is_sampled": measurement.final_view == FinalView::Sampled,
+        "allocator": measurement.allocator().map(|allocator| allocator.name()),
+    })
+}

@@ -1,0 +1,80 @@
+//! The table of a comparison: for each arm its figures, their ratio to the first arm, and their spread.
+
+use comfy_table::{Cell, CellAlignment, ContentArrangement, Table};
+use faultless_diagnosis::effect::Figures;
+use faultless_diagnosis::spread::Spread;
+use faultless_diagnosis::verdict::{ArmResult, Verdict};
+
+use crate::quantity::{count, mebibytes, ratio, seconds_of};
+
+/// One column: its heading, where its figure is, and how it is written.
+struct Column {
+    heading: &'static str,
+    figure: fn(&Figures) -> Option<Spread>,
+    written: fn(f64) -> String,
+}
+
+const COLUMNS: &[Column] = &[
+    Column { heading: "user\ns", figure: |figures| Some(figures.user), written: seconds_of },
+    Column { heading: "system\ns", figure: |figures| Some(figures.system), written: seconds_of },
+    Column { heading: "elapsed\ns", figure: |figures| Some(figures.elapsed), written: seconds_of },
+    Column { heading: "major\nfaults", figure: |figures| Some(figures.major_faults), written: whole },
+    Column { heading: "minor\nfaults", figure: |figures| Some(figures.minor_faults), written: whole },
+    Column { heading: "peak RSS\nMiB", figure: |figures| Some(figures.peak_rss), written: mebibytes_of },
+    Column { heading: "final RSS\nMiB", figure: |figures| figures.final_rss, written: mebibytes_of },
+];
+
+/// The table as text; under each median its ratio to *as is* and the range of the runs.
+#[must_use]
+pub fn text(arms: &[ArmResult], verdict: &Verdict) -> String {
+    let mut table = Table::new();
+    table.load_style(comfy_table::presets::UTF8_HORIZONTAL_ONLY);
+    table.set_content_arrangement(ContentArrangement::Disabled);
+    let mut header = vec![Cell::new("\nmedian, ratio, range")];
+    header.extend(COLUMNS.iter().map(|column| Cell::new(column.heading).set_alignment(CellAlignment::Right)));
+    table.set_header(header);
+
+    let base = verdict.arms.iter().find(|arm| arm.effect.is_none()).map(|arm| &arm.figures);
+    for (arm, judged) in arms.iter().zip(&verdict.arms) {
+        let mut row = vec![Cell::new(format!("{}\n  {}", arm.name, ran(arm)))];
+        row.extend(COLUMNS.iter().map(|column| {
+            let base = base.filter(|_| judged.effect.is_some()).and_then(|base| (column.figure)(base));
+            Cell::new(cell(column, (column.figure)(&judged.figures), base))
+                .set_alignment(CellAlignment::Right)
+        }));
+        table.add_row(row);
+    }
+    table.to_string()
+}
+
+/// The allocators that were seen in the processes of an arm.
+#[must_use]
+pub fn ran(arm: &ArmResult) -> String {
+    let mut seen: Vec<&str> = Vec::new();
+    for run in &arm.runs {
+        let name = run.allocator().map_or("not seen", |allocator| allocator.name());
+        if !seen.contains(&name) {
+            seen.push(name);
+        }
+    }
+    format!("ran: {}", seen.join(", "))
+}
+
+fn cell(column: &Column, spread: Option<Spread>, base: Option<Spread>) -> String {
+    let Some(spread) = spread else { return "unknown".into() };
+    let compared = match base {
+        Some(base) if base.median > 0.0 => ratio(spread.ratio_to(&base)),
+        _ => String::new(),
+    };
+    let (low, high) = ((column.written)(spread.minimum), (column.written)(spread.maximum));
+    let range = if low == high { String::new() } else { format!("{low}–{high}") };
+    format!("{}\n{compared}\n{range}", (column.written)(spread.median))
+}
+
+fn whole(number: f64) -> String {
+    count(number as u64)
+}
+
+fn mebibytes_of(bytes: f64) -> String {
+    mebibytes(bytes as u64)
+}

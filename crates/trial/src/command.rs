@@ -1,0 +1,68 @@
+//! The command under trial and one run of it.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io;
+use std::path::PathBuf;
+
+use faultless_probe::launch::{Launch, launch};
+use faultless_probe::signals::Signals;
+use faultless_probe::watch::{WatchError, watch};
+use faultless_records::measurement::Measurement;
+
+use crate::environment::Environment;
+use crate::output::Drain;
+
+/// A command whose program was found.
+#[derive(Debug, Clone)]
+pub struct Command {
+    /// The executable file.
+    pub program: PathBuf,
+    /// All arguments, the name first.
+    pub arguments: Vec<OsString>,
+}
+
+/// One measured run.
+#[derive(Debug, Clone)]
+pub struct Run {
+    /// What was measured.
+    pub measurement: Measurement,
+    /// The end of what the command printed.
+    pub output_tail: String,
+}
+
+/// Why a run has no result.
+#[derive(Debug)]
+pub enum RunError {
+    /// A signal of this number asked the tool to end; the command was ended first.
+    Interrupted(i32),
+    /// The program could not be started.
+    Start(io::Error),
+    /// The kernel refused to let us follow it.
+    Watch(io::Error),
+}
+
+/// Runs the command apart from the terminal: input from `/dev/null`, output read and dropped, a session of its own.
+///
+/// # Errors
+/// [`RunError`].
+pub fn run(command: &Command, environment: &Environment, signals: &Signals) -> Result<Run, RunError> {
+    if let Some(number) = signals.pending_interruption() {
+        return Err(RunError::Interrupted(number));
+    }
+    let nothing = File::open("/dev/null").map_err(RunError::Start)?;
+    let (drain, output, errors) = Drain::start().map_err(RunError::Start)?;
+    let start = Launch {
+        program: command.program.clone(),
+        arguments: command.arguments.clone(),
+        environment: environment.variables().to_vec(),
+        streams: [Some(nothing), Some(output), Some(errors)],
+        is_detached: true,
+    };
+    let launched = launch(start, signals).map_err(RunError::Start)?;
+    let measurement = watch(&launched, signals).map_err(|error| match error {
+        WatchError::Interrupted(number) => RunError::Interrupted(number),
+        WatchError::System(error) => RunError::Watch(error),
+    })?;
+    Ok(Run { measurement, output_tail: drain.tail() })
+}
