@@ -16,7 +16,7 @@ struct Output(String);
 fn folder(name: &str) -> PathBuf {
     let path = build_folder().join(format!("programs-{name}"));
     let _ = fs::remove_dir_all(&path);
-    fs::create_dir_all(&path).unwrap();
+    fs::create_dir_all(&path).expect("the build folder is writable");
     path
 }
 
@@ -57,7 +57,7 @@ fn preloaded(program: &str, folder: &Path) -> Command {
 
 /// Runs a command, which must succeed without a complaint of the library.
 fn output(mut command: Command, words: &[&str]) -> Output {
-    let output = command.args(words).output().unwrap();
+    let output = command.args(words).output().expect("the program is installed");
     let stderr = String::from_utf8_lossy(&output.stderr);
     let complained = stderr.lines().any(|line| line.starts_with("faultless:"));
     assert!(output.status.success() && !complained, "{words:?}: {}\n{stderr}", output.status);
@@ -122,7 +122,7 @@ fn git_makes_and_repacks_the_same_history() {
 
 /// Commits, repacks with threads, and returns what git says about the result.
 fn history(folder: &Path, command: fn(&str, &Path) -> Command) -> Output {
-    fs::create_dir_all(folder).unwrap();
+    fs::create_dir_all(folder).expect("the build folder is writable");
     let git = |words: &[&str]| {
         let mut git = command("git", folder);
         for role in ["AUTHOR", "COMMITTER"] {
@@ -137,7 +137,7 @@ fn history(folder: &Path, command: fn(&str, &Path) -> Command) -> Output {
         for file in 0..60_usize {
             let line = |line: usize| format!("line {line} of {file} since {}\n", commit.min(line % 9));
             let text: String = (0..20 + file * 5).map(line).collect();
-            fs::write(folder.join(format!("f{file}")), text).unwrap();
+            fs::write(folder.join(format!("f{file}")), text).expect("the build folder is writable");
         }
         git(&["add", "."]);
         git(&["commit", "--quiet", "-m", &format!("change {commit}")]);
