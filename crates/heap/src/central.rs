@@ -187,14 +187,14 @@ impl Central {
     }
 
     /// Purges the free pages of partly used slabs. Returns the bytes given back.
-    pub fn purge_slab_pages(&self, spans: &Spans, page_bytes: usize) -> usize {
+    pub fn purge_slab_pages(&self, spans: &Spans) -> usize {
         let mut bytes = 0;
         for class in 1..CLASSES {
             let slabs = self.classes[class].lock();
             for mut first in slabs.heads {
                 while first != 0 {
                     bytes +=
-                        slab::purge_free_pages(&spans.map, first, class, page_bytes, |address, bytes| {
+                        slab::purge_free_pages(&spans.map, first, class, |address, bytes| {
                             // SAFETY: pages of which every block is free in the bitmap, which the class lock guards.
                             unsafe { os::purge(address, bytes) }
                         });

@@ -3,10 +3,11 @@
 use crate::central::Central;
 use crate::large::Large;
 use crate::message::{Misuse, misuse};
-use crate::os;
 use crate::size_class::{self, SMALL_MAX};
 use crate::spans::Spans;
+use crate::os;
 use crate::thread_cache::{Caches, ThreadCache};
+use core::sync::atomic::{AtomicU64, Ordering};
 
 /// Everything the allocator knows.
 pub struct Heap {
@@ -18,7 +19,12 @@ pub struct Heap {
     pub caches: Caches,
     /// Large blocks.
     pub large: Large,
+    /// When memory had run out and gathering cached blocks freed no span, ns.
+    gathered_in_vain: AtomicU64,
 }
+
+/// Pause in ns after gathering in vain.
+const GATHER_PAUSE_NS: u64 = 10_000_000;
 
 /// A block just allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,17 +42,48 @@ impl Allocated {
 impl Heap {
     /// A heap without memory; all zero bytes.
     pub const fn new() -> Self {
-        Self { spans: Spans::new(), central: Central::new(), caches: Caches::new(), large: Large::new() }
+        Self {
+            spans: Spans::new(),
+            central: Central::new(),
+            caches: Caches::new(),
+            large: Large::new(),
+            gathered_in_vain: AtomicU64::new(0),
+        }
     }
 
     /// Allocates a block of `class` that the thread's cache did not have. Without a cache: straight from the slabs.
     pub fn allocate_small(&self, cache: Option<&ThreadCache>, class: usize) -> usize {
-        let block = match cache {
-            Some(cache) => cache.refill(class, &self.central, &self.spans, &self.caches.budget),
-            None => self.allocate_uncached(class),
-        };
+        let mut block = self.try_allocate_small(cache, class);
+        if block == 0 && self.gather(cache) {
+            block = self.try_allocate_small(cache, class);
+        }
         self.spans.settle();
         block
+    }
+
+    fn try_allocate_small(&self, cache: Option<&ThreadCache>, class: usize) -> usize {
+        match cache {
+            Some(cache) => cache.refill(class, &self.central, &self.spans, &self.caches.budget),
+            None => self.allocate_uncached(class),
+        }
+    }
+
+    /// Brings all cached blocks home, so that empty slabs become free spans: what is left to do when memory runs out. True if
+    /// that freed a span.
+    fn gather(&self, own: Option<&ThreadCache>) -> bool {
+        let (before, now) = (self.spans.counts().used, os::now_ns());
+        // ORDERING: Relaxed; a program that runs into its limit again and again must not pay for each time.
+        if now.saturating_sub(self.gathered_in_vain.load(Ordering::Relaxed)) < GATHER_PAUSE_NS {
+            return false;
+        }
+        self.caches.revoke_all(own, &self.central, &self.spans);
+        self.central.return_transit(&self.spans);
+        self.spans.purge_all();
+        let freed = self.spans.counts().used < before;
+        if !freed {
+            self.gathered_in_vain.store(now, Ordering::Relaxed);
+        }
+        freed
     }
 
     fn allocate_uncached(&self, class: usize) -> usize {
@@ -61,8 +98,17 @@ impl Heap {
     }
 
     /// Allocates a large block.
-    pub fn allocate_large(&self, bytes: usize, align: usize, want_zero: bool) -> Allocated {
-        let block = self.large.allocate(&self.spans, bytes, align, want_zero);
+    pub fn allocate_large(
+        &self,
+        cache: Option<&ThreadCache>,
+        bytes: usize,
+        align: usize,
+        want_zero: bool,
+    ) -> Allocated {
+        let mut block = self.large.allocate(&self.spans, bytes, align, want_zero);
+        if block.is_none() && bytes <= isize::MAX as usize && self.gather(cache) {
+            block = self.large.allocate(&self.spans, bytes, align, want_zero);
+        }
         self.spans.settle();
         block.map_or(Allocated::NONE, |block| Allocated { address: block.address, zero: block.zero })
     }
@@ -109,7 +155,7 @@ impl Heap {
     pub fn trim(&self, own: Option<&ThreadCache>) -> usize {
         self.caches.revoke_all(own, &self.central, &self.spans);
         self.central.return_transit(&self.spans);
-        let pages = self.central.purge_slab_pages(&self.spans, os::page_bytes());
+        let pages = self.central.purge_slab_pages(&self.spans);
         pages + self.spans.purge_all()
     }
 }

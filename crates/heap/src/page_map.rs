@@ -111,7 +111,8 @@ pub struct Record {
     pub free_blocks: Guarded16,
     /// Slab: no bitmap word before this one has a free block. Synchronization: the class lock.
     pub hint: Guarded16,
-    /// Large: usable bytes. Dirty: when it was freed, ns. Synchronization: as `state`.
+    /// Large: usable bytes. Dirty: when it was freed, ns. Slab: one bit per page that was purged and holds no block since.
+    /// Synchronization: as `state`.
     pub value: Guarded64,
     /// Dirty and held: purge when this time, ns, has come. Synchronization: the span heap's lock.
     pub deadline: Guarded64,

@@ -5,6 +5,7 @@
 
 use crate::granule::bytes_of;
 use crate::magazine::{self, Magazine};
+use crate::os;
 use crate::page_map::{PageMap, State};
 use crate::size_class;
 
@@ -22,6 +23,7 @@ pub fn format(map: &PageMap, first: u32, class: usize) {
     record.granules.set(granules);
     record.free_blocks.set(blocks as u16);
     record.hint.set(0);
+    record.value.set(0);
     let bitmap = map.bitmap(first, granules);
     for word in 0..blocks.div_ceil(WORD_BITS) {
         let bits = (blocks - word * WORD_BITS).min(WORD_BITS);
@@ -54,6 +56,7 @@ pub fn take(map: &PageMap, first: u32, class: usize, want: u32) -> Magazine {
     let words = size_class::slab_blocks(class).div_ceil(WORD_BITS) as usize;
     let per_line = (CACHE_LINE_BYTES / size) as u32;
     let (mut head, mut tail, mut count) = (0, 0, 0);
+    let (mut purged, page_bytes) = (record.value.get(), os::page_bytes());
     let mut word = record.hint.get() as usize;
     'words: while word < words {
         let mut bits = bitmap[word].get();
@@ -78,6 +81,9 @@ pub fn take(map: &PageMap, first: u32, class: usize, want: u32) -> Magazine {
             }
             tail = block;
             count += 1;
+            if purged != 0 {
+                purged &= !pages_of(block - base, size, page_bytes);
+            }
         }
         if bits == 0 {
             bitmap[word].set(0);
@@ -89,6 +95,7 @@ pub fn take(map: &PageMap, first: u32, class: usize, want: u32) -> Magazine {
         unsafe { magazine::set_next(tail, 0) };
     }
     record.hint.set(word as u16);
+    record.value.set(purged);
     let free = u32::from(record.free_blocks.get());
     debug_assert!(count <= free);
     record.free_blocks.set((free - count) as u16);
@@ -120,34 +127,38 @@ pub fn is_free(map: &PageMap, first: u32, index: u32) -> bool {
     bitmap[(index / WORD_BITS) as usize].get() & (1 << (index % WORD_BITS)) != 0
 }
 
-/// Calls `purge(address, bytes)` for every run of pages of `page_bytes` in which all blocks are free.
-/// Returns the bytes for which it answered true.
+/// Bits of the pages that a block touches. A slab has 64 pages at most.
+fn pages_of(offset: usize, size: usize, page_bytes: usize) -> u64 {
+    let (from, to) = (offset / page_bytes, (offset + size - 1) / page_bytes);
+    (u64::MAX >> (63 - (to - from))) << from
+}
+
+/// Calls `purge(address, bytes)` for every run of pages in which all blocks are free and which were not purged
+/// before. Returns the bytes for which it answered true.
 pub fn purge_free_pages(
     map: &PageMap,
     first: u32,
     class: usize,
-    page_bytes: usize,
     mut purge: impl FnMut(usize, usize) -> bool,
 ) -> usize {
+    let (record, page_bytes) = (map.record(first), os::page_bytes());
     let (size, base) = (size_class::size(class), map.address(first));
-    let end = bytes_of(size_class::slab_granules(class));
-    let blocks = size_class::slab_blocks(class) as usize;
-    let page_is_free = |page: usize| {
-        let from = page * page_bytes / size;
-        let to = ((page + 1) * page_bytes).div_ceil(size).min(blocks);
-        (from..to).all(|index| is_free(map, first, index as u32))
-    };
-    let (mut run_start, mut total) = (None, 0);
-    for page in 0..=end / page_bytes {
-        let free = page < end / page_bytes && page_is_free(page);
-        match (free, run_start) {
-            (true, None) => run_start = Some(page),
-            (false, Some(start)) => {
-                let (address, bytes) = (base + start * page_bytes, (page - start) * page_bytes);
-                total += if purge(address, bytes) { bytes } else { 0 };
-                run_start = None;
-            }
-            _ => {}
+    let pages = bytes_of(size_class::slab_granules(class)) / page_bytes;
+    let mut in_use = 0;
+    for index in (0..size_class::slab_blocks(class)).filter(|&index| !is_free(map, first, index)) {
+        in_use |= pages_of(index as usize * size, size, page_bytes);
+    }
+    let mut due = !in_use & !record.value.get() & (u64::MAX >> (64 - pages));
+    let mut total = 0;
+    while due != 0 {
+        let start = due.trailing_zeros();
+        let length = (due >> start).trailing_ones();
+        let run = (u64::MAX >> (64 - length)) << start;
+        due &= !run;
+        let bytes = length as usize * page_bytes;
+        if purge(base + start as usize * page_bytes, bytes) {
+            record.value.set(record.value.get() | run);
+            total += bytes;
         }
     }
     total

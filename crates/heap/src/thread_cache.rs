@@ -159,7 +159,11 @@ impl ThreadCache {
             self.grow(class, budget);
             match central.fetch(spans, class, bin.capacity.get()) {
                 Some(magazine) => list = magazine,
-                None => return 0,
+                None => {
+                    // The capacity may have grown.
+                    bin.replace(Magazine::EMPTY);
+                    return 0;
+                }
             }
         }
         let block = list.head;

@@ -53,6 +53,8 @@ macro_rules! operator_new {
                 "mov rdi, qword ptr [rip + {text}]",
                 "call {find}",
                 "pop rdx", "pop rsi", "pop rdi",
+                // libstdc++ 12 rounds an aligned size near SIZE_MAX up to 0 and succeeds; this one is as impossible.
+                "mov rcx, 0x7fffffffffff0000", "cmp rdi, rcx", "cmova rdi, rcx",
                 "jmp rax",
                 try_ = sym $try, text = sym TEXT, find = sym find,
             )

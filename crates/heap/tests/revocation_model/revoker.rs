@@ -1,0 +1,111 @@
+//! What the revoker does next.
+
+use crate::state::{GATE, LEAST_CAPACITY, OWNERS, Revoker, State, Steps, TRIES, bit};
+use crate::{Part, Setting};
+
+impl State {
+    pub fn revoker_steps(&self, setting: &Setting, steps: &mut Steps) -> Result<(), String> {
+        let mut state = *self;
+        let settle = |bin: u8| {
+            if self.lists[bin as usize] > GATE { Revoker::ReadRoom(bin, 0) } else { Revoker::Unlock(bin) }
+        };
+        let what = match self.revoker {
+            Revoker::Rest if self.revocations == 0 => return Ok(()),
+            Revoker::Rest => {
+                state.revocations -= 1;
+                state.lists = [0; OWNERS];
+                state.revoker = Revoker::Lock(0);
+                "revoker begins"
+            }
+            Revoker::Lock(bin) => {
+                let owner = &mut state.owners[bin as usize];
+                if owner.locked {
+                    return Ok(());
+                }
+                owner.locked = true;
+                // An empty or gated bin is left alone; the look and the exchange are two steps.
+                state.revoker =
+                    if owner.head > GATE { Revoker::Exchange(bin) } else { state.after_gating(bin, setting) };
+                "revoker locks, looks at head"
+            }
+            Revoker::Exchange(bin) => {
+                state.lists[bin as usize] = std::mem::replace(&mut state.owners[bin as usize].head, GATE);
+                state.revoker = state.after_gating(bin, setting);
+                "revoker exchanges head with the gate"
+            }
+            Revoker::Barrier(bin) => {
+                while state.owners[bin as usize].waiting_stores > 0 {
+                    state.drain_one(bin as usize);
+                }
+                let following = bin + 1;
+                state.revoker =
+                    if following < setting.owners as u8 { Revoker::Barrier(following) } else { settle(0) };
+                "revoker's barrier empties a buffer"
+            }
+            Revoker::ReadRoom(bin, attempt) => {
+                let (room, block) = (self.owners[bin as usize].room, self.lists[bin as usize]);
+                state.revoker = Revoker::Walk { bin, attempt, room, block, length: 0 };
+                "revoker reads room"
+            }
+            Revoker::Walk { bin, attempt, room, block, length } => {
+                state.revoker = if block == 0 {
+                    Revoker::ReadHead { bin, attempt, room, length }
+                } else if length > self.owners[bin as usize].capacity {
+                    Revoker::ReadHead { bin, attempt, room, length: i8::MAX / 2 }
+                } else {
+                    let block = self.next[block as usize];
+                    Revoker::Walk { bin, attempt, room, block, length: length + 1 }
+                };
+                "revoker walks"
+            }
+            Revoker::ReadHead { bin, attempt, room, length } => {
+                let owner = &mut state.owners[bin as usize];
+                let sum_holds = room + length == owner.capacity || setting.without == Some(Part::SumCheck);
+                if owner.head != GATE {
+                    state.revoker = Revoker::Unlock(bin);
+                    "revoker: the owner won"
+                } else if sum_holds {
+                    let taken = self.list(self.lists[bin as usize])?;
+                    state.owners[bin as usize].capacity = LEAST_CAPACITY;
+                    state.central |= taken.iter().fold(0, |set, &block| set | bit(block));
+                    state.revoker = Revoker::Unlock(bin);
+                    "revoker takes the list"
+                } else {
+                    let again = attempt + 1 < TRIES;
+                    state.revoker =
+                        if again { Revoker::ReadRoom(bin, attempt + 1) } else { Revoker::Undo(bin) };
+                    "revoker: the sum does not hold"
+                }
+            }
+            Revoker::Undo(bin) => {
+                let head = &mut state.owners[bin as usize].head;
+                if *head == GATE || setting.without == Some(Part::CompareInUndo) {
+                    *head = self.lists[bin as usize];
+                }
+                state.revoker = Revoker::Unlock(bin);
+                "revoker undoes"
+            }
+            Revoker::Unlock(bin) => {
+                state.owners[bin as usize].locked = false;
+                let following = bin + 1;
+                state.revoker =
+                    if following < setting.owners as u8 { settle(following) } else { Revoker::Rest };
+                "revoker unlocks"
+            }
+        };
+        steps.push((what, state));
+        Ok(())
+    }
+
+    /// What follows when the bin is gated: the next bin, then the barrier.
+    fn after_gating(&self, bin: u8, setting: &Setting) -> Revoker {
+        let following = bin + 1;
+        if following < setting.owners as u8 {
+            Revoker::Lock(following)
+        } else if setting.without == Some(Part::Barrier) {
+            if self.lists[0] > GATE { Revoker::ReadRoom(0, 0) } else { Revoker::Unlock(0) }
+        } else {
+            Revoker::Barrier(0)
+        }
+    }
+}
