@@ -18,7 +18,7 @@ pub fn plain_malloc(sandbox: &mut Sandbox) -> Result<()> {
 }
 
 fn run_tests(sandbox: &Sandbox, allocator: &str, tests: &[&str]) -> Result<()> {
-    let python = python_with_tests(sandbox)?;
+    let python = python_with_tests(sandbox, tests)?;
     let name = python.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let words = ["-m", "test", "-W"].iter().chain(tests);
     let job = sandbox.job(&python).env("PYTHONMALLOC", allocator).args(words.clone());
@@ -43,14 +43,15 @@ fn run_tests(sandbox: &Sandbox, allocator: &str, tests: &[&str]) -> Result<()> {
     }
 }
 
-/// The first `python3` of `PATH` that has the `test` package, as the file that really runs.
-fn python_with_tests(sandbox: &Sandbox) -> Result<PathBuf> {
-    let question = "import sys, os, test.test_threading; print(os.path.realpath(sys.executable))";
+/// The first `python3` of `PATH`, or Debian's, that has all the tests; as the file that really runs.
+fn python_with_tests(sandbox: &Sandbox, tests: &[&str]) -> Result<PathBuf> {
+    let question = "import importlib.util as u, os, sys; assert all(u.find_spec('test.' + t) for t in sys.argv[1:]); \
+                    print(os.path.realpath(sys.executable))";
     let candidates = [tool("python3", "python3")?, PathBuf::from("/usr/bin/python3")];
     for candidate in candidates {
-        if let Ok(done) = sandbox.plain_job(candidate).args(["-c", question]).run() {
+        if let Ok(done) = sandbox.plain_job(candidate).args(["-c", question]).args(tests).run() {
             return Ok(PathBuf::from(done.text().trim_end()));
         }
     }
-    Err(Failure::Missing("python3 has no package test (apt-get install libpython3-testsuite)".to_owned()))
+    Err(Failure::Missing("python3 lacks its own tests (apt-get install libpython3-testsuite)".to_owned()))
 }
