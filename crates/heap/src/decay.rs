@@ -24,6 +24,11 @@ pub fn bin_of(granules: u32) -> usize {
     (granules.max(1).ilog2() as usize).min(BINS - 1)
 }
 
+/// Length in granules of the smallest span of an evidence bin.
+pub fn smallest_of(bin: u8) -> u32 {
+    1 << bin
+}
+
 /// What becomes of a freed span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
@@ -98,9 +103,9 @@ impl Decay {
         evidence.note_gap(gap_ns);
     }
 
-    /// A span of `granules` freed without evidence is being purged.
-    pub fn purged(&mut self, granules: u32, now: u64) {
-        let evidence = &mut self.bins[bin_of(granules)];
+    /// Memory of `bin` freed without evidence is being purged, `granules` of it.
+    pub fn purged(&mut self, bin: usize, granules: u32, now: u64) {
+        let evidence = &mut self.bins[bin];
         evidence.purged = evidence.purged.saturating_add(granules);
         evidence.purged_at = now;
     }
@@ -144,7 +149,7 @@ mod tests {
     fn without_evidence_memory_is_given_back_at_once() {
         let mut decay = Decay::new();
         assert_eq!(decay.freed(64, MS), Verdict::Purge);
-        decay.purged(64, MS);
+        decay.purged(bin_of(64), 64, MS);
         assert_eq!(decay.freed(64, 1000 * MS), Verdict::Purge);
     }
 
@@ -152,7 +157,7 @@ mod tests {
     fn one_regret_teaches_to_hold_that_much_and_no_more() {
         let mut decay = Decay::new();
         assert_eq!(decay.freed(64, MS), Verdict::Purge);
-        decay.purged(64, MS);
+        decay.purged(bin_of(64), 64, MS);
         decay.faulted(64, 2 * MS);
         assert_eq!(decay.freed(64, 3 * MS), Verdict::HoldUntil(3 * MS + 16 * MS));
         assert_eq!(decay.freed(64, 3 * MS), Verdict::Purge);
@@ -161,7 +166,7 @@ mod tests {
     #[test]
     fn memory_wanted_again_only_after_a_long_time_is_no_regret() {
         let mut decay = Decay::new();
-        decay.purged(64, 0);
+        decay.purged(bin_of(64), 64, 0);
         decay.faulted(64, HOLD_MAX_NS + 1);
         assert_eq!(decay.freed(64, HOLD_MAX_NS + 2), Verdict::Purge);
     }
@@ -169,7 +174,7 @@ mod tests {
     #[test]
     fn holding_in_vain_forgets() {
         let mut decay = Decay::new();
-        decay.purged(64, 0);
+        decay.purged(bin_of(64), 64, 0);
         decay.faulted(64, MS);
         assert!(matches!(decay.freed(64, MS), Verdict::HoldUntil(_)));
         decay.expired(bin_of(64), 64, 300 * MS);
@@ -179,7 +184,7 @@ mod tests {
     #[test]
     fn a_hold_is_never_longer_than_the_ski_rental_bound() {
         let mut decay = Decay::new();
-        decay.purged(1, 0);
+        decay.purged(0, 1, 0);
         decay.faulted(1, HOLD_MAX_NS);
         assert_eq!(decay.freed(1, HOLD_MAX_NS), Verdict::HoldUntil(2 * HOLD_MAX_NS));
     }

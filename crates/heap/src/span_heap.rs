@@ -8,7 +8,7 @@
 mod free_lists;
 mod waiting;
 
-use crate::decay::{Decay, Verdict, bin_of};
+use crate::decay::{self, Decay, Verdict, bin_of};
 use crate::granule::bytes_of;
 use crate::os;
 use crate::page_map::{PageMap, State, Waiting};
@@ -19,7 +19,7 @@ use waiting::TimeList;
 /// eight of 64 KiB.
 pub const PURGE_BATCH: u32 = 8;
 
-/// A held span is not cut for a request smaller than this part of it: its size is expected back.
+/// Memory held for large spans is not cut for a request smaller than this part of one: its size is expected back.
 const CUT_MAX: u32 = 8;
 
 /// Granules that one call to [`SpanHeap::take_due`] hands out at most: 64 MiB.
@@ -128,7 +128,7 @@ impl SpanHeap {
         let clean = || self.clean.best_fit(map, padded);
         let is_held_back = |span: u32| {
             let record = map.record(span);
-            record.waiting() == Waiting::Held && record.granules.get() / CUT_MAX > granules
+            record.waiting() == Waiting::Held && decay::smallest_of(record.bin.get()) / CUT_MAX > granules
         };
         let span = match dirty {
             Some(span) if !want_zero && !is_held_back(span) => span,
@@ -347,9 +347,10 @@ impl SpanHeap {
             let Some(first) = expired.or_else(|| self.pending.oldest()) else { break };
             let record = map.record(first);
             let due = Due { first, granules: record.granules.get(), moved: record.is_moved() };
+            let bin = usize::from(record.bin.get());
             match record.waiting() {
-                Waiting::Held => self.decay.expired(record.bin.get().into(), due.granules, now),
-                _ => self.decay.purged(due.granules, now),
+                Waiting::Held => self.decay.expired(bin, due.granules, now),
+                _ => self.decay.purged(bin, due.granules, now),
             }
             self.unlink(map, first);
             out[count] = due;

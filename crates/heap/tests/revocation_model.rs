@@ -102,8 +102,7 @@ fn explore(setting: Setting) -> Result<Explorer, String> {
 
 /// A minute in a debug build; `cargo test --release -p faultless-heap --test revocation_model -- --ignored` takes seconds.
 const ONE_OWNER_LONGER: Setting = Setting { operations: 5, ..ONE_OWNER };
-const TWO_OWNERS_LONGER: Setting =
-    Setting { operations: 3, blocks: 3, buffered: 4, any_garbage: true, ..TWO_OWNERS };
+const TWO_OWNERS_LONGER: Setting = Setting { operations: 3, buffered: 4, any_garbage: true, ..TWO_OWNERS };
 
 const ONE_OWNER: Setting = Setting {
     owners: 1,

@@ -1,7 +1,6 @@
 //! Address space: reserve, commit, purge, move, and the calls that may be refused.
 
 use super::syscall::{number, syscall};
-use core::sync::atomic::{AtomicU32, Ordering};
 
 const PROT_NONE: usize = 0;
 const PROT_READ_WRITE: usize = 3;
@@ -26,15 +25,20 @@ pub enum Call {
     Move = 4,
 }
 
-/// Bits of the [`Call`]s that fail from now on. Only tests set it.
 #[cfg(test)]
-pub static REFUSED: AtomicU32 = AtomicU32::new(0);
-#[cfg(not(test))]
-static REFUSED: AtomicU32 = AtomicU32::new(0);
+std::thread_local! {
+    /// Bits of the [`Call`]s that fail on this thread from now on.
+    pub static REFUSED: core::cell::Cell<u32> = const { core::cell::Cell::new(0) };
+}
 
+#[cfg(test)]
 fn refused(call: Call) -> bool {
-    // ORDERING: Relaxed; a test sets it before it calls, on the same thread.
-    cfg!(test) && REFUSED.load(Ordering::Relaxed) & call as u32 != 0
+    REFUSED.get() & call as u32 != 0
+}
+
+#[cfg(not(test))]
+fn refused(_call: Call) -> bool {
+    false
 }
 
 fn map(address: usize, bytes: usize, protection: usize, extra_flags: usize) -> Option<usize> {

@@ -94,6 +94,24 @@ fn after_one_regret_memory_is_held_until_its_time() {
 }
 
 #[test]
+fn many_small_spans_freed_and_wanted_again_are_held_from_the_second_time_on() {
+    let (map, mut spans) = heap();
+    let mut now = 0;
+    for round in 0..3 {
+        let taken: Vec<Taken> = (0..400).map(|_| spans.take(&map, 1, 1, false, now).unwrap()).collect();
+        let fresh = taken.iter().filter(|span| span.zero).count();
+        assert_eq!(fresh, if round < 2 { 400 } else { 0 }, "round {round}");
+        for span in taken {
+            now += 1000;
+            spans.give(&map, span.first, 1, false, now);
+        }
+        if spans.is_due(&map, now) {
+            purge_all(&map, &mut spans, now);
+        }
+    }
+}
+
+#[test]
 fn alignment_is_by_address() {
     let (map, mut spans) = heap();
     for align in [1u32, 2, 16, 64, 1024] {
