@@ -9,14 +9,14 @@ use core::ops::{Deref, DerefMut};
 #[cfg(not(loom))]
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 #[cfg(loom)]
-use loom::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use loom::sync::atomic::{AtomicU32, Ordering};
 
 const FREE: u32 = 0;
 const HELD: u32 = 1;
 const CONTENDED: u32 = 2;
 
 /// Rounds of spinning before a thread sleeps; critical sections last tens to hundreds of ns.
-const SPINS: u32 = 60;
+const SPINS: u32 = if cfg!(loom) { 0 } else { 60 };
 
 /// The thread pointer of the thread that holds every lock for a fork, or 0.
 #[cfg(not(loom))]
@@ -87,25 +87,14 @@ impl<T> Lock<T> {
         }
         // ORDERING: Acquire as in `lock`. CONTENDED is kept while anybody may sleep, so that `release` wakes one.
         while self.word.swap(CONTENDED, Ordering::Acquire) != FREE {
-            self.wait();
+            os::futex_wait(&self.word, CONTENDED);
         }
         false
-    }
-
-    #[cfg(not(loom))]
-    fn wait(&self) {
-        os::futex_wait(&self.word, CONTENDED);
-    }
-
-    #[cfg(loom)]
-    fn wait(&self) {
-        loom::thread::yield_now();
     }
 
     fn release(&self) {
         // ORDERING: Release publishes this holder's writes to the next Acquire in `lock`.
         if self.word.swap(FREE, Ordering::Release) == CONTENDED {
-            #[cfg(not(loom))]
             os::futex_wake_one(&self.word);
         }
     }

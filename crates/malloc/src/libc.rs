@@ -7,6 +7,15 @@ pub const ENOMEM: c_int = 12;
 /// Invalid argument.
 pub const EINVAL: c_int = 22;
 
+// glibc 2.34 moved these into libc.so under a new version; the old one is still there, and asking for it lets the library load
+// with every glibc since 2.17.
+#[cfg(all(target_arch = "x86_64", target_env = "gnu"))]
+core::arch::global_asm!(
+    ".symver dlsym, dlsym@GLIBC_2.2.5",
+    ".symver pthread_key_create, pthread_key_create@GLIBC_2.2.5",
+    ".symver pthread_setspecific, pthread_setspecific@GLIBC_2.2.5",
+);
+
 /// A C stream; only ever behind a pointer.
 #[repr(C)]
 pub struct File {
