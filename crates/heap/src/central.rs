@@ -193,11 +193,10 @@ impl Central {
             let slabs = self.classes[class].lock();
             for mut first in slabs.heads {
                 while first != 0 {
-                    bytes +=
-                        slab::purge_free_pages(&spans.map, first, class, |address, bytes| {
-                            // SAFETY: pages of which every block is free in the bitmap, which the class lock guards.
-                            unsafe { os::purge(address, bytes) }
-                        });
+                    bytes += slab::purge_free_pages(&spans.map, first, class, |address, bytes| {
+                        // SAFETY: pages of which every block is free in the bitmap, which the class lock guards.
+                        unsafe { os::purge(address, bytes) }
+                    });
                     first = spans.map.record(first).next.get();
                 }
             }

@@ -3,9 +3,9 @@
 use crate::central::Central;
 use crate::large::Large;
 use crate::message::{Misuse, misuse};
+use crate::os;
 use crate::size_class::{self, SMALL_MAX};
 use crate::spans::Spans;
-use crate::os;
 use crate::thread_cache::{Caches, ThreadCache};
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -165,3 +165,6 @@ impl Default for Heap {
         Self::new()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,143 @@
+use super::*;
+use crate::os::{Call, REFUSED};
+use crate::stats::Snapshot;
+
+/// Runs `act` while the kernel refuses `calls`.
+fn refusing<R>(calls: &[Call], act: impl FnOnce() -> R) -> R {
+    REFUSED.set(calls.iter().map(|&call| call as u32).sum());
+    let result = act();
+    REFUSED.set(0);
+    result
+}
+
+fn heap() -> Box<Heap> {
+    // The heap is as large as its shards; zero bytes are a new one.
+    Box::new(Heap::new())
+}
+
+fn large(heap: &Heap, bytes: usize) -> usize {
+    heap.allocate_large(None, bytes, 16, false).address
+}
+
+fn fill(address: usize, bytes: usize, tag: u8) {
+    // SAFETY: the test owns the block.
+    unsafe { (address as *mut u8).write_bytes(tag, bytes) };
+}
+
+fn holds(address: usize, bytes: usize, tag: u8) -> bool {
+    // SAFETY: the test owns the block.
+    unsafe { core::slice::from_raw_parts(address as *const u8, bytes) }.iter().all(|&byte| byte == tag)
+}
+
+#[test]
+fn refused_memory_is_answered_by_none_and_the_heap_goes_on() {
+    let heap = heap();
+    let first = large(&heap, 100_000);
+    fill(first, 100_000, 7);
+    refusing(&[Call::Commit], || {
+        assert_eq!(large(&heap, 1 << 30), 0);
+        assert_eq!(heap.resize_large(first, 1 << 30), 0);
+    });
+    assert!(holds(first, 100_000, 7));
+    assert_ne!(large(&heap, 1 << 30), 0);
+    let small = refusing(&[Call::Commit], || heap.allocate_small(None, 3));
+    assert_ne!(small, 0, "committed memory serves small blocks without the kernel");
+}
+
+#[test]
+fn refused_purges_keep_every_block_correct() {
+    let heap = heap();
+    refusing(&[Call::Purge], || {
+        for round in 0..5 {
+            let block = heap.allocate_large(None, 1 << 20, 16, true);
+            assert!(!block.zero || holds(block.address, 1 << 20, 0), "round {round}");
+            fill(block.address, 1 << 20, 9);
+            heap.free(None, block.address);
+        }
+    });
+    let counts = heap.spans.counts();
+    assert_eq!(counts.purged, 0);
+    assert!(counts.refused > 0);
+}
+
+#[test]
+fn a_block_that_cannot_be_moved_is_copied() {
+    for calls in [&[Call::Move][..], &[]] {
+        let heap = heap();
+        let block = large(&heap, 1 << 20);
+        let _blocker = large(&heap, 1 << 20);
+        fill(block, 1 << 20, 5);
+        let moved = refusing(calls, || heap.resize_large(block, 3 << 20));
+        assert_ne!(moved, block);
+        assert!(holds(moved, 1 << 20, 5));
+        let reused = heap.allocate_large(None, 1 << 20, 16, true);
+        assert!(!reused.zero || holds(reused.address, 1 << 20, 0));
+    }
+}
+
+#[test]
+fn a_large_block_grows_and_shrinks_in_place_where_its_neighbour_is_free() {
+    let heap = heap();
+    let block = large(&heap, 200_000);
+    fill(block, 200_000, 3);
+    assert_eq!(heap.resize_large(block, 5 << 20), block);
+    assert!(holds(block, 200_000, 3));
+    assert_eq!(heap.resize_large(block, 70_000), block);
+    assert_eq!(heap.usable_bytes(block), 73_728);
+    assert_eq!(heap.spans.counts().used, 2);
+}
+
+#[test]
+fn what_is_allocated_and_freed_leaves_no_span_in_use() {
+    let heap = heap();
+    let cache = heap.caches.acquire().unwrap();
+    let mut blocks = Vec::new();
+    for class in 1..size_class::CLASSES {
+        for _ in 0..300 {
+            // SAFETY: this thread owns the cache.
+            let block = unsafe { cache.pop(class) };
+            blocks.push(if block != 0 { block } else { heap.allocate_small(Some(cache), class) });
+        }
+    }
+    let used: usize = (1..size_class::CLASSES).map(|class| 300 * size_class::size(class)).sum();
+    assert_eq!(Snapshot::take(&heap).small_used_bytes(), used);
+    for block in blocks {
+        let class = heap.spans.map.class_of_block(block);
+        // SAFETY: this thread owns the cache and the block.
+        if !unsafe { cache.push(class, block) } {
+            heap.free(Some(cache), block);
+        }
+    }
+    assert_eq!(Snapshot::take(&heap).small_used_bytes(), 0);
+    heap.trim(Some(cache));
+    assert_eq!(heap.spans.counts().used, 0);
+    assert_eq!(heap.spans.counts().dirty, 0);
+}
+
+#[test]
+fn without_a_cache_blocks_come_from_and_return_to_the_slabs_at_once() {
+    let heap = heap();
+    let blocks: Vec<usize> = (0..1000).map(|_| heap.allocate_small(None, 2)).collect();
+    let mut sorted = blocks.clone();
+    sorted.sort_unstable();
+    sorted.dedup();
+    assert_eq!(sorted.len(), 1000);
+    blocks.into_iter().for_each(|block| heap.free(None, block));
+    assert_eq!(heap.spans.counts().used, 0);
+}
+
+#[test]
+fn free_pages_of_a_partly_used_slab_are_purged_once() {
+    let heap = heap();
+    let class = size_class::class_of(1024).unwrap();
+    let blocks: Vec<usize> = (0..64).map(|_| heap.allocate_small(None, class)).collect();
+    blocks.iter().for_each(|&block| fill(block, 1024, 1));
+    blocks[1..].iter().for_each(|&block| heap.free(None, block));
+    assert_eq!(heap.trim(None), 15 * 4096);
+    assert_eq!(heap.trim(None), 0);
+    assert!(holds(blocks[0], 1024, 1));
+    let again = heap.allocate_small(None, class);
+    fill(again, 1024, 2);
+    heap.free(None, again);
+    assert!(heap.trim(None) <= 4096);
+}

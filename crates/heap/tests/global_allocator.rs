@@ -1,0 +1,158 @@
+//! Faultless as a Rust program's allocator: this test program runs on it, harness included.
+
+use faultless_heap::global;
+use proptest::prelude::*;
+use std::alloc::{GlobalAlloc, Layout};
+use std::collections::HashMap;
+use std::sync::mpsc;
+
+#[global_allocator]
+static ALLOCATOR: faultless_heap::Faultless = faultless_heap::Faultless;
+
+/// What one step does to the live blocks.
+#[derive(Clone, Debug)]
+enum Step {
+    Allocate { bytes: usize, align_log: u32, zeroed: bool },
+    Resize { which: usize, bytes: usize },
+    Free { which: usize },
+}
+
+fn sizes() -> impl Strategy<Value = usize> {
+    prop_oneof![4 => 1usize..600, 3 => 600usize..40_000, 1 => 40_000usize..3_000_000]
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        3 => (sizes(), 0u32..18, any::<bool>())
+            .prop_map(|(bytes, align_log, zeroed)| Step::Allocate { bytes, align_log, zeroed }),
+        2 => (any::<usize>(), sizes()).prop_map(|(which, bytes)| Step::Resize { which, bytes }),
+        2 => any::<usize>().prop_map(|which| Step::Free { which }),
+    ];
+    prop::collection::vec(step, 1..120)
+}
+
+struct Live {
+    pointer: *mut u8,
+    layout: Layout,
+    tag: u8,
+}
+
+impl Live {
+    fn fill(&self) {
+        // SAFETY: a live block of that size.
+        unsafe { self.pointer.write_bytes(self.tag, self.layout.size()) };
+    }
+
+    fn holds(&self, bytes: usize) -> bool {
+        // SAFETY: a live block of at least `bytes`.
+        let content = unsafe { std::slice::from_raw_parts(self.pointer, bytes) };
+        content.iter().all(|&byte| byte == self.tag)
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+    #[test]
+    fn blocks_are_aligned_zeroed_distinct_and_keep_their_contents(steps in steps()) {
+        let mut live: Vec<Live> = Vec::new();
+        for (number, step) in steps.into_iter().enumerate() {
+            let tag = number as u8 | 1;
+            match step {
+                Step::Allocate { bytes, align_log, zeroed } => {
+                    let layout = Layout::from_size_align(bytes, 1 << align_log).unwrap();
+                    // SAFETY: the layout is not empty.
+                    let pointer = unsafe {
+                        if zeroed { ALLOCATOR.alloc_zeroed(layout) } else { ALLOCATOR.alloc(layout) }
+                    };
+                    prop_assert!(!pointer.is_null() && pointer.addr().is_multiple_of(layout.align()));
+                    let block = Live { pointer, layout, tag: 0 };
+                    prop_assert!(!zeroed || block.holds(bytes));
+                    let block = Live { tag, ..block };
+                    block.fill();
+                    live.push(block);
+                }
+                Step::Resize { which, bytes } if !live.is_empty() => {
+                    let index = which % live.len();
+                    let old = &live[index];
+                    let kept = old.layout.size().min(bytes);
+                    // SAFETY: a live block of that layout.
+                    let pointer = unsafe { ALLOCATOR.realloc(old.pointer, old.layout, bytes) };
+                    let layout = Layout::from_size_align(bytes, old.layout.align()).unwrap();
+                    prop_assert!(!pointer.is_null() && pointer.addr().is_multiple_of(layout.align()));
+                    let block = Live { pointer, layout, tag: old.tag };
+                    prop_assert!(block.holds(kept));
+                    block.fill();
+                    live[index] = block;
+                }
+                Step::Free { which } if !live.is_empty() => {
+                    let block = live.swap_remove(which % live.len());
+                    prop_assert!(block.holds(block.layout.size()));
+                    // SAFETY: a live block of that layout.
+                    unsafe { ALLOCATOR.dealloc(block.pointer, block.layout) };
+                }
+                _ => {}
+            }
+        }
+        for block in live {
+            prop_assert!(block.holds(block.layout.size()));
+            // SAFETY: a live block of that layout.
+            unsafe { ALLOCATOR.dealloc(block.pointer, block.layout) };
+        }
+    }
+}
+
+#[test]
+fn blocks_freed_by_another_thread_come_back() {
+    let (sender, receiver) = mpsc::channel::<Vec<String>>();
+    let consumer = std::thread::spawn(move || receiver.into_iter().map(|batch| batch.len()).sum::<usize>());
+    for round in 0..500 {
+        sender.send((0..round % 97).map(|i| "x".repeat(i * 7)).collect()).unwrap();
+    }
+    drop(sender);
+    assert_eq!(consumer.join().unwrap(), (0..500).map(|round| round % 97).sum());
+}
+
+#[test]
+fn collections_survive_threads_that_come_and_go() {
+    for round in 0..50 {
+        let threads: Vec<_> = (0..8)
+            .map(|thread| {
+                std::thread::spawn(move || {
+                    (0..500).map(|i| (i, format!("{round} {thread} {i}"))).collect::<HashMap<i32, String>>()
+                })
+            })
+            .collect();
+        for (thread, handle) in threads.into_iter().enumerate() {
+            let map = handle.join().unwrap();
+            assert_eq!(map[&499], format!("{round} {thread} 499"));
+        }
+    }
+}
+
+#[test]
+fn trim_reaches_the_caches_of_threads_that_sleep() {
+    let (parked, count) = (std::sync::Arc::new(std::sync::Barrier::new(9)), 20_000);
+    let threads: Vec<_> = (0..8)
+        .map(|_| {
+            let parked = parked.clone();
+            std::thread::spawn(move || {
+                let blocks: Vec<Vec<u8>> = (0..count).map(|i| vec![1; 64 + i % 400]).collect();
+                drop(blocks);
+                parked.wait();
+                parked.wait();
+            })
+        })
+        .collect();
+    parked.wait();
+    global::trim();
+    let cached: usize = (1..faultless_heap::size_class::CLASSES)
+        .map(|class| {
+            let held = global::HEAP.caches.all().map(|cache| cache.held(class) as usize).sum::<usize>();
+            held * faultless_heap::size_class::size(class)
+        })
+        .sum();
+    parked.wait();
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    // Other tests of this program run at the same time; the eight sleeping caches alone held far more.
+    assert!(cached < 512 * 1024, "{cached} bytes are still cached");
+}
