@@ -69,12 +69,10 @@ pub struct ClassCounts {
 impl Central {
     /// No blocks.
     pub const fn new() -> Self {
-        const STACK: Lock<Stack> = Lock::new(Stack { top: Magazine::EMPTY, magazines: 0 });
-        const SHARD: Shard = Shard { stacks: [STACK; CLASSES] };
-        const SLABS: Lock<Slabs> = Lock::new(Slabs { heads: [0; FILL_LISTS], count: 0, free_blocks: 0 });
         Self {
-            shards: [SHARD; SHARDS],
-            classes: [SLABS; CLASSES],
+            shards: [const { Shard::new() }; SHARDS],
+            classes: [const { Lock::new(Slabs { heads: [0; FILL_LISTS], count: 0, free_blocks: 0 }) };
+                CLASSES],
             shards_used: AtomicUsize::new(0),
             slab_bytes: AtomicUsize::new(0),
             slab_bytes_peak: AtomicUsize::new(0),
@@ -274,6 +272,13 @@ fn check(map: &PageMap, class: usize, block: usize) -> (u32, u32) {
 /// The list for a slab with `free` free blocks; the fullest slabs are in list 0.
 fn fill_list(class: usize, free: u32) -> usize {
     (free as usize * FILL_LISTS / (size_class::slab_blocks(class) as usize + 1)).min(FILL_LISTS - 1)
+}
+
+impl Shard {
+    const fn new() -> Self {
+        let stacks = [const { Lock::new(Stack { top: Magazine::EMPTY, magazines: 0 }) }; CLASSES];
+        Self { stacks }
+    }
 }
 
 impl Stack {

@@ -191,7 +191,7 @@ fn attach() -> Option<&'static ThreadCache> {
     // What follows may allocate, so this comes first.
     thread_local::set_cache(cache);
     if let Some(key) = exit_key() {
-        key.arm((&raw const *cache).cast());
+        key.arm((&raw const *cache).addr());
     }
     // ORDERING: Relaxed; whoever is first registers, nothing else depends on it.
     if !FORK_HANDLED.swap(true, Ordering::Relaxed) {

@@ -76,7 +76,9 @@ impl<T> Lock<T> {
         if is_forking() {
             return true;
         }
-        for _ in 0..SPINS {
+        let mut spins = SPINS;
+        while spins > 0 {
+            spins -= 1;
             core::hint::spin_loop();
             // ORDERING: Relaxed load only decides whether to try; the exchange acquires as in `lock`.
             if self.word.load(Ordering::Relaxed) == FREE

@@ -63,7 +63,7 @@ static COARSE: [u8; COARSE_ENTRIES] = {
 /// The class that serves `bytes`, or `None` above 1,024.
 #[inline(always)]
 pub fn fine_class_of(bytes: usize) -> Option<usize> {
-    if bytes <= FINE_MAX { Some(FINE[(bytes + 15) / 16] as usize) } else { None }
+    if bytes <= FINE_MAX { Some(FINE[(bytes + 15) >> 4] as usize) } else { None }
 }
 
 /// The class that serves `bytes`, or `None` above [`SMALL_MAX`].

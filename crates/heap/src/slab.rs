@@ -56,7 +56,7 @@ pub fn take(map: &PageMap, first: u32, class: usize, want: u32) -> Magazine {
     let words = size_class::slab_blocks(class).div_ceil(WORD_BITS) as usize;
     let per_line = (CACHE_LINE_BYTES / size) as u32;
     let (mut head, mut tail, mut count) = (0, 0, 0);
-    let (mut purged, page_bytes) = (record.value.get(), os::page_bytes());
+    let mut purged = record.value.get();
     let mut word = record.hint.get() as usize;
     'words: while word < words {
         let mut bits = bitmap[word].get();
@@ -82,7 +82,7 @@ pub fn take(map: &PageMap, first: u32, class: usize, want: u32) -> Magazine {
             tail = block;
             count += 1;
             if purged != 0 {
-                purged &= !pages_of(block - base, size, page_bytes);
+                purged &= !pages_of(block - base, size, os::page_bytes());
             }
         }
         if bits == 0 {

@@ -76,11 +76,9 @@ impl Bin {
 impl ThreadCache {
     /// A cache that sends every operation to the slow path and that nobody ever fills: what a thread starts with.
     pub const fn gated() -> Self {
-        const BIN: Bin = Bin::gated();
-        const NO_SPARE: GuardedSize = GuardedSize::new(0);
         Self {
-            bins: [BIN; CLASSES],
-            spares: [NO_SPARE; CLASSES],
+            bins: [const { Bin::gated() }; CLASSES],
+            spares: [const { GuardedSize::new(0) }; CLASSES],
             lock: Lock::new(()),
             next: AtomicPtr::new(core::ptr::null_mut()),
             idle: Guarded32::new(0),

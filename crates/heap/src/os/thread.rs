@@ -137,10 +137,10 @@ impl ExitKey {
         Self(number)
     }
 
-    /// Arms the destructor for this thread. May call `malloc`.
-    pub fn arm(self, value: *const c_void) {
+    /// Arms the destructor for this thread; it gets `value`, which must not be 0. May call `malloc`.
+    pub fn arm(self, value: usize) {
         // SAFETY: the key exists for ever; a failure means only that the destructor does not run.
-        unsafe { pthread_setspecific(self.0, value) };
+        unsafe { pthread_setspecific(self.0, value as *const c_void) };
     }
 }
 

@@ -194,10 +194,10 @@ impl Caches {
     }
 
     fn revoke(&self, group: &[Option<&ThreadCache>; GROUP], central: &Central, spans: &Spans) -> usize {
+        let _guards = group.map(|cache| cache.map(|cache| cache.lock.lock()));
         let mut lists = [[0usize; CLASSES]; GROUP];
         let mut any = false;
         for (cache, lists) in group.iter().flatten().zip(&mut lists) {
-            core::mem::forget(cache.lock.lock());
             for (bin, list) in cache.bins.iter().zip(lists.iter_mut()).skip(1) {
                 // ORDERING: Relaxed look; the exchange is SeqCst, so that it precedes the barrier.
                 if bin.head.load(Ordering::Relaxed) > GATE {
@@ -209,12 +209,12 @@ impl Caches {
         let passed = any && os::barrier_all_threads();
         let mut blocks = 0;
         for (cache, lists) in group.iter().flatten().zip(&lists) {
-            for class in 1..CLASSES {
+            for (class, &list) in lists.iter().enumerate().skip(1) {
                 let bin = &cache.bins[class];
                 let taken = if passed {
-                    settle_bin(bin, class, lists[class], &spans.map)
+                    settle_bin(bin, class, list, &spans.map)
                 } else {
-                    undo(bin, lists[class]);
+                    undo(bin, list);
                     Magazine::EMPTY
                 };
                 let spare = Magazine::unpack(cache.spares[class].get());
@@ -228,7 +228,6 @@ impl Caches {
                     central.return_to_slabs(spans, class, magazine);
                 }
             }
-            cache.lock.release_after_fork();
         }
         blocks
     }
