@@ -1,0 +1,191 @@
+//! The rules of ARCHITECTURE.md and CONTRIBUTING.md that can be read off the sources hold; and the rules themselves find
+//! what they are for.
+
+use faultless_tests::rules;
+use faultless_tests::source::Source;
+use faultless_tests::workspace::Workspace;
+
+fn holds(violations: &[String]) {
+    assert!(violations.is_empty(), "\n{}\n", violations.join("\n"));
+}
+
+#[test]
+fn modules_of_the_heap_use_only_layers_above_them() {
+    holds(&rules::layer_order(&Workspace::read().sources, "heap"));
+}
+
+#[test]
+fn crates_use_only_the_crates_they_may() {
+    let workspace = Workspace::read();
+    holds(&rules::crate_dependencies(&workspace.manifests, &workspace.documents["ARCHITECTURE.md"]));
+}
+
+#[test]
+fn files_are_short_and_named_by_what_they_hold() {
+    let workspace = Workspace::read();
+    holds(&rules::file_lengths(&workspace.sources));
+    holds(&rules::file_names(&workspace.paths));
+}
+
+#[test]
+fn unsafe_code_stands_in_its_rooms_and_says_who_guarantees_it() {
+    let workspace = Workspace::read();
+    holds(&rules::unsafe_rooms(&workspace.sources));
+    holds(&rules::safety_comments(&workspace.sources));
+}
+
+#[test]
+fn memory_orderings_say_what_they_publish() {
+    holds(&rules::ordering_comments(&Workspace::read().sources));
+}
+
+#[test]
+fn raw_system_calls_stand_at_the_rim() {
+    holds(&rules::system_calls(&Workspace::read().sources));
+}
+
+#[test]
+fn paths_in_documents_exist() {
+    let workspace = Workspace::read();
+    holds(&rules::document_paths(&workspace.documents, &workspace.paths));
+}
+
+fn one(path: &str, text: &str) -> Vec<Source> {
+    vec![Source::parse(path, text)]
+}
+
+#[test]
+fn layer_rule_finds_uses_of_lower_layers_in_all_forms() {
+    let sources = |text: &str| {
+        let root = Source::parse(
+            "crates/heap/src/lib.rs",
+            "mod a;\npub mod b;\npub(crate) mod c;\n#[cfg(test)]\nmod fake;\n",
+        );
+        vec![root, Source::parse("crates/heap/src/b.rs", text)]
+    };
+    let violations = |text: &str| rules::layer_order(&sources(text), "heap");
+    holds(&violations(
+        "use crate::a::X;\nuse crate::b::Y;\nuse super::a;\nfn f() { crate::a::g() }\n// crate::c",
+    ));
+    holds(&violations("#[cfg(test)]\nmod tests {\n    use crate::c;\n}\nmod inner {\n    use super::f;\n}"));
+    assert_eq!(
+        violations("\nuse crate::c::X;"),
+        ["crates/heap/src/b.rs:2: b uses c, which stands below it in crates/heap/src/lib.rs"]
+    );
+    for bad in [
+        "use crate::{a, c};",
+        "use crate::{\n    a::{x, y},\n    c::z,\n};",
+        "use super::c::X;",
+        "pub use crate::c;",
+        "fn f() { crate::c::g() }",
+        "mod inner {\n    use crate::c;\n}",
+        "use crate::fake;",
+    ] {
+        assert_eq!(violations(bad).len(), 1, "{bad}");
+    }
+}
+
+#[test]
+fn crate_rule_finds_forbidden_dependencies_and_missing_lints() {
+    let architecture =
+        "\n## Rooms\n\n| crate | what | may use |\n|---|---|---|\n| `heap` | | |\n| `malloc` | | `heap` |\n";
+    let violations = |folder: &str, manifest: &str| {
+        rules::crate_dependencies(&[(folder.to_owned(), manifest.to_owned())].into(), architecture)
+    };
+    holds(&violations(
+        "crates/malloc",
+        "[dependencies]\nfaultless-heap.workspace = true\n[lints]\nworkspace = true\n",
+    ));
+    let manifest = "[dev-dependencies]\nfaultless-malloc = { path = \"x\" }\n[lints]\nworkspace = true\n";
+    let expected = "crates/heap/Cargo.toml:2: heap may not use malloc (ARCHITECTURE.md, Rooms)";
+    assert_eq!(violations("crates/heap", manifest), [expected]);
+    assert_eq!(violations("crates/heap", "").len(), 1, "no lints");
+    assert_eq!(violations("crates/unknown", "[lints]\nworkspace = true\n").len(), 1, "not in the table");
+}
+
+#[test]
+fn length_and_name_rules_find_long_and_empty_ones() {
+    assert_eq!(rules::file_lengths(&one("crates/heap/src/a.rs", &"x\n".repeat(501))).len(), 1);
+    holds(&rules::file_lengths(&one("crates/heap/src/a.rs", &"x\n".repeat(500))));
+    holds(&rules::file_lengths(&one("crates/malloc/src/c.rs", &"x\n".repeat(900))));
+    let paths =
+        ["crates/cli/src/utils.rs", "crates/cli/src/types/mod.rs", "tests/c/misc.c", "crates/cli/src/types"];
+    assert_eq!(rules::file_names(&paths.map(str::to_owned)).len(), 3);
+}
+
+#[test]
+fn unsafe_rules_find_code_and_not_words() {
+    let root = "#![forbid(unsafe_code)]\n";
+    holds(&rules::unsafe_rooms(&one(
+        "crates/cli/src/main.rs",
+        &format!("{root}// unsafe\nlet a = \"unsafe\";"),
+    )));
+    assert_eq!(rules::unsafe_rooms(&one("crates/cli/src/main.rs", "fn main() {}")).len(), 1);
+    assert_eq!(rules::unsafe_rooms(&one("crates/cli/src/run.rs", "unsafe fn f() {}")).len(), 1);
+    holds(&rules::unsafe_rooms(&one("crates/probe/src/lib.rs", "unsafe fn f() {}")));
+    holds(&rules::safety_comments(&one("crates/heap/src/a.rs", "// SAFETY: the caller.\nunsafe { f() }")));
+    assert_eq!(rules::safety_comments(&one("crates/heap/src/a.rs", "// safe\nunsafe { f() }")).len(), 1);
+    assert_eq!(rules::safety_comments(&one("crates/heap/src/a.rs", "unsafe impl Sync for X {}")).len(), 1);
+}
+
+#[test]
+fn ordering_rule_wants_its_comment_near_or_around() {
+    let violations = |text: &str| rules::ordering_comments(&one("crates/heap/src/a.rs", text)).len();
+    let use_it = "        x.load(Ordering::Relaxed);\n";
+    let far = "        y();\n".repeat(20);
+    assert_eq!(violations(&format!("impl A {{\n    fn f() {{\n{use_it}    }}\n}}")), 1);
+    assert_eq!(
+        violations(&format!("impl A {{\n    fn f() {{\n        // ORDERING: why\n{far}{use_it}    }}\n}}")),
+        0
+    );
+    assert_eq!(
+        violations(&format!("impl A {{\n    /// ORDERING: why\n    fn f() {{\n{far}{use_it}    }}\n}}")),
+        0
+    );
+    let other = "    fn g() {\n        // ORDERING: of g\n    }\n";
+    assert_eq!(violations(&format!("impl A {{\n{other}    fn f() {{\n{far}{use_it}    }}\n}}")), 1);
+    let all = "    // ORDERING: Relaxed throughout; a counter.\n";
+    assert_eq!(violations(&format!("impl A {{\n{all}{other}    fn f() {{\n{far}{use_it}    }}\n}}")), 0);
+    assert_eq!(
+        violations(&format!("impl B {{\n{all}}}\nimpl A {{\n    fn f() {{\n{far}{use_it}    }}\n}}")),
+        1
+    );
+    assert_eq!(violations("match a.cmp(b) {\n    Ordering::Less => 1,\n}"), 0);
+    assert_eq!(violations("use core::sync::atomic::Ordering::Relaxed;"), 1);
+    assert_eq!(violations("#[cfg(test)]\nmod tests {\n    fn f() { x.load(Ordering::Relaxed); }\n}"), 0);
+}
+
+#[test]
+fn system_call_rule_finds_assembly_and_libc() {
+    let violations = |path: &str, text: &str| rules::system_calls(&one(path, text)).len();
+    assert_eq!(violations("crates/heap/src/heap.rs", "asm!(\"syscall\", in(\"rax\") 1)"), 1);
+    assert_eq!(violations("crates/heap/src/heap.rs", "    asm!(\n        \"syscall\",\n"), 1);
+    assert_eq!(violations("crates/cli/src/run.rs", "libc::syscall(1)"), 1);
+    assert_eq!(violations("crates/heap/src/os/linux.rs", "asm!(\"syscall\")"), 0);
+    assert_eq!(violations("crates/heap/src/heap.rs", "// a syscall\nlet a = \"a syscall\";"), 0);
+}
+
+#[test]
+fn document_rule_finds_dead_paths_and_links() {
+    let paths = [
+        "README.md",
+        "crates",
+        "crates/heap",
+        "crates/heap/src",
+        "crates/heap/src/lib.rs",
+        "docs",
+        "docs/a.md",
+    ];
+    let paths = paths.map(str::to_owned);
+    let violations =
+        |text: &str| rules::document_paths(&[("README.md".to_owned(), text.to_owned())].into(), &paths);
+    holds(&violations(
+        "`crates/heap`, `lib.rs`, `src/lib.rs`, [a](docs/a.md#part), [b](https://x.org/y), `a/b`, `/proc/x.c`",
+    ));
+    holds(&violations("`target/x.rs`, `bench/<date>/x.md`, `malloc/free`\n```\n`gone.rs`\n```\n"));
+    assert_eq!(
+        violations("x\n`crates/gone` and `gone.rs`"),
+        ["README.md:2: crates/gone does not exist", "README.md:2: gone.rs does not exist"]
+    );
+    assert_eq!(violations("[a](docs/gone.md)").len(), 1);
+}
