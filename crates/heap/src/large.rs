@@ -178,6 +178,7 @@ impl Large {
         self.books.lock().remove(old_bytes);
         let mut zero = moved == os::Moved::Done;
         if zero && record.is_moved() {
+            // ORDERING: Relaxed; a bound, not exact.
             self.moves.fetch_sub(1, Ordering::Relaxed);
             // SAFETY: the pages were moved away, and the span is in no list yet.
             zero = unsafe { map.reservation.renew(source, bytes_of(granules)) };

@@ -46,6 +46,8 @@ pub struct ThreadCache {
     next: AtomicPtr<ThreadCache>,
     /// Not in use by a thread. Synchronization: the registry's lock.
     idle: Guarded32,
+    /// The next idle cache. Synchronization: the registry's lock.
+    next_idle: AtomicPtr<ThreadCache>,
 }
 
 impl Bin {
@@ -82,6 +84,7 @@ impl ThreadCache {
             lock: Lock::new(()),
             next: AtomicPtr::new(core::ptr::null_mut()),
             idle: Guarded32::new(0),
+            next_idle: AtomicPtr::new(core::ptr::null_mut()),
         }
     }
 

@@ -62,6 +62,7 @@ impl Budget {
     }
 
     fn extend(&self, cpus: usize) {
+        // ORDERING: Relaxed, as above.
         self.extra_bytes.store((cpus as isize - 1) * BUDGET_PER_CPU, Ordering::Relaxed);
     }
 }
@@ -86,15 +87,41 @@ pub struct Caches {
 struct Registry {
     in_use: usize,
     in_use_peak: usize,
-    /// Memory for caches not made yet.
+    /// Memory for caches not made yet: address and bytes.
     unused: (usize, usize),
+    /// Caches without a thread, linked by `next_idle`.
+    idle: AtomicPtr<ThreadCache>,
+}
+
+impl Registry {
+    // ORDERING: Relaxed; the registry's lock guards the list.
+
+    fn take_idle<'a>(&mut self) -> Option<&'a ThreadCache> {
+        // SAFETY: null or a cache, and caches live as long as the process.
+        let cache = unsafe { self.idle.load(Ordering::Relaxed).as_ref() }?;
+        self.idle.store(cache.next_idle.load(Ordering::Relaxed), Ordering::Relaxed);
+        cache.idle.set(0);
+        Some(cache)
+    }
+
+    fn retire(&mut self, cache: &ThreadCache) {
+        cache.idle.set(1);
+        cache.next_idle.store(self.idle.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.idle.store((&raw const *cache).cast_mut(), Ordering::Relaxed);
+        self.in_use -= 1;
+    }
 }
 
 impl Caches {
     /// No caches.
     pub const fn new() -> Self {
         Self {
-            registry: Lock::new(Registry { in_use: 0, in_use_peak: 0, unused: (0, 0) }),
+            registry: Lock::new(Registry {
+                in_use: 0,
+                in_use_peak: 0,
+                unused: (0, 0),
+                idle: AtomicPtr::new(core::ptr::null_mut()),
+            }),
             newest: AtomicPtr::new(core::ptr::null_mut()),
             budget: Budget::new(),
             revocable: AtomicBool::new(false),
@@ -104,11 +131,10 @@ impl Caches {
     /// A cache for a new thread; `None` when memory is exhausted.
     pub fn acquire(&self) -> Option<&ThreadCache> {
         let mut registry = self.registry.lock();
-        let cache = match self.all().find(|cache| cache.idle.get() != 0) {
+        let cache = match registry.take_idle() {
             Some(cache) => cache,
             None => self.make(&mut registry)?,
         };
-        cache.idle.set(0);
         cache.prepare();
         registry.in_use += 1;
         registry.in_use_peak = registry.in_use_peak.max(registry.in_use);
@@ -158,8 +184,7 @@ impl Caches {
     pub fn release(&self, cache: &ThreadCache, central: &Central, spans: &Spans) {
         cache.empty(central, spans, &self.budget, false);
         let mut registry = self.registry.lock();
-        cache.idle.set(1);
-        registry.in_use -= 1;
+        registry.retire(cache);
     }
 
     /// Threads that have a cache now, and the most that ever had one at a time.
@@ -260,8 +285,7 @@ impl Caches {
                 cache.shrink(class, &self.budget);
                 cache.bins[class].replace(Magazine::EMPTY);
             }
-            cache.idle.set(1);
-            registry.in_use -= 1;
+            registry.retire(cache);
         }
     }
 }
