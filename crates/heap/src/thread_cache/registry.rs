@@ -105,6 +105,7 @@ impl Registry {
     }
 
     fn retire(&mut self, cache: &ThreadCache) {
+        // ORDERING: as above.
         cache.idle.set(1);
         cache.next_idle.store(self.idle.load(Ordering::Relaxed), Ordering::Relaxed);
         self.idle.store((&raw const *cache).cast_mut(), Ordering::Relaxed);
