@@ -46,7 +46,7 @@ pub struct RunArguments {
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
     /// The command and its arguments.
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD")]
+    #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
     pub command: Vec<OsString>,
 }
 
@@ -61,7 +61,7 @@ pub struct DoctorArguments {
     #[arg(long)]
     pub json: bool,
     /// The command and its arguments; it runs without input, and its output is dropped.
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD")]
+    #[arg(trailing_var_arg = true, value_name = "CMD")]
     pub command: Vec<OsString>,
 }
 

@@ -59,7 +59,7 @@ const LEAST_MEMORY: f64 = 4.0 * 1024.0 * 1024.0;
 /// What an arm changed.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Effect {
-    /// Time by the clock, or where that does not differ (a program that mostly waits) processor time.
+    /// Processor time, and time by the clock where it does not speak against it.
     pub time: Change,
     /// Minor faults.
     pub faults: Change,
@@ -75,6 +75,15 @@ pub struct Effect {
     pub fault_ratio: f64,
     /// Ratio of the peak resident memory.
     pub peak_ratio: f64,
+}
+
+/// An allocator changes the time by the clock through the processor time it needs, so the clock alone proves nothing:
+/// on a busy machine it shows the neighbours. Where the two contradict each other there is no verdict.
+fn time(processor: Change, elapsed: Change) -> Change {
+    match (processor, elapsed) {
+        (Change::Less, Change::More) | (Change::More, Change::Less) => Change::Same,
+        (processor, _) => processor,
+    }
 }
 
 /// What an arm did for the command, all in all.
@@ -105,7 +114,7 @@ impl Effect {
             _ => Change::Same,
         };
         Self {
-            time: if elapsed == Change::Same { processor } else { elapsed },
+            time: time(processor, elapsed),
             faults: arm.minor_faults.change_from(&base.minor_faults, LEAST_FAULTS_PART, LEAST_FAULTS),
             peak_rss: arm.peak_rss.change_from(&base.peak_rss, LEAST_MEMORY_PART, LEAST_MEMORY),
             final_rss,
@@ -173,6 +182,17 @@ pub(crate) mod tests {
         assert_eq!(judged(&runs(5.0, 3_000_000, 60, 2), &base), Judgement::Larger);
         assert_eq!(judged(&runs(5.0, 1_000_000, 20, 2), &base), Judgement::FewerFaultsOnly);
         assert_eq!(judged(&runs(5.02, 3_000_000, 20, 2), &base), Judgement::NoEffect);
+    }
+
+    #[test]
+    fn the_clock_alone_proves_nothing() {
+        let base = runs(5.0, 30_000, 20, 2);
+        let mut waited = runs(5.0, 30_000, 20, 2);
+        for run in &mut waited {
+            run.elapsed *= 2;
+        }
+        assert_eq!(judged(&waited, &base), Judgement::NoEffect);
+        assert_eq!(judged(&base, &waited), Judgement::NoEffect);
     }
 
     #[test]

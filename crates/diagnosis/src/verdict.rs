@@ -105,7 +105,11 @@ fn helps(verdict: &ArmVerdict) -> bool {
 fn best_libc(arms: &[ArmResult], verdicts: &[ArmVerdict]) -> Option<usize> {
     let score = |place: usize| {
         let effect = verdicts[place].effect?;
-        Some(if effect.judgement() == Judgement::Smaller { effect.peak_ratio } else { effect.elapsed_ratio })
+        Some(if effect.judgement() == Judgement::Smaller {
+            effect.peak_ratio
+        } else {
+            effect.processor_ratio
+        })
     };
     let settings = |place: usize| match &arms[place].role {
         Role::Libc(settings) => settings.len(),

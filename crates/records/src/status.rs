@@ -9,7 +9,7 @@ pub fn bytes_of_field(text: &str, name: &str) -> Option<u64> {
     kib.checked_mul(1024)
 }
 
-/// The plain number in the field `name`, such as `Threads:	4`.
+/// The plain number in the field `name`, such as `Threads: 4`.
 #[must_use]
 pub fn number_of_field(text: &str, name: &str) -> Option<u64> {
     value_of_field(text, name)?.parse().ok()

@@ -97,7 +97,7 @@ impl Consultation {
         for remark in &self.tuning.remarks {
             let _ = writeln!(text, "  {remark}");
         }
-        let _ = writeln!(text, "\n{}\n", table::text(&self.arms, &self.verdict));
+        let _ = writeln!(text, "\n{}\n{}\n", table::text(&self.arms, &self.verdict), table::LEGEND);
         for warning in self.warnings() {
             let _ = writeln!(text, "ATTENTION: {warning}");
         }

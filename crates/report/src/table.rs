@@ -24,13 +24,20 @@ const COLUMNS: &[Column] = &[
     Column { heading: "final RSS\nMiB", figure: |figures| figures.final_rss, written: mebibytes_of },
 ];
 
+/// A range narrower than this part of the median is not shown.
+const NARROW: f64 = 0.005;
+
+/// What stands in the cells.
+pub const LEGEND: &str =
+    "Median; under it the ratio to libc as is, and the range of the runs where it is wider than 0.5 %.";
+
 /// The table as text; under each median its ratio to *as is* and the range of the runs.
 #[must_use]
 pub fn text(arms: &[ArmResult], verdict: &Verdict) -> String {
     let mut table = Table::new();
     table.load_style(comfy_table::presets::UTF8_HORIZONTAL_ONLY);
     table.set_content_arrangement(ContentArrangement::Disabled);
-    let mut header = vec![Cell::new("\nmedian, ratio, range")];
+    let mut header = vec![Cell::new("")];
     header.extend(COLUMNS.iter().map(|column| Cell::new(column.heading).set_alignment(CellAlignment::Right)));
     table.set_header(header);
 
@@ -67,7 +74,8 @@ fn cell(column: &Column, spread: Option<Spread>, base: Option<Spread>) -> String
         _ => String::new(),
     };
     let (low, high) = ((column.written)(spread.minimum), (column.written)(spread.maximum));
-    let range = if low == high { String::new() } else { format!("{low}–{high}") };
+    let is_narrow = low == high || spread.relative_range() < NARROW;
+    let range = if is_narrow { String::new() } else { format!("{low}–{high}") };
     format!("{}\n{compared}\n{range}", (column.written)(spread.median))
 }
 

@@ -1,0 +1,243 @@
+//! `faultless doctor` through the real program, on small programs and with few runs.
+#![allow(clippy::unwrap_used, reason = "a test stops at the first thing that is not as it should be")]
+
+use std::fs;
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+struct Place(PathBuf);
+
+impl Place {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("faultless-doctor-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir(&path).unwrap();
+        Self(path)
+    }
+
+    fn compile(&self, source: &str) -> PathBuf {
+        let (file, program) = (self.0.join("program.c"), self.0.join("program"));
+        fs::write(&file, source).unwrap();
+        assert!(Command::new("cc").args(["-O1", "-o"]).arg(&program).arg(&file).status().unwrap().success());
+        program
+    }
+
+    fn temporary(&self) -> PathBuf {
+        let path = self.0.join("tmp");
+        fs::create_dir_all(&path).unwrap();
+        path
+    }
+
+    fn is_clean(&self) -> bool {
+        fs::read_dir(self.temporary()).unwrap().next().is_none()
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn doctor(place: &Place, words: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_faultless"));
+    command.arg("doctor").args(words).stdin(Stdio::null()).env("TMPDIR", place.temporary());
+    for name in
+        ["LD_PRELOAD", "MALLOC_ARENA_MAX", "MALLOC_MMAP_MAX_", "MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES"]
+    {
+        command.env_remove(name);
+    }
+    command
+}
+
+fn json(output: &Output) -> Value {
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| {
+        panic!("no JSON ({error}): {}", String::from_utf8_lossy(&output.stderr));
+    })
+}
+
+/// Two buffers of 1 MiB and 2 MiB freed and asked for again.
+const CHURN: &str = r#"
+#include <stdlib.h>
+#include <string.h>
+int main(void) {
+    for (int i = 0; i < 300; i++) {
+        char *a = malloc(1 << 20), *b = malloc(2 << 20);
+        for (int k = 0; k < 1 << 20; k += 4096) ((volatile char *)a)[k] = ((volatile char *)b)[2 * k] = 1;
+        free(b); free(a);
+    }
+    return 0;
+}
+"#;
+
+fn arm<'json>(value: &'json Value, name: &str) -> &'json Value {
+    value["arms"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|arm| arm["name"] == name)
+        .unwrap_or_else(|| panic!("no arm {name}"))
+}
+
+fn faults(value: &Value, name: &str) -> f64 {
+    arm(value, name)["figures"]["minor_faults"]["median"].as_f64().unwrap()
+}
+
+#[test]
+fn churn_of_large_blocks_is_found_explained_and_cured() {
+    let place = Place::new("churn");
+    let program = place.compile(CHURN);
+    let output = doctor(&place, &["--json", "--", program.to_str().unwrap()]).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let value = json(&output);
+    assert_eq!(value["schema"], "faultless-doctor/1");
+    let names: Vec<&str> =
+        value["arms"].as_array().unwrap().iter().map(|arm| arm["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["libc as is", "libc tuned", "mmap half only", "trim half only", "Faultless"]);
+
+    let settings = &arm(&value, "libc tuned")["settings"];
+    let threshold: u64 = settings["MALLOC_MMAP_THRESHOLD_"].as_str().unwrap().parse().unwrap();
+    assert!((2 << 20..=4 << 20).contains(&threshold), "just above the largest block: {threshold}");
+    assert!(faults(&value, "libc tuned") < faults(&value, "trim half only") / 10.0);
+    assert!(faults(&value, "Faultless") < faults(&value, "trim half only") / 10.0);
+
+    for (name, allocator) in [("libc as is", "libc"), ("libc tuned", "libc"), ("Faultless", "Faultless")] {
+        for run in arm(&value, name)["runs"].as_array().unwrap() {
+            assert_eq!(run["allocator"], allocator, "{name}");
+            assert_eq!(run["final_rss_is_sampled"], false);
+        }
+    }
+    assert!(place.is_clean());
+}
+
+#[test]
+fn a_program_without_churn_is_left_alone() {
+    let place = Place::new("calm");
+    let output = doctor(&place, &["--json", "--", "true"]).output().unwrap();
+    let value = json(&output);
+    assert_eq!(value["verdict"]["faultless_helps"], false);
+    assert_eq!(value["verdict"]["best_libc_settings"], Value::Null);
+    assert!(value["verdict"]["sentence"].as_str().unwrap().starts_with("Nothing helps"));
+    assert_eq!(value["verdict"]["lines_to_paste"], Value::Array(Vec::new()));
+}
+
+#[test]
+fn misspelt_variables_are_pointed_out_and_right_ones_become_an_arm() {
+    let place = Place::new("environment");
+    let output = doctor(&place, &["-n", "1", "--", "true"])
+        .env("MALLOC_MMAP_MAX", "0")
+        .env("MALLOC_TRIM_THRESHOLD", "-1")
+        .env("MALLOC_ARENA_MAX", "2")
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("the right name is MALLOC_MMAP_MAX_"), "{text}");
+    assert!(text.contains("the right name is MALLOC_TRIM_THRESHOLD_"), "{text}");
+    assert!(text.contains("libc defaults"), "{text}");
+}
+
+#[test]
+fn a_command_that_fails_is_reported_with_its_last_words() {
+    let place = Place::new("failing");
+    let output =
+        doctor(&place, &["-n", "1", "--", "sh", "-c", "echo the reason >&2; exit 3"]).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("the command failed in every run (exit status 3)"), "{text}");
+    assert!(text.contains("the reason"), "{text}");
+    assert_eq!(output.status.code(), Some(0));
+}
+
+#[test]
+fn a_command_that_ends_otherwise_under_one_arm_is_no_success() {
+    let place = Place::new("differing");
+    let script = r#"case "$LD_PRELOAD" in *faultless*) kill -SEGV $$;; esac"#;
+    let output = doctor(&place, &["-n", "1", "--", "sh", "-c", script]).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("ATTENTION: the command did not end the same way"), "{text}");
+    assert!(text.contains("Faultless: killed by signal 11"), "{text}");
+    assert_eq!(output.status.code(), Some(1));
+}
+
+#[test]
+fn bad_commands_are_refused_before_anything_is_written() {
+    let place = Place::new("refused");
+    let output = doctor(&place, &["--", "no-such-command"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(127));
+    let output = doctor(&place, &["--runs", "0"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let output = doctor(&place, &["--", "true"]).env("TMPDIR", "/no/such/place").output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(text.lines().count(), 1, "{text}");
+    assert!(text.contains("TMPDIR"), "{text}");
+    assert!(place.is_clean());
+}
+
+#[test]
+fn an_interrupt_ends_the_command_and_leaves_nothing() {
+    for (name, number) in [("INT", 2), ("TERM", 15)] {
+        let place = Place::new(&format!("interrupt-{name}"));
+        let pids = place.0.join("pids");
+        let script = format!("echo $$ >> {}; sleep 60 & wait", pids.display());
+        let mut child = doctor(&place, &["--", "sh", "-c", &script])
+            .stderr(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        wait_until(|| fs::read_to_string(&pids).is_ok_and(|text| text.ends_with('\n')));
+        assert!(!place.is_clean(), "the library is there while it is needed");
+        let begun = Instant::now();
+        let pid = child.id().to_string();
+        assert!(Command::new("kill").args([&format!("-{name}"), &pid]).status().unwrap().success());
+        assert_eq!(child.wait().unwrap().signal(), Some(number));
+        assert!(begun.elapsed() < Duration::from_secs(10));
+        assert!(place.is_clean());
+        let command = fs::read_to_string(&pids).unwrap();
+        assert!(!PathBuf::from(format!("/proc/{}", command.trim())).exists(), "the command was ended");
+    }
+}
+
+#[test]
+fn the_command_dies_with_a_killed_doctor() {
+    let place = Place::new("killed");
+    let pids = place.0.join("pids");
+    let script = format!("echo $$ >> {}; exec sleep 60", pids.display());
+    let mut child = doctor(&place, &["--", "sh", "-c", &script])
+        .stderr(Stdio::null())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    wait_until(|| fs::read_to_string(&pids).is_ok_and(|text| text.ends_with('\n')));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let command = PathBuf::from(format!("/proc/{}/stat", fs::read_to_string(&pids).unwrap().trim()));
+    // A zombie that nobody has reaped yet is as dead as one that is gone.
+    wait_until(|| fs::read_to_string(&command).map_or(true, |stat| stat.contains(") Z ")));
+}
+
+#[test]
+fn a_closed_output_ends_us_quietly_as_it_ends_others() {
+    let place = Place::new("closed");
+    let program = env!("CARGO_BIN_EXE_faultless");
+    let script =
+        format!("{{ {program} doctor -n 1 -- true; echo $? >&2; }} 2>{}/status | true", place.0.display());
+    assert!(
+        Command::new("sh").args(["-c", &script]).env("TMPDIR", place.temporary()).status().unwrap().success()
+    );
+    let text = fs::read_to_string(place.0.join("status")).unwrap();
+    assert!(text.ends_with("141\n") && !text.contains("panic"), "{text}");
+    assert!(place.is_clean());
+}
+
+fn wait_until(is_so: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < Duration::from_secs(20), "it did not come to be");
+        thread::sleep(Duration::from_millis(20));
+    }
+}

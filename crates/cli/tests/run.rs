@@ -1,0 +1,281 @@
+//! `faultless run`: the command's own status, signals, output and refusals, through the real program.
+#![allow(clippy::unwrap_used, reason = "a test stops at the first thing that is not as it should be")]
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+struct Place(PathBuf);
+
+impl Place {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("faultless-cli-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir(&path).unwrap();
+        Self(path)
+    }
+
+    fn compile(&self, name: &str, source: &str, options: &[&str]) -> Option<PathBuf> {
+        let (file, program) = (self.0.join(format!("{name}.c")), self.0.join(name));
+        fs::write(&file, source).unwrap();
+        let status = Command::new("cc")
+            .arg("-o")
+            .arg(&program)
+            .arg(&file)
+            .args(options)
+            .stderr(Stdio::null())
+            .status();
+        status.unwrap().success().then_some(program)
+    }
+
+    fn entries(&self) -> Vec<String> {
+        let names = fs::read_dir(&self.0).unwrap();
+        names.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect()
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn faultless(words: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_faultless"));
+    command.args(words).env_remove("LD_PRELOAD").stdin(Stdio::null());
+    command
+}
+
+fn errors(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// One line, from us, without a backtrace.
+fn assert_one_line(output: &Output, words: &str) {
+    let text = errors(output);
+    assert_eq!(text.lines().count(), 1, "{text}");
+    assert!(text.starts_with("faultless: ") && text.contains(words), "{text}");
+}
+
+#[test]
+fn output_and_status_are_the_commands_own_and_the_summary_comes_last() {
+    let output = faultless(&["run", "--", "sh", "-c", "echo out; echo err >&2; exit 7"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(7));
+    assert_eq!(output.stdout, b"out\n");
+    let text = errors(&output);
+    assert!(text.starts_with("err\nfaultless: user "), "{text}");
+    for word in ["system", "elapsed", "minor", "major", "peak RSS", "final RSS"] {
+        assert!(text.contains(word), "{word} is missing: {text}");
+    }
+    assert!(!text.contains("tracing was refused"), "{text}");
+}
+
+#[test]
+fn standard_input_reaches_the_command() {
+    let output = faultless(&["run", "cat"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().and_then(
+        |mut child| {
+            use std::io::Write;
+            child.stdin.take().unwrap().write_all(b"through\n")?;
+            child.wait_with_output()
+        },
+    );
+    assert_eq!(output.unwrap().stdout, b"through\n");
+}
+
+#[test]
+fn death_by_signal_is_repeated_on_ourselves() {
+    for (name, number) in [("SEGV", 11), ("TERM", 15), ("KILL", 9), ("ABRT", 6)] {
+        let output = faultless(&["run", "--", "sh", "-c", &format!("kill -{name} $$")]).output().unwrap();
+        assert_eq!(output.status.signal(), Some(number), "{name}");
+    }
+}
+
+#[test]
+fn a_signal_sent_to_us_reaches_the_command_and_its_answer_counts() {
+    let script = "trap 'echo caught; exit 5' TERM; echo ready; while :; do sleep 0.05; done";
+    let mut child = faultless(&["run", "--", "sh", "-c", script]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut reader = std::io::BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut reader, &mut line).unwrap();
+    assert_eq!(line, "ready\n");
+    let pid = child.id().to_string();
+    assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+    let mut rest = String::new();
+    std::io::Read::read_to_string(&mut reader, &mut rest).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(5));
+    assert_eq!(rest, "caught\n");
+}
+
+#[test]
+fn a_stopped_command_stays_stopped_until_it_is_continued() {
+    let script = "kill -STOP $$; echo continued";
+    let mut child = faultless(&["run", "--", "sh", "-c", script]).stdout(Stdio::piped()).spawn().unwrap();
+    thread::sleep(Duration::from_millis(300));
+    assert!(child.try_wait().unwrap().is_none(), "it must still be stopped");
+    let children = fs::read_to_string(format!("/proc/{0}/task/{0}/children", child.id())).unwrap();
+    let stopped = children.split_whitespace().next().unwrap();
+    assert!(Command::new("kill").args(["-CONT", stopped]).status().unwrap().success());
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success());
+    assert_eq!(output.stdout, b"continued\n");
+}
+
+#[test]
+fn every_signal_handler_of_the_command_runs() {
+    let script = "n=0; trap 'n=$((n+1))' USR1; for i in 1 2 3 4 5; do kill -USR1 $$; done; echo $n";
+    let output = faultless(&["run", "--", "sh", "-c", script]).output().unwrap();
+    assert_eq!(output.stdout, b"5\n");
+}
+
+#[test]
+fn a_command_that_cannot_be_run_gives_one_line_and_the_shells_number() {
+    let output = faultless(&["run", "no-such-command"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(127));
+    assert_one_line(&output, "no such command: no-such-command");
+
+    let output = faultless(&["run", "/etc/passwd"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(126));
+    assert_one_line(&output, "may not be executed");
+
+    let output = faultless(&["run", "/tmp"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(126));
+    assert_one_line(&output, "directory");
+
+    assert_eq!(faultless(&["run"]).output().unwrap().status.code(), Some(2));
+    assert_eq!(faultless(&["run", "--no-such-option", "true"]).output().unwrap().status.code(), Some(2));
+}
+
+#[test]
+fn programs_that_a_preload_does_not_reach_are_refused() {
+    let place = Place::new("refused");
+    let source = "int main(void) { return 0; }";
+    let dynamic = place.compile("dynamic", source, &[]).expect("a C compiler");
+    if let Some(program) = place.compile("static", source, &["-static"]) {
+        assert_refused(&program, "statically");
+    }
+    if let Some(program) = place.compile("narrow", source, &["-m32"]) {
+        assert_refused(&program, "32-bit");
+    }
+    // A loader of another C library; the program need not run.
+    let foreign =
+        place.compile("foreign", source, &["-Wl,--dynamic-linker=/lib/ld-musl-x86_64.so.1"]).unwrap();
+    assert_refused(&foreign, "another C library");
+
+    let script = place.0.join("script");
+    fs::write(&script, "#!/no/such/interpreter\n").unwrap();
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    let output = faultless(&["run", script.to_str().unwrap()]).output().unwrap();
+    assert_eq!(output.status.code(), Some(127));
+
+    let plain = place.0.join("plain");
+    fs::write(&plain, "neither\n").unwrap();
+    fs::set_permissions(&plain, fs::Permissions::from_mode(0o755)).unwrap();
+    assert_refused(&plain, "#! line");
+
+    // Only root can give a file away, so that running it would change the user.
+    if Command::new("chown").arg("65534").arg(&dynamic).stderr(Stdio::null()).status().unwrap().success() {
+        fs::set_permissions(&dynamic, fs::Permissions::from_mode(0o4755)).unwrap();
+        assert_refused(&dynamic, "set-user-ID");
+    }
+}
+
+fn assert_refused(program: &Path, words: &str) {
+    let output = faultless(&["run", program.to_str().unwrap()]).output().unwrap();
+    assert_eq!(output.status.code(), Some(126));
+    assert_one_line(&output, words);
+}
+
+#[test]
+fn a_script_runs_under_the_allocator_like_a_program() {
+    let place = Place::new("script");
+    let script = place.0.join("script");
+    fs::write(&script, "#!/usr/bin/env sh\ngrep -c libfaultless /proc/self/maps\n").unwrap();
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    let output = faultless(&["run", script.to_str().unwrap()]).output().unwrap();
+    assert!(output.status.success(), "{}", errors(&output));
+}
+
+#[test]
+fn json_is_written_to_a_file_and_an_unwritable_one_stops_the_run_before_it_begins() {
+    let place = Place::new("json");
+    let file = place.0.join("summary.json");
+    let output = faultless(&["run", "--json", file.to_str().unwrap(), "--", "true"]).output().unwrap();
+    assert!(output.status.success());
+    assert_eq!(errors(&output), "");
+    let value: serde_json::Value = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
+    assert_eq!(value["schema"], "faultless-run/1");
+    assert_eq!(value["allocator"], "Faultless");
+    assert!(value["minor_faults"].as_u64().unwrap() > 0);
+
+    let output = faultless(&["run", "--json", "/no/such/place", "--", "echo", "began"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.stdout, b"");
+    assert_one_line(&output, "cannot write /no/such/place");
+}
+
+#[test]
+fn statistics_are_printed_when_asked_for() {
+    let output = faultless(&["run", "--stats", "--", "true"]).output().unwrap();
+    assert!(errors(&output).lines().count() > 3, "{}", errors(&output));
+}
+
+#[test]
+fn the_users_own_preload_and_options_stay() {
+    let script = "echo $LD_PRELOAD; echo $FAULTLESS";
+    let output = faultless(&["run", "--stats", "--", "sh", "-c", script])
+        .env("LD_PRELOAD", "libm.so.6")
+        .env("FAULTLESS", "stats:exit")
+        .output()
+        .unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let (preload, options) = text.trim_end().split_once('\n').unwrap();
+    assert!(preload.contains("libfaultless-") && preload.ends_with(":libm.so.6"), "{preload}");
+    assert_eq!(options, "stats:exit,stats:exit");
+}
+
+#[test]
+fn without_a_cache_a_temporary_file_serves_and_goes() {
+    let place = Place::new("nocache");
+    let file = place.0.join("file");
+    fs::write(&file, "").unwrap();
+    let output = faultless(&["run", "true"])
+        .env("XDG_CACHE_HOME", &file) // a file where a directory is needed
+        .env("TMPDIR", &place.0)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", errors(&output));
+    assert_eq!(place.entries(), ["file"]);
+
+    let output =
+        faultless(&["run", "true"]).env("XDG_CACHE_HOME", &file).env("TMPDIR", "/no/such").output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert_one_line(&output, "set TMPDIR to a writable directory");
+}
+
+#[test]
+fn a_peak_is_the_commands_and_not_ours() {
+    let place = Place::new("peak");
+    let file = place.0.join("summary.json");
+    faultless(&["run", "--json", file.to_str().unwrap(), "--", "true"]).output().unwrap();
+    let value: serde_json::Value = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
+    let (peak, last) =
+        (value["peak_rss_bytes"].as_u64().unwrap(), value["final_rss_bytes"].as_u64().unwrap());
+    assert!(peak < 2 * last, "peak {peak}, final {last}");
+}
+
+#[test]
+fn a_closed_standard_error_does_not_change_the_status() {
+    let command = format!("{} run -- true 2>&-", env!("CARGO_BIN_EXE_faultless"));
+    assert!(Command::new("sh").args(["-c", &command]).status().unwrap().success());
+}
+
+#[test]
+fn the_summary_costs_little_time() {
+    let begun = Instant::now();
+    faultless(&["run", "true"]).output().unwrap();
+    assert!(begun.elapsed() < Duration::from_secs(5));
+}
