@@ -72,6 +72,12 @@ static inline size_t rss_bytes(void) {
     return strtoull(line + 5, NULL, 10) * KIB;
 }
 
+/* The same when all that may be given back was: what has grown then is lost. */
+static inline size_t kept_bytes(void) {
+    malloc_trim(0);
+    return rss_bytes();
+}
+
 /* xorshift64*: the state must not be zero. */
 static inline uint64_t next_random(uint64_t *state) {
     uint64_t x = *state;
