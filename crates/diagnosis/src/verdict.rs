@@ -58,6 +58,12 @@ pub struct Verdict {
 /// A setting nearly as good as the best is preferred when it sets less.
 const NEARLY: f64 = 1.05;
 
+/// Size of the pages that faults are counted in; a huge page is one fault, so figures from it are lower bounds.
+const PAGE_BYTES: f64 = 4096.0;
+
+/// From here on memory was faulted in again, beyond what starting a program takes.
+const MANY_TIMES_OVER: f64 = 3.0;
+
 /// Judges all arms against the one as it is.
 ///
 /// `None` when no arm is as it is or an arm has no runs.
@@ -138,6 +144,7 @@ fn sentence(
     let faultless = arms.iter().position(|arm| arm.role == Role::Faultless);
     if best_libc.is_none() && !faultless_helps {
         clauses.push("nothing helps, leave the allocator alone".into());
+        clauses.extend(foreign_faults(base, faultless.and_then(|place| verdicts[place].effect)));
     } else {
         clauses.push(cause(base));
         if let Some(place) = faultless.filter(|_| faultless_helps) {
@@ -177,9 +184,8 @@ fn is_praised(
 
 /// What the command suffers from as it is, where the figures show it.
 fn cause(base: &Figures) -> String {
-    let page_bytes = 4096.0;
-    let times_over = base.minor_faults.median * page_bytes / base.peak_rss.median.max(page_bytes);
-    if times_over >= 3.0 {
+    let times_over = times_over(base);
+    if times_over >= MANY_TIMES_OVER {
         format!(
             "as it is, {:.0} minor faults bring in the peak RSS {times_over:.0} times over ({:.2} s of system time)",
             base.minor_faults.median, base.system.median
@@ -187,6 +193,24 @@ fn cause(base: &Figures) -> String {
     } else {
         "the allocator makes a difference".into()
     }
+}
+
+/// Faults that bring in the memory again and again and stay the same under another allocator are not malloc's.
+fn foreign_faults(base: &Figures, faultless: Option<Effect>) -> Option<String> {
+    let stay = faultless?.faults == Change::Same;
+    (stay && times_over(base) >= MANY_TIMES_OVER).then(|| {
+        format!(
+            "its {:.0} minor faults bring in the peak RSS {:.0} times over and stay under another allocator, so they do \
+             not come from malloc",
+            base.minor_faults.median,
+            times_over(base)
+        )
+    })
+}
+
+/// How often the faults could have brought in the whole peak resident memory.
+fn times_over(base: &Figures) -> f64 {
+    base.minor_faults.median * PAGE_BYTES / base.peak_rss.median.max(PAGE_BYTES)
 }
 
 fn praise(name: &str, verdict: &ArmVerdict) -> String {
@@ -293,6 +317,16 @@ mod tests {
         assert_eq!((verdict.best_libc, verdict.faultless_helps), (None, false));
         assert!(verdict.sentence.starts_with("Nothing helps, leave the allocator alone"));
         assert!(verdict.sentence.contains("Faultless is worse (elapsed ×1.30"));
+    }
+
+    #[test]
+    fn faults_that_stay_are_said_not_to_be_mallocs() {
+        let verdict = judge(&[
+            arm("libc as is", Role::AsIs, runs(1.2, 120_000, 40, 14)),
+            arm("Faultless", Role::Faultless, runs(1.2, 120_500, 41, 14)),
+        ])
+        .unwrap();
+        assert!(verdict.sentence.contains("so they do not come from malloc"), "{}", verdict.sentence);
     }
 
     #[test]
