@@ -184,6 +184,12 @@ impl Central {
         }
     }
 
+    /// Whether any magazine is in transit.
+    pub fn has_transit(&self) -> bool {
+        let mut stacks = self.shards_in_use().iter().flat_map(|shard| &shard.stacks);
+        stacks.any(|stack| stack.lock().magazines > 0)
+    }
+
     /// Purges the free pages of partly used slabs. Returns the bytes given back.
     pub fn purge_slab_pages(&self, spans: &Spans) -> usize {
         let mut bytes = 0;

@@ -3,11 +3,9 @@
 use crate::central::Central;
 use crate::large::Large;
 use crate::message::{Misuse, misuse};
-use crate::os;
-use crate::size_class::{self, SMALL_MAX};
+use crate::size_class::{self, CLASSES, SMALL_MAX};
 use crate::spans::Spans;
 use crate::thread_cache::{Caches, ThreadCache};
-use core::sync::atomic::{AtomicU64, Ordering};
 
 /// Everything the allocator knows.
 pub struct Heap {
@@ -19,12 +17,7 @@ pub struct Heap {
     pub caches: Caches,
     /// Large blocks.
     pub large: Large,
-    /// When memory had run out and gathering cached blocks freed no span, ns.
-    gathered_in_vain: AtomicU64,
 }
-
-/// Pause in ns after gathering in vain.
-const GATHER_PAUSE_NS: u64 = 10_000_000;
 
 /// A block just allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,13 +35,7 @@ impl Allocated {
 impl Heap {
     /// A heap without memory; all zero bytes.
     pub const fn new() -> Self {
-        Self {
-            spans: Spans::new(),
-            central: Central::new(),
-            caches: Caches::new(),
-            large: Large::new(),
-            gathered_in_vain: AtomicU64::new(0),
-        }
+        Self { spans: Spans::new(), central: Central::new(), caches: Caches::new(), large: Large::new() }
     }
 
     /// Allocates a block of `class` that the thread's cache did not have. Without a cache: straight from the slabs.
@@ -71,19 +58,16 @@ impl Heap {
     /// Brings all cached blocks home, so that empty slabs become free spans: what is left to do when memory runs out. True if
     /// that freed a span.
     fn gather(&self, own: Option<&ThreadCache>) -> bool {
-        let (before, now) = (self.spans.counts().used, os::now_ns());
-        // ORDERING: Relaxed; a program that runs into its limit again and again must not pay for each time.
-        if now.saturating_sub(self.gathered_in_vain.load(Ordering::Relaxed)) < GATHER_PAUSE_NS {
+        // A program that runs into its limit again and again finds nothing cached, and pays only for this look.
+        let cached = self.caches.all().any(|cache| (1..CLASSES).any(|class| cache.held(class) > 0));
+        if !cached && !self.central.has_transit() {
             return false;
         }
+        let before = self.spans.counts().used;
         self.caches.revoke_all(own, &self.central, &self.spans);
         self.central.return_transit(&self.spans);
         self.spans.purge_all();
-        let freed = self.spans.counts().used < before;
-        if !freed {
-            self.gathered_in_vain.store(now, Ordering::Relaxed);
-        }
-        freed
+        self.spans.counts().used < before
     }
 
     fn allocate_uncached(&self, class: usize) -> usize {
