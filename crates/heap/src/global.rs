@@ -35,27 +35,39 @@ static FORK_HANDLED: AtomicBool = AtomicBool::new(false);
 /// Allocates `bytes` (0 as 1), aligned to 16; null when memory is exhausted.
 #[inline(always)]
 pub fn allocate(bytes: usize) -> *mut u8 {
-    allocate_or(bytes, allocate_slow)
+    allocate_fine_or(bytes, |bytes| allocate_coarse_or(bytes, allocate_slow))
 }
 
-/// The fast path of [`allocate`]; where it ends, `slow` is called in tail position with the same `bytes`.
+/// The fast path up to 1,024 bytes; where it ends, `otherwise` is called with the same `bytes`, in tail position.
 #[inline(always)]
-pub fn allocate_or<T>(bytes: usize, slow: impl FnOnce(usize) -> *mut T) -> *mut T {
-    if let Some(class) = size_class::fine_class_of(bytes) {
+pub fn allocate_fine_or<T>(bytes: usize, otherwise: impl FnOnce(usize) -> *mut T) -> *mut T {
+    cached_or(size_class::fine_class_of(bytes), bytes, otherwise)
+}
+
+/// The fast path of all small sizes. Apart from [`allocate_fine_or`], which is shorter without it.
+#[inline(always)]
+pub fn allocate_coarse_or<T>(bytes: usize, otherwise: impl FnOnce(usize) -> *mut T) -> *mut T {
+    cached_or(size_class::class_of(bytes), bytes, otherwise)
+}
+
+#[inline(always)]
+fn cached_or<T>(class: Option<usize>, bytes: usize, otherwise: impl FnOnce(usize) -> *mut T) -> *mut T {
+    if let Some(class) = class {
         // SAFETY: the cache is this thread's own, or gated.
         let block = unsafe { thread_local::cache().pop(class) };
         if block != 0 {
             return block as *mut T;
         }
     }
-    slow(bytes)
+    otherwise(bytes)
 }
 
-/// Allocates what the fast path did not: a size above its table, or a class of which the cache has none.
+/// Allocates what the thread's cache did not have.
+#[cold]
 #[inline(never)]
 pub fn allocate_slow(bytes: usize) -> *mut u8 {
     match size_class::class_of(bytes) {
-        Some(class) => allocate_class(class),
+        Some(class) => refill(class),
         None => HEAP.allocate_large(attached(), bytes, MIN_ALIGN, false).address as *mut u8,
     }
 }

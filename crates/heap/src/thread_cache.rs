@@ -55,6 +55,34 @@ impl Bin {
         Self { head: AtomicUsize::new(GATE), room: AtomicI32::new(0), capacity: Guarded32::new(0) }
     }
 
+    /// Takes one off `room`; true if that made it negative.
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    fn count_down(&self) -> bool {
+        // SAFETY: the owner's own counter. One instruction, whose flags the compiler cannot use from Rust.
+        unsafe {
+            core::arch::asm!(
+                "dec dword ptr [{bin} + {room}]",
+                "js {negative}",
+                bin = in(reg) self,
+                room = const core::mem::offset_of!(Bin, room),
+                negative = label { return true },
+                options(nostack)
+            );
+        }
+        false
+    }
+
+    /// Takes one off `room`; true if that made it negative.
+    #[cfg(not(target_arch = "x86_64"))]
+    #[inline(always)]
+    fn count_down(&self) -> bool {
+        // ORDERING: Relaxed; owner only.
+        let room = self.room.load(Ordering::Relaxed).wrapping_sub(1);
+        self.room.store(room, Ordering::Relaxed);
+        room < 0
+    }
+
     fn capacity(&self) -> i32 {
         self.capacity.get() as i32
     }
@@ -123,11 +151,10 @@ impl ThreadCache {
         // SAFETY: every class is below CLASSES.
         let bin = unsafe { self.bins.get_unchecked(class) };
         // ORDERING: as in `pop`.
-        let room = bin.room.load(Ordering::Relaxed).wrapping_sub(1);
-        bin.room.store(room, Ordering::Relaxed);
+        let is_full = bin.count_down();
         compiler_fence(Ordering::SeqCst);
         let head = bin.head.load(Ordering::Relaxed);
-        if room < 0 || head == GATE || head == block {
+        if is_full || head == GATE || head == block {
             bin.room.store(bin.room.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
             return false;
         }

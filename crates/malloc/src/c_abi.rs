@@ -20,9 +20,15 @@ fn out_of_memory() -> *mut c_void {
 /// C `malloc`: `bytes` aligned to 16; null with `ENOMEM`.
 #[unsafe(no_mangle)]
 pub extern "C" fn malloc(bytes: usize) -> *mut c_void {
-    global::allocate_or(bytes, malloc_slow)
+    global::allocate_fine_or(bytes, malloc_coarse)
 }
 
+#[inline(never)]
+fn malloc_coarse(bytes: usize) -> *mut c_void {
+    global::allocate_coarse_or(bytes, malloc_slow)
+}
+
+#[cold]
 #[inline(never)]
 fn malloc_slow(bytes: usize) -> *mut c_void {
     or_enomem(global::allocate_slow(bytes))
