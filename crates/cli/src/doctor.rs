@@ -6,14 +6,15 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use faultless_diagnosis::environment::{Facts, Finding, check};
-use faultless_diagnosis::tuning::{Evidence, Tuning, derive};
+use faultless_diagnosis::tuning::{Evidence, Tuning, derive, size};
 use faultless_diagnosis::verdict::{ArmResult, judge};
 use faultless_probe::loader;
 use faultless_probe::place::PrivateDirectory;
 use faultless_probe::signals::Signals;
 use faultless_records::allocator::Allocator;
+use faultless_records::demo;
 use faultless_records::heap_report::{self, HeapReport};
-use faultless_records::measurement::{Ending, Measurement};
+use faultless_records::measurement::{Ending, FinalView, Measurement};
 use faultless_report::doctor::Consultation;
 use faultless_report::doctor_json;
 use faultless_trial::command::{Command, Run, run};
@@ -135,6 +136,7 @@ fn consult(
     drop(progress);
 
     let failed_output = failed_output(&runs);
+    let residence = if patient.is_demo { demo_residence(&names, &runs) } else { None };
     let arms: Vec<ArmResult> = names
         .into_iter()
         .zip(roles)
@@ -146,7 +148,8 @@ fn consult(
         })
         .collect();
     let verdict = judge(&arms).ok_or_else(|| Failure::Failed("no run was measured".into()))?;
-    let remarks = remarks(&arms, as_is, libc_is_reachable);
+    let mut remarks = remarks(&arms, as_is, libc_is_reachable);
+    remarks.extend(residence);
     let tuning = if libc_is_reachable { tuning } else { Tuning::default() };
     Ok(Consultation {
         command: patient.words(),
@@ -213,6 +216,16 @@ fn failed_output(runs: &[Vec<Run>]) -> Option<String> {
     runs.iter().flatten().find(|run| !run.measurement.ending.is_success()).map(|run| run.output_tail.clone())
 }
 
+/// What the demo saw of itself, in the last run of each arm: whether memory it freed was given back.
+fn demo_residence(names: &[String], runs: &[Vec<Run>]) -> Option<String> {
+    let seen = names.iter().zip(runs).map(|(name, runs)| {
+        let residence = demo::parse(&runs.last()?.output_tail)?;
+        Some(format!("{name} {} to {}", size(residence.start_bytes), size(residence.idle_bytes)))
+    });
+    let seen: Option<Vec<String>> = seen.collect();
+    Some(format!("resident at the demo's start and after its idle second: {}", seen?.join("; ")))
+}
+
 /// What limits the conclusions.
 fn remarks(arms: &[ArmResult], as_is: Allocator, libc_is_reachable: bool) -> Vec<String> {
     let mut remarks = Vec::new();
@@ -228,7 +241,7 @@ fn remarks(arms: &[ArmResult], as_is: Allocator, libc_is_reachable: bool) -> Vec
                 .into(),
         );
     }
-    let is_sampled = |run: &Measurement| run.final_view == faultless_records::measurement::FinalView::Sampled;
+    let is_sampled = |run: &Measurement| run.final_view == FinalView::Sampled;
     if arms.iter().flat_map(|arm| &arm.runs).any(is_sampled) {
         remarks.push("tracing was refused, so the final RSS is the last sample taken before the end".into());
     }

@@ -187,8 +187,9 @@ fn cause(base: &Figures) -> String {
     let times_over = times_over(base);
     if times_over >= MANY_TIMES_OVER {
         format!(
-            "as it is, {:.0} minor faults bring in the peak RSS {times_over:.0} times over ({:.2} s of system time)",
-            base.minor_faults.median, base.system.median
+            "as it is, {} minor faults bring in the peak RSS {times_over:.0} times over ({:.2} s of system time)",
+            number(base.minor_faults.median),
+            base.system.median
         )
     } else {
         "the allocator makes a difference".into()
@@ -200,9 +201,9 @@ fn foreign_faults(base: &Figures, faultless: Option<Effect>) -> Option<String> {
     let stay = faultless?.faults == Change::Same;
     (stay && times_over(base) >= MANY_TIMES_OVER).then(|| {
         format!(
-            "its {:.0} minor faults bring in the peak RSS {:.0} times over and stay under another allocator, so they do \
+            "its {} minor faults bring in the peak RSS {:.0} times over and stay under another allocator, so they do \
              not come from malloc",
-            base.minor_faults.median,
+            number(base.minor_faults.median),
             times_over(base)
         )
     })
@@ -211,6 +212,11 @@ fn foreign_faults(base: &Figures, faultless: Option<Effect>) -> Option<String> {
 /// How often the faults could have brought in the whole peak resident memory.
 fn times_over(base: &Figures) -> f64 {
     base.minor_faults.median * PAGE_BYTES / base.peak_rss.median.max(PAGE_BYTES)
+}
+
+/// A count in a sentence.
+fn number(count: f64) -> String {
+    if count >= 1e6 { format!("{:.2} million", count / 1e6) } else { format!("{count:.0}") }
 }
 
 fn praise(name: &str, verdict: &ArmVerdict) -> String {
@@ -235,6 +241,9 @@ fn plain(effect: &Effect, verdict: &ArmVerdict) -> String {
         Judgement::Smaller => format!("takes less memory (peak RSS ×{:.2})", effect.peak_ratio),
         Judgement::FewerFaultsOnly => {
             format!("takes fewer faults (×{:.2}), which does not show in time", effect.fault_ratio)
+        }
+        Judgement::NoEffect if effect.faults == Change::More => {
+            format!("takes more faults (×{:.2}), which does not show in time", effect.fault_ratio)
         }
         Judgement::NoEffect => "has no effect beyond the noise".to_owned(),
         Judgement::Larger => format!("is worse (peak RSS ×{:.2}, no faster)", effect.peak_ratio),
@@ -289,7 +298,7 @@ mod tests {
                 .contains("libc tuned helps (elapsed ×0.22, faults ×0.0014) and keeps 17 MiB to the end")
         );
         assert!(verdict.sentence.contains("trim half only has no effect"));
-        assert!(verdict.sentence.starts_with("As it is, 3000000 minor faults"));
+        assert!(verdict.sentence.starts_with("As it is, 3.00 million minor faults"));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub mod allocator;
+pub mod demo;
 pub mod elf;
 pub mod glibc;
 pub mod heap_report;
