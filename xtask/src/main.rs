@@ -5,6 +5,7 @@ mod arguments;
 mod check;
 mod dist;
 mod failure;
+mod install;
 mod instructions;
 mod job;
 mod library;
@@ -36,6 +37,7 @@ usage: cargo xtask TASK [OPTIONS]
   instructions             instructions of malloc and free, counted by callgrind, beside glibc's
       --preload PATH       another library
   dist                     the copyable static binary and the library, in target/dist-out
+  install --prefix DIR     the library, header, pkg-config and CMake files for C and C++ programs
 ";
 
 fn main() -> ExitCode {
@@ -46,6 +48,7 @@ fn main() -> ExitCode {
         Some("stress") => stress::run(arguments),
         Some("instructions") => instructions::run(arguments),
         Some("dist") => dist::run(arguments),
+        Some("install") => install::run(arguments),
         Some("help") | None => {
             print!("{USAGE}");
             Ok(())

@@ -1,0 +1,105 @@
+//! `cargo xtask install --prefix DIR`: the library for C and C++ programs, with what pkg-config and CMake look for.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::arguments::Arguments;
+use crate::failure::{At, Result, wrong};
+use crate::library::{Profile, build};
+use crate::workspace::root;
+
+const PKG_CONFIG: &str = "\
+prefix=${pcfiledir}/../..
+libdir=${prefix}/lib
+includedir=${prefix}/include
+
+Name: faultless
+Description: Memory allocator: few page faults, memory given back, bounded by CPUs
+Version: @VERSION@
+Libs: -L${libdir} -lfaultless
+Cflags: -I${includedir}
+";
+
+const CMAKE_CONFIG: &str = "\
+get_filename_component(_faultless_prefix \"${CMAKE_CURRENT_LIST_DIR}/../../..\" ABSOLUTE)
+
+if(NOT TARGET faultless::faultless)
+  add_library(faultless::faultless SHARED IMPORTED)
+  set_target_properties(faultless::faultless PROPERTIES
+    IMPORTED_LOCATION \"${_faultless_prefix}/lib/libfaultless.so\"
+    IMPORTED_SONAME \"libfaultless.so\"
+    INTERFACE_INCLUDE_DIRECTORIES \"${_faultless_prefix}/include\")
+
+  add_library(faultless::static STATIC IMPORTED)
+  set_target_properties(faultless::static PROPERTIES
+    IMPORTED_LOCATION \"${_faultless_prefix}/lib/libfaultless.a\"
+    INTERFACE_INCLUDE_DIRECTORIES \"${_faultless_prefix}/include\"
+    INTERFACE_LINK_LIBRARIES \"${CMAKE_DL_LIBS}\")
+endif()
+unset(_faultless_prefix)
+";
+
+const CMAKE_VERSION: &str = "\
+set(PACKAGE_VERSION \"@VERSION@\")
+if(PACKAGE_FIND_VERSION VERSION_GREATER PACKAGE_VERSION)
+  set(PACKAGE_VERSION_COMPATIBLE FALSE)
+else()
+  set(PACKAGE_VERSION_COMPATIBLE TRUE)
+  if(PACKAGE_FIND_VERSION VERSION_EQUAL PACKAGE_VERSION)
+    set(PACKAGE_VERSION_EXACT TRUE)
+  endif()
+endif()
+";
+
+/// Runs the task.
+pub fn run(mut arguments: Arguments) -> Result<()> {
+    let Some(prefix) = arguments.option("--prefix")? else {
+        return wrong("install needs --prefix DIR, such as --prefix /usr/local");
+    };
+    arguments.end()?;
+    let shared = build(Profile::Dist)?;
+    let prefix = PathBuf::from(prefix);
+    let version = |text: &str| text.replace("@VERSION@", env!("CARGO_PKG_VERSION"));
+    copy(&shared, &prefix.join("lib/libfaultless.so"))?;
+    place(&prefix.join("lib/libfaultless.a"), |temporary| {
+        unversioned(&shared.with_extension("a"), temporary)
+    })?;
+    copy(&root().join("crates/malloc/include/faultless.h"), &prefix.join("include/faultless.h"))?;
+    write(&version(PKG_CONFIG), &prefix.join("lib/pkgconfig/faultless.pc"))?;
+    write(CMAKE_CONFIG, &prefix.join("lib/cmake/Faultless/FaultlessConfig.cmake"))?;
+    write(&version(CMAKE_VERSION), &prefix.join("lib/cmake/Faultless/FaultlessConfigVersion.cmake"))
+}
+
+/// Replaces the file as a whole: programs may be running on the old library.
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    place(to, |temporary| fs::copy(from, temporary).map(drop))
+}
+
+/// Copies the static library without the symbol versions that let the shared one load with an old glibc: a fully static
+/// program has no versions.
+fn unversioned(from: &Path, to: &Path) -> std::io::Result<()> {
+    let mut objcopy = Command::new("objcopy");
+    for symbol in ["dlsym", "pthread_key_create", "pthread_setspecific"] {
+        objcopy.arg(format!("--redefine-sym={symbol}@GLIBC_2.2.5={symbol}"));
+    }
+    let status = objcopy.arg(from).arg(to).status()?;
+    if status.success() { Ok(()) } else { Err(std::io::Error::other(format!("objcopy: {status}"))) }
+}
+
+fn write(text: &str, to: &Path) -> Result<()> {
+    place(to, |temporary| fs::write(temporary, text))
+}
+
+fn place(to: &Path, make: impl FnOnce(&Path) -> std::io::Result<()>) -> Result<()> {
+    if let Some(folder) = to.parent() {
+        fs::create_dir_all(folder).at(folder)?;
+    }
+    let mut temporary = to.as_os_str().to_owned();
+    temporary.push(".new");
+    let temporary = PathBuf::from(temporary);
+    make(&temporary).at(&temporary)?;
+    fs::rename(&temporary, to).at(to)?;
+    println!("{}", to.display());
+    Ok(())
+}
