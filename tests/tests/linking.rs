@@ -1,0 +1,87 @@
+//! C and C++ programs that link the installed library: shared through pkg-config, static, fully static, by CMake.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use faultless_tests::library::build_folder;
+
+fn source(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("c").join(name)
+}
+
+fn succeeds(command: &mut Command) -> String {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{command:?}: {}\n{stdout}{stderr}", output.status);
+    stdout.into_owned()
+}
+
+/// Installs once for all tests of this file, with a target folder of its own: Cargo holds the usual one.
+fn prefix() -> &'static Path {
+    static PREFIX: OnceLock<PathBuf> = OnceLock::new();
+    PREFIX.get_or_init(|| {
+        let prefix = build_folder().join("installed");
+        let target = build_folder().join("install-target");
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let mut install = Command::new(cargo);
+        install.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."));
+        install.env("CARGO_TARGET_DIR", target).args(["xtask", "install", "--prefix"]).arg(&prefix);
+        succeeds(&mut install);
+        prefix
+    })
+}
+
+fn is_installed(program: &str) -> bool {
+    let found = Command::new(program).arg("--version").output().is_ok();
+    if !found {
+        println!("skipped: {program} is not installed");
+    }
+    found
+}
+
+/// Compiles a program with the installed header and runs it.
+fn builds_and_runs(compiler: &str, file: &str, name: &str, libraries: &[&OsStr]) {
+    let executable = build_folder().join(name);
+    let include = prefix().join("include");
+    let mut compile = Command::new(compiler);
+    compile.args(["-O1", "-w", "-fno-builtin", "-pthread", "-I"]).arg(include).arg(source(file));
+    succeeds(compile.arg("-o").arg(&executable).args(libraries));
+    succeeds(Command::new(&executable).env("LD_LIBRARY_PATH", prefix().join("lib")));
+}
+
+#[test]
+fn a_c_program_links_the_shared_library_that_pkg_config_names() {
+    if !is_installed("pkg-config") {
+        return;
+    }
+    let mut ask = Command::new("pkg-config");
+    ask.env("PKG_CONFIG_PATH", prefix().join("lib/pkgconfig")).args(["--cflags", "--libs", "faultless"]);
+    let flags = succeeds(&mut ask);
+    let flags: Vec<&OsStr> = flags.split_whitespace().map(OsStr::new).collect();
+    builds_and_runs("cc", "uses_header.c", "uses-shared", &flags);
+}
+
+#[test]
+fn programs_link_the_static_library_with_and_without_a_static_libc() {
+    let archive = prefix().join("lib/libfaultless.a").into_os_string();
+    builds_and_runs("cc", "uses_header.c", "uses-static", &[&archive]);
+    builds_and_runs("c++", "uses_header.cpp", "uses-static-cpp", &[&archive]);
+    builds_and_runs("cc", "uses_header.c", "uses-fully-static", &[&archive, OsStr::new("-static")]);
+}
+
+#[test]
+fn a_cmake_project_finds_the_package() {
+    if !is_installed("cmake") {
+        return;
+    }
+    let project = Path::new(env!("CARGO_MANIFEST_DIR")).join("cmake");
+    let build = build_folder().join("cmake-build");
+    let mut configure = Command::new("cmake");
+    configure.arg("-S").arg(project).arg("-B").arg(&build);
+    succeeds(configure.arg(format!("-DCMAKE_PREFIX_PATH={}", prefix().display())));
+    succeeds(Command::new("cmake").arg("--build").arg(&build));
+    succeeds(&mut Command::new(build.join("with_shared")));
+    succeeds(&mut Command::new(build.join("with_static")));
+}
