@@ -71,6 +71,22 @@ static void freed_and_used_again(void) {
     malloc_trim(0);
     expect_within(start, 2 * MIB, "50 rounds of 70 MiB, then malloc_trim");
 }
+/* Many great spans apart from each other, kept because they were used again and again: one malloc_trim takes them all. */
+static void many_kept_spans(void) {
+    enum { COUNT = 12 };
+    unsigned char *block[COUNT], *wall[COUNT];
+    for (int i = 0; i < COUNT; i++) block[i] = malloc(20 * MIB), wall[i] = malloc(100 * KIB);
+    size_t start = rss_bytes();
+    for (int round = 0; round < 30; round++) {
+        for (int i = 0; i < COUNT; i++)
+            for (size_t at = 0; at < 20 * MIB; at += 200 * KIB) block[i][at] = 1;
+        for (int i = 0; i < COUNT; i++) free(block[i]);
+        for (int i = 0; i < COUNT && round < 29; i++) block[i] = malloc(20 * MIB);
+    }
+    malloc_trim(0);
+    expect_within(start, MIB, "12 blocks of 20 MiB used again and again, freed, then one malloc_trim");
+    for (int i = 0; i < COUNT; i++) free(wall[i]);
+}
 
 int main(int argc, char **argv) {
     CHECK(argc == 2, "usage: resident CASE");
@@ -80,7 +96,8 @@ int main(int argc, char **argv) {
         {"large_block_freed", large_block_freed}, {"sparse_calloc", sparse_calloc},
         {"small_blocks_at_random", small_blocks_at_random},
         {"realloc_grows_in_place_of_pages", realloc_grows_in_place_of_pages},
-        {"freed_and_used_again", freed_and_used_again}};
+        {"freed_and_used_again", freed_and_used_again},
+        {"many_kept_spans", many_kept_spans}};
     for (size_t i = 0; i < COUNT_OF(cases); i++)
         if (strcmp(argv[1], cases[i].name) == 0) {
             cases[i].run();

@@ -34,3 +34,8 @@ fn realloc_of_large_blocks_never_holds_two_copies() {
 fn memory_given_back_and_used_again_is_zero_and_is_given_back_again() {
     case("freed_and_used_again");
 }
+
+#[test]
+fn one_malloc_trim_gives_back_all_spans_that_were_kept_for_reuse() {
+    case("many_kept_spans");
+}

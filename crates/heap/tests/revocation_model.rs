@@ -97,7 +97,8 @@ fn explore(setting: Setting) -> Result<Explorer, String> {
             Err(violation) => Err(format!("{violation}\n  after: {}", explorer.path.join("\n         "))),
         }
     };
-    std::thread::Builder::new().stack_size(256 << 20).spawn(explorer).unwrap().join().unwrap()
+    let thread = std::thread::Builder::new().stack_size(256 << 20).spawn(explorer).expect("a thread");
+    thread.join().expect("the explorer does not panic")
 }
 
 /// A minute in a debug build; `cargo test --release -p faultless-heap --test revocation_model -- --ignored` takes seconds.
