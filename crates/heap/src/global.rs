@@ -152,7 +152,7 @@ fn free_slow(address: usize) {
 pub unsafe fn resize(pointer: *mut u8, bytes: usize) -> *mut u8 {
     let old_bytes = HEAP.usable_bytes(pointer as usize);
     if old_bytes > SMALL_MAX && bytes > SMALL_MAX {
-        return HEAP.resize_large(pointer as usize, bytes) as *mut u8;
+        return HEAP.resize_large(attached(), pointer as usize, bytes) as *mut u8;
     }
     if bytes <= old_bytes && bytes >= old_bytes / 2 {
         return pointer;

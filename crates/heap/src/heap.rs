@@ -128,9 +128,12 @@ impl Heap {
     }
 
     /// Resizes a large block that stays large, in place or by moving it. Returns 0 when memory is exhausted.
-    pub fn resize_large(&self, address: usize, bytes: usize) -> usize {
+    pub fn resize_large(&self, cache: Option<&ThreadCache>, address: usize, bytes: usize) -> usize {
         debug_assert!(bytes > SMALL_MAX);
-        let resized = self.large.resize(&self.spans, address, bytes);
+        let mut resized = self.large.resize(&self.spans, address, bytes);
+        if resized.is_none() && bytes <= isize::MAX as usize && self.gather(cache) {
+            resized = self.large.resize(&self.spans, address, bytes);
+        }
         self.spans.settle();
         resized.unwrap_or(0)
     }

@@ -91,6 +91,9 @@ impl Spans {
                 }
                 heap.take_due(&self.map, all, now, &mut due)
             };
+            if count == 0 {
+                break;
+            }
             let due = &due[..count];
             let mut done = [false; ROUND];
             for (span, done) in due.iter().zip(&mut done) {
@@ -100,9 +103,6 @@ impl Spans {
             for (span, &done) in due.iter().zip(&done) {
                 heap.purged(&self.map, *span, done);
                 purged_granules += if done { span.granules as usize } else { 0 };
-            }
-            if count < ROUND && all {
-                break;
             }
         }
         purged_granules * crate::granule::GRANULE_BYTES

@@ -36,7 +36,7 @@ fn refused_memory_is_answered_by_none_and_the_heap_goes_on() {
     fill(first, 100_000, 7);
     refusing(&[Call::Commit], || {
         assert_eq!(large(&heap, 1 << 30), 0);
-        assert_eq!(heap.resize_large(first, 1 << 30), 0);
+        assert_eq!(heap.resize_large(None, first, 1 << 30), 0);
     });
     assert!(holds(first, 100_000, 7));
     assert_ne!(large(&heap, 1 << 30), 0);
@@ -67,7 +67,7 @@ fn a_block_that_cannot_be_moved_is_copied() {
         let block = large(&heap, 1 << 20);
         let _blocker = large(&heap, 1 << 20);
         fill(block, 1 << 20, 5);
-        let moved = refusing(calls, || heap.resize_large(block, 3 << 20));
+        let moved = refusing(calls, || heap.resize_large(None, block, 3 << 20));
         assert_ne!(moved, block);
         assert!(holds(moved, 1 << 20, 5));
         let reused = heap.allocate_large(None, 1 << 20, 16, true);
@@ -80,9 +80,9 @@ fn a_large_block_grows_and_shrinks_in_place_where_its_neighbour_is_free() {
     let heap = heap();
     let block = large(&heap, 200_000);
     fill(block, 200_000, 3);
-    assert_eq!(heap.resize_large(block, 5 << 20), block);
+    assert_eq!(heap.resize_large(None, block, 5 << 20), block);
     assert!(holds(block, 200_000, 3));
-    assert_eq!(heap.resize_large(block, 70_000), block);
+    assert_eq!(heap.resize_large(None, block, 70_000), block);
     assert_eq!(heap.usable_bytes(block), 73_728);
     assert_eq!(heap.spans.counts().used, 2);
 }
