@@ -54,7 +54,8 @@ pub fn find(name: &OsStr, path_variable: Option<&OsStr>) -> Result<PathBuf, Look
         let path = directory.join(name);
         match executable(&path) {
             Ok(path) => return Ok(path),
-            Err(Some(reason)) if matches!(refused, LookupError::NotFound) => {
+            // What cannot be seen is not there: a closed directory in PATH hides no command of another.
+            Err(Some(reason)) if matches!(refused, LookupError::NotFound) && fs::metadata(&path).is_ok() => {
                 refused = LookupError::NotExecutable { path, reason };
             }
             Err(_) => {}
@@ -65,7 +66,11 @@ pub fn find(name: &OsStr, path_variable: Option<&OsStr>) -> Result<PathBuf, Look
 
 /// The path if it can be executed; else why not, or nothing when it does not exist.
 fn executable(path: &Path) -> Result<PathBuf, Option<&'static str>> {
-    let Ok(metadata) = fs::metadata(path) else { return Err(None) };
+    let metadata = fs::metadata(path).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => None,
+        io::ErrorKind::PermissionDenied => Some("a directory on the way to it may not be entered"),
+        _ => Some("its path cannot be followed"),
+    })?;
     if metadata.is_dir() {
         return Err(Some("it is a directory"));
     }
@@ -155,6 +160,20 @@ mod tests {
         assert!(matches!(find(OsStr::new(""), Some(path)), Err(LookupError::NotFound)));
         assert!(matches!(find(OsStr::new("/tmp"), None), Err(LookupError::NotExecutable { .. })));
         assert!(matches!(find(OsStr::new("/etc/passwd"), None), Err(LookupError::NotExecutable { .. })));
+    }
+
+    #[test]
+    fn a_path_that_cannot_be_followed_is_not_said_to_be_missing() {
+        // A loop of links fails in the same place as a closed directory, and for root too.
+        let path = std::env::temp_dir().join(format!("faultless-loop-{}", std::process::id()));
+        std::os::unix::fs::symlink(&path, &path).unwrap();
+        let found = find(path.as_os_str(), None);
+        let in_path = find(path.file_name().unwrap(), Some(std::env::temp_dir().as_os_str()));
+        fs::remove_file(&path).unwrap();
+        assert!(matches!(found, Err(LookupError::NotExecutable { .. })), "{found:?}");
+        assert!(matches!(in_path, Err(LookupError::NotFound)), "a shell searches on: {in_path:?}");
+        let below_a_file = find(OsStr::new("/etc/passwd/x"), None);
+        assert!(matches!(below_a_file, Err(LookupError::NotFound)), "as a shell: {below_a_file:?}");
     }
 
     #[test]
