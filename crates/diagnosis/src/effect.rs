@@ -48,7 +48,7 @@ impl Figures {
 /// Part of the time that a difference must reach.
 const LEAST_TIME_PART: f64 = 0.05;
 /// Seconds below which no difference counts: starting a process varies by as much.
-const LEAST_TIME: f64 = 0.010;
+pub const LEAST_TIME: f64 = 0.010;
 /// Part of the faults, and number of them, that a difference must reach.
 const LEAST_FAULTS_PART: f64 = 0.10;
 const LEAST_FAULTS: f64 = 1000.0;

@@ -1,7 +1,7 @@
 //! The table of a comparison: for each arm its figures, their ratio to the first arm, and their spread.
 
 use comfy_table::{Cell, CellAlignment, ContentArrangement, Table};
-use faultless_diagnosis::effect::Figures;
+use faultless_diagnosis::effect::{Figures, LEAST_TIME};
 use faultless_diagnosis::spread::Spread;
 use faultless_diagnosis::verdict::{ArmResult, Verdict};
 
@@ -12,16 +12,30 @@ struct Column {
     heading: &'static str,
     figure: fn(&Figures) -> Option<Spread>,
     written: fn(f64) -> String,
+    /// A ratio is shown where one of the two reaches this.
+    least_compared: f64,
+}
+
+const fn time(heading: &'static str, figure: fn(&Figures) -> Option<Spread>) -> Column {
+    Column { heading, figure, written: seconds_of, least_compared: LEAST_TIME }
+}
+
+const fn amount(
+    heading: &'static str,
+    figure: fn(&Figures) -> Option<Spread>,
+    written: fn(f64) -> String,
+) -> Column {
+    Column { heading, figure, written, least_compared: 0.0 }
 }
 
 const COLUMNS: &[Column] = &[
-    Column { heading: "user\ns", figure: |figures| Some(figures.user), written: seconds_of },
-    Column { heading: "system\ns", figure: |figures| Some(figures.system), written: seconds_of },
-    Column { heading: "elapsed\ns", figure: |figures| Some(figures.elapsed), written: seconds_of },
-    Column { heading: "major\nfaults", figure: |figures| Some(figures.major_faults), written: whole },
-    Column { heading: "minor\nfaults", figure: |figures| Some(figures.minor_faults), written: whole },
-    Column { heading: "peak RSS\nMiB", figure: |figures| Some(figures.peak_rss), written: mebibytes_of },
-    Column { heading: "final RSS\nMiB", figure: |figures| figures.final_rss, written: mebibytes_of },
+    time("user\ns", |figures| Some(figures.user)),
+    time("system\ns", |figures| Some(figures.system)),
+    time("elapsed\ns", |figures| Some(figures.elapsed)),
+    amount("major\nfaults", |figures| Some(figures.major_faults), whole),
+    amount("minor\nfaults", |figures| Some(figures.minor_faults), whole),
+    amount("peak RSS\nMiB", |figures| Some(figures.peak_rss), mebibytes_of),
+    amount("final RSS\nMiB", |figures| figures.final_rss, mebibytes_of),
 ];
 
 /// A range narrower than this part of the median is not shown.
@@ -70,7 +84,12 @@ pub fn ran(arm: &ArmResult) -> String {
 fn cell(column: &Column, spread: Option<Spread>, base: Option<Spread>) -> String {
     let Some(spread) = spread else { return "unknown".into() };
     let compared = match base {
-        Some(base) if base.median > 0.0 => ratio(spread.ratio_to(&base)),
+        Some(base)
+            if base.median.min(spread.median) > 0.0
+                && base.median.max(spread.median) >= column.least_compared =>
+        {
+            ratio(spread.ratio_to(&base))
+        }
         _ => String::new(),
     };
     let (low, high) = ((column.written)(spread.minimum), (column.written)(spread.maximum));
@@ -85,4 +104,24 @@ fn whole(number: f64) -> String {
 
 fn mebibytes_of(bytes: f64) -> String {
     mebibytes(bytes as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spread(values: &[f64]) -> Option<Spread> {
+        Spread::of(values.iter().copied())
+    }
+
+    #[test]
+    fn ratios_of_times_too_short_to_compare_are_left_out() {
+        let user = &COLUMNS[0];
+        assert_eq!(cell(user, spread(&[0.0041]), spread(&[0.0010])), "0.004\n\n");
+        assert_eq!(cell(user, spread(&[0.0004]), spread(&[0.0010])), "0.000\n\n");
+        assert_eq!(cell(user, spread(&[0.004]), spread(&[4.0])), "0.004\n×0.001\n");
+        assert_eq!(cell(user, spread(&[0.0]), spread(&[4.0])), "0.000\n\n", "no ratio of nothing");
+        let faults = &COLUMNS[4];
+        assert_eq!(cell(faults, spread(&[100.0]), spread(&[200.0])), "100\n×0.50\n");
+    }
 }
