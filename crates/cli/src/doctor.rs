@@ -23,12 +23,16 @@ use faultless_trial::environment::Environment;
 
 use crate::arguments::DoctorArguments;
 use crate::failure::Failure;
+use crate::library;
 use crate::plan;
 use crate::progress::Progress;
 use crate::target;
 
 /// Name of the demo among the carried programs.
 const DEMO: &str = "chem";
+
+/// Fewer runs have ranges that lie apart by chance too often: always with one, one time in three with two.
+const LEAST_ROUNDS: usize = 3;
 
 /// Start of the names of the files that the observed processes write.
 const REPORT_PREFIX: &str = "heap-report";
@@ -63,11 +67,8 @@ struct Room {
 
 impl Room {
     fn prepare() -> Result<Self, Failure> {
-        let prepared = PrivateDirectory::create().and_then(|directory| {
-            let library = faultless_bundle::library_into(directory.path())?;
-            Ok(Self { directory, library })
-        });
-        prepared.map_err(|error| Failure::Failed(format!("cannot write the library: {error}")))
+        let (directory, library) = library::private()?;
+        Ok(Self { directory, library })
     }
 
     fn demo(&self) -> Result<Command, Failure> {
@@ -229,6 +230,13 @@ fn demo_residence(names: &[String], runs: &[Vec<Run>]) -> Option<String> {
 /// What limits the conclusions.
 fn remarks(arms: &[ArmResult], as_is: Allocator, libc_is_reachable: bool) -> Vec<String> {
     let mut remarks = Vec::new();
+    let rounds = arms.first().map_or(0, |arm| arm.runs.len());
+    if rounds < LEAST_ROUNDS {
+        let runs = if rounds == 1 { "one run".to_owned() } else { format!("{rounds} runs") };
+        remarks.push(format!(
+            "{runs} of each arm cannot tell a difference from noise; -n {LEAST_ROUNDS} or more can"
+        ));
+    }
     if !libc_is_reachable {
         remarks.push(format!(
             "the command brings {as_is} along, so settings of libc do not reach it and none was tried"

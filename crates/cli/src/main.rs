@@ -4,6 +4,7 @@
 mod arguments;
 mod doctor;
 mod failure;
+mod library;
 mod manual;
 mod plan;
 mod progress;
@@ -16,6 +17,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use faultless_probe::signals::{self, Signals};
 use faultless_records::measurement::Ending;
+use faultless_report::plain::plain;
 
 use arguments::{Action, Arguments};
 use failure::Failure;
@@ -58,7 +60,7 @@ fn fail(status: u8, message: &str) -> ExitCode {
 
 /// One line on standard error; a reader that has gone is no reason to fail.
 pub(crate) fn say(message: &str) {
-    let _ = writeln!(std::io::stderr(), "faultless: {message}");
+    let _ = writeln!(std::io::stderr(), "faultless: {}", plain(message));
 }
 
 fn panic_message<'panic>(panic: &'panic std::panic::PanicHookInfo<'_>) -> &'panic str {

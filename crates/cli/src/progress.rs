@@ -3,6 +3,7 @@
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
+use faultless_report::plain::plain;
 use faultless_trial::command::Run;
 use faultless_trial::comparison::{Observer, Turn};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -34,7 +35,7 @@ impl Progress {
     /// Says what is going on.
     pub fn say(&self, message: &str) {
         match &self.bar {
-            Some(bar) => bar.set_message(message.to_owned()),
+            Some(bar) => bar.set_message(plain(message)),
             None => crate::say(message),
         }
     }

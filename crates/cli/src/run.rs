@@ -16,6 +16,7 @@ use faultless_trial::environment::Environment;
 
 use crate::arguments::RunArguments;
 use crate::failure::Failure;
+use crate::library;
 use crate::target;
 
 /// Runs the command and returns how it ended.
@@ -82,10 +83,7 @@ impl LibraryFile {
         if let Ok(path) = cached {
             return Ok(Self { path, _temporary: None });
         }
-        let put = PrivateDirectory::create().and_then(|directory| {
-            let path = faultless_bundle::library_into(directory.path())?;
-            Ok(Self { path, _temporary: Some(directory) })
-        });
-        put.map_err(|error| Failure::Failed(format!("cannot write the library: {error}")))
+        let (directory, path) = library::private()?;
+        Ok(Self { path, _temporary: Some(directory) })
     }
 }

@@ -127,6 +127,28 @@ fn a_program_without_churn_is_left_alone() {
 }
 
 #[test]
+fn too_few_runs_to_tell_a_difference_from_noise_are_said_to_be() {
+    let place = Place::new("few");
+    let text = |runs| {
+        let output = doctor(&place, &["-n", runs, "--", "true"]).output().unwrap();
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    assert!(text("1").contains("cannot tell a difference from noise"), "{}", text("1"));
+    assert!(!text("3").contains("cannot tell"));
+}
+
+#[test]
+fn progress_names_an_odd_command_in_one_line() {
+    let place = Place::new("odd");
+    let program = place.0.join("odd\nname");
+    fs::copy("/bin/true", &program).unwrap();
+    let output = doctor(&place, &["-n", "1", "--", program.to_str().unwrap()]).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(text.lines().all(|line| line.starts_with("faultless: ")), "{text}");
+    assert!(text.contains("odd\\nname"), "{text}");
+}
+
+#[test]
 fn misspelt_variables_are_pointed_out_and_right_ones_become_an_arm() {
     let place = Place::new("environment");
     let output = doctor(&place, &["-n", "1", "--", "true"])

@@ -145,6 +145,9 @@ fn a_command_that_cannot_be_run_gives_one_line_and_the_shells_number() {
     assert_eq!(output.status.code(), Some(126));
     assert_one_line(&output, "directory");
 
+    let output = faultless(&["run", "no\nsuch\x1b[31m"]).output().unwrap();
+    assert_one_line(&output, "no such command: no\\nsuch\\u{1b}[31m");
+
     assert_eq!(faultless(&["run"]).output().unwrap().status.code(), Some(2));
     assert_eq!(faultless(&["run", "--no-such-option", "true"]).output().unwrap().status.code(), Some(2));
 }
@@ -254,6 +257,25 @@ fn without_a_cache_a_temporary_file_serves_and_goes() {
         faultless(&["run", "true"]).env("XDG_CACHE_HOME", &file).env("TMPDIR", "/no/such").output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert_one_line(&output, "set TMPDIR to a writable directory");
+}
+
+#[test]
+fn a_full_disk_is_named_with_what_to_do() {
+    let place = Place::new("full");
+    let file = place.0.join("file");
+    fs::write(&file, "").unwrap();
+    // A limit on file sizes is a disk that is full after 4 KiB.
+    let command = format!("trap '' XFSZ; ulimit -f 8; exec {} run true", env!("CARGO_BIN_EXE_faultless"));
+    let output = Command::new("sh")
+        .args(["-c", &command])
+        .env("XDG_CACHE_HOME", &file)
+        .env("TMPDIR", &place.0)
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert_one_line(&output, "set TMPDIR to");
+    assert!(errors(&output).contains(place.0.to_str().unwrap()), "{}", errors(&output));
+    assert_eq!(place.entries(), ["file"]);
 }
 
 #[test]

@@ -10,6 +10,7 @@ use faultless_records::heap_report::HeapReport;
 use faultless_records::measurement::Ending;
 
 use crate::paste;
+use crate::plain::plain;
 use crate::table;
 
 /// Everything a consultation brought to light.
@@ -88,7 +89,9 @@ impl Consultation {
         for line in self.observed() {
             let _ = writeln!(text, "  {line}");
         }
-        let _ = writeln!(text, "\nTried");
+        if !self.tuning.parts.is_empty() || !self.tuning.remarks.is_empty() {
+            let _ = writeln!(text, "\nTried");
+        }
         for part in &self.tuning.parts {
             let settings = paste::with_settings(&part.settings, &[]);
             let _ =
@@ -157,7 +160,7 @@ impl Consultation {
         }
         if let Some(output) = self.failed_output.as_ref().filter(|output| !output.is_empty()) {
             let last: Vec<&str> = output.lines().rev().take(5).collect();
-            let last: Vec<&str> = last.into_iter().rev().collect();
+            let last: Vec<String> = last.into_iter().rev().map(plain).collect();
             warnings.push(format!("where it failed, its last output was:\n    {}", last.join("\n    ")));
         }
         warnings
@@ -173,4 +176,53 @@ fn shown_endings(arm: &ArmResult) -> String {
         })
         .collect();
     shown.join(" or ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use faultless_diagnosis::verdict::judge;
+    use faultless_records::measurement::{FinalView, Measurement};
+    use std::time::Duration;
+
+    fn of_a_command_that_fails(output: &str) -> Consultation {
+        let run = Measurement {
+            ending: Ending::Exited(1),
+            user: Duration::from_millis(20),
+            system: Duration::from_millis(10),
+            elapsed: Duration::from_millis(30),
+            minor_faults: 500,
+            major_faults: 0,
+            peak_rss_bytes: 4 << 20,
+            final_rss_bytes: Some(4 << 20),
+            final_view: FinalView::AtExit,
+            mapped_files: vec!["/usr/lib/libjemalloc.so.2".into()],
+        };
+        let arm = |name: &str, role| ArmResult { name: name.into(), role, runs: vec![run.clone()] };
+        let arms = vec![arm("libc as is", Role::AsIs), arm("Faultless", Role::Faultless)];
+        Consultation {
+            command: vec!["server".into()],
+            is_demo: false,
+            glibc: Some((2, 36)),
+            findings: Vec::new(),
+            heap: None,
+            tuning: Tuning::default(),
+            verdict: judge(&arms).unwrap(),
+            arms,
+            remarks: Vec::new(),
+            failed_output: Some(output.into()),
+        }
+    }
+
+    #[test]
+    fn a_heading_without_contents_is_left_out() {
+        let text = of_a_command_that_fails("").text();
+        assert!(text.contains("\n\n───") && !text.contains("Tried"), "{text}");
+    }
+
+    #[test]
+    fn the_commands_last_words_do_not_steer_the_terminal() {
+        let text = of_a_command_that_fails("first\n\x1b[2Jlast").text();
+        assert!(text.contains("    first\n    \\u{1b}[2Jlast\n"), "{text}");
+    }
 }

@@ -4,6 +4,7 @@
 pub mod doctor;
 pub mod doctor_json;
 pub mod paste;
+pub mod plain;
 pub mod quantity;
 pub mod summary;
 pub mod table;
