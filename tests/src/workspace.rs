@@ -19,7 +19,10 @@ pub struct Workspace {
 }
 
 /// Folders that hold what others made.
-const OUTPUTS: &[&str] = &["target", "node_modules"];
+const OUTPUTS: &[&str] = &["target", "node_modules", "corpus", "artifacts"];
+
+/// A workspace of its own, since it needs another compiler.
+const APART: &str = "fuzz";
 
 impl Workspace {
     /// Reads the workspace that this package belongs to.
@@ -65,7 +68,7 @@ impl Workspace {
             } else if path.ends_with(".md") {
                 let text = text();
                 self.documents.insert(path, text);
-            } else if name == "Cargo.toml" && !folder.is_empty() {
+            } else if name == "Cargo.toml" && !folder.is_empty() && folder != APART {
                 self.manifests.insert(folder.to_owned(), text());
             }
         }

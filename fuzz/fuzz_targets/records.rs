@@ -1,0 +1,20 @@
+//! Any bytes where a file of the kernel, an executable or a report is expected: an answer or none, never a panic.
+//!
+//! `cargo +nightly fuzz run records`
+#![no_main]
+
+use faultless_records::{elf, glibc, heap_report, maps, script, status, tunables};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| {
+    let _ = elf::executable(bytes);
+    let _ = glibc::version(bytes);
+    let _ = script::interpreter(bytes);
+    let text = String::from_utf8_lossy(bytes);
+    let _ = heap_report::parse(&text);
+    let _ = maps::mapped_files(&text);
+    let _ = status::bytes_of_field(&text, "VmRSS");
+    let _ = status::number_of_field(&text, "Threads");
+    let _ = status::resident_bytes_of_statm(&text, 4096);
+    let _ = tunables::parse(&text);
+});
