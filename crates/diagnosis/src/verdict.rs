@@ -152,7 +152,11 @@ fn sentence(
         }
         match best_libc {
             Some(place) => clauses.push(praise(&arms[place].name, &verdicts[place])),
-            None => clauses.push("no libc setting helps".into()),
+            // Where the command brings another allocator along, none was tried.
+            None if arms.iter().any(|arm| matches!(arm.role, Role::Libc(_))) => {
+                clauses.push("no libc setting helps".into());
+            }
+            None => {}
         }
     }
     for (arm, verdict) in arms.iter().zip(verdicts) {
@@ -350,6 +354,18 @@ mod tests {
         ])
         .unwrap();
         assert!(!verdict.faultless_helps && !verdict.endings_agree);
+    }
+
+    #[test]
+    fn settings_that_were_not_tried_are_not_said_not_to_help() {
+        let as_is = arm("libc as is", Role::AsIs, runs(5.0, 3_000_000, 18, 2));
+        let ours = arm("Faultless", Role::Faultless, runs(1.2, 4_000, 18, 2));
+        let verdict = judge(&[as_is.clone(), ours.clone()]).unwrap();
+        assert!(!verdict.sentence.contains("libc"), "{}", verdict.sentence);
+        let tried = Role::Libc(vec![setting("MALLOC_TRIM_THRESHOLD_")]);
+        let verdict =
+            judge(&[as_is, arm("trim half only", tried, runs(5.0, 3_000_000, 18, 2)), ours]).unwrap();
+        assert!(verdict.sentence.contains("no libc setting helps"), "{}", verdict.sentence);
     }
 
     #[test]
