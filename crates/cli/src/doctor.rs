@@ -11,6 +11,7 @@ use faultless_diagnosis::verdict::{ArmResult, judge};
 use faultless_probe::loader;
 use faultless_probe::place::PrivateDirectory;
 use faultless_probe::signals::Signals;
+use faultless_probe::terminal;
 use faultless_records::allocator::Allocator;
 use faultless_records::demo;
 use faultless_records::heap_report::{self, HeapReport};
@@ -54,7 +55,11 @@ pub fn doctor(arguments: DoctorArguments, signals: &Signals) -> Result<Ending, F
     let consultation = consult(&patient, &room, arguments.runs as usize, signals)?;
     drop(room);
 
-    let text = if arguments.json { doctor_json::json(&consultation) } else { consultation.text() };
+    let text = if arguments.json {
+        doctor_json::json(&consultation)
+    } else {
+        consultation.text(terminal::columns())
+    };
     std::io::stdout().write_all(text.as_bytes()).map_err(|error| Failure::of_output(&error))?;
     Ok(Ending::Exited(i32::from(!consultation.verdict.endings_agree)))
 }
@@ -115,7 +120,7 @@ fn consult(
     progress.say(&format!("{}: first look, as it is", patient.name()));
     let look = patient.run_in(&patient.environment, signals)?;
     progress.say(&format!("{}: observing its sizes under Faultless", patient.name()));
-    let observed = observe(patient, room, signals)?;
+    let (observed, processes) = observe(patient, room, signals)?;
 
     let glibc = loader::glibc_version(&look.measurement.mapped_files);
     let findings = check_environment(patient, &look.measurement, glibc);
@@ -150,6 +155,13 @@ fn consult(
         .collect();
     let verdict = judge(&arms).ok_or_else(|| Failure::Failed("no run was measured".into()))?;
     let mut remarks = remarks(&arms, as_is, libc_is_reachable);
+    if processes > 1 {
+        remarks.push(
+            "several processes took part: times and faults are of all that were waited for, peak RSS of the largest, \
+             final RSS of the first"
+                .into(),
+        );
+    }
     remarks.extend(residence);
     let tuning = if libc_is_reachable { tuning } else { Tuning::default() };
     Ok(Consultation {
@@ -166,24 +178,30 @@ fn consult(
     })
 }
 
-/// One run under the library with its report; of several processes the one with the largest heap counts.
-fn observe(patient: &Patient, room: &Room, signals: &Signals) -> Result<Option<HeapReport>, Failure> {
+/// One run under the library with its report, and how many processes reported; the largest heap counts.
+fn observe(
+    patient: &Patient,
+    room: &Room,
+    signals: &Signals,
+) -> Result<(Option<HeapReport>, usize), Failure> {
     let prefix = room.directory.path().join(REPORT_PREFIX);
     let mut option = OsString::from("report:");
     option.push(&prefix);
     let environment =
         plan::under_faultless(&patient.environment, &room.library).with_option("FAULTLESS", &option);
     patient.run_in(&environment, signals)?;
-    Ok(largest_report(room.directory.path()))
+    let reports = reports(room.directory.path());
+    let processes = reports.len();
+    Ok((reports.into_iter().max_by_key(|report| report.heap_peak_bytes), processes))
 }
 
-fn largest_report(directory: &Path) -> Option<HeapReport> {
-    let files = fs::read_dir(directory).ok()?.filter_map(Result::ok);
+fn reports(directory: &Path) -> Vec<HeapReport> {
     let is_report = |name: &OsStr| name.to_string_lossy().starts_with(REPORT_PREFIX);
+    let files = fs::read_dir(directory).into_iter().flatten().filter_map(Result::ok);
     files
         .filter(|file| is_report(&file.file_name()))
         .filter_map(|file| heap_report::parse(&fs::read_to_string(file.path()).ok()?))
-        .max_by_key(|report| report.heap_peak_bytes)
+        .collect()
 }
 
 fn check_environment(patient: &Patient, look: &Measurement, glibc: Option<(u32, u32)>) -> Vec<Finding> {

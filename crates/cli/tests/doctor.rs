@@ -138,6 +138,17 @@ fn too_few_runs_to_tell_a_difference_from_noise_are_said_to_be() {
 }
 
 #[test]
+fn figures_of_several_processes_are_said_to_be() {
+    let place = Place::new("several");
+    let remarks = |script| {
+        let output = doctor(&place, &["-n", "1", "--json", "--", "sh", "-c", script]).output().unwrap();
+        json(&output)["remarks"].to_string()
+    };
+    assert!(remarks("ls; ls; exit").contains("several processes took part"));
+    assert!(!remarks("exec ls").contains("several processes"));
+}
+
+#[test]
 fn progress_names_an_odd_command_in_one_line() {
     let place = Place::new("odd");
     let program = place.0.join("odd\nname");

@@ -8,4 +8,5 @@ pub mod place;
 pub mod process_files;
 pub mod program;
 pub mod signals;
+pub mod terminal;
 pub mod watch;

@@ -10,7 +10,7 @@ use faultless_records::heap_report::HeapReport;
 use faultless_records::measurement::Ending;
 
 use crate::paste;
-use crate::plain::plain;
+use crate::plain::{plain, wrapped};
 use crate::table;
 
 /// Everything a consultation brought to light.
@@ -69,28 +69,33 @@ impl Consultation {
         paste::with_settings(&[], &self.command)
     }
 
-    /// The whole report.
+    /// The whole report, made to fit a terminal of so many columns.
     #[must_use]
-    pub fn text(&self) -> String {
-        let mut text = String::new();
-        self.write(&mut text);
-        text
+    pub fn text(&self, columns: Option<usize>) -> String {
+        let fit = |text: String| match columns {
+            Some(columns) => wrapped(&text, columns),
+            None => text,
+        };
+        let table = table::text(&self.arms, &self.verdict, columns);
+        // The lines to paste stay whole: a terminal's own wrapping does not break them.
+        [fit(self.before_the_table()), table, fit(self.after_the_table()), self.to_paste()].concat()
     }
 
-    fn write(&self, text: &mut String) {
+    fn before_the_table(&self) -> String {
+        let mut text = String::new();
         if !self.findings.is_empty() {
-            let _ = writeln!(text, "Environment");
+            text.push_str("Environment\n");
             for finding in &self.findings {
                 let _ = writeln!(text, "  {} {}", finding.variable, finding.message);
             }
             text.push('\n');
         }
-        let _ = writeln!(text, "Observed");
+        text.push_str("Observed\n");
         for line in self.observed() {
             let _ = writeln!(text, "  {line}");
         }
         if !self.tuning.parts.is_empty() || !self.tuning.remarks.is_empty() {
-            let _ = writeln!(text, "\nTried");
+            text.push_str("\nTried\n");
         }
         for part in &self.tuning.parts {
             let settings = paste::with_settings(&part.settings, &[]);
@@ -100,7 +105,12 @@ impl Consultation {
         for remark in &self.tuning.remarks {
             let _ = writeln!(text, "  {remark}");
         }
-        let _ = writeln!(text, "\n{}\n{}\n", table::text(&self.arms, &self.verdict), table::LEGEND);
+        text.push('\n');
+        text
+    }
+
+    fn after_the_table(&self) -> String {
+        let mut text = format!("\n{}\n\n", table::LEGEND);
         for warning in self.warnings() {
             let _ = writeln!(text, "ATTENTION: {warning}");
         }
@@ -108,13 +118,16 @@ impl Consultation {
             let _ = writeln!(text, "Note: {remark}");
         }
         let _ = writeln!(text, "Verdict: {}", self.verdict.sentence);
+        text
+    }
+
+    fn to_paste(&self) -> String {
         let lines = self.lines_to_paste();
-        if !lines.is_empty() {
-            let _ = writeln!(text, "\nTo use it:");
-            for line in lines {
-                let _ = writeln!(text, "  {line}");
-            }
+        if lines.is_empty() {
+            return String::new();
         }
+        let lines: Vec<String> = lines.into_iter().map(|line| format!("  {line}\n")).collect();
+        format!("\nTo use it:\n{}", lines.concat())
     }
 
     fn observed(&self) -> Vec<String> {
@@ -216,13 +229,25 @@ mod tests {
 
     #[test]
     fn a_heading_without_contents_is_left_out() {
-        let text = of_a_command_that_fails("").text();
+        let text = of_a_command_that_fails("").text(None);
         assert!(text.contains("\n\n───") && !text.contains("Tried"), "{text}");
     }
 
     #[test]
     fn the_commands_last_words_do_not_steer_the_terminal() {
-        let text = of_a_command_that_fails("first\n\x1b[2Jlast").text();
+        let text = of_a_command_that_fails("first\n\x1b[2Jlast").text(None);
         assert!(text.contains("    first\n    \\u{1b}[2Jlast\n"), "{text}");
+    }
+
+    #[test]
+    fn a_narrow_terminal_gets_no_line_that_it_must_break() {
+        let consultation = of_a_command_that_fails("");
+        let widest = |columns| {
+            let text = consultation.text(columns);
+            text.lines().map(|line| line.chars().count()).max().unwrap()
+        };
+        assert!(widest(None) > 80);
+        assert!(widest(Some(80)) <= 80, "{}", consultation.text(Some(80)));
+        assert_eq!(widest(Some(120)), widest(None));
     }
 }

@@ -13,6 +13,29 @@ pub fn plain(text: &str) -> String {
     text.chars().map(escaped).collect()
 }
 
+/// The text with lines longer than `columns` broken at blanks; what follows stands two columns further in.
+#[must_use]
+pub fn wrapped(text: &str, columns: usize) -> String {
+    let mut lines = String::new();
+    for line in text.split_inclusive('\n') {
+        let words = line.trim_start_matches(' ');
+        let margin = " ".repeat(line.len() - words.len() + 2);
+        let mut column = 0;
+        for (place, word) in line.split_inclusive(' ').enumerate() {
+            let width = word.trim_end().chars().count();
+            if place > 0 && column + width > columns && column > margin.len() {
+                lines.truncate(lines.trim_end_matches(' ').len());
+                lines.push('\n');
+                lines.push_str(&margin);
+                column = margin.len();
+            }
+            lines.push_str(word);
+            column += word.chars().count();
+        }
+    }
+    lines
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -21,5 +44,13 @@ mod tests {
     fn control_characters_are_shown_and_letters_stay() {
         assert_eq!(plain("a\nb\x1b[2J\r\u{9b}"), "a\\nb\\u{1b}[2J\\r\\u{9b}");
         assert_eq!(plain("\t»é« 'x' \\"), "\t»é« 'x' \\");
+    }
+
+    #[test]
+    fn long_lines_break_at_blanks_and_short_ones_stay() {
+        assert_eq!(wrapped("  one two three\nfour\n\n", 9), "  one two\n    three\nfour\n\n");
+        assert_eq!(wrapped("averyverylongword here\n", 9), "averyverylongword\n  here\n");
+        assert_eq!(wrapped("as it is\n", 80), "as it is\n");
+        assert_eq!(wrapped("»« ××\n", 5), "»« ××\n");
     }
 }

@@ -45,9 +45,32 @@ const NARROW: f64 = 0.005;
 pub const LEGEND: &str =
     "Median; under it the ratio to libc as is, and the range of the runs where it is wider than 0.5 %.";
 
+/// Where a range is written.
+#[derive(Clone, Copy)]
+enum Ranges {
+    OneLine,
+    /// The lower end above the upper one, for narrow terminals.
+    TwoLines,
+}
+
 /// The table as text; under each median its ratio to *as is* and the range of the runs.
+///
+/// It is set closer where it would be wider than `columns`.
 #[must_use]
-pub fn text(arms: &[ArmResult], verdict: &Verdict) -> String {
+pub fn text(arms: &[ArmResult], verdict: &Verdict, columns: Option<usize>) -> String {
+    let wide = table(arms, verdict, Ranges::OneLine).to_string();
+    let width = wide.lines().map(|line| line.chars().count()).max().unwrap_or(0);
+    if columns.is_none_or(|columns| width <= columns) {
+        return wide;
+    }
+    let mut close = table(arms, verdict, Ranges::TwoLines);
+    for column in close.column_iter_mut() {
+        column.set_padding((0, 0));
+    }
+    close.to_string()
+}
+
+fn table(arms: &[ArmResult], verdict: &Verdict, ranges: Ranges) -> Table {
     let mut table = Table::new();
     table.load_style(comfy_table::presets::UTF8_HORIZONTAL_ONLY);
     table.set_content_arrangement(ContentArrangement::Disabled);
@@ -60,12 +83,12 @@ pub fn text(arms: &[ArmResult], verdict: &Verdict) -> String {
         let mut row = vec![Cell::new(format!("{}\n  {}", arm.name, ran(arm)))];
         row.extend(COLUMNS.iter().map(|column| {
             let base = base.filter(|_| judged.effect.is_some()).and_then(|base| (column.figure)(base));
-            Cell::new(cell(column, (column.figure)(&judged.figures), base))
+            Cell::new(cell(column, (column.figure)(&judged.figures), base, ranges))
                 .set_alignment(CellAlignment::Right)
         }));
         table.add_row(row);
     }
-    table.to_string()
+    table
 }
 
 /// The allocators that were seen in the processes of an arm.
@@ -81,7 +104,7 @@ pub fn ran(arm: &ArmResult) -> String {
     format!("ran: {}", seen.join(", "))
 }
 
-fn cell(column: &Column, spread: Option<Spread>, base: Option<Spread>) -> String {
+fn cell(column: &Column, spread: Option<Spread>, base: Option<Spread>, ranges: Ranges) -> String {
     let Some(spread) = spread else { return "unknown".into() };
     let compared = match base {
         Some(base)
@@ -94,7 +117,11 @@ fn cell(column: &Column, spread: Option<Spread>, base: Option<Spread>) -> String
     };
     let (low, high) = ((column.written)(spread.minimum), (column.written)(spread.maximum));
     let is_narrow = low == high || spread.relative_range() < NARROW;
-    let range = if is_narrow { String::new() } else { format!("{low}–{high}") };
+    let range = match ranges {
+        _ if is_narrow => String::new(),
+        Ranges::OneLine => format!("{low}–{high}"),
+        Ranges::TwoLines => format!("{low}–\n{high}"),
+    };
     format!("{}\n{compared}\n{range}", (column.written)(spread.median))
 }
 
@@ -117,11 +144,22 @@ mod tests {
     #[test]
     fn ratios_of_times_too_short_to_compare_are_left_out() {
         let user = &COLUMNS[0];
-        assert_eq!(cell(user, spread(&[0.0041]), spread(&[0.0010])), "0.004\n\n");
-        assert_eq!(cell(user, spread(&[0.0004]), spread(&[0.0010])), "0.000\n\n");
-        assert_eq!(cell(user, spread(&[0.004]), spread(&[4.0])), "0.004\n×0.001\n");
-        assert_eq!(cell(user, spread(&[0.0]), spread(&[4.0])), "0.000\n\n", "no ratio of nothing");
+        assert_eq!(cell(user, spread(&[0.0041]), spread(&[0.0010]), Ranges::OneLine), "0.004\n\n");
+        assert_eq!(cell(user, spread(&[0.0004]), spread(&[0.0010]), Ranges::OneLine), "0.000\n\n");
+        assert_eq!(cell(user, spread(&[0.004]), spread(&[4.0]), Ranges::OneLine), "0.004\n×0.001\n");
+        assert_eq!(
+            cell(user, spread(&[0.0]), spread(&[4.0]), Ranges::OneLine),
+            "0.000\n\n",
+            "no ratio of nothing"
+        );
         let faults = &COLUMNS[4];
-        assert_eq!(cell(faults, spread(&[100.0]), spread(&[200.0])), "100\n×0.50\n");
+        assert_eq!(cell(faults, spread(&[100.0]), spread(&[200.0]), Ranges::OneLine), "100\n×0.50\n");
+    }
+
+    #[test]
+    fn ranges_stand_on_two_lines_where_there_is_little_room() {
+        let figure = spread(&[117_288.0, 117_310.0, 120_714.0]);
+        assert_eq!(cell(&COLUMNS[4], figure, None, Ranges::TwoLines), "117,310\n\n117,288–\n120,714");
+        assert_eq!(cell(&COLUMNS[4], figure, None, Ranges::OneLine), "117,310\n\n117,288–120,714");
     }
 }

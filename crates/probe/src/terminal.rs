@@ -1,0 +1,13 @@
+//! The terminal that somebody reads on.
+
+use nix::libc;
+
+/// Columns of the terminal that standard output is; none when it is none, or does not know.
+#[must_use]
+pub fn columns() -> Option<usize> {
+    // SAFETY: winsize is plain data; all zeros is a value of it.
+    let mut size: libc::winsize = unsafe { std::mem::zeroed() };
+    // SAFETY: the request writes one winsize, and `size` is valid for that.
+    let answer = unsafe { libc::ioctl(libc::STDOUT_FILENO, libc::TIOCGWINSZ, &raw mut size) };
+    (answer == 0 && size.ws_col > 0).then_some(usize::from(size.ws_col))
+}
