@@ -14,7 +14,8 @@ pub struct Arguments {
     pub action: Action,
 }
 
-const EXIT_STATUS: &str = "\
+/// Heading, then one line for each status: blanks, the status, blanks, what it means.
+pub const EXIT_STATUS: &str = "\
 Exit status:
   run     the command's own; when a signal killed the command, the same signal
   doctor  0 when a verdict was reached, whatever it says

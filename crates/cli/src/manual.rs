@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use clap::CommandFactory;
 
-use crate::arguments::{Arguments, ManualArguments};
+use crate::arguments::{Arguments, EXIT_STATUS, ManualArguments};
 use crate::failure::Failure;
 
 /// Prints what was asked for.
@@ -21,16 +21,47 @@ pub fn print(arguments: &ManualArguments) -> Result<(), Failure> {
     io::stdout().write_all(&text).map_err(|error| Failure::of_output(&error))
 }
 
-/// The page of the program, then a section for each of its commands.
+/// The page of the program: its sections, one for each of its commands, and the exit status once for all.
 fn write_pages(mut definition: clap::Command, text: &mut Vec<u8>) -> io::Result<()> {
     definition.build();
-    clap_mangen::Man::new(definition.clone()).render(text)?;
-    for command in definition.get_subcommands().filter(|command| !command.is_hide_set()) {
+    let page = clap_mangen::Man::new(definition.clone());
+    page.render_title(text)?;
+    page.render_name_section(text)?;
+    page.render_synopsis_section(text)?;
+    page.render_description_section(text)?;
+    page.render_options_section(text)?;
+    let is_ours = |command: &&clap::Command| !command.is_hide_set() && command.get_name() != "help";
+    for command in definition.get_subcommands().filter(is_ours) {
         let page = clap_mangen::Man::new(command.clone());
         writeln!(text, ".SH \"FAULTLESS {}\"", command.get_name().to_uppercase())?;
         page.render_description_section(text)?;
         page.render_synopsis_section(text)?;
         page.render_options_section(text)?;
     }
-    Ok(())
+    writeln!(text, ".SH \"EXIT STATUS\"")?;
+    for line in EXIT_STATUS.lines().skip(1) {
+        let (status, meaning) = line.trim().split_once(' ').unwrap_or((line, ""));
+        writeln!(text, ".TP\n\\fB{status}\\fR\n{}", meaning.trim())?;
+    }
+    page.render_version_section(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_has_a_section_for_each_command_and_for_the_exit_status() {
+        let mut text = Vec::new();
+        write_pages(Arguments::command(), &mut text).unwrap();
+        let text = String::from_utf8(text).unwrap();
+        for section in ["\"FAULTLESS RUN\"", "\"FAULTLESS DOCTOR\"", "\"EXIT STATUS\"", "SYNOPSIS"] {
+            assert!(text.contains(&format!(".SH {section}\n")), "{section}: {text}");
+        }
+        assert!(text.contains(".TP\n\\fB127\\fR\nno such command\n"), "{text}");
+        assert!(
+            !text.contains("EXTRA") && !text.contains("faultless\\-run(1)"),
+            "no pages that do not exist"
+        );
+    }
 }
