@@ -43,6 +43,18 @@ static void small_blocks_at_random(void) {
     malloc_trim(0);
     expect_within(start, 2 * MIB, "2,000,000 blocks of 64 bytes freed at random, then malloc_trim");
 }
+static void locked_page(void) {
+    size_t start = rss_bytes();
+    unsigned char *p = malloc(64 * MIB);
+    memset(p, 1, 64 * MIB);
+    if (mlock(p + 32 * MIB, 4096) != 0) return; /* nothing may be locked here */
+    free(p);
+    malloc_trim(0);
+    expect_within(start, 2 * MIB, "64 MiB with one locked page, freed");
+    p = calloc(1, 64 * MIB);
+    for (size_t i = 0; i < 64 * MIB; i += 4096) CHECK(p[i] == 0, "calloc gives byte %zu as %d", i, p[i]);
+    free(p);
+}
 /* realloc of a great block moves pages, not bytes: no second copy is ever resident. */
 static void realloc_grows_in_place_of_pages(void) {
     size_t start = rss_bytes(), n = 64 * MIB;
@@ -97,7 +109,8 @@ int main(int argc, char **argv) {
         {"small_blocks_at_random", small_blocks_at_random},
         {"realloc_grows_in_place_of_pages", realloc_grows_in_place_of_pages},
         {"freed_and_used_again", freed_and_used_again},
-        {"many_kept_spans", many_kept_spans}};
+        {"many_kept_spans", many_kept_spans},
+        {"locked_page", locked_page}};
     for (size_t i = 0; i < COUNT_OF(cases); i++)
         if (strcmp(argv[1], cases[i].name) == 0) {
             cases[i].run();

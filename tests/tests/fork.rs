@@ -26,3 +26,13 @@ fn grandchildren_raw_forks_and_forks_from_threads_work() {
 fn programs_are_started_from_busy_processes() {
     Program::new("spawn.c").passes();
 }
+
+#[test]
+fn a_signal_handler_forks_in_the_middle_of_malloc() {
+    Program::new("fork_in_signal.c").passes();
+}
+
+#[test]
+fn a_fork_handler_trims_while_other_threads_are_in_their_slow_paths() {
+    Program::new("fork_window.c").passes();
+}

@@ -31,3 +31,8 @@ fn thread_local_destructors_free_and_allocate_in_any_order() {
 fn process_exits_while_threads_allocate() {
     Program::new("exit_while_busy.c").passes();
 }
+
+#[test]
+fn what_hundreds_of_parked_threads_keep_is_bounded() {
+    Program::new("parked_threads.c").passes();
+}

@@ -29,6 +29,9 @@ static EXITED: ThreadCache = ThreadCache::gated();
 /// Number of the thread key plus one; 0 before it exists.
 static EXIT_KEY: Lock<u32> = Lock::new(0);
 
+/// Whether the fork that is under way holds our locks. Synchronization: the thread that forks.
+static FORK_HOLDS: AtomicBool = AtomicBool::new(false);
+
 /// Whether the fork handlers are registered.
 static FORK_HANDLED: AtomicBool = AtomicBool::new(false);
 
@@ -228,18 +231,35 @@ unsafe extern "C" fn thread_exits(_cache: *mut c_void) {
 }
 
 unsafe extern "C" fn fork_prepare() {
+    // One thread: parent and child both go on where they are, even inside a slow path that a signal handler interrupted to
+    // fork. Taking locks would wait for ourselves.
+    let is_alone = os::is_single_threaded();
+    // ORDERING: Relaxed; the same thread reads it after the fork, and glibc lets one thread fork at a time with its handlers.
+    FORK_HOLDS.store(!is_alone, Ordering::Relaxed);
+    if is_alone {
+        return;
+    }
     // A thread whose only act is to fork needs no cache, but has one afterwards, in parent and child alike.
     attached();
+    EXIT_KEY.hold_for_fork();
     fork::before(&HEAP);
 }
 
 unsafe extern "C" fn fork_parent() {
-    fork::after_in_parent(&HEAP);
+    // ORDERING: Relaxed, as in `fork_prepare`.
+    if FORK_HOLDS.load(Ordering::Relaxed) {
+        fork::after_in_parent(&HEAP);
+        EXIT_KEY.release_after_fork();
+    }
 }
 
 unsafe extern "C" fn fork_child() {
-    // SAFETY: libc calls this in the child before `fork` returns.
-    unsafe { fork::after_in_child(&HEAP, attached()) };
+    // ORDERING: Relaxed, as in `fork_prepare`.
+    if FORK_HOLDS.load(Ordering::Relaxed) {
+        // SAFETY: libc calls this in the child before `fork` returns.
+        unsafe { fork::after_in_child(&HEAP, attached()) };
+        EXIT_KEY.release_after_fork();
+    }
 }
 
 /// Faultless as a Rust program's allocator; see the crate's first example.

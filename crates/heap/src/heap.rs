@@ -44,8 +44,16 @@ impl Heap {
         if block == 0 && self.gather(cache) {
             block = self.try_allocate_small(cache, class);
         }
-        self.spans.settle();
+        self.settle(cache);
         block
+    }
+
+    /// What is left to do at the end of a slow path, with no lock held.
+    fn settle(&self, own: Option<&ThreadCache>) {
+        if self.caches.budget.is_exhausted() {
+            self.caches.relieve(own, &self.central, &self.spans);
+        }
+        self.spans.settle();
     }
 
     fn try_allocate_small(&self, cache: Option<&ThreadCache>, class: usize) -> usize {
@@ -103,7 +111,7 @@ impl Heap {
             0 => self.large.free(&self.spans, address),
             class => self.free_small(cache, class, address),
         }
-        self.spans.settle();
+        self.settle(cache);
     }
 
     fn free_small(&self, cache: Option<&ThreadCache>, class: usize, address: usize) {

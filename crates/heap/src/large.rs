@@ -6,12 +6,11 @@ use crate::message::{Misuse, misuse};
 use crate::os;
 use crate::page_map::State;
 use crate::spans::Spans;
-use core::sync::atomic::{AtomicUsize, Ordering};
 
 /// From this size on page tables are moved; below, copying is cheaper than the mappings it costs.
 const MOVE_BYTES_MIN: usize = 256 * 1024;
-/// Moves outstanding at most: each may split a mapping in three, and a process has 65,530 of them.
-const MOVES_MAX: usize = 4096;
+/// Moved spans at most: each may split a mapping in three, and a process has 65,530 of them.
+const MOVED_MAX: usize = 4096;
 /// Size bins of the statistics: four per doubling.
 const BINS: usize = 4 * 48;
 
@@ -49,8 +48,6 @@ struct Books {
 /// The large blocks of a heap.
 pub struct Large {
     books: Lock<Books>,
-    /// Moves that split a mapping which was not renewed since. Approximate.
-    moves: AtomicUsize,
 }
 
 /// A large block just allocated.
@@ -72,7 +69,7 @@ impl Large {
     pub const fn new() -> Self {
         const BIN: LargeBin = LargeBin { smallest: 0, largest: 0, allocations: 0, live: 0, live_peak: 0 };
         let totals = LargeTotals { blocks: 0, live: 0, live_peak: 0 };
-        Self { books: Lock::new(Books { bins: [BIN; BINS], totals }), moves: AtomicUsize::new(0) }
+        Self { books: Lock::new(Books { bins: [BIN; BINS], totals }) }
     }
 
     /// Allocates `bytes` at a multiple of `align`, a power of two.
@@ -129,13 +126,12 @@ impl Large {
             if !spans.take_behind(first + old, new - old) {
                 return self.relocate(spans, first, old_bytes, new_bytes);
             }
-            let behind_moved = spans.map.record(first + old).is_moved();
-            spans.map.record(first + old).set_moved(false);
-            record.set_moved(record.is_moved() || behind_moved);
+            let is_moved = record.is_moved() || spans.map.record(first + old).is_moved();
+            spans.map.set_moved(first + old, false);
+            spans.map.set_moved(first, is_moved);
             record.granules.set(new);
         } else if new < old {
-            let tail = spans.map.record(first + new);
-            tail.set_moved(record.is_moved());
+            spans.map.set_moved(first + new, record.is_moved());
             record.granules.set(new);
             spans.give(first + new, old - new, false);
         }
@@ -154,17 +150,15 @@ impl Large {
         let source = map.address(first);
         let granules = map.record(first).granules.get();
         let mut moved = os::Moved::Refused;
-        // ORDERING: Relaxed; a bound, not exact.
-        if old_bytes >= MOVE_BYTES_MIN && self.moves.load(Ordering::Relaxed) < MOVES_MAX {
+        if old_bytes >= MOVE_BYTES_MIN && map.moved_spans() < MOVED_MAX {
             // SAFETY: both spans are blocks that belong to the caller of `realloc`, and distinct.
             moved = unsafe { os::move_pages(source, block.address, bytes_of(granules)) };
         }
         match moved {
-            os::Moved::Done => {
-                self.moves.fetch_add(1, Ordering::Relaxed);
-                map.record(target).set_moved(true);
-            }
+            os::Moved::Done => map.set_moved(target, true),
             os::Moved::Refused => {
+                // The target may be a new mapping.
+                map.reservation.advise(block.address, bytes_of(map.record(target).granules.get()));
                 // SAFETY: distinct live blocks of at least `old_bytes`.
                 unsafe {
                     core::ptr::copy_nonoverlapping(source as *const u8, block.address as *mut u8, old_bytes)
@@ -178,11 +172,9 @@ impl Large {
         self.books.lock().remove(old_bytes);
         let mut zero = moved == os::Moved::Done;
         if zero && record.is_moved() {
-            // ORDERING: Relaxed; a bound, not exact.
-            self.moves.fetch_sub(1, Ordering::Relaxed);
             // SAFETY: the pages were moved away, and the span is in no list yet.
             zero = unsafe { map.reservation.renew(source, bytes_of(granules)) };
-            record.set_moved(!zero);
+            map.set_moved(first, !zero);
         }
         spans.give(first, granules, zero);
         Some(block.address)

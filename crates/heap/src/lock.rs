@@ -1,7 +1,7 @@
 //! The one lock: a futex word around a value.
 //!
-//! A thread that holds every lock for a fork may take them again: handlers registered by others run inside our
-//! fork window and allocate. It finds the state whole, since nobody else is in a critical section.
+//! A thread that holds locks for a fork may take those again: handlers registered by others run inside our fork window
+//! and allocate. It finds the state whole, since nobody else is in that critical section.
 
 use crate::os;
 use core::cell::UnsafeCell;
@@ -12,8 +12,12 @@ use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use loom::sync::atomic::{AtomicU32, Ordering};
 
 const FREE: u32 = 0;
+/// Bit: somebody holds the lock.
 const HELD: u32 = 1;
+/// Bit: somebody may sleep until it is released.
 const CONTENDED: u32 = 2;
+/// Bit: held across a fork, so that its holder may take it again.
+const FOR_FORK: u32 = 4;
 
 /// Rounds of spinning before a thread sleeps; critical sections last tens to hundreds of ns.
 const SPINS: u32 = if cfg!(loom) { 0 } else { 60 };
@@ -73,30 +77,37 @@ impl<T> Lock<T> {
     /// True if this thread already holds the lock, for a fork.
     #[cold]
     fn lock_contended(&self) -> bool {
-        if is_forking() {
+        // ORDERING: Relaxed; if this thread is the one that forks, it wrote the bit itself.
+        if is_forking() && self.word.load(Ordering::Relaxed) & FOR_FORK != 0 {
             return true;
         }
         let mut spins = SPINS;
-        while spins > 0 {
-            spins -= 1;
-            core::hint::spin_loop();
-            // ORDERING: Relaxed load only decides whether to try; the exchange acquires as in `lock`.
-            if self.word.load(Ordering::Relaxed) == FREE
-                && self.word.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_ok()
-            {
-                return false;
+        loop {
+            // ORDERING: Relaxed load only decides what to try; the exchange acquires as in `lock`.
+            let word = self.word.load(Ordering::Relaxed);
+            // After the spinning others may sleep, too: the bit is kept so that `release` wakes one.
+            let taken = if spins > 0 { HELD } else { HELD | CONTENDED };
+            if word == FREE {
+                if self.word.compare_exchange(FREE, taken, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+                    return false;
+                }
+            } else if spins > 0 {
+                spins -= 1;
+                core::hint::spin_loop();
+            } else {
+                let marked = word | CONTENDED;
+                // ORDERING: Relaxed; the bit asks for a wake and publishes nothing.
+                let exchange = self.word.compare_exchange(word, marked, Ordering::Relaxed, Ordering::Relaxed);
+                if exchange.is_ok() {
+                    os::futex_wait(&self.word, marked);
+                }
             }
         }
-        // ORDERING: Acquire as in `lock`. CONTENDED is kept while anybody may sleep, so that `release` wakes one.
-        while self.word.swap(CONTENDED, Ordering::Acquire) != FREE {
-            os::futex_wait(&self.word, CONTENDED);
-        }
-        false
     }
 
     fn release(&self) {
         // ORDERING: Release publishes this holder's writes to the next Acquire in `lock`.
-        if self.word.swap(FREE, Ordering::Release) == CONTENDED {
+        if self.word.swap(FREE, Ordering::Release) & CONTENDED != 0 {
             os::futex_wake_one(&self.word);
         }
     }
@@ -104,6 +115,8 @@ impl<T> Lock<T> {
     /// Takes the lock for the time of a fork: it stays taken until [`Lock::release_after_fork`].
     pub fn hold_for_fork(&self) {
         core::mem::forget(self.lock());
+        // ORDERING: Relaxed; read by this thread only.
+        self.word.fetch_or(FOR_FORK, Ordering::Relaxed);
     }
 
     /// Releases a lock taken by [`Lock::hold_for_fork`], in the parent, or in the child where nobody waits.
@@ -121,7 +134,7 @@ impl<T> Lock<T> {
     }
 }
 
-/// This thread holds every lock from now on, for a fork.
+/// This thread is the one that forks, from now on.
 #[cfg(not(loom))]
 pub fn begin_fork() {
     // ORDERING: Relaxed; only this thread recognises its own value.
@@ -135,14 +148,16 @@ pub fn end_fork() {
     FORKING.store(0, Ordering::Relaxed);
 }
 
+/// Whether this thread holds locks for a fork.
 #[cfg(not(loom))]
-fn is_forking() -> bool {
+pub fn is_forking() -> bool {
     // ORDERING: Relaxed; a thread can only read its own thread pointer here if it wrote it itself.
     FORKING.load(Ordering::Relaxed) == os::thread_pointer()
 }
 
+/// Whether this thread holds locks for a fork.
 #[cfg(loom)]
-fn is_forking() -> bool {
+pub fn is_forking() -> bool {
     false
 }
 

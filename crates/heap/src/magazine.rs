@@ -36,6 +36,29 @@ impl Magazine {
         Self { head: word & ADDRESS_MASK, count: (word >> COUNT_SHIFT) as u32 }
     }
 
+    /// The first `keep` blocks, and the rest.
+    ///
+    /// # Safety
+    /// The caller owns the list.
+    pub unsafe fn split(self, keep: u32) -> (Self, Self) {
+        if self.count <= keep {
+            return (self, Self::EMPTY);
+        }
+        if keep == 0 {
+            return (Self::EMPTY, self);
+        }
+        let mut last = self.head;
+        for _ in 1..keep {
+            // SAFETY: a block of the caller's list, which is longer.
+            last = unsafe { next(last) };
+        }
+        // SAFETY: as above.
+        let rest = unsafe { next(last) };
+        // SAFETY: as above.
+        unsafe { set_next(last, 0) };
+        (Self { head: self.head, count: keep }, Self { head: rest, count: self.count - keep })
+    }
+
     /// Whether there is no block.
     pub fn is_empty(self) -> bool {
         self.head == 0

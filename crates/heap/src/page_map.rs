@@ -157,23 +157,20 @@ impl Record {
     pub fn is_moved(&self) -> bool {
         self.flags.get() & 1 != 0
     }
-
-    /// Says whether page tables were moved into this span.
-    pub fn set_moved(&self, moved: bool) {
-        self.flags.set(u8::from(moved));
-    }
 }
 
 /// The tables of one reservation.
 pub struct PageMap {
     /// The address range.
     pub reservation: Reservation,
+    /// Spans into which page tables were moved: each may have split a mapping in three.
+    moved_spans: AtomicUsize,
 }
 
 impl PageMap {
     /// Tables of a reservation that does not exist yet.
     pub const fn new() -> Self {
-        Self { reservation: Reservation::new() }
+        Self { reservation: Reservation::new(), moved_spans: AtomicUsize::new(0) }
     }
 
     /// The granule of an address, if the tables know it.
@@ -228,6 +225,22 @@ impl PageMap {
         let table = reservation.records() as *const Record;
         // SAFETY: asserted to be committed; zero bytes are a valid record.
         unsafe { &*table.add(granule as usize) }
+    }
+
+    /// Says whether page tables were moved into the span that starts at `granule`.
+    pub fn set_moved(&self, granule: u32, moved: bool) {
+        let record = self.record(granule);
+        match (record.is_moved(), moved) {
+            (false, true) => self.moved_spans.fetch_add(1, GUARDED),
+            (true, false) => self.moved_spans.fetch_sub(1, GUARDED),
+            _ => return,
+        };
+        record.flags.set(u8::from(moved));
+    }
+
+    /// Spans into which page tables were moved and that were not renewed since.
+    pub fn moved_spans(&self) -> usize {
+        self.moved_spans.load(GUARDED)
     }
 
     /// The bitmap words of a slab that starts at `granule` and is `granules` long; a set bit is a free block.

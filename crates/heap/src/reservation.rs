@@ -18,19 +18,20 @@ pub const RECORD_BYTES: usize = 48;
 /// Bytes of bitmap per granule: one bit per 16 bytes.
 pub const BITMAP_BYTES: usize = GRANULE_BYTES / 16 / 8;
 
-/// Granules covered where nothing limits us: 1 TiB.
+/// Granules covered, the tables included, where nothing limits us: 1 TiB.
 const COVERAGE_MAX: u32 = 1 << 24;
 /// Fewest granules a range covers: 256 MiB.
 const COVERAGE_MIN: u32 = 1 << 12;
-/// First and largest steps, in granules, in which memory is committed: 32 MiB and 1 GiB.
+/// First and largest steps, in granules, in which memory is committed: 32 and 64 MiB. A program that locks all its memory
+/// makes a whole step resident.
 const STEP_MIN: u32 = 512;
-const STEP_MAX: u32 = 16_384;
+const STEP_MAX: u32 = 1024;
 /// Where to look for free address space when it must grow at its end; far from what kernels and runtimes use.
 const LADDER_HINT: usize = 0x1a00_0000_0000;
 /// Address space skipped, in granules, when the next piece is occupied: 1 GiB.
 const SKIP: u32 = 16_384;
 
-/// Where the tables of a range that covers `coverage` granules lie, in bytes from its base.
+/// Where the tables of a range of `coverage` granules, they themselves included, lie, in bytes from its base.
 #[derive(Clone, Copy, Debug)]
 struct Layout {
     records: usize,
@@ -159,10 +160,11 @@ impl Reservation {
         done
     }
 
-    fn advise(&self, address: usize, bytes: usize) {
+    /// Tells the kernel what is wanted of huge pages in a committed range.
+    pub fn advise(&self, address: usize, bytes: usize) {
         let wanted = self.huge_pages.load(ORDER);
         let advice = if wanted { os::HugePages::Always } else { os::HugePages::Never };
-        // SAFETY: both callers pass a range of the reservation.
+        // SAFETY: the callers pass a committed range of the reservation; advice changes no contents.
         unsafe { os::advise_huge_pages(address, bytes, advice) };
     }
 
@@ -191,12 +193,12 @@ impl Reservation {
     }
 
     fn establish(&self, growth: &mut Growth) -> bool {
-        let whole = Layout::of(COVERAGE_MAX);
         let mut coverage = COVERAGE_MAX;
         let limit_bytes = os::address_space_limit();
-        let (mut base, mut reserved) = (None, COVERAGE_MAX);
+        let mut base = None;
+        let mut reserved = COVERAGE_MAX;
         if limit_bytes.is_none() {
-            base = os::reserve(bytes_of(whole.first_granule) + bytes_of(COVERAGE_MAX), 0);
+            base = os::reserve(bytes_of(reserved), 0);
         }
         if let Some(bytes) = limit_bytes {
             let fitting = (bytes / GRANULE_BYTES).clamp(COVERAGE_MIN as usize, COVERAGE_MAX as usize);
@@ -210,6 +212,7 @@ impl Reservation {
             coverage /= if base.is_none() { 2 } else { 1 };
         }
         let Some(start) = base else { return false };
+        let start_bytes = bytes_of(reserved);
         let layout = Layout::of(coverage);
         // mmap aligns to pages; one granule is given up for alignment where that is not enough.
         let aligned = start.next_multiple_of(GRANULE_BYTES);
@@ -219,9 +222,11 @@ impl Reservation {
         let limit = layout.first_granule;
         // SAFETY: the start of the new reservation.
         if !unsafe { os::commit(aligned, (limit as usize).next_multiple_of(GRANULE_BYTES)) } {
+            // SAFETY: reserved above, and given to nobody.
+            unsafe { os::unmap(start, start_bytes) };
             return false;
         }
-        growth.coverage = coverage + layout.first_granule;
+        growth.coverage = coverage;
         growth.reserved = reserved.max(limit);
         self.records.store(aligned + layout.records, ORDER);
         self.bitmaps.store(aligned + layout.bitmaps, ORDER);
@@ -303,8 +308,8 @@ mod tests {
         let reservation = Reservation::new();
         let (first, count) = reservation.grow(3).unwrap();
         assert_eq!((first, count), (reservation.first_granule(), STEP_MIN));
-        let (next, more) = reservation.grow(STEP_MAX).unwrap();
-        assert_eq!((next, more), (first + count, STEP_MAX));
+        let (next, more) = reservation.grow(2 * STEP_MAX).unwrap();
+        assert_eq!((next, more), (first + count, 2 * STEP_MAX));
         let last = reservation.address(next + more) - 8;
         // SAFETY: the last word of the memory just committed.
         assert_eq!(unsafe { *(last as *const u64) }, 0);

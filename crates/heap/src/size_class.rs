@@ -120,16 +120,11 @@ pub const fn magazine_max(class: usize) -> u32 {
     }
 }
 
-/// Blocks a thread cache may hold before it has shown any use of the class: about 512 bytes worth.
+/// Blocks a thread cache may hold outside the budget: 512 bytes worth, at most 8 blocks; so all of a thread's classes together
+/// are less than 12 KiB.
 pub const fn magazine_min(class: usize) -> u32 {
     let blocks = 512 / SIZES[class];
-    if blocks > 8 {
-        8
-    } else if blocks < 1 {
-        1
-    } else {
-        blocks
-    }
+    if blocks > 8 { 8 } else { blocks }
 }
 
 static RECIPROCALS: [u64; CLASSES] = {

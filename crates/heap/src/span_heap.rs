@@ -12,7 +12,7 @@ use crate::decay::{self, Decay, Verdict, bin_of};
 use crate::granule::bytes_of;
 use crate::os;
 use crate::page_map::{PageMap, State, Waiting};
-use free_lists::FreeLists;
+use free_lists::{ALL, FEW, FreeLists};
 use waiting::TimeList;
 
 /// Dirty memory, in granules, that may wait for a batch: one purge of 512 KiB costs a tenth, per page, of
@@ -124,23 +124,20 @@ impl SpanHeap {
     ) -> Option<Taken> {
         debug_assert!(granules > 0 && align.is_power_of_two());
         let padded = granules.checked_add(align - 1)?;
-        let dirty = self.dirty.best_fit(map, padded);
-        let clean = || self.clean.best_fit(map, padded);
+        let dirty = self.dirty.best_fit(map, padded, FEW);
+        let clean = || self.clean.best_fit(map, padded, FEW);
         let is_held_back = |span: u32| {
             let record = map.record(span);
             record.waiting() == Waiting::Held && decay::smallest_of(record.bin.get()) / CUT_MAX > granules
         };
-        let span = match dirty {
-            Some(span) if !want_zero && !is_held_back(span) => span,
-            Some(span) => clean().unwrap_or(span),
-            None => match clean() {
-                Some(span) => span,
-                None => {
-                    let (first, count) = map.reservation.grow(padded)?;
-                    self.add_clean(map, first, count);
-                    self.clean.best_fit(map, padded)?
-                }
-            },
+        let found = match dirty {
+            Some(span) if !want_zero && !is_held_back(span) => Some(span),
+            Some(span) => clean().or(Some(span)),
+            None => clean(),
+        };
+        let span = match found {
+            Some(span) => span,
+            None => self.grow(map, padded)?,
         };
         let offset = {
             let unit = align as usize;
@@ -152,6 +149,17 @@ impl SpanHeap {
         self.counts.used += granules;
         self.counts.used_peak = self.counts.used_peak.max(self.counts.used);
         Some(Taken { first: span + offset, zero })
+    }
+
+    /// A free span of at least `granules`: new memory, or what a full search of the old finds.
+    #[cold]
+    fn grow(&mut self, map: &PageMap, granules: u32) -> Option<u32> {
+        if let Some((first, count)) = map.reservation.grow(granules) {
+            self.add_clean(map, first, count);
+            // New memory is linked first, so a few looks find it.
+            return self.clean.best_fit(map, granules, FEW);
+        }
+        self.clean.best_fit(map, granules, ALL).or_else(|| self.dirty.best_fit(map, granules, ALL))
     }
 
     /// Takes `granules` directly behind a span, if they are free.
@@ -177,6 +185,7 @@ impl SpanHeap {
         let (state, waiting, bin) = (record.state(), record.waiting(), usize::from(record.bin.get()));
         let (freed_at, deadline, moved) = (record.value.get(), record.deadline.get(), record.is_moved());
         self.unlink(map, span);
+        map.set_moved(span, false);
         let rest = length - offset - granules;
         for (first, count) in [(span, offset), (span + offset + granules, rest)] {
             if count == 0 {
@@ -186,7 +195,7 @@ impl SpanHeap {
             record.bin.set(bin as u8);
             record.value.set(freed_at);
             record.deadline.set(deadline);
-            record.set_moved(moved);
+            map.set_moved(first, moved);
             self.link(map, first, count, state, waiting);
         }
         match (state, waiting) {
@@ -197,7 +206,7 @@ impl SpanHeap {
         // A used span is marked by its owner; nothing of the free one may stay.
         let record = map.record(span + offset);
         record.set_state(State::Interior);
-        record.set_moved(moved);
+        map.set_moved(span + offset, moved);
         record.granules.set(granules);
         map.record(span + offset + granules - 1).set_state(State::Interior);
     }
@@ -249,6 +258,7 @@ impl SpanHeap {
             deadline = deadline.max(right.deadline.get());
             bin = self.rebin(bin, right.bin.get(), waiting, granules, right.granules.get());
             self.unlink(map, end);
+            map.set_moved(end, false);
         }
         if first > map.reservation.first_granule() && map.record(first - 1).state() == state {
             let left_first = map.record(first - 1).first.get();
@@ -261,6 +271,7 @@ impl SpanHeap {
                 length += left.granules.get();
                 start = left_first;
                 self.unlink(map, left_first);
+                map.set_moved(first, false);
             }
         }
         map.record(first).set_state(State::Interior);
@@ -268,7 +279,7 @@ impl SpanHeap {
         record.bin.set(bin);
         record.value.set(value);
         record.deadline.set(deadline);
-        record.set_moved(moved);
+        map.set_moved(start, moved);
         self.link(map, start, length, state, waiting);
     }
 
@@ -362,16 +373,14 @@ impl SpanHeap {
 
     /// Takes a span back that [`SpanHeap::take_due`] handed out; `done`: its pages are gone.
     pub fn purged(&mut self, map: &PageMap, due: Due, done: bool) {
-        let record = map.record(due.first);
         if done {
-            record.set_moved(false);
+            map.set_moved(due.first, false);
             self.counts.purged += u64::from(due.granules);
             self.counts.purges += 1;
             self.add_clean(map, due.first, due.granules);
         } else {
             // Never asked again: a seccomp filter or locked memory will refuse the next time too.
             self.counts.refused += 1;
-            record.set_moved(due.moved);
             self.merge(map, due.first, due.granules, State::Dirty, Waiting::None);
         }
     }

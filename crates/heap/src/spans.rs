@@ -14,6 +14,8 @@ pub struct Spans {
     /// What every granule is.
     pub map: PageMap,
     heap: Lock<SpanHeap>,
+    /// Held while spans are on their way to the kernel, in no list: a fork and a thread that runs out of memory wait for them.
+    purging: Lock<()>,
     /// Something is to be purged; whoever leaves a slow path does it.
     due: AtomicBool,
 }
@@ -21,7 +23,12 @@ pub struct Spans {
 impl Spans {
     /// No memory yet.
     pub const fn new() -> Self {
-        Self { map: PageMap::new(), heap: Lock::new(SpanHeap::new()), due: AtomicBool::new(false) }
+        Self {
+            map: PageMap::new(),
+            heap: Lock::new(SpanHeap::new()),
+            purging: Lock::new(()),
+            due: AtomicBool::new(false),
+        }
     }
 
     /// Takes a span, see [`SpanHeap::take`]; purges everything and tries again before it gives up.
@@ -68,6 +75,8 @@ impl Spans {
 
     #[cold]
     fn purge_due(&self) {
+        // Who purges now sees what is due, too.
+        let Some(_purging) = self.purging.try_lock() else { return };
         // ORDERING: Relaxed; a hint, see `with`.
         if self.due.swap(false, Ordering::Relaxed) {
             self.purge_rounds(false);
@@ -76,6 +85,7 @@ impl Spans {
 
     /// Purges every free span, whatever `decay` says. Returns the bytes given back.
     pub fn purge_all(&self) -> usize {
+        let _purging = self.purging.lock();
         self.purge_rounds(true)
     }
 
@@ -120,6 +130,7 @@ impl Spans {
 
     /// Takes the locks for the time of a fork.
     pub fn hold_for_fork(&self) {
+        self.purging.hold_for_fork();
         self.heap.hold_for_fork();
         self.map.reservation.hold_for_fork();
     }
@@ -128,6 +139,7 @@ impl Spans {
     pub fn release_after_fork(&self) {
         self.map.reservation.release_after_fork();
         self.heap.release_after_fork();
+        self.purging.release_after_fork();
     }
 }
 

@@ -46,6 +46,10 @@ pub struct ThreadCache {
     next: AtomicPtr<ThreadCache>,
     /// Not in use by a thread. Synchronization: the registry's lock.
     idle: Guarded32,
+    /// Operations in the slow path, modulo 2^32. Synchronization: the cache's lock; read without it as a hint.
+    visits: Guarded32,
+    /// `visits` when idle caches were last looked for. Synchronization: the registry's lock.
+    visits_seen: Guarded32,
     /// The next idle cache. Synchronization: the registry's lock.
     next_idle: AtomicPtr<ThreadCache>,
 }
@@ -113,6 +117,8 @@ impl ThreadCache {
             next: AtomicPtr::new(core::ptr::null_mut()),
             idle: Guarded32::new(0),
             next_idle: AtomicPtr::new(core::ptr::null_mut()),
+            visits: Guarded32::new(0),
+            visits_seen: Guarded32::new(0),
         }
     }
 
@@ -174,6 +180,7 @@ impl ThreadCache {
     /// when memory is exhausted.
     pub fn refill(&self, class: usize, central: &Central, spans: &Spans, budget: &Budget) -> usize {
         let _guard = self.lock.lock();
+        self.visits.set(self.visits.get().wrapping_add(1));
         let bin = &self.bins[class];
         bin.open();
         // ORDERING: Relaxed; under the lock.
@@ -185,7 +192,7 @@ impl ThreadCache {
             self.spares[class].set(0);
         } else {
             self.grow(class, budget);
-            match central.fetch(spans, class, bin.capacity.get()) {
+            match central.fetch(spans, class, bin.capacity.get().max(1)) {
                 Some(magazine) => list = magazine,
                 None => {
                     // The capacity may have grown.
@@ -197,12 +204,15 @@ impl ThreadCache {
         let block = list.head;
         // SAFETY: a block that this cache owns now.
         let rest = Magazine { head: unsafe { magazine::next(block) }, count: list.count - 1 };
-        if rest.count > bin.capacity.get() {
-            // Filled by a cache that was allowed more: it counts against the budget here, too.
-            budget.force(rest.count - bin.capacity.get(), class);
+        let capacity = bin.capacity.get();
+        if rest.count > capacity && budget.take(rest.count - capacity, class) {
             bin.capacity.set(rest.count);
         }
-        bin.replace(rest);
+        // A magazine filled by a cache that was allowed more: what does not fit here goes on.
+        // SAFETY: this cache owns the list.
+        let (kept, excess) = unsafe { rest.split(bin.capacity.get()) };
+        central.store(spans, class, excess);
+        bin.replace(kept);
         block
     }
 
@@ -210,6 +220,7 @@ impl ThreadCache {
     /// `central`.
     pub fn flush(&self, class: usize, block: usize, central: &Central, spans: &Spans, budget: &Budget) {
         let _guard = self.lock.lock();
+        self.visits.set(self.visits.get().wrapping_add(1));
         let bin = &self.bins[class];
         bin.open();
         // ORDERING: Relaxed; under the lock.
@@ -217,10 +228,23 @@ impl ThreadCache {
         let head = bin.head.load(Ordering::Relaxed);
         let mut list = Magazine { head, count: (bin.capacity() - room) as u32 };
         if room <= 0 && !self.grow(class, budget) {
+            // Only what the budget paid for is kept as a spare.
+            let capacity = bin.capacity.get();
             let spare = Magazine::unpack(self.spares[class].get());
-            central.store(spans, class, spare);
-            self.spares[class].set(list.pack());
+            if capacity > size_class::magazine_min(class) {
+                central.store(spans, class, spare);
+                self.spares[class].set(list.pack());
+            } else {
+                central.store(spans, class, list);
+            }
             list = Magazine::EMPTY;
+            if capacity == 0 {
+                // SAFETY: the caller gave the block up.
+                unsafe { magazine::set_next(block, 0) };
+                bin.replace(list);
+                central.store(spans, class, Magazine { head: block, count: 1 });
+                return;
+            }
         }
         // SAFETY: the caller gave the block up.
         unsafe { magazine::set_next(block, list.head) };
@@ -230,7 +254,7 @@ impl ThreadCache {
     /// Doubles a bin's capacity if the class and the budget allow it. The caller sets `room` afterwards.
     fn grow(&self, class: usize, budget: &Budget) -> bool {
         let capacity = self.bins[class].capacity.get();
-        let more = capacity.min(size_class::magazine_max(class).saturating_sub(capacity));
+        let more = capacity.max(1).min(size_class::magazine_max(class).saturating_sub(capacity));
         if more == 0 || !budget.take(more, class) {
             return false;
         }

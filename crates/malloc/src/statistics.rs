@@ -131,9 +131,11 @@ fn write_xml(snapshot: &Snapshot, out: &mut impl Write) -> fmt::Result {
         free_blocks += free;
         from = class.block_bytes + 1;
     }
-    let (cached, rest) = (snapshot.cached_bytes(), snapshot.small_free_bytes() - snapshot.cached_bytes());
+    let cached = snapshot.cached_bytes();
+    // Counted at different moments where other threads allocate.
+    let rest = snapshot.small_free_bytes().saturating_sub(cached);
     let cached_blocks: usize = snapshot.classes.iter().map(|class| class.cached).sum();
-    let rest_blocks = free_blocks - cached_blocks;
+    let rest_blocks = free_blocks.saturating_sub(cached_blocks);
     let (large, now, peak) = (snapshot.large, snapshot.span_bytes, snapshot.span_peak_bytes);
     let totals = |out: &mut dyn Write| {
         writeln!(out, "<total type=\"fast\" count=\"{cached_blocks}\" size=\"{cached}\"/>")?;

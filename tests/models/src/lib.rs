@@ -42,7 +42,7 @@ mod tests {
     #[test]
     fn three_threads_never_hold_the_lock_at_once_and_none_sleeps_for_ever() {
         let mut model = loom::model::Builder::new();
-        model.preemption_bound = Some(3);
+        model.preemption_bound = Some(2);
         model.check(|| {
             let counter = Arc::new(Lock::new(0));
             let threads: Vec<_> = (0..2)

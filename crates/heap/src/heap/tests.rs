@@ -141,3 +141,49 @@ fn free_pages_of_a_partly_used_slab_are_purged_once() {
     heap.free(None, again);
     assert!(heap.trim(None) <= 4096);
 }
+
+#[test]
+fn moved_blocks_that_were_freed_and_purged_do_not_count_against_later_moves() {
+    let heap = heap();
+    for _ in 0..20 {
+        let block = large(&heap, 1 << 20);
+        let blocker = large(&heap, 1 << 20);
+        fill(block, 1 << 20, 5);
+        let moved = heap.resize_large(None, block, 2 << 20);
+        assert_ne!(moved, block);
+        assert!(heap.spans.map.moved_spans() > 0);
+        heap.free(None, moved);
+        heap.free(None, blocker);
+        heap.trim(None);
+        assert_eq!(heap.spans.map.moved_spans(), 0);
+    }
+}
+
+#[test]
+fn blocks_are_split_off_a_magazine_without_loss() {
+    let heap = heap();
+    let class = size_class::class_of(256).unwrap();
+    let magazine = heap.central.fetch(&heap.spans, class, 20).unwrap();
+    // SAFETY: the magazine is this test's.
+    let (kept, rest) = unsafe { magazine.split(7) };
+    assert_eq!((kept.count, rest.count), (7, magazine.count - 7));
+    heap.central.return_to_slabs(&heap.spans, class, kept);
+    heap.central.return_to_slabs(&heap.spans, class, rest);
+    assert_eq!(heap.spans.counts().used, 0);
+}
+
+#[test]
+fn caches_of_idle_threads_are_taken_when_the_budget_is_used_up() {
+    let heap = heap();
+    let (idle, busy) = (heap.caches.acquire().unwrap(), heap.caches.acquire().unwrap());
+    let class = size_class::class_of(64).unwrap();
+    let blocks: Vec<usize> = (0..200).map(|_| heap.allocate_small(Some(idle), class)).collect();
+    blocks.into_iter().for_each(|block| heap.free(Some(idle), block));
+    assert!(idle.held(class) > 64);
+    // The first look only notes what each cache did so far.
+    heap.caches.relieve(Some(busy), &heap.central, &heap.spans);
+    assert!(idle.held(class) > 64);
+    std::thread::sleep(std::time::Duration::from_millis(120));
+    heap.caches.relieve(Some(busy), &heap.central, &heap.spans);
+    assert_eq!(idle.held(class), 0);
+}

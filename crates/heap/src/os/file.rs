@@ -7,6 +7,8 @@ use core::fmt::{self, Write};
 const AT_FDCWD: usize = -100isize as usize;
 const O_WRONLY_CREATE_TRUNCATE_CLOEXEC: usize = 0o2_001_101;
 const O_RDONLY_CLOEXEC: usize = 0o2_000_000;
+/// A signal came first.
+const EINTR: isize = -4;
 const MODE: usize = 0o644;
 
 fn write_all(descriptor: usize, text: &[u8]) -> bool {
@@ -15,6 +17,9 @@ fn write_all(descriptor: usize, text: &[u8]) -> bool {
         // SAFETY: the kernel only reads `rest`.
         let written =
             unsafe { syscall(number::WRITE, [descriptor, rest.as_ptr() as usize, rest.len(), 0, 0, 0]) };
+        if written == EINTR {
+            continue;
+        }
         if written <= 0 {
             return false;
         }

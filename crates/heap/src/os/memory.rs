@@ -8,6 +8,8 @@ const MAP_PRIVATE_ANON_NORESERVE: usize = 0x02 | 0x20 | 0x4000;
 const MAP_FIXED: usize = 0x10;
 const MAP_FIXED_NOREPLACE: usize = 0x10_0000;
 const MADV_DONTNEED: usize = 4;
+/// Since Linux 5.18.
+const MADV_DONTNEED_LOCKED: usize = 24;
 const MADV_HUGEPAGE: usize = 14;
 const MADV_NOHUGEPAGE: usize = 15;
 const MREMAP_MOVE_FIXED_DONTUNMAP: usize = 1 | 2 | 4;
@@ -98,9 +100,12 @@ pub unsafe fn commit(address: usize, bytes: usize) -> bool {
 /// # Safety
 /// The range is committed, and nobody needs its contents.
 pub unsafe fn purge(address: usize, bytes: usize) -> bool {
-    // SAFETY: the caller gives the contents up.
+    // The second call also takes locked pages.
     !refused(Call::Purge)
-        && unsafe { syscall(number::MADVISE, [address, bytes, MADV_DONTNEED, 0, 0, 0]) } == 0
+        && [MADV_DONTNEED, MADV_DONTNEED_LOCKED].into_iter().any(|advice| {
+            // SAFETY: the caller gives the contents up.
+            unsafe { syscall(number::MADVISE, [address, bytes, advice, 0, 0, 0]) == 0 }
+        })
 }
 
 /// Replaces a committed range by a fresh mapping, which also joins mappings that [`move_pages`] split.

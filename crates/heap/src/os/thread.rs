@@ -3,7 +3,7 @@
 use super::syscall::{number, syscall};
 use core::arch::{asm, global_asm};
 use core::ffi::{c_int, c_void};
-use core::sync::atomic::AtomicU32;
+use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
 const FUTEX_WAIT_PRIVATE: usize = 128;
 const FUTEX_WAKE_PRIVATE: usize = 129;
@@ -173,6 +173,25 @@ macro_rules! call_weak {
             }
         }
     }};
+}
+
+// Since glibc 2.32. Weak, so that the library loads where it is missing.
+global_asm!(".weak __libc_single_threaded");
+
+/// Whether this process certainly has one thread; false where libc does not tell.
+pub fn is_single_threaded() -> bool {
+    let flag: *const AtomicU8;
+    // SAFETY: loads the address that the linker found, null if none; libc's flag is a byte that lives as long as the process.
+    unsafe {
+        #[cfg(target_arch = "x86_64")]
+        asm!("mov {}, qword ptr [rip + __libc_single_threaded@GOTPCREL]", out(reg) flag,
+            options(pure, readonly, nostack, preserves_flags));
+        #[cfg(target_arch = "aarch64")]
+        asm!("adrp {0}, :got:__libc_single_threaded", "ldr {0}, [{0}, :got_lo12:__libc_single_threaded]",
+            out(reg) flag, options(pure, readonly, nostack, preserves_flags));
+        // ORDERING: Relaxed; libc clears the flag in the only thread, before the second one starts.
+        flag.as_ref().is_some_and(|flag| flag.load(Ordering::Relaxed) != 0)
+    }
 }
 
 /// Takes libc's lock around its list of streams.

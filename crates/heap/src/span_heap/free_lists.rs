@@ -5,8 +5,11 @@ use crate::page_map::PageMap;
 const EXACT: u32 = 32;
 /// Lists: 32 exact ones, then four for each doubling up to 2^25 granules.
 const LISTS: usize = EXACT as usize + 4 * 20;
-/// Spans looked at in one list before the best so far is taken.
-const LOOKS: usize = 16;
+/// Spans looked at in one list, usually. Only the first list, of about the size asked for, may hold shorter ones; in the
+/// others the first fits.
+pub const FEW: usize = 16;
+/// As [`FEW`], when memory has run out otherwise.
+pub const ALL: usize = usize::MAX;
 
 /// The list of spans of `granules`.
 fn list_of(granules: u32) -> usize {
@@ -61,12 +64,12 @@ impl FreeLists {
         }
     }
 
-    /// The smallest span of at least `granules`; the lowest among equals, as far as a bounded look finds them.
-    pub fn best_fit(&self, map: &PageMap, granules: u32) -> Option<u32> {
+    /// The smallest span of at least `granules`; the lowest among equals, as far as `looks` in each list find them.
+    pub fn best_fit(&self, map: &PageMap, granules: u32, looks: usize) -> Option<u32> {
         let mut candidates = self.filled & (u128::MAX << list_of(granules));
         while candidates != 0 {
             let list = candidates.trailing_zeros() as usize;
-            if let Some(best) = self.best_in(map, list, granules) {
+            if let Some(best) = self.best_in(map, list, granules, looks) {
                 return Some(best);
             }
             candidates &= candidates - 1;
@@ -74,18 +77,18 @@ impl FreeLists {
         None
     }
 
-    fn best_in(&self, map: &PageMap, list: usize, granules: u32) -> Option<u32> {
+    fn best_in(&self, map: &PageMap, list: usize, granules: u32, looks: usize) -> Option<u32> {
         let mut best: Option<(u32, u32)> = None;
         let mut span = self.heads[list];
-        let mut looks = 0;
-        while span != 0 && (looks < LOOKS || best.is_none()) {
+        let mut left = looks;
+        while span != 0 && left > 0 {
             let record = map.record(span);
             let key = (record.granules.get(), span);
             if key.0 >= granules && best.is_none_or(|found| key < found) {
                 best = Some(key);
             }
             span = record.next.get();
-            looks += 1;
+            left -= 1;
         }
         best.map(|(_, span)| span)
     }

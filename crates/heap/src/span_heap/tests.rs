@@ -121,6 +121,21 @@ fn alignment_is_by_address() {
     }
 }
 
+#[test]
+fn many_spans_just_too_short_are_not_all_looked_at() {
+    let (map, mut spans) = heap();
+    let mut short = Vec::new();
+    for _ in 0..100 {
+        short.push(spans.take(&map, 41, 1, false, 0).unwrap().first);
+        spans.take(&map, 1, 1, false, 0).unwrap();
+    }
+    short.iter().for_each(|&first| spans.give(&map, first, 41, true, 0));
+    // 47 granules are in the same list: the few looks end in fresh memory, the full search would find nothing, either.
+    let taken = spans.take(&map, 47, 1, false, 0).unwrap();
+    assert!(short.iter().all(|&first| taken.first >= first + 41 || taken.first + 47 <= first));
+    assert_eq!(spans.clean.best_fit(&map, 41, FEW).map(|first| map.record(first).granules.get()), Some(41));
+}
+
 mod random {
     use super::*;
     use proptest::prelude::*;

@@ -2,13 +2,13 @@
 
 use super::{Bin, GATE, ThreadCache};
 use crate::central::Central;
-use crate::lock::Lock;
+use crate::lock::{self, Lock};
 use crate::magazine::{self, Magazine};
 use crate::os;
 use crate::page_map::PageMap;
 use crate::size_class::{self, CLASSES};
 use crate::spans::Spans;
-use core::sync::atomic::{AtomicBool, AtomicIsize, AtomicPtr, Ordering, fence};
+use core::sync::atomic::{AtomicBool, AtomicIsize, AtomicPtr, AtomicU64, Ordering, fence};
 
 /// Bytes of blocks that thread caches may hold beyond their minimum, per CPU.
 const BUDGET_PER_CPU: isize = 4 << 20;
@@ -16,6 +16,8 @@ const BUDGET_PER_CPU: isize = 4 << 20;
 const MAPPED_BYTES: usize = 64 * 1024;
 /// Caches revoked under one barrier.
 const GROUP: usize = 8;
+/// Pause in ns between two searches for idle caches.
+const RELIEF_PAUSE_NS: u64 = 100_000_000;
 /// Looks at a bin whose owner is in the middle of an operation before it is left to the owner.
 const TRIES: u32 = 20;
 
@@ -25,12 +27,18 @@ pub struct Budget {
     used_bytes: AtomicIsize,
     /// Beyond what one CPU gets.
     extra_bytes: AtomicIsize,
+    /// Somebody was refused since the last look.
+    exhausted: AtomicBool,
 }
 
 impl Budget {
     /// The budget of one CPU.
     pub const fn new() -> Self {
-        Self { used_bytes: AtomicIsize::new(0), extra_bytes: AtomicIsize::new(0) }
+        Self {
+            used_bytes: AtomicIsize::new(0),
+            extra_bytes: AtomicIsize::new(0),
+            exhausted: AtomicBool::new(false),
+        }
     }
 
     /// A list and its spare both grow by `blocks`.
@@ -48,12 +56,15 @@ impl Budget {
             return true;
         }
         self.used_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        self.exhausted.store(true, Ordering::Relaxed);
         false
     }
 
-    /// Room for `blocks` more of `class`, even beyond the budget.
-    pub fn force(&self, blocks: u32, class: usize) {
-        self.used_bytes.fetch_add(Self::bytes(blocks, class), Ordering::Relaxed);
+    /// Whether somebody was refused.
+    #[inline]
+    pub fn is_exhausted(&self) -> bool {
+        // ORDERING: Relaxed, as above.
+        self.exhausted.load(Ordering::Relaxed)
     }
 
     /// `blocks` of `class` are not needed any more.
@@ -82,6 +93,8 @@ pub struct Caches {
     pub budget: Budget,
     /// Whether the kernel offers the barrier that revocation needs.
     revocable: AtomicBool,
+    /// When idle caches were last looked for because the budget was used up, ns.
+    relieved_at: AtomicU64,
 }
 
 struct Registry {
@@ -126,6 +139,7 @@ impl Caches {
             newest: AtomicPtr::new(core::ptr::null_mut()),
             budget: Budget::new(),
             revocable: AtomicBool::new(false),
+            relieved_at: AtomicU64::new(0),
         }
     }
 
@@ -151,7 +165,7 @@ impl Caches {
         if newest.is_null() {
             // While the process has one thread this costs microseconds, later milliseconds.
             self.revocable.store(os::register_barrier(), Ordering::Relaxed);
-        } else if registry.in_use_peak == 1 {
+            // Now rather than with the second thread: by then a sandbox may kill who opens a file.
             let cpus = os::cpu_quota().unwrap_or(usize::MAX).min(os::cpus_allowed());
             self.budget.extend(cpus);
         }
@@ -199,35 +213,74 @@ impl Caches {
         if let Some(own) = own {
             own.empty(central, spans, &self.budget, true);
         }
+        // While this thread forks, the owners of other caches may be inside them, waiting for locks that it holds.
+        if lock::is_forking() {
+            return 0;
+        }
         let _registry = self.registry.lock();
+        self.revoke_where(own, central, spans, |_| true)
+    }
+
+    /// Takes the caches of threads that do nothing, when the budget is used up: what parked threads hold is missing to those
+    /// that work. A thread does nothing if its cache was never in the slow path since the last look. At most every 100 ms.
+    #[cold]
+    pub fn relieve(&self, own: Option<&ThreadCache>, central: &Central, spans: &Spans) {
+        let now = os::now_ns();
+        // ORDERING: Relaxed; a pace, not exact. The registry's lock orders the looks themselves.
+        if now.saturating_sub(self.relieved_at.load(Ordering::Relaxed)) < RELIEF_PAUSE_NS
+            || lock::is_forking()
+        {
+            return;
+        }
+        let Some(_registry) = self.registry.try_lock() else { return };
+        self.relieved_at.store(now, Ordering::Relaxed);
+        self.budget.exhausted.store(false, Ordering::Relaxed);
+        self.revoke_where(own, central, spans, |cache| {
+            let visits = cache.visits.get();
+            let is_idle = cache.visits_seen.get() == visits;
+            cache.visits_seen.set(visits);
+            is_idle
+        });
+    }
+
+    /// Revokes the chosen caches but `own`. Under the registry's lock.
+    fn revoke_where(
+        &self,
+        own: Option<&ThreadCache>,
+        central: &Central,
+        spans: &Spans,
+        is_chosen: impl Fn(&ThreadCache) -> bool,
+    ) -> usize {
         // ORDERING: Relaxed; written before the first cache existed.
         if !self.revocable.load(Ordering::Relaxed) {
             return 0;
         }
-        let mut blocks = 0;
-        let mut group = [None; GROUP];
-        let mut filled = 0;
         let is_own = |cache: &ThreadCache| own.is_some_and(|own| core::ptr::eq(own, cache));
-        for cache in self.all().filter(|cache| cache.idle.get() == 0 && !is_own(cache)) {
-            group[filled] = Some(cache);
-            filled += 1;
-            if filled == GROUP {
-                blocks += self.revoke(&group, central, spans);
-                (group, filled) = ([None; GROUP], 0);
+        let in_use = self.all().filter(|cache| cache.idle.get() == 0 && !is_own(cache));
+        let mut chosen = in_use.filter(|cache| is_chosen(cache));
+        let mut blocks = 0;
+        loop {
+            let group: [Option<&ThreadCache>; GROUP] = core::array::from_fn(|_| chosen.next());
+            if group[0].is_none() {
+                return blocks;
             }
+            blocks += self.revoke(&group, central, spans);
         }
-        if filled > 0 { blocks + self.revoke(&group, central, spans) } else { blocks }
     }
 
     fn revoke(&self, group: &[Option<&ThreadCache>; GROUP], central: &Central, spans: &Spans) -> usize {
         let _guards = group.map(|cache| cache.map(|cache| cache.lock.lock()));
-        let mut lists = [[0usize; CLASSES]; GROUP];
+        let mut lists = [[None; CLASSES]; GROUP];
         let mut any = false;
         for (cache, lists) in group.iter().flatten().zip(&mut lists) {
-            for (bin, list) in cache.bins.iter().zip(lists.iter_mut()).skip(1) {
+            for (class, list) in lists.iter_mut().enumerate().skip(1) {
+                let bin = &cache.bins[class];
                 // ORDERING: Relaxed look; the exchange is SeqCst, so that it precedes the barrier.
-                if bin.head.load(Ordering::Relaxed) > GATE {
-                    *list = bin.head.swap(GATE, Ordering::SeqCst);
+                let head = bin.head.load(Ordering::Relaxed);
+                let has_room_to_lose = bin.capacity.get() > size_class::magazine_min(class);
+                if head > GATE || (head == 0 && has_room_to_lose) {
+                    // It cannot have become GATE meanwhile: only revokers write that, under this lock.
+                    *list = Some(bin.head.swap(GATE, Ordering::SeqCst));
                     any = true;
                 }
             }
@@ -237,19 +290,21 @@ impl Caches {
         for (cache, lists) in group.iter().flatten().zip(&lists) {
             for (class, &list) in lists.iter().enumerate().skip(1) {
                 let bin = &cache.bins[class];
-                let taken = if passed {
-                    settle_bin(bin, class, list, &spans.map)
-                } else {
-                    undo(bin, list);
-                    Magazine::EMPTY
-                };
-                let spare = Magazine::unpack(cache.spares[class].get());
-                cache.spares[class].set(0);
-                if !taken.is_empty() {
+                let mut taken = None;
+                if let Some(list) = list {
+                    if passed {
+                        taken = settle_bin(bin, class, list, &spans.map);
+                    } else {
+                        undo(bin, list);
+                    }
+                }
+                if taken.is_some() {
                     // The owner reads the capacity when it opens the bin, under the lock.
                     cache.shrink(class, &self.budget);
                 }
-                for magazine in [taken, spare] {
+                let spare = Magazine::unpack(cache.spares[class].get());
+                cache.spares[class].set(0);
+                for magazine in [taken.unwrap_or_default(), spare] {
                     blocks += magazine.count as usize;
                     central.return_to_slabs(spans, class, magazine);
                 }
@@ -297,11 +352,8 @@ impl Default for Caches {
     }
 }
 
-/// Decides whose the list of a gated bin is. Under the cache's lock, after the barrier.
-fn settle_bin(bin: &Bin, class: usize, list: usize, map: &PageMap) -> Magazine {
-    if list <= GATE {
-        return Magazine::EMPTY;
-    }
+/// Decides whose the list of a gated bin is: `Some` if it is ours. Under the cache's lock, after the barrier.
+fn settle_bin(bin: &Bin, class: usize, list: usize, map: &PageMap) -> Option<Magazine> {
     for _ in 0..TRIES {
         // ORDERING: Acquire, then the walk, then the fence, then `head`: if an operation that was under way commits, its
         // store to `head` is either seen below or `room` has shown it.
@@ -309,23 +361,21 @@ fn settle_bin(bin: &Bin, class: usize, list: usize, map: &PageMap) -> Magazine {
         let length = walk(list, class, bin.capacity.get(), map);
         fence(Ordering::Acquire);
         if bin.head.load(Ordering::Acquire) != GATE {
-            return Magazine::EMPTY;
+            return None;
         }
-        if length.is_some_and(|length| room + length as i32 == bin.capacity()) {
-            return Magazine { head: list, count: length.unwrap_or(0) };
+        if let Some(length) = length.filter(|&length| room + length as i32 == bin.capacity()) {
+            return Some(Magazine { head: list, count: length });
         }
         os::yield_now();
     }
     undo(bin, list);
-    Magazine::EMPTY
+    None
 }
 
 /// Gives a gated list back, unless its owner already has.
 fn undo(bin: &Bin, list: usize) {
-    if list > GATE {
-        // ORDERING: SeqCst as the exchange that gated it; failure means that the owner won.
-        let _ = bin.head.compare_exchange(GATE, list, Ordering::SeqCst, Ordering::SeqCst);
-    }
+    // ORDERING: SeqCst as the exchange that gated it; failure means that the owner won.
+    let _ = bin.head.compare_exchange(GATE, list, Ordering::SeqCst, Ordering::SeqCst);
 }
 
 /// Length of a list, if it is one of at most `most` blocks. The list may not be ours: every address is checked before it
