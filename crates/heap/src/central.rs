@@ -4,7 +4,6 @@
 //! SYNCHRONIZATION: a stack lock per shard and class, a slab lock per class. Order: stack, then class, then spans;
 //! no two of one rank are held at once, except for a fork.
 
-use crate::granule::bytes_of;
 use crate::lock::Lock;
 use crate::magazine::{self, Magazine};
 use crate::message::{Misuse, misuse};
@@ -30,9 +29,9 @@ pub struct Central {
     classes: [Lock<Slabs>; CLASSES],
     /// Shards with an index below this were ever used.
     shards_used: AtomicUsize,
-    /// Bytes of slabs now, and the most there ever were.
-    slab_bytes: AtomicUsize,
-    slab_bytes_peak: AtomicUsize,
+    /// Bytes of blocks that are not in their slabs, and the most there ever were.
+    out_bytes: AtomicUsize,
+    out_bytes_peak: AtomicUsize,
 }
 
 struct Shard {
@@ -74,8 +73,8 @@ impl Central {
             classes: [const { Lock::new(Slabs { heads: [0; FILL_LISTS], count: 0, free_blocks: 0 }) };
                 CLASSES],
             shards_used: AtomicUsize::new(0),
-            slab_bytes: AtomicUsize::new(0),
-            slab_bytes_peak: AtomicUsize::new(0),
+            out_bytes: AtomicUsize::new(0),
+            out_bytes_peak: AtomicUsize::new(0),
         }
     }
 
@@ -113,21 +112,27 @@ impl Central {
     fn take_from_slabs(&self, spans: &Spans, class: usize, want: u32) -> Option<Magazine> {
         let mut slabs = self.classes[class].lock();
         let first = slabs.fullest()?;
-        Some(slabs.take(&spans.map, first, class, want))
+        Some(self.note_taken(class, slabs.take(&spans.map, first, class, want)))
     }
 
     fn take_from_new_slab(&self, spans: &Spans, class: usize, want: u32) -> Option<Magazine> {
         let span = spans.take(size_class::slab_granules(class), 1, false)?;
-        let bytes = bytes_of(size_class::slab_granules(class));
-        // ORDERING: Relaxed; statistics.
-        let now = self.slab_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        self.slab_bytes_peak.fetch_max(now, Ordering::Relaxed);
         let mut slabs = self.classes[class].lock();
         slab::format(&spans.map, span.first, class);
         slabs.count += 1;
         slabs.free_blocks += size_class::slab_blocks(class);
         slabs.link(&spans.map, span.first, fill_list(class, size_class::slab_blocks(class)));
-        Some(slabs.take(&spans.map, span.first, class, want))
+        Some(self.note_taken(class, slabs.take(&spans.map, span.first, class, want)))
+    }
+
+    fn note_taken(&self, class: usize, magazine: Magazine) -> Magazine {
+        let bytes = magazine.count as usize * size_class::size(class);
+        // ORDERING: Relaxed; statistics.
+        let now = self.out_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        if now > self.out_bytes_peak.load(Ordering::Relaxed) {
+            self.out_bytes_peak.fetch_max(now, Ordering::Relaxed);
+        }
+        magazine
     }
 
     /// Takes a magazine over. It is passed on as it is, or its blocks go back to their slabs.
@@ -160,15 +165,14 @@ impl Central {
             let (first, index) = check(&spans.map, class, block);
             // SAFETY: `check` found a block of a slab; its memory is committed.
             let next = unsafe { magazine::next(block) };
-            if slabs.put(spans, first, class, index, block) {
-                // ORDERING: Relaxed; a statistic.
-                self.slab_bytes.fetch_sub(bytes_of(size_class::slab_granules(class)), Ordering::Relaxed);
-            }
+            slabs.put(spans, first, class, index, block);
             block = next;
         }
         if block != 0 {
             misuse(Misuse::CorruptedFreeList, block);
         }
+        // ORDERING: Relaxed; a statistic.
+        self.out_bytes.fetch_sub(magazine.count as usize * size_class::size(class), Ordering::Relaxed);
     }
 
     /// Returns all magazines in transit to their slabs.
@@ -216,10 +220,10 @@ impl Central {
         ClassCounts { slabs: slabs.count, free_blocks: slabs.free_blocks, transit_blocks }
     }
 
-    /// Bytes of slabs now, and the most there ever were.
-    pub fn slab_bytes(&self) -> (usize, usize) {
-        // ORDERING: Relaxed; statistics.
-        (self.slab_bytes.load(Ordering::Relaxed), self.slab_bytes_peak.load(Ordering::Relaxed))
+    /// The most bytes of blocks that ever were out of their slabs: in use, or in a thread's cache.
+    pub fn out_bytes_peak(&self) -> usize {
+        // ORDERING: Relaxed; a statistic.
+        self.out_bytes_peak.load(Ordering::Relaxed)
     }
 
     /// Whether a block is known to be free: in its slab's bitmap.
@@ -342,8 +346,8 @@ impl Slabs {
         magazine
     }
 
-    /// Puts a block back; true if that emptied its slab, which is a slab no more.
-    fn put(&mut self, spans: &Spans, first: u32, class: usize, index: u32, block: usize) -> bool {
+    /// Puts a block back; a slab that is empty then is a slab no more.
+    fn put(&mut self, spans: &Spans, first: u32, class: usize, index: u32, block: usize) {
         let map = &spans.map;
         let Some(free) = slab::put(map, first, class, index) else { misuse(Misuse::DoubleFree, block) };
         self.free_blocks += 1;
@@ -355,14 +359,11 @@ impl Slabs {
             self.count -= 1;
             slab::dissolve(map, first, class);
             spans.give(first, size_class::slab_granules(class), false);
-            return true;
-        }
-        if free == 1 {
+        } else if free == 1 {
             self.link(map, first, fill_list(class, free));
         } else {
             self.relink(map, first, fill_list(class, free));
         }
-        false
     }
 
     fn relink(&mut self, map: &PageMap, first: u32, list: usize) {

@@ -210,6 +210,7 @@ fn attach() -> Option<&'static ThreadCache> {
     }
     // ORDERING: Relaxed; whoever is first registers, nothing else depends on it.
     if !FORK_HANDLED.swap(true, Ordering::Relaxed) {
+        os::find_single_threaded_flag();
         os::at_fork(fork_prepare, fork_parent, fork_child);
     }
     Some(cache)

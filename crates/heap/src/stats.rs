@@ -34,8 +34,8 @@ pub struct Snapshot {
     pub span_bytes: usize,
     /// Most of these at once.
     pub span_peak_bytes: usize,
-    /// Most bytes of slabs at once.
-    pub slab_peak_bytes: usize,
+    /// Most bytes of small blocks in use or cached at once.
+    pub small_peak_bytes: usize,
     /// Bytes of free spans that may hold pages.
     pub dirty_bytes: usize,
     /// Bytes purged since the start.
@@ -70,7 +70,7 @@ impl Snapshot {
             large: heap.large.totals(),
             span_bytes: bytes_of(spans.used),
             span_peak_bytes: bytes_of(spans.used_peak),
-            slab_peak_bytes: heap.central.slab_bytes().1,
+            small_peak_bytes: heap.central.out_bytes_peak(),
             dirty_bytes: bytes_of(spans.dirty),
             purged_bytes: spans.purged * bytes_of(1) as u64,
             purges: spans.purges,
@@ -160,7 +160,7 @@ pub fn write_report(heap: &Heap, out: &mut impl Write) -> fmt::Result {
     });
     result?;
     writeln!(out, "large_live_peak_bytes {}", snapshot.large.live_peak)?;
-    writeln!(out, "small_live_peak_bytes {}", snapshot.slab_peak_bytes)?;
+    writeln!(out, "small_live_peak_bytes {}", snapshot.small_peak_bytes)?;
     writeln!(out, "heap_peak_bytes {}", snapshot.span_peak_bytes)?;
     writeln!(out, "purged_bytes {}", snapshot.purged_bytes)?;
     writeln!(out, "purges {}", snapshot.purges)?;

@@ -3,7 +3,7 @@
 use super::syscall::{number, syscall};
 use core::arch::{asm, global_asm};
 use core::ffi::{c_int, c_void};
-use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, Ordering};
 
 const FUTEX_WAIT_PRIVATE: usize = 128;
 const FUTEX_WAKE_PRIVATE: usize = 129;
@@ -23,6 +23,7 @@ unsafe extern "C" {
     fn sched_getcpu() -> c_int;
     fn abort() -> !;
     fn getauxval(kind: core::ffi::c_ulong) -> core::ffi::c_ulong;
+    fn dlsym(handle: *mut c_void, name: *const core::ffi::c_char) -> *mut c_void;
     fn pthread_key_create(key: *mut u32, destructor: unsafe extern "C" fn(*mut c_void)) -> c_int;
     fn pthread_setspecific(key: u32, value: *const c_void) -> c_int;
     fn __register_atfork(
@@ -175,23 +176,24 @@ macro_rules! call_weak {
     }};
 }
 
-// Since glibc 2.32. Weak, so that the library loads where it is missing.
-global_asm!(".weak __libc_single_threaded");
+/// libc's flag, once looked for; null where it has none.
+static SINGLE_THREADED: AtomicPtr<AtomicU8> = AtomicPtr::new(core::ptr::null_mut());
+
+/// Looks for libc's flag that tells whether the process has one thread (glibc 2.32 and later). May call `malloc`. By name at run
+/// time: a reference would keep the library from loading where it is missing.
+pub fn find_single_threaded_flag() {
+    // SAFETY: the name is a C string, and a null handle means the default search.
+    let flag = unsafe { dlsym(core::ptr::null_mut(), c"__libc_single_threaded".as_ptr()) };
+    // ORDERING: Relaxed; the flag itself was initialised by the loader.
+    SINGLE_THREADED.store(flag.cast(), Ordering::Relaxed);
+}
 
 /// Whether this process certainly has one thread; false where libc does not tell.
 pub fn is_single_threaded() -> bool {
-    let flag: *const AtomicU8;
-    // SAFETY: loads the address that the linker found, null if none; libc's flag is a byte that lives as long as the process.
-    unsafe {
-        #[cfg(target_arch = "x86_64")]
-        asm!("mov {}, qword ptr [rip + __libc_single_threaded@GOTPCREL]", out(reg) flag,
-            options(pure, readonly, nostack, preserves_flags));
-        #[cfg(target_arch = "aarch64")]
-        asm!("adrp {0}, :got:__libc_single_threaded", "ldr {0}, [{0}, :got_lo12:__libc_single_threaded]",
-            out(reg) flag, options(pure, readonly, nostack, preserves_flags));
-        // ORDERING: Relaxed; libc clears the flag in the only thread, before the second one starts.
-        flag.as_ref().is_some_and(|flag| flag.load(Ordering::Relaxed) != 0)
-    }
+    // SAFETY: null, or libc's flag, a byte that lives as long as the process.
+    let flag = unsafe { SINGLE_THREADED.load(Ordering::Relaxed).as_ref() };
+    // ORDERING: Relaxed; libc clears the flag in the only thread, before the second one starts.
+    flag.is_some_and(|flag| flag.load(Ordering::Relaxed) != 0)
 }
 
 /// Takes libc's lock around its list of streams.
