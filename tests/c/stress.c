@@ -1,9 +1,9 @@
 /* Long random work whose every block is checked by its pattern: stress SECONDS THREADS SEED
  *
  * Threads allocate by every function (16 bytes to 4 MiB), keep some blocks, exchange others through a shared array, realloc,
- * free what any thread made, trim, ask for statistics, exit with blocks still live and are replaced. Meanwhile the main thread
- * forks; each child checks every block of the array, frees all, allocates anew and ends. The first bad byte ends it with
- * exit status 1 and a line on stderr; the last line of a good run counts what was done. */
+ * free what any thread made, trim, ask for statistics, exit with blocks still live and are replaced. Meanwhile one thread trims
+ * all the time and two fork; each child checks every block of the array, frees most, allocates anew, runs a thread and ends. The
+ * first bad byte ends it with exit status 1 and a line on stderr; the last line of a good run counts what was done. */
 #include "check.h"
 #include <dlfcn.h>
 #include <pthread.h>
@@ -154,6 +154,12 @@ static void start_thread(void) {
     pthread_detach(thread);
 }
 
+static void *work_in_child(void *argument) {
+    uint64_t random = (uintptr_t)argument | 1;
+    for (int i = 0; i < 200; i++) give(exchange(make(&random), &random), &random);
+    return NULL;
+}
+
 static void child(struct block **own, uint64_t random) {
     alarm(60);
     for (int i = 0; i < SLOTS; i++)
@@ -161,6 +167,12 @@ static void child(struct block **own, uint64_t random) {
         else if (slot[i]) check(slot[i]);
     for (int i = 0; i < KEPT; i++) give(own[i], &random), own[i] = make(&random);
     if (next_random(&random) % 4 == 0) malloc_trim(0);
+    if (next_random(&random) % 4 == 0) {
+        pthread_t thread;
+        int error = pthread_create(&thread, NULL, work_in_child, (void *)(uintptr_t)next_random(&random));
+        CHECK(error == 0, "no thread in the child: error %d", error);
+        pthread_join(thread, NULL);
+    }
     for (int i = 0; i < KEPT; i++) give(resize(own[i], &random), &random);
     if (next_random(&random) % 2) _exit(0);
     exit(0);
@@ -172,12 +184,41 @@ static double seconds_since(const struct timespec *start) {
     return (double)(now.tv_sec - start->tv_sec) + (double)(now.tv_nsec - start->tv_nsec) / 1e9;
 }
 
+static struct timespec start;
+static double seconds;
+
+static void *fork_all_the_time(void *argument) {
+    uint64_t random = (uint64_t)seed_of_run * 77 + (uintptr_t)argument;
+    struct block *own[KEPT];
+    for (int i = 0; i < KEPT; i++) own[i] = make(&random);
+    while (seconds_since(&start) < seconds) {
+        struct timespec pause = {0, next_random(&random) % PER_FORK_NS};
+        nanosleep(&pause, NULL);
+        pid_t pid = fork();
+        if (pid == 0) child(own, next_random(&random) | 1);
+        expect_success(pid, "a forked child");
+        __atomic_add_fetch(&forks, 1, __ATOMIC_RELAXED);
+        int i = next_random(&random) % KEPT;
+        own[i] = resize(own[i], &random);
+    }
+    for (int i = 0; i < KEPT; i++) give(own[i], &random);
+    return NULL;
+}
+
+static void *trim_all_the_time(void *unused) {
+    while (!__atomic_load_n(&stop, __ATOMIC_RELAXED)) {
+        malloc_trim(0);
+        usleep(500);
+    }
+    return unused;
+}
+
 int main(int argc, char **argv) {
     if (argc != 4) {
         fputs("usage: stress SECONDS THREADS SEED\n", stderr);
         return 2;
     }
-    double seconds = atof(argv[1]);
+    seconds = atof(argv[1]);
     int threads = atoi(argv[2]);
     seed_of_run = atoi(argv[3]);
     printf("stress: %g seconds, %d threads, seed %d\n", seconds, threads, seed_of_run);
@@ -187,28 +228,20 @@ int main(int argc, char **argv) {
     nowhere = fopen("/dev/null", "w");
     CHECK(nowhere && pthread_key_create(&last_words, at_thread_exit) == 0, "cannot begin");
 
-    struct timespec start;
     clock_gettime(CLOCK_MONOTONIC, &start);
-    uint64_t random = (uint64_t)seed_of_run * 77 + 1;
-    struct block *own[KEPT];
-    for (int i = 0; i < KEPT; i++) own[i] = make(&random);
     for (int i = 0; i < threads; i++) start_thread();
-    while (seconds_since(&start) < seconds) {
-        struct timespec pause = {0, next_random(&random) % PER_FORK_NS};
-        nanosleep(&pause, NULL);
-        pid_t pid = fork();
-        if (pid == 0) child(own, next_random(&random) | 1);
-        expect_success(pid, "a forked child");
-        forks++;
-        int i = next_random(&random) % KEPT;
-        own[i] = resize(own[i], &random);
-    }
+    pthread_t trimmer, forker;
+    int error = pthread_create(&trimmer, NULL, trim_all_the_time, NULL) | pthread_create(&forker, NULL, fork_all_the_time, (void *)1);
+    CHECK(error == 0, "no thread: error %d", error);
+    fork_all_the_time((void *)3);
+    pthread_join(forker, NULL);
     __atomic_store_n(&stop, true, __ATOMIC_RELAXED);
     for (int waited = 0; __atomic_load_n(&running, __ATOMIC_ACQUIRE) > 0; waited++) {
         CHECK(waited < 60000, "%d threads do not end", running);
         usleep(1000);
     }
-    for (int i = 0; i < KEPT; i++) give(own[i], &random);
+    pthread_join(trimmer, NULL);
+    uint64_t random = 1;
     for (int i = 0; i < SLOTS; i++) give(slot[i], &random);
     printf("stress: passed, %llu operations, %llu threads, %llu forks\n", (unsigned long long)operations,
            (unsigned long long)ended, (unsigned long long)forks);

@@ -15,6 +15,10 @@ const TRIPLE: &str = "x86_64-unknown-linux-gnu";
 /// The newest glibc that the library may need: that of RHEL 7, the oldest still met.
 const BASELINE: Version = Version(2, 17);
 
+/// What an old glibc keeps in libdl and libpthread, which the library does not ask to be loaded: these it may only refer to
+/// weakly.
+const ELSEWHERE: &[&str] = &["dlsym", "pthread_key_create", "pthread_setspecific"];
+
 /// A glibc version, major and minor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Version(u32, u32);
@@ -23,7 +27,13 @@ struct Version(u32, u32);
 pub fn run(arguments: Arguments) -> Result<()> {
     arguments.end()?;
     let library = build(Profile::Dist)?;
-    let needed = needed(&output(Command::new("objdump").arg("-T").arg(&library))?)?;
+    let symbols = output(Command::new("objdump").arg("-T").arg(&library))?;
+    if let Some(symbol) =
+        hard_references(&symbols).find(|symbol| ELSEWHERE.contains(symbol) || symbol.starts_with("pthread_"))
+    {
+        return wrong(format!("{symbol} is not weak: the library would not load with glibc before 2.34"));
+    }
+    let needed = needed(&symbols)?;
     println!("{} needs", library.display());
     for (Version(major, minor), symbols) in &needed {
         println!("  GLIBC_{major}.{minor}: {}", symbols.iter().cloned().collect::<Vec<_>>().join(" "));
@@ -68,6 +78,12 @@ fn static_binary(library: &Path) -> Result<std::path::PathBuf> {
     if headers.contains("INTERP") { wrong(format!("{} is not static", binary.display())) } else { Ok(binary) }
 }
 
+/// The symbols that must be found for the library to load, from `objdump -T`: its second column is `w` for a weak one.
+fn hard_references(symbols: &str) -> impl Iterator<Item = &str> {
+    let is_hard = |line: &&str| line.contains("*UND*") && line.split_whitespace().nth(1) != Some("w");
+    symbols.lines().filter(is_hard).filter_map(|line| line.split_whitespace().last())
+}
+
 /// The symbols that the library takes from glibc, by the version that brought them, from `objdump -T`.
 fn needed(symbols: &str) -> Result<BTreeMap<Version, BTreeSet<String>>> {
     let mut needed: BTreeMap<Version, BTreeSet<String>> = BTreeMap::new();
@@ -90,6 +106,13 @@ fn parse(version: &str) -> Option<Version> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn weak_references_are_told_from_hard_ones() {
+        let lines = "0000000000000000  w   DF *UND*  0000000000000000 (GLIBC_2.2.5) dlsym\n\
+                     0000000000000000      DF *UND*  0000000000000000 (GLIBC_2.2.5) mmap\n";
+        assert_eq!(hard_references(lines).collect::<Vec<_>>(), ["mmap"]);
+    }
 
     #[test]
     fn versions_are_compared_as_numbers() {

@@ -2,11 +2,10 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use crate::arguments::Arguments;
 use crate::failure::{At, Result, wrong};
-use crate::library::{Profile, build};
+use crate::library::{Profile, build, build_static};
 use crate::workspace::root;
 
 const PKG_CONFIG: &str = "\
@@ -62,9 +61,7 @@ pub fn run(mut arguments: Arguments) -> Result<()> {
     let prefix = PathBuf::from(prefix);
     let version = |text: &str| text.replace("@VERSION@", env!("CARGO_PKG_VERSION"));
     copy(&shared, &prefix.join("lib/libfaultless.so"))?;
-    place(&prefix.join("lib/libfaultless.a"), |temporary| {
-        unversioned(&shared.with_extension("a"), temporary)
-    })?;
+    copy(&build_static()?, &prefix.join("lib/libfaultless.a"))?;
     copy(&root().join("crates/malloc/include/faultless.h"), &prefix.join("include/faultless.h"))?;
     write(&version(PKG_CONFIG), &prefix.join("lib/pkgconfig/faultless.pc"))?;
     write(CMAKE_CONFIG, &prefix.join("lib/cmake/Faultless/FaultlessConfig.cmake"))?;
@@ -74,17 +71,6 @@ pub fn run(mut arguments: Arguments) -> Result<()> {
 /// Replaces the file as a whole: programs may be running on the old library.
 fn copy(from: &Path, to: &Path) -> Result<()> {
     place(to, |temporary| fs::copy(from, temporary).map(drop))
-}
-
-/// Copies the static library without the symbol versions that let the shared one load with an old glibc: a fully static
-/// program has no versions.
-fn unversioned(from: &Path, to: &Path) -> std::io::Result<()> {
-    let mut objcopy = Command::new("objcopy");
-    for symbol in ["dlsym", "pthread_key_create", "pthread_setspecific"] {
-        objcopy.arg(format!("--redefine-sym={symbol}@GLIBC_2.2.5={symbol}"));
-    }
-    let status = objcopy.arg(from).arg(to).status()?;
-    if status.success() { Ok(()) } else { Err(std::io::Error::other(format!("objcopy: {status}"))) }
 }
 
 fn write(text: &str, to: &Path) -> Result<()> {

@@ -1,4 +1,4 @@
-//! Builds `libfaultless.so` in one of its profiles.
+//! Builds `libfaultless.so` in one of its profiles, and `libfaultless.a`.
 
 use std::path::PathBuf;
 
@@ -31,5 +31,16 @@ pub fn build(profile: Profile) -> Result<PathBuf> {
     let arguments = ["build", "--quiet", "--package", "faultless-malloc", "--profile", name];
     succeed(cargo().args(arguments).arg("--target-dir").arg(&target))?;
     let library = target.join(name).join("libfaultless.so");
+    if library.is_file() { Ok(library) } else { wrong(format!("cargo did not make {}", library.display())) }
+}
+
+/// Builds the static library and returns its path. Without the versioned and weak symbols that let the shared one load with an
+/// old glibc: a fully static program has no versions, and a linker takes nothing out of `libc.a` for a weak symbol.
+pub fn build_static() -> Result<PathBuf> {
+    let target = target()?.join("static");
+    let arguments = ["rustc", "--quiet", "--package", "faultless-malloc", "--profile", "dist", "--lib"];
+    let kind = ["--crate-type", "staticlib", "--no-default-features"];
+    succeed(cargo().args(arguments).args(kind).arg("--target-dir").arg(&target))?;
+    let library = target.join("dist/libfaultless.a");
     if library.is_file() { Ok(library) } else { wrong(format!("cargo did not make {}", library.display())) }
 }

@@ -71,7 +71,8 @@ impl<T> Lock<T> {
         self.word
             .compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed)
             .is_ok()
-            .then_some(Guard { lock: self, nested: false })
+            // Lazily: a guard made for a failure would release somebody else's lock when dropped.
+            .then(|| Guard { lock: self, nested: false })
     }
 
     /// True if this thread already holds the lock, for a fork.
@@ -183,5 +184,22 @@ impl<T> Drop for Guard<'_, T> {
         if !self.nested {
             self.lock.release();
         }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_try_leaves_the_lock_with_its_holder() {
+        let lock = Lock::new(());
+        let holder = lock.lock();
+        for _ in 0..3 {
+            assert!(lock.try_lock().is_none());
+        }
+        drop(holder);
+        assert!(lock.try_lock().is_some());
+        assert!(lock.try_lock().is_some());
     }
 }

@@ -28,7 +28,7 @@ const STEP_MIN: u32 = 512;
 const STEP_MAX: u32 = 1024;
 /// Where to look for free address space when it must grow at its end; far from what kernels and runtimes use.
 const LADDER_HINT: usize = 0x1a00_0000_0000;
-/// Address space skipped, in granules, when the next piece is occupied: 1 GiB.
+/// Address space skipped, in granules, when the next piece is occupied: 1 GiB, or a sixteenth of a smaller range.
 const SKIP: u32 = 16_384;
 
 /// Where the tables of a range of `coverage` granules, they themselves included, lie, in bytes from its base.
@@ -207,7 +207,8 @@ impl Reservation {
         // A refused range is covered in pieces: address bits that differ from run to run keep it unpredictable.
         let hint = LADDER_HINT + (os::thread_pointer() & 0xf_ffff_0000);
         while base.is_none() && coverage >= COVERAGE_MIN {
-            reserved = Layout::of(coverage).first_granule;
+            // One more than the tables: alignment may cost a granule.
+            reserved = Layout::of(coverage).first_granule + 1;
             base = os::reserve(bytes_of(reserved), hint & !(GRANULE_BYTES - 1));
             coverage /= if base.is_none() { 2 } else { 1 };
         }
@@ -220,6 +221,7 @@ impl Reservation {
             reserved -= 1;
         }
         let limit = layout.first_granule;
+        debug_assert!(limit <= reserved);
         // SAFETY: the start of the new reservation.
         if !unsafe { os::commit(aligned, (limit as usize).next_multiple_of(GRANULE_BYTES)) } {
             // SAFETY: reserved above, and given to nobody.
@@ -227,7 +229,7 @@ impl Reservation {
             return false;
         }
         growth.coverage = coverage;
-        growth.reserved = reserved.max(limit);
+        growth.reserved = reserved;
         self.records.store(aligned + layout.records, ORDER);
         self.bitmaps.store(aligned + layout.bitmaps, ORDER);
         self.first_granule.store(limit, ORDER);
@@ -243,7 +245,7 @@ impl Reservation {
         if end > growth.reserved {
             while !self.reserve_more(growth, first.checked_add(granules)?)? {
                 // Somebody else's mapping is in the way: leave a hole that no span ever covers.
-                first = growth.reserved.checked_add(SKIP)?;
+                first = growth.reserved.checked_add(SKIP.min(growth.coverage / 16))?;
                 growth.reserved = first;
             }
         }

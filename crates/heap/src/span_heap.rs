@@ -12,7 +12,7 @@ use crate::decay::{self, Decay, Verdict, bin_of};
 use crate::granule::bytes_of;
 use crate::os;
 use crate::page_map::{PageMap, State, Waiting};
-use free_lists::{ALL, FEW, FreeLists};
+use free_lists::{ALL, FEW, FreeLists, MANY};
 use waiting::TimeList;
 
 /// Dirty memory, in granules, that may wait for a batch: one purge of 512 KiB costs a tenth, per page, of
@@ -151,9 +151,15 @@ impl SpanHeap {
         Some(Taken { first: span + offset, zero })
     }
 
-    /// A free span of at least `granules`: new memory, or what a full search of the old finds.
+    /// A free span of at least `granules`: what a longer search of the old memory finds, new memory, or, when there is none,
+    /// what a full search finds.
     #[cold]
     fn grow(&mut self, map: &PageMap, granules: u32) -> Option<u32> {
+        let old =
+            self.clean.best_fit(map, granules, MANY).or_else(|| self.dirty.best_fit(map, granules, MANY));
+        if old.is_some() {
+            return old;
+        }
         if let Some((first, count)) = map.reservation.grow(granules) {
             self.add_clean(map, first, count);
             // New memory is linked first, so a few looks find it.

@@ -8,6 +8,8 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 /// Spans purged in one round between two takings of the lock.
 const ROUND: usize = 16;
+/// Rounds after which a thread among others leaves the rest to whoever comes next; otherwise one would purge for all.
+const ROUNDS_AMONG_OTHERS: usize = 4;
 
 /// All spans of a heap.
 pub struct Spans {
@@ -91,7 +93,12 @@ impl Spans {
 
     fn purge_rounds(&self, all: bool) -> usize {
         let mut purged_granules = 0;
-        loop {
+        for round in 0.. {
+            if !all && round == ROUNDS_AMONG_OTHERS && !os::is_single_threaded() {
+                // ORDERING: Relaxed; a hint, see `with`.
+                self.due.store(true, Ordering::Relaxed);
+                break;
+            }
             let mut due = [Due { first: 0, granules: 0, moved: false }; ROUND];
             let count = {
                 let now = os::now_ns();

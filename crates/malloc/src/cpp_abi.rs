@@ -6,7 +6,6 @@
 //! and throws as if it had been called in our place.
 
 use crate::c_abi::{aligned_alloc, free, malloc};
-use crate::libc::next_definition;
 use core::arch::naked_asm;
 use core::ffi::c_void;
 use faultless_heap::{message, os};
@@ -14,7 +13,7 @@ use faultless_heap::{message, os};
 extern "C" fn find(name: *const core::ffi::c_char) -> *mut c_void {
     // SAFETY: the callers below pass C string literals.
     let name = unsafe { core::ffi::CStr::from_ptr(name) };
-    let definition = next_definition(name);
+    let definition = os::find_symbol(os::Search::Next, name);
     if definition.is_null() {
         message::say(format_args!(
             "out of memory in operator new, and no C++ library to throw std::bad_alloc"

@@ -1,19 +1,22 @@
 //! The few things of the C library that this crate calls or imitates.
 
-use core::ffi::{c_char, c_int, c_void};
+use core::ffi::{c_int, c_void};
 
 /// Not enough memory.
 pub const ENOMEM: c_int = 12;
 /// Invalid argument.
 pub const EINVAL: c_int = 22;
 
-// glibc 2.34 moved these into libc.so under a new version; the old one is still there, and asking for it lets the library load
-// with every glibc since 2.17.
-#[cfg(all(target_arch = "x86_64", target_env = "gnu"))]
+// glibc 2.34 moved these into libc.so under a new version. The old version is still there, and asking for it, weakly, lets the
+// library load with every glibc since 2.17, whether or not the program has libdl and libpthread.
+#[cfg(all(feature = "old-glibc", target_arch = "x86_64", target_env = "gnu"))]
 core::arch::global_asm!(
     ".symver dlsym, dlsym@GLIBC_2.2.5",
     ".symver pthread_key_create, pthread_key_create@GLIBC_2.2.5",
     ".symver pthread_setspecific, pthread_setspecific@GLIBC_2.2.5",
+    ".weak dlsym",
+    ".weak pthread_key_create",
+    ".weak pthread_setspecific",
 );
 
 /// A C stream; only ever behind a pointer.
@@ -25,7 +28,6 @@ pub struct File {
 unsafe extern "C" {
     fn __errno_location() -> *mut c_int;
     fn fwrite(bytes: *const c_void, size: usize, count: usize, file: *mut File) -> usize;
-    fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void;
 }
 
 /// Sets `errno` of this thread.
@@ -41,11 +43,4 @@ pub fn set_errno(error: c_int) {
 pub unsafe fn write(file: *mut File, text: &[u8]) -> bool {
     // SAFETY: the caller passes an open stream; the text is readable.
     unsafe { fwrite(text.as_ptr().cast(), 1, text.len(), file) == text.len() }
-}
-
-/// The definition of `name` in the libraries behind this one, null if there is none.
-pub fn next_definition(name: &core::ffi::CStr) -> *mut c_void {
-    const RTLD_NEXT: *mut c_void = -1isize as *mut c_void;
-    // SAFETY: `name` is a C string.
-    unsafe { dlsym(RTLD_NEXT, name.as_ptr()) }
 }

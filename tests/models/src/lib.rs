@@ -73,6 +73,30 @@ mod tests {
         });
     }
 
+    #[test]
+    fn a_failed_try_lets_nobody_else_in() {
+        loom::model(|| {
+            let value = Arc::new((Lock::new(()), UnsafeCell::new(0)));
+            // SAFETY: under the lock, which loom checks by the cell.
+            let add = |cell: &UnsafeCell<i32>| cell.with_mut(|value| unsafe { *value += 1 });
+            let other = {
+                let value = value.clone();
+                thread::spawn(move || {
+                    for _ in 0..2 {
+                        let entered = value.0.try_lock();
+                        if entered.is_some() {
+                            add(&value.1);
+                        }
+                    }
+                })
+            };
+            let guard = value.0.lock();
+            add(&value.1);
+            drop(guard);
+            other.join().unwrap();
+        });
+    }
+
     /// A block's two words, with loom watching for unordered accesses.
     type Block = UnsafeCell<[usize; 2]>;
 

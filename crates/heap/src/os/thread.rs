@@ -2,7 +2,7 @@
 
 use super::syscall::{number, syscall};
 use core::arch::{asm, global_asm};
-use core::ffi::{c_int, c_void};
+use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, Ordering};
 
 const FUTEX_WAIT_PRIVATE: usize = 128;
@@ -23,9 +23,6 @@ unsafe extern "C" {
     fn sched_getcpu() -> c_int;
     fn abort() -> !;
     fn getauxval(kind: core::ffi::c_ulong) -> core::ffi::c_ulong;
-    fn dlsym(handle: *mut c_void, name: *const core::ffi::c_char) -> *mut c_void;
-    fn pthread_key_create(key: *mut u32, destructor: unsafe extern "C" fn(*mut c_void)) -> c_int;
-    fn pthread_setspecific(key: u32, value: *const c_void) -> c_int;
     fn __register_atfork(
         prepare: unsafe extern "C" fn(),
         parent: unsafe extern "C" fn(),
@@ -116,16 +113,66 @@ pub fn thread_pointer() -> usize {
     pointer
 }
 
+// Not in every libc, or not in libc itself: before glibc 2.34 `dlsym` and the keys are in libdl and libpthread, which a
+// program need not have loaded. The shared library refers to those weakly, too (`faultless-malloc`, feature `old-glibc`).
+// The `_IO_list` functions are glibc's lock around its list of open streams; recursive.
+global_asm!(".weak _IO_list_lock", ".weak _IO_list_unlock", ".weak _IO_list_resetlock");
+
+/// The function of this name and type that the linker found, if any.
+macro_rules! found {
+    ($name:literal as $kind:ty) => {{
+        let address: usize;
+        // SAFETY: loads the address that the linker found, null if none, which is `None` for a function pointer; the type is
+        // that of the function's documentation.
+        unsafe {
+            #[cfg(target_arch = "x86_64")]
+            asm!(concat!("mov {}, qword ptr [rip + ", $name, "@GOTPCREL]"), out(reg) address,
+                options(pure, readonly, nostack, preserves_flags));
+            #[cfg(target_arch = "aarch64")]
+            asm!(concat!("adrp {0}, :got:", $name), concat!("ldr {0}, [{0}, :got_lo12:", $name, "]"),
+                out(reg) address, options(pure, readonly, nostack, preserves_flags));
+            core::mem::transmute::<usize, Option<$kind>>(address)
+        }
+    }};
+}
+
+type DlSym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
+type KeyCreate = unsafe extern "C" fn(*mut u32, unsafe extern "C" fn(*mut c_void)) -> c_int;
+type SetSpecific = unsafe extern "C" fn(u32, *const c_void) -> c_int;
+
+/// Where a loaded library defines a symbol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Search {
+    /// In the program or any library, the first that has it.
+    Default,
+    /// In the libraries behind this one.
+    Next,
+}
+
+/// The address of a symbol, null if no library has it or this process has no `dlsym`. May call `malloc`.
+pub fn find_symbol(search: Search, name: &CStr) -> *mut c_void {
+    let handle = match search {
+        Search::Default => core::ptr::null_mut(),
+        Search::Next => core::ptr::without_provenance_mut(usize::MAX),
+    };
+    match found!("dlsym" as DlSym) {
+        // SAFETY: the handle is one of the two special ones, and the name a C string.
+        Some(dlsym) => unsafe { dlsym(handle, name.as_ptr()) },
+        None => core::ptr::null_mut(),
+    }
+}
+
 /// A key whose destructor runs at the exit of each thread that set it.
 #[derive(Clone, Copy, Debug)]
 pub struct ExitKey(u32);
 
 impl ExitKey {
-    /// Creates a key; `None` when the process has used them all.
+    /// Creates a key; `None` when the process has used them all, or has no threads library yet.
     pub fn new(destructor: unsafe extern "C" fn(*mut c_void)) -> Option<Self> {
+        let create = found!("pthread_key_create" as KeyCreate)?;
         let mut key = 0;
         // SAFETY: writes to `key` only; the destructor is a function of ours that lives as long as the process.
-        (unsafe { pthread_key_create(&mut key, destructor) } == 0).then_some(Self(key))
+        (unsafe { create(&mut key, destructor) } == 0).then_some(Self(key))
     }
 
     /// The key as a plain number.
@@ -140,8 +187,10 @@ impl ExitKey {
 
     /// Arms the destructor for this thread; it gets `value`, which must not be 0. May call `malloc`.
     pub fn arm(self, value: usize) {
-        // SAFETY: the key exists for ever; a failure means only that the destructor does not run.
-        unsafe { pthread_setspecific(self.0, value as *const c_void) };
+        if let Some(set) = found!("pthread_setspecific" as SetSpecific) {
+            // SAFETY: the key exists for ever; a failure means only that the destructor does not run.
+            unsafe { set(self.0, value as *const c_void) };
+        }
     }
 }
 
@@ -155,35 +204,13 @@ pub fn at_fork(
     unsafe { __register_atfork(prepare, parent, child, core::ptr::null()) == 0 }
 }
 
-// libc's lock around its list of open streams; recursive. Weak: another libc may not have it.
-global_asm!(".weak _IO_list_lock", ".weak _IO_list_unlock", ".weak _IO_list_resetlock");
-
-macro_rules! call_weak {
-    ($name:literal) => {{
-        let address: usize;
-        // SAFETY: loads the address that the linker found, null if none; the function takes no argument.
-        unsafe {
-            #[cfg(target_arch = "x86_64")]
-            asm!(concat!("mov {}, qword ptr [rip + ", $name, "@GOTPCREL]"), out(reg) address,
-                options(pure, readonly, nostack, preserves_flags));
-            #[cfg(target_arch = "aarch64")]
-            asm!(concat!("adrp {0}, :got:", $name), concat!("ldr {0}, [{0}, :got_lo12:", $name, "]"),
-                out(reg) address, options(pure, readonly, nostack, preserves_flags));
-            if address != 0 {
-                core::mem::transmute::<usize, unsafe extern "C" fn()>(address)();
-            }
-        }
-    }};
-}
-
 /// libc's flag, once looked for; null where it has none.
 static SINGLE_THREADED: AtomicPtr<AtomicU8> = AtomicPtr::new(core::ptr::null_mut());
 
 /// Looks for libc's flag that tells whether the process has one thread (glibc 2.32 and later). May call `malloc`. By name at run
 /// time: a reference would keep the library from loading where it is missing.
 pub fn find_single_threaded_flag() {
-    // SAFETY: the name is a C string, and a null handle means the default search.
-    let flag = unsafe { dlsym(core::ptr::null_mut(), c"__libc_single_threaded".as_ptr()) };
+    let flag = find_symbol(Search::Default, c"__libc_single_threaded");
     // ORDERING: Relaxed; the flag itself was initialised by the loader.
     SINGLE_THREADED.store(flag.cast(), Ordering::Relaxed);
 }
@@ -198,17 +225,26 @@ pub fn is_single_threaded() -> bool {
 
 /// Takes libc's lock around its list of streams.
 pub fn lock_stdio_list() {
-    call_weak!("_IO_list_lock");
+    if let Some(function) = found!("_IO_list_lock" as unsafe extern "C" fn()) {
+        // SAFETY: glibc's own function for this, which takes no argument.
+        unsafe { function() };
+    }
 }
 
 /// Releases what [`lock_stdio_list`] took.
 pub fn unlock_stdio_list() {
-    call_weak!("_IO_list_unlock");
+    if let Some(function) = found!("_IO_list_unlock" as unsafe extern "C" fn()) {
+        // SAFETY: glibc's own function for this, which takes no argument.
+        unsafe { function() };
+    }
 }
 
 /// Makes libc's lock around its list of streams free, in a forked child.
 pub fn reset_stdio_list_lock() {
-    call_weak!("_IO_list_resetlock");
+    if let Some(function) = found!("_IO_list_resetlock" as unsafe extern "C" fn()) {
+        // SAFETY: glibc's own function for this, which takes no argument.
+        unsafe { function() };
+    }
 }
 
 /// Whether the process runs with more rights than its caller (setuid, file capabilities).

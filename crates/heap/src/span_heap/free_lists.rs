@@ -8,6 +8,8 @@ const LISTS: usize = EXACT as usize + 4 * 20;
 /// Spans looked at in one list, usually. Only the first list, of about the size asked for, may hold shorter ones; in the
 /// others the first fits.
 pub const FEW: usize = 16;
+/// As [`FEW`], before address space grows: a search of some microseconds.
+pub const MANY: usize = 1024;
 /// As [`FEW`], when memory has run out otherwise.
 pub const ALL: usize = usize::MAX;
 
