@@ -7,5 +7,6 @@ pub mod environment;
 pub mod preload;
 pub mod setting;
 pub mod spread;
+pub mod standing;
 pub mod tuning;
 pub mod verdict;

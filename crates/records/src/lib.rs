@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub mod allocator;
+pub mod bench;
 pub mod demo;
 pub mod elf;
 pub mod glibc;
@@ -13,3 +14,4 @@ pub mod program;
 pub mod script;
 pub mod status;
 pub mod tunables;
+pub mod workload_report;

@@ -1,0 +1,219 @@
+//! A benchmark campaign: which programs ran under which allocators, and what each run used.
+//!
+//! This is also the form in which campaigns are saved (`docs/json.md`): raw samples, from which every figure that is
+//! printed can be computed again.
+
+use serde::{Deserialize, Serialize};
+
+/// Version of the saved form; a reader refuses newer ones.
+pub const SCHEMA: u32 = 1;
+
+/// One campaign with all its runs.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Campaign {
+    /// [`SCHEMA`] of the tool that wrote it.
+    pub schema: u32,
+    /// Version of the tool that ran it.
+    pub tool_version: String,
+    /// When it began, in seconds since 1970-01-01 UTC.
+    pub started_unix_s: u64,
+    /// Where it ran.
+    pub machine: Machine,
+    /// The allocators compared, in the order of the table.
+    pub contenders: Vec<Contender>,
+    /// Index of the contender that the others are compared with.
+    pub reference: usize,
+    /// What was run under each of them, in the order of the table.
+    pub cells: Vec<Cell>,
+    /// Every run, in the order in which they happened.
+    pub samples: Vec<Sample>,
+}
+
+/// What is known of the machine.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Machine {
+    /// Name of the processor as `/proc/cpuinfo` gives it.
+    pub processor: String,
+    /// CPUs that the process may use.
+    pub cpus: u32,
+    /// Memory in bytes.
+    pub memory_bytes: u64,
+    /// Kernel release, as `uname -r`.
+    pub kernel: String,
+    /// Version of the C library, such as `glibc 2.36`.
+    pub libc: String,
+    /// The kernel's setting of transparent huge pages: `always`, `madvise` or `never`.
+    pub huge_pages: String,
+}
+
+/// One allocator.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Contender {
+    /// Name in tables.
+    pub name: String,
+    /// File name of the library that was preloaded; none for the C library's own.
+    pub library: Option<String>,
+}
+
+/// A family of workloads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Suite {
+    /// The two programs of the article "A Comparison of Memory Allocators in Multiprocessors" (2003).
+    Sun,
+    /// The programs that allocator papers have used since.
+    Classic,
+    /// Real programs.
+    Programs,
+    /// Many threads, most of which do nothing.
+    Threads,
+}
+
+impl Suite {
+    /// All, in the order of the table.
+    pub const ALL: [Self; 4] = [Self::Sun, Self::Classic, Self::Programs, Self::Threads];
+
+    /// Name on the command line and in tables.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Sun => "sun",
+            Self::Classic => "classic",
+            Self::Programs => "programs",
+            Self::Threads => "threads",
+        }
+    }
+}
+
+/// Size of a workload's problem.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Size {
+    /// Some tenths of a second.
+    Small,
+    /// About four times the work on eight times the memory.
+    Large,
+}
+
+impl Size {
+    /// Name on the command line, in tables, and as the workload's argument.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Small => "small",
+            Self::Large => "large",
+        }
+    }
+}
+
+/// One thing that every contender runs.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Cell {
+    /// Its family.
+    pub suite: Suite,
+    /// Its name.
+    pub workload: String,
+    /// Its size; none for real programs.
+    pub size: Option<Size>,
+    /// Its number of threads; none for real programs.
+    pub threads: Option<u32>,
+}
+
+/// One run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Sample {
+    /// Index into [`Campaign::cells`].
+    pub cell: usize,
+    /// Index into [`Campaign::contenders`].
+    pub contender: usize,
+    /// Round, from 0: runs of one cell in one round lie close together in time.
+    pub round: u32,
+    /// What it used; none when it failed.
+    pub figures: Option<Figures>,
+    /// Why it has no figures.
+    pub failure: Option<String>,
+    /// Part of all CPU time that other processes, or other guests of the host, took meanwhile, from 0 to 1.
+    pub foreign_cpu: f64,
+}
+
+/// What one run used.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Figures {
+    /// Wall time in s: of the measured part where the workload reports it, else of the whole process.
+    pub elapsed_s: f64,
+    /// Processor time in the program, in s.
+    pub user_s: f64,
+    /// Processor time in the kernel, in s.
+    pub system_s: f64,
+    /// Page faults served without I/O.
+    pub minor_faults: u64,
+    /// Page faults that needed I/O.
+    pub major_faults: u64,
+    /// Largest resident set, in bytes: all pages, anonymous ones too.
+    pub peak_rss_bytes: u64,
+    /// Resident set before the workload allocated anything.
+    pub start_rss_bytes: Option<u64>,
+    /// Resident set when the workload had freed everything (`threads`: while its threads sleep).
+    pub end_rss_bytes: Option<u64>,
+    /// Resident set after the idle time that followed.
+    pub idle_rss_bytes: Option<u64>,
+    /// Most bytes that the workload had asked for and not yet freed.
+    pub live_peak_bytes: Option<u64>,
+    /// Mappings at the end.
+    pub mappings: Option<u64>,
+    /// Pairs of malloc and free.
+    pub operations: Option<u64>,
+}
+
+impl Figures {
+    /// User and system time, in s.
+    #[must_use]
+    pub fn processor_s(&self) -> f64 {
+        self.user_s + self.system_s
+    }
+
+    /// Peak RSS over live bytes at peak: 1 would be a program without any other memory and an allocator without waste.
+    #[must_use]
+    pub fn memory_per_live(&self) -> Option<f64> {
+        let live = self.live_peak_bytes.filter(|bytes| *bytes > 0)?;
+        Some(self.peak_rss_bytes as f64 / live as f64)
+    }
+}
+
+impl Campaign {
+    /// The figures of one contender in one cell, with their rounds.
+    pub fn runs(&self, cell: usize, contender: usize) -> impl Iterator<Item = (u32, &Figures)> {
+        self.samples
+            .iter()
+            .filter(move |sample| sample.cell == cell && sample.contender == contender)
+            .filter_map(|sample| Some((sample.round, sample.figures.as_ref()?)))
+    }
+
+    /// Whether its indices point to something, so that nothing that uses them can fail.
+    ///
+    /// # Errors
+    /// What is wrong with it, in one line.
+    pub fn check(&self) -> Result<(), String> {
+        if self.schema > SCHEMA {
+            return Err(format!(
+                "it is of version {} of the format, newer than {SCHEMA}, the newest this tool reads",
+                self.schema
+            ));
+        }
+        if self.reference >= self.contenders.len() {
+            return Err(format!(
+                "its reference is contender {} of {}",
+                self.reference,
+                self.contenders.len()
+            ));
+        }
+        let is_lost =
+            |sample: &&Sample| sample.cell >= self.cells.len() || sample.contender >= self.contenders.len();
+        match self.samples.iter().find(is_lost) {
+            Some(sample) => {
+                Err(format!("a sample names cell {} and contender {}", sample.cell, sample.contender))
+            }
+            None => Ok(()),
+        }
+    }
+}
