@@ -160,13 +160,13 @@ impl Central {
     /// Puts every block of a magazine back into its slab, and empty slabs back into the span heap.
     pub fn return_to_slabs(&self, spans: &Spans, class: usize, magazine: Magazine) {
         let mut slabs = self.classes[class].lock();
-        let mut block = magazine.head;
-        for _ in 0..magazine.count {
-            let (first, index) = check(&spans.map, class, block);
-            // SAFETY: `check` found a block of a slab; its memory is committed.
-            let next = unsafe { magazine::next(block) };
-            slabs.put(spans, first, class, index, block);
-            block = next;
+        let (mut block, mut left) = (magazine.head, magazine.count);
+        while left > 0 {
+            let (first, _) = check(&spans.map, class, block);
+            // SAFETY: `check` found a block of this slab; those behind it in the list are checked there.
+            let (put, rest) = unsafe { slab::put_run(&spans.map, first, class, block, left) };
+            slabs.note_put(spans, first, class, put);
+            (block, left) = (rest, left - put);
         }
         if block != 0 {
             misuse(Misuse::CorruptedFreeList, block);
@@ -346,20 +346,20 @@ impl Slabs {
         magazine
     }
 
-    /// Puts a block back; a slab that is empty then is a slab no more.
-    fn put(&mut self, spans: &Spans, first: u32, class: usize, index: u32, block: usize) {
+    /// Blocks were put back into a slab; one that is empty then is a slab no more.
+    fn note_put(&mut self, spans: &Spans, first: u32, class: usize, blocks: u32) {
         let map = &spans.map;
-        let Some(free) = slab::put(map, first, class, index) else { misuse(Misuse::DoubleFree, block) };
-        self.free_blocks += 1;
+        let free = u32::from(map.record(first).free_blocks.get());
+        self.free_blocks += blocks;
         if free == size_class::slab_blocks(class) {
-            if free > 1 {
+            if free > blocks {
                 self.unlink(map, first);
             }
             self.free_blocks -= free;
             self.count -= 1;
             slab::dissolve(map, first, class);
             spans.give(first, size_class::slab_granules(class), false);
-        } else if free == 1 {
+        } else if free == blocks {
             self.link(map, first, fill_list(class, free));
         } else {
             self.relink(map, first, fill_list(class, free));

@@ -137,11 +137,32 @@ static RECIPROCALS: [u64; CLASSES] = {
     table
 };
 
-/// Splits a byte offset within a slab into (block index, offset within the block), without dividing.
+/// Finds the blocks of a slab by their offsets, without dividing.
+#[derive(Clone, Copy, Debug)]
+pub struct Locator {
+    reciprocal: u64,
+    size: usize,
+}
+
+impl Locator {
+    /// For the slabs of a class.
+    #[inline]
+    pub fn of(class: usize) -> Self {
+        Self { reciprocal: RECIPROCALS[class], size: size(class) }
+    }
+
+    /// Splits a byte offset within a slab into (block index, offset within the block).
+    #[inline]
+    pub fn locate(self, offset: usize) -> (u32, usize) {
+        let index = ((offset as u64 * self.reciprocal) >> 32) as u32;
+        (index, offset - index as usize * self.size)
+    }
+}
+
+/// As [`Locator::locate`], of one class.
 #[inline]
 pub fn locate(class: usize, offset: usize) -> (u32, usize) {
-    let index = ((offset as u64 * RECIPROCALS[class]) >> 32) as u32;
-    (index, offset - index as usize * size(class))
+    Locator::of(class).locate(offset)
 }
 
 #[cfg(test)]

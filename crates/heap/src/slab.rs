@@ -5,9 +5,10 @@
 
 use crate::granule::bytes_of;
 use crate::magazine::{self, Magazine};
+use crate::message::{Misuse, misuse};
 use crate::os;
 use crate::page_map::{PageMap, State};
-use crate::size_class;
+use crate::size_class::{self, Locator};
 
 const CACHE_LINE_BYTES: usize = 64;
 const WORD_BITS: u32 = 64;
@@ -54,40 +55,39 @@ pub fn take(map: &PageMap, first: u32, class: usize, want: u32) -> Magazine {
     let (size, base) = (size_class::size(class), map.address(first));
     let bitmap = map.bitmap(first, record.granules.get());
     let words = size_class::slab_blocks(class).div_ceil(WORD_BITS) as usize;
-    let per_line = (CACHE_LINE_BYTES / size) as u32;
     let (mut head, mut tail, mut count) = (0, 0, 0);
     let mut purged = record.value.get();
     let mut word = record.hint.get() as usize;
-    'words: while word < words {
-        let mut bits = bitmap[word].get();
-        while bits != 0 {
-            if count >= want {
-                bitmap[word].set(bits);
-                break 'words;
-            }
-            let index = word as u32 * WORD_BITS + bits.trailing_zeros();
-            let block = base + index as usize * size;
-            if per_line > 1 && count > 0 && count + per_line > want && block.is_multiple_of(CACHE_LINE_BYTES)
-            {
-                bitmap[word].set(bits);
-                break 'words;
-            }
-            bits &= bits - 1;
-            if head == 0 {
+    while word < words && count < want {
+        let bits = bitmap[word].get();
+        if bits == 0 {
+            word += 1;
+            continue;
+        }
+        let start = bits.trailing_zeros();
+        let block = base + (word as u32 * WORD_BITS + start) as usize * size;
+        let run = (bits >> start).trailing_ones();
+        let taken = if run > want - count { whole_lines(block, size, want - count, count) } else { run };
+        if taken == 0 {
+            break;
+        }
+        bitmap[word].set(bits & !(u64::MAX >> (WORD_BITS - taken) << start));
+        // SAFETY: the run's blocks, and `tail` before them, were free in the bitmap; the class lock makes them ours.
+        unsafe {
+            if tail == 0 {
                 head = block;
             } else {
-                // SAFETY: `tail` was free in the bitmap, and the class lock makes it ours.
-                unsafe { magazine::set_next(tail, block) };
+                magazine::set_next(tail, block);
             }
             tail = block;
-            count += 1;
-            if purged != 0 {
-                purged &= !pages_of(block - base, size, os::page_bytes());
+            for _ in 1..taken {
+                magazine::set_next(tail, tail + size);
+                tail += size;
             }
         }
-        if bits == 0 {
-            bitmap[word].set(0);
-            word += 1;
+        count += taken;
+        if purged != 0 {
+            purged &= !pages_of(block - base, taken as usize * size, os::page_bytes());
         }
     }
     if tail != 0 {
@@ -102,23 +102,51 @@ pub fn take(map: &PageMap, first: u32, class: usize, want: u32) -> Magazine {
     Magazine { head, count }
 }
 
-/// Puts a block back. Returns the slab's free blocks, or `None` if the block was free already.
-pub fn put(map: &PageMap, first: u32, class: usize, index: u32) -> Option<u32> {
+/// How many of `room` neighbouring blocks from `block` on to take so that the next begins a cache line; all where that would
+/// leave nothing, since `before` is what was taken already.
+fn whole_lines(block: usize, size: usize, room: u32, before: u32) -> u32 {
+    let behind = block + room as usize * size;
+    let over = if size < CACHE_LINE_BYTES { (behind % CACHE_LINE_BYTES / size) as u32 } else { 0 };
+    if over < room || (over == room && before > 0) { room - over } else { room }
+}
+
+/// Puts back up to `count` blocks of the list that begins with `block`, as far as they belong to this slab. Returns how many,
+/// and the block behind them. A block that is free already, or is none, ends the process.
+///
+/// # Safety
+/// `block` is in this slab, and the list's blocks are the caller's.
+pub unsafe fn put_run(map: &PageMap, first: u32, class: usize, block: usize, count: u32) -> (u32, usize) {
     let record = map.record(first);
-    let bitmap = map.bitmap(first, record.granules.get());
-    let word = (index / WORD_BITS) as usize;
-    let (bits, bit) = (bitmap[word].get(), 1u64 << (index % WORD_BITS));
-    if bits & bit != 0 {
-        return None;
+    let granules = record.granules.get();
+    let (base, bytes) = (map.address(first), bytes_of(granules));
+    let (blocks, locator) = (size_class::slab_blocks(class), Locator::of(class));
+    let bitmap = map.bitmap(first, granules);
+    let (mut block, mut put, mut hint) = (block, 0, record.hint.get());
+    while put < count {
+        let offset = block.wrapping_sub(base);
+        if offset >= bytes {
+            break;
+        }
+        let (index, inside) = locator.locate(offset);
+        if inside != 0 || index >= blocks {
+            misuse(Misuse::InvalidPointer, block);
+        }
+        let word = (index / WORD_BITS) as usize;
+        let (bits, bit) = (bitmap[word].get(), 1u64 << (index % WORD_BITS));
+        if bits & bit != 0 {
+            misuse(Misuse::DoubleFree, block);
+        }
+        bitmap[word].set(bits | bit);
+        hint = hint.min(word as u16);
+        put += 1;
+        // SAFETY: a block of this slab, whose memory is committed.
+        block = unsafe { magazine::next(block) };
     }
-    bitmap[word].set(bits | bit);
-    if (word as u16) < record.hint.get() {
-        record.hint.set(word as u16);
-    }
-    let free = u32::from(record.free_blocks.get()) + 1;
-    debug_assert!(free <= size_class::slab_blocks(class));
+    record.hint.set(hint);
+    let free = u32::from(record.free_blocks.get()) + put;
+    debug_assert!(free <= blocks);
     record.free_blocks.set(free as u16);
-    Some(free)
+    (put, block)
 }
 
 /// Whether a block of the slab is in its bitmap, that is, free and in nobody's magazine.
