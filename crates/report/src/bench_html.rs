@@ -1,0 +1,64 @@
+//! A benchmark campaign as one page of HTML that needs nothing else: no script, no fonts, no network.
+//!
+//! Pictures are drawn here rather than by a library: their colours follow the reader's light or dark mode through style
+//! rules, each contender can be shown alone, and every point tells its figures.
+
+mod board;
+mod charts;
+mod details;
+mod escape;
+mod frame;
+mod lines;
+mod look;
+mod number;
+mod opening;
+mod placing;
+mod scale;
+mod scatter;
+mod strip;
+mod suite_table;
+mod words;
+
+use faultless_records::bench::Campaign;
+
+use board::Board;
+
+/// The rules of the page that do not depend on the campaign.
+const STYLE: &str = include_str!("bench_html/page.css");
+
+/// The page.
+///
+/// It holds for any campaign, also for one whose indices point nowhere ([`Campaign::check`]) or that holds no runs.
+#[must_use]
+pub fn html(campaign: &Campaign) -> String {
+    let board = Board::of(campaign);
+    let of_suites = |section: fn(&Board, _) -> String| -> String {
+        board.suites().map(|suite| section(&board, suite)).collect()
+    };
+    format!(
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <meta name=\"color-scheme\" content=\"light dark\">\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n\
+         <title>Memory allocators compared, {date}</title>\n<style>\n{STYLE}{rules}</style>\n</head>\n<body>\n<main>\n\
+         {header}{warnings}{note}{legend}{summary}{charts}{details}\
+         <footer>Written by faultless {version}.</footer>\n</main>\n</body>\n</html>\n",
+        date = number::date_utc(campaign.started_unix_s),
+        rules = look::rules(campaign.contenders.len()),
+        header = opening::header(campaign),
+        warnings = opening::warnings(campaign),
+        note = opening::note(&board),
+        legend = look::legend(&campaign.contenders),
+        summary = part("Summary", of_suites(suite_table::section)),
+        charts = part("Time and memory", of_suites(charts::section)),
+        details = part("All figures", of_suites(details::section)),
+        version = escape::escape(&campaign.tool_version),
+    )
+}
+
+fn part(heading: &str, content: String) -> String {
+    if content.is_empty() { content } else { format!("<section><h2>{heading}</h2>\n{content}</section>\n") }
+}
+
+#[cfg(test)]
+mod tests;

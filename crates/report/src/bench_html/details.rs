@@ -1,0 +1,100 @@
+//! All figures of all cells of a suite.
+
+use std::fmt::Write as _;
+
+use faultless_diagnosis::standing;
+use faultless_records::bench::{Cell, Suite};
+
+use crate::quantity;
+
+use super::board::{Board, Entry, Figure};
+use super::escape::escape;
+use super::look;
+use super::number::{interval, mebibytes, three_digits, whole};
+use super::words::{cells, suite_title, time_name, workload_name};
+
+/// The table of a suite, to be opened.
+#[must_use]
+pub fn section(board: &Board, suite: Suite) -> String {
+    let (name, holds) = suite_title(suite);
+    let count = standing::cells_of(board.campaign, suite).count();
+    let mut table = format!(
+        "<details class=\"figures\"><summary><b>{name}</b>, {holds}: {}</summary>\n\
+         <div class=\"scroll tall\" tabindex=\"0\" role=\"region\" aria-label=\"All figures of {name}\">\
+         <table class=\"all\">\n<thead><tr><th scope=\"col\">Cell</th><th scope=\"col\">Median</th>",
+        cells(count)
+    );
+    for contender in 0..board.campaign.contenders.len() {
+        let _ = write!(
+            table,
+            "<th scope=\"col\">{}<br>{}</th>",
+            look::sample(contender),
+            escape(board.name(contender))
+        );
+    }
+    table.push_str("</tr></thead>\n");
+    for cell in standing::cells_of(board.campaign, suite) {
+        table.push_str(&body(board, suite, &board.campaign.cells[cell], board.entries(cell)));
+    }
+    table.push_str("</table></div></details>\n");
+    table
+}
+
+/// The four rows of a cell.
+fn body(board: &Board, suite: Suite, cell: &Cell, entries: &[Entry]) -> String {
+    let rows = [
+        (format!("{}, s", time_name(suite)), row(board, entries, |entry| entry.time, three_digits)),
+        ("Peak RSS, MiB".into(), row(board, entries, |entry| entry.peak_rss, mebibytes)),
+        ("RSS per live byte".into(), entries.iter().map(per_live).collect()),
+        ("Minor faults".into(), row(board, entries, |entry| entry.minor_faults, whole)),
+    ];
+    let mut body = format!("<tbody><tr><th scope=\"rowgroup\" rowspan=\"4\">{}</th>", heading(cell));
+    for (place, (name, figures)) in rows.iter().enumerate() {
+        let start = if place > 0 { "<tr>" } else { "" };
+        let _ = writeln!(body, "{start}<th scope=\"row\">{name}</th>{figures}</tr>");
+    }
+    body + "</tbody>\n"
+}
+
+fn heading(cell: &Cell) -> String {
+    let size = cell.size.map(|size| size.name().to_owned());
+    let threads = cell
+        .threads
+        .map(|threads| if threads == 1 { "1 thread".into() } else { format!("{threads} threads") });
+    let of: Vec<String> = size.into_iter().chain(threads).collect();
+    format!("{}<small>{}</small>", escape(workload_name(&cell.workload)), of.join(", "))
+}
+
+fn row(
+    board: &Board,
+    entries: &[Entry],
+    figure: impl Fn(&Entry) -> Figure,
+    written: fn(f64) -> String,
+) -> String {
+    let cell = |(contender, entry): (usize, &Entry)| {
+        let figure = figure(entry);
+        let Some(spread) = figure.spread else { return "<td class=\"none\">–</td>".to_owned() };
+        let range = format!("{}–{}", written(spread.minimum), written(spread.maximum));
+        let (ratio, title) = match figure.ratio {
+            Some(ratio) if contender != board.campaign.reference => (
+                format!("<small>{}</small>", quantity::ratio(ratio.median)),
+                format!("{range}; ratio {}", interval(&ratio)),
+            ),
+            _ => (String::new(), range),
+        };
+        format!(
+            "<td class=\"{}\" title=\"{title}\"><span class=\"figure\">{}{}</span>{ratio}</td>",
+            figure.rank.class(),
+            figure.rank.mark(),
+            written(spread.median)
+        )
+    };
+    entries.iter().enumerate().map(cell).collect()
+}
+
+fn per_live(entry: &Entry) -> String {
+    match entry.memory_per_live {
+        Some(ratio) => format!("<td><span class=\"figure\">{}</span></td>", three_digits(ratio)),
+        None => "<td class=\"none\">–</td>".into(),
+    }
+}

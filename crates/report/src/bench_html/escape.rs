@@ -1,0 +1,39 @@
+//! Text of others, made fit for HTML.
+
+use crate::plain::plain;
+
+/// The text fit for the content of an element and for a quoted attribute, with its control characters made visible.
+///
+/// Every name, message and path of a campaign passes through here: a saved campaign may come from anybody.
+#[must_use]
+pub fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for character in plain(text).chars() {
+        match character {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            '\'' => escaped.push_str("&#39;"),
+            // Marks that turn the direction of writing would let a name rearrange the text around it.
+            '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => escaped.push('\u{fffd}'),
+            other => escaped.push(other),
+        }
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_leaves_its_element_or_its_attribute() {
+        assert_eq!(
+            escape("</title><script>alert('x')</script>\" onload=\"&"),
+            "&lt;/title&gt;&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt;&quot; onload=&quot;&amp;"
+        );
+        assert_eq!(escape("a\nb\u{0}\u{202e}c"), "a\\nb\\u{0}\u{fffd}c");
+        assert_eq!(escape("»é« ×2"), "»é« ×2");
+    }
+}

@@ -1,0 +1,95 @@
+//! Time against memory: one point for each contender.
+
+use std::fmt::Write as _;
+
+use faultless_diagnosis::standing::Ratio;
+
+use super::escape::escape;
+use super::frame::{Frame, line, point, times};
+use super::number::coordinate;
+use super::placing::{self, Area};
+use super::scale::Scale;
+
+/// One contender.
+pub struct Dot<'a> {
+    /// Its index.
+    pub contender: usize,
+    /// Its name.
+    pub name: &'a str,
+    /// Geometric mean of its memory's ratio to the reference's.
+    pub memory: Ratio,
+    /// The same of time.
+    pub time: Ratio,
+    /// What is shown when it is pointed at.
+    pub title: String,
+}
+
+const WIDTH: f64 = 560.0;
+const HEIGHT: f64 = 470.0;
+
+/// The chart as a figure of HTML.
+#[must_use]
+pub fn figure(heading: &str, subheading: &str, time: &str, dots: &[Dot]) -> String {
+    let plot = Area { left: 58.0, top: 30.0, right: WIDTH - 14.0, bottom: HEIGHT - 44.0 };
+    let mut frame = Frame::new(WIDTH, HEIGHT, plot);
+    let ends = |of: fn(&Dot) -> Ratio| dots.iter().flat_map(move |dot| [of(dot).low, of(dot).high]);
+    let horizontal = Scale::of_ratios(ends(|dot| dot.memory), plot.left, plot.right);
+    let vertical = Scale::of_ratios(ends(|dot| dot.time), plot.bottom, plot.top);
+
+    frame.vertical_axis(&vertical, &vertical.ticks(8), times);
+    frame.horizontal_axis(&horizontal, &horizontal.ticks(9), times);
+    let one = (horizontal.place(1.0), vertical.place(1.0));
+    frame.line("one", (plot.left, one.1), (plot.right, one.1));
+    frame.line("one", (one.0, plot.top), (one.0, plot.bottom));
+    frame.text("axis-name", "start", (8.0, 14.0), time);
+    frame.text("axis-name", "middle", (f64::midpoint(plot.left, plot.right), HEIGHT - 7.0), "peak RSS");
+    frame.text("better", "end", (plot.right, 14.0), "↙ less is better");
+
+    let places: Vec<(f64, f64)> = dots
+        .iter()
+        .map(|dot| (horizontal.place(dot.memory.median), vertical.place(dot.time.median)))
+        .collect();
+    let names: Vec<String> = dots.iter().map(|dot| placing::shortened(dot.name, 20)).collect();
+    let widths: Vec<f64> = names.iter().map(|name| placing::width(name)).collect();
+    let areas = placing::beside(&places, &widths, 14.0, &plot);
+    for (place, dot) in dots.iter().enumerate() {
+        let (x, y) = places[place];
+        let mut group =
+            line("whisker", (horizontal.place(dot.memory.low), y), (horizontal.place(dot.memory.high), y));
+        group += &line("whisker", (x, vertical.place(dot.time.low)), (x, vertical.place(dot.time.high)));
+        group += &leader((x, y), &areas[place]);
+        let (anchor, name_x) = anchored(x, &areas[place]);
+        let _ = write!(
+            group,
+            "<text class=\"name\" text-anchor=\"{anchor}\" x=\"{}\" y=\"{}\">{}</text>",
+            coordinate(name_x),
+            coordinate(areas[place].bottom - 3.0),
+            escape(&names[place])
+        );
+        group += &point(dot.contender, (x, y), &dot.title);
+        frame.add(&format!("<g class=\"series s{}\">{group}</g>", dot.contender));
+    }
+    frame.figure(heading, subheading)
+}
+
+/// A name begins or ends at the side of its point, so that a face wider or narrower than thought leaves no gap there.
+fn anchored(x: f64, area: &Area) -> (&'static str, f64) {
+    if area.left >= x {
+        ("start", area.left)
+    } else if area.right <= x {
+        ("end", area.right)
+    } else {
+        ("middle", f64::midpoint(area.left, area.right))
+    }
+}
+
+/// A line from a point to its name, where that stands far off.
+fn leader((x, y): (f64, f64), area: &Area) -> String {
+    let end = (x.clamp(area.left, area.right), y.clamp(area.top, area.bottom));
+    let length = (end.0 - x).hypot(end.1 - y);
+    if length < 13.0 {
+        return String::new();
+    }
+    let part = 6.0 / length;
+    line("leader", (x + (end.0 - x) * part, y + (end.1 - y) * part), end)
+}

@@ -1,0 +1,209 @@
+//! Structure of the page, from small campaigns.
+
+use faultless_records::bench::{Campaign, Cell, Contender, Figures, Machine, SCHEMA, Sample, Size, Suite};
+
+use super::html;
+
+fn cell(suite: Suite, workload: &str, threads: Option<u32>) -> Cell {
+    Cell { suite, workload: workload.into(), size: threads.map(|_| Size::Small), threads }
+}
+
+/// Two programs of the article with three thread counts and one real program, under three contenders, in three rounds.
+fn campaign() -> Campaign {
+    let mut cells = Vec::new();
+    for workload in ["threadtest", "mtmalloctest"] {
+        cells.extend([1, 2, 8].map(|threads| cell(Suite::Sun, workload, Some(threads))));
+    }
+    cells.push(cell(Suite::Programs, "lua", None));
+    let names = ["libc", "jemalloc", "mimalloc 3"];
+    let contender = |name: &str| Contender {
+        name: name.into(),
+        library: (name != "libc").then(|| format!("lib{name}.so")),
+    };
+    let mut samples = Vec::new();
+    for round in 0..3 {
+        for cell in 0..cells.len() {
+            for contender in 0..names.len() {
+                let slower = 1.0 + contender as f64 * 0.3 + f64::from(round) * 0.01;
+                let bytes = (1 << 20) * (cell as u64 + 2 * contender as u64 + 1);
+                let figures = Figures {
+                    elapsed_s: slower,
+                    user_s: slower,
+                    minor_faults: 1000 + 100 * contender as u64,
+                    peak_rss_bytes: bytes,
+                    live_peak_bytes: Some(bytes / 2),
+                    ..Figures::default()
+                };
+                let figures = Some(figures);
+                samples.push(Sample { cell, contender, round, figures, failure: None, foreign_cpu: 0.0 });
+            }
+        }
+    }
+    Campaign {
+        schema: SCHEMA,
+        tool_version: "0.1.0".into(),
+        started_unix_s: 951_782_400,
+        machine: Machine {
+            processor: "Model <T>".into(),
+            cpus: 2,
+            memory_bytes: 8 << 30,
+            kernel: "6.1".into(),
+            libc: "glibc 2.36".into(),
+            huge_pages: "madvise".into(),
+        },
+        contenders: names.map(contender).into(),
+        reference: 0,
+        cells,
+        samples,
+    }
+}
+
+/// Every number in a coordinate is finite, and no picture has words where numbers belong.
+fn is_sound(page: &str) {
+    for word in ["NaN", "inf\"", "inf ", "=\"inf", "-inf"] {
+        assert!(!page.contains(word), "{word}");
+    }
+    assert_eq!(page.matches("<svg").count(), page.matches("</svg>").count());
+    assert_eq!(page.matches("<table").count(), page.matches("</table>").count());
+    assert_eq!(page.matches("<g ").count(), page.matches("</g>").count());
+    for attribute in ["x", "y", "x1", "cx", "cy", "r", "width", "height"] {
+        let opening = format!(" {attribute}=\"");
+        for part in page.split(&opening).skip(1) {
+            let number = part.split('"').next().unwrap();
+            assert!(number.parse::<f64>().is_ok_and(f64::is_finite), "{attribute}={number}");
+        }
+    }
+    for outline in page.split(" d=\"").skip(1).map(|part| part.split('"').next().unwrap()) {
+        let numbers =
+            outline.split(|c: char| c.is_ascii_alphabetic() || c == ' ').filter(|text| !text.is_empty());
+        for number in numbers {
+            assert!(number.parse::<f64>().is_ok_and(f64::is_finite), "{outline}");
+        }
+    }
+}
+
+#[test]
+fn the_page_names_every_contender_and_the_articles_figures_come_first() {
+    let page = html(&campaign());
+    is_sound(&page);
+    for text in [
+        "libc",
+        "jemalloc",
+        "libmimalloc 3.so",
+        "2000-02-29 00:00 UTC",
+        "Model &lt;T&gt;",
+        "8.0 GiB",
+        "glibc 2.36",
+        "as figure 4 of the article",
+        "jemalloc, 8 threads: 1.31 s (1.30–1.32), ×1.30 of libc",
+    ] {
+        assert!(page.contains(text), "{text}");
+    }
+    let headings = ["ThreadTest: time", "mtmalloctest: time", "ThreadTest: memory", "mtmalloctest: memory"];
+    let places = headings.map(|heading| page.find(&format!("<b>{heading}</b>")).unwrap());
+    assert!(places.is_sorted());
+    assert_eq!(page.matches("class=\"chart\"").count(), 4 + 2 + 2, "lines, two scatters, one pair of rows");
+    assert!(!page.contains("<aside"), "nothing to warn of");
+}
+
+#[test]
+fn the_page_needs_nothing_from_elsewhere() {
+    let page = html(&campaign());
+    for word in ["http:", "https:", "<script", "url(", "@import", "<img", "<link"] {
+        assert!(!page.contains(word), "{word}");
+    }
+}
+
+#[test]
+fn texts_of_others_stay_texts() {
+    let mut campaign = campaign();
+    let bad = "\"><script>alert(1)</script>\n";
+    campaign.tool_version = bad.into();
+    campaign.machine.processor = bad.into();
+    campaign.machine.kernel = bad.into();
+    campaign.machine.libc = bad.into();
+    campaign.machine.huge_pages = bad.into();
+    for contender in &mut campaign.contenders {
+        *contender = Contender { name: bad.into(), library: Some(bad.into()) };
+    }
+    for cell in &mut campaign.cells {
+        cell.workload = bad.into();
+    }
+    campaign.samples[3].figures = None;
+    campaign.samples[3].failure = Some(bad.into());
+    let page = html(&campaign);
+    assert!(!page.contains("<script") && !page.contains("\">alert"));
+    assert!(page.contains("&quot;&gt;&lt;script&gt;alert(1)"));
+    is_sound(&page);
+}
+
+#[test]
+fn failures_and_a_busy_machine_are_said() {
+    let mut campaign = campaign();
+    for sample in campaign.samples.iter_mut().filter(|sample| sample.contender == 2) {
+        sample.figures = None;
+        sample.failure = Some("ended by signal 11".into());
+        sample.foreign_cpu = 0.4;
+    }
+    let page = html(&campaign);
+    is_sound(&page);
+    assert!(page.contains("21 of 63 runs failed"));
+    assert!(page.contains("<b>mimalloc 3</b>, ThreadTest, small, 1 thread: ended by signal 11 (3 times)"));
+    assert!(page.contains("0.0 % of all CPU time in the median run and 40 % in the worst"));
+    assert!(page.contains("no figures in 6 cells"));
+}
+
+#[test]
+fn odd_campaigns_have_pages_too() {
+    let empty = Campaign { contenders: Vec::new(), cells: Vec::new(), samples: Vec::new(), ..campaign() };
+    let page = html(&empty);
+    is_sound(&page);
+    assert!(page.contains("holds no samples") && !page.contains("<h2>"));
+
+    let no_runs = Campaign { samples: Vec::new(), ..campaign() };
+    is_sound(&html(&no_runs));
+
+    let mut lost = campaign();
+    lost.reference = 7;
+    lost.samples[0].cell = 99;
+    lost.samples[1].contender = 99;
+    lost.started_unix_s = u64::MAX;
+    let page = html(&lost);
+    is_sound(&page);
+    assert!(page.contains("Not sound."));
+
+    let mut zeros = campaign();
+    for sample in &mut zeros.samples {
+        sample.figures = Some(Figures { live_peak_bytes: Some(0), ..Figures::default() });
+    }
+    is_sound(&html(&zeros));
+
+    let mut wild = campaign();
+    for (sample, elapsed_s) in
+        wild.samples.iter_mut().zip([f64::NAN, f64::INFINITY, -1.0, 1e300, 1e-300].repeat(9))
+    {
+        let figures = Figures {
+            elapsed_s,
+            user_s: elapsed_s,
+            peak_rss_bytes: u64::MAX,
+            minor_faults: u64::MAX,
+            ..Figures::default()
+        };
+        sample.figures = Some(figures);
+        sample.foreign_cpu = elapsed_s;
+    }
+    is_sound(&html(&wild));
+}
+
+#[test]
+fn one_thread_count_has_rows_of_ratios_and_no_lines() {
+    let mut campaign = campaign();
+    campaign.samples.retain(|sample| [0, 3].contains(&sample.cell));
+    for sample in &mut campaign.samples {
+        sample.cell /= 3;
+    }
+    campaign.cells = vec![cell(Suite::Sun, "threadtest", Some(1)), cell(Suite::Sun, "mtmalloctest", Some(1))];
+    let page = html(&campaign);
+    is_sound(&page);
+    assert!(!page.contains("ThreadTest: time") && page.contains("Wall time as ratio to libc"));
+}
