@@ -105,8 +105,19 @@ pub const fn slab_granules(class: usize) -> u32 {
 /// Blocks in one slab of `class`.
 #[inline]
 pub const fn slab_blocks(class: usize) -> u32 {
-    slab_granules(class) * GRANULE_BYTES as u32 / SIZES[class]
+    SLAB_BLOCKS[class] as u32
 }
+
+/// A table, not a division: it is asked for with every magazine. Class 0 has no slabs.
+static SLAB_BLOCKS: [u16; CLASSES] = {
+    let mut table = [0; CLASSES];
+    let mut class = 1;
+    while class < CLASSES {
+        table[class] = (slab_granules(class) * GRANULE_BYTES as u32 / SIZES[class]) as u16;
+        class += 1;
+    }
+    table
+};
 
 /// Most blocks one magazine holds: 16 KiB worth, at least 2 and at most 64.
 pub const fn magazine_max(class: usize) -> u32 {
