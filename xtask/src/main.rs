@@ -9,6 +9,7 @@ mod install;
 mod instructions;
 mod job;
 mod library;
+mod peers;
 mod processes;
 mod programs;
 mod sandbox;
@@ -36,6 +37,8 @@ usage: cargo xtask TASK [OPTIONS]
       --seed N             default 1
   instructions             instructions of malloc and free, counted by callgrind, beside glibc's
       --preload PATH       another library
+  peers [NAME...]          other allocators as libraries for `faultless bench --allocators NAME=PATH`, in target/peers
+      --out DIR            another folder
   dist                     the copyable static binary and the library, in target/dist-out
   install --prefix DIR     the library, header, pkg-config and CMake files for C and C++ programs
 ";
@@ -47,6 +50,7 @@ fn main() -> ExitCode {
         Some("programs") => programs::run(arguments),
         Some("stress") => stress::run(arguments),
         Some("instructions") => instructions::run(arguments),
+        Some("peers") => peers::run(arguments),
         Some("dist") => dist::run(arguments),
         Some("install") => install::run(arguments),
         Some("help") | None => {

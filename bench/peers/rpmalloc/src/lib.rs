@@ -1,0 +1,4 @@
+//! rpmalloc. The archive exports malloc and the C++ operators by itself; nothing of ours stands in front.
+#![forbid(unsafe_code)]
+
+use rpmalloc_sys as _;
