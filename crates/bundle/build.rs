@@ -131,19 +131,25 @@ fn build_library(root: &Path, out: &Path) -> Result<PathBuf, Box<dyn Error>> {
     Ok(built.join("dist/libfaultless.so"))
 }
 
-/// Compiles every C file of the workloads folder into a dynamically linked program of the same name.
+/// The C files of a folder.
+fn sources(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
+    let files = fs::read_dir(folder)?.filter_map(|entry| entry.ok().map(|entry| entry.path()));
+    let mut sources: Vec<PathBuf> =
+        files.filter(|path| path.extension().is_some_and(|extension| extension == "c")).collect();
+    sources.sort();
+    Ok(sources)
+}
+
+/// Compiles every C file of the workloads folders into a dynamically linked program of the same name.
 fn build_programs(workloads: &Path, out: &Path) -> Result<Vec<(String, PathBuf)>, Box<dyn Error>> {
     let compiler = env::var("CC").unwrap_or_else(|_| "cc".into());
-    let mut sources: Vec<PathBuf> = fs::read_dir(workloads)?
-        .filter_map(|entry| entry.ok().map(|entry| entry.path()))
-        .filter(|path| path.extension().is_some_and(|extension| extension == "c"))
-        .collect();
-    sources.sort();
+    let sources = [sources(workloads)?, sources(&workloads.join("bench"))?].concat();
 
+    fs::create_dir_all(out.join("programs"))?;
     let mut programs = Vec::new();
     for source in sources {
         let name = source.file_stem().ok_or("a C file has no name")?.to_string_lossy().into_owned();
-        let program = out.join(&name);
+        let program = out.join("programs").join(&name);
         let mut words = compiler.split_whitespace();
         let mut command = Command::new(words.next().unwrap_or("cc"));
         command.args(words).args(C_FLAGS).arg("-o").arg(&program).arg(&source).args(["-pthread", "-lm"]);

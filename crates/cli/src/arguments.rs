@@ -19,7 +19,8 @@ pub const EXIT_STATUS: &str = "\
 Exit status:
   run     the command's own; when a signal killed the command, the same signal
   doctor  0 when a verdict was reached, whatever it says
-  1       something went wrong, or the command ended differently under different arms
+  bench   0 when every allocator finished every run
+  1       something went wrong, the command ended differently under different arms, or an allocator failed in a run
   2       usage
   126     the command cannot be executed, or a preload does not reach it
   127     no such command";
@@ -31,6 +32,8 @@ pub enum Action {
     Run(RunArguments),
     /// Find out what the allocator costs a command and which remedy helps; without a command, on a demo.
     Doctor(DoctorArguments),
+    /// Compare allocators on the programs that papers compare them with, and on real ones.
+    Bench(BenchArguments),
     /// Print the man page (roff) or a shell's completions.
     #[command(hide = true)]
     Manual(ManualArguments),
@@ -64,6 +67,57 @@ pub struct DoctorArguments {
     /// The command and its arguments; it runs without input, and its output is dropped.
     #[arg(trailing_var_arg = true, value_name = "CMD")]
     pub command: Vec<OsString>,
+}
+
+/// `faultless bench`
+#[derive(Debug, Args)]
+#[command(after_help = EXIT_STATUS)]
+pub struct BenchArguments {
+    /// Suites (sun, classic, programs, threads) and single workloads; without any, all suites.
+    #[arg(value_name = "SUITE|WORKLOAD")]
+    pub names: Vec<String>,
+    /// Allocators: libc, faultless, the name of an installed one, or NAME=PATH of a library; without it, all installed.
+    #[arg(short, long, value_delimiter = ',', value_name = "NAME[=PATH],...")]
+    pub allocators: Vec<String>,
+    /// The allocator that the others are compared with [default: the first].
+    #[arg(short, long, value_name = "NAME")]
+    pub reference: Option<String>,
+    /// Threads of the workloads in sun and classic [default: sun 1,2,4,6,8,10, classic 1,2,8].
+    #[arg(short, long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub threads: Vec<u32>,
+    /// Problem sizes: small, large [default: both].
+    #[arg(short, long, value_delimiter = ',', value_name = "SIZE,...")]
+    pub sizes: Vec<Size>,
+    /// Rounds: how often each allocator runs each workload [default: 10, or 3 with --quick].
+    #[arg(short = 'n', long, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub repeat: Option<u32>,
+    /// Small problems, fewer thread counts, three rounds, no idle time.
+    #[arg(short, long)]
+    pub quick: bool,
+    /// Milliseconds that a workload idles at its end, so that memory given back late is seen [default: 1000].
+    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u32).range(0..=600_000))]
+    pub idle: Option<u32>,
+    /// Write every sample to FILE as JSON.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Write a page with charts to FILE.
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+    /// Run nothing: show what an earlier --json wrote to FILE.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["names", "allocators", "threads", "sizes", "repeat", "quick", "idle", "json"])]
+    pub load: Option<PathBuf>,
+    /// List suites, workloads and the allocators that were found, and run nothing.
+    #[arg(long)]
+    pub list: bool,
+}
+
+/// Size of a workload's problem.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Size {
+    /// Some tenths of a second.
+    Small,
+    /// About four times the work on eight times the memory.
+    Large,
 }
 
 /// `faultless manual`

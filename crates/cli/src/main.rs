@@ -2,10 +2,14 @@
 #![forbid(unsafe_code)]
 
 mod arguments;
+mod bench;
+mod bench_progress;
+mod contenders;
 mod doctor;
 mod failure;
 mod library;
 mod manual;
+mod output_file;
 mod plan;
 mod progress;
 mod run;
@@ -49,6 +53,7 @@ fn act(action: Action) -> Result<Ending, Failure> {
     match action {
         Action::Run(arguments) => run::run(arguments, &hold()?),
         Action::Doctor(arguments) => doctor::doctor(arguments, &hold()?),
+        Action::Bench(arguments) => bench::bench(&arguments, &hold()?),
         Action::Manual(arguments) => manual::print(&arguments).map(|()| Ending::Exited(0)),
     }
 }

@@ -49,7 +49,7 @@ pub fn run(arguments: RunArguments, signals: &Signals) -> Result<Ending, Failure
         is_detached: false,
     };
     let launched = launch(start, signals).map_err(|error| Failure::of_start(&name, &error))?;
-    let measurement = watch(&launched, signals).map_err(|error| match error {
+    let measurement = watch(&launched, signals, None).map_err(|error| match error {
         WatchError::Interrupted(number) => Failure::Interrupted(number),
         WatchError::System(error) => Failure::Failed(format!("lost sight of {name}: {error}")),
     })?;

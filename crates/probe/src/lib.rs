@@ -2,8 +2,10 @@
 //!
 //! The only crate of the tool with `unsafe` code; what it hands out is safe.
 
+pub mod allocators;
 pub mod launch;
 pub mod loader;
+pub mod machine;
 pub mod place;
 pub mod process_files;
 pub mod program;

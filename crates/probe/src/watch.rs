@@ -35,21 +35,25 @@ impl From<io::Error> for WatchError {
     }
 }
 
-/// Follows the command to its end and returns its figures.
+/// Follows the command to its end and returns its figures; a detached one that goes on for longer than `limit` is killed.
 ///
 /// A command in our own process group gets the signals that processes send to us (the terminal's reach it anyway); a
 /// detached one is ended, with all of its session, when we are asked to end.
 ///
 /// # Errors
 /// [`WatchError`].
-pub fn watch(launched: &Launched, signals: &Signals) -> Result<Measurement, WatchError> {
+pub fn watch(
+    launched: &Launched,
+    signals: &Signals,
+    limit: Option<Duration>,
+) -> Result<Measurement, WatchError> {
     let mut watch = Watch {
         launched,
         last_look: Snapshot::default(),
         looked_at_exit: false,
         looking: Duration::ZERO,
         interrupted: None,
-        kill_at: None,
+        kill_at: limit.filter(|_| launched.is_detached).map(|limit| launched.started + limit),
     };
     let (ending, usage) = loop {
         if let Some(end) = watch.take_changes()? {

@@ -2,6 +2,8 @@
 #![forbid(unsafe_code)]
 
 pub mod bench_html;
+pub mod bench_json;
+pub mod bench_table;
 pub mod doctor;
 pub mod doctor_json;
 pub mod paste;

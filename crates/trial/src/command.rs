@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use faultless_probe::launch::{Launch, launch};
 use faultless_probe::signals::Signals;
@@ -47,6 +48,19 @@ pub enum RunError {
 /// # Errors
 /// [`RunError`].
 pub fn run(command: &Command, environment: &Environment, signals: &Signals) -> Result<Run, RunError> {
+    run_within(command, environment, signals, None)
+}
+
+/// As [`run`]; a command that goes on for longer than `limit` is killed.
+///
+/// # Errors
+/// [`RunError`].
+pub fn run_within(
+    command: &Command,
+    environment: &Environment,
+    signals: &Signals,
+    limit: Option<Duration>,
+) -> Result<Run, RunError> {
     if let Some(number) = signals.pending_interruption() {
         return Err(RunError::Interrupted(number));
     }
@@ -60,7 +74,7 @@ pub fn run(command: &Command, environment: &Environment, signals: &Signals) -> R
         is_detached: true,
     };
     let launched = launch(start, signals).map_err(RunError::Start)?;
-    let measurement = watch(&launched, signals).map_err(|error| match error {
+    let measurement = watch(&launched, signals, limit).map_err(|error| match error {
         WatchError::Interrupted(number) => RunError::Interrupted(number),
         WatchError::System(error) => RunError::Watch(error),
     })?;

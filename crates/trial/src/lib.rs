@@ -1,6 +1,7 @@
 //! Runs one command in several arms, interleaved, and brings back what was measured of each run.
 #![forbid(unsafe_code)]
 
+pub mod benchmark;
 pub mod command;
 pub mod comparison;
 pub mod environment;

@@ -1,0 +1,220 @@
+//! `faultless bench`: runs the workloads under several allocators in turn and says how they compare.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use faultless_probe::allocators::installed;
+use faultless_probe::signals::Signals;
+use faultless_probe::{loader, machine, program};
+use faultless_records::bench::{Campaign, Cell, Contender, SCHEMA, Size, Suite};
+use faultless_records::measurement::Ending;
+use faultless_report::paste::quoted;
+use faultless_report::{bench_html, bench_json, bench_table};
+use faultless_trial::benchmark::campaign::{Job, run_all};
+use faultless_trial::benchmark::catalogue::{self, WORKLOADS, Wish};
+use faultless_trial::benchmark::programs::{self, PROGRAMS};
+use faultless_trial::command::{self, Command, RunError};
+use faultless_trial::environment::Environment;
+
+use crate::arguments::{self, BenchArguments};
+use crate::bench_progress::BenchProgress;
+use crate::contenders;
+use crate::failure::Failure;
+use crate::library;
+use crate::output_file::OutputFile;
+
+const ROUNDS: u32 = 10;
+const ROUNDS_QUICK: u32 = 3;
+const IDLE_MS: u32 = 1000;
+
+/// Runs a campaign, or shows a saved one.
+///
+/// # Errors
+/// [`Failure`] when nothing could be compared.
+pub fn bench(arguments: &BenchArguments, signals: &Signals) -> Result<Ending, Failure> {
+    if arguments.list {
+        return print(&list());
+    }
+    // Files that cannot be written are refused before hours of work.
+    let page = arguments.html.as_deref().map(OutputFile::create).transpose()?;
+    let (campaign, interrupted) = match &arguments.load {
+        Some(path) => (load(path, arguments.reference.as_deref())?, None),
+        None => {
+            let samples = arguments.json.as_deref().map(OutputFile::create).transpose()?;
+            let (campaign, interrupted) = run(arguments, signals)?;
+            if let Some(file) = samples {
+                file.write(&bench_json::json(&campaign))?;
+            }
+            (campaign, interrupted)
+        }
+    };
+    if let Some(file) = page {
+        file.write(&bench_html::html(&campaign))?;
+    }
+    print(&bench_table::text(&campaign))?;
+    if let Some(error) = interrupted {
+        return Err(Failure::of_run("the benchmark", error));
+    }
+    let has_failures = campaign.samples.iter().any(|sample| sample.failure.is_some());
+    Ok(Ending::Exited(i32::from(has_failures)))
+}
+
+fn print(text: &str) -> Result<Ending, Failure> {
+    std::io::stdout().write_all(text.as_bytes()).map_err(|error| Failure::of_output(&error))?;
+    Ok(Ending::Exited(0))
+}
+
+/// Runs; an interruption after the first round leaves the rounds that are complete.
+fn run(arguments: &BenchArguments, signals: &Signals) -> Result<(Campaign, Option<RunError>), Failure> {
+    let wish = Wish {
+        names: arguments.names.clone(),
+        threads: arguments.threads.clone(),
+        sizes: arguments.sizes.iter().map(|size| size_of(*size)).collect(),
+        is_quick: arguments.quick,
+    };
+    let cells = catalogue::cells(&wish, is_installed).map_err(Failure::Usage)?;
+    if cells.is_empty() {
+        return Err(Failure::Failed("none of these programs is installed".into()));
+    }
+    let (directory, library) = library::private()?;
+    let own = Environment::new(std::env::vars_os());
+    let (contenders, entries): (Vec<_>, Vec<_>) =
+        contenders::contenders(&arguments.allocators, &own, &library)?.into_iter().unzip();
+    let reference = match &arguments.reference {
+        None => 0,
+        Some(name) => index_of(&contenders, name)?,
+    };
+    let idle_ms = arguments.idle.unwrap_or(if arguments.quick { 0 } else { IDLE_MS });
+    let jobs: Vec<Job> =
+        cells.iter().map(|cell| job(cell, idle_ms, directory.path())).collect::<Result<_, _>>()?;
+    let rounds = arguments.repeat.unwrap_or(if arguments.quick { ROUNDS_QUICK } else { ROUNDS });
+
+    let libc = libc(signals)?;
+    let started_unix_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let mut progress = BenchProgress::start(rounds, cells.len(), entries.len());
+    let (mut samples, error) = run_all(&jobs, &entries, rounds, signals, &mut |turn, sample| match sample {
+        None => progress.begins(&format!(
+            "round {} of {rounds}: {} under {}",
+            turn.round + 1,
+            cells[turn.cell].workload,
+            contenders[turn.contender].name
+        )),
+        Some(_) => progress.ended(),
+    });
+    drop(progress);
+    let interrupted = match error {
+        None => None,
+        Some(error) => {
+            let whole = samples.last().map_or(0, |sample| sample.round);
+            samples.retain(|sample| sample.round < whole);
+            if samples.is_empty() {
+                return Err(Failure::of_run("the benchmark", error));
+            }
+            crate::say(&format!("interrupted: {whole} of {rounds} rounds are complete and count"));
+            Some(error)
+        }
+    };
+    let campaign = Campaign {
+        schema: SCHEMA,
+        tool_version: env!("CARGO_PKG_VERSION").to_owned(),
+        started_unix_s,
+        machine: machine::machine(libc),
+        contenders,
+        reference,
+        cells,
+        samples,
+    };
+    Ok((campaign, interrupted))
+}
+
+fn job(cell: &Cell, idle_ms: u32, directory: &Path) -> Result<Job, Failure> {
+    let failed = |error: std::io::Error| Failure::Failed(format!("cannot write {}: {error}", cell.workload));
+    if cell.suite == Suite::Programs {
+        let place = directory.join(&cell.workload);
+        fs::create_dir_all(&place).map_err(failed)?;
+        let script = programs::program(&cell.workload).map_or("", |program| program.script);
+        let script = format!("cd {} || exit 1\n{script}", quoted(&place.to_string_lossy()));
+        let arguments = vec!["sh".into(), "-c".into(), OsString::from(script)];
+        return Ok(Job { command: Command { program: "/bin/sh".into(), arguments }, reports: false });
+    }
+    let workload = faultless_bundle::workload(&cell.workload)
+        .ok_or_else(|| Failure::Failed(format!("this build carries no workload {}", cell.workload)))?;
+    let program = faultless_bundle::workload_into(directory, workload).map_err(failed)?;
+    let arguments = [
+        cell.workload.clone(),
+        cell.threads.unwrap_or(1).to_string(),
+        cell.size.unwrap_or(Size::Small).name().to_owned(),
+        idle_ms.to_string(),
+    ];
+    let arguments = arguments.into_iter().map(OsString::from).collect();
+    Ok(Job { command: Command { program, arguments }, reports: true })
+}
+
+/// Whether a command is in `PATH`.
+fn is_installed(name: &str) -> bool {
+    program::find(name.as_ref(), std::env::var_os("PATH").as_deref()).is_ok()
+}
+
+/// The C library of this machine's programs; ours may be another when the tool is linked statically.
+fn libc(signals: &Signals) -> Result<String, Failure> {
+    let shell =
+        Command { program: "/bin/sh".into(), arguments: ["sh", "-c", ":"].map(OsString::from).to_vec() };
+    let look = command::run(&shell, &Environment::new(std::env::vars_os()), signals)
+        .map_err(|error| Failure::of_run("/bin/sh", error))?;
+    let version = loader::glibc_version(&look.measurement.mapped_files);
+    Ok(version.map_or(String::new(), |(major, minor)| format!("glibc {major}.{minor}")))
+}
+
+fn size_of(size: arguments::Size) -> Size {
+    match size {
+        arguments::Size::Small => Size::Small,
+        arguments::Size::Large => Size::Large,
+    }
+}
+
+fn index_of(contenders: &[Contender], name: &str) -> Result<usize, Failure> {
+    contenders
+        .iter()
+        .position(|contender| contender.name == name)
+        .ok_or_else(|| Failure::Usage(format!("the reference {name} is not among the allocators")))
+}
+
+/// A saved campaign.
+fn load(path: &Path, reference: Option<&str>) -> Result<Campaign, Failure> {
+    let failed = |reason: String| Failure::Failed(format!("cannot read {}: {reason}", path.display()));
+    let text = fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
+    let mut campaign = bench_json::parse(&text).map_err(failed)?;
+    if let Some(name) = reference {
+        campaign.reference = index_of(&campaign.contenders, name)?;
+    }
+    Ok(campaign)
+}
+
+/// What can be asked for on this machine.
+fn list() -> String {
+    let mut text = String::from("Workloads\n");
+    for suite in Suite::ALL {
+        let mut names: Vec<String> =
+            WORKLOADS.iter().filter(|(of, _)| *of == suite).map(|(_, name)| (*name).to_owned()).collect();
+        if suite == Suite::Programs {
+            names.extend(PROGRAMS.iter().map(|program| {
+                let missing: Vec<&str> =
+                    program.needs.iter().copied().filter(|needed| !is_installed(needed)).collect();
+                match missing.as_slice() {
+                    [] => program.name.to_owned(),
+                    missing => format!("{} (needs {})", program.name, missing.join(", ")),
+                }
+            }));
+        }
+        text.push_str(&format!("  {:<9}{}\n", suite.name(), names.join(", ")));
+    }
+    text.push_str("Allocators\n  libc\n  faultless\n");
+    for found in installed() {
+        text.push_str(&format!("  {:<16} {}\n", contenders::key(&found), found.library.display()));
+    }
+    text.push_str("  NAME=PATH        any other\n");
+    text
+}

@@ -1,0 +1,99 @@
+//! The machine that measurements are taken on, and how busy others keep it.
+
+use std::fs;
+
+use faultless_records::bench::Machine;
+use nix::unistd::{SysconfVar, sysconf};
+
+/// What is known of this machine; parts that cannot be read are empty or 0.
+#[must_use]
+pub fn machine(libc: String) -> Machine {
+    let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+    Machine {
+        processor: field(&read("/proc/cpuinfo"), "model name").unwrap_or_default(),
+        cpus: std::thread::available_parallelism().map_or(1, |number| number.get() as u32),
+        memory_bytes: field(&read("/proc/meminfo"), "MemTotal")
+            .and_then(|text| text.trim_end_matches(" kB").parse::<u64>().ok())
+            .map_or(0, |kibibytes| kibibytes * 1024),
+        kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
+        libc,
+        huge_pages: chosen(&read("/sys/kernel/mm/transparent_hugepage/enabled")),
+    }
+}
+
+/// Value of the first `name : value` line.
+fn field(text: &str, name: &str) -> Option<String> {
+    let line = text.lines().find(|line| line.starts_with(name))?;
+    Some(line.split_once(':')?.1.trim().to_owned())
+}
+
+/// The word in brackets of `always [madvise] never`.
+fn chosen(text: &str) -> String {
+    text.split_once('[').and_then(|(_, rest)| rest.split_once(']')).map_or("", |(word, _)| word).to_owned()
+}
+
+/// CPU time of the whole machine up to now.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct CpuTimes {
+    /// Time in which a CPU did something, or another guest of the host had it, in s.
+    pub busy_s: f64,
+    /// All of it, in s.
+    pub total_s: f64,
+}
+
+impl CpuTimes {
+    /// Reads `/proc/stat`; none where it cannot be read.
+    #[must_use]
+    pub fn now() -> Option<Self> {
+        let ticks_per_s = sysconf(SysconfVar::CLK_TCK).ok()??;
+        parse_stat(&fs::read_to_string("/proc/stat").ok()?, ticks_per_s as f64)
+    }
+
+    /// Part of the CPU time since `earlier` that neither was idle nor went into `own_s` seconds of our own.
+    #[must_use]
+    pub fn foreign_since(&self, earlier: &Self, own_s: f64) -> f64 {
+        let total_s = self.total_s - earlier.total_s;
+        if total_s <= 0.0 {
+            return 0.0;
+        }
+        ((self.busy_s - earlier.busy_s - own_s) / total_s).clamp(0.0, 1.0)
+    }
+}
+
+/// Source: proc_stat(5), the line `cpu`: user nice system idle iowait irq softirq steal guest guest_nice, where the guests
+/// are counted in user and nice already.
+fn parse_stat(text: &str, ticks_per_s: f64) -> Option<CpuTimes> {
+    let line = text.lines().next()?.strip_prefix("cpu ")?;
+    let ticks: Vec<f64> =
+        line.split_ascii_whitespace().take(8).filter_map(|word| word.parse().ok()).collect();
+    let total: f64 = ticks.iter().sum();
+    let idle = ticks.get(3)? + ticks.get(4)?;
+    Some(CpuTimes { busy_s: (total - idle) / ticks_per_s, total_s: total / ticks_per_s })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steal_counts_as_busy_and_waiting_does_not() {
+        let times = parse_stat("cpu  100 0 50 800 40 0 5 5 7 0\ncpu0 1 2 3\n", 100.0).unwrap();
+        assert_eq!(times, CpuTimes { busy_s: 1.6, total_s: 10.0 });
+    }
+
+    #[test]
+    fn what_others_used_is_what_we_did_not() {
+        let (earlier, later) =
+            (CpuTimes { busy_s: 1.0, total_s: 10.0 }, CpuTimes { busy_s: 3.0, total_s: 14.0 });
+        assert_eq!(later.foreign_since(&earlier, 1.0), 0.25);
+        assert_eq!(later.foreign_since(&earlier, 5.0), 0.0);
+        assert_eq!(earlier.foreign_since(&earlier, 0.0), 0.0);
+    }
+
+    #[test]
+    fn this_machine_is_described() {
+        let machine = machine("glibc 2.36".into());
+        assert!(machine.cpus >= 1 && machine.memory_bytes > 0 && !machine.kernel.is_empty());
+        assert_eq!(chosen("always [madvise] never\n"), "madvise");
+    }
+}

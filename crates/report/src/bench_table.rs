@@ -1,0 +1,233 @@
+//! The tables of a benchmark campaign for people.
+
+use comfy_table::{Cell, CellAlignment, ContentArrangement, Table};
+use faultless_diagnosis::standing::{Metric, cells_of, is_among_best, ratio, spread, suite_ratio};
+use faultless_records::bench::{Campaign, Suite};
+
+use crate::quantity::{mebibytes, seconds_of};
+
+/// Others took more of the CPU time than this in half of the runs: said in a line of its own.
+const BUSY: f64 = 0.05;
+
+/// What stands in the cells.
+const LEGEND: &str = "\
+The reference's median, and for the others the median over the rounds of the ratio to it; less is better. * marks the best of
+a row and what cannot be told from it, by the sign test's interval. The last row is the geometric mean with its interval.";
+
+/// All tables, with what limits them.
+#[must_use]
+pub fn text(campaign: &Campaign) -> String {
+    let mut parts = vec![heading(campaign)];
+    for suite in Suite::ALL {
+        if cells_of(campaign, suite).next().is_none() {
+            continue;
+        }
+        for metric in metrics(suite) {
+            parts.push(format!("{}: {}\n{}", suite.name(), title(metric), table(campaign, suite, metric)));
+        }
+    }
+    parts.push(LEGEND.to_owned());
+    parts.extend(remarks(campaign));
+    let mut text = parts.join("\n\n");
+    text.push('\n');
+    text
+}
+
+fn metrics(suite: Suite) -> Vec<Metric> {
+    let mut metrics = vec![Metric::time_of(suite), Metric::PeakRss];
+    match suite {
+        Suite::Threads => metrics.extend([Metric::EndRss, Metric::IdleRss]),
+        Suite::Programs => metrics.push(Metric::MinorFaults),
+        Suite::Sun | Suite::Classic => {}
+    }
+    metrics
+}
+
+fn title(metric: Metric) -> &'static str {
+    match metric {
+        Metric::Elapsed => "elapsed time (s)",
+        Metric::Processor => "user and system time (s)",
+        Metric::PeakRss => "peak RSS (MiB)",
+        Metric::EndRss => "RSS at the end, threads still there (MiB)",
+        Metric::IdleRss => "RSS after the idle time (MiB)",
+        Metric::MinorFaults => "minor page faults",
+    }
+}
+
+fn heading(campaign: &Campaign) -> String {
+    let machine = &campaign.machine;
+    let rounds = campaign.samples.iter().map(|sample| sample.round + 1).max().unwrap_or(0);
+    format!(
+        "{}, {} CPUs, {} MiB, Linux {}, {}, huge pages {}; {rounds} rounds",
+        machine.processor,
+        machine.cpus,
+        machine.memory_bytes >> 20,
+        machine.kernel,
+        machine.libc,
+        machine.huge_pages
+    )
+}
+
+fn table(campaign: &Campaign, suite: Suite, metric: Metric) -> Table {
+    let mut table = Table::new();
+    table.load_style(comfy_table::presets::UTF8_HORIZONTAL_ONLY);
+    table.set_content_arrangement(ContentArrangement::Disabled);
+    let right = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);
+    let mut header = vec![Cell::new("")];
+    header.extend(campaign.contenders.iter().map(|contender| right(contender.name.clone())));
+    table.set_header(header);
+    for cell in cells_of(campaign, suite) {
+        let mut row = vec![Cell::new(name(campaign, cell))];
+        row.extend(
+            (0..campaign.contenders.len())
+                .map(|contender| right(standing(campaign, cell, contender, metric))),
+        );
+        table.add_row(row);
+    }
+    let mut row = vec![Cell::new("geometric mean")];
+    row.extend((0..campaign.contenders.len()).map(|contender| {
+        if contender == campaign.reference {
+            return right("×1".into());
+        }
+        let mean = suite_ratio(campaign, suite, contender, campaign.reference, metric);
+        right(
+            mean.map_or("-".into(), |mean| format!("×{:.2}\n{:.2}–{:.2}", mean.median, mean.low, mean.high)),
+        )
+    }));
+    table.add_row(row);
+    close_up(table)
+}
+
+/// Little room between columns: there are as many as allocators.
+fn close_up(mut table: Table) -> Table {
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 1));
+    }
+    table
+}
+
+fn name(campaign: &Campaign, cell: usize) -> String {
+    let cell = &campaign.cells[cell];
+    let mut name = cell.workload.clone();
+    if let Some(size) = cell.size {
+        name.push_str(&format!(" {}", size.name()));
+    }
+    if let Some(threads) = cell.threads {
+        name.push_str(&format!(" {threads}"));
+    }
+    name
+}
+
+fn standing(campaign: &Campaign, cell: usize, contender: usize, metric: Metric) -> String {
+    let Some(own) = spread(campaign, cell, contender, metric) else {
+        let has_run = campaign.runs(cell, contender).next().is_some();
+        return if has_run { "-".into() } else { "failed".into() };
+    };
+    let mark = if is_among_best(campaign, cell, contender, metric) { "*" } else { " " };
+    let absolute = || {
+        format!(
+            "{}{mark}",
+            match metric {
+                Metric::Elapsed | Metric::Processor => seconds_of(own.median),
+                Metric::MinorFaults => crate::quantity::count(own.median as u64),
+                Metric::PeakRss | Metric::EndRss | Metric::IdleRss => mebibytes(own.median as u64),
+            }
+        )
+    };
+    if contender == campaign.reference {
+        return absolute();
+    }
+    ratio(campaign, cell, contender, campaign.reference, metric)
+        .map_or_else(absolute, |ratio| format!("×{:.2}{mark}", ratio.median))
+}
+
+/// Failures, each once, and how busy others kept the machine.
+#[must_use]
+pub fn remarks(campaign: &Campaign) -> Vec<String> {
+    let mut remarks: Vec<String> = Vec::new();
+    for sample in &campaign.samples {
+        let Some(failure) = &sample.failure else { continue };
+        let contender = &campaign.contenders[sample.contender].name;
+        let remark = format!("{contender} failed in {}: {failure}", name(campaign, sample.cell));
+        if !remarks.contains(&remark) {
+            remarks.push(remark);
+        }
+    }
+    let mut foreign: Vec<f64> = campaign.samples.iter().map(|sample| sample.foreign_cpu).collect();
+    foreign.sort_by(f64::total_cmp);
+    if let Some(median) = foreign.get(foreign.len() / 2).filter(|median| **median > BUSY) {
+        remarks.push(format!(
+            "the machine was busy: in half of the runs others took more than {:.0} % of its CPU time; ratios suffer less than times",
+            median * 100.0
+        ));
+    }
+    remarks
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use faultless_records::bench::{self, Contender, Figures, Machine, SCHEMA, Sample, Size};
+
+    fn campaign() -> Campaign {
+        let figures = |processor_s: f64| Figures {
+            user_s: processor_s,
+            peak_rss_bytes: 10 << 20,
+            ..Figures::default()
+        };
+        let sample = |contender, round, figures: Option<Figures>, failure: Option<&str>| Sample {
+            cell: 0,
+            contender,
+            round,
+            figures,
+            failure: failure.map(str::to_owned),
+            foreign_cpu: 0.2,
+        };
+        let contender = |name: &str| Contender { name: name.into(), library: None };
+        Campaign {
+            schema: SCHEMA,
+            tool_version: "0".into(),
+            started_unix_s: 0,
+            machine: Machine {
+                processor: "cpu".into(),
+                cpus: 2,
+                memory_bytes: 1 << 30,
+                kernel: "6.1".into(),
+                libc: "glibc 2.36".into(),
+                huge_pages: "madvise".into(),
+            },
+            contenders: vec![contender("libc"), contender("fast"), contender("broken")],
+            reference: 0,
+            cells: vec![bench::Cell {
+                suite: Suite::Classic,
+                workload: "sh6".into(),
+                size: Some(Size::Small),
+                threads: Some(2),
+            }],
+            samples: vec![
+                sample(0, 0, Some(figures(1.0)), None),
+                sample(0, 1, Some(figures(1.2)), None),
+                sample(1, 0, Some(figures(0.5)), None),
+                sample(1, 1, Some(figures(0.6)), None),
+                sample(2, 0, None, Some("killed by signal 11")),
+                sample(2, 1, None, Some("killed by signal 11")),
+            ],
+        }
+    }
+
+    #[test]
+    fn the_best_is_marked_and_ratios_are_to_the_reference() {
+        assert_eq!(standing(&campaign(), 0, 0, Metric::Processor), "1.10 ");
+        assert_eq!(standing(&campaign(), 0, 1, Metric::Processor), "×0.50*");
+        assert_eq!(standing(&campaign(), 0, 1, Metric::PeakRss), "×1.00*");
+        assert_eq!(standing(&campaign(), 0, 1, Metric::IdleRss), "-");
+    }
+
+    #[test]
+    fn failures_are_said_once_and_have_no_mean() {
+        let text = text(&campaign());
+        assert_eq!(text.matches("broken failed in sh6 small 2: killed by signal 11").count(), 1);
+        assert!(text.contains("failed") && text.contains("the machine was busy"));
+        assert_eq!(standing(&campaign(), 0, 2, Metric::Processor), "failed");
+    }
+}

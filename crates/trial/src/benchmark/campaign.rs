@@ -1,0 +1,233 @@
+//! Runs a campaign: every contender in every cell, round after round.
+//!
+//! Within a round all contenders run a cell one after the other, so that their runs lie close together in time; who begins
+//! changes from cell to cell and from round to round.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use faultless_probe::machine::CpuTimes;
+use faultless_probe::signals::Signals;
+use faultless_records::bench::{Figures, Sample};
+use faultless_records::measurement::{Ending, Measurement};
+use faultless_records::workload_report;
+
+use crate::command::{Command, Run, RunError, run_within};
+use crate::environment::Environment;
+
+/// A run that goes on for longer counts as hanging.
+pub const LIMIT: Duration = Duration::from_secs(120);
+
+/// What a cell runs.
+#[derive(Debug, Clone)]
+pub struct Job {
+    /// The program with its arguments.
+    pub command: Command,
+    /// Whether it prints a workload's report; without one it has failed.
+    pub reports: bool,
+}
+
+/// How a contender is made to take part.
+#[derive(Debug, Clone)]
+pub struct Entry {
+    /// The environment with its preload.
+    pub environment: Environment,
+    /// The library that must be found in the mappings, without symbolic links; none for the C library's own allocator.
+    pub library: Option<PathBuf>,
+}
+
+/// Where a campaign stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Turn {
+    /// Round, from 0.
+    pub round: u32,
+    /// Index of the cell.
+    pub cell: usize,
+    /// Index of the contender.
+    pub contender: usize,
+}
+
+/// The order of all runs.
+pub fn schedule(rounds: u32, cells: usize, contenders: usize) -> impl Iterator<Item = Turn> {
+    (0..rounds).flat_map(move |round| {
+        (0..cells).flat_map(move |cell| {
+            (0..contenders).map(move |place| {
+                let contender = (place + cell + round as usize) % contenders.max(1);
+                Turn { round, cell, contender }
+            })
+        })
+    })
+}
+
+/// Makes all runs; `observe` hears of each before and after. An interruption ends it early: the samples so far are returned
+/// beside the error.
+pub fn run_all(
+    jobs: &[Job],
+    entries: &[Entry],
+    rounds: u32,
+    signals: &Signals,
+    observe: &mut dyn FnMut(Turn, Option<&Sample>),
+) -> (Vec<Sample>, Option<RunError>) {
+    let mut samples = Vec::new();
+    for turn in schedule(rounds, jobs.len(), entries.len()) {
+        observe(turn, None);
+        let (job, entry) = (&jobs[turn.cell], &entries[turn.contender]);
+        let before = CpuTimes::now();
+        let result = run_within(&job.command, &entry.environment, signals, Some(LIMIT));
+        let (figures, own_s) = match result {
+            Ok(run) => {
+                let own_s = run.measurement.processor().as_secs_f64();
+                (judge(job, entry, &run), own_s)
+            }
+            Err(RunError::Interrupted(number)) => return (samples, Some(RunError::Interrupted(number))),
+            Err(RunError::Start(error)) => (Err(format!("cannot start: {error}")), 0.0),
+            Err(RunError::Watch(error)) => (Err(format!("cannot be followed: {error}")), 0.0),
+        };
+        let foreign_cpu = match (before, CpuTimes::now()) {
+            (Some(before), Some(after)) => after.foreign_since(&before, own_s),
+            _ => 0.0,
+        };
+        let (figures, failure) = match figures {
+            Ok(figures) => (Some(figures), None),
+            Err(reason) => (None, Some(reason)),
+        };
+        let Turn { round, cell, contender } = turn;
+        let sample = Sample { cell, contender, round, figures, failure, foreign_cpu };
+        observe(turn, Some(&sample));
+        samples.push(sample);
+    }
+    (samples, None)
+}
+
+/// The figures of a run, or why it does not count.
+fn judge(job: &Job, entry: &Entry, run: &Run) -> Result<Figures, String> {
+    let measured = &run.measurement;
+    if !measured.ending.is_success() {
+        return Err(ending(measured, &run.output_tail));
+    }
+    prove(entry, measured)?;
+    let report = workload_report::parse(&run.output_tail);
+    if job.reports && report.is_none() {
+        return Err(format!("it printed no report{}", last_line(&run.output_tail)));
+    }
+    Ok(Figures {
+        elapsed_s: report.map_or(measured.elapsed.as_secs_f64(), |report| report.seconds),
+        user_s: measured.user.as_secs_f64(),
+        system_s: measured.system.as_secs_f64(),
+        minor_faults: measured.minor_faults,
+        major_faults: measured.major_faults,
+        peak_rss_bytes: measured.peak_rss_bytes,
+        start_rss_bytes: report.and_then(|report| report.start_rss_bytes),
+        end_rss_bytes: report.and_then(|report| report.end_rss_bytes),
+        idle_rss_bytes: report.and_then(|report| report.idle_rss_bytes),
+        live_peak_bytes: report.map(|report| report.live_peak_bytes),
+        mappings: report.and_then(|report| report.mappings),
+        operations: report.map(|report| report.operations),
+    })
+}
+
+/// Whether the mappings at the end show the library that should have been there, and no other allocator's.
+fn prove(entry: &Entry, measured: &Measurement) -> Result<(), String> {
+    if measured.mapped_files.is_empty() {
+        return Err("its mappings could not be read, so nothing proves which allocator ran".into());
+    }
+    let seen = measured.allocator();
+    match &entry.library {
+        Some(library) => {
+            let is_mapped =
+                measured.mapped_files.iter().any(|file| file.as_str() == library.to_string_lossy());
+            if is_mapped { Ok(()) } else { Err(format!("{} was not loaded", library.display())) }
+        }
+        None => match seen {
+            Some(faultless_records::allocator::Allocator::Libc) => Ok(()),
+            Some(other) => Err(format!("{other} ran instead of libc's allocator")),
+            None => Ok(()),
+        },
+    }
+}
+
+fn ending(measured: &Measurement, output: &str) -> String {
+    match measured.ending {
+        Ending::Killed(9) if measured.elapsed >= LIMIT => format!("no end after {} s", LIMIT.as_secs()),
+        Ending::Killed(number) => format!("killed by signal {number}{}", last_line(output)),
+        Ending::Exited(status) => format!("exit status {status}{}", last_line(output)),
+    }
+}
+
+fn last_line(output: &str) -> String {
+    output.lines().last().map_or(String::new(), |line| format!(": {line}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use faultless_records::measurement::FinalView;
+
+    fn run(ending: Ending, mapped_files: &[&str], output: &str) -> Run {
+        Run {
+            measurement: Measurement {
+                ending,
+                user: Duration::from_millis(300),
+                system: Duration::from_millis(20),
+                elapsed: Duration::from_millis(900),
+                minor_faults: 500,
+                major_faults: 0,
+                peak_rss_bytes: 4 << 20,
+                final_rss_bytes: None,
+                final_view: FinalView::AtExit,
+                mapped_files: mapped_files.iter().map(|&file| file.into()).collect(),
+            },
+            output_tail: output.into(),
+        }
+    }
+
+    fn job(reports: bool) -> Job {
+        Job { command: Command { program: "/bin/true".into(), arguments: Vec::new() }, reports }
+    }
+
+    fn entry(library: Option<&str>) -> Entry {
+        Entry { environment: Environment::default(), library: library.map(PathBuf::from) }
+    }
+
+    #[test]
+    fn contenders_take_turns_at_beginning() {
+        let turns: Vec<Turn> = schedule(2, 2, 3).collect();
+        assert_eq!(turns.len(), 12);
+        let first: Vec<usize> = turns.iter().step_by(3).map(|turn| turn.contender).collect();
+        assert_eq!(first, [0, 1, 1, 2]);
+        assert_eq!(schedule(3, 0, 0).count(), 0);
+    }
+
+    #[test]
+    fn the_workloads_own_time_counts_where_it_reports_it() {
+        let line = "workload name=x operations=5 seconds=0.5 live_peak=100 rss_end_kib=7 mappings=3";
+        let done = run(Ending::Exited(0), &["/l/libc.so.6"], line);
+        let figures = judge(&job(true), &entry(None), &done).unwrap();
+        assert_eq!((figures.elapsed_s, figures.end_rss_bytes), (0.5, Some(7 << 10)));
+        let figures =
+            judge(&job(false), &entry(None), &run(Ending::Exited(0), &["/l/libc.so.6"], "")).unwrap();
+        assert_eq!(figures.elapsed_s, 0.9);
+    }
+
+    #[test]
+    fn a_run_under_another_allocator_than_claimed_does_not_count() {
+        let libc_only = run(Ending::Exited(0), &["/l/libc.so.6"], "");
+        assert_eq!(
+            judge(&job(false), &entry(Some("/p/libx.so")), &libc_only).unwrap_err(),
+            "/p/libx.so was not loaded"
+        );
+        let jemalloc = run(Ending::Exited(0), &["/l/libjemalloc.so.2"], "");
+        assert!(judge(&job(false), &entry(None), &jemalloc).unwrap_err().contains("jemalloc ran instead"));
+        assert!(judge(&job(false), &entry(None), &run(Ending::Exited(0), &[], "")).is_err());
+    }
+
+    #[test]
+    fn failures_say_why() {
+        let files = ["/l/libc.so.6"];
+        let failed = run(Ending::Exited(1), &files, "first\nout of memory");
+        assert_eq!(judge(&job(true), &entry(None), &failed).unwrap_err(), "exit status 1: out of memory");
+        let killed = run(Ending::Killed(11), &files, "");
+        assert_eq!(judge(&job(true), &entry(None), &killed).unwrap_err(), "killed by signal 11");
+        assert!(judge(&job(true), &entry(None), &run(Ending::Exited(0), &files, "hello")).is_err());
+    }
+}

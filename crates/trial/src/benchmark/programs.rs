@@ -1,0 +1,39 @@
+//! Real programs that allocate much, where they are installed.
+
+/// A real program and what it does in a benchmark.
+#[derive(Debug, Clone, Copy)]
+pub struct Program {
+    /// Name in tables.
+    pub name: &'static str,
+    /// Commands it needs in `PATH`.
+    pub needs: &'static [&'static str],
+    /// What `/bin/sh` runs in an empty directory of its own. Where one command does the work the shell becomes it, so
+    /// that its mappings prove the allocator.
+    pub script: &'static str,
+}
+
+/// All of them, in the order of the table.
+pub const PROGRAMS: &[Program] = &[
+    Program {
+        name: "redis",
+        needs: &["redis-server", "redis-benchmark"],
+        script: include_str!("programs/redis.sh"),
+    },
+    Program { name: "python-json", needs: &["python3"], script: include_str!("programs/python_json.sh") },
+    Program { name: "python-xml", needs: &["python3"], script: include_str!("programs/python_xml.sh") },
+    Program { name: "perl", needs: &["perl"], script: include_str!("programs/perl.sh") },
+    Program { name: "lua", needs: &["lua5.4"], script: include_str!("programs/lua.sh") },
+    Program { name: "gcc", needs: &["gcc"], script: include_str!("programs/gcc.sh") },
+    Program { name: "g++", needs: &["g++"], script: include_str!("programs/gxx.sh") },
+    Program { name: "sqlite", needs: &["sqlite3"], script: include_str!("programs/sqlite.sh") },
+    Program { name: "ghostscript", needs: &["gs"], script: include_str!("programs/ghostscript.sh") },
+    Program { name: "z3", needs: &["z3"], script: include_str!("programs/z3.sh") },
+    Program { name: "xmllint", needs: &["xmllint"], script: include_str!("programs/xmllint.sh") },
+    Program { name: "jvm-zip", needs: &["java", "javac"], script: include_str!("programs/jvm_zip.sh") },
+];
+
+/// The program of that name.
+#[must_use]
+pub fn program(name: &str) -> Option<&'static Program> {
+    PROGRAMS.iter().find(|program| program.name == name)
+}
