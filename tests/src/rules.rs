@@ -11,8 +11,10 @@ const MOST_LINES: usize = 500;
 const MAY_BE_LONGER: &[&str] = &["crates/malloc/src/"];
 /// Names that say nothing about what is inside.
 const EMPTY_NAMES: &[&str] = &["util", "utils", "common", "helper", "helpers", "misc", "type", "types"];
-/// Where `unsafe` may stand; the models compile the heap's own lock against loom, a fuzz target owns blocks.
-const MAY_BE_UNSAFE: &[&str] = &["crates/heap/", "crates/malloc/", "crates/probe/", "tests/models/", "fuzz/"];
+/// Where `unsafe` may stand; the models compile the heap's own lock against loom, a fuzz target owns blocks, a peer of the
+/// benchmark is a malloc.
+const MAY_BE_UNSAFE: &[&str] =
+    &["crates/heap/", "crates/malloc/", "crates/probe/", "tests/models/", "fuzz/", "bench/peers/dlmalloc/"];
 /// Where raw system calls may stand.
 const MAY_CALL_SYSTEM: &[&str] = &["crates/heap/src/os.rs", "crates/heap/src/os/", "crates/probe/"];
 /// How far above its subject a comment may stand.

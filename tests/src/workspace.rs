@@ -21,8 +21,8 @@ pub struct Workspace {
 /// Folders that hold what others made.
 const OUTPUTS: &[&str] = &["target", "node_modules", "corpus", "artifacts"];
 
-/// A workspace of its own, since it needs another compiler.
-const APART: &str = "fuzz";
+/// Workspaces of their own: one needs another compiler, one builds what is compared with ours.
+const APART: &[&str] = &["fuzz", "bench/peers"];
 
 impl Workspace {
     /// Reads the workspace that this package belongs to.
@@ -68,11 +68,15 @@ impl Workspace {
             } else if path.ends_with(".md") {
                 let text = text();
                 self.documents.insert(path, text);
-            } else if name == "Cargo.toml" && !folder.is_empty() && folder != APART {
+            } else if name == "Cargo.toml" && !folder.is_empty() && !is_apart(folder) {
                 self.manifests.insert(folder.to_owned(), text());
             }
         }
     }
+}
+
+fn is_apart(folder: &str) -> bool {
+    APART.iter().any(|apart| Path::new(folder).starts_with(apart))
 }
 
 fn text_of(root: &Path, path: &str) -> String {
