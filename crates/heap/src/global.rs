@@ -71,7 +71,7 @@ fn cached_or<T>(class: Option<usize>, bytes: usize, otherwise: impl FnOnce(usize
 pub fn allocate_slow(bytes: usize) -> *mut u8 {
     match size_class::class_of(bytes) {
         Some(class) => refill(class),
-        None => HEAP.allocate_large(attached(), bytes, MIN_ALIGN, false).address as *mut u8,
+        None => HEAP.allocate_large(attached(), bytes, MIN_ALIGN).address as *mut u8,
     }
 }
 
@@ -104,7 +104,7 @@ pub fn allocate_zeroed(bytes: usize) -> *mut u8 {
 
 #[inline(never)]
 fn zeroed_large(bytes: usize, align: usize) -> *mut u8 {
-    let block = HEAP.allocate_large(attached(), bytes, align, true);
+    let block = HEAP.allocate_large(attached(), bytes, align);
     if block.address != 0 && !block.zero {
         // SAFETY: a new block of at least `bytes`.
         unsafe { (block.address as *mut u8).write_bytes(0, bytes) };
@@ -120,7 +120,7 @@ pub fn allocate_aligned(bytes: usize, align: usize) -> *mut u8 {
     }
     match size_class::class_of_aligned(bytes, align) {
         Some(class) => allocate_class(class),
-        None => HEAP.allocate_large(attached(), bytes, align, false).address as *mut u8,
+        None => HEAP.allocate_large(attached(), bytes, align).address as *mut u8,
     }
 }
 

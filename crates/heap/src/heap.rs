@@ -95,11 +95,10 @@ impl Heap {
         cache: Option<&ThreadCache>,
         bytes: usize,
         align: usize,
-        want_zero: bool,
     ) -> Allocated {
-        let mut block = self.large.allocate(&self.spans, bytes, align, want_zero);
+        let mut block = self.large.allocate(&self.spans, bytes, align, false);
         if block.is_none() && bytes <= isize::MAX as usize && self.gather(cache) {
-            block = self.large.allocate(&self.spans, bytes, align, want_zero);
+            block = self.large.allocate(&self.spans, bytes, align, false);
         }
         self.spans.settle();
         block.map_or(Allocated::NONE, |block| Allocated { address: block.address, zero: block.zero })

@@ -113,13 +113,14 @@ impl SpanHeap {
     /// Takes a span of `granules` whose first granule is a multiple of `align` granules by address.
     /// The caller sets its state. `None`: no memory; purging what is dirty may help.
     ///
-    /// `want_zero` prefers memory that needs no clearing.
+    /// `prefer_clean` is for who brings pages along; memory with pages is used first otherwise, also where it must be cleared:
+    /// clearing a page costs a fraction of faulting one in.
     pub fn take(
         &mut self,
         map: &PageMap,
         granules: u32,
         align: u32,
-        want_zero: bool,
+        prefer_clean: bool,
         now: u64,
     ) -> Option<Taken> {
         debug_assert!(granules > 0 && align.is_power_of_two());
@@ -131,7 +132,7 @@ impl SpanHeap {
             record.waiting() == Waiting::Held && decay::smallest_of(record.bin.get()) / CUT_MAX > granules
         };
         let found = match dirty {
-            Some(span) if !want_zero && !is_held_back(span) => Some(span),
+            Some(span) if !prefer_clean && !is_held_back(span) => Some(span),
             Some(span) => clean().or(Some(span)),
             None => clean(),
         };

@@ -34,14 +34,14 @@ impl Spans {
     }
 
     /// Takes a span, see [`SpanHeap::take`]; purges everything and tries again before it gives up.
-    pub fn take(&self, granules: u32, align: u32, want_zero: bool) -> Option<Taken> {
+    pub fn take(&self, granules: u32, align: u32, prefer_clean: bool) -> Option<Taken> {
         let now = os::now_ns();
-        let taken = self.with(now, |heap, map| heap.take(map, granules, align, want_zero, now));
+        let taken = self.with(now, |heap, map| heap.take(map, granules, align, prefer_clean, now));
         if taken.is_some() {
             return taken;
         }
         self.purge_all();
-        self.with(now, |heap, map| heap.take(map, granules, align, want_zero, now))
+        self.with(now, |heap, map| heap.take(map, granules, align, prefer_clean, now))
     }
 
     /// Takes `granules` directly behind the span that ends at `end`, if they are free.

@@ -16,7 +16,7 @@ fn heap() -> Box<Heap> {
 }
 
 fn large(heap: &Heap, bytes: usize) -> usize {
-    heap.allocate_large(None, bytes, 16, false).address
+    heap.allocate_large(None, bytes, 16).address
 }
 
 fn fill(address: usize, bytes: usize, tag: u8) {
@@ -49,7 +49,7 @@ fn refused_purges_keep_every_block_correct() {
     let heap = heap();
     refusing(&[Call::Purge], || {
         for round in 0..5 {
-            let block = heap.allocate_large(None, 1 << 20, 16, true);
+            let block = heap.allocate_large(None, 1 << 20, 16);
             assert!(!block.zero || holds(block.address, 1 << 20, 0), "round {round}");
             fill(block.address, 1 << 20, 9);
             heap.free(None, block.address);
@@ -70,7 +70,7 @@ fn a_block_that_cannot_be_moved_is_copied() {
         let moved = refusing(calls, || heap.resize_large(None, block, 3 << 20));
         assert_ne!(moved, block);
         assert!(holds(moved, 1 << 20, 5));
-        let reused = heap.allocate_large(None, 1 << 20, 16, true);
+        let reused = heap.allocate_large(None, 1 << 20, 16);
         assert!(!reused.zero || holds(reused.address, 1 << 20, 0));
     }
 }
