@@ -2,10 +2,14 @@
 //!
 //! Keeping a free MiB costs what the machine could do with it; giving it back costs a purge now and a fault per
 //! page when it is wanted again (256 pages x about 2 us, measured in ARCHITECTURE.md). While nothing speaks for
-//! reuse a freed span is purged at once. A span wanted again soon after its purge is a *regret*: it is evidence
-//! that this size comes back, and how soon. From then on as much memory as was seen to come back is held, for a
-//! multiple of the gap seen between free and reuse, never longer than [`HOLD_MAX_NS`]: at that age holding has
-//! cost as much as one purge and refault would (ski rental). Memory that is held in vain loses its evidence.
+//! reuse a freed span is purged at once. Memory wanted soon after memory was purged is a *regret*, whatever the sizes:
+//! free memory is one pool, cut and joined at will. It is evidence of how much comes back (the *depth*), and how soon.
+//! From then on that much is held, for a time that grows with regrets and with the gaps seen between free and reuse, and
+//! shrinks when memory was held in vain; it never exceeds [`HOLD_MAX_NS`], the age at which holding has cost as much as
+//! one purge and refault would (ski rental).
+//!
+//! More free memory than ever came back ends a phase of the program: then all that is held goes, too, and what is freed
+//! until memory is wanted again. Where that was wrong the regrets at least double the depth, so it happens rarely.
 
 /// Longest time in ns that free memory is held: the age at which holding a page has cost one purge and refault.
 pub const HOLD_MAX_NS: u64 = 250_000_000;
@@ -13,18 +17,15 @@ pub const HOLD_MAX_NS: u64 = 250_000_000;
 /// Shortest time in ns that memory is held once reuse was seen.
 pub const HOLD_MIN_NS: u64 = 100_000;
 
-/// Held for this many times the usual gap between free and reuse.
-const GAPS_HELD: u64 = 16;
+/// Number of size bins of free spans: one per doubling of the size in granules.
+const BINS: usize = 25;
 
-/// Number of size bins evidence is kept for: one per doubling of the size in granules.
-pub const BINS: usize = 25;
-
-/// The evidence bin of a span of `granules`.
+/// The size bin of a span of `granules`.
 pub fn bin_of(granules: u32) -> usize {
     (granules.max(1).ilog2() as usize).min(BINS - 1)
 }
 
-/// Length in granules of the smallest span of an evidence bin.
+/// Length in granules of the smallest span of a bin.
 pub fn smallest_of(bin: u8) -> u32 {
     1 << bin
 }
@@ -32,110 +33,100 @@ pub fn smallest_of(bin: u8) -> u32 {
 /// What becomes of a freed span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Nothing speaks for reuse: give it back with the next batch.
+    /// Nothing speaks for reuse: give it back with the next batch, and all that is held.
     Purge,
     /// Hold it until this time in ns.
     HoldUntil(u64),
 }
 
-/// What is known about spans of one size bin; sizes in granules, times in ns.
-#[derive(Clone, Copy, Debug, Default)]
-struct Evidence {
-    /// Usual time between free and reuse (exponential mean over 8 reuses).
-    gap_ns: u64,
+/// The purge policy of one heap; sizes in granules, times in ns.
+#[derive(Clone, Copy, Debug)]
+pub struct Decay {
     /// Memory that was seen to be reused, and so may be held.
     depth: u32,
-    /// Memory held now.
-    held: u32,
+    /// How long memory is held.
+    hold_ns: u64,
     /// Memory purged and not asked for again since.
     purged: u32,
-    /// When memory of this bin was last purged.
+    /// When memory was last purged.
     purged_at: u64,
-}
-
-/// The purge policy of one heap.
-pub struct Decay {
-    bins: [Evidence; BINS],
+    /// Whether `hold_ns` has grown since then: all that comes back after one purge is one regret.
+    has_grown: bool,
+    /// A phase has ended and no memory was wanted since.
+    is_over: bool,
 }
 
 impl Decay {
     /// A policy that has seen nothing.
     pub const fn new() -> Self {
-        Self { bins: [Evidence { gap_ns: 0, depth: 0, held: 0, purged: 0, purged_at: 0 }; BINS] }
+        Self { depth: 0, hold_ns: HOLD_MIN_NS, purged: 0, purged_at: 0, has_grown: false, is_over: false }
     }
 
-    /// A span of `granules` was freed at `now`. A verdict to hold counts it as held.
-    pub fn freed(&mut self, granules: u32, now: u64) -> Verdict {
-        let evidence = &mut self.bins[bin_of(granules)];
-        if evidence.held.saturating_add(granules) > evidence.depth {
+    /// A span of `granules` was freed at `now`, while `held` granules are held.
+    pub fn freed(&mut self, granules: u32, held: u32, now: u64) -> Verdict {
+        self.is_over |= held.saturating_add(granules) > self.depth;
+        if self.is_over {
             return Verdict::Purge;
         }
-        evidence.held += granules;
-        let hold = (GAPS_HELD * evidence.gap_ns).clamp(HOLD_MIN_NS, HOLD_MAX_NS);
-        Verdict::HoldUntil(now + hold)
+        Verdict::HoldUntil(now + self.hold_ns)
     }
 
-    /// Memory of `bin` that was held, `granules` of it, was taken for a new span after `gap_ns`.
-    pub fn reused(&mut self, bin: usize, granules: u32, gap_ns: u64) {
-        let evidence = &mut self.bins[bin];
-        evidence.held = evidence.held.saturating_sub(granules);
-        evidence.note_gap(gap_ns);
+    /// Memory that was held was taken for a new span after `gap_ns`.
+    pub fn reused(&mut self, gap_ns: u64) {
+        self.is_over = false;
+        self.hold_at_least(gap_ns.saturating_mul(2));
     }
 
-    /// Memory freed with the verdict to purge was taken for a new span before its purge, after `gap_ns`.
+    /// Memory freed with the verdict to purge was taken for a new span before its purge, `granules` of it after `gap_ns`.
     pub fn rescued(&mut self, granules: u32, gap_ns: u64) {
-        let evidence = &mut self.bins[bin_of(granules)];
-        evidence.depth = evidence.depth.saturating_add(granules);
-        evidence.note_gap(gap_ns);
+        self.is_over = false;
+        self.depth = self.depth.saturating_add(granules);
+        self.hold_at_least(gap_ns.saturating_mul(2));
     }
 
-    /// A span of `granules` was taken from memory that holds no pages: a regret if this bin was just purged.
+    /// A span of `granules` was taken from memory that holds no pages: a regret if as much was just purged.
     pub fn faulted(&mut self, granules: u32, now: u64) {
-        let evidence = &mut self.bins[bin_of(granules)];
-        let gap_ns = now.saturating_sub(evidence.purged_at);
-        if evidence.purged == 0 || gap_ns > HOLD_MAX_NS {
-            evidence.purged = 0;
+        self.is_over = false;
+        if self.purged == 0 {
             return;
         }
-        let regretted = granules.min(evidence.purged);
-        evidence.purged -= regretted;
-        evidence.depth = evidence.depth.saturating_add(regretted);
-        evidence.note_gap(gap_ns);
+        let gap_ns = now.saturating_sub(self.purged_at);
+        if gap_ns > HOLD_MAX_NS {
+            // What was purged is not missed: holding it for less time would have done.
+            self.purged = 0;
+            self.hold_ns = (self.hold_ns / 2).max(HOLD_MIN_NS);
+            return;
+        }
+        let regretted = granules.min(self.purged);
+        self.purged -= regretted;
+        self.depth = self.depth.saturating_add(regretted);
+        if !self.has_grown {
+            self.has_grown = true;
+            self.hold_at_least((self.hold_ns * 2).max(gap_ns * 2));
+        }
     }
 
-    /// Memory of `bin` freed without evidence is being purged, `granules` of it.
-    pub fn purged(&mut self, bin: usize, granules: u32, now: u64) {
-        let evidence = &mut self.bins[bin];
-        evidence.purged = evidence.purged.saturating_add(granules);
-        evidence.purged_at = now;
+    /// Memory that was not held, or is held no longer because its phase is over, is being purged, `granules` of it.
+    pub fn purged(&mut self, granules: u32, now: u64) {
+        self.purged = self.purged.saturating_add(granules);
+        self.purged_at = now;
+        self.has_grown = false;
     }
 
-    /// A span held in `bin` was not reused in time and is being purged: that much evidence is gone.
-    pub fn expired(&mut self, bin: usize, granules: u32, now: u64) {
-        let evidence = &mut self.bins[bin];
-        evidence.held = evidence.held.saturating_sub(granules);
-        evidence.depth = evidence.depth.saturating_sub(granules);
-        evidence.purged = evidence.purged.saturating_add(granules);
-        evidence.purged_at = now;
+    /// A span that was held was not reused in time and is being purged: that much evidence is gone.
+    pub fn expired(&mut self, granules: u32, now: u64) {
+        self.depth = self.depth.saturating_sub(granules);
+        self.purged(granules, now);
     }
 
-    /// Held memory moves from one bin to another because its span was merged or cut.
-    pub fn rebinned(&mut self, from: usize, to: usize, granules: u32) {
-        self.bins[from].held = self.bins[from].held.saturating_sub(granules);
-        self.bins[to].held = self.bins[to].held.saturating_add(granules);
+    fn hold_at_least(&mut self, hold_ns: u64) {
+        self.hold_ns = self.hold_ns.max(hold_ns).min(HOLD_MAX_NS);
     }
 }
 
 impl Default for Decay {
     fn default() -> Self {
         Self::new()
-    }
-}
-
-impl Evidence {
-    fn note_gap(&mut self, gap_ns: u64) {
-        let gap_ns = gap_ns.min(HOLD_MAX_NS);
-        self.gap_ns = if self.gap_ns == 0 { gap_ns } else { self.gap_ns - self.gap_ns / 8 + gap_ns / 8 };
     }
 }
 
@@ -148,44 +139,79 @@ mod tests {
     #[test]
     fn without_evidence_memory_is_given_back_at_once() {
         let mut decay = Decay::new();
-        assert_eq!(decay.freed(64, MS), Verdict::Purge);
-        decay.purged(bin_of(64), 64, MS);
-        assert_eq!(decay.freed(64, 1000 * MS), Verdict::Purge);
+        assert_eq!(decay.freed(64, 0, MS), Verdict::Purge);
+        decay.purged(64, MS);
+        assert_eq!(decay.freed(64, 0, 1000 * MS), Verdict::Purge);
     }
 
     #[test]
     fn one_regret_teaches_to_hold_that_much_and_no_more() {
         let mut decay = Decay::new();
-        assert_eq!(decay.freed(64, MS), Verdict::Purge);
-        decay.purged(bin_of(64), 64, MS);
+        decay.purged(64, MS);
         decay.faulted(64, 2 * MS);
-        assert_eq!(decay.freed(64, 3 * MS), Verdict::HoldUntil(3 * MS + 16 * MS));
-        assert_eq!(decay.freed(64, 3 * MS), Verdict::Purge);
+        assert_eq!(decay.freed(64, 0, 3 * MS), Verdict::HoldUntil(3 * MS + 2 * MS));
+        assert_eq!(decay.freed(1, 64, 3 * MS), Verdict::Purge);
+    }
+
+    #[test]
+    fn sizes_other_than_the_purged_one_are_regrets_too() {
+        let mut decay = Decay::new();
+        decay.purged(64, MS);
+        for _ in 0..8 {
+            decay.faulted(4, MS);
+        }
+        assert!(matches!(decay.freed(32, 0, MS), Verdict::HoldUntil(_)));
+        assert_eq!(decay.freed(33, 0, MS), Verdict::Purge);
     }
 
     #[test]
     fn memory_wanted_again_only_after_a_long_time_is_no_regret() {
         let mut decay = Decay::new();
-        decay.purged(bin_of(64), 64, 0);
+        decay.purged(64, 0);
         decay.faulted(64, HOLD_MAX_NS + 1);
-        assert_eq!(decay.freed(64, HOLD_MAX_NS + 2), Verdict::Purge);
+        assert_eq!(decay.freed(64, 0, HOLD_MAX_NS + 2), Verdict::Purge);
     }
 
     #[test]
     fn holding_in_vain_forgets() {
         let mut decay = Decay::new();
-        decay.purged(bin_of(64), 64, 0);
+        decay.purged(64, 0);
         decay.faulted(64, MS);
-        assert!(matches!(decay.freed(64, MS), Verdict::HoldUntil(_)));
-        decay.expired(bin_of(64), 64, 300 * MS);
-        assert_eq!(decay.freed(64, 900 * MS), Verdict::Purge);
+        assert!(matches!(decay.freed(64, 0, MS), Verdict::HoldUntil(_)));
+        decay.expired(64, 300 * MS);
+        assert_eq!(decay.freed(64, 0, 900 * MS), Verdict::Purge);
+    }
+
+    #[test]
+    fn when_a_phase_is_over_all_goes_until_memory_is_wanted_again() {
+        let mut decay = Decay::new();
+        decay.purged(64, 0);
+        decay.faulted(64, 0);
+        assert_eq!(decay.freed(1, 64, MS), Verdict::Purge);
+        assert_eq!(
+            decay.freed(1, 0, MS),
+            Verdict::Purge,
+            "not enough to exceed the depth, but the phase is over"
+        );
+        decay.reused(0);
+        assert!(matches!(decay.freed(1, 0, MS), Verdict::HoldUntil(_)));
+    }
+
+    #[test]
+    fn regrets_of_one_purge_lengthen_the_hold_once() {
+        let mut decay = Decay::new();
+        decay.purged(64, 0);
+        (0..64).for_each(|_| decay.faulted(1, 0));
+        assert_eq!(decay.freed(64, 0, 0), Verdict::HoldUntil(2 * HOLD_MIN_NS));
     }
 
     #[test]
     fn a_hold_is_never_longer_than_the_ski_rental_bound() {
         let mut decay = Decay::new();
-        decay.purged(0, 1, 0);
-        decay.faulted(1, HOLD_MAX_NS);
-        assert_eq!(decay.freed(1, HOLD_MAX_NS), Verdict::HoldUntil(2 * HOLD_MAX_NS));
+        for round in 0..40 {
+            decay.purged(1, round * HOLD_MAX_NS);
+            decay.faulted(1, round * HOLD_MAX_NS + HOLD_MAX_NS);
+        }
+        assert_eq!(decay.freed(1, 0, 0), Verdict::HoldUntil(HOLD_MAX_NS));
     }
 }

@@ -90,12 +90,7 @@ impl Heap {
     }
 
     /// Allocates a large block.
-    pub fn allocate_large(
-        &self,
-        cache: Option<&ThreadCache>,
-        bytes: usize,
-        align: usize,
-    ) -> Allocated {
+    pub fn allocate_large(&self, cache: Option<&ThreadCache>, bytes: usize, align: usize) -> Allocated {
         let mut block = self.large.allocate(&self.spans, bytes, align, false);
         if block.is_none() && bytes <= isize::MAX as usize && self.gather(cache) {
             block = self.large.allocate(&self.spans, bytes, align, false);

@@ -76,7 +76,13 @@ impl Large {
     }
 
     /// Allocates `bytes` at a multiple of `align`, a power of two.
-    pub fn allocate(&self, spans: &Spans, bytes: usize, align: usize, prefer_clean: bool) -> Option<LargeBlock> {
+    pub fn allocate(
+        &self,
+        spans: &Spans,
+        bytes: usize,
+        align: usize,
+        prefer_clean: bool,
+    ) -> Option<LargeBlock> {
         if bytes > isize::MAX as usize {
             return None;
         }

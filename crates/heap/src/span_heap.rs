@@ -82,6 +82,8 @@ pub struct SpanHeap {
     pending: TimeList,
     held: TimeList,
     decay: Decay,
+    /// Spans held since this time or longer are held no more.
+    released_at: u64,
     /// When free memory goes back.
     pub mode: PurgeMode,
     /// Sizes and counts.
@@ -97,6 +99,7 @@ impl SpanHeap {
             pending: TimeList::new(),
             held: TimeList::new(),
             decay: Decay::new(),
+            released_at: 0,
             mode: PurgeMode::Auto,
             counts: SpanCounts {
                 used: 0,
@@ -206,7 +209,7 @@ impl SpanHeap {
             self.link(map, first, count, state, waiting);
         }
         match (state, waiting) {
-            (State::Dirty, Waiting::Held) => self.decay.reused(bin, granules, now.saturating_sub(freed_at)),
+            (State::Dirty, Waiting::Held) => self.decay.reused(now.saturating_sub(freed_at)),
             (State::Dirty, _) => self.decay.rescued(granules, now.saturating_sub(freed_at)),
             _ => self.decay.faulted(granules, now),
         }
@@ -227,12 +230,15 @@ impl SpanHeap {
             return;
         }
         let verdict = match self.mode {
-            PurgeMode::Auto => self.decay.freed(granules, now),
+            PurgeMode::Auto => self.decay.freed(granules, self.held.granules, now),
             PurgeMode::Now => Verdict::Purge,
             PurgeMode::Never => Verdict::HoldUntil(u64::MAX),
         };
         let (waiting, deadline) = match verdict {
-            Verdict::Purge => (Waiting::Pending, 0),
+            Verdict::Purge => {
+                self.released_at = now;
+                (Waiting::Pending, 0)
+            }
             Verdict::HoldUntil(time) => (Waiting::Held, time),
         };
         let record = map.record(first);
@@ -263,7 +269,7 @@ impl SpanHeap {
             length += right.granules.get();
             moved |= right.is_moved();
             deadline = deadline.max(right.deadline.get());
-            bin = self.rebin(bin, right.bin.get(), waiting, granules, right.granules.get());
+            bin = bin.max(right.bin.get());
             self.unlink(map, end);
             map.set_moved(end, false);
         }
@@ -274,7 +280,7 @@ impl SpanHeap {
                 debug_assert_eq!(left_first + left.granules.get(), first);
                 moved |= left.is_moved();
                 deadline = deadline.max(left.deadline.get());
-                bin = self.rebin(bin, left.bin.get(), waiting, length, left.granules.get());
+                bin = bin.max(left.bin.get());
                 length += left.granules.get();
                 start = left_first;
                 self.unlink(map, left_first);
@@ -288,15 +294,6 @@ impl SpanHeap {
         record.deadline.set(deadline);
         map.set_moved(start, moved);
         self.link(map, start, length, state, waiting);
-    }
-
-    /// The evidence bin of two joined spans: the larger one's; what the other held is counted there.
-    fn rebin(&mut self, a: u8, b: u8, waiting: Waiting, a_granules: u32, b_granules: u32) -> u8 {
-        let (to, from, granules) = if a >= b { (a, b, b_granules) } else { (b, a, a_granules) };
-        if waiting == Waiting::Held && a != b {
-            self.decay.rebinned(from.into(), to.into(), granules);
-        }
-        to
     }
 
     fn link(&mut self, map: &PageMap, first: u32, granules: u32, state: State, waiting: Waiting) {
@@ -350,7 +347,13 @@ impl SpanHeap {
     /// Whether there is something to purge at `now`.
     pub fn is_due(&self, map: &PageMap, now: u64) -> bool {
         self.pending.granules >= PURGE_BATCH
-            || self.held.oldest().is_some_and(|span| map.record(span).deadline.get() <= now)
+            || self.held.oldest().is_some_and(|span| self.is_over(map, span, now))
+    }
+
+    /// Whether a held span is to be purged at `now`.
+    fn is_over(&self, map: &PageMap, span: u32, now: u64) -> bool {
+        let record = map.record(span);
+        record.deadline.get() <= now || record.value.get() <= self.released_at
     }
 
     /// Takes spans whose time has come, up to 64 MiB and `out.len()` of them; returns how many. `all`: also those
@@ -361,14 +364,13 @@ impl SpanHeap {
         let mut count = 0;
         let mut granules = 0;
         while count < out.len() && granules < PURGE_ROUND {
-            let expired = self.held.oldest().filter(|&span| all || map.record(span).deadline.get() <= now);
+            let expired = self.held.oldest().filter(|&span| all || self.is_over(map, span, now));
             let Some(first) = expired.or_else(|| self.pending.oldest()) else { break };
             let record = map.record(first);
             let due = Due { first, granules: record.granules.get(), moved: record.is_moved() };
-            let bin = usize::from(record.bin.get());
             match record.waiting() {
-                Waiting::Held => self.decay.expired(bin, due.granules, now),
-                _ => self.decay.purged(bin, due.granules, now),
+                Waiting::Held if record.deadline.get() <= now => self.decay.expired(due.granules, now),
+                _ => self.decay.purged(due.granules, now),
             }
             self.unlink(map, first);
             out[count] = due;
