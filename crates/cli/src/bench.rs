@@ -38,23 +38,22 @@ pub fn bench(arguments: &BenchArguments, signals: &Signals) -> Result<Ending, Fa
     if arguments.list {
         return print(&list());
     }
+    if arguments.json.is_some() && arguments.json == arguments.html {
+        return Err(Failure::Usage("--json and --html name the same file".into()));
+    }
     // Files that cannot be written are refused before hours of work.
     let page = arguments.html.as_deref().map(OutputFile::create).transpose()?;
+    let samples = arguments.json.as_deref().map(OutputFile::create).transpose()?;
     let (campaign, interrupted) = match &arguments.load {
         Some(path) => (load(path, arguments.reference.as_deref())?, None),
-        None => {
-            let samples = arguments.json.as_deref().map(OutputFile::create).transpose()?;
-            let (campaign, interrupted) = run(arguments, signals)?;
-            if let Some(file) = samples {
-                file.write(&bench_json::json(&campaign))?;
-            }
-            (campaign, interrupted)
-        }
+        None => run(arguments, signals)?,
     };
-    if let Some(file) = page {
-        file.write(&bench_html::html(&campaign))?;
-    }
-    print(&bench_table::text(&campaign))?;
+    let saved = samples.map_or(Ok(()), |file| file.write(&bench_json::json(&campaign)));
+    let drawn = page.map_or(Ok(()), |file| file.write(&bench_html::html(&campaign)));
+    // A disk that is full by now costs its file and not the result.
+    let printed = print(&bench_table::text(&campaign));
+    saved.and(drawn)?;
+    printed?;
     if let Some(error) = interrupted {
         return Err(Failure::of_run("the benchmark", error));
     }
@@ -76,6 +75,7 @@ fn run(arguments: &BenchArguments, signals: &Signals) -> Result<(Campaign, Optio
         is_quick: arguments.quick,
     };
     let cells = catalogue::cells(&wish, is_installed).map_err(Failure::Usage)?;
+    refuse_missing(&arguments.names)?;
     if cells.is_empty() {
         return Err(Failure::Failed("none of these programs is installed".into()));
     }
@@ -108,8 +108,9 @@ fn run(arguments: &BenchArguments, signals: &Signals) -> Result<(Campaign, Optio
     let interrupted = match error {
         None => None,
         Some(error) => {
-            let whole = samples.last().map_or(0, |sample| sample.round);
-            samples.retain(|sample| sample.round < whole);
+            let runs_a_round = cells.len() * contenders.len();
+            let whole = samples.len() / runs_a_round;
+            samples.truncate(whole * runs_a_round);
             if samples.is_empty() {
                 return Err(Failure::of_run("the benchmark", error));
             }
@@ -151,6 +152,19 @@ fn job(cell: &Cell, idle_ms: u32, directory: &Path) -> Result<Job, Failure> {
     ];
     let arguments = arguments.into_iter().map(OsString::from).collect();
     Ok(Job { command: Command { program, arguments }, reports: true })
+}
+
+/// A program that was asked for by its name is not left out in silence, as one of its suite is.
+fn refuse_missing(names: &[String]) -> Result<(), Failure> {
+    for program in names.iter().filter_map(|name| programs::program(name)) {
+        if let Some(needed) = program.needs.iter().find(|needed| !is_installed(needed)) {
+            return Err(Failure::Failed(format!(
+                "{} cannot run here: {needed} is not installed",
+                program.name
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// Whether a command is in `PATH`.

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use faultless_probe::allocators::{Installed, installed};
 use faultless_records::bench::Contender;
+use faultless_report::plain::plain;
 use faultless_trial::benchmark::campaign::Entry;
 use faultless_trial::environment::Environment;
 
@@ -63,10 +64,20 @@ fn locate(
     faultless: &Path,
 ) -> Result<(String, Option<PathBuf>), Failure> {
     if let Some((name, path)) = wish.split_once('=') {
+        let refused = |reason: &str| Failure::Usage(format!("{wish}: {reason}"));
+        if name.is_empty() || plain(name) != name {
+            return Err(refused(
+                "an allocator's name is at least one character, and none that controls a terminal",
+            ));
+        }
         let library = fs::canonicalize(path)
             .ok()
             .filter(|library| library.is_file())
-            .ok_or_else(|| Failure::Usage(format!("{name}={path}: there is no such library")))?;
+            .ok_or_else(|| refused("there is no such library"))?;
+        // The loader splits the variable there.
+        if library.to_string_lossy().contains([':', ' ']) {
+            return Err(refused("its path contains a character that LD_PRELOAD cannot carry"));
+        }
         return Ok((name.to_owned(), Some(library)));
     }
     match wish {
@@ -104,7 +115,14 @@ mod tests {
 
     #[test]
     fn what_cannot_take_part_is_refused() {
-        for wrong in [&["nomalloc"][..], &["x=/no/such/file"], &["libc", "libc"], &["x=/tmp"]] {
+        for wrong in [
+            &["nomalloc"][..],
+            &["x=/no/such/file"],
+            &["libc", "libc"],
+            &["x=/tmp"],
+            &["=/bin/sh"],
+            &["\x1b=/bin/sh"],
+        ] {
             assert!(matches!(names(wrong), Err(Failure::Usage(_))), "{wrong:?}");
         }
     }

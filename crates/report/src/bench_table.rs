@@ -1,13 +1,17 @@
 //! The tables of a benchmark campaign for people.
 
 use comfy_table::{Cell, CellAlignment, ContentArrangement, Table};
-use faultless_diagnosis::standing::{Metric, cells_of, is_among_best, ratio, spread, suite_ratio};
+use faultless_diagnosis::standing::{Metric, Ratio, cells_of, is_among_best, ratio, spread, suite_ratio};
 use faultless_records::bench::{Campaign, Suite};
 
+use crate::plain::plain;
 use crate::quantity::{mebibytes, seconds_of};
 
 /// Others took more of the CPU time than this in half of the runs: said in a line of its own.
 const BUSY: f64 = 0.05;
+
+/// Below it, too few rounds for an interval of 95 %: said in a line of its own.
+const SURE: f64 = 0.95;
 
 /// What stands in the cells.
 const LEGEND: &str = "\
@@ -22,7 +26,7 @@ pub fn text(campaign: &Campaign) -> String {
         if cells_of(campaign, suite).next().is_none() {
             continue;
         }
-        for metric in metrics(suite) {
+        for metric in metrics(suite).into_iter().filter(|metric| is_known(campaign, suite, *metric)) {
             parts.push(format!("{}: {}\n{}", suite.name(), title(metric), table(campaign, suite, metric)));
         }
     }
@@ -43,6 +47,17 @@ fn metrics(suite: Suite) -> Vec<Metric> {
     metrics
 }
 
+/// Whether some run has the figure, or none has any: without idle time there is no RSS after it.
+fn is_known(campaign: &Campaign, suite: Suite, metric: Metric) -> bool {
+    let mut figures = campaign
+        .samples
+        .iter()
+        .filter(|sample| campaign.cells[sample.cell].suite == suite)
+        .filter_map(|sample| sample.figures.as_ref())
+        .peekable();
+    figures.peek().is_none() || figures.any(|figures| metric.of(figures).is_some())
+}
+
 fn title(metric: Metric) -> &'static str {
     match metric {
         Metric::Elapsed => "elapsed time (s)",
@@ -56,16 +71,21 @@ fn title(metric: Metric) -> &'static str {
 
 fn heading(campaign: &Campaign) -> String {
     let machine = &campaign.machine;
-    let rounds = campaign.samples.iter().map(|sample| sample.round + 1).max().unwrap_or(0);
-    format!(
-        "{}, {} CPUs, {} MiB, Linux {}, {}, huge pages {}; {rounds} rounds",
+    let rounds = rounds(campaign);
+    let s = if rounds == 1 { "" } else { "s" };
+    plain(&format!(
+        "{}, {} CPUs, {} MiB, Linux {}, {}, huge pages {}; {rounds} round{s}",
         machine.processor,
         machine.cpus,
         machine.memory_bytes >> 20,
         machine.kernel,
         machine.libc,
         machine.huge_pages
-    )
+    ))
+}
+
+fn rounds(campaign: &Campaign) -> usize {
+    campaign.samples.iter().map(|sample| sample.round as usize + 1).max().unwrap_or(0)
 }
 
 fn table(campaign: &Campaign, suite: Suite, metric: Metric) -> Table {
@@ -74,7 +94,7 @@ fn table(campaign: &Campaign, suite: Suite, metric: Metric) -> Table {
     table.set_content_arrangement(ContentArrangement::Disabled);
     let right = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);
     let mut header = vec![Cell::new("")];
-    header.extend(campaign.contenders.iter().map(|contender| right(contender.name.clone())));
+    header.extend(campaign.contenders.iter().map(|contender| right(plain(&contender.name))));
     table.set_header(header);
     for cell in cells_of(campaign, suite) {
         let mut row = vec![Cell::new(name(campaign, cell))];
@@ -108,7 +128,7 @@ fn close_up(mut table: Table) -> Table {
 
 fn name(campaign: &Campaign, cell: usize) -> String {
     let cell = &campaign.cells[cell];
-    let mut name = cell.workload.clone();
+    let mut name = plain(&cell.workload);
     if let Some(size) = cell.size {
         name.push_str(&format!(" {}", size.name()));
     }
@@ -141,18 +161,19 @@ fn standing(campaign: &Campaign, cell: usize, contender: usize, metric: Metric) 
         .map_or_else(absolute, |ratio| format!("×{:.2}{mark}", ratio.median))
 }
 
-/// Failures, each once, and how busy others kept the machine.
+/// Failures, each once, whether there are too few rounds, and how busy others kept the machine.
 #[must_use]
 pub fn remarks(campaign: &Campaign) -> Vec<String> {
     let mut remarks: Vec<String> = Vec::new();
     for sample in &campaign.samples {
         let Some(failure) = &sample.failure else { continue };
         let contender = &campaign.contenders[sample.contender].name;
-        let remark = format!("{contender} failed in {}: {failure}", name(campaign, sample.cell));
+        let remark = plain(&format!("{contender} failed in {}: {failure}", name(campaign, sample.cell)));
         if !remarks.contains(&remark) {
             remarks.push(remark);
         }
     }
+    remarks.extend(few_rounds(rounds(campaign)));
     let mut foreign: Vec<f64> = campaign.samples.iter().map(|sample| sample.foreign_cpu).collect();
     foreign.sort_by(f64::total_cmp);
     if let Some(median) = foreign.get(foreign.len() / 2).filter(|median| **median > BUSY) {
@@ -162,6 +183,19 @@ pub fn remarks(campaign: &Campaign) -> Vec<String> {
         ));
     }
     remarks
+}
+
+fn few_rounds(rounds: usize) -> Option<String> {
+    match rounds {
+        0 => None,
+        1 => Some("one round cannot tell a difference from noise: * marks the smallest figure and no more".into()),
+        _ => Ratio::of(vec![1.0; rounds]).filter(|ratio| ratio.confidence < SURE).map(|ratio| {
+            format!(
+                "{rounds} rounds are few: intervals are the whole range and hold the true ratio with {:.0} % confidence; 6 rounds reach 95 %",
+                ratio.confidence * 100.0
+            )
+        }),
+    }
 }
 
 #[cfg(test)]
@@ -229,5 +263,34 @@ mod tests {
         assert_eq!(text.matches("broken failed in sh6 small 2: killed by signal 11").count(), 1);
         assert!(text.contains("failed") && text.contains("the machine was busy"));
         assert_eq!(standing(&campaign(), 0, 2, Metric::Processor), "failed");
+    }
+
+    #[test]
+    fn too_few_rounds_for_an_interval_are_said_to_be() {
+        assert!(few_rounds(1).unwrap().contains("noise"));
+        assert!(text(&campaign()).contains("2 rounds are few") && text(&campaign()).contains("50 %"));
+        assert!(few_rounds(5).unwrap().contains("94 %"));
+        assert_eq!(few_rounds(6), None);
+    }
+
+    #[test]
+    fn figures_that_nobody_has_make_no_table() {
+        let mut parked = campaign();
+        parked.cells[0].suite = Suite::Threads;
+        assert!(!text(&parked).contains("idle time"));
+        parked.samples[0].figures = Some(Figures { idle_rss_bytes: Some(1 << 20), ..Figures::default() });
+        assert!(text(&parked).contains("RSS after the idle time"));
+        parked.samples.iter_mut().for_each(|sample| sample.figures = None);
+        assert!(text(&parked).contains("RSS after the idle time"));
+    }
+
+    #[test]
+    fn names_and_failures_do_not_steer_the_terminal() {
+        let mut odd = campaign();
+        odd.contenders[2].name = "a\x1b[2J".into();
+        odd.cells[0].workload = "b\x1b".into();
+        odd.machine.kernel = "c\x1b".into();
+        odd.samples[4].failure = Some("d\x1b\ne".into());
+        assert!(!text(&odd).contains('\x1b') && text(&odd).contains("d\\u{1b}\\ne"));
     }
 }

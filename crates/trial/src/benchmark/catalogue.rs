@@ -1,5 +1,7 @@
 //! The workloads of `crates/workloads/bench` by suite, and which cells a campaign runs.
 
+use std::collections::HashSet;
+
 use faultless_records::bench::{Cell, Size, Suite};
 
 use super::programs::PROGRAMS;
@@ -93,6 +95,9 @@ pub fn cells(wish: &Wish, is_installed: impl Fn(&str) -> bool) -> Result<Vec<Cel
             }));
         }
     }
+    // A thread count or size that was named twice.
+    let mut seen = HashSet::new();
+    cells.retain(|cell| seen.insert(cell.clone()));
     Ok(cells)
 }
 
@@ -150,6 +155,16 @@ mod tests {
         let few = Wish { threads: vec![3], is_quick: true, ..wish(&["sh6", "parked"]) };
         let counts: Vec<_> = cells(&few, |_| true).unwrap().into_iter().map(|cell| cell.threads).collect();
         assert_eq!(counts, [Some(3), Some(500)]);
+    }
+
+    #[test]
+    fn what_is_named_twice_runs_once() {
+        let twice = Wish {
+            threads: vec![1, 2, 1],
+            sizes: vec![Size::Small, Size::Small],
+            ..wish(&["sun", "threadtest"])
+        };
+        assert_eq!(cells(&twice, |_| true).unwrap().len(), 2 * 2);
     }
 
     #[test]

@@ -1,0 +1,336 @@
+//! `faultless bench` through the real program, on its shortest workloads and with few rounds.
+#![allow(clippy::unwrap_used, reason = "a test stops at the first thing that is not as it should be")]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+/// Short and small, whatever the allocator.
+const WORKLOAD: &str = "thread_churn";
+
+struct Place(PathBuf);
+
+impl Place {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("faultless-bench-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir_all(path.join("tmp")).unwrap();
+        Self(path)
+    }
+
+    fn file(&self, name: &str) -> String {
+        self.0.join(name).to_str().unwrap().to_owned()
+    }
+
+    /// Everything that is there besides the directory for temporary files.
+    fn entries(&self) -> BTreeSet<String> {
+        let names = |path: PathBuf| fs::read_dir(path).unwrap().map(|entry| entry.unwrap().file_name());
+        let left = names(self.0.join("tmp")).map(|name| format!("tmp/{}", name.to_string_lossy()));
+        let own = names(self.0.clone()).map(|name| name.to_string_lossy().into_owned());
+        own.filter(|name| name != "tmp").chain(left).collect()
+    }
+
+    fn holds_only(&self, names: &[&str]) {
+        assert_eq!(self.entries(), names.iter().map(|&name| name.to_owned()).collect());
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn bench(place: &Place, words: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_faultless"));
+    command.arg("bench").args(words).stdin(Stdio::null()).env("TMPDIR", place.0.join("tmp"));
+    for name in ["LD_PRELOAD", "MALLOC_ARENA_MAX", "GLIBC_TUNABLES"] {
+        command.env_remove(name);
+    }
+    command
+}
+
+/// One round of the shortest workload under these allocators.
+fn one_round(place: &Place, allocators: &str, more: &[&str]) -> Output {
+    let words = ["-q", "-n", "1", WORKLOAD, "-a", allocators];
+    bench(place, &[&words, more].concat()).output().unwrap()
+}
+
+fn table(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn errors(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+fn json(file: &str) -> Value {
+    serde_json::from_str(&fs::read_to_string(file).unwrap()).unwrap()
+}
+
+/// One line, from us, and no result.
+fn assert_refused(output: &Output, status: i32, words: &str) {
+    let text = errors(output);
+    assert_eq!(text.lines().count(), 1, "{text}");
+    assert!(text.starts_with("faultless: ") && text.contains(words), "{text}");
+    assert_eq!(output.status.code(), Some(status), "{text}");
+    assert_eq!(table(output), "");
+}
+
+#[test]
+fn a_campaign_is_printed_saved_drawn_and_read_again() {
+    let place = Place::new("campaign");
+    let (saved, page) = (place.file("samples.json"), place.file("page.html"));
+    let words = ["-q", "-n", "2", "-t", "1,2", "size_loops", WORKLOAD, "-a", "libc,faultless", "--idle", "1"];
+    let output =
+        bench(&place, &[&words[..], &["--json", &saved, "--html", &page]].concat()).output().unwrap();
+    assert!(output.status.success(), "{}", errors(&output));
+    let text = table(&output);
+    for word in ["size_loops small 1", "size_loops small 2", "thread_churn small 8", "libc", "faultless"] {
+        assert!(text.contains(word), "{word} is missing: {text}");
+    }
+    assert!(
+        text.contains("classic: peak RSS") && text.contains("threads: RSS after the idle time"),
+        "{text}"
+    );
+    assert!(text.contains("geometric mean") && text.contains("2 rounds are few"), "{text}");
+    place.holds_only(&["page.html", "samples.json"]);
+
+    let html = fs::read_to_string(&page).unwrap();
+    assert!(html.to_lowercase().starts_with("<!doctype html>"));
+    for word in ["libc", "faultless", "size_loops", "thread_churn"] {
+        assert!(html.contains(word), "{word} is missing in the page");
+    }
+
+    let value = json(&saved);
+    assert_eq!(value["schema"], 1);
+    let samples = value["samples"].as_array().unwrap();
+    assert_eq!(samples.len(), 2 * 3 * 2);
+    for sample in samples {
+        assert_eq!(sample["failure"], Value::Null);
+        for figure in ["peak_rss_bytes", "end_rss_bytes", "idle_rss_bytes", "operations", "mappings"] {
+            assert!(sample["figures"][figure].as_u64().unwrap() > 0, "{figure}: {sample}");
+        }
+    }
+    let begins: Vec<u64> = samples.iter().step_by(2).map(|run| run["contender"].as_u64().unwrap()).collect();
+    assert_eq!(begins, [0, 1, 0, 1, 0, 1], "contenders take turns at beginning");
+
+    let again = bench(&place, &["--load", &saved]).output().unwrap();
+    assert!(again.status.success());
+    assert_eq!(table(&again), text);
+    assert_eq!(errors(&again), "");
+    let page_again = place.file("again.html");
+    let turned =
+        bench(&place, &["--load", &saved, "-r", "faultless", "--html", &page_again]).output().unwrap();
+    assert_ne!(table(&turned), text);
+    assert_ne!(fs::read_to_string(&page_again).unwrap(), html);
+    assert_refused(&bench(&place, &["--load", &saved, "-r", "x"]).output().unwrap(), 2, "not among");
+    place.holds_only(&["again.html", "page.html", "samples.json"]);
+}
+
+#[test]
+fn the_list_names_suites_workloads_and_allocators() {
+    let place = Place::new("list");
+    let output = bench(&place, &["--list"]).output().unwrap();
+    assert!(output.status.success());
+    let text = table(&output);
+    let words =
+        ["sun", "classic", "programs", "threads", "threadtest", "larson", "parked", "libc", "NAME=PATH"];
+    for word in words {
+        assert!(text.contains(word), "{word} is missing: {text}");
+    }
+    place.holds_only(&[]);
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_in_one_line_and_leaves_nothing() {
+    let place = Place::new("usage");
+    let (saved, page) = (place.file("samples.json"), place.file("page.html"));
+    let refused: &[(&[&str], &str)] = &[
+        (&["larsen"], "no suite or workload larsen"),
+        (&[WORKLOAD, "-a", "libc,nomalloc"], "no allocator nomalloc"),
+        (&[WORKLOAD, "-a", "libc,x=/no/such/library.so"], "x=/no/such/library.so: there is no such library"),
+        (&[WORKLOAD, "-a", "libc,=/bin/sh"], "name"),
+        (&[WORKLOAD, "-a", "libc,libc"], "named twice"),
+        (&[WORKLOAD, "-a", "libc", "-r", "faultless"], "faultless is not among the allocators"),
+    ];
+    for (words, says) in refused {
+        let words = [words, &["-q", "--json", &saved, "--html", &page][..]].concat();
+        assert_refused(&bench(&place, &words).output().unwrap(), 2, says);
+        place.holds_only(&[]);
+    }
+    let same = bench(&place, &[WORKLOAD, "--json", &saved, "--html", &saved]).output().unwrap();
+    assert_refused(&same, 2, "the same file");
+
+    let odd = place.0.join("a directory");
+    fs::create_dir(&odd).unwrap();
+    fs::write(odd.join("libx.so"), "").unwrap();
+    let library = format!("x={}", odd.join("libx.so").display());
+    assert_refused(&one_round(&place, &library, &[]), 2, "LD_PRELOAD cannot carry");
+
+    for words in [&["--load", "x", "--json", "y"][..], &["-n", "0"], &["-t", "0"], &["-s", "huge"]] {
+        assert_eq!(bench(&place, words).output().unwrap().status.code(), Some(2), "{words:?}");
+    }
+    place.holds_only(&["a directory"]);
+}
+
+#[test]
+fn files_that_cannot_be_written_or_read_are_named_before_anything_runs() {
+    let place = Place::new("files");
+    let page = place.file("page.html");
+    let output = one_round(&place, "libc", &["--html", &page, "--json", "/no/such/place/samples.json"]);
+    assert_refused(&output, 1, "cannot write /no/such/place/samples.json");
+    let output = one_round(&place, "libc", &["--html", place.0.to_str().unwrap()]);
+    assert_refused(&output, 1, "cannot write");
+    let output = one_round(&place, "libc", &["--html", &page]).status;
+    assert!(output.success());
+    place.holds_only(&["page.html"]);
+    let drawn = fs::read_to_string(&page).unwrap();
+
+    let other = place.file("other");
+    for (content, says) in [("neither\n", "expected"), ("{}\n", "missing field"), ("", "EOF")] {
+        fs::write(&other, content).unwrap();
+        let output = bench(&place, &["--load", &other, "--html", &page]).output().unwrap();
+        assert_refused(&output, 1, says);
+    }
+    assert_refused(&bench(&place, &["--load", "/no/such/file"]).output().unwrap(), 1, "/no/such/file");
+    place.holds_only(&["other", "page.html"]);
+    assert_eq!(fs::read_to_string(&page).unwrap(), drawn, "a page stays as it was");
+
+    let output = one_round(&place, "libc", &[]);
+    assert!(output.status.success());
+    let output = bench(&place, &["-q", WORKLOAD]).env("TMPDIR", "/no/such/place").output().unwrap();
+    assert_refused(&output, 1, "TMPDIR");
+}
+
+#[test]
+fn a_program_asked_for_by_name_must_be_there() {
+    let place = Place::new("missing");
+    let output = bench(&place, &["-q", "redis", WORKLOAD]).env("PATH", "/no/such/place").output().unwrap();
+    assert_refused(&output, 1, "redis cannot run here: redis-server is not installed");
+    let output = bench(&place, &["-q", "programs"]).env("PATH", "/no/such/place").output().unwrap();
+    assert_refused(&output, 1, "none of these programs is installed");
+    place.holds_only(&[]);
+}
+
+#[test]
+fn a_real_program_proves_its_allocator_through_the_shell_that_becomes_it() {
+    if Command::new("perl").arg("-v").stdout(Stdio::null()).status().is_err() {
+        return;
+    }
+    let place = Place::new("program");
+    let output = bench(&place, &["-n", "1", "perl", "-a", "libc,faultless"]).output().unwrap();
+    assert!(output.status.success(), "{}{}", table(&output), errors(&output));
+    assert!(table(&output).contains("programs: minor page faults"), "{}", table(&output));
+    place.holds_only(&[]);
+}
+
+#[test]
+fn a_library_that_the_loader_ignores_has_failed() {
+    let place = Place::new("ignored");
+    let (library, saved) = (place.file("libtext.so"), place.file("samples.json"));
+    fs::write(&library, "not an ELF file\n").unwrap();
+    let output = one_round(&place, &format!("libc,text={library}"), &["--json", &saved]);
+    assert_eq!(output.status.code(), Some(1));
+    let text = table(&output);
+    let says = format!("text failed in thread_churn small 8: {library} was not loaded");
+    assert!(text.contains("failed") && text.contains(&says), "{text}");
+    let value = json(&saved);
+    assert_eq!(value["samples"][0]["failure"], Value::Null);
+    assert_eq!(value["samples"][1]["figures"], Value::Null);
+    let again = bench(&place, &["--load", &saved]).output().unwrap();
+    assert_eq!((table(&again), again.status.code()), (text, Some(1)));
+    place.holds_only(&["libtext.so", "samples.json"]);
+}
+
+/// The mappings prove that a library was there, not what it does: this one is libc's malloc under another name.
+#[test]
+fn a_library_that_is_loaded_and_replaces_nothing_is_not_told_from_an_allocator() {
+    let place = Place::new("loaded");
+    let (source, library) = (place.file("nothing.c"), place.file("libnothing.so"));
+    fs::write(&source, "int replaces_nothing(void) { return 1; }\n").unwrap();
+    let compiled = Command::new("cc").args(["-shared", "-fPIC", "-o", &library, &source]).status().unwrap();
+    assert!(compiled.success());
+    let output = one_round(&place, &format!("libc,nothing={library}"), &[]);
+    assert!(output.status.success(), "{}", table(&output));
+    place.holds_only(&["libnothing.so", "nothing.c"]);
+}
+
+#[test]
+fn the_users_own_allocator_and_settings_do_not_take_part() {
+    let place = Place::new("own");
+    let list = table(&bench(&place, &["--list"]).output().unwrap());
+    let Some(installed) = list.lines().find_map(|line| line.trim().split_once(" /")) else { return };
+    let (name, library) = (installed.0.trim(), format!("/{}", installed.1));
+    let words = ["-q", "-n", "1", WORKLOAD, "-a", &format!("libc,{name}")];
+    let output =
+        bench(&place, &words).env("LD_PRELOAD", library).env("MALLOC_ARENA_MAX", "1").output().unwrap();
+    assert!(output.status.success(), "{}", table(&output));
+}
+
+#[test]
+fn an_interrupt_leaves_the_rounds_that_are_complete() {
+    for (name, number) in [("INT", 2), ("TERM", 15)] {
+        let place = Place::new(&format!("later-{name}"));
+        let (saved, page) = (place.file("samples.json"), place.file("page.html"));
+        let words = ["-q", "-n", "9", WORKLOAD, "-a", "libc,faultless", "--idle", "400"];
+        let child = bench(&place, &[&words[..], &["--json", &saved, "--html", &page]].concat())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        // The first run of the second round: nothing of that round counts.
+        let output = interrupt_in_run(child, 3, name);
+        assert_eq!(output.status.signal(), Some(number), "{}", errors(&output));
+        assert!(errors(&output).ends_with("interrupted: 1 of 9 rounds are complete and count\n"));
+        assert!(table(&output).contains("thread_churn small 8"), "{}", table(&output));
+        place.holds_only(&["page.html", "samples.json"]);
+        let value = json(&saved);
+        let rounds: Vec<_> = value["samples"].as_array().unwrap().iter().map(|run| &run["round"]).collect();
+        assert_eq!(rounds, [0, 0]);
+        assert_eq!(table(&bench(&place, &["--load", &saved]).output().unwrap()), table(&output));
+    }
+}
+
+#[test]
+fn an_interrupt_in_the_first_round_leaves_nothing() {
+    let place = Place::new("first");
+    let (saved, page) = (place.file("samples.json"), place.file("page.html"));
+    fs::write(&saved, "an older campaign").unwrap();
+    let words = ["-q", WORKLOAD, "-a", "libc,faultless", "--idle", "400", "--json", &saved, "--html", &page];
+    let child = bench(&place, &words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let output = interrupt_in_run(child, 2, "INT");
+    assert_eq!(output.status.signal(), Some(2));
+    assert_eq!(table(&output), "");
+    place.holds_only(&["samples.json"]);
+    assert_eq!(fs::read_to_string(&saved).unwrap(), "an older campaign");
+}
+
+/// Waits until the run of that number, from 1, is there, sends the signal, and sees that the run goes too.
+fn interrupt_in_run(child: Child, number: usize, signal: &str) -> Output {
+    let children = format!("/proc/{0}/task/{0}/children", child.id());
+    let begun = Instant::now();
+    let mut runs: Vec<String> = Vec::new();
+    while runs.len() < number {
+        assert!(begun.elapsed() < Duration::from_secs(60), "run {number} did not begin");
+        thread::sleep(Duration::from_millis(5));
+        for pid in fs::read_to_string(&children).unwrap().split_whitespace() {
+            let words = fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            if words.starts_with(WORKLOAD) && !runs.iter().any(|known| known == pid) {
+                runs.push(pid.to_owned());
+            }
+        }
+    }
+    let kill = format!("kill -{signal} {}", child.id());
+    assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
+    let output = child.wait_with_output().unwrap();
+    let last = PathBuf::from(format!("/proc/{}", runs.last().unwrap()));
+    assert!(!last.exists(), "the run was ended");
+    output
+}
