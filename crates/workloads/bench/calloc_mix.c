@@ -52,7 +52,7 @@ int main(int argc, char **argv)
 {
     begin("calloc_mix", argc, argv);
     block_count = pick(300, 2400) + (size_t)run.threads;
-    replacements = pick(400000, 1000000);
+    replacements = pick(400000, 700000);
     blocks = map_array(block_count, sizeof *blocks);
     run_threads(body);
     return finish(sum_of_peaks());

@@ -42,7 +42,7 @@ int main(int argc, char **argv)
 {
     begin("live_loop", argc, argv);
     block_count = pick(1000, 100000) + (size_t)run.threads;
-    turns = pick(500000, 1200000);
+    turns = pick(500000, 800000);
     blocks = map_array(block_count, sizeof *blocks);
     run_threads(body);
     return finish(sum_of_peaks());

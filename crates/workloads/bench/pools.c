@@ -44,7 +44,7 @@ static void process(struct worker *self, size_t burst, size_t number)
     if (burst == bursts)
         return;
     uint64_t random = seed_of(burst * items_a_burst + number);
-    self->serial = random;
+    self->serial = random; /* the item's, so that check does not depend on which thread came first */
     item->item_bytes = item->left_bytes = 0;
     for (int i = 0; i < ITEM_BLOCKS; i++) {
         size_t bytes = random_size(&random, 4, 12);

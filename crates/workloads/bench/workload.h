@@ -46,7 +46,7 @@ struct worker {
     _Alignas(CACHE_LINE_PAIR) int index; /* 0 to THREADS - 1; in run_generations the place, not the thread */
     int generation;                      /* of run_generations: how many threads held this place before */
     uint64_t random;
-    uint64_t serial;     /* of blocks stamped */
+    uint64_t serial;     /* of the next block stamped; its low half goes into the stamp */
     uint64_t operations; /* counted by the program */
     int64_t live_bytes;  /* stamped minus verified by this thread: negative for a thread that frees for others */
     int64_t live_peak_bytes;
@@ -218,8 +218,7 @@ static inline void count_live(struct worker *self, int64_t bytes)
  * demands back. REQUIRES: SMALLEST_BLOCK <= bytes < 2^32. */
 static inline void stamp(struct worker *self, void *block, size_t bytes)
 {
-    uint64_t number = self->serial++ + (uint64_t)self->index * 0x9e3779b1u;
-    uint64_t first = (uint64_t)bytes | number << 32;
+    uint64_t first = (uint64_t)bytes | self->serial++ << 32;
     uint64_t last = mix(first);
     memcpy((char *)block + bytes - sizeof last, &last, sizeof last);
     memcpy(block, &first, sizeof first);
@@ -407,6 +406,7 @@ static inline void begin(const char *name, int argc, char **argv)
     for (int i = 0; i < run.threads; i++) {
         run.workers[i].index = i;
         run.workers[i].random = seed_of((uint64_t)i);
+        run.workers[i].serial = (uint64_t)i * 0x9e3779b1u;
     }
 }
 
