@@ -1,5 +1,6 @@
 /* pairs MODE SIZE COUNT: COUNT times one malloc and one free of SIZE bytes.
- * MODE "empty" calls two functions of one instruction (ret) instead, so that the loop's own cost is known. */
+ * MODE "empty" calls two functions of one instruction (ret) instead, so that the loop's own cost is known.
+ * MODE "batch" makes 1000 blocks, then frees them in the order they were made; "empty-batch" is its loop. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,17 +12,32 @@ __asm__(".text\n.globl empty_malloc\nempty_malloc: ret\n.globl empty_free\nempty
 static void *(*volatile allocate)(size_t) = malloc;
 static void (*volatile release)(void *) = free;
 
+enum { BATCH = 1000 };
+static void *blocks[BATCH];
+
+static void batches(size_t size, unsigned long pairs) {
+    for (unsigned long left = pairs / BATCH; left > 0; left--) {
+        for (int i = 0; i < BATCH; i++) blocks[i] = allocate(size);
+        for (int i = 0; i < BATCH; i++) release(blocks[i]);
+    }
+}
+
 int main(int count, char **words) {
     if (count != 4) {
-        fprintf(stderr, "usage: pairs malloc|empty SIZE COUNT\n");
+        fprintf(stderr, "usage: pairs malloc|empty|batch|empty-batch SIZE COUNT\n");
         return 2;
     }
-    if (strcmp(words[1], "empty") == 0) {
+    if (strncmp(words[1], "empty", 5) == 0) {
         allocate = empty_malloc;
         release = empty_free;
     }
     size_t size = strtoul(words[2], NULL, 10);
-    for (unsigned long left = strtoul(words[3], NULL, 10); left > 0; left--) {
+    unsigned long pairs = strtoul(words[3], NULL, 10);
+    if (strstr(words[1], "batch") != NULL) {
+        batches(size, pairs);
+        return 0;
+    }
+    for (; pairs > 0; pairs--) {
         release(allocate(size));
     }
     return 0;

@@ -2,6 +2,8 @@
 //!
 //! A driver makes N and 2N pairs, and the difference of the two counts is that of N pairs without the start of
 //! the process. The driver's own loop is measured with two functions of one instruction each and subtracted.
+//!
+//! `--check` counts a subset and compares it with the figures in `xtask/instructions.txt`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -15,6 +17,10 @@ use crate::workspace::{c_compiler, succeed};
 
 const SIZES_BYTES: [u64; 5] = [16, 64, 1_000, 4_000, 20_000];
 const PAIRS: u64 = 20_000;
+/// A count may exceed the stored figure by this much.
+const TOLERANCE: f64 = 0.03;
+/// Lines `MODE BYTES INSTRUCTIONS`; a mode is one of the driver's.
+const STORED: &str = include_str!("../instructions.txt");
 /// `ret` of the empty malloc and of the empty free.
 const EMPTY_PAIR: f64 = 2.0;
 
@@ -28,6 +34,7 @@ struct Cost {
 /// Runs the task.
 pub fn run(mut arguments: Arguments) -> Result<()> {
     let preload = arguments.option("--preload")?;
+    let is_check = arguments.switch("--check");
     arguments.end()?;
     tool("valgrind", "valgrind")?;
     let library = match preload {
@@ -39,6 +46,11 @@ pub fn run(mut arguments: Arguments) -> Result<()> {
     let words = ["-O2", "-fno-builtin", "-fno-plt", "-o"].map(Path::new);
     succeed(c_compiler().args(words).args([sandbox.path("pairs"), source("pairs.c")]))?;
 
+    if is_check {
+        let checked = check(&sandbox);
+        std::fs::remove_dir_all(&folder).at(&folder)?;
+        return checked;
+    }
     println!("instructions per call under {}, glibc's beside it; last in, first out", library.display());
     println!(
         "{:>8}  {:>8} {:>8} {:>8}  {:>8} {:>8} {:>8}",
@@ -53,6 +65,41 @@ pub fn run(mut arguments: Arguments) -> Result<()> {
         );
     }
     std::fs::remove_dir_all(&folder).at(&folder)
+}
+
+/// Compares each stored figure with a count of today.
+fn check(sandbox: &Sandbox) -> Result<()> {
+    let mut worse = 0;
+    for line in STORED.lines().filter(|line| !line.starts_with('#')) {
+        let (mode, size_bytes, stored) = stored_figure(line)?;
+        let empty = if mode == "batch" { "empty-batch" } else { "empty" };
+        let now = per_pair(sandbox, true, mode, size_bytes, None)?
+            - per_pair(sandbox, true, empty, size_bytes, None)?
+            + EMPTY_PAIR;
+        let verdict = if now > stored * (1.0 + TOLERANCE) {
+            worse += 1;
+            "WORSE"
+        } else if now < stored * (1.0 - TOLERANCE) {
+            "better: store it"
+        } else {
+            "ok"
+        };
+        println!(
+            "{mode:<7} {size_bytes:>6} bytes: {now:>7.2} instructions a pair, stored {stored:>7.2}  {verdict}"
+        );
+    }
+    if worse == 0 {
+        Ok(())
+    } else {
+        wrong(format!("{worse} counts exceed the stored figure by more than 3 %"))
+    }
+}
+
+/// Reads a line of [`STORED`].
+fn stored_figure(line: &str) -> Result<(&str, u64, f64)> {
+    let mut words = line.split_whitespace();
+    let mut read = || Some((words.next()?, words.next()?.parse().ok()?, words.next()?.parse().ok()?));
+    read().ok_or_else(|| Failure::Wrong(format!("xtask/instructions.txt: cannot read {line:?}")))
 }
 
 fn cost(sandbox: &Sandbox, preload: bool, size_bytes: u64) -> Result<Cost> {
@@ -102,6 +149,13 @@ fn parse(text: &str) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn stored_figures_can_be_read() {
+        let mut lines = STORED.lines().filter(|line| !line.starts_with('#'));
+        assert!(lines.clone().count() > 0 && lines.all(|line| stored_figure(line).is_ok()));
+        assert!(stored_figure("malloc 64").is_err());
+    }
 
     #[test]
     fn the_count_is_found_among_other_lines() {

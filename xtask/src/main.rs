@@ -37,6 +37,7 @@ usage: cargo xtask TASK [OPTIONS]
       --seed N             default 1
   instructions             instructions of malloc and free, counted by callgrind, beside glibc's
       --preload PATH       another library
+      --check              a subset, against xtask/instructions.txt
   peers [NAME...]          other allocators as libraries for `faultless bench --allocators NAME=PATH`, in target/peers
       --out DIR            another folder
   dist                     the copyable static binary and the library, in target/dist-out
