@@ -89,7 +89,7 @@ fn run(arguments: &BenchArguments, signals: &Signals) -> Result<(Campaign, Optio
     };
     let idle_ms = arguments.idle.unwrap_or(if arguments.quick { 0 } else { IDLE_MS });
     let jobs: Vec<Job> =
-        cells.iter().map(|cell| job(cell, idle_ms, directory.path())).collect::<Result<_, _>>()?;
+        cells.iter().map(|cell| job(cell, idle_ms, directory.path(), signals)).collect::<Result<_, _>>()?;
     let rounds = arguments.repeat.unwrap_or(if arguments.quick { ROUNDS_QUICK } else { ROUNDS });
 
     let libc = libc(signals)?;
@@ -131,15 +131,20 @@ fn run(arguments: &BenchArguments, signals: &Signals) -> Result<(Campaign, Optio
     Ok((campaign, interrupted))
 }
 
-fn job(cell: &Cell, idle_ms: u32, directory: &Path) -> Result<Job, Failure> {
+fn job(cell: &Cell, idle_ms: u32, directory: &Path, signals: &Signals) -> Result<Job, Failure> {
     let failed = |error: std::io::Error| Failure::Failed(format!("cannot write {}: {error}", cell.workload));
     if cell.suite == Suite::Programs {
         let place = directory.join(&cell.workload);
         fs::create_dir_all(&place).map_err(failed)?;
-        let script = programs::program(&cell.workload).map_or("", |program| program.script);
-        let script = format!("cd {} || exit 1\n{script}", quoted(&place.to_string_lossy()));
-        let arguments = vec!["sh".into(), "-c".into(), OsString::from(script)];
-        return Ok(Job { command: Command { program: "/bin/sh".into(), arguments }, reports: false });
+        let program = programs::program(&cell.workload);
+        let command =
+            |script: &str| shell(&format!("cd {} || exit 1\n{script}", quoted(&place.to_string_lossy())));
+        if let Some(script) = program.and_then(|program| program.prepare) {
+            // Without what it should have made, the runs fail and say so.
+            command::run(&command(script), &Environment::new(std::env::vars_os()), signals)
+                .map_err(|error| Failure::of_run(&cell.workload, error))?;
+        }
+        return Ok(Job { command: command(program.map_or("", |program| program.script)), reports: false });
     }
     let workload = faultless_bundle::workload(&cell.workload)
         .ok_or_else(|| Failure::Failed(format!("this build carries no workload {}", cell.workload)))?;
@@ -152,6 +157,10 @@ fn job(cell: &Cell, idle_ms: u32, directory: &Path) -> Result<Job, Failure> {
     ];
     let arguments = arguments.into_iter().map(OsString::from).collect();
     Ok(Job { command: Command { program, arguments }, reports: true })
+}
+
+fn shell(script: &str) -> Command {
+    Command { program: "/bin/sh".into(), arguments: ["sh", "-c", script].map(OsString::from).to_vec() }
 }
 
 /// A program that was asked for by its name is not left out in silence, as one of its suite is.
@@ -174,9 +183,7 @@ fn is_installed(name: &str) -> bool {
 
 /// The C library of this machine's programs; ours may be another when the tool is linked statically.
 fn libc(signals: &Signals) -> Result<String, Failure> {
-    let shell =
-        Command { program: "/bin/sh".into(), arguments: ["sh", "-c", ":"].map(OsString::from).to_vec() };
-    let look = command::run(&shell, &Environment::new(std::env::vars_os()), signals)
+    let look = command::run(&shell(":"), &Environment::new(std::env::vars_os()), signals)
         .map_err(|error| Failure::of_run("/bin/sh", error))?;
     let version = loader::glibc_version(&look.measurement.mapped_files);
     Ok(version.map_or(String::new(), |(major, minor)| format!("glibc {major}.{minor}")))
