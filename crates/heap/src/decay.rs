@@ -33,7 +33,7 @@ pub fn smallest_of(bin: u8) -> u32 {
 /// What becomes of a freed span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Nothing speaks for reuse: give it back with the next batch, and all that is held.
+    /// Nothing speaks for reuse: give it back with the next batch; and all that is held if a phase [is over](Decay::is_over).
     Purge,
     /// Hold it until this time in ns.
     HoldUntil(u64),
@@ -62,13 +62,19 @@ impl Decay {
         Self { depth: 0, hold_ns: HOLD_MIN_NS, purged: 0, purged_at: 0, has_grown: false, is_over: false }
     }
 
-    /// A span of `granules` was freed at `now`, while `held` granules are held.
-    pub fn freed(&mut self, granules: u32, held: u32, now: u64) -> Verdict {
-        self.is_over |= held.saturating_add(granules) > self.depth;
-        if self.is_over {
+    /// A span of `granules` was freed at `now`, while `held` granules are held. `room` is how much may be held at all.
+    pub fn freed(&mut self, granules: u32, held: u32, room: u32, now: u64) -> Verdict {
+        let would_hold = held.saturating_add(granules);
+        self.is_over |= would_hold > self.depth;
+        if self.is_over || would_hold > room {
             return Verdict::Purge;
         }
         Verdict::HoldUntil(now + self.hold_ns)
+    }
+
+    /// Whether a phase has ended and no memory was wanted since.
+    pub fn is_over(&self) -> bool {
+        self.is_over
     }
 
     /// Memory that was held was taken for a new span after `gap_ns`.
@@ -139,9 +145,9 @@ mod tests {
     #[test]
     fn without_evidence_memory_is_given_back_at_once() {
         let mut decay = Decay::new();
-        assert_eq!(decay.freed(64, 0, MS), Verdict::Purge);
+        assert_eq!(decay.freed(64, 0, 1000, MS), Verdict::Purge);
         decay.purged(64, MS);
-        assert_eq!(decay.freed(64, 0, 1000 * MS), Verdict::Purge);
+        assert_eq!(decay.freed(64, 0, 1000, 1000 * MS), Verdict::Purge);
     }
 
     #[test]
@@ -149,8 +155,8 @@ mod tests {
         let mut decay = Decay::new();
         decay.purged(64, MS);
         decay.faulted(64, 2 * MS);
-        assert_eq!(decay.freed(64, 0, 3 * MS), Verdict::HoldUntil(3 * MS + 2 * MS));
-        assert_eq!(decay.freed(1, 64, 3 * MS), Verdict::Purge);
+        assert_eq!(decay.freed(64, 0, 1000, 3 * MS), Verdict::HoldUntil(3 * MS + 2 * MS));
+        assert_eq!(decay.freed(1, 64, 1000, 3 * MS), Verdict::Purge);
     }
 
     #[test]
@@ -160,8 +166,8 @@ mod tests {
         for _ in 0..8 {
             decay.faulted(4, MS);
         }
-        assert!(matches!(decay.freed(32, 0, MS), Verdict::HoldUntil(_)));
-        assert_eq!(decay.freed(33, 0, MS), Verdict::Purge);
+        assert!(matches!(decay.freed(32, 0, 1000, MS), Verdict::HoldUntil(_)));
+        assert_eq!(decay.freed(33, 0, 1000, MS), Verdict::Purge);
     }
 
     #[test]
@@ -169,7 +175,7 @@ mod tests {
         let mut decay = Decay::new();
         decay.purged(64, 0);
         decay.faulted(64, HOLD_MAX_NS + 1);
-        assert_eq!(decay.freed(64, 0, HOLD_MAX_NS + 2), Verdict::Purge);
+        assert_eq!(decay.freed(64, 0, 1000, HOLD_MAX_NS + 2), Verdict::Purge);
     }
 
     #[test]
@@ -177,9 +183,9 @@ mod tests {
         let mut decay = Decay::new();
         decay.purged(64, 0);
         decay.faulted(64, MS);
-        assert!(matches!(decay.freed(64, 0, MS), Verdict::HoldUntil(_)));
+        assert!(matches!(decay.freed(64, 0, 1000, MS), Verdict::HoldUntil(_)));
         decay.expired(64, 300 * MS);
-        assert_eq!(decay.freed(64, 0, 900 * MS), Verdict::Purge);
+        assert_eq!(decay.freed(64, 0, 1000, 900 * MS), Verdict::Purge);
     }
 
     #[test]
@@ -187,14 +193,23 @@ mod tests {
         let mut decay = Decay::new();
         decay.purged(64, 0);
         decay.faulted(64, 0);
-        assert_eq!(decay.freed(1, 64, MS), Verdict::Purge);
+        assert_eq!(decay.freed(1, 64, 1000, MS), Verdict::Purge);
         assert_eq!(
-            decay.freed(1, 0, MS),
+            decay.freed(1, 0, 1000, MS),
             Verdict::Purge,
             "not enough to exceed the depth, but the phase is over"
         );
         decay.reused(0);
-        assert!(matches!(decay.freed(1, 0, MS), Verdict::HoldUntil(_)));
+        assert!(matches!(decay.freed(1, 0, 1000, MS), Verdict::HoldUntil(_)));
+    }
+
+    #[test]
+    fn without_room_memory_goes_and_the_phase_goes_on() {
+        let mut decay = Decay::new();
+        decay.purged(64, 0);
+        decay.faulted(64, 0);
+        assert_eq!(decay.freed(32, 16, 40, MS), Verdict::Purge);
+        assert!(matches!(decay.freed(16, 16, 40, MS), Verdict::HoldUntil(_)));
     }
 
     #[test]
@@ -202,7 +217,7 @@ mod tests {
         let mut decay = Decay::new();
         decay.purged(64, 0);
         (0..64).for_each(|_| decay.faulted(1, 0));
-        assert_eq!(decay.freed(64, 0, 0), Verdict::HoldUntil(2 * HOLD_MIN_NS));
+        assert_eq!(decay.freed(64, 0, 1000, 0), Verdict::HoldUntil(2 * HOLD_MIN_NS));
     }
 
     #[test]
@@ -212,6 +227,6 @@ mod tests {
             decay.purged(1, round * HOLD_MAX_NS);
             decay.faulted(1, round * HOLD_MAX_NS + HOLD_MAX_NS);
         }
-        assert_eq!(decay.freed(1, 0, 0), Verdict::HoldUntil(HOLD_MAX_NS));
+        assert_eq!(decay.freed(1, 0, 1000, 0), Verdict::HoldUntil(HOLD_MAX_NS));
     }
 }

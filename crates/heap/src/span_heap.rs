@@ -19,6 +19,10 @@ use waiting::TimeList;
 /// eight of 64 KiB.
 pub const PURGE_BATCH: u32 = 8;
 
+/// Used and held memory together are at most this many times the largest use ever seen: what does not fit where it is wanted
+/// needs some, but what a burst or a thread stopped in the middle of a purge makes it hold has a bound.
+const HEAP_MAX: u32 = 3;
+
 /// Memory held for large spans is not cut for a request smaller than this part of one: its size is expected back.
 const CUT_MAX: u32 = 8;
 
@@ -230,13 +234,13 @@ impl SpanHeap {
             return;
         }
         let verdict = match self.mode {
-            PurgeMode::Auto => self.decay.freed(granules, self.held.granules, now),
+            PurgeMode::Auto => self.decay.freed(granules, self.held.granules, self.room(), now),
             PurgeMode::Now => Verdict::Purge,
             PurgeMode::Never => Verdict::HoldUntil(u64::MAX),
         };
         let (waiting, deadline) = match verdict {
             Verdict::Purge => {
-                self.released_at = now;
+                self.released_at = if self.decay.is_over() { now } else { self.released_at };
                 (Waiting::Pending, 0)
             }
             Verdict::HoldUntil(time) => (Waiting::Held, time),
@@ -246,6 +250,11 @@ impl SpanHeap {
         record.value.set(now);
         record.deadline.set(deadline);
         self.merge(map, first, granules, State::Dirty, waiting);
+    }
+
+    /// How much may be held.
+    fn room(&self) -> u32 {
+        self.counts.used_peak.saturating_mul(HEAP_MAX) - self.counts.used
     }
 
     fn add_clean(&mut self, map: &PageMap, first: u32, granules: u32) {
