@@ -76,7 +76,8 @@ pub struct BenchArguments {
     /// Suites (sun, classic, programs, threads) and single workloads; without any, all suites.
     #[arg(value_name = "SUITE|WORKLOAD")]
     pub names: Vec<String>,
-    /// Allocators: libc, faultless, the name of an installed one, or NAME=PATH of a library; without it, all installed.
+    /// Allocators: libc, faultless, the name of an installed one, or NAME=PATH of a library; settings for one stand before it,
+    /// 'NAME=VARIABLE=VALUE PATH'; without this option, all installed.
     #[arg(short, long, value_delimiter = ',', value_name = "NAME[=PATH],...")]
     pub allocators: Vec<String>,
     /// The allocator that the others are compared with [default: the first].

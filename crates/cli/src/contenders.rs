@@ -41,58 +41,86 @@ pub fn contenders(
     };
     let mut contenders: Vec<(Contender, Entry)> = Vec::new();
     for wish in &names {
-        let (name, library) = locate(wish, &installed, faultless)?;
-        if contenders.iter().any(|(known, _)| known.name == name) {
-            return Err(Failure::Usage(format!("the allocator {name} is named twice")));
+        let wish = Wish::parse(wish)?;
+        let library = locate(wish.allocator, &installed, faultless)?;
+        if contenders.iter().any(|(known, _)| known.name == wish.name) {
+            return Err(Failure::Usage(format!("the allocator {} is named twice", wish.name)));
         }
-        let contender = Contender {
-            name,
-            library: library.as_ref().and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned())),
-        };
-        let environment = match &library {
+        let mut environment = match &library {
             Some(path) => plan::under_faultless(&base, path),
             None => base.clone(),
+        };
+        for (name, value) in &wish.settings {
+            environment = environment.with(name, value);
+        }
+        let contender = Contender {
+            name: wish.name.to_owned(),
+            library: library.as_ref().and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned())),
+            settings: wish.settings.iter().map(|(name, value)| format!("{name}={value}")).collect(),
         };
         contenders.push((contender, Entry { environment, library }));
     }
     Ok(contenders)
 }
 
-fn locate(
-    wish: &str,
-    installed: &[Installed],
-    faultless: &Path,
-) -> Result<(String, Option<PathBuf>), Failure> {
-    if let Some((name, path)) = wish.split_once('=') {
-        let refused = |reason: &str| Failure::Usage(format!("{wish}: {reason}"));
+/// `ALLOCATOR`, or `NAME=VARIABLE=VALUE ... ALLOCATOR`, as a shell sets variables for one command.
+struct Wish<'text> {
+    name: &'text str,
+    settings: Vec<(&'text str, &'text str)>,
+    /// `libc`, `faultless`, the name of an installed one, or the path of a library.
+    allocator: &'text str,
+}
+
+impl<'text> Wish<'text> {
+    fn parse(text: &'text str) -> Result<Self, Failure> {
+        let refused = |reason: &str| Failure::Usage(format!("{text}: {reason}"));
+        let Some((name, rest)) = text.split_once('=') else {
+            return Ok(Self { name: text, settings: Vec::new(), allocator: text });
+        };
         if name.is_empty() || plain(name) != name {
             return Err(refused(
                 "an allocator's name is at least one character, and none that controls a terminal",
             ));
         }
-        let library = fs::canonicalize(path)
-            .ok()
-            .filter(|library| library.is_file())
-            .ok_or_else(|| refused("there is no such library"))?;
-        // The loader splits the variable there.
-        if library.to_string_lossy().contains([':', ' ']) {
-            return Err(refused("its path contains a character that LD_PRELOAD cannot carry"));
+        let mut words: Vec<&str> = rest.split(' ').collect();
+        let allocator = words.pop().unwrap_or_default();
+        let settings: Option<Vec<_>> = words.into_iter().map(|word| word.split_once('=')).collect();
+        match settings {
+            Some(settings) if !settings.iter().any(|(name, _)| name.is_empty() || *name == "LD_PRELOAD") => {
+                Ok(Self { name, settings, allocator })
+            }
+            _ => Err(refused(
+                "before the library stand settings, VARIABLE=VALUE; a path with a blank cannot be preloaded",
+            )),
         }
-        return Ok((name.to_owned(), Some(library)));
     }
+}
+
+/// The library of an allocator; none for libc's own.
+fn locate(wish: &str, installed: &[Installed], faultless: &Path) -> Result<Option<PathBuf>, Failure> {
     match wish {
-        LIBC => Ok((wish.to_owned(), None)),
-        FAULTLESS => {
-            let library = fs::canonicalize(faultless).unwrap_or_else(|_| faultless.to_owned());
-            Ok((wish.to_owned(), Some(library)))
-        }
-        _ => match installed.iter().find(|known| key(known) == wish) {
-            Some(known) => Ok((wish.to_owned(), Some(known.library.clone()))),
-            None => Err(Failure::Usage(format!(
-                "no allocator {wish} is installed; `faultless bench --list` names those that are, NAME=PATH takes any library"
-            ))),
-        },
+        LIBC => return Ok(None),
+        FAULTLESS => return Ok(Some(fs::canonicalize(faultless).unwrap_or_else(|_| faultless.to_owned()))),
+        _ => {}
     }
+    if let Some(known) = installed.iter().find(|known| key(known) == wish) {
+        return Ok(Some(known.library.clone()));
+    }
+    if !wish.contains('/') {
+        return Err(Failure::Usage(format!(
+            "no allocator {wish} is installed; `faultless bench --list` names those that are, NAME=PATH takes any library"
+        )));
+    }
+    let refused = |reason: &str| Failure::Usage(format!("{wish}: {reason}"));
+    let library = fs::canonicalize(wish)
+        .ok()
+        .filter(|library| library.is_file())
+        .ok_or_else(|| refused("there is no such library"))?;
+    // The loader splits the variable there.
+    if library.to_string_lossy().contains([':', ' ']) {
+        return Err(refused("its path contains a character that LD_PRELOAD cannot carry"));
+    }
+    Ok(Some(library))
 }
 
 #[cfg(test)]
@@ -114,6 +142,21 @@ mod tests {
     }
 
     #[test]
+    fn settings_are_for_one_contender() {
+        let wanted = [
+            "arena=MALLOC_ARENA_MAX=1 libc".into(),
+            "libc".into(),
+            "held=FAULTLESS=purge:never faultless".into(),
+        ];
+        let found = contenders(&wanted, &Environment::default(), Path::new("/f/libfaultless-1.so")).unwrap();
+        assert_eq!(found[0].0.settings, ["MALLOC_ARENA_MAX=1"]);
+        assert_eq!(found[0].1.environment.get("MALLOC_ARENA_MAX").unwrap(), "1");
+        assert_eq!(found[1].1.environment.get("MALLOC_ARENA_MAX"), None);
+        assert_eq!(found[2].1.environment.get("FAULTLESS").unwrap(), "purge:never");
+        assert!(found[0].1.library.is_none() && found[2].1.library.is_some());
+    }
+
+    #[test]
     fn what_cannot_take_part_is_refused() {
         for wrong in [
             &["nomalloc"][..],
@@ -122,6 +165,9 @@ mod tests {
             &["x=/tmp"],
             &["=/bin/sh"],
             &["\x1b=/bin/sh"],
+            &["x=relative"],
+            &["x=no setting /bin/sh"],
+            &["x=LD_PRELOAD=/bin/ls /bin/sh"],
         ] {
             assert!(matches!(names(wrong), Err(Failure::Usage(_))), "{wrong:?}");
         }

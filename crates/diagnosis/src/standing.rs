@@ -11,6 +11,9 @@ use faultless_records::bench::{Campaign, Figures, Suite};
 
 use crate::spread::Spread;
 
+/// A machine is busy when others took more of its CPU time than this in half of the runs.
+pub const BUSY: f64 = 0.05;
+
 /// The confidence that an interval is given where the rounds allow it.
 const CONFIDENCE: f64 = 0.95;
 
@@ -222,7 +225,7 @@ mod tests {
                 }
             }
         }
-        let contender = |name: &str| Contender { name: name.into(), library: None };
+        let contender = |name: &str| Contender { name: name.into(), library: None, settings: Vec::new() };
         Campaign {
             schema: SCHEMA,
             tool_version: String::new(),

@@ -53,6 +53,9 @@ pub struct Contender {
     pub name: String,
     /// File name of the library that was preloaded; none for the C library's own.
     pub library: Option<String>,
+    /// Variables set for it alone, as `NAME=VALUE`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub settings: Vec<String>,
 }
 
 /// A family of workloads.

@@ -1,14 +1,13 @@
 //! The tables of a benchmark campaign for people.
 
 use comfy_table::{Cell, CellAlignment, ContentArrangement, Table};
-use faultless_diagnosis::standing::{Metric, Ratio, cells_of, is_among_best, ratio, spread, suite_ratio};
+use faultless_diagnosis::standing::{
+    BUSY, Metric, Ratio, cells_of, is_among_best, ratio, spread, suite_ratio,
+};
 use faultless_records::bench::{Campaign, Suite};
 
 use crate::plain::plain;
 use crate::quantity::{mebibytes, seconds_of};
-
-/// Others took more of the CPU time than this in half of the runs: said in a line of its own.
-const BUSY: f64 = 0.05;
 
 /// Below it, too few rounds for an interval of 95 %: said in a line of its own.
 const SURE: f64 = 0.95;
@@ -217,7 +216,7 @@ mod tests {
             failure: failure.map(str::to_owned),
             foreign_cpu: 0.2,
         };
-        let contender = |name: &str| Contender { name: name.into(), library: None };
+        let contender = |name: &str| Contender { name: name.into(), library: None, settings: Vec::new() };
         Campaign {
             schema: SCHEMA,
             tool_version: "0".into(),

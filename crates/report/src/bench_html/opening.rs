@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use faultless_diagnosis::spread::Spread;
+use faultless_diagnosis::standing::BUSY;
 use faultless_records::bench::Campaign;
 
 use super::board::Board;
@@ -13,7 +14,7 @@ use super::number::{date_utc, percent};
 use super::words::cell_name;
 
 /// Foreign CPU time above which a campaign is said to be disturbed: in the median run, and in the worst.
-const MUCH_FOREIGN_CPU: (f64, f64) = (0.1, 0.25);
+const MUCH_FOREIGN_CPU: (f64, f64) = (BUSY, 0.25);
 
 /// Failures listed one by one; of more only the number is said.
 const MOST_FAILURES: usize = 40;

@@ -17,6 +17,7 @@ fn campaign() -> Campaign {
     cells.push(cell(Suite::Programs, "lua", None));
     let names = ["libc", "jemalloc", "mimalloc 3"];
     let contender = |name: &str| Contender {
+        settings: Vec::new(),
         name: name.into(),
         library: (name != "libc").then(|| format!("lib{name}.so")),
     };
@@ -124,7 +125,7 @@ fn texts_of_others_stay_texts() {
     campaign.machine.libc = bad.into();
     campaign.machine.huge_pages = bad.into();
     for contender in &mut campaign.contenders {
-        *contender = Contender { name: bad.into(), library: Some(bad.into()) };
+        *contender = Contender { name: bad.into(), library: Some(bad.into()), settings: Vec::new() };
     }
     for cell in &mut campaign.cells {
         cell.workload = bad.into();
