@@ -137,25 +137,24 @@ impl Central {
 
     /// Takes a magazine over. It is passed on as it is, or its blocks go back to their slabs.
     pub fn store(&self, spans: &Spans, class: usize, magazine: Magazine) {
-        if !self.offer(class, magazine) {
-            self.return_to_slabs(spans, class, magazine);
-        }
-    }
-
-    /// Takes a magazine over to be passed on as it is; false where there are enough of them.
-    pub fn offer(&self, class: usize, magazine: Magazine) -> bool {
         if magazine.is_empty() {
-            return true;
+            return;
         }
         let bytes = size_class::magazine_max(class) as usize * size_class::size(class);
         let most = STACK_MAX.min((STACK_BYTES_MAX / bytes) as u32);
         let shard = &self.shards[self.shard_index()];
-        let mut stack = shard.stacks[class].lock();
-        let has_room = stack.magazines < most;
-        if has_room {
-            stack.push(magazine);
+        let refused = {
+            let mut stack = shard.stacks[class].lock();
+            if stack.magazines < most {
+                stack.push(magazine);
+                None
+            } else {
+                Some(magazine)
+            }
+        };
+        if let Some(magazine) = refused {
+            self.return_to_slabs(spans, class, magazine);
         }
-        has_room
     }
 
     /// Puts every block of a magazine back into its slab, and empty slabs back into the span heap.

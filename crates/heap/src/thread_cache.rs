@@ -232,12 +232,8 @@ impl ThreadCache {
             let capacity = bin.capacity.get();
             let spare = Magazine::unpack(self.spares[class].get());
             if capacity > size_class::magazine_min(class) {
-                if central.offer(class, spare) {
-                    self.spares[class].set(list.pack());
-                } else {
-                    // Many are freed at once: home go those that the processor still has in its caches.
-                    central.return_to_slabs(spans, class, list);
-                }
+                central.store(spans, class, spare);
+                self.spares[class].set(list.pack());
             } else {
                 central.store(spans, class, list);
             }
