@@ -67,6 +67,7 @@ pub fn check(facts: &Facts<'_>) -> Vec<Finding> {
     for (name, value) in facts.variables {
         let messages = match name.as_str() {
             "GLIBC_TUNABLES" => check_tunables(value, facts),
+            "FAULTLESS" => crate::options::check(value),
             "LD_PRELOAD" => facts
                 .missing_preloads
                 .iter()

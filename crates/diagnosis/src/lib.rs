@@ -4,6 +4,7 @@
 
 pub mod effect;
 pub mod environment;
+pub mod options;
 pub mod preload;
 pub mod setting;
 pub mod spread;

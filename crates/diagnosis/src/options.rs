@@ -1,0 +1,48 @@
+//! The allocator's own variable, `FAULTLESS=key:value,key:value`: what in it will be ignored.
+
+/// Keys and the values they take; an empty list takes any value but none.
+const OPTIONS: &[(&str, &[&str])] = &[
+    ("stats", &["exit", "off"]),
+    ("report", &[]),
+    ("purge", &["auto", "now", "never"]),
+    ("huge_pages", &["never", "auto", "always"]),
+];
+
+/// One message for each option that the library does not understand.
+#[must_use]
+pub fn check(value: &str) -> Vec<String> {
+    value.split(',').filter(|option| !option.is_empty()).filter_map(check_option).collect()
+}
+
+fn check_option(option: &str) -> Option<String> {
+    let (key, value) = option.split_once(':').unwrap_or((option, ""));
+    match OPTIONS.iter().find(|(known, _)| *known == key) {
+        Some((_, values)) if values.contains(&value) || (values.is_empty() && !value.is_empty()) => None,
+        Some((_, [])) => Some(format!("{option} is ignored: {key} takes the start of a path")),
+        Some((_, values)) => Some(format!("{option} is ignored: {key} takes {}", values.join(", "))),
+        None => {
+            let known: Vec<&str> = OPTIONS.iter().map(|(known, _)| *known).collect();
+            Some(format!("{option} is ignored: the options are {}", known.join(", ")))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_library_understands_is_not_mentioned() {
+        assert!(check("").is_empty());
+        assert!(check("stats:exit,purge:now,report:/tmp/x:y,huge_pages:auto,").is_empty());
+    }
+
+    #[test]
+    fn each_mistake_is_named_with_what_would_be_right() {
+        let messages = check("stats:yes,decay:1,report:,nonsense");
+        assert_eq!(messages.len(), 4);
+        assert_eq!(messages[0], "stats:yes is ignored: stats takes exit, off");
+        assert!(messages[1].contains("the options are stats, report, purge, huge_pages"));
+        assert!(messages[2].contains("start of a path"));
+    }
+}
