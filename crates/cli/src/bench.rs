@@ -13,7 +13,7 @@ use faultless_records::bench::{Campaign, Cell, Contender, SCHEMA, Size, Suite};
 use faultless_records::measurement::Ending;
 use faultless_report::paste::quoted;
 use faultless_report::{bench_html, bench_json, bench_table};
-use faultless_trial::benchmark::campaign::{Job, run_all};
+use faultless_trial::benchmark::campaign::{Job, count_calls, run_all};
 use faultless_trial::benchmark::catalogue::{self, WORKLOADS, Wish};
 use faultless_trial::benchmark::programs::{self, PROGRAMS};
 use faultless_trial::command::{self, Command, RunError};
@@ -118,6 +118,18 @@ fn run(arguments: &BenchArguments, signals: &Signals) -> Result<(Campaign, Optio
             Some(error)
         }
     };
+    let (system_calls, interrupted) = match interrupted {
+        None if arguments.system_calls => {
+            let mut progress = BenchProgress::start(1, cells.len(), entries.len());
+            let counted = count_calls(&jobs, &entries, signals, &mut |turn| {
+                let cell = &cells[turn.cell].workload;
+                progress.begins(&format!("counting calls: {cell} under {}", contenders[turn.contender].name));
+                progress.ended();
+            });
+            counted.map_or_else(|error| (Vec::new(), Some(error)), |counts| (counts, None))
+        }
+        interrupted => (Vec::new(), interrupted),
+    };
     let campaign = Campaign {
         schema: SCHEMA,
         tool_version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -127,6 +139,7 @@ fn run(arguments: &BenchArguments, signals: &Signals) -> Result<(Campaign, Optio
         reference,
         cells,
         samples,
+        system_calls,
     };
     Ok((campaign, interrupted))
 }

@@ -135,6 +135,25 @@ fn a_campaign_is_printed_saved_drawn_and_read_again() {
 }
 
 #[test]
+fn system_calls_of_threads_are_counted_in_a_run_of_their_own() {
+    let place = Place::new("calls");
+    let saved = place.file("samples.json");
+    let output = one_round(&place, "libc,faultless", &["--system-calls", "--json", &saved]);
+    assert!(output.status.success(), "{}", errors(&output));
+    assert!(table(&output).contains("threads: system calls, counted in a run of their own"));
+    let value = json(&saved);
+    let counts = value["system_calls"].as_array().unwrap();
+    assert_eq!(counts.len(), 2);
+    for count in counts {
+        // Each of its many short threads is at least made, started and ended.
+        assert!(count["calls"].as_u64().unwrap() > 1000, "{count}");
+    }
+    let again = bench(&place, &["--load", &saved]).output().unwrap();
+    assert_eq!(table(&again), table(&output));
+    place.holds_only(&["samples.json"]);
+}
+
+#[test]
 fn the_list_names_suites_workloads_and_allocators() {
     let place = Place::new("list");
     let output = bench(&place, &["--list"]).output().unwrap();

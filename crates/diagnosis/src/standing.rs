@@ -242,6 +242,7 @@ mod tests {
             reference: 0,
             cells: vec![cell("one"), cell("two")],
             samples,
+            system_calls: Vec::new(),
         }
     }
 

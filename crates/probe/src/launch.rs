@@ -20,6 +20,15 @@ use nix::unistd::{ForkResult, Pid, fork, pipe2};
 use crate::process_files;
 use crate::signals::Signals;
 
+/// How closely a command is traced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tracing {
+    /// It stops once, on its way out.
+    AtExit,
+    /// It, its threads and its children stop at every system call; for [`crate::system_calls::count`] only.
+    SystemCalls,
+}
+
 /// What to start.
 #[derive(Debug)]
 pub struct Launch {
@@ -79,6 +88,14 @@ struct Prepared {
 /// # Errors
 /// When no process can be made, or with the kernel's reason when the program cannot be executed.
 pub fn launch(launch: Launch, signals: &Signals) -> io::Result<Launched> {
+    launch_traced(launch, signals, Tracing::AtExit)
+}
+
+/// As [`launch`], traced as closely as `tracing` says.
+///
+/// # Errors
+/// As [`launch`]; and when the kernel refuses to trace system calls.
+pub fn launch_traced(launch: Launch, signals: &Signals, tracing: Tracing) -> io::Result<Launched> {
     let (go_read, go_write) = pipe2(OFlag::O_CLOEXEC)?;
     let (failure_read, failure_write) = pipe2(OFlag::O_CLOEXEC)?;
     let is_detached = launch.is_detached;
@@ -93,21 +110,51 @@ pub fn launch(launch: Launch, signals: &Signals) -> io::Result<Launched> {
     };
     drop(prepared);
 
-    let mut options = Options::PTRACE_O_TRACEEXIT;
+    let mut options = match tracing {
+        Tracing::AtExit => Options::PTRACE_O_TRACEEXIT,
+        Tracing::SystemCalls => {
+            Options::PTRACE_O_TRACESYSGOOD
+                | Options::PTRACE_O_TRACECLONE
+                | Options::PTRACE_O_TRACEFORK
+                | Options::PTRACE_O_TRACEVFORK
+                | Options::PTRACE_O_TRACEEXEC
+        }
+    };
     if is_detached {
         options |= Options::PTRACE_O_EXITKILL;
     }
-    let is_traced = ptrace::seize(pid, options).is_ok();
+    let seized = ptrace::seize(pid, options);
+    let is_traced = seized.is_ok();
+    if tracing == Tracing::SystemCalls
+        && let Err(error) = seized.and_then(|()| stop_at_calls(pid))
+    {
+        // Without our leave to go on it ends by itself.
+        drop(go_write);
+        reap(pid);
+        return Err(error.into());
+    }
     let started = Instant::now();
     let _ = nix::unistd::write(&go_write, &[1]);
     drop(go_write);
 
+    let launched = Launched { pid, is_traced, is_detached, started, inherited_rss_bytes };
+    if tracing == Tracing::SystemCalls {
+        // It cannot tell of a failure while it waits for us at each call; it ends with status 127 then.
+        return Ok(launched);
+    }
     let mut reason = [0_u8; 4];
     if File::from(failure_read).read_exact(&mut reason).is_ok() {
         reap(pid);
         return Err(io::Error::from_raw_os_error(i32::from_ne_bytes(reason)));
     }
-    Ok(Launched { pid, is_traced, is_detached, started, inherited_rss_bytes })
+    Ok(launched)
+}
+
+/// Makes a seized process stop at its next system call, and at each after that.
+fn stop_at_calls(pid: Pid) -> nix::Result<()> {
+    ptrace::interrupt(pid)?;
+    nix::sys::wait::waitpid(pid, None)?;
+    ptrace::syscall(pid, None)
 }
 
 fn prepare(launch: &Launch, signals: &Signals, go: OwnedFd, failure: OwnedFd) -> io::Result<Prepared> {

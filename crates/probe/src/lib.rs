@@ -10,5 +10,6 @@ pub mod place;
 pub mod process_files;
 pub mod program;
 pub mod signals;
+pub mod system_calls;
 pub mod terminal;
 pub mod watch;

@@ -209,7 +209,7 @@ fn wait_without_blocking(pid: i32) -> io::Result<Option<(i32, libc::rusage)>> {
 }
 
 /// Lets a stopped tracee go on; one that was killed meanwhile is gone, and the next wait says so.
-fn resume(request: libc::c_uint, pid: i32, signal: i32) {
+pub(crate) fn resume(request: libc::c_uint, pid: i32, signal: i32) {
     // SAFETY: these requests take no address; the last argument is a signal number, of the width of a pointer.
     let _ = unsafe {
         libc::ptrace(request, pid, std::ptr::null_mut::<libc::c_void>(), libc::c_long::from(signal))

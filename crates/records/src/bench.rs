@@ -27,6 +27,20 @@ pub struct Campaign {
     pub cells: Vec<Cell>,
     /// Every run, in the order in which they happened.
     pub samples: Vec<Sample>,
+    /// System calls, where they were counted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub system_calls: Vec<SystemCalls>,
+}
+
+/// System calls of one contender in one cell, from a run of their own: counting slows it many times.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SystemCalls {
+    /// Index into [`Campaign::cells`].
+    pub cell: usize,
+    /// Index into [`Campaign::contenders`].
+    pub contender: usize,
+    /// Calls of all its processes, from exec to the end.
+    pub calls: u64,
 }
 
 /// What is known of the machine.
@@ -192,6 +206,13 @@ impl Campaign {
             .filter_map(|sample| Some((sample.round, sample.figures.as_ref()?)))
     }
 
+    /// The system calls of one contender in one cell.
+    #[must_use]
+    pub fn calls(&self, cell: usize, contender: usize) -> Option<u64> {
+        let found = self.system_calls.iter().find(|calls| calls.cell == cell && calls.contender == contender);
+        found.map(|calls| calls.calls)
+    }
+
     /// Whether its indices point to something, so that nothing that uses them can fail.
     ///
     /// # Errors
@@ -212,9 +233,14 @@ impl Campaign {
         }
         let is_lost =
             |sample: &&Sample| sample.cell >= self.cells.len() || sample.contender >= self.contenders.len();
-        match self.samples.iter().find(is_lost) {
-            Some(sample) => {
-                Err(format!("a sample names cell {} and contender {}", sample.cell, sample.contender))
+        if let Some(sample) = self.samples.iter().find(is_lost) {
+            return Err(format!("a sample names cell {} and contender {}", sample.cell, sample.contender));
+        }
+        let is_lost =
+            |calls: &&SystemCalls| calls.cell >= self.cells.len() || calls.contender >= self.contenders.len();
+        match self.system_calls.iter().find(is_lost) {
+            Some(calls) => {
+                Err(format!("system calls name cell {} and contender {}", calls.cell, calls.contender))
             }
             None => Ok(()),
         }

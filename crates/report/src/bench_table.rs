@@ -7,7 +7,7 @@ use faultless_diagnosis::standing::{
 use faultless_records::bench::{Campaign, Suite};
 
 use crate::plain::plain;
-use crate::quantity::{mebibytes, seconds_of};
+use crate::quantity::{count, mebibytes, seconds_of};
 
 /// Below it, too few rounds for an interval of 95 %: said in a line of its own.
 const SURE: f64 = 0.95;
@@ -27,6 +27,14 @@ pub fn text(campaign: &Campaign) -> String {
         }
         for metric in metrics(suite).into_iter().filter(|metric| is_known(campaign, suite, *metric)) {
             parts.push(format!("{}: {}\n{}", suite.name(), title(metric), table(campaign, suite, metric)));
+        }
+        if cells_of(campaign, suite).any(|cell| campaign.system_calls.iter().any(|calls| calls.cell == cell))
+        {
+            parts.push(format!(
+                "{}: system calls, counted in a run of their own\n{}",
+                suite.name(),
+                calls_table(campaign, suite)
+            ));
         }
     }
     parts.push(LEGEND.to_owned());
@@ -87,14 +95,36 @@ fn rounds(campaign: &Campaign) -> usize {
     campaign.samples.iter().map(|sample| sample.round as usize + 1).max().unwrap_or(0)
 }
 
-fn table(campaign: &Campaign, suite: Suite, metric: Metric) -> Table {
+fn right(text: String) -> Cell {
+    Cell::new(text).set_alignment(CellAlignment::Right)
+}
+
+/// A table with the contenders' names over its columns.
+fn headed(campaign: &Campaign) -> Table {
     let mut table = Table::new();
     table.load_style(comfy_table::presets::UTF8_HORIZONTAL_ONLY);
     table.set_content_arrangement(ContentArrangement::Disabled);
-    let right = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);
     let mut header = vec![Cell::new("")];
     header.extend(campaign.contenders.iter().map(|contender| right(plain(&contender.name))));
     table.set_header(header);
+    table
+}
+
+fn calls_table(campaign: &Campaign, suite: Suite) -> Table {
+    let mut table = headed(campaign);
+    for cell in cells_of(campaign, suite) {
+        let mut row = vec![Cell::new(name(campaign, cell))];
+        row.extend(
+            (0..campaign.contenders.len())
+                .map(|contender| right(campaign.calls(cell, contender).map_or("-".into(), count))),
+        );
+        table.add_row(row);
+    }
+    close_up(table)
+}
+
+fn table(campaign: &Campaign, suite: Suite, metric: Metric) -> Table {
+    let mut table = headed(campaign);
     for cell in cells_of(campaign, suite) {
         let mut row = vec![Cell::new(name(campaign, cell))];
         row.extend(
@@ -148,7 +178,7 @@ fn standing(campaign: &Campaign, cell: usize, contender: usize, metric: Metric) 
             "{}{mark}",
             match metric {
                 Metric::Elapsed | Metric::Processor => seconds_of(own.median),
-                Metric::MinorFaults => crate::quantity::count(own.median as u64),
+                Metric::MinorFaults => count(own.median as u64),
                 Metric::PeakRss | Metric::EndRss | Metric::IdleRss => mebibytes(own.median as u64),
             }
         )
@@ -237,6 +267,7 @@ mod tests {
                 size: Some(Size::Small),
                 threads: Some(2),
             }],
+            system_calls: Vec::new(),
             samples: vec![
                 sample(0, 0, Some(figures(1.0)), None),
                 sample(0, 1, Some(figures(1.2)), None),

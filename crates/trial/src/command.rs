@@ -6,8 +6,9 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use faultless_probe::launch::{Launch, launch};
+use faultless_probe::launch::{Launch, Launched, Tracing, launch_traced};
 use faultless_probe::signals::Signals;
+use faultless_probe::system_calls;
 use faultless_probe::watch::{WatchError, watch};
 use faultless_records::measurement::Measurement;
 
@@ -61,6 +62,37 @@ pub fn run_within(
     signals: &Signals,
     limit: Option<Duration>,
 ) -> Result<Run, RunError> {
+    let (launched, drain) = start(command, environment, signals, Tracing::AtExit)?;
+    let measurement = watch(&launched, signals, limit)?;
+    Ok(Run { measurement, output_tail: drain.tail() })
+}
+
+/// Runs the command as [`run`] does and counts the system calls of all its processes, which slows it many times.
+///
+/// # Errors
+/// [`RunError`]; also when it does not end within `limit`, or fails.
+pub fn count_system_calls(
+    command: &Command,
+    environment: &Environment,
+    signals: &Signals,
+    limit: Duration,
+) -> Result<u64, RunError> {
+    let (launched, drain) = start(command, environment, signals, Tracing::SystemCalls)?;
+    let (ending, calls) = system_calls::count(&launched, signals, limit)?;
+    if ending.is_success() {
+        return Ok(calls);
+    }
+    let output = drain.tail();
+    let last = output.lines().last().unwrap_or_default();
+    Err(RunError::Watch(io::Error::other(format!("it failed while its calls were counted: {last}"))))
+}
+
+fn start(
+    command: &Command,
+    environment: &Environment,
+    signals: &Signals,
+    tracing: Tracing,
+) -> Result<(Launched, Drain), RunError> {
     if let Some(number) = signals.pending_interruption() {
         return Err(RunError::Interrupted(number));
     }
@@ -73,10 +105,14 @@ pub fn run_within(
         streams: [Some(nothing), Some(output), Some(errors)],
         is_detached: true,
     };
-    let launched = launch(start, signals).map_err(RunError::Start)?;
-    let measurement = watch(&launched, signals, limit).map_err(|error| match error {
-        WatchError::Interrupted(number) => RunError::Interrupted(number),
-        WatchError::System(error) => RunError::Watch(error),
-    })?;
-    Ok(Run { measurement, output_tail: drain.tail() })
+    Ok((launch_traced(start, signals, tracing).map_err(RunError::Start)?, drain))
+}
+
+impl From<WatchError> for RunError {
+    fn from(error: WatchError) -> Self {
+        match error {
+            WatchError::Interrupted(number) => Self::Interrupted(number),
+            WatchError::System(error) => Self::Watch(error),
+        }
+    }
 }

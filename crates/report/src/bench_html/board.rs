@@ -169,6 +169,7 @@ fn alone(campaign: &Campaign, index: usize, cell: &Cell) -> Campaign {
         reference: campaign.reference,
         cells: vec![cell.clone()],
         samples: samples.map(|sample| faultless_records::bench::Sample { cell: 0, ..sample }).collect(),
+        system_calls: Vec::new(),
     }
 }
 

@@ -34,21 +34,28 @@ pub fn section(board: &Board, suite: Suite) -> String {
     }
     table.push_str("</tr></thead>\n");
     for cell in standing::cells_of(board.campaign, suite) {
-        table.push_str(&body(board, suite, &board.campaign.cells[cell], board.entries(cell)));
+        table.push_str(&body(board, suite, cell));
     }
     table.push_str("</table></div></details>\n");
     table
 }
 
-/// The four rows of a cell.
-fn body(board: &Board, suite: Suite, cell: &Cell, entries: &[Entry]) -> String {
-    let rows = [
+/// The rows of a cell: four, and one for system calls where they were counted.
+fn body(board: &Board, suite: Suite, index: usize) -> String {
+    let (cell, entries) = (&board.campaign.cells[index], board.entries(index));
+    let mut rows = vec![
         (format!("{}, s", time_name(suite)), row(board, entries, |entry| entry.time, three_digits)),
         ("Peak RSS, MiB".into(), row(board, entries, |entry| entry.peak_rss, mebibytes)),
         ("RSS per live byte".into(), entries.iter().map(per_live).collect()),
         ("Minor faults".into(), row(board, entries, |entry| entry.minor_faults, whole)),
     ];
-    let mut body = format!("<tbody><tr><th scope=\"rowgroup\" rowspan=\"4\">{}</th>", heading(cell));
+    if board.campaign.system_calls.iter().any(|calls| calls.cell == index) {
+        let calls =
+            (0..board.campaign.contenders.len()).map(|contender| board.campaign.calls(index, contender));
+        rows.push(("System calls".into(), calls.map(calls_cell).collect()));
+    }
+    let mut body =
+        format!("<tbody><tr><th scope=\"rowgroup\" rowspan=\"{}\">{}</th>", rows.len(), heading(cell));
     for (place, (name, figures)) in rows.iter().enumerate() {
         let start = if place > 0 { "<tr>" } else { "" };
         let _ = writeln!(body, "{start}<th scope=\"row\">{name}</th>{figures}</tr>");
@@ -90,6 +97,13 @@ fn row(
         )
     };
     entries.iter().enumerate().map(cell).collect()
+}
+
+fn calls_cell(calls: Option<u64>) -> String {
+    match calls {
+        Some(calls) => format!("<td><span class=\"figure\">{}</span></td>", quantity::count(calls)),
+        None => "<td class=\"none\">–</td>".into(),
+    }
 }
 
 fn per_live(entry: &Entry) -> String {

@@ -56,6 +56,7 @@ fn campaign() -> Campaign {
         reference: 0,
         cells,
         samples,
+        system_calls: Vec::new(),
     }
 }
 

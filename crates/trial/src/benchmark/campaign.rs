@@ -8,15 +8,18 @@ use std::time::Duration;
 
 use faultless_probe::machine::CpuTimes;
 use faultless_probe::signals::Signals;
-use faultless_records::bench::{Figures, Sample};
+use faultless_records::bench::{Figures, Sample, SystemCalls};
 use faultless_records::measurement::{Ending, Measurement};
 use faultless_records::workload_report;
 
-use crate::command::{Command, Run, RunError, run_within};
+use crate::command::{Command, Run, RunError, count_system_calls, run_within};
 use crate::environment::Environment;
 
 /// A run that goes on for longer counts as hanging.
 pub const LIMIT: Duration = Duration::from_secs(120);
+
+/// The same for a run whose system calls are counted.
+const COUNTING_LIMIT: Duration = Duration::from_secs(300);
 
 /// What a cell runs.
 #[derive(Debug, Clone)]
@@ -97,6 +100,34 @@ pub fn run_all(
         samples.push(sample);
     }
     (samples, None)
+}
+
+/// Counts the system calls of every contender in every cell, in a run each. What fails here has no count.
+///
+/// # Errors
+/// Only an interruption.
+pub fn count_calls(
+    jobs: &[Job],
+    entries: &[Entry],
+    signals: &Signals,
+    begins: &mut dyn FnMut(Turn),
+) -> Result<Vec<SystemCalls>, RunError> {
+    let mut counts = Vec::new();
+    for turn in schedule(1, jobs.len(), entries.len()) {
+        begins(turn);
+        let Turn { cell, contender, .. } = turn;
+        match count_system_calls(
+            &jobs[cell].command,
+            &entries[contender].environment,
+            signals,
+            COUNTING_LIMIT,
+        ) {
+            Ok(calls) => counts.push(SystemCalls { cell, contender, calls }),
+            Err(RunError::Interrupted(number)) => return Err(RunError::Interrupted(number)),
+            Err(_) => {}
+        }
+    }
+    Ok(counts)
 }
 
 /// The figures of a run, or why it does not count.

@@ -1,0 +1,108 @@
+//! Counts the system calls of a command and of all its processes and threads, by stopping at each: ptrace(2).
+//!
+//! That slows the command many times, so nothing else is measured of such a run.
+
+use std::collections::HashSet;
+use std::io;
+use std::time::Duration;
+
+use faultless_records::measurement::Ending;
+use nix::libc;
+use nix::sys::signal::{Signal, killpg};
+
+use crate::launch::Launched;
+use crate::signals::Signals;
+use crate::watch::{WatchError, resume};
+
+/// How the command ended, and its calls since exec; fails when it does not end within `limit`.
+///
+/// # Errors
+/// [`WatchError`].
+pub fn count(launched: &Launched, signals: &Signals, limit: Duration) -> Result<(Ending, u64), WatchError> {
+    let mut count = Count { pid: launched.pid(), inside: HashSet::new(), calls: 0, has_begun: false };
+    let result = count.follow(launched, signals, limit);
+    // What the command left behind is traced by us and would stop for ever.
+    let _ = killpg(launched.pid, Signal::SIGKILL);
+    while matches!(wait(), Ok(Some(_))) {}
+    result.map(|ending| (ending, count.calls))
+}
+
+struct Count {
+    pid: i32,
+    /// Threads that have entered a call and not yet left it.
+    inside: HashSet<i32>,
+    calls: u64,
+    /// The command has replaced our copy.
+    has_begun: bool,
+}
+
+impl Count {
+    fn follow(
+        &mut self,
+        launched: &Launched,
+        signals: &Signals,
+        limit: Duration,
+    ) -> Result<Ending, WatchError> {
+        loop {
+            while let Some((pid, status)) = wait()? {
+                if let Some(ending) = self.take(pid, status) {
+                    return Ok(ending);
+                }
+            }
+            let patience = limit.saturating_sub(launched.started.elapsed());
+            match signals.next(Some(patience))? {
+                Some(arrival) if arrival.is_interruption() => {
+                    return Err(WatchError::Interrupted(arrival.number));
+                }
+                Some(_) => {}
+                None => return Err(io::Error::from(io::ErrorKind::TimedOut).into()),
+            }
+        }
+    }
+
+    /// Handles one change of one thread; the command's end, if it is that. Source: ptrace(2), "Stopped states".
+    fn take(&mut self, pid: i32, status: i32) -> Option<Ending> {
+        if libc::WIFEXITED(status) || libc::WIFSIGNALED(status) {
+            self.inside.remove(&pid);
+            return (pid == self.pid).then(|| match libc::WIFEXITED(status) {
+                true => Ending::Exited(libc::WEXITSTATUS(status)),
+                false => Ending::Killed(libc::WTERMSIG(status)),
+            });
+        }
+        if !libc::WIFSTOPPED(status) {
+            return None;
+        }
+        let (signal, event) = (libc::WSTOPSIG(status), status >> 16);
+        let stops_process = matches!(signal, libc::SIGSTOP | libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU);
+        match event {
+            0 if signal == libc::SIGTRAP | 0x80 => {
+                let enters = self.inside.insert(pid);
+                if enters {
+                    self.calls += u64::from(self.has_begun);
+                } else {
+                    self.inside.remove(&pid);
+                }
+                resume(libc::PTRACE_SYSCALL, pid, 0);
+            }
+            0 => resume(libc::PTRACE_SYSCALL, pid, signal),
+            libc::PTRACE_EVENT_STOP if stops_process => resume(libc::PTRACE_LISTEN, pid, 0),
+            libc::PTRACE_EVENT_EXEC => {
+                self.has_begun = true;
+                resume(libc::PTRACE_SYSCALL, pid, 0);
+            }
+            _ => resume(libc::PTRACE_SYSCALL, pid, 0),
+        }
+        None
+    }
+}
+
+/// A change of any thread that we trace, if there is one now.
+fn wait() -> io::Result<Option<(i32, i32)>> {
+    let mut status = 0;
+    // SAFETY: the pointer is valid for writing during the call.
+    match unsafe { libc::waitpid(-1, &raw mut status, libc::WNOHANG | libc::__WALL) } {
+        0 => Ok(None),
+        pid if pid > 0 => Ok(Some((pid, status))),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
