@@ -1,41 +1,55 @@
-//! Central: the blocks that no thread cache holds. Per size class, the slabs with free blocks, and magazines in
-//! transit between threads, sharded by CPU.
+//! Central: the blocks that no thread cache holds. Per shard and size class, the slabs with free blocks, and magazines in
+//! transit between threads. There are four shards a CPU, and each thread keeps to one, so that what it frees is not where others
+//! look first. A slab stays with the shard that made it; whose shard has nothing takes blocks from others.
 //!
-//! SYNCHRONIZATION: a stack lock per shard and class, a slab lock per class. Order: stack, then class, then spans;
-//! no two of one rank are held at once, except for a fork.
+//! SYNCHRONIZATION: a stack lock and a slab lock ("class lock") per shard and class, one lock for the number of shards. Order:
+//! number, stack, class, spans; no two of one rank are held at once, except for a fork.
 
 use crate::lock::Lock;
 use crate::magazine::{self, Magazine};
 use crate::message::{Misuse, misuse};
 use crate::os;
-use crate::page_map::PageMap;
+use crate::page_map::{Guarded32, PageMap};
 use crate::size_class::{self, CLASSES};
 use crate::slab;
 use crate::spans::Spans;
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
 
-/// Shards; CPUs beyond share them.
-const SHARDS: usize = 64;
+/// Most shards; threads beyond share them.
+pub const SHARDS: usize = 64;
 /// Magazines a shard keeps per class, and the most bytes of blocks in them: beyond, blocks go back to their slabs, or
 /// slabs would never empty.
 const STACK_MAX: u32 = 8;
 const STACK_BYTES_MAX: usize = 64 * 1024;
+/// Slabs' worth of free blocks from which on a shard gives to others.
+const STOLEN_FROM: u32 = 4;
 /// Slabs of a class are listed by how full they are.
 const FILL_LISTS: usize = 8;
+
+/// A shard's bytes go into the sum of all when they have changed by this much: one line less that all CPUs write.
+const OUT_BATCH: isize = 32 * 1024;
 
 /// The blocks of a heap that no thread holds.
 pub struct Central {
     shards: [Shard; SHARDS],
-    classes: [Lock<Slabs>; CLASSES],
-    /// Shards with an index below this were ever used.
+    /// Shards with an index below this were ever used. Synchronization: written under `opening`.
     shards_used: AtomicUsize,
-    /// Bytes of blocks that are not in their slabs, and the most there ever were.
-    out_bytes: AtomicUsize,
+    /// Held while a shard comes into use, and across a fork.
+    opening: Lock<()>,
+    /// Bytes of blocks that are not in their slabs, but for what the shards have not added yet; and the most there ever were.
+    out_bytes: AtomicIsize,
     out_bytes_peak: AtomicUsize,
 }
 
+/// What some threads share.
+#[repr(align(64))]
 struct Shard {
     stacks: [Lock<Stack>; CLASSES],
+    slabs: [Lock<Slabs>; CLASSES],
+    /// Free blocks in the slabs. Synchronization: the class lock; read without it as a hint.
+    free_blocks: [Guarded32; CLASSES],
+    /// Part of `out_bytes` not yet added to it.
+    out_bytes: AtomicIsize,
 }
 
 /// Magazines, linked through their first blocks.
@@ -70,79 +84,113 @@ impl Central {
     pub const fn new() -> Self {
         Self {
             shards: [const { Shard::new() }; SHARDS],
-            classes: [const { Lock::new(Slabs { heads: [0; FILL_LISTS], count: 0, free_blocks: 0 }) };
-                CLASSES],
             shards_used: AtomicUsize::new(0),
-            out_bytes: AtomicUsize::new(0),
+            opening: Lock::new(()),
+            out_bytes: AtomicIsize::new(0),
             out_bytes_peak: AtomicUsize::new(0),
         }
     }
 
-    fn shard_index(&self) -> usize {
-        let index = os::current_cpu() % SHARDS;
-        // ORDERING: Relaxed; the bound is only read to visit all shards, whose stacks have locks of their own.
+    fn shard(&self, index: usize) -> &Shard {
+        // ORDERING: Relaxed; the bound is only read to visit all shards, whose parts have locks of their own.
         if index >= self.shards_used.load(Ordering::Relaxed) {
-            self.shards_used.fetch_max(index + 1, Ordering::Relaxed);
+            self.open_shard(index);
         }
-        index
+        &self.shards[index]
+    }
+
+    #[cold]
+    fn open_shard(&self, index: usize) {
+        let _opening = self.opening.lock();
+        // ORDERING: Relaxed, as in `shard`; the lock makes writers take turns.
+        let used = self.shards_used.load(Ordering::Relaxed);
+        self.shards_used.store(used.max(index + 1), Ordering::Relaxed);
     }
 
     fn shards_in_use(&self) -> &[Shard] {
-        // ORDERING: Relaxed, as in `shard_index`.
+        // ORDERING: Relaxed, as in `shard`.
         &self.shards[..self.shards_used.load(Ordering::Relaxed)]
     }
 
-    /// A magazine of up to `want` blocks (a magazine in transit may hold more), `None` when memory is exhausted.
-    pub fn fetch(&self, spans: &Spans, class: usize, want: u32) -> Option<Magazine> {
-        let own = &self.shards[self.shard_index()];
-        if let Some(magazine) = own.stacks[class].lock().pop(&spans.map, class) {
-            return Some(magazine);
-        }
-        if let Some(magazine) = self.take_from_slabs(spans, class, want) {
-            return Some(magazine);
-        }
-        for shard in self.shards_in_use() {
-            if let Some(magazine) = shard.stacks[class].lock().pop(&spans.map, class) {
-                return Some(magazine);
-            }
-        }
-        self.take_from_new_slab(spans, class, want)
+    /// A magazine of up to `want` blocks (a magazine in transit may hold more), of the shard `own` if that has any; `None` when
+    /// memory is exhausted.
+    pub fn fetch(&self, spans: &Spans, own: usize, class: usize, want: u32) -> Option<Magazine> {
+        self.shard(own)
+            .pop(spans, class)
+            .or_else(|| self.take_from_slabs(spans, own, class, want))
+            .or_else(|| self.take_from_others(spans, own, class, want))
+            .or_else(|| self.take_from_new_slab(spans, own, class, want))
     }
 
-    fn take_from_slabs(&self, spans: &Spans, class: usize, want: u32) -> Option<Magazine> {
-        let mut slabs = self.classes[class].lock();
+    /// Blocks of other shards, where they have many. Less is left to them, or threads that free and allocate in bulk
+    /// would mix their slabs and meet at each other's locks.
+    fn take_from_others(&self, spans: &Spans, own: usize, class: usize, want: u32) -> Option<Magazine> {
+        let others = self.shards_in_use().len();
+        (1..others)
+            .map(|step| (own + step) % others)
+            .filter(|&other| {
+                self.shards[other].free_blocks[class].get() >= STOLEN_FROM * size_class::slab_blocks(class)
+            })
+            .find_map(|other| self.take_from_slabs(spans, other, class, want))
+    }
+
+    fn take_from_slabs(&self, spans: &Spans, shard: usize, class: usize, want: u32) -> Option<Magazine> {
+        let shard = &self.shards[shard];
+        if shard.free_blocks[class].get() == 0 {
+            return None;
+        }
+        let mut slabs = shard.slabs[class].lock();
         let first = slabs.fullest()?;
-        Some(self.note_taken(class, slabs.take(&spans.map, first, class, want)))
+        let magazine = slabs.take(&spans.map, first, class, want);
+        shard.free_blocks[class].set(slabs.free_blocks);
+        drop(slabs);
+        self.note_out(shard, (magazine.count as usize * size_class::size(class)) as isize);
+        Some(magazine)
     }
 
-    fn take_from_new_slab(&self, spans: &Spans, class: usize, want: u32) -> Option<Magazine> {
+    fn take_from_new_slab(&self, spans: &Spans, own: usize, class: usize, want: u32) -> Option<Magazine> {
         let span = spans.take(size_class::slab_granules(class), 1, false)?;
-        let mut slabs = self.classes[class].lock();
-        slab::format(&spans.map, span.first, class);
+        let shard = &self.shards[own];
+        let mut slabs = shard.slabs[class].lock();
+        slab::format(&spans.map, span.first, class, own as u32);
         slabs.count += 1;
         slabs.free_blocks += size_class::slab_blocks(class);
         slabs.link(&spans.map, span.first, fill_list(class, size_class::slab_blocks(class)));
-        Some(self.note_taken(class, slabs.take(&spans.map, span.first, class, want)))
+        let magazine = slabs.take(&spans.map, span.first, class, want);
+        shard.free_blocks[class].set(slabs.free_blocks);
+        drop(slabs);
+        self.note_out(shard, (magazine.count as usize * size_class::size(class)) as isize);
+        Some(magazine)
     }
 
-    fn note_taken(&self, class: usize, magazine: Magazine) -> Magazine {
-        let bytes = magazine.count as usize * size_class::size(class);
-        // ORDERING: Relaxed; statistics.
-        let now = self.out_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        if now > self.out_bytes_peak.load(Ordering::Relaxed) {
-            self.out_bytes_peak.fetch_max(now, Ordering::Relaxed);
+    /// Notes that `bytes` more are out of their slabs.
+    fn note_out(&self, shard: &Shard, bytes: isize) {
+        // ORDERING: Relaxed, here and below; statistics.
+        let own = shard.out_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        if own.abs() < OUT_BATCH {
+            return;
         }
-        magazine
+        let own = shard.out_bytes.swap(0, Ordering::Relaxed);
+        let all = self.out_bytes.fetch_add(own, Ordering::Relaxed) + own;
+        self.note_peak(all);
     }
 
-    /// Takes a magazine over. It is passed on as it is, or its blocks go back to their slabs.
-    pub fn store(&self, spans: &Spans, class: usize, magazine: Magazine) {
+    fn note_peak(&self, bytes: isize) {
+        let bytes = usize::try_from(bytes).unwrap_or(0);
+        // ORDERING: Relaxed; a statistic.
+        if bytes > self.out_bytes_peak.load(Ordering::Relaxed) {
+            self.out_bytes_peak.fetch_max(bytes, Ordering::Relaxed);
+        }
+    }
+
+    /// Takes a magazine over. It is passed on as it is, by the shard `own`, or its blocks go back to their slabs.
+    pub fn store(&self, spans: &Spans, own: usize, class: usize, magazine: Magazine) {
         if magazine.is_empty() {
             return;
         }
         let bytes = size_class::magazine_max(class) as usize * size_class::size(class);
         let most = STACK_MAX.min((STACK_BYTES_MAX / bytes) as u32);
-        let shard = &self.shards[self.shard_index()];
+        let shard = self.shard(own);
         let refused = {
             let mut stack = shard.stacks[class].lock();
             if stack.magazines < most {
@@ -159,29 +207,40 @@ impl Central {
 
     /// Puts every block of a magazine back into its slab, and empty slabs back into the span heap.
     pub fn return_to_slabs(&self, spans: &Spans, class: usize, magazine: Magazine) {
-        let mut slabs = self.classes[class].lock();
         let (mut block, mut left) = (magazine.head, magazine.count);
         while left > 0 {
-            let (first, _) = check(&spans.map, class, block);
-            // SAFETY: `check` found a block of this slab; those behind it in the list are checked there.
-            let (put, rest) = unsafe { slab::put_run(&spans.map, first, class, block, left) };
-            slabs.note_put(spans, first, class, put);
-            (block, left) = (rest, left - put);
+            let (mut first, _) = check(&spans.map, class, block);
+            let home = slab::shard_of(&spans.map, first);
+            let shard = &self.shards[home];
+            let before = left;
+            let mut slabs = shard.slabs[class].lock();
+            loop {
+                // SAFETY: `check` found a block of this slab; those behind it in the list are checked there.
+                let (put, rest) = unsafe { slab::put_run(&spans.map, first, class, block, left) };
+                slabs.note_put(spans, first, class, put);
+                (block, left) = (rest, left - put);
+                if left == 0 {
+                    break;
+                }
+                (first, _) = check(&spans.map, class, block);
+                if slab::shard_of(&spans.map, first) != home {
+                    break;
+                }
+            }
+            shard.free_blocks[class].set(slabs.free_blocks);
+            drop(slabs);
+            self.note_out(shard, -(((before - left) as usize * size_class::size(class)) as isize));
         }
         if block != 0 {
             misuse(Misuse::CorruptedFreeList, block);
         }
-        // ORDERING: Relaxed; a statistic.
-        self.out_bytes.fetch_sub(magazine.count as usize * size_class::size(class), Ordering::Relaxed);
     }
 
     /// Returns all magazines in transit to their slabs.
     pub fn return_transit(&self, spans: &Spans) {
         for shard in self.shards_in_use() {
             for class in 1..CLASSES {
-                loop {
-                    let popped = shard.stacks[class].lock().pop(&spans.map, class);
-                    let Some(magazine) = popped else { break };
+                while let Some(magazine) = shard.pop(spans, class) {
                     self.return_to_slabs(spans, class, magazine);
                 }
             }
@@ -196,68 +255,69 @@ impl Central {
 
     /// Purges the free pages of partly used slabs. Returns the bytes given back.
     pub fn purge_slab_pages(&self, spans: &Spans) -> usize {
-        let mut bytes = 0;
-        for class in 1..CLASSES {
-            let slabs = self.classes[class].lock();
-            for mut first in slabs.heads {
-                while first != 0 {
-                    bytes += slab::purge_free_pages(&spans.map, first, class, |address, bytes| {
-                        // SAFETY: pages of which every block is free in the bitmap, which the class lock guards.
-                        unsafe { os::purge(address, bytes) }
-                    });
-                    first = spans.map.record(first).next.get();
+        let mut total = 0;
+        for shard in self.shards_in_use() {
+            for class in 1..CLASSES {
+                let slabs = shard.slabs[class].lock();
+                for mut first in slabs.heads {
+                    while first != 0 {
+                        total += slab::purge_free_pages(&spans.map, first, class, |address, bytes| {
+                            // SAFETY: pages of which every block is free in the bitmap, which the class lock guards.
+                            unsafe { os::purge(address, bytes) }
+                        });
+                        first = spans.map.record(first).next.get();
+                    }
                 }
             }
         }
-        bytes
+        total
     }
 
     /// Slabs and free blocks of a class.
     pub fn counts(&self, map: &PageMap, class: usize) -> ClassCounts {
-        let transit_blocks =
-            self.shards_in_use().iter().map(|shard| shard.stacks[class].lock().blocks(map)).sum();
-        let slabs = self.classes[class].lock();
-        ClassCounts { slabs: slabs.count, free_blocks: slabs.free_blocks, transit_blocks }
+        let mut counts = ClassCounts::default();
+        for shard in self.shards_in_use() {
+            counts.transit_blocks += shard.stacks[class].lock().blocks(map);
+            let slabs = shard.slabs[class].lock();
+            counts.slabs += slabs.count;
+            counts.free_blocks += slabs.free_blocks;
+        }
+        counts
     }
 
-    /// The most bytes of blocks that ever were out of their slabs: in use, or in a thread's cache.
+    /// The most bytes of blocks that ever were out of their slabs: in use, or in a thread's cache. Less than that by at most 32 KiB
+    /// a shard.
     pub fn out_bytes_peak(&self) -> usize {
-        // ORDERING: Relaxed; a statistic.
+        // ORDERING: Relaxed; statistics.
+        let own =
+            self.shards_in_use().iter().map(|shard| shard.out_bytes.load(Ordering::Relaxed)).sum::<isize>();
+        self.note_peak(self.out_bytes.load(Ordering::Relaxed) + own);
         self.out_bytes_peak.load(Ordering::Relaxed)
     }
 
     /// Whether a block is known to be free: in its slab's bitmap.
     pub fn is_free(&self, map: &PageMap, class: usize, block: usize) -> bool {
         let (first, index) = check(map, class, block);
-        let _slabs = self.classes[class].lock();
+        let _slabs = self.shards[slab::shard_of(map, first)].slabs[class].lock();
         slab::is_free(map, first, index)
     }
 
-    /// Takes every lock in use for the time of a fork. Returns how many shards that were.
+    /// Takes every lock in use for the time of a fork; no shard comes into use meanwhile, except by this thread. Returns how many
+    /// shards that were.
     pub fn hold_for_fork(&self) -> usize {
+        self.opening.hold_for_fork();
         let shards = self.shards_in_use();
         shards.iter().flat_map(|shard| &shard.stacks).for_each(Lock::hold_for_fork);
-        self.classes.iter().for_each(Lock::hold_for_fork);
+        shards.iter().flat_map(|shard| &shard.slabs).for_each(Lock::hold_for_fork);
         shards.len()
     }
 
     /// The other half of [`Central::hold_for_fork`], which held `shards` shards.
     pub fn release_after_fork(&self, shards: usize) {
-        self.classes.iter().for_each(Lock::release_after_fork);
-        self.shards[..shards].iter().flat_map(|shard| &shard.stacks).for_each(Lock::release_after_fork);
-    }
-
-    /// In a forked child: empties the shards that came into use while the other `shards` were held. Their blocks are lost
-    /// to the child.
-    ///
-    /// # Safety
-    /// No other thread exists.
-    pub unsafe fn forget_shards_beyond(&self, shards: usize) {
-        for stack in self.shards_in_use().iter().skip(shards).flat_map(|shard| &shard.stacks) {
-            // SAFETY: the caller is the only thread, and the stack is emptied before its next use.
-            unsafe { stack.reset_in_child() };
-            *stack.lock() = Stack { top: Magazine::EMPTY, magazines: 0 };
-        }
+        let shards = &self.shards[..shards];
+        shards.iter().flat_map(|shard| &shard.slabs).for_each(Lock::release_after_fork);
+        shards.iter().flat_map(|shard| &shard.stacks).for_each(Lock::release_after_fork);
+        self.opening.release_after_fork();
     }
 }
 
@@ -286,8 +346,16 @@ fn fill_list(class: usize, free: u32) -> usize {
 
 impl Shard {
     const fn new() -> Self {
-        let stacks = [const { Lock::new(Stack { top: Magazine::EMPTY, magazines: 0 }) }; CLASSES];
-        Self { stacks }
+        Self {
+            stacks: [const { Lock::new(Stack { top: Magazine::EMPTY, magazines: 0 }) }; CLASSES],
+            slabs: [const { Lock::new(Slabs { heads: [0; FILL_LISTS], count: 0, free_blocks: 0 }) }; CLASSES],
+            free_blocks: [const { Guarded32::new(0) }; CLASSES],
+            out_bytes: AtomicIsize::new(0),
+        }
+    }
+
+    fn pop(&self, spans: &Spans, class: usize) -> Option<Magazine> {
+        self.stacks[class].lock().pop(&spans.map, class)
     }
 }
 

@@ -52,10 +52,6 @@ pub fn after_in_parent(heap: &Heap) {
 pub unsafe fn after_in_child(heap: &Heap, cache: Option<&ThreadCache>) {
     release(heap);
     // SAFETY: the caller says that there is one thread; `release` freed the registry's lock.
-    unsafe {
-        // ORDERING: Relaxed, as in `before`.
-        heap.central.forget_shards_beyond(SHARDS_HELD.load(Ordering::Relaxed));
-        heap.caches.forget_others(cache);
-    }
+    unsafe { heap.caches.forget_others(cache) };
     os::reset_stdio_list_lock();
 }

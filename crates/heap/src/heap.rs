@@ -79,7 +79,7 @@ impl Heap {
     }
 
     fn allocate_uncached(&self, class: usize) -> usize {
-        let Some(magazine) = self.central.fetch(&self.spans, class, 1) else { return 0 };
+        let Some(magazine) = self.central.fetch(&self.spans, 0, class, 1) else { return 0 };
         if magazine.count > 1 {
             // SAFETY: the magazine is ours; its rest goes back at once.
             let rest = unsafe { crate::magazine::next(magazine.head) };

@@ -83,8 +83,8 @@ pub enum Waiting {
 /// A list link: a granule, or 0 for none (granule 0 is always a table).
 pub type Link = Guarded32;
 
-/// One per granule; describes the span that starts there.
-#[repr(C)]
+/// One per granule; describes the span that starts there. A cache line of its own: neighbouring slabs are other threads'.
+#[repr(C, align(64))]
 #[derive(Default)]
 pub struct Record {
     /// A [`State`]. Synchronization: the span heap's lock while free; the block's owner (large) or the class lock.
@@ -103,7 +103,7 @@ pub struct Record {
     pub prev: Link,
     /// As `prev`.
     pub next: Link,
-    /// Order in time of dirty spans. Synchronization: the span heap's lock.
+    /// Order in time of dirty spans. Synchronization: the span heap's lock. Slab: its shard, written before a block leaves it.
     pub older: Link,
     /// As `older`.
     pub newer: Link,

@@ -13,7 +13,7 @@ use crate::os;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
 /// Bytes of one span record; `page_map` asserts it.
-pub const RECORD_BYTES: usize = 48;
+pub const RECORD_BYTES: usize = 64;
 
 /// Bytes of bitmap per granule: one bit per 16 bytes.
 pub const BITMAP_BYTES: usize = GRANULE_BYTES / 16 / 8;

@@ -13,8 +13,8 @@ use crate::size_class::{self, Locator};
 const CACHE_LINE_BYTES: usize = 64;
 const WORD_BITS: u32 = 64;
 
-/// Makes a slab of `class` from the span that starts at `first`: every block free.
-pub fn format(map: &PageMap, first: u32, class: usize) {
+/// Makes a slab of `class` from the span that starts at `first`, for the shard of that number: every block free.
+pub fn format(map: &PageMap, first: u32, class: usize, shard: u32) {
     let granules = size_class::slab_granules(class);
     let blocks = size_class::slab_blocks(class);
     for granule in first..first + granules {
@@ -25,6 +25,7 @@ pub fn format(map: &PageMap, first: u32, class: usize) {
     record.free_blocks.set(blocks as u16);
     record.hint.set(0);
     record.value.set(0);
+    record.older.set(shard);
     let bitmap = map.bitmap(first, granules);
     for word in 0..blocks.div_ceil(WORD_BITS) {
         let bits = (blocks - word * WORD_BITS).min(WORD_BITS);
@@ -44,6 +45,11 @@ pub fn dissolve(map: &PageMap, first: u32, class: usize) {
 /// The slab that a granule of it belongs to.
 pub fn slab_of(map: &PageMap, granule: u32) -> u32 {
     map.record(granule).first.get()
+}
+
+/// The number of the shard that a slab belongs to, for as long as it is a slab. May be read without a lock by whoever has a block.
+pub fn shard_of(map: &PageMap, first: u32) -> usize {
+    map.record(first).older.get() as usize
 }
 
 /// Takes up to `want` free blocks, lowest addresses first.

@@ -52,6 +52,8 @@ pub struct ThreadCache {
     visits_seen: Guarded32,
     /// The next idle cache. Synchronization: the registry's lock.
     next_idle: AtomicPtr<ThreadCache>,
+    /// The shard of `central` that it keeps to. Synchronization: written once, before the cache has an owner.
+    shard: Guarded32,
 }
 
 impl Bin {
@@ -119,6 +121,7 @@ impl ThreadCache {
             next_idle: AtomicPtr::new(core::ptr::null_mut()),
             visits: Guarded32::new(0),
             visits_seen: Guarded32::new(0),
+            shard: Guarded32::new(0),
         }
     }
 
@@ -170,6 +173,10 @@ impl ThreadCache {
         true
     }
 
+    fn shard(&self) -> usize {
+        self.shard.get() as usize
+    }
+
     /// Whether `block` is the first of its list: freeing it now would be a double free.
     pub fn is_head(&self, class: usize, block: usize) -> bool {
         // ORDERING: Relaxed; owner only.
@@ -192,7 +199,7 @@ impl ThreadCache {
             self.spares[class].set(0);
         } else {
             self.grow(class, budget);
-            match central.fetch(spans, class, bin.capacity.get().max(1)) {
+            match central.fetch(spans, self.shard(), class, bin.capacity.get().max(1)) {
                 Some(magazine) => list = magazine,
                 None => {
                     // The capacity may have grown.
@@ -211,7 +218,7 @@ impl ThreadCache {
         // A magazine filled by a cache that was allowed more: what does not fit here goes on.
         // SAFETY: this cache owns the list.
         let (kept, excess) = unsafe { rest.split(bin.capacity.get()) };
-        central.store(spans, class, excess);
+        central.store(spans, self.shard(), class, excess);
         bin.replace(kept);
         block
     }
@@ -232,17 +239,17 @@ impl ThreadCache {
             let capacity = bin.capacity.get();
             let spare = Magazine::unpack(self.spares[class].get());
             if capacity > size_class::magazine_min(class) {
-                central.store(spans, class, spare);
+                central.store(spans, self.shard(), class, spare);
                 self.spares[class].set(list.pack());
             } else {
-                central.store(spans, class, list);
+                central.store(spans, self.shard(), class, list);
             }
             list = Magazine::EMPTY;
             if capacity == 0 {
                 // SAFETY: the caller gave the block up.
                 unsafe { magazine::set_next(block, 0) };
                 bin.replace(list);
-                central.store(spans, class, Magazine { head: block, count: 1 });
+                central.store(spans, self.shard(), class, Magazine { head: block, count: 1 });
                 return;
             }
         }
@@ -288,7 +295,7 @@ impl ThreadCache {
                 if to_slabs {
                     central.return_to_slabs(spans, class, magazine);
                 } else {
-                    central.store(spans, class, magazine);
+                    central.store(spans, self.shard(), class, magazine);
                 }
             }
         }

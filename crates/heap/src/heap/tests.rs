@@ -163,7 +163,7 @@ fn moved_blocks_that_were_freed_and_purged_do_not_count_against_later_moves() {
 fn blocks_are_split_off_a_magazine_without_loss() {
     let heap = heap();
     let class = size_class::class_of(256).unwrap();
-    let magazine = heap.central.fetch(&heap.spans, class, 20).unwrap();
+    let magazine = heap.central.fetch(&heap.spans, 0, class, 20).unwrap();
     // SAFETY: the magazine is this test's.
     let (kept, rest) = unsafe { magazine.split(7) };
     assert_eq!((kept.count, rest.count), (7, magazine.count - 7));

@@ -1,7 +1,7 @@
 //! All thread caches of a heap: made, handed out, taken back at thread exit, revoked.
 
 use super::{Bin, GATE, ThreadCache};
-use crate::central::Central;
+use crate::central::{Central, SHARDS};
 use crate::lock::{self, Lock};
 use crate::magazine::{self, Magazine};
 use crate::os;
@@ -97,9 +97,15 @@ pub struct Caches {
     relieved_at: AtomicU64,
 }
 
+/// Shards of `central` for each CPU: enough that threads that run at the same time, or stop in the middle, seldom share one.
+const SHARDS_PER_CPU: usize = 4;
+
 struct Registry {
     in_use: usize,
     in_use_peak: usize,
+    /// Caches ever made, and the shards they are spread over.
+    made: usize,
+    shards: usize,
     /// Memory for caches not made yet: address and bytes.
     unused: (usize, usize),
     /// Caches without a thread, linked by `next_idle`.
@@ -133,6 +139,8 @@ impl Caches {
             registry: Lock::new(Registry {
                 in_use: 0,
                 in_use_peak: 0,
+                made: 0,
+                shards: 1,
                 unused: (0, 0),
                 idle: AtomicPtr::new(core::ptr::null_mut()),
             }),
@@ -168,6 +176,7 @@ impl Caches {
             // Now rather than with the second thread: by then a sandbox may kill who opens a file.
             let cpus = os::cpu_quota().unwrap_or(usize::MAX).min(os::cpus_allowed());
             self.budget.extend(cpus);
+            registry.shards = (SHARDS_PER_CPU * cpus).clamp(1, SHARDS);
         }
         let place = registry.unused.0 as *mut ThreadCache;
         registry.unused.0 += size_of::<ThreadCache>();
@@ -177,6 +186,8 @@ impl Caches {
             place.write(ThreadCache::gated());
             &*place
         };
+        cache.shard.set((registry.made % registry.shards) as u32);
+        registry.made += 1;
         cache.next.store(newest, Ordering::Relaxed);
         // ORDERING: Release publishes the cache to the Acquire in `all`.
         self.newest.store(place, Ordering::Release);
