@@ -13,6 +13,8 @@ mod output_file;
 mod plan;
 mod progress;
 mod run;
+#[expect(dead_code, reason = "the commands that look at running processes are being added")]
+mod subject;
 mod target;
 
 use std::io::Write;

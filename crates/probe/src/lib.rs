@@ -7,6 +7,7 @@ pub mod launch;
 pub mod loader;
 pub mod machine;
 pub mod place;
+pub mod process;
 pub mod process_files;
 pub mod program;
 pub mod signals;

@@ -10,6 +10,7 @@ pub mod glibc;
 pub mod heap_report;
 pub mod maps;
 pub mod measurement;
+pub mod process_stat;
 pub mod program;
 pub mod script;
 pub mod status;

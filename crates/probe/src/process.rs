@@ -1,0 +1,358 @@
+//! A process that runs already, held by its directory in `/proc`, so that another one that gets its number later is
+//! never mistaken for it.
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use faultless_records::process_stat::ProcessStat;
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, openat, readlinkat};
+use nix::sys::stat::Mode;
+
+/// A live process.
+#[derive(Debug)]
+pub struct Process {
+    pid: i32,
+    stat: ProcessStat,
+    /// Opened once: reading through it fails when this process has ended, whoever has its number then.
+    directory: OwnedFd,
+}
+
+/// Why a process, or something of it, cannot be seen; shown as one line with what would help.
+#[derive(Debug)]
+pub enum ProcessError {
+    /// There is no process of this number.
+    Missing(i32),
+    /// It ended before or while it was looked at.
+    Ended(i32),
+    /// It is a thread of the kernel and has no memory of its own.
+    KernelThread(i32, String),
+    /// The number is that of a thread; the process has the second number.
+    Thread(i32, i32),
+    /// The kernel does not show this file of it to us.
+    Denied {
+        /// Its number.
+        pid: i32,
+        /// What was to be read, such as `smaps`.
+        file: String,
+    },
+    /// Anything else the kernel answered.
+    System {
+        /// Its number.
+        pid: i32,
+        /// What was to be read.
+        file: String,
+        /// The kernel's reason.
+        error: io::Error,
+    },
+}
+
+impl fmt::Display for ProcessError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Missing(pid) => write!(
+                out,
+                "no process {pid} is to be seen (in a container, use the number it has there; with hidepid, become its user or root)"
+            ),
+            Self::Ended(pid) => write!(out, "process {pid} has ended"),
+            Self::KernelThread(pid, name) => {
+                write!(out, "process {pid} ({name}) is a kernel thread: it has no memory of its own")
+            }
+            Self::Thread(thread, pid) => {
+                write!(out, "{thread} is a thread of process {pid}: use --pid {pid}")
+            }
+            Self::Denied { pid, file } => write!(
+                out,
+                "not permitted to read {file} of process {pid}: become its user or root (sudo), or get CAP_SYS_PTRACE"
+            ),
+            Self::System { pid, file, error } => write!(out, "cannot read {file} of process {pid}: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for ProcessError {}
+
+impl Process {
+    /// Takes hold of the process with this number.
+    ///
+    /// # Errors
+    /// [`ProcessError`]: missing, ended (a zombie has no memory any more), a thread, or one of the kernel's.
+    pub fn open(pid: i32) -> Result<Self, ProcessError> {
+        let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        let directory =
+            nix::fcntl::open(Path::new(&format!("/proc/{pid}")), flags, Mode::empty()).map_err(|errno| {
+                match errno {
+                    Errno::ENOENT | Errno::ESRCH => ProcessError::Missing(pid),
+                    errno => failure(pid, "its directory", errno.into()),
+                }
+            })?;
+        let text = read_at(pid, &directory, "stat")?;
+        let stat = ProcessStat::parse(&String::from_utf8_lossy(&text)).ok_or(ProcessError::Ended(pid))?;
+        if stat.is_kernel_thread() {
+            return Err(ProcessError::KernelThread(pid, stat.name));
+        }
+        if stat.is_ended() {
+            return Err(ProcessError::Ended(pid));
+        }
+        let process = Self { pid, stat, directory };
+        match process.leader()? {
+            leader if leader != pid => Err(ProcessError::Thread(pid, leader)),
+            _ => Ok(process),
+        }
+    }
+
+    /// Its number, as we see it.
+    #[must_use]
+    pub fn pid(&self) -> i32 {
+        self.pid
+    }
+
+    /// Its name when it was opened, at most 15 bytes.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.stat.name
+    }
+
+    /// When it began, in clock ticks after boot.
+    #[must_use]
+    pub fn start_ticks(&self) -> u64 {
+        self.stat.start_ticks
+    }
+
+    /// The bytes of one of its files in `/proc/PID`.
+    ///
+    /// # Errors
+    /// [`ProcessError`].
+    pub fn read(&self, file: &str) -> Result<Vec<u8>, ProcessError> {
+        read_at(self.pid, &self.directory, file)
+    }
+
+    /// The text of one of its files; bytes that are not UTF-8 are replaced.
+    ///
+    /// # Errors
+    /// [`ProcessError`].
+    pub fn text(&self, file: &str) -> Result<String, ProcessError> {
+        self.read(file).map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    /// Opens one of its files, to be read again and again.
+    ///
+    /// # Errors
+    /// [`ProcessError`].
+    pub fn open_file(&self, file: &str) -> Result<File, ProcessError> {
+        open_at(self.pid, &self.directory, file, OFlag::O_RDONLY)
+    }
+
+    /// Where a link such as `exe` or `ns/pid` leads.
+    ///
+    /// # Errors
+    /// [`ProcessError`].
+    pub fn link(&self, file: &str) -> Result<PathBuf, ProcessError> {
+        readlinkat(&self.directory, file)
+            .map(PathBuf::from)
+            .map_err(|errno| failure(self.pid, file, errno.into()))
+    }
+
+    /// The numbers of its threads, ascending.
+    ///
+    /// # Errors
+    /// [`ProcessError`].
+    pub fn threads(&self) -> Result<Vec<i32>, ProcessError> {
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        let mut directory = nix::dir::Dir::openat(&self.directory, "task", flags, Mode::empty())
+            .map_err(|errno| failure(self.pid, "task", errno.into()))?;
+        let mut threads: Vec<i32> = directory
+            .iter()
+            .filter_map(|entry| entry.ok()?.file_name().to_str().ok()?.parse().ok())
+            .collect();
+        threads.sort_unstable();
+        Ok(threads)
+    }
+
+    /// Whether it still runs.
+    #[must_use]
+    pub fn is_alive(&self) -> bool {
+        self.read("stat")
+            .ok()
+            .and_then(|text| ProcessStat::parse(&String::from_utf8_lossy(&text)))
+            .is_some_and(|stat| !stat.is_ended())
+    }
+
+    /// An absolute path of its own file system, as a path of ours.
+    #[must_use]
+    pub fn path_in_root(&self, path: &Path) -> PathBuf {
+        let mut whole = PathBuf::from(format!("/proc/{}/root", self.pid));
+        whole.push(path.strip_prefix("/").unwrap_or(path));
+        whole
+    }
+
+    /// The very file that it has mapped from `start` to `end`, which `path` in `maps` names.
+    ///
+    /// `map_files` reaches deleted and hidden files but wants CAP_CHECKPOINT_RESTORE; otherwise the path is opened in the
+    /// process's own file system, and must lead to the same `inode`.
+    ///
+    /// # Errors
+    /// [`ProcessError`]; one that says so when the file was deleted or replaced.
+    pub fn open_mapped(&self, start: u64, end: u64, path: &[u8], inode: u64) -> Result<File, ProcessError> {
+        let exact = format!("map_files/{start:x}-{end:x}");
+        if let Ok(file) = open_at(self.pid, &self.directory, &exact, OFlag::O_RDONLY) {
+            return Ok(file);
+        }
+        let shown = || String::from_utf8_lossy(path).into_owned();
+        let path = PathBuf::from(std::ffi::OsString::from_vec(path.to_vec()));
+        let file =
+            File::open(self.path_in_root(&path)).map_err(|error| failure(self.pid, &shown(), error))?;
+        match file.metadata() {
+            Ok(metadata) if metadata.ino() == inode => Ok(file),
+            _ => Err(failure(
+                self.pid,
+                &shown(),
+                io::Error::other("the file was replaced since it was mapped"),
+            )),
+        }
+    }
+
+    /// Its memory, to be read.
+    ///
+    /// # Errors
+    /// [`ProcessError`]; needs the right to attach.
+    pub fn memory(&self) -> Result<Memory, ProcessError> {
+        Ok(Memory { pid: self.pid, file: self.open_file("mem")? })
+    }
+
+    /// The first thread of the process that `pid` belongs to.
+    fn leader(&self) -> Result<i32, ProcessError> {
+        let status = self.text("status")?;
+        let leader = faultless_records::status::number_of_field(&status, "Tgid");
+        Ok(leader.and_then(|leader| i32::try_from(leader).ok()).unwrap_or(self.pid))
+    }
+}
+
+/// The memory of a process, read-only.
+#[derive(Debug)]
+pub struct Memory {
+    pid: i32,
+    file: File,
+}
+
+impl Memory {
+    /// Fills `buffer` from `address` on.
+    ///
+    /// # Errors
+    /// [`ProcessError`], also where nothing is mapped; the buffer then holds anything.
+    pub fn read_at(&self, address: u64, buffer: &mut [u8]) -> Result<(), ProcessError> {
+        self.file.read_exact_at(buffer, address).map_err(|error| match error.kind() {
+            // The kernel reads nothing from a process without memory: it has ended.
+            io::ErrorKind::UnexpectedEof => ProcessError::Ended(self.pid),
+            _ => failure(self.pid, "mem", error),
+        })
+    }
+}
+
+fn open_at(pid: i32, directory: &OwnedFd, file: &str, flags: OFlag) -> Result<File, ProcessError> {
+    openat(directory, std::ffi::OsStr::from_bytes(file.as_bytes()), flags | OFlag::O_CLOEXEC, Mode::empty())
+        .map(File::from)
+        .map_err(|errno| failure(pid, file, errno.into()))
+}
+
+fn read_at(pid: i32, directory: &OwnedFd, file: &str) -> Result<Vec<u8>, ProcessError> {
+    let mut bytes = Vec::new();
+    open_at(pid, directory, file, OFlag::O_RDONLY)?
+        .read_to_end(&mut bytes)
+        .map_err(|error| failure(pid, file, error))?;
+    Ok(bytes)
+}
+
+fn failure(pid: i32, file: &str, error: io::Error) -> ProcessError {
+    match error.raw_os_error().map(Errno::from_raw) {
+        Some(Errno::ESRCH) => ProcessError::Ended(pid),
+        // A directory of a process that has ended is empty.
+        Some(Errno::ENOENT) if !Path::new(&format!("/proc/{pid}/stat")).exists() => ProcessError::Ended(pid),
+        Some(Errno::EACCES | Errno::EPERM) => ProcessError::Denied { pid, file: file.to_owned() },
+        _ => ProcessError::System { pid, file: file.to_owned(), error },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Command, Stdio};
+
+    fn sleeper() -> std::process::Child {
+        Command::new("sleep").arg("100").stdout(Stdio::null()).spawn().unwrap()
+    }
+
+    fn own() -> Process {
+        Process::open(i32::try_from(std::process::id()).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn this_process_is_read_by_its_directory() {
+        let own = own();
+        assert!(own.text("maps").unwrap().contains("[stack]"));
+        assert!(own.threads().unwrap().contains(&own.pid()) && own.is_alive());
+        assert_eq!(own.link("exe").unwrap(), std::env::current_exe().unwrap());
+        assert!(own.path_in_root(Path::new("/proc/self")).exists());
+        let known = *b"known bytes";
+        let mut seen = [0; 11];
+        own.memory().unwrap().read_at(known.as_ptr().addr() as u64, &mut seen).unwrap();
+        assert_eq!(seen, known);
+        let error = own.memory().unwrap().read_at(8, &mut seen).unwrap_err();
+        assert!(matches!(error, ProcessError::System { .. }), "{error}");
+    }
+
+    #[test]
+    fn a_process_that_ends_is_noticed_and_its_number_means_nothing_more() {
+        let mut child = sleeper();
+        let pid = i32::try_from(child.id()).unwrap();
+        let process = Process::open(pid).unwrap();
+        child.kill().unwrap();
+        // A zombie first: its memory is gone already.
+        while process.is_alive() {
+            std::thread::yield_now();
+        }
+        assert!(matches!(Process::open(pid), Err(ProcessError::Ended(_))));
+        child.wait().unwrap();
+        assert!(matches!(process.read("maps"), Err(ProcessError::Ended(_))));
+        assert!(matches!(Process::open(pid), Err(ProcessError::Missing(_))));
+    }
+
+    #[test]
+    fn numbers_that_are_no_process_are_named() {
+        assert!(matches!(Process::open(i32::MAX), Err(ProcessError::Missing(_))));
+        assert!(matches!(Process::open(-1), Err(ProcessError::Missing(_))));
+        let own = own();
+        let (send, receive) = std::sync::mpsc::channel();
+        let (done, wait) = std::sync::mpsc::channel::<()>();
+        let thread = std::thread::spawn(move || {
+            send.send(nix::unistd::gettid().as_raw()).unwrap();
+            let _ = wait.recv();
+        });
+        let error = Process::open(receive.recv().unwrap()).unwrap_err();
+        drop(done);
+        thread.join().unwrap();
+        assert!(matches!(error, ProcessError::Thread(_, pid) if pid == own.pid()), "{error}");
+    }
+
+    #[test]
+    fn a_mapped_file_is_the_one_that_was_mapped() {
+        let own = own();
+        let maps = own.text("maps").unwrap();
+        let program = std::env::current_exe().unwrap();
+        let line = maps.lines().find(|line| line.ends_with(&*program.to_string_lossy())).unwrap();
+        let range = line.split(' ').next().unwrap();
+        let (start, end) = range.split_once('-').unwrap();
+        let parse = |text| u64::from_str_radix(text, 16).unwrap();
+        let inode = std::fs::metadata(&program).unwrap().ino();
+        let bytes = program.as_os_str().as_bytes();
+        assert!(own.open_mapped(parse(start), parse(end), bytes, inode).is_ok());
+        assert!(own.open_mapped(1, 2, bytes, inode).is_ok());
+        let error = own.open_mapped(1, 2, bytes, inode + 1).unwrap_err();
+        assert!(error.to_string().ends_with("was replaced since it was mapped"), "{error}");
+    }
+}
