@@ -3,13 +3,15 @@
 //! `cargo +nightly fuzz run records`
 #![no_main]
 
-use faultless_records::{elf, glibc, heap_report, maps, script, status, tunables};
+use faultless_records::{elf, glibc, heap_report, mappings, maps, pmap, script, status, tunables};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
     let _ = elf::executable(bytes);
     let _ = glibc::version(bytes);
     let _ = script::interpreter(bytes);
+    let _ = mappings::parse(bytes);
+    let _ = pmap::parse(bytes);
     let text = String::from_utf8_lossy(bytes);
     let _ = heap_report::parse(&text);
     let _ = maps::mapped_files(&text);

@@ -1,0 +1,431 @@
+//! `/proc/PID/maps` and `/proc/PID/smaps`: the mappings of a process, and what of each is in memory.
+//!
+//! Both have the same heading lines; `smaps` has fields under each. Source: proc_pid_maps(5), proc_pid_smaps(5).
+
+use std::borrow::Cow;
+use std::fmt;
+use std::ops::AddAssign;
+
+/// One mapping.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Mapping {
+    /// First address.
+    pub start: u64,
+    /// One past the last address.
+    pub end: u64,
+    /// `rwx` and `p` or `s`, `-` for what is missing.
+    pub permissions: [u8; 4],
+    /// Where in the file it begins, in bytes.
+    pub offset: u64,
+    /// Major and minor number of the file's device.
+    pub device: (u32, u32),
+    /// The file's inode; 0 without a file.
+    pub inode: u64,
+    /// Path, name of the kernel such as `[heap]`, or nothing; not necessarily UTF-8.
+    pub name: Vec<u8>,
+    /// What is in memory; none where only `maps` was read.
+    pub usage: Option<Usage>,
+    /// The two-letter flags of `VmFlags`, as written; empty where they are not known.
+    pub flags: Vec<u8>,
+}
+
+/// What of a mapping is in memory, in bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Resident.
+    pub rss_bytes: u64,
+    /// Resident, each page divided by the number of processes that map it.
+    pub pss_bytes: u64,
+    /// Shared with others and as on disk.
+    pub shared_clean_bytes: u64,
+    /// Shared with others and written to.
+    pub shared_dirty_bytes: u64,
+    /// Its own and as on disk.
+    pub private_clean_bytes: u64,
+    /// Its own and written to.
+    pub private_dirty_bytes: u64,
+    /// Resident and of no file.
+    pub anonymous_bytes: u64,
+    /// Resident and given up by `MADV_FREE`: the kernel takes it when it needs it.
+    pub lazy_free_bytes: u64,
+    /// Resident as huge pages of no file.
+    pub anonymous_huge_bytes: u64,
+    /// Pages of hugetlbfs, which the kernel counts into no other figure here.
+    pub hugetlb_bytes: u64,
+    /// Swapped out.
+    pub swap_bytes: u64,
+    /// Locked.
+    pub locked_bytes: u64,
+}
+
+impl Usage {
+    /// Written to: what the system must keep in memory or in swap.
+    #[must_use]
+    pub fn dirty_bytes(&self) -> u64 {
+        self.shared_dirty_bytes.saturating_add(self.private_dirty_bytes)
+    }
+
+    /// The field with this name in `smaps` and in the columns of `pmap -X`; hugetlb pages add up.
+    pub(crate) fn set(&mut self, name: &[u8], bytes: u64) {
+        match name {
+            b"Rss" => self.rss_bytes = bytes,
+            b"Pss" => self.pss_bytes = bytes,
+            b"Shared_Clean" => self.shared_clean_bytes = bytes,
+            b"Shared_Dirty" => self.shared_dirty_bytes = bytes,
+            b"Private_Clean" => self.private_clean_bytes = bytes,
+            b"Private_Dirty" => self.private_dirty_bytes = bytes,
+            b"Anonymous" => self.anonymous_bytes = bytes,
+            b"LazyFree" => self.lazy_free_bytes = bytes,
+            b"AnonHugePages" => self.anonymous_huge_bytes = bytes,
+            b"Shared_Hugetlb" | b"Private_Hugetlb" => {
+                self.hugetlb_bytes = self.hugetlb_bytes.saturating_add(bytes);
+            }
+            b"Swap" => self.swap_bytes = bytes,
+            b"Locked" => self.locked_bytes = bytes,
+            _ => {}
+        }
+    }
+}
+
+impl AddAssign for Usage {
+    fn add_assign(&mut self, other: Self) {
+        let sum = |left: &mut u64, right: u64| *left = left.saturating_add(right);
+        sum(&mut self.rss_bytes, other.rss_bytes);
+        sum(&mut self.pss_bytes, other.pss_bytes);
+        sum(&mut self.shared_clean_bytes, other.shared_clean_bytes);
+        sum(&mut self.shared_dirty_bytes, other.shared_dirty_bytes);
+        sum(&mut self.private_clean_bytes, other.private_clean_bytes);
+        sum(&mut self.private_dirty_bytes, other.private_dirty_bytes);
+        sum(&mut self.anonymous_bytes, other.anonymous_bytes);
+        sum(&mut self.lazy_free_bytes, other.lazy_free_bytes);
+        sum(&mut self.anonymous_huge_bytes, other.anonymous_huge_bytes);
+        sum(&mut self.hugetlb_bytes, other.hugetlb_bytes);
+        sum(&mut self.swap_bytes, other.swap_bytes);
+        sum(&mut self.locked_bytes, other.locked_bytes);
+    }
+}
+
+impl Mapping {
+    /// Size in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.end - self.start
+    }
+
+    /// Whether it can be read.
+    #[must_use]
+    pub fn is_readable(&self) -> bool {
+        self.permissions[0] == b'r'
+    }
+
+    /// Whether it can be written to.
+    #[must_use]
+    pub fn is_writable(&self) -> bool {
+        self.permissions[1] == b'w'
+    }
+
+    /// Whether its code can be run.
+    #[must_use]
+    pub fn is_executable(&self) -> bool {
+        self.permissions[2] == b'x'
+    }
+
+    /// Whether writes reach others who map the same.
+    #[must_use]
+    pub fn is_shared(&self) -> bool {
+        self.permissions[3] == b's'
+    }
+
+    /// Whether nothing may be done with it: a guard or a reservation.
+    #[must_use]
+    pub fn is_inaccessible(&self) -> bool {
+        self.permissions[..3] == *b"---"
+    }
+
+    /// Whether it is private memory without a file and without a name.
+    #[must_use]
+    pub fn is_anonymous(&self) -> bool {
+        self.inode == 0 && self.name.is_empty() && !self.is_shared()
+    }
+
+    /// Its name as text.
+    #[must_use]
+    pub fn name_text(&self) -> Cow<'_, str> {
+        String::from_utf8_lossy(&self.name)
+    }
+
+    /// The path of its file, without the kernel's mark of a deleted one; none for other mappings.
+    #[must_use]
+    pub fn path(&self) -> Option<&[u8]> {
+        let path = self.name.strip_suffix(b" (deleted)").unwrap_or(&self.name);
+        (path.first() == Some(&b'/')).then_some(path)
+    }
+
+    /// Whether `VmFlags` has this two-letter flag.
+    #[must_use]
+    pub fn has_flag(&self, flag: &[u8; 2]) -> bool {
+        self.flags.split(|byte| *byte == b' ').any(|word| word == flag)
+    }
+}
+
+/// Why a text is not what it should be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MappingsError {
+    /// Nothing in it.
+    Empty,
+    /// A line is no heading of a mapping and no field under one.
+    Line {
+        /// Its number, from 1.
+        number: usize,
+        /// Its beginning.
+        text: String,
+    },
+    /// It ends in the middle of a mapping: the last one lacks what the others have.
+    Truncated,
+    /// Mappings are not in ascending order: several processes in one file, or a damaged one.
+    Disorder {
+        /// Number of the line, from 1.
+        number: usize,
+    },
+}
+
+impl fmt::Display for MappingsError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty => write!(out, "it is empty"),
+            Self::Line { number, text } => {
+                write!(out, "line {number} is no line of smaps, maps or pmap -X: '{text}'")
+            }
+            Self::Truncated => write!(out, "it was cut off in the middle of a mapping"),
+            Self::Disorder { number } => write!(
+                out,
+                "the mapping in line {number} lies below the one before it: a file of one process is expected"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for MappingsError {}
+
+impl MappingsError {
+    pub(crate) fn of_line(number: usize, line: &[u8]) -> Self {
+        let text = String::from_utf8_lossy(line).chars().take(60).collect();
+        Self::Line { number, text }
+    }
+}
+
+/// Reads a whole `smaps` or `maps`.
+///
+/// # Errors
+/// [`MappingsError`].
+pub fn parse(bytes: &[u8]) -> Result<Vec<Mapping>, MappingsError> {
+    let mut mappings: Vec<Mapping> = Vec::with_capacity(bytes.len() / 700);
+    for (place, line) in lines(bytes).enumerate() {
+        // Fields begin with a letter of the upper case, headings with a digit of the lower.
+        if line.first().is_some_and(u8::is_ascii_uppercase) {
+            let known = mappings.last_mut().and_then(|mapping| field(mapping, line));
+            known.ok_or_else(|| MappingsError::of_line(place + 1, line))?;
+        } else if let Some(mapping) = heading(line) {
+            if mappings.last().is_some_and(|last| last.end > mapping.start) {
+                return Err(MappingsError::Disorder { number: place + 1 });
+            }
+            mappings.push(mapping);
+        } else if !line.is_empty() {
+            return Err(MappingsError::of_line(place + 1, line));
+        }
+    }
+    let Some(last) = mappings.last() else { return Err(MappingsError::Empty) };
+    let first = &mappings[0];
+    let is_short =
+        (last.usage.is_none() && first.usage.is_some()) || (last.flags.is_empty() && !first.flags.is_empty());
+    if is_short || !bytes.ends_with(b"\n") {
+        return Err(MappingsError::Truncated);
+    }
+    Ok(mappings)
+}
+
+/// Lines without their ends; carriage returns of files that passed through other systems are dropped.
+pub(crate) fn lines(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+    bytes.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line))
+}
+
+/// `55d000-55e000 r--p 00000000 fe:00 131    /usr/bin/cat`; the path may contain blanks.
+fn heading(line: &[u8]) -> Option<Mapping> {
+    let (range, rest) = word(line)?;
+    let (start, end) = split(range, b'-')?;
+    let (permissions, rest) = word(rest)?;
+    let (offset, rest) = word(rest)?;
+    let (device, rest) = word(rest)?;
+    let (inode, rest) = word(rest)?;
+    let (major, minor) = split(device, b':')?;
+    let mapping = Mapping {
+        start: hexadecimal(start)?,
+        end: hexadecimal(end)?,
+        permissions: read_permissions(permissions)?,
+        offset: hexadecimal(offset)?,
+        device: (u32::try_from(hexadecimal(major)?).ok()?, u32::try_from(hexadecimal(minor)?).ok()?),
+        inode: decimal(inode)?,
+        name: unescaped(rest.trim_ascii_start()),
+        usage: None,
+        flags: Vec::new(),
+    };
+    (mapping.start < mapping.end).then_some(mapping)
+}
+
+/// `Rss:    12 kB` or `VmFlags: rd wr`. None: not of this form.
+fn field(mapping: &mut Mapping, line: &[u8]) -> Option<()> {
+    let (name, value) = split(line, b':')?;
+    if name == b"VmFlags" {
+        mapping.flags = value.trim_ascii().to_vec();
+        return Some(());
+    }
+    if !name.iter().all(|byte| byte.is_ascii_alphanumeric() || *byte == b'_') {
+        return None;
+    }
+    let (number, unit) = word(value.trim_ascii_start())?;
+    let number = decimal(number)?;
+    if unit.trim_ascii() == b"kB" {
+        mapping.usage.get_or_insert_default().set(name, number.checked_mul(1024)?);
+    }
+    Some(())
+}
+
+pub(crate) fn read_permissions(word: &[u8]) -> Option<[u8; 4]> {
+    let permissions: [u8; 4] = word.get(..4)?.try_into().ok()?;
+    let allowed: [&[u8]; 4] = [b"r-", b"w-", b"x-", b"ps"];
+    permissions.iter().zip(allowed).all(|(byte, allowed)| allowed.contains(byte)).then_some(permissions)
+}
+
+/// The kernel writes a line feed in a path as `\012`.
+fn unescaped(name: &[u8]) -> Vec<u8> {
+    let mut plain = Vec::with_capacity(name.len());
+    let mut rest = name;
+    while let Some((byte, after)) = rest.split_first() {
+        let is_escape = rest.starts_with(b"\\012");
+        plain.push(if is_escape { b'\n' } else { *byte });
+        rest = if is_escape { &rest[4..] } else { after };
+    }
+    plain
+}
+
+/// The first word and what follows its blank.
+pub(crate) fn word(text: &[u8]) -> Option<(&[u8], &[u8])> {
+    let text = text.trim_ascii_start();
+    if text.is_empty() {
+        return None;
+    }
+    let end = text.iter().position(|byte| *byte == b' ').unwrap_or(text.len());
+    Some((&text[..end], text.get(end + 1..).unwrap_or_default()))
+}
+
+pub(crate) fn split(text: &[u8], separator: u8) -> Option<(&[u8], &[u8])> {
+    let at = text.iter().position(|byte| *byte == separator)?;
+    Some((&text[..at], &text[at + 1..]))
+}
+
+pub(crate) fn hexadecimal(digits: &[u8]) -> Option<u64> {
+    if digits.is_empty() || digits.len() > 16 {
+        return None;
+    }
+    digits
+        .iter()
+        .try_fold(0, |number: u64, digit| Some(number << 4 | u64::from(char::from(*digit).to_digit(16)?)))
+}
+
+pub(crate) fn decimal(digits: &[u8]) -> Option<u64> {
+    if digits.is_empty() {
+        return None;
+    }
+    digits.iter().try_fold(0_u64, |number, digit| {
+        number.checked_mul(10)?.checked_add(u64::from(char::from(*digit).to_digit(10)?))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const SMAPS: &str = "\
+55d000-55e000 r--p 00001000 fe:00 131                /usr/my bin/c\\012at (deleted)
+Size:                  4 kB
+Rss:                   4 kB
+Pss:                   1 kB
+Pss_Dirty:             0 kB
+Shared_Clean:          4 kB
+THPeligible:           0
+ProtectionKey:         0
+VmFlags: rd mr mw me 
+7f0000-7f4000 rw-p 00000000 00:00 0 
+Size:                 16 kB
+Rss:                   8 kB
+Pss:                   8 kB
+Private_Dirty:         8 kB
+Shared_Hugetlb:        4 kB
+Private_Hugetlb:       8 kB
+LazyFree:              4 kB
+VmFlags: rd wr mr nh 
+";
+
+    #[test]
+    fn headings_and_fields_are_read() {
+        let mappings = parse(SMAPS.as_bytes()).unwrap();
+        let [file, anonymous] = mappings.as_slice() else { panic!("{mappings:?}") };
+        assert_eq!((file.start, file.end, file.offset, file.inode), (0x55d000, 0x55e000, 0x1000, 131));
+        assert_eq!((file.device, file.permissions), ((0xfe, 0), *b"r--p"));
+        assert_eq!(file.name, b"/usr/my bin/c\nat (deleted)");
+        assert_eq!(file.path(), Some(b"/usr/my bin/c\nat".as_slice()));
+        assert!(anonymous.is_anonymous() && anonymous.has_flag(b"nh") && !anonymous.has_flag(b"hg"));
+        let usage = anonymous.usage.unwrap();
+        assert_eq!((usage.rss_bytes, usage.dirty_bytes(), usage.hugetlb_bytes), (8192, 8192, 12288));
+        assert_eq!(usage.lazy_free_bytes, 4096);
+    }
+
+    #[test]
+    fn maps_is_read_without_usage() {
+        let text =
+            "1000-2000 ---p 00000000 00:00 0\n2000-3000 rw-s 00000000 00:01 7   /SYSV00000001 (deleted)\n";
+        let mappings = parse(text.as_bytes()).unwrap();
+        assert!(mappings[0].is_inaccessible() && mappings[0].usage.is_none());
+        assert!(mappings[1].is_shared() && !mappings[1].is_anonymous());
+    }
+
+    #[test]
+    fn a_file_cut_off_or_of_something_else_is_refused() {
+        assert_eq!(parse(b""), Err(MappingsError::Empty));
+        assert_eq!(parse(b"\n\n"), Err(MappingsError::Empty));
+        assert!(matches!(parse(b"hello world\n"), Err(MappingsError::Line { number: 1, .. })));
+        assert!(matches!(parse(b"Rss: 1 kB\n"), Err(MappingsError::Line { number: 1, .. })));
+        let twice = [SMAPS, SMAPS].concat();
+        assert!(matches!(parse(twice.as_bytes()), Err(MappingsError::Disorder { number: 19 })));
+        for length in 1..SMAPS.len() {
+            let whole = length == SMAPS.len() || SMAPS[..length].ends_with("me \n");
+            assert_eq!(parse(&SMAPS.as_bytes()[..length]).is_ok(), whole, "{length}");
+        }
+    }
+
+    #[test]
+    fn this_process_is_read() {
+        let bytes = std::fs::read("/proc/self/smaps").unwrap();
+        let mappings = parse(&bytes).unwrap();
+        assert!(mappings.iter().any(|mapping| mapping.name == b"[stack]"));
+        assert!(mappings.iter().all(|mapping| mapping.usage.is_some()));
+        assert_eq!(parse(&std::fs::read("/proc/self/maps").unwrap()).map(|maps| maps.is_empty()), Ok(false));
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+            let _ = parse(&bytes);
+        }
+
+        #[test]
+        fn no_damage_makes_it_panic(at in 0..SMAPS.len(), byte in any::<u8>()) {
+            let mut bytes = SMAPS.as_bytes().to_vec();
+            bytes[at] = byte;
+            if let Ok(mappings) = parse(&bytes) {
+                prop_assert!(mappings.iter().all(|mapping| mapping.start < mapping.end));
+            }
+        }
+    }
+}
