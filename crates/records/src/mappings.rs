@@ -235,9 +235,10 @@ pub fn parse(bytes: &[u8]) -> Result<Vec<Mapping>, MappingsError> {
         }
     }
     let Some(last) = mappings.last() else { return Err(MappingsError::Empty) };
-    let first = &mappings[0];
-    let is_short =
-        (last.usage.is_none() && first.usage.is_some()) || (last.flags.is_empty() && !first.flags.is_empty());
+    let fields = |mapping: &Mapping| (mapping.usage.is_some(), !mapping.flags.is_empty());
+    // No process has a single mapping, so a lone one must have all fields to be believed.
+    let expected = if mappings.len() == 1 { (true, true) } else { fields(&mappings[0]) };
+    let is_short = fields(last) != expected;
     if is_short || !bytes.ends_with(b"\n") {
         return Err(MappingsError::Truncated);
     }
