@@ -3,7 +3,7 @@
 //! `cargo +nightly fuzz run records`
 #![no_main]
 
-use faultless_records::{elf, glibc, heap_report, mappings, maps, pmap, script, status, tunables};
+use faultless_records::{elf, glibc, heap_report, mappings, maps, perf_record, pmap, script, status, tunables};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
@@ -12,6 +12,15 @@ fuzz_target!(|bytes: &[u8]| {
     let _ = script::interpreter(bytes);
     let _ = mappings::parse(bytes);
     let _ = pmap::parse(bytes);
+    if let [kind, misc, flags, body @ ..] = bytes {
+        let content = perf_record::Content {
+            has_address: flags & 1 != 0,
+            has_callchain: flags & 2 != 0,
+            has_raw: flags & 4 != 0,
+            stack_bytes: u32::from(flags & 8),
+        };
+        let _ = perf_record::parse(u32::from(*kind), u16::from(*misc) << 8, body, content);
+    }
     let text = String::from_utf8_lossy(bytes);
     let _ = heap_report::parse(&text);
     let _ = maps::mapped_files(&text);

@@ -96,6 +96,20 @@ pub fn launch(launch: Launch, signals: &Signals) -> io::Result<Launched> {
 /// # Errors
 /// As [`launch`]; and when the kernel refuses to trace system calls.
 pub fn launch_traced(launch: Launch, signals: &Signals, tracing: Tracing) -> io::Result<Launched> {
+    launch_prepared(launch, signals, tracing, &mut |_| Ok(()))
+}
+
+/// As [`launch_traced`]; `prepare_observer` gets the process's number while it waits to become the command. When that fails,
+/// nothing has run.
+///
+/// # Errors
+/// As [`launch_traced`]; and whatever `prepare_observer` says.
+pub fn launch_prepared(
+    launch: Launch,
+    signals: &Signals,
+    tracing: Tracing,
+    prepare_observer: &mut dyn FnMut(i32) -> io::Result<()>,
+) -> io::Result<Launched> {
     let (go_read, go_write) = pipe2(OFlag::O_CLOEXEC)?;
     let (failure_read, failure_write) = pipe2(OFlag::O_CLOEXEC)?;
     let is_detached = launch.is_detached;
@@ -125,13 +139,15 @@ pub fn launch_traced(launch: Launch, signals: &Signals, tracing: Tracing) -> io:
     }
     let seized = ptrace::seize(pid, options);
     let is_traced = seized.is_ok();
-    if tracing == Tracing::SystemCalls
-        && let Err(error) = seized.and_then(|()| stop_at_calls(pid))
-    {
+    let mut ready = prepare_observer(pid.as_raw());
+    if tracing == Tracing::SystemCalls && ready.is_ok() {
+        ready = seized.and_then(|()| stop_at_calls(pid)).map_err(io::Error::from);
+    }
+    if let Err(error) = ready {
         // Without our leave to go on it ends by itself.
         drop(go_write);
         reap(pid);
-        return Err(error.into());
+        return Err(error);
     }
     let started = Instant::now();
     let _ = nix::unistd::write(&go_write, &[1]);

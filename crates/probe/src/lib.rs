@@ -6,6 +6,7 @@ pub mod allocators;
 pub mod launch;
 pub mod loader;
 pub mod machine;
+pub mod perf;
 pub mod place;
 pub mod process;
 pub mod process_files;

@@ -47,6 +47,28 @@ pub fn watch(
     signals: &Signals,
     limit: Option<Duration>,
 ) -> Result<Measurement, WatchError> {
+    watch_beside(launched, signals, limit, &mut |_| None)
+}
+
+/// When the observer of [`watch_beside`] is called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Moment {
+    /// While the command runs.
+    Running,
+    /// The command's first process stands still on its way out, its memory and files as they were.
+    AtExit,
+}
+
+/// As [`watch`]; `observe` is called in between, says how long it can wait for its next turn, and must be quick.
+///
+/// # Errors
+/// [`WatchError`].
+pub fn watch_beside(
+    launched: &Launched,
+    signals: &Signals,
+    limit: Option<Duration>,
+    observe: &mut dyn FnMut(Moment) -> Option<Duration>,
+) -> Result<Measurement, WatchError> {
     let mut watch = Watch {
         launched,
         last_look: Snapshot::default(),
@@ -56,10 +78,11 @@ pub fn watch(
         kill_at: limit.filter(|_| launched.is_detached).map(|limit| launched.started + limit),
     };
     let (ending, usage) = loop {
-        if let Some(end) = watch.take_changes()? {
+        if let Some(end) = watch.take_changes(observe)? {
             break end;
         }
-        if let Some(arrival) = signals.next(watch.patience())? {
+        let patience = watch.patience().into_iter().chain(observe(Moment::Running)).min();
+        if let Some(arrival) = signals.next(patience)? {
             watch.pass_on(arrival);
         }
         watch.sample();
@@ -84,7 +107,10 @@ struct Watch<'launched> {
 
 impl Watch<'_> {
     /// Handles all that the child has to say; returns its end.
-    fn take_changes(&mut self) -> io::Result<Option<(Ending, libc::rusage)>> {
+    fn take_changes(
+        &mut self,
+        observe: &mut dyn FnMut(Moment) -> Option<Duration>,
+    ) -> io::Result<Option<(Ending, libc::rusage)>> {
         while let Some((status, usage)) = wait_without_blocking(self.launched.pid())? {
             if libc::WIFEXITED(status) {
                 return Ok(Some((Ending::Exited(libc::WEXITSTATUS(status)), usage)));
@@ -93,20 +119,21 @@ impl Watch<'_> {
                 return Ok(Some((Ending::Killed(libc::WTERMSIG(status)), usage)));
             }
             if libc::WIFSTOPPED(status) {
-                self.answer_stop(libc::WSTOPSIG(status), status >> 16);
+                self.answer_stop(libc::WSTOPSIG(status), status >> 16, observe);
             }
         }
         Ok(None)
     }
 
     /// Source: ptrace(2), "Stopped states". Every signal is passed through unchanged.
-    fn answer_stop(&mut self, signal: i32, event: i32) {
+    fn answer_stop(&mut self, signal: i32, event: i32, observe: &mut dyn FnMut(Moment) -> Option<Duration>) {
         let pid = self.launched.pid();
         let stops_process = matches!(signal, libc::SIGSTOP | libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU);
         match event {
             libc::PTRACE_EVENT_EXIT => {
                 let start = Instant::now();
                 self.last_look = process_files::snapshot(pid);
+                observe(Moment::AtExit);
                 self.looked_at_exit = true;
                 self.looking += start.elapsed();
                 resume(libc::PTRACE_CONT, pid, 0);

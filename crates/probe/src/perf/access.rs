@@ -1,0 +1,40 @@
+//! How much of itself the kernel shows us.
+
+use super::events::{Event, Plan, Sampling, Scope, What};
+use super::refusal::{Circumstances, PerfError};
+use super::session::open_event;
+use faultless_records::perf_record::Content;
+
+/// How far our view reaches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// Events in programs only: `perf_event_paranoid` is 2 and we have no capability.
+    User,
+    /// Events in the kernel on behalf of programs, too.
+    UserAndKernel,
+}
+
+/// Finds out by opening an event on ourselves.
+///
+/// # Errors
+/// [`PerfError`] when not even programs of our own may be observed.
+pub fn access() -> Result<Access, PerfError> {
+    let sees = |scope| {
+        let event =
+            Event { what: What::MinorFaults, sampling: Sampling::Count, scope, starts_enabled: false };
+        let plan = Plan {
+            events: Vec::new(),
+            content: Content::default(),
+            follows_processes: false,
+            waits_for_exec: false,
+            buffer_bytes: 0,
+        };
+        let attribute = super::attribute::of_event(&event, &plan)
+            .map_err(|error| PerfError::System { what: "a performance event".into(), error })?;
+        open_event(attribute, 0, -1).map_err(|errno| PerfError::of_open(0, errno, Circumstances::now()))
+    };
+    match sees(Scope::All) {
+        Ok(_) => Ok(Access::UserAndKernel),
+        Err(_) => sees(Scope::User).map(|_| Access::User),
+    }
+}

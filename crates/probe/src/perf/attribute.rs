@@ -1,0 +1,110 @@
+//! The kernel's description of an event.
+
+use std::ffi::CString;
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+
+use faultless_records::perf_record::REGISTERS;
+use perf_event_open_sys::bindings::{
+    PERF_COUNT_SW_DUMMY, PERF_COUNT_SW_PAGE_FAULTS_MAJ, PERF_COUNT_SW_PAGE_FAULTS_MIN, PERF_TYPE_SOFTWARE,
+    PERF_TYPE_TRACEPOINT, perf_event_attr,
+};
+
+use super::events::{Event, Plan, Sampling, Scope, What};
+
+/// Where the kernel tells the number of its kind of event for uprobes.
+const UPROBE_TYPE: &str = "/sys/bus/event_source/devices/uprobe/type";
+
+/// Bit of `config` that asks for a function's return; what `format/retprobe` says on every kernel so far.
+const RETURN_PROBE: u64 = 1;
+
+/// An attribute, and the string that it may point to.
+pub(super) struct Attribute {
+    pub kernel: perf_event_attr,
+    _path: Option<CString>,
+}
+
+/// The attribute of an event of the plan.
+///
+/// # Errors
+/// When the kernel has no uprobes, or a path holds a NUL.
+pub(super) fn of_event(event: &Event, plan: &Plan) -> io::Result<Attribute> {
+    let mut kernel = empty();
+    let mut path = None;
+    match &event.what {
+        What::MinorFaults => software(&mut kernel, PERF_COUNT_SW_PAGE_FAULTS_MIN),
+        What::MajorFaults => software(&mut kernel, PERF_COUNT_SW_PAGE_FAULTS_MAJ),
+        What::Tracepoint { id, .. } => {
+            kernel.type_ = PERF_TYPE_TRACEPOINT;
+            kernel.config = *id;
+        }
+        What::Function { file, offset, is_return } => {
+            let number = fs::read_to_string(UPROBE_TYPE)?.trim().parse::<u32>();
+            kernel.type_ = number.map_err(|error| io::Error::other(format!("{UPROBE_TYPE}: {error}")))?;
+            kernel.config = if *is_return { RETURN_PROBE } else { 0 };
+            let file = path.insert(CString::new(file.as_os_str().as_bytes())?);
+            kernel.__bindgen_anon_3.uprobe_path = file.as_ptr().expose_provenance() as u64;
+            kernel.__bindgen_anon_4.probe_offset = *offset;
+        }
+    }
+    match event.sampling {
+        Sampling::Count => {}
+        Sampling::Every(period) => kernel.__bindgen_anon_1.sample_period = period,
+    }
+    kernel.set_exclude_kernel(u64::from(event.scope == Scope::User));
+    kernel.set_exclude_user(u64::from(event.scope == Scope::Kernel));
+    kernel.set_enable_on_exec(u64::from(plan.waits_for_exec && event.starts_enabled));
+    if event.sampling != Sampling::Count {
+        describe_samples(&mut kernel, plan);
+    }
+    Ok(Attribute { kernel, _path: path })
+}
+
+/// The attribute of the event that carries mappings, names, starts and ends, and owns the buffer.
+pub(super) fn of_records(plan: &Plan, has_build_ids: bool) -> Attribute {
+    let mut kernel = empty();
+    software(&mut kernel, PERF_COUNT_SW_DUMMY);
+    kernel.set_exclude_kernel(1);
+    kernel.set_enable_on_exec(u64::from(plan.waits_for_exec));
+    describe_samples(&mut kernel, plan);
+    if plan.follows_processes {
+        kernel.set_mmap(1);
+        kernel.set_mmap2(1);
+        kernel.set_mmap_data(1);
+        kernel.set_comm(1);
+        kernel.set_comm_exec(1);
+        kernel.set_task(1);
+        kernel.set_build_id(u64::from(has_build_ids));
+    }
+    Attribute { kernel, _path: None }
+}
+
+fn empty() -> perf_event_attr {
+    let mut kernel =
+        perf_event_attr { size: size_of::<perf_event_attr>() as u32, ..perf_event_attr::default() };
+    kernel.set_disabled(1);
+    kernel.set_inherit(1);
+    kernel.set_exclude_hv(1);
+    kernel
+}
+
+fn software(kernel: &mut perf_event_attr, config: u32) {
+    kernel.type_ = PERF_TYPE_SOFTWARE;
+    kernel.config = u64::from(config);
+}
+
+fn describe_samples(kernel: &mut perf_event_attr, plan: &Plan) {
+    kernel.sample_type = plan.content.sample_type();
+    kernel.set_sample_id_all(1);
+    kernel.set_use_clockid(1);
+    kernel.clockid = nix::libc::CLOCK_MONOTONIC;
+    if plan.content.has_callchain {
+        kernel.set_exclude_callchain_kernel(1);
+    }
+    if plan.content.stack_bytes > 0 {
+        kernel.sample_regs_user = REGISTERS;
+        // The kernel takes multiples of eight.
+        kernel.sample_stack_user = plan.content.stack_bytes / 8 * 8;
+    }
+}

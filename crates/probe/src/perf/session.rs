@@ -1,0 +1,378 @@
+//! Events of some threads, all they start later included, and the buffers of their records.
+
+use std::collections::HashMap;
+use std::fs;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::time::Duration;
+
+use faultless_records::perf_record::{self, News, PerfRecord};
+use nix::errno::Errno;
+use nix::libc;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::time::{ClockId, clock_gettime};
+use perf_event_open_sys::{ioctls, perf_event_open};
+
+use super::attribute::{self, Attribute};
+use super::events::{Plan, Sampling, What};
+use super::refusal::{Circumstances, PerfError};
+use super::ring::{Ring, SMALLEST_BYTES};
+
+/// An event that was opened for one thread, on one CPU or all.
+struct Opened {
+    file: OwnedFd,
+    /// Its place in the plan; none for the event that carries mappings, names, starts and ends.
+    event: Option<usize>,
+}
+
+/// The buffer of one CPU and the event that owns it.
+struct Buffer {
+    cpu: u32,
+    ring: Ring,
+    owner: OwnedFd,
+}
+
+/// An observation that goes on.
+pub struct Session {
+    plan: Plan,
+    opened: Vec<Opened>,
+    buffers: Vec<Buffer>,
+    /// Places in the plan by the numbers that the kernel gave the events.
+    places: HashMap<u64, usize>,
+    buffer_bytes: usize,
+    has_build_ids: bool,
+    /// Records read but younger than what all buffers have been read up to.
+    held_back: Vec<PerfRecord>,
+    lost: u64,
+    scratch: Vec<u8>,
+}
+
+impl Session {
+    /// Opens the events for these threads, disabled.
+    ///
+    /// # Errors
+    /// [`PerfError`]; a thread that has ended meanwhile is none, unless it is the only one.
+    pub fn open(plan: Plan, threads: &[i32]) -> Result<Self, PerfError> {
+        let cpus = online_cpus();
+        let sampled = plan.events.iter().filter(|event| event.sampling != Sampling::Count).count();
+        let needed = threads.len() * (cpus.len() * (sampled + 1) + plan.events.len() - sampled) + 64;
+        raise_file_limit(needed);
+        let buffer_bytes = plan.buffer_bytes.max(SMALLEST_BYTES).next_power_of_two();
+        let mut session = Self {
+            plan,
+            opened: Vec::new(),
+            buffers: Vec::new(),
+            places: HashMap::new(),
+            buffer_bytes,
+            has_build_ids: true,
+            held_back: Vec::new(),
+            lost: 0,
+            scratch: Vec::new(),
+        };
+        for thread in threads {
+            match session.open_thread(*thread, &cpus) {
+                Err(PerfError::Ended(_)) if threads.len() > 1 => {}
+                Err(PerfError::Files { .. }) => return Err(PerfError::Files { needed }),
+                result => result?,
+            }
+        }
+        Ok(session)
+    }
+
+    /// Opens the events for one more thread; started as the others are.
+    ///
+    /// # Errors
+    /// [`PerfError`].
+    pub fn follow(&mut self, thread: i32) -> Result<(), PerfError> {
+        let already = self.opened.len();
+        self.open_thread(thread, &online_cpus())?;
+        self.start_from(already)
+    }
+
+    fn open_thread(&mut self, thread: i32, cpus: &[u32]) -> Result<(), PerfError> {
+        for cpu in cpus {
+            self.open_on_cpu(thread, *cpu)?;
+        }
+        for (place, event) in self.plan.events.iter().enumerate() {
+            if event.sampling == Sampling::Count {
+                let file = self.open_planned(place, thread, -1)?;
+                self.opened.push(Opened { file, event: Some(place) });
+            }
+        }
+        Ok(())
+    }
+
+    /// The events that write records: one buffer for each CPU, shared by all threads and events there.
+    fn open_on_cpu(&mut self, thread: i32, cpu: u32) -> Result<(), PerfError> {
+        let records = match self.open_records(thread, cpu) {
+            // A CPU that went offline meanwhile.
+            Err(PerfError::System { error, .. }) if error.raw_os_error() == Some(libc::ENODEV) => {
+                return Ok(());
+            }
+            result => result?,
+        };
+        self.join_buffer(records, None, cpu)?;
+        for place in 0..self.plan.events.len() {
+            if self.plan.events[place].sampling != Sampling::Count {
+                let file = self.open_planned(place, thread, cpu as i32)?;
+                let mut number = 0_u64;
+                // SAFETY: the request writes one u64, and `number` is valid for that.
+                check(unsafe { ioctls::ID(file.as_raw_fd(), &raw mut number) }, "the number of an event")?;
+                self.places.insert(number, place);
+                self.join_buffer(file, Some(place), cpu)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn open_records(&mut self, thread: i32, cpu: u32) -> Result<OwnedFd, PerfError> {
+        loop {
+            let attribute = attribute::of_records(&self.plan, self.has_build_ids);
+            match open_event(attribute, thread, cpu as i32) {
+                Ok(file) => return Ok(file),
+                // Kernels before 5.12 tell device and inode only.
+                Err(Errno::EINVAL | Errno::E2BIG) if self.has_build_ids => self.has_build_ids = false,
+                Err(errno) => return Err(PerfError::of_open(thread, errno, Circumstances::now())),
+            }
+        }
+    }
+
+    fn open_planned(&self, place: usize, thread: i32, cpu: i32) -> Result<OwnedFd, PerfError> {
+        let event = &self.plan.events[place];
+        let system = |what: String, error: io::Error| PerfError::System { what, error };
+        let attribute = attribute::of_event(event, &self.plan)
+            .map_err(|error| system(format!("{:?}", event.what), error))?;
+        let file = open_event(attribute, thread, cpu)
+            .map_err(|errno| PerfError::of_open(thread, errno, Circumstances::now()))?;
+        if let What::Tracepoint { filter, .. } = &event.what
+            && !filter.is_empty()
+        {
+            let text = std::ffi::CString::new(filter.as_str())
+                .map_err(|error| system(format!("the filter {filter}"), error.into()))?;
+            // SAFETY: the request reads a string that ends with NUL, and `text` lives during the call.
+            let answer = unsafe { ioctls::SET_FILTER(file.as_raw_fd(), text.as_ptr().cast_mut()) };
+            check(answer, &format!("the filter {filter}"))?;
+        }
+        Ok(file)
+    }
+
+    /// Lets an event write into the buffer of its CPU; the first one there makes and owns it.
+    fn join_buffer(&mut self, file: OwnedFd, event: Option<usize>, cpu: u32) -> Result<(), PerfError> {
+        match self.buffers.iter().find(|buffer| buffer.cpu == cpu) {
+            Some(buffer) => {
+                let owner = buffer.owner.as_raw_fd();
+                // SAFETY: the request takes a descriptor by value.
+                check(unsafe { ioctls::SET_OUTPUT(file.as_raw_fd(), owner) }, "a shared buffer")?;
+            }
+            None => {
+                let ring = self.map_ring(&file)?;
+                let owner =
+                    file.try_clone().map_err(|_| PerfError::Files { needed: self.opened.len() * 2 })?;
+                self.buffers.push(Buffer { cpu, ring, owner });
+            }
+        }
+        self.opened.push(Opened { file, event });
+        Ok(())
+    }
+
+    /// Maps a buffer, halving its size until the limit on locked memory allows it.
+    fn map_ring(&mut self, file: &OwnedFd) -> Result<Ring, PerfError> {
+        loop {
+            match Ring::map(file, self.buffer_bytes) {
+                Ok(ring) => return Ok(ring),
+                Err(error) => match error.raw_os_error() {
+                    Some(libc::EPERM | libc::ENOMEM) if self.buffer_bytes > SMALLEST_BYTES => {
+                        self.buffer_bytes /= 2;
+                    }
+                    Some(libc::EPERM | libc::ENOMEM) => {
+                        let text = fs::read_to_string("/proc/sys/kernel/perf_event_mlock_kb").ok();
+                        let limit_kib = text.and_then(|text| text.trim().parse().ok());
+                        return Err(PerfError::LockedMemory { limit_kib });
+                    }
+                    _ => return Err(PerfError::System { what: "a buffer".into(), error }),
+                },
+            }
+        }
+    }
+
+    /// Starts the events that start enabled, of a session that waits for no exec.
+    ///
+    /// # Errors
+    /// [`PerfError::System`], which the kernel has no reason for.
+    pub fn start(&self) -> Result<(), PerfError> {
+        self.start_from(0)
+    }
+
+    fn start_from(&self, already: usize) -> Result<(), PerfError> {
+        for opened in &self.opened[already..] {
+            if opened.event.is_none_or(|place| self.plan.events[place].starts_enabled) {
+                set_enabled(&opened.file, true)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Begins an event of the plan, in all threads.
+    ///
+    /// # Errors
+    /// [`PerfError::System`], which the kernel has no reason for.
+    pub fn enable(&self, place: usize) -> Result<(), PerfError> {
+        self.set_event_enabled(place, true)
+    }
+
+    /// Ends an event of the plan, in all threads.
+    ///
+    /// # Errors
+    /// [`PerfError::System`], which the kernel has no reason for.
+    pub fn disable(&self, place: usize) -> Result<(), PerfError> {
+        self.set_event_enabled(place, false)
+    }
+
+    fn set_event_enabled(&self, place: usize, enabled: bool) -> Result<(), PerfError> {
+        for opened in self.opened.iter().filter(|opened| opened.event == Some(place)) {
+            set_enabled(&opened.file, enabled)?;
+        }
+        Ok(())
+    }
+
+    /// How often an event of the plan has happened so far, in all threads.
+    ///
+    /// # Errors
+    /// [`PerfError::System`], which the kernel has no reason for.
+    pub fn count(&self, place: usize) -> Result<u64, PerfError> {
+        let mut total = 0;
+        for opened in self.opened.iter().filter(|opened| opened.event == Some(place)) {
+            let mut bytes = [0_u8; 8];
+            nix::unistd::read(&opened.file, &mut bytes).map_err(|errno| PerfError::System {
+                what: "to read an event".into(),
+                error: errno.into(),
+            })?;
+            total += u64::from_ne_bytes(bytes);
+        }
+        Ok(total)
+    }
+
+    /// The place in the plan of the event with the kernel's number.
+    #[must_use]
+    pub fn place_of(&self, number: u64) -> Option<usize> {
+        self.places.get(&number).copied()
+    }
+
+    /// The records that have arrived, oldest first. Records of the last moment may be held back until the next call, because
+    /// another CPU could still write older ones.
+    pub fn read(&mut self) -> Vec<PerfRecord> {
+        // What is written after this moment may be younger than what another buffer shows only at the next call.
+        let complete_ns = now().saturating_sub(CLOCK_SLACK);
+        self.drain(u64::try_from(complete_ns.as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    /// All records, when no more can come.
+    pub fn read_last(&mut self) -> Vec<PerfRecord> {
+        self.drain(u64::MAX)
+    }
+
+    fn drain(&mut self, complete_ns: u64) -> Vec<PerfRecord> {
+        let mut records = std::mem::take(&mut self.held_back);
+        let content = self.plan.content;
+        for buffer in &self.buffers {
+            let head = buffer.ring.head();
+            buffer.ring.drain(head, &mut self.scratch, |kind, misc, body| {
+                match perf_record::parse(kind, misc, body, content) {
+                    Some(PerfRecord { news: News::Lost(number), .. }) => self.lost += number,
+                    Some(record) => records.push(record),
+                    None => self.lost += 1,
+                }
+            });
+        }
+        records.sort_by_key(|record| record.time_ns);
+        let complete = records.partition_point(|record| record.time_ns < complete_ns);
+        self.held_back = records.split_off(complete);
+        records
+    }
+
+    /// Records that the buffers had no room for, or that could not be read.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        self.lost
+    }
+
+    /// Size of each CPU's buffer in bytes, as the limit on locked memory allowed it.
+    #[must_use]
+    pub fn buffer_bytes(&self) -> usize {
+        self.buffer_bytes
+    }
+}
+
+/// A record's time is taken some moments before the record can be seen.
+const CLOCK_SLACK: Duration = Duration::from_micros(200);
+
+fn now() -> Duration {
+    clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(Duration::ZERO, Duration::from)
+}
+
+/// Opens an event for a thread (0: ourselves) on a CPU (-1: all).
+pub(super) fn open_event(mut attribute: Attribute, thread: i32, cpu: i32) -> Result<OwnedFd, Errno> {
+    const NO_GROUP: i32 = -1;
+    const CLOSE_ON_EXEC: libc::c_ulong = 8;
+    // SAFETY: the attribute is valid, says its own size, and the string it may point to lives with it.
+    let file = unsafe { perf_event_open(&raw mut attribute.kernel, thread, cpu, NO_GROUP, CLOSE_ON_EXEC) };
+    if file < 0 {
+        return Err(Errno::last());
+    }
+    // SAFETY: the kernel has just given us this descriptor.
+    Ok(unsafe { OwnedFd::from_raw_fd(file) })
+}
+
+fn set_enabled(file: &OwnedFd, enabled: bool) -> Result<(), PerfError> {
+    // SAFETY: both requests take a number and touch no memory of ours.
+    let answer = unsafe {
+        match enabled {
+            true => ioctls::ENABLE(file.as_raw_fd(), 0),
+            false => ioctls::DISABLE(file.as_raw_fd(), 0),
+        }
+    };
+    check(answer, "to switch an event")
+}
+
+fn check(answer: libc::c_int, what: &str) -> Result<(), PerfError> {
+    match answer {
+        answer if answer >= 0 => Ok(()),
+        _ => Err(PerfError::System { what: what.into(), error: io::Error::last_os_error() }),
+    }
+}
+
+/// The CPUs that run, from text such as `0-3,6`.
+fn online_cpus() -> Vec<u32> {
+    let text = fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
+    let cpus = parse_cpus(text.trim());
+    if cpus.is_empty() {
+        let cpus = std::thread::available_parallelism().map_or(1, |number| number.get() as u32);
+        return (0..cpus).collect();
+    }
+    cpus
+}
+
+fn parse_cpus(text: &str) -> Vec<u32> {
+    /// More than any kernel is built for.
+    const MOST: u32 = 1 << 16;
+    let mut cpus = Vec::new();
+    for range in text.split(',') {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        if let (Ok(first), Ok(last)) = (first.parse::<u32>(), last.parse::<u32>()) {
+            cpus.extend(first..=last.min(MOST));
+        }
+    }
+    cpus
+}
+
+/// Asks for as many open files as the hard limit allows, when the soft one is too low.
+fn raise_file_limit(needed: usize) {
+    if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
+        && soft < needed as u64
+    {
+        let _ = setrlimit(Resource::RLIMIT_NOFILE, hard.min(needed as u64), hard);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,169 @@
+//! Sessions on threads of our own; where the kernel allows none, its refusal is looked at instead.
+
+use super::*;
+use crate::perf::{Access, Event, Scope, access};
+use faultless_records::perf_record::Content;
+
+fn plan(sampling: Sampling) -> Plan {
+    let event =
+        |sampling| Event { what: What::MinorFaults, sampling, scope: Scope::User, starts_enabled: true };
+    Plan {
+        events: vec![event(sampling), event(Sampling::Count)],
+        content: Content { has_address: true, has_callchain: false, has_raw: false, stack_bytes: 1024 },
+        follows_processes: true,
+        waits_for_exec: false,
+        buffer_bytes: 1 << 20,
+    }
+}
+
+/// Touches fresh pages, whose addresses are known, and gives them back.
+fn touch(pages: usize) -> std::ops::Range<u64> {
+    let bytes = pages * 4096;
+    // SAFETY: a private mapping of our own at a place of the kernel's choice.
+    let base = unsafe {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        libc::mmap(std::ptr::null_mut(), bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)
+    };
+    assert_ne!(base, libc::MAP_FAILED);
+    for page in 0..pages {
+        // SAFETY: inside the mapping.
+        unsafe { base.cast::<u8>().add(page * 4096).write_volatile(1) };
+    }
+    // SAFETY: nothing points into it any more.
+    unsafe { libc::munmap(base, bytes) };
+    base as u64..base as u64 + bytes as u64
+}
+
+/// A session, or nothing where the kernel refuses with a line that tells the cure.
+fn session(sampling: Sampling) -> Option<Session> {
+    let opened = access().and_then(|_| Session::open(plan(sampling), &[nix::unistd::gettid().as_raw()]));
+    match opened {
+        Ok(session) => Some(session),
+        Err(error) => {
+            assert!(error.is_refusal(), "{error}");
+            eprintln!("not permitted here: {error}");
+            None
+        }
+    }
+}
+
+#[test]
+fn every_fault_of_a_thread_is_seen_with_its_address_and_stack() {
+    let Some(mut session) = session(Sampling::Every(1)) else { return };
+    session.start().unwrap();
+    let range = touch(100);
+    session.disable(0).unwrap();
+    session.disable(1).unwrap();
+    let records = session.read_last();
+    let mut addresses = Vec::new();
+    for record in &records {
+        if let News::Sample(sample) = &record.news {
+            assert_eq!(session.place_of(sample.event), Some(0));
+            assert!(sample.registers.unwrap().sp > 0 && !sample.stack.is_empty());
+            addresses.push(sample.address);
+        }
+    }
+    let inside = addresses.iter().filter(|address| range.contains(address)).count();
+    assert_eq!(inside, 100, "lost: {}", session.lost());
+    assert!(session.count(1).unwrap() >= 100);
+    let mapped = |record: &PerfRecord| matches!(&record.news, News::Mapping(new) if new.start == range.start);
+    assert!(records.iter().any(mapped), "the mapping itself is recorded, too");
+    assert!(records.is_sorted_by_key(|record| record.time_ns));
+}
+
+#[test]
+fn samples_and_their_period_account_for_all_faults() {
+    let Some(mut session) = session(Sampling::Every(101)) else { return };
+    session.start().unwrap();
+    for _ in 0..40 {
+        touch(500);
+    }
+    session.disable(0).unwrap();
+    session.disable(1).unwrap();
+    let samples = session.read_last().iter().filter(|record| matches!(record.news, News::Sample(_))).count();
+    let periods = samples as u64 * 101;
+    let all = session.count(1).unwrap();
+    // Of each CPU less than one period is left over.
+    let left = 101 * (online_cpus().len() as u64 + 1);
+    assert!(all >= 20_000 && periods <= all + left && periods + left >= all, "{periods} of {all}");
+}
+
+#[test]
+fn threads_started_later_are_followed() {
+    let Some(mut session) = session(Sampling::Every(1)) else { return };
+    session.start().unwrap();
+    let thread = std::thread::spawn(|| (nix::unistd::gettid().as_raw(), touch(50)));
+    let (tid, range) = thread.join().unwrap();
+    session.disable(0).unwrap();
+    let records = session.read_last();
+    let started = |record: &PerfRecord| record.tid == tid && matches!(record.news, News::Fork { .. });
+    assert!(records.iter().any(started));
+    let of_thread = |record: &&PerfRecord| {
+        record.tid == tid && matches!(&record.news, News::Sample(sample) if range.contains(&sample.address))
+    };
+    assert_eq!(records.iter().filter(of_thread).count(), 50);
+}
+
+#[test]
+fn buffers_shrink_to_what_may_be_locked() {
+    if access().is_err() {
+        return;
+    }
+    let mut plan = plan(Sampling::Every(1));
+    // More than any limit, and than the addresses of a process.
+    plan.buffer_bytes = 1 << 46;
+    let session = Session::open(plan, &[nix::unistd::gettid().as_raw()]).unwrap();
+    assert!(session.buffer_bytes() >= SMALLEST_BYTES && session.buffer_bytes() < 1 << 46);
+    assert!(session.buffers.iter().all(|buffer| buffer.ring.waiting_bytes() == 0));
+}
+
+#[test]
+fn a_seccomp_filter_that_hides_events_is_named() {
+    for (errno, word) in [(libc::EPERM, "seccomp"), (libc::ENOSYS, "seccomp"), (libc::EACCES, "seccomp")] {
+        let text = std::thread::spawn(move || {
+            refuse_events(errno);
+            access().unwrap_err().to_string()
+        });
+        let text = text.join().unwrap();
+        let is_closed = Circumstances::now().paranoid.is_some_and(|paranoid| paranoid > 2);
+        assert!(text.contains(word) || is_closed, "{text}");
+    }
+}
+
+/// Makes this thread's perf_event_open fail.
+fn refuse_events(errno: i32) {
+    const LOAD_NUMBER: u16 = 0x20;
+    const JUMP_IF_EQUAL: u16 = 0x15;
+    const RETURN: u16 = 0x06;
+    let step = |code, jt, k| libc::sock_filter { code, jt, jf: 0, k };
+    let call = u32::try_from(libc::SYS_perf_event_open).unwrap();
+    let mut program = [
+        step(LOAD_NUMBER, 0, 0),
+        libc::sock_filter { code: JUMP_IF_EQUAL, jt: 0, jf: 1, k: call },
+        step(RETURN, 0, libc::SECCOMP_RET_ERRNO | errno as u32),
+        step(RETURN, 0, libc::SECCOMP_RET_ALLOW),
+    ];
+    let program = libc::sock_fprog { len: 4, filter: program.as_mut_ptr() };
+    // SAFETY: the program lives during the call; the filter holds for this thread only, which ends with the test.
+    unsafe {
+        assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+        assert_eq!(libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program), 0);
+    }
+}
+
+#[test]
+fn lists_of_cpus_are_read() {
+    assert_eq!(parse_cpus("0-3,6"), [0, 1, 2, 3, 6]);
+    assert_eq!(parse_cpus("0"), [0]);
+    assert!(parse_cpus("").is_empty() && parse_cpus("x-").is_empty());
+    assert!(parse_cpus("0-4294967295").len() <= 1 << 17);
+}
+
+#[test]
+fn a_thread_that_is_gone_is_said_to_be_gone() {
+    if !matches!(access(), Ok(Access::User | Access::UserAndKernel)) {
+        return;
+    }
+    let error = Session::open(plan(Sampling::Every(1)), &[i32::MAX]).map(|_| ()).unwrap_err();
+    assert!(matches!(error, PerfError::Ended(i32::MAX)), "{error}");
+}
