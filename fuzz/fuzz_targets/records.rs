@@ -3,7 +3,7 @@
 //! `cargo +nightly fuzz run records`
 #![no_main]
 
-use faultless_records::{elf, glibc, heap_report, mappings, maps, perf_record, pmap, script, status, tunables};
+use faultless_records::{elf, glibc, heap_report, mappings, maps, perf_map, perf_record, pmap, script, status, tunables};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
@@ -24,6 +24,7 @@ fuzz_target!(|bytes: &[u8]| {
     let text = String::from_utf8_lossy(bytes);
     let _ = heap_report::parse(&text);
     let _ = maps::mapped_files(&text);
+    let _ = perf_map::PerfMap::parse(&text).function(0x7f00);
     let _ = status::bytes_of_field(&text, "VmRSS");
     let _ = status::number_of_field(&text, "Threads");
     let _ = status::resident_bytes_of_statm(&text, 4096);

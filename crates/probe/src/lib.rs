@@ -6,6 +6,7 @@ pub mod allocators;
 pub mod launch;
 pub mod loader;
 pub mod machine;
+pub mod mapped_file;
 pub mod perf;
 pub mod place;
 pub mod process;

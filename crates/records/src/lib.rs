@@ -11,6 +11,7 @@ pub mod heap_report;
 pub mod mappings;
 pub mod maps;
 pub mod measurement;
+pub mod perf_map;
 pub mod perf_record;
 pub mod pmap;
 pub mod process_stat;

@@ -1,0 +1,114 @@
+//! The file behind a mapping that was recorded a moment ago, of a process that may have ended since.
+
+use std::fs::File;
+use std::os::linux::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use faultless_records::perf_record::{FileIdentity, NewMapping};
+use nix::libc;
+
+/// Opens the very file that process `pid` mapped: by the mapping itself where that is permitted, else by its path in the
+/// process's file system, else in ours.
+///
+/// # Errors
+/// One line: it is gone, was replaced, or cannot be opened.
+pub fn open(pid: i32, mapping: &NewMapping) -> Result<File, String> {
+    let (path, is_deleted) = path_of(&mapping.name);
+    let exact =
+        format!("/proc/{pid}/map_files/{:x}-{:x}", mapping.start, mapping.start + mapping.length_bytes);
+    let file = File::open(exact).ok().filter(|file| is_same(file, &mapping.file) != Some(false));
+    if let Some(file) = file {
+        return Ok(file);
+    }
+    let mut trouble = None;
+    for root in roots(pid) {
+        match File::open(root.join(path.strip_prefix("/").unwrap_or(path))) {
+            Ok(file) if is_same(&file, &mapping.file) != Some(false) && !is_deleted => return Ok(file),
+            Ok(_) => trouble = Some("the file was replaced since it was mapped".to_owned()),
+            Err(error) => trouble = trouble.or_else(|| Some(error.to_string())),
+        }
+    }
+    Err(match is_deleted {
+        true => "the file was deleted or replaced since it was mapped".to_owned(),
+        false => trouble.unwrap_or_default(),
+    })
+}
+
+/// Where the paths of a process lead: its own file system, then ours.
+#[must_use]
+pub fn roots(pid: i32) -> Vec<PathBuf> {
+    vec![PathBuf::from(format!("/proc/{pid}/root")), PathBuf::from("/")]
+}
+
+/// The path, and whether the kernel says that it is no longer there.
+fn path_of(name: &str) -> (&Path, bool) {
+    match name.strip_suffix(" (deleted)") {
+        Some(path) => (Path::new(path), true),
+        None => (Path::new(name), false),
+    }
+}
+
+/// Whether it is the file that was mapped; none when device and inode are not known (a build id is compared by whoever
+/// reads the file), or belong to a layer below (overlayfs shows another device, btrfs too).
+fn is_same(file: &File, identity: &FileIdentity) -> Option<bool> {
+    let FileIdentity::Inode { device: (major, minor), inode } = identity else { return None };
+    let metadata = file.metadata().ok()?;
+    let device = metadata.st_dev();
+    let has_device = (libc::major(device), libc::minor(device)) == (*major, *minor);
+    match metadata.st_ino() == *inode {
+        true => Some(true),
+        false if has_device => Some(false),
+        false => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mapping(path: &Path, file: FileIdentity) -> NewMapping {
+        NewMapping {
+            start: 0x1000,
+            length_bytes: 0x1000,
+            file_offset: 0,
+            file,
+            protection: 5,
+            flags: 2,
+            is_data: false,
+            name: path.to_string_lossy().into_owned(),
+        }
+    }
+
+    fn identity(path: &Path) -> FileIdentity {
+        let metadata = std::fs::metadata(path).unwrap();
+        let device = (libc::major(metadata.st_dev()), libc::minor(metadata.st_dev()));
+        FileIdentity::Inode { device, inode: metadata.st_ino() }
+    }
+
+    #[test]
+    fn a_file_is_opened_unless_it_was_replaced_or_deleted() {
+        let pid = i32::try_from(std::process::id()).unwrap();
+        let path = std::env::temp_dir().join(format!("faultless-mapped-{pid}"));
+        std::fs::write(&path, "old").unwrap();
+        let mapped = mapping(&path, identity(&path));
+        assert!(open(pid, &mapped).is_ok());
+        // Another file moves in while the old one still has its inode.
+        let (aside, new) = (path.with_extension("aside"), path.with_extension("new"));
+        std::fs::rename(&path, &aside).unwrap();
+        std::fs::write(&new, "new").unwrap();
+        std::fs::rename(&new, &path).unwrap();
+        assert!(open(pid, &mapped).unwrap_err().contains("replaced"));
+        std::fs::remove_file(&path).unwrap();
+        std::fs::remove_file(&aside).unwrap();
+        assert!(open(pid, &mapped).unwrap_err().contains("No such file"));
+        let deleted = NewMapping { name: format!("{} (deleted)", path.display()), ..mapped };
+        assert!(open(pid, &deleted).unwrap_err().contains("deleted or replaced"));
+    }
+
+    #[test]
+    fn a_process_that_has_ended_leaves_our_own_file_system() {
+        let path = std::env::current_exe().unwrap();
+        assert!(open(i32::MAX, &mapping(&path, identity(&path))).is_ok());
+        assert!(open(i32::MAX, &mapping(&path, FileIdentity::BuildId(vec![1]))).is_ok());
+    }
+}

@@ -1,0 +1,14 @@
+//! From addresses in running programs to functions, source lines and inlined frames; and from saved registers and a piece of
+//! stack to the call chain, without frame pointers.
+//!
+//! Files come in opened: whoever observes a process knows in which file system, and under which number, they are to be found.
+//! Nothing is asked of a network.
+#![forbid(unsafe_code)]
+
+pub mod address_space;
+pub mod debug_info;
+pub mod module;
+pub mod modules;
+pub mod separate_debug;
+pub mod symbol_table;
+pub mod unwinding;

@@ -1,0 +1,98 @@
+//! Where debug information lies that was split off a program: by build id, or by the name in `.gnu_debuglink`.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use object::Object;
+use object::read::ReadCache;
+
+use crate::module::{Module, parse};
+
+/// Where distributions put such files.
+const PLACES: &[&str] = &["usr/lib/debug", "usr/local/lib/debug"];
+
+/// The debug file of a module that is known by `path`, sought under each of these roots; only one that belongs to it.
+#[must_use]
+pub fn find(module: &Module, path: &Path, roots: &[PathBuf]) -> Option<File> {
+    let by_id = roots.iter().flat_map(|root| build_id_paths(&module.build_id, root));
+    for candidate in by_id {
+        if let Ok(file) = File::open(candidate)
+            && has_build_id(&file, &module.build_id)
+        {
+            return Some(file);
+        }
+    }
+    let (name, checksum) = module.debug_link.as_ref()?;
+    let name = Path::new(std::str::from_utf8(name).ok()?).file_name()?;
+    let folder = path.parent()?.strip_prefix("/").ok()?;
+    for root in roots {
+        let beside = [root.join(folder).join(name), root.join(folder).join(".debug").join(name)];
+        let apart = PLACES.iter().map(|place| root.join(place).join(folder).join(name));
+        for candidate in beside.into_iter().chain(apart) {
+            if let Ok(file) = File::open(candidate)
+                && (has_build_id(&file, &module.build_id) || checksum_of(&file) == Some(*checksum))
+            {
+                return Some(file);
+            }
+        }
+    }
+    None
+}
+
+/// `ROOT/usr/lib/debug/.build-id/ab/cdef….debug`.
+fn build_id_paths(build_id: &[u8], root: &Path) -> Vec<PathBuf> {
+    let Some((first, rest)) = build_id.split_first().filter(|(_, rest)| !rest.is_empty()) else {
+        return Vec::new();
+    };
+    let rest: String = rest.iter().map(|byte| format!("{byte:02x}")).collect();
+    let file = format!(".build-id/{first:02x}/{rest}.debug");
+    PLACES.iter().map(|place| root.join(place).join(&file)).collect()
+}
+
+fn has_build_id(file: &File, build_id: &[u8]) -> bool {
+    let Ok(file) = file.try_clone() else { return false };
+    let cache = ReadCache::new(file);
+    let Ok(object) = parse(&cache) else { return false };
+    !build_id.is_empty() && object.build_id().ok().flatten() == Some(build_id)
+}
+
+/// CRC-32 of the whole file, as `.gnu_debuglink` has it. Source: the polynomial of IEEE 802.3, reflected.
+fn checksum_of(file: &File) -> Option<u32> {
+    let table: [u32; 256] = std::array::from_fn(|byte| {
+        (0..8).fold(byte as u32, |rest, _| if rest & 1 == 1 { rest >> 1 ^ 0xedb8_8320 } else { rest >> 1 })
+    });
+    let mut file = file.try_clone().ok()?;
+    let mut buffer = vec![0; 1 << 16];
+    let mut checksum = !0_u32;
+    loop {
+        let length = file.read(&mut buffer).ok()?;
+        if length == 0 {
+            return Some(!checksum);
+        }
+        for byte in &buffer[..length] {
+            checksum = checksum >> 8 ^ table[usize::from(checksum as u8 ^ byte)];
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn debug_files_are_sought_by_build_id() {
+        let paths = build_id_paths(&[0xab, 0xcd, 0x01], Path::new("/r"));
+        assert_eq!(paths[0], Path::new("/r/usr/lib/debug/.build-id/ab/cd01.debug"));
+        assert!(build_id_paths(&[], Path::new("/")).is_empty());
+    }
+
+    #[test]
+    fn checksums_are_those_of_the_linker() {
+        let path = std::env::temp_dir().join(format!("faultless-checksum-{}", std::process::id()));
+        std::fs::write(&path, "123456789").unwrap();
+        let checksum = checksum_of(&File::open(&path).unwrap());
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(checksum, Some(0xcbf4_3926), "the check value of CRC-32");
+    }
+}
