@@ -46,6 +46,8 @@ pub struct Central {
 struct Shard {
     stacks: [Lock<Stack>; CLASSES],
     slabs: [Lock<Slabs>; CLASSES],
+    /// Magazines in the stacks. Synchronization: the stack lock; read without it as a hint.
+    stacked: [Guarded32; CLASSES],
     /// Free blocks in the slabs. Synchronization: the class lock; read without it as a hint.
     free_blocks: [Guarded32; CLASSES],
     /// Part of `out_bytes` not yet added to it.
@@ -192,12 +194,15 @@ impl Central {
         let most = STACK_MAX.min((STACK_BYTES_MAX / bytes) as u32);
         let shard = self.shard(own);
         let refused = {
-            let mut stack = shard.stacks[class].lock();
-            if stack.magazines < most {
-                stack.push(magazine);
-                None
-            } else {
-                Some(magazine)
+            let fits = |magazines: u32| magazines < most;
+            let mut stack = fits(shard.stacked[class].get()).then(|| shard.stacks[class].lock());
+            match &mut stack {
+                Some(stack) if fits(stack.magazines) => {
+                    stack.push(magazine);
+                    shard.stacked[class].set(stack.magazines);
+                    None
+                }
+                _ => Some(magazine),
             }
         };
         if let Some(magazine) = refused {
@@ -349,13 +354,20 @@ impl Shard {
         Self {
             stacks: [const { Lock::new(Stack { top: Magazine::EMPTY, magazines: 0 }) }; CLASSES],
             slabs: [const { Lock::new(Slabs { heads: [0; FILL_LISTS], count: 0, free_blocks: 0 }) }; CLASSES],
+            stacked: [const { Guarded32::new(0) }; CLASSES],
             free_blocks: [const { Guarded32::new(0) }; CLASSES],
             out_bytes: AtomicIsize::new(0),
         }
     }
 
     fn pop(&self, spans: &Spans, class: usize) -> Option<Magazine> {
-        self.stacks[class].lock().pop(&spans.map, class)
+        if self.stacked[class].get() == 0 {
+            return None;
+        }
+        let mut stack = self.stacks[class].lock();
+        let magazine = stack.pop(&spans.map, class);
+        self.stacked[class].set(stack.magazines);
+        magazine
     }
 }
 

@@ -122,8 +122,8 @@ static SLAB_BLOCKS: [u16; CLASSES] = {
 /// Most blocks one magazine holds: 16 KiB worth, at least 2 and at most 64.
 pub const fn magazine_max(class: usize) -> u32 {
     let blocks = 16 * 1024 / SIZES[class];
-    if blocks > 64 {
-        64
+    if blocks > 128 {
+        128
     } else if blocks < 2 {
         2
     } else {

@@ -125,7 +125,8 @@ pub unsafe fn put_run(map: &PageMap, first: u32, class: usize, block: usize, cou
     let record = map.record(first);
     let granules = record.granules.get();
     let (base, bytes) = (map.address(first), bytes_of(granules));
-    let (blocks, locator) = (size_class::slab_blocks(class), Locator::of(class));
+    let (blocks, size, locator) =
+        (size_class::slab_blocks(class), size_class::size(class), Locator::of(class));
     let bitmap = map.bitmap(first, granules);
     let (mut block, mut put, mut hint) = (block, 0, record.hint.get());
     while put < count {
@@ -137,22 +138,48 @@ pub unsafe fn put_run(map: &PageMap, first: u32, class: usize, block: usize, cou
         if inside != 0 || index >= blocks {
             misuse(Misuse::InvalidPointer, block);
         }
-        let word = (index / WORD_BITS) as usize;
-        let (bits, bit) = (bitmap[word].get(), 1u64 << (index % WORD_BITS));
-        if bits & bit != 0 {
+        let (word, bit) = ((index / WORD_BITS) as usize, index % WORD_BITS);
+        // SAFETY: blocks of this slab's word, whose memory is committed: `run` goes on only to neighbours.
+        let (mask, run, rest) = unsafe { neighbours(block, size, bit, blocks - index, count - put) };
+        let bits = bitmap[word].get();
+        if bits & mask != 0 {
             misuse(Misuse::DoubleFree, block);
         }
-        bitmap[word].set(bits | bit);
+        bitmap[word].set(bits | mask);
         hint = hint.min(word as u16);
-        put += 1;
-        // SAFETY: a block of this slab, whose memory is committed.
-        block = unsafe { magazine::next(block) };
+        put += run;
+        block = rest;
     }
     record.hint.set(hint);
     let free = u32::from(record.free_blocks.get()) + put;
     debug_assert!(free <= blocks);
     record.free_blocks.set(free as u16);
     (put, block)
+}
+
+/// The blocks that follow `block`, of bit `bit`, in its list and in its word, each the neighbour of the one before: their bits,
+/// how many they are, and the block behind them. The slab holds `above` blocks from this one on, the list `left`.
+///
+/// What is freed in bulk comes in the order of its addresses, one way or the other; so a bit costs a few instructions.
+///
+/// # Safety
+/// `block` is a block of a slab, and the caller's, as its list is.
+unsafe fn neighbours(block: usize, size: usize, bit: u32, above: u32, left: u32) -> (u64, u32, usize) {
+    // SAFETY: the caller says that `block` is one, in committed memory; every further one is its neighbour in the same slab.
+    let next_of = |block| unsafe { magazine::next(block) };
+    let (mut last, mut next, mut run) = (block, next_of(block), 1);
+    if next == last.wrapping_sub(size) {
+        let most = left.min(bit + 1);
+        while run < most && next == last.wrapping_sub(size) {
+            (last, next, run) = (next, next_of(next), run + 1);
+        }
+        return (u64::MAX >> (WORD_BITS - run) << (bit + 1 - run), run, next);
+    }
+    let most = left.min(above).min(WORD_BITS - bit);
+    while run < most && next == last + size {
+        (last, next, run) = (next, next_of(next), run + 1);
+    }
+    (u64::MAX >> (WORD_BITS - run) << bit, run, next)
 }
 
 /// Whether a block of the slab is in its bitmap, that is, free and in nobody's magazine.
