@@ -5,8 +5,13 @@ const OPTIONS: &[(&str, &[&str])] = &[
     ("stats", &["exit", "off"]),
     ("report", &[]),
     ("purge", &["auto", "now", "never"]),
+    ("purger", &["auto", "off"]),
     ("huge_pages", &["never", "auto", "always"]),
 ];
+
+/// The price of idle memory, which takes a number: microseconds of CPU time for a MiB in a second.
+const PRICE: &str = "thrift";
+const PRICES: std::ops::RangeInclusive<u64> = 1..=1_000_000;
 
 /// One message for each option that the library does not understand.
 #[must_use]
@@ -16,12 +21,16 @@ pub fn check(value: &str) -> Vec<String> {
 
 fn check_option(option: &str) -> Option<String> {
     let (key, value) = option.split_once(':').unwrap_or((option, ""));
+    if key == PRICE {
+        let is_price = value.parse().is_ok_and(|price| PRICES.contains(&price));
+        return (!is_price).then(|| format!("{option} is ignored: {PRICE} takes a number from 1 to 1000000"));
+    }
     match OPTIONS.iter().find(|(known, _)| *known == key) {
         Some((_, values)) if values.contains(&value) || (values.is_empty() && !value.is_empty()) => None,
         Some((_, [])) => Some(format!("{option} is ignored: {key} takes the start of a path")),
         Some((_, values)) => Some(format!("{option} is ignored: {key} takes {}", values.join(", "))),
         None => {
-            let known: Vec<&str> = OPTIONS.iter().map(|(known, _)| *known).collect();
+            let known: Vec<&str> = OPTIONS.iter().map(|(known, _)| *known).chain([PRICE]).collect();
             Some(format!("{option} is ignored: the options are {}", known.join(", ")))
         }
     }
@@ -34,7 +43,9 @@ mod tests {
     #[test]
     fn what_the_library_understands_is_not_mentioned() {
         assert!(check("").is_empty());
-        assert!(check("stats:exit,purge:now,report:/tmp/x:y,huge_pages:auto,").is_empty());
+        assert!(
+            check("stats:exit,purge:now,report:/tmp/x:y,huge_pages:auto,purger:off,thrift:100,").is_empty()
+        );
     }
 
     #[test]
@@ -42,7 +53,7 @@ mod tests {
         let messages = check("stats:yes,decay:1,report:,nonsense");
         assert_eq!(messages.len(), 4);
         assert_eq!(messages[0], "stats:yes is ignored: stats takes exit, off");
-        assert!(messages[1].contains("the options are stats, report, purge, huge_pages"));
+        assert!(messages[1].contains("the options are stats, report, purge, purger, huge_pages, thrift"));
         assert!(messages[2].contains("start of a path"));
     }
 }

@@ -5,15 +5,20 @@
 //! SYNCHRONIZATION: a stack lock and a slab lock ("class lock") per shard and class, one lock for the number of shards. Order:
 //! number, stack, class, spans; no two of one rank are held at once, except for a fork.
 
+mod idle;
+mod slabs;
+mod stack;
+
 use crate::lock::Lock;
-use crate::magazine::{self, Magazine};
+use crate::magazine::Magazine;
 use crate::message::{Misuse, misuse};
-use crate::os;
 use crate::page_map::{Guarded32, PageMap};
 use crate::size_class::{self, CLASSES};
 use crate::slab;
 use crate::spans::Spans;
 use core::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
+use slabs::{FILL_LISTS, Slabs};
+use stack::Stack;
 
 /// Most shards; threads beyond share them.
 pub const SHARDS: usize = 64;
@@ -23,8 +28,6 @@ const STACK_MAX: u32 = 8;
 const STACK_BYTES_MAX: usize = 64 * 1024;
 /// Slabs' worth of free blocks from which on a shard gives to others.
 const STOLEN_FROM: u32 = 4;
-/// Slabs of a class are listed by how full they are.
-const FILL_LISTS: usize = 8;
 
 /// A shard's bytes go into the sum of all when they have changed by this much: one line less that all CPUs write.
 const OUT_BATCH: isize = 32 * 1024;
@@ -52,22 +55,6 @@ struct Shard {
     free_blocks: [Guarded32; CLASSES],
     /// Part of `out_bytes` not yet added to it.
     out_bytes: AtomicIsize,
-}
-
-/// Magazines, linked through their first blocks.
-struct Stack {
-    top: Magazine,
-    magazines: u32,
-}
-
-/// The slabs of one class that have free blocks.
-struct Slabs {
-    /// First slab of each fullness, fullest first; 0 for none.
-    heads: [u32; FILL_LISTS],
-    /// All slabs of the class, also full ones.
-    count: u32,
-    /// Free blocks in all of them.
-    free_blocks: u32,
 }
 
 /// Slabs and blocks of one class.
@@ -143,7 +130,7 @@ impl Central {
         }
         let mut slabs = shard.slabs[class].lock();
         let first = slabs.fullest()?;
-        let magazine = slabs.take(&spans.map, first, class, want);
+        let magazine = slabs.take(spans, first, class, want);
         shard.free_blocks[class].set(slabs.free_blocks);
         drop(slabs);
         self.note_out(shard, (magazine.count as usize * size_class::size(class)) as isize);
@@ -158,7 +145,7 @@ impl Central {
         slabs.count += 1;
         slabs.free_blocks += size_class::slab_blocks(class);
         slabs.link(&spans.map, span.first, fill_list(class, size_class::slab_blocks(class)));
-        let magazine = slabs.take(&spans.map, span.first, class, want);
+        let magazine = slabs.take(spans, span.first, class, want);
         shard.free_blocks[class].set(slabs.free_blocks);
         drop(slabs);
         self.note_out(shard, (magazine.count as usize * size_class::size(class)) as isize);
@@ -258,26 +245,6 @@ impl Central {
         stacks.any(|stack| stack.lock().magazines > 0)
     }
 
-    /// Purges the free pages of partly used slabs. Returns the bytes given back.
-    pub fn purge_slab_pages(&self, spans: &Spans) -> usize {
-        let mut total = 0;
-        for shard in self.shards_in_use() {
-            for class in 1..CLASSES {
-                let slabs = shard.slabs[class].lock();
-                for mut first in slabs.heads {
-                    while first != 0 {
-                        total += slab::purge_free_pages(&spans.map, first, class, |address, bytes| {
-                            // SAFETY: pages of which every block is free in the bitmap, which the class lock guards.
-                            unsafe { os::purge(address, bytes) }
-                        });
-                        first = spans.map.record(first).next.get();
-                    }
-                }
-            }
-        }
-        total
-    }
-
     /// Slabs and free blocks of a class.
     pub fn counts(&self, map: &PageMap, class: usize) -> ClassCounts {
         let mut counts = ClassCounts::default();
@@ -352,8 +319,8 @@ fn fill_list(class: usize, free: u32) -> usize {
 impl Shard {
     const fn new() -> Self {
         Self {
-            stacks: [const { Lock::new(Stack { top: Magazine::EMPTY, magazines: 0 }) }; CLASSES],
-            slabs: [const { Lock::new(Slabs { heads: [0; FILL_LISTS], count: 0, free_blocks: 0 }) }; CLASSES],
+            stacks: [const { Lock::new(Stack::new()) }; CLASSES],
+            slabs: [const { Lock::new(Slabs::new()) }; CLASSES],
             stacked: [const { Guarded32::new(0) }; CLASSES],
             free_blocks: [const { Guarded32::new(0) }; CLASSES],
             out_bytes: AtomicIsize::new(0),
@@ -368,112 +335,5 @@ impl Shard {
         let magazine = stack.pop(&spans.map, class);
         self.stacked[class].set(stack.magazines);
         magazine
-    }
-}
-
-impl Stack {
-    fn push(&mut self, magazine: Magazine) {
-        // SAFETY: the magazine's blocks are the caller's and become the stack's.
-        unsafe { magazine::set_link(magazine.head, self.top.pack()) };
-        self.top = magazine;
-        self.magazines += 1;
-    }
-
-    fn pop(&mut self, map: &PageMap, class: usize) -> Option<Magazine> {
-        let magazine = self.top;
-        if magazine.is_empty() {
-            return None;
-        }
-        // SAFETY: the first block of a magazine that this stack owns.
-        let below = Magazine::unpack(unsafe { magazine::link(magazine.head) });
-        if !below.is_empty() && map.granule_of(below.head).map(|granule| map.class_of(granule)) != Some(class)
-        {
-            misuse(Misuse::CorruptedFreeList, magazine.head);
-        }
-        self.top = below;
-        self.magazines -= 1;
-        Some(magazine)
-    }
-
-    fn blocks(&self, map: &PageMap) -> u32 {
-        let (mut magazine, mut blocks) = (self.top, 0);
-        for _ in 0..self.magazines {
-            blocks += magazine.count;
-            if map.granule_of(magazine.head).is_none() {
-                break;
-            }
-            // SAFETY: a magazine of this stack, in committed memory.
-            magazine = Magazine::unpack(unsafe { magazine::link(magazine.head) });
-        }
-        blocks
-    }
-}
-
-impl Slabs {
-    fn fullest(&self) -> Option<u32> {
-        self.heads.into_iter().find(|&head| head != 0)
-    }
-
-    fn take(&mut self, map: &PageMap, first: u32, class: usize, want: u32) -> Magazine {
-        let magazine = slab::take(map, first, class, want);
-        self.free_blocks -= magazine.count;
-        let free = u32::from(map.record(first).free_blocks.get());
-        if free == 0 {
-            self.unlink(map, first);
-        } else {
-            self.relink(map, first, fill_list(class, free));
-        }
-        magazine
-    }
-
-    /// Blocks were put back into a slab; one that is empty then is a slab no more.
-    fn note_put(&mut self, spans: &Spans, first: u32, class: usize, blocks: u32) {
-        let map = &spans.map;
-        let free = u32::from(map.record(first).free_blocks.get());
-        self.free_blocks += blocks;
-        if free == size_class::slab_blocks(class) {
-            if free > blocks {
-                self.unlink(map, first);
-            }
-            self.free_blocks -= free;
-            self.count -= 1;
-            slab::dissolve(map, first, class);
-            spans.give(first, size_class::slab_granules(class), false);
-        } else if free == blocks {
-            self.link(map, first, fill_list(class, free));
-        } else {
-            self.relink(map, first, fill_list(class, free));
-        }
-    }
-
-    fn relink(&mut self, map: &PageMap, first: u32, list: usize) {
-        if usize::from(map.record(first).bin.get()) != list {
-            self.unlink(map, first);
-            self.link(map, first, list);
-        }
-    }
-
-    fn link(&mut self, map: &PageMap, first: u32, list: usize) {
-        let (record, head) = (map.record(first), self.heads[list]);
-        record.bin.set(list as u8);
-        record.prev.set(0);
-        record.next.set(head);
-        if head != 0 {
-            map.record(head).prev.set(first);
-        }
-        self.heads[list] = first;
-    }
-
-    fn unlink(&mut self, map: &PageMap, first: u32) {
-        let record = map.record(first);
-        let (prev, next) = (record.prev.get(), record.next.get());
-        if prev != 0 {
-            map.record(prev).next.set(next);
-        } else {
-            self.heads[usize::from(record.bin.get())] = next;
-        }
-        if next != 0 {
-            map.record(next).prev.set(prev);
-        }
     }
 }

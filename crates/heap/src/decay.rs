@@ -8,14 +8,28 @@
 //! shrinks when memory was held in vain; it never exceeds [`HOLD_MAX_NS`], the age at which holding has cost as much as
 //! one purge and refault would (ski rental).
 //!
+//! Where a thread of ours comes by and purges (the *purger*, in processes with threads), no evidence is needed: everything is held
+//! for [`HOLD_MAX_NS`], which costs at most twice what the best policy would that knows the future.
+//!
 //! More free memory than ever came back ends a phase of the program: then all that is held goes, too, and what is freed
 //! until memory is wanted again. Where that was wrong the regrets at least double the depth, so it happens rarely.
 
-/// Longest time in ns that free memory is held: the age at which holding a page has cost one purge and refault.
-pub const HOLD_MAX_NS: u64 = 250_000_000;
+/// CPU time in ns that a MiB of idle memory is worth for a second, unless said otherwise (`FAULTLESS=thrift:…`).
+pub const PRICE_NS: u64 = 2_048_000;
+
+/// CPU time in ns to purge a MiB and to fault it in again: 256 pages of 2 us, measured in ARCHITECTURE.md.
+const PURGE_AND_REFAULT_NS: u64 = 512_000;
+
+/// Longest time in ns that free memory is held at the usual price: the age at which holding has cost one purge and refault.
+pub const HOLD_MAX_NS: u64 = hold_max_ns(PRICE_NS);
+
+/// The age in ns at which holding memory at `price_ns` has cost one purge and refault.
+pub const fn hold_max_ns(price_ns: u64) -> u64 {
+    PURGE_AND_REFAULT_NS * 1_000_000_000 / price_ns
+}
 
 /// Shortest time in ns that memory is held once reuse was seen.
-pub const HOLD_MIN_NS: u64 = 100_000;
+pub const HOLD_MIN_NS: u64 = 1_000_000;
 
 /// Number of size bins of free spans: one per doubling of the size in granules.
 const BINS: usize = 25;
@@ -46,6 +60,10 @@ pub struct Decay {
     depth: u32,
     /// How long memory is held.
     hold_ns: u64,
+    /// The longest that it ever is.
+    hold_max_ns: u64,
+    /// Somebody purges what is held when its time has come, whatever the program does.
+    is_timed: bool,
     /// Memory purged and not asked for again since.
     purged: u32,
     /// When memory was last purged.
@@ -59,12 +77,41 @@ pub struct Decay {
 impl Decay {
     /// A policy that has seen nothing.
     pub const fn new() -> Self {
-        Self { depth: 0, hold_ns: HOLD_MIN_NS, purged: 0, purged_at: 0, has_grown: false, is_over: false }
+        Self {
+            depth: 0,
+            hold_ns: HOLD_MIN_NS,
+            hold_max_ns: HOLD_MAX_NS,
+            is_timed: false,
+            purged: 0,
+            purged_at: 0,
+            has_grown: false,
+            is_over: false,
+        }
+    }
+
+    /// Holds memory for at most `hold_max_ns` from now on.
+    pub fn set_hold_max(&mut self, hold_max_ns: u64) {
+        self.hold_max_ns = hold_max_ns.max(HOLD_MIN_NS);
+        self.hold_ns = self.hold_ns.min(self.hold_max_ns);
+    }
+
+    /// Whether somebody purges what is held when its time has come.
+    pub fn set_timed(&mut self, is_timed: bool) {
+        self.is_timed = is_timed;
+        self.is_over = false;
+    }
+
+    /// Whether nothing speaks for holding memory at present.
+    pub fn is_releasing(&self) -> bool {
+        !self.is_timed && (self.is_over || self.depth == 0)
     }
 
     /// A span of `granules` was freed at `now`, while `held` granules are held. `room` is how much may be held at all.
     pub fn freed(&mut self, granules: u32, held: u32, room: u32, now: u64) -> Verdict {
         let would_hold = held.saturating_add(granules);
+        if self.is_timed && would_hold <= room {
+            return Verdict::HoldUntil(now + self.hold_max_ns);
+        }
         self.is_over |= would_hold > self.depth;
         if self.is_over || would_hold > room {
             return Verdict::Purge;
@@ -97,7 +144,7 @@ impl Decay {
             return;
         }
         let gap_ns = now.saturating_sub(self.purged_at);
-        if gap_ns > HOLD_MAX_NS {
+        if gap_ns > self.hold_max_ns {
             // What was purged is not missed: holding it for less time would have done.
             self.purged = 0;
             self.hold_ns = (self.hold_ns / 2).max(HOLD_MIN_NS);
@@ -126,7 +173,7 @@ impl Decay {
     }
 
     fn hold_at_least(&mut self, hold_ns: u64) {
-        self.hold_ns = self.hold_ns.max(hold_ns).min(HOLD_MAX_NS);
+        self.hold_ns = self.hold_ns.max(hold_ns).min(self.hold_max_ns);
     }
 }
 
@@ -218,6 +265,31 @@ mod tests {
         decay.purged(64, 0);
         (0..64).for_each(|_| decay.faulted(1, 0));
         assert_eq!(decay.freed(64, 0, 1000, 0), Verdict::HoldUntil(2 * HOLD_MIN_NS));
+    }
+
+    #[test]
+    fn with_a_timer_everything_is_held_for_as_long_as_it_is_worth() {
+        let mut decay = Decay::new();
+        decay.set_timed(true);
+        assert_eq!(decay.freed(64, 0, 1000, MS), Verdict::HoldUntil(MS + HOLD_MAX_NS));
+        assert_eq!(decay.freed(64, 990, 1000, MS), Verdict::Purge, "no room");
+        decay.set_hold_max(hold_max_ns(10 * PRICE_NS));
+        assert_eq!(decay.freed(64, 0, 1000, MS), Verdict::HoldUntil(MS + HOLD_MAX_NS / 10));
+        decay.set_timed(false);
+        assert_eq!(decay.freed(64, 0, 1000, MS), Verdict::Purge);
+    }
+
+    #[test]
+    fn memory_is_released_while_nothing_speaks_for_holding_it() {
+        let mut decay = Decay::new();
+        assert!(decay.is_releasing());
+        decay.purged(64, 0);
+        decay.faulted(64, 0);
+        assert!(!decay.is_releasing());
+        decay.freed(65, 0, 1000, MS);
+        assert!(decay.is_releasing());
+        decay.set_timed(true);
+        assert!(!decay.is_releasing());
     }
 
     #[test]

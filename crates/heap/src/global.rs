@@ -4,10 +4,11 @@
 //! destructor of a thread key takes it back at thread exit; what the thread allocates and frees after that (destructors of
 //! other keys, libc's own tidying) goes straight to the slabs.
 
+pub mod purger;
 mod thread_local;
 
 use crate::fork;
-use crate::heap::Heap;
+use crate::heap::{Allocated, Heap};
 use crate::lock::Lock;
 use crate::message::{Misuse, misuse};
 use crate::os;
@@ -71,8 +72,14 @@ fn cached_or<T>(class: Option<usize>, bytes: usize, otherwise: impl FnOnce(usize
 pub fn allocate_slow(bytes: usize) -> *mut u8 {
     match size_class::class_of(bytes) {
         Some(class) => refill(class),
-        None => HEAP.allocate_large(attached(), bytes, MIN_ALIGN).address as *mut u8,
+        None => allocate_large(bytes, MIN_ALIGN).address as *mut u8,
     }
+}
+
+fn allocate_large(bytes: usize, align: usize) -> Allocated {
+    let block = HEAP.allocate_large(attached(), bytes, align);
+    purger::call();
+    block
 }
 
 #[inline(always)]
@@ -85,7 +92,9 @@ fn allocate_class(class: usize) -> *mut u8 {
 #[cold]
 #[inline(never)]
 fn refill(class: usize) -> *mut u8 {
-    HEAP.allocate_small(attached(), class) as *mut u8
+    let block = HEAP.allocate_small(attached(), class);
+    purger::call();
+    block as *mut u8
 }
 
 /// Allocates `bytes` that read as zero.
@@ -104,7 +113,7 @@ pub fn allocate_zeroed(bytes: usize) -> *mut u8 {
 
 #[inline(never)]
 fn zeroed_large(bytes: usize, align: usize) -> *mut u8 {
-    let block = HEAP.allocate_large(attached(), bytes, align);
+    let block = allocate_large(bytes, align);
     if block.address != 0 && !block.zero {
         // SAFETY: a new block of at least `bytes`.
         unsafe { (block.address as *mut u8).write_bytes(0, bytes) };
@@ -120,7 +129,7 @@ pub fn allocate_aligned(bytes: usize, align: usize) -> *mut u8 {
     }
     match size_class::class_of_aligned(bytes, align) {
         Some(class) => allocate_class(class),
-        None => HEAP.allocate_large(attached(), bytes, align).address as *mut u8,
+        None => allocate_large(bytes, align).address as *mut u8,
     }
 }
 
@@ -145,6 +154,7 @@ pub unsafe fn free(pointer: *mut u8) {
 fn free_slow(address: usize) {
     if address != 0 {
         HEAP.free(attached(), address);
+        purger::call();
     }
 }
 
@@ -260,6 +270,7 @@ unsafe extern "C" fn fork_child() {
         // SAFETY: libc calls this in the child before `fork` returns.
         unsafe { fork::after_in_child(&HEAP, attached()) };
         EXIT_KEY.release_after_fork();
+        purger::forget();
     }
 }
 

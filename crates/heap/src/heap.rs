@@ -140,6 +140,15 @@ impl Heap {
         resized.unwrap_or(0)
     }
 
+    /// One look of the purger: gives back what lay idle since the looks before. Returns whether a later look may find more.
+    pub fn look(&self) -> bool {
+        let caches = self.caches.revoke_idle(&self.central, &self.spans);
+        let transit = self.central.return_idle_transit(&self.spans);
+        let slabs = self.central.purge_quiet_slabs(&self.spans);
+        let spans = self.spans.purge_idle();
+        caches || transit || slabs || spans
+    }
+
     /// Gives back every page that can be given back, also from the caches of other threads. Returns the bytes.
     pub fn trim(&self, own: Option<&ThreadCache>) -> usize {
         self.caches.revoke_all(own, &self.central, &self.spans);

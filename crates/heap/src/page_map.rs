@@ -95,6 +95,8 @@ pub struct Record {
     pub bin: Guarded8,
     /// Bit 0: page tables were moved here, so the mapping is split. Synchronization: as `state`.
     flags: Guarded8,
+    /// Slab: how often the purger has looked since a block last left or came back. Synchronization: the class lock.
+    pub quiet: Guarded8,
     /// Length in granules. Synchronization: as `state`.
     pub granules: Guarded32,
     /// First granule of the span: on every granule of a slab, on the last of a free span. Synchronization: as `state`.

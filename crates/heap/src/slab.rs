@@ -9,6 +9,7 @@ use crate::message::{Misuse, misuse};
 use crate::os;
 use crate::page_map::{PageMap, State};
 use crate::size_class::{self, Locator};
+use core::sync::atomic::{Ordering, fence};
 
 const CACHE_LINE_BYTES: usize = 64;
 const WORD_BITS: u32 = 64;
@@ -26,12 +27,16 @@ pub fn format(map: &PageMap, first: u32, class: usize, shard: u32) {
     record.hint.set(0);
     record.value.set(0);
     record.older.set(shard);
+    record.quiet.set(0);
     let bitmap = map.bitmap(first, granules);
     for word in 0..blocks.div_ceil(WORD_BITS) {
         let bits = (blocks - word * WORD_BITS).min(WORD_BITS);
         bitmap[word as usize].set(u64::MAX >> (WORD_BITS - bits));
     }
     record.set_state(State::Slab);
+    // ORDERING: Release publishes the shard before the class; pairs with the Acquire fence in `central::idle`, which reads them
+    // without the lock to find out which lock that is.
+    fence(Ordering::Release);
     map.set_class(first, granules, class);
 }
 
@@ -101,6 +106,7 @@ pub fn take(map: &PageMap, first: u32, class: usize, want: u32) -> Magazine {
         unsafe { magazine::set_next(tail, 0) };
     }
     record.hint.set(word as u16);
+    record.quiet.set(0);
     record.value.set(purged);
     let free = u32::from(record.free_blocks.get());
     debug_assert!(count <= free);
@@ -151,6 +157,7 @@ pub unsafe fn put_run(map: &PageMap, first: u32, class: usize, block: usize, cou
         block = rest;
     }
     record.hint.set(hint);
+    record.quiet.set(0);
     let free = u32::from(record.free_blocks.get()) + put;
     debug_assert!(free <= blocks);
     record.free_blocks.set(free as u16);
@@ -194,22 +201,13 @@ fn pages_of(offset: usize, size: usize, page_bytes: usize) -> u64 {
     (u64::MAX >> (63 - (to - from))) << from
 }
 
-/// Calls `purge(address, bytes)` for every run of pages in which all blocks are free and which were not purged
-/// before. Returns the bytes for which it answered true.
-pub fn purge_free_pages(
-    map: &PageMap,
-    first: u32,
-    class: usize,
-    mut purge: impl FnMut(usize, usize) -> bool,
-) -> usize {
+/// Purges every run of pages in which all blocks are free and which were not purged before. Returns the bytes given back.
+pub fn purge_free_pages(map: &PageMap, first: u32, class: usize) -> usize {
     let (record, page_bytes) = (map.record(first), os::page_bytes());
-    let (size, base) = (size_class::size(class), map.address(first));
+    let base = map.address(first);
     let pages = bytes_of(size_class::slab_granules(class)) / page_bytes;
-    let mut in_use = 0;
-    for index in (0..size_class::slab_blocks(class)).filter(|&index| !is_free(map, first, index)) {
-        in_use |= pages_of(index as usize * size, size, page_bytes);
-    }
-    let mut due = !in_use & !record.value.get() & (u64::MAX >> (64 - pages));
+    let whole = u64::MAX >> (64 - pages);
+    let mut due = whole & !record.value.get() & !pages_in_use(map, first, class, page_bytes, whole);
     let mut total = 0;
     while due != 0 {
         let start = due.trailing_zeros();
@@ -217,10 +215,31 @@ pub fn purge_free_pages(
         let run = (u64::MAX >> (64 - length)) << start;
         due &= !run;
         let bytes = length as usize * page_bytes;
-        if purge(base + start as usize * page_bytes, bytes) {
+        // SAFETY: pages of which every block is free in the bitmap, which the class lock guards.
+        if unsafe { os::purge(base + start as usize * page_bytes, bytes) } {
             record.value.set(record.value.get() | run);
             total += bytes;
         }
     }
     total
+}
+
+/// Bits of the pages that blocks out of the slab touch; `whole` are those of all its pages.
+fn pages_in_use(map: &PageMap, first: u32, class: usize, page_bytes: usize, whole: u64) -> u64 {
+    let (size, blocks) = (size_class::size(class), size_class::slab_blocks(class));
+    let bitmap = map.bitmap(first, size_class::slab_granules(class));
+    let mut in_use = 0;
+    for word in 0..blocks.div_ceil(WORD_BITS) {
+        let bits = (blocks - word * WORD_BITS).min(WORD_BITS);
+        let mut used = !bitmap[word as usize].get() & (u64::MAX >> (WORD_BITS - bits));
+        while used != 0 {
+            let index = word * WORD_BITS + used.trailing_zeros();
+            in_use |= pages_of(index as usize * size, size, page_bytes);
+            used &= used - 1;
+        }
+        if in_use == whole {
+            break;
+        }
+    }
+    in_use
 }

@@ -29,6 +29,9 @@ const CUT_MAX: u32 = 8;
 /// Granules that one call to [`SpanHeap::take_due`] hands out at most: 64 MiB.
 const PURGE_ROUND: u32 = 1024;
 
+/// Pages of 4 KiB in a granule: the unit in which `decay` hears of them.
+const PAGES_OF_GRANULE: u32 = 16;
+
 /// A span taken from the heap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Taken {
@@ -85,7 +88,11 @@ pub struct SpanHeap {
     dirty: FreeLists,
     pending: TimeList,
     held: TimeList,
-    decay: Decay,
+    /// When free memory goes back, if `mode` leaves that to it.
+    pub decay: Decay,
+    /// Pages of slabs that were purged, and that were wanted again, less than a granule's worth.
+    slab_pages_purged: u32,
+    slab_pages_wanted: u32,
     /// Spans held since this time or longer are held no more.
     released_at: u64,
     /// When free memory goes back.
@@ -103,6 +110,8 @@ impl SpanHeap {
             pending: TimeList::new(),
             held: TimeList::new(),
             decay: Decay::new(),
+            slab_pages_purged: 0,
+            slab_pages_wanted: 0,
             released_at: 0,
             mode: PurgeMode::Auto,
             counts: SpanCounts {
@@ -198,6 +207,7 @@ impl SpanHeap {
         let length = record.granules.get();
         let (state, waiting, bin) = (record.state(), record.waiting(), usize::from(record.bin.get()));
         let (freed_at, deadline, moved) = (record.value.get(), record.deadline.get(), record.is_moved());
+        let place = record.older.get();
         self.unlink(map, span);
         map.set_moved(span, false);
         let rest = length - offset - granules;
@@ -210,7 +220,7 @@ impl SpanHeap {
             record.value.set(freed_at);
             record.deadline.set(deadline);
             map.set_moved(first, moved);
-            self.link(map, first, count, state, waiting);
+            self.link(map, first, count, state, waiting, place);
         }
         match (state, waiting) {
             (State::Dirty, Waiting::Held) => self.decay.reused(now.saturating_sub(freed_at)),
@@ -262,50 +272,66 @@ impl SpanHeap {
         self.merge(map, first, granules, State::Clean, Waiting::None);
     }
 
-    /// Links a free span after joining it with free neighbours of the same kind that wait for the same.
+    /// Links a free span after joining it with free neighbours of the same kind that wait for the same. The whole's time is its
+    /// parts' mean, weighted by size: a little that comes and goes beside much that is idle does not keep it.
     fn merge(&mut self, map: &PageMap, first: u32, granules: u32, state: State, waiting: Waiting) {
-        let (mut start, mut length) = (first, granules);
         let joins = |granule: u32| {
             let record = map.record(granule);
             record.state() == state && record.waiting() == waiting
         };
+        let end = first + granules;
+        let right = (end < map.reservation.limit() && joins(end)).then_some(end);
+        let left = (first > map.reservation.first_granule() && map.record(first - 1).state() == state)
+            .then(|| map.record(first - 1).first.get())
+            .filter(|&left| joins(left));
+
         let record = map.record(first);
         let (mut bin, mut moved) = (record.bin.get(), record.is_moved());
-        let (value, mut deadline) = (record.value.get(), record.deadline.get());
-        let end = first + granules;
-        if end < map.reservation.limit() && joins(end) {
-            let right = map.record(end);
-            length += right.granules.get();
-            moved |= right.is_moved();
-            deadline = deadline.max(right.deadline.get());
-            bin = bin.max(right.bin.get());
-            self.unlink(map, end);
-            map.set_moved(end, false);
-        }
-        if first > map.reservation.first_granule() && map.record(first - 1).state() == state {
-            let left_first = map.record(first - 1).first.get();
-            if joins(left_first) {
-                let left = map.record(left_first);
-                debug_assert_eq!(left_first + left.granules.get(), first);
-                moved |= left.is_moved();
-                deadline = deadline.max(left.deadline.get());
-                bin = bin.max(left.bin.get());
-                length += left.granules.get();
-                start = left_first;
-                self.unlink(map, left_first);
-                map.set_moved(first, false);
+        let (mut value, mut deadline) = (record.value.get(), record.deadline.get());
+        let mut place = self.list_of(waiting).map_or(0, |list| list.newest());
+        let (mut start, mut length, mut largest) = (first, granules, granules);
+        let length_of = |part: Option<u32>| part.map_or(0, |part| map.record(part).granules.get());
+        // The larger one last, so that its place in time is read when the other has left the list.
+        let parts = if length_of(left) > length_of(right) { [right, left] } else { [left, right] };
+        for part in parts.into_iter().flatten() {
+            let record = map.record(part);
+            let part_granules = record.granules.get();
+            debug_assert!(part == end || part + part_granules == first);
+            value = mean(value, length, record.value.get(), part_granules);
+            deadline = mean(deadline, length, record.deadline.get(), part_granules);
+            if part_granules > largest {
+                largest = part_granules;
+                place = record.older.get();
+            } else if place == part {
+                place = record.older.get();
             }
+            moved |= record.is_moved();
+            bin = bin.max(record.bin.get());
+            length += part_granules;
+            start = start.min(part);
+            self.unlink(map, part);
+            map.set_moved(part, false);
         }
+        map.set_moved(first, false);
         map.record(first).set_state(State::Interior);
         let record = map.record(start);
         record.bin.set(bin);
         record.value.set(value);
         record.deadline.set(deadline);
         map.set_moved(start, moved);
-        self.link(map, start, length, state, waiting);
+        self.link(map, start, length, state, waiting, place);
     }
 
-    fn link(&mut self, map: &PageMap, first: u32, granules: u32, state: State, waiting: Waiting) {
+    fn list_of(&mut self, waiting: Waiting) -> Option<&mut TimeList> {
+        match waiting {
+            Waiting::Pending => Some(&mut self.pending),
+            Waiting::Held => Some(&mut self.held),
+            Waiting::None => None,
+        }
+    }
+
+    /// Puts a free span into its lists; in that of its time behind `place`.
+    fn link(&mut self, map: &PageMap, first: u32, granules: u32, state: State, waiting: Waiting, place: u32) {
         let record = map.record(first);
         record.granules.set(granules);
         record.set_state(state);
@@ -323,10 +349,8 @@ impl SpanHeap {
                 self.counts.dirty += granules;
             }
         }
-        match waiting {
-            Waiting::Pending => self.pending.push(map, first, granules),
-            Waiting::Held => self.held.push(map, first, granules),
-            Waiting::None => {}
+        if let Some(list) = self.list_of(waiting) {
+            list.insert_behind(map, place, first, granules);
         }
     }
 
@@ -343,19 +367,17 @@ impl SpanHeap {
                 self.counts.dirty -= granules;
             }
         }
-        match record.waiting() {
-            Waiting::Pending => self.pending.remove(map, first, granules),
-            Waiting::Held => self.held.remove(map, first, granules),
-            Waiting::None => {}
+        if let Some(list) = self.list_of(record.waiting()) {
+            list.remove(map, first, granules);
         }
         record.set_waiting(Waiting::None);
         record.set_state(State::Interior);
         map.record(first + granules - 1).set_state(State::Interior);
     }
 
-    /// Whether there is something to purge at `now`.
-    pub fn is_due(&self, map: &PageMap, now: u64) -> bool {
-        self.pending.granules >= PURGE_BATCH
+    /// Whether there is something to purge at `now`, even if it is less than a batch when `any` is set.
+    pub fn is_due(&self, map: &PageMap, any: bool, now: u64) -> bool {
+        self.pending.granules >= if any { 1 } else { PURGE_BATCH }
             || self.held.oldest().is_some_and(|span| self.is_over(map, span, now))
     }
 
@@ -363,6 +385,31 @@ impl SpanHeap {
     fn is_over(&self, map: &PageMap, span: u32, now: u64) -> bool {
         let record = map.record(span);
         record.deadline.get() <= now || record.value.get() <= self.released_at
+    }
+
+    /// Whether anything waits for its purge.
+    pub fn has_waiting(&self) -> bool {
+        self.pending.granules + self.held.granules > 0
+    }
+
+    /// Pages of partly used slabs were purged at `now`.
+    pub fn slab_pages_purged(&mut self, pages: u32, now: u64) {
+        self.slab_pages_purged += pages;
+        let granules = self.slab_pages_purged / PAGES_OF_GRANULE;
+        self.slab_pages_purged %= PAGES_OF_GRANULE;
+        if granules > 0 {
+            self.decay.purged(granules, now);
+        }
+    }
+
+    /// Purged pages of slabs were wanted again at `now`.
+    pub fn slab_pages_wanted(&mut self, pages: u32, now: u64) {
+        self.slab_pages_wanted += pages;
+        let granules = self.slab_pages_wanted / PAGES_OF_GRANULE;
+        self.slab_pages_wanted %= PAGES_OF_GRANULE;
+        if granules > 0 {
+            self.decay.faulted(granules, now);
+        }
     }
 
     /// Takes spans whose time has come, up to 64 MiB and `out.len()` of them; returns how many. `all`: also those
@@ -402,6 +449,21 @@ impl SpanHeap {
             self.merge(map, due.first, due.granules, State::Dirty, Waiting::None);
         }
     }
+}
+
+/// The mean of two times, weighted by the lengths of what they are of.
+fn mean(time: u64, granules: u32, other: u64, other_granules: u32) -> u64 {
+    let ((early, early_granules), (late, late_granules)) = if time <= other {
+        ((time, granules), (other, other_granules))
+    } else {
+        ((other, other_granules), (time, granules))
+    };
+    if late == u64::MAX {
+        return late;
+    }
+    // Lengths are below 2^24, so the product fits.
+    let apart = (late - early).min(1 << 39);
+    early + apart * u64::from(late_granules) / (u64::from(early_granules) + u64::from(late_granules))
 }
 
 impl Default for SpanHeap {

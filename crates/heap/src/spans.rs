@@ -1,5 +1,6 @@
 //! The span heap behind its lock: with its page map, the clock, and the purging that happens outside the lock.
 
+use crate::decay;
 use crate::lock::Lock;
 use crate::os;
 use crate::page_map::PageMap;
@@ -11,6 +12,17 @@ const ROUND: usize = 16;
 /// Rounds after which a thread among others leaves the rest to whoever comes next; otherwise one would purge for all.
 const ROUNDS_AMONG_OTHERS: usize = 4;
 
+/// What a purge is to reach.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Which {
+    /// What is due.
+    Due,
+    /// What is due, even less than a batch.
+    DueOrFew,
+    /// Every free span.
+    All,
+}
+
 /// All spans of a heap.
 pub struct Spans {
     /// What every granule is.
@@ -20,6 +32,8 @@ pub struct Spans {
     purging: Lock<()>,
     /// Something is to be purged; whoever leaves a slow path does it.
     due: AtomicBool,
+    /// Nothing speaks for holding memory at present.
+    is_releasing: AtomicBool,
 }
 
 impl Spans {
@@ -30,6 +44,7 @@ impl Spans {
             heap: Lock::new(SpanHeap::new()),
             purging: Lock::new(()),
             due: AtomicBool::new(false),
+            is_releasing: AtomicBool::new(false),
         }
     }
 
@@ -59,7 +74,12 @@ impl Spans {
     fn with<R>(&self, now: u64, act: impl FnOnce(&mut SpanHeap, &PageMap) -> R) -> R {
         let mut heap = self.heap.lock();
         let result = act(&mut heap, &self.map);
-        if heap.is_due(&self.map, now) {
+        let is_releasing = heap.mode == PurgeMode::Auto && heap.decay.is_releasing();
+        // ORDERING: Relaxed; a hint. Read first: a line that all threads read is written only when it changes.
+        if self.is_releasing.load(Ordering::Relaxed) != is_releasing {
+            self.is_releasing.store(is_releasing, Ordering::Relaxed);
+        }
+        if heap.is_due(&self.map, false, now) {
             // ORDERING: Relaxed; only a hint to come and look, under the lock.
             self.due.store(true, Ordering::Relaxed);
         }
@@ -81,20 +101,29 @@ impl Spans {
         let Some(_purging) = self.purging.try_lock() else { return };
         // ORDERING: Relaxed; a hint, see `with`.
         if self.due.swap(false, Ordering::Relaxed) {
-            self.purge_rounds(false);
+            self.purge_rounds(Which::Due);
         }
+    }
+
+    /// Purges all whose time has come, also where it is little. Returns whether anything else waits for its time.
+    pub fn purge_idle(&self) -> bool {
+        {
+            let _purging = self.purging.lock();
+            self.purge_rounds(Which::DueOrFew);
+        }
+        self.heap.lock().has_waiting()
     }
 
     /// Purges every free span, whatever `decay` says. Returns the bytes given back.
     pub fn purge_all(&self) -> usize {
         let _purging = self.purging.lock();
-        self.purge_rounds(true)
+        self.purge_rounds(Which::All)
     }
 
-    fn purge_rounds(&self, all: bool) -> usize {
+    fn purge_rounds(&self, which: Which) -> usize {
         let mut purged_granules = 0;
         for round in 0.. {
-            if !all && round == ROUNDS_AMONG_OTHERS && !os::is_single_threaded() {
+            if which == Which::Due && round == ROUNDS_AMONG_OTHERS && !os::is_single_threaded() {
                 // ORDERING: Relaxed; a hint, see `with`.
                 self.due.store(true, Ordering::Relaxed);
                 break;
@@ -103,10 +132,10 @@ impl Spans {
             let count = {
                 let now = os::now_ns();
                 let mut heap = self.heap.lock();
-                if !all && !heap.is_due(&self.map, now) {
+                if which != Which::All && !heap.is_due(&self.map, which == Which::DueOrFew, now) {
                     break;
                 }
-                heap.take_due(&self.map, all, now, &mut due)
+                heap.take_due(&self.map, which == Which::All, now, &mut due)
             };
             if count == 0 {
                 break;
@@ -123,6 +152,34 @@ impl Spans {
             }
         }
         purged_granules * crate::granule::GRANULE_BYTES
+    }
+
+    /// Whether nothing speaks for holding memory at present; a hint.
+    pub fn is_releasing(&self) -> bool {
+        // ORDERING: Relaxed; a hint.
+        self.is_releasing.load(Ordering::Relaxed)
+    }
+
+    /// Pages of partly used slabs were purged.
+    pub fn slab_pages_purged(&self, pages: u32) {
+        let now = os::now_ns();
+        self.with(now, |heap, _| heap.slab_pages_purged(pages, now));
+    }
+
+    /// Purged pages of slabs were wanted again.
+    pub fn slab_pages_wanted(&self, pages: u32) {
+        let now = os::now_ns();
+        self.with(now, |heap, _| heap.slab_pages_wanted(pages, now));
+    }
+
+    /// Whether somebody calls [`Spans::purge_idle`] again and again.
+    pub fn set_timed(&self, is_timed: bool) {
+        self.with(os::now_ns(), |heap, _| heap.decay.set_timed(is_timed));
+    }
+
+    /// What a MiB of idle memory is worth, in ns of CPU time a second; at least 1.
+    pub fn set_price(&self, price_ns: u64) {
+        self.with(os::now_ns(), |heap, _| heap.decay.set_hold_max(decay::hold_max_ns(price_ns)));
     }
 
     /// When free memory goes back from now on.

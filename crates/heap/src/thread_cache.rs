@@ -309,6 +309,14 @@ impl ThreadCache {
         self.bins[class].capacity.set(least);
     }
 
+    /// Whether its owner was not in the slow path since the last call. Under the registry's lock.
+    fn was_idle(&self) -> bool {
+        let visits = self.visits.get();
+        let was_idle = self.visits_seen.get() == visits;
+        self.visits_seen.set(visits);
+        was_idle
+    }
+
     /// Blocks held per class: in the list and in the spare. Exact only for the owner.
     pub fn held(&self, class: usize) -> u32 {
         let bin = &self.bins[class];

@@ -12,9 +12,15 @@ pub const EINVAL: c_int = 22;
 #[cfg(all(feature = "old-glibc", target_arch = "x86_64", target_env = "gnu"))]
 core::arch::global_asm!(
     ".symver dlsym, dlsym@GLIBC_2.2.5",
+    ".symver pthread_attr_setstacksize, pthread_attr_setstacksize@GLIBC_2.2.5",
+    ".symver pthread_create, pthread_create@GLIBC_2.2.5",
     ".symver pthread_key_create, pthread_key_create@GLIBC_2.2.5",
     ".symver pthread_setspecific, pthread_setspecific@GLIBC_2.2.5",
     ".weak dlsym",
+    ".weak pthread_attr_setstacksize",
+    ".weak pthread_create",
+    ".weak pthread_attr_init",
+    ".weak pthread_attr_setdetachstate",
     ".weak pthread_key_create",
     ".weak pthread_setspecific",
 );

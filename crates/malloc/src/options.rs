@@ -1,7 +1,7 @@
 //! The one variable: `FAULTLESS=key:value,key:value`. What is not understood is named once and ignored.
 
 use core::ffi::{CStr, c_char};
-use faultless_heap::global::HEAP;
+use faultless_heap::global::{HEAP, purger};
 use faultless_heap::lock::Lock;
 use faultless_heap::message::say;
 use faultless_heap::span_heap::PurgeMode;
@@ -65,6 +65,11 @@ fn apply(option: &[u8]) {
         (b"purge", b"never") => HEAP.spans.set_mode(PurgeMode::Never),
         (b"huge_pages", b"never" | b"auto") => HEAP.spans.map.reservation.set_huge_pages(false),
         (b"huge_pages", b"always") => HEAP.spans.map.reservation.set_huge_pages(true),
+        (b"purger", b"auto") => {}
+        (b"purger", b"off") => purger::switch_off(),
+        (b"thrift", price) if price_ns(price).is_some() => {
+            HEAP.spans.set_price(price_ns(price).unwrap_or_default());
+        }
         (b"stats", _) => {
             say(format_args!("ignored FAULTLESS option {text:?}: expected stats:exit or stats:off"))
         }
@@ -75,8 +80,18 @@ fn apply(option: &[u8]) {
         (b"huge_pages", _) => {
             say(format_args!("ignored FAULTLESS option {text:?}: expected huge_pages:never, auto or always"));
         }
+        (b"purger", _) => say(format_args!("ignored FAULTLESS option {text:?}: expected purger:auto or off")),
+        (b"thrift", _) => say(format_args!(
+            "ignored FAULTLESS option {text:?}: expected thrift:N, microseconds of CPU time for a MiB in a second, 1 to 1000000"
+        )),
         _ => say(format_args!(
-            "ignored unknown FAULTLESS option {text:?}: the keys are stats, report, purge, huge_pages"
+            "ignored unknown FAULTLESS option {text:?}: the keys are stats, report, purge, purger, thrift, huge_pages"
         )),
     }
+}
+
+/// The price in ns that a number of microseconds stands for.
+fn price_ns(digits: &[u8]) -> Option<u64> {
+    let microseconds: u64 = core::str::from_utf8(digits).ok()?.parse().ok()?;
+    (1..=1_000_000).contains(&microseconds).then_some(microseconds * 1000)
 }

@@ -5,7 +5,7 @@
 use crate::libc::{self, EINVAL, File, set_errno};
 use core::ffi::{c_char, c_int};
 use core::fmt::{self, Write};
-use faultless_heap::global::{self, HEAP};
+use faultless_heap::global::{self, HEAP, purger};
 use faultless_heap::os;
 use faultless_heap::stats::Snapshot;
 
@@ -94,6 +94,11 @@ pub extern "C" fn malloc_stats() {
 pub fn print() {
     // Standard error takes what it can.
     let _ = Snapshot::take(&HEAP).write(&mut os::StandardError);
+    let (looks, looks_ns) = purger::work();
+    if looks > 0 {
+        let milliseconds = looks_ns / 1_000_000;
+        let _ = writeln!(os::StandardError, "  purger        {milliseconds:>12}  ms in {looks} looks");
+    }
 }
 
 struct Stream(*mut File);

@@ -10,10 +10,13 @@ pub mod number {
     pub const MMAP: usize = 9;
     pub const MPROTECT: usize = 10;
     pub const MUNMAP: usize = 11;
+    pub const RT_SIGPROCMASK: usize = 14;
     pub const SCHED_YIELD: usize = 24;
     pub const MREMAP: usize = 25;
     pub const MADVISE: usize = 28;
+    pub const NANOSLEEP: usize = 35;
     pub const GETPID: usize = 39;
+    pub const PRCTL: usize = 157;
     pub const FUTEX: usize = 202;
     pub const SCHED_GETAFFINITY: usize = 204;
     pub const OPENAT: usize = 257;
@@ -30,7 +33,10 @@ pub mod number {
     pub const MMAP: usize = 222;
     pub const MPROTECT: usize = 226;
     pub const MUNMAP: usize = 215;
+    pub const NANOSLEEP: usize = 101;
     pub const SCHED_YIELD: usize = 124;
+    pub const RT_SIGPROCMASK: usize = 135;
+    pub const PRCTL: usize = 167;
     pub const MREMAP: usize = 216;
     pub const MADVISE: usize = 233;
     pub const GETPID: usize = 172;

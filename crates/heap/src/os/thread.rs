@@ -194,6 +194,78 @@ impl ExitKey {
     }
 }
 
+/// What [`start_thread`] runs.
+pub type ThreadBody = unsafe extern "C" fn(*mut c_void) -> *mut c_void;
+type AttributesInit = unsafe extern "C" fn(*mut Attributes) -> c_int;
+type AttributesSetSize = unsafe extern "C" fn(*mut Attributes, usize) -> c_int;
+type AttributesSetDetached = unsafe extern "C" fn(*mut Attributes, c_int) -> c_int;
+type Create = unsafe extern "C" fn(*mut usize, *const Attributes, ThreadBody, *mut c_void) -> c_int;
+
+/// `pthread_attr_t`: 56 bytes on x86-64, 64 on aarch64.
+#[repr(C, align(8))]
+struct Attributes([u8; 64]);
+
+/// Stack of a thread of ours, in bytes: it must also hold the static thread-local variables of all libraries.
+const STACK_BYTES: [usize; 2] = [128 * 1024, 1024 * 1024];
+
+/// Starts a detached thread that gets no signals. False: refused, or no threads library is loaded. May call
+/// `malloc`.
+pub fn start_thread(body: ThreadBody) -> bool {
+    let (Some(create), Some(init), Some(set_size), Some(set_detached)) = (
+        found!("pthread_create" as Create),
+        found!("pthread_attr_init" as AttributesInit),
+        found!("pthread_attr_setstacksize" as AttributesSetSize),
+        found!("pthread_attr_setdetachstate" as AttributesSetDetached),
+    ) else {
+        return false;
+    };
+    const DETACHED: c_int = 1;
+    let signals = block_signals();
+    let is_started = STACK_BYTES.into_iter().any(|bytes| {
+        let (mut attributes, mut thread) = (Attributes([0; 64]), 0);
+        // SAFETY: the attributes are initialised before they are used; the body is a function of ours.
+        unsafe {
+            init(&mut attributes) == 0
+                && set_size(&mut attributes, bytes) == 0
+                && set_detached(&mut attributes, DETACHED) == 0
+                && create(&mut thread, &attributes, body, core::ptr::null_mut()) == 0
+        }
+    });
+    set_signals(signals);
+    is_started
+}
+
+/// Blocks all signals of this thread but those that libc needs for `setuid` and cancellation (32 and 33). Returns the mask before.
+fn block_signals() -> u64 {
+    set_signals(!(1 << 31 | 1 << 32))
+}
+
+fn set_signals(mask: u64) -> u64 {
+    const SIG_SETMASK: usize = 2;
+    let mut before = 0u64;
+    let (new, old) = ((&raw const mask) as usize, (&raw mut before) as usize);
+    // SAFETY: the kernel reads and writes 8 bytes each.
+    unsafe { syscall(number::RT_SIGPROCMASK, [SIG_SETMASK, new, old, 8, 0, 0]) };
+    before
+}
+
+/// Names this thread, for people who look at it.
+pub fn name_thread(name: &CStr) {
+    const PR_SET_NAME: usize = 15;
+    // SAFETY: the kernel reads a C string.
+    unsafe { syscall(number::PRCTL, [PR_SET_NAME, name.as_ptr() as usize, 0, 0, 0, 0]) };
+}
+
+/// Sleeps for about so long.
+pub fn sleep_ns(duration_ns: u64) {
+    let time = Timespec {
+        seconds: (duration_ns / 1_000_000_000) as i64,
+        nanoseconds: (duration_ns % 1_000_000_000) as i64,
+    };
+    // SAFETY: the kernel reads `time`.
+    unsafe { syscall(number::NANOSLEEP, [(&raw const time) as usize, 0, 0, 0, 0, 0]) };
+}
+
 /// Registers fork handlers for the life of the process. May call `malloc`.
 pub fn at_fork(
     prepare: unsafe extern "C" fn(),
@@ -217,10 +289,15 @@ pub fn find_single_threaded_flag() {
 
 /// Whether this process certainly has one thread; false where libc does not tell.
 pub fn is_single_threaded() -> bool {
+    has_threads() == Some(false)
+}
+
+/// Whether this process has threads, as far as libc tells.
+pub fn has_threads() -> Option<bool> {
     // SAFETY: null, or libc's flag, a byte that lives as long as the process.
     let flag = unsafe { SINGLE_THREADED.load(Ordering::Relaxed).as_ref() };
     // ORDERING: Relaxed; libc clears the flag in the only thread, before the second one starts.
-    flag.is_some_and(|flag| flag.load(Ordering::Relaxed) != 0)
+    flag.map(|flag| flag.load(Ordering::Relaxed) == 0)
 }
 
 /// Takes libc's lock around its list of streams.

@@ -56,7 +56,7 @@ fn purged_memory_reads_as_zero_and_says_so() {
     assert!(a.zero);
     touch(&map, a.first);
     spans.give(&map, a.first, 16, false, 0);
-    assert!(spans.is_due(&map, 0));
+    assert!(spans.is_due(&map, false, 0));
     assert_eq!(purge_all(&map, &mut spans, 0), 16);
     let b = spans.take(&map, 16, 1, true, 0).unwrap();
     assert!(b.zero);
@@ -72,7 +72,7 @@ fn a_refused_purge_keeps_the_memory_usable_and_is_not_repeated() {
     let mut due = [Due { first: 0, granules: 0, moved: false }; 1];
     assert_eq!(spans.take_due(&map, false, 0, &mut due), 1);
     spans.purged(&map, due[0], false);
-    assert!(!spans.is_due(&map, HOLD_MAX_NS));
+    assert!(!spans.is_due(&map, false, HOLD_MAX_NS));
     assert_eq!(spans.take(&map, 16, 1, false, 0).unwrap(), Taken { first: a.first, zero: false });
 }
 
@@ -84,13 +84,13 @@ fn after_one_regret_memory_is_held_until_its_time() {
         let a = spans.take(&map, 64, 1, false, now).unwrap();
         now += 1_000_000;
         spans.give(&map, a.first, 64, false, now);
-        assert_eq!(spans.is_due(&map, now), round == 0, "round {round}");
+        assert_eq!(spans.is_due(&map, false, now), round == 0, "round {round}");
         if round == 0 {
             purge_all(&map, &mut spans, now);
         }
         now += 10_000;
     }
-    assert!(spans.is_due(&map, now + HOLD_MAX_NS));
+    assert!(spans.is_due(&map, false, now + HOLD_MAX_NS));
 }
 
 #[test]
@@ -105,7 +105,7 @@ fn many_small_spans_freed_and_wanted_again_are_held_from_the_second_time_on() {
             now += 1000;
             spans.give(&map, span.first, 1, false, now);
         }
-        if spans.is_due(&map, now) {
+        if spans.is_due(&map, false, now) {
             purge_all(&map, &mut spans, now);
         }
     }

@@ -19,16 +19,26 @@ impl TimeList {
         (self.oldest != 0).then_some(self.oldest)
     }
 
-    pub fn push(&mut self, map: &PageMap, first: u32, granules: u32) {
+    pub fn newest(&self) -> u32 {
+        self.newest
+    }
+
+    /// Adds a span behind `older`, which is in the list, or 0 for its front.
+    pub fn insert_behind(&mut self, map: &PageMap, older: u32, first: u32, granules: u32) {
+        let newer = if older != 0 { map.record(older).newer.get() } else { self.oldest };
         let record = map.record(first);
-        record.older.set(self.newest);
-        record.newer.set(0);
-        if self.newest != 0 {
-            map.record(self.newest).newer.set(first);
+        record.older.set(older);
+        record.newer.set(newer);
+        if older != 0 {
+            map.record(older).newer.set(first);
         } else {
             self.oldest = first;
         }
-        self.newest = first;
+        if newer != 0 {
+            map.record(newer).older.set(first);
+        } else {
+            self.newest = first;
+        }
         self.granules += granules;
     }
 

@@ -8,6 +8,7 @@ use crate::os;
 use crate::page_map::PageMap;
 use crate::size_class::{self, CLASSES};
 use crate::spans::Spans;
+use core::cell::Cell;
 use core::sync::atomic::{AtomicBool, AtomicIsize, AtomicPtr, AtomicU64, Ordering, fence};
 
 /// Bytes of blocks that thread caches may hold beyond their minimum, per CPU.
@@ -213,6 +214,11 @@ impl Caches {
         registry.retire(cache);
     }
 
+    /// Whether more than one thread ever had a cache at a time.
+    pub fn has_several(&self) -> bool {
+        self.all().nth(1).is_some()
+    }
+
     /// Threads that have a cache now, and the most that ever had one at a time.
     pub fn counts(&self) -> (usize, usize) {
         let registry = self.registry.lock();
@@ -246,12 +252,22 @@ impl Caches {
         let Some(_registry) = self.registry.try_lock() else { return };
         self.relieved_at.store(now, Ordering::Relaxed);
         self.budget.exhausted.store(false, Ordering::Relaxed);
-        self.revoke_where(own, central, spans, |cache| {
-            let visits = cache.visits.get();
-            let is_idle = cache.visits_seen.get() == visits;
-            cache.visits_seen.set(visits);
-            is_idle
+        self.revoke_where(own, central, spans, ThreadCache::was_idle);
+    }
+
+    /// Takes the caches of threads that were never in the slow path since the last look. Returns whether others are left, which a
+    /// later call may find idle.
+    pub fn revoke_idle(&self, central: &Central, spans: &Spans) -> bool {
+        let _registry = self.registry.lock();
+        // ORDERING: Relaxed; a pace, as in `relieve`, whose looks are not to come right after this one.
+        self.relieved_at.store(os::now_ns(), Ordering::Relaxed);
+        let is_left = Cell::new(false);
+        self.revoke_where(None, central, spans, |cache| {
+            let was_idle = cache.was_idle();
+            is_left.set(is_left.get() || !was_idle);
+            was_idle
         });
+        is_left.get()
     }
 
     /// Revokes the chosen caches but `own`. Under the registry's lock.

@@ -1,0 +1,95 @@
+//! What `central` gives back when nobody comes for it: magazines that lie in their stacks, and the free pages of slabs from which
+//! nothing was taken and to which nothing came back.
+//!
+//! SYNCHRONIZATION: the slabs are found by their records, in the order of addresses. Which lock guards a slab is read without that
+//! lock, and checked under it: a slab changes its class and shard only while the lock of its class and shard is held.
+
+use super::Central;
+use crate::os;
+use crate::page_map::State;
+use crate::size_class::{self, CLASSES};
+use crate::slab;
+use crate::spans::Spans;
+use core::sync::atomic::{Ordering, fence};
+
+/// Looks during which a slab must have been left alone before its free pages go.
+const QUIET_LOOKS: u8 = 2;
+/// `quiet` of a slab whose free pages are gone.
+const PURGED: u8 = u8::MAX;
+
+impl Central {
+    /// Returns the magazines of stacks that did not move since the last call to their slabs. Returns whether magazines are left.
+    pub fn return_idle_transit(&self, spans: &Spans) -> bool {
+        let mut is_left = false;
+        for shard in self.shards_in_use() {
+            for class in (1..CLASSES).filter(|&class| shard.stacked[class].get() > 0) {
+                let is_moving = core::mem::take(&mut shard.stacks[class].lock().is_moving);
+                is_left |= is_moving;
+                while !is_moving && let Some(magazine) = shard.pop(spans, class) {
+                    self.return_to_slabs(spans, class, magazine);
+                }
+                // Returning them was our doing.
+                shard.stacks[class].lock().is_moving &= is_moving;
+            }
+        }
+        is_left
+    }
+
+    /// Purges the free pages of slabs that were left alone for [`QUIET_LOOKS`] calls. Returns whether a later call has something
+    /// to purge.
+    pub fn purge_quiet_slabs(&self, spans: &Spans) -> bool {
+        let mut is_left = false;
+        self.each_slab_with_free_blocks(spans, |class, first| {
+            let quiet = &spans.map.record(first).quiet;
+            match quiet.get() {
+                PURGED => {}
+                looks if looks < QUIET_LOOKS => {
+                    quiet.set(looks + 1);
+                    is_left = true;
+                }
+                _ => {
+                    quiet.set(PURGED);
+                    slab::purge_free_pages(&spans.map, first, class);
+                }
+            }
+        });
+        is_left
+    }
+
+    /// Purges the free pages of all partly used slabs. Returns the bytes given back.
+    pub fn purge_slab_pages(&self, spans: &Spans) -> usize {
+        let mut total = 0;
+        self.each_slab_with_free_blocks(spans, |class, first| {
+            total += slab::purge_free_pages(&spans.map, first, class);
+        });
+        total
+    }
+
+    /// Calls `act(class, first)` for each slab that has at least a page of free blocks, under its class lock.
+    fn each_slab_with_free_blocks(&self, spans: &Spans, mut act: impl FnMut(usize, u32)) {
+        let map = &spans.map;
+        let mut granule = map.reservation.first_granule();
+        while granule < map.reservation.limit() {
+            let first = granule;
+            granule += 1;
+            let class = map.class_of(first);
+            if class == 0 {
+                continue;
+            }
+            // ORDERING: Acquire pairs with the Release fence in `slab::format`: with the class come the shard and the state.
+            fence(Ordering::Acquire);
+            let record = map.record(first);
+            let shard = slab::shard_of(map, first);
+            let has_page =
+                || usize::from(record.free_blocks.get()) * size_class::size(class) >= os::page_bytes();
+            if record.state() != State::Slab || shard >= super::SHARDS || !has_page() {
+                continue;
+            }
+            let _slabs = self.shards[shard].slabs[class].lock();
+            let is_same = map.class_of(first) == class && slab::shard_of(map, first) == shard;
+            if is_same && record.state() == State::Slab && has_page() {
+                act(class, first);
+            }
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! The slabs of one class and shard, by how full they are.
+
+use super::fill_list;
+use crate::magazine::Magazine;
+use crate::os;
+use crate::page_map::PageMap;
+use crate::size_class;
+use crate::slab;
+use crate::spans::Spans;
+
+/// Slabs of a class are listed by how full they are.
+pub const FILL_LISTS: usize = 8;
+/// Where memory is given back at once, a slab gives its free pages when all blocks but one in so many are free: the rest may never
+/// come, and one block would keep 64 KiB.
+const NEARLY: u32 = 8;
+
+/// The slabs of one class that have free blocks.
+pub struct Slabs {
+    /// First slab of each fullness, fullest first; 0 for none.
+    pub heads: [u32; FILL_LISTS],
+    /// All slabs of the class, also full ones.
+    pub count: u32,
+    /// Free blocks in all of them.
+    pub free_blocks: u32,
+}
+
+impl Slabs {
+    /// No slab.
+    pub const fn new() -> Self {
+        Self { heads: [0; FILL_LISTS], count: 0, free_blocks: 0 }
+    }
+
+    /// The fullest slab.
+    pub fn fullest(&self) -> Option<u32> {
+        self.heads.into_iter().find(|&head| head != 0)
+    }
+
+    /// Takes up to `want` blocks of the slab at `first`.
+    pub fn take(&mut self, spans: &Spans, first: u32, class: usize, want: u32) -> Magazine {
+        let map = &spans.map;
+        let purged = map.record(first).value.get();
+        let magazine = slab::take(map, first, class, want);
+        self.free_blocks -= magazine.count;
+        let wanted = purged & !map.record(first).value.get();
+        if wanted != 0 {
+            spans.slab_pages_wanted(wanted.count_ones());
+        }
+        let free = u32::from(map.record(first).free_blocks.get());
+        if free == 0 {
+            self.unlink(map, first);
+        } else {
+            self.relink(map, first, fill_list(class, free));
+        }
+        magazine
+    }
+
+    /// Blocks were put back into a slab; one that is empty then is a slab no more.
+    pub fn note_put(&mut self, spans: &Spans, first: u32, class: usize, blocks: u32) {
+        let map = &spans.map;
+        let free = u32::from(map.record(first).free_blocks.get());
+        self.free_blocks += blocks;
+        if free == size_class::slab_blocks(class) {
+            if free > blocks {
+                self.unlink(map, first);
+            }
+            self.free_blocks -= free;
+            self.count -= 1;
+            slab::dissolve(map, first, class);
+            spans.give(first, size_class::slab_granules(class), false);
+        } else if free == blocks {
+            self.link(map, first, fill_list(class, free));
+        } else {
+            self.relink(map, first, fill_list(class, free));
+            let nearly_all = size_class::slab_blocks(class) - size_class::slab_blocks(class) / NEARLY;
+            if free >= nearly_all && free - blocks < nearly_all && spans.is_releasing() {
+                let bytes = slab::purge_free_pages(map, first, class);
+                spans.slab_pages_purged((bytes / os::page_bytes()) as u32);
+            }
+        }
+    }
+
+    fn relink(&mut self, map: &PageMap, first: u32, list: usize) {
+        if usize::from(map.record(first).bin.get()) != list {
+            self.unlink(map, first);
+            self.link(map, first, list);
+        }
+    }
+
+    /// Lists a slab.
+    pub fn link(&mut self, map: &PageMap, first: u32, list: usize) {
+        let (record, head) = (map.record(first), self.heads[list]);
+        record.bin.set(list as u8);
+        record.prev.set(0);
+        record.next.set(head);
+        if head != 0 {
+            map.record(head).prev.set(first);
+        }
+        self.heads[list] = first;
+    }
+
+    fn unlink(&mut self, map: &PageMap, first: u32) {
+        let record = map.record(first);
+        let (prev, next) = (record.prev.get(), record.next.get());
+        if prev != 0 {
+            map.record(prev).next.set(next);
+        } else {
+            self.heads[usize::from(record.bin.get())] = next;
+        }
+        if next != 0 {
+            map.record(next).prev.set(prev);
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! The purger: a thread of ours that gives back what the program leaves lying, whether or not the program calls us again.
+//!
+//! There is one only in a process that has threads, and only while there is something to give back. It holds no cache and allocates
+//! nothing. It looks every 250 ms, and never works for more than a twentieth of the time. Whoever leaves a slow path and finds
+//! none starts one.
+
+use super::HEAP;
+use crate::decay::HOLD_MAX_NS;
+use crate::os;
+use core::ffi::c_void;
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+const ABSENT: u32 = 0;
+const PRESENT: u32 = 1;
+const OFF: u32 = 2;
+
+/// Time between two looks, ns: what is held is held for one to two of these.
+const PAUSE_NS: u64 = HOLD_MAX_NS;
+/// The purger pauses for at least so many times as long as its last look took.
+const REST: u64 = 19;
+/// Looks without anything to give back after which it ends.
+const IDLE_LOOKS: u32 = 4;
+/// Granules in use from which on a process is worth a purger: 1 MiB.
+const WORTH_GRANULES: u32 = 16;
+
+/// Whether there is a purger. Synchronization: from [`ABSENT`] by exchange, back by the purger itself or a forked child.
+static STATE: AtomicU32 = AtomicU32::new(ABSENT);
+/// Looks so far, and the time in ns that they took.
+static LOOKS: AtomicU64 = AtomicU64::new(0);
+static LOOKS_NS: AtomicU64 = AtomicU64::new(0);
+
+/// Starts a purger if there is none and a process like this has one. At the end of a slow path, with no lock held.
+#[inline]
+pub fn call() {
+    // ORDERING: Relaxed; a hint, `start` decides by exchange.
+    if STATE.load(Ordering::Relaxed) == ABSENT && is_worth_it() {
+        start();
+    }
+}
+
+fn is_worth_it() -> bool {
+    let reservation = &HEAP.spans.map.reservation;
+    reservation.limit().saturating_sub(reservation.first_granule()) >= WORTH_GRANULES
+        && os::has_threads().unwrap_or_else(|| HEAP.caches.has_several())
+}
+
+#[cold]
+fn start() {
+    // ORDERING: Relaxed; whoever exchanges starts it, and the new thread sees all that this one saw.
+    if STATE.compare_exchange(ABSENT, PRESENT, Ordering::Relaxed, Ordering::Relaxed).is_err() {
+        return;
+    }
+    HEAP.spans.set_timed(true);
+    if !os::start_thread(run) {
+        // A limit on threads, or a filter; the next attempt would fail, too.
+        HEAP.spans.set_timed(false);
+        STATE.store(OFF, Ordering::Relaxed);
+    }
+}
+
+unsafe extern "C" fn run(_: *mut c_void) -> *mut c_void {
+    os::name_thread(c"faultless");
+    let (mut pause_ns, mut idle_looks) = (PAUSE_NS, 0);
+    loop {
+        os::sleep_ns(pause_ns);
+        let begun_ns = os::now_ns();
+        let is_left = HEAP.look();
+        let spent_ns = os::now_ns().saturating_sub(begun_ns);
+        // ORDERING: Relaxed; statistics.
+        LOOKS.fetch_add(1, Ordering::Relaxed);
+        LOOKS_NS.fetch_add(spent_ns, Ordering::Relaxed);
+        pause_ns = PAUSE_NS.max(spent_ns * REST);
+        idle_looks = if is_left { 0 } else { idle_looks + 1 };
+        if idle_looks == IDLE_LOOKS {
+            if leave() {
+                return null_mut();
+            }
+            idle_looks = 0;
+        }
+    }
+}
+
+/// Ends the purger's time; false if there is something left after all.
+fn leave() -> bool {
+    HEAP.spans.set_timed(false);
+    // ORDERING: SeqCst, like the locks' exchanges in between: a slow path that still saw PRESENT left its work before this look.
+    STATE.store(ABSENT, Ordering::SeqCst);
+    if !HEAP.look() || STATE.compare_exchange(ABSENT, PRESENT, Ordering::SeqCst, Ordering::Relaxed).is_err() {
+        return true;
+    }
+    HEAP.spans.set_timed(true);
+    false
+}
+
+/// Makes the child of a fork, in which no purger is, know that.
+pub fn forget() {
+    // ORDERING: Relaxed; the child has one thread.
+    if STATE.load(Ordering::Relaxed) == PRESENT {
+        STATE.store(ABSENT, Ordering::Relaxed);
+        HEAP.spans.set_timed(false);
+    }
+}
+
+/// Lets the process have none. Before it has threads.
+pub fn switch_off() {
+    // ORDERING: Relaxed; before other threads are.
+    STATE.store(OFF, Ordering::Relaxed);
+}
+
+/// Looks so far, and the time in ns that they took together.
+pub fn work() -> (u64, u64) {
+    // ORDERING: Relaxed; statistics.
+    (LOOKS.load(Ordering::Relaxed), LOOKS_NS.load(Ordering::Relaxed))
+}

@@ -1,0 +1,203 @@
+/* The purger gives back what the program leaves lying, and is there only when needed. The argument names the case.
+ * Waiting has a deadline far beyond what it should take: the machine may be busy. */
+#include "check.h"
+#include <dirent.h>
+#include <pthread.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+
+enum { DEADLINE_MS = 20000, THREADS = 8, BLOCKS = 100000 };
+
+static pthread_barrier_t worked, leave;
+
+static void sleep_ms(long ms) {
+    struct timespec time = {ms / 1000, ms % 1000 * 1000000};
+    nanosleep(&time, NULL);
+}
+/* Threads of this process called "faultless", and in *all how many there are in all; no allocation. */
+static int purgers(int *all) {
+    static char bytes[8192];
+    int folder = open("/proc/self/task", O_RDONLY | O_DIRECTORY), found = 0;
+    long got;
+    *all = 0;
+    while ((got = getdents64(folder, bytes, sizeof bytes)) > 0)
+        for (long at = 0; at < got;) {
+            struct dirent64 *entry = (struct dirent64 *)(bytes + at);
+            at += entry->d_reclen;
+            if (entry->d_name[0] == '.') continue;
+            char path[64], name[32] = "";
+            snprintf(path, sizeof path, "/proc/self/task/%.20s/comm", entry->d_name);
+            int file = open(path, O_RDONLY);
+            if (file >= 0) {
+                ssize_t ignored = read(file, name, sizeof name - 1);
+                (void)ignored;
+                close(file);
+            }
+            *all += 1;
+            found += strcmp(name, "faultless\n") == 0;
+        }
+    close(folder);
+    return found;
+}
+static int purgers_now(void) {
+    int all;
+    return purgers(&all);
+}
+/* Waits, without a call to the allocator, until no more than `allowed` is resident beyond `start`. */
+static void expect_given_back(size_t start, size_t allowed, const char *what) {
+    for (int waited = 0; rss_bytes() > start + allowed; waited += 50) {
+        CHECK(waited < DEADLINE_MS, "%s: %zu KiB resident more than at the start, allowed are %zu", what,
+              (rss_bytes() - start) / KIB, allowed / KIB);
+        sleep_ms(50);
+    }
+}
+static void fill_and_free(unsigned seed, size_t survivors_every) {
+    size_t bytes = BLOCKS * sizeof(char *);
+    char **block = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    uint64_t random = seed;
+    for (size_t i = 0; i < BLOCKS; i++) {
+        size_t size = 64 + next_random(&random) % 449;
+        memset(block[i] = malloc(size), 1, size);
+    }
+    for (size_t i = BLOCKS - 1; i > 0; i--) {
+        size_t other = next_random(&random) % (i + 1);
+        char *p = block[i];
+        block[i] = block[other], block[other] = p;
+    }
+    for (size_t i = 0; i < BLOCKS; i++)
+        if (survivors_every == 0 || i % survivors_every != 0) free(block[i]);
+    munmap(block, bytes);
+}
+static void *work_and_park(void *seed) {
+    fill_and_free((unsigned)(uintptr_t)seed, 0);
+    pthread_barrier_wait(&worked);
+    pthread_barrier_wait(&leave);
+    return NULL;
+}
+static void *park(void *unused) {
+    (void)unused;
+    pthread_barrier_wait(&leave);
+    return NULL;
+}
+static pthread_t start_parked(void) {
+    pthread_t thread;
+    pthread_barrier_init(&leave, NULL, 2);
+    CHECK(pthread_create(&thread, NULL, park, NULL) == 0, "no thread");
+    return thread;
+}
+static void end_parked(pthread_t thread) {
+    pthread_barrier_wait(&leave);
+    pthread_join(thread, NULL);
+}
+
+static void parked_threads(void) {
+    pthread_t thread[THREADS];
+    pthread_barrier_init(&worked, NULL, THREADS + 1);
+    pthread_barrier_init(&leave, NULL, THREADS + 1);
+    size_t start = rss_bytes();
+    for (int i = 0; i < THREADS; i++)
+        CHECK(pthread_create(&thread[i], NULL, work_and_park, (void *)(uintptr_t)(i + 1)) == 0, "no thread");
+    pthread_barrier_wait(&worked);
+    expect_given_back(start, 4 * MIB + THREADS * 32 * KIB, "threads that freed everything are parked");
+    pthread_barrier_wait(&leave);
+    for (int i = 0; i < THREADS; i++) pthread_join(thread[i], NULL);
+}
+static void large_block(void) {
+    pthread_t other = start_parked();
+    size_t start = rss_bytes();
+    for (int round = 0; round < 3; round++) {
+        char *p = malloc(128 * MIB);
+        memset(p, 1, 128 * MIB);
+        free(p);
+    }
+    expect_given_back(start, 2 * MIB, "128 MiB freed three times beside another thread");
+    end_parked(other);
+}
+static void survivors(void) {
+    pthread_t other = start_parked();
+    size_t start = rss_bytes(), every = 1000;
+    fill_and_free(17, every);
+    expect_given_back(start, BLOCKS / every * 4 * KIB + 2 * MIB, "all but one in a thousand blocks freed");
+    end_parked(other);
+}
+/* Small blocks keep their contents when the free pages around them go. */
+static void contents(void) {
+    enum { COUNT = 60000 };
+    static unsigned char *block[COUNT];
+    pthread_t other = start_parked();
+    for (int round = 0; round < 2; round++) {
+        size_t before = rss_bytes();
+        for (size_t i = 0; i < COUNT; i++)
+            if (block[i] == NULL) memset(block[i] = malloc(200), (int)(i % 251), 200);
+        size_t full = rss_bytes();
+        for (size_t i = 0; i < COUNT; i++)
+            if (i % 100 != 0) free(block[i]), block[i] = NULL;
+        if (round == 0) expect_given_back(before, (full - before) / 2, "99 of 100 blocks freed");
+        for (size_t i = 0; i < COUNT; i += 100)
+            for (size_t at = 0; at < 200; at++)
+                CHECK(block[i][at] == i % 251, "block %zu holds %d at %zu", i, block[i][at], at);
+    }
+    end_parked(other);
+}
+static void leaves(void) {
+    pthread_t other = start_parked();
+    fill_and_free(5, 0);
+    CHECK(purgers_now() == 1 || !preloaded(), "threads and free memory, but %d purgers", purgers_now());
+    for (int round = 0; round < 2; round++) {
+        for (int waited = 0; purgers_now() > 0; waited += 50) {
+            CHECK(waited < DEADLINE_MS, "nothing left to give back, but the purger stays");
+            sleep_ms(50);
+        }
+        fill_and_free(6, 0);
+        CHECK(purgers_now() == 1 || !preloaded(), "memory was freed again, but no purger came");
+    }
+    end_parked(other);
+}
+static void none_with_one_thread(void) {
+    fill_and_free(5, 0);
+    sleep_ms(100);
+    int all;
+    CHECK(purgers(&all) == 0 && all == 1, "a process of one thread has %d", all);
+}
+static void none_if_off(void) {
+    pthread_t other = start_parked();
+    fill_and_free(5, 0);
+    sleep_ms(100);
+    CHECK(purgers_now() == 0, "purger:off, but there is one");
+    end_parked(other);
+}
+static void forked(void) {
+    pthread_t other = start_parked();
+    fill_and_free(5, 0);
+    for (int i = 0; i < 20; i++) {
+        pid_t child = fork();
+        CHECK(child >= 0, "no child");
+        if (child == 0) {
+            int all;
+            CHECK(purgers(&all) == 0 && all == 1, "a forked child has %d threads", all);
+            /* A child with threads of its own has one of its own. The forked copy of the parked thread is gone. */
+            large_block();
+            CHECK(purgers_now() <= 1, "%d purgers", purgers_now());
+            _exit(0);
+        }
+        fill_and_free((unsigned)i, 0);
+        int status;
+        CHECK(waitpid(child, &status, 0) == child && status == 0, "the child ended with %#x", status);
+    }
+    end_parked(other);
+}
+
+int main(int argc, char **argv) {
+    static const struct {
+        const char *name;
+        void (*run)(void);
+    } cases[] = {
+        {"parked_threads", parked_threads}, {"large_block", large_block}, {"survivors", survivors},
+        {"contents", contents},             {"leaves", leaves},           {"none_with_one_thread", none_with_one_thread},
+        {"none_if_off", none_if_off},       {"forked", forked},
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++)
+        if (argc == 2 && strcmp(argv[1], cases[i].name) == 0) return cases[i].run(), 0;
+    fail(__FILE__, __LINE__, "no such case");
+}

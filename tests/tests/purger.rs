@@ -1,0 +1,53 @@
+//! The purger: memory comes back without a further call, and the thread is there only when it is needed.
+
+use faultless_tests::library::preload;
+use faultless_tests::program::Program;
+
+/// Cases that libc does not pass.
+fn case(name: &str) {
+    if preload().is_some() {
+        Program::new("purger.c").argument(name).passes();
+    }
+}
+
+#[test]
+fn caches_of_parked_threads_are_given_back_without_a_further_call() {
+    case("parked_threads");
+}
+
+#[test]
+fn large_blocks_that_were_kept_for_reuse_are_given_back_without_a_further_call() {
+    case("large_block");
+}
+
+#[test]
+fn of_partly_used_slabs_only_the_pages_of_survivors_stay() {
+    case("survivors");
+}
+
+#[test]
+fn survivors_keep_their_contents() {
+    case("contents");
+}
+
+#[test]
+fn purger_leaves_when_nothing_is_left_and_comes_back_when_something_is() {
+    case("leaves");
+}
+
+#[test]
+fn process_of_one_thread_has_no_purger() {
+    case("none_with_one_thread");
+}
+
+#[test]
+fn purger_can_be_switched_off() {
+    if preload().is_some() {
+        Program::new("purger.c").argument("none_if_off").variable("FAULTLESS", "purger:off").passes();
+    }
+}
+
+#[test]
+fn forked_child_has_a_purger_of_its_own_only_when_it_has_threads() {
+    case("forked");
+}
