@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
@@ -20,6 +21,7 @@ Exit status:
   run     the command's own; when a signal killed the command, the same signal
   doctor  0 when a verdict was reached, whatever it says
   bench   0 when every allocator finished every run
+  churn   0 when a report was made, however the command ended
   1       something went wrong, the command ended differently under different arms, or an allocator failed in a run
   2       usage
   126     the command cannot be executed, or a preload does not reach it
@@ -34,6 +36,8 @@ pub enum Action {
     Doctor(DoctorArguments),
     /// Compare allocators on the programs that papers compare them with, and on real ones.
     Bench(BenchArguments),
+    /// Count the calls by which a program gets memory from the kernel and gives it back, and name thrash.
+    Churn(ChurnArguments),
     /// Print the man page (roff) or a shell's completions.
     #[command(hide = true)]
     Manual(ManualArguments),
@@ -113,6 +117,39 @@ pub struct BenchArguments {
     /// List suites, workloads and the allocators that were found, and run nothing.
     #[arg(long)]
     pub list: bool,
+}
+
+/// `faultless churn`
+#[derive(Debug, Args)]
+#[command(after_help = EXIT_STATUS)]
+pub struct ChurnArguments {
+    /// Look at the process with this number instead of starting a command.
+    #[arg(short, long, value_name = "PID", conflicts_with = "words")]
+    pub pid: Option<i32>,
+    /// Look for so long (10s, 500ms, 2m); a command that was started is ended then [default: to its end].
+    #[arg(long = "for", value_name = "DURATION", value_parser = crate::time_span::parse)]
+    pub limit: Option<Duration>,
+    /// See the calls in this way only [default: the best that is permitted].
+    #[arg(long, value_name = "MECHANISM")]
+    pub by: Option<ChurnMechanism>,
+    /// Print the result as JSON; what a command prints then goes to standard error.
+    #[arg(long)]
+    pub json: bool,
+    /// Save what was seen to FILE, to be shown again by `faultless churn FILE`.
+    #[arg(long, value_name = "FILE")]
+    pub record: Option<PathBuf>,
+    /// The command and its arguments, or a file that --record wrote.
+    #[arg(trailing_var_arg = true, value_name = "CMD|FILE", required_unless_present = "pid")]
+    pub words: Vec<OsString>,
+}
+
+/// A way to see the calls of a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum ChurnMechanism {
+    /// A filter that stops a command at these calls only.
+    Seccomp,
+    /// Stops at every system call.
+    Ptrace,
 }
 
 /// Size of a workload's problem.

@@ -4,6 +4,8 @@
 mod arguments;
 mod bench;
 mod bench_progress;
+mod churn;
+mod churn_progress;
 mod contenders;
 mod doctor;
 mod failure;
@@ -13,9 +15,9 @@ mod output_file;
 mod plan;
 mod progress;
 mod run;
-#[expect(dead_code, reason = "the commands that look at running processes are being added")]
 mod subject;
 mod target;
+mod time_span;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -56,6 +58,7 @@ fn act(action: Action) -> Result<Ending, Failure> {
         Action::Run(arguments) => run::run(arguments, &hold()?),
         Action::Doctor(arguments) => doctor::doctor(arguments, &hold()?),
         Action::Bench(arguments) => bench::bench(&arguments, &hold()?),
+        Action::Churn(arguments) => churn::churn(arguments, &hold()?),
         Action::Manual(arguments) => manual::print(&arguments).map(|()| Ending::Exited(0)),
     }
 }

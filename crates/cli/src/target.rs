@@ -15,18 +15,29 @@ use crate::failure::Failure;
 /// # Errors
 /// [`Failure::NotFound`] or [`Failure::Refused`].
 pub fn resolve(words: Vec<OsString>) -> Result<Command, Failure> {
-    let Some(name) = words.first() else { return Err(Failure::Usage("no command was given".into())) };
-    let shown = name.to_string_lossy().into_owned();
+    let command = find(words)?;
+    let shown = command.arguments[0].to_string_lossy();
     let path = std::env::var_os("PATH");
-    let program = program::find(name, path.as_deref()).map_err(|error| Failure::of_lookup(&shown, error))?;
-    let chain = program::chain(&program, path.as_deref()).map_err(|error| match error.kind() {
+    let chain = program::chain(&command.program, path.as_deref()).map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => Failure::NotFound(format!("cannot run {shown}: {error}")),
         _ => Failure::Failed(format!("cannot inspect {shown}: {error}")),
     })?;
     match preload::obstacle(&chain) {
         Some(obstacle) => Err(Failure::Refused(obstacle)),
-        None => Ok(Command { program, arguments: words }),
+        None => Ok(command),
     }
+}
+
+/// Finds the program of a command, whether a preload reaches it or not.
+///
+/// # Errors
+/// [`Failure::Usage`], [`Failure::NotFound`] or [`Failure::Refused`].
+pub fn find(words: Vec<OsString>) -> Result<Command, Failure> {
+    let Some(name) = words.first() else { return Err(Failure::Usage("no command was given".into())) };
+    let shown = name.to_string_lossy().into_owned();
+    let path = std::env::var_os("PATH");
+    let program = program::find(name, path.as_deref()).map_err(|error| Failure::of_lookup(&shown, error))?;
+    Ok(Command { program, arguments: words })
 }
 
 /// The dynamic loader named in the headers of what the command really runs.

@@ -2,6 +2,7 @@
 //! which variables of the environment have no effect. Data in, data out; no I/O, no clocks.
 #![forbid(unsafe_code)]
 
+pub mod churn;
 pub mod effect;
 pub mod environment;
 pub mod options;

@@ -17,8 +17,12 @@ use nix::sys::ptrace::{self, Options};
 use nix::sys::signal::{SigSet, SigmaskHow, sigprocmask};
 use nix::unistd::{ForkResult, Pid, fork, pipe2};
 
+use crate::memory_call_filter;
 use crate::process_files;
 use crate::signals::Signals;
+
+/// Set in the reason that a child gives when it was not exec but the filter that failed.
+const FILTER_REFUSED: i32 = 1 << 16;
 
 /// How closely a command is traced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,6 +31,26 @@ pub enum Tracing {
     AtExit,
     /// It, its threads and its children stop at every system call; for [`crate::system_calls::count`] only.
     SystemCalls,
+    /// It, its threads and its children report to [`crate::system_call_trap::follow`] from exec on.
+    Family,
+    /// As `Family`, and a seccomp filter stops them at the calls that change mappings.
+    FilteredFamily,
+}
+
+impl Tracing {
+    fn options(self) -> Options {
+        let family = Options::PTRACE_O_TRACESYSGOOD
+            | Options::PTRACE_O_TRACECLONE
+            | Options::PTRACE_O_TRACEFORK
+            | Options::PTRACE_O_TRACEVFORK
+            | Options::PTRACE_O_TRACEEXEC;
+        match self {
+            Self::AtExit => Options::PTRACE_O_TRACEEXIT,
+            Self::SystemCalls | Self::Family => family,
+            // Without a tracer the filtered calls would fail, so nobody outlives us.
+            Self::FilteredFamily => family | Options::PTRACE_O_TRACESECCOMP | Options::PTRACE_O_EXITKILL,
+        }
+    }
 }
 
 /// What to start.
@@ -77,6 +101,8 @@ struct Prepared {
     stream_descriptors: [Option<RawFd>; 3],
     mask: SigSet,
     is_detached: bool,
+    /// Installed before the command begins; empty for none.
+    filter: Vec<libc::sock_filter>,
     go: OwnedFd,
     failure: OwnedFd,
     /// Owns what the pointers point to.
@@ -113,7 +139,10 @@ pub fn launch_prepared(
     let (go_read, go_write) = pipe2(OFlag::O_CLOEXEC)?;
     let (failure_read, failure_write) = pipe2(OFlag::O_CLOEXEC)?;
     let is_detached = launch.is_detached;
-    let prepared = prepare(&launch, signals, go_read, failure_write)?;
+    let mut prepared = prepare(&launch, signals, go_read, failure_write)?;
+    if tracing == Tracing::FilteredFamily {
+        prepared.filter = memory_call_filter::program();
+    }
     let inherited_rss_bytes = process_files::own_resident_bytes().unwrap_or(0);
 
     // SAFETY: the child calls only async-signal-safe functions (see `become_command`), so locks held by other threads
@@ -124,24 +153,19 @@ pub fn launch_prepared(
     };
     drop(prepared);
 
-    let mut options = match tracing {
-        Tracing::AtExit => Options::PTRACE_O_TRACEEXIT,
-        Tracing::SystemCalls => {
-            Options::PTRACE_O_TRACESYSGOOD
-                | Options::PTRACE_O_TRACECLONE
-                | Options::PTRACE_O_TRACEFORK
-                | Options::PTRACE_O_TRACEVFORK
-                | Options::PTRACE_O_TRACEEXEC
-        }
-    };
+    let mut options = tracing.options();
     if is_detached {
         options |= Options::PTRACE_O_EXITKILL;
     }
     let seized = ptrace::seize(pid, options);
     let is_traced = seized.is_ok();
     let mut ready = prepare_observer(pid.as_raw());
-    if tracing == Tracing::SystemCalls && ready.is_ok() {
-        ready = seized.and_then(|()| stop_at_calls(pid)).map_err(io::Error::from);
+    if ready.is_ok() {
+        ready = match tracing {
+            Tracing::AtExit => Ok(()),
+            Tracing::SystemCalls => seized.and_then(|()| stop_at_calls(pid)).map_err(io::Error::from),
+            Tracing::Family | Tracing::FilteredFamily => seized.map_err(io::Error::from),
+        };
     }
     if let Err(error) = ready {
         // Without our leave to go on it ends by itself.
@@ -161,7 +185,16 @@ pub fn launch_prepared(
     let mut reason = [0_u8; 4];
     if File::from(failure_read).read_exact(&mut reason).is_ok() {
         reap(pid);
-        return Err(io::Error::from_raw_os_error(i32::from_ne_bytes(reason)));
+        return Err(match i32::from_ne_bytes(reason) {
+            reason if reason & FILTER_REFUSED != 0 => {
+                let error = io::Error::from_raw_os_error(reason & !FILTER_REFUSED);
+                io::Error::new(
+                    io::ErrorKind::Unsupported,
+                    format!("the kernel refused the seccomp filter: {error}"),
+                )
+            }
+            reason => io::Error::from_raw_os_error(reason),
+        });
     }
     Ok(launched)
 }
@@ -197,6 +230,7 @@ fn prepare(launch: &Launch, signals: &Signals, go: OwnedFd, failure: OwnedFd) ->
         stream_descriptors: launch.streams.each_ref().map(|file| file.as_ref().map(AsRawFd::as_raw_fd)),
         mask: *signals.original_mask(),
         is_detached: launch.is_detached,
+        filter: Vec::new(),
         go,
         failure,
         _strings: strings,
@@ -230,12 +264,18 @@ fn become_command(prepared: &Prepared, go_write: RawFd) -> ! {
             }
         };
         if received == 1 {
-            libc::execve(
-                prepared.program.as_ptr(),
-                prepared.argument_pointers.as_ptr(),
-                prepared.environment_pointers.as_ptr(),
-            );
-            let reason = (*libc::__errno_location()).to_ne_bytes();
+            let mut reason = 0;
+            if let Err(refusal) = memory_call_filter::install(&prepared.filter) {
+                reason = refusal | FILTER_REFUSED;
+            } else {
+                libc::execve(
+                    prepared.program.as_ptr(),
+                    prepared.argument_pointers.as_ptr(),
+                    prepared.environment_pointers.as_ptr(),
+                );
+                reason |= *libc::__errno_location();
+            }
+            let reason = reason.to_ne_bytes();
             libc::write(prepared.failure.as_raw_fd(), reason.as_ptr().cast(), reason.len());
         }
         libc::_exit(127)

@@ -4,6 +4,7 @@
 
 pub mod allocator;
 pub mod bench;
+pub mod churn_recording;
 pub mod demo;
 pub mod elf;
 pub mod glibc;
@@ -11,6 +12,7 @@ pub mod heap_report;
 pub mod mappings;
 pub mod maps;
 pub mod measurement;
+pub mod memory_call;
 pub mod perf_map;
 pub mod perf_record;
 pub mod pmap;

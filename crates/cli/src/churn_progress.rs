@@ -1,0 +1,61 @@
+//! That the tool still looks, for how long already, and what it saw, on standard error.
+
+use std::io::IsTerminal;
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+/// Nothing is shown before this.
+const FIRST: Duration = Duration::from_secs(1);
+
+/// Without a terminal, a line at most this often.
+const LINE_INTERVAL: Duration = Duration::from_secs(30);
+
+/// One line that changes on a terminal; a line now and then elsewhere.
+pub struct ChurnProgress {
+    bar: Option<ProgressBar>,
+    limit: Option<Duration>,
+    begun: Instant,
+    said: Instant,
+}
+
+impl ChurnProgress {
+    /// Begins now, and is to last so long, if that is known.
+    #[must_use]
+    pub fn start(limit: Option<Duration>) -> Self {
+        let now = Instant::now();
+        Self { bar: None, limit, begun: now, said: now }
+    }
+
+    /// Shows how far it is, and what was seen so far.
+    pub fn show(&mut self, seen: &str) {
+        let elapsed = self.begun.elapsed();
+        if elapsed < FIRST {
+            return;
+        }
+        let of = self.limit.map(|limit| format!(" of {:.0}", limit.as_secs_f64())).unwrap_or_default();
+        let message = format!("looking for {:.0}{of} s: {seen}", elapsed.as_secs_f64());
+        if std::io::stderr().is_terminal() {
+            let bar = self.bar.get_or_insert_with(|| {
+                let style = ProgressStyle::with_template("{spinner} {wide_msg}")
+                    .unwrap_or_else(|_| ProgressStyle::default_spinner());
+                let bar = ProgressBar::new_spinner().with_style(style);
+                bar.set_draw_target(ProgressDrawTarget::stderr());
+                bar
+            });
+            bar.set_message(message);
+            bar.tick();
+        } else if self.said.elapsed() >= LINE_INTERVAL {
+            crate::say(&message);
+            self.said = Instant::now();
+        }
+    }
+}
+
+impl Drop for ChurnProgress {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}

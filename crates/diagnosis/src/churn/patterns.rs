@@ -1,0 +1,125 @@
+//! Finds in one process what it gives back and takes again soon after.
+
+use std::collections::HashMap;
+
+use faultless_records::churn_recording::{Amount, Cycle, Pattern, class_of};
+use faultless_records::memory_call::Operation;
+
+use super::address_space::{AddressSpace, Ended};
+
+/// What is made again, or given back, within this time counts as churn: nobody needs memory back for so short a time.
+pub const SOON_NS: u64 = 1_000_000_000;
+
+/// Length and alignment of the address range of a thread's arena: `HEAP_MAX_SIZE` in glibc's `malloc/arena.c`.
+const ARENA_BYTES: u64 = 64 << 20;
+
+/// How many places of purges are remembered in each process.
+const PLACES: usize = 1 << 16;
+
+/// All cycles of an observation, by pattern and size.
+#[derive(Debug, Default)]
+pub struct Cycles {
+    sums: HashMap<(Pattern, u8), Cycle>,
+}
+
+impl Cycles {
+    fn add(&mut self, pattern: Pattern, bytes: u64, time_ns: u64, gap_ns: u64) {
+        let size_class = class_of(bytes);
+        let cycle = self.sums.entry((pattern, size_class)).or_insert(Cycle {
+            pattern,
+            size_class,
+            amount: Amount::default(),
+            smallest_bytes: bytes,
+            largest_bytes: bytes,
+            seen_ns: (time_ns, time_ns),
+            gap_sum_ns: 0,
+        });
+        cycle.amount.add(bytes);
+        cycle.smallest_bytes = cycle.smallest_bytes.min(bytes);
+        cycle.largest_bytes = cycle.largest_bytes.max(bytes);
+        cycle.seen_ns = (cycle.seen_ns.0.min(time_ns), cycle.seen_ns.1.max(time_ns));
+        cycle.gap_sum_ns = cycle.gap_sum_ns.saturating_add(gap_ns);
+    }
+
+    /// The cycles in a fixed order.
+    #[must_use]
+    pub fn into_sums(self) -> Vec<Cycle> {
+        let mut sums: Vec<Cycle> = self.sums.into_values().collect();
+        sums.sort_by_key(|cycle| (cycle.pattern, cycle.size_class));
+        sums
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Trim {
+    time_ns: u64,
+    bytes: u64,
+    /// What has not been taken again.
+    left_bytes: u64,
+}
+
+/// What one process gave back lately.
+#[derive(Debug, Clone, Default)]
+pub struct Lately {
+    /// The last time that the heap's top was given back.
+    trimmed: Option<Trim>,
+    /// When pages were given back last, by their first address.
+    purged: HashMap<u64, u64>,
+}
+
+impl Lately {
+    /// A part of a mapping ended.
+    pub fn unmapped(&mut self, cycles: &mut Cycles, ended: &Ended, time_ns: u64) {
+        let pattern = match ended.mapping.origin {
+            Operation::MapAnonymous => Pattern::Mapping,
+            Operation::MapStack => Pattern::Stack,
+            _ => return,
+        };
+        let life_ns = time_ns.saturating_sub(ended.mapping.born_ns);
+        if ended.is_whole() && ended.mapping.is_own && life_ns <= SOON_NS {
+            cycles.add(pattern, ended.bytes, time_ns, life_ns);
+        }
+    }
+
+    /// The heap's top went down.
+    pub fn trimmed(&mut self, bytes: u64, time_ns: u64) {
+        self.trimmed = Some(Trim { time_ns, bytes, left_bytes: bytes });
+    }
+
+    /// The heap's top went up.
+    pub fn grown(&mut self, cycles: &mut Cycles, bytes: u64, time_ns: u64) {
+        let Some(trim) = &mut self.trimmed else { return };
+        let gap_ns = time_ns.saturating_sub(trim.time_ns);
+        let again_bytes = bytes.min(trim.left_bytes);
+        if gap_ns > SOON_NS || again_bytes == 0 {
+            return;
+        }
+        // A trim is one cycle, in however many pieces it is taken again.
+        if trim.left_bytes == trim.bytes {
+            cycles.add(Pattern::TopTrim, trim.bytes, time_ns, gap_ns);
+        }
+        trim.left_bytes -= again_bytes;
+    }
+
+    /// Pages were given back without their addresses.
+    pub fn purged(&mut self, cycles: &mut Cycles, space: &AddressSpace, range: (u64, u64), time_ns: u64) {
+        let (start, bytes) = range;
+        if self.purged.len() >= PLACES {
+            self.purged.retain(|_, at| time_ns.saturating_sub(*at) <= SOON_NS);
+            if self.purged.len() >= PLACES {
+                self.purged.clear();
+            }
+        }
+        let Some(before) = self.purged.insert(start, time_ns) else { return };
+        let gap_ns = time_ns.saturating_sub(before);
+        if gap_ns <= SOON_NS {
+            let in_arena = space.at(start).is_some_and(|(first, end, mapping)| {
+                mapping.origin == Operation::MapReserve
+                    && first.is_multiple_of(ARENA_BYTES)
+                    && end - first == ARENA_BYTES
+            });
+            let pattern = if in_arena { Pattern::ArenaTrim } else { Pattern::Purge };
+            cycles.add(pattern, bytes, time_ns, gap_ns);
+        }
+    }
+}

@@ -1,0 +1,322 @@
+//! Adds calls up while they come in, in memory that depends on what the process has mapped, never on how long it runs.
+
+use std::collections::{BTreeMap, HashMap};
+
+use faultless_records::churn_recording::{
+    Amount, CallerSum, ChurnRecording, FORMAT, Lifetimes, Mechanism, OperationSum, TIMELINE_STEPS, Timeline,
+    class_of,
+};
+use faultless_records::memory_call::{CallKind, MemoryCall, MemoryEvent, Operation};
+
+use super::address_space::{AddressSpace, Ended, Mapping, whole_pages};
+use super::patterns::{Cycles, Lately};
+
+/// Length of a timeline's steps at the beginning; they double when there are too many.
+const FIRST_STEP_NS: u64 = 1_000_000;
+
+/// Flags and advice of the calls. Source: include/uapi/asm-generic/mman-common.h and mman.h of the kernel.
+const PROT_NONE: u64 = 0;
+const MAP_SHARED_BITS: u64 = 0x03;
+const MAP_PRIVATE: u64 = 0x02;
+const MAP_ANONYMOUS: u64 = 0x20;
+const MAP_STACK: u64 = 0x2_0000;
+const MREMAP_DONTUNMAP: u64 = 4;
+const MADV_DONTNEED: u64 = 4;
+const MADV_FREE: u64 = 8;
+const MADV_HUGEPAGE: u64 = 14;
+const MADV_NOHUGEPAGE: u64 = 15;
+const MADV_COLLAPSE: u64 = 25;
+
+/// What is known about an observation besides its calls.
+#[derive(Debug, Clone)]
+pub struct Circumstances {
+    /// Version of the tool.
+    pub tool_version: String,
+    /// What was looked at, in words.
+    pub subject: String,
+    /// How the calls were seen.
+    pub mechanism: Mechanism,
+    /// How long it looked, in nanoseconds.
+    pub observed_ns: u64,
+    /// What looking at one call cost, in nanoseconds.
+    pub cost_per_call_ns: Option<f64>,
+    /// Call chains that the calls' stacks refer to.
+    pub stacks: Vec<Vec<String>>,
+    /// What could not be seen.
+    pub remarks: Vec<String>,
+}
+
+/// The sums so far.
+#[derive(Debug)]
+pub struct Tally {
+    start_ns: u64,
+    processes: HashMap<i32, Space>,
+    processes_seen: u64,
+    threads_started: u64,
+    execs: u64,
+    lost_calls: u64,
+    operations: BTreeMap<Operation, OperationSum>,
+    ended_mappings: BTreeMap<u8, Lifetimes>,
+    /// Mappings that were there when their process ended.
+    kept: Amount,
+    cycles: Cycles,
+    timeline: Timeline,
+    callers: HashMap<(u32, Operation), Amount>,
+}
+
+#[derive(Debug, Default, Clone)]
+struct Space {
+    mappings: AddressSpace,
+    heap_end: Option<u64>,
+    lately: Lately,
+}
+
+impl Tally {
+    /// Begins at this time of the clock that the calls' times are of.
+    #[must_use]
+    pub fn begin(start_ns: u64) -> Self {
+        Self {
+            start_ns,
+            processes: HashMap::new(),
+            processes_seen: 0,
+            threads_started: 0,
+            execs: 0,
+            lost_calls: 0,
+            operations: BTreeMap::new(),
+            ended_mappings: BTreeMap::new(),
+            kept: Amount::default(),
+            cycles: Cycles::default(),
+            timeline: Timeline { step_ns: FIRST_STEP_NS, calls: Vec::new(), returned_bytes: Vec::new() },
+            callers: HashMap::new(),
+        }
+    }
+
+    /// Calls seen so far, failed ones too.
+    #[must_use]
+    pub fn calls(&self) -> u64 {
+        self.operations.values().map(|sum| sum.amount.count + sum.failed).sum()
+    }
+
+    /// Takes the next event.
+    pub fn take(&mut self, event: &MemoryEvent) {
+        match event {
+            MemoryEvent::Call(call) => self.call(call),
+            MemoryEvent::Fork { parent, child } => {
+                let space = self.space(*parent);
+                let copy = Space {
+                    mappings: space.mappings.copied(),
+                    heap_end: space.heap_end,
+                    lately: Lately::default(),
+                };
+                self.processes_seen += u64::from(self.processes.insert(*child, copy).is_none());
+            }
+            MemoryEvent::Exec { pid } => {
+                self.execs += 1;
+                self.end(*pid);
+                self.processes.insert(*pid, Space::default());
+            }
+            MemoryEvent::Thread { .. } => self.threads_started += 1,
+            MemoryEvent::Exit { pid } => self.end(*pid),
+            MemoryEvent::Lost { calls } => self.lost_calls += calls,
+        }
+    }
+
+    /// The sums as they are saved.
+    #[must_use]
+    pub fn finish(mut self, circumstances: Circumstances) -> ChurnRecording {
+        for pid in self.processes.keys().copied().collect::<Vec<_>>() {
+            self.end(pid);
+        }
+        let mut callers: Vec<CallerSum> = self
+            .callers
+            .into_iter()
+            .map(|((stack, operation), amount)| CallerSum { stack, operation, amount })
+            .collect();
+        callers
+            .sort_by_key(|caller| (std::cmp::Reverse(caller.amount.count), caller.stack, caller.operation));
+        ChurnRecording {
+            format: FORMAT.to_owned(),
+            tool_version: circumstances.tool_version,
+            subject: circumstances.subject,
+            mechanism: circumstances.mechanism,
+            observed_ns: circumstances.observed_ns,
+            processes: self.processes_seen,
+            threads_started: self.threads_started,
+            execs: self.execs,
+            lost_calls: self.lost_calls,
+            cost_per_call_ns: circumstances.cost_per_call_ns,
+            operations: self.operations,
+            ended_mappings: self.ended_mappings,
+            live_mappings: self.kept,
+            cycles: self.cycles.into_sums(),
+            timeline: self.timeline,
+            callers,
+            stacks: circumstances.stacks,
+            remarks: circumstances.remarks,
+        }
+    }
+
+    fn space(&mut self, pid: i32) -> &mut Space {
+        self.processes.entry(pid).or_insert_with(|| {
+            self.processes_seen += 1;
+            Space::default()
+        })
+    }
+
+    /// A process, or the program in it, has ended.
+    fn end(&mut self, pid: i32) {
+        let Some(space) = self.processes.remove(&pid) else { return };
+        for part in space.mappings.parts() {
+            if part.mapping.is_own && part.mapping.origin == Operation::MapAnonymous {
+                self.kept.add(part.bytes);
+            }
+        }
+    }
+
+    fn call(&mut self, call: &MemoryCall) {
+        let pid = call.pid;
+        let (operation, bytes, worked) = self.classify(call);
+        let sum = self.operations.entry(operation).or_default();
+        let since_start_ns = call.time_ns.saturating_sub(self.start_ns);
+        let is_worked = worked.is_some();
+        if is_worked {
+            sum.amount.add(bytes);
+            sum.sizes.entry(class_of(bytes)).or_default().add(bytes);
+        } else {
+            sum.failed += 1;
+        }
+        let returned = if is_worked && operation.gives_back() { bytes } else { 0 };
+        self.timeline.add(since_start_ns, returned);
+        if let Some(stack) = call.stack {
+            let amount = self.callers.entry((stack.index, operation)).or_default();
+            amount.count += u64::from(stack.weight);
+            amount.bytes = amount.bytes.saturating_add(bytes.saturating_mul(u64::from(stack.weight)));
+        }
+        if let Some(answer) = worked {
+            self.apply(pid, operation, call, answer, bytes, since_start_ns);
+        }
+    }
+
+    /// What the call did, the bytes it was about, and its answer if it worked.
+    fn classify(&mut self, call: &MemoryCall) -> (Operation, u64, Option<u64>) {
+        let [_, length, third, fourth, _] = call.arguments;
+        let answer = call.result.ok();
+        match call.kind {
+            CallKind::Mmap => {
+                let is_private_memory =
+                    fourth & MAP_ANONYMOUS != 0 && fourth & MAP_SHARED_BITS == MAP_PRIVATE;
+                let operation = match is_private_memory {
+                    true if fourth & MAP_STACK != 0 => Operation::MapStack,
+                    true if third == PROT_NONE => Operation::MapReserve,
+                    true => Operation::MapAnonymous,
+                    false => Operation::MapFile,
+                };
+                (operation, whole_pages(length), answer)
+            }
+            CallKind::Munmap => (Operation::Unmap, whole_pages(length), answer),
+            CallKind::Mremap => (Operation::Remap, whole_pages(third), answer),
+            CallKind::Mprotect => (Operation::Protect, whole_pages(length), answer),
+            CallKind::Madvise => {
+                let operation = match third {
+                    MADV_DONTNEED => Operation::AdviseDontneed,
+                    MADV_FREE => Operation::AdviseFree,
+                    MADV_HUGEPAGE | MADV_NOHUGEPAGE | MADV_COLLAPSE => Operation::AdviseHugePages,
+                    _ => Operation::AdviseOther,
+                };
+                (operation, whole_pages(length), answer)
+            }
+            CallKind::Brk => self.classify_break(call.pid, call.arguments[0], answer.unwrap_or(0)),
+        }
+    }
+
+    /// brk(2) of the kernel answers with the end that is now; a refusal is an answer other than what was asked for.
+    fn classify_break(&mut self, pid: i32, asked: u64, answer: u64) -> (Operation, u64, Option<u64>) {
+        let before = self.space(pid).heap_end;
+        let answered = (answer == asked).then_some(answer);
+        match before {
+            _ if asked == 0 => (Operation::BreakQuery, 0, Some(answer)),
+            Some(before) if asked < before => (Operation::BreakTrim, before - asked, answered),
+            Some(before) => (Operation::BreakGrow, asked - before, answered),
+            None => (Operation::BreakGrow, 0, answered),
+        }
+    }
+
+    fn apply(
+        &mut self,
+        pid: i32,
+        operation: Operation,
+        call: &MemoryCall,
+        answer: u64,
+        bytes: u64,
+        time_ns: u64,
+    ) {
+        // Taken out, so that sums and space may both be written.
+        let mut space = std::mem::take(self.space(pid));
+        let [start, length, _, fourth, _] = call.arguments;
+        let ended = match operation.kind() {
+            CallKind::Mmap => {
+                let mapping =
+                    Mapping { born_ns: time_ns, origin: operation, made_bytes: bytes, is_own: true };
+                space.mappings.map(answer, bytes, mapping)
+            }
+            CallKind::Munmap => space.mappings.unmap(start, bytes),
+            CallKind::Mremap if fourth & MREMAP_DONTUNMAP != 0 => {
+                let origin =
+                    space.mappings.at(start).map_or(Operation::MapFile, |(_, _, mapping)| mapping.origin);
+                let mapping = Mapping { born_ns: time_ns, origin, made_bytes: bytes, is_own: true };
+                space.mappings.map(answer, bytes, mapping)
+            }
+            CallKind::Mremap => space.mappings.remap(start, whole_pages(length), answer, bytes),
+            CallKind::Brk => {
+                space.heap_end = Some(answer);
+                match operation {
+                    Operation::BreakTrim => space.lately.trimmed(bytes, time_ns),
+                    Operation::BreakGrow => space.lately.grown(&mut self.cycles, bytes, time_ns),
+                    _ => {}
+                }
+                Vec::new()
+            }
+            CallKind::Madvise if operation.gives_back() => {
+                space.lately.purged(&mut self.cycles, &space.mappings, (start, bytes), time_ns);
+                Vec::new()
+            }
+            CallKind::Madvise | CallKind::Mprotect => Vec::new(),
+        };
+        for part in &ended {
+            space.lately.unmapped(&mut self.cycles, part, time_ns);
+            self.note_life(part, time_ns);
+        }
+        self.processes.insert(pid, space);
+    }
+
+    fn note_life(&mut self, part: &Ended, time_ns: u64) {
+        if part.mapping.is_own && part.mapping.origin == Operation::MapAnonymous {
+            let lifetimes = self.ended_mappings.entry(class_of(part.bytes)).or_default();
+            lifetimes.amount.add(part.bytes);
+            let life_ns = time_ns.saturating_sub(part.mapping.born_ns);
+            *lifetimes.by_life.entry(class_of(life_ns)).or_default() += 1;
+        }
+    }
+}
+
+/// Adds to the step that the time is in; makes steps longer when there are too many.
+trait Course {
+    fn add(&mut self, time_ns: u64, returned_bytes: u64);
+}
+
+impl Course for Timeline {
+    fn add(&mut self, time_ns: u64, returned_bytes: u64) {
+        while time_ns / self.step_ns >= TIMELINE_STEPS as u64 {
+            self.step_ns = self.step_ns.saturating_mul(2);
+            for steps in [&mut self.calls, &mut self.returned_bytes] {
+                *steps = steps.chunks(2).map(|pair| pair.iter().sum()).collect();
+            }
+        }
+        let step = usize::try_from(time_ns / self.step_ns).unwrap_or(0);
+        for steps in [&mut self.calls, &mut self.returned_bytes] {
+            steps.resize(steps.len().max(step + 1), 0);
+        }
+        self.calls[step] += 1;
+        self.returned_bytes[step] = self.returned_bytes[step].saturating_add(returned_bytes);
+    }
+}

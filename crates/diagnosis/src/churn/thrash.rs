@@ -1,0 +1,311 @@
+//! Recognises memory that is given back only to be taken again, and says it in words.
+
+use faultless_records::churn_recording::{ChurnRecording, Cycle, Pattern};
+use faultless_records::memory_call::{Operation, PAGE_BYTES};
+
+use super::blame;
+use crate::tuning::size;
+
+/// Fewer times than this are no thrash: programs map and unmap a few things when they start.
+const LEAST_TIMES: u64 = 100;
+
+/// Slower than this costs nothing worth a word.
+const LEAST_PER_SECOND: f64 = 20.0;
+
+/// The most that glibc adds to a block that it maps: its header and the rest of the last page.
+const MAPPED_OVERHEAD_BYTES: u64 = PAGE_BYTES;
+
+/// One pattern of thrash in an observation.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Finding {
+    /// What happens again and again.
+    pub pattern: Pattern,
+    /// How often.
+    pub times: u64,
+    /// How often each second, between the first and the last time.
+    pub per_second: f64,
+    /// Pages given back each time, on average.
+    pub pages_each: f64,
+    /// Fewest and most bytes at a time.
+    pub range_bytes: (u64, u64),
+    /// Pages given back each second: each is a page fault to come, if it was touched.
+    pub pages_per_second: f64,
+    /// Average nanoseconds between making and giving back, or the other way round.
+    pub gap_ns: f64,
+    /// The whole in words.
+    pub sentence: String,
+    /// What to do about it.
+    pub remedy: &'static str,
+}
+
+/// All thrash in an observation, what costs most pages first; empty when it is quiet.
+#[must_use]
+pub fn findings(recording: &ChurnRecording) -> Vec<Finding> {
+    let patterns = [Pattern::Mapping, Pattern::TopTrim, Pattern::ArenaTrim, Pattern::Purge, Pattern::Stack];
+    let mut findings: Vec<Finding> =
+        patterns.into_iter().filter_map(|pattern| finding(recording, pattern)).collect();
+    findings.sort_by(|one, other| other.pages_per_second.total_cmp(&one.pages_per_second));
+    findings
+}
+
+fn finding(recording: &ChurnRecording, pattern: Pattern) -> Option<Finding> {
+    let cycles: Vec<&Cycle> = recording.cycles.iter().filter(|cycle| cycle.pattern == pattern).collect();
+    let times: u64 = cycles.iter().map(|cycle| cycle.amount.count).sum();
+    let first = cycles.iter().map(|cycle| cycle.seen_ns.0).min()?;
+    let last = cycles.iter().map(|cycle| cycle.seen_ns.1).max()?;
+    let gap_sum: f64 = cycles.iter().map(|cycle| cycle.gap_sum_ns as f64).sum();
+    if times < LEAST_TIMES {
+        return None;
+    }
+    // From the first time to the last there is one gap fewer than times.
+    let span_s = (last - first).max(1) as f64 / 1e9;
+    let per_second = (times - 1) as f64 / span_s;
+    if per_second < LEAST_PER_SECOND {
+        return None;
+    }
+    let bytes: f64 = cycles.iter().map(|cycle| cycle.amount.bytes as f64).sum();
+    let pages_each = bytes / times as f64 / PAGE_BYTES as f64;
+    let smallest = cycles.iter().map(|cycle| cycle.smallest_bytes).min()?;
+    let largest = cycles.iter().map(|cycle| cycle.largest_bytes).max()?;
+    let mut finding = Finding {
+        pattern,
+        times,
+        per_second,
+        pages_each,
+        range_bytes: (smallest, largest),
+        pages_per_second: pages_each * per_second,
+        gap_ns: gap_sum / times as f64,
+        sentence: String::new(),
+        remedy: remedy(pattern),
+    };
+    finding.sentence = sentence(&finding, blame::is_by_malloc(recording, Operation::MapAnonymous));
+    Some(finding)
+}
+
+fn sentence(finding: &Finding, is_by_malloc: Option<bool>) -> String {
+    let (smallest, largest) = finding.range_bytes;
+    let pages = pages(finding.pages_each);
+    let rate = format!("{} times a second", whole(finding.per_second));
+    let gap = duration(finding.gap_ns);
+    match finding.pattern {
+        Pattern::Mapping => {
+            let blocks = size(smallest.saturating_sub(MAPPED_OVERHEAD_BYTES));
+            match is_by_malloc {
+                Some(true) => {
+                    format!(
+                        "blocks of {blocks} and more go through mmap; each free gives {pages} back, {gap} later; {rate}"
+                    )
+                }
+                Some(false) => format!(
+                    "the program itself maps {} and unmaps it {gap} later, {pages} each time; {rate}",
+                    range(smallest, largest)
+                ),
+                None => format!(
+                    "mappings of {} are made and given back {gap} later, {pages} each time; {rate} (as malloc does with blocks of {blocks} and more)",
+                    range(smallest, largest)
+                ),
+            }
+        }
+        Pattern::TopTrim => format!(
+            "the top of the heap is given back and grown again {gap} later, {pages} each time (trim threshold); {rate}"
+        ),
+        Pattern::ArenaTrim => format!(
+            "the top of a thread's arena is given back, {pages} each time, and again {gap} later (trim threshold); {rate}"
+        ),
+        Pattern::Purge => {
+            format!(
+                "the same pages are given back by madvise again and again, {pages} each time, every {gap}; {rate}"
+            )
+        }
+        Pattern::Stack => {
+            format!(
+                "threads' stacks of {} are made and given back {gap} later; {rate}",
+                range(smallest, largest)
+            )
+        }
+    }
+}
+
+fn remedy(pattern: Pattern) -> &'static str {
+    match pattern {
+        Pattern::Mapping | Pattern::TopTrim | Pattern::ArenaTrim => {
+            "`faultless doctor -- COMMAND` tries the settings that stop it, and the allocator that does not need them"
+        }
+        Pattern::Purge => "let the allocator wait longer before it purges (its decay or purge delay)",
+        Pattern::Stack => {
+            "keep threads and give them work (a thread pool) instead of starting one for each piece of it"
+        }
+    }
+}
+
+fn range(smallest: u64, largest: u64) -> String {
+    let (smallest, largest) = (size(smallest), size(largest));
+    if smallest == largest { smallest } else { format!("{smallest} to {largest}") }
+}
+
+fn pages(number: f64) -> String {
+    match number {
+        number if number < 1.05 => "1 page".into(),
+        number if number < 10.0 && (number - number.round()).abs() >= 0.05 => format!("{number:.1} pages"),
+        number => format!("{} pages", whole(number)),
+    }
+}
+
+/// A whole number with its thousands apart, at most three digits of it exact when it is large.
+fn whole(number: f64) -> String {
+    let number = number.max(0.0);
+    let unit = 10_f64.powf((number.max(1.0).log10().floor() - 2.0).max(0.0));
+    let digits = format!("{:.0}", (number / unit).round() * unit);
+    let mut text = String::new();
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A time in words, two digits of it.
+fn duration(nanoseconds: f64) -> String {
+    let (number, unit) = match nanoseconds {
+        short if short < 1e3 => (short, "ns"),
+        short if short < 1e6 => (short / 1e3, "µs"),
+        long if long < 1e9 => (long / 1e6, "ms"),
+        long => (long / 1e9, "s"),
+    };
+    if number < 9.95 { format!("{number:.1} {unit}") } else { format!("{number:.0} {unit}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::churn::tally::{Circumstances, Tally};
+    use faultless_records::churn_recording::Mechanism;
+    use faultless_records::memory_call::{CallKind, MemoryCall, MemoryEvent, TakenStack};
+
+    const ANONYMOUS: u64 = 0x22;
+
+    struct Program {
+        tally: Tally,
+        now_ns: u64,
+        stack: Option<TakenStack>,
+    }
+
+    impl Program {
+        fn start() -> Self {
+            Self { tally: Tally::begin(0), now_ns: 0, stack: None }
+        }
+
+        fn call(&mut self, kind: CallKind, arguments: [u64; 5], result: u64) {
+            self.now_ns += 16_000;
+            let (time_ns, stack) = (self.now_ns, self.stack);
+            let call = MemoryCall { time_ns, pid: 1, tid: 1, kind, arguments, result: Ok(result), stack };
+            self.tally.take(&MemoryEvent::Call(call));
+        }
+
+        fn end(self, stacks: &[&[&str]]) -> Vec<Finding> {
+            let stacks =
+                stacks.iter().map(|stack| stack.iter().map(|&name| name.to_owned()).collect()).collect();
+            findings(&self.tally.finish(Circumstances {
+                tool_version: String::new(),
+                subject: String::new(),
+                mechanism: Mechanism::Seccomp,
+                observed_ns: self.now_ns,
+                cost_per_call_ns: None,
+                stacks,
+                remarks: Vec::new(),
+            }))
+        }
+    }
+
+    #[test]
+    fn the_articles_threshold_thrash_is_told_in_its_words() {
+        let mut program = Program::start();
+        program.stack = Some(TakenStack { index: 0, weight: 1 });
+        for _ in 0..1000 {
+            program.call(CallKind::Mmap, [0, 135_168, 3, ANONYMOUS, u64::MAX], 0x7f00_0000_0000);
+            program.call(CallKind::Munmap, [0x7f00_0000_0000, 135_168, 0, 0, 0], 0);
+        }
+        let findings = program.end(&[&["mmap", "sysmalloc", "_int_malloc", "malloc", "dgemm", "main"]]);
+        assert_eq!(findings.len(), 1);
+        assert_eq!(
+            findings[0].sentence,
+            "blocks of 128 KiB and more go through mmap; each free gives 33 pages back, 16 µs later; 31,200 times a second"
+        );
+        assert_eq!((findings[0].times, findings[0].range_bytes), (1000, (135_168, 135_168)));
+    }
+
+    #[test]
+    fn mappings_that_the_program_makes_itself_are_not_blamed_on_malloc() {
+        let run = |stacks: &[&[&str]]| {
+            let mut program = Program::start();
+            program.stack = (!stacks.is_empty()).then_some(TakenStack { index: 0, weight: 1 });
+            for _ in 0..200 {
+                program.call(CallKind::Mmap, [0, 1 << 20, 3, ANONYMOUS, 0], 0x7f00_0000_0000);
+                program.call(CallKind::Munmap, [0x7f00_0000_0000, 1 << 20, 0, 0, 0], 0);
+            }
+            program.end(stacks)[0].sentence.clone()
+        };
+        assert!(run(&[&["mmap", "own_pool", "main"]]).starts_with("the program itself maps 1 MiB"));
+        assert!(run(&[]).contains("as malloc does"));
+    }
+
+    #[test]
+    fn a_heap_that_is_trimmed_and_grown_again_is_trim_thrash() {
+        let mut program = Program::start();
+        program.call(CallKind::Brk, [0; 5], 0x10_0000);
+        program.call(CallKind::Brk, [0x20_0000, 0, 0, 0, 0], 0x20_0000);
+        for _ in 0..150 {
+            program.call(CallKind::Brk, [0x18_0000, 0, 0, 0, 0], 0x18_0000);
+            program.call(CallKind::Brk, [0x20_0000, 0, 0, 0, 0], 0x20_0000);
+        }
+        let findings = program.end(&[]);
+        assert_eq!((findings[0].pattern, findings[0].times), (Pattern::TopTrim, 150));
+        assert!(findings[0].sentence.contains("128 pages each time"), "{}", findings[0].sentence);
+    }
+
+    #[test]
+    fn trims_of_an_arena_are_told_from_purges_of_other_allocators() {
+        let purge = |length: u64| {
+            let mut program = Program::start();
+            let start = 0x7f00_0000_0000;
+            program.call(CallKind::Mmap, [0, length, 0, 0x4022, u64::MAX], start);
+            for _ in 0..150 {
+                program.call(CallKind::Madvise, [start + 0x10_0000, 0x2_0000, 4, 0, 0], 0);
+            }
+            program.end(&[])[0].pattern
+        };
+        assert_eq!(purge(64 << 20), Pattern::ArenaTrim);
+        assert_eq!(purge(1 << 30), Pattern::Purge);
+    }
+
+    #[test]
+    fn what_is_rare_or_slow_is_quiet() {
+        let mut program = Program::start();
+        for _ in 0..LEAST_TIMES - 1 {
+            program.call(CallKind::Mmap, [0, 135_168, 3, ANONYMOUS, 0], 0x7f00_0000_0000);
+            program.call(CallKind::Munmap, [0x7f00_0000_0000, 135_168, 0, 0, 0], 0);
+        }
+        assert_eq!(program.end(&[]), []);
+        let mut program = Program::start();
+        for _ in 0..LEAST_TIMES * 2 {
+            program.now_ns += 60_000_000;
+            program.call(CallKind::Mmap, [0, 135_168, 3, ANONYMOUS, 0], 0x7f00_0000_0000);
+            program.call(CallKind::Munmap, [0x7f00_0000_0000, 135_168, 0, 0, 0], 0);
+        }
+        assert_eq!(program.end(&[]), []);
+        let mut program = Program::start();
+        for place in 0..500 {
+            program.call(CallKind::Mmap, [0, 135_168, 3, ANONYMOUS, 0], 0x7f00_0000_0000 + place * 0x10_0000);
+        }
+        assert_eq!(program.end(&[]), [], "what is kept is no churn");
+    }
+
+    #[test]
+    fn numbers_are_written_as_people_say_them() {
+        assert_eq!([0.4, 31_044.0, 987.6, 1_234_567.0].map(whole), ["0", "31,000", "988", "1,230,000"]);
+        assert_eq!([33.0, 1.0, 2.5].map(pages), ["33 pages", "1 page", "2.5 pages"]);
+        assert_eq!([250.0, 1_500.0, 2e7, 3e9].map(duration), ["250 ns", "1.5 µs", "20 ms", "3.0 s"]);
+    }
+}

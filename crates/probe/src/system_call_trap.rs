@@ -1,0 +1,395 @@
+//! Follows the calls by which a family of processes changes its mappings, stopping each thread at them: ptrace(2).
+//!
+//! With a seccomp filter only these calls stop, twice each, and all others run at full speed; without it every system
+//! call stops. Signals go through unchanged, and what the processes start is followed, too.
+
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::time::{Duration, Instant};
+
+use faultless_records::measurement::Ending;
+use faultless_records::memory_call::{CallKind, MemoryCall, MemoryEvent, TakenStack};
+use nix::libc;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::launch::Launched;
+use crate::memory_call_filter::{ARCHITECTURE, kind_of};
+use crate::process::Process;
+use crate::signals::{Arrival, Signals};
+use crate::tracer::{Stop, call_of, event_message, interrupt, seize, wait_without_blocking};
+use crate::watch::{WatchError, resume};
+
+/// How long a command has between the request to end and the kill.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// How often the observer hears that time passes.
+const TICK: Duration = Duration::from_millis(200);
+
+/// Who is told what happens.
+pub trait Observer {
+    /// The next event.
+    fn take(&mut self, event: MemoryEvent);
+    /// The call chain of a thread that stands before a call; none when it is not to be looked at.
+    fn stack(&mut self, pid: i32, tid: i32) -> Option<TakenStack>;
+    /// Time passes.
+    fn tick(&mut self);
+}
+
+/// What is followed.
+#[derive(Debug)]
+pub enum Subject<'subject> {
+    /// A command that we started.
+    Command {
+        /// Started with [`crate::launch::Tracing::Family`] or `FilteredFamily`.
+        launched: &'subject Launched,
+        /// With the filter.
+        is_filtered: bool,
+    },
+    /// A process that ran before; it is let go at the end.
+    Process(&'subject Process),
+}
+
+/// How it went.
+#[derive(Debug)]
+pub struct Followed {
+    /// How the command ended; none for a process that went on.
+    pub ending: Option<Ending>,
+    /// How long it was followed, from exec or from the first look.
+    pub observed: Duration,
+    /// Programs of another architecture were started, whose calls are not seen.
+    pub is_blind_to_some: bool,
+}
+
+/// Follows the subject to its end, or for so long.
+///
+/// A command of ours is ended when its time is over, because under the filter it could not go on without us.
+///
+/// # Errors
+/// [`WatchError`]; a process that may not be traced.
+pub fn follow(
+    subject: &Subject<'_>,
+    signals: &Signals,
+    limit: Option<Duration>,
+    observer: &mut dyn Observer,
+) -> Result<Followed, WatchError> {
+    let (pid, is_filtered, is_ours) = match subject {
+        Subject::Command { launched, is_filtered } => (launched.pid(), *is_filtered, true),
+        Subject::Process(process) => (process.pid(), false, false),
+    };
+    let mut family = Family {
+        pid,
+        is_filtered,
+        is_ours,
+        threads: HashMap::new(),
+        early: HashSet::new(),
+        began: None,
+        over: None,
+        ending: None,
+        leaving: false,
+        is_blind_to_some: false,
+    };
+    match subject {
+        Subject::Command { .. } => drop(family.threads.insert(pid, Thread { pid, call: None })),
+        Subject::Process(process) => family.attach(process)?,
+    }
+    family.follow(signals, limit, observer)?;
+    let end = family.over.unwrap_or_else(Instant::now);
+    let observed = family.began.map_or(Duration::ZERO, |began| end.saturating_duration_since(began));
+    Ok(Followed { ending: family.ending, observed, is_blind_to_some: family.is_blind_to_some })
+}
+
+struct Thread {
+    pid: i32,
+    /// The call it is in, if that is one of ours.
+    call: Option<(CallKind, [u64; 5], Option<TakenStack>)>,
+}
+
+struct Family {
+    pid: i32,
+    is_filtered: bool,
+    is_ours: bool,
+    threads: HashMap<i32, Thread>,
+    /// New threads that stopped before their parent told of them.
+    early: HashSet<i32>,
+    began: Option<Instant>,
+    /// When counting stopped, if that was before the end of all.
+    over: Option<Instant>,
+    ending: Option<Ending>,
+    /// Every thread is let go at its next stop.
+    leaving: bool,
+    is_blind_to_some: bool,
+}
+
+impl Family {
+    fn attach(&mut self, process: &Process) -> Result<(), WatchError> {
+        // Threads started meanwhile by one that is traced already are traced by themselves.
+        loop {
+            let threads = process.threads().map_err(|error| io::Error::other(error.to_string()))?;
+            let mut is_complete = true;
+            for tid in threads {
+                if self.threads.contains_key(&tid) {
+                    continue;
+                }
+                match seize(tid) {
+                    Ok(()) => {
+                        self.threads.insert(tid, Thread { pid: self.pid, call: None });
+                        is_complete = false;
+                    }
+                    // Ended, or traced by us since a moment ago.
+                    Err(_) if !self.threads.is_empty() => {}
+                    Err(error) => {
+                        return Err(io::Error::new(error.kind(), refusal(self.pid, &error)).into());
+                    }
+                }
+            }
+            if is_complete {
+                self.began = Some(Instant::now());
+                return Ok(());
+            }
+        }
+    }
+
+    fn follow(
+        &mut self,
+        signals: &Signals,
+        limit: Option<Duration>,
+        observer: &mut dyn Observer,
+    ) -> Result<(), WatchError> {
+        let mut kill_at: Option<Instant> = None;
+        let mut next_tick = Instant::now() + TICK;
+        while !self.threads.is_empty() || !self.early.is_empty() {
+            loop {
+                match wait_without_blocking() {
+                    Ok(Some((tid, status))) => self.take(tid, status, observer),
+                    Ok(None) => break,
+                    Err(error) if error.raw_os_error() == Some(libc::ECHILD) => {
+                        self.threads.clear();
+                        self.early.clear();
+                        return Ok(());
+                    }
+                    Err(error) => return Err(error.into()),
+                }
+                if Instant::now() >= next_tick {
+                    break;
+                }
+            }
+            let now = Instant::now();
+            if now >= next_tick {
+                next_tick = now + TICK;
+                observer.tick();
+            }
+            let is_over = limit.zip(self.began).is_some_and(|(limit, began)| now >= began + limit);
+            if is_over && self.over.is_none() {
+                self.stop(now, &mut kill_at);
+            }
+            if kill_at.is_some_and(|at| now >= at) {
+                kill_at = None;
+                self.signal_all(Signal::SIGKILL);
+            }
+            if self.threads.is_empty() && self.early.is_empty() {
+                break;
+            }
+            let until_end = limit.zip(self.began).filter(|_| self.over.is_none());
+            let until_end = until_end.map(|(limit, began)| (began + limit).saturating_duration_since(now));
+            let patience = next_tick.saturating_duration_since(now);
+            if let Some(arrival) = signals.next(Some(until_end.map_or(patience, |end| end.min(patience))))? {
+                self.pass_on(arrival, &mut kill_at);
+            }
+        }
+        Ok(())
+    }
+
+    /// The time is over, or somebody wants it to be.
+    fn stop(&mut self, now: Instant, kill_at: &mut Option<Instant>) {
+        self.over.get_or_insert(now);
+        if self.is_ours {
+            *kill_at = Some(now + GRACE);
+            let _ = kill(Pid::from_raw(self.pid), Signal::SIGTERM);
+        } else {
+            self.leaving = true;
+            self.threads.keys().for_each(|tid| interrupt(*tid));
+        }
+    }
+
+    fn pass_on(&mut self, arrival: Arrival, kill_at: &mut Option<Instant>) {
+        if arrival.is_about_child() {
+            return;
+        }
+        if !self.is_ours {
+            if arrival.is_interruption() {
+                self.stop(Instant::now(), kill_at);
+            }
+        } else if self.ending.is_some() {
+            // The command has ended: what it left behind goes, too, when we are asked to.
+            if arrival.is_interruption() {
+                self.signal_all(Signal::SIGKILL);
+            }
+        } else if arrival.is_from_process
+            && let Ok(signal) = Signal::try_from(arrival.number)
+        {
+            let _ = kill(Pid::from_raw(self.pid), signal);
+        }
+    }
+
+    fn signal_all(&self, signal: Signal) {
+        let pids: HashSet<i32> = self.threads.values().map(|thread| thread.pid).collect();
+        for pid in pids {
+            let _ = kill(Pid::from_raw(pid), signal);
+        }
+    }
+
+    /// Handles one change of one thread. Source: ptrace(2), "Stopped states".
+    fn take(&mut self, tid: i32, status: i32, observer: &mut dyn Observer) {
+        if libc::WIFEXITED(status) || libc::WIFSIGNALED(status) {
+            self.gone(tid, status, observer);
+        } else if libc::WIFSTOPPED(status) {
+            self.stopped(tid, libc::WSTOPSIG(status), status >> 16, observer);
+        }
+    }
+
+    fn gone(&mut self, tid: i32, status: i32, observer: &mut dyn Observer) {
+        self.early.remove(&tid);
+        let Some(thread) = self.threads.remove(&tid) else { return };
+        if thread.pid != tid {
+            return;
+        }
+        self.threads.retain(|_, other| other.pid != tid);
+        if tid == self.pid {
+            self.ending = Some(match libc::WIFEXITED(status) {
+                true => Ending::Exited(libc::WEXITSTATUS(status)),
+                false => Ending::Killed(libc::WTERMSIG(status)),
+            });
+        }
+        if self.is_counting() {
+            observer.take(MemoryEvent::Exit { pid: tid });
+        }
+    }
+
+    fn is_counting(&self) -> bool {
+        self.began.is_some() && self.over.is_none()
+    }
+
+    fn stopped(&mut self, tid: i32, signal: i32, event: i32, observer: &mut dyn Observer) {
+        if !self.threads.contains_key(&tid) {
+            // Its parent will tell of it; until then it waits.
+            self.early.insert(tid);
+            return;
+        }
+        let stops_process = matches!(signal, libc::SIGSTOP | libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU);
+        match event {
+            0 if signal == libc::SIGTRAP | 0x80 => {
+                self.at_call(tid, observer);
+                self.go_on(tid, 0);
+            }
+            libc::PTRACE_EVENT_SECCOMP => {
+                self.at_call(tid, observer);
+                self.go_on(tid, 0);
+            }
+            0 => self.go_on(tid, signal),
+            libc::PTRACE_EVENT_STOP if stops_process && !self.leaving => resume(libc::PTRACE_LISTEN, tid, 0),
+            libc::PTRACE_EVENT_EXEC => {
+                self.executed(tid, observer);
+                self.go_on(tid, 0);
+            }
+            libc::PTRACE_EVENT_CLONE | libc::PTRACE_EVENT_FORK | libc::PTRACE_EVENT_VFORK => {
+                self.started(tid, observer);
+                self.go_on(tid, 0);
+            }
+            _ => self.go_on(tid, 0),
+        }
+    }
+
+    /// Lets a thread go on to its next stop, or for ever.
+    fn go_on(&mut self, tid: i32, signal: i32) {
+        if self.leaving {
+            resume(libc::PTRACE_DETACH, tid, signal);
+            self.threads.remove(&tid);
+            return;
+        }
+        let in_call = self.threads.get(&tid).is_some_and(|thread| thread.call.is_some());
+        let every_call = !self.is_filtered && self.began.is_some();
+        let request = if in_call || every_call { libc::PTRACE_SYSCALL } else { libc::PTRACE_CONT };
+        resume(request, tid, signal);
+    }
+
+    fn at_call(&mut self, tid: i32, observer: &mut dyn Observer) {
+        let is_counting = self.is_counting();
+        let Some(thread) = self.threads.get_mut(&tid) else { return };
+        match call_of(tid, ARCHITECTURE) {
+            Some(Stop::Entry { number, arguments }) => {
+                thread.call = kind_of(number).filter(|_| is_counting).map(|kind| {
+                    let [first, second, third, fourth, fifth, _] = arguments;
+                    (kind, [first, second, third, fourth, fifth], observer.stack(thread.pid, tid))
+                });
+            }
+            Some(Stop::Exit { answer }) => {
+                let Some((kind, arguments, stack)) = thread.call.take() else { return };
+                let result = MemoryCall::result_of_register(answer);
+                let pid = thread.pid;
+                let time_ns = monotonic_ns();
+                observer.take(MemoryEvent::Call(MemoryCall {
+                    time_ns,
+                    pid,
+                    tid,
+                    kind,
+                    arguments,
+                    result,
+                    stack,
+                }));
+            }
+            None => self.is_blind_to_some |= is_foreign(tid),
+        }
+    }
+
+    fn executed(&mut self, tid: i32, observer: &mut dyn Observer) {
+        // The other threads are gone, and whichever called exec has the process's number now.
+        self.threads.retain(|_, thread| thread.pid != tid);
+        self.threads.insert(tid, Thread { pid: tid, call: None });
+        if self.began.is_none() {
+            self.began = Some(Instant::now());
+        } else if self.is_counting() {
+            observer.take(MemoryEvent::Exec { pid: tid });
+        }
+    }
+
+    fn started(&mut self, tid: i32, observer: &mut dyn Observer) {
+        let (Some(new), Some(parent)) = (event_message(tid), self.threads.get(&tid).map(|thread| thread.pid))
+        else {
+            return;
+        };
+        let is_thread = std::fs::exists(format!("/proc/{parent}/task/{new}")).unwrap_or(false);
+        let pid = if is_thread { parent } else { new };
+        self.threads.insert(new, Thread { pid, call: None });
+        if self.is_counting() {
+            observer.take(match is_thread {
+                true => MemoryEvent::Thread { pid },
+                false => MemoryEvent::Fork { parent, child: new },
+            });
+        }
+        if self.early.remove(&new) {
+            self.go_on(new, 0);
+        }
+    }
+}
+
+/// Whether a stopped thread is at a call of another architecture.
+fn is_foreign(tid: i32) -> bool {
+    const OTHERS: [u32; 2] = [0x4000_0003, 0x4000_0028];
+    OTHERS.iter().any(|architecture| call_of(tid, *architecture).is_some())
+}
+
+fn refusal(pid: i32, error: &io::Error) -> String {
+    format!(
+        "not permitted to trace process {pid} ({error}): become its user or root, lower kernel.yama.ptrace_scope to 0, or end the debugger that traces it"
+    )
+}
+
+/// The clock that calls are dated by, in nanoseconds.
+#[must_use]
+pub fn monotonic_ns() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the pointer is valid for writing during the call.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+    u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
+}

@@ -1,0 +1,127 @@
+//! Single requests of ptrace(2) and the waiting for what traced threads have to say.
+
+use std::io;
+
+use nix::libc;
+
+/// A call that a thread stands at, or comes back from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stop {
+    /// Before the call.
+    Entry {
+        /// Its number.
+        number: u64,
+        /// Its arguments.
+        arguments: [u64; 6],
+    },
+    /// After it, with the register of its answer.
+    Exit {
+        /// Answer, or error below zero.
+        answer: i64,
+    },
+}
+
+/// `struct ptrace_syscall_info` up to its last member. Source: linux/ptrace.h.
+#[repr(C)]
+#[derive(Default)]
+struct CallInfo {
+    op: u8,
+    padding: [u8; 3],
+    architecture: u32,
+    instruction_pointer: u64,
+    stack_pointer: u64,
+    /// Entry and seccomp: number, then arguments. Exit: answer, then whether it is an error.
+    words: [u64; 8],
+}
+
+const GET_SYSCALL_INFO: libc::c_uint = 0x420e;
+const ENTRY: u8 = 1;
+const EXIT: u8 = 2;
+const SECCOMP: u8 = 3;
+
+/// The call that a stopped thread is at; none when it is at none, is gone, or the call is of another architecture.
+#[must_use]
+pub fn call_of(tid: i32, architecture: u32) -> Option<Stop> {
+    let mut info = CallInfo::default();
+    // SAFETY: the kernel writes at most the given number of bytes into a struct of that size, of integers only.
+    let written = unsafe {
+        libc::ptrace(
+            GET_SYSCALL_INFO,
+            tid,
+            std::mem::size_of::<CallInfo>(),
+            (&raw mut info).cast::<libc::c_void>(),
+        )
+    };
+    if written <= 0 {
+        return None;
+    }
+    match info.op {
+        ENTRY | SECCOMP if info.architecture == architecture => {
+            let [number, arguments @ .., _] = info.words;
+            Some(Stop::Entry { number, arguments })
+        }
+        EXIT => Some(Stop::Exit { answer: info.words[0].cast_signed() }),
+        _ => None,
+    }
+}
+
+/// The number that came with an event: a new thread's, or of one that exec left behind.
+#[must_use]
+pub fn event_message(tid: i32) -> Option<i32> {
+    let mut message: libc::c_ulong = 0;
+    // SAFETY: the kernel writes one number through the pointer.
+    let answer = unsafe {
+        libc::ptrace(
+            libc::PTRACE_GETEVENTMSG,
+            tid,
+            std::ptr::null_mut::<libc::c_void>(),
+            (&raw mut message).cast::<libc::c_void>(),
+        )
+    };
+    (answer == 0).then(|| i32::try_from(message).ok()).flatten()
+}
+
+/// Begins to trace a thread of another process, with options for what it starts, and asks it to stop.
+///
+/// # Errors
+/// The kernel's reason, such as missing rights or another tracer.
+pub fn seize(tid: i32) -> io::Result<()> {
+    let options = libc::PTRACE_O_TRACESYSGOOD
+        | libc::PTRACE_O_TRACECLONE
+        | libc::PTRACE_O_TRACEFORK
+        | libc::PTRACE_O_TRACEVFORK
+        | libc::PTRACE_O_TRACEEXEC;
+    // SAFETY: this request takes no address; the last argument is a number of option bits.
+    let answer = unsafe {
+        libc::ptrace(
+            libc::PTRACE_SEIZE,
+            tid,
+            std::ptr::null_mut::<libc::c_void>(),
+            libc::c_long::from(options),
+        )
+    };
+    if answer != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    interrupt(tid);
+    Ok(())
+}
+
+/// Asks a traced thread to stop; one that is gone does not.
+pub fn interrupt(tid: i32) {
+    crate::watch::resume(libc::PTRACE_INTERRUPT, tid, 0);
+}
+
+/// A change of any thread that we trace, if there is one now; the error `ECHILD` when there are none left.
+///
+/// # Errors
+/// The kernel's reason.
+pub fn wait_without_blocking() -> io::Result<Option<(i32, i32)>> {
+    let mut status = 0;
+    // SAFETY: the pointer is valid for writing during the call.
+    match unsafe { libc::waitpid(-1, &raw mut status, libc::WNOHANG | libc::__WALL) } {
+        0 => Ok(None),
+        pid if pid > 0 => Ok(Some((pid, status))),
+        _ => Err(io::Error::last_os_error()),
+    }
+}

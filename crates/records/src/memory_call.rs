@@ -1,0 +1,241 @@
+//! Calls by which a process asks the kernel for memory and gives it back, and what a sequence of them is about.
+
+use serde::{Deserialize, Serialize};
+
+/// Bytes of a page.
+pub const PAGE_BYTES: u64 = 4096;
+
+/// The system calls that change what a process has mapped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CallKind {
+    /// mmap(2)
+    Mmap,
+    /// munmap(2)
+    Munmap,
+    /// brk(2)
+    Brk,
+    /// mremap(2)
+    Mremap,
+    /// madvise(2)
+    Madvise,
+    /// mprotect(2), pkey_mprotect(2)
+    Mprotect,
+}
+
+impl CallKind {
+    /// All of them, in the order of the tables.
+    pub const ALL: [Self; 6] =
+        [Self::Mmap, Self::Munmap, Self::Brk, Self::Mremap, Self::Madvise, Self::Mprotect];
+
+    /// Its name in section 2 of the manual.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Mmap => "mmap",
+            Self::Munmap => "munmap",
+            Self::Brk => "brk",
+            Self::Mremap => "mremap",
+            Self::Madvise => "madvise",
+            Self::Mprotect => "mprotect",
+        }
+    }
+}
+
+/// One finished call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MemoryCall {
+    /// When it returned, in nanoseconds of any clock that goes forward.
+    pub time_ns: u64,
+    /// The process, as the tool sees it.
+    pub pid: i32,
+    /// The thread.
+    pub tid: i32,
+    /// Which call.
+    pub kind: CallKind,
+    /// Its first five arguments, as the kernel got them.
+    pub arguments: [u64; 5],
+    /// What it returned, or the number of the error.
+    pub result: Result<u64, i32>,
+    /// Where it came from; none when it was not looked at.
+    pub stack: Option<TakenStack>,
+}
+
+/// The call chain of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TakenStack {
+    /// Index into the stacks of the recording.
+    pub index: u32,
+    /// How many calls it stands for, where only some chains are taken.
+    pub weight: u32,
+}
+
+impl MemoryCall {
+    /// Turns the register that a system call returns its answer in into answer or error.
+    ///
+    /// Source: syscall(2): -4095 to -1 are errors.
+    ///
+    /// # Errors
+    /// The number of the call's error.
+    pub fn result_of_register(register: i64) -> Result<u64, i32> {
+        match register {
+            -4095..=-1 => Err(i32::try_from(-register).unwrap_or(0)),
+            value => Ok(value.cast_unsigned()),
+        }
+    }
+}
+
+/// Something that happens to a process while its calls are followed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MemoryEvent {
+    /// A call returned.
+    Call(MemoryCall),
+    /// A process was made as a copy of another.
+    Fork {
+        /// The copied one.
+        parent: i32,
+        /// The copy.
+        child: i32,
+    },
+    /// A process became another program: all of its mappings are gone.
+    Exec {
+        /// The process.
+        pid: i32,
+    },
+    /// A thread was started in a process that is followed.
+    Thread {
+        /// The process.
+        pid: i32,
+    },
+    /// A process ended, with all that it had mapped.
+    Exit {
+        /// The process.
+        pid: i32,
+    },
+    /// Calls that the kernel could not report.
+    Lost {
+        /// How many.
+        calls: u64,
+    },
+}
+
+/// What a call did, as far as its arguments and its answer say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Operation {
+    /// mmap of memory without a file.
+    MapAnonymous,
+    /// mmap of addresses only, without access: memory comes later by mprotect.
+    MapReserve,
+    /// mmap of a thread's stack.
+    MapStack,
+    /// mmap of a file or of shared memory.
+    MapFile,
+    /// munmap
+    Unmap,
+    /// brk that asks where the heap ends.
+    BreakQuery,
+    /// brk that lets the heap grow.
+    BreakGrow,
+    /// brk that gives the top of the heap back.
+    BreakTrim,
+    /// mremap
+    Remap,
+    /// madvise MADV_DONTNEED: pages are given back at once.
+    AdviseDontneed,
+    /// madvise MADV_FREE: pages are given back when the kernel wants them.
+    AdviseFree,
+    /// madvise about huge pages.
+    AdviseHugePages,
+    /// madvise with any other advice.
+    AdviseOther,
+    /// mprotect
+    Protect,
+}
+
+impl Operation {
+    /// All of them, in the order of the tables.
+    pub const ALL: [Self; 14] = [
+        Self::MapAnonymous,
+        Self::MapReserve,
+        Self::MapStack,
+        Self::MapFile,
+        Self::Unmap,
+        Self::BreakQuery,
+        Self::BreakGrow,
+        Self::BreakTrim,
+        Self::Remap,
+        Self::AdviseDontneed,
+        Self::AdviseFree,
+        Self::AdviseHugePages,
+        Self::AdviseOther,
+        Self::Protect,
+    ];
+
+    /// The call and what it was for.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::MapAnonymous => "mmap memory",
+            Self::MapReserve => "mmap reserve",
+            Self::MapStack => "mmap stack",
+            Self::MapFile => "mmap file",
+            Self::Unmap => "munmap",
+            Self::BreakQuery => "brk query",
+            Self::BreakGrow => "brk grow",
+            Self::BreakTrim => "brk trim",
+            Self::Remap => "mremap",
+            Self::AdviseDontneed => "madvise DONTNEED",
+            Self::AdviseFree => "madvise FREE",
+            Self::AdviseHugePages => "madvise HUGEPAGE",
+            Self::AdviseOther => "madvise other",
+            Self::Protect => "mprotect",
+        }
+    }
+
+    /// The system call.
+    #[must_use]
+    pub fn kind(self) -> CallKind {
+        match self {
+            Self::MapAnonymous | Self::MapReserve | Self::MapStack | Self::MapFile => CallKind::Mmap,
+            Self::Unmap => CallKind::Munmap,
+            Self::BreakQuery | Self::BreakGrow | Self::BreakTrim => CallKind::Brk,
+            Self::Remap => CallKind::Mremap,
+            Self::AdviseDontneed | Self::AdviseFree | Self::AdviseHugePages | Self::AdviseOther => {
+                CallKind::Madvise
+            }
+            Self::Protect => CallKind::Mprotect,
+        }
+    }
+
+    /// Whether it takes pages away that had to be faulted in.
+    #[must_use]
+    pub fn gives_back(self) -> bool {
+        matches!(self, Self::Unmap | Self::BreakTrim | Self::AdviseDontneed | Self::AdviseFree)
+    }
+
+    /// Whether it makes memory to be faulted in.
+    #[must_use]
+    pub fn makes_memory(self) -> bool {
+        matches!(self, Self::MapAnonymous | Self::BreakGrow)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn registers_hold_an_answer_or_an_error() {
+        assert_eq!(MemoryCall::result_of_register(0x7f00_0000_0000), Ok(0x7f00_0000_0000));
+        assert_eq!(MemoryCall::result_of_register(-12), Err(12));
+        assert_eq!(MemoryCall::result_of_register(-4096), Ok((-4096_i64).cast_unsigned()));
+    }
+
+    #[test]
+    fn every_operation_belongs_to_the_call_that_its_name_begins_with() {
+        for operation in Operation::ALL {
+            assert!(operation.name().starts_with(operation.kind().name()), "{operation:?}");
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! What `faultless churn` found, for programs.
+
+use faultless_diagnosis::churn::blame::culprits;
+use faultless_diagnosis::churn::thrash::findings;
+use faultless_records::churn_recording::{Amount, ChurnRecording, FORMAT as RECORDING_FORMAT, Lifetimes};
+use serde_json::{Value, json};
+
+/// Version of the form, documented in `docs/json.md`.
+pub const FORMAT: &str = "faultless-churn/1";
+
+/// The whole report.
+#[must_use]
+pub fn json(recording: &ChurnRecording) -> String {
+    let seconds = recording.observed_ns as f64 / 1e9;
+    let calls: u64 = recording.operations.values().map(|sum| sum.amount.count + sum.failed).sum();
+    let operations = recording.operations.iter().map(|(operation, sum)| {
+        json!({
+            "call": operation.kind().name(),
+            "operation": operation,
+            "calls": sum.amount.count,
+            "failed": sum.failed,
+            "bytes": sum.amount.bytes,
+            "calls_per_second": finite((sum.amount.count + sum.failed) as f64 / seconds),
+            "bytes_per_second": finite(sum.amount.bytes as f64 / seconds),
+            "sizes": sum.sizes.iter().map(|(class, amount)| size(*class, *amount)).collect::<Vec<_>>(),
+        })
+    });
+    let thrash = findings(recording).into_iter().map(|finding| {
+        json!({
+            "pattern": finding.pattern,
+            "sentence": finding.sentence,
+            "remedy": finding.remedy,
+            "times": finding.times,
+            "times_per_second": finding.per_second,
+            "pages_each": finding.pages_each,
+            "pages_per_second": finding.pages_per_second,
+            "smallest_bytes": finding.range_bytes.0,
+            "largest_bytes": finding.range_bytes.1,
+            "gap_seconds": finding.gap_ns / 1e9,
+        })
+    });
+    let callers = culprits(recording).into_iter().map(|culprit| {
+        json!({
+            "function": culprit.function,
+            "called_by": culprit.called_by,
+            "operation": culprit.operation,
+            "calls": culprit.amount.count,
+            "bytes": culprit.amount.bytes,
+            "through_malloc": culprit.through_malloc,
+        })
+    });
+    let stacks = recording.callers.iter().map(|caller| {
+        json!({
+            "operation": caller.operation,
+            "calls": caller.amount.count,
+            "bytes": caller.amount.bytes,
+            "frames": recording.stacks.get(caller.stack as usize),
+        })
+    });
+    let value = json!({
+        "format": FORMAT,
+        "subject": recording.subject,
+        "mechanism": recording.mechanism.name(),
+        "observed_seconds": seconds,
+        "processes": recording.processes,
+        "threads_started": recording.threads_started,
+        "execs": recording.execs,
+        "calls": calls,
+        "calls_per_second": finite(calls as f64 / seconds),
+        "lost_calls": recording.lost_calls,
+        "overhead": recording.cost_per_call_ns.map(|cost_ns| json!({
+            "seconds_per_call": cost_ns / 1e9,
+            "seconds": cost_ns * calls as f64 / 1e9,
+        })),
+        "thrash": thrash.collect::<Vec<_>>(),
+        "operations": operations.collect::<Vec<_>>(),
+        "lifetimes": recording.ended_mappings.iter().map(|(class, lives)| lifetimes(*class, lives)).collect::<Vec<_>>(),
+        "live_at_end": { "mappings": recording.live_mappings.count, "bytes": recording.live_mappings.bytes },
+        "callers": callers.collect::<Vec<_>>(),
+        "stacks": stacks.collect::<Vec<_>>(),
+        "timeline": {
+            "step_seconds": recording.timeline.step_ns as f64 / 1e9,
+            "calls": recording.timeline.calls,
+            "returned_bytes": recording.timeline.returned_bytes,
+        },
+        "remarks": recording.remarks,
+    });
+    format!("{value:#}\n")
+}
+
+/// A recording as it is saved.
+#[must_use]
+pub fn saved(recording: &ChurnRecording) -> String {
+    // Structs of numbers and strings always have a JSON form.
+    serde_json::to_string(recording).unwrap_or_default() + "\n"
+}
+
+/// Whether these first bytes of a file are those of a recording, of whatever version.
+#[must_use]
+pub fn is_recording(head: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(head);
+    text.trim_start().starts_with('{') && text.contains("\"faultless-churn-recording/")
+}
+
+/// Reads what [`saved`] wrote.
+///
+/// # Errors
+/// What is wrong with it, in one line.
+pub fn load(text: &str) -> Result<ChurnRecording, String> {
+    let recording: ChurnRecording = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    match recording.format == RECORDING_FORMAT {
+        true => Ok(recording),
+        false => {
+            Err(format!("its format is {}, and this version reads {RECORDING_FORMAT}", recording.format))
+        }
+    }
+}
+
+fn size(class: u8, amount: Amount) -> Value {
+    json!({ "from_bytes": 1_u64 << class.min(63), "calls": amount.count, "bytes": amount.bytes })
+}
+
+fn lifetimes(class: u8, lives: &Lifetimes) -> Value {
+    let by_life: Vec<Value> = lives
+        .by_life
+        .iter()
+        .map(|(class, number)| json!({ "from_seconds": (1_u64 << (*class).min(63)) as f64 / 1e9, "mappings": number }))
+        .collect();
+    json!({
+        "from_bytes": 1_u64 << class.min(63),
+        "mappings": lives.amount.count,
+        "bytes": lives.amount.bytes,
+        "by_life": by_life,
+    })
+}
+
+/// JSON has no infinity.
+pub(crate) fn finite(number: f64) -> Option<f64> {
+    number.is_finite().then_some(number)
+}
