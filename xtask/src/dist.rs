@@ -17,7 +17,8 @@ const BASELINE: Version = Version(2, 17);
 
 /// What an old glibc keeps in libdl and libpthread, which the library does not ask to be loaded: these it may only refer to
 /// weakly.
-const ELSEWHERE: &[&str] = &["dlsym", "pthread_key_create", "pthread_setspecific"];
+const ELSEWHERE: &[&str] =
+    &["dlsym", "pthread_create", "pthread_join", "pthread_key_create", "pthread_setspecific"];
 
 /// A glibc version, major and minor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -51,4 +51,6 @@ pub mod fork;
 
 pub mod global;
 
+pub mod region;
+
 pub use global::Faultless;

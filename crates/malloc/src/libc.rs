@@ -16,6 +16,7 @@ core::arch::global_asm!(
     ".symver pthread_create, pthread_create@GLIBC_2.2.5",
     ".symver pthread_key_create, pthread_key_create@GLIBC_2.2.5",
     ".symver pthread_setspecific, pthread_setspecific@GLIBC_2.2.5",
+    ".symver pthread_join, pthread_join@GLIBC_2.2.5",
     ".weak dlsym",
     ".weak pthread_attr_setstacksize",
     ".weak pthread_create",
@@ -23,6 +24,7 @@ core::arch::global_asm!(
     ".weak pthread_attr_setdetachstate",
     ".weak pthread_key_create",
     ".weak pthread_setspecific",
+    ".weak pthread_join",
 );
 
 /// A C stream; only ever behind a pointer.

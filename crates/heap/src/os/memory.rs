@@ -25,6 +25,22 @@ pub enum Call {
     Purge = 2,
     /// Moving page tables.
     Move = 4,
+    /// Mapping a region.
+    MapRegion = 8,
+    /// Populating a region.
+    Populate = 16,
+    /// Making huge pages out of what is there.
+    Collapse = 32,
+    /// Locking a region's pages.
+    LockPages = 64,
+    /// Making a region read-only or writable again.
+    Protect = 128,
+    /// Making a memory file.
+    CreateFile = 256,
+    /// Starting a thread.
+    StartThread = 512,
+    /// Populating, as a kernel does that has no call for it.
+    KnowPopulate = 1024,
 }
 
 #[cfg(test)]
@@ -34,12 +50,12 @@ std::thread_local! {
 }
 
 #[cfg(test)]
-fn refused(call: Call) -> bool {
+pub(super) fn refused(call: Call) -> bool {
     REFUSED.get() & call as u32 != 0
 }
 
 #[cfg(not(test))]
-fn refused(_call: Call) -> bool {
+pub(super) fn refused(_call: Call) -> bool {
     false
 }
 

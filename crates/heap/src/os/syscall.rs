@@ -7,6 +7,7 @@ pub mod number {
     pub const READ: usize = 0;
     pub const WRITE: usize = 1;
     pub const CLOSE: usize = 3;
+    pub const FSTAT: usize = 5;
     pub const MMAP: usize = 9;
     pub const MPROTECT: usize = 10;
     pub const MUNMAP: usize = 11;
@@ -16,12 +17,17 @@ pub mod number {
     pub const MADVISE: usize = 28;
     pub const NANOSLEEP: usize = 35;
     pub const GETPID: usize = 39;
+    pub const FCNTL: usize = 72;
+    pub const FTRUNCATE: usize = 77;
+    pub const FSTATFS: usize = 138;
     pub const PRCTL: usize = 157;
     pub const FUTEX: usize = 202;
     pub const SCHED_GETAFFINITY: usize = 204;
     pub const OPENAT: usize = 257;
     pub const PRLIMIT64: usize = 302;
+    pub const MEMFD_CREATE: usize = 319;
     pub const MEMBARRIER: usize = 324;
+    pub const MLOCK2: usize = 325;
 }
 
 /// Untested: no aarch64 machine was at hand.
@@ -30,6 +36,7 @@ pub mod number {
     pub const READ: usize = 63;
     pub const WRITE: usize = 64;
     pub const CLOSE: usize = 57;
+    pub const FSTAT: usize = 80;
     pub const MMAP: usize = 222;
     pub const MPROTECT: usize = 226;
     pub const MUNMAP: usize = 215;
@@ -40,11 +47,16 @@ pub mod number {
     pub const MREMAP: usize = 216;
     pub const MADVISE: usize = 233;
     pub const GETPID: usize = 172;
+    pub const FCNTL: usize = 25;
+    pub const FTRUNCATE: usize = 46;
+    pub const FSTATFS: usize = 44;
     pub const FUTEX: usize = 98;
     pub const SCHED_GETAFFINITY: usize = 123;
     pub const OPENAT: usize = 56;
     pub const PRLIMIT64: usize = 261;
+    pub const MEMFD_CREATE: usize = 279;
     pub const MEMBARRIER: usize = 283;
+    pub const MLOCK2: usize = 284;
 }
 
 /// Makes system call `number`. Returns the kernel's answer; -4095..=-1 is a negated errno.

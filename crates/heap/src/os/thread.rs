@@ -74,11 +74,27 @@ pub fn futex_wait(word: &AtomicU32, expected: u32) {
     unsafe { syscall(number::FUTEX, [address, FUTEX_WAIT_PRIVATE, expected as usize, 0, 0, 0]) };
 }
 
+/// Sleeps while `word` is `expected`, for `nanoseconds` (less than a second) at most; may return at any time.
+pub fn futex_wait_for(word: &AtomicU32, expected: u32, nanoseconds: i64) {
+    let address = word.as_ptr() as usize;
+    let limit = Timespec { seconds: 0, nanoseconds };
+    let arguments = [address, FUTEX_WAIT_PRIVATE, expected as usize, &raw const limit as usize, 0, 0];
+    // SAFETY: the kernel only reads the word and the limit.
+    unsafe { syscall(number::FUTEX, arguments) };
+}
+
 /// Wakes one thread that sleeps on `word`.
 pub fn futex_wake_one(word: &AtomicU32) {
     let address = word.as_ptr() as usize;
     // SAFETY: the kernel does not touch the word.
     unsafe { syscall(number::FUTEX, [address, FUTEX_WAKE_PRIVATE, 1, 0, 0, 0]) };
+}
+
+/// Wakes every thread that sleeps on `word`.
+pub fn futex_wake_all(word: &AtomicU32) {
+    let address = word.as_ptr() as usize;
+    // SAFETY: the kernel does not touch the word.
+    unsafe { syscall(number::FUTEX, [address, FUTEX_WAKE_PRIVATE, i32::MAX as usize, 0, 0, 0]) };
 }
 
 /// Lets another thread run.
@@ -135,6 +151,7 @@ macro_rules! found {
         }
     }};
 }
+pub(super) use found;
 
 type DlSym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
 type KeyCreate = unsafe extern "C" fn(*mut u32, unsafe extern "C" fn(*mut c_void)) -> c_int;
@@ -236,11 +253,11 @@ pub fn start_thread(body: ThreadBody) -> bool {
 }
 
 /// Blocks all signals of this thread but those that libc needs for `setuid` and cancellation (32 and 33). Returns the mask before.
-fn block_signals() -> u64 {
+pub(super) fn block_signals() -> u64 {
     set_signals(!(1 << 31 | 1 << 32))
 }
 
-fn set_signals(mask: u64) -> u64 {
+pub(super) fn set_signals(mask: u64) -> u64 {
     const SIG_SETMASK: usize = 2;
     let mut before = 0u64;
     let (new, old) = ((&raw const mask) as usize, (&raw mut before) as usize);

@@ -1,0 +1,261 @@
+//! Mappings of regions: aligned for huge pages, between two guard pages, populated, locked, moved.
+
+use super::descriptor::{Descriptor, HUGE_SIZE_SHIFT};
+use super::errno::Errno;
+use super::memory::{Call, HugePages, refused};
+use super::syscall::{number, syscall};
+use super::thread::page_bytes;
+use core::ffi::CStr;
+
+const PROT_NONE: usize = 0;
+const PROT_READ: usize = 1;
+const PROT_READ_WRITE: usize = 3;
+const MAP_SHARED: usize = 0x01;
+const MAP_PRIVATE: usize = 0x02;
+const MAP_FIXED: usize = 0x10;
+const MAP_ANONYMOUS: usize = 0x20;
+const MAP_NORESERVE: usize = 0x4000;
+const MAP_HUGETLB: usize = 0x4_0000;
+const MREMAP_MAYMOVE_FIXED: usize = 1 | 2;
+const MADV_HUGEPAGE: usize = 14;
+const MADV_NOHUGEPAGE: usize = 15;
+/// Since Linux 5.14.
+const MADV_POPULATE_READ: usize = 22;
+/// Since Linux 5.14.
+const MADV_POPULATE_WRITE: usize = 23;
+/// Since Linux 6.1.
+const MADV_COLLAPSE: usize = 25;
+/// Since Linux 4.4: pages are locked as they are faulted in.
+const MLOCK_ONFAULT: usize = 1;
+const PR_GET_THP_DISABLE: usize = 42;
+const PR_SET_VMA: usize = 0x5356_4d41;
+const PR_SET_VMA_ANON_NAME: usize = 0;
+
+/// What stands behind a region's addresses.
+#[derive(Clone, Copy, Debug)]
+pub enum Store<'a> {
+    /// Memory of this process alone.
+    Private,
+    /// The same, of huge pages of this many bytes from the kernel's pool.
+    PrivateHuge(usize),
+    /// A file in memory, or any other.
+    File(&'a Descriptor),
+}
+
+/// Whether a mapping may be written to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Reading alone.
+    Read,
+    /// Reading and writing.
+    ReadWrite,
+}
+
+impl Access {
+    fn protection(self) -> usize {
+        match self {
+            Self::Read => PROT_READ,
+            Self::ReadWrite => PROT_READ_WRITE,
+        }
+    }
+}
+
+fn call(number: usize, arguments: [usize; 6]) -> Result<usize, Errno> {
+    // SAFETY: every caller in this module owns the range it names, or asks for a new one.
+    Errno::check(unsafe { syscall(number, arguments) })
+}
+
+fn unmap_range(from: usize, to: usize) {
+    if to > from {
+        // Only fails for arguments that are no range of pages.
+        let _ = call(number::MUNMAP, [from, to - from, 0, 0, 0, 0]);
+    }
+}
+
+/// Addresses for `bytes` at a multiple of `align` between two pages without access: neighbours cannot grow together with the
+/// region, and what runs over its end is stopped there.
+fn reserve_between_guards(bytes: usize, align: usize) -> Result<usize, Errno> {
+    let guard = page_bytes();
+    let whole = bytes.checked_add(align + 2 * guard).ok_or(Errno::ENOMEM)?;
+    let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    let start = call(number::MMAP, [0, whole, PROT_NONE, flags, usize::MAX, 0])?;
+    let base = (start + guard).next_multiple_of(align);
+    unmap_range(start, base - guard);
+    unmap_range(base + bytes + guard, start + whole);
+    Ok(base)
+}
+
+/// Maps `bytes` (a multiple of the page size of `store`) at a multiple of `align`, with a guard page at either end.
+///
+/// # Errors
+/// What `mmap` says.
+pub fn map_region(bytes: usize, align: usize, store: Store<'_>, access: Access) -> Result<usize, Errno> {
+    if refused(Call::MapRegion) {
+        return Err(Errno::ENOMEM);
+    }
+    let base = reserve_between_guards(bytes, align)?;
+    let (flags, file) = match store {
+        Store::Private => (MAP_PRIVATE | MAP_ANONYMOUS, usize::MAX),
+        Store::PrivateHuge(page) => {
+            let size = (page.trailing_zeros() as usize) << HUGE_SIZE_SHIFT;
+            (MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB | size, usize::MAX)
+        }
+        Store::File(file) => (MAP_SHARED, file.number() as usize),
+    };
+    let mapped = call(number::MMAP, [base, bytes, access.protection(), flags | MAP_FIXED, file, 0]);
+    if mapped.is_err() {
+        unmap_range(base - page_bytes(), base + bytes + page_bytes());
+    }
+    mapped
+}
+
+/// Unmaps a region with its guard pages.
+///
+/// # Safety
+/// The range was mapped by this module and nothing refers to it any more.
+pub unsafe fn unmap_region(base: usize, bytes: usize) {
+    unmap_range(base - page_bytes(), base + bytes + page_bytes());
+}
+
+/// Moves a region's pages to a new place of `to_bytes`, more than now, and returns it.
+///
+/// # Errors
+/// What the kernel says; the region is as it was.
+///
+/// # Safety
+/// The range is a region of this module, and nothing refers to its addresses any more.
+pub unsafe fn grow_region(base: usize, bytes: usize, to_bytes: usize, align: usize) -> Result<usize, Errno> {
+    if refused(Call::Move) {
+        return Err(Errno::ENOMEM);
+    }
+    let guard = page_bytes();
+    let target = reserve_between_guards(to_bytes, align)?;
+    let moved = call(number::MREMAP, [base, bytes, to_bytes, MREMAP_MAYMOVE_FIXED, target, 0]);
+    match moved {
+        Ok(_) => {
+            unmap_range(base - guard, base);
+            unmap_range(base + bytes, base + bytes + guard);
+        }
+        // The kernel may have unmapped the target first, never what lies around it.
+        Err(_) => unmap_range(target - guard, target + to_bytes + guard),
+    }
+    moved
+}
+
+/// Gives back a region's end; what is left keeps its place.
+///
+/// # Errors
+/// What the kernel says; the region is as it was.
+///
+/// # Safety
+/// The range is a region of this module, and nothing refers to what is given back.
+pub unsafe fn shrink_region(base: usize, bytes: usize, to_bytes: usize) -> Result<(), Errno> {
+    let (end, guard) = (base + to_bytes, page_bytes());
+    let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
+    call(number::MMAP, [end, bytes - to_bytes + guard, PROT_NONE, flags, usize::MAX, 0])?;
+    unmap_range(end + guard, base + bytes + guard);
+    Ok(())
+}
+
+/// Makes a region readable, or readable and writable.
+///
+/// # Errors
+/// What `mprotect` says; nothing has changed.
+///
+/// # Safety
+/// The range is a region of this module, and nobody writes to it once it is to be read only.
+pub unsafe fn protect_region(base: usize, bytes: usize, access: Access) -> Result<(), Errno> {
+    if refused(Call::Protect) {
+        return Err(Errno::ENOMEM);
+    }
+    call(number::MPROTECT, [base, bytes, access.protection(), 0, 0, 0]).map(drop)
+}
+
+/// Asks for transparent huge pages in a region, or for none.
+///
+/// # Errors
+/// What `madvise` says: this kernel has none.
+pub fn advise_region(base: usize, bytes: usize, advice: HugePages) -> Result<(), Errno> {
+    let advice = match advice {
+        HugePages::Never => MADV_NOHUGEPAGE,
+        HugePages::Always => MADV_HUGEPAGE,
+    };
+    call(number::MADVISE, [base, bytes, advice, 0, 0, 0]).map(drop)
+}
+
+/// Brings all pages of a part of a region in, as if each was read, or written to without a change.
+///
+/// # Errors
+/// What `madvise` says: `EINVAL` before Linux 5.14, `ENOMEM` when memory ran out, `EFAULT` where access would raise SIGBUS.
+pub fn populate_region(from: usize, bytes: usize, access: Access) -> Result<(), Errno> {
+    if refused(Call::Populate) {
+        return Err(Errno::ENOMEM);
+    }
+    if refused(Call::KnowPopulate) {
+        return Err(Errno::EINVAL);
+    }
+    let advice = match access {
+        Access::Read => MADV_POPULATE_READ,
+        Access::ReadWrite => MADV_POPULATE_WRITE,
+    };
+    call(number::MADVISE, [from, bytes, advice, 0, 0, 0]).map(drop)
+}
+
+/// Makes huge pages of a part of a region, each piece of which has a page already, whatever the system's settings are.
+///
+/// # Errors
+/// What `madvise` says: `EINVAL` before Linux 6.1 or where the kernel will not, `ENOMEM`, `EAGAIN` or `EBUSY` when it could not.
+pub fn collapse_region(from: usize, bytes: usize) -> Result<(), Errno> {
+    if refused(Call::Collapse) {
+        return Err(Errno::EINVAL);
+    }
+    call(number::MADVISE, [from, bytes, MADV_COLLAPSE, 0, 0, 0]).map(drop)
+}
+
+/// Keeps a region's pages in memory from the moment they are faulted in.
+///
+/// # Errors
+/// What `mlock2` says: `ENOMEM` or `EPERM` for a limit, `ENOSYS` before Linux 4.4.
+pub fn lock_region(base: usize, bytes: usize) -> Result<(), Errno> {
+    if refused(Call::LockPages) {
+        return Err(Errno::ENOMEM);
+    }
+    call(number::MLOCK2, [base, bytes, MLOCK_ONFAULT, 0, 0, 0]).map(drop)
+}
+
+/// Names a private region in `/proc/PID/maps`; kernels without `CONFIG_ANON_VMA_NAME` do not.
+pub fn name_region(base: usize, bytes: usize, name: &CStr) {
+    // SAFETY: the kernel reads a C string and remembers it with the mapping.
+    unsafe {
+        syscall(number::PRCTL, [PR_SET_VMA, PR_SET_VMA_ANON_NAME, base, bytes, name.as_ptr() as usize, 0])
+    };
+}
+
+/// Whether this process was told to do without transparent huge pages.
+pub fn are_huge_pages_disabled() -> bool {
+    // SAFETY: asks for a flag.
+    unsafe { syscall(number::PRCTL, [PR_GET_THP_DISABLE, 0, 0, 0, 0, 0]) > 0 }
+}
+
+/// A limit of this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum ResourceLimit {
+    /// Largest file that it may make, also in memory.
+    FileSize = 1,
+    /// Private writable memory.
+    Data = 2,
+    /// Locked memory.
+    LockedMemory = 8,
+    /// Addresses.
+    AddressSpace = 9,
+}
+
+/// The soft limit in bytes, if there is one.
+pub fn resource_limit(limit: ResourceLimit) -> Option<usize> {
+    let mut pair = [0u64; 2];
+    let arguments = [0, limit as usize, 0, pair.as_mut_ptr() as usize, 0, 0];
+    // SAFETY: the kernel writes two words to `pair`.
+    let answer = unsafe { syscall(number::PRLIMIT64, arguments) };
+    (answer == 0 && pair[0] != u64::MAX).then_some(pair[0] as usize)
+}

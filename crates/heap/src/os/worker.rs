@@ -1,0 +1,42 @@
+//! Threads of ours that are waited for; those of `start_thread` are not.
+
+use super::memory::{Call, refused};
+use super::thread::{ThreadBody, block_signals, found, set_signals};
+use core::arch::asm;
+use core::ffi::{c_int, c_void};
+
+type Create = unsafe extern "C" fn(*mut usize, *const c_void, ThreadBody, *mut c_void) -> c_int;
+type Join = unsafe extern "C" fn(usize, *mut *mut c_void) -> c_int;
+
+/// A running thread, to be joined.
+#[derive(Clone, Copy, Debug)]
+pub struct Worker(usize);
+
+impl Worker {
+    /// Starts a thread that gets no signals; `None` where that is refused or the process has no threads library. May call
+    /// `malloc`.
+    ///
+    /// # Safety
+    /// `body` may be called with `argument` on another thread, until the worker is joined.
+    pub unsafe fn start(body: ThreadBody, argument: *mut c_void) -> Option<Self> {
+        if refused(Call::StartThread) {
+            return None;
+        }
+        let create = found!("pthread_create" as Create)?;
+        found!("pthread_join" as Join)?;
+        let signals = block_signals();
+        let mut thread = 0;
+        // SAFETY: the caller's body and argument fit each other, and live until it joins the thread.
+        let error = unsafe { create(&mut thread, core::ptr::null(), body, argument) };
+        set_signals(signals);
+        (error == 0).then_some(Self(thread))
+    }
+
+    /// Waits for the thread's end. To be called once, in the process that started it.
+    pub fn join(self) {
+        if let Some(join) = found!("pthread_join" as Join) {
+            // SAFETY: the thread was started by `start`, and the caller joins it once.
+            unsafe { join(self.0, core::ptr::null_mut()) };
+        }
+    }
+}

@@ -1,0 +1,307 @@
+//! Bringing a region's pages in: by this thread, by several, in the background; with progress, and to be cancelled.
+//!
+//! The part to populate is cut into chunks that threads take one after the other. All of a [`Population`] is atomic or under
+//! its lock, so that its threads and the region's owner share it by reference.
+
+use super::error::{RegionError, Step};
+use super::facts;
+use super::limits::{self, Need};
+use crate::lock::Lock;
+use crate::os::{self, Access, Errno, Worker};
+use core::ffi::c_void;
+use core::ops::ControlFlow;
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering};
+
+/// Bytes of a chunk: a few ms of work, so that progress is smooth and cancelling quick.
+const CHUNK_BYTES: usize = 16 << 20;
+/// Between looks at what the machine has left; others take memory meanwhile.
+const LOOK_BYTES: usize = 512 << 20;
+/// Most threads beside the caller.
+pub const MOST_WORKERS: usize = 63;
+/// How often a waiting thread tells the progress.
+const TELL_NS: i64 = 50_000_000;
+
+/// How far populating has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Bytes populated.
+    pub done_bytes: usize,
+    /// Bytes to populate.
+    pub total_bytes: usize,
+}
+
+/// Called with the progress; `Break` cancels.
+pub type Tell<'a> = &'a mut dyn FnMut(Progress) -> ControlFlow<()>;
+
+/// What to populate and how.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    /// First address.
+    pub from: usize,
+    /// Bytes from there on.
+    pub bytes: usize,
+    /// As what pages are brought in.
+    pub access: Access,
+    /// Bytes of the huge pages to make by collapsing, where they do not come by themselves.
+    pub collapse_bytes: Option<usize>,
+    /// Bytes of a page.
+    pub page_bytes: usize,
+    /// Whether to go on only while there is memory.
+    pub is_checked: bool,
+}
+
+/// A region's populating: under way, or how it ended.
+pub struct Population {
+    plan: Lock<Plan>,
+    failure: Lock<Option<RegionError>>,
+    /// Offset of the first chunk that nobody has taken.
+    next: AtomicUsize,
+    done: AtomicUsize,
+    total: AtomicUsize,
+    /// Threads beside the owner's that are still at it; a futex.
+    running: AtomicU32,
+    is_cancelled: AtomicBool,
+    /// Somebody failed, so that the others stop.
+    has_failed: AtomicBool,
+    /// This kernel has no call for populating: pages are touched.
+    must_touch: AtomicBool,
+    /// This kernel does not collapse here.
+    cannot_collapse: AtomicBool,
+}
+
+impl Population {
+    // ORDERING: Relaxed throughout for counters and flags, which publish nothing: pages reach other threads through the
+    // kernel; the plan and the failure have locks. `running` alone is Release and Acquire: its zero is seen after all work.
+
+    /// Nothing to do.
+    pub const fn new() -> Self {
+        Self {
+            plan: Lock::new(Plan {
+                from: 0,
+                bytes: 0,
+                access: Access::Read,
+                collapse_bytes: None,
+                page_bytes: 4096,
+                is_checked: false,
+            }),
+            failure: Lock::new(None),
+            next: AtomicUsize::new(0),
+            done: AtomicUsize::new(0),
+            total: AtomicUsize::new(0),
+            running: AtomicU32::new(0),
+            is_cancelled: AtomicBool::new(false),
+            has_failed: AtomicBool::new(false),
+            must_touch: AtomicBool::new(false),
+            cannot_collapse: AtomicBool::new(false),
+        }
+    }
+
+    /// Begins anew; nobody may be at work.
+    fn begin(&self, plan: Plan) {
+        debug_assert_eq!(self.running.load(Ordering::Relaxed), 0);
+        *self.plan.lock() = plan;
+        *self.failure.lock() = None;
+        self.next.store(0, Ordering::Relaxed);
+        self.done.store(0, Ordering::Relaxed);
+        self.total.store(plan.bytes, Ordering::Relaxed);
+        self.is_cancelled.store(false, Ordering::Relaxed);
+        self.has_failed.store(false, Ordering::Relaxed);
+    }
+
+    /// Populates with this thread and as many `workers` as fit; they are joined before it returns.
+    pub fn run(&self, plan: Plan, workers: &mut [Option<Worker>], tell: Tell<'_>) -> Result<(), RegionError> {
+        self.begin(plan);
+        self.start(&plan, workers);
+        while self.step(&plan) {
+            self.tell(tell);
+        }
+        self.join(workers, tell)
+    }
+
+    /// Lets `workers` populate, and returns; without threads populates at once.
+    pub fn run_in_background(&self, plan: Plan, workers: &mut [Option<Worker>]) {
+        self.begin(plan);
+        self.start(&plan, workers);
+        if workers.iter().all(Option::is_none) {
+            while self.step(&plan) {}
+        }
+    }
+
+    /// Starts no more workers than there are chunks.
+    fn start(&self, plan: &Plan, workers: &mut [Option<Worker>]) {
+        let chunks = plan.bytes.div_ceil(chunk_bytes(plan));
+        for worker in workers.iter_mut().take(chunks) {
+            self.running.fetch_add(1, Ordering::Relaxed);
+            // SAFETY: `work` takes a population, and its owner keeps it until it has joined the worker.
+            *worker = unsafe { Worker::start(work, core::ptr::from_ref(self).cast_mut().cast()) };
+            if worker.is_none() {
+                self.running.fetch_sub(1, Ordering::Relaxed);
+                break;
+            }
+        }
+    }
+
+    /// Waits for the workers' end and says how it went.
+    pub fn join(&self, workers: &mut [Option<Worker>], tell: Tell<'_>) -> Result<(), RegionError> {
+        loop {
+            // ORDERING: Acquire pairs with the Release in `work`: what the workers wrote is seen.
+            let running = self.running.load(Ordering::Acquire);
+            if running == 0 {
+                break;
+            }
+            self.tell(tell);
+            os::futex_wait_for(&self.running, running, TELL_NS);
+        }
+        for worker in workers {
+            if let Some(worker) = worker.take() {
+                worker.join();
+            }
+        }
+        self.tell(tell);
+        self.outcome()
+    }
+
+    /// How populating went so far: an error also while it has not come to its end.
+    fn outcome(&self) -> Result<(), RegionError> {
+        if let Some(error) = *self.failure.lock() {
+            return Err(error);
+        }
+        let Progress { done_bytes, total_bytes } = self.progress();
+        if done_bytes < total_bytes {
+            return Err(RegionError::Cancelled { done_bytes, total_bytes });
+        }
+        Ok(())
+    }
+
+    /// How far it has come.
+    pub fn progress(&self) -> Progress {
+        Progress {
+            done_bytes: self.done.load(Ordering::Relaxed),
+            total_bytes: self.total.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Lets all threads stop after the chunk they are at.
+    pub fn cancel(&self) {
+        self.is_cancelled.store(true, Ordering::Relaxed);
+    }
+
+    /// The workers are gone without an end, as in a forked child.
+    pub fn forget_workers(&self) {
+        self.running.store(0, Ordering::Relaxed);
+    }
+
+    fn tell(&self, tell: Tell<'_>) {
+        if tell(self.progress()).is_break() {
+            self.cancel();
+        }
+    }
+
+    /// Takes a chunk and populates it; false when there is nothing more to do.
+    fn step(&self, plan: &Plan) -> bool {
+        if self.is_cancelled.load(Ordering::Relaxed) || self.has_failed.load(Ordering::Relaxed) {
+            return false;
+        }
+        let chunk = chunk_bytes(plan);
+        let at = self.next.fetch_add(chunk, Ordering::Relaxed);
+        if at >= plan.bytes {
+            return false;
+        }
+        let bytes = chunk.min(plan.bytes - at);
+        let filled = self.look(plan, at).and_then(|()| {
+            let refused = |errno| RegionError::Refused { step: Step::Populate, errno, bytes: plan.bytes };
+            self.fill(plan, plan.from + at, bytes).map_err(refused)
+        });
+        match filled {
+            Ok(()) => {
+                self.done.fetch_add(bytes, Ordering::Relaxed);
+                true
+            }
+            Err(error) => {
+                self.failure.lock().get_or_insert(error);
+                self.has_failed.store(true, Ordering::Relaxed);
+                false
+            }
+        }
+    }
+
+    /// Now and then, whether what is left still fits.
+    fn look(&self, plan: &Plan, at: usize) -> Result<(), RegionError> {
+        if !plan.is_checked || at == 0 || !at.is_multiple_of(LOOK_BYTES) {
+            return Ok(());
+        }
+        let need = Need { populated_bytes: plan.bytes - at, ..Need::default() };
+        limits::judge(&need, &facts::gather(&need))
+    }
+
+    fn fill(&self, plan: &Plan, from: usize, bytes: usize) -> Result<(), Errno> {
+        if let Some(huge_bytes) = plan.collapse_bytes {
+            self.collapse(plan, from, bytes, huge_bytes)?;
+        }
+        self.bring_in(plan, from, bytes)
+    }
+
+    /// Huge pages out of one small page each: collapsing then clears memory once and copies next to nothing.
+    fn collapse(&self, plan: &Plan, from: usize, bytes: usize, huge_bytes: usize) -> Result<(), Errno> {
+        let (start, end) = (from.next_multiple_of(huge_bytes), (from + bytes) & !(huge_bytes - 1));
+        if start >= end || self.cannot_collapse.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        for piece in (start..end).step_by(huge_bytes) {
+            self.bring_in(plan, piece, plan.page_bytes)?;
+        }
+        // Where memory is too scattered for a huge page (ENOMEM, EAGAIN, EBUSY) small ones follow.
+        if os::collapse_region(start, end - start) == Err(Errno::EINVAL) {
+            self.cannot_collapse.store(true, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    fn bring_in(&self, plan: &Plan, from: usize, bytes: usize) -> Result<(), Errno> {
+        while !self.must_touch.load(Ordering::Relaxed) {
+            match os::populate_region(from, bytes, plan.access) {
+                Err(Errno::EINVAL) => self.must_touch.store(true, Ordering::Relaxed),
+                Err(Errno::EINTR | Errno::EAGAIN) if !self.is_cancelled.load(Ordering::Relaxed) => {}
+                other => return other,
+            }
+        }
+        for address in (from..from + bytes).step_by(plan.page_bytes) {
+            let byte = core::ptr::with_exposed_provenance_mut::<u8>(address);
+            match plan.access {
+                // SAFETY: a byte of the mapped region; the owner may write to it at the same time, and an atomic that changes
+                // nothing loses none of that.
+                Access::ReadWrite => unsafe {
+                    AtomicU8::from_ptr(byte).fetch_or(0, Ordering::Relaxed);
+                },
+                // SAFETY: a readable byte of the mapped region.
+                Access::Read => unsafe {
+                    core::ptr::read_volatile(byte);
+                },
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Default for Population {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+fn chunk_bytes(plan: &Plan) -> usize {
+    CHUNK_BYTES.max(plan.page_bytes)
+}
+
+/// What a worker runs; its argument is the population, which outlives it because its owner joins it.
+extern "C" fn work(population: *mut c_void) -> *mut c_void {
+    os::name_thread(c"fl-populate");
+    // SAFETY: `start` passes a population that its owner keeps until this thread is joined.
+    let population = unsafe { &*population.cast::<Population>() };
+    let plan = *population.plan.lock();
+    while population.step(&plan) {}
+    // ORDERING: Release publishes this thread's work to the Acquire in `join`.
+    population.running.fetch_sub(1, Ordering::Release);
+    os::futex_wake_all(&population.running);
+    core::ptr::null_mut()
+}

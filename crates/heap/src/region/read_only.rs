@@ -1,0 +1,84 @@
+//! Regions that are loaded: read by many, written by nobody.
+
+use super::{Pages, Plain, Region, RegionError};
+use crate::os::Access;
+use core::ffi::c_void;
+use core::ops::Deref;
+
+/// A region that nobody writes to any more.
+pub struct ReadOnlyRegion(pub(super) Region);
+
+/// A region that could not be made read-only, and why.
+pub struct Unfrozen {
+    /// The region as it was.
+    pub region: Region,
+    /// What the kernel said.
+    pub error: RegionError,
+}
+
+impl core::fmt::Debug for Unfrozen {
+    fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(formatter, "Unfrozen: {}", self.error)
+    }
+}
+
+impl Region {
+    /// Makes the region read-only, once populating has ended. A shared one's file is sealed: nobody changes its size or maps it for
+    /// writing from now on.
+    ///
+    /// # Errors
+    /// [`Unfrozen`], with the region as it was.
+    pub fn freeze(mut self) -> Result<ReadOnlyRegion, Unfrozen> {
+        match self.set_access(Access::Read) {
+            Ok(()) => Ok(ReadOnlyRegion(self)),
+            Err(error) => Err(Unfrozen { region: self, error }),
+        }
+    }
+}
+
+impl ReadOnlyRegion {
+    /// Makes the region writable again for this process, to load other data. Impossible for one that was opened.
+    ///
+    /// # Errors
+    /// [`RegionError::Refused`]; the region is unmapped then.
+    pub fn thaw(self) -> Result<Region, RegionError> {
+        let mut region = self.0;
+        if region.state().is_opened {
+            return Err(RegionError::Argument("a region that was opened can only be read"));
+        }
+        region.set_access(Access::ReadWrite)?;
+        Ok(region)
+    }
+
+    /// See [`Region::pages`].
+    #[must_use]
+    pub fn pages(&self) -> Option<Pages> {
+        self.0.pages()
+    }
+
+    /// See [`Region::descriptor`].
+    #[must_use]
+    pub fn descriptor(&self) -> Option<i32> {
+        self.0.descriptor()
+    }
+
+    /// See [`Region::view`].
+    #[must_use]
+    pub fn view<T: Plain>(&self) -> &[T] {
+        self.0.view()
+    }
+
+    /// See [`Region::into_raw`].
+    #[must_use]
+    pub fn into_raw(self) -> *mut c_void {
+        self.0.into_raw()
+    }
+}
+
+impl Deref for ReadOnlyRegion {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.0
+    }
+}

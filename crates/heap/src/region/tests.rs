@@ -1,0 +1,309 @@
+//! Regions against the kernel of this machine: what it may refuse is checked to be refused in words.
+
+use super::*;
+use crate::os::Call;
+use std::ffi::CString;
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::sync::Mutex;
+
+const MIB: usize = 1 << 20;
+
+/// Faults of a thread of its own that reads every page. It reads them through a file opened before, into its stack: nothing but
+/// the search may fault in between.
+fn faults_of_a_search(bytes: &[u8]) -> u64 {
+    let minor_faults = |text: &[u8]| -> u64 {
+        let text = String::from_utf8_lossy(text);
+        text.rsplit(')').next().unwrap().split_whitespace().nth(7).unwrap().parse().unwrap()
+    };
+    let search = || {
+        let stat = fs::File::open("/proc/thread-self/stat").unwrap();
+        let mut texts = [[0u8; 512]; 2];
+        let mut sum = 0;
+        // The first round, over one page, faults in what the thread itself needs.
+        for part in [&bytes[..1], bytes] {
+            stat.read_at(&mut texts[0], 0).unwrap();
+            sum += part.iter().step_by(4096).map(|&byte| u64::from(byte)).sum::<u64>();
+            stat.read_at(&mut texts[1], 0).unwrap();
+        }
+        std::hint::black_box(sum);
+        minor_faults(&texts[1]) - minor_faults(&texts[0])
+    };
+    std::thread::scope(|scope| scope.spawn(search).join().unwrap())
+}
+
+fn refusing<T>(calls: &[Call], action: impl FnOnce() -> T) -> T {
+    os::REFUSED.set(calls.iter().fold(0, |bits, &call| bits | call as u32));
+    let result = action();
+    os::REFUSED.set(0);
+    result
+}
+
+/// Mappings of files in memory with this name.
+fn mappings_of(name: &str) -> usize {
+    fs::read_to_string("/proc/self/maps").unwrap().matches(name).count()
+}
+
+fn every_kind() -> impl Iterator<Item = (Sharing, PageWish, Populate)> {
+    let sharings = [Sharing::Private, Sharing::Shared];
+    let wishes = [PageWish::Small, PageWish::HugeWanted];
+    sharings.into_iter().flat_map(move |sharing| {
+        wishes.into_iter().flat_map(move |wish| {
+            [Populate::Now, Populate::InBackground].map(|populate| (sharing, wish, populate))
+        })
+    })
+}
+
+#[test]
+fn a_search_of_a_populated_region_takes_no_fault_and_one_of_a_region_by_use_does() {
+    for (sharing, wish, populate) in every_kind() {
+        let options = RegionOptions::new(24 * MIB + 100).sharing(sharing).pages(wish).populate(populate);
+        let mut region = options.threads(2).map().unwrap();
+        region.wait(&mut silent()).unwrap();
+        assert_eq!(faults_of_a_search(&region), 0, "{sharing:?} {wish:?} {populate:?}");
+        region[5] = 1;
+        let region = region.freeze().unwrap();
+        assert_eq!(faults_of_a_search(&region), 0, "frozen {sharing:?} {wish:?} {populate:?}");
+        assert_eq!(region.len(), 24 * MIB + 100);
+    }
+    let region = RegionOptions::new(8 * MIB).pages(PageWish::Small).populate(Populate::ByUse).map().unwrap();
+    assert!(faults_of_a_search(&region) >= 100, "the count of faults sees faults");
+}
+
+#[test]
+fn small_pages_are_small_and_huge_ones_come_or_it_is_said_why() {
+    let mut region = RegionOptions::new(8 * MIB).pages(PageWish::Small).map().unwrap();
+    let pages = region.pages().unwrap();
+    assert_eq!((pages.resident_bytes, pages.huge_bytes, pages.obstacle), (8 * MIB, 0, None));
+    region[0] = 1;
+    for sharing in [Sharing::Private, Sharing::Shared] {
+        let region = RegionOptions::new(8 * MIB).sharing(sharing).map().unwrap();
+        let pages = region.pages().unwrap();
+        assert_eq!(pages.resident_bytes, 8 * MIB, "{sharing:?}: neighbours are not counted");
+        assert!(pages.huge_bytes <= 8 * MIB);
+        if pages.huge_bytes == 0 {
+            // Memory may be too scattered for huge pages, or an older kernel may lack collapsing.
+            println!("{sharing:?}: no huge pages here, obstacle {:?}", pages.obstacle);
+        }
+    }
+}
+
+#[test]
+fn required_huge_pages_come_from_the_pool_or_the_pool_is_named() {
+    let options = || RegionOptions::new(4 * MIB).pages(PageWish::HugeRequired);
+    for sharing in [Sharing::Private, Sharing::Shared] {
+        match options().sharing(sharing).map() {
+            Ok(region) => {
+                let pages = region.pages().unwrap();
+                assert!(pages.page_bytes > 4096 && pages.huge_bytes == pages.resident_bytes);
+                assert_eq!(faults_of_a_search(&region), 0);
+            }
+            Err(error) => {
+                let is_pool = matches!(error, RegionError::Limit { limit: Limit::HugePagePool { .. }, .. });
+                assert!(is_pool || matches!(error, RegionError::Argument(_)), "{error}");
+                println!("{error}");
+            }
+        }
+    }
+    let odd = options().huge_page_bytes(3 * MIB).map();
+    assert!(matches!(odd, Err(RegionError::Argument(_))));
+    let unwanted = RegionOptions::new(1).huge_page_bytes(2 * MIB).map();
+    assert!(matches!(unwanted, Err(RegionError::Argument(_))));
+}
+
+#[test]
+fn what_is_written_while_the_background_populates_stays() {
+    let mut region = RegionOptions::new(96 * MIB).populate(Populate::InBackground).threads(2).map().unwrap();
+    for (index, word) in region.view_mut::<u64>().iter_mut().step_by(512).enumerate() {
+        *word = index as u64;
+    }
+    region.wait(&mut silent()).unwrap();
+    assert_eq!(region.progress(), Progress { done_bytes: 96 * MIB, total_bytes: 96 * MIB });
+    let words = region.view::<u64>().iter().step_by(512).enumerate();
+    assert!(words.into_iter().all(|(index, &word)| word == index as u64));
+}
+
+#[test]
+fn progress_is_told_and_cancelling_leaves_nothing_behind() {
+    let seen = Mutex::new(Vec::new());
+    let mut tell = |progress: Progress| {
+        seen.lock().unwrap().push(progress.done_bytes);
+        ControlFlow::Continue(())
+    };
+    fn options<'a>() -> RegionOptions<'a> {
+        RegionOptions::new(64 * MIB).sharing(Sharing::Shared).threads(1)
+    }
+    drop(options().on_progress(&mut tell).map().unwrap());
+    let seen = seen.into_inner().unwrap();
+    assert!(seen.is_sorted() && seen.len() >= 4 && seen.last() == Some(&(64 * MIB)), "{seen:?}");
+
+    let mut cancel = |_: Progress| ControlFlow::Break(());
+    let result = options().name(c"faultless-cancelled").on_progress(&mut cancel).map();
+    let Err(RegionError::Cancelled { done_bytes, total_bytes }) = result else { panic!("not cancelled") };
+    assert!(done_bytes < total_bytes && total_bytes == 64 * MIB);
+    assert_eq!(mappings_of("faultless-cancelled"), 0);
+}
+
+#[test]
+fn populating_that_was_cancelled_can_be_done_again() {
+    let mut region = RegionOptions::new(64 * MIB).populate(Populate::ByUse).threads(1).map().unwrap();
+    let mut cancel = |_: Progress| ControlFlow::Break(());
+    assert!(matches!(region.populate(&mut cancel), Err(RegionError::Cancelled { .. })));
+    region.populate_in_background().unwrap();
+    region.wait(&mut silent()).unwrap();
+    assert_eq!(faults_of_a_search(&region), 0);
+}
+
+#[test]
+fn refusals_are_told_and_leave_nothing_behind() {
+    let map = |name| RegionOptions::new(4 * MIB).sharing(Sharing::Shared).name(name).threads(1).map();
+    let step = |result: Result<Region, RegionError>| match result {
+        Err(RegionError::Refused { step, .. }) => step,
+        _ => panic!("not refused"),
+    };
+    let name = c"faultless-refused";
+    assert_eq!(step(refusing(&[Call::CreateFile], || map(name))), Step::File);
+    assert_eq!(step(refusing(&[Call::MapRegion], || map(name))), Step::Map);
+    assert_eq!(step(refusing(&[Call::Populate], || map(name))), Step::Populate);
+    let locked = || RegionOptions::new(4096).name(name).checked(false).locked(true).map();
+    assert_eq!(step(refusing(&[Call::LockPages], locked)), Step::Lock);
+    assert_eq!(mappings_of("faultless-refused"), 0);
+
+    let region = map(name).unwrap();
+    let unfrozen = refusing(&[Call::Protect], || region.freeze()).err().unwrap();
+    assert!(matches!(unfrozen.error, RegionError::Refused { step: Step::Protect, .. }));
+    assert!(unfrozen.region.freeze().is_ok(), "the region was kept");
+}
+
+#[test]
+fn kernels_without_the_newer_calls_populate_by_touching() {
+    for (sharing, _, _) in every_kind() {
+        let calls = [Call::KnowPopulate, Call::Collapse, Call::StartThread];
+        let map = || RegionOptions::new(8 * MIB).sharing(sharing).populate(Populate::InBackground).map();
+        let mut region = refusing(&calls, map).unwrap();
+        region.wait(&mut silent()).unwrap();
+        assert_eq!(faults_of_a_search(&region), 0);
+        let path = region.descriptor().map(|number| CString::new(format!("/proc/self/fd/{number}")).unwrap());
+        if let Some(path) = path {
+            // SAFETY: nobody writes to the region or changes its size.
+            let opened = refusing(&calls, || unsafe { open(&path, Populate::Now, None) }).unwrap();
+            assert_eq!(faults_of_a_search(&opened), 0);
+        }
+    }
+}
+
+#[test]
+fn what_cannot_fit_is_refused_before_a_page_is_populated() {
+    let available = facts::gather(&Need { populated_bytes: 1, ..Need::default() }).memory_bytes.unwrap();
+    let too_much = available + available / 2;
+    for sharing in [Sharing::Private, Sharing::Shared] {
+        let result = RegionOptions::new(too_much).sharing(sharing).map();
+        let Err(RegionError::Limit { needed_bytes, available_bytes, .. }) = result else {
+            panic!("more than there is was not refused");
+        };
+        assert!(needed_bytes >= too_much && available_bytes < too_much);
+    }
+    let zero = RegionOptions::new(0).map();
+    assert!(matches!(zero, Err(RegionError::Argument(_))));
+    assert!(matches!(RegionOptions::new(usize::MAX).map(), Err(RegionError::Argument(_))));
+}
+
+#[test]
+fn a_locked_region_is_locked_or_the_limit_is_named() {
+    match RegionOptions::new(4 * MIB).locked(true).map() {
+        Ok(region) => {
+            let pages = region.pages().unwrap();
+            assert_eq!(pages.locked_bytes, 4 * MIB, "{pages:?}");
+        }
+        Err(error) => {
+            let is_limit = matches!(error, RegionError::Limit { limit: Limit::LockedMemory, .. });
+            assert!(is_limit, "{error}");
+        }
+    }
+}
+
+#[test]
+fn growing_and_shrinking_keep_what_stays_and_clear_what_is_new() {
+    for (sharing, wish, populate) in every_kind() {
+        let options = RegionOptions::new(5 * MIB + 10).sharing(sharing).pages(wish).populate(populate);
+        let mut region = options.map().unwrap();
+        region.fill(7);
+        region.resize(3 * MIB + 1, &mut silent()).unwrap();
+        assert_eq!(region.len(), 3 * MIB + 1);
+        region.resize(9 * MIB, &mut silent()).unwrap();
+        let (kept, new) = region.split_at(3 * MIB + 1);
+        assert!(kept.iter().all(|&byte| byte == 7), "{sharing:?} {wish:?}");
+        assert!(new.iter().all(|&byte| byte == 0), "{sharing:?} {wish:?}");
+        assert_eq!(region.as_ptr() as usize % (2 * MIB), 0, "aligned for huge pages still");
+        assert_eq!(faults_of_a_search(&region), 0, "what is new was populated");
+        assert_eq!(region.pages().unwrap().resident_bytes, 9 * MIB);
+        region.resize(9 * MIB - 50, &mut silent()).unwrap();
+        region.resize(9 * MIB, &mut silent()).unwrap();
+        assert_eq!(region[9 * MIB - 1], 0);
+    }
+}
+
+#[test]
+fn growth_that_is_refused_changes_nothing() {
+    let mut region = RegionOptions::new(MIB).sharing(Sharing::Shared).map().unwrap();
+    region.fill(3);
+    let grown = refusing(&[Call::Move], || region.resize(64 * MIB, &mut silent()));
+    assert!(matches!(grown, Err(RegionError::Refused { step: Step::Resize, .. })));
+    assert!(matches!(region.resize(1 << 50, &mut silent()), Err(RegionError::Limit { .. })));
+    assert!(matches!(region.resize(0, &mut silent()), Err(RegionError::Argument(_))));
+    assert!(region.len() == MIB && region.iter().all(|&byte| byte == 3));
+    region.resize(2 * MIB, &mut silent()).unwrap();
+}
+
+#[test]
+fn a_frozen_region_is_mapped_read_only_sealed_and_can_be_thawed() {
+    let options = RegionOptions::new(MIB).sharing(Sharing::Shared).name(c"faultless-frozen");
+    let mut region = options.map().unwrap();
+    region.view_mut::<u32>()[3] = 9;
+    let number = region.descriptor().unwrap();
+    let frozen = region.freeze().unwrap();
+    let line = |text: &str| text.lines().find(|line| line.contains("faultless-frozen")).unwrap().to_owned();
+    assert!(line(&fs::read_to_string("/proc/self/maps").unwrap()).contains(" r--s "));
+    let writer = fs::OpenOptions::new().write(true).open(format!("/proc/self/fd/{number}"));
+    if let Ok(file) = writer {
+        // Nobody makes it shorter under those who search it.
+        assert!(file.set_len(1).is_err());
+    }
+    let mut region = frozen.thaw().unwrap();
+    region[0] = 1;
+    assert_eq!(region.view::<u32>()[3], 9);
+    assert!(matches!(region.resize(2 * MIB, &mut silent()), Err(RegionError::Refused { .. })), "sealed");
+}
+
+#[test]
+fn another_mapping_of_the_file_sees_the_data_without_faults() {
+    let mut region = RegionOptions::new(4 * MIB + 17).sharing(Sharing::Shared).map().unwrap();
+    region[4 * MIB + 16] = 42;
+    let region = region.freeze().unwrap();
+    let number = region.descriptor().unwrap();
+    let path = CString::new(format!("/proc/self/fd/{number}")).unwrap();
+    // SAFETY: the region is frozen and nobody thaws it.
+    let opened = unsafe { [open(&path, Populate::Now, None), open_descriptor(number, Populate::Now, None)] };
+    for opened in opened {
+        let opened = opened.unwrap();
+        assert_eq!((opened.len(), opened[4 * MIB + 16]), (4 * MIB + 17, 42));
+        assert_eq!(faults_of_a_search(&opened), 0);
+        assert!(matches!(opened.thaw(), Err(RegionError::Argument(_))));
+    }
+    // SAFETY: there is nothing to be written to.
+    let missing = unsafe { open(c"/proc/self/fd/no such", Populate::Now, None) };
+    assert!(matches!(missing, Err(RegionError::Refused { step: Step::Open, .. })));
+    // SAFETY: as above.
+    let empty = unsafe { open(c"/dev/null", Populate::Now, None) };
+    assert!(empty.is_err());
+}
+
+#[test]
+fn a_region_travels_as_a_pointer() {
+    let mut region = RegionOptions::new(100).map().unwrap();
+    region[99] = 5;
+    let raw = NonNull::new(region.into_raw()).unwrap();
+    // SAFETY: the pointer is from `into_raw`, and taken back once.
+    let region = unsafe { Region::from_raw(raw) };
+    assert_eq!((region.len(), region[99]), (100, 5));
+}
