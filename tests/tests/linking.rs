@@ -72,6 +72,20 @@ fn programs_link_the_static_library_with_and_without_a_static_libc() {
 }
 
 #[test]
+fn regions_work_from_c_and_from_cpp() {
+    let archive = prefix().join("lib/libfaultless.a").into_os_string();
+    let folder = prefix().join("lib");
+    let shared = [OsStr::new("-L"), folder.as_os_str(), OsStr::new("-lfaultless")];
+    builds_and_runs("cc", "regions.c", "regions-c", &shared);
+    builds_and_runs("cc", "regions.c", "regions-c-fully-static", &[&archive, OsStr::new("-static")]);
+    for standard in ["-std=c++11", "-std=c++17"] {
+        let mut flags = vec![OsStr::new(standard)];
+        flags.extend(shared);
+        builds_and_runs("c++", "regions.cpp", &format!("regions{standard}"), &flags);
+    }
+}
+
+#[test]
 fn a_cmake_project_finds_the_package() {
     if !is_installed("cmake") {
         return;

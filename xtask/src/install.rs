@@ -62,7 +62,9 @@ pub fn run(mut arguments: Arguments) -> Result<()> {
     let version = |text: &str| text.replace("@VERSION@", env!("CARGO_PKG_VERSION"));
     copy(&shared, &prefix.join("lib/libfaultless.so"))?;
     copy(&build_static()?, &prefix.join("lib/libfaultless.a"))?;
-    copy(&root().join("crates/malloc/include/faultless.h"), &prefix.join("include/faultless.h"))?;
+    for header in ["faultless.h", "faultless.hpp"] {
+        copy(&root().join("crates/malloc/include").join(header), &prefix.join("include").join(header))?;
+    }
     write(&version(PKG_CONFIG), &prefix.join("lib/pkgconfig/faultless.pc"))?;
     write(CMAKE_CONFIG, &prefix.join("lib/cmake/Faultless/FaultlessConfig.cmake"))?;
     write(&version(CMAKE_VERSION), &prefix.join("lib/cmake/Faultless/FaultlessConfigVersion.cmake"))

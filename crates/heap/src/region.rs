@@ -315,6 +315,9 @@ impl Region {
     /// [`RegionError::Refused`].
     #[doc(hidden)]
     pub fn set_access(&mut self, access: Access) -> Result<(), RegionError> {
+        if self.state().is_opened && access == Access::ReadWrite {
+            return Err(RegionError::Argument("a region that was opened can only be read"));
+        }
         // Pages that were not brought in are later, by use.
         let _ = self.wait(&mut silent());
         let state = self.state_mut();

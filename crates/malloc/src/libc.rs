@@ -4,6 +4,8 @@ use core::ffi::{c_int, c_void};
 
 /// Not enough memory.
 pub const ENOMEM: c_int = 12;
+/// Operation cancelled.
+pub const ECANCELED: c_int = 125;
 /// Invalid argument.
 pub const EINVAL: c_int = 22;
 

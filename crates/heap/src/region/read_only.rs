@@ -43,9 +43,6 @@ impl ReadOnlyRegion {
     /// [`RegionError::Refused`]; the region is unmapped then.
     pub fn thaw(self) -> Result<Region, RegionError> {
         let mut region = self.0;
-        if region.state().is_opened {
-            return Err(RegionError::Argument("a region that was opened can only be read"));
-        }
         region.set_access(Access::ReadWrite)?;
         Ok(region)
     }

@@ -1,0 +1,186 @@
+/* Regions from C: no fault in the search, errors in words, guard pages, freezing, other processes, forks while populating. */
+#include "check.h"
+#include <faultless.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+static long minor_faults(void) {
+    struct rusage usage;
+    CHECK(getrusage(RUSAGE_THREAD, &usage) == 0, "getrusage: errno %d", errno);
+    return usage.ru_minflt;
+}
+
+static long faults_of_a_search(const fl_region *region) {
+    const volatile char *data = fl_region_data(region);
+    size_t bytes = fl_region_bytes(region);
+    unsigned sum = 0;
+    long before = minor_faults();
+    for (size_t at = 0; at < bytes; at += 4096) sum += data[at];
+    (void)sum;
+    return minor_faults() - before;
+}
+
+static fl_region *map(fl_region_options options) {
+    fl_region_error error;
+    fl_region *region = fl_region_map(&options, &error);
+    CHECK(region != NULL, "%s", error.message);
+    return region;
+}
+
+static size_t last_done;
+static int remember(void *context, size_t done, size_t total) {
+    last_done = done;
+    CHECK(context == &last_done && done <= total, "done %zu of %zu", done, total);
+    return 0;
+}
+static int stop(void *context, size_t done, size_t total) {
+    (void)context, (void)done, (void)total;
+    return 1;
+}
+
+static sigjmp_buf back;
+static void jump(int signal) { siglongjmp(back, signal); }
+
+/* Does a write there end in SIGSEGV? */
+static bool is_forbidden(volatile char *address) {
+    struct sigaction action = {.sa_handler = jump}, before;
+    sigaction(SIGSEGV, &action, &before);
+    bool forbidden = sigsetjmp(back, 1) != 0;
+    if (!forbidden) *address = 1;
+    sigaction(SIGSEGV, &before, NULL);
+    return forbidden;
+}
+
+static void searches_take_no_fault(void) {
+    for (int shared = 0; shared < 2; shared++) {
+        for (int pages = FL_PAGES_HUGE_WANTED; pages <= FL_PAGES_SMALL; pages++) {
+            fl_region *region = map((fl_region_options){.bytes = 8 * MIB, .shared = shared, .pages = pages});
+            CHECK(faults_of_a_search(region) == 0, "faults: shared %d pages %d", shared, pages);
+            fl_region_pages look;
+            CHECK(fl_region_look(region, &look) == 0 && look.resident_bytes == 8 * MIB, "%zu", look.resident_bytes);
+            CHECK((fl_region_descriptor(region) >= 0) == shared, "descriptor %d", fl_region_descriptor(region));
+            fl_region_unmap(region);
+        }
+    }
+    fl_region *region =
+        map((fl_region_options){.bytes = 8 * MIB, .pages = FL_PAGES_SMALL, .populate = FL_POPULATE_BY_USE});
+    CHECK(faults_of_a_search(region) > 100, "a region by use took no faults: the count is blind");
+    CHECK(fl_region_populate(region, remember, &last_done, NULL) == 0 && last_done == 8 * MIB, "%zu", last_done);
+    fl_region_unmap(region);
+    fl_region_unmap(NULL);
+}
+
+static void errors_speak(void) {
+    fl_region_error error;
+    fl_region_options options = {.bytes = (size_t)1 << 46};
+    errno = 0;
+    CHECK(fl_region_map(&options, &error) == NULL && errno == ENOMEM, "64 TiB were populated");
+    CHECK(error.code >= FL_REGION_LIMIT_ADDRESS_SPACE && error.needed_bytes > error.available_bytes, "code %d", error.code);
+    CHECK(strstr(error.message, "the region needs 6") && strchr(error.message, ';'), "%s", error.message);
+    CHECK(fl_region_map(&options, NULL) == NULL, "without a report");
+    options = (fl_region_options){.bytes = 1, .pages = 7};
+    CHECK(fl_region_map(&options, &error) == NULL && error.code == FL_REGION_ARGUMENT && errno == EINVAL, "%d", error.code);
+    options = (fl_region_options){.bytes = 1, .reserved = {0, 1}};
+    CHECK(fl_region_map(&options, &error) == NULL && error.code == FL_REGION_ARGUMENT, "%s", error.message);
+    options = (fl_region_options){.bytes = 64 * MIB, .progress = stop, .threads = 1};
+    CHECK(fl_region_map(&options, &error) == NULL && error.code == FL_REGION_CANCELLED && errno == ECANCELED, "%d", error.code);
+    CHECK(fl_region_open("/no/such/file", 0, &error) == NULL && error.errno_value == ENOENT, "%s", error.message);
+    /* A limit of our own: refused before SIGXFSZ could end the process. */
+    struct rlimit before, small = {MIB, RLIM_INFINITY};
+    getrlimit(RLIMIT_FSIZE, &before);
+    small.rlim_max = before.rlim_max;
+    if (setrlimit(RLIMIT_FSIZE, &small) == 0) {
+        options = (fl_region_options){.bytes = 2 * MIB, .shared = 1};
+        CHECK(fl_region_map(&options, &error) == NULL && error.code == FL_REGION_LIMIT_FILE_SIZE, "%s", error.message);
+        setrlimit(RLIMIT_FSIZE, &before);
+    }
+}
+
+static void guards_and_freezing_stop_writes(void) {
+    fl_region *region = map((fl_region_options){.bytes = 2 * MIB, .shared = 1, .name = "guarded"});
+    char *data = fl_region_data(region);
+    data[0] = 5;
+    CHECK(is_forbidden(data + 2 * MIB) && is_forbidden(data - 1), "neighbours can be written");
+    CHECK(fl_region_freeze(region, NULL) == 0, "freeze: errno %d", errno);
+    CHECK(is_forbidden(data), "a frozen region can be written");
+    CHECK(fl_region_resize(region, 4 * MIB, NULL, NULL, NULL) == FL_REGION_ARGUMENT, "a frozen region was resized");
+    CHECK(fl_region_thaw(region, NULL) == 0 && !is_forbidden(data), "thawed, yet not writable");
+    fl_region_unmap(region);
+}
+
+static void sizes_change(void) {
+    fl_region *region = map((fl_region_options){.bytes = MIB});
+    memset(fl_region_data(region), 3, MIB);
+    CHECK(fl_region_resize(region, 20 * MIB, remember, &last_done, NULL) == 0, "grow: errno %d", errno);
+    const char *data = fl_region_data(region);
+    CHECK(fl_region_bytes(region) == 20 * MIB && data[MIB - 1] == 3 && data[MIB] == 0, "contents");
+    CHECK(faults_of_a_search(region) == 0, "what is new was not populated");
+    CHECK(fl_region_resize(region, 10, NULL, NULL, NULL) == 0 && fl_region_bytes(region) == 10, "shrink");
+    fl_region_unmap(region);
+}
+
+/* What a child says by its exit status. */
+static int status_of(pid_t child) {
+    int status;
+    CHECK(waitpid(child, &status, 0) == child, "waitpid: errno %d", errno);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+static void other_processes_see_shared_regions(void) {
+    fl_region *region = map((fl_region_options){.bytes = 3 * MIB + 5, .shared = 1});
+    ((char *)fl_region_data(region))[3 * MIB + 4] = 77;
+    CHECK(fl_region_freeze(region, NULL) == 0, "freeze: errno %d", errno);
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", getpid(), fl_region_descriptor(region));
+    pid_t child = fork();
+    if (child == 0) {
+        fl_region_unmap(region); /* the child's own mapping alone */
+        fl_region_error error;
+        fl_region *opened = fl_region_open(path, FL_POPULATE_NOW, &error);
+        CHECK(opened != NULL, "%s", error.message);
+        CHECK(fl_region_bytes(opened) == 3 * MIB + 5, "%zu bytes", fl_region_bytes(opened));
+        CHECK(faults_of_a_search(opened) == 0, "an opened region faults");
+        CHECK(fl_region_thaw(opened, &error) == FL_REGION_ARGUMENT, "an opened region was thawed");
+        _exit(((char *)fl_region_data(opened))[3 * MIB + 4]);
+    }
+    CHECK(status_of(child) == 77, "the child saw other data");
+    CHECK(faults_of_a_search(region) == 0 && ((char *)fl_region_data(region))[3 * MIB + 4] == 77, "the parent's region");
+    fl_region_unmap(region);
+}
+
+static void forks_while_populating_end_well(void) {
+    for (int round = 0; round < 10; round++) {
+        fl_region *region =
+            map((fl_region_options){.bytes = 64 * MIB, .populate = FL_POPULATE_IN_BACKGROUND, .threads = 2});
+        pid_t child = fork();
+        if (child == 0) {
+            /* The threads are the parent's: nothing to wait for, whatever was populated. */
+            int code = fl_region_wait(region, NULL, NULL, NULL);
+            CHECK(code == FL_REGION_OK || code == FL_REGION_CANCELLED, "code %d", code);
+            CHECK(fl_region_populate(region, NULL, NULL, NULL) == 0, "populate: errno %d", errno);
+            CHECK(faults_of_a_search(region) == 0, "the child's region faults");
+            fl_region_unmap(region);
+            _exit(0);
+        }
+        if (round % 2) fl_region_cancel(region);
+        int code = fl_region_wait(region, NULL, NULL, NULL);
+        CHECK(code == FL_REGION_OK || (round % 2 && code == FL_REGION_CANCELLED), "code %d", code);
+        size_t done, total;
+        fl_region_populated(region, &done, &total);
+        CHECK(total == 64 * MIB && (code != 0 || done == total), "%zu of %zu", done, total);
+        fl_region_unmap(region);
+        CHECK(status_of(child) == 0, "the child failed");
+    }
+}
+
+int main(void) {
+    searches_take_no_fault();
+    errors_speak();
+    guards_and_freezing_stop_writes();
+    sizes_change();
+    other_processes_see_shared_regions();
+    forks_while_populating_end_well();
+    return 0;
+}
