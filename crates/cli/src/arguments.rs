@@ -102,6 +102,9 @@ pub struct BenchArguments {
     /// Milliseconds that a workload idles at its end, so that memory given back late is seen [default: 1000].
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u32).range(0..=600_000))]
     pub idle: Option<u32>,
+    /// Draw the sizes and pauses of the random forms of `seeds` from N [default: from the clock; it is printed].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=2_147_483_647))]
+    pub seed: Option<u32>,
     /// Count system calls, too, in one more run of each, which takes many times as long.
     #[arg(long)]
     pub system_calls: bool,
@@ -112,7 +115,7 @@ pub struct BenchArguments {
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
     /// Run nothing: show what an earlier --json wrote to FILE.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["names", "allocators", "threads", "sizes", "repeat", "quick", "idle", "system_calls", "json"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["names", "allocators", "threads", "sizes", "repeat", "quick", "idle", "seed", "system_calls", "json"])]
     pub load: Option<PathBuf>,
     /// List suites, workloads and the allocators that were found, and run nothing.
     #[arg(long)]

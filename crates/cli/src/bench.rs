@@ -1,6 +1,5 @@
 //! `faultless bench`: runs the workloads under several allocators in turn and says how they compare.
 
-use std::ffi::OsString;
 use std::fs;
 use std::io::Write;
 use std::path::Path;
@@ -8,15 +7,15 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use faultless_probe::allocators::installed;
 use faultless_probe::signals::Signals;
-use faultless_probe::{loader, machine, program};
-use faultless_records::bench::{Campaign, Cell, Contender, SCHEMA, Size, Suite};
+use faultless_probe::{java, loader, machine, program};
+use faultless_records::bench::{Campaign, Contender, SCHEMA, Size, Suite};
 use faultless_records::measurement::Ending;
-use faultless_report::paste::quoted;
 use faultless_report::{bench_html, bench_json, bench_table};
 use faultless_trial::benchmark::campaign::{Job, count_calls, run_all};
 use faultless_trial::benchmark::catalogue::{self, WORKLOADS, Wish};
 use faultless_trial::benchmark::programs::{self, PROGRAMS};
-use faultless_trial::command::{self, Command, RunError};
+use faultless_trial::benchmark::seeds;
+use faultless_trial::command::{self, RunError};
 use faultless_trial::environment::Environment;
 
 use crate::arguments::{self, BenchArguments};
@@ -25,10 +24,13 @@ use crate::contenders;
 use crate::failure::Failure;
 use crate::library;
 use crate::output_file::OutputFile;
+use crate::workshop::{Workshop, shell};
 
 const ROUNDS: u32 = 10;
 const ROUNDS_QUICK: u32 = 3;
 const IDLE_MS: u32 = 1000;
+/// A seed from the clock is small enough to be typed again.
+const SEED_MASK: u32 = 0xf_ffff;
 
 /// Runs a campaign, or shows a saved one.
 ///
@@ -68,17 +70,23 @@ fn print(text: &str) -> Result<Ending, Failure> {
 
 /// Runs; an interruption after the first round leaves the rounds that are complete.
 fn run(arguments: &BenchArguments, signals: &Signals) -> Result<(Campaign, Option<RunError>), Failure> {
+    let started_unix_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let seed = arguments.seed.unwrap_or((started_unix_s & u64::from(SEED_MASK)) as u32);
+    let javas = java::installed();
     let wish = Wish {
         names: arguments.names.clone(),
         threads: arguments.threads.clone(),
         sizes: arguments.sizes.iter().map(|size| size_of(*size)).collect(),
         is_quick: arguments.quick,
+        seed,
+        javas: javas.iter().map(|java| java.version).collect(),
     };
     let cells = catalogue::cells(&wish, is_installed).map_err(Failure::Usage)?;
     refuse_missing(&arguments.names)?;
     if cells.is_empty() {
         return Err(Failure::Failed("none of these programs is installed".into()));
     }
+    let has_seeds = cells.iter().any(|cell| cell.suite == Suite::Seeds);
     let (directory, library) = library::private()?;
     let own = Environment::new(std::env::vars_os());
     let (contenders, entries): (Vec<_>, Vec<_>) =
@@ -88,12 +96,11 @@ fn run(arguments: &BenchArguments, signals: &Signals) -> Result<(Campaign, Optio
         Some(name) => index_of(&contenders, name)?,
     };
     let idle_ms = arguments.idle.unwrap_or(if arguments.quick { 0 } else { IDLE_MS });
-    let jobs: Vec<Job> =
-        cells.iter().map(|cell| job(cell, idle_ms, directory.path(), signals)).collect::<Result<_, _>>()?;
+    let workshop = Workshop { directory: directory.path(), idle_ms, javas: &javas, signals };
+    let jobs: Vec<Job> = cells.iter().map(|cell| workshop.job(cell)).collect::<Result<_, _>>()?;
     let rounds = arguments.repeat.unwrap_or(if arguments.quick { ROUNDS_QUICK } else { ROUNDS });
 
     let libc = libc(signals)?;
-    let started_unix_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let mut progress = BenchProgress::start(rounds, cells.len(), entries.len());
     let (mut samples, error) = run_all(&jobs, &entries, rounds, signals, &mut |turn, sample| match sample {
         None => progress.begins(&format!(
@@ -137,43 +144,12 @@ fn run(arguments: &BenchArguments, signals: &Signals) -> Result<(Campaign, Optio
         machine: machine::machine(libc),
         contenders,
         reference,
+        seed: has_seeds.then_some(seed),
         cells,
         samples,
         system_calls,
     };
     Ok((campaign, interrupted))
-}
-
-fn job(cell: &Cell, idle_ms: u32, directory: &Path, signals: &Signals) -> Result<Job, Failure> {
-    let failed = |error: std::io::Error| Failure::Failed(format!("cannot write {}: {error}", cell.workload));
-    if cell.suite == Suite::Programs {
-        let place = directory.join(&cell.workload);
-        fs::create_dir_all(&place).map_err(failed)?;
-        let program = programs::program(&cell.workload);
-        let command =
-            |script: &str| shell(&format!("cd {} || exit 1\n{script}", quoted(&place.to_string_lossy())));
-        if let Some(script) = program.and_then(|program| program.prepare) {
-            // Without what it should have made, the runs fail and say so.
-            command::run(&command(script), &Environment::new(std::env::vars_os()), signals)
-                .map_err(|error| Failure::of_run(&cell.workload, error))?;
-        }
-        return Ok(Job { command: command(program.map_or("", |program| program.script)), reports: false });
-    }
-    let workload = faultless_bundle::workload(&cell.workload)
-        .ok_or_else(|| Failure::Failed(format!("this build carries no workload {}", cell.workload)))?;
-    let program = faultless_bundle::workload_into(directory, workload).map_err(failed)?;
-    let arguments = [
-        cell.workload.clone(),
-        cell.threads.unwrap_or(1).to_string(),
-        cell.size.unwrap_or(Size::Small).name().to_owned(),
-        idle_ms.to_string(),
-    ];
-    let arguments = arguments.into_iter().map(OsString::from).collect();
-    Ok(Job { command: Command { program, arguments }, reports: true })
-}
-
-fn shell(script: &str) -> Command {
-    Command { program: "/bin/sh".into(), arguments: ["sh", "-c", script].map(OsString::from).to_vec() }
 }
 
 /// A program that was asked for by its name is not left out in silence, as one of its suite is.
@@ -185,6 +161,9 @@ fn refuse_missing(names: &[String]) -> Result<(), Failure> {
                 program.name
             )));
         }
+    }
+    if names.iter().any(|name| name == seeds::JVM) && java::installed().is_empty() {
+        return Err(Failure::Failed("jvm cannot run here: no JDK is installed".into()));
     }
     Ok(())
 }
@@ -241,6 +220,12 @@ fn list() -> String {
                     [] => program.name.to_owned(),
                     missing => format!("{} (needs {})", program.name, missing.join(", ")),
                 }
+            }));
+        }
+        if suite == Suite::Seeds {
+            names.extend(seeds::names().map(|name| match name {
+                seeds::JVM if java::installed().is_empty() => format!("{name} (needs a JDK)"),
+                _ => name.to_owned(),
             }));
         }
         text.push_str(&format!("  {:<9}{}\n", suite.name(), names.join(", ")));

@@ -18,6 +18,7 @@ mod run;
 mod subject;
 mod target;
 mod time_span;
+mod workshop;
 
 use std::io::Write;
 use std::process::ExitCode;

@@ -353,3 +353,45 @@ fn interrupt_in_run(child: Child, number: usize, signal: &str) -> Output {
     assert!(!last.exists(), "the run was ended");
     output
 }
+
+#[test]
+fn a_case_of_the_seeds_is_judged_in_table_file_and_page_and_its_seed_repeats_it() {
+    let place = Place::new("seeds");
+    let (saved, page) = (place.file("samples.json"), place.file("page.html"));
+    let words =
+        ["-q", "-n", "1", "-a", "libc,faultless", "grow", "--seed", "7", "--json", &saved, "--html", &page];
+    let output = bench(&place, &words).output().unwrap();
+    assert!(output.status.success(), "{}", errors(&output));
+    let text = table(&output);
+    assert!(text.contains("--seed 7 repeats them") && text.contains("grow random:7 small"), "{text}");
+    assert!(text.contains("within the limit: libc 6 of 6, faultless "), "{text}");
+    assert!(fs::read_to_string(&page).unwrap().contains("What each case must show"));
+
+    let value = json(&saved);
+    assert_eq!(value["seed"], 7);
+    let criteria = value["criteria"].as_array().unwrap();
+    assert_eq!(criteria.len(), 3 * 3 * 2, "time, memory and faults of three forms under two allocators");
+    assert!(criteria.iter().all(|of| of["figure"].as_f64().is_some()), "{criteria:?}");
+    let asked_for = |value: &Value, cell: u64| -> Vec<Value> {
+        let samples = value["samples"].as_array().unwrap().iter();
+        samples
+            .filter(|run| run["cell"] == cell)
+            .map(|run| run["figures"]["live_peak_bytes"].clone())
+            .collect()
+    };
+    let first = asked_for(&value, 3);
+    assert_eq!(first[0], first[1], "allocators meet the same");
+    let again = place.file("again.json");
+    let output =
+        bench(&place, &["-q", "-n", "1", "-a", "libc", "grow", "--seed", "7", "--json", &again]).output();
+    assert!(output.unwrap().status.success());
+    assert_eq!(asked_for(&json(&again), 3)[0], first[0], "so does the next campaign with this seed");
+}
+
+#[test]
+fn seeds_that_no_program_takes_are_refused() {
+    let place = Place::new("seed");
+    let output = bench(&place, &["grow", "--seed", "4294967296"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(errors(&output).contains("--seed"), "{}", errors(&output));
+}

@@ -7,6 +7,8 @@ pub mod effect;
 pub mod environment;
 pub mod options;
 pub mod preload;
+pub mod seed_case;
+pub mod seeds;
 pub mod setting;
 pub mod spread;
 pub mod standing;

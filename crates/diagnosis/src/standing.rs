@@ -53,7 +53,7 @@ impl Metric {
     pub fn time_of(suite: Suite) -> Self {
         match suite {
             Suite::Sun => Self::Elapsed,
-            Suite::Classic | Suite::Programs | Suite::Threads => Self::Processor,
+            Suite::Classic | Suite::Programs | Suite::Threads | Suite::Seeds => Self::Processor,
         }
     }
 }
@@ -208,6 +208,7 @@ mod tests {
             workload: name.into(),
             size: Some(Size::Small),
             threads: Some(1),
+            variant: None,
         };
         let mut samples = Vec::new();
         for (cell, contenders) in seconds.iter().enumerate() {
@@ -221,6 +222,7 @@ mod tests {
                         figures: Some(figures),
                         failure: None,
                         foreign_cpu: 0.0,
+                        marks: Default::default(),
                     });
                 }
             }
@@ -240,6 +242,7 @@ mod tests {
             },
             contenders: vec![contender("a"), contender("b")],
             reference: 0,
+            seed: None,
             cells: vec![cell("one"), cell("two")],
             samples,
             system_calls: Vec::new(),

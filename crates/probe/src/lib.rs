@@ -3,6 +3,7 @@
 //! The only crate of the tool with `unsafe` code; what it hands out is safe.
 
 pub mod allocators;
+pub mod java;
 pub mod launch;
 pub mod loader;
 pub mod machine;

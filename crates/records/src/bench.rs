@@ -3,6 +3,8 @@
 //! This is also the form in which campaigns are saved (`docs/json.md`): raw samples, from which every figure that is
 //! printed can be computed again.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 /// Version of the saved form; a reader refuses newer ones.
@@ -23,6 +25,9 @@ pub struct Campaign {
     pub contenders: Vec<Contender>,
     /// Index of the contender that the others are compared with.
     pub reference: usize,
+    /// What the random forms of the suite `seeds` drew their sizes and pauses from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seed: Option<u32>,
     /// What was run under each of them, in the order of the table.
     pub cells: Vec<Cell>,
     /// Every run, in the order in which they happened.
@@ -84,11 +89,13 @@ pub enum Suite {
     Programs,
     /// Many threads, most of which do nothing.
     Threads,
+    /// The cases of the documents that this allocator was made for, each with a criterion of its own.
+    Seeds,
 }
 
 impl Suite {
     /// All, in the order of the table.
-    pub const ALL: [Self; 4] = [Self::Sun, Self::Classic, Self::Programs, Self::Threads];
+    pub const ALL: [Self; 5] = [Self::Sun, Self::Classic, Self::Programs, Self::Threads, Self::Seeds];
 
     /// Name on the command line and in tables.
     #[must_use]
@@ -98,6 +105,7 @@ impl Suite {
             Self::Classic => "classic",
             Self::Programs => "programs",
             Self::Threads => "threads",
+            Self::Seeds => "seeds",
         }
     }
 }
@@ -134,6 +142,9 @@ pub struct Cell {
     pub size: Option<Size>,
     /// Its number of threads; none for real programs.
     pub threads: Option<u32>,
+    /// Its form, where it has several: the suite `seeds`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub variant: Option<String>,
 }
 
 /// One run.
@@ -151,6 +162,9 @@ pub struct Sample {
     pub failure: Option<String>,
     /// Part of all CPU time that other processes, or other guests of the host, took meanwhile, from 0 to 1.
     pub foreign_cpu: f64,
+    /// What the program reported beyond [`Figures`], by name; units are in the names.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub marks: BTreeMap<String, f64>,
 }
 
 /// What one run used.

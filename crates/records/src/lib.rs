@@ -18,6 +18,7 @@ pub mod perf_record;
 pub mod pmap;
 pub mod process_stat;
 pub mod program;
+pub mod saved_campaign;
 pub mod script;
 pub mod status;
 pub mod tunables;

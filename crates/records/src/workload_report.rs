@@ -1,5 +1,24 @@
 //! The line that a workload of `crates/workloads/bench` prints at its end.
 
+use std::collections::BTreeMap;
+
+/// Keys of the figures that every workload prints; all others are marks.
+const FIGURES: &[&str] = &[
+    "name",
+    "threads",
+    "operations",
+    "seconds",
+    "live_peak",
+    "rss_start_kib",
+    "rss_end_kib",
+    "rss_idle_kib",
+    "mappings",
+    "check",
+];
+
+/// More marks than any workload has are left out.
+const MOST_MARKS: usize = 32;
+
 /// What a workload says of itself.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct WorkloadReport {
@@ -22,7 +41,7 @@ pub struct WorkloadReport {
 /// Reads the line `workload name=… operations=… seconds=… …` from a workload's output.
 #[must_use]
 pub fn parse(output: &str) -> Option<WorkloadReport> {
-    let line = output.lines().find_map(|line| line.strip_prefix("workload "))?;
+    let line = line_of(output)?;
     let value =
         |key: &str| line.split_ascii_whitespace().find_map(|word| word.strip_prefix(key)?.strip_prefix('='));
     let number = |key: &str| value(key)?.parse::<u64>().ok();
@@ -39,6 +58,22 @@ pub fn parse(output: &str) -> Option<WorkloadReport> {
     })
 }
 
+/// The figures that a workload prints beyond those of [`WorkloadReport`], by name; only finite ones.
+#[must_use]
+pub fn marks(output: &str) -> BTreeMap<String, f64> {
+    let words = line_of(output).unwrap_or_default().split_ascii_whitespace();
+    let pairs = words.filter_map(|word| word.split_once('=')).filter(|(key, _)| !FIGURES.contains(key));
+    pairs
+        .filter_map(|(key, value)| Some((key.to_owned(), value.parse::<f64>().ok()?)))
+        .filter(|(_, value)| value.is_finite())
+        .take(MOST_MARKS)
+        .collect()
+}
+
+fn line_of(output: &str) -> Option<&str> {
+    output.lines().find_map(|line| line.strip_prefix("workload "))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -52,6 +87,16 @@ mod tests {
         assert!((report.seconds - 0.512_345).abs() < 1e-9);
         assert_eq!((report.start_rss_bytes, report.idle_rss_bytes), (Some(1128 << 10), None));
         assert_eq!(report.mappings, Some(31));
+    }
+
+    #[test]
+    fn what_is_no_figure_of_all_is_a_mark() {
+        let line = "workload name=churn threads=2 operations=5 seconds=0.5 live_peak=1 check=7 faults=42 due_pages=1.6e+04 \
+                    odd=x huge=inf";
+        let marks = marks(line);
+        assert_eq!(marks.len(), 2);
+        assert_eq!((marks["faults"], marks["due_pages"]), (42.0, 16_000.0));
+        assert!(super::marks("no line").is_empty());
     }
 
     #[test]

@@ -5,6 +5,7 @@
 
 mod board;
 mod charts;
+mod criteria;
 mod details;
 mod escape;
 mod frame;
@@ -41,7 +42,7 @@ pub fn html(campaign: &Campaign) -> String {
          <meta name=\"color-scheme\" content=\"light dark\">\n\
          <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n\
          <title>Memory allocators compared, {date}</title>\n<style>\n{STYLE}{rules}</style>\n</head>\n<body>\n<main>\n\
-         {header}{warnings}{note}{legend}{summary}{charts}{details}\
+         {header}{warnings}{note}{legend}{criteria}{summary}{charts}{details}\
          <footer>Written by faultless {version}.</footer>\n</main>\n</body>\n</html>\n",
         date = number::date_utc(campaign.started_unix_s),
         rules = look::rules(campaign.contenders.len()),
@@ -49,6 +50,7 @@ pub fn html(campaign: &Campaign) -> String {
         warnings = opening::warnings(campaign),
         note = opening::note(&board),
         legend = look::legend(&campaign.contenders),
+        criteria = criteria::section(&board),
         summary = part("Summary", of_suites(suite_table::section)),
         charts = part("Time and memory", of_suites(charts::section)),
         details = part("All figures", of_suites(details::section)),

@@ -1,12 +1,35 @@
 //! A benchmark campaign as JSON, and back. The form is that of [`Campaign`]; `docs/json.md` describes it.
+//!
+//! What the cases of the suite `seeds` must show stands beside it, for who reads the file; it is computed again when the
+//! file is read here.
 
+use faultless_diagnosis::seeds::{self, Standing};
 use faultless_records::bench::Campaign;
+use faultless_records::saved_campaign::{SavedCampaign, SavedOutcome};
 
 /// All samples, as a versioned JSON document.
 #[must_use]
 pub fn json(campaign: &Campaign) -> String {
+    let rows = seeds::judge(campaign);
+    let outcomes = rows.iter().flat_map(|row| {
+        row.outcomes.iter().enumerate().map(move |(contender, outcome)| (row, contender, outcome))
+    });
+    let criteria = outcomes.map(|(row, contender, outcome)| SavedOutcome {
+        cell: row.cell,
+        contender,
+        name: row.name,
+        unit: row.unit.name(),
+        figure: outcome.figure,
+        limit: outcome.limit,
+        standing: outcome.standing.name(),
+        reason: match &outcome.standing {
+            Standing::Unknown(reason) => Some(reason),
+            _ => None,
+        },
+    });
+    let saved = SavedCampaign { campaign, criteria: criteria.collect() };
     // Only maps with keys that are no strings could fail, and there are none.
-    let mut text = serde_json::to_string_pretty(campaign).unwrap_or_default();
+    let mut text = serde_json::to_string_pretty(&saved).unwrap_or_default();
     text.push('\n');
     text
 }
@@ -33,6 +56,20 @@ mod tests {
     fn what_is_written_is_read_again() {
         let campaign = parse(EMPTY).unwrap();
         assert_eq!(parse(&json(&campaign)).unwrap(), campaign);
+    }
+
+    #[test]
+    fn what_the_seeds_must_show_is_written_and_read_past() {
+        let cells = r#""cells": [{"suite": "seeds", "workload": "empty", "size": "small", "threads": 1, "variant": "none"},
+            {"suite": "seeds", "workload": "sparse", "size": "small", "threads": 1, "variant": "once"}], "seed": 7"#;
+        let campaign = parse(&EMPTY.replace(r#""cells": []"#, cells)).unwrap();
+        let text = json(&campaign);
+        assert!(
+            text.contains("\"standing\": \"unknown\"") && text.contains("\"reason\": \"no run has figures\"")
+        );
+        assert!(text.find("\"schema\"") < text.find("\"cells\""), "the order of the fields stays");
+        assert_eq!(parse(&text).unwrap(), campaign);
+        assert!(!json(&parse(EMPTY).unwrap()).contains("criteria"));
     }
 
     #[test]

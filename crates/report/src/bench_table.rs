@@ -1,6 +1,7 @@
 //! The tables of a benchmark campaign for people.
 
 use comfy_table::{Cell, CellAlignment, ContentArrangement, Table};
+use faultless_diagnosis::seeds;
 use faultless_diagnosis::standing::{
     BUSY, Metric, Ratio, cells_of, is_among_best, ratio, spread, suite_ratio,
 };
@@ -8,6 +9,7 @@ use faultless_records::bench::{Campaign, Suite};
 
 use crate::plain::plain;
 use crate::quantity::{count, mebibytes, seconds_of};
+use crate::seeds_table;
 
 /// Below it, too few rounds for an interval of 95 %: said in a line of its own.
 const SURE: f64 = 0.95;
@@ -25,6 +27,9 @@ pub fn text(campaign: &Campaign) -> String {
         if cells_of(campaign, suite).next().is_none() {
             continue;
         }
+        if suite == Suite::Seeds {
+            parts.push(seeds_part(campaign));
+        }
         for metric in metrics(suite).into_iter().filter(|metric| is_known(campaign, suite, *metric)) {
             parts.push(format!("{}: {}\n{}", suite.name(), title(metric), table(campaign, suite, metric)));
         }
@@ -37,7 +42,9 @@ pub fn text(campaign: &Campaign) -> String {
             ));
         }
     }
-    parts.push(LEGEND.to_owned());
+    if campaign.cells.iter().any(|cell| cell.suite != Suite::Seeds) {
+        parts.push(LEGEND.to_owned());
+    }
     parts.extend(remarks(campaign));
     let mut text = parts.join("\n\n");
     text.push('\n');
@@ -50,8 +57,31 @@ fn metrics(suite: Suite) -> Vec<Metric> {
         Suite::Threads => metrics.extend([Metric::EndRss, Metric::IdleRss]),
         Suite::Programs => metrics.push(Metric::MinorFaults),
         Suite::Sun | Suite::Classic => {}
+        // Its cases have criteria of their own; their other figures are in the saved file and on the page.
+        Suite::Seeds => metrics.clear(),
     }
     metrics
+}
+
+fn seeds_part(campaign: &Campaign) -> String {
+    let rows = seeds::judge(campaign);
+    let mut table = headed(campaign, seeds_table::COLUMNS);
+    seeds_table::fill(&mut table, campaign, &rows);
+    let drawn = campaign.seed.map_or(String::new(), |seed| {
+        format!(
+            "; sizes and pauses of the random forms are drawn from seed {seed} (--seed {seed} repeats them)"
+        )
+    });
+    let mut lines = vec![
+        format!(
+            "seeds: what each case must show{drawn}\n{}\n{}",
+            seeds_table::summary(campaign, &rows),
+            close_up(table)
+        ),
+        seeds_table::LEGEND.into(),
+    ];
+    lines.extend(seeds_table::remarks(campaign, &rows));
+    lines.join("\n\n")
 }
 
 /// Whether some run has the figure, or none has any: without idle time there is no RSS after it.
@@ -99,19 +129,20 @@ fn right(text: String) -> Cell {
     Cell::new(text).set_alignment(CellAlignment::Right)
 }
 
-/// A table with the contenders' names over its columns.
-fn headed(campaign: &Campaign) -> Table {
+/// A table with the contenders' names over its columns, and others before them.
+fn headed(campaign: &Campaign, before: &[&str]) -> Table {
     let mut table = Table::new();
     table.load_style(comfy_table::presets::UTF8_HORIZONTAL_ONLY);
     table.set_content_arrangement(ContentArrangement::Disabled);
     let mut header = vec![Cell::new("")];
+    header.extend(before.iter().map(|name| Cell::new(*name)));
     header.extend(campaign.contenders.iter().map(|contender| right(plain(&contender.name))));
     table.set_header(header);
     table
 }
 
 fn calls_table(campaign: &Campaign, suite: Suite) -> Table {
-    let mut table = headed(campaign);
+    let mut table = headed(campaign, &[]);
     for cell in cells_of(campaign, suite) {
         let mut row = vec![Cell::new(name(campaign, cell))];
         row.extend(
@@ -124,7 +155,7 @@ fn calls_table(campaign: &Campaign, suite: Suite) -> Table {
 }
 
 fn table(campaign: &Campaign, suite: Suite, metric: Metric) -> Table {
-    let mut table = headed(campaign);
+    let mut table = headed(campaign, &[]);
     for cell in cells_of(campaign, suite) {
         let mut row = vec![Cell::new(name(campaign, cell))];
         row.extend(
@@ -158,6 +189,9 @@ fn close_up(mut table: Table) -> Table {
 fn name(campaign: &Campaign, cell: usize) -> String {
     let cell = &campaign.cells[cell];
     let mut name = plain(&cell.workload);
+    if let Some(variant) = &cell.variant {
+        name.push_str(&format!(" {}", plain(variant)));
+    }
     if let Some(size) = cell.size {
         name.push_str(&format!(" {}", size.name()));
     }
@@ -245,6 +279,7 @@ mod tests {
             figures,
             failure: failure.map(str::to_owned),
             foreign_cpu: 0.2,
+            marks: Default::default(),
         };
         let contender = |name: &str| Contender { name: name.into(), library: None, settings: Vec::new() };
         Campaign {
@@ -261,11 +296,13 @@ mod tests {
             },
             contenders: vec![contender("libc"), contender("fast"), contender("broken")],
             reference: 0,
+            seed: None,
             cells: vec![bench::Cell {
                 suite: Suite::Classic,
                 workload: "sh6".into(),
                 size: Some(Size::Small),
                 threads: Some(2),
+                variant: None,
             }],
             system_calls: Vec::new(),
             samples: vec![

@@ -11,5 +11,6 @@ pub mod doctor_json;
 pub mod paste;
 pub mod plain;
 pub mod quantity;
+pub mod seeds_table;
 pub mod summary;
 pub mod table;

@@ -3,3 +3,4 @@
 pub mod campaign;
 pub mod catalogue;
 pub mod programs;
+pub mod seeds;

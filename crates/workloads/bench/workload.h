@@ -1,15 +1,17 @@
 /*
  * workload.h: what the programs of `faultless bench` share. Each program is this file and one page of its own.
  *
- * Usage of every program: NAME THREADS small|large [IDLE_MS]. At its end it prints one line:
+ * Usage of every program: NAME THREADS small|large [IDLE_MS [VARIANT]]. At its end it prints one line:
  *   workload name=NAME threads=N operations=N seconds=S live_peak=BYTES rss_start_kib=N rss_end_kib=N
- *            rss_idle_kib=N mappings=N check=N
+ *            rss_idle_kib=N mappings=N check=N faults=N [MARK=N ...]
  *   operations  malloc + free pairs, or calls of realloc; the same for every allocator
  *   seconds     wall time from the first thread past the barrier to the last thread's end
  *   live_peak   requested bytes live at the peak; each program's header says how it is known
  *   rss_*_kib   resident set before the first thread, after the work, and after IDLE_MS more (-1 without IDLE_MS)
  *   mappings    lines of /proc/self/maps after the work
  *   check       sum over the words read back from the blocks and found as written
+ *   faults      minor faults of the process from before the first thread until the end of the work
+ *   MARK        figures of one program's own; seed_case.h
  * Exit status 1 when a block did not hold what was written, 2 for wrong arguments or when memory ran out.
  *
  * A program's own arrays come from mmap, resident before the work begins, so they weigh the same under every
@@ -36,6 +38,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -66,6 +69,9 @@ static struct {
     size_t stack_bytes; /* 0: the system's default */
     double seconds;
     long rss_start_kib, rss_end_kib, rss_idle_kib, mappings;
+    const char *variant; /* empty without one */
+    long faults_start, faults;
+    char marks[512];
 } run;
 
 /* ---- Errors ---- */
@@ -126,6 +132,12 @@ static inline long resident_kib(void)
     text[length] = '\0';
     const char *field = strstr(text, "\nRss:");
     return field == NULL ? -1 : strtol(field + 5, NULL, 10);
+}
+
+static inline long minor_faults(void)
+{
+    struct rusage usage;
+    return getrusage(RUSAGE_SELF, &usage) == 0 ? usage.ru_minflt : -1;
 }
 
 static inline long count_mappings(void)
@@ -305,11 +317,18 @@ static inline void create_thread(struct worker *self)
              strerror(error));
 }
 
+/* Notes what the process had before the measured part. */
+static inline void record_start(void)
+{
+    run.rss_start_kib = resident_kib();
+    run.faults_start = minor_faults();
+}
+
 /* Starts THREADS threads; none begins before all are there. */
 static inline void start_threads(void (*body)(struct worker *self))
 {
     pthread_barrier_init(&run.barrier, NULL, (unsigned)run.threads);
-    run.rss_start_kib = resident_kib();
+    record_start();
     for (int i = 0; i < run.threads; i++) {
         run.workers[i].body = body;
         create_thread(&run.workers[i]);
@@ -395,13 +414,15 @@ static inline long parse_number(const char *what, const char *text, long low, lo
 static inline void begin(const char *name, int argc, char **argv)
 {
     run.name = name;
-    if (argc < 3 || argc > 4)
-        fail(2, "%s: expected 2 or 3 arguments, saw %d: %s THREADS small|large [IDLE_MS]", name, argc - 1, name);
+    if (argc < 3 || argc > 5)
+        fail(2, "%s: expected 2 to 4 arguments, saw %d: %s THREADS small|large [IDLE_MS [VARIANT]]", name, argc - 1,
+             name);
     run.threads = (int)parse_number("THREADS", argv[1], 1, MAX_THREADS);
     run.large = strcmp(argv[2], "large") == 0;
     if (!run.large && strcmp(argv[2], "small") != 0)
         fail(2, "%s: the size must be small or large, not %s", name, argv[2]);
     run.idle_ms = argc > 3 ? parse_number("IDLE_MS", argv[3], 0, 3600000) : 0;
+    run.variant = argc > 4 ? argv[4] : "";
     run.workers = map_array((size_t)run.threads, sizeof *run.workers);
     for (int i = 0; i < run.threads; i++) {
         run.workers[i].index = i;
@@ -413,6 +434,7 @@ static inline void begin(const char *name, int argc, char **argv)
 /* Records what is resident now and after IDLE_MS more. */
 static inline void record(void)
 {
+    run.faults = minor_faults() - run.faults_start;
     run.rss_end_kib = resident_kib();
     run.mappings = count_mappings();
     run.rss_idle_kib = -1;
@@ -447,13 +469,13 @@ static inline int print_line(uint64_t live_peak_bytes)
     if (live_bytes != 0)
         fail_check("bytes still live at the end", 0, (uint64_t)live_bytes);
 
-    char text[512];
+    char text[1024];
     int length = snprintf(text, sizeof text,
                           "workload name=%s threads=%d operations=%llu seconds=%.6f live_peak=%llu rss_start_kib=%ld "
-                          "rss_end_kib=%ld rss_idle_kib=%ld mappings=%ld check=%llu\n",
+                          "rss_end_kib=%ld rss_idle_kib=%ld mappings=%ld check=%llu faults=%ld%s\n",
                           run.name, run.threads, (unsigned long long)operations, run.seconds,
                           (unsigned long long)live_peak_bytes, run.rss_start_kib, run.rss_end_kib, run.rss_idle_kib,
-                          run.mappings, (unsigned long long)read_sum);
+                          run.mappings, (unsigned long long)read_sum, run.faults, run.marks);
     return write(STDOUT_FILENO, text, (size_t)length) == length ? 0 : 2;
 }
 

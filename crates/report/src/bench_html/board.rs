@@ -167,6 +167,7 @@ fn alone(campaign: &Campaign, index: usize, cell: &Cell) -> Campaign {
         machine: campaign.machine.clone(),
         contenders: campaign.contenders.clone(),
         reference: campaign.reference,
+        seed: campaign.seed,
         cells: vec![cell.clone()],
         samples: samples.map(|sample| faultless_records::bench::Sample { cell: 0, ..sample }).collect(),
         system_calls: Vec::new(),

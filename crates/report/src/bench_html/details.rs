@@ -69,7 +69,8 @@ fn heading(cell: &Cell) -> String {
         .threads
         .map(|threads| if threads == 1 { "1 thread".into() } else { format!("{threads} threads") });
     let of: Vec<String> = size.into_iter().chain(threads).collect();
-    format!("{}<small>{}</small>", escape(workload_name(&cell.workload)), of.join(", "))
+    let variant = cell.variant.as_ref().map_or(String::new(), |variant| format!(" {}", escape(variant)));
+    format!("{}{variant}<small>{}</small>", escape(workload_name(&cell.workload)), of.join(", "))
 }
 
 fn row(

@@ -5,7 +5,7 @@ use faultless_records::bench::{Campaign, Cell, Contender, Figures, Machine, SCHE
 use super::html;
 
 fn cell(suite: Suite, workload: &str, threads: Option<u32>) -> Cell {
-    Cell { suite, workload: workload.into(), size: threads.map(|_| Size::Small), threads }
+    Cell { suite, workload: workload.into(), size: threads.map(|_| Size::Small), threads, variant: None }
 }
 
 /// Two programs of the article with three thread counts and one real program, under three contenders, in three rounds.
@@ -36,7 +36,15 @@ fn campaign() -> Campaign {
                     ..Figures::default()
                 };
                 let figures = Some(figures);
-                samples.push(Sample { cell, contender, round, figures, failure: None, foreign_cpu: 0.0 });
+                samples.push(Sample {
+                    cell,
+                    contender,
+                    round,
+                    figures,
+                    failure: None,
+                    foreign_cpu: 0.0,
+                    marks: Default::default(),
+                });
             }
         }
     }
@@ -54,6 +62,7 @@ fn campaign() -> Campaign {
         },
         contenders: names.map(contender).into(),
         reference: 0,
+        seed: None,
         cells,
         samples,
         system_calls: Vec::new(),
@@ -208,4 +217,25 @@ fn one_thread_count_has_rows_of_ratios_and_no_lines() {
     let page = html(&campaign);
     is_sound(&page);
     assert!(!page.contains("ThreadTest: time") && page.contains("Wall time as ratio to libc"));
+}
+
+#[test]
+fn the_criteria_of_the_seeds_stand_first_with_their_limits() {
+    let mut campaign = campaign();
+    assert!(!html(&campaign).contains("What each case must show"));
+    let case = |workload: &str, variant: &str| Cell {
+        variant: Some(variant.into()),
+        ..cell(Suite::Seeds, workload, Some(2))
+    };
+    campaign.seed = Some(1234);
+    campaign.cells = vec![case("empty", "none"), case("churn", "random:<7>")];
+    campaign.samples.retain(|sample| sample.cell < 2);
+    for sample in &mut campaign.samples {
+        sample.marks = [("faults".to_owned(), 10.0), ("due_pages".to_owned(), 100.0)].into();
+    }
+    let page = html(&campaign);
+    is_sound(&page);
+    assert!(page.contains("churn random:&lt;7&gt; small 2") && page.contains("seed 1234"));
+    assert!(page.contains("title=\"limit 174\"") && page.contains("aria-label=\"reached\""));
+    assert!(page.find("What each case must show") < page.find("<h2>Summary</h2>"));
 }

@@ -16,6 +16,7 @@ pub fn suite_title(suite: Suite) -> (&'static str, &'static str) {
         Suite::Classic => "programs that allocator papers have used since",
         Suite::Programs => "real programs",
         Suite::Threads => "many threads, most of which do nothing",
+        Suite::Seeds => "memory given back, and no needless fault",
     };
     (suite.name(), holds)
 }
@@ -40,6 +41,9 @@ pub fn size_name(size: Option<Size>) -> &'static str {
 #[must_use]
 pub fn cell_name(cell: &Cell) -> String {
     let mut name = workload_name(&cell.workload).to_owned();
+    if let Some(variant) = &cell.variant {
+        name = format!("{name} {variant}");
+    }
     if let Some(size) = cell.size {
         name = format!("{name}, {}", size.name());
     }

@@ -10,7 +10,7 @@ use faultless_probe::machine::CpuTimes;
 use faultless_probe::signals::Signals;
 use faultless_records::bench::{Figures, Sample, SystemCalls};
 use faultless_records::measurement::{Ending, Measurement};
-use faultless_records::workload_report;
+use faultless_records::workload_report::{self, marks};
 
 use crate::command::{Command, Run, RunError, count_system_calls, run_within};
 use crate::environment::Environment;
@@ -80,7 +80,8 @@ pub fn run_all(
         let (figures, own_s) = match result {
             Ok(run) => {
                 let own_s = run.measurement.processor().as_secs_f64();
-                (judge(job, entry, &run), own_s)
+                let judged = judge(job, entry, &run);
+                (judged.map(|figures| (figures, marks(&run.output_tail))), own_s)
             }
             Err(RunError::Interrupted(number)) => return (samples, Some(RunError::Interrupted(number))),
             Err(RunError::Start(error)) => (Err(format!("cannot start: {error}")), 0.0),
@@ -94,8 +95,17 @@ pub fn run_all(
             Ok(figures) => (Some(figures), None),
             Err(reason) => (None, Some(reason)),
         };
+        let (figures, marks) = figures.unzip();
         let Turn { round, cell, contender } = turn;
-        let sample = Sample { cell, contender, round, figures, failure, foreign_cpu };
+        let sample = Sample {
+            cell,
+            contender,
+            round,
+            figures,
+            failure,
+            foreign_cpu,
+            marks: marks.unwrap_or_default(),
+        };
         observe(turn, Some(&sample));
         samples.push(sample);
     }

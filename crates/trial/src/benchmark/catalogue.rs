@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use faultless_records::bench::{Cell, Size, Suite};
 
 use super::programs::PROGRAMS;
+use super::seeds;
 
 /// Name of the C file and the suite it belongs to, in the order of the table.
 pub const WORKLOADS: &[(Suite, &str)] = &[
@@ -43,7 +44,7 @@ const CLASSIC_THREADS_QUICK: &[u32] = &[2];
 /// What the user wants to run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Wish {
-    /// Suites and workloads by name; empty: all.
+    /// Suites and workloads by name; empty: all, but `seeds` only where the campaign is not quick.
     pub names: Vec<String>,
     /// Thread counts of `sun` and `classic`; empty: the usual ones.
     pub threads: Vec<u32>,
@@ -51,6 +52,10 @@ pub struct Wish {
     pub sizes: Vec<Size>,
     /// Fewer thread counts, and the small size only.
     pub is_quick: bool,
+    /// What the random forms of `seeds` are drawn from.
+    pub seed: u32,
+    /// Java versions that can run here.
+    pub javas: Vec<u32>,
 }
 
 /// The cells of a wish, in the order of the table. `is_installed` tells of a real program whether it can run here.
@@ -62,7 +67,8 @@ pub fn cells(wish: &Wish, is_installed: impl Fn(&str) -> bool) -> Result<Vec<Cel
         return Err(format!("there is no suite or workload {unknown}; `faultless bench --list` names them"));
     }
     let wants = |suite: Suite, workload: &str| {
-        wish.names.is_empty() || wish.names.iter().any(|name| name == suite.name() || name == workload)
+        let is_usual = wish.names.is_empty() && !(wish.is_quick && suite == Suite::Seeds);
+        is_usual || wish.names.iter().any(|name| name == suite.name() || name == workload)
     };
     let sizes: &[Size] = match (wish.sizes.as_slice(), wish.is_quick) {
         ([], true) => &[Size::Small],
@@ -80,6 +86,7 @@ pub fn cells(wish: &Wish, is_installed: impl Fn(&str) -> bool) -> Result<Vec<Cel
                     workload: (*workload).to_owned(),
                     size: Some(size),
                     threads: Some(threads),
+                    variant: None,
                 }));
             }
         }
@@ -92,7 +99,18 @@ pub fn cells(wish: &Wish, is_installed: impl Fn(&str) -> bool) -> Result<Vec<Cel
                 workload: program.name.to_owned(),
                 size: None,
                 threads: None,
+                variant: None,
             }));
+        }
+        if suite == Suite::Seeds {
+            let extent = seeds::Extent {
+                sizes,
+                threads: &wish.threads,
+                is_quick: wish.is_quick,
+                seed: wish.seed,
+                javas: &wish.javas,
+            };
+            cells.extend(seeds::cells(&extent, |workload| wants(suite, workload)));
         }
     }
     // A thread count or size that was named twice.
@@ -105,6 +123,7 @@ fn is_known(name: &str) -> bool {
     Suite::ALL.iter().any(|suite| suite.name() == name)
         || WORKLOADS.iter().any(|(_, workload)| *workload == name)
         || PROGRAMS.iter().any(|program| program.name == name)
+        || seeds::names().any(|workload| workload == name)
 }
 
 fn threads_of(suite: Suite, workload: &str, size: Size, wish: &Wish) -> Vec<u32> {
@@ -148,6 +167,16 @@ mod tests {
         let cells = cells(&quick, |needed| needed == "perl").unwrap();
         let names: Vec<&str> = cells.iter().map(|cell| cell.workload.as_str()).collect();
         assert_eq!(names, ["perl", "parked", "thread_churn", "pools"]);
+    }
+
+    #[test]
+    fn a_quick_campaign_has_the_seeds_only_when_they_are_named() {
+        let has_seeds = |names: &[&str], is_quick| {
+            let cells = cells(&Wish { is_quick, ..wish(names) }, |_| true).unwrap();
+            cells.iter().any(|cell| cell.suite == Suite::Seeds)
+        };
+        assert!(has_seeds(&[], false) && has_seeds(&["seeds"], true) && has_seeds(&["churn"], true));
+        assert!(!has_seeds(&[], true) && !has_seeds(&["sun"], false));
     }
 
     #[test]

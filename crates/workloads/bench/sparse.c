@@ -1,0 +1,65 @@
+/*
+ * sparse: calloc of 1 GiB, of which one page in a hundred is used. Is the rest touched?
+ *
+ * Source: own, for hash tables and matrices that are mostly empty. Variants: `once`; `again`, the same three times, so that
+ * freed memory that was used is there when the next is asked for; random, drawn sizes, three times, pauses between.
+ *
+ * Work: random pages are written and read back; some that were not are read and must be zero at the end. used_kib: the
+ * pages written in the largest. Live peak: the bytes asked for, exact.
+ */
+#include "seed_case.h"
+
+enum { USE_ONE_IN = 100, TIMES = 3 };
+
+/* Writes one page in a hundred, at random. Returns how many different ones. */
+static size_t use(struct worker *self, char *array, size_t bytes, uint64_t *random)
+{
+    size_t pages = bytes / PAGE_BYTES, used = 0;
+    for (size_t i = 0; i < pages / USE_ONE_IN + 1; i++) {
+        char *page = array + random_below(random, pages) * PAGE_BYTES;
+        uint64_t word;
+        memcpy(&word, page, sizeof word);
+        used += word == 0;
+        if (word != 0 && word != self->serial)
+            fail_check("first word of a page", 0, word);
+        memcpy(page, &self->serial, sizeof self->serial);
+    }
+    self->written_sum += used * self->serial;
+    self->read_sum += used * self->serial;
+    return used;
+}
+
+int main(int argc, char **argv)
+{
+    begin_case("sparse", argc, argv);
+    struct worker *self = &run.workers[0];
+    uint64_t drawn = drawn_seed(), random = seed_of(1);
+    if (drawn == 0 && !variant_is("once") && !variant_is("again"))
+        fail_variant("once, again");
+    size_t bytes = pick((size_t)256 << 20, (size_t)1 << 30), largest = 0, most_used = 0;
+    long peak_kib = 0;
+    record_start();
+    double started_s = now_s();
+    for (int i = 0; i < (variant_is("once") ? 1 : TIMES); i++) {
+        if (drawn != 0)
+            bytes = draw_bytes(&drawn);
+        char *array = opaque(calloc(bytes / 8, 8));
+        if (array == NULL)
+            fail_memory(bytes);
+        self->serial = (uint64_t)i + 1;
+        size_t used = use(self, array, bytes, &random);
+        long rss_kib = resident_kib();
+        peak_kib = rss_kib > peak_kib ? rss_kib : peak_kib;
+        most_used = used > most_used ? used : most_used;
+        largest = bytes > largest ? bytes : largest;
+        free(array);
+        self->operations++;
+        if (drawn != 0)
+            sleep_ms(draw_pause_ms(&drawn));
+    }
+    run.seconds = now_s() - started_s;
+    record();
+    mark("used_kib", (double)(most_used * PAGE_BYTES / 1024));
+    mark("top_kib", (double)peak_kib);
+    return print_line(largest);
+}
