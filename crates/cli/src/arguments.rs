@@ -38,6 +38,8 @@ pub enum Action {
     Bench(BenchArguments),
     /// Count the calls by which a program gets memory from the kernel and gives it back, and name thrash.
     Churn(ChurnArguments),
+    /// Show what malloc holds of a process: in use, free, and free but resident.
+    Heap(crate::heap::HeapArguments),
     /// Print the man page (roff) or a shell's completions.
     #[command(hide = true)]
     Manual(ManualArguments),

@@ -5,6 +5,7 @@
 pub mod churn;
 pub mod effect;
 pub mod environment;
+pub mod glibc_heap;
 pub mod options;
 pub mod preload;
 pub mod seed_case;
