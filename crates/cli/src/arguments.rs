@@ -21,6 +21,7 @@ Exit status:
   run     the command's own; when a signal killed the command, the same signal
   doctor  0 when a verdict was reached, whatever it says
   bench   0 when every allocator finished every run
+  map     0 when a map was shown, however the command ended
   churn   0 when a report was made, however the command ended
   1       something went wrong, the command ended differently under different arms, or an allocator failed in a run
   2       usage
@@ -38,8 +39,8 @@ pub enum Action {
     Bench(BenchArguments),
     /// Count the calls by which a program gets memory from the kernel and gives it back, and name thrash.
     Churn(ChurnArguments),
-    /// Show what malloc holds of a process: in use, free, and free but resident.
-    Heap(crate::heap::HeapArguments),
+    /// Show what every mapping of a process is, how that is known, and what of it is in memory.
+    Map(MapArguments),
     /// Print the man page (roff) or a shell's completions.
     #[command(hide = true)]
     Manual(ManualArguments),
@@ -155,6 +156,36 @@ pub enum ChurnMechanism {
     Seccomp,
     /// Stops at every system call.
     Ptrace,
+}
+
+/// `faultless map`
+#[derive(Debug, Args)]
+#[command(after_help = EXIT_STATUS)]
+pub struct MapArguments {
+    /// Look at the process with this number.
+    #[arg(short, long, value_name = "PID", conflicts_with = "file")]
+    pub pid: Option<i32>,
+    /// Look at a command that was started after so long (10s, 500ms) [default: when it ends].
+    #[arg(long, value_name = "DURATION", value_parser = crate::time_span::parse, conflicts_with_all = ["pid", "diff", "file"])]
+    pub after: Option<Duration>,
+    /// Compare two saved files: smaps, output of pmap -X, or what --json printed; - for standard input.
+    #[arg(long, num_args = 2, value_names = ["BEFORE", "AFTER"], conflicts_with_all = ["pid", "file", "all"])]
+    pub diff: Vec<PathBuf>,
+    /// Show single mappings, too.
+    #[arg(long)]
+    pub all: bool,
+    /// Measure a process of any size, though reading it may hold it up.
+    #[arg(long)]
+    pub full: bool,
+    /// Print the result as JSON; what a command prints then goes to standard error.
+    #[arg(long)]
+    pub json: bool,
+    /// A saved file: smaps, output of pmap -X, or - for standard input.
+    #[arg(value_name = "FILE", required_unless_present_any = ["pid", "diff", "command"])]
+    pub file: Option<PathBuf>,
+    /// The command and its arguments.
+    #[arg(last = true, value_name = "CMD", conflicts_with_all = ["pid", "diff", "file"])]
+    pub command: Vec<OsString>,
 }
 
 /// Size of a workload's problem.

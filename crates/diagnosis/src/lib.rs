@@ -3,9 +3,9 @@
 #![forbid(unsafe_code)]
 
 pub mod churn;
+pub mod classification;
 pub mod effect;
 pub mod environment;
-pub mod glibc_heap;
 pub mod options;
 pub mod preload;
 pub mod seed_case;

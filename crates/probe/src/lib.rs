@@ -3,23 +3,24 @@
 //! The only crate of the tool with `unsafe` code; what it hands out is safe.
 
 pub mod allocators;
+pub mod contents;
 pub mod java;
 pub mod launch;
 pub mod loader;
 pub mod machine;
 pub mod mapped_file;
 pub mod memory_call_filter;
-pub mod pagemap;
+pub mod memory_group;
 pub mod perf;
 pub mod place;
 pub mod process;
 pub mod process_files;
 pub mod program;
 pub mod signals;
-pub mod standstill;
 pub mod system_call_trap;
 pub mod system_calls;
 pub mod terminal;
+pub mod thread_states;
 pub mod tracer;
 pub mod trap_cost;
 pub mod watch;

@@ -52,9 +52,7 @@ fn read(pid: i32, file: &str) -> Option<String> {
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Bytes of a page of this machine.
-#[must_use]
-pub fn page_bytes() -> u64 {
+pub(crate) fn page_bytes() -> u64 {
     sysconf(SysconfVar::PAGE_SIZE).ok().flatten().and_then(|bytes| u64::try_from(bytes).ok()).unwrap_or(4096)
 }
 

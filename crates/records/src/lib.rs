@@ -4,18 +4,17 @@
 
 pub mod allocator;
 pub mod bench;
+pub mod cgroup;
 pub mod churn_recording;
+pub mod contents;
 pub mod demo;
 pub mod elf;
 pub mod glibc;
-pub mod glibc_heap;
 pub mod heap_report;
-pub mod malloc_info;
 pub mod mappings;
 pub mod maps;
 pub mod measurement;
 pub mod memory_call;
-pub mod pagemap;
 pub mod perf_map;
 pub mod perf_record;
 pub mod pmap;
@@ -24,5 +23,6 @@ pub mod program;
 pub mod saved_campaign;
 pub mod script;
 pub mod status;
+pub mod thread;
 pub mod tunables;
 pub mod workload_report;

@@ -36,6 +36,8 @@ pub struct Usage {
     pub rss_bytes: u64,
     /// Resident, each page divided by the number of processes that map it.
     pub pss_bytes: u64,
+    /// Resident and written to, each page divided as in PSS.
+    pub pss_dirty_bytes: u64,
     /// Shared with others and as on disk.
     pub shared_clean_bytes: u64,
     /// Shared with others and written to.
@@ -59,10 +61,13 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// Written to: what the system must keep in memory or in swap.
+    /// Written to: what the system must keep in memory or in swap. Where only the share is known, as in `pmap -X`, that.
     #[must_use]
     pub fn dirty_bytes(&self) -> u64 {
-        self.shared_dirty_bytes.saturating_add(self.private_dirty_bytes)
+        match self.shared_dirty_bytes.saturating_add(self.private_dirty_bytes) {
+            0 => self.pss_dirty_bytes,
+            bytes => bytes,
+        }
     }
 
     /// The field with this name in `smaps` and in the columns of `pmap -X`; hugetlb pages add up.
@@ -70,6 +75,7 @@ impl Usage {
         match name {
             b"Rss" => self.rss_bytes = bytes,
             b"Pss" => self.pss_bytes = bytes,
+            b"Pss_Dirty" => self.pss_dirty_bytes = bytes,
             b"Shared_Clean" => self.shared_clean_bytes = bytes,
             b"Shared_Dirty" => self.shared_dirty_bytes = bytes,
             b"Private_Clean" => self.private_clean_bytes = bytes,
@@ -92,6 +98,7 @@ impl AddAssign for Usage {
         let sum = |left: &mut u64, right: u64| *left = left.saturating_add(right);
         sum(&mut self.rss_bytes, other.rss_bytes);
         sum(&mut self.pss_bytes, other.pss_bytes);
+        sum(&mut self.pss_dirty_bytes, other.pss_dirty_bytes);
         sum(&mut self.shared_clean_bytes, other.shared_clean_bytes);
         sum(&mut self.shared_dirty_bytes, other.shared_dirty_bytes);
         sum(&mut self.private_clean_bytes, other.private_clean_bytes);

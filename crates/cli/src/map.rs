@@ -1,0 +1,214 @@
+//! `faultless map`: what every mapping of a process, a command or a saved file is.
+
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use faultless_diagnosis::classification::totals::changes;
+use faultless_diagnosis::classification::{Sight, classify};
+use faultless_probe::contents::LiveContents;
+use faultless_probe::launch::{Launch, launch};
+use faultless_probe::process::{Process, ProcessError};
+use faultless_probe::signals::Signals;
+use faultless_probe::watch::{Moment, WatchError, watch_beside};
+use faultless_probe::{memory_group, terminal, thread_states};
+use faultless_records::contents::Contents;
+use faultless_records::mappings::{self, Mapping, Usage};
+use faultless_records::measurement::Ending;
+use faultless_records::status;
+use faultless_report::map_view::MapView;
+use faultless_report::{map_change, map_json, map_table};
+use faultless_trial::command::Command;
+
+use crate::arguments::MapArguments;
+use crate::failure::Failure;
+use crate::{map_saved, subject, target};
+
+/// Above so much resident memory, measuring walks so many pages that it may be felt: it takes some tenths of a second for each.
+const LARGE_RSS_BYTES: u64 = 64 << 30;
+
+/// Above so many mappings, too; the kernel needs about 9 µs for each.
+const MANY_MAPPINGS: usize = 100_000;
+
+/// How often a process is read again that became another program meanwhile.
+const TRIES: usize = 3;
+
+/// Looks at a process, a command or a file, and prints what was found.
+///
+/// # Errors
+/// [`Failure`] when nothing could be seen.
+pub fn map(arguments: MapArguments, signals: &Signals) -> Result<Ending, Failure> {
+    if let [before, after] = arguments.diff.as_slice() {
+        let (before, after) = (map_saved::totals(before)?, map_saved::totals(after)?);
+        let changes = changes(&before.totals, &after.totals);
+        let text = match arguments.json {
+            true => map_json::changes(&before.name, &after.name, &changes),
+            false => map_change::text(&before.name, &after.name, &changes),
+        };
+        print(&text)?;
+    } else if let Some(pid) = arguments.pid {
+        show(&arguments, &look(&subject::process(pid)?, arguments.full)?)?;
+    } else if let Some(file) = &arguments.file {
+        show(&arguments, &map_saved::view(file)?)?;
+    } else {
+        run(&arguments, signals)?;
+    }
+    Ok(Ending::Exited(0))
+}
+
+fn show(arguments: &MapArguments, view: &MapView) -> Result<(), Failure> {
+    print(&match arguments.json {
+        true => map_json::json(view, arguments.all),
+        false => map_table::text(view, arguments.all, terminal::columns()),
+    })
+}
+
+fn print(text: &str) -> Result<(), Failure> {
+    std::io::stdout().write_all(text.as_bytes()).map_err(|error| Failure::of_output(&error))
+}
+
+/// Starts the command and looks at it once: at the wanted time, else when it is about to end and its memory is still whole.
+fn run(arguments: &MapArguments, signals: &Signals) -> Result<(), Failure> {
+    let command = target::find(arguments.command.clone())?;
+    let name = command.arguments[0].to_string_lossy().into_owned();
+    let started = Instant::now();
+    let launched =
+        launch(start(command, arguments.json)?, signals).map_err(|error| Failure::of_start(&name, &error))?;
+    let mut outcome: Option<Result<(), Failure>> = None;
+    let mut observe = |moment: Moment| -> Option<Duration> {
+        if outcome.is_some() {
+            return None;
+        }
+        if moment == Moment::Running {
+            let left = arguments.after?.checked_sub(started.elapsed());
+            if left.is_some_and(|left| !left.is_zero()) {
+                return left;
+            }
+        }
+        let view = Process::open(launched.pid()).map_err(Failure::of_process);
+        let view = view.and_then(|process| look(&process, arguments.full));
+        outcome = Some(view.and_then(|mut view| {
+            if moment == Moment::AtExit && arguments.after.is_some() {
+                view.remarks
+                    .push("it ended before the time it was to be looked at: this is how it was then".into());
+            }
+            show(arguments, &view)
+        }));
+        None
+    };
+    watch_beside(&launched, signals, None, &mut observe).map_err(|error| match error {
+        WatchError::Interrupted(number) => Failure::Interrupted(number),
+        WatchError::System(error) => Failure::Failed(format!("lost sight of {name}: {error}")),
+    })?;
+    outcome.unwrap_or_else(|| {
+        Err(Failure::Failed(format!(
+            "{name} ended unseen: this system does not let us trace it; --after DURATION looks at it while it runs"
+        )))
+    })
+}
+
+fn start(command: Command, is_apart: bool) -> Result<Launch, Failure> {
+    let shared = || std::io::stderr().as_fd().try_clone_to_owned().map(File::from);
+    let output = match is_apart.then(shared).transpose() {
+        Ok(output) => output,
+        Err(error) => return Err(Failure::Failed(format!("cannot share standard error: {error}"))),
+    };
+    Ok(Launch {
+        program: command.program,
+        arguments: command.arguments,
+        environment: std::env::vars_os().collect(),
+        streams: [None, output, None],
+        is_detached: false,
+    })
+}
+
+/// Reads a live process.
+fn look(process: &Process, full: bool) -> Result<MapView, Failure> {
+    for _ in 0..TRIES {
+        let program = process.link("exe").ok();
+        let view = look_once(process, full)?;
+        // Another program by exec has other mappings: what was read first no longer fits what was read last.
+        let first = mappings_of(process, "maps")?.first().map(|mapping| mapping.start);
+        let is_same = process.link("exe").ok() == program
+            && first == view.mappings.first().map(|mapping| mapping.start);
+        if is_same {
+            return Ok(view);
+        }
+    }
+    Err(Failure::Failed(format!("process {} keeps becoming another program while it is read", process.pid())))
+}
+
+fn look_once(process: &Process, full: bool) -> Result<MapView, Failure> {
+    let title = format!("{} ({})", process.name(), process.pid());
+    let status_text = process.text("status").map_err(Failure::of_process)?;
+    let counted_rss_bytes = status::bytes_of_field(&status_text, "VmRSS");
+    let outline = mappings_of(process, "maps")?;
+    let is_large = counted_rss_bytes.is_some_and(|bytes| bytes > LARGE_RSS_BYTES);
+    if !full && (is_large || outline.len() > MANY_MAPPINGS) {
+        let parts = classify(&Sight { mappings: &outline, contents: None, threads: &[] });
+        let mut view = MapView::new(title, Some(process.pid()), outline, parts);
+        view.counted_rss_bytes = counted_rss_bytes;
+        view.group = memory_group::of(process);
+        view.remarks.push(
+            "it is so large that measuring it may hold it up, so kinds are by layout, without resident sizes; --full measures".into(),
+        );
+        return Ok(view);
+    }
+    let mappings = mappings_of(process, "smaps")?;
+    let kernel = process.text("smaps_rollup").ok().map(|text| rollup(&text));
+    let mut remarks = Vec::new();
+    let threads = thread_states::of(process).map_err(Failure::of_process)?;
+    let live = match LiveContents::open(process, &mappings) {
+        Ok(live) => Some(live),
+        Err(ProcessError::Ended(pid)) => return Err(Failure::of_process(ProcessError::Ended(pid))),
+        Err(error) => {
+            remarks.push(format!(
+                "{error}; without it heaps and stacks are known by their layout only, and large blocks not at all"
+            ));
+            None
+        }
+    };
+    let contents = live.as_ref().map(|live| live as &dyn Contents);
+    let parts = classify(&Sight { mappings: &mappings, contents, threads: &threads });
+    drop(live);
+    let mut view = MapView::new(title, Some(process.pid()), mappings, parts);
+    view.kernel = kernel;
+    view.counted_rss_bytes = counted_rss_bytes;
+    view.group = memory_group::of(process);
+    view.remarks = remarks;
+    Ok(view)
+}
+
+fn mappings_of(process: &Process, file: &str) -> Result<Vec<Mapping>, Failure> {
+    let bytes = process.read(file).map_err(Failure::of_process)?;
+    if bytes.is_empty() {
+        return Err(Failure::of_process(ProcessError::Ended(process.pid())));
+    }
+    mappings::parse(&bytes).map_err(|error| {
+        if process.is_alive() {
+            Failure::Failed(format!("cannot read {file} of process {}: {error}", process.pid()))
+        } else {
+            Failure::of_process(ProcessError::Ended(process.pid()))
+        }
+    })
+}
+
+fn rollup(text: &str) -> Usage {
+    let bytes = |name| status::bytes_of_field(text, name).unwrap_or(0);
+    Usage {
+        rss_bytes: bytes("Rss"),
+        pss_bytes: bytes("Pss"),
+        pss_dirty_bytes: bytes("Pss_Dirty"),
+        shared_clean_bytes: bytes("Shared_Clean"),
+        shared_dirty_bytes: bytes("Shared_Dirty"),
+        private_clean_bytes: bytes("Private_Clean"),
+        private_dirty_bytes: bytes("Private_Dirty"),
+        anonymous_bytes: bytes("Anonymous"),
+        lazy_free_bytes: bytes("LazyFree"),
+        anonymous_huge_bytes: bytes("AnonHugePages"),
+        hugetlb_bytes: bytes("Shared_Hugetlb") + bytes("Private_Hugetlb"),
+        swap_bytes: bytes("Swap"),
+        locked_bytes: bytes("Locked"),
+    }
+}

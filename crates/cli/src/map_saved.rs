@@ -1,0 +1,94 @@
+//! Saved files of mappings: smaps, maps, output of pmap -X; and what an earlier `faultless map --json` printed.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use faultless_diagnosis::classification::totals::Total;
+use faultless_diagnosis::classification::{Sight, classify};
+use faultless_records::{mappings, pmap};
+use faultless_report::map_saved_totals;
+use faultless_report::map_view::MapView;
+
+use crate::failure::Failure;
+
+/// Most bytes of a saved file: a million mappings.
+const LARGEST_BYTES: u64 = 1 << 30;
+
+/// The sums of one file.
+pub struct SavedTotals {
+    /// Where they come from.
+    pub name: String,
+    /// By kind.
+    pub totals: Vec<Total>,
+}
+
+/// The map in a file, or in standard input for `-`.
+///
+/// # Errors
+/// [`Failure::Failed`] when it is neither smaps nor output of pmap -X.
+pub fn view(path: &Path) -> Result<MapView, Failure> {
+    of_bytes(path, &read(path)?)
+}
+
+/// The sums in a file of any of the forms.
+///
+/// # Errors
+/// As [`view`].
+pub fn totals(path: &Path) -> Result<SavedTotals, Failure> {
+    let bytes = read(path)?;
+    if bytes.trim_ascii_start().starts_with(b"{") {
+        let (name, totals) = map_saved_totals::load(&String::from_utf8_lossy(&bytes))
+            .map_err(|reason| refused(path, &reason))?;
+        return Ok(SavedTotals { name, totals });
+    }
+    let view = of_bytes(path, &bytes)?;
+    Ok(SavedTotals { name: view.subject, totals: view.totals })
+}
+
+fn of_bytes(path: &Path, bytes: &[u8]) -> Result<MapView, Failure> {
+    let is_pmap = pmap::is_pmap(bytes);
+    let parsed = if is_pmap { pmap::parse(bytes) } else { mappings::parse(bytes) };
+    let mappings = parsed.map_err(|error| refused(path, &error.to_string()))?;
+    let parts = classify(&Sight { mappings: &mappings, contents: None, threads: &[] });
+    let command = if is_pmap { pmap::command(bytes) } else { None };
+    let shown = shown(path);
+    let subject = match &command {
+        Some((pid, command)) => format!("{shown}: {command} ({pid})"),
+        None => shown,
+    };
+    let mut view = MapView::new(subject, command.map(|(pid, _)| pid), mappings, parts);
+    view.remarks.push(
+        "a saved file shows no contents: heaps and stacks are known by their layout only, and memory of other allocators and large blocks are unknown; --pid sees them".into(),
+    );
+    Ok(view)
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, Failure> {
+    let failed = |error: std::io::Error| refused(path, &error.to_string());
+    let mut bytes = Vec::new();
+    let read = if path.as_os_str() == "-" {
+        std::io::stdin().lock().take(LARGEST_BYTES).read_to_end(&mut bytes)
+    } else {
+        let file = File::open(path).map_err(|error| match error.kind() {
+            std::io::ErrorKind::NotFound => {
+                Failure::Failed(format!("no such file: {} (a command stands behind --)", path.display()))
+            }
+            _ => failed(error),
+        })?;
+        file.take(LARGEST_BYTES).read_to_end(&mut bytes)
+    };
+    read.map_err(failed)?;
+    Ok(bytes)
+}
+
+fn refused(path: &Path, reason: &str) -> Failure {
+    Failure::Failed(format!(
+        "cannot read {}: {reason} (expected: a copy of /proc/PID/smaps, or what pmap -X PID printed)",
+        shown(path)
+    ))
+}
+
+fn shown(path: &Path) -> String {
+    if path.as_os_str() == "-" { "standard input".into() } else { path.display().to_string() }
+}

@@ -1,0 +1,295 @@
+//! `faultless map` through the real program, on C programs whose memory is known.
+#![allow(clippy::unwrap_used, reason = "a test stops at the first thing that is not as it should be")]
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+
+use serde_json::Value;
+
+const MIB: u64 = 1 << 20;
+
+/// Four threads that wait, one that has ended, blocks in their arenas, two large blocks, one of them aligned, a mapping of its own.
+const PROGRAM: &str = r#"
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+static pthread_barrier_t all;
+static void *body(void *waits) {
+    for (int i = 0; i < 2000; i++) { char *block = malloc(1000); memset(block, 1, 1000); }
+    pthread_barrier_wait(&all);
+    if (waits) pause();
+    return 0;
+}
+int main(void) {
+    pthread_t threads[5];
+    pthread_barrier_init(&all, 0, 6);
+    for (int i = 0; i < 5; i++) pthread_create(&threads[i], 0, body, i ? threads : 0);
+    pthread_barrier_wait(&all);
+    pthread_join(threads[0], 0);
+    memset(malloc(5 << 20), 1, 5 << 20);
+    void *aligned;
+    posix_memalign(&aligned, 65536, 3 << 20);
+    memset(aligned, 1, 3 << 20);
+    char *own = mmap(0, 20 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    memset(own, 5, 20 << 20);
+    char *shared = mmap(0, 2 << 20, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    memset(shared, 5, 2 << 20);
+    puts("ready");
+    fflush(stdout);
+    pause();
+}
+"#;
+
+struct Place(PathBuf);
+
+impl Place {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("faultless-map-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir(&path).unwrap();
+        Self(path)
+    }
+
+    fn write(&self, name: &str, bytes: &[u8]) -> String {
+        let path = self.0.join(name);
+        fs::write(&path, bytes).unwrap();
+        path.to_str().unwrap().to_owned()
+    }
+
+    fn program(&self) -> PathBuf {
+        let source = self.write("program.c", PROGRAM.as_bytes());
+        let program = self.0.join("program");
+        let status =
+            Command::new("cc").args(["-O0", "-pthread", "-w", "-o"]).arg(&program).arg(source).status();
+        assert!(status.unwrap().success());
+        program
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+struct Running(Child);
+
+impl Running {
+    fn start(place: &Place) -> Self {
+        let mut child = Command::new(place.program()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, "ready\n");
+        // Its threads are on their way into their waits; from now on nothing changes.
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        Self(child)
+    }
+
+    fn pid(&self) -> String {
+        self.0.id().to_string()
+    }
+
+    fn file(&self, name: &str) -> Vec<u8> {
+        fs::read(format!("/proc/{}/{name}", self.0.id())).unwrap()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn faultless(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_faultless")).arg("map").args(arguments).output().unwrap()
+}
+
+fn text(arguments: &[&str]) -> String {
+    let output = faultless(arguments);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn json(arguments: &[&str]) -> Value {
+    serde_json::from_str(&text(arguments)).unwrap()
+}
+
+fn message(arguments: &[&str], status: i32) -> String {
+    let output = faultless(arguments);
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(status), "{message}");
+    assert!(output.stdout.is_empty(), "nothing half printed");
+    assert_eq!(message.lines().count(), 1, "{message}");
+    message
+}
+
+fn kind<'value>(map: &'value Value, key: &str) -> &'value Value {
+    let kinds = map["kinds"].as_array().unwrap();
+    kinds.iter().find(|kind| kind["kind"] == key).unwrap_or_else(|| panic!("no {key}: {map:#}"))
+}
+
+fn rss(map: &Value, key: &str) -> u64 {
+    kind(map, key)["usage"]["rss_bytes"].as_u64().unwrap()
+}
+
+fn may_read_memory(running: &Running) -> bool {
+    let may = fs::File::open(format!("/proc/{}/mem", running.0.id())).is_ok();
+    if !may {
+        eprintln!("skipped in part: the memory of a child may not be read here");
+    }
+    may
+}
+
+#[test]
+fn every_kind_of_a_live_process_is_told_apart_and_sums_equal_the_kernels() {
+    let place = Place::new("live");
+    let running = Running::start(&place);
+    let map = json(&["--pid", &running.pid(), "--json"]);
+    assert_eq!(map["format"], "faultless-map/1");
+    // Shares of library pages change with other processes; everything else stands still.
+    for figure in ["rss_bytes", "anonymous_bytes", "private_dirty_bytes", "shared_dirty_bytes", "swap_bytes"]
+    {
+        assert_eq!(map["sum"][figure], map["kernel_sum"][figure], "{figure}");
+    }
+    assert!((2 * MIB..3 * MIB).contains(&rss(&map, "shared_memory")));
+    if !may_read_memory(&running) {
+        assert!(map["remarks"].to_string().contains("not permitted to read"));
+        return;
+    }
+    let heaps = kind(&map, "glibc_heap");
+    assert!(
+        heaps["count"].as_u64().unwrap() >= 4 && heaps["evidence"][0]["proof"] == "heap_info at its start"
+    );
+    assert_eq!(heaps["reserved_bytes"].as_u64().unwrap(), heaps["count"].as_u64().unwrap() * 64 * MIB);
+    assert_eq!(kind(&map, "glibc_large_block")["count"], 2);
+    assert!((8 * MIB..9 * MIB).contains(&rss(&map, "glibc_large_block")));
+    assert_eq!(kind(&map, "thread_stack")["count"], 5, "four that wait, one kept for the next");
+    // Nothing proves what the program's own mapping is, and no allocator gets it.
+    assert!((20 * MIB..20 * MIB + 64 * 1024).contains(&rss(&map, "unknown")), "{}", rss(&map, "unknown"));
+}
+
+#[test]
+fn every_mapping_can_be_listed_with_its_evidence() {
+    let place = Place::new("all");
+    let running = Running::start(&place);
+    let map = json(&["--pid", &running.pid(), "--json", "--all"]);
+    let parts = map["parts"].as_array().unwrap();
+    let sum: u64 = parts.iter().map(|part| part["usage"]["rss_bytes"].as_u64().unwrap()).sum();
+    assert_eq!(sum, map["sum"]["rss_bytes"].as_u64().unwrap());
+    if may_read_memory(&running) {
+        let stack = parts.iter().find(|part| part["kind"] == "thread_stack").unwrap();
+        let detail = stack["evidence"]["detail"].as_str().unwrap();
+        assert!(detail.contains("program") || detail.contains("kept for the next"), "{detail}");
+    }
+    assert!(text(&["--pid", &running.pid(), "--all"]).contains("[stack]"));
+}
+
+#[test]
+fn saved_files_agree_with_the_live_process_and_admit_what_they_cannot_show() {
+    let place = Place::new("saved");
+    let running = Running::start(&place);
+    let smaps = place.write("smaps", &running.file("smaps"));
+    let live = json(&["--pid", &running.pid(), "--json"]);
+    let saved = json(&[&smaps, "--json"]);
+    assert_eq!(live["sum"]["rss_bytes"], saved["sum"]["rss_bytes"]);
+    let heaps = kind(&saved, "glibc_heap");
+    assert_eq!(heaps["evidence"][0]["strength"], "pattern");
+    assert_eq!(rss(&saved, "glibc_heap"), rss(&live, "glibc_heap"));
+    assert!(rss(&saved, "unknown") >= 28 * MIB, "large blocks and the own mapping look alike from outside");
+    assert!(saved["remarks"][0].as_str().unwrap().contains("--pid"));
+    if let Ok(output) = Command::new("pmap").args(["-X", &running.pid()]).output() {
+        let pmap = place.write("pmap", &output.stdout);
+        let map = json(&[&pmap, "--json"]);
+        assert_eq!(map["sum"]["rss_bytes"], saved["sum"]["rss_bytes"]);
+        assert_eq!(map["pid"].to_string(), running.pid());
+        assert_eq!(rss(&map, "glibc_heap"), rss(&saved, "glibc_heap"));
+    } else {
+        eprintln!("skipped in part: pmap is not installed (apt-get install procps)");
+    }
+}
+
+#[test]
+fn two_files_are_compared_whatever_their_form() {
+    let place = Place::new("diff");
+    let running = Running::start(&place);
+    let smaps = place.write("smaps", &running.file("smaps"));
+    let saved = place.write("json", text(&["--pid", &running.pid(), "--json"]).as_bytes());
+    let same = text(&["--diff", &smaps, &saved]);
+    assert!(same.contains("resident memory grew by 0 B"), "{same}");
+    let own = place.write("own", &fs::read("/proc/self/smaps").unwrap());
+    let map = json(&["--diff", &own, &smaps, "--json"]);
+    assert_eq!(map["format"], "faultless-map-diff/1");
+    assert!(map["kinds"].as_array().unwrap().iter().any(|kind| kind["kind"] == "glibc_heap"));
+}
+
+#[test]
+fn standard_input_is_read() {
+    let place = Place::new("stdin");
+    let running = Running::start(&place);
+    let mut child = Command::new(env!("CARGO_BIN_EXE_faultless"))
+        .args(["map", "-", "--json"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(&running.file("smaps")).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let map: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(map["subject"], "standard input");
+}
+
+#[test]
+fn files_cut_off_or_foreign_are_refused_in_one_line() {
+    let place = Place::new("bad");
+    let smaps = fs::read("/proc/self/smaps").unwrap();
+    let cut = place.write("cut", &smaps[..smaps.len() / 2]);
+    assert!(message(&[&cut], 1).contains("cut off"));
+    let foreign = place.write("foreign", b"\x1b[2Jnothing of the kind\n");
+    let line = message(&[&foreign], 1);
+    assert!(line.contains("line 1 is no line of smaps") && !line.contains('\x1b'), "{line}");
+    let empty = place.write("empty", b"");
+    assert!(message(&[&empty], 1).contains("it is empty"));
+    let twice = place.write("twice", &[smaps.as_slice(), &smaps].concat());
+    assert!(message(&[&twice], 1).contains("one process"));
+    assert!(message(&["--diff", &cut, &empty], 1).contains("cut off"));
+}
+
+#[test]
+fn processes_that_cannot_be_seen_are_named_in_one_line() {
+    assert!(message(&["--pid", "0"], 2).contains("above 0"));
+    assert!(message(&["--pid", "2147483647"], 1).contains("no process 2147483647"));
+    if fs::read_to_string("/proc/2/comm").is_ok_and(|name| name.trim() == "kthreadd") {
+        assert!(message(&["--pid", "2"], 1).contains("kernel thread"));
+    }
+    let mut ended = Command::new("true").spawn().unwrap();
+    let stat = format!("/proc/{}/stat", ended.id());
+    while !fs::read_to_string(&stat).unwrap().contains(") Z ") {
+        std::thread::yield_now();
+    }
+    assert!(message(&["--pid", &ended.id().to_string()], 1).contains("has ended"));
+    ended.wait().unwrap();
+}
+
+#[test]
+fn a_command_is_looked_at_when_it_ends_or_when_asked_to() {
+    let place = Place::new("command");
+    let body =
+        "i=0; while [ $i -lt 1000 ]; do x=$x-----------------------------------; i=$((i+1)); done; echo said";
+    let script = place.write("script", body.as_bytes());
+    let output = faultless(&["--json", "--", "sh", &script]);
+    let map: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(rss(&map, "main_heap") > 30 << 10);
+    assert_eq!(map["sum"]["rss_bytes"], map["kernel_sum"]["rss_bytes"], "it stands still at its end");
+    assert_eq!(output.stderr, b"said\n", "what it prints does not mix with JSON");
+    let shown = text(&["--after", "50ms", "--", "sleep", "0.3"]);
+    assert!(shown.starts_with("sleep (") && !shown.contains("ended before"), "{shown}");
+    let shown = text(&["--after", "10s", "--", "sh", "-c", "exit 3"]);
+    assert!(shown.contains("ended before the time"), "{shown}");
+}

@@ -1,0 +1,54 @@
+//! What every mapping of a process is, and how that is known.
+//!
+//! Each of the modules below recognises one kind of memory by what it finds in it, and makes *claims*: a range, a kind, the
+//! evidence. A claim may cover part of a mapping, since the kernel joins neighbours that look alike to it. The strongest claim
+//! wins; what nobody claims is what the kernel calls it, and anonymous memory that nothing proves stays unknown.
+
+pub mod claim;
+pub mod glibc;
+pub mod kind;
+pub mod loaded;
+pub mod parts;
+pub mod patterns;
+pub mod reader;
+pub mod stacks;
+pub mod totals;
+
+use faultless_records::contents::Contents;
+use faultless_records::mappings::Mapping;
+use faultless_records::thread::Thread;
+
+use claim::Claims;
+use loaded::Loaded;
+use parts::Part;
+use reader::Reader;
+
+/// What is known of a process.
+#[derive(Clone, Copy)]
+pub struct Sight<'sight> {
+    /// Its mappings, ascending.
+    pub mappings: &'sight [Mapping],
+    /// Its memory; none for a saved file, or where we may not read it.
+    pub contents: Option<&'sight dyn Contents>,
+    /// Its threads; none in a saved file.
+    pub threads: &'sight [Thread],
+}
+
+/// Every mapping classified, ascending; a mapping of several kinds in several parts.
+#[must_use]
+pub fn classify(sight: &Sight<'_>) -> Vec<Part> {
+    let mut claims = Claims::default();
+    if let Some(contents) = sight.contents {
+        let reader = Reader::new(contents);
+        let loaded = loaded::objects(sight.mappings, &reader);
+        claim_by_contents(sight, &reader, &loaded, &mut claims);
+    }
+    patterns::claim(sight, &mut claims);
+    parts::divide(sight, claims)
+}
+
+fn claim_by_contents(sight: &Sight<'_>, reader: &Reader<'_>, loaded: &Loaded, claims: &mut Claims) {
+    loaded::claim(sight, reader, loaded, claims);
+    stacks::claim(sight, reader, loaded, claims);
+    glibc::claim(sight, reader, claims);
+}

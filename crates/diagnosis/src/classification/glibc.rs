@@ -1,0 +1,250 @@
+//! glibc's heaps and large blocks, by what its malloc writes at their start.
+//!
+//! A heap of an arena other than the main one is 64 MiB of addresses at a multiple of 64 MiB. It begins with its record: the
+//! arena, the heap before it, its size, how much of it is accessible. A block of its own mapping begins with a word 0 and a word
+//! with its size and the flag 2. Where `brk` cannot go on, the main arena goes on in a mapping of chunks without such a record.
+//! Source: `heap_info` and `malloc_chunk` in glibc's malloc, 2.28 to 2.43, 64 bits.
+
+use faultless_records::contents::Extent;
+use faultless_records::mappings::Mapping;
+
+use super::Sight;
+use super::claim::{Claims, Evidence, Strength};
+use super::kind::Kind;
+use super::reader::{PAGE_BYTES, Reader, extent_of};
+
+/// Addresses that a heap reserves, and their alignment.
+pub const HEAP_BYTES: u64 = 64 << 20;
+
+const PREVIOUS_IN_USE: u64 = 1;
+const MAPPED: u64 = 2;
+const OTHER_ARENA: u64 = 4;
+const FLAGS: u64 = 7;
+const SMALLEST_CHUNK_BYTES: u64 = 32;
+
+/// Alignments for which a large block may begin later than its mapping, the largest.
+const LARGEST_ALIGNMENT_BYTES: u64 = 4 << 20;
+
+/// Chunks followed at most to find that a mapping holds nothing but chunks.
+const MOST_CHUNKS: usize = 1 << 20;
+
+/// Pages looked at in a mapping that does not begin with a large block.
+const MOST_PAGES: usize = 1 << 16;
+
+/// Claims heaps, large blocks and what continues the main heap.
+pub fn claim(sight: &Sight<'_>, reader: &Reader<'_>, claims: &mut Claims) {
+    let writable = |mapping: &&Mapping| mapping.is_anonymous() && mapping.is_writable();
+    for mapping in sight.mappings.iter().filter(writable) {
+        let mut base = mapping.start.next_multiple_of(HEAP_BYTES);
+        while base < mapping.end {
+            if let Some(heap) = Heap::read(reader, base, mapping.end) {
+                let arena = if heap.is_first { "of arena" } else { "added to arena" };
+                let detail = format!("{arena} {:#x}, {} KiB in use", heap.arena, heap.used_bytes >> 10);
+                let evidence = Evidence::with(Strength::Contents, "heap_info at its start", detail);
+                claims.add(Extent::new(base, HEAP_BYTES), Kind::GlibcHeap, evidence);
+            }
+            base += HEAP_BYTES;
+        }
+    }
+    for mapping in sight.mappings.iter().filter(writable) {
+        for gap in claims.gaps(extent_of(mapping)) {
+            claim_blocks(reader, gap, claims);
+        }
+    }
+}
+
+struct Heap {
+    arena: u64,
+    is_first: bool,
+    used_bytes: u64,
+}
+
+impl Heap {
+    /// The record at `base`, if its parts agree with each other and with the mapping that ends at `end`.
+    fn read(reader: &Reader<'_>, base: u64, end: u64) -> Option<Self> {
+        let [arena, previous, used_bytes, accessible_bytes] = *reader.words(base, 4) else { return None };
+        let is_first = previous == 0;
+        let arena_fits = if is_first {
+            (base + 32..base + 256).contains(&arena)
+        } else {
+            // The heap before it belongs to the same arena, and that lies in a heap of its own.
+            previous.is_multiple_of(HEAP_BYTES)
+                && reader.word(previous) == Some(arena)
+                && reader.word(arena & !(HEAP_BYTES - 1)) == Some(arena)
+        };
+        let sizes_fit = used_bytes > 0
+            && used_bytes <= accessible_bytes
+            && accessible_bytes <= HEAP_BYTES
+            && used_bytes.is_multiple_of(PAGE_BYTES)
+            && base.checked_add(accessible_bytes)? <= end;
+        (arena_fits && sizes_fit).then_some(Self { arena, is_first, used_bytes })
+    }
+}
+
+fn claim_blocks(reader: &Reader<'_>, gap: Extent, claims: &mut Claims) {
+    let evidence = || Evidence::plain(Strength::Contents, "header of a block of its own mapping");
+    let mut start = gap.start;
+    while let Some(block) = large_block(reader, Extent { start, end: gap.end }) {
+        claims.add(block, Kind::GlibcLargeBlock, evidence());
+        start = block.end;
+    }
+    if start == gap.start && is_all_chunks(reader, gap) {
+        let evidence = Evidence::plain(Strength::Contents, "unbroken row of malloc's chunks");
+        claims.add(gap, Kind::MainHeap, evidence);
+        return;
+    }
+    // Something else lies before the blocks: where a row of them ends with the mapping, that is no coincidence.
+    let mut looked_at = 0;
+    let mut row = Vec::new();
+    reader.each_page(Extent { start, end: gap.end }, |page, words| {
+        looked_at += 1;
+        let claims_to_be_block = words[0] == 0 && words[1] & FLAGS == MAPPED;
+        if claims_to_be_block {
+            row = row_of_blocks(reader, Extent { start: page, end: gap.end });
+        }
+        !row.is_empty() || looked_at > MOST_PAGES
+    });
+    for block in row {
+        claims.add(block, Kind::GlibcLargeBlock, evidence());
+    }
+}
+
+/// Blocks one after the other that fill a range; none if they do not.
+fn row_of_blocks(reader: &Reader<'_>, extent: Extent) -> Vec<Extent> {
+    let mut blocks: Vec<Extent> = Vec::new();
+    let mut start = extent.start;
+    while start < extent.end {
+        let Some(block) = large_block(reader, Extent { start, end: extent.end }) else { return Vec::new() };
+        start = block.end;
+        blocks.push(block);
+    }
+    blocks
+}
+
+/// The block whose mapping begins where `extent` does and ends within it.
+fn large_block(reader: &Reader<'_>, extent: Extent) -> Option<Extent> {
+    let fits = |before: u64, bytes: u64| {
+        bytes & FLAGS == MAPPED
+            && (bytes & !FLAGS) >= SMALLEST_CHUNK_BYTES
+            && before
+                .checked_add(bytes & !FLAGS)
+                .is_some_and(|whole| whole.is_multiple_of(PAGE_BYTES) && whole <= extent.bytes())
+    };
+    let (before, bytes) = (reader.word(extent.start)?, reader.word(extent.start + 8)?);
+    if before == 0 && fits(0, bytes) {
+        return Some(Extent::new(extent.start, bytes & !FLAGS));
+    }
+    // An aligned block begins later; its header says how much lies before it.
+    let mut alignment = 32;
+    while alignment <= LARGEST_ALIGNMENT_BYTES {
+        let header = (extent.start + 16).next_multiple_of(alignment) - 16;
+        if header > extent.start
+            && let (Some(before), Some(bytes)) = (reader.word(header), reader.word(header + 8))
+            && before == header - extent.start
+            && fits(before, bytes)
+        {
+            return Some(Extent::new(extent.start, before + (bytes & !FLAGS)));
+        }
+        alignment *= 2;
+    }
+    None
+}
+
+/// Whether chunks of the main arena, each with its size, lead from the start of a range exactly to its end.
+fn is_all_chunks(reader: &Reader<'_>, extent: Extent) -> bool {
+    let mut chunk = extent.start;
+    let mut chunks = 0;
+    while let Some(size) = chunk.checked_add(8).and_then(|at| reader.word(at)) {
+        let bytes = size & !FLAGS;
+        let is_first = chunks == 0;
+        let fits = size & (MAPPED | OTHER_ARENA) == 0
+            && bytes >= 16
+            && bytes.is_multiple_of(16)
+            && (!is_first || size & PREVIOUS_IN_USE != 0);
+        let Some(next) = chunk.checked_add(bytes).filter(|next| fits && *next <= extent.end) else {
+            return false;
+        };
+        chunks += 1;
+        if next == extent.end {
+            return chunks > 1;
+        }
+        if chunks > MOST_CHUNKS {
+            return false;
+        }
+        chunk = next;
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::reader::made_up::{MadeUp, mapping};
+    use super::*;
+
+    const BASE: u64 = 0x7f00_0400_0000;
+
+    fn kinds(memory: &MadeUp, mappings: &[Mapping], at: &[u64]) -> Vec<Option<Kind>> {
+        let mut claims = Claims::default();
+        let sight = Sight { mappings, contents: None, threads: &[] };
+        claim(&sight, &Reader::new(memory), &mut claims);
+        at.iter().map(|address| claims.at(*address).map(|claim| claim.kind)).collect()
+    }
+
+    #[test]
+    fn heaps_that_grew_together_are_told_apart_and_a_forged_one_is_not_believed() {
+        let arena = BASE + 0x30;
+        let mut memory = MadeUp::default();
+        memory.put(BASE, &[arena, 0, HEAP_BYTES, HEAP_BYTES]);
+        memory.put(BASE + HEAP_BYTES, &[arena, BASE, 0x21000, 0x21000]);
+        memory.put(BASE + 4 * HEAP_BYTES, &[arena, 0, 0x21000, 0x21000]);
+        let mappings = [
+            mapping(BASE, BASE + HEAP_BYTES + 0x21000, b"rw-p", ""),
+            mapping(BASE + HEAP_BYTES + 0x21000, BASE + 2 * HEAP_BYTES, b"---p", ""),
+            mapping(BASE + 4 * HEAP_BYTES, BASE + 4 * HEAP_BYTES + 0x21000, b"rw-p", ""),
+        ];
+        let at = [BASE, BASE + HEAP_BYTES, BASE + 2 * HEAP_BYTES - 1, BASE + 4 * HEAP_BYTES];
+        let heap = Some(Kind::GlibcHeap);
+        assert_eq!(kinds(&memory, &mappings, &at), [heap, heap, heap, None]);
+    }
+
+    #[test]
+    fn large_blocks_are_known_by_their_header_and_other_mappings_are_not_theirs() {
+        let mut memory = MadeUp::default();
+        memory.put(BASE, &[0, 0x3000 | MAPPED]);
+        // An aligned one: header 0xff0 bytes in.
+        memory.put(BASE + 0x3000 + 0xff0, &[0xff0, 0x3010 | MAPPED]);
+        let mappings = [mapping(BASE, BASE + 0x8000, b"rw-p", "")];
+        let block = Some(Kind::GlibcLargeBlock);
+        let at = [BASE, BASE + 0x3000, BASE + 0x7000];
+        assert_eq!(kinds(&memory, &mappings, &at), [block, block, None]);
+        // A program's own 200 MiB, full of numbers.
+        let mut own = MadeUp::default();
+        own.put(BASE, &[0, 17, 34]);
+        assert_eq!(kinds(&own, &[mapping(BASE, BASE + (200 << 20), b"rw-p", "")], &[BASE]), [None]);
+    }
+
+    #[test]
+    fn blocks_behind_something_else_are_found_when_they_fill_the_rest() {
+        let mut memory = MadeUp::default();
+        memory.put(BASE, &[5, 6]);
+        memory.put(BASE + 0x2000, &[0, 0x1000 | MAPPED]);
+        memory.put(BASE + 0x3000, &[0, 0x1000 | MAPPED]);
+        let whole = [mapping(BASE, BASE + 0x4000, b"rw-p", "")];
+        let longer = [mapping(BASE, BASE + 0x5000, b"rw-p", "")];
+        let block = Some(Kind::GlibcLargeBlock);
+        let at = [BASE, BASE + 0x2000, BASE + 0x3000];
+        assert_eq!(kinds(&memory, &whole, &at), [None, block, block]);
+        assert_eq!(kinds(&memory, &longer, &at), [None, None, None]);
+    }
+
+    #[test]
+    fn a_row_of_chunks_that_ends_with_the_mapping_continues_the_main_heap() {
+        let mut memory = MadeUp::default();
+        memory.put(BASE, &[0, 0x41]);
+        memory.put(BASE + 0x40, &[0, 0x20fc1]);
+        let mappings = [mapping(BASE, BASE + 0x21000, b"rw-p", "")];
+        assert_eq!(kinds(&memory, &mappings, &[BASE + 0x20000]), [Some(Kind::MainHeap)]);
+        let longer = [mapping(BASE, BASE + 0x22000, b"rw-p", "")];
+        assert_eq!(kinds(&memory, &longer, &[BASE]), [None]);
+    }
+}

@@ -1,0 +1,265 @@
+//! Programs and libraries as they lie in memory: their code, their static data, their exported symbols, read from their own
+//! headers. Source: elf(5); the loader's list of them: link.h.
+
+use faultless_records::contents::Extent;
+use faultless_records::mappings::Mapping;
+
+use super::Sight;
+use super::claim::{Claims, Evidence, Strength};
+use super::kind::Kind;
+use super::reader::{Reader, extent_of, mapping_at};
+
+const PT_LOAD: u32 = 1;
+const PT_DYNAMIC: u32 = 2;
+const EXECUTABLE: u32 = 1;
+const WRITABLE: u32 = 2;
+const DT_STRTAB: u64 = 5;
+const DT_SYMTAB: u64 = 6;
+const DT_DEBUG: u64 = 21;
+const DT_GNU_HASH: u64 = 0x6fff_fef5;
+/// Bytes of an entry of a 64-bit symbol table.
+const SYMBOL_BYTES: u64 = 24;
+
+/// Largest mapping of which a single record of the loader proves the whole.
+const LOADER_MAPPING_BYTES: u64 = 1 << 20;
+
+/// A program or library in memory.
+#[derive(Debug, Clone, Default)]
+pub struct Object {
+    /// Its path.
+    pub path: Vec<u8>,
+    /// What is added to its own addresses.
+    pub bias: u64,
+    /// Its code.
+    pub code: Vec<Extent>,
+    /// What it can write to, up to its last byte, `.bss` included.
+    pub data: Vec<Extent>,
+    /// The part of `data` that no file backs, whole pages.
+    pub unbacked: Vec<Extent>,
+    pub(super) dynamic: Option<u64>,
+}
+
+/// All programs and libraries of a process.
+#[derive(Debug, Default)]
+pub struct Loaded {
+    /// By address.
+    pub objects: Vec<Object>,
+}
+
+impl Loaded {
+    /// The one whose code has this address.
+    #[must_use]
+    pub fn with_code_at(&self, address: u64) -> Option<&Object> {
+        self.objects.iter().find(|object| object.code.iter().any(|code| code.contains(address)))
+    }
+
+    /// The first whose file's name begins so.
+    #[must_use]
+    pub fn named(&self, start: &str) -> Option<&Object> {
+        self.objects.iter().find(|object| object.file_name().starts_with(start))
+    }
+}
+
+impl Object {
+    /// Name of its file without the folders.
+    #[must_use]
+    pub fn file_name(&self) -> String {
+        let name = self.path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+        String::from_utf8_lossy(name).into_owned()
+    }
+
+    /// Address of an exported symbol, looked up by the hash table in its memory.
+    #[must_use]
+    pub fn symbol(&self, reader: &Reader<'_>, name: &str) -> Option<u64> {
+        let table = self.dynamic(reader, DT_GNU_HASH)?;
+        let (symbols, strings) = (self.dynamic(reader, DT_SYMTAB)?, self.dynamic(reader, DT_STRTAB)?);
+        let half = |place: u64| reader.half(table.checked_add(place)?);
+        let (buckets, first, bloom) = (half(0)?, half(4)?, half(8)?);
+        let buckets_at = 16 + 8 * u64::from(bloom);
+        let chain_at = buckets_at + 4 * u64::from(buckets);
+        let hash = gnu_hash(name);
+        let mut index = half(buckets_at + 4 * u64::from(hash.checked_rem(buckets)?))?;
+        if index < first {
+            return None;
+        }
+        // A chain has a few entries; no damaged one may keep us.
+        for _ in 0..1000 {
+            let entry = half(chain_at + 4 * u64::from(index - first))?;
+            let symbol = symbols.checked_add(SYMBOL_BYTES * u64::from(index))?;
+            if entry | 1 == hash | 1
+                && reader.text(strings.checked_add(u64::from(reader.half(symbol)?))?)? == name
+            {
+                return self.bias.checked_add(reader.word(symbol.checked_add(8)?)?);
+            }
+            if entry & 1 != 0 {
+                return None;
+            }
+            index = index.checked_add(1)?;
+        }
+        None
+    }
+
+    /// The value of a tag in the dynamic section; addresses there are relocated by some loaders and not by others.
+    fn dynamic(&self, reader: &Reader<'_>, tag: u64) -> Option<u64> {
+        let start = self.dynamic?;
+        let value = (0..200).find_map(|place| {
+            let entry = start.checked_add(16 * place)?;
+            (reader.word(entry)? == tag).then(|| reader.word(entry + 8))?
+        })?;
+        Some(if value < self.bias { value.checked_add(self.bias)? } else { value })
+    }
+}
+
+/// Source: the function of the GNU hash table, djb2.
+fn gnu_hash(name: &str) -> u32 {
+    name.bytes().fold(5381, |hash: u32, byte| hash.wrapping_mul(33).wrapping_add(u32::from(byte)))
+}
+
+/// Finds them by the headers at the start of their files.
+#[must_use]
+pub fn objects(mappings: &[Mapping], reader: &Reader<'_>) -> Loaded {
+    let starts = mappings.iter().filter(|mapping| {
+        mapping.offset == 0 && mapping.path().is_some() && mapping.is_readable() && !mapping.is_shared()
+    });
+    Loaded { objects: starts.filter_map(|mapping| object(mappings, mapping, reader)).collect() }
+}
+
+fn object(mappings: &[Mapping], head: &Mapping, reader: &Reader<'_>) -> Option<Object> {
+    let start = head.start;
+    // Magic number, 64 bits, little-endian.
+    if reader.word(start)? & 0xffff_ffff_ffff != 0x0102_464c_457f {
+        return None;
+    }
+    let table = start.checked_add(reader.word(start + 32)?)?;
+    let (entry_bytes, entries) = (reader.half(start + 54)? & 0xffff, reader.half(start + 56)? & 0xffff);
+    let segments: Vec<Segment> = (0..u64::from(entries))
+        .filter_map(|entry| Segment::read(reader, table.checked_add(entry * u64::from(entry_bytes))?))
+        .collect();
+    let first = segments.iter().find(|segment| segment.kind == PT_LOAD && segment.offset < 4096)?;
+    let mut object = Object {
+        path: head.path()?.to_vec(),
+        bias: start.wrapping_sub(first.address & !4095),
+        ..Object::default()
+    };
+    for segment in &segments {
+        let from = object.bias.wrapping_add(segment.address);
+        let extent = Extent::new(from, segment.memory_bytes);
+        // A file that is merely mapped as data has headers, too, but not its segments where they say.
+        let is_there = || mapping_at(mappings, from).is_some_and(|mapping| mapping.inode == head.inode);
+        match segment.kind {
+            PT_DYNAMIC => object.dynamic = Some(from),
+            PT_LOAD if segment.flags & EXECUTABLE != 0 && is_there() => object.code.push(extent),
+            PT_LOAD if segment.flags & WRITABLE != 0 && is_there() => {
+                object.data.push(extent);
+                let unbacked = from.saturating_add(segment.file_bytes).checked_next_multiple_of(4096)?;
+                let end = extent.end.checked_next_multiple_of(4096)?;
+                object.unbacked.push(Extent { start: unbacked, end: end.max(unbacked) });
+            }
+            _ => {}
+        }
+    }
+    (!object.code.is_empty()).then_some(object)
+}
+
+struct Segment {
+    kind: u32,
+    flags: u32,
+    offset: u64,
+    address: u64,
+    file_bytes: u64,
+    memory_bytes: u64,
+}
+
+impl Segment {
+    fn read(reader: &Reader<'_>, at: u64) -> Option<Self> {
+        let mut words = [0; 6];
+        for (place, word) in words.iter_mut().enumerate() {
+            *word = reader.word(at.checked_add(8 * place as u64)?)?;
+        }
+        let [kind_and_flags, offset, address, _, file_bytes, memory_bytes] = words;
+        let (kind, flags) = (kind_and_flags as u32, (kind_and_flags >> 32) as u32);
+        Some(Self { kind, flags, offset, address, file_bytes, memory_bytes })
+    }
+}
+
+/// Claims `.bss` of each, and the loader's records of them.
+pub fn claim(sight: &Sight<'_>, reader: &Reader<'_>, loaded: &Loaded, claims: &mut Claims) {
+    for object in &loaded.objects {
+        for extent in &object.unbacked {
+            let detail = format!(".bss of {}", object.file_name());
+            let evidence = Evidence::with(Strength::Contents, "program headers", detail);
+            claims.add(*extent, Kind::StaticData, evidence);
+        }
+    }
+    let Some(debug) = loaded
+        .objects
+        .iter()
+        .find_map(|object| object.dynamic(reader, DT_DEBUG).filter(|address| *address > object.bias))
+    else {
+        return;
+    };
+    let mut next = reader.word(debug.saturating_add(8));
+    for _ in 0..10_000 {
+        let Some(record) = next.filter(|record| *record != 0) else { break };
+        if let Some(mapping) = mapping_at(sight.mappings, record)
+            && mapping.is_anonymous()
+            && mapping.bytes() <= LOADER_MAPPING_BYTES
+        {
+            let evidence = Evidence::plain(Strength::Contents, "loader's list of libraries");
+            for gap in claims.gaps(extent_of(mapping)) {
+                claims.add(gap, Kind::StaticData, evidence.clone());
+            }
+        }
+        next = reader.word(record.saturating_add(24));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::reader::made_up::{MadeUp, mapping};
+    use super::*;
+
+    /// A library with code at 0x1000 and data from 0x3000 to 0x6800, of which the file has 0x100 bytes.
+    fn library(start: u64) -> (MadeUp, Vec<Mapping>) {
+        let mut memory = MadeUp::default();
+        memory.put(start, &[0x0001_0102_464c_457f]);
+        memory.put(start + 32, &[64]);
+        memory.put(start + 48, &[56 << 48, 2]);
+        memory.put(start + 64, &[u64::from(PT_LOAD) | 5 << 32, 0, 0, 0, 0x2000, 0x2000, 0x1000]);
+        memory.put(start + 120, &[u64::from(PT_LOAD) | 6 << 32, 0x2000, 0x3000, 0, 0x100, 0x3800, 0x1000]);
+        let mappings = vec![
+            mapping(start, start + 0x2000, b"r-xp", "/lib/a.so"),
+            mapping(start + 0x3000, start + 0x4000, b"rw-p", "/lib/a.so"),
+            mapping(start + 0x4000, start + 0x9000, b"rw-p", ""),
+        ];
+        (memory, mappings)
+    }
+
+    #[test]
+    fn static_data_is_as_long_as_the_headers_say_and_no_longer() {
+        let (memory, mappings) = library(0x7000_0000);
+        let reader = Reader::new(&memory);
+        let loaded = objects(&mappings, &reader);
+        assert_eq!(loaded.objects.len(), 1);
+        assert!(loaded.with_code_at(0x7000_0010).is_some() && loaded.named("a.so").is_some());
+        let mut claims = Claims::default();
+        let sight = Sight { mappings: &mappings, contents: None, threads: &[] };
+        claim(&sight, &reader, &loaded, &mut claims);
+        let end = claims.at(0x7000_4000).map(|claim| (claim.kind, claim.extent.end));
+        assert_eq!(end, Some((Kind::StaticData, 0x7000_7000)));
+        assert_eq!(claims.at(0x7000_7000), None);
+    }
+
+    #[test]
+    fn a_file_merely_mapped_is_no_library() {
+        let (memory, mut mappings) = library(0x7000_0000);
+        mappings[0].permissions = *b"r--p";
+        mappings.truncate(1);
+        mappings[0].inode = 9;
+        mappings[0].start = 0x7000_0000;
+        mappings.push(mapping(0x7000_3000, 0x7000_4000, b"rw-p", ""));
+        let mut moved = mappings.clone();
+        moved[0].end = 0x7000_0000 + 0x1000;
+        assert!(objects(&moved, &Reader::new(&memory)).objects.iter().all(|object| object.data.is_empty()));
+    }
+}

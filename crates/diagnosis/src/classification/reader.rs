@@ -1,0 +1,222 @@
+//! Words of a process's memory, each page read once.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+
+use faultless_records::contents::{Contents, Extent, PageRun};
+use faultless_records::mappings::Mapping;
+
+/// Bytes read at once.
+pub const PAGE_BYTES: u64 = 4096;
+
+/// Pages kept, 128 MiB of them; when there are more, all are dropped.
+const KEPT_PAGES: usize = 32 * 1024;
+
+/// Pages read in all, 4 GiB of them: no damaged structure may keep us for ever.
+const READ_PAGES: usize = 1024 * 1024;
+
+/// Addresses whose pages are asked for at once, so that a search which ends early does not look at all of a large mapping.
+const WINDOW_BYTES: u64 = 4 << 30;
+
+type Page = Option<Box<[u8; PAGE_BYTES as usize]>>;
+
+/// Reads memory by words and remembers pages.
+pub struct Reader<'contents> {
+    contents: &'contents dyn Contents,
+    pages: RefCell<HashMap<u64, Page>>,
+    left: Cell<usize>,
+}
+
+impl<'contents> Reader<'contents> {
+    /// Nothing read yet.
+    #[must_use]
+    pub fn new(contents: &'contents dyn Contents) -> Self {
+        Self { contents, pages: RefCell::default(), left: Cell::new(READ_PAGES) }
+    }
+
+    /// Fills the buffer; false where something of it cannot be read.
+    pub fn read(&self, address: u64, buffer: &mut [u8]) -> bool {
+        let mut address = address;
+        let mut rest = buffer;
+        while !rest.is_empty() {
+            let offset = address % PAGE_BYTES;
+            let bytes = rest.len().min((PAGE_BYTES - offset) as usize);
+            let (piece, after) = rest.split_at_mut(bytes);
+            let copied = self.with_page(address - offset, |page| {
+                let from = offset as usize;
+                page.get(from..from + bytes).map(|source| piece.copy_from_slice(source))
+            });
+            let next = address.checked_add(bytes as u64);
+            let (Some(()), Some(next)) = (copied.flatten(), next) else { return false };
+            (address, rest) = (next, after);
+        }
+        true
+    }
+
+    /// The word at a multiple of 8.
+    #[must_use]
+    pub fn word(&self, address: u64) -> Option<u64> {
+        let mut bytes = [0; 8];
+        (address.is_multiple_of(8) && self.read(address, &mut bytes)).then_some(u64::from_ne_bytes(bytes))
+    }
+
+    /// Some words from a multiple of 8 on; as many as can be read.
+    #[must_use]
+    pub fn words(&self, address: u64, count: usize) -> Vec<u64> {
+        (0..count).map_while(|place| self.word(address.checked_add(8 * place as u64)?)).collect()
+    }
+
+    /// A half word.
+    #[must_use]
+    pub fn half(&self, address: u64) -> Option<u32> {
+        let mut bytes = [0; 4];
+        self.read(address, &mut bytes).then_some(u32::from_ne_bytes(bytes))
+    }
+
+    /// The text that ends at a zero byte, at most 200 bytes of it.
+    #[must_use]
+    pub fn text(&self, address: u64) -> Option<String> {
+        let mut text = Vec::new();
+        for place in 0..200 {
+            let mut byte = [0];
+            if !self.read(address.checked_add(place)?, &mut byte) {
+                return None;
+            }
+            if byte[0] == 0 {
+                break;
+            }
+            text.push(byte[0]);
+        }
+        Some(String::from_utf8_lossy(&text).into_owned())
+    }
+
+    /// Pages in memory or in swap; empty where that is not known.
+    #[must_use]
+    pub fn pages(&self, extent: Extent) -> Vec<PageRun> {
+        self.contents.pages(extent).unwrap_or_default()
+    }
+
+    /// Calls `look` with the address and the words of each page of a range that is in memory, until it returns true.
+    pub fn each_page(&self, extent: Extent, mut look: impl FnMut(u64, &[u64]) -> bool) {
+        let mut words = [0_u64; PAGE_BYTES as usize / 8];
+        let mut start = extent.start;
+        while start < extent.end {
+            let window = Extent { start, end: extent.end.min(start.saturating_add(WINDOW_BYTES)) };
+            for run in self.pages(window).into_iter().filter(|run| !run.is_swapped) {
+                let mut address = run.extent.start;
+                while address < run.extent.end {
+                    let read = self.with_page(address, |page| {
+                        for (word, bytes) in words.iter_mut().zip(page.as_chunks().0) {
+                            *word = u64::from_ne_bytes(*bytes);
+                        }
+                    });
+                    if read.is_some() && look(address, &words) {
+                        return;
+                    }
+                    address = address.saturating_add(PAGE_BYTES);
+                }
+            }
+            start = window.end;
+        }
+    }
+
+    fn with_page<T>(&self, address: u64, act: impl FnOnce(&[u8; PAGE_BYTES as usize]) -> T) -> Option<T> {
+        let mut pages = self.pages.borrow_mut();
+        if pages.len() >= KEPT_PAGES {
+            pages.clear();
+        }
+        let page = pages.entry(address).or_insert_with(|| {
+            self.left.set(self.left.get().checked_sub(1)?);
+            let mut page = Box::new([0; PAGE_BYTES as usize]);
+            self.contents.read(address, page.as_mut_slice()).then_some(page)
+        });
+        page.as_deref().map(act)
+    }
+}
+
+/// The mapping that has this address.
+#[must_use]
+pub fn mapping_at(mappings: &[Mapping], address: u64) -> Option<&Mapping> {
+    let after = mappings.partition_point(|mapping| mapping.start <= address);
+    mappings[..after].last().filter(|mapping| address < mapping.end)
+}
+
+/// The mapping's range.
+#[must_use]
+pub fn extent_of(mapping: &Mapping) -> Extent {
+    Extent { start: mapping.start, end: mapping.end }
+}
+
+/// Memory made up for tests.
+#[cfg(test)]
+pub(crate) mod made_up {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    /// Words at addresses; every page with one of them is in memory, its other words are zero.
+    #[derive(Default)]
+    pub struct MadeUp {
+        words: BTreeMap<u64, u64>,
+    }
+
+    impl MadeUp {
+        /// Writes words from an address on.
+        pub fn put(&mut self, address: u64, words: &[u64]) {
+            for (place, word) in words.iter().enumerate() {
+                self.words.insert(address + 8 * place as u64, *word);
+            }
+        }
+    }
+
+    impl Contents for MadeUp {
+        fn read(&self, address: u64, buffer: &mut [u8]) -> bool {
+            let page = address / PAGE_BYTES * PAGE_BYTES;
+            if self.words.range(page..page + PAGE_BYTES).next().is_none() {
+                return false;
+            }
+            for (place, byte) in buffer.iter_mut().enumerate() {
+                let at = address + place as u64;
+                let word = self.words.get(&(at / 8 * 8)).copied().unwrap_or(0);
+                *byte = word.to_ne_bytes()[(at % 8) as usize];
+            }
+            true
+        }
+
+        fn pages(&self, extent: Extent) -> Option<Vec<PageRun>> {
+            let mut pages: Vec<u64> =
+                self.words.range(extent.start..extent.end).map(|(at, _)| at / PAGE_BYTES).collect();
+            pages.dedup();
+            let run =
+                |page| PageRun { extent: Extent::new(page * PAGE_BYTES, PAGE_BYTES), is_swapped: false };
+            Some(pages.into_iter().map(run).collect())
+        }
+    }
+
+    /// A mapping for tests.
+    pub fn mapping(start: u64, end: u64, permissions: &[u8; 4], name: &str) -> Mapping {
+        let inode = u64::from(name.starts_with('/'));
+        let name = name.as_bytes().to_vec();
+        Mapping { start, end, permissions: *permissions, inode, name, ..Mapping::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::made_up::MadeUp;
+    use super::*;
+
+    #[test]
+    fn words_are_read_across_pages_and_not_where_nothing_is() {
+        let mut memory = MadeUp::default();
+        memory.put(0x1ff8, &[1, 2]);
+        let reader = Reader::new(&memory);
+        assert_eq!(reader.words(0x1ff8, 3), [1, 2, 0]);
+        assert_eq!((reader.word(0x3000), reader.word(0x1ff9)), (None, None));
+        let mut seen = Vec::new();
+        reader.each_page(Extent { start: 0, end: 0x10000 }, |address, words| {
+            seen.push((address, words.iter().sum::<u64>()));
+            false
+        });
+        assert_eq!(seen, [(0x1000, 1), (0x2000, 2)]);
+    }
+}

@@ -1,0 +1,263 @@
+//! The memory of a live process, read without changing it: only pages that are there are read from it, and what a file mapping
+//! has not brought in is read from the file.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+
+use faultless_records::contents::{Contents, Extent, PageRun};
+use faultless_records::mappings::Mapping;
+use nix::libc;
+
+use crate::process::{Memory, Process, ProcessError};
+
+/// Bit of a `pagemap` entry: the page is in memory. Source: the kernel's Documentation/admin-guide/mm/pagemap.rst.
+const PRESENT: u64 = 1 << 63;
+/// The page is in swap.
+const SWAPPED: u64 = 1 << 62;
+
+/// Largest range whose `pagemap` is read entry by entry, where the kernel has no call that skips holes: 64 GiB.
+const LARGEST_READ_BYTES: u64 = 64 << 30;
+
+/// The memory of a process and the mappings it had when they were read.
+pub struct LiveContents<'process> {
+    process: &'process Process,
+    mappings: &'process [Mapping],
+    memory: Memory,
+    pagemap: File,
+    page_bytes: u64,
+    /// Files of mappings, opened when first needed; none where that failed.
+    files: RefCell<HashMap<u64, Option<File>>>,
+}
+
+impl<'process> LiveContents<'process> {
+    /// Opens the memory of the process.
+    ///
+    /// # Errors
+    /// [`ProcessError`]; needs the right to attach.
+    pub fn open(process: &'process Process, mappings: &'process [Mapping]) -> Result<Self, ProcessError> {
+        Ok(Self {
+            process,
+            mappings,
+            memory: process.memory()?,
+            pagemap: process.open_file("pagemap")?,
+            page_bytes: crate::process_files::page_bytes(),
+            files: RefCell::default(),
+        })
+    }
+
+    fn mapping(&self, address: u64) -> Option<&'process Mapping> {
+        let after = self.mappings.partition_point(|mapping| mapping.start <= address);
+        self.mappings[..after].last().filter(|mapping| address < mapping.end)
+    }
+
+    fn entry(&self, address: u64) -> Option<u64> {
+        let mut entry = [0; 8];
+        self.pagemap.read_exact_at(&mut entry, address / self.page_bytes * 8).ok()?;
+        Some(u64::from_ne_bytes(entry))
+    }
+
+    /// Reads within one page.
+    fn read_in_page(&self, address: u64, buffer: &mut [u8]) -> bool {
+        match self.entry(address) {
+            Some(entry) if entry & PRESENT != 0 => self.memory.read_at(address, buffer).is_ok(),
+            Some(entry) if entry & SWAPPED == 0 => self.read_file(address, buffer),
+            _ => false,
+        }
+    }
+
+    fn read_file(&self, address: u64, buffer: &mut [u8]) -> bool {
+        let Some(mapping) = self.mapping(address).filter(|mapping| mapping.path().is_some()) else {
+            return false;
+        };
+        let mut files = self.files.borrow_mut();
+        let file = files.entry(mapping.start).or_insert_with(|| {
+            let path = mapping.path()?;
+            // Reading a device may have effects; only plain files are read.
+            self.process
+                .open_mapped(mapping.start, mapping.end, path, mapping.inode)
+                .ok()
+                .filter(|file| file.metadata().is_ok_and(|metadata| metadata.is_file()))
+        });
+        let offset = mapping.offset.saturating_add(address - mapping.start);
+        file.as_ref().is_some_and(|file| file.read_exact_at(buffer, offset).is_ok())
+    }
+
+    /// By `PAGEMAP_SCAN`, which skips what is not there and knows the zero page; kernels before 6.7 do not have it.
+    fn scan(&self, extent: Extent) -> Option<Vec<PageRun>> {
+        let mut found = Vec::new();
+        let mut regions = [Region::default(); 512];
+        let mut start = extent.start;
+        while start < extent.end {
+            let mut request = Scan {
+                size: size_of::<Scan>() as u64,
+                start,
+                end: extent.end,
+                regions: regions.as_mut_ptr().addr() as u64,
+                region_count: regions.len() as u64,
+                // Not the zero page, and one of the two.
+                category_inverted: IS_ZERO,
+                category_mask: IS_ZERO,
+                category_anyof: IS_PRESENT | IS_SWAPPED,
+                return_mask: IS_SWAPPED,
+                ..Scan::default()
+            };
+            // SAFETY: the request and the array it points to are valid for writing during the call, and as long as stated.
+            let filled = unsafe { libc::ioctl(self.pagemap.as_raw_fd(), PAGEMAP_SCAN, &raw mut request) };
+            let filled = usize::try_from(filled).ok()?;
+            found.extend(regions.get(..filled)?.iter().map(|region| PageRun {
+                extent: Extent { start: region.start, end: region.end },
+                is_swapped: region.categories & IS_SWAPPED != 0,
+            }));
+            if request.walk_end <= start {
+                break;
+            }
+            start = request.walk_end;
+        }
+        Some(found)
+    }
+
+    fn read_entries(&self, extent: Extent) -> Option<Vec<PageRun>> {
+        if extent.bytes() > LARGEST_READ_BYTES {
+            return None;
+        }
+        let mut found: Vec<PageRun> = Vec::new();
+        let mut buffer = vec![0_u8; 256 * 1024];
+        let mut address = extent.start / self.page_bytes * self.page_bytes;
+        while address < extent.end {
+            let pages = (extent.end - address).div_ceil(self.page_bytes);
+            let bytes = usize::try_from(pages.saturating_mul(8)).ok()?.min(buffer.len());
+            let entries = buffer.get_mut(..bytes)?;
+            self.pagemap.read_exact_at(entries, address / self.page_bytes * 8).ok()?;
+            for entry in entries.as_chunks().0 {
+                let entry = u64::from_ne_bytes(*entry);
+                if entry & (PRESENT | SWAPPED) != 0 {
+                    let is_swapped = entry & SWAPPED != 0;
+                    match found.last_mut() {
+                        Some(last) if last.extent.end == address && last.is_swapped == is_swapped => {
+                            last.extent.end = address + self.page_bytes;
+                        }
+                        _ => {
+                            let extent = Extent::new(address, self.page_bytes);
+                            found.push(PageRun { extent, is_swapped });
+                        }
+                    }
+                }
+                address = address.saturating_add(self.page_bytes);
+            }
+        }
+        Some(found)
+    }
+}
+
+impl Contents for LiveContents<'_> {
+    fn read(&self, address: u64, buffer: &mut [u8]) -> bool {
+        let mut address = address;
+        let mut rest = buffer;
+        while !rest.is_empty() {
+            let in_page = self.page_bytes - address % self.page_bytes;
+            let bytes = rest.len().min(usize::try_from(in_page).unwrap_or(rest.len()));
+            let (piece, after) = rest.split_at_mut(bytes);
+            if !self.read_in_page(address, piece) {
+                return false;
+            }
+            let Some(next) = address.checked_add(bytes as u64) else { return false };
+            (address, rest) = (next, after);
+        }
+        true
+    }
+
+    fn pages(&self, extent: Extent) -> Option<Vec<PageRun>> {
+        self.scan(extent).or_else(|| self.read_entries(extent))
+    }
+}
+
+/// `struct pm_scan_arg`. Source: the kernel's include/uapi/linux/fs.h.
+#[repr(C)]
+#[derive(Default)]
+struct Scan {
+    size: u64,
+    flags: u64,
+    start: u64,
+    end: u64,
+    walk_end: u64,
+    regions: u64,
+    region_count: u64,
+    max_pages: u64,
+    category_inverted: u64,
+    category_mask: u64,
+    category_anyof: u64,
+    return_mask: u64,
+}
+
+/// `struct page_region`.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct Region {
+    start: u64,
+    end: u64,
+    categories: u64,
+}
+
+/// `_IOWR('f', 16, struct pm_scan_arg)`.
+const PAGEMAP_SCAN: libc::Ioctl = (3 << 30) | ((size_of::<Scan>() as libc::Ioctl) << 16) | (0x66 << 8) | 16;
+const IS_PRESENT: u64 = 1 << 3;
+const IS_SWAPPED: u64 = 1 << 4;
+const IS_ZERO: u64 = 1 << 5;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use faultless_records::mappings;
+
+    fn own() -> (Process, Vec<Mapping>) {
+        let process = Process::open(i32::try_from(std::process::id()).unwrap()).unwrap();
+        let mappings = mappings::parse(&process.read("maps").unwrap()).unwrap();
+        (process, mappings)
+    }
+
+    #[test]
+    fn pages_are_read_where_they_are_and_looking_brings_none_in() {
+        let pages = 64;
+        let bytes = 4096 * pages;
+        let layout = std::alloc::Layout::from_size_align(bytes, 4096).unwrap();
+        // SAFETY: the size is not zero.
+        let block = unsafe { std::alloc::alloc(layout) };
+        // SAFETY: within the block.
+        unsafe { block.add(4096 * 10).write_bytes(7, 4096 * 2) };
+        let start = block.addr() as u64;
+        let (process, mappings) = own();
+        let contents = LiveContents::open(&process, &mappings).unwrap();
+        let mut byte = [0];
+        assert!(contents.read(start + 4096 * 11 + 5, &mut byte) && byte == [7]);
+        assert!(!contents.read(start + 4096 * 40, &mut byte), "never touched");
+        let written = Extent::new(start + 4096 * 10, 4096 * 2);
+        for found in [
+            contents.scan(Extent::new(start, bytes as u64)),
+            contents.read_entries(Extent::new(start, bytes as u64)),
+        ] {
+            // A kernel without the call gives none; the block's first page may hold libc's header.
+            let Some(found) = found else { continue };
+            let resident: u64 = found.iter().map(|run| run.extent.bytes()).sum();
+            assert!(found.iter().any(|run| run.extent.overlap(&written) == Some(written) && !run.is_swapped));
+            assert!(resident <= 4096 * 4, "{found:?}");
+        }
+        // SAFETY: allocated above with this layout.
+        unsafe { std::alloc::dealloc(block, layout) };
+    }
+
+    #[test]
+    fn what_a_file_mapping_has_not_brought_in_comes_from_the_file() {
+        let (process, mappings) = own();
+        let contents = LiveContents::open(&process, &mappings).unwrap();
+        let program = std::env::current_exe().unwrap();
+        let is_program = |mapping: &&Mapping| mapping.path() == Some(program.as_os_str().as_encoded_bytes());
+        for mapping in mappings.iter().filter(is_program).filter(|mapping| !mapping.is_writable()) {
+            let mut bytes = vec![0; usize::try_from(mapping.bytes()).unwrap()];
+            assert!(contents.read_file(mapping.start, &mut bytes[..64]));
+        }
+        assert!(!contents.read(8, &mut [0]));
+    }
+}

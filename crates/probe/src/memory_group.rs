@@ -1,0 +1,63 @@
+//! What the control group of a process may use of memory and does.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use faultless_records::cgroup::{self, MemoryGroup, Version};
+
+use crate::process::Process;
+
+/// The group of a process, or the one above it with the narrowest limit; none where the hierarchy is not to be seen.
+#[must_use]
+pub fn of(process: &Process) -> Option<MemoryGroup> {
+    let membership = cgroup::membership(&process.text("cgroup").ok()?)?;
+    let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
+    let (point, root) = cgroup::mount(&mounts, membership.version)?;
+    // In a container the mount shows only a part of the hierarchy.
+    let inner = membership.path.strip_prefix(root.trim_end_matches('/')).unwrap_or(&membership.path);
+    let own = PathBuf::from(format!("{}/{}", point.trim_end_matches('/'), inner.trim_matches('/')));
+    let own = if own.is_dir() { own } else { PathBuf::from(&point) };
+    let mut found: Option<MemoryGroup> = None;
+    for directory in own.ancestors().take_while(|directory| directory.starts_with(&point)) {
+        let Some(group) = read(directory, Path::new(&point), membership.version) else { continue };
+        let left = |group: &MemoryGroup| {
+            group.limit_bytes.map_or(u64::MAX, |limit| limit.saturating_sub(group.usage_bytes))
+        };
+        if found.as_ref().is_none_or(|known| left(&group) < left(known)) {
+            found = Some(group);
+        }
+    }
+    found
+}
+
+fn read(directory: &Path, point: &Path, version: Version) -> Option<MemoryGroup> {
+    let text = |name: &str| fs::read_to_string(directory.join(name)).ok();
+    let (limit, usage, anonymous, file) = match version {
+        Version::One => ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_rss", "total_cache"),
+        Version::Two => ("memory.max", "memory.current", "anon", "file"),
+    };
+    let statistics = text("memory.stat").unwrap_or_default();
+    let path = directory.strip_prefix(point).ok()?;
+    Some(MemoryGroup {
+        version,
+        path: format!("/{}", path.display()),
+        limit_bytes: text(limit).and_then(|text| cgroup::limit_bytes(&text)),
+        usage_bytes: text(usage)?.trim().parse().ok()?,
+        anonymous_bytes: cgroup::stat_bytes(&statistics, anonymous),
+        file_bytes: cgroup::stat_bytes(&statistics, file),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_process_has_a_group_where_the_machine_shows_one() {
+        let own = Process::open(i32::try_from(std::process::id()).unwrap()).unwrap();
+        match of(&own) {
+            Some(group) => assert!(group.path.starts_with('/') && group.usage_bytes > 0, "{group:?}"),
+            None => eprintln!("skipped: no memory controller is to be seen here"),
+        }
+    }
+}

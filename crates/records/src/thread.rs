@@ -1,0 +1,65 @@
+//! What the kernel tells of a thread: `status` and `syscall` under `/proc/PID/task/TID`.
+
+use crate::status;
+
+/// A thread.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Thread {
+    /// Its number, as the process itself knows it: in its own PID namespace.
+    pub number: i32,
+    /// Its name, at most 15 bytes.
+    pub name: String,
+    /// Where its stack ends at the moment; none while it runs, or where we may not see it.
+    pub stack_pointer: Option<u64>,
+}
+
+impl Thread {
+    /// From the texts of the two files; the second is none where it may not be read. Source: proc_pid_status(5).
+    #[must_use]
+    pub fn parse(status_text: &str, system_call: Option<&str>) -> Option<Self> {
+        let field = |name: &str| {
+            status_text.lines().find_map(|line| Some(line.strip_prefix(name)?.strip_prefix(':')?.trim()))
+        };
+        // The last of its numbers is the one in the innermost namespace.
+        let own =
+            field("NSpid").and_then(|numbers| numbers.split_ascii_whitespace().next_back()?.parse().ok());
+        let number = own.or_else(|| status::number_of_field(status_text, "Pid")?.try_into().ok())?;
+        let name = field("Name").unwrap_or_default().to_owned();
+        Some(Self { number, name, stack_pointer: system_call.and_then(stack_pointer) })
+    }
+}
+
+/// `0 0x3 0x7f… … 0x7ffd… 0x7f…`: the last word but one. `running` has none. Source: proc_pid_syscall(5).
+fn stack_pointer(system_call: &str) -> Option<u64> {
+    let mut words = system_call.split_ascii_whitespace().rev();
+    let _instruction = words.next()?;
+    let pointer = words.next()?.strip_prefix("0x")?;
+    u64::from_str_radix(pointer, 16).ok().filter(|pointer| *pointer != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_has_its_own_number_and_its_stack_pointer() {
+        let status = "Name:\tGC Thread#0\nPid:\t700\nNSpid:\t700\t12\n";
+        let call = "202 0x7f01 0x80 0x2 0x0 0x0 0x0 0x7ffd0010 0x7f45\n";
+        let thread = Thread::parse(status, Some(call)).unwrap();
+        assert_eq!(
+            (thread.number, thread.name.as_str(), thread.stack_pointer),
+            (12, "GC Thread#0", Some(0x7ffd_0010))
+        );
+    }
+
+    #[test]
+    fn a_thread_that_runs_or_is_hidden_has_no_stack_pointer() {
+        let status = "Name:\tx\nPid:\t7\n";
+        for call in [Some("running\n"), Some(""), Some("-1"), Some("-1 0x0 0x0\n"), None] {
+            assert_eq!(Thread::parse(status, call).unwrap().stack_pointer, None, "{call:?}");
+        }
+        assert_eq!(Thread::parse("Name:\tx\n", None), None);
+        let blocked = Thread::parse(status, Some("-1 0x7ffd0000 0x55\n")).unwrap();
+        assert_eq!(blocked.stack_pointer, Some(0x7ffd_0000));
+    }
+}

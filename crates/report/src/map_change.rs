@@ -1,0 +1,104 @@
+//! Two maps compared, for people: what grew and what shrank.
+
+use std::fmt::Write;
+
+use comfy_table::{Cell, CellAlignment, ContentArrangement, Table};
+use faultless_diagnosis::classification::totals::Change;
+use faultless_diagnosis::tuning::size;
+
+use crate::map_table::grouped;
+use crate::plain::plain;
+use crate::quantity::count;
+
+/// The comparison as text.
+#[must_use]
+pub fn text(before: &str, after: &str, changes: &[Change]) -> String {
+    let sum = |get: fn(&Change) -> u64| changes.iter().map(get).sum::<u64>();
+    let (old, new) = (sum(|change| change.before.rss_bytes), sum(|change| change.after.rss_bytes));
+    let verb = if new >= old { "grew" } else { "shrank" };
+    let mut text = format!(
+        "{} → {}: resident memory {verb} by {}, from {} to {}",
+        plain(before),
+        plain(after),
+        size(new.abs_diff(old)),
+        size(old),
+        size(new)
+    );
+    let largest = changes.first().filter(|change| change.after.rss_bytes != change.before.rss_bytes);
+    if let Some(change) = largest {
+        let _ = write!(
+            text,
+            "; most: {} {}",
+            change.kind.name(),
+            signed(change.before.rss_bytes, change.after.rss_bytes, size)
+        );
+    }
+    let mut table = Table::new();
+    table.load_style(comfy_table::presets::UTF8_HORIZONTAL_ONLY);
+    table.set_content_arrangement(ContentArrangement::Disabled);
+    let right = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);
+    let mut header = vec![Cell::new("MiB")];
+    let headings = ["RSS before", "after", "change", "swap", "dirty", "reserved", "count"];
+    header.extend(headings.map(|heading| right(heading.to_owned())));
+    table.set_header(header);
+    for change in changes {
+        let change_of = |before: u64, after: u64| right(signed(before, after, grouped));
+        table.add_row(vec![
+            Cell::new(change.kind.name()),
+            right(grouped(change.before.rss_bytes)),
+            right(grouped(change.after.rss_bytes)),
+            change_of(change.before.rss_bytes, change.after.rss_bytes),
+            change_of(change.before.swap_bytes, change.after.swap_bytes),
+            change_of(change.before.dirty_bytes(), change.after.dirty_bytes()),
+            change_of(change.reserved_bytes.0, change.reserved_bytes.1),
+            right(signed(change.count.0, change.count.1, count)),
+        ]);
+    }
+    let lines: Vec<String> = table.to_string().lines().map(|line| line.trim_end().to_owned()).collect();
+    let _ = write!(text, "\n\n{}\n", crate::map_table::without_rules(&lines, false).join("\n"));
+    text
+}
+
+/// `+12`, `-3`, and `·` for no change.
+fn signed(before: u64, after: u64, written: fn(u64) -> String) -> String {
+    match after.checked_sub(before) {
+        Some(0) => "·".into(),
+        Some(more) => format!("+{}", written(more)),
+        None => format!("-{}", written(before - after)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use faultless_diagnosis::classification::kind::Kind;
+    use faultless_records::mappings::Usage;
+
+    #[test]
+    fn what_changed_most_stands_first_and_nothing_is_a_dot() {
+        let usage = |rss_bytes| Usage { rss_bytes, ..Usage::default() };
+        let changes = [
+            Change {
+                kind: Kind::GlibcHeap,
+                count: (1, 3),
+                reserved_bytes: (64 << 20, 192 << 20),
+                before: usage(1 << 20),
+                after: usage(5 << 20),
+            },
+            Change {
+                kind: Kind::Program,
+                count: (4, 4),
+                reserved_bytes: (9, 9),
+                before: usage(7),
+                after: usage(7),
+            },
+        ];
+        let text = text("a", "b", &changes);
+        assert!(text.starts_with(
+            "a → b: resident memory grew by 4 MiB, from 1 MiB to 5 MiB; most: glibc heaps +4 MiB\n"
+        ));
+        let heaps = text.lines().find(|line| line.trim().starts_with("glibc")).unwrap();
+        let words: Vec<&str> = heaps.split_whitespace().collect();
+        assert_eq!(words[2..], ["1.0", "5.0", "+4.0", "·", "·", "+128.0", "+2"]);
+    }
+}

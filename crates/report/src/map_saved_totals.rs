@@ -1,0 +1,94 @@
+//! The sums in what `faultless map --json` printed earlier, to be compared with others.
+
+use faultless_diagnosis::classification::kind::Kind;
+use faultless_diagnosis::classification::totals::Total;
+use faultless_records::mappings::Usage;
+use serde_json::Value;
+
+use crate::map_json::FORMAT;
+
+/// The subject and the sums.
+///
+/// # Errors
+/// What is wrong with the text, in words.
+pub fn load(text: &str) -> Result<(String, Vec<Total>), String> {
+    let value: Value = serde_json::from_str(text).map_err(|error| format!("it is no JSON: {error}"))?;
+    match value["format"].as_str() {
+        Some(FORMAT) => {}
+        Some(other) => return Err(format!("its format is {other}, not {FORMAT}")),
+        None => return Err("it is JSON of something else".into()),
+    }
+    let kinds = value["kinds"].as_array().ok_or("it has no kinds")?;
+    let totals = kinds.iter().map(|kind| total(kind).ok_or_else(|| "one of its kinds is damaged".to_owned()));
+    let subject = value["subject"].as_str().unwrap_or("a process").to_owned();
+    Ok((subject, totals.collect::<Result<_, _>>()?))
+}
+
+fn total(value: &Value) -> Option<Total> {
+    let number = |name: &str| value[name].as_u64();
+    Some(Total {
+        kind: Kind::of_key(value["kind"].as_str()?)?,
+        count: number("count")?,
+        reserved_bytes: number("reserved_bytes")?,
+        accessible_bytes: number("accessible_bytes")?,
+        usage: usage(&value["usage"])?,
+        proofs: Vec::new(),
+    })
+}
+
+fn usage(value: &Value) -> Option<Usage> {
+    let bytes = |name: &str| value[name].as_u64();
+    Some(Usage {
+        rss_bytes: bytes("rss_bytes")?,
+        pss_bytes: bytes("pss_bytes")?,
+        pss_dirty_bytes: bytes("pss_dirty_bytes")?,
+        shared_clean_bytes: bytes("shared_clean_bytes")?,
+        shared_dirty_bytes: bytes("shared_dirty_bytes")?,
+        private_clean_bytes: bytes("private_clean_bytes")?,
+        private_dirty_bytes: bytes("private_dirty_bytes")?,
+        anonymous_bytes: bytes("anonymous_bytes")?,
+        lazy_free_bytes: bytes("lazy_free_bytes")?,
+        anonymous_huge_bytes: bytes("huge_page_bytes")?,
+        hugetlb_bytes: bytes("hugetlb_bytes")?,
+        swap_bytes: bytes("swap_bytes")?,
+        locked_bytes: bytes("locked_bytes")?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::map_json::json;
+    use crate::map_view::MapView;
+    use faultless_diagnosis::classification::{Sight, classify};
+    use faultless_records::mappings;
+
+    #[test]
+    fn what_was_written_is_read_again() {
+        let text = "10000-20000 rw-p 00000000 00:00 0 [heap]\nRss: 64 kB\nPss: 60 kB\nVmFlags: rd\n\
+                    30000-40000 rw-p 00000000 00:00 0 \nRss: 8 kB\nSwap: 4 kB\nVmFlags: rd\n";
+        let mappings = mappings::parse(text.as_bytes()).unwrap();
+        let parts = classify(&Sight { mappings: &mappings, contents: None, threads: &[] });
+        let view = MapView::new("x".into(), None, mappings, parts);
+        let (name, mut totals) = load(&json(&view, false)).unwrap();
+        assert_eq!(name, "x");
+        for (read, written) in totals.iter_mut().zip(&view.totals) {
+            read.proofs.clone_from(&written.proofs);
+        }
+        assert_eq!(totals, view.totals);
+    }
+
+    #[test]
+    fn other_texts_are_refused_in_words() {
+        for (text, reason) in [
+            ("{", "it is no JSON"),
+            ("{}", "something else"),
+            (r#"{"format": "faultless-map/9"}"#, "not faultless-map/1"),
+            (r#"{"format": "faultless-map/1"}"#, "no kinds"),
+            (r#"{"format": "faultless-map/1", "kinds": [{"kind": "moon"}]}"#, "damaged"),
+        ] {
+            let error = load(text).unwrap_err();
+            assert!(error.contains(reason), "{error}");
+        }
+    }
+}

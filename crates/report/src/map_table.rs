@@ -1,0 +1,341 @@
+//! What `faultless map` found, for people: what most of the memory is, then a row for each kind with its evidence.
+
+use std::fmt::Write;
+
+use comfy_table::{Cell, CellAlignment, ContentArrangement, Table};
+use faultless_diagnosis::classification::claim::Strength;
+use faultless_diagnosis::classification::kind::Kind;
+use faultless_diagnosis::classification::parts::Part;
+use faultless_diagnosis::classification::totals::Total;
+use faultless_diagnosis::tuning::size;
+use faultless_records::cgroup::{MemoryGroup, Version};
+use faultless_records::mappings::Usage;
+
+use crate::map_view::MapView;
+use crate::plain::{plain, wrapped};
+use crate::quantity::{count, mebibytes};
+
+/// Proofs named in a row; the rest is counted.
+const PROOFS: usize = 2;
+
+/// A difference to the kernel's sum below this is not worth a warning in a process that runs.
+const TEARING: f64 = 0.01;
+
+/// The whole report, made to fit a terminal of so many columns; with `all`, every mapping.
+#[must_use]
+pub fn text(view: &MapView, all: bool, columns: Option<usize>) -> String {
+    let fit = |text: String| columns.map_or(text.clone(), |columns| wrapped(&text, columns));
+    let mut parts = vec![fit(heading(view)), kinds(view, columns)];
+    if all {
+        parts.push(list(view));
+    }
+    parts.push(fit(foot(view)));
+    parts.join("\n")
+}
+
+/// Mebibytes with one decimal and the thousands apart.
+#[must_use]
+pub fn grouped(bytes: u64) -> String {
+    let text = mebibytes(bytes);
+    match text.split_once('.') {
+        Some((whole, tenths)) => {
+            whole.parse().map_or(text.clone(), |whole| format!("{}.{tenths}", count(whole)))
+        }
+        None => text,
+    }
+}
+
+fn percent(part: u64, whole: u64) -> String {
+    if whole == 0 {
+        return String::new();
+    }
+    let share = part as f64 * 100.0 / whole as f64;
+    if part > 0 && share < 0.05 { "<0.1".into() } else { format!("{share:.1}") }
+}
+
+fn heading(view: &MapView) -> String {
+    let sum = view.sum();
+    let mut text = format!("{}: ", view.subject);
+    if !view.is_measured() {
+        let resident = view.counted_rss_bytes.map_or("an unknown size".into(), size);
+        let _ = writeln!(
+            text,
+            "{resident} resident, {} mappings, addresses only",
+            count(view.mappings.len() as u64)
+        );
+        return text;
+    }
+    let _ = write!(text, "{} resident", size(sum.rss_bytes));
+    if sum.swap_bytes > 0 {
+        let _ = write!(text, ", {} in swap", size(sum.swap_bytes));
+    }
+    let _ = write!(text, " in {} mappings", count(view.mappings.len() as u64));
+    let largest: Vec<String> = view
+        .totals
+        .iter()
+        .filter(|total| total.kind != Kind::Unknown && total.usage.rss_bytes * 10 >= sum.rss_bytes.max(1))
+        .take(3)
+        .map(|total| format!("{} {}", total.kind.name(), size(total.usage.rss_bytes)))
+        .collect();
+    if !largest.is_empty() {
+        let _ = write!(text, "; most of it: {}", largest.join(", "));
+    }
+    let unknown = percent(view.rss_bytes(Kind::Unknown), sum.rss_bytes);
+    let _ = writeln!(text, "; unknown: {} %", if unknown.is_empty() { "0.0" } else { &unknown });
+    text
+}
+
+fn kinds(view: &MapView, columns: Option<usize>) -> String {
+    let sum = view.sum();
+    let has_swap = sum.swap_bytes > 0;
+    let right = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);
+    let mut table = Table::new();
+    table.load_style(comfy_table::presets::UTF8_HORIZONTAL_ONLY);
+    table.set_content_arrangement(ContentArrangement::Disabled);
+    let mut header = vec![Cell::new("MiB")];
+    let mut headings = vec!["count", "reserved"];
+    if view.is_measured() {
+        headings.extend(["RSS", "%", "PSS", "dirty"]);
+        headings.extend(has_swap.then_some("swap"));
+    }
+    header.extend(headings.iter().map(|heading| right((*heading).to_owned())));
+    header.push(Cell::new("known by"));
+    table.set_header(header);
+
+    let figures = |usage: &Usage| -> Vec<Cell> {
+        if !view.is_measured() {
+            return Vec::new();
+        }
+        let mut cells = vec![
+            right(grouped(usage.rss_bytes)),
+            right(percent(usage.rss_bytes, sum.rss_bytes)),
+            right(grouped(usage.pss_bytes)),
+            right(grouped(usage.dirty_bytes())),
+        ];
+        cells.extend(has_swap.then(|| right(grouped(usage.swap_bytes))));
+        cells
+    };
+    // The evidence gets what the figures leave.
+    let taken = 24 + 11 * (headings.len());
+    let room = columns.map_or(60, |columns| columns.saturating_sub(taken).max(24));
+    for total in &view.totals {
+        let mut row = vec![
+            Cell::new(total.kind.name()),
+            right(count(total.count)),
+            right(grouped(total.reserved_bytes)),
+        ];
+        row.extend(figures(&total.usage));
+        row.push(Cell::new(wrapped(&proofs(total), room)));
+        table.add_row(row);
+    }
+    let all: u64 = view.totals.iter().map(|total| total.count).sum();
+    let reserved: u64 = view.totals.iter().fold(0, |sum, total| sum.saturating_add(total.reserved_bytes));
+    let mut row = vec![Cell::new("sum"), right(count(all)), right(grouped(reserved))];
+    row.extend(figures(&sum));
+    row.push(Cell::new(kernels_word(view)));
+    table.add_row(row);
+    let lines: Vec<String> = table.to_string().lines().map(|line| line.trim_end().to_owned()).collect();
+    format!("{}\n", without_rules(&lines, true).join("\n"))
+}
+
+/// Only the rules around the heading, above the sum and at the end stay: a rule between all rows says nothing.
+#[must_use]
+pub fn without_rules(lines: &[String], has_sum: bool) -> Vec<String> {
+    let is_rule = |line: &str| line.starts_with(['╌', '─', '═']);
+    let rules: Vec<usize> = (0..lines.len()).filter(|at| is_rule(&lines[*at])).collect();
+    let (first, last) = (rules.iter().take(2), rules.iter().rev().take(if has_sum { 2 } else { 1 }));
+    let kept: Vec<usize> = first.chain(last).copied().collect();
+    let width = lines.iter().map(|line| line.chars().count()).max().unwrap_or(0);
+    let lines = lines.iter().enumerate().filter(|(at, line)| !is_rule(line) || kept.contains(at));
+    lines.map(|(_, line)| if is_rule(line) { "─".repeat(width) } else { line.clone() }).collect()
+}
+
+/// What was found, and in how many pieces where that differs.
+fn proofs(total: &Total) -> String {
+    let shown = |(proof, strength, pieces): &(&'static str, Strength, u64)| {
+        let weak =
+            if *strength == Strength::Pattern && total.kind != Kind::Unknown { "layout only: " } else { "" };
+        match total.proofs.len() {
+            1 => format!("{weak}{proof}"),
+            _ => format!("{weak}{proof} ({})", count(*pieces)),
+        }
+    };
+    let mut words: Vec<String> = total.proofs.iter().take(PROOFS).map(shown).collect();
+    let rest: u64 = total.proofs.iter().skip(PROOFS).map(|(_, _, pieces)| pieces).sum();
+    if rest > 0 {
+        words.push(format!("others ({})", count(rest)));
+    }
+    words.join(", ")
+}
+
+fn kernels_word(view: &MapView) -> String {
+    let sum = view.sum();
+    match &view.kernel {
+        _ if !view.is_measured() => String::new(),
+        None => String::new(),
+        Some(kernel) if kernel.rss_bytes == sum.rss_bytes && kernel.swap_bytes == sum.swap_bytes => {
+            "equal to the kernel's smaps_rollup".into()
+        }
+        Some(kernel) => {
+            let sign = if kernel.rss_bytes > sum.rss_bytes { '+' } else { '-' };
+            format!("smaps_rollup a moment later: {sign}{}", size(kernel.rss_bytes.abs_diff(sum.rss_bytes)))
+        }
+    }
+}
+
+/// Every part by itself.
+fn list(view: &MapView) -> String {
+    let mut text = String::from("KiB: address, access, reserved, RSS, PSS, dirty, swap, what, evidence\n");
+    for part in &view.parts {
+        let mapping = &view.mappings[part.mapping];
+        let usage = part.usage.unwrap_or_default();
+        let kibibytes = |bytes: u64| bytes >> 10;
+        let _ = writeln!(
+            text,
+            "{:012x}-{:012x} {} {:>10} {:>9} {:>9} {:>9} {:>7} {:<20} {}",
+            part.extent.start,
+            part.extent.end,
+            String::from_utf8_lossy(&mapping.permissions),
+            kibibytes(part.extent.bytes()),
+            kibibytes(usage.rss_bytes),
+            kibibytes(usage.pss_bytes),
+            kibibytes(usage.dirty_bytes()),
+            kibibytes(usage.swap_bytes),
+            part.kind.name(),
+            plain(&described(view, part)),
+        );
+    }
+    text
+}
+
+/// Evidence of a part in words, with the mapping's own name.
+#[must_use]
+pub fn described(view: &MapView, part: &Part) -> String {
+    let mapping = &view.mappings[part.mapping];
+    let mut text = String::new();
+    if !mapping.name.is_empty() {
+        let _ = write!(text, "{} ", mapping.name_text());
+    } else {
+        let _ = write!(text, "{} ", part.evidence.proof);
+    }
+    if !part.evidence.detail.is_empty() {
+        let _ = write!(text, "({}) ", part.evidence.detail);
+    }
+    if part.is_estimated {
+        text.push_str("[figures divided by size] ");
+    }
+    text.trim_end().to_owned()
+}
+
+fn foot(view: &MapView) -> String {
+    let mut text = String::new();
+    if let Some(group) = &view.group {
+        let _ = writeln!(text, "{}", group_line(group));
+    }
+    let lazy_bytes = view.sum().lazy_free_bytes;
+    if lazy_bytes > 0 {
+        let _ = writeln!(
+            text,
+            "{} of the resident memory is given up by MADV_FREE: the kernel takes it when it needs it",
+            size(lazy_bytes)
+        );
+    }
+    let hugetlb_bytes = view.sum().hugetlb_bytes;
+    if hugetlb_bytes > 0 {
+        let _ = writeln!(text, "{} in hugetlbfs pages, which RSS does not count", size(hugetlb_bytes));
+    }
+    if let Some(kernel) = view.kernel {
+        let sum_bytes = view.sum().rss_bytes.max(1);
+        let apart = kernel.rss_bytes.abs_diff(sum_bytes) as f64 / sum_bytes as f64;
+        if view.is_measured() && apart > TEARING {
+            text.push_str("Note: it changed while it was read; a process that stands still (kill -STOP) is read exactly\n");
+        }
+    }
+    for remark in &view.remarks {
+        let _ = writeln!(text, "Note: {}", plain(remark));
+    }
+    text
+}
+
+/// Limit and usage of a control group in words.
+#[must_use]
+pub fn group_line(group: &MemoryGroup) -> String {
+    let version = match group.version {
+        Version::One => "v1",
+        Version::Two => "v2",
+    };
+    let limit = group.limit_bytes.map_or("no limit".into(), |bytes| format!("limit {}", size(bytes)));
+    let mut text = format!(
+        "control group {} ({version}): {limit}, in use {}",
+        plain(&group.path),
+        size(group.usage_bytes)
+    );
+    if let (Some(anonymous), Some(file)) = (group.anonymous_bytes, group.file_bytes) {
+        let _ = write!(text, " (anonymous {}, files {})", size(anonymous), size(file));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use faultless_diagnosis::classification::{Sight, classify};
+    use faultless_records::mappings;
+
+    const SMAPS: &str = "\
+10000-20000 rw-p 00000000 00:00 0 [heap]
+Rss: 64 kB
+Pss: 64 kB
+Private_Dirty: 64 kB
+VmFlags: rd
+7f0004000000-7f0004300000 rw-p 00000000 00:00 0 
+Rss: 2048 kB
+Pss: 2048 kB
+Private_Dirty: 2048 kB
+LazyFree: 16 kB
+VmFlags: rd
+7f0004300000-7f0008000000 ---p 00000000 00:00 0 
+Rss: 0 kB
+VmFlags: rd
+7f0009000000-7f0009100000 rw-p 00000000 00:00 0 
+Rss: 1024 kB
+Pss: 1024 kB
+Swap: 4 kB
+VmFlags: rd
+";
+
+    fn view() -> MapView {
+        let mappings = mappings::parse(SMAPS.as_bytes()).unwrap();
+        let parts = classify(&Sight { mappings: &mappings, contents: None, threads: &[] });
+        MapView::new("saved\u{1b}[2J".into(), None, mappings, parts)
+    }
+
+    #[test]
+    fn the_answer_comes_first_and_unknown_memory_is_named() {
+        let text = text(&view(), false, None);
+        let first = text.lines().next().unwrap();
+        assert_eq!(
+            first,
+            "saved\\u{1b}[2J: 3.1 MiB resident, 4 KiB in swap in 4 mappings; most of it: glibc heaps 2 MiB; unknown: 32.7 %"
+        );
+        let heaps = text.lines().find(|line| line.contains("glibc heaps") && line.contains("64.0")).unwrap();
+        assert!(heaps.contains("layout only: 64 MiB at a multiple"), "{heaps}");
+        assert!(text.contains("16 KiB of the resident memory is given up by MADV_FREE"));
+        let rules = text.lines().filter(|line| line.starts_with('─') || line.starts_with('═')).count();
+        assert_eq!(rules, 4, "{text}");
+    }
+
+    #[test]
+    fn every_mapping_is_listed_on_demand() {
+        let text = text(&view(), true, Some(80));
+        assert!(text.contains("000000010000-000000020000 rw-p"));
+        assert_eq!(text.lines().filter(|line| line.contains("p ") && line.starts_with("0000")).count(), 1);
+    }
+
+    #[test]
+    fn large_numbers_have_their_thousands_apart() {
+        assert_eq!(grouped(1 << 40), "1,048,576.0");
+        assert_eq!(percent(1, 1 << 30), "<0.1");
+        assert_eq!(percent(0, 0), "");
+    }
+}

@@ -1,0 +1,75 @@
+//! Everything `faultless map` found, before it is written as a table or JSON.
+
+use faultless_diagnosis::classification::kind::Kind;
+use faultless_diagnosis::classification::parts::Part;
+use faultless_diagnosis::classification::totals::{self, Total};
+use faultless_records::cgroup::MemoryGroup;
+use faultless_records::mappings::{Mapping, Usage};
+
+use crate::plain::plain;
+
+/// A process's memory at one moment.
+#[derive(Debug)]
+pub struct MapView {
+    /// Name and number, or the file.
+    pub subject: String,
+    /// Its number; none for a file that does not say.
+    pub pid: Option<i32>,
+    /// Its mappings, ascending.
+    pub mappings: Vec<Mapping>,
+    /// What they are.
+    pub parts: Vec<Part>,
+    /// The sums.
+    pub totals: Vec<Total>,
+    /// The kernel's own sum, `smaps_rollup`; none for files, and where it was too large to ask.
+    pub kernel: Option<Usage>,
+    /// The kernel's cheap counter, where mappings were not measured.
+    pub counted_rss_bytes: Option<u64>,
+    /// Its control group.
+    pub group: Option<MemoryGroup>,
+    /// What was not seen, and what would show it.
+    pub remarks: Vec<String>,
+}
+
+impl MapView {
+    /// Adds up the parts.
+    #[must_use]
+    pub fn new(subject: String, pid: Option<i32>, mappings: Vec<Mapping>, parts: Vec<Part>) -> Self {
+        let totals = totals::totals(&parts, &mappings);
+        Self {
+            subject: plain(&subject),
+            pid,
+            mappings,
+            parts,
+            totals,
+            kernel: None,
+            counted_rss_bytes: None,
+            group: None,
+            remarks: Vec::new(),
+        }
+    }
+
+    /// Whether what is in memory was measured, not only addresses.
+    #[must_use]
+    pub fn is_measured(&self) -> bool {
+        self.mappings.iter().any(|mapping| mapping.usage.is_some())
+    }
+
+    /// The sum over all mappings.
+    #[must_use]
+    pub fn sum(&self) -> Usage {
+        totals::sum(&self.totals)
+    }
+
+    /// Part of the resident bytes of which nothing proves what they are, from 0 to 1.
+    #[must_use]
+    pub fn unknown_share(&self) -> f64 {
+        totals::unknown_share(&self.totals)
+    }
+
+    /// Resident bytes of one kind.
+    #[must_use]
+    pub fn rss_bytes(&self, kind: Kind) -> u64 {
+        self.totals.iter().find(|total| total.kind == kind).map_or(0, |total| total.usage.rss_bytes)
+    }
+}
