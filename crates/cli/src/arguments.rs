@@ -39,6 +39,8 @@ pub enum Action {
     Bench(BenchArguments),
     /// Count the calls by which a program gets memory from the kernel and gives it back, and name thrash.
     Churn(ChurnArguments),
+    /// Show what malloc holds of a process: in use, free, and free but resident.
+    Heap(crate::heap::HeapArguments),
     /// Show what every mapping of a process is, how that is known, and what of it is in memory.
     Map(MapArguments),
     /// Print the man page (roff) or a shell's completions.

@@ -9,6 +9,8 @@ mod churn_progress;
 mod contenders;
 mod doctor;
 mod failure;
+mod heap;
+mod heap_process;
 mod library;
 mod manual;
 mod map;
@@ -62,6 +64,7 @@ fn act(action: Action) -> Result<Ending, Failure> {
         Action::Doctor(arguments) => doctor::doctor(arguments, &hold()?),
         Action::Bench(arguments) => bench::bench(&arguments, &hold()?),
         Action::Churn(arguments) => churn::churn(arguments, &hold()?),
+        Action::Heap(arguments) => heap::heap(&arguments),
         Action::Map(arguments) => map::map(arguments, &hold()?),
         Action::Manual(arguments) => manual::print(&arguments).map(|()| Ending::Exited(0)),
     }

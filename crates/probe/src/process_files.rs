@@ -52,7 +52,9 @@ fn read(pid: i32, file: &str) -> Option<String> {
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-pub(crate) fn page_bytes() -> u64 {
+/// Bytes of a page of this machine.
+#[must_use]
+pub fn page_bytes() -> u64 {
     sysconf(SysconfVar::PAGE_SIZE).ok().flatten().and_then(|bytes| u64::try_from(bytes).ok()).unwrap_or(4096)
 }
 

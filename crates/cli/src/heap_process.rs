@@ -1,0 +1,292 @@
+//! A live process as the heap walk reads it.
+
+use std::io::Read;
+use std::time::{Duration, Instant};
+
+use faultless_diagnosis::glibc_heap::arenas::{self, Ring, Search};
+use faultless_diagnosis::glibc_heap::pages::Pages;
+use faultless_diagnosis::glibc_heap::{Area, Memory, PAGE_BYTES, Page, area_of, walk};
+use faultless_probe::pagemap::PageMap;
+use faultless_probe::process::{self, Process, ProcessError};
+use faultless_probe::standstill::{Standstill, StandstillError};
+use faultless_records::allocator::Allocator;
+use faultless_records::glibc;
+use faultless_records::mappings::{self, Mapping};
+use faultless_report::heap::{HeapReport, Regions, Source};
+
+use crate::failure::Failure;
+
+/// How often arenas are looked for in a process that changes meanwhile.
+const MOST_SEARCHES: usize = 8;
+/// A process is not stopped again when it has stood for this long in all.
+const MOST_STANDING: Duration = Duration::from_secs(2);
+/// How long it runs before it is stopped again.
+const BETWEEN_STOPS: Duration = Duration::from_millis(2);
+/// More than any libc has.
+const MOST_LIBRARY_BYTES: u64 = 64 << 20;
+
+/// Walks the heaps of a process, which stands still meanwhile if `stop` is set.
+///
+/// # Errors
+/// [`Failure`] when it cannot be seen or stopped.
+pub fn look(process: &Process, stop: bool) -> Result<HeapReport, Failure> {
+    let memory = process.memory().map_err(Failure::of_process)?;
+    let pagemap = PageMap::open(process).map_err(Failure::of_process)?;
+    if pagemap.page_bytes() != PAGE_BYTES {
+        return Err(Failure::Failed(format!(
+            "this machine's pages have {} bytes, and heap knows those of {PAGE_BYTES} only",
+            pagemap.page_bytes()
+        )));
+    }
+    // The version is in a file and does not change: it is read before the process is stopped.
+    let version =
+        libraries(&read_mappings(process)?, process).iter().find_map(|library| version_of(process, library));
+    let began = Instant::now();
+    let (seen, source) = match stop {
+        true => see_standing(process, &memory, &pagemap, version)?,
+        false => {
+            let seen = see(process, &memory, &pagemap, version)?;
+            (seen, Source::Process { stood: None, moving_threads: 0 })
+        }
+    };
+    let took = began.elapsed();
+    Ok(HeapReport {
+        pid: Some(process.pid()),
+        name: process.name().to_owned(),
+        source,
+        took,
+        glibc: version,
+        walks: seen.walks,
+        other: seen.other,
+        remarks: seen.remarks,
+    })
+}
+
+/// A thread that was stopped in the middle of `malloc` leaves an arena half changed: let all go on, and stop them again.
+fn see_standing(
+    process: &Process,
+    memory: &process::Memory,
+    pagemap: &PageMap,
+    version: Option<(u32, u32)>,
+) -> Result<(Seen, Source), Failure> {
+    let mut stood = Duration::ZERO;
+    loop {
+        let standstill = Standstill::begin(process).map_err(of_standstill)?;
+        let moving_threads = standstill.moving_threads();
+        let seen = see(process, memory, pagemap, version);
+        stood += standstill.end();
+        let seen = seen?;
+        let is_whole = |arena: &walk::Arena| arena.flaw.is_none() && !arena.is_locked;
+        let is_exact = seen.walks.iter().flat_map(|walk| &walk.arenas).all(is_whole);
+        if is_exact || stood > MOST_STANDING {
+            return Ok((seen, Source::Process { stood: Some(stood), moving_threads }));
+        }
+        std::thread::sleep(BETWEEN_STOPS);
+    }
+}
+
+struct Seen {
+    walks: Vec<walk::HeapWalk>,
+    other: Option<(String, Regions)>,
+    remarks: Vec<String>,
+}
+
+fn see(
+    process: &Process,
+    memory: &process::Memory,
+    pagemap: &PageMap,
+    version: Option<(u32, u32)>,
+) -> Result<Seen, Failure> {
+    let mappings = read_mappings(process)?;
+    let libraries = libraries(&mappings, process);
+    let mut live = LiveMemory { memory, pagemap, areas: mappings.iter().map(area).collect() };
+    let mut seen = Seen { walks: Vec::new(), other: None, remarks: Vec::new() };
+    let mut is_unused = false;
+    for library in &libraries {
+        match search(process, &mut live, library, version)? {
+            Found::Arenas(ring) => seen.walks.push(walk::walk(&live, &live.areas, &ring)),
+            Found::Unused => is_unused = true,
+            Found::Nothing => {}
+        }
+    }
+    if !process.is_alive() {
+        return Err(Failure::of_process(ProcessError::Ended(process.pid())));
+    }
+    let paths =
+        mappings.iter().filter_map(|mapping| Some(String::from_utf8_lossy(mapping.path()?).into_owned()));
+    let allocator = Allocator::of_process(paths.collect::<Vec<_>>().iter().map(String::as_str));
+    if allocator != Allocator::Libc || seen.walks.is_empty() {
+        let name = if allocator == Allocator::Libc { "Another allocator" } else { allocator.name() };
+        seen.other = Some((name.to_owned(), regions(&live, &mappings, &seen.walks)));
+        if seen.walks.is_empty() {
+            seen.remarks.push(match (is_unused, libraries.is_empty()) {
+                (true, _) => "glibc's malloc is there, and was never asked for memory.".to_owned(),
+                (false, true) => {
+                    "No glibc is mapped: the program is static, or uses another C library.".to_owned()
+                }
+                (false, false) => "No arena of a known layout (glibc 2.28 to 2.44) was found.".to_owned(),
+            });
+        }
+    }
+    Ok(seen)
+}
+
+enum Found {
+    Arenas(Box<Ring>),
+    Unused,
+    Nothing,
+}
+
+/// Looks for arenas, again where a ring of them was broken by a change.
+fn search(
+    process: &Process,
+    live: &mut LiveMemory<'_>,
+    library: &Library,
+    version: Option<(u32, u32)>,
+) -> Result<Found, Failure> {
+    for attempt in 0..MOST_SEARCHES {
+        match arenas::search(live, &live.areas, library.data, version) {
+            Search::Arenas(ring) => return Ok(Found::Arenas(ring)),
+            Search::Unused => return Ok(Found::Unused),
+            Search::Nothing if attempt + 1 < MOST_SEARCHES => {
+                live.areas = read_mappings(process)?.iter().map(area).collect();
+            }
+            Search::Nothing => {}
+        }
+    }
+    Ok(Found::Nothing)
+}
+
+/// Where a malloc of glibc may have its data.
+struct Library {
+    /// The mapping of its file that names it.
+    mapping: Mapping,
+    data: (u64, u64),
+}
+
+/// Writable stretches of every libc; of the program itself where there is none.
+fn libraries(mappings: &[Mapping], process: &Process) -> Vec<Library> {
+    let named = writable(mappings, |path| {
+        let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+        name.starts_with(b"libc.so.6") || (name.starts_with(b"libc-2.") && name.ends_with(b".so"))
+    });
+    if !named.is_empty() {
+        return named;
+    }
+    let Ok(program) = process.link("exe") else { return Vec::new() };
+    let program = program.into_os_string().into_encoded_bytes();
+    let program = program.strip_suffix(b" (deleted)").unwrap_or(&program);
+    writable(mappings, |path| path == program)
+}
+
+fn writable(mappings: &[Mapping], is_wanted: impl Fn(&[u8]) -> bool) -> Vec<Library> {
+    let mut found = Vec::new();
+    for (place, mapping) in mappings.iter().enumerate() {
+        if !mapping.is_writable() || !mapping.path().is_some_and(&is_wanted) {
+            continue;
+        }
+        // What is zero at the start lies behind, without a file.
+        let behind = mappings.get(place + 1).filter(|next| next.start == mapping.end && next.is_anonymous());
+        let end = behind.map_or(mapping.end, |next| next.end);
+        found.push(Library { mapping: mapping.clone(), data: (mapping.start, end) });
+    }
+    found
+}
+
+/// The version that the library's own file states.
+fn version_of(process: &Process, library: &Library) -> Option<(u32, u32)> {
+    let mapping = &library.mapping;
+    let file = process.open_mapped(mapping.start, mapping.end, mapping.path()?, mapping.inode).ok()?;
+    let mut bytes = Vec::new();
+    file.take(MOST_LIBRARY_BYTES).read_to_end(&mut bytes).ok()?;
+    glibc::version(&bytes)
+}
+
+fn read_mappings(process: &Process) -> Result<Vec<Mapping>, Failure> {
+    let bytes = process.read("maps").map_err(Failure::of_process)?;
+    if bytes.is_empty() {
+        return Err(Failure::of_process(ProcessError::Ended(process.pid())));
+    }
+    mappings::parse(&bytes)
+        .map_err(|error| Failure::Failed(format!("cannot read maps of process {}: {error}", process.pid())))
+}
+
+fn area(mapping: &Mapping) -> Area {
+    Area {
+        start: mapping.start,
+        end: mapping.end,
+        is_writable: mapping.is_writable(),
+        is_anonymous: mapping.is_anonymous()
+            || mapping.name.starts_with(b"[anon")
+            || mapping.name == b"[heap]",
+        is_break: mapping.name == b"[heap]",
+    }
+}
+
+/// Anonymous memory that no arena owns and no name claims.
+fn regions(live: &LiveMemory<'_>, mappings: &[Mapping], walks: &[walk::HeapWalk]) -> Regions {
+    let heaps = || walks.iter().flat_map(|walk| &walk.arenas).flat_map(|arena| &arena.heaps);
+    let mut regions = Regions::default();
+    let mut pages = Pages::new(live);
+    for mapping in mappings.iter().filter(|mapping| mapping.is_anonymous() || mapping.name == b"[heap]") {
+        if heaps().any(|heap| heap.start < mapping.end && mapping.start < heap.start + heap.reserved_bytes) {
+            continue;
+        }
+        regions.count += 1;
+        regions.reserved_bytes += mapping.bytes();
+        if mapping.is_writable() {
+            regions.accessible_bytes += mapping.bytes();
+            let pages = pages.count(mapping.start / PAGE_BYTES, mapping.end / PAGE_BYTES, Page::Resident);
+            regions.resident_bytes += pages * PAGE_BYTES;
+        }
+    }
+    regions
+}
+
+fn of_standstill(error: StandstillError) -> Failure {
+    Failure::Failed(error.to_string())
+}
+
+struct LiveMemory<'process> {
+    memory: &'process process::Memory,
+    pagemap: &'process PageMap,
+    areas: Vec<Area>,
+}
+
+impl Memory for LiveMemory<'_> {
+    fn read(&self, address: u64, buffer: &mut [u8]) -> bool {
+        self.memory.read_at(address, buffer).is_ok()
+    }
+
+    /// Anonymous pages without memory are zero; reading them would give them the kernel's page of zeros.
+    fn read_sparse(&self, address: u64, buffer: &mut [u8]) -> bool {
+        let Some(area) = area_of(&self.areas, address).filter(|area| area.is_anonymous) else {
+            return self.read(address, buffer);
+        };
+        let first = address / PAGE_BYTES;
+        let end = (address + buffer.len() as u64).div_ceil(PAGE_BYTES);
+        let count = usize::try_from(end - first).unwrap_or(0);
+        if area.end < address + buffer.len() as u64 || !address.is_multiple_of(PAGE_BYTES) {
+            return self.read(address, buffer);
+        }
+        let Ok(pages) = self.pagemap.states(address, count) else { return false };
+        let page_bytes = PAGE_BYTES as usize;
+        let mut place = 0;
+        for run in pages.chunk_by(|left, right| (*left == Page::Absent) == (*right == Page::Absent)) {
+            let from = place * page_bytes;
+            place += run.len();
+            let end = (place * page_bytes).min(buffer.len());
+            let part = &mut buffer[from..end];
+            if run[0] == Page::Absent {
+                part.fill(0);
+            } else if !self.read(address + from as u64, part) {
+                return false;
+            }
+        }
+        true
+    }
+
+    fn pages(&self, address: u64, count: usize) -> Option<Vec<Page>> {
+        Some(self.pagemap.states(address, count).unwrap_or_default())
+    }
+}

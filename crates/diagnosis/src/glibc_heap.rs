@@ -1,0 +1,68 @@
+//! glibc's heaps walked through nothing but reads of memory: which chunks are in use, which are free, and which of the free
+//! ones hold pages. Pure: the memory is a trait, so that a live process, a core file and a test's array are walked alike.
+//!
+//! Everything read is checked before it is believed: a live process changes under the walk, a core file may be damaged.
+//! Every loop is bounded by what the arena says it owns.
+
+pub mod account;
+pub mod arenas;
+pub mod bins;
+pub mod caches;
+pub mod chunks;
+pub mod information;
+pub mod mapped;
+pub mod pages;
+pub mod parameters;
+pub mod sizes;
+mod stretches;
+pub mod walk;
+mod window;
+
+pub use faultless_records::pagemap::Page;
+
+/// Bytes of a page, as far as the walk is concerned; where pages are larger nothing is said about them.
+pub const PAGE_BYTES: u64 = 4096;
+
+/// What a walk reads.
+pub trait Memory {
+    /// Fills `buffer` from `address` on; false where not all of it can be read.
+    fn read(&self, address: u64, buffer: &mut [u8]) -> bool;
+
+    /// As [`Memory::read`], for long stretches: pages without memory need not be touched.
+    fn read_sparse(&self, address: u64, buffer: &mut [u8]) -> bool {
+        self.read(address, buffer)
+    }
+
+    /// State of `count` pages from `address` on; none where it is not known, as in a core file.
+    fn pages(&self, address: u64, count: usize) -> Option<Vec<Page>>;
+}
+
+/// A mapping, as far as the walk is concerned.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Area {
+    /// First address.
+    pub start: u64,
+    /// First address behind it.
+    pub end: u64,
+    /// Whether it can be written to.
+    pub is_writable: bool,
+    /// Whether it is private and no file's.
+    pub is_anonymous: bool,
+    /// Whether it is the one that `brk` moves.
+    pub is_break: bool,
+}
+
+impl Area {
+    /// Whether `address` lies in it.
+    #[must_use]
+    pub fn holds(&self, address: u64) -> bool {
+        (self.start..self.end).contains(&address)
+    }
+}
+
+/// The area that holds `address`; `areas` are in ascending order.
+#[must_use]
+pub fn area_of(areas: &[Area], address: u64) -> Option<&Area> {
+    let behind = areas.partition_point(|area| area.start <= address);
+    areas[..behind].last().filter(|area| area.holds(address))
+}

@@ -1,0 +1,223 @@
+//! Where the arenas are. Without symbols: the main arena is the one place in libc's data whose empty bins point to themselves
+//! and whose ring of arenas closes; the others lie in that ring.
+
+use std::collections::HashSet;
+
+use faultless_records::glibc_heap::{
+    ArenaState, BINS, HEAP_ALIGNMENTS, HeapInfo, LAYOUTS, LEAST_CHUNK_BYTES, Layout, Parameters, word,
+};
+
+use super::parameters;
+use super::{Area, Memory, area_of};
+
+/// More arenas than any setting allows.
+const MOST_ARENAS: usize = 1 << 20;
+/// More bytes than any libc has data.
+const MOST_DATA_BYTES: u64 = 64 << 20;
+
+/// An arena.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Found {
+    /// Where its `malloc_state` is.
+    pub address: u64,
+    /// What it said when it was found.
+    pub state: ArenaState,
+    /// For a thread's arena, the size to which its heaps are aligned.
+    pub heap_alignment: Option<u64>,
+}
+
+/// All arenas of one libc, the main one first.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ring {
+    /// How they are laid out.
+    pub layout: &'static Layout,
+    /// Where malloc's parameters are, and what they are.
+    pub parameters: Option<(u64, Parameters)>,
+    /// The arenas in the order of the ring, which is that of `malloc_info`.
+    pub arenas: Vec<Found>,
+}
+
+/// What was found in libc's data.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Search {
+    /// A malloc with arenas.
+    Arenas(Box<Ring>),
+    /// A malloc that was never asked for memory: another one serves this process.
+    Unused,
+    /// Nothing that looks like an arena of any known version.
+    Nothing,
+}
+
+/// Looks for the arenas whose main one lies in `data`, a writable stretch of libc or of a static program.
+///
+/// The layout of `version` is tried first, then all others: distributions carry changes back.
+#[must_use]
+pub fn search(memory: &dyn Memory, areas: &[Area], data: (u64, u64), version: Option<(u32, u32)>) -> Search {
+    let (start, end) = data;
+    let length = end.saturating_sub(start).min(MOST_DATA_BYTES);
+    let mut bytes = vec![0; usize::try_from(length).unwrap_or(0)];
+    if bytes.is_empty() || !memory.read(start, &mut bytes) {
+        return Search::Nothing;
+    }
+    let expected = version.and_then(Layout::of);
+    let others = LAYOUTS.iter().filter(|layout| Some(*layout) != expected);
+    let mut is_unused = false;
+    for layout in expected.into_iter().chain(others) {
+        match search_as(memory, areas, &bytes, start, layout) {
+            Search::Nothing => {}
+            Search::Unused => is_unused = true,
+            found @ Search::Arenas(_) => return found,
+        }
+    }
+    if is_unused { Search::Unused } else { Search::Nothing }
+}
+
+fn search_as(
+    memory: &dyn Memory,
+    areas: &[Area],
+    data: &[u8],
+    start: u64,
+    layout: &'static Layout,
+) -> Search {
+    let state_bytes = usize::try_from(layout.state_bytes).unwrap_or(usize::MAX);
+    let Some(last) = data.len().checked_sub(state_bytes) else { return Search::Nothing };
+    let mut found = Search::Nothing;
+    for offset in (0..=last).step_by(8) {
+        let address = start + offset as u64;
+        // Nearly every place fails here: the ring's last link, or one of the first bins' links.
+        if !may_be_state(&data[offset..], address, areas, layout) {
+            continue;
+        }
+        let Some(state) = ArenaState::parse(&data[offset..], layout) else { continue };
+        if !is_plausible(&state, address, areas, layout) {
+            continue;
+        }
+        if state.top == layout.bin_address(address, 0) {
+            found = Search::Unused;
+            continue;
+        }
+        if let Some(arenas) = ring(memory, areas, address, state, layout) {
+            let parameters = parameters::find(data, start, layout, areas);
+            return Search::Arenas(Box::new(Ring { layout, parameters, arenas }));
+        }
+    }
+    found
+}
+
+fn may_be_state(bytes: &[u8], address: u64, areas: &[Area], layout: &Layout) -> bool {
+    let next = word(bytes, layout.next()).unwrap_or(0);
+    if next != address && area_of(areas, next).is_none_or(|area| !area.is_writable) {
+        return false;
+    }
+    // Few programs have chunks in most small bins at once.
+    let is_empty = |bin: &usize| {
+        let links = layout.bins() + bin * 16;
+        let own = Some(layout.bin_address(address, *bin));
+        word(bytes, links) == own && word(bytes, links + 8) == own
+    };
+    (0..BINS).any(|bin| is_empty(&bin))
+}
+
+/// Whether an arena can look like this.
+fn is_plausible(state: &ArenaState, address: u64, areas: &[Area], layout: &Layout) -> bool {
+    let is_mapped = |pointer: u64| area_of(areas, pointer).is_some_and(|area| area.is_writable);
+    let bins_hold = state.bins.iter().enumerate().all(|(bin, (forward, back))| {
+        let own = layout.bin_address(address, bin);
+        (*forward == own) == (*back == own) && (*forward == own || (is_mapped(*forward) && is_mapped(*back)))
+    });
+    bins_hold
+        && state.system_bytes <= state.max_system_bytes
+        && state.max_system_bytes < 1 << 56
+        && is_mapped(state.top)
+        && state.fast_bins.iter().all(|chunk| *chunk == 0 || is_mapped(*chunk))
+}
+
+/// Follows the ring of arenas from the main one until it closes.
+fn ring(
+    memory: &dyn Memory,
+    areas: &[Area],
+    main: u64,
+    state: ArenaState,
+    layout: &Layout,
+) -> Option<Vec<Found>> {
+    let mut next = state.next;
+    let mut arenas = vec![Found { address: main, state, heap_alignment: None }];
+    let mut seen = HashSet::from([main]);
+    while next != main {
+        if arenas.len() >= MOST_ARENAS || !seen.insert(next) {
+            return None;
+        }
+        let found = thread_arena(memory, areas, next, layout)?;
+        next = found.state.next;
+        arenas.push(found);
+    }
+    Some(arenas)
+}
+
+/// The thread's arena at `address`, behind the head of its first heap.
+fn thread_arena(memory: &dyn Memory, areas: &[Area], address: u64, layout: &Layout) -> Option<Found> {
+    let state = read_state(memory, address, layout)?;
+    let first = address.checked_sub(layout.heap_info_bytes)?;
+    let alignment = HEAP_ALIGNMENTS.into_iter().find(|alignment| {
+        first.is_multiple_of(*alignment) && heap_of(memory, state.top, *alignment, address).is_some()
+    })?;
+    is_plausible(&state, address, areas, layout).then_some(Found {
+        address,
+        state,
+        heap_alignment: Some(alignment),
+    })
+}
+
+/// Reads an arena again.
+#[must_use]
+pub fn read_state(memory: &dyn Memory, address: u64, layout: &Layout) -> Option<ArenaState> {
+    let mut bytes = vec![0; usize::try_from(layout.state_bytes).ok()?];
+    if !memory.read(address, &mut bytes) {
+        return None;
+    }
+    ArenaState::parse(&bytes, layout)
+}
+
+/// The heap that `pointer` lies in, if it is one of the arena at `arena`.
+fn heap_of(memory: &dyn Memory, pointer: u64, alignment: u64, arena: u64) -> Option<(u64, HeapInfo)> {
+    let start = pointer & !(alignment - 1);
+    let mut bytes = [0; HeapInfo::BYTES];
+    if !memory.read(start, &mut bytes) {
+        return None;
+    }
+    let info = HeapInfo::parse(&bytes)?;
+    let is_sound = info.arena == arena
+        && info.bytes <= info.accessible_bytes
+        && info.accessible_bytes <= alignment
+        && info.bytes.is_multiple_of(16)
+        && info.bytes >= LEAST_CHUNK_BYTES;
+    is_sound.then_some((start, info))
+}
+
+/// The heaps of a thread's arena, the first one first; none where the chain is broken.
+#[must_use]
+pub fn heaps(
+    memory: &dyn Memory,
+    state: &ArenaState,
+    address: u64,
+    alignment: u64,
+) -> Option<Vec<(u64, HeapInfo)>> {
+    let mut heaps = Vec::new();
+    let mut bytes = 0;
+    let mut pointer = state.top;
+    loop {
+        let (start, info) = heap_of(memory, pointer, alignment, address)?;
+        bytes += info.bytes;
+        heaps.push((start, info));
+        if info.previous == 0 {
+            break;
+        }
+        // Each heap counts in the arena's total, so a circle ends here.
+        if bytes > state.max_system_bytes {
+            return None;
+        }
+        pointer = info.previous;
+    }
+    heaps.reverse();
+    Some(heaps)
+}

@@ -1,0 +1,40 @@
+//! Where `struct malloc_par` is, found by what its fields must be to each other.
+
+use faultless_records::glibc_heap::{Layout, Parameters};
+
+use super::{Area, PAGE_BYTES, area_of};
+
+/// Most threads' arenas and lists that a setting may ask for.
+const MOST_COUNT: u64 = u16::MAX as u64;
+
+/// The parameters of malloc in a data segment of libc, with their address; none where nothing or more than one place fits.
+#[must_use]
+pub fn find(data: &[u8], start: u64, layout: &Layout, areas: &[Area]) -> Option<(u64, Parameters)> {
+    let mut found = None;
+    for offset in (0..data.len().saturating_sub(Parameters::BYTES)).step_by(8) {
+        let Some(parameters) = Parameters::parse(&data[offset..], layout) else { break };
+        if fits(&parameters, layout, areas) {
+            if found.is_some() {
+                return None;
+            }
+            found = Some((start + offset as u64, parameters));
+        }
+    }
+    found
+}
+
+fn fits(parameters: &Parameters, layout: &Layout, areas: &[Area]) -> bool {
+    let is_main_start = parameters.main_start != 0
+        && parameters.main_start.is_multiple_of(16)
+        && area_of(areas, parameters.main_start).is_some_and(|area| area.is_writable && area.is_anonymous);
+    // Since 2.42 only the small lists are numbered here.
+    let lists = if layout.cache.counts_down { layout.cache.small_lists } else { layout.cache.lists };
+    is_main_start
+        && parameters.mmap_count <= parameters.max_mmap_count
+        && parameters.mmapped_bytes <= parameters.max_mmapped_bytes
+        && parameters.mmapped_bytes.is_multiple_of(PAGE_BYTES)
+        && (parameters.mmap_count == 0) == (parameters.mmapped_bytes == 0)
+        && parameters.cache_lists <= lists as u64 + 12
+        && parameters.cache_count <= MOST_COUNT
+        && parameters.mmap_threshold_bytes != 0
+}

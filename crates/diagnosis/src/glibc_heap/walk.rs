@@ -1,0 +1,409 @@
+//! The whole walk: every arena, again where it moved under the walk; then the caches of threads and the mapped blocks.
+
+use std::collections::HashMap;
+
+use faultless_records::glibc_heap::{ArenaState, HeapInfo, Layout, Parameters};
+
+use super::account::{Account, Accountant, FreeChunk, Trimming};
+use super::arenas::{self, Found, Ring};
+use super::bins::{self, Lists};
+use super::caches::{self, Candidate};
+use super::chunks::{self, Chunk, Fault, Stretch};
+use super::mapped::{self, MappedBlocks};
+use super::pages::Pages;
+use super::sizes::Amount;
+use super::stretches;
+use super::window::Window;
+use super::{Area, Memory, PAGE_BYTES, Page, area_of};
+
+/// How often an arena is walked before its last state is taken as it is.
+const MOST_ATTEMPTS: u32 = 6;
+
+/// A stretch of memory that an arena owns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Heap {
+    /// First address.
+    pub start: u64,
+    /// Bytes in use from there.
+    pub bytes: u64,
+    /// Bytes that can be written.
+    pub accessible_bytes: u64,
+    /// Bytes of address space.
+    pub reserved_bytes: u64,
+}
+
+/// Why the figures of an arena are not exact.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Flaw {
+    /// Its state or its chain of heaps made no sense.
+    Unreadable,
+    /// The walk through its chunks ended too early.
+    Chunk(Fault),
+    /// Its lists of free chunks were broken.
+    Lists,
+    /// Its lists name other chunks than the walk met.
+    Differs {
+        /// By its lists.
+        listed: Amount,
+        /// By the walk.
+        met: Amount,
+    },
+    /// It owns more, or less, than was walked.
+    Size {
+        /// Bytes that were walked.
+        walked_bytes: u64,
+    },
+}
+
+/// One arena.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Arena {
+    /// Where its `malloc_state` is.
+    pub address: u64,
+    /// Whether it is the main one.
+    pub is_main: bool,
+    /// Threads attached.
+    pub threads: u64,
+    /// Its stretches of memory in ascending order of their making.
+    pub heaps: Vec<Heap>,
+    /// Bytes it has from the system, by its own account.
+    pub system_bytes: u64,
+    /// The most it had.
+    pub max_system_bytes: u64,
+    /// Its lists of free chunks.
+    pub lists: Lists,
+    /// What was added up.
+    pub account: Account,
+    /// Whether a thread was working on it at the last attempt.
+    pub is_locked: bool,
+    /// Attempts made.
+    pub attempts: u32,
+    /// Why its figures are not exact.
+    pub flaw: Option<Flaw>,
+}
+
+impl Arena {
+    /// Bytes of address space.
+    #[must_use]
+    pub fn reserved_bytes(&self) -> u64 {
+        self.heaps.iter().map(|heap| heap.reserved_bytes).sum()
+    }
+}
+
+/// A process's heaps.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HeapWalk {
+    /// How they are laid out.
+    pub layout: &'static Layout,
+    /// malloc's parameters, where they were found.
+    pub parameters: Option<Parameters>,
+    /// The arenas in the order of `malloc_info`, the main one first.
+    pub arenas: Vec<Arena>,
+    /// All arenas together.
+    pub total: Account,
+    /// Threads' caches with blocks in them.
+    pub caches: usize,
+    /// Blocks with a mapping of their own.
+    pub mapped: MappedBlocks,
+    /// Whether it is known which pages have memory; otherwise all are taken for resident.
+    pub residency_is_known: bool,
+}
+
+impl HeapWalk {
+    /// Whether every figure is exact.
+    #[must_use]
+    pub fn is_exact(&self) -> bool {
+        self.arenas.iter().all(|arena| arena.flaw.is_none())
+    }
+}
+
+/// Walks all arenas of a ring.
+#[must_use]
+pub fn walk(memory: &dyn Memory, areas: &[Area], ring: &Ring) -> HeapWalk {
+    let parameters = ring.parameters.map(|(_, parameters)| parameters);
+    let mut walker = Walker {
+        memory,
+        areas,
+        layout: ring.layout,
+        parameters,
+        pages: Pages::new(memory),
+        candidates: Vec::new(),
+    };
+    let mut arenas: Vec<Arena> = ring.arenas.iter().map(|found| walker.steady_arena(found)).collect();
+    let capacity = parameters.map(|parameters| parameters.cache_count);
+    let caches = caches::confirm(memory, &walker.candidates, ring.layout, capacity);
+    for cache in &caches {
+        walker.move_cache(&mut arenas, cache);
+    }
+    let mut total = Account::default();
+    for arena in &arenas {
+        total.merge(&arena.account);
+    }
+    let owned: Vec<(u64, u64)> = arenas
+        .iter()
+        .flat_map(|arena| &arena.heaps)
+        .map(|heap| (heap.start, heap.start + heap.reserved_bytes))
+        .collect();
+    let mapped = match &parameters {
+        Some(parameters) => mapped::find(memory, areas, &owned, (ring.layout, parameters), &mut walker.pages),
+        None => MappedBlocks::default(),
+    };
+    let residency_is_known = walker.pages.is_known();
+    HeapWalk {
+        layout: ring.layout,
+        parameters,
+        arenas,
+        total,
+        caches: caches.len(),
+        mapped,
+        residency_is_known,
+    }
+}
+
+struct Walker<'memory> {
+    memory: &'memory dyn Memory,
+    areas: &'memory [Area],
+    layout: &'static Layout,
+    parameters: Option<Parameters>,
+    pages: Pages<'memory>,
+    candidates: Vec<Candidate>,
+}
+
+/// One attempt at one arena.
+struct Attempt {
+    account: Account,
+    heaps: Vec<Heap>,
+    met: HashMap<u64, FreeChunk>,
+    candidates: Vec<Candidate>,
+    fault: Option<Fault>,
+}
+
+impl Walker<'_> {
+    /// Walks an arena until its figures agree with each other.
+    fn steady_arena(&mut self, found: &Found) -> Arena {
+        let mut best: Option<(Arena, Vec<Candidate>)> = None;
+        for attempts in 1..=MOST_ATTEMPTS {
+            let state = match attempts {
+                1 => Some(found.state.clone()),
+                // It moved: what was known of its pages is old, too.
+                _ => {
+                    self.pages = Pages::new(self.memory);
+                    arenas::read_state(self.memory, found.address, self.layout)
+                }
+            };
+            let Some(state) = state else { continue };
+            let (mut arena, candidates) = self.arena(found, &state);
+            arena.attempts = attempts;
+            let is_done = arena.flaw.is_none();
+            let is_better = best.as_ref().is_none_or(|(best, _)| {
+                is_done || arena.account.walked_bytes() > best.account.walked_bytes()
+            });
+            if is_better {
+                best = Some((arena, candidates));
+            }
+            if is_done {
+                break;
+            }
+        }
+        let (arena, candidates) = best.unwrap_or_else(|| (unreadable(found), Vec::new()));
+        self.candidates.extend(candidates);
+        arena
+    }
+
+    fn arena(&mut self, found: &Found, state: &ArenaState) -> (Arena, Vec<Candidate>) {
+        let mut arena = unreadable(found);
+        arena.threads = state.threads;
+        arena.system_bytes = state.system_bytes;
+        arena.max_system_bytes = state.max_system_bytes;
+        arena.is_locked = state.lock != 0;
+        let Some((fast, fast_lists)) = bins::fast_chunks(self.memory, state, self.layout) else {
+            arena.flaw = Some(Flaw::Lists);
+            return (arena, Vec::new());
+        };
+        let mut attempt = Attempt {
+            account: Account::default(),
+            heaps: Vec::new(),
+            met: HashMap::new(),
+            candidates: Vec::new(),
+            fault: None,
+        };
+        match found.heap_alignment {
+            Some(alignment) => {
+                let Some(heaps) = arenas::heaps(self.memory, state, found.address, alignment) else {
+                    return (arena, Vec::new());
+                };
+                for (start, info) in heaps {
+                    let first = if start + self.layout.heap_info_bytes == found.address {
+                        start + self.layout.first_chunk()
+                    } else {
+                        start + self.layout.heap_info_bytes
+                    };
+                    self.heap(&mut attempt, (start, info), first, alignment, state, &fast);
+                }
+            }
+            None => self.main_heap(&mut attempt, found, state, &fast),
+        }
+        let lists = bins::follow(self.memory, state, found.address, self.layout, &attempt.met);
+        arena.lists = Lists { fast: fast_lists, ..lists };
+        arena.account = attempt.account;
+        arena.heaps = attempt.heaps;
+        arena.flaw = flaw(&arena, attempt.fault, fast.len(), state);
+        (arena, attempt.candidates)
+    }
+
+    /// A heap of a thread's arena.
+    fn heap(
+        &mut self,
+        attempt: &mut Attempt,
+        (start, info): (u64, HeapInfo),
+        first: u64,
+        alignment: u64,
+        state: &ArenaState,
+        fast: &std::collections::HashSet<u64>,
+    ) {
+        let end = start + info.bytes;
+        let stretch = Stretch { first, end, top: state.top, is_of_thread_arena: true, fast };
+        let trimming = Trimming { is_main: false, unit_bytes: PAGE_BYTES, break_address: None };
+        let limit = (start + info.accessible_bytes).max(end);
+        let walked = self.stretch(attempt, &stretch, start, limit, trimming);
+        if walked != end && attempt.fault.is_none() {
+            attempt.fault =
+                Some(Fault { address: walked, reason: "its top chunk does not end where its heap ends" });
+        }
+        attempt.heaps.push(Heap {
+            start,
+            bytes: info.bytes,
+            accessible_bytes: info.accessible_bytes,
+            reserved_bytes: alignment,
+        });
+    }
+
+    /// The main arena: one piece where `brk` grew undisturbed, otherwise pieces that only their chunks lead to.
+    fn main_heap(
+        &mut self,
+        attempt: &mut Attempt,
+        found: &Found,
+        state: &ArenaState,
+        fast: &std::collections::HashSet<u64>,
+    ) {
+        let start_of_break = self.areas.iter().find(|area| area.is_break).map(|area| area.start);
+        let known = self.parameters.map(|parameters| parameters.main_start).or(start_of_break);
+        let mut next = known.and_then(|start| Some((start, area_of(self.areas, start)?.clone())));
+        // Each round walks one piece; a process has few.
+        for _ in 0..64 {
+            let Some((first, area)) = next else { break };
+            let stretch = Stretch { first, end: area.end, top: state.top, is_of_thread_arena: false, fast };
+            let huge_bytes = self.parameters.map_or(0, |parameters| parameters.huge_page_bytes);
+            let trimming = Trimming {
+                is_main: true,
+                unit_bytes: huge_bytes.max(PAGE_BYTES),
+                break_address: area.is_break.then_some(area.end),
+            };
+            let end = self.stretch(attempt, &stretch, first, first, trimming);
+            let bytes = end - first;
+            attempt.heaps.push(Heap { start: first, bytes, accessible_bytes: bytes, reserved_bytes: bytes });
+            if attempt.fault.is_some() {
+                break;
+            }
+            let lists = bins::follow(self.memory, state, found.address, self.layout, &attempt.met);
+            let anchors = lists.unmet.iter().chain(fast).chain([&state.top]).copied();
+            next = stretches::next(self.memory, self.areas, &attempt.heaps, anchors);
+        }
+    }
+
+    /// Walks one stretch that malloc's own bytes precede from `start` on; returns where it ended.
+    fn stretch(
+        &mut self,
+        attempt: &mut Attempt,
+        stretch: &Stretch<'_>,
+        start: u64,
+        limit: u64,
+        trimming: Trimming,
+    ) -> u64 {
+        let layout = self.layout;
+        let mut window = Window::new(self.memory, stretch.end.next_multiple_of(PAGE_BYTES));
+        let mut accountant =
+            Accountant::new(&mut attempt.account, &mut self.pages, trimming, &mut attempt.met);
+        accountant.own(start, stretch.first);
+        let mut end = stretch.first;
+        let candidates = &mut attempt.candidates;
+        let walked = chunks::walk(&mut window, stretch, |window, chunk: Chunk| {
+            accountant.chunk(chunk);
+            candidates.extend(caches::candidate(window, chunk, layout));
+            end = chunk.address + chunk.bytes;
+        });
+        if let Err(fault) = walked {
+            attempt.fault.get_or_insert(fault);
+        }
+        accountant.close(end, limit);
+        end
+    }
+
+    /// Blocks in a thread's cache are free, and the cache itself is malloc's own.
+    fn move_cache(&mut self, arenas: &mut [Arena], cache: &caches::Cache) {
+        if let Some(account) = account_of(arenas, cache.chunk) {
+            account.used.take(cache.bytes);
+            account.overhead_bytes += cache.bytes;
+        }
+        for (chunk, bytes) in &cache.blocks {
+            let Some(account) = account_of(arenas, *chunk) else { continue };
+            account.used.take(*bytes);
+            account.cached.add(*bytes);
+            account.free.add(*bytes);
+            account.largest_free_bytes = account.largest_free_bytes.max(*bytes);
+            let (mut at, end) = (*chunk, chunk + bytes);
+            while at < end {
+                let until = ((at / PAGE_BYTES + 1) * PAGE_BYTES).min(end);
+                if self.pages.state(at / PAGE_BYTES) == Page::Resident {
+                    account.cached_resident_bytes += until - at;
+                }
+                at = until;
+            }
+        }
+    }
+}
+
+fn account_of(arenas: &mut [Arena], address: u64) -> Option<&mut Account> {
+    let holds = |heap: &Heap| (heap.start..heap.start + heap.bytes).contains(&address);
+    arenas.iter_mut().find(|arena| arena.heaps.iter().any(holds)).map(|arena| &mut arena.account)
+}
+
+fn flaw(arena: &Arena, fault: Option<Fault>, fast: usize, state: &ArenaState) -> Option<Flaw> {
+    if let Some(fault) = fault {
+        return Some(Flaw::Chunk(fault));
+    }
+    if !arena.lists.is_sound {
+        return Some(Flaw::Lists);
+    }
+    let (mut listed, mut met) = (arena.lists.binned, arena.account.binned);
+    if listed == met && fast as u64 != arena.account.fast.blocks {
+        (listed, met) = (Amount { blocks: fast as u64, bytes: 0 }, arena.account.fast);
+    }
+    if listed != met {
+        return Some(Flaw::Differs { listed, met });
+    }
+    let walked_bytes: u64 = arena.heaps.iter().map(|heap| heap.bytes).sum();
+    // Where others moved `brk`, glibc counts their memory, too.
+    let is_whole = if arena.is_main && (state.is_noncontiguous || arena.heaps.len() > 1) {
+        walked_bytes <= state.system_bytes
+    } else {
+        walked_bytes == state.system_bytes
+    };
+    (!is_whole).then_some(Flaw::Size { walked_bytes })
+}
+
+fn unreadable(found: &Found) -> Arena {
+    Arena {
+        address: found.address,
+        is_main: found.heap_alignment.is_none(),
+        threads: found.state.threads,
+        heaps: Vec::new(),
+        system_bytes: found.state.system_bytes,
+        max_system_bytes: found.state.max_system_bytes,
+        lists: Lists::default(),
+        account: Account::default(),
+        is_locked: found.state.lock != 0,
+        attempts: 0,
+        flaw: Some(Flaw::Unreadable),
+    }
+}

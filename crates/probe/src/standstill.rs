@@ -1,0 +1,266 @@
+//! A process made to stand still for a moment, so that what is read of it belongs together.
+//!
+//! `PTRACE_SEIZE` and `PTRACE_INTERRUPT` rather than `SIGSTOP`: the process is sent no signal, its parent hears nothing, and a
+//! process that is stopped already stays so. If we die, the kernel lets all of its threads go on.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::libc;
+use nix::sys::ptrace::{self, Options};
+use nix::sys::signal::Signal;
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+
+use crate::process::{Process, ProcessError};
+
+/// How long threads have to stop; one that waits for a disk cannot.
+const PATIENCE: Duration = Duration::from_millis(500);
+/// How often new threads are looked for before the process counts as standing.
+const MOST_ROUNDS: usize = 100;
+
+/// Why a process could not be made to stand still.
+#[derive(Debug)]
+pub enum StandstillError {
+    /// Another tracer has it: a debugger, strace, ourselves in another run.
+    Traced {
+        /// Its number.
+        pid: i32,
+        /// The tracer's.
+        tracer: i32,
+    },
+    /// The kernel does not let us attach.
+    Denied(i32),
+    /// It cannot be looked at any more.
+    Process(ProcessError),
+}
+
+impl fmt::Display for StandstillError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Traced { pid, tracer } => {
+                write!(
+                    out,
+                    "cannot stop process {pid}: process {tracer} traces it already (end that, or leave --stop out)"
+                )
+            }
+            Self::Denied(pid) => write!(
+                out,
+                "not permitted to stop process {pid}: become its user or root (sudo), or get CAP_SYS_PTRACE; with ptrace_scope 1 only its ancestors may (sudo sysctl kernel.yama.ptrace_scope=0)"
+            ),
+            Self::Process(error) => error.fmt(out),
+        }
+    }
+}
+
+impl std::error::Error for StandstillError {}
+
+struct Held {
+    thread: Pid,
+    /// We had traced it before and go on tracing it.
+    is_ours: bool,
+    is_stopped: bool,
+    /// A signal that arrived meanwhile and is delivered when the thread goes on.
+    signal: Option<Signal>,
+}
+
+/// A process whose threads stand still; they go on when this is dropped.
+pub struct Standstill {
+    held: Vec<Held>,
+    began: Instant,
+}
+
+impl Standstill {
+    /// Stops all threads of a process; one that this thread launched and traces is interrupted as it is.
+    ///
+    /// # Errors
+    /// [`StandstillError`]; then every thread goes on.
+    pub fn begin(process: &Process) -> Result<Self, StandstillError> {
+        let mut standstill = Self { held: Vec::new(), began: Instant::now() };
+        for _ in 0..MOST_ROUNDS {
+            let threads = process.threads().map_err(StandstillError::Process)?;
+            let known = standstill.held.len();
+            for thread in threads {
+                let thread = Pid::from_raw(thread);
+                if !standstill.held.iter().any(|held| held.thread == thread) {
+                    standstill.seize(process, thread)?;
+                }
+            }
+            if standstill.held.len() == known {
+                break;
+            }
+            standstill.wait_for_all();
+        }
+        Ok(standstill)
+    }
+
+    /// How long it has stood still.
+    #[must_use]
+    pub fn lasted(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    /// Threads that could not be stopped in time, because they wait in the kernel.
+    #[must_use]
+    pub fn moving_threads(&self) -> usize {
+        self.held.iter().filter(|held| !held.is_stopped).count()
+    }
+
+    /// Number of threads that stand.
+    #[must_use]
+    pub fn threads(&self) -> usize {
+        self.held.len() - self.moving_threads()
+    }
+
+    /// Lets all threads go on; returns how long they stood.
+    #[must_use]
+    pub fn end(mut self) -> Duration {
+        self.release();
+        self.began.elapsed()
+    }
+
+    fn seize(&mut self, process: &Process, thread: Pid) -> Result<(), StandstillError> {
+        let tracer = tracer_of(process, thread);
+        let is_ours = tracer == Some(nix::unistd::gettid());
+        if !is_ours {
+            match ptrace::seize(thread, Options::empty()) {
+                Ok(()) => {}
+                // It ended while we looked.
+                Err(Errno::ESRCH) => return Ok(()),
+                Err(_) => {
+                    let pid = process.pid();
+                    return Err(match tracer.filter(|tracer| tracer.as_raw() != 0) {
+                        Some(tracer) => StandstillError::Traced { pid, tracer: tracer.as_raw() },
+                        None => StandstillError::Denied(pid),
+                    });
+                }
+            }
+        }
+        // One that has ended meanwhile answers when it is waited for.
+        let _ = ptrace::interrupt(thread);
+        self.held.push(Held { thread, is_ours, is_stopped: false, signal: None });
+        Ok(())
+    }
+
+    fn wait_for_all(&mut self) {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            self.held.retain_mut(|held| held.is_stopped || held.check());
+            if self.moving_threads() == 0 || Instant::now() > until {
+                return;
+            }
+            std::thread::sleep(Duration::from_micros(50));
+        }
+    }
+
+    fn release(&mut self) {
+        for mut held in self.held.drain(..) {
+            if !held.is_stopped && !held.check() {
+                continue;
+            }
+            let signal = held.signal.map_or(0, |signal| signal as i32);
+            if held.is_ours {
+                crate::watch::resume(libc::PTRACE_CONT, held.thread.as_raw(), signal);
+            } else {
+                // A thread that does not stand cannot be let go; the kernel does it when we end.
+                let _ = ptrace::detach(held.thread, held.signal);
+            }
+        }
+    }
+}
+
+impl Drop for Standstill {
+    fn drop(&mut self) {
+        self.release();
+    }
+}
+
+impl Held {
+    /// Looks whether it stands by now; false when it has ended.
+    fn check(&mut self) -> bool {
+        let flags = WaitPidFlag::__WALL | WaitPidFlag::WNOHANG;
+        match waitpid(self.thread, Some(flags)) {
+            Ok(WaitStatus::StillAlive) => true,
+            // It was about to take a signal: it takes it when it goes on.
+            Ok(WaitStatus::Stopped(_, signal)) => {
+                self.is_stopped = true;
+                self.signal = Some(signal);
+                true
+            }
+            Ok(WaitStatus::PtraceEvent(..) | WaitStatus::PtraceSyscall(_)) => {
+                self.is_stopped = true;
+                true
+            }
+            _ => false,
+        }
+    }
+}
+
+/// Who traces a thread.
+fn tracer_of(process: &Process, thread: Pid) -> Option<Pid> {
+    let status = process.text(&format!("task/{thread}/status")).ok()?;
+    let tracer = faultless_records::status::number_of_field(&status, "TracerPid")?;
+    i32::try_from(tracer).ok().map(Pid::from_raw)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Command, Stdio};
+
+    fn state_of(process: &Process) -> Option<char> {
+        let stat = process.text("stat").ok()?;
+        stat.rsplit_once(") ")?.1.chars().next()
+    }
+
+    #[test]
+    fn a_process_stands_and_goes_on_and_its_signals_reach_it() {
+        let mut child = Command::new("sh")
+            .args(["-c", "trap 'echo caught; exit 7' USR1; while :; do sleep 0.01; done"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let process = Process::open(i32::try_from(child.id()).unwrap()).unwrap();
+        std::thread::sleep(Duration::from_millis(100));
+        let standstill = match Standstill::begin(&process) {
+            Ok(standstill) => standstill,
+            Err(error) => {
+                // Where attaching is forbidden the message says what would help.
+                assert!(error.to_string().contains("sudo"), "{error}");
+                child.kill().unwrap();
+                child.wait().unwrap();
+                return;
+            }
+        };
+        assert_eq!(standstill.threads(), 1);
+        assert_eq!(state_of(&process), Some('t'), "stopped by its tracer");
+        nix::sys::signal::kill(Pid::from_raw(process.pid()), Signal::SIGUSR1).unwrap();
+        let stood = standstill.end();
+        assert!(stood < Duration::from_secs(5), "{stood:?}");
+        assert_eq!(child.wait().unwrap().code(), Some(7), "it went on and took its signal");
+    }
+
+    #[test]
+    fn a_process_with_another_tracer_is_named_with_it() {
+        let mut child = Command::new("sleep").arg("100").spawn().unwrap();
+        let process = Process::open(i32::try_from(child.id()).unwrap()).unwrap();
+        let (send, receive) = std::sync::mpsc::channel();
+        let (done, wait) = std::sync::mpsc::channel::<()>();
+        let pid = process.pid();
+        // A tracer is a thread: another of ours is another tracer.
+        let tracer = std::thread::spawn(move || {
+            let seized = ptrace::seize(Pid::from_raw(pid), Options::empty());
+            send.send(seized.is_ok()).unwrap();
+            let _ = wait.recv();
+        });
+        if receive.recv().unwrap() {
+            let Err(error) = Standstill::begin(&process) else { panic!("it has a tracer") };
+            assert!(matches!(error, StandstillError::Traced { .. }), "{error}");
+        }
+        drop(done);
+        tracer.join().unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+}

@@ -1,0 +1,55 @@
+//! What was learnt of a process's heaps, as the table and the JSON show it.
+
+use std::time::Duration;
+
+use faultless_diagnosis::glibc_heap::walk::HeapWalk;
+
+/// Where the figures come from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// A running process.
+    Process {
+        /// How long it stood still; none when it was not stopped.
+        stood: Option<Duration>,
+        /// Threads that could not be stopped.
+        moving_threads: usize,
+    },
+    /// A process on its way out, which changes no more.
+    AtExit,
+    /// A core file of this name.
+    Core(String),
+}
+
+/// Memory of an allocator whose inside is not known.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Regions {
+    /// Mappings.
+    pub count: u64,
+    /// Their address space.
+    pub reserved_bytes: u64,
+    /// What of it can be written.
+    pub accessible_bytes: u64,
+    /// What of it has memory.
+    pub resident_bytes: u64,
+}
+
+/// Everything about one process.
+#[derive(Debug, Clone, PartialEq)]
+pub struct HeapReport {
+    /// Its number, where it is known.
+    pub pid: Option<i32>,
+    /// Its name.
+    pub name: String,
+    /// Where the figures come from.
+    pub source: Source,
+    /// How long the walk took.
+    pub took: Duration,
+    /// Version of its glibc, where a file told.
+    pub glibc: Option<(u32, u32)>,
+    /// One walk for each glibc whose malloc was used; seldom more than one.
+    pub walks: Vec<HeapWalk>,
+    /// Another allocator, by name, with the anonymous mappings that are nobody else's.
+    pub other: Option<(String, Regions)>,
+    /// What limits the figures, in sentences.
+    pub remarks: Vec<String>,
+}

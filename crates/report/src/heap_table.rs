@@ -1,0 +1,295 @@
+//! A process's heaps for people: the answer first, then each arena, then the sizes.
+
+use comfy_table::{Cell, CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
+use faultless_diagnosis::glibc_heap::account::Account;
+use faultless_diagnosis::glibc_heap::sizes::{Amount, Sizes};
+use faultless_diagnosis::glibc_heap::walk::{Arena, HeapWalk};
+
+use crate::heap::{HeapReport, Source};
+use crate::heap_json::flaw_text;
+use crate::plain::plain;
+use crate::quantity::{count, mebibytes};
+
+/// Arenas with a row of their own; the rest share one.
+const MOST_ROWS: usize = 12;
+/// Below this much in all heaps, figures are in KiB.
+const LARGE_BYTES: u64 = 32 << 20;
+
+/// What the words mean; it stands under the tables.
+pub const LEGEND: &str = "\
+Resident: pages with memory. Trapped: resident and free. Trim: whole pages that malloc_trim(0) would give back. Left: whole
+pages it would not (tops of threads' arenas, first pages of free chunks). Pinned: free parts of pages in which a block is in
+use. Cached: blocks in threads' caches. Fragmentation: trapped as a part of resident. Sizes are of chunks, 8 bytes more than
+what was asked for, rounded up to 16.";
+
+/// One rule, under the headings.
+const PLAIN_ROWS: TableStyle = TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
+
+#[derive(Clone, Copy)]
+struct Unit {
+    name: &'static str,
+    is_large: bool,
+}
+
+impl Unit {
+    fn of(bytes: u64) -> Self {
+        if bytes >= LARGE_BYTES {
+            Self { name: "MiB", is_large: true }
+        } else {
+            Self { name: "KiB", is_large: false }
+        }
+    }
+
+    fn text(self, bytes: u64) -> String {
+        if self.is_large { mebibytes(bytes) } else { count(bytes.div_ceil(1024)) }
+    }
+
+    fn with_name(self, bytes: u64) -> String {
+        format!("{} {}", self.text(bytes), self.name)
+    }
+}
+
+/// All of it; every arena has a row if `all` is set.
+#[must_use]
+pub fn text(report: &HeapReport, all: bool) -> String {
+    let mut parts = vec![heading(report)];
+    for walk in &report.walks {
+        let reserved: u64 = walk.arenas.iter().map(Arena::reserved_bytes).sum();
+        let unit = Unit::of(walk.total.holding.resident_bytes.max(walk.total.walked_bytes()));
+        parts.push(answer(walk, unit, reserved));
+        parts.push(arenas(walk, unit, all));
+        parts.push(sizes(&walk.total, unit));
+        parts.extend(flaws(walk));
+    }
+    if let Some((name, regions)) = &report.other {
+        let unit = Unit::of(regions.accessible_bytes);
+        parts.push(format!(
+            "{name} serves this process. Anonymous mappings that are no stack, no glibc heap and nobody else's by name: {}, {} \
+             reserved,\n{} of them accessible, {} resident. What is used and free inside cannot be seen from outside.",
+            count(regions.count),
+            unit.with_name(regions.reserved_bytes),
+            unit.with_name(regions.accessible_bytes),
+            unit.with_name(regions.resident_bytes)
+        ));
+    }
+    if !report.walks.is_empty() {
+        parts.push(LEGEND.to_owned());
+    }
+    parts.extend(report.remarks.iter().map(|remark| plain(remark)));
+    let mut text = parts.join("\n\n");
+    text.push('\n');
+    text
+}
+
+fn heading(report: &HeapReport) -> String {
+    let glibc = match report.glibc {
+        Some((major, minor)) => format!("glibc {major}.{minor}"),
+        None => "glibc of unknown version".to_owned(),
+    };
+    let subject = match report.pid {
+        Some(pid) => format!("{} ({pid})", plain(&report.name)),
+        None => plain(&report.name),
+    };
+    let how = match &report.source {
+        Source::Process { stood: Some(stood), moving_threads: 0 } => {
+            format!("it stood still for {:.1} ms", stood.as_secs_f64() * 1e3)
+        }
+        Source::Process { stood: Some(stood), moving_threads } => format!(
+            "it stood for {:.1} ms, but {moving_threads} of its threads could not be stopped",
+            stood.as_secs_f64() * 1e3
+        ),
+        Source::Process { stood: None, .. } => {
+            format!("walked while it ran, in {:.1} ms", report.took.as_secs_f64() * 1e3)
+        }
+        Source::AtExit => "at its exit".to_owned(),
+        Source::Core(file) => format!("from {}", plain(file)),
+    };
+    format!("{subject}, {glibc}: {how}")
+}
+
+fn answer(walk: &HeapWalk, unit: Unit, reserved: u64) -> String {
+    let total = &walk.total;
+    let holding = total.holding;
+    let heaps: usize = walk.arenas.iter().map(|arena| arena.heaps.len()).sum();
+    let used = total.used.total();
+    let resident = |bytes: u64| if walk.residency_is_known { unit.text(bytes) } else { "?".to_owned() };
+    let part = total.fragmentation().map_or("-".to_owned(), |part| format!("{:.1} %", part * 100.0));
+    let s = |number: usize| if number == 1 { "" } else { "s" };
+    let mut rows = vec![
+        (
+            "reserved",
+            unit.text(reserved),
+            format!("{} arena{}, {} heap{}", walk.arenas.len(), s(walk.arenas.len()), heaps, s(heaps)),
+        ),
+        ("in use", unit.text(used.bytes), format!("{} blocks", count(used.blocks))),
+        (
+            "free",
+            unit.text(total.free_bytes()),
+            format!(
+                "bins {}, fast bins {}, threads' caches {} ({} found), tops {}; the largest {}",
+                unit.text(total.binned.bytes),
+                unit.text(total.fast.bytes),
+                unit.text(total.cached.bytes),
+                walk.caches,
+                unit.text(total.top_bytes),
+                unit.text(total.largest_free_bytes)
+            ),
+        ),
+        (
+            "resident",
+            resident(holding.resident_bytes),
+            match holding.swapped_bytes {
+                0 => String::new(),
+                bytes => format!("and {} in swap", unit.with_name(bytes)),
+            },
+        ),
+    ];
+    if walk.residency_is_known {
+        rows.extend([
+            ("trapped", unit.text(total.trapped_bytes()), format!("fragmentation {part}")),
+            ("  trim", unit.text(total.returnable_bytes), "malloc_trim(0) would give it back".to_owned()),
+            (
+                "  left",
+                unit.text(total.kept_bytes()),
+                "whole free pages that it would not give back".to_owned(),
+            ),
+            ("  pinned", unit.text(holding.pinned_bytes), "free parts of pages in use".to_owned()),
+            ("  cached", unit.text(total.cached_resident_bytes), "in threads' caches".to_owned()),
+        ]);
+    } else {
+        rows.push((
+            "  trim",
+            unit.text(total.returnable_bytes),
+            "malloc_trim(0) would give back at most".to_owned(),
+        ));
+    }
+    if walk.mapped.blocks > 0 {
+        let mapped = walk.mapped;
+        rows.push((
+            "mapped",
+            unit.text(mapped.bytes),
+            format!(
+                "{} blocks with a mapping of their own, in use; {} found, with {} resident",
+                count(mapped.blocks),
+                count(mapped.found_blocks),
+                resident(mapped.resident_bytes)
+            ),
+        ));
+    }
+    let width = rows.iter().map(|(_, figure, _)| figure.len()).max().unwrap_or(0).max(3);
+    let mut lines = vec![format!("{:<9} {:>width$}", "", unit.name)];
+    lines.extend(
+        rows.into_iter().map(|(name, figure, words)| {
+            format!("{name:<9} {figure:>width$}  {words}").trim_end().to_owned()
+        }),
+    );
+    lines.join("\n")
+}
+
+fn headed(headings: &[&str]) -> Table {
+    let mut table = Table::new();
+    table.load_style(PLAIN_ROWS);
+    table.set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(headings.iter().enumerate().map(|(place, heading)| {
+        let alignment = if place == 0 { CellAlignment::Left } else { CellAlignment::Right };
+        Cell::new(heading).set_alignment(alignment)
+    }));
+    for (place, column) in table.column_iter_mut().enumerate() {
+        column.set_padding((if place == 0 { 0 } else { 2 }, 0));
+    }
+    table
+}
+
+fn row(table: &mut Table, name: String, figures: Vec<String>) {
+    let figures = figures.into_iter().map(|text| Cell::new(text).set_alignment(CellAlignment::Right));
+    table.add_row([Cell::new(name)].into_iter().chain(figures));
+}
+
+fn arenas(walk: &HeapWalk, unit: Unit, all: bool) -> String {
+    let mut table = headed(&[
+        "arena", "threads", "heaps", "reserved", "resident", "in use", "free", "largest", "trapped", "trim",
+        "left", "pinned", "cached",
+    ]);
+    let numbered = walk.arenas.iter().enumerate();
+    let (main, mut threads): (Vec<_>, Vec<_>) = numbered.partition(|(_, arena)| arena.is_main);
+    threads.sort_by_key(|(_, arena)| std::cmp::Reverse(arena.account.holding.resident_bytes));
+    let own_rows = if all || threads.len() <= MOST_ROWS { threads.len() } else { MOST_ROWS - 1 };
+    let (shown, hidden) = threads.split_at(own_rows);
+    for (number, arena) in main.iter().chain(shown) {
+        let mark = if arena.flaw.is_some() { " ~" } else { "" };
+        let name = if arena.is_main { "main".to_owned() } else { number.to_string() };
+        row(&mut table, format!("{name}{mark}"), figures(&[arena], unit, walk.residency_is_known));
+    }
+    if !hidden.is_empty() {
+        let name = format!("{} others", hidden.len());
+        let hidden: Vec<&Arena> = hidden.iter().map(|(_, arena)| *arena).collect();
+        row(&mut table, name, figures(&hidden, unit, walk.residency_is_known));
+    }
+    if walk.arenas.len() > 1 {
+        let every: Vec<&Arena> = walk.arenas.iter().collect();
+        row(&mut table, "all".to_owned(), figures(&every, unit, walk.residency_is_known));
+    }
+    table.to_string()
+}
+
+fn figures(arenas: &[&Arena], unit: Unit, residency_is_known: bool) -> Vec<String> {
+    let mut sum = Account::default();
+    for arena in arenas {
+        sum.merge(&arena.account);
+    }
+    let number = |figure: fn(&Arena) -> u64| arenas.iter().map(|arena| figure(arena)).sum::<u64>();
+    let resident = |bytes: u64| if residency_is_known { unit.text(bytes) } else { "?".to_owned() };
+    vec![
+        count(number(|arena| arena.threads)),
+        count(number(|arena| arena.heaps.len() as u64)),
+        unit.text(number(Arena::reserved_bytes)),
+        resident(sum.holding.resident_bytes),
+        unit.text(sum.used_bytes()),
+        unit.text(sum.free_bytes()),
+        unit.text(sum.largest_free_bytes),
+        resident(sum.trapped_bytes()),
+        unit.text(sum.returnable_bytes),
+        resident(sum.kept_bytes()),
+        resident(sum.holding.pinned_bytes),
+        resident(sum.cached_resident_bytes),
+    ]
+}
+
+/// Used and free chunks by powers of two.
+fn sizes(total: &Account, unit: Unit) -> String {
+    let (used, free) = (by_power(&total.used), by_power(&total.free));
+    let mut table = headed(&["chunks of, bytes", "in use", unit.name, "free", unit.name]);
+    for power in 0..used.len() {
+        let (used, free) = (used[power], free[power]);
+        if used.blocks + free.blocks == 0 {
+            continue;
+        }
+        let name = format!("{} to {}", count(1 << power), count((1_u64 << power) - 1 + (1 << power)));
+        let figures = [count(used.blocks), unit.text(used.bytes), count(free.blocks), unit.text(free.bytes)];
+        row(&mut table, name, figures.to_vec());
+    }
+    table.to_string()
+}
+
+fn by_power(sizes: &Sizes) -> [Amount; 64] {
+    let mut powers = [Amount::default(); 64];
+    for row in sizes.rows() {
+        let power = row.from_bytes.max(1).ilog2();
+        powers[power as usize].merge(row.amount);
+    }
+    powers
+}
+
+fn flaws(walk: &HeapWalk) -> Vec<String> {
+    let flawed: Vec<&Arena> = walk.arenas.iter().filter(|arena| arena.flaw.is_some()).collect();
+    let Some(first) = flawed.first() else { return Vec::new() };
+    let reason = first.flaw.as_ref().map(flaw_text).unwrap_or_default();
+    vec![format!(
+        "~ {} of {} arenas moved under the walk ({:#x}, at attempt {}: {reason}): their figures are near, not exact. --stop makes \
+         the process stand still meanwhile.",
+        flawed.len(),
+        walk.arenas.len(),
+        first.address,
+        first.attempts
+    )]
+}
