@@ -29,6 +29,17 @@ const INHERITED: &[&str] = &[
 /// Warnings are errors in none of these: the demo must build with any compiler of the last ten years.
 const C_FLAGS: &[&str] = &["-O2", "-g0", "-std=gnu11", "-Wall", "-Wextra"];
 
+/// The recorder stays loaded to the end, and its symbols are those of malloc alone.
+const RECORDER_FLAGS: &[&str] = &[
+    "-shared",
+    "-fPIC",
+    "-fvisibility=hidden",
+    "-fno-builtin",
+    "-fasynchronous-unwind-tables",
+    "-Wl,-z,nodelete",
+    "-Wl,-soname,libfaultless-recorder.so",
+];
+
 fn main() {
     if let Err(error) = build() {
         // Cargo shows the standard error of a failed build script; one line says what to do.
@@ -44,16 +55,18 @@ fn build() -> Result<(), Box<dyn Error>> {
     let root = manifest.ancestors().nth(2).ok_or("crates/bundle is not inside a workspace")?.to_path_buf();
     watch_inputs(&root);
 
-    let (library, programs) = if is_analysis_only() {
-        (None, Vec::new())
+    let (library, recorder, programs) = if is_analysis_only() {
+        (None, None, Vec::new())
     } else {
         let library = match env::var_os("FAULTLESS_SO") {
             Some(path) => given_library(&root, Path::new(&path))?,
             None => build_library(&root, &out)?,
         };
-        (Some(library), build_programs(&root.join("crates/workloads"), &out)?)
+        let recorder = build_recorder(&root.join("crates/recorder/recorder.c"), &out)?;
+        (Some(library), Some(recorder), build_programs(&root.join("crates/workloads"), &out)?)
     };
-    fs::write(out.join("embedded.rs"), embedding(library.as_deref(), &programs)?)?;
+    let text = embedding(library.as_deref(), recorder.as_deref(), &programs)?;
+    fs::write(out.join("embedded.rs"), text)?;
     Ok(())
 }
 
@@ -64,6 +77,7 @@ fn watch_inputs(root: &Path) {
         "rust-toolchain.toml",
         "crates/heap",
         "crates/malloc",
+        "crates/recorder",
         "crates/workloads",
     ] {
         println!("cargo:rerun-if-changed={}", root.join(path).display());
@@ -140,9 +154,15 @@ fn sources(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
     Ok(sources)
 }
 
+/// Compiles the recorder into a library to preload.
+fn build_recorder(source: &Path, out: &Path) -> Result<PathBuf, Box<dyn Error>> {
+    let library = out.join("libfaultless-recorder.so");
+    compile(source, &library, RECORDER_FLAGS)?;
+    Ok(library)
+}
+
 /// Compiles every C file of the workloads folders into a dynamically linked program of the same name.
 fn build_programs(workloads: &Path, out: &Path) -> Result<Vec<(String, PathBuf)>, Box<dyn Error>> {
-    let compiler = env::var("CC").unwrap_or_else(|_| "cc".into());
     let sources = [sources(workloads)?, sources(&workloads.join("bench"))?].concat();
 
     fs::create_dir_all(out.join("programs"))?;
@@ -150,24 +170,34 @@ fn build_programs(workloads: &Path, out: &Path) -> Result<Vec<(String, PathBuf)>
     for source in sources {
         let name = source.file_stem().ok_or("a C file has no name")?.to_string_lossy().into_owned();
         let program = out.join("programs").join(&name);
-        let mut words = compiler.split_whitespace();
-        let mut command = Command::new(words.next().unwrap_or("cc"));
-        command.args(words).args(C_FLAGS).arg("-o").arg(&program).arg(&source).args(["-pthread", "-lm"]);
-        let output = command.output().map_err(|error| {
-            format!(
-                "cannot start the C compiler {compiler}: {error}; install one (apt-get install gcc) or set CC"
-            )
-        })?;
-        if !output.status.success() {
-            let message = String::from_utf8_lossy(&output.stderr);
-            return Err(format!("{} did not compile:\n{message}", source.display()).into());
-        }
+        compile(&source, &program, &["-pthread", "-lm"])?;
         programs.push((name, program));
     }
     Ok(programs)
 }
 
-fn embedding(library: Option<&Path>, programs: &[(String, PathBuf)]) -> Result<String, Box<dyn Error>> {
+fn compile(source: &Path, built: &Path, flags: &[&str]) -> Result<(), Box<dyn Error>> {
+    let compiler = env::var("CC").unwrap_or_else(|_| "cc".into());
+    let mut words = compiler.split_whitespace();
+    let mut command = Command::new(words.next().unwrap_or("cc"));
+    command.args(words).args(C_FLAGS).arg("-o").arg(built).arg(source).args(flags);
+    let output = command.output().map_err(|error| {
+        format!(
+            "cannot start the C compiler {compiler}: {error}; install one (apt-get install gcc) or set CC"
+        )
+    })?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let message = String::from_utf8_lossy(&output.stderr);
+    Err(format!("{} did not compile:\n{message}", source.display()).into())
+}
+
+fn embedding(
+    library: Option<&Path>,
+    recorder: Option<&Path>,
+    programs: &[(String, PathBuf)],
+) -> Result<String, Box<dyn Error>> {
     let mut text = String::new();
     match library {
         Some(path) => {
@@ -179,6 +209,10 @@ fn embedding(library: Option<&Path>, programs: &[(String, PathBuf)]) -> Result<S
             writeln!(text, "pub(crate) const LIBRARY: &[u8] = &[];")?;
             writeln!(text, "pub(crate) const LIBRARY_HASH: &str = \"none\";")?;
         }
+    }
+    match recorder {
+        Some(path) => writeln!(text, "pub(crate) const RECORDER: &[u8] = include_bytes!({path:?});")?,
+        None => writeln!(text, "pub(crate) const RECORDER: &[u8] = &[];")?,
     }
     writeln!(text, "pub(crate) const PROGRAMS: &[(&str, &[u8])] = &[")?;
     for (name, path) in programs {

@@ -15,6 +15,9 @@ mod embedded {
 /// The bytes of `libfaultless.so`; empty in builds made for linting or documentation only.
 pub const LIBRARY: &[u8] = embedded::LIBRARY;
 
+/// The bytes of the library that records calls of malloc; empty where [`LIBRARY`] is.
+pub const RECORDER: &[u8] = embedded::RECORDER;
+
 /// Readable by every user and writable by the owner: a command may change its user and must still load the file.
 const SHARED_FILE_MODE: u32 = 0o644;
 const PROGRAM_MODE: u32 = 0o755;
@@ -61,6 +64,21 @@ pub fn library_into(directory: &Path) -> io::Result<PathBuf> {
     if !is_ours {
         write_by_renaming(&path, LIBRARY, SHARED_FILE_MODE)?;
     }
+    Ok(path)
+}
+
+/// Puts the recorder of malloc's calls into `directory`, which must exist, and returns its path.
+///
+/// # Errors
+/// When this build carries none, or the directory cannot be written.
+pub fn recorder_into(directory: &Path) -> io::Result<PathBuf> {
+    if RECORDER.is_empty() {
+        return Err(io::Error::other(
+            "this build carries no recorder (it was built for linting or documentation)",
+        ));
+    }
+    let path = directory.join("libfaultless-recorder.so");
+    write_by_renaming(&path, RECORDER, SHARED_FILE_MODE)?;
     Ok(path)
 }
 

@@ -37,7 +37,7 @@ pub enum Action {
     Doctor(DoctorArguments),
     /// Compare allocators on the programs that papers compare them with, and on real ones.
     Bench(BenchArguments),
-    /// Count the calls by which a program gets memory from the kernel and gives it back, and name thrash.
+    /// Count the calls by which a program gets memory (from the kernel, or from malloc) and gives it back; name thrash.
     Churn(ChurnArguments),
     /// Show what malloc holds of a process: in use, free, and free but resident.
     Heap(crate::heap::HeapArguments),
@@ -131,6 +131,9 @@ pub struct BenchArguments {
 #[derive(Debug, Args)]
 #[command(after_help = EXIT_STATUS)]
 pub struct ChurnArguments {
+    /// Calls of malloc and its family instead of those of the kernel.
+    #[arg(long, conflicts_with = "by")]
+    pub malloc: bool,
     /// Look at the process with this number instead of starting a command.
     #[arg(short, long, value_name = "PID", conflicts_with = "words")]
     pub pid: Option<i32>,

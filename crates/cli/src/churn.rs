@@ -13,16 +13,17 @@ use faultless_probe::system_call_trap::{self, Observer, Subject, monotonic_ns};
 use faultless_probe::watch::WatchError;
 use faultless_probe::{terminal, trap_cost};
 use faultless_records::churn_recording::{ChurnRecording, Mechanism};
+use faultless_records::malloc_recording::MallocRecording;
 use faultless_records::measurement::Ending;
 use faultless_records::memory_call::{MemoryEvent, TakenStack};
-use faultless_report::{churn_json, churn_table};
+use faultless_report::{churn_json, churn_malloc_json, churn_malloc_table, churn_table};
 use faultless_trial::command::Command;
 
 use crate::arguments::{ChurnArguments, ChurnMechanism};
 use crate::churn_progress::ChurnProgress;
 use crate::failure::Failure;
 use crate::output_file::OutputFile;
-use crate::{subject, target};
+use crate::{churn_malloc, subject, target};
 
 /// Most bytes of a saved recording.
 const LARGEST_RECORDING_BYTES: u64 = 256 << 20;
@@ -33,35 +34,55 @@ const LARGEST_RECORDING_BYTES: u64 = 256 << 20;
 /// [`Failure`] when nothing could be seen.
 pub fn churn(arguments: ChurnArguments, signals: &Signals) -> Result<Ending, Failure> {
     let record = arguments.record.as_deref().map(OutputFile::create).transpose()?;
-    let recording = match saved(&arguments.words)? {
-        Some(recording) => recording,
-        None => look(&arguments, signals)?,
+    let seen = match saved(&arguments.words)? {
+        Some(seen) => seen,
+        None if arguments.malloc => Seen::Malloc(churn_malloc::look_at_command(&arguments, signals)?),
+        None => Seen::Kernel(look(&arguments, signals)?),
     };
     if let Some(file) = record {
-        file.write(&churn_json::saved(&recording))?;
+        file.write(&match &seen {
+            Seen::Kernel(recording) => churn_json::saved(recording),
+            Seen::Malloc(recording) => churn_malloc_json::saved(recording),
+        })?;
     }
-    let text = match arguments.json {
-        true => churn_json::json(&recording),
-        false => churn_table::text(&recording, terminal::columns()),
+    let text = match (&seen, arguments.json) {
+        (Seen::Kernel(recording), true) => churn_json::json(recording),
+        (Seen::Kernel(recording), false) => churn_table::text(recording, terminal::columns()),
+        (Seen::Malloc(recording), true) => churn_malloc_json::json(recording),
+        (Seen::Malloc(recording), false) => churn_malloc_table::text(recording, terminal::columns()),
     };
     std::io::stdout().write_all(text.as_bytes()).map_err(|error| Failure::of_output(&error))?;
     Ok(Ending::Exited(0))
 }
 
+/// What was looked at.
+enum Seen {
+    /// Calls of the kernel.
+    Kernel(ChurnRecording),
+    /// Calls of malloc.
+    Malloc(MallocRecording),
+}
+
 /// The recording, if the only word is the name of one.
-fn saved(words: &[OsString]) -> Result<Option<ChurnRecording>, Failure> {
+fn saved(words: &[OsString]) -> Result<Option<Seen>, Failure> {
     let [word] = words else { return Ok(None) };
     let path = Path::new(word);
     let mut head = [0; 128];
     let Ok(mut file) = File::open(path) else { return Ok(None) };
     let length = file.read(&mut head).unwrap_or(0);
-    if !churn_json::is_recording(&head[..length]) {
+    let is_of_malloc = churn_malloc_json::is_recording(&head[..length]);
+    if !is_of_malloc && !churn_json::is_recording(&head[..length]) {
         return Ok(None);
     }
     let bad = |reason: String| Failure::Failed(format!("cannot read {}: {reason}", path.display()));
     let mut bytes = head[..length].to_vec();
     file.take(LARGEST_RECORDING_BYTES).read_to_end(&mut bytes).map_err(|error| bad(error.to_string()))?;
-    churn_json::load(&String::from_utf8_lossy(&bytes)).map(Some).map_err(bad)
+    let text = String::from_utf8_lossy(&bytes);
+    let seen = match is_of_malloc {
+        true => churn_malloc_json::load(&text).map(Seen::Malloc),
+        false => churn_json::load(&text).map(Seen::Kernel),
+    };
+    seen.map(Some).map_err(bad)
 }
 
 fn look(arguments: &ChurnArguments, signals: &Signals) -> Result<ChurnRecording, Failure> {
@@ -141,21 +162,23 @@ fn choose(wanted: Option<ChurnMechanism>) -> Result<(Mechanism, f64), Failure> {
 }
 
 fn start(command: Command, is_apart: bool) -> Result<Launch, Failure> {
-    let errors = std::io::stderr().as_fd().try_clone_to_owned().map(File::from);
-    let output = match errors {
-        Ok(file) if is_apart => Some(file),
-        Err(error) if is_apart => {
-            return Err(Failure::Failed(format!("cannot share standard error: {error}")));
-        }
-        _ => None,
-    };
     Ok(Launch {
         program: command.program,
         arguments: command.arguments,
         environment: std::env::vars_os().collect(),
-        streams: [None, output, None],
+        streams: [None, standard_output(is_apart)?, None],
         is_detached: false,
     })
+}
+
+/// Where a command prints to: our standard error when our output must be the report alone.
+///
+/// # Errors
+/// [`Failure::Failed`] when that cannot be shared.
+pub fn standard_output(is_apart: bool) -> Result<Option<File>, Failure> {
+    let errors = || std::io::stderr().as_fd().try_clone_to_owned().map(File::from);
+    let file = is_apart.then(errors).transpose();
+    file.map_err(|error| Failure::Failed(format!("cannot share standard error: {error}")))
 }
 
 /// Sums while it looks.

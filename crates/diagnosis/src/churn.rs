@@ -2,6 +2,8 @@
 
 mod address_space;
 pub mod blame;
+pub mod malloc_blame;
+pub mod malloc_tally;
 mod patterns;
 pub mod tally;
 pub mod thrash;

@@ -8,6 +8,7 @@ pub mod java;
 pub mod launch;
 pub mod loader;
 pub mod machine;
+pub mod malloc_recorder;
 pub mod mapped_file;
 pub mod memory_call_filter;
 pub mod memory_group;

@@ -17,6 +17,12 @@ const DIRECTORY_MODE: u32 = 0o755;
 /// Where temporary files go unless `TMPDIR` says otherwise.
 const TEMPORARY: &[&str] = &["/tmp", "/var/tmp", "/dev/shm"];
 
+/// Where files are memory; containers have little of it.
+const SHARED_MEMORY: &str = "/dev/shm";
+
+/// Room that leaves enough for those who need this place.
+const PLENTY_BYTES: u64 = 512 << 20;
+
 /// The cache of programs that run as root: root's home is closed to the users a service may change to.
 const CACHE_OF_ROOT: &str = "/var/cache";
 
@@ -49,10 +55,31 @@ impl PrivateDirectory {
         )))
     }
 
+    /// Makes one in memory where there is plenty of it for files, else as [`Self::create`]; not for libraries.
+    ///
+    /// # Errors
+    /// As [`Self::create`].
+    pub fn create_in_memory() -> io::Result<Self> {
+        let place = Path::new(SHARED_MEMORY);
+        let has_room = |room: nix::sys::statvfs::Statvfs| {
+            room.blocks_available().saturating_mul(room.fragment_size()) >= PLENTY_BYTES
+        };
+        if statvfs(place).is_ok_and(has_room)
+            && let Ok(directory) = Self::make_below(place)
+        {
+            return Ok(directory);
+        }
+        Self::create()
+    }
+
     fn create_in(place: &Path) -> io::Result<Self> {
-        static MADE: AtomicU32 = AtomicU32::new(0);
         let place = fs::canonicalize(place)?;
         check_suits_preload(&place)?;
+        Self::make_below(&place)
+    }
+
+    fn make_below(place: &Path) -> io::Result<Self> {
+        static MADE: AtomicU32 = AtomicU32::new(0);
         loop {
             // ORDERING: Relaxed; only the uniqueness of the number matters.
             let number = MADE.fetch_add(1, Ordering::Relaxed);

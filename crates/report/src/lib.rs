@@ -5,6 +5,8 @@ pub mod bench_html;
 pub mod bench_json;
 pub mod bench_table;
 pub mod churn_json;
+pub mod churn_malloc_json;
+pub mod churn_malloc_table;
 pub mod churn_table;
 pub mod doctor;
 pub mod doctor_json;

@@ -1,0 +1,158 @@
+//! `faultless churn --malloc`: who asks malloc for what, how long it lives, and which thread frees it.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+
+use faultless_diagnosis::churn::malloc_tally::{MallocCircumstances, MallocTally};
+use faultless_probe::launch::{Launch, launch};
+use faultless_probe::malloc_recorder::{self, DIRECTORY_VARIABLE, Observer};
+use faultless_probe::place::{self, PrivateDirectory};
+use faultless_probe::signals::Signals;
+use faultless_probe::watch::WatchError;
+use faultless_records::malloc_event::{MallocEvent, RecorderHead, RingCounts};
+use faultless_records::malloc_recording::{MallocCost, MallocMechanism, MallocRecording};
+use faultless_trial::environment::Environment;
+
+use crate::arguments::ChurnArguments;
+use crate::churn::standard_output;
+use crate::churn_progress::ChurnProgress;
+use crate::failure::Failure;
+use crate::target;
+
+/// Processes of any user may make files here, and none may remove those of others.
+const SHARED_DIRECTORY_MODE: u32 = 0o1777;
+
+/// Runs the command with the recorder and returns what it recorded.
+///
+/// # Errors
+/// [`Failure`] when a preload does not reach it, or it cannot be run.
+pub fn look_at_command(arguments: &ChurnArguments, signals: &Signals) -> Result<MallocRecording, Failure> {
+    let command = target::resolve(arguments.words.clone())?;
+    let name = command.arguments[0].to_string_lossy().into_owned();
+    let words: Vec<String> =
+        command.arguments.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    let place = Place::make()?;
+
+    let environment = Environment::new(std::env::vars_os());
+    let preload = place::preload_value(&place.recorder, environment.get("LD_PRELOAD"));
+    let environment =
+        environment.with("LD_PRELOAD", preload).with(DIRECTORY_VARIABLE, place.recordings.path());
+    let start = Launch {
+        program: command.program,
+        arguments: command.arguments,
+        environment: environment.variables().to_vec(),
+        streams: [None, standard_output(arguments.json)?, None],
+        is_detached: false,
+    };
+    let launched = launch(start, signals).map_err(|error| Failure::of_start(&name, &error))?;
+    let mut sums = Sums::begin(arguments);
+    let (_, observed) =
+        malloc_recorder::follow(&launched, signals, arguments.limit, place.recordings.path(), &mut sums)
+            .map_err(|error| match error {
+                WatchError::Interrupted(number) => Failure::Interrupted(number),
+                WatchError::System(error) => Failure::Failed(format!("lost sight of {name}: {error}")),
+            })?;
+    Ok(sums.finish(words.join(" "), u64::try_from(observed.as_nanos()).unwrap_or(u64::MAX)))
+}
+
+/// Where the recorder lies, and where it writes.
+struct Place {
+    recorder: PathBuf,
+    recordings: PrivateDirectory,
+    /// Holds the recorder and is removed with it.
+    _directory: PrivateDirectory,
+}
+
+impl Place {
+    fn make() -> Result<Self, Failure> {
+        let failed = |error: std::io::Error| Failure::Failed(format!("cannot write the recorder: {error}"));
+        let directory = PrivateDirectory::create().map_err(failed)?;
+        let recorder = faultless_bundle::recorder_into(directory.path()).map_err(failed)?;
+        let recordings = PrivateDirectory::create_in_memory().map_err(failed)?;
+        fs::set_permissions(recordings.path(), fs::Permissions::from_mode(SHARED_DIRECTORY_MODE))
+            .map_err(failed)?;
+        Ok(Self { recorder, recordings, _directory: directory })
+    }
+}
+
+/// Sums while it looks.
+struct Sums {
+    tally: MallocTally,
+    progress: ChurnProgress,
+    heads: Vec<RecorderHead>,
+    describing_ns: Vec<u64>,
+    calls: Vec<u64>,
+    tool_began_ns: f64,
+}
+
+impl Sums {
+    fn begin(arguments: &ChurnArguments) -> Self {
+        Self {
+            tally: MallocTally::default(),
+            progress: ChurnProgress::start(arguments.limit),
+            heads: Vec::new(),
+            describing_ns: Vec::new(),
+            calls: Vec::new(),
+            tool_began_ns: malloc_recorder::own_processor_time().as_nanos() as f64,
+        }
+    }
+
+    fn finish(self, subject: String, observed_ns: u64) -> MallocRecording {
+        let counting_ns =
+            self.heads.iter().zip(&self.calls).map(|(head, calls)| head.fast_ps as f64 / 1e3 * *calls as f64);
+        let cost = MallocCost {
+            counting_ns: counting_ns.sum(),
+            describing_ns: self.describing_ns.iter().map(|time| *time as f64).sum(),
+            tool_ns: malloc_recorder::own_processor_time().as_nanos() as f64 - self.tool_began_ns,
+        };
+        let mut remarks = Vec::new();
+        if self.calls.iter().all(|calls| *calls == 0) {
+            remarks.push(
+                "any call of malloc: the program has an allocator of its own inside it (static, or linked before the preload), or it cleaned its environment"
+                    .to_owned(),
+            );
+        }
+        let unringed: u64 = self.heads.iter().map(|head| head.unringed).sum();
+        if unringed > 0 {
+            remarks.push(format!(
+                "calls of {unringed} threads: no room for their records (set TMPDIR to a place with more)"
+            ));
+        }
+        self.tally.finish(MallocCircumstances {
+            tool_version: env!("CARGO_PKG_VERSION").to_owned(),
+            subject,
+            mechanism: MallocMechanism::Recorder,
+            observed_ns,
+            cost,
+            stacks: Vec::new(),
+            remarks,
+        })
+    }
+}
+
+impl Observer for Sums {
+    fn began(&mut self, _process: usize, _pid: i32, _maps: &[u8]) {}
+
+    fn take(&mut self, process: usize, _pid: i32, event: MallocEvent) {
+        self.tally.take(process, &event, None);
+    }
+
+    fn counted(&mut self, process: usize, head: &RecorderHead, counts: Vec<RingCounts>) {
+        let places = self.heads.len().max(process + 1);
+        self.heads.resize(places, RecorderHead::default());
+        self.describing_ns.resize(places, 0);
+        self.calls.resize(places, 0);
+        self.heads[process] = *head;
+        self.describing_ns[process] = counts.iter().map(|ring| ring.describing_ns).sum();
+        let of_ring =
+            |ring: &RingCounts| ring.frees + ring.calls.iter().map(|(_, _, count, _)| count).sum::<u64>();
+        self.calls[process] = counts.iter().map(of_ring).sum();
+        self.tally.set_counts(process, head.pid, counts);
+    }
+
+    fn tick(&mut self, _pids: &[i32]) {
+        let calls = self.tally.calls();
+        self.progress.show(&format!("{calls} calls of malloc and its family"));
+    }
+}

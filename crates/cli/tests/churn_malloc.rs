@@ -1,0 +1,281 @@
+//! `faultless churn --malloc` through the real program, on C programs whose calls are known.
+#![allow(clippy::unwrap_used, reason = "a test stops at the first thing that is not as it should be")]
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+const HEAD: &str = r#"
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+#define SEEN __attribute__((noinline))
+"#;
+
+struct Place(PathBuf);
+
+impl Place {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("faultless-recorder-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir_all(path.join("tmp")).unwrap();
+        Self(path)
+    }
+
+    fn file(&self, name: &str) -> String {
+        self.0.join(name).to_str().unwrap().to_owned()
+    }
+
+    fn compile(&self, name: &str, flags: &[&str], body: &str) -> String {
+        let (file, program) = (self.file(&format!("{name}.c")), self.file(name));
+        fs::write(&file, format!("{HEAD}{body}")).unwrap();
+        let mut command = Command::new("cc");
+        command.args(["-O1", "-g", "-w", "-fno-builtin", "-pthread", "-o", &program, &file]).args(flags);
+        assert!(command.status().unwrap().success());
+        program
+    }
+
+    fn churn(&self, words: &[&str]) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_faultless"));
+        command.arg("churn").args(words).stdin(Stdio::null()).env("TMPDIR", self.0.join("tmp"));
+        command.env_remove("LD_PRELOAD").output().unwrap()
+    }
+
+    fn report(&self, words: &[&str]) -> Value {
+        let output = self.churn(&[&["--malloc", "--json"], words].concat());
+        assert!(output.status.success(), "{}", errors(&output));
+        let left = fs::read_dir(self.0.join("tmp")).unwrap().count();
+        assert_eq!(left, 0, "nothing is left behind");
+        let value: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| {
+            panic!("{error}: {}{}", String::from_utf8_lossy(&output.stdout), errors(&output))
+        });
+        assert_eq!(value["format"], "faultless-churn-malloc/1");
+        value
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn errors(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn with<'report>(list: &'report Value, key: &str, value: impl Into<Value>) -> &'report Value {
+    let value = value.into();
+    list.as_array().unwrap().iter().find(|entry| entry[key] == value).unwrap_or(&Value::Null)
+}
+
+/// Calls of a function with sizes from `bytes` to twice that.
+fn calls(report: &Value, function: &str, bytes: u64) -> u64 {
+    let function = with(&report["functions"], "function", function);
+    if function.is_null() {
+        return 0;
+    }
+    with(&function["sizes"], "from_bytes", bytes)["calls"].as_u64().unwrap_or(0)
+}
+
+fn number(value: &Value) -> f64 {
+    value.as_f64().unwrap_or_else(|| panic!("no number: {value}"))
+}
+
+const KIB: u64 = 1 << 10;
+
+#[test]
+fn calls_sizes_and_the_threads_that_free_are_exact_where_they_are_few() {
+    let place = Place::new("exact");
+    let program = place.compile(
+        "exact",
+        &[],
+        "enum { N = 60 };
+        static void *blocks[N];
+        SEEN void *make(size_t bytes) { return malloc(bytes); }
+        static void *give_back(void *unused) {
+            pthread_setname_np(pthread_self(), \"freer\");
+            for (int i = 0; i < N; i++) free(blocks[i]);
+            return unused;
+        }
+        int main(void) {
+            for (int i = 0; i < N; i++) blocks[i] = make(3000);
+            pthread_t thread;
+            pthread_create(&thread, 0, give_back, 0);
+            pthread_join(thread, 0);
+            for (int i = 0; i < 40; i++) free(malloc(6000));
+            for (int i = 0; i < 30; i++) blocks[i] = calloc(10, 1200);
+            for (int i = 0; i < 20; i++) blocks[i] = realloc(blocks[i], 24000);
+            void *aligned;
+            if (posix_memalign(&aligned, 64, 48000)) return 1;
+            if (malloc((size_t)-100)) return 1;
+            return 0;
+        }",
+    );
+    let report = place.report(&["--", &program]);
+    assert_eq!(calls(&report, "malloc", 2 * KIB), 60);
+    assert!(calls(&report, "malloc", 4 * KIB) >= 40, "stdio may ask for a buffer of that size, too");
+    assert_eq!(calls(&report, "calloc", 8 * KIB), 30);
+    assert_eq!(calls(&report, "realloc", 16 * KIB), 20);
+    assert_eq!(calls(&report, "aligned_alloc", 32 * KIB), 1);
+    assert_eq!((report["failed"].as_u64(), report["processes"].as_u64()), (Some(1), Some(1)));
+    assert!(report["frees"].as_u64().unwrap() >= 100);
+    let sizes = |bytes: u64| with(&report["sizes"], "from_bytes", bytes);
+    let handed_over = &sizes(2 * KIB)["freed_by_another_thread"];
+    assert!((number(&handed_over["blocks"]) - 60.0).abs() < 0.01, "{handed_over}");
+    assert!((number(&handed_over["bytes"]) - 180_000.0).abs() < 1.0);
+    assert!((number(&sizes(16 * KIB)["live"]["bytes"]) - 480_000.0).abs() < 1.0);
+    // Ten were left as calloc made them.
+    assert!((number(&sizes(8 * KIB)["live"]["blocks"]) - 10.0).abs() < 0.01);
+    let (freer, from) = (&report["handovers"][0]["to"], &report["handovers"][0]["from"]);
+    assert_eq!(with(&report["threads"], "tid", freer.clone())["name"], "freer");
+    assert!(
+        (number(&with(&report["threads"], "tid", from.clone())["freed_of_others"]["blocks"])).abs() < 0.01
+    );
+}
+
+#[test]
+fn a_storm_of_calls_is_counted_exactly_and_estimated_well_from_a_part() {
+    let place = Place::new("storm");
+    let program = place.compile(
+        "storm",
+        &[],
+        "int main(void) {
+            void *kept[1000] = {0};
+            unsigned seed = 1;
+            for (int i = 0; i < 3000000; i++) {
+                seed = seed * 1664525 + 1013904223;
+                void **place = &kept[(seed >> 8) % 1000];
+                free(*place);
+                *place = malloc(600);
+            }
+            return 0;
+        }",
+    );
+    let report = place.report(&["--", &program]);
+    let others = report["functions"][0]["calls"].as_u64().unwrap() - 3_000_000;
+    assert_eq!(calls(&report, "malloc", 512), 3_000_000, "{others} others");
+    let described = report["described"].as_u64().unwrap();
+    assert!((50..2_000_000).contains(&described), "{described}");
+    let sizes = with(&report["sizes"], "from_bytes", 512);
+    let total = number(&sizes["freed"]["blocks"]) + number(&sizes["live"]["blocks"]);
+    assert!((total - 3e6).abs() < 1.0, "weights add up to the exact number: {total}");
+    // 1,000 of 3,000,000 live at the end; few of them are described, so little more is certain than that most were freed.
+    assert!(number(&sizes["live"]["blocks"]) < 1_000_000.0, "{}", sizes["live"]);
+}
+
+#[test]
+fn children_of_fork_and_programs_after_exec_have_counts_of_their_own() {
+    let place = Place::new("fork");
+    let program = place.compile(
+        "family",
+        &[],
+        "static void *work(void *number) { for (int i = 0; i < 25; i++) free(malloc(100000)); return number; }
+        int main(int count, char **words) {
+            if (count > 1) { work(0); return 0; }
+            work(0);
+            pthread_t threads[4];
+            for (int i = 0; i < 4; i++) pthread_create(&threads[i], 0, work, 0);
+            if (fork() == 0) { work(0); execl(words[0], words[0], \"again\", (char *)0); }
+            for (int i = 0; i < 4; i++) pthread_join(threads[i], 0);
+            int status;
+            wait(&status);
+            return status != 0;
+        }",
+    );
+    let report = place.report(&["--", &program]);
+    // The first program, the child's copy of it, and what that becomes.
+    assert_eq!(report["processes"], 3);
+    assert_eq!(calls(&report, "malloc", 64 * KIB), 25 * (5 + 1 + 1));
+}
+
+#[test]
+fn a_sudden_end_and_many_short_threads_lose_no_counts() {
+    let place = Place::new("ends");
+    let program = place.compile(
+        "ends",
+        &[],
+        "static void *work(void *unused) { free(malloc(100000)); return unused; }
+        int main(void) {
+            for (int i = 0; i < 300; i++) {
+                pthread_t thread;
+                if (pthread_create(&thread, 0, work, 0)) return 1;
+                pthread_join(thread, 0);
+            }
+            kill(getpid(), 9);
+        }",
+    );
+    let report = place.report(&["--", &program]);
+    assert_eq!(calls(&report, "malloc", 64 * KIB), 300);
+}
+
+#[test]
+fn errno_early_calls_and_odd_arguments_are_as_without_the_recorder() {
+    let place = Place::new("manners");
+    let program = place.compile(
+        "manners",
+        &["-ldl"],
+        "__attribute__((constructor)) static void early(void) { free(malloc(70000)); }
+        int main(void) {
+            errno = 7;
+            for (int i = 0; i < 5000; i++) free(malloc(100));
+            if (errno != 7) return 1;
+            if (malloc((size_t)-1) || errno != ENOMEM) return 2;
+            if (calloc((size_t)-1, 2) || reallocarray(0, (size_t)-1, 2)) return 3;
+            char *zero = calloc(1, 50000);
+            for (int i = 0; i < 50000; i++) if (zero[i]) return 4;
+            char *kept = strdup(\"kept\");
+            kept = realloc(kept, 100000);
+            if (strcmp(kept, \"kept\")) return 5;
+            if ((size_t)aligned_alloc(4096, 8192) % 4096 || (size_t)memalign(64, 100) % 64) return 6;
+            free(0);
+            free(realloc(0, 10));
+            return 0;
+        }",
+    );
+    let saved = place.file("saved");
+    let output = place.churn(&["--malloc", "--record", &saved, "--", &program]);
+    assert!(output.status.success(), "{}", errors(&output));
+    let status = Command::new(&program).status().unwrap();
+    assert!(status.success(), "without the recorder it ends with {status}");
+    // The command's own status is not ours, so it tells by the calls that come last.
+    let report: Value = serde_json::from_slice(&place.churn(&["--json", &saved]).stdout).unwrap();
+    assert!(calls(&report, "aligned_alloc", 4 * KIB * 2) == 1, "it came to its end: {report}");
+    assert_eq!(calls(&report, "malloc", 64 * KIB), 1, "calls of constructors are counted");
+    let text = String::from_utf8(place.churn(&[&saved]).stdout).unwrap();
+    assert!(text.contains("calls of malloc and its family"), "{text}");
+}
+
+#[test]
+fn a_command_is_ended_when_its_time_is_over() {
+    let place = Place::new("limit");
+    let program =
+        place.compile("endless", &[], "int main(void) { for (;;) { free(malloc(100)); usleep(100); } }");
+    let start = Instant::now();
+    let report = place.report(&["--for", "300ms", "--", &program]);
+    assert!(start.elapsed() < Duration::from_secs(10));
+    assert!(calls(&report, "malloc", 64) > 10);
+    assert!((0.3..3.0).contains(&number(&report["observed_seconds"])));
+}
+
+#[test]
+fn programs_that_a_preload_does_not_reach_are_refused() {
+    let place = Place::new("refused");
+    let program = place.compile("static", &["-static"], "int main(void) { return 0; }");
+    let output = place.churn(&["--malloc", "--", &program]);
+    assert_eq!(output.status.code(), Some(126), "{}", errors(&output));
+    assert!(errors(&output).contains("statically"), "{}", errors(&output));
+    assert!(output.stdout.is_empty());
+    let both = place.churn(&["--malloc", "--by", "ptrace", "--", "true"]);
+    assert_eq!(both.status.code(), Some(2));
+}

@@ -1,0 +1,465 @@
+//! Adds calls of malloc up while they come in: exact counts of all, and estimates from those that were described.
+//!
+//! A described call stands for as many as its weight says. What was lost on the way is made up for at the end: in each
+//! process and size class the weights are scaled so that together they are the exact number of calls.
+
+use std::collections::{BTreeMap, HashMap};
+
+use faultless_records::churn_recording::class_of;
+use faultless_records::malloc_event::{Allocated, MallocEvent, MallocFunction, RingCounts};
+use faultless_records::malloc_recording::{
+    BlockLives, Estimate, FORMAT, FunctionSum, Handover, MallocCaller, MallocCost, MallocMechanism,
+    MallocRecording, ThreadSum,
+};
+
+/// Frees that arrived before what they free are kept up to this number in each process: rings are read one by one.
+const EARLY_FREES: usize = 1 << 17;
+
+/// What is known about an observation besides its calls.
+#[derive(Debug, Clone)]
+pub struct MallocCircumstances {
+    /// Version of the tool.
+    pub tool_version: String,
+    /// What was looked at, in words.
+    pub subject: String,
+    /// How the calls were seen.
+    pub mechanism: MallocMechanism,
+    /// How long it looked, in nanoseconds.
+    pub observed_ns: u64,
+    /// What looking cost.
+    pub cost: MallocCost,
+    /// Call chains that the calls' stacks refer to.
+    pub stacks: Vec<Vec<String>>,
+    /// What could not be seen.
+    pub remarks: Vec<String>,
+}
+
+/// The sums so far.
+#[derive(Debug, Default)]
+pub struct MallocTally {
+    processes: HashMap<usize, Process>,
+    live: LiveBytes,
+}
+
+/// The course of the live bytes. One block that stands for many is a jump of the estimate, not of the program; so the peak of
+/// an estimate is the largest average over a step of time.
+#[derive(Debug, Default)]
+struct LiveBytes {
+    now: f64,
+    exact_peak: f64,
+    is_estimate: bool,
+    time_ns: u64,
+    /// Bytes times nanoseconds in each step from the first event on.
+    steps: Vec<f64>,
+    step_ns: u64,
+    start_ns: u64,
+}
+
+impl LiveBytes {
+    const STEPS: usize = 128;
+    const FIRST_STEP_NS: u64 = 100_000;
+
+    fn change(&mut self, time_ns: u64, by: f64) {
+        if self.step_ns == 0 {
+            (self.step_ns, self.start_ns, self.time_ns) = (Self::FIRST_STEP_NS, time_ns, time_ns);
+        }
+        // Rings are read one by one: an event may be older than the last.
+        self.pass_to(time_ns.max(self.time_ns));
+        self.now = (self.now + by).max(0.0);
+        self.exact_peak = self.exact_peak.max(self.now);
+    }
+
+    fn pass_to(&mut self, time_ns: u64) {
+        while (time_ns - self.start_ns) / self.step_ns >= Self::STEPS as u64 {
+            self.steps = self.steps.chunks(2).map(|pair| pair.iter().sum()).collect();
+            self.step_ns *= 2;
+        }
+        while self.time_ns < time_ns {
+            let step = (self.time_ns - self.start_ns) / self.step_ns;
+            let end = (self.start_ns + (step + 1) * self.step_ns).min(time_ns);
+            let step = usize::try_from(step).unwrap_or(0);
+            self.steps.resize(self.steps.len().max(step + 1), 0.0);
+            self.steps[step] += self.now * (end - self.time_ns) as f64;
+            self.time_ns = end;
+        }
+    }
+
+    fn peak(&self) -> f64 {
+        let largest = self.steps.iter().copied().fold(0.0, f64::max) / self.step_ns.max(1) as f64;
+        if self.is_estimate { largest } else { self.exact_peak }
+    }
+}
+
+#[derive(Debug)]
+struct Block {
+    size_bytes: u64,
+    weight: f64,
+    function: MallocFunction,
+    tid: i32,
+    stack: Option<u32>,
+    time_ns: u64,
+}
+
+#[derive(Debug, Default)]
+struct Process {
+    pid: i32,
+    counts: Vec<RingCounts>,
+    live: HashMap<u64, Block>,
+    early_frees: HashMap<u64, (u64, i32)>,
+    described: u64,
+    /// Weights of the described calls by size class.
+    weights: BTreeMap<u8, f64>,
+    lives: BTreeMap<u8, BlockLives>,
+    names: HashMap<i32, String>,
+    threads: HashMap<(i32, u8), Part>,
+    handovers: HashMap<(i32, i32, u8), Estimate>,
+    callers: HashMap<(u32, MallocFunction, u8), CallerPart>,
+}
+
+#[derive(Debug, Default, Clone, Copy)]
+struct Part {
+    allocated: Estimate,
+    freed_own: Estimate,
+    freed_of_others: Estimate,
+}
+
+#[derive(Debug, Default, Clone, Copy)]
+struct CallerPart {
+    allocated: Estimate,
+    freed: Estimate,
+    live: Estimate,
+    life_sum_ns: f64,
+}
+
+impl MallocTally {
+    /// Takes the next event of a process, which `process` names for as long as it runs one program.
+    pub fn take(&mut self, process: usize, event: &MallocEvent, stack: Option<u32>) {
+        let of = self.processes.entry(process).or_default();
+        let change = match event {
+            MallocEvent::Allocated(block) => of.allocate(block, stack),
+            MallocEvent::Freed { time_ns, id, tid, .. } => of.free(*id, *time_ns, *tid),
+            MallocEvent::Thread { tid, name } => {
+                of.names.insert(*tid, name.clone());
+                0.0
+            }
+        };
+        match event {
+            MallocEvent::Allocated(block) => {
+                self.live.is_estimate |= block.weight > 1;
+                self.live.change(block.time_ns, change);
+            }
+            MallocEvent::Freed { time_ns, .. } => self.live.change(*time_ns, change),
+            MallocEvent::Thread { .. } => {}
+        }
+    }
+
+    /// Sets what the rings of a process have counted up to now.
+    pub fn set_counts(&mut self, process: usize, pid: i32, counts: Vec<RingCounts>) {
+        let of = self.processes.entry(process).or_default();
+        of.pid = pid;
+        of.counts = counts;
+    }
+
+    /// Calls counted so far.
+    #[must_use]
+    pub fn calls(&self) -> u64 {
+        let rings = self.processes.values().flat_map(|process| &process.counts);
+        rings.map(|ring| ring.frees + ring.calls.iter().map(|(_, _, count, _)| count).sum::<u64>()).sum()
+    }
+
+    /// The sums as they are saved.
+    #[must_use]
+    pub fn finish(self, circumstances: MallocCircumstances) -> MallocRecording {
+        let mut recording = MallocRecording {
+            format: FORMAT.to_owned(),
+            tool_version: circumstances.tool_version,
+            subject: circumstances.subject,
+            mechanism: circumstances.mechanism,
+            observed_ns: circumstances.observed_ns,
+            processes: self.processes.len() as u64,
+            functions: BTreeMap::new(),
+            frees: 0,
+            failed: 0,
+            described: 0,
+            lost: 0,
+            sizes: BTreeMap::new(),
+            peak_live_bytes: self.live.peak(),
+            threads: Vec::new(),
+            handovers: Vec::new(),
+            callers: Vec::new(),
+            stacks: circumstances.stacks,
+            cost: circumstances.cost,
+            remarks: circumstances.remarks,
+        };
+        let mut callers = HashMap::new();
+        let mut processes: Vec<Process> = self.processes.into_values().collect();
+        processes.sort_by_key(|process| process.pid);
+        for process in processes {
+            process.add_to(&mut recording, &mut callers);
+        }
+        recording.callers = callers.into_values().collect();
+        let order = |one: &MallocCaller, other: &MallocCaller| {
+            other.allocated.count.total_cmp(&one.allocated.count).then(one.stack.cmp(&other.stack))
+        };
+        recording.callers.sort_by(order);
+        recording
+    }
+}
+
+impl Process {
+    /// Returns by how much the live bytes changed.
+    fn allocate(&mut self, event: &Allocated, stack: Option<u32>) -> f64 {
+        let (class, weight) = (class_of(event.size_bytes), f64::from(event.weight));
+        self.described += 1;
+        *self.weights.entry(class).or_default() += weight;
+        self.threads.entry((event.tid, class)).or_default().allocated.add(weight, event.size_bytes);
+        if let Some(stack) = stack {
+            let part = self.callers.entry((stack, event.function, class)).or_default();
+            part.allocated.add(weight, event.size_bytes);
+        }
+        if !event.is_tracked {
+            self.lives.entry(class).or_default().unknown.add(weight, event.size_bytes);
+            return 0.0;
+        }
+        let block = Block {
+            size_bytes: event.size_bytes,
+            weight,
+            function: event.function,
+            tid: event.tid,
+            stack,
+            time_ns: event.time_ns,
+        };
+        let bytes = weight * event.size_bytes as f64;
+        if let Some((time_ns, tid)) = self.early_frees.remove(&event.id) {
+            self.end(&block, time_ns, tid);
+            return 0.0;
+        }
+        self.live.insert(event.id, block);
+        bytes
+    }
+
+    fn free(&mut self, id: u64, time_ns: u64, tid: i32) -> f64 {
+        let Some(block) = self.live.remove(&id) else {
+            if self.early_frees.len() < EARLY_FREES {
+                self.early_frees.insert(id, (time_ns, tid));
+            }
+            return 0.0;
+        };
+        self.end(&block, time_ns, tid);
+        -block.weight * block.size_bytes as f64
+    }
+
+    fn end(&mut self, block: &Block, time_ns: u64, tid: i32) {
+        let class = class_of(block.size_bytes);
+        let life_ns = time_ns.saturating_sub(block.time_ns);
+        let lives = self.lives.entry(class).or_default();
+        lives.freed.add(block.weight, block.size_bytes);
+        *lives.by_life.entry(class_of(life_ns)).or_default() += block.weight;
+        let freer = self.threads.entry((tid, class)).or_default();
+        if tid == block.tid {
+            freer.freed_own.add(block.weight, block.size_bytes);
+        } else {
+            freer.freed_of_others.add(block.weight, block.size_bytes);
+            lives.freed_elsewhere.add(block.weight, block.size_bytes);
+            self.handovers.entry((block.tid, tid, class)).or_default().add(block.weight, block.size_bytes);
+        }
+        if let Some(stack) = block.stack {
+            let part = self.callers.entry((stack, block.function, class)).or_default();
+            part.freed.add(block.weight, block.size_bytes);
+            part.life_sum_ns += life_ns as f64 * block.weight;
+        }
+    }
+
+    /// Adds this process to the recording, scaled to its exact counts.
+    fn add_to(
+        mut self,
+        recording: &mut MallocRecording,
+        callers: &mut HashMap<(u32, MallocFunction), MallocCaller>,
+    ) {
+        for block in std::mem::take(&mut self.live).into_values() {
+            let class = class_of(block.size_bytes);
+            self.lives.entry(class).or_default().live.add(block.weight, block.size_bytes);
+            if let Some(stack) = block.stack {
+                let part = self.callers.entry((stack, block.function, class)).or_default();
+                part.live.add(block.weight, block.size_bytes);
+            }
+        }
+        let mut exact: BTreeMap<u8, u64> = BTreeMap::new();
+        for ring in &self.counts {
+            for (function, class, count, bytes) in &ring.calls {
+                *exact.entry(*class).or_default() += count;
+                let sum: &mut FunctionSum = recording.functions.entry(*function).or_default();
+                for amount in [&mut sum.amount, sum.sizes.entry(*class).or_default()] {
+                    amount.count = amount.count.saturating_add(*count);
+                    amount.bytes = amount.bytes.saturating_add(*bytes);
+                }
+            }
+            recording.frees += ring.frees;
+            recording.failed += ring.failed;
+            recording.lost += ring.dropped;
+        }
+        recording.described += self.described;
+        let factor = |class: u8| match (exact.get(&class), self.weights.get(&class)) {
+            (Some(exact), Some(weight)) if *weight > 0.0 => *exact as f64 / weight,
+            // Nothing was counted: the calls are known from their descriptions alone.
+            _ => 1.0,
+        };
+        for (class, lives) in &self.lives {
+            let (sum, factor) = (recording.sizes.entry(*class).or_default(), factor(*class));
+            sum.freed.add_scaled(lives.freed, factor);
+            sum.freed_elsewhere.add_scaled(lives.freed_elsewhere, factor);
+            sum.live.add_scaled(lives.live, factor);
+            sum.unknown.add_scaled(lives.unknown, factor);
+            for (life, number) in &lives.by_life {
+                *sum.by_life.entry(*life).or_default() += number * factor;
+            }
+        }
+        for ((stack, function, class), part) in &self.callers {
+            let sum = callers.entry((*stack, *function)).or_insert_with(|| MallocCaller {
+                stack: *stack,
+                function: *function,
+                allocated: Estimate::default(),
+                live: Estimate::default(),
+                life_sum_ns: 0.0,
+                freed: Estimate::default(),
+            });
+            let factor = factor(*class);
+            sum.allocated.add_scaled(part.allocated, factor);
+            sum.live.add_scaled(part.live, factor);
+            sum.freed.add_scaled(part.freed, factor);
+            sum.life_sum_ns += part.life_sum_ns * factor;
+        }
+        let places = self.add_threads(recording, &factor);
+        let mut handovers: BTreeMap<(usize, usize), Estimate> = BTreeMap::new();
+        for ((from, to, class), amount) in &self.handovers {
+            if let (Some(from), Some(to)) = (places.get(from), places.get(to)) {
+                handovers.entry((*from, *to)).or_default().add_scaled(*amount, factor(*class));
+            }
+        }
+        let handovers = handovers.into_iter().map(|((from, to), amount)| Handover { from, to, amount });
+        recording.handovers.extend(handovers);
+        recording.handovers.sort_by(|one, other| other.amount.count.total_cmp(&one.amount.count));
+    }
+
+    /// Returns the places of this process's threads in the recording.
+    fn add_threads(
+        &self,
+        recording: &mut MallocRecording,
+        factor: &dyn Fn(u8) -> f64,
+    ) -> BTreeMap<i32, usize> {
+        let mut sums: BTreeMap<i32, Part> = BTreeMap::new();
+        for ((tid, class), part) in &self.threads {
+            let sum = sums.entry(*tid).or_default();
+            sum.allocated.add_scaled(part.allocated, factor(*class));
+            sum.freed_own.add_scaled(part.freed_own, factor(*class));
+            sum.freed_of_others.add_scaled(part.freed_of_others, factor(*class));
+        }
+        let mut places = BTreeMap::new();
+        for (tid, part) in sums {
+            places.insert(tid, recording.threads.len());
+            recording.threads.push(ThreadSum {
+                pid: self.pid,
+                tid,
+                name: self.names.get(&tid).cloned().unwrap_or_default(),
+                allocated: part.allocated,
+                freed_own: part.freed_own,
+                freed_of_others: part.freed_of_others,
+            });
+        }
+        places
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use faultless_records::perf_record::Registers;
+
+    fn allocated(id: u64, size_bytes: u64, weight: u32, tid: i32) -> MallocEvent {
+        MallocEvent::Allocated(Allocated {
+            time_ns: 1000,
+            id,
+            size_bytes,
+            weight,
+            function: MallocFunction::Malloc,
+            is_tracked: true,
+            tid,
+            registers: Registers::default(),
+            stack: Vec::new(),
+        })
+    }
+
+    fn freed(id: u64, tid: i32, time_ns: u64) -> MallocEvent {
+        MallocEvent::Freed { time_ns, id, tid, by_realloc: false }
+    }
+
+    fn counts(class: u8, calls: u64, bytes: u64) -> Vec<RingCounts> {
+        vec![RingCounts {
+            calls: vec![(MallocFunction::Malloc, class, calls, bytes)],
+            ..RingCounts::default()
+        }]
+    }
+
+    fn finish(tally: MallocTally) -> MallocRecording {
+        tally.finish(MallocCircumstances {
+            tool_version: String::new(),
+            subject: String::new(),
+            mechanism: MallocMechanism::Recorder,
+            observed_ns: 1,
+            cost: MallocCost::default(),
+            stacks: Vec::new(),
+            remarks: Vec::new(),
+        })
+    }
+
+    #[test]
+    fn lives_and_threads_are_told_by_what_was_described() {
+        let mut tally = MallocTally::default();
+        tally.take(0, &MallocEvent::Thread { tid: 2, name: "freer".into() }, None);
+        for id in 1..=10 {
+            tally.take(0, &allocated(id, 100, 1, 1), Some(0));
+        }
+        for id in 1..=4 {
+            tally.take(0, &freed(id, 1, 1000 + 2048), None);
+        }
+        for id in 5..=7 {
+            tally.take(0, &freed(id, 2, 1000 + 2048), None);
+        }
+        tally.set_counts(0, 77, counts(6, 10, 1000));
+        assert_eq!(tally.calls(), 10);
+        let recording = finish(tally);
+        let lives = &recording.sizes[&6];
+        assert_eq!((lives.freed.count, lives.freed_elsewhere.count, lives.live.bytes), (7.0, 3.0, 300.0));
+        assert_eq!(lives.by_life[&11], 7.0);
+        assert_eq!(recording.peak_live_bytes, 1000.0);
+        assert_eq!(recording.threads.len(), 2);
+        let handover = &recording.handovers[0];
+        assert_eq!(recording.threads[handover.to].name, "freer");
+        assert_eq!((recording.threads[handover.from].tid, handover.amount.count), (1, 3.0));
+        assert_eq!((recording.callers[0].live.count, recording.callers[0].life_sum_ns), (3.0, 7.0 * 2048.0));
+    }
+
+    #[test]
+    fn what_was_lost_on_the_way_is_made_up_for() {
+        let mut tally = MallocTally::default();
+        // 100 calls, of which the descriptions that arrived stand for 40.
+        for id in 1..=10 {
+            tally.take(3, &allocated(id, 64, 4, 1), None);
+        }
+        tally.set_counts(3, 5, counts(6, 100, 6400));
+        let recording = finish(tally);
+        assert_eq!(recording.sizes[&6].live, Estimate { count: 100.0, bytes: 6400.0 });
+        assert_eq!(recording.threads[0].allocated.count, 100.0);
+        assert_eq!(recording.functions[&MallocFunction::Malloc].amount.count, 100);
+    }
+
+    #[test]
+    fn a_free_that_is_read_before_its_allocation_is_the_same_free() {
+        let mut tally = MallocTally::default();
+        tally.take(0, &freed(9, 2, 5000), None);
+        tally.take(0, &allocated(9, 32, 1, 1), None);
+        let recording = finish(tally);
+        assert_eq!((recording.sizes[&5].freed.count, recording.sizes[&5].live.count), (1.0, 0.0));
+        assert_eq!(recording.sizes[&5].freed_elsewhere.count, 1.0);
+    }
+}

@@ -1,0 +1,329 @@
+//! Reads what preloaded recorders of malloc's calls write, while the processes run and after they ended.
+//!
+//! Each program has a file of its own in one directory. It is read and written, never mapped: a process that cuts its file
+//! short does no harm to us.
+
+use std::collections::HashSet;
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{Ordering, fence};
+use std::time::{Duration, Instant};
+
+use faultless_records::malloc_event::{self, MallocEvent, PAGE_BYTES, RecorderHead, RingCounts};
+use faultless_records::measurement::Measurement;
+use nix::libc;
+use nix::sys::signal::{Signal, kill};
+
+use crate::launch::Launched;
+use crate::signals::Signals;
+use crate::watch::{Moment, WatchError, watch_beside};
+
+/// Names the directory to the recorder.
+pub const DIRECTORY_VARIABLE: &str = "FAULTLESS_RECORDER";
+
+/// Between two looks when nothing comes, and when much does.
+const IDLE: Duration = Duration::from_millis(4);
+const BUSY: Duration = Duration::from_millis(1);
+
+/// How often the observer hears that time passes.
+const TICK: Duration = Duration::from_millis(250);
+
+/// How long a command has between the request to end and the kill.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// Who is told what happens.
+pub trait Observer {
+    /// A program has begun; `maps` is what it had mapped then.
+    fn began(&mut self, process: usize, pid: i32, maps: &[u8]);
+    /// The next event of it.
+    fn take(&mut self, process: usize, pid: i32, event: MallocEvent);
+    /// What it has counted up to now.
+    fn counted(&mut self, process: usize, head: &RecorderHead, counts: Vec<RingCounts>);
+    /// Time passes, or the command stands still on its way out: what these processes have mapped can be read now.
+    fn tick(&mut self, pids: &[i32]);
+}
+
+/// Follows a command whose processes have the recorder, to its end or for so long; it is ended then. Returns its end and how
+/// long was looked.
+///
+/// # Errors
+/// [`WatchError`].
+pub fn follow(
+    launched: &Launched,
+    signals: &Signals,
+    limit: Option<Duration>,
+    directory: &Path,
+    observer: &mut dyn Observer,
+) -> Result<(Measurement, Duration), WatchError> {
+    let began = Instant::now();
+    let mut files = Files::new(directory);
+    let mut next_tick = began;
+    let mut over = None;
+    let mut kill_at = None;
+    let measurement = watch_beside(launched, signals, None, &mut |moment| {
+        let now = Instant::now();
+        if kill_at.is_some_and(|at| now >= at) {
+            kill_at = None;
+            let _ = kill(launched.pid, Signal::SIGKILL);
+        }
+        if over.is_some() {
+            return Some(IDLE);
+        }
+        let events = files.read(observer);
+        if now >= next_tick || moment == Moment::AtExit {
+            files.count(observer);
+            observer.tick(&files.pids());
+            next_tick = now + TICK;
+        }
+        if limit.is_some_and(|limit| now >= began + limit) {
+            files.count(observer);
+            over = Some(now);
+            kill_at = Some(now + GRACE);
+            let _ = kill(launched.pid, Signal::SIGTERM);
+        }
+        Some(if events > 0 { BUSY } else { IDLE })
+    })?;
+    if over.is_none() {
+        files.read(observer);
+        files.count(observer);
+    }
+    Ok((measurement, over.unwrap_or_else(Instant::now).saturating_duration_since(began)))
+}
+
+/// Processor time of this tool so far.
+#[must_use]
+pub fn own_processor_time() -> Duration {
+    use nix::sys::resource::{UsageWho, getrusage};
+    use nix::sys::time::TimeValLike;
+    let usage = getrusage(UsageWho::RUSAGE_SELF).ok();
+    let microseconds = usage
+        .map_or(0, |usage| usage.user_time().num_microseconds() + usage.system_time().num_microseconds());
+    Duration::from_micros(u64::try_from(microseconds).unwrap_or(0))
+}
+
+struct Files<'directory> {
+    directory: &'directory Path,
+    seen: HashSet<OsString>,
+    files: Vec<RecorderFile>,
+}
+
+impl<'directory> Files<'directory> {
+    fn new(directory: &'directory Path) -> Self {
+        Self { directory, seen: HashSet::new(), files: Vec::new() }
+    }
+
+    /// Reads what has come, and returns how many events that were.
+    fn read(&mut self, observer: &mut dyn Observer) -> usize {
+        // Old files first: a program that follows another in the same process has other code at the same addresses.
+        let mut events = self.read_known(observer);
+        let already = self.files.len();
+        self.open_new();
+        for (process, file) in self.files.iter().enumerate().skip(already) {
+            let maps = fs::read(&file.maps).unwrap_or_default();
+            observer.began(process, file.head.pid, &maps);
+        }
+        if self.files.len() > already {
+            events += self.read_known(observer);
+        }
+        events
+    }
+
+    fn read_known(&mut self, observer: &mut dyn Observer) -> usize {
+        let mut events = 0;
+        for (process, file) in self.files.iter_mut().enumerate() {
+            file.refresh();
+            let pid = file.head.pid;
+            for ring in 0..file.head.rings {
+                for event in file.read_ring(ring).unwrap_or_default() {
+                    events += 1;
+                    observer.take(process, pid, event);
+                }
+            }
+        }
+        events
+    }
+
+    fn count(&mut self, observer: &mut dyn Observer) {
+        for (process, file) in self.files.iter_mut().enumerate() {
+            file.refresh();
+            let counts = (0..file.head.rings).filter_map(|ring| file.ring_counts(ring)).collect();
+            observer.counted(process, &file.head, counts);
+        }
+    }
+
+    /// The processes, each once.
+    fn pids(&self) -> Vec<i32> {
+        let mut pids: Vec<i32> = self.files.iter().map(|file| file.head.pid).collect();
+        pids.sort_unstable();
+        pids.dedup();
+        pids
+    }
+
+    fn open_new(&mut self) {
+        let Ok(entries) = fs::read_dir(self.directory) else { return };
+        let mut new = Vec::new();
+        for entry in entries.flatten() {
+            let path = entry.path();
+            let is_file_of_rings = path.extension().is_some_and(|extension| extension == "rings");
+            if is_file_of_rings && !self.seen.contains(&entry.file_name()) {
+                // One that is not ready yet is looked at again.
+                if let Some(file) = RecorderFile::open(&path) {
+                    self.seen.insert(entry.file_name());
+                    new.push(file);
+                }
+            }
+        }
+        new.sort_by_key(|file| file.head.start_ns);
+        self.files.extend(new);
+    }
+}
+
+struct RecorderFile {
+    file: File,
+    /// Where the same program wrote what it has mapped.
+    maps: PathBuf,
+    head: RecorderHead,
+    /// Rings whose contents make no sense.
+    damaged: HashSet<u64>,
+}
+
+impl RecorderFile {
+    fn open(path: &Path) -> Option<Self> {
+        let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+        let file = OpenOptions::new().read(true).write(true).custom_flags(flags).open(path).ok()?;
+        let head = read_head(&file).ok()??;
+        Some(Self { file, maps: path.with_extension("maps"), head, damaged: HashSet::new() })
+    }
+
+    fn refresh(&mut self) {
+        if let Ok(Some(head)) = read_head(&self.file) {
+            // The layout stays as it was found.
+            self.head = RecorderHead { ring_bytes: self.head.ring_bytes, pid: self.head.pid, ..head };
+        }
+    }
+
+    fn word(&self, offset: u64) -> io::Result<u64> {
+        let mut bytes = [0; 8];
+        self.file.read_exact_at(&mut bytes, offset)?;
+        Ok(u64::from_ne_bytes(bytes))
+    }
+
+    /// Takes the whole records that are in a ring, so that there is room for others.
+    fn read_ring(&mut self, ring: u64) -> io::Result<Vec<MallocEvent>> {
+        /// Where the reader's place stands in a ring.
+        const TAIL_OFFSET: u64 = 64;
+        let start = self.head.ring_offset(ring);
+        let (head, tail) = (self.word(start)?, self.word(start + TAIL_OFFSET)?);
+        // ORDERING: Acquire; what the recorder wrote before its Release of `head` is read after it.
+        fence(Ordering::Acquire);
+        let used = head.wrapping_sub(tail);
+        if used == 0 || self.damaged.contains(&ring) {
+            return Ok(Vec::new());
+        }
+        let records = start + 2 * PAGE_BYTES;
+        let taken = if used > self.head.ring_bytes { None } else { self.parse(records, tail, used)? };
+        let Some((events, bytes)) = taken else {
+            self.damaged.insert(ring);
+            return Ok(Vec::new());
+        };
+        self.file.write_all_at(&tail.wrapping_add(bytes as u64).to_ne_bytes(), start + TAIL_OFFSET)?;
+        Ok(events)
+    }
+
+    fn parse(&self, records: u64, tail: u64, used: u64) -> io::Result<Option<(Vec<MallocEvent>, usize)>> {
+        let place = tail & (self.head.ring_bytes - 1);
+        let first = used.min(self.head.ring_bytes - place);
+        let mut bytes = vec![0; usize::try_from(used).unwrap_or(0)];
+        let (before, behind) = bytes.split_at_mut(usize::try_from(first).unwrap_or(0));
+        self.file.read_exact_at(before, records + place)?;
+        self.file.read_exact_at(behind, records)?;
+        Ok(malloc_event::parse(&bytes))
+    }
+
+    fn ring_counts(&self, ring: u64) -> Option<RingCounts> {
+        let mut pages = vec![0; 2 * PAGE_BYTES as usize];
+        self.file.read_exact_at(&mut pages, self.head.ring_offset(ring)).ok()?;
+        RingCounts::parse(&pages)
+    }
+}
+
+fn read_head(file: &File) -> io::Result<Option<RecorderHead>> {
+    let mut page = [0; 128];
+    file.read_exact_at(&mut page, 0)?;
+    Ok(RecorderHead::parse(&page))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Default)]
+    struct Seen {
+        events: Vec<MallocEvent>,
+    }
+
+    impl Observer for Seen {
+        fn began(&mut self, _process: usize, _pid: i32, _maps: &[u8]) {}
+        fn take(&mut self, _process: usize, _pid: i32, event: MallocEvent) {
+            self.events.push(event);
+        }
+        fn counted(&mut self, _process: usize, _head: &RecorderHead, _counts: Vec<RingCounts>) {}
+        fn tick(&mut self, _pids: &[i32]) {}
+    }
+
+    fn directory(name: &str) -> PathBuf {
+        let path = std::env::temp_dir().join(format!("faultless-rings-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir(&path).unwrap();
+        path
+    }
+
+    fn words(words: &[u64]) -> Vec<u8> {
+        words.iter().flat_map(|word| word.to_ne_bytes()).collect()
+    }
+
+    const RING_BYTES: u64 = 4096;
+    const RING: u64 = 4096;
+    const RECORDS: u64 = RING + 8192;
+
+    fn file_with_one_ring(path: &Path, head: u64, tail: u64) -> File {
+        let file = OpenOptions::new().read(true).write(true).create_new(true).open(path).unwrap();
+        file.set_len(RECORDS + RING_BYTES).unwrap();
+        let magic = u64::from_ne_bytes(*b"FALTREC1");
+        file.write_all_at(&words(&[magic, 1 | RING_BYTES << 32, 7, 0, 1, 0, 0, 0, 0]), 0).unwrap();
+        file.write_all_at(&words(&[head]), RING).unwrap();
+        file.write_all_at(&words(&[tail]), RING + 64).unwrap();
+        file
+    }
+
+    #[test]
+    fn a_record_over_the_end_of_a_ring_is_read_once_and_makes_room() {
+        let place = directory("wrap");
+        let tail = RING_BYTES * 3 - 16;
+        let file = file_with_one_ring(&place.join("7-0.rings"), tail + 40, tail);
+        file.write_all_at(&words(&[2 | 40 << 32, 5]), RECORDS + RING_BYTES - 16).unwrap();
+        file.write_all_at(&words(&[9, 3, 0]), RECORDS).unwrap();
+        let (mut files, mut seen) = (Files::new(&place), Seen::default());
+        assert_eq!(files.read(&mut seen), 1);
+        assert_eq!(seen.events, [MallocEvent::Freed { time_ns: 5, id: 9, tid: 3, by_realloc: false }]);
+        assert_eq!(files.read(&mut seen), 0);
+        assert_eq!(files.files[0].word(RING + 64).unwrap(), tail + 40);
+        fs::remove_dir_all(&place).unwrap();
+    }
+
+    #[test]
+    fn rings_that_make_no_sense_are_left_alone_and_files_cut_short_do_no_harm() {
+        let place = directory("damaged");
+        let file = file_with_one_ring(&place.join("7-0.rings"), u64::MAX / 2, 5);
+        fs::write(place.join("8-0.rings"), b"short").unwrap();
+        let (mut files, mut seen) = (Files::new(&place), Seen::default());
+        assert_eq!((files.read(&mut seen), files.files.len()), (0, 1));
+        file.set_len(100).unwrap();
+        assert_eq!(files.read(&mut seen), 0);
+        files.count(&mut seen);
+        fs::remove_dir_all(&place).unwrap();
+    }
+}

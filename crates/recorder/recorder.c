@@ -1,0 +1,720 @@
+/*
+ * The recorder of `faultless churn --malloc`: a preload library that counts every call of malloc and its family, and
+ * describes some of them, in a file that the tool maps, too.
+ *
+ * Counted is every call, exactly, by function and by power of two of the size. Described, with its call chain, is one
+ * of every `period` allocations of a size class in a thread: all of them until they come faster than SAMPLES_A_SECOND,
+ * then fewer, at a place chosen at random in each run of `period` calls, so that every call has the same chance. A
+ * described block is remembered until it is freed, by whichever thread.
+ *
+ * It forwards to the next allocator, takes no lock, allocates nothing and waits for nobody: where there is no room, it
+ * drops the description and counts that. A child of fork begins a file of its own (the kernel wipes the pages that say
+ * which file is ours). The layout is read by crates/records/src/malloc_event.rs; change both together.
+ */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <time.h>
+#include <unistd.h>
+
+#define API __attribute__((visibility("default")))
+#define COLD __attribute__((noinline, cold))
+#define unlikely(x) __builtin_expect(!!(x), 0)
+
+/* The oldest version of each symbol, so that an old glibc can load us. */
+#ifdef __x86_64__
+__asm__(".symver dlsym,dlsym@GLIBC_2.2.5");
+__asm__(".symver pthread_key_create,pthread_key_create@GLIBC_2.2.5");
+__asm__(".symver pthread_setspecific,pthread_setspecific@GLIBC_2.2.5");
+#pragma weak dlsym
+#pragma weak pthread_key_create
+#pragma weak pthread_setspecific
+#endif
+
+#ifndef MADV_WIPEONFORK
+#define MADV_WIPEONFORK 18
+#endif
+
+enum {
+    VERSION = 1,
+    CLASSES = 64,
+    RINGS = 1024,
+    RING_BYTES = 1 << 20, /* of records; a power of two */
+    STACK_BYTES = 4096,
+    PAGE = 4096,
+    TRACKED_BUCKETS = 1 << 15, /* of one cache line each */
+    WAYS = 4,
+    SAMPLES_A_SECOND = 2000, /* of one size class in one thread */
+    ADAPT_AFTER = 64,        /* samples between looks at the clock */
+    MOST_PERIOD = 1 << 24,
+    BOOT_BYTES = 1 << 16,
+};
+
+#define MAGIC 0x31434552544c4146ull /* "FALTREC1" in memory */
+
+enum operation { MALLOC, CALLOC, REALLOC, ALIGNED, OPERATIONS };
+enum kind { KIND_ALLOCATED = 1, KIND_FREED = 2, KIND_THREAD = 3 };
+
+struct counter {
+    uint64_t calls, bytes;
+};
+
+/* The first page of the file. */
+struct head {
+    uint64_t magic;
+    uint32_t version, ring_bytes;
+    int64_t pid;
+    uint64_t start_ns;
+    _Atomic uint64_t rings;    /* made so far */
+    _Atomic uint64_t untracked; /* described blocks that found no place to be remembered */
+    _Atomic uint64_t unringed; /* threads without a ring */
+    uint64_t fast_ps;          /* picoseconds that counting one call takes, measured at the start */
+    uint64_t has_ended;        /* the process exited in the ordinary way */
+};
+
+/* Synchronization: written by the thread that owns the ring, read by the tool; `tail` the other way round. */
+struct ring {
+    _Atomic uint64_t head;
+    uint64_t pad0[7];
+    _Atomic uint64_t tail;
+    uint64_t pad1[7];
+    _Atomic uint32_t owner; /* 0: free to be taken */
+    uint32_t tid;
+    uint64_t dropped, frees, failed, described, describing_ns;
+    uint64_t random, pad2;
+    struct stratum {
+        uint32_t countdown, rest, period, samples;
+        uint64_t since_ns;
+    } strata[CLASSES];
+    uint8_t pad3[PAGE - 192 - CLASSES * 24];
+    struct counter counters[OPERATIONS][CLASSES];
+    uint8_t records[RING_BYTES];
+};
+_Static_assert(offsetof(struct ring, counters) == PAGE, "the tool knows where the counters are");
+_Static_assert(offsetof(struct ring, records) == 2 * PAGE, "the tool knows where the records are");
+_Static_assert(sizeof(struct ring) % PAGE == 0, "rings are whole pages");
+
+struct tracked {
+    _Atomic uintptr_t address; /* 0: free, 1: being written */
+    uint64_t id;
+};
+
+/* Wiped in a child of fork: all zero means that there is no file yet. */
+struct own {
+    _Atomic uint32_t state; /* 0 nothing, 1 being made, 2 made, 3 cannot be */
+    _Atomic uint32_t next_id;
+    struct head *head;
+    struct ring *rings;
+    struct tracked (*tracked)[WAYS];
+};
+
+static struct own *own;
+static struct own no_memory = {.state = 3};
+static __thread struct ring *my_ring __attribute__((tls_model("initial-exec")));
+static __thread uint32_t my_generation __attribute__((tls_model("initial-exec")));
+static __thread uint8_t busy __attribute__((tls_model("initial-exec")));
+static pthread_key_t key;
+static int has_key;
+static _Atomic uint32_t generation;
+
+static void *(*next_malloc)(size_t);
+static void *(*next_calloc)(size_t, size_t);
+static void *(*next_realloc)(void *, size_t);
+static void (*next_free)(void *);
+static int (*next_posix_memalign)(void **, size_t, size_t);
+static void *(*next_aligned_alloc)(size_t, size_t);
+static void *(*next_memalign)(size_t, size_t);
+static void *(*next_valloc)(size_t);
+static void *(*next_pvalloc)(size_t);
+static void *(*next_reallocarray)(void *, size_t, size_t);
+
+/* What dlsym itself asks for while we look for the next allocator. */
+static _Alignas(16) uint8_t boot[BOOT_BYTES];
+static _Atomic size_t boot_used;
+static _Atomic int is_resolving;
+
+static void *boot_allocate(size_t bytes)
+{
+    size_t room = (bytes + 31) & ~(size_t)15;
+    size_t at = atomic_fetch_add_explicit(&boot_used, room, memory_order_relaxed);
+    if (room < bytes || at + room > BOOT_BYTES) {
+        errno = ENOMEM;
+        return NULL;
+    }
+    *(size_t *)(boot + at) = bytes;
+    return boot + at + 16;
+}
+
+static int is_boot(const void *block)
+{
+    return (const uint8_t *)block >= boot && (const uint8_t *)block < boot + BOOT_BYTES;
+}
+
+/* False only inside of itself: the caller then takes from `boot`. */
+static COLD int resolve(void)
+{
+    if (atomic_exchange(&is_resolving, 1))
+        return next_malloc != NULL;
+    next_calloc = dlsym(RTLD_NEXT, "calloc");
+    next_realloc = dlsym(RTLD_NEXT, "realloc");
+    next_free = dlsym(RTLD_NEXT, "free");
+    next_posix_memalign = dlsym(RTLD_NEXT, "posix_memalign");
+    next_aligned_alloc = dlsym(RTLD_NEXT, "aligned_alloc");
+    next_memalign = dlsym(RTLD_NEXT, "memalign");
+    next_valloc = dlsym(RTLD_NEXT, "valloc");
+    next_pvalloc = dlsym(RTLD_NEXT, "pvalloc");
+    next_reallocarray = dlsym(RTLD_NEXT, "reallocarray");
+    next_malloc = dlsym(RTLD_NEXT, "malloc");
+    return next_malloc != NULL;
+}
+
+static uint64_t now_ns(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
+}
+
+/* Of this thread, so that waiting for a processor is no cost of ours. */
+static uint64_t processor_ns(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
+}
+
+static char *decimal(char *end, uint64_t number)
+{
+    do {
+        *--end = (char)('0' + number % 10);
+        number /= 10;
+    } while (number);
+    return end;
+}
+
+/* Copies what the kernel says is mapped: the tool finds the names of call chains by it when we are gone. */
+static void save_maps(const char *path)
+{
+    char buffer[PAGE];
+    int from = (int)syscall(SYS_openat, AT_FDCWD, "/proc/self/maps", O_RDONLY | O_CLOEXEC);
+    int to = (int)syscall(SYS_openat, AT_FDCWD, path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+    for (long length; from >= 0 && to >= 0 && (length = syscall(SYS_read, from, buffer, sizeof buffer)) > 0;)
+        if (syscall(SYS_write, to, buffer, length) != length)
+            break;
+    if (from >= 0)
+        syscall(SYS_close, from);
+    if (to >= 0)
+        syscall(SYS_close, to);
+}
+
+static char rings_path[PAGE], maps_path[PAGE];
+
+/* DIRECTORY/PID-TIME.rings and .maps */
+static int make_paths(void)
+{
+    const char *directory = getenv("FAULTLESS_RECORDER");
+    size_t length = directory ? strlen(directory) : 0;
+    if (length == 0 || length + 64 > PAGE)
+        return 0;
+    char *path = rings_path;
+    memcpy(path, directory, length);
+    path[length++] = '/';
+    char digits[24];
+    char *end = digits + sizeof digits;
+    for (int part = 0; part < 2; part++) {
+        char *start = decimal(end, part == 0 ? (uint64_t)syscall(SYS_getpid) : now_ns());
+        memcpy(path + length, start, (size_t)(end - start));
+        length += (size_t)(end - start);
+        path[length++] = part == 0 ? '-' : '.';
+    }
+    memcpy(maps_path, rings_path, length);
+    strcpy(rings_path + length, "rings");
+    strcpy(maps_path + length, "maps");
+    return 1;
+}
+
+/* What counting one call takes, in picoseconds: the part of the cost that cannot be seen in the records. */
+static uint64_t measure_fast(struct ring *ring, struct tracked (*tracked)[WAYS])
+{
+    enum { ROUNDS = 512, TIMES = 5 };
+    uint64_t best = UINT64_MAX;
+    for (int time = 0; time < TIMES; time++) {
+        uint64_t start = now_ns();
+        for (int round = 0; round < ROUNDS; round++) {
+            /* Half of the calls count an allocation, the other half look a block up. */
+            struct counter *counter = &ring->counters[MALLOC][(unsigned)round % 8];
+            *(volatile uint64_t *)&counter->calls += 1;
+            *(volatile uint64_t *)&counter->bytes += 64;
+            *(volatile uint32_t *)&ring->strata[(unsigned)round % 8].countdown -= 1;
+            *(volatile uint64_t *)&ring->frees += 1;
+            for (int way = 0; way < WAYS; way++)
+                (void)atomic_load_explicit(&tracked[round * 61 % 1024][way].address, memory_order_acquire);
+        }
+        uint64_t took = now_ns() - start;
+        best = took < best ? took : best;
+    }
+    memset(ring->counters, 0, sizeof ring->counters);
+    memset(ring->strata, 0, sizeof ring->strata);
+    ring->frees = 0;
+    return best * 1000 / ROUNDS / 2;
+}
+
+static void set_up(struct own *mine)
+{
+    mine->state = 3;
+    if (!make_paths())
+        return;
+    size_t bytes = PAGE + (size_t)RINGS * sizeof(struct ring);
+    int file = (int)syscall(SYS_openat, AT_FDCWD, rings_path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (file < 0)
+        return;
+    uint8_t *memory = MAP_FAILED, *tracked = MAP_FAILED;
+    /* Room is made for one ring now and for the others when they are needed: a full disk is no signal later. */
+    if (syscall(SYS_ftruncate, file, bytes) == 0 && syscall(SYS_fallocate, file, 0, 0, PAGE + sizeof(struct ring)) == 0)
+        memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file, 0);
+    syscall(SYS_close, file);
+    if (memory == MAP_FAILED)
+        return;
+    tracked = mmap(NULL, TRACKED_BUCKETS * sizeof(*mine->tracked), PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (tracked == MAP_FAILED || madvise(memory, bytes, MADV_DONTFORK) != 0 ||
+        madvise(tracked, TRACKED_BUCKETS * sizeof(*mine->tracked), MADV_WIPEONFORK) != 0) {
+        munmap(memory, bytes);
+        return;
+    }
+    mine->rings = (struct ring *)(memory + PAGE);
+    mine->tracked = (void *)tracked;
+    mine->head = (struct head *)memory;
+    mine->head->version = VERSION;
+    mine->head->ring_bytes = RING_BYTES;
+    mine->head->pid = syscall(SYS_getpid);
+    mine->head->start_ns = now_ns();
+    mine->head->fast_ps = measure_fast(&mine->rings[0], mine->tracked);
+    save_maps(maps_path);
+    atomic_thread_fence(memory_order_release);
+    *(volatile uint64_t *)&mine->head->magic = MAGIC;
+    mine->state = 2;
+}
+
+static void release_ring(void *unused)
+{
+    (void)unused;
+    if (my_ring && own && own->state == 2 && my_generation == generation)
+        atomic_store_explicit(&my_ring->owner, 0, memory_order_release);
+    my_ring = NULL;
+}
+
+/* Room for a record of so many bytes, or 0. */
+static int has_room(struct ring *ring, uint64_t bytes)
+{
+    uint64_t tail = atomic_load_explicit(&ring->tail, memory_order_acquire);
+    uint64_t used = atomic_load_explicit(&ring->head, memory_order_relaxed) - tail;
+    return used <= RING_BYTES && RING_BYTES - used >= bytes;
+}
+
+static void put(struct ring *ring, uint64_t at, const void *bytes, uint64_t length)
+{
+    uint64_t place = at & (RING_BYTES - 1);
+    uint64_t first = length < RING_BYTES - place ? length : RING_BYTES - place;
+    memcpy(ring->records + place, bytes, first);
+    memcpy(ring->records, (const uint8_t *)bytes + first, length - first);
+}
+
+/* Words, then bytes whose number is a multiple of 8. */
+static void write_record(struct ring *ring, enum kind kind, const uint64_t *words, unsigned number, const void *more,
+                         uint64_t more_bytes)
+{
+    uint64_t length = 8 + number * 8 + more_bytes;
+    if (!has_room(ring, length)) {
+        ring->dropped++;
+        return;
+    }
+    uint64_t at = atomic_load_explicit(&ring->head, memory_order_relaxed);
+    uint64_t header = (uint64_t)kind | length << 32;
+    put(ring, at, &header, 8);
+    put(ring, at + 8, words, number * 8);
+    put(ring, at + 8 + number * 8, more, more_bytes);
+    atomic_store_explicit(&ring->head, at + length, memory_order_release);
+}
+
+static struct ring *take_ring(struct own *mine, uint32_t tid)
+{
+    uint64_t made = atomic_load(&mine->head->rings);
+    for (uint64_t place = 0; place < made && place < RINGS; place++) {
+        uint32_t nobody = 0;
+        if (mine->rings[place].owner == 0 && atomic_compare_exchange_strong(&mine->rings[place].owner, &nobody, tid))
+            return &mine->rings[place];
+    }
+    uint64_t place = atomic_fetch_add(&mine->head->rings, 1);
+    if (place >= RINGS) {
+        atomic_store(&mine->head->rings, RINGS);
+        return NULL;
+    }
+    if (place > 0) {
+        int file = (int)syscall(SYS_openat, AT_FDCWD, rings_path, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+        off_t at = (off_t)(PAGE + place * sizeof(struct ring));
+        long answer = file < 0 ? -1 : syscall(SYS_fallocate, file, 0, at, sizeof(struct ring));
+        if (file >= 0)
+            syscall(SYS_close, file);
+        if (answer != 0)
+            return NULL;
+    }
+    atomic_store(&mine->rings[place].owner, tid);
+    return &mine->rings[place];
+}
+
+static COLD struct ring *attach(void)
+{
+    if (busy)
+        return NULL;
+    busy = 1;
+    int error = errno;
+    struct own *mine = own;
+    if (mine == NULL) {
+        /* Only the first call of the process is here: threads come later. */
+        mine = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (mine == MAP_FAILED || madvise(mine, PAGE, MADV_WIPEONFORK) != 0)
+            mine = &no_memory;
+        own = mine;
+    }
+    uint32_t nothing = 0;
+    if (atomic_compare_exchange_strong(&mine->state, &nothing, 1)) {
+        atomic_fetch_add(&generation, 1);
+        set_up(mine);
+        if (!has_key && pthread_key_create)
+            has_key = pthread_key_create(&key, release_ring) == 0;
+    }
+    struct ring *ring = NULL;
+    /* While another thread sets up, this one is not counted; there is only one thread after fork and at the start. */
+    if (mine->state == 2) {
+        uint32_t tid = (uint32_t)syscall(SYS_gettid);
+        ring = take_ring(mine, tid);
+        if (ring == NULL) {
+            atomic_fetch_add(&mine->head->unringed, 1);
+        } else {
+            uint64_t words[4] = {now_ns(), tid, 0, 0};
+            prctl(PR_GET_NAME, &words[2]);
+            write_record(ring, KIND_THREAD, words, 4, NULL, 0);
+            ring->tid = tid;
+            ring->random = words[0] * 0x9e3779b97f4a7c15u + tid;
+            for (int class = 0; class < CLASSES; class++)
+                ring->strata[class] = (struct stratum){1, 0, 1, 0, words[0]};
+            my_generation = generation;
+            my_ring = ring;
+            if (has_key)
+                pthread_setspecific(key, ring);
+        }
+    }
+    errno = error;
+    busy = 0;
+    return ring;
+}
+
+static inline struct ring *ring_of_thread(void)
+{
+    struct own *mine = own;
+    if (unlikely(mine == NULL || mine->state < 2))
+        return attach();
+    if (unlikely(mine->state > 2))
+        return NULL;
+    struct ring *ring = my_ring;
+    if (unlikely(ring == NULL || my_generation != generation))
+        return attach();
+    return ring;
+}
+
+static uint64_t hash(const void *block)
+{
+    return ((uintptr_t)block >> 4) * 0x9e3779b97f4a7c15u >> (64 - 15);
+}
+
+static int track(const void *block, uint64_t id)
+{
+    struct tracked *bucket = own->tracked[hash(block)];
+    for (int way = 0; way < WAYS; way++) {
+        uintptr_t nothing = 0;
+        if (bucket[way].address == 0 && atomic_compare_exchange_strong(&bucket[way].address, &nothing, 1)) {
+            bucket[way].id = id;
+            atomic_store_explicit(&bucket[way].address, (uintptr_t)block, memory_order_release);
+            return 1;
+        }
+    }
+    atomic_fetch_add_explicit(&own->head->untracked, 1, memory_order_relaxed);
+    return 0;
+}
+
+/* Where we are: the tool unwinds from here through us to the caller. */
+struct place {
+    uint64_t ip, sp, fp, lr;
+};
+
+static inline __attribute__((always_inline)) struct place here(void)
+{
+    struct place place = {0, 0, 0, 0};
+#if defined(__x86_64__)
+    __asm__ volatile("lea (%%rip), %0\n\tmov %%rsp, %1\n\tmov %%rbp, %2"
+                     : "=r"(place.ip), "=r"(place.sp), "=r"(place.fp));
+#elif defined(__aarch64__)
+    __asm__ volatile("adr %0, .\n\tmov %1, sp\n\tmov %2, x29\n\tmov %3, x30"
+                     : "=r"(place.ip), "=r"(place.sp), "=r"(place.fp), "=r"(place.lr));
+#endif
+    return place;
+}
+
+/* Copies the stack by way of the kernel, which stops where nothing is mapped. */
+static uint64_t copy_stack(uint8_t *to, uint64_t sp, uint64_t bytes)
+{
+    struct iovec local = {to, bytes}, remote[2 + STACK_BYTES / PAGE];
+    unsigned pieces = 0;
+    for (uint64_t at = sp, end = sp + bytes; at < end; pieces++) {
+        uint64_t next = (at | (PAGE - 1)) + 1;
+        next = next < end ? next : end;
+        remote[pieces] = (struct iovec){(void *)at, next - at};
+        at = next;
+    }
+    long copied = syscall(SYS_process_vm_readv, syscall(SYS_getpid), &local, 1, remote, pieces, 0);
+    if (copied <= 0) {
+        /* Forbidden here: the page that we stand on is there. */
+        copied = (long)remote[0].iov_len;
+        memcpy(to, (void *)sp, (size_t)copied);
+    }
+    return (uint64_t)copied & ~7ull;
+}
+
+static uint32_t below(struct ring *ring, uint32_t limit)
+{
+    ring->random ^= ring->random << 13;
+    ring->random ^= ring->random >> 7;
+    ring->random ^= ring->random << 17;
+    return (uint32_t)((ring->random >> 32) * limit >> 32);
+}
+
+/* The next call to be described: one at random of the next `period`, after those that are left of this run. */
+static void choose_next(struct ring *ring, struct stratum *stratum, uint64_t now)
+{
+    uint32_t old = stratum->rest;
+    int is_full = !has_room(ring, RING_BYTES / 2);
+    if (++stratum->samples >= ADAPT_AFTER || (is_full && stratum->samples >= ADAPT_AFTER / 8)) {
+        uint64_t took = now - stratum->since_ns + 1, wanted = (uint64_t)stratum->samples * 1000000000u / SAMPLES_A_SECOND;
+        uint64_t period = stratum->period;
+        if (took < wanted)
+            period *= wanted / took < 8 ? wanted / took + 1 : 8;
+        else if (took > wanted * 4)
+            period /= took / wanted / 2;
+        stratum->period = (uint32_t)(period < 1 ? 1 : period > MOST_PERIOD ? MOST_PERIOD : period);
+        stratum->samples = 0;
+        stratum->since_ns = now;
+    }
+    uint32_t place = stratum->period > 1 ? below(ring, stratum->period) : 0;
+    stratum->countdown = old + place + 1;
+    stratum->rest = stratum->period - 1 - place;
+}
+
+static COLD void describe(struct ring *ring, enum operation operation, size_t size, void *block, unsigned class)
+{
+    if (busy) {
+        ring->strata[class].countdown = 1;
+        return;
+    }
+    busy = 1;
+    int error = errno;
+    uint64_t began = processor_ns(), now = now_ns();
+    struct stratum *stratum = &ring->strata[class];
+    uint64_t id = (uint64_t)atomic_fetch_add_explicit(&own->next_id, 1, memory_order_relaxed) + 1;
+    uint64_t is_tracked = has_room(ring, 128 + STACK_BYTES) && track(block, id);
+    struct place place = here();
+    _Alignas(8) uint8_t stack[STACK_BYTES];
+    uint64_t words[9] = {now,
+                         id,
+                         size,
+                         stratum->period | (uint64_t)operation << 32 | is_tracked << 40,
+                         ring->tid,
+                         place.ip,
+                         place.sp,
+                         place.fp,
+                         place.lr};
+    /* The fuller the ring, the less of the stack: better a chain that is cut than none. */
+    uint64_t part = has_room(ring, RING_BYTES / 4 * 3) ? 1 : has_room(ring, RING_BYTES / 2) ? 2 : 4;
+    uint64_t length = copy_stack(stack, place.sp, STACK_BYTES / part);
+    write_record(ring, KIND_ALLOCATED, words, 9, stack, length);
+    choose_next(ring, stratum, now);
+    ring->described++;
+    ring->describing_ns += processor_ns() - began;
+    errno = error;
+    busy = 0;
+}
+
+static inline __attribute__((always_inline)) void allocated(enum operation operation, size_t size, void *block)
+{
+    struct ring *ring = ring_of_thread();
+    if (unlikely(ring == NULL))
+        return;
+    if (unlikely(block == NULL)) {
+        ring->failed += size > 0;
+        return;
+    }
+    unsigned class = size < 2 ? 0 : 63 - (unsigned)__builtin_clzll(size);
+    struct counter *counter = &ring->counters[operation][class];
+    counter->calls++;
+    counter->bytes += size;
+    if (unlikely(--ring->strata[class].countdown == 0))
+        describe(ring, operation, size, block, class);
+}
+
+static COLD void describe_free(struct ring *ring, uint64_t id, uint64_t how)
+{
+    uint64_t words[4] = {now_ns(), id, ring->tid, how};
+    write_record(ring, KIND_FREED, words, 4, NULL, 0);
+}
+
+/* Before the block goes back: afterwards another thread may get it. */
+static inline void freeing(void *block, uint64_t how)
+{
+    struct ring *ring = ring_of_thread();
+    if (unlikely(ring == NULL))
+        return;
+    ring->frees += how == 0;
+    struct tracked *bucket = own->tracked[hash(block)];
+    for (int way = 0; way < WAYS; way++)
+        if (unlikely(atomic_load_explicit(&bucket[way].address, memory_order_acquire) == (uintptr_t)block)) {
+            uint64_t id = bucket[way].id;
+            atomic_store_explicit(&bucket[way].address, 0, memory_order_release);
+            describe_free(ring, id, how);
+            return;
+        }
+}
+
+API void *malloc(size_t size)
+{
+    if (unlikely(next_malloc == NULL) && !resolve())
+        return boot_allocate(size);
+    void *block = next_malloc(size);
+    allocated(MALLOC, size, block);
+    return block;
+}
+
+API void *calloc(size_t number, size_t size)
+{
+    size_t bytes;
+    if (unlikely(__builtin_mul_overflow(number, size, &bytes))) {
+        errno = ENOMEM;
+        return NULL;
+    }
+    if (unlikely(next_malloc == NULL) && !resolve())
+        return boot_allocate(bytes); /* zero: nothing there is used twice */
+    void *block = next_calloc(number, size);
+    allocated(CALLOC, bytes, block);
+    return block;
+}
+
+API void free(void *block)
+{
+    if (block == NULL || unlikely(is_boot(block)))
+        return;
+    if (unlikely(next_malloc == NULL) && !resolve())
+        return;
+    freeing(block, 0);
+    next_free(block);
+}
+
+static void *reallocate(void *block, size_t size)
+{
+    if (unlikely(is_boot(block))) {
+        void *moved = malloc(size);
+        size_t old = *(size_t *)((uint8_t *)block - 16);
+        if (moved)
+            memcpy(moved, block, old < size ? old : size);
+        return moved;
+    }
+    if (block)
+        freeing(block, 1);
+    void *moved = next_realloc(block, size);
+    /* A refusal leaves the block where it was; its description has ended all the same. */
+    allocated(REALLOC, size, moved);
+    return moved;
+}
+
+API void *realloc(void *block, size_t size)
+{
+    if (unlikely(next_malloc == NULL) && !resolve())
+        return boot_allocate(size);
+    return reallocate(block, size);
+}
+
+API void *reallocarray(void *block, size_t number, size_t size)
+{
+    size_t bytes;
+    if (unlikely(__builtin_mul_overflow(number, size, &bytes))) {
+        errno = ENOMEM;
+        return NULL;
+    }
+    return realloc(block, bytes);
+}
+
+API int posix_memalign(void **result, size_t alignment, size_t size)
+{
+    if (unlikely(next_malloc == NULL) && !resolve())
+        return ENOMEM;
+    int answer = next_posix_memalign(result, alignment, size);
+    allocated(ALIGNED, size, answer == 0 ? *result : NULL);
+    return answer;
+}
+
+API void *aligned_alloc(size_t alignment, size_t size)
+{
+    if (unlikely(next_malloc == NULL) && !resolve())
+        return NULL;
+    void *block = next_aligned_alloc(alignment, size);
+    allocated(ALIGNED, size, block);
+    return block;
+}
+
+API void *memalign(size_t alignment, size_t size)
+{
+    if (unlikely(next_malloc == NULL) && !resolve())
+        return NULL;
+    void *block = next_memalign(alignment, size);
+    allocated(ALIGNED, size, block);
+    return block;
+}
+
+API void *valloc(size_t size)
+{
+    if (unlikely(next_malloc == NULL) && !resolve())
+        return NULL;
+    void *block = next_valloc(size);
+    allocated(ALIGNED, size, block);
+    return block;
+}
+
+API void *pvalloc(size_t size)
+{
+    if (unlikely(next_malloc == NULL) && !resolve())
+        return NULL;
+    void *block = next_pvalloc(size);
+    allocated(ALIGNED, size, block);
+    return block;
+}
+
+/* Libraries may have come since the start: what is mapped now names more of the call chains. */
+__attribute__((destructor)) static void finish(void)
+{
+    struct own *mine = own;
+    if (mine == NULL || mine->state != 2)
+        return;
+    int error = errno;
+    mine->head->has_ended = 1;
+    save_maps(maps_path);
+    errno = error;
+}

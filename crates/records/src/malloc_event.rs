@@ -1,0 +1,333 @@
+//! What the recorder of malloc's calls writes into its file: its layout, and the records in its rings.
+//!
+//! Source: `crates/recorder/recorder.c`, which writes it. A file comes from a process under observation, so nothing in it is
+//! believed: numbers out of range are refused, and what makes no sense is left out.
+
+use serde::{Deserialize, Serialize};
+
+use crate::perf_record::Registers;
+
+/// First word of a file that is ready to be read.
+const MAGIC: u64 = 0x3143_4552_544c_4146;
+const VERSION: u64 = 1;
+
+/// Bytes of the head of the file, and of the parts of a ring before its records.
+pub const PAGE_BYTES: u64 = 4096;
+
+/// Most rings that a file has.
+pub const MOST_RINGS: u64 = 1024;
+
+/// Most bytes of a ring's records.
+const MOST_RING_BYTES: u64 = 1 << 24;
+
+const CLASSES: usize = 64;
+
+/// A function that hands out memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MallocFunction {
+    /// malloc(3), and `operator new`, which calls it.
+    Malloc,
+    /// calloc(3)
+    Calloc,
+    /// realloc(3), reallocarray(3)
+    Realloc,
+    /// posix_memalign(3), aligned_alloc(3) and their like.
+    Aligned,
+}
+
+impl MallocFunction {
+    /// All of them, by the numbers that the recorder gives them.
+    pub const ALL: [Self; 4] = [Self::Malloc, Self::Calloc, Self::Realloc, Self::Aligned];
+
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Malloc => "malloc",
+            Self::Calloc => "calloc",
+            Self::Realloc => "realloc",
+            Self::Aligned => "aligned_alloc",
+        }
+    }
+}
+
+/// The head of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RecorderHead {
+    /// Bytes of each ring's records.
+    pub ring_bytes: u64,
+    /// The process, as it numbers itself.
+    pub pid: i32,
+    /// When it began, in ns of the clock that counts from the boot.
+    pub start_ns: u64,
+    /// Rings made so far.
+    pub rings: u64,
+    /// Described blocks that are not followed to their end.
+    pub untracked: u64,
+    /// Threads that found no ring; their calls are not counted.
+    pub unringed: u64,
+    /// Picoseconds that counting a call takes.
+    pub fast_ps: u64,
+    /// The process has ended in the ordinary way.
+    pub has_ended: bool,
+}
+
+impl RecorderHead {
+    /// Reads the first page of a file; none until it is ready, or when it is of another version.
+    #[must_use]
+    pub fn parse(page: &[u8]) -> Option<Self> {
+        let word = |place: usize| word(page, place);
+        let (version, ring_bytes) = (word(1)? & 0xffff_ffff, word(1)? >> 32);
+        let is_sane = ring_bytes.is_power_of_two() && (PAGE_BYTES..=MOST_RING_BYTES).contains(&ring_bytes);
+        if word(0)? != MAGIC || version != VERSION || !is_sane {
+            return None;
+        }
+        Some(Self {
+            ring_bytes,
+            pid: i32::try_from(word(2)?).ok()?,
+            start_ns: word(3)?,
+            rings: word(4)?.min(MOST_RINGS),
+            untracked: word(5)?,
+            unringed: word(6)?,
+            fast_ps: word(7)?,
+            has_ended: word(8)? != 0,
+        })
+    }
+
+    /// Where in the file a ring begins.
+    #[must_use]
+    pub fn ring_offset(&self, ring: u64) -> u64 {
+        PAGE_BYTES + ring * (2 * PAGE_BYTES + self.ring_bytes)
+    }
+}
+
+/// What a ring counted, whoever's it was.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct RingCounts {
+    /// Calls and bytes by function and size class; those that are not zero.
+    pub calls: Vec<(MallocFunction, u8, u64, u64)>,
+    /// Calls of free.
+    pub frees: u64,
+    /// Calls that got no memory.
+    pub failed: u64,
+    /// Descriptions that found no room.
+    pub dropped: u64,
+    /// Descriptions.
+    pub described: u64,
+    /// Time spent on them, in ns.
+    pub describing_ns: u64,
+}
+
+impl RingCounts {
+    /// Reads the two pages before a ring's records.
+    #[must_use]
+    pub fn parse(pages: &[u8]) -> Option<Self> {
+        let word = |place: usize| word(pages, place);
+        let mut calls = Vec::new();
+        for (number, function) in MallocFunction::ALL.into_iter().enumerate() {
+            for class in 0..CLASSES {
+                let place = 512 + (number * CLASSES + class) * 2;
+                let (count, bytes) = (word(place)?, word(place + 1)?);
+                if count > 0 {
+                    calls.push((function, class as u8, count, bytes));
+                }
+            }
+        }
+        Some(Self {
+            calls,
+            dropped: word(17)?,
+            frees: word(18)?,
+            failed: word(19)?,
+            described: word(20)?,
+            describing_ns: word(21)?,
+        })
+    }
+}
+
+/// One record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MallocEvent {
+    /// A block was handed out.
+    Allocated(Allocated),
+    /// A described block came back.
+    Freed {
+        /// When, in ns.
+        time_ns: u64,
+        /// The block's number in its process.
+        id: u64,
+        /// The thread that gave it back.
+        tid: i32,
+        /// It was given to realloc, which may have moved it.
+        by_realloc: bool,
+    },
+    /// A thread begins to use the ring.
+    Thread {
+        /// Its number.
+        tid: i32,
+        /// Its name then.
+        name: String,
+    },
+}
+
+/// A block that was described when it was handed out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Allocated {
+    /// When, in ns.
+    pub time_ns: u64,
+    /// Its number in its process.
+    pub id: u64,
+    /// Bytes asked for.
+    pub size_bytes: u64,
+    /// How many calls it stands for.
+    pub weight: u32,
+    /// By which function.
+    pub function: MallocFunction,
+    /// Whether its end will be told.
+    pub is_tracked: bool,
+    /// The thread.
+    pub tid: i32,
+    /// Where the thread was.
+    pub registers: Registers,
+    /// Its stack, from the stack pointer up.
+    pub stack: Vec<u8>,
+}
+
+/// Reads records from the beginning; returns them and how many bytes they took. What follows is not whole yet.
+///
+/// None when the bytes contradict the layout: the rest of this ring is lost then.
+#[must_use]
+pub fn parse(bytes: &[u8]) -> Option<(Vec<MallocEvent>, usize)> {
+    let mut events = Vec::new();
+    let mut taken = 0;
+    while let Some(header) = word(&bytes[taken..], 0) {
+        let length = usize::try_from(header >> 32).ok()?;
+        if length < 8 || !length.is_multiple_of(8) {
+            return None;
+        }
+        let Some(record) = bytes.get(taken..taken.checked_add(length)?) else { break };
+        events.extend(event(header & 0xffff_ffff, &record[8..])?);
+        taken += length;
+    }
+    Some((events, taken))
+}
+
+/// None when it is damaged; an empty option inside for kinds that are not known.
+fn event(kind: u64, body: &[u8]) -> Option<Option<MallocEvent>> {
+    let word = |place: usize| word(body, place);
+    let tid = |number: u64| i32::try_from(number).ok();
+    Some(match kind {
+        1 => {
+            let flags = word(3)?;
+            let function = *MallocFunction::ALL.get(usize::try_from(flags >> 32 & 0xff).ok()?)?;
+            Some(MallocEvent::Allocated(Allocated {
+                time_ns: word(0)?,
+                id: word(1)?,
+                size_bytes: word(2)?,
+                weight: u32::try_from(flags & 0xffff_ffff).ok()?.max(1),
+                function,
+                is_tracked: flags >> 40 & 1 == 1,
+                tid: tid(word(4)?)?,
+                registers: Registers { ip: word(5)?, sp: word(6)?, fp: word(7)?, lr: word(8)? },
+                stack: body.get(72..)?.to_vec(),
+            }))
+        }
+        2 => Some(MallocEvent::Freed {
+            time_ns: word(0)?,
+            id: word(1)?,
+            tid: tid(word(2)?)?,
+            by_realloc: word(3)? != 0,
+        }),
+        3 => {
+            let name = body.get(16..32)?.split(|byte| *byte == 0).next()?;
+            Some(MallocEvent::Thread {
+                tid: tid(word(1)?)?,
+                name: String::from_utf8_lossy(name).into_owned(),
+            })
+        }
+        _ => None,
+    })
+}
+
+fn word(bytes: &[u8], place: usize) -> Option<u64> {
+    let start = place.checked_mul(8)?;
+    Some(u64::from_ne_bytes(bytes.get(start..start.checked_add(8)?)?.try_into().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn record(kind: u64, words: &[u64]) -> Vec<u8> {
+        let length = 8 + words.len() as u64 * 8;
+        [kind | length << 32].iter().chain(words).flat_map(|word| word.to_ne_bytes()).collect()
+    }
+
+    #[test]
+    fn records_are_read_in_a_row_and_an_unfinished_one_is_left() {
+        let mut bytes = record(3, &[5, 42, u64::from_ne_bytes(*b"worker\0\0"), 0]);
+        bytes.extend(record(1, &[10, 1, 100, 4 | 1 << 32 | 1 << 40, 42, 0xa, 0xb, 0xc, 0, 0x11, 0x22]));
+        bytes.extend(record(2, &[20, 1, 43, 1]));
+        let whole = bytes.len();
+        bytes.extend(&record(2, &[30, 2, 43, 0])[..16]);
+        let (events, taken) = parse(&bytes).unwrap();
+        assert_eq!(taken, whole);
+        assert_eq!(events[0], MallocEvent::Thread { tid: 42, name: "worker".into() });
+        let MallocEvent::Allocated(block) = &events[1] else { panic!("{events:?}") };
+        assert_eq!((block.size_bytes, block.weight, block.function), (100, 4, MallocFunction::Calloc));
+        assert!(block.is_tracked && block.stack.len() == 16 && block.registers.sp == 0xb);
+        assert_eq!(events[2], MallocEvent::Freed { time_ns: 20, id: 1, tid: 43, by_realloc: true });
+    }
+
+    #[test]
+    fn a_file_that_is_not_ready_or_not_ours_is_refused() {
+        let head = |words: &[u64]| -> Vec<u8> { words.iter().flat_map(|word| word.to_ne_bytes()).collect() };
+        let ready = head(&[MAGIC, 1 | 1 << 18 << 32, 7, 8, 2, 0, 0, 900, 1]);
+        let parsed = RecorderHead::parse(&ready).unwrap();
+        assert_eq!((parsed.pid, parsed.rings, parsed.fast_ps, parsed.has_ended), (7, 2, 900, true));
+        assert_eq!(parsed.ring_offset(1), 4096 + 8192 + (1 << 18));
+        for bad in [
+            head(&[0, 1 | 1 << 18 << 32, 7, 8, 2, 0, 0, 0, 0]),
+            head(&[MAGIC, 9 | 1 << 18 << 32, 7, 8, 2, 0, 0, 0, 0]),
+            head(&[MAGIC, 1 | 3 << 32, 7, 8, 2, 0, 0, 0, 0]),
+            head(&[MAGIC, 1 | 1 << 18 << 32, u64::MAX, 8, 2, 0, 0, 0, 0]),
+            Vec::new(),
+        ] {
+            assert_eq!(RecorderHead::parse(&bad), None);
+        }
+    }
+
+    #[test]
+    fn counters_are_read_by_function_and_class() {
+        let mut pages = vec![0; 8192];
+        let mut set =
+            |place: usize, value: u64| pages[place * 8..][..8].copy_from_slice(&value.to_ne_bytes());
+        set(512 + (2 * 64 + 5) * 2, 3);
+        set(512 + (2 * 64 + 5) * 2 + 1, 120);
+        set(18, 9);
+        let counts = RingCounts::parse(&pages).unwrap();
+        assert_eq!(counts.calls, [(MallocFunction::Realloc, 5, 3, 120)]);
+        assert_eq!(counts.frees, 9);
+        assert_eq!(RingCounts::parse(&pages[..8000]), None);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_decoded_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+            let _ = RecorderHead::parse(&bytes);
+            let _ = RingCounts::parse(&bytes);
+            if let Some((_, taken)) = parse(&bytes) {
+                prop_assert!(taken <= bytes.len());
+            }
+        }
+
+        #[test]
+        fn damaged_records_are_decoded_or_refused(
+            kind in 0_u64..5, words in prop::collection::vec(any::<u64>(), 0..12), cut in 0_usize..40,
+        ) {
+            let bytes = record(kind, &words);
+            let _ = parse(&bytes[..bytes.len().saturating_sub(cut)]);
+        }
+    }
+}

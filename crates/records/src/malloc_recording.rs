@@ -1,0 +1,178 @@
+//! What `faultless churn --malloc` saves: sums, small however long it looked.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::churn_recording::Amount;
+use crate::malloc_event::MallocFunction;
+
+/// Version of the saved form; a reader refuses others.
+pub const FORMAT: &str = "faultless-churn-malloc-recording/1";
+
+/// A way to see calls of malloc.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MallocMechanism {
+    /// A preloaded library counts them.
+    Recorder,
+    /// The kernel stops at the functions' first and last instructions.
+    Uprobes,
+}
+
+impl MallocMechanism {
+    /// Its name on the command line.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Recorder => "recorder",
+            Self::Uprobes => "uprobes",
+        }
+    }
+}
+
+/// A number that was estimated from some of the calls, and the bytes of these.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct Estimate {
+    /// How many.
+    pub count: f64,
+    /// Bytes asked for together.
+    pub bytes: f64,
+}
+
+impl Estimate {
+    /// Adds a block that stands for so many.
+    pub fn add(&mut self, weight: f64, size_bytes: u64) {
+        self.count += weight;
+        self.bytes += weight * size_bytes as f64;
+    }
+
+    /// Adds another, so many times.
+    pub fn add_scaled(&mut self, other: Self, factor: f64) {
+        self.count += other.count * factor;
+        self.bytes += other.bytes * factor;
+    }
+}
+
+/// Everything that one observation brought to light.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct MallocRecording {
+    /// [`FORMAT`] of the tool that wrote it.
+    pub format: String,
+    /// Version of the tool that looked.
+    pub tool_version: String,
+    /// What was looked at, in words.
+    pub subject: String,
+    /// How the calls were seen.
+    pub mechanism: MallocMechanism,
+    /// How long it looked, in nanoseconds.
+    pub observed_ns: u64,
+    /// Processes whose calls were seen.
+    pub processes: u64,
+    /// Calls by function, exact, with their sizes by power of two.
+    pub functions: BTreeMap<MallocFunction, FunctionSum>,
+    /// Calls of free, exact.
+    pub frees: u64,
+    /// Calls that got no memory, exact.
+    pub failed: u64,
+    /// Calls that were described: what all estimates are made from.
+    pub described: u64,
+    /// Descriptions that were lost.
+    pub lost: u64,
+    /// What became of the blocks, by power of two of their size.
+    pub sizes: BTreeMap<u8, BlockLives>,
+    /// Most bytes that lived at once; none where that is not known.
+    pub peak_live_bytes: f64,
+    /// What threads allocated and freed.
+    pub threads: Vec<ThreadSum>,
+    /// Blocks that were freed by another thread than the one that allocated them.
+    pub handovers: Vec<Handover>,
+    /// Sums by caller.
+    pub callers: Vec<MallocCaller>,
+    /// Call chains that callers refer to, the innermost frame first.
+    pub stacks: Vec<Vec<String>>,
+    /// What looking cost.
+    pub cost: MallocCost,
+    /// What could not be seen, and what would show it.
+    pub remarks: Vec<String>,
+}
+
+/// All calls of one function.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct FunctionSum {
+    /// Calls and bytes asked for.
+    pub amount: Amount,
+    /// The same by power of two at or below the size.
+    pub sizes: BTreeMap<u8, Amount>,
+}
+
+/// What became of the blocks of one size class; all of it estimated.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct BlockLives {
+    /// Freed while it looked.
+    pub freed: Estimate,
+    /// Of these, freed by another thread than the one that allocated them.
+    pub freed_elsewhere: Estimate,
+    /// There at the end of the process, or of the look.
+    pub live: Estimate,
+    /// What became of them is not known.
+    pub unknown: Estimate,
+    /// Freed ones by the power of two at or below their life in nanoseconds.
+    pub by_life: BTreeMap<u8, f64>,
+}
+
+/// A thread's part; all of it estimated.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ThreadSum {
+    /// Its process.
+    pub pid: i32,
+    /// Its number.
+    pub tid: i32,
+    /// Its name.
+    pub name: String,
+    /// What it allocated.
+    pub allocated: Estimate,
+    /// What it freed of its own.
+    pub freed_own: Estimate,
+    /// What it freed of others.
+    pub freed_of_others: Estimate,
+}
+
+/// Blocks that one thread allocated and another freed; estimated.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Handover {
+    /// Index into [`MallocRecording::threads`] of the thread that allocated them.
+    pub from: usize,
+    /// And of the one that freed them.
+    pub to: usize,
+    /// How many.
+    pub amount: Estimate,
+}
+
+/// Calls of one function from one place; estimated.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct MallocCaller {
+    /// Index into [`MallocRecording::stacks`].
+    pub stack: u32,
+    /// The function that was called.
+    pub function: MallocFunction,
+    /// All calls.
+    pub allocated: Estimate,
+    /// What of it was there at the end.
+    pub live: Estimate,
+    /// Of what was freed, the lives in nanoseconds, all added up.
+    pub life_sum_ns: f64,
+    /// How much was freed.
+    pub freed: Estimate,
+}
+
+/// What looking cost.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct MallocCost {
+    /// Counting all calls, in nanoseconds of the program's threads.
+    pub counting_ns: f64,
+    /// Describing some, in nanoseconds of the program's threads.
+    pub describing_ns: f64,
+    /// Processor time of the tool, in nanoseconds.
+    pub tool_ns: f64,
+}

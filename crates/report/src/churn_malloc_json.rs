@@ -1,0 +1,131 @@
+//! What `faultless churn --malloc` found, for programs.
+
+use faultless_diagnosis::churn::malloc_blame::customers;
+use faultless_records::malloc_recording::{Estimate, FORMAT as RECORDING_FORMAT, MallocRecording};
+use serde_json::{Value, json};
+
+/// Version of the form, documented in `docs/json.md`.
+pub const FORMAT: &str = "faultless-churn-malloc/1";
+
+/// The whole report.
+#[must_use]
+pub fn json(recording: &MallocRecording) -> String {
+    let functions = recording.functions.iter().map(|(function, sum)| {
+        let sizes = sum.sizes.iter().map(|(class, amount)| {
+            json!({ "from_bytes": from(*class), "calls": amount.count, "bytes": amount.bytes })
+        });
+        json!({
+            "function": function.name(),
+            "calls": sum.amount.count,
+            "bytes": sum.amount.bytes,
+            "sizes": sizes.collect::<Vec<_>>(),
+        })
+    });
+    let sizes = recording.sizes.iter().map(|(class, lives)| {
+        let by_life = lives
+            .by_life
+            .iter()
+            .map(|(life, blocks)| json!({ "from_seconds": from(*life) as f64 / 1e9, "blocks": blocks }));
+        json!({
+            "from_bytes": from(*class),
+            "freed": estimate(lives.freed),
+            "freed_by_another_thread": estimate(lives.freed_elsewhere),
+            "live": estimate(lives.live),
+            "unknown": estimate(lives.unknown),
+            "by_life": by_life.collect::<Vec<_>>(),
+        })
+    });
+    let callers = customers(recording).into_iter().map(|customer| {
+        json!({
+            "function": customer.function,
+            "called_by": customer.called_by,
+            "calls_of": customer.by.name(),
+            "allocated": estimate(customer.allocated),
+            "live": estimate(customer.live),
+            "mean_life_seconds": customer.mean_life_ns.map(|life_ns| life_ns / 1e9),
+        })
+    });
+    let stacks = recording.callers.iter().map(|caller| {
+        json!({
+            "calls_of": caller.function.name(),
+            "allocated": estimate(caller.allocated),
+            "live": estimate(caller.live),
+            "frames": recording.stacks.get(caller.stack as usize),
+        })
+    });
+    let threads = recording.threads.iter().map(|thread| {
+        json!({
+            "pid": thread.pid,
+            "tid": thread.tid,
+            "name": thread.name,
+            "allocated": estimate(thread.allocated),
+            "freed_own": estimate(thread.freed_own),
+            "freed_of_others": estimate(thread.freed_of_others),
+        })
+    });
+    let handovers = recording.handovers.iter().map(|handover| {
+        let tid = |place: usize| recording.threads.get(place).map(|thread| thread.tid);
+        json!({ "from": tid(handover.from), "to": tid(handover.to), "amount": estimate(handover.amount) })
+    });
+    let value = json!({
+        "format": FORMAT,
+        "subject": recording.subject,
+        "mechanism": recording.mechanism.name(),
+        "observed_seconds": recording.observed_ns as f64 / 1e9,
+        "processes": recording.processes,
+        "functions": functions.collect::<Vec<_>>(),
+        "frees": recording.frees,
+        "failed": recording.failed,
+        "described": recording.described,
+        "lost": recording.lost,
+        "peak_live_bytes": recording.peak_live_bytes,
+        "sizes": sizes.collect::<Vec<_>>(),
+        "callers": callers.collect::<Vec<_>>(),
+        "stacks": stacks.collect::<Vec<_>>(),
+        "threads": threads.collect::<Vec<_>>(),
+        "handovers": handovers.collect::<Vec<_>>(),
+        "cost": {
+            "counting_seconds": recording.cost.counting_ns / 1e9,
+            "describing_seconds": recording.cost.describing_ns / 1e9,
+            "tool_seconds": recording.cost.tool_ns / 1e9,
+        },
+        "remarks": recording.remarks,
+    });
+    format!("{value:#}\n")
+}
+
+fn from(class: u8) -> u64 {
+    1_u64 << class.min(63)
+}
+
+fn estimate(estimate: Estimate) -> Value {
+    json!({ "blocks": estimate.count, "bytes": estimate.bytes })
+}
+
+/// A recording as it is saved.
+#[must_use]
+pub fn saved(recording: &MallocRecording) -> String {
+    // Structs of numbers and strings always have a JSON form.
+    serde_json::to_string(recording).unwrap_or_default() + "\n"
+}
+
+/// Whether these first bytes of a file are those of such a recording, of whatever version.
+#[must_use]
+pub fn is_recording(head: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(head);
+    text.trim_start().starts_with('{') && text.contains("\"faultless-churn-malloc-recording/")
+}
+
+/// Reads what [`saved`] wrote.
+///
+/// # Errors
+/// What is wrong with it, in one line.
+pub fn load(text: &str) -> Result<MallocRecording, String> {
+    let recording: MallocRecording = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    match recording.format == RECORDING_FORMAT {
+        true => Ok(recording),
+        false => {
+            Err(format!("its format is {}, and this version reads {RECORDING_FORMAT}", recording.format))
+        }
+    }
+}

@@ -1,0 +1,315 @@
+//! What `faultless churn --malloc` found, for people: what lives, which functions, sizes, callers, threads, the cost.
+
+use std::fmt::Write;
+
+use comfy_table::{Cell, Table};
+use faultless_diagnosis::churn::malloc_blame::customers;
+use faultless_diagnosis::tuning::size;
+use faultless_records::malloc_recording::{
+    BlockLives, Estimate, MallocMechanism, MallocRecording, ThreadSum,
+};
+
+use crate::churn_table::{bar, byte_rate, class_range, headed, life_quantile, rate, right, span};
+use crate::plain::{plain, wrapped};
+use crate::quantity::{count, seconds_of};
+
+/// Callers and threads shown.
+const ROWS: usize = 12;
+
+/// The whole report, prose broken at `columns`.
+#[must_use]
+pub fn text(recording: &MallocRecording, columns: Option<usize>) -> String {
+    let fit = |text: String| columns.map_or(text.clone(), |columns| wrapped(&text, columns));
+    let mut parts = vec![fit(heading(recording))];
+    if calls(recording) > 0 {
+        parts.push(fit(verdict(recording)));
+        parts.push(format!("{}\n", functions(recording)));
+        parts.push(format!("{}\n", sizes(recording)));
+    }
+    parts.extend(callers(recording));
+    parts.extend(threads(recording));
+    parts.push(fit(limits(recording)));
+    parts.join("\n")
+}
+
+fn calls(recording: &MallocRecording) -> u64 {
+    recording.functions.values().map(|sum| sum.amount.count).sum::<u64>() + recording.frees
+}
+
+fn seconds(recording: &MallocRecording) -> f64 {
+    recording.observed_ns as f64 / 1e9
+}
+
+fn whole(number: f64) -> String {
+    count(number.round() as u64)
+}
+
+fn bytes(number: f64) -> String {
+    size(number.round() as u64)
+}
+
+fn heading(recording: &MallocRecording) -> String {
+    let all = calls(recording);
+    let processes = match recording.processes {
+        1 => "1 process".to_owned(),
+        number => format!("{} processes", count(number)),
+    };
+    format!(
+        "{}: {} calls of malloc and its family in {} s ({} a second), {processes}; seen by {}\n",
+        plain(&recording.subject),
+        count(all),
+        seconds_of(seconds(recording)),
+        rate(all as f64, seconds(recording)),
+        match recording.mechanism {
+            MallocMechanism::Recorder => "a preloaded recorder",
+            MallocMechanism::Uprobes => "uprobes of the kernel",
+        }
+    )
+}
+
+/// Sum over all sizes.
+fn total(recording: &MallocRecording, part: impl Fn(&BlockLives) -> Estimate) -> Estimate {
+    let mut sum = Estimate::default();
+    recording.sizes.values().for_each(|lives| sum.add_scaled(part(lives), 1.0));
+    sum
+}
+
+fn verdict(recording: &MallocRecording) -> String {
+    let (freed, elsewhere) =
+        (total(recording, |lives| lives.freed), total(recording, |lives| lives.freed_elsewhere));
+    let (live, unknown) = (total(recording, |lives| lives.live), total(recording, |lives| lives.unknown));
+    let about = if is_complete(recording) { "" } else { "about " };
+    let mut text = format!(
+        "At the end {about}{} live in {about}{} blocks; at most {about}{} lived at once.\n",
+        bytes(live.bytes),
+        whole(live.count),
+        bytes(recording.peak_live_bytes)
+    );
+    let mut by_life = std::collections::BTreeMap::new();
+    for (life, number) in recording.sizes.values().flat_map(|lives| &lives.by_life) {
+        *by_life.entry(*life).or_insert(0.0) += number;
+    }
+    if let Some(half_ns) = life_quantile(by_life.iter().map(|(life, number)| (*life, *number)), 0.5) {
+        let _ = writeln!(text, "Half of the freed blocks lived shorter than {}.", span(half_ns));
+    }
+    if elsewhere.count > 0.0 {
+        let _ = write!(
+            text,
+            "Another thread than the one that allocated it freed {} of the freed blocks ({})",
+            percent(elsewhere.count, freed.count),
+            bytes(elsewhere.bytes)
+        );
+        let first = recording.handovers.first().and_then(|handover| {
+            Some((recording.threads.get(handover.from)?, recording.threads.get(handover.to)?, handover))
+        });
+        if let Some((from, to, handover)) = first {
+            let (from, to, blocks) = (thread_name(from), thread_name(to), whole(handover.amount.count));
+            let _ = write!(text, ", most of them {to} from {from}: {about}{blocks}");
+        }
+        text.push_str(".\n");
+    }
+    if unknown.count >= 0.5 {
+        let _ = writeln!(
+            text,
+            "What became of {} blocks ({}) is not known: too many lived to follow them all.",
+            whole(unknown.count),
+            bytes(unknown.bytes)
+        );
+    }
+    text
+}
+
+/// Whether every allocation was described, so that nothing is an estimate.
+fn is_complete(recording: &MallocRecording) -> bool {
+    let allocations: u64 = recording.functions.values().map(|sum| sum.amount.count).sum();
+    recording.described == allocations && recording.lost == 0
+}
+
+fn percent(part: f64, whole: f64) -> String {
+    match part / whole * 100.0 {
+        percent if !percent.is_finite() => "-".into(),
+        percent if percent > 0.0 && percent < 0.95 => format!("{percent:.1} %"),
+        percent => format!("{percent:.0} %"),
+    }
+}
+
+fn thread_name(thread: &ThreadSum) -> String {
+    match thread.name.as_str() {
+        "" => thread.tid.to_string(),
+        name => format!("{} ({})", plain(name), thread.tid),
+    }
+}
+
+fn functions(recording: &MallocRecording) -> Table {
+    let mut table = headed(vec![
+        Cell::new("function"),
+        right("calls"),
+        right("calls/s"),
+        right("bytes"),
+        right("bytes/s"),
+    ]);
+    let seconds = seconds(recording);
+    for (function, sum) in &recording.functions {
+        table.add_row(vec![
+            Cell::new(function.name()),
+            right(count(sum.amount.count)),
+            right(rate(sum.amount.count as f64, seconds)),
+            right(size(sum.amount.bytes)),
+            right(byte_rate(sum.amount.bytes, seconds)),
+        ]);
+    }
+    table.add_row(vec![
+        Cell::new("free"),
+        right(count(recording.frees)),
+        right(rate(recording.frees as f64, seconds)),
+        right("-"),
+        right("-"),
+    ]);
+    if recording.failed > 0 {
+        table.add_row(vec![Cell::new("got no memory"), right(count(recording.failed))]);
+    }
+    table
+}
+
+fn sizes(recording: &MallocRecording) -> Table {
+    let mut exact = std::collections::BTreeMap::new();
+    for (class, amount) in recording.functions.values().flat_map(|sum| &sum.sizes) {
+        let sum: &mut (u64, u64) = exact.entry(*class).or_default();
+        *sum = (sum.0 + amount.count, sum.1.saturating_add(amount.bytes));
+    }
+    let most = exact.values().map(|(calls, _)| *calls).max().unwrap_or(0);
+    let mut table = headed(vec![
+        right("blocks\nfrom"),
+        right("calls"),
+        Cell::new(""),
+        right("bytes"),
+        right("live at\nthe end"),
+        right("half live\nshorter than"),
+        right("freed by\nanother thread"),
+    ]);
+    for (class, (calls, size_bytes)) in exact {
+        let lives = recording.sizes.get(&class);
+        let half =
+            lives.and_then(|lives| life_quantile(lives.by_life.iter().map(|(life, n)| (*life, *n)), 0.5));
+        table.add_row(vec![
+            right(class_range(class)),
+            right(count(calls)),
+            Cell::new(bar(calls, most)),
+            right(size(size_bytes)),
+            right(lives.map_or("-".into(), |lives| bytes(lives.live.bytes))),
+            right(half.map_or("-".into(), span)),
+            right(lives.map_or("-".into(), |lives| percent(lives.freed_elsewhere.count, lives.freed.count))),
+        ]);
+    }
+    table
+}
+
+fn callers(recording: &MallocRecording) -> Option<String> {
+    let customers = customers(recording);
+    if customers.is_empty() {
+        return None;
+    }
+    let mut table = headed(vec![
+        Cell::new("caller"),
+        Cell::new("calls of"),
+        right("calls"),
+        right("bytes"),
+        right("live at\nthe end"),
+        right("mean\nlife"),
+        Cell::new("called by"),
+    ]);
+    for customer in customers.iter().take(ROWS) {
+        table.add_row(vec![
+            Cell::new(plain(&customer.function)),
+            Cell::new(customer.by.name()),
+            right(whole(customer.allocated.count)),
+            right(bytes(customer.allocated.bytes)),
+            right(bytes(customer.live.bytes)),
+            right(customer.mean_life_ns.map_or("-".into(), |life_ns| span(life_ns as u64))),
+            Cell::new(plain(customer.called_by.as_deref().unwrap_or(""))),
+        ]);
+    }
+    Some(format!("{table}\n{}", more(customers.len())))
+}
+
+fn more(rows: usize) -> String {
+    match rows.saturating_sub(ROWS) {
+        0 => String::new(),
+        more => format!("{more} more in --json.\n"),
+    }
+}
+
+fn threads(recording: &MallocRecording) -> Option<String> {
+    let mut threads: Vec<&ThreadSum> = recording.threads.iter().collect();
+    if threads.len() < 2 {
+        return None;
+    }
+    threads.sort_by(|one, other| other.allocated.count.total_cmp(&one.allocated.count));
+    let mut table = headed(vec![
+        Cell::new("thread"),
+        right("allocates"),
+        right("bytes"),
+        right("frees of\nits own"),
+        right("frees of\nothers"),
+    ]);
+    for thread in threads.iter().take(ROWS) {
+        table.add_row(vec![
+            Cell::new(thread_name(thread)),
+            right(whole(thread.allocated.count)),
+            right(bytes(thread.allocated.bytes)),
+            right(whole(thread.freed_own.count)),
+            right(whole(thread.freed_of_others.count)),
+        ]);
+    }
+    Some(format!("{table}\n{}", more(threads.len())))
+}
+
+fn limits(recording: &MallocRecording) -> String {
+    let mut text = String::new();
+    let allocations: u64 = recording.functions.values().map(|sum| sum.amount.count).sum();
+    let all = calls(recording);
+    if all > 0 {
+        let _ = match is_complete(recording) {
+            true => writeln!(text, "Every call was counted and described; nothing is estimated."),
+            false => writeln!(
+                text,
+                "Calls and bytes by function and size are exact; the rest is estimated from {} of {} allocations.",
+                count(recording.described),
+                count(allocations)
+            ),
+        };
+        let cost = &recording.cost;
+        let in_program_s = (cost.counting_ns + cost.describing_ns) / 1e9;
+        let _ = writeln!(
+            text,
+            "Looking cost the program {} s of processor time ({} a call), and this tool {} s.",
+            seconds_of(in_program_s),
+            span((in_program_s * 1e9 / all as f64) as u64),
+            seconds_of(cost.tool_ns / 1e9)
+        );
+    }
+    if recording.lost > 0 {
+        let _ = writeln!(
+            text,
+            "Lost: {} descriptions that found no room; the estimates make up for them.",
+            count(recording.lost)
+        );
+    }
+    for remark in &recording.remarks {
+        let _ = writeln!(text, "Not seen: {}", plain(remark));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_parts_are_not_rounded_away() {
+        assert_eq!(
+            [percent(1.0, 1000.0), percent(1.0, 2.0), percent(0.0, 5.0), percent(0.0, 0.0)],
+            ["0.1 %", "50 %", "0 %", "-"]
+        );
+    }
+}
