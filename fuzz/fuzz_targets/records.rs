@@ -3,7 +3,10 @@
 //! `cargo +nightly fuzz run records`
 #![no_main]
 
-use faultless_records::{elf, glibc, heap_report, mappings, maps, perf_map, perf_record, pmap, script, status, tunables};
+use faultless_records::{
+    elf, glibc, heap_report, malloc_event, mappings, maps, perf_map, perf_record, pmap, script, status,
+    tunables,
+};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
@@ -12,6 +15,9 @@ fuzz_target!(|bytes: &[u8]| {
     let _ = script::interpreter(bytes);
     let _ = mappings::parse(bytes);
     let _ = pmap::parse(bytes);
+    let _ = malloc_event::RecorderHead::parse(bytes);
+    let _ = malloc_event::RingCounts::parse(bytes);
+    let _ = malloc_event::parse(bytes);
     if let [kind, misc, flags, body @ ..] = bytes {
         let content = perf_record::Content {
             has_address: flags & 1 != 0,
