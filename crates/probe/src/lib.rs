@@ -5,6 +5,7 @@
 pub mod allocators;
 pub mod contents;
 pub mod java;
+pub mod huge_page;
 pub mod launch;
 pub mod loader;
 pub mod machine;

@@ -1,8 +1,11 @@
 //! The machine that measurements are taken on, and how busy others keep it.
 
 use std::fs;
+use std::time::Duration;
 
 use faultless_records::bench::Machine;
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeValLike;
 use nix::unistd::{SysconfVar, sysconf};
 
 /// What is known of this machine; parts that cannot be read are empty or 0.
@@ -17,8 +20,31 @@ pub fn machine(libc: String) -> Machine {
             .map_or(0, |kibibytes| kibibytes * 1024),
         kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
         libc,
-        huge_pages: chosen(&read("/sys/kernel/mm/transparent_hugepage/enabled")),
+        huge_pages: huge_pages(),
     }
+}
+
+/// The kernel's setting of transparent huge pages; empty where it has none.
+#[must_use]
+pub fn huge_pages() -> String {
+    chosen(&fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_default())
+}
+
+/// CPU time that we have used.
+#[must_use]
+pub fn own_cpu_time() -> Duration {
+    let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) else { return Duration::ZERO };
+    let of = |time: nix::sys::time::TimeVal| {
+        Duration::from_micros(u64::try_from(time.num_microseconds()).unwrap_or(0))
+    };
+    of(usage.user_time()) + of(usage.system_time())
+}
+
+/// The time of so many clock ticks, in which `/proc` counts CPU time.
+#[must_use]
+pub fn duration_of_ticks(ticks: u64) -> Option<Duration> {
+    let ticks_per_s = u64::try_from(sysconf(SysconfVar::CLK_TCK).ok()??).ok()?;
+    Some(Duration::from_millis(ticks.checked_mul(1000)?.checked_div(ticks_per_s)?))
 }
 
 /// Value of the first `name : value` line.

@@ -40,6 +40,26 @@ pub fn roots(pid: i32) -> Vec<PathBuf> {
     vec![PathBuf::from(format!("/proc/{pid}/root")), PathBuf::from("/")]
 }
 
+/// The text in which the just-in-time compilers of a process name their code, if it has written one: `perf-PID.map` in its
+/// `/tmp`, with the number that the process has in its own container.
+#[must_use]
+pub fn perf_map(pid: i32) -> Option<String> {
+    /// Longer ones are a mistake, or meant to fill our memory.
+    const LONGEST_BYTES: u64 = 512 << 20;
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
+    let inner = numbers.and_then(|numbers| numbers.split_ascii_whitespace().next_back()?.parse().ok());
+    let names = [inner.unwrap_or(pid), pid].map(|pid: i32| format!("tmp/perf-{pid}.map"));
+    roots(pid).iter().flat_map(|root| names.iter().map(|name| root.join(name))).find_map(|path| {
+        let metadata = std::fs::symlink_metadata(&path).ok()?;
+        let is_plain = metadata.is_file() && metadata.len() <= LONGEST_BYTES;
+        is_plain
+            .then(|| std::fs::read(&path).ok())
+            .flatten()
+            .map(|text| String::from_utf8_lossy(&text).into_owned())
+    })
+}
+
 /// The path, and whether the kernel says that it is no longer there.
 fn path_of(name: &str) -> (&Path, bool) {
     match name.strip_suffix(" (deleted)") {

@@ -1,5 +1,9 @@
 //! The terminal that somebody reads on.
 
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+
 use nix::libc;
 
 /// Columns of the terminal that standard output is; none when it is none, or does not know.
@@ -10,4 +14,12 @@ pub fn columns() -> Option<usize> {
     // SAFETY: the request writes one winsize, and `size` is valid for that.
     let answer = unsafe { libc::ioctl(libc::STDOUT_FILENO, libc::TIOCGWINSZ, &raw mut size) };
     (answer == 0 && size.ws_col > 0).then_some(usize::from(size.ws_col))
+}
+
+/// Standard error once more, for a command whose output must not mix with ours on standard output.
+///
+/// # Errors
+/// When it is closed.
+pub fn errors() -> io::Result<File> {
+    io::stderr().as_fd().try_clone_to_owned().map(File::from)
 }

@@ -2,7 +2,9 @@
 #![forbid(unsafe_code)]
 
 pub mod benchmark;
+pub mod callers;
 pub mod command;
 pub mod comparison;
 pub mod environment;
+pub mod faults;
 pub mod output;

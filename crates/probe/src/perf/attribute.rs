@@ -66,6 +66,8 @@ pub(super) fn of_records(plan: &Plan, has_build_ids: bool) -> Attribute {
     let mut kernel = empty();
     software(&mut kernel, PERF_COUNT_SW_DUMMY);
     kernel.set_exclude_kernel(1);
+    // Without an exec to wait for, starts of threads are told from the first moment on.
+    kernel.set_disabled(u64::from(plan.waits_for_exec));
     kernel.set_enable_on_exec(u64::from(plan.waits_for_exec));
     describe_samples(&mut kernel, plan);
     if plan.follows_processes {

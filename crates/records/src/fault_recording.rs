@@ -1,0 +1,192 @@
+//! A recording of page faults: what `faultless faults --record` saves. It holds names already, so it can be read on
+//! another machine.
+
+use serde::{Deserialize, Serialize};
+
+use crate::bench::Machine;
+use crate::call_tree::CallTree;
+
+/// Version of the saved form.
+pub const FORMAT: &str = "faultless-faults-recording/1";
+
+/// The page faults of a command or process, by where and by whom.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FaultRecording {
+    /// [`FORMAT`] of the tool that wrote it.
+    pub format: String,
+    /// Version of the tool that wrote it.
+    pub tool_version: String,
+    /// When it began, in seconds since 1970-01-01 UTC.
+    pub started_unix_s: u64,
+    /// How long it took, in ns.
+    pub duration_ns: u64,
+    /// Where.
+    pub machine: Machine,
+    /// What was observed.
+    pub subject: Subject,
+    /// How.
+    pub method: Method,
+    /// What the kernel counted.
+    pub counters: Counters,
+    /// What observing cost.
+    pub cost: Cost,
+    /// The processes.
+    pub processes: Vec<FaultProcess>,
+    /// Kinds of memory that were faulted on.
+    pub places: Vec<Place>,
+    /// Who faulted.
+    pub tree: CallTree,
+    /// The faults, those that differ in nothing together.
+    pub faults: Vec<Faults>,
+}
+
+/// What was observed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Subject {
+    /// The command's words; empty for a process that ran already.
+    pub command: Vec<String>,
+    /// The (first) process.
+    pub pid: i32,
+    /// What it is called.
+    pub name: String,
+}
+
+/// How faults were observed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Method {
+    /// The steps of sampling, in which every so many faults one was looked at.
+    pub steps: Vec<Step>,
+    /// Of the user's stack at most so many bytes were looked at.
+    pub stack_bytes: u32,
+    /// Chains that could not be followed to their outermost call.
+    pub cut_chains: u64,
+    /// Records that the buffers had no room for.
+    pub lost_records: u64,
+    /// Size of each CPU's buffer in bytes.
+    pub buffer_bytes: u64,
+    /// Faults inside system calls were seen, too.
+    pub sees_kernel: bool,
+    /// Whether pages were huge could be seen.
+    pub sees_huge_pages: bool,
+}
+
+/// One step of sampling and what was counted in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Step {
+    /// One sample for so many minor faults.
+    pub minor_period: u64,
+    /// One sample for so many major faults.
+    pub major_period: u64,
+    /// Minor faults while the step was in force.
+    pub minor_faults: u64,
+    /// Major faults while the step was in force.
+    pub major_faults: u64,
+}
+
+/// Minor and major faults.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct FaultCounts {
+    /// Served without I/O.
+    pub minor: u64,
+    /// Needed I/O.
+    pub major: u64,
+}
+
+impl FaultCounts {
+    /// Both together.
+    #[must_use]
+    pub fn all(self) -> u64 {
+        self.minor.saturating_add(self.major)
+    }
+}
+
+/// What the kernel counted in the time of the recording.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counters {
+    /// Events in programs: exact, whatever was sampled.
+    pub user: FaultCounts,
+    /// Events inside system calls; none when that was not permitted.
+    pub kernel: Option<FaultCounts>,
+    /// What the processes' own accounts say (`ru_minflt`, `ru_majflt`), children included; none when it could not be read.
+    pub accounts: Option<FaultCounts>,
+    /// Of these, what happened before the command began: in our copy that became it.
+    pub before: FaultCounts,
+    /// The accounts were read a moment before the process ended, not at its end.
+    pub accounts_are_late: bool,
+}
+
+/// What observing cost, in ns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cost {
+    /// CPU time of the observer while it observed.
+    pub observer_cpu_ns: u64,
+    /// CPU time of the observed processes, with what the kernel did for us in their time; none when it is not known.
+    pub subject_cpu_ns: Option<u64>,
+}
+
+/// A process.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FaultProcess {
+    /// Its number.
+    pub pid: i32,
+    /// Its name, at most 15 bytes.
+    pub name: String,
+}
+
+/// A kind of memory that was faulted on.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Place {
+    /// Path of the mapped file, `//anon`, `[heap]`, `[stack]` and the like; empty where nothing was known to be mapped.
+    pub mapping: String,
+    /// `PROT_*` of the mapping.
+    pub protection: u32,
+    /// `MAP_*`: of shared, private, locked and hugetlb those that hold.
+    pub flags: u32,
+    /// The mapping holds the stack of the thread that faulted.
+    pub is_stack: bool,
+}
+
+/// Faults that differ in nothing but their addresses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Faults {
+    /// Index of the innermost call; none without a call chain.
+    pub call: Option<usize>,
+    /// Index of the place.
+    pub place: usize,
+    /// Index of the process.
+    pub process: usize,
+    /// They needed I/O.
+    pub is_major: bool,
+    /// They happened inside a system call.
+    pub in_kernel: bool,
+    /// The page was a huge one; none when it could not be seen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub is_huge: Option<bool>,
+    /// Index of the step of sampling.
+    pub step: usize,
+    /// Samples.
+    pub samples: u64,
+}
+
+impl FaultRecording {
+    /// Whether it is of a form that is known, and all indices lead somewhere.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn check(&self) -> Result<(), String> {
+        if self.format != FORMAT {
+            return Err(format!("it is of the form {:?}, and this version reads {FORMAT}", self.format));
+        }
+        self.tree.check()?;
+        let is_wrong = |faults: &Faults| {
+            faults.call.is_some_and(|call| call >= self.tree.calls.len())
+                || faults.place >= self.places.len()
+                || faults.process >= self.processes.len()
+                || faults.step >= self.method.steps.len()
+        };
+        match self.faults.iter().position(is_wrong) {
+            Some(place) => Err(format!("faults {place} name something that is not there")),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! How many faults stand for one sample: every one while they are few, every hundredth while they are many.
+//!
+//! The periods of a step are fixed, so a sample stands for a known number of faults. (The kernel can choose periods itself, by a
+//! wanted frequency, but what it then reports is far off in bursts.)
+
+use std::time::Duration;
+
+/// Periods of a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Periods {
+    /// Of minor faults.
+    pub minor: u64,
+    /// Of major faults.
+    pub major: u64,
+}
+
+/// Primes, so that no loop keeps in step with them.
+pub const STEPS: [Periods; 3] =
+    [Periods { minor: 1, major: 1 }, Periods { minor: 101, major: 11 }, Periods { minor: 1009, major: 101 }];
+
+/// More samples a second than this, and the next step begins. A sample costs a few µs here and there, so this is some per cent
+/// of a CPU.
+const MOST_PER_SECOND: f64 = 10_000.0;
+
+/// Fewer a second than this after the step back, and it is made.
+const FEW_PER_SECOND: f64 = 4_000.0;
+
+/// How long faults must have been few.
+const QUIET: Duration = Duration::from_millis(300);
+
+/// So many samples are enough to judge a rate.
+const ENOUGH: u64 = 100;
+
+/// Which step is in force.
+#[derive(Debug, Default)]
+pub struct Ladder {
+    step: usize,
+    samples: u64,
+    time: Duration,
+}
+
+impl Ladder {
+    /// The step in force.
+    pub fn step(&self) -> usize {
+        self.step
+    }
+
+    /// Hears of samples in some time; the step to change to.
+    pub fn hear(&mut self, samples: u64, time: Duration) -> Option<usize> {
+        self.samples += samples;
+        self.time += time;
+        let seconds = self.time.as_secs_f64().max(1e-6);
+        let rate = self.samples as f64 / seconds;
+        if self.samples >= ENOUGH && rate > MOST_PER_SECOND && self.step + 1 < STEPS.len() {
+            return Some(self.change(self.step + 1));
+        }
+        if self.time < QUIET {
+            return None;
+        }
+        let (now, before) = (STEPS[self.step], STEPS[self.step.saturating_sub(1)]);
+        let rate_before = rate * (now.minor as f64 / before.minor as f64);
+        if self.step > 0 && rate_before < FEW_PER_SECOND {
+            return Some(self.change(self.step - 1));
+        }
+        self.samples = 0;
+        self.time = Duration::ZERO;
+        None
+    }
+
+    fn change(&mut self, step: usize) -> usize {
+        *self = Self { step, ..Self::default() };
+        step
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    /// What a program of so many faults a second leads to, second by second.
+    fn steps(ladder: &mut Ladder, faults_per_ms: u64, milliseconds: u64) -> usize {
+        for _ in 0..milliseconds {
+            let period = STEPS[ladder.step()].minor;
+            ladder.hear(faults_per_ms / period, MS);
+        }
+        ladder.step()
+    }
+
+    #[test]
+    fn few_faults_are_all_looked_at_and_many_are_sampled() {
+        let mut ladder = Ladder::default();
+        assert_eq!(steps(&mut ladder, 5, 1000), 0);
+        assert_eq!(steps(&mut ladder, 500, 20), 1, "a burst is answered at once");
+        assert_eq!(steps(&mut ladder, 500, 2000), 1, "and the answer lasts");
+        assert_eq!(steps(&mut ladder, 5000, 2000), 2);
+        assert_eq!(steps(&mut ladder, 0, 1000), 0, "until it is quiet");
+    }
+
+    #[test]
+    fn a_rate_between_two_steps_does_not_go_to_and_fro() {
+        let mut ladder = Ladder::default();
+        let mut changes = 0;
+        for _ in 0..5000 {
+            let period = STEPS[ladder.step()].minor;
+            changes += usize::from(ladder.hear(15 / period, MS).is_some());
+        }
+        // Every 101st of 15,000 a second is 148 a second; one step back would be too many again.
+        assert!(changes <= 2, "{changes}");
+    }
+}

@@ -1,0 +1,400 @@
+//! Takes the records of faults as they come, and turns them into a recording at the end.
+
+use std::collections::{HashMap, HashSet};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use faultless_probe::huge_page::PageTables;
+use faultless_probe::machine;
+use faultless_probe::perf::{Access, Event, PerfError, Plan, Sampling, Scope, Session, What, access};
+use faultless_probe::process::Process;
+use faultless_records::fault_accounts::FaultAccounts;
+use faultless_records::fault_recording::{
+    Cost, Counters, FORMAT, FaultCounts, FaultProcess, FaultRecording, Method, Place, Step, Subject,
+};
+use faultless_records::perf_record::{Content, News, PerfRecord, Sample};
+
+use super::ladder::{Ladder, Periods, STEPS};
+use super::taken::{Kind, Taken};
+use super::{FaultOptions, RecordError};
+use crate::callers::{Images, RawTree};
+
+/// All buffers together, where the limit on locked memory allows it.
+const BUFFERS_BYTES: usize = 64 << 20;
+/// The buffer of one CPU.
+const LARGEST_BUFFER_BYTES: usize = 8 << 20;
+/// More open events than this are not risked for a finer choice of periods.
+const MANY_EVENTS: usize = 20_000;
+
+const HUGE_PAGE_BYTES: u64 = 2 << 20;
+/// `MAP_HUGETLB` and `MAP_SHARED`.
+const MAP_HUGETLB: u32 = 0x40000;
+const MAP_SHARED: u32 = 1;
+/// Looks into page tables in one turn: each is a system call.
+const LOOKS_PER_TURN: usize = 256;
+
+/// What the processes' own accounts say.
+#[derive(Debug, Clone, Copy)]
+pub struct Accounts {
+    /// Faults, children included.
+    pub faults: Option<FaultCounts>,
+    /// CPU time.
+    pub cpu: Option<Duration>,
+    /// They were read before the end.
+    pub are_late: bool,
+}
+
+/// A recording that goes on.
+pub struct Recorder {
+    session: Session,
+    steps: Vec<Periods>,
+    ladder: Ladder,
+    access: Access,
+    images: Images,
+    tree: RawTree,
+    taken: Taken,
+    samples: u64,
+    page_tables: HashMap<i32, Option<PageTables>>,
+    has_huge_pages: bool,
+    saw_huge_pages: bool,
+    options: FaultOptions,
+    before: FaultCounts,
+    /// Of a process that runs already: its accounts at the start, and the last that were seen.
+    first_accounts: FaultAccounts,
+    last_accounts: FaultAccounts,
+    started: Instant,
+    started_unix_s: u64,
+    own_cpu: Duration,
+    last_turn: Instant,
+}
+
+impl Recorder {
+    /// For a process that is about to become a command.
+    ///
+    /// # Errors
+    /// [`PerfError`].
+    pub fn before_exec(pid: i32, options: FaultOptions) -> Result<Self, PerfError> {
+        let mut recorder = Self::open(&[pid], options, true)?;
+        let accounts = Process::open(pid).ok().and_then(|process| accounts(&process)).unwrap_or_default();
+        recorder.before = FaultCounts { minor: accounts.minor, major: accounts.major };
+        Ok(recorder)
+    }
+
+    /// For a process that runs already.
+    ///
+    /// # Errors
+    /// [`RecordError`].
+    pub fn attach(process: &Process, options: FaultOptions) -> Result<Self, RecordError> {
+        let threads = process.threads().map_err(RecordError::Process)?;
+        let mut recorder = Self::open(&threads, options, false).map_err(RecordError::Perf)?;
+        recorder.images.adopt(process).map_err(RecordError::Process)?;
+        recorder.first_accounts = accounts(process).unwrap_or_default();
+        recorder.last_accounts = recorder.first_accounts;
+        recorder.session.start().map_err(RecordError::Perf)?;
+        recorder.follow_missed(process, threads).map_err(RecordError::Perf)?;
+        Ok(recorder)
+    }
+
+    /// Threads that were started while the events were opened, by threads that had none yet.
+    fn follow_missed(&mut self, process: &Process, threads: Vec<i32>) -> Result<(), PerfError> {
+        let known: HashSet<i32> = threads.into_iter().collect();
+        let now = process.threads().unwrap_or_default();
+        let records = self.session.read();
+        let inherited: HashSet<i32> = records
+            .iter()
+            .filter(|record| matches!(record.news, News::Fork { .. }))
+            .map(|record| record.tid)
+            .collect();
+        for thread in now.iter().filter(|thread| !known.contains(thread) && !inherited.contains(thread)) {
+            match self.session.follow(*thread) {
+                Ok(()) | Err(PerfError::Ended(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        for record in records {
+            self.take(&record);
+        }
+        Ok(())
+    }
+
+    fn open(threads: &[i32], options: FaultOptions, waits_for_exec: bool) -> Result<Self, PerfError> {
+        let access = access()?;
+        let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let steps = match options.every {
+            Some(every) => vec![Periods { minor: every, major: every }],
+            None if threads.len() * cpus * STEPS.len() * 2 > MANY_EVENTS => vec![STEPS[1]],
+            None => STEPS.to_vec(),
+        };
+        let buffer_bytes = (BUFFERS_BYTES / cpus).min(LARGEST_BUFFER_BYTES);
+        let plan = plan(&steps, access, options.stack_bytes, waits_for_exec, buffer_bytes);
+        let now = Instant::now();
+        Ok(Self {
+            session: Session::open(plan, threads)?,
+            steps,
+            ladder: Ladder::default(),
+            access,
+            images: Images::default(),
+            tree: RawTree::default(),
+            taken: Taken::default(),
+            samples: 0,
+            page_tables: HashMap::new(),
+            has_huge_pages: !matches!(machine::huge_pages().as_str(), "never" | ""),
+            saw_huge_pages: true,
+            options,
+            before: FaultCounts::default(),
+            first_accounts: FaultAccounts::default(),
+            last_accounts: FaultAccounts::default(),
+            started: now,
+            started_unix_s: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
+            own_cpu: machine::own_cpu_time(),
+            last_turn: now,
+        })
+    }
+
+    /// Takes what has arrived, adapts, and says how long it may wait for the next turn.
+    pub fn turn(&mut self) -> Duration {
+        let before = self.samples;
+        let mut looks = LOOKS_PER_TURN;
+        for record in self.session.read() {
+            self.take_with(&record, &mut looks);
+        }
+        let new = self.samples - before;
+        let time = self.last_turn.elapsed();
+        self.last_turn = Instant::now();
+        let step = self.ladder.step();
+        if self.steps.len() > 1
+            && let Some(next) = self.ladder.hear(new, time)
+        {
+            // A refusal has no reason but a bug; the step then stays, and its faults are counted all the same.
+            let _ = self.switch(step, next);
+        }
+        match new {
+            0 => Duration::from_millis(5),
+            1..100 => Duration::from_millis(3),
+            _ => Duration::from_millis(1),
+        }
+    }
+
+    fn switch(&self, from: usize, to: usize) -> Result<(), PerfError> {
+        for event in 0..2 {
+            self.session.enable(to * 2 + event)?;
+            self.session.disable(from * 2 + event)?;
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, record: &PerfRecord) {
+        self.take_with(record, &mut 0);
+    }
+
+    fn take_with(&mut self, record: &PerfRecord, looks: &mut usize) {
+        match &record.news {
+            News::Sample(sample) => self.take_fault(record, sample, looks),
+            News::Exit if record.pid == record.tid => {
+                self.page_tables.remove(&record.pid);
+            }
+            _ => self.images.take(record),
+        }
+    }
+
+    fn take_fault(&mut self, record: &PerfRecord, sample: &Sample, looks: &mut usize) {
+        let Some(event) = self.session.place_of(sample.event) else { return };
+        let call = self.images.call(record, sample, &mut self.tree);
+        let mapped = self.images.mapping(record.pid, sample.address);
+        let stack_pointer = sample.registers.map_or(0, |registers| registers.sp);
+        let place = mapped.map_or(
+            Place { mapping: String::new(), protection: 0, flags: 0, is_stack: false },
+            |mapped| Place {
+                mapping: mapped.what.name.to_string(),
+                protection: mapped.what.protection,
+                flags: mapped.what.flags,
+                is_stack: mapped.range.contains(&stack_pointer),
+            },
+        );
+        let length = mapped.map_or(0, |mapped| mapped.range.end - mapped.range.start);
+        let is_huge = self.is_huge(record.pid, sample.address, &place, length, looks);
+        let place = self.taken.place(place);
+        self.samples += 1;
+        self.taken.add(Kind {
+            call,
+            place,
+            pid: record.pid,
+            is_major: event % 2 == 1,
+            in_kernel: sample.is_in_kernel,
+            is_huge,
+            step: event / 2,
+        });
+    }
+
+    /// Whether the fault brought a huge page: looked up right after it, as long as the page is there.
+    fn is_huge(
+        &mut self,
+        pid: i32,
+        address: u64,
+        place: &Place,
+        length: u64,
+        looks: &mut usize,
+    ) -> Option<bool> {
+        if place.flags & MAP_HUGETLB != 0 {
+            return Some(true);
+        }
+        let is_file = place.mapping.starts_with('/') && !place.mapping.starts_with("//");
+        let can_be = self.has_huge_pages && length >= HUGE_PAGE_BYTES;
+        if !can_be || (is_file && place.flags & MAP_SHARED == 0) {
+            return Some(false);
+        }
+        *looks = looks.checked_sub(1)?;
+        let tables = self.page_tables.entry(pid).or_insert_with(|| PageTables::open(pid));
+        self.saw_huge_pages &= tables.is_some();
+        tables.as_ref()?.is_huge(address)
+    }
+
+    /// Samples so far.
+    pub fn samples(&self) -> u64 {
+        self.samples
+    }
+
+    /// What a process is called now.
+    pub fn name(&self, pid: i32) -> String {
+        self.images.name(pid).unwrap_or_default().to_owned()
+    }
+
+    /// Reads what can only be read while a process exists: names that just-in-time compilers gave.
+    pub fn note_names(&mut self, pid: i32) {
+        self.images.read_perf_map(pid);
+    }
+
+    /// Reads the accounts of a process while it exists.
+    pub fn read_accounts(&mut self, process: &Process) {
+        if let Some(accounts) = accounts(process) {
+            self.last_accounts = accounts;
+        }
+    }
+
+    /// What the accounts of a process that ran already say of the time since the start; those of its living children too.
+    pub fn accounts_since_start(&self, process: &Process) -> Accounts {
+        let (first, last) = (self.first_accounts, self.last_accounts);
+        let mut faults = FaultCounts {
+            minor: last.minor_with_children().saturating_sub(first.minor_with_children()),
+            major: last.major_with_children().saturating_sub(first.major_with_children()),
+        };
+        for pid in self.images.pids().into_iter().filter(|pid| *pid != process.pid()) {
+            let child = Process::open(pid).ok().and_then(|child| accounts(&child)).unwrap_or_default();
+            faults.minor += child.minor_with_children();
+            faults.major += child.major_with_children();
+        }
+        let ticks = last.cpu_ticks.saturating_sub(first.cpu_ticks);
+        Accounts {
+            faults: Some(faults),
+            cpu: machine::duration_of_ticks(ticks),
+            are_late: !process.is_alive(),
+        }
+    }
+
+    /// The recording.
+    ///
+    /// # Errors
+    /// [`PerfError`] when the kernel's counts cannot be read, for which it has no reason.
+    pub fn finish(&mut self, subject: Subject, accounts: Accounts) -> Result<FaultRecording, PerfError> {
+        let events = self.steps.len() * 2;
+        let counts = events + if self.access == Access::UserAndKernel { 4 } else { 2 };
+        for event in 0..counts {
+            self.session.disable(event)?;
+        }
+        for record in self.session.read_last() {
+            self.take(&record);
+        }
+        let observer_cpu = machine::own_cpu_time().saturating_sub(self.own_cpu);
+        let duration_ns = nanoseconds(self.started.elapsed());
+        for pid in self.images.pids().into_iter().filter(|pid| *pid != subject.pid) {
+            self.images.read_perf_map(pid);
+        }
+        let (tree, calls) = self.images.name_calls(&self.tree);
+        let (places, pids, faults) = std::mem::take(&mut self.taken).finish(&calls);
+        let two = |minor: usize| -> Result<FaultCounts, PerfError> {
+            Ok(FaultCounts { minor: self.session.count(minor)?, major: self.session.count(minor + 1)? })
+        };
+        let steps = self.steps.iter().enumerate().map(|(step, periods)| {
+            let counted = two(step * 2)?;
+            Ok(Step {
+                minor_period: periods.minor,
+                major_period: periods.major,
+                minor_faults: counted.minor,
+                major_faults: counted.major,
+            })
+        });
+        let steps = steps.collect::<Result<Vec<Step>, PerfError>>()?;
+        let counters = Counters {
+            user: two(events)?,
+            kernel: match self.access {
+                Access::UserAndKernel => Some(two(events + 2)?),
+                Access::User => None,
+            },
+            accounts: accounts.faults,
+            before: self.before,
+            accounts_are_late: accounts.are_late,
+        };
+        let process = |pid| FaultProcess { pid, name: self.name(pid) };
+        Ok(FaultRecording {
+            format: FORMAT.to_owned(),
+            tool_version: env!("CARGO_PKG_VERSION").to_owned(),
+            started_unix_s: self.started_unix_s,
+            duration_ns,
+            machine: machine::machine(String::new()),
+            subject,
+            method: Method {
+                steps,
+                stack_bytes: self.options.stack_bytes,
+                cut_chains: self.images.cut_chains,
+                lost_records: self.session.lost(),
+                buffer_bytes: self.session.buffer_bytes() as u64,
+                sees_kernel: self.access == Access::UserAndKernel,
+                sees_huge_pages: self.saw_huge_pages,
+            },
+            counters,
+            cost: Cost {
+                observer_cpu_ns: nanoseconds(observer_cpu),
+                subject_cpu_ns: accounts.cpu.map(nanoseconds),
+            },
+            processes: pids.into_iter().map(process).collect(),
+            places,
+            tree,
+            faults,
+        })
+    }
+}
+
+/// Sampled events of each step, minor and major, then counts in user mode, then in the kernel.
+fn plan(
+    steps: &[Periods],
+    access: Access,
+    stack_bytes: u32,
+    waits_for_exec: bool,
+    buffer_bytes: usize,
+) -> Plan {
+    let scope = match access {
+        Access::UserAndKernel => Scope::All,
+        Access::User => Scope::User,
+    };
+    let event = |what, sampling, scope, starts_enabled| Event { what, sampling, scope, starts_enabled };
+    let mut events = Vec::new();
+    for (place, step) in steps.iter().enumerate() {
+        events.push(event(What::MinorFaults, Sampling::Every(step.minor), scope, place == 0));
+        events.push(event(What::MajorFaults, Sampling::Every(step.major), scope, place == 0));
+    }
+    let scopes: &[Scope] =
+        if access == Access::UserAndKernel { &[Scope::User, Scope::Kernel] } else { &[Scope::User] };
+    for scope in scopes {
+        events.push(event(What::MinorFaults, Sampling::Count, *scope, true));
+        events.push(event(What::MajorFaults, Sampling::Count, *scope, true));
+    }
+    let content = Content { has_address: true, has_callchain: true, has_raw: false, stack_bytes };
+    Plan { events, content, follows_processes: true, waits_for_exec, buffer_bytes }
+}
+
+fn accounts(process: &Process) -> Option<FaultAccounts> {
+    FaultAccounts::parse(&process.text("stat").ok()?)
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
