@@ -20,6 +20,7 @@ pub const EXIT_STATUS: &str = "\
 Exit status:
   run     the command's own; when a signal killed the command, the same signal
   doctor  0 when a verdict was reached, whatever it says
+  faults  0 when faults were recorded, however the command ended
   bench   0 when every allocator finished every run
   map     0 when a map was shown, however the command ended
   churn   0 when a report was made, however the command ended
@@ -43,6 +44,8 @@ pub enum Action {
     Heap(crate::heap::HeapArguments),
     /// Show what every mapping of a process is, how that is known, and what of it is in memory.
     Map(MapArguments),
+    /// Attribute the page faults of a command or process to functions, lines and kinds of memory; without either, of a demo.
+    Faults(FaultsArguments),
     /// Print the man page (roff) or a shell's completions.
     #[command(hide = true)]
     Manual(ManualArguments),
@@ -191,6 +194,48 @@ pub struct MapArguments {
     /// The command and its arguments.
     #[arg(last = true, value_name = "CMD", conflicts_with_all = ["pid", "diff", "file"])]
     pub command: Vec<OsString>,
+}
+
+/// `faultless faults`
+#[derive(Debug, Args)]
+#[command(after_help = EXIT_STATUS)]
+pub struct FaultsArguments {
+    /// Observe the process with this number instead of starting a command, until it ends or Ctrl-C.
+    #[arg(short, long, value_name = "PID", conflicts_with_all = ["words", "diff"])]
+    pub pid: Option<i32>,
+    /// Observe the process for so long (10s, 500ms, 2m).
+    #[arg(long = "for", value_name = "DURATION", value_parser = crate::time_span::parse, requires = "pid")]
+    pub limit: Option<Duration>,
+    /// Look at one fault of every N [default: at each while they are few, at fewer while they are many].
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+    pub every: Option<u64>,
+    /// Look at this many bytes of the stack to find the callers.
+    #[arg(long, value_name = "BYTES", default_value_t = 8192, value_parser = clap::value_parser!(u32).range(512..=61_440))]
+    pub stack: u32,
+    /// Print the analysis as JSON.
+    #[arg(long)]
+    pub json: bool,
+    /// Print the tree of calls instead of the table.
+    #[arg(long, conflicts_with = "json")]
+    pub tree: bool,
+    /// Save the recording to FILE, to be shown again by `faultless faults FILE`, here or on another machine.
+    #[arg(long, value_name = "FILE")]
+    pub record: Option<PathBuf>,
+    /// Write a flame graph to FILE: one page, searched and zoomed without a network.
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+    /// Write folded stacks to FILE, a line for each chain of calls.
+    #[arg(long, value_name = "FILE")]
+    pub folded: Option<PathBuf>,
+    /// Write a profile for pprof to FILE.
+    #[arg(long, value_name = "FILE")]
+    pub pprof: Option<PathBuf>,
+    /// Compare two recordings.
+    #[arg(long, num_args = 2, value_names = ["BEFORE", "AFTER"], conflicts_with_all = ["words", "tree", "record", "html", "folded", "pprof", "every"])]
+    pub diff: Vec<PathBuf>,
+    /// The command and its arguments, or a file that --record wrote; what the command prints goes to standard error.
+    #[arg(trailing_var_arg = true, value_name = "CMD|FILE")]
+    pub words: Vec<OsString>,
 }
 
 /// Size of a workload's problem.

@@ -10,6 +10,8 @@ mod churn_progress;
 mod contenders;
 mod doctor;
 mod failure;
+mod faults;
+mod faults_progress;
 mod heap;
 mod heap_process;
 mod library;
@@ -67,6 +69,7 @@ fn act(action: Action) -> Result<Ending, Failure> {
         Action::Churn(arguments) => churn::churn(arguments, &hold()?),
         Action::Heap(arguments) => heap::heap(&arguments),
         Action::Map(arguments) => map::map(arguments, &hold()?),
+        Action::Faults(arguments) => faults::faults(&arguments, &hold()?),
         Action::Manual(arguments) => manual::print(&arguments).map(|()| Ending::Exited(0)),
     }
 }

@@ -41,8 +41,16 @@ impl OutputFile {
     ///
     /// # Errors
     /// [`Failure::Failed`] with the kernel's reason; a file of that name is then as it was.
-    pub fn write(mut self, text: &str) -> Result<(), Failure> {
-        let written = self.file.write_all(text.as_bytes()).and_then(|()| match &self.unfinished {
+    pub fn write(self, text: &str) -> Result<(), Failure> {
+        self.write_bytes(text.as_bytes())
+    }
+
+    /// The same of bytes that are no text.
+    ///
+    /// # Errors
+    /// As [`Self::write`].
+    pub fn write_bytes(mut self, bytes: &[u8]) -> Result<(), Failure> {
+        let written = self.file.write_all(bytes).and_then(|()| match &self.unfinished {
             Some(unfinished) => fs::rename(unfinished, &self.path),
             None => Ok(()),
         });

@@ -6,6 +6,7 @@ pub mod churn;
 pub mod classification;
 pub mod effect;
 pub mod environment;
+pub mod faults;
 pub mod glibc_heap;
 pub mod options;
 pub mod preload;

@@ -4,8 +4,8 @@
 
 pub mod allocators;
 pub mod contents;
-pub mod java;
 pub mod huge_page;
+pub mod java;
 pub mod launch;
 pub mod loader;
 pub mod machine;

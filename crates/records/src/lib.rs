@@ -4,10 +4,10 @@
 
 pub mod allocator;
 pub mod bench;
+pub mod call_tree;
 pub mod cgroup;
 pub mod churn_recording;
 pub mod contents;
-pub mod call_tree;
 pub mod demo;
 pub mod elf;
 pub mod fault_accounts;

@@ -7,7 +7,7 @@ mod board;
 mod charts;
 mod criteria;
 mod details;
-mod escape;
+pub(crate) mod escape;
 mod frame;
 mod lines;
 mod look;

@@ -15,6 +15,10 @@ use crate::module::Module;
 /// Frames are followed up to here; deeper recursion is cut.
 const DEEPEST: usize = 512;
 
+/// Nothing is ever mapped below: what is taken for a return address there is an argument count, at a program's first
+/// instruction.
+const LOWEST_CODE: u64 = 4096;
+
 /// What one process's stacks are unwound with; cheap to clone for its children.
 #[derive(Clone, Default)]
 pub struct StackUnwinder {
@@ -90,6 +94,11 @@ impl StackUnwinder {
         let mut chain = Chain::default();
         while chain.addresses.len() < DEEPEST {
             match frames.next() {
+                Ok(Some(frame))
+                    if frame.address_for_lookup() < LOWEST_CODE && !chain.addresses.is_empty() =>
+                {
+                    return chain;
+                }
                 Ok(Some(frame)) => chain.addresses.push(frame.address_for_lookup()),
                 Ok(None) => return chain,
                 // The outermost frame of code without tables often has nothing above it.

@@ -25,9 +25,11 @@ struct Opened {
     event: Option<usize>,
 }
 
-/// The buffer of one CPU and the event that owns it.
+/// A buffer of one CPU and the event that owns it.
 struct Buffer {
     cpu: u32,
+    /// For samples; the other buffer of the CPU is for mappings, names, starts and ends, which no burst of samples may crowd out.
+    is_for_samples: bool,
     ring: Ring,
     owner: OwnedFd,
 }
@@ -40,6 +42,7 @@ pub struct Session {
     /// Places in the plan by the numbers that the kernel gave the events.
     places: HashMap<u64, usize>,
     buffer_bytes: usize,
+    record_buffer_bytes: usize,
     has_build_ids: bool,
     /// Records read but younger than what all buffers have been read up to.
     held_back: Vec<PerfRecord>,
@@ -64,6 +67,7 @@ impl Session {
             buffers: Vec::new(),
             places: HashMap::new(),
             buffer_bytes,
+            record_buffer_bytes: buffer_bytes.min(RECORD_BUFFER_BYTES),
             has_build_ids: true,
             held_back: Vec::new(),
             lost: 0,
@@ -102,7 +106,7 @@ impl Session {
         Ok(())
     }
 
-    /// The events that write records: one buffer for each CPU, shared by all threads and events there.
+    /// The events that write records: two buffers for each CPU, shared by all threads and events there.
     fn open_on_cpu(&mut self, thread: i32, cpu: u32) -> Result<(), PerfError> {
         let records = match self.open_records(thread, cpu) {
             // A CPU that went offline meanwhile.
@@ -158,17 +162,19 @@ impl Session {
 
     /// Lets an event write into the buffer of its CPU; the first one there makes and owns it.
     fn join_buffer(&mut self, file: OwnedFd, event: Option<usize>, cpu: u32) -> Result<(), PerfError> {
-        match self.buffers.iter().find(|buffer| buffer.cpu == cpu) {
+        let is_for_samples = event.is_some();
+        let fits = |buffer: &&Buffer| buffer.cpu == cpu && buffer.is_for_samples == is_for_samples;
+        match self.buffers.iter().find(fits) {
             Some(buffer) => {
                 let owner = buffer.owner.as_raw_fd();
                 // SAFETY: the request takes a descriptor by value.
                 check(unsafe { ioctls::SET_OUTPUT(file.as_raw_fd(), owner) }, "a shared buffer")?;
             }
             None => {
-                let ring = self.map_ring(&file)?;
+                let ring = self.map_ring(&file, is_for_samples)?;
                 let owner =
                     file.try_clone().map_err(|_| PerfError::Files { needed: self.opened.len() * 2 })?;
-                self.buffers.push(Buffer { cpu, ring, owner });
+                self.buffers.push(Buffer { cpu, is_for_samples, ring, owner });
             }
         }
         self.opened.push(Opened { file, event });
@@ -176,14 +182,13 @@ impl Session {
     }
 
     /// Maps a buffer, halving its size until the limit on locked memory allows it.
-    fn map_ring(&mut self, file: &OwnedFd) -> Result<Ring, PerfError> {
+    fn map_ring(&mut self, file: &OwnedFd, is_for_samples: bool) -> Result<Ring, PerfError> {
         loop {
-            match Ring::map(file, self.buffer_bytes) {
+            let bytes = if is_for_samples { &mut self.buffer_bytes } else { &mut self.record_buffer_bytes };
+            match Ring::map(file, *bytes) {
                 Ok(ring) => return Ok(ring),
                 Err(error) => match error.raw_os_error() {
-                    Some(libc::EPERM | libc::ENOMEM) if self.buffer_bytes > SMALLEST_BYTES => {
-                        self.buffer_bytes /= 2;
-                    }
+                    Some(libc::EPERM | libc::ENOMEM) if *bytes > SMALLEST_BYTES => *bytes /= 2,
                     Some(libc::EPERM | libc::ENOMEM) => {
                         let text = fs::read_to_string("/proc/sys/kernel/perf_event_mlock_kb").ok();
                         let limit_kib = text.and_then(|text| text.trim().parse().ok());
@@ -296,12 +301,15 @@ impl Session {
         self.lost
     }
 
-    /// Size of each CPU's buffer in bytes, as the limit on locked memory allowed it.
+    /// Size of each CPU's buffer for samples in bytes, as the limit on locked memory allowed it.
     #[must_use]
     pub fn buffer_bytes(&self) -> usize {
         self.buffer_bytes
     }
 }
+
+/// Room for about a thousand records of mappings, names, starts and ends.
+const RECORD_BUFFER_BYTES: usize = 128 * 1024;
 
 /// A record's time is taken some moments before the record can be seen.
 const CLOCK_SLACK: Duration = Duration::from_micros(200);

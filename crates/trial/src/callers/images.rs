@@ -132,7 +132,16 @@ impl Images {
     /// The call at the inner end of a sample's chain.
     pub fn call(&mut self, record: &PerfRecord, sample: &Sample, tree: &mut RawTree) -> Option<usize> {
         let image = self.processes.entry(record.pid).or_default();
-        let chain = image.unwinder.chain(sample, &mut self.cache);
+        if sample.is_in_kernel
+            && sample.registers.is_none_or(|registers| image.space.at(registers.ip).is_none())
+        {
+            // While execve builds a new program the registers are still those of the old one.
+            return None;
+        }
+        let mut chain = image.unwinder.chain(sample, &mut self.cache);
+        let outermost = chain.addresses.last().and_then(|address| image.space.at(*address));
+        // The loader's first function has no tables, and nothing above it.
+        chain.is_cut &= !outermost.is_some_and(|mapped| is_loader(&mapped.what.name));
         self.cut_chains += u64::from(chain.is_cut);
         let modules = &self.modules;
         let code = |address: u64| {
@@ -188,4 +197,9 @@ impl Images {
         let name = &image.space.at(address)?.what.name;
         name.starts_with('[').then(|| name.to_string())
     }
+}
+
+/// `ld-linux-x86-64.so.2`, `ld-musl-x86_64.so.1`, `ld-2.31.so`.
+fn is_loader(path: &str) -> bool {
+    path.rsplit('/').next().is_some_and(|name| name.starts_with("ld-"))
 }

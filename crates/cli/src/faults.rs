@@ -1,0 +1,202 @@
+//! `faultless faults`: which functions take the page faults of a program, and on what memory.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::path::Path;
+
+use faultless_diagnosis::faults::comparison::Comparison;
+use faultless_probe::process::Process;
+use faultless_probe::program;
+use faultless_probe::signals::Signals;
+use faultless_probe::terminal;
+use faultless_records::elf;
+use faultless_records::fault_recording::FaultRecording;
+use faultless_records::measurement::Ending;
+use faultless_records::program::ProgramKind;
+use faultless_report::{faults_diff, faults_json, faults_table, faults_tree, flame, pprof};
+use faultless_trial::command::{Command, RunError};
+use faultless_trial::environment::Environment;
+use faultless_trial::faults::{FaultOptions, RecordError, record_command, record_process};
+
+use crate::arguments::FaultsArguments;
+use crate::failure::Failure;
+use crate::faults_progress::FaultsProgress;
+use crate::library;
+use crate::output_file::OutputFile;
+use crate::{subject, target};
+
+/// Most bytes of a saved recording.
+const LARGEST_RECORDING_BYTES: u64 = 1 << 30;
+
+/// Records, or shows what was saved.
+///
+/// # Errors
+/// [`Failure`] when nothing could be seen.
+pub fn faults(arguments: &FaultsArguments, signals: &Signals) -> Result<Ending, Failure> {
+    if let [before, after] = arguments.diff.as_slice() {
+        return compare(before, after, arguments.json);
+    }
+    // Places that cannot be written are found out before the work.
+    let files = Files::create(arguments)?;
+    let recording = match saved(&arguments.words)? {
+        Some(recording) => recording,
+        None => record(arguments, signals)?,
+    };
+    files.write(&recording)?;
+    let text = match (arguments.json, arguments.tree) {
+        (true, _) => faults_json::json(&recording),
+        (false, true) => faults_tree::text(&recording),
+        (false, false) => faults_table::text(&recording, terminal::columns()),
+    };
+    print(&text)
+}
+
+fn print(text: &str) -> Result<Ending, Failure> {
+    std::io::stdout().write_all(text.as_bytes()).map_err(|error| Failure::of_output(&error))?;
+    Ok(Ending::Exited(0))
+}
+
+/// The files asked for.
+struct Files {
+    record: Option<OutputFile>,
+    html: Option<OutputFile>,
+    folded: Option<OutputFile>,
+    pprof: Option<OutputFile>,
+}
+
+impl Files {
+    fn create(arguments: &FaultsArguments) -> Result<Self, Failure> {
+        let wanted = [&arguments.record, &arguments.html, &arguments.folded, &arguments.pprof];
+        let names: Vec<_> = wanted.into_iter().flatten().collect();
+        if names.iter().enumerate().any(|(place, name)| names[..place].contains(name)) {
+            return Err(Failure::Usage("two results are to be written to the same file".into()));
+        }
+        let create = |path: &Option<std::path::PathBuf>| path.as_deref().map(OutputFile::create).transpose();
+        Ok(Self {
+            record: create(&arguments.record)?,
+            html: create(&arguments.html)?,
+            folded: create(&arguments.folded)?,
+            pprof: create(&arguments.pprof)?,
+        })
+    }
+
+    fn write(self, recording: &FaultRecording) -> Result<(), Failure> {
+        let write = |file: Option<OutputFile>, bytes: &dyn Fn() -> Vec<u8>| {
+            file.map_or(Ok(()), |file| file.write_bytes(&bytes()))
+        };
+        write(self.record, &|| faults_json::saved(recording).into_bytes())?;
+        write(self.html, &|| flame::html(recording).into_bytes())?;
+        write(self.folded, &|| faults_tree::folded(recording).into_bytes())?;
+        write(self.pprof, &|| pprof::profile(recording))
+    }
+}
+
+/// The recording, if the only word is the name of one.
+fn saved(words: &[OsString]) -> Result<Option<FaultRecording>, Failure> {
+    let [word] = words else { return Ok(None) };
+    let path = Path::new(word);
+    let mut head = [0; 64];
+    let Ok(mut file) = File::open(path) else { return Ok(None) };
+    let length = file.read(&mut head).unwrap_or(0);
+    if !faults_json::is_recording(&head[..length]) {
+        return Ok(None);
+    }
+    load(path).map(Some)
+}
+
+fn load(path: &Path) -> Result<FaultRecording, Failure> {
+    let bad = |reason: String| Failure::Failed(format!("cannot read {}: {reason}", path.display()));
+    let mut bytes = Vec::new();
+    let file = File::open(path).map_err(|error| bad(error.to_string()))?;
+    file.take(LARGEST_RECORDING_BYTES).read_to_end(&mut bytes).map_err(|error| bad(error.to_string()))?;
+    if !faults_json::is_recording(&bytes) {
+        return Err(bad("it is no recording of `faultless faults --record`".into()));
+    }
+    faults_json::load(&String::from_utf8_lossy(&bytes)).map_err(bad)
+}
+
+fn compare(before: &Path, after: &Path, as_json: bool) -> Result<Ending, Failure> {
+    let comparison = Comparison::of(&load(before)?, &load(after)?);
+    print(&if as_json { faults_json::diff(&comparison) } else { faults_diff::text(&comparison) })
+}
+
+fn record(arguments: &FaultsArguments, signals: &Signals) -> Result<FaultRecording, Failure> {
+    let options =
+        FaultOptions { every: arguments.every, stack_bytes: arguments.stack, limit: arguments.limit };
+    let mut progress = FaultsProgress::start(arguments.limit);
+    let mut tell = |samples: u64| progress.show(samples);
+    if let Some(pid) = arguments.pid {
+        let process = subject::process(pid)?;
+        refuse_32_bit_process(&process)?;
+        return record_process(&process, signals, options, &mut tell)
+            .map_err(|error| failed(&format!("process {pid}"), error));
+    }
+    // The demo's file goes with its directory, when the recording has its names.
+    let (command, _directory) = match arguments.words.as_slice() {
+        [] => {
+            let (command, directory) = demo()?;
+            (command, Some(directory))
+        }
+        words => (target::find(words.to_vec())?, None),
+    };
+    let name = command.arguments[0].to_string_lossy().into_owned();
+    refuse_32_bit_program(&command, &name)?;
+    let environment = Environment::new(std::env::vars_os());
+    let (recording, ending) = record_command(&command, &environment, signals, options, &mut tell)
+        .map_err(|error| failed(&name, error))?;
+    drop(progress);
+    match ending {
+        Ending::Exited(0) => {}
+        Ending::Exited(status) => crate::say(&format!("{name} ended with status {status}")),
+        Ending::Killed(number) => {
+            crate::say(&format!("{name} was killed by {}", faultless_probe::signals::name(number)));
+        }
+    }
+    Ok(recording)
+}
+
+/// The program that `faultless doctor` shows itself on.
+fn demo() -> Result<(Command, faultless_probe::place::PrivateDirectory), Failure> {
+    let workload = faultless_bundle::workload("chem")
+        .ok_or_else(|| Failure::Failed("this build carries no demo".into()))?;
+    let (directory, _) = library::private()?;
+    let program = faultless_bundle::workload_into(directory.path(), workload)
+        .map_err(|error| Failure::Failed(format!("cannot write the demo: {error}")))?;
+    Ok((Command { program, arguments: vec!["chem".into()] }, directory))
+}
+
+fn failed(name: &str, error: RecordError) -> Failure {
+    match error {
+        RecordError::Run(error @ (RunError::Start(_) | RunError::Interrupted(_) | RunError::Watch(_))) => {
+            Failure::of_run(name, error)
+        }
+        RecordError::Process(error) => Failure::of_process(error),
+        RecordError::Perf(_) => Failure::Failed(error.to_string()),
+    }
+}
+
+const NOT_32_BIT: &str = "is a 32-bit program: its stacks cannot be followed by this 64-bit tool";
+
+fn refuse_32_bit_program(command: &Command, name: &str) -> Result<(), Failure> {
+    let path = std::env::var_os("PATH");
+    let chain = program::chain(&command.program, path.as_deref()).unwrap_or_default();
+    match chain.last().map(|file| &file.kind) {
+        Some(ProgramKind::Elf(executable)) if !executable.is_64_bit => {
+            Err(Failure::Refused(format!("{name} {NOT_32_BIT}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn refuse_32_bit_process(process: &Process) -> Result<(), Failure> {
+    let mut head = Vec::new();
+    let file = process.open_file("exe").ok();
+    let read = file.map(|file| file.take(elf::HEAD_BYTES as u64).read_to_end(&mut head));
+    match (read, elf::executable(&head)) {
+        (Some(Ok(_)), Ok(executable)) if !executable.is_64_bit => {
+            Err(Failure::Refused(format!("process {} ({}) {NOT_32_BIT}", process.pid(), process.name())))
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,350 @@
+//! `faultless faults` through the real program. Where the kernel permits no performance events, the refusal is looked at.
+#![allow(clippy::unwrap_used, reason = "a test stops at the first thing that is not as it should be")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+struct Place(PathBuf);
+
+impl Place {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("faultless-faults-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir(&path).unwrap();
+        Self(path)
+    }
+
+    fn compile(&self, name: &str, source: &Path, options: &[&str]) -> PathBuf {
+        let program = self.0.join(name);
+        let status = Command::new("cc").arg("-o").arg(&program).arg(source).args(options).status().unwrap();
+        assert!(status.success());
+        program
+    }
+
+    fn source(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.0.join(name);
+        fs::write(&path, text).unwrap();
+        path
+    }
+
+    fn file(&self, name: &str) -> String {
+        self.0.join(name).to_string_lossy().into_owned()
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn faultless(words: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_faultless"));
+    command.args(words).env_remove("LD_PRELOAD").stdin(Stdio::null());
+    command.output().unwrap()
+}
+
+fn errors(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Whether it recorded; where the kernel permits nothing, its one line must say what would help.
+fn was_permitted(output: &Output) -> bool {
+    let text = errors(output);
+    if output.status.success() {
+        return true;
+    }
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("faultless: cannot record page faults: "), "{text}");
+    let cures = ["sysctl", "seccomp", "root", "CAP_", "built without"];
+    assert!(cures.iter().any(|cure| text.contains(cure)), "no cure in: {text}");
+    eprintln!("not permitted here: {text}");
+    false
+}
+
+/// The analysis of a command; none where it is not permitted.
+fn analysis(words: &[&str]) -> Option<Value> {
+    let output = faultless(&[&["faults", "--json"], words].concat());
+    was_permitted(&output).then(|| serde_json::from_slice(&output.stdout).unwrap())
+}
+
+/// The first function and its share.
+fn first(value: &Value) -> (String, f64) {
+    let first = &value["functions"][0];
+    (first["function"].as_str().unwrap_or_default().to_owned(), first["share"].as_f64().unwrap_or_default())
+}
+
+fn workload(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../workloads").join(name)
+}
+
+#[test]
+fn the_demos_kernel_is_found_guilty_and_the_figures_agree_with_the_kernels() {
+    let Some(value) = analysis(&[]) else { return };
+    let (function, share) = first(&value);
+    assert!(function == "dgemm_tile" && share >= 0.95, "{function}: {share}");
+    let minor = |part: &str| value["agreement"][part]["minor"].as_u64().unwrap_or(0);
+    let parts = minor("in_programs")
+        + minor("in_system_calls")
+        + minor("before_the_command")
+        + minor("without_event");
+    assert_eq!(parts, minor("accounts") + minor("beyond_accounts"), "{}", value["agreement"]);
+    // Two buffers of 1,024 pages for each of 1,500 calls.
+    assert!(minor("in_programs") > 3_000_000, "{}", value["agreement"]);
+    let attributed =
+        value["functions"].as_array().unwrap().iter().map(|function| function["faults"].as_f64().unwrap());
+    let (sum, all) = (
+        attributed.sum::<f64>(),
+        value["faults"]["minor"].as_f64().unwrap() + value["faults"]["major"].as_f64().unwrap(),
+    );
+    assert!((sum / all - 1.0).abs() < 0.01, "{sum} of {all} are attributed");
+    assert_eq!(
+        value["functions"][0]["lines"][0]["file"].as_str().unwrap().rsplit('/').next(),
+        Some("chem.c")
+    );
+}
+
+#[test]
+fn a_dgemm_is_found_guilty_with_its_line_and_its_memory() {
+    let place = Place::new("dgemm");
+    let program = place.compile("dgemm", &workload("dgemm.c"), &["-O2", "-g", "-lm"]);
+    let Some(value) = analysis(&["--", &program.to_string_lossy(), "100"]) else { return };
+    let (function, share) = first(&value);
+    assert!(function == "dgemm" && share >= 0.95, "{function}: {share}");
+    assert_eq!(value["functions"][0]["memory"][0]["memory"], "anonymous (mmap)");
+    let line = value["functions"][0]["lines"][0]["line"].as_u64().unwrap();
+    let source = fs::read_to_string(workload("dgemm.c")).unwrap();
+    assert!(source.lines().nth(line as usize - 1).unwrap().contains("packed["), "line {line}");
+}
+
+#[test]
+fn a_stripped_program_is_shown_by_module_and_offset() {
+    let place = Place::new("stripped");
+    let program = place.compile("dgemm", &workload("dgemm.c"), &["-O2", "-s", "-lm"]);
+    let Some(value) = analysis(&["--", &program.to_string_lossy(), "100"]) else { return };
+    let (function, _) = first(&value);
+    assert!(function.starts_with("dgemm+0x"), "{function}");
+    let functions = value["functions"].as_array().unwrap();
+    let of_program = functions.iter().filter(|function| function["module"] == "dgemm");
+    let share: f64 = of_program.map(|function| function["share"].as_f64().unwrap()).sum();
+    assert!(share > 0.95, "{share}");
+}
+
+/// A thread and a child, started later than the program, each with a function of its own.
+const FAMILY: &str = r#"
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#define BYTES (400 * 4096)
+static void touch(void)
+{
+    char *pages = mmap(0, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    memset(pages, 1, BYTES);
+    munmap(pages, BYTES);
+}
+__attribute__((noinline)) void in_thread(void) { for (int i = 0; i < 5; i++) touch(); __asm__ volatile(""); }
+__attribute__((noinline)) void in_child(void) { for (int i = 0; i < 5; i++) touch(); __asm__ volatile(""); }
+static void *run(void *unused) { in_thread(); return unused; }
+int main(void)
+{
+    pthread_t thread;
+    pthread_create(&thread, 0, run, 0);
+    pthread_join(thread, 0);
+    if (fork() == 0) { in_child(); _exit(0); }
+    int status;
+    wait(&status);
+    return 0;
+}
+"#;
+
+#[test]
+fn threads_and_children_started_later_are_followed() {
+    let place = Place::new("family");
+    let source = place.source("family.c", FAMILY);
+    // Inlined: touch is named as what it is, and its callers by the tree.
+    let program = place.compile("family", &source, &["-O2", "-g", "-pthread", "-fomit-frame-pointer"]);
+    let (record, folded) = (place.file("rec"), place.file("folded"));
+    let output = faultless(&[
+        "faults",
+        "--every",
+        "1",
+        "--stack",
+        "1024",
+        "--record",
+        &record,
+        "--folded",
+        &folded,
+        "--",
+        &program.to_string_lossy(),
+    ]);
+    if !was_permitted(&output) {
+        return;
+    }
+    let text = fs::read_to_string(folded).unwrap();
+    for function in ["in_thread", "in_child"] {
+        let lines = text.lines().filter(|line| line.contains(&format!(";{function};")));
+        let faults: u64 = lines.map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum();
+        assert!((1900..=2200).contains(&faults), "{function}: {faults}\n{text}");
+    }
+    // The recording alone tells the same, without the program.
+    fs::remove_file(&program).unwrap();
+    let again = place.file("again");
+    assert!(faultless(&["faults", "--folded", &again, &record]).status.success());
+    assert_eq!(fs::read_to_string(again).unwrap(), text);
+    let tree = faultless(&["faults", "--tree", &record]);
+    assert!(String::from_utf8_lossy(&tree.stdout).contains("in_child"));
+}
+
+#[test]
+fn every_output_is_written_from_one_recording() {
+    let place = Place::new("outputs");
+    let (record, html, pprof) = (place.file("rec"), place.file("page.html"), place.file("profile.pb.gz"));
+    let output =
+        faultless(&["faults", "--record", &record, "--html", &html, "--pprof", &pprof, "--", "true"]);
+    if !was_permitted(&output) {
+        return;
+    }
+    assert!(fs::read_to_string(&html).unwrap().ends_with("</html>\n"));
+    assert_eq!(fs::read(&pprof).unwrap()[..2], [0x1f, 0x8b], "compressed");
+    let diff = faultless(&["faults", "--diff", &record, &record]);
+    assert!(String::from_utf8_lossy(&diff.stdout).contains("No function takes more or fewer"));
+    let json = faultless(&["faults", "--json", "--diff", &record, &record]);
+    let value: Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!(value["format"], "faultless-faults-diff/1");
+}
+
+/// Faults for ever, in rounds, and says when it has begun.
+const BUSY: &str = r#"
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+__attribute__((noinline)) void guilty(void)
+{
+    char *pages = mmap(0, 100 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    memset(pages, 1, 100 * 4096);
+    munmap(pages, 100 * 4096);
+}
+int main(void)
+{
+    alarm(60);
+    puts("begun");
+    fflush(stdout);
+    for (;;) { guilty(); usleep(1000); }
+}
+"#;
+
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn busy(place: &Place) -> Running {
+    let source = place.source("busy.c", BUSY);
+    let program = place.compile("busy", &source, &["-O1"]);
+    let mut child = Command::new(program).stdout(Stdio::piped()).spawn().unwrap();
+    let mut begun = [0; 5];
+    std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut begun).unwrap();
+    Running(child)
+}
+
+#[test]
+fn a_process_that_runs_already_is_observed_for_a_time() {
+    let place = Place::new("attach");
+    let running = busy(&place);
+    let begun = Instant::now();
+    let Some(value) = analysis(&["--pid", &running.0.id().to_string(), "--for", "500ms"]) else { return };
+    assert!(begun.elapsed() < Duration::from_secs(20));
+    let (function, share) = first(&value);
+    assert!(function == "guilty" && share > 0.95, "{function}: {share}");
+    assert_eq!(value["command"], Value::Null);
+    let (accounts, events) = (
+        value["agreement"]["accounts"]["minor"].as_f64().unwrap(),
+        value["agreement"]["in_programs"]["minor"].as_f64().unwrap(),
+    );
+    assert!((accounts / events - 1.0).abs() < 0.2, "{}", value["agreement"]);
+}
+
+#[test]
+fn a_process_that_ends_meanwhile_leaves_its_faults() {
+    let place = Place::new("ends");
+    let running = busy(&place);
+    let pid = running.0.id().to_string();
+    let ending = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(700));
+        drop(running);
+    });
+    let value = analysis(&["--pid", &pid]);
+    ending.join().unwrap();
+    let Some(value) = value else { return };
+    assert_eq!(first(&value).0, "guilty");
+    assert_eq!(value["agreement"]["accounts_are_late"], true);
+}
+
+#[test]
+fn a_command_that_turns_into_another_program_is_followed() {
+    let place = Place::new("exec");
+    let program = place.compile("dgemm", &workload("dgemm.c"), &["-O2", "-g", "-lm"]);
+    let script = format!("exec {} 50", program.display());
+    let Some(value) = analysis(&["--", "sh", "-c", &script]) else { return };
+    assert_eq!(first(&value).0, "dgemm");
+}
+
+#[test]
+fn what_a_command_prints_stays_out_of_the_result() {
+    let output = faultless(&["faults", "--json", "--", "echo", "from the command"]);
+    if was_permitted(&output) {
+        assert!(serde_json::from_slice::<Value>(&output.stdout).is_ok());
+        assert!(errors(&output).contains("from the command"));
+    }
+}
+
+#[test]
+fn bad_requests_are_refused_in_one_line() {
+    let place = Place::new("bad");
+    let wrong = place.source("wrong", "{\"format\":\"faultless-faults-recording/9\"}");
+    let wrong = wrong.to_string_lossy();
+    for (words, status, says) in [
+        (vec!["--pid", "0"], 2, "above 0"),
+        (vec!["--pid", "2147483647"], 1, "no process"),
+        (vec!["--", "no-such-command"], 127, "no such command"),
+        (vec!["--record", "/no/such/place", "--", "true"], 1, "cannot write"),
+        (vec!["--html", "/tmp/same", "--pprof", "/tmp/same", "--", "true"], 2, "same file"),
+        (vec![&*wrong], 1, "missing field"),
+        (vec!["--diff", "/etc/passwd", "/etc/passwd"], 1, "no recording"),
+    ] {
+        let output = faultless(&[&["faults"], words.as_slice()].concat());
+        let text = errors(&output);
+        assert_eq!(output.status.code(), Some(status), "{words:?}: {text}");
+        assert!(text.contains(says) && text.lines().count() == 1, "{words:?}: {text}");
+    }
+    assert!(!faultless(&["faults", "--every", "0", "--", "true"]).status.success());
+}
+
+#[test]
+fn a_32_bit_program_is_refused() {
+    let place = Place::new("narrow");
+    // The headers alone decide: an ELF file of class 32 for the i386.
+    let mut head = vec![0_u8; 256];
+    head[..7].copy_from_slice(b"\x7fELF\x01\x01\x01");
+    head[16..20].copy_from_slice(&[2, 0, 3, 0]);
+    let path = place.0.join("narrow");
+    fs::write(&path, head).unwrap();
+    let mut mode = fs::metadata(&path).unwrap().permissions();
+    std::os::unix::fs::PermissionsExt::set_mode(&mut mode, 0o755);
+    fs::set_permissions(&path, mode).unwrap();
+    let output = faultless(&["faults", "--", &path.to_string_lossy()]);
+    assert_eq!(output.status.code(), Some(126));
+    assert!(errors(&output).contains("32-bit"), "{}", errors(&output));
+}

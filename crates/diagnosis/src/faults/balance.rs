@@ -1,0 +1,84 @@
+//! How the figures agree with the kernel's own accounts of the processes, and what lies between them.
+
+use faultless_records::fault_recording::{FaultCounts, FaultRecording};
+
+/// The kernel's account of a process (`ru_minflt`, `ru_majflt`) and its parts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Balance {
+    /// What the accounts say; none when they could not be read.
+    pub accounts: Option<FaultCounts>,
+    /// Events in programs.
+    pub user: FaultCounts,
+    /// Events inside system calls; none when they were not permitted to be seen.
+    pub kernel: Option<FaultCounts>,
+    /// Before the command began.
+    pub before: FaultCounts,
+    /// What is left: pages populated without an event (`MAP_POPULATE`, `MADV_POPULATE_*`, `mlock`, direct I/O, the stack that
+    /// execve writes); and, where system calls could not be seen, the faults in them.
+    pub without_event: Option<FaultCounts>,
+    /// The events are more than the accounts: of processes that nobody waited for.
+    pub beyond_accounts: FaultCounts,
+}
+
+impl Balance {
+    /// The balance of a recording.
+    #[must_use]
+    pub fn of(recording: &FaultRecording) -> Self {
+        let counters = recording.counters;
+        let kernel = counters.kernel.unwrap_or_default();
+        let parts = |pick: fn(FaultCounts) -> u64| {
+            pick(counters.user).saturating_add(pick(kernel)).saturating_add(pick(counters.before))
+        };
+        let (minor, major) = (parts(|counts| counts.minor), parts(|counts| counts.major));
+        let accounts = counters.accounts;
+        let known = accounts.unwrap_or(FaultCounts { minor, major });
+        Self {
+            accounts,
+            user: counters.user,
+            kernel: counters.kernel,
+            before: counters.before,
+            without_event: accounts.map(|accounts| FaultCounts {
+                minor: accounts.minor.saturating_sub(minor),
+                major: accounts.major.saturating_sub(major),
+            }),
+            beyond_accounts: FaultCounts {
+                minor: minor.saturating_sub(known.minor),
+                major: major.saturating_sub(known.major),
+            },
+        }
+    }
+
+    /// Part of the processes' faults that was seen by events, 0 to 1; none when the accounts could not be read.
+    #[must_use]
+    pub fn seen(&self) -> Option<f64> {
+        let own = self.accounts?.all().saturating_sub(self.before.all());
+        let seen = self.user.all().saturating_add(self.kernel.unwrap_or_default().all());
+        Some(if own == 0 { 1.0 } else { (seen as f64 / own as f64).min(1.0) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::weight::tests::recording;
+    use super::*;
+
+    #[test]
+    fn accounts_are_the_sum_of_their_parts() {
+        let balance = Balance::of(&recording());
+        assert_eq!(balance.without_event, Some(FaultCounts { minor: 30, major: 2 }));
+        assert_eq!(balance.beyond_accounts, FaultCounts::default());
+        assert!((balance.seen().unwrap() - 9100.0 / 9132.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn more_events_than_accounts_are_of_processes_nobody_waited_for() {
+        let mut recording = recording();
+        recording.counters.kernel = Some(FaultCounts { minor: 100, major: 0 });
+        let balance = Balance::of(&recording);
+        assert_eq!(balance.beyond_accounts.minor, 70);
+        assert_eq!(balance.without_event, Some(FaultCounts { minor: 0, major: 2 }));
+        recording.counters.accounts = None;
+        let balance = Balance::of(&recording);
+        assert_eq!((balance.without_event, balance.seen()), (None, None));
+    }
+}

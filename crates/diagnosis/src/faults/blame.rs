@@ -1,0 +1,130 @@
+//! Which function of a call chain is to be named: the innermost of the program's own, not the `memcpy` it called.
+
+use faultless_records::call_tree::{CallFrame, CallTree};
+
+/// Libraries whose functions touch memory on behalf of whoever calls them.
+const SERVANTS: &[&str] = &[
+    "libc.so",
+    "libc-2.",
+    "libm.so",
+    "libpthread",
+    "ld-linux",
+    "ld-2.",
+    "ld-musl",
+    "libc.musl",
+    "libstdc++.so",
+    "libc++.so",
+    "libgcc_s",
+    "libfaultless",
+    "libjemalloc",
+    "libtcmalloc",
+    "libmimalloc",
+    "libtbbmalloc",
+    "libsnmalloc",
+    "librpmalloc",
+    "libhardened_malloc",
+];
+
+/// Starts of functions that compilers put into programs on behalf of whoever calls them.
+const SERVANT_FUNCTIONS: &[&str] = &[
+    "std::",
+    "__gnu_cxx::",
+    "core::",
+    "alloc::",
+    "<core::",
+    "<alloc::",
+    "<std::",
+    "operator new",
+    "__rust_alloc",
+    "__rdl_",
+    "hashbrown::",
+    "<hashbrown::",
+];
+
+/// The frames between the fault and the function to be named.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Blame<'tree> {
+    /// The function to be named.
+    pub culprit: &'tree CallFrame,
+    /// The innermost frame, when that is another one.
+    pub servant: Option<&'tree CallFrame>,
+}
+
+/// Looks outwards from the innermost call; none for an empty chain.
+///
+/// Where there is nothing but servants (a program that starts), the innermost one is named.
+#[must_use]
+pub fn blame(tree: &CallTree, call: Option<usize>) -> Option<Blame<'_>> {
+    let innermost = tree.outwards(call).next()?;
+    let culprit = tree.outwards(call).find(|frame| !is_servant(tree, frame));
+    Some(match culprit {
+        Some(culprit) if !std::ptr::eq(culprit, innermost) => Blame { culprit, servant: Some(innermost) },
+        _ => Blame { culprit: innermost, servant: None },
+    })
+}
+
+fn is_servant(tree: &CallTree, frame: &CallFrame) -> bool {
+    let of_library =
+        tree.module_name(frame).is_some_and(|name| SERVANTS.iter().any(|servant| name.starts_with(servant)));
+    let function = frame.function.as_deref().unwrap_or_default();
+    // Nothing can be said of code without a name and a file, such as a chain that was cut off or unwound wrongly.
+    let is_nobody = frame.module.is_none() && (frame.function.is_none() || function.starts_with('['));
+    of_library
+        || is_nobody
+        || SERVANT_FUNCTIONS.iter().any(|start| function.starts_with(start))
+        || is_memory_function(function)
+}
+
+/// Functions of C that are servants even when they are linked into the program.
+fn is_memory_function(function: &str) -> bool {
+    let bare = function.trim_start_matches('_');
+    ["memcpy", "memmove", "memset", "mempcpy", "strcpy", "strncpy", "bzero", "memclr"]
+        .iter()
+        .any(|name| bare.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('_')))
+        || ["malloc", "calloc", "realloc", "free", "aligned_alloc", "posix_memalign"].contains(&bare)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::weight::tests::{frame, recording};
+    use super::*;
+
+    #[test]
+    fn the_caller_of_memcpy_is_named() {
+        let tree = recording().tree;
+        let found = blame(&tree, Some(2)).unwrap();
+        assert_eq!(tree.name(found.culprit), "dgemm");
+        assert_eq!(tree.name(found.servant.unwrap()), "memcpy");
+        let own = blame(&tree, Some(0)).unwrap();
+        assert_eq!((tree.name(own.culprit).as_str(), own.servant), ("main", None));
+        assert_eq!(blame(&tree, None), None);
+    }
+
+    #[test]
+    fn servants_are_known_by_library_or_name() {
+        let mut tree = recording().tree;
+        for name in [
+            "std::vector<double>::resize(unsigned long)",
+            "__memmove_avx_unaligned_erms",
+            "memset",
+            "operator new(unsigned long)",
+            "malloc",
+        ] {
+            assert!(is_servant(&tree, &frame(name, 0, 1)), "{name}");
+        }
+        for name in ["dgemm", "memory_pool_grow", "memcpy2d", "stdx::f", "freeze"] {
+            assert!(!is_servant(&tree, &frame(name, 0, 1)), "{name}");
+        }
+        assert!(is_servant(&tree, &frame("anything", 1, 1)));
+        tree.modules[1].path = "/opt/libmine.so".into();
+        assert!(!is_servant(&tree, &frame("anything", 1, 1)));
+    }
+
+    #[test]
+    fn where_there_are_only_servants_the_innermost_is_named() {
+        let mut tree = recording().tree;
+        tree.modules[0].path = "/lib64/ld-linux-x86-64.so.2".into();
+        let found = blame(&tree, Some(2)).unwrap();
+        assert_eq!((tree.name(found.culprit).as_str(), found.servant), ("memcpy", None));
+    }
+}

@@ -1,0 +1,181 @@
+//! Faults by function and by kind of memory.
+
+use std::collections::HashMap;
+
+use faultless_records::fault_recording::FaultRecording;
+
+use super::blame::blame;
+use super::place::Kind;
+use super::weight::Weights;
+
+/// Name of what has no call chain.
+const NOBODY: &str = "[no call chain]";
+
+/// Name of what the kernel does for a program before its first instruction.
+const EXECVE: &str = "[the kernel starts a program]";
+
+/// Numbers of faults; sampled ones are estimates.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Amount {
+    /// All.
+    pub faults: f64,
+    /// Of these, served with I/O.
+    pub major: f64,
+    /// Of these, inside system calls.
+    pub in_kernel: f64,
+    /// Of these, known to have brought a huge page.
+    pub huge: f64,
+}
+
+impl Amount {
+    fn add(&mut self, faults: f64, is_major: bool, in_kernel: bool, is_huge: bool) {
+        let when = |is: bool| if is { faults } else { 0.0 };
+        self.faults += faults;
+        self.major += when(is_major);
+        self.in_kernel += when(in_kernel);
+        self.huge += when(is_huge);
+    }
+}
+
+/// A function and the faults it is to be named for.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Function {
+    /// Name, or module and offset.
+    pub name: String,
+    /// File name of its module.
+    pub module: Option<String>,
+    /// Its faults.
+    pub amount: Amount,
+    /// Source file and line with the faults there, most first.
+    pub lines: Vec<((String, u32), f64)>,
+    /// What it called that touched the memory, most first; nothing where it did that itself.
+    pub through: Vec<(String, f64)>,
+    /// Kinds of memory, most first.
+    pub kinds: Vec<(Kind, f64)>,
+}
+
+/// What a recording says.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Profile {
+    /// All faults that samples stand for.
+    pub all: Amount,
+    /// Functions, most faults first.
+    pub functions: Vec<Function>,
+    /// Kinds of memory, most faults first.
+    pub kinds: Vec<(Kind, Amount)>,
+    /// Processes (name and number), most faults first.
+    pub processes: Vec<(String, i32, f64)>,
+}
+
+#[derive(Default)]
+struct Gathered {
+    amount: Amount,
+    lines: HashMap<(String, u32), f64>,
+    through: HashMap<String, f64>,
+    kinds: HashMap<Kind, f64>,
+}
+
+impl Profile {
+    /// The profile of a recording whose indices were checked.
+    #[must_use]
+    pub fn of(recording: &FaultRecording) -> Self {
+        let weights = Weights::of(recording);
+        let tree = &recording.tree;
+        let mut all = Amount::default();
+        let mut functions: HashMap<(String, Option<String>), Gathered> = HashMap::new();
+        let mut kinds: HashMap<Kind, Amount> = HashMap::new();
+        let mut processes: HashMap<usize, f64> = HashMap::new();
+        for faults in &recording.faults {
+            let number = weights.faults(faults);
+            let is_huge = faults.is_huge == Some(true);
+            let kind = recording.places.get(faults.place).map_or(Kind::Unknown, Kind::of);
+            all.add(number, faults.is_major, faults.in_kernel, is_huge);
+            *processes.entry(faults.process).or_default() += number;
+            let blame = blame(tree, faults.call);
+            let nobody = if faults.in_kernel { EXECVE } else { NOBODY };
+            let key = blame.map_or((nobody.to_owned(), None), |blame| {
+                (tree.name(blame.culprit), tree.module_name(blame.culprit).map(str::to_owned))
+            });
+            let gathered = functions.entry(key).or_default();
+            gathered.amount.add(number, faults.is_major, faults.in_kernel, is_huge);
+            *gathered.kinds.entry(kind.clone()).or_default() += number;
+            kinds.entry(kind).or_default().add(number, faults.is_major, faults.in_kernel, is_huge);
+            let Some(blame) = blame else { continue };
+            if let (Some(file), Some(line)) = (&blame.culprit.file, blame.culprit.line) {
+                *gathered.lines.entry((file.clone(), line)).or_default() += number;
+            }
+            if let Some(servant) = blame.servant {
+                *gathered.through.entry(tree.name(servant)).or_default() += number;
+            }
+        }
+        let mut functions: Vec<Function> = functions
+            .into_iter()
+            .map(|((name, module), gathered)| Function {
+                name,
+                module,
+                amount: gathered.amount,
+                lines: most_first(gathered.lines),
+                through: most_first(gathered.through),
+                kinds: most_first(gathered.kinds),
+            })
+            .collect();
+        functions
+            .sort_by(|a, b| b.amount.faults.total_cmp(&a.amount.faults).then_with(|| a.name.cmp(&b.name)));
+        let mut kinds: Vec<(Kind, Amount)> = kinds.into_iter().collect();
+        kinds.sort_by(|a, b| b.1.faults.total_cmp(&a.1.faults).then_with(|| a.0.cmp(&b.0)));
+        let named = most_first(processes).into_iter().filter_map(|(place, number)| {
+            let process = recording.processes.get(place)?;
+            Some((process.name.clone(), process.pid, number))
+        });
+        Self { all, functions, kinds, processes: named.collect() }
+    }
+
+    /// Part of all faults, 0 to 1.
+    #[must_use]
+    pub fn share(&self, faults: f64) -> f64 {
+        if self.all.faults > 0.0 { faults / self.all.faults } else { 0.0 }
+    }
+}
+
+fn most_first<K: Ord>(map: HashMap<K, f64>) -> Vec<(K, f64)> {
+    let mut list: Vec<(K, f64)> = map.into_iter().collect();
+    list.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+    list
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::weight::tests::recording;
+    use super::*;
+
+    #[test]
+    fn the_guilty_function_comes_first_with_its_lines_and_kinds() {
+        let profile = Profile::of(&recording());
+        let first = &profile.functions[0];
+        assert_eq!((first.name.as_str(), first.module.as_deref()), ("dgemm", Some("chem")));
+        assert_eq!(first.amount.faults, 9091.0);
+        assert!(profile.share(first.amount.faults) > 0.99);
+        assert_eq!(first.lines, [(("/src/chem.c".into(), 50), 9091.0)]);
+        assert_eq!(first.through, [("memcpy".into(), 9090.0)]);
+        assert_eq!(first.kinds, [(Kind::Anonymous, 9091.0)]);
+        assert_eq!(profile.kinds[1].0, Kind::BrkHeap);
+        assert_eq!(profile.processes, [("chem".into(), 7, 9100.0)]);
+        assert_eq!(profile.all.faults, 9100.0);
+    }
+
+    #[test]
+    fn faults_without_a_call_chain_are_not_lost() {
+        let mut recording = recording();
+        recording.faults[0].call = None;
+        let profile = Profile::of(&recording);
+        assert_eq!((profile.functions[0].name.as_str(), profile.all.faults), (NOBODY, 9100.0));
+    }
+
+    #[test]
+    fn an_empty_recording_has_an_empty_profile() {
+        let mut recording = recording();
+        recording.faults.clear();
+        let profile = Profile::of(&recording);
+        assert!(profile.functions.is_empty() && profile.share(1.0) == 0.0);
+    }
+}

@@ -1,0 +1,174 @@
+//! How many faults a sample stands for.
+
+use faultless_records::fault_recording::{FaultCounts, FaultRecording, Faults};
+
+/// Faults for each sample, by step of sampling.
+///
+/// Each sample of a step stands for the faults counted in that step divided by its samples. Counts are exact, so what buffers
+/// lost, and what was left over of the last period, is spread over the samples that arrived.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Weights {
+    minor: Vec<f64>,
+    major: Vec<f64>,
+}
+
+/// All faults of the events, in user mode and, where it was seen, in the kernel.
+#[must_use]
+pub fn counted(recording: &FaultRecording) -> FaultCounts {
+    let (user, kernel) = (recording.counters.user, recording.counters.kernel.unwrap_or_default());
+    FaultCounts {
+        minor: user.minor.saturating_add(kernel.minor),
+        major: user.major.saturating_add(kernel.major),
+    }
+}
+
+impl Weights {
+    /// Those of a recording.
+    #[must_use]
+    pub fn of(recording: &FaultRecording) -> Self {
+        let all = counted(recording);
+        let steps = &recording.method.steps;
+        let of_class = |is_major: bool,
+                        counted: fn(&faultless_records::fault_recording::Step) -> u64,
+                        all: u64| {
+            let samples = |step: usize| -> u64 {
+                let those = recording
+                    .faults
+                    .iter()
+                    .filter(|faults| faults.step == step && faults.is_major == is_major);
+                those.map(|faults| faults.samples).sum()
+            };
+            let samples: Vec<u64> = (0..steps.len()).map(samples).collect();
+            // While one step is exchanged for another both count for a moment.
+            let counted_in_steps: u64 = steps.iter().map(counted).sum();
+            let scale = if counted_in_steps == 0 { 1.0 } else { all as f64 / counted_in_steps as f64 };
+            let weight = |(step, samples): (&faultless_records::fault_recording::Step, u64)| match samples {
+                0 => 0.0,
+                samples => counted(step) as f64 / samples as f64 * scale,
+            };
+            steps.iter().zip(samples).map(weight).collect()
+        };
+        Self {
+            minor: of_class(false, |step| step.minor_faults, all.minor),
+            major: of_class(true, |step| step.major_faults, all.major),
+        }
+    }
+
+    /// How many faults these stand for.
+    #[must_use]
+    pub fn faults(&self, faults: &Faults) -> f64 {
+        let weights = if faults.is_major { &self.major } else { &self.minor };
+        faults.samples as f64 * weights.get(faults.step).copied().unwrap_or(0.0)
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use faultless_records::bench::Machine;
+    use faultless_records::call_tree::{Call, CallFrame, CallModule, CallTree};
+    use faultless_records::fault_recording::*;
+
+    /// A frame of a function in one of the modules of [`recording`].
+    pub fn frame(function: &str, module: usize, line: u32) -> CallFrame {
+        CallFrame {
+            function: Some(function.into()),
+            file: Some("/src/chem.c".into()),
+            line: Some(line),
+            module: Some(module),
+            offset: u64::from(line) * 16,
+            is_inlined: false,
+        }
+    }
+
+    /// `main` (call 0) calls `dgemm` (1), which calls `memcpy` (2) of libc; faults of 90, 9 and 1 samples.
+    pub fn recording() -> FaultRecording {
+        let module = |path: &str| CallModule { path: path.into(), build_id: None, trouble: None };
+        let faults = |call, place, samples, step| Faults {
+            call: Some(call),
+            place,
+            process: 0,
+            is_major: false,
+            in_kernel: false,
+            is_huge: None,
+            step,
+            samples,
+        };
+        let place =
+            |mapping: &str| Place { mapping: mapping.into(), protection: 3, flags: 2, is_stack: false };
+        FaultRecording {
+            format: FORMAT.into(),
+            tool_version: "0.1.0".into(),
+            started_unix_s: 1,
+            duration_ns: 2_000_000_000,
+            machine: Machine {
+                processor: "p".into(),
+                cpus: 2,
+                memory_bytes: 1 << 30,
+                kernel: "6.18".into(),
+                libc: String::new(),
+                huge_pages: "madvise".into(),
+            },
+            subject: Subject { command: vec!["chem".into(), "9".into()], pid: 7, name: "chem".into() },
+            method: Method {
+                steps: vec![
+                    Step { minor_period: 1, major_period: 1, minor_faults: 10, major_faults: 0 },
+                    Step { minor_period: 101, major_period: 11, minor_faults: 9090, major_faults: 0 },
+                ],
+                stack_bytes: 8192,
+                cut_chains: 0,
+                lost_records: 0,
+                buffer_bytes: 1 << 20,
+                sees_kernel: false,
+                sees_huge_pages: true,
+            },
+            counters: Counters {
+                user: FaultCounts { minor: 9100, major: 0 },
+                kernel: None,
+                accounts: Some(FaultCounts { minor: 9150, major: 2 }),
+                before: FaultCounts { minor: 20, major: 0 },
+                accounts_are_late: false,
+            },
+            cost: Cost { observer_cpu_ns: 5_000_000, subject_cpu_ns: Some(500_000_000) },
+            processes: vec![FaultProcess { pid: 7, name: "chem".into() }],
+            places: vec![place("//anon"), place("[heap]")],
+            tree: CallTree {
+                modules: vec![module("/bin/chem"), module("/usr/lib/libc.so.6")],
+                frames: vec![frame("main", 0, 80), frame("dgemm", 0, 50), frame("memcpy", 1, 0)],
+                calls: vec![
+                    Call { parent: None, frame: 0 },
+                    Call { parent: Some(0), frame: 1 },
+                    Call { parent: Some(1), frame: 2 },
+                ],
+            },
+            faults: vec![faults(2, 0, 90, 1), faults(0, 1, 9, 0), faults(1, 0, 1, 0)],
+        }
+    }
+
+    #[test]
+    fn a_sample_stands_for_the_faults_counted_in_its_step() {
+        let recording = recording();
+        recording.check().unwrap();
+        let weights = Weights::of(&recording);
+        let seen: Vec<f64> = recording.faults.iter().map(|faults| weights.faults(faults)).collect();
+        assert_eq!(seen, [9090.0, 9.0, 1.0]);
+    }
+
+    #[test]
+    fn what_was_lost_is_spread_over_what_arrived() {
+        let mut recording = recording();
+        recording.method.steps[1].minor_faults = 18_180;
+        recording.counters.user.minor = 18_190;
+        let weights = Weights::of(&recording);
+        assert_eq!(weights.faults(&recording.faults[0]), 18_180.0);
+    }
+
+    #[test]
+    fn a_step_without_samples_has_no_weight() {
+        let mut recording = recording();
+        recording.faults.truncate(1);
+        let weights = Weights::of(&recording);
+        assert_eq!(weights.minor[0], 0.0);
+        assert!(weights.minor[1] > 0.0);
+    }
+}

@@ -1,0 +1,443 @@
+//! What a recording of page faults says, for people: the answer, the functions, the memory, the agreement with the kernel's
+//! own figures, what could not be seen.
+
+use std::fmt::Write as _;
+
+use comfy_table::Cell;
+use faultless_diagnosis::faults::balance::Balance;
+use faultless_diagnosis::faults::profile::{Amount, Function, Profile};
+use faultless_diagnosis::faults::weight::counted;
+use faultless_records::fault_recording::FaultRecording;
+
+use crate::churn_table::{headed, right};
+use crate::plain::{plain, wrapped};
+use crate::quantity::{count, seconds_of};
+
+/// Functions shown.
+const FUNCTIONS: usize = 15;
+/// Functions below this part of all faults are put together, unless there are few.
+const LEAST_SHARE: f64 = 0.001;
+/// A function that takes less than this part is not the answer.
+const STANDS_OUT: f64 = 0.2;
+/// Longest name of a function in the table, in characters.
+const LONGEST_NAME: usize = 48;
+
+/// The whole report, prose broken at `columns`.
+#[must_use]
+pub fn text(recording: &FaultRecording, columns: Option<usize>) -> String {
+    let fit = |text: String| columns.map_or(text.clone(), |columns| wrapped(&text, columns));
+    let profile = Profile::of(recording);
+    let mut parts = vec![fit(answer(recording, &profile))];
+    if !profile.functions.is_empty() {
+        parts.push(fitting(&profile, columns));
+        parts.push(memory(&profile));
+    }
+    if profile.processes.len() > 1 {
+        parts.push(processes(&profile));
+    }
+    parts.push(fit(agreement(recording)));
+    parts.push(fit(method(recording)));
+    parts.join("\n")
+}
+
+/// A part of all as `97.8 %`.
+#[must_use]
+pub(crate) fn percent(share: f64) -> String {
+    match share * 100.0 {
+        0.0 => "0 %".into(),
+        percent if percent < 0.1 => "<0.1 %".into(),
+        percent => format!("{percent:.1} %"),
+    }
+}
+
+pub(crate) fn whole(number: f64) -> String {
+    count(number.round().max(0.0) as u64)
+}
+
+/// What was observed, on one line.
+#[must_use]
+pub(crate) fn subject(recording: &FaultRecording) -> String {
+    let subject = &recording.subject;
+    plain(&match subject.command.as_slice() {
+        [] => format!("process {} ({})", subject.pid, subject.name),
+        words => words.join(" "),
+    })
+}
+
+fn answer(recording: &FaultRecording, profile: &Profile) -> String {
+    let seconds = recording.duration_ns as f64 / 1e9;
+    let all = counted(recording);
+    let mut text =
+        format!("{}: {} page faults in {} s", subject(recording), count(all.all()), seconds_of(seconds));
+    if seconds > 0.0 {
+        let _ = write!(text, " ({} a second)", whole(all.all() as f64 / seconds));
+    }
+    let _ = match (all.major, profile.all.huge) {
+        (0, huge) if huge < 0.5 => writeln!(text, ", all minor"),
+        (major, huge) if huge < 0.5 => writeln!(text, ", {} of them major", count(major)),
+        (0, huge) => writeln!(text, ", all minor; {} brought a huge page", whole(huge)),
+        (major, huge) => {
+            writeln!(text, ", {} of them major; {} brought a huge page", count(major), whole(huge))
+        }
+    };
+    if let Some(first) = profile.functions.first() {
+        let share = profile.share(first.amount.faults);
+        let name = shown_name(first, LONGEST_NAME);
+        let _ = match share < STANDS_OUT {
+            true => {
+                write!(text, "No function stands out; the first, {name}, takes {} of them", percent(share))
+            }
+            false => write!(text, "{} of them are {name}'s", percent(share)),
+        };
+        if let Some(((file, line), _)) = first.lines.first() {
+            let _ = write!(text, " ({}:{line})", plain(file_name(file)));
+        }
+        if let Some((kind, _)) = first.kinds.first() {
+            let _ = write!(text, ", on {}", kind_in_words(&kind.name()));
+        }
+        text.push('\n');
+    }
+    text
+}
+
+fn kind_in_words(name: &str) -> String {
+    plain(&match name {
+        "anonymous (mmap)" => "anonymous memory from mmap".to_owned(),
+        "heap (brk)" => "the heap that brk grows".to_owned(),
+        "stack" => "its stack".to_owned(),
+        other => other.to_owned(),
+    })
+}
+
+fn shown_name(function: &Function, longest: usize) -> String {
+    shortened_to(&plain(&function.name), longest)
+}
+
+/// A long name with its middle left out, which is where template arguments stand.
+pub(crate) fn shortened(name: &str) -> String {
+    shortened_to(name, LONGEST_NAME)
+}
+
+fn shortened_to(name: &str, longest: usize) -> String {
+    let characters: Vec<char> = name.chars().collect();
+    if characters.len() <= longest {
+        return name.to_owned();
+    }
+    let end = longest / 3;
+    let start = longest - end - 1;
+    let part = |range: std::ops::Range<usize>| characters[range].iter().collect::<String>();
+    format!("{}…{}", part(0..start), part(characters.len() - end..characters.len()))
+}
+
+fn file_name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}
+
+/// The table of functions in the widest form that fits.
+fn fitting(profile: &Profile, columns: Option<usize>) -> String {
+    let forms = [(LONGEST_NAME, true), (32, true), (32, false), (20, false)];
+    let tables = forms.map(|(longest, has_through)| functions(profile, longest, has_through));
+    let width = |table: &String| table.lines().map(|line| line.trim_end().chars().count()).max().unwrap_or(0);
+    let fits = |table: &&String| columns.is_none_or(|columns| width(table) <= columns);
+    tables.iter().find(fits).unwrap_or(&tables[3]).clone()
+}
+
+fn functions(profile: &Profile, longest: usize, has_through: bool) -> String {
+    let has_lines = profile.functions.iter().take(FUNCTIONS).any(|function| !function.lines.is_empty());
+    let has_major = profile.all.major > 0.0;
+    let has_huge = profile.all.huge >= 0.5;
+    let mut header = vec![right("faults"), right("share")];
+    if has_major {
+        header.push(right("major"));
+    }
+    if has_huge {
+        header.push(right("huge"));
+    }
+    header.push(Cell::new("function"));
+    header.push(Cell::new(if has_lines { "lines" } else { "module" }));
+    if has_through {
+        header.push(Cell::new("through"));
+    }
+    header.push(Cell::new("memory"));
+    let mut table = headed(header);
+    let few = profile.functions.len() <= FUNCTIONS;
+    let mut rest = Amount::default();
+    let mut left_out = 0_u64;
+    for (place, function) in profile.functions.iter().enumerate() {
+        let amount = function.amount;
+        if place >= FUNCTIONS || (!few && profile.share(amount.faults) < LEAST_SHARE) {
+            rest.faults += amount.faults;
+            rest.major += amount.major;
+            rest.huge += amount.huge;
+            left_out += 1;
+            continue;
+        }
+        let location = if function.lines.is_empty() { module(function) } else { lines(function, longest) };
+        let memory: Vec<String> = parts(&function.kinds, amount.faults, longest, |kind| kind.name());
+        let mut through = parts(&function.through, amount.faults, longest, |name| name.clone());
+        if amount.in_kernel > amount.faults * 0.05 {
+            let share = percent(amount.in_kernel / amount.faults);
+            through.push(if share == "100.0 %" {
+                "the kernel".into()
+            } else {
+                format!("the kernel {share}")
+            });
+        }
+        let mut row = amounts(amount, profile.share(amount.faults), has_major, has_huge);
+        row.extend([shown_name(function, longest), location].map(Cell::new));
+        if has_through {
+            row.push(Cell::new(through.join("\n")));
+        }
+        row.push(Cell::new(memory.join("\n")));
+        table.add_row(row);
+    }
+    if left_out > 0 {
+        let mut row = amounts(rest, profile.share(rest.faults), has_major, has_huge);
+        let plural = if left_out == 1 { "other" } else { "others" };
+        row.push(Cell::new(format!("{} {plural}", count(left_out))));
+        table.add_row(row);
+    }
+    format!("{table}\n")
+}
+
+fn amounts(amount: Amount, share: f64, has_major: bool, has_huge: bool) -> Vec<Cell> {
+    let mut cells = vec![right(whole(amount.faults)), right(percent(share))];
+    if has_major {
+        cells.push(right(whole(amount.major)));
+    }
+    if has_huge {
+        cells.push(right(whole(amount.huge)));
+    }
+    cells
+}
+
+fn module(function: &Function) -> String {
+    plain(function.module.as_deref().unwrap_or_default())
+}
+
+/// The first lines of a function that matter, with their parts where there are several.
+fn lines(function: &Function, longest: usize) -> String {
+    let names =
+        function.lines.iter().map(|((file, line), number)| (format!("{}:{line}", file_name(file)), *number));
+    let names: Vec<(String, f64)> = names.collect();
+    parts(&names, function.amount.faults, longest, |name| name.clone()).join("\n")
+}
+
+/// The first parts of at least 15 %, with their shares unless the first is all.
+fn parts<K>(list: &[(K, f64)], all: f64, longest: usize, name: impl Fn(&K) -> String) -> Vec<String> {
+    let shown = list.iter().take(2).filter(|(_, number)| *number >= all * 0.15);
+    shown
+        .map(|(key, number)| {
+            let name = shortened_to(&plain(&name(key)), longest);
+            if *number >= all * 0.995 { name } else { format!("{name} {}", percent(number / all)) }
+        })
+        .collect()
+}
+
+fn memory(profile: &Profile) -> String {
+    let mut header = vec![right("faults"), right("share")];
+    let has_major = profile.all.major > 0.0;
+    let has_huge = profile.all.huge >= 0.5;
+    if has_major {
+        header.push(right("major"));
+    }
+    if has_huge {
+        header.push(right("huge"));
+    }
+    header.push(Cell::new("memory"));
+    let mut table = headed(header);
+    for (kind, amount) in profile.kinds.iter().take(8) {
+        let mut row = amounts(*amount, profile.share(amount.faults), has_major, has_huge);
+        row.push(Cell::new(plain(&kind.name())));
+        table.add_row(row);
+    }
+    if profile.kinds.len() > 8 {
+        let rest: f64 = profile.kinds.iter().skip(8).map(|(_, amount)| amount.faults).sum();
+        let mut row =
+            amounts(Amount { faults: rest, ..Amount::default() }, profile.share(rest), false, false);
+        row.extend(std::iter::repeat_n(Cell::new(""), usize::from(has_major) + usize::from(has_huge)));
+        row.push(Cell::new(format!("{} other kinds", profile.kinds.len() - 8)));
+        table.add_row(row);
+    }
+    format!("{table}\n")
+}
+
+fn processes(profile: &Profile) -> String {
+    let mut table = headed(vec![right("faults"), right("share"), right("process"), Cell::new("name")]);
+    for (name, pid, faults) in profile.processes.iter().take(8) {
+        table.add_row(vec![
+            right(whole(*faults)),
+            right(percent(profile.share(*faults))),
+            right(pid.to_string()),
+            Cell::new(plain(name)),
+        ]);
+    }
+    let mut text = format!("{table}\n");
+    if profile.processes.len() > 8 {
+        let _ = writeln!(text, "and {} more processes", profile.processes.len() - 8);
+    }
+    text
+}
+
+/// How the figures agree with the kernel's accounts.
+fn agreement(recording: &FaultRecording) -> String {
+    let balance = Balance::of(recording);
+    let mut lines: Vec<(u64, String)> = Vec::new();
+    if let Some(accounts) = balance.accounts {
+        let what = "in the processes' own accounts (ru_minflt and ru_majflt), of which";
+        lines.push((accounts.all(), what.into()));
+    }
+    lines.push((balance.user.all(), "in programs: counted by events, attributed above".into()));
+    if let Some(kernel) = balance.kernel {
+        lines.push((kernel.all(), "inside system calls: counted by events, attributed above".into()));
+    }
+    if balance.before.all() > 0 {
+        lines.push((balance.before.all(), "before the command began, in our copy that became it".into()));
+    }
+    if let Some(rest) = balance.without_event {
+        let populated = "on pages populated without an event (MAP_POPULATE, MADV_POPULATE, mlock, direct I/O; execve's stack)";
+        lines.push((
+            rest.all(),
+            match balance.kernel {
+                Some(_) => populated.into(),
+                None => format!("inside system calls, which we may not see, or {populated}"),
+            },
+        ));
+    }
+    if balance.beyond_accounts.all() > 0 {
+        let what = "of the events belong to processes that nobody has waited for yet";
+        lines.push((balance.beyond_accounts.all(), what.into()));
+    }
+    let width = lines.iter().map(|(number, _)| count(*number).len()).max().unwrap_or(0);
+    let mut text = String::from("Agreement with the kernel\n");
+    for (number, what) in lines {
+        let _ = writeln!(text, "  {:>width$}  {what}", count(number));
+    }
+    if recording.counters.accounts_are_late {
+        text.push_str("  the process ended meanwhile: its accounts are those of a moment before\n");
+    }
+    text
+}
+
+/// How it was observed, what that cost, what could not be seen.
+fn method(recording: &FaultRecording) -> String {
+    let method = &recording.method;
+    let samples: u64 = recording.faults.iter().map(|faults| faults.samples).sum();
+    let used: Vec<String> = method
+        .steps
+        .iter()
+        .filter(|step| step.minor_faults + step.major_faults > 0)
+        .map(|step| match step.minor_period {
+            1 => format!("each of {}", count(step.minor_faults + step.major_faults)),
+            period => format!("one in {period} of {}", count(step.minor_faults + step.major_faults)),
+        })
+        .collect();
+    let mut text = String::from("Method\n");
+    let _ = writeln!(
+        text,
+        "  looked at {} faults: {}",
+        count(samples),
+        if used.is_empty() { "there were none".into() } else { used.join(", ") }
+    );
+    let observer = recording.cost.observer_cpu_ns as f64 / 1e9;
+    match recording.cost.subject_cpu_ns {
+        Some(subject) if subject > 0 => {
+            let subject = subject as f64 / 1e9;
+            let _ = writeln!(
+                text,
+                "  observing took {} s of CPU beside the {} s of what was observed ({})",
+                seconds_of(observer),
+                seconds_of(subject),
+                percent(observer / subject)
+            );
+        }
+        _ => {
+            let _ = writeln!(text, "  observing took {} s of CPU", seconds_of(observer));
+        }
+    }
+    if method.lost_records > 0 {
+        let _ = writeln!(
+            text,
+            "  {} records were lost: buffers of {} KiB a CPU were full (counts are exact all the same, and the lost ones are spread over those seen; a larger --every or a smaller --stack loses fewer)",
+            count(method.lost_records),
+            method.buffer_bytes / 1024
+        );
+    }
+    if method.cut_chains > 0 {
+        let _ = writeln!(
+            text,
+            "  {} call chains could not be followed to the outermost call (--stack {} looks further; code of just-in-time compilers needs frame pointers)",
+            count(method.cut_chains),
+            (method.stack_bytes * 2).min(61_440)
+        );
+    }
+    if !method.sees_kernel {
+        text.push_str("  faults inside system calls were not to be seen: root, CAP_PERFMON or sudo sysctl kernel.perf_event_paranoid=1 shows them\n");
+    }
+    if !method.sees_huge_pages {
+        text.push_str(
+            "  whether a page was huge was not to be seen: become the process's user or root (sudo)\n",
+        );
+    }
+    for module in recording.tree.modules.iter().filter(|module| module.trouble.is_some()).take(5) {
+        let trouble = module.trouble.as_deref().unwrap_or_default();
+        let _ = writeln!(text, "  no names from {}: {}", plain(&module.path), plain(trouble));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::faults_tree::tests::recording;
+
+    #[test]
+    fn the_answer_comes_first_and_what_was_not_seen_last() {
+        let text = text(&recording(), None);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[0], "chem: 100 page faults in 2.00 s (50 a second), 2 of them major");
+        assert_eq!(lines[1], "95.0 % of them are dgemm's (a b.c:5), on anonymous memory from mmap");
+        assert!(text.contains("152  in the processes' own accounts"), "{text}");
+        assert!(text.contains("inside system calls, which we may not see, or on pages populated"), "{text}");
+        assert!(text.contains("4 records were lost") && text.contains("3 call chains"), "{text}");
+        assert!(text.contains("CAP_PERFMON") && text.contains("no names from /bin/chem: gone"), "{text}");
+    }
+
+    #[test]
+    fn with_permission_the_two_gaps_stand_apart() {
+        let mut recording = recording();
+        recording.counters.kernel =
+            Some(faultless_records::fault_recording::FaultCounts { minor: 20, major: 0 });
+        let text = text(&recording, None);
+        assert!(text.contains("20  inside system calls: counted by events"), "{text}");
+        assert!(text.contains("12  on pages populated without an event"), "{text}");
+    }
+
+    #[test]
+    fn the_table_is_set_closer_where_there_is_little_room() {
+        let mut recording = recording();
+        recording.tree.frames[1].function = Some(format!("space::{}::grow(int)", "very_".repeat(20)));
+        for columns in [80, 100, 140] {
+            let text = text(&recording, Some(columns));
+            let widest = text.lines().map(|line| line.trim_end().chars().count()).max().unwrap();
+            assert!(widest <= columns, "{widest} of {columns}:\n{text}");
+        }
+        assert!(text(&recording, None).contains('…'));
+    }
+
+    #[test]
+    fn text_of_others_steers_no_terminal() {
+        let mut recording = recording();
+        recording.tree.frames[1].function = Some("\u{1b}[2J".into());
+        recording.subject.command = vec!["\u{1b}]0;x".into()];
+        assert!(!text(&recording, None).contains('\u{1b}'));
+    }
+
+    #[test]
+    fn a_recording_without_faults_is_an_answer_too() {
+        let mut recording = recording();
+        recording.faults.clear();
+        recording.counters.user = faultless_records::fault_recording::FaultCounts::default();
+        assert!(text(&recording, Some(80)).starts_with("chem: 0 page faults"));
+    }
+}
