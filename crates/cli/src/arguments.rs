@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::watch_arguments::WatchArguments;
+
 /// Runs programs under the Faultless allocator and finds out what an allocator costs them.
 #[derive(Debug, Parser)]
 #[command(name = "faultless", version, max_term_width = 100, after_help = EXIT_STATUS)]
@@ -24,6 +26,7 @@ Exit status:
   bench   0 when every allocator finished every run
   map     0 when a map was shown, however the command ended
   churn   0 when a report was made, however the command ended
+  watch   that of the command it started, as run; otherwise 0
   1       something went wrong, the command ended differently under different arms, or an allocator failed in a run
   2       usage
   126     the command cannot be executed, or a preload does not reach it
@@ -46,6 +49,8 @@ pub enum Action {
     Map(MapArguments),
     /// Attribute the page faults of a command or process to functions, lines and kinds of memory; without either, of a demo.
     Faults(FaultsArguments),
+    /// Follow sizes, page faults and processor time of processes over time: a live chart, lines, recordings, plots.
+    Watch(WatchArguments),
     /// Print the man page (roff) or a shell's completions.
     #[command(hide = true)]
     Manual(ManualArguments),

@@ -25,6 +25,11 @@ mod run;
 mod subject;
 mod target;
 mod time_span;
+mod watch;
+mod watch_arguments;
+mod watch_outlets;
+mod watch_replay;
+mod watch_session;
 mod workshop;
 
 use std::io::Write;
@@ -70,6 +75,7 @@ fn act(action: Action) -> Result<Ending, Failure> {
         Action::Heap(arguments) => heap::heap(&arguments),
         Action::Map(arguments) => map::map(arguments, &hold()?),
         Action::Faults(arguments) => faults::faults(&arguments, &hold()?),
+        Action::Watch(arguments) => watch::watch(arguments, &hold()?),
         Action::Manual(arguments) => manual::print(&arguments).map(|()| Ending::Exited(0)),
     }
 }

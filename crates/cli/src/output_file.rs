@@ -49,6 +49,10 @@ impl OutputFile {
     ///
     /// # Errors
     /// As [`Self::write`].
+    /// As [`OutputFile::write`], for what is no text.
+    ///
+    /// # Errors
+    /// The same.
     pub fn write_bytes(mut self, bytes: &[u8]) -> Result<(), Failure> {
         let written = self.file.write_all(bytes).and_then(|()| match &self.unfinished {
             Some(unfinished) => fs::rename(unfinished, &self.path),

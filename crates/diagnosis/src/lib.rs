@@ -8,6 +8,8 @@ pub mod effect;
 pub mod environment;
 pub mod faults;
 pub mod glibc_heap;
+pub mod history;
+pub mod metric;
 pub mod options;
 pub mod preload;
 pub mod seed_case;

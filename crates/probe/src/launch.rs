@@ -86,6 +86,13 @@ impl Launched {
         self.pid.as_raw()
     }
 
+    /// Sends it a signal; nothing happens when it has ended, because it is still ours to wait for.
+    pub fn send(&self, signal: i32) {
+        if let Ok(signal) = nix::sys::signal::Signal::try_from(signal) {
+            let _ = nix::sys::signal::kill(self.pid, signal);
+        }
+    }
+
     /// Whether the kernel let us trace it; otherwise the figures at the end are samples.
     #[must_use]
     pub fn is_traced(&self) -> bool {

@@ -3,6 +3,7 @@
 //! The only crate of the tool with `unsafe` code; what it hands out is safe.
 
 pub mod allocators;
+pub mod clock;
 pub mod contents;
 pub mod huge_page;
 pub mod java;
@@ -17,8 +18,11 @@ pub mod pagemap;
 pub mod perf;
 pub mod place;
 pub mod process;
+pub mod process_events;
 pub mod process_files;
+pub mod process_list;
 pub mod program;
+pub mod sampler;
 pub mod signals;
 pub mod standstill;
 pub mod system_call_trap;
@@ -27,4 +31,6 @@ pub mod terminal;
 pub mod thread_states;
 pub mod tracer;
 pub mod trap_cost;
+pub mod wakeup;
 pub mod watch;
+pub mod watched;

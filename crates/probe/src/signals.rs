@@ -72,6 +72,11 @@ impl Signals {
         &self.original_mask
     }
 
+    /// The signals that are held back.
+    pub(crate) fn held(&self) -> &SigSet {
+        &self.held
+    }
+
     /// Waits for the next held signal, without end or for at most `timeout`.
     ///
     /// # Errors

@@ -57,6 +57,8 @@ pub enum Moment {
     Running,
     /// The command's first process stands still on its way out, its memory and files as they were.
     AtExit,
+    /// The command has ended with this status of wait(2), and its last counters are still to be read.
+    Ended(i32),
 }
 
 /// As [`watch`]; `observe` is called in between, says how long it can wait for its next turn, and must be quick.
@@ -69,17 +71,10 @@ pub fn watch_beside(
     limit: Option<Duration>,
     observe: &mut dyn FnMut(Moment) -> Option<Duration>,
 ) -> Result<Measurement, WatchError> {
-    let mut watch = Watch {
-        launched,
-        last_look: Snapshot::default(),
-        looked_at_exit: false,
-        looking: Duration::ZERO,
-        interrupted: None,
-        kill_at: limit.filter(|_| launched.is_detached).map(|limit| launched.started + limit),
-    };
-    let (ending, usage) = loop {
-        if let Some(end) = watch.take_changes(observe)? {
-            break end;
+    let mut watch = Watch::new(launched, limit);
+    let measurement = loop {
+        if let Some(measurement) = watch.take_changes(observe)? {
+            break measurement;
         }
         let patience = watch.patience().into_iter().chain(observe(Moment::Running)).min();
         if let Some(arrival) = signals.next(patience)? {
@@ -92,10 +87,12 @@ pub fn watch_beside(
         watch.signal_group(Signal::SIGKILL);
         return Err(WatchError::Interrupted(number));
     }
-    Ok(watch.measurement(ending, &usage))
+    Ok(measurement)
 }
 
-struct Watch<'launched> {
+/// Follows a command step by step, for those who wait for other things, too; [`watch_beside`] does nothing else.
+#[derive(Debug)]
+pub struct Watch<'launched> {
     launched: &'launched Launched,
     last_look: Snapshot,
     looked_at_exit: bool,
@@ -105,21 +102,49 @@ struct Watch<'launched> {
     kill_at: Option<Instant>,
 }
 
-impl Watch<'_> {
-    /// Handles all that the child has to say; returns its end.
-    fn take_changes(
+impl<'launched> Watch<'launched> {
+    /// Before anything was seen of it.
+    #[must_use]
+    pub fn new(launched: &'launched Launched, limit: Option<Duration>) -> Self {
+        Self {
+            launched,
+            last_look: Snapshot::default(),
+            looked_at_exit: false,
+            looking: Duration::ZERO,
+            interrupted: None,
+            kill_at: limit.filter(|_| launched.is_detached).map(|limit| launched.started + limit),
+        }
+    }
+
+    /// Handles all that the child has to say without waiting; returns its figures when it has ended. `observe` is called at
+    /// its exit and at its end.
+    ///
+    /// # Errors
+    /// When the kernel does not know the child.
+    pub fn take_changes(
         &mut self,
         observe: &mut dyn FnMut(Moment) -> Option<Duration>,
-    ) -> io::Result<Option<(Ending, libc::rusage)>> {
-        while let Some((status, usage)) = wait_without_blocking(self.launched.pid())? {
-            if libc::WIFEXITED(status) {
-                return Ok(Some((Ending::Exited(libc::WEXITSTATUS(status)), usage)));
-            }
-            if libc::WIFSIGNALED(status) {
-                return Ok(Some((Ending::Killed(libc::WTERMSIG(status)), usage)));
-            }
-            if libc::WIFSTOPPED(status) {
-                self.answer_stop(libc::WSTOPSIG(status), status >> 16, observe);
+    ) -> io::Result<Option<Measurement>> {
+        let pid = self.launched.pid();
+        while let Some(change) = wait_without_blocking(pid, libc::WEXITED | libc::WSTOPPED | libc::WNOWAIT)? {
+            match change {
+                Change::Ended(status) => {
+                    observe(Moment::Ended(status));
+                    let usage = reap(pid)?;
+                    let ending = match libc::WIFEXITED(status) {
+                        true => Ending::Exited(libc::WEXITSTATUS(status)),
+                        false => Ending::Killed(libc::WTERMSIG(status)),
+                    };
+                    return Ok(Some(self.measurement(ending, &usage)));
+                }
+                // Taken out of the queue now; one that was killed meanwhile shows its end at the next turn.
+                Change::Stopped { .. } => {
+                    if let Some(Change::Stopped { signal, event }) =
+                        wait_without_blocking(pid, libc::WSTOPPED)?
+                    {
+                        self.answer_stop(signal, event, observe);
+                    }
+                }
             }
         }
         Ok(None)
@@ -152,7 +177,8 @@ impl Watch<'_> {
         until_kill.into_iter().chain(until_sample).min()
     }
 
-    fn pass_on(&mut self, arrival: Arrival) {
+    /// Does with a signal what the command's kind asks for: passes it on, or ends a detached one.
+    pub fn pass_on(&mut self, arrival: Arrival) {
         if arrival.is_about_child() {
             return;
         }
@@ -183,7 +209,8 @@ impl Watch<'_> {
         }
     }
 
-    fn sample(&mut self) {
+    /// Looks at an untraced command, whose end may come any time.
+    pub fn sample(&mut self) {
         if self.launched.is_traced {
             return;
         }
@@ -194,7 +221,7 @@ impl Watch<'_> {
         }
     }
 
-    fn measurement(self, ending: Ending, usage: &libc::rusage) -> Measurement {
+    fn measurement(&mut self, ending: Ending, usage: &libc::rusage) -> Measurement {
         Measurement {
             ending,
             user: duration(usage.ru_utime),
@@ -205,7 +232,7 @@ impl Watch<'_> {
             peak_rss_bytes: self.peak_rss_bytes(usage),
             final_rss_bytes: self.last_look.rss_bytes,
             final_view: if self.looked_at_exit { FinalView::AtExit } else { FinalView::Sampled },
-            mapped_files: self.last_look.mapped_files,
+            mapped_files: std::mem::take(&mut self.last_look.mapped_files),
         }
     }
 
@@ -222,15 +249,39 @@ impl Watch<'_> {
     }
 }
 
-fn wait_without_blocking(pid: i32) -> io::Result<Option<(i32, libc::rusage)>> {
-    let mut status = 0;
+/// What became of a child.
+enum Change {
+    /// It ended with this status of wait(2).
+    Ended(i32),
+    /// It stopped for a signal, or for an event of ptrace.
+    Stopped { signal: i32, event: i32 },
+}
+
+/// What became of a child, if it is one of the `options`; stops of a traced child come with any of them.
+fn wait_without_blocking(pid: i32, options: i32) -> io::Result<Option<Change>> {
+    // SAFETY: siginfo_t is plain data; all zeros is a value of it.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    let (number, options) = (pid as libc::id_t, options | libc::WNOHANG | libc::__WALL);
+    // SAFETY: the pointer is valid for writing during the call.
+    if unsafe { libc::waitid(libc::P_PID, number, &raw mut info, options) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: waitid filled in the fields of a child, or left zeros.
+    let (child, status) = unsafe { (info.si_pid(), info.si_status()) };
+    Ok((child == pid).then_some(match info.si_code {
+        libc::CLD_EXITED => Change::Ended((status & 0xff) << 8),
+        libc::CLD_KILLED | libc::CLD_DUMPED => Change::Ended(status & 0x7f),
+        _ => Change::Stopped { signal: status & 0xff, event: status >> 8 },
+    }))
+}
+
+/// Takes a child that has ended out of the list of processes, and its use of resources.
+fn reap(pid: i32) -> io::Result<libc::rusage> {
     // SAFETY: rusage is plain data; all zeros is a value of it.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-    // SAFETY: both pointers are valid for writing during the call.
-    let changed = unsafe { libc::wait4(pid, &raw mut status, libc::WNOHANG | libc::__WALL, &raw mut usage) };
-    match changed {
-        0 => Ok(None),
-        changed if changed == pid => Ok(Some((status, usage))),
+    // SAFETY: the pointer is valid for writing during the call; a null status is not written.
+    match unsafe { libc::wait4(pid, std::ptr::null_mut(), libc::WNOHANG | libc::__WALL, &raw mut usage) } {
+        reaped if reaped == pid => Ok(usage),
         _ => Err(io::Error::last_os_error()),
     }
 }

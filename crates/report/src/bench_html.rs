@@ -23,6 +23,8 @@ mod words;
 use faultless_records::bench::Campaign;
 
 use board::Board;
+pub(crate) use escape::escape;
+pub(crate) use number::coordinate;
 
 /// The rules of the page that do not depend on the campaign.
 const STYLE: &str = include_str!("bench_html/page.css");

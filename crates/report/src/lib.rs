@@ -1,6 +1,7 @@
 //! Tables for people and versioned JSON for programs.
 #![forbid(unsafe_code)]
 
+pub mod axis;
 pub mod bench_html;
 pub mod bench_json;
 pub mod bench_table;
@@ -25,8 +26,14 @@ pub mod map_table;
 pub mod map_view;
 pub mod paste;
 pub mod plain;
+pub mod plot;
+pub mod png;
 pub mod pprof;
 pub mod quantity;
+pub mod scene;
 pub mod seeds_table;
 pub mod summary;
 pub mod table;
+pub mod watch_json;
+pub mod watch_lines;
+pub mod watch_summary;

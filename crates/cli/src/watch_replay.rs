@@ -1,0 +1,83 @@
+//! Reads a recording again, line by line, however long it is.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::Path;
+
+use faultless_diagnosis::history::History;
+use faultless_records::recording::{Line, Note};
+use faultless_report::plain::plain;
+use faultless_report::watch_json;
+
+use crate::failure::Failure;
+use crate::watch_outlets::Outlets;
+
+/// A line longer than this is no line of a recording.
+const LONGEST_LINE: u64 = 1 << 20;
+
+/// Reads the recording and hands its lines on. One that is cut off or damaged is shown up to there, with a note.
+///
+/// # Errors
+/// [`Failure::Failed`] when the file cannot be read or its first line is not a recording's.
+pub fn replay(path: &Path, outlets: &mut Outlets) -> Result<History, Failure> {
+    let shown = plain(&path.to_string_lossy());
+    let cannot_read = |error: io::Error| Failure::Failed(format!("cannot read {shown}: {error}"));
+    let file: Box<dyn Read> = if path == Path::new("-") {
+        Box::new(io::stdin())
+    } else {
+        Box::new(File::open(path).map_err(cannot_read)?)
+    };
+    let mut reader = BufReader::new(file);
+    let mut history = History::new();
+    let mut text = Vec::new();
+    for number in 1_u64.. {
+        text.clear();
+        reader.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut text).map_err(cannot_read)?;
+        if text.is_empty() {
+            break;
+        }
+        let added = line_of(&text).and_then(|line| history.add(line.clone()).map(|()| line));
+        match added {
+            Ok(line) => outlets.write(&line, &history),
+            Err(reason) if number == 1 => {
+                return Err(Failure::Failed(format!(
+                    "{shown} is no recording of faultless watch --record: {}",
+                    plain(&reason)
+                )));
+            }
+            Err(reason) => {
+                let text = format!(
+                    "the recording is damaged in line {number} and shown up to there: {}",
+                    plain(&reason)
+                );
+                note(&mut history, outlets, text);
+                outlets.flush();
+                return Ok(history);
+            }
+        }
+        if outlets.is_closed() {
+            return Ok(history);
+        }
+    }
+    if history.begin.format.is_empty() {
+        return Err(Failure::Failed(format!("{shown} is empty: no recording of faultless watch --record")));
+    }
+    if history.end.is_none() {
+        note(&mut history, outlets, "the recording was cut off: its last line is missing".into());
+    }
+    outlets.flush();
+    Ok(history)
+}
+
+fn line_of(bytes: &[u8]) -> Result<Line, String> {
+    let text = std::str::from_utf8(bytes).map_err(|_| "it is not text".to_owned())?;
+    watch_json::parse(text)
+}
+
+fn note(history: &mut History, outlets: &mut Outlets, text: String) {
+    let line = Line::Note(Note { t: history.latest_s, text });
+    // Other programs that read the lines along must not take it for a recorded one.
+    if history.add(line.clone()).is_ok() {
+        outlets.write(&line, history);
+    }
+}

@@ -1,0 +1,285 @@
+//! Looks at processes until there is nothing more to see, and hands every line to whoever reads along.
+
+use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
+
+use faultless_diagnosis::history::History;
+use faultless_probe::launch::Launched;
+use faultless_probe::sampler::Sampler;
+use faultless_probe::signals::Signals;
+use faultless_probe::wakeup::Wakeup;
+use faultless_probe::watch::{Moment, Watch};
+use faultless_records::measurement::{Ending, Measurement};
+use faultless_records::recording::{End, Line, Use};
+
+use crate::failure::Failure;
+use crate::watch_outlets::Outlets;
+
+/// How long messages of the kernel may wait when nothing depends on them.
+const LEISURE: Duration = Duration::from_millis(50);
+
+/// What somebody who looks on wants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wish {
+    /// That it goes on.
+    GoOn,
+    /// That it ends; a started command gets this signal.
+    #[allow(dead_code, reason = "nobody who looks on has an input yet")]
+    End(i32),
+}
+
+/// Somebody who looks on, with an input of their own.
+pub trait Onlooker {
+    /// Can be read when they want something.
+    fn input(&self) -> Option<BorrowedFd<'_>>;
+    /// Takes in what they want.
+    fn answer(&mut self, history: &History) -> Wish;
+    /// Shows what is new.
+    fn show(&mut self, history: &History);
+    /// Whether they want to go on looking when nothing more will come.
+    fn lingers(&self) -> bool;
+}
+
+/// Nobody.
+pub struct Nobody;
+
+impl Onlooker for Nobody {
+    fn input(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+    fn answer(&mut self, _: &History) -> Wish {
+        Wish::GoOn
+    }
+    fn show(&mut self, _: &History) {}
+    fn lingers(&self) -> bool {
+        false
+    }
+}
+
+/// When to look and when to stop.
+#[derive(Debug, Clone, Copy)]
+pub struct Times {
+    /// From one round to the next.
+    pub interval: Duration,
+    /// From the beginning to the end; none without an end.
+    pub limit: Option<Duration>,
+}
+
+/// One watch.
+pub struct Session<'a> {
+    /// Looks.
+    pub sampler: Sampler,
+    /// Everything seen.
+    pub history: History,
+    /// Read along.
+    pub outlets: Outlets,
+    /// Held back signals.
+    pub signals: &'a Signals,
+    /// The started command.
+    pub launched: Option<&'a Launched>,
+}
+
+/// Why the watching came to its end.
+enum Stop {
+    /// Nothing more is to be seen, the time is up, or somebody wants it so.
+    Done,
+    /// A signal of this number asked for it.
+    Signal(i32),
+}
+
+impl Session<'_> {
+    /// Looks until the end; returns how the tool is to end.
+    ///
+    /// # Errors
+    /// [`Failure`].
+    pub fn run(&mut self, times: Times, onlooker: &mut dyn Onlooker) -> Result<Ending, Failure> {
+        let mut watch = self.launched.map(|launched| Watch::new(launched, None));
+        let mut ended: Option<Measurement> = None;
+        let stop = self.look_until_stop(times, onlooker, watch.as_mut(), &mut ended)?;
+        let command = ended.as_ref().map(in_use);
+        let cost = self.sampler.cost();
+        let t = self.sampler.t();
+        self.emit();
+        self.add(Line::End(End { t, cost, command }));
+        self.outlets.flush();
+        onlooker.show(&self.history);
+        // A command that outlives the watching has a status to pass on.
+        while let (Some(watch), None) = (&mut watch, &ended) {
+            let patience = (!self.is_traced()).then_some(Duration::from_millis(20));
+            if let Some(arrival) = self.signals.next(patience).map_err(lost_sight)? {
+                watch.pass_on(arrival);
+            }
+            watch.sample();
+            ended = watch.take_changes(&mut |_| None).map_err(lost_sight)?;
+        }
+        match (ended, stop) {
+            (Some(measurement), _) => Ok(measurement.ending),
+            (None, Stop::Signal(number)) => Err(Failure::Interrupted(number)),
+            (None, Stop::Done) => Ok(Ending::Exited(0)),
+        }
+    }
+
+    fn look_until_stop(
+        &mut self,
+        times: Times,
+        onlooker: &mut dyn Onlooker,
+        mut watch: Option<&mut Watch<'_>>,
+        ended: &mut Option<Measurement>,
+    ) -> Result<Stop, Failure> {
+        let wakeup = Wakeup::new(self.signals).map_err(lost_sight)?;
+        let begun = Instant::now();
+        let end = times.limit.map(|limit| begun + limit);
+        let (mut next, mut may_hear_at) = (begun + times.interval, begun);
+        self.sampler.begin();
+        loop {
+            let now = Instant::now();
+            if now >= next {
+                self.sampler.round();
+                next = self.next_round(next, times.interval);
+                if let Some(watch) = watch.as_deref_mut() {
+                    watch.sample();
+                }
+            }
+            if let Some(watch) = watch.as_deref_mut()
+                && ended.is_none()
+            {
+                *ended = self.follow(watch)?;
+            }
+            self.emit();
+            onlooker.show(&self.history);
+
+            let is_over = self.is_over(ended.is_some()) && !onlooker.lingers();
+            if is_over || self.outlets.is_closed() || end.is_some_and(|end| Instant::now() >= end) {
+                return Ok(Stop::Done);
+            }
+            let woken = self.wait(&wakeup, onlooker, next, end, may_hear_at)?;
+            if woken.0 {
+                match self.take_signals(watch.as_deref_mut())? {
+                    Some(SIGINT) => return Ok(Stop::Done),
+                    Some(number) => return Ok(Stop::Signal(number)),
+                    None => {}
+                }
+            }
+            if woken.1 || self.sampler.haste().is_some() {
+                self.sampler.hear();
+                let pause = if self.sampler.is_urgent() { Duration::from_millis(2) } else { LEISURE };
+                may_hear_at = Instant::now() + pause;
+            }
+            if let Wish::End(signal) = onlooker.answer(&self.history) {
+                match &self.launched {
+                    Some(launched) if ended.is_none() => launched.send(signal),
+                    _ => return Ok(Stop::Done),
+                }
+            }
+        }
+    }
+
+    /// Waits for what comes first; whether a signal came, and whether the kernel said something.
+    fn wait(
+        &self,
+        wakeup: &Wakeup,
+        onlooker: &dyn Onlooker,
+        next: Instant,
+        end: Option<Instant>,
+        may_hear_at: Instant,
+    ) -> Result<(bool, bool), Failure> {
+        let now = Instant::now();
+        let mut until = end.map_or(next, |end| end.min(next));
+        if let Some(haste) = self.sampler.haste() {
+            until = until.min(now + haste);
+        }
+        let mut others = Vec::new();
+        let mut heard_at = None;
+        if let Some(descriptor) = self.sampler.descriptor() {
+            if may_hear_at <= now {
+                heard_at = Some(others.len());
+                others.push(descriptor);
+            } else if self.sampler.is_urgent() {
+                until = until.min(may_hear_at);
+            }
+        }
+        others.extend(onlooker.input());
+        let woken = wakeup.wait(&others, until.saturating_duration_since(now)).map_err(lost_sight)?;
+        Ok((woken.by_signal, heard_at.is_some_and(|place| woken.by(place))))
+    }
+
+    /// Takes all signals that have arrived; the number of one that asks us to end.
+    fn take_signals(&self, mut watch: Option<&mut Watch<'_>>) -> Result<Option<i32>, Failure> {
+        while let Some(arrival) = self.signals.next(Some(Duration::ZERO)).map_err(lost_sight)? {
+            match &mut watch {
+                Some(watch) => watch.pass_on(arrival),
+                None if arrival.is_interruption() => return Ok(Some(arrival.number)),
+                None => {}
+            }
+        }
+        Ok(None)
+    }
+
+    /// Takes in what became of the command; its figures when it has ended.
+    fn follow(&mut self, watch: &mut Watch<'_>) -> Result<Option<Measurement>, Failure> {
+        let Some(pid) = self.launched.map(Launched::pid) else { return Ok(None) };
+        let sampler = &mut self.sampler;
+        let mut observe = |moment| {
+            match moment {
+                Moment::AtExit => sampler.look_closely(pid),
+                Moment::Ended(status) => sampler.end(pid, status),
+                Moment::Running => {}
+            }
+            None
+        };
+        watch.take_changes(&mut observe).map_err(lost_sight)
+    }
+
+    fn is_traced(&self) -> bool {
+        self.launched.is_none_or(Launched::is_traced)
+    }
+
+    fn is_over(&self, command_has_ended: bool) -> bool {
+        let waits_for_command = self.launched.is_some() && !command_has_ended;
+        self.sampler.alive() == 0 && !self.sampler.is_open() && !waits_for_command
+    }
+
+    /// The time of the round after this one; rounds whose time has passed are left out.
+    fn next_round(&mut self, due: Instant, interval: Duration) -> Instant {
+        let late = Instant::now().saturating_duration_since(due);
+        let missed = late.as_nanos() / interval.as_nanos().max(1);
+        self.sampler.miss(u64::try_from(missed).unwrap_or(0));
+        due + interval * u32::try_from(missed + 1).unwrap_or(u32::MAX)
+    }
+
+    fn emit(&mut self) {
+        let lines = self.sampler.take_lines();
+        if lines.is_empty() {
+            return;
+        }
+        for line in lines {
+            self.add(line);
+        }
+        self.outlets.flush();
+    }
+
+    /// Puts a line into the history and to whoever reads along.
+    pub fn add(&mut self, line: Line) {
+        match self.history.add(line.clone()) {
+            Ok(()) => self.outlets.write(&line, &self.history),
+            Err(reason) => crate::say(&format!("a line was left out: {reason}")),
+        }
+    }
+}
+
+/// SIGINT's number on every Linux; at a terminal it is the way to end a watch, and no failure.
+const SIGINT: i32 = 2;
+
+fn in_use(measurement: &Measurement) -> Use {
+    Use {
+        user_s: measurement.user.as_secs_f64(),
+        system_s: measurement.system.as_secs_f64(),
+        minor_faults: measurement.minor_faults,
+        major_faults: measurement.major_faults,
+        peak_rss_bytes: measurement.peak_rss_bytes,
+    }
+}
+
+fn lost_sight(error: std::io::Error) -> Failure {
+    Failure::Failed(format!("cannot go on watching: {error}"))
+}

@@ -1,0 +1,346 @@
+//! `faultless watch`: figures, events, recordings and endings, through the real program.
+#![allow(clippy::unwrap_used, reason = "a test stops at the first thing that is not as it should be")]
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+struct Place(PathBuf);
+
+impl Place {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("faultless-watch-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir(&path).unwrap();
+        Self(path)
+    }
+
+    fn file(&self, name: &str) -> String {
+        self.0.join(name).to_string_lossy().into_owned()
+    }
+
+    /// A program that takes `faults` faults of its own, says so, and waits for its input to end.
+    fn program(&self) -> String {
+        let source = r#"
+            #include <stdio.h>
+            #include <stdlib.h>
+            #include <sys/mman.h>
+            int main(int argc, char **argv) {
+                long pages = atol(argv[1]);
+                char *p = mmap(0, pages * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+                if (p == MAP_FAILED || madvise(p, pages * 4096, MADV_NOHUGEPAGE)) return 9;
+                for (long i = 0; i < pages; i++) p[i * 4096] = 1;
+                puts("ready");
+                fflush(stdout);
+                while (getchar() != EOF) {}
+                return argc > 2 ? atoi(argv[2]) : 0;
+            }"#;
+        let (file, program) = (self.file("toucher.c"), self.file("toucher"));
+        fs::write(&file, source).unwrap();
+        assert!(Command::new("cc").args(["-O1", "-o", &program, &file]).status().unwrap().success());
+        program
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn faultless(words: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_faultless"));
+    command.args(words).env_remove("LD_PRELOAD").stdin(Stdio::null());
+    command
+}
+
+fn errors(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn lines(path: &str) -> Vec<Value> {
+    let text = fs::read_to_string(path).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn of_kind<'a>(lines: &'a [Value], kind: &str) -> Vec<&'a Value> {
+    lines.iter().filter(|line| line["line"] == kind).collect()
+}
+
+fn number(value: &Value) -> u64 {
+    value.as_u64().unwrap_or_else(|| panic!("{value} is no number"))
+}
+
+#[test]
+fn the_last_samples_faults_are_those_of_wait4_and_the_status_is_the_commands() {
+    let place = Place::new("wait4");
+    let (program, record) = (place.program(), place.file("record"));
+    let output = faultless(&["watch", "-i", "50ms", "--record", &record, "--", &program, "5000", "7"])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(7), "{}", errors(&output));
+    assert_eq!(output.stdout, b"ready\n", "the command's output stays its own");
+
+    let lines = lines(&record);
+    assert_eq!((&lines[0]["line"], &lines[0]["format"]), (&"begin".into(), &"faultless-watch/1".into()));
+    let samples = of_kind(&lines, "sample");
+    let (last, used) = (samples[samples.len() - 1], &lines[lines.len() - 1]["command"]);
+    // A command without children: all that wait4 counts are its own.
+    assert_eq!(last["minor_faults"], used["minor_faults"]);
+    assert_eq!(last["major_faults"], used["major_faults"]);
+    assert!((5000..5600).contains(&number(&last["minor_faults"])), "{last}");
+    assert!(last.get("rss_bytes").is_none(), "what has ended has no memory: {last}");
+    let before = samples[samples.len() - 2];
+    assert!(number(&before["rss_bytes"]) >= 5000 * 4096, "seen whole on its way out: {before}");
+    let events = of_kind(&lines, "event");
+    let exit = events.iter().find(|event| event["event"] == "exit").unwrap();
+    assert_eq!(exit["status"], 7);
+    assert!(errors(&output).contains("watching cost "), "{}", errors(&output));
+}
+
+#[test]
+fn faults_of_children_are_told_from_the_commands_own() {
+    let place = Place::new("children");
+    let (program, record) = (place.program(), place.file("record"));
+    let script = format!("{program} 3000 <&- & {program} 2000 <&-; wait; :");
+    for children in [false, true] {
+        let mut words = vec!["watch", "-i", "20ms", "--record", &record];
+        words.extend(children.then_some("--children"));
+        words.extend(["--", "sh", "-c", &script]);
+        let output = faultless(&words).stdout(Stdio::null()).output().unwrap();
+        assert!(output.status.success(), "{}", errors(&output));
+        let lines = lines(&record);
+        let of_shell: Vec<&Value> =
+            of_kind(&lines, "sample").into_iter().filter(|sample| sample["process"] == 0).collect();
+        let last = of_shell[of_shell.len() - 1];
+        let used = number(&lines[lines.len() - 1]["command"]["minor_faults"]);
+        let own = number(&last["minor_faults"]);
+        assert!(own < 2000 && used > 5000, "{own} {used}");
+        assert_eq!(own + number(&last["children_minor_faults"]), used, "{last}");
+        if children {
+            let names: Vec<&Value> = of_kind(&lines, "process").iter().map(|line| &line["name"]).collect();
+            assert!(names.iter().any(|name| **name == "toucher"), "{names:?}");
+        } else {
+            assert!(errors(&output).contains("that no sample saw (--children"), "{}", errors(&output));
+        }
+    }
+}
+
+#[test]
+fn a_running_process_shows_what_proc_shows_and_its_end_ends_the_watch() {
+    let place = Place::new("pid");
+    let (program, record) = (place.program(), place.file("record"));
+    let mut child = Command::new(&program)
+        .args(["4000", "3"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut ready = String::new();
+    BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut ready).unwrap();
+    let pid = child.id().to_string();
+    // From its word to its waiting it may take another fault.
+    while !fs::read_to_string(format!("/proc/{pid}/stat")).unwrap().contains(") S ") {
+        std::thread::yield_now();
+    }
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let watch = faultless(&["watch", "-i", "10ms", "--json", "--record", &record, "--pid", &pid])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    drop(child.stdin.take());
+    // Nobody waits for it yet: it stays as a zombie, and the watch must end all the same.
+    let output = watch.wait_with_output().unwrap();
+    child.wait().unwrap();
+    assert!(output.status.success(), "{}", errors(&output));
+    assert_eq!(output.stdout, fs::read(&record).unwrap(), "both are the same lines");
+
+    let lines = lines(&record);
+    let samples = of_kind(&lines, "sample");
+    let first = samples[0];
+    let kib = |name: &str| {
+        let line = status.lines().find(|line| line.starts_with(name)).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap()
+    };
+    assert_eq!(number(&first["vsize_bytes"]), kib("VmSize:") * 1024);
+    // The kernel counts resident pages for each CPU and adds them up at leisure.
+    assert!(number(&first["rss_bytes"]).abs_diff(kib("VmRSS:") * 1024) < 2 << 20, "{first} {status}");
+    assert_eq!(number(&first["threads"]), 1);
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
+    assert_eq!(number(&first["minor_faults"]), fields[7].parse::<u64>().unwrap());
+    assert!(samples.len() >= 10, "{}", samples.len());
+    assert_eq!(of_kind(&lines, "event").last().unwrap()["event"], "exit");
+}
+
+#[test]
+fn a_recording_is_replayed_and_one_that_was_cut_off_up_to_there() {
+    let place = Place::new("replay");
+    let (record, again) = (place.file("record"), place.file("again"));
+    let output =
+        faultless(&["watch", "-i", "20ms", "--record", &record, "--", "sleep", "0.2"]).output().unwrap();
+    assert!(output.status.success(), "{}", errors(&output));
+    let replayed = faultless(&["watch", "--replay", &record, "--json"]).output().unwrap();
+    assert!(replayed.status.success(), "{}", errors(&replayed));
+    assert_eq!(replayed.stdout, fs::read(&record).unwrap());
+    // The same lines and the same sums, but for the command's own output.
+    assert!(errors(&output).ends_with(&errors(&replayed)), "{}\n{}", errors(&output), errors(&replayed));
+
+    let whole = fs::read(&record).unwrap();
+    let first_line = whole.iter().position(|byte| *byte == b'\n').unwrap();
+    for end in [whole.len() / 2, whole.len() - 5, first_line + 1, first_line + 20] {
+        fs::write(&again, &whole[..end]).unwrap();
+        let cut = faultless(&["watch", "--replay", &again]).output().unwrap();
+        assert!(cut.status.success(), "{}", errors(&cut));
+        let text = String::from_utf8_lossy(&cut.stdout).into_owned();
+        assert!(text.contains("is damaged in line") || text.contains("was cut off"), "{end}: {text}");
+    }
+    for (bytes, says) in [
+        (&b""[..], "is empty"),
+        (b"\n", "is no recording"),
+        (b"\xff\xfe\n", "is no recording"),
+        (b"{\"line\":\"sample\"}\n", "is no recording"),
+        (b"7f00-7f01 rw-p\n", "is no recording"),
+    ] {
+        fs::write(&again, bytes).unwrap();
+        let refused = faultless(&["watch", "--replay", &again]).output().unwrap();
+        assert_eq!((refused.status.code(), refused.stdout.len()), (Some(1), 0));
+        let text = errors(&refused);
+        assert!(text.lines().count() == 1 && text.contains(says), "{text}");
+    }
+}
+
+#[test]
+fn a_process_that_begins_later_is_found_by_its_command_line() {
+    let place = Place::new("match");
+    let record = place.file("record");
+    let mark = format!("86{:06}", std::process::id());
+    let pattern = format!("^sleep {mark}");
+    let watch = faultless(&["watch", "-i", "50ms", "--for", "4s", "--record", &record, "-m", &pattern])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(400));
+    let mut child = Command::new("sleep").arg(&mark).spawn().unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(2500));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(watch.wait_with_output().unwrap().status.success());
+    let lines = lines(&record);
+    let processes = of_kind(&lines, "process");
+    assert!(!processes.is_empty(), "it was not found");
+    assert!(processes.iter().all(|line| number(&line["pid"]) == u64::from(child.id())), "{processes:?}");
+    assert_eq!(of_kind(&lines, "event").last().unwrap()["event"], "exit");
+}
+
+#[test]
+fn what_cannot_be_watched_is_refused_in_one_line() {
+    for (words, status, says) in [
+        (&["watch"][..], 2, "nothing to watch"),
+        (&["watch", "--pid", "0"], 2, "above 0"),
+        (&["watch", "--pid", "2147483647"], 1, "no process 2147483647"),
+        (&["watch", "--match", "("], 2, "regular expression"),
+        (&["watch", "--", "no-such-command"], 127, "no such command"),
+        (&["watch", "--replay", "/nowhere/at/all"], 1, "cannot read /nowhere"),
+        (&["watch", "--plot", "picture.gif", "--", "true"], 2, ".svg or .png"),
+        (&["watch", "--record", "/nowhere/at/all", "--", "true"], 1, "cannot write /nowhere"),
+    ] {
+        let output = faultless(words).output().unwrap();
+        assert_eq!(output.status.code(), Some(status), "{words:?} {}", errors(&output));
+        let text = errors(&output);
+        assert!(text.lines().count() == 1 && text.contains(says), "{text}");
+    }
+    // Threads of the kernel are seen in the first PID namespace only.
+    if fs::read_to_string("/proc/2/comm").is_ok_and(|name| name == "kthreadd\n") {
+        let output = faultless(&["watch", "--pid", "2"]).output().unwrap();
+        assert!(errors(&output).contains("is a kernel thread"), "{}", errors(&output));
+    }
+}
+
+#[test]
+fn an_interruption_ends_the_watch_with_its_sums_and_a_whole_recording() {
+    let place = Place::new("interrupt");
+    let record = place.file("record");
+    for (signal, code) in [("INT", Some(0)), ("TERM", None)] {
+        let own = std::process::id().to_string();
+        let mut watch = faultless(&["watch", "-i", "20ms", "--record", &record, "--pid", &own])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        let mut reader = BufReader::new(watch.stdout.take().unwrap());
+        reader.read_line(&mut line).unwrap();
+        let sent = Command::new("kill").args([format!("-{signal}"), watch.id().to_string()]).status();
+        assert!(sent.unwrap().success());
+        std::io::copy(&mut reader, &mut std::io::sink()).unwrap();
+        let output = watch.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), code);
+        assert!(errors(&output).contains("watching cost"), "{}", errors(&output));
+        assert_eq!(lines(&record).last().unwrap()["line"], "end");
+    }
+}
+
+#[test]
+fn a_reader_that_goes_away_ends_the_watch() {
+    use std::os::unix::process::ExitStatusExt;
+    let own = std::process::id().to_string();
+    let mut watch = faultless(&["watch", "-i", "10ms", "--pid", &own])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    drop(watch.stdout.take());
+    assert_eq!(watch.wait().unwrap().signal(), Some(13));
+}
+
+#[test]
+fn csv_has_a_heading_and_rates() {
+    let place = Place::new("csv");
+    let (program, file) = (place.program(), place.file("csv"));
+    let mut watch = faultless(&["watch", "-i", "10ms", "--csv", "-o", &file, "--", &program, "2000"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    watch.stdin.take().unwrap().flush().unwrap();
+    assert!(watch.wait().unwrap().success());
+    let text = fs::read_to_string(&file).unwrap();
+    assert!(text.starts_with("t_s,kind,pid,name,vsize_bytes,rss_bytes,"), "{text}");
+    let fields = |line: &str| line.matches(',').count();
+    assert!(
+        text.lines().count() > 2
+            && text.lines().all(|line| fields(line) == fields(&text[..text.find('\n').unwrap()])),
+        "{text}"
+    );
+}
+
+#[test]
+fn pictures_are_drawn_of_a_watch_and_of_its_recording() {
+    let place = Place::new("plot");
+    let (program, record) = (place.program(), place.file("record"));
+    let (svg, png, again) = (place.file("a.svg"), place.file("a.png"), place.file("again.svg"));
+    let output =
+        faultless(&["watch", "-i", "10ms", "--record", &record, "--plot", &svg, "--", &program, "20000"])
+            .output()
+            .unwrap();
+    assert!(output.status.success(), "{}", errors(&output));
+    for picture in [&png, &again] {
+        let output = faultless(&["watch", "--replay", &record, "--plot", picture]).output().unwrap();
+        assert!(output.status.success(), "{}", errors(&output));
+    }
+    let text = fs::read_to_string(&svg).unwrap();
+    assert_eq!(text, fs::read_to_string(&again).unwrap());
+    assert!(
+        text.contains("minor faults, ") && text.contains("toucher") && text.ends_with("</svg>\n"),
+        "{text}"
+    );
+    assert!(fs::read(&png).unwrap().starts_with(b"\x89PNG\r\n"));
+}

@@ -1,0 +1,355 @@
+//! The lines of a recording put in order, with a bound on the memory that takes.
+//!
+//! Counters only grow, so leaving samples out costs resolution and no truth: rates stay those of the kernel's counts. When
+//! there are too many samples, each track keeps of every stretch of time the one with the largest resident set.
+
+use std::collections::HashMap;
+
+use faultless_records::recording::{
+    Begin, End, Event, FORMAT, Group, GroupSample, Happening, Line, Note, Process, Sample,
+};
+
+/// Samples kept of all tracks together, about 64 MiB.
+const MOST_SAMPLES: usize = 400_000;
+
+/// Processes, control groups, events and notes kept each; more are counted and left out.
+const MOST_ITEMS: usize = 100_000;
+
+/// Times beyond this are no times, in s.
+const LATEST_S: f64 = 1e10;
+
+/// Everything known, in order.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct History {
+    /// What is watched.
+    pub begin: Begin,
+    /// One for each process.
+    pub tracks: Vec<Track>,
+    /// One for each control group.
+    pub groups: Vec<GroupTrack>,
+    /// What happened, in the order in which it was told.
+    pub events: Vec<Event>,
+    /// What the reader should know.
+    pub notes: Vec<Note>,
+    /// The last line, when it is there.
+    pub end: Option<End>,
+    /// Time of the latest line, in s.
+    pub latest_s: f64,
+    /// Samples that were added, kept or not.
+    pub seen: usize,
+    /// Events and notes that were too many to keep.
+    pub left_out: usize,
+    samples: usize,
+    most_samples: usize,
+    has_begun: bool,
+}
+
+/// A process and its samples.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Track {
+    /// Who it is.
+    pub process: Process,
+    /// In the order of time.
+    pub samples: Vec<Sample>,
+    /// The largest resident set of any sample, in bytes.
+    pub peak_rss_bytes: u64,
+    /// The largest address space of any sample, in bytes.
+    pub peak_vsize_bytes: u64,
+    /// The latest known share of the resident set, in bytes.
+    pub pss_bytes: Option<u64>,
+    /// The latest known memory in swap, in bytes.
+    pub swap_bytes: Option<u64>,
+    /// How and when it ended.
+    pub exit: Option<(f64, Happening)>,
+}
+
+/// A control group and its samples.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GroupTrack {
+    /// Which one.
+    pub group: Group,
+    /// In the order of time.
+    pub samples: Vec<GroupSample>,
+}
+
+impl Track {
+    /// The latest sample.
+    #[must_use]
+    pub fn last(&self) -> Option<&Sample> {
+        self.samples.last()
+    }
+
+    /// The latest sample with sizes, which the last of a process that has ended does not have.
+    #[must_use]
+    pub fn last_sized(&self) -> Option<&Sample> {
+        self.samples.iter().rev().find(|sample| sample.rss_bytes.is_some())
+    }
+
+    /// Its name and number.
+    #[must_use]
+    pub fn label(&self) -> String {
+        format!("{} {}", self.process.name, self.process.pid)
+    }
+}
+
+impl History {
+    /// Nothing yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { most_samples: MOST_SAMPLES, ..Self::default() }
+    }
+
+    /// Puts the next line in its place.
+    ///
+    /// # Errors
+    /// Why the line cannot follow those before it, in one line.
+    pub fn add(&mut self, line: Line) -> Result<(), String> {
+        let t = line.t();
+        if !(0.0..LATEST_S).contains(&t) {
+            return Err(format!("{t} is no time in seconds"));
+        }
+        if self.has_begun == matches!(line, Line::Begin(_)) {
+            return Err("exactly the first line is one of the kind begin".into());
+        }
+        match line {
+            Line::Begin(begin) => self.begin(begin)?,
+            Line::Process(process) => self.add_process(process)?,
+            Line::Sample(sample) => self.add_sample(sample)?,
+            Line::Group(group) => self.add_group(group)?,
+            Line::GroupSample(sample) => self.add_group_sample(sample)?,
+            Line::Event(event) => self.add_event(event)?,
+            Line::Note(note) if self.notes.len() < MOST_ITEMS => self.notes.push(note),
+            Line::Note(_) => self.left_out += 1,
+            Line::End(end) => self.end = Some(end),
+        }
+        self.latest_s = self.latest_s.max(t);
+        if self.samples > self.most_samples {
+            self.thin();
+        }
+        Ok(())
+    }
+
+    /// Samples kept.
+    #[must_use]
+    pub fn samples(&self) -> usize {
+        self.samples
+    }
+
+    fn begin(&mut self, begin: Begin) -> Result<(), String> {
+        if begin.format != FORMAT {
+            return Err(format!("expected the format {FORMAT}, found {:?}", begin.format));
+        }
+        self.begin = begin;
+        self.has_begun = true;
+        Ok(())
+    }
+
+    fn add_process(&mut self, process: Process) -> Result<(), String> {
+        let (place, known) = (process.process as usize, self.tracks.len());
+        match self.tracks.get_mut(place) {
+            Some(track) => track.process = process,
+            None if place == known && place < MOST_ITEMS => self.tracks.push(Track {
+                process,
+                samples: Vec::new(),
+                peak_rss_bytes: 0,
+                peak_vsize_bytes: 0,
+                pss_bytes: None,
+                swap_bytes: None,
+                exit: None,
+            }),
+            None => return Err(format!("process {place} comes out of turn, or is one too many")),
+        }
+        Ok(())
+    }
+
+    fn add_sample(&mut self, sample: Sample) -> Result<(), String> {
+        let track = self.track(sample.process)?;
+        if track.last().is_some_and(|last| last.t > sample.t) {
+            return Err(format!("a sample of process {} goes back in time", sample.process));
+        }
+        track.peak_rss_bytes = track.peak_rss_bytes.max(sample.rss_bytes.unwrap_or(0));
+        track.peak_vsize_bytes = track.peak_vsize_bytes.max(sample.vsize_bytes.unwrap_or(0));
+        track.pss_bytes = sample.pss_bytes.or(track.pss_bytes);
+        track.swap_bytes = sample.swap_bytes.or(track.swap_bytes);
+        track.samples.push(sample);
+        self.samples += 1;
+        self.seen += 1;
+        Ok(())
+    }
+
+    fn add_group(&mut self, group: Group) -> Result<(), String> {
+        if group.group as usize != self.groups.len() || self.groups.len() >= MOST_ITEMS {
+            return Err(format!("control group {} comes out of turn, or is one too many", group.group));
+        }
+        self.groups.push(GroupTrack { group, samples: Vec::new() });
+        Ok(())
+    }
+
+    fn add_group_sample(&mut self, sample: GroupSample) -> Result<(), String> {
+        let track = self.groups.get_mut(sample.group as usize);
+        let track = track.ok_or_else(|| format!("there is no control group {}", sample.group))?;
+        if track.samples.last().is_some_and(|last| last.t > sample.t) {
+            return Err(format!("a sample of control group {} goes back in time", sample.group));
+        }
+        track.samples.push(sample);
+        self.samples += 1;
+        self.seen += 1;
+        Ok(())
+    }
+
+    fn add_event(&mut self, event: Event) -> Result<(), String> {
+        let track = self.track(event.process)?;
+        match &event.what {
+            Happening::Exec { name } | Happening::Rename { name } => track.process.name.clone_from(name),
+            Happening::Exit { .. } => track.exit = Some((event.t, event.what.clone())),
+            Happening::Fork { .. } => {}
+        }
+        if self.events.len() < MOST_ITEMS {
+            self.events.push(event);
+        } else {
+            self.left_out += 1;
+        }
+        Ok(())
+    }
+
+    fn track(&mut self, place: u32) -> Result<&mut Track, String> {
+        self.tracks.get_mut(place as usize).ok_or_else(|| format!("there is no process {place}"))
+    }
+
+    /// Leaves about half of what may be kept.
+    fn thin(&mut self) {
+        let span = |first: Option<f64>, last: Option<f64>| last.unwrap_or(0.0) - first.unwrap_or(0.0);
+        let of_tracks: f64 = self
+            .tracks
+            .iter()
+            .map(|track| span(track.samples.first().map(|one| one.t), track.last().map(|one| one.t)))
+            .sum();
+        let of_groups: f64 = self
+            .groups
+            .iter()
+            .map(|track| span(track.samples.first().map(|one| one.t), track.samples.last().map(|one| one.t)))
+            .sum();
+        let stretch_s = (of_tracks + of_groups) / (self.most_samples as f64 / 2.0);
+        for track in &mut self.tracks {
+            thin(&mut track.samples, stretch_s, |sample| (sample.t, sample.rss_bytes));
+        }
+        for track in &mut self.groups {
+            thin(&mut track.samples, stretch_s, |sample| (sample.t, Some(sample.current_bytes)));
+        }
+        self.samples = self.tracks.iter().map(|track| track.samples.len()).sum::<usize>()
+            + self.groups.iter().map(|track| track.samples.len()).sum::<usize>();
+        // Many tracks of a few samples cannot be thinned: then there may be more.
+        if self.samples * 4 > self.most_samples * 3 {
+            self.most_samples *= 2;
+        }
+    }
+
+    /// The track of each process number at its latest use.
+    #[must_use]
+    pub fn places_by_pid(&self) -> HashMap<i32, usize> {
+        self.tracks.iter().enumerate().map(|(place, track)| (track.process.pid, place)).collect()
+    }
+}
+
+/// Of every stretch of time the largest one; the first and the last three stay.
+fn thin<T: Copy>(samples: &mut Vec<T>, stretch_s: f64, look: impl Fn(&T) -> (f64, Option<u64>)) {
+    if samples.len() < 8 || stretch_s <= 0.0 {
+        return;
+    }
+    let end = samples.len() - 3;
+    let mut kept: Vec<T> = vec![samples[0]];
+    let mut stretch = -1.0;
+    for sample in &samples[1..end] {
+        let (t, size) = look(sample);
+        let own = (t / stretch_s).floor();
+        match kept.last_mut() {
+            Some(last) if own == stretch => {
+                if size >= look(last).1 {
+                    *last = *sample;
+                }
+            }
+            _ => {
+                stretch = own;
+                kept.push(*sample);
+            }
+        }
+    }
+    kept.extend_from_slice(&samples[end..]);
+    *samples = kept;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use faultless_records::recording::Source;
+
+    fn begun() -> History {
+        let mut history = History::new();
+        history.add(Line::Begin(Begin { format: FORMAT.into(), ..Begin::default() })).unwrap();
+        history
+    }
+
+    fn sample(process: u32, t: f64, rss: u64) -> Line {
+        let minor_faults = (t * 10.0) as u64;
+        Line::Sample(Sample { process, t, rss_bytes: Some(rss), minor_faults, ..Sample::default() })
+    }
+
+    #[test]
+    fn lines_that_cannot_follow_are_refused_with_the_reason() {
+        let mut history = History::new();
+        assert!(history.add(sample(0, 0.0, 1)).unwrap_err().contains("begin"));
+        let other = Begin { format: "faultless-watch/9".into(), ..Begin::default() };
+        assert!(history.add(Line::Begin(other)).unwrap_err().contains("faultless-watch/1"));
+        let mut history = begun();
+        assert!(history.add(sample(0, 0.0, 1)).unwrap_err().contains("no process 0"));
+        assert!(history.add(Line::Process(Process { process: 7, ..Process::default() })).is_err());
+        history.add(Line::Process(Process::default())).unwrap();
+        history.add(sample(0, 2.0, 1)).unwrap();
+        assert!(history.add(sample(0, 1.0, 1)).unwrap_err().contains("back in time"));
+        for t in [f64::NAN, f64::INFINITY, -1.0, 1e300] {
+            assert!(history.add(sample(0, t, 1)).is_err(), "{t}");
+        }
+        assert!(history.add(Line::Begin(Begin::default())).is_err());
+    }
+
+    #[test]
+    fn an_exec_gives_the_process_its_new_name() {
+        let mut history = begun();
+        history.add(Line::Process(Process { name: "sh".into(), pid: 5, ..Process::default() })).unwrap();
+        let what = Happening::Exec { name: "sleep".into() };
+        history.add(Line::Event(Event { t: 1.0, process: 0, source: Source::Kernel, what })).unwrap();
+        assert_eq!(history.tracks[0].label(), "sleep 5");
+    }
+
+    #[test]
+    fn too_many_samples_are_thinned_and_keep_their_ends_and_peaks() {
+        let mut history = begun();
+        history.most_samples = 1000;
+        history.add(Line::Process(Process::default())).unwrap();
+        for number in 0..100_000_u32 {
+            let rss = if number == 77_777 { 1 << 40 } else { 1 << 20 };
+            history.add(sample(0, f64::from(number), rss)).unwrap();
+        }
+        let track = &history.tracks[0];
+        assert!(track.samples.len() <= 1000 && track.samples.len() > 400, "{}", track.samples.len());
+        assert_eq!((track.samples[0].t, track.last().unwrap().t), (0.0, 99_999.0));
+        assert_eq!(track.peak_rss_bytes, 1 << 40);
+        assert!(track.samples.iter().any(|sample| sample.rss_bytes == Some(1 << 40)));
+        assert!(track.samples.windows(2).all(|pair| pair[0].t < pair[1].t));
+        assert_eq!(history.seen, 100_000);
+        // All of the time keeps its share of the samples.
+        let early = track.samples.iter().filter(|sample| sample.t < 50_000.0).count();
+        assert!((150..=500).contains(&early), "{early}");
+    }
+
+    #[test]
+    fn many_processes_of_one_sample_stay() {
+        let mut history = begun();
+        history.most_samples = 10;
+        for process in 0..200 {
+            history.add(Line::Process(Process { process, ..Process::default() })).unwrap();
+            history.add(sample(process, 0.0, 1)).unwrap();
+        }
+        assert_eq!(history.samples(), 200);
+    }
+}

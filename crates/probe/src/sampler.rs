@@ -1,0 +1,440 @@
+//! Looks at several processes round after round and says what it saw as lines of a recording.
+//!
+//! Forks, execs and ends are taken from the kernel's own messages where it sends them to us, and otherwise from the
+//! differences between two rounds; both ways agree on the rest.
+
+use std::collections::HashMap;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+
+use faultless_records::process_event::{ProcessEvent, What};
+use faultless_records::recording::{Cost, Event, Happening, Line, Note, Process, Source};
+use nix::libc;
+
+use crate::clock;
+use crate::process::ProcessError;
+use crate::process_events::ProcessEvents;
+use crate::process_list::{Candidate, Refused, Selection};
+use crate::watched::{Change, Depth, Look, Watched, is_gone};
+
+/// How often swap is looked up, which costs another file.
+const SWAP_EVERY_NS: u64 = 1_000_000_000;
+
+/// How often new processes are searched for at most.
+const SEARCH_EVERY_NS: u64 = 1_000_000_000;
+
+/// A search, or a reading of `smaps_rollup`, is not repeated before this many times its own duration has passed.
+const REST: u64 = 500;
+
+/// How soon a process that is about to end is looked at again, and how often.
+const ENDING: (Duration, u32) = (Duration::from_millis(2), 50);
+
+/// The watched processes.
+#[derive(Debug)]
+pub struct Sampler {
+    origin_ns: u64,
+    processor_at_origin_s: f64,
+    selection: Selection,
+    /// Time between two readings of `smaps_rollup`; none for never.
+    rollup_every_ns: Option<u64>,
+    tracked: Vec<Tracked>,
+    places: HashMap<i32, usize>,
+    met: u32,
+    refused: Refused,
+    next_search_ns: u64,
+    events: Option<ProcessEvents>,
+    lines: Vec<Line>,
+    cost: Cost,
+    /// Wanted processes that ended before they were looked at.
+    unseen: u64,
+}
+
+#[derive(Debug)]
+struct Tracked {
+    place: u32,
+    watched: Watched,
+    next_swap_ns: u64,
+    next_rollup_ns: Option<u64>,
+    /// The kernel said how it ended, and when.
+    ending: Option<(u64, i32)>,
+    /// Looks left until a process that is said to end is no longer waited for.
+    patience: u32,
+    /// Seen by sampling while the kernel's message may still be under way.
+    unheard: Option<Event>,
+    /// Its command line is to be told at the next look: it is new, or not there yet while an exec is under way.
+    is_to_introduce: bool,
+}
+
+impl Sampler {
+    /// Begins; time is counted from now.
+    #[must_use]
+    pub fn new(selection: Selection, rollup_every: Option<Duration>) -> Self {
+        let mut sampler = Self {
+            origin_ns: clock::monotonic_ns(),
+            processor_at_origin_s: clock::own_processor_s(),
+            selection,
+            rollup_every_ns: rollup_every.map(|every| u64::try_from(every.as_nanos()).unwrap_or(u64::MAX)),
+            tracked: Vec::new(),
+            places: HashMap::new(),
+            met: 0,
+            refused: Refused::default(),
+            next_search_ns: 0,
+            events: None,
+            lines: Vec::new(),
+            cost: Cost::default(),
+            unseen: 0,
+        };
+        match ProcessEvents::open() {
+            Ok(events) => sampler.events = Some(events),
+            Err(reason) => sampler.note(&format!(
+                "forks, execs and exits are seen only as differences between samples; what begins and ends between two is missed: {reason}"
+            )),
+        }
+        sampler
+    }
+
+    /// Takes a process by its number.
+    ///
+    /// # Errors
+    /// [`ProcessError`].
+    pub fn add(&mut self, pid: i32) -> Result<(), ProcessError> {
+        if !self.places.contains_key(&pid) {
+            self.track(Watched::open(pid)?);
+        }
+        Ok(())
+    }
+
+    /// Takes the processes of a control group that are not watched yet.
+    pub fn add_members(&mut self, pids: &[i32]) {
+        for pid in pids {
+            if !self.places.contains_key(pid) {
+                self.meet(*pid);
+            }
+        }
+    }
+
+    /// Looks for those that are wanted and run already.
+    pub fn begin(&mut self) {
+        self.hear();
+        self.search();
+    }
+
+    /// Looks at all of them once, and for new ones when it is time.
+    pub fn round(&mut self) {
+        self.hear();
+        self.search();
+        for index in (0..self.tracked.len()).rev() {
+            if let Some(event) = self.tracked[index].unheard.take() {
+                self.lines.push(Line::Event(event));
+            }
+            let depth = self.depth(index);
+            self.look(index, depth);
+        }
+    }
+
+    /// Takes in what the kernel has said since.
+    pub fn hear(&mut self) {
+        let Some(events) = &mut self.events else { return };
+        let heard = events.take();
+        if heard.is_incomplete {
+            self.note("the kernel said more than could be taken in: some forks, execs and exits are missing or seen late");
+            self.next_search_ns = 0;
+        }
+        for event in heard.events {
+            self.take_event(event);
+        }
+        for index in (0..self.tracked.len()).rev() {
+            let one = &self.tracked[index];
+            if one.ending.is_some() && one.patience > 0 {
+                self.look(index, Depth::default());
+            }
+        }
+    }
+
+    /// Looks at one process, with everything there is to see.
+    pub fn look_closely(&mut self, pid: i32) {
+        if let Some(index) = self.places.get(&pid).copied() {
+            let rollup = self.rollup_every_ns.is_some();
+            self.look(index, Depth { swap: true, rollup });
+        }
+    }
+
+    /// A process has ended with this status of wait(2), and is still to be seen.
+    pub fn end(&mut self, pid: i32, wait_status: i32) {
+        if let Some(index) = self.places.get(&pid).copied() {
+            self.tracked[index].ending.get_or_insert((clock::monotonic_ns(), wait_status));
+            self.look(index, Depth::default());
+        }
+    }
+
+    /// The lines since the last time.
+    pub fn take_lines(&mut self) -> Vec<Line> {
+        std::mem::take(&mut self.lines)
+    }
+
+    /// Adds a line for the reader.
+    pub fn note(&mut self, text: &str) {
+        let t = self.t();
+        self.lines.push(Line::Note(Note { t, text: text.to_owned() }));
+    }
+
+    /// Seconds since it began.
+    #[must_use]
+    pub fn t(&self) -> f64 {
+        self.seconds(clock::monotonic_ns())
+    }
+
+    /// Processes that are watched now.
+    #[must_use]
+    pub fn alive(&self) -> usize {
+        self.tracked.len()
+    }
+
+    /// Whether new ones may come.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.selection.matcher.is_some() || (self.selection.with_children && !self.tracked.is_empty())
+    }
+
+    /// Can be read when the kernel has said something.
+    #[must_use]
+    pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.events.as_ref().map(AsFd::as_fd)
+    }
+
+    /// Whether a message of the kernel should be taken in at once: only then are short processes seen at all.
+    #[must_use]
+    pub fn is_urgent(&self) -> bool {
+        self.selection.is_open()
+    }
+
+    /// How soon to [`Sampler::hear`] again whatever happens.
+    #[must_use]
+    pub fn haste(&self) -> Option<Duration> {
+        self.tracked.iter().any(|one| one.ending.is_some() && one.patience > 0).then_some(ENDING.0)
+    }
+
+    /// A round of samples could not be taken in time.
+    pub fn miss(&mut self, rounds: u64) {
+        self.cost.missed_rounds += rounds;
+    }
+
+    /// What it has cost so far; says what was missed.
+    pub fn cost(&mut self) -> Cost {
+        if self.unseen > 0 {
+            let unseen = std::mem::take(&mut self.unseen);
+            self.note(&format!("{unseen} wanted processes ended before they could be looked at"));
+        }
+        self.cost.processor_s = clock::own_processor_s() - self.processor_at_origin_s;
+        self.cost
+    }
+
+    fn seconds(&self, ns: u64) -> f64 {
+        ns.saturating_sub(self.origin_ns) as f64 / 1e9
+    }
+
+    fn search(&mut self) {
+        let begun = clock::monotonic_ns();
+        if !self.selection.is_open() || begun < self.next_search_ns {
+            return;
+        }
+        let places = &self.places;
+        let found = self.refused.search(&self.selection, &|pid| places.contains_key(&pid));
+        for candidate in found {
+            self.adopt(&candidate);
+        }
+        let end = clock::monotonic_ns();
+        // With the kernel's messages a search only finds what they did not say: other names of the same program.
+        let least = if self.events.is_some() { 10 * SEARCH_EVERY_NS } else { SEARCH_EVERY_NS };
+        self.next_search_ns = end + least.max((end - begun).saturating_mul(REST));
+    }
+
+    /// Takes a process that was found; its parent's fork is marked if the kernel does not tell of it.
+    fn adopt(&mut self, candidate: &Candidate) {
+        if self.events.is_none()
+            && let Some(parent) = self.places.get(&candidate.parent)
+        {
+            let process = self.tracked[*parent].place;
+            self.push_event(self.t(), process, Source::Sampling, Happening::Fork { child: candidate.pid });
+        }
+        self.meet(candidate.pid);
+    }
+
+    fn meet(&mut self, pid: i32) {
+        match Watched::open(pid) {
+            Ok(watched) => self.track(watched),
+            Err(error) if is_gone(&error) => self.unseen += 1,
+            Err(ProcessError::KernelThread(..)) => {}
+            Err(error) => self.note(&error.to_string()),
+        }
+    }
+
+    fn track(&mut self, watched: Watched) {
+        let place = self.met;
+        self.met += 1;
+        let pid = watched.process().pid();
+        let line = introduction(self.t(), place, &watched);
+        let is_to_introduce = line.command.is_empty();
+        let mut next_rollup_ns = self.rollup_every_ns.map(|_| 0);
+        if next_rollup_ns.is_some()
+            && let Err(error) = watched.may_read_rollup()
+        {
+            if !is_gone(&error) {
+                self.note(&format!("no PSS, and RSS is the kernel's running counter: {error}"));
+            }
+            next_rollup_ns = None;
+        }
+        self.lines.push(Line::Process(line));
+        self.places.insert(pid, self.tracked.len());
+        self.tracked.push(Tracked {
+            place,
+            watched,
+            next_swap_ns: 0,
+            next_rollup_ns,
+            ending: None,
+            patience: ENDING.1,
+            unheard: None,
+            is_to_introduce,
+        });
+        let index = self.tracked.len() - 1;
+        let depth = self.depth(index);
+        self.look(index, depth);
+    }
+
+    fn depth(&mut self, index: usize) -> Depth {
+        let now = clock::monotonic_ns();
+        let one = &mut self.tracked[index];
+        let swap = now >= one.next_swap_ns;
+        if swap {
+            one.next_swap_ns = now + SWAP_EVERY_NS;
+        }
+        Depth { swap, rollup: one.next_rollup_ns.is_some_and(|at| now >= at) }
+    }
+
+    fn look(&mut self, index: usize, depth: Depth) {
+        let looked = self.tracked[index].watched.look(depth);
+        let now = clock::monotonic_ns();
+        match looked {
+            Ok(look) => self.add_look(index, &look, now),
+            Err(error) if is_gone(&error) => self.finish(index, now),
+            Err(error) => {
+                self.note(&error.to_string());
+                self.finish(index, now);
+            }
+        }
+    }
+
+    fn add_look(&mut self, index: usize, look: &Look, now: u64) {
+        let (t, every_ns) = (self.seconds(now), self.rollup_every_ns);
+        let hears = self.events.is_some();
+        let one = &mut self.tracked[index];
+        let mut sample = look.sample;
+        (sample.t, sample.process) = (t, one.place);
+        if let Some(time_s) = look.rollup_s {
+            let rest_ns = (time_s * 1e9) as u64 * REST;
+            one.next_rollup_ns = every_ns.map(|every| now + every.max(rest_ns));
+            self.cost.rollups += 1;
+            self.cost.rollup_s += time_s;
+            self.cost.longest_rollup_s = self.cost.longest_rollup_s.max(time_s);
+        }
+        one.patience = one.patience.saturating_sub(u32::from(one.ending.is_some()));
+        self.cost.samples += 1;
+        if std::mem::replace(&mut one.is_to_introduce, matches!(look.change, Some(Change::Exec(_)))) {
+            self.lines.push(Line::Process(introduction(t, one.place, &one.watched)));
+        }
+        self.lines.push(Line::Sample(sample));
+        if let Some(change) = &look.change {
+            let what = match change.clone() {
+                Change::Exec(name) => Happening::Exec { name },
+                Change::Rename(name) => Happening::Rename { name },
+            };
+            let event = Event { t, process: sample.process, source: Source::Sampling, what };
+            match hears {
+                true => self.tracked[index].unheard = Some(event),
+                false => self.lines.push(Line::Event(event)),
+            }
+        }
+        if look.is_ended {
+            self.finish(index, now);
+        }
+    }
+
+    /// Nothing more is to be seen of it.
+    fn finish(&mut self, index: usize, now: u64) {
+        let one = self.tracked.swap_remove(index);
+        self.places.remove(&one.watched.process().pid());
+        if let Some(moved) = self.tracked.get(index) {
+            self.places.insert(moved.watched.process().pid(), index);
+        }
+        self.lines.extend(one.unheard.map(Line::Event));
+        let (ns, source, status, signal) = match one.ending {
+            Some((ns, wait)) if libc::WIFSIGNALED(wait) => {
+                (ns, Source::Kernel, None, Some(libc::WTERMSIG(wait)))
+            }
+            Some((ns, wait)) => (ns, Source::Kernel, Some(libc::WEXITSTATUS(wait)), None),
+            None => (now, Source::Sampling, None, None),
+        };
+        self.push_event(self.seconds(ns), one.place, source, Happening::Exit { status, signal });
+    }
+
+    fn push_event(&mut self, t: f64, process: u32, source: Source, what: Happening) {
+        self.lines.push(Line::Event(Event { t, process, source, what }));
+    }
+
+    fn take_event(&mut self, event: ProcessEvent) {
+        let t = self.seconds(event.monotonic_ns);
+        match event.what {
+            What::Answer(_) => {}
+            What::Fork { parent, child } => {
+                let parent_place = self.places.get(&parent).map(|index| self.tracked[*index].place);
+                if let Some(process) = parent_place {
+                    self.push_event(t, process, Source::Kernel, Happening::Fork { child });
+                }
+                self.consider(child, parent_place.is_some());
+            }
+            What::Exec(pid) => match self.places.get(&pid).copied() {
+                Some(index) => {
+                    let one = &mut self.tracked[index];
+                    // Only for the new name; one that has ended meanwhile keeps the old one.
+                    let _ = one.watched.look(Depth::default());
+                    one.unheard = None;
+                    one.is_to_introduce = true;
+                    let (process, name) = (one.place, one.watched.name());
+                    self.push_event(t, process, Source::Kernel, Happening::Exec { name });
+                }
+                None => self.consider(pid, false),
+            },
+            What::Exit { pid, wait_status } => {
+                if let Some(index) = self.places.get(&pid) {
+                    self.tracked[*index].ending = Some((event.monotonic_ns, wait_status));
+                }
+            }
+        }
+    }
+
+    /// Takes a process that the kernel told of, if it is wanted.
+    fn consider(&mut self, pid: i32, parent_is_watched: bool) {
+        if self.places.contains_key(&pid) || !self.selection.is_open() {
+            return;
+        }
+        match Candidate::read(pid) {
+            Some(candidate) if self.selection.wants(&candidate, parent_is_watched) => self.meet(pid),
+            Some(_) => {}
+            None if parent_is_watched && self.selection.with_children => self.unseen += 1,
+            None => {}
+        }
+    }
+}
+
+/// What there is to say of a process at first, and again after an exec.
+fn introduction(t: f64, place: u32, watched: &Watched) -> Process {
+    Process {
+        t,
+        process: place,
+        pid: watched.process().pid(),
+        parent: watched.parent(),
+        name: watched.name(),
+        command: watched.command(),
+        start_ticks: watched.process().start_ticks(),
+    }
+}

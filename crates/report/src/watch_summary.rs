@@ -1,0 +1,206 @@
+//! What was watched in all, and what the watching cost.
+
+use comfy_table::{Cell, CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
+use faultless_diagnosis::history::{History, Track};
+use faultless_records::recording::{Cost, End, Happening, Use};
+
+use crate::plain::plain;
+use crate::quantity::{count, mebibytes, seconds_of};
+
+/// Processes shown; those with the largest resident sets.
+const MOST: usize = 20;
+
+/// A table of the processes, then a started command's use of resources, then what the watching cost.
+#[must_use]
+pub fn text(history: &History) -> String {
+    let mut text = String::new();
+    let mut tracks: Vec<&Track> = history.tracks.iter().filter(|track| track.last().is_some()).collect();
+    tracks.sort_by_key(|track| std::cmp::Reverse(track.peak_rss_bytes));
+    if !tracks.is_empty() {
+        text += &format!("{}\n", table(&tracks[..tracks.len().min(MOST)]));
+    }
+    if tracks.len() > MOST {
+        text += &format!("and {} more processes with smaller peaks\n", count((tracks.len() - MOST) as u64));
+    }
+    for group in &history.groups {
+        if let Some(last) = group.samples.last() {
+            let peak = group.samples.iter().map(|sample| sample.current_bytes).max().unwrap_or(0);
+            text += &format!(
+                "cgroup {}: {} MiB at the end, at most {} MiB in any sample\n",
+                plain(&group.group.path),
+                mebibytes(last.current_bytes),
+                mebibytes(peak)
+            );
+        }
+    }
+    if let Some(end) = &history.end {
+        text += &ending(end, history);
+    }
+    text
+}
+
+/// One rule under the headings is enough.
+const RULES: TableStyle = TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
+
+fn table(tracks: &[&Track]) -> Table {
+    let mut table = Table::new();
+    table.load_style(RULES);
+    table.set_content_arrangement(ContentArrangement::Disabled);
+    let right = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);
+    let headings = [
+        "pid",
+        "peak RSS\nMiB",
+        "last RSS\nMiB",
+        "last PSS\nMiB",
+        "peak VSZ\nMiB",
+        "minor\nfaults",
+        "major\nfaults",
+        "user\ns",
+        "system\ns",
+        "seen\ns",
+    ];
+    let mut header = vec![Cell::new("process")];
+    header.extend(headings.map(|heading| right(heading.into())));
+    header.push(Cell::new("end"));
+    table.set_header(header);
+    for track in tracks {
+        let (Some(first), Some(last)) = (track.samples.first(), track.last()) else { continue };
+        let known = |bytes: Option<u64>| bytes.map_or_else(|| "-".into(), mebibytes);
+        let mut row = vec![Cell::new(plain(&track.process.name))];
+        row.extend(
+            [
+                track.process.pid.to_string(),
+                mebibytes(track.peak_rss_bytes),
+                known(track.last_sized().and_then(|sample| sample.rss_bytes)),
+                known(track.pss_bytes),
+                mebibytes(track.peak_vsize_bytes),
+                count(last.minor_faults),
+                count(last.major_faults),
+                format!("{:.2}", last.user_s),
+                format!("{:.2}", last.system_s),
+                format!("{:.1}", last.t - first.t),
+            ]
+            .map(right),
+        );
+        row.push(Cell::new(end_of(track)));
+        table.add_row(row);
+    }
+    table
+}
+
+fn end_of(track: &Track) -> String {
+    match &track.exit {
+        None => "runs on".into(),
+        Some((_, Happening::Exit { signal: Some(signal), .. })) => format!("signal {signal}"),
+        Some((_, Happening::Exit { status: Some(status), .. })) => format!("status {status}"),
+        Some(_) => "ended".into(),
+    }
+}
+
+fn ending(end: &End, history: &History) -> String {
+    let mut text = String::new();
+    if let Some(used) = &end.command {
+        text += &of_command(used, history);
+    }
+    text += &of_watching(&end.cost, end.t);
+    if history.samples() < history.seen {
+        text += &format!(
+            "kept in memory: {} of {} samples, with the peaks; a recording (--record) holds all\n",
+            count(history.samples() as u64),
+            count(history.seen as u64)
+        );
+    }
+    text
+}
+
+/// The kernel's account covers the children that were waited for; what samples did not see is named.
+fn of_command(used: &Use, history: &History) -> String {
+    let seen: u64 = history.tracks.iter().filter_map(Track::last).map(|last| last.minor_faults).sum();
+    let mut text = format!(
+        "the command and the children it waited for: user {} s, system {} s, faults {} minor {} major, peak RSS {} MiB\n",
+        seconds_of(used.user_s),
+        seconds_of(used.system_s),
+        count(used.minor_faults),
+        count(used.major_faults),
+        mebibytes(used.peak_rss_bytes),
+    );
+    if used.minor_faults > seen {
+        let unseen = count(used.minor_faults - seen);
+        let advice = if history.tracks.len() == 1 { " (--children watches them)" } else { "" };
+        text += &format!(
+            "{unseen} of these minor faults were taken by processes, or parts of their lives, that no sample saw{advice}\n"
+        );
+    }
+    text
+}
+
+fn of_watching(cost: &Cost, elapsed_s: f64) -> String {
+    let part = if elapsed_s > 0.0 { cost.processor_s / elapsed_s * 100.0 } else { 0.0 };
+    let mut text = format!(
+        "watching cost {} s of processor time in {} s ({part:.2} % of one CPU): {} samples",
+        seconds_of(cost.processor_s),
+        seconds_of(elapsed_s),
+        count(cost.samples),
+    );
+    if cost.rollups > 0 {
+        text += &format!(
+            ", {} readings of smaps_rollup (the longest {:.1} ms)",
+            count(cost.rollups),
+            cost.longest_rollup_s * 1000.0
+        );
+    }
+    if cost.missed_rounds > 0 {
+        text += &format!(", {} rounds left out because the machine was busy", count(cost.missed_rounds));
+    }
+    text + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use faultless_records::recording::{Begin, FORMAT, Line, Process, Sample};
+
+    #[test]
+    fn peaks_ends_and_cost_are_told() {
+        let mut history = History::new();
+        history.add(Line::Begin(Begin { format: FORMAT.into(), ..Begin::default() })).unwrap();
+        for place in 0..25 {
+            let process = Process {
+                process: place,
+                pid: 100 + place as i32,
+                name: format!("n{place}"),
+                ..Process::default()
+            };
+            history.add(Line::Process(process)).unwrap();
+            let sample = Sample {
+                process: place,
+                rss_bytes: Some(u64::from(place) << 20),
+                minor_faults: 4,
+                ..Sample::default()
+            };
+            history.add(Line::Sample(sample)).unwrap();
+        }
+        let cost = Cost {
+            processor_s: 0.02,
+            samples: 1234,
+            rollups: 2,
+            longest_rollup_s: 0.0034,
+            ..Cost::default()
+        };
+        let used =
+            Use { user_s: 1.0, system_s: 0.5, minor_faults: 130, major_faults: 0, peak_rss_bytes: 1 << 20 };
+        history.add(Line::End(End { t: 10.0, cost, command: Some(used) })).unwrap();
+        let text = text(&history);
+        assert!(
+            text.contains("n24") && !text.contains("n4 ") && text.contains("and 5 more processes"),
+            "{text}"
+        );
+        assert!(
+            text.contains(
+                "(0.20 % of one CPU): 1,234 samples, 2 readings of smaps_rollup (the longest 3.4 ms)"
+            ),
+            "{text}"
+        );
+        assert!(text.contains("30 of these minor faults"), "{text}");
+    }
+}
