@@ -154,6 +154,21 @@ static void leaves(void) {
     }
     end_parked(other);
 }
+/* More stacks than libc keeps (40 MiB): it frees the threads' memory under a lock that pthread_create takes. */
+static void threads_end_when_it_has_left(void) {
+    pthread_t thread[2 * THREADS];
+    for (int round = 0; round < 3; round++) {
+        pthread_barrier_init(&leave, NULL, 2 * THREADS + 1);
+        fill_and_free(5, 0);
+        for (int i = 0; i < 2 * THREADS; i++) CHECK(pthread_create(&thread[i], NULL, park, NULL) == 0, "no thread");
+        for (int waited = 0; purgers_now() > 0; waited += 50) {
+            CHECK(waited < DEADLINE_MS, "nothing left to give back, but the purger stays");
+            sleep_ms(50);
+        }
+        pthread_barrier_wait(&leave);
+        for (int i = 0; i < 2 * THREADS; i++) pthread_join(thread[i], NULL);
+    }
+}
 static void none_with_one_thread(void) {
     fill_and_free(5, 0);
     sleep_ms(100);
@@ -196,6 +211,7 @@ int main(int argc, char **argv) {
         {"parked_threads", parked_threads}, {"large_block", large_block}, {"survivors", survivors},
         {"contents", contents},             {"leaves", leaves},           {"none_with_one_thread", none_with_one_thread},
         {"none_if_off", none_if_off},       {"forked", forked},
+        {"threads_end_when_it_has_left", threads_end_when_it_has_left},
     };
     for (size_t i = 0; i < COUNT_OF(cases); i++)
         if (argc == 2 && strcmp(argv[1], cases[i].name) == 0) return cases[i].run(), 0;

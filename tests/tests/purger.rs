@@ -51,3 +51,8 @@ fn purger_can_be_switched_off() {
 fn forked_child_has_a_purger_of_its_own_only_when_it_has_threads() {
     case("forked");
 }
+
+#[test]
+fn libc_frees_stacks_under_its_lock_when_no_purger_is_there() {
+    case("threads_end_when_it_has_left");
+}

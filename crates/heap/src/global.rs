@@ -154,7 +154,6 @@ pub unsafe fn free(pointer: *mut u8) {
 fn free_slow(address: usize) {
     if address != 0 {
         HEAP.free(attached(), address);
-        purger::call();
     }
 }
 

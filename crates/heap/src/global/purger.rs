@@ -1,11 +1,15 @@
 //! The purger: a thread of ours that gives back what the program leaves lying, whether or not the program calls us again.
 //!
-//! There is one only in a process that has threads, and only while there is something to give back. It holds no cache and allocates
-//! nothing. It looks every 250 ms, and never works for more than a twentieth of the time. Whoever leaves a slow path and finds
-//! none starts one.
+//! There is one only in a process that has threads. It looks every 250 ms, and never takes more than a fifth of one CPU's time.
+//! When nothing is left to give back it ends; a process whose other threads all ended by `pthread_exit` lives until then. It holds
+//! no cache, allocates nothing, and opens no file: a sandbox may have closed around it.
+//!
+//! It is started at the end of an allocation, never of a free: libc frees under locks that `pthread_create` takes
+//! (glibc's `__nptl_free_stacks`), but holds none of them when it allocates.
 
 use super::HEAP;
 use crate::decay::HOLD_MAX_NS;
+use crate::lock;
 use crate::os;
 use core::ffi::c_void;
 use core::ptr::null_mut;
@@ -17,20 +21,21 @@ const OFF: u32 = 2;
 
 /// Time between two looks, ns: what is held is held for one to two of these.
 const PAUSE_NS: u64 = HOLD_MAX_NS;
-/// The purger pauses for at least so many times as long as its last look took.
-const REST: u64 = 19;
+/// The purger pauses for at least so many times the CPU time that its last look took. What it purges was held for as long as is
+/// worth a purge, so the work is worth its time; this is for a program that makes more of it than that.
+const REST: u64 = 4;
 /// Looks without anything to give back after which it ends.
-const IDLE_LOOKS: u32 = 4;
-/// Granules in use from which on a process is worth a purger: 1 MiB.
+const IDLE_LOOKS: u32 = 2;
+/// Granules of memory from which on a process is worth a purger: 1 MiB.
 const WORTH_GRANULES: u32 = 16;
 
 /// Whether there is a purger. Synchronization: from [`ABSENT`] by exchange, back by the purger itself or a forked child.
 static STATE: AtomicU32 = AtomicU32::new(ABSENT);
-/// Looks so far, and the time in ns that they took.
+/// Looks so far, and the CPU time in ns that they took.
 static LOOKS: AtomicU64 = AtomicU64::new(0);
 static LOOKS_NS: AtomicU64 = AtomicU64::new(0);
 
-/// Starts a purger if there is none and a process like this has one. At the end of a slow path, with no lock held.
+/// Starts a purger if there is none and a process like this has one. At the end of an allocation's slow path, with no lock held.
 #[inline]
 pub fn call() {
     // ORDERING: Relaxed; a hint, `start` decides by exchange.
@@ -42,6 +47,7 @@ pub fn call() {
 fn is_worth_it() -> bool {
     let reservation = &HEAP.spans.map.reservation;
     reservation.limit().saturating_sub(reservation.first_granule()) >= WORTH_GRANULES
+        && !lock::is_forking()
         && os::has_threads().unwrap_or_else(|| HEAP.caches.has_several())
 }
 
@@ -64,27 +70,26 @@ unsafe extern "C" fn run(_: *mut c_void) -> *mut c_void {
     let (mut pause_ns, mut idle_looks) = (PAUSE_NS, 0);
     loop {
         os::sleep_ns(pause_ns);
-        let begun_ns = os::now_ns();
+        let begun_ns = os::thread_time_ns();
         let is_left = HEAP.look();
-        let spent_ns = os::now_ns().saturating_sub(begun_ns);
+        let spent_ns = os::thread_time_ns().saturating_sub(begun_ns);
         // ORDERING: Relaxed; statistics.
         LOOKS.fetch_add(1, Ordering::Relaxed);
         LOOKS_NS.fetch_add(spent_ns, Ordering::Relaxed);
         pause_ns = PAUSE_NS.max(spent_ns * REST);
         idle_looks = if is_left { 0 } else { idle_looks + 1 };
-        if idle_looks == IDLE_LOOKS {
-            if leave() {
-                return null_mut();
-            }
-            idle_looks = 0;
+        if idle_looks == IDLE_LOOKS && leave() {
+            return null_mut();
         }
+        idle_looks %= IDLE_LOOKS;
     }
 }
 
 /// Ends the purger's time; false if there is something left after all.
 fn leave() -> bool {
     HEAP.spans.set_timed(false);
-    // ORDERING: SeqCst, like the locks' exchanges in between: a slow path that still saw PRESENT left its work before this look.
+    // ORDERING: SeqCst, like the locks' exchanges before a slow path reads the state: whoever still saw PRESENT left its work
+    // before this look.
     STATE.store(ABSENT, Ordering::SeqCst);
     if !HEAP.look() || STATE.compare_exchange(ABSENT, PRESENT, Ordering::SeqCst, Ordering::Relaxed).is_err() {
         return true;
@@ -96,7 +101,7 @@ fn leave() -> bool {
 /// Makes the child of a fork, in which no purger is, know that.
 pub fn forget() {
     // ORDERING: Relaxed; the child has one thread.
-    if STATE.load(Ordering::Relaxed) == PRESENT {
+    if STATE.load(Ordering::Relaxed) != OFF {
         STATE.store(ABSENT, Ordering::Relaxed);
         HEAP.spans.set_timed(false);
     }
@@ -108,7 +113,7 @@ pub fn switch_off() {
     STATE.store(OFF, Ordering::Relaxed);
 }
 
-/// Looks so far, and the time in ns that they took together.
+/// Looks so far, and the CPU time in ns that they took together.
 pub fn work() -> (u64, u64) {
     // ORDERING: Relaxed; statistics.
     (LOOKS.load(Ordering::Relaxed), LOOKS_NS.load(Ordering::Relaxed))

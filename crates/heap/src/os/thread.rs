@@ -10,6 +10,7 @@ const FUTEX_WAKE_PRIVATE: usize = 129;
 const MEMBARRIER_PRIVATE_EXPEDITED: usize = 8;
 const MEMBARRIER_REGISTER_PRIVATE_EXPEDITED: usize = 16;
 const CLOCK_MONOTONIC: c_int = 1;
+const CLOCK_THREAD_CPUTIME_ID: c_int = 3;
 
 #[repr(C)]
 struct Timespec {
@@ -34,9 +35,19 @@ unsafe extern "C" {
 /// Monotonic time in ns.
 #[inline]
 pub fn now_ns() -> u64 {
+    clock_ns(CLOCK_MONOTONIC)
+}
+
+/// CPU time in ns that this thread has used.
+pub fn thread_time_ns() -> u64 {
+    clock_ns(CLOCK_THREAD_CPUTIME_ID)
+}
+
+#[inline]
+fn clock_ns(clock: c_int) -> u64 {
     let mut time = Timespec { seconds: 0, nanoseconds: 0 };
-    // SAFETY: writes to `time` only; answered by the vDSO, which leaves errno alone for a valid clock.
-    unsafe { clock_gettime(CLOCK_MONOTONIC, &mut time) };
+    // SAFETY: writes to `time` only; leaves errno alone for a valid clock.
+    unsafe { clock_gettime(clock, &mut time) };
     time.seconds as u64 * 1_000_000_000 + time.nanoseconds as u64
 }
 
