@@ -67,3 +67,30 @@ fn wrong_key_does_not_hide_a_right_one() {
         outcome.stderr
     );
 }
+
+#[test]
+fn a_trace_of_spans_is_written_for_the_process_and_for_its_forked_child() {
+    let prefix = std::env::temp_dir().join(format!("faultless-trace-{}", std::process::id()));
+    let prefix = prefix.to_str().unwrap_or_default();
+    let value = format!("trace:{prefix}");
+    let Some(outcome) = ordinary_with(&value) else { return };
+    assert_eq!(outcome.stderr, "");
+    Program::new("fork_family.c").variable("FAULTLESS", &value).passes();
+    let name = prefix.rsplit('/').next().unwrap_or_default().to_owned() + ".";
+    let files = std::fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten();
+    let traces: Vec<_> = files.filter(|file| file.file_name().to_string_lossy().starts_with(&name)).collect();
+    assert!(traces.len() >= 3, "two programs and their children wrote {} files", traces.len());
+    for trace in traces {
+        let bytes = std::fs::read(trace.path()).unwrap_or_default();
+        assert!(bytes.starts_with(b"FLSPANS1") && bytes.len() % 8 == 0, "{:?}", trace.path());
+        assert_eq!(bytes[11] & 15, 1, "the first event is what was in use");
+        let _ = std::fs::remove_file(trace.path());
+    }
+}
+
+#[test]
+fn a_trace_that_cannot_be_written_changes_nothing() {
+    ordinary_with("trace:/nowhere/at/all");
+    let Some(outcome) = ordinary_with("trace:") else { return };
+    assert!(outcome.stderr.contains("trace:PATH_PREFIX"), "{}", outcome.stderr);
+}

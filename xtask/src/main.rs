@@ -12,6 +12,7 @@ mod library;
 mod peers;
 mod processes;
 mod programs;
+mod regret;
 mod sandbox;
 mod sequence;
 mod server;
@@ -40,6 +41,7 @@ usage: cargo xtask TASK [OPTIONS]
       --check              a subset, against xtask/instructions.txt
   peers [NAME...]          other allocators as libraries for `faultless bench --allocators NAME=PATH`, in target/peers
       --out DIR            another folder
+  regret TRACE...          what policies of purging cost on traces of FAULTLESS=trace:PREFIX (docs/decay.md)
   dist                     the copyable static binary and the library, in target/dist-out
   install --prefix DIR     the library, header, pkg-config and CMake files for C and C++ programs
 ";
@@ -52,6 +54,7 @@ fn main() -> ExitCode {
         Some("stress") => stress::run(arguments),
         Some("instructions") => instructions::run(arguments),
         Some("peers") => peers::run(arguments),
+        Some("regret") => regret::run(arguments),
         Some("dist") => dist::run(arguments),
         Some("install") => install::run(arguments),
         Some("help") | None => {

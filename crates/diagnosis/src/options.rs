@@ -4,6 +4,7 @@
 const OPTIONS: &[(&str, &[&str])] = &[
     ("stats", &["exit", "off"]),
     ("report", &[]),
+    ("trace", &[]),
     ("purge", &["auto", "now", "never"]),
     ("purger", &["auto", "off"]),
     ("huge_pages", &["never", "auto", "always"]),
@@ -44,7 +45,8 @@ mod tests {
     fn what_the_library_understands_is_not_mentioned() {
         assert!(check("").is_empty());
         assert!(
-            check("stats:exit,purge:now,report:/tmp/x:y,huge_pages:auto,purger:off,thrift:100,").is_empty()
+            check("stats:exit,purge:now,report:/tmp/x:y,trace:/tmp/x,huge_pages:auto,purger:off,thrift:100,")
+                .is_empty()
         );
     }
 
@@ -53,7 +55,9 @@ mod tests {
         let messages = check("stats:yes,decay:1,report:,nonsense");
         assert_eq!(messages.len(), 4);
         assert_eq!(messages[0], "stats:yes is ignored: stats takes exit, off");
-        assert!(messages[1].contains("the options are stats, report, purge, purger, huge_pages, thrift"));
+        assert!(
+            messages[1].contains("the options are stats, report, trace, purge, purger, huge_pages, thrift")
+        );
         assert!(messages[2].contains("start of a path"));
     }
 }

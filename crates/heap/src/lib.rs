@@ -23,6 +23,8 @@ pub mod os;
 
 pub mod message;
 
+pub mod trace;
+
 pub mod lock;
 
 pub mod reservation;

@@ -12,6 +12,7 @@ use crate::decay::{self, Decay, Verdict, bin_of};
 use crate::granule::bytes_of;
 use crate::os;
 use crate::page_map::{PageMap, State, Waiting};
+use crate::trace::{Event, Trace};
 use free_lists::{ALL, FEW, FreeLists, MANY};
 use waiting::TimeList;
 
@@ -99,6 +100,8 @@ pub struct SpanHeap {
     pub mode: PurgeMode,
     /// Sizes and counts.
     pub counts: SpanCounts,
+    /// What became of spans, where that is asked for.
+    pub trace: Trace,
 }
 
 impl SpanHeap {
@@ -123,6 +126,7 @@ impl SpanHeap {
                 purges: 0,
                 refused: 0,
             },
+            trace: Trace::new(),
         }
     }
 
@@ -165,6 +169,7 @@ impl SpanHeap {
         self.cut(map, span, offset, granules, now);
         self.counts.used += granules;
         self.counts.used_peak = self.counts.used_peak.max(self.counts.used);
+        self.trace.record(Event::Take, granules, self.counts.used, now);
         Some(Taken { first: span + offset, zero })
     }
 
@@ -198,6 +203,7 @@ impl SpanHeap {
         self.cut(map, end, 0, granules, now);
         self.counts.used += granules;
         self.counts.used_peak = self.counts.used_peak.max(self.counts.used);
+        self.trace.record(Event::Take, granules, self.counts.used, now);
         true
     }
 
@@ -239,6 +245,8 @@ impl SpanHeap {
     pub fn give(&mut self, map: &PageMap, first: u32, granules: u32, zero: bool, now: u64) {
         debug_assert!(self.counts.used >= granules);
         self.counts.used -= granules;
+        let event = if zero { Event::GiveClean } else { Event::Give };
+        self.trace.record(event, granules, self.counts.used, now);
         if zero {
             self.add_clean(map, first, granules);
             return;

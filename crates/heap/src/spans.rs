@@ -5,6 +5,7 @@ use crate::lock::Lock;
 use crate::os;
 use crate::page_map::PageMap;
 use crate::span_heap::{self, Due, PurgeMode, SpanCounts, SpanHeap, Taken};
+use crate::trace::Event;
 use core::sync::atomic::{AtomicBool, Ordering};
 
 /// Spans purged in one round between two takings of the lock.
@@ -174,7 +175,23 @@ impl Spans {
 
     /// Whether somebody calls [`Spans::purge_idle`] again and again.
     pub fn set_timed(&self, is_timed: bool) {
-        self.with(os::now_ns(), |heap, _| heap.decay.set_timed(is_timed));
+        let now = os::now_ns();
+        self.with(now, |heap, _| {
+            heap.decay.set_timed(is_timed);
+            let event = if is_timed { Event::Timed } else { Event::Untimed };
+            heap.trace.record(event, 0, heap.counts.used, now);
+        });
+    }
+
+    /// Records what becomes of spans from now on, in files whose names begin so; see [`crate::trace`].
+    pub fn start_trace(&self, prefix: &[u8]) {
+        self.heap.lock().trace.start(prefix);
+    }
+
+    /// Writes what is left of the record.
+    pub fn end_trace(&self) {
+        let now = os::now_ns();
+        self.with(now, |heap, _| heap.trace.record(Event::End, 0, heap.counts.used, now));
     }
 
     /// What a MiB of idle memory is worth, in ns of CPU time a second; at least 1.

@@ -5,6 +5,7 @@ use faultless_heap::global::{HEAP, purger};
 use faultless_heap::lock::Lock;
 use faultless_heap::message::say;
 use faultless_heap::span_heap::PurgeMode;
+use faultless_heap::trace;
 
 /// Longest report prefix, in bytes.
 pub const PREFIX_MAX: usize = 1024;
@@ -65,6 +66,9 @@ fn apply(option: &[u8]) {
         (b"purge", b"never") => HEAP.spans.set_mode(PurgeMode::Never),
         (b"huge_pages", b"never" | b"auto") => HEAP.spans.map.reservation.set_huge_pages(false),
         (b"huge_pages", b"always") => HEAP.spans.map.reservation.set_huge_pages(true),
+        (b"trace", prefix) if (1..=trace::PREFIX_MAX).contains(&prefix.len()) => {
+            HEAP.spans.start_trace(prefix)
+        }
         (b"purger", b"auto") => {}
         (b"purger", b"off") => purger::switch_off(),
         (b"thrift", price) if price_ns(price).is_some() => {
@@ -74,6 +78,7 @@ fn apply(option: &[u8]) {
             say(format_args!("ignored FAULTLESS option {text:?}: expected stats:exit or stats:off"))
         }
         (b"report", _) => say(format_args!("ignored FAULTLESS option {text:?}: expected report:PATH_PREFIX")),
+        (b"trace", _) => say(format_args!("ignored FAULTLESS option {text:?}: expected trace:PATH_PREFIX")),
         (b"purge", _) => {
             say(format_args!("ignored FAULTLESS option {text:?}: expected purge:auto, now or never"))
         }
@@ -85,7 +90,7 @@ fn apply(option: &[u8]) {
             "ignored FAULTLESS option {text:?}: expected thrift:N, microseconds of CPU time for a MiB in a second, 1 to 1000000"
         )),
         _ => say(format_args!(
-            "ignored unknown FAULTLESS option {text:?}: the keys are stats, report, purge, purger, thrift, huge_pages"
+            "ignored unknown FAULTLESS option {text:?}: the keys are stats, report, purge, purger, thrift, trace, huge_pages"
         )),
     }
 }

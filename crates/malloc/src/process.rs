@@ -29,6 +29,7 @@ unsafe extern "C" fn start(
 }
 
 extern "C" fn end() {
+    HEAP.spans.end_trace();
     let at_exit = AT_EXIT.lock();
     if at_exit.statistics {
         statistics::print();

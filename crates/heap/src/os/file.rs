@@ -6,6 +6,7 @@ use core::fmt::{self, Write};
 
 const AT_FDCWD: usize = -100isize as usize;
 const O_WRONLY_CREATE_TRUNCATE_CLOEXEC: usize = 0o2_001_101;
+const O_WRONLY_APPEND_CLOEXEC: usize = 0o2_002_001;
 const O_RDONLY_CLOEXEC: usize = 0o2_000_000;
 /// A signal came first.
 const EINTR: isize = -4;
@@ -53,6 +54,19 @@ impl File {
         // SAFETY: the path is a C string.
         let file = unsafe { syscall(number::OPENAT, arguments) };
         usize::try_from(file).ok().map(Self)
+    }
+
+    /// Opens the file at `path`, which must exist, to write at its end.
+    pub fn append(path: &CStr) -> Option<Self> {
+        let arguments = [AT_FDCWD, path.as_ptr() as usize, O_WRONLY_APPEND_CLOEXEC, 0, 0, 0];
+        // SAFETY: the path is a C string.
+        let file = unsafe { syscall(number::OPENAT, arguments) };
+        usize::try_from(file).ok().map(Self)
+    }
+
+    /// Writes all of `bytes`. False: not all of them.
+    pub fn write_bytes(&mut self, bytes: &[u8]) -> bool {
+        write_all(self.0, bytes)
     }
 }
 
