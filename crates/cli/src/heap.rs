@@ -1,28 +1,37 @@
 //! `faultless heap`: what glibc's malloc holds of a process, which of it is free, and which of the free part has memory.
 
-use std::io::Write;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::path::Path;
+use std::time::Duration;
 
 use clap::Args;
 use faultless_diagnosis::glibc_heap::information;
+use faultless_probe::signals::Signals;
+use faultless_records::core_file::{HEADER_BYTES, Header};
 use faultless_records::measurement::Ending;
 use faultless_report::heap::HeapReport;
 use faultless_report::{heap_json, heap_table};
 
 use crate::arguments::EXIT_STATUS;
 use crate::failure::Failure;
-use crate::heap_process;
-use crate::subject;
+use crate::heap_process::Manner;
+use crate::{heap_command, heap_core, heap_process, subject};
 
 /// `faultless heap`
 #[derive(Debug, Args)]
 #[command(after_help = EXIT_STATUS)]
 pub struct HeapArguments {
     /// Walk the heaps of the process with this number.
-    #[arg(short, long, value_name = "PID", required = true)]
+    #[arg(short, long, value_name = "PID", conflicts_with = "words")]
     pub pid: Option<i32>,
     /// Let the process stand still during the walk, so that its figures are exact; it notices nothing but the time.
     #[arg(short, long)]
     pub stop: bool,
+    /// Walk a command's heaps after this time (10s, 500ms, 2m) [default: at its exit].
+    #[arg(long, value_name = "DURATION", value_parser = crate::time_span::parse, conflicts_with = "pid")]
+    pub after: Option<Duration>,
     /// A row for each arena, however many there are.
     #[arg(short, long)]
     pub all: bool,
@@ -32,20 +41,55 @@ pub struct HeapArguments {
     /// Print what malloc_info(3) would print in the process.
     #[arg(long, conflicts_with = "json")]
     pub malloc_info: bool,
+    /// A command and its arguments, whose output then goes to standard error; or a core file.
+    #[arg(trailing_var_arg = true, value_name = "CMD|CORE", required_unless_present = "pid")]
+    pub words: Vec<OsString>,
 }
 
 /// Walks and prints.
 ///
 /// # Errors
-/// [`Failure`] when the process cannot be seen, or the result cannot be written.
-pub fn heap(arguments: &HeapArguments) -> Result<Ending, Failure> {
-    let report = match arguments.pid {
-        Some(pid) => heap_process::look(&subject::process(pid)?, arguments.stop)?,
-        None => return Err(Failure::Usage("a process is needed: --pid PID".into())),
+/// [`Failure`] when there is nothing to walk, or the result cannot be written.
+pub fn heap(
+    arguments: HeapArguments,
+    hold: impl Fn() -> Result<Signals, Failure>,
+) -> Result<Ending, Failure> {
+    let manner = if arguments.stop { Manner::Standing } else { Manner::Running };
+    let show = |report: &HeapReport| {
+        let text = text(report, &arguments)?;
+        std::io::stdout().write_all(text.as_bytes()).map_err(|error| Failure::of_output(&error))
     };
-    let text = text(&report, arguments)?;
-    std::io::stdout().write_all(text.as_bytes()).map_err(|error| Failure::of_output(&error))?;
+    match (arguments.pid, arguments.words.as_slice()) {
+        (Some(pid), _) => show(&heap_process::look(&subject::process(pid)?, manner)?)?,
+        (None, [word]) if is_core(Path::new(word)) => {
+            if arguments.stop || arguments.after.is_some() {
+                return Err(Failure::Usage(
+                    "--stop and --after are for processes, not for a core file".into(),
+                ));
+            }
+            show(&heap_core::look(Path::new(word))?)?;
+        }
+        (None, [first, ..]) if is_core(Path::new(first)) => {
+            let first = first.to_string_lossy();
+            return Err(Failure::Usage(format!("options stand before the file: faultless heap … {first}")));
+        }
+        (None, words) => {
+            heap_command::look(words.to_vec(), arguments.after, manner, &hold()?, &show)?;
+        }
+    }
     Ok(Ending::Exited(0))
+}
+
+/// Whether a file is a core file, or wants to be one: executables are commands.
+fn is_core(path: &Path) -> bool {
+    let mut head = [0; HEADER_BYTES];
+    let Ok(mut file) = File::open(path) else { return false };
+    let length = file.read(&mut head).unwrap_or(0);
+    Header::parse(&head[..length]).is_ok()
+        || path.file_name().is_some_and(|name| {
+            let name = name.to_string_lossy();
+            (name == "core" || name.starts_with("core.")) && path.is_file()
+        })
 }
 
 fn text(report: &HeapReport, arguments: &HeapArguments) -> Result<String, Failure> {

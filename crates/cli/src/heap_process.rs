@@ -3,7 +3,8 @@
 use std::io::Read;
 use std::time::{Duration, Instant};
 
-use faultless_diagnosis::glibc_heap::arenas::{self, Ring, Search};
+use faultless_diagnosis::glibc_heap::arenas::Data;
+use faultless_diagnosis::glibc_heap::choice::{self, Outcome};
 use faultless_diagnosis::glibc_heap::pages::Pages;
 use faultless_diagnosis::glibc_heap::{Area, Memory, PAGE_BYTES, Page, area_of, walk};
 use faultless_probe::pagemap::PageMap;
@@ -25,11 +26,22 @@ const BETWEEN_STOPS: Duration = Duration::from_millis(2);
 /// More than any libc has.
 const MOST_LIBRARY_BYTES: u64 = 64 << 20;
 
-/// Walks the heaps of a process, which stands still meanwhile if `stop` is set.
+/// How a process is while it is walked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Manner {
+    /// It runs on.
+    Running,
+    /// We make it stand still.
+    Standing,
+    /// It stands still by itself, on its way out.
+    AtExit,
+}
+
+/// Walks the heaps of a process.
 ///
 /// # Errors
 /// [`Failure`] when it cannot be seen or stopped.
-pub fn look(process: &Process, stop: bool) -> Result<HeapReport, Failure> {
+pub fn look(process: &Process, manner: Manner) -> Result<HeapReport, Failure> {
     let memory = process.memory().map_err(Failure::of_process)?;
     let pagemap = PageMap::open(process).map_err(Failure::of_process)?;
     if pagemap.page_bytes() != PAGE_BYTES {
@@ -42,12 +54,13 @@ pub fn look(process: &Process, stop: bool) -> Result<HeapReport, Failure> {
     let version =
         libraries(&read_mappings(process)?, process).iter().find_map(|library| version_of(process, library));
     let began = Instant::now();
-    let (seen, source) = match stop {
-        true => see_standing(process, &memory, &pagemap, version)?,
-        false => {
-            let seen = see(process, &memory, &pagemap, version)?;
-            (seen, Source::Process { stood: None, moving_threads: 0 })
+    let (seen, source) = match manner {
+        Manner::Standing => see_standing(process, &memory, &pagemap, version)?,
+        Manner::Running => {
+            let source = Source::Process { stood: None, moving_threads: 0 };
+            (see(process, &memory, &pagemap, version)?, source)
         }
+        Manner::AtExit => (see(process, &memory, &pagemap, version)?, Source::AtExit),
     };
     let took = began.elapsed();
     Ok(HeapReport {
@@ -103,10 +116,10 @@ fn see(
     let mut seen = Seen { walks: Vec::new(), other: None, remarks: Vec::new() };
     let mut is_unused = false;
     for library in &libraries {
-        match search(process, &mut live, library, version)? {
-            Found::Arenas(ring) => seen.walks.push(walk::walk(&live, &live.areas, &ring)),
-            Found::Unused => is_unused = true,
-            Found::Nothing => {}
+        match walk_library(process, &mut live, library, version)? {
+            Outcome::Walked(walk) => seen.walks.push(*walk),
+            Outcome::Unused => is_unused = true,
+            Outcome::Nothing => {}
         }
     }
     if !process.is_alive() {
@@ -119,42 +132,39 @@ fn see(
         let name = if allocator == Allocator::Libc { "Another allocator" } else { allocator.name() };
         seen.other = Some((name.to_owned(), regions(&live, &mappings, &seen.walks)));
         if seen.walks.is_empty() {
-            seen.remarks.push(match (is_unused, libraries.is_empty()) {
-                (true, _) => "glibc's malloc is there, and was never asked for memory.".to_owned(),
-                (false, true) => {
-                    "No glibc is mapped: the program is static, or uses another C library.".to_owned()
-                }
-                (false, false) => "No arena of a known layout (glibc 2.28 to 2.44) was found.".to_owned(),
-            });
+            seen.remarks.push(nothing_found(is_unused, libraries.is_empty()));
         }
     }
     Ok(seen)
 }
 
-enum Found {
-    Arenas(Box<Ring>),
-    Unused,
-    Nothing,
+/// Why there is no walk, as a remark.
+pub fn nothing_found(is_unused: bool, is_without_libc: bool) -> String {
+    match (is_unused, is_without_libc) {
+        (true, _) => "glibc's malloc is there, and was never asked for memory.",
+        (false, true) => "No glibc is mapped: the program is static, or uses another C library.",
+        (false, false) => "No arena of a known layout (glibc 2.28 to 2.44) was found.",
+    }
+    .to_owned()
 }
 
-/// Looks for arenas, again where a ring of them was broken by a change.
-fn search(
+/// Walks, again where a ring of arenas was broken by a change.
+fn walk_library(
     process: &Process,
     live: &mut LiveMemory<'_>,
     library: &Library,
     version: Option<(u32, u32)>,
-) -> Result<Found, Failure> {
-    for attempt in 0..MOST_SEARCHES {
-        match arenas::search(live, &live.areas, library.data, version) {
-            Search::Arenas(ring) => return Ok(Found::Arenas(ring)),
-            Search::Unused => return Ok(Found::Unused),
-            Search::Nothing if attempt + 1 < MOST_SEARCHES => {
-                live.areas = read_mappings(process)?.iter().map(area).collect();
+) -> Result<Outcome, Failure> {
+    for _ in 0..MOST_SEARCHES {
+        if let Some(data) = Data::read(live, library.data) {
+            let outcome = choice::walk(live, &live.areas, &data, version);
+            if outcome != Outcome::Nothing {
+                return Ok(outcome);
             }
-            Search::Nothing => {}
         }
+        live.areas = read_mappings(process)?.iter().map(area).collect();
     }
-    Ok(Found::Nothing)
+    Ok(Outcome::Nothing)
 }
 
 /// Where a malloc of glibc may have its data.
@@ -166,10 +176,7 @@ struct Library {
 
 /// Writable stretches of every libc; of the program itself where there is none.
 fn libraries(mappings: &[Mapping], process: &Process) -> Vec<Library> {
-    let named = writable(mappings, |path| {
-        let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
-        name.starts_with(b"libc.so.6") || (name.starts_with(b"libc-2.") && name.ends_with(b".so"))
-    });
+    let named = writable(mappings, is_libc);
     if !named.is_empty() {
         return named;
     }
@@ -177,6 +184,12 @@ fn libraries(mappings: &[Mapping], process: &Process) -> Vec<Library> {
     let program = program.into_os_string().into_encoded_bytes();
     let program = program.strip_suffix(b" (deleted)").unwrap_or(&program);
     writable(mappings, |path| path == program)
+}
+
+/// Whether a file is glibc's, by its path.
+pub fn is_libc(path: &[u8]) -> bool {
+    let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+    name.starts_with(b"libc.so.6") || (name.starts_with(b"libc-2.") && name.ends_with(b".so"))
 }
 
 fn writable(mappings: &[Mapping], is_wanted: impl Fn(&[u8]) -> bool) -> Vec<Library> {

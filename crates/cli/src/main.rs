@@ -13,6 +13,8 @@ mod failure;
 mod faults;
 mod faults_progress;
 mod heap;
+mod heap_command;
+mod heap_core;
 mod heap_process;
 mod library;
 mod manual;
@@ -76,6 +78,7 @@ fn act(action: Action) -> Result<Ending, Failure> {
         Action::Map(arguments) => map::map(arguments, &hold()?),
         Action::Faults(arguments) => faults::faults(&arguments, &hold()?),
         Action::Watch(arguments) => watch::watch(arguments, &hold()?),
+        Action::Heap(arguments) => heap::heap(arguments, hold),
         Action::Manual(arguments) => manual::print(&arguments).map(|()| Ending::Exited(0)),
     }
 }

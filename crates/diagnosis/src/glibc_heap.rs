@@ -8,6 +8,7 @@ pub mod account;
 pub mod arenas;
 pub mod bins;
 pub mod caches;
+pub mod choice;
 pub mod chunks;
 pub mod information;
 pub mod mapped;

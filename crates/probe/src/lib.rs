@@ -5,6 +5,7 @@
 pub mod allocators;
 pub mod clock;
 pub mod contents;
+pub mod core_image;
 pub mod huge_page;
 pub mod java;
 pub mod launch;

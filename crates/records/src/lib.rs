@@ -8,6 +8,7 @@ pub mod call_tree;
 pub mod cgroup;
 pub mod churn_recording;
 pub mod contents;
+pub mod core_file;
 pub mod counters;
 pub mod demo;
 pub mod elf;

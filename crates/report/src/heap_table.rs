@@ -186,11 +186,11 @@ fn answer(walk: &HeapWalk, unit: Unit, reserved: u64) -> String {
     lines.join("\n")
 }
 
-fn headed(headings: &[&str]) -> Table {
+fn headed<'heading>(headings: impl IntoIterator<Item = &'heading str>) -> Table {
     let mut table = Table::new();
     table.load_style(PLAIN_ROWS);
     table.set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(headings.iter().enumerate().map(|(place, heading)| {
+    table.set_header(headings.into_iter().enumerate().map(|(place, heading)| {
         let alignment = if place == 0 { CellAlignment::Left } else { CellAlignment::Right };
         Cell::new(heading).set_alignment(alignment)
     }));
@@ -206,10 +206,9 @@ fn row(table: &mut Table, name: String, figures: Vec<String>) {
 }
 
 fn arenas(walk: &HeapWalk, unit: Unit, all: bool) -> String {
-    let mut table = headed(&[
-        "arena", "threads", "heaps", "reserved", "resident", "in use", "free", "largest", "trapped", "trim",
-        "left", "pinned", "cached",
-    ]);
+    let columns = COLUMNS.iter().filter(|column| walk.residency_is_known || !column.needs_residency);
+    let columns: Vec<&Column> = columns.collect();
+    let mut table = headed(["arena"].into_iter().chain(columns.iter().map(|column| column.heading)));
     let numbered = walk.arenas.iter().enumerate();
     let (main, mut threads): (Vec<_>, Vec<_>) = numbered.partition(|(_, arena)| arena.is_main);
     threads.sort_by_key(|(_, arena)| std::cmp::Reverse(arena.account.holding.resident_bytes));
@@ -218,47 +217,72 @@ fn arenas(walk: &HeapWalk, unit: Unit, all: bool) -> String {
     for (number, arena) in main.iter().chain(shown) {
         let mark = if arena.flaw.is_some() { " ~" } else { "" };
         let name = if arena.is_main { "main".to_owned() } else { number.to_string() };
-        row(&mut table, format!("{name}{mark}"), figures(&[arena], unit, walk.residency_is_known));
+        row(&mut table, format!("{name}{mark}"), figures(&[arena], unit, &columns));
     }
     if !hidden.is_empty() {
         let name = format!("{} others", hidden.len());
         let hidden: Vec<&Arena> = hidden.iter().map(|(_, arena)| *arena).collect();
-        row(&mut table, name, figures(&hidden, unit, walk.residency_is_known));
+        row(&mut table, name, figures(&hidden, unit, &columns));
     }
     if walk.arenas.len() > 1 {
         let every: Vec<&Arena> = walk.arenas.iter().collect();
-        row(&mut table, "all".to_owned(), figures(&every, unit, walk.residency_is_known));
+        row(&mut table, "all".to_owned(), figures(&every, unit, &columns));
     }
     table.to_string()
 }
 
-fn figures(arenas: &[&Arena], unit: Unit, residency_is_known: bool) -> Vec<String> {
+fn figures(arenas: &[&Arena], unit: Unit, columns: &[&Column]) -> Vec<String> {
     let mut sum = Account::default();
     for arena in arenas {
         sum.merge(&arena.account);
     }
-    let number = |figure: fn(&Arena) -> u64| arenas.iter().map(|arena| figure(arena)).sum::<u64>();
-    let resident = |bytes: u64| if residency_is_known { unit.text(bytes) } else { "?".to_owned() };
-    vec![
-        count(number(|arena| arena.threads)),
-        count(number(|arena| arena.heaps.len() as u64)),
-        unit.text(number(Arena::reserved_bytes)),
-        resident(sum.holding.resident_bytes),
-        unit.text(sum.used_bytes()),
-        unit.text(sum.free_bytes()),
-        unit.text(sum.largest_free_bytes),
-        resident(sum.trapped_bytes()),
-        unit.text(sum.returnable_bytes),
-        resident(sum.kept_bytes()),
-        resident(sum.holding.pinned_bytes),
-        resident(sum.cached_resident_bytes),
-    ]
+    let figure = |column: &&Column| match column.figure {
+        Figure::Count(count_of) => count(arenas.iter().map(|arena| count_of(arena)).sum()),
+        Figure::OfArena(bytes_of) => unit.text(arenas.iter().map(|arena| bytes_of(arena)).sum()),
+        Figure::OfAccount(bytes_of) => unit.text(bytes_of(&sum)),
+    };
+    columns.iter().map(figure).collect()
 }
+
+enum Figure {
+    Count(fn(&Arena) -> u64),
+    OfArena(fn(&Arena) -> u64),
+    OfAccount(fn(&Account) -> u64),
+}
+
+struct Column {
+    heading: &'static str,
+    figure: Figure,
+    needs_residency: bool,
+}
+
+const fn column(heading: &'static str, figure: Figure) -> Column {
+    Column { heading, figure, needs_residency: false }
+}
+
+const fn resident(heading: &'static str, bytes: fn(&Account) -> u64) -> Column {
+    Column { heading, figure: Figure::OfAccount(bytes), needs_residency: true }
+}
+
+const COLUMNS: &[Column] = &[
+    column("threads", Figure::Count(|arena| arena.threads)),
+    column("heaps", Figure::Count(|arena| arena.heaps.len() as u64)),
+    column("reserved", Figure::OfArena(Arena::reserved_bytes)),
+    resident("resident", |account| account.holding.resident_bytes),
+    column("in use", Figure::OfAccount(Account::used_bytes)),
+    column("free", Figure::OfAccount(Account::free_bytes)),
+    column("largest", Figure::OfAccount(|account| account.largest_free_bytes)),
+    resident("trapped", Account::trapped_bytes),
+    column("trim", Figure::OfAccount(|account| account.returnable_bytes)),
+    resident("left", Account::kept_bytes),
+    resident("pinned", |account| account.holding.pinned_bytes),
+    resident("cached", |account| account.cached_resident_bytes),
+];
 
 /// Used and free chunks by powers of two.
 fn sizes(total: &Account, unit: Unit) -> String {
     let (used, free) = (by_power(&total.used), by_power(&total.free));
-    let mut table = headed(&["chunks of, bytes", "in use", unit.name, "free", unit.name]);
+    let mut table = headed(["chunks of, bytes", "in use", unit.name, "free", unit.name]);
     for power in 0..used.len() {
         let (used, free) = (used[power], free[power]);
         if used.blocks + free.blocks == 0 {

@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 
 use faultless_records::glibc_heap::{
-    ArenaState, BINS, HEAP_ALIGNMENTS, HeapInfo, LAYOUTS, LEAST_CHUNK_BYTES, Layout, Parameters, word,
+    ArenaState, BINS, HEAP_ALIGNMENTS, HeapInfo, LEAST_CHUNK_BYTES, Layout, Parameters, word,
 };
 
 use super::parameters;
@@ -48,38 +48,28 @@ pub enum Search {
     Nothing,
 }
 
-/// Looks for the arenas whose main one lies in `data`, a writable stretch of libc or of a static program.
-///
-/// The layout of `version` is tried first, then all others: distributions carry changes back.
-#[must_use]
-pub fn search(memory: &dyn Memory, areas: &[Area], data: (u64, u64), version: Option<(u32, u32)>) -> Search {
-    let (start, end) = data;
-    let length = end.saturating_sub(start).min(MOST_DATA_BYTES);
-    let mut bytes = vec![0; usize::try_from(length).unwrap_or(0)];
-    if bytes.is_empty() || !memory.read(start, &mut bytes) {
-        return Search::Nothing;
-    }
-    let expected = version.and_then(Layout::of);
-    let others = LAYOUTS.iter().filter(|layout| Some(*layout) != expected);
-    let mut is_unused = false;
-    for layout in expected.into_iter().chain(others) {
-        match search_as(memory, areas, &bytes, start, layout) {
-            Search::Nothing => {}
-            Search::Unused => is_unused = true,
-            found @ Search::Arenas(_) => return found,
-        }
-    }
-    if is_unused { Search::Unused } else { Search::Nothing }
+/// libc's data: a writable stretch of it, or of a static program.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Data {
+    start: u64,
+    bytes: Vec<u8>,
 }
 
-fn search_as(
-    memory: &dyn Memory,
-    areas: &[Area],
-    data: &[u8],
-    start: u64,
-    layout: &'static Layout,
-) -> Search {
+impl Data {
+    /// Reads it; none where nothing can be read.
+    #[must_use]
+    pub fn read(memory: &dyn Memory, (start, end): (u64, u64)) -> Option<Self> {
+        let length = end.saturating_sub(start).min(MOST_DATA_BYTES);
+        let mut bytes = vec![0; usize::try_from(length).ok()?];
+        (!bytes.is_empty() && memory.read(start, &mut bytes)).then_some(Self { start, bytes })
+    }
+}
+
+/// Looks for the arenas whose main one lies in libc's data, laid out in this way.
+#[must_use]
+pub fn search(memory: &dyn Memory, areas: &[Area], data: &Data, layout: &'static Layout) -> Search {
     let state_bytes = usize::try_from(layout.state_bytes).unwrap_or(usize::MAX);
+    let (start, data) = (data.start, &data.bytes[..]);
     let Some(last) = data.len().checked_sub(state_bytes) else { return Search::Nothing };
     let mut found = Search::Nothing;
     for offset in (0..=last).step_by(8) {

@@ -286,8 +286,14 @@ impl Walker<'_> {
         state: &ArenaState,
         fast: &std::collections::HashSet<u64>,
     ) {
-        let start_of_break = self.areas.iter().find(|area| area.is_break).map(|area| area.start);
-        let known = self.parameters.map(|parameters| parameters.main_start).or(start_of_break);
+        let of_break = self.areas.iter().find(|area| area.is_break);
+        let main_start = self.parameters.map(|parameters| parameters.main_start);
+        let known = main_start.or(of_break.map(|area| area.start));
+        // A core file does not say which memory `brk` moved.
+        let is_break = |area: &Area| match of_break {
+            Some(_) => area.is_break,
+            None => !state.is_noncontiguous && main_start.is_some_and(|start| area.holds(start)),
+        };
         let mut next = known.and_then(|start| Some((start, area_of(self.areas, start)?.clone())));
         // Each round walks one piece; a process has few.
         for _ in 0..64 {
@@ -297,7 +303,7 @@ impl Walker<'_> {
             let trimming = Trimming {
                 is_main: true,
                 unit_bytes: huge_bytes.max(PAGE_BYTES),
-                break_address: area.is_break.then_some(area.end),
+                break_address: is_break(&area).then_some(area.end),
             };
             let end = self.stretch(attempt, &stretch, first, first, trimming);
             let bytes = end - first;

@@ -1,0 +1,127 @@
+//! A core file as the heap walk reads it.
+
+use std::fs;
+use std::path::Path;
+use std::time::Instant;
+
+use faultless_diagnosis::glibc_heap::arenas::Data;
+use faultless_diagnosis::glibc_heap::choice::{self, Outcome};
+use faultless_diagnosis::glibc_heap::{Area, Memory, Page};
+use faultless_probe::core_image::CoreImage;
+use faultless_records::core_file::MappedFile;
+use faultless_records::glibc;
+use faultless_report::heap::{HeapReport, Source};
+
+use crate::failure::Failure;
+use crate::heap_process::{is_libc, nothing_found};
+
+/// Bytes at the start of a library that tell one build from another.
+const HEAD_BYTES: usize = 2048;
+
+/// Walks the heaps of the process that left a core file.
+///
+/// # Errors
+/// [`Failure`] when it is no core file.
+pub fn look(path: &Path) -> Result<HeapReport, Failure> {
+    let image = CoreImage::open(path).map_err(|error| Failure::Failed(error.to_string()))?;
+    let began = Instant::now();
+    let files = &image.notes.files;
+    let memory = CoreMemory { image: &image };
+    let mut remarks = Vec::new();
+    if image.missing_bytes() > 0 {
+        remarks.push(format!(
+            "The file was cut off: {} bytes are missing (ulimit -c, or a full disk), and what lies there cannot be walked.",
+            image.missing_bytes()
+        ));
+    }
+    let is_named = files.iter().any(|file| is_libc(&file.path));
+    // The program's own file stands first; a static program has its malloc in it.
+    let wanted = |file: &&MappedFile| if is_named { is_libc(&file.path) } else { file.path == files[0].path };
+    let version = files
+        .iter()
+        .find(|file| is_libc(&file.path) && file.offset == 0)
+        .and_then(|file| version_of(&image, file));
+    if is_named && version.is_none() {
+        remarks.push(
+            "The libc of the process is not on this machine: its layout was chosen by what it explains best."
+                .to_owned(),
+        );
+    }
+    let mut walks = Vec::new();
+    let mut is_unused = false;
+    for file in files.iter().filter(wanted) {
+        let is_writable =
+            |start| image.segments().iter().any(|segment| segment.start == start && segment.is_writable);
+        if !is_writable(file.start) {
+            continue;
+        }
+        let areas = areas(&image, files);
+        let behind =
+            areas.iter().find(|area| area.start == file.end && area.is_anonymous && area.is_writable);
+        let whole = (file.start, behind.map_or(file.end, |area| area.end));
+        let data = Data::read(&memory, whole).or_else(|| Data::read(&memory, (file.start, file.end)));
+        match data.map(|data| choice::walk(&memory, &areas, &data, version)) {
+            Some(Outcome::Walked(walk)) => walks.push(*walk),
+            Some(Outcome::Unused) => is_unused = true,
+            Some(Outcome::Nothing) | None => {}
+        }
+    }
+    if walks.is_empty() {
+        remarks.push(nothing_found(is_unused, !is_named));
+    }
+    let (pid, name) = match &image.notes.process {
+        Some((pid, name)) => (Some(*pid), name.clone()),
+        None => (None, "a process".to_owned()),
+    };
+    remarks.push(
+        "A core file does not say which pages had memory: what a trim would give back is a bound.".to_owned(),
+    );
+    Ok(HeapReport {
+        pid,
+        name,
+        source: Source::Core(path.display().to_string()),
+        took: began.elapsed(),
+        glibc: version,
+        walks,
+        other: None,
+        remarks,
+    })
+}
+
+/// The version of a libc, if the file of that path is still the one that the process had mapped.
+fn version_of(image: &CoreImage, file: &MappedFile) -> Option<(u32, u32)> {
+    let path = std::ffi::OsString::from(String::from_utf8(file.path.clone()).ok()?);
+    let bytes = fs::read(Path::new(&path)).ok()?;
+    let mut head = [0; HEAD_BYTES];
+    let is_same = image.read_at(file.start, &mut head) && bytes.starts_with(&head);
+    is_same.then(|| glibc::version(&bytes)).flatten()
+}
+
+fn areas(image: &CoreImage, files: &[MappedFile]) -> Vec<Area> {
+    let is_of_file = |start: u64| files.iter().any(|file| (file.start..file.end).contains(&start));
+    image
+        .segments()
+        .iter()
+        .map(|segment| Area {
+            start: segment.start,
+            end: segment.end,
+            is_writable: segment.is_writable,
+            is_anonymous: !is_of_file(segment.start),
+            is_break: false,
+        })
+        .collect()
+}
+
+struct CoreMemory<'image> {
+    image: &'image CoreImage,
+}
+
+impl Memory for CoreMemory<'_> {
+    fn read(&self, address: u64, buffer: &mut [u8]) -> bool {
+        self.image.read_at(address, buffer)
+    }
+
+    fn pages(&self, _: u64, _: usize) -> Option<Vec<Page>> {
+        None
+    }
+}
