@@ -66,6 +66,13 @@ pub fn look(path: &Path) -> Result<HeapReport, Failure> {
             Some(Outcome::Nothing) | None => {}
         }
     }
+    if walks.is_empty() && image.missing_bytes() > 0 {
+        return Err(Failure::Failed(format!(
+            "cannot use {}: it was cut off, {} bytes are missing (ulimit -c, or a full disk), the data of libc among them",
+            path.display(),
+            image.missing_bytes()
+        )));
+    }
     if walks.is_empty() {
         remarks.push(nothing_found(is_unused, !is_named));
     }
@@ -119,6 +126,10 @@ struct CoreMemory<'image> {
 impl Memory for CoreMemory<'_> {
     fn read(&self, address: u64, buffer: &mut [u8]) -> bool {
         self.image.read_at(address, buffer)
+    }
+
+    fn changes(&self) -> bool {
+        false
     }
 
     fn pages(&self, _: u64, _: usize) -> Option<Vec<Page>> {

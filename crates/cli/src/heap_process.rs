@@ -58,9 +58,9 @@ pub fn look(process: &Process, manner: Manner) -> Result<HeapReport, Failure> {
         Manner::Standing => see_standing(process, &memory, &pagemap, version)?,
         Manner::Running => {
             let source = Source::Process { stood: None, moving_threads: 0 };
-            (see(process, &memory, &pagemap, version)?, source)
+            (see(process, &memory, &pagemap, version, false)?, source)
         }
-        Manner::AtExit => (see(process, &memory, &pagemap, version)?, Source::AtExit),
+        Manner::AtExit => (see(process, &memory, &pagemap, version, false)?, Source::AtExit),
     };
     let took = began.elapsed();
     Ok(HeapReport {
@@ -75,7 +75,8 @@ pub fn look(process: &Process, manner: Manner) -> Result<HeapReport, Failure> {
     })
 }
 
-/// A thread that was stopped in the middle of `malloc` leaves an arena half changed: let all go on, and stop them again.
+/// A thread that was stopped in the middle of `malloc` leaves its arena half changed: all go on for a moment and are stopped
+/// again, until every arena was seen at rest once.
 fn see_standing(
     process: &Process,
     memory: &process::Memory,
@@ -83,15 +84,28 @@ fn see_standing(
     version: Option<(u32, u32)>,
 ) -> Result<(Seen, Source), Failure> {
     let mut stood = Duration::ZERO;
+    let mut best: Option<Seen> = None;
     loop {
         let standstill = Standstill::begin(process).map_err(of_standstill)?;
         let moving_threads = standstill.moving_threads();
-        let seen = see(process, memory, pagemap, version);
+        // Most stops in a busy process find the same arenas locked: they end at once.
+        let is_worth_it = best.as_ref().is_none_or(|best| {
+            let live = LiveMemory { memory, pagemap, areas: Vec::new(), is_standing: true };
+            walk::is_any_at_rest(&live, best.flawed_arenas())
+        });
+        let seen = is_worth_it.then(|| see(process, memory, pagemap, version, true));
         stood += standstill.end();
-        let seen = seen?;
-        let is_whole = |arena: &walk::Arena| arena.flaw.is_none() && !arena.is_locked;
-        let is_exact = seen.walks.iter().flat_map(|walk| &walk.arenas).all(is_whole);
-        if is_exact || stood > MOST_STANDING {
+        match (&mut best, seen.transpose()?) {
+            (Some(best), Some(seen)) if best.walks.len() == seen.walks.len() => {
+                for (walk, later) in best.walks.iter_mut().zip(seen.walks) {
+                    walk.improve(later);
+                }
+            }
+            (best, Some(seen)) => *best = Some(seen),
+            (_, None) => {}
+        }
+        let is_exact = best.as_ref().is_none_or(|best| best.flawed_arenas().next().is_none());
+        if let Some(seen) = best.take_if(|_| is_exact || stood > MOST_STANDING) {
             return Ok((seen, Source::Process { stood: Some(stood), moving_threads }));
         }
         std::thread::sleep(BETWEEN_STOPS);
@@ -104,15 +118,23 @@ struct Seen {
     remarks: Vec<String>,
 }
 
+impl Seen {
+    fn flawed_arenas(&self) -> impl Iterator<Item = u64> {
+        let arenas = self.walks.iter().flat_map(|walk| &walk.arenas);
+        arenas.filter(|arena| arena.flaw.is_some()).map(|arena| arena.address)
+    }
+}
+
 fn see(
     process: &Process,
     memory: &process::Memory,
     pagemap: &PageMap,
     version: Option<(u32, u32)>,
+    is_standing: bool,
 ) -> Result<Seen, Failure> {
     let mappings = read_mappings(process)?;
     let libraries = libraries(&mappings, process);
-    let mut live = LiveMemory { memory, pagemap, areas: mappings.iter().map(area).collect() };
+    let mut live = LiveMemory { memory, pagemap, areas: mappings.iter().map(area).collect(), is_standing };
     let mut seen = Seen { walks: Vec::new(), other: None, remarks: Vec::new() };
     let mut is_unused = false;
     for library in &libraries {
@@ -264,9 +286,14 @@ struct LiveMemory<'process> {
     memory: &'process process::Memory,
     pagemap: &'process PageMap,
     areas: Vec<Area>,
+    is_standing: bool,
 }
 
 impl Memory for LiveMemory<'_> {
+    fn changes(&self) -> bool {
+        !self.is_standing
+    }
+
     fn read(&self, address: u64, buffer: &mut [u8]) -> bool {
         self.memory.read_at(address, buffer).is_ok()
     }

@@ -7,7 +7,8 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use heap_subject::{Subject, faultless_heap, json};
+use heap_subject::core_maker::write_core;
+use heap_subject::{Subject, faultless_heap, json, program};
 
 /// Threads, blocks, largest block, survivors in percent, seed, and what else.
 const CASES: &[&[&str]] = &[
@@ -180,7 +181,134 @@ fn under_another_allocator_its_regions_are_shown_and_the_limit_is_said() {
     let output = faultless_heap(&["--malloc-info", "--pid", &subject.pid().to_string()]).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert_eq!(
-        json(&faultless_heap(&["--json", "--pid", &subject.pid().to_string()]))["walks"],
+        json(faultless_heap(&["--json"]).args(["--pid", &subject.pid().to_string()]))["walks"],
         serde_json::json!([])
     );
+}
+
+/// A folder of its own.
+struct Folder(std::path::PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("faultless-heap-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir(&path).unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn a_core_file_holds_the_same_heaps_as_the_process_that_left_it() {
+    let folder = Folder::new("core");
+    let core = folder.0.join("core.1");
+    let mut subject = Subject::start(&["3", "5000", "100000", "10", "4"]);
+    write_core(subject.pid(), &core);
+    let path = core.to_str().unwrap();
+    let of_core = faultless_heap(&["--malloc-info", path]).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&of_core.stdout), subject.tell("info"));
+    let report = json(&mut faultless_heap(&["--json", path]));
+    assert_eq!((&report["source"], &report["name"]), (&Value::from("core"), &Value::from("surv")));
+    let (walk, live) = (&report["walks"][0], &subject.report(&[])["walks"][0]);
+    assert_eq!((&walk["is_exact"], &walk["residency_is_known"]), (&Value::from(true), &Value::from(false)));
+    for key in ["used_bytes", "free_bytes", "cached", "top_bytes"] {
+        assert_eq!(walk["total"][key], live["total"][key], "{key}");
+    }
+    let table = faultless_heap(&[path]).output().unwrap().stdout;
+    assert!(String::from_utf8_lossy(&table).contains("would give back at most"));
+}
+
+#[test]
+fn files_that_are_no_whole_core_are_refused_in_one_line() {
+    let folder = Folder::new("damaged");
+    let core = folder.0.join("core.1");
+    let subject = Subject::start(&["1", "2000", "100000", "10", "4"]);
+    write_core(subject.pid(), &core);
+    let whole = std::fs::metadata(&core).unwrap().len();
+    let refused = |bytes: u64, message: &str| {
+        std::fs::File::options().write(true).open(&core).unwrap().set_len(bytes).unwrap();
+        let output = faultless_heap(&[core.to_str().unwrap()]).output().unwrap();
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{bytes}: {error}");
+        assert!(error.contains(message) && error.lines().count() == 1, "{bytes}: {error}");
+        assert!(output.stdout.is_empty(), "{bytes}");
+    };
+    refused(whole / 20, "cut off");
+    refused(300, "its headers are damaged or cut off");
+    refused(10, "its headers are damaged or cut off");
+    refused(0, "no core file");
+    let output = faultless_heap(&[core.to_str().unwrap(), "--json"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "options stand before the file");
+}
+
+#[test]
+fn a_command_is_walked_at_its_exit_or_after_a_time_and_runs_to_its_end() {
+    let folder = Folder::new("command");
+    let marker = folder.0.join("ended");
+    let script = format!("sleep 0.5; echo of the command; : > {}", marker.display());
+    for (options, source) in
+        [(&[][..], "exit"), (&["--after", "100ms"][..], "process"), (&["--after", "9s"][..], "exit")]
+    {
+        let _ = std::fs::remove_file(&marker);
+        let mut command = faultless_heap(&["--json"]);
+        command.args(options).args(["--", "sh", "-c", &script]);
+        let report = json(&mut command);
+        assert_eq!(report["source"], source, "{options:?}");
+        assert!(report["walks"][0]["total"]["used_blocks"].as_u64().unwrap() > 0);
+        assert_eq!(report["walks"][0]["is_exact"], true);
+        assert!(marker.exists(), "it ran to its end");
+    }
+    let output = faultless_heap(&["--", "/no/such/command"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(127));
+    let table = faultless_heap(&["--stop", "--after", "100ms", "--", "sleep", "0.4"]).output().unwrap();
+    assert!(String::from_utf8_lossy(&table.stdout).contains("it stood still for"), "{table:?}");
+}
+
+#[test]
+fn a_program_with_malloc_of_its_own_inside_is_walked_without_a_libc_file() {
+    let folder = Folder::new("static");
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/c/heap_survivors.c");
+    let program = folder.0.join("static");
+    let compiled = Command::new("cc")
+        .args(["-O1", "-w", "-static", "-s", "-pthread", "-o"])
+        .args([program.as_os_str(), source.as_ref()])
+        .stderr(Stdio::null())
+        .status()
+        .unwrap();
+    if !compiled.success() {
+        eprintln!("skipped: no static libc to link with (apt install libc6-dev)");
+        return;
+    }
+    let arguments = ["2", "5000", "100000", "10", "4"];
+    let mut subject = Subject::run(Command::new(&program).args(arguments));
+    assert_eq!(subject.heap(&["--malloc-info"]), subject.tell("info"));
+}
+
+#[test]
+fn a_libc_that_was_deleted_since_it_was_mapped_is_walked() {
+    let folder = Folder::new("deleted");
+    let ours = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let Some(libc) = ours
+        .lines()
+        .filter_map(|line| line.split_ascii_whitespace().nth(5))
+        .find(|path| path.ends_with("/libc.so.6"))
+    else {
+        eprintln!("skipped: this test runs without a libc.so.6");
+        return;
+    };
+    let copy = folder.0.join("libc.so.6");
+    std::fs::copy(libc, &copy).unwrap();
+    let mut subject = Subject::run(
+        Command::new(program()).args(["2", "5000", "100000", "10", "4"]).env("LD_LIBRARY_PATH", &folder.0),
+    );
+    std::fs::remove_file(&copy).unwrap();
+    let maps = std::fs::read_to_string(format!("/proc/{}/maps", subject.pid())).unwrap();
+    assert!(maps.contains("libc.so.6 (deleted)"));
+    assert_eq!(subject.heap(&["--malloc-info"]), subject.tell("info"));
 }

@@ -16,6 +16,8 @@ pub mod pages;
 pub mod parameters;
 pub mod sizes;
 mod stretches;
+#[cfg(test)]
+mod tests;
 pub mod walk;
 mod window;
 
@@ -32,6 +34,11 @@ pub trait Memory {
     /// As [`Memory::read`], for long stretches: pages without memory need not be touched.
     fn read_sparse(&self, address: u64, buffer: &mut [u8]) -> bool {
         self.read(address, buffer)
+    }
+
+    /// Whether it may change under the walk, so that a second look may see more than the first.
+    fn changes(&self) -> bool {
+        true
     }
 
     /// State of `count` pages from `address` on; none where it is not known, as in a core file.

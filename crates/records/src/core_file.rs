@@ -115,11 +115,14 @@ pub struct Segment {
     pub file_bytes: u64,
 }
 
-/// Stretches of memory in ascending order, and where in the file the notes are (offset, bytes).
+/// Offset and bytes of the notes in the file.
+pub type NotesPlace = Option<(u64, u64)>;
+
+/// Stretches of memory in ascending order, and where the notes are.
 ///
 /// # Errors
 /// [`CoreError::Damaged`].
-pub fn segments(table: &[u8]) -> Result<(Vec<Segment>, Option<(u64, u64)>), CoreError> {
+pub fn segments(table: &[u8]) -> Result<(Vec<Segment>, NotesPlace), CoreError> {
     let mut segments = Vec::new();
     let mut notes = None;
     for entry in table.chunks_exact(SEGMENT_BYTES as usize) {

@@ -1,5 +1,7 @@
 //! A small C program whose heaps are walked, and which tells what glibc says of them.
 
+pub mod core_maker;
+
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -66,9 +68,7 @@ impl Subject {
 
     /// The same as JSON.
     pub fn report(&self, words: &[&str]) -> Value {
-        let mut command = faultless_heap(words);
-        command.args(["--json", "--pid", &self.pid().to_string()]);
-        json(&command)
+        json(faultless_heap(words).args(["--json", "--pid", &self.pid().to_string()]))
     }
 
     fn line(&mut self) -> String {
@@ -96,9 +96,8 @@ pub fn faultless_heap(words: &[&str]) -> Command {
 }
 
 /// What a command prints, as JSON.
-pub fn json(command: &Command) -> Value {
-    let mut again = Command::new(command.get_program());
-    let output = again.args(command.get_args()).stdin(Stdio::null()).output().unwrap();
+pub fn json(command: &mut Command) -> Value {
+    let output = command.output().unwrap();
     serde_json::from_slice(&output.stdout)
         .unwrap_or_else(|error| panic!("no JSON ({error}): {}", String::from_utf8_lossy(&output.stderr)))
 }

@@ -87,7 +87,7 @@ pub fn search(memory: &dyn Memory, areas: &[Area], data: &Data, layout: &'static
             continue;
         }
         if let Some(arenas) = ring(memory, areas, address, state, layout) {
-            let parameters = parameters::find(data, start, layout, areas);
+            let parameters = parameters::find(data, start, address, layout, areas);
             return Search::Arenas(Box::new(Ring { layout, parameters, arenas }));
         }
     }

@@ -7,20 +7,28 @@ use super::{Area, PAGE_BYTES, area_of};
 /// Most threads' arenas and lists that a setting may ask for.
 const MOST_COUNT: u64 = u16::MAX as u64;
 
-/// The parameters of malloc in a data segment of libc, with their address; none where nothing or more than one place fits.
+/// Addresses of libraries are above; no threshold is.
+const POINTERS: u64 = 1 << 46;
+
+/// The parameters of malloc in a data segment of libc, with their address. Where several places fit, the one nearest to the
+/// main arena is taken: both are variables of one source file.
 #[must_use]
-pub fn find(data: &[u8], start: u64, layout: &Layout, areas: &[Area]) -> Option<(u64, Parameters)> {
-    let mut found = None;
-    for offset in (0..data.len().saturating_sub(Parameters::BYTES)).step_by(8) {
-        let Some(parameters) = Parameters::parse(&data[offset..], layout) else { break };
-        if fits(&parameters, layout, areas) {
-            if found.is_some() {
-                return None;
-            }
-            found = Some((start + offset as u64, parameters));
-        }
-    }
-    found
+pub fn find(
+    data: &[u8],
+    start: u64,
+    main_arena: u64,
+    layout: &Layout,
+    areas: &[Area],
+) -> Option<(u64, Parameters)> {
+    let offsets = (0..data.len().saturating_sub(Parameters::BYTES)).step_by(8);
+    let fitting = offsets.filter_map(|offset| {
+        let parameters = Parameters::parse(&data[offset..], layout)?;
+        fits(&parameters, layout, areas).then_some((start + offset as u64, parameters))
+    });
+    let is_apart = |address: u64| {
+        address + Parameters::BYTES as u64 <= main_arena || address >= main_arena + layout.state_bytes
+    };
+    fitting.filter(|(address, _)| is_apart(*address)).min_by_key(|(address, _)| address.abs_diff(main_arena))
 }
 
 fn fits(parameters: &Parameters, layout: &Layout, areas: &[Area]) -> bool {
@@ -37,4 +45,5 @@ fn fits(parameters: &Parameters, layout: &Layout, areas: &[Area]) -> bool {
         && parameters.cache_lists <= lists as u64 + 12
         && parameters.cache_count <= MOST_COUNT
         && parameters.mmap_threshold_bytes != 0
+        && parameters.mmap_threshold_bytes < POINTERS
 }

@@ -16,6 +16,15 @@ use super::stretches;
 use super::window::Window;
 use super::{Area, Memory, PAGE_BYTES, Page, area_of};
 
+/// Whether some arena of a ring is at rest now; with one thread glibc takes no locks, and every arena looks at rest.
+#[must_use]
+pub fn is_any_at_rest(memory: &dyn Memory, arenas: impl IntoIterator<Item = u64>) -> bool {
+    arenas.into_iter().any(|address| {
+        let mut lock = [0; 4];
+        memory.read(address, &mut lock) && lock == [0; 4]
+    })
+}
+
 /// How often an arena is walked before its last state is taken as it is.
 const MOST_ATTEMPTS: u32 = 6;
 
@@ -74,8 +83,6 @@ pub struct Arena {
     pub lists: Lists,
     /// What was added up.
     pub account: Account,
-    /// Whether a thread was working on it at the last attempt.
-    pub is_locked: bool,
     /// Attempts made.
     pub attempts: u32,
     /// Why its figures are not exact.
@@ -115,6 +122,32 @@ impl HeapWalk {
     pub fn is_exact(&self) -> bool {
         self.arenas.iter().all(|arena| arena.flaw.is_none())
     }
+
+    /// Takes the arenas of a later walk of the same heaps that are exact there and not here. New arenas are left to the
+    /// later walk, which then takes the place of this one.
+    pub fn improve(&mut self, later: Self) {
+        let same = |left: &Arena, right: &Arena| left.address == right.address;
+        let is_same_ring = self.arenas.len() == later.arenas.len()
+            && self.arenas.iter().zip(&later.arenas).all(|(left, right)| same(left, right));
+        let mut newest = later;
+        if is_same_ring {
+            for (newer, older) in newest.arenas.iter_mut().zip(&mut self.arenas) {
+                if newer.flaw.is_some() && older.flaw.is_none() {
+                    std::mem::swap(newer, older);
+                }
+            }
+            newest.total = sum(&newest.arenas);
+        }
+        *self = newest;
+    }
+}
+
+fn sum(arenas: &[Arena]) -> Account {
+    let mut total = Account::default();
+    for arena in arenas {
+        total.merge(&arena.account);
+    }
+    total
 }
 
 /// Walks all arenas of a ring.
@@ -135,10 +168,7 @@ pub fn walk(memory: &dyn Memory, areas: &[Area], ring: &Ring) -> HeapWalk {
     for cache in &caches {
         walker.move_cache(&mut arenas, cache);
     }
-    let mut total = Account::default();
-    for arena in &arenas {
-        total.merge(&arena.account);
-    }
+    let total = sum(&arenas);
     let owned: Vec<(u64, u64)> = arenas
         .iter()
         .flat_map(|arena| &arena.heaps)
@@ -182,7 +212,8 @@ impl Walker<'_> {
     /// Walks an arena until its figures agree with each other.
     fn steady_arena(&mut self, found: &Found) -> Arena {
         let mut best: Option<(Arena, Vec<Candidate>)> = None;
-        for attempts in 1..=MOST_ATTEMPTS {
+        let most = if self.memory.changes() { MOST_ATTEMPTS } else { 1 };
+        for attempts in 1..=most {
             let state = match attempts {
                 1 => Some(found.state.clone()),
                 // It moved: what was known of its pages is old, too.
@@ -215,7 +246,6 @@ impl Walker<'_> {
         arena.threads = state.threads;
         arena.system_bytes = state.system_bytes;
         arena.max_system_bytes = state.max_system_bytes;
-        arena.is_locked = state.lock != 0;
         let Some((fast, fast_lists)) = bins::fast_chunks(self.memory, state, self.layout) else {
             arena.flaw = Some(Flaw::Lists);
             return (arena, Vec::new());
@@ -298,7 +328,9 @@ impl Walker<'_> {
         // Each round walks one piece; a process has few.
         for _ in 0..64 {
             let Some((first, area)) = next else { break };
-            let stretch = Stretch { first, end: area.end, top: state.top, is_of_thread_arena: false, fast };
+            let above = attempt.heaps.iter().map(|heap| heap.start).filter(|start| *start > first);
+            let end = above.min().unwrap_or(area.end).min(area.end);
+            let stretch = Stretch { first, end, top: state.top, is_of_thread_arena: false, fast };
             let huge_bytes = self.parameters.map_or(0, |parameters| parameters.huge_page_bytes);
             let trimming = Trimming {
                 is_main: true,
@@ -408,7 +440,6 @@ fn unreadable(found: &Found) -> Arena {
         max_system_bytes: found.state.max_system_bytes,
         lists: Lists::default(),
         account: Account::default(),
-        is_locked: found.state.lock != 0,
         attempts: 0,
         flaw: Some(Flaw::Unreadable),
     }
