@@ -48,7 +48,7 @@ pub fn look(
         }
         let manner = match (moment, after) {
             (Moment::AtExit, _) => Manner::AtExit,
-            (Moment::Running, None) => return None,
+            (Moment::Running, None) | (Moment::Ended(_), _) => return None,
             (Moment::Running, Some(after)) => match after.checked_sub(began.elapsed()) {
                 Some(left) if !left.is_zero() => return Some(left),
                 _ => manner,

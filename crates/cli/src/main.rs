@@ -74,7 +74,6 @@ fn act(action: Action) -> Result<Ending, Failure> {
         Action::Doctor(arguments) => doctor::doctor(arguments, &hold()?),
         Action::Bench(arguments) => bench::bench(&arguments, &hold()?),
         Action::Churn(arguments) => churn::churn(arguments, &hold()?),
-        Action::Heap(arguments) => heap::heap(&arguments),
         Action::Map(arguments) => map::map(arguments, &hold()?),
         Action::Faults(arguments) => faults::faults(&arguments, &hold()?),
         Action::Watch(arguments) => watch::watch(arguments, &hold()?),
