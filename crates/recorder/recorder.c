@@ -521,7 +521,9 @@ static void choose_next(struct ring *ring, struct stratum *stratum, uint64_t now
     stratum->rest = stratum->period - 1 - place;
 }
 
-static COLD void describe(struct ring *ring, enum operation operation, size_t size, void *block, unsigned class)
+/* `place` is in the frame of our caller, so that this one's buffer is no part of the stack that is copied. */
+static COLD void describe_at(struct place place, struct ring *ring, enum operation operation, size_t size, void *block,
+                             unsigned class)
 {
     if (busy) {
         ring->strata[class].countdown = 1;
@@ -533,7 +535,6 @@ static COLD void describe(struct ring *ring, enum operation operation, size_t si
     struct stratum *stratum = &ring->strata[class];
     uint64_t id = (uint64_t)atomic_fetch_add_explicit(&own->next_id, 1, memory_order_relaxed) + 1;
     uint64_t is_tracked = has_room(ring, 128 + STACK_BYTES) && track(block, id);
-    struct place place = here();
     _Alignas(8) uint8_t stack[STACK_BYTES];
     uint64_t words[9] = {now,
                          id,
@@ -553,6 +554,13 @@ static COLD void describe(struct ring *ring, enum operation operation, size_t si
     ring->describing_ns += processor_ns() - began;
     errno = error;
     busy = 0;
+}
+
+static COLD void describe(struct ring *ring, enum operation operation, size_t size, void *block, unsigned class)
+{
+    describe_at(here(), ring, operation, size, block, class);
+    /* No jump to it: our frame must stand while it looks. */
+    __asm__ volatile("" ::: "memory");
 }
 
 static inline __attribute__((always_inline)) void allocated(enum operation operation, size_t size, void *block)

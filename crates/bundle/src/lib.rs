@@ -15,6 +15,9 @@ mod embedded {
 /// The bytes of `libfaultless.so`; empty in builds made for linting or documentation only.
 pub const LIBRARY: &[u8] = embedded::LIBRARY;
 
+/// What the library that records calls of malloc is called.
+pub const RECORDER_FILE_NAME: &str = "libfaultless-recorder.so";
+
 /// The bytes of the library that records calls of malloc; empty where [`LIBRARY`] is.
 pub const RECORDER: &[u8] = embedded::RECORDER;
 
@@ -77,7 +80,7 @@ pub fn recorder_into(directory: &Path) -> io::Result<PathBuf> {
             "this build carries no recorder (it was built for linting or documentation)",
         ));
     }
-    let path = directory.join("libfaultless-recorder.so");
+    let path = directory.join(RECORDER_FILE_NAME);
     write_by_renaming(&path, RECORDER, SHARED_FILE_MODE)?;
     Ok(path)
 }

@@ -165,6 +165,10 @@ pub struct ChurnArguments {
 /// A way to see the calls of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum ChurnMechanism {
+    /// The kernel's tracepoints: nothing stops; needs root.
+    Tracepoints,
+    /// The kernel's records of new mappings: nothing stops, and what is given back is not seen.
+    MmapRecords,
     /// A filter that stops a command at these calls only.
     Seccomp,
     /// Stops at every system call.

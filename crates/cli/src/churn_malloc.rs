@@ -8,10 +8,12 @@ use faultless_diagnosis::churn::malloc_tally::{MallocCircumstances, MallocTally}
 use faultless_probe::launch::{Launch, launch};
 use faultless_probe::malloc_recorder::{self, DIRECTORY_VARIABLE, Observer};
 use faultless_probe::place::{self, PrivateDirectory};
+use faultless_probe::process::Process;
 use faultless_probe::signals::Signals;
 use faultless_probe::watch::WatchError;
 use faultless_records::malloc_event::{MallocEvent, RecorderHead, RingCounts};
 use faultless_records::malloc_recording::{MallocCost, MallocMechanism, MallocRecording};
+use faultless_trial::call_stacks::CallStacks;
 use faultless_trial::environment::Environment;
 
 use crate::arguments::ChurnArguments;
@@ -79,6 +81,7 @@ impl Place {
 /// Sums while it looks.
 struct Sums {
     tally: MallocTally,
+    stacks: CallStacks,
     progress: ChurnProgress,
     heads: Vec<RecorderHead>,
     describing_ns: Vec<u64>,
@@ -90,6 +93,7 @@ impl Sums {
     fn begin(arguments: &ChurnArguments) -> Self {
         Self {
             tally: MallocTally::default(),
+            stacks: CallStacks::default(),
             progress: ChurnProgress::start(arguments.limit),
             heads: Vec::new(),
             describing_ns: Vec::new(),
@@ -125,17 +129,27 @@ impl Sums {
             mechanism: MallocMechanism::Recorder,
             observed_ns,
             cost,
-            stacks: Vec::new(),
+            stacks: self.stacks.into_names(|module| module == faultless_bundle::RECORDER_FILE_NAME),
             remarks,
         })
     }
 }
 
 impl Observer for Sums {
-    fn began(&mut self, _process: usize, _pid: i32, _maps: &[u8]) {}
+    fn began(&mut self, _process: usize, pid: i32, maps: &[u8]) {
+        self.stacks.forget(pid);
+        self.stacks.adopt_maps(pid, maps);
+    }
 
-    fn take(&mut self, process: usize, _pid: i32, event: MallocEvent) {
-        self.tally.take(process, &event, None);
+    fn take(&mut self, process: usize, pid: i32, mut event: MallocEvent) {
+        let stack = match &mut event {
+            MallocEvent::Allocated(block) => {
+                let stack = std::mem::take(&mut block.stack);
+                self.stacks.index_of(pid, block.tid, block.registers, stack)
+            }
+            _ => None,
+        };
+        self.tally.take(process, &event, stack);
     }
 
     fn counted(&mut self, process: usize, head: &RecorderHead, counts: Vec<RingCounts>) {
@@ -151,7 +165,13 @@ impl Observer for Sums {
         self.tally.set_counts(process, head.pid, counts);
     }
 
-    fn tick(&mut self, _pids: &[i32]) {
+    fn tick(&mut self, pids: &[i32]) {
+        // Libraries may have come since the program began.
+        for pid in pids {
+            if let Ok(process) = Process::open(*pid) {
+                self.stacks.adopt(&process);
+            }
+        }
         let calls = self.tally.calls();
         self.progress.show(&format!("{calls} calls of malloc and its family"));
     }

@@ -5,6 +5,7 @@ mod arguments;
 mod bench;
 mod bench_progress;
 mod churn;
+mod churn_kernel;
 mod churn_malloc;
 mod churn_progress;
 mod contenders;

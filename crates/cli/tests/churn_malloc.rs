@@ -137,6 +137,9 @@ fn calls_sizes_and_the_threads_that_free_are_exact_where_they_are_few() {
     assert!((number(&sizes(16 * KIB)["live"]["bytes"]) - 480_000.0).abs() < 1.0);
     // Ten were left as calloc made them.
     assert!((number(&sizes(8 * KIB)["live"]["blocks"]) - 10.0).abs() < 0.01);
+    let make = with(&report["callers"], "function", "make");
+    assert!((number(&make["allocated"]["blocks"]) - 60.0).abs() < 0.01, "{}", report["callers"]);
+    assert_eq!(make["called_by"], "main");
     let (freer, from) = (&report["handovers"][0]["to"], &report["handovers"][0]["from"]);
     assert_eq!(with(&report["threads"], "tid", freer.clone())["name"], "freer");
     assert!(

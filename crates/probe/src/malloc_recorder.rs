@@ -117,33 +117,31 @@ impl<'directory> Files<'directory> {
 
     /// Reads what has come, and returns how many events that were.
     fn read(&mut self, observer: &mut dyn Observer) -> usize {
-        // Old files first: a program that follows another in the same process has other code at the same addresses.
-        let mut events = self.read_known(observer);
+        // Old files first, then each new one as soon as its code is known: a program that follows another in the same
+        // process has other code at the same addresses.
         let already = self.files.len();
+        let mut events = (0..already).map(|process| self.read_one(process, observer)).sum();
         self.open_new();
-        for (process, file) in self.files.iter().enumerate().skip(already) {
+        for process in already..self.files.len() {
+            let file = &self.files[process];
             let maps = fs::read(&file.maps).unwrap_or_default();
             observer.began(process, file.head.pid, &maps);
-        }
-        if self.files.len() > already {
-            events += self.read_known(observer);
+            events += self.read_one(process, observer);
         }
         events
     }
 
-    fn read_known(&mut self, observer: &mut dyn Observer) -> usize {
-        let mut events = 0;
-        for (process, file) in self.files.iter_mut().enumerate() {
-            file.refresh();
-            let pid = file.head.pid;
-            for ring in 0..file.head.rings {
-                for event in file.read_ring(ring).unwrap_or_default() {
-                    events += 1;
-                    observer.take(process, pid, event);
-                }
+    fn read_one(&mut self, process: usize, observer: &mut dyn Observer) -> usize {
+        let file = &mut self.files[process];
+        file.refresh();
+        let mut number = 0;
+        for ring in 0..file.head.rings {
+            for event in file.read_ring(ring).unwrap_or_default() {
+                number += 1;
+                observer.take(process, file.head.pid, event);
             }
         }
-        events
+        number
     }
 
     fn count(&mut self, observer: &mut dyn Observer) {

@@ -5,15 +5,15 @@ use std::io;
 use faultless_records::memory_call::CallKind;
 use nix::libc;
 
-/// Numbers of the calls on the machine this is built for.
-const CALLS: &[(libc::c_long, CallKind)] = &[
-    (libc::SYS_mmap, CallKind::Mmap),
-    (libc::SYS_munmap, CallKind::Munmap),
-    (libc::SYS_brk, CallKind::Brk),
-    (libc::SYS_mremap, CallKind::Mremap),
-    (libc::SYS_madvise, CallKind::Madvise),
-    (libc::SYS_mprotect, CallKind::Mprotect),
-    (libc::SYS_pkey_mprotect, CallKind::Mprotect),
+/// The calls: numbers on the machine this is built for, what they are, and the kernel's names.
+pub(crate) const CALLS: &[(libc::c_long, CallKind, &str)] = &[
+    (libc::SYS_mmap, CallKind::Mmap, "mmap"),
+    (libc::SYS_munmap, CallKind::Munmap, "munmap"),
+    (libc::SYS_brk, CallKind::Brk, "brk"),
+    (libc::SYS_mremap, CallKind::Mremap, "mremap"),
+    (libc::SYS_madvise, CallKind::Madvise, "madvise"),
+    (libc::SYS_mprotect, CallKind::Mprotect, "mprotect"),
+    (libc::SYS_pkey_mprotect, CallKind::Mprotect, "pkey_mprotect"),
 ];
 
 /// `AUDIT_ARCH_*` of this machine: calls of other kinds (32-bit programs) have other numbers. Source: linux/audit.h.
@@ -27,7 +27,7 @@ const ARCHITECTURE_OFFSET: u32 = 4;
 #[must_use]
 pub fn kind_of(number: u64) -> Option<CallKind> {
     let number = libc::c_long::try_from(number).ok()?;
-    CALLS.iter().find(|(known, _)| *known == number).map(|(_, kind)| *kind)
+    CALLS.iter().find(|(known, _, _)| *known == number).map(|(_, kind, _)| *kind)
 }
 
 /// Whether this kernel knows filters that stop for a tracer.
@@ -54,7 +54,7 @@ pub(crate) fn program() -> Vec<libc::sock_filter> {
     let calls = u8::try_from(CALLS.len()).unwrap_or(0);
     let mut program =
         vec![load(ARCHITECTURE_OFFSET), equals(ARCHITECTURE, 0, calls + 1), load(NUMBER_OFFSET)];
-    for (place, (number, _)) in (0..calls).zip(CALLS) {
+    for (place, (number, _, _)) in (0..calls).zip(CALLS) {
         // Over the comparisons that are left and over the answer "allow".
         program.push(equals(u32::try_from(*number).unwrap_or(u32::MAX), calls - place, 0));
     }

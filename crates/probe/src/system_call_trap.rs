@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use faultless_records::measurement::Ending;
 use faultless_records::memory_call::{CallKind, MemoryCall, MemoryEvent, TakenStack};
+use faultless_records::perf_record::{News, PerfRecord, Sample};
 use nix::libc;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -17,7 +18,7 @@ use crate::launch::Launched;
 use crate::memory_call_filter::{ARCHITECTURE, kind_of};
 use crate::process::Process;
 use crate::signals::{Arrival, Signals};
-use crate::tracer::{Stop, call_of, event_message, interrupt, seize, wait_without_blocking};
+use crate::tracer::{Stop, call_of, event_message, interrupt, sample_of, seize, wait_without_blocking};
 use crate::watch::{WatchError, resume};
 
 /// How long a command has between the request to end and the kill.
@@ -30,8 +31,14 @@ const TICK: Duration = Duration::from_millis(200);
 pub trait Observer {
     /// The next event.
     fn take(&mut self, event: MemoryEvent);
-    /// The call chain of a thread that stands before a call; none when it is not to be looked at.
-    fn stack(&mut self, pid: i32, tid: i32) -> Option<TakenStack>;
+    /// Whether call chains are wanted.
+    fn wants_chains(&self) -> bool;
+    /// The call chain of a thread that is at a call: its index among all chains; none when it leads nowhere.
+    fn chain(&mut self, record: &PerfRecord, sample: &Sample) -> Option<u32>;
+    /// News of the kernel about names, mappings, starts and ends.
+    fn record(&mut self, record: &PerfRecord);
+    /// A process may have code where there was none.
+    fn code_changed(&mut self, pid: i32);
     /// Time passes.
     fn tick(&mut self);
 }
@@ -318,16 +325,22 @@ impl Family {
         let Some(thread) = self.threads.get_mut(&tid) else { return };
         match call_of(tid, ARCHITECTURE) {
             Some(Stop::Entry { number, arguments }) => {
-                thread.call = kind_of(number).filter(|_| is_counting).map(|kind| {
-                    let [first, second, third, fourth, fifth, _] = arguments;
-                    (kind, [first, second, third, fourth, fifth], observer.stack(thread.pid, tid))
-                });
+                let Some(kind) = kind_of(number).filter(|_| is_counting) else { return };
+                let [first, second, third, fourth, fifth, _] = arguments;
+                let sample = observer.wants_chains().then(|| sample_of(tid)).flatten();
+                let record = PerfRecord { time_ns: 0, pid: thread.pid, tid, cpu: 0, news: News::Other };
+                let index = sample.and_then(|sample| observer.chain(&record, &sample));
+                let stack = index.map(|index| TakenStack { index, weight: 1 });
+                thread.call = Some((kind, [first, second, third, fourth, fifth], stack));
             }
             Some(Stop::Exit { answer }) => {
                 let Some((kind, arguments, stack)) = thread.call.take() else { return };
                 let result = MemoryCall::result_of_register(answer);
                 let pid = thread.pid;
                 let time_ns = monotonic_ns();
+                if maps_code(kind, &arguments) {
+                    observer.code_changed(pid);
+                }
                 observer.take(MemoryEvent::Call(MemoryCall {
                     time_ns,
                     pid,
@@ -351,6 +364,7 @@ impl Family {
         } else if self.is_counting() {
             observer.take(MemoryEvent::Exec { pid: tid });
         }
+        observer.record(&news(tid, News::Name { name: String::new(), is_exec: true }));
     }
 
     fn started(&mut self, tid: i32, observer: &mut dyn Observer) {
@@ -371,6 +385,16 @@ impl Family {
             self.go_on(new, 0);
         }
     }
+}
+
+fn news(pid: i32, news: News) -> PerfRecord {
+    PerfRecord { time_ns: 0, pid, tid: pid, cpu: 0, news }
+}
+
+/// Whether a call may have brought code: what is known about the process's code is old then.
+fn maps_code(kind: CallKind, arguments: &[u64; 5]) -> bool {
+    let protection = arguments[2];
+    matches!(kind, CallKind::Mmap | CallKind::Mprotect) && protection & libc::PROT_EXEC as u64 != 0
 }
 
 /// Whether a stopped thread is at a call of another architecture.

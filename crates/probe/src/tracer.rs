@@ -2,6 +2,7 @@
 
 use std::io;
 
+use faultless_records::perf_record::{Registers, Sample};
 use nix::libc;
 
 /// A call that a thread stands at, or comes back from.
@@ -63,6 +64,52 @@ pub fn call_of(tid: i32, architecture: u32) -> Option<Stop> {
         EXIT => Some(Stop::Exit { answer: info.words[0].cast_signed() }),
         _ => None,
     }
+}
+
+/// Bytes of the stack that are read from a stopped thread.
+const STACK_BYTES: usize = 16 << 10;
+
+/// Registers and stack of a stopped thread, as a sample of performance events holds them; none when it is gone.
+#[must_use]
+pub fn sample_of(tid: i32) -> Option<Sample> {
+    let registers = registers(tid)?;
+    let mut stack = vec![0; STACK_BYTES];
+    let read = read_memory(tid, registers.sp, &mut stack);
+    stack.truncate(read);
+    Some(Sample { ip: registers.ip, registers: Some(registers), stack, ..Sample::default() })
+}
+
+#[cfg(target_arch = "x86_64")]
+fn registers(tid: i32) -> Option<Registers> {
+    let all = nix::sys::ptrace::getregs(nix::unistd::Pid::from_raw(tid)).ok()?;
+    Some(Registers { ip: all.rip, sp: all.rsp, fp: all.rbp, lr: 0 })
+}
+
+#[cfg(target_arch = "aarch64")]
+fn registers(tid: i32) -> Option<Registers> {
+    use nix::sys::ptrace::{getregset, regset::NT_PRSTATUS};
+    let all = getregset::<NT_PRSTATUS>(nix::unistd::Pid::from_raw(tid)).ok()?;
+    Some(Registers { ip: all.pc, sp: all.sp, fp: all.regs[29], lr: all.regs[30] })
+}
+
+/// Reads up to where nothing is mapped; how many bytes that were.
+fn read_memory(tid: i32, address: u64, buffer: &mut [u8]) -> usize {
+    const PAGE: u64 = 4096;
+    let end = address.saturating_add(buffer.len() as u64);
+    let mut remote = Vec::new();
+    let mut at = address;
+    // A piece for each page: the kernel reads whole pieces only.
+    while at < end {
+        let next = ((at | (PAGE - 1)) + 1).min(end);
+        remote.push(libc::iovec { iov_base: at as *mut libc::c_void, iov_len: (next - at) as usize });
+        at = next;
+    }
+    let local = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+    // SAFETY: the kernel writes at most the buffer's length into it; what it reads is another process's.
+    let read = unsafe {
+        libc::process_vm_readv(tid, &raw const local, 1, remote.as_ptr(), remote.len() as libc::c_ulong, 0)
+    };
+    usize::try_from(read).unwrap_or(0)
 }
 
 /// The number that came with an event: a new thread's, or of one that exec left behind.

@@ -3,7 +3,7 @@
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 
 use nix::fcntl::OFlag;
 use nix::libc;
@@ -11,6 +11,7 @@ use nix::sys::ptrace::{self, Options};
 use nix::unistd::{ForkResult, Pid, fork, pipe2};
 
 use crate::memory_call_filter;
+use crate::memory_call_trace::{Sight, Trace};
 use crate::system_call_trap::monotonic_ns;
 use crate::tracer::call_of;
 
@@ -25,35 +26,85 @@ pub fn of_call(is_filtered: bool) -> io::Result<f64> {
     if is_filtered {
         memory_call_filter::check()?;
     }
-    let (go_read, go_write) = pipe2(OFlag::O_CLOEXEC)?;
-    let (answer_read, answer_write) = pipe2(OFlag::O_CLOEXEC)?;
-    let filter = if is_filtered { memory_call_filter::program() } else { Vec::new() };
-    // SAFETY: the child calls only async-signal-safe functions on what was prepared before the fork.
-    let pid = match unsafe { fork()? } {
-        ForkResult::Child => be_measured(&filter, go_read.as_raw_fd(), answer_write.as_raw_fd()),
-        ForkResult::Parent { child } => child,
-    };
-    drop((go_read, answer_write));
-    let mut answers = File::from(answer_read);
-    // It is seized only after it has timed its calls without us.
-    let bare_ns = read_number(&mut answers)?;
+    let mut measured = Measured::start(if is_filtered { memory_call_filter::program() } else { Vec::new() })?;
+    let pid = measured.pid;
     let mut options = Options::PTRACE_O_TRACESYSGOOD | Options::PTRACE_O_EXITKILL;
     if is_filtered {
         options |= Options::PTRACE_O_TRACESECCOMP;
     }
-    if let Err(error) = ptrace::seize(pid, options) {
-        drop(go_write);
-        let _ = nix::sys::wait::waitpid(pid, None);
-        return Err(error.into());
-    }
+    ptrace::seize(pid, options)?;
     if !is_filtered {
         ptrace::interrupt(pid)?;
     }
-    let _ = nix::unistd::write(&go_write, &[1]);
-    drop(go_write);
+    measured.go();
     serve(pid, is_filtered);
-    let trapped_ns = read_number(&mut answers)?;
-    Ok(trapped_ns.saturating_sub(bare_ns) as f64 / CALLS as f64)
+    measured.has_ended = true;
+    measured.added_ns()
+}
+
+/// The same where the kernel's records are read instead: nothing stops then.
+///
+/// # Errors
+/// One line that says what would help.
+pub fn of_traced_call(sight: Sight) -> Result<f64, String> {
+    let in_words = |error: io::Error| error.to_string();
+    let mut measured = Measured::start(Vec::new()).map_err(in_words)?;
+    let trace = Trace::open(sight, &[measured.pid.as_raw()], false)?;
+    trace.start().map_err(in_words)?;
+    measured.go();
+    measured.added_ns().map_err(in_words)
+}
+
+/// A child that times calls twice: by itself, and when it was told to go on.
+struct Measured {
+    pid: Pid,
+    go: Option<OwnedFd>,
+    answers: File,
+    bare_ns: u64,
+    has_ended: bool,
+}
+
+impl Measured {
+    /// Starts it; when this returns it has timed its calls without us, and waits.
+    fn start(filter: Vec<libc::sock_filter>) -> io::Result<Self> {
+        let (go_read, go_write) = pipe2(OFlag::O_CLOEXEC)?;
+        let (answer_read, answer_write) = pipe2(OFlag::O_CLOEXEC)?;
+        // SAFETY: the child calls only async-signal-safe functions on what was prepared before the fork.
+        let pid = match unsafe { fork()? } {
+            ForkResult::Child => {
+                // Our copy of the writing end, else the parent's death would never be seen.
+                drop(go_write);
+                be_measured(&filter, go_read.as_raw_fd(), answer_write.as_raw_fd())
+            }
+            ForkResult::Parent { child } => child,
+        };
+        drop((go_read, answer_write));
+        let answers = File::from(answer_read);
+        let mut measured = Self { pid, go: Some(go_write), answers, bare_ns: 0, has_ended: false };
+        measured.bare_ns = read_number(&mut measured.answers)?;
+        Ok(measured)
+    }
+
+    fn go(&mut self) {
+        if let Some(go) = self.go.take() {
+            let _ = nix::unistd::write(&go, &[1]);
+        }
+    }
+
+    fn added_ns(&mut self) -> io::Result<f64> {
+        let with_us_ns = read_number(&mut self.answers)?;
+        Ok(with_us_ns.saturating_sub(self.bare_ns) as f64 / CALLS as f64)
+    }
+}
+
+impl Drop for Measured {
+    fn drop(&mut self) {
+        // Without leave to go on it ends by itself.
+        self.go = None;
+        if !self.has_ended {
+            let _ = nix::sys::wait::waitpid(self.pid, Some(nix::sys::wait::WaitPidFlag::__WALL));
+        }
+    }
 }
 
 fn read_number(answers: &mut File) -> io::Result<u64> {
@@ -120,6 +171,12 @@ mod tests {
             match of_call(is_filtered) {
                 Ok(cost_ns) => assert!(cost_ns > 100.0, "{cost_ns} ns"),
                 Err(error) => assert!(!error.to_string().is_empty()),
+            }
+        }
+        for sight in [Sight::Calls, Sight::Mappings] {
+            match of_traced_call(sight) {
+                Ok(cost_ns) => assert!(cost_ns >= 0.0, "{cost_ns} ns"),
+                Err(reason) => assert!(!reason.contains('\n') && !reason.is_empty(), "{reason}"),
             }
         }
     }

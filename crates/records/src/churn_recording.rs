@@ -55,6 +55,9 @@ pub struct ChurnRecording {
     pub subject: String,
     /// How the calls were seen.
     pub mechanism: Mechanism,
+    /// A better way that was refused, and why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<String>,
     /// How long it looked, in nanoseconds.
     pub observed_ns: u64,
     /// Processes seen, the first included.

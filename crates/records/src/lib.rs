@@ -4,6 +4,7 @@
 
 pub mod allocator;
 pub mod bench;
+pub mod call_tracepoint;
 pub mod call_tree;
 pub mod cgroup;
 pub mod churn_recording;

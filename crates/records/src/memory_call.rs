@@ -5,6 +5,9 @@ use serde::{Deserialize, Serialize};
 /// Bytes of a page.
 pub const PAGE_BYTES: u64 = 4096;
 
+/// Second argument of a brk that was not seen itself: the heap ends there now, and had ended lower before.
+pub const BREAK_GREW: u64 = 1;
+
 /// The system calls that change what a process has mapped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -90,6 +93,17 @@ impl MemoryCall {
 pub enum MemoryEvent {
     /// A call returned.
     Call(MemoryCall),
+    /// The call chain of one of some calls, which are reported without.
+    Chain {
+        /// The process.
+        pid: i32,
+        /// Which call.
+        kind: CallKind,
+        /// Its arguments.
+        arguments: [u64; 5],
+        /// The chain.
+        stack: TakenStack,
+    },
     /// A process was made as a copy of another.
     Fork {
         /// The copied one.

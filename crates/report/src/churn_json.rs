@@ -61,6 +61,7 @@ pub fn json(recording: &ChurnRecording) -> String {
         "format": FORMAT,
         "subject": recording.subject,
         "mechanism": recording.mechanism.name(),
+        "refused": recording.refused,
         "observed_seconds": seconds,
         "processes": recording.processes,
         "threads_started": recording.threads_started,

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 pub mod benchmark;
+pub mod call_stacks;
 pub mod callers;
 pub mod command;
 pub mod comparison;

@@ -13,98 +13,76 @@ const ENTRANCES: &[&str] = &[
     "reallocarray",
     "free",
     "cfree",
+    "free_sized",
+    "free_aligned_sized",
     "posix_memalign",
     "aligned_alloc",
     "memalign",
     "valloc",
     "pvalloc",
     "malloc_trim",
-    "operator new",
-    "operator delete",
-    "__libc_malloc",
-    "__libc_calloc",
-    "__libc_realloc",
-    "__libc_free",
-    "__libc_memalign",
-    "__GI___libc_malloc",
-    "__GI___libc_free",
-    "__GI___libc_realloc",
-    "_Znwm",
-    "_Znam",
-    "_ZdlPv",
-    "_ZdaPv",
 ];
 
 /// The inside of glibc's malloc and the wrappers of system calls: where a chain ends when its entrance was not seen.
 const INSIDES: &[&str] = &[
     "mmap",
-    "mmap64",
-    "__mmap",
     "munmap",
-    "__munmap",
     "brk",
-    "__brk",
     "sbrk",
-    "__sbrk",
     "mremap",
-    "__mremap",
     "madvise",
-    "__madvise",
     "mprotect",
-    "__mprotect",
+    "morecore",
+    "glibc_morecore",
+    "default_morecore",
     "sysmalloc",
     "sysmalloc_mmap",
-    "_int_malloc",
-    "_int_free",
-    "_int_free_chunk",
-    "_int_free_merge_chunk",
-    "_int_free_maybe_consolidate",
-    "_int_realloc",
-    "_int_memalign",
     "systrim",
-    "systrim.constprop.0",
-    "systrim.isra.0",
     "heap_trim",
-    "heap_trim.isra.0",
     "munmap_chunk",
     "mremap_chunk",
+    "minimal_malloc",
     "tcache_init",
+    "tcache_key_initialize",
     "ptmalloc_init",
     "arena_get2",
-    "arena_get2.part.0",
     "new_heap",
     "alloc_new_heap",
     "grow_heap",
     "shrink_heap",
     "malloc_consolidate",
-    "__default_morecore",
-    "__glibc_morecore",
-    "malloc_hook_ini",
+    "int_malloc",
+    "int_free",
+    "int_free_chunk",
+    "int_free_merge_chunk",
+    "int_free_maybe_consolidate",
+    "int_realloc",
+    "int_memalign",
+    "mid_memalign",
     "checked_request2size",
 ];
 
-/// A frame's function without arguments, template or module.
-fn function(frame: &str) -> &str {
-    let name = frame.split([' ', '+', '@', '(']).next().unwrap_or(frame);
-    if frame.starts_with("operator new") {
-        "operator new"
-    } else if frame.starts_with("operator delete") {
-        "operator delete"
-    } else {
-        name
+/// A function's plain name: without arguments, module, the marks of glibc's own aliases (`__GI___libc_malloc`, `mmap64`) and of
+/// the compiler (`systrim.constprop.0`).
+fn plain_name(frame: &str) -> &str {
+    for operator in ["operator new", "operator delete"] {
+        if frame.starts_with(operator) {
+            return operator;
+        }
     }
+    let name = frame.split([' ', '+', '@', '(', '.']).next().unwrap_or(frame);
+    let name = name.strip_prefix("__GI_").unwrap_or(name).trim_start_matches('_');
+    let name = name.strip_prefix("libc_").unwrap_or(name);
+    name.strip_suffix("64").unwrap_or(name)
 }
 
 fn is_entrance(frame: &str) -> bool {
-    let name = function(frame);
-    ENTRANCES.contains(&name)
-        || name.starts_with("_Znwm")
-        || name.starts_with("_Znam")
-        || name.starts_with("_ZdlPv")
+    let name = plain_name(frame);
+    ENTRANCES.contains(&name) || name.starts_with("operator ")
 }
 
 fn is_inside(frame: &str) -> bool {
-    is_entrance(frame) || INSIDES.contains(&function(frame))
+    is_entrance(frame) || INSIDES.contains(&plain_name(frame))
 }
 
 /// The first frame, from the innermost, that is not the allocator's or a system call's; the innermost when all are.
@@ -206,6 +184,23 @@ mod tests {
         assert_eq!(blamed(&stack(&["munmap", "own_pool"])), Some("own_pool"));
         assert_eq!(blamed(&stack(&["mmap"])), Some("mmap"));
         assert_eq!(blamed(&[]), None);
+    }
+
+    #[test]
+    fn aliases_and_copies_of_the_allocators_functions_are_known() {
+        for frame in [
+            "__GI___libc_malloc",
+            "__libc_free",
+            "__mmap64",
+            "__GI___mmap64",
+            "systrim.constprop.0",
+            "_int_malloc",
+            "__glibc_morecore",
+            "operator new(unsigned long)",
+            "operator delete[](void*)",
+        ] {
+            assert_eq!(blamed(&stack(&[frame, "guilty"])), Some("guilty"), "{frame}");
+        }
     }
 
     #[test]

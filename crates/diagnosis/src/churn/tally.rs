@@ -6,7 +6,7 @@ use faultless_records::churn_recording::{
     Amount, CallerSum, ChurnRecording, FORMAT, Lifetimes, Mechanism, OperationSum, TIMELINE_STEPS, Timeline,
     class_of,
 };
-use faultless_records::memory_call::{CallKind, MemoryCall, MemoryEvent, Operation};
+use faultless_records::memory_call::{BREAK_GREW, CallKind, MemoryCall, MemoryEvent, Operation, TakenStack};
 
 use super::address_space::{AddressSpace, Ended, Mapping, whole_pages};
 use super::patterns::{Cycles, Lately};
@@ -36,6 +36,8 @@ pub struct Circumstances {
     pub subject: String,
     /// How the calls were seen.
     pub mechanism: Mechanism,
+    /// A better way that was refused, and why.
+    pub refused: Option<String>,
     /// How long it looked, in nanoseconds.
     pub observed_ns: u64,
     /// What looking at one call cost, in nanoseconds.
@@ -101,6 +103,12 @@ impl Tally {
     pub fn take(&mut self, event: &MemoryEvent) {
         match event {
             MemoryEvent::Call(call) => self.call(call),
+            MemoryEvent::Chain { pid, kind, arguments, stack } => {
+                // Its call has not been seen to end, so the heap's end is still the one before it.
+                let answer = if *kind == CallKind::Brk { arguments[0] } else { 0 };
+                let (operation, bytes, _) = self.classify(*pid, *kind, arguments, Ok(answer));
+                self.note_caller(*stack, operation, bytes);
+            }
             MemoryEvent::Fork { parent, child } => {
                 let space = self.space(*parent);
                 let copy = Space {
@@ -127,11 +135,14 @@ impl Tally {
         for pid in self.processes.keys().copied().collect::<Vec<_>>() {
             self.end(pid);
         }
-        let mut callers: Vec<CallerSum> = self
-            .callers
-            .into_iter()
-            .map(|((stack, operation), amount)| CallerSum { stack, operation, amount })
-            .collect();
+        let factors = self.chain_factors();
+        let scaled = |number: u64, factor: f64| (number as f64 * factor).round() as u64;
+        let caller = |((stack, operation), amount): ((u32, Operation), Amount)| {
+            let factor = factors.get(&operation).copied().unwrap_or(1.0);
+            let amount = Amount { count: scaled(amount.count, factor), bytes: scaled(amount.bytes, factor) };
+            CallerSum { stack, operation, amount }
+        };
+        let mut callers: Vec<CallerSum> = self.callers.into_iter().map(caller).collect();
         callers
             .sort_by_key(|caller| (std::cmp::Reverse(caller.amount.count), caller.stack, caller.operation));
         ChurnRecording {
@@ -139,6 +150,7 @@ impl Tally {
             tool_version: circumstances.tool_version,
             subject: circumstances.subject,
             mechanism: circumstances.mechanism,
+            refused: circumstances.refused,
             observed_ns: circumstances.observed_ns,
             processes: self.processes_seen,
             threads_started: self.threads_started,
@@ -154,6 +166,19 @@ impl Tally {
             stacks: circumstances.stacks,
             remarks: circumstances.remarks,
         }
+    }
+
+    /// By how much what is known by call chains falls short of all calls; 1 where every chain was taken.
+    fn chain_factors(&self) -> HashMap<Operation, f64> {
+        let mut taken: HashMap<Operation, u64> = HashMap::new();
+        for ((_, operation), amount) in &self.callers {
+            *taken.entry(*operation).or_default() += amount.count;
+        }
+        let factor = |(operation, taken): (Operation, u64)| {
+            let all = self.operations.get(&operation).map_or(0, |sum| sum.amount.count + sum.failed);
+            (operation, if taken > 0 && all > 0 { all as f64 / taken as f64 } else { 1.0 })
+        };
+        taken.into_iter().map(factor).collect()
     }
 
     fn space(&mut self, pid: i32) -> &mut Space {
@@ -175,7 +200,7 @@ impl Tally {
 
     fn call(&mut self, call: &MemoryCall) {
         let pid = call.pid;
-        let (operation, bytes, worked) = self.classify(call);
+        let (operation, bytes, worked) = self.classify(pid, call.kind, &call.arguments, call.result);
         let sum = self.operations.entry(operation).or_default();
         let since_start_ns = call.time_ns.saturating_sub(self.start_ns);
         let is_worked = worked.is_some();
@@ -188,20 +213,31 @@ impl Tally {
         let returned = if is_worked && operation.gives_back() { bytes } else { 0 };
         self.timeline.add(since_start_ns, returned);
         if let Some(stack) = call.stack {
-            let amount = self.callers.entry((stack.index, operation)).or_default();
-            amount.count += u64::from(stack.weight);
-            amount.bytes = amount.bytes.saturating_add(bytes.saturating_mul(u64::from(stack.weight)));
+            self.note_caller(stack, operation, bytes);
         }
         if let Some(answer) = worked {
             self.apply(pid, operation, call, answer, bytes, since_start_ns);
         }
     }
 
-    /// What the call did, the bytes it was about, and its answer if it worked.
-    fn classify(&mut self, call: &MemoryCall) -> (Operation, u64, Option<u64>) {
-        let [_, length, third, fourth, _] = call.arguments;
-        let answer = call.result.ok();
-        match call.kind {
+    fn note_caller(&mut self, stack: TakenStack, operation: Operation, bytes: u64) {
+        let weight = u64::from(stack.weight);
+        let amount = self.callers.entry((stack.index, operation)).or_default();
+        amount.count += weight;
+        amount.bytes = amount.bytes.saturating_add(bytes.saturating_mul(weight));
+    }
+
+    /// What a call did, the bytes it was about, and its answer if it worked.
+    fn classify(
+        &mut self,
+        pid: i32,
+        kind: CallKind,
+        arguments: &[u64; 5],
+        result: Result<u64, i32>,
+    ) -> (Operation, u64, Option<u64>) {
+        let [first, length, third, fourth, _] = *arguments;
+        let answer = result.ok();
+        match kind {
             CallKind::Mmap => {
                 let is_private_memory =
                     fourth & MAP_ANONYMOUS != 0 && fourth & MAP_SHARED_BITS == MAP_PRIVATE;
@@ -225,7 +261,12 @@ impl Tally {
                 };
                 (operation, whole_pages(length), answer)
             }
-            CallKind::Brk => self.classify_break(call.pid, call.arguments[0], answer.unwrap_or(0)),
+            // Where trims are not seen, the heap may have ended anywhere below.
+            CallKind::Brk if length == BREAK_GREW => {
+                let before = self.space(pid).heap_end.unwrap_or(first);
+                (Operation::BreakGrow, first.saturating_sub(before), answer)
+            }
+            CallKind::Brk => self.classify_break(pid, first, answer.unwrap_or(0)),
         }
     }
 

@@ -211,6 +211,7 @@ mod tests {
                 tool_version: String::new(),
                 subject: String::new(),
                 mechanism: Mechanism::Seccomp,
+                refused: None,
                 observed_ns: self.now_ns,
                 cost_per_call_ns: None,
                 stacks,

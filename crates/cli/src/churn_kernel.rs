@@ -1,0 +1,241 @@
+//! The calls of the kernel that `faultless churn` looks at: which way of seeing them is permitted, and the looking itself.
+
+use std::cell::RefCell;
+use std::time::Duration;
+
+use faultless_diagnosis::churn::tally::{Circumstances, Tally};
+use faultless_probe::launch::{Launch, Tracing, launch_prepared, launch_traced};
+use faultless_probe::memory_call_trace::{self, Sight, Trace};
+use faultless_probe::process::Process;
+use faultless_probe::signals::Signals;
+use faultless_probe::system_call_trap::{self, Observer, Subject, monotonic_ns};
+use faultless_probe::trap_cost;
+use faultless_probe::watch::WatchError;
+use faultless_records::churn_recording::{ChurnRecording, Mechanism};
+use faultless_records::memory_call::MemoryEvent;
+use faultless_records::perf_record::{News, PerfRecord, Sample};
+use faultless_trial::call_stacks::CallStacks;
+
+use crate::arguments::{ChurnArguments, ChurnMechanism};
+use crate::churn::standard_output;
+use crate::churn_progress::ChurnProgress;
+use crate::failure::Failure;
+use crate::{subject, target};
+
+/// What the kernel's records of new mappings leave out.
+const UNSEEN_BY_RECORDS: &str = "munmap, madvise, calls that fail, and callers: the kernel's records tell of new mappings only (an mprotect looks like one, and one beside another is told with it); --by ptrace sees all and stops the process at every system call";
+
+/// Looks at a command or a process.
+///
+/// # Errors
+/// [`Failure`] when nothing may be seen.
+pub fn look(arguments: &ChurnArguments, signals: &Signals) -> Result<ChurnRecording, Failure> {
+    match arguments.pid {
+        Some(pid) => look_at_process(pid, arguments, signals),
+        None => look_at_command(arguments, signals),
+    }
+}
+
+fn look_at_command(arguments: &ChurnArguments, signals: &Signals) -> Result<ChurnRecording, Failure> {
+    let command = target::find(arguments.words.clone())?;
+    let name = command.arguments[0].to_string_lossy().into_owned();
+    let way = choose(arguments.by, &[Mechanism::Tracepoints, Mechanism::Seccomp, Mechanism::Ptrace])?;
+    let words: Vec<String> =
+        command.arguments.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    let start = Launch {
+        program: command.program,
+        arguments: command.arguments,
+        environment: std::env::vars_os().collect(),
+        streams: [None, standard_output(arguments.json)?, None],
+        is_detached: false,
+    };
+    let mut sums = Sums::begin(arguments, CallStacks::default());
+    let cannot_start = |error: std::io::Error| Failure::of_start(&name, &error);
+    let lost_sight = |error: WatchError| match error {
+        WatchError::Interrupted(number) => Failure::Interrupted(number),
+        WatchError::System(error) => Failure::Failed(format!("lost sight of {name}: {error}")),
+    };
+    let mut remarks = Vec::new();
+    let observed = if let Some(sight) = way.sight() {
+        let trace = RefCell::new(Err("it was not opened".to_owned()));
+        let launched = launch_prepared(start, signals, Tracing::AtExit, &mut |pid| {
+            *trace.borrow_mut() = Trace::open(sight, &[pid], true);
+            Ok(())
+        });
+        let launched = launched.map_err(cannot_start)?;
+        let trace = trace.into_inner().map_err(Failure::Failed)?;
+        memory_call_trace::follow_command(trace, &launched, signals, arguments.limit, &mut sums)
+            .map_err(lost_sight)?
+    } else {
+        let is_filtered = way.mechanism == Mechanism::Seccomp;
+        let tracing = if is_filtered { Tracing::FilteredFamily } else { Tracing::Family };
+        let launched = launch_traced(start, signals, tracing).map_err(cannot_start)?;
+        let subject = Subject::Command { launched: &launched, is_filtered };
+        let followed =
+            system_call_trap::follow(&subject, signals, arguments.limit, &mut sums).map_err(lost_sight)?;
+        if followed.is_blind_to_some {
+            remarks.push("calls of 32-bit programs that it started; their numbers are others".to_owned());
+        }
+        followed.observed
+    };
+    Ok(sums.finish(words.join(" "), way, observed, remarks))
+}
+
+fn look_at_process(
+    pid: i32,
+    arguments: &ChurnArguments,
+    signals: &Signals,
+) -> Result<ChurnRecording, Failure> {
+    let process = subject::process(pid)?;
+    if arguments.by == Some(ChurnMechanism::Seccomp) {
+        return Err(Failure::Usage(
+            "a seccomp filter can only be given to a command that is started: use --by ptrace with --pid"
+                .into(),
+        ));
+    }
+    let way = choose(arguments.by, &[Mechanism::Tracepoints, Mechanism::MmapRecords])?;
+    let name = format!("process {pid} ({})", process.name());
+    let mut stacks = CallStacks::default();
+    stacks.adopt(&process);
+    let mut sums = Sums::begin(arguments, stacks);
+    let mut remarks = vec!["mappings made before we looked; what becomes of them has no lifetime".to_owned()];
+    let observed = match way.sight() {
+        Some(sight) => {
+            let threads = process.threads().map_err(Failure::of_process)?;
+            let trace = Trace::open(sight, &threads, false).map_err(Failure::Failed)?;
+            memory_call_trace::follow_process(trace, &process, signals, arguments.limit, &mut sums)
+                .map_err(|error| Failure::Failed(format!("lost sight of {name}: {error}")))?
+        }
+        None => {
+            let subject = Subject::Process(&process);
+            let followed = system_call_trap::follow(&subject, signals, arguments.limit, &mut sums);
+            let followed = followed.map_err(|error| match error {
+                WatchError::Interrupted(number) => Failure::Interrupted(number),
+                WatchError::System(error) => Failure::Failed(error.to_string()),
+            })?;
+            if followed.is_blind_to_some {
+                remarks.push("its calls: it is a 32-bit program, and their numbers are others".to_owned());
+            }
+            followed.observed
+        }
+    };
+    Ok(sums.finish(name, way, observed, remarks))
+}
+
+/// A way to see the calls that works here.
+struct Way {
+    mechanism: Mechanism,
+    cost_per_call_ns: f64,
+    /// Why better ones do not.
+    refused: Option<String>,
+}
+
+impl Way {
+    fn sight(&self) -> Option<Sight> {
+        match self.mechanism {
+            Mechanism::Tracepoints => Some(Sight::Calls),
+            Mechanism::MmapRecords => Some(Sight::Mappings),
+            Mechanism::Seccomp | Mechanism::Ptrace => None,
+        }
+    }
+}
+
+/// The first of these ways that works here, or the one that is wanted; tried out on a process of ours, which also shows what it
+/// costs.
+fn choose(wanted: Option<ChurnMechanism>, usual: &[Mechanism]) -> Result<Way, Failure> {
+    let wanted = wanted.map(|wanted| match wanted {
+        ChurnMechanism::Tracepoints => Mechanism::Tracepoints,
+        ChurnMechanism::MmapRecords => Mechanism::MmapRecords,
+        ChurnMechanism::Seccomp => Mechanism::Seccomp,
+        ChurnMechanism::Ptrace => Mechanism::Ptrace,
+    });
+    let mut refusals: Vec<String> = Vec::new();
+    for mechanism in wanted.as_ref().map_or(usual, std::slice::from_ref) {
+        let tried = match mechanism {
+            Mechanism::Tracepoints => trap_cost::of_traced_call(Sight::Calls),
+            Mechanism::MmapRecords => trap_cost::of_traced_call(Sight::Mappings),
+            Mechanism::Seccomp => trap_cost::of_call(true).map_err(|error| error.to_string()),
+            Mechanism::Ptrace => trap_cost::of_call(false).map_err(|error| error.to_string()),
+        };
+        match tried {
+            Ok(cost_per_call_ns) => {
+                let refused = (!refusals.is_empty()).then(|| refusals.join("; "));
+                return Ok(Way { mechanism: *mechanism, cost_per_call_ns, refused });
+            }
+            Err(reason) => refusals.push(match reason.starts_with(mechanism.name()) {
+                true => reason,
+                false => format!("{}: {reason}", mechanism.name()),
+            }),
+        }
+    }
+    Err(Failure::Failed(format!("this system lets us follow no calls that way ({})", refusals.join("; "))))
+}
+
+/// Sums while it looks.
+struct Sums {
+    tally: Tally,
+    stacks: CallStacks,
+    progress: ChurnProgress,
+}
+
+impl Sums {
+    fn begin(arguments: &ChurnArguments, stacks: CallStacks) -> Self {
+        Self { tally: Tally::begin(monotonic_ns()), stacks, progress: ChurnProgress::start(arguments.limit) }
+    }
+
+    fn finish(
+        self,
+        subject: String,
+        way: Way,
+        observed: Duration,
+        mut remarks: Vec<String>,
+    ) -> ChurnRecording {
+        if way.mechanism == Mechanism::MmapRecords {
+            remarks.push(UNSEEN_BY_RECORDS.to_owned());
+        }
+        self.tally.finish(Circumstances {
+            tool_version: env!("CARGO_PKG_VERSION").to_owned(),
+            subject,
+            mechanism: way.mechanism,
+            refused: way.refused,
+            observed_ns: u64::try_from(observed.as_nanos()).unwrap_or(u64::MAX),
+            // Records of mappings are written anyway when somebody reads them: nothing is added for each call.
+            cost_per_call_ns: (way.mechanism != Mechanism::MmapRecords).then_some(way.cost_per_call_ns),
+            stacks: self.stacks.into_names(|_| false),
+            remarks,
+        })
+    }
+}
+
+impl Observer for Sums {
+    fn take(&mut self, event: MemoryEvent) {
+        self.tally.take(&event);
+    }
+
+    fn wants_chains(&self) -> bool {
+        true
+    }
+
+    fn chain(&mut self, record: &PerfRecord, sample: &Sample) -> Option<u32> {
+        self.stacks.index(record, sample)
+    }
+
+    fn record(&mut self, record: &PerfRecord) {
+        self.stacks.take(record);
+        // Its code is read as soon as it is there: a short process has ended when its first chain arrives.
+        if matches!(record.news, News::Name { is_exec: true, .. })
+            && let Ok(process) = Process::open(record.pid)
+        {
+            self.stacks.adopt(&process);
+        }
+    }
+
+    fn code_changed(&mut self, pid: i32) {
+        self.stacks.code_changed(pid);
+    }
+
+    fn tick(&mut self) {
+        let calls = self.tally.calls();
+        self.progress.show(&format!("{calls} calls"));
+    }
+}

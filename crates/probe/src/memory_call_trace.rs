@@ -1,0 +1,355 @@
+//! Follows the calls by which processes change their mappings, through the kernel's own records: perf_event_open(2).
+//!
+//! Nothing stops. With tracepoints every call is seen at its entry and exit, and the call chain of some; where tracepoints are
+//! closed, the kernel's records of new mappings are left, which any user may have of own processes.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use faultless_records::call_tracepoint::{self, OpenCalls};
+use faultless_records::memory_call::{BREAK_GREW, CallKind, MemoryCall, MemoryEvent, TakenStack};
+use faultless_records::perf_record::{Content, NewMapping, News, PerfRecord, Sample};
+
+use nix::sys::signal::{Signal, kill};
+
+use crate::launch::Launched;
+use crate::memory_call_filter::CALLS;
+use crate::perf::{Event, PerfError, Plan, Sampling, Scope, Session, What};
+use crate::process::Process;
+use crate::signals::Signals;
+use crate::system_call_trap::Observer;
+use crate::tracefs::Tracefs;
+use crate::watch::{WatchError, watch_beside};
+
+/// Bytes of the user's stack that are saved with a call chain.
+const STACK_BYTES: u32 = 8192;
+
+/// Buffers of each CPU.
+const CALL_BUFFER_BYTES: usize = 8 << 20;
+const CHAIN_BUFFER_BYTES: usize = 8 << 20;
+
+/// When more calls come in a second than this, chains are taken of one in [`FEW`] only.
+const MANY_A_SECOND: f64 = 2000.0;
+const FEW: u32 = 61;
+
+/// How often it is looked whether there are many calls.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Between two looks into the buffers.
+const TURN: Duration = Duration::from_millis(10);
+
+/// How often the observer hears that time passes.
+const TICK: Duration = Duration::from_millis(200);
+
+/// How long a command has between the request to end and the kill.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// `MAP_PRIVATE` and `MAP_ANONYMOUS`, as the mmap of a record without a file must have had them.
+const PRIVATE_MEMORY: u64 = 0x22;
+const PRIVATE_FILE: u64 = 0x02;
+
+/// What is seen of a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sight {
+    /// Every call, by tracepoints.
+    Calls,
+    /// New mappings only.
+    Mappings,
+}
+
+/// An observation that goes on.
+pub struct Trace {
+    sight: Sight,
+    calls: Session,
+    /// By places in the plan of `calls`: entries, then exits.
+    kinds: Vec<CallKind>,
+    /// The chains of all calls, and of one in [`FEW`].
+    chains: Option<Session>,
+    takes_all: bool,
+    looked: Instant,
+    seen_then: u64,
+    seen: u64,
+    open: OpenCalls,
+    /// The first exec begins the observation and is no event of it.
+    awaits_exec: bool,
+    lost: u64,
+}
+
+impl Trace {
+    /// Opens it for these threads and what they start; `waits_for_exec` for a command that is yet to begin.
+    ///
+    /// # Errors
+    /// One line that says what would help.
+    pub fn open(sight: Sight, threads: &[i32], waits_for_exec: bool) -> Result<Self, String> {
+        let in_words = |error: PerfError| error.to_string();
+        let kinds: Vec<CallKind> = CALLS.iter().map(|(_, kind, _)| *kind).collect();
+        let plan = |events, stack_bytes, follows_processes, buffer_bytes| Plan {
+            events,
+            content: Content { has_address: false, has_callchain: false, has_raw: true, stack_bytes },
+            follows_processes,
+            waits_for_exec,
+            buffer_bytes,
+        };
+        let (calls, chains) = match sight {
+            Sight::Mappings => {
+                let session = Session::open(plan(Vec::new(), 0, true, CALL_BUFFER_BYTES), threads);
+                (session.map_err(in_words)?, None)
+            }
+            Sight::Calls => {
+                let (entries, exits) = tracepoints(&Tracefs::open()?).map_err(|error| error.to_string())?;
+                let event = |id: &u64, period: u32, starts_enabled| Event {
+                    what: What::Tracepoint { id: *id, filter: String::new() },
+                    sampling: Sampling::Every(u64::from(period)),
+                    scope: Scope::All,
+                    starts_enabled,
+                };
+                let every = entries.iter().chain(&exits).map(|id| event(id, 1, true)).collect();
+                let all = entries.iter().map(|id| event(id, 1, true));
+                let some = entries.iter().map(|id| event(id, FEW, false));
+                let chains = plan(all.chain(some).collect(), STACK_BYTES, false, CHAIN_BUFFER_BYTES);
+                let calls =
+                    Session::open(plan(every, 0, true, CALL_BUFFER_BYTES), threads).map_err(in_words)?;
+                // Without room for chains the calls are still seen.
+                (calls, Session::open(chains, threads).ok())
+            }
+        };
+        Ok(Self {
+            sight,
+            calls,
+            kinds,
+            chains,
+            takes_all: true,
+            looked: Instant::now(),
+            seen_then: 0,
+            seen: 0,
+            open: OpenCalls::default(),
+            awaits_exec: waits_for_exec,
+            lost: 0,
+        })
+    }
+
+    /// Begins, where it waits for no exec.
+    ///
+    /// # Errors
+    /// The kernel's reason.
+    pub fn start(&self) -> io::Result<()> {
+        let sessions = [Some(&self.calls), self.chains.as_ref()];
+        sessions
+            .into_iter()
+            .flatten()
+            .try_for_each(Session::start)
+            .map_err(|error| io::Error::other(error.to_string()))
+    }
+
+    /// Whether call chains are taken.
+    #[must_use]
+    pub fn has_chains(&self) -> bool {
+        self.chains.is_some()
+    }
+
+    /// Tells the observer what has come; `is_last` when no more can come. Returns how much that was.
+    pub fn read(&mut self, observer: &mut dyn Observer, is_last: bool) -> usize {
+        let take = |session: &mut Session| if is_last { session.read_last() } else { session.read() };
+        let mut records: Vec<(bool, PerfRecord)> =
+            take(&mut self.calls).into_iter().map(|record| (false, record)).collect();
+        if let Some(chains) = &mut self.chains {
+            records.extend(take(chains).into_iter().map(|record| (true, record)));
+            records.sort_by_key(|(_, record)| record.time_ns);
+        }
+        let number = records.len();
+        for (is_chain, record) in records {
+            match (&record.news, is_chain) {
+                (News::Sample(sample), true) => self.take_chain(&record, sample, observer),
+                (News::Sample(sample), false) => self.take_call(&record, sample, observer),
+                (_, false) => self.take_news(&record, observer),
+                _ => {}
+            }
+        }
+        let lost = self.calls.lost();
+        if lost > self.lost {
+            // Entry and exit are two records.
+            observer.take(MemoryEvent::Lost { calls: (lost - self.lost).div_ceil(2) });
+            self.lost = lost;
+        }
+        self.look_at_rate();
+        number
+    }
+
+    fn take_call(&mut self, record: &PerfRecord, sample: &Sample, observer: &mut dyn Observer) {
+        let Some(place) = self.calls.place_of(sample.event) else { return };
+        let kind = self.kinds[place % self.kinds.len()];
+        if place < self.kinds.len() {
+            if let Some(arguments) = call_tracepoint::arguments(&sample.raw) {
+                self.open.enter(record.tid, kind, arguments);
+            }
+            return;
+        }
+        let call =
+            call_tracepoint::answer(&sample.raw).and_then(|answer| self.open.leave(record, kind, answer));
+        if let Some(call) = call {
+            self.seen += 1;
+            observer.take(MemoryEvent::Call(call));
+        }
+    }
+
+    fn take_chain(&mut self, record: &PerfRecord, sample: &Sample, observer: &mut dyn Observer) {
+        let place = self.chains.as_ref().and_then(|chains| chains.place_of(sample.event));
+        let (Some(place), Some(arguments)) = (place, call_tracepoint::arguments(&sample.raw)) else { return };
+        let weight = if place < self.kinds.len() { 1 } else { FEW };
+        let kind = self.kinds[place % self.kinds.len()];
+        if let Some(index) = observer.chain(record, sample) {
+            let stack = TakenStack { index, weight };
+            observer.take(MemoryEvent::Chain { pid: record.pid, kind, arguments, stack });
+        }
+    }
+
+    fn take_news(&mut self, record: &PerfRecord, observer: &mut dyn Observer) {
+        observer.record(record);
+        let pid = record.pid;
+        match &record.news {
+            News::Name { is_exec: true, .. } => {
+                let is_first = std::mem::take(&mut self.awaits_exec);
+                let event = (!is_first).then_some(MemoryEvent::Exec { pid });
+                event.into_iter().for_each(|event| observer.take(event));
+            }
+            News::Fork { parent_pid, .. } if *parent_pid == pid => observer.take(MemoryEvent::Thread { pid }),
+            News::Fork { parent_pid, .. } => {
+                observer.take(MemoryEvent::Fork { parent: *parent_pid, child: pid });
+            }
+            News::Exit => {
+                self.open.forget(record.tid);
+                if record.tid == pid {
+                    observer.take(MemoryEvent::Exit { pid });
+                }
+            }
+            // Where calls are seen, these are only news about code.
+            News::Mapping(new) if self.sight == Sight::Mappings => {
+                self.seen += 1;
+                observer.take(MemoryEvent::Call(call_of_mapping(record, new)));
+            }
+            _ => {}
+        }
+    }
+
+    /// Takes fewer chains while there are many calls, and all again when there are few.
+    fn look_at_rate(&mut self) {
+        let elapsed = self.looked.elapsed();
+        let Some(chains) = self.chains.as_ref().filter(|_| elapsed >= LOOK) else { return };
+        let rate = (self.seen - self.seen_then) as f64 / elapsed.as_secs_f64();
+        (self.looked, self.seen_then) = (Instant::now(), self.seen);
+        let takes_all = if self.takes_all { rate < MANY_A_SECOND } else { rate < MANY_A_SECOND / 2.0 };
+        if takes_all == self.takes_all {
+            return;
+        }
+        self.takes_all = takes_all;
+        let kinds = self.kinds.len();
+        let (begin, end) =
+            if takes_all { (0..kinds, kinds..2 * kinds) } else { (kinds..2 * kinds, 0..kinds) };
+        // A refusal leaves chains as they are; their weights say what they stand for.
+        end.for_each(|place| drop(chains.disable(place)));
+        begin.for_each(|place| drop(chains.enable(place)));
+    }
+}
+
+/// Reads until a command of ours has ended, or for so long; it is ended then. How long was looked.
+///
+/// # Errors
+/// [`WatchError`].
+pub fn follow_command(
+    mut trace: Trace,
+    launched: &Launched,
+    signals: &Signals,
+    limit: Option<Duration>,
+    observer: &mut dyn Observer,
+) -> Result<Duration, WatchError> {
+    let began = Instant::now();
+    let mut next_tick = began + TICK;
+    let mut over: Option<Instant> = None;
+    let mut kill_at = None;
+    watch_beside(launched, signals, None, &mut |_| {
+        let now = Instant::now();
+        if over.is_none() {
+            trace.read(observer, false);
+        }
+        if now >= next_tick {
+            next_tick = now + TICK;
+            observer.tick();
+        }
+        if over.is_none() && limit.is_some_and(|limit| now >= began + limit) {
+            trace.read(observer, true);
+            (over, kill_at) = (Some(now), Some(now + GRACE));
+            let _ = kill(launched.pid, Signal::SIGTERM);
+        }
+        if kill_at.is_some_and(|at| now >= at) {
+            kill_at = None;
+            let _ = kill(launched.pid, Signal::SIGKILL);
+        }
+        Some(TURN)
+    })?;
+    let end = over.unwrap_or_else(Instant::now);
+    if over.is_none() {
+        trace.read(observer, true);
+    }
+    Ok(end.saturating_duration_since(began))
+}
+
+/// Reads until a running process has ended, the time is over, or a signal asks us to end. How long was looked.
+///
+/// # Errors
+/// The kernel's reason.
+pub fn follow_process(
+    mut trace: Trace,
+    process: &Process,
+    signals: &Signals,
+    limit: Option<Duration>,
+    observer: &mut dyn Observer,
+) -> io::Result<Duration> {
+    let began = Instant::now();
+    let mut next_tick = began + TICK;
+    trace.start()?;
+    loop {
+        trace.read(observer, false);
+        let now = Instant::now();
+        if now >= next_tick {
+            next_tick = now + TICK;
+            observer.tick();
+            if !process.is_alive() {
+                break;
+            }
+        }
+        let left = limit.map(|limit| (began + limit).saturating_duration_since(now));
+        if left.is_some_and(|left| left.is_zero()) {
+            break;
+        }
+        let arrival = signals.next(Some(left.map_or(TURN, |left| left.min(TURN))))?;
+        if arrival.is_some_and(|arrival| arrival.is_interruption()) {
+            break;
+        }
+    }
+    let observed = began.elapsed();
+    trace.read(observer, true);
+    Ok(observed)
+}
+
+/// Numbers of the tracepoints at entry and exit of each call.
+fn tracepoints(tracefs: &Tracefs) -> io::Result<(Vec<u64>, Vec<u64>)> {
+    let ids = |moment: &str| -> io::Result<Vec<u64>> {
+        CALLS.iter().map(|(_, _, name)| tracefs.id(&format!("syscalls/sys_{moment}_{name}"))).collect()
+    };
+    Ok((ids("enter")?, ids("exit")?))
+}
+
+/// The call that must have made a mapping, as far as its record tells.
+fn call_of_mapping(record: &PerfRecord, new: &NewMapping) -> MemoryCall {
+    let end = new.start.saturating_add(new.length_bytes);
+    let (kind, arguments, result) = match new.name.as_str() {
+        "[heap]" => (CallKind::Brk, [end, BREAK_GREW, 0, 0, 0], end),
+        name => {
+            let flags =
+                if name.starts_with('/') && !name.starts_with("//") { PRIVATE_FILE } else { PRIVATE_MEMORY };
+            (CallKind::Mmap, [0, new.length_bytes, u64::from(new.protection), flags, 0], new.start)
+        }
+    };
+    let (time_ns, pid, tid) = (record.time_ns, record.pid, record.tid);
+    MemoryCall { time_ns, pid, tid, kind, arguments, result: Ok(result), stack: None }
+}

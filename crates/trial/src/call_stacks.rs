@@ -1,0 +1,116 @@
+//! Call chains as lists of names, each kept once and named at the end, for whoever adds up by caller.
+
+use std::collections::{HashMap, HashSet};
+
+use faultless_probe::process::Process;
+use faultless_records::mappings;
+use faultless_records::perf_record::{FileIdentity, NewMapping, News, PerfRecord, Registers, Sample};
+
+use crate::callers::{Images, RawTree};
+
+/// Chains of processes under observation.
+#[derive(Default)]
+pub struct CallStacks {
+    images: Images,
+    tree: RawTree,
+    /// Index of a chain by its innermost call.
+    indices: HashMap<usize, u32>,
+    /// Innermost calls by index.
+    calls: Vec<usize>,
+    /// Processes whose code is not known, or not any more.
+    unknown: HashSet<i32>,
+    known: HashSet<i32>,
+}
+
+impl CallStacks {
+    /// Takes over what a process has mapped before it is observed; one that cannot be read has chains of bare addresses.
+    pub fn adopt(&mut self, process: &Process) {
+        self.unknown.remove(&process.pid());
+        self.known.insert(process.pid());
+        let _ = self.images.adopt(process);
+    }
+
+    /// Takes over what a process has mapped from the text of its `maps`.
+    pub fn adopt_maps(&mut self, pid: i32, maps: &[u8]) {
+        self.known.insert(pid);
+        for mapping in mappings::parse(maps).unwrap_or_default() {
+            // Only code is unwound and named.
+            if mapping.permissions[2] != b'x' {
+                continue;
+            }
+            let news = News::Mapping(NewMapping {
+                start: mapping.start,
+                length_bytes: mapping.bytes(),
+                file_offset: mapping.offset,
+                file: FileIdentity::Inode { device: mapping.device, inode: mapping.inode },
+                protection: 5,
+                flags: 2,
+                is_data: false,
+                name: String::from_utf8_lossy(&mapping.name).into_owned(),
+            });
+            self.images.take(&PerfRecord { time_ns: 0, pid, tid: pid, cpu: 0, news });
+        }
+    }
+
+    /// Takes notice of a record about mappings, names, starts and ends.
+    pub fn take(&mut self, record: &PerfRecord) {
+        match &record.news {
+            News::Name { is_exec: true, .. } => drop(self.known.remove(&record.pid)),
+            News::Mapping(_) | News::Fork { .. } => drop(self.known.insert(record.pid)),
+            _ => {}
+        }
+        self.images.take(record);
+    }
+
+    /// A process runs another program now.
+    pub fn forget(&mut self, pid: i32) {
+        let news = News::Name { name: String::new(), is_exec: true };
+        self.take(&PerfRecord { time_ns: 0, pid, tid: pid, cpu: 0, news });
+    }
+
+    /// A process may have code that is not known.
+    pub fn code_changed(&mut self, pid: i32) {
+        self.unknown.insert(pid);
+    }
+
+    /// The chain of a sample, by its index; none when it has none.
+    pub fn index(&mut self, record: &PerfRecord, sample: &Sample) -> Option<u32> {
+        let is_new = !self.known.contains(&record.pid);
+        if (is_new || self.unknown.contains(&record.pid))
+            && let Ok(process) = Process::open(record.pid)
+        {
+            self.adopt(&process);
+        }
+        let call = self.images.call(record, sample, &mut self.tree)?;
+        let next = u32::try_from(self.calls.len()).ok()?;
+        let index = *self.indices.entry(call).or_insert(next);
+        if index == next {
+            self.calls.push(call);
+        }
+        Some(index)
+    }
+
+    /// The same of registers and stack.
+    pub fn index_of(&mut self, pid: i32, tid: i32, registers: Registers, stack: Vec<u8>) -> Option<u32> {
+        let record = PerfRecord { time_ns: 0, pid, tid, cpu: 0, news: News::Other };
+        let sample = Sample { ip: registers.ip, registers: Some(registers), stack, ..Sample::default() };
+        self.index(&record, &sample)
+    }
+
+    /// Names of each chain's calls, by index, the innermost first. `is_hidden` leaves out frames of modules, by their file
+    /// names.
+    #[must_use]
+    pub fn into_names(mut self, is_hidden: impl Fn(&str) -> bool) -> Vec<Vec<String>> {
+        for pid in self.images.pids() {
+            self.images.read_perf_map(pid);
+        }
+        let (tree, places) = self.images.name_calls(&self.tree);
+        let names = |call: &usize| {
+            let place = places.get(*call).copied();
+            let frames = tree.outwards(place);
+            let shown = frames.filter(|frame| !tree.module_name(frame).is_some_and(&is_hidden));
+            shown.map(|frame| tree.name(frame)).collect()
+        };
+        self.calls.iter().map(names).collect()
+    }
+}
