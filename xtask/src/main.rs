@@ -13,6 +13,7 @@ mod peers;
 mod processes;
 mod programs;
 mod regret;
+mod regions;
 mod sandbox;
 mod sequence;
 mod server;
@@ -42,6 +43,10 @@ usage: cargo xtask TASK [OPTIONS]
   peers [NAME...]          other allocators as libraries for `faultless bench --allocators NAME=PATH`, in target/peers
       --out DIR            another folder
   regret TRACE...          what policies of purging cost on traces of FAULTLESS=trace:PREFIX (docs/decay.md)
+  regions [PART...]        populating and searching big data with and without regions: populate, gallery
+      --rounds N           default 3
+      --quick              small sizes, to see that it works
+      --out FILE           all runs as lines of JSON
   dist                     the copyable static binary and the library, in target/dist-out
   install --prefix DIR     the library, header, pkg-config and CMake files for C and C++ programs
 ";
@@ -55,6 +60,7 @@ fn main() -> ExitCode {
         Some("instructions") => instructions::run(arguments),
         Some("peers") => peers::run(arguments),
         Some("regret") => regret::run(arguments),
+        Some("regions") => regions::run(arguments),
         Some("dist") => dist::run(arguments),
         Some("install") => install::run(arguments),
         Some("help") | None => {

@@ -6,6 +6,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use faultless_diagnosis::environment::{Facts, Finding, check};
+use faultless_diagnosis::loaded_data;
 use faultless_diagnosis::tuning::{Evidence, Tuning, derive, size};
 use faultless_diagnosis::verdict::{ArmResult, judge};
 use faultless_probe::loader;
@@ -154,6 +155,12 @@ fn consult(
         })
         .collect();
     let verdict = judge(&arms).ok_or_else(|| Failure::Failed("no run was measured".into()))?;
+    let loaded_data = loaded_data::recognise(
+        observed.as_ref(),
+        &arms,
+        &verdict.arms,
+        faultless_probe::machine::numa_nodes(),
+    );
     let mut remarks = remarks(&arms, as_is, libc_is_reachable);
     if processes > 1 {
         remarks.push(
@@ -171,6 +178,7 @@ fn consult(
         findings,
         heap: observed,
         tuning,
+        loaded_data,
         arms,
         verdict,
         remarks,

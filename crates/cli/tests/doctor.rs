@@ -23,7 +23,15 @@ impl Place {
     fn compile(&self, source: &str) -> PathBuf {
         let (file, program) = (self.0.join("program.c"), self.0.join("program"));
         fs::write(&file, source).unwrap();
-        assert!(Command::new("cc").args(["-O1", "-o"]).arg(&program).arg(&file).status().unwrap().success());
+        assert!(
+            Command::new("cc")
+                .args(["-O1", "-pthread", "-o"])
+                .arg(&program)
+                .arg(&file)
+                .status()
+                .unwrap()
+                .success()
+        );
         program
     }
 
@@ -278,4 +286,44 @@ fn wait_until(is_so: impl Fn() -> bool) {
 /// By the shell's own kill: the program of that name is not on every machine.
 fn send(signal: &str, pid: &str) {
     assert!(Command::new("sh").args(["-c", &format!("kill -{signal} {pid}")]).status().unwrap().success());
+}
+
+/// Data that is loaded, and eight threads whose requests allocate scratch buffers.
+const SEARCH: &str = r#"
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+static char *data[4];
+static void *searcher(void *nothing) {
+    for (int request = 0; request < 20; request++) {
+        char *scratch[4];
+        for (int i = 0; i < 4; i++) memset(scratch[i] = malloc(1 << 20), 1, 1 << 20);
+        volatile char sum = 0;
+        for (int i = 0; i < 4; i++) for (int at = 0; at < 16 << 20; at += 4096) sum += data[i][at];
+        for (int i = 0; i < 4; i++) free(scratch[i]);
+    }
+    return nothing;
+}
+int main(void) {
+    for (int i = 0; i < 4; i++) memset(data[i] = malloc(16 << 20), 1, 16 << 20);
+    pthread_t threads[8];
+    for (int i = 0; i < 8; i++) pthread_create(&threads[i], 0, searcher, 0);
+    for (int i = 0; i < 8; i++) pthread_join(threads[i], 0);
+    return 0;
+}
+"#;
+
+#[test]
+fn data_that_is_loaded_and_searched_is_told_from_the_scratch_buffers_of_requests() {
+    let place = Place::new("search");
+    let program = place.compile(SEARCH);
+    let output = doctor(&place, &["-n", "1", "--json", "--", program.to_str().unwrap()]).output().unwrap();
+    let found = &json(&output)["loaded_data"];
+    assert_eq!(found["data_bytes"], 64 << 20, "{found}");
+    assert!(found["excess_faults"].as_u64().unwrap() >= 10_000, "{found}");
+    assert!(found["sentences"].as_str().unwrap().contains("freed and asked for again"), "{found}");
+
+    let program = place.compile(CHURN);
+    let output = doctor(&place, &["-n", "1", "--json", "--", program.to_str().unwrap()]).output().unwrap();
+    assert!(json(&output)["loaded_data"].is_null());
 }

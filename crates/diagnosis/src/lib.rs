@@ -10,6 +10,7 @@ pub mod faults;
 pub mod glibc_heap;
 pub mod history;
 pub mod metric;
+pub mod loaded_data;
 pub mod options;
 pub mod preload;
 pub mod seed_case;

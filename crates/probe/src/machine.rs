@@ -58,6 +58,22 @@ fn chosen(text: &str) -> String {
     text.split_once('[').and_then(|(_, rest)| rest.split_once(']')).map_or("", |(word, _)| word).to_owned()
 }
 
+/// Nodes with memory of their own; 1 where that cannot be read.
+#[must_use]
+pub fn numa_nodes() -> usize {
+    fs::read_to_string("/sys/devices/system/node/has_memory").map_or(1, |list| list_length(&list)).max(1)
+}
+
+/// How many numbers a list such as `0-1,4` names.
+fn list_length(list: &str) -> usize {
+    let number = |text: &str| text.trim().parse::<usize>().ok();
+    let length = |part: &str| match part.split_once('-') {
+        Some((from, to)) => Some((number(to)? + 1).saturating_sub(number(from)?)),
+        None => number(part).map(|_| 1),
+    };
+    list.split(',').filter_map(length).sum()
+}
+
 /// CPU time of the whole machine up to now.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CpuTimes {
@@ -100,6 +116,11 @@ fn parse_stat(text: &str, ticks_per_s: f64) -> Option<CpuTimes> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lists_of_nodes_are_counted() {
+        assert_eq!(["0\n", "0-1\n", "0-1,4", "", "x"].map(list_length), [1, 2, 3, 0, 0]);
+    }
 
     #[test]
     fn steal_counts_as_busy_and_waiting_does_not() {

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use faultless_diagnosis::environment::Finding;
+use faultless_diagnosis::loaded_data::LoadedData;
 use faultless_diagnosis::setting::Setting;
 use faultless_diagnosis::tuning::{Tuning, size};
 use faultless_diagnosis::verdict::{ArmResult, Role, Verdict, endings};
@@ -28,6 +29,8 @@ pub struct Consultation {
     pub heap: Option<HeapReport>,
     /// Settings derived from it.
     pub tuning: Tuning,
+    /// The case of data that is loaded and searched, where it is one.
+    pub loaded_data: Option<LoadedData>,
     /// The arms with their runs.
     pub arms: Vec<ArmResult>,
     /// What they say.
@@ -116,6 +119,9 @@ impl Consultation {
         }
         for remark in &self.remarks {
             let _ = writeln!(text, "Note: {remark}");
+        }
+        if let Some(found) = &self.loaded_data {
+            let _ = writeln!(text, "Finding: {}", found.sentences());
         }
         let _ = writeln!(text, "Verdict: {}", self.verdict.sentence);
         text
@@ -220,6 +226,7 @@ mod tests {
             findings: Vec::new(),
             heap: None,
             tuning: Tuning::default(),
+            loaded_data: None,
             verdict: judge(&arms).unwrap(),
             arms,
             remarks: Vec::new(),

@@ -46,6 +46,7 @@ pub fn json(consultation: &Consultation) -> String {
         "tuning": parts.collect::<Vec<_>>(),
         "remarks": consultation.tuning.remarks.iter().chain(&consultation.remarks).collect::<Vec<_>>(),
         "heap": heap(consultation),
+        "loaded_data": loaded_data(consultation),
         "arms": arms.collect::<Vec<_>>(),
         "verdict": {
             "sentence": consultation.verdict.sentence,
@@ -84,6 +85,23 @@ fn heap(consultation: &Consultation) -> Option<Value> {
         "purged_bytes": heap.purged_bytes,
         "purges": heap.purges,
         "threads_peak": heap.threads_peak,
+    }))
+}
+
+fn loaded_data(consultation: &Consultation) -> Option<Value> {
+    let found = consultation.loaded_data.as_ref()?;
+    let left = found.left.iter().map(|(arm, left)| json!({ "arm": arm, "part_of_excess_faults": left }));
+    Some(json!({
+        "sentences": found.sentences(),
+        "data_bytes": found.data_bytes,
+        "data_blocks": found.data_blocks,
+        "threads": found.threads,
+        "minor_faults": found.faults,
+        "data_faults_at_most": found.data_faults,
+        "excess_faults": found.excess_faults(),
+        "left": left.collect::<Vec<_>>(),
+        "cures": found.cures(),
+        "numa_nodes": found.numa_nodes,
     }))
 }
 
