@@ -99,3 +99,20 @@ fn a_cmake_project_finds_the_package() {
     succeeds(&mut Command::new(build.join("with_shared")));
     succeeds(&mut Command::new(build.join("with_static")));
 }
+
+#[test]
+fn the_example_of_a_vector_search_finds_the_same_in_vectors_and_in_regions() {
+    if !is_installed("cmake") {
+        return;
+    }
+    let project = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples");
+    let build = build_folder().join("examples-build");
+    let mut configure = Command::new("cmake");
+    configure.arg("-S").arg(project).arg("-B").arg(&build);
+    succeeds(configure.arg(format!("-DCMAKE_PREFIX_PATH={}", prefix().display())));
+    succeeds(Command::new("cmake").arg("--build").arg(&build));
+    let text = succeeds(Command::new(build.join("vector_search")).args(["16", "4", "8"]));
+    let checksums: Vec<&str> =
+        text.lines().filter_map(|line| line.split_once("checksum ")).map(|(_, sum)| sum).collect();
+    assert!(checksums.len() == 3 && checksums.iter().all(|sum| *sum == checksums[0]), "{text}");
+}
