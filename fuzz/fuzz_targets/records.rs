@@ -5,7 +5,7 @@
 
 use faultless_records::{
     elf, glibc, heap_report, malloc_event, mappings, maps, perf_map, perf_record, pmap, script, status,
-    tunables,
+    tunables, workload_report,
 };
 use libfuzzer_sys::fuzz_target;
 
@@ -35,4 +35,5 @@ fuzz_target!(|bytes: &[u8]| {
     let _ = status::number_of_field(&text, "Threads");
     let _ = status::resident_bytes_of_statm(&text, 4096);
     let _ = tunables::parse(&text);
+    let _ = (workload_report::parse(&text), workload_report::marks(&text));
 });

@@ -22,9 +22,10 @@ const MS: u64 = 1_000_000;
 /// A policy's name, how it is made, and how often the thread looks that purges for it.
 type Candidate = (&'static str, fn() -> Box<dyn Policy>, u64);
 
-const CANDIDATES: [Candidate; 8] = [
+const CANDIDATES: [Candidate; 9] = [
     ("shipped", || Box::new(Decay::new()), HOLD_MAX_NS),
     ("shipped, looking each 25 ms", || Box::new(Decay::new()), 25 * MS),
+    ("shipped, 50 ms at most", || Box::new(held_at_most(50 * MS)), 50 * MS),
     ("at once", || Box::new(Fixed(0)), MS),
     ("10 ms", || Box::new(Fixed(10 * MS)), 10 * MS),
     ("50 ms", || Box::new(Fixed(50 * MS)), 50 * MS),
@@ -32,6 +33,13 @@ const CANDIDATES: [Candidate; 8] = [
     ("1 s", || Box::new(Fixed(1000 * MS)), 1000 * MS),
     ("never", || Box::new(Fixed(u64::MAX)), MS),
 ];
+
+/// The shipped policy with another longest hold.
+fn held_at_most(hold_ns: u64) -> Decay {
+    let mut decay = Decay::new();
+    decay.set_hold_max(hold_ns);
+    decay
+}
 
 /// What is compared with is at least this, in ns: a policy that costs half a millisecond where nothing would do is not bad.
 const WORTH_NS: f64 = 1e6;

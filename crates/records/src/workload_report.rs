@@ -99,6 +99,18 @@ mod tests {
         assert!(super::marks("no line").is_empty());
     }
 
+    proptest::proptest! {
+        #[test]
+        fn any_line_gives_marks_that_can_be_computed_with(
+            words in proptest::collection::vec("[a-z_]{0,9}=?[-0-9.e]{0,9}(nan|inf)?", 0..60)
+        ) {
+            let line = format!("workload {}", words.join(" "));
+            let _ = parse(&line);
+            let marks = marks(&line);
+            proptest::prop_assert!(marks.len() <= MOST_MARKS && marks.values().all(|value| value.is_finite()));
+        }
+    }
+
     #[test]
     fn other_output_is_none() {
         assert_eq!(parse("workload operations=x"), None);

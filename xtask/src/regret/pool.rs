@@ -314,4 +314,46 @@ mod tests {
             }
         }
     }
+
+    /// Takes and frees of random sizes after random times: never more freed than taken.
+    fn random_trace(mut seed: u64, is_timed: bool) -> Vec<Step> {
+        let mut random = |below: u64| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (seed >> 33) % below
+        };
+        let mut steps = vec![Step { at_ns: 0, event: Event::Begin, granules: 3 }];
+        if is_timed {
+            steps.push(Step { at_ns: 0, event: Event::Timed, granules: 0 });
+        }
+        let (mut at_ns, mut used) = (0, 0);
+        for _ in 0..300 {
+            at_ns += MS * random(4).pow(random(6) as u32);
+            let granules = 1 + random(40) as u32;
+            let is_give = used >= granules && random(2) == 0;
+            used = if is_give { used - granules } else { used + granules };
+            let event = if is_give { Event::Give } else { Event::Take };
+            steps.push(Step { at_ns, event, granules });
+        }
+        steps.push(Step { at_ns: at_ns + MS, event: Event::End, granules: 0 });
+        steps
+    }
+
+    #[test]
+    fn on_no_trace_is_any_policy_better_than_who_knows_the_future() {
+        for seed in 0..200 {
+            for is_timed in [false, true] {
+                let steps = random_trace(seed, is_timed);
+                let least = optimum(&steps).total();
+                let mut policies: Vec<Box<dyn Policy>> = vec![Box::new(Decay::new())];
+                policies.extend(
+                    [0, 10 * MS, 250 * MS, u64::MAX]
+                        .map(|hold_ns| Box::new(Fixed(hold_ns)) as Box<dyn Policy>),
+                );
+                for (index, policy) in policies.iter_mut().enumerate() {
+                    let cost = replay(&steps, &mut **policy, HOLD_MAX_NS).total();
+                    assert!(cost >= least * 0.999_999, "seed {seed}, policy {index}: {cost} of {least}");
+                }
+            }
+        }
+    }
 }

@@ -11,9 +11,10 @@ use super::number::in_mebibytes;
 use super::strip::{self, Row};
 use super::words::{Shown, cell_name, sentence, size_name, suite_title, time_name, workload_name};
 
-/// A workload at one size, with its cells by rising number of threads.
+/// A workload in one form at one size, with its cells by rising number of threads.
 struct Group<'a> {
     workload: &'a str,
+    variant: Option<&'a str>,
     size: Option<Size>,
     cells: Vec<usize>,
 }
@@ -30,9 +31,13 @@ fn groups<'a>(campaign: &'a Campaign, suite: Suite) -> Vec<Group<'a>> {
     let mut groups: Vec<Group<'a>> = Vec::new();
     for cell in standing::cells_of(campaign, suite) {
         let of = &campaign.cells[cell];
-        match groups.iter_mut().find(|group| group.workload == of.workload && group.size == of.size) {
+        let variant = of.variant.as_deref();
+        let is_group = |group: &&mut Group| {
+            group.workload == of.workload && group.variant == variant && group.size == of.size
+        };
+        match groups.iter_mut().find(is_group) {
             Some(group) => group.cells.push(cell),
-            None => groups.push(Group { workload: &of.workload, size: of.size, cells: vec![cell] }),
+            None => groups.push(Group { workload: &of.workload, variant, size: of.size, cells: vec![cell] }),
         }
     }
     for group in &mut groups {
@@ -124,7 +129,8 @@ fn line_chart(board: &Board, suite: Suite, group: &Group, what: Shown) -> String
         Shown::Time => ("time", format!("{}, s", time_name(suite).to_lowercase())),
         Shown::Memory => ("memory", "peak RSS, MiB".to_owned()),
     };
-    let heading = format!("{}: {kind}", workload_name(group.workload));
+    let variant = group.variant.map_or(String::new(), |variant| format!(" {variant}"));
+    let heading = format!("{}{variant}: {kind}", workload_name(group.workload));
     let number = if suite == Suite::Sun { article_figure(group.workload, what) } else { None };
     let subheading = match number {
         Some(number) => format!("{} · as figure {number} of the article", size_name(group.size)),

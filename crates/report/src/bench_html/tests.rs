@@ -220,6 +220,20 @@ fn one_thread_count_has_rows_of_ratios_and_no_lines() {
 }
 
 #[test]
+fn forms_of_one_case_have_lines_of_their_own() {
+    let mut campaign = campaign();
+    let case = |variant: &str, threads| Cell {
+        variant: Some(variant.into()),
+        ..cell(Suite::Seeds, "churn", Some(threads))
+    };
+    campaign.cells = vec![case("<1M>", 1), case("<1M>", 2), case("8M", 1), case("8M", 2)];
+    campaign.samples.retain(|sample| sample.cell < 4);
+    let page = html(&campaign);
+    is_sound(&page);
+    assert!(page.contains("<b>churn &lt;1M&gt;: ") && page.contains("<b>churn 8M: "), "{page}");
+}
+
+#[test]
 fn the_criteria_of_the_seeds_stand_first_with_their_limits() {
     let mut campaign = campaign();
     assert!(!html(&campaign).contains("What each case must show"));
