@@ -4,7 +4,7 @@
 #![no_main]
 
 use faultless_records::{
-    elf, glibc, heap_report, malloc_event, mappings, maps, perf_map, perf_record, pmap, script, status,
+    elf, glibc, heap_report, malloc_event, mappings, maps, nmt, perf_map, perf_record, pmap, script, status,
     tunables, workload_report,
 };
 use libfuzzer_sys::fuzz_target;
@@ -28,6 +28,7 @@ fuzz_target!(|bytes: &[u8]| {
         let _ = perf_record::parse(u32::from(*kind), u16::from(*misc) << 8, body, content);
     }
     let text = String::from_utf8_lossy(bytes);
+    let _ = nmt::parse(&text);
     let _ = heap_report::parse(&text);
     let _ = maps::mapped_files(&text);
     let _ = perf_map::PerfMap::parse(&text).function(0x7f00);

@@ -6,13 +6,22 @@
 
 pub mod claim;
 pub mod glibc;
+pub mod golang;
+pub mod hotspot;
+pub mod hotspot_structs;
 pub mod kind;
 pub mod loaded;
+pub mod mimalloc;
 pub mod parts;
 pub mod patterns;
+pub mod pointers;
+pub mod pymalloc;
+pub mod radix;
 pub mod reader;
+pub mod reservation;
 pub mod stacks;
 pub mod totals;
+pub mod v8;
 
 use faultless_records::contents::Contents;
 use faultless_records::mappings::Mapping;
@@ -51,4 +60,15 @@ fn claim_by_contents(sight: &Sight<'_>, reader: &Reader<'_>, loaded: &Loaded, cl
     loaded::claim(sight, reader, loaded, claims);
     stacks::claim(sight, reader, loaded, claims);
     glibc::claim(sight, reader, claims);
+    reservation::claim(sight, reader, loaded, claims);
+    radix::claim(sight, reader, loaded, claims);
+    hotspot::claim(sight, reader, loaded, claims);
+    golang::claim(sight, reader, loaded, claims);
+    mimalloc::claim(sight, reader, loaded, claims);
+    v8::claim(sight, reader, claims);
+    pymalloc::claim(sight, reader, claims);
+    // These search whole mappings, so only what is left.
+    glibc::claim_rows(sight, reader, claims);
+    // Last, since it looks only at what nobody has claimed.
+    pointers::claim(sight, reader, loaded, claims);
 }

@@ -25,6 +25,7 @@ pub mod mappings;
 pub mod maps;
 pub mod measurement;
 pub mod memory_call;
+pub mod nmt;
 pub mod pagemap;
 pub mod perf_map;
 pub mod perf_record;

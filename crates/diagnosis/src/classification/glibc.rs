@@ -11,7 +11,7 @@ use faultless_records::mappings::Mapping;
 use super::Sight;
 use super::claim::{Claims, Evidence, Strength};
 use super::kind::Kind;
-use super::reader::{PAGE_BYTES, Reader, extent_of};
+use super::reader::{PAGE_BYTES, Reader, extent_of, mapping_at};
 
 /// Addresses that a heap reserves, and their alignment.
 pub const HEAP_BYTES: u64 = 64 << 20;
@@ -29,9 +29,9 @@ const LARGEST_ALIGNMENT_BYTES: u64 = 4 << 20;
 const MOST_CHUNKS: usize = 1 << 20;
 
 /// Pages looked at in a mapping that does not begin with a large block.
-const MOST_PAGES: usize = 1 << 16;
+const MOST_PAGES: usize = 1 << 14;
 
-/// Claims heaps, large blocks and what continues the main heap.
+/// Claims heaps, and the large blocks that their mappings begin with.
 pub fn claim(sight: &Sight<'_>, reader: &Reader<'_>, claims: &mut Claims) {
     let writable = |mapping: &&Mapping| mapping.is_anonymous() && mapping.is_writable();
     for mapping in sight.mappings.iter().filter(writable) {
@@ -48,7 +48,7 @@ pub fn claim(sight: &Sight<'_>, reader: &Reader<'_>, claims: &mut Claims) {
     }
     for mapping in sight.mappings.iter().filter(writable) {
         for gap in claims.gaps(extent_of(mapping)) {
-            claim_blocks(reader, gap, claims);
+            claim_blocks(sight, reader, gap, claims);
         }
     }
 }
@@ -81,32 +81,54 @@ impl Heap {
     }
 }
 
-fn claim_blocks(reader: &Reader<'_>, gap: Extent, claims: &mut Claims) {
-    let evidence = || Evidence::plain(Strength::Contents, "header of a block of its own mapping");
+/// The end of the writable anonymous mappings that follow without a hole: advice for part of a block divides its mapping.
+fn end_of_row(mappings: &[Mapping], from: u64) -> u64 {
+    let mut end = from;
+    while let Some(next) = mapping_at(mappings, end).filter(|next| next.is_anonymous() && next.is_writable())
+    {
+        end = next.end;
+    }
+    end
+}
+
+fn claim_blocks(sight: &Sight<'_>, reader: &Reader<'_>, gap: Extent, claims: &mut Claims) {
     let mut start = gap.start;
-    while let Some(block) = large_block(reader, Extent { start, end: gap.end }) {
-        claims.add(block, Kind::GlibcLargeBlock, evidence());
+    let end = end_of_row(sight.mappings, gap.start);
+    while let Some(block) = large_block(reader, Extent { start, end }).filter(|_| start < gap.end) {
+        claims.add(block, Kind::GlibcLargeBlock, block_evidence());
         start = block.end;
     }
-    if start == gap.start && is_all_chunks(reader, gap) {
-        let evidence = Evidence::plain(Strength::Contents, "unbroken row of malloc's chunks");
-        claims.add(gap, Kind::MainHeap, evidence);
-        return;
-    }
-    // Something else lies before the blocks: where a row of them ends with the mapping, that is no coincidence.
-    let mut looked_at = 0;
-    let mut row = Vec::new();
-    reader.each_page(Extent { start, end: gap.end }, |page, words| {
-        looked_at += 1;
-        let claims_to_be_block = words[0] == 0 && words[1] & FLAGS == MAPPED;
-        if claims_to_be_block {
-            row = row_of_blocks(reader, Extent { start: page, end: gap.end });
+}
+
+/// Claims what continues the main heap, and large blocks behind something else: where a row of them ends with the mapping, that is
+/// no coincidence.
+pub fn claim_rows(sight: &Sight<'_>, reader: &Reader<'_>, claims: &mut Claims) {
+    let writable = |mapping: &&Mapping| mapping.is_anonymous() && mapping.is_writable();
+    for mapping in sight.mappings.iter().filter(writable) {
+        for gap in claims.gaps(extent_of(mapping)) {
+            if is_all_chunks(reader, gap) {
+                let evidence = Evidence::plain(Strength::Contents, "unbroken row of malloc's chunks");
+                claims.add(gap, Kind::MainHeap, evidence);
+                continue;
+            }
+            let mut looked_at = 0;
+            let mut row = Vec::new();
+            reader.each_page(gap, |page, words| {
+                looked_at += 1;
+                if words[0] == 0 && words[1] & FLAGS == MAPPED {
+                    row = row_of_blocks(reader, Extent { start: page, end: gap.end });
+                }
+                !row.is_empty() || looked_at > MOST_PAGES
+            });
+            for block in row {
+                claims.add(block, Kind::GlibcLargeBlock, block_evidence());
+            }
         }
-        !row.is_empty() || looked_at > MOST_PAGES
-    });
-    for block in row {
-        claims.add(block, Kind::GlibcLargeBlock, evidence());
     }
+}
+
+fn block_evidence() -> Evidence {
+    Evidence::plain(Strength::Contents, "header of a block of its own mapping")
 }
 
 /// Blocks one after the other that fill a range; none if they do not.
@@ -187,6 +209,7 @@ mod tests {
         let mut claims = Claims::default();
         let sight = Sight { mappings, contents: None, threads: &[] };
         claim(&sight, &Reader::new(memory), &mut claims);
+        claim_rows(&sight, &Reader::new(memory), &mut claims);
         at.iter().map(|address| claims.at(*address).map(|claim| claim.kind)).collect()
     }
 
@@ -217,6 +240,10 @@ mod tests {
         let block = Some(Kind::GlibcLargeBlock);
         let at = [BASE, BASE + 0x3000, BASE + 0x7000];
         assert_eq!(kinds(&memory, &mappings, &at), [block, block, None]);
+        // Huge pages were advised for all of a block but its first page.
+        let divided =
+            [mapping(BASE, BASE + 0x1000, b"rw-p", ""), mapping(BASE + 0x1000, BASE + 0x3000, b"rw-p", "")];
+        assert_eq!(kinds(&memory, &divided, &[BASE, BASE + 0x2000]), [block, block]);
         // A program's own 200 MiB, full of numbers.
         let mut own = MadeUp::default();
         own.put(BASE, &[0, 17, 34]);

@@ -136,7 +136,10 @@ fn by_file(mapping: &Mapping, name: &str, is_program: bool) -> Kind {
     let starts = |start: &str| name.starts_with(start);
     let is_shared_memory = ["/dev/shm/", "/SYSV", "/memfd:", "/dev/zero"].into_iter().any(starts)
         || (mapping.is_shared() && starts("zero (deleted)"));
-    if is_shared_memory {
+    if starts("/memfd:java_heap") {
+        // ZGC maps its heap from a file without a name on disk.
+        Kind::JavaHeap
+    } else if is_shared_memory {
         Kind::SharedMemory
     } else if starts("/dev/") || starts("anon_inode:") || starts("socket:") {
         Kind::Device
@@ -266,6 +269,7 @@ mod tests {
             ("/dev/shm/x", Kind::SharedMemory),
             ("/SYSV00000000 (deleted)", Kind::SharedMemory),
             ("/memfd:x (deleted)", Kind::SharedMemory),
+            ("/memfd:java_heap (deleted)", Kind::JavaHeap),
             ("/dev/nvidia0", Kind::Device),
             ("", Kind::Unknown),
         ] {

@@ -1,0 +1,367 @@
+//! jemalloc and both tcmallocs, by their own page maps.
+//!
+//! All three keep a tree of two levels that leads from a page to the record of the run of pages it belongs to: an array in static
+//! data, whose entries point to leaves of 2^18 entries. Where the array lies is not exported, but any leaf gives it away: a
+//! record states its own first page, and that page's place in the tree leads back to the start of the array. Whatever the tree
+//! leads to is the allocator's, exactly and whoever asked for it.
+//! Sources: jemalloc 5.2 and 5.3, `rtree.h`, `edata.h`; gperftools 2.10, `pagemap.h`, `span.h`; tcmalloc, `pagemap.h`.
+
+use faultless_records::allocator::Allocator;
+use faultless_records::contents::Extent;
+
+use super::Sight;
+use super::claim::{Claims, Evidence, Strength};
+use super::kind::Kind;
+use super::loaded::{Loaded, Object};
+use super::reader::{PAGE_BYTES, Reader, extent_of, mapping_at};
+
+/// Entries of a leaf, as a power of two.
+const LEAF_BITS: u32 = 18;
+const LEAF_ENTRIES: u64 = 1 << LEAF_BITS;
+const LEAF_MASK: u64 = LEAF_ENTRIES - 1;
+
+/// Entries of the array that a process's addresses need with the smallest pages: 47 bits of addresses.
+const ROOT_ENTRIES: u64 = 1 << 17;
+
+/// Only static data that can hold the array is searched.
+const LEAST_DATA_BYTES: u64 = 1 << 20;
+
+/// Entries of a leaf looked at to find whether it is one.
+const TRIED_ENTRIES: usize = 64;
+
+/// Records that must agree with their place before a leaf is believed, and how many of those may not for each that does: records
+/// of runs that were joined stay behind.
+const LEAST_HITS: usize = 2;
+const MISSES_PER_HIT: usize = 4;
+
+/// Google's allocator takes addresses in pieces of this size and alignment.
+const GOOGLE_REGION_BYTES: u64 = 1 << 30;
+
+/// jemalloc's blocks for its own records are at least this large.
+const BASE_BLOCK_BYTES: u64 = 2 << 20;
+
+/// One allocator's tree.
+struct Form {
+    allocator: Allocator,
+    /// What lies before the pointers in a leaf, in bytes.
+    leaf_head_bytes: u64,
+    /// Address of the record in an entry.
+    record: fn(u64) -> u64,
+    /// The run of pages that a record describes; `place` is that of the entry in its leaf.
+    run: fn(&Reader<'_>, u64, u64) -> Option<Run>,
+}
+
+struct Run {
+    /// A page of it, the first if possible; it gives the entry of the array.
+    page: u64,
+    extent: Extent,
+}
+
+const FORMS: &[Form] = &[
+    Form { allocator: Allocator::Jemalloc, leaf_head_bytes: 0, record: jemalloc_record, run: jemalloc_run },
+    Form { allocator: Allocator::Tcmalloc, leaf_head_bytes: 0, record: itself, run: gperftools_run },
+    Form { allocator: Allocator::Tcmalloc, leaf_head_bytes: LEAF_ENTRIES, record: itself, run: google_run },
+    Form {
+        allocator: Allocator::Tcmalloc,
+
+        leaf_head_bytes: 2 * LEAF_ENTRIES,
+        record: itself,
+        run: google_run,
+    },
+];
+
+fn itself(entry: u64) -> u64 {
+    entry
+}
+
+/// Flags stand below the record's alignment, the size class above the 48 bits of addresses.
+fn jemalloc_record(entry: u64) -> u64 {
+    (entry << 16 >> 16) & !0x3f
+}
+
+/// Bits, address, size with a serial number in the lower bits.
+fn jemalloc_run(reader: &Reader<'_>, record: u64, place: u64) -> Option<Run> {
+    let [_, address, size] = *reader.words(record, 3) else { return None };
+    let extent = Extent::new(address & !(PAGE_BYTES - 1), size & !(PAGE_BYTES - 1));
+    let page = page_at(extent.start >> 12, place)?;
+    extent.contains(page << 12).then_some(Run { page, extent })
+}
+
+/// First page, number of pages.
+fn gperftools_run(reader: &Reader<'_>, record: u64, place: u64) -> Option<Run> {
+    let [first, pages] = *reader.words(record, 2) else { return None };
+    let is_sane = first > 0 && first < 1 << 35 && pages > 0 && pages < 1 << 35;
+    let page = page_at(first, place).filter(|_| is_sane)?;
+    (page < first + pages).then(|| Run { page, extent: Extent::new(first << 13, pages << 13) })
+}
+
+/// The first page from `first` on whose place in its leaf is this.
+fn page_at(first: u64, place: u64) -> Option<u64> {
+    let page = (first & !LEAF_MASK) | place;
+    if page < first { page.checked_add(LEAF_ENTRIES) } else { Some(page) }
+}
+
+/// Somewhere in its first words a span has the number of its first page; where differs from version to version.
+fn google_run(reader: &Reader<'_>, record: u64, place: u64) -> Option<Run> {
+    let words = reader.words(record, 16);
+    let page =
+        words.into_iter().find(|word| word & LEAF_MASK == place && (LEAF_ENTRIES..1 << 34).contains(word))?;
+    Some(Run { page, extent: google_region(page << 13) })
+}
+
+fn google_region(address: u64) -> Extent {
+    Extent::new(address & !(GOOGLE_REGION_BYTES - 1), GOOGLE_REGION_BYTES)
+}
+
+/// Claims what the page maps of all programs and libraries lead to, and the memory of their records.
+pub fn claim(sight: &Sight<'_>, reader: &Reader<'_>, loaded: &Loaded, claims: &mut Claims) {
+    for object in &loaded.objects {
+        for data in object.data.iter().filter(|data| data.bytes() >= LEAST_DATA_BYTES) {
+            // A library of a known name is not taken for another's.
+            let known = Allocator::of_file(&object.file_name());
+            let forms = FORMS.iter().filter(|form| known.is_none_or(|known| known == form.allocator));
+            let found = forms.into_iter().find_map(|form| Some((form, root(sight, reader, *data, form)?)));
+            if let Some((form, root)) = found {
+                Tree { sight, reader, form, object, data: *data, root }.claim(claims);
+            }
+        }
+    }
+}
+
+/// Where the array begins.
+fn root(sight: &Sight<'_>, reader: &Reader<'_>, data: Extent, form: &Form) -> Option<u64> {
+    let mut found = None;
+    reader.each_page(data, |page, words| {
+        for (place, word) in words.iter().enumerate().filter(|(_, word)| is_pointer(sight, **word)) {
+            let at = page + 8 * place as u64;
+            let Some(run) = first_run(sight, reader, *word, form) else { continue };
+            let root = at.checked_sub(8 * (run.page >> LEAF_BITS));
+            found = root.filter(|root| data.contains(*root));
+            if found.is_some() {
+                return true;
+            }
+        }
+        false
+    });
+    found
+}
+
+/// Whether a word leads into private memory without a file.
+fn is_pointer(sight: &Sight<'_>, word: u64) -> bool {
+    word.is_multiple_of(8)
+        && mapping_at(sight.mappings, word)
+            .is_some_and(|mapping| mapping.inode == 0 && mapping.is_writable() && !mapping.is_shared())
+}
+
+/// A run of a leaf whose records agree with their places; none where they do not.
+fn first_run(sight: &Sight<'_>, reader: &Reader<'_>, leaf: u64, form: &Form) -> Option<Run> {
+    let (mut found, mut last) = (None, 0);
+    let (mut hits, mut misses) = (0, 0);
+    each_entry(reader, leaf, form, &mut |place, entry| {
+        let record = (form.record)(entry);
+        if record == last {
+            return false;
+        }
+        last = record;
+        match run_at(sight, reader, form, record, place) {
+            Some(run) => {
+                hits += 1;
+                found = Some(run);
+            }
+            None => misses += 1,
+        }
+        hits + misses >= TRIED_ENTRIES
+    });
+    found.filter(|_| hits >= LEAST_HITS && misses <= hits * MISSES_PER_HIT)
+}
+
+/// The run in a record, if it lies in memory that can be the allocator's.
+fn run_at(sight: &Sight<'_>, reader: &Reader<'_>, form: &Form, record: u64, place: u64) -> Option<Run> {
+    if !is_pointer(sight, record) {
+        return None;
+    }
+    let run = (form.run)(reader, record, place)?;
+    let is_region = form.leaf_head_bytes > 0;
+    let inside = if is_region { Extent::new(run.page << 13, 1) } else { run.extent };
+    is_private(sight, inside).then_some(run)
+}
+
+/// Whether private mappings without files cover a range without a hole.
+fn is_private(sight: &Sight<'_>, extent: Extent) -> bool {
+    let mut at = extent.start;
+    while at < extent.end {
+        match mapping_at(sight.mappings, at) {
+            Some(mapping) if mapping.is_anonymous() || mapping.name == b"[heap]" => at = mapping.end,
+            _ => return false,
+        }
+    }
+    extent.start < extent.end
+}
+
+/// Calls `look` with the place and value of each entry that is not zero, until it returns true.
+fn each_entry(reader: &Reader<'_>, leaf: u64, form: &Form, look: &mut dyn FnMut(u64, u64) -> bool) {
+    let entries = Extent::new(leaf.saturating_add(form.leaf_head_bytes), 8 * LEAF_ENTRIES);
+    let pages = Extent { start: entries.start & !(PAGE_BYTES - 1), end: entries.end };
+    reader.each_page(pages, |page, words| {
+        words.iter().enumerate().filter(|(_, word)| **word != 0).any(|(number, word)| {
+            let at = page + 8 * number as u64;
+            entries.contains(at) && look((at - entries.start) / 8, *word)
+        })
+    });
+}
+
+struct Tree<'tree> {
+    sight: &'tree Sight<'tree>,
+    reader: &'tree Reader<'tree>,
+    form: &'tree Form,
+    object: &'tree Object,
+    data: Extent,
+    root: u64,
+}
+
+impl Tree<'_> {
+    fn claim(&self, claims: &mut Claims) {
+        let mut runs: Vec<Extent> = Vec::new();
+        let mut records: Vec<u64> = Vec::new();
+        let array = Extent { start: self.root, end: self.data.end.min(self.root + 8 * ROOT_ENTRIES) };
+        let pages = Extent { start: array.start & !(PAGE_BYTES - 1), end: array.end };
+        let mut leaves = Vec::new();
+        self.reader.each_page(pages, |page, words| {
+            for (number, word) in words.iter().enumerate() {
+                let at = page + 8 * number as u64;
+                if array.contains(at) && is_pointer(self.sight, *word) {
+                    leaves.push(((at - array.start) / 8, *word));
+                }
+            }
+            false
+        });
+        for (number, leaf) in &leaves {
+            let (mut last, mut hits, mut misses) = (0, 0, 0);
+            each_entry(self.reader, *leaf, self.form, &mut |place, entry| {
+                let record = (self.form.record)(entry);
+                if record == last {
+                    return false;
+                }
+                last = record;
+                // A run is entered at its first and last page, in two leaves where it spans them.
+                match run_at(self.sight, self.reader, self.form, record, place) {
+                    Some(run) if run.page >> LEAF_BITS == *number || run.extent.bytes() > LEAF_ENTRIES => {
+                        hits += 1;
+                        runs.push(run.extent);
+                        records.push(record);
+                    }
+                    _ => misses += 1,
+                }
+                hits == 0 && misses >= TRIED_ENTRIES
+            });
+            if hits > 0 {
+                records.push(*leaf);
+                self.claim_leaf(*leaf, claims);
+            }
+        }
+        let kind = Kind::Allocator(self.form.allocator);
+        let detail: std::rc::Rc<str> = format!("page map in {}", self.object.file_name()).into();
+        let proof = "allocator's own page map";
+        for run in joined(runs) {
+            self.add(
+                run,
+                kind,
+                Evidence::with(Strength::Contents, proof, std::rc::Rc::clone(&detail)),
+                claims,
+            );
+        }
+        self.claim_records(records, claims);
+    }
+
+    fn records_evidence(&self) -> Evidence {
+        let detail = format!("page map in {}", self.object.file_name());
+        Evidence::with(Strength::Contents, "records that its page map leads to", detail)
+    }
+
+    fn claim_leaf(&self, leaf: u64, claims: &mut Claims) {
+        let bytes = self.form.leaf_head_bytes + 8 * LEAF_ENTRIES;
+        let leaf =
+            Extent { start: leaf & !(PAGE_BYTES - 1), end: (leaf + bytes).next_multiple_of(PAGE_BYTES) };
+        claims.add(leaf, Kind::Allocator(self.form.allocator), self.records_evidence());
+    }
+
+    /// The memory that records lie in: jemalloc's base blocks and Google's regions have bounds, of others only their pages are known.
+    fn claim_records(&self, mut records: Vec<u64>, claims: &mut Claims) {
+        records.sort_unstable();
+        records.dedup_by_key(|record| *record / PAGE_BYTES);
+        let kind = Kind::Allocator(self.form.allocator);
+        let mut pages = Vec::new();
+        let mut done = 0;
+        for record in records.into_iter().filter(|record| is_pointer(self.sight, *record)) {
+            if record < done {
+                continue;
+            }
+            let block = match self.form.allocator {
+                Allocator::Jemalloc => self.base_block(record),
+                _ if self.form.leaf_head_bytes > 0 => Some(google_region(record)),
+                _ => None,
+            };
+            match block {
+                Some(block) => {
+                    self.add(block, kind, self.records_evidence(), claims);
+                    done = block.end;
+                }
+                None => pages.push(Extent::new(record & !(PAGE_BYTES - 1), PAGE_BYTES)),
+            }
+        }
+        for extent in joined(pages) {
+            self.add(extent, kind, self.records_evidence(), claims);
+        }
+    }
+
+    /// Claims what of a range is private memory without a file.
+    fn add(&self, extent: Extent, kind: Kind, evidence: Evidence, claims: &mut Claims) {
+        if is_private(self.sight, extent) {
+            claims.add(extent, kind, evidence);
+            return;
+        }
+        let first = self.sight.mappings.partition_point(|mapping| mapping.end <= extent.start);
+        for mapping in self.sight.mappings[first..].iter().take_while(|mapping| mapping.start < extent.end) {
+            if let Some(piece) =
+                extent_of(mapping).overlap(&extent).filter(|piece| is_private(self.sight, *piece))
+            {
+                claims.add(piece, kind, evidence.clone());
+            }
+        }
+    }
+
+    /// A block begins with its size and a pointer to another one or none.
+    fn base_block(&self, record: u64) -> Option<Extent> {
+        let mapping = mapping_at(self.sight.mappings, record)?;
+        let mut found = None;
+        let before = Extent { start: mapping.start, end: (record & !(PAGE_BYTES - 1)) + PAGE_BYTES };
+        self.reader.each_page(before, |page, words| {
+            let (bytes, next) = (words[0], words[1]);
+            let block = Extent::new(page, bytes);
+            let fits = bytes >= BASE_BLOCK_BYTES
+                && bytes.is_multiple_of(BASE_BLOCK_BYTES)
+                && block.contains(record)
+                && block.end <= extent_of(mapping).end
+                && (next == 0 || is_pointer(self.sight, next));
+            if fits {
+                found = Some(block);
+            }
+            fits
+        });
+        found
+    }
+}
+
+/// Extents in order, those that touch or overlap made one.
+#[must_use]
+pub fn joined(mut extents: Vec<Extent>) -> Vec<Extent> {
+    extents.sort_unstable();
+    let mut all: Vec<Extent> = Vec::new();
+    for extent in extents {
+        match all.last_mut() {
+            Some(last) if extent.start <= last.end => last.end = last.end.max(extent.end),
+            _ => all.push(extent),
+        }
+    }
+    all
+}

@@ -1,0 +1,111 @@
+//! Faultless's reservation, by the addresses in the static data of the library or of the program it is linked into.
+//!
+//! The base of the range, the base of the span records and the base of the slab bitmaps stand near each other, and their distances
+//! follow from the number of granules: one byte, 64 bytes each. Source: `crates/heap/src/reservation.rs`.
+
+use faultless_records::allocator::Allocator;
+use faultless_records::contents::Extent;
+
+use super::Sight;
+use super::claim::{Claims, Evidence, Strength};
+use super::kind::Kind;
+use super::loaded::Loaded;
+use super::reader::{Reader, mapping_at};
+
+const GRANULE_BYTES: u64 = 64 << 10;
+const RECORD_BYTES: u64 = 64;
+
+/// Numbers of granules that a range can cover, as powers of two: 256 MiB to 1 TiB.
+const COVERAGES: std::ops::RangeInclusive<u32> = 12..=24;
+
+/// Words around the base among which the others are searched.
+const WINDOW_WORDS: u64 = 16;
+
+/// Claims the reservation of each program or library that has one.
+pub fn claim(sight: &Sight<'_>, reader: &Reader<'_>, loaded: &Loaded, claims: &mut Claims) {
+    for object in &loaded.objects {
+        for data in &object.data {
+            let mut found = None;
+            reader.each_page(*data, |page, words| {
+                for (place, word) in words.iter().enumerate().filter(|(_, word)| is_base(sight, **word)) {
+                    let at = page + 8 * place as u64;
+                    let start = at.saturating_sub(8 * WINDOW_WORDS).max(data.start.next_multiple_of(8));
+                    let near = reader.words(start, 2 * WINDOW_WORDS as usize);
+                    found = COVERAGES
+                        .map(|bits| 1 << bits)
+                        .find(|coverage| fits(&near, *word, *coverage))
+                        .map(|coverage| (*word, coverage));
+                    if found.is_some() {
+                        return true;
+                    }
+                }
+                false
+            });
+            if let Some((base, coverage)) = found {
+                let detail =
+                    format!("{} GiB, base in {}", (coverage * GRANULE_BYTES) >> 30, object.file_name());
+                let evidence = Evidence::with(
+                    Strength::Contents,
+                    "base, records and bitmaps of the reservation",
+                    detail,
+                );
+                let whole = connected(sight, Extent::new(base, coverage * GRANULE_BYTES));
+                claims.add(whole, Kind::Allocator(Allocator::Faultless), evidence);
+            }
+        }
+    }
+}
+
+fn is_base(sight: &Sight<'_>, word: u64) -> bool {
+    word != 0
+        && word.is_multiple_of(GRANULE_BYTES)
+        && mapping_at(sight.mappings, word)
+            .is_some_and(|mapping| mapping.is_anonymous() && mapping.is_writable())
+}
+
+/// Whether the other two addresses of a range of so many granules are near.
+fn fits(near: &[u64], base: u64, coverage: u64) -> bool {
+    let records = base + coverage.next_multiple_of(GRANULE_BYTES);
+    let bitmaps = records + (coverage * RECORD_BYTES).next_multiple_of(GRANULE_BYTES);
+    near.contains(&records) && near.contains(&bitmaps)
+}
+
+/// The part of a range that anonymous mappings cover without a hole.
+fn connected(sight: &Sight<'_>, range: Extent) -> Extent {
+    let mut end = range.start;
+    while let Some(mapping) = mapping_at(sight.mappings, end).filter(|mapping| mapping.is_anonymous()) {
+        end = mapping.end;
+        if end >= range.end {
+            break;
+        }
+    }
+    Extent { start: range.start, end: end.min(range.end) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::loaded::Object;
+    use super::super::reader::made_up::{MadeUp, mapping};
+    use super::*;
+
+    #[test]
+    fn a_reservation_is_found_in_whatever_has_its_addresses() {
+        let (base, data, coverage) = (0x7000_0000_0000, 0x10_0000, 1_u64 << 24);
+        let mut memory = MadeUp::default();
+        memory.put(data + 0x100, &[1, base + coverage + (1 << 30), 2, base, 3, base + coverage]);
+        let whole = base + coverage * GRANULE_BYTES;
+        let mappings = [
+            mapping(data, data + 0x1000, b"rw-p", "/bin/a"),
+            mapping(base, base + 0x4000_0000, b"rw-p", ""),
+            mapping(base + 0x4000_0000, whole, b"---p", ""),
+            mapping(whole, whole + 0x1000, b"rw-p", ""),
+        ];
+        let object =
+            Object { path: b"/bin/a".to_vec(), data: vec![Extent::new(data, 0x1000)], ..Object::default() };
+        let mut claims = Claims::default();
+        let sight = Sight { mappings: &mappings, contents: None, threads: &[] };
+        claim(&sight, &Reader::new(&memory), &Loaded { objects: vec![object] }, &mut claims);
+        assert_eq!(claims.at(base).map(|claim| claim.extent), Some(Extent { start: base, end: whole }));
+        assert_eq!(claims.at(whole), None);
+    }
+}
