@@ -27,6 +27,7 @@ const STACK_BYTES: u32 = 8192;
 /// Buffers of each CPU.
 const CALL_BUFFER_BYTES: usize = 8 << 20;
 const CHAIN_BUFFER_BYTES: usize = 8 << 20;
+const NEWS_BUFFER_BYTES: usize = 4 << 20;
 
 /// When more calls come in a second than this, chains are taken of one in [`FEW`] only.
 const MANY_A_SECOND: f64 = 2000.0;
@@ -60,7 +61,9 @@ pub enum Sight {
 /// An observation that goes on.
 pub struct Trace {
     sight: Sight,
-    calls: Session,
+    /// Mappings, names, starts and ends; apart, so that what is lost of them is no lost call.
+    news: Session,
+    calls: Option<Session>,
     /// By places in the plan of `calls`: entries, then exits.
     kinds: Vec<CallKind>,
     /// The chains of all calls, and of one in [`FEW`].
@@ -90,31 +93,27 @@ impl Trace {
             waits_for_exec,
             buffer_bytes,
         };
-        let (calls, chains) = match sight {
-            Sight::Mappings => {
-                let session = Session::open(plan(Vec::new(), 0, true, CALL_BUFFER_BYTES), threads);
-                (session.map_err(in_words)?, None)
-            }
-            Sight::Calls => {
-                let (entries, exits) = tracepoints(&Tracefs::open()?).map_err(|error| error.to_string())?;
-                let event = |id: &u64, period: u32, starts_enabled| Event {
-                    what: What::Tracepoint { id: *id, filter: String::new() },
-                    sampling: Sampling::Every(u64::from(period)),
-                    scope: Scope::All,
-                    starts_enabled,
-                };
-                let every = entries.iter().chain(&exits).map(|id| event(id, 1, true)).collect();
-                let all = entries.iter().map(|id| event(id, 1, true));
-                let some = entries.iter().map(|id| event(id, FEW, false));
-                let chains = plan(all.chain(some).collect(), STACK_BYTES, false, CHAIN_BUFFER_BYTES);
-                let calls =
-                    Session::open(plan(every, 0, true, CALL_BUFFER_BYTES), threads).map_err(in_words)?;
-                // Without room for chains the calls are still seen.
-                (calls, Session::open(chains, threads).ok())
-            }
-        };
+        let open = |plan| Session::open(plan, threads).map_err(in_words);
+        let news = open(plan(Vec::new(), 0, true, NEWS_BUFFER_BYTES))?;
+        let (mut calls, mut chains) = (None, None);
+        if sight == Sight::Calls {
+            let (entries, exits) = tracepoints(&Tracefs::open()?).map_err(|error| error.to_string())?;
+            let event = |id: &u64, period: u32, starts_enabled| Event {
+                what: What::Tracepoint { id: *id, filter: String::new() },
+                sampling: Sampling::Every(u64::from(period)),
+                scope: Scope::All,
+                starts_enabled,
+            };
+            let every = entries.iter().chain(&exits).map(|id| event(id, 1, true)).collect();
+            calls = Some(open(plan(every, 0, false, CALL_BUFFER_BYTES))?);
+            let all = entries.iter().map(|id| event(id, 1, true));
+            let some = entries.iter().map(|id| event(id, FEW, false));
+            // Without room for chains the calls are still seen.
+            chains = open(plan(all.chain(some).collect(), STACK_BYTES, false, CHAIN_BUFFER_BYTES)).ok();
+        }
         Ok(Self {
             sight,
+            news,
             calls,
             kinds,
             chains,
@@ -133,7 +132,7 @@ impl Trace {
     /// # Errors
     /// The kernel's reason.
     pub fn start(&self) -> io::Result<()> {
-        let sessions = [Some(&self.calls), self.chains.as_ref()];
+        let sessions = [Some(&self.news), self.calls.as_ref(), self.chains.as_ref()];
         sessions
             .into_iter()
             .flatten()
@@ -149,26 +148,27 @@ impl Trace {
 
     /// Tells the observer what has come; `is_last` when no more can come. Returns how much that was.
     pub fn read(&mut self, observer: &mut dyn Observer, is_last: bool) -> usize {
-        let take = |session: &mut Session| if is_last { session.read_last() } else { session.read() };
-        let mut records: Vec<(bool, PerfRecord)> =
-            take(&mut self.calls).into_iter().map(|record| (false, record)).collect();
-        if let Some(chains) = &mut self.chains {
-            records.extend(take(chains).into_iter().map(|record| (true, record)));
-            records.sort_by_key(|(_, record)| record.time_ns);
+        let sessions = [Some(&mut self.news), self.calls.as_mut(), self.chains.as_mut()];
+        let mut records: Vec<(usize, PerfRecord)> = Vec::new();
+        for (origin, session) in sessions.into_iter().enumerate() {
+            let Some(session) = session else { continue };
+            let taken = if is_last { session.read_last() } else { session.read() };
+            records.extend(taken.into_iter().map(|record| (origin, record)));
         }
+        records.sort_by_key(|(_, record)| record.time_ns);
         let number = records.len();
-        for (is_chain, record) in records {
-            match (&record.news, is_chain) {
-                (News::Sample(sample), true) => self.take_chain(&record, sample, observer),
-                (News::Sample(sample), false) => self.take_call(&record, sample, observer),
-                (_, false) => self.take_news(&record, observer),
+        for (origin, record) in records {
+            match (&record.news, origin) {
+                (News::Sample(sample), 1) => self.take_call(&record, sample, observer),
+                (News::Sample(sample), 2) => self.take_chain(&record, sample, observer),
+                (_, 0) => self.take_news(&record, observer),
                 _ => {}
             }
         }
-        let lost = self.calls.lost();
+        // Entry and exit of a call are two records.
+        let lost = self.calls.as_ref().map_or(self.news.lost(), |calls| calls.lost().div_ceil(2));
         if lost > self.lost {
-            // Entry and exit are two records.
-            observer.take(MemoryEvent::Lost { calls: (lost - self.lost).div_ceil(2) });
+            observer.take(MemoryEvent::Lost { calls: lost - self.lost });
             self.lost = lost;
         }
         self.look_at_rate();
@@ -176,7 +176,8 @@ impl Trace {
     }
 
     fn take_call(&mut self, record: &PerfRecord, sample: &Sample, observer: &mut dyn Observer) {
-        let Some(place) = self.calls.place_of(sample.event) else { return };
+        let place = self.calls.as_ref().and_then(|calls| calls.place_of(sample.event));
+        let Some(place) = place else { return };
         let kind = self.kinds[place % self.kinds.len()];
         if place < self.kinds.len() {
             if let Some(arguments) = call_tracepoint::arguments(&sample.raw) {
