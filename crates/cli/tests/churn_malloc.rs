@@ -279,6 +279,12 @@ fn programs_that_a_preload_does_not_reach_are_refused() {
     assert_eq!(output.status.code(), Some(126), "{}", errors(&output));
     assert!(errors(&output).contains("statically"), "{}", errors(&output));
     assert!(output.stdout.is_empty());
+    let running = place.churn(&["--malloc", "--pid", "1"]);
+    assert!(
+        running.status.code() == Some(2) && errors(&running).contains("runs already"),
+        "{}",
+        errors(&running)
+    );
     let both = place.churn(&["--malloc", "--by", "ptrace", "--", "true"]);
     assert_eq!(both.status.code(), Some(2));
 }

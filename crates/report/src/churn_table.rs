@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use comfy_table::{Cell, CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
 use faultless_diagnosis::churn::blame::culprits;
-use faultless_diagnosis::churn::thrash::{Finding, findings};
+use faultless_diagnosis::churn::thrash::findings;
 use faultless_diagnosis::tuning::size;
 use faultless_records::churn_recording::{ChurnRecording, Lifetimes, Mechanism, OperationSum};
 use faultless_records::memory_call::Operation;
@@ -22,7 +22,7 @@ const BAR: usize = 24;
 #[must_use]
 pub fn text(recording: &ChurnRecording, columns: Option<usize>) -> String {
     let fit = |text: String| columns.map_or(text.clone(), |columns| wrapped(&text, columns));
-    let mut parts = vec![fit(heading(recording)), fit(verdict(&findings(recording)))];
+    let mut parts = vec![fit(heading(recording)), fit(verdict(recording))];
     if !recording.operations.is_empty() {
         parts.push(format!("{}\n", calls(recording)));
     }
@@ -73,12 +73,16 @@ pub fn mechanism(mechanism: Mechanism) -> &'static str {
     }
 }
 
-fn verdict(findings: &[Finding]) -> String {
+fn verdict(recording: &ChurnRecording) -> String {
+    let findings = findings(recording);
+    if findings.is_empty() && recording.mechanism == Mechanism::MmapRecords {
+        return "Whether it thrashes is not known: what is given back is not seen this way.\n".into();
+    }
     if findings.is_empty() {
         return "No thrash: nothing is given back and taken again at a rate that matters.\n".into();
     }
     let mut text = String::from("Thrash\n");
-    for finding in findings {
+    for finding in &findings {
         let _ = writeln!(text, "  {}", finding.sentence);
         let _ = writeln!(
             text,
@@ -316,6 +320,9 @@ fn limits(recording: &ChurnRecording) -> String {
     let mut text = String::new();
     if let Some(line) = overhead(recording) {
         let _ = writeln!(text, "{line}");
+    }
+    if let Some(refused) = &recording.refused {
+        let _ = writeln!(text, "A better way was refused: {}.", plain(refused));
     }
     if recording.lost_calls > 0 {
         let _ =
