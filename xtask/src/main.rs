@@ -5,6 +5,7 @@ mod arguments;
 mod check;
 mod dist;
 mod failure;
+mod glibc_heaps;
 mod install;
 mod instructions;
 mod job;
@@ -47,6 +48,7 @@ usage: cargo xtask TASK [OPTIONS]
       --rounds N           default 3
       --quick              small sizes, to see that it works
       --out FILE           all runs as lines of JSON
+  glibc-heaps FOLDER...    faultless heap against extracted libcs of other versions, each under its own loader
   dist                     the copyable static binary and the library, in target/dist-out
   install --prefix DIR     the library, header, pkg-config and CMake files for C and C++ programs
 ";
@@ -61,6 +63,7 @@ fn main() -> ExitCode {
         Some("peers") => peers::run(arguments),
         Some("regret") => regret::run(arguments),
         Some("regions") => regions::run(arguments),
+        Some("glibc-heaps") => glibc_heaps::run(arguments),
         Some("dist") => dist::run(arguments),
         Some("install") => install::run(arguments),
         Some("help") | None => {

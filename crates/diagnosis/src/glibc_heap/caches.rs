@@ -12,6 +12,10 @@ use super::window::Window;
 /// Most blocks of one list, by the kind of its count.
 const MOST_BLOCKS: u16 = u16::MAX;
 
+/// By how much the chunk of a cache may be too large: 2.43 rounds its size up twice where it is made together with an arena, and
+/// a rest too small for a chunk of its own stays with the chunk before it.
+const MOST_SLACK_BYTES: u64 = 32;
+
 /// A chunk that looks like a thread's cache; not yet believed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Candidate {
@@ -37,8 +41,7 @@ pub struct Cache {
 /// Whether a chunk that the walk met may be a thread's cache.
 pub fn candidate(window: &mut Window<'_>, chunk: Chunk, layout: &Layout) -> Option<Candidate> {
     let wanted = layout.cache_chunk_bytes();
-    // A rest too small for a chunk of its own stays with the chunk before it.
-    if chunk.kind != Kind::Used || (chunk.bytes != wanted && chunk.bytes != wanted + 16) {
+    if chunk.kind != Kind::Used || !(wanted..=wanted + MOST_SLACK_BYTES).contains(&chunk.bytes) {
         return None;
     }
     let bytes = window.slice(chunk.address + CHUNK_HEADER_BYTES, layout.cache.bytes())?;
