@@ -91,6 +91,7 @@ pub fn look(path: &Path) -> Result<HeapReport, Failure> {
         glibc: version,
         walks,
         other: None,
+        faultless: None,
         remarks,
     })
 }

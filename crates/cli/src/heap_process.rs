@@ -13,9 +13,10 @@ use faultless_probe::standstill::{Standstill, StandstillError};
 use faultless_records::allocator::Allocator;
 use faultless_records::glibc;
 use faultless_records::mappings::{self, Mapping};
-use faultless_report::heap::{HeapReport, Regions, Source};
+use faultless_report::heap::{FaultlessHeap, HeapReport, Regions, Source};
 
 use crate::failure::Failure;
+use crate::heap_faultless;
 
 /// How often arenas are looked for in a process that changes meanwhile.
 const MOST_SEARCHES: usize = 8;
@@ -71,6 +72,7 @@ pub fn look(process: &Process, manner: Manner) -> Result<HeapReport, Failure> {
         glibc: version,
         walks: seen.walks,
         other: seen.other,
+        faultless: seen.faultless,
         remarks: seen.remarks,
     })
 }
@@ -115,6 +117,7 @@ fn see_standing(
 struct Seen {
     walks: Vec<walk::HeapWalk>,
     other: Option<(String, Regions)>,
+    faultless: Option<FaultlessHeap>,
     remarks: Vec<String>,
 }
 
@@ -135,7 +138,7 @@ fn see(
     let mappings = read_mappings(process)?;
     let libraries = libraries(&mappings, process);
     let mut live = LiveMemory { memory, pagemap, areas: mappings.iter().map(area).collect(), is_standing };
-    let mut seen = Seen { walks: Vec::new(), other: None, remarks: Vec::new() };
+    let mut seen = Seen { walks: Vec::new(), other: None, faultless: None, remarks: Vec::new() };
     let mut is_unused = false;
     for library in &libraries {
         match walk_library(process, &mut live, library, version)? {
@@ -153,7 +156,12 @@ fn see(
     if allocator != Allocator::Libc || seen.walks.is_empty() {
         let name = if allocator == Allocator::Libc { "Another allocator" } else { allocator.name() };
         seen.other = Some((name.to_owned(), regions(&live, &mappings, &seen.walks)));
-        if seen.walks.is_empty() {
+        if allocator == Allocator::Faultless {
+            match heap_faultless::look(process, memory, &mappings) {
+                Ok(faultless) => seen.faultless = Some(faultless),
+                Err(remark) => seen.remarks.push(remark),
+            }
+        } else if seen.walks.is_empty() {
             seen.remarks.push(nothing_found(is_unused, libraries.is_empty()));
         }
     }

@@ -16,6 +16,7 @@ mod faults_progress;
 mod heap;
 mod heap_command;
 mod heap_core;
+mod heap_faultless;
 mod heap_process;
 mod library;
 mod manual;

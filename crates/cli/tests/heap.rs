@@ -312,3 +312,49 @@ fn a_libc_that_was_deleted_since_it_was_mapped_is_walked() {
     assert!(maps.contains("libc.so.6 (deleted)"));
     assert_eq!(subject.heap(&["--malloc-info"]), subject.tell("info"));
 }
+
+/// The library that the tool carries, as `faultless run` puts it in place.
+fn faultless_library() -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_faultless"))
+        .args(["run", "--", "sh", "-c", "echo $LD_PRELOAD"])
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    String::from_utf8(output.stdout).unwrap().trim().split(':').next().unwrap().to_owned()
+}
+
+#[test]
+fn a_faultless_process_shows_its_classes_spans_and_caches_when_asked() {
+    let library = faultless_library();
+    assert!(library.contains("libfaultless"), "{library}");
+    let quiet = Subject::start_under(&["2", "3000", "100000", "10", "4"], &library);
+    let report = quiet.report(&[]);
+    assert_eq!(
+        (&report["other_allocator"]["name"], &report["faultless"]),
+        (&Value::from("Faultless"), &Value::Null)
+    );
+    assert!(report["remarks"].to_string().contains("FAULTLESS=publish:on"), "{report:#}");
+
+    let arguments = ["2", "3000", "100000", "10", "4"];
+    let mut command = Command::new(program());
+    let subject =
+        Subject::run(command.args(arguments).env("LD_PRELOAD", &library).env("FAULTLESS", "publish:on"));
+    // The page is written every 250 ms: one that is young enough was written when all work was done.
+    std::thread::sleep(std::time::Duration::from_millis(1000));
+    let report = subject.report(&["--stop"]);
+    let heap = &report["faultless"];
+    let number = |key: &str| heap[key].as_u64().unwrap_or_else(|| panic!("{key} in {heap:#}"));
+    assert!(heap["age_seconds"].as_f64().unwrap() < 60.0);
+    assert!(number("used_bytes") > 100_000 && number("span_bytes") >= number("used_bytes"), "{heap:#}");
+    assert!(number("threads") >= 3);
+    let classes = heap["classes"].as_array().unwrap();
+    let of = |key: &str| {
+        classes
+            .iter()
+            .map(|class| class[key].as_u64().unwrap() * class["block_bytes"].as_u64().unwrap())
+            .sum::<u64>()
+    };
+    assert_eq!(of("used") + number("large_bytes"), number("used_bytes"));
+    assert_eq!(of("cached") + of("transit"), number("cached_bytes"));
+    assert!(subject.heap(&[]).contains("Its own account"));
+}

@@ -4,6 +4,7 @@
 const OPTIONS: &[(&str, &[&str])] = &[
     ("stats", &["exit", "off"]),
     ("report", &[]),
+    ("publish", &["on", "off"]),
     ("trace", &[]),
     ("purge", &["auto", "now", "never"]),
     ("purger", &["auto", "off"]),
@@ -56,7 +57,8 @@ mod tests {
         assert_eq!(messages.len(), 4);
         assert_eq!(messages[0], "stats:yes is ignored: stats takes exit, off");
         assert!(
-            messages[1].contains("the options are stats, report, trace, purge, purger, huge_pages, thrift")
+            messages[1]
+                .contains("the options are stats, report, publish, trace, purge, purger, huge_pages, thrift")
         );
         assert!(messages[2].contains("start of a path"));
     }

@@ -8,6 +8,7 @@ mod cpp_abi;
 mod libc;
 mod options;
 mod process;
+mod publication;
 mod region_abi;
 mod statistics;
 

@@ -1,5 +1,6 @@
 //! The one variable: `FAULTLESS=key:value,key:value`. What is not understood is named once and ignored.
 
+use crate::publication;
 use core::ffi::{CStr, c_char};
 use faultless_heap::global::{HEAP, purger};
 use faultless_heap::lock::Lock;
@@ -69,6 +70,8 @@ fn apply(option: &[u8]) {
         (b"trace", prefix) if (1..=trace::PREFIX_MAX).contains(&prefix.len()) => {
             HEAP.spans.start_trace(prefix)
         }
+        (b"publish", b"on") => publication::ask(true),
+        (b"publish", b"off") => publication::ask(false),
         (b"purger", b"auto") => {}
         (b"purger", b"off") => purger::switch_off(),
         (b"thrift", price) if price_ns(price).is_some() => {
@@ -85,12 +88,13 @@ fn apply(option: &[u8]) {
         (b"huge_pages", _) => {
             say(format_args!("ignored FAULTLESS option {text:?}: expected huge_pages:never, auto or always"));
         }
+        (b"publish", _) => say(format_args!("ignored FAULTLESS option {text:?}: expected publish:on or off")),
         (b"purger", _) => say(format_args!("ignored FAULTLESS option {text:?}: expected purger:auto or off")),
         (b"thrift", _) => say(format_args!(
             "ignored FAULTLESS option {text:?}: expected thrift:N, microseconds of CPU time for a MiB in a second, 1 to 1000000"
         )),
         _ => say(format_args!(
-            "ignored unknown FAULTLESS option {text:?}: the keys are stats, report, purge, purger, thrift, trace, huge_pages"
+            "ignored unknown FAULTLESS option {text:?}: the keys are stats, report, publish, purge, purger, thrift, trace, huge_pages"
         )),
     }
 }

@@ -1,6 +1,7 @@
 //! Start and end of the process.
 
 use crate::options::{self, AT_EXIT};
+use crate::publication;
 use crate::statistics;
 use core::ffi::{c_char, c_int};
 use core::fmt::Write;
@@ -25,6 +26,7 @@ unsafe extern "C" fn start(
     if !os::is_privileged() {
         // SAFETY: the loader passes the environment of the process.
         unsafe { options::read(environment) };
+        publication::start();
     }
 }
 

@@ -15,6 +15,7 @@ pub mod demo;
 pub mod elf;
 pub mod fault_accounts;
 pub mod fault_recording;
+pub mod faultless_page;
 pub mod glibc;
 pub mod glibc_heap;
 pub mod heap_report;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use faultless_diagnosis::glibc_heap::walk::HeapWalk;
+use faultless_records::faultless_page::FaultlessPage;
 
 /// Where the figures come from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,6 +34,15 @@ pub struct Regions {
     pub resident_bytes: u64,
 }
 
+/// What a Faultless process publishes of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FaultlessHeap {
+    /// The figures.
+    pub page: FaultlessPage,
+    /// How old they are.
+    pub age: Duration,
+}
+
 /// Everything about one process.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HeapReport {
@@ -50,6 +60,8 @@ pub struct HeapReport {
     pub walks: Vec<HeapWalk>,
     /// Another allocator, by name, with the anonymous mappings that are nobody else's.
     pub other: Option<(String, Regions)>,
+    /// The inside of that allocator, where it is Faultless and publishes it.
+    pub faultless: Option<FaultlessHeap>,
     /// What limits the figures, in sentences.
     pub remarks: Vec<String>,
 }

@@ -5,7 +5,7 @@ use faultless_diagnosis::glibc_heap::sizes::{Amount, Sizes};
 use faultless_diagnosis::glibc_heap::walk::{Arena, Flaw, HeapWalk};
 use serde_json::{Value, json};
 
-use crate::heap::{HeapReport, Source};
+use crate::heap::{FaultlessHeap, HeapReport, Source};
 
 /// Version of the JSON form, documented in `docs/json.md`.
 pub const FORMAT: &str = "faultless-heap/1";
@@ -38,9 +38,42 @@ pub fn json(report: &HeapReport) -> String {
         "glibc": report.glibc.map(|(major, minor)| format!("{major}.{minor}")),
         "walks": report.walks.iter().map(walk).collect::<Vec<_>>(),
         "other_allocator": other,
+        "faultless": report.faultless.as_ref().map(faultless),
         "remarks": report.remarks,
     });
     format!("{value:#}\n")
+}
+
+fn faultless(heap: &FaultlessHeap) -> Value {
+    let page = &heap.page;
+    let classes = page.classes.iter().map(|class| {
+        json!({
+            "block_bytes": class.block_bytes,
+            "slabs": class.slabs,
+            "blocks": class.blocks,
+            "used": class.used,
+            "cached": class.cached,
+            "transit": class.transit,
+        })
+    });
+    json!({
+        "age_seconds": heap.age.as_secs_f64(),
+        "used_bytes": page.used_bytes(),
+        "cached_bytes": page.cached_bytes(),
+        "free_in_slabs_bytes": page.free_in_slabs_bytes(),
+        "threads": page.threads,
+        "threads_peak": page.threads_peak,
+        "large_blocks": page.large_blocks,
+        "large_bytes": page.large_bytes,
+        "large_peak_bytes": page.large_peak_bytes,
+        "span_bytes": page.span_bytes,
+        "span_peak_bytes": page.span_peak_bytes,
+        "dirty_bytes": page.dirty_bytes,
+        "purged_bytes": page.purged_bytes,
+        "purges": page.purges,
+        "purges_refused": page.purges_refused,
+        "classes": classes.collect::<Vec<_>>(),
+    })
 }
 
 fn walk(walk: &HeapWalk) -> Value {

@@ -5,7 +5,7 @@ use faultless_diagnosis::glibc_heap::account::Account;
 use faultless_diagnosis::glibc_heap::sizes::{Amount, Sizes};
 use faultless_diagnosis::glibc_heap::walk::{Arena, HeapWalk};
 
-use crate::heap::{HeapReport, Source};
+use crate::heap::{FaultlessHeap, HeapReport, Regions, Source};
 use crate::heap_json::flaw_text;
 use crate::plain::plain;
 use crate::quantity::{count, mebibytes};
@@ -62,16 +62,9 @@ pub fn text(report: &HeapReport, all: bool) -> String {
         parts.extend(flaws(walk));
     }
     if let Some((name, regions)) = &report.other {
-        let unit = Unit::of(regions.accessible_bytes);
-        parts.push(format!(
-            "{name} serves this process. Anonymous mappings that are no stack, no glibc heap and nobody else's by name: {}, {} \
-             reserved,\n{} of them accessible, {} resident. What is used and free inside cannot be seen from outside.",
-            count(regions.count),
-            unit.with_name(regions.reserved_bytes),
-            unit.with_name(regions.accessible_bytes),
-            unit.with_name(regions.resident_bytes)
-        ));
+        parts.push(other(name, regions, report.faultless.is_none()));
     }
+    parts.extend(report.faultless.as_ref().map(faultless));
     if !report.walks.is_empty() {
         parts.push(LEGEND.to_owned());
     }
@@ -79,6 +72,59 @@ pub fn text(report: &HeapReport, all: bool) -> String {
     let mut text = parts.join("\n\n");
     text.push('\n');
     text
+}
+
+fn other(name: &str, regions: &Regions, is_closed: bool) -> String {
+    let unit = Unit::of(regions.accessible_bytes);
+    let limit = if is_closed { " What is used and free inside cannot be seen from outside." } else { "" };
+    format!(
+        "{name} serves this process. Anonymous mappings that are no stack, no glibc heap and nobody else's by name: {}, {} \
+         reserved,\n{} of them accessible, {} resident.{limit}",
+        count(regions.count),
+        unit.with_name(regions.reserved_bytes),
+        unit.with_name(regions.accessible_bytes),
+        unit.with_name(regions.resident_bytes)
+    )
+}
+
+/// What a Faultless process publishes: sums, then its size classes.
+fn faultless(heap: &FaultlessHeap) -> String {
+    let page = &heap.page;
+    let unit = Unit::of(page.span_bytes.max(page.dirty_bytes));
+    let rows = [
+        (
+            "in use",
+            page.used_bytes(),
+            format!("{} of it in {} large blocks", unit.text(page.large_bytes), count(page.large_blocks)),
+        ),
+        (
+            "cached",
+            page.cached_bytes(),
+            format!("in the caches of {} threads, or on the way between them", count(page.threads)),
+        ),
+        ("free", page.free_in_slabs_bytes(), "in slabs".to_owned()),
+        (
+            "spans",
+            page.span_bytes,
+            format!("slabs and large blocks; at most {}", unit.text(page.span_peak_bytes)),
+        ),
+        ("dirty", page.dirty_bytes, "free spans that may have pages".to_owned()),
+        ("purged", page.purged_bytes, format!("given back so far, in {} calls", count(page.purges))),
+    ];
+    let width = rows.iter().map(|(_, bytes, _)| unit.text(*bytes).len()).max().unwrap_or(0).max(3);
+    let mut text =
+        format!("Its own account, {:.1} s old:\n{:<9} {:>width$}\n", heap.age.as_secs_f64(), "", unit.name);
+    for (name, bytes, words) in rows {
+        text.push_str(&format!("{name:<9} {:>width$}  {words}\n", unit.text(bytes)));
+    }
+    let mut table =
+        headed(["blocks of, bytes", "slabs", "blocks", "in use", "cached", "in transit", "in use, %"]);
+    for class in &page.classes {
+        let part = class.used as f64 / class.blocks.max(1) as f64 * 100.0;
+        let figures = [class.slabs, class.blocks, class.used, class.cached, class.transit].map(count);
+        row(&mut table, count(class.block_bytes), [figures.to_vec(), vec![format!("{part:.1}")]].concat());
+    }
+    format!("{text}\n{table}")
 }
 
 fn heading(report: &HeapReport) -> String {
