@@ -345,7 +345,8 @@ impl Region {
     }
 
     /// The number of a shared region's file: to be passed to another process (`SCM_RIGHTS`, inheritance, `/proc/PID/fd/NUMBER`)
-    /// that maps it with [`open`]. It stays ours.
+    /// that maps it with [`open`]. It stays ours. Whoever maps it for writing before it is frozen must not write while this process holds
+    /// references into the region.
     #[must_use]
     pub fn descriptor(&self) -> Option<i32> {
         self.state().descriptor.as_ref().map(Descriptor::number)

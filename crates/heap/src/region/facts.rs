@@ -375,6 +375,25 @@ mod tests {
         assert_eq!(path.as_c_str().unwrap().to_bytes().len(), 511);
     }
 
+    proptest::proptest! {
+        #[test]
+        fn no_line_of_the_kernels_files_is_too_strange(line in ".{0,200}", number in "[0-9]{0,30}", path in "[/.a-z]{0,40}") {
+            let mut status = Status::default();
+            for line in [line.clone(), format!("VmLck: {number} kB"), format!("CapEff:{number}")] {
+                status.take(&line);
+            }
+            for line in [line.clone(), format!("1 2 3 {path} {path} - cgroup2 {path} {line}"), format!("{line} - {line}")] {
+                let _ = Mount::parse(&line);
+            }
+            for limit in [Limit::CgroupV1, Limit::CgroupV2] {
+                let _ = membership(&line, limit);
+                let _ = membership(&format!("0::{path}"), limit);
+            }
+            let below = below_root(&path, &line);
+            proptest::prop_assert!(path.ends_with(below) && !below.contains("/.."));
+        }
+    }
+
     #[test]
     fn this_machine_tells_its_memory() {
         let need = Need { populated_bytes: 1, ..Need::default() };

@@ -53,9 +53,10 @@ impl Pages {
         // Pages of the pool are not in Rss.
         let of_pool = field("Private_Hugetlb:").or_else(|| field("Shared_Hugetlb:"));
         let huge = field("AnonHugePages:").or_else(|| field("ShmemPmdMapped:"));
-        self.resident_bytes += field("Rss:").or(of_pool).unwrap_or(0);
-        self.huge_bytes += huge.or_else(|| field("FilePmdMapped:")).or(of_pool).unwrap_or(0);
-        self.locked_bytes += field("Locked:").unwrap_or(0);
+        let add = |sum: &mut usize, bytes: Option<usize>| *sum = sum.saturating_add(bytes.unwrap_or(0));
+        add(&mut self.resident_bytes, field("Rss:").or(of_pool));
+        add(&mut self.huge_bytes, huge.or_else(|| field("FilePmdMapped:")).or(of_pool));
+        add(&mut self.locked_bytes, field("Locked:"));
     }
 }
 
@@ -120,6 +121,17 @@ mod tests {
         assert_eq!(addresses("7f00-7f10 rw-p 00000000 00:00 0"), Some((0x7f00, 0x7f10)));
         assert_eq!(addresses("Rss:   4 kB"), None);
         assert_eq!(addresses("THPeligible:    1"), None);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_line_of_smaps_is_too_strange(line in ".{0,200}", digits in "[0-9a-f]{0,20}") {
+            for line in [line.clone(), format!("{digits}-{digits} {line}"), format!("Rss: {digits} kB")] {
+                let _ = (addresses(&line), chosen(&line));
+                let mut sum = Pages { resident_bytes: 0, huge_bytes: 0, locked_bytes: 0, page_bytes: 1, obstacle: None };
+                sum.take(&line);
+            }
+        }
     }
 
     #[test]
