@@ -181,7 +181,9 @@ impl Central {
         let most = STACK_MAX.min((STACK_BYTES_MAX / bytes) as u32);
         let shard = self.shard(own);
         let refused = {
-            let fits = |magazines: u32| magazines < most;
+            // With one thread nothing is in transit; blocks that lie here would keep their pages.
+            let is_releasing = spans.is_releasing_alone();
+            let fits = |magazines: u32| magazines < most && !is_releasing;
             let mut stack = fits(shard.stacked[class].get()).then(|| shard.stacks[class].lock());
             match &mut stack {
                 Some(stack) if fits(stack.magazines) => {

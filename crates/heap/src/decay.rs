@@ -31,6 +31,9 @@ pub const fn hold_max_ns(price_ns: u64) -> u64 {
 /// Shortest time in ns that memory is held once reuse was seen.
 pub const HOLD_MIN_NS: u64 = 1_000_000;
 
+/// By this part of the depth more may be held: no two phases of a program need exactly the same.
+const SLACK: u32 = 4;
+
 /// Number of size bins of free spans: one per doubling of the size in granules.
 const BINS: usize = 25;
 
@@ -112,7 +115,7 @@ impl Decay {
         if self.is_timed && would_hold <= room {
             return Verdict::HoldUntil(now + self.hold_max_ns);
         }
-        self.is_over |= would_hold > self.depth;
+        self.is_over |= would_hold > self.depth + self.depth / SLACK;
         if self.is_over || would_hold > room {
             return Verdict::Purge;
         }
@@ -153,9 +156,10 @@ impl Decay {
         let regretted = granules.min(self.purged);
         self.purged -= regretted;
         self.depth = self.depth.saturating_add(regretted);
+        self.hold_at_least(gap_ns * 2);
         if !self.has_grown {
             self.has_grown = true;
-            self.hold_at_least((self.hold_ns * 2).max(gap_ns * 2));
+            self.hold_at_least(self.hold_ns * 2);
         }
     }
 
@@ -202,8 +206,9 @@ mod tests {
         let mut decay = Decay::new();
         decay.purged(64, MS);
         decay.faulted(64, 2 * MS);
-        assert_eq!(decay.freed(64, 0, 1000, 3 * MS), Verdict::HoldUntil(3 * MS + 2 * MS));
-        assert_eq!(decay.freed(1, 64, 1000, 3 * MS), Verdict::Purge);
+        assert_eq!(decay.freed(64, 0, 1000, 3 * MS), Verdict::HoldUntil(3 * MS + 4 * MS));
+        assert!(matches!(decay.freed(16, 64, 1000, 3 * MS), Verdict::HoldUntil(_)), "some slack");
+        assert_eq!(decay.freed(17, 64, 1000, 3 * MS), Verdict::Purge);
     }
 
     #[test]
@@ -214,7 +219,7 @@ mod tests {
             decay.faulted(4, MS);
         }
         assert!(matches!(decay.freed(32, 0, 1000, MS), Verdict::HoldUntil(_)));
-        assert_eq!(decay.freed(33, 0, 1000, MS), Verdict::Purge);
+        assert_eq!(decay.freed(41, 0, 1000, MS), Verdict::Purge);
     }
 
     #[test]
@@ -240,7 +245,7 @@ mod tests {
         let mut decay = Decay::new();
         decay.purged(64, 0);
         decay.faulted(64, 0);
-        assert_eq!(decay.freed(1, 64, 1000, MS), Verdict::Purge);
+        assert_eq!(decay.freed(1, 80, 1000, MS), Verdict::Purge);
         assert_eq!(
             decay.freed(1, 0, 1000, MS),
             Verdict::Purge,
@@ -286,7 +291,7 @@ mod tests {
         decay.purged(64, 0);
         decay.faulted(64, 0);
         assert!(!decay.is_releasing());
-        decay.freed(65, 0, 1000, MS);
+        decay.freed(81, 0, 1000, MS);
         assert!(decay.is_releasing());
         decay.set_timed(true);
         assert!(!decay.is_releasing());

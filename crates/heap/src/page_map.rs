@@ -5,6 +5,7 @@
 //! aarch64 is a plain load or store.
 
 use crate::granule::{GRANULE_SHIFT, bytes_of};
+use crate::os;
 use crate::reservation::{BITMAP_BYTES, RECORD_BYTES, Reservation};
 use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
@@ -252,6 +253,21 @@ impl PageMap {
         let start = (reservation.bitmaps() + granule as usize * BITMAP_BYTES) as *const Guarded64;
         // SAFETY: asserted to be committed; adjacent granules have adjacent bitmaps.
         unsafe { core::slice::from_raw_parts(start, granules as usize * BITMAP_BYTES / 8) }
+    }
+
+    /// Gives back the whole pages of a free span's bitmaps: a slab writes its own anew.
+    ///
+    /// # Safety
+    /// The caller owns the span, which is no slab.
+    pub unsafe fn purge_bitmaps(&self, first: u32, granules: u32) {
+        let start = self.reservation.bitmaps() + first as usize * BITMAP_BYTES;
+        let end = start + granules as usize * BITMAP_BYTES;
+        let page = os::page_bytes();
+        let (start, end) = (start.next_multiple_of(page), end & !(page - 1));
+        if start < end {
+            // SAFETY: the tables are committed as far as the reservation; these pages hold bitmaps of the caller's span only.
+            unsafe { os::purge(start, end - start) };
+        }
     }
 
     /// Address of a granule.

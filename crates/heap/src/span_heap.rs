@@ -147,9 +147,13 @@ impl SpanHeap {
         let padded = granules.checked_add(align - 1)?;
         let dirty = self.dirty.best_fit(map, padded, FEW);
         let clean = || self.clean.best_fit(map, padded, FEW);
+        // Fresh memory beside what is held must not make the heap larger than the program ever made it.
+        let may_grow = self.counts.used + self.counts.dirty + granules <= self.counts.used_peak;
         let is_held_back = |span: u32| {
             let record = map.record(span);
-            record.waiting() == Waiting::Held && decay::smallest_of(record.bin.get()) / CUT_MAX > granules
+            may_grow
+                && record.waiting() == Waiting::Held
+                && decay::smallest_of(record.bin.get()) / CUT_MAX > granules
         };
         let found = match dirty {
             Some(span) if !prefer_clean && !is_held_back(span) => Some(span),
@@ -486,7 +490,13 @@ impl Default for SpanHeap {
 pub fn purge(map: &PageMap, due: Due) -> bool {
     let (address, bytes) = (map.address(due.first), bytes_of(due.granules));
     // SAFETY: the span is in no list and no block lives in it, so its contents are nobody's.
-    unsafe { if due.moved { map.reservation.renew(address, bytes) } else { os::purge(address, bytes) } }
+    unsafe {
+        let done = if due.moved { map.reservation.renew(address, bytes) } else { os::purge(address, bytes) };
+        if done {
+            map.purge_bitmaps(due.first, due.granules);
+        }
+        done
+    }
 }
 
 #[cfg(test)]

@@ -161,6 +161,11 @@ impl Spans {
         self.is_releasing.load(Ordering::Relaxed)
     }
 
+    /// The same in a process of one thread: then blocks that no slab knows to be free keep pages for nobody's use.
+    pub fn is_releasing_alone(&self) -> bool {
+        self.is_releasing() && os::is_single_threaded()
+    }
+
     /// Pages of partly used slabs were purged.
     pub fn slab_pages_purged(&self, pages: u32) {
         let now = os::now_ns();

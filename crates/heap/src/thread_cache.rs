@@ -238,7 +238,7 @@ impl ThreadCache {
             // Only what the budget paid for is kept as a spare.
             let capacity = bin.capacity.get();
             let spare = Magazine::unpack(self.spares[class].get());
-            if capacity > size_class::magazine_min(class) {
+            if capacity > size_class::magazine_min(class) && !spans.is_releasing_alone() {
                 central.store(spans, self.shard(), class, spare);
                 self.spares[class].set(list.pack());
             } else {

@@ -10,9 +10,9 @@ use crate::spans::Spans;
 
 /// Slabs of a class are listed by how full they are.
 pub const FILL_LISTS: usize = 8;
-/// Where memory is given back at once, a slab gives its free pages when all blocks but one in so many are free: the rest may never
-/// come, and one block would keep 64 KiB.
-const NEARLY: u32 = 8;
+/// Where memory is given back at once, a slab gives its free pages when so few blocks are in use, and at each halving from there: the
+/// last may never come, and one would keep 64 KiB.
+const FEW_USED: u32 = 16;
 
 /// The slabs of one class that have free blocks.
 pub struct Slabs {
@@ -71,8 +71,9 @@ impl Slabs {
             self.link(map, first, fill_list(class, free));
         } else {
             self.relink(map, first, fill_list(class, free));
-            let nearly_all = size_class::slab_blocks(class) - size_class::slab_blocks(class) / NEARLY;
-            if free >= nearly_all && free - blocks < nearly_all && spans.is_releasing() {
+            let used = size_class::slab_blocks(class) - free;
+            let has_halved = used.ilog2() < (used + blocks).ilog2();
+            if used <= FEW_USED && has_halved && spans.is_releasing() {
                 let bytes = slab::purge_free_pages(map, first, class);
                 spans.slab_pages_purged((bytes / os::page_bytes()) as u32);
             }

@@ -4,8 +4,8 @@
 //! When nothing is left to give back it ends; a process whose other threads all ended by `pthread_exit` lives until then. It holds
 //! no cache, allocates nothing, and opens no file: a sandbox may have closed around it.
 //!
-//! It is started at the end of an allocation, never of a free: libc frees under locks that `pthread_create` takes
-//! (glibc's `__nptl_free_stacks`), but holds none of them when it allocates.
+//! It is started at the end of an allocation or before a large free, never by a small free: libc frees threads' small blocks under a
+//! lock that `pthread_create` takes (glibc's `__nptl_free_stacks`), but allocates under none.
 
 use super::HEAP;
 use crate::decay::HOLD_MAX_NS;
@@ -35,7 +35,8 @@ static STATE: AtomicU32 = AtomicU32::new(ABSENT);
 static LOOKS: AtomicU64 = AtomicU64::new(0);
 static LOOKS_NS: AtomicU64 = AtomicU64::new(0);
 
-/// Starts a purger if there is none and a process like this has one. At the end of an allocation's slow path, with no lock held.
+/// Starts a purger if there is none and a process like this has one. In a slow path, with no lock held, and not
+/// in a small free.
 #[inline]
 pub fn call() {
     // ORDERING: Relaxed; a hint, `start` decides by exchange.

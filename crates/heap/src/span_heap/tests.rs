@@ -186,3 +186,20 @@ mod random {
         }
     }
 }
+
+#[test]
+fn sizes_by_turns_use_the_memory_of_the_largest() {
+    let (map, mut spans) = heap();
+    let (mut now, mut fresh) = (1, 0);
+    for turn in 0..60 {
+        let size = [1, 16, 496][turn % 3];
+        let span = spans.take(&map, size, 1, false, now).unwrap();
+        fresh += if span.zero { size } else { 0 };
+        now += u64::from(size) * 20_000;
+        spans.give(&map, span.first, size, false, now);
+        if spans.is_due(&map, false, now) {
+            purge_all(&map, &mut spans, now);
+        }
+    }
+    assert!(fresh <= 2 * (1 + 16 + 496) + 496, "{fresh} granules were fresh");
+}
