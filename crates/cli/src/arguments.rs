@@ -191,6 +191,10 @@ pub struct MapArguments {
     /// Show single mappings, too.
     #[arg(long)]
     pub all: bool,
+    /// Set what a Java process says it uses against what is resident: asks it by jcmd, or reads what jcmd PID VM.native_memory
+    /// printed to FILE.
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "", conflicts_with_all = ["diff", "file", "command"])]
+    pub nmt: Option<OsString>,
     /// Measure a process of any size, though reading it may hold it up.
     #[arg(long)]
     pub full: bool,

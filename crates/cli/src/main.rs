@@ -21,6 +21,7 @@ mod heap_process;
 mod library;
 mod manual;
 mod map;
+mod map_nmt;
 mod map_saved;
 mod output_file;
 mod plan;

@@ -3,10 +3,12 @@
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::AsFd;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use faultless_diagnosis::classification::totals::changes;
 use faultless_diagnosis::classification::{Sight, classify};
+use faultless_diagnosis::java_account::account;
 use faultless_probe::contents::LiveContents;
 use faultless_probe::launch::{Launch, launch};
 use faultless_probe::process::{Process, ProcessError};
@@ -23,7 +25,7 @@ use faultless_trial::command::Command;
 
 use crate::arguments::MapArguments;
 use crate::failure::Failure;
-use crate::{map_saved, subject, target};
+use crate::{map_nmt, map_saved, subject, target};
 
 /// Above so much resident memory, measuring walks so many pages that it may be felt: it takes some tenths of a second for each.
 const LARGE_RSS_BYTES: u64 = 64 << 30;
@@ -48,7 +50,7 @@ pub fn map(arguments: MapArguments, signals: &Signals) -> Result<Ending, Failure
         };
         print(&text)?;
     } else if let Some(pid) = arguments.pid {
-        show(&arguments, &look(&subject::process(pid)?, arguments.full)?)?;
+        show(&arguments, &look(&subject::process(pid)?, &arguments)?)?;
     } else if let Some(file) = &arguments.file {
         show(&arguments, &map_saved::view(file)?)?;
     } else {
@@ -87,7 +89,7 @@ fn run(arguments: &MapArguments, signals: &Signals) -> Result<(), Failure> {
             }
         }
         let view = Process::open(launched.pid()).map_err(Failure::of_process);
-        let view = view.and_then(|process| look(&process, arguments.full));
+        let view = view.and_then(|process| look(&process, arguments));
         outcome = Some(view.and_then(|mut view| {
             if moment == Moment::AtExit && arguments.after.is_some() {
                 view.remarks
@@ -124,10 +126,10 @@ fn start(command: Command, is_apart: bool) -> Result<Launch, Failure> {
 }
 
 /// Reads a live process.
-fn look(process: &Process, full: bool) -> Result<MapView, Failure> {
+fn look(process: &Process, arguments: &MapArguments) -> Result<MapView, Failure> {
     for _ in 0..TRIES {
         let program = process.link("exe").ok();
-        let view = look_once(process, full)?;
+        let view = look_once(process, arguments)?;
         // Another program by exec has other mappings: what was read first no longer fits what was read last.
         let first = mappings_of(process, "maps")?.first().map(|mapping| mapping.start);
         let is_same = process.link("exe").ok() == program
@@ -139,13 +141,16 @@ fn look(process: &Process, full: bool) -> Result<MapView, Failure> {
     Err(Failure::Failed(format!("process {} keeps becoming another program while it is read", process.pid())))
 }
 
-fn look_once(process: &Process, full: bool) -> Result<MapView, Failure> {
+fn look_once(process: &Process, arguments: &MapArguments) -> Result<MapView, Failure> {
+    // Asked first: the answer makes the virtual machine start a thread.
+    let memory =
+        arguments.nmt.as_deref().map(|file| map_nmt::native_memory(process, Path::new(file))).transpose()?;
     let title = format!("{} ({})", process.name(), process.pid());
     let status_text = process.text("status").map_err(Failure::of_process)?;
     let counted_rss_bytes = status::bytes_of_field(&status_text, "VmRSS");
     let outline = mappings_of(process, "maps")?;
     let is_large = counted_rss_bytes.is_some_and(|bytes| bytes > LARGE_RSS_BYTES);
-    if !full && (is_large || outline.len() > MANY_MAPPINGS) {
+    if !arguments.full && (is_large || outline.len() > MANY_MAPPINGS) {
         let parts = classify(&Sight { mappings: &outline, contents: None, threads: &[] });
         let mut view = MapView::new(title, Some(process.pid()), outline, parts);
         view.counted_rss_bytes = counted_rss_bytes;
@@ -171,11 +176,13 @@ fn look_once(process: &Process, full: bool) -> Result<MapView, Failure> {
     };
     let contents = live.as_ref().map(|live| live as &dyn Contents);
     let parts = classify(&Sight { mappings: &mappings, contents, threads: &threads });
+    let java = memory.map(|memory| account(&parts, contents, &memory));
     drop(live);
     let mut view = MapView::new(title, Some(process.pid()), mappings, parts);
     view.kernel = kernel;
     view.counted_rss_bytes = counted_rss_bytes;
     view.group = memory_group::of(process);
+    view.java = java;
     view.remarks = remarks;
     Ok(view)
 }

@@ -293,3 +293,54 @@ fn a_command_is_looked_at_when_it_ends_or_when_asked_to() {
     let shown = text(&["--after", "10s", "--", "sh", "-c", "exit 3"]);
     assert!(shown.contains("ended before the time"), "{shown}");
 }
+
+#[test]
+fn what_java_says_it_uses_is_set_against_what_is_resident() {
+    let Some(java) = faultless_probe::java::installed().pop() else {
+        eprintln!("skipped: no JDK is installed (apt-get install openjdk-17-jdk-headless)");
+        return;
+    };
+    let place = Place::new("java");
+    let source = "public class Wait { public static void main(String[] a) throws Exception {\
+                  byte[][] kept = new byte[64][]; for (int i = 0; i < 64; i++) kept[i] = new byte[1 << 20];\
+                  System.out.println(\"ready\"); Thread.sleep(600_000); System.out.println(kept.length); } }";
+    let file = place.write("Wait.java", source.as_bytes());
+    let built = Command::new(java.home.join("bin/javac")).arg("-d").arg(&place.0).arg(file).status();
+    assert!(built.unwrap().success());
+    let start = |tracking: &str| {
+        let mut child = Command::new(java.home.join("bin/java"))
+            .args([&format!("-XX:NativeMemoryTracking={tracking}"), "-Xmx256m", "-cp"])
+            .arg(&place.0)
+            .arg("Wait")
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        Running(child)
+    };
+    let running = start("detail");
+    let map = json(&["--pid", &running.pid(), "--nmt", "--json"]);
+    let tracked = &map["native_memory_tracking"];
+    assert_eq!(
+        tracked["resident_bytes"], map["sum"]["rss_bytes"],
+        "every line together is the resident size"
+    );
+    assert_eq!(tracked["has_ranges"], true);
+    let heap = tracked["categories"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|line| line["category"] == "Java Heap")
+        .unwrap();
+    assert!(heap["resident_bytes"].as_u64().unwrap() >= 64 * MIB, "{heap}");
+    if may_read_memory(&running) {
+        assert!(rss(&map, "java_heap") >= 64 * MIB && rss(&map, "java_thread_stack") > 0);
+        assert!(map["unknown_share"].as_f64().unwrap() < 0.02, "{map:#}");
+    }
+    let running = start("off");
+    assert!(message(&["--pid", &running.pid(), "--nmt"], 1).contains("-XX:NativeMemoryTracking=detail"));
+    let file = place.write("nmt", b"nothing of the kind\n");
+    let line = message(&["--pid", &running.pid(), &format!("--nmt={file}")], 1);
+    assert!(line.contains("expected what jcmd"), "{line}");
+}

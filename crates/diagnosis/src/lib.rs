@@ -9,6 +9,7 @@ pub mod environment;
 pub mod faults;
 pub mod glibc_heap;
 pub mod history;
+pub mod java_account;
 pub mod loaded_data;
 pub mod metric;
 pub mod options;

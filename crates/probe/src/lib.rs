@@ -8,6 +8,7 @@ pub mod contents;
 pub mod core_image;
 pub mod huge_page;
 pub mod java;
+pub mod jcmd;
 pub mod launch;
 pub mod loader;
 pub mod machine;

@@ -227,18 +227,24 @@ impl MappingsError {
 /// [`MappingsError`].
 pub fn parse(bytes: &[u8]) -> Result<Vec<Mapping>, MappingsError> {
     let mut mappings: Vec<Mapping> = Vec::with_capacity(bytes.len() / 700);
+    let whole_lines = bytes.iter().filter(|byte| **byte == b'\n').count();
+    // What follows the last line feed is the beginning of a line that was cut off, whatever it looks like.
+    let bad = |place: usize, line: &[u8]| match place == whole_lines && place > 0 {
+        true => MappingsError::Truncated,
+        false => MappingsError::of_line(place + 1, line),
+    };
     for (place, line) in lines(bytes).enumerate() {
         // Fields begin with a letter of the upper case, headings with a digit of the lower.
         if line.first().is_some_and(u8::is_ascii_uppercase) {
             let known = mappings.last_mut().and_then(|mapping| field(mapping, line));
-            known.ok_or_else(|| MappingsError::of_line(place + 1, line))?;
+            known.ok_or_else(|| bad(place, line))?;
         } else if let Some(mapping) = heading(line) {
             if mappings.last().is_some_and(|last| last.end > mapping.start) {
                 return Err(MappingsError::Disorder { number: place + 1 });
             }
             mappings.push(mapping);
         } else if !line.is_empty() {
-            return Err(MappingsError::of_line(place + 1, line));
+            return Err(bad(place, line));
         }
     }
     let Some(last) = mappings.last() else { return Err(MappingsError::Empty) };

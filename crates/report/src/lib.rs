@@ -21,6 +21,7 @@ pub mod heap_json;
 pub mod heap_table;
 pub mod map_change;
 pub mod map_json;
+pub mod map_nmt;
 pub mod map_saved_totals;
 pub mod map_table;
 pub mod map_view;

@@ -5,6 +5,7 @@ use faultless_records::cgroup::{MemoryGroup, Version};
 use faultless_records::mappings::Usage;
 use serde_json::{Map, Value, json};
 
+use crate::map_nmt;
 use crate::map_view::MapView;
 
 /// Version of the form, documented in `docs/json.md`.
@@ -35,6 +36,7 @@ pub fn value(view: &MapView, all: bool) -> Value {
         "unknown_share": is_measured.then(|| view.unknown_share()),
         "kinds": view.totals.iter().map(total).collect::<Vec<_>>(),
         "control_group": view.group.as_ref().map(group),
+        "native_memory_tracking": view.java.as_ref().map(map_nmt::value),
         "remarks": view.remarks,
     });
     if all {

@@ -11,6 +11,7 @@ use faultless_diagnosis::tuning::size;
 use faultless_records::cgroup::{MemoryGroup, Version};
 use faultless_records::mappings::Usage;
 
+use crate::map_nmt;
 use crate::map_view::MapView;
 use crate::plain::{plain, wrapped};
 use crate::quantity::{count, mebibytes};
@@ -29,6 +30,7 @@ pub fn text(view: &MapView, all: bool, columns: Option<usize>) -> String {
     if all {
         parts.push(list(view));
     }
+    parts.extend(view.java.as_ref().map(|account| fit(map_nmt::text(account))));
     parts.push(fit(foot(view)));
     parts.join("\n")
 }

@@ -3,6 +3,7 @@
 use faultless_diagnosis::classification::kind::Kind;
 use faultless_diagnosis::classification::parts::Part;
 use faultless_diagnosis::classification::totals::{self, Total};
+use faultless_diagnosis::java_account::JavaAccount;
 use faultless_records::cgroup::MemoryGroup;
 use faultless_records::mappings::{Mapping, Usage};
 
@@ -27,6 +28,8 @@ pub struct MapView {
     pub counted_rss_bytes: Option<u64>,
     /// Its control group.
     pub group: Option<MemoryGroup>,
+    /// What its Java virtual machine says it uses, set against what is resident.
+    pub java: Option<JavaAccount>,
     /// What was not seen, and what would show it.
     pub remarks: Vec<String>,
 }
@@ -45,6 +48,7 @@ impl MapView {
             kernel: None,
             counted_rss_bytes: None,
             group: None,
+            java: None,
             remarks: Vec::new(),
         }
     }

@@ -194,7 +194,11 @@ impl Machine<'_> {
             let [start, end] = *pair else { continue };
             let pages = start.is_multiple_of(PAGE_BYTES) && end.is_multiple_of(PAGE_BYTES) && start < end;
             let extent = Extent { start, end };
-            if !pages || start == 0 || !self.is_private(extent) || !self.is_bound(start) {
+            if !pages
+                || start == 0
+                || !self.is_private(extent)
+                || !(self.is_bound(start) || self.is_bound(end))
+            {
                 continue;
             }
             for gap in claims.gaps(extent) {
@@ -203,10 +207,10 @@ impl Machine<'_> {
         }
     }
 
-    /// Whether a mapping begins there, or joins there with one that was reserved by itself.
+    /// Whether mappings begin or end there; the kernel joins some with their neighbours, so one of two bounds is enough.
     fn is_bound(&self, address: u64) -> bool {
-        address.is_multiple_of(64 << 10)
-            || mapping_at(self.sight.mappings, address).is_some_and(|mapping| mapping.start == address)
+        let at = |address| mapping_at(self.sight.mappings, address);
+        at(address).is_none_or(|mapping| mapping.start == address)
     }
 
     /// Whether a word leads to something in writable memory that is not a Java object.

@@ -1,0 +1,35 @@
+//! What a Java virtual machine says it uses, from itself or from a file.
+
+use std::path::Path;
+
+use faultless_probe::jcmd;
+use faultless_probe::process::Process;
+use faultless_records::nmt::{self, NativeMemory, NmtError};
+
+use crate::failure::Failure;
+
+/// Reads `file`, or asks the process where that is empty.
+///
+/// # Errors
+/// [`Failure::Failed`] with what would help.
+pub fn native_memory(process: &Process, file: &Path) -> Result<NativeMemory, Failure> {
+    let (text, source) = if file.as_os_str().is_empty() {
+        let text = jcmd::native_memory(process).map_err(Failure::Failed)?;
+        (text, format!("process {}", process.pid()))
+    } else {
+        let bytes = std::fs::read(file)
+            .map_err(|error| Failure::Failed(format!("cannot read {}: {error}", file.display())))?;
+        (String::from_utf8_lossy(&bytes).into_owned(), file.display().to_string())
+    };
+    nmt::parse(&text).map_err(|error| {
+        Failure::Failed(match error {
+            NmtError::Off => format!(
+                "{source}: native memory tracking is off; start Java with -XX:NativeMemoryTracking=detail (it costs some percent)"
+            ),
+            NmtError::NoDetail => format!("{source}: it tracks no detail; save VM.native_memory summary instead"),
+            NmtError::Foreign => {
+                format!("{source}: expected what jcmd PID VM.native_memory detail prints, found something else")
+            }
+        })
+    })
+}

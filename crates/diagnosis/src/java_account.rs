@@ -1,0 +1,198 @@
+//! What the Java virtual machine says it uses (NMT), set against what is resident, line by line, and what it cannot see.
+
+use std::collections::BTreeMap;
+
+use faultless_records::contents::{Contents, Extent};
+use faultless_records::nmt::NativeMemory;
+
+use crate::classification::kind::Kind;
+use crate::classification::parts::Part;
+
+/// A category of NMT.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Line {
+    /// Its name.
+    pub name: String,
+    /// What NMT says of it.
+    pub reserved_bytes: u64,
+    /// See `reserved_bytes`.
+    pub committed_bytes: u64,
+    /// The part of it that came from malloc, and so lies somewhere in malloc's memory.
+    pub malloc_bytes: u64,
+    /// Resident in its own mappings; malloc's part is not in it.
+    pub resident_bytes: u64,
+}
+
+/// The account: `lines`, `malloc_resident_bytes` and `unseen` add up to the resident bytes of the process.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct JavaAccount {
+    /// NMT's categories.
+    pub lines: Vec<Line>,
+    /// All that NMT knows to come from malloc.
+    pub malloc_bytes: u64,
+    /// Resident in malloc's memory, whatever allocator: NMT's share, other libraries' blocks, free memory, malloc's own records.
+    pub malloc_resident_bytes: u64,
+    /// Resident outside malloc and of no category, by kind, the largest first.
+    pub unseen: Vec<(Kind, u64)>,
+    /// Whether the ranges of NMT's details were used; otherwise categories are matched with kinds.
+    pub has_regions: bool,
+}
+
+/// Whether malloc hands out of this kind of memory.
+fn is_malloc(kind: Kind) -> bool {
+    matches!(kind, Kind::MainHeap | Kind::GlibcHeap | Kind::GlibcLargeBlock | Kind::Allocator(_))
+}
+
+/// The category that a kind is, where no ranges say it.
+fn category_of(kind: Kind, has: impl Fn(&str) -> bool) -> Option<&'static str> {
+    match kind {
+        Kind::JavaHeap => Some("Java Heap"),
+        Kind::JavaCode => Some("Code"),
+        Kind::JavaThreadStack => Some("Thread"),
+        Kind::JavaCollector => Some("GC"),
+        Kind::JavaClasses if has("Metaspace") => Some("Metaspace"),
+        Kind::JavaClasses => Some("Class"),
+        _ => None,
+    }
+}
+
+/// Sets one against the other.
+#[must_use]
+pub fn account(parts: &[Part], contents: Option<&dyn Contents>, memory: &NativeMemory) -> JavaAccount {
+    let mut resident: BTreeMap<String, u64> = BTreeMap::new();
+    let mut unseen: BTreeMap<Kind, u64> = BTreeMap::new();
+    let mut malloc_resident_bytes = 0;
+    let has = |name: &str| memory.categories.iter().any(|category| category.name == name);
+    for part in parts {
+        let rss_bytes = part.usage.map_or(0, |usage| usage.rss_bytes);
+        let mut left = rss_bytes;
+        for (category, bytes) in shares(part, rss_bytes, contents, memory) {
+            let bytes = bytes.min(left);
+            left -= bytes;
+            *resident.entry(category).or_default() += bytes;
+        }
+        let category = if memory.regions.is_empty() { category_of(part.kind, has) } else { None };
+        match category.filter(|name| has(name)) {
+            Some(name) => *resident.entry(name.to_owned()).or_default() += left,
+            None if is_malloc(part.kind) => malloc_resident_bytes += left,
+            None => *unseen.entry(part.kind).or_default() += left,
+        }
+    }
+    let mut unseen: Vec<(Kind, u64)> = unseen.into_iter().filter(|(_, bytes)| *bytes > 0).collect();
+    unseen.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
+    let mut lines: Vec<Line> = memory
+        .categories
+        .iter()
+        .map(|category| Line {
+            name: category.name.clone(),
+            reserved_bytes: category.reserved_bytes,
+            committed_bytes: category.committed_bytes,
+            malloc_bytes: category.malloc_bytes,
+            resident_bytes: resident.remove(&category.name).unwrap_or(0),
+        })
+        .collect();
+    // A range of a category that the summary leaves out keeps its line.
+    lines.extend(resident.into_iter().map(|(name, resident_bytes)| Line {
+        name,
+        reserved_bytes: 0,
+        committed_bytes: 0,
+        malloc_bytes: 0,
+        resident_bytes,
+    }));
+    JavaAccount {
+        malloc_bytes: lines.iter().map(|line| line.malloc_bytes).sum(),
+        lines,
+        malloc_resident_bytes,
+        unseen,
+        has_regions: !memory.regions.is_empty(),
+    }
+}
+
+/// What of a part lies in ranges of categories; whole where a range covers it, else by its pages.
+fn shares(
+    part: &Part,
+    rss_bytes: u64,
+    contents: Option<&dyn Contents>,
+    memory: &NativeMemory,
+) -> Vec<(String, u64)> {
+    let first = memory.regions.partition_point(|region| region.extent.end <= part.extent.start);
+    let touching = memory.regions[first..].iter().take_while(|region| region.extent.start < part.extent.end);
+    touching
+        .filter_map(|region| {
+            let common = region.extent.overlap(&part.extent)?;
+            let bytes = if common == part.extent { rss_bytes } else { pages_in(common, contents) };
+            // Stacks are listed by another name than their category.
+            let name = if region.category == "Thread Stack" { "Thread" } else { &region.category };
+            Some((name.to_owned(), bytes))
+        })
+        .collect()
+}
+
+fn pages_in(extent: Extent, contents: Option<&dyn Contents>) -> u64 {
+    let runs = contents.and_then(|contents| contents.pages(extent)).unwrap_or_default();
+    runs.iter()
+        .filter(|run| !run.is_swapped)
+        .filter_map(|run| run.extent.overlap(&extent))
+        .map(|common| common.bytes())
+        .sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::classification::claim::{Evidence, Strength};
+    use faultless_records::mappings::Usage;
+    use faultless_records::nmt::{Category, Region};
+
+    fn part(start: u64, end: u64, kind: Kind, rss_bytes: u64) -> Part {
+        Part {
+            mapping: 0,
+            extent: Extent { start, end },
+            kind,
+            evidence: Evidence::plain(Strength::Contents, "test"),
+            claim: None,
+            usage: Some(Usage { rss_bytes, ..Usage::default() }),
+            is_estimated: false,
+        }
+    }
+
+    fn category(name: &str, malloc_bytes: u64) -> Category {
+        Category { name: name.into(), malloc_bytes, ..Category::default() }
+    }
+
+    fn parts() -> Vec<Part> {
+        vec![
+            part(0, 100, Kind::JavaHeap, 60),
+            part(200, 300, Kind::JavaThreadStack, 20),
+            part(400, 500, Kind::GlibcHeap, 50),
+            part(600, 700, Kind::Program, 7),
+        ]
+    }
+
+    fn sum(account: &JavaAccount) -> u64 {
+        let lines: u64 = account.lines.iter().map(|line| line.resident_bytes).sum();
+        let unseen: u64 = account.unseen.iter().map(|(_, bytes)| bytes).sum();
+        lines + account.malloc_resident_bytes + unseen
+    }
+
+    #[test]
+    fn every_resident_byte_stands_in_one_line() {
+        let mut memory = NativeMemory {
+            categories: vec![category("Java Heap", 0), category("Thread", 3), category("GC", 9)],
+            ..NativeMemory::default()
+        };
+        let by_kind = account(&parts(), None, &memory);
+        let region =
+            |start, end, category: &str| Region { extent: Extent { start, end }, category: category.into() };
+        memory.regions = vec![region(0, 100, "Java Heap"), region(200, 300, "Thread Stack")];
+        let by_range = account(&parts(), None, &memory);
+        for account in [&by_kind, &by_range] {
+            assert_eq!(sum(account), 137);
+            assert_eq!((account.malloc_resident_bytes, account.malloc_bytes), (50, 12));
+            assert_eq!(account.lines[0].resident_bytes, 60);
+            assert_eq!(account.lines[1].resident_bytes, 20);
+            assert_eq!(account.unseen, [(Kind::Program, 7)]);
+        }
+        assert!(by_range.has_regions && !by_kind.has_regions);
+    }
+}
