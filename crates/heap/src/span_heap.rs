@@ -14,7 +14,7 @@ use crate::os;
 use crate::page_map::{PageMap, State, Waiting};
 use crate::trace::{Event, Trace};
 use free_lists::{ALL, FEW, FreeLists, MANY};
-use waiting::TimeList;
+use waiting::{TimeList, mean};
 
 /// Dirty memory, in granules, that may wait for a batch: one purge of 512 KiB costs a tenth, per page, of
 /// eight of 64 KiB.
@@ -461,21 +461,6 @@ impl SpanHeap {
             self.merge(map, due.first, due.granules, State::Dirty, Waiting::None);
         }
     }
-}
-
-/// The mean of two times, weighted by the lengths of what they are of.
-fn mean(time: u64, granules: u32, other: u64, other_granules: u32) -> u64 {
-    let ((early, early_granules), (late, late_granules)) = if time <= other {
-        ((time, granules), (other, other_granules))
-    } else {
-        ((other, other_granules), (time, granules))
-    };
-    if late == u64::MAX {
-        return late;
-    }
-    // Lengths are below 2^24, so the product fits.
-    let apart = (late - early).min(1 << 39);
-    early + apart * u64::from(late_granules) / (u64::from(early_granules) + u64::from(late_granules))
 }
 
 impl Default for SpanHeap {

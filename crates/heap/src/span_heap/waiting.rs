@@ -58,3 +58,18 @@ impl TimeList {
         self.granules -= granules;
     }
 }
+
+/// The mean of two times, weighted by the lengths of what they are of.
+pub fn mean(time: u64, granules: u32, other: u64, other_granules: u32) -> u64 {
+    let ((early, early_granules), (late, late_granules)) = if time <= other {
+        ((time, granules), (other, other_granules))
+    } else {
+        ((other, other_granules), (time, granules))
+    };
+    if late == u64::MAX {
+        return late;
+    }
+    // Lengths are below 2^24, so the product fits.
+    let apart = (late - early).min(1 << 39);
+    early + apart * u64::from(late_granules) / (u64::from(early_granules) + u64::from(late_granules))
+}
