@@ -90,7 +90,7 @@ pub struct DoctorArguments {
 #[derive(Debug, Args)]
 #[command(after_help = EXIT_STATUS)]
 pub struct BenchArguments {
-    /// Suites (sun, classic, programs, threads) and single workloads; without any, all suites.
+    /// Suites (sun, classic, programs, threads, seeds) and single workloads; without any, all suites (--quick: all but seeds).
     #[arg(value_name = "SUITE|WORKLOAD")]
     pub names: Vec<String>,
     /// Allocators: libc, faultless, the name of an installed one, or NAME=PATH of a library; settings for one stand before it,
@@ -100,7 +100,7 @@ pub struct BenchArguments {
     /// The allocator that the others are compared with [default: the first].
     #[arg(short, long, value_name = "NAME")]
     pub reference: Option<String>,
-    /// Threads of the workloads in sun and classic [default: sun 1,2,4,6,8,10, classic 1,2,8].
+    /// Threads of the workloads in sun and classic, and of churn and dgemm [default: sun 1,2,4,6,8,10, classic and churn 1,2,8].
     #[arg(short, long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub threads: Vec<u32>,
     /// Problem sizes: small, large [default: both].
