@@ -16,7 +16,7 @@ use crate::command::{Command, Run, RunError, count_system_calls, run_within};
 use crate::environment::Environment;
 
 /// A run that goes on for longer counts as hanging.
-pub const LIMIT: Duration = Duration::from_secs(120);
+pub const LIMIT: Duration = Duration::from_secs(300);
 
 /// The same for a run whose system calls are counted.
 const COUNTING_LIMIT: Duration = Duration::from_secs(300);
