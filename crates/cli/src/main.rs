@@ -32,9 +32,12 @@ mod target;
 mod time_span;
 mod watch;
 mod watch_arguments;
+mod watch_chart;
 mod watch_outlets;
 mod watch_replay;
+mod watch_screen;
 mod watch_session;
+mod watch_spool;
 mod workshop;
 
 use std::io::Write;
@@ -53,6 +56,7 @@ const SIGPIPE: i32 = 13;
 
 fn main() -> ExitCode {
     std::panic::set_hook(Box::new(|panic| {
+        watch_screen::restore();
         let place = panic.location().map(ToString::to_string).unwrap_or_default();
         say(&format!("this is a bug, please report it: {} at {place}", panic_message(panic)));
         std::process::exit(1);

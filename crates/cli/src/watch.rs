@@ -20,7 +20,9 @@ use crate::output_file::OutputFile;
 use crate::watch_arguments::WatchArguments;
 use crate::watch_outlets::Outlets;
 use crate::watch_replay;
+use crate::watch_screen::Screen;
 use crate::watch_session::{Nobody, Session, Times};
+use crate::watch_spool::Spool;
 
 /// Watches what the arguments name.
 ///
@@ -28,7 +30,7 @@ use crate::watch_session::{Nobody, Session, Times};
 /// [`Failure`].
 pub fn watch(arguments: WatchArguments, signals: &Signals) -> Result<Ending, Failure> {
     if let Some(path) = &arguments.replay {
-        return show_recording(path, &arguments);
+        return show_recording(path, &arguments, signals);
     }
     let subject = subject(&arguments)?;
     let plot = Plot::create(&arguments)?;
@@ -50,7 +52,9 @@ pub fn watch(arguments: WatchArguments, signals: &Signals) -> Result<Ending, Fai
     let begin = Begin {
         format: FORMAT.into(),
         tool_version: env!("CARGO_PKG_VERSION").into(),
-        started_unix_s: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |time| time.as_secs_f64()),
+        started_unix_s: SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0.0, |time| time.as_millis() as f64 / 1e3),
         interval_s: arguments.interval.as_secs_f64(),
         subject,
     };
@@ -60,12 +64,16 @@ pub fn watch(arguments: WatchArguments, signals: &Signals) -> Result<Ending, Fai
         }
         sampler.add(*pid).map_err(Failure::of_process)?;
     }
+    let spool = match program {
+        Some(_) if shows_chart => Some(Spool::create()?),
+        _ => None,
+    };
     let launched = match program {
-        Some(program) => Some(start(&arguments, program, signals)?),
+        Some(program) => Some(start(&arguments, program, spool.as_ref(), signals)?),
         None => None,
     };
     if let Some(launched) = &launched
-        && let Err(error) = sampler.add(launched.pid())
+        && let Err(error) = sampler.add_started(launched.pid())
     {
         sampler.note(&format!("the command was not seen: {error}"));
     }
@@ -73,8 +81,16 @@ pub fn watch(arguments: WatchArguments, signals: &Signals) -> Result<Ending, Fai
     let mut session =
         Session { sampler, history: History::new(), outlets, signals, launched: launched.as_ref() };
     session.add(Line::Begin(begin));
-    let ending = session.run(times, &mut Nobody);
+    let ending = if shows_chart {
+        // Dropped, the terminal is what it was, whatever the outcome.
+        Screen::open().and_then(|mut screen| session.run(times, &mut screen))
+    } else {
+        session.run(times, &mut Nobody)
+    };
     let (history, outlets) = (session.history, session.outlets);
+    if let Some(spool) = spool {
+        spool.print();
+    }
     let _ = write!(std::io::stderr(), "{}", watch_summary::text(&history));
     let plotted = plot.map_or(Ok(()), |plot| plot.write(&history));
     let written = outlets.finish().and(plotted);
@@ -91,11 +107,19 @@ pub fn watch(arguments: WatchArguments, signals: &Signals) -> Result<Ending, Fai
 }
 
 /// Shows what was recorded earlier.
-fn show_recording(path: &std::path::Path, arguments: &WatchArguments) -> Result<Ending, Failure> {
+fn show_recording(
+    path: &std::path::Path,
+    arguments: &WatchArguments,
+    signals: &Signals,
+) -> Result<Ending, Failure> {
     let plot = Plot::create(arguments)?;
-    let mut outlets = Outlets::open(arguments, false)?;
+    let shows_chart = shows_chart(arguments) && arguments.plot.is_none();
+    let mut outlets = Outlets::open(arguments, shows_chart)?;
     let history = watch_replay::replay(path, &mut outlets)?;
     outlets.finish()?;
+    if shows_chart {
+        watch_replay::look_at(&history, &mut Screen::open()?, signals)?;
+    }
     let _ = write!(std::io::stderr(), "{}", watch_summary::text(&history));
     plot.map_or(Ok(()), |plot| plot.write(&history))?;
     Ok(Ending::Exited(0))
@@ -190,6 +214,7 @@ fn shows_chart(arguments: &WatchArguments) -> bool {
 fn start(
     arguments: &WatchArguments,
     program: std::path::PathBuf,
+    spool: Option<&Spool>,
     signals: &Signals,
 ) -> Result<Launched, Failure> {
     let name = arguments.command[0].to_string_lossy().into_owned();
@@ -197,7 +222,7 @@ fn start(
         program,
         arguments: arguments.command.clone(),
         environment: std::env::vars_os().collect(),
-        streams: [None, None, None],
+        streams: spool.map_or(Ok([None, None, None]), Spool::streams)?,
         is_detached: false,
     };
     launch(start, signals).map_err(|error| Failure::of_start(&name, &error))

@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::Args;
 
 use crate::arguments::EXIT_STATUS;
+use crate::time_span;
 
 /// `faultless watch`
 #[derive(Debug, Args)]
@@ -28,7 +29,7 @@ pub struct WatchArguments {
     #[arg(short, long, value_name = "TIME", default_value = "1s", value_parser = interval)]
     pub interval: Duration,
     /// Stop after this time, such as 30s, 5m; a started command goes on to its end, unwatched.
-    #[arg(long = "for", value_name = "TIME", value_parser = duration)]
+    #[arg(long = "for", value_name = "TIME", value_parser = time_span::parse)]
     pub limit: Option<Duration>,
     /// Time between two readings of PSS and exact RSS (smaps_rollup), for which a process waits; 0 for none.
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
@@ -62,9 +63,6 @@ pub struct WatchArguments {
 /// Shortest interval.
 const SHORTEST: Duration = Duration::from_millis(10);
 
-/// Longest time that is taken for one.
-const LONGEST_S: f64 = 1e9;
-
 fn interval(text: &str) -> Result<Duration, String> {
     match duration(text)? {
         short if short < SHORTEST => Err("expected 10ms or more".into()),
@@ -72,25 +70,9 @@ fn interval(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// A time such as `100ms`, `1.5s`, `2m`, `1h`; a number alone is in s.
-///
-/// # Errors
-/// What was expected.
-pub fn duration(text: &str) -> Result<Duration, String> {
-    let digits = text.find(|letter: char| !letter.is_ascii_digit() && letter != '.').unwrap_or(text.len());
-    let (number, unit) = text.split_at(digits);
-    let unit_s = match unit {
-        "ms" => 0.001,
-        "" | "s" => 1.0,
-        "m" | "min" => 60.0,
-        "h" => 3600.0,
-        _ => return Err("expected a time such as 100ms, 1.5s, 2m or 1h".into()),
-    };
-    let seconds = number.parse::<f64>().map(|number| number * unit_s);
-    match seconds {
-        Ok(seconds) if seconds <= LONGEST_S => Ok(Duration::from_secs_f64(seconds)),
-        _ => Err("expected a time such as 100ms, 1.5s, 2m or 1h".into()),
-    }
+/// As others, and 0.
+fn duration(text: &str) -> Result<Duration, String> {
+    if text == "0" { Ok(Duration::ZERO) } else { time_span::parse(text) }
 }
 
 #[cfg(test)]
@@ -98,13 +80,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_have_units_and_nonsense_is_refused() {
-        for (text, ms) in [("100ms", 100), ("1", 1000), ("1.5s", 1500), ("2m", 120_000), ("1h", 3_600_000)] {
-            assert_eq!(duration(text), Ok(Duration::from_millis(ms)), "{text}");
-        }
-        for text in ["", "s", "1 s", "-1", "1d", "1e400", "9999999999999", ".", "inf", "NaN"] {
-            assert!(duration(text).is_err(), "{text}");
-        }
-        assert!(interval("9ms").is_err() && interval("10ms").is_ok());
+    fn intervals_have_a_least_and_no_time_is_a_time_for_pss() {
+        assert!(interval("9ms").is_err() && interval("0").is_err() && interval("x").is_err());
+        assert_eq!(interval("10ms"), Ok(SHORTEST));
+        assert_eq!((duration("0"), duration("2m")), (Ok(Duration::ZERO), Ok(Duration::from_secs(120))));
     }
 }

@@ -3,14 +3,18 @@
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
+use std::time::Duration;
 
 use faultless_diagnosis::history::History;
+use faultless_probe::signals::Signals;
+use faultless_probe::wakeup::Wakeup;
 use faultless_records::recording::{Line, Note};
 use faultless_report::plain::plain;
 use faultless_report::watch_json;
 
 use crate::failure::Failure;
 use crate::watch_outlets::Outlets;
+use crate::watch_session::{Onlooker, Wish};
 
 /// A line longer than this is no line of a recording.
 const LONGEST_LINE: u64 = 1 << 20;
@@ -67,6 +71,29 @@ pub fn replay(path: &Path, outlets: &mut Outlets) -> Result<History, Failure> {
     }
     outlets.flush();
     Ok(history)
+}
+
+/// Lets somebody look at it until they have seen enough.
+///
+/// # Errors
+/// [`Failure::Interrupted`] by a signal, [`Failure::Failed`] when the kernel does not let us wait.
+pub fn look_at(history: &History, onlooker: &mut dyn Onlooker, signals: &Signals) -> Result<(), Failure> {
+    let failed = |error: io::Error| Failure::Failed(format!("cannot wait for keys: {error}"));
+    let wakeup = Wakeup::new(signals).map_err(failed)?;
+    loop {
+        onlooker.show(history);
+        let input: Vec<_> = onlooker.input().into_iter().collect();
+        let woken = wakeup.wait(&input, Duration::from_secs(3600)).map_err(failed)?;
+        drop(input);
+        if woken.by_signal
+            && let Some(number) = signals.pending_interruption()
+        {
+            return Err(Failure::Interrupted(number));
+        }
+        if let Wish::End(_) = onlooker.answer(history) {
+            return Ok(());
+        }
+    }
 }
 
 fn line_of(bytes: &[u8]) -> Result<Line, String> {

@@ -24,7 +24,6 @@ pub enum Wish {
     /// That it goes on.
     GoOn,
     /// That it ends; a started command gets this signal.
-    #[allow(dead_code, reason = "nobody who looks on has an input yet")]
     End(i32),
 }
 
@@ -272,8 +271,8 @@ const SIGINT: i32 = 2;
 
 fn in_use(measurement: &Measurement) -> Use {
     Use {
-        user_s: measurement.user.as_secs_f64(),
-        system_s: measurement.system.as_secs_f64(),
+        user_s: measurement.user.as_micros() as f64 / 1e6,
+        system_s: measurement.system.as_micros() as f64 / 1e6,
         minor_faults: measurement.minor_faults,
         major_faults: measurement.major_faults,
         peak_rss_bytes: measurement.peak_rss_bytes,

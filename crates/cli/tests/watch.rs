@@ -344,3 +344,75 @@ fn pictures_are_drawn_of_a_watch_and_of_its_recording() {
     );
     assert!(fs::read(&png).unwrap().starts_with(b"\x89PNG\r\n"));
 }
+
+/// A child that does not outlive the test, whatever becomes of that.
+struct Killed(std::process::Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// On a terminal that script(1) makes, which every Debian has.
+#[test]
+fn the_terminal_is_given_back_however_the_chart_ends() {
+    const ENTERED: &str = "\u{1b}[?1049h";
+    const LEFT: &str = "\u{1b}[?1049l";
+    if Command::new("script").arg("--version").output().is_err() {
+        eprintln!("skipped: script(1) is not installed (util-linux)");
+        return;
+    }
+    let program = env!("CARGO_BIN_EXE_faultless");
+    for (how, input) in [("key", Some("q")), ("TERM", None), ("HUP", None), ("INT", None), ("QUIT", None)] {
+        let place = Place::new(&format!("screen-{how}"));
+        let log = place.file("screen");
+        // The shell on the terminal prints its own number, becomes the tool, and a second one tells the state after it.
+        let command = format!(
+            "stty cols 120 rows 40; stty -a > {0}/before; sh -c 'echo $$ > {0}/pid; exec {program} watch -i 20ms --pid $$'; stty -a > {0}/after",
+            place.0.display()
+        );
+        let mut child = Killed(
+            Command::new("script")
+                .args(["-q", "-e", "-f", "-c", &command, &log])
+                .env("TERM", "xterm")
+                .stdin(Stdio::piped())
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn()
+                .unwrap(),
+        );
+        let shows = |text: &str| String::from_utf8_lossy(&fs::read(&log).unwrap_or_default()).contains(text);
+        let end = std::time::Instant::now() + std::time::Duration::from_secs(20);
+        while !shows(ENTERED) || !shows("minor") {
+            assert!(
+                std::time::Instant::now() < end,
+                "no chart: {}",
+                fs::read_to_string(&log).unwrap_or_default()
+            );
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        match input {
+            Some(keys) => child.0.stdin.as_mut().unwrap().write_all(keys.as_bytes()).unwrap(),
+            None => {
+                let pid = fs::read_to_string(place.file("pid")).unwrap();
+                let sent = Command::new("kill").args([format!("-{how}"), pid.trim().to_owned()]).status();
+                assert!(sent.unwrap().success());
+            }
+        }
+        let end = std::time::Instant::now() + std::time::Duration::from_secs(20);
+        while !fs::read_to_string(place.file("after")).is_ok_and(|text| text.ends_with('\n')) {
+            assert!(std::time::Instant::now() < end, "{how}: it does not end");
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        drop(child.0.stdin.take());
+        child.0.wait().unwrap();
+        let text = String::from_utf8_lossy(&fs::read(&log).unwrap()).into_owned();
+        let (entered, left) = (text.find(ENTERED).unwrap(), text.rfind(LEFT).unwrap());
+        assert!(entered < left && text[left..].contains("\u{1b}[?25h"), "{how}: {text}");
+        assert!(text[left..].contains("watching cost"), "{how}: {text}");
+        let after = fs::read_to_string(place.file("after")).unwrap();
+        assert_eq!(after, fs::read_to_string(place.file("before")).unwrap(), "{how}");
+    }
+}

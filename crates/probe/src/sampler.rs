@@ -23,6 +23,9 @@ const SWAP_EVERY_NS: u64 = 1_000_000_000;
 /// How often new processes are searched for at most.
 const SEARCH_EVERY_NS: u64 = 1_000_000_000;
 
+/// How long a new program has before its mappings are walked for the first time.
+const SETTLED_NS: u64 = 1_000_000_000;
+
 /// A search, or a reading of `smaps_rollup`, is not repeated before this many times its own duration has passed.
 const REST: u64 = 500;
 
@@ -65,6 +68,13 @@ struct Tracked {
     is_to_introduce: bool,
 }
 
+impl Tracked {
+    /// Another program: what is known of its memory is that of the one before.
+    fn settle(&mut self, now_ns: u64) {
+        self.next_rollup_ns = self.next_rollup_ns.map(|_| now_ns + SETTLED_NS);
+    }
+}
+
 impl Sampler {
     /// Begins; time is counted from now.
     #[must_use]
@@ -99,8 +109,17 @@ impl Sampler {
     /// [`ProcessError`].
     pub fn add(&mut self, pid: i32) -> Result<(), ProcessError> {
         if !self.places.contains_key(&pid) {
-            self.track(Watched::open(pid)?);
+            self.track(Watched::open(pid)?, 0);
         }
+        Ok(())
+    }
+
+    /// As [`Sampler::add`], for a process that was just started: there is little to see of its memory yet.
+    ///
+    /// # Errors
+    /// [`ProcessError`].
+    pub fn add_started(&mut self, pid: i32) -> Result<(), ProcessError> {
+        self.track(Watched::open(pid)?, clock::monotonic_ns() + SETTLED_NS);
         Ok(())
     }
 
@@ -225,12 +244,14 @@ impl Sampler {
             let unseen = std::mem::take(&mut self.unseen);
             self.note(&format!("{unseen} wanted processes ended before they could be looked at"));
         }
-        self.cost.processor_s = clock::own_processor_s() - self.processor_at_origin_s;
+        self.cost.processor_s = whole_us(clock::own_processor_s() - self.processor_at_origin_s);
+        self.cost.rollup_s = whole_us(self.cost.rollup_s);
+        self.cost.longest_rollup_s = whole_us(self.cost.longest_rollup_s);
         self.cost
     }
 
     fn seconds(&self, ns: u64) -> f64 {
-        ns.saturating_sub(self.origin_ns) as f64 / 1e9
+        seconds(ns.saturating_sub(self.origin_ns))
     }
 
     fn search(&mut self) {
@@ -262,20 +283,20 @@ impl Sampler {
 
     fn meet(&mut self, pid: i32) {
         match Watched::open(pid) {
-            Ok(watched) => self.track(watched),
+            Ok(watched) => self.track(watched, clock::monotonic_ns() + SETTLED_NS),
             Err(error) if is_gone(&error) => self.unseen += 1,
             Err(ProcessError::KernelThread(..)) => {}
             Err(error) => self.note(&error.to_string()),
         }
     }
 
-    fn track(&mut self, watched: Watched) {
+    fn track(&mut self, watched: Watched, first_rollup_ns: u64) {
         let place = self.met;
         self.met += 1;
         let pid = watched.process().pid();
         let line = introduction(self.t(), place, &watched);
         let is_to_introduce = line.command.is_empty();
-        let mut next_rollup_ns = self.rollup_every_ns.map(|_| 0);
+        let mut next_rollup_ns = self.rollup_every_ns.map(|_| first_rollup_ns);
         if next_rollup_ns.is_some()
             && let Err(error) = watched.may_read_rollup()
         {
@@ -339,6 +360,9 @@ impl Sampler {
         }
         one.patience = one.patience.saturating_sub(u32::from(one.ending.is_some()));
         self.cost.samples += 1;
+        if matches!(look.change, Some(Change::Exec(_))) {
+            one.settle(now);
+        }
         if std::mem::replace(&mut one.is_to_introduce, matches!(look.change, Some(Change::Exec(_)))) {
             self.lines.push(Line::Process(introduction(t, one.place, &one.watched)));
         }
@@ -398,6 +422,7 @@ impl Sampler {
                     // Only for the new name; one that has ended meanwhile keeps the old one.
                     let _ = one.watched.look(Depth::default());
                     one.unheard = None;
+                    one.settle(event.monotonic_ns);
                     one.is_to_introduce = true;
                     let (process, name) = (one.place, one.watched.name());
                     self.push_event(t, process, Source::Kernel, Happening::Exec { name });
@@ -437,4 +462,13 @@ fn introduction(t: f64, place: u32, watched: &Watched) -> Process {
         command: watched.command(),
         start_ticks: watched.process().start_ticks(),
     }
+}
+
+/// In whole microseconds: that many digits are read again as they were written.
+fn seconds(ns: u64) -> f64 {
+    (ns / 1000) as f64 / 1e6
+}
+
+fn whole_us(seconds: f64) -> f64 {
+    (seconds * 1e6).round() / 1e6
 }

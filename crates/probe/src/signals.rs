@@ -144,6 +144,12 @@ pub fn die_by(number: i32) -> ! {
     std::process::exit(128_i32.saturating_add(number) & 0xff)
 }
 
+/// Stops this process as Ctrl-Z does; returns when it is continued.
+pub fn stop_self() {
+    // Ours alone: a shell's other processes of this job are stopped by the terminal where it does that.
+    let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(0), Signal::SIGTSTP);
+}
+
 /// Name of a signal, such as `SIGSEGV`.
 #[must_use]
 pub fn name(number: i32) -> String {

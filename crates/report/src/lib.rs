@@ -38,3 +38,4 @@ pub mod table;
 pub mod watch_json;
 pub mod watch_lines;
 pub mod watch_summary;
+pub mod watch_view;

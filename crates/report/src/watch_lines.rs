@@ -175,7 +175,7 @@ pub fn csv(line: &Line, history: &History) -> String {
 }
 
 /// A field in quotes where it needs them; control characters as escapes.
-fn field(text: &str) -> String {
+pub(crate) fn field(text: &str) -> String {
     let text = plain(text);
     if text.contains([',', '"']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text }
 }

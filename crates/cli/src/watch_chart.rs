@@ -1,0 +1,335 @@
+//! What the live chart looks like.
+
+use faultless_diagnosis::history::{History, Track};
+use faultless_diagnosis::metric::{Metric, Unit};
+use faultless_records::recording::Happening;
+use faultless_report::axis::Axis as Figures;
+use faultless_report::plain::plain;
+use faultless_report::quantity::{count, mebibytes};
+use faultless_report::watch_lines::told;
+use faultless_report::watch_view::View;
+use ratatui::Frame;
+use ratatui::layout::{Alignment, Constraint, Layout, Rect};
+use ratatui::style::{Color, Modifier, Style, Stylize};
+use ratatui::symbols::Marker;
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Axis, Cell, Chart, Clear, Dataset, GraphType, Paragraph, Row, Table};
+
+/// Colours that terminals have on light and on dark ground.
+const COLOURS: [Color; 6] =
+    [Color::Cyan, Color::Yellow, Color::Green, Color::Magenta, Color::Red, Color::Blue];
+
+/// Rows of the list.
+const MOST_ROWS: usize = 8;
+
+/// Marks of events drawn at most.
+const MOST_MARKS: usize = 40;
+
+const KEYS: &str = " q quit  space pause  +/- zoom  ←/→ scroll  w all  tab figure  0 overview  ↑/↓ enter one process  e export  ? keys";
+
+const HELP: &[(&str, &str)] = &[
+    ("q", "leave; a started command is asked to end first, and killed at the third time"),
+    ("space", "stand still, go along again"),
+    ("+ -", "less or more time"),
+    ("← →", "earlier, later; Home to the beginning, End along with the latest"),
+    ("w", "all of the time"),
+    ("tab", "the next figure, shift-tab the one before; 1 to 9 directly, 0 several"),
+    ("↑ ↓", "choose a process; enter shows it alone, or all again"),
+    ("e", "write what is shown as SVG and CSV into the current directory"),
+    ("^Z", "back to the shell, fg returns"),
+];
+
+/// Draws everything.
+pub fn draw(frame: &mut Frame<'_>, history: &History, view: &View, message: &str) {
+    let list = view.list(history);
+    let rows = list.len().clamp(1, MOST_ROWS);
+    let groups = history.groups.len().min(2);
+    let [top, processes, of_groups, charts, bottom] = Layout::vertical([
+        Constraint::Length(1),
+        Constraint::Length(rows as u16 + 1),
+        Constraint::Length(groups as u16),
+        Constraint::Min(4),
+        Constraint::Length(1),
+    ])
+    .areas(frame.area());
+    draw_title(frame, top, history, view);
+    draw_list(frame, processes, &list, view);
+    let lines: Vec<Line<'_>> = history
+        .groups
+        .iter()
+        .take(groups)
+        .map(|group| {
+            let figures = group.samples.last().map(|last| {
+                let limit = last
+                    .limit_bytes
+                    .map_or_else(|| "no limit".into(), |limit| format!("{} MiB", mebibytes(limit)));
+                format!("{} MiB of {limit}", mebibytes(last.current_bytes))
+            });
+            Line::from(format!(" cgroup {}: {}", plain(&group.group.path), figures.unwrap_or_default()))
+        })
+        .collect();
+    frame.render_widget(Paragraph::new(lines), of_groups);
+    draw_charts(frame, charts, history, &list, view);
+    let text = if message.is_empty() {
+        last_event(history).map_or(KEYS.into(), |event| format!("{KEYS}   {event}"))
+    } else {
+        format!(" {message}")
+    };
+    frame.render_widget(Paragraph::new(text).style(Style::new().add_modifier(Modifier::DIM)), bottom);
+    if view.has_help {
+        draw_help(frame);
+    }
+}
+
+fn draw_title(frame: &mut Frame<'_>, area: Rect, history: &History, view: &View) {
+    let all_ended = !history.tracks.is_empty() && history.tracks.iter().all(|track| track.exit.is_some());
+    let (state, colour) = match () {
+        () if view.is_paused() => ("standing still", Color::Yellow),
+        () if history.end.is_some() => ("recording", Color::Blue),
+        () if all_ended => ("ended", Color::Red),
+        () => ("live", Color::Green),
+    };
+    let line = Line::from(vec![
+        Span::from(" faultless watch ").bold(),
+        Span::from(format!("● {state}")).fg(colour),
+        Span::from(format!("  {:.1} s  every {} s  ", history.latest_s, history.begin.interval_s)),
+        Span::from(plain(&history.begin.subject)).dim(),
+    ]);
+    frame.render_widget(Paragraph::new(line), area);
+}
+
+fn draw_list(frame: &mut Frame<'_>, area: Rect, list: &[(usize, &Track)], view: &View) {
+    let right = |text: String| Cell::from(Line::from(text).alignment(Alignment::Right));
+    let headings = [
+        "pid",
+        "RSS MiB",
+        "PSS MiB",
+        "VSZ MiB",
+        "swap",
+        "threads",
+        "minor faults",
+        "minor/s",
+        "major/s",
+        "user %",
+        "sys %",
+    ];
+    let header = Row::new(
+        std::iter::once(Cell::from("   process")).chain(headings.map(|heading| right(heading.into()))),
+    )
+    .style(Style::new().add_modifier(Modifier::DIM));
+    let first = view.chosen.min(list.len().saturating_sub(1)).saturating_sub(MOST_ROWS - 1);
+    let rows = list.iter().enumerate().skip(first).take(MOST_ROWS).map(|(index, (_, track))| {
+        let style = match (index == view.chosen, track.exit.is_some()) {
+            (true, _) => Style::new().add_modifier(Modifier::BOLD),
+            (_, true) => Style::new().add_modifier(Modifier::DIM),
+            _ => Style::new(),
+        };
+        let pointer = if index == view.chosen { "▸" } else { " " };
+        let name = Line::from(vec![
+            Span::from(pointer),
+            Span::from("━ ").fg(colour(index)),
+            Span::from(plain(&track.process.name)),
+        ]);
+        Row::new(std::iter::once(Cell::from(name)).chain(figures(track).into_iter().map(right))).style(style)
+    });
+    let widths = [20, 8, 10, 10, 10, 6, 7, 12, 9, 8, 7, 6].map(Constraint::Length);
+    frame.render_widget(Table::new(rows, widths).header(header).column_spacing(1), area);
+}
+
+/// In the order of the headings.
+fn figures(track: &Track) -> Vec<String> {
+    let known = |bytes: Option<u64>| bytes.map_or_else(|| "-".into(), mebibytes);
+    let sized = track.last_sized();
+    let last = track.last();
+    let rate = |metric: Metric| {
+        let rate = metric.now(&track.samples).filter(|_| track.exit.is_none());
+        rate.map_or_else(|| "-".into(), |rate| count(rate.round() as u64))
+    };
+    vec![
+        track.process.pid.to_string(),
+        known(sized.and_then(|sample| sample.rss_bytes)),
+        known(track.pss_bytes),
+        known(sized.and_then(|sample| sample.vsize_bytes)),
+        known(track.swap_bytes),
+        last.map_or_else(String::new, |sample| sample.threads.to_string()),
+        last.map_or_else(String::new, |sample| count(sample.minor_faults)),
+        rate(Metric::MinorFaults),
+        rate(Metric::MajorFaults),
+        rate(Metric::User),
+        rate(Metric::System),
+    ]
+}
+
+fn draw_charts(frame: &mut Frame<'_>, area: Rect, history: &History, list: &[(usize, &Track)], view: &View) {
+    let metrics = view.metrics();
+    if metrics.len() == 1 {
+        return draw_chart(frame, area, history, list, view, metrics[0]);
+    }
+    let halves = Layout::vertical([Constraint::Fill(1), Constraint::Fill(1)]).split(area);
+    for (place, metric) in metrics.iter().enumerate() {
+        let parts =
+            Layout::horizontal([Constraint::Fill(1), Constraint::Fill(1)]).split(halves[place / 2 % 2]);
+        draw_chart(frame, parts[place % 2], history, list, view, *metric);
+    }
+}
+
+fn draw_chart(
+    frame: &mut Frame<'_>,
+    area: Rect,
+    history: &History,
+    list: &[(usize, &Track)],
+    view: &View,
+    metric: Metric,
+) {
+    let (from, to) = view.window(history);
+    let most = usize::from(area.width) * 2;
+    let shown = list.iter().enumerate().take(MOST_ROWS.max(view.chosen + 1));
+    let series: Vec<(usize, Vec<(f64, f64)>)> = shown
+        .filter(|(index, _)| !view.is_alone || *index == view.chosen)
+        .map(|(index, (_, track))| {
+            let points = metric.series(&track.samples, from, to, most);
+            (index, points.into_iter().filter(|(t, _)| (from..=to).contains(t)).collect())
+        })
+        .collect();
+    let largest = series.iter().flat_map(|(_, points)| points).map(|(_, figure)| *figure).fold(0.0, f64::max);
+    let axis = Figures::of_figures(metric.unit(), largest, if area.height > 14 { 5 } else { 3 });
+    let (low, high) = axis.ends();
+    let marks = marks(history, (from, to), high);
+    let mut datasets: Vec<Dataset<'_>> = marks
+        .iter()
+        .map(|points| {
+            Dataset::default()
+                .marker(Marker::Dot)
+                .graph_type(GraphType::Line)
+                .style(Style::new().fg(Color::DarkGray))
+                .data(points)
+        })
+        .collect();
+    datasets.extend(series.iter().map(|(index, points)| {
+        let kind = if points.len() == 1 { GraphType::Scatter } else { GraphType::Line };
+        Dataset::default()
+            .marker(Marker::Braille)
+            .graph_type(kind)
+            .style(Style::new().fg(colour(*index)))
+            .data(points)
+    }));
+    let labels: Vec<String> = axis.ticks().into_iter().map(|(_, text)| text).collect();
+    let unit = if metric.unit() == Unit::Count { String::new() } else { format!(", {}", axis.unit) };
+    let dim = Style::new().add_modifier(Modifier::DIM);
+    let times = [from, f64::midpoint(from, to), to].map(|t| format!("{t:.1} s"));
+    let chart = Chart::new(datasets)
+        .block(ratatui::widgets::Block::new().title(Line::from(format!(" {}{unit}", metric.name())).bold()))
+        .x_axis(Axis::default().bounds([from, to]).labels(times).style(dim))
+        .y_axis(Axis::default().bounds([low, high]).labels(labels).style(dim))
+        .legend_position(None);
+    frame.render_widget(chart, area);
+}
+
+/// A vertical line for each exec and exit; too many would hide the figures, then the latest are drawn.
+fn marks(history: &History, (from, to): (f64, f64), high: f64) -> Vec<[(f64, f64); 2]> {
+    let times = history.events.iter().rev().filter(|event| {
+        (from..=to).contains(&event.t)
+            && matches!(event.what, Happening::Exec { .. } | Happening::Exit { .. })
+    });
+    times.take(MOST_MARKS).map(|event| [(event.t, 0.0), (event.t, high)]).collect()
+}
+
+fn last_event(history: &History) -> Option<String> {
+    let event = history.events.last()?;
+    let track = history.tracks.get(event.process as usize)?;
+    Some(format!("{:.1} s {}: {}", event.t, plain(&track.process.name), told(event)))
+}
+
+fn draw_help(frame: &mut Frame<'_>) {
+    let area = frame.area();
+    let (width, height) = (84.min(area.width), (HELP.len() as u16 + 2).min(area.height));
+    let area = Rect { x: (area.width - width) / 2, y: (area.height - height) / 2, width, height };
+    let lines = HELP
+        .iter()
+        .map(|(key, what)| Line::from(vec![Span::from(format!(" {key:<7}")).bold(), Span::from(*what)]));
+    let block = ratatui::widgets::Block::bordered().title(" keys ");
+    frame.render_widget(Clear, area);
+    frame.render_widget(Paragraph::new(lines.collect::<Vec<_>>()).block(block), area);
+}
+
+fn colour(index: usize) -> Color {
+    COLOURS[index % COLOURS.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use faultless_records::recording as form;
+    use faultless_report::watch_view::Key;
+    use ratatui::Terminal;
+    use ratatui::backend::TestBackend;
+
+    fn history(processes: u32) -> History {
+        let mut history = History::new();
+        let begin =
+            form::Begin { format: form::FORMAT.into(), subject: "a\u{1b}[2J".into(), ..Default::default() };
+        history.add(form::Line::Begin(begin)).unwrap();
+        for process in 0..processes {
+            let name = format!("p{process}");
+            history
+                .add(form::Line::Process(form::Process { process, pid: 41, name, ..Default::default() }))
+                .unwrap();
+            for second in 0..30 {
+                let rss_bytes = Some((second * u64::from(process + 1)) << 20);
+                let sample = form::Sample {
+                    process,
+                    t: second as f64,
+                    rss_bytes,
+                    minor_faults: second * 100,
+                    ..Default::default()
+                };
+                history.add(form::Line::Sample(sample)).unwrap();
+            }
+        }
+        history
+    }
+
+    fn drawn(size: (u16, u16), history: &History, view: &View) -> String {
+        let mut terminal = Terminal::new(TestBackend::new(size.0, size.1)).unwrap();
+        terminal.draw(|frame| draw(frame, history, view, "")).unwrap();
+        let buffer = terminal.backend().buffer();
+        let cells: Vec<&str> = buffer.content().iter().map(|cell| cell.symbol()).collect();
+        cells.chunks(usize::from(size.0)).map(|row| row.concat() + "\n").collect()
+    }
+
+    #[test]
+    fn the_list_and_the_figures_are_to_be_seen() {
+        let history = history(2);
+        let text = drawn((140, 40), &history, &View::default());
+        for word in ["● live", "RSS, MiB", "minor faults, /s", "▸━ p1", " ━ p0", "100", "q quit"] {
+            assert!(text.contains(word), "{word}: {text}");
+        }
+        assert!(!text.contains('\u{1b}') && text.contains("\\u{1b}"), "{text}");
+        let mut view = View::default();
+        view.press(Key::Metric(4), &history);
+        view.press(Key::Pause, &history);
+        view.press(Key::Help, &history);
+        let text = drawn((140, 40), &history, &view);
+        assert!(
+            text.contains("standing still")
+                && text.contains("back to the shell")
+                && !text.contains("RSS, MiB"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn any_size_and_any_number_of_processes_can_be_drawn() {
+        for processes in [0, 1, 50] {
+            let history = history(processes);
+            for size in [(1, 1), (5, 3), (20, 10), (80, 24), (300, 100)] {
+                for key in [Key::Down, Key::Alone, Key::ZoomIn, Key::First, Key::Metric(0), Key::Help] {
+                    let mut view = View::default();
+                    view.press(key, &history);
+                    view.press(key, &history);
+                    drawn(size, &history, &view);
+                }
+            }
+        }
+    }
+}
