@@ -11,6 +11,8 @@ use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
     let _ = elf::executable(bytes);
+    let _ = faultless_records::counters::Counters::parse(bytes);
+    let _ = faultless_records::process_event::parse(bytes);
     let _ = glibc::version(bytes);
     let _ = script::interpreter(bytes);
     let _ = mappings::parse(bytes);
