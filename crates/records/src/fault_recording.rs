@@ -60,8 +60,10 @@ pub struct Method {
     pub stack_bytes: u32,
     /// Chains that could not be followed to their outermost call.
     pub cut_chains: u64,
-    /// Records that the buffers had no room for.
-    pub lost_records: u64,
+    /// Samples that the buffers had no room for.
+    pub lost_samples: u64,
+    /// Records of mappings and names that the buffers had no room for.
+    pub lost_news: u64,
     /// Size of each CPU's buffer in bytes.
     pub buffer_bytes: u64,
     /// Faults inside system calls were seen, too.
@@ -147,7 +149,7 @@ pub struct Place {
 }
 
 /// Faults that differ in nothing but their addresses.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Faults {
     /// Index of the innermost call; none without a call chain.
     pub call: Option<usize>,
@@ -166,6 +168,8 @@ pub struct Faults {
     pub step: usize,
     /// Samples.
     pub samples: u64,
+    /// Samples, with those that were lost in the same moments shared out.
+    pub weight: f64,
 }
 
 impl FaultRecording {
@@ -183,9 +187,12 @@ impl FaultRecording {
                 || faults.place >= self.places.len()
                 || faults.process >= self.processes.len()
                 || faults.step >= self.method.steps.len()
+                || !(0.0..1e18).contains(&faults.weight)
         };
         match self.faults.iter().position(is_wrong) {
-            Some(place) => Err(format!("faults {place} name something that is not there")),
+            Some(place) => {
+                Err(format!("faults {place} name something that is not there, or weigh what nothing weighs"))
+            }
             None => Ok(()),
         }
     }

@@ -63,7 +63,7 @@ mod tests {
     fn differences_have_signs_and_equals_say_so() {
         let before = recording();
         let mut after = recording();
-        after.faults[0].samples = 5;
+        after.faults[0].weight = 5.0;
         after.counters.user.minor = 8;
         after.method.steps[0].minor_faults = 8;
         let text = text(&Comparison::of(&before, &after));

@@ -17,6 +17,8 @@ use crate::quantity::{count, seconds_of};
 const FUNCTIONS: usize = 15;
 /// Functions below this part of all faults are put together, unless there are few.
 const LEAST_SHARE: f64 = 0.001;
+/// CPU time from which on the cost of observing is given as a part of it.
+const LONG_ENOUGH_NS: u64 = 300_000_000;
 /// A function that takes less than this part is not the answer.
 const STANDS_OUT: f64 = 0.2;
 /// Longest name of a function in the table, in characters.
@@ -341,7 +343,7 @@ fn method(recording: &FaultRecording) -> String {
     );
     let observer = recording.cost.observer_cpu_ns as f64 / 1e9;
     match recording.cost.subject_cpu_ns {
-        Some(subject) if subject > 0 => {
+        Some(subject) if subject > LONG_ENOUGH_NS => {
             let subject = subject as f64 / 1e9;
             let _ = writeln!(
                 text,
@@ -355,12 +357,19 @@ fn method(recording: &FaultRecording) -> String {
             let _ = writeln!(text, "  observing took {} s of CPU", seconds_of(observer));
         }
     }
-    if method.lost_records > 0 {
+    if method.lost_samples > 0 {
         let _ = writeln!(
             text,
-            "  {} records were lost: buffers of {} KiB a CPU were full (counts are exact all the same, and the lost ones are spread over those seen; a larger --every or a smaller --stack loses fewer)",
-            count(method.lost_records),
+            "  {} samples were lost: buffers of {} KiB a CPU were full (counts are exact all the same, and the lost ones are shared out among those of the same moments; a larger --every or a smaller --stack loses fewer)",
+            count(method.lost_samples),
             method.buffer_bytes / 1024
+        );
+    }
+    if method.lost_news > 0 {
+        let _ = writeln!(
+            text,
+            "  {} records of new mappings were lost: some kinds of memory and some names are not known",
+            count(method.lost_news)
         );
     }
     if method.cut_chains > 0 {
@@ -399,7 +408,7 @@ mod tests {
         assert_eq!(lines[1], "95.0 % of them are dgemm's (a b.c:5), on anonymous memory from mmap");
         assert!(text.contains("152  in the processes' own accounts"), "{text}");
         assert!(text.contains("inside system calls, which we may not see, or on pages populated"), "{text}");
-        assert!(text.contains("4 records were lost") && text.contains("3 call chains"), "{text}");
+        assert!(text.contains("4 samples were lost") && text.contains("3 call chains"), "{text}");
         assert!(text.contains("CAP_PERFMON") && text.contains("no names from /bin/chem: gone"), "{text}");
     }
 

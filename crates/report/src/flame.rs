@@ -35,7 +35,7 @@ pub fn html(recording: &FaultRecording) -> String {
          <label>Search <input id=\"search\" type=\"search\" placeholder=\"part of a name, or /expression/\"></label>\n\
          <output id=\"found\"></output>\n\
          <button type=\"button\" id=\"reset\">Whole graph</button>\n\
-         <label><input id=\"turned\" type=\"checkbox\"> callers below (who called the faulting functions)</label>\n</form>\n\
+         <label><input id=\"turned\" type=\"checkbox\"> turned over: from the functions that fault to their callers</label>\n</form>\n\
          <div id=\"graph\" role=\"tree\" aria-label=\"{title}\"></div>\n<p id=\"detail\" role=\"status\">&nbsp;</p>\n\
          <noscript><p>This page draws itself by a script.</p></noscript>\n\
          <footer>Written by faultless {version}. Click a box to zoom, Escape to go back, / to search.</footer>\n</main>\n\

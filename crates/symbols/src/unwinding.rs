@@ -153,12 +153,12 @@ mod tests {
     #[cfg(target_arch = "x86_64")]
     fn code_without_tables_is_unwound_by_frame_pointers() {
         // Two frames of saved frame pointer and return address; the outermost has neither.
-        let words: [u64; 6] = [0x1020, 0x500, 0, 0, 0, 0];
+        let words: [u64; 6] = [0x1020, 0x50_0000, 0, 0, 0, 0];
         let stack: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-        let registers = Registers { ip: 0x400, sp: 0x1000, fp: 0x1000, lr: 0 };
+        let registers = Registers { ip: 0x40_0000, sp: 0x1000, fp: 0x1000, lr: 0 };
         let sample = Sample { registers: Some(registers), stack, ..Sample::default() };
         let chain = StackUnwinder::default().chain(&sample, &mut UnwindCache::default());
-        assert_eq!(chain.addresses, [0x400, 0x4ff]);
+        assert_eq!(chain.addresses, [0x40_0000, 0x4f_ffff]);
     }
 
     #[test]

@@ -41,6 +41,9 @@ const SERVANT_FUNCTIONS: &[&str] = &[
     "<hashbrown::",
 ];
 
+/// Programs and libraries that run other languages: what they do they do on behalf of a function of that language.
+const RUNTIMES: &[&str] = &["libpython", "python", "pypy", "node", "libnode", "libjvm", "libjava", "libjli"];
+
 /// The frames between the fault and the function to be named.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Blame<'tree> {
@@ -56,11 +59,31 @@ pub struct Blame<'tree> {
 #[must_use]
 pub fn blame(tree: &CallTree, call: Option<usize>) -> Option<Blame<'_>> {
     let innermost = tree.outwards(call).next()?;
-    let culprit = tree.outwards(call).find(|frame| !is_servant(tree, frame));
+    let mut own = tree.outwards(call).skip_while(|frame| is_servant(tree, frame));
+    let culprit = own.next().map(|first| match is_runtime(tree, first) {
+        true => own
+            .take_while(|frame| is_servant(tree, frame) || is_runtime(tree, frame) || is_compiled(frame))
+            .find(|frame| is_compiled(frame))
+            .unwrap_or(first),
+        false => first,
+    });
     Some(match culprit {
         Some(culprit) if !std::ptr::eq(culprit, innermost) => Blame { culprit, servant: Some(innermost) },
         _ => Blame { culprit: innermost, servant: None },
     })
+}
+
+fn is_runtime(tree: &CallTree, frame: &CallFrame) -> bool {
+    tree.module_name(frame).is_some_and(|name| RUNTIMES.iter().any(|runtime| name.starts_with(runtime)))
+}
+
+/// A function of another language that a just-in-time compiler named: `py::f:/srv/a.py`, `JS:*f /srv/a.js:1`,
+/// `LazyCompile:*f …`, `long A.f(int)`; not its stubs, such as `Interpreter`.
+fn is_compiled(frame: &CallFrame) -> bool {
+    let name = frame.function.as_deref().unwrap_or_default();
+    let is_method = || name.ends_with(')') && name.split('(').next().is_some_and(|start| start.contains('.'));
+    let starts = ["py::", "JS:", "LazyCompile:", "Function:", "Script:", "Eval:"];
+    frame.module.is_none() && (starts.iter().any(|start| name.starts_with(start)) || is_method())
 }
 
 fn is_servant(tree: &CallTree, frame: &CallFrame) -> bool {
@@ -98,6 +121,26 @@ mod tests {
         let own = blame(&tree, Some(0)).unwrap();
         assert_eq!((tree.name(own.culprit).as_str(), own.servant), ("main", None));
         assert_eq!(blame(&tree, None), None);
+    }
+
+    #[test]
+    fn a_function_of_another_language_is_named_for_what_its_runtime_does() {
+        let mut tree = recording().tree;
+        tree.modules[0].path = "/usr/lib/libpython3.12.so.1.0".into();
+        tree.frames[0].module = None;
+        tree.frames[0].function = Some("py::load:/srv/a.py".into());
+        let found = blame(&tree, Some(2)).unwrap();
+        assert_eq!(tree.name(found.culprit), "py::load:/srv/a.py");
+        tree.frames[0].function = Some("Interpreter".into());
+        assert_eq!(tree.name(blame(&tree, Some(2)).unwrap().culprit), "dgemm", "a stub is nobody's function");
+        tree.frames[0].function = Some("long A.load(int)".into());
+        assert_eq!(tree.name(blame(&tree, Some(2)).unwrap().culprit), "long A.load(int)");
+        tree.modules[0].path = "/opt/libmine.so".into();
+        assert_eq!(
+            tree.name(blame(&tree, Some(2)).unwrap().culprit),
+            "dgemm",
+            "an extension is named itself"
+        );
     }
 
     #[test]

@@ -4,8 +4,8 @@ use faultless_records::fault_recording::{FaultCounts, FaultRecording, Faults};
 
 /// Faults for each sample, by step of sampling.
 ///
-/// Each sample of a step stands for the faults counted in that step divided by its samples. Counts are exact, so what buffers
-/// lost, and what was left over of the last period, is spread over the samples that arrived.
+/// Samples that were lost are shared out among those of the same moments already. A step's weight then stands for the faults
+/// counted in it, so that what was left over of its last period is spread, too.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Weights {
     minor: Vec<f64>,
@@ -31,20 +31,20 @@ impl Weights {
         let of_class = |is_major: bool,
                         counted: fn(&faultless_records::fault_recording::Step) -> u64,
                         all: u64| {
-            let samples = |step: usize| -> u64 {
+            let samples = |step: usize| -> f64 {
                 let those = recording
                     .faults
                     .iter()
                     .filter(|faults| faults.step == step && faults.is_major == is_major);
-                those.map(|faults| faults.samples).sum()
+                those.map(|faults| faults.weight).sum()
             };
-            let samples: Vec<u64> = (0..steps.len()).map(samples).collect();
+            let samples: Vec<f64> = (0..steps.len()).map(samples).collect();
             // While one step is exchanged for another both count for a moment.
             let counted_in_steps: u64 = steps.iter().map(counted).sum();
             let scale = if counted_in_steps == 0 { 1.0 } else { all as f64 / counted_in_steps as f64 };
-            let weight = |(step, samples): (&faultless_records::fault_recording::Step, u64)| match samples {
-                0 => 0.0,
-                samples => counted(step) as f64 / samples as f64 * scale,
+            let weight = |(step, samples): (&faultless_records::fault_recording::Step, f64)| match samples {
+                samples if samples > 0.0 => counted(step) as f64 / samples * scale,
+                _ => 0.0,
             };
             steps.iter().zip(samples).map(weight).collect()
         };
@@ -58,7 +58,7 @@ impl Weights {
     #[must_use]
     pub fn faults(&self, faults: &Faults) -> f64 {
         let weights = if faults.is_major { &self.major } else { &self.minor };
-        faults.samples as f64 * weights.get(faults.step).copied().unwrap_or(0.0)
+        faults.weight * weights.get(faults.step).copied().unwrap_or(0.0)
     }
 }
 
@@ -93,6 +93,7 @@ pub(crate) mod tests {
             is_huge: None,
             step,
             samples,
+            weight: samples as f64,
         };
         let place =
             |mapping: &str| Place { mapping: mapping.into(), protection: 3, flags: 2, is_stack: false };
@@ -117,7 +118,8 @@ pub(crate) mod tests {
                 ],
                 stack_bytes: 8192,
                 cut_chains: 0,
-                lost_records: 0,
+                lost_samples: 0,
+                lost_news: 0,
                 buffer_bytes: 1 << 20,
                 sees_kernel: false,
                 sees_huge_pages: true,
@@ -155,7 +157,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_was_lost_is_spread_over_what_arrived() {
+    fn what_was_left_over_is_spread_over_what_arrived() {
         let mut recording = recording();
         recording.method.steps[1].minor_faults = 18_180;
         recording.counters.user.minor = 18_190;

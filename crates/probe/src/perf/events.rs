@@ -48,8 +48,8 @@ pub enum What {
 pub enum Sampling {
     /// Only its number.
     Count,
-    /// A sample of every so many. (The kernel's own choice by frequency is not offered: what it then says a sample stands for
-    /// was seen to be 16 times too much in a burst of 20,000 faults.)
+    /// A sample of every so many. (The kernel's own choice by frequency is not offered: what a sample then stands for is an
+    /// estimate, in bursts of a few milliseconds one that was seen to be many times too much.)
     Every(u64),
 }
 

@@ -46,7 +46,8 @@ pub struct Session {
     has_build_ids: bool,
     /// Records read but younger than what all buffers have been read up to.
     held_back: Vec<PerfRecord>,
-    lost: u64,
+    lost_samples: u64,
+    lost_news: u64,
     scratch: Vec<u8>,
 }
 
@@ -70,7 +71,8 @@ impl Session {
             record_buffer_bytes: buffer_bytes.min(RECORD_BUFFER_BYTES),
             has_build_ids: true,
             held_back: Vec::new(),
-            lost: 0,
+            lost_samples: 0,
+            lost_news: 0,
             scratch: Vec::new(),
         };
         for thread in threads {
@@ -263,7 +265,7 @@ impl Session {
         self.places.get(&number).copied()
     }
 
-    /// The records that have arrived, oldest first. Records of the last moment may be held back until the next call, because
+    /// The records that have arrived, oldest first; [`News::Lost`] stands where samples were lost, on its CPU. Records of the last moment may be held back until the next call, because
     /// another CPU could still write older ones.
     pub fn read(&mut self) -> Vec<PerfRecord> {
         // What is written after this moment may be younger than what another buffer shows only at the next call.
@@ -280,13 +282,18 @@ impl Session {
         let mut records = std::mem::take(&mut self.held_back);
         let content = self.plan.content;
         for buffer in &self.buffers {
-            let head = buffer.ring.head();
+            let (is_for_samples, head) = (buffer.is_for_samples, buffer.ring.head());
+            let lost = if is_for_samples { &mut self.lost_samples } else { &mut self.lost_news };
             buffer.ring.drain(head, &mut self.scratch, |kind, misc, body| {
-                match perf_record::parse(kind, misc, body, content) {
-                    Some(PerfRecord { news: News::Lost(number), .. }) => self.lost += number,
-                    Some(record) => records.push(record),
-                    None => self.lost += 1,
+                let record = perf_record::parse(kind, misc, body, content);
+                match record {
+                    Some(PerfRecord { news: News::Lost(number), .. }) => *lost += number,
+                    None => *lost += 1,
+                    Some(_) => {}
                 }
+                let is_of_other = matches!(&record, Some(record) if matches!(record.news, News::Lost(_)))
+                    && !is_for_samples;
+                records.extend(record.filter(|_| !is_of_other));
             });
         }
         records.sort_by_key(|record| record.time_ns);
@@ -295,10 +302,16 @@ impl Session {
         records
     }
 
-    /// Records that the buffers had no room for, or that could not be read.
+    /// Samples that the buffers had no room for.
     #[must_use]
-    pub fn lost(&self) -> u64 {
-        self.lost
+    pub fn lost_samples(&self) -> u64 {
+        self.lost_samples
+    }
+
+    /// Records of mappings, names, starts and ends that the buffers had no room for.
+    #[must_use]
+    pub fn lost_news(&self) -> u64 {
+        self.lost_news
     }
 
     /// Size of each CPU's buffer for samples in bytes, as the limit on locked memory allowed it.

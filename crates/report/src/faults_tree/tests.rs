@@ -27,6 +27,7 @@ pub(crate) fn recording() -> FaultRecording {
         is_huge: None,
         step: 0,
         samples,
+        weight: samples as f64,
     };
     FaultRecording {
         format: FORMAT.into(),
@@ -46,7 +47,8 @@ pub(crate) fn recording() -> FaultRecording {
             steps: vec![Step { minor_period: 1, major_period: 1, minor_faults: 98, major_faults: 2 }],
             stack_bytes: 8192,
             cut_chains: 3,
-            lost_records: 4,
+            lost_samples: 4,
+            lost_news: 0,
             buffer_bytes: 1 << 20,
             sees_kernel: false,
             sees_huge_pages: true,

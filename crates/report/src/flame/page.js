@@ -103,7 +103,10 @@
       box.style.width = `${pixels}px`;
       box.style.top = `${one.depth * ROW}px`;
       box.style.background = colour(one);
-      if (pixels > 30) box.textContent = names[one.name].name;
+      if (pixels > 30) {
+        box.classList.add("wide");
+        box.textContent = names[one.name].name;
+      }
       box.title = tell(one);
       box.setAttribute("role", "treeitem");
       box.setAttribute("aria-label", tell(one));

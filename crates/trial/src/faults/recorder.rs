@@ -53,11 +53,17 @@ pub struct Recorder {
     tree: RawTree,
     taken: Taken,
     samples: u64,
+    /// Samples lost on a CPU since the last one that arrived from there: the next one stands for them, too.
+    lost_before: HashMap<u32, u64>,
+    /// Samples of each step in this turn, with those lost before them.
+    turn: Vec<u64>,
     page_tables: HashMap<i32, Option<PageTables>>,
     has_huge_pages: bool,
     saw_huge_pages: bool,
     options: FaultOptions,
     before: FaultCounts,
+    /// Faults that two steps of sampling counted.
+    twice: FaultCounts,
     /// Of a process that runs already: its accounts at the start, and the last that were seen.
     first_accounts: FaultAccounts,
     last_accounts: FaultAccounts,
@@ -136,11 +142,14 @@ impl Recorder {
             tree: RawTree::default(),
             taken: Taken::default(),
             samples: 0,
+            lost_before: HashMap::new(),
+            turn: vec![0; STEPS.len()],
             page_tables: HashMap::new(),
             has_huge_pages: !matches!(machine::huge_pages().as_str(), "never" | ""),
             saw_huge_pages: true,
             options,
             before: FaultCounts::default(),
+            twice: FaultCounts::default(),
             first_accounts: FaultAccounts::default(),
             last_accounts: FaultAccounts::default(),
             started: now,
@@ -152,32 +161,39 @@ impl Recorder {
 
     /// Takes what has arrived, adapts, and says how long it may wait for the next turn.
     pub fn turn(&mut self) -> Duration {
-        let before = self.samples;
         let mut looks = LOOKS_PER_TURN;
         for record in self.session.read() {
             self.take_with(&record, &mut looks);
         }
-        let new = self.samples - before;
+        let step = self.ladder.step();
+        // What still arrives of the step before says nothing of this one.
+        let new = self.turn[step];
+        let arrived: u64 = self.turn.iter().sum();
+        self.turn.fill(0);
         let time = self.last_turn.elapsed();
         self.last_turn = Instant::now();
-        let step = self.ladder.step();
         if self.steps.len() > 1
             && let Some(next) = self.ladder.hear(new, time)
         {
             // A refusal has no reason but a bug; the step then stays, and its faults are counted all the same.
             let _ = self.switch(step, next);
         }
-        match new {
+        match arrived {
             0 => Duration::from_millis(5),
             1..100 => Duration::from_millis(3),
             _ => Duration::from_millis(1),
         }
     }
 
-    fn switch(&self, from: usize, to: usize) -> Result<(), PerfError> {
+    /// For a moment both steps count: what they count twice is remembered.
+    fn switch(&mut self, from: usize, to: usize) -> Result<(), PerfError> {
         for event in 0..2 {
             self.session.enable(to * 2 + event)?;
+            let before = self.session.count(from * 2 + event)?;
             self.session.disable(from * 2 + event)?;
+            let twice = self.session.count(from * 2 + event)?.saturating_sub(before);
+            let sum = if event == 0 { &mut self.twice.minor } else { &mut self.twice.major };
+            *sum += twice;
         }
         Ok(())
     }
@@ -189,6 +205,7 @@ impl Recorder {
     fn take_with(&mut self, record: &PerfRecord, looks: &mut usize) {
         match &record.news {
             News::Sample(sample) => self.take_fault(record, sample, looks),
+            News::Lost(number) => *self.lost_before.entry(record.cpu).or_default() += number,
             News::Exit if record.pid == record.tid => {
                 self.page_tables.remove(&record.pid);
             }
@@ -213,8 +230,10 @@ impl Recorder {
         let length = mapped.map_or(0, |mapped| mapped.range.end - mapped.range.start);
         let is_huge = self.is_huge(record.pid, sample.address, &place, length, looks);
         let place = self.taken.place(place);
+        let stands_for = 1 + self.lost_before.remove(&record.cpu).unwrap_or(0);
         self.samples += 1;
-        self.taken.add(Kind {
+        self.turn[event / 2] += stands_for;
+        let kind = Kind {
             call,
             place,
             pid: record.pid,
@@ -222,7 +241,8 @@ impl Recorder {
             in_kernel: sample.is_in_kernel,
             is_huge,
             step: event / 2,
-        });
+        };
+        self.taken.add(kind, stands_for as f64);
     }
 
     /// Whether the fault brought a huge page: looked up right after it, as long as the page is there.
@@ -296,7 +316,7 @@ impl Recorder {
     /// [`PerfError`] when the kernel's counts cannot be read, for which it has no reason.
     pub fn finish(&mut self, subject: Subject, accounts: Accounts) -> Result<FaultRecording, PerfError> {
         let events = self.steps.len() * 2;
-        let counts = events + if self.access == Access::UserAndKernel { 4 } else { 2 };
+        let counts = events + if self.access == Access::UserAndKernel { 2 } else { 0 };
         for event in 0..counts {
             self.session.disable(event)?;
         }
@@ -323,12 +343,21 @@ impl Recorder {
             })
         });
         let steps = steps.collect::<Result<Vec<Step>, PerfError>>()?;
+        let kernel = match self.access {
+            Access::UserAndKernel => Some(two(events)?),
+            Access::User => None,
+        };
+        // A counter of its own for faults in programs would cost each of them some per cent of its time.
+        let in_programs = |counted: fn(&Step) -> u64, twice: u64, kernel: u64| {
+            steps.iter().map(counted).sum::<u64>().saturating_sub(twice).saturating_sub(kernel)
+        };
+        let in_kernel = kernel.unwrap_or_default();
         let counters = Counters {
-            user: two(events)?,
-            kernel: match self.access {
-                Access::UserAndKernel => Some(two(events + 2)?),
-                Access::User => None,
+            user: FaultCounts {
+                minor: in_programs(|step| step.minor_faults, self.twice.minor, in_kernel.minor),
+                major: in_programs(|step| step.major_faults, self.twice.major, in_kernel.major),
             },
+            kernel,
             accounts: accounts.faults,
             before: self.before,
             accounts_are_late: accounts.are_late,
@@ -345,7 +374,8 @@ impl Recorder {
                 steps,
                 stack_bytes: self.options.stack_bytes,
                 cut_chains: self.images.cut_chains,
-                lost_records: self.session.lost(),
+                lost_samples: self.session.lost_samples(),
+                lost_news: self.session.lost_news(),
                 buffer_bytes: self.session.buffer_bytes() as u64,
                 sees_kernel: self.access == Access::UserAndKernel,
                 sees_huge_pages: self.saw_huge_pages,
@@ -363,7 +393,7 @@ impl Recorder {
     }
 }
 
-/// Sampled events of each step, minor and major, then counts in user mode, then in the kernel.
+/// Sampled events of each step, minor and major; then, where they can be seen, counts in the kernel.
 fn plan(
     steps: &[Periods],
     access: Access,
@@ -381,11 +411,9 @@ fn plan(
         events.push(event(What::MinorFaults, Sampling::Every(step.minor), scope, place == 0));
         events.push(event(What::MajorFaults, Sampling::Every(step.major), scope, place == 0));
     }
-    let scopes: &[Scope] =
-        if access == Access::UserAndKernel { &[Scope::User, Scope::Kernel] } else { &[Scope::User] };
-    for scope in scopes {
-        events.push(event(What::MinorFaults, Sampling::Count, *scope, true));
-        events.push(event(What::MajorFaults, Sampling::Count, *scope, true));
+    if access == Access::UserAndKernel {
+        events.push(event(What::MinorFaults, Sampling::Count, Scope::Kernel, true));
+        events.push(event(What::MajorFaults, Sampling::Count, Scope::Kernel, true));
     }
     let content = Content { has_address: true, has_callchain: true, has_raw: false, stack_bytes };
     Plan { events, content, follows_processes: true, waits_for_exec, buffer_bytes }

@@ -24,11 +24,11 @@ pub struct Kind {
     pub step: usize,
 }
 
-/// Samples by kind.
+/// Samples by kind: their number, and their weight.
 #[derive(Debug, Default)]
 pub struct Taken {
     places: Indexed<Place>,
-    samples: HashMap<Kind, u64>,
+    samples: HashMap<Kind, (u64, f64)>,
 }
 
 impl Taken {
@@ -37,20 +37,22 @@ impl Taken {
         self.places.index(place)
     }
 
-    /// One more sample.
-    pub fn add(&mut self, kind: Kind) {
-        *self.samples.entry(kind).or_default() += 1;
+    /// One more sample, and its share of those lost beside it.
+    pub fn add(&mut self, kind: Kind, weight: f64) {
+        let (samples, sum) = self.samples.entry(kind).or_default();
+        *samples += 1;
+        *sum += weight;
     }
 
     /// The saved form: places, process numbers, faults. `calls` tells the named call for each raw one.
     pub fn finish(self, calls: &[usize]) -> (Vec<Place>, Vec<i32>, Vec<Faults>) {
         let mut pids = Indexed::default();
         let mut faults: HashMap<Kind, Faults> = HashMap::new();
-        let mut kinds: Vec<(Kind, u64)> = self.samples.into_iter().collect();
+        let mut kinds: Vec<(Kind, (u64, f64))> = self.samples.into_iter().collect();
         kinds.sort_unstable_by_key(|(kind, _)| {
             (kind.pid, kind.step, kind.place, kind.call, kind.is_major, kind.in_kernel, kind.is_huge)
         });
-        for (kind, samples) in kinds {
+        for (kind, (samples, weight)) in kinds {
             // Different addresses of the same line may have the same name.
             let call = kind.call.and_then(|call| calls.get(call).copied());
             let found = faults.entry(Kind { call, ..kind }).or_insert_with(|| Faults {
@@ -62,8 +64,10 @@ impl Taken {
                 is_huge: kind.is_huge,
                 step: kind.step,
                 samples: 0,
+                weight: 0.0,
             });
             found.samples += samples;
+            found.weight += weight;
         }
         let mut faults: Vec<Faults> = faults.into_values().collect();
         faults.sort_unstable_by_key(|faults| {
@@ -116,14 +120,15 @@ mod tests {
         assert_eq!(taken.place(mapping), place);
         let kind =
             Kind { call: Some(0), place, pid: 7, is_major: false, in_kernel: false, is_huge: None, step: 0 };
-        taken.add(kind);
-        taken.add(Kind { call: Some(1), ..kind });
-        taken.add(Kind { call: Some(1), ..kind });
-        taken.add(Kind { call: Some(1), is_major: true, ..kind });
+        taken.add(kind, 1.0);
+        taken.add(Kind { call: Some(1), ..kind }, 1.0);
+        taken.add(Kind { call: Some(1), ..kind }, 2.5);
+        taken.add(Kind { call: Some(1), is_major: true, ..kind }, 1.0);
         let (places, pids, faults) = taken.finish(&[5, 5]);
         assert_eq!((places.len(), pids), (1, vec![7]));
         let seen: Vec<_> =
             faults.iter().map(|faults| (faults.call, faults.is_major, faults.samples)).collect();
         assert_eq!(seen, [(Some(5), false, 3), (Some(5), true, 1)]);
+        assert_eq!(faults[0].weight, 4.5);
     }
 }

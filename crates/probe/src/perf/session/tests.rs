@@ -64,7 +64,7 @@ fn every_fault_of_a_thread_is_seen_with_its_address_and_stack() {
         }
     }
     let inside = addresses.iter().filter(|address| range.contains(address)).count();
-    assert_eq!(inside, 100, "lost: {}", session.lost());
+    assert_eq!(inside, 100, "lost: {}", session.lost_samples());
     assert!(session.count(1).unwrap() >= 100);
     let mapped = |record: &PerfRecord| matches!(&record.news, News::Mapping(new) if new.start == range.start);
     assert!(records.iter().any(mapped), "the mapping itself is recorded, too");
