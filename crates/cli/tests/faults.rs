@@ -251,8 +251,13 @@ impl Drop for Running {
 }
 
 fn busy(place: &Place) -> Running {
-    let source = place.source("busy.c", BUSY);
-    let program = place.compile("busy", &source, &["-O1"]);
+    start(place, BUSY)
+}
+
+/// A program that says when it has begun.
+fn start(place: &Place, text: &str) -> Running {
+    let source = place.source("running.c", text);
+    let program = place.compile("running", &source, &["-O1", "-pthread"]);
     let mut child = Command::new(program).stdout(Stdio::piped()).spawn().unwrap();
     let mut begun = [0; 5];
     std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut begun).unwrap();
@@ -274,6 +279,99 @@ fn a_process_that_runs_already_is_observed_for_a_time() {
         value["agreement"]["in_programs"]["minor"].as_f64().unwrap(),
     );
     assert!((accounts / events - 1.0).abs() < 0.2, "{}", value["agreement"]);
+}
+
+/// Two hundred threads that fault now and then, and start others that do.
+const CROWD: &str = r#"
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+__attribute__((noinline)) void guilty(void)
+{
+    char *pages = mmap(0, 20 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    memset(pages, 1, 20 * 4096);
+    munmap(pages, 20 * 4096);
+}
+static void *shortly(void *unused) { guilty(); return unused; }
+static void *run(void *unused)
+{
+    for (;;) {
+        pthread_t thread;
+        if (pthread_create(&thread, 0, shortly, 0) == 0) pthread_join(thread, 0);
+        usleep(100000);
+    }
+    return unused;
+}
+int main(void)
+{
+    alarm(60);
+    pthread_attr_t small;
+    pthread_attr_init(&small);
+    pthread_attr_setstacksize(&small, 65536);
+    pthread_t thread;
+    for (int i = 0; i < 200; i++) pthread_create(&thread, &small, run, 0);
+    puts("begun");
+    fflush(stdout);
+    pause();
+}
+"#;
+
+#[test]
+fn a_process_of_many_threads_is_observed_whole() {
+    let place = Place::new("crowd");
+    let running = start(&place, CROWD);
+    let pid = running.0.id().to_string();
+    let Some(value) = analysis(&["--pid", &pid, "--for", "1s"]) else { return };
+    let named =
+        value["functions"].as_array().unwrap().iter().find(|function| function["function"] == "guilty");
+    let faults = named.unwrap_or_else(|| panic!("{value:#}"))["faults"].as_f64().unwrap();
+    assert!(faults > 1000.0, "{faults}");
+    let minor = |part: &str| value["agreement"][part]["minor"].as_f64().unwrap_or(0.0);
+    let seen = minor("in_programs") + minor("in_system_calls");
+    // Unseen system calls of 200 threads are a large part where they are not permitted to be seen.
+    assert!(seen > minor("accounts") * 0.5 && seen < minor("accounts") * 1.2, "{}", value["agreement"]);
+}
+
+#[test]
+fn a_library_that_was_deleted_keeps_its_names_or_is_said_to_be_gone() {
+    let place = Place::new("deleted");
+    let library = "#include <string.h>\n__attribute__((noinline)) void in_library(char *p, long n) { for (long i = 0; i < n; i += 4096) p[i] = 1; }";
+    let source = place.source("library.c", library);
+    place.compile("libguilty.so", &source, &["-O1", "-shared", "-fPIC"]);
+    let main = r#"
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+void in_library(char *, long);
+int main(int count, char **words)
+{
+    if (count < 2) return 1;
+    unlink(words[1]);
+    for (int i = 0; i < 20; i++) {
+        char *pages = mmap(0, 400 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        in_library(pages, 400 * 4096);
+        munmap(pages, 400 * 4096);
+    }
+    usleep(100000);
+    return 0;
+}
+"#;
+    let folder = place.0.to_string_lossy().into_owned();
+    let source = place.source("main.c", main);
+    let (look_here, run_here) = (format!("-L{folder}"), format!("-Wl,-rpath,{folder}"));
+    let program = place.compile("main", &source, &["-O1", &look_here, &run_here, "-lguilty"]);
+    let Some(value) = analysis(&["--", &program.to_string_lossy(), &place.file("libguilty.so")]) else {
+        return;
+    };
+    let (function, share) = first(&value);
+    let is_named = function == "in_library" && share > 0.9;
+    let is_said = value["modules_without_names"].to_string().contains("libguilty.so");
+    assert!(
+        is_named || (is_said && function.starts_with("libguilty.so+0x")),
+        "{function} {share}: {value:#}"
+    );
 }
 
 #[test]

@@ -68,7 +68,11 @@ impl Session {
             buffers: Vec::new(),
             places: HashMap::new(),
             buffer_bytes,
-            record_buffer_bytes: buffer_bytes.min(RECORD_BUFFER_BYTES),
+            record_buffer_bytes: if sampled == 0 {
+                buffer_bytes
+            } else {
+                buffer_bytes.min(RECORD_BUFFER_BYTES)
+            },
             has_build_ids: true,
             held_back: Vec::new(),
             lost_samples: 0,
@@ -164,7 +168,8 @@ impl Session {
 
     /// Lets an event write into the buffer of its CPU; the first one there makes and owns it.
     fn join_buffer(&mut self, file: OwnedFd, event: Option<usize>, cpu: u32) -> Result<(), PerfError> {
-        let is_for_samples = event.is_some();
+        // A session that follows no processes has no records to protect.
+        let is_for_samples = event.is_some() || !self.plan.follows_processes;
         let fits = |buffer: &&Buffer| buffer.cpu == cpu && buffer.is_for_samples == is_for_samples;
         match self.buffers.iter().find(fits) {
             Some(buffer) => {
@@ -300,6 +305,12 @@ impl Session {
         let complete = records.partition_point(|record| record.time_ns < complete_ns);
         self.held_back = records.split_off(complete);
         records
+    }
+
+    /// Records of any kind that the buffers had no room for.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        self.lost_samples + self.lost_news
     }
 
     /// Samples that the buffers had no room for.

@@ -179,6 +179,7 @@ impl Recorder {
             let _ = self.switch(step, next);
         }
         match arrived {
+            _ if self.ladder.step() > 0 => Duration::from_millis(10),
             0 => Duration::from_millis(5),
             1..100 => Duration::from_millis(3),
             _ => Duration::from_millis(1),
