@@ -66,7 +66,8 @@ mod tests {
         let own = Process::open(i32::try_from(std::process::id()).unwrap()).unwrap();
         let map = PageMap::open(&own).unwrap();
         let page = usize::try_from(map.page_bytes()).unwrap();
-        let mut block: Vec<u8> = Vec::with_capacity(64 * page);
+        // So large that malloc takes it fresh from the kernel, whatever other tests have freed.
+        let mut block: Vec<u8> = Vec::with_capacity(40 << 20);
         let first = block.as_ptr().addr().next_multiple_of(page);
         let count = |pages: Vec<Page>| pages.iter().filter(|page| **page == Page::Resident).count();
         assert_eq!(count(map.states(first as u64, 60).unwrap()), 0);
