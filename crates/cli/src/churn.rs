@@ -16,7 +16,7 @@ use faultless_report::{churn_json, churn_malloc_json, churn_malloc_table, churn_
 use crate::arguments::ChurnArguments;
 use crate::failure::Failure;
 use crate::output_file::OutputFile;
-use crate::{churn_kernel, churn_malloc};
+use crate::{churn_kernel, churn_malloc, churn_uprobe};
 
 /// Most bytes of a saved recording.
 const LARGEST_RECORDING_BYTES: u64 = 256 << 20;
@@ -29,7 +29,10 @@ pub fn churn(arguments: ChurnArguments, signals: &Signals) -> Result<Ending, Fai
     let record = arguments.record.as_deref().map(OutputFile::create).transpose()?;
     let seen = match saved(&arguments.words)? {
         Some(seen) => seen,
-        None if arguments.malloc => Seen::Malloc(churn_malloc::look_at_command(&arguments, signals)?),
+        None if arguments.malloc => Seen::Malloc(match arguments.pid {
+            Some(pid) => churn_uprobe::look_at_process(pid, &arguments, signals)?,
+            None => churn_malloc::look_at_command(&arguments, signals)?,
+        }),
         None => Seen::Kernel(churn_kernel::look(&arguments, signals)?),
     };
     if let Some(file) = record {

@@ -30,11 +30,6 @@ const SHARED_DIRECTORY_MODE: u32 = 0o1777;
 /// # Errors
 /// [`Failure`] when a preload does not reach it, or it cannot be run.
 pub fn look_at_command(arguments: &ChurnArguments, signals: &Signals) -> Result<MallocRecording, Failure> {
-    if let Some(pid) = arguments.pid {
-        return Err(Failure::Usage(format!(
-            "--malloc records commands that it starts, and process {pid} runs already: start it with faultless churn --malloc -- COMMAND"
-        )));
-    }
     let command = target::resolve(arguments.words.clone())?;
     let name = command.arguments[0].to_string_lossy().into_owned();
     let words: Vec<String> =

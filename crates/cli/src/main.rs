@@ -8,6 +8,7 @@ mod churn;
 mod churn_kernel;
 mod churn_malloc;
 mod churn_progress;
+mod churn_uprobe;
 mod contenders;
 mod doctor;
 mod failure;

@@ -272,6 +272,49 @@ fn a_command_is_ended_when_its_time_is_over() {
 }
 
 #[test]
+fn a_running_process_is_seen_by_probes_or_the_refusal_is_told() {
+    struct Running(std::process::Child);
+    impl Drop for Running {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+    let place = Place::new("probes");
+    let program = place.compile(
+        "steady",
+        &[],
+        "SEEN void *make(size_t bytes) { return malloc(bytes); }
+        static void *volatile handed;
+        static void *give_back(void *unused) { for (;;) { free(handed); handed = 0; usleep(1000); } }
+        int main(void) {
+            pthread_t thread;
+            pthread_create(&thread, 0, give_back, 0);
+            for (;;) { free(make(3000)); if (!handed) handed = malloc(700); usleep(2000); }
+        }",
+    );
+    let mut running = Running(Command::new(&program).spawn().unwrap());
+    let pid = running.0.id().to_string();
+    let output = place.churn(&["--malloc", "--json", "--for", "500ms", "--pid", &pid]);
+    if !output.status.success() {
+        assert!(errors(&output).contains("cannot set probes"), "{}", errors(&output));
+        return;
+    }
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["mechanism"], "uprobes");
+    let seen = calls(&report, "malloc", 2 * KIB);
+    assert!(seen > 3, "{report}");
+    let make = with(&report["callers"], "function", "make");
+    assert!(
+        number(&make["allocated"]["blocks"]) > 0.0 || report["described"].as_u64() < Some(100),
+        "{report}"
+    );
+    let handed_over = &with(&report["sizes"], "from_bytes", 512)["freed_by_another_thread"]["blocks"];
+    assert!(number(handed_over) > 0.0, "{report}");
+    assert!(running.0.try_wait().unwrap().is_none(), "it goes on");
+}
+
+#[test]
 fn programs_that_a_preload_does_not_reach_are_refused() {
     let place = Place::new("refused");
     let program = place.compile("static", &["-static"], "int main(void) { return 0; }");
@@ -279,12 +322,6 @@ fn programs_that_a_preload_does_not_reach_are_refused() {
     assert_eq!(output.status.code(), Some(126), "{}", errors(&output));
     assert!(errors(&output).contains("statically"), "{}", errors(&output));
     assert!(output.stdout.is_empty());
-    let running = place.churn(&["--malloc", "--pid", "1"]);
-    assert!(
-        running.status.code() == Some(2) && errors(&running).contains("runs already"),
-        "{}",
-        errors(&running)
-    );
     let both = place.churn(&["--malloc", "--by", "ptrace", "--", "true"]);
     assert_eq!(both.status.code(), Some(2));
 }

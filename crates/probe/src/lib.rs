@@ -35,6 +35,7 @@ pub mod thread_states;
 pub mod tracefs;
 pub mod tracer;
 pub mod trap_cost;
+pub mod uprobe;
 pub mod wakeup;
 pub mod watch;
 pub mod watched;

@@ -26,12 +26,14 @@ const SAMPLE_IDENTIFIER: u64 = 1 << 16;
 /// Markers in a call chain (`PERF_CONTEXT_*`) are the numbers from here up.
 const CONTEXT_MARKERS: u64 = u64::MAX - 4095;
 
-/// The registers that a stack is unwound from, as a mask for the kernel: frame pointer, stack pointer, instruction pointer.
+/// The registers that a stack is unwound from, as a mask for the kernel: frame pointer, stack pointer, instruction pointer;
+/// before them those of a function's answer (ax) and of its second and first argument (si, di).
 #[cfg(target_arch = "x86_64")]
-pub const REGISTERS: u64 = 1 << 6 | 1 << 7 | 1 << 8;
-/// The registers that a stack is unwound from, as a mask for the kernel: x29, x30, sp, pc.
+pub const REGISTERS: u64 = 1 << 0 | 1 << 4 | 1 << 5 | 1 << 6 | 1 << 7 | 1 << 8;
+/// The registers that a stack is unwound from, as a mask for the kernel: x29, x30, sp, pc; before them those of a function's
+/// answer or first argument (x0) and of its second (x1).
 #[cfg(target_arch = "aarch64")]
-pub const REGISTERS: u64 = 1 << 29 | 1 << 30 | 1 << 31 | 1 << 32;
+pub const REGISTERS: u64 = 1 << 0 | 1 << 1 | 1 << 29 | 1 << 30 | 1 << 31 | 1 << 32;
 
 /// What each sample holds besides event, instruction pointer, thread, time and CPU.
 ///
@@ -128,6 +130,8 @@ pub struct Sample {
     pub raw: Vec<u8>,
     /// The user's registers; none when it had none, or the process is a 32-bit one.
     pub registers: Option<Registers>,
+    /// Registers that mean something at the beginning and the end of a function.
+    pub function: FunctionRegisters,
     /// The process is a 32-bit one on a 64-bit kernel.
     pub is_32_bit: bool,
     /// The user's stack, from the stack pointer up.
@@ -145,6 +149,15 @@ pub struct Registers {
     pub fp: u64,
     /// Return address register; 0 where there is none.
     pub lr: u64,
+}
+
+/// What a function was called with, at its first instruction, and what it answers, at its last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct FunctionRegisters {
+    /// Answer.
+    pub answer: u64,
+    /// First and second argument.
+    pub arguments: [u64; 2],
 }
 
 /// A mapping.
@@ -263,6 +276,7 @@ fn sample(bytes: &mut Bytes, is_in_kernel: bool, content: Content) -> Option<Per
         const ABI_64: u64 = 2;
         let abi = bytes.u64()?;
         if abi != 0 {
+            sample.function = function_registers(bytes)?;
             let registers = registers(bytes)?;
             sample.registers = (abi == ABI_64).then_some(registers);
             sample.is_32_bit = abi == ABI_32;
@@ -277,7 +291,17 @@ fn sample(bytes: &mut Bytes, is_in_kernel: bool, content: Content) -> Option<Per
     Some(PerfRecord { time_ns, pid, tid, cpu, news: News::Sample(sample) })
 }
 
-/// The registers of [`REGISTERS`], which the kernel writes in ascending order of their bits.
+/// The first registers of [`REGISTERS`], which the kernel writes in ascending order of their bits.
+fn function_registers(bytes: &mut Bytes) -> Option<FunctionRegisters> {
+    if cfg!(target_arch = "aarch64") {
+        let (first, second) = (bytes.u64()?, bytes.u64()?);
+        return Some(FunctionRegisters { answer: first, arguments: [first, second] });
+    }
+    let (answer, second, first) = (bytes.u64()?, bytes.u64()?, bytes.u64()?);
+    Some(FunctionRegisters { answer, arguments: [first, second] })
+}
+
+/// The others.
 fn registers(bytes: &mut Bytes) -> Option<Registers> {
     let fp = bytes.u64()?;
     let lr = if cfg!(target_arch = "aarch64") { bytes.u64()? } else { 0 };
@@ -342,13 +366,14 @@ mod tests {
         let user_marker = u64::MAX - 511;
         let mut body = words(&[5, 0x40_1000, pair(7, 8), 900, 0x7f00, pair(1, 0)]);
         body.extend(words(&[3, user_marker, 0x40_1000, 0x40_2000]));
-        body.extend(words(&[2, 0xbb, 0x55, 0x40_1000]));
+        body.extend(words(&[2, 0xa0, 0x52, 0xd1, 0xbb, 0x55, 0x40_1000]));
         body.extend(words(&[16, 0x11, 0x22, 8]));
         let record = parse(9, 2, &body, FAULT).unwrap();
         assert_eq!((record.pid, record.tid, record.time_ns, record.cpu), (7, 8, 900, 1));
         let News::Sample(sample) = record.news else { panic!("no sample") };
         assert_eq!((sample.event, sample.ip, sample.address), (5, 0x40_1000, 0x7f00));
         assert_eq!(sample.callchain, [0x40_1000, 0x40_2000]);
+        assert_eq!(sample.function, FunctionRegisters { answer: 0xa0, arguments: [0xd1, 0x52] });
         assert_eq!(sample.registers, Some(Registers { ip: 0x40_1000, sp: 0x55, fp: 0xbb, lr: 0 }));
         assert_eq!(sample.stack, 0x11_u64.to_ne_bytes());
         assert!(!sample.is_in_kernel);

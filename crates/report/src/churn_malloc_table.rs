@@ -270,6 +270,10 @@ fn limits(recording: &MallocRecording) -> String {
     let all = calls(recording);
     if all > 0 {
         let _ = match is_complete(recording) {
+            true if recording.mechanism == MallocMechanism::Uprobes => writeln!(
+                text,
+                "Every call while the probes were set was seen; only the callers' shares are estimated, from one call chain in 17."
+            ),
             true => writeln!(text, "Every call was counted and described; nothing is estimated."),
             false => writeln!(
                 text,

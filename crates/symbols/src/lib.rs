@@ -7,6 +7,7 @@
 
 pub mod address_space;
 pub mod debug_info;
+pub mod exported;
 pub mod module;
 pub mod modules;
 pub mod separate_debug;

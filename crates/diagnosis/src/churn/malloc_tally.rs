@@ -109,6 +109,8 @@ struct Process {
     described: u64,
     /// Weights of the described calls by size class.
     weights: BTreeMap<u8, f64>,
+    /// The same of those whose call chain is known.
+    chain_weights: BTreeMap<u8, f64>,
     lives: BTreeMap<u8, BlockLives>,
     names: HashMap<i32, String>,
     threads: HashMap<(i32, u8), Part>,
@@ -158,6 +160,18 @@ impl MallocTally {
         let of = self.processes.entry(process).or_default();
         of.pid = pid;
         of.counts = counts;
+    }
+
+    /// From here on it is not known what becomes of the blocks that live now.
+    pub fn lose_sight(&mut self) {
+        for process in self.processes.values_mut() {
+            for block in std::mem::take(&mut process.live).into_values() {
+                let lives = process.lives.entry(class_of(block.size_bytes)).or_default();
+                lives.unknown.add(block.weight, block.size_bytes);
+            }
+            process.early_frees.clear();
+        }
+        self.live.now = 0.0;
     }
 
     /// Calls counted so far.
@@ -214,6 +228,7 @@ impl Process {
         *self.weights.entry(class).or_default() += weight;
         self.threads.entry((event.tid, class)).or_default().allocated.add(weight, event.size_bytes);
         if let Some(stack) = stack {
+            *self.chain_weights.entry(class).or_default() += weight;
             let part = self.callers.entry((stack, event.function, class)).or_default();
             part.allocated.add(weight, event.size_bytes);
         }
@@ -323,7 +338,9 @@ impl Process {
                 life_sum_ns: 0.0,
                 freed: Estimate::default(),
             });
-            let factor = factor(*class);
+            // Chains stand for the calls of their class whose chains were not taken.
+            let chains = self.chain_weights.get(class).copied().unwrap_or(1.0);
+            let factor = factor(*class) * self.weights.get(class).copied().unwrap_or(1.0) / chains.max(1.0);
             sum.allocated.add_scaled(part.allocated, factor);
             sum.live.add_scaled(part.live, factor);
             sum.freed.add_scaled(part.freed, factor);

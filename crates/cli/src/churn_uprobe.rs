@@ -1,0 +1,132 @@
+//! `faultless churn --malloc --pid`: calls of malloc in a process that runs already, by the kernel's probes.
+
+use std::path::Path;
+use std::time::Duration;
+
+use faultless_diagnosis::churn::malloc_tally::{MallocCircumstances, MallocTally};
+use faultless_probe::malloc_recorder::own_processor_time;
+use faultless_probe::process::Process;
+use faultless_probe::signals::Signals;
+use faultless_probe::trap_cost;
+use faultless_probe::uprobe::{self, Allocator, FUNCTIONS, Observer};
+use faultless_records::malloc_event::MallocEvent;
+use faultless_records::malloc_recording::{MallocCost, MallocMechanism, MallocRecording};
+use faultless_records::mappings;
+use faultless_records::perf_record::{PerfRecord, Sample};
+use faultless_symbols::exported;
+use faultless_trial::call_stacks::CallStacks;
+
+use crate::arguments::ChurnArguments;
+use crate::churn_progress::ChurnProgress;
+use crate::failure::Failure;
+use crate::subject;
+
+/// Looks at a process that runs already.
+///
+/// # Errors
+/// [`Failure`] when the kernel lets us set no probes in it, or it has no malloc that is exported.
+pub fn look_at_process(
+    pid: i32,
+    arguments: &ChurnArguments,
+    signals: &Signals,
+) -> Result<MallocRecording, Failure> {
+    let process = subject::process(pid)?;
+    let name = format!("process {pid} ({})", process.name());
+    let allocator = allocator(&process)?;
+    let refused = |reason: String| Failure::Failed(format!("cannot set probes in {name}: {reason}"));
+    // Entry and return of a call are two hits.
+    let cost_per_hit_ns = trap_cost::of_probed_call().map_err(refused)? / 2.0;
+    let mut sums = Sums {
+        tally: MallocTally::default(),
+        stacks: CallStacks::default(),
+        progress: ChurnProgress::start(arguments.limit),
+    };
+    sums.stacks.adopt(&process);
+    let began = own_processor_time();
+    let looked = uprobe::follow(&allocator, &process, signals, arguments.limit, cost_per_hit_ns, &mut sums)
+        .map_err(refused)?;
+    sums.tally.set_counts(0, pid, vec![looked.counts]);
+
+    let mut remarks = vec![
+        "blocks from before we looked: what is freed of them is counted, but has no size and no life".to_owned(),
+        "posix_memalign, which answers elsewhere than in a register, and calls inside the allocator's own library".to_owned(),
+    ];
+    if looked.elapsed > looked.observed + Duration::from_millis(100) {
+        remarks.push(format!(
+            "{:.1} s of {:.1} s: the probes are taken out in between, so that they cost no more than a tenth of the time; rates are those of the windows",
+            (looked.elapsed - looked.observed).as_secs_f64(),
+            looked.elapsed.as_secs_f64()
+        ));
+    }
+    let tool = own_processor_time().saturating_sub(began);
+    Ok(sums.tally.finish(MallocCircumstances {
+        tool_version: env!("CARGO_PKG_VERSION").to_owned(),
+        subject: name,
+        mechanism: MallocMechanism::Uprobes,
+        observed_ns: u64::try_from(looked.observed.as_nanos()).unwrap_or(u64::MAX),
+        cost: MallocCost {
+            counting_ns: looked.hits as f64 * cost_per_hit_ns,
+            describing_ns: 0.0,
+            tool_ns: tool.as_nanos() as f64,
+        },
+        stacks: sums.stacks.into_names(|_| false),
+        remarks,
+    }))
+}
+
+/// The file whose malloc the process uses: the program's own, else a library's, libc's last, as the loader looks.
+fn allocator(process: &Process) -> Result<Allocator, Failure> {
+    let maps = process.read("maps").map_err(Failure::of_process)?;
+    let program = process.link("exe").unwrap_or_default();
+    let mut candidates: Vec<(u8, Allocator)> = Vec::new();
+    for mapping in mappings::parse(&maps).unwrap_or_default() {
+        let path = String::from_utf8_lossy(&mapping.name).into_owned();
+        if !mapping.is_executable() || !path.starts_with('/') {
+            continue;
+        }
+        let name = path.rsplit('/').next().unwrap_or_default();
+        let rank = match name {
+            _ if Path::new(&path) == program => 0,
+            name if name.starts_with("ld-linux") || name.starts_with("ld-2") => continue,
+            name if name.starts_with("libc.so") || name.starts_with("libc-2") => 2,
+            _ => 1,
+        };
+        let file = process.open_mapped(mapping.start, mapping.end, &mapping.name, mapping.inode);
+        let offsets = file.ok().and_then(|file| exported::offsets(file, FUNCTIONS).ok()).unwrap_or_default();
+        if offsets.first().copied().flatten().is_some() {
+            let file = process.path_in_root(Path::new(&path));
+            candidates.push((rank, Allocator { file, offsets }));
+        }
+    }
+    candidates.sort_by_key(|(rank, _)| *rank);
+    candidates.into_iter().next().map(|(_, allocator)| allocator).ok_or_else(|| {
+        Failure::Failed(format!(
+            "no exported malloc in process {}: it is linked statically or has an allocator of its own inside",
+            process.pid()
+        ))
+    })
+}
+
+struct Sums {
+    tally: MallocTally,
+    stacks: CallStacks,
+    progress: ChurnProgress,
+}
+
+impl Observer for Sums {
+    fn take(&mut self, event: MallocEvent, chain: Option<u32>) {
+        self.tally.take(0, &event, chain);
+    }
+
+    fn chain(&mut self, record: &PerfRecord, sample: &Sample) -> Option<u32> {
+        self.stacks.index(record, sample)
+    }
+
+    fn lose_sight(&mut self) {
+        self.tally.lose_sight();
+    }
+
+    fn tick(&mut self, calls: u64) {
+        self.progress.show(&format!("{calls} calls of malloc and its family"));
+    }
+}

@@ -1,0 +1,310 @@
+//! Calls of malloc and its family in a process that runs already, through probes that the kernel sets at the functions' first
+//! instructions and at their returns: uprobes of perf_event_open(2).
+//!
+//! A probe costs the program some microseconds, so a program that calls malloc often is looked at in windows, with pauses that
+//! keep the cost below a tenth of the time.
+
+use std::collections::HashMap;
+use std::io;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use faultless_records::churn_recording::class_of;
+use faultless_records::malloc_event::{Allocated, MallocEvent, MallocFunction, RingCounts};
+use faultless_records::perf_record::{Content, News, PerfRecord, Registers, Sample};
+
+use crate::perf::{Event, PerfError, Plan, Sampling, Scope, Session, What};
+use crate::process::Process;
+use crate::signals::Signals;
+
+/// The functions, in the order of their offsets in [`Allocator`].
+pub const FUNCTIONS: &[&str] = &["malloc", "calloc", "realloc", "aligned_alloc", "memalign", "free"];
+
+/// Place of `free` in [`FUNCTIONS`]; those before it return memory.
+const FREE: usize = 5;
+const REALLOC: usize = 2;
+
+/// Length of a window, and the part of the time that the probes may take.
+const WINDOW: Duration = Duration::from_millis(50);
+const SHARE: f64 = 0.1;
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// Between two looks into the buffers.
+const TURN: Duration = Duration::from_millis(10);
+
+/// Of all entries this part has its call chain taken.
+const CHAIN_EVERY: u64 = 17;
+const CHAIN_STACK_BYTES: u32 = 4096;
+
+/// Where a process has the functions.
+#[derive(Debug, Clone)]
+pub struct Allocator {
+    /// The file, as a path of ours.
+    pub file: PathBuf,
+    /// Offsets of [`FUNCTIONS`].
+    pub offsets: Vec<Option<u64>>,
+}
+
+/// Who is told what happens.
+pub trait Observer {
+    /// The next event; an allocation's stack is the index of its chain.
+    fn take(&mut self, event: MallocEvent, chain: Option<u32>);
+    /// The chain of a sample, by an index of the observer's.
+    fn chain(&mut self, record: &PerfRecord, sample: &Sample) -> Option<u32>;
+    /// The next window begins: what becomes of the blocks that live now is not known.
+    fn lose_sight(&mut self);
+    /// Time passes; so many calls were seen.
+    fn tick(&mut self, calls: u64);
+}
+
+/// How it went.
+#[derive(Debug, Default)]
+pub struct Looked {
+    /// Time in windows.
+    pub observed: Duration,
+    /// Time in all.
+    pub elapsed: Duration,
+    /// Exact counts, as a recorder has them.
+    pub counts: RingCounts,
+    /// Probes that were hit.
+    pub hits: u64,
+}
+
+/// Looks until the process has ended, the time is over, or a signal asks us to end; a probe that is hit costs the process
+/// `cost_per_hit_ns`.
+///
+/// # Errors
+/// [`PerfError`] in words, or the kernel's reason to refuse a wait.
+pub fn follow(
+    allocator: &Allocator,
+    process: &Process,
+    signals: &Signals,
+    limit: Option<Duration>,
+    cost_per_hit_ns: f64,
+    observer: &mut dyn Observer,
+) -> Result<Looked, String> {
+    let mut began = Instant::now();
+    let mut has_begun = false;
+    let mut decoder = Decoder { places: places(allocator), ..Decoder::default() };
+    let mut looked = Looked::default();
+    let is_over =
+        |began: Instant, now: Instant| limit.is_some_and(|limit| now >= began + limit) || !process.is_alive();
+    'windows: loop {
+        let threads = process.threads().map_err(|error| error.to_string())?;
+        let in_words = |error: PerfError| error.to_string();
+        let mut calls = Session::open(plan(allocator, 8, Sampling::Every(1)), &threads).map_err(in_words)?;
+        let mut chains =
+            Session::open(plan(allocator, CHAIN_STACK_BYTES, Sampling::Every(CHAIN_EVERY)), &threads).ok();
+        calls.start().map_err(in_words)?;
+        if let Some(chains) = &chains {
+            chains.start().map_err(in_words)?;
+        }
+        let (window, hits_before) = (Instant::now(), decoder.hits);
+        if !std::mem::replace(&mut has_begun, true) {
+            // To set the probes takes its time.
+            began = window;
+        }
+        loop {
+            let arrival = signals.next(Some(TURN)).map_err(|error: io::Error| error.to_string())?;
+            let now = Instant::now();
+            let ends = is_over(began, now) || arrival.is_some_and(|arrival| arrival.is_interruption());
+            let rate = (decoder.hits - hits_before) as f64 / window.elapsed().as_secs_f64();
+            let is_much = rate * cost_per_hit_ns / 1e9 > SHARE;
+            let closes = ends || (now >= window + WINDOW && is_much) || decoder.is_held_back;
+            decoder.read(&mut calls, chains.as_mut(), closes, observer);
+            observer.tick(decoder.calls);
+            if !closes {
+                continue;
+            }
+            let length = window.elapsed();
+            looked.observed += length;
+            decoder.counts.dropped += calls.lost() + u64::from(decoder.is_held_back);
+            decoder.is_held_back = false;
+            if ends {
+                break 'windows;
+            }
+            drop((calls, chains));
+            observer.lose_sight();
+            decoder.forget();
+            let share = (decoder.hits - hits_before) as f64 * cost_per_hit_ns / length.as_nanos() as f64;
+            let pause = length.mul_f64((share / SHARE - 1.0).max(0.0)).min(LONGEST_PAUSE);
+            let left = limit.map_or(pause, |limit| pause.min((began + limit).saturating_duration_since(now)));
+            let arrival = signals.next(Some(left)).map_err(|error: io::Error| error.to_string())?;
+            if arrival.is_some_and(|arrival| arrival.is_interruption()) || is_over(began, Instant::now()) {
+                break 'windows;
+            }
+            continue 'windows;
+        }
+    }
+    (looked.elapsed, looked.hits, looked.counts) = (began.elapsed(), decoder.hits, decoder.counts);
+    Ok(looked)
+}
+
+/// Entries of all functions, then returns of those that answer.
+fn plan(allocator: &Allocator, stack_bytes: u32, sampling: Sampling) -> Plan {
+    let event = |(place, is_return): (usize, bool)| {
+        let offset = allocator.offsets.get(place).copied().flatten()?;
+        let what = What::Function { file: allocator.file.clone(), offset, is_return };
+        Some(Event { what, sampling, scope: Scope::User, starts_enabled: true })
+    };
+    // Chains are taken where memory is asked for only.
+    let is_for_chains = sampling != Sampling::Every(1);
+    let places = places(allocator)
+        .into_iter()
+        .filter(|(place, is_return)| !is_for_chains || (!is_return && *place != FREE));
+    Plan {
+        events: places.filter_map(event).collect(),
+        content: Content { has_address: false, has_callchain: false, has_raw: false, stack_bytes },
+        follows_processes: false,
+        waits_for_exec: false,
+        buffer_bytes: 4 << 20,
+    }
+}
+
+/// Functions that are there: entries first, then returns.
+fn places(allocator: &Allocator) -> Vec<(usize, bool)> {
+    let there =
+        (0..FUNCTIONS.len()).filter(|place| allocator.offsets.get(*place).copied().flatten().is_some());
+    let there: Vec<usize> = there.collect();
+    let entries = there.iter().map(|place| (*place, false));
+    entries.chain(there.iter().filter(|place| **place != FREE).map(|place| (*place, true))).collect()
+}
+
+#[derive(Default)]
+struct Decoder {
+    /// Function and whether it is its return, by place in the plan.
+    places: Vec<(usize, bool)>,
+    counts: RingCounts,
+    hits: u64,
+    calls: u64,
+    /// Calls that have begun: function, size, and the block that realloc got.
+    open: HashMap<i32, (usize, u64, Option<u64>)>,
+    /// Chains of calls that have begun.
+    chains: HashMap<i32, u32>,
+    /// Blocks by address.
+    live: HashMap<u64, u64>,
+    next_id: u64,
+    /// The kernel left calls out, because they came too often for its limit.
+    is_held_back: bool,
+}
+
+impl Decoder {
+    fn read(
+        &mut self,
+        calls: &mut Session,
+        chains: Option<&mut Session>,
+        is_last: bool,
+        observer: &mut dyn Observer,
+    ) {
+        let take = |session: &mut Session| if is_last { session.read_last() } else { session.read() };
+        let mut records: Vec<(bool, PerfRecord)> =
+            take(calls).into_iter().map(|record| (false, record)).collect();
+        records.extend(chains.map(take).unwrap_or_default().into_iter().map(|record| (true, record)));
+        // Of the same moment the chain comes first: its call takes it.
+        records.sort_by_key(|(is_chain, record)| (record.time_ns, !is_chain));
+        for (is_chain, record) in records {
+            let sample = match &record.news {
+                News::Sample(sample) => sample,
+                News::Throttled => {
+                    self.is_held_back |= !is_chain;
+                    continue;
+                }
+                _ => continue,
+            };
+            if is_chain {
+                if let Some(chain) = observer.chain(&record, sample) {
+                    self.chains.insert(record.tid, chain);
+                }
+                continue;
+            }
+            self.hits += 1;
+            let Some(place) = calls.place_of(sample.event) else { continue };
+            self.take(place, &record, sample, observer);
+        }
+    }
+
+    fn take(&mut self, place: usize, record: &PerfRecord, sample: &Sample, observer: &mut dyn Observer) {
+        let Some((function, is_return)) = self.places.get(place).copied() else { return };
+        let [first, second] = sample.function.arguments;
+        match (function, is_return) {
+            (FREE, _) => {
+                self.counts.frees += u64::from(first != 0);
+                self.calls += u64::from(first != 0);
+                self.free(first, record, false, observer);
+            }
+            (_, false) => {
+                let size = match function {
+                    1 => first.saturating_mul(second),
+                    0 => first,
+                    _ => second,
+                };
+                let old = (function == REALLOC && first != 0).then_some(first);
+                // A call inside another (memalign by aligned_alloc) is one with it.
+                self.open.entry(record.tid).or_insert((function, size, old));
+            }
+            (_, true) => {
+                let Some((opened, size_bytes, old)) = self.open.get(&record.tid).copied() else { return };
+                if opened != function {
+                    return;
+                }
+                self.open.remove(&record.tid);
+                if let Some(old) = old {
+                    self.free(old, record, true, observer);
+                }
+                self.allocate(function, size_bytes, sample.function.answer, record, observer);
+            }
+        }
+    }
+
+    fn allocate(
+        &mut self,
+        function: usize,
+        size_bytes: u64,
+        block: u64,
+        record: &PerfRecord,
+        observer: &mut dyn Observer,
+    ) {
+        let chain = self.chains.remove(&record.tid);
+        self.calls += 1;
+        if block == 0 {
+            self.counts.failed += u64::from(size_bytes > 0);
+            return;
+        }
+        let function = MallocFunction::ALL[function.min(3)];
+        let class = class_of(size_bytes);
+        let is_same = |sum: &&mut (MallocFunction, u8, u64, u64)| sum.0 == function && sum.1 == class;
+        match self.counts.calls.iter_mut().find(is_same) {
+            Some(sum) => (sum.2, sum.3) = (sum.2 + 1, sum.3.saturating_add(size_bytes)),
+            None => self.counts.calls.push((function, class, 1, size_bytes)),
+        }
+        self.counts.described += 1;
+        self.next_id += 1;
+        self.live.insert(block, self.next_id);
+        let allocated = Allocated {
+            time_ns: record.time_ns,
+            id: self.next_id,
+            size_bytes,
+            weight: 1,
+            function,
+            is_tracked: true,
+            tid: record.tid,
+            registers: Registers::default(),
+            stack: Vec::new(),
+        };
+        observer.take(MallocEvent::Allocated(allocated), chain);
+    }
+
+    fn free(&mut self, block: u64, record: &PerfRecord, by_realloc: bool, observer: &mut dyn Observer) {
+        if let Some(id) = self.live.remove(&block) {
+            let freed = MallocEvent::Freed { time_ns: record.time_ns, id, tid: record.tid, by_realloc };
+            observer.take(freed, None);
+        }
+    }
+
+    /// Nothing is known of what happens in a pause.
+    fn forget(&mut self) {
+        self.open.clear();
+        self.chains.clear();
+        self.live.clear();
+    }
+}
