@@ -3,10 +3,7 @@
 //! `cargo +nightly fuzz run records`
 #![no_main]
 
-use faultless_records::{
-    elf, glibc, heap_report, malloc_event, mappings, maps, nmt, perf_map, perf_record, pmap, script, status,
-    tunables, workload_report,
-};
+use faultless_records::{core_file, elf, faultless_page, glibc, heap_report, malloc_event, malloc_info, mappings, maps, nmt, pagemap, perf_map, perf_record, pmap, script, status, tunables, workload_report};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
@@ -14,6 +11,11 @@ fuzz_target!(|bytes: &[u8]| {
     let _ = faultless_records::counters::Counters::parse(bytes);
     let _ = faultless_records::process_event::parse(bytes);
     let _ = glibc::version(bytes);
+    let _ = core_file::Header::parse(bytes);
+    let _ = core_file::segments(bytes);
+    let _ = core_file::Notes::parse(bytes);
+    let _ = faultless_page::FaultlessPage::parse(bytes, 0);
+    let _ = pagemap::parse(bytes);
     let _ = script::interpreter(bytes);
     let _ = mappings::parse(bytes);
     let _ = pmap::parse(bytes);
@@ -32,6 +34,7 @@ fuzz_target!(|bytes: &[u8]| {
     let text = String::from_utf8_lossy(bytes);
     let _ = nmt::parse(&text);
     let _ = heap_report::parse(&text);
+    let _ = malloc_info::MallocInfo::parse(&text);
     let _ = maps::mapped_files(&text);
     let _ = perf_map::PerfMap::parse(&text).function(0x7f00);
     let _ = status::bytes_of_field(&text, "VmRSS");

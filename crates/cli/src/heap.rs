@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::{IsTerminal, Read, Write};
 use std::path::Path;
 use std::time::Duration;
 
@@ -17,6 +17,7 @@ use faultless_report::{heap_json, heap_table};
 use crate::arguments::EXIT_STATUS;
 use crate::failure::Failure;
 use crate::heap_process::Manner;
+use crate::progress::Progress;
 use crate::{heap_command, heap_core, heap_process, subject};
 
 /// `faultless heap`
@@ -60,14 +61,23 @@ pub fn heap(
         std::io::stdout().write_all(text.as_bytes()).map_err(|error| Failure::of_output(&error))
     };
     match (arguments.pid, arguments.words.as_slice()) {
-        (Some(pid), _) => show(&heap_process::look(&subject::process(pid)?, manner)?)?,
+        (Some(pid), _) => {
+            let process = subject::process(pid)?;
+            let progress = progress(&format!("walking the heaps of {}", process.name()));
+            let report = heap_process::look(&process, manner);
+            drop(progress);
+            show(&report?)?;
+        }
         (None, [word]) if is_core(Path::new(word)) => {
             if arguments.stop || arguments.after.is_some() {
                 return Err(Failure::Usage(
                     "--stop and --after are for processes, not for a core file".into(),
                 ));
             }
-            show(&heap_core::look(Path::new(word))?)?;
+            let progress = progress("walking the heaps of the core file");
+            let report = heap_core::look(Path::new(word));
+            drop(progress);
+            show(&report?)?;
         }
         (None, [first, ..]) if is_core(Path::new(first)) => {
             let first = first.to_string_lossy();
@@ -78,6 +88,15 @@ pub fn heap(
         }
     }
     Ok(Ending::Exited(0))
+}
+
+/// Shows that something goes on, where somebody looks at a terminal.
+fn progress(message: &str) -> Option<Progress> {
+    std::io::stderr().is_terminal().then(|| {
+        let progress = Progress::start();
+        progress.say(message);
+        progress
+    })
 }
 
 /// Whether a file is a core file, or wants to be one: executables are commands.

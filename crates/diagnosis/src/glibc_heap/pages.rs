@@ -35,6 +35,16 @@ impl<'memory> Pages<'memory> {
             .unwrap_or(Page::Absent)
     }
 
+    /// State of a page somewhere else: nothing is read ahead.
+    pub fn lone_state(&self, page: u64) -> Page {
+        let known =
+            page.checked_sub(self.first).and_then(|index| self.states.get(usize::try_from(index).ok()?));
+        known.copied().unwrap_or_else(|| match self.memory.pages(page.saturating_mul(PAGE_BYTES), 1) {
+            Some(states) => states.first().copied().unwrap_or(Page::Absent),
+            None => Page::Resident,
+        })
+    }
+
     /// How many pages from `first` up to `end`, numbers of pages, are in this state.
     pub fn count(&mut self, first: u64, end: u64, state: Page) -> u64 {
         let mut counted = 0;

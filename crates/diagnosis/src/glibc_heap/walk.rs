@@ -392,7 +392,7 @@ impl Walker<'_> {
             let (mut at, end) = (*chunk, chunk + bytes);
             while at < end {
                 let until = ((at / PAGE_BYTES + 1) * PAGE_BYTES).min(end);
-                if self.pages.state(at / PAGE_BYTES) == Page::Resident {
+                if self.pages.lone_state(at / PAGE_BYTES) == Page::Resident {
                     account.cached_resident_bytes += until - at;
                 }
                 at = until;
