@@ -113,7 +113,7 @@ impl Sums {
         let mut remarks = Vec::new();
         if self.calls.iter().all(|calls| *calls == 0) {
             remarks.push(
-                "any call of malloc: the program has an allocator of its own inside it (static, or linked before the preload), or it cleaned its environment"
+                "any call of malloc: it made none, or the program has an allocator of its own inside it (static, or linked before the preload), or it cleaned its environment"
                     .to_owned(),
             );
         }
