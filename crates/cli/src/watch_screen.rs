@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use faultless_diagnosis::history::History;
-use faultless_probe::signals;
+use faultless_probe::{signals, wakeup};
 use faultless_report::plot;
 use faultless_report::watch_view::{Key, View, points_csv};
 use ratatui::Terminal;
@@ -25,6 +25,7 @@ use crate::watch_session::{Onlooker, Wish};
 const PICTURE_EVERY: Duration = Duration::from_millis(250);
 
 /// Numbers of the signals that keys stand for, on every Linux.
+const SIGHUP: i32 = 1;
 const SIGINT: i32 = 2;
 const SIGKILL: i32 = 9;
 const SIGTERM: i32 = 15;
@@ -106,6 +107,12 @@ impl Screen {
         Wish::End(if self.requests_to_end > 2 { SIGKILL } else { signal })
     }
 
+    /// Nobody looks on any more: as when a terminal is closed, a command is told once.
+    fn leave_once(&mut self) -> Wish {
+        self.requests_to_end += 1;
+        if self.requests_to_end == 1 { Wish::End(SIGHUP) } else { Wish::GoOn }
+    }
+
     /// As Ctrl-Z does elsewhere: the shell gets its terminal until we are continued.
     fn pause_process(&mut self) {
         restore();
@@ -123,6 +130,11 @@ impl Onlooker for Screen {
 
     fn answer(&mut self, history: &History) -> Wish {
         let mut wish = Wish::GoOn;
+        // Asked first: reading keys of a terminal that was closed would never come to an end.
+        self.has_gone |= wakeup::is_hung_up(STDIN.as_fd());
+        if self.has_gone {
+            return self.leave_once();
+        }
         loop {
             match event::poll(Duration::ZERO) {
                 Ok(true) => {}
@@ -130,7 +142,7 @@ impl Onlooker for Screen {
                 Err(_) => {
                     // The terminal has gone; whatever is watched goes on.
                     self.has_gone = true;
-                    return Wish::End(SIGTERM);
+                    return self.leave_once();
                 }
             }
             match event::read() {
@@ -140,7 +152,10 @@ impl Onlooker for Screen {
                     }
                 }
                 Ok(_) => {}
-                Err(_) => return Wish::End(SIGTERM),
+                Err(_) => {
+                    self.has_gone = true;
+                    return self.leave_once();
+                }
             }
             self.is_stale = true;
         }
@@ -152,7 +167,9 @@ impl Onlooker for Screen {
             return;
         }
         let (view, message) = (&self.view, &self.message);
-        let _ = self.terminal.draw(|frame| watch_chart::draw(frame, history, view, message));
+        // A terminal that has gone says so here, also where SIGHUP is ignored.
+        self.has_gone |=
+            self.terminal.draw(|frame| watch_chart::draw(frame, history, view, message)).is_err();
         (self.drawn, self.drawn_s, self.is_stale) = (Some(Instant::now()), history.latest_s, false);
     }
 

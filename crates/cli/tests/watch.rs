@@ -416,3 +416,50 @@ fn the_terminal_is_given_back_however_the_chart_ends() {
         assert_eq!(after, fs::read_to_string(place.file("before")).unwrap(), "{how}");
     }
 }
+
+#[test]
+fn a_terminal_that_goes_away_ends_the_chart_even_where_its_signal_is_ignored() {
+    if Command::new("script").arg("--version").output().is_err() {
+        eprintln!("skipped: script(1) is not installed (util-linux)");
+        return;
+    }
+    let place = Place::new("gone");
+    let command = format!(
+        "stty cols 120 rows 40; trap '' HUP; sh -c 'echo $$ > {}; exec {} watch -i 20ms --pid $$'",
+        place.file("pid"),
+        env!("CARGO_BIN_EXE_faultless")
+    );
+    let log = place.file("screen");
+    let child = Killed(
+        Command::new("script")
+            .args(["-q", "-e", "-f", "-c", &command, &log])
+            .env("TERM", "xterm")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap(),
+    );
+    let within = |mut is_so: Box<dyn FnMut() -> bool + '_>| {
+        let end = std::time::Instant::now() + std::time::Duration::from_secs(20);
+        while !is_so() {
+            if std::time::Instant::now() > end {
+                return false;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        true
+    };
+    let is_drawn = || String::from_utf8_lossy(&fs::read(&log).unwrap_or_default()).contains("minor");
+    assert!(within(Box::new(is_drawn)), "no chart");
+    let pid = fs::read_to_string(place.file("pid")).unwrap().trim().to_owned();
+    drop(child);
+    let has_ended = within(Box::new(|| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        stat.is_empty() || stat.contains(") Z ")
+    }));
+    if !has_ended {
+        let _ = Command::new("kill").args(["-9", &pid]).status();
+    }
+    assert!(has_ended, "it goes on without its terminal");
+}

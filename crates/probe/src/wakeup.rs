@@ -71,6 +71,15 @@ pub fn readable(descriptor: BorrowedFd<'_>, limit: Duration) -> io::Result<bool>
     Ok(poll(&[descriptor], limit)? != 0)
 }
 
+/// Whether the other end has gone, as that of a terminal that was closed.
+#[must_use]
+pub fn is_hung_up(descriptor: BorrowedFd<'_>) -> bool {
+    let mut polled = libc::pollfd { fd: descriptor.as_raw_fd(), events: 0, revents: 0 };
+    // SAFETY: one pollfd that is valid for writing during the call; a limit of 0 does not wait.
+    let ready = unsafe { libc::poll(&raw mut polled, 1, 0) };
+    ready > 0 && polled.revents & (libc::POLLHUP | libc::POLLERR | libc::POLLNVAL) != 0
+}
+
 /// One bit for each descriptor that can be read, or is closed at the other end.
 fn poll(descriptors: &[BorrowedFd<'_>], limit: Duration) -> io::Result<u32> {
     let mut polled: Vec<libc::pollfd> = descriptors
@@ -104,5 +113,8 @@ mod tests {
         assert!(!readable(reader.as_fd(), Duration::from_millis(1)).unwrap());
         writer.write_all(b"x").unwrap();
         assert!(readable(reader.as_fd(), Duration::from_secs(10)).unwrap());
+        assert!(!is_hung_up(reader.as_fd()));
+        drop(writer);
+        assert!(is_hung_up(reader.as_fd()));
     }
 }
