@@ -51,6 +51,11 @@ struct Shard {
     slabs: [Lock<Slabs>; CLASSES],
     /// Magazines in the stacks. Synchronization: the stack lock; read without it as a hint.
     stacked: [Guarded32; CLASSES],
+    /// How many a stack may hold in a program of one thread that gives memory back; more when blocks that went home are wanted again,
+    /// fewer when more come than are wanted. Synchronization: that thread.
+    allowed: [Guarded32; CLASSES],
+    /// Magazines that found no place there and were not wanted again since. Synchronization: as `allowed`.
+    sent_home: [Guarded32; CLASSES],
     /// Free blocks in the slabs. Synchronization: the class lock; read without it as a hint.
     free_blocks: [Guarded32; CLASSES],
     /// Part of `out_bytes` not yet added to it.
@@ -128,6 +133,11 @@ impl Central {
         if shard.free_blocks[class].get() == 0 {
             return None;
         }
+        let sent_home = shard.sent_home[class].get();
+        if sent_home > 0 {
+            shard.sent_home[class].set(sent_home - 1);
+            shard.allowed[class].set((2 * shard.allowed[class].get() + 1).min(STACK_MAX));
+        }
         let mut slabs = shard.slabs[class].lock();
         let first = slabs.fullest()?;
         let magazine = slabs.take(spans, first, class, want);
@@ -180,10 +190,11 @@ impl Central {
         let bytes = size_class::magazine_max(class) as usize * size_class::size(class);
         let most = STACK_MAX.min((STACK_BYTES_MAX / bytes) as u32);
         let shard = self.shard(own);
+        // With one thread nothing is in transit: what lies here only keeps its pages, unless it is wanted soon.
+        let is_releasing = spans.is_releasing_alone();
+        let most = if is_releasing { most.min(shard.allowed[class].get()) } else { most };
         let refused = {
-            // With one thread nothing is in transit; blocks that lie here would keep their pages.
-            let is_releasing = spans.is_releasing_alone();
-            let fits = |magazines: u32| magazines < most && !is_releasing;
+            let fits = |magazines: u32| magazines < most;
             let mut stack = fits(shard.stacked[class].get()).then(|| shard.stacks[class].lock());
             match &mut stack {
                 Some(stack) if fits(stack.magazines) => {
@@ -194,6 +205,16 @@ impl Central {
                 _ => Some(magazine),
             }
         };
+        if is_releasing && refused.is_some() {
+            let fewer = most.saturating_sub(1);
+            shard.allowed[class].set(fewer);
+            shard.sent_home[class].set(shard.sent_home[class].get().saturating_add(1));
+            if shard.stacked[class].get() > fewer
+                && let Some(magazine) = shard.pop(spans, class)
+            {
+                self.return_to_slabs(spans, class, magazine);
+            }
+        }
         if let Some(magazine) = refused {
             self.return_to_slabs(spans, class, magazine);
         }
@@ -324,6 +345,8 @@ impl Shard {
             stacks: [const { Lock::new(Stack::new()) }; CLASSES],
             slabs: [const { Lock::new(Slabs::new()) }; CLASSES],
             stacked: [const { Guarded32::new(0) }; CLASSES],
+            allowed: [const { Guarded32::new(0) }; CLASSES],
+            sent_home: [const { Guarded32::new(0) }; CLASSES],
             free_blocks: [const { Guarded32::new(0) }; CLASSES],
             out_bytes: AtomicIsize::new(0),
         }

@@ -10,8 +10,8 @@ use crate::spans::Spans;
 
 /// Slabs of a class are listed by how full they are.
 pub const FILL_LISTS: usize = 8;
-/// Where memory is given back at once, a slab gives its free pages when so few blocks are in use, and at each halving from there: the
-/// last may never come, and one would keep 64 KiB.
+/// Where memory is given back at once, a slab gives its free pages when so few blocks are in use (and a quarter of them at most), and
+/// at each halving from there: the last may never come, and one would keep 64 KiB.
 const FEW_USED: u32 = 16;
 
 /// The slabs of one class that have free blocks.
@@ -73,7 +73,8 @@ impl Slabs {
             self.relink(map, first, fill_list(class, free));
             let used = size_class::slab_blocks(class) - free;
             let has_halved = used.ilog2() < (used + blocks).ilog2();
-            if used <= FEW_USED && has_halved && spans.is_releasing() {
+            let is_few = used <= FEW_USED.min(size_class::slab_blocks(class) / 4);
+            if is_few && has_halved && spans.is_releasing() {
                 let bytes = slab::purge_free_pages(map, first, class);
                 spans.slab_pages_purged((bytes / os::page_bytes()) as u32);
             }
