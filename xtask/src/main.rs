@@ -10,6 +10,7 @@ mod install;
 mod instructions;
 mod job;
 mod library;
+mod map_matrix;
 mod peers;
 mod processes;
 mod programs;
@@ -49,6 +50,9 @@ usage: cargo xtask TASK [OPTIONS]
       --quick              small sizes, to see that it works
       --out FILE           all runs as lines of JSON
   glibc-heaps FOLDER...    faultless heap against extracted libcs of other versions, each under its own loader
+  map-matrix [NAME...]     how much of real programs' memory faultless map cannot name, under each allocator
+      --tool PATH          another faultless than the newest in target
+      --preload PATH       another library than libfaultless.so, built with profile dist
   dist                     the copyable static binary and the library, in target/dist-out
   install --prefix DIR     the library, header, pkg-config and CMake files for C and C++ programs
 ";
@@ -64,6 +68,7 @@ fn main() -> ExitCode {
         Some("regret") => regret::run(arguments),
         Some("regions") => regions::run(arguments),
         Some("glibc-heaps") => glibc_heaps::run(arguments),
+        Some("map-matrix") => map_matrix::run(arguments),
         Some("dist") => dist::run(arguments),
         Some("install") => install::run(arguments),
         Some("help") | None => {

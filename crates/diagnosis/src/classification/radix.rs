@@ -8,6 +8,7 @@
 
 use faultless_records::allocator::Allocator;
 use faultless_records::contents::Extent;
+use faultless_records::mappings::Mapping;
 
 use super::Sight;
 use super::claim::{Claims, Evidence, Strength};
@@ -115,10 +116,14 @@ fn google_region(address: u64) -> Extent {
 
 /// Claims what the page maps of all programs and libraries lead to, and the memory of their records.
 pub fn claim(sight: &Sight<'_>, reader: &Reader<'_>, loaded: &Loaded, claims: &mut Claims) {
-    for object in &loaded.objects {
+    for (place, object) in loaded.objects.iter().enumerate() {
+        // Into a program an allocator may be linked under any name; of libraries only those can be one that export malloc.
+        let known = Allocator::of_file(&object.file_name());
+        if place > 0 && known.is_none() && object.symbol(reader, "malloc").is_none() {
+            continue;
+        }
         for data in object.data.iter().filter(|data| data.bytes() >= LEAST_DATA_BYTES) {
             // A library of a known name is not taken for another's.
-            let known = Allocator::of_file(&object.file_name());
             let forms = FORMS.iter().filter(|form| known.is_none_or(|known| known == form.allocator));
             let found = forms.into_iter().find_map(|form| Some((form, root(sight, reader, *data, form)?)));
             if let Some((form, root)) = found {
@@ -226,6 +231,7 @@ impl Tree<'_> {
         let array = Extent { start: self.root, end: self.data.end.min(self.root + 8 * ROOT_ENTRIES) };
         let pages = Extent { start: array.start & !(PAGE_BYTES - 1), end: array.end };
         let mut leaves = Vec::new();
+        let mut found_leaves = Vec::new();
         self.reader.each_page(pages, |page, words| {
             for (number, word) in words.iter().enumerate() {
                 let at = page + 8 * number as u64;
@@ -252,11 +258,11 @@ impl Tree<'_> {
                     }
                     _ => misses += 1,
                 }
-                hits == 0 && misses >= TRIED_ENTRIES
+                misses >= TRIED_ENTRIES && misses > hits * MISSES_PER_HIT
             });
             if hits > 0 {
                 records.push(*leaf);
-                self.claim_leaf(*leaf, claims);
+                found_leaves.push(*leaf);
             }
         }
         let kind = Kind::Allocator(self.form.allocator);
@@ -271,6 +277,7 @@ impl Tree<'_> {
             );
         }
         self.claim_records(records, claims);
+        found_leaves.into_iter().for_each(|leaf| self.claim_leaf(leaf, claims));
     }
 
     fn records_evidence(&self) -> Evidence {
@@ -291,13 +298,21 @@ impl Tree<'_> {
         records.dedup_by_key(|record| *record / PAGE_BYTES);
         let kind = Kind::Allocator(self.form.allocator);
         let mut pages = Vec::new();
+        let mut blocks: Vec<(u64, Vec<Extent>)> = Vec::new();
         let mut done = 0;
         for record in records.into_iter().filter(|record| is_pointer(self.sight, *record)) {
             if record < done {
                 continue;
             }
             let block = match self.form.allocator {
-                Allocator::Jemalloc => self.base_block(record),
+                Allocator::Jemalloc => {
+                    let Some(mapping) = mapping_at(self.sight.mappings, record) else { continue };
+                    if blocks.last().is_none_or(|(start, _)| *start != mapping.start) {
+                        blocks.push((mapping.start, self.base_blocks(mapping, claims)));
+                    }
+                    let known = blocks.last().map(|(_, blocks)| blocks.as_slice()).unwrap_or_default();
+                    known.iter().copied().find(|block| block.contains(record))
+                }
                 _ if self.form.leaf_head_bytes > 0 => Some(google_region(record)),
                 _ => None,
             };
@@ -330,25 +345,24 @@ impl Tree<'_> {
         }
     }
 
-    /// A block begins with its size and a pointer to another one or none.
-    fn base_block(&self, record: u64) -> Option<Extent> {
-        let mapping = mapping_at(self.sight.mappings, record)?;
-        let mut found = None;
-        let before = Extent { start: mapping.start, end: (record & !(PAGE_BYTES - 1)) + PAGE_BYTES };
-        self.reader.each_page(before, |page, words| {
-            let (bytes, next) = (words[0], words[1]);
-            let block = Extent::new(page, bytes);
-            let fits = bytes >= BASE_BLOCK_BYTES
-                && bytes.is_multiple_of(BASE_BLOCK_BYTES)
-                && block.contains(record)
-                && block.end <= extent_of(mapping).end
-                && (next == 0 || is_pointer(self.sight, next));
-            if fits {
-                found = Some(block);
-            }
-            fits
-        });
-        found
+    /// The blocks for records in what nobody has claimed of a mapping: each begins with its size and a pointer to another or none.
+    fn base_blocks(&self, mapping: &Mapping, claims: &Claims) -> Vec<Extent> {
+        let mut blocks: Vec<Extent> = Vec::new();
+        for gap in claims.gaps(extent_of(mapping)) {
+            self.reader.each_page(gap, |page, words| {
+                let (bytes, next) = (words[0], words[1]);
+                let block = Extent::new(page, bytes);
+                let fits = bytes >= BASE_BLOCK_BYTES
+                    && bytes.is_multiple_of(BASE_BLOCK_BYTES)
+                    && block.end <= mapping.end
+                    && (next == 0 || is_pointer(self.sight, next));
+                if fits && blocks.last().is_none_or(|last| last.end <= page) {
+                    blocks.push(block);
+                }
+                false
+            });
+        }
+        blocks
     }
 }
 
