@@ -116,7 +116,7 @@ pub fn claim_rows(sight: &Sight<'_>, reader: &Reader<'_>, claims: &mut Claims) {
             reader.each_page(gap, |page, words| {
                 looked_at += 1;
                 if words[0] == 0 && words[1] & FLAGS == MAPPED {
-                    row = row_of_blocks(reader, Extent { start: page, end: gap.end });
+                    row = row_of_blocks(sight, reader, page, gap.end);
                 }
                 !row.is_empty() || looked_at > MOST_PAGES
             });
@@ -131,16 +131,19 @@ fn block_evidence() -> Evidence {
     Evidence::plain(Strength::Contents, "header of a block of its own mapping")
 }
 
-/// Blocks one after the other that fill a range; none if they do not.
-fn row_of_blocks(reader: &Reader<'_>, extent: Extent) -> Vec<Extent> {
+/// Blocks one after the other that end where a mapping does, at `end` or beyond it; none if they do not.
+fn row_of_blocks(sight: &Sight<'_>, reader: &Reader<'_>, start: u64, end: u64) -> Vec<Extent> {
+    let limit = end_of_row(sight.mappings, start);
     let mut blocks: Vec<Extent> = Vec::new();
-    let mut start = extent.start;
-    while start < extent.end {
-        let Some(block) = large_block(reader, Extent { start, end: extent.end }) else { return Vec::new() };
+    let mut start = start;
+    while start < end {
+        let Some(block) = large_block(reader, Extent { start, end: limit }) else { return Vec::new() };
         start = block.end;
         blocks.push(block);
     }
-    blocks
+    let is_bound =
+        start == end || mapping_at(sight.mappings, start).is_none_or(|mapping| mapping.start == start);
+    if is_bound { blocks } else { Vec::new() }
 }
 
 /// The block whose mapping begins where `extent` does and ends within it.
@@ -262,6 +265,13 @@ mod tests {
         let at = [BASE, BASE + 0x2000, BASE + 0x3000];
         assert_eq!(kinds(&memory, &whole, &at), [None, block, block]);
         assert_eq!(kinds(&memory, &longer, &at), [None, None, None]);
+        // The header's page joined what lies below, the rest of the block has other advice and so a mapping of its own.
+        let divided =
+            [mapping(BASE, BASE + 0x3000, b"rw-p", ""), mapping(BASE + 0x3000, BASE + 0x6000, b"rw-p", "")];
+        let mut split = MadeUp::default();
+        split.put(BASE, &[5, 6]);
+        split.put(BASE + 0x2000, &[0, 0x4000 | MAPPED]);
+        assert_eq!(kinds(&split, &divided, &[BASE, BASE + 0x2000, BASE + 0x5000]), [None, block, block]);
     }
 
     #[test]

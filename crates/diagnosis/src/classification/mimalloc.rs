@@ -14,7 +14,7 @@ use super::Sight;
 use super::claim::{Claims, Evidence, Strength};
 use super::kind::Kind;
 use super::loaded::Loaded;
-use super::reader::{Reader, extent_of};
+use super::reader::{Reader, extent_of, mapping_at};
 
 /// Segments of version 2; those of version 1 are 4 MiB at multiples of 4 MiB.
 const SEGMENT_BYTES: u64 = 32 << 20;
@@ -36,7 +36,7 @@ pub fn claim(sight: &Sight<'_>, reader: &Reader<'_>, loaded: &Loaded, claims: &m
         for gap in claims.gaps(extent_of(mapping)) {
             let mut start = gap.start.next_multiple_of(OLD_SEGMENT_BYTES);
             while start < gap.end {
-                note_candidates(reader, start, gap.end, &mut candidates);
+                note_candidates(reader, start, end_of_run(sight, start), &mut candidates);
                 start += OLD_SEGMENT_BYTES;
             }
         }
@@ -59,6 +59,15 @@ pub fn claim(sight: &Sight<'_>, reader: &Reader<'_>, loaded: &Loaded, claims: &m
             });
         }
     }
+}
+
+/// The end of the anonymous mappings that follow without a hole: the rest of a segment need not be accessible yet.
+fn end_of_run(sight: &Sight<'_>, from: u64) -> u64 {
+    let mut end = from;
+    while let Some(next) = mapping_at(sight.mappings, end).filter(|next| next.is_anonymous()) {
+        end = next.end;
+    }
+    end
 }
 
 /// Every word that could be the cookie, by the secret it would give; the size stands behind it.
@@ -96,7 +105,9 @@ mod tests {
         memory.put(data, &[3, secret]);
         let mappings = [
             mapping(data, data + 0x1000, b"rw-p", "/lib/libmimalloc.so"),
-            mapping(segment, segment + 2 * SEGMENT_BYTES, b"rw-p", ""),
+            mapping(segment, segment + 0x10_0000, b"rw-p", ""),
+            mapping(segment + 0x10_0000, segment + SEGMENT_BYTES, b"---p", ""),
+            mapping(segment + SEGMENT_BYTES, segment + 2 * SEGMENT_BYTES, b"rw-p", ""),
         ];
         let object = Object {
             path: b"/lib/libmimalloc.so".to_vec(),
