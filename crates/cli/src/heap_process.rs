@@ -87,13 +87,15 @@ fn see_standing(
 ) -> Result<(Seen, Source), Failure> {
     let mut stood = Duration::ZERO;
     let mut best: Option<Seen> = None;
+    let mut stops = 0;
     loop {
+        stops += 1;
         let standstill = Standstill::begin(process).map_err(of_standstill)?;
         let moving_threads = standstill.moving_threads();
         // Most stops in a busy process find the same arenas locked: they end at once.
         let is_worth_it = best.as_ref().is_none_or(|best| {
             let live = LiveMemory { memory, pagemap, areas: Vec::new(), is_standing: true };
-            walk::is_any_at_rest(&live, best.flawed_arenas())
+            best.walks.is_empty() || walk::is_any_at_rest(&live, best.flawed_arenas())
         });
         let seen = is_worth_it.then(|| see(process, memory, pagemap, version, true));
         stood += standstill.end();
@@ -106,13 +108,19 @@ fn see_standing(
             (best, Some(seen)) => *best = Some(seen),
             (_, None) => {}
         }
-        let is_exact = best.as_ref().is_none_or(|best| best.flawed_arenas().next().is_none());
+        // Where nothing was found the main arena may just have been changing.
+        let is_exact = best.as_ref().is_none_or(|best| {
+            best.flawed_arenas().next().is_none() && (!best.walks.is_empty() || stops >= STOPS_FOR_NOTHING)
+        });
         if let Some(seen) = best.take_if(|_| is_exact || stood > MOST_STANDING) {
             return Ok((seen, Source::Process { stood: Some(stood), moving_threads }));
         }
         std::thread::sleep(BETWEEN_STOPS);
     }
 }
+
+/// Stops after which a process in which no arena was found has none.
+const STOPS_FOR_NOTHING: u32 = 8;
 
 struct Seen {
     walks: Vec<walk::HeapWalk>,
