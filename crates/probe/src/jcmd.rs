@@ -14,11 +14,28 @@ const LIMIT: Duration = Duration::from_secs(30);
 ///
 /// The answer makes the virtual machine start one thread, `Attach Listener`, if it has none yet.
 ///
+/// `jcmd` wakes the virtual machine by SIGQUIT, which ends a process that does not catch it: such a process is not asked.
+///
 /// # Errors
-/// One line: no `jcmd`, no answer, or its own message.
+/// One line: no virtual machine, no `jcmd`, no answer, or its own message.
 pub fn native_memory(process: &Process) -> Result<String, String> {
+    if !process.text("maps").is_ok_and(|maps| maps.contains("/libjvm.so")) {
+        return Err(format!("process {} is no Java virtual machine, so jcmd is not asked", process.pid()));
+    }
+    if !process.text("status").is_ok_and(|status| catches_quit(&status)) {
+        return Err(format!(
+            "process {} does not catch SIGQUIT (-Xrs), by which jcmd asks: it would end; --nmt=FILE reads what jcmd printed elsewhere",
+            process.pid()
+        ));
+    }
     let detail = ask(process, "detail")?;
     if detail.contains("Detail tracking is not enabled") { ask(process, "summary") } else { Ok(detail) }
+}
+
+/// Whether the mask of caught signals in `/proc/PID/status` has SIGQUIT, signal 3.
+fn catches_quit(status: &str) -> bool {
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & 1 << 2 != 0)
 }
 
 fn ask(process: &Process, detail: &str) -> Result<String, String> {
@@ -82,12 +99,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_that_is_no_virtual_machine_gives_one_line() {
+    fn a_process_that_is_no_virtual_machine_is_not_asked() {
         let own = Process::open(i32::try_from(std::process::id()).unwrap()).unwrap();
-        let error = match tool(&own).is_absolute() {
-            true => return,
-            false => native_memory(&own).unwrap_err(),
-        };
-        assert!(error.contains("jcmd") && error.lines().count() == 1, "{error}");
+        let error = native_memory(&own).unwrap_err();
+        assert!(error.contains("no Java virtual machine") && error.lines().count() == 1, "{error}");
+    }
+
+    #[test]
+    fn only_who_catches_sigquit_is_asked() {
+        assert!(catches_quit("Name:\tjava\nSigCgt:\t2000000181005ccf\n"));
+        assert!(!catches_quit("SigCgt:\t0000000000000000\n"));
+        assert!(!catches_quit("SigCgt:\t0000000000000008\n"));
+        assert!(!catches_quit("SigIgn:\t0000000000000004\nSigCgt:\tx\n") && !catches_quit(""));
     }
 }
