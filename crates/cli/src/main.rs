@@ -4,6 +4,7 @@
 mod arguments;
 mod bench;
 mod bench_progress;
+mod check;
 mod churn;
 mod churn_kernel;
 mod churn_malloc;
@@ -86,6 +87,7 @@ fn act(action: Action) -> Result<Ending, Failure> {
         Action::Faults(arguments) => faults::faults(&arguments, &hold()?),
         Action::Watch(arguments) => watch::watch(arguments, &hold()?),
         Action::Heap(arguments) => heap::heap(arguments, hold),
+        Action::Check(arguments) => check::check(&arguments),
         Action::Manual(arguments) => manual::print(&arguments).map(|()| Ending::Exited(0)),
     }
 }

@@ -13,6 +13,7 @@ pub mod java_account;
 pub mod loaded_data;
 pub mod metric;
 pub mod options;
+pub mod permission;
 pub mod preload;
 pub mod seed_case;
 pub mod seeds;

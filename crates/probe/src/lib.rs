@@ -19,6 +19,7 @@ pub mod memory_call_trace;
 pub mod memory_group;
 pub mod pagemap;
 pub mod perf;
+pub mod permissions;
 pub mod place;
 pub mod process;
 pub mod process_events;

@@ -10,7 +10,7 @@ mod refusal;
 mod ring;
 mod session;
 
-pub use access::{Access, access};
+pub use access::{Access, access, access_to};
 pub use events::{Event, Plan, Sampling, Scope, What};
 pub use refusal::PerfError;
 pub use session::Session;

@@ -30,6 +30,7 @@ pub mod nmt;
 pub mod pagemap;
 pub mod perf_map;
 pub mod perf_record;
+pub mod permission;
 pub mod pmap;
 pub mod process_event;
 pub mod process_stat;

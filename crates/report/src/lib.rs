@@ -5,6 +5,8 @@ pub mod axis;
 pub mod bench_html;
 pub mod bench_json;
 pub mod bench_table;
+pub mod check_json;
+pub mod check_table;
 pub mod churn_json;
 pub mod churn_malloc_json;
 pub mod churn_malloc_table;

@@ -19,6 +19,14 @@ pub enum Access {
 /// # Errors
 /// [`PerfError`] when not even programs of our own may be observed.
 pub fn access() -> Result<Access, PerfError> {
+    access_to(0)
+}
+
+/// The same by opening one on another process, which notices nothing: the event counts and is never begun.
+///
+/// # Errors
+/// [`PerfError`] when that process may not be observed.
+pub fn access_to(pid: i32) -> Result<Access, PerfError> {
     let sees = |scope| {
         let event =
             Event { what: What::MinorFaults, sampling: Sampling::Count, scope, starts_enabled: false };
@@ -31,7 +39,7 @@ pub fn access() -> Result<Access, PerfError> {
         };
         let attribute = super::attribute::of_event(&event, &plan)
             .map_err(|error| PerfError::System { what: "a performance event".into(), error })?;
-        open_event(attribute, 0, -1).map_err(|errno| PerfError::of_open(0, errno, Circumstances::now()))
+        open_event(attribute, pid, -1).map_err(|errno| PerfError::of_open(pid, errno, Circumstances::now()))
     };
     match sees(Scope::All) {
         Ok(_) => Ok(Access::UserAndKernel),

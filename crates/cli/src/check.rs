@@ -1,0 +1,41 @@
+//! `faultless check`: what the present permissions allow for each instrument.
+
+use std::io::Write;
+
+use clap::Args;
+use faultless_probe::{permissions, terminal};
+use faultless_records::measurement::Ending;
+use faultless_report::{check_json, check_table};
+
+use crate::arguments::EXIT_STATUS;
+use crate::failure::Failure;
+use crate::subject;
+
+/// `faultless check`
+#[derive(Debug, Args)]
+#[command(after_help = EXIT_STATUS)]
+pub struct CheckArguments {
+    /// Ask for the process with this number instead of for commands, own processes and those of others.
+    #[arg(short, long, value_name = "PID")]
+    pub pid: Option<i32>,
+    /// Print the result as JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Tries what the instruments need and prints what came of it.
+///
+/// # Errors
+/// [`Failure`] when the process cannot be seen at all, or no process can be started to try things on.
+pub fn check(arguments: &CheckArguments) -> Result<Ending, Failure> {
+    let process = arguments.pid.map(subject::process).transpose()?;
+    let found = permissions::find_out(process.as_ref());
+    let found =
+        found.map_err(|error| Failure::Failed(format!("cannot start a process to try on: {error}")))?;
+    let text = match arguments.json {
+        true => check_json::json(&found),
+        false => check_table::text(&found, terminal::columns()),
+    };
+    std::io::stdout().write_all(text.as_bytes()).map_err(|error| Failure::of_output(&error))?;
+    Ok(Ending::Exited(0))
+}

@@ -1,0 +1,170 @@
+//! `faultless check` through the real program: as whoever runs the tests, and as a user without rights where root can become one.
+#![allow(clippy::unwrap_used, reason = "a test stops at the first thing that is not as it should be")]
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_faultless");
+
+fn check(words: &[&str]) -> Output {
+    Command::new(PROGRAM).arg("check").args(words).stdin(Stdio::null()).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn report(output: &Output) -> Value {
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn answer<'report>(report: &'report Value, mechanism: &str, subject: &str) -> &'report Value {
+    let attempts = report["attempts"].as_array().unwrap();
+    let is_it = |attempt: &&Value| attempt["mechanism"] == mechanism && attempt["subject"] == subject;
+    attempts.iter().find(is_it).unwrap_or_else(|| panic!("{mechanism} {subject}: {report}"))
+}
+
+fn allowed<'report>(report: &'report Value, instrument: &str, subject: &str) -> &'report str {
+    let instruments = report["instruments"].as_array().unwrap();
+    let is_it = |verdict: &&Value| verdict["instrument"] == instrument && verdict["subject"] == subject;
+    instruments.iter().find(is_it).unwrap()["allowed"].as_str().unwrap()
+}
+
+/// A copy of the program that everybody may run, wherever it was built.
+struct Copy(PathBuf);
+
+impl Copy {
+    fn new() -> Self {
+        let directory = std::env::temp_dir().join(format!("faultless-check-{}", std::process::id()));
+        fs::create_dir_all(&directory).unwrap();
+        fs::set_permissions(&directory, fs::Permissions::from_mode(0o755)).unwrap();
+        fs::copy(PROGRAM, directory.join("faultless")).unwrap();
+        Self(directory)
+    }
+}
+
+impl Drop for Copy {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Runs the copy as user 65534 without capabilities; none where that cannot be done.
+fn as_nobody(copy: &Copy, words: &[&str]) -> Option<Output> {
+    let become_nobody = ["--reuid", "65534", "--regid", "65534", "--clear-groups", "--inh-caps=-all"];
+    let mut command = Command::new("setpriv");
+    command.args(become_nobody).arg(copy.0.join("faultless")).arg("check").args(words).stdin(Stdio::null());
+    match command.output() {
+        Ok(output) if text(&output.stderr).starts_with("setpriv:") => {
+            eprintln!("skipped: {}", text(&output.stderr));
+            None
+        }
+        Ok(output) => Some(output),
+        Err(error) => {
+            eprintln!("skipped: setpriv: {error}");
+            None
+        }
+    }
+}
+
+#[test]
+fn every_instrument_has_an_answer_and_every_answer_its_evidence() {
+    let report = report(&check(&["--json"]));
+    assert_eq!(report["format"], "faultless-check/1");
+    assert_eq!(report["instruments"].as_array().unwrap().len(), 21);
+    for attempt in report["attempts"].as_array().unwrap() {
+        assert!(!attempt["evidence"].as_str().unwrap().is_empty(), "{attempt}");
+        if attempt["answer"] == "allowed" {
+            assert!(attempt["cure"].is_null(), "{attempt}");
+        }
+        if attempt["answer"] == "denied" {
+            assert!(attempt["cure"].is_string(), "{attempt}");
+        }
+    }
+    assert_eq!(allowed(&report, "map", "own"), "yes");
+    assert_eq!(allowed(&report, "churn --malloc", "command"), "yes");
+}
+
+#[test]
+fn the_table_says_the_same_as_the_json() {
+    let output = check(&[]);
+    assert_eq!(output.status.code(), Some(0));
+    let table = text(&output.stdout);
+    let report = report(&check(&["--json"]));
+    for instrument in ["map", "heap", "heap --stop", "watch", "faults", "churn", "churn --malloc"] {
+        let row = table.lines().find(|line| line.trim().starts_with(&format!("{instrument}  ")));
+        let words: Vec<&str> =
+            row.unwrap_or_else(|| panic!("{instrument}: {table}")).split_whitespace().collect();
+        let expected = ["command", "own", "others"].map(|subject| allowed(&report, instrument, subject));
+        assert!(words.ends_with(&expected), "{words:?} {expected:?}");
+    }
+}
+
+#[test]
+fn what_is_promised_of_a_command_is_kept() {
+    let report = report(&check(&["--json"]));
+    let run = |words: &[&str]| {
+        let output = Command::new(PROGRAM).args(words).args(["--", "true"]).stdin(Stdio::null()).output();
+        output.unwrap().status.code() == Some(0)
+    };
+    for (instrument, words) in [("map", &["map"] as &[&str]), ("faults", &["faults"]), ("churn", &["churn"])]
+    {
+        let promised = allowed(&report, instrument, "command") != "no";
+        assert_eq!(run(words), promised, "{instrument}: {report}");
+    }
+}
+
+#[test]
+fn a_process_of_ones_own_is_asked_for_by_its_number() {
+    let mut child = Command::new("sleep").arg("100").spawn().unwrap();
+    let output = check(&["--json", "--pid", &child.id().to_string()]);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let report = report(&output);
+    assert_eq!((report["pid"].as_u64(), &report["name"]), (Some(u64::from(child.id())), &"sleep".into()));
+    assert_eq!(report["instruments"].as_array().unwrap().len(), 7);
+    assert_eq!(answer(&report, "smaps", "given")["answer"], "allowed");
+}
+
+#[test]
+fn without_rights_roots_process_is_closed_and_the_cure_is_named() {
+    let copy = Copy::new();
+    let mut child = Command::new("sleep").arg("100").spawn().unwrap();
+    let pid = child.id().to_string();
+    let given = as_nobody(&copy, &["--json", "--pid", &pid]);
+    let all = as_nobody(&copy, &["--json"]);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let (Some(given), Some(all)) = (given, all) else { return };
+    let (given, all) = (report(&given), report(&all));
+    assert_eq!(
+        (given["rights"]["user"].as_u64(), &given["rights"]["may_trace"]),
+        (Some(65534), &false.into())
+    );
+    for mechanism in ["smaps", "pagemap", "mem", "mapped-files", "ptrace-attach"] {
+        let attempt = answer(&given, mechanism, "given");
+        assert_eq!(attempt["answer"], "denied", "{attempt}");
+        assert!(attempt["cure"].as_str().unwrap().contains("sudo"), "{attempt}");
+    }
+    assert_eq!([allowed(&given, "map", "given"), allowed(&given, "heap", "given")], ["no", "no"]);
+    assert_eq!(allowed(&given, "watch", "given"), "partly");
+    // Its own are open to it, those of others are not.
+    assert_eq!([allowed(&all, "map", "own"), allowed(&all, "map", "others")], ["yes", "no"]);
+    assert_eq!(answer(&all, "tracepoints", "machine")["answer"], "denied");
+}
+
+#[test]
+fn numbers_that_are_no_process_are_refused_in_one_line() {
+    let output = check(&["--pid", "0"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(text(&output.stderr).lines().count(), 1);
+    let output = check(&["--pid", "2147483647"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("no process 2147483647"), "{}", text(&output.stderr));
+    assert!(output.stdout.is_empty());
+}

@@ -1,0 +1,424 @@
+//! What the instruments can do with what the kernel permits, and what would permit more.
+
+use faultless_records::permission::{Answer, Attempt, Mechanism, Permissions, Rights, Subject};
+
+/// An instrument, as the tables name it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Instrument {
+    /// `faultless map`
+    Map,
+    /// `faultless heap`
+    Heap,
+    /// `faultless heap --stop`
+    HeapStop,
+    /// `faultless watch`
+    Watch,
+    /// `faultless faults`
+    Faults,
+    /// `faultless churn`
+    Churn,
+    /// `faultless churn --malloc`
+    ChurnMalloc,
+}
+
+impl Instrument {
+    /// All, in the order of the tables.
+    pub const ALL: [Self; 7] =
+        [Self::Map, Self::Heap, Self::HeapStop, Self::Watch, Self::Faults, Self::Churn, Self::ChurnMalloc];
+
+    /// What is typed after `faultless`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Map => "map",
+            Self::Heap => "heap",
+            Self::HeapStop => "heap --stop",
+            Self::Watch => "watch",
+            Self::Faults => "faults",
+            Self::Churn => "churn",
+            Self::ChurnMalloc => "churn --malloc",
+        }
+    }
+}
+
+/// How far an instrument gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// It shows all that it can show.
+    Whole,
+    /// It works, and something is not to be seen.
+    Part,
+    /// It does not work.
+    Nothing,
+}
+
+impl Outcome {
+    /// In tables.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Whole => "yes",
+            Self::Part => "partly",
+            Self::Nothing => "no",
+        }
+    }
+}
+
+/// What becomes of an instrument on a subject.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Verdict {
+    /// Which.
+    pub instrument: Instrument,
+    /// On whom.
+    pub subject: Subject,
+    /// How far it gets.
+    pub outcome: Outcome,
+    /// What it would work with; none when it does not work.
+    pub by: Option<&'static str>,
+    /// What is not to be seen.
+    pub lacks: Vec<&'static str>,
+    /// What would have to be permitted to see that.
+    pub wants: Vec<Mechanism>,
+}
+
+/// The subjects that the verdicts are about.
+#[must_use]
+pub fn subjects(permissions: &Permissions) -> &'static [Subject] {
+    match permissions.given {
+        Some(_) => &[Subject::Given],
+        None => &[Subject::Command, Subject::Own, Subject::Others],
+    }
+}
+
+/// One for each instrument and subject.
+#[must_use]
+pub fn verdicts(permissions: &Permissions) -> Vec<Verdict> {
+    let of = |instrument| {
+        subjects(permissions).iter().map(move |subject| judge(permissions, instrument, *subject))
+    };
+    Instrument::ALL.into_iter().flat_map(of).collect()
+}
+
+fn judge(permissions: &Permissions, instrument: Instrument, subject: Subject) -> Verdict {
+    let allows = |mechanism| permissions.allows(mechanism, subject);
+    let is_command = subject == Subject::Command;
+    let stop = if is_command { Mechanism::Trace } else { Mechanism::Attach };
+    let mut case = Case { permissions, subject, lacks: Vec::new(), wants: Vec::new() };
+    let by = match instrument {
+        Instrument::Map => {
+            case.needs(&[Mechanism::Sizes]);
+            let evidence = [Mechanism::Pages, Mechanism::Memory, Mechanism::Files];
+            case.misses(&evidence, "evidence from contents: kinds are told by names and patterns only");
+            "smaps"
+        }
+        Instrument::Heap => {
+            case.needs(&[Mechanism::Memory, Mechanism::Pages]);
+            case.misses(&[Mechanism::Files], "glibc's version, which is then told by the heap's form");
+            if is_command {
+                case.needs(&[Mechanism::Trace]);
+            }
+            "mem and pagemap"
+        }
+        Instrument::HeapStop => {
+            case.needs(&[Mechanism::Memory, Mechanism::Pages, stop]);
+            "mem, pagemap and ptrace"
+        }
+        Instrument::Watch => {
+            case.misses(&[Mechanism::Sizes], "PSS, swap and exact RSS (smaps_rollup)");
+            case.misses(&[Mechanism::ProcessConnector], "processes that begin and end between two samples");
+            "stat and statm"
+        }
+        Instrument::Faults => {
+            case.needs(&[Mechanism::UserEvents]);
+            if allows(Mechanism::UserEvents) {
+                case.misses(
+                    &[Mechanism::KernelEvents],
+                    "the places of faults inside system calls; they are counted",
+                );
+            }
+            "performance events"
+        }
+        Instrument::Churn if allows(Mechanism::Tracepoints) && allows(Mechanism::UserEvents) => "tracepoints",
+        Instrument::Churn if is_command => {
+            case.wants.push(Mechanism::Tracepoints);
+            if allows(Mechanism::Filter) {
+                "a seccomp filter, which stops the command at these calls"
+            } else {
+                case.needs(&[Mechanism::Trace]);
+                "ptrace, which stops the command at every call"
+            }
+        }
+        Instrument::Churn => {
+            case.needs_one(&[Mechanism::UserEvents, Mechanism::Attach]);
+            if allows(Mechanism::UserEvents) {
+                case.misses(&[Mechanism::Tracepoints], match allows(Mechanism::Attach) {
+                    true => "munmap, madvise and callers; --by ptrace sees all and stops the process at every call",
+                    false => "munmap, madvise and callers",
+                });
+                "the kernel's records of new mappings"
+            } else {
+                case.wants.push(Mechanism::Tracepoints);
+                "ptrace (--by ptrace), which stops the process at every call"
+            }
+        }
+        Instrument::ChurnMalloc if is_command => "a preloaded recorder, which needs no permission",
+        Instrument::ChurnMalloc => {
+            case.needs(&[Mechanism::Uprobes, Mechanism::UserEvents, Mechanism::Files]);
+            "uprobes"
+        }
+    };
+    case.close(instrument, by)
+}
+
+/// A judgement on its way.
+struct Case<'found> {
+    permissions: &'found Permissions,
+    subject: Subject,
+    lacks: Vec<&'static str>,
+    wants: Vec<Mechanism>,
+}
+
+/// Among what is lacking: nothing works.
+const ALL: &str = "everything";
+
+impl Case<'_> {
+    fn refused(&self, mechanisms: &[Mechanism]) -> Vec<Mechanism> {
+        let is_refused = |mechanism: &Mechanism| !self.permissions.allows(*mechanism, self.subject);
+        mechanisms.iter().copied().filter(is_refused).collect()
+    }
+
+    /// Without any one of them nothing works.
+    fn needs(&mut self, mechanisms: &[Mechanism]) {
+        self.misses(mechanisms, ALL);
+    }
+
+    /// Without all of them nothing works.
+    fn needs_one(&mut self, mechanisms: &[Mechanism]) {
+        let refused = self.refused(mechanisms);
+        if refused.len() == mechanisms.len() {
+            self.lacks.push(ALL);
+            self.wants.extend(refused);
+        }
+    }
+
+    /// Without any one of them this is not to be seen.
+    fn misses(&mut self, mechanisms: &[Mechanism], what: &'static str) {
+        let refused = self.refused(mechanisms);
+        if !refused.is_empty() {
+            self.lacks.push(what);
+            self.wants.extend(refused);
+        }
+    }
+
+    fn close(self, instrument: Instrument, by: &'static str) -> Verdict {
+        let outcome = match self.lacks.as_slice() {
+            [] => Outcome::Whole,
+            lacks if lacks.contains(&ALL) => Outcome::Nothing,
+            _ => Outcome::Part,
+        };
+        let works = outcome != Outcome::Nothing;
+        Verdict {
+            instrument,
+            subject: self.subject,
+            outcome,
+            by: works.then_some(by),
+            lacks: if works { self.lacks } else { vec![ALL] },
+            wants: self.wants,
+        }
+    }
+}
+
+/// What to type, or to change, so that it is allowed; none where it is, and where nothing helps.
+#[must_use]
+pub fn cure(attempt: &Attempt, rights: &Rights) -> Option<String> {
+    if matches!(attempt.answer, Answer::Allowed | Answer::Failed) {
+        return None;
+    }
+    let is_root = rights.user == 0;
+    let is_ours = matches!(attempt.subject, Subject::Command | Subject::Own);
+    let container = |capability: &str| {
+        format!(
+            "outside of this container; or docker run --cap-add {capability} --security-opt seccomp=unconfined"
+        )
+    };
+    Some(match (attempt.mechanism, attempt.answer) {
+        (_, Answer::Taken) => "end that tracer (a debugger, strace)".to_owned(),
+        (Mechanism::ProcessConnector, Answer::Absent) => {
+            "run faultless on the host, outside of containers; before Linux 6.6 as root".to_owned()
+        }
+        (Mechanism::Uprobes, Answer::Absent) => "a kernel with CONFIG_UPROBE_EVENTS".to_owned(),
+        (Mechanism::UserEvents | Mechanism::KernelEvents, Answer::Absent) => match rights.is_filtered {
+            true => container("PERFMON"),
+            false => "a kernel with CONFIG_PERF_EVENTS".to_owned(),
+        },
+        (Mechanism::Trace | Mechanism::Filter | Mechanism::Attach, Answer::Absent) => container("SYS_PTRACE"),
+        (_, Answer::Absent) => return None,
+        // Elsewhere the setting may not be all that is in the way.
+        (Mechanism::UserEvents, _) if is_ours && is_closed(rights, 3) => {
+            "sudo sysctl kernel.perf_event_paranoid=2".to_owned()
+        }
+        (Mechanism::KernelEvents, _) if is_ours && is_closed(rights, 2) => {
+            "sudo sysctl kernel.perf_event_paranoid=1".to_owned()
+        }
+        (Mechanism::Attach | Mechanism::Memory, _)
+            if attempt.subject == Subject::Own && rights.ptrace_scope.is_some_and(|scope| scope == 1) =>
+        {
+            "sudo sysctl kernel.yama.ptrace_scope=0".to_owned()
+        }
+        (Mechanism::Attach | Mechanism::Memory | Mechanism::Trace | Mechanism::Filter, _)
+            if rights.ptrace_scope.is_some_and(|scope| scope >= 3) =>
+        {
+            "nothing until the next boot: kernel.yama.ptrace_scope is 3 and cannot be lowered".to_owned()
+        }
+        (
+            Mechanism::UserEvents | Mechanism::KernelEvents | Mechanism::Tracepoints | Mechanism::Uprobes,
+            _,
+        ) if is_root => container("PERFMON"),
+        (Mechanism::ProcessConnector, _) if is_root => container("NET_ADMIN"),
+        _ if is_root => container("SYS_PTRACE"),
+        _ => "sudo faultless …".to_owned(),
+    })
+}
+
+/// Whether the setting shuts out whoever has no capability, at this level or above.
+fn is_closed(rights: &Rights, level: i64) -> bool {
+    !rights.may_observe && rights.paranoid.is_some_and(|paranoid| paranoid >= level)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PROCESS: [Mechanism; 7] = [
+        Mechanism::Sizes,
+        Mechanism::Pages,
+        Mechanism::Memory,
+        Mechanism::Files,
+        Mechanism::Attach,
+        Mechanism::UserEvents,
+        Mechanism::KernelEvents,
+    ];
+    const COMMAND: [Mechanism; 8] = [
+        Mechanism::Sizes,
+        Mechanism::Pages,
+        Mechanism::Memory,
+        Mechanism::Files,
+        Mechanism::Trace,
+        Mechanism::Filter,
+        Mechanism::UserEvents,
+        Mechanism::KernelEvents,
+    ];
+    const MACHINE: [Mechanism; 3] = [Mechanism::Tracepoints, Mechanism::Uprobes, Mechanism::ProcessConnector];
+
+    /// Everything allowed but these.
+    fn found(denied: &[(Mechanism, Subject)]) -> Permissions {
+        let mut attempts = Vec::new();
+        let sets: [(&[Mechanism], Subject); 4] = [
+            (&COMMAND, Subject::Command),
+            (&PROCESS, Subject::Own),
+            (&PROCESS, Subject::Others),
+            (&MACHINE, Subject::Machine),
+        ];
+        for (mechanisms, subject) in sets {
+            for mechanism in mechanisms {
+                let is_denied = denied.contains(&(*mechanism, subject));
+                let answer = if is_denied { Answer::Denied } else { Answer::Allowed };
+                attempts.push(Attempt { mechanism: *mechanism, subject, answer, evidence: String::new() });
+            }
+        }
+        Permissions { attempts, ..Permissions::default() }
+    }
+
+    fn verdict(permissions: &Permissions, instrument: Instrument, subject: Subject) -> Verdict {
+        let all = verdicts(permissions);
+        all.into_iter()
+            .find(|verdict| (verdict.instrument, verdict.subject) == (instrument, subject))
+            .unwrap()
+    }
+
+    #[test]
+    fn who_may_all_sees_all() {
+        let all = verdicts(&found(&[]));
+        assert_eq!(all.len(), 21);
+        assert!(
+            all.iter().all(|verdict| verdict.outcome == Outcome::Whole && verdict.wants.is_empty()),
+            "{all:?}"
+        );
+    }
+
+    #[test]
+    fn each_thing_denied_takes_away_what_hangs_on_it_and_no_more() {
+        use Instrument::{Churn, ChurnMalloc, Faults, Heap, HeapStop, Map, Watch};
+        let hit = |mechanism, subject| -> Vec<(Instrument, Subject, Outcome)> {
+            let all = verdicts(&found(&[(mechanism, subject)]));
+            let hit = all.into_iter().filter(|verdict| verdict.outcome != Outcome::Whole);
+            hit.map(|verdict| (verdict.instrument, verdict.subject, verdict.outcome)).collect()
+        };
+        let (own, others, machine) = (Subject::Own, Subject::Others, Subject::Machine);
+        assert_eq!(hit(Mechanism::Sizes, own), [(Map, own, Outcome::Nothing), (Watch, own, Outcome::Part)]);
+        assert_eq!(
+            hit(Mechanism::Memory, others),
+            [
+                (Map, others, Outcome::Part),
+                (Heap, others, Outcome::Nothing),
+                (HeapStop, others, Outcome::Nothing)
+            ]
+        );
+        assert_eq!(hit(Mechanism::Attach, own), [(HeapStop, own, Outcome::Nothing)]);
+        assert_eq!(hit(Mechanism::KernelEvents, own), [(Faults, own, Outcome::Part)]);
+        assert_eq!(
+            hit(Mechanism::Tracepoints, machine),
+            [(Churn, own, Outcome::Part), (Churn, others, Outcome::Part)]
+        );
+        assert_eq!(
+            hit(Mechanism::Uprobes, machine),
+            [(ChurnMalloc, own, Outcome::Nothing), (ChurnMalloc, others, Outcome::Nothing)]
+        );
+        assert_eq!(hit(Mechanism::ProcessConnector, machine).len(), 3);
+    }
+
+    #[test]
+    fn churn_takes_the_best_that_is_left() {
+        let machine = (Mechanism::Tracepoints, Subject::Machine);
+        let command =
+            |denied: &[(Mechanism, Subject)]| verdict(&found(denied), Instrument::Churn, Subject::Command);
+        assert_eq!(command(&[]).by, Some("tracepoints"));
+        assert!(command(&[machine]).by.unwrap().contains("seccomp"));
+        let filter = (Mechanism::Filter, Subject::Command);
+        assert!(command(&[machine, filter]).by.unwrap().starts_with("ptrace"));
+        let trace = (Mechanism::Trace, Subject::Command);
+        assert_eq!(command(&[machine, filter, trace]).outcome, Outcome::Nothing);
+        let own = |denied: &[(Mechanism, Subject)]| verdict(&found(denied), Instrument::Churn, Subject::Own);
+        let (events, attach) = ((Mechanism::UserEvents, Subject::Own), (Mechanism::Attach, Subject::Own));
+        assert!(own(&[machine]).lacks[0].contains("--by ptrace"));
+        assert!(!own(&[machine, attach]).lacks[0].contains("ptrace"));
+        assert!(own(&[machine, events]).by.unwrap().contains("--by ptrace"));
+        assert_eq!(own(&[machine, events, attach]).outcome, Outcome::Nothing);
+    }
+
+    #[test]
+    fn cures_are_those_of_the_setting_that_is_in_the_way() {
+        let denied = |mechanism, subject| Attempt {
+            mechanism,
+            subject,
+            answer: Answer::Denied,
+            evidence: String::new(),
+        };
+        let user = Rights { user: 1000, paranoid: Some(2), ptrace_scope: Some(1), ..Rights::default() };
+        let cure_for =
+            |mechanism, subject, rights: &Rights| cure(&denied(mechanism, subject), rights).unwrap();
+        assert!(cure_for(Mechanism::Memory, Subject::Own, &user).ends_with("ptrace_scope=0"));
+        assert_eq!(cure_for(Mechanism::Memory, Subject::Others, &user), "sudo faultless …");
+        assert!(cure_for(Mechanism::KernelEvents, Subject::Own, &user).ends_with("paranoid=1"));
+        assert_eq!(cure_for(Mechanism::KernelEvents, Subject::Others, &user), "sudo faultless …");
+        assert_eq!(cure_for(Mechanism::KernelEvents, Subject::Given, &user), "sudo faultless …");
+        let closed = Rights { paranoid: Some(4), ..user.clone() };
+        assert!(cure_for(Mechanism::UserEvents, Subject::Command, &closed).ends_with("paranoid=2"));
+        let locked = Rights { ptrace_scope: Some(3), ..user.clone() };
+        assert!(cure_for(Mechanism::Attach, Subject::Own, &locked).contains("next boot"));
+        let root = Rights { user: 0, paranoid: Some(2), ..Rights::default() };
+        assert!(cure_for(Mechanism::Memory, Subject::Others, &root).contains("--cap-add SYS_PTRACE"));
+        let works = Attempt { answer: Answer::Allowed, ..denied(Mechanism::Memory, Subject::Own) };
+        assert_eq!(cure(&works, &user), None);
+    }
+}

@@ -1,0 +1,403 @@
+//! Tries what the tool's instruments need, on processes of our own, on one of another user and on one that is asked for, and
+//! writes down what the kernel answers. What is tried changes nothing: files are opened, not read; events are never begun.
+
+use std::ffi::CString;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+
+use faultless_records::permission::{Answer, Attempt, Mechanism, Permissions, Rights, Subject};
+use faultless_records::{mappings, status};
+use nix::errno::Errno;
+use nix::fcntl::OFlag;
+use nix::libc;
+use nix::unistd::{ForkResult, Pid, fork, geteuid, pipe2};
+
+use crate::memory_call_trace::Sight;
+use crate::perf::{self, Access, PerfError};
+use crate::process::{Process, ProcessError};
+use crate::process_events::ProcessEvents;
+use crate::process_list::{self, Candidate};
+use crate::trap_cost;
+
+/// Files of `/proc/PID` that are opened, and what each stands for.
+const FILES: [(&str, Mechanism); 3] =
+    [("smaps", Mechanism::Sizes), ("pagemap", Mechanism::Pages), ("mem", Mechanism::Memory)];
+
+/// Tries everything; on one process only, when it is given.
+///
+/// # Errors
+/// When no process of our own can be started to try things on.
+pub fn find_out(given: Option<&Process>) -> io::Result<Permissions> {
+    let mut found = Permissions {
+        rights: rights(),
+        given: given.map(|process| (process.pid(), process.name().to_owned())),
+        attempts: Vec::new(),
+    };
+    match given {
+        Some(process) => {
+            found.attempts.extend(files(process, Subject::Given));
+            found.attempts.push(attach_by_right(process, Subject::Given));
+            found.attempts.extend(events(process.pid(), Subject::Given, &name_of(process)));
+        }
+        None => {
+            let sleeper = Sleeper::start()?;
+            let process =
+                Process::open(sleeper.pid.as_raw()).map_err(|error| io::Error::other(error.to_string()))?;
+            found.attempts.extend(files(&process, Subject::Command));
+            found.attempts.push(trace_from_the_start());
+            found.attempts.push(filter());
+            found.attempts.extend(events(process.pid(), Subject::Command, "a child"));
+            found.attempts.extend(files_from_a_stranger(&process)?);
+            found.attempts.extend(events(process.pid(), Subject::Own, "a child (Yama has no say in events)"));
+            found.attempts.extend(others(&found.rights));
+        }
+    }
+    let of_the_machine = [tracepoints(), uprobes(&found.rights), connector()];
+    found.attempts.extend(of_the_machine);
+    Ok(found)
+}
+
+fn rights() -> Rights {
+    let status = fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
+    let paranoid = fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").ok();
+    let scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").ok();
+    Rights::parse(geteuid().as_raw(), &status, paranoid.as_deref(), scope.as_deref())
+}
+
+fn name_of(process: &Process) -> String {
+    format!("process {} ({})", process.pid(), process.name())
+}
+
+fn attempt(mechanism: Mechanism, subject: Subject, answer: Answer, evidence: String) -> Attempt {
+    Attempt { mechanism, subject, answer, evidence }
+}
+
+/// How an error of opening or tracing is to be read.
+fn answer_of(errno: Option<Errno>) -> Answer {
+    match errno {
+        None => Answer::Failed,
+        Some(Errno::EACCES | Errno::EPERM) => Answer::Denied,
+        Some(Errno::ENOENT | Errno::ENOSYS) => Answer::Absent,
+        Some(_) => Answer::Failed,
+    }
+}
+
+/// Opens the files of a process, and one that it maps.
+fn files(process: &Process, subject: Subject) -> Vec<Attempt> {
+    let name = if subject == Subject::Command { "a child".to_owned() } else { name_of(process) };
+    let mut attempts: Vec<Attempt> = FILES
+        .iter()
+        .map(|(file, mechanism)| match process.open_file(file) {
+            Ok(_) => attempt(*mechanism, subject, Answer::Allowed, format!("{file} of {name} was opened")),
+            Err(error) => {
+                let (answer, reason) = in_words(&error);
+                attempt(*mechanism, subject, answer, format!("{file} of {name}: {reason}"))
+            }
+        })
+        .collect();
+    let direct = match first_mapped(process) {
+        Some(file) => process.open_file(&file).map(drop).map_err(|error| in_words(&error).1),
+        None => Err("its mappings are not shown".to_owned()),
+    };
+    attempts.push(match (direct, process.open_file("root")) {
+        (Ok(()), _) => {
+            attempt(Mechanism::Files, subject, Answer::Allowed, format!("map_files of {name} was followed"))
+        }
+        (Err(reason), Ok(_)) => attempt(
+            Mechanism::Files,
+            subject,
+            Answer::Allowed,
+            format!("root of {name} was opened (map_files: {reason}; deleted files stay closed)"),
+        ),
+        (Err(_), Err(error)) => {
+            let (answer, reason) = in_words(&error);
+            attempt(Mechanism::Files, subject, answer, format!("root of {name}: {reason}"))
+        }
+    });
+    attempts
+}
+
+fn in_words(error: &ProcessError) -> (Answer, String) {
+    match error {
+        ProcessError::Denied { .. } => (Answer::Denied, "permission denied".to_owned()),
+        ProcessError::System { error, .. } => {
+            (answer_of(error.raw_os_error().map(Errno::from_raw)), error.to_string())
+        }
+        error => (Answer::Failed, error.to_string()),
+    }
+}
+
+/// The link in `/proc/PID` to the first file that it maps.
+fn first_mapped(process: &Process) -> Option<String> {
+    let mappings = mappings::parse(&process.read("maps").ok()?).ok()?;
+    let mapping = mappings.iter().find(|mapping| mapping.inode != 0)?;
+    Some(format!("map_files/{:x}-{:x}", mapping.start, mapping.end))
+}
+
+/// Whether it could be traced, without doing so: `mem` asks for the same right, and nobody else may trace it.
+fn attach_by_right(process: &Process, subject: Subject) -> Attempt {
+    let name = name_of(process);
+    let tracer = process.text("status").ok().and_then(|text| status::number_of_field(&text, "TracerPid"));
+    let (answer, evidence) = match (process.open_file("mem"), tracer) {
+        (Ok(_), Some(tracer)) if tracer != 0 => (
+            Answer::Taken,
+            format!("process {tracer} traces {name} already, and there can be one tracer only"),
+        ),
+        (Ok(_), _) => {
+            (Answer::Allowed, format!("not done; mem of {name}, which needs the same right, was opened"))
+        }
+        (Err(error), _) => {
+            let (answer, reason) = in_words(&error);
+            (answer, format!("not done; mem of {name}, which needs the same right: {reason}"))
+        }
+    };
+    attempt(Mechanism::Attach, subject, answer, evidence)
+}
+
+/// Opens events on a process, in programs and in the kernel.
+fn events(pid: i32, subject: Subject, name: &str) -> [Attempt; 2] {
+    let found = perf::access_to(pid);
+    let refusal = |error: &PerfError| {
+        let answer = match error {
+            PerfError::Absent { .. } => Answer::Absent,
+            error if error.is_refusal() => Answer::Denied,
+            _ => Answer::Failed,
+        };
+        (answer, error.to_string())
+    };
+    let opened = |what: &str| (Answer::Allowed, format!("an event {what} was opened on {name}"));
+    let (user, kernel) = match &found {
+        Ok(Access::UserAndKernel) => (opened("of programs"), opened("of the kernel")),
+        Ok(Access::User) => {
+            let reason = format!("an event of the kernel on {name}: permission denied");
+            (opened("of programs"), (Answer::Denied, reason))
+        }
+        Err(error) => (refusal(error), refusal(error)),
+    };
+    [(Mechanism::UserEvents, user), (Mechanism::KernelEvents, kernel)]
+        .map(|(mechanism, (answer, evidence))| attempt(mechanism, subject, answer, evidence))
+}
+
+fn trace_from_the_start() -> Attempt {
+    let (answer, evidence) = match trap_cost::of_call(false) {
+        Ok(_) => (Answer::Allowed, "a child was traced through its system calls".to_owned()),
+        Err(error) => {
+            (answer_of(error.raw_os_error().map(Errno::from_raw)), format!("tracing a child: {error}"))
+        }
+    };
+    attempt(Mechanism::Trace, Subject::Command, answer, evidence)
+}
+
+fn filter() -> Attempt {
+    let (answer, evidence) = match trap_cost::of_call(true) {
+        Ok(_) => (Answer::Allowed, "a child was stopped by its filter at munmap".to_owned()),
+        Err(error) => {
+            (answer_of(error.raw_os_error().map(Errno::from_raw)), format!("a child under a filter: {error}"))
+        }
+    };
+    attempt(Mechanism::Filter, Subject::Command, answer, evidence)
+}
+
+/// What a process that is no parent of the other one may do with it: Yama asks for that.
+fn files_from_a_stranger(process: &Process) -> io::Result<Vec<Attempt>> {
+    let mut paths: Vec<(Mechanism, String)> =
+        FILES.iter().map(|(file, mechanism)| (*mechanism, (*file).to_owned())).collect();
+    paths.push((Mechanism::Files, "root".to_owned()));
+    let errors = stranger(process.pid(), paths.iter().map(|(_, file)| file.as_str()))?;
+    let mut attempts = Vec::new();
+    for ((mechanism, file), number) in paths.iter().zip(&errors) {
+        attempts.push(tried_by_stranger(*mechanism, &format!("opening {file}"), *number));
+    }
+    let number = errors.get(paths.len()).copied().unwrap_or(libc::ENOSYS);
+    attempts.push(tried_by_stranger(Mechanism::Attach, "attaching", number));
+    Ok(attempts)
+}
+
+fn tried_by_stranger(mechanism: Mechanism, what: &str, number: i32) -> Attempt {
+    const WHOM: &str = "between two children of ours, neither the other's parent";
+    let (answer, evidence) = match number {
+        0 => (Answer::Allowed, format!("{what} {WHOM}: done")),
+        number => {
+            let error = io::Error::from_raw_os_error(number);
+            (answer_of(Some(Errno::from_raw(number))), format!("{what} {WHOM}: {error}"))
+        }
+    };
+    attempt(mechanism, Subject::Own, answer, evidence)
+}
+
+/// A process of another user, if one is to be seen; else what the capabilities say.
+fn others(rights: &Rights) -> Vec<Attempt> {
+    let is_of_another = |pid: &i32| {
+        fs::metadata(format!("/proc/{pid}")).is_ok_and(|directory| directory.uid() != rights.user)
+            && Candidate::read(*pid).is_some()
+    };
+    let other = process_list::numbers().into_iter().filter(is_of_another);
+    if let Some(process) = other.filter_map(|pid| Process::open(pid).ok()).next() {
+        let mut attempts = files(&process, Subject::Others);
+        attempts.push(attach_by_right(&process, Subject::Others));
+        attempts.extend(events(process.pid(), Subject::Others, &name_of(&process)));
+        return attempts;
+    }
+    let by = |mechanism, has, capability: &str| {
+        let (answer, state) =
+            if has { (Answer::Allowed, "in force") } else { (Answer::Denied, "not in force") };
+        let evidence = format!("no process of another user is to be seen here; {capability} is {state}");
+        attempt(mechanism, Subject::Others, answer, evidence)
+    };
+    let mut attempts: Vec<Attempt> =
+        [Mechanism::Sizes, Mechanism::Pages, Mechanism::Memory, Mechanism::Files, Mechanism::Attach]
+            .map(|mechanism| by(mechanism, rights.may_trace, "CAP_SYS_PTRACE"))
+            .into();
+    let events = [Mechanism::UserEvents, Mechanism::KernelEvents];
+    attempts.extend(events.map(|mechanism| by(mechanism, rights.may_observe, "CAP_PERFMON")));
+    attempts
+}
+
+fn tracepoints() -> Attempt {
+    let (answer, evidence) = match trap_cost::of_traced_call(Sight::Calls) {
+        Ok(_) => (Answer::Allowed, "calls of a child were seen by tracepoints".to_owned()),
+        Err(reason) => (Answer::Denied, reason),
+    };
+    attempt(Mechanism::Tracepoints, Subject::Machine, answer, evidence)
+}
+
+fn uprobes(rights: &Rights) -> Attempt {
+    let (answer, evidence) = match trap_cost::of_probed_call() {
+        Ok(_) => (Answer::Allowed, "a probe at a function of a child was hit".to_owned()),
+        Err(_) if !fs::exists("/sys/bus/event_source/devices/uprobe/type").unwrap_or(false) => {
+            (Answer::Absent, "this kernel shows no uprobes (CONFIG_UPROBE_EVENTS, /sys mounted)".to_owned())
+        }
+        Err(_) if !rights.may_observe => (
+            Answer::Denied,
+            "a probe at a function of a child was refused: probes need CAP_PERFMON".to_owned(),
+        ),
+        Err(reason) => (Answer::Denied, format!("a probe at a function of a child: {reason}")),
+    };
+    attempt(Mechanism::Uprobes, Subject::Machine, answer, evidence)
+}
+
+fn connector() -> Attempt {
+    let (answer, evidence) = match ProcessEvents::open() {
+        Ok(_) => (Answer::Allowed, "the kernel agreed to tell of forks, execs and exits".to_owned()),
+        Err(reason) if reason.contains("only to root") => (Answer::Denied, reason),
+        Err(reason) => (Answer::Absent, reason),
+    };
+    attempt(Mechanism::ProcessConnector, Subject::Machine, answer, evidence)
+}
+
+/// A child that does nothing until it is dropped.
+struct Sleeper {
+    pid: Pid,
+    wake: Option<OwnedFd>,
+}
+
+impl Sleeper {
+    fn start() -> io::Result<Self> {
+        let (read, write) = pipe2(OFlag::O_CLOEXEC)?;
+        // SAFETY: the child calls only async-signal-safe functions.
+        match unsafe { fork()? } {
+            ForkResult::Child => {
+                drop(write);
+                let mut byte = 0_u8;
+                // SAFETY: the descriptor is open, and the byte lives through the call; _exit never returns.
+                unsafe {
+                    libc::read(read.as_raw_fd(), (&raw mut byte).cast(), 1);
+                    libc::_exit(0)
+                }
+            }
+            ForkResult::Parent { child } => Ok(Self { pid: child, wake: Some(write) }),
+        }
+    }
+}
+
+impl Drop for Sleeper {
+    fn drop(&mut self) {
+        self.wake = None;
+        let _ = nix::sys::wait::waitpid(self.pid, None);
+    }
+}
+
+/// A child that opens these files of another child and attaches to it: for each the number of the error, 0 for success.
+fn stranger<'file>(target: i32, files: impl Iterator<Item = &'file str>) -> io::Result<Vec<i32>> {
+    let paths: Vec<CString> =
+        files.map(|file| CString::new(format!("/proc/{target}/{file}"))).collect::<Result<_, _>>()?;
+    let (read, write) = pipe2(OFlag::O_CLOEXEC)?;
+    // SAFETY: the child calls only async-signal-safe functions on what was prepared before the fork.
+    let child = match unsafe { fork()? } {
+        ForkResult::Child => be_stranger(target, &paths, write.as_raw_fd()),
+        ForkResult::Parent { child } => child,
+    };
+    drop(write);
+    let mut bytes = Vec::new();
+    let outcome = File::from(read).read_to_end(&mut bytes);
+    let _ = nix::sys::wait::waitpid(child, None);
+    outcome?;
+    Ok(bytes.as_chunks().0.iter().map(|number| i32::from_ne_bytes(*number)).collect())
+}
+
+/// The child: tries, tells, ends. Async-signal-safe, never returns; what it attached to is let go by its end.
+fn be_stranger(target: i32, paths: &[CString], tell: i32) -> ! {
+    let say = |has_worked: bool| {
+        // SAFETY: the pointer is this thread's own error number; the written bytes are a local's.
+        unsafe {
+            let number = if has_worked { 0 } else { *libc::__errno_location() };
+            libc::write(tell, (&raw const number).cast(), 4);
+        }
+    };
+    for path in paths {
+        // SAFETY: the path ends with NUL and lives through the call.
+        say(unsafe { libc::open(path.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC) } >= 0);
+    }
+    let nothing: *mut libc::c_void = std::ptr::null_mut();
+    // SAFETY: this request takes neither address nor data, and does not stop the process.
+    say(unsafe { libc::ptrace(libc::PTRACE_SEIZE, target, nothing, nothing) } == 0);
+    // SAFETY: never returns.
+    unsafe { libc::_exit(0) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everything_is_tried_on_everybody_once_and_leaves_no_child() {
+        let found = find_out(None).unwrap();
+        let count = |subject| found.attempts.iter().filter(|attempt| attempt.subject == subject).count();
+        let counts = [Subject::Command, Subject::Own, Subject::Others, Subject::Machine].map(count);
+        assert_eq!(counts, [8, 7, 7, 3], "{found:?}");
+        for attempt in &found.attempts {
+            assert!(!attempt.evidence.is_empty() && !attempt.evidence.contains('\n'), "{attempt:?}");
+        }
+        assert!(found.allows(Mechanism::Sizes, Subject::Command), "{found:?}");
+        assert!(found.allows(Mechanism::Sizes, Subject::Own), "{found:?}");
+    }
+
+    #[test]
+    fn a_process_that_is_traced_is_said_to_be() {
+        let mut sleeper = Sleeper::start().unwrap();
+        let process = Process::open(sleeper.pid.as_raw()).unwrap();
+        let before = attach_by_right(&process, Subject::Given);
+        if crate::tracer::seize(sleeper.pid.as_raw()).is_err() {
+            eprintln!("skipped: nobody may trace here");
+            return;
+        }
+        let after = attach_by_right(&process, Subject::Given);
+        let pid = sleeper.pid;
+        let _ = nix::sys::wait::waitpid(pid, Some(nix::sys::wait::WaitPidFlag::__WALL));
+        crate::watch::resume(libc::PTRACE_DETACH, pid.as_raw(), 0);
+        sleeper.wake = None;
+        assert_eq!(before.answer, Answer::Allowed, "{before:?}");
+        assert_eq!(after.answer, Answer::Taken, "{after:?}");
+    }
+
+    #[test]
+    fn a_given_process_is_the_only_one_looked_at() {
+        let own = Process::open(i32::try_from(std::process::id()).unwrap()).unwrap();
+        let found = find_out(Some(&own)).unwrap();
+        let is_fit = |attempt: &Attempt| matches!(attempt.subject, Subject::Given | Subject::Machine);
+        assert!(found.attempts.iter().all(is_fit), "{found:?}");
+        assert!(found.allows(Mechanism::Memory, Subject::Given));
+    }
+}

@@ -1,0 +1,192 @@
+//! What the present permissions allow, for people: the answer for each instrument, what it lacks, and how that is known.
+
+use std::fmt::Write;
+
+use comfy_table::Cell;
+use faultless_diagnosis::permission::{Outcome, Verdict, cure, subjects, verdicts};
+use faultless_records::permission::{Answer, Permissions, Rights, Subject};
+
+use crate::churn_table::headed;
+use crate::plain::{plain, wrapped};
+
+/// The whole report, prose broken at `columns`.
+#[must_use]
+pub fn text(permissions: &Permissions, columns: Option<usize>) -> String {
+    let fit = |text: String| columns.map_or(text.clone(), |columns| wrapped(&text, columns));
+    let all = verdicts(permissions);
+    let mut parts = vec![fit(heading(permissions, &all)), answers(permissions, &all)];
+    let lacking = lacking(permissions, &all);
+    if !lacking.is_empty() {
+        parts.push(fit(lacking));
+    }
+    parts.push(fit(tried(permissions)));
+    parts.join("\n")
+}
+
+fn heading(permissions: &Permissions, all: &[Verdict]) -> String {
+    let works = all.iter().filter(|verdict| verdict.outcome == Outcome::Whole).count();
+    let sum = match all.len() - works {
+        0 => "every instrument sees all".to_owned(),
+        _ if all.iter().all(|verdict| verdict.outcome == Outcome::Nothing) => {
+            "no instrument works".to_owned()
+        }
+        less => format!("{less} of {} answers are less than a full yes", all.len()),
+    };
+    let whom = permissions.given.as_ref().map(|(pid, name)| format!(" on process {pid} ({})", plain(name)));
+    format!("Permissions{}: {sum}\n{}\n", whom.unwrap_or_default(), rights(&permissions.rights))
+}
+
+fn rights(rights: &Rights) -> String {
+    let mut capabilities = Vec::new();
+    if rights.may_trace {
+        capabilities.push("CAP_SYS_PTRACE");
+    }
+    if rights.may_observe {
+        capabilities.push("CAP_PERFMON");
+    }
+    let capabilities = match capabilities.as_slice() {
+        [] => "without capabilities to observe".to_owned(),
+        some => format!("with {}", some.join(" and ")),
+    };
+    let setting = |number: Option<i64>| number.map_or("not there".to_owned(), |number| number.to_string());
+    format!(
+        "user {}, {capabilities}; perf_event_paranoid {}, yama.ptrace_scope {}{}",
+        rights.user,
+        setting(rights.paranoid),
+        setting(rights.ptrace_scope),
+        if rights.is_filtered { "; under a seccomp filter" } else { "" }
+    )
+}
+
+fn title(subject: Subject) -> &'static str {
+    match subject {
+        Subject::Command => "a started command",
+        Subject::Own => "own processes",
+        Subject::Others => "processes of others",
+        Subject::Given => "this process",
+        Subject::Machine => "the machine",
+    }
+}
+
+fn answers(permissions: &Permissions, all: &[Verdict]) -> String {
+    let subjects = subjects(permissions);
+    let mut header = vec![Cell::new("faultless")];
+    header.extend(subjects.iter().map(|subject| Cell::new(title(*subject))));
+    let mut table = headed(header);
+    for row in all.chunks(subjects.len()) {
+        let mut cells: Vec<Cell> =
+            row.iter().take(1).map(|verdict| Cell::new(verdict.instrument.name())).collect();
+        cells.extend(row.iter().map(|verdict| Cell::new(verdict.outcome.word())));
+        table.add_row(cells);
+    }
+    format!("{table}\n")
+}
+
+/// What is not to be seen, with what would show it; the same of several instruments or subjects is told once.
+fn lacking(permissions: &Permissions, all: &[Verdict]) -> String {
+    let mut told: Vec<Lacking> = Vec::new();
+    for verdict in all.iter().filter(|verdict| verdict.outcome != Outcome::Whole) {
+        let (instrument, whom) = (verdict.instrument.name(), title(verdict.subject));
+        let (lacks, cures) = (verdict.lacks.join("; "), cures(permissions, verdict));
+        let is_same = |other: &&mut Lacking| other.lacks == lacks && other.cures == cures;
+        let of_same = |other: &&mut Lacking| other.instruments == [instrument] || other.subjects == [whom];
+        match told.iter_mut().filter(is_same).find(of_same) {
+            Some(same) if same.subjects == [whom] => same.instruments.push(instrument),
+            Some(same) => same.subjects.push(whom),
+            None => told.push(Lacking { instruments: vec![instrument], subjects: vec![whom], lacks, cures }),
+        }
+    }
+    if told.is_empty() {
+        return String::new();
+    }
+    let mut text = String::from("What is missing\n");
+    for Lacking { instruments, subjects, lacks, cures } in told {
+        let _ = writeln!(text, "  {}; {}: {lacks}", instruments.join(", "), subjects.join(" and "));
+        for cure in cures {
+            let _ = writeln!(text, "    to allow it: {cure}");
+        }
+    }
+    text
+}
+
+/// The same thing that is missing from several.
+struct Lacking {
+    instruments: Vec<&'static str>,
+    subjects: Vec<&'static str>,
+    lacks: String,
+    cures: Vec<String>,
+}
+
+/// What would allow what a verdict wants, each once.
+fn cures(permissions: &Permissions, verdict: &Verdict) -> Vec<String> {
+    let mut cures = Vec::new();
+    for mechanism in &verdict.wants {
+        let attempt = permissions.attempt(*mechanism, verdict.subject);
+        if let Some(cure) = attempt.and_then(|attempt| cure(attempt, &permissions.rights))
+            && !cures.contains(&cure)
+        {
+            cures.push(cure);
+        }
+    }
+    cures
+}
+
+fn tried(permissions: &Permissions) -> String {
+    let mut text = String::from("What was tried\n");
+    for subject in [Subject::Given, Subject::Command, Subject::Own, Subject::Others, Subject::Machine] {
+        let mut attempts =
+            permissions.attempts.iter().filter(|attempt| attempt.subject == subject).peekable();
+        if attempts.peek().is_none() {
+            continue;
+        }
+        let _ = writeln!(text, "  {}", title(subject));
+        for attempt in attempts {
+            let answer = match attempt.answer {
+                Answer::Allowed => "yes",
+                Answer::Denied | Answer::Taken => "no",
+                Answer::Absent => "absent",
+                Answer::Failed => "failed",
+            };
+            let _ = writeln!(
+                text,
+                "    {:<6}  {:<25}  {}",
+                answer,
+                attempt.mechanism.title(),
+                plain(&attempt.evidence)
+            );
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use faultless_records::permission::{Attempt, Mechanism};
+
+    #[test]
+    fn the_answer_comes_first_and_the_cure_with_what_is_missing() {
+        let attempt = |mechanism, answer| Attempt {
+            mechanism,
+            subject: Subject::Given,
+            answer,
+            evidence: "opened\x1b[2J".into(),
+        };
+        let permissions = Permissions {
+            rights: Rights { user: 7, paranoid: Some(2), ..Rights::default() },
+            given: Some((12, "x\n".into())),
+            attempts: vec![
+                attempt(Mechanism::Sizes, Answer::Allowed),
+                attempt(Mechanism::Pages, Answer::Denied),
+                attempt(Mechanism::Memory, Answer::Denied),
+                attempt(Mechanism::Files, Answer::Allowed),
+            ],
+        };
+        let text = text(&permissions, None);
+        assert!(text.starts_with("Permissions on process 12 (x\\n): 7 of 7"), "{text}");
+        let place = |part: &str| text.find(part).unwrap_or_else(|| panic!("{part}: {text}"));
+        assert!(place("\n map ") < place("What is missing"), "{text}");
+        assert!(place("map; this process: evidence") < place("to allow it: sudo faultless …"), "{text}");
+        assert!(!text.contains('\x1b'), "{text}");
+    }
+}
