@@ -9,6 +9,7 @@ use faultless_probe::process_list::{Matcher, Selection};
 use faultless_probe::program;
 use faultless_probe::sampler::Sampler;
 use faultless_probe::signals::Signals;
+use faultless_probe::watched_group::WatchedGroup;
 use faultless_records::measurement::Ending;
 use faultless_records::recording::{Begin, FORMAT, Line};
 use faultless_report::plain::plain;
@@ -33,6 +34,10 @@ pub fn watch(arguments: WatchArguments, signals: &Signals) -> Result<Ending, Fai
         return show_recording(path, &arguments, signals);
     }
     let subject = subject(&arguments)?;
+    let groups = arguments.cgroup.iter().map(|path| WatchedGroup::find(path));
+    let groups = groups
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|reason| Failure::Failed(format!("--cgroup: {}", plain(&reason))))?;
     let plot = Plot::create(&arguments)?;
     let matcher = matcher(&arguments)?;
     let shows_chart = shows_chart(&arguments);
@@ -63,6 +68,9 @@ pub fn watch(arguments: WatchArguments, signals: &Signals) -> Result<Ending, Fai
             return Err(Failure::Usage(format!("a process number is above 0, not {pid}")));
         }
         sampler.add(*pid).map_err(Failure::of_process)?;
+    }
+    for group in groups {
+        sampler.add_group(group);
     }
     let spool = match program {
         Some(_) if shows_chart => Some(Spool::create()?),
@@ -179,9 +187,13 @@ fn subject(arguments: &WatchArguments) -> Result<String, Failure> {
     if let Some(pattern) = &arguments.pattern {
         parts.push(format!("processes matching {}", plain(pattern)));
     }
+    if !arguments.cgroup.is_empty() {
+        let paths: Vec<_> = arguments.cgroup.iter().map(|path| path.to_string_lossy()).collect();
+        parts.push(format!("control group {}", plain(&paths.join(", "))));
+    }
     if parts.is_empty() {
         return Err(Failure::Usage(
-            "nothing to watch: give --pid, --name, --match, or a command after --".into(),
+            "nothing to watch: give --pid, --name, --match, --cgroup, or a command after --".into(),
         ));
     }
     let children = if arguments.children { " with children" } else { "" };

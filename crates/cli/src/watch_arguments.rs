@@ -22,6 +22,10 @@ pub struct WatchArguments {
     /// Watch the processes whose command line fits this regular expression, also those that begin later.
     #[arg(short = 'm', long = "match", value_name = "REGEX")]
     pub pattern: Option<String>,
+    /// Watch a control group, its memory and its processes, also those that come later: its directory, or its path as in
+    /// /proc/PID/cgroup.
+    #[arg(long, value_name = "PATH")]
+    pub cgroup: Vec<PathBuf>,
     /// Watch the children of all these, too, and theirs.
     #[arg(short, long)]
     pub children: bool,
@@ -50,7 +54,7 @@ pub struct WatchArguments {
     #[arg(short, long, value_name = "FILE", conflicts_with = "replay")]
     pub record: Option<PathBuf>,
     /// Watch nothing: show what an earlier --record wrote to FILE (- for standard input).
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["pid", "name", "pattern", "children", "interval", "limit", "pss", "command"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["pid", "name", "pattern", "cgroup", "children", "interval", "limit", "pss", "command"])]
     pub replay: Option<PathBuf>,
     /// Draw everything into FILE at the end: SVG, or PNG when its name ends so.
     #[arg(long, value_name = "FILE")]

@@ -40,3 +40,4 @@ pub mod uprobe;
 pub mod wakeup;
 pub mod watch;
 pub mod watched;
+pub mod watched_group;

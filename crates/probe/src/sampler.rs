@@ -3,6 +3,8 @@
 //! Forks, execs and ends are taken from the kernel's own messages where it sends them to us, and otherwise from the
 //! differences between two rounds; both ways agree on the rest.
 
+mod groups;
+
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
@@ -50,6 +52,7 @@ pub struct Sampler {
     cost: Cost,
     /// Wanted processes that ended before they were looked at.
     unseen: u64,
+    groups: groups::Groups,
 }
 
 #[derive(Debug)]
@@ -93,6 +96,7 @@ impl Sampler {
             lines: Vec::new(),
             cost: Cost::default(),
             unseen: 0,
+            groups: groups::Groups::default(),
         };
         match ProcessEvents::open() {
             Ok(events) => sampler.events = Some(events),
@@ -123,25 +127,18 @@ impl Sampler {
         Ok(())
     }
 
-    /// Takes the processes of a control group that are not watched yet.
-    pub fn add_members(&mut self, pids: &[i32]) {
-        for pid in pids {
-            if !self.places.contains_key(pid) {
-                self.meet(*pid);
-            }
-        }
-    }
-
     /// Looks for those that are wanted and run already.
     pub fn begin(&mut self) {
         self.hear();
         self.search();
+        self.look_at_groups();
     }
 
     /// Looks at all of them once, and for new ones when it is time.
     pub fn round(&mut self) {
         self.hear();
         self.search();
+        self.look_at_groups();
         for index in (0..self.tracked.len()).rev() {
             if let Some(event) = self.tracked[index].unheard.take() {
                 self.lines.push(Line::Event(event));
@@ -212,7 +209,9 @@ impl Sampler {
     /// Whether new ones may come.
     #[must_use]
     pub fn is_open(&self) -> bool {
-        self.selection.matcher.is_some() || (self.selection.with_children && !self.tracked.is_empty())
+        self.selection.matcher.is_some()
+            || !self.groups.are_over()
+            || (self.selection.with_children && !self.tracked.is_empty())
     }
 
     /// Can be read when the kernel has said something.
@@ -224,7 +223,7 @@ impl Sampler {
     /// Whether a message of the kernel should be taken in at once: only then are short processes seen at all.
     #[must_use]
     pub fn is_urgent(&self) -> bool {
-        self.selection.is_open()
+        self.selection.is_open() || !self.groups.are_over()
     }
 
     /// How soon to [`Sampler::hear`] again whatever happens.
@@ -414,7 +413,10 @@ impl Sampler {
                 if let Some(process) = parent_place {
                     self.push_event(t, process, Source::Kernel, Happening::Fork { child });
                 }
-                self.consider(child, parent_place.is_some());
+                match self.groups.has(parent) {
+                    true => self.meet_member(child),
+                    false => self.consider(child, parent_place.is_some()),
+                }
             }
             What::Exec(pid) => match self.places.get(&pid).copied() {
                 Some(index) => {

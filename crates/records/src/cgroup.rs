@@ -2,6 +2,8 @@
 //!
 //! Source: the kernel's Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/memory.rst; cgroups(7).
 
+use crate::recording::GroupSample;
+
 /// Which hierarchy accounts for a process's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Version {
@@ -83,9 +85,120 @@ pub fn stat_bytes(text: &str, name: &str) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
 }
 
+/// The processes in a `cgroup.procs`, and how many there are that have no number here (0: of another PID namespace).
+#[must_use]
+pub fn processes(text: &str) -> (Vec<i32>, usize) {
+    let numbers = || text.lines().filter_map(|line| line.trim().parse::<i32>().ok());
+    (numbers().filter(|pid| *pid > 0).collect(), numbers().filter(|pid| *pid == 0).count())
+}
+
+/// What a group says of its memory in the files that `read` gives by name; none without a figure of its use.
+///
+/// Time and place are left to the caller.
+#[must_use]
+pub fn sample(version: Version, read: &dyn Fn(&str) -> Option<String>) -> Option<GroupSample> {
+    let file = |name: &str| read(name).unwrap_or_default();
+    let number = |name: &str| file(name).trim().parse().ok();
+    let stat = file("memory.stat");
+    Some(match version {
+        Version::One => GroupSample {
+            current_bytes: number("memory.usage_in_bytes")?,
+            limit_bytes: limit_bytes(&file("memory.limit_in_bytes")),
+            swap_bytes: stat_bytes(&stat, "total_swap"),
+            anonymous_bytes: stat_bytes(&stat, "total_rss"),
+            file_bytes: stat_bytes(&stat, "total_cache"),
+            faults: stat_bytes(&stat, "total_pgfault"),
+            major_faults: stat_bytes(&stat, "total_pgmajfault"),
+            limit_hits: number("memory.failcnt"),
+            oom_kills: stat_bytes(&file("memory.oom_control"), "oom_kill"),
+            ..GroupSample::default()
+        },
+        Version::Two => {
+            let events = file("memory.events");
+            GroupSample {
+                current_bytes: number("memory.current")?,
+                limit_bytes: limit_bytes(&file("memory.max")),
+                swap_bytes: number("memory.swap.current"),
+                anonymous_bytes: stat_bytes(&stat, "anon"),
+                file_bytes: stat_bytes(&stat, "file"),
+                faults: stat_bytes(&stat, "pgfault"),
+                major_faults: stat_bytes(&stat, "pgmajfault"),
+                limit_hits: stat_bytes(&events, "max"),
+                oom_kills: stat_bytes(&events, "oom_kill"),
+                high_bytes: limit_bytes(&file("memory.high")),
+                high_hits: stat_bytes(&events, "high"),
+                oom_events: stat_bytes(&events, "oom"),
+                ..GroupSample::default()
+            }
+        }
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    fn files(pairs: &'static [(&str, &str)]) -> impl Fn(&str) -> Option<String> {
+        |wanted| pairs.iter().find(|(name, _)| *name == wanted).map(|(_, text)| (*text).to_owned())
+    }
+
+    #[test]
+    fn a_group_of_version_two_says_its_limits_and_events() {
+        let read = files(&[
+            ("memory.current", "4096\n"),
+            ("memory.max", "max\n"),
+            ("memory.high", "8192\n"),
+            ("memory.events", "low 1\nhigh 2\nmax 3\noom 4\noom_kill 5\noom_group_kill 6\n"),
+            ("memory.stat", "anon 10\nfile 20\nfile_mapped 7\npgfault 30\npgmajfault 40\n"),
+        ]);
+        let seen = sample(Version::Two, &read).unwrap();
+        let expected = GroupSample {
+            current_bytes: 4096,
+            anonymous_bytes: Some(10),
+            file_bytes: Some(20),
+            faults: Some(30),
+            major_faults: Some(40),
+            limit_hits: Some(3),
+            oom_kills: Some(5),
+            high_bytes: Some(8192),
+            high_hits: Some(2),
+            oom_events: Some(4),
+            ..GroupSample::default()
+        };
+        assert_eq!(seen, expected);
+        assert_eq!(sample(Version::One, &read), None);
+    }
+
+    #[test]
+    fn a_group_of_version_one_counts_with_the_groups_below_it() {
+        let read = files(&[
+            ("memory.usage_in_bytes", "4096\n"),
+            ("memory.limit_in_bytes", "1048576\n"),
+            ("memory.failcnt", "9\n"),
+            ("memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n"),
+            ("memory.stat", "rss 1\ntotal_rss 10\ntotal_cache 20\ntotal_swap 5\ntotal_pgfault 30\n"),
+        ]);
+        let seen = sample(Version::One, &read).unwrap();
+        assert_eq!((seen.current_bytes, seen.limit_bytes, seen.limit_hits), (4096, Some(1 << 20), Some(9)));
+        assert_eq!((seen.anonymous_bytes, seen.swap_bytes, seen.oom_kills), (Some(10), Some(5), Some(2)));
+        assert_eq!((seen.faults, seen.major_faults, seen.high_bytes), (Some(30), None, None));
+    }
+
+    #[test]
+    fn processes_without_a_number_here_are_counted() {
+        assert_eq!(processes("12\n0\n7\n0\nx\n-4\n"), (vec![12, 7], 2));
+        assert_eq!(processes(""), (vec![], 0));
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_without_a_panic(text in ".*") {
+            let _ = (processes(&text), membership(&text), mount(&text, Version::One));
+            let _ = sample(Version::One, &|_| Some(text.clone()));
+            let _ = sample(Version::Two, &|_| Some(text.clone()));
+        }
+    }
 
     #[test]
     fn the_hierarchy_that_accounts_is_found() {

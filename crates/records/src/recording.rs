@@ -148,6 +148,15 @@ pub struct GroupSample {
     /// Processes killed for want of memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub oom_kills: Option<u64>,
+    /// Above this its processes are slowed down and its memory is taken back; version 2 only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub high_bytes: Option<u64>,
+    /// How often that happened; version 2 only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub high_hits: Option<u64>,
+    /// How often an allocation was about to fail for want of memory; version 2 only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub oom_events: Option<u64>,
 }
 
 /// Who says that something happened.

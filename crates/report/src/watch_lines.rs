@@ -93,7 +93,14 @@ fn group_row(path: &str, sample: &GroupSample) -> String {
     for (name, bytes) in parts {
         let _ = bytes.map(|bytes| write!(text, ", {name} {} MiB", mebibytes(bytes)));
     }
-    for (name, number) in [("at its limit", sample.limit_hits), ("killed for memory", sample.oom_kills)] {
+    let _ = sample.high_bytes.map(|bytes| write!(text, ", slowed from {} MiB", mebibytes(bytes)));
+    let happened = [
+        ("slowed", sample.high_hits),
+        ("at its limit", sample.limit_hits),
+        ("out of memory", sample.oom_events),
+        ("killed for memory", sample.oom_kills),
+    ];
+    for (name, number) in happened {
         let _ = number
             .filter(|number| *number > 0)
             .map(|number| write!(text, ", {name} {} times", count(number)));

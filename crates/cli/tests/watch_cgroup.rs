@@ -1,0 +1,92 @@
+//! `faultless watch --cgroup`, through the real program, on the control group of the test itself.
+#![allow(clippy::unwrap_used, reason = "a test stops at the first thing that is not as it should be")]
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+fn faultless(words: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_faultless"));
+    command.args(words).env_remove("LD_PRELOAD").stdin(Stdio::null());
+    command
+}
+
+fn errors(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// The directory of our own memory control group, where it is to be seen.
+fn own_group() -> Option<PathBuf> {
+    let text = fs::read_to_string("/proc/self/cgroup").ok()?;
+    let path_of = |wanted: &dyn Fn(&str) -> bool| {
+        text.lines().find_map(|line| {
+            let mut fields = line.splitn(3, ':').skip(1);
+            let (controllers, path) = (fields.next()?, fields.next()?);
+            wanted(controllers).then(|| path.trim_start_matches('/').to_owned())
+        })
+    };
+    let one = path_of(&|controllers| controllers.split(',').any(|name| name == "memory"))
+        .map(|path| PathBuf::from("/sys/fs/cgroup/memory").join(path))
+        .filter(|directory| directory.join("memory.usage_in_bytes").is_file());
+    let two = path_of(&str::is_empty)
+        .map(|path| PathBuf::from("/sys/fs/cgroup").join(path))
+        .filter(|directory| directory.join("memory.current").is_file());
+    one.or(two).filter(|directory| fs::read_to_string(directory.join("cgroup.procs")).is_ok())
+}
+
+#[test]
+fn a_control_group_is_watched_with_its_memory_and_those_who_come_and_go() {
+    let Some(group) = own_group() else {
+        eprintln!("skipped: the memory control group of this process is not to be seen here");
+        return;
+    };
+    let file = std::env::temp_dir().join(format!("faultless-cgroup-{}.rec", std::process::id()));
+    let file = file.to_string_lossy().into_owned();
+    let _ = fs::remove_file(&file);
+    let group = group.to_string_lossy().into_owned();
+    let words = [
+        "watch", "--cgroup", &group, "-i", "50ms", "--for", "60s", "--json", "--pss", "0", "--record", &file,
+    ];
+    let mut watching = faultless(&words).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut lines = BufReader::new(watching.stdout.take().unwrap()).lines();
+    let mut next = |wanted: &dyn Fn(&Value) -> bool| loop {
+        let line: Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
+        if wanted(&line) {
+            return line;
+        }
+    };
+    let of = |line: &Value, kind: &str| line["line"] == kind;
+    let seen = next(&|line| of(line, "group"));
+    assert!(seen["path"] == group.as_str() && [1, 2].contains(&seen["version"].as_i64().unwrap()), "{seen}");
+    let sample = next(&|line| of(line, "group_sample"));
+    assert!(sample["current_bytes"].as_u64().unwrap() > 0, "{sample}");
+
+    // One that begins later is found, and its end is seen.
+    let mut late = Command::new("sleep").arg("600").spawn().unwrap();
+    let met = next(&|line| of(line, "process") && line["pid"] == late.id());
+    late.kill().unwrap();
+    late.wait().unwrap();
+    next(&|line| of(line, "event") && line["event"] == "exit" && line["process"] == met["process"]);
+    let tool = watching.id();
+    assert!(Command::new("kill").args(["-INT", &tool.to_string()]).status().unwrap().success());
+    assert!(watching.wait().unwrap().success());
+
+    // The recording has the group, too, and not the tool itself.
+    let recorded = fs::read_to_string(&file).unwrap();
+    assert!(!recorded.contains(&format!("\"pid\":{tool},")), "the tool watches itself");
+    let shown = faultless(&["watch", "--replay", &file, "--csv"]).output().unwrap();
+    assert!(String::from_utf8_lossy(&shown.stdout).contains(&format!(",group,,{group},")));
+    assert!(errors(&shown).contains(&format!("cgroup {group}: ")), "{}", errors(&shown));
+    fs::remove_file(&file).unwrap();
+}
+
+#[test]
+fn a_control_group_that_is_not_there_is_refused_in_one_line() {
+    let refused = faultless(&["watch", "--cgroup", "no/such/group"]).output().unwrap();
+    let text = errors(&refused);
+    assert_eq!(refused.status.code(), Some(1), "{text}");
+    assert!(text.contains("no control group no/such/group") && text.lines().count() == 1, "{text}");
+}
