@@ -52,7 +52,9 @@ impl Drop for Place {
 }
 
 fn faultless(words: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_faultless"));
+    // Whoever runs the tests may have them ignore signals, as a shell does in the background; what is ignored stays so.
+    let mut command = Command::new("/usr/bin/env");
+    command.args(["--default-signal", env!("CARGO_BIN_EXE_faultless")]);
     command.args(words).env_remove("LD_PRELOAD").stdin(Stdio::null());
     command
 }
@@ -370,7 +372,7 @@ fn the_terminal_is_given_back_however_the_chart_ends() {
         let log = place.file("screen");
         // The shell on the terminal prints its own number, becomes the tool, and a second one tells the state after it.
         let command = format!(
-            "stty cols 120 rows 40; stty -a > {0}/before; sh -c 'echo $$ > {0}/pid; exec {program} watch -i 20ms --pid $$'; stty -a > {0}/after",
+            "stty cols 120 rows 40; stty -a > {0}/before; sh -c 'echo $$ > {0}/pid; exec env --default-signal {program} watch -i 20ms --pid $$'; stty -a > {0}/after",
             place.0.display()
         );
         let mut child = Killed(
