@@ -55,7 +55,8 @@ impl Drop for Place {
 }
 
 fn churn(words: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_faultless"));
+    let mut command = Command::new("/usr/bin/env");
+    command.args(["--default-signal", env!("CARGO_BIN_EXE_faultless")]);
     command.arg("churn").args(words).stdin(Stdio::null());
     for name in ["LD_PRELOAD", "MALLOC_MMAP_MAX_", "MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES"] {
         command.env_remove(name);

@@ -46,7 +46,8 @@ impl Place {
     }
 
     fn churn(&self, words: &[&str]) -> Output {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_faultless"));
+        let mut command = Command::new("/usr/bin/env");
+        command.args(["--default-signal", env!("CARGO_BIN_EXE_faultless")]);
         command.arg("churn").args(words).stdin(Stdio::null()).env("TMPDIR", self.0.join("tmp"));
         command.env_remove("LD_PRELOAD").output().unwrap()
     }

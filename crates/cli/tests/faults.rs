@@ -43,7 +43,8 @@ impl Drop for Place {
 }
 
 fn faultless(words: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_faultless"));
+    let mut command = Command::new("/usr/bin/env");
+    command.args(["--default-signal", env!("CARGO_BIN_EXE_faultless")]);
     command.args(words).env_remove("LD_PRELOAD").stdin(Stdio::null());
     command.output().unwrap()
 }

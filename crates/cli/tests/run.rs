@@ -45,7 +45,8 @@ impl Drop for Place {
 }
 
 fn faultless(words: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_faultless"));
+    let mut command = Command::new("/usr/bin/env");
+    command.args(["--default-signal", env!("CARGO_BIN_EXE_faultless")]);
     command.args(words).env_remove("LD_PRELOAD").stdin(Stdio::null());
     command
 }

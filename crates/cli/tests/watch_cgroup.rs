@@ -9,7 +9,8 @@ use std::process::{Command, Output, Stdio};
 use serde_json::Value;
 
 fn faultless(words: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_faultless"));
+    let mut command = Command::new("/usr/bin/env");
+    command.args(["--default-signal", env!("CARGO_BIN_EXE_faultless")]);
     command.args(words).env_remove("LD_PRELOAD").stdin(Stdio::null());
     command
 }
