@@ -4,13 +4,12 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fs::File;
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 
 use faultless_records::contents::{Contents, Extent, PageRun};
 use faultless_records::mappings::Mapping;
-use nix::libc;
 
+use crate::page_scan::{self, Region, Wanted};
 use crate::process::{Memory, Process, ProcessError};
 
 /// Bit of a `pagemap` entry: the page is in memory. Source: the kernel's Documentation/admin-guide/mm/pagemap.rst.
@@ -91,30 +90,16 @@ impl<'process> LiveContents<'process> {
         let mut regions = [Region::default(); 512];
         let mut start = extent.start;
         while start < extent.end {
-            let mut request = Scan {
-                size: size_of::<Scan>() as u64,
-                start,
-                end: extent.end,
-                regions: regions.as_mut_ptr().addr() as u64,
-                region_count: regions.len() as u64,
-                // Not the zero page, and one of the two.
-                category_inverted: IS_ZERO,
-                category_mask: IS_ZERO,
-                category_anyof: IS_PRESENT | IS_SWAPPED,
-                return_mask: IS_SWAPPED,
-                ..Scan::default()
-            };
-            // SAFETY: the request and the array it points to are valid for writing during the call, and as long as stated.
-            let filled = unsafe { libc::ioctl(self.pagemap.as_raw_fd(), PAGEMAP_SCAN, &raw mut request) };
-            let filled = usize::try_from(filled).ok()?;
+            let (filled, walk_end) =
+                page_scan::scan(&self.pagemap, start, extent.end, NOT_ZERO, &mut regions)?;
             found.extend(regions.get(..filled)?.iter().map(|region| PageRun {
                 extent: Extent { start: region.start, end: region.end },
-                is_swapped: region.categories & IS_SWAPPED != 0,
+                is_swapped: region.categories & page_scan::SWAPPED != 0,
             }));
-            if request.walk_end <= start {
+            if walk_end <= start {
                 break;
             }
-            start = request.walk_end;
+            start = walk_end;
         }
         Some(found)
     }
@@ -174,38 +159,13 @@ impl Contents for LiveContents<'_> {
     }
 }
 
-/// `struct pm_scan_arg`. Source: the kernel's include/uapi/linux/fs.h.
-#[repr(C)]
-#[derive(Default)]
-struct Scan {
-    size: u64,
-    flags: u64,
-    start: u64,
-    end: u64,
-    walk_end: u64,
-    regions: u64,
-    region_count: u64,
-    max_pages: u64,
-    category_inverted: u64,
-    category_mask: u64,
-    category_anyof: u64,
-    return_mask: u64,
-}
-
-/// `struct page_region`.
-#[repr(C)]
-#[derive(Clone, Copy, Default)]
-struct Region {
-    start: u64,
-    end: u64,
-    categories: u64,
-}
-
-/// `_IOWR('f', 16, struct pm_scan_arg)`.
-const PAGEMAP_SCAN: libc::Ioctl = (3 << 30) | ((size_of::<Scan>() as libc::Ioctl) << 16) | (0x66 << 8) | 16;
-const IS_PRESENT: u64 = 1 << 3;
-const IS_SWAPPED: u64 = 1 << 4;
-const IS_ZERO: u64 = 1 << 5;
+/// In memory or in swap, and not the zero page.
+const NOT_ZERO: Wanted = Wanted {
+    mask: page_scan::ZERO,
+    inverted: page_scan::ZERO,
+    any_of: page_scan::PRESENT | page_scan::SWAPPED,
+    told: page_scan::SWAPPED,
+};
 
 #[cfg(test)]
 mod tests {

@@ -1,47 +1,14 @@
 //! Whether an address of a process lies in a huge page now: `PAGEMAP_SCAN`, since Linux 6.7.
 
 use std::fs::File;
-use std::os::fd::AsRawFd;
 
-use nix::libc;
+use crate::page_scan::{self, Region, Wanted};
 
 /// The page tables of a process.
 #[derive(Debug)]
 pub struct PageTables {
     pagemap: File,
 }
-
-/// `struct pm_scan_arg`. Source: the kernel's include/uapi/linux/fs.h.
-#[repr(C)]
-#[derive(Default)]
-struct ScanArguments {
-    size: u64,
-    flags: u64,
-    start: u64,
-    end: u64,
-    walk_end: u64,
-    regions: u64,
-    regions_length: u64,
-    most_pages: u64,
-    category_inverted: u64,
-    category_mask: u64,
-    category_any_mask: u64,
-    return_mask: u64,
-}
-
-/// `struct page_region`.
-#[repr(C)]
-#[derive(Default)]
-struct Region {
-    start: u64,
-    end: u64,
-    categories: u64,
-}
-
-const PAGE_IS_PRESENT: u64 = 1 << 3;
-const PAGE_IS_HUGE: u64 = 1 << 6;
-/// `PAGEMAP_SCAN`: read and write, 96 bytes, group 'f', number 16.
-const SCAN: u64 = 3 << 30 | 96 << 16 | (b'f' as u64) << 8 | 16;
 
 const PAGE_BYTES: u64 = 4096;
 
@@ -56,26 +23,21 @@ impl PageTables {
     #[must_use]
     pub fn is_huge(&self, address: u64) -> Option<bool> {
         let start = address / PAGE_BYTES * PAGE_BYTES;
-        let mut region = Region::default();
-        let mut arguments = ScanArguments {
-            size: size_of::<ScanArguments>() as u64,
-            start,
-            end: start + PAGE_BYTES,
-            regions: (&raw mut region).expose_provenance() as u64,
-            regions_length: 1,
-            category_mask: PAGE_IS_PRESENT,
-            return_mask: PAGE_IS_PRESENT | PAGE_IS_HUGE,
-            ..ScanArguments::default()
+        let wanted = Wanted {
+            mask: page_scan::PRESENT,
+            told: page_scan::PRESENT | page_scan::HUGE,
+            ..Wanted::default()
         };
-        // SAFETY: the request reads and writes the arguments, and writes at most one region; both live during the call.
-        let found = unsafe { libc::ioctl(self.pagemap.as_raw_fd(), SCAN as _, &raw mut arguments) };
-        (found == 1).then_some(region.categories & PAGE_IS_HUGE != 0)
+        let mut regions = [Region::default()];
+        let (found, _) = page_scan::scan(&self.pagemap, start, start + PAGE_BYTES, wanted, &mut regions)?;
+        (found == 1).then_some(regions[0].categories & page_scan::HUGE != 0)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nix::libc;
 
     /// Two huge pages' worth of fresh memory, of which the second half holds an aligned huge page.
     fn touched(advice: i32) -> u64 {

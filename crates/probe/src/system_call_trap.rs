@@ -14,6 +14,7 @@ use nix::libc;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use crate::clock::monotonic_ns;
 use crate::launch::Launched;
 use crate::memory_call_filter::{ARCHITECTURE, kind_of};
 use crate::process::Process;
@@ -407,13 +408,4 @@ fn refusal(pid: i32, error: &io::Error) -> String {
     format!(
         "not permitted to trace process {pid} ({error}): become its user or root, lower kernel.yama.ptrace_scope to 0, or end the debugger that traces it"
     )
-}
-
-/// The clock that calls are dated by, in nanoseconds.
-#[must_use]
-pub fn monotonic_ns() -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the pointer is valid for writing during the call.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
-    u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
 }

@@ -12,10 +12,10 @@ use nix::libc;
 use nix::sys::ptrace::{self, Options};
 use nix::unistd::{ForkResult, Pid, fork, pipe2};
 
+use crate::clock::monotonic_ns;
 use crate::memory_call_filter;
 use crate::memory_call_trace::{Sight, Trace};
 use crate::perf::{Event, Plan, Sampling, Scope, Session, What};
-use crate::system_call_trap::monotonic_ns;
 use crate::tracer::call_of;
 
 /// Calls timed with the trap, and as many without.

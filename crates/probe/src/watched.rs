@@ -13,6 +13,7 @@ use faultless_records::status;
 
 use crate::clock;
 use crate::process::{Process, ProcessError};
+use crate::process_files;
 
 /// Bytes of `stat` are under 400, of `status` under 2,000.
 const ROOM: usize = 4096;
@@ -76,7 +77,7 @@ impl Watched {
             stack_start: 0,
             parent: 0,
             ticks_per_s: clock::ticks_per_s(),
-            page_bytes: clock::page_bytes(),
+            page_bytes: process_files::page_bytes(),
             process,
         };
         watched.look(Depth::default())?;
