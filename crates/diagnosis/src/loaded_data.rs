@@ -5,6 +5,7 @@
 //! rest is held against the blocks that come and go and against what the other arms leave of it.
 
 use faultless_records::heap_report::{HeapReport, LargeBin};
+use faultless_records::thousands;
 
 use crate::tuning::size;
 use crate::verdict::{ArmResult, ArmVerdict, Role};
@@ -150,15 +151,7 @@ impl LoadedData {
 
 /// A number with separated thousands.
 fn count(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
+    thousands::apart(&number.to_string())
 }
 
 #[cfg(test)]

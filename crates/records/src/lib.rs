@@ -39,6 +39,7 @@ pub mod recording;
 pub mod saved_campaign;
 pub mod script;
 pub mod status;
+pub mod thousands;
 pub mod thread;
 pub mod tunables;
 pub mod workload_report;

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use faultless_records::thousands;
+
 /// Seconds with two decimals; three below a tenth, where two would hide everything.
 #[must_use]
 pub fn seconds(time: Duration) -> String {
@@ -24,15 +26,7 @@ pub fn mebibytes(bytes: u64) -> String {
 /// A count with its thousands apart.
 #[must_use]
 pub fn count(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
+    thousands::apart(&number.to_string())
 }
 
 /// A ratio to the first arm: more decimals the smaller it is.

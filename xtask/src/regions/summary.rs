@@ -1,5 +1,7 @@
 //! Medians, and tables in plain text.
 
+use faultless_records::thousands;
+
 use super::sample::Sample;
 
 /// The middle of a figure over the samples that belong together; not a number where there is none.
@@ -18,15 +20,7 @@ pub fn count(value: f64) -> String {
     if !value.is_finite() {
         return "-".to_owned();
     }
-    let digits = format!("{value:.0}");
-    let mut text = String::new();
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
+    thousands::apart(&format!("{value:.0}"))
 }
 
 /// A number with so many decimals; a dash where there is none.

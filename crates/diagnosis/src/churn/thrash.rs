@@ -2,6 +2,7 @@
 
 use faultless_records::churn_recording::{ChurnRecording, Cycle, Pattern};
 use faultless_records::memory_call::{Operation, PAGE_BYTES};
+use faultless_records::thousands;
 
 use super::blame;
 use crate::tuning::size;
@@ -156,14 +157,7 @@ fn whole(number: f64) -> String {
     let number = number.max(0.0);
     let unit = 10_f64.powf((number.max(1.0).log10().floor() - 2.0).max(0.0));
     let digits = format!("{:.0}", (number / unit).round() * unit);
-    let mut text = String::new();
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
+    thousands::apart(&digits)
 }
 
 /// A time in words, two digits of it.
