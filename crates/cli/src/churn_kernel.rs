@@ -4,11 +4,12 @@ use std::cell::RefCell;
 use std::time::Duration;
 
 use faultless_diagnosis::churn::tally::{Circumstances, Tally};
+use faultless_probe::clock::monotonic_ns;
 use faultless_probe::launch::{Launch, Tracing, launch_prepared, launch_traced};
 use faultless_probe::memory_call_trace::{self, Sight, Trace};
 use faultless_probe::process::Process;
 use faultless_probe::signals::Signals;
-use faultless_probe::system_call_trap::{self, Observer, Subject, monotonic_ns};
+use faultless_probe::system_call_trap::{self, Observer, Subject};
 use faultless_probe::trap_cost;
 use faultless_probe::watch::WatchError;
 use faultless_records::churn_recording::{ChurnRecording, Mechanism};
@@ -18,8 +19,8 @@ use faultless_trial::call_stacks::CallStacks;
 
 use crate::arguments::{ChurnArguments, ChurnMechanism};
 use crate::churn::standard_output;
-use crate::churn_progress::ChurnProgress;
 use crate::failure::Failure;
+use crate::observing_progress::{Elsewhere, ObservingProgress};
 use crate::{subject, target};
 
 /// What the kernel's records of new mappings leave out.
@@ -51,10 +52,7 @@ fn look_at_command(arguments: &ChurnArguments, signals: &Signals) -> Result<Chur
     };
     let mut sums = Sums::begin(arguments, CallStacks::default());
     let cannot_start = |error: std::io::Error| Failure::of_start(&name, &error);
-    let lost_sight = |error: WatchError| match error {
-        WatchError::Interrupted(number) => Failure::Interrupted(number),
-        WatchError::System(error) => Failure::Failed(format!("lost sight of {name}: {error}")),
-    };
+    let lost_sight = |error| Failure::of_watch(&name, error);
     let mut remarks = Vec::new();
     let observed = if let Some(sight) = way.sight() {
         let trace = RefCell::new(Err("it was not opened".to_owned()));
@@ -104,7 +102,7 @@ fn look_at_process(
             let threads = process.threads().map_err(Failure::of_process)?;
             let trace = Trace::open(sight, &threads, false).map_err(Failure::Failed)?;
             memory_call_trace::follow_process(trace, &process, signals, arguments.limit, &mut sums)
-                .map_err(|error| Failure::Failed(format!("lost sight of {name}: {error}")))?
+                .map_err(|error| Failure::of_lost(&name, &error))?
         }
         None => {
             let subject = Subject::Process(&process);
@@ -175,12 +173,16 @@ fn choose(wanted: Option<ChurnMechanism>, usual: &[Mechanism]) -> Result<Way, Fa
 struct Sums {
     tally: Tally,
     stacks: CallStacks,
-    progress: ChurnProgress,
+    progress: ObservingProgress,
 }
 
 impl Sums {
     fn begin(arguments: &ChurnArguments, stacks: CallStacks) -> Self {
-        Self { tally: Tally::begin(monotonic_ns()), stacks, progress: ChurnProgress::start(arguments.limit) }
+        Self {
+            tally: Tally::begin(monotonic_ns()),
+            stacks,
+            progress: ObservingProgress::start("looking", arguments.limit, Elsewhere::Lines),
+        }
     }
 
     fn finish(

@@ -10,7 +10,6 @@ use faultless_probe::malloc_recorder::{self, DIRECTORY_VARIABLE, Observer};
 use faultless_probe::place::{self, PrivateDirectory};
 use faultless_probe::process::Process;
 use faultless_probe::signals::Signals;
-use faultless_probe::watch::WatchError;
 use faultless_records::malloc_event::{MallocEvent, RecorderHead, RingCounts};
 use faultless_records::malloc_recording::{MallocCost, MallocMechanism, MallocRecording};
 use faultless_trial::call_stacks::CallStacks;
@@ -18,8 +17,8 @@ use faultless_trial::environment::Environment;
 
 use crate::arguments::ChurnArguments;
 use crate::churn::standard_output;
-use crate::churn_progress::ChurnProgress;
 use crate::failure::Failure;
+use crate::observing_progress::{Elsewhere, ObservingProgress};
 use crate::target;
 
 /// Processes of any user may make files here, and none may remove those of others.
@@ -51,10 +50,7 @@ pub fn look_at_command(arguments: &ChurnArguments, signals: &Signals) -> Result<
     let mut sums = Sums::begin(arguments);
     let (_, observed) =
         malloc_recorder::follow(&launched, signals, arguments.limit, place.recordings.path(), &mut sums)
-            .map_err(|error| match error {
-                WatchError::Interrupted(number) => Failure::Interrupted(number),
-                WatchError::System(error) => Failure::Failed(format!("lost sight of {name}: {error}")),
-            })?;
+            .map_err(|error| Failure::of_watch(&name, error))?;
     Ok(sums.finish(words.join(" "), u64::try_from(observed.as_nanos()).unwrap_or(u64::MAX)))
 }
 
@@ -82,7 +78,7 @@ impl Place {
 struct Sums {
     tally: MallocTally,
     stacks: CallStacks,
-    progress: ChurnProgress,
+    progress: ObservingProgress,
     heads: Vec<RecorderHead>,
     describing_ns: Vec<u64>,
     calls: Vec<u64>,
@@ -94,7 +90,7 @@ impl Sums {
         Self {
             tally: MallocTally::default(),
             stacks: CallStacks::default(),
-            progress: ChurnProgress::start(arguments.limit),
+            progress: ObservingProgress::start("looking", arguments.limit, Elsewhere::Lines),
             heads: Vec::new(),
             describing_ns: Vec::new(),
             calls: Vec::new(),

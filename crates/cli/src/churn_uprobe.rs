@@ -17,8 +17,8 @@ use faultless_symbols::exported;
 use faultless_trial::call_stacks::CallStacks;
 
 use crate::arguments::ChurnArguments;
-use crate::churn_progress::ChurnProgress;
 use crate::failure::Failure;
+use crate::observing_progress::{Elsewhere, ObservingProgress};
 use crate::subject;
 
 /// Looks at a process that runs already.
@@ -39,7 +39,7 @@ pub fn look_at_process(
     let mut sums = Sums {
         tally: MallocTally::default(),
         stacks: CallStacks::default(),
-        progress: ChurnProgress::start(arguments.limit),
+        progress: ObservingProgress::start("looking", arguments.limit, Elsewhere::Lines),
     };
     sums.stacks.adopt(&process);
     let began = own_processor_time();
@@ -110,7 +110,7 @@ fn allocator(process: &Process) -> Result<Allocator, Failure> {
 struct Sums {
     tally: MallocTally,
     stacks: CallStacks,
-    progress: ChurnProgress,
+    progress: ObservingProgress,
 }
 
 impl Observer for Sums {

@@ -3,6 +3,7 @@
 use std::io;
 
 use faultless_probe::program::LookupError;
+use faultless_probe::watch::WatchError;
 use faultless_trial::command::RunError;
 
 /// Why the tool stops. `docs/exit-status.md` documents the numbers.
@@ -54,8 +55,23 @@ impl Failure {
         match error {
             RunError::Interrupted(number) => Self::Interrupted(number),
             RunError::Start(error) => Self::of_start(name, &error),
-            RunError::Watch(error) => Self::Failed(format!("lost sight of {name}: {error}")),
+            RunError::Watch(error) => Self::of_lost(name, &error),
         }
+    }
+
+    /// For a command that was not followed to its end.
+    #[must_use]
+    pub fn of_watch(name: &str, error: WatchError) -> Self {
+        match error {
+            WatchError::Interrupted(number) => Self::Interrupted(number),
+            WatchError::System(error) => Self::of_lost(name, &error),
+        }
+    }
+
+    /// For a process that can be followed no longer.
+    #[must_use]
+    pub fn of_lost(name: &str, error: &io::Error) -> Self {
+        Self::Failed(format!("lost sight of {name}: {error}"))
     }
 
     /// For output that could not be written.

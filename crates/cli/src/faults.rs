@@ -21,8 +21,8 @@ use faultless_trial::faults::{FaultOptions, RecordError, record_command, record_
 
 use crate::arguments::FaultsArguments;
 use crate::failure::Failure;
-use crate::faults_progress::FaultsProgress;
 use crate::library;
+use crate::observing_progress::{Elsewhere, ObservingProgress};
 use crate::output_file::OutputFile;
 use crate::{subject, target};
 
@@ -124,8 +124,8 @@ fn compare(before: &Path, after: &Path, as_json: bool) -> Result<Ending, Failure
 fn record(arguments: &FaultsArguments, signals: &Signals) -> Result<FaultRecording, Failure> {
     let options =
         FaultOptions { every: arguments.every, stack_bytes: arguments.stack, limit: arguments.limit };
-    let mut progress = FaultsProgress::start(arguments.limit);
-    let mut tell = |samples: u64| progress.show(samples);
+    let mut progress = ObservingProgress::start("recording", arguments.limit, Elsewhere::Silence);
+    let mut tell = |samples: u64| progress.show(&format!("{samples} page faults looked at (Ctrl-C ends it)"));
     if let Some(pid) = arguments.pid {
         let process = subject::process(pid)?;
         refuse_32_bit_process(&process)?;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use faultless_probe::launch::{Launch, launch};
 use faultless_probe::process::Process;
 use faultless_probe::signals::Signals;
-use faultless_probe::watch::{Moment, WatchError, watch_beside};
+use faultless_probe::watch::{Moment, watch_beside};
 use faultless_report::heap::HeapReport;
 
 use crate::failure::Failure;
@@ -60,10 +60,7 @@ pub fn look(
         outcome = Some(report.and_then(|report| show(&report)));
         None
     };
-    watch_beside(&launched, signals, None, &mut observe).map_err(|error| match error {
-        WatchError::Interrupted(number) => Failure::Interrupted(number),
-        WatchError::System(error) => Failure::Failed(format!("lost sight of {name}: {error}")),
-    })?;
+    watch_beside(&launched, signals, None, &mut observe).map_err(|error| Failure::of_watch(&name, error))?;
     outcome.unwrap_or_else(|| {
         Err(Failure::Failed(format!(
             "{name} ended before it could be looked at: tracing was refused, so give a time at which it still runs (--after 2s)"

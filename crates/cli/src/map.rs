@@ -13,7 +13,7 @@ use faultless_probe::contents::LiveContents;
 use faultless_probe::launch::{Launch, launch};
 use faultless_probe::process::{Process, ProcessError};
 use faultless_probe::signals::Signals;
-use faultless_probe::watch::{Moment, WatchError, watch_beside};
+use faultless_probe::watch::{Moment, watch_beside};
 use faultless_probe::{memory_group, terminal, thread_states};
 use faultless_records::contents::Contents;
 use faultless_records::mappings::{self, Mapping, Usage};
@@ -99,10 +99,7 @@ fn run(arguments: &MapArguments, signals: &Signals) -> Result<(), Failure> {
         }));
         None
     };
-    watch_beside(&launched, signals, None, &mut observe).map_err(|error| match error {
-        WatchError::Interrupted(number) => Failure::Interrupted(number),
-        WatchError::System(error) => Failure::Failed(format!("lost sight of {name}: {error}")),
-    })?;
+    watch_beside(&launched, signals, None, &mut observe).map_err(|error| Failure::of_watch(&name, error))?;
     outcome.unwrap_or_else(|| {
         Err(Failure::Failed(format!(
             "{name} ended unseen: this system does not let us trace it; --after DURATION looks at it while it runs"

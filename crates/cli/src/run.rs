@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use faultless_probe::launch::{Launch, launch};
 use faultless_probe::place::{self, PrivateDirectory};
 use faultless_probe::signals::Signals;
-use faultless_probe::watch::{WatchError, watch};
+use faultless_probe::watch::watch;
 use faultless_records::allocator::Allocator;
 use faultless_records::measurement::Ending;
 use faultless_report::summary;
@@ -49,10 +49,7 @@ pub fn run(arguments: RunArguments, signals: &Signals) -> Result<Ending, Failure
         is_detached: false,
     };
     let launched = launch(start, signals).map_err(|error| Failure::of_start(&name, &error))?;
-    let measurement = watch(&launched, signals, None).map_err(|error| match error {
-        WatchError::Interrupted(number) => Failure::Interrupted(number),
-        WatchError::System(error) => Failure::Failed(format!("lost sight of {name}: {error}")),
-    })?;
+    let measurement = watch(&launched, signals, None).map_err(|error| Failure::of_watch(&name, error))?;
 
     match json {
         Some((mut file, path)) => file

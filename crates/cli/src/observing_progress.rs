@@ -1,4 +1,4 @@
-//! That the tool still looks, for how long already, and what it saw, on standard error.
+//! That the tool still observes, for how long already, and what it saw, on standard error.
 
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
@@ -11,20 +11,32 @@ const FIRST: Duration = Duration::from_secs(1);
 /// Without a terminal, a line at most this often.
 const LINE_INTERVAL: Duration = Duration::from_secs(30);
 
-/// One line that changes on a terminal; a line now and then elsewhere.
-pub struct ChurnProgress {
+/// Where there is no terminal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Elsewhere {
+    /// A line now and then.
+    Lines,
+    /// Nothing.
+    Silence,
+}
+
+/// One line that changes on a terminal.
+pub struct ObservingProgress {
+    /// What the tool does, as in "looking".
+    doing: &'static str,
+    elsewhere: Elsewhere,
     bar: Option<ProgressBar>,
     limit: Option<Duration>,
     begun: Instant,
     said: Instant,
 }
 
-impl ChurnProgress {
+impl ObservingProgress {
     /// Begins now, and is to last so long, if that is known.
     #[must_use]
-    pub fn start(limit: Option<Duration>) -> Self {
+    pub fn start(doing: &'static str, limit: Option<Duration>, elsewhere: Elsewhere) -> Self {
         let now = Instant::now();
-        Self { bar: None, limit, begun: now, said: now }
+        Self { doing, elsewhere, bar: None, limit, begun: now, said: now }
     }
 
     /// Shows how far it is, and what was seen so far.
@@ -34,7 +46,7 @@ impl ChurnProgress {
             return;
         }
         let of = self.limit.map(|limit| format!(" of {:.0}", limit.as_secs_f64())).unwrap_or_default();
-        let message = format!("looking for {:.0}{of} s: {seen}", elapsed.as_secs_f64());
+        let message = format!("{} for {:.0}{of} s: {seen}", self.doing, elapsed.as_secs_f64());
         if std::io::stderr().is_terminal() {
             let bar = self.bar.get_or_insert_with(|| {
                 let style = ProgressStyle::with_template("{spinner} {wide_msg}")
@@ -45,14 +57,14 @@ impl ChurnProgress {
             });
             bar.set_message(message);
             bar.tick();
-        } else if self.said.elapsed() >= LINE_INTERVAL {
+        } else if self.elsewhere == Elsewhere::Lines && self.said.elapsed() >= LINE_INTERVAL {
             crate::say(&message);
             self.said = Instant::now();
         }
     }
 }
 
-impl Drop for ChurnProgress {
+impl Drop for ObservingProgress {
     fn drop(&mut self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
