@@ -85,17 +85,23 @@ fn regions_work_from_c_and_from_cpp() {
     }
 }
 
+/// Builds a project of this workspace anew: CMake refuses the build folder of another checkout.
+fn built_by_cmake(project: &str, folder: &str) -> PathBuf {
+    let project = Path::new(env!("CARGO_MANIFEST_DIR")).join(project);
+    let build = build_folder().join(folder);
+    let mut configure = Command::new("cmake");
+    configure.arg("--fresh").arg("-S").arg(project).arg("-B").arg(&build);
+    succeeds(configure.arg(format!("-DCMAKE_PREFIX_PATH={}", prefix().display())));
+    succeeds(Command::new("cmake").arg("--build").arg(&build));
+    build
+}
+
 #[test]
 fn a_cmake_project_finds_the_package() {
     if !is_installed("cmake") {
         return;
     }
-    let project = Path::new(env!("CARGO_MANIFEST_DIR")).join("cmake");
-    let build = build_folder().join("cmake-build");
-    let mut configure = Command::new("cmake");
-    configure.arg("-S").arg(project).arg("-B").arg(&build);
-    succeeds(configure.arg(format!("-DCMAKE_PREFIX_PATH={}", prefix().display())));
-    succeeds(Command::new("cmake").arg("--build").arg(&build));
+    let build = built_by_cmake("cmake", "cmake-build");
     succeeds(&mut Command::new(build.join("with_shared")));
     succeeds(&mut Command::new(build.join("with_static")));
 }
@@ -105,12 +111,7 @@ fn the_example_of_a_vector_search_finds_the_same_in_vectors_and_in_regions() {
     if !is_installed("cmake") {
         return;
     }
-    let project = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples");
-    let build = build_folder().join("examples-build");
-    let mut configure = Command::new("cmake");
-    configure.arg("-S").arg(project).arg("-B").arg(&build);
-    succeeds(configure.arg(format!("-DCMAKE_PREFIX_PATH={}", prefix().display())));
-    succeeds(Command::new("cmake").arg("--build").arg(&build));
+    let build = built_by_cmake("../examples", "examples-build");
     let text = succeeds(Command::new(build.join("vector_search")).args(["16", "4", "8"]));
     let checksums: Vec<&str> =
         text.lines().filter_map(|line| line.split_once("checksum ")).map(|(_, sum)| sum).collect();

@@ -1,6 +1,8 @@
 //! `faultless bench` through the real program, on its shortest workloads and with few rounds.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first thing that is not as it should be")]
 
+mod tool;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
@@ -48,9 +50,7 @@ impl Drop for Place {
 }
 
 fn bench(place: &Place, words: &[&str]) -> Command {
-    // Whoever runs the tests may have them ignore signals, as a shell does in the background; what is ignored stays so.
-    let mut command = Command::new("/usr/bin/env");
-    command.args(["--default-signal", env!("CARGO_BIN_EXE_faultless")]);
+    let mut command = tool::faultless();
     command.arg("bench").args(words).stdin(Stdio::null()).env("TMPDIR", place.0.join("tmp"));
     for name in ["LD_PRELOAD", "MALLOC_ARENA_MAX", "GLIBC_TUNABLES"] {
         command.env_remove(name);

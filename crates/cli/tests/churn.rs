@@ -1,6 +1,8 @@
 //! `faultless churn` through the real program, on C programs whose calls are known.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first thing that is not as it should be")]
 
+mod tool;
+
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
@@ -55,8 +57,7 @@ impl Drop for Place {
 }
 
 fn churn(words: &[&str]) -> Command {
-    let mut command = Command::new("/usr/bin/env");
-    command.args(["--default-signal", env!("CARGO_BIN_EXE_faultless")]);
+    let mut command = tool::faultless();
     command.arg("churn").args(words).stdin(Stdio::null());
     for name in ["LD_PRELOAD", "MALLOC_MMAP_MAX_", "MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES"] {
         command.env_remove(name);

@@ -1,6 +1,8 @@
 //! `faultless churn --malloc` through the real program, on C programs whose calls are known.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first thing that is not as it should be")]
 
+mod tool;
+
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
@@ -46,8 +48,7 @@ impl Place {
     }
 
     fn churn(&self, words: &[&str]) -> Output {
-        let mut command = Command::new("/usr/bin/env");
-        command.args(["--default-signal", env!("CARGO_BIN_EXE_faultless")]);
+        let mut command = tool::faultless();
         command.arg("churn").args(words).stdin(Stdio::null()).env("TMPDIR", self.0.join("tmp"));
         command.env_remove("LD_PRELOAD").output().unwrap()
     }

@@ -1,6 +1,8 @@
 //! `faultless doctor` through the real program, on small programs and with few runs.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first thing that is not as it should be")]
 
+mod tool;
+
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
@@ -53,9 +55,7 @@ impl Drop for Place {
 }
 
 fn doctor(place: &Place, words: &[&str]) -> Command {
-    // Whoever runs the tests may have them ignore signals, as a shell does in the background; what is ignored stays so.
-    let mut command = Command::new("/usr/bin/env");
-    command.args(["--default-signal", env!("CARGO_BIN_EXE_faultless")]);
+    let mut command = tool::faultless();
     command.arg("doctor").args(words).stdin(Stdio::null()).env("TMPDIR", place.temporary());
     for name in
         ["LD_PRELOAD", "MALLOC_ARENA_MAX", "MALLOC_MMAP_MAX_", "MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES"]

@@ -1,6 +1,8 @@
 //! `faultless faults` through the real program. Where the kernel permits no performance events, the refusal is looked at.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first thing that is not as it should be")]
 
+mod tool;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -43,8 +45,7 @@ impl Drop for Place {
 }
 
 fn faultless(words: &[&str]) -> Output {
-    let mut command = Command::new("/usr/bin/env");
-    command.args(["--default-signal", env!("CARGO_BIN_EXE_faultless")]);
+    let mut command = tool::faultless();
     command.args(words).env_remove("LD_PRELOAD").stdin(Stdio::null());
     command.output().unwrap()
 }

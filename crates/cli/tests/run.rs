@@ -1,6 +1,8 @@
 //! `faultless run`: the command's own status, signals, output and refusals, through the real program.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first thing that is not as it should be")]
 
+mod tool;
+
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
@@ -45,8 +47,7 @@ impl Drop for Place {
 }
 
 fn faultless(words: &[&str]) -> Command {
-    let mut command = Command::new("/usr/bin/env");
-    command.args(["--default-signal", env!("CARGO_BIN_EXE_faultless")]);
+    let mut command = tool::faultless();
     command.args(words).env_remove("LD_PRELOAD").stdin(Stdio::null());
     command
 }

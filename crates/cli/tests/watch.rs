@@ -1,6 +1,8 @@
 //! `faultless watch`: figures, events, recordings and endings, through the real program.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first thing that is not as it should be")]
 
+mod tool;
+
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
@@ -52,9 +54,7 @@ impl Drop for Place {
 }
 
 fn faultless(words: &[&str]) -> Command {
-    // Whoever runs the tests may have them ignore signals, as a shell does in the background; what is ignored stays so.
-    let mut command = Command::new("/usr/bin/env");
-    command.args(["--default-signal", env!("CARGO_BIN_EXE_faultless")]);
+    let mut command = tool::faultless();
     command.args(words).env_remove("LD_PRELOAD").stdin(Stdio::null());
     command
 }

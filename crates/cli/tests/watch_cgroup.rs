@@ -1,6 +1,8 @@
 //! `faultless watch --cgroup`, through the real program, on the control group of the test itself.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first thing that is not as it should be")]
 
+mod tool;
+
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
@@ -9,8 +11,7 @@ use std::process::{Command, Output, Stdio};
 use serde_json::Value;
 
 fn faultless(words: &[&str]) -> Command {
-    let mut command = Command::new("/usr/bin/env");
-    command.args(["--default-signal", env!("CARGO_BIN_EXE_faultless")]);
+    let mut command = tool::faultless();
     command.args(words).env_remove("LD_PRELOAD").stdin(Stdio::null());
     command
 }
