@@ -119,7 +119,7 @@ static SLAB_BLOCKS: [u16; CLASSES] = {
     table
 };
 
-/// Most blocks one magazine holds: 16 KiB worth, at least 2 and at most 64.
+/// Most blocks one magazine holds: 16 KiB worth, at least 2 and at most 128.
 pub const fn magazine_max(class: usize) -> u32 {
     let blocks = 16 * 1024 / SIZES[class];
     if blocks > 128 {
