@@ -8,6 +8,7 @@
 mod idle;
 mod slabs;
 mod stack;
+mod transit;
 
 use crate::lock::Lock;
 use crate::magazine::Magazine;
@@ -15,17 +16,15 @@ use crate::message::{Misuse, misuse};
 use crate::page_map::{Guarded32, PageMap};
 use crate::size_class::{self, CLASSES};
 use crate::slab;
-use crate::spans::Spans;
+use crate::spans::{SHARDS, Spans};
 use core::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
 use slabs::{FILL_LISTS, Slabs};
 use stack::Stack;
+use transit::{Regime, Transit, is_in_order};
 
-/// Most shards; threads beyond share them.
-pub const SHARDS: usize = 64;
-/// Magazines a shard keeps per class, and the most bytes of blocks in them: beyond, blocks go back to their slabs, or
-/// slabs would never empty.
-const STACK_MAX: u32 = 8;
-const STACK_BYTES_MAX: usize = 64 * 1024;
+/// Magazines of excess that go home at a time before memory without pages is used, and how often that is tried.
+const RECLAIMED: u32 = 16;
+const RECLAIMS: u32 = 4;
 /// Slabs' worth of free blocks from which on a shard gives to others.
 const STOLEN_FROM: u32 = 4;
 
@@ -51,11 +50,8 @@ struct Shard {
     slabs: [Lock<Slabs>; CLASSES],
     /// Magazines in the stacks. Synchronization: the stack lock; read without it as a hint.
     stacked: [Guarded32; CLASSES],
-    /// How many a stack may hold in a program of one thread that gives memory back; more when blocks that went home are wanted again,
-    /// fewer when more come than are wanted. Synchronization: that thread.
-    allowed: [Guarded32; CLASSES],
-    /// Magazines that found no place there and were not wanted again since. Synchronization: as `allowed`.
-    sent_home: [Guarded32; CLASSES],
+    /// How many there may be.
+    transit: Transit,
     /// Free blocks in the slabs. Synchronization: the class lock; read without it as a hint.
     free_blocks: [Guarded32; CLASSES],
     /// Part of `out_bytes` not yet added to it.
@@ -133,11 +129,7 @@ impl Central {
         if shard.free_blocks[class].get() == 0 {
             return None;
         }
-        let sent_home = shard.sent_home[class].get();
-        if sent_home > 0 {
-            shard.sent_home[class].set(sent_home - 1);
-            shard.allowed[class].set((2 * shard.allowed[class].get() + 1).min(STACK_MAX));
-        }
+        shard.transit.note_wanted(regime(spans), class);
         let mut slabs = shard.slabs[class].lock();
         let first = slabs.fullest()?;
         let magazine = slabs.take(spans, first, class, want);
@@ -148,18 +140,46 @@ impl Central {
     }
 
     fn take_from_new_slab(&self, spans: &Spans, own: usize, class: usize, want: u32) -> Option<Magazine> {
-        let span = spans.take(size_class::slab_granules(class), 1, false)?;
+        let span = self.span_for_slab(spans, own, size_class::slab_granules(class))?;
         let shard = &self.shards[own];
         let mut slabs = shard.slabs[class].lock();
-        slab::format(&spans.map, span.first, class, own as u32);
+        slab::format(&spans.map, span, class, own as u32);
         slabs.count += 1;
         slabs.free_blocks += size_class::slab_blocks(class);
-        slabs.link(&spans.map, span.first, fill_list(class, size_class::slab_blocks(class)));
-        let magazine = slabs.take(spans, span.first, class, want);
+        slabs.link(&spans.map, span, fill_list(class, size_class::slab_blocks(class)));
+        let magazine = slabs.take(spans, span, class, want);
         shard.free_blocks[class].set(slabs.free_blocks);
         drop(slabs);
         self.note_out(shard, (magazine.count as usize * size_class::size(class)) as isize);
         Some(magazine)
+    }
+
+    /// A span for a slab of the shard `own`. Before memory without pages is used, what is in transit beyond the usual goes home.
+    fn span_for_slab(&self, spans: &Spans, own: usize, granules: u32) -> Option<u32> {
+        for _ in 0..RECLAIMS {
+            let span = spans.take_used_for(own, granules);
+            if span.is_some() {
+                return span;
+            }
+            if !self.reclaim(spans, own) {
+                break;
+            }
+        }
+        spans.take(granules, 1, false).map(|taken| taken.first)
+    }
+
+    /// Sends magazines home that are in transit beyond the usual, those of the shard `own` first; false if there are none.
+    fn reclaim(&self, spans: &Spans, own: usize) -> bool {
+        let shards = self.shards_in_use();
+        let (others, rest) = shards.split_at(own.min(shards.len()));
+        let found = rest.iter().chain(others).find_map(|shard| Some((shard, shard.transit.excess(shard)?)));
+        let Some((shard, (class, excess))) = found else { return false };
+        for _ in 0..excess.min(RECLAIMED) {
+            let Some(magazine) = shard.pop(spans, class) else { break };
+            shard.transit.note_unneeded(class, 1);
+            self.return_to_slabs(spans, class, magazine);
+        }
+        true
     }
 
     /// Notes that `bytes` more are out of their slabs.
@@ -187,37 +207,21 @@ impl Central {
         if magazine.is_empty() {
             return;
         }
-        let bytes = size_class::magazine_max(class) as usize * size_class::size(class);
-        let most = STACK_MAX.min((STACK_BYTES_MAX / bytes) as u32);
         let shard = self.shard(own);
-        // With one thread nothing is in transit: what lies here only keeps its pages, unless it is wanted soon.
-        let is_releasing = spans.is_releasing_alone();
-        let most = if is_releasing { most.min(shard.allowed[class].get()) } else { most };
-        let refused = {
-            let fits = |magazines: u32| magazines < most;
-            let mut stack = fits(shard.stacked[class].get()).then(|| shard.stacks[class].lock());
-            match &mut stack {
-                Some(stack) if fits(stack.magazines) => {
-                    stack.push(magazine);
-                    shard.stacked[class].set(stack.magazines);
-                    None
-                }
-                _ => Some(magazine),
-            }
-        };
-        if is_releasing && refused.is_some() {
-            let fewer = most.saturating_sub(1);
-            shard.allowed[class].set(fewer);
-            shard.sent_home[class].set(shard.sent_home[class].get().saturating_add(1));
-            if shard.stacked[class].get() > fewer
-                && let Some(magazine) = shard.pop(spans, class)
-            {
-                self.return_to_slabs(spans, class, magazine);
-            }
+        let regime = regime(spans);
+        let in_order = regime == Regime::Timed && is_in_order(&spans.map, class, magazine);
+        let most = shard.transit.most(regime, class, in_order);
+        if shard.push(class, magazine, most) {
+            return;
         }
-        if let Some(magazine) = refused {
+        shard.transit.note_sent_home(regime, class, magazine);
+        if regime == Regime::Releasing
+            && shard.stacked[class].get() > shard.transit.most(regime, class, in_order)
+            && let Some(magazine) = shard.pop(spans, class)
+        {
             self.return_to_slabs(spans, class, magazine);
         }
+        self.return_to_slabs(spans, class, magazine);
     }
 
     /// Puts every block of a magazine back into its slab, and empty slabs back into the span heap.
@@ -322,6 +326,17 @@ impl Default for Central {
     }
 }
 
+/// What decides how many magazines may be in transit.
+fn regime(spans: &Spans) -> Regime {
+    if spans.keeps() {
+        Regime::Timed
+    } else if spans.is_releasing_alone() {
+        Regime::Releasing
+    } else {
+        Regime::Usual
+    }
+}
+
 /// Slab and index of a block that is said to be of `class`; ends the process if it is not.
 fn check(map: &PageMap, class: usize, block: usize) -> (u32, u32) {
     let granule = map.granule_of(block).filter(|&granule| map.class_of(granule) == class);
@@ -345,11 +360,25 @@ impl Shard {
             stacks: [const { Lock::new(Stack::new()) }; CLASSES],
             slabs: [const { Lock::new(Slabs::new()) }; CLASSES],
             stacked: [const { Guarded32::new(0) }; CLASSES],
-            allowed: [const { Guarded32::new(0) }; CLASSES],
-            sent_home: [const { Guarded32::new(0) }; CLASSES],
+            transit: Transit::new(),
             free_blocks: [const { Guarded32::new(0) }; CLASSES],
             out_bytes: AtomicIsize::new(0),
         }
+    }
+
+    /// Puts a magazine into transit unless `most` are.
+    fn push(&self, class: usize, magazine: Magazine, most: u32) -> bool {
+        if self.stacked[class].get() >= most {
+            return false;
+        }
+        let mut stack = self.stacks[class].lock();
+        let fits = stack.magazines < most;
+        if fits {
+            stack.push(magazine);
+            self.stacked[class].set(stack.magazines);
+            self.transit.note_stored(class, stack.magazines);
+        }
+        fits
     }
 
     fn pop(&self, spans: &Spans, class: usize) -> Option<Magazine> {

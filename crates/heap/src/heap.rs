@@ -145,8 +145,9 @@ impl Heap {
         let caches = self.caches.revoke_idle(&self.central, &self.spans);
         let transit = self.central.return_idle_transit(&self.spans);
         let slabs = self.central.purge_quiet_slabs(&self.spans);
+        let kept = self.spans.return_unused();
         let spans = self.spans.purge_idle();
-        caches || transit || slabs || spans
+        caches || transit || slabs || kept || spans
     }
 
     /// Gives back every page that can be given back, also from the caches of other threads. Returns the bytes.

@@ -105,7 +105,7 @@ impl Large {
         let record = map.record(granule);
         match record.state() {
             State::Large if map.address(granule) == address => (granule, record.value.get() as usize),
-            State::Clean | State::Dirty if map.address(granule) == address => {
+            State::Clean | State::Dirty | State::Kept if map.address(granule) == address => {
                 misuse(Misuse::DoubleFree, address)
             }
             _ => misuse(Misuse::InvalidPointer, address),

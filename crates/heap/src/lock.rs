@@ -58,21 +58,30 @@ impl<T> Lock<T> {
     /// Waits for the lock and takes it.
     #[inline]
     pub fn lock(&self) -> Guard<'_, T> {
-        // ORDERING: Acquire on success pairs with the Release swap in `release`: the last holder's writes are seen.
-        let nested = self.word.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_err()
-            && self.lock_contended();
+        let nested = !self.take_free() && self.lock_contended();
         Guard { lock: self, nested }
     }
 
     /// Takes the lock if it is free.
     #[inline]
+    fn take_free(&self) -> bool {
+        if is_alone() {
+            // ORDERING: Relaxed, here and in `release`: no other thread exists, and one that is created sees all that was before.
+            let is_free = self.word.load(Ordering::Relaxed) == FREE;
+            if is_free {
+                self.word.store(HELD, Ordering::Relaxed);
+            }
+            return is_free;
+        }
+        // ORDERING: Acquire on success pairs with the Release swap in `release`: the last holder's writes are seen.
+        self.word.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
+    /// Takes the lock if it is free.
+    #[inline]
     pub fn try_lock(&self) -> Option<Guard<'_, T>> {
-        // ORDERING: as in `lock`.
-        self.word
-            .compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed)
-            .is_ok()
-            // Lazily: a guard made for a failure would release somebody else's lock when dropped.
-            .then(|| Guard { lock: self, nested: false })
+        // Lazily: a guard made for a failure would release somebody else's lock when dropped.
+        self.take_free().then(|| Guard { lock: self, nested: false })
     }
 
     /// True if this thread already holds the lock, for a fork.
@@ -84,7 +93,7 @@ impl<T> Lock<T> {
         }
         let mut spins = SPINS;
         loop {
-            // ORDERING: Relaxed load only decides what to try; the exchange acquires as in `lock`.
+            // ORDERING: Relaxed load only decides what to try; the exchange acquires as in `take_free`.
             let word = self.word.load(Ordering::Relaxed);
             // After the spinning others may sleep, too: the bit is kept so that `release` wakes one.
             let taken = if spins > 0 { HELD } else { HELD | CONTENDED };
@@ -107,6 +116,11 @@ impl<T> Lock<T> {
     }
 
     fn release(&self) {
+        if is_alone() {
+            // Nobody can sleep for it.
+            self.word.store(FREE, Ordering::Relaxed);
+            return;
+        }
         // ORDERING: Release publishes this holder's writes to the next Acquire in `lock`.
         if self.word.swap(FREE, Ordering::Release) & CONTENDED != 0 {
             os::futex_wake_one(&self.word);
@@ -133,6 +147,19 @@ impl<T> Lock<T> {
         // ORDERING: Relaxed; there is one thread.
         self.word.store(FREE, Ordering::Relaxed);
     }
+}
+
+/// Whether no lock is needed against other threads: none exists, and none comes into being while this one is in here.
+#[cfg(not(loom))]
+#[inline]
+fn is_alone() -> bool {
+    os::is_single_threaded()
+}
+
+/// As far as the model goes there are always others.
+#[cfg(loom)]
+fn is_alone() -> bool {
+    false
 }
 
 /// This thread is the one that forks, from now on.

@@ -67,6 +67,8 @@ pub enum State {
     Slab = 3,
     /// One block, given to the program.
     Large = 4,
+    /// Free, kept by a shard.
+    Kept = 5,
 }
 
 /// Which list of `span_heap` waits for a dirty span's time.
@@ -132,6 +134,7 @@ impl Record {
             2 => State::Dirty,
             3 => State::Slab,
             4 => State::Large,
+            5 => State::Kept,
             _ => State::Interior,
         }
     }

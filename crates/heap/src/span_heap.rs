@@ -5,15 +5,17 @@
 //!
 //! SYNCHRONIZATION: everything here happens under one lock, held by `heap`; purging itself happens outside of it.
 
+mod due;
 mod free_lists;
+mod slab_pages;
 mod waiting;
 
 use crate::decay::{self, Decay, Verdict, bin_of};
-use crate::granule::bytes_of;
-use crate::os;
 use crate::page_map::{PageMap, State, Waiting};
 use crate::trace::{Event, Trace};
+pub use due::Due;
 use free_lists::{ALL, FEW, FreeLists, MANY};
+use slab_pages::SlabPages;
 use waiting::{TimeList, mean};
 
 /// Dirty memory, in granules, that may wait for a batch: one purge of 512 KiB costs a tenth, per page, of
@@ -30,9 +32,6 @@ const CUT_MAX: u32 = 8;
 /// Granules that one call to [`SpanHeap::take_due`] hands out at most: 64 MiB.
 const PURGE_ROUND: u32 = 1024;
 
-/// Pages of 4 KiB in a granule: the unit in which `decay` hears of them.
-const PAGES_OF_GRANULE: u32 = 16;
-
 /// A span taken from the heap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Taken {
@@ -40,17 +39,6 @@ pub struct Taken {
     pub first: u32,
     /// Whether it reads as zero.
     pub zero: bool,
-}
-
-/// A span on its way to the kernel: in no list, owned by the caller.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Due {
-    /// First granule.
-    pub first: u32,
-    /// Length in granules.
-    pub granules: u32,
-    /// Whether its mapping is split and should be renewed.
-    pub moved: bool,
 }
 
 /// Sizes of what the span heap knows, in granules, and counts since the start.
@@ -91,9 +79,7 @@ pub struct SpanHeap {
     held: TimeList,
     /// When free memory goes back, if `mode` leaves that to it.
     pub decay: Decay,
-    /// Pages of slabs that were purged, and that were wanted again, less than a granule's worth.
-    slab_pages_purged: u32,
-    slab_pages_wanted: u32,
+    slab_pages: SlabPages,
     /// Spans held since this time or longer are held no more.
     released_at: u64,
     /// When free memory goes back.
@@ -113,8 +99,7 @@ impl SpanHeap {
             pending: TimeList::new(),
             held: TimeList::new(),
             decay: Decay::new(),
-            slab_pages_purged: 0,
-            slab_pages_wanted: 0,
+            slab_pages: SlabPages::new(),
             released_at: 0,
             mode: PurgeMode::Auto,
             counts: SpanCounts {
@@ -147,16 +132,8 @@ impl SpanHeap {
         let padded = granules.checked_add(align - 1)?;
         let dirty = self.dirty.best_fit(map, padded, FEW);
         let clean = || self.clean.best_fit(map, padded, FEW);
-        // Fresh memory beside what is held must not make the heap larger than the program ever made it.
-        let may_grow = self.counts.used + self.counts.dirty + granules <= self.counts.used_peak;
-        let is_held_back = |span: u32| {
-            let record = map.record(span);
-            may_grow
-                && record.waiting() == Waiting::Held
-                && decay::smallest_of(record.bin.get()) / CUT_MAX > granules
-        };
         let found = match dirty {
-            Some(span) if !prefer_clean && !is_held_back(span) => Some(span),
+            Some(span) if !prefer_clean && !self.is_held_back(map, span, granules) => Some(span),
             Some(span) => clean().or(Some(span)),
             None => clean(),
         };
@@ -164,6 +141,27 @@ impl SpanHeap {
             Some(span) => span,
             None => self.grow(map, padded)?,
         };
+        Some(self.take_of(map, span, granules, align, now))
+    }
+
+    /// As [`SpanHeap::take`], only from memory that may have pages.
+    pub fn take_used(&mut self, map: &PageMap, granules: u32, align: u32, now: u64) -> Option<Taken> {
+        let padded = granules.checked_add(align - 1)?;
+        let span = self.dirty.best_fit(map, padded, FEW)?;
+        (!self.is_held_back(map, span, granules)).then(|| self.take_of(map, span, granules, align, now))
+    }
+
+    /// Whether a dirty span is expected back as a whole, and so not to be cut for `granules`.
+    fn is_held_back(&self, map: &PageMap, span: u32, granules: u32) -> bool {
+        let record = map.record(span);
+        // Fresh memory beside what is held must not make the heap larger than the program ever made it.
+        self.counts.used + self.counts.dirty + granules <= self.counts.used_peak
+            && record.waiting() == Waiting::Held
+            && decay::smallest_of(record.bin.get()) / CUT_MAX > granules
+    }
+
+    /// Takes `granules` of a free span that is long enough.
+    fn take_of(&mut self, map: &PageMap, span: u32, granules: u32, align: u32, now: u64) -> Taken {
         let offset = {
             let unit = align as usize;
             let address = map.address(span) >> crate::granule::GRANULE_SHIFT;
@@ -174,7 +172,7 @@ impl SpanHeap {
         self.counts.used += granules;
         self.counts.used_peak = self.counts.used_peak.max(self.counts.used);
         self.trace.record(Event::Take, granules, self.counts.used, now);
-        Some(Taken { first: span + offset, zero })
+        Taken { first: span + offset, zero }
     }
 
     /// A free span of at least `granules`: what a longer search of the old memory finds, new memory, or, when there is none,
@@ -260,11 +258,23 @@ impl SpanHeap {
             PurgeMode::Now => Verdict::Purge,
             PurgeMode::Never => Verdict::HoldUntil(u64::MAX),
         };
+        if verdict == Verdict::Purge && self.decay.is_over() {
+            self.released_at = now;
+        }
+        self.put(map, first, granules, verdict, now);
+    }
+
+    /// Gives a used span back that nobody needed for long: it goes with the next batch.
+    pub fn give_unused(&mut self, map: &PageMap, first: u32, granules: u32, now: u64) {
+        debug_assert!(self.counts.used >= granules);
+        self.counts.used -= granules;
+        self.trace.record(Event::Give, granules, self.counts.used, now);
+        self.put(map, first, granules, Verdict::Purge, now);
+    }
+
+    fn put(&mut self, map: &PageMap, first: u32, granules: u32, verdict: Verdict, now: u64) {
         let (waiting, deadline) = match verdict {
-            Verdict::Purge => {
-                self.released_at = if self.decay.is_over() { now } else { self.released_at };
-                (Waiting::Pending, 0)
-            }
+            Verdict::Purge => (Waiting::Pending, 0),
             Verdict::HoldUntil(time) => (Waiting::Held, time),
         };
         let record = map.record(first);
@@ -406,9 +416,7 @@ impl SpanHeap {
 
     /// Pages of partly used slabs were purged at `now`.
     pub fn slab_pages_purged(&mut self, pages: u32, now: u64) {
-        self.slab_pages_purged += pages;
-        let granules = self.slab_pages_purged / PAGES_OF_GRANULE;
-        self.slab_pages_purged %= PAGES_OF_GRANULE;
+        let granules = self.slab_pages.purged(pages);
         if granules > 0 {
             self.decay.purged(granules, now);
         }
@@ -416,9 +424,7 @@ impl SpanHeap {
 
     /// Purged pages of slabs were wanted again at `now`.
     pub fn slab_pages_wanted(&mut self, pages: u32, now: u64) {
-        self.slab_pages_wanted += pages;
-        let granules = self.slab_pages_wanted / PAGES_OF_GRANULE;
-        self.slab_pages_wanted %= PAGES_OF_GRANULE;
+        let granules = self.slab_pages.wanted(pages);
         if granules > 0 {
             self.decay.faulted(granules, now);
         }
@@ -466,21 +472,6 @@ impl SpanHeap {
 impl Default for SpanHeap {
     fn default() -> Self {
         Self::new()
-    }
-}
-
-/// Gives the pages of a due span back to the kernel. False: refused.
-///
-/// Whoever took `due` from a [`SpanHeap`] owns the span, so no lock is held.
-pub fn purge(map: &PageMap, due: Due) -> bool {
-    let (address, bytes) = (map.address(due.first), bytes_of(due.granules));
-    // SAFETY: the span is in no list and no block lives in it, so its contents are nobody's.
-    unsafe {
-        let done = if due.moved { map.reservation.renew(address, bytes) } else { os::purge(address, bytes) };
-        if done {
-            map.purge_bitmaps(due.first, due.granules);
-        }
-        done
     }
 }
 

@@ -1,12 +1,19 @@
-//! The span heap behind its lock: with its page map, the clock, and the purging that happens outside the lock.
+//! The span heap behind its lock: with its page map, the clock, the purging that happens outside the lock, and the spans that
+//! shards keep.
+
+mod kept;
 
 use crate::decay;
 use crate::lock::Lock;
 use crate::os;
-use crate::page_map::PageMap;
-use crate::span_heap::{self, Due, PurgeMode, SpanCounts, SpanHeap, Taken};
+use crate::page_map::{Guarded32, PageMap};
+use crate::span_heap::{Due, PurgeMode, SpanCounts, SpanHeap, Taken};
 use crate::trace::Event;
 use core::sync::atomic::{AtomicBool, Ordering};
+use kept::Kept;
+
+/// Most shards; threads beyond share them.
+pub const SHARDS: usize = 64;
 
 /// Spans purged in one round between two takings of the lock.
 const ROUND: usize = 16;
@@ -35,6 +42,28 @@ pub struct Spans {
     due: AtomicBool,
     /// Nothing speaks for holding memory at present.
     is_releasing: AtomicBool,
+    /// Spans that shards keep, while somebody calls [`Spans::return_unused`] again and again.
+    kept: [KeptByShard; SHARDS],
+    /// Whether they keep any. Synchronization: read under the lock of who wants to keep one.
+    keeps: AtomicBool,
+}
+
+/// What one shard keeps.
+#[repr(align(64))]
+struct KeptByShard {
+    spans: Lock<Kept>,
+    /// How much that is. Synchronization: the lock; read without it as a hint.
+    granules: Guarded32,
+}
+
+impl KeptByShard {
+    /// Does something with the spans.
+    fn with<R>(&self, act: impl FnOnce(&mut Kept) -> R) -> R {
+        let mut spans = self.spans.lock();
+        let result = act(&mut spans);
+        self.granules.set(spans.granules);
+        result
+    }
 }
 
 impl Spans {
@@ -46,18 +75,102 @@ impl Spans {
             purging: Lock::new(()),
             due: AtomicBool::new(false),
             is_releasing: AtomicBool::new(false),
+            kept: [const { KeptByShard { spans: Lock::new(Kept::new()), granules: Guarded32::new(0) } };
+                SHARDS],
+            keeps: AtomicBool::new(false),
         }
     }
 
-    /// Takes a span, see [`SpanHeap::take`]; purges everything and tries again before it gives up.
+    /// Takes a span, see [`SpanHeap::take`]; what shards keep before fresh memory. Purges everything and tries again before it
+    /// gives up.
     pub fn take(&self, granules: u32, align: u32, prefer_clean: bool) -> Option<Taken> {
         let now = os::now_ns();
+        if !prefer_clean && self.keeps() {
+            let taken = self.with(now, |heap, map| heap.take_used(map, granules, align, now));
+            if taken.is_some() {
+                return taken;
+            }
+            self.return_kept();
+        }
         let taken = self.with(now, |heap, map| heap.take(map, granules, align, prefer_clean, now));
         if taken.is_some() {
             return taken;
         }
         self.purge_all();
         self.with(now, |heap, map| heap.take(map, granules, align, prefer_clean, now))
+    }
+
+    /// Takes a span for a slab of a shard, of memory that may have pages: what the shard keeps, free spans, what others keep.
+    pub fn take_used_for(&self, shard: usize, granules: u32) -> Option<u32> {
+        if !self.keeps() {
+            return None;
+        }
+        let own = self.take_kept_by(&self.kept[shard], granules);
+        if own.is_some() {
+            return own;
+        }
+        let now = os::now_ns();
+        let take_free =
+            || self.with(now, |heap, map| heap.take_used(map, granules, 1, now)).map(|taken| taken.first);
+        let take_others = || self.kept.iter().find_map(|shard| self.take_kept_by(shard, granules));
+        take_free().or_else(take_others).or_else(|| {
+            // Others may be cut, or join.
+            self.return_kept().then(take_free).flatten()
+        })
+    }
+
+    fn take_kept_by(&self, shard: &KeptByShard, granules: u32) -> Option<u32> {
+        if shard.granules.get() < granules { None } else { shard.with(|kept| kept.pop(&self.map, granules)) }
+    }
+
+    /// Gives the span of a shard's slab back.
+    pub fn give_for(&self, shard: usize, first: u32, granules: u32) {
+        if !(self.keeps() && self.keep(shard, first, granules)) {
+            self.give(first, granules, false);
+        }
+    }
+
+    fn keep(&self, shard: usize, first: u32, granules: u32) -> bool {
+        self.kept[shard].with(|kept| {
+            // Who ends the keeping takes this lock afterwards.
+            let keeps = self.keeps();
+            if keeps {
+                kept.push(&self.map, first, granules);
+            }
+            keeps
+        })
+    }
+
+    /// Whether shards keep spans: somebody comes by who takes back what they do not need.
+    pub fn keeps(&self) -> bool {
+        // ORDERING: Relaxed; where it matters a lock orders it.
+        self.keeps.load(Ordering::Relaxed)
+    }
+
+    /// Purges, with the next batch, what shards keep and did not need since the last call. Returns whether they keep more.
+    pub fn return_unused(&self) -> bool {
+        let now = os::now_ns();
+        let mut is_left = false;
+        for shard in self.kept.iter().filter(|shard| shard.granules.get() > 0) {
+            while let Some((first, granules)) = shard.with(|kept| kept.pop_unused(&self.map)) {
+                self.with(now, |heap, map| heap.give_unused(map, first, granules, now));
+            }
+            shard.with(Kept::begin_round);
+            is_left |= shard.granules.get() > 0;
+        }
+        is_left
+    }
+
+    /// Gives back what shards keep; false if that is nothing.
+    fn return_kept(&self) -> bool {
+        let mut any = false;
+        for shard in self.kept.iter().filter(|shard| shard.granules.get() > 0) {
+            while let Some((first, granules)) = shard.with(|kept| kept.pop_any(&self.map)) {
+                self.give(first, granules, false);
+                any = true;
+            }
+        }
+        any
     }
 
     /// Takes `granules` directly behind the span that ends at `end`, if they are free.
@@ -117,6 +230,7 @@ impl Spans {
 
     /// Purges every free span, whatever `decay` says. Returns the bytes given back.
     pub fn purge_all(&self) -> usize {
+        self.return_kept();
         let _purging = self.purging.lock();
         self.purge_rounds(Which::All)
     }
@@ -144,7 +258,7 @@ impl Spans {
             let due = &due[..count];
             let mut done = [false; ROUND];
             for (span, done) in due.iter().zip(&mut done) {
-                *done = span_heap::purge(&self.map, *span);
+                *done = span.purge(&self.map);
             }
             let mut heap = self.heap.lock();
             for (span, &done) in due.iter().zip(&done) {
@@ -178,14 +292,22 @@ impl Spans {
         self.with(now, |heap, _| heap.slab_pages_wanted(pages, now));
     }
 
-    /// Whether somebody calls [`Spans::purge_idle`] again and again.
+    /// Whether somebody calls [`Spans::return_unused`] and [`Spans::purge_idle`] again and again.
     pub fn set_timed(&self, is_timed: bool) {
         let now = os::now_ns();
-        self.with(now, |heap, _| {
+        let keeps = self.with(now, |heap, _| {
             heap.decay.set_timed(is_timed);
             let event = if is_timed { Event::Timed } else { Event::Untimed };
             heap.trace.record(event, 0, heap.counts.used, now);
+            // A record is to show all that happens.
+            is_timed && heap.mode == PurgeMode::Auto && !heap.trace.is_on()
         });
+        // ORDERING: Relaxed; the locks that `return_kept` takes order it.
+        self.keeps.store(keeps, Ordering::Relaxed);
+        if !keeps {
+            self.kept.iter().for_each(|shard| drop(shard.spans.lock()));
+            self.return_kept();
+        }
     }
 
     /// Records what becomes of spans from now on, in files whose names begin so; see [`crate::trace`].
@@ -211,11 +333,16 @@ impl Spans {
 
     /// Sizes and counts.
     pub fn counts(&self) -> SpanCounts {
-        self.heap.lock().counts
+        let kept = self.kept.iter().map(|shard| shard.granules.get()).sum();
+        let mut counts = self.heap.lock().counts;
+        counts.used = counts.used.saturating_sub(kept);
+        counts.dirty += kept;
+        counts
     }
 
     /// Takes the locks for the time of a fork.
     pub fn hold_for_fork(&self) {
+        self.kept.iter().for_each(|shard| shard.spans.hold_for_fork());
         self.purging.hold_for_fork();
         self.heap.hold_for_fork();
         self.map.reservation.hold_for_fork();
@@ -226,6 +353,7 @@ impl Spans {
         self.map.reservation.release_after_fork();
         self.heap.release_after_fork();
         self.purging.release_after_fork();
+        self.kept.iter().for_each(|shard| shard.spans.release_after_fork());
     }
 }
 

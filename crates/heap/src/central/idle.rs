@@ -1,4 +1,4 @@
-//! What `central` gives back when nobody comes for it: magazines that lie in their stacks, and the free pages of slabs from which
+//! What `central` gives back when nobody comes for it: magazines that stay in their stacks, and the free pages of slabs from which
 //! nothing was taken and to which nothing came back.
 //!
 //! SYNCHRONIZATION: the slabs are found by their records, in the order of addresses. Which lock guards a slab is read without that
@@ -9,7 +9,7 @@ use crate::os;
 use crate::page_map::State;
 use crate::size_class::{self, CLASSES};
 use crate::slab;
-use crate::spans::Spans;
+use crate::spans::{SHARDS, Spans};
 use core::sync::atomic::{Ordering, fence};
 
 /// Looks during which a slab must have been left alone before its free pages go.
@@ -18,18 +18,20 @@ const QUIET_LOOKS: u8 = 2;
 const PURGED: u8 = u8::MAX;
 
 impl Central {
-    /// Returns the magazines of stacks that did not move since the last call to their slabs. Returns whether magazines are left.
+    /// Returns the magazines that were not needed since the last call to their slabs. Returns whether magazines are left.
     pub fn return_idle_transit(&self, spans: &Spans) -> bool {
         let mut is_left = false;
         for shard in self.shards_in_use() {
             for class in (1..CLASSES).filter(|&class| shard.stacked[class].get() > 0) {
-                let is_moving = core::mem::take(&mut shard.stacks[class].lock().is_moving);
-                is_left |= is_moving;
-                while !is_moving && let Some(magazine) = shard.pop(spans, class) {
+                let unneeded = shard.stacks[class].lock().least;
+                shard.transit.note_unneeded(class, unneeded);
+                for _ in 0..unneeded {
+                    let Some(magazine) = shard.pop(spans, class) else { break };
                     self.return_to_slabs(spans, class, magazine);
                 }
-                // Returning them was our doing.
-                shard.stacks[class].lock().is_moving &= is_moving;
+                let mut stack = shard.stacks[class].lock();
+                stack.least = stack.magazines;
+                is_left |= stack.magazines > 0;
             }
         }
         is_left
@@ -82,7 +84,7 @@ impl Central {
             let shard = slab::shard_of(map, first);
             let has_page =
                 || usize::from(record.free_blocks.get()) * size_class::size(class) >= os::page_bytes();
-            if record.state() != State::Slab || shard >= super::SHARDS || !has_page() {
+            if record.state() != State::Slab || shard >= SHARDS || !has_page() {
                 continue;
             }
             let _slabs = self.shards[shard].slabs[class].lock();

@@ -66,7 +66,7 @@ impl Slabs {
             self.free_blocks -= free;
             self.count -= 1;
             slab::dissolve(map, first, class);
-            spans.give(first, size_class::slab_granules(class), false);
+            spans.give_for(slab::shard_of(map, first), first, size_class::slab_granules(class));
         } else if free == blocks {
             self.link(map, first, fill_list(class, free));
         } else {

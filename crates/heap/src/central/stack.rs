@@ -9,14 +9,14 @@ pub struct Stack {
     top: Magazine,
     /// How many.
     pub magazines: u32,
-    /// Whether magazines came or went since the purger looked.
-    pub is_moving: bool,
+    /// The fewest there were since the purger looked.
+    pub least: u32,
 }
 
 impl Stack {
     /// No magazine.
     pub const fn new() -> Self {
-        Self { top: Magazine::EMPTY, magazines: 0, is_moving: false }
+        Self { top: Magazine::EMPTY, magazines: 0, least: 0 }
     }
 
     /// Puts a magazine on top.
@@ -25,7 +25,6 @@ impl Stack {
         unsafe { magazine::set_link(magazine.head, self.top.pack()) };
         self.top = magazine;
         self.magazines += 1;
-        self.is_moving = true;
     }
 
     /// Takes the top one.
@@ -42,7 +41,7 @@ impl Stack {
         }
         self.top = below;
         self.magazines -= 1;
-        self.is_moving = true;
+        self.least = self.least.min(self.magazines);
         Some(magazine)
     }
 

@@ -188,3 +188,72 @@ fn caches_of_idle_threads_are_taken_when_the_budget_is_used_up() {
     heap.caches.relieve(Some(busy), &heap.central, &heap.spans);
     assert_eq!(idle.held(class), 0);
 }
+
+/// A heap to which somebody comes by, as the purger does.
+fn timed_heap() -> Box<Heap> {
+    let heap = heap();
+    heap.spans.set_timed(true);
+    heap
+}
+
+/// Takes full magazines of a class and passes all of them on.
+fn round(heap: &Heap, class: usize, magazines: usize) {
+    let most = size_class::magazine_max(class);
+    let taken: Vec<_> =
+        (0..magazines).map(|_| heap.central.fetch(&heap.spans, 0, class, most).unwrap()).collect();
+    taken.into_iter().for_each(|magazine| heap.central.store(&heap.spans, 0, class, magazine));
+}
+
+#[test]
+fn spans_that_a_shard_keeps_are_used_before_fresh_memory_and_given_back_when_unused() {
+    let heap = timed_heap();
+    let class = size_class::class_of(8192).unwrap();
+    round(&heap, class, 64);
+    heap.central.return_transit(&heap.spans);
+    let counts = heap.spans.counts();
+    assert_eq!((counts.used, counts.dirty), (0, 16), "16 slabs of 8 blocks");
+    let block = large(&heap, 12 << 16);
+    assert_eq!(heap.spans.counts().dirty, 4, "of what the shard kept");
+    heap.free(None, block);
+    round(&heap, class, 32);
+    heap.central.return_transit(&heap.spans);
+    assert_eq!(heap.spans.counts().dirty, 16);
+    heap.look();
+    assert_eq!(heap.spans.counts().dirty, 16, "kept for a round at least");
+    heap.look();
+    assert_eq!(heap.spans.counts().dirty, 8, "what no shard keeps is held for its time");
+    round(&heap, class, 8);
+    heap.central.return_transit(&heap.spans);
+    heap.spans.set_timed(false);
+    heap.trim(None);
+    assert_eq!((heap.spans.counts().used, heap.spans.counts().dirty), (0, 0));
+}
+
+#[test]
+fn magazines_wanted_again_soon_stay_in_transit_and_go_home_before_fresh_memory_is_used() {
+    let heap = timed_heap();
+    let (class, other) = (size_class::class_of(64).unwrap(), size_class::class_of(48).unwrap());
+    let most = size_class::magazine_max(class);
+    (0..3).for_each(|_| round(&heap, class, 64));
+    let counts = heap.central.counts(&heap.spans.map, class);
+    assert_eq!((counts.transit_blocks, counts.free_blocks), (64 * most, 0), "no slab was asked");
+    let before = heap.spans.counts();
+    round(&heap, other, 16);
+    let counts = heap.spans.counts();
+    assert_eq!(counts.used + counts.dirty, before.used + before.dirty, "no fresh memory");
+    assert!(heap.central.counts(&heap.spans.map, class).transit_blocks < 64 * most);
+    // What is wanted only after much else was sent home is not passed on.
+    round(&heap, size_class::class_of(4096).unwrap(), 4096);
+    heap.look();
+    heap.look();
+    assert_eq!(heap.central.counts(&heap.spans.map, class).transit_blocks, 0);
+}
+
+#[test]
+fn magazines_in_transit_are_few_where_nobody_comes_by() {
+    let heap = heap();
+    let class = size_class::class_of(64).unwrap();
+    (0..3).for_each(|_| round(&heap, class, 64));
+    let most = 8 * size_class::magazine_max(class);
+    assert!(heap.central.counts(&heap.spans.map, class).transit_blocks <= most);
+}

@@ -1,5 +1,6 @@
 use super::*;
 use crate::decay::HOLD_MAX_NS;
+use crate::granule::bytes_of;
 
 fn heap() -> (PageMap, SpanHeap) {
     (PageMap::new(), SpanHeap::new())
@@ -14,7 +15,7 @@ fn purge_all(map: &PageMap, spans: &mut SpanHeap, now: u64) -> u32 {
             return total;
         }
         for &span in &due[..count] {
-            let done = purge(map, span);
+            let done = span.purge(map);
             spans.purged(map, span, done);
             total += span.granules;
         }

@@ -1,13 +1,13 @@
 //! All thread caches of a heap: made, handed out, taken back at thread exit, revoked.
 
 use super::{Bin, GATE, ThreadCache};
-use crate::central::{Central, SHARDS};
+use crate::central::Central;
 use crate::lock::{self, Lock};
 use crate::magazine::{self, Magazine};
 use crate::os;
 use crate::page_map::PageMap;
 use crate::size_class::{self, CLASSES};
-use crate::spans::Spans;
+use crate::spans::{SHARDS, Spans};
 use core::cell::Cell;
 use core::sync::atomic::{AtomicBool, AtomicIsize, AtomicPtr, AtomicU64, Ordering, fence};
 

@@ -1,0 +1,185 @@
+//! How many magazines of a class may be in transit in a shard, instead of going home to their slabs.
+//!
+//! Passing a magazine on as it is costs nothing per block. But its blocks keep slabs from emptying, and a list in no order, once the
+//! CPU's cache has forgotten it, is slower to use than what a slab hands out by address. So a few are always passed on; more only
+//! where somebody comes by who takes back what is not needed: as many as were wanted again soon after they had been sent
+//! home. Before memory without pages is used, they go home after all.
+
+use super::Shard;
+use crate::magazine::{self, Magazine};
+use crate::page_map::{Guarded32, Guarded64, PageMap};
+use crate::size_class::{self, CLASSES};
+
+/// Magazines of a class that are passed on in any case, and the most bytes of blocks in them.
+const ALWAYS: u32 = 8;
+const ALWAYS_BYTES: usize = 64 * 1024;
+/// The most bytes of blocks beyond those: in all classes of a shard, and in a class whose blocks are in no order.
+const DEEP_BYTES: usize = 128 << 20;
+const UNORDERED_BYTES: usize = 16 << 20;
+/// KiB that a shard sends home meanwhile: after more, what was sent home is not in the CPU's cache any more, and nothing is gained by
+/// passing it on.
+const NEAR_KIB: u32 = 1024;
+/// Links looked at to see whether blocks are neighbours, and how many blocks apart they may be.
+const LOOKS: u32 = 4;
+const NEIGHBOURS: usize = 4;
+
+/// What is known of the magazines in transit in a shard.
+///
+/// SYNCHRONIZATION: hints; threads of one shard may overwrite each other's, and say it again with the next magazine.
+pub struct Transit {
+    classes: [ClassTransit; CLASSES],
+    /// KiB of blocks that were sent home, modulo 2^32.
+    clock: Guarded32,
+    /// Bit per class: more than usual are in transit.
+    deep: Guarded64,
+}
+
+struct ClassTransit {
+    /// Magazines that may be in transit: in all, in a program of one thread that gives memory back; beyond the usual, where somebody
+    /// comes by.
+    allowed: Guarded32,
+    /// Magazines that found no place and were not wanted again since.
+    sent_home: Guarded32,
+    /// The clock when one was sent home last.
+    sent_at: Guarded32,
+}
+
+/// What decides how many may be in transit.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Regime {
+    /// One thread, and nothing speaks for holding memory: as many as blocks that had gone home were wanted again.
+    Releasing,
+    /// A few.
+    Usual,
+    /// Somebody comes by who takes back what is not needed.
+    Timed,
+}
+
+/// Magazines of a class that are passed on in any case.
+fn always(class: usize) -> u32 {
+    ALWAYS.min((ALWAYS_BYTES / magazine_bytes(class)) as u32)
+}
+
+fn magazine_bytes(class: usize) -> usize {
+    size_class::magazine_max(class) as usize * size_class::size(class)
+}
+
+impl Transit {
+    /// Nothing known.
+    pub const fn new() -> Self {
+        Self {
+            classes: [const {
+                ClassTransit {
+                    allowed: Guarded32::new(0),
+                    sent_home: Guarded32::new(0),
+                    sent_at: Guarded32::new(0),
+                }
+            }; CLASSES],
+            clock: Guarded32::new(0),
+            deep: Guarded64::new(0),
+        }
+    }
+
+    /// How many magazines may be in transit beside this one and the others.
+    pub fn most(&self, regime: Regime, class: usize, in_order: bool) -> u32 {
+        let allowed = self.classes[class].allowed.get();
+        match regime {
+            Regime::Releasing => always(class).min(allowed),
+            Regime::Usual => always(class),
+            Regime::Timed if in_order => always(class) + allowed,
+            Regime::Timed => always(class) + allowed.min((UNORDERED_BYTES / magazine_bytes(class)) as u32),
+        }
+    }
+
+    /// So many are in transit now.
+    pub fn note_stored(&self, class: usize, magazines: u32) {
+        let (deep, bit) = (self.deep.get(), 1 << class);
+        if magazines > always(class) && deep & bit == 0 {
+            self.deep.set(deep | bit);
+        }
+    }
+
+    /// A magazine found no place and goes home.
+    pub fn note_sent_home(&self, regime: Regime, class: usize, magazine: Magazine) {
+        let kib = (magazine.count as usize * size_class::size(class)).div_ceil(1024) as u32;
+        let clock = self.clock.get().wrapping_add(kib);
+        self.clock.set(clock);
+        let known = &self.classes[class];
+        match regime {
+            Regime::Usual => {}
+            Regime::Releasing => {
+                known.allowed.set(known.allowed.get().min(always(class)).saturating_sub(1));
+                known.sent_home.set(known.sent_home.get().saturating_add(1));
+            }
+            Regime::Timed => {
+                let was_near = clock.wrapping_sub(known.sent_at.get()) <= NEAR_KIB;
+                known.sent_home.set(if was_near { known.sent_home.get().saturating_add(1) } else { 1 });
+                known.sent_at.set(clock);
+            }
+        }
+    }
+
+    /// Blocks are wanted, and none are in transit.
+    pub fn note_wanted(&self, regime: Regime, class: usize) {
+        let known = &self.classes[class];
+        let sent_home = known.sent_home.get();
+        if sent_home == 0 {
+            return;
+        }
+        known.sent_home.set(sent_home - 1);
+        let allowed = known.allowed.get();
+        if regime == Regime::Timed {
+            let clock = self.clock.get();
+            if clock.wrapping_sub(known.sent_at.get()) <= NEAR_KIB
+                && self.allowed_bytes() + magazine_bytes(class) <= DEEP_BYTES
+            {
+                known.allowed.set(allowed + 1);
+            }
+        } else {
+            known.allowed.set((2 * allowed + 1).min(always(class)));
+        }
+    }
+
+    fn allowed_bytes(&self) -> usize {
+        (1..CLASSES).map(|class| self.classes[class].allowed.get() as usize * magazine_bytes(class)).sum()
+    }
+
+    /// So many of those in transit are not needed.
+    pub fn note_unneeded(&self, class: usize, magazines: u32) {
+        let known = &self.classes[class];
+        known.allowed.set(known.allowed.get().saturating_sub(magazines));
+    }
+
+    /// The class that has the most bytes in transit beyond the usual, and how many magazines that are.
+    pub fn excess(&self, shard: &Shard) -> Option<(usize, u32)> {
+        let mut deep = self.deep.get();
+        let mut most = None;
+        while deep != 0 {
+            let class = deep.trailing_zeros() as usize;
+            deep &= deep - 1;
+            let excess = shard.stacked[class].get().saturating_sub(always(class));
+            if excess == 0 {
+                self.deep.set(self.deep.get() & !(1 << class));
+            } else {
+                most = most.max(Some((excess as usize * magazine_bytes(class), class, excess)));
+            }
+        }
+        most.map(|(_, class, excess)| (class, excess))
+    }
+}
+
+/// Whether most of a magazine's first blocks are neighbours, or nearly so.
+pub fn is_in_order(map: &PageMap, class: usize, magazine: Magazine) -> bool {
+    let (mut block, mut near) = (magazine.head, 0);
+    let looks = LOOKS.min(magazine.count.saturating_sub(1));
+    for _ in 0..looks {
+        if map.class_of_block(block) != class {
+            return false;
+        }
+        // SAFETY: a place in a slab, which is committed memory.
+        let next = unsafe { magazine::next(block) };
+        near += u32::from(next.abs_diff(block) <= NEIGHBOURS * size_class::size(class));
+        block = next;
+    }
+    2 * near > looks
+}
