@@ -56,15 +56,15 @@ pub enum Verdict {
     HoldUntil(u64),
 }
 
-/// The purge policy of one heap; sizes in granules, times in ns.
+/// The purge policy of one heap; sizes in granules, times in ns. New ones are all zero, as all of the heap is.
 #[derive(Clone, Copy, Debug)]
 pub struct Decay {
     /// Memory that was seen to be reused, and so may be held.
     depth: u32,
-    /// How long memory is held.
-    hold_ns: u64,
-    /// The longest that it ever is.
-    hold_max_ns: u64,
+    /// How much longer than [`HOLD_MIN_NS`] memory is held.
+    hold_more_ns: u64,
+    /// The longest that it ever is, 0 for [`HOLD_MAX_NS`].
+    hold_limit_ns: u64,
     /// Somebody purges what is held when its time has come, whatever the program does.
     is_timed: bool,
     /// Memory purged and not asked for again since.
@@ -82,8 +82,8 @@ impl Decay {
     pub const fn new() -> Self {
         Self {
             depth: 0,
-            hold_ns: HOLD_MIN_NS,
-            hold_max_ns: HOLD_MAX_NS,
+            hold_more_ns: 0,
+            hold_limit_ns: 0,
             is_timed: false,
             purged: 0,
             purged_at: 0,
@@ -94,8 +94,16 @@ impl Decay {
 
     /// Holds memory for at most `hold_max_ns` from now on.
     pub fn set_hold_max(&mut self, hold_max_ns: u64) {
-        self.hold_max_ns = hold_max_ns.max(HOLD_MIN_NS);
-        self.hold_ns = self.hold_ns.min(self.hold_max_ns);
+        self.hold_limit_ns = hold_max_ns.max(HOLD_MIN_NS);
+        self.hold_more_ns = self.hold_more_ns.min(self.hold_limit_ns - HOLD_MIN_NS);
+    }
+
+    fn hold_ns(&self) -> u64 {
+        HOLD_MIN_NS + self.hold_more_ns
+    }
+
+    fn hold_max_ns(&self) -> u64 {
+        if self.hold_limit_ns == 0 { HOLD_MAX_NS } else { self.hold_limit_ns }
     }
 
     /// Whether somebody purges what is held when its time has come.
@@ -113,13 +121,13 @@ impl Decay {
     pub fn freed(&mut self, granules: u32, held: u32, room: u32, now: u64) -> Verdict {
         let would_hold = held.saturating_add(granules);
         if self.is_timed && would_hold <= room {
-            return Verdict::HoldUntil(now + self.hold_max_ns);
+            return Verdict::HoldUntil(now + self.hold_max_ns());
         }
         self.is_over |= would_hold > self.depth + self.depth / SLACK;
         if self.is_over || would_hold > room {
             return Verdict::Purge;
         }
-        Verdict::HoldUntil(now + self.hold_ns)
+        Verdict::HoldUntil(now + self.hold_ns())
     }
 
     /// Whether a phase has ended and no memory was wanted since.
@@ -147,10 +155,10 @@ impl Decay {
             return;
         }
         let gap_ns = now.saturating_sub(self.purged_at);
-        if gap_ns > self.hold_max_ns {
+        if gap_ns > self.hold_max_ns() {
             // What was purged is not missed: holding it for less time would have done.
             self.purged = 0;
-            self.hold_ns = (self.hold_ns / 2).max(HOLD_MIN_NS);
+            self.hold_more_ns = (self.hold_ns() / 2).saturating_sub(HOLD_MIN_NS);
             return;
         }
         let regretted = granules.min(self.purged);
@@ -159,7 +167,7 @@ impl Decay {
         self.hold_at_least(gap_ns * 2);
         if !self.has_grown {
             self.has_grown = true;
-            self.hold_at_least(self.hold_ns * 2);
+            self.hold_at_least(self.hold_ns() * 2);
         }
     }
 
@@ -177,7 +185,7 @@ impl Decay {
     }
 
     fn hold_at_least(&mut self, hold_ns: u64) {
-        self.hold_ns = self.hold_ns.max(hold_ns).min(self.hold_max_ns);
+        self.hold_more_ns = self.hold_ns().max(hold_ns).min(self.hold_max_ns()) - HOLD_MIN_NS;
     }
 }
 

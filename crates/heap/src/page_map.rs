@@ -258,18 +258,26 @@ impl PageMap {
         unsafe { core::slice::from_raw_parts(start, granules as usize * BITMAP_BYTES / 8) }
     }
 
-    /// Gives back the whole pages of a free span's bitmaps: a slab writes its own anew.
+    /// Gives back the whole pages of a free span's bitmaps and of the records inside it: a slab writes its own anew, and a record of
+    /// zeros is that of a granule at which nothing starts.
     ///
     /// # Safety
-    /// The caller owns the span, which is no slab.
-    pub unsafe fn purge_bitmaps(&self, first: u32, granules: u32) {
-        let start = self.reservation.bitmaps() + first as usize * BITMAP_BYTES;
-        let end = start + granules as usize * BITMAP_BYTES;
-        let page = os::page_bytes();
-        let (start, end) = (start.next_multiple_of(page), end & !(page - 1));
-        if start < end {
-            // SAFETY: the tables are committed as far as the reservation; these pages hold bitmaps of the caller's span only.
-            unsafe { os::purge(start, end - start) };
+    /// The caller owns the span, which is no slab and in no list.
+    pub unsafe fn purge_tables(&self, first: u32, granules: u32) {
+        let (first, granules) = (first as usize, granules as usize);
+        let bitmaps = self.reservation.bitmaps() + first * BITMAP_BYTES;
+        let records = self.reservation.records() + first * RECORD_BYTES;
+        for (start, bytes) in [
+            (bitmaps, granules * BITMAP_BYTES),
+            // Not those of the first and the last granule: they say how long a free span is.
+            (records + RECORD_BYTES, granules.saturating_sub(2) * RECORD_BYTES),
+        ] {
+            let page = os::page_bytes();
+            let (start, end) = (start.next_multiple_of(page), (start + bytes) & !(page - 1));
+            if start < end {
+                // SAFETY: the tables are committed as far as the reservation; these pages tell of the caller's span only.
+                unsafe { os::purge(start, end - start) };
+            }
         }
     }
 

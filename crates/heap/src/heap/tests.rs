@@ -257,3 +257,11 @@ fn magazines_in_transit_are_few_where_nobody_comes_by() {
     let most = 8 * size_class::magazine_max(class);
     assert!(heap.central.counts(&heap.spans.map, class).transit_blocks <= most);
 }
+
+#[test]
+fn a_new_heap_is_all_zeros_so_that_it_takes_no_room_in_the_library() {
+    static NEW: Heap = Heap::new();
+    // SAFETY: nobody writes to it; what lies between its fields is written by the linker.
+    let bytes = unsafe { core::slice::from_raw_parts((&raw const NEW).cast::<u8>(), size_of::<Heap>()) };
+    assert_eq!(bytes.iter().position(|&byte| byte != 0), None);
+}

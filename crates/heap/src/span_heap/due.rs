@@ -26,7 +26,7 @@ impl Due {
             let done =
                 if self.moved { map.reservation.renew(address, bytes) } else { os::purge(address, bytes) };
             if done {
-                map.purge_bitmaps(self.first, self.granules);
+                map.purge_tables(self.first, self.granules);
             }
             done
         }

@@ -141,7 +141,7 @@ impl Caches {
                 in_use: 0,
                 in_use_peak: 0,
                 made: 0,
-                shards: 1,
+                shards: 0,
                 unused: (0, 0),
                 idle: AtomicPtr::new(core::ptr::null_mut()),
             }),
@@ -187,7 +187,7 @@ impl Caches {
             place.write(ThreadCache::gated());
             &*place
         };
-        cache.shard.set((registry.made % registry.shards) as u32);
+        cache.shard.set((registry.made % registry.shards.max(1)) as u32);
         registry.made += 1;
         cache.next.store(newest, Ordering::Relaxed);
         // ORDERING: Release publishes the cache to the Acquire in `all`.
