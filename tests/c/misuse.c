@@ -21,6 +21,10 @@ int main(int argc, char **argv) {
     KIND("double_free_with_another_between") free(small), free(other), free(small);
     KIND("double_free_large") free(large), free(large);
     KIND("double_free_large_with_another_between") free(large), free(larger), free(large);
+    KIND("double_free_of_large_that_comes_and_goes") {
+        for (int i = 0; i < 100; i++) free(large), large = opaque(malloc(MIB)), memset(large, 1, MIB);
+        free(large), free(large);
+    }
     KIND("double_free_by_another_thread") {
         pthread_t thread;
         free(small);

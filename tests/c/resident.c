@@ -43,6 +43,27 @@ static void small_blocks_at_random(void) {
     malloc_trim(0);
     expect_within(start, 2 * MIB, "2,000,000 blocks of 64 bytes freed at random, then malloc_trim");
 }
+/* A great block that comes and goes: its memory serves others when it does not come again, and is given back when asked for. */
+static void comes_and_goes(void) {
+    enum { SMALL = 6 * 1024 };
+    size_t start = rss_bytes();
+    for (int turn = 0; turn < 200; turn++) {
+        unsigned char *p = opaque(turn % 2 ? malloc(8 * MIB) : calloc(8, MIB));
+        for (size_t i = 0; i < 8 * MIB; i += 4096) {
+            CHECK(turn % 2 || p[i] == 0, "calloc gives byte %zu as %d in turn %d", i, p[i], turn);
+            p[i] = 1;
+        }
+        free(p);
+    }
+    expect_within(start, 10 * MIB, "8 MiB that came and went");
+    static unsigned char *block[SMALL];
+    for (size_t i = 0; i < SMALL; i++) memset(block[i] = malloc(1024), 1, 1024);
+    expect_within(start, 10 * MIB, "6 MiB of small blocks after 8 MiB that came and went");
+    for (size_t i = 0; i < SMALL; i++) free(block[i]);
+    free(opaque(malloc(8 * MIB)));
+    malloc_trim(0);
+    expect_within(start, 2 * MIB, "8 MiB that came and went, then malloc_trim");
+}
 static void locked_page(void) {
     size_t start = rss_bytes();
     unsigned char *p = malloc(64 * MIB);
@@ -110,6 +131,7 @@ int main(int argc, char **argv) {
         {"realloc_grows_in_place_of_pages", realloc_grows_in_place_of_pages},
         {"freed_and_used_again", freed_and_used_again},
         {"many_kept_spans", many_kept_spans},
+        {"comes_and_goes", comes_and_goes},
         {"locked_page", locked_page}};
     for (size_t i = 0; i < COUNT_OF(cases); i++)
         if (strcmp(argv[1], cases[i].name) == 0) {

@@ -53,6 +53,7 @@ stopped! { is_stopped:
     double_free => "double free",
     double_free_large => "double free",
     double_free_large_with_another_between => "double free",
+    double_free_of_large_that_comes_and_goes => "double free",
     double_delete_of_array => "double free",
     free_of_stack => "invalid pointer",
     free_of_static => "invalid pointer",

@@ -41,6 +41,13 @@ fn one_malloc_trim_gives_back_all_spans_that_were_kept_for_reuse() {
 }
 
 #[test]
+fn memory_of_a_block_that_came_and_went_serves_others() {
+    if preload().is_some() {
+        case("comes_and_goes");
+    }
+}
+
+#[test]
 fn one_locked_page_does_not_keep_the_block_around_it() {
     // A locked page survives free in libc, too, where the block is not mapped singly.
     if preload().is_some() {

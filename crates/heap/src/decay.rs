@@ -123,11 +123,20 @@ impl Decay {
         if self.is_timed && would_hold <= room {
             return Verdict::HoldUntil(now + self.hold_max_ns());
         }
-        self.is_over |= would_hold > self.depth + self.depth / SLACK;
+        self.is_over |= would_hold > self.deepest();
         if self.is_over || would_hold > room {
             return Verdict::Purge;
         }
         Verdict::HoldUntil(now + self.hold_ns())
+    }
+
+    /// How many granules more would be held now, while `held` are.
+    pub fn most_held(&self, held: u32) -> u32 {
+        if self.is_over { 0 } else { self.deepest().saturating_sub(held) }
+    }
+
+    fn deepest(&self) -> u32 {
+        self.depth + self.depth / SLACK
     }
 
     /// Whether a phase has ended and no memory was wanted since.

@@ -118,7 +118,7 @@ impl Large {
         let record = spans.map.record(first);
         record.set_state(State::Interior);
         self.books.lock().remove(bytes);
-        spans.give(first, record.granules.get(), false);
+        spans.give_recent(first, record.granules.get());
     }
 
     /// Makes the large block at `address` hold `new_bytes`. Returns where it is then, or `None` if memory is exhausted (the

@@ -284,6 +284,12 @@ impl SpanHeap {
         self.merge(map, first, granules, State::Dirty, waiting);
     }
 
+    /// How much more would be held at present of what is freed.
+    pub fn most_held(&self) -> u32 {
+        let decides = self.mode == PurgeMode::Auto && !self.trace.is_on();
+        if decides { self.decay.most_held(self.held.granules).min(self.room()) } else { 0 }
+    }
+
     /// How much may be held.
     fn room(&self) -> u32 {
         self.counts.used_peak.saturating_mul(HEAP_MAX) - self.counts.used

@@ -6,7 +6,7 @@ mod kept;
 use crate::decay;
 use crate::lock::Lock;
 use crate::os;
-use crate::page_map::{Guarded32, PageMap};
+use crate::page_map::{Guarded32, PageMap, State};
 use crate::span_heap::{Due, PurgeMode, SpanCounts, SpanHeap, Taken};
 use crate::trace::Event;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -46,7 +46,25 @@ pub struct Spans {
     kept: [KeptByShard; SHARDS],
     /// Whether they keep any. Synchronization: read under the lock of who wants to keep one.
     keeps: AtomicBool,
+    /// What was freed last, in a process of one thread.
+    recent: Recent,
 }
+
+/// The span that was freed last in a process of one thread, if it would be held: who takes and gives the same again and again needs no
+/// more of the span heap than this. Synchronization: that thread; afterwards the span lock, under which it is given back.
+struct Recent {
+    /// First granule.
+    first: Guarded32,
+    /// Length in granules; 0 for no span.
+    granules: Guarded32,
+    /// Most granules that would be held.
+    most: Guarded32,
+    /// Slow paths since it was freed.
+    age: Guarded32,
+}
+
+/// Slow paths after which a span that was freed last is given back.
+const RECENT_MAX: u32 = 64;
 
 /// What one shard keeps.
 #[repr(align(64))]
@@ -78,12 +96,24 @@ impl Spans {
             kept: [const { KeptByShard { spans: Lock::new(Kept::new()), granules: Guarded32::new(0) } };
                 SHARDS],
             keeps: AtomicBool::new(false),
+            recent: Recent {
+                first: Guarded32::new(0),
+                granules: Guarded32::new(0),
+                most: Guarded32::new(0),
+                age: Guarded32::new(0),
+            },
         }
     }
 
     /// Takes a span, see [`SpanHeap::take`]; what shards keep before fresh memory. Purges everything and tries again before it
     /// gives up.
     pub fn take(&self, granules: u32, align: u32, prefer_clean: bool) -> Option<Taken> {
+        if align <= 1
+            && !prefer_clean
+            && let Some(first) = self.take_recent(granules)
+        {
+            return Some(Taken { first, zero: false });
+        }
         let now = os::now_ns();
         if !prefer_clean && self.keeps() {
             let taken = self.with(now, |heap, map| heap.take_used(map, granules, align, now));
@@ -185,10 +215,43 @@ impl Spans {
         self.with(now, |heap, map| heap.give(map, first, granules, zero, now));
     }
 
+    /// Gives back the span of a large block, which may be wanted again at once.
+    pub fn give_recent(&self, first: u32, granules: u32) {
+        let recent = &self.recent;
+        if recent.granules.get() != 0 || granules > recent.most.get() || !os::is_single_threaded() {
+            return self.give(first, granules, false);
+        }
+        self.map.record(first).set_state(State::Kept);
+        recent.first.set(first);
+        recent.granules.set(granules);
+        recent.age.set(0);
+    }
+
+    fn take_recent(&self, granules: u32) -> Option<u32> {
+        let recent = &self.recent;
+        if recent.granules.get() != granules || !os::is_single_threaded() {
+            return None;
+        }
+        recent.granules.set(0);
+        let first = recent.first.get();
+        self.map.record(first).set_state(State::Interior);
+        Some(first)
+    }
+
     fn with<R>(&self, now: u64, act: impl FnOnce(&mut SpanHeap, &PageMap) -> R) -> R {
         let mut heap = self.heap.lock();
+        let recent = self.recent.granules.get();
+        if recent != 0 {
+            self.recent.granules.set(0);
+            let first = self.recent.first.get();
+            self.map.record(first).set_state(State::Interior);
+            heap.give(&self.map, first, recent, false, now);
+        }
         let result = act(&mut heap, &self.map);
         let is_releasing = heap.mode == PurgeMode::Auto && heap.decay.is_releasing();
+        if os::is_single_threaded() {
+            self.recent.most.set(heap.most_held());
+        }
         // ORDERING: Relaxed; a hint. Read first: a line that all threads read is written only when it changes.
         if self.is_releasing.load(Ordering::Relaxed) != is_releasing {
             self.is_releasing.store(is_releasing, Ordering::Relaxed);
@@ -203,6 +266,12 @@ impl Spans {
     /// Purges what is due. Called where no lock is held, at the end of every slow path.
     #[inline]
     pub fn settle(&self) {
+        if self.recent.granules.get() != 0 {
+            self.recent.age.set(self.recent.age.get() + 1);
+            if self.recent.age.get() > RECENT_MAX {
+                self.with(os::now_ns(), |_, _| ());
+            }
+        }
         // ORDERING: Relaxed; a hint, see `with`.
         if self.due.load(Ordering::Relaxed) {
             self.purge_due();
@@ -231,6 +300,7 @@ impl Spans {
     /// Purges every free span, whatever `decay` says. Returns the bytes given back.
     pub fn purge_all(&self) -> usize {
         self.return_kept();
+        self.with(os::now_ns(), |_, _| ());
         let _purging = self.purging.lock();
         self.purge_rounds(Which::All)
     }
@@ -334,7 +404,7 @@ impl Spans {
     /// Sizes and counts.
     pub fn counts(&self) -> SpanCounts {
         let kept = self.kept.iter().map(|shard| shard.granules.get()).sum();
-        let mut counts = self.heap.lock().counts;
+        let mut counts = self.with(os::now_ns(), |heap, _| heap.counts);
         counts.used = counts.used.saturating_sub(kept);
         counts.dirty += kept;
         counts
