@@ -119,23 +119,54 @@ static SLAB_BLOCKS: [u16; CLASSES] = {
     table
 };
 
+/// Bytes and most blocks of a magazine.
+const MAGAZINE: (u32, u32, u32) = (16 * 1024, 2, 128);
+
 /// Most blocks one magazine holds: 16 KiB worth, at least 2 and at most 128.
-pub const fn magazine_max(class: usize) -> u32 {
-    let blocks = 16 * 1024 / SIZES[class];
-    if blocks > 128 {
-        128
-    } else if blocks < 2 {
-        2
-    } else {
-        blocks
-    }
+#[inline]
+pub fn magazine_max(class: usize) -> u32 {
+    MAGAZINE_MAX[class]
 }
 
 /// Blocks a thread cache may hold outside the budget: 512 bytes worth, at most 8 blocks; so all of a thread's classes together
 /// are less than 12 KiB.
-pub const fn magazine_min(class: usize) -> u32 {
-    let blocks = 512 / SIZES[class];
-    if blocks > 8 { 8 } else { blocks }
+#[inline]
+pub fn magazine_min(class: usize) -> u32 {
+    MAGAZINE_MIN[class]
+}
+
+/// Full magazines of a class that are `bytes` at most, but not more than `most`.
+pub const fn magazines_in(bytes: u32, most: u32) -> [u32; CLASSES] {
+    let mut table = blocks_in(MAGAZINE);
+    let mut class = 1;
+    while class < CLASSES {
+        let magazines = bytes / (table[class] * SIZES[class]);
+        table[class] = if magazines < most { magazines } else { most };
+        class += 1;
+    }
+    table
+}
+
+/// Tables, not divisions: they are asked for with every magazine.
+static MAGAZINE_MAX: [u32; CLASSES] = blocks_in(MAGAZINE);
+static MAGAZINE_MIN: [u32; CLASSES] = blocks_in((512, 0, 8));
+
+/// By class, the blocks in so many bytes, not less than the second and not more than the third. Class 0 has no blocks.
+const fn blocks_in((bytes, least, most): (u32, u32, u32)) -> [u32; CLASSES] {
+    let mut table = [0; CLASSES];
+    let mut class = 1;
+    while class < CLASSES {
+        let blocks = bytes / SIZES[class];
+        table[class] = if blocks > most {
+            most
+        } else if blocks < least {
+            least
+        } else {
+            blocks
+        };
+        class += 1;
+    }
+    table
 }
 
 static RECIPROCALS: [u64; CLASSES] = {

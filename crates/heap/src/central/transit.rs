@@ -10,12 +10,12 @@ use crate::magazine::{self, Magazine};
 use crate::page_map::{Guarded32, Guarded64, PageMap};
 use crate::size_class::{self, CLASSES};
 
-/// Magazines of a class that are passed on in any case, and the most bytes of blocks in them.
-const ALWAYS: u32 = 8;
-const ALWAYS_BYTES: usize = 64 * 1024;
-/// The most bytes of blocks beyond those: in all classes of a shard, and in a class whose blocks are in no order.
+/// Magazines of a class that are passed on in any case: 64 KiB at most, and 8.
+static ALWAYS: [u32; CLASSES] = size_class::magazines_in(64 * 1024, 8);
+/// As many of those whose blocks are in no order may be in transit beyond: 16 MiB.
+static UNORDERED: [u32; CLASSES] = size_class::magazines_in(16 << 20, u32::MAX);
+/// The most bytes beyond that are in transit in a shard.
 const DEEP_BYTES: usize = 128 << 20;
-const UNORDERED_BYTES: usize = 16 << 20;
 /// KiB that a shard sends home meanwhile: after more, what was sent home is not in the CPU's cache any more, and nothing is gained by
 /// passing it on.
 const NEAR_KIB: u32 = 1024;
@@ -55,11 +55,6 @@ pub enum Regime {
     Timed,
 }
 
-/// Magazines of a class that are passed on in any case.
-fn always(class: usize) -> u32 {
-    ALWAYS.min((ALWAYS_BYTES / magazine_bytes(class)) as u32)
-}
-
 fn magazine_bytes(class: usize) -> usize {
     size_class::magazine_max(class) as usize * size_class::size(class)
 }
@@ -84,17 +79,17 @@ impl Transit {
     pub fn most(&self, regime: Regime, class: usize, in_order: bool) -> u32 {
         let allowed = self.classes[class].allowed.get();
         match regime {
-            Regime::Releasing => always(class).min(allowed),
-            Regime::Usual => always(class),
-            Regime::Timed if in_order => always(class) + allowed,
-            Regime::Timed => always(class) + allowed.min((UNORDERED_BYTES / magazine_bytes(class)) as u32),
+            Regime::Releasing => ALWAYS[class].min(allowed),
+            Regime::Usual => ALWAYS[class],
+            Regime::Timed if in_order => ALWAYS[class] + allowed,
+            Regime::Timed => ALWAYS[class] + allowed.min(UNORDERED[class]),
         }
     }
 
     /// So many are in transit now.
     pub fn note_stored(&self, class: usize, magazines: u32) {
         let (deep, bit) = (self.deep.get(), 1 << class);
-        if magazines > always(class) && deep & bit == 0 {
+        if magazines > ALWAYS[class] && deep & bit == 0 {
             self.deep.set(deep | bit);
         }
     }
@@ -108,7 +103,7 @@ impl Transit {
         match regime {
             Regime::Usual => {}
             Regime::Releasing => {
-                known.allowed.set(known.allowed.get().min(always(class)).saturating_sub(1));
+                known.allowed.set(known.allowed.get().min(ALWAYS[class]).saturating_sub(1));
                 known.sent_home.set(known.sent_home.get().saturating_add(1));
             }
             Regime::Timed => {
@@ -136,7 +131,7 @@ impl Transit {
                 known.allowed.set(allowed + 1);
             }
         } else {
-            known.allowed.set((2 * allowed + 1).min(always(class)));
+            known.allowed.set((2 * allowed + 1).min(ALWAYS[class]));
         }
     }
 
@@ -157,7 +152,7 @@ impl Transit {
         while deep != 0 {
             let class = deep.trailing_zeros() as usize;
             deep &= deep - 1;
-            let excess = shard.stacked[class].get().saturating_sub(always(class));
+            let excess = shard.stacked[class].get().saturating_sub(ALWAYS[class]);
             if excess == 0 {
                 self.deep.set(self.deep.get() & !(1 << class));
             } else {

@@ -304,28 +304,35 @@ pub fn at_fork(
     unsafe { __register_atfork(prepare, parent, child, core::ptr::null()) == 0 }
 }
 
-/// libc's flag, once looked for; null where it has none.
-static SINGLE_THREADED: AtomicPtr<AtomicU8> = AtomicPtr::new(core::ptr::null_mut());
+/// What stands for libc's flag before it is looked for, and where there is none.
+static UNKNOWN: AtomicU8 = AtomicU8::new(0);
+
+/// libc's flag, or [`UNKNOWN`].
+static SINGLE_THREADED: AtomicPtr<AtomicU8> = AtomicPtr::new((&raw const UNKNOWN).cast_mut());
 
 /// Looks for libc's flag that tells whether the process has one thread (glibc 2.32 and later). May call `malloc`. By name at run
 /// time: a reference would keep the library from loading where it is missing.
 pub fn find_single_threaded_flag() {
-    let flag = find_symbol(Search::Default, c"__libc_single_threaded");
-    // ORDERING: Relaxed; the flag itself was initialised by the loader.
-    SINGLE_THREADED.store(flag.cast(), Ordering::Relaxed);
+    let flag: *mut AtomicU8 = find_symbol(Search::Default, c"__libc_single_threaded").cast();
+    if !flag.is_null() {
+        // ORDERING: Relaxed; the flag itself was initialised by the loader.
+        SINGLE_THREADED.store(flag, Ordering::Relaxed);
+    }
 }
 
 /// Whether this process certainly has one thread; false where libc does not tell.
+#[inline]
 pub fn is_single_threaded() -> bool {
-    has_threads() == Some(false)
+    // ORDERING: Relaxed; libc clears the flag in the only thread, before the second one starts.
+    // SAFETY: a byte of libc or of ours, which lives as long as the process.
+    unsafe { (*SINGLE_THREADED.load(Ordering::Relaxed)).load(Ordering::Relaxed) != 0 }
 }
 
 /// Whether this process has threads, as far as libc tells.
 pub fn has_threads() -> Option<bool> {
-    // SAFETY: null, or libc's flag, a byte that lives as long as the process.
-    let flag = unsafe { SINGLE_THREADED.load(Ordering::Relaxed).as_ref() };
-    // ORDERING: Relaxed; libc clears the flag in the only thread, before the second one starts.
-    flag.map(|flag| flag.load(Ordering::Relaxed) == 0)
+    // ORDERING: Relaxed; as in `find_single_threaded_flag`.
+    let is_known = !core::ptr::eq(SINGLE_THREADED.load(Ordering::Relaxed), &raw const UNKNOWN);
+    is_known.then(|| !is_single_threaded())
 }
 
 /// Takes libc's lock around its list of streams.
