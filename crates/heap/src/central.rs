@@ -168,12 +168,11 @@ impl Central {
         spans.take(granules, 1, false).map(|taken| taken.first)
     }
 
-    /// Sends magazines home that are in transit beyond the usual, those of the shard `own` first; false if there are none.
+    /// Sends magazines home that a shard has in transit beyond the usual; false if there are none. Those of others are left to them
+    /// until somebody comes by: shards that all work would take memory from each other for ever.
     fn reclaim(&self, spans: &Spans, own: usize) -> bool {
-        let shards = self.shards_in_use();
-        let (others, rest) = shards.split_at(own.min(shards.len()));
-        let found = rest.iter().chain(others).find_map(|shard| Some((shard, shard.transit.excess(shard)?)));
-        let Some((shard, (class, excess))) = found else { return false };
+        let shard = self.shard(own);
+        let Some((class, excess)) = shard.transit.excess(shard) else { return false };
         for _ in 0..excess.min(RECLAIMED) {
             let Some(magazine) = shard.pop(spans, class) else { break };
             shard.transit.note_unneeded(class, 1);
