@@ -165,7 +165,7 @@ impl Central {
                 break;
             }
         }
-        spans.take(granules, 1, false).map(|taken| taken.first)
+        spans.take_any(granules, 1, false).map(|taken| taken.first)
     }
 
     /// Sends magazines home that a shard has in transit beyond the usual; false if there are none. Those of others are left to them
@@ -173,12 +173,17 @@ impl Central {
     fn reclaim(&self, spans: &Spans, own: usize) -> bool {
         let shard = self.shard(own);
         let Some((class, excess)) = shard.transit.excess(shard) else { return false };
-        for _ in 0..excess.min(RECLAIMED) {
+        self.send_home(spans, shard, class, excess.min(RECLAIMED));
+        true
+    }
+
+    /// Returns so many magazines in transit, which are not needed there, to their slabs.
+    fn send_home(&self, spans: &Spans, shard: &Shard, class: usize, magazines: u32) {
+        shard.transit.note_unneeded(class, magazines);
+        for _ in 0..magazines {
             let Some(magazine) = shard.pop(spans, class) else { break };
-            shard.transit.note_unneeded(class, 1);
             self.return_to_slabs(spans, class, magazine);
         }
-        true
     }
 
     /// Notes that `bytes` more are out of their slabs.

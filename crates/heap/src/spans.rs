@@ -2,15 +2,17 @@
 //! shards keep.
 
 mod kept;
+mod recent;
 
 use crate::decay;
 use crate::lock::Lock;
 use crate::os;
-use crate::page_map::{Guarded32, PageMap, State};
+use crate::page_map::{Guarded32, PageMap};
 use crate::span_heap::{Due, PurgeMode, SpanCounts, SpanHeap, Taken};
 use crate::trace::Event;
 use core::sync::atomic::{AtomicBool, Ordering};
 use kept::Kept;
+use recent::Recent;
 
 /// Most shards; threads beyond share them.
 pub const SHARDS: usize = 64;
@@ -50,22 +52,6 @@ pub struct Spans {
     recent: Recent,
 }
 
-/// The span that was freed last in a process of one thread, if it would be held: who takes and gives the same again and again needs no
-/// more of the span heap than this. Synchronization: that thread; afterwards the span lock, under which it is given back.
-struct Recent {
-    /// First granule.
-    first: Guarded32,
-    /// Length in granules; 0 for no span.
-    granules: Guarded32,
-    /// Most granules that would be held.
-    most: Guarded32,
-    /// Slow paths since it was freed.
-    age: Guarded32,
-}
-
-/// Slow paths after which a span that was freed last is given back.
-const RECENT_MAX: u32 = 64;
-
 /// What one shard keeps.
 #[repr(align(64))]
 struct KeptByShard {
@@ -96,12 +82,7 @@ impl Spans {
             kept: [const { KeptByShard { spans: Lock::new(Kept::new()), granules: Guarded32::new(0) } };
                 SHARDS],
             keeps: AtomicBool::new(false),
-            recent: Recent {
-                first: Guarded32::new(0),
-                granules: Guarded32::new(0),
-                most: Guarded32::new(0),
-                age: Guarded32::new(0),
-            },
+            recent: Recent::new(),
         }
     }
 
@@ -110,18 +91,25 @@ impl Spans {
     pub fn take(&self, granules: u32, align: u32, prefer_clean: bool) -> Option<Taken> {
         if align <= 1
             && !prefer_clean
-            && let Some(first) = self.take_recent(granules)
+            && os::is_single_threaded()
+            && let Some(first) = self.recent.take(&self.map, granules)
         {
             return Some(Taken { first, zero: false });
         }
-        let now = os::now_ns();
         if !prefer_clean && self.keeps() {
+            let now = os::now_ns();
             let taken = self.with(now, |heap, map| heap.take_used(map, granules, align, now));
             if taken.is_some() {
                 return taken;
             }
             self.return_kept();
         }
+        self.take_any(granules, align, prefer_clean)
+    }
+
+    /// As [`Spans::take`], when nobody keeps anything that serves.
+    pub fn take_any(&self, granules: u32, align: u32, prefer_clean: bool) -> Option<Taken> {
+        let now = os::now_ns();
         let taken = self.with(now, |heap, map| heap.take(map, granules, align, prefer_clean, now));
         if taken.is_some() {
             return taken;
@@ -217,40 +205,25 @@ impl Spans {
 
     /// Gives back the span of a large block, which may be wanted again at once.
     pub fn give_recent(&self, first: u32, granules: u32) {
-        let recent = &self.recent;
-        if recent.granules.get() != 0 || granules > recent.most.get() || !os::is_single_threaded() {
-            return self.give(first, granules, false);
+        if !(os::is_single_threaded() && self.recent.keep(&self.map, first, granules)) {
+            self.give(first, granules, false);
         }
-        self.map.record(first).set_state(State::Kept);
-        recent.first.set(first);
-        recent.granules.set(granules);
-        recent.age.set(0);
     }
 
-    fn take_recent(&self, granules: u32) -> Option<u32> {
-        let recent = &self.recent;
-        if recent.granules.get() != granules || !os::is_single_threaded() {
-            return None;
-        }
-        recent.granules.set(0);
-        let first = recent.first.get();
-        self.map.record(first).set_state(State::Interior);
-        Some(first)
+    fn return_recent(&self) {
+        // Whoever takes the lock through `with` gives it back.
+        self.with(os::now_ns(), |_, _| ());
     }
 
     fn with<R>(&self, now: u64, act: impl FnOnce(&mut SpanHeap, &PageMap) -> R) -> R {
         let mut heap = self.heap.lock();
-        let recent = self.recent.granules.get();
-        if recent != 0 {
-            self.recent.granules.set(0);
-            let first = self.recent.first.get();
-            self.map.record(first).set_state(State::Interior);
-            heap.give(&self.map, first, recent, false, now);
+        if let Some((first, granules)) = self.recent.take_any(&self.map) {
+            heap.give(&self.map, first, granules, false, now);
         }
         let result = act(&mut heap, &self.map);
         let is_releasing = heap.mode == PurgeMode::Auto && heap.decay.is_releasing();
         if os::is_single_threaded() {
-            self.recent.most.set(heap.most_held());
+            self.recent.set_most(heap.most_held());
         }
         // ORDERING: Relaxed; a hint. Read first: a line that all threads read is written only when it changes.
         if self.is_releasing.load(Ordering::Relaxed) != is_releasing {
@@ -266,11 +239,8 @@ impl Spans {
     /// Purges what is due. Called where no lock is held, at the end of every slow path.
     #[inline]
     pub fn settle(&self) {
-        if self.recent.granules.get() != 0 {
-            self.recent.age.set(self.recent.age.get() + 1);
-            if self.recent.age.get() > RECENT_MAX {
-                self.with(os::now_ns(), |_, _| ());
-            }
+        if self.recent.grows_old() {
+            self.return_recent();
         }
         // ORDERING: Relaxed; a hint, see `with`.
         if self.due.load(Ordering::Relaxed) {
@@ -300,7 +270,7 @@ impl Spans {
     /// Purges every free span, whatever `decay` says. Returns the bytes given back.
     pub fn purge_all(&self) -> usize {
         self.return_kept();
-        self.with(os::now_ns(), |_, _| ());
+        self.return_recent();
         let _purging = self.purging.lock();
         self.purge_rounds(Which::All)
     }

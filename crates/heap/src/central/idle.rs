@@ -24,11 +24,7 @@ impl Central {
         for shard in self.shards_in_use() {
             for class in (1..CLASSES).filter(|&class| shard.stacked[class].get() > 0) {
                 let unneeded = shard.stacks[class].lock().least;
-                shard.transit.note_unneeded(class, unneeded);
-                for _ in 0..unneeded {
-                    let Some(magazine) = shard.pop(spans, class) else { break };
-                    self.return_to_slabs(spans, class, magazine);
-                }
+                self.send_home(spans, shard, class, unneeded);
                 let mut stack = shard.stacks[class].lock();
                 stack.least = stack.magazines;
                 is_left |= stack.magazines > 0;

@@ -1,0 +1,100 @@
+//! The span that was freed last in a process of one thread, if it would be held: who takes and gives the same again and again needs no
+//! more of the span heap than this.
+
+use crate::page_map::{Guarded32, PageMap, State};
+
+/// Slow paths after which it is given back.
+const OLD: u32 = 64;
+
+/// At most one span. It counts as used in the span heap.
+///
+/// SYNCHRONIZATION: the process's only thread; afterwards the span lock, under which it is given back.
+pub struct Recent {
+    first: Guarded32,
+    /// Length in granules; 0 for no span.
+    granules: Guarded32,
+    /// Most granules that would be held.
+    most: Guarded32,
+    /// Slow paths since it was freed.
+    age: Guarded32,
+}
+
+impl Recent {
+    /// No span.
+    pub const fn new() -> Self {
+        Self {
+            first: Guarded32::new(0),
+            granules: Guarded32::new(0),
+            most: Guarded32::new(0),
+            age: Guarded32::new(0),
+        }
+    }
+
+    /// Says how many granules would be held.
+    pub fn set_most(&self, granules: u32) {
+        self.most.set(granules);
+    }
+
+    /// Keeps a span; false if it would not be held, or another is here.
+    pub fn keep(&self, map: &PageMap, first: u32, granules: u32) -> bool {
+        let keeps = self.granules.get() == 0 && granules <= self.most.get();
+        if keeps {
+            map.record(first).set_state(State::Kept);
+            self.first.set(first);
+            self.granules.set(granules);
+            self.age.set(0);
+        }
+        keeps
+    }
+
+    /// Takes it, if it is so long.
+    pub fn take(&self, map: &PageMap, granules: u32) -> Option<u32> {
+        if self.granules.get() == granules { self.take_any(map).map(|(first, _)| first) } else { None }
+    }
+
+    /// Takes it, and its length.
+    #[inline]
+    pub fn take_any(&self, map: &PageMap) -> Option<(u32, u32)> {
+        let granules = self.granules.get();
+        if granules == 0 {
+            return None;
+        }
+        let first = self.first.get();
+        self.granules.set(0);
+        map.record(first).set_state(State::Interior);
+        Some((first, granules))
+    }
+
+    /// A slow path ends; true if there is a span that nobody wanted for long.
+    #[inline]
+    pub fn grows_old(&self) -> bool {
+        if self.granules.get() == 0 {
+            return false;
+        }
+        self.age.set(self.age.get() + 1);
+        self.age.get() > OLD
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_span_is_kept_if_it_would_be_held_and_grows_old_when_nobody_wants_it() {
+        let map = PageMap::new();
+        assert!(map.reservation.grow(16).is_some());
+        let first = map.reservation.first_granule();
+        let recent = Recent::new();
+        assert!(!recent.keep(&map, first, 4), "nothing would be held");
+        recent.set_most(4);
+        assert!(!recent.keep(&map, first, 5));
+        assert!(recent.keep(&map, first, 4));
+        assert!(!recent.keep(&map, first + 4, 1), "one is here");
+        assert_eq!(recent.take(&map, 3), None);
+        assert_eq!((1..).find(|_| recent.grows_old()), Some(OLD + 1));
+        assert_eq!(recent.take(&map, 4), Some(first));
+        assert_eq!(recent.take_any(&map), None);
+        assert!(!recent.grows_old());
+    }
+}
