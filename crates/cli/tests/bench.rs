@@ -50,9 +50,9 @@ impl Drop for Place {
 }
 
 fn bench(place: &Place, words: &[&str]) -> Command {
-    let mut command = tool::faultless();
-    command.arg("bench").args(words).stdin(Stdio::null()).env("TMPDIR", place.0.join("tmp"));
-    for name in ["LD_PRELOAD", "MALLOC_ARENA_MAX", "GLIBC_TUNABLES"] {
+    let mut command = tool::faultless(&["bench"]);
+    command.args(words).env("TMPDIR", place.0.join("tmp"));
+    for name in ["MALLOC_ARENA_MAX", "GLIBC_TUNABLES"] {
         command.env_remove(name);
     }
     command

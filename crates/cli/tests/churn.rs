@@ -5,7 +5,7 @@ mod tool;
 
 use std::fs;
 use std::path::PathBuf;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, Output};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -57,9 +57,9 @@ impl Drop for Place {
 }
 
 fn churn(words: &[&str]) -> Command {
-    let mut command = tool::faultless();
-    command.arg("churn").args(words).stdin(Stdio::null());
-    for name in ["LD_PRELOAD", "MALLOC_MMAP_MAX_", "MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES"] {
+    let mut command = tool::faultless(&["churn"]);
+    command.args(words);
+    for name in ["MALLOC_MMAP_MAX_", "MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES"] {
         command.env_remove(name);
     }
     command

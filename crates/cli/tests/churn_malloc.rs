@@ -5,7 +5,7 @@ mod tool;
 
 use std::fs;
 use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -48,9 +48,9 @@ impl Place {
     }
 
     fn churn(&self, words: &[&str]) -> Output {
-        let mut command = tool::faultless();
-        command.arg("churn").args(words).stdin(Stdio::null()).env("TMPDIR", self.0.join("tmp"));
-        command.env_remove("LD_PRELOAD").output().unwrap()
+        let mut command = tool::faultless(&["churn"]);
+        command.args(words).env("TMPDIR", self.0.join("tmp"));
+        command.output().unwrap()
     }
 
     fn report(&self, words: &[&str]) -> Value {

@@ -55,11 +55,9 @@ impl Drop for Place {
 }
 
 fn doctor(place: &Place, words: &[&str]) -> Command {
-    let mut command = tool::faultless();
-    command.arg("doctor").args(words).stdin(Stdio::null()).env("TMPDIR", place.temporary());
-    for name in
-        ["LD_PRELOAD", "MALLOC_ARENA_MAX", "MALLOC_MMAP_MAX_", "MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES"]
-    {
+    let mut command = tool::faultless(&["doctor"]);
+    command.args(words).env("TMPDIR", place.temporary());
+    for name in ["MALLOC_ARENA_MAX", "MALLOC_MMAP_MAX_", "MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES"] {
         command.env_remove(name);
     }
     command

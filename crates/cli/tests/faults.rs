@@ -45,9 +45,7 @@ impl Drop for Place {
 }
 
 fn faultless(words: &[&str]) -> Output {
-    let mut command = tool::faultless();
-    command.args(words).env_remove("LD_PRELOAD").stdin(Stdio::null());
-    command.output().unwrap()
+    tool::faultless(words).output().unwrap()
 }
 
 fn errors(output: &Output) -> String {

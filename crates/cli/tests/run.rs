@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
+use tool::faultless;
 
 struct Place(PathBuf);
 
@@ -44,12 +45,6 @@ impl Drop for Place {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
-}
-
-fn faultless(words: &[&str]) -> Command {
-    let mut command = tool::faultless();
-    command.args(words).env_remove("LD_PRELOAD").stdin(Stdio::null());
-    command
 }
 
 fn errors(output: &Output) -> String {

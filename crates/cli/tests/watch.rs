@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
+use tool::faultless;
 
 struct Place(PathBuf);
 
@@ -53,10 +54,18 @@ impl Drop for Place {
     }
 }
 
-fn faultless(words: &[&str]) -> Command {
-    let mut command = tool::faultless();
-    command.args(words).env_remove("LD_PRELOAD").stdin(Stdio::null());
-    command
+/// Starts a command of the shell on a terminal of its own, whose contents go into a file.
+fn on_terminal(command: &str, log: &str) -> Killed {
+    Killed(
+        Command::new("script")
+            .args(["-q", "-e", "-f", "-c", command, log])
+            .env("TERM", "xterm")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap(),
+    )
 }
 
 fn errors(output: &Output) -> String {
@@ -375,16 +384,7 @@ fn the_terminal_is_given_back_however_the_chart_ends() {
             "stty cols 120 rows 40; stty -a > {0}/before; sh -c 'echo $$ > {0}/pid; exec env --default-signal {program} watch -i 20ms --pid $$'; stty -a > {0}/after",
             place.0.display()
         );
-        let mut child = Killed(
-            Command::new("script")
-                .args(["-q", "-e", "-f", "-c", &command, &log])
-                .env("TERM", "xterm")
-                .stdin(Stdio::piped())
-                .stdout(Stdio::null())
-                .stderr(Stdio::null())
-                .spawn()
-                .unwrap(),
-        );
+        let mut child = on_terminal(&command, &log);
         let shows = |text: &str| String::from_utf8_lossy(&fs::read(&log).unwrap_or_default()).contains(text);
         let end = std::time::Instant::now() + std::time::Duration::from_secs(20);
         while !shows(ENTERED) || !shows("minor") {
@@ -432,16 +432,7 @@ fn a_terminal_that_goes_away_ends_the_chart_even_where_its_signal_is_ignored() {
         env!("CARGO_BIN_EXE_faultless")
     );
     let log = place.file("screen");
-    let child = Killed(
-        Command::new("script")
-            .args(["-q", "-e", "-f", "-c", &command, &log])
-            .env("TERM", "xterm")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap(),
-    );
+    let child = on_terminal(&command, &log);
     let within = |mut is_so: Box<dyn FnMut() -> bool + '_>| {
         let end = std::time::Instant::now() + std::time::Duration::from_secs(20);
         while !is_so() {

@@ -9,12 +9,7 @@ use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
-
-fn faultless(words: &[&str]) -> Command {
-    let mut command = tool::faultless();
-    command.args(words).env_remove("LD_PRELOAD").stdin(Stdio::null());
-    command
-}
+use tool::faultless;
 
 fn errors(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
