@@ -14,7 +14,7 @@ use nix::sys::signal::{Signal, kill};
 
 use crate::launch::Launched;
 use crate::memory_call_filter::CALLS;
-use crate::perf::{Event, PerfError, Plan, Sampling, Scope, Session, What};
+use crate::perf::{Event, Moment, PerfError, Plan, Sampling, Scope, Session, What};
 use crate::process::Process;
 use crate::signals::Signals;
 use crate::system_call_trap::Observer;
@@ -148,12 +148,12 @@ impl Trace {
 
     /// Tells the observer what has come; `is_last` when no more can come. Returns how much that was.
     pub fn read(&mut self, observer: &mut dyn Observer, is_last: bool) -> usize {
+        let moment = if is_last { Moment::END } else { Moment::settled() };
         let sessions = [Some(&mut self.news), self.calls.as_mut(), self.chains.as_mut()];
         let mut records: Vec<(usize, PerfRecord)> = Vec::new();
         for (origin, session) in sessions.into_iter().enumerate() {
             let Some(session) = session else { continue };
-            let taken = if is_last { session.read_last() } else { session.read() };
-            records.extend(taken.into_iter().map(|record| (origin, record)));
+            records.extend(session.read_until(moment).into_iter().map(|record| (origin, record)));
         }
         records.sort_by_key(|(_, record)| record.time_ns);
         let number = records.len();

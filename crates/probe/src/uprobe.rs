@@ -13,7 +13,7 @@ use faultless_records::churn_recording::class_of;
 use faultless_records::malloc_event::{Allocated, MallocEvent, MallocFunction, RingCounts};
 use faultless_records::perf_record::{Content, News, PerfRecord, Registers, Sample};
 
-use crate::perf::{Event, PerfError, Plan, Sampling, Scope, Session, What};
+use crate::perf::{Event, Moment, PerfError, Plan, Sampling, Scope, Session, What};
 use crate::process::Process;
 use crate::signals::Signals;
 
@@ -196,7 +196,8 @@ impl Decoder {
         is_last: bool,
         observer: &mut dyn Observer,
     ) {
-        let take = |session: &mut Session| if is_last { session.read_last() } else { session.read() };
+        let moment = if is_last { Moment::END } else { Moment::settled() };
+        let take = |session: &mut Session| session.read_until(moment);
         let mut records: Vec<(bool, PerfRecord)> =
             take(calls).into_iter().map(|record| (false, record)).collect();
         records.extend(chains.map(take).unwrap_or_default().into_iter().map(|record| (true, record)));

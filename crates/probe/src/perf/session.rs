@@ -273,17 +273,17 @@ impl Session {
     /// The records that have arrived, oldest first; [`News::Lost`] stands where samples were lost, on its CPU. Records of the last moment may be held back until the next call, because
     /// another CPU could still write older ones.
     pub fn read(&mut self) -> Vec<PerfRecord> {
-        // What is written after this moment may be younger than what another buffer shows only at the next call.
-        let complete_ns = now().saturating_sub(CLOCK_SLACK);
-        self.drain(u64::try_from(complete_ns.as_nanos()).unwrap_or(u64::MAX))
+        self.read_until(Moment::settled())
     }
 
     /// All records, when no more can come.
     pub fn read_last(&mut self) -> Vec<PerfRecord> {
-        self.drain(u64::MAX)
+        self.read_until(Moment::END)
     }
 
-    fn drain(&mut self, complete_ns: u64) -> Vec<PerfRecord> {
+    /// The records older than this moment, oldest first. Sessions whose records belong together are read until the same one:
+    /// otherwise those read later tell of what those read first have not told yet.
+    pub fn read_until(&mut self, moment: Moment) -> Vec<PerfRecord> {
         let mut records = std::mem::take(&mut self.held_back);
         let content = self.plan.content;
         for buffer in &self.buffers {
@@ -302,7 +302,7 @@ impl Session {
             });
         }
         records.sort_by_key(|record| record.time_ns);
-        let complete = records.partition_point(|record| record.time_ns < complete_ns);
+        let complete = records.partition_point(|record| record.time_ns < moment.0);
         self.held_back = records.split_off(complete);
         records
     }
@@ -338,8 +338,20 @@ const RECORD_BUFFER_BYTES: usize = 128 * 1024;
 /// A record's time is taken some moments before the record can be seen.
 const CLOCK_SLACK: Duration = Duration::from_micros(200);
 
-fn now() -> Duration {
-    clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(Duration::ZERO, Duration::from)
+/// A time up to which records are read, in nanoseconds of the records' clock.
+#[derive(Debug, Clone, Copy)]
+pub struct Moment(u64);
+
+impl Moment {
+    /// When no more can come.
+    pub const END: Self = Self(u64::MAX);
+
+    /// The youngest that all older records can be seen of by now.
+    #[must_use]
+    pub fn settled() -> Self {
+        let now = clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(Duration::ZERO, Duration::from);
+        Self(u64::try_from(now.saturating_sub(CLOCK_SLACK).as_nanos()).unwrap_or(u64::MAX))
+    }
 }
 
 /// Opens an event for a thread (0: ourselves) on a CPU (-1: all).

@@ -72,6 +72,30 @@ fn every_fault_of_a_thread_is_seen_with_its_address_and_stack() {
 }
 
 #[test]
+fn sessions_read_until_one_moment_tell_nothing_younger_and_lose_nothing() {
+    let (Some(mut first), Some(mut second)) = (session(Sampling::Every(1)), session(Sampling::Every(1)))
+    else {
+        return;
+    };
+    first.start().unwrap();
+    second.start().unwrap();
+    touch(100);
+    std::thread::sleep(2 * CLOCK_SLACK);
+    let moment = Moment::settled();
+    let before = first.read_until(moment);
+    touch(100);
+    std::thread::sleep(2 * CLOCK_SLACK);
+    let faults = |records: &[PerfRecord]| {
+        records.iter().filter(|record| matches!(record.news, News::Sample(_))).count()
+    };
+    // The second is read later, when more has happened.
+    let beside = second.read_until(moment);
+    assert!(before.iter().chain(&beside).all(|record| record.time_ns < moment.0));
+    assert!((100..200).contains(&faults(&before)) && (100..200).contains(&faults(&beside)));
+    assert!(faults(&first.read_last()) >= 100 && faults(&second.read_last()) >= 100);
+}
+
+#[test]
 fn samples_and_their_period_account_for_all_faults() {
     let Some(mut session) = session(Sampling::Every(101)) else { return };
     session.start().unwrap();
