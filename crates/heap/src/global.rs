@@ -29,7 +29,7 @@ const PURGED_TO_CLEAR: usize = 4 << 20;
 pub static HEAP: Heap = Heap::new();
 
 /// What a thread has after its cache was taken back.
-static EXITED: ThreadCache = ThreadCache::gated();
+static EXITED: ThreadCache = ThreadCache::gated(0);
 
 /// Number of the thread key plus one; 0 before it exists.
 static EXIT_KEY: Lock<u32> = Lock::new(0);
@@ -148,13 +148,27 @@ pub fn allocate_aligned(bytes: usize, align: usize) -> *mut u8 {
 #[inline(always)]
 pub unsafe fn free(pointer: *mut u8) {
     let address = pointer as usize;
-    if let Some(class) = HEAP.spans.map.class_at(address) {
+    if let Some(tag) = HEAP.spans.map.tag_at(address) {
+        let cache = thread_local::cache();
+        let Some(class) = cache.own_class(tag) else { return free_foreign(address) };
         // SAFETY: the cache is this thread's own, or gated. The caller gives the block up; class 0 is gated in every cache.
-        if unsafe { thread_local::cache().push(class, address) } {
+        if unsafe { cache.push(class, address) } {
             return;
         }
     }
     free_slow(address);
+}
+
+/// Frees a block of another shard. Out of line, so that the usual case is short.
+#[inline(never)]
+fn free_foreign(address: usize) {
+    let is_kept = HEAP.spans.map.tag_at(address).is_some_and(|tag| {
+        // SAFETY: as in `free`.
+        unsafe { thread_local::cache().push_foreign(tag, address) }
+    });
+    if !is_kept {
+        free_slow(address);
+    }
 }
 
 #[cold]

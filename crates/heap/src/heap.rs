@@ -3,6 +3,7 @@
 use crate::central::Central;
 use crate::large::Large;
 use crate::message::{Misuse, misuse};
+use crate::page_map::Tag;
 use crate::size_class::{self, CLASSES, SMALL_MAX};
 use crate::spans::Spans;
 use crate::thread_cache::{Caches, ThreadCache};
@@ -101,22 +102,22 @@ impl Heap {
 
     /// Frees a block that the thread's cache did not take, or something that is no block at all.
     pub fn free(&self, cache: Option<&ThreadCache>, address: usize) {
-        match self.spans.map.class_of_block(address) {
-            0 => self.large.free(&self.spans, address),
-            class => self.free_small(cache, class, address),
+        match self.spans.map.tag_at(address) {
+            Some(tag) if tag.class() > 0 => self.free_small(cache, tag, address),
+            _ => self.large.free(&self.spans, address),
         }
         self.settle(cache);
     }
 
-    fn free_small(&self, cache: Option<&ThreadCache>, class: usize, address: usize) {
+    fn free_small(&self, cache: Option<&ThreadCache>, tag: Tag, address: usize) {
         match cache {
-            Some(cache) if cache.is_head(class, address) => misuse(Misuse::DoubleFree, address),
-            Some(cache) => cache.flush(class, address, &self.central, &self.spans, &self.caches.budget),
+            Some(cache) if cache.is_head(tag, address) => misuse(Misuse::DoubleFree, address),
+            Some(cache) => cache.flush(tag, address, &self.central, &self.spans, &self.caches.budget),
             None => {
                 // SAFETY: the caller of `free` gives the block up.
                 unsafe { crate::magazine::set_next(address, 0) };
                 let magazine = crate::magazine::Magazine { head: address, count: 1 };
-                self.central.return_to_slabs(&self.spans, class, magazine);
+                self.central.return_to_slabs(&self.spans, tag.class(), magazine);
             }
         }
     }

@@ -1,4 +1,4 @@
-//! What every granule is: a flat table of class bytes, span records and slab bitmaps, indexed by granule.
+//! What every granule is: a flat table of tags, span records and slab bitmaps, indexed by granule.
 //!
 //! The fields are atomics only so that shared references are sound. Each is guarded by a lock named at the field or
 //! owned by whoever owns the block, and the lock orders the accesses; so all are Relaxed, which on x86-64 and
@@ -6,7 +6,7 @@
 
 use crate::granule::{GRANULE_SHIFT, bytes_of};
 use crate::os;
-use crate::reservation::{BITMAP_BYTES, RECORD_BYTES, Reservation};
+use crate::reservation::{BITMAP_BYTES, RECORD_BYTES, Reservation, TAG_BYTES};
 use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 // ORDERING: Relaxed for every field of this module, see above.
@@ -165,6 +165,32 @@ impl Record {
     }
 }
 
+const _: () = assert!(size_of::<Guarded32>() == TAG_BYTES);
+
+/// What `free` must know of a slab: its class and its shard, in one load. Zero for a granule of no slab.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tag(pub usize);
+
+impl Tag {
+    const SHARD_SHIFT: u32 = 8;
+
+    /// Of a slab.
+    pub const fn new(class: usize, shard: usize) -> Self {
+        Self(class | shard << Self::SHARD_SHIFT)
+    }
+
+    /// The size class, 0 for no slab.
+    #[inline(always)]
+    pub const fn class(self) -> usize {
+        self.0 & ((1 << Self::SHARD_SHIFT) - 1)
+    }
+
+    /// The number of the shard that the slab belongs to.
+    pub const fn shard(self) -> usize {
+        self.0 >> Self::SHARD_SHIFT
+    }
+}
+
 /// The tables of one reservation.
 pub struct PageMap {
     /// The address range.
@@ -190,33 +216,33 @@ impl PageMap {
     #[inline(always)]
     pub fn class_of(&self, granule: u32) -> usize {
         debug_assert!(granule < self.reservation.limit());
-        let table = self.reservation.base() as *const Guarded8;
-        // SAFETY: `granule_of` or the span heap gave a granule below the limit, whose class byte is committed.
-        usize::from(unsafe { (*table.add(granule as usize)).get() })
+        let table = self.reservation.base() as *const Guarded32;
+        // SAFETY: `granule_of` or the span heap gave a granule below the limit, whose tag is committed.
+        Tag(unsafe { (*table.add(granule as usize)).get() } as usize).class()
     }
 
     /// Size class of the block at an address: 0 where it is no block of a slab for sure.
     #[inline(always)]
     pub fn class_of_block(&self, address: usize) -> usize {
-        self.class_at(address).unwrap_or(0)
+        self.tag_at(address).map_or(0, Tag::class)
     }
 
-    /// As [`PageMap::class_of_block`], `None` where the address is no multiple of 16 or outside the reservation.
+    /// The tag of the granule of an address, `None` where that is no multiple of 16 or outside the reservation.
     #[inline(always)]
-    pub fn class_at(&self, address: usize) -> Option<usize> {
+    pub fn tag_at(&self, address: usize) -> Option<Tag> {
         let (base, granule) = self.reservation.granule_of_block(address)?;
-        let table = base as *const Guarded8;
-        // SAFETY: the granule is below the limit, so its class byte is committed.
-        Some(usize::from(unsafe { (*table.add(granule)).get() }))
+        let table = base as *const Guarded32;
+        // SAFETY: the granule is below the limit, so its tag is committed.
+        Some(Tag(unsafe { (*table.add(granule)).get() } as usize))
     }
 
-    /// Sets the size class of `granules` from `first` on.
-    pub fn set_class(&self, first: u32, granules: u32, class: usize) {
+    /// Sets the tags of `granules` from `first` on.
+    pub fn set_tag(&self, first: u32, granules: u32, tag: Tag) {
         assert!(first + granules <= self.reservation.limit());
-        let table = self.reservation.base() as *const Guarded8;
+        let table = self.reservation.base() as *const Guarded32;
         for granule in first..first + granules {
             // SAFETY: asserted to be below the limit.
-            unsafe { (*table.add(granule as usize)).set(class as u8) };
+            unsafe { (*table.add(granule as usize)).set(tag.0 as u32) };
         }
     }
 

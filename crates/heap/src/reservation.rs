@@ -1,6 +1,6 @@
 //! The reservation: one range of address space, reserved without access and committed from the bottom up.
 //!
-//! Layout: class bytes, span records and slab bitmaps of every granule the range can ever have, then the granules
+//! Layout: tags, span records and slab bitmaps of every granule the range can ever have, then the granules
 //! themselves. Granule `i` is at `base + i * 64 KiB`, the tables included, so the fast path of `free` needs one
 //! subtraction. Only what is in use is committed, and untouched pages of the tables cost nothing.
 //!
@@ -14,6 +14,9 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
 /// Bytes of one span record; `page_map` asserts it.
 pub const RECORD_BYTES: usize = 64;
+
+/// Bytes of a granule's tag.
+pub const TAG_BYTES: usize = 4;
 
 /// Bytes of bitmap per granule: one bit per 16 bytes.
 pub const BITMAP_BYTES: usize = GRANULE_BYTES / 16 / 8;
@@ -42,7 +45,7 @@ struct Layout {
 impl Layout {
     fn of(coverage: u32) -> Self {
         let coverage = coverage as usize;
-        let records = coverage.next_multiple_of(GRANULE_BYTES);
+        let records = (coverage * TAG_BYTES).next_multiple_of(GRANULE_BYTES);
         let bitmaps = records + (coverage * RECORD_BYTES).next_multiple_of(GRANULE_BYTES);
         let end = bitmaps + (coverage * BITMAP_BYTES).next_multiple_of(GRANULE_BYTES);
         Self { records, bitmaps, first_granule: (end / GRANULE_BYTES) as u32 }
@@ -53,7 +56,7 @@ impl Layout {
 pub struct Reservation {
     /// Start of the range, 0 until it exists.
     base: AtomicUsize,
-    /// Granules from `base` whose class byte may be read.
+    /// Granules from `base` whose tag may be read.
     limit: AtomicU32,
     /// The same as an offset from `base` in units of 16 bytes.
     limit_units: AtomicUsize,
@@ -104,7 +107,7 @@ impl Reservation {
         self.limit.load(ORDER)
     }
 
-    /// The base and the granule of an address, if its class byte may be read and the address is a multiple of 16.
+    /// The base and the granule of an address, if its tag may be read and the address is a multiple of 16.
     #[inline(always)]
     pub fn granule_of_block(&self, address: usize) -> Option<(usize, usize)> {
         // The rotation moves the low bits to the top, so that one comparison serves both conditions.
@@ -223,7 +226,7 @@ impl Reservation {
         let limit = layout.first_granule;
         debug_assert!(limit <= reserved);
         // SAFETY: the start of the new reservation.
-        if !unsafe { os::commit(aligned, (limit as usize).next_multiple_of(GRANULE_BYTES)) } {
+        if !unsafe { os::commit(aligned, (limit as usize * TAG_BYTES).next_multiple_of(GRANULE_BYTES)) } {
             // SAFETY: reserved above, and given to nobody.
             unsafe { os::unmap(start, start_bytes) };
             return false;
@@ -285,7 +288,8 @@ impl Reservation {
 
     /// Makes the tables of granules `from..to` usable.
     fn commit_tables(&self, from: u32, to: u32) -> bool {
-        let tables = [(self.base(), 1), (self.records(), RECORD_BYTES), (self.bitmaps(), BITMAP_BYTES)];
+        let tables =
+            [(self.base(), TAG_BYTES), (self.records(), RECORD_BYTES), (self.bitmaps(), BITMAP_BYTES)];
         tables.into_iter().all(|(table, bytes)| {
             let start = (table + from as usize * bytes) & !(GRANULE_BYTES - 1);
             let end = (table + to as usize * bytes).next_multiple_of(GRANULE_BYTES);
@@ -329,7 +333,7 @@ mod tests {
     fn tables_do_not_overlap() {
         for coverage in [COVERAGE_MIN, 1 << 16, COVERAGE_MAX] {
             let layout = Layout::of(coverage);
-            assert!(layout.records >= coverage as usize);
+            assert!(layout.records >= coverage as usize * TAG_BYTES);
             assert!(layout.bitmaps >= layout.records + coverage as usize * RECORD_BYTES);
             assert!(bytes_of(layout.first_granule) >= layout.bitmaps + coverage as usize * BITMAP_BYTES);
         }

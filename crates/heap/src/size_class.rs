@@ -8,6 +8,10 @@ use crate::granule::GRANULE_BYTES;
 /// Number of class indices; class 0 means "not a small block".
 pub const CLASSES: usize = 41;
 
+/// Classes up to this one have blocks of 128 bytes at most, several of which lie in a cache line or in a pair of lines that CPUs fetch
+/// together.
+pub const LINE_SHARERS: usize = 8;
+
 /// Largest request, in bytes, that a slab serves.
 pub const SMALL_MAX: usize = 32 * 1024;
 

@@ -7,7 +7,7 @@ use crate::granule::bytes_of;
 use crate::magazine::{self, Magazine};
 use crate::message::{Misuse, misuse};
 use crate::os;
-use crate::page_map::{PageMap, State};
+use crate::page_map::{PageMap, State, Tag};
 use crate::size_class::{self, Locator};
 use core::sync::atomic::{Ordering, fence};
 
@@ -34,16 +34,16 @@ pub fn format(map: &PageMap, first: u32, class: usize, shard: u32) {
         bitmap[word as usize].set(u64::MAX >> (WORD_BITS - bits));
     }
     record.set_state(State::Slab);
-    // ORDERING: Release publishes the shard before the class; pairs with the Acquire fence in `central::idle`, which reads them
+    // ORDERING: Release publishes the shard before the tag; pairs with the Acquire fence in `central::idle`, which reads them
     // without the lock to find out which lock that is.
     fence(Ordering::Release);
-    map.set_class(first, granules, class);
+    map.set_tag(first, granules, Tag::new(class, shard as usize));
 }
 
 /// Makes a plain span of a slab whose blocks are all free.
 pub fn dissolve(map: &PageMap, first: u32, class: usize) {
     debug_assert_eq!(u32::from(map.record(first).free_blocks.get()), size_class::slab_blocks(class));
-    map.set_class(first, size_class::slab_granules(class), 0);
+    map.set_tag(first, size_class::slab_granules(class), Tag(0));
     map.record(first).set_state(State::Interior);
 }
 

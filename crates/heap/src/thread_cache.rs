@@ -15,10 +15,23 @@ pub use registry::{Budget, Caches};
 use crate::central::Central;
 use crate::lock::Lock;
 use crate::magazine::{self, Magazine};
-use crate::page_map::{Guarded32, GuardedSize};
-use crate::size_class::{self, CLASSES};
+use crate::page_map::{Guarded32, GuardedSize, PageMap, Tag};
+use crate::size_class::{self, CLASSES, LINE_SHARERS};
 use crate::spans::Spans;
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicUsize, Ordering, compiler_fence};
+
+/// A list for each class, and one more for those small blocks that are other shards': they go home instead of being used by this
+/// thread beside the neighbours of somebody else (passive false sharing).
+const BINS: usize = CLASSES + LINE_SHARERS;
+
+/// The bin of a class's blocks that belong to other shards. Larger blocks share no lines and need none.
+const fn foreign_bin(class: usize) -> usize {
+    if class == 0 || class > LINE_SHARERS { class } else { CLASSES - 1 + class }
+}
+
+const fn class_of_bin(bin: usize) -> usize {
+    if bin < CLASSES { bin } else { bin + 1 - CLASSES }
+}
 
 /// A `head` that sends its owner to the slow path: the bin was revoked, or never holds anything.
 pub const GATE: usize = 1;
@@ -37,9 +50,11 @@ pub struct Bin {
 /// One thread's free blocks.
 #[repr(C, align(64))]
 pub struct ThreadCache {
-    bins: [Bin; CLASSES],
+    bins: [Bin; BINS],
     /// A second magazine per class, packed; 0 for none. Synchronization: the cache's lock.
     spares: [GuardedSize; CLASSES],
+    /// The tag of no class in the shard of `central` that it keeps to.
+    tag: Tag,
     /// Held by the owner in its slow path, and by a revoker.
     lock: Lock<()>,
     /// The next of all caches ever made. Synchronization: written once, under the registry's lock.
@@ -52,8 +67,6 @@ pub struct ThreadCache {
     visits_seen: Guarded32,
     /// The next idle cache. Synchronization: the registry's lock.
     next_idle: AtomicPtr<ThreadCache>,
-    /// The shard of `central` that it keeps to. Synchronization: written once, before the cache has an owner.
-    shard: Guarded32,
 }
 
 impl Bin {
@@ -93,6 +106,13 @@ impl Bin {
         self.capacity.get() as i32
     }
 
+    /// What is in it. Under the cache's lock, by the owner, when it is open.
+    fn list(&self) -> Magazine {
+        // ORDERING: Relaxed; revokers are excluded by the lock.
+        let room = self.room.load(Ordering::Relaxed);
+        Magazine { head: self.head.load(Ordering::Relaxed), count: (self.capacity() - room) as u32 }
+    }
+
     /// Turns a revoked bin into an empty one. Under the cache's lock, by the owner.
     fn open(&self) {
         // ORDERING: Relaxed; revokers are excluded by the lock.
@@ -110,18 +130,18 @@ impl Bin {
 }
 
 impl ThreadCache {
-    /// A cache that sends every operation to the slow path and that nobody ever fills: what a thread starts with.
-    pub const fn gated() -> Self {
+    /// A cache that sends every operation to the slow path, until somebody fills it: what a thread starts with.
+    pub const fn gated(shard: usize) -> Self {
         Self {
-            bins: [const { Bin::gated() }; CLASSES],
+            bins: [const { Bin::gated() }; BINS],
             spares: [const { GuardedSize::new(0) }; CLASSES],
+            tag: Tag::new(0, shard),
             lock: Lock::new(()),
             next: AtomicPtr::new(core::ptr::null_mut()),
             idle: Guarded32::new(0),
             next_idle: AtomicPtr::new(core::ptr::null_mut()),
             visits: Guarded32::new(0),
             visits_seen: Guarded32::new(0),
-            shard: Guarded32::new(0),
         }
     }
 
@@ -150,15 +170,41 @@ impl ThreadCache {
         head
     }
 
-    /// Keeps a free block of `class`; false: the list is full or revoked, or the block is at its head already.
+    /// The class of a slab with this tag, if it is one of the cache's shard.
+    #[inline(always)]
+    pub fn own_class(&self, tag: Tag) -> Option<usize> {
+        // What is left of a tag of this shard is the class.
+        let class = tag.0 ^ self.tag.0;
+        (class < CLASSES).then_some(class)
+    }
+
+    /// Keeps a free block of a slab of the cache's shard; false: the list is full or revoked, or the block is at its head already.
     ///
     /// # Safety
     /// This thread owns the cache (or the cache is gated) and the block, which is of `class`.
     #[inline(always)]
     pub unsafe fn push(&self, class: usize, block: usize) -> bool {
-        debug_assert!(class < CLASSES);
-        // SAFETY: every class is below CLASSES.
-        let bin = unsafe { self.bins.get_unchecked(class) };
+        // SAFETY: the caller's contract; the bin of a class is one of its own.
+        unsafe { self.push_into(class, block) }
+    }
+
+    /// As [`ThreadCache::push`], a block of another shard's slab.
+    ///
+    /// # Safety
+    /// This thread owns the cache (or the cache is gated) and the block, which is of that slab.
+    #[inline(always)]
+    pub unsafe fn push_foreign(&self, tag: Tag, block: usize) -> bool {
+        // SAFETY: the caller's contract; a class is below CLASSES, and so its foreign bin below BINS.
+        unsafe { self.push_into(foreign_bin(tag.class()), block) }
+    }
+
+    /// # Safety
+    /// As for `push`; the bin is below BINS and one of the block's class.
+    #[inline(always)]
+    unsafe fn push_into(&self, bin: usize, block: usize) -> bool {
+        debug_assert!(bin < BINS);
+        // SAFETY: the caller's contract.
+        let bin = unsafe { self.bins.get_unchecked(bin) };
         // ORDERING: as in `pop`.
         let is_full = bin.count_down();
         compiler_fence(Ordering::SeqCst);
@@ -174,13 +220,17 @@ impl ThreadCache {
     }
 
     fn shard(&self) -> usize {
-        self.shard.get() as usize
+        self.tag.shard()
+    }
+
+    fn bin_of(&self, tag: Tag) -> usize {
+        if tag.shard() == self.shard() { tag.class() } else { foreign_bin(tag.class()) }
     }
 
     /// Whether `block` is the first of its list: freeing it now would be a double free.
-    pub fn is_head(&self, class: usize, block: usize) -> bool {
+    pub fn is_head(&self, tag: Tag, block: usize) -> bool {
         // ORDERING: Relaxed; owner only.
-        self.bins[class].head.load(Ordering::Relaxed) == block
+        self.bins[self.bin_of(tag)].head.load(Ordering::Relaxed) == block
     }
 
     /// Takes a block of `class` after [`ThreadCache::pop`] found none, from the spare magazine or from `central`. Returns 0
@@ -190,14 +240,14 @@ impl ThreadCache {
         self.visits.set(self.visits.get().wrapping_add(1));
         let bin = &self.bins[class];
         bin.open();
-        // ORDERING: Relaxed; under the lock.
-        let mut list = Magazine { head: bin.head.load(Ordering::Relaxed), count: 0 };
-        if !list.is_empty() {
-            list.count = (bin.capacity() - bin.room.load(Ordering::Relaxed)) as u32;
-        } else if self.spares[class].get() != 0 {
-            list = Magazine::unpack(self.spares[class].get());
-            self.spares[class].set(0);
-        } else {
+        let mut list = bin.list();
+        if list.is_empty() {
+            list = self.take_spare(class);
+        }
+        if list.is_empty() {
+            list = self.take_foreign(class);
+        }
+        if list.is_empty() {
             self.grow(class, budget);
             match central.fetch(spans, self.shard(), class, bin.capacity.get().max(1)) {
                 Some(magazine) => list = magazine,
@@ -223,23 +273,38 @@ impl ThreadCache {
         block
     }
 
+    /// The blocks of other shards, if they are many: a few would be used beside those of others, many fill lines of their own, and
+    /// who frees and takes what others made need not send it home each time. Under the cache's lock, by the owner.
+    fn take_foreign(&self, class: usize) -> Magazine {
+        let bin = &self.bins[foreign_bin(class)];
+        if class > LINE_SHARERS || bin.capacity.get() < size_class::magazine_max(class) / 2 {
+            return Magazine::EMPTY;
+        }
+        bin.open();
+        let list = bin.list();
+        if list.count < size_class::magazine_max(class) / 2 {
+            return Magazine::EMPTY;
+        }
+        bin.replace(Magazine::EMPTY);
+        list
+    }
+
     /// Keeps a free block after [`ThreadCache::push`] found no room: the full list becomes the spare, and the former spare goes to
-    /// `central`.
-    pub fn flush(&self, class: usize, block: usize, central: &Central, spans: &Spans, budget: &Budget) {
+    /// `central`. A list of other shards' blocks goes to the shard of the last one.
+    pub fn flush(&self, tag: Tag, block: usize, central: &Central, spans: &Spans, budget: &Budget) {
         let _guard = self.lock.lock();
         self.visits.set(self.visits.get().wrapping_add(1));
-        let bin = &self.bins[class];
+        let (class, place) = (tag.class(), self.bin_of(tag));
+        let bin = &self.bins[place];
         bin.open();
-        // ORDERING: Relaxed; under the lock.
-        let room = bin.room.load(Ordering::Relaxed);
-        let head = bin.head.load(Ordering::Relaxed);
-        let mut list = Magazine { head, count: (bin.capacity() - room) as u32 };
-        if room <= 0 && !self.grow(class, budget) {
+        let mut list = bin.list();
+        if list.count >= bin.capacity.get() && !self.grow(place, budget) {
             // Only what the budget paid for is kept as a spare.
             let capacity = bin.capacity.get();
-            let spare = Magazine::unpack(self.spares[class].get());
-            if capacity > size_class::magazine_min(class) && !spans.is_releasing_alone() {
-                central.store(spans, self.shard(), class, spare);
+            if place != class {
+                central.store(spans, tag.shard(), class, list);
+            } else if capacity > size_class::magazine_min(class) && !spans.is_releasing_alone() {
+                central.store(spans, self.shard(), class, Magazine::unpack(self.spares[class].get()));
                 self.spares[class].set(list.pack());
             } else {
                 central.store(spans, self.shard(), class, list);
@@ -249,7 +314,7 @@ impl ThreadCache {
                 // SAFETY: the caller gave the block up.
                 unsafe { magazine::set_next(block, 0) };
                 bin.replace(list);
-                central.store(spans, self.shard(), class, Magazine { head: block, count: 1 });
+                central.store(spans, tag.shard(), class, Magazine { head: block, count: 1 });
                 return;
             }
         }
@@ -259,54 +324,59 @@ impl ThreadCache {
     }
 
     /// Doubles a bin's capacity if the class and the budget allow it. The caller sets `room` afterwards.
-    fn grow(&self, class: usize, budget: &Budget) -> bool {
-        let capacity = self.bins[class].capacity.get();
+    fn grow(&self, bin: usize, budget: &Budget) -> bool {
+        let class = class_of_bin(bin);
+        let capacity = self.bins[bin].capacity.get();
         let more = capacity.max(1).min(size_class::magazine_max(class).saturating_sub(capacity));
         if more == 0 || !budget.take(more, class) {
             return false;
         }
-        self.bins[class].capacity.set(capacity + more);
+        self.bins[bin].capacity.set(capacity + more);
         true
     }
 
     /// Makes an empty cache ready for a thread. Before it has an owner.
     fn prepare(&self) {
-        for class in 1..CLASSES {
-            self.bins[class].capacity.set(size_class::magazine_min(class));
-            self.bins[class].replace(Magazine::EMPTY);
+        for bin in 1..BINS {
+            self.bins[bin].capacity.set(size_class::magazine_min(class_of_bin(bin)));
+            self.bins[bin].replace(Magazine::EMPTY);
         }
     }
 
     /// Gives everything back to `central`. By the owner, or when there is none.
     fn empty(&self, central: &Central, spans: &Spans, budget: &Budget, to_slabs: bool) {
         let _guard = self.lock.lock();
-        for class in 1..CLASSES {
-            let bin = &self.bins[class];
-            bin.open();
-            // ORDERING: Relaxed; under the lock, by the owner.
-            let room = bin.room.load(Ordering::Relaxed);
-            let head = bin.head.load(Ordering::Relaxed);
-            let list = Magazine { head, count: (bin.capacity() - room) as u32 };
-            let spare = Magazine::unpack(self.spares[class].get());
-            self.spares[class].set(0);
-            self.shrink(class, budget);
-            bin.replace(Magazine::EMPTY);
-            for magazine in [list, spare] {
+        for bin in 1..BINS {
+            let class = class_of_bin(bin);
+            self.bins[bin].open();
+            let list = self.bins[bin].list();
+            self.shrink(bin, budget);
+            self.bins[bin].replace(Magazine::EMPTY);
+            for magazine in [list, self.take_spare(bin)] {
                 if to_slabs {
                     central.return_to_slabs(spans, class, magazine);
                 } else {
-                    central.store(spans, self.shard(), class, magazine);
+                    central.store(spans, shard_of(&spans.map, magazine), class, magazine);
                 }
             }
         }
     }
 
+    /// The spare of a bin, if it has one. Under the cache's lock.
+    fn take_spare(&self, bin: usize) -> Magazine {
+        let Some(spare) = self.spares.get(bin) else { return Magazine::EMPTY };
+        let magazine = Magazine::unpack(spare.get());
+        spare.set(0);
+        magazine
+    }
+
     /// Resets a bin's capacity to what an unused class has. Under the lock, for an empty or revoked bin.
-    fn shrink(&self, class: usize, budget: &Budget) {
+    fn shrink(&self, bin: usize, budget: &Budget) {
+        let class = class_of_bin(bin);
         let least = size_class::magazine_min(class);
-        let capacity = self.bins[class].capacity.get();
+        let capacity = self.bins[bin].capacity.get();
         budget.give(capacity.saturating_sub(least), class);
-        self.bins[class].capacity.set(least);
+        self.bins[bin].capacity.set(least);
     }
 
     /// Whether its owner was not in the slow path since the last call. Under the registry's lock.
@@ -319,10 +389,18 @@ impl ThreadCache {
 
     /// Blocks held per class: in the list and in the spare. Exact only for the owner.
     pub fn held(&self, class: usize) -> u32 {
-        let bin = &self.bins[class];
-        // ORDERING: Relaxed; a statistic.
-        let gated = bin.head.load(Ordering::Relaxed) <= GATE;
-        let listed = if gated { 0 } else { bin.capacity() - bin.room.load(Ordering::Relaxed) };
-        listed.max(0) as u32 + Magazine::unpack(self.spares[class].get()).count
+        let listed = |bin: usize| {
+            let bin = &self.bins[bin];
+            // ORDERING: Relaxed; a statistic.
+            let gated = bin.head.load(Ordering::Relaxed) <= GATE;
+            if gated { 0 } else { (bin.capacity() - bin.room.load(Ordering::Relaxed)).max(0) as u32 }
+        };
+        let foreign = if foreign_bin(class) == class { 0 } else { listed(foreign_bin(class)) };
+        listed(class) + foreign + Magazine::unpack(self.spares[class].get()).count
     }
+}
+
+/// The shard that a magazine's first block belongs to.
+fn shard_of(map: &PageMap, magazine: Magazine) -> usize {
+    map.tag_at(magazine.head).map_or(0, Tag::shard)
 }

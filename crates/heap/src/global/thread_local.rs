@@ -7,7 +7,7 @@ use crate::thread_cache::ThreadCache;
 use core::arch::{asm, global_asm};
 
 /// What every thread starts with. Threads only ever change the `room` of its bins, which nothing reads.
-static GATED: ThreadCache = ThreadCache::gated();
+static GATED: ThreadCache = ThreadCache::gated(0);
 
 #[cfg(target_arch = "x86_64")]
 global_asm!(

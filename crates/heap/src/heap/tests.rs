@@ -102,9 +102,9 @@ fn what_is_allocated_and_freed_leaves_no_span_in_use() {
     let used: usize = (1..size_class::CLASSES).map(|class| 300 * size_class::size(class)).sum();
     assert_eq!(Snapshot::take(&heap).small_used_bytes(), used);
     for block in blocks {
-        let class = heap.spans.map.class_of_block(block);
+        let tag = heap.spans.map.tag_at(block).unwrap();
         // SAFETY: this thread owns the cache and the block.
-        if !unsafe { cache.push(class, block) } {
+        if !unsafe { cache.push(cache.own_class(tag).unwrap(), block) } {
             heap.free(Some(cache), block);
         }
     }
@@ -187,6 +187,68 @@ fn caches_of_idle_threads_are_taken_when_the_budget_is_used_up() {
     std::thread::sleep(std::time::Duration::from_millis(120));
     heap.caches.relieve(Some(busy), &heap.central, &heap.spans);
     assert_eq!(idle.held(class), 0);
+}
+
+/// Allocates and frees as the fast paths do.
+fn take_small(heap: &Heap, cache: &ThreadCache, class: usize) -> usize {
+    // SAFETY: this thread owns the cache.
+    let block = unsafe { cache.pop(class) };
+    if block != 0 { block } else { heap.allocate_small(Some(cache), class) }
+}
+
+fn give_small(heap: &Heap, cache: &ThreadCache, block: usize) {
+    let tag = heap.spans.map.tag_at(block).unwrap();
+    let is_kept = match cache.own_class(tag) {
+        // SAFETY: this thread owns the cache and the block.
+        Some(class) => unsafe { cache.push(class, block) },
+        // SAFETY: as above.
+        None => unsafe { cache.push_foreign(tag, block) },
+    };
+    if !is_kept {
+        heap.free(Some(cache), block);
+    }
+}
+
+#[test]
+fn a_few_small_blocks_of_another_shard_go_home_and_many_are_used() {
+    let heap = heap();
+    let (maker, user) = (heap.caches.acquire().unwrap(), heap.caches.acquire().unwrap());
+    let class = size_class::class_of(16).unwrap();
+    let few: Vec<usize> = (0..8).map(|_| take_small(&heap, maker, class)).collect();
+    let line = |block: usize| block / 64;
+    for _ in 0..100 {
+        few.iter().for_each(|&block| give_small(&heap, user, block));
+        let own: Vec<usize> = (0..8).map(|_| take_small(&heap, user, class)).collect();
+        assert!(own.iter().all(|own| few.iter().all(|few| line(*own) != line(*few))), "no line is shared");
+        own.into_iter().for_each(|block| give_small(&heap, user, block));
+        // They come home: who made them takes them again.
+        heap.caches.revoke_all(None, &heap.central, &heap.spans);
+        let again: Vec<usize> = (0..8).map(|_| take_small(&heap, maker, class)).collect();
+        assert_eq!(again.iter().filter(|block| few.contains(block)).count(), 8);
+    }
+    let many: Vec<usize> = (0..1000).map(|_| take_small(&heap, maker, class)).collect();
+    many.iter().for_each(|&block| give_small(&heap, user, block));
+    let own: Vec<usize> = (0..1000).map(|_| take_small(&heap, user, class)).collect();
+    assert!(own.iter().filter(|block| many.contains(block)).count() >= 64, "not sent home one by one");
+    own.into_iter().chain(few).for_each(|block| give_small(&heap, user, block));
+    heap.trim(Some(user));
+    assert_eq!((heap.spans.counts().used, heap.spans.counts().dirty), (0, 0));
+}
+
+#[test]
+fn a_block_of_another_shard_freed_twice_is_found() {
+    let heap = heap();
+    let (maker, user) = (heap.caches.acquire().unwrap(), heap.caches.acquire().unwrap());
+    for bytes in [16, 128, 1024] {
+        let class = size_class::class_of(bytes).unwrap();
+        let block = take_small(&heap, maker, class);
+        let tag = heap.spans.map.tag_at(block).unwrap();
+        assert_eq!((tag.class(), user.own_class(tag)), (class, None));
+        give_small(&heap, user, block);
+        assert!(user.is_head(tag, block));
+        // SAFETY: refused, for it is at the head.
+        assert!(!unsafe { user.push_foreign(tag, block) });
+    }
 }
 
 /// A heap to which somebody comes by, as the purger does.

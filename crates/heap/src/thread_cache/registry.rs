@@ -1,12 +1,12 @@
 //! All thread caches of a heap: made, handed out, taken back at thread exit, revoked.
 
-use super::{Bin, GATE, ThreadCache};
+use super::{BINS, Bin, GATE, ThreadCache, class_of_bin};
 use crate::central::Central;
 use crate::lock::{self, Lock};
 use crate::magazine::{self, Magazine};
 use crate::os;
 use crate::page_map::PageMap;
-use crate::size_class::{self, CLASSES};
+use crate::size_class;
 use crate::spans::{SHARDS, Spans};
 use core::cell::Cell;
 use core::sync::atomic::{AtomicBool, AtomicIsize, AtomicPtr, AtomicU64, Ordering, fence};
@@ -184,10 +184,9 @@ impl Caches {
         registry.unused.1 -= size_of::<ThreadCache>();
         // SAFETY: fresh memory of ours, large enough and page-aligned plus multiples of the aligned size.
         let cache = unsafe {
-            place.write(ThreadCache::gated());
+            place.write(ThreadCache::gated(registry.made % registry.shards.max(1)));
             &*place
         };
-        cache.shard.set((registry.made % registry.shards.max(1)) as u32);
         registry.made += 1;
         cache.next.store(newest, Ordering::Relaxed);
         // ORDERING: Release publishes the cache to the Acquire in `all`.
@@ -297,14 +296,14 @@ impl Caches {
 
     fn revoke(&self, group: &[Option<&ThreadCache>; GROUP], central: &Central, spans: &Spans) -> usize {
         let _guards = group.map(|cache| cache.map(|cache| cache.lock.lock()));
-        let mut lists = [[None; CLASSES]; GROUP];
+        let mut lists = [[None; BINS]; GROUP];
         let mut any = false;
         for (cache, lists) in group.iter().flatten().zip(&mut lists) {
-            for (class, list) in lists.iter_mut().enumerate().skip(1) {
-                let bin = &cache.bins[class];
+            for (place, list) in lists.iter_mut().enumerate().skip(1) {
+                let bin = &cache.bins[place];
                 // ORDERING: Relaxed look; the exchange is SeqCst, so that it precedes the barrier.
                 let head = bin.head.load(Ordering::Relaxed);
-                let has_room_to_lose = bin.capacity.get() > size_class::magazine_min(class);
+                let has_room_to_lose = bin.capacity.get() > size_class::magazine_min(class_of_bin(place));
                 if head > GATE || (head == 0 && has_room_to_lose) {
                     // It cannot have become GATE meanwhile: only revokers write that, under this lock.
                     *list = Some(bin.head.swap(GATE, Ordering::SeqCst));
@@ -315,8 +314,8 @@ impl Caches {
         let passed = any && os::barrier_all_threads();
         let mut blocks = 0;
         for (cache, lists) in group.iter().flatten().zip(&lists) {
-            for (class, &list) in lists.iter().enumerate().skip(1) {
-                let bin = &cache.bins[class];
+            for (place, &list) in lists.iter().enumerate().skip(1) {
+                let (bin, class) = (&cache.bins[place], class_of_bin(place));
                 let mut taken = None;
                 if let Some(list) = list {
                     if passed {
@@ -327,11 +326,9 @@ impl Caches {
                 }
                 if taken.is_some() {
                     // The owner reads the capacity when it opens the bin, under the lock.
-                    cache.shrink(class, &self.budget);
+                    cache.shrink(place, &self.budget);
                 }
-                let spare = Magazine::unpack(cache.spares[class].get());
-                cache.spares[class].set(0);
-                for magazine in [taken.unwrap_or_default(), spare] {
+                for magazine in [taken.unwrap_or_default(), cache.take_spare(place)] {
                     blocks += magazine.count as usize;
                     central.return_to_slabs(spans, class, magazine);
                 }
@@ -363,10 +360,10 @@ impl Caches {
             }
             // SAFETY: the owner is gone, and the cache is emptied here.
             unsafe { cache.lock.reset_in_child() };
-            for class in 1..CLASSES {
-                cache.spares[class].set(0);
-                cache.shrink(class, &self.budget);
-                cache.bins[class].replace(Magazine::EMPTY);
+            for bin in 1..BINS {
+                let _lost = cache.take_spare(bin);
+                cache.shrink(bin, &self.budget);
+                cache.bins[bin].replace(Magazine::EMPTY);
             }
             registry.retire(cache);
         }
