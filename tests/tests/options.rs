@@ -68,6 +68,32 @@ fn wrong_key_does_not_hide_a_right_one() {
     );
 }
 
+/// Numbers of the report's line for the large blocks of 8 MiB: smallest, largest, allocations, peak.
+fn report_of_8_mib(case: &str) -> Option<Vec<u64>> {
+    preload()?;
+    let prefix = std::env::temp_dir().join(format!("faultless-report-{}-{case}", std::process::id()));
+    let value = format!("report:{}", prefix.display());
+    Program::new("resident.c").argument(case).variable("FAULTLESS", &value).passes();
+    let name = prefix.file_name()?.to_string_lossy().into_owned();
+    let files = std::fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten();
+    let mut found = None;
+    for file in files.filter(|file| file.file_name().to_string_lossy().starts_with(&name)) {
+        let text = std::fs::read_to_string(file.path()).unwrap_or_default();
+        let numbers = |line: &str| line.split(' ').filter_map(|word| word.parse().ok()).collect();
+        let mut lines = text.lines().filter(|line| line.starts_with("large "));
+        found = lines.find(|line| line.contains("8388608")).map(numbers);
+        let _ = std::fs::remove_file(file.path());
+    }
+    assert!(found.is_some(), "no such line");
+    found
+}
+
+#[test]
+fn blocks_that_come_and_go_are_all_counted() {
+    let Some(numbers) = report_of_8_mib("comes_and_goes") else { return };
+    assert_eq!(numbers, [8 << 20, 8 << 20, 1200, 8 << 20]);
+}
+
 #[test]
 fn a_trace_of_spans_is_written_for_the_process_and_for_its_forked_child() {
     let prefix = std::env::temp_dir().join(format!("faultless-trace-{}", std::process::id()));

@@ -22,7 +22,6 @@ static SHARDS_HELD: AtomicUsize = AtomicUsize::new(0);
 pub fn before(heap: &Heap) {
     os::lock_stdio_list();
     heap.caches.hold_for_fork();
-    heap.large.hold_for_fork();
     let shards = heap.central.hold_for_fork();
     heap.spans.hold_for_fork();
     // ORDERING: Relaxed; this thread reads it again, here or in the child.
@@ -35,7 +34,6 @@ fn release(heap: &Heap) {
     heap.spans.release_after_fork();
     // ORDERING: Relaxed, as in `before`.
     heap.central.release_after_fork(SHARDS_HELD.load(Ordering::Relaxed));
-    heap.large.release_after_fork();
     heap.caches.release_after_fork();
 }
 

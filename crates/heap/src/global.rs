@@ -8,6 +8,7 @@ pub mod purger;
 mod thread_local;
 
 use crate::fork;
+use crate::granule::GRANULE_BYTES;
 use crate::heap::{Allocated, Heap};
 use crate::lock::Lock;
 use crate::message::{Misuse, misuse};
@@ -80,7 +81,14 @@ pub fn allocate_slow(bytes: usize) -> *mut u8 {
     }
 }
 
+#[inline(always)]
 fn allocate_large(bytes: usize, align: usize) -> Allocated {
+    let again = if align <= GRANULE_BYTES { HEAP.large.allocate_again(&HEAP.spans, bytes) } else { 0 };
+    if again != 0 { Allocated { address: again, zero: false } } else { allocate_other(bytes, align) }
+}
+
+#[inline(never)]
+fn allocate_other(bytes: usize, align: usize) -> Allocated {
     let block = HEAP.allocate_large(attached(), bytes, align);
     purger::call();
     block
@@ -177,10 +185,18 @@ fn free_slow(address: usize) {
     if address != 0 {
         // What libc frees under its own locks is small, so this is safe here; and a large block is held only if somebody comes by.
         if HEAP.spans.map.class_of_block(address) == 0 {
+            if HEAP.large.free_again(&HEAP.spans, address) {
+                return;
+            }
             purger::call();
         }
-        HEAP.free(attached(), address);
+        free_attached(address);
     }
+}
+
+#[inline(never)]
+fn free_attached(address: usize) {
+    HEAP.free(attached(), address);
 }
 
 /// Makes a block hold `bytes`, at the same place or another. Null: memory is exhausted, the block is as it was.

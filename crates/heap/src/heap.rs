@@ -92,9 +92,10 @@ impl Heap {
 
     /// Allocates a large block.
     pub fn allocate_large(&self, cache: Option<&ThreadCache>, bytes: usize, align: usize) -> Allocated {
-        let mut block = self.large.allocate(&self.spans, bytes, align, false);
+        let shard = cache.map_or(0, ThreadCache::shard);
+        let mut block = self.large.allocate(&self.spans, shard, bytes, align, false);
         if block.is_none() && bytes <= isize::MAX as usize && self.gather(cache) {
-            block = self.large.allocate(&self.spans, bytes, align, false);
+            block = self.large.allocate(&self.spans, shard, bytes, align, false);
         }
         self.spans.settle();
         block.map_or(Allocated::NONE, |block| Allocated { address: block.address, zero: block.zero })
@@ -104,7 +105,7 @@ impl Heap {
     pub fn free(&self, cache: Option<&ThreadCache>, address: usize) {
         match self.spans.map.tag_at(address) {
             Some(tag) if tag.class() > 0 => self.free_small(cache, tag, address),
-            _ => self.large.free(&self.spans, address),
+            _ => self.large.free(&self.spans, cache.map_or(0, ThreadCache::shard), address),
         }
         self.settle(cache);
     }
@@ -133,9 +134,10 @@ impl Heap {
     /// Resizes a large block that stays large, in place or by moving it. Returns 0 when memory is exhausted.
     pub fn resize_large(&self, cache: Option<&ThreadCache>, address: usize, bytes: usize) -> usize {
         debug_assert!(bytes > SMALL_MAX);
-        let mut resized = self.large.resize(&self.spans, address, bytes);
+        let shard = cache.map_or(0, ThreadCache::shard);
+        let mut resized = self.large.resize(&self.spans, shard, address, bytes);
         if resized.is_none() && bytes <= isize::MAX as usize && self.gather(cache) {
-            resized = self.large.resize(&self.spans, address, bytes);
+            resized = self.large.resize(&self.spans, shard, address, bytes);
         }
         self.spans.settle();
         resized.unwrap_or(0)

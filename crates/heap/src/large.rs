@@ -1,11 +1,15 @@
 //! Large blocks: a span each. Grown in place where the neighbour is free, else moved by page tables, not by copying.
 
+mod books;
+
 use crate::granule::{GRANULE_BYTES, bytes_of, granules_for};
-use crate::lock::Lock;
 use crate::message::{Misuse, misuse};
 use crate::os;
-use crate::page_map::State;
+use crate::page_map::{Guarded64, GuardedSize, State};
+use crate::span_heap::Taken;
 use crate::spans::Spans;
+use books::Books;
+pub use books::{LargeBin, LargeTotals};
 
 /// From this size on page tables are moved; below, copying is cheaper than the mappings it costs.
 const MOVE_BYTES_MIN: usize = 256 * 1024;
@@ -14,43 +18,21 @@ const MOVE_BYTES_MIN: usize = 256 * 1024;
 const MOVED_GROWTH: usize = 8;
 /// Moved spans at most: each may split a mapping in three, and a process has 65,530 of them.
 const MOVED_MAX: usize = 4096;
-/// Size bins of the statistics: four per doubling.
-const BINS: usize = 4 * 48;
-
-/// What was seen of the large blocks of one size bin; bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LargeBin {
-    /// Smallest size asked for.
-    pub smallest: usize,
-    /// Largest size asked for.
-    pub largest: usize,
-    /// Blocks allocated since the start.
-    pub allocations: u64,
-    /// Bytes asked for and not freed.
-    pub live: usize,
-    /// Most that ever were live at once.
-    pub live_peak: usize,
-}
-
-/// Sums over all bins.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LargeTotals {
-    /// Blocks live now.
-    pub blocks: usize,
-    /// Bytes live now.
-    pub live: usize,
-    /// Most bytes ever live at once.
-    pub live_peak: usize,
-}
-
-struct Books {
-    bins: [LargeBin; BINS],
-    totals: LargeTotals,
-}
-
 /// The large blocks of a heap.
 pub struct Large {
-    books: Lock<Books>,
+    books: Books,
+    again: Again,
+}
+
+/// What the books do not know yet of the block that a process of one thread frees and allocates again and again.
+///
+/// SYNCHRONIZATION: the process's only thread; afterwards the lock of what the first shard keeps.
+struct Again {
+    /// Bytes of the block freed last, which counts as live; 0 for none. `spans` has its span, if nobody else needed that.
+    freed: GuardedSize,
+    /// Bytes of those allocated again, and how many they were.
+    bytes: GuardedSize,
+    allocations: Guarded64,
 }
 
 /// A large block just allocated.
@@ -62,23 +44,19 @@ pub struct LargeBlock {
     pub zero: bool,
 }
 
-fn bin_of(bytes: usize) -> usize {
-    let log = bytes.ilog2() as usize;
-    (log * 4 + ((bytes >> (log - 2)) & 3)).min(BINS - 1)
-}
-
 impl Large {
     /// No blocks.
     pub const fn new() -> Self {
-        const BIN: LargeBin = LargeBin { smallest: 0, largest: 0, allocations: 0, live: 0, live_peak: 0 };
-        let totals = LargeTotals { blocks: 0, live: 0, live_peak: 0 };
-        Self { books: Lock::new(Books { bins: [BIN; BINS], totals }) }
+        let again =
+            Again { freed: GuardedSize::new(0), bytes: GuardedSize::new(0), allocations: Guarded64::new(0) };
+        Self { books: Books::new(), again }
     }
 
-    /// Allocates `bytes` at a multiple of `align`, a power of two.
+    /// Allocates `bytes` at a multiple of `align`, a power of two, for a thread of this shard.
     pub fn allocate(
         &self,
         spans: &Spans,
+        shard: usize,
         bytes: usize,
         align: usize,
         prefer_clean: bool,
@@ -89,12 +67,71 @@ impl Large {
         let bytes = page_rounded(bytes.max(1));
         let granules = granules_for(bytes)?;
         let align = u32::try_from(align.div_ceil(GRANULE_BYTES)).ok()?;
-        let taken = spans.take(granules, align, prefer_clean)?;
+        if os::is_single_threaded() {
+            self.settle();
+        }
+        let recent = spans.in_shard(shard, |kept| {
+            self.books.add(shard, bytes);
+            let serves = align <= 1 && !prefer_clean;
+            serves.then(|| kept.take_recent(&spans.map, granules)).flatten()
+        });
+        let taken = match recent {
+            Some(first) => Some(Taken { first, zero: false }),
+            None => spans.take(granules, align, prefer_clean),
+        };
+        let Some(taken) = taken else {
+            spans.in_shard(shard, |_| self.books.remove(shard, bytes));
+            return None;
+        };
         let record = spans.map.record(taken.first);
         record.value.set(bytes as u64);
         record.set_state(State::Large);
-        self.books.lock().add(bytes);
         Some(LargeBlock { address: spans.map.address(taken.first), zero: taken.zero })
+    }
+
+    /// Allocates what was freed last, where a process has one thread and that was as large; 0 otherwise.
+    #[inline]
+    pub fn allocate_again(&self, spans: &Spans, bytes: usize) -> usize {
+        let again = &self.again;
+        let is_same = os::is_single_threaded() && bytes <= isize::MAX as usize && {
+            let freed = again.freed.get();
+            freed != 0 && freed == page_rounded(bytes)
+        };
+        let Some(first) = is_same.then(|| spans.take_recent()).flatten() else { return 0 };
+        again.freed.set(0);
+        again.allocations.set(again.allocations.get() + 1);
+        spans.map.record(first).set_state(State::Large);
+        spans.map.address(first)
+    }
+
+    /// Frees the large block at `address` so that [`Large::allocate_again`] has it, where a process has one thread and the block is
+    /// worth keeping.
+    #[inline]
+    pub fn free_again(&self, spans: &Spans, address: usize) -> bool {
+        let again = &self.again;
+        if !os::is_single_threaded() || again.freed.get() != 0 {
+            return false;
+        }
+        let (first, bytes) = self.look_up(spans, address);
+        let is_other = again.allocations.get() > 0 && again.bytes.get() != bytes;
+        if is_other || !spans.keep_recent(first, spans.map.record(first).granules.get()) {
+            return false;
+        }
+        again.freed.set(bytes);
+        again.bytes.set(bytes);
+        true
+    }
+
+    /// Tells the books all. By the only thread, or under the lock of what the first shard keeps.
+    fn settle(&self) {
+        let again = &self.again;
+        self.books.add_past(0, again.bytes.get(), again.allocations.get());
+        again.allocations.set(0);
+        let freed = again.freed.get();
+        if freed != 0 {
+            again.freed.set(0);
+            self.books.remove(0, freed);
+        }
     }
 
     /// First granule and usable bytes of the large block at `address`; ends the process if there is none.
@@ -112,28 +149,47 @@ impl Large {
         }
     }
 
-    /// Frees the large block at `address`.
-    pub fn free(&self, spans: &Spans, address: usize) {
+    /// Frees the large block at `address`, by a thread of this shard.
+    pub fn free(&self, spans: &Spans, shard: usize, address: usize) {
+        if os::is_single_threaded() {
+            self.settle();
+            if self.free_again(spans, address) {
+                return;
+            }
+        }
         let (first, bytes) = self.look_up(spans, address);
         let record = spans.map.record(first);
         record.set_state(State::Interior);
-        self.books.lock().remove(bytes);
-        spans.give_recent(first, record.granules.get());
+        let granules = record.granules.get();
+        let given = spans.in_shard(shard, |kept| {
+            self.books.remove(shard, bytes);
+            if spans.keeps() {
+                kept.keep_recent(&spans.map, first, granules)
+            } else {
+                Some((first, granules))
+            }
+        });
+        if let Some((first, granules)) = given {
+            spans.give(first, granules, false);
+        }
     }
 
     /// Makes the large block at `address` hold `new_bytes`. Returns where it is then, or `None` if memory is exhausted (the
     /// block is as it was).
-    pub fn resize(&self, spans: &Spans, address: usize, new_bytes: usize) -> Option<usize> {
+    pub fn resize(&self, spans: &Spans, shard: usize, address: usize, new_bytes: usize) -> Option<usize> {
         if new_bytes > isize::MAX as usize {
             return None;
         }
         let (first, old_bytes) = self.look_up(spans, address);
+        if os::is_single_threaded() {
+            self.settle();
+        }
         let new_bytes = page_rounded(new_bytes);
         let record = spans.map.record(first);
         let (old, new) = (record.granules.get(), granules_for(new_bytes)?);
         if new > old {
             if !spans.take_behind(first + old, new - old) {
-                return self.relocate(spans, first, old_bytes, new_bytes);
+                return self.relocate(spans, shard, first, old_bytes, new_bytes);
             }
             let is_moved = record.is_moved() || spans.map.record(first + old).is_moved();
             spans.map.set_moved(first + old, false);
@@ -145,18 +201,26 @@ impl Large {
             spans.give(first + new, old - new, false);
         }
         record.value.set(new_bytes as u64);
-        let mut books = self.books.lock();
-        books.remove(old_bytes);
-        books.add(new_bytes);
+        spans.in_shard(shard, |_| {
+            self.books.remove(shard, old_bytes);
+            self.books.add(shard, new_bytes);
+        });
         Some(address)
     }
 
     /// Moves a block that grows to a new span.
-    fn relocate(&self, spans: &Spans, first: u32, old_bytes: usize, new_bytes: usize) -> Option<usize> {
+    fn relocate(
+        &self,
+        spans: &Spans,
+        shard: usize,
+        first: u32,
+        old_bytes: usize,
+        new_bytes: usize,
+    ) -> Option<usize> {
         let map = &spans.map;
         let may_move = old_bytes >= MOVE_BYTES_MIN && map.moved_spans() < MOVED_MAX;
         let grows_little = new_bytes - old_bytes < old_bytes / MOVED_GROWTH;
-        let block = self.allocate(spans, new_bytes, GRANULE_BYTES, may_move && grows_little)?;
+        let block = self.allocate(spans, shard, new_bytes, GRANULE_BYTES, may_move && grows_little)?;
         let target = map.granule_of(block.address)?;
         let source = map.address(first);
         let granules = map.record(first).granules.get();
@@ -181,7 +245,7 @@ impl Large {
         }
         let record = map.record(first);
         record.set_state(State::Interior);
-        self.books.lock().remove(old_bytes);
+        spans.in_shard(shard, |_| self.books.remove(shard, old_bytes));
         let mut zero = moved == os::Moved::Done;
         if zero && record.is_moved() {
             // SAFETY: the pages were moved away, and the span is in no list yet.
@@ -193,29 +257,15 @@ impl Large {
     }
 
     /// Sums over all large blocks.
-    pub fn totals(&self) -> LargeTotals {
-        self.books.lock().totals
+    pub fn totals(&self, spans: &Spans) -> LargeTotals {
+        spans.in_shard(0, |_| self.settle());
+        self.books.totals()
     }
 
     /// Calls `visit` with every size bin that was ever used, smallest first.
-    pub fn each_bin(&self, mut visit: impl FnMut(&LargeBin)) {
-        for bin in 0..BINS {
-            // One bin under the lock at a time: `visit` may take long or allocate.
-            let copy = self.books.lock().bins[bin];
-            if copy.allocations > 0 {
-                visit(&copy);
-            }
-        }
-    }
-
-    /// Takes the lock for the time of a fork.
-    pub fn hold_for_fork(&self) {
-        self.books.hold_for_fork();
-    }
-
-    /// The other half of [`Large::hold_for_fork`].
-    pub fn release_after_fork(&self) {
-        self.books.release_after_fork();
+    pub fn each_bin(&self, spans: &Spans, visit: impl FnMut(&LargeBin)) {
+        spans.in_shard(0, |_| self.settle());
+        self.books.each_bin(visit);
     }
 }
 
@@ -227,24 +277,4 @@ impl Default for Large {
 
 fn page_rounded(bytes: usize) -> usize {
     bytes.next_multiple_of(4096)
-}
-
-impl Books {
-    fn add(&mut self, bytes: usize) {
-        let bin = &mut self.bins[bin_of(bytes)];
-        bin.smallest = if bin.allocations == 0 { bytes } else { bin.smallest.min(bytes) };
-        bin.largest = bin.largest.max(bytes);
-        bin.allocations += 1;
-        bin.live += bytes;
-        bin.live_peak = bin.live_peak.max(bin.live);
-        self.totals.blocks += 1;
-        self.totals.live += bytes;
-        self.totals.live_peak = self.totals.live_peak.max(self.totals.live);
-    }
-
-    fn remove(&mut self, bytes: usize) {
-        self.bins[bin_of(bytes)].live -= bytes;
-        self.totals.blocks -= 1;
-        self.totals.live -= bytes;
-    }
 }

@@ -1,13 +1,13 @@
 //! The span heap behind its lock: with its page map, the clock, the purging that happens outside the lock, and the spans that
 //! shards keep.
 
-mod kept;
+pub mod kept;
 mod recent;
 
 use crate::decay;
 use crate::lock::Lock;
 use crate::os;
-use crate::page_map::{Guarded32, PageMap};
+use crate::page_map::{Guarded32, PageMap, State};
 use crate::span_heap::{Due, PurgeMode, SpanCounts, SpanHeap, Taken};
 use crate::trace::Event;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -62,6 +62,7 @@ struct KeptByShard {
 
 impl KeptByShard {
     /// Does something with the spans.
+    #[inline]
     fn with<R>(&self, act: impl FnOnce(&mut Kept) -> R) -> R {
         let mut spans = self.spans.lock();
         let result = act(&mut spans);
@@ -89,13 +90,6 @@ impl Spans {
     /// Takes a span, see [`SpanHeap::take`]; what shards keep before fresh memory. Purges everything and tries again before it
     /// gives up.
     pub fn take(&self, granules: u32, align: u32, prefer_clean: bool) -> Option<Taken> {
-        if align <= 1
-            && !prefer_clean
-            && os::is_single_threaded()
-            && let Some(first) = self.recent.take(&self.map, granules)
-        {
-            return Some(Taken { first, zero: false });
-        }
         if !prefer_clean && self.keeps() {
             let now = os::now_ns();
             let taken = self.with(now, |heap, map| heap.take_used(map, granules, align, now));
@@ -148,6 +142,12 @@ impl Spans {
         }
     }
 
+    /// Does something under the lock of what a shard keeps.
+    #[inline]
+    pub fn in_shard<R>(&self, shard: usize, act: impl FnOnce(&mut Kept) -> R) -> R {
+        self.kept[shard].with(act)
+    }
+
     fn keep(&self, shard: usize, first: u32, granules: u32) -> bool {
         self.kept[shard].with(|kept| {
             // Who ends the keeping takes this lock afterwards.
@@ -194,7 +194,10 @@ impl Spans {
     /// Takes `granules` directly behind the span that ends at `end`, if they are free.
     pub fn take_behind(&self, end: u32, granules: u32) -> bool {
         let now = os::now_ns();
-        self.with(now, |heap, map| heap.take_behind(map, end, granules, now))
+        let take = || self.with(now, |heap, map| heap.take_behind(map, end, granules, now));
+        // What a shard keeps is free, too.
+        let is_kept = || end < self.map.reservation.limit() && self.map.record(end).state() == State::Kept;
+        take() || (is_kept() && self.return_kept() && take())
     }
 
     /// Gives a span back. `zero`: it reads as zero and holds no pages.
@@ -203,11 +206,16 @@ impl Spans {
         self.with(now, |heap, map| heap.give(map, first, granules, zero, now));
     }
 
-    /// Gives back the span of a large block, which may be wanted again at once.
-    pub fn give_recent(&self, first: u32, granules: u32) {
-        if !(os::is_single_threaded() && self.recent.keep(&self.map, first, granules)) {
-            self.give(first, granules, false);
-        }
+    /// Keeps the span of a large block at hand, in a process of one thread; false if it would not be held, or another is.
+    #[inline]
+    pub fn keep_recent(&self, first: u32, granules: u32) -> bool {
+        self.recent.keep(&self.map, first, granules)
+    }
+
+    /// Takes the span that is kept at hand, if it still is.
+    #[inline]
+    pub fn take_recent(&self) -> Option<u32> {
+        self.recent.take(&self.map).map(|(first, _)| first)
     }
 
     fn return_recent(&self) {
@@ -217,7 +225,7 @@ impl Spans {
 
     fn with<R>(&self, now: u64, act: impl FnOnce(&mut SpanHeap, &PageMap) -> R) -> R {
         let mut heap = self.heap.lock();
-        if let Some((first, granules)) = self.recent.take_any(&self.map) {
+        if let Some((first, granules)) = self.recent.take(&self.map) {
             heap.give(&self.map, first, granules, false, now);
         }
         let result = act(&mut heap, &self.map);

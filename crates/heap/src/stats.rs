@@ -67,7 +67,7 @@ impl Snapshot {
         let (threads, threads_peak) = heap.caches.counts();
         Self {
             classes,
-            large: heap.large.totals(),
+            large: heap.large.totals(&heap.spans),
             span_bytes: bytes_of(spans.used),
             span_peak_bytes: bytes_of(spans.used_peak),
             small_peak_bytes: heap.central.out_bytes_peak(),
@@ -153,7 +153,7 @@ pub fn write_report(heap: &Heap, out: &mut impl Write) -> fmt::Result {
     let snapshot = Snapshot::take(heap);
     writeln!(out, "faultless-report 1")?;
     let mut result = Ok(());
-    heap.large.each_bin(|bin| {
+    heap.large.each_bin(&heap.spans, |bin| {
         let line =
             writeln!(out, "large {} {} {} {}", bin.smallest, bin.largest, bin.allocations, bin.live_peak);
         result = result.and(line);

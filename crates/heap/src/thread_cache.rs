@@ -219,7 +219,8 @@ impl ThreadCache {
         true
     }
 
-    fn shard(&self) -> usize {
+    /// The shard that its thread keeps to.
+    pub fn shard(&self) -> usize {
         self.tag.shard()
     }
 

@@ -36,6 +36,7 @@ impl Recent {
     }
 
     /// Keeps a span; false if it would not be held, or another is here.
+    #[inline]
     pub fn keep(&self, map: &PageMap, first: u32, granules: u32) -> bool {
         let keeps = self.granules.get() == 0 && granules <= self.most.get();
         if keeps {
@@ -47,14 +48,9 @@ impl Recent {
         keeps
     }
 
-    /// Takes it, if it is so long.
-    pub fn take(&self, map: &PageMap, granules: u32) -> Option<u32> {
-        if self.granules.get() == granules { self.take_any(map).map(|(first, _)| first) } else { None }
-    }
-
     /// Takes it, and its length.
     #[inline]
-    pub fn take_any(&self, map: &PageMap) -> Option<(u32, u32)> {
+    pub fn take(&self, map: &PageMap) -> Option<(u32, u32)> {
         let granules = self.granules.get();
         if granules == 0 {
             return None;
@@ -91,10 +87,9 @@ mod tests {
         assert!(!recent.keep(&map, first, 5));
         assert!(recent.keep(&map, first, 4));
         assert!(!recent.keep(&map, first + 4, 1), "one is here");
-        assert_eq!(recent.take(&map, 3), None);
         assert_eq!((1..).find(|_| recent.grows_old()), Some(OLD + 1));
-        assert_eq!(recent.take(&map, 4), Some(first));
-        assert_eq!(recent.take_any(&map), None);
+        assert_eq!(recent.take(&map), Some((first, 4)));
+        assert_eq!(recent.take(&map), None);
         assert!(!recent.grows_old());
     }
 }

@@ -1,0 +1,245 @@
+//! What is known of the large blocks by size, for the statistics and for `faultless doctor`.
+//!
+//! SYNCHRONIZATION: a shard's part is guarded by the lock of what the shard keeps (`spans`). Peaks need the sum over the shards; so
+//! that threads do not meet at one line with every block, a shard tells of its changes in batches.
+
+use crate::os;
+use crate::page_map::{Guarded64, GuardedSize};
+use crate::spans::SHARDS;
+use core::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
+
+/// Size bins: four per doubling, from a page on.
+const BINS: usize = 4 * (48 - PAGE_SHIFT);
+/// What is counted is a multiple of 4 KiB.
+const PAGE_SHIFT: usize = 12;
+/// Changes of a bin, in bytes, that a shard may not have told of.
+const BATCH: usize = 256 * 1024;
+/// Blocks of a bin, in a shard, up to which each is told of: what is rare is exact.
+const FEW: u64 = 64;
+
+/// What was seen of the large blocks of one size bin; bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LargeBin {
+    /// Smallest size asked for.
+    pub smallest: usize,
+    /// Largest size asked for.
+    pub largest: usize,
+    /// Blocks allocated since the start.
+    pub allocations: u64,
+    /// Bytes asked for and not freed.
+    pub live: usize,
+    /// Most that ever were live at once; in processes with threads less than that by at most 256 KiB a shard.
+    pub live_peak: usize,
+}
+
+/// Sums over all bins.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LargeTotals {
+    /// Blocks live now.
+    pub blocks: usize,
+    /// Bytes live now.
+    pub live: usize,
+    /// Most bytes ever live at once; as exact as [`LargeBin::live_peak`].
+    pub live_peak: usize,
+}
+
+/// The books of all shards.
+pub struct Books {
+    shards: [ShardBooks; SHARDS],
+    bins: [Level; BINS],
+    all: Level,
+}
+
+/// Bytes in use as far as the shards have told, and the most there were.
+struct Level {
+    live: AtomicIsize,
+    peak: AtomicUsize,
+}
+
+#[repr(align(64))]
+struct ShardBooks {
+    bins: [ShardBin; BINS],
+    all: Change,
+    /// Blocks allocated less blocks freed by threads of this shard, modulo 2^64.
+    blocks: GuardedSize,
+}
+
+struct ShardBin {
+    smallest: GuardedSize,
+    largest: GuardedSize,
+    allocations: Guarded64,
+    change: Change,
+}
+
+/// Bytes allocated less bytes freed by threads of a shard, modulo 2^64: since the start, and since it last told of them.
+struct Change {
+    live: GuardedSize,
+    untold: GuardedSize,
+}
+
+fn bin_of(bytes: usize) -> usize {
+    let log = bytes.ilog2() as usize;
+    ((log - PAGE_SHIFT) * 4 + ((bytes >> (log - 2)) & 3)).min(BINS - 1)
+}
+
+impl Books {
+    /// Nothing seen.
+    pub const fn new() -> Self {
+        Self {
+            shards: [const { ShardBooks::new() }; SHARDS],
+            bins: [const { Level::new() }; BINS],
+            all: Level::new(),
+        }
+    }
+
+    /// A block of so many bytes, a multiple of 4 KiB, was allocated by a thread of this shard. Under the shard's lock.
+    pub fn add(&self, shard: usize, bytes: usize) {
+        let (books, place) = (&self.shards[shard], bin_of(bytes));
+        let bin = &books.bins[place];
+        let allocations = bin.allocations.get();
+        bin.smallest.set(if allocations == 0 { bytes } else { bin.smallest.get().min(bytes) });
+        bin.largest.set(bin.largest.get().max(bytes));
+        bin.allocations.set(allocations + 1);
+        books.blocks.set(books.blocks.get().wrapping_add(1));
+        self.change(shard, place, bytes);
+    }
+
+    /// So many blocks of so many bytes were allocated by threads of this shard, and freed. Under the shard's lock.
+    pub fn add_past(&self, shard: usize, bytes: usize, blocks: u64) {
+        if blocks > 0 {
+            let allocations = &self.shards[shard].bins[bin_of(bytes)].allocations;
+            allocations.set(allocations.get() + blocks);
+        }
+    }
+
+    /// A block of so many bytes was freed by a thread of this shard. Under the shard's lock.
+    pub fn remove(&self, shard: usize, bytes: usize) {
+        let books = &self.shards[shard];
+        books.blocks.set(books.blocks.get().wrapping_sub(1));
+        self.change(shard, bin_of(bytes), bytes.wrapping_neg());
+    }
+
+    fn change(&self, shard: usize, place: usize, bytes: usize) {
+        let books = &self.shards[shard];
+        let bin = &books.bins[place];
+        let is_exact = os::is_single_threaded() || bin.allocations.get() <= FEW;
+        bin.change.note(bytes, is_exact, &self.bins[place]);
+        books.all.note(bytes, is_exact, &self.all);
+    }
+
+    /// Sums over all large blocks.
+    pub fn totals(&self) -> LargeTotals {
+        let sum = |of: fn(&ShardBooks) -> usize| {
+            let sum = self.shards.iter().fold(0_usize, |sum, shard| sum.wrapping_add(of(shard)));
+            // Shards are read one after the other: a block may be seen freed and not allocated.
+            if sum > isize::MAX as usize { 0 } else { sum }
+        };
+        let live = sum(|shard| shard.all.live.get());
+        LargeTotals { blocks: sum(|shard| shard.blocks.get()), live, live_peak: self.all.peak_with(live) }
+    }
+
+    /// Calls `visit` with every size bin that was ever used, smallest first.
+    pub fn each_bin(&self, mut visit: impl FnMut(&LargeBin)) {
+        for place in 0..BINS {
+            let mut sum = LargeBin { smallest: usize::MAX, ..LargeBin::default() };
+            for shard in self.shards.iter().filter(|shard| shard.bins[place].allocations.get() > 0) {
+                let bin = &shard.bins[place];
+                sum.smallest = sum.smallest.min(bin.smallest.get());
+                sum.largest = sum.largest.max(bin.largest.get());
+                sum.allocations += bin.allocations.get();
+            }
+            if sum.allocations == 0 {
+                continue;
+            }
+            let live = |shard: &ShardBooks| shard.bins[place].change.live.get();
+            sum.live = self.shards.iter().map(live).fold(0, usize::wrapping_add);
+            sum.live = if sum.live > isize::MAX as usize { 0 } else { sum.live };
+            sum.live_peak = self.bins[place].peak_with(sum.live);
+            visit(&sum);
+        }
+    }
+}
+
+impl ShardBooks {
+    const fn new() -> Self {
+        Self { bins: [const { ShardBin::new() }; BINS], all: Change::new(), blocks: GuardedSize::new(0) }
+    }
+}
+
+impl ShardBin {
+    const fn new() -> Self {
+        Self {
+            smallest: GuardedSize::new(0),
+            largest: GuardedSize::new(0),
+            allocations: Guarded64::new(0),
+            change: Change::new(),
+        }
+    }
+}
+
+impl Change {
+    const fn new() -> Self {
+        Self { live: GuardedSize::new(0), untold: GuardedSize::new(0) }
+    }
+
+    fn note(&self, bytes: usize, is_exact: bool, level: &Level) {
+        self.live.set(self.live.get().wrapping_add(bytes));
+        let untold = self.untold.get().wrapping_add(bytes) as isize;
+        if is_exact || untold.unsigned_abs() >= BATCH {
+            level.add(untold);
+            self.untold.set(0);
+        } else {
+            self.untold.set(untold as usize);
+        }
+    }
+}
+
+impl Level {
+    const fn new() -> Self {
+        Self { live: AtomicIsize::new(0), peak: AtomicUsize::new(0) }
+    }
+
+    fn add(&self, bytes: isize) {
+        // ORDERING: Relaxed throughout; statistics. With one thread nobody can come between the load and the store.
+        let live = if os::is_single_threaded() {
+            let live = self.live.load(Ordering::Relaxed) + bytes;
+            self.live.store(live, Ordering::Relaxed);
+            live
+        } else {
+            self.live.fetch_add(bytes, Ordering::Relaxed) + bytes
+        };
+        if live > self.peak.load(Ordering::Relaxed) as isize {
+            self.peak.fetch_max(live as usize, Ordering::Relaxed);
+        }
+    }
+
+    fn peak_with(&self, live: usize) -> usize {
+        // ORDERING: Relaxed; statistics.
+        self.peak.load(Ordering::Relaxed).max(live)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_freed_by_another_shard_than_allocated_them_are_counted_right() {
+        let books = Box::new(Books::new());
+        for _ in 0..100 {
+            books.add(0, 25 << 12);
+        }
+        (0..100).for_each(|_| books.remove(1, 25 << 12));
+        books.add(1, 1 << 20);
+        assert_eq!((books.totals().blocks, books.totals().live), (1, 1 << 20));
+        let peak = books.totals().live_peak;
+        assert!(peak <= 100 * (25 << 12) && peak + 2 * BATCH > 100 * (25 << 12), "{peak}");
+        let mut bins = Vec::new();
+        books.each_bin(|bin| bins.push(*bin));
+        assert_eq!(
+            bins.iter().map(|bin| (bin.allocations, bin.live)).collect::<Vec<_>>(),
+            [(100, 0), (1, 1 << 20)]
+        );
+        assert_eq!((bins[0].smallest, bins[0].largest, bins[1].live_peak), (25 << 12, 25 << 12, 1 << 20));
+    }
+}
