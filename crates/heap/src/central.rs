@@ -1,9 +1,10 @@
 //! Central: the blocks that no thread cache holds. Per shard and size class, the slabs with free blocks, and magazines in
 //! transit between threads. There are four shards a CPU, and each thread keeps to one, so that what it frees is not where others
-//! look first. A slab stays with the shard that made it; whose shard has nothing takes blocks from others.
+//! look first. A slab stays with the shard that made it, unless another has nothing and this one much: then it moves.
 //!
 //! SYNCHRONIZATION: a stack lock and a slab lock ("class lock") per shard and class, one lock for the number of shards. Order:
-//! number, stack, class, spans; no two of one rank are held at once, except for a fork.
+//! number, stack, class, spans; no two of one rank are held at once, except for a fork, and by who moves a slab: the lower shard's
+//! first. Whose a slab is may be read without a lock by who has a block of it, and is read again under that shard's lock.
 
 mod idle;
 mod slabs;
@@ -112,16 +113,36 @@ impl Central {
             .or_else(|| self.take_from_new_slab(spans, own, class, want))
     }
 
-    /// Blocks of other shards, where they have many. Less is left to them, or threads that free and allocate in bulk
-    /// would mix their slabs and meet at each other's locks.
+    /// A slab of another shard, where that has many free blocks, becomes one of this shard. Less is left to others, or threads that
+    /// free and allocate in bulk would meet at each other's locks; and a slab, not blocks of it, or these would go home when freed.
     fn take_from_others(&self, spans: &Spans, own: usize, class: usize, want: u32) -> Option<Magazine> {
         let others = self.shards_in_use().len();
-        (1..others)
-            .map(|step| (own + step) % others)
-            .filter(|&other| {
-                self.shards[other].free_blocks[class].get() >= STOLEN_FROM * size_class::slab_blocks(class)
-            })
-            .find_map(|other| self.take_from_slabs(spans, other, class, want))
+        let has_many = |other: &usize| {
+            self.shards[*other].free_blocks[class].get() >= STOLEN_FROM * size_class::slab_blocks(class)
+        };
+        let mut givers = (1..others).map(|step| (own + step) % others).filter(has_many);
+        givers.find(|&giver| self.move_slab(spans, class, giver, own))?;
+        self.take_from_slabs(spans, own, class, want)
+    }
+
+    /// Moves the emptiest slab of a shard to another; false if it has none with free blocks.
+    fn move_slab(&self, spans: &Spans, class: usize, from: usize, to: usize) -> bool {
+        let lock = |shard: usize| self.shards[shard].slabs[class].lock();
+        let (mut giver, mut taker);
+        if from < to {
+            giver = lock(from);
+            taker = lock(to);
+        } else {
+            taker = lock(to);
+            giver = lock(from);
+        }
+        let Some(first) = giver.emptiest() else { return false };
+        giver.remove(&spans.map, first);
+        slab::set_shard(&spans.map, first, class, to);
+        taker.add(&spans.map, first, class);
+        self.shards[from].free_blocks[class].set(giver.free_blocks);
+        self.shards[to].free_blocks[class].set(taker.free_blocks);
+        true
     }
 
     fn take_from_slabs(&self, spans: &Spans, shard: usize, class: usize, want: u32) -> Option<Magazine> {
@@ -144,9 +165,7 @@ impl Central {
         let shard = &self.shards[own];
         let mut slabs = shard.slabs[class].lock();
         slab::format(&spans.map, span, class, own as u32);
-        slabs.count += 1;
-        slabs.free_blocks += size_class::slab_blocks(class);
-        slabs.link(&spans.map, span, fill_list(class, size_class::slab_blocks(class)));
+        slabs.add(&spans.map, span, class);
         let magazine = slabs.take(spans, span, class, want);
         shard.free_blocks[class].set(slabs.free_blocks);
         drop(slabs);
@@ -237,7 +256,7 @@ impl Central {
             let shard = &self.shards[home];
             let before = left;
             let mut slabs = shard.slabs[class].lock();
-            loop {
+            while slab::shard_of(&spans.map, first) == home {
                 // SAFETY: `check` found a block of this slab; those behind it in the list are checked there.
                 let (put, rest) = unsafe { slab::put_run(&spans.map, first, class, block, left) };
                 slabs.note_put(spans, first, class, put);
@@ -246,9 +265,6 @@ impl Central {
                     break;
                 }
                 (first, _) = check(&spans.map, class, block);
-                if slab::shard_of(&spans.map, first) != home {
-                    break;
-                }
             }
             shard.free_blocks[class].set(slabs.free_blocks);
             drop(slabs);
@@ -301,8 +317,13 @@ impl Central {
     /// Whether a block is known to be free: in its slab's bitmap.
     pub fn is_free(&self, map: &PageMap, class: usize, block: usize) -> bool {
         let (first, index) = check(map, class, block);
-        let _slabs = self.shards[slab::shard_of(map, first)].slabs[class].lock();
-        slab::is_free(map, first, index)
+        loop {
+            let shard = slab::shard_of(map, first);
+            let _slabs = self.shards[shard].slabs[class].lock();
+            if slab::shard_of(map, first) == shard {
+                return slab::is_free(map, first, index);
+            }
+        }
     }
 
     /// Takes every lock in use for the time of a fork; no shard comes into use meanwhile, except by this thread. Returns how many

@@ -108,7 +108,7 @@ pub struct Record {
     pub prev: Link,
     /// As `prev`.
     pub next: Link,
-    /// Order in time of dirty spans. Synchronization: the span heap's lock. Slab: its shard, written before a block leaves it.
+    /// Order in time of dirty spans. Synchronization: the span heap's lock. Slab: its shard, written before a block leaves it, and under the class locks of both shards when it moves.
     pub older: Link,
     /// As `older`.
     pub newer: Link,

@@ -52,7 +52,14 @@ pub fn slab_of(map: &PageMap, granule: u32) -> u32 {
     map.record(granule).first.get()
 }
 
-/// The number of the shard that a slab belongs to, for as long as it is a slab. May be read without a lock by whoever has a block.
+/// Gives a slab to another shard. Under the class locks of both.
+pub fn set_shard(map: &PageMap, first: u32, class: usize, shard: usize) {
+    let record = map.record(first);
+    record.older.set(shard as u32);
+    map.set_tag(first, record.granules.get(), Tag::new(class, shard));
+}
+
+/// The number of the shard that a slab belongs to. May be read without a lock by whoever has a block, and again under the lock.
 pub fn shard_of(map: &PageMap, first: u32) -> usize {
     map.record(first).older.get() as usize
 }
@@ -135,6 +142,8 @@ pub unsafe fn put_run(map: &PageMap, first: u32, class: usize, block: usize, cou
         (size_class::slab_blocks(class), size_class::size(class), Locator::of(class));
     let bitmap = map.bitmap(first, granules);
     let (mut block, mut put, mut hint) = (block, 0, record.hint.get());
+    // A word is read and written once for all blocks that come in a row.
+    let (mut word, mut bits) = (usize::MAX, 0);
     while put < count {
         let offset = block.wrapping_sub(base);
         if offset >= bytes {
@@ -144,17 +153,25 @@ pub unsafe fn put_run(map: &PageMap, first: u32, class: usize, block: usize, cou
         if inside != 0 || index >= blocks {
             misuse(Misuse::InvalidPointer, block);
         }
-        let (word, bit) = ((index / WORD_BITS) as usize, index % WORD_BITS);
+        let (its_word, bit) = ((index / WORD_BITS) as usize, index % WORD_BITS);
+        if its_word != word {
+            if word != usize::MAX {
+                bitmap[word].set(bits);
+            }
+            (word, bits) = (its_word, bitmap[its_word].get());
+            hint = hint.min(word as u16);
+        }
         // SAFETY: blocks of this slab's word, whose memory is committed: `run` goes on only to neighbours.
         let (mask, run, rest) = unsafe { neighbours(block, size, bit, blocks - index, count - put) };
-        let bits = bitmap[word].get();
         if bits & mask != 0 {
             misuse(Misuse::DoubleFree, block);
         }
-        bitmap[word].set(bits | mask);
-        hint = hint.min(word as u16);
+        bits |= mask;
         put += run;
         block = rest;
+    }
+    if word != usize::MAX {
+        bitmap[word].set(bits);
     }
     record.hint.set(hint);
     record.quiet.set(0);
@@ -175,6 +192,9 @@ unsafe fn neighbours(block: usize, size: usize, bit: u32, above: u32, left: u32)
     // SAFETY: the caller says that `block` is one, in committed memory; every further one is its neighbour in the same slab.
     let next_of = |block| unsafe { magazine::next(block) };
     let (mut last, mut next, mut run) = (block, next_of(block), 1);
+    if next.abs_diff(block) != size {
+        return (1 << bit, 1, next);
+    }
     if next == last.wrapping_sub(size) {
         let most = left.min(bit + 1);
         while run < most && next == last.wrapping_sub(size) {

@@ -35,6 +35,26 @@ impl Slabs {
         self.heads.into_iter().find(|&head| head != 0)
     }
 
+    /// The emptiest slab.
+    pub fn emptiest(&self) -> Option<u32> {
+        self.heads.into_iter().rfind(|&head| head != 0)
+    }
+
+    /// A slab with free blocks is one of these from now on.
+    pub fn add(&mut self, map: &PageMap, first: u32, class: usize) {
+        let free = u32::from(map.record(first).free_blocks.get());
+        self.count += 1;
+        self.free_blocks += free;
+        self.link(map, first, fill_list(class, free));
+    }
+
+    /// A slab with free blocks is none of these any more.
+    pub fn remove(&mut self, map: &PageMap, first: u32) {
+        self.count -= 1;
+        self.free_blocks -= u32::from(map.record(first).free_blocks.get());
+        self.unlink(map, first);
+    }
+
     /// Takes up to `want` blocks of the slab at `first`.
     pub fn take(&mut self, spans: &Spans, first: u32, class: usize, want: u32) -> Magazine {
         let map = &spans.map;
@@ -89,7 +109,7 @@ impl Slabs {
     }
 
     /// Lists a slab.
-    pub fn link(&mut self, map: &PageMap, first: u32, list: usize) {
+    fn link(&mut self, map: &PageMap, first: u32, list: usize) {
         let (record, head) = (map.record(first), self.heads[list]);
         record.bin.set(list as u8);
         record.prev.set(0);

@@ -236,6 +236,27 @@ fn a_few_small_blocks_of_another_shard_go_home_and_many_are_used() {
 }
 
 #[test]
+fn a_slab_moves_to_the_shard_that_has_nothing_and_its_blocks_follow() {
+    let heap = heap();
+    let (maker, user) = (heap.caches.acquire().unwrap(), heap.caches.acquire().unwrap());
+    let class = size_class::class_of(64).unwrap();
+    let made: Vec<usize> = (0..16 * 1024).map(|_| take_small(&heap, maker, class)).collect();
+    made.iter().step_by(2).for_each(|&block| give_small(&heap, maker, block));
+    heap.caches.revoke_all(Some(maker), &heap.central, &heap.spans);
+    heap.central.return_transit(&heap.spans);
+    let before = heap.central.counts(&heap.spans.map, class);
+    let taken: Vec<usize> = (0..2000).map(|_| take_small(&heap, user, class)).collect();
+    let is_own = |block: &usize| user.own_class(heap.spans.map.tag_at(*block).unwrap()).is_some();
+    assert!(taken.iter().all(|block| made.contains(block) && is_own(block)));
+    assert_eq!(heap.central.counts(&heap.spans.map, class).slabs, before.slabs);
+    // What the maker still holds of the moved slabs goes to their new shard.
+    made.iter().skip(1).step_by(2).for_each(|&block| give_small(&heap, maker, block));
+    taken.into_iter().for_each(|block| give_small(&heap, user, block));
+    heap.trim(Some(user));
+    assert_eq!((heap.spans.counts().used, heap.spans.counts().dirty), (0, 0));
+}
+
+#[test]
 fn a_block_of_another_shard_freed_twice_is_found() {
     let heap = heap();
     let (maker, user) = (heap.caches.acquire().unwrap(), heap.caches.acquire().unwrap());
