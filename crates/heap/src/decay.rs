@@ -8,8 +8,9 @@
 //! shrinks when memory was held in vain; it never exceeds [`HOLD_MAX_NS`], the age at which holding has cost as much as
 //! one purge and refault would (ski rental).
 //!
-//! Where a thread of ours comes by and purges (the *purger*, in processes with threads), no evidence is needed: everything is held
-//! for [`HOLD_MAX_NS`], which costs at most twice what the best policy would that knows the future.
+//! Where a thread of ours comes by and purges (the *purger*, in processes with threads), no evidence is needed to hold: everything is
+//! held for a fifth of [`HOLD_MAX_NS`], and longer, up to that, once memory was missed soon after its purge; docs/decay.md shows what
+//! that wins over holding for [`HOLD_MAX_NS`] from the start.
 //!
 //! More free memory than ever came back ends a phase of the program: then all that is held goes, too, and what is freed
 //! until memory is wanted again. Where that was wrong the regrets at least double the depth, so it happens rarely.
@@ -30,6 +31,9 @@ pub const fn hold_max_ns(price_ns: u64) -> u64 {
 
 /// Shortest time in ns that memory is held once reuse was seen.
 pub const HOLD_MIN_NS: u64 = 1_000_000;
+
+/// The part of the longest hold for which memory is held without evidence where somebody purges it in time.
+const TIMED_PART: u64 = 5;
 
 /// By this part of the depth more may be held: no two phases of a program need exactly the same.
 const SLACK: u32 = 4;
@@ -102,6 +106,11 @@ impl Decay {
         HOLD_MIN_NS + self.hold_more_ns
     }
 
+    /// How long memory is held where somebody purges it in time.
+    fn timed_hold_ns(&self) -> u64 {
+        self.hold_ns().max(self.hold_max_ns() / TIMED_PART)
+    }
+
     fn hold_max_ns(&self) -> u64 {
         if self.hold_limit_ns == 0 { HOLD_MAX_NS } else { self.hold_limit_ns }
     }
@@ -121,7 +130,7 @@ impl Decay {
     pub fn freed(&mut self, granules: u32, held: u32, room: u32, now: u64) -> Verdict {
         let would_hold = held.saturating_add(granules);
         if self.is_timed && would_hold <= room {
-            return Verdict::HoldUntil(now + self.hold_max_ns());
+            return Verdict::HoldUntil(now + self.timed_hold_ns());
         }
         self.is_over |= would_hold > self.deepest();
         if self.is_over || would_hold > room {
@@ -176,12 +185,18 @@ impl Decay {
         self.hold_at_least(gap_ns * 2);
         if !self.has_grown {
             self.has_grown = true;
-            self.hold_at_least(self.hold_ns() * 2);
+            let held_ns = if self.is_timed { self.timed_hold_ns() } else { self.hold_ns() };
+            self.hold_at_least(held_ns * 2);
         }
     }
 
     /// Memory that was not held, or is held no longer because its phase is over, is being purged, `granules` of it.
     pub fn purged(&mut self, granules: u32, now: u64) {
+        if self.is_timed && self.purged > 0 && now.saturating_sub(self.purged_at) > self.hold_max_ns() {
+            // Nobody missed what was purged before.
+            self.purged = 0;
+            self.hold_more_ns = (self.hold_ns() / 2).saturating_sub(HOLD_MIN_NS);
+        }
         self.purged = self.purged.saturating_add(granules);
         self.purged_at = now;
         self.has_grown = false;
@@ -290,15 +305,36 @@ mod tests {
     }
 
     #[test]
-    fn with_a_timer_everything_is_held_for_as_long_as_it_is_worth() {
+    fn with_a_timer_everything_is_held_without_evidence() {
         let mut decay = Decay::new();
         decay.set_timed(true);
-        assert_eq!(decay.freed(64, 0, 1000, MS), Verdict::HoldUntil(MS + HOLD_MAX_NS));
+        assert_eq!(decay.freed(64, 0, 1000, MS), Verdict::HoldUntil(MS + HOLD_MAX_NS / 5));
         assert_eq!(decay.freed(64, 990, 1000, MS), Verdict::Purge, "no room");
         decay.set_hold_max(hold_max_ns(10 * PRICE_NS));
-        assert_eq!(decay.freed(64, 0, 1000, MS), Verdict::HoldUntil(MS + HOLD_MAX_NS / 10));
+        assert_eq!(decay.freed(64, 0, 1000, MS), Verdict::HoldUntil(MS + HOLD_MAX_NS / 50));
         decay.set_timed(false);
         assert_eq!(decay.freed(64, 0, 1000, MS), Verdict::Purge);
+    }
+
+    #[test]
+    fn with_a_timer_regrets_lengthen_the_hold_and_purges_that_nobody_misses_shorten_it() {
+        let mut decay = Decay::new();
+        decay.set_timed(true);
+        let mut now = 0;
+        let mut hold = |decay: &mut Decay, is_missed: bool| {
+            let Verdict::HoldUntil(until) = decay.freed(64, 0, 1000, now) else { return 0 };
+            let held = until - now;
+            decay.expired(64, until);
+            if is_missed {
+                decay.faulted(64, until + 10 * MS);
+            }
+            now = until + 2 * HOLD_MAX_NS;
+            held / MS
+        };
+        let holds: [u64; 5] = core::array::from_fn(|_| hold(&mut decay, true));
+        assert_eq!(holds, [50, 100, 200, 250, 250]);
+        let holds: [u64; 5] = core::array::from_fn(|_| hold(&mut decay, false));
+        assert_eq!(holds, [250, 250, 125, 62, 50]);
     }
 
     #[test]

@@ -272,6 +272,11 @@ impl Spans {
             let _purging = self.purging.lock();
             self.purge_rounds(Which::DueOrFew);
         }
+        self.has_waiting()
+    }
+
+    /// Whether any free span waits for its time.
+    pub fn has_waiting(&self) -> bool {
         self.heap.lock().has_waiting()
     }
 
