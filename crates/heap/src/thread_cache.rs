@@ -16,17 +16,17 @@ use crate::central::Central;
 use crate::lock::Lock;
 use crate::magazine::{self, Magazine};
 use crate::page_map::{Guarded32, GuardedSize, PageMap, Tag};
-use crate::size_class::{self, CLASSES, LINE_SHARERS};
+use crate::size_class::{self, CLASSES, GOING_HOME};
 use crate::spans::Spans;
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicUsize, Ordering, compiler_fence};
 
 /// A list for each class, and one more for those small blocks that are other shards': they go home instead of being used by this
-/// thread beside the neighbours of somebody else (passive false sharing).
-const BINS: usize = CLASSES + LINE_SHARERS;
+/// thread, maybe beside the neighbours of somebody else (passive false sharing).
+const BINS: usize = CLASSES + GOING_HOME;
 
-/// The bin of a class's blocks that belong to other shards. Larger blocks share no lines and need none.
+/// The bin of a class's blocks that belong to other shards. Larger blocks have none.
 const fn foreign_bin(class: usize) -> usize {
-    if class == 0 || class > LINE_SHARERS { class } else { CLASSES - 1 + class }
+    if class == 0 || class > GOING_HOME { class } else { CLASSES - 1 + class }
 }
 
 const fn class_of_bin(bin: usize) -> usize {
@@ -278,7 +278,7 @@ impl ThreadCache {
     /// who frees and takes what others made need not send it home each time. Under the cache's lock, by the owner.
     fn take_foreign(&self, class: usize) -> Magazine {
         let bin = &self.bins[foreign_bin(class)];
-        if class > LINE_SHARERS || bin.capacity.get() < size_class::magazine_max(class) / 2 {
+        if class > GOING_HOME || bin.capacity.get() < size_class::magazine_max(class) / 2 {
             return Magazine::EMPTY;
         }
         bin.open();

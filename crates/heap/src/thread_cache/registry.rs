@@ -98,8 +98,9 @@ pub struct Caches {
     relieved_at: AtomicU64,
 }
 
-/// Shards of `central` for each CPU: enough that threads that run at the same time, or stop in the middle, seldom share one.
-const SHARDS_PER_CPU: usize = 4;
+/// Shards of `central` for each CPU: enough that threads that run at the same time, or stop in the middle, seldom share one. (Four are
+/// not faster on two CPUs, and keep more: `sh8` with 8 threads 35 and 25 MiB.)
+const SHARDS_PER_CPU: usize = 2;
 
 struct Registry {
     in_use: usize,
