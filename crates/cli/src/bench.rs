@@ -68,7 +68,7 @@ fn print(text: &str) -> Result<Ending, Failure> {
     Ok(Ending::Exited(0))
 }
 
-/// Runs; an interruption after the first round leaves the rounds that are complete.
+/// Runs; an interruption leaves the rounds that are complete, or of the first round the cells that are.
 fn run(arguments: &BenchArguments, signals: &Signals) -> Result<(Campaign, Option<RunError>), Failure> {
     let started_unix_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let seed = arguments.seed.unwrap_or((started_unix_s & u64::from(SEED_MASK)) as u32);
@@ -81,7 +81,7 @@ fn run(arguments: &BenchArguments, signals: &Signals) -> Result<(Campaign, Optio
         seed,
         javas: javas.iter().map(|java| java.version).collect(),
     };
-    let cells = catalogue::cells(&wish, is_installed).map_err(Failure::Usage)?;
+    let mut cells = catalogue::cells(&wish, is_installed).map_err(Failure::Usage)?;
     refuse_missing(&arguments.names)?;
     if cells.is_empty() {
         return Err(Failure::Failed("none of these programs is installed".into()));
@@ -115,13 +115,20 @@ fn run(arguments: &BenchArguments, signals: &Signals) -> Result<(Campaign, Optio
     let interrupted = match error {
         None => None,
         Some(error) => {
-            let runs_a_round = cells.len() * contenders.len();
-            let whole = samples.len() / runs_a_round;
-            samples.truncate(whole * runs_a_round);
-            if samples.is_empty() {
+            let whole_rounds = samples.len() / (cells.len() * contenders.len());
+            let whole_cells = samples.len() / contenders.len();
+            if whole_cells == 0 {
                 return Err(Failure::of_run("the benchmark", error));
             }
-            crate::say(&format!("interrupted: {whole} of {rounds} rounds are complete and count"));
+            let count = if whole_rounds > 0 {
+                format!("{whole_rounds} of {rounds} rounds are complete and count")
+            } else {
+                let all = cells.len();
+                cells.truncate(whole_cells);
+                format!("{whole_cells} of {all} cells of the first round are complete and count")
+            };
+            samples.truncate(whole_rounds.max(1) * cells.len() * contenders.len());
+            crate::say(&format!("interrupted: {count}"));
             Some(error)
         }
     };

@@ -320,7 +320,28 @@ fn an_interrupt_leaves_the_rounds_that_are_complete() {
 }
 
 #[test]
-fn an_interrupt_in_the_first_round_leaves_nothing() {
+fn an_interrupt_in_the_first_round_leaves_the_cells_that_are_complete() {
+    let place = Place::new("cells");
+    let saved = place.file("samples.json");
+    let words =
+        ["-n", "1", WORKLOAD, "-s", "small,large", "-a", "libc,faultless", "--idle", "400", "--json", &saved];
+    let child = bench(&place, &words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // The second run of the second cell.
+    let output = interrupt_in_run(child, 4, "INT");
+    assert_eq!(output.status.signal(), Some(2), "{}", errors(&output));
+    assert!(
+        errors(&output).ends_with("interrupted: 1 of 2 cells of the first round are complete and count\n"),
+        "{}",
+        errors(&output)
+    );
+    let value = json(&saved);
+    let counts = ["cells", "samples"].map(|key| value[key].as_array().unwrap().len());
+    assert_eq!(counts, [1, 2]);
+    assert_eq!(table(&bench(&place, &["--load", &saved]).output().unwrap()), table(&output));
+}
+
+#[test]
+fn an_interrupt_before_any_cell_is_complete_leaves_nothing() {
     let place = Place::new("first");
     let (saved, page) = (place.file("samples.json"), place.file("page.html"));
     fs::write(&saved, "an older campaign").unwrap();
