@@ -12,7 +12,7 @@ use core::cell::Cell;
 use core::sync::atomic::{AtomicBool, AtomicIsize, AtomicPtr, AtomicU64, Ordering, fence};
 
 /// Bytes of blocks that thread caches may hold beyond their minimum, per CPU.
-const BUDGET_PER_CPU: isize = 4 << 20;
+const BUDGET_PER_CPU: isize = 6 << 20;
 /// Bytes mapped at a time for new caches.
 const MAPPED_BYTES: usize = 64 * 1024;
 /// Caches revoked under one barrier.
