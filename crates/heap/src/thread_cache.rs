@@ -33,6 +33,11 @@ const fn class_of_bin(bin: usize) -> usize {
     if bin < CLASSES { bin } else { bin + 1 - CLASSES }
 }
 
+/// Most blocks of other shards that a list holds: they are of no use here.
+fn foreign_max(class: usize) -> u32 {
+    size_class::magazine_max(class) / 2
+}
+
 /// A `head` that sends its owner to the slow path: the bin was revoked, or never holds anything.
 pub const GATE: usize = 1;
 
@@ -278,12 +283,13 @@ impl ThreadCache {
     /// who frees and takes what others made need not send it home each time. Under the cache's lock, by the owner.
     fn take_foreign(&self, class: usize) -> Magazine {
         let bin = &self.bins[foreign_bin(class)];
-        if class > GOING_HOME || bin.capacity.get() < size_class::magazine_max(class) / 2 {
+        let many = foreign_max(class) - foreign_max(class) / 4;
+        if class > GOING_HOME || bin.capacity.get() < many {
             return Magazine::EMPTY;
         }
         bin.open();
         let list = bin.list();
-        if list.count < size_class::magazine_max(class) / 2 {
+        if list.count < many {
             return Magazine::EMPTY;
         }
         bin.replace(Magazine::EMPTY);
@@ -328,7 +334,8 @@ impl ThreadCache {
     fn grow(&self, bin: usize, budget: &Budget) -> bool {
         let class = class_of_bin(bin);
         let capacity = self.bins[bin].capacity.get();
-        let more = capacity.max(1).min(size_class::magazine_max(class).saturating_sub(capacity));
+        let most = if bin == class { size_class::magazine_max(class) } else { foreign_max(class) };
+        let more = capacity.max(1).min(most.saturating_sub(capacity));
         if more == 0 || !budget.take(more, class) {
             return false;
         }
