@@ -226,10 +226,10 @@ fn a_few_small_blocks_of_another_shard_go_home_and_many_are_used() {
         let again: Vec<usize> = (0..8).map(|_| take_small(&heap, maker, class)).collect();
         assert_eq!(again.iter().filter(|block| few.contains(block)).count(), 8);
     }
-    let many: Vec<usize> = (0..1000).map(|_| take_small(&heap, maker, class)).collect();
+    let many: Vec<usize> = (0..56).map(|_| take_small(&heap, maker, class)).collect();
     many.iter().for_each(|&block| give_small(&heap, user, block));
-    let own: Vec<usize> = (0..1000).map(|_| take_small(&heap, user, class)).collect();
-    assert!(own.iter().filter(|block| many.contains(block)).count() >= 64, "not sent home one by one");
+    let own: Vec<usize> = (0..56).map(|_| take_small(&heap, user, class)).collect();
+    assert_eq!(own.iter().filter(|block| many.contains(block)).count(), 56, "not sent home");
     own.into_iter().chain(few).for_each(|block| give_small(&heap, user, block));
     heap.trim(Some(user));
     assert_eq!((heap.spans.counts().used, heap.spans.counts().dirty), (0, 0));
