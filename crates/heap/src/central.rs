@@ -1,5 +1,5 @@
 //! Central: the blocks that no thread cache holds. Per shard and size class, the slabs with free blocks, and magazines in
-//! transit between threads. There are two shards a CPU, and each thread keeps to one, so that what it frees is not where others
+//! transit between threads. There are three shards a CPU, and each thread keeps to one, so that what it frees is not where others
 //! look first. A slab stays with the shard that made it, unless another has nothing and this one much: then it moves.
 //!
 //! SYNCHRONIZATION: a stack lock and a slab lock ("class lock") per shard and class, one lock for the number of shards. Order:
