@@ -2,6 +2,7 @@
 
 use faultless_tests::library::preload;
 use faultless_tests::program::{Outcome, Program};
+use std::path::{Path, PathBuf};
 
 /// Runs an ordinary program with `FAULTLESS=value`, and checks that it is the same as ever; `None` when libc is tested.
 fn ordinary_with(value: &str) -> Option<Outcome> {
@@ -68,21 +69,28 @@ fn wrong_key_does_not_hide_a_right_one() {
     );
 }
 
+/// The files that processes wrote whose variable names this prefix: with a point and their number behind it.
+fn files_of(prefix: &Path) -> Vec<PathBuf> {
+    let name = format!("{}.", prefix.file_name().unwrap_or_default().to_string_lossy());
+    let files = std::fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten();
+    let is_one =
+        |path: &PathBuf| path.file_name().is_some_and(|file| file.to_string_lossy().starts_with(&name));
+    files.map(|file| file.path()).filter(is_one).collect()
+}
+
 /// Numbers of the report's line for the large blocks of 8 MiB: smallest, largest, allocations, peak.
 fn report_of_8_mib(case: &str) -> Option<Vec<u64>> {
     preload()?;
     let prefix = std::env::temp_dir().join(format!("faultless-report-{}-{case}", std::process::id()));
     let value = format!("report:{}", prefix.display());
     Program::new("resident.c").argument(case).variable("FAULTLESS", &value).passes();
-    let name = prefix.file_name()?.to_string_lossy().into_owned();
-    let files = std::fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten();
     let mut found = None;
-    for file in files.filter(|file| file.file_name().to_string_lossy().starts_with(&name)) {
-        let text = std::fs::read_to_string(file.path()).unwrap_or_default();
+    for file in files_of(&prefix) {
+        let text = std::fs::read_to_string(&file).unwrap_or_default();
         let numbers = |line: &str| line.split(' ').filter_map(|word| word.parse().ok()).collect();
         let mut lines = text.lines().filter(|line| line.starts_with("large "));
         found = lines.find(|line| line.contains("8388608")).map(numbers);
-        let _ = std::fs::remove_file(file.path());
+        let _ = std::fs::remove_file(file);
     }
     assert!(found.is_some(), "no such line");
     found
@@ -97,20 +105,17 @@ fn blocks_that_come_and_go_are_all_counted() {
 #[test]
 fn a_trace_of_spans_is_written_for_the_process_and_for_its_forked_child() {
     let prefix = std::env::temp_dir().join(format!("faultless-trace-{}", std::process::id()));
-    let prefix = prefix.to_str().unwrap_or_default();
-    let value = format!("trace:{prefix}");
+    let value = format!("trace:{}", prefix.display());
     let Some(outcome) = ordinary_with(&value) else { return };
     assert_eq!(outcome.stderr, "");
     Program::new("fork_family.c").variable("FAULTLESS", &value).passes();
-    let name = prefix.rsplit('/').next().unwrap_or_default().to_owned() + ".";
-    let files = std::fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten();
-    let traces: Vec<_> = files.filter(|file| file.file_name().to_string_lossy().starts_with(&name)).collect();
+    let traces = files_of(&prefix);
     assert!(traces.len() >= 3, "two programs and their children wrote {} files", traces.len());
     for trace in traces {
-        let bytes = std::fs::read(trace.path()).unwrap_or_default();
-        assert!(bytes.starts_with(b"FLSPANS1") && bytes.len() % 8 == 0, "{:?}", trace.path());
+        let bytes = std::fs::read(&trace).unwrap_or_default();
+        assert!(bytes.starts_with(b"FLSPANS1") && bytes.len() % 8 == 0, "{trace:?}");
         assert_eq!(bytes[11] & 15, 1, "the first event is what was in use");
-        let _ = std::fs::remove_file(trace.path());
+        let _ = std::fs::remove_file(trace);
     }
 }
 

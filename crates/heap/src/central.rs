@@ -164,7 +164,7 @@ impl Central {
         let span = self.span_for_slab(spans, own, size_class::slab_granules(class))?;
         let shard = &self.shards[own];
         let mut slabs = shard.slabs[class].lock();
-        slab::format(&spans.map, span, class, own as u32);
+        slab::format(&spans.map, span, class, own);
         slabs.add(&spans.map, span, class);
         let magazine = slabs.take(spans, span, class, want);
         shard.free_blocks[class].set(slabs.free_blocks);

@@ -32,6 +32,9 @@ pub const fn hold_max_ns(price_ns: u64) -> u64 {
 /// Shortest time in ns that memory is held once reuse was seen.
 pub const HOLD_MIN_NS: u64 = 1_000_000;
 
+/// How long in ns memory is held without evidence at the usual price where somebody purges it in time.
+pub const HOLD_TIMED_NS: u64 = HOLD_MAX_NS / TIMED_PART;
+
 /// The part of the longest hold for which memory is held without evidence where somebody purges it in time.
 const TIMED_PART: u64 = 5;
 

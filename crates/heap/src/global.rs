@@ -167,7 +167,8 @@ pub unsafe fn free(pointer: *mut u8) {
     free_slow(address);
 }
 
-/// Frees a block of another shard. Out of line, so that the usual case is short.
+/// Frees a block of another shard. Out of line, so that the usual case is short; it looks the tag up again, which the usual case would
+/// have to keep for it.
 #[inline(never)]
 fn free_foreign(address: usize) {
     let is_kept = HEAP.spans.map.tag_at(address).is_some_and(|tag| {

@@ -18,6 +18,7 @@ const MOVE_BYTES_MIN: usize = 256 * 1024;
 const MOVED_GROWTH: usize = 8;
 /// Moved spans at most: each may split a mapping in three, and a process has 65,530 of them.
 const MOVED_MAX: usize = 4096;
+
 /// The large blocks of a heap.
 pub struct Large {
     books: Books,
@@ -109,12 +110,14 @@ impl Large {
     #[inline]
     pub fn free_again(&self, spans: &Spans, address: usize) -> bool {
         let again = &self.again;
-        if !os::is_single_threaded() || again.freed.get() != 0 {
+        if !os::is_single_threaded() {
             return false;
         }
         let (first, bytes) = self.look_up(spans, address);
-        let is_other = again.allocations.get() > 0 && again.bytes.get() != bytes;
-        if is_other || !spans.keep_recent(first, spans.map.record(first).granules.get()) {
+        if again.freed.get() != 0 || again.bytes.get() != bytes {
+            self.settle();
+        }
+        if !spans.keep_recent(first, spans.map.record(first).granules.get()) {
             return false;
         }
         again.freed.set(bytes);
@@ -151,12 +154,6 @@ impl Large {
 
     /// Frees the large block at `address`, by a thread of this shard.
     pub fn free(&self, spans: &Spans, shard: usize, address: usize) {
-        if os::is_single_threaded() {
-            self.settle();
-            if self.free_again(spans, address) {
-                return;
-            }
-        }
         let (first, bytes) = self.look_up(spans, address);
         let record = spans.map.record(first);
         record.set_state(State::Interior);

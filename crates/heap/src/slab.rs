@@ -15,7 +15,7 @@ const CACHE_LINE_BYTES: usize = 64;
 const WORD_BITS: u32 = 64;
 
 /// Makes a slab of `class` from the span that starts at `first`, for the shard of that number: every block free.
-pub fn format(map: &PageMap, first: u32, class: usize, shard: u32) {
+pub fn format(map: &PageMap, first: u32, class: usize, shard: usize) {
     let granules = size_class::slab_granules(class);
     let blocks = size_class::slab_blocks(class);
     for granule in first..first + granules {
@@ -26,7 +26,6 @@ pub fn format(map: &PageMap, first: u32, class: usize, shard: u32) {
     record.free_blocks.set(blocks as u16);
     record.hint.set(0);
     record.value.set(0);
-    record.older.set(shard);
     record.quiet.set(0);
     let bitmap = map.bitmap(first, granules);
     for word in 0..blocks.div_ceil(WORD_BITS) {
@@ -34,10 +33,7 @@ pub fn format(map: &PageMap, first: u32, class: usize, shard: u32) {
         bitmap[word as usize].set(u64::MAX >> (WORD_BITS - bits));
     }
     record.set_state(State::Slab);
-    // ORDERING: Release publishes the shard before the tag; pairs with the Acquire fence in `central::idle`, which reads them
-    // without the lock to find out which lock that is.
-    fence(Ordering::Release);
-    map.set_tag(first, granules, Tag::new(class, shard as usize));
+    set_shard(map, first, class, shard);
 }
 
 /// Makes a plain span of a slab whose blocks are all free.
@@ -52,10 +48,13 @@ pub fn slab_of(map: &PageMap, granule: u32) -> u32 {
     map.record(granule).first.get()
 }
 
-/// Gives a slab to another shard. Under the class locks of both.
+/// Says whose a slab is: a new one's, or another's from now on. Under the class lock of that shard, and of the one before.
 pub fn set_shard(map: &PageMap, first: u32, class: usize, shard: usize) {
     let record = map.record(first);
     record.older.set(shard as u32);
+    // ORDERING: Release publishes state and shard before the tag; pairs with the Acquire fence in `central::idle`, which reads them
+    // without the lock to find out which lock that is.
+    fence(Ordering::Release);
     map.set_tag(first, record.granules.get(), Tag::new(class, shard));
 }
 

@@ -148,7 +148,7 @@ impl Trace {
 
     /// Tells the observer what has come; `is_last` when no more can come. Returns how much that was.
     pub fn read(&mut self, observer: &mut dyn Observer, is_last: bool) -> usize {
-        let moment = if is_last { Moment::END } else { Moment::settled() };
+        let moment = Moment::last_or_settled(is_last);
         let sessions = [Some(&mut self.news), self.calls.as_mut(), self.chains.as_mut()];
         let mut records: Vec<(usize, PerfRecord)> = Vec::new();
         for (origin, session) in sessions.into_iter().enumerate() {

@@ -196,7 +196,7 @@ impl Decoder {
         is_last: bool,
         observer: &mut dyn Observer,
     ) {
-        let moment = if is_last { Moment::END } else { Moment::settled() };
+        let moment = Moment::last_or_settled(is_last);
         let take = |session: &mut Session| session.read_until(moment);
         let mut records: Vec<(bool, PerfRecord)> =
             take(calls).into_iter().map(|record| (false, record)).collect();

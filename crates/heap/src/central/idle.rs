@@ -74,7 +74,7 @@ impl Central {
             if class == 0 {
                 continue;
             }
-            // ORDERING: Acquire pairs with the Release fence in `slab::format`: with the class come the shard and the state.
+            // ORDERING: Acquire pairs with the Release fence in `slab::set_shard`: with the class come the shard and the state.
             fence(Ordering::Acquire);
             let record = map.record(first);
             let shard = slab::shard_of(map, first);

@@ -93,21 +93,11 @@ fn what_is_allocated_and_freed_leaves_no_span_in_use() {
     let cache = heap.caches.acquire().unwrap();
     let mut blocks = Vec::new();
     for class in 1..size_class::CLASSES {
-        for _ in 0..300 {
-            // SAFETY: this thread owns the cache.
-            let block = unsafe { cache.pop(class) };
-            blocks.push(if block != 0 { block } else { heap.allocate_small(Some(cache), class) });
-        }
+        blocks.extend((0..300).map(|_| take_small(&heap, cache, class)));
     }
     let used: usize = (1..size_class::CLASSES).map(|class| 300 * size_class::size(class)).sum();
     assert_eq!(Snapshot::take(&heap).small_used_bytes(), used);
-    for block in blocks {
-        let tag = heap.spans.map.tag_at(block).unwrap();
-        // SAFETY: this thread owns the cache and the block.
-        if !unsafe { cache.push(cache.own_class(tag).unwrap(), block) } {
-            heap.free(Some(cache), block);
-        }
-    }
+    blocks.into_iter().for_each(|block| give_small(&heap, cache, block));
     assert_eq!(Snapshot::take(&heap).small_used_bytes(), 0);
     heap.trim(Some(cache));
     assert_eq!(heap.spans.counts().used, 0);

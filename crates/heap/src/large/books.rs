@@ -129,13 +129,16 @@ impl Books {
 
     /// Sums over all large blocks.
     pub fn totals(&self) -> LargeTotals {
-        let sum = |of: fn(&ShardBooks) -> usize| {
-            let sum = self.shards.iter().fold(0_usize, |sum, shard| sum.wrapping_add(of(shard)));
-            // Shards are read one after the other: a block may be seen freed and not allocated.
-            if sum > isize::MAX as usize { 0 } else { sum }
-        };
-        let live = sum(|shard| shard.all.live.get());
-        LargeTotals { blocks: sum(|shard| shard.blocks.get()), live, live_peak: self.all.peak_with(live) }
+        let live = self.sum(|shard| shard.all.live.get());
+        let blocks = self.sum(|shard| shard.blocks.get());
+        LargeTotals { blocks, live, live_peak: self.all.peak_with(live) }
+    }
+
+    /// The sum over the shards of what they count modulo 2^64.
+    fn sum(&self, of: impl Fn(&ShardBooks) -> usize) -> usize {
+        let sum = self.shards.iter().map(of).fold(0, usize::wrapping_add);
+        // Shards are read one after the other: a block may be seen freed and not allocated.
+        if sum > isize::MAX as usize { 0 } else { sum }
     }
 
     /// Calls `visit` with every size bin that was ever used, smallest first.
@@ -151,9 +154,7 @@ impl Books {
             if sum.allocations == 0 {
                 continue;
             }
-            let live = |shard: &ShardBooks| shard.bins[place].change.live.get();
-            sum.live = self.shards.iter().map(live).fold(0, usize::wrapping_add);
-            sum.live = if sum.live > isize::MAX as usize { 0 } else { sum.live };
+            sum.live = self.sum(|shard| shard.bins[place].change.live.get());
             sum.live_peak = self.bins[place].peak_with(sum.live);
             visit(&sum);
         }

@@ -346,6 +346,12 @@ impl Moment {
     /// When no more can come.
     pub const END: Self = Self(u64::MAX);
 
+    /// The end, or the present as far as it is [settled](Self::settled).
+    #[must_use]
+    pub fn last_or_settled(is_last: bool) -> Self {
+        if is_last { Self::END } else { Self::settled() }
+    }
+
     /// The youngest that all older records can be seen of by now.
     #[must_use]
     pub fn settled() -> Self {
