@@ -17,6 +17,7 @@ use crate::message::{Misuse, misuse};
 use crate::page_map::{Guarded32, PageMap};
 use crate::size_class::{self, CLASSES};
 use crate::slab;
+use crate::span_heap::huge_page::WORTH_BYTES;
 use crate::spans::{SHARDS, Spans};
 use core::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
 use slabs::{FILL_LISTS, Slabs};
@@ -184,7 +185,9 @@ impl Central {
                 break;
             }
         }
-        spans.take_any(granules, 1, false).map(|taken| taken.first)
+        // ORDERING: Relaxed; a statistic that decides about speed only.
+        let out_bytes = self.out_bytes.load(Ordering::Relaxed);
+        spans.take_for_slab(granules, out_bytes >= WORTH_BYTES as isize)
     }
 
     /// Sends magazines home that a shard has in transit beyond the usual; false if there are none. Those of others are left to them

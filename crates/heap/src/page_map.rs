@@ -5,9 +5,9 @@
 //! aarch64 is a plain load or store.
 
 use crate::granule::{GRANULE_SHIFT, bytes_of};
-use crate::os;
+use crate::os::{self, HUGE_PAGE_BYTES};
 use crate::reservation::{BITMAP_BYTES, RECORD_BYTES, Reservation, TAG_BYTES};
-use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 // ORDERING: Relaxed for every field of this module, see above.
 const GUARDED: Ordering = Ordering::Relaxed;
@@ -100,6 +100,9 @@ pub struct Record {
     flags: Guarded8,
     /// Slab: how often the purger has looked since a block last left or came back. Synchronization: the class lock.
     pub quiet: Guarded8,
+    /// On the first granule of the memory of a huge page: 1 if it was brought in as one and nothing of it was purged since.
+    /// Synchronization: none needed; who purges a part twice breaks what is broken.
+    huge: Guarded8,
     /// Length in granules. Synchronization: as `state`.
     pub granules: Guarded32,
     /// First granule of the span: on every granule of a slab, on the last of a free span. Synchronization: as `state`.
@@ -197,12 +200,18 @@ pub struct PageMap {
     pub reservation: Reservation,
     /// Spans into which page tables were moved: each may have split a mapping in three.
     moved_spans: AtomicUsize,
+    /// Whether there ever was a huge page.
+    has_huge_pages: AtomicBool,
 }
 
 impl PageMap {
     /// Tables of a reservation that does not exist yet.
     pub const fn new() -> Self {
-        Self { reservation: Reservation::new(), moved_spans: AtomicUsize::new(0) }
+        Self {
+            reservation: Reservation::new(),
+            moved_spans: AtomicUsize::new(0),
+            has_huge_pages: AtomicBool::new(false),
+        }
     }
 
     /// The granule of an address, if the tables know it.
@@ -273,6 +282,41 @@ impl PageMap {
     /// Spans into which page tables were moved and that were not renewed since.
     pub fn moved_spans(&self) -> usize {
         self.moved_spans.load(GUARDED)
+    }
+
+    /// The memory from a granule on is a huge page.
+    pub fn set_huge(&self, first: u32) {
+        self.has_huge_pages.store(true, GUARDED);
+        self.record(first).huge.set(1);
+    }
+
+    /// Makes ready to purge a committed range of whole granules or less: huge pages that go only in part become small ones.
+    ///
+    /// # Safety
+    /// Nobody needs the contents of the range.
+    pub unsafe fn break_huge_pages(&self, address: usize, bytes: usize) {
+        if !self.has_huge_pages.load(GUARDED) {
+            return;
+        }
+        let (end, first_address) = (address + bytes, self.address(self.reservation.first_granule()));
+        let mut page = address & !(HUGE_PAGE_BYTES - 1);
+        while page < end {
+            let (start, behind) = (page, page + HUGE_PAGE_BYTES);
+            page = behind;
+            if start < first_address {
+                continue;
+            }
+            let Some(granule) = self.granule_of(start) else { continue };
+            let huge = &self.record(granule).huge;
+            if huge.get() == 0 {
+                continue;
+            }
+            huge.set(0);
+            if start < address || behind > end {
+                // SAFETY: the page at this address is in the caller's range.
+                unsafe { os::break_huge_page(start.max(address)) };
+            }
+        }
     }
 
     /// The bitmap words of a slab that starts at `granule` and is `granules` long; a set bit is a free block.

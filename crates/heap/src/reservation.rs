@@ -10,7 +10,7 @@
 use crate::granule::{GRANULE_BYTES, GRANULE_SHIFT, bytes_of};
 use crate::lock::Lock;
 use crate::os;
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering};
 
 /// Bytes of one span record; `page_map` asserts it.
 pub const RECORD_BYTES: usize = 64;
@@ -52,6 +52,18 @@ impl Layout {
     }
 }
 
+/// Where huge pages are used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum HugePages {
+    /// For slabs of a heap that is large; see `span_heap::huge_page`.
+    Auto = 0,
+    /// Nowhere.
+    Never = 1,
+    /// Wherever the kernel has them.
+    Always = 2,
+}
+
 /// The address range all blocks come from.
 pub struct Reservation {
     /// Start of the range, 0 until it exists.
@@ -64,8 +76,8 @@ pub struct Reservation {
     records: AtomicUsize,
     bitmaps: AtomicUsize,
     growth: Lock<Growth>,
-    /// Whether the kernel is told to use huge pages.
-    huge_pages: AtomicBool,
+    /// A [`HugePages`].
+    huge_pages: AtomicU8,
 }
 
 struct Growth {
@@ -91,7 +103,7 @@ impl Reservation {
             records: AtomicUsize::new(0),
             bitmaps: AtomicUsize::new(0),
             growth: Lock::new(growth),
-            huge_pages: AtomicBool::new(false),
+            huge_pages: AtomicU8::new(HugePages::Auto as u8),
         }
     }
 
@@ -145,9 +157,14 @@ impl Reservation {
         self.base() + bytes_of(granule)
     }
 
-    /// Lets the kernel use huge pages for memory committed from now on, or not.
-    pub fn set_huge_pages(&self, wanted: bool) {
-        self.huge_pages.store(wanted, ORDER);
+    /// Where huge pages are used in memory committed from now on.
+    pub fn set_huge_pages(&self, wanted: HugePages) {
+        self.huge_pages.store(wanted as u8, ORDER);
+    }
+
+    /// Whether the heap itself says where huge pages are used.
+    pub fn are_huge_pages_auto(&self) -> bool {
+        self.huge_pages.load(ORDER) == HugePages::Auto as u8
     }
 
     /// Replaces memory by a fresh mapping that reads as zero and joins its neighbours again. False: refused.
@@ -165,8 +182,8 @@ impl Reservation {
 
     /// Tells the kernel what is wanted of huge pages in a committed range.
     pub fn advise(&self, address: usize, bytes: usize) {
-        let wanted = self.huge_pages.load(ORDER);
-        let advice = if wanted { os::HugePages::Always } else { os::HugePages::Never };
+        let everywhere = self.huge_pages.load(ORDER) == HugePages::Always as u8;
+        let advice = if everywhere { os::HugePages::Always } else { os::HugePages::Never };
         // SAFETY: the callers pass a committed range of the reservation; advice changes no contents.
         unsafe { os::advise_huge_pages(address, bytes, advice) };
     }

@@ -7,6 +7,7 @@
 
 mod due;
 mod free_lists;
+pub mod huge_page;
 mod slab_pages;
 mod waiting;
 
@@ -15,6 +16,7 @@ use crate::page_map::{PageMap, State, Waiting};
 use crate::trace::{Event, Trace};
 pub use due::Due;
 use free_lists::{ALL, FEW, FreeLists, MANY};
+use huge_page::HugePage;
 use slab_pages::SlabPages;
 use waiting::{TimeList, mean};
 
@@ -58,6 +60,8 @@ pub struct SpanCounts {
     pub purges: u64,
     /// Purges the kernel refused.
     pub refused: u64,
+    /// Huge pages brought in since the start.
+    pub huge_pages: u64,
 }
 
 /// When free memory goes back.
@@ -80,6 +84,8 @@ pub struct SpanHeap {
     /// When free memory goes back, if `mode` leaves that to it.
     pub decay: Decay,
     slab_pages: SlabPages,
+    /// What slabs of a large heap are cut from.
+    pub huge_page: HugePage,
     /// Spans held since this time or longer are held no more.
     released_at: u64,
     /// When free memory goes back.
@@ -100,6 +106,7 @@ impl SpanHeap {
             held: TimeList::new(),
             decay: Decay::new(),
             slab_pages: SlabPages::new(),
+            huge_page: HugePage::new(),
             released_at: 0,
             mode: PurgeMode::Auto,
             counts: SpanCounts {
@@ -110,6 +117,7 @@ impl SpanHeap {
                 purged: 0,
                 purges: 0,
                 refused: 0,
+                huge_pages: 0,
             },
             trace: Trace::new(),
         }
@@ -149,6 +157,38 @@ impl SpanHeap {
         let padded = granules.checked_add(align - 1)?;
         let span = self.dirty.best_fit(map, padded, FEW)?;
         (!self.is_held_back(map, span, granules)).then(|| self.take_of(map, span, granules, align, now))
+    }
+
+    /// Takes a span for a slab of memory that may have pages, or of the huge page that slabs are cut from.
+    pub fn take_used_or_huge(&mut self, map: &PageMap, granules: u32, now: u64) -> Option<u32> {
+        let used = self.take_used(map, granules, 1, now).map(|taken| taken.first);
+        used.or_else(|| self.huge_page.cut(granules))
+    }
+
+    /// Takes the clean memory of a whole huge page, for slabs to be cut from, if it is time for one; `granules` of it are wanted.
+    /// It counts as used. What is left of the one before goes back.
+    pub fn take_huge_page(&mut self, map: &PageMap, granules: u32, now: u64) -> Option<u32> {
+        if !self.huge_page.is_wanted(granules) {
+            return None;
+        }
+        self.give_huge_page(map, now);
+        let span = self.clean.best_fit(map, 2 * huge_page::GRANULES - 1, FEW);
+        let span = match span {
+            Some(span) => span,
+            None => {
+                let (first, count) = map.reservation.grow(2 * huge_page::GRANULES - 1)?;
+                self.add_clean(map, first, count);
+                self.clean.best_fit(map, 2 * huge_page::GRANULES - 1, FEW)?
+            }
+        };
+        Some(self.take_of(map, span, huge_page::GRANULES, huge_page::GRANULES, now).first)
+    }
+
+    /// Gives back what is left of the huge page that slabs are cut from. Returns whether that is anything.
+    pub fn give_huge_page(&mut self, map: &PageMap, now: u64) -> bool {
+        let Some((first, granules)) = self.huge_page.take_rest() else { return false };
+        self.give_unused(map, first, granules, now);
+        true
     }
 
     /// Whether a dirty span is expected back as a whole, and so not to be cut for `granules`.
@@ -441,6 +481,10 @@ impl SpanHeap {
     ///
     /// The caller purges them without the lock, then gives each to [`SpanHeap::purged`].
     pub fn take_due(&mut self, map: &PageMap, all: bool, now: u64, out: &mut [Due]) -> usize {
+        // Who gives back at once has no use for more in store; where a purger is it looks after that.
+        if all || self.decay.is_releasing() {
+            self.give_huge_page(map, now);
+        }
         let mut count = 0;
         let mut granules = 0;
         while count < out.len() && granules < PURGE_ROUND {

@@ -38,6 +38,8 @@ pub struct Spans {
     /// What every granule is.
     pub map: PageMap,
     heap: Lock<SpanHeap>,
+    /// Held while a huge page is brought in, in no list.
+    populating: Lock<()>,
     /// Held while spans are on their way to the kernel, in no list: a fork and a thread that runs out of memory wait for them.
     purging: Lock<()>,
     /// Something is to be purged; whoever leaves a slow path does it.
@@ -77,6 +79,7 @@ impl Spans {
         Self {
             map: PageMap::new(),
             heap: Lock::new(SpanHeap::new()),
+            populating: Lock::new(()),
             purging: Lock::new(()),
             due: AtomicBool::new(false),
             is_releasing: AtomicBool::new(false),
@@ -110,6 +113,38 @@ impl Spans {
         }
         self.purge_all();
         self.with(now, |heap, map| heap.take(map, granules, align, prefer_clean, now))
+    }
+
+    /// Takes a span for a slab, when nobody keeps anything that serves. `is_large`: the heap is worth huge pages.
+    pub fn take_for_slab(&self, granules: u32, is_large: bool) -> Option<u32> {
+        let huge = if is_large { self.take_of_huge_page(granules) } else { None };
+        huge.or_else(|| self.take_any(granules, 1, false).map(|taken| taken.first))
+    }
+
+    fn take_of_huge_page(&self, granules: u32) -> Option<u32> {
+        if !self.map.reservation.are_huge_pages_auto() {
+            return None;
+        }
+        let now = os::now_ns();
+        let taken = self.with(now, |heap, map| heap.take_used_or_huge(map, granules, now));
+        if taken.is_some() {
+            return taken;
+        }
+        // While one thread brings in the next, others use small pages.
+        let _populating = self.populating.try_lock()?;
+        let first = self.with(now, |heap, map| heap.take_huge_page(map, granules, now))?;
+        let begun_ns = os::thread_time_ns();
+        // SAFETY: the span is this thread's, of the size of a huge page, aligned as one, and clean.
+        let is_huge = unsafe { os::populate_huge_page(self.map.address(first)) };
+        let spent_ns = os::thread_time_ns().saturating_sub(begun_ns);
+        if is_huge {
+            self.map.set_huge(first);
+        }
+        self.with(now, |heap, _| {
+            heap.counts.huge_pages += u64::from(is_huge);
+            heap.huge_page.set(first, is_huge, spent_ns);
+            heap.huge_page.cut(granules)
+        })
     }
 
     /// Takes a span for a slab of a shard, of memory that may have pages: what the shard keeps, free spans, what others keep.
@@ -168,7 +203,12 @@ impl Spans {
     /// Purges, with the next batch, what shards keep and did not need since the last call. Returns whether they keep more.
     pub fn return_unused(&self) -> bool {
         let now = os::now_ns();
-        let mut is_left = false;
+        let mut is_left = self.with(now, |heap, map| {
+            if let Some((first, granules)) = heap.huge_page.take_unneeded() {
+                heap.give_unused(map, first, granules, now);
+            }
+            heap.huge_page.rest() > 0
+        });
         for shard in self.kept.iter().filter(|shard| shard.granules.get() > 0) {
             while let Some((first, granules)) = shard.with(|kept| kept.pop_unused(&self.map)) {
                 self.with(now, |heap, map| heap.give_unused(map, first, granules, now));
@@ -386,16 +426,17 @@ impl Spans {
 
     /// Sizes and counts.
     pub fn counts(&self) -> SpanCounts {
-        let kept = self.kept.iter().map(|shard| shard.granules.get()).sum();
-        let mut counts = self.with(os::now_ns(), |heap, _| heap.counts);
-        counts.used = counts.used.saturating_sub(kept);
-        counts.dirty += kept;
+        let kept: u32 = self.kept.iter().map(|shard| shard.granules.get()).sum();
+        let (mut counts, stored) = self.with(os::now_ns(), |heap, _| (heap.counts, heap.huge_page.rest()));
+        counts.used = counts.used.saturating_sub(kept + stored);
+        counts.dirty += kept + stored;
         counts
     }
 
     /// Takes the locks for the time of a fork.
     pub fn hold_for_fork(&self) {
         self.kept.iter().for_each(|shard| shard.spans.hold_for_fork());
+        self.populating.hold_for_fork();
         self.purging.hold_for_fork();
         self.heap.hold_for_fork();
         self.map.reservation.hold_for_fork();
@@ -406,6 +447,7 @@ impl Spans {
         self.map.reservation.release_after_fork();
         self.heap.release_after_fork();
         self.purging.release_after_fork();
+        self.populating.release_after_fork();
         self.kept.iter().for_each(|shard| shard.spans.release_after_fork());
     }
 }

@@ -3,8 +3,11 @@
 use crate::granule::bytes_of;
 use crate::heap::Heap;
 use crate::large::LargeTotals;
+use crate::os::HUGE_PAGE_BYTES;
 use crate::size_class::{self, CLASSES};
 use core::fmt::{self, Write};
+
+const HUGE_PAGE_KIB: u64 = HUGE_PAGE_BYTES as u64 / 1024;
 
 /// Blocks of one size class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,6 +47,8 @@ pub struct Snapshot {
     pub purges: u64,
     /// Purges that the kernel refused.
     pub purges_refused: u64,
+    /// Huge pages brought in since the start.
+    pub huge_pages: u64,
     /// Threads with a cache.
     pub threads: usize,
     /// Most threads with a cache at one time.
@@ -75,6 +80,7 @@ impl Snapshot {
             purged_bytes: spans.purged * bytes_of(1) as u64,
             purges: spans.purges,
             purges_refused: spans.refused,
+            huge_pages: spans.huge_pages,
             threads,
             threads_peak,
         }
@@ -133,6 +139,9 @@ impl Snapshot {
             self.purges,
             self.purges_refused
         )?;
+        if self.huge_pages > 0 {
+            writeln!(out, "  huge pages    {:>12}  brought in so far", self.huge_pages * HUGE_PAGE_KIB)?;
+        }
         writeln!(out, "  size class      slabs     blocks       used     cached    transit")?;
         for class in self.classes.iter().filter(|class| class.slabs > 0) {
             writeln!(

@@ -5,6 +5,7 @@ use core::ffi::{CStr, c_char};
 use faultless_heap::global::{HEAP, purger};
 use faultless_heap::lock::Lock;
 use faultless_heap::message::say;
+use faultless_heap::reservation::HugePages;
 use faultless_heap::span_heap::PurgeMode;
 use faultless_heap::trace;
 
@@ -65,8 +66,9 @@ fn apply(option: &[u8]) {
         (b"purge", b"auto") => HEAP.spans.set_mode(PurgeMode::Auto),
         (b"purge", b"now") => HEAP.spans.set_mode(PurgeMode::Now),
         (b"purge", b"never") => HEAP.spans.set_mode(PurgeMode::Never),
-        (b"huge_pages", b"never" | b"auto") => HEAP.spans.map.reservation.set_huge_pages(false),
-        (b"huge_pages", b"always") => HEAP.spans.map.reservation.set_huge_pages(true),
+        (b"huge_pages", b"auto") => HEAP.spans.map.reservation.set_huge_pages(HugePages::Auto),
+        (b"huge_pages", b"never") => HEAP.spans.map.reservation.set_huge_pages(HugePages::Never),
+        (b"huge_pages", b"always") => HEAP.spans.map.reservation.set_huge_pages(HugePages::Always),
         (b"trace", prefix) if (1..=trace::PREFIX_MAX).contains(&prefix.len()) => {
             HEAP.spans.start_trace(prefix)
         }

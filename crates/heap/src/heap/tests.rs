@@ -362,6 +362,83 @@ fn magazines_in_transit_are_few_where_nobody_comes_by() {
     assert!(heap.central.counts(&heap.spans.map, class).transit_blocks <= most);
 }
 
+/// Pages of a range that are in memory.
+fn resident_pages(address: usize, bytes: usize) -> usize {
+    use std::os::unix::fs::FileExt;
+    let page = crate::os::page_bytes();
+    let mut entries = vec![0; bytes / page * 8];
+    let pagemap = std::fs::File::open("/proc/self/pagemap").unwrap();
+    pagemap.read_exact_at(&mut entries, (address / page * 8) as u64).unwrap();
+    entries.chunks(8).filter(|entry| entry[7] & 0x80 != 0).count()
+}
+
+/// Small blocks of 48 MiB, each filled with its number.
+fn large_heap(heap: &Heap, cache: &ThreadCache) -> Vec<usize> {
+    let class = size_class::class_of(1024).unwrap();
+    let blocks: Vec<usize> = (0..48 << 10).map(|_| take_small(heap, cache, class)).collect();
+    blocks.iter().enumerate().for_each(|(number, &block)| fill(block, 1024, number as u8));
+    blocks
+}
+
+#[test]
+fn slabs_of_a_large_heap_are_cut_from_huge_pages_and_a_part_of_one_goes_back() {
+    let heap = heap();
+    let cache = heap.caches.acquire().unwrap();
+    let blocks = large_heap(&heap, cache);
+    let huge_pages = heap.spans.counts().huge_pages;
+    let setting = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_default();
+    println!("{huge_pages} huge pages, where the system says {setting}");
+    assert!(huge_pages <= 8, "one for each 2 MiB above the first 32");
+    // All but one block in 16 KiB go: every huge page is broken up, and three pages of four go back.
+    let (stay, go): (Vec<(usize, usize)>, _) =
+        blocks.into_iter().enumerate().partition(|(number, _)| number % 16 == 0);
+    go.into_iter().for_each(|(_, block)| give_small(&heap, cache, block));
+    heap.trim(Some(cache));
+    assert!(stay.iter().all(|&(number, block)| holds(block, 1024, number as u8)));
+    let reservation = &heap.spans.map.reservation;
+    let (first, limit) = (reservation.first_granule(), reservation.limit());
+    let (start, bytes) = heap.spans.map.range(first, limit - first);
+    let resident = resident_pages(start, bytes);
+    assert!((stay.len()..stay.len() + 64).contains(&resident), "{resident} pages of {} blocks", stay.len());
+    stay.into_iter().for_each(|(_, block)| give_small(&heap, cache, block));
+    heap.trim(Some(cache));
+    assert_eq!(
+        (heap.spans.counts().used, heap.spans.counts().dirty, resident_pages(start, bytes)),
+        (0, 0, 0)
+    );
+}
+
+#[test]
+fn where_no_huge_page_is_to_be_had_a_large_heap_is_made_of_small_pages() {
+    let heap = heap();
+    let cache = heap.caches.acquire().unwrap();
+    let blocks = refusing(&[Call::HugePage], || large_heap(&heap, cache));
+    assert_eq!(heap.spans.counts().huge_pages, 0);
+    assert!(blocks.iter().enumerate().all(|(number, &block)| holds(block, 1024, number as u8)));
+    blocks.into_iter().for_each(|block| give_small(&heap, cache, block));
+    heap.trim(Some(cache));
+    assert_eq!((heap.spans.counts().used, heap.spans.counts().dirty), (0, 0));
+}
+
+#[test]
+fn what_is_left_of_a_huge_page_goes_back_when_no_slab_is_cut_for_long() {
+    let heap = timed_heap();
+    let cache = heap.caches.acquire().unwrap();
+    let blocks = large_heap(&heap, cache);
+    let stored = || heap.spans.counts().dirty;
+    if stored() == 0 {
+        return println!("no huge pages here");
+    }
+    heap.spans.return_unused();
+    assert_ne!(stored(), 0, "slabs were cut just before");
+    heap.spans.return_unused();
+    heap.spans.purge_idle();
+    assert_eq!(stored(), 0);
+    blocks.into_iter().for_each(|block| give_small(&heap, cache, block));
+    heap.trim(Some(cache));
+    assert_eq!((heap.spans.counts().used, heap.spans.counts().dirty), (0, 0));
+}
+
 #[test]
 fn a_new_heap_is_all_zeros_so_that_it_takes_no_room_in_the_library() {
     static NEW: Heap = Heap::new();

@@ -1,6 +1,7 @@
 //! Address space: reserve, commit, purge, move, and the calls that may be refused.
 
 use super::syscall::{number, syscall};
+use super::{now_ns, page_bytes};
 
 const PROT_NONE: usize = 0;
 const PROT_READ_WRITE: usize = 3;
@@ -12,6 +13,8 @@ const MADV_DONTNEED: usize = 4;
 const MADV_DONTNEED_LOCKED: usize = 24;
 const MADV_HUGEPAGE: usize = 14;
 const MADV_NOHUGEPAGE: usize = 15;
+/// Since Linux 5.4.
+const MADV_COLD: usize = 20;
 const MREMAP_MOVE_FIXED_DONTUNMAP: usize = 1 | 2 | 4;
 const RLIMIT_AS: usize = 9;
 
@@ -41,6 +44,8 @@ pub enum Call {
     StartThread = 512,
     /// Populating, as a kernel does that has no call for it.
     KnowPopulate = 1024,
+    /// Using a huge page.
+    HugePage = 2048,
 }
 
 #[cfg(test)]
@@ -189,6 +194,48 @@ pub unsafe fn advise_huge_pages(address: usize, bytes: usize, advice: HugePages)
     };
     // SAFETY: this advice changes no contents.
     unsafe { syscall(number::MADVISE, [address, bytes, advice, 0, 0, 0]) };
+}
+
+/// Bytes of the huge page that the kernel uses where pages are of 4 KiB.
+pub const HUGE_PAGE_BYTES: usize = 2 << 20;
+
+/// A page that is in the page tables is read within this time in ns, one that must be faulted in is not.
+const PRESENT_NS: u64 = 150;
+
+/// Brings in one huge page, where the kernel has one. Returns whether it is one, as far as the time tells that the next pages take.
+/// The advice holds no longer than this takes: in what was purged of such memory later the kernel would put huge pages by itself.
+///
+/// # Safety
+/// The range is committed, a multiple of [`HUGE_PAGE_BYTES`] in address, and the caller's own; it reads as zero.
+pub unsafe fn populate_huge_page(address: usize) -> bool {
+    if refused(Call::HugePage) {
+        return false;
+    }
+    // SAFETY: advice changes no contents.
+    unsafe { advise_huge_pages(address, HUGE_PAGE_BYTES, HugePages::Always) };
+    // SAFETY: the caller's own memory.
+    let touch = |page: usize| unsafe { ((address + page * page_bytes()) as *mut u8).write_volatile(0) };
+    touch(0);
+    let fastest = (1..4)
+        .map(|page| {
+            let begun_ns = now_ns();
+            touch(page);
+            now_ns() - begun_ns
+        })
+        .min();
+    // SAFETY: as above.
+    unsafe { advise_huge_pages(address, HUGE_PAGE_BYTES, HugePages::Never) };
+    fastest.is_some_and(|fastest_ns| fastest_ns < PRESENT_NS)
+}
+
+/// Makes small pages of the huge page that `address` lies in, so that a part of it can be given back: without, the kernel keeps
+/// the memory of what is purged until the rest goes, too, or it runs short. No huge page, or an older kernel: nothing happens.
+///
+/// # Safety
+/// The page at `address` is committed, and nobody needs its contents.
+pub unsafe fn break_huge_page(address: usize) {
+    // SAFETY: advice changes no contents.
+    unsafe { syscall(number::MADVISE, [address, page_bytes(), MADV_COLD, 0, 0, 0]) };
 }
 
 /// The soft limit on address space in bytes, if there is one.

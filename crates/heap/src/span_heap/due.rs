@@ -23,6 +23,7 @@ impl Due {
         let (address, bytes) = (map.address(self.first), bytes_of(self.granules));
         // SAFETY: the span is in no list and no block lives in it, so its contents are nobody's.
         unsafe {
+            map.break_huge_pages(address, bytes);
             let done =
                 if self.moved { map.reservation.renew(address, bytes) } else { os::purge(address, bytes) };
             if done {
