@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use faultless_heap::decay::{Decay, HOLD_MAX_NS, HOLD_TIMED_NS};
+use faultless_heap::decay::{Decay, HOLD_MAX_NS, HOLD_MIN_NS};
 
 use crate::arguments::Arguments;
 use crate::failure::{Failure, Result, wrong};
@@ -23,7 +23,7 @@ const MS: u64 = 1_000_000;
 type Candidate = (&'static str, fn() -> Box<dyn Policy>, u64);
 
 const CANDIDATES: [Candidate; 9] = [
-    ("shipped", || Box::new(Decay::new()), HOLD_TIMED_NS),
+    ("shipped", || Box::new(Decay::new()), HOLD_MIN_NS),
     ("shipped, looking each 25 ms", || Box::new(Decay::new()), 25 * MS),
     ("shipped, 50 ms at most", || Box::new(held_at_most(50 * MS)), 50 * MS),
     ("at once", || Box::new(Fixed(0)), MS),

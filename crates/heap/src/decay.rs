@@ -5,12 +5,12 @@
 //! reuse a freed span is purged at once. Memory wanted soon after memory was purged is a *regret*, whatever the sizes:
 //! free memory is one pool, cut and joined at will. It is evidence of how much comes back (the *depth*), and how soon.
 //! From then on that much is held, for a time that grows with regrets and with the gaps seen between free and reuse, and
-//! shrinks when memory was held in vain; it never exceeds [`HOLD_MAX_NS`], the age at which holding has cost as much as
-//! one purge and refault would (ski rental).
+//! shrinks when memory was held in vain. It never exceeds [`HOLD_MAX_NS`], the age at which holding has cost as much as
+//! one purge and refault would (ski rental), and begins with a fifth of that; docs/decay.md shows what that wins over beginning
+//! with the whole, or with a millisecond.
 //!
 //! Where a thread of ours comes by and purges (the *purger*, in processes with threads), no evidence is needed to hold: everything is
-//! held for a fifth of [`HOLD_MAX_NS`], and longer, up to that, once memory was missed soon after its purge; docs/decay.md shows what
-//! that wins over holding for [`HOLD_MAX_NS`] from the start.
+//! held for that time.
 //!
 //! More free memory than ever came back ends a phase of the program: then all that is held goes, too, and what is freed
 //! until memory is wanted again. Where that was wrong the regrets at least double the depth, so it happens rarely.
@@ -29,14 +29,14 @@ pub const fn hold_max_ns(price_ns: u64) -> u64 {
     PURGE_AND_REFAULT_NS * 1_000_000_000 / price_ns
 }
 
-/// Shortest time in ns that memory is held once reuse was seen.
-pub const HOLD_MIN_NS: u64 = 1_000_000;
+/// Shortest time in ns that memory is held, if it is held, at the usual price.
+pub const HOLD_MIN_NS: u64 = HOLD_MAX_NS / MIN_PART;
 
-/// How long in ns memory is held without evidence at the usual price where somebody purges it in time.
-pub const HOLD_TIMED_NS: u64 = HOLD_MAX_NS / TIMED_PART;
+/// The part of the longest hold that is the shortest.
+const MIN_PART: u64 = 5;
 
-/// The part of the longest hold for which memory is held without evidence where somebody purges it in time.
-const TIMED_PART: u64 = 5;
+/// The highest price in ns shortens the longest hold to this.
+const HOLD_MAX_LEAST_NS: u64 = 1_000_000;
 
 /// By this part of the depth more may be held: no two phases of a program need exactly the same.
 const SLACK: u32 = 4;
@@ -68,7 +68,7 @@ pub enum Verdict {
 pub struct Decay {
     /// Memory that was seen to be reused, and so may be held.
     depth: u32,
-    /// How much longer than [`HOLD_MIN_NS`] memory is held.
+    /// How much longer than the shortest time memory is held.
     hold_more_ns: u64,
     /// The longest that it ever is, 0 for [`HOLD_MAX_NS`].
     hold_limit_ns: u64,
@@ -101,17 +101,16 @@ impl Decay {
 
     /// Holds memory for at most `hold_max_ns` from now on.
     pub fn set_hold_max(&mut self, hold_max_ns: u64) {
-        self.hold_limit_ns = hold_max_ns.max(HOLD_MIN_NS);
-        self.hold_more_ns = self.hold_more_ns.min(self.hold_limit_ns - HOLD_MIN_NS);
+        self.hold_limit_ns = hold_max_ns.max(HOLD_MAX_LEAST_NS);
+        self.hold_more_ns = self.hold_more_ns.min(self.hold_limit_ns - self.hold_min_ns());
     }
 
     fn hold_ns(&self) -> u64 {
-        HOLD_MIN_NS + self.hold_more_ns
+        self.hold_min_ns() + self.hold_more_ns
     }
 
-    /// How long memory is held where somebody purges it in time.
-    fn timed_hold_ns(&self) -> u64 {
-        self.hold_ns().max(self.hold_max_ns() / TIMED_PART)
+    fn hold_min_ns(&self) -> u64 {
+        self.hold_max_ns() / MIN_PART
     }
 
     fn hold_max_ns(&self) -> u64 {
@@ -133,7 +132,7 @@ impl Decay {
     pub fn freed(&mut self, granules: u32, held: u32, room: u32, now: u64) -> Verdict {
         let would_hold = held.saturating_add(granules);
         if self.is_timed && would_hold <= room {
-            return Verdict::HoldUntil(now + self.timed_hold_ns());
+            return Verdict::HoldUntil(now + self.hold_ns());
         }
         self.is_over |= would_hold > self.deepest();
         if self.is_over || would_hold > room {
@@ -179,7 +178,7 @@ impl Decay {
         if gap_ns > self.hold_max_ns() {
             // What was purged is not missed: holding it for less time would have done.
             self.purged = 0;
-            self.hold_more_ns = (self.hold_ns() / 2).saturating_sub(HOLD_MIN_NS);
+            self.hold_more_ns = (self.hold_ns() / 2).saturating_sub(self.hold_min_ns());
             return;
         }
         let regretted = granules.min(self.purged);
@@ -188,8 +187,7 @@ impl Decay {
         self.hold_at_least(gap_ns * 2);
         if !self.has_grown {
             self.has_grown = true;
-            let held_ns = if self.is_timed { self.timed_hold_ns() } else { self.hold_ns() };
-            self.hold_at_least(held_ns * 2);
+            self.hold_at_least(self.hold_ns() * 2);
         }
     }
 
@@ -198,7 +196,7 @@ impl Decay {
         if self.is_timed && self.purged > 0 && now.saturating_sub(self.purged_at) > self.hold_max_ns() {
             // Nobody missed what was purged before.
             self.purged = 0;
-            self.hold_more_ns = (self.hold_ns() / 2).saturating_sub(HOLD_MIN_NS);
+            self.hold_more_ns = (self.hold_ns() / 2).saturating_sub(self.hold_min_ns());
         }
         self.purged = self.purged.saturating_add(granules);
         self.purged_at = now;
@@ -212,7 +210,7 @@ impl Decay {
     }
 
     fn hold_at_least(&mut self, hold_ns: u64) {
-        self.hold_more_ns = self.hold_ns().max(hold_ns).min(self.hold_max_ns()) - HOLD_MIN_NS;
+        self.hold_more_ns = self.hold_ns().max(hold_ns).min(self.hold_max_ns()) - self.hold_min_ns();
     }
 }
 
@@ -241,7 +239,7 @@ mod tests {
         let mut decay = Decay::new();
         decay.purged(64, MS);
         decay.faulted(64, 2 * MS);
-        assert_eq!(decay.freed(64, 0, 1000, 3 * MS), Verdict::HoldUntil(3 * MS + 4 * MS));
+        assert_eq!(decay.freed(64, 0, 1000, 3 * MS), Verdict::HoldUntil(3 * MS + 2 * HOLD_MIN_NS));
         assert!(matches!(decay.freed(16, 64, 1000, 3 * MS), Verdict::HoldUntil(_)), "some slack");
         assert_eq!(decay.freed(17, 64, 1000, 3 * MS), Verdict::Purge);
     }

@@ -9,7 +9,7 @@
 //! lock that `pthread_create` takes (glibc's `__nptl_free_stacks`), but allocates under none.
 
 use super::HEAP;
-use crate::decay::{HOLD_MAX_NS, HOLD_TIMED_NS};
+use crate::decay::{HOLD_MAX_NS, HOLD_MIN_NS};
 use crate::lock;
 use crate::os;
 use core::ffi::c_void;
@@ -23,7 +23,7 @@ const OFF: u32 = 2;
 /// Time between two looks at everything, ns.
 const PAUSE_NS: u64 = HOLD_MAX_NS;
 /// Time between two looks at free spans, ns: these are held for at most that much longer than `decay` says.
-const STEP_NS: u64 = HOLD_TIMED_NS;
+const STEP_NS: u64 = HOLD_MIN_NS;
 /// The purger pauses for at least so many times the CPU time that its last look took. What it purges was held for as long as is
 /// worth a purge, so the work is worth its time; this is for a program that makes more of it than that.
 const REST: u64 = 4;
