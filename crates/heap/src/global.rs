@@ -44,31 +44,38 @@ static FORK_HANDLED: AtomicBool = AtomicBool::new(false);
 /// Allocates `bytes` (0 as 1), aligned to 16; null when memory is exhausted.
 #[inline(always)]
 pub fn allocate(bytes: usize) -> *mut u8 {
-    allocate_fine_or(bytes, |bytes| allocate_coarse_or(bytes, allocate_slow))
+    allocate_fine_or(bytes, allocate_slow, |bytes| allocate_coarse_or(bytes, allocate_slow))
 }
 
-/// The fast path up to 1,024 bytes; where it ends, `otherwise` is called with the same `bytes`, in tail position.
+/// The fast path up to 1,024 bytes. Where it ends, `slow` is called with the same `bytes`, for more bytes `coarse`; both in tail
+/// position.
 #[inline(always)]
-pub fn allocate_fine_or<T>(bytes: usize, otherwise: impl FnOnce(usize) -> *mut T) -> *mut T {
-    cached_or(size_class::fine_class_of(bytes), bytes, otherwise)
-}
-
-/// The fast path of all small sizes. Apart from [`allocate_fine_or`], which is shorter without it.
-#[inline(always)]
-pub fn allocate_coarse_or<T>(bytes: usize, otherwise: impl FnOnce(usize) -> *mut T) -> *mut T {
-    cached_or(size_class::class_of(bytes), bytes, otherwise)
-}
-
-#[inline(always)]
-fn cached_or<T>(class: Option<usize>, bytes: usize, otherwise: impl FnOnce(usize) -> *mut T) -> *mut T {
-    if let Some(class) = class {
-        // SAFETY: the cache is this thread's own, or gated.
-        let block = unsafe { thread_local::cache().pop(class) };
-        if block != 0 {
-            return block as *mut T;
-        }
+pub fn allocate_fine_or<T>(
+    bytes: usize,
+    slow: impl FnOnce(usize) -> *mut T,
+    coarse: impl FnOnce(usize) -> *mut T,
+) -> *mut T {
+    match size_class::fine_class_of(bytes) {
+        Some(class) => cached_or(class, bytes, slow),
+        None => coarse(bytes),
     }
-    otherwise(bytes)
+}
+
+/// The fast path of small sizes above 1,024 bytes; where it ends, `slow` is called with the same `bytes`, in tail position. Apart from
+/// [`allocate_fine_or`], which is shorter without it.
+#[inline(always)]
+pub fn allocate_coarse_or<T>(bytes: usize, slow: impl FnOnce(usize) -> *mut T) -> *mut T {
+    match size_class::coarse_class_of(bytes) {
+        Some(class) => cached_or(class, bytes, slow),
+        None => slow(bytes),
+    }
+}
+
+#[inline(always)]
+fn cached_or<T>(class: usize, bytes: usize, slow: impl FnOnce(usize) -> *mut T) -> *mut T {
+    // SAFETY: the cache is this thread's own, or gated.
+    let block = unsafe { thread_local::cache().pop(class) };
+    if block == 0 { slow(bytes) } else { block as *mut T }
 }
 
 /// Allocates what the thread's cache did not have.

@@ -71,16 +71,17 @@ pub fn fine_class_of(bytes: usize) -> Option<usize> {
     if bytes <= FINE_MAX { Some(FINE[(bytes + 15) >> 4] as usize) } else { None }
 }
 
+/// The class that serves `bytes`, more than 1,024, or `None` above [`SMALL_MAX`].
+#[inline(always)]
+pub fn coarse_class_of(bytes: usize) -> Option<usize> {
+    debug_assert!(bytes > FINE_MAX);
+    if bytes <= SMALL_MAX { Some(COARSE[(bytes + 127) >> 7] as usize) } else { None }
+}
+
 /// The class that serves `bytes`, or `None` above [`SMALL_MAX`].
 #[inline(always)]
 pub fn class_of(bytes: usize) -> Option<usize> {
-    if let Some(class) = fine_class_of(bytes) {
-        Some(class)
-    } else if bytes <= SMALL_MAX {
-        Some(COARSE[bytes.div_ceil(128)] as usize)
-    } else {
-        None
-    }
+    if bytes <= FINE_MAX { fine_class_of(bytes) } else { coarse_class_of(bytes) }
 }
 
 /// The class whose blocks hold `bytes` and all start at multiples of `align`, or `None` if no slab does.

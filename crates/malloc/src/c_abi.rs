@@ -20,7 +20,7 @@ fn out_of_memory() -> *mut c_void {
 /// C `malloc`: `bytes` aligned to 16; null with `ENOMEM`.
 #[unsafe(no_mangle)]
 pub extern "C" fn malloc(bytes: usize) -> *mut c_void {
-    global::allocate_fine_or(bytes, malloc_coarse)
+    global::allocate_fine_or(bytes, malloc_slow, malloc_coarse)
 }
 
 #[inline(never)]
