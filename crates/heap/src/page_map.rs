@@ -334,21 +334,46 @@ impl PageMap {
     /// # Safety
     /// The caller owns the span, which is no slab and in no list.
     pub unsafe fn purge_tables(&self, first: u32, granules: u32) {
-        let (first, granules) = (first as usize, granules as usize);
-        let bitmaps = self.reservation.bitmaps() + first * BITMAP_BYTES;
-        let records = self.reservation.records() + first * RECORD_BYTES;
-        for (start, bytes) in [
-            (bitmaps, granules * BITMAP_BYTES),
-            // Not those of the first and the last granule: they say how long a free span is.
-            (records + RECORD_BYTES, granules.saturating_sub(2) * RECORD_BYTES),
-        ] {
-            let page = os::page_bytes();
-            let (start, end) = (start.next_multiple_of(page), (start + bytes) & !(page - 1));
+        for (start, end) in self.tables_of(first, granules).map(whole_pages) {
             if start < end {
                 // SAFETY: the tables are committed as far as the reservation; these pages tell of the caller's span only.
                 unsafe { os::purge(start, end - start) };
             }
         }
+    }
+
+    /// Gives back the pages that tell of both ends of a part of a clean span and of its neighbours in there:
+    /// [`PageMap::purge_tables`] of the part left them.
+    ///
+    /// # Safety
+    /// The caller holds the span heap's lock, and `whole`, first granule and length, is a clean span that `part` is in.
+    pub unsafe fn purge_tables_around(&self, part: (u32, u32), whole: (u32, u32)) {
+        let page = os::page_bytes();
+        let parts = self.tables_of(part.0, part.1);
+        let wholes = self.tables_of(whole.0, whole.1).map(whole_pages);
+        for ((start, end), (first, last)) in parts.into_iter().zip(wholes) {
+            let edges = [start & !(page - 1), end & !(page - 1)];
+            let is_edge =
+                |&(place, edge): &(usize, usize)| edge % page != 0 && first <= place && place < last;
+            let mut before = 0;
+            for (place, _) in edges.into_iter().zip([start, end]).filter(is_edge) {
+                if place != before {
+                    // SAFETY: a page of the tables of granules that nobody has, see above.
+                    unsafe { os::purge(place, page) };
+                }
+                before = place;
+            }
+        }
+    }
+
+    /// From where to where, as addresses, the bitmaps of a span lie, and its records but for those of the first and the last granule:
+    /// they say how long a free span is.
+    fn tables_of(&self, first: u32, granules: u32) -> [(usize, usize); 2] {
+        let (first, granules) = (first as usize, granules as usize);
+        let bitmaps = self.reservation.bitmaps() + first * BITMAP_BYTES;
+        let records = self.reservation.records() + (first + 1) * RECORD_BYTES;
+        let inner = granules.saturating_sub(2);
+        [(bitmaps, bitmaps + granules * BITMAP_BYTES), (records, records + inner * RECORD_BYTES)]
     }
 
     /// Address of a granule.
@@ -361,6 +386,12 @@ impl PageMap {
     pub fn range(&self, first: u32, granules: u32) -> (usize, usize) {
         (self.address(first), bytes_of(granules))
     }
+}
+
+/// The whole pages of a range.
+fn whole_pages((start, end): (usize, usize)) -> (usize, usize) {
+    let page = os::page_bytes();
+    (start.next_multiple_of(page), end & !(page - 1))
 }
 
 impl Default for PageMap {

@@ -335,14 +335,23 @@ impl SpanHeap {
         self.counts.used_peak.saturating_mul(HEAP_MAX) - self.counts.used
     }
 
-    fn add_clean(&mut self, map: &PageMap, first: u32, granules: u32) {
+    /// Returns first granule and length of the clean span that it is part of then.
+    fn add_clean(&mut self, map: &PageMap, first: u32, granules: u32) -> (u32, u32) {
         debug_assert!(!map.record(first).is_moved());
-        self.merge(map, first, granules, State::Clean, Waiting::None);
+        self.merge(map, first, granules, State::Clean, Waiting::None)
     }
 
     /// Links a free span after joining it with free neighbours of the same kind that wait for the same. The whole's time is its
     /// parts' mean, weighted by size: a little that comes and goes beside much that is idle does not keep it.
-    fn merge(&mut self, map: &PageMap, first: u32, granules: u32, state: State, waiting: Waiting) {
+    /// Returns first granule and length of the whole.
+    fn merge(
+        &mut self,
+        map: &PageMap,
+        first: u32,
+        granules: u32,
+        state: State,
+        waiting: Waiting,
+    ) -> (u32, u32) {
         let joins = |granule: u32| {
             let record = map.record(granule);
             record.state() == state && record.waiting() == waiting
@@ -388,6 +397,7 @@ impl SpanHeap {
         record.deadline.set(deadline);
         map.set_moved(start, moved);
         self.link(map, start, length, state, waiting, place);
+        (start, length)
     }
 
     fn list_of(&mut self, waiting: Waiting) -> Option<&mut TimeList> {
@@ -510,7 +520,9 @@ impl SpanHeap {
             map.set_moved(due.first, false);
             self.counts.purged += u64::from(due.granules);
             self.counts.purges += 1;
-            self.add_clean(map, due.first, due.granules);
+            let whole = self.add_clean(map, due.first, due.granules);
+            // SAFETY: the caller holds the lock, and the span is part of the whole, which is clean.
+            unsafe { map.purge_tables_around((due.first, due.granules), whole) };
         } else {
             // Never asked again: a seccomp filter or locked memory will refuse the next time too.
             self.counts.refused += 1;

@@ -1,5 +1,5 @@
 use super::*;
-use crate::os::{Call, REFUSED};
+use crate::os::{Call, REFUSED, resident_pages};
 use crate::stats::Snapshot;
 
 /// Runs `act` while the kernel refuses `calls`.
@@ -360,16 +360,6 @@ fn magazines_in_transit_are_few_where_nobody_comes_by() {
     (0..3).for_each(|_| round(&heap, class, 64));
     let most = 8 * size_class::magazine_max(class);
     assert!(heap.central.counts(&heap.spans.map, class).transit_blocks <= most);
-}
-
-/// Pages of a range that are in memory.
-fn resident_pages(address: usize, bytes: usize) -> usize {
-    use std::os::unix::fs::FileExt;
-    let page = crate::os::page_bytes();
-    let mut entries = vec![0; bytes / page * 8];
-    let pagemap = std::fs::File::open("/proc/self/pagemap").unwrap();
-    pagemap.read_exact_at(&mut entries, (address / page * 8) as u64).unwrap();
-    entries.chunks(8).filter(|entry| entry[7] & 0x80 != 0).count()
 }
 
 /// Small blocks of 48 MiB, each filled with its number.

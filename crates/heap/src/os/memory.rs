@@ -238,6 +238,17 @@ pub unsafe fn break_huge_page(address: usize) {
     unsafe { syscall(number::MADVISE, [address, page_bytes(), MADV_COLD, 0, 0, 0]) };
 }
 
+/// Pages of a range that are in memory.
+#[cfg(test)]
+pub fn resident_pages(address: usize, bytes: usize) -> usize {
+    use std::os::unix::fs::FileExt;
+    let page = page_bytes();
+    let mut entries = vec![0; bytes / page * 8];
+    let pagemap = std::fs::File::open("/proc/self/pagemap").unwrap();
+    pagemap.read_exact_at(&mut entries, (address / page * 8) as u64).unwrap();
+    entries.chunks(8).filter(|entry| entry[7] & 0x80 != 0).count()
+}
+
 /// The soft limit on address space in bytes, if there is one.
 pub fn address_space_limit() -> Option<usize> {
     let mut limit = [0u64; 2];

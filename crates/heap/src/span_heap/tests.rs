@@ -1,6 +1,8 @@
 use super::*;
 use crate::decay::HOLD_MAX_NS;
 use crate::granule::bytes_of;
+use crate::os;
+use crate::reservation::BITMAP_BYTES;
 
 fn heap() -> (PageMap, SpanHeap) {
     (PageMap::new(), SpanHeap::new())
@@ -63,6 +65,25 @@ fn purged_memory_reads_as_zero_and_says_so() {
     assert!(b.zero);
     // SAFETY: the test owns the span.
     assert_eq!(unsafe { *(map.address(b.first) as *const u64) }, 0);
+}
+
+#[test]
+fn bitmaps_of_memory_that_goes_back_piece_by_piece_go_too() {
+    let (map, mut spans) = heap();
+    let granules = 4 * os::page_bytes() as u32 / BITMAP_BYTES as u32;
+    let mut taken: Vec<u32> =
+        (0..granules).map(|_| spans.take(&map, 1, 1, false, 0).unwrap().first).collect();
+    let behind = spans.take(&map, 1, 1, false, 0).unwrap();
+    let bitmap_bytes = granules as usize * BITMAP_BYTES;
+    let bitmaps = map.bitmap(taken[0], granules).as_ptr().addr().next_multiple_of(os::page_bytes());
+    let resident = || os::resident_pages(bitmaps, bitmap_bytes - os::page_bytes());
+    taken.iter().chain([&behind.first]).for_each(|&first| map.bitmap(first, 1)[0].set(7));
+    assert_eq!(resident(), 3);
+    while let Some(first) = (!taken.is_empty()).then(|| taken.swap_remove(taken.len() / 3)) {
+        spans.give(&map, first, 1, false, 0);
+        purge_all(&map, &mut spans, 0);
+    }
+    assert_eq!((resident(), map.bitmap(behind.first, 1)[0].get()), (0, 7));
 }
 
 #[test]
