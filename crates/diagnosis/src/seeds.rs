@@ -301,27 +301,27 @@ fn outcome(measure: Result<Measure, Missing>) -> Outcome {
     }
 }
 
-/// The criterion on huge pages: only where a contender has them switched on by a setting and its plain twin takes part.
+/// The criterion on huge pages: only where a contender is told by a setting to do without, and for others of the same library.
 fn huge_pages(campaign: &Campaign, cell: usize) -> Option<Row> {
-    if !campaign.contenders.iter().any(asks_for_huge_pages) {
+    if !campaign.contenders.iter().any(does_without_huge_pages) {
         return None;
     }
     let measure = |case: &Case| {
         let own = case.contender();
-        if !asks_for_huge_pages(own) {
-            return Err("it was not asked to use huge pages".to_owned());
+        if does_without_huge_pages(own) {
+            return Err("it was told to do without huge pages".to_owned());
         }
-        let is_twin = |other: &Contender| other.library == own.library && other.settings.is_empty();
-        let plain = case.of_contender(&is_twin, &|run| Metric::PeakRss.of(run.figures));
-        let plain = plain.ok_or("the same allocator without settings is not among the contenders")?;
+        let is_twin = |other: &Contender| other.library == own.library && does_without_huge_pages(other);
+        let without = case.of_contender(&is_twin, &|run| Metric::PeakRss.of(run.figures));
+        let without = without.ok_or("the same allocator without huge pages is not among the contenders")?;
         let peak = case.median(&|run| Metric::PeakRss.of(run.figures))?;
-        Ok(Measure::AtMost(peak, plain * HUGE_PAGES_AT_MOST))
+        Ok(Measure::AtMost(peak, without * HUGE_PAGES_AT_MOST))
     };
     Some(row(campaign, cell, "peak RSS with huge pages", Unit::Bytes, measure))
 }
 
-fn asks_for_huge_pages(contender: &Contender) -> bool {
-    contender.settings.iter().any(|setting| setting.contains("huge_pages:"))
+fn does_without_huge_pages(contender: &Contender) -> bool {
+    contender.settings.iter().any(|setting| setting.contains("huge_pages:never"))
 }
 
 /// How many criteria a contender reached, and of how many that have a limit and could be judged.
