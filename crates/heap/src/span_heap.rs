@@ -14,15 +14,11 @@ mod waiting;
 use crate::decay::{self, Decay, Verdict, bin_of};
 use crate::page_map::{PageMap, State, Waiting};
 use crate::trace::{Event, Trace};
-pub use due::Due;
+pub use due::{Due, PURGE_BATCH};
 use free_lists::{ALL, FEW, FreeLists, MANY};
 use huge_page::HugePage;
 use slab_pages::SlabPages;
 use waiting::{TimeList, mean};
-
-/// Dirty memory, in granules, that may wait for a batch: one purge of 512 KiB costs a tenth, per page, of
-/// eight of 64 KiB.
-pub const PURGE_BATCH: u32 = 8;
 
 /// Used and held memory together are at most this many times the largest use ever seen: what does not fit where it is wanted
 /// needs some, but what a burst or a thread stopped in the middle of a purge makes it hold has a bound.
@@ -30,9 +26,6 @@ const HEAP_MAX: u32 = 3;
 
 /// Memory held for large spans is not cut for a request smaller than this part of one: its size is expected back.
 const CUT_MAX: u32 = 8;
-
-/// Granules that one call to [`SpanHeap::take_due`] hands out at most: 64 MiB.
-const PURGE_ROUND: u32 = 1024;
 
 /// A span taken from the heap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -157,38 +150,6 @@ impl SpanHeap {
         let padded = granules.checked_add(align - 1)?;
         let span = self.dirty.best_fit(map, padded, FEW)?;
         (!self.is_held_back(map, span, granules)).then(|| self.take_of(map, span, granules, align, now))
-    }
-
-    /// Takes a span for a slab of memory that may have pages, or of the huge page that slabs are cut from.
-    pub fn take_used_or_huge(&mut self, map: &PageMap, granules: u32, now: u64) -> Option<u32> {
-        let used = self.take_used(map, granules, 1, now).map(|taken| taken.first);
-        used.or_else(|| self.huge_page.cut(granules))
-    }
-
-    /// Takes the clean memory of a whole huge page, for slabs to be cut from, if it is time for one; `granules` of it are wanted.
-    /// It counts as used. What is left of the one before goes back.
-    pub fn take_huge_page(&mut self, map: &PageMap, granules: u32, now: u64) -> Option<u32> {
-        if !self.huge_page.is_wanted(granules) {
-            return None;
-        }
-        self.give_huge_page(map, now);
-        let span = self.clean.best_fit(map, 2 * huge_page::GRANULES - 1, FEW);
-        let span = match span {
-            Some(span) => span,
-            None => {
-                let (first, count) = map.reservation.grow(2 * huge_page::GRANULES - 1)?;
-                self.add_clean(map, first, count);
-                self.clean.best_fit(map, 2 * huge_page::GRANULES - 1, FEW)?
-            }
-        };
-        Some(self.take_of(map, span, huge_page::GRANULES, huge_page::GRANULES, now).first)
-    }
-
-    /// Gives back what is left of the huge page that slabs are cut from. Returns whether that is anything.
-    pub fn give_huge_page(&mut self, map: &PageMap, now: u64) -> bool {
-        let Some((first, granules)) = self.huge_page.take_rest() else { return false };
-        self.give_unused(map, first, granules, now);
-        true
     }
 
     /// Whether a dirty span is expected back as a whole, and so not to be cut for `granules`.
@@ -453,23 +414,6 @@ impl SpanHeap {
         map.record(first + granules - 1).set_state(State::Interior);
     }
 
-    /// Whether there is something to purge at `now`, even if it is less than a batch when `any` is set.
-    pub fn is_due(&self, map: &PageMap, any: bool, now: u64) -> bool {
-        self.pending.granules >= if any { 1 } else { PURGE_BATCH }
-            || self.held.oldest().is_some_and(|span| self.is_over(map, span, now))
-    }
-
-    /// Whether a held span is to be purged at `now`.
-    fn is_over(&self, map: &PageMap, span: u32, now: u64) -> bool {
-        let record = map.record(span);
-        record.deadline.get() <= now || record.value.get() <= self.released_at
-    }
-
-    /// Whether anything waits for its purge.
-    pub fn has_waiting(&self) -> bool {
-        self.pending.granules + self.held.granules > 0
-    }
-
     /// Pages of partly used slabs were purged at `now`.
     pub fn slab_pages_purged(&mut self, pages: u32, now: u64) {
         let granules = self.slab_pages.purged(pages);
@@ -483,50 +427,6 @@ impl SpanHeap {
         let granules = self.slab_pages.wanted(pages);
         if granules > 0 {
             self.decay.faulted(granules, now);
-        }
-    }
-
-    /// Takes spans whose time has come, up to 64 MiB and `out.len()` of them; returns how many. `all`: also those
-    /// whose time has not come.
-    ///
-    /// The caller purges them without the lock, then gives each to [`SpanHeap::purged`].
-    pub fn take_due(&mut self, map: &PageMap, all: bool, now: u64, out: &mut [Due]) -> usize {
-        // Who gives back at once has no use for more in store; where a purger is it looks after that.
-        if all || self.decay.is_releasing() {
-            self.give_huge_page(map, now);
-        }
-        let mut count = 0;
-        let mut granules = 0;
-        while count < out.len() && granules < PURGE_ROUND {
-            let expired = self.held.oldest().filter(|&span| all || self.is_over(map, span, now));
-            let Some(first) = expired.or_else(|| self.pending.oldest()) else { break };
-            let record = map.record(first);
-            let due = Due { first, granules: record.granules.get(), moved: record.is_moved() };
-            match record.waiting() {
-                Waiting::Held if record.deadline.get() <= now => self.decay.expired(due.granules, now),
-                _ => self.decay.purged(due.granules, now),
-            }
-            self.unlink(map, first);
-            out[count] = due;
-            count += 1;
-            granules += due.granules;
-        }
-        count
-    }
-
-    /// Takes a span back that [`SpanHeap::take_due`] handed out; `done`: its pages are gone.
-    pub fn purged(&mut self, map: &PageMap, due: Due, done: bool) {
-        if done {
-            map.set_moved(due.first, false);
-            self.counts.purged += u64::from(due.granules);
-            self.counts.purges += 1;
-            let whole = self.add_clean(map, due.first, due.granules);
-            // SAFETY: the caller holds the lock, and the span is part of the whole, which is clean.
-            unsafe { map.purge_tables_around((due.first, due.granules), whole) };
-        } else {
-            // Never asked again: a seccomp filter or locked memory will refuse the next time too.
-            self.counts.refused += 1;
-            self.merge(map, due.first, due.granules, State::Dirty, Waiting::None);
         }
     }
 }

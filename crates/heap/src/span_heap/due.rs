@@ -1,8 +1,16 @@
-//! Spans on their way to the kernel.
+//! Which free spans are due to go back to the kernel, and their way there.
 
+use super::SpanHeap;
 use crate::granule::bytes_of;
 use crate::os;
-use crate::page_map::PageMap;
+use crate::page_map::{PageMap, State, Waiting};
+
+/// Dirty memory, in granules, that may wait for a batch: one purge of 512 KiB costs a tenth, per page, of
+/// eight of 64 KiB.
+pub const PURGE_BATCH: u32 = 8;
+
+/// Granules that one call to [`SpanHeap::take_due`] hands out at most: 64 MiB.
+const PURGE_ROUND: u32 = 1024;
 
 /// A span on its way to the kernel: in no list, owned by the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +38,69 @@ impl Due {
                 map.purge_tables(self.first, self.granules);
             }
             done
+        }
+    }
+}
+
+impl SpanHeap {
+    /// Whether there is something to purge at `now`, even if it is less than a batch when `any` is set.
+    pub fn is_due(&self, map: &PageMap, any: bool, now: u64) -> bool {
+        self.pending.granules >= if any { 1 } else { PURGE_BATCH }
+            || self.held.oldest().is_some_and(|span| self.is_over(map, span, now))
+    }
+
+    /// Whether a held span is to be purged at `now`.
+    fn is_over(&self, map: &PageMap, span: u32, now: u64) -> bool {
+        let record = map.record(span);
+        record.deadline.get() <= now || record.value.get() <= self.released_at
+    }
+
+    /// Whether anything waits for its purge.
+    pub fn has_waiting(&self) -> bool {
+        self.pending.granules + self.held.granules > 0
+    }
+
+    /// Takes spans whose time has come, up to 64 MiB and `out.len()` of them; returns how many. `all`: also those
+    /// whose time has not come.
+    ///
+    /// The caller purges them without the lock, then gives each to [`SpanHeap::purged`].
+    pub fn take_due(&mut self, map: &PageMap, all: bool, now: u64, out: &mut [Due]) -> usize {
+        // Who gives back at once has no use for more in store; where a purger is it looks after that.
+        if all || self.decay.is_releasing() {
+            self.give_huge_page(map, now);
+        }
+        let mut count = 0;
+        let mut granules = 0;
+        while count < out.len() && granules < PURGE_ROUND {
+            let expired = self.held.oldest().filter(|&span| all || self.is_over(map, span, now));
+            let Some(first) = expired.or_else(|| self.pending.oldest()) else { break };
+            let record = map.record(first);
+            let due = Due { first, granules: record.granules.get(), moved: record.is_moved() };
+            match record.waiting() {
+                Waiting::Held if record.deadline.get() <= now => self.decay.expired(due.granules, now),
+                _ => self.decay.purged(due.granules, now),
+            }
+            self.unlink(map, first);
+            out[count] = due;
+            count += 1;
+            granules += due.granules;
+        }
+        count
+    }
+
+    /// Takes a span back that [`SpanHeap::take_due`] handed out; `done`: its pages are gone.
+    pub fn purged(&mut self, map: &PageMap, due: Due, done: bool) {
+        if done {
+            map.set_moved(due.first, false);
+            self.counts.purged += u64::from(due.granules);
+            self.counts.purges += 1;
+            let whole = self.add_clean(map, due.first, due.granules);
+            // SAFETY: the caller holds the lock, and the span is part of the whole, which is clean.
+            unsafe { map.purge_tables_around((due.first, due.granules), whole) };
+        } else {
+            // Never asked again: a seccomp filter or locked memory will refuse the next time too.
+            self.counts.refused += 1;
+            self.merge(map, due.first, due.granules, State::Dirty, Waiting::None);
         }
     }
 }

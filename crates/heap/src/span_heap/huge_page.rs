@@ -7,8 +7,11 @@
 //! The memory is advised, touched and advised back, so that the kernel's own helper (`khugepaged`) never fills what was purged. To
 //! purge a part of a huge page it is broken up first ([`crate::page_map::PageMap::break_huge_pages`]).
 
+use super::SpanHeap;
+use super::free_lists::FEW;
 use crate::granule::GRANULE_BYTES;
 use crate::os::HUGE_PAGE_BYTES;
+use crate::page_map::PageMap;
 
 /// Granules of a huge page.
 pub const GRANULES: u32 = (HUGE_PAGE_BYTES / GRANULE_BYTES) as u32;
@@ -97,6 +100,40 @@ impl HugePage {
     fn fail(&mut self) {
         self.failures = (self.failures + 1).min(FAILURES_MAX);
         self.to_skip = GRANULES << self.failures;
+    }
+}
+
+impl SpanHeap {
+    /// Takes a span for a slab of memory that may have pages, or of the huge page that slabs are cut from.
+    pub fn take_used_or_huge(&mut self, map: &PageMap, granules: u32, now: u64) -> Option<u32> {
+        let used = self.take_used(map, granules, 1, now).map(|taken| taken.first);
+        used.or_else(|| self.huge_page.cut(granules))
+    }
+
+    /// Takes the clean memory of a whole huge page, for slabs to be cut from, if it is time for one; `granules` of it are wanted.
+    /// It counts as used. What is left of the one before goes back.
+    pub fn take_huge_page(&mut self, map: &PageMap, granules: u32, now: u64) -> Option<u32> {
+        if !self.huge_page.is_wanted(granules) {
+            return None;
+        }
+        self.give_huge_page(map, now);
+        let span = self.clean.best_fit(map, 2 * GRANULES - 1, FEW);
+        let span = match span {
+            Some(span) => span,
+            None => {
+                let (first, count) = map.reservation.grow(2 * GRANULES - 1)?;
+                self.add_clean(map, first, count);
+                self.clean.best_fit(map, 2 * GRANULES - 1, FEW)?
+            }
+        };
+        Some(self.take_of(map, span, GRANULES, GRANULES, now).first)
+    }
+
+    /// Gives back what is left of the huge page that slabs are cut from. Returns whether that is anything.
+    pub fn give_huge_page(&mut self, map: &PageMap, now: u64) -> bool {
+        let Some((first, granules)) = self.huge_page.take_rest() else { return false };
+        self.give_unused(map, first, granules, now);
+        true
     }
 }
 
