@@ -129,11 +129,11 @@ impl SpanHeap {
         Some(self.take_of(map, span, GRANULES, GRANULES, now).first)
     }
 
-    /// Gives back what is left of the huge page that slabs are cut from. Returns whether that is anything.
-    pub fn give_huge_page(&mut self, map: &PageMap, now: u64) -> bool {
-        let Some((first, granules)) = self.huge_page.take_rest() else { return false };
-        self.give_unused(map, first, granules, now);
-        true
+    /// Gives back what is left of the huge page that slabs are cut from.
+    pub fn give_huge_page(&mut self, map: &PageMap, now: u64) {
+        if let Some((first, granules)) = self.huge_page.take_rest() {
+            self.give_unused(map, first, granules, now);
+        }
     }
 }
 
