@@ -298,21 +298,17 @@ impl PageMap {
         if !self.has_huge_pages.load(GUARDED) {
             return;
         }
-        let (end, first_address) = (address + bytes, self.address(self.reservation.first_granule()));
-        let mut page = address & !(HUGE_PAGE_BYTES - 1);
-        while page < end {
-            let (start, behind) = (page, page + HUGE_PAGE_BYTES);
-            page = behind;
-            if start < first_address {
-                continue;
-            }
-            let Some(granule) = self.granule_of(start) else { continue };
-            let huge = &self.record(granule).huge;
+        let end = address + bytes;
+        let first_page = address & !(HUGE_PAGE_BYTES - 1);
+        for start in (first_page..end).step_by(HUGE_PAGE_BYTES) {
+            let granule =
+                self.granule_of(start).filter(|&granule| granule >= self.reservation.first_granule());
+            let Some(huge) = granule.map(|granule| &self.record(granule).huge) else { continue };
             if huge.get() == 0 {
                 continue;
             }
             huge.set(0);
-            if start < address || behind > end {
+            if start < address || start + HUGE_PAGE_BYTES > end {
                 // SAFETY: the page at this address is in the caller's range.
                 unsafe { os::break_huge_page(start.max(address)) };
             }
@@ -352,16 +348,11 @@ impl PageMap {
         let parts = self.tables_of(part.0, part.1);
         let wholes = self.tables_of(whole.0, whole.1).map(whole_pages);
         for ((start, end), (first, last)) in parts.into_iter().zip(wholes) {
-            let edges = [start & !(page - 1), end & !(page - 1)];
-            let is_edge =
-                |&(place, edge): &(usize, usize)| edge % page != 0 && first <= place && place < last;
-            let mut before = 0;
-            for (place, _) in edges.into_iter().zip([start, end]).filter(is_edge) {
-                if place != before {
-                    // SAFETY: a page of the tables of granules that nobody has, see above.
-                    unsafe { os::purge(place, page) };
-                }
-                before = place;
+            let [left, right] = [start, end].map(|edge| (edge % page != 0).then_some(edge & !(page - 1)));
+            let edges = [left, right.filter(|_| right != left)];
+            for place in edges.into_iter().flatten().filter(|place| (first..last).contains(place)) {
+                // SAFETY: a page of the tables of granules that nobody has, see above.
+                unsafe { os::purge(place, page) };
             }
         }
     }

@@ -185,12 +185,18 @@ impl SpanHeap {
         if old.is_some() {
             return old;
         }
-        if let Some((first, count)) = map.reservation.grow(granules) {
-            self.add_clean(map, first, count);
-            // New memory is linked first, so a few looks find it.
-            return self.clean.best_fit(map, granules, FEW);
+        if let Some(fresh) = self.reserve(map, granules) {
+            return Some(fresh);
         }
         self.clean.best_fit(map, granules, ALL).or_else(|| self.dirty.best_fit(map, granules, ALL))
+    }
+
+    /// A clean span of at least `granules`, of new memory.
+    fn reserve(&mut self, map: &PageMap, granules: u32) -> Option<u32> {
+        let (first, count) = map.reservation.grow(granules)?;
+        self.add_clean(map, first, count);
+        // New memory is linked first, so a few looks find it.
+        self.clean.best_fit(map, granules, FEW)
     }
 
     /// Takes `granules` directly behind a span, if they are free.

@@ -117,15 +117,8 @@ impl SpanHeap {
             return None;
         }
         self.give_huge_page(map, now);
-        let span = self.clean.best_fit(map, 2 * GRANULES - 1, FEW);
-        let span = match span {
-            Some(span) => span,
-            None => {
-                let (first, count) = map.reservation.grow(2 * GRANULES - 1)?;
-                self.add_clean(map, first, count);
-                self.clean.best_fit(map, 2 * GRANULES - 1, FEW)?
-            }
-        };
+        let padded = 2 * GRANULES - 1;
+        let span = self.clean.best_fit(map, padded, FEW).or_else(|| self.reserve(map, padded))?;
         Some(self.take_of(map, span, GRANULES, GRANULES, now).first)
     }
 
