@@ -147,7 +147,7 @@ const CRITERIA: &[Criterion] = &[
         Ok(Measure::AtMost(case.faults()?, allowed_faults(case)? + 64.0))
     }),
     criterion("churn", "processor time, ratio to the best other", Unit::Ratio, |case| {
-        Ok(Measure::Ratio(case.ratio_to_best(&|run| Metric::Processor.of(run.figures))?, 1.0))
+        Ok(Measure::Ratio(case.ratio_to_best(&|run| run.mark("cpu_s"))?, 1.0))
     }),
     Criterion {
         applies: is_random,

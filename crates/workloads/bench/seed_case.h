@@ -14,7 +14,8 @@
 
 #include "workload.h"
 
-enum { PAGE_BYTES = 4096, LEAST_DRAWN_BYTES = 32 << 10, MOST_DRAWN_POWER = 13, LONGEST_PAUSE_MS = 5000 };
+enum { PAGE_BYTES = 4096, CACHE_LINE_BYTES = 64 };
+enum { LEAST_DRAWN_BYTES = 32 << 10, MOST_DRAWN_POWER = 13, LONGEST_PAUSE_MS = 5000 };
 
 /* Pauses from which on memory may have been given back and may fault again: the time after which holding a page has
  * cost as much as a purge and a fault would, rounded up (docs/decay.md). */
@@ -70,18 +71,30 @@ static inline long draw_pause_ms(uint64_t *state)
 
 static inline size_t pages_of(size_t bytes) { return (bytes + PAGE_BYTES - 1) / PAGE_BYTES; }
 
+/*
+ * The word of a page of a block: in the same page of memory as that page's begin, in another cache line than its
+ * neighbours'. Words a page apart share one set of the first-level cache, and how fast they are written then depends on
+ * whether something between two turns waits for the stores (a locked instruction, a fence), not on the allocator's cost.
+ */
+static inline char *word_of_page(char *block, size_t page, size_t bytes)
+{
+    uintptr_t begin = (uintptr_t)block + page, line = page / PAGE_BYTES * CACHE_LINE_BYTES;
+    char *word = (char *)((begin & ~(uintptr_t)(PAGE_BYTES - 1)) | ((begin + line) & (PAGE_BYTES - 1)));
+    return word + sizeof(uint64_t) <= block + bytes ? word : block + page;
+}
+
 /* Writes one word in every page of a block and reads all of them back. */
 static inline void touch_pages(struct worker *self, char *block, size_t bytes)
 {
-    for (size_t offset = 0; offset + sizeof(uint64_t) <= bytes; offset += PAGE_BYTES) {
-        uint64_t word = mix(self->serial + offset);
-        memcpy(block + offset, &word, sizeof word);
+    for (size_t page = 0; page + sizeof(uint64_t) <= bytes; page += PAGE_BYTES) {
+        uint64_t word = mix(self->serial + page);
+        memcpy(word_of_page(block, page, bytes), &word, sizeof word);
         self->written_sum += word;
     }
     opaque(block);
-    for (size_t offset = 0; offset + sizeof(uint64_t) <= bytes; offset += PAGE_BYTES) {
+    for (size_t page = 0; page + sizeof(uint64_t) <= bytes; page += PAGE_BYTES) {
         uint64_t word;
-        memcpy(&word, block + offset, sizeof word);
+        memcpy(&word, word_of_page(block, page, bytes), sizeof word);
         self->read_sum += word;
     }
     self->serial++;
