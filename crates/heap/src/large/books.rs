@@ -12,8 +12,10 @@ use core::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
 const BINS: usize = 4 * (48 - PAGE_SHIFT);
 /// What is counted is a multiple of 4 KiB.
 const PAGE_SHIFT: usize = 12;
-/// Changes of a bin, in bytes, that a shard may not have told of.
-const BATCH: usize = 256 * 1024;
+/// Bytes more than before that a shard may not have told of, and bytes less: so many that a block of a MiB that comes and goes does
+/// not need the lines that all shards write (256 KiB, two threads: each turn wrote four times there).
+const BATCH: isize = 256 * 1024;
+const BATCH_FREED: isize = 1024 * 1024;
 /// Blocks of a bin, in a shard, up to which each is told of: what is rare is exact.
 const FEW: u64 = 64;
 
@@ -28,7 +30,8 @@ pub struct LargeBin {
     pub allocations: u64,
     /// Bytes asked for and not freed.
     pub live: usize,
-    /// Most that ever were live at once; in processes with threads less than that by at most 256 KiB a shard.
+    /// Most that ever were live at once; in processes with threads less than that by at most 256 KiB a shard, or more by at most
+    /// 1 MiB a shard.
     pub live_peak: usize,
 }
 
@@ -186,7 +189,7 @@ impl Change {
     fn note(&self, bytes: usize, is_exact: bool, level: &Level) {
         self.live.set(self.live.get().wrapping_add(bytes));
         let untold = self.untold.get().wrapping_add(bytes) as isize;
-        if is_exact || untold.unsigned_abs() >= BATCH {
+        if is_exact || !(-BATCH_FREED..BATCH).contains(&untold) {
             level.add(untold);
             self.untold.set(0);
         } else {
@@ -225,6 +228,27 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_block_that_comes_and_goes_is_told_of_once() {
+        let books = Box::new(Books::new());
+        for bytes in [256 << 10, 1 << 20] {
+            (0..=FEW).for_each(|_| books.add(0, bytes));
+            (0..=FEW).for_each(|_| books.remove(0, bytes));
+            books.add(0, bytes);
+            let told = || books.all.live.load(Ordering::Relaxed);
+            let before = told();
+            for _ in 0..100 {
+                books.remove(0, bytes);
+                books.add(0, bytes);
+                assert_eq!(told(), before, "{bytes}");
+            }
+            assert_eq!(books.totals().live, bytes);
+            books.remove(0, bytes);
+            assert_eq!(books.totals().live, 0);
+        }
+        assert!(books.totals().live_peak >= (FEW as usize + 1) << 20);
+    }
+
+    #[test]
     fn blocks_freed_by_another_shard_than_allocated_them_are_counted_right() {
         let books = Box::new(Books::new());
         for _ in 0..100 {
@@ -234,7 +258,7 @@ mod tests {
         books.add(1, 1 << 20);
         assert_eq!((books.totals().blocks, books.totals().live), (1, 1 << 20));
         let peak = books.totals().live_peak;
-        assert!(peak <= 100 * (25 << 12) && peak + 2 * BATCH > 100 * (25 << 12), "{peak}");
+        assert!(peak <= 100 * (25 << 12) && peak + 2 * BATCH as usize > 100 * (25 << 12), "{peak}");
         let mut bins = Vec::new();
         books.each_bin(|bin| bins.push(*bin));
         assert_eq!(
