@@ -238,8 +238,9 @@ mod tests {
             let before = told();
             for _ in 0..100 {
                 books.remove(0, bytes);
+                assert_eq!(told(), before, "{bytes}, freed");
                 books.add(0, bytes);
-                assert_eq!(told(), before, "{bytes}");
+                assert_eq!(told(), before, "{bytes}, allocated");
             }
             assert_eq!(books.totals().live, bytes);
             books.remove(0, bytes);
