@@ -103,12 +103,11 @@ int main(int argc, char **argv)
     }
     mark_due();
     record_start();
-    double started_s = now_s(), used_s = processor_s();
+    struct begun begun = begin_work();
     start_others(body);
     body(&run.workers[0]);
     join_others();
-    mark("cpu_s", processor_s() - used_s);
-    run.seconds = now_s() - started_s;
+    end_work(begun);
     record();
     return print_line(largest_bytes * (size_t)run.threads);
 }

@@ -56,7 +56,7 @@ int main(int argc, char **argv)
         arrays[i].touched = map_array(MAX_STEPS, sizeof *arrays[i].touched);
 
     record_start();
-    double started_s = now_s(), used_s = processor_s();
+    struct begun begun = begin_work();
     for (size_t steps = 0; arrays[count - 1].bytes < end_bytes && steps < MAX_STEPS; steps++) {
         size_t step = drawn != 0 ? draw_bytes(&drawn) / 16 / PAGE_BYTES * PAGE_BYTES + PAGE_BYTES : STEP_BYTES;
         for (int i = 0; i < count; i++)
@@ -64,8 +64,7 @@ int main(int argc, char **argv)
         if (drawn != 0 && random_below(&drawn, PAUSE_ONE_IN) == 0)
             sleep_ms(draw_pause_ms(&drawn));
     }
-    mark("cpu_s", processor_s() - used_s);
-    run.seconds = now_s() - started_s;
+    end_work(begun);
     mark("top_kib", (double)resident_kib());
     uint64_t live_bytes = 0;
     for (int i = 0; i < count; i++) {

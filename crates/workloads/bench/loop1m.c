@@ -31,7 +31,7 @@ int main(int argc, char **argv)
     size_t count = pick((size_t)1 << 18, (size_t)1 << 20), live_bytes = BLOCK_BYTES;
 
     record_start();
-    double started_s = now_s(), used_s = processor_s();
+    struct begun begun = begin_work();
     if (random == 0)
         turns(&run.workers[0], BLOCK_BYTES, count, variant_is("touched"));
     else
@@ -41,8 +41,7 @@ int main(int argc, char **argv)
             turns(&run.workers[0], bytes, count / MAX_BURSTS, true);
             sleep_ms(draw_pause_ms(&random));
         }
-    mark("cpu_s", processor_s() - used_s);
-    run.seconds = now_s() - started_s;
+    end_work(begun);
     record();
     return print_line(live_bytes);
 }

@@ -175,6 +175,20 @@ static inline double processor_s(void)
     return (double)used.tv_sec + (double)used.tv_nsec * 1e-9;
 }
 
+/* When the work that is timed began: by the clock, and in processor time of the process. */
+struct begun {
+    double wall_s, processor_s;
+};
+
+static inline struct begun begin_work(void) { return (struct begun){now_s(), processor_s()}; }
+
+/* Marks cpu_s and sets run.seconds. */
+static inline void end_work(struct begun begun)
+{
+    mark("cpu_s", processor_s() - begun.processor_s);
+    run.seconds = now_s() - begun.wall_s;
+}
+
 /* Records what is resident now and `idle_ms` later, without a call of malloc in between. */
 static inline void record_idle(long idle_ms)
 {
