@@ -90,7 +90,8 @@ pub fn allocate_slow(bytes: usize) -> *mut u8 {
 
 #[inline(always)]
 fn allocate_large(bytes: usize, align: usize) -> Allocated {
-    let again = if align <= GRANULE_BYTES { HEAP.large.allocate_again(&HEAP.spans, bytes) } else { 0 };
+    let shard = || thread_local::cache().shard();
+    let again = if align <= GRANULE_BYTES { HEAP.large.allocate_again(&HEAP.spans, shard, bytes) } else { 0 };
     if again != 0 { Allocated { address: again, zero: false } } else { allocate_other(bytes, align) }
 }
 
@@ -193,7 +194,7 @@ fn free_slow(address: usize) {
     if address != 0 {
         // What libc frees under its own locks is small, so this is safe here; and a large block is held only if somebody comes by.
         if HEAP.spans.map.class_of_block(address) == 0 {
-            if HEAP.large.free_again(&HEAP.spans, address) {
+            if HEAP.large.free_again(&HEAP.spans, || thread_local::cache().shard(), address) {
                 return;
             }
             purger::call();

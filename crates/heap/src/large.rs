@@ -1,15 +1,17 @@
 //! Large blocks: a span each. Grown in place where the neighbour is free, else moved by page tables, not by copying.
 
 mod books;
+mod filled;
 
 use crate::granule::{GRANULE_BYTES, bytes_of, granules_for};
 use crate::message::{Misuse, misuse};
 use crate::os;
-use crate::page_map::{Guarded64, GuardedSize, State};
+use crate::page_map::State;
 use crate::span_heap::Taken;
-use crate::spans::Spans;
+use crate::spans::{SHARDS, Spans};
 use books::Books;
 pub use books::{LargeBin, LargeTotals};
+use filled::Filled;
 
 /// From this size on page tables are moved; below, copying is cheaper than the mappings it costs.
 const MOVE_BYTES_MIN: usize = 256 * 1024;
@@ -19,21 +21,13 @@ const MOVED_GROWTH: usize = 8;
 /// Moved spans at most: each may split a mapping in three, and a process has 65,530 of them.
 const MOVED_MAX: usize = 4096;
 
+/// Longest blocks that the books of a process with threads hear of late: longer ones would count among the live for too much.
+const AGAIN_MAX: usize = books::BATCH_FREED as usize;
+
 /// The large blocks of a heap.
 pub struct Large {
     books: Books,
-    again: Again,
-}
-
-/// What the books do not know yet of the block that a process of one thread frees and allocates again and again.
-///
-/// SYNCHRONIZATION: the process's only thread; afterwards the lock of what the first shard keeps.
-struct Again {
-    /// Bytes of the block freed last, which counts as live; 0 for none. `spans` has its span, if nobody else needed that.
-    freed: GuardedSize,
-    /// Bytes of those allocated again, and how many they were.
-    bytes: GuardedSize,
-    allocations: Guarded64,
+    filled: Filled,
 }
 
 /// A large block just allocated.
@@ -48,9 +42,7 @@ pub struct LargeBlock {
 impl Large {
     /// No blocks.
     pub const fn new() -> Self {
-        let again =
-            Again { freed: GuardedSize::new(0), bytes: GuardedSize::new(0), allocations: Guarded64::new(0) };
-        Self { books: Books::new(), again }
+        Self { books: Books::new(), filled: Filled::new() }
     }
 
     /// Allocates `bytes` at a multiple of `align`, a power of two, for a thread of this shard.
@@ -68,16 +60,16 @@ impl Large {
         let bytes = page_rounded(bytes.max(1));
         let granules = granules_for(bytes)?;
         let align = u32::try_from(align.div_ceil(GRANULE_BYTES)).ok()?;
-        if os::is_single_threaded() {
-            self.settle();
-        }
         let recent = spans.in_shard(shard, |kept| {
+            self.settle(shard);
             self.books.add(shard, bytes);
             let serves = align <= 1 && !prefer_clean;
             serves.then(|| kept.take_recent(&spans.map, granules)).flatten()
         });
+        let wants_huge = self.filled.wants_huge(bytes) && !prefer_clean;
         let taken = match recent {
             Some(first) => Some(Taken { first, zero: false }),
+            None if wants_huge => spans.take_for_huge(granules, align),
             None => spans.take(granules, align, prefer_clean),
         };
         let Some(taken) = taken else {
@@ -87,54 +79,79 @@ impl Large {
         let record = spans.map.record(taken.first);
         record.value.set(bytes as u64);
         record.set_state(State::Large);
+        self.filled.allocated(spans, taken.first, bytes, taken.zero && !prefer_clean);
         Some(LargeBlock { address: spans.map.address(taken.first), zero: taken.zero })
     }
 
-    /// Allocates what was freed last, where a process has one thread and that was as large; 0 otherwise.
+    /// Allocates what was freed last, in a process of one thread or by a thread of this shard, if that was as large; 0 otherwise.
     #[inline]
-    pub fn allocate_again(&self, spans: &Spans, bytes: usize) -> usize {
-        let again = &self.again;
-        let is_same = os::is_single_threaded() && bytes <= isize::MAX as usize && {
-            let freed = again.freed.get();
-            freed != 0 && freed == page_rounded(bytes)
-        };
+    pub fn allocate_again(&self, spans: &Spans, shard: impl FnOnce() -> usize, bytes: usize) -> usize {
+        if bytes > isize::MAX as usize {
+            return 0;
+        }
+        let bytes = page_rounded(bytes);
+        if !os::is_single_threaded() {
+            return self.allocate_again_in(spans, shard(), bytes);
+        }
+        let is_same = self.books.was_freed_last(0, bytes);
         let Some(first) = is_same.then(|| spans.take_recent()).flatten() else { return 0 };
-        again.freed.set(0);
-        again.allocations.set(again.allocations.get() + 1);
+        self.books.add_again(0);
         spans.map.record(first).set_state(State::Large);
         spans.map.address(first)
     }
 
-    /// Frees the large block at `address` so that [`Large::allocate_again`] has it, where a process has one thread and the block is
-    /// worth keeping.
-    #[inline]
-    pub fn free_again(&self, spans: &Spans, address: usize) -> bool {
-        let again = &self.again;
-        if !os::is_single_threaded() {
-            return false;
+    fn allocate_again_in(&self, spans: &Spans, shard: usize, bytes: usize) -> usize {
+        if !self.books.was_freed_last(shard, bytes) {
+            return 0;
         }
-        let (first, bytes) = self.look_up(spans, address);
-        if again.freed.get() != 0 || again.bytes.get() != bytes {
-            self.settle();
-        }
-        if !spans.keep_recent(first, spans.map.record(first).granules.get()) {
-            return false;
-        }
-        again.freed.set(bytes);
-        again.bytes.set(bytes);
-        true
+        let first = spans.in_shard(shard, |kept| {
+            let is_same = self.books.was_freed_last(shard, bytes);
+            let first = is_same.then(|| kept.take_last(&spans.map, bytes)).flatten();
+            first.inspect(|_| self.books.add_again(shard))
+        });
+        let Some(first) = first else { return 0 };
+        spans.map.record(first).set_state(State::Large);
+        spans.map.address(first)
     }
 
-    /// Tells the books all. By the only thread, or under the lock of what the first shard keeps.
-    fn settle(&self) {
-        let again = &self.again;
-        self.books.add_past(0, again.bytes.get(), again.allocations.get());
-        again.allocations.set(0);
-        let freed = again.freed.get();
-        if freed != 0 {
-            again.freed.set(0);
-            self.books.remove(0, freed);
+    /// Frees the large block at `address` so that [`Large::allocate_again`] has it, if it is worth keeping.
+    #[inline]
+    pub fn free_again(&self, spans: &Spans, shard: impl FnOnce() -> usize, address: usize) -> bool {
+        if !os::is_single_threaded() {
+            return self.free_again_in(spans, shard(), address);
         }
+        let (first, bytes) = self.look_up(spans, address);
+        let keeps = spans.keep_recent(first, spans.map.record(first).granules.get());
+        if keeps {
+            self.books.remove_later(0, bytes);
+        }
+        keeps
+    }
+
+    fn free_again_in(&self, spans: &Spans, shard: usize, address: usize) -> bool {
+        let (first, bytes) = self.look_up(spans, address);
+        if bytes > AGAIN_MAX {
+            return false;
+        }
+        let granules = spans.map.record(first).granules.get();
+        let (keeps, leaves) = spans.in_shard(shard, |kept| {
+            // Who ends the keeping takes this lock afterwards.
+            if !spans.keeps() {
+                return (false, None);
+            }
+            self.books.remove_later(shard, bytes);
+            (true, kept.keep_recent(&spans.map, first, granules))
+        });
+        if let Some((first, granules)) = leaves {
+            spans.give(first, granules, false);
+            spans.settle();
+        }
+        keeps
+    }
+
+    /// Tells the books of a shard all. By the only thread, or under the lock of what the shard keeps.
+    fn settle(&self, shard: usize) {
+        self.books.settle(if os::is_single_threaded() { 0 } else { shard });
     }
 
     /// First granule and usable bytes of the large block at `address`; ends the process if there is none.
@@ -155,6 +172,7 @@ impl Large {
     /// Frees the large block at `address`, by a thread of this shard.
     pub fn free(&self, spans: &Spans, shard: usize, address: usize) {
         let (first, bytes) = self.look_up(spans, address);
+        self.filled.freed(&spans.map, first, bytes);
         let record = spans.map.record(first);
         record.set_state(State::Interior);
         let granules = record.granules.get();
@@ -178,9 +196,6 @@ impl Large {
             return None;
         }
         let (first, old_bytes) = self.look_up(spans, address);
-        if os::is_single_threaded() {
-            self.settle();
-        }
         let new_bytes = page_rounded(new_bytes);
         let record = spans.map.record(first);
         let (old, new) = (record.granules.get(), granules_for(new_bytes)?);
@@ -199,6 +214,7 @@ impl Large {
         }
         record.value.set(new_bytes as u64);
         spans.in_shard(shard, |_| {
+            self.settle(shard);
             self.books.remove(shard, old_bytes);
             self.books.add(shard, new_bytes);
         });
@@ -255,14 +271,18 @@ impl Large {
 
     /// Sums over all large blocks.
     pub fn totals(&self, spans: &Spans) -> LargeTotals {
-        spans.in_shard(0, |_| self.settle());
+        self.settle_all(spans);
         self.books.totals()
     }
 
     /// Calls `visit` with every size bin that was ever used, smallest first.
     pub fn each_bin(&self, spans: &Spans, visit: impl FnMut(&LargeBin)) {
-        spans.in_shard(0, |_| self.settle());
+        self.settle_all(spans);
         self.books.each_bin(visit);
+    }
+
+    fn settle_all(&self, spans: &Spans) {
+        (0..SHARDS).for_each(|shard| spans.in_shard(shard, |_| self.books.settle(shard)));
     }
 }
 

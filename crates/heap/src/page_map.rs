@@ -94,7 +94,8 @@ pub struct Record {
     state: Guarded8,
     /// A [`Waiting`]. Synchronization: the span heap's lock.
     waiting: Guarded8,
-    /// Slab: which list of its class it is in. Free: evidence bin of `decay`. Synchronization: as `state`.
+    /// Slab: which list of its class it is in. Free: evidence bin of `decay`. Large: 1 if its pages are the first there, and small.
+    /// Synchronization: as `state`.
     pub bin: Guarded8,
     /// Bit 0: page tables were moved here, so the mapping is split. Synchronization: as `state`.
     flags: Guarded8,

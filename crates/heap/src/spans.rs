@@ -1,6 +1,7 @@
 //! The span heap behind its lock: with its page map, the clock, the purging that happens outside the lock, and the spans that
 //! shards keep.
 
+mod huge;
 pub mod kept;
 mod recent;
 
@@ -113,38 +114,6 @@ impl Spans {
         }
         self.purge_all();
         self.with(now, |heap, map| heap.take(map, granules, align, prefer_clean, now))
-    }
-
-    /// Takes a span for a slab, when nobody keeps anything that serves. `is_large`: the heap is worth huge pages.
-    pub fn take_for_slab(&self, granules: u32, is_large: bool) -> Option<u32> {
-        let huge = if is_large { self.take_of_huge_page(granules) } else { None };
-        huge.or_else(|| self.take_any(granules, 1, false).map(|taken| taken.first))
-    }
-
-    fn take_of_huge_page(&self, granules: u32) -> Option<u32> {
-        if !self.map.reservation.are_huge_pages_auto() {
-            return None;
-        }
-        let now = os::now_ns();
-        let taken = self.with(now, |heap, map| heap.take_used_or_huge(map, granules, now));
-        if taken.is_some() {
-            return taken;
-        }
-        // While one thread brings in the next, others use small pages.
-        let _populating = self.populating.try_lock()?;
-        let first = self.with(now, |heap, map| heap.take_huge_page(map, granules, now))?;
-        let begun_ns = os::thread_time_ns();
-        // SAFETY: the span is this thread's, of the size of a huge page, aligned as one, and clean.
-        let is_huge = unsafe { os::populate_huge_page(self.map.address(first)) };
-        let spent_ns = os::thread_time_ns().saturating_sub(begun_ns);
-        if is_huge {
-            self.map.set_huge(first);
-        }
-        self.with(now, |heap, _| {
-            heap.counts.huge_pages += u64::from(is_huge);
-            heap.huge_page.set(first, is_huge, spent_ns);
-            heap.huge_page.cut(granules)
-        })
     }
 
     /// Takes a span for a slab of a shard, of memory that may have pages: what the shard keeps, free spans, what others keep.

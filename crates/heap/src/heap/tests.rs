@@ -436,3 +436,41 @@ fn a_new_heap_is_all_zeros_so_that_it_takes_no_room_in_the_library() {
     let bytes = unsafe { core::slice::from_raw_parts((&raw const NEW).cast::<u8>(), size_of::<Heap>()) };
     assert_eq!(bytes.iter().position(|&byte| byte != 0), None);
 }
+
+/// Whether the kernel gives one to whoever asks.
+fn are_there_huge_pages() -> bool {
+    let heap = heap();
+    let block = heap.allocate_large(None, 4 << 20, crate::os::HUGE_PAGE_BYTES);
+    // SAFETY: the test's own fresh block, aligned to a huge page.
+    unsafe { crate::os::populate_huge_page(block.address) }
+}
+
+#[test]
+fn large_blocks_of_a_size_that_is_filled_get_huge_pages_and_others_do_not() {
+    const BYTES: usize = 16 << 20;
+    for (touched, wanted, calls) in
+        [(BYTES, true, &[][..]), (BYTES / 4, false, &[]), (BYTES, false, &[Call::HugePage])]
+    {
+        let heap = heap();
+        let first = large(&heap, BYTES);
+        fill(first, touched, 1);
+        heap.free(None, first);
+        heap.trim(None);
+        let second = refusing(calls, || heap.allocate_large(None, BYTES, 16));
+        let huge_pages = heap.spans.counts().huge_pages as usize;
+        assert!(second.zero && holds(second.address, BYTES / 64, 0));
+        if !wanted {
+            assert_eq!(
+                (huge_pages, resident_pages(second.address + BYTES / 2, BYTES / 2)),
+                (0, 0),
+                "{touched}"
+            );
+        } else if are_there_huge_pages() {
+            assert!((1..=BYTES / crate::os::HUGE_PAGE_BYTES).contains(&huge_pages));
+            assert!(resident_pages(second.address, BYTES) >= 512 * huge_pages);
+        }
+        heap.free(None, second.address);
+        heap.trim(None);
+        assert_eq!(resident_pages(second.address, BYTES), 0);
+    }
+}

@@ -9,13 +9,13 @@ use crate::spans::SHARDS;
 use core::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
 
 /// Size bins: four per doubling, from a page on.
-const BINS: usize = 4 * (48 - PAGE_SHIFT);
+pub const BINS: usize = 4 * (48 - PAGE_SHIFT);
 /// What is counted is a multiple of 4 KiB.
 const PAGE_SHIFT: usize = 12;
 /// Bytes more than before that a shard may not have told of, and bytes less: so many that a block of a MiB that comes and goes does
 /// not need the lines that all shards write (256 KiB, two threads: each turn wrote four times there).
 const BATCH: isize = 256 * 1024;
-const BATCH_FREED: isize = 1024 * 1024;
+pub const BATCH_FREED: isize = 1024 * 1024;
 /// Blocks of a bin, in a shard, up to which each is told of: what is rare is exact.
 const FEW: u64 = 64;
 
@@ -31,7 +31,7 @@ pub struct LargeBin {
     /// Bytes asked for and not freed.
     pub live: usize,
     /// Most that ever were live at once; in processes with threads less than that by at most 256 KiB a shard, or more by at most
-    /// 1 MiB a shard.
+    /// 2 MiB a shard.
     pub live_peak: usize,
 }
 
@@ -61,10 +61,21 @@ struct Level {
 
 #[repr(align(64))]
 struct ShardBooks {
+    again: Again,
     bins: [ShardBin; BINS],
     all: Change,
     /// Blocks allocated less blocks freed by threads of this shard, modulo 2^64.
     blocks: GuardedSize,
+}
+
+/// What the books were not told yet of the block that is freed and allocated again and again. While a process has one thread that is
+/// in the first shard's part, without its lock.
+struct Again {
+    /// Bytes of the block freed last, which counts as live; 0 for none.
+    freed: GuardedSize,
+    /// Bytes of those allocated again, and how many they were.
+    bytes: GuardedSize,
+    allocations: Guarded64,
 }
 
 struct ShardBin {
@@ -80,7 +91,8 @@ struct Change {
     untold: GuardedSize,
 }
 
-fn bin_of(bytes: usize) -> usize {
+/// The bin of a block.
+pub fn bin_of(bytes: usize) -> usize {
     let log = bytes.ilog2() as usize;
     ((log - PAGE_SHIFT) * 4 + ((bytes >> (log - 2)) & 3)).min(BINS - 1)
 }
@@ -107,19 +119,51 @@ impl Books {
         self.change(shard, place, bytes);
     }
 
-    /// So many blocks of so many bytes were allocated by threads of this shard, and freed. Under the shard's lock.
-    pub fn add_past(&self, shard: usize, bytes: usize, blocks: u64) {
-        if blocks > 0 {
-            let allocations = &self.shards[shard].bins[bin_of(bytes)].allocations;
-            allocations.set(allocations.get() + blocks);
-        }
-    }
-
     /// A block of so many bytes was freed by a thread of this shard. Under the shard's lock.
     pub fn remove(&self, shard: usize, bytes: usize) {
         let books = &self.shards[shard];
         books.blocks.set(books.blocks.get().wrapping_sub(1));
         self.change(shard, bin_of(bytes), bytes.wrapping_neg());
+    }
+
+    /// As [`Books::remove`], told with the next change unless the block is [allocated again](Books::add_again) before.
+    pub fn remove_later(&self, shard: usize, bytes: usize) {
+        let again = &self.shards[shard].again;
+        if again.freed.get() != 0 || again.bytes.get() != bytes {
+            self.settle(shard);
+        }
+        again.freed.set(bytes);
+        again.bytes.set(bytes);
+    }
+
+    /// Whether the block that was freed last had so many bytes. A hint without the lock.
+    #[inline]
+    pub fn was_freed_last(&self, shard: usize, bytes: usize) -> bool {
+        let freed = self.shards[shard].again.freed.get();
+        freed != 0 && freed == bytes
+    }
+
+    /// A block as the one that was freed last was allocated.
+    #[inline]
+    pub fn add_again(&self, shard: usize) {
+        let again = &self.shards[shard].again;
+        again.freed.set(0);
+        again.allocations.set(again.allocations.get() + 1);
+    }
+
+    /// Counts what was not told yet. Under the shard's lock.
+    pub fn settle(&self, shard: usize) {
+        let again = &self.shards[shard].again;
+        let (freed, allocations) = (again.freed.get(), again.allocations.get());
+        if allocations > 0 {
+            again.allocations.set(0);
+            let past = &self.shards[shard].bins[bin_of(again.bytes.get())].allocations;
+            past.set(past.get() + allocations);
+        }
+        if freed != 0 {
+            again.freed.set(0);
+            self.remove(shard, freed);
+        }
     }
 
     fn change(&self, shard: usize, place: usize, bytes: usize) {
@@ -166,7 +210,16 @@ impl Books {
 
 impl ShardBooks {
     const fn new() -> Self {
-        Self { bins: [const { ShardBin::new() }; BINS], all: Change::new(), blocks: GuardedSize::new(0) }
+        Self {
+            again: Again {
+                freed: GuardedSize::new(0),
+                bytes: GuardedSize::new(0),
+                allocations: Guarded64::new(0),
+            },
+            bins: [const { ShardBin::new() }; BINS],
+            all: Change::new(),
+            blocks: GuardedSize::new(0),
+        }
     }
 }
 

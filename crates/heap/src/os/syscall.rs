@@ -14,6 +14,7 @@ pub mod number {
     pub const RT_SIGPROCMASK: usize = 14;
     pub const SCHED_YIELD: usize = 24;
     pub const MREMAP: usize = 25;
+    pub const MINCORE: usize = 27;
     pub const MADVISE: usize = 28;
     pub const NANOSLEEP: usize = 35;
     pub const GETPID: usize = 39;
@@ -45,6 +46,7 @@ pub mod number {
     pub const RT_SIGPROCMASK: usize = 135;
     pub const PRCTL: usize = 167;
     pub const MREMAP: usize = 216;
+    pub const MINCORE: usize = 232;
     pub const MADVISE: usize = 233;
     pub const GETPID: usize = 172;
     pub const FCNTL: usize = 25;

@@ -2,7 +2,8 @@
 //!
 //! A huge page is 2 MiB at once: one fault instead of 512, one entry of the TLB instead of 512, and 2 MiB resident for whoever needs 64
 //! KiB. So they are for slabs of a heap in which blocks of 32 MiB and more are in use; slabs are cut from one huge page at a time, and
-//! what is not cut yet is less than a sixteenth of what is in use. Large blocks get none: nobody knows how much of one will be touched.
+//! what is not cut yet is less than a sixteenth of what is in use. Large blocks get theirs one by one (`large::filled`), under the
+//! same brake where they are slow or not to be had.
 //!
 //! The memory is advised, touched and advised back, so that the kernel's own helper (`khugepaged`) never fills what was purged. To
 //! purge a part of a huge page it is broken up first ([`crate::page_map::PageMap::break_huge_pages`]).
@@ -65,9 +66,13 @@ impl HugePage {
         is_wanted
     }
 
-    /// The memory from `first` on is to be cut from now on. It took so many ns to bring it in, as a huge page or not.
-    pub fn set(&mut self, first: u32, is_huge: bool, ns: u64) {
+    /// The memory from `first` on is to be cut from now on.
+    pub fn set(&mut self, first: u32) {
         (self.next, self.end, self.is_needed) = (first, first + GRANULES, true);
+    }
+
+    /// It took so many ns to bring memory in, as a huge page or not.
+    fn learn(&mut self, is_huge: bool, ns: u64) {
         if is_huge {
             self.failures /= 2;
             let lost = ns.saturating_sub(SAVED_NS) * LOSS_PART / SAVED_NS;
@@ -122,6 +127,12 @@ impl SpanHeap {
         Some(self.take_of(map, span, GRANULES, GRANULES, now).first)
     }
 
+    /// So many ns of CPU time were spent to bring memory in, as a huge page or not.
+    pub fn note_huge_page(&mut self, is_huge: bool, ns: u64) {
+        self.counts.huge_pages += u64::from(is_huge);
+        self.huge_page.learn(is_huge, ns);
+    }
+
     /// Gives back what is left of the huge page that slabs are cut from.
     pub fn give_huge_page(&mut self, map: &PageMap, now: u64) {
         if let Some((first, granules)) = self.huge_page.take_rest() {
@@ -144,7 +155,7 @@ mod tests {
     fn slabs_are_cut_until_nothing_is_left() {
         let mut page = HugePage::new();
         assert_eq!((page.cut(1), page.take_rest()), (None, None));
-        page.set(64, true, 100_000);
+        page.set(64);
         let firsts: Vec<u32> = (0..7).map_while(|_| page.cut(4)).collect();
         assert_eq!(firsts, [64, 68, 72, 76, 80, 84, 88]);
         assert_eq!((page.rest(), page.take_unneeded()), (4, None), "cut since the last look");
@@ -160,9 +171,9 @@ mod tests {
     #[test]
     fn slow_huge_pages_are_used_so_rarely_that_they_cost_little() {
         let mut page = HugePage::new();
-        page.set(0, true, SAVED_NS);
+        page.learn(true, SAVED_NS);
         assert_eq!(skipped(&mut page), 0);
-        page.set(0, true, 3 * SAVED_NS);
+        page.learn(true, 3 * SAVED_NS);
         let skipped = u64::from(skipped(&mut page) / GRANULES);
         assert_eq!(skipped, 32);
         assert!(2 * SAVED_NS <= skipped * SAVED_NS / LOSS_PART);
@@ -173,19 +184,19 @@ mod tests {
         let mut page = HugePage::new();
         let tries: Vec<u32> = (0..12)
             .map(|_| {
-                page.set(0, false, 5000);
+                page.learn(false, 5000);
                 skipped(&mut page) / GRANULES
             })
             .collect();
         assert_eq!(tries, [2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 1024, 1024]);
-        page.set(0, true, 100_000);
+        page.learn(true, 100_000);
         assert_eq!(skipped(&mut page), 0);
     }
 
     #[test]
     fn a_huge_page_of_which_little_was_needed_counts_as_one_in_vain() {
         let mut page = HugePage::new();
-        page.set(0, true, 100_000);
+        page.set(0);
         page.cut(1);
         assert_eq!(page.take_rest(), Some((1, 31)));
         assert_eq!(skipped(&mut page), 2 * GRANULES);

@@ -14,7 +14,7 @@ const RECENT: usize = 2;
 pub struct Kept {
     /// By length in granules; the first is not used.
     lists: [List; LONGEST as usize + 1],
-    /// Those of large blocks, the one freed last first.
+    /// Those of large blocks, the one freed last first; with gaps.
     recent: [Recent; RECENT],
     /// Sum of their lengths.
     pub granules: u32,
@@ -56,8 +56,12 @@ impl Kept {
 
     /// Keeps the span of a large block. Returns the one that has to leave for it, and its length.
     pub fn keep_recent(&mut self, map: &PageMap, first: u32, granules: u32) -> Option<(u32, u32)> {
-        let leaves = self.remove_recent(map, RECENT - 1);
-        self.recent.copy_within(..RECENT - 1, 1);
+        let is_free = |span: &Recent| span.granules == 0;
+        let gap = self.recent.iter().position(is_free).unwrap_or(RECENT - 1);
+        let leaves = self.remove_recent(map, gap);
+        for place in (0..gap).rev() {
+            self.recent[place + 1] = self.recent[place];
+        }
         self.recent[0] = Recent { first, granules, is_old: false };
         map.record(first).set_state(State::Kept);
         self.granules += granules;
@@ -70,14 +74,20 @@ impl Kept {
         self.remove_recent(map, place).map(|(first, _)| first)
     }
 
-    /// Takes a span out and closes the gap.
+    /// The span of the large block that was freed last, if that is still here and had so many bytes.
+    pub fn take_last(&mut self, map: &PageMap, bytes: usize) -> Option<u32> {
+        let last = self.recent[0];
+        let is_same = last.granules > 0 && map.record(last.first).value.get() == bytes as u64;
+        is_same.then(|| self.remove_recent(map, 0)).flatten().map(|(first, _)| first)
+    }
+
+    /// Takes a span out.
     fn remove_recent(&mut self, map: &PageMap, place: usize) -> Option<(u32, u32)> {
         let Recent { first, granules, .. } = self.recent[place];
         if granules == 0 {
             return None;
         }
-        self.recent.copy_within(place + 1.., place);
-        self.recent[RECENT - 1] = Recent::NONE;
+        self.recent[place] = Recent::NONE;
         map.record(first).set_state(State::Interior);
         self.granules -= granules;
         Some((first, granules))
@@ -123,8 +133,8 @@ impl Kept {
 
     /// Any span, and its length.
     pub fn pop_any(&mut self, map: &PageMap) -> Option<(u32, u32)> {
-        if let Some(span) = self.remove_recent(map, 0) {
-            return Some(span);
+        if let Some(place) = self.recent.iter().position(|span| span.granules > 0) {
+            return self.remove_recent(map, place);
         }
         let granules = self.lists.iter().position(|list| list.count > 0)? as u32;
         self.pop(map, granules).map(|first| (first, granules))

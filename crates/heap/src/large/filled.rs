@@ -1,0 +1,170 @@
+//! Huge pages for large blocks: where blocks of that size were seen to be filled.
+//!
+//! A huge page is one fault instead of 512, but 2 MiB resident even if one byte is touched. So a block has small pages while nobody
+//! knows whether blocks of its size are filled. When such a block, of memory that had no pages before, is freed, the kernel says how
+//! many it has now (`mincore`, a few samples: some us, where touching that many pages took hundreds). From then on blocks of its size bin
+//! get huge pages when they come from memory without pages. One in [`LOOK_AGAIN`] stays small, to see whether they are still filled;
+//! where one is not, more must be before the next. What has small pages keeps them: to purge it for the sake of huge ones cost a third
+//! of `churn` with threads, of which twelve turns do not bring it back.
+
+use super::books::{BINS, bin_of};
+use crate::granule::bytes_of;
+use crate::os::{self, HUGE_PAGE_BYTES};
+use crate::page_map::PageMap;
+use crate::spans::Spans;
+use core::sync::atomic::{AtomicU8, Ordering};
+
+/// A block counts as filled if at most one page in so many is missing: huge pages then cost no more than that.
+const MISSING_PART: usize = 16;
+/// Samples of a block, of 2 MiB each.
+const SAMPLES: usize = 8;
+/// One of so many blocks is looked at again.
+const LOOK_AGAIN: u8 = 8;
+/// A block that is not filled takes back what so many that are have shown, at most.
+const DEBT_MAX: u8 = 64;
+
+/// What is known of each size bin.
+pub struct Filled {
+    bins: [Bin; BINS],
+}
+
+struct Bin {
+    /// 0: nothing known; 1: filled; more: so many less one must be seen filled first.
+    state: AtomicU8,
+    /// Blocks since one was looked at, of those that might have had huge pages.
+    unseen: AtomicU8,
+}
+
+impl Filled {
+    /// Nothing known.
+    pub const fn new() -> Self {
+        Self { bins: [const { Bin { state: AtomicU8::new(0), unseen: AtomicU8::new(0) } }; BINS] }
+    }
+
+    /// Whether a block of so many bytes should have huge pages.
+    #[inline]
+    pub fn wants_huge(&self, bytes: usize) -> bool {
+        // ORDERING: Relaxed throughout; evidence, not exact.
+        bytes >= HUGE_PAGE_BYTES && self.bins[bin_of(bytes)].state.load(Ordering::Relaxed) == 1
+    }
+
+    /// A block of so many bytes was allocated. `zero`: its memory has no pages.
+    #[inline]
+    pub fn allocated(&self, spans: &Spans, first: u32, bytes: usize, zero: bool) {
+        let is_huge = zero && self.wants_huge(bytes) && self.bring_in(spans, first, bytes);
+        spans.map.record(first).bin.set(u8::from(zero && !is_huge));
+    }
+
+    #[cold]
+    fn bring_in(&self, spans: &Spans, first: u32, bytes: usize) -> bool {
+        // ORDERING: Relaxed, as above.
+        let unseen = self.bins[bin_of(bytes)].unseen.fetch_add(1, Ordering::Relaxed);
+        unseen % LOOK_AGAIN != LOOK_AGAIN - 1
+            && spans.populate_huge(first, spans.map.record(first).granules.get())
+    }
+
+    /// A block of so many bytes is freed.
+    #[inline]
+    pub fn freed(&self, map: &PageMap, first: u32, bytes: usize) {
+        if bytes >= HUGE_PAGE_BYTES && map.record(first).bin.get() == 1 {
+            self.look(map, first, bytes);
+        }
+    }
+
+    #[cold]
+    fn look(&self, map: &PageMap, first: u32, bytes: usize) {
+        map.record(first).bin.set(0);
+        if !map.reservation.are_huge_pages_auto() {
+            return;
+        }
+        let bytes = bytes.min(bytes_of(map.record(first).granules.get()));
+        if let Some(is_filled) = is_filled(map.address(first), bytes) {
+            self.note(bytes, is_filled);
+        }
+    }
+
+    fn note(&self, bytes: usize, is_filled: bool) {
+        // ORDERING: Relaxed, as above.
+        let state = &self.bins[bin_of(bytes)].state;
+        let before = state.load(Ordering::Relaxed);
+        let after = match (before, is_filled) {
+            (0 | 1, true) => 1,
+            (0, false) => 3,
+            (debt, true) => debt - 1,
+            (debt, false) => debt.saturating_mul(2).saturating_add(1).min(DEBT_MAX),
+        };
+        state.store(after, Ordering::Relaxed);
+    }
+}
+
+/// Whether nearly all pages of a block are in memory, as far as samples tell; `None` if the kernel does not say.
+fn is_filled(address: usize, bytes: usize) -> Option<bool> {
+    let samples = (bytes / HUGE_PAGE_BYTES).clamp(1, SAMPLES);
+    let pages = bytes.min(HUGE_PAGE_BYTES) / os::page_bytes();
+    let step = (bytes / os::page_bytes() - pages) / (samples - 1).max(1);
+    let mut missing = 0;
+    for sample in 0..samples {
+        missing += os::missing_pages(address + sample * step * os::page_bytes(), pages)?;
+    }
+    Some(missing <= samples * pages / MISSING_PART)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BYTES: usize = 8 << 20;
+
+    #[test]
+    fn blocks_of_a_size_that_was_seen_filled_are_worth_huge_pages_until_one_is_not() {
+        let filled = Filled::new();
+        assert!(!filled.wants_huge(BYTES));
+        filled.note(BYTES, true);
+        assert!(filled.wants_huge(BYTES));
+        assert!(!filled.wants_huge(2 * BYTES) && !filled.wants_huge(BYTES / 2), "other sizes");
+        filled.note(BYTES, false);
+        let needed = |filled: &Filled| {
+            (1..).find(|_| {
+                filled.note(BYTES, true);
+                filled.wants_huge(BYTES)
+            })
+        };
+        assert_eq!(needed(&filled), Some(2));
+        let all: Vec<_> = (0..7)
+            .map(|_| {
+                filled.note(BYTES, false);
+                filled.note(BYTES, false);
+                needed(&filled).unwrap()
+            })
+            .collect();
+        assert!(all.iter().all(|&seen| seen > 2 && seen < i32::from(DEBT_MAX)), "{all:?}");
+    }
+
+    #[test]
+    fn small_blocks_are_worth_none() {
+        let filled = Filled::new();
+        filled.note(1 << 20, true);
+        assert!(!filled.wants_huge(1 << 20));
+    }
+
+    #[test]
+    fn a_block_is_filled_if_one_page_in_sixteen_is_missing_and_not_if_more_are() {
+        for bytes in [2 << 20, 5 << 20, 64 << 20] {
+            let map = PageMap::new();
+            let granules = u32::try_from(bytes >> 16).unwrap();
+            let (first, _) = map.reservation.grow(granules).unwrap();
+            let address = map.address(first);
+            let touch = |skipped: usize| {
+                for page in (0..bytes / 4096).filter(|page| page % skipped != 0) {
+                    // SAFETY: committed, and nobody else's.
+                    unsafe { ((address + page * 4096) as *mut u8).write_volatile(1) };
+                }
+            };
+            assert_eq!(is_filled(address, bytes), Some(false), "{bytes}");
+            touch(10);
+            assert_eq!(is_filled(address, bytes), Some(false), "{bytes}");
+            touch(17);
+            assert_eq!(is_filled(address, bytes), Some(true), "{bytes}");
+        }
+    }
+}

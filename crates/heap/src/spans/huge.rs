@@ -1,0 +1,87 @@
+//! Spans on huge pages: for slabs of a large heap, and for large blocks of sizes that are filled.
+
+use super::Spans;
+use crate::os;
+use crate::span_heap::{Taken, huge_page};
+
+impl Spans {
+    /// Takes a span for a slab, when nobody keeps anything that serves. `is_large`: the heap is worth huge pages.
+    pub fn take_for_slab(&self, granules: u32, is_large: bool) -> Option<u32> {
+        let huge = if is_large { self.take_of_huge_page(granules) } else { None };
+        huge.or_else(|| self.take_any(granules, 1, false).map(|taken| taken.first))
+    }
+
+    /// Takes a span for a block that is to have huge pages: what has pages, or what can have them.
+    pub fn take_for_huge(&self, granules: u32, align: u32) -> Option<Taken> {
+        if !self.map.reservation.are_huge_pages_auto() {
+            return self.take(granules, align, false);
+        }
+        let take_used = || {
+            let now = os::now_ns();
+            self.with(now, |heap, map| heap.take_used(map, granules, align, now))
+        };
+        // Others would leave gaps that serve none of their kind.
+        let is_whole = granules.is_multiple_of(huge_page::GRANULES);
+        let wanted = if is_whole { align.max(huge_page::GRANULES) } else { align };
+        take_used()
+            .or_else(|| (self.keeps() && self.return_kept()).then(take_used).flatten())
+            .or_else(|| self.take_any(granules, wanted, true))
+            .or_else(|| self.take_any(granules, align, false))
+    }
+
+    /// Brings in the huge pages that lie whole in a clean span of the caller's, as far as they are worth it. Returns whether any is.
+    pub fn populate_huge(&self, first: u32, granules: u32) -> bool {
+        let map = &self.map;
+        if !map.reservation.are_huge_pages_auto() {
+            return false;
+        }
+        let (start, end) = (map.address(first), map.address(first + granules));
+        let from = start.next_multiple_of(os::HUGE_PAGE_BYTES);
+        let mut any = false;
+        for address in (from..end).step_by(os::HUGE_PAGE_BYTES) {
+            let Some(granule) = map.granule_of(address).filter(|_| end - address >= os::HUGE_PAGE_BYTES)
+            else {
+                break;
+            };
+            let now = os::now_ns();
+            if !self.with(now, |heap, _| heap.huge_page.is_wanted(huge_page::GRANULES)) {
+                continue;
+            }
+            let (is_huge, spent_ns) = self.bring_in(granule);
+            any |= is_huge;
+            self.with(now, |heap, _| heap.note_huge_page(is_huge, spent_ns));
+        }
+        any
+    }
+
+    /// Brings in a huge page of the caller's clean memory. Returns whether it is one, and the CPU time in ns that took.
+    fn bring_in(&self, first: u32) -> (bool, u64) {
+        let begun_ns = os::thread_time_ns();
+        // SAFETY: the span is this thread's, of the size of a huge page, aligned as one, and clean.
+        let is_huge = unsafe { os::populate_huge_page(self.map.address(first)) };
+        if is_huge {
+            self.map.set_huge(first);
+        }
+        (is_huge, os::thread_time_ns().saturating_sub(begun_ns))
+    }
+
+    fn take_of_huge_page(&self, granules: u32) -> Option<u32> {
+        if !self.map.reservation.are_huge_pages_auto() {
+            return None;
+        }
+        let now = os::now_ns();
+        let taken = self.with(now, |heap, map| heap.take_used_or_huge(map, granules, now));
+        if taken.is_some() {
+            return taken;
+        }
+        // While one thread brings in the next, others use small pages.
+        let _populating = self.populating.try_lock()?;
+        let first = self.with(now, |heap, map| heap.take_huge_page(map, granules, now))?;
+        let (is_huge, spent_ns) = self.bring_in(first);
+        self.with(now, |heap, _| {
+            heap.note_huge_page(is_huge, spent_ns);
+            heap.huge_page.set(first);
+            heap.huge_page.cut(granules)
+        })
+    }
+}
