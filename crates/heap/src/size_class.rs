@@ -126,9 +126,9 @@ static SLAB_BLOCKS: [u16; CLASSES] = {
 };
 
 /// Bytes and most blocks of a magazine.
-const MAGAZINE: (u32, u32, u32) = (16 * 1024, 2, 128);
+const MAGAZINE: (u32, u32, u32) = (24 * 1024, 2, 192);
 
-/// Most blocks one magazine holds: 16 KiB worth, at least 2 and at most 128.
+/// Most blocks one magazine holds: 24 KiB worth, at least 2 and at most 192.
 #[inline]
 pub fn magazine_max(class: usize) -> u32 {
     MAGAZINE_MAX[class]

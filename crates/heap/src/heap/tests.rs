@@ -216,10 +216,11 @@ fn a_few_small_blocks_of_another_shard_go_home_and_many_are_used() {
         let again: Vec<usize> = (0..8).map(|_| take_small(&heap, maker, class)).collect();
         assert_eq!(again.iter().filter(|block| few.contains(block)).count(), 8);
     }
-    let many: Vec<usize> = (0..56).map(|_| take_small(&heap, maker, class)).collect();
+    let enough = size_class::magazine_max(class) as usize * 7 / 16;
+    let many: Vec<usize> = (0..enough).map(|_| take_small(&heap, maker, class)).collect();
     many.iter().for_each(|&block| give_small(&heap, user, block));
-    let own: Vec<usize> = (0..56).map(|_| take_small(&heap, user, class)).collect();
-    assert_eq!(own.iter().filter(|block| many.contains(block)).count(), 56, "not sent home");
+    let own: Vec<usize> = (0..enough).map(|_| take_small(&heap, user, class)).collect();
+    assert_eq!(own.iter().filter(|block| many.contains(block)).count(), enough, "not sent home");
     own.into_iter().chain(few).for_each(|block| give_small(&heap, user, block));
     heap.trim(Some(user));
     assert_eq!((heap.spans.counts().used, heap.spans.counts().dirty), (0, 0));
@@ -281,21 +282,25 @@ fn round(heap: &Heap, class: usize, magazines: usize) {
 fn spans_that_a_shard_keeps_are_used_before_fresh_memory_and_given_back_when_unused() {
     let heap = timed_heap();
     let class = size_class::class_of(8192).unwrap();
-    round(&heap, class, 64);
+    round(&heap, class, 48);
     heap.central.return_transit(&heap.spans);
     let counts = heap.spans.counts();
-    assert_eq!((counts.used, counts.dirty), (0, 16), "16 slabs of 8 blocks");
+    assert_eq!(
+        (counts.used, counts.dirty),
+        (0, 16),
+        "16 slabs of 8 blocks, each two magazines and what is left"
+    );
     let block = large(&heap, 12 << 16);
     assert_eq!(heap.spans.counts().dirty, 4, "of what the shard kept");
     heap.free(None, block);
-    round(&heap, class, 32);
+    round(&heap, class, 24);
     heap.central.return_transit(&heap.spans);
     assert_eq!(heap.spans.counts().dirty, 16);
     heap.look();
     assert_eq!(heap.spans.counts().dirty, 16, "kept for a round at least");
     heap.look();
     assert_eq!(heap.spans.counts().dirty, 8, "what no shard keeps is held for its time");
-    round(&heap, class, 8);
+    round(&heap, class, 6);
     heap.central.return_transit(&heap.spans);
     heap.spans.set_timed(false);
     heap.trim(None);
@@ -336,16 +341,16 @@ fn large_blocks_freed_last_stay_with_their_shard_and_serve_others_before_fresh_m
 #[test]
 fn magazines_wanted_again_soon_stay_in_transit_and_go_home_before_fresh_memory_is_used() {
     let heap = timed_heap();
-    let (class, other) = (size_class::class_of(64).unwrap(), size_class::class_of(48).unwrap());
+    let (class, other) = (size_class::class_of(12288).unwrap(), size_class::class_of(48).unwrap());
     let most = size_class::magazine_max(class);
-    (0..3).for_each(|_| round(&heap, class, 64));
+    (0..4).for_each(|_| round(&heap, class, 35));
     let counts = heap.central.counts(&heap.spans.map, class);
-    assert_eq!((counts.transit_blocks, counts.free_blocks), (64 * most, 0), "no slab was asked");
+    assert_eq!((counts.transit_blocks, counts.free_blocks), (35 * most, 0), "no slab was asked");
     let before = heap.spans.counts();
     round(&heap, other, 16);
     let counts = heap.spans.counts();
     assert_eq!(counts.used + counts.dirty, before.used + before.dirty, "no fresh memory");
-    assert!(heap.central.counts(&heap.spans.map, class).transit_blocks < 64 * most);
+    assert!(heap.central.counts(&heap.spans.map, class).transit_blocks < 35 * most);
     // What is wanted only after much else was sent home is not passed on.
     round(&heap, size_class::class_of(4096).unwrap(), 4096);
     heap.look();
