@@ -1,12 +1,13 @@
 /* Long random work whose every block is checked by its pattern: stress SECONDS THREADS SEED
  *
  * Threads allocate by every function (16 bytes to 4 MiB), keep some blocks, exchange others through a shared array, realloc,
- * free what any thread made, trim, ask for statistics, exit with blocks still live and are replaced. Meanwhile one thread trims
+ * free what any thread made, take and give one size many times, trim, ask for statistics, exit with blocks still live and are replaced. Meanwhile one thread trims
  * all the time and two fork; each child checks every block of the array, frees most, allocates anew, runs a thread and ends. The
  * first bad byte ends it with exit status 1 and a line on stderr; the last line of a good run counts what was done. */
 #include "check.h"
 #include <dlfcn.h>
 #include <pthread.h>
+#include <sched.h>
 #include <sys/time.h>
 #include <time.h>
 
@@ -109,6 +110,21 @@ static struct block *exchange(struct block *b, uint64_t *random) {
     return __atomic_exchange_n(&slot[next_random(random) % SLOTS], b, __ATOMIC_ACQ_REL);
 }
 
+/* One large block that comes and goes, checked each time: what a thread keeps at hand for itself. */
+static void turns(uint64_t *random) {
+    size_t size = random_size(random, 32 * KIB, 1 << 20);
+    for (uint64_t left = random_size(random, 3, 300); left > 0; left--) {
+        unsigned char *p = malloc(size);
+        uint64_t seed = next_random(random);
+        CHECK(p != NULL, "no memory for %zu bytes", size);
+        fill(p, 64, seed), fill(p + size - 64, 64, ~seed);
+        if (left % 16 == 0) sched_yield();
+        CHECK_PATTERN(p, 64, 64, seed);
+        CHECK_PATTERN(p + size - 64, 64, 64, ~seed);
+        free(p);
+    }
+}
+
 static pthread_key_t last_words;
 /* Runs late in a thread's exit: the block it was given goes, another comes and goes. */
 static void at_thread_exit(void *value) {
@@ -129,6 +145,7 @@ static void *work(void *argument) {
         uint64_t chance = next_random(&random) % 10000;
         if (chance < 4500) give(*mine, &random), *mine = make(&random);
         else if (chance < 8500) *mine = exchange(*mine, &random);
+        else if (chance < 8510) turns(&random);
         else if (chance < 9990) *mine = *mine ? resize(*mine, &random) : make(&random);
         else if (chance < 9994) malloc_trim(next_random(&random) % 2 * 64 * KIB);
         else if (chance < 9998) CHECK(mallinfo2().uordblks + mallinfo2().hblkhd > 0, "nothing is in use");

@@ -90,8 +90,12 @@ pub fn allocate_slow(bytes: usize) -> *mut u8 {
 
 #[inline(always)]
 fn allocate_large(bytes: usize, align: usize) -> Allocated {
-    let shard = || thread_local::cache().shard();
-    let again = if align <= GRANULE_BYTES { HEAP.large.allocate_again(&HEAP.spans, shard, bytes) } else { 0 };
+    let again = if align <= GRANULE_BYTES {
+        // SAFETY: the cache is this thread's own, or gated.
+        unsafe { HEAP.allocate_again(thread_local::cache, bytes) }
+    } else {
+        0
+    };
     if again != 0 { Allocated { address: again, zero: false } } else { allocate_other(bytes, align) }
 }
 
@@ -194,12 +198,17 @@ fn free_slow(address: usize) {
     if address != 0 {
         // What libc frees under its own locks is small, so this is safe here; and a large block is held only if somebody comes by.
         if HEAP.spans.map.class_of_block(address) == 0 {
-            if HEAP.large.free_again(&HEAP.spans, || thread_local::cache().shard(), address) {
+            // SAFETY: the cache is this thread's own, or gated.
+            if unsafe { HEAP.free_again(thread_local::cache, address) } {
                 return;
             }
+            // Before, so that somebody comes by for what is held; after, since who did may have left meanwhile.
             purger::call();
+            free_attached(address);
+            purger::call();
+        } else {
+            free_attached(address);
         }
-        free_attached(address);
     }
 }
 
@@ -287,7 +296,7 @@ fn exit_key() -> Option<os::ExitKey> {
 unsafe extern "C" fn thread_exits(_cache: *mut c_void) {
     let cache = thread_local::cache();
     thread_local::set_cache(&EXITED);
-    HEAP.caches.release(cache, &HEAP.central, &HEAP.spans);
+    HEAP.caches.release(cache, HEAP.home());
     HEAP.spans.settle();
 }
 

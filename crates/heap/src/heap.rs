@@ -1,12 +1,13 @@
 //! A heap: allocation, free, resizing, over the layers below. The slow halves; the fast ones are in `global`.
 
 use crate::central::Central;
-use crate::large::Large;
+use crate::large::{Large, LargeBin, LargeTotals, page_rounded};
 use crate::message::{Misuse, misuse};
+use crate::os;
 use crate::page_map::Tag;
 use crate::size_class::{self, CLASSES, SMALL_MAX};
 use crate::spans::Spans;
-use crate::thread_cache::{Caches, ThreadCache};
+use crate::thread_cache::{Caches, Home, ThreadCache};
 
 /// Everything the allocator knows.
 pub struct Heap {
@@ -39,6 +40,11 @@ impl Heap {
         Self { spans: Spans::new(), central: Central::new(), caches: Caches::new(), large: Large::new() }
     }
 
+    /// Where blocks come from and go to that no cache holds.
+    pub fn home(&self) -> Home<'_> {
+        Home { central: &self.central, spans: &self.spans, large: &self.large }
+    }
+
     /// Allocates a block of `class` that the thread's cache did not have. Without a cache: straight from the slabs.
     pub fn allocate_small(&self, cache: Option<&ThreadCache>, class: usize) -> usize {
         let mut block = self.try_allocate_small(cache, class);
@@ -53,7 +59,7 @@ impl Heap {
     fn settle(&self, own: Option<&ThreadCache>) {
         // Where somebody comes by, idle caches are found without asking the clock at every slow path of a busy one.
         if self.caches.budget.is_exhausted() && !self.spans.keeps() {
-            self.caches.relieve(own, &self.central, &self.spans);
+            self.caches.relieve(own, self.home());
         }
         self.spans.settle();
     }
@@ -74,7 +80,7 @@ impl Heap {
             return false;
         }
         let before = self.spans.counts().used;
-        self.caches.revoke_all(own, &self.central, &self.spans);
+        self.caches.revoke_all(own, self.home());
         self.central.return_transit(&self.spans);
         self.spans.purge_all();
         self.spans.counts().used < before
@@ -89,6 +95,42 @@ impl Heap {
             self.central.return_to_slabs(&self.spans, class, rest);
         }
         magazine.head
+    }
+
+    /// Allocates the large block that this thread freed last, if that was as large and is still at hand; 0 otherwise.
+    ///
+    /// # Safety
+    /// `cache` gives a cache that this thread owns, or one that is gated.
+    #[inline]
+    pub unsafe fn allocate_again<'a>(&self, cache: impl FnOnce() -> &'a ThreadCache, bytes: usize) -> usize {
+        if os::is_single_threaded() {
+            return self.large.allocate_last(&self.spans, bytes);
+        }
+        // SAFETY: the caller's contract.
+        let block = unsafe { cache().take_again(page_rounded(bytes)) };
+        if block != 0 {
+            self.large.set_kept(&self.spans, block, false);
+        }
+        block
+    }
+
+    /// Frees the large block at `address` so that [`Heap::allocate_again`] has it; false if there is no place for it.
+    ///
+    /// # Safety
+    /// As for [`Heap::allocate_again`].
+    #[inline]
+    pub unsafe fn free_again<'a>(&self, cache: impl FnOnce() -> &'a ThreadCache, address: usize) -> bool {
+        let (first, bytes) = self.large.look_up(&self.spans, address);
+        if os::is_single_threaded() {
+            return self.large.keep_last(&self.spans, first, bytes);
+        }
+        self.large.set_kept(&self.spans, address, true);
+        // SAFETY: the caller's contract; the block was live, and whoever frees it gives it up.
+        let keeps = unsafe { cache().keep_again(bytes, address) };
+        if !keeps {
+            self.large.set_kept(&self.spans, address, false);
+        }
+        keeps
     }
 
     /// Allocates a large block.
@@ -106,9 +148,23 @@ impl Heap {
     pub fn free(&self, cache: Option<&ThreadCache>, address: usize) {
         match self.spans.map.tag_at(address) {
             Some(tag) if tag.class() > 0 => self.free_small(cache, tag, address),
-            _ => self.large.free(&self.spans, cache.map_or(0, ThreadCache::shard), address),
+            _ => self.free_large(cache, address),
+        }
+        if let Some(cache) = cache.filter(|cache| cache.may_give_again()) {
+            cache.give_unused_again(self.home(), &self.caches.budget);
         }
         self.settle(cache);
+    }
+
+    fn free_large(&self, cache: Option<&ThreadCache>, address: usize) {
+        let mut leaves = address;
+        if let Some(cache) = cache.filter(|_| !os::is_single_threaded() && self.spans.keeps()) {
+            let (_, bytes) = self.large.look_up(&self.spans, address);
+            leaves = cache.make_place_again(bytes, address, self.home(), &self.caches.budget);
+        }
+        if leaves != 0 {
+            self.large.free(&self.spans, cache.map_or(0, ThreadCache::shard), leaves);
+        }
     }
 
     fn free_small(&self, cache: Option<&ThreadCache>, tag: Tag, address: usize) {
@@ -144,9 +200,32 @@ impl Heap {
         resized.unwrap_or(0)
     }
 
+    /// Sums over all large blocks.
+    pub fn large_totals(&self) -> LargeTotals {
+        let mut totals = self.large.totals(&self.spans);
+        for again in self.caches.again().filter(|again| again.is_free) {
+            totals.blocks = totals.blocks.saturating_sub(1);
+            totals.live = totals.live.saturating_sub(again.bytes);
+        }
+        totals
+    }
+
+    /// Calls `visit` with every size bin of large blocks that was ever used, smallest first.
+    pub fn each_large_bin(&self, mut visit: impl FnMut(&LargeBin)) {
+        self.large.each_bin(&self.spans, |bin| {
+            let mut bin = *bin;
+            let seen = bin;
+            for again in self.caches.again().filter(|again| seen.holds(again.bytes)) {
+                bin.allocations += again.allocations;
+                bin.live = bin.live.saturating_sub(if again.is_free { again.bytes } else { 0 });
+            }
+            visit(&bin);
+        });
+    }
+
     /// One look of the purger: gives back what lay idle since the looks before. Returns whether a later look may find more.
     pub fn look(&self) -> bool {
-        let caches = self.caches.revoke_idle(&self.central, &self.spans);
+        let caches = self.caches.revoke_idle(self.home());
         let transit = self.central.return_idle_transit(&self.spans);
         let slabs = self.central.purge_quiet_slabs(&self.spans);
         let kept = self.spans.return_unused();
@@ -156,7 +235,7 @@ impl Heap {
 
     /// Gives back every page that can be given back, also from the caches of other threads. Returns the bytes.
     pub fn trim(&self, own: Option<&ThreadCache>) -> usize {
-        self.caches.revoke_all(own, &self.central, &self.spans);
+        self.caches.revoke_all(own, self.home());
         self.central.return_transit(&self.spans);
         let pages = self.central.purge_slab_pages(&self.spans);
         pages + self.spans.purge_all()

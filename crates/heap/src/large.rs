@@ -21,9 +21,6 @@ const MOVED_GROWTH: usize = 8;
 /// Moved spans at most: each may split a mapping in three, and a process has 65,530 of them.
 const MOVED_MAX: usize = 4096;
 
-/// Longest blocks that the books of a process with threads hear of late: longer ones would count among the live for too much.
-const AGAIN_MAX: usize = books::BATCH_FREED as usize;
-
 /// The large blocks of a heap.
 pub struct Large {
     books: Books,
@@ -83,75 +80,46 @@ impl Large {
         Some(LargeBlock { address: spans.map.address(taken.first), zero: taken.zero })
     }
 
-    /// Allocates what was freed last, in a process of one thread or by a thread of this shard, if that was as large; 0 otherwise.
+    /// Allocates what the process's only thread freed last, if that was as large and is still at hand; 0 otherwise.
     #[inline]
-    pub fn allocate_again(&self, spans: &Spans, shard: impl FnOnce() -> usize, bytes: usize) -> usize {
-        if bytes > isize::MAX as usize {
+    pub fn allocate_last(&self, spans: &Spans, bytes: usize) -> usize {
+        if bytes > isize::MAX as usize || !self.books.was_freed_last(page_rounded(bytes)) {
             return 0;
         }
-        let bytes = page_rounded(bytes);
-        if !os::is_single_threaded() {
-            return self.allocate_again_in(spans, shard(), bytes);
-        }
-        let is_same = self.books.was_freed_last(0, bytes);
-        let Some(first) = is_same.then(|| spans.take_recent()).flatten() else { return 0 };
-        self.books.add_again(0);
+        let Some(first) = spans.take_recent() else { return 0 };
+        self.books.add_again();
         spans.map.record(first).set_state(State::Large);
         spans.map.address(first)
     }
 
-    fn allocate_again_in(&self, spans: &Spans, shard: usize, bytes: usize) -> usize {
-        if !self.books.was_freed_last(shard, bytes) {
-            return 0;
-        }
-        let first = spans.in_shard(shard, |kept| {
-            let is_same = self.books.was_freed_last(shard, bytes);
-            let first = is_same.then(|| kept.take_last(&spans.map, bytes)).flatten();
-            first.inspect(|_| self.books.add_again(shard))
-        });
-        let Some(first) = first else { return 0 };
-        spans.map.record(first).set_state(State::Large);
-        spans.map.address(first)
-    }
-
-    /// Frees the large block at `address` so that [`Large::allocate_again`] has it, if it is worth keeping.
+    /// Frees a block of the process's only thread so that [`Large::allocate_last`] has it, if it is worth keeping.
     #[inline]
-    pub fn free_again(&self, spans: &Spans, shard: impl FnOnce() -> usize, address: usize) -> bool {
-        if !os::is_single_threaded() {
-            return self.free_again_in(spans, shard(), address);
-        }
-        let (first, bytes) = self.look_up(spans, address);
+    pub fn keep_last(&self, spans: &Spans, first: u32, bytes: usize) -> bool {
         let keeps = spans.keep_recent(first, spans.map.record(first).granules.get());
         if keeps {
-            self.books.remove_later(0, bytes);
+            self.books.remove_later(bytes);
         }
         keeps
     }
 
-    fn free_again_in(&self, spans: &Spans, shard: usize, address: usize) -> bool {
-        let (first, bytes) = self.look_up(spans, address);
-        if bytes > AGAIN_MAX {
-            return false;
+    /// Blocks of so many bytes were allocated again by a thread of this shard, and freed before.
+    pub fn was_allocated_again(&self, spans: &Spans, shard: usize, bytes: usize, allocations: u64) {
+        spans.in_shard(shard, |_| self.books.add_past(shard, bytes, allocations));
+    }
+
+    /// Says of the block at `address` that a thread keeps it, or that it is live.
+    #[inline]
+    pub fn set_kept(&self, spans: &Spans, address: usize, is_kept: bool) {
+        if let Some(first) = spans.map.granule_of(address) {
+            spans.map.record(first).set_state(if is_kept { State::Kept } else { State::Large });
         }
-        let granules = spans.map.record(first).granules.get();
-        let (keeps, leaves) = spans.in_shard(shard, |kept| {
-            // Who ends the keeping takes this lock afterwards.
-            if !spans.keeps() {
-                return (false, None);
-            }
-            self.books.remove_later(shard, bytes);
-            (true, kept.keep_recent(&spans.map, first, granules))
-        });
-        if let Some((first, granules)) = leaves {
-            spans.give(first, granules, false);
-            spans.settle();
-        }
-        keeps
     }
 
     /// Tells the books of a shard all. By the only thread, or under the lock of what the shard keeps.
     fn settle(&self, shard: usize) {
-        self.books.settle(if os::is_single_threaded() { 0 } else { shard });
+        if shard == 0 || os::is_single_threaded() {
+            self.books.settle();
+        }
     }
 
     /// First granule and usable bytes of the large block at `address`; ends the process if there is none.
@@ -171,6 +139,17 @@ impl Large {
 
     /// Frees the large block at `address`, by a thread of this shard.
     pub fn free(&self, spans: &Spans, shard: usize, address: usize) {
+        self.end(spans, shard, address, true);
+    }
+
+    /// Frees the block at `address`, which a thread kept.
+    pub fn give_back(&self, spans: &Spans, shard: usize, address: usize) {
+        self.set_kept(spans, address, false);
+        self.end(spans, shard, address, false);
+    }
+
+    /// Frees a large block; its shard may keep it.
+    fn end(&self, spans: &Spans, shard: usize, address: usize, may_keep: bool) {
         let (first, bytes) = self.look_up(spans, address);
         self.filled.freed(&spans.map, first, bytes);
         let record = spans.map.record(first);
@@ -178,7 +157,8 @@ impl Large {
         let granules = record.granules.get();
         let given = spans.in_shard(shard, |kept| {
             self.books.remove(shard, bytes);
-            if spans.keeps() {
+            // Who ends the keeping takes this lock afterwards.
+            if may_keep && spans.keeps() {
                 kept.keep_recent(&spans.map, first, granules)
             } else {
                 Some((first, granules))
@@ -282,7 +262,7 @@ impl Large {
     }
 
     fn settle_all(&self, spans: &Spans) {
-        (0..SHARDS).for_each(|shard| spans.in_shard(shard, |_| self.books.settle(shard)));
+        (0..SHARDS).for_each(|shard| spans.in_shard(shard, |_| self.settle(shard)));
     }
 }
 
@@ -292,6 +272,8 @@ impl Default for Large {
     }
 }
 
-fn page_rounded(bytes: usize) -> usize {
-    bytes.next_multiple_of(4096)
+/// What a large block of so many bytes holds; 0 for more than there can be.
+#[inline]
+pub fn page_rounded(bytes: usize) -> usize {
+    bytes.checked_next_multiple_of(4096).unwrap_or(0)
 }

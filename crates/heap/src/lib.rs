@@ -41,9 +41,9 @@ pub mod slab;
 
 pub mod central;
 
-pub mod thread_cache;
-
 pub mod large;
+
+pub mod thread_cache;
 
 pub mod heap;
 

@@ -70,13 +70,14 @@ impl Snapshot {
         }
         let spans = heap.spans.counts();
         let (threads, threads_peak) = heap.caches.counts();
+        let again = heap.caches.again().filter(|again| again.is_free).map(|again| again.bytes).sum::<usize>();
         Self {
             classes,
-            large: heap.large.totals(&heap.spans),
-            span_bytes: bytes_of(spans.used),
+            large: heap.large_totals(),
+            span_bytes: bytes_of(spans.used).saturating_sub(again),
             span_peak_bytes: bytes_of(spans.used_peak),
             small_peak_bytes: heap.central.out_bytes_peak(),
-            dirty_bytes: bytes_of(spans.dirty),
+            dirty_bytes: bytes_of(spans.dirty) + again,
             purged_bytes: spans.purged * bytes_of(1) as u64,
             purges: spans.purges,
             purges_refused: spans.refused,
@@ -162,7 +163,7 @@ pub fn write_report(heap: &Heap, out: &mut impl Write) -> fmt::Result {
     let snapshot = Snapshot::take(heap);
     writeln!(out, "faultless-report 1")?;
     let mut result = Ok(());
-    heap.large.each_bin(&heap.spans, |bin| {
+    heap.each_large_bin(|bin| {
         let line =
             writeln!(out, "large {} {} {} {}", bin.smallest, bin.largest, bin.allocations, bin.live_peak);
         result = result.and(line);

@@ -8,16 +8,20 @@
 //! under way has either shown itself in `room` or will read GATE and come to the slow path, which waits for the
 //! cache's lock. `tests/revocation_model.rs` checks all interleavings of this, and that it breaks without the barrier.
 
+mod again;
 mod registry;
 
+pub use again::AgainStats;
 pub use registry::{Budget, Caches};
 
 use crate::central::Central;
+use crate::large::Large;
 use crate::lock::Lock;
 use crate::magazine::{self, Magazine};
 use crate::page_map::{Guarded32, GuardedSize, PageMap, Tag};
 use crate::size_class::{self, CLASSES, GOING_HOME};
 use crate::spans::Spans;
+use again::Again;
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicUsize, Ordering, compiler_fence};
 
 /// A list for each class, and one more for those small blocks that are other shards': they go home instead of being used by this
@@ -41,6 +45,17 @@ fn foreign_max(class: usize) -> u32 {
 /// A `head` that sends its owner to the slow path: the bin was revoked, or never holds anything.
 pub const GATE: usize = 1;
 
+/// Where blocks come from and go to that no cache holds.
+#[derive(Clone, Copy)]
+pub struct Home<'a> {
+    /// Small blocks.
+    pub central: &'a Central,
+    /// Spans.
+    pub spans: &'a Spans,
+    /// Large blocks.
+    pub large: &'a Large,
+}
+
 /// One class's list in a thread cache.
 #[repr(C)]
 pub struct Bin {
@@ -58,6 +73,8 @@ pub struct ThreadCache {
     bins: [Bin; BINS],
     /// A second magazine per class, packed; 0 for none. Synchronization: the cache's lock.
     spares: [GuardedSize; CLASSES],
+    /// The large block freed last.
+    again: Again,
     /// The tag of no class in the shard of `central` that it keeps to.
     tag: Tag,
     /// Held by the owner in its slow path, and by a revoker.
@@ -140,6 +157,7 @@ impl ThreadCache {
         Self {
             bins: [const { Bin::gated() }; BINS],
             spares: [const { GuardedSize::new(0) }; CLASSES],
+            again: Again::new(),
             tag: Tag::new(0, shard),
             lock: Lock::new(()),
             next: AtomicPtr::new(core::ptr::null_mut()),
@@ -351,9 +369,11 @@ impl ThreadCache {
         }
     }
 
-    /// Gives everything back to `central`. By the owner, or when there is none.
-    fn empty(&self, central: &Central, spans: &Spans, budget: &Budget, to_slabs: bool) {
+    /// Gives everything back. By the owner, or when there is none.
+    fn empty(&self, home: Home, budget: &Budget, to_slabs: bool) {
         let _guard = self.lock.lock();
+        let Home { central, spans, .. } = home;
+        self.give_again(home, budget);
         for bin in 1..BINS {
             let class = class_of_bin(bin);
             self.bins[bin].open();

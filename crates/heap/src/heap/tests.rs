@@ -172,10 +172,10 @@ fn caches_of_idle_threads_are_taken_when_the_budget_is_used_up() {
     blocks.into_iter().for_each(|block| heap.free(Some(idle), block));
     assert!(idle.held(class) > 64);
     // The first look only notes what each cache did so far.
-    heap.caches.relieve(Some(busy), &heap.central, &heap.spans);
+    heap.caches.relieve(Some(busy), heap.home());
     assert!(idle.held(class) > 64);
     std::thread::sleep(std::time::Duration::from_millis(120));
-    heap.caches.relieve(Some(busy), &heap.central, &heap.spans);
+    heap.caches.relieve(Some(busy), heap.home());
     assert_eq!(idle.held(class), 0);
 }
 
@@ -212,7 +212,7 @@ fn a_few_small_blocks_of_another_shard_go_home_and_many_are_used() {
         assert!(own.iter().all(|own| few.iter().all(|few| line(*own) != line(*few))), "no line is shared");
         own.into_iter().for_each(|block| give_small(&heap, user, block));
         // They come home: who made them takes them again.
-        heap.caches.revoke_all(None, &heap.central, &heap.spans);
+        heap.caches.revoke_all(None, heap.home());
         let again: Vec<usize> = (0..8).map(|_| take_small(&heap, maker, class)).collect();
         assert_eq!(again.iter().filter(|block| few.contains(block)).count(), 8);
     }
@@ -233,7 +233,7 @@ fn a_slab_moves_to_the_shard_that_has_nothing_and_its_blocks_follow() {
     let class = size_class::class_of(64).unwrap();
     let made: Vec<usize> = (0..16 * 1024).map(|_| take_small(&heap, maker, class)).collect();
     made.iter().step_by(2).for_each(|&block| give_small(&heap, maker, block));
-    heap.caches.revoke_all(Some(maker), &heap.central, &heap.spans);
+    heap.caches.revoke_all(Some(maker), heap.home());
     heap.central.return_transit(&heap.spans);
     let before = heap.central.counts(&heap.spans.map, class);
     let taken: Vec<usize> = (0..2000).map(|_| take_small(&heap, user, class)).collect();

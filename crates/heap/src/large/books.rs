@@ -15,7 +15,7 @@ const PAGE_SHIFT: usize = 12;
 /// Bytes more than before that a shard may not have told of, and bytes less: so many that a block of a MiB that comes and goes does
 /// not need the lines that all shards write (256 KiB, two threads: each turn wrote four times there).
 const BATCH: isize = 256 * 1024;
-pub const BATCH_FREED: isize = 1024 * 1024;
+const BATCH_FREED: isize = 1024 * 1024;
 /// Blocks of a bin, in a shard, up to which each is told of: what is rare is exact.
 const FEW: u64 = 64;
 
@@ -31,8 +31,15 @@ pub struct LargeBin {
     /// Bytes asked for and not freed.
     pub live: usize,
     /// Most that ever were live at once; in processes with threads less than that by at most 256 KiB a shard, or more by at most
-    /// 2 MiB a shard.
+    /// 1 MiB a shard and 4 MiB a CPU.
     pub live_peak: usize,
+}
+
+impl LargeBin {
+    /// Whether blocks of so many bytes belong to this bin, of which some were seen.
+    pub fn holds(&self, bytes: usize) -> bool {
+        bin_of(bytes) == bin_of(self.smallest)
+    }
 }
 
 /// Sums over all bins.
@@ -48,6 +55,8 @@ pub struct LargeTotals {
 
 /// The books of all shards.
 pub struct Books {
+    /// Synchronization: the process's only thread; afterwards the first shard's lock.
+    again: Again,
     shards: [ShardBooks; SHARDS],
     bins: [Level; BINS],
     all: Level,
@@ -61,15 +70,13 @@ struct Level {
 
 #[repr(align(64))]
 struct ShardBooks {
-    again: Again,
     bins: [ShardBin; BINS],
     all: Change,
     /// Blocks allocated less blocks freed by threads of this shard, modulo 2^64.
     blocks: GuardedSize,
 }
 
-/// What the books were not told yet of the block that is freed and allocated again and again. While a process has one thread that is
-/// in the first shard's part, without its lock.
+/// What the books were not told yet of the block that is freed and allocated again and again while the process has one thread.
 struct Again {
     /// Bytes of the block freed last, which counts as live; 0 for none.
     freed: GuardedSize,
@@ -101,6 +108,11 @@ impl Books {
     /// Nothing seen.
     pub const fn new() -> Self {
         Self {
+            again: Again {
+                freed: GuardedSize::new(0),
+                bytes: GuardedSize::new(0),
+                allocations: Guarded64::new(0),
+            },
             shards: [const { ShardBooks::new() }; SHARDS],
             bins: [const { Level::new() }; BINS],
             all: Level::new(),
@@ -126,44 +138,47 @@ impl Books {
         self.change(shard, bin_of(bytes), bytes.wrapping_neg());
     }
 
-    /// As [`Books::remove`], told with the next change unless the block is [allocated again](Books::add_again) before.
-    pub fn remove_later(&self, shard: usize, bytes: usize) {
-        let again = &self.shards[shard].again;
-        if again.freed.get() != 0 || again.bytes.get() != bytes {
-            self.settle(shard);
+    /// As [`Books::remove`] by the process's only thread, told with the next change unless the block is
+    /// [allocated again](Books::add_again) before.
+    pub fn remove_later(&self, bytes: usize) {
+        if self.again.freed.get() != 0 || self.again.bytes.get() != bytes {
+            self.settle();
         }
-        again.freed.set(bytes);
-        again.bytes.set(bytes);
+        self.again.freed.set(bytes);
+        self.again.bytes.set(bytes);
     }
 
-    /// Whether the block that was freed last had so many bytes. A hint without the lock.
+    /// Whether the block that was freed last had so many bytes.
     #[inline]
-    pub fn was_freed_last(&self, shard: usize, bytes: usize) -> bool {
-        let freed = self.shards[shard].again.freed.get();
+    pub fn was_freed_last(&self, bytes: usize) -> bool {
+        let freed = self.again.freed.get();
         freed != 0 && freed == bytes
     }
 
     /// A block as the one that was freed last was allocated.
     #[inline]
-    pub fn add_again(&self, shard: usize) {
-        let again = &self.shards[shard].again;
-        again.freed.set(0);
-        again.allocations.set(again.allocations.get() + 1);
+    pub fn add_again(&self) {
+        self.again.freed.set(0);
+        self.again.allocations.set(self.again.allocations.get() + 1);
     }
 
-    /// Counts what was not told yet. Under the shard's lock.
-    pub fn settle(&self, shard: usize) {
-        let again = &self.shards[shard].again;
-        let (freed, allocations) = (again.freed.get(), again.allocations.get());
+    /// Counts what was not told yet of the process's only thread. Under the first shard's lock.
+    pub fn settle(&self) {
+        let (freed, allocations) = (self.again.freed.get(), self.again.allocations.get());
         if allocations > 0 {
-            again.allocations.set(0);
-            let past = &self.shards[shard].bins[bin_of(again.bytes.get())].allocations;
-            past.set(past.get() + allocations);
+            self.again.allocations.set(0);
+            self.add_past(0, self.again.bytes.get(), allocations);
         }
         if freed != 0 {
-            again.freed.set(0);
-            self.remove(shard, freed);
+            self.again.freed.set(0);
+            self.remove(0, freed);
         }
+    }
+
+    /// Blocks of so many bytes were allocated as many times as freed since. Under the shard's lock.
+    pub fn add_past(&self, shard: usize, bytes: usize, allocations: u64) {
+        let past = &self.shards[shard].bins[bin_of(bytes)].allocations;
+        past.set(past.get() + allocations);
     }
 
     fn change(&self, shard: usize, place: usize, bytes: usize) {
@@ -210,16 +225,7 @@ impl Books {
 
 impl ShardBooks {
     const fn new() -> Self {
-        Self {
-            again: Again {
-                freed: GuardedSize::new(0),
-                bytes: GuardedSize::new(0),
-                allocations: Guarded64::new(0),
-            },
-            bins: [const { ShardBin::new() }; BINS],
-            all: Change::new(),
-            blocks: GuardedSize::new(0),
-        }
+        Self { bins: [const { ShardBin::new() }; BINS], all: Change::new(), blocks: GuardedSize::new(0) }
     }
 }
 

@@ -74,13 +74,6 @@ impl Kept {
         self.remove_recent(map, place).map(|(first, _)| first)
     }
 
-    /// The span of the large block that was freed last, if that is still here and had so many bytes.
-    pub fn take_last(&mut self, map: &PageMap, bytes: usize) -> Option<u32> {
-        let last = self.recent[0];
-        let is_same = last.granules > 0 && map.record(last.first).value.get() == bytes as u64;
-        is_same.then(|| self.remove_recent(map, 0)).flatten().map(|(first, _)| first)
-    }
-
     /// Takes a span out.
     fn remove_recent(&mut self, map: &PageMap, place: usize) -> Option<(u32, u32)> {
         let Recent { first, granules, .. } = self.recent[place];

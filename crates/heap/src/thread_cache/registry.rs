@@ -1,18 +1,19 @@
 //! All thread caches of a heap: made, handed out, taken back at thread exit, revoked.
 
-use super::{BINS, Bin, GATE, ThreadCache, class_of_bin};
-use crate::central::Central;
+use super::{AgainStats, BINS, Bin, GATE, Home, ThreadCache, class_of_bin};
 use crate::lock::{self, Lock};
 use crate::magazine::{self, Magazine};
 use crate::os;
 use crate::page_map::PageMap;
 use crate::size_class;
-use crate::spans::{SHARDS, Spans};
+use crate::spans::SHARDS;
 use core::cell::Cell;
 use core::sync::atomic::{AtomicBool, AtomicIsize, AtomicPtr, AtomicU64, Ordering, fence};
 
 /// Bytes of blocks that thread caches may hold beyond their minimum, per CPU.
 const BUDGET_PER_CPU: isize = 6 << 20;
+/// The same for large blocks.
+const LARGE_PER_CPU: isize = 4 << 20;
 /// Bytes mapped at a time for new caches.
 const MAPPED_BYTES: usize = 64 * 1024;
 /// Caches revoked under one barrier.
@@ -26,6 +27,8 @@ const TRIES: u32 = 20;
 pub struct Budget {
     /// Taken so far. Zero at the start, so that the whole heap lies in `.bss`.
     used_bytes: AtomicIsize,
+    /// The same for places of large blocks, which have a budget of their own.
+    large_bytes: AtomicIsize,
     /// Beyond what one CPU gets.
     extra_bytes: AtomicIsize,
     /// Somebody was refused since the last look.
@@ -37,6 +40,7 @@ impl Budget {
     pub const fn new() -> Self {
         Self {
             used_bytes: AtomicIsize::new(0),
+            large_bytes: AtomicIsize::new(0),
             extra_bytes: AtomicIsize::new(0),
             exhausted: AtomicBool::new(false),
         }
@@ -71,6 +75,22 @@ impl Budget {
     /// `blocks` of `class` are not needed any more.
     pub fn give(&self, blocks: u32, class: usize) {
         self.used_bytes.fetch_sub(Self::bytes(blocks, class), Ordering::Relaxed);
+    }
+
+    /// Room for a large block, if the budget allows.
+    pub fn take_large(&self, bytes: usize) -> bool {
+        let limit = LARGE_PER_CPU + self.extra_bytes.load(Ordering::Relaxed) / BUDGET_PER_CPU * LARGE_PER_CPU;
+        let bytes = bytes.cast_signed();
+        let is_allowed = self.large_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes <= limit;
+        if !is_allowed {
+            self.large_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        }
+        is_allowed
+    }
+
+    /// A large block of so many bytes needs no room any more.
+    pub fn give_large(&self, bytes: usize) {
+        self.large_bytes.fetch_sub(bytes.cast_signed(), Ordering::Relaxed);
     }
 
     fn extend(&self, cpus: usize) {
@@ -208,9 +228,14 @@ impl Caches {
         })
     }
 
+    /// What the books of large blocks do not know of the caches' places for them.
+    pub fn again(&self) -> impl Iterator<Item = AgainStats> {
+        self.all().map(ThreadCache::again).filter(|again| again.is_free || again.allocations > 0)
+    }
+
     /// Takes a cache back from a thread that exits.
-    pub fn release(&self, cache: &ThreadCache, central: &Central, spans: &Spans) {
-        cache.empty(central, spans, &self.budget, false);
+    pub fn release(&self, cache: &ThreadCache, home: Home) {
+        cache.empty(home, &self.budget, false);
         let mut registry = self.registry.lock();
         registry.retire(cache);
     }
@@ -227,22 +252,22 @@ impl Caches {
     }
 
     /// Empties every cache into `central`: `own` directly, others' by revocation. Returns the blocks taken from others.
-    pub fn revoke_all(&self, own: Option<&ThreadCache>, central: &Central, spans: &Spans) -> usize {
+    pub fn revoke_all(&self, own: Option<&ThreadCache>, home: Home) -> usize {
         if let Some(own) = own {
-            own.empty(central, spans, &self.budget, true);
+            own.empty(home, &self.budget, true);
         }
         // While this thread forks, the owners of other caches may be inside them, waiting for locks that it holds.
         if lock::is_forking() {
             return 0;
         }
         let _registry = self.registry.lock();
-        self.revoke_where(own, central, spans, |_| true)
+        self.revoke_where(own, home, |_| true)
     }
 
     /// Takes the caches of threads that do nothing, when the budget is used up: what parked threads hold is missing to those
     /// that work. A thread does nothing if its cache was never in the slow path since the last look. At most every 100 ms.
     #[cold]
-    pub fn relieve(&self, own: Option<&ThreadCache>, central: &Central, spans: &Spans) {
+    pub fn relieve(&self, own: Option<&ThreadCache>, home: Home) {
         let now = os::now_ns();
         // ORDERING: Relaxed; a pace, not exact. The registry's lock orders the looks themselves.
         if now.saturating_sub(self.relieved_at.load(Ordering::Relaxed)) < RELIEF_PAUSE_NS
@@ -253,17 +278,17 @@ impl Caches {
         let Some(_registry) = self.registry.try_lock() else { return };
         self.relieved_at.store(now, Ordering::Relaxed);
         self.budget.exhausted.store(false, Ordering::Relaxed);
-        self.revoke_where(own, central, spans, ThreadCache::was_idle);
+        self.revoke_where(own, home, ThreadCache::was_idle);
     }
 
     /// Takes the caches of threads that were never in the slow path since the last look. Returns whether others are left, which a
     /// later call may find idle.
-    pub fn revoke_idle(&self, central: &Central, spans: &Spans) -> bool {
+    pub fn revoke_idle(&self, home: Home) -> bool {
         let _registry = self.registry.lock();
         // ORDERING: Relaxed; a pace, as in `relieve`, whose looks are not to come right after this one.
         self.relieved_at.store(os::now_ns(), Ordering::Relaxed);
         let is_left = Cell::new(false);
-        self.revoke_where(None, central, spans, |cache| {
+        self.revoke_where(None, home, |cache| {
             let was_idle = cache.was_idle();
             is_left.set(is_left.get() || !was_idle);
             was_idle
@@ -275,8 +300,7 @@ impl Caches {
     fn revoke_where(
         &self,
         own: Option<&ThreadCache>,
-        central: &Central,
-        spans: &Spans,
+        home: Home,
         is_chosen: impl Fn(&ThreadCache) -> bool,
     ) -> usize {
         // ORDERING: Relaxed; written before the first cache existed.
@@ -292,15 +316,18 @@ impl Caches {
             if group[0].is_none() {
                 return blocks;
             }
-            blocks += self.revoke(&group, central, spans);
+            blocks += self.revoke(&group, home);
         }
     }
 
-    fn revoke(&self, group: &[Option<&ThreadCache>; GROUP], central: &Central, spans: &Spans) -> usize {
+    fn revoke(&self, group: &[Option<&ThreadCache>; GROUP], home: Home) -> usize {
         let _guards = group.map(|cache| cache.map(|cache| cache.lock.lock()));
         let mut lists = [[None; BINS]; GROUP];
+        // Bin 0 holds nothing; here it stands for the place of a large block.
         let mut any = false;
         for (cache, lists) in group.iter().flatten().zip(&mut lists) {
+            lists[0] = cache.again.gate();
+            any |= lists[0].is_some();
             for (place, list) in lists.iter_mut().enumerate().skip(1) {
                 let bin = &cache.bins[place];
                 // ORDERING: Relaxed look; the exchange is SeqCst, so that it precedes the barrier.
@@ -314,14 +341,22 @@ impl Caches {
             }
         }
         let passed = any && os::barrier_all_threads();
+        let map = &home.spans.map;
         let mut blocks = 0;
         for (cache, lists) in group.iter().flatten().zip(&lists) {
+            if let Some(block) = lists[0]
+                && cache.again.settle(block, passed, &self.budget)
+                && block != 0
+            {
+                blocks += 1;
+                home.large.give_back(home.spans, cache.shard(), block);
+            }
             for (place, &list) in lists.iter().enumerate().skip(1) {
                 let (bin, class) = (&cache.bins[place], class_of_bin(place));
                 let mut taken = None;
                 if let Some(list) = list {
                     if passed {
-                        taken = settle_bin(bin, class, list, &spans.map);
+                        taken = settle_bin(bin, list, || walk(list, class, bin.capacity.get(), map));
                     } else {
                         undo(bin, list);
                     }
@@ -332,7 +367,7 @@ impl Caches {
                 }
                 for magazine in [taken.unwrap_or_default(), cache.take_spare(place)] {
                     blocks += magazine.count as usize;
-                    central.return_to_slabs(spans, class, magazine);
+                    home.central.return_to_slabs(home.spans, class, magazine);
                 }
             }
         }
@@ -367,6 +402,7 @@ impl Caches {
                 cache.shrink(bin, &self.budget);
                 cache.bins[bin].replace(Magazine::EMPTY);
             }
+            cache.again.forget(&self.budget);
             registry.retire(cache);
         }
     }
@@ -378,13 +414,13 @@ impl Default for Caches {
     }
 }
 
-/// Decides whose the list of a gated bin is: `Some` if it is ours. Under the cache's lock, after the barrier.
-fn settle_bin(bin: &Bin, class: usize, list: usize, map: &PageMap) -> Option<Magazine> {
+/// Decides whose the list of a gated bin is, given its length if it is one: `Some` if it is ours. Under the cache's lock, after the barrier.
+pub fn settle_bin(bin: &Bin, list: usize, length: impl Fn() -> Option<u32>) -> Option<Magazine> {
     for _ in 0..TRIES {
         // ORDERING: Acquire, then the walk, then the fence, then `head`: if an operation that was under way commits, its
         // store to `head` is either seen below or `room` has shown it.
         let room = bin.room.load(Ordering::Acquire);
-        let length = walk(list, class, bin.capacity.get(), map);
+        let length = length();
         fence(Ordering::Acquire);
         if bin.head.load(Ordering::Acquire) != GATE {
             return None;
@@ -399,7 +435,7 @@ fn settle_bin(bin: &Bin, class: usize, list: usize, map: &PageMap) -> Option<Mag
 }
 
 /// Gives a gated list back, unless its owner already has.
-fn undo(bin: &Bin, list: usize) {
+pub fn undo(bin: &Bin, list: usize) {
     // ORDERING: SeqCst as the exchange that gated it; failure means that the owner won.
     let _ = bin.head.compare_exchange(GATE, list, Ordering::SeqCst, Ordering::SeqCst);
 }
