@@ -10,6 +10,7 @@ mod install;
 mod instructions;
 mod job;
 mod library;
+mod locked;
 mod map_matrix;
 mod peers;
 mod processes;
@@ -42,6 +43,9 @@ usage: cargo xtask TASK [OPTIONS]
   instructions             instructions of malloc and free, counted by callgrind, beside glibc's
       --preload PATH       another library
       --check              a subset, against xtask/instructions.txt
+  locked [WORKLOAD...]     locked instructions per operation of bench's programs, by callgrind
+      --allocators N=P,..  others beside libc and ours, NAME=PATH
+      --threads N          default 8
   peers [NAME...]          other allocators as libraries for `faultless bench --allocators NAME=PATH`, in target/peers
       --out DIR            another folder
   regret TRACE...          what policies of purging cost on traces of FAULTLESS=trace:PREFIX (docs/decay.md)
@@ -64,6 +68,7 @@ fn main() -> ExitCode {
         Some("programs") => programs::run(arguments),
         Some("stress") => stress::run(arguments),
         Some("instructions") => instructions::run(arguments),
+        Some("locked") => locked::run(arguments),
         Some("peers") => peers::run(arguments),
         Some("regret") => regret::run(arguments),
         Some("regions") => regions::run(arguments),

@@ -9,10 +9,12 @@
 //! cache's lock. `tests/revocation_model.rs` checks all interleavings of this, and that it breaks without the barrier.
 
 mod again;
+mod budget;
 mod registry;
 
 pub use again::AgainStats;
-pub use registry::{Budget, Caches};
+pub use budget::Budget;
+pub use registry::Caches;
 
 use crate::central::Central;
 use crate::large::Large;
@@ -75,6 +77,8 @@ pub struct ThreadCache {
     spares: [GuardedSize; CLASSES],
     /// The large block freed last.
     again: Again,
+    /// Bytes of room beyond the least that the budget gave. Synchronization: the cache's lock.
+    paid: GuardedSize,
     /// The tag of no class in the shard of `central` that it keeps to.
     tag: Tag,
     /// Held by the owner in its slow path, and by a revoker.
@@ -158,6 +162,7 @@ impl ThreadCache {
             bins: [const { Bin::gated() }; BINS],
             spares: [const { GuardedSize::new(0) }; CLASSES],
             again: Again::new(),
+            paid: GuardedSize::new(0),
             tag: Tag::new(0, shard),
             lock: Lock::new(()),
             next: AtomicPtr::new(core::ptr::null_mut()),
@@ -286,7 +291,7 @@ impl ThreadCache {
         // SAFETY: a block that this cache owns now.
         let rest = Magazine { head: unsafe { magazine::next(block) }, count: list.count - 1 };
         let capacity = bin.capacity.get();
-        if rest.count > capacity && budget.take(rest.count - capacity, class) {
+        if rest.count > capacity && budget.take(&self.paid, rest.count - capacity, class) {
             bin.capacity.set(rest.count);
         }
         // A magazine filled by a cache that was allowed more: what does not fit here goes on.
@@ -354,7 +359,7 @@ impl ThreadCache {
         let capacity = self.bins[bin].capacity.get();
         let most = if bin == class { size_class::magazine_max(class) } else { foreign_max(class) };
         let more = capacity.max(1).min(most.saturating_sub(capacity));
-        if more == 0 || !budget.take(more, class) {
+        if more == 0 || !budget.take(&self.paid, more, class) {
             return false;
         }
         self.bins[bin].capacity.set(capacity + more);
@@ -403,7 +408,7 @@ impl ThreadCache {
         let class = class_of_bin(bin);
         let least = size_class::magazine_min(class);
         let capacity = self.bins[bin].capacity.get();
-        budget.give(capacity.saturating_sub(least), class);
+        budget.give(&self.paid, capacity.saturating_sub(least), class);
         self.bins[bin].capacity.set(least);
     }
 

@@ -5,10 +5,10 @@
 //! There is a place for blocks of one size at a time, made when two of that size are freed one after the other outside it, paid for
 //! from the budget, and given back when idle or unused: who frees a large block now and then keeps none.
 
-use super::{Bin, GATE, Home, ThreadCache};
+use super::{Bin, Budget, GATE, Home, ThreadCache};
 use crate::magazine::Magazine;
 use crate::page_map::{Guarded32, Guarded64, GuardedSize};
-use crate::thread_cache::Budget;
+
 use core::sync::atomic::{Ordering, compiler_fence};
 
 /// Longest blocks that a place is made for, in bytes. For longer ones a lock's time is little beside that of using them.

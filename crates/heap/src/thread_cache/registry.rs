@@ -1,6 +1,6 @@
 //! All thread caches of a heap: made, handed out, taken back at thread exit, revoked.
 
-use super::{AgainStats, BINS, Bin, GATE, Home, ThreadCache, class_of_bin};
+use super::{AgainStats, BINS, Bin, Budget, GATE, Home, ThreadCache, class_of_bin};
 use crate::lock::{self, Lock};
 use crate::magazine::{self, Magazine};
 use crate::os;
@@ -8,12 +8,8 @@ use crate::page_map::PageMap;
 use crate::size_class;
 use crate::spans::SHARDS;
 use core::cell::Cell;
-use core::sync::atomic::{AtomicBool, AtomicIsize, AtomicPtr, AtomicU64, Ordering, fence};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering, fence};
 
-/// Bytes of blocks that thread caches may hold beyond their minimum, per CPU.
-const BUDGET_PER_CPU: isize = 6 << 20;
-/// The same for large blocks.
-const LARGE_PER_CPU: isize = 4 << 20;
 /// Bytes mapped at a time for new caches.
 const MAPPED_BYTES: usize = 64 * 1024;
 /// Caches revoked under one barrier.
@@ -22,88 +18,6 @@ const GROUP: usize = 8;
 const RELIEF_PAUSE_NS: u64 = 100_000_000;
 /// Looks at a bin whose owner is in the middle of an operation before it is left to the owner.
 const TRIES: u32 = 20;
-
-/// What all caches together may still grow by.
-pub struct Budget {
-    /// Taken so far. Zero at the start, so that the whole heap lies in `.bss`.
-    used_bytes: AtomicIsize,
-    /// The same for places of large blocks, which have a budget of their own.
-    large_bytes: AtomicIsize,
-    /// Beyond what one CPU gets.
-    extra_bytes: AtomicIsize,
-    /// Somebody was refused since the last look.
-    exhausted: AtomicBool,
-}
-
-impl Budget {
-    /// The budget of one CPU.
-    pub const fn new() -> Self {
-        Self {
-            used_bytes: AtomicIsize::new(0),
-            large_bytes: AtomicIsize::new(0),
-            extra_bytes: AtomicIsize::new(0),
-            exhausted: AtomicBool::new(false),
-        }
-    }
-
-    /// A list and its spare both grow by `blocks`.
-    fn bytes(blocks: u32, class: usize) -> isize {
-        (2 * blocks as usize * size_class::size(class)) as isize
-    }
-
-    // ORDERING: Relaxed throughout; a counter that publishes nothing.
-
-    /// Room for `blocks` more of `class`, if the budget allows.
-    pub fn take(&self, blocks: u32, class: usize) -> bool {
-        let bytes = Self::bytes(blocks, class);
-        let limit = BUDGET_PER_CPU + self.extra_bytes.load(Ordering::Relaxed);
-        if self.used_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes <= limit {
-            return true;
-        }
-        self.used_bytes.fetch_sub(bytes, Ordering::Relaxed);
-        self.exhausted.store(true, Ordering::Relaxed);
-        false
-    }
-
-    /// Whether somebody was refused.
-    #[inline]
-    pub fn is_exhausted(&self) -> bool {
-        // ORDERING: Relaxed, as above.
-        self.exhausted.load(Ordering::Relaxed)
-    }
-
-    /// `blocks` of `class` are not needed any more.
-    pub fn give(&self, blocks: u32, class: usize) {
-        self.used_bytes.fetch_sub(Self::bytes(blocks, class), Ordering::Relaxed);
-    }
-
-    /// Room for a large block, if the budget allows.
-    pub fn take_large(&self, bytes: usize) -> bool {
-        let limit = LARGE_PER_CPU + self.extra_bytes.load(Ordering::Relaxed) / BUDGET_PER_CPU * LARGE_PER_CPU;
-        let bytes = bytes.cast_signed();
-        let is_allowed = self.large_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes <= limit;
-        if !is_allowed {
-            self.large_bytes.fetch_sub(bytes, Ordering::Relaxed);
-        }
-        is_allowed
-    }
-
-    /// A large block of so many bytes needs no room any more.
-    pub fn give_large(&self, bytes: usize) {
-        self.large_bytes.fetch_sub(bytes.cast_signed(), Ordering::Relaxed);
-    }
-
-    fn extend(&self, cpus: usize) {
-        // ORDERING: Relaxed, as above.
-        self.extra_bytes.store((cpus as isize - 1) * BUDGET_PER_CPU, Ordering::Relaxed);
-    }
-}
-
-impl Default for Budget {
-    fn default() -> Self {
-        Self::new()
-    }
-}
 
 /// All thread caches of a heap.
 pub struct Caches {
@@ -184,6 +98,7 @@ impl Caches {
         cache.prepare();
         registry.in_use += 1;
         registry.in_use_peak = registry.in_use_peak.max(registry.in_use);
+        self.budget.share_among(registry.in_use);
         Some(cache)
     }
 
@@ -238,6 +153,7 @@ impl Caches {
         cache.empty(home, &self.budget, false);
         let mut registry = self.registry.lock();
         registry.retire(cache);
+        self.budget.share_among(registry.in_use);
     }
 
     /// Whether more than one thread ever had a cache at a time.
@@ -277,7 +193,7 @@ impl Caches {
         }
         let Some(_registry) = self.registry.try_lock() else { return };
         self.relieved_at.store(now, Ordering::Relaxed);
-        self.budget.exhausted.store(false, Ordering::Relaxed);
+        self.budget.begin_look();
         self.revoke_where(own, home, ThreadCache::was_idle);
     }
 
@@ -405,6 +321,7 @@ impl Caches {
             cache.again.forget(&self.budget);
             registry.retire(cache);
         }
+        self.budget.share_among(registry.in_use);
     }
 }
 
