@@ -6,7 +6,7 @@ mod filled;
 use crate::granule::{GRANULE_BYTES, bytes_of, granules_for};
 use crate::message::{Misuse, misuse};
 use crate::os;
-use crate::page_map::State;
+use crate::page_map::{PageMap, State};
 use crate::span_heap::Taken;
 use crate::spans::{SHARDS, Spans};
 use books::Books;
@@ -123,17 +123,16 @@ impl Large {
     }
 
     /// First granule and usable bytes of the large block at `address`; ends the process if there is none.
+    #[inline]
     pub fn look_up(&self, spans: &Spans, address: usize) -> (u32, usize) {
         let map = &spans.map;
+        // The tables in front have no records.
         let granule = map.granule_of(address).filter(|&granule| granule >= map.reservation.first_granule());
-        let Some(granule) = granule else { misuse(Misuse::InvalidPointer, address) };
-        let record = map.record(granule);
-        match record.state() {
-            State::Large if map.address(granule) == address => (granule, record.value.get() as usize),
-            State::Clean | State::Dirty | State::Kept if map.address(granule) == address => {
-                misuse(Misuse::DoubleFree, address)
+        match granule {
+            Some(first) if map.record(first).state() == State::Large && map.address(first) == address => {
+                (first, map.record(first).value.get() as usize)
             }
-            _ => misuse(Misuse::InvalidPointer, address),
+            _ => no_block(map, granule, address),
         }
     }
 
@@ -272,8 +271,18 @@ impl Default for Large {
     }
 }
 
+/// Ends the process: no large block begins at this address, which is in this granule if it is one of spans.
+#[cold]
+fn no_block(map: &PageMap, granule: Option<u32>, address: usize) -> ! {
+    let is_free = granule.is_some_and(|granule| {
+        map.address(granule) == address
+            && matches!(map.record(granule).state(), State::Clean | State::Dirty | State::Kept)
+    });
+    misuse(if is_free { Misuse::DoubleFree } else { Misuse::InvalidPointer }, address)
+}
+
 /// What a large block of so many bytes holds; 0 for more than there can be.
 #[inline]
 pub fn page_rounded(bytes: usize) -> usize {
-    bytes.checked_next_multiple_of(4096).unwrap_or(0)
+    bytes.wrapping_add(4095) & !4095
 }
