@@ -266,7 +266,7 @@ impl ThreadCache {
     /// when memory is exhausted.
     pub fn refill(&self, class: usize, central: &Central, spans: &Spans, budget: &Budget) -> usize {
         let _guard = self.lock.lock();
-        self.visits.set(self.visits.get().wrapping_add(1));
+        self.visit();
         let bin = &self.bins[class];
         bin.open();
         let mut list = bin.list();
@@ -323,7 +323,7 @@ impl ThreadCache {
     /// `central`. A list of other shards' blocks goes to the shard of the last one.
     pub fn flush(&self, tag: Tag, block: usize, central: &Central, spans: &Spans, budget: &Budget) {
         let _guard = self.lock.lock();
-        self.visits.set(self.visits.get().wrapping_add(1));
+        self.visit();
         let (class, place) = (tag.class(), self.bin_of(tag));
         let bin = &self.bins[place];
         bin.open();
@@ -410,6 +410,12 @@ impl ThreadCache {
         let capacity = self.bins[bin].capacity.get();
         budget.give(&self.paid, capacity.saturating_sub(least), class);
         self.bins[bin].capacity.set(least);
+    }
+
+    /// The owner comes to the slow path. Under the lock.
+    #[inline]
+    fn visit(&self) {
+        self.visits.set(self.visits.get().wrapping_add(1));
     }
 
     /// Whether its owner was not in the slow path since the last call. Under the registry's lock.

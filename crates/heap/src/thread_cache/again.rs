@@ -175,7 +175,7 @@ impl ThreadCache {
             return block;
         }
         let _guard = self.lock.lock();
-        self.visits.set(self.visits.get().wrapping_add(1));
+        self.visit();
         again.bin.open();
         // A place that is of use stays as it is. Who ends the keeping looks at this cache afterwards, or this thread calls it back.
         if (again.is_paid() && (again.bytes.get() == bytes || again.is_of_use()))

@@ -20,8 +20,8 @@ pub struct Budget {
     used_bytes: AtomicIsize,
     /// The same for places of large blocks, which have a budget of their own.
     large_bytes: AtomicIsize,
-    /// Beyond what one CPU gets.
-    extra_bytes: AtomicIsize,
+    /// CPUs beyond the first.
+    extra_cpus: AtomicIsize,
     /// Somebody was refused since the last look.
     exhausted: AtomicBool,
     /// Threads among which it is shared.
@@ -34,7 +34,7 @@ impl Budget {
         Self {
             used_bytes: AtomicIsize::new(0),
             large_bytes: AtomicIsize::new(0),
-            extra_bytes: AtomicIsize::new(0),
+            extra_cpus: AtomicIsize::new(0),
             exhausted: AtomicBool::new(false),
             threads: AtomicUsize::new(0),
         }
@@ -51,7 +51,7 @@ impl Budget {
     /// comes first has it; what is left then is for those who have less than their share.
     pub fn take(&self, own: &GuardedSize, blocks: u32, class: usize) -> bool {
         let bytes = Self::bytes(blocks, class);
-        let limit = BUDGET_PER_CPU + self.extra_bytes.load(Ordering::Relaxed);
+        let limit = self.limit(BUDGET_PER_CPU);
         let used = self.used_bytes.load(Ordering::Relaxed) + bytes;
         let own_bytes = own.get() + bytes.cast_unsigned();
         let threads = self.threads.load(Ordering::Relaxed);
@@ -83,7 +83,7 @@ impl Budget {
 
     /// Room for a large block, if the budget allows.
     pub fn take_large(&self, bytes: usize) -> bool {
-        let limit = LARGE_PER_CPU + self.extra_bytes.load(Ordering::Relaxed) / BUDGET_PER_CPU * LARGE_PER_CPU;
+        let limit = self.limit(LARGE_PER_CPU);
         let bytes = bytes.cast_signed();
         let is_allowed = self.large_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes <= limit;
         if !is_allowed {
@@ -110,7 +110,12 @@ impl Budget {
     /// It is that of so many CPUs from now on.
     pub fn extend(&self, cpus: usize) {
         // ORDERING: Relaxed, as above.
-        self.extra_bytes.store((cpus as isize - 1) * BUDGET_PER_CPU, Ordering::Relaxed);
+        self.extra_cpus.store(cpus as isize - 1, Ordering::Relaxed);
+    }
+
+    /// What all CPUs get together.
+    fn limit(&self, per_cpu: isize) -> isize {
+        (1 + self.extra_cpus.load(Ordering::Relaxed)) * per_cpu
     }
 }
 
