@@ -11,6 +11,7 @@
 mod again;
 mod budget;
 mod registry;
+mod room;
 
 pub use again::AgainStats;
 pub use budget::Budget;
@@ -25,6 +26,7 @@ use crate::size_class::{self, CLASSES, GOING_HOME};
 use crate::spans::Spans;
 use again::Again;
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicUsize, Ordering, compiler_fence};
+use room::{Room, most_in};
 
 /// A list for each class, and one more for those small blocks that are other shards': they go home instead of being used by this
 /// thread, maybe beside the neighbours of somebody else (passive false sharing).
@@ -37,11 +39,6 @@ const fn foreign_bin(class: usize) -> usize {
 
 const fn class_of_bin(bin: usize) -> usize {
     if bin < CLASSES { bin } else { bin + 1 - CLASSES }
-}
-
-/// Most blocks of other shards that a list holds: they are of no use here.
-fn foreign_max(class: usize) -> u32 {
-    size_class::magazine_max(class) / 2
 }
 
 /// A `head` that sends its owner to the slow path: the bin was revoked, or never holds anything.
@@ -77,8 +74,8 @@ pub struct ThreadCache {
     spares: [GuardedSize; CLASSES],
     /// The large block freed last.
     again: Again,
-    /// Bytes of room beyond the least that the budget gave. Synchronization: the cache's lock.
-    paid: GuardedSize,
+    /// How much more than the least its bins hold.
+    room: Room,
     /// The tag of no class in the shard of `central` that it keeps to.
     tag: Tag,
     /// Held by the owner in its slow path, and by a revoker.
@@ -162,7 +159,7 @@ impl ThreadCache {
             bins: [const { Bin::gated() }; BINS],
             spares: [const { GuardedSize::new(0) }; CLASSES],
             again: Again::new(),
-            paid: GuardedSize::new(0),
+            room: Room::new(),
             tag: Tag::new(0, shard),
             lock: Lock::new(()),
             next: AtomicPtr::new(core::ptr::null_mut()),
@@ -277,7 +274,9 @@ impl ThreadCache {
             list = self.take_foreign(class);
         }
         if list.is_empty() {
-            self.grow(class, budget);
+            if !self.grow(class, budget) && bin.capacity.get() < most_in(class) {
+                self.make_room(central, spans, budget);
+            }
             match central.fetch(spans, self.shard(), class, bin.capacity.get().max(1)) {
                 Some(magazine) => list = magazine,
                 None => {
@@ -291,7 +290,7 @@ impl ThreadCache {
         // SAFETY: a block that this cache owns now.
         let rest = Magazine { head: unsafe { magazine::next(block) }, count: list.count - 1 };
         let capacity = bin.capacity.get();
-        if rest.count > capacity && budget.take(&self.paid, rest.count - capacity, class) {
+        if rest.count > capacity && budget.take(&self.room.paid, rest.count - capacity, class) {
             bin.capacity.set(rest.count);
         }
         // A magazine filled by a cache that was allowed more: what does not fit here goes on.
@@ -306,7 +305,8 @@ impl ThreadCache {
     /// who frees and takes what others made need not send it home each time. Under the cache's lock, by the owner.
     fn take_foreign(&self, class: usize) -> Magazine {
         let bin = &self.bins[foreign_bin(class)];
-        let many = foreign_max(class) - foreign_max(class) / 4;
+        let most = most_in(foreign_bin(class));
+        let many = most - most / 4;
         if class > GOING_HOME || bin.capacity.get() < many {
             return Magazine::EMPTY;
         }
@@ -353,19 +353,6 @@ impl ThreadCache {
         bin.replace(Magazine { head: block, count: list.count + 1 });
     }
 
-    /// Doubles a bin's capacity if the class and the budget allow it. The caller sets `room` afterwards.
-    fn grow(&self, bin: usize, budget: &Budget) -> bool {
-        let class = class_of_bin(bin);
-        let capacity = self.bins[bin].capacity.get();
-        let most = if bin == class { size_class::magazine_max(class) } else { foreign_max(class) };
-        let more = capacity.max(1).min(most.saturating_sub(capacity));
-        if more == 0 || !budget.take(&self.paid, more, class) {
-            return false;
-        }
-        self.bins[bin].capacity.set(capacity + more);
-        true
-    }
-
     /// Makes an empty cache ready for a thread. Before it has an owner.
     fn prepare(&self) {
         for bin in 1..BINS {
@@ -401,15 +388,6 @@ impl ThreadCache {
         let magazine = Magazine::unpack(spare.get());
         spare.set(0);
         magazine
-    }
-
-    /// Resets a bin's capacity to what an unused class has. Under the lock, for an empty or revoked bin.
-    fn shrink(&self, bin: usize, budget: &Budget) {
-        let class = class_of_bin(bin);
-        let least = size_class::magazine_min(class);
-        let capacity = self.bins[bin].capacity.get();
-        budget.give(&self.paid, capacity.saturating_sub(least), class);
-        self.bins[bin].capacity.set(least);
     }
 
     /// The owner comes to the slow path. Under the lock.

@@ -1,3 +1,5 @@
+mod caches;
+
 use super::*;
 use crate::os::{Call, REFUSED, resident_pages};
 use crate::stats::Snapshot;
@@ -27,6 +29,26 @@ fn fill(address: usize, bytes: usize, tag: u8) {
 fn holds(address: usize, bytes: usize, tag: u8) -> bool {
     // SAFETY: the test owns the block.
     unsafe { core::slice::from_raw_parts(address as *const u8, bytes) }.iter().all(|&byte| byte == tag)
+}
+
+/// Allocates and frees as the fast paths do.
+fn take_small(heap: &Heap, cache: &ThreadCache, class: usize) -> usize {
+    // SAFETY: this thread owns the cache.
+    let block = unsafe { cache.pop(class) };
+    if block != 0 { block } else { heap.allocate_small(Some(cache), class) }
+}
+
+fn give_small(heap: &Heap, cache: &ThreadCache, block: usize) {
+    let tag = heap.spans.map.tag_at(block).unwrap();
+    let is_kept = match cache.own_class(tag) {
+        // SAFETY: this thread owns the cache and the block.
+        Some(class) => unsafe { cache.push(class, block) },
+        // SAFETY: as above.
+        None => unsafe { cache.push_foreign(tag, block) },
+    };
+    if !is_kept {
+        heap.free(Some(cache), block);
+    }
 }
 
 #[test]
@@ -161,106 +183,6 @@ fn blocks_are_split_off_a_magazine_without_loss() {
     heap.central.return_to_slabs(&heap.spans, class, kept);
     heap.central.return_to_slabs(&heap.spans, class, rest);
     assert_eq!(heap.spans.counts().used, 0);
-}
-
-#[test]
-fn caches_of_idle_threads_are_taken_when_the_budget_is_used_up() {
-    let heap = heap();
-    let (idle, busy) = (heap.caches.acquire().unwrap(), heap.caches.acquire().unwrap());
-    let class = size_class::class_of(64).unwrap();
-    let blocks: Vec<usize> = (0..200).map(|_| heap.allocate_small(Some(idle), class)).collect();
-    blocks.into_iter().for_each(|block| heap.free(Some(idle), block));
-    assert!(idle.held(class) > 64);
-    // The first look only notes what each cache did so far.
-    heap.caches.relieve(Some(busy), heap.home());
-    assert!(idle.held(class) > 64);
-    std::thread::sleep(std::time::Duration::from_millis(120));
-    heap.caches.relieve(Some(busy), heap.home());
-    assert_eq!(idle.held(class), 0);
-}
-
-/// Allocates and frees as the fast paths do.
-fn take_small(heap: &Heap, cache: &ThreadCache, class: usize) -> usize {
-    // SAFETY: this thread owns the cache.
-    let block = unsafe { cache.pop(class) };
-    if block != 0 { block } else { heap.allocate_small(Some(cache), class) }
-}
-
-fn give_small(heap: &Heap, cache: &ThreadCache, block: usize) {
-    let tag = heap.spans.map.tag_at(block).unwrap();
-    let is_kept = match cache.own_class(tag) {
-        // SAFETY: this thread owns the cache and the block.
-        Some(class) => unsafe { cache.push(class, block) },
-        // SAFETY: as above.
-        None => unsafe { cache.push_foreign(tag, block) },
-    };
-    if !is_kept {
-        heap.free(Some(cache), block);
-    }
-}
-
-#[test]
-fn a_few_small_blocks_of_another_shard_go_home_and_many_are_used() {
-    let heap = heap();
-    let (maker, user) = (heap.caches.acquire().unwrap(), heap.caches.acquire().unwrap());
-    let class = size_class::class_of(16).unwrap();
-    let few: Vec<usize> = (0..8).map(|_| take_small(&heap, maker, class)).collect();
-    let line = |block: usize| block / 64;
-    for _ in 0..100 {
-        few.iter().for_each(|&block| give_small(&heap, user, block));
-        let own: Vec<usize> = (0..8).map(|_| take_small(&heap, user, class)).collect();
-        assert!(own.iter().all(|own| few.iter().all(|few| line(*own) != line(*few))), "no line is shared");
-        own.into_iter().for_each(|block| give_small(&heap, user, block));
-        // They come home: who made them takes them again.
-        heap.caches.revoke_all(None, heap.home());
-        let again: Vec<usize> = (0..8).map(|_| take_small(&heap, maker, class)).collect();
-        assert_eq!(again.iter().filter(|block| few.contains(block)).count(), 8);
-    }
-    let enough = size_class::magazine_max(class) as usize * 7 / 16;
-    let many: Vec<usize> = (0..enough).map(|_| take_small(&heap, maker, class)).collect();
-    many.iter().for_each(|&block| give_small(&heap, user, block));
-    let own: Vec<usize> = (0..enough).map(|_| take_small(&heap, user, class)).collect();
-    assert_eq!(own.iter().filter(|block| many.contains(block)).count(), enough, "not sent home");
-    own.into_iter().chain(few).for_each(|block| give_small(&heap, user, block));
-    heap.trim(Some(user));
-    assert_eq!((heap.spans.counts().used, heap.spans.counts().dirty), (0, 0));
-}
-
-#[test]
-fn a_slab_moves_to_the_shard_that_has_nothing_and_its_blocks_follow() {
-    let heap = heap();
-    let (maker, user) = (heap.caches.acquire().unwrap(), heap.caches.acquire().unwrap());
-    let class = size_class::class_of(64).unwrap();
-    let made: Vec<usize> = (0..16 * 1024).map(|_| take_small(&heap, maker, class)).collect();
-    made.iter().step_by(2).for_each(|&block| give_small(&heap, maker, block));
-    heap.caches.revoke_all(Some(maker), heap.home());
-    heap.central.return_transit(&heap.spans);
-    let before = heap.central.counts(&heap.spans.map, class);
-    let taken: Vec<usize> = (0..2000).map(|_| take_small(&heap, user, class)).collect();
-    let is_own = |block: &usize| user.own_class(heap.spans.map.tag_at(*block).unwrap()).is_some();
-    assert!(taken.iter().all(|block| made.contains(block) && is_own(block)));
-    assert_eq!(heap.central.counts(&heap.spans.map, class).slabs, before.slabs);
-    // What the maker still holds of the moved slabs goes to their new shard.
-    made.iter().skip(1).step_by(2).for_each(|&block| give_small(&heap, maker, block));
-    taken.into_iter().for_each(|block| give_small(&heap, user, block));
-    heap.trim(Some(user));
-    assert_eq!((heap.spans.counts().used, heap.spans.counts().dirty), (0, 0));
-}
-
-#[test]
-fn a_block_of_another_shard_freed_twice_is_found() {
-    let heap = heap();
-    let (maker, user) = (heap.caches.acquire().unwrap(), heap.caches.acquire().unwrap());
-    for bytes in [16, 128, 1024] {
-        let class = size_class::class_of(bytes).unwrap();
-        let block = take_small(&heap, maker, class);
-        let tag = heap.spans.map.tag_at(block).unwrap();
-        assert_eq!((tag.class(), user.own_class(tag)), (class, None));
-        give_small(&heap, user, block);
-        assert!(user.is_head(tag, block));
-        // SAFETY: refused, for it is at the head.
-        assert!(!unsafe { user.push_foreign(tag, block) });
-    }
 }
 
 /// A heap to which somebody comes by, as the purger does.

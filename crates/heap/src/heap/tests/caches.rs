@@ -1,0 +1,108 @@
+//! What thread caches hold, and whose blocks.
+
+use super::*;
+use crate::page_map::GuardedSize;
+
+#[test]
+fn caches_of_idle_threads_are_taken_when_the_budget_is_used_up() {
+    let heap = heap();
+    let (idle, busy) = (heap.caches.acquire().unwrap(), heap.caches.acquire().unwrap());
+    let class = size_class::class_of(64).unwrap();
+    let blocks: Vec<usize> = (0..200).map(|_| heap.allocate_small(Some(idle), class)).collect();
+    blocks.into_iter().for_each(|block| heap.free(Some(idle), block));
+    assert!(idle.held(class) > 64);
+    // The first look only notes what each cache did so far.
+    heap.caches.relieve(Some(busy), heap.home());
+    assert!(idle.held(class) > 64);
+    std::thread::sleep(std::time::Duration::from_millis(120));
+    heap.caches.relieve(Some(busy), heap.home());
+    assert_eq!(idle.held(class), 0);
+}
+
+#[test]
+fn room_goes_from_the_classes_that_had_it_first_to_those_that_want_it() {
+    let heap = heap();
+    let cache = heap.caches.acquire().unwrap();
+    let (early, late) = (size_class::class_of(512).unwrap(), size_class::class_of(2048).unwrap());
+    let turn = |class, count| {
+        let blocks: Vec<usize> = (0..count).map(|_| take_small(&heap, cache, class)).collect();
+        blocks.into_iter().for_each(|block| give_small(&heap, cache, block));
+    };
+    // Others have all but 40 KiB.
+    let others = GuardedSize::new(0);
+    while heap.caches.budget.take(&others, 1, early) {}
+    heap.caches.budget.give(&others, 40, early);
+    (0..10).for_each(|_| turn(early, 200));
+    let before = cache.held(early);
+    assert!(before >= 16, "one class alone gives nothing to itself: {before}");
+    (0..100).for_each(|_| turn(late, 4));
+    let after = (cache.held(late), cache.held(early));
+    assert!(after.0 >= 4 && after.1 <= before / 2, "{before} {after:?}");
+    heap.trim(Some(cache));
+    assert!(heap.caches.budget.take(&others, 40, early), "what it had paid for is given back");
+    assert_eq!((heap.spans.counts().used, heap.spans.counts().dirty), (0, 0));
+}
+
+#[test]
+fn a_few_small_blocks_of_another_shard_go_home_and_many_are_used() {
+    let heap = heap();
+    let (maker, user) = (heap.caches.acquire().unwrap(), heap.caches.acquire().unwrap());
+    let class = size_class::class_of(16).unwrap();
+    let few: Vec<usize> = (0..8).map(|_| take_small(&heap, maker, class)).collect();
+    let line = |block: usize| block / 64;
+    for _ in 0..100 {
+        few.iter().for_each(|&block| give_small(&heap, user, block));
+        let own: Vec<usize> = (0..8).map(|_| take_small(&heap, user, class)).collect();
+        assert!(own.iter().all(|own| few.iter().all(|few| line(*own) != line(*few))), "no line is shared");
+        own.into_iter().for_each(|block| give_small(&heap, user, block));
+        // They come home: who made them takes them again.
+        heap.caches.revoke_all(None, heap.home());
+        let again: Vec<usize> = (0..8).map(|_| take_small(&heap, maker, class)).collect();
+        assert_eq!(again.iter().filter(|block| few.contains(block)).count(), 8);
+    }
+    let enough = size_class::magazine_max(class) as usize * 7 / 16;
+    let many: Vec<usize> = (0..enough).map(|_| take_small(&heap, maker, class)).collect();
+    many.iter().for_each(|&block| give_small(&heap, user, block));
+    let own: Vec<usize> = (0..enough).map(|_| take_small(&heap, user, class)).collect();
+    assert_eq!(own.iter().filter(|block| many.contains(block)).count(), enough, "not sent home");
+    own.into_iter().chain(few).for_each(|block| give_small(&heap, user, block));
+    heap.trim(Some(user));
+    assert_eq!((heap.spans.counts().used, heap.spans.counts().dirty), (0, 0));
+}
+
+#[test]
+fn a_slab_moves_to_the_shard_that_has_nothing_and_its_blocks_follow() {
+    let heap = heap();
+    let (maker, user) = (heap.caches.acquire().unwrap(), heap.caches.acquire().unwrap());
+    let class = size_class::class_of(64).unwrap();
+    let made: Vec<usize> = (0..16 * 1024).map(|_| take_small(&heap, maker, class)).collect();
+    made.iter().step_by(2).for_each(|&block| give_small(&heap, maker, block));
+    heap.caches.revoke_all(Some(maker), heap.home());
+    heap.central.return_transit(&heap.spans);
+    let before = heap.central.counts(&heap.spans.map, class);
+    let taken: Vec<usize> = (0..2000).map(|_| take_small(&heap, user, class)).collect();
+    let is_own = |block: &usize| user.own_class(heap.spans.map.tag_at(*block).unwrap()).is_some();
+    assert!(taken.iter().all(|block| made.contains(block) && is_own(block)));
+    assert_eq!(heap.central.counts(&heap.spans.map, class).slabs, before.slabs);
+    // What the maker still holds of the moved slabs goes to their new shard.
+    made.iter().skip(1).step_by(2).for_each(|&block| give_small(&heap, maker, block));
+    taken.into_iter().for_each(|block| give_small(&heap, user, block));
+    heap.trim(Some(user));
+    assert_eq!((heap.spans.counts().used, heap.spans.counts().dirty), (0, 0));
+}
+
+#[test]
+fn a_block_of_another_shard_freed_twice_is_found() {
+    let heap = heap();
+    let (maker, user) = (heap.caches.acquire().unwrap(), heap.caches.acquire().unwrap());
+    for bytes in [16, 128, 1024] {
+        let class = size_class::class_of(bytes).unwrap();
+        let block = take_small(&heap, maker, class);
+        let tag = heap.spans.map.tag_at(block).unwrap();
+        assert_eq!((tag.class(), user.own_class(tag)), (class, None));
+        give_small(&heap, user, block);
+        assert!(user.is_head(tag, block));
+        // SAFETY: refused, for it is at the head.
+        assert!(!unsafe { user.push_foreign(tag, block) });
+    }
+}

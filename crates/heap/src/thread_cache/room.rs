@@ -1,0 +1,96 @@
+//! How many blocks each bin of a cache may hold: what the budget gives the cache, spread over its bins.
+//!
+//! A bin that is empty or full when it is wanted doubles its room. Once the budget gives no more, room comes from the cache's own bins:
+//! each refill that was refused looks at one, by turns, which gives half of what it has unless it asked since its last turn. So room goes
+//! to where it saves visits to the slow path, whatever class came first. (Figures: ARCHITECTURE.md, "Bounds and sharing".)
+
+use super::{BINS, Budget, ThreadCache, class_of_bin, shard_of};
+use crate::central::Central;
+use crate::page_map::{Guarded32, Guarded64, GuardedSize};
+use crate::size_class;
+use crate::spans::Spans;
+
+/// What a cache's bins hold beyond the least. Synchronization: the cache's lock.
+pub struct Room {
+    /// Bytes that the budget gave.
+    pub paid: GuardedSize,
+    /// The bin that had its turn last.
+    turn: Guarded32,
+    /// Bit per bin: it asked for more since its last turn.
+    asked: Guarded64,
+}
+
+const _: () = assert!(BINS <= u64::BITS as usize);
+
+/// The most blocks that a bin's list holds. Those of other shards are of no use here.
+pub fn most_in(bin: usize) -> u32 {
+    let class = class_of_bin(bin);
+    size_class::magazine_max(class) / if bin == class { 1 } else { 2 }
+}
+
+impl Room {
+    /// The least.
+    pub const fn new() -> Self {
+        Self { paid: GuardedSize::new(0), turn: Guarded32::new(0), asked: Guarded64::new(0) }
+    }
+
+    /// The bin whose turn it is to give, unless it asked since the last time.
+    fn next_to_give(&self) -> Option<usize> {
+        let bin = self.turn.get() as usize % (BINS - 1) + 1;
+        self.turn.set(bin as u32);
+        let (asked, bit) = (self.asked.get(), 1 << bin);
+        self.asked.set(asked & !bit);
+        (asked & bit == 0).then_some(bin)
+    }
+}
+
+impl ThreadCache {
+    /// Doubles a bin's capacity if the class and the budget allow it. Under the lock, by the owner, who sets the bin's `room` afterwards.
+    pub(super) fn grow(&self, bin: usize, budget: &Budget) -> bool {
+        let (class, capacity) = (class_of_bin(bin), self.bins[bin].capacity.get());
+        let more = capacity.max(1).min(most_in(bin).saturating_sub(capacity));
+        if more == 0 {
+            return false;
+        }
+        self.room.asked.set(self.room.asked.get() | 1 << bin);
+        let grows = budget.take(&self.room.paid, more, class);
+        if grows {
+            self.bins[bin].capacity.set(capacity + more);
+        }
+        grows
+    }
+
+    /// A bin that may hold more was refused to: the one whose turn it is gives half of its own to whoever asks next. Under the lock, by the
+    /// owner.
+    pub(super) fn make_room(&self, central: &Central, spans: &Spans, budget: &Budget) {
+        if let Some(bin) = self.room.next_to_give()
+            && self.bins[bin].capacity.get() > size_class::magazine_min(class_of_bin(bin))
+        {
+            self.halve(bin, central, spans, budget);
+        }
+    }
+
+    #[cold]
+    fn halve(&self, bin: usize, central: &Central, spans: &Spans, budget: &Budget) {
+        let (class, capacity) = (class_of_bin(bin), self.bins[bin].capacity.get());
+        let less = (capacity - size_class::magazine_min(class)).div_ceil(2);
+        self.bins[bin].open();
+        // SAFETY: this cache owns the list.
+        let (kept, excess) = unsafe { self.bins[bin].list().split(capacity - less) };
+        budget.give(&self.room.paid, less, class);
+        self.bins[bin].capacity.set(capacity - less);
+        self.bins[bin].replace(kept);
+        for magazine in [excess, self.take_spare(bin)] {
+            central.store(spans, shard_of(&spans.map, magazine), class, magazine);
+        }
+    }
+
+    /// Resets a bin's capacity to what an unused class has. Under the lock, for an empty or revoked bin.
+    pub(super) fn shrink(&self, bin: usize, budget: &Budget) {
+        let class = class_of_bin(bin);
+        let least = size_class::magazine_min(class);
+        let capacity = self.bins[bin].capacity.get();
+        budget.give(&self.room.paid, capacity.saturating_sub(least), class);
+        self.bins[bin].capacity.set(least);
+    }
+}
