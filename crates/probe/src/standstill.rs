@@ -207,6 +207,7 @@ fn tracer_of(process: &Process, thread: Pid) -> Option<Pid> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::{BufRead, BufReader};
     use std::process::{Command, Stdio};
 
     fn state_of(process: &Process) -> Option<char> {
@@ -217,12 +218,14 @@ mod tests {
     #[test]
     fn a_process_stands_and_goes_on_and_its_signals_reach_it() {
         let mut child = Command::new("sh")
-            .args(["-c", "trap 'echo caught; exit 7' USR1; while :; do sleep 0.01; done"])
+            .args(["-c", "trap 'exit 7' USR1; echo ready; while :; do sleep 0.01; done"])
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
         let process = Process::open(i32::try_from(child.id()).unwrap()).unwrap();
-        std::thread::sleep(Duration::from_millis(100));
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, "ready\n");
         let standstill = match Standstill::begin(&process) {
             Ok(standstill) => standstill,
             Err(error) => {
