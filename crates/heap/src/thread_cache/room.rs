@@ -63,34 +63,35 @@ impl ThreadCache {
     /// A bin that may hold more was refused to: the one whose turn it is gives half of its own to whoever asks next. Under the lock, by the
     /// owner.
     pub(super) fn make_room(&self, central: &Central, spans: &Spans, budget: &Budget) {
-        if let Some(bin) = self.room.next_to_give()
-            && self.bins[bin].capacity.get() > size_class::magazine_min(class_of_bin(bin))
-        {
-            self.halve(bin, central, spans, budget);
+        let Some(bin) = self.room.next_to_give() else { return };
+        let (least, capacity) = (size_class::magazine_min(class_of_bin(bin)), self.bins[bin].capacity.get());
+        if capacity > least {
+            self.reduce(bin, capacity.midpoint(least), central, spans, budget);
         }
     }
 
+    /// Sends home what a bin holds beyond `capacity`, which is less than it has.
     #[cold]
-    fn halve(&self, bin: usize, central: &Central, spans: &Spans, budget: &Budget) {
-        let (class, capacity) = (class_of_bin(bin), self.bins[bin].capacity.get());
-        let less = (capacity - size_class::magazine_min(class)).div_ceil(2);
+    fn reduce(&self, bin: usize, capacity: u32, central: &Central, spans: &Spans, budget: &Budget) {
         self.bins[bin].open();
         // SAFETY: this cache owns the list.
-        let (kept, excess) = unsafe { self.bins[bin].list().split(capacity - less) };
-        budget.give(&self.room.paid, less, class);
-        self.bins[bin].capacity.set(capacity - less);
+        let (kept, excess) = unsafe { self.bins[bin].list().split(capacity) };
+        self.lower(bin, capacity, budget);
         self.bins[bin].replace(kept);
         for magazine in [excess, self.take_spare(bin)] {
-            central.store(spans, shard_of(&spans.map, magazine), class, magazine);
+            central.store(spans, shard_of(&spans.map, magazine), class_of_bin(bin), magazine);
         }
     }
 
     /// Resets a bin's capacity to what an unused class has. Under the lock, for an empty or revoked bin.
     pub(super) fn shrink(&self, bin: usize, budget: &Budget) {
-        let class = class_of_bin(bin);
-        let least = size_class::magazine_min(class);
-        let capacity = self.bins[bin].capacity.get();
-        budget.give(&self.room.paid, capacity.saturating_sub(least), class);
-        self.bins[bin].capacity.set(least);
+        self.lower(bin, size_class::magazine_min(class_of_bin(bin)), budget);
+    }
+
+    /// Gives the budget back what a bin's capacity is beyond this one. The caller sets `room` afterwards.
+    fn lower(&self, bin: usize, capacity: u32, budget: &Budget) {
+        let more = self.bins[bin].capacity.get().saturating_sub(capacity);
+        budget.give(&self.room.paid, more, class_of_bin(bin));
+        self.bins[bin].capacity.set(capacity);
     }
 }
