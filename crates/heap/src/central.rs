@@ -14,6 +14,7 @@ mod transit;
 use crate::lock::Lock;
 use crate::magazine::Magazine;
 use crate::message::{Misuse, misuse};
+use crate::os;
 use crate::page_map::{Guarded32, PageMap};
 use crate::size_class::{self, CLASSES};
 use crate::slab;
@@ -28,7 +29,7 @@ use transit::{Regime, Transit, is_in_order};
 const RECLAIMED: u32 = 16;
 const RECLAIMS: u32 = 4;
 /// Slabs' worth of free blocks from which on a shard gives to others.
-const STOLEN_FROM: u32 = 4;
+const GIVEN_FROM: u32 = 4;
 
 /// A shard's bytes go into the sum of all when they have changed by this much: one line less that all CPUs write.
 const OUT_BATCH: isize = 32 * 1024;
@@ -110,17 +111,28 @@ impl Central {
         self.shard(own)
             .pop(spans, class)
             .or_else(|| self.take_from_slabs(spans, own, class, want))
-            .or_else(|| self.take_from_others(spans, own, class, want))
+            .or_else(|| self.take_elsewhere(spans, own, class, want))
+    }
+
+    /// From another shard's slab, or a new one. Not inlined: what has blocks should not save registers for this.
+    #[inline(never)]
+    fn take_elsewhere(&self, spans: &Spans, own: usize, class: usize, want: u32) -> Option<Magazine> {
+        self.take_from_others(spans, own, class, want, GIVEN_FROM * size_class::slab_blocks(class))
             .or_else(|| self.take_from_new_slab(spans, own, class, want))
     }
 
-    /// A slab of another shard, where that has many free blocks, becomes one of this shard. Less is left to others, or threads that
+    /// A slab of another shard, where that has `many` free blocks, becomes one of this shard. Less is left to others, or threads that
     /// free and allocate in bulk would meet at each other's locks; and a slab, not blocks of it, or these would go home when freed.
-    fn take_from_others(&self, spans: &Spans, own: usize, class: usize, want: u32) -> Option<Magazine> {
+    fn take_from_others(
+        &self,
+        spans: &Spans,
+        own: usize,
+        class: usize,
+        want: u32,
+        many: u32,
+    ) -> Option<Magazine> {
         let others = self.shards_in_use().len();
-        let has_many = |other: &usize| {
-            self.shards[*other].free_blocks[class].get() >= STOLEN_FROM * size_class::slab_blocks(class)
-        };
+        let has_many = |other: &usize| self.shards[*other].free_blocks[class].get() >= many;
         let mut givers = (1..others).map(|step| (own + step) % others).filter(has_many);
         givers.find(|&giver| self.move_slab(spans, class, giver, own))?;
         self.take_from_slabs(spans, own, class, want)
@@ -162,7 +174,17 @@ impl Central {
     }
 
     fn take_from_new_slab(&self, spans: &Spans, own: usize, class: usize, want: u32) -> Option<Magazine> {
-        let span = self.span_for_slab(spans, own, size_class::slab_granules(class))?;
+        let granules = size_class::slab_granules(class);
+        let span = match self.used_span_for_slab(spans, own, granules) {
+            Some(span) => span,
+            None => {
+                let parted = self.take_part_from_others(spans, own, class, want);
+                if parted.is_some() {
+                    return parted;
+                }
+                self.fresh_span_for_slab(spans, granules)?
+            }
+        };
         let shard = &self.shards[own];
         let mut slabs = shard.slabs[class].lock();
         slab::format(&spans.map, span, class, own);
@@ -174,8 +196,17 @@ impl Central {
         Some(magazine)
     }
 
-    /// A span for a slab of the shard `own`. Before memory without pages is used, what is in transit beyond the usual goes home.
-    fn span_for_slab(&self, spans: &Spans, own: usize, granules: u32) -> Option<u32> {
+    /// Before memory without pages is used, half a slab of free blocks is enough for a shard to give. Not of small ones: two shards'
+    /// would share lines, and the giver's go home when freed. Not of pages and more: those cost memory of their own in any slab.
+    fn take_part_from_others(&self, spans: &Spans, own: usize, class: usize, want: u32) -> Option<Magazine> {
+        if class <= size_class::GOING_HOME || size_class::size(class) >= os::page_bytes() {
+            return None;
+        }
+        self.take_from_others(spans, own, class, want, size_class::slab_blocks(class).div_ceil(2))
+    }
+
+    /// A span with pages for a slab of the shard `own`; for it, what is in transit beyond the usual goes home.
+    fn used_span_for_slab(&self, spans: &Spans, own: usize, granules: u32) -> Option<u32> {
         for _ in 0..RECLAIMS {
             let span = spans.take_used_for(own, granules);
             if span.is_some() {
@@ -185,6 +216,11 @@ impl Central {
                 break;
             }
         }
+        None
+    }
+
+    /// A span for a slab, with pages or without.
+    fn fresh_span_for_slab(&self, spans: &Spans, granules: u32) -> Option<u32> {
         // ORDERING: Relaxed; a statistic that decides about speed only.
         let out_bytes = self.out_bytes.load(Ordering::Relaxed);
         spans.take_for_slab(granules, out_bytes >= WORTH_BYTES as isize)

@@ -92,6 +92,28 @@ fn a_slab_moves_to_the_shard_that_has_nothing_and_its_blocks_follow() {
 }
 
 #[test]
+fn a_shard_uses_half_a_slab_of_another_before_fresh_memory_where_pages_are_shared_and_lines_are_not() {
+    for (bytes, slabs) in [(2048, 1), (64, 2), (4096, 2)] {
+        let heap = heap();
+        let (maker, user) = (heap.caches.acquire().unwrap(), heap.caches.acquire().unwrap());
+        let class = size_class::class_of(bytes).unwrap();
+        let made = take_small(&heap, maker, class);
+        let taken = take_small(&heap, user, class);
+        assert_eq!(heap.central.counts(&heap.spans.map, class).slabs, slabs, "blocks of {bytes} bytes");
+        // Now less than half of that slab is free, and the maker has a slab of its own.
+        let more: Vec<usize> =
+            (0..size_class::slab_blocks(class) / 2).map(|_| take_small(&heap, user, class)).collect();
+        let again: Vec<usize> =
+            (0..size_class::slab_blocks(class) / 2).map(|_| take_small(&heap, maker, class)).collect();
+        assert_eq!(heap.central.counts(&heap.spans.map, class).slabs, 2, "blocks of {bytes} bytes");
+        more.into_iter().chain([taken]).for_each(|block| give_small(&heap, user, block));
+        again.into_iter().chain([made]).for_each(|block| give_small(&heap, maker, block));
+        heap.trim(Some(user));
+        assert_eq!((heap.spans.counts().used, heap.spans.counts().dirty), (0, 0));
+    }
+}
+
+#[test]
 fn a_block_of_another_shard_freed_twice_is_found() {
     let heap = heap();
     let (maker, user) = (heap.caches.acquire().unwrap(), heap.caches.acquire().unwrap());
