@@ -117,8 +117,11 @@ impl Central {
     /// From another shard's slab, or a new one. Not inlined: what has blocks should not save registers for this.
     #[inline(never)]
     fn take_elsewhere(&self, spans: &Spans, own: usize, class: usize, want: u32) -> Option<Magazine> {
+        let take_new = |span| self.take_from_new_slab(spans, span, own, class, want);
         self.take_from_others(spans, own, class, want, GIVEN_FROM * size_class::slab_blocks(class))
-            .or_else(|| self.take_from_new_slab(spans, own, class, want))
+            .or_else(|| self.used_span_for_slab(spans, own, class).map(take_new))
+            .or_else(|| self.take_part_from_others(spans, own, class, want))
+            .or_else(|| self.fresh_span_for_slab(spans, class).map(take_new))
     }
 
     /// A slab of another shard, where that has `many` free blocks, becomes one of this shard. Less is left to others, or threads that
@@ -173,18 +176,9 @@ impl Central {
         Some(magazine)
     }
 
-    fn take_from_new_slab(&self, spans: &Spans, own: usize, class: usize, want: u32) -> Option<Magazine> {
-        let granules = size_class::slab_granules(class);
-        let span = match self.used_span_for_slab(spans, own, granules) {
-            Some(span) => span,
-            None => {
-                let parted = self.take_part_from_others(spans, own, class, want);
-                if parted.is_some() {
-                    return parted;
-                }
-                self.fresh_span_for_slab(spans, granules)?
-            }
-        };
+    /// Not inlined: one copy serves both kinds of span.
+    #[inline(never)]
+    fn take_from_new_slab(&self, spans: &Spans, span: u32, own: usize, class: usize, want: u32) -> Magazine {
         let shard = &self.shards[own];
         let mut slabs = shard.slabs[class].lock();
         slab::format(&spans.map, span, class, own);
@@ -193,7 +187,7 @@ impl Central {
         shard.free_blocks[class].set(slabs.free_blocks);
         drop(slabs);
         self.note_out(shard, (magazine.count as usize * size_class::size(class)) as isize);
-        Some(magazine)
+        magazine
     }
 
     /// Before memory without pages is used, half a slab of free blocks is enough for a shard to give. Not of small ones: two shards'
@@ -206,9 +200,9 @@ impl Central {
     }
 
     /// A span with pages for a slab of the shard `own`; for it, what is in transit beyond the usual goes home.
-    fn used_span_for_slab(&self, spans: &Spans, own: usize, granules: u32) -> Option<u32> {
+    fn used_span_for_slab(&self, spans: &Spans, own: usize, class: usize) -> Option<u32> {
         for _ in 0..RECLAIMS {
-            let span = spans.take_used_for(own, granules);
+            let span = spans.take_used_for(own, size_class::slab_granules(class));
             if span.is_some() {
                 return span;
             }
@@ -220,10 +214,10 @@ impl Central {
     }
 
     /// A span for a slab, with pages or without.
-    fn fresh_span_for_slab(&self, spans: &Spans, granules: u32) -> Option<u32> {
+    fn fresh_span_for_slab(&self, spans: &Spans, class: usize) -> Option<u32> {
         // ORDERING: Relaxed; a statistic that decides about speed only.
         let out_bytes = self.out_bytes.load(Ordering::Relaxed);
-        spans.take_for_slab(granules, out_bytes >= WORTH_BYTES as isize)
+        spans.take_for_slab(size_class::slab_granules(class), out_bytes >= WORTH_BYTES as isize)
     }
 
     /// Sends magazines home that a shard has in transit beyond the usual; false if there are none. Those of others are left to them
