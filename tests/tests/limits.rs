@@ -69,3 +69,8 @@ fn hundred_thousand_large_blocks_need_few_mappings() {
 fn sandbox_that_refuses_madvise_membarrier_and_mremap_is_survived() {
     Program::new("refused_calls.c").passes();
 }
+
+#[test]
+fn kernel_without_the_newer_calls_is_served() {
+    Program::new("old_kernel.c").passes();
+}

@@ -180,7 +180,8 @@ impl Large {
         let (old, new) = (record.granules.get(), granules_for(new_bytes)?);
         if new > old {
             if !spans.take_behind(first + old, new - old) {
-                return self.relocate(spans, shard, first, old_bytes, new_bytes);
+                let may_move = old_bytes >= MOVE_BYTES_MIN && spans.map.moved_spans() < MOVED_MAX;
+                return self.relocate(spans, shard, first, (old_bytes, new_bytes), may_move);
             }
             let is_moved = record.is_moved() || spans.map.record(first + old).is_moved();
             spans.map.set_moved(first + old, false);
@@ -200,17 +201,16 @@ impl Large {
         Some(address)
     }
 
-    /// Moves a block that grows to a new span.
+    /// Moves a block that grows to a new span; its page tables, if they may be moved.
     fn relocate(
         &self,
         spans: &Spans,
         shard: usize,
         first: u32,
-        old_bytes: usize,
-        new_bytes: usize,
+        (old_bytes, new_bytes): (usize, usize),
+        may_move: bool,
     ) -> Option<usize> {
         let map = &spans.map;
-        let may_move = old_bytes >= MOVE_BYTES_MIN && map.moved_spans() < MOVED_MAX;
         let grows_little = new_bytes - old_bytes < old_bytes / MOVED_GROWTH;
         let block = self.allocate(spans, shard, new_bytes, GRANULE_BYTES, may_move && grows_little)?;
         let target = map.granule_of(block.address)?;
@@ -233,7 +233,9 @@ impl Large {
                 };
             }
             // The target span stays a block of nobody: its addresses are not ours any more.
-            os::Moved::TargetLost => return None,
+            os::Moved::TargetLost => {
+                return self.relocate(spans, shard, first, (old_bytes, new_bytes), false);
+            }
         }
         let record = map.record(first);
         record.set_state(State::Interior);

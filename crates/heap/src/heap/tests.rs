@@ -84,7 +84,7 @@ fn refused_purges_keep_every_block_correct() {
 
 #[test]
 fn a_block_that_cannot_be_moved_is_copied() {
-    for calls in [&[Call::Move][..], &[]] {
+    for calls in [&[Call::Move][..], &[Call::KeepTarget], &[]] {
         let heap = heap();
         let block = large(&heap, 1 << 20);
         let _blocker = large(&heap, 1 << 20);

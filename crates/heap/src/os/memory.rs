@@ -8,6 +8,7 @@ const PROT_READ_WRITE: usize = 3;
 const MAP_PRIVATE_ANON_NORESERVE: usize = 0x02 | 0x20 | 0x4000;
 const MAP_FIXED: usize = 0x10;
 const MAP_FIXED_NOREPLACE: usize = 0x10_0000;
+const EINVAL: isize = -22;
 const MADV_DONTNEED: usize = 4;
 /// Since Linux 5.18.
 const MADV_DONTNEED_LOCKED: usize = 24;
@@ -46,6 +47,8 @@ pub enum Call {
     KnowPopulate = 1024,
     /// Using a huge page.
     HugePage = 2048,
+    /// Keeping the target of a move that is refused.
+    KeepTarget = 4096,
 }
 
 #[cfg(test)]
@@ -156,10 +159,16 @@ pub unsafe fn move_pages(from: usize, to: usize, bytes: usize) -> Moved {
     if refused(Call::Move) {
         return Moved::Refused;
     }
+    if refused(Call::KeepTarget) {
+        return Moved::TargetLost;
+    }
     let args = [from, bytes, bytes, MREMAP_MOVE_FIXED_DONTUNMAP, to, 0];
     // SAFETY: the caller owns both ranges; DONTUNMAP keeps the source mapped.
-    if unsafe { syscall(number::MREMAP, args) } == to as isize {
-        return Moved::Done;
+    match unsafe { syscall(number::MREMAP, args) } {
+        answer if answer == to as isize => return Moved::Done,
+        // Flags are looked at first. Unknown before Linux 5.7 and to valgrind, which may not know MAP_FIXED_NOREPLACE either.
+        EINVAL => return Moved::Refused,
+        _ => {}
     }
     // The kernel may have unmapped the target before it refused. Whoever maps there in between keeps it.
     match map(to, bytes, PROT_READ_WRITE, MAP_FIXED_NOREPLACE) {
