@@ -17,11 +17,11 @@ use crate::message::{Misuse, misuse};
 use crate::os;
 use crate::page_map::{Guarded32, PageMap};
 use crate::size_class::{self, CLASSES};
-use crate::slab;
+use crate::slab::{self, Homes};
 use crate::span_heap::huge_page::WORTH_BYTES;
 use crate::spans::{SHARDS, Spans};
 use core::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
-use slabs::{FILL_LISTS, Slabs};
+use slabs::Slabs;
 use stack::Stack;
 use transit::{Regime, Transit, is_in_order};
 
@@ -282,22 +282,23 @@ impl Central {
 
     /// Puts every block of a magazine back into its slab, and empty slabs back into the span heap.
     pub fn return_to_slabs(&self, spans: &Spans, class: usize, magazine: Magazine) {
+        let homes = Homes::new(&spans.map, class);
         let (mut block, mut left) = (magazine.head, magazine.count);
         while left > 0 {
-            let (mut first, _) = check(&spans.map, class, block);
-            let home = slab::shard_of(&spans.map, first);
+            let (mut slab, mut index) = homes.find(block);
+            let home = slab.shard();
             let shard = &self.shards[home];
             let before = left;
             let mut slabs = shard.slabs[class].lock();
-            while slab::shard_of(&spans.map, first) == home {
-                // SAFETY: `check` found a block of this slab; those behind it in the list are checked there.
-                let (put, rest) = unsafe { slab::put_run(&spans.map, first, class, block, left) };
-                slabs.note_put(spans, first, class, put);
+            while slab.shard() == home {
+                // SAFETY: `find` found this block; those behind it in the list are looked at as they come.
+                let (put, rest) = unsafe { homes.put_run(slab, (block, index), left) };
+                slabs.note_put(spans, slab, class, put);
                 (block, left) = (rest, left - put);
                 if left == 0 {
                     break;
                 }
-                (first, _) = check(&spans.map, class, block);
+                (slab, index) = homes.find(block);
             }
             shard.free_blocks[class].set(slabs.free_blocks);
             drop(slabs);
@@ -349,12 +350,12 @@ impl Central {
 
     /// Whether a block is known to be free: in its slab's bitmap.
     pub fn is_free(&self, map: &PageMap, class: usize, block: usize) -> bool {
-        let (first, index) = check(map, class, block);
+        let (slab, index) = Homes::new(map, class).find(block);
         loop {
-            let shard = slab::shard_of(map, first);
+            let shard = slab.shard();
             let _slabs = self.shards[shard].slabs[class].lock();
-            if slab::shard_of(map, first) == shard {
-                return slab::is_free(map, first, index);
+            if slab.shard() == shard {
+                return slab::is_free(map, slab.first, index);
             }
         }
     }
@@ -393,23 +394,6 @@ fn regime(spans: &Spans) -> Regime {
     } else {
         Regime::Usual
     }
-}
-
-/// Slab and index of a block that is said to be of `class`; ends the process if it is not.
-fn check(map: &PageMap, class: usize, block: usize) -> (u32, u32) {
-    let granule = map.granule_of(block).filter(|&granule| map.class_of(granule) == class);
-    let Some(granule) = granule else { misuse(Misuse::CorruptedFreeList, block) };
-    let first = slab::slab_of(map, granule);
-    let (index, offset) = size_class::locate(class, block - map.address(first));
-    if offset != 0 || index >= size_class::slab_blocks(class) {
-        misuse(Misuse::InvalidPointer, block);
-    }
-    (first, index)
-}
-
-/// The list for a slab with `free` free blocks; the fullest slabs are in list 0.
-fn fill_list(class: usize, free: u32) -> usize {
-    (free as usize * FILL_LISTS / (size_class::slab_blocks(class) as usize + 1)).min(FILL_LISTS - 1)
 }
 
 impl Shard {

@@ -7,6 +7,8 @@
 use crate::granule::{GRANULE_SHIFT, bytes_of};
 use crate::os::{self, HUGE_PAGE_BYTES};
 use crate::reservation::{BITMAP_BYTES, RECORD_BYTES, Reservation, TAG_BYTES};
+use core::marker::PhantomData;
+use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 // ORDERING: Relaxed for every field of this module, see above.
@@ -263,10 +265,9 @@ impl PageMap {
     #[inline]
     pub fn record(&self, granule: u32) -> &Record {
         let reservation = &self.reservation;
-        assert!(granule >= reservation.first_granule() && granule < reservation.limit());
-        let table = reservation.records() as *const Record;
-        // SAFETY: asserted to be committed; zero bytes are a valid record.
-        unsafe { &*table.add(granule as usize) }
+        let committed = reservation.first_granule()..reservation.limit();
+        // SAFETY: the table of this reservation, and as far as it is committed.
+        unsafe { record_of(reservation.records(), committed, granule) }
     }
 
     /// Says whether page tables were moved into the span that starts at `granule`.
@@ -319,10 +320,22 @@ impl PageMap {
     /// The bitmap words of a slab that starts at `granule` and is `granules` long; a set bit is a free block.
     pub fn bitmap(&self, granule: u32, granules: u32) -> &[Guarded64] {
         let reservation = &self.reservation;
-        assert!(granule >= reservation.first_granule() && granule + granules <= reservation.limit());
-        let start = (reservation.bitmaps() + granule as usize * BITMAP_BYTES) as *const Guarded64;
-        // SAFETY: asserted to be committed; adjacent granules have adjacent bitmaps.
-        unsafe { core::slice::from_raw_parts(start, granules as usize * BITMAP_BYTES / 8) }
+        let committed = reservation.first_granule()..reservation.limit();
+        // SAFETY: the table of this reservation, and as far as it is committed.
+        unsafe { bitmap_of(reservation.bitmaps(), committed, granule, granules) }
+    }
+
+    /// The tables as they are now.
+    #[inline]
+    pub fn tables(&self) -> Tables<'_> {
+        let reservation = &self.reservation;
+        Tables {
+            base: reservation.base(),
+            records: reservation.records(),
+            bitmaps: reservation.bitmaps(),
+            committed: (reservation.first_granule(), reservation.limit()),
+            map: PhantomData,
+        }
     }
 
     /// Gives back the whole pages of a free span's bitmaps and of the records inside it: a slab writes its own anew, and a record of
@@ -378,6 +391,75 @@ impl PageMap {
     pub fn range(&self, first: u32, granules: u32) -> (usize, usize) {
         (self.address(first), bytes_of(granules))
     }
+}
+
+/// Where the tables of a [`PageMap`] are, read once for many look-ups. They never move and only grow, and what a caller has before it
+/// asks for them is in them.
+#[derive(Clone, Copy)]
+pub struct Tables<'map> {
+    base: usize,
+    records: usize,
+    bitmaps: usize,
+    committed: (u32, u32),
+    map: PhantomData<&'map PageMap>,
+}
+
+impl<'map> Tables<'map> {
+    /// The granule of an address, if it is one of a slab of this class.
+    #[inline]
+    pub fn granule_of_slab(&self, address: usize, class: usize) -> Option<u32> {
+        let granule = address.wrapping_sub(self.base) >> GRANULE_SHIFT;
+        if granule >= self.committed.1 as usize {
+            return None;
+        }
+        // SAFETY: below the limit, so its tag is committed.
+        let tag = Tag(unsafe { (*(self.base as *const Guarded32).add(granule)).get() } as usize);
+        (tag.class() == class).then_some(granule as u32)
+    }
+
+    /// As [`PageMap::record`].
+    #[inline]
+    pub fn record(&self, granule: u32) -> &'map Record {
+        // SAFETY: `PageMap::tables` took all of this from one reservation, which lives as long.
+        unsafe { record_of(self.records, self.committed.0..self.committed.1, granule) }
+    }
+
+    /// As [`PageMap::bitmap`].
+    #[inline]
+    pub fn bitmap(&self, granule: u32, granules: u32) -> &'map [Guarded64] {
+        // SAFETY: as in `record`.
+        unsafe { bitmap_of(self.bitmaps, self.committed.0..self.committed.1, granule, granules) }
+    }
+
+    /// As [`PageMap::address`].
+    #[inline]
+    pub fn address(&self, granule: u32) -> usize {
+        self.base + bytes_of(granule)
+    }
+}
+
+/// # Safety
+/// A table of records lies at `records`, its part of the granules `committed` is committed for as long as the answer lives.
+#[inline(always)]
+unsafe fn record_of<'map>(records: usize, committed: Range<u32>, granule: u32) -> &'map Record {
+    assert!(committed.contains(&granule));
+    // SAFETY: asserted to be committed; zero bytes are a valid record.
+    unsafe { &*(records as *const Record).add(granule as usize) }
+}
+
+/// # Safety
+/// As [`record_of`], of a table of bitmaps.
+#[inline(always)]
+unsafe fn bitmap_of<'map>(
+    bitmaps: usize,
+    committed: Range<u32>,
+    granule: u32,
+    granules: u32,
+) -> &'map [Guarded64] {
+    assert!(granule >= committed.start && granule + granules <= committed.end);
+    let start = (bitmaps + granule as usize * BITMAP_BYTES) as *const Guarded64;
+    // SAFETY: asserted to be committed; adjacent granules have adjacent bitmaps.
+    unsafe { core::slice::from_raw_parts(start, granules as usize * BITMAP_BYTES / 8) }
 }
 
 /// The whole pages of a range.

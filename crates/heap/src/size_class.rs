@@ -199,6 +199,12 @@ impl Locator {
         Self { reciprocal: RECIPROCALS[class], size: size(class) }
     }
 
+    /// The size of the blocks.
+    #[inline]
+    pub fn size(self) -> usize {
+        self.size
+    }
+
     /// Splits a byte offset within a slab into (block index, offset within the block).
     #[inline]
     pub fn locate(self, offset: usize) -> (u32, usize) {

@@ -7,7 +7,7 @@ use crate::granule::bytes_of;
 use crate::magazine::{self, Magazine};
 use crate::message::{Misuse, misuse};
 use crate::os;
-use crate::page_map::{PageMap, State, Tag};
+use crate::page_map::{PageMap, Record, State, Tables, Tag};
 use crate::size_class::{self, Locator};
 use core::sync::atomic::{Ordering, fence};
 
@@ -41,11 +41,6 @@ pub fn dissolve(map: &PageMap, first: u32, class: usize) {
     debug_assert_eq!(u32::from(map.record(first).free_blocks.get()), size_class::slab_blocks(class));
     map.set_tag(first, size_class::slab_granules(class), Tag(0));
     map.record(first).set_state(State::Interior);
-}
-
-/// The slab that a granule of it belongs to.
-pub fn slab_of(map: &PageMap, granule: u32) -> u32 {
-    map.record(granule).first.get()
 }
 
 /// Says whose a slab is: a new one's, or another's from now on. Under the class lock of that shard, and of the one before.
@@ -128,84 +123,138 @@ fn whole_lines(block: usize, size: usize, room: u32, before: u32) -> u32 {
     if over < room || (over == room && before > 0) { room - over } else { room }
 }
 
-/// Puts back up to `count` blocks of the list that begins with `block`, as far as they belong to this slab. Returns how many,
-/// and the block behind them. A block that is free already, or is none, ends the process.
-///
-/// # Safety
-/// `block` is in this slab, and the list's blocks are the caller's.
-pub unsafe fn put_run(map: &PageMap, first: u32, class: usize, block: usize, count: u32) -> (u32, usize) {
-    let record = map.record(first);
-    let granules = record.granules.get();
-    let (base, bytes) = (map.address(first), bytes_of(granules));
-    let (blocks, size, locator) =
-        (size_class::slab_blocks(class), size_class::size(class), Locator::of(class));
-    let bitmap = map.bitmap(first, granules);
-    let (mut block, mut put, mut hint) = (block, 0, record.hint.get());
-    // A word is read and written once for all blocks that come in a row.
-    let (mut word, mut bits) = (usize::MAX, 0);
-    while put < count {
-        let offset = block.wrapping_sub(base);
-        if offset >= bytes {
-            break;
-        }
-        let (index, inside) = locator.locate(offset);
-        if inside != 0 || index >= blocks {
-            misuse(Misuse::InvalidPointer, block);
-        }
-        let (its_word, bit) = ((index / WORD_BITS) as usize, index % WORD_BITS);
-        if its_word != word {
-            if word != usize::MAX {
-                bitmap[word].set(bits);
-            }
-            (word, bits) = (its_word, bitmap[its_word].get());
-            hint = hint.min(word as u16);
-        }
-        // SAFETY: blocks of this slab's word, whose memory is committed: `run` goes on only to neighbours.
-        let (mask, run, rest) = unsafe { neighbours(block, size, bit, blocks - index, count - put) };
-        if bits & mask != 0 {
-            misuse(Misuse::DoubleFree, block);
-        }
-        bits |= mask;
-        put += run;
-        block = rest;
-    }
-    if word != usize::MAX {
-        bitmap[word].set(bits);
-    }
-    record.hint.set(hint);
-    record.quiet.set(0);
-    let free = u32::from(record.free_blocks.get()) + put;
-    debug_assert!(free <= blocks);
-    record.free_blocks.set(free as u16);
-    (put, block)
+/// Finds the slabs that blocks of one class come back to; what all of them have in common is looked up once.
+#[derive(Clone, Copy)]
+pub struct Homes<'map> {
+    tables: Tables<'map>,
+    class: usize,
+    locator: Locator,
+    blocks: u32,
 }
 
-/// The blocks that follow `block`, of bit `bit`, in its list and in its word, each the neighbour of the one before: their bits,
-/// how many they are, and the block behind them. The slab holds `above` blocks from this one on, the list `left`.
+/// A slab that blocks come back to.
+#[derive(Clone, Copy)]
+pub struct Home<'map> {
+    /// Its first granule.
+    pub first: u32,
+    record: &'map Record,
+}
+
+impl Home<'_> {
+    /// As [`shard_of`].
+    #[inline]
+    pub fn shard(self) -> usize {
+        self.record.older.get() as usize
+    }
+
+    /// The number of free blocks.
+    #[inline]
+    pub fn free_blocks(self) -> u32 {
+        u32::from(self.record.free_blocks.get())
+    }
+
+    /// The list of its class that it is in, if it is in one.
+    #[inline]
+    pub fn list(self) -> usize {
+        usize::from(self.record.bin.get())
+    }
+}
+
+impl<'map> Homes<'map> {
+    /// Of blocks of a class.
+    #[inline]
+    pub fn new(map: &'map PageMap, class: usize) -> Self {
+        let (locator, blocks) = (Locator::of(class), size_class::slab_blocks(class));
+        Self { tables: map.tables(), class, locator, blocks }
+    }
+
+    /// The slab of a block, and the block's index. What is no block of the class ends the process.
+    #[inline]
+    pub fn find(&self, block: usize) -> (Home<'map>, u32) {
+        let Some(granule) = self.tables.granule_of_slab(block, self.class) else {
+            misuse(Misuse::CorruptedFreeList, block)
+        };
+        let first = self.tables.record(granule).first.get();
+        let (index, inside) = self.locator.locate(block - self.tables.address(first));
+        if inside != 0 || index >= self.blocks {
+            misuse(Misuse::InvalidPointer, block);
+        }
+        (Home { first, record: self.tables.record(first) }, index)
+    }
+
+    /// Puts back up to `count` blocks of the list that begins with `block`, the one of `index` in `slab`, as far as they belong there.
+    /// Returns how many, and the block behind them. A block that is free already ends the process.
+    ///
+    /// # Safety
+    /// [`Homes::find`] found `slab` and `index` for `block`, and the list's blocks are the caller's.
+    pub unsafe fn put_run(&self, slab: Home<'map>, (block, index): (usize, u32), count: u32) -> (u32, usize) {
+        let (record, size, blocks) = (slab.record, self.locator.size(), self.blocks);
+        let (base, end) = (self.tables.address(slab.first), blocks as usize * size);
+        let bitmap = self.tables.bitmap(slab.first, record.granules.get());
+        let (mut block, mut index, mut put, mut hint) = (block, index, 0, record.hint.get());
+        // A word is read and written once for all blocks that come in a row.
+        let mut word = (index / WORD_BITS) as usize;
+        let mut bits = bitmap[word].get();
+        loop {
+            let bit = index % WORD_BITS;
+            // SAFETY: a block of this slab, whose memory is committed.
+            let next = unsafe { magazine::next(block) };
+            let has_neighbour = next == block.wrapping_add(size) || next == block.wrapping_sub(size);
+            let (mut mask, mut run, mut rest) = (1 << bit, 1, next);
+            if has_neighbour {
+                // SAFETY: as above.
+                (mask, run, rest) = unsafe { neighbours(block, next, bit, blocks - index, count - put) };
+            }
+            if bits & mask != 0 {
+                misuse(Misuse::DoubleFree, block);
+            }
+            (bits, put, block) = (bits | mask, put + run, rest);
+            let offset = block.wrapping_sub(base);
+            if put == count || offset >= end {
+                break;
+            }
+            let inside;
+            (index, inside) = self.locator.locate(offset);
+            if inside != 0 {
+                break;
+            }
+            let its_word = (index / WORD_BITS) as usize;
+            if its_word != word {
+                bitmap[word].set(bits);
+                hint = hint.min(word as u16);
+                (word, bits) = (its_word, bitmap[its_word].get());
+            }
+        }
+        bitmap[word].set(bits);
+        record.hint.set(hint.min(word as u16));
+        record.quiet.set(0);
+        let free = slab.free_blocks() + put;
+        debug_assert!(free <= blocks);
+        record.free_blocks.set(free as u16);
+        (put, block)
+    }
+}
+
+/// `block`, of bit `bit`, and its neighbour `next`, which follows it in its list, and those that follow there, each the neighbour of the
+/// one before and in the same word: their bits, how many they are, and the block behind them. The slab holds `above` blocks from this
+/// one on, the list `left`.
 ///
 /// What is freed in bulk comes in the order of its addresses, one way or the other; so a bit costs a few instructions.
 ///
 /// # Safety
 /// `block` is a block of a slab, and the caller's, as its list is.
-unsafe fn neighbours(block: usize, size: usize, bit: u32, above: u32, left: u32) -> (u64, u32, usize) {
+unsafe fn neighbours(block: usize, next: usize, bit: u32, above: u32, left: u32) -> (u64, u32, usize) {
     // SAFETY: the caller says that `block` is one, in committed memory; every further one is its neighbour in the same slab.
     let next_of = |block| unsafe { magazine::next(block) };
-    let (mut last, mut next, mut run) = (block, next_of(block), 1);
-    if next.abs_diff(block) != size {
-        return (1 << bit, 1, next);
-    }
-    if next == last.wrapping_sub(size) {
-        let most = left.min(bit + 1);
-        while run < most && next == last.wrapping_sub(size) {
-            (last, next, run) = (next, next_of(next), run + 1);
-        }
-        return (u64::MAX >> (WORD_BITS - run) << (bit + 1 - run), run, next);
-    }
-    let most = left.min(above).min(WORD_BITS - bit);
-    while run < most && next == last + size {
+    let step = next.wrapping_sub(block);
+    let (mut last, mut next, mut run) = (block, next, 1);
+    let is_down = (step as isize) < 0;
+    let most = left.min(if is_down { bit + 1 } else { above.min(WORD_BITS - bit) });
+    while run < most && next == last.wrapping_add(step) {
         (last, next, run) = (next, next_of(next), run + 1);
     }
-    (u64::MAX >> (WORD_BITS - run) << bit, run, next)
+    let lowest = if is_down { bit + 1 - run } else { bit };
+    (u64::MAX >> (WORD_BITS - run) << lowest, run, next)
 }
 
 /// Whether a block of the slab is in its bitmap, that is, free and in nobody's magazine.

@@ -1,15 +1,24 @@
 //! The slabs of one class and shard, by how full they are.
 
-use super::fill_list;
 use crate::magazine::Magazine;
 use crate::os;
 use crate::page_map::PageMap;
-use crate::size_class;
-use crate::slab;
+use crate::size_class::{self, CLASSES};
+use crate::slab::{self, Home};
 use crate::spans::Spans;
 
 /// Slabs of a class are listed by how full they are.
-pub const FILL_LISTS: usize = 8;
+const FILL_LISTS: usize = 8;
+/// By class, lists for each free block, in 2^-32: a slab is listed without dividing.
+static FILL: [u64; CLASSES] = {
+    let mut table = [0; CLASSES];
+    let mut class = 1;
+    while class < CLASSES {
+        table[class] = ((FILL_LISTS as u64) << 32).div_ceil(size_class::slab_blocks(class) as u64 + 1);
+        class += 1;
+    }
+    table
+};
 /// Where memory is given back at once, a slab gives its free pages when so few blocks are in use (and a quarter of them at most), and
 /// at each halving from there: the last may never come, and one would keep 64 KiB.
 const FEW_USED: u32 = 16;
@@ -69,42 +78,54 @@ impl Slabs {
         if free == 0 {
             self.unlink(map, first);
         } else {
-            self.relink(map, first, fill_list(class, free));
+            self.relink(map, first, usize::from(map.record(first).bin.get()), fill_list(class, free));
         }
         magazine
     }
 
     /// Blocks were put back into a slab; one that is empty then is a slab no more.
-    pub fn note_put(&mut self, spans: &Spans, first: u32, class: usize, blocks: u32) {
-        let map = &spans.map;
-        let free = u32::from(map.record(first).free_blocks.get());
+    #[inline]
+    pub fn note_put(&mut self, spans: &Spans, slab: Home<'_>, class: usize, blocks: u32) {
+        let (free, all) = (slab.free_blocks(), size_class::slab_blocks(class));
         self.free_blocks += blocks;
-        if free == size_class::slab_blocks(class) {
+        let (list, was_full) = (fill_list(class, free), free == blocks);
+        let is_few = all - free <= FEW_USED.min(all / 4);
+        if was_full || is_few || list != slab.list() {
+            self.note_change(spans, slab, class, blocks, list);
+        }
+    }
+
+    /// Not inlined: most blocks change nothing.
+    #[inline(never)]
+    fn note_change(&mut self, spans: &Spans, slab: Home<'_>, class: usize, blocks: u32, list: usize) {
+        let (map, first, free) = (&spans.map, slab.first, slab.free_blocks());
+        let used = size_class::slab_blocks(class) - free;
+        if used == 0 {
             if free > blocks {
                 self.unlink(map, first);
             }
             self.free_blocks -= free;
             self.count -= 1;
             slab::dissolve(map, first, class);
-            spans.give_for(slab::shard_of(map, first), first, size_class::slab_granules(class));
-        } else if free == blocks {
-            self.link(map, first, fill_list(class, free));
-        } else {
-            self.relink(map, first, fill_list(class, free));
-            let used = size_class::slab_blocks(class) - free;
-            let has_halved = used.ilog2() < (used + blocks).ilog2();
-            let is_few = used <= FEW_USED.min(size_class::slab_blocks(class) / 4);
-            if is_few && has_halved && spans.is_releasing() {
-                let bytes = slab::purge_free_pages(map, first, class);
-                spans.slab_pages_purged((bytes / os::page_bytes()) as u32);
-            }
+            spans.give_for(slab.shard(), first, size_class::slab_granules(class));
+            return;
+        }
+        if free == blocks {
+            self.link(map, first, list);
+            return;
+        }
+        self.relink(map, first, slab.list(), list);
+        let is_few = used <= FEW_USED.min(size_class::slab_blocks(class) / 4);
+        if is_few && used.ilog2() < (used + blocks).ilog2() && spans.is_releasing() {
+            let bytes = slab::purge_free_pages(map, first, class);
+            spans.slab_pages_purged((bytes / os::page_bytes()) as u32);
         }
     }
 
-    fn relink(&mut self, map: &PageMap, first: u32, list: usize) {
-        if usize::from(map.record(first).bin.get()) != list {
+    fn relink(&mut self, map: &PageMap, first: u32, from: usize, to: usize) {
+        if from != to {
             self.unlink(map, first);
-            self.link(map, first, list);
+            self.link(map, first, to);
         }
     }
 
@@ -130,6 +151,27 @@ impl Slabs {
         }
         if next != 0 {
             map.record(next).prev.set(prev);
+        }
+    }
+}
+
+/// The list for a slab with `free` free blocks; the fullest slabs are in list 0.
+fn fill_list(class: usize, free: u32) -> usize {
+    ((u64::from(free) * FILL[class]) >> 32) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slabs_are_listed_by_equal_parts_of_their_blocks() {
+        for class in 1..CLASSES {
+            let blocks = size_class::slab_blocks(class);
+            for free in 0..=blocks {
+                let list = free as usize * FILL_LISTS / (blocks as usize + 1);
+                assert_eq!(fill_list(class, free), list, "{free} of {blocks}");
+            }
         }
     }
 }
