@@ -128,17 +128,10 @@ impl Decay {
         !self.is_timed && (self.is_over || self.depth == 0)
     }
 
-    /// A span of `granules` was freed at `now`, while `held` granules are held. `room` is how much may be held at all.
-    pub fn freed(&mut self, granules: u32, held: u32, room: u32, now: u64) -> Verdict {
-        let would_hold = held.saturating_add(granules);
-        if self.is_timed && would_hold <= room {
-            return Verdict::HoldUntil(now + self.hold_ns());
-        }
-        self.is_over |= would_hold > self.deepest();
-        if self.is_over || would_hold > room {
-            return Verdict::Purge;
-        }
-        Verdict::HoldUntil(now + self.hold_ns())
+    /// A span of `granules` was freed at `now`, while `held` granules are held.
+    pub fn freed(&mut self, granules: u32, held: u32, now: u64) -> Verdict {
+        self.is_over |= !self.is_timed && held.saturating_add(granules) > self.deepest();
+        if self.is_over { Verdict::Purge } else { Verdict::HoldUntil(now + self.hold_ns()) }
     }
 
     /// How many granules more would be held now, while `held` are.
@@ -229,9 +222,9 @@ mod tests {
     #[test]
     fn without_evidence_memory_is_given_back_at_once() {
         let mut decay = Decay::new();
-        assert_eq!(decay.freed(64, 0, 1000, MS), Verdict::Purge);
+        assert_eq!(decay.freed(64, 0, MS), Verdict::Purge);
         decay.purged(64, MS);
-        assert_eq!(decay.freed(64, 0, 1000, 1000 * MS), Verdict::Purge);
+        assert_eq!(decay.freed(64, 0, 1000 * MS), Verdict::Purge);
     }
 
     #[test]
@@ -239,9 +232,9 @@ mod tests {
         let mut decay = Decay::new();
         decay.purged(64, MS);
         decay.faulted(64, 2 * MS);
-        assert_eq!(decay.freed(64, 0, 1000, 3 * MS), Verdict::HoldUntil(3 * MS + 2 * HOLD_MIN_NS));
-        assert!(matches!(decay.freed(16, 64, 1000, 3 * MS), Verdict::HoldUntil(_)), "some slack");
-        assert_eq!(decay.freed(17, 64, 1000, 3 * MS), Verdict::Purge);
+        assert_eq!(decay.freed(64, 0, 3 * MS), Verdict::HoldUntil(3 * MS + 2 * HOLD_MIN_NS));
+        assert!(matches!(decay.freed(16, 64, 3 * MS), Verdict::HoldUntil(_)), "some slack");
+        assert_eq!(decay.freed(17, 64, 3 * MS), Verdict::Purge);
     }
 
     #[test]
@@ -251,8 +244,8 @@ mod tests {
         for _ in 0..8 {
             decay.faulted(4, MS);
         }
-        assert!(matches!(decay.freed(32, 0, 1000, MS), Verdict::HoldUntil(_)));
-        assert_eq!(decay.freed(41, 0, 1000, MS), Verdict::Purge);
+        assert!(matches!(decay.freed(32, 0, MS), Verdict::HoldUntil(_)));
+        assert_eq!(decay.freed(41, 0, MS), Verdict::Purge);
     }
 
     #[test]
@@ -260,7 +253,7 @@ mod tests {
         let mut decay = Decay::new();
         decay.purged(64, 0);
         decay.faulted(64, HOLD_MAX_NS + 1);
-        assert_eq!(decay.freed(64, 0, 1000, HOLD_MAX_NS + 2), Verdict::Purge);
+        assert_eq!(decay.freed(64, 0, HOLD_MAX_NS + 2), Verdict::Purge);
     }
 
     #[test]
@@ -268,9 +261,9 @@ mod tests {
         let mut decay = Decay::new();
         decay.purged(64, 0);
         decay.faulted(64, MS);
-        assert!(matches!(decay.freed(64, 0, 1000, MS), Verdict::HoldUntil(_)));
+        assert!(matches!(decay.freed(64, 0, MS), Verdict::HoldUntil(_)));
         decay.expired(64, 300 * MS);
-        assert_eq!(decay.freed(64, 0, 1000, 900 * MS), Verdict::Purge);
+        assert_eq!(decay.freed(64, 0, 900 * MS), Verdict::Purge);
     }
 
     #[test]
@@ -278,23 +271,14 @@ mod tests {
         let mut decay = Decay::new();
         decay.purged(64, 0);
         decay.faulted(64, 0);
-        assert_eq!(decay.freed(1, 80, 1000, MS), Verdict::Purge);
+        assert_eq!(decay.freed(1, 80, MS), Verdict::Purge);
         assert_eq!(
-            decay.freed(1, 0, 1000, MS),
+            decay.freed(1, 0, MS),
             Verdict::Purge,
             "not enough to exceed the depth, but the phase is over"
         );
         decay.reused(0);
-        assert!(matches!(decay.freed(1, 0, 1000, MS), Verdict::HoldUntil(_)));
-    }
-
-    #[test]
-    fn without_room_memory_goes_and_the_phase_goes_on() {
-        let mut decay = Decay::new();
-        decay.purged(64, 0);
-        decay.faulted(64, 0);
-        assert_eq!(decay.freed(32, 16, 40, MS), Verdict::Purge);
-        assert!(matches!(decay.freed(16, 16, 40, MS), Verdict::HoldUntil(_)));
+        assert!(matches!(decay.freed(1, 0, MS), Verdict::HoldUntil(_)));
     }
 
     #[test]
@@ -302,19 +286,18 @@ mod tests {
         let mut decay = Decay::new();
         decay.purged(64, 0);
         (0..64).for_each(|_| decay.faulted(1, 0));
-        assert_eq!(decay.freed(64, 0, 1000, 0), Verdict::HoldUntil(2 * HOLD_MIN_NS));
+        assert_eq!(decay.freed(64, 0, 0), Verdict::HoldUntil(2 * HOLD_MIN_NS));
     }
 
     #[test]
     fn with_a_timer_everything_is_held_without_evidence() {
         let mut decay = Decay::new();
         decay.set_timed(true);
-        assert_eq!(decay.freed(64, 0, 1000, MS), Verdict::HoldUntil(MS + HOLD_MAX_NS / 5));
-        assert_eq!(decay.freed(64, 990, 1000, MS), Verdict::Purge, "no room");
+        assert_eq!(decay.freed(64, 0, MS), Verdict::HoldUntil(MS + HOLD_MAX_NS / 5));
         decay.set_hold_max(hold_max_ns(10 * PRICE_NS));
-        assert_eq!(decay.freed(64, 0, 1000, MS), Verdict::HoldUntil(MS + HOLD_MAX_NS / 50));
+        assert_eq!(decay.freed(64, 0, MS), Verdict::HoldUntil(MS + HOLD_MAX_NS / 50));
         decay.set_timed(false);
-        assert_eq!(decay.freed(64, 0, 1000, MS), Verdict::Purge);
+        assert_eq!(decay.freed(64, 0, MS), Verdict::Purge);
     }
 
     #[test]
@@ -323,7 +306,7 @@ mod tests {
         decay.set_timed(true);
         let mut now = 0;
         let mut hold = |decay: &mut Decay, is_missed: bool| {
-            let Verdict::HoldUntil(until) = decay.freed(64, 0, 1000, now) else { return 0 };
+            let Verdict::HoldUntil(until) = decay.freed(64, 0, now) else { return 0 };
             let held = until - now;
             decay.expired(64, until);
             if is_missed {
@@ -345,7 +328,7 @@ mod tests {
         decay.purged(64, 0);
         decay.faulted(64, 0);
         assert!(!decay.is_releasing());
-        decay.freed(81, 0, 1000, MS);
+        decay.freed(81, 0, MS);
         assert!(decay.is_releasing());
         decay.set_timed(true);
         assert!(!decay.is_releasing());
@@ -358,6 +341,6 @@ mod tests {
             decay.purged(1, round * HOLD_MAX_NS);
             decay.faulted(1, round * HOLD_MAX_NS + HOLD_MAX_NS);
         }
-        assert_eq!(decay.freed(1, 0, 1000, 0), Verdict::HoldUntil(HOLD_MAX_NS));
+        assert_eq!(decay.freed(1, 0, 0), Verdict::HoldUntil(HOLD_MAX_NS));
     }
 }

@@ -4,8 +4,8 @@ use faultless_heap::decay::{Decay, Verdict};
 
 /// When a free span goes back. The names are those of `faultless_heap::decay`, the first implementation.
 pub trait Policy {
-    /// A span was freed while `held` granules are held and `room` may be.
-    fn freed(&mut self, granules: u32, held: u32, room: u32, now: u64) -> Verdict;
+    /// A span was freed while `held` granules are held.
+    fn freed(&mut self, granules: u32, held: u32, now: u64) -> Verdict;
     /// Whether all that is held goes, too.
     fn is_over(&self) -> bool {
         false
@@ -25,8 +25,8 @@ pub trait Policy {
 }
 
 impl Policy for Decay {
-    fn freed(&mut self, granules: u32, held: u32, room: u32, now: u64) -> Verdict {
-        Decay::freed(self, granules, held, room, now)
+    fn freed(&mut self, granules: u32, held: u32, now: u64) -> Verdict {
+        Decay::freed(self, granules, held, now)
     }
 
     fn is_over(&self) -> bool {
@@ -62,7 +62,7 @@ impl Policy for Decay {
 pub struct Fixed(pub u64);
 
 impl Policy for Fixed {
-    fn freed(&mut self, _granules: u32, _held: u32, _room: u32, now: u64) -> Verdict {
+    fn freed(&mut self, _granules: u32, _held: u32, now: u64) -> Verdict {
         match self.0 {
             0 => Verdict::Purge,
             hold_ns => Verdict::HoldUntil(now.saturating_add(hold_ns)),

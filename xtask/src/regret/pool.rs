@@ -22,9 +22,6 @@ const REFAULT_NS: f64 = 16.0 * 1800.0;
 /// What a granule costs for each ns that it is held idle.
 const HOLD: f64 = PRICE_NS as f64 / 16.0 / 1e9;
 
-/// Most that may be held and used, by the largest use so far; as in the span heap.
-const HEAP_MAX: u32 = 3;
-
 /// Costs in ns of CPU time at the usual price.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Cost {
@@ -115,7 +112,6 @@ fn idle(piece: &Piece, granules: u32, until_ns: u64) -> f64 {
 #[derive(Default)]
 struct Pool {
     used: u32,
-    used_peak: u32,
     /// In the order in which they were freed.
     held: VecDeque<Piece>,
     held_granules: u32,
@@ -144,7 +140,6 @@ impl Pool {
             }
             Event::Wait | Event::End => {}
         }
-        self.used_peak = self.used_peak.max(self.used);
         if !matches!(step.event, Event::Wait | Event::End) {
             self.expire(now, policy);
             self.purge_pending(now, policy);
@@ -187,8 +182,7 @@ impl Pool {
 
     fn give(&mut self, granules: u32, now: u64, policy: &mut dyn Policy) {
         self.used = self.used.saturating_sub(granules);
-        let room = self.used_peak.saturating_mul(HEAP_MAX).saturating_sub(self.used);
-        match policy.freed(granules, self.held_granules, room, now) {
+        match policy.freed(granules, self.held_granules, now) {
             Verdict::HoldUntil(deadline_ns) => {
                 self.held.push_back(Piece { granules, freed_ns: now, deadline_ns });
                 self.held_granules += granules;

@@ -46,6 +46,7 @@ impl SpanHeap {
     /// Whether there is something to purge at `now`, even if it is less than a batch when `any` is set.
     pub fn is_due(&self, map: &PageMap, any: bool, now: u64) -> bool {
         self.pending.granules >= if any { 1 } else { PURGE_BATCH }
+            || self.held.granules > self.room() + PURGE_BATCH
             || self.held.oldest().is_some_and(|span| self.is_over(map, span, now))
     }
 
@@ -72,7 +73,8 @@ impl SpanHeap {
         let mut count = 0;
         let mut granules = 0;
         while count < out.len() && granules < PURGE_ROUND {
-            let expired = self.held.oldest().filter(|&span| all || self.is_over(map, span, now));
+            let goes = all || self.held.granules > self.room();
+            let expired = self.held.oldest().filter(|&span| goes || self.is_over(map, span, now));
             let Some(first) = expired.or_else(|| self.pending.oldest()) else { break };
             let record = map.record(first);
             let due = Due { first, granules: record.granules.get(), moved: record.is_moved() };

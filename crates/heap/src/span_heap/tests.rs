@@ -134,6 +134,26 @@ fn many_small_spans_freed_and_wanted_again_are_held_from_the_second_time_on() {
 }
 
 #[test]
+fn what_was_freed_first_goes_when_more_is_held_than_the_gaps_between_blocks_excuse() {
+    let (map, mut spans) = heap();
+    spans.decay.set_timed(true);
+    let first: Vec<u32> = (0..32).map(|_| spans.take(&map, 16, 1, true, 0).unwrap().first).collect();
+    let peak = spans.counts.used;
+    // Every second one, so that none are neighbours.
+    let freed: Vec<u32> = first.into_iter().step_by(2).collect();
+    freed.iter().for_each(|&first| spans.give(&map, first, 16, false, 1));
+    let long = spans.take(&map, 256, 1, false, 2).unwrap();
+    assert_eq!((spans.counts.used, spans.counts.dirty, long.zero), (peak, 256, true));
+    assert!(spans.is_due(&map, false, 2));
+    let mut due = [Due { first: 0, granules: 0, moved: false }; 16];
+    let count = spans.take_due(&map, false, 2, &mut due);
+    let gone: Vec<u32> = due[..count].iter().map(|due| due.first).collect();
+    assert_eq!(gone, freed[..4]);
+    assert_eq!(spans.counts.dirty, peak / 8 * 3);
+    assert!(!spans.is_due(&map, false, 2));
+}
+
+#[test]
 fn alignment_is_by_address() {
     let (map, mut spans) = heap();
     for align in [1u32, 2, 16, 64, 1024] {
