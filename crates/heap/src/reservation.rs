@@ -82,6 +82,8 @@ pub struct Reservation {
 
 struct Growth {
     coverage: u32,
+    /// Granules from here on, and below `reserved`, are ours and not committed yet.
+    next: u32,
     reserved: u32,
     /// Granules to commit next, if more than needed; 0 before the first.
     step: u32,
@@ -94,7 +96,7 @@ const ORDER: Ordering = Ordering::Relaxed;
 impl Reservation {
     /// No range yet.
     pub const fn new() -> Self {
-        let growth = Growth { coverage: 0, reserved: 0, step: 0 };
+        let growth = Growth { coverage: 0, next: 0, reserved: 0, step: 0 };
         Self {
             base: AtomicUsize::new(0),
             limit: AtomicU32::new(0),
@@ -249,6 +251,7 @@ impl Reservation {
             return false;
         }
         growth.coverage = coverage;
+        growth.next = limit;
         growth.reserved = reserved;
         self.records.store(aligned + layout.records, ORDER);
         self.bitmaps.store(aligned + layout.bitmaps, ORDER);
@@ -260,16 +263,18 @@ impl Reservation {
 
     /// Commits exactly `granules` at the end of what is committed, reserving more first if needed.
     fn extend(&self, growth: &mut Growth, granules: u32) -> Option<(u32, u32)> {
-        let mut first = self.limit();
-        let end = first.checked_add(granules)?;
+        let mut first = growth.next;
+        let mut end = first.checked_add(granules)?;
         if end > growth.reserved {
-            while !self.reserve_more(growth, first.checked_add(granules)?)? {
+            let mut from = growth.reserved;
+            while !self.reserve_part(growth.coverage, from, end)? {
                 // Somebody else's mapping is in the way: leave a hole that no span ever covers.
-                first = growth.reserved.checked_add(SKIP.min(growth.coverage / 16))?;
-                growth.reserved = first;
+                from = from.checked_add(SKIP.min(growth.coverage / 16))?;
+                first = from;
+                end = first.checked_add(granules)?;
             }
+            (growth.next, growth.reserved) = (first, end);
         }
-        let end = first.checked_add(granules)?;
         if end > growth.coverage || !self.commit_tables(self.limit(), end) {
             return None;
         }
@@ -279,24 +284,21 @@ impl Reservation {
             return None;
         }
         self.advise(address, bytes);
+        growth.next = end;
         self.set_limit(end);
         Some((first, granules))
     }
 
-    /// Reserves up to granule `end`. `Some(false)`: occupied; `None`: the range or the address space is exhausted.
-    fn reserve_more(&self, growth: &mut Growth, end: u32) -> Option<bool> {
-        if end > growth.coverage {
+    /// Reserves granules `from..end`. `Some(false)`: occupied; `None`: the range or the address space is exhausted.
+    fn reserve_part(&self, coverage: u32, from: u32, end: u32) -> Option<bool> {
+        if end > coverage {
             return None;
         }
-        if end <= growth.reserved {
-            return Some(true);
-        }
-        let (address, bytes) = (self.address(growth.reserved), bytes_of(end - growth.reserved));
+        let (address, bytes) = (self.address(from), bytes_of(end - from));
         if os::reserve_at(address, bytes) {
-            growth.reserved = end;
             return Some(true);
         }
-        // Refused for want of address space, or occupied? One granule elsewhere tells.
+        // Refused for want of address space, or occupied? As much elsewhere tells.
         let probe = os::reserve(bytes, 0)?;
         // SAFETY: just reserved, and given to nobody.
         unsafe { os::unmap(probe, bytes) };
@@ -336,6 +338,31 @@ mod tests {
         let last = reservation.address(next + more) - 8;
         // SAFETY: the last word of the memory just committed.
         assert_eq!(unsafe { *(last as *const u64) }, 0);
+    }
+
+    #[test]
+    fn what_others_have_mapped_is_never_taken_for_reserved() {
+        let reservation = Reservation::new();
+        let (first, count) = reservation.grow(1).unwrap();
+        let end = first + count;
+        let coverage = end + 64 * SKIP;
+        // As if only this much had been reserved, and the rest of the range were somebody else's.
+        {
+            let mut growth = reservation.growth.lock();
+            (growth.coverage, growth.reserved) = (coverage, end);
+        }
+        for _ in 0..3 {
+            assert_eq!(reservation.grow(1), None);
+        }
+        assert_eq!(reservation.limit(), end);
+        let behind = end + SKIP / 2;
+        // SAFETY: of this test's reservation, and in no use.
+        unsafe { os::unmap(reservation.address(behind), bytes_of(coverage - behind)) };
+        os::REFUSED.set(os::Call::Commit as u32);
+        assert_eq!(reservation.grow(1), None);
+        os::REFUSED.set(0);
+        let next = reservation.grow(1).unwrap().0;
+        assert!(next >= behind, "{next}, and {end} to {behind} are not ours");
     }
 
     #[test]
