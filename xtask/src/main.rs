@@ -1,6 +1,7 @@
 //! `cargo xtask TASK`: the longer suites and the release builds of Faultless.
 #![forbid(unsafe_code)]
 
+mod aarch64;
 mod arguments;
 mod check;
 mod dist;
@@ -46,6 +47,7 @@ usage: cargo xtask TASK [OPTIONS]
   locked [WORKLOAD...]     locked instructions per operation of bench's programs, by callgrind
       --allocators N=P,..  others beside libc and ours, NAME=PATH
       --threads N          default 8
+  aarch64                  programs of tests/c under the library for aarch64, by qemu-aarch64
   peers [NAME...]          other allocators as libraries for `faultless bench --allocators NAME=PATH`, in target/peers
       --out DIR            another folder
   regret TRACE...          what policies of purging cost on traces of FAULTLESS=trace:PREFIX (docs/decay.md)
@@ -76,6 +78,7 @@ fn main() -> ExitCode {
         Some("map-matrix") => map_matrix::run(arguments),
         Some("dist") => dist::run(arguments),
         Some("install") => install::run(arguments),
+        Some("aarch64") => aarch64::run(arguments),
         Some("help") | None => {
             print!("{USAGE}");
             Ok(())

@@ -3,13 +3,19 @@
 //! A failing `operator new` must call the new-handler and throw, and this library cannot throw: unwinding does not work out
 //! of an abort-on-panic `no_std` library. So on failure the stack is restored as it was at the call, and the next
 //! definition of the same function is *jumped* to, which is libstdc++'s or libc++'s; it tries again, calls the handler
-//! and throws as if it had been called in our place.
+//! and throws as if it had been called in our place. On aarch64 these are left to the C++ library, which calls `malloc`.
 
-use crate::c_abi::{aligned_alloc, free, malloc};
-use core::arch::naked_asm;
+use crate::c_abi::free;
+#[cfg(target_arch = "x86_64")]
+use crate::c_abi::{aligned_alloc, malloc};
 use core::ffi::c_void;
-use faultless_heap::{message, os};
+#[cfg(target_arch = "x86_64")]
+use {
+    core::arch::naked_asm,
+    faultless_heap::{message, os},
+};
 
+#[cfg(target_arch = "x86_64")]
 extern "C" fn find(name: *const core::ffi::c_char) -> *mut c_void {
     // SAFETY: the callers below pass C string literals.
     let name = unsafe { core::ffi::CStr::from_ptr(name) };
@@ -23,6 +29,7 @@ extern "C" fn find(name: *const core::ffi::c_char) -> *mut c_void {
     definition
 }
 
+#[cfg(target_arch = "x86_64")]
 extern "C" fn aligned(bytes: usize, align: usize) -> *mut c_void {
     aligned_alloc(align, bytes)
 }
