@@ -1,13 +1,8 @@
 /* A kernel before Linux 4.17, or a tool that stands in for one: it does not know to leave the source of a move mapped, takes the
  * address of MAP_FIXED_NOREPLACE for a hint, and has no membarrier. Blocks grow all the same, and keep what was written. */
-#include "check.h"
-#include <linux/filter.h>
-#include <linux/seccomp.h>
+#include "seccomp.h"
 #include <signal.h>
-#include <stddef.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <ucontext.h>
 
 #if defined __x86_64__
@@ -48,11 +43,9 @@ static void install(void) {
         UNLESS(BPF_JEQ, SYS_mmap, 3), LOAD(args[3]),
         UNLESS(BPF_JSET, NOREPLACE, 1), BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_TRAP),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
-    struct sock_fprog program = {COUNT_OF(filter), filter};
     struct sigaction action = {.sa_sigaction = map_at_hint, .sa_flags = SA_SIGINFO | SA_NODEFER};
     CHECK(sigaction(SIGSYS, &action, NULL) == 0, "sigaction: errno %d", errno);
-    CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0, "no_new_privs: errno %d", errno);
-    CHECK(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0, "seccomp: errno %d", errno);
+    install_filter(filter, COUNT_OF(filter));
 }
 
 /* Is the filter what it says? */

@@ -1,11 +1,6 @@
 /* A sandbox that refuses madvise, membarrier and mremap: everything still works, in this process and from the start. */
-#include "check.h"
-#include <linux/audit.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
+#include "seccomp.h"
 #include <pthread.h>
-#include <sys/prctl.h>
-#include <sys/syscall.h>
 
 #define REFUSE(call) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call, 0, 1), BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM)
 
@@ -14,9 +9,7 @@ static void install(void) {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 0),
         REFUSE(SYS_madvise), REFUSE(SYS_membarrier), REFUSE(SYS_mremap), REFUSE(SYS_getcpu),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
-    struct sock_fprog program = {COUNT_OF(filter), filter};
-    CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0, "no_new_privs: errno %d", errno);
-    CHECK(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0, "seccomp: errno %d", errno);
+    install_filter(filter, COUNT_OF(filter));
 }
 
 static void *work(void *argument) {

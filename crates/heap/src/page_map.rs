@@ -228,9 +228,8 @@ impl PageMap {
     #[inline(always)]
     pub fn class_of(&self, granule: u32) -> usize {
         debug_assert!(granule < self.reservation.limit());
-        let table = self.reservation.base() as *const Guarded32;
         // SAFETY: `granule_of` or the span heap gave a granule below the limit, whose tag is committed.
-        Tag(unsafe { (*table.add(granule as usize)).get() } as usize).class()
+        unsafe { tag_of(self.reservation.base(), granule as usize) }.class()
     }
 
     /// Size class of the block at an address: 0 where it is no block of a slab for sure.
@@ -243,9 +242,8 @@ impl PageMap {
     #[inline(always)]
     pub fn tag_at(&self, address: usize) -> Option<Tag> {
         let (base, granule) = self.reservation.granule_of_block(address)?;
-        let table = base as *const Guarded32;
         // SAFETY: the granule is below the limit, so its tag is committed.
-        Some(Tag(unsafe { (*table.add(granule)).get() } as usize))
+        Some(unsafe { tag_of(base, granule) })
     }
 
     /// Sets the tags of `granules` from `first` on.
@@ -413,7 +411,7 @@ impl<'map> Tables<'map> {
             return None;
         }
         // SAFETY: below the limit, so its tag is committed.
-        let tag = Tag(unsafe { (*(self.base as *const Guarded32).add(granule)).get() } as usize);
+        let tag = unsafe { tag_of(self.base, granule) };
         (tag.class() == class).then_some(granule as u32)
     }
 
@@ -436,6 +434,14 @@ impl<'map> Tables<'map> {
     pub fn address(&self, granule: u32) -> usize {
         self.base + bytes_of(granule)
     }
+}
+
+/// # Safety
+/// A table of tags lies at `tags`, and the granule's is committed.
+#[inline(always)]
+unsafe fn tag_of(tags: usize, granule: usize) -> Tag {
+    // SAFETY: the caller says so; zero bytes are a valid tag.
+    Tag(unsafe { (*(tags as *const Guarded32).add(granule)).get() } as usize)
 }
 
 /// # Safety

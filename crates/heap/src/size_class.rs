@@ -213,12 +213,6 @@ impl Locator {
     }
 }
 
-/// As [`Locator::locate`], of one class.
-#[inline]
-pub fn locate(class: usize, offset: usize) -> (u32, usize) {
-    Locator::of(class).locate(offset)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -245,7 +239,10 @@ mod tests {
     fn locate_agrees_with_division_everywhere() {
         for class in 1..CLASSES {
             for offset in 0..slab_granules(class) as usize * GRANULE_BYTES {
-                assert_eq!(locate(class, offset), ((offset / size(class)) as u32, offset % size(class)));
+                assert_eq!(
+                    Locator::of(class).locate(offset),
+                    ((offset / size(class)) as u32, offset % size(class))
+                );
             }
         }
     }

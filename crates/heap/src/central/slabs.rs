@@ -78,7 +78,7 @@ impl Slabs {
         if free == 0 {
             self.unlink(map, first);
         } else {
-            self.relink(map, first, usize::from(map.record(first).bin.get()), fill_list(class, free));
+            self.relink(map, first, fill_list(class, free));
         }
         magazine
     }
@@ -88,16 +88,15 @@ impl Slabs {
     pub fn note_put(&mut self, spans: &Spans, slab: Home<'_>, class: usize, blocks: u32) {
         let (free, all) = (slab.free_blocks(), size_class::slab_blocks(class));
         self.free_blocks += blocks;
-        let (list, was_full) = (fill_list(class, free), free == blocks);
-        let is_few = all - free <= FEW_USED.min(all / 4);
-        if was_full || is_few || list != slab.list() {
-            self.note_change(spans, slab, class, blocks, list);
+        let was_full = free == blocks;
+        if was_full || is_few(class, all - free) || slab.list() != fill_list(class, free) {
+            self.note_change(spans, slab, class, blocks);
         }
     }
 
     /// Not inlined: most blocks change nothing.
     #[inline(never)]
-    fn note_change(&mut self, spans: &Spans, slab: Home<'_>, class: usize, blocks: u32, list: usize) {
+    fn note_change(&mut self, spans: &Spans, slab: Home<'_>, class: usize, blocks: u32) {
         let (map, first, free) = (&spans.map, slab.first, slab.free_blocks());
         let used = size_class::slab_blocks(class) - free;
         if used == 0 {
@@ -108,24 +107,22 @@ impl Slabs {
             self.count -= 1;
             slab::dissolve(map, first, class);
             spans.give_for(slab.shard(), first, size_class::slab_granules(class));
-            return;
-        }
-        if free == blocks {
-            self.link(map, first, list);
-            return;
-        }
-        self.relink(map, first, slab.list(), list);
-        let is_few = used <= FEW_USED.min(size_class::slab_blocks(class) / 4);
-        if is_few && used.ilog2() < (used + blocks).ilog2() && spans.is_releasing() {
-            let bytes = slab::purge_free_pages(map, first, class);
-            spans.slab_pages_purged((bytes / os::page_bytes()) as u32);
+        } else if free == blocks {
+            self.link(map, first, fill_list(class, free));
+        } else {
+            self.relink(map, first, fill_list(class, free));
+            let has_halved = used.ilog2() < (used + blocks).ilog2();
+            if is_few(class, used) && has_halved && spans.is_releasing() {
+                let bytes = slab::purge_free_pages(map, first, class);
+                spans.slab_pages_purged((bytes / os::page_bytes()) as u32);
+            }
         }
     }
 
-    fn relink(&mut self, map: &PageMap, first: u32, from: usize, to: usize) {
-        if from != to {
+    fn relink(&mut self, map: &PageMap, first: u32, list: usize) {
+        if usize::from(map.record(first).bin.get()) != list {
             self.unlink(map, first);
-            self.link(map, first, to);
+            self.link(map, first, list);
         }
     }
 
@@ -153,6 +150,11 @@ impl Slabs {
             map.record(next).prev.set(prev);
         }
     }
+}
+
+/// Whether so few blocks of a slab are in use that it gives its free pages.
+fn is_few(class: usize, used: u32) -> bool {
+    used <= FEW_USED.min(size_class::slab_blocks(class) / 4)
 }
 
 /// The list for a slab with `free` free blocks; the fullest slabs are in list 0.

@@ -362,8 +362,7 @@ pub fn undo(bin: &Bin, list: usize) {
 fn walk(list: usize, class: usize, most: u32, map: &PageMap) -> Option<u32> {
     let (mut block, mut length) = (list, 0);
     while block != 0 {
-        let known = map.granule_of(block).filter(|&granule| map.class_of(granule) == class);
-        if length > most || !block.is_multiple_of(16) || known.is_none() {
+        if length > most || map.class_of_block(block) != class {
             return None;
         }
         length += 1;
