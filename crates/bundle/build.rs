@@ -10,6 +10,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::slice;
 
 /// What the nested cargo may inherit: where the toolchain and its files are, nothing that changes code.
 const INHERITED: &[&str] = &[
@@ -62,7 +63,7 @@ fn build() -> Result<(), Box<dyn Error>> {
             Some(path) => given_library(&root, Path::new(&path))?,
             None => build_library(&root, &out)?,
         };
-        let recorder = build_recorder(&root.join("crates/recorder/recorder.c"), &out)?;
+        let recorder = build_recorder(&root.join("crates/recorder"), &out)?;
         (Some(library), Some(recorder), build_programs(&root.join("crates/workloads"), &out)?)
     };
     let text = embedding(library.as_deref(), recorder.as_deref(), &programs)?;
@@ -155,9 +156,9 @@ fn sources(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
 }
 
 /// Compiles the recorder into a library to preload.
-fn build_recorder(source: &Path, out: &Path) -> Result<PathBuf, Box<dyn Error>> {
+fn build_recorder(folder: &Path, out: &Path) -> Result<PathBuf, Box<dyn Error>> {
     let library = out.join("libfaultless-recorder.so");
-    compile(source, &library, RECORDER_FLAGS)?;
+    compile(&sources(folder)?, &library, RECORDER_FLAGS)?;
     Ok(library)
 }
 
@@ -174,17 +175,17 @@ fn build_programs(workloads: &Path, out: &Path) -> Result<Vec<(String, PathBuf)>
         let debug = if source.parent() == Some(workloads) { "-g1" } else { "-g0" };
         // The same bytes wherever it is built.
         let prefix = format!("-fdebug-prefix-map={}=.", workloads.display());
-        compile(&source, &program, &[debug, &prefix, "-pthread", "-lm"])?;
+        compile(slice::from_ref(&source), &program, &[debug, &prefix, "-pthread", "-lm"])?;
         programs.push((name, program));
     }
     Ok(programs)
 }
 
-fn compile(source: &Path, built: &Path, flags: &[&str]) -> Result<(), Box<dyn Error>> {
+fn compile(sources: &[PathBuf], built: &Path, flags: &[&str]) -> Result<(), Box<dyn Error>> {
     let compiler = env::var("CC").unwrap_or_else(|_| "cc".into());
     let mut words = compiler.split_whitespace();
     let mut command = Command::new(words.next().unwrap_or("cc"));
-    command.args(words).args(C_FLAGS).arg("-o").arg(built).arg(source).args(flags);
+    command.args(words).args(C_FLAGS).arg("-o").arg(built).args(sources).args(flags);
     let output = command.output().map_err(|error| {
         format!(
             "cannot start the C compiler {compiler}: {error}; install one (apt-get install gcc) or set CC"
@@ -194,7 +195,7 @@ fn compile(source: &Path, built: &Path, flags: &[&str]) -> Result<(), Box<dyn Er
         return Ok(());
     }
     let message = String::from_utf8_lossy(&output.stderr);
-    Err(format!("{} did not compile:\n{message}", source.display()).into())
+    Err(format!("{} did not compile:\n{message}", built.display()).into())
 }
 
 fn embedding(

@@ -52,6 +52,14 @@ fn libraries_that_allocate_come_and_go() {
 }
 
 #[test]
+fn libraries_opened_with_deepbind_share_the_heap() {
+    let plugin = shared_library("deep_plugin.c");
+    let name = plugin.file_name().unwrap_or_default().to_string_lossy();
+    Program::new("deepbind.c").argument(&*name).passes();
+    Program::new("deepbind.c").argument(&*name).argument("refuse").passes();
+}
+
+#[test]
 fn library_works_when_loaded_by_dlopen_beside_libc() {
     if let Some(library) = preload() {
         Program::new("loaded_late.c").without_preload().argument(library.to_string_lossy()).passes();

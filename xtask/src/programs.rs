@@ -6,6 +6,7 @@ mod c_family;
 mod git;
 mod java;
 mod node;
+mod php;
 mod postgresql;
 mod python;
 mod redis;
@@ -49,6 +50,7 @@ const PROGRAMS: &[Program] = &[
     },
     Program { name: "python-malloc", about: "the same with PYTHONMALLOC=malloc", run: python::plain_malloc },
     Program { name: "node", about: "worker threads, compression, transferred buffers", run: node::run },
+    Program { name: "php", about: "with its extensions, with and without its own heap", run: php::run },
     Program {
         name: "gcc",
         about: "a large C file; the same object as without the library",

@@ -262,6 +262,42 @@ fn errno_early_calls_and_odd_arguments_are_as_without_the_recorder() {
 }
 
 #[test]
+fn calls_of_libraries_opened_with_deepbind_are_counted() {
+    let place = Place::new("deepbind");
+    let plugin = place.compile(
+        "plugin.so",
+        &["-shared", "-fPIC"],
+        "void *take(size_t bytes) { return malloc(bytes); }
+        void give_back(void *block) { free(block); }
+        void *more(void *block) { return realloc(block, 150000); }",
+    );
+    // The plugin finds libc's functions before the recorder's; the program frees the plugin's blocks and the other way round.
+    let program = place.compile(
+        "opener",
+        &["-ldl"],
+        "int main(int count, char **words) {
+            void *library = dlopen(words[1], RTLD_NOW | RTLD_DEEPBIND);
+            if (!library) return puts(dlerror()), 1;
+            void *(*take)(size_t) = dlsym(library, \"take\");
+            void (*give_back)(void *) = dlsym(library, \"give_back\");
+            void *(*more)(void *) = dlsym(library, \"more\");
+            for (int i = 0; i < 50; i++) free(take(70000));
+            for (int i = 0; i < 40; i++) give_back(malloc(300000));
+            for (int i = 0; i < 30; i++) give_back(more(take(70000)));
+            return 0;
+        }",
+    );
+    let report = place.report(&["--", &program, &plugin]);
+    assert_eq!(calls(&report, "malloc", 64 * KIB), 80);
+    assert_eq!(calls(&report, "malloc", 256 * KIB), 40);
+    assert_eq!(calls(&report, "realloc", 128 * KIB), 30);
+    for bytes in [64 * KIB, 128 * KIB, 256 * KIB] {
+        let live = &with(&report["sizes"], "from_bytes", bytes)["live"]["blocks"];
+        assert!(number(live) < 0.01, "of {bytes} bytes and more {live} are left");
+    }
+}
+
+#[test]
 fn a_command_is_ended_when_its_time_is_over() {
     let place = Place::new("limit");
     let program =

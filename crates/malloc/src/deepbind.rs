@@ -1,0 +1,132 @@
+//! `dlopen`, so that libraries opened with `RTLD_DEEPBIND` (PHP opens its extensions so) allocate here, too.
+//!
+//! Such a library looks into libc before it looks into what the program started with. It would call libc's `free` with our
+//! blocks and hand libc's blocks to our `free`, and either ends the process. So before the first of them is opened, libc's own
+//! table of symbols leads from the names of the `malloc` family to where they lead everybody else.
+
+use crate::elf::{Object, objects};
+use core::ffi::{CStr, c_char, c_int, c_void};
+use core::ptr::null_mut;
+use faultless_heap::lock::Lock;
+
+const RTLD_DEEPBIND: c_int = 8;
+
+/// The functions of the `malloc` family. What a libc does not have, or this library, is passed over.
+const NAMES: &[u8] = b"malloc\0free\0calloc\0realloc\0reallocarray\0aligned_alloc\0memalign\0posix_memalign\0valloc\0\
+    pvalloc\0malloc_usable_size\0free_sized\0free_aligned_sized\0cfree\0mallopt\0malloc_trim\0mallinfo\0mallinfo2\0\
+    malloc_stats\0malloc_info\0__libc_malloc\0__libc_free\0__libc_calloc\0__libc_realloc\0__libc_memalign\0\
+    __libc_valloc\0__libc_pvalloc\0__libc_cfree\0__posix_memalign\0";
+const COUNT: usize = {
+    let (mut index, mut count) = (0, 0);
+    while index < NAMES.len() {
+        count += (NAMES[index] == 0) as usize;
+        index += 1;
+    }
+    count
+};
+
+/// Whether libc's names lead there. Held while libc's table is writable; a child that was forked meanwhile cannot use `dlopen`, as
+/// with the loader's own lock.
+static IS_LED: Lock<bool> = Lock::new(false);
+
+/// The call that `dlopen` becomes, in the two registers that return it.
+#[repr(C)]
+struct Onward {
+    dlopen: usize,
+    mode: usize,
+}
+
+/// C `dlopen`. Goes on to the next one by a jump: that learns from its return address who asks (`$ORIGIN`, `RUNPATH`).
+///
+/// # Safety
+/// As for glibc's: `path` is null or a C string.
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+pub unsafe extern "C" fn dlopen(path: *const c_char, mode: c_int) -> *mut c_void {
+    #[cfg(target_arch = "x86_64")]
+    core::arch::naked_asm!(
+        ".cfi_startproc",
+        "push rdi",
+        ".cfi_adjust_cfa_offset 8",
+        "mov edi, esi",
+        "call {prepare}",
+        "pop rdi",
+        ".cfi_adjust_cfa_offset -8",
+        "mov esi, edx",
+        "jmp rax",
+        ".cfi_endproc",
+        prepare = sym prepare,
+    );
+    #[cfg(target_arch = "aarch64")]
+    core::arch::naked_asm!(
+        ".cfi_startproc",
+        "stp x0, x30, [sp, #-16]!",
+        ".cfi_adjust_cfa_offset 16",
+        ".cfi_rel_offset x30, 8",
+        "mov w0, w1",
+        "bl {prepare}",
+        "mov x16, x0",
+        "ldp x0, x30, [sp], #16",
+        ".cfi_restore x30",
+        ".cfi_adjust_cfa_offset -16",
+        "br x16",
+        ".cfi_endproc",
+        prepare = sym prepare,
+    );
+}
+
+extern "C" fn prepare(mode: c_int) -> Onward {
+    let is_deep = mode & RTLD_DEEPBIND != 0;
+    let mut is_led = is_deep.then(|| IS_LED.lock());
+    let mut view = View::default();
+    objects(|object| match is_led.as_mut() {
+        Some(is_led) if !**is_led => **is_led = view.lead(&object),
+        _ => view.note(&object),
+    });
+    // Where libc's table cannot be written, the library looks where all others do.
+    let is_refused = is_led.is_some_and(|is_led| !*is_led);
+    let mode = if is_refused { mode & !RTLD_DEEPBIND } else { mode };
+    Onward { dlopen: view.dlopen.unwrap_or(nowhere as *const () as usize), mode: mode as usize }
+}
+
+/// Before glibc 2.34 a program without libdl has no `dlopen`.
+extern "C" fn nowhere(_path: *const c_char, _mode: c_int) -> *mut c_void {
+    null_mut()
+}
+
+/// The loaded objects, as far as they were visited.
+#[derive(Default)]
+struct View {
+    is_behind_ours: bool,
+    /// The next `dlopen` behind ours.
+    dlopen: Option<usize>,
+    /// By their places in `NAMES`, where everybody else's calls go: mostly to us, or to what was preloaded before us.
+    first: [usize; COUNT],
+}
+
+impl View {
+    fn note(&mut self, object: &Object<'_>) {
+        if self.is_behind_ours && self.dlopen.is_none() {
+            self.dlopen = object.find(c"dlopen");
+        }
+        self.is_behind_ours |= object.contains(prepare as *const () as usize);
+    }
+
+    /// Notes an object. If it is a libc behind us, its names lead from now on where everybody else's do; false for all
+    /// others, and where that is refused.
+    fn lead(&mut self, object: &Object<'_>) -> bool {
+        self.note(object);
+        if object.find(c"gnu_get_libc_version").is_some() {
+            let known = names().zip(self.first).filter(|(_, first)| *first != 0);
+            return self.is_behind_ours && object.lead(known);
+        }
+        for (name, first) in names().zip(&mut self.first).filter(|(_, first)| **first == 0) {
+            *first = object.find(name).unwrap_or(0);
+        }
+        false
+    }
+}
+
+fn names() -> impl Iterator<Item = &'static CStr> + Clone {
+    NAMES.split_inclusive(|byte| *byte == 0).filter_map(|name| CStr::from_bytes_with_nul(name).ok())
+}

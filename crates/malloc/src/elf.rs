@@ -1,0 +1,212 @@
+//! The loaded programs and libraries and their dynamic symbols, as the System V ABI and glibc's `<link.h>` lay them out.
+
+use core::ffi::{CStr, c_char, c_int, c_void};
+use core::sync::atomic::{AtomicUsize, Ordering};
+use faultless_heap::os;
+
+const PT_LOAD: u32 = 1;
+const PT_DYNAMIC: u32 = 2;
+const DT_NULL: usize = 0;
+const DT_STRTAB: usize = 5;
+const DT_SYMTAB: usize = 6;
+const DT_GNU_HASH: usize = 0x6fff_fef5;
+const PF_EXECUTE: u32 = 1;
+const PF_WRITE: u32 = 2;
+const PF_READ: u32 = 4;
+const SHN_UNDEF: u16 = 0;
+const PROT_READ: c_int = 1;
+const PROT_WRITE: c_int = 2;
+const PROT_EXECUTE: c_int = 4;
+
+/// `ElfW(Phdr)`.
+#[repr(C)]
+struct ProgramHeader {
+    kind: u32,
+    flags: u32,
+    _offset: usize,
+    address: usize,
+    _physical: usize,
+    _file_bytes: usize,
+    bytes: usize,
+    _align: usize,
+}
+
+/// `struct dl_phdr_info`, as far as it is used.
+#[repr(C)]
+struct Info {
+    base: usize,
+    _name: *const c_char,
+    headers: *const ProgramHeader,
+    header_count: u16,
+}
+
+/// `ElfW(Dyn)`.
+#[repr(C)]
+struct Dynamic {
+    tag: usize,
+    value: usize,
+}
+
+/// `ElfW(Sym)`.
+#[repr(C)]
+struct Symbol {
+    name: u32,
+    _info: u8,
+    _other: u8,
+    section: u16,
+    value: AtomicUsize,
+    _bytes: usize,
+}
+
+unsafe extern "C" {
+    fn dl_iterate_phdr(
+        visit: unsafe extern "C" fn(*const Info, usize, *mut c_void) -> c_int,
+        data: *mut c_void,
+    ) -> c_int;
+    fn mprotect(start: *mut c_void, bytes: usize, protection: c_int) -> c_int;
+}
+
+/// Visits the program and each library, in the order in which they were loaded and are searched.
+pub fn objects<F: FnMut(Object<'_>)>(mut visit: F) {
+    unsafe extern "C" fn one<F: FnMut(Object<'_>)>(
+        info: *const Info,
+        _bytes: usize,
+        visit: *mut c_void,
+    ) -> c_int {
+        // SAFETY: the loader passes a valid description, whose object stays loaded during the call, and our `visit`.
+        unsafe {
+            let Info { base, headers, header_count, .. } = *info;
+            let headers = core::slice::from_raw_parts(headers, header_count.into());
+            (*visit.cast::<F>())(Object { base, headers });
+        }
+        0
+    }
+    // SAFETY: `one` gets `visit` as what it is, and the call ends before it does.
+    unsafe { dl_iterate_phdr(one::<F>, (&raw mut visit).cast()) };
+}
+
+/// A program or library in memory.
+#[derive(Clone, Copy)]
+pub struct Object<'a> {
+    base: usize,
+    headers: &'a [ProgramHeader],
+}
+
+/// Its dynamic symbols and the hash table over their names.
+#[derive(Clone, Copy)]
+struct Table {
+    symbols: *const Symbol,
+    strings: *const c_char,
+    hash: *const u32,
+}
+
+impl<'a> Object<'a> {
+    /// Whether an address lies in it.
+    pub fn contains(&self, address: usize) -> bool {
+        self.segment_of(address).is_some()
+    }
+
+    fn segment_of(&self, address: usize) -> Option<&'a ProgramHeader> {
+        let offset = address.wrapping_sub(self.base);
+        self.headers
+            .iter()
+            .find(|header| header.kind == PT_LOAD && offset.wrapping_sub(header.address) < header.bytes)
+    }
+
+    fn table(&self) -> Option<Table> {
+        let header = self.headers.iter().find(|header| header.kind == PT_DYNAMIC)?;
+        let mut entry: *const Dynamic =
+            core::ptr::with_exposed_provenance(self.base.wrapping_add(header.address));
+        let [mut symbols, mut strings, mut hash] = [0usize; 3];
+        loop {
+            // SAFETY: the dynamic section is loaded and ends with `DT_NULL`.
+            let Dynamic { tag, value } = unsafe { entry.read() };
+            // glibc has put addresses there, but for objects whose section is read-only.
+            let address = if value < self.base { self.base.wrapping_add(value) } else { value };
+            match tag {
+                DT_NULL => break,
+                DT_SYMTAB => symbols = address,
+                DT_STRTAB => strings = address,
+                DT_GNU_HASH => hash = address,
+                _ => {}
+            }
+            // SAFETY: this was not the last entry.
+            entry = unsafe { entry.add(1) };
+        }
+        (symbols != 0 && strings != 0 && hash != 0).then_some(Table {
+            symbols: core::ptr::with_exposed_provenance(symbols),
+            strings: core::ptr::with_exposed_provenance(strings),
+            hash: core::ptr::with_exposed_provenance(hash),
+        })
+    }
+
+    /// Where it defines a name, in whichever version.
+    pub fn find(&self, name: &CStr) -> Option<usize> {
+        // ORDERING: Relaxed, an address, of code that was there before it was written.
+        self.symbol(name).map(|symbol| self.base.wrapping_add(symbol.value.load(Ordering::Relaxed)))
+    }
+
+    fn symbol(&self, name: &CStr) -> Option<&'a Symbol> {
+        let table = self.table()?;
+        // SAFETY: the table lies in an object that stays loaded for `'a`; indices come from its own hash table, whose layout
+        // is four words, then a Bloom filter of `filter_words` machine words, the buckets, and one hash for each symbol from
+        // number `first` on, the last of a bucket with its lowest bit set.
+        unsafe {
+            let [buckets, first, filter_words] = [0, 1, 2].map(|index| *table.hash.add(index));
+            let bucket = table.hash.add(4 + filter_words as usize * (size_of::<usize>() / size_of::<u32>()));
+            let hashes = bucket.add(buckets as usize);
+            let wanted = gnu_hash(name);
+            let mut index = if buckets == 0 { 0 } else { *bucket.add((wanted % buckets) as usize) };
+            while index >= first {
+                let hash = *hashes.add((index - first) as usize);
+                let symbol = &*table.symbols.add(index as usize);
+                if hash | 1 == wanted | 1
+                    && symbol.section != SHN_UNDEF
+                    && CStr::from_ptr(table.strings.add(symbol.name as usize)) == name
+                {
+                    return Some(symbol);
+                }
+                if hash & 1 == 1 {
+                    break;
+                }
+                index += 1;
+            }
+        }
+        None
+    }
+
+    /// Makes those who look here for a name from now on find the address beside it; names that it does not define are passed over.
+    /// False: the kernel does not let the table be written.
+    pub fn lead<'n>(&self, names: impl Iterator<Item = (&'n CStr, usize)> + Clone) -> bool {
+        let symbols = names.filter_map(|(name, address)| Some((&self.symbol(name)?.value, address)));
+        let places = symbols.clone().map(|(value, _)| value.as_ptr());
+        let (Some(first), Some(last)) = (places.clone().min(), places.max()) else { return true };
+        let Some(segment) = self.segment_of(first as usize) else { return false };
+        let mut protection = 0;
+        for (flag, bit) in [(PF_READ, PROT_READ), (PF_WRITE, PROT_WRITE), (PF_EXECUTE, PROT_EXECUTE)] {
+            protection |= if segment.flags & flag != 0 { bit } else { 0 };
+        }
+        // A value is aligned to its size and does not cross pages.
+        let start = first.map_addr(|address| address & !(os::page_bytes() - 1)).cast::<c_void>();
+        let bytes = last as usize + 1 - start as usize;
+        // SAFETY: the object's own table, which stays readable, and executable if it was. Its pages are private to the process,
+        // so no other sees the change.
+        unsafe {
+            if mprotect(start, bytes, protection | PROT_WRITE) != 0 {
+                return false;
+            }
+            for (value, address) in symbols {
+                // ORDERING: Relaxed, whoever reads it meanwhile gets the old address or the new one, and both are code.
+                value.store(address.wrapping_sub(self.base), Ordering::Relaxed);
+            }
+            // If this fails the pages stay writable, which harms nobody.
+            mprotect(start, bytes, protection);
+        }
+        true
+    }
+}
+
+/// The hash of `DT_GNU_HASH`: Bernstein's, times 33.
+fn gnu_hash(name: &CStr) -> u32 {
+    name.to_bytes().iter().fold(5381, |hash: u32, &byte| hash.wrapping_mul(33).wrapping_add(u32::from(byte)))
+}
