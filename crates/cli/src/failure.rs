@@ -1,6 +1,7 @@
 //! How the tool ends when it cannot do what was asked: one line and a documented status.
 
 use std::io;
+use std::path::Path;
 
 use faultless_probe::program::LookupError;
 use faultless_probe::watch::WatchError;
@@ -23,12 +24,20 @@ pub enum Failure {
     OutputClosed,
 }
 
+/// What to say, too, of a name that is not found but is the number of a running process; else nothing.
+pub fn hint_of_process(name: &str) -> &'static str {
+    let is_process = name.parse::<u32>().is_ok() && Path::new("/proc").join(name).exists();
+    if is_process { "; watch, map, heap, faults and churn look at a running process by --pid" } else { "" }
+}
+
 impl Failure {
     /// For a program that could not be found.
     #[must_use]
     pub fn of_lookup(name: &str, error: LookupError) -> Self {
         match error {
-            LookupError::NotFound => Self::NotFound(format!("no such command: {name}")),
+            LookupError::NotFound => {
+                Self::NotFound(format!("no such command: {name}{}", hint_of_process(name)))
+            }
             LookupError::NotExecutable { path, reason } => {
                 Self::Refused(format!("cannot run {}: {reason}", path.display()))
             }

@@ -10,7 +10,7 @@ use faultless_records::{mappings, pmap};
 use faultless_report::map_saved_totals;
 use faultless_report::map_view::MapView;
 
-use crate::failure::Failure;
+use crate::failure::{Failure, hint_of_process};
 
 /// Most bytes of a saved file: a million mappings.
 const LARGEST_BYTES: u64 = 1 << 30;
@@ -72,7 +72,11 @@ fn read(path: &Path) -> Result<Vec<u8>, Failure> {
     } else {
         let file = File::open(path).map_err(|error| match error.kind() {
             std::io::ErrorKind::NotFound => {
-                Failure::Failed(format!("no such file: {} (a command stands behind --)", path.display()))
+                let hint = hint_of_process(&path.to_string_lossy());
+                Failure::Failed(format!(
+                    "no such file: {} (a command stands behind --){hint}",
+                    path.display()
+                ))
             }
             _ => failed(error),
         })?;

@@ -258,6 +258,8 @@ fn what_cannot_be_watched_is_refused_in_one_line() {
         (&["watch", "--pid", "2147483647"], 1, "no process 2147483647"),
         (&["watch", "--match", "("], 2, "regular expression"),
         (&["watch", "--", "no-such-command"], 127, "no such command"),
+        (&["watch", "1"], 127, "look at a running process by --pid"),
+        (&["map", "1"], 1, "look at a running process by --pid"),
         (&["watch", "--replay", "/nowhere/at/all"], 1, "cannot read /nowhere"),
         (&["watch", "--plot", "picture.gif", "--", "true"], 2, ".svg or .png"),
         (&["watch", "--record", "/nowhere/at/all", "--", "true"], 1, "cannot write /nowhere"),
