@@ -52,6 +52,16 @@ time.sleep(1000)'",
         run: "exec node -e 'const k=[]; for (let i=0;i<300000;i++) k.push({a:i,b:\"x\"+i,c:[i]}); \
               const b=[]; for (let i=0;i<50;i++) b.push(Buffer.alloc(1<<20,1)); setInterval(()=>{},1000)'",
     },
+    Program {
+        name: "PHP",
+        prepare: "php --version >/dev/null",
+        run: "exec php -r '$a=[]; for($i=0;$i<600000;$i++) $a[]=\"x\".$i; $s=str_repeat(\"y\",30000000); sleep(1000);'",
+    },
+    Program {
+        name: "Ruby",
+        prepare: "ruby --version >/dev/null",
+        run: "exec ruby -e 'a=(1..1_000_000).map { |i| \"x#{i}\" }; sleep 1000'",
+    },
     Program { name: "Go", prepare: GO, run: "exec ./program" },
     Program {
         name: "Redis",

@@ -82,7 +82,11 @@ struct Running(Child);
 
 impl Running {
     fn start(place: &Place) -> Self {
-        let mut child = Command::new(place.program()).stdout(Stdio::piped()).spawn().unwrap();
+        Self::of(&mut Command::new(place.program()))
+    }
+
+    fn of(command: &mut Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         assert_eq!(line, "ready\n");
@@ -173,6 +177,22 @@ fn every_kind_of_a_live_process_is_told_apart_and_sums_equal_the_kernels() {
     assert_eq!(kind(&map, "thread_stack")["count"], 5, "four that wait, one kept for the next");
     // Nothing proves what the program's own mapping is, and no allocator gets it.
     assert!((20 * MIB..20 * MIB + 64 * 1024).contains(&rss(&map, "unknown")), "{}", rss(&map, "unknown"));
+}
+
+#[test]
+fn the_heap_of_a_program_under_faultless_is_known() {
+    let place = Place::new("preloaded");
+    let library = faultless_bundle::library_into(&place.0).unwrap();
+    let running = Running::of(Command::new(place.program()).env("LD_PRELOAD", library));
+    let map = json(&["--pid", &running.pid(), "--json"]);
+    assert_eq!(map["sum"]["rss_bytes"], map["kernel_sum"]["rss_bytes"]);
+    if may_read_memory(&running) {
+        // Five threads with 2 MB each, one of which has ended, 5 MiB and 3 MiB.
+        let heap = rss(&map, "allocator_faultless");
+        assert!((16 * MIB..22 * MIB).contains(&heap), "{map:#}");
+        let unknown = rss(&map, "unknown");
+        assert!((20 * MIB..20 * MIB + 128 * 1024).contains(&unknown), "{unknown}");
+    }
 }
 
 #[test]

@@ -19,9 +19,11 @@ pub mod pymalloc;
 pub mod radix;
 pub mod reader;
 pub mod reservation;
+pub mod ruby;
 pub mod stacks;
 pub mod totals;
 pub mod v8;
+pub mod zend;
 
 use faultless_records::contents::Contents;
 use faultless_records::mappings::Mapping;
@@ -67,6 +69,8 @@ fn claim_by_contents(sight: &Sight<'_>, reader: &Reader<'_>, loaded: &Loaded, cl
     mimalloc::claim(sight, reader, loaded, claims);
     v8::claim(sight, reader, claims);
     pymalloc::claim(sight, reader, claims);
+    zend::claim(sight, reader, claims);
+    ruby::claim(sight, reader, claims);
     // These search whole mappings, so only what is left.
     glibc::claim_rows(sight, reader, claims);
     // Last, since it looks only at what nobody has claimed.

@@ -37,6 +37,10 @@ pub enum Kind {
     V8Heap,
     /// Python's arenas for objects of up to 512 bytes.
     PythonObjects,
+    /// PHP's heap: Zend's memory manager.
+    PhpHeap,
+    /// Ruby's pages of objects.
+    RubyObjects,
     /// Programs and libraries: the file part.
     Program,
     /// Programs and libraries: zero-initialised data, thread-local storage, the loader's records.
@@ -74,6 +78,8 @@ pub const KINDS: &[Kind] = &[
     Kind::GoRuntime,
     Kind::V8Heap,
     Kind::PythonObjects,
+    Kind::PhpHeap,
+    Kind::RubyObjects,
     Kind::Program,
     Kind::StaticData,
     Kind::MappedFile,
@@ -124,6 +130,8 @@ impl Kind {
             Self::GoRuntime => "Go runtime's tables",
             Self::V8Heap => "V8 heap",
             Self::PythonObjects => "Python objects",
+            Self::PhpHeap => "PHP heap",
+            Self::RubyObjects => "Ruby objects",
             Self::Program => "programs, libraries",
             Self::StaticData => "static data",
             Self::MappedFile => "mapped files",
@@ -169,6 +177,8 @@ impl Kind {
             Self::GoRuntime => "go_runtime",
             Self::V8Heap => "v8_heap",
             Self::PythonObjects => "python_objects",
+            Self::PhpHeap => "php_heap",
+            Self::RubyObjects => "ruby_objects",
             Self::Program => "program",
             Self::StaticData => "static_data",
             Self::MappedFile => "mapped_file",

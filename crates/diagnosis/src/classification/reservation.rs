@@ -1,7 +1,7 @@
 //! Faultless's reservation, by the addresses in the static data of the library or of the program it is linked into.
 //!
 //! The base of the range, the base of the span records and the base of the slab bitmaps stand near each other, and their distances
-//! follow from the number of granules: one byte, 64 bytes each. Source: `crates/heap/src/reservation.rs`.
+//! follow from the number of granules: a tag of 4 bytes and a record of 64 bytes each. Source: `crates/heap/src/reservation.rs`.
 
 use faultless_records::allocator::Allocator;
 use faultless_records::contents::Extent;
@@ -13,6 +13,7 @@ use super::loaded::Loaded;
 use super::reader::{Reader, mapping_at};
 
 const GRANULE_BYTES: u64 = 64 << 10;
+const TAG_BYTES: u64 = 4;
 const RECORD_BYTES: u64 = 64;
 
 /// Numbers of granules that a range can cover, as powers of two: 256 MiB to 1 TiB.
@@ -65,7 +66,7 @@ fn is_base(sight: &Sight<'_>, word: u64) -> bool {
 
 /// Whether the other two addresses of a range of so many granules are near.
 fn fits(near: &[u64], base: u64, coverage: u64) -> bool {
-    let records = base + coverage.next_multiple_of(GRANULE_BYTES);
+    let records = base + (coverage * TAG_BYTES).next_multiple_of(GRANULE_BYTES);
     let bitmaps = records + (coverage * RECORD_BYTES).next_multiple_of(GRANULE_BYTES);
     near.contains(&records) && near.contains(&bitmaps)
 }
@@ -92,7 +93,8 @@ mod tests {
     fn a_reservation_is_found_in_whatever_has_its_addresses() {
         let (base, data, coverage) = (0x7000_0000_0000, 0x10_0000, 1_u64 << 24);
         let mut memory = MadeUp::default();
-        memory.put(data + 0x100, &[1, base + coverage + (1 << 30), 2, base, 3, base + coverage]);
+        let records = base + 4 * coverage;
+        memory.put(data + 0x100, &[1, records + (1 << 30), 2, base, 3, records]);
         let whole = base + coverage * GRANULE_BYTES;
         let mappings = [
             mapping(data, data + 0x1000, b"rw-p", "/bin/a"),

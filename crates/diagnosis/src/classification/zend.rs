@@ -1,0 +1,140 @@
+//! PHP's heap (Zend's memory manager), by its chunks.
+//!
+//! A chunk is 2 MiB at a multiple of 2 MiB. It begins with a pointer to its heap, which lies 64 bytes into the heap's first chunk,
+//! and with its neighbours in the ring of chunks; chunks that are kept for later hold the pointer to the heap still. Blocks
+//! that are larger stand in a list, whose head the heap has before its pointer to the first chunk. Source: PHP's
+//! `Zend/zend_alloc.c`, 7.0 to 8.4; tried with 8.2.
+
+use std::collections::BTreeSet;
+
+use faultless_records::contents::Extent;
+
+use super::Sight;
+use super::claim::{Claims, Evidence, Strength};
+use super::kind::Kind;
+use super::reader::{Reader, extent_of, mapping_at};
+
+const CHUNK_BYTES: u64 = 2 << 20;
+const HEAP_OFFSET: u64 = 64;
+/// Words of the heap in which its pointer to the first chunk is searched: 30 lists of free blocks stand before it.
+const HEAP_WORDS: usize = 64;
+
+/// Claims the chunks of all heaps and their large blocks.
+pub fn claim(sight: &Sight<'_>, reader: &Reader<'_>, claims: &mut Claims) {
+    let mut heaps = BTreeSet::new();
+    for mapping in sight.mappings.iter().filter(|mapping| mapping.is_anonymous() && mapping.is_writable()) {
+        for gap in claims.gaps(extent_of(mapping)) {
+            let mut chunk = gap.start.next_multiple_of(CHUNK_BYTES);
+            while chunk.saturating_add(CHUNK_BYTES) <= gap.end {
+                if let Some(heap) = heap_of(reader, chunk) {
+                    heaps.insert(heap);
+                    let evidence = Evidence::plain(Strength::Contents, "header of a chunk of PHP");
+                    claims.add(Extent::new(chunk, CHUNK_BYTES), Kind::PhpHeap, evidence);
+                }
+                chunk += CHUNK_BYTES;
+            }
+        }
+    }
+    for heap in heaps {
+        for block in large_blocks(reader, heap) {
+            let is_there =
+                mapping_at(sight.mappings, block.start).is_some_and(|mapping| block.end <= mapping.end);
+            if is_there {
+                let evidence = Evidence::plain(Strength::Contents, "PHP's list of large blocks");
+                claims.add(block, Kind::PhpHeap, evidence);
+            }
+        }
+    }
+}
+
+/// The heap of what may be a chunk.
+fn heap_of(reader: &Reader<'_>, chunk: u64) -> Option<u64> {
+    let [heap, next, ..] = *reader.words(chunk, 3).as_slice() else { return None };
+    let first = heap.checked_sub(HEAP_OFFSET)?;
+    let is_heap = first != 0 && first.is_multiple_of(CHUNK_BYTES) && reader.word(first) == Some(heap);
+    let [_, second, last] = *reader.words(first, 3).as_slice() else { return None };
+    let is_ring = reader.word(second.checked_add(16)?) == Some(first)
+        && reader.word(last.checked_add(8)?) == Some(first);
+    (is_heap && is_ring && next.is_multiple_of(CHUNK_BYTES)).then_some(heap)
+}
+
+/// Start, size and next one of each block in the heap's list.
+fn large_blocks(reader: &Reader<'_>, heap: u64) -> Vec<Extent> {
+    let words = reader.words(heap, HEAP_WORDS);
+    let first_chunk = words.windows(2).find(|pair| pair[1] == heap - HEAP_OFFSET);
+    let mut entry = first_chunk.map_or(0, |pair| pair[0]);
+    let mut blocks = Vec::new();
+    let mut seen = BTreeSet::new();
+    // A damaged list may bite its tail.
+    while entry != 0 && seen.insert(entry) {
+        let [start, bytes, next] = *reader.words(entry, 3).as_slice() else { break };
+        let is_block = start.is_multiple_of(CHUNK_BYTES)
+            && bytes.is_multiple_of(4096)
+            && start.checked_add(bytes).is_some();
+        if !is_block || start == 0 || bytes == 0 {
+            break;
+        }
+        blocks.push(Extent::new(start, bytes));
+        entry = next;
+    }
+    blocks
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::reader::made_up::{MadeUp, mapping};
+    use super::*;
+
+    const FIRST: u64 = 0x4000_0000;
+    const HEAP: u64 = FIRST + HEAP_OFFSET;
+    const LARGE: u64 = 0x8000_0000;
+
+    fn found(memory: &MadeUp) -> Vec<Option<Kind>> {
+        let mappings = [
+            mapping(FIRST, FIRST + 4 * CHUNK_BYTES, b"rw-p", ""),
+            mapping(LARGE, LARGE + 2 * CHUNK_BYTES, b"rw-p", ""),
+        ];
+        let mut claims = Claims::default();
+        let sight = Sight { mappings: &mappings, contents: None, threads: &[] };
+        claim(&sight, &Reader::new(memory), &mut claims);
+        let at = |address: u64| claims.at(address).map(|claim| claim.kind);
+        vec![
+            at(FIRST),
+            at(FIRST + CHUNK_BYTES),
+            at(FIRST + 2 * CHUNK_BYTES),
+            at(FIRST + 3 * CHUNK_BYTES),
+            at(LARGE),
+        ]
+    }
+
+    fn heap_of_two_chunks(large: &[u64]) -> MadeUp {
+        let mut memory = MadeUp::default();
+        let second = FIRST + CHUNK_BYTES;
+        memory.put(FIRST, &[HEAP, second, second]);
+        memory.put(second, &[HEAP, FIRST, FIRST]);
+        // One that is kept for later, and something else that looks a little alike.
+        memory.put(FIRST + 2 * CHUNK_BYTES, &[HEAP, 0, 7]);
+        memory.put(FIRST + 3 * CHUNK_BYTES, &[HEAP + 8, 0, 0]);
+        memory.put(HEAP + 40 * 8, &[second + 4096, FIRST]);
+        memory.put(second + 4096, large);
+        memory
+    }
+
+    #[test]
+    fn chunks_and_large_blocks_of_a_heap_are_known() {
+        let php = Some(Kind::PhpHeap);
+        assert_eq!(found(&heap_of_two_chunks(&[LARGE, CHUNK_BYTES, 0])), [php, php, php, None, php]);
+        // A size that is none ends the list.
+        assert_eq!(found(&heap_of_two_chunks(&[LARGE, 5, 0])), [php, php, php, None, None]);
+        // A list that bites its tail ends, too.
+        let entry = FIRST + CHUNK_BYTES + 4096;
+        assert_eq!(found(&heap_of_two_chunks(&[LARGE, CHUNK_BYTES, entry])), [php, php, php, None, php]);
+    }
+
+    #[test]
+    fn a_pointer_to_itself_is_no_heap() {
+        let mut memory = MadeUp::default();
+        memory.put(FIRST, &[HEAP, FIRST, 5 * CHUNK_BYTES]);
+        assert_eq!(found(&memory), [None; 5]);
+    }
+}
