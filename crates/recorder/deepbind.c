@@ -53,7 +53,7 @@ static ElfW(Sym) *defined(const struct dl_phdr_info *object, const char *name)
     for (; index >= head[1]; index++) {
         ElfW(Sym) *symbol = (ElfW(Sym) *)symbols + index;
         if ((hashes[index - head[1]] | 1) == (wanted | 1) && symbol->st_shndx != SHN_UNDEF &&
-            strcmp((const char *)strings + symbol->st_name, name) == 0)
+            (symbol->st_info & 0xf) != STT_GNU_IFUNC && strcmp((const char *)strings + symbol->st_name, name) == 0)
             return symbol;
         if (hashes[index - head[1]] & 1)
             break;

@@ -14,6 +14,7 @@ const PF_EXECUTE: u32 = 1;
 const PF_WRITE: u32 = 2;
 const PF_READ: u32 = 4;
 const SHN_UNDEF: u16 = 0;
+const STT_GNU_IFUNC: u8 = 10;
 const PROT_READ: c_int = 1;
 const PROT_WRITE: c_int = 2;
 const PROT_EXECUTE: c_int = 4;
@@ -51,7 +52,7 @@ struct Dynamic {
 #[repr(C)]
 struct Symbol {
     name: u32,
-    _info: u8,
+    info: u8,
     _other: u8,
     section: u16,
     value: AtomicUsize,
@@ -140,7 +141,7 @@ impl<'a> Object<'a> {
         })
     }
 
-    /// Where it defines a name, in whichever version.
+    /// Where it defines a name, in whichever version. Not where that is a function which first chooses another.
     pub fn find(&self, name: &CStr) -> Option<usize> {
         // ORDERING: Relaxed, an address, of code that was there before it was written.
         self.symbol(name).map(|symbol| self.base.wrapping_add(symbol.value.load(Ordering::Relaxed)))
@@ -162,6 +163,7 @@ impl<'a> Object<'a> {
                 let symbol = &*table.symbols.add(index as usize);
                 if hash | 1 == wanted | 1
                     && symbol.section != SHN_UNDEF
+                    && symbol.info & 0xf != STT_GNU_IFUNC
                     && CStr::from_ptr(table.strings.add(symbol.name as usize)) == name
                 {
                     return Some(symbol);
