@@ -360,7 +360,7 @@ fn method(recording: &FaultRecording) -> String {
     if method.lost_samples > 0 {
         let _ = writeln!(
             text,
-            "  {} samples were lost: buffers of {} KiB a CPU were full (counts are exact all the same, and the lost ones are shared out among those of the same moments; a larger --every or a smaller --stack loses fewer)",
+            "  {} samples were lost: buffers of {} KiB a CPU were full (counts are exact all the same, and the lost ones are shared out among those just before and after; a larger --every or a smaller --stack loses fewer)",
             count(method.lost_samples),
             method.buffer_bytes / 1024
         );

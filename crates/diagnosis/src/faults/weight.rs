@@ -4,7 +4,7 @@ use faultless_records::fault_recording::{FaultCounts, FaultRecording, Faults};
 
 /// Faults for each sample, by step of sampling.
 ///
-/// Samples that were lost are shared out among those of the same moments already. A step's weight then stands for the faults
+/// Samples that were lost are shared out among those just before and after already. A step's weight then stands for the faults
 /// counted in it, so that what was left over of its last period is spread, too.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Weights {

@@ -53,7 +53,7 @@ pub struct Recorder {
     tree: RawTree,
     taken: Taken,
     samples: u64,
-    /// Samples lost on a CPU since the last one that arrived from there: the next one stands for them, too.
+    /// Samples lost on a CPU since the last one that arrived from there.
     lost_before: HashMap<u32, u64>,
     /// Samples of each step in this turn, with those lost before them.
     turn: Vec<u64>,
@@ -231,9 +231,9 @@ impl Recorder {
         let length = mapped.map_or(0, |mapped| mapped.range.end - mapped.range.start);
         let is_huge = self.is_huge(record.pid, sample.address, &place, length, looks);
         let place = self.taken.place(place);
-        let stands_for = 1 + self.lost_before.remove(&record.cpu).unwrap_or(0);
+        let lost = self.lost_before.remove(&record.cpu).unwrap_or(0);
         self.samples += 1;
-        self.turn[event / 2] += stands_for;
+        self.turn[event / 2] += 1 + lost;
         let kind = Kind {
             call,
             place,
@@ -243,7 +243,7 @@ impl Recorder {
             is_huge,
             step: event / 2,
         };
-        self.taken.add(kind, stands_for as f64);
+        self.taken.add(record.cpu, kind, lost);
     }
 
     /// Whether the fault brought a huge page: looked up right after it, as long as the page is there.

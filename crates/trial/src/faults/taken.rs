@@ -1,6 +1,6 @@
 //! The faults taken so far, those that differ in nothing together.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 
 use faultless_records::fault_recording::{Faults, Place};
@@ -24,11 +24,16 @@ pub struct Kind {
     pub step: usize,
 }
 
+/// Samples of a CPU that share what was lost after the last of them with the next.
+const SHARERS: usize = 64;
+
 /// Samples by kind: their number, and their weight.
 #[derive(Debug, Default)]
 pub struct Taken {
     places: Indexed<Place>,
     samples: HashMap<Kind, (u64, f64)>,
+    /// The last samples of each CPU.
+    recent: HashMap<u32, VecDeque<Kind>>,
 }
 
 impl Taken {
@@ -37,11 +42,25 @@ impl Taken {
         self.places.index(place)
     }
 
-    /// One more sample, and its share of those lost beside it.
-    pub fn add(&mut self, kind: Kind, weight: f64) {
+    /// One more sample of a CPU, before which so many were lost there. Those are shared out among it and the last ones of the same
+    /// step: what comes right after a full buffer may be something else altogether.
+    pub fn add(&mut self, cpu: u32, kind: Kind, lost: u64) {
+        let recent = self.recent.entry(cpu).or_default();
+        if lost > 0 {
+            let sharers: Vec<Kind> =
+                recent.iter().copied().filter(|other| other.step == kind.step).chain([kind]).collect();
+            let share = lost as f64 / sharers.len() as f64;
+            for sharer in sharers {
+                self.samples.entry(sharer).or_default().1 += share;
+            }
+        }
+        if recent.len() == SHARERS {
+            recent.pop_front();
+        }
+        recent.push_back(kind);
         let (samples, sum) = self.samples.entry(kind).or_default();
         *samples += 1;
-        *sum += weight;
+        *sum += 1.0;
     }
 
     /// The saved form: places, process numbers, faults. `calls` tells the named call for each raw one.
@@ -120,15 +139,43 @@ mod tests {
         assert_eq!(taken.place(mapping), place);
         let kind =
             Kind { call: Some(0), place, pid: 7, is_major: false, in_kernel: false, is_huge: None, step: 0 };
-        taken.add(kind, 1.0);
-        taken.add(Kind { call: Some(1), ..kind }, 1.0);
-        taken.add(Kind { call: Some(1), ..kind }, 2.5);
-        taken.add(Kind { call: Some(1), is_major: true, ..kind }, 1.0);
+        taken.add(0, kind, 0);
+        taken.add(0, Kind { call: Some(1), ..kind }, 0);
+        taken.add(1, Kind { call: Some(1), ..kind }, 2);
+        taken.add(0, Kind { call: Some(1), is_major: true, ..kind }, 0);
         let (places, pids, faults) = taken.finish(&[5, 5]);
         assert_eq!((places.len(), pids), (1, vec![7]));
         let seen: Vec<_> =
             faults.iter().map(|faults| (faults.call, faults.is_major, faults.samples)).collect();
         assert_eq!(seen, [(Some(5), false, 3), (Some(5), true, 1)]);
-        assert_eq!(faults[0].weight, 4.5);
+        assert_eq!(faults[0].weight, 5.0);
+    }
+
+    #[test]
+    fn what_was_lost_is_shared_with_the_samples_before_it() {
+        let mut taken = Taken::default();
+        let place = taken.place(Place { mapping: String::new(), protection: 3, flags: 2, is_stack: false });
+        let of = |call: usize, step: usize| Kind {
+            call: Some(call),
+            place,
+            pid: 7,
+            is_major: false,
+            in_kernel: false,
+            is_huge: None,
+            step,
+        };
+        // Of another CPU, too long ago, of another step.
+        taken.add(1, of(0, 0), 0);
+        taken.add(0, of(1, 0), 0);
+        for _ in 0..SHARERS {
+            taken.add(0, of(3, 0), 0);
+        }
+        taken.add(0, of(2, 1), 0);
+        taken.add(0, of(4, 0), 6400);
+        let (_, _, faults) = taken.finish(&[0, 1, 2, 3, 4]);
+        let weight =
+            |call: usize| faults.iter().find(|faults| faults.call == Some(call)).map(|faults| faults.weight);
+        let expected = [Some(1.0), Some(1.0), Some(1.0), Some(64.0 + 6300.0), Some(1.0 + 100.0)];
+        assert_eq!([0, 1, 2, 3, 4].map(weight), expected);
     }
 }
