@@ -25,14 +25,14 @@ pub mod totals;
 pub mod v8;
 pub mod zend;
 
-use faultless_records::contents::Contents;
+use faultless_records::contents::{Contents, Extent};
 use faultless_records::mappings::Mapping;
 use faultless_records::thread::Thread;
 
 use claim::Claims;
 use loaded::Loaded;
 use parts::Part;
-use reader::Reader;
+use reader::{Reader, extent_of};
 
 /// What is known of a process.
 #[derive(Clone, Copy)]
@@ -43,6 +43,14 @@ pub struct Sight<'sight> {
     pub contents: Option<&'sight dyn Contents>,
     /// Its threads; none in a saved file.
     pub threads: &'sight [Thread],
+}
+
+impl Sight<'_> {
+    /// The pieces of anonymous memory that may be written and that nobody claims yet.
+    fn unclaimed(&self, claims: &Claims) -> Vec<Extent> {
+        let writable = self.mappings.iter().filter(|mapping| mapping.is_anonymous() && mapping.is_writable());
+        writable.flat_map(|mapping| claims.gaps(extent_of(mapping))).collect()
+    }
 }
 
 /// Every mapping classified, ascending; a mapping of several kinds in several parts.

@@ -14,7 +14,7 @@ use super::Sight;
 use super::claim::{Claims, Evidence, Strength};
 use super::kind::Kind;
 use super::loaded::Loaded;
-use super::reader::{Reader, extent_of, mapping_at};
+use super::reader::{Reader, mapping_at};
 
 /// Segments of version 2; those of version 1 are 4 MiB at multiples of 4 MiB.
 const SEGMENT_BYTES: u64 = 32 << 20;
@@ -32,13 +32,11 @@ const MOST_DATA_BYTES: u64 = 64 << 20;
 /// Claims all segments.
 pub fn claim(sight: &Sight<'_>, reader: &Reader<'_>, loaded: &Loaded, claims: &mut Claims) {
     let mut candidates: HashMap<u64, Vec<Extent>> = HashMap::new();
-    for mapping in sight.mappings.iter().filter(|mapping| mapping.is_anonymous() && mapping.is_writable()) {
-        for gap in claims.gaps(extent_of(mapping)) {
-            let mut start = gap.start.next_multiple_of(OLD_SEGMENT_BYTES);
-            while start < gap.end {
-                note_candidates(reader, start, end_of_run(sight, start), &mut candidates);
-                start += OLD_SEGMENT_BYTES;
-            }
+    for gap in sight.unclaimed(claims) {
+        let mut start = gap.start.next_multiple_of(OLD_SEGMENT_BYTES);
+        while start < gap.end {
+            note_candidates(reader, start, end_of_run(sight, start), &mut candidates);
+            start += OLD_SEGMENT_BYTES;
         }
     }
     if candidates.is_empty() {

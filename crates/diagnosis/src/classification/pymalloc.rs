@@ -10,7 +10,7 @@ use super::Sight;
 use super::claim::{Claims, Evidence, Strength};
 use super::kind::Kind;
 use super::radix::joined;
-use super::reader::{PAGE_BYTES, Reader, extent_of};
+use super::reader::{PAGE_BYTES, Reader};
 
 /// Sizes of pools, the newer first.
 const POOL_BYTES: [u64; 2] = [16 << 10, 4 << 10];
@@ -23,39 +23,21 @@ const LEAST_POOLS: usize = 8;
 
 /// Claims the pools, and the whole arena where they fill most of it.
 pub fn claim(sight: &Sight<'_>, reader: &Reader<'_>, claims: &mut Claims) {
-    let writable = sight.mappings.iter().filter(|mapping| mapping.is_anonymous() && mapping.is_writable());
-    for mapping in writable {
-        for gap in claims.gaps(extent_of(mapping)) {
-            for pool_bytes in POOL_BYTES {
-                let pools = pools(reader, gap, pool_bytes);
-                if pools.len() < LEAST_POOLS {
-                    continue;
-                }
-                for extent in joined(pools) {
-                    let evidence = Evidence::plain(Strength::Contents, "headers of pymalloc's pools");
-                    claims.add(extent, Kind::PythonObjects, evidence);
-                }
-                break;
+    for gap in sight.unclaimed(claims) {
+        for pool_bytes in POOL_BYTES {
+            let pools = reader.headed(gap, pool_bytes, |page, words| {
+                is_pool(words, pool_bytes).then(|| Extent::new(page, pool_bytes))
+            });
+            if pools.len() < LEAST_POOLS {
+                continue;
             }
+            for extent in joined(pools) {
+                let evidence = Evidence::plain(Strength::Contents, "headers of pymalloc's pools");
+                claims.add(extent, Kind::PythonObjects, evidence);
+            }
+            break;
         }
     }
-}
-
-fn pools(reader: &Reader<'_>, gap: Extent, pool_bytes: u64) -> Vec<Extent> {
-    let mut pools = Vec::new();
-    let mut tried = 0;
-    reader.each_page(gap, |page, words| {
-        if !page.is_multiple_of(pool_bytes) {
-            return false;
-        }
-        tried += 1;
-        if is_pool(words, pool_bytes) && page + pool_bytes <= gap.end {
-            pools.push(Extent::new(page, pool_bytes));
-        }
-        // A mapping of something else is left early.
-        tried >= 256 && pools.len() * 16 < tried
-    });
-    pools
 }
 
 /// Count, free block, next and previous pool, arena and class, the two offsets.

@@ -120,6 +120,28 @@ impl<'contents> Reader<'contents> {
         }
     }
 
+    /// What begins with a header at multiples of `stride` bytes, as `look` knows by the header's address and page, and lies inside of
+    /// the range. A range of something else is left early.
+    pub fn headed(
+        &self,
+        extent: Extent,
+        stride: u64,
+        mut look: impl FnMut(u64, &[u64]) -> Option<Extent>,
+    ) -> Vec<Extent> {
+        let mut found: Vec<Extent> = Vec::new();
+        let mut tried = 0;
+        self.each_page(extent, |address, words| {
+            let is_inside = found.last().is_some_and(|last| address < last.end);
+            if is_inside || !address.is_multiple_of(stride) {
+                return false;
+            }
+            tried += 1;
+            found.extend(look(address, words).filter(|whole| whole.end <= extent.end));
+            tried >= 256 && found.len() * 16 < tried
+        });
+        found
+    }
+
     fn with_page<T>(&self, address: u64, act: impl FnOnce(&[u8; PAGE_BYTES as usize]) -> T) -> Option<T> {
         let mut pages = self.pages.borrow_mut();
         if pages.len() >= KEPT_PAGES {

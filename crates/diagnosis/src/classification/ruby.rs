@@ -10,7 +10,7 @@ use super::Sight;
 use super::claim::{Claims, Evidence, Strength};
 use super::kind::Kind;
 use super::radix::joined;
-use super::reader::{Reader, extent_of};
+use super::reader::Reader;
 
 const PAGE_BYTES: u64 = 64 << 10;
 const OLD_PAGE_BYTES: u64 = 16 << 10;
@@ -24,35 +24,16 @@ const LEAST_PAGES: usize = 4;
 
 /// Claims the pages.
 pub fn claim(sight: &Sight<'_>, reader: &Reader<'_>, claims: &mut Claims) {
-    let writable = sight.mappings.iter().filter(|mapping| mapping.is_anonymous() && mapping.is_writable());
-    for mapping in writable {
-        for gap in claims.gaps(extent_of(mapping)) {
-            let pages = pages(reader, gap);
-            if pages.len() < LEAST_PAGES {
-                continue;
-            }
-            for extent in joined(pages) {
-                let evidence = Evidence::plain(Strength::Contents, "headers of Ruby's pages of objects");
-                claims.add(extent, Kind::RubyObjects, evidence);
-            }
+    for gap in sight.unclaimed(claims) {
+        let pages = reader.headed(gap, OLD_PAGE_BYTES, |address, words| page(reader, address, words[0]));
+        if pages.len() < LEAST_PAGES {
+            continue;
+        }
+        for extent in joined(pages) {
+            let evidence = Evidence::plain(Strength::Contents, "headers of Ruby's pages of objects");
+            claims.add(extent, Kind::RubyObjects, evidence);
         }
     }
-}
-
-fn pages(reader: &Reader<'_>, gap: Extent) -> Vec<Extent> {
-    let mut pages: Vec<Extent> = Vec::new();
-    let mut tried = 0;
-    reader.each_page(gap, |address, words| {
-        let is_inside = pages.last().is_some_and(|page| address < page.end);
-        if is_inside || !address.is_multiple_of(OLD_PAGE_BYTES) {
-            return false;
-        }
-        tried += 1;
-        pages.extend(page(reader, address, words[0]).filter(|page| page.end <= gap.end));
-        // A mapping of something else is left early.
-        tried >= 256 && pages.len() * 16 < tried
-    });
-    pages
 }
 
 /// The page that begins here, if its description says so.

@@ -12,7 +12,7 @@ use faultless_records::contents::Extent;
 use super::Sight;
 use super::claim::{Claims, Evidence, Strength};
 use super::kind::Kind;
-use super::reader::{Reader, extent_of, mapping_at};
+use super::reader::{Reader, mapping_at};
 
 const CHUNK_BYTES: u64 = 2 << 20;
 const HEAP_OFFSET: u64 = 64;
@@ -22,17 +22,15 @@ const HEAP_WORDS: usize = 64;
 /// Claims the chunks of all heaps and their large blocks.
 pub fn claim(sight: &Sight<'_>, reader: &Reader<'_>, claims: &mut Claims) {
     let mut heaps = BTreeSet::new();
-    for mapping in sight.mappings.iter().filter(|mapping| mapping.is_anonymous() && mapping.is_writable()) {
-        for gap in claims.gaps(extent_of(mapping)) {
-            let mut chunk = gap.start.next_multiple_of(CHUNK_BYTES);
-            while chunk.saturating_add(CHUNK_BYTES) <= gap.end {
-                if let Some(heap) = heap_of(reader, chunk) {
-                    heaps.insert(heap);
-                    let evidence = Evidence::plain(Strength::Contents, "header of a chunk of PHP");
-                    claims.add(Extent::new(chunk, CHUNK_BYTES), Kind::PhpHeap, evidence);
-                }
-                chunk += CHUNK_BYTES;
+    for gap in sight.unclaimed(claims) {
+        let mut chunk = gap.start.next_multiple_of(CHUNK_BYTES);
+        while chunk.saturating_add(CHUNK_BYTES) <= gap.end {
+            if let Some(heap) = heap_of(reader, chunk) {
+                heaps.insert(heap);
+                let evidence = Evidence::plain(Strength::Contents, "header of a chunk of PHP");
+                claims.add(Extent::new(chunk, CHUNK_BYTES), Kind::PhpHeap, evidence);
             }
+            chunk += CHUNK_BYTES;
         }
     }
     for heap in heaps {
