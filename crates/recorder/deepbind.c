@@ -20,7 +20,7 @@ static const char names[][16] = {"malloc",        "calloc",   "realloc", "reallo
                                  "aligned_alloc", "memalign", "valloc",  "pvalloc",      "free"};
 
 struct view {
-    int is_deep, is_behind_us;
+    int is_to_lead, is_behind_us;
     uintptr_t next_dlopen;
     uintptr_t first[COUNT(names)]; /* where everybody else's calls go */
 };
@@ -61,8 +61,19 @@ static ElfW(Sym) *defined(const struct dl_phdr_info *object, const char *name)
     return NULL;
 }
 
-/* Where the kernel refuses, those calls stay uncounted. */
-static void lead(const struct dl_phdr_info *object, const uintptr_t *to)
+/* The loaded part of an object that has an address. */
+static const ElfW(Phdr) *segment_of(const struct dl_phdr_info *object, uintptr_t address)
+{
+    for (int i = 0; i < object->dlpi_phnum; i++) {
+        const ElfW(Phdr) *header = &object->dlpi_phdr[i];
+        if (header->p_type == PT_LOAD && address - object->dlpi_addr - header->p_vaddr < header->p_memsz)
+            return header;
+    }
+    return NULL;
+}
+
+/* False where the kernel refuses: those calls stay uncounted. */
+static int lead(const struct dl_phdr_info *object, const uintptr_t *to)
 {
     uintptr_t *values[COUNT(names)] = {0}, first = UINTPTR_MAX, last = 0;
     for (size_t i = 0; i < COUNT(names); i++) {
@@ -72,44 +83,42 @@ static void lead(const struct dl_phdr_info *object, const uintptr_t *to)
         first = place && place < first ? place : first;
         last = place > last ? place : last;
     }
-    int protection = PROT_READ;
-    for (int i = 0; i < object->dlpi_phnum; i++) {
-        const ElfW(Phdr) *header = &object->dlpi_phdr[i];
-        if (header->p_type == PT_LOAD && first - object->dlpi_addr - header->p_vaddr < header->p_memsz)
-            protection |= (header->p_flags & PF_W ? PROT_WRITE : 0) | (header->p_flags & PF_X ? PROT_EXEC : 0);
-    }
+    const ElfW(Phdr) *segment = last ? segment_of(object, first) : NULL;
+    if (segment == NULL)
+        return 0;
+    int protection = PROT_READ | (segment->p_flags & PF_W ? PROT_WRITE : 0) | (segment->p_flags & PF_X ? PROT_EXEC : 0);
     /* Aligned values do not lie across pages. */
     first &= ~((uintptr_t)sysconf(_SC_PAGESIZE) - 1);
-    if (last == 0 || mprotect((void *)first, last + 1 - first, protection | PROT_WRITE) != 0)
-        return;
+    if (mprotect((void *)first, last + 1 - first, protection | PROT_WRITE) != 0)
+        return 0;
     /* Who looks meanwhile finds the one function or the other. */
     for (size_t i = 0; i < COUNT(names); i++)
         if (values[i])
             atomic_store_explicit((_Atomic uintptr_t *)values[i], to[i] - object->dlpi_addr, memory_order_relaxed);
     mprotect((void *)first, last + 1 - first, protection);
+    return 1;
 }
 
 static int visit(struct dl_phdr_info *object, size_t bytes, void *argument)
 {
     (void)bytes;
     struct view *view = argument;
-    int is_libc = defined(object, "gnu_get_libc_version") != NULL;
-    if (view->is_deep && is_libc && view->is_behind_us)
-        lead(object, view->first);
-    for (size_t i = 0; view->is_deep && !is_libc && i < COUNT(names); i++) {
-        ElfW(Sym) *symbol = view->first[i] ? NULL : defined(object, names[i]);
-        if (symbol)
-            view->first[i] = object->dlpi_addr + symbol->st_value;
+    if (view->is_behind_us && view->next_dlopen == 0) {
+        ElfW(Sym) *next = defined(object, "dlopen");
+        view->next_dlopen = next ? object->dlpi_addr + next->st_value : 0;
     }
-    ElfW(Sym) *next = view->is_behind_us && view->next_dlopen == 0 ? defined(object, "dlopen") : NULL;
-    if (next)
-        view->next_dlopen = object->dlpi_addr + next->st_value;
-    for (int i = 0; i < object->dlpi_phnum; i++) {
-        const ElfW(Phdr) *header = &object->dlpi_phdr[i];
-        view->is_behind_us |= header->p_type == PT_LOAD &&
-                              (uintptr_t)names - object->dlpi_addr - header->p_vaddr < header->p_memsz;
+    view->is_behind_us |= segment_of(object, (uintptr_t)names) != NULL;
+    if (view->is_to_lead && defined(object, "gnu_get_libc_version")) {
+        view->is_to_lead = !(view->is_behind_us && lead(object, view->first));
+    } else if (view->is_to_lead) {
+        for (size_t i = 0; i < COUNT(names); i++) {
+            ElfW(Sym) *symbol = view->first[i] ? NULL : defined(object, names[i]);
+            if (symbol)
+                view->first[i] = object->dlpi_addr + symbol->st_value;
+        }
     }
-    return 0;
+    /* Nothing behind it matters. */
+    return view->next_dlopen != 0 && !view->is_to_lead;
 }
 
 static void *nowhere(const char *path, int mode)
@@ -122,15 +131,19 @@ static void *nowhere(const char *path, int mode)
 __attribute__((used, visibility("hidden"))) uintptr_t before_dlopen(int mode)
 {
     static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;
-    struct view view = {.is_deep = (mode & RTLD_DEEPBIND) != 0};
-    if (view.is_deep) {
+    static int is_led;
+    struct view view = {0};
+    if (mode & RTLD_DEEPBIND) {
         /* From now on libc's names lead here: what is behind us must have been found. */
         free(malloc(1));
         pthread_mutex_lock(&one_at_a_time);
+        view.is_to_lead = !is_led;
     }
     dl_iterate_phdr(visit, &view);
-    if (view.is_deep)
+    if (mode & RTLD_DEEPBIND) {
+        is_led = !view.is_to_lead;
         pthread_mutex_unlock(&one_at_a_time);
+    }
     return view.next_dlopen ? view.next_dlopen : (uintptr_t)nowhere;
 }
 

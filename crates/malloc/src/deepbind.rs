@@ -79,9 +79,12 @@ extern "C" fn prepare(mode: c_int) -> Onward {
     let is_deep = mode & RTLD_DEEPBIND != 0;
     let mut is_led = is_deep.then(|| IS_LED.lock());
     let mut view = View::default();
-    objects(|object| match is_led.as_mut() {
-        Some(is_led) if !**is_led => **is_led = view.lead(&object),
-        _ => view.note(&object),
+    objects(|object| {
+        view.note(&object);
+        if let Some(is_led) = is_led.as_mut() {
+            **is_led = **is_led || view.lead(&object);
+        }
+        view.dlopen.is_some() && is_led.as_ref().is_none_or(|is_led| **is_led)
     });
     // Where libc's table cannot be written, the library looks where all others do.
     let is_refused = is_led.is_some_and(|is_led| !*is_led);
@@ -112,10 +115,9 @@ impl View {
         self.is_behind_ours |= object.contains(prepare as *const () as usize);
     }
 
-    /// Notes an object. If it is a libc behind us, its names lead from now on where everybody else's do; false for all
+    /// If the object, which was noted, is a libc behind us, its names lead from now on where everybody else's do; false for all
     /// others, and where that is refused.
     fn lead(&mut self, object: &Object<'_>) -> bool {
-        self.note(object);
         if object.find(c"gnu_get_libc_version").is_some() {
             let known = names().zip(self.first).filter(|(_, first)| *first != 0);
             return self.is_behind_ours && object.lead(known);

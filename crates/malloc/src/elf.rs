@@ -67,9 +67,9 @@ unsafe extern "C" {
     fn mprotect(start: *mut c_void, bytes: usize, protection: c_int) -> c_int;
 }
 
-/// Visits the program and each library, in the order in which they were loaded and are searched.
-pub fn objects<F: FnMut(Object<'_>)>(mut visit: F) {
-    unsafe extern "C" fn one<F: FnMut(Object<'_>)>(
+/// Visits the program and each library, in the order in which they were loaded and are searched, until `visit` returns true.
+pub fn objects<F: FnMut(Object<'_>) -> bool>(mut visit: F) {
+    unsafe extern "C" fn one<F: FnMut(Object<'_>) -> bool>(
         info: *const Info,
         _bytes: usize,
         visit: *mut c_void,
@@ -78,19 +78,18 @@ pub fn objects<F: FnMut(Object<'_>)>(mut visit: F) {
         unsafe {
             let Info { base, headers, header_count, .. } = *info;
             let headers = core::slice::from_raw_parts(headers, header_count.into());
-            (*visit.cast::<F>())(Object { base, headers });
+            c_int::from((*visit.cast::<F>())(Object { base, headers, table: Table::of(base, headers) }))
         }
-        0
     }
     // SAFETY: `one` gets `visit` as what it is, and the call ends before it does.
     unsafe { dl_iterate_phdr(one::<F>, (&raw mut visit).cast()) };
 }
 
 /// A program or library in memory.
-#[derive(Clone, Copy)]
 pub struct Object<'a> {
     base: usize,
     headers: &'a [ProgramHeader],
+    table: Option<Table>,
 }
 
 /// Its dynamic symbols and the hash table over their names.
@@ -99,6 +98,36 @@ struct Table {
     symbols: *const Symbol,
     strings: *const c_char,
     hash: *const u32,
+}
+
+impl Table {
+    /// # Safety
+    /// The headers are those of an object that is loaded at `base`.
+    unsafe fn of(base: usize, headers: &[ProgramHeader]) -> Option<Self> {
+        let header = headers.iter().find(|header| header.kind == PT_DYNAMIC)?;
+        let mut entry: *const Dynamic = core::ptr::with_exposed_provenance(base.wrapping_add(header.address));
+        let [mut symbols, mut strings, mut hash] = [0usize; 3];
+        loop {
+            // SAFETY: the dynamic section is loaded and ends with `DT_NULL`.
+            let Dynamic { tag, value } = unsafe { entry.read() };
+            // glibc has put addresses there, but for objects whose section is read-only.
+            let address = if value < base { base.wrapping_add(value) } else { value };
+            match tag {
+                DT_NULL => break,
+                DT_SYMTAB => symbols = address,
+                DT_STRTAB => strings = address,
+                DT_GNU_HASH => hash = address,
+                _ => {}
+            }
+            // SAFETY: this was not the last entry.
+            entry = unsafe { entry.add(1) };
+        }
+        (symbols != 0 && strings != 0 && hash != 0).then_some(Self {
+            symbols: core::ptr::with_exposed_provenance(symbols),
+            strings: core::ptr::with_exposed_provenance(strings),
+            hash: core::ptr::with_exposed_provenance(hash),
+        })
+    }
 }
 
 impl<'a> Object<'a> {
@@ -114,33 +143,6 @@ impl<'a> Object<'a> {
             .find(|header| header.kind == PT_LOAD && offset.wrapping_sub(header.address) < header.bytes)
     }
 
-    fn table(&self) -> Option<Table> {
-        let header = self.headers.iter().find(|header| header.kind == PT_DYNAMIC)?;
-        let mut entry: *const Dynamic =
-            core::ptr::with_exposed_provenance(self.base.wrapping_add(header.address));
-        let [mut symbols, mut strings, mut hash] = [0usize; 3];
-        loop {
-            // SAFETY: the dynamic section is loaded and ends with `DT_NULL`.
-            let Dynamic { tag, value } = unsafe { entry.read() };
-            // glibc has put addresses there, but for objects whose section is read-only.
-            let address = if value < self.base { self.base.wrapping_add(value) } else { value };
-            match tag {
-                DT_NULL => break,
-                DT_SYMTAB => symbols = address,
-                DT_STRTAB => strings = address,
-                DT_GNU_HASH => hash = address,
-                _ => {}
-            }
-            // SAFETY: this was not the last entry.
-            entry = unsafe { entry.add(1) };
-        }
-        (symbols != 0 && strings != 0 && hash != 0).then_some(Table {
-            symbols: core::ptr::with_exposed_provenance(symbols),
-            strings: core::ptr::with_exposed_provenance(strings),
-            hash: core::ptr::with_exposed_provenance(hash),
-        })
-    }
-
     /// Where it defines a name, in whichever version. Not where that is a function which first chooses another.
     pub fn find(&self, name: &CStr) -> Option<usize> {
         // ORDERING: Relaxed, an address, of code that was there before it was written.
@@ -148,7 +150,7 @@ impl<'a> Object<'a> {
     }
 
     fn symbol(&self, name: &CStr) -> Option<&'a Symbol> {
-        let table = self.table()?;
+        let table = self.table?;
         // SAFETY: the table lies in an object that stays loaded for `'a`; indices come from its own hash table, whose layout
         // is four words, then a Bloom filter of `filter_words` machine words, the buckets, and one hash for each symbol from
         // number `first` on, the last of a bucket with its lowest bit set.
