@@ -1,4 +1,4 @@
-//! Memory that runs out, mappings that run out, system calls that are refused.
+//! Memory that runs out, mappings that run out, what dumps hold, system calls that are refused.
 
 use faultless_tests::program::Program;
 
@@ -63,6 +63,11 @@ fn operator_new_throws_under_a_limit_and_containers_survive() {
 #[test]
 fn hundred_thousand_large_blocks_need_few_mappings() {
     Program::new("few_mappings.c").passes();
+}
+
+#[test]
+fn core_dump_has_the_blocks_and_not_the_reserved_address_space() {
+    Program::new("core_dump.c").passes();
 }
 
 #[test]

@@ -14,6 +14,8 @@ const MADV_DONTNEED: usize = 4;
 const MADV_DONTNEED_LOCKED: usize = 24;
 const MADV_HUGEPAGE: usize = 14;
 const MADV_NOHUGEPAGE: usize = 15;
+const MADV_DONTDUMP: usize = 16;
+const MADV_DODUMP: usize = 17;
 /// Since Linux 5.4.
 const MADV_COLD: usize = 20;
 const MREMAP_MOVE_FIXED_DONTUNMAP: usize = 1 | 2 | 4;
@@ -75,15 +77,18 @@ fn map(address: usize, bytes: usize, protection: usize, extra_flags: usize) -> O
     if (-4095..0).contains(&answer) { None } else { Some(answer as usize) }
 }
 
-/// Reserves `bytes` of address space without access, near `hint` if that is free (0: anywhere).
+/// Reserves `bytes` of address space without access, near `hint` if that is free (0: anywhere). Core dumps leave it out.
 pub fn reserve(bytes: usize, hint: usize) -> Option<usize> {
-    map(hint, bytes, PROT_NONE, 0)
+    map(hint, bytes, PROT_NONE, 0).inspect(|&address| set_dumped(address, bytes, false))
 }
 
-/// Reserves exactly `address..address + bytes`; fails if anything is mapped there.
+/// Reserves exactly `address..address + bytes`; fails if anything is mapped there. Core dumps leave it out.
 pub fn reserve_at(address: usize, bytes: usize) -> bool {
     match map(address, bytes, PROT_NONE, MAP_FIXED_NOREPLACE) {
-        Some(got) if got == address => true,
+        Some(got) if got == address => {
+            set_dumped(address, bytes, false);
+            true
+        }
         // A kernel before 4.17 takes the address as a hint only.
         Some(elsewhere) => {
             // SAFETY: just mapped by us, and given to nobody.
@@ -92,6 +97,14 @@ pub fn reserve_at(address: usize, bytes: usize) -> bool {
         }
         None => false,
     }
+}
+
+/// Whether dumps include a range of ours: gdb's `gcore` writes what is merely reserved as zeros, on and on. Where the kernel refuses,
+/// dumps are larger or smaller than they should be.
+fn set_dumped(address: usize, bytes: usize, is_dumped: bool) {
+    let advice = if is_dumped { MADV_DODUMP } else { MADV_DONTDUMP };
+    // SAFETY: the advice changes no contents.
+    unsafe { syscall(number::MADVISE, [address, bytes, advice, 0, 0, 0]) };
 }
 
 /// Maps `bytes` of zeroed memory for the allocator's own records.
@@ -114,8 +127,12 @@ pub unsafe fn unmap(address: usize, bytes: usize) {
 /// The range lies in a reservation of this module.
 pub unsafe fn commit(address: usize, bytes: usize) -> bool {
     // SAFETY: the caller's range is reserved for the allocator, so nobody relies on its protection.
-    !refused(Call::Commit)
-        && unsafe { syscall(number::MPROTECT, [address, bytes, PROT_READ_WRITE, 0, 0, 0]) } == 0
+    let is_done = !refused(Call::Commit)
+        && unsafe { syscall(number::MPROTECT, [address, bytes, PROT_READ_WRITE, 0, 0, 0]) } == 0;
+    if is_done {
+        set_dumped(address, bytes, true);
+    }
+    is_done
 }
 
 /// Gives the pages of a committed range back; they read as zero afterwards. False: refused (a seccomp filter, locked pages),
