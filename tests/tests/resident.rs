@@ -54,3 +54,8 @@ fn one_locked_page_does_not_keep_the_block_around_it() {
         case("locked_page");
     }
 }
+
+#[test]
+fn program_that_locks_its_memory_keeps_it_locked() {
+    Program::new("locked.c").passes();
+}

@@ -168,7 +168,8 @@ pub enum Moved {
     TargetLost,
 }
 
-/// Moves the pages of `from..from + bytes` to `to` without copying them.
+/// Moves the pages of `from..from + bytes` to `to` without copying them. Refused where memory is locked: a program that locks all of
+/// its memory relies on that (`mlockall`), and what stays at the source would not be locked any more.
 ///
 /// # Safety
 /// Both ranges are committed and do not overlap, and nobody needs the target's contents.
@@ -178,6 +179,10 @@ pub unsafe fn move_pages(from: usize, to: usize, bytes: usize) -> Moved {
     }
     if refused(Call::KeepTarget) {
         return Moved::TargetLost;
+    }
+    // SAFETY: nobody needs the target's contents.
+    if unsafe { syscall(number::MADVISE, [to, page_bytes(), MADV_DONTNEED, 0, 0, 0]) } == EINVAL {
+        return Moved::Refused;
     }
     let args = [from, bytes, bytes, MREMAP_MOVE_FIXED_DONTUNMAP, to, 0];
     // SAFETY: the caller owns both ranges; DONTUNMAP keeps the source mapped.

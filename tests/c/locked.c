@@ -1,0 +1,46 @@
+/* In a program that locks its memory every page stays locked, also where blocks grew: none may fault later. */
+#include "check.h"
+#include <sys/mman.h>
+
+enum { COUNT = 64 };
+
+/* Writable mappings that are not locked. */
+static size_t unlocked_mappings(void) {
+    static char text[1 << 20];
+    int file = open("/proc/self/smaps", O_RDONLY | O_CLOEXEC);
+    CHECK(file >= 0, "cannot open /proc/self/smaps: errno %d", errno);
+    size_t used = 0, found = 0;
+    for (ssize_t got; (got = read(file, text + used, sizeof text - 1 - used)) > 0;) used += got;
+    close(file);
+    text[used] = 0;
+    bool is_writable = false;
+    for (char *line = text; *line; line = strchr(line, '\n') + 1) {
+        unsigned long from, to;
+        char access[8];
+        if (sscanf(line, "%lx-%lx %7s ", &from, &to, access) == 3) is_writable = access[1] == 'w';
+        if (strncmp(line, "VmFlags:", 8) != 0) continue;
+        char *locked = strstr(line, " lo");
+        found += is_writable && (locked == NULL || locked > strchr(line, '\n'));
+    }
+    return found;
+}
+
+int main(void) {
+    static unsigned char *block[COUNT];
+    if (mlockall(MCL_CURRENT | MCL_FUTURE) != 0) {
+        // Not privileged, and a limit: nothing can be tested.
+        CHECK(errno == EPERM || errno == ENOMEM, "mlockall: errno %d", errno);
+        return 0;
+    }
+    for (size_t turn = 0; turn < 6; turn++)
+        for (size_t i = 0; i < COUNT; i++) {
+            size_t bytes = ((size_t)300000 << turn % 4) + i * 5000;
+            block[i] = realloc(block[i], bytes);
+            CHECK(block[i] != NULL, "realloc to %zu: errno %d", bytes, errno);
+            if (turn > 0) CHECK_PATTERN(block[i], 200000, 200000, i);
+            fill(block[i], 200000, i);
+        }
+    size_t unlocked = unlocked_mappings();
+    CHECK(unlocked == 0, "%zu writable mappings are no longer locked", unlocked);
+    return 0;
+}
