@@ -38,11 +38,11 @@ static void *blocks_go_both_ways(void *seed) {
     return NULL;
 }
 
-/* Refuses mprotect in the first 2 MiB from where libc begins. */
+/* Refuses mprotect where libc begins, with its table of symbols. */
 static void refuse_libc(void) {
     Dl_info libc;
     CHECK(dladdr((void *)gnu_get_libc_version, &libc) != 0, "libc is nowhere");
-    uint64_t start = (uintptr_t)libc.dli_fbase, end = start + 2 * MIB;
+    uint64_t start = (uintptr_t)libc.dli_fbase, end = start + 128 * KIB;
     struct sock_filter filter[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 0),
         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_mprotect, 0, 6),

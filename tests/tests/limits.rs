@@ -79,3 +79,8 @@ fn sandbox_that_refuses_madvise_membarrier_and_mremap_is_survived() {
 fn kernel_without_the_newer_calls_is_served() {
     Program::new("old_kernel.c").passes();
 }
+
+#[test]
+fn clock_that_allocates_may_be_the_programs_own() {
+    Program::new("own_clock.c").passes();
+}

@@ -4,10 +4,10 @@
 //! blocks and hand libc's blocks to our `free`, and either ends the process. So before the first of them is opened, libc's own
 //! table of symbols leads from the names of the `malloc` family to where they lead everybody else.
 
-use crate::elf::{Object, objects};
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::ptr::null_mut;
 use faultless_heap::lock::Lock;
+use faultless_heap::os::elf::{Object, objects};
 
 const RTLD_DEEPBIND: c_int = 8;
 

@@ -7,8 +7,6 @@ mod c_abi;
 mod cpp_abi;
 #[cfg(feature = "deepbind")]
 mod deepbind;
-#[cfg(feature = "deepbind")]
-mod elf;
 mod libc;
 mod options;
 mod process;

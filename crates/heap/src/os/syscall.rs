@@ -24,6 +24,7 @@ pub mod number {
     pub const PRCTL: usize = 157;
     pub const FUTEX: usize = 202;
     pub const SCHED_GETAFFINITY: usize = 204;
+    pub const CLOCK_GETTIME: usize = 228;
     pub const OPENAT: usize = 257;
     pub const PRLIMIT64: usize = 302;
     pub const MEMFD_CREATE: usize = 319;
@@ -53,6 +54,7 @@ pub mod number {
     pub const FTRUNCATE: usize = 46;
     pub const FSTATFS: usize = 44;
     pub const FUTEX: usize = 98;
+    pub const CLOCK_GETTIME: usize = 113;
     pub const SCHED_GETAFFINITY: usize = 123;
     pub const OPENAT: usize = 56;
     pub const PRLIMIT64: usize = 261;

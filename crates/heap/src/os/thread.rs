@@ -1,5 +1,6 @@
 //! Threads, CPUs, time, and the last words of a dying process.
 
+use super::elf::Object;
 use super::syscall::{number, syscall};
 use core::arch::{asm, global_asm};
 use core::ffi::{CStr, c_char, c_int, c_void};
@@ -20,7 +21,6 @@ struct Timespec {
 
 #[link(name = "c")]
 unsafe extern "C" {
-    fn clock_gettime(clock: c_int, time: *mut Timespec) -> c_int;
     fn sched_getcpu() -> c_int;
     fn abort() -> !;
     fn getauxval(kind: core::ffi::c_ulong) -> core::ffi::c_ulong;
@@ -46,9 +46,38 @@ pub fn thread_time_ns() -> u64 {
 #[inline]
 fn clock_ns(clock: c_int) -> u64 {
     let mut time = Timespec { seconds: 0, nanoseconds: 0 };
-    // SAFETY: writes to `time` only; leaves errno alone for a valid clock.
-    unsafe { clock_gettime(clock, &mut time) };
+    // ORDERING: Relaxed; an address of code that was there before it was written.
+    // SAFETY: the pointer is always one of a `GetTime`, which writes to `time` only.
+    unsafe { core::mem::transmute::<*mut (), GetTime>(GET_TIME.load(Ordering::Relaxed))(clock, &mut time) };
     time.seconds as u64 * 1_000_000_000 + time.nanoseconds as u64
+}
+
+type GetTime = unsafe extern "C" fn(c_int, *mut Timespec) -> c_int;
+
+/// The kernel's function in the object that it maps into each process. Not libc's, which calls the same: a program or a library that
+/// is preloaded, too, may replace that (libfaketime does), and allocate in it while we hold locks.
+static GET_TIME: AtomicPtr<()> = AtomicPtr::new(first_time as *mut ());
+
+unsafe extern "C" fn first_time(clock: c_int, time: *mut Timespec) -> c_int {
+    const AT_SYSINFO_EHDR: core::ffi::c_ulong = 33;
+    const NAME: &CStr =
+        if cfg!(target_arch = "x86_64") { c"__vdso_clock_gettime" } else { c"__kernel_clock_gettime" };
+    // SAFETY: reads what the kernel passed at start: where its object is, or 0 (valgrind hides it).
+    let object = unsafe { getauxval(AT_SYSINFO_EHDR) } as usize;
+    // SAFETY: the object stays as long as the process.
+    let found = (object != 0)
+        .then(|| unsafe { Object::at(core::ptr::with_exposed_provenance(object)) }.find(NAME))
+        .flatten();
+    let get_time = found.map_or(ask_for_time as *mut (), core::ptr::with_exposed_provenance_mut);
+    // ORDERING: Relaxed, as in `clock_ns`; all who come here find the same.
+    GET_TIME.store(get_time, Ordering::Relaxed);
+    // SAFETY: the function of that name is a `GetTime`.
+    unsafe { core::mem::transmute::<*mut (), GetTime>(get_time)(clock, time) }
+}
+
+unsafe extern "C" fn ask_for_time(clock: c_int, time: *mut Timespec) -> c_int {
+    // SAFETY: the kernel writes to `time`.
+    unsafe { syscall(number::CLOCK_GETTIME, [clock as usize, time as usize, 0, 0, 0, 0]) as c_int }
 }
 
 /// The CPU this thread runs on at the moment; 0 where that is unknown.

@@ -1,12 +1,13 @@
 //! The loaded programs and libraries and their dynamic symbols, as the System V ABI and glibc's `<link.h>` lay them out.
 
+use super::page_bytes;
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering};
-use faultless_heap::os;
 
 const PT_LOAD: u32 = 1;
 const PT_DYNAMIC: u32 = 2;
 const DT_NULL: usize = 0;
+const DT_HASH: usize = 4;
 const DT_STRTAB: usize = 5;
 const DT_SYMTAB: usize = 6;
 const DT_GNU_HASH: usize = 0x6fff_fef5;
@@ -18,6 +19,22 @@ const STT_GNU_IFUNC: u8 = 10;
 const PROT_READ: c_int = 1;
 const PROT_WRITE: c_int = 2;
 const PROT_EXECUTE: c_int = 4;
+
+/// `ElfW(Ehdr)`, as far as it is used.
+#[repr(C)]
+struct Header {
+    _identity: [u8; 16],
+    _kind: u16,
+    _machine: u16,
+    _version: u32,
+    _entry: usize,
+    headers_at: usize,
+    _sections_at: usize,
+    _flags: u32,
+    _bytes: u16,
+    _header_bytes: u16,
+    header_count: u16,
+}
 
 /// `ElfW(Phdr)`.
 #[repr(C)]
@@ -92,11 +109,12 @@ pub struct Object<'a> {
     table: Option<Table>,
 }
 
-/// Its dynamic symbols and the hash table over their names.
+/// Its dynamic symbols and the hash tables over their names; at least one of these is not null.
 #[derive(Clone, Copy)]
 struct Table {
     symbols: *const Symbol,
     strings: *const c_char,
+    gnu_hash: *const u32,
     hash: *const u32,
 }
 
@@ -106,7 +124,7 @@ impl Table {
     unsafe fn of(base: usize, headers: &[ProgramHeader]) -> Option<Self> {
         let header = headers.iter().find(|header| header.kind == PT_DYNAMIC)?;
         let mut entry: *const Dynamic = core::ptr::with_exposed_provenance(base.wrapping_add(header.address));
-        let [mut symbols, mut strings, mut hash] = [0usize; 3];
+        let [mut symbols, mut strings, mut gnu_hash, mut hash] = [0usize; 4];
         loop {
             // SAFETY: the dynamic section is loaded and ends with `DT_NULL`.
             let Dynamic { tag, value } = unsafe { entry.read() };
@@ -116,21 +134,90 @@ impl Table {
                 DT_NULL => break,
                 DT_SYMTAB => symbols = address,
                 DT_STRTAB => strings = address,
-                DT_GNU_HASH => hash = address,
+                DT_GNU_HASH => gnu_hash = address,
+                DT_HASH => hash = address,
                 _ => {}
             }
             // SAFETY: this was not the last entry.
             entry = unsafe { entry.add(1) };
         }
-        (symbols != 0 && strings != 0 && hash != 0).then_some(Self {
+        (symbols != 0 && strings != 0 && gnu_hash | hash != 0).then_some(Self {
             symbols: core::ptr::with_exposed_provenance(symbols),
             strings: core::ptr::with_exposed_provenance(strings),
+            gnu_hash: core::ptr::with_exposed_provenance(gnu_hash),
             hash: core::ptr::with_exposed_provenance(hash),
         })
+    }
+
+    /// The symbol at `index`, if it defines `name` and is not a function that first chooses another.
+    ///
+    /// # Safety
+    /// The table has so many symbols and stays loaded for `'a`.
+    unsafe fn defines<'a>(&self, index: u32, name: &CStr) -> Option<&'a Symbol> {
+        // SAFETY: the caller's index; names are C strings in the same object.
+        unsafe {
+            let symbol = &*self.symbols.add(index as usize);
+            let is_it = symbol.section != SHN_UNDEF
+                && symbol.info & 0xf != STT_GNU_IFUNC
+                && CStr::from_ptr(self.strings.add(symbol.name as usize)) == name;
+            is_it.then_some(symbol)
+        }
+    }
+
+    /// # Safety
+    /// As for [`Table::defines`].
+    unsafe fn find<'a>(&self, name: &CStr) -> Option<&'a Symbol> {
+        if self.gnu_hash.is_null() {
+            // Where there is only the old table, as in the kernel's object on older aarch64, there are few symbols. Its second word
+            // is their number.
+            // SAFETY: as the table says.
+            return unsafe { (0..*self.hash.add(1)).find_map(|index| self.defines(index, name)) };
+        }
+        // SAFETY: indices come from the object's own hash table, whose layout is four words, then a Bloom filter of `filter_words`
+        // machine words, the buckets, and one hash for each symbol from number `first` on, the last of a bucket with its lowest
+        // bit set.
+        unsafe {
+            let [buckets, first, filter_words] = [0, 1, 2].map(|index| *self.gnu_hash.add(index));
+            let bucket =
+                self.gnu_hash.add(4 + filter_words as usize * (size_of::<usize>() / size_of::<u32>()));
+            let hashes = bucket.add(buckets as usize);
+            let wanted = gnu_hash(name);
+            let mut index = if buckets == 0 { 0 } else { *bucket.add((wanted % buckets) as usize) };
+            while index >= first {
+                let hash = *hashes.add((index - first) as usize);
+                if hash | 1 == wanted | 1
+                    && let Some(symbol) = self.defines(index, name)
+                {
+                    return Some(symbol);
+                }
+                if hash & 1 == 1 {
+                    break;
+                }
+                index += 1;
+            }
+        }
+        None
     }
 }
 
 impl<'a> Object<'a> {
+    /// What lies in memory as it does in its file, from its first byte on.
+    ///
+    /// # Safety
+    /// There is such an object, which stays for `'a`.
+    pub unsafe fn at(start: *const c_void) -> Self {
+        // SAFETY: an object begins with its header, which tells where the program headers are; `Header` is that of the machine.
+        unsafe {
+            let Header { headers_at, header_count, .. } = start.cast::<Header>().read();
+            let headers: &'a [ProgramHeader] =
+                core::slice::from_raw_parts(start.byte_add(headers_at).cast(), header_count.into());
+            let first =
+                headers.iter().find(|header| header.kind == PT_LOAD).map_or(0, |header| header.address);
+            let base = start.expose_provenance().wrapping_sub(first);
+            Object { base, headers, table: Table::of(base, headers) }
+        }
+    }
+
     /// Whether an address lies in it.
     pub fn contains(&self, address: usize) -> bool {
         self.segment_of(address).is_some()
@@ -150,33 +237,8 @@ impl<'a> Object<'a> {
     }
 
     fn symbol(&self, name: &CStr) -> Option<&'a Symbol> {
-        let table = self.table?;
-        // SAFETY: the table lies in an object that stays loaded for `'a`; indices come from its own hash table, whose layout
-        // is four words, then a Bloom filter of `filter_words` machine words, the buckets, and one hash for each symbol from
-        // number `first` on, the last of a bucket with its lowest bit set.
-        unsafe {
-            let [buckets, first, filter_words] = [0, 1, 2].map(|index| *table.hash.add(index));
-            let bucket = table.hash.add(4 + filter_words as usize * (size_of::<usize>() / size_of::<u32>()));
-            let hashes = bucket.add(buckets as usize);
-            let wanted = gnu_hash(name);
-            let mut index = if buckets == 0 { 0 } else { *bucket.add((wanted % buckets) as usize) };
-            while index >= first {
-                let hash = *hashes.add((index - first) as usize);
-                let symbol = &*table.symbols.add(index as usize);
-                if hash | 1 == wanted | 1
-                    && symbol.section != SHN_UNDEF
-                    && symbol.info & 0xf != STT_GNU_IFUNC
-                    && CStr::from_ptr(table.strings.add(symbol.name as usize)) == name
-                {
-                    return Some(symbol);
-                }
-                if hash & 1 == 1 {
-                    break;
-                }
-                index += 1;
-            }
-        }
-        None
+        // SAFETY: the table lies in an object that stays loaded for `'a`.
+        unsafe { self.table?.find(name) }
     }
 
     /// Makes those who look here for a name from now on find the address beside it; names that it does not define are passed over.
@@ -191,7 +253,7 @@ impl<'a> Object<'a> {
             protection |= if segment.flags & flag != 0 { bit } else { 0 };
         }
         // A value is aligned to its size and does not cross pages.
-        let start = first.map_addr(|address| address & !(os::page_bytes() - 1)).cast::<c_void>();
+        let start = first.map_addr(|address| address & !(page_bytes() - 1)).cast::<c_void>();
         let bytes = last as usize + 1 - start as usize;
         // SAFETY: the object's own table, which stays readable, and executable if it was. Its pages are private to the process,
         // so no other sees the change.
