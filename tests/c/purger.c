@@ -175,6 +175,26 @@ static void none_with_one_thread(void) {
     int all;
     CHECK(purgers(&all) == 0 && all == 1, "a process of one thread has %d", all);
 }
+static void *allocate(void *unused) {
+    free(opaque(malloc(2 * MIB)));
+    return unused;
+}
+/* libc goes on to say that there are threads; who is alone calls unshare, or closes a sandbox. */
+static void none_when_alone_again(void) {
+    pthread_t thread[2];
+    for (int i = 0; i < 2; i++) CHECK(pthread_create(&thread[i], NULL, allocate, NULL) == 0, "no thread");
+    for (int i = 0; i < 2; i++) pthread_join(thread[i], NULL);
+    int all;
+    for (int waited = 0; purgers_now() > 0; waited += 50) {
+        CHECK(waited < DEADLINE_MS, "one thread is left, but the purger stays");
+        sleep_ms(50);
+    }
+    for (int i = 0; i < 20; i++) {
+        fill_and_free(5, 0);
+        free(opaque(malloc(2 * MIB)));
+        CHECK(purgers(&all) == 0 && all == 1, "one thread was left, now there are %d", all);
+    }
+}
 static void none_if_off(void) {
     pthread_t other = start_parked();
     fill_and_free(5, 0);
@@ -210,6 +230,7 @@ int main(int argc, char **argv) {
     } cases[] = {
         {"parked_threads", parked_threads}, {"large_block", large_block}, {"survivors", survivors},
         {"contents", contents},             {"leaves", leaves},           {"none_with_one_thread", none_with_one_thread},
+        {"none_when_alone_again", none_when_alone_again},
         {"none_if_off", none_if_off},       {"forked", forked},
         {"threads_end_when_it_has_left", threads_end_when_it_has_left},
     };

@@ -36,3 +36,8 @@ fn a_signal_handler_forks_in_the_middle_of_malloc() {
 fn a_fork_handler_trims_while_other_threads_are_in_their_slow_paths() {
     Program::new("fork_window.c").passes();
 }
+
+#[test]
+fn a_thread_that_holds_stdios_lock_makes_its_first_allocation() {
+    Program::new("fork_first_malloc.c").passes();
+}

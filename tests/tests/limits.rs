@@ -43,6 +43,13 @@ fn data_limit_runs_out_and_is_usable_again() {
 }
 
 #[test]
+fn blocks_grow_or_stay_under_limits_that_the_program_lowers() {
+    for limit in ["as", "data"] {
+        Program::new("limit_lowered.c").argument(limit).passes();
+    }
+}
+
+#[test]
 fn memory_that_runs_out_in_four_threads_at_once_is_usable_again() {
     for (kind, block_bytes) in [('v', 0), ('v', 1000), ('d', 0), ('d', 1000)] {
         Program::new("exhaust.c")
@@ -51,6 +58,13 @@ fn memory_that_runs_out_in_four_threads_at_once_is_usable_again() {
             .argument("100")
             .argument("4")
             .passes();
+    }
+}
+
+#[test]
+fn where_memory_is_exhausted_what_others_free_is_had_and_blocks_shrink() {
+    for others in ["0", "5"] {
+        Program::new("exhaust_rest.c").limit('v', 256).argument(others).passes();
     }
 }
 

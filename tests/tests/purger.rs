@@ -41,6 +41,11 @@ fn process_of_one_thread_has_no_purger() {
 }
 
 #[test]
+fn process_whose_other_threads_ended_has_none_again() {
+    case("none_when_alone_again");
+}
+
+#[test]
 fn purger_can_be_switched_off() {
     if preload().is_some() {
         Program::new("purger.c").argument("none_if_off").variable("FAULTLESS", "purger:off").passes();

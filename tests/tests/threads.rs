@@ -1,6 +1,6 @@
 //! Threads: remote frees, exits with blocks still live, destructors that run late.
 
-use faultless_tests::program::Program;
+use faultless_tests::program::{Program, shared_library};
 
 #[test]
 fn blocks_freed_by_other_threads_stay_whole_and_bounded() {
@@ -35,4 +35,15 @@ fn process_exits_while_threads_allocate() {
 #[test]
 fn what_hundreds_of_parked_threads_keep_is_bounded() {
     Program::new("parked_threads.c").passes();
+}
+
+#[test]
+fn long_thread_local_variables_of_a_library_are_freed_under_libcs_lock() {
+    let library = shared_library("tls_plugin.c");
+    Program::new("tls_of_a_library.c").argument(library.to_string_lossy()).passes();
+}
+
+#[test]
+fn exit_in_a_signal_handler_ends_the_process() {
+    Program::new("exit_in_signal.c").passes();
 }

@@ -122,6 +122,8 @@ impl Central {
             .or_else(|| self.used_span_for_slab(spans, own, class).map(take_new))
             .or_else(|| self.take_part_from_others(spans, own, class, want))
             .or_else(|| self.fresh_span_for_slab(spans, class).map(take_new))
+            // Memory is exhausted: whatever there is.
+            .or_else(|| self.take_from_others(spans, own, class, want, 1))
     }
 
     /// A slab of another shard, where that has `many` free blocks, becomes one of this shard. Less is left to others, or threads that

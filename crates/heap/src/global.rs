@@ -196,16 +196,13 @@ fn free_foreign(address: usize) {
 #[inline(never)]
 fn free_slow(address: usize) {
     if address != 0 {
-        // What libc frees under its own locks is small, so this is safe here; and a large block is held only if somebody comes by.
         if HEAP.spans.map.class_of_block(address) == 0 {
             // SAFETY: the cache is this thread's own, or gated.
             if unsafe { HEAP.free_again(thread_local::cache, address) } {
                 return;
             }
-            // Before, so that somebody comes by for what is held; after, since who did may have left meanwhile.
-            purger::call();
             free_attached(address);
-            purger::call();
+            purger::stand_in();
         } else {
             free_attached(address);
         }
@@ -230,6 +227,10 @@ pub unsafe fn resize(pointer: *mut u8, bytes: usize) -> *mut u8 {
         return pointer;
     }
     let new = allocate(bytes);
+    if new.is_null() && bytes <= old_bytes {
+        // Memory is exhausted, and the block serves as it is.
+        return pointer;
+    }
     if !new.is_null() {
         // SAFETY: both blocks hold what is copied and are distinct; the caller gives the old one up.
         unsafe {
@@ -304,22 +305,20 @@ unsafe extern "C" fn fork_prepare() {
     // One thread: parent and child both go on where they are, even inside a slow path that a signal handler interrupted to
     // fork. Taking locks would wait for ourselves.
     let is_alone = os::is_single_threaded();
-    // ORDERING: Relaxed; the same thread reads it after the fork, and glibc lets one thread fork at a time with its handlers.
+    // ORDERING: Relaxed; the same thread reads it after the fork, and others that fork now say the same: they are several.
     FORK_HOLDS.store(!is_alone, Ordering::Relaxed);
     if is_alone {
         return;
     }
     // A thread whose only act is to fork needs no cache, but has one afterwards, in parent and child alike.
     attached();
-    EXIT_KEY.hold_for_fork();
-    fork::before(&HEAP);
+    fork::before(&HEAP, || EXIT_KEY.hold_for_fork());
 }
 
 unsafe extern "C" fn fork_parent() {
     // ORDERING: Relaxed, as in `fork_prepare`.
     if FORK_HOLDS.load(Ordering::Relaxed) {
-        fork::after_in_parent(&HEAP);
-        EXIT_KEY.release_after_fork();
+        fork::after_in_parent(&HEAP, || EXIT_KEY.release_after_fork());
     }
 }
 
@@ -327,8 +326,7 @@ unsafe extern "C" fn fork_child() {
     // ORDERING: Relaxed, as in `fork_prepare`.
     if FORK_HOLDS.load(Ordering::Relaxed) {
         // SAFETY: libc calls this in the child before `fork` returns.
-        unsafe { fork::after_in_child(&HEAP, attached()) };
-        EXIT_KEY.release_after_fork();
+        unsafe { fork::after_in_child(&HEAP, attached(), || EXIT_KEY.release_after_fork()) };
         purger::forget();
     }
 }
@@ -377,6 +375,9 @@ unsafe impl GlobalAlloc for Faultless {
             return unsafe { resize(pointer, new_size) };
         }
         let new = allocate_aligned(new_size, layout.align());
+        if new.is_null() && new_size <= layout.size() {
+            return pointer;
+        }
         if !new.is_null() {
             // SAFETY: distinct blocks of at least the smaller size; the caller gives the old one up.
             unsafe {

@@ -71,19 +71,19 @@ impl Heap {
         }
     }
 
-    /// Brings all cached blocks home, so that empty slabs become free spans: what is left to do when memory runs out. True if
-    /// that freed a span.
+    /// Brings all cached blocks home, so that empty slabs become free spans: what is left to do when memory runs out. False if
+    /// there were none.
     fn gather(&self, own: Option<&ThreadCache>) -> bool {
         // A program that runs into its limit again and again finds nothing cached, and pays only for this look.
-        let cached = self.caches.all().any(|cache| (1..CLASSES).any(|class| cache.held(class) > 0));
+        let cached = self.caches.all().any(|cache| (1..CLASSES).any(|class| cache.held(class) > 0))
+            || self.caches.again().any(|again| again.is_free);
         if !cached && !self.central.has_transit() {
             return false;
         }
-        let before = self.spans.counts().used;
         self.caches.revoke_all(own, self.home());
         self.central.return_transit(&self.spans);
         self.spans.purge_all();
-        self.spans.counts().used < before
+        true
     }
 
     fn allocate_uncached(&self, class: usize) -> usize {

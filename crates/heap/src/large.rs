@@ -11,6 +11,7 @@ use crate::span_heap::Taken;
 use crate::spans::{SHARDS, Spans};
 use books::Books;
 pub use books::{LargeBin, LargeTotals};
+use core::sync::atomic::{AtomicBool, Ordering};
 use filled::Filled;
 
 /// From this size on page tables are moved; below, copying is cheaper than the mappings it costs.
@@ -25,6 +26,8 @@ const MOVED_MAX: usize = 4096;
 pub struct Large {
     books: Books,
     filled: Filled,
+    /// Whether a move lost its target: a limit of the process refuses moves, and would take a span each time.
+    loses_targets: AtomicBool,
 }
 
 /// A large block just allocated.
@@ -39,7 +42,7 @@ pub struct LargeBlock {
 impl Large {
     /// No blocks.
     pub const fn new() -> Self {
-        Self { books: Books::new(), filled: Filled::new() }
+        Self { books: Books::new(), filled: Filled::new(), loses_targets: AtomicBool::new(false) }
     }
 
     /// Allocates `bytes` at a multiple of `align`, a power of two, for a thread of this shard.
@@ -59,9 +62,12 @@ impl Large {
         let align = u32::try_from(align.div_ceil(GRANULE_BYTES)).ok()?;
         let recent = spans.in_shard(shard, |kept| {
             self.settle(shard);
-            self.books.add(shard, bytes);
             let serves = align <= 1 && !prefer_clean;
-            serves.then(|| kept.take_recent(&spans.map, granules)).flatten()
+            let taken = serves.then(|| kept.take_recent(&spans.map, granules)).flatten();
+            if taken.is_some() {
+                self.books.add(shard, bytes);
+            }
+            taken
         });
         let wants_huge = self.filled.wants_huge(bytes) && !prefer_clean;
         let taken = match recent {
@@ -69,10 +75,10 @@ impl Large {
             None if wants_huge => spans.take_for_huge(granules, align),
             None => spans.take(granules, align, prefer_clean),
         };
-        let Some(taken) = taken else {
-            spans.in_shard(shard, |_| self.books.remove(shard, bytes));
-            return None;
-        };
+        let taken = taken?;
+        if recent.is_none() {
+            spans.in_shard(shard, |_| self.books.add(shard, bytes));
+        }
         let record = spans.map.record(taken.first);
         record.value.set(bytes as u64);
         record.set_state(State::Large);
@@ -180,7 +186,10 @@ impl Large {
         let (old, new) = (record.granules.get(), granules_for(new_bytes)?);
         if new > old {
             if !spans.take_behind(first + old, new - old) {
-                let may_move = old_bytes >= MOVE_BYTES_MIN && spans.map.moved_spans() < MOVED_MAX;
+                // ORDERING: Relaxed; a hint.
+                let may_move = old_bytes >= MOVE_BYTES_MIN
+                    && spans.map.moved_spans() < MOVED_MAX
+                    && !self.loses_targets.load(Ordering::Relaxed);
                 return self.relocate(spans, shard, first, (old_bytes, new_bytes), may_move);
             }
             let is_moved = record.is_moved() || spans.map.record(first + old).is_moved();
@@ -234,6 +243,8 @@ impl Large {
             }
             // The target span stays a block of nobody: its addresses are not ours any more.
             os::Moved::TargetLost => {
+                // ORDERING: Relaxed, as in `resize`.
+                self.loses_targets.store(true, Ordering::Relaxed);
                 return self.relocate(spans, shard, first, (old_bytes, new_bytes), false);
             }
         }

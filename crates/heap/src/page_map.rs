@@ -227,9 +227,14 @@ impl PageMap {
     /// Size class of the blocks in a granule; 0 where it is no slab.
     #[inline(always)]
     pub fn class_of(&self, granule: u32) -> usize {
+        self.tag(granule).class()
+    }
+
+    /// The tag of a granule.
+    pub fn tag(&self, granule: u32) -> Tag {
         debug_assert!(granule < self.reservation.limit());
         // SAFETY: `granule_of` or the span heap gave a granule below the limit, whose tag is committed.
-        unsafe { tag_of(self.reservation.base(), granule as usize) }.class()
+        unsafe { tag_of(self.reservation.base(), granule as usize) }
     }
 
     /// Size class of the block at an address: 0 where it is no block of a slab for sure.

@@ -9,7 +9,6 @@ use crate::message::{Misuse, misuse};
 use crate::os;
 use crate::page_map::{PageMap, Record, State, Tables, Tag};
 use crate::size_class::{self, Locator};
-use core::sync::atomic::{Ordering, fence};
 
 const CACHE_LINE_BYTES: usize = 64;
 const WORD_BITS: u32 = 64;
@@ -47,15 +46,7 @@ pub fn dissolve(map: &PageMap, first: u32, class: usize) {
 pub fn set_shard(map: &PageMap, first: u32, class: usize, shard: usize) {
     let record = map.record(first);
     record.older.set(shard as u32);
-    // ORDERING: Release publishes state and shard before the tag; pairs with the Acquire fence in `central::idle`, which reads them
-    // without the lock to find out which lock that is.
-    fence(Ordering::Release);
     map.set_tag(first, record.granules.get(), Tag::new(class, shard));
-}
-
-/// The number of the shard that a slab belongs to. May be read without a lock by whoever has a block, and again under the lock.
-pub fn shard_of(map: &PageMap, first: u32) -> usize {
-    map.record(first).older.get() as usize
 }
 
 /// Takes up to `want` free blocks, lowest addresses first.
@@ -141,7 +132,7 @@ pub struct Home<'map> {
 }
 
 impl Home<'_> {
-    /// As [`shard_of`].
+    /// The number of the shard that it belongs to. May be read without a lock by whoever has a block, and again under the lock.
     #[inline]
     pub fn shard(self) -> usize {
         self.record.older.get() as usize

@@ -47,6 +47,8 @@ pub struct Spans {
     due: AtomicBool,
     /// Nothing speaks for holding memory at present.
     is_releasing: AtomicBool,
+    /// Whether there is a record of what becomes of spans.
+    is_traced: AtomicBool,
     /// Spans that shards keep, while somebody calls [`Spans::return_unused`] again and again.
     kept: [KeptByShard; SHARDS],
     /// Whether they keep any. Synchronization: read under the lock of who wants to keep one.
@@ -84,6 +86,7 @@ impl Spans {
             purging: Lock::new(()),
             due: AtomicBool::new(false),
             is_releasing: AtomicBool::new(false),
+            is_traced: AtomicBool::new(false),
             kept: [const { KeptByShard { spans: Lock::new(Kept::new()), granules: Guarded32::new(0) } };
                 SHARDS],
             keeps: AtomicBool::new(false),
@@ -374,11 +377,18 @@ impl Spans {
 
     /// Records what becomes of spans from now on, in files whose names begin so; see [`crate::trace`].
     pub fn start_trace(&self, prefix: &[u8]) {
+        // ORDERING: Relaxed; before the process has threads.
+        self.is_traced.store(true, Ordering::Relaxed);
         self.heap.lock().trace.start(prefix);
     }
 
-    /// Writes what is left of the record.
+    /// Writes what is left of the record, if there is one. Else no lock is taken: a signal handler that interrupted who holds it may end
+    /// the process.
     pub fn end_trace(&self) {
+        // ORDERING: Relaxed, as in `start_trace`.
+        if !self.is_traced.load(Ordering::Relaxed) {
+            return;
+        }
         let now = os::now_ns();
         self.with(now, |heap, _| heap.trace.record(Event::End, 0, heap.counts.used, now));
     }

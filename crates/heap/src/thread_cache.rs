@@ -6,7 +6,8 @@
 //! operation. The owner changes `room` *before* it reads `head`; [`revoke`](registry) exchanges `head` with GATE, makes every
 //! thread pass a barrier, and takes the list only if `head` is still GATE and the sum holds: an operation that was
 //! under way has either shown itself in `room` or will read GATE and come to the slow path, which waits for the
-//! cache's lock. `tests/revocation_model.rs` checks all interleavings of this, and that it breaks without the barrier.
+//! cache's lock. `tests/revocation_model.rs` checks all interleavings of this on x86-TSO, and that it breaks without the barrier;
+//! where stores may pass each other there is a second one.
 
 mod again;
 mod budget;

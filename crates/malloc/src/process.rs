@@ -32,7 +32,8 @@ unsafe extern "C" fn start(
 
 extern "C" fn end() {
     HEAP.spans.end_trace();
-    let at_exit = AT_EXIT.lock();
+    // Held by a thread that is at its end, too.
+    let Some(at_exit) = AT_EXIT.try_lock() else { return };
     if at_exit.statistics {
         statistics::print();
     }

@@ -1,16 +1,15 @@
 //! What `central` gives back when nobody comes for it: magazines that stay in their stacks, and the free pages of slabs from which
 //! nothing was taken and to which nothing came back.
 //!
-//! SYNCHRONIZATION: the slabs are found by their records, in the order of addresses. Which lock guards a slab is read without that
-//! lock, and checked under it: a slab changes its class and shard only while the lock of its class and shard is held.
+//! SYNCHRONIZATION: the slabs are found by their tags, in the order of addresses. Which lock guards a slab is read without that
+//! lock, in one load, and checked under it: a slab changes its class and shard only while the lock of its class and shard is held.
 
 use super::Central;
 use crate::os;
 use crate::page_map::State;
 use crate::size_class::{self, CLASSES};
 use crate::slab;
-use crate::spans::{SHARDS, Spans};
-use core::sync::atomic::{Ordering, fence};
+use crate::spans::Spans;
 
 /// Looks during which a slab must have been left alone before its free pages go.
 const QUIET_LOOKS: u8 = 2;
@@ -70,22 +69,20 @@ impl Central {
         while granule < map.reservation.limit() {
             let first = granule;
             granule += 1;
-            let class = map.class_of(first);
+            let tag = map.tag(first);
+            let (class, shard) = (tag.class(), tag.shard());
             if class == 0 {
                 continue;
             }
-            // ORDERING: Acquire pairs with the Release fence in `slab::set_shard`: with the class come the shard and the state.
-            fence(Ordering::Acquire);
             let record = map.record(first);
-            let shard = slab::shard_of(map, first);
             let has_page =
                 || usize::from(record.free_blocks.get()) * size_class::size(class) >= os::page_bytes();
-            if record.state() != State::Slab || shard >= SHARDS || !has_page() {
+            if record.state() != State::Slab || !has_page() {
                 continue;
             }
+            // The tag becomes another, and this one again, under this lock alone.
             let _slabs = self.shards[shard].slabs[class].lock();
-            let is_same = map.class_of(first) == class && slab::shard_of(map, first) == shard;
-            if is_same && record.state() == State::Slab && has_page() {
+            if map.tag(first) == tag && record.state() == State::Slab && has_page() {
                 act(class, first);
             }
         }

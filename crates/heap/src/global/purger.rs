@@ -5,8 +5,8 @@
 //! When nothing is left to give back it ends; a process whose other threads all ended by `pthread_exit` lives until then. It holds
 //! no cache, allocates nothing, and opens no file: a sandbox may have closed around it.
 //!
-//! It is started at the end of an allocation or before a large free, never by a small free: libc frees threads' small blocks under a
-//! lock that `pthread_create` takes (glibc's `__nptl_free_stacks`), but allocates under none.
+//! It is started at the end of an allocation, never by a free: libc frees blocks of threads that ended, as long as the thread-local
+//! variables of a library are, under a lock that `pthread_create` takes (glibc's `__nptl_free_stacks`), but allocates under none.
 
 use super::HEAP;
 use crate::decay::{HOLD_MAX_NS, HOLD_MIN_NS};
@@ -39,7 +39,7 @@ static LOOKS: AtomicU64 = AtomicU64::new(0);
 static LOOKS_NS: AtomicU64 = AtomicU64::new(0);
 
 /// Starts a purger if there is none and a process like this has one. In a slow path, with no lock held, and not
-/// in a small free.
+/// in a free.
 #[inline]
 pub fn call() {
     // ORDERING: Relaxed; a hint, `start` decides by exchange.
@@ -48,11 +48,21 @@ pub fn call() {
     }
 }
 
+/// After a large free: gives back at once what a purger would come by for, if there is none. The next allocation starts one.
+#[inline]
+pub fn stand_in() {
+    // ORDERING: Relaxed; a hint. Who leaves meanwhile looks once more afterwards.
+    if STATE.load(Ordering::Relaxed) == ABSENT && is_worth_it() {
+        HEAP.spans.purge_all();
+    }
+}
+
 fn is_worth_it() -> bool {
     let reservation = &HEAP.spans.map.reservation;
     reservation.limit().saturating_sub(reservation.first_granule()) >= WORTH_GRANULES
         && !lock::is_forking()
         && os::has_threads().unwrap_or_else(|| HEAP.caches.has_several())
+        && !HEAP.caches.is_alone_again()
 }
 
 #[cold]

@@ -83,6 +83,16 @@ fn refused_purges_keep_every_block_correct() {
 }
 
 #[test]
+fn a_request_that_fails_leaves_no_trace_in_the_books() {
+    let heap = heap();
+    large(&heap, 100_000);
+    let before = Snapshot::take(&heap).large;
+    assert_eq!(large(&heap, 100 << 40), 0);
+    refusing(&[Call::Commit], || assert_eq!(large(&heap, 1 << 30), 0));
+    assert_eq!(Snapshot::take(&heap).large, before);
+}
+
+#[test]
 fn a_block_that_cannot_be_moved_is_copied() {
     for calls in [&[Call::Move][..], &[Call::KeepTarget], &[]] {
         let heap = heap();

@@ -8,7 +8,9 @@ const PROT_READ_WRITE: usize = 3;
 const MAP_PRIVATE_ANON_NORESERVE: usize = 0x02 | 0x20 | 0x4000;
 const MAP_FIXED: usize = 0x10;
 const MAP_FIXED_NOREPLACE: usize = 0x10_0000;
+const EPERM: isize = -1;
 const EINVAL: isize = -22;
+const ENOSYS: isize = -38;
 const MADV_DONTNEED: usize = 4;
 /// Since Linux 5.18.
 const MADV_DONTNEED_LOCKED: usize = 24;
@@ -188,11 +190,12 @@ pub unsafe fn move_pages(from: usize, to: usize, bytes: usize) -> Moved {
     // SAFETY: the caller owns both ranges; DONTUNMAP keeps the source mapped.
     match unsafe { syscall(number::MREMAP, args) } {
         answer if answer == to as isize => return Moved::Done,
-        // Flags are looked at first. Unknown before Linux 5.7 and to valgrind, which may not know MAP_FIXED_NOREPLACE either.
-        EINVAL => return Moved::Refused,
+        // Flags are looked at first. Unknown before Linux 5.7 and to valgrind, which may not know MAP_FIXED_NOREPLACE either; or a
+        // filter refuses.
+        EINVAL | EPERM | ENOSYS => return Moved::Refused,
         _ => {}
     }
-    // The kernel may have unmapped the target before it refused. Whoever maps there in between keeps it.
+    // The kernel unmaps the target before it looks at limits and at the source's mappings. Whoever maps there in between keeps it.
     match map(to, bytes, PROT_READ_WRITE, MAP_FIXED_NOREPLACE) {
         Some(got) if got == to => Moved::Refused,
         Some(elsewhere) => {
@@ -200,8 +203,8 @@ pub unsafe fn move_pages(from: usize, to: usize, bytes: usize) -> Moved {
             unsafe { unmap(elsewhere, bytes) };
             Moved::TargetLost
         }
-        // Something is mapped there: our own pages, untouched, since nobody else maps into the reservation.
-        None => Moved::Refused,
+        // A limit, or a mapping of somebody else's.
+        None => Moved::TargetLost,
     }
 }
 

@@ -23,6 +23,7 @@ struct Timespec {
 unsafe extern "C" {
     fn sched_getcpu() -> c_int;
     fn abort() -> !;
+    fn __errno_location() -> *mut c_int;
     fn getauxval(kind: core::ffi::c_ulong) -> core::ffi::c_ulong;
     fn __register_atfork(
         prepare: unsafe extern "C" fn(),
@@ -265,7 +266,7 @@ struct Attributes([u8; 64]);
 /// Stack of a thread of ours, in bytes: it must also hold the static thread-local variables of all libraries.
 const STACK_BYTES: [usize; 2] = [128 * 1024, 1024 * 1024];
 
-/// Starts a detached thread that gets no signals. False: refused, or no threads library is loaded. May call
+/// Starts a detached thread that gets no signals. False: refused, or no threads library is loaded; `errno` is as it was. May call
 /// `malloc`.
 pub fn start_thread(body: ThreadBody) -> bool {
     let (Some(create), Some(init), Some(set_size), Some(set_detached)) = (
@@ -278,6 +279,8 @@ pub fn start_thread(body: ThreadBody) -> bool {
     };
     const DETACHED: c_int = 1;
     let signals = block_signals();
+    // SAFETY: this thread's own, which nobody else writes.
+    let errno = unsafe { __errno_location().read() };
     let is_started = STACK_BYTES.into_iter().any(|bytes| {
         let (mut attributes, mut thread) = (Attributes([0; 64]), 0);
         // SAFETY: the attributes are initialised before they are used; the body is a function of ours.
@@ -289,6 +292,8 @@ pub fn start_thread(body: ThreadBody) -> bool {
         }
     });
     set_signals(signals);
+    // SAFETY: as above.
+    unsafe { __errno_location().write(errno) };
     is_started
 }
 

@@ -32,8 +32,8 @@ impl Due {
         // SAFETY: the span is in no list and no block lives in it, so its contents are nobody's.
         unsafe {
             map.break_huge_pages(address, bytes);
-            let done =
-                if self.moved { map.reservation.renew(address, bytes) } else { os::purge(address, bytes) };
+            // A limit of the process may refuse a new mapping.
+            let done = self.moved && map.reservation.renew(address, bytes) || os::purge(address, bytes);
             if done {
                 map.purge_tables(self.first, self.granules);
             }

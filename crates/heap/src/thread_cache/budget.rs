@@ -107,6 +107,12 @@ impl Budget {
         self.threads.store(threads, Ordering::Relaxed);
     }
 
+    /// Threads that it is shared among.
+    pub fn threads(&self) -> usize {
+        // ORDERING: Relaxed, as above.
+        self.threads.load(Ordering::Relaxed)
+    }
+
     /// It is that of so many CPUs from now on.
     pub fn extend(&self, cpus: usize) {
         // ORDERING: Relaxed, as above.

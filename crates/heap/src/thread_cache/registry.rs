@@ -161,6 +161,11 @@ impl Caches {
         self.all().nth(1).is_some()
     }
 
+    /// Whether one thread is left of several that had a cache: libc's flag does not tell (glibc 2.36).
+    pub fn is_alone_again(&self) -> bool {
+        self.budget.threads() <= 1 && self.has_several()
+    }
+
     /// Threads that have a cache now, and the most that ever had one at a time.
     pub fn counts(&self) -> (usize, usize) {
         let registry = self.registry.lock();
@@ -343,6 +348,15 @@ pub fn settle_bin(bin: &Bin, list: usize, length: impl Fn() -> Option<u32>) -> O
             return None;
         }
         if let Some(length) = length.filter(|&length| room + length as i32 == bin.capacity()) {
+            // Where stores may pass each other, what made the sum fit may be seen before the operation's store to `head`.
+            if cfg!(not(target_arch = "x86_64")) {
+                if !os::barrier_all_threads() {
+                    break;
+                }
+                if bin.head.load(Ordering::Acquire) != GATE {
+                    return None;
+                }
+            }
             return Some(Magazine { head: list, count: length });
         }
         os::yield_now();
