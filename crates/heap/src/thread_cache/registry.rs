@@ -348,7 +348,8 @@ pub fn settle_bin(bin: &Bin, list: usize, length: impl Fn() -> Option<u32>) -> O
             return None;
         }
         if let Some(length) = length.filter(|&length| room + length as i32 == bin.capacity()) {
-            // Where stores may pass each other, what made the sum fit may be seen before the operation's store to `head`.
+            // ORDERING: Where stores may pass each other, what made the sum fit may be seen before the operation's store to `head`;
+            // after another barrier that is seen, too.
             if cfg!(not(target_arch = "x86_64")) {
                 if !os::barrier_all_threads() {
                     break;
