@@ -29,6 +29,8 @@ passes! {
     malloc_stats_prints_on_stderr_alone: "stats_print.c",
     memory_works_before_constructors_and_after_destructors: "early_and_late.c",
     all_forms_of_new_and_delete_work: "new_forms.cpp",
+    forms_of_new_and_delete_lead_to_the_plain_ones_that_a_program_replaces: "own_new.cpp",
+    new_and_delete_follow_a_malloc_of_the_programs_own: "own_malloc.cpp",
     impossible_new_throws_through_frames_with_destructors: "new_throws.cpp",
 }
 

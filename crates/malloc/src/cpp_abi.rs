@@ -1,24 +1,25 @@
-//! The C++ allocation functions, by their Itanium ABI names.
+//! The C++ allocation functions, by their Itanium ABI names, in the shared library on x86-64. Elsewhere those of the C++ library
+//! serve, which call `malloc` and `free`.
+//!
+//! A program may replace any of these functions, or `malloc` and `free`, by its own, and expects the others to follow. So each form
+//! leads where the C++ standard says that it does by default, by a name that others may have taken: arrays and sized forms to the
+//! plain ones, these to `malloc`, `aligned_alloc` and `free`; and forms that do not throw are the C++ library's, which catches what the
+//! plain form throws. Each function has an address of its own, by which valgrind tells them apart.
 //!
 //! A failing `operator new` must call the new-handler and throw, and this library cannot throw: unwinding does not work out
 //! of an abort-on-panic `no_std` library. So on failure the stack is restored as it was at the call, and the next
 //! definition of the same function is *jumped* to, which is libstdc++'s or libc++'s; it tries again, calls the handler
-//! and throws as if it had been called in our place. On aarch64 these are left to the C++ library, which calls `malloc`.
+//! and throws as if it had been called in our place.
 
-use crate::c_abi::free;
-#[cfg(target_arch = "x86_64")]
-use crate::c_abi::{aligned_alloc, malloc};
-use core::ffi::c_void;
-#[cfg(target_arch = "x86_64")]
-use {
-    core::arch::naked_asm,
-    faultless_heap::{message, os},
-};
+use crate::c_abi::{aligned_alloc, free, malloc};
+use core::arch::naked_asm;
+use core::ffi::{CStr, c_char, c_void};
+use core::sync::atomic::{AtomicPtr, Ordering};
+use faultless_heap::{message, os};
 
-#[cfg(target_arch = "x86_64")]
-extern "C" fn find(name: *const core::ffi::c_char) -> *mut c_void {
+extern "C" fn find(name: *const c_char) -> *mut c_void {
     // SAFETY: the callers below pass C string literals.
-    let name = unsafe { core::ffi::CStr::from_ptr(name) };
+    let name = unsafe { CStr::from_ptr(name) };
     let definition = os::find_symbol(os::Search::Next, name);
     if definition.is_null() {
         message::say(format_args!(
@@ -29,27 +30,25 @@ extern "C" fn find(name: *const core::ffi::c_char) -> *mut c_void {
     definition
 }
 
-#[cfg(target_arch = "x86_64")]
-extern "C" fn aligned(bytes: usize, align: usize) -> *mut c_void {
-    aligned_alloc(align, bytes)
-}
-
-/// `operator new` forms: try `$try` with the arguments in place; on null jump to the next definition.
-#[cfg(target_arch = "x86_64")]
+/// Forms of `operator new` that others lead to: `$swap`, then try `$try`; on null jump to the next definition.
 macro_rules! operator_new {
-    ($($name:ident = $try:path;)*) => {$(
+    ($($name:ident = $swap:literal $try:path;)*) => {$(
         /// C++ `operator new`, Itanium ABI.
+        ///
+        /// # Safety
+        /// As in C++.
         #[unsafe(no_mangle)]
         #[unsafe(naked)]
         pub unsafe extern "C" fn $name() {
-            const NAME: &core::ffi::CStr = match core::ffi::CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
+            const NAME: &CStr = match CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
                 Ok(name) => name,
                 Err(_) => panic!(),
             };
             static TEXT: &[u8] = NAME.to_bytes_with_nul();
-            // Arguments: rdi bytes, rsi alignment or nothrow tag, rdx nothrow tag. Three pushes keep the stack aligned.
+            // Arguments: rdi bytes, rsi alignment. Three pushes keep the stack aligned.
             naked_asm!(
                 "push rdi", "push rsi", "push rdx",
+                $swap,
                 "call {try_}",
                 "test rax, rax",
                 "je 2f",
@@ -68,43 +67,79 @@ macro_rules! operator_new {
     )*};
 }
 
-#[cfg(target_arch = "x86_64")]
 operator_new! {
-    _Znwm = malloc;
-    _Znam = malloc;
-    _ZnwmRKSt9nothrow_t = malloc;
-    _ZnamRKSt9nothrow_t = malloc;
-    _ZnwmSt11align_val_t = aligned;
-    _ZnamSt11align_val_t = aligned;
-    _ZnwmSt11align_val_tRKSt9nothrow_t = aligned;
-    _ZnamSt11align_val_tRKSt9nothrow_t = aligned;
+    _Znwm = "" malloc;
+    _ZnwmSt11align_val_t = "xchg rdi, rsi" aligned_alloc;
 }
 
-macro_rules! operator_delete {
-    ($($name:ident($($arg:ident: $kind:ty),*);)*) => {$(
-        /// C++ `operator delete`, Itanium ABI.
+/// Forms that call another with the arguments in place, after `$place`.
+macro_rules! leads_to {
+    ($($name:ident = $place:literal $target:path;)*) => {$(
+        /// C++ `operator new` or `operator delete`, Itanium ABI.
         ///
         /// # Safety
-        /// As in C++: null or a live block of the matching `operator new`.
+        /// As in C++.
         #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name(block: *mut c_void $(, $arg: $kind)*) {
-            // SAFETY: the caller's contract is the same.
-            unsafe { free(block) }
+        #[unsafe(naked)]
+        pub unsafe extern "C" fn $name() {
+            naked_asm!($place, "jmp {target}", target = sym $target)
         }
     )*};
 }
 
-operator_delete! {
-    _ZdlPv();
-    _ZdaPv();
-    _ZdlPvm(_bytes: usize);
-    _ZdaPvm(_bytes: usize);
-    _ZdlPvRKSt9nothrow_t(_tag: *const c_void);
-    _ZdaPvRKSt9nothrow_t(_tag: *const c_void);
-    _ZdlPvSt11align_val_t(_align: usize);
-    _ZdaPvSt11align_val_t(_align: usize);
-    _ZdlPvmSt11align_val_t(_bytes: usize, _align: usize);
-    _ZdaPvmSt11align_val_t(_bytes: usize, _align: usize);
-    _ZdlPvSt11align_val_tRKSt9nothrow_t(_align: usize, _tag: *const c_void);
-    _ZdaPvSt11align_val_tRKSt9nothrow_t(_align: usize, _tag: *const c_void);
+leads_to! {
+    _Znam = "" _Znwm;
+    _ZnamSt11align_val_t = "" _ZnwmSt11align_val_t;
+    _ZdlPv = "" free;
+    _ZdaPv = "" _ZdlPv;
+    _ZdlPvm = "" _ZdlPv;
+    _ZdaPvm = "" _ZdaPv;
+    _ZdlPvRKSt9nothrow_t = "" _ZdlPv;
+    _ZdaPvRKSt9nothrow_t = "" _ZdaPv;
+    _ZdlPvSt11align_val_t = "" free;
+    _ZdaPvSt11align_val_t = "" _ZdlPvSt11align_val_t;
+    _ZdlPvmSt11align_val_t = "mov rsi, rdx" _ZdlPvSt11align_val_t;
+    _ZdaPvmSt11align_val_t = "mov rsi, rdx" _ZdaPvSt11align_val_t;
+    _ZdlPvSt11align_val_tRKSt9nothrow_t = "" _ZdlPvSt11align_val_t;
+    _ZdaPvSt11align_val_tRKSt9nothrow_t = "" _ZdaPvSt11align_val_t;
+}
+
+/// Forms that do not throw: the C++ library's; where there is none, `$otherwise`.
+macro_rules! nothrow_new {
+    ($($name:ident($($arg:ident: $kind:ty),*) = $otherwise:expr;)*) => {$(
+        /// C++ `operator new` with `std::nothrow`, Itanium ABI.
+        ///
+        /// # Safety
+        /// As in C++.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($arg: $kind,)* tag: *const c_void) -> *mut c_void {
+            static NEXT: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+            const NAME: &CStr = match CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
+                Ok(name) => name,
+                Err(_) => panic!(),
+            };
+            // ORDERING: Relaxed; an address of code that was there before it was written, the same whoever finds it.
+            let mut next = NEXT.load(Ordering::Relaxed);
+            if next.is_null() {
+                next = os::find_symbol(os::Search::Next, NAME);
+                NEXT.store(next, Ordering::Relaxed);
+            }
+            if next.is_null() {
+                return $otherwise;
+            }
+            // SAFETY: a function of that name has these arguments and this result.
+            unsafe {
+                core::mem::transmute::<*mut c_void, unsafe extern "C" fn($($kind,)* *const c_void) -> *mut c_void>(next)(
+                    $($arg,)* tag
+                )
+            }
+        }
+    )*};
+}
+
+nothrow_new! {
+    _ZnwmRKSt9nothrow_t(bytes: usize) = malloc(bytes);
+    _ZnamRKSt9nothrow_t(bytes: usize) = malloc(bytes);
+    _ZnwmSt11align_val_tRKSt9nothrow_t(bytes: usize, align: usize) = aligned_alloc(align, bytes);
+    _ZnamSt11align_val_tRKSt9nothrow_t(bytes: usize, align: usize) = aligned_alloc(align, bytes);
 }

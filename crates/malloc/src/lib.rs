@@ -4,6 +4,7 @@
 #![no_std]
 
 mod c_abi;
+#[cfg(all(feature = "operators", target_arch = "x86_64"))]
 mod cpp_abi;
 #[cfg(feature = "deepbind")]
 mod deepbind;

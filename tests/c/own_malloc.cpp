@@ -1,0 +1,38 @@
+// A program has a malloc of its own, as some embed an allocator; operator new and delete follow it.
+#include "check.h"
+#include <string>
+#include <vector>
+
+alignas(16) static char arena[64 << 20];
+static size_t used, frees;
+
+extern "C" void *malloc(size_t bytes) {
+    used += 16;
+    *(size_t *)(arena + used - 16) = bytes;
+    void *block = arena + used;
+    used += (bytes + 15) & ~(size_t)15;
+    return used <= sizeof arena ? block : nullptr;
+}
+extern "C" void free(void *block) {
+    CHECK(block == nullptr || ((char *)block >= arena && (char *)block < arena + sizeof arena), "free of a block that is not ours");
+    frees += block != nullptr;
+}
+extern "C" void *calloc(size_t count, size_t bytes) {
+    void *block = malloc(count * bytes);
+    return block ? memset(block, 0, count * bytes) : block;
+}
+extern "C" void *realloc(void *old, size_t bytes) {
+    void *block = malloc(bytes);
+    size_t had = old ? *(size_t *)((char *)old - 16) : 0;
+    if (block && old) memcpy(block, old, had < bytes ? had : bytes);
+    return block;
+}
+
+int main() {
+    {
+        std::vector<std::string> words;
+        for (int i = 0; i < 10000; i++) words.push_back(std::string(i % 100, 'a'));
+    }
+    CHECK(frees > 8000, "free was called %zu times", frees);
+    return 0;
+}
