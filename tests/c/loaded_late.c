@@ -32,6 +32,12 @@ int main(int argc, char **argv) {
         their_malloc = (void *(*)(size_t))dlsym(library, "malloc");
         their_free = (void (*)(void *))dlsym(library, "free");
         CHECK(their_malloc && their_free && their_malloc != malloc, "the library has no malloc of its own");
+        void *(*their_dlopen)(const char *, int) = (void *(*)(const char *, int))dlsym(library, "dlopen");
+        for (int deep = 0; deep < 2; deep++) {
+            void *other = their_dlopen("libm.so.6", RTLD_NOW | (deep ? RTLD_DEEPBIND : 0));
+            CHECK(other != NULL, "the library's dlopen: %s", dlerror());
+            dlclose(other);
+        }
         for (uintptr_t i = 0; i < 3; i++) pthread_create(&thread[i], NULL, work, (void *)i);
         work((void *)9);
         for (int i = 0; i < 3; i++) pthread_join(thread[i], NULL);

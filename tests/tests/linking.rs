@@ -74,7 +74,8 @@ fn programs_link_the_static_library_with_and_without_a_static_libc() {
 #[test]
 fn cpp_programs_link_the_static_library_whatever_else_they_link_or_replace() {
     let archive = prefix().join("lib/libfaultless.a").into_os_string();
-    for (number, flag) in ["-static", "-static-pie", "-static-libstdc++", "-pthread"].into_iter().enumerate() {
+    for (number, flag) in ["-static", "-static-pie", "-static-libstdc++", "-pthread"].into_iter().enumerate()
+    {
         let name = format!("static-new-{number}");
         builds_and_runs("c++", "static_new.cpp", &name, &[&archive, OsStr::new(flag)]);
     }

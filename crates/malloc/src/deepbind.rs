@@ -89,7 +89,10 @@ extern "C" fn prepare(mode: c_int) -> Onward {
     // Where libc's table cannot be written, the library looks where all others do.
     let is_refused = is_led.is_some_and(|is_led| !*is_led);
     let mode = if is_refused { mode & !RTLD_DEEPBIND } else { mode };
-    Onward { dlopen: view.dlopen.unwrap_or(nowhere as *const () as usize), mode: mode as usize }
+    Onward {
+        dlopen: view.dlopen.or(view.earlier).unwrap_or(nowhere as *const () as usize),
+        mode: mode as usize,
+    }
 }
 
 /// Before glibc 2.34 a program without libdl has no `dlopen`.
@@ -103,6 +106,8 @@ struct View {
     is_behind_ours: bool,
     /// The next `dlopen` behind ours.
     dlopen: Option<usize>,
+    /// libc's or libdl's before ours, where this library came later than they did.
+    earlier: Option<usize>,
     /// By their places in `NAMES`, where everybody else's calls go: mostly to us, or to what was preloaded before us.
     first: [usize; COUNT],
 }
@@ -111,16 +116,18 @@ impl View {
     fn note(&mut self, object: &Object<'_>) {
         if self.is_behind_ours && self.dlopen.is_none() {
             self.dlopen = object.find(c"dlopen");
+        } else if self.earlier.is_none() && object.find(c"dlinfo").is_some() {
+            self.earlier = object.find(c"dlopen");
         }
         self.is_behind_ours |= object.contains(prepare as *const () as usize);
     }
 
-    /// If the object, which was noted, is a libc behind us, its names lead from now on where everybody else's do; false for all
+    /// If the object, which was noted, is libc, its names lead from now on where everybody else's do: before us, they do. False for all
     /// others, and where that is refused.
     fn lead(&mut self, object: &Object<'_>) -> bool {
         if object.find(c"gnu_get_libc_version").is_some() {
             let known = names().zip(self.first).filter(|(_, first)| *first != 0);
-            return self.is_behind_ours && object.lead(known);
+            return !self.is_behind_ours || object.lead(known);
         }
         for (name, first) in names().zip(&mut self.first).filter(|(_, first)| **first == 0) {
             *first = object.find(name).unwrap_or(0);
