@@ -32,7 +32,7 @@ use failure::Failure;
 const USAGE: &str = "\
 usage: cargo xtask TASK [OPTIONS]
 
-  check                    what CI runs: rustfmt, clippy, cargo test
+  check                    rustfmt, clippy, cargo test; CI runs this, then instructions --check
   programs [NAME...]       real programs under the library, with checked results
       --list               name them and stop
       --preload PATH       another library (default: libfaultless.so, built with profile dist)
