@@ -24,6 +24,7 @@ Exit status:
   doctor  0 when a verdict was reached, whatever it says
   faults  0 when faults were recorded, however the command ended
   bench   0 when every allocator finished every run
+  heap    0 when it could look, however the command ended
   map     0 when a map was shown, however the command ended
   churn   0 when a report was made, however the command ended
   watch   that of the command it started, as run; otherwise 0
