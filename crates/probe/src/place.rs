@@ -107,7 +107,7 @@ impl Drop for PrivateDirectory {
 
 /// The directory for files that processes may still need after the tool has gone; made if it is not there.
 ///
-/// `/var/cache/faultless` for root, else `$XDG_CACHE_HOME/faultless` or `~/.cache/faultless`.
+/// `$XDG_CACHE_HOME/faultless`, else `/var/cache/faultless` for root and `~/.cache/faultless` for others.
 ///
 /// # Errors
 /// When there is none that can hold a library.
