@@ -115,6 +115,7 @@ fn a_cmake_project_finds_the_package() {
     let build = built_by_cmake("cmake", "cmake-build");
     succeeds(&mut Command::new(build.join("with_shared")));
     succeeds(&mut Command::new(build.join("with_static")));
+    succeeds(Command::new(build.join("closed_plugin")).arg(build.join("libclosed_inside.so")));
 }
 
 #[test]

@@ -34,7 +34,8 @@ if(NOT TARGET faultless::faultless)
   set_target_properties(faultless::static PROPERTIES
     IMPORTED_LOCATION \"${_faultless_prefix}/lib/libfaultless.a\"
     INTERFACE_INCLUDE_DIRECTORIES \"${_faultless_prefix}/include\"
-    INTERFACE_LINK_LIBRARIES \"${CMAKE_DL_LIBS}\")
+    INTERFACE_LINK_LIBRARIES \"${CMAKE_DL_LIBS}\"
+    INTERFACE_LINK_OPTIONS \"LINKER:-z,nodelete\")
 endif()
 unset(_faultless_prefix)
 ";

@@ -9,6 +9,9 @@
 //! # fn main() { assert_eq!(vec![1, 2, 3].len(), 3); }
 //! ```
 //!
+//! A library that uses it and is opened by `dlopen` (a `cdylib`) must stay loaded, since threads and handlers of the process lead into it:
+//! its build script prints `cargo::rustc-cdylib-link-arg=-Wl,-z,nodelete`.
+//!
 //! The modules stand in layer order: each uses only those above it. ARCHITECTURE.md walks one `malloc` and
 //! one `free` through them.
 #![cfg_attr(not(test), no_std)]
