@@ -88,6 +88,36 @@ static void vectors_live_in_regions() {
     }
 }
 
+template <class T> static bool is_aligned(const T *block, std::size_t align) {
+    return reinterpret_cast<std::uintptr_t>(block) % align == 0;
+}
+
+// Without it C++ has no std::vector of such types.
+#if defined(__cpp_aligned_new)
+template <std::size_t align> struct alignas(align) Wide { char bytes[align]; };
+
+template <std::size_t align> static void vectors_are_aligned_by(faultless::pages pages) {
+    using allocator = faultless::region_allocator<Wide<align>>;
+    std::vector<std::vector<Wide<align>, allocator>> vectors;
+    for (std::size_t count = 1; count < 20; count++) {
+        vectors.emplace_back(allocator(faultless::region_options().pages(pages)));
+        vectors.back().resize(count);
+        CHECK(is_aligned(vectors.back().data(), align), "%zu of %zu bytes: misaligned", count, align);
+        memset(vectors.back().data(), 7, count * align);
+    }
+}
+
+static void vectors_of_wide_values_are_aligned() {
+    for (faultless::pages pages : {faultless::pages::huge_wanted, faultless::pages::small}) {
+        vectors_are_aligned_by<4096>(pages);
+        vectors_are_aligned_by<8192>(pages);
+        vectors_are_aligned_by<65536>(pages);
+    }
+}
+#else
+static void vectors_of_wide_values_are_aligned() {}
+#endif
+
 #ifdef FAULTLESS_HAS_MEMORY_RESOURCE
 #include <memory_resource>
 #include <string>
@@ -120,14 +150,29 @@ static void pmr_containers_live_in_regions() {
     with_upstream.reset();
     CHECK(with_upstream.used_bytes() == 0, "reset");
 }
+
+static void pmr_blocks_are_aligned_by_their_address() {
+    for (std::size_t align = 1; align <= MIB; align *= 2) {
+        faultless::region_resource resource{faultless::region_options(align + MIB)};
+        for (int i = 0; i < 3 && align * 3 < MIB; i++) {
+            CHECK(is_aligned(static_cast<char *>(resource.allocate(100, align)), align), "misaligned to %zu", align);
+        }
+        void *large = resource.allocate(MIB / 8, align);
+        CHECK(is_aligned(static_cast<char *>(large), align), "misaligned to %zu", align);
+        memset(large, 1, MIB / 8);
+    }
+}
 #else
 static void pmr_containers_live_in_regions() {}
+static void pmr_blocks_are_aligned_by_their_address() {}
 #endif
 
 int main() {
     regions_own_their_memory();
     failures_are_exceptions_that_speak();
     vectors_live_in_regions();
+    vectors_of_wide_values_are_aligned();
     pmr_containers_live_in_regions();
+    pmr_blocks_are_aligned_by_their_address();
     return 0;
 }

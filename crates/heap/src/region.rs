@@ -9,8 +9,8 @@
 //! # Ok::<(), faultless_heap::region::RegionError>(())
 //! ```
 //!
-//! A region is whole pages at an address aligned for huge ones, with a page without access at either end. What is known of it
-//! lies in a page of its own, so that a [`Region`] is one pointer, which the C functions hand out as it is.
+//! A region is whole pages with a page without access at either end, and aligned for huge pages if it is as large as one. What is
+//! known of it lies in a page of its own, so that a [`Region`] is one pointer, which the C functions hand out as it is.
 
 mod error;
 mod facts;
@@ -56,8 +56,6 @@ struct State {
     mapped_bytes: usize,
     /// Bytes of the mapping's pages.
     page_bytes: usize,
-    /// The region begins at a multiple of this.
-    align_bytes: usize,
     descriptor: Option<Descriptor>,
     wish: PageWish,
     populate: Populate,
@@ -124,7 +122,6 @@ impl Region {
             bytes: options.bytes,
             mapped_bytes: shape.mapped_bytes,
             page_bytes: shape.page_bytes,
-            align_bytes: shape.align_bytes,
             descriptor,
             wish: options.pages,
             populate: options.populate,

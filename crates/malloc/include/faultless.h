@@ -123,7 +123,8 @@ fl_region *fl_region_open_descriptor(int descriptor, int populate, fl_region_err
 /* Gives a region back. NULL does nothing. */
 void fl_region_unmap(fl_region *region);
 
-/* The contents: aligned for huge pages, with a page without access at either end. */
+/* The contents, with a page without access at either end. They begin at a multiple of 4096; at one of a huge page's bytes where the region
+ * is as large as a huge page and the kernel has them. */
 void *fl_region_data(const fl_region *region);
 size_t fl_region_bytes(const fl_region *region);
 

@@ -12,6 +12,7 @@
 #include <faultless.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <limits>
 #include <memory>
@@ -28,6 +29,16 @@
 #endif
 
 namespace faultless {
+
+// What every region begins at a multiple of, however small it is and whatever pages the kernel has.
+constexpr std::size_t region_alignment = 4096;
+
+namespace detail {
+// Bytes from an address to the next multiple of `align`, a power of two.
+inline std::size_t bytes_to_alignment(const void *address, std::size_t align) noexcept {
+    return static_cast<std::size_t>(-reinterpret_cast<std::uintptr_t>(address) & (align - 1));
+}
+} // namespace detail
 
 // A region could not be had: what() is one line that says what was refused and what to do.
 class region_error : public std::bad_alloc {
@@ -117,9 +128,10 @@ class region {
     void *data() const noexcept { return fl_region_data(handle_); }
     std::size_t size() const noexcept { return fl_region_bytes(handle_); }
 
-    // The contents as values of T, which must be trivially copyable.
+    // The contents as values of T, which must be trivially copyable and aligned by a page at most.
     template <class T> T *as() const noexcept {
         static_assert(std::is_trivially_copyable<T>::value, "a region holds types that may be copied as bytes");
+        static_assert(alignof(T) <= region_alignment, "a region begins at a page: align the address from data() yourself");
         return static_cast<T *>(data());
     }
     template <class T> std::size_t count() const noexcept { return size() / sizeof(T); }
@@ -223,8 +235,9 @@ template <class T> class region_allocator {
         if (count > (std::numeric_limits<std::size_t>::max)() / 2 / sizeof(T)) throw std::bad_alloc();
         if (!is_region(count)) return static_cast<T *>(take(count * sizeof(T)));
         region_options options = *options_;
-        region memory(options.bytes(handle_offset(count) + sizeof(fl_region *)));
+        region memory(options.bytes(padding() + handle_offset(count) + sizeof(fl_region *)));
         char *data = static_cast<char *>(memory.data());
+        data += detail::bytes_to_alignment(data, alignof(T));
         // The handle stands behind the last value, where deallocate finds it.
         ::new (static_cast<void *>(data + handle_offset(count))) fl_region *(memory.handle());
         memory.release();
@@ -240,6 +253,10 @@ template <class T> class region_allocator {
 
   private:
     static bool is_region(std::size_t count) { return count * sizeof(T) >= (std::size_t(64) << 10); }
+    // A region may begin at a page that is no multiple of a larger alignment.
+    static constexpr std::size_t padding() {
+        return alignof(T) > region_alignment ? alignof(T) - region_alignment : 0;
+    }
     static std::size_t handle_offset(std::size_t count) {
         const std::size_t align = alignof(fl_region *);
         return (count * sizeof(T) + align - 1) / align * align;
@@ -280,12 +297,13 @@ class region_resource : public std::pmr::memory_resource {
 
   private:
     void *do_allocate(std::size_t bytes, std::size_t align) override {
-        const std::size_t from = (used_ + align - 1) / align * align;
-        if (from < used_ || bytes > region_.size() || from > region_.size() - bytes) {
-            return upstream_->allocate(bytes, align);
-        }
-        used_ = from + bytes;
-        return static_cast<char *>(region_.data()) + from;
+        if (used_ > region_.size()) return upstream_->allocate(bytes, align);
+        char *const free = static_cast<char *>(region_.data()) + used_;
+        const std::size_t left = region_.size() - used_;
+        const std::size_t padding = detail::bytes_to_alignment(free, align);
+        if (padding > left || bytes > left - padding) return upstream_->allocate(bytes, align);
+        used_ += padding + bytes;
+        return free + padding;
     }
     void do_deallocate(void *block, std::size_t bytes, std::size_t align) override {
         char *const data = static_cast<char *>(region_.data());

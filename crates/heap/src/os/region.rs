@@ -1,4 +1,4 @@
-//! Mappings of regions: aligned for huge pages, between two guard pages, populated, locked, moved.
+//! Mappings of regions: aligned as asked, between two guard pages, populated, locked, moved.
 
 use super::descriptor::{Descriptor, HUGE_SIZE_SHIFT};
 use super::errno::Errno;

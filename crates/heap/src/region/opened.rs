@@ -4,7 +4,7 @@ use super::error::{RegionError, Step};
 use super::limits::Need;
 use super::options::{OnProgress, PageWish, Populate, workers};
 use super::population::MOST_WORKERS;
-use super::{ReadOnlyRegion, Region, State, facts, limits, pages, silent};
+use super::{ReadOnlyRegion, Region, State, facts, limits, silent, size};
 use crate::os::{self, Access, Descriptor, Store};
 use core::ffi::CStr;
 
@@ -59,8 +59,7 @@ fn map(
         None | Some(0) => return Err(RegionError::Argument("the file is empty: nothing to map")),
         Some(mapped_bytes) => mapped_bytes,
     };
-    let huge_bytes = pages::transparent_page_bytes().filter(|&huge| mapped_bytes >= huge);
-    let align_bytes = huge_bytes.unwrap_or(page_bytes).max(page_bytes);
+    let align_bytes = size::align_bytes(mapped_bytes, page_bytes);
     // Its pages exist already, or can be dropped again: only addresses are at stake.
     let need = Need { mapped_bytes: mapped_bytes + align_bytes, ..Need::default() };
     limits::judge(&need, &facts::gather(&need))?;
@@ -72,7 +71,6 @@ fn map(
         bytes,
         mapped_bytes,
         page_bytes,
-        align_bytes,
         descriptor: Some(file),
         wish,
         populate,

@@ -52,9 +52,14 @@ pub fn shape(options: &RegionOptions<'_>) -> Result<Shape, RegionError> {
     }
     let page_bytes = pool_page_bytes.unwrap_or(small_bytes);
     let mapped_bytes = whole_pages(options.bytes, page_bytes)?;
-    let huge_bytes = pages::transparent_page_bytes().filter(|&huge| mapped_bytes >= huge);
-    let align_bytes = huge_bytes.unwrap_or(page_bytes).max(page_bytes);
+    let align_bytes = align_bytes(mapped_bytes, page_bytes);
     Ok(Shape { mapped_bytes, page_bytes, align_bytes, pool_page_bytes })
+}
+
+/// A region of so many bytes begins at a multiple of this: of a huge page once it is as large as one.
+pub fn align_bytes(mapped_bytes: usize, page_bytes: usize) -> usize {
+    let huge_bytes = pages::transparent_page_bytes().filter(|&huge| mapped_bytes >= huge);
+    huge_bytes.unwrap_or(page_bytes).max(page_bytes)
 }
 
 fn whole_pages(bytes: usize, page_bytes: usize) -> Result<usize, RegionError> {
@@ -156,6 +161,7 @@ fn clear_page_end(region: &mut Region, bytes: usize, mapped_bytes: usize) {
 fn grow(region: &mut Region, bytes: usize, mapped_bytes: usize) -> Result<(), RegionError> {
     let state = region.state();
     let is_pool = state.wish == PageWish::HugeRequired;
+    let align_bytes = align_bytes(mapped_bytes, state.page_bytes);
     if is_pool && state.descriptor.is_none() {
         return Err(RegionError::Argument(
             "the kernel does not grow private memory of required huge pages; map the region shared",
@@ -164,7 +170,7 @@ fn grow(region: &mut Region, bytes: usize, mapped_bytes: usize) -> Result<(), Re
     if state.is_checked {
         let more_bytes = mapped_bytes - state.mapped_bytes;
         let need = Need {
-            mapped_bytes: if is_pool { more_bytes } else { mapped_bytes + state.align_bytes },
+            mapped_bytes: if is_pool { more_bytes } else { mapped_bytes + align_bytes },
             private_bytes: if state.descriptor.is_none() { more_bytes } else { 0 },
             file_bytes: if state.descriptor.is_some() { mapped_bytes } else { 0 },
             committed_bytes: more_bytes,
@@ -180,15 +186,13 @@ fn grow(region: &mut Region, bytes: usize, mapped_bytes: usize) -> Result<(), Re
     let moved = match &state.descriptor {
         // The kernel does not grow such a mapping; its file is mapped once more instead.
         Some(file) if is_pool => {
-            os::map_region(mapped_bytes, state.align_bytes, Store::File(file), Access::ReadWrite).inspect(
-                |_| {
-                    // SAFETY: the region is ours, and `&mut` says that nobody refers to its contents.
-                    unsafe { os::unmap_region(state.base, state.mapped_bytes) }
-                },
-            )
+            os::map_region(mapped_bytes, align_bytes, Store::File(file), Access::ReadWrite).inspect(|_| {
+                // SAFETY: the region is ours, and `&mut` says that nobody refers to its contents.
+                unsafe { os::unmap_region(state.base, state.mapped_bytes) }
+            })
         }
         // SAFETY: as above.
-        _ => unsafe { os::grow_region(state.base, state.mapped_bytes, mapped_bytes, state.align_bytes) },
+        _ => unsafe { os::grow_region(state.base, state.mapped_bytes, mapped_bytes, align_bytes) },
     };
     match moved {
         Ok(base) => {

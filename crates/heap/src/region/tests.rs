@@ -244,6 +244,20 @@ fn growing_and_shrinking_keep_what_stays_and_clear_what_is_new() {
 }
 
 #[test]
+fn a_region_is_aligned_by_a_page_and_for_huge_pages_once_it_is_as_large_as_one() {
+    for (sharing, wish, populate) in every_kind() {
+        let options = RegionOptions::new(MIB).sharing(sharing).pages(wish).populate(populate);
+        let mut region = options.map().unwrap();
+        assert_eq!(region.as_ptr() as usize % os::page_bytes(), 0);
+        let Some(huge_bytes) = pages::transparent_page_bytes() else { return };
+        region.resize(2 * huge_bytes, &mut silent()).unwrap();
+        assert_eq!(region.as_ptr() as usize % huge_bytes, 0, "{sharing:?} {wish:?}");
+        let mapped = RegionOptions::new(huge_bytes).sharing(sharing).pages(wish).map().unwrap();
+        assert_eq!(mapped.as_ptr() as usize % huge_bytes, 0, "{sharing:?} {wish:?}");
+    }
+}
+
+#[test]
 fn growth_that_is_refused_changes_nothing() {
     let mut region = RegionOptions::new(MIB).sharing(Sharing::Shared).map().unwrap();
     region.fill(3);
