@@ -162,9 +162,26 @@ static void pmr_blocks_are_aligned_by_their_address() {
         memset(large, 1, MIB / 8);
     }
 }
+
+static void pmr_blocks_of_no_bytes_are_the_regions_or_upstreams() {
+    faultless::region_resource resource(faultless::region(4096), std::pmr::new_delete_resource());
+    void *first = resource.allocate(0, 1), *second = resource.allocate(0, 1);
+    CHECK(first == resource.memory().data() && second != first, "two blocks at one address");
+    resource.deallocate(second, 0, 1);
+    resource.deallocate(first, 0, 1);
+    CHECK(resource.used_bytes() == 0, "%zu in use", resource.used_bytes());
+    void *whole = resource.allocate(4096, 16);
+    CHECK(whole == resource.memory().data(), "not all of it");
+    void *behind = resource.allocate(0, 16);
+    CHECK(behind != static_cast<char *>(whole) + 4096, "the region's end, which nobody can give back");
+    resource.deallocate(behind, 0, 16);
+    resource.deallocate(whole, 4096, 16);
+    CHECK(resource.used_bytes() == 0, "%zu in use", resource.used_bytes());
+}
 #else
 static void pmr_containers_live_in_regions() {}
 static void pmr_blocks_are_aligned_by_their_address() {}
+static void pmr_blocks_of_no_bytes_are_the_regions_or_upstreams() {}
 #endif
 
 int main() {
@@ -174,5 +191,6 @@ int main() {
     vectors_of_wide_values_are_aligned();
     pmr_containers_live_in_regions();
     pmr_blocks_are_aligned_by_their_address();
+    pmr_blocks_of_no_bytes_are_the_regions_or_upstreams();
     return 0;
 }

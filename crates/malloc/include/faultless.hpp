@@ -301,8 +301,8 @@ class region_resource : public std::pmr::memory_resource {
         char *const free = static_cast<char *>(region_.data()) + used_;
         const std::size_t left = region_.size() - used_;
         const std::size_t padding = detail::bytes_to_alignment(free, align);
-        if (padding > left || bytes > left - padding) return upstream_->allocate(bytes, align);
-        used_ += padding + bytes;
+        if (padding > left || taken(bytes) > left - padding) return upstream_->allocate(bytes, align);
+        used_ += padding + taken(bytes);
         return free + padding;
     }
     void do_deallocate(void *block, std::size_t bytes, std::size_t align) override {
@@ -310,10 +310,12 @@ class region_resource : public std::pmr::memory_resource {
         char *const at = static_cast<char *>(block);
         if (std::less<char *>()(at, data) || !std::less<char *>()(at, data + region_.size())) {
             upstream_->deallocate(block, bytes, align);
-        } else if (at + bytes == data + used_) {
+        } else if (at + taken(bytes) == data + used_) {
             used_ = static_cast<std::size_t>(at - data);
         }
     }
+    // A block of no bytes takes one: at the region's end it would be taken for one of upstream's when it is given back.
+    static std::size_t taken(std::size_t bytes) noexcept { return bytes > 0 ? bytes : 1; }
     bool do_is_equal(const std::pmr::memory_resource &other) const noexcept override { return this == &other; }
 
     region region_;
