@@ -1,8 +1,10 @@
 /* Regions from C: no fault in the search, errors in words, guard pages, freezing, other processes, forks while populating. */
 #include "check.h"
 #include <faultless.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 
@@ -121,6 +123,46 @@ static void sizes_change(void) {
     fl_region_unmap(region);
 }
 
+static volatile bool mapping_goes_on;
+static void *map_and_look(void *nothing) {
+    char *own[64];
+    while (mapping_goes_on) {
+        unsigned char resident;
+        for (int i = 0; i < 64; i++) {
+            own[i] = mmap(NULL, MIB, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+            CHECK(own[i] != MAP_FAILED, "mmap: errno %d", errno);
+        }
+        for (int i = 0; i < 64; i++) {
+            CHECK(mincore(own[i], 4096, &resident) == 0, "unmapped by another thread: errno %d", errno);
+            munmap(own[i], MIB);
+        }
+    }
+    return nothing;
+}
+
+/* The kernel may have unmapped the place for a region before it refuses to use it; others map there at once. */
+static void refusals_unmap_nothing_of_other_threads(void) {
+    pthread_t threads[3];
+    fl_region_options options = {.bytes = MIB, .populate = FL_POPULATE_BY_USE, .unchecked = 1};
+    fl_region *region = map(options);
+    memset(fl_region_data(region), 5, MIB);
+    mapping_goes_on = true;
+    for (int i = 0; i < 3; i++) CHECK(pthread_create(&threads[i], NULL, map_and_look, NULL) == 0, "thread");
+    options.bytes = (size_t)1 << 40;
+    options.pages = FL_PAGES_HUGE_REQUIRED;
+    int rounds = 0;
+    /* No machine for tests has this much; where the kernel gives it all the same there is nothing to be refused. */
+    while (rounds < 1000 && fl_region_resize(region, options.bytes, NULL, NULL, NULL) != 0) {
+        CHECK(fl_region_map(&options, NULL) == NULL, "a TiB of huge pages");
+        rounds++;
+    }
+    mapping_goes_on = false;
+    for (int i = 0; i < 3; i++) pthread_join(threads[i], NULL);
+    CHECK(((char *)fl_region_data(region))[MIB - 1] == 5, "contents");
+    CHECK(rounds == 0 || fl_region_bytes(region) == MIB, "%zu bytes after %d refusals", fl_region_bytes(region), rounds);
+    fl_region_unmap(region);
+}
+
 /* What a child says by its exit status. */
 static int status_of(pid_t child) {
     int status;
@@ -180,6 +222,7 @@ int main(void) {
     errors_speak();
     guards_and_freezing_stop_writes();
     sizes_change();
+    refusals_unmap_nothing_of_other_threads();
     other_processes_see_shared_regions();
     forks_while_populating_end_well();
     return 0;

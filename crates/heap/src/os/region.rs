@@ -6,6 +6,7 @@ use super::memory::{Call, HugePages, refused};
 use super::syscall::{number, syscall};
 use super::thread::page_bytes;
 use core::ffi::CStr;
+use core::sync::atomic::{AtomicU32, Ordering};
 
 const PROT_NONE: usize = 0;
 const PROT_READ: usize = 1;
@@ -27,6 +28,7 @@ const MADV_POPULATE_WRITE: usize = 23;
 const MADV_COLLAPSE: usize = 25;
 /// Since Linux 4.4: pages are locked as they are faulted in.
 const MLOCK_ONFAULT: usize = 1;
+const FUTEX_CMP_REQUEUE_PRIVATE: usize = 4 | 128;
 const PR_GET_THP_DISABLE: usize = 42;
 const PR_SET_VMA: usize = 0x5356_4d41;
 const PR_SET_VMA_ANON_NAME: usize = 0;
@@ -72,17 +74,66 @@ fn unmap_range(from: usize, to: usize) {
     }
 }
 
-/// Addresses for `bytes` at a multiple of `align` between two pages without access: neighbours cannot grow together with the
-/// region, and what runs over its end is stopped there.
-fn reserve_between_guards(bytes: usize, align: usize) -> Result<usize, Errno> {
-    let guard = page_bytes();
-    let whole = bytes.checked_add(align + 2 * guard).ok_or(Errno::ENOMEM)?;
-    let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
-    let start = call(number::MMAP, [0, whole, PROT_NONE, flags, usize::MAX, 0])?;
-    let base = (start + guard).next_multiple_of(align);
-    unmap_range(start, base - guard);
-    unmap_range(base + bytes + guard, start + whole);
-    Ok(base)
+/// Addresses between two pages without access, which a region is about to take: neighbours cannot grow together with it, and what
+/// runs over its end is stopped there.
+///
+/// A kernel that refuses to put something in their place may have unmapped them before, depending on its version and the reason:
+/// `mremap` looks at most limits afterwards (until Linux 6.16; at the commit limit always), `mmap` at a file's own (the pool of huge
+/// pages). No error tells, and another thread may have mapped something there by then. So they begin with a mark by which they are
+/// known again.
+struct Place {
+    base: usize,
+    bytes: usize,
+    /// `None`: there was no page for it.
+    mark: Option<u32>,
+}
+
+impl Place {
+    /// Reserves `bytes` at a multiple of `align`.
+    fn reserve(bytes: usize, align: usize) -> Result<Self, Errno> {
+        let guard = page_bytes();
+        let whole = bytes.checked_add(align + 2 * guard).ok_or(Errno::ENOMEM)?;
+        let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+        let start = call(number::MMAP, [0, whole, PROT_NONE, flags, usize::MAX, 0])?;
+        let base = (start + guard).next_multiple_of(align);
+        unmap_range(start, base - guard);
+        unmap_range(base + bytes + guard, start + whole);
+        Ok(Self { base, bytes, mark: mark(base) })
+    }
+
+    /// Gives back what is still ours, after the kernel refused to put something in its place.
+    fn give_back(&self) {
+        let (guard, end) = (page_bytes(), self.base + self.bytes);
+        if self.is_ours() {
+            unmap_range(self.base - guard, end + guard);
+        } else {
+            // The kernel never touches what lies around.
+            unmap_range(self.base - guard, self.base);
+            unmap_range(end, end + guard);
+        }
+    }
+
+    /// Whether the mark is still there; a place without one counts as lost.
+    fn is_ours(&self) -> bool {
+        // With nobody to be woken or moved this compares a word and, other than a load, fails where nothing is mapped.
+        let compare = |mark| {
+            let arguments = [self.base, FUTEX_CMP_REQUEUE_PRIVATE, 0, 0, self.base, mark as usize];
+            call(number::FUTEX, arguments).is_ok()
+        };
+        self.mark.is_some_and(compare)
+    }
+}
+
+/// Writes a mark of its own to the first page of a place.
+fn mark(base: usize) -> Option<u32> {
+    static COUNT: AtomicU32 = AtomicU32::new(1);
+    call(number::MPROTECT, [base, page_bytes(), PROT_READ_WRITE, 0, 0, 0]).ok()?;
+    // An odd factor gives every count its own mark, and one that is unlikely to begin somebody else's memory.
+    // ORDERING: Relaxed; the counts need only differ.
+    let mark = COUNT.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9e37_79b1);
+    // SAFETY: the caller just reserved the page and has told nobody, and it is writable by the call above.
+    unsafe { core::ptr::with_exposed_provenance_mut::<u32>(base).write(mark) };
+    Some(mark)
 }
 
 /// Maps `bytes` (a multiple of the page size of `store`) at a multiple of `align`, with a guard page at either end.
@@ -93,7 +144,7 @@ pub fn map_region(bytes: usize, align: usize, store: Store<'_>, access: Access) 
     if refused(Call::MapRegion) {
         return Err(Errno::ENOMEM);
     }
-    let base = reserve_between_guards(bytes, align)?;
+    let place = Place::reserve(bytes, align)?;
     let (flags, file) = match store {
         Store::Private => (MAP_PRIVATE | MAP_ANONYMOUS, usize::MAX),
         Store::PrivateHuge(page) => {
@@ -102,11 +153,8 @@ pub fn map_region(bytes: usize, align: usize, store: Store<'_>, access: Access) 
         }
         Store::File(file) => (MAP_SHARED, file.number() as usize),
     };
-    let mapped = call(number::MMAP, [base, bytes, access.protection(), flags | MAP_FIXED, file, 0]);
-    if mapped.is_err() {
-        unmap_range(base - page_bytes(), base + bytes + page_bytes());
-    }
-    mapped
+    let arguments = [place.base, bytes, access.protection(), flags | MAP_FIXED, file, 0];
+    call(number::MMAP, arguments).inspect_err(|_| place.give_back())
 }
 
 /// Unmaps a region with its guard pages.
@@ -129,17 +177,12 @@ pub unsafe fn grow_region(base: usize, bytes: usize, to_bytes: usize, align: usi
         return Err(Errno::ENOMEM);
     }
     let guard = page_bytes();
-    let target = reserve_between_guards(to_bytes, align)?;
-    let moved = call(number::MREMAP, [base, bytes, to_bytes, MREMAP_MAYMOVE_FIXED, target, 0]);
-    match moved {
-        Ok(_) => {
-            unmap_range(base - guard, base);
-            unmap_range(base + bytes, base + bytes + guard);
-        }
-        // The kernel may have unmapped the target first, never what lies around it.
-        Err(_) => unmap_range(target - guard, target + to_bytes + guard),
-    }
-    moved
+    let target = Place::reserve(to_bytes, align)?;
+    let arguments = [base, bytes, to_bytes, MREMAP_MAYMOVE_FIXED, target.base, 0];
+    let moved = call(number::MREMAP, arguments).inspect_err(|_| target.give_back())?;
+    unmap_range(base - guard, base);
+    unmap_range(base + bytes, base + bytes + guard);
+    Ok(moved)
 }
 
 /// Gives back a region's end; what is left keeps its place.
@@ -258,4 +301,50 @@ pub fn resource_limit(limit: ResourceLimit) -> Option<usize> {
     // SAFETY: the kernel writes two words to `pair`.
     let answer = unsafe { syscall(number::PRLIMIT64, arguments) };
     (answer == 0 && pair[0] != u64::MAX).then_some(pair[0] as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: usize = 1 << 20;
+
+    /// Whether all of it is mapped, with any access.
+    fn is_mapped(from: usize, bytes: usize) -> bool {
+        let mut resident = vec![0u8; bytes / page_bytes()];
+        // SAFETY: the kernel writes a byte for each page.
+        let answer =
+            unsafe { syscall(number::MINCORE, [from, bytes, resident.as_mut_ptr() as usize, 0, 0, 0]) };
+        answer == 0
+    }
+
+    #[test]
+    fn a_place_that_another_mapping_took_is_left_to_it() {
+        // All of the place, and a part that leaves a hole; the first with a word that could be anything's.
+        for (from, bytes) in [(0, MIB), (MIB / 2, MIB / 4)] {
+            let place = Place::reserve(MIB, page_bytes()).unwrap();
+            assert!(place.is_ours());
+            // As the kernel and another thread leave it, without a moment in which other tests could map there.
+            let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
+            let other = [place.base, MIB, PROT_READ_WRITE, flags, usize::MAX, 0];
+            call(number::MMAP, other).unwrap();
+            assert!(!place.is_ours());
+            unmap_range(place.base, place.base + from);
+            unmap_range(place.base + from + bytes, place.base + MIB);
+            place.give_back();
+            assert!(is_mapped(place.base + from, bytes), "another's memory was unmapped");
+            unmap_range(place.base + from, place.base + from + bytes);
+        }
+    }
+
+    #[test]
+    fn a_place_is_known_again_by_its_own_mark_alone() {
+        let places = [0; 3].map(|_| Place::reserve(MIB, page_bytes()).unwrap());
+        assert!(places.iter().all(Place::is_ours));
+        for (place, other) in [(0, 1), (1, 2), (2, 0)] {
+            assert!(!Place { mark: places[other].mark, ..places[place] }.is_ours());
+        }
+        assert!(!Place { mark: None, ..places[0] }.is_ours());
+        places.iter().for_each(Place::give_back);
+    }
 }

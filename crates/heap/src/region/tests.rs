@@ -270,6 +270,30 @@ fn growth_that_is_refused_changes_nothing() {
 }
 
 #[test]
+fn what_the_kernel_refuses_keeps_no_addresses() {
+    const TIB: usize = 1 << 40;
+    let options = |bytes| RegionOptions::new(bytes).populate(Populate::ByUse).checked(false);
+    let mut region = options(MIB).map().unwrap();
+    region.fill(3);
+    // A region of two mappings: the kernel moves none that grows.
+    // SAFETY: from here on the region is only read.
+    unsafe { os::protect_region(region.as_ptr() as usize, MIB / 2, Access::Read) }.unwrap();
+    let address_bytes = || {
+        let text = fs::read_to_string("/proc/self/statm").unwrap();
+        text.split(' ').next().unwrap().parse::<usize>().unwrap() * os::page_bytes()
+    };
+    let (base, before) = (region.as_ptr(), address_bytes());
+    for _ in 0..16 {
+        let grown = region.resize(TIB, &mut silent());
+        assert!(matches!(grown, Err(RegionError::Refused { step: Step::Resize, .. })));
+        assert!(options(TIB).pages(PageWish::HugeRequired).map().is_err());
+    }
+    assert!(region.as_ptr() == base && region.len() == MIB && region.iter().all(|&byte| byte == 3));
+    // Other tests map at the same time, but far less than that.
+    assert!(address_bytes() < before + 8 * TIB);
+}
+
+#[test]
 fn a_frozen_region_is_mapped_read_only_sealed_and_can_be_thawed() {
     let options = RegionOptions::new(MIB).sharing(Sharing::Shared).name(c"faultless-frozen");
     let mut region = options.map().unwrap();
