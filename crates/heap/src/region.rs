@@ -285,7 +285,8 @@ impl Region {
     fn forget_workers_of_parent(&mut self) {
         let process = os::process_id();
         if self.state().owner != process {
-            self.population().forget_workers();
+            // SAFETY: another process than the workers', and locks are taken with `&mut self` or by workers, of which it has started none.
+            unsafe { self.population().forget_workers() };
             let state = self.state_mut();
             state.owner = process;
             state.workers.fill(None);

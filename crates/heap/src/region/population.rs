@@ -186,9 +186,26 @@ impl Population {
         self.is_cancelled.store(true, Ordering::Relaxed);
     }
 
-    /// The workers are gone without an end, as in a forked child.
-    pub fn forget_workers(&self) {
+    /// The workers are gone without an end, and may have held the locks.
+    ///
+    /// # Safety
+    /// This is a forked child in which nobody has taken a lock of it yet, and the caller alone may.
+    pub unsafe fn forget_workers(&self) {
         self.running.store(0, Ordering::Relaxed);
+        // SAFETY: only workers and the owner take the locks: the workers are the parent's, the caller is the owner. The next
+        // `begin` writes the plan before anybody reads it.
+        unsafe { self.plan.reset_in_child() };
+        if self.failure.try_lock().is_none() {
+            // SAFETY: as above; what may be half written is replaced before it is read.
+            unsafe { self.failure.reset_in_child() };
+            *self.failure.lock() = None;
+        }
+    }
+
+    /// Takes both locks for good, as a fork leaves them in the child while workers hold them.
+    #[cfg(test)]
+    pub fn keep_locks(&self) {
+        core::mem::forget((self.plan.lock(), self.failure.lock()));
     }
 
     fn tell(&self, tell: Tell<'_>) {

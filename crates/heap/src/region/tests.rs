@@ -336,6 +336,41 @@ fn another_mapping_of_the_file_sees_the_data_without_faults() {
     assert!(empty.is_err());
 }
 
+unsafe extern "C" {
+    fn fork() -> i32;
+    fn alarm(seconds: u32) -> u32;
+    fn waitpid(child: i32, status: &mut i32, options: i32) -> i32;
+    fn _exit(status: i32) -> !;
+}
+
+#[test]
+fn a_child_forked_while_workers_held_the_locks_waits_for_none_of_them() {
+    let mut region = RegionOptions::new(MIB).populate(Populate::InBackground).threads(1).map().unwrap();
+    region.wait(&mut silent()).unwrap();
+    region.population().keep_locks();
+    // SAFETY: the child makes system calls alone until its end.
+    let child = unsafe { fork() };
+    if child == 0 {
+        // SAFETY: ends a child that waits for ever.
+        unsafe { alarm(20) };
+        let steps = [
+            region.wait(&mut silent()).is_ok(),
+            region.set_access(Access::ReadWrite).is_ok(),
+            region.resize(2 * MIB, &mut silent()).is_ok(),
+            region.populate(&mut silent()).is_ok(),
+        ];
+        drop(region);
+        // SAFETY: ends the child; the status tells which steps failed.
+        unsafe { _exit(steps.iter().fold(0, |bits, &is_ok| bits << 1 | i32::from(!is_ok))) };
+    }
+    // The locks stay taken here.
+    core::mem::forget(region);
+    let mut status = 0;
+    // SAFETY: the child is ours.
+    assert_eq!(unsafe { waitpid(child, &mut status, 0) }, child);
+    assert_eq!(status, 0, "the child's status");
+}
+
 #[test]
 fn a_region_travels_as_a_pointer() {
     let mut region = RegionOptions::new(100).map().unwrap();
