@@ -9,6 +9,7 @@ const AT_FDCWD: usize = -100isize as usize;
 const O_RDONLY_CLOEXEC: usize = 0o2_000_000;
 const F_DUPFD_CLOEXEC: usize = 1030;
 const F_ADD_SEALS: usize = 1033;
+const F_GET_SEALS: usize = 1034;
 const MFD_CLOEXEC: usize = 1;
 const MFD_ALLOW_SEALING: usize = 2;
 const MFD_HUGETLB: usize = 4;
@@ -17,7 +18,8 @@ pub(super) const HUGE_SIZE_SHIFT: u32 = 26;
 const HUGETLBFS_MAGIC: i64 = 0x9584_58f6;
 
 /// What a sealed file refuses for ever: becoming smaller, becoming larger, new writable mappings and writes.
-const SEAL_SHRINK_GROW_FUTURE_WRITE: usize = 2 | 4 | 16;
+const SEAL_SHRINK_GROW_FUTURE_WRITE: usize = SEAL_SHRINK | 4 | 16;
+const SEAL_SHRINK: usize = 2;
 
 /// An open file of our own; closed on drop.
 #[derive(Debug)]
@@ -113,6 +115,14 @@ impl Descriptor {
         // SAFETY: the kernel writes one struct statfs.
         let answer = unsafe { syscall(number::FSTATFS, [self.0, statfs.as_mut_ptr() as usize, 0, 0, 0, 0]) };
         (answer == 0 && statfs[0] == HUGETLBFS_MAGIC).then_some(statfs[1] as usize)
+    }
+
+    /// Whether it may not become smaller any more.
+    pub fn is_sealed_against_shrinking(&self) -> bool {
+        // SAFETY: asks for flags.
+        let seals = unsafe { syscall(number::FCNTL, [self.0, F_GET_SEALS, 0, 0, 0, 0]) };
+        // Files that take no seals answer with an error.
+        seals > 0 && seals as usize & SEAL_SHRINK != 0
     }
 
     /// Lets nobody change the size any more, nor map the file for writing; false: this kernel (before 5.1) cannot.

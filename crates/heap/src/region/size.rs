@@ -4,7 +4,7 @@ use super::error::{RegionError, Step};
 use super::limits::{self, Need};
 use super::options::{OnProgress, PageWish, Populate, RegionOptions, Sharing, workers};
 use super::{Region, facts, pages, silent};
-use crate::os::{self, Access, Store};
+use crate::os::{self, Access, Descriptor, Errno, Store};
 
 /// A region in pages.
 pub struct Shape {
@@ -141,21 +141,19 @@ fn clear_end(region: &mut Region, bytes: usize) {
 }
 
 fn shrink(region: &mut Region, bytes: usize, mapped_bytes: usize) -> Result<(), RegionError> {
-    clear_page_end(region, bytes, mapped_bytes);
     let state = region.state_mut();
     let refused = |errno| RegionError::Refused { step: Step::Resize, errno, bytes };
+    // The file becomes smaller last, so what keeps it from that is looked for before anything is given up.
+    if state.descriptor.as_ref().is_some_and(Descriptor::is_sealed_against_shrinking) {
+        return Err(refused(Errno::EPERM));
+    }
     // SAFETY: the region is ours, and `&mut` says that nobody refers to its contents.
     unsafe { os::shrink_region(state.base, state.mapped_bytes, mapped_bytes) }.map_err(refused)?;
-    (state.bytes, state.mapped_bytes) = (bytes, mapped_bytes);
+    // The last page that stays was all of the region's.
+    (state.bytes, state.mapped_bytes) = (mapped_bytes, mapped_bytes);
+    clear_end(region, bytes);
+    region.state_mut().bytes = bytes;
     resize_file(region, bytes, mapped_bytes)
-}
-
-/// The rest of the last page that stays.
-fn clear_page_end(region: &mut Region, bytes: usize, mapped_bytes: usize) {
-    let end = mapped_bytes.min(region.len());
-    if let Some(rest) = region.get_mut(bytes..end) {
-        rest.fill(0);
-    }
 }
 
 fn grow(region: &mut Region, bytes: usize, mapped_bytes: usize) -> Result<(), RegionError> {

@@ -310,7 +310,12 @@ fn a_frozen_region_is_mapped_read_only_sealed_and_can_be_thawed() {
     let mut region = frozen.thaw().unwrap();
     region[0] = 1;
     assert_eq!(region.view::<u32>()[3], 9);
-    assert!(matches!(region.resize(2 * MIB, &mut silent()), Err(RegionError::Refused { .. })), "sealed");
+    region.fill(8);
+    for bytes in [2 * MIB, MIB - 1, MIB / 2 + 1, 1] {
+        let resized = region.resize(bytes, &mut silent());
+        assert!(matches!(resized, Err(RegionError::Refused { step: Step::Resize, .. })), "sealed");
+        assert!(region.len() == MIB && region.iter().all(|&byte| byte == 8), "as it was: {bytes}");
+    }
 }
 
 #[test]
