@@ -63,8 +63,8 @@ unsafe extern "C" fn first_time(clock: c_int, time: *mut Timespec) -> c_int {
     const AT_SYSINFO_EHDR: core::ffi::c_ulong = 33;
     const NAME: &CStr =
         if cfg!(target_arch = "x86_64") { c"__vdso_clock_gettime" } else { c"__kernel_clock_gettime" };
-    // SAFETY: reads what the kernel passed at start: where its object is, or 0 (valgrind hides it).
-    let object = unsafe { getauxval(AT_SYSINFO_EHDR) } as usize;
+    // SAFETY: reads what the kernel passed at start: where its object is, or 0 with an error (valgrind and older qemu have none).
+    let object = keeping_errno(|| unsafe { getauxval(AT_SYSINFO_EHDR) } as usize);
     // SAFETY: the object stays as long as the process.
     let found = (object != 0)
         .then(|| unsafe { Object::at(core::ptr::with_exposed_provenance(object)) }.find(NAME))
@@ -252,6 +252,18 @@ impl ExitKey {
     }
 }
 
+/// Calls what may set `errno` and leaves it as it was: `free` preserves it, and so does what succeeds here.
+fn keeping_errno<R>(act: impl FnOnce() -> R) -> R {
+    // SAFETY: this thread's own variable, which lives as long as the thread and is of no reference here.
+    unsafe {
+        let errno = __errno_location();
+        let before = errno.read();
+        let result = act();
+        errno.write(before);
+        result
+    }
+}
+
 /// What [`start_thread`] runs.
 pub type ThreadBody = unsafe extern "C" fn(*mut c_void) -> *mut c_void;
 type AttributesInit = unsafe extern "C" fn(*mut Attributes) -> c_int;
@@ -279,9 +291,7 @@ pub fn start_thread(body: ThreadBody) -> bool {
     };
     const DETACHED: c_int = 1;
     let signals = block_signals();
-    // SAFETY: this thread's own, which nobody else writes.
-    let errno = unsafe { __errno_location().read() };
-    let is_started = STACK_BYTES.into_iter().any(|bytes| {
+    let start = |bytes| {
         let (mut attributes, mut thread) = (Attributes([0; 64]), 0);
         // SAFETY: the attributes are initialised before they are used; the body is a function of ours.
         unsafe {
@@ -290,10 +300,9 @@ pub fn start_thread(body: ThreadBody) -> bool {
                 && set_detached(&mut attributes, DETACHED) == 0
                 && create(&mut thread, &attributes, body, core::ptr::null_mut()) == 0
         }
-    });
+    };
+    let is_started = keeping_errno(|| STACK_BYTES.into_iter().any(start));
     set_signals(signals);
-    // SAFETY: as above.
-    unsafe { __errno_location().write(errno) };
     is_started
 }
 
