@@ -153,7 +153,8 @@ impl Session<'_> {
             }
             let woken = self.wait(&wakeup, onlooker, next, end, may_hear_at)?;
             if woken.0 {
-                match self.take_signals(watch.as_deref_mut())? {
+                // One that has ended takes no signals: they are for us then.
+                match self.take_signals(watch.as_deref_mut().filter(|_| ended.is_none()))? {
                     Some(SIGINT) => return Ok(Stop::Done),
                     Some(number) => return Ok(Stop::Signal(number)),
                     None => {}
@@ -193,7 +194,7 @@ impl Session<'_> {
             if may_hear_at <= now {
                 heard_at = Some(others.len());
                 others.push(descriptor);
-            } else if self.sampler.is_urgent() {
+            } else {
                 until = until.min(may_hear_at);
             }
         }
@@ -202,7 +203,7 @@ impl Session<'_> {
         Ok((woken.by_signal, heard_at.is_some_and(|place| woken.by(place))))
     }
 
-    /// Takes all signals that have arrived; the number of one that asks us to end.
+    /// Takes all signals that have arrived, for a command that runs; without one, the number of one that asks us to end.
     fn take_signals(&self, mut watch: Option<&mut Watch<'_>>) -> Result<Option<i32>, Failure> {
         while let Some(arrival) = self.signals.next(Some(Duration::ZERO)).map_err(lost_sight)? {
             match &mut watch {

@@ -100,6 +100,8 @@ pub struct Watch<'launched> {
     looking: Duration,
     interrupted: Option<i32>,
     kill_at: Option<Instant>,
+    /// It has been waited for: its number may be another process's by now.
+    is_reaped: bool,
 }
 
 impl<'launched> Watch<'launched> {
@@ -113,6 +115,7 @@ impl<'launched> Watch<'launched> {
             looking: Duration::ZERO,
             interrupted: None,
             kill_at: limit.filter(|_| launched.is_detached).map(|limit| launched.started + limit),
+            is_reaped: false,
         }
     }
 
@@ -131,6 +134,7 @@ impl<'launched> Watch<'launched> {
                 Change::Ended(status) => {
                     observe(Moment::Ended(status));
                     let usage = reap(pid)?;
+                    self.is_reaped = true;
                     let ending = match libc::WIFEXITED(status) {
                         true => Ending::Exited(libc::WEXITSTATUS(status)),
                         false => Ending::Killed(libc::WTERMSIG(status)),
@@ -177,9 +181,9 @@ impl<'launched> Watch<'launched> {
         until_kill.into_iter().chain(until_sample).min()
     }
 
-    /// Does with a signal what the command's kind asks for: passes it on, or ends a detached one.
+    /// Does with a signal what the command's kind asks for: passes it on, or ends a detached one. One that has ended gets none.
     pub fn pass_on(&mut self, arrival: Arrival) {
-        if arrival.is_about_child() {
+        if arrival.is_about_child() || self.is_reaped {
             return;
         }
         if self.launched.is_detached {
