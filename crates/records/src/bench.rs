@@ -227,7 +227,7 @@ impl Campaign {
         found.map(|calls| calls.calls)
     }
 
-    /// Whether its indices point to something, so that nothing that uses them can fail.
+    /// Whether its indices point to something and its figures are amounts, so that nothing that uses them can fail.
     ///
     /// # Errors
     /// What is wrong with it, in one line.
@@ -250,6 +250,18 @@ impl Campaign {
         if let Some(sample) = self.samples.iter().find(is_lost) {
             return Err(format!("a sample names cell {} and contender {}", sample.cell, sample.contender));
         }
+        // Each round has samples, and tables have a place for each round.
+        let is_lost = |sample: &&Sample| sample.round as usize >= self.samples.len();
+        if let Some(sample) = self.samples.iter().find(is_lost) {
+            return Err(format!(
+                "a sample is of round {} where all are {}",
+                sample.round,
+                self.samples.len()
+            ));
+        }
+        if !self.samples.iter().flat_map(amounts).all(is_amount) {
+            return Err("a sample has a time, share or mark that no run has".into());
+        }
         let is_lost =
             |calls: &&SystemCalls| calls.cell >= self.cells.len() || calls.contender >= self.contenders.len();
         match self.system_calls.iter().find(is_lost) {
@@ -258,5 +270,77 @@ impl Campaign {
             }
             None => Ok(()),
         }
+    }
+}
+
+/// Larger than any time in s, share or mark of a run, and far from where sums and ratios are no numbers any more.
+const LARGEST_AMOUNT: f64 = 1e18;
+
+/// The figures that a file could give any value; those in whole numbers have bounds of their own.
+fn amounts(sample: &Sample) -> impl Iterator<Item = f64> {
+    let times =
+        sample.figures.iter().flat_map(|figures| [figures.elapsed_s, figures.user_s, figures.system_s]);
+    times.chain([sample.foreign_cpu]).chain(sample.marks.values().copied())
+}
+
+fn is_amount(figure: f64) -> bool {
+    figure.abs() <= LARGEST_AMOUNT
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn campaign(sample: &Sample) -> Campaign {
+        let machine = Machine {
+            processor: String::new(),
+            cpus: 1,
+            memory_bytes: 1,
+            kernel: String::new(),
+            libc: String::new(),
+            huge_pages: String::new(),
+        };
+        Campaign {
+            schema: SCHEMA,
+            tool_version: String::new(),
+            started_unix_s: 0,
+            machine,
+            contenders: vec![Contender { name: "libc".into(), library: None, settings: Vec::new() }],
+            reference: 0,
+            seed: None,
+            cells: vec![Cell {
+                suite: Suite::Classic,
+                workload: "larson".into(),
+                size: None,
+                threads: None,
+                variant: None,
+            }],
+            samples: vec![sample.clone(), Sample { round: 1, ..sample.clone() }],
+            system_calls: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn figures_and_rounds_that_no_campaign_has_are_refused() {
+        let sound = Sample {
+            cell: 0,
+            contender: 0,
+            round: 0,
+            figures: Some(Figures { user_s: 1.5, ..Figures::default() }),
+            failure: None,
+            foreign_cpu: 0.1,
+            marks: BTreeMap::from([("pause_us".into(), -1.0)]),
+        };
+        assert_eq!(campaign(&sound).check(), Ok(()));
+        for figure in [1e308, f64::INFINITY, f64::NAN, -1e300] {
+            let figures = Some(Figures { user_s: figure, ..Figures::default() });
+            let refused = campaign(&Sample { figures, ..sound.clone() }).check().unwrap_err();
+            assert!(refused.contains("that no run has"), "{refused}");
+            assert!(campaign(&Sample { foreign_cpu: figure, ..sound.clone() }).check().is_err());
+            let marks = BTreeMap::from([("pause_us".into(), figure)]);
+            assert!(campaign(&Sample { marks, ..sound.clone() }).check().is_err());
+        }
+        let refused = campaign(&Sample { round: 200_000_000, ..sound }).check().unwrap_err();
+        assert_eq!(refused, "a sample is of round 200000000 where all are 2");
     }
 }

@@ -74,7 +74,9 @@ impl Scale {
 
     /// The mantissas times powers of ten that lie on the axis.
     fn powers(&self, mantissas: &[f64]) -> Vec<f64> {
-        let powers = self.low.log10().floor() as i32..=self.high.log10().ceil() as i32;
+        // No figure has a power beyond these, and an axis whose end is infinite has no more ticks than they.
+        let power = |figure: f64| figure.log10().clamp(-330.0, 310.0);
+        let powers = power(self.low).floor() as i32..=power(self.high).ceil() as i32;
         let ticks =
             powers.flat_map(|power| mantissas.iter().map(move |mantissa| mantissa * 10_f64.powi(power)));
         ticks.filter(|tick| (self.low..=self.high).contains(tick)).collect()
@@ -143,6 +145,18 @@ mod tests {
         for high in [1e-9, 0.3, 1.0, 7.0, 1e12] {
             let ticks = Scale::of_amounts([high / 2.0, high].into_iter(), 0.0, 100.0).ticks(5);
             assert!((3..=6).contains(&ticks.len()) && ticks[0] == 0.0, "{high}: {ticks:?}");
+        }
+    }
+
+    #[test]
+    fn an_axis_from_the_smallest_to_the_largest_number_has_few_ticks() {
+        for figures in [[1e-300, 1e308], [f64::MIN_POSITIVE, f64::MAX]] {
+            for scale in [
+                Scale::of_amounts(figures.into_iter(), 0.0, 10.0),
+                Scale::of_ratios(figures.into_iter(), 0.0, 10.0),
+            ] {
+                assert!(scale.ticks(7).len() <= 8, "{scale:?}");
+            }
         }
     }
 
