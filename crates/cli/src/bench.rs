@@ -40,11 +40,13 @@ pub fn bench(arguments: &BenchArguments, signals: &Signals) -> Result<Ending, Fa
     if arguments.list {
         return print(&list());
     }
-    if arguments.json.is_some() && arguments.json == arguments.html {
-        return Err(Failure::Usage("--json and --html name the same file".into()));
-    }
     // Files that cannot be written are refused before hours of work.
     let page = arguments.html.as_deref().map(OutputFile::create).transpose()?;
+    if let (Some(page), Some(path)) = (&page, &arguments.json)
+        && page.is_at(path)
+    {
+        return Err(Failure::Usage("--json and --html name the same file".into()));
+    }
     let samples = arguments.json.as_deref().map(OutputFile::create).transpose()?;
     let (campaign, interrupted) = match &arguments.load {
         Some(path) => (load(path, arguments.reference.as_deref())?, None),

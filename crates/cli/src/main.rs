@@ -35,6 +35,7 @@ mod watch;
 mod watch_arguments;
 mod watch_chart;
 mod watch_outlets;
+mod watch_reader;
 mod watch_replay;
 mod watch_screen;
 mod watch_session;

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use crate::failure::Failure;
@@ -10,6 +11,8 @@ use crate::failure::Failure;
 /// A file to be written at the end of long work; it is made now, so that a place that cannot be written is known now.
 pub struct OutputFile {
     path: PathBuf,
+    /// Where it is to appear, with no links on the way.
+    place: PathBuf,
     file: File,
     /// Where it is written before it gets its name; none for devices and pipes.
     unfinished: Option<PathBuf>,
@@ -21,11 +24,12 @@ impl OutputFile {
     /// # Errors
     /// [`Failure::Failed`] with the kernel's reason.
     pub fn create(path: &Path) -> Result<Self, Failure> {
+        let place = place_of(path);
         let is_other = fs::metadata(path).is_ok_and(|file| !file.is_file() && !file.is_dir());
         let made = if is_other {
             OpenOptions::new().write(true).open(path).map(|file| (file, None))
         } else {
-            let mut name = path.as_os_str().to_owned();
+            let mut name = place.as_os_str().to_owned();
             name.push(OsString::from(format!(".{}.new", std::process::id())));
             let unfinished = PathBuf::from(name);
             match path.is_dir() {
@@ -34,7 +38,13 @@ impl OutputFile {
             }
         };
         let (file, unfinished) = made.map_err(|error| cannot_write(path, &error))?;
-        Ok(Self { path: path.to_owned(), file, unfinished })
+        Ok(Self { path: path.to_owned(), place, file, unfinished })
+    }
+
+    /// Whether it is to appear at this path, however that is written.
+    #[must_use]
+    pub fn is_at(&self, path: &Path) -> bool {
+        self.place == place_of(path)
     }
 
     /// Writes it and gives it its name.
@@ -45,17 +55,13 @@ impl OutputFile {
         self.write_bytes(text.as_bytes())
     }
 
-    /// The same of bytes that are no text.
-    ///
-    /// # Errors
-    /// As [`Self::write`].
     /// As [`OutputFile::write`], for what is no text.
     ///
     /// # Errors
     /// The same.
     pub fn write_bytes(mut self, bytes: &[u8]) -> Result<(), Failure> {
         let written = self.file.write_all(bytes).and_then(|()| match &self.unfinished {
-            Some(unfinished) => fs::rename(unfinished, &self.path),
+            Some(unfinished) => fs::rename(unfinished, &self.place),
             None => Ok(()),
         });
         written.map_err(|error| cannot_write(&self.path, &error))?;
@@ -70,6 +76,23 @@ impl Drop for OutputFile {
             let _ = fs::remove_file(unfinished);
         }
     }
+}
+
+/// The path of a file, of one that is to be made by its folder.
+fn place_of(path: &Path) -> PathBuf {
+    fs::canonicalize(path).unwrap_or_else(|_| {
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        match (fs::canonicalize(folder), path.file_name()) {
+            (Ok(folder), Some(name)) => folder.join(name),
+            _ => path.to_owned(),
+        }
+    })
+}
+
+/// Whether both are one file of a disk, so that writing one changes the other.
+pub fn are_one(one: &File, other: &File) -> bool {
+    let of = |file: &File| file.metadata().ok().filter(fs::Metadata::is_file).map(|of| (of.dev(), of.ino()));
+    of(one).is_some_and(|identity| Some(identity) == of(other))
 }
 
 fn cannot_write(path: &Path, error: &io::Error) -> Failure {
@@ -92,6 +115,26 @@ mod tests {
         assert_eq!(fs::read_dir(&directory).unwrap().count(), 1);
         assert!(OutputFile::create(&directory).is_err());
         OutputFile::create(Path::new("/dev/null")).unwrap().write("text").unwrap();
+        fs::remove_dir_all(&directory).unwrap();
+    }
+
+    #[test]
+    fn a_link_stays_and_two_ways_to_one_place_are_known_as_one() {
+        let directory = std::env::temp_dir().join(format!("faultless-links-{}", std::process::id()));
+        fs::create_dir_all(directory.join("below")).unwrap();
+        let (path, link) = (directory.join("result"), directory.join("link"));
+        let file = OutputFile::create(&path).unwrap();
+        assert!(file.is_at(&path) && file.is_at(&directory.join("below/../result")));
+        assert!(!file.is_at(&directory.join("other")) && !file.is_at(Path::new("/")));
+        file.write("text").unwrap();
+
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        OutputFile::create(&link).unwrap().write("new").unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "new");
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+        let open = |path: &Path| File::open(path).unwrap();
+        assert!(are_one(&open(&path), &open(&link)));
+        assert!(!are_one(&open(Path::new("/dev/null")), &open(Path::new("/dev/null"))));
         fs::remove_dir_all(&directory).unwrap();
     }
 }

@@ -1,9 +1,7 @@
 //! `faultless run`: a command under the allocator, with a summary of what it used.
 
 use std::ffi::OsStr;
-use std::fs::File;
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use faultless_probe::launch::{Launch, launch};
 use faultless_probe::place::{self, PrivateDirectory};
@@ -17,6 +15,7 @@ use faultless_trial::environment::Environment;
 use crate::arguments::RunArguments;
 use crate::failure::Failure;
 use crate::library;
+use crate::output_file::OutputFile;
 use crate::target;
 
 /// Runs the command and returns how it ended.
@@ -27,12 +26,7 @@ pub fn run(arguments: RunArguments, signals: &Signals) -> Result<Ending, Failure
     let command = target::resolve(arguments.command)?;
     let name = command.arguments[0].to_string_lossy().into_owned();
     // A place that cannot be written is found out before the command has run, not after.
-    let cannot_write =
-        |path: &Path, error| Failure::Failed(format!("cannot write {}: {error}", path.display()));
-    let json = match &arguments.json {
-        Some(path) => Some((File::create(path).map_err(|error| cannot_write(path, error))?, path)),
-        None => None,
-    };
+    let json = arguments.json.as_deref().map(OutputFile::create).transpose()?;
     let library = LibraryFile::put()?;
 
     let environment = Environment::new(std::env::vars_os());
@@ -52,9 +46,7 @@ pub fn run(arguments: RunArguments, signals: &Signals) -> Result<Ending, Failure
     let measurement = watch(&launched, signals, None).map_err(|error| Failure::of_watch(&name, error))?;
 
     match json {
-        Some((mut file, path)) => file
-            .write_all(summary::json(&measurement).as_bytes())
-            .map_err(|error| cannot_write(path, error))?,
+        Some(file) => file.write(&summary::json(&measurement))?,
         None => crate::say(&summary::line(&measurement)),
     }
     // Short programs may end before a sample was taken; only what was seen is judged.

@@ -1,6 +1,7 @@
 //! `faultless watch`: sizes, faults and processor time of processes over time.
 
 use std::io::{IsTerminal, Write};
+use std::os::fd::AsFd;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use faultless_diagnosis::history::History;
@@ -9,6 +10,7 @@ use faultless_probe::process_list::{Matcher, Selection};
 use faultless_probe::program;
 use faultless_probe::sampler::Sampler;
 use faultless_probe::signals::Signals;
+use faultless_probe::wakeup;
 use faultless_probe::watched_group::WatchedGroup;
 use faultless_records::measurement::Ending;
 use faultless_records::recording::{Begin, FORMAT, Line};
@@ -38,10 +40,8 @@ pub fn watch(arguments: WatchArguments, signals: &Signals) -> Result<Ending, Fai
     let groups = groups
         .collect::<Result<Vec<_>, _>>()
         .map_err(|reason| Failure::Failed(format!("--cgroup: {}", plain(&reason))))?;
-    let plot = Plot::create(&arguments)?;
     let matcher = matcher(&arguments)?;
     let shows_chart = shows_chart(&arguments);
-    let outlets = Outlets::open(&arguments, shows_chart)?;
     let program = match arguments.command.first() {
         Some(name) => {
             let path = std::env::var_os("PATH");
@@ -72,6 +72,9 @@ pub fn watch(arguments: WatchArguments, signals: &Signals) -> Result<Ending, Fai
     for group in groups {
         sampler.add_group(group);
     }
+    // After everything that may be refused: files are not touched for nothing.
+    let plot = Plot::create(&arguments)?;
+    let outlets = Outlets::open(&arguments, shows_chart, None)?;
     let spool = match program {
         Some(_) if shows_chart => Some(Spool::create()?),
         _ => None,
@@ -99,7 +102,10 @@ pub fn watch(arguments: WatchArguments, signals: &Signals) -> Result<Ending, Fai
     if let Some(spool) = spool {
         spool.print();
     }
-    let _ = write!(std::io::stderr(), "{}", watch_summary::text(&history));
+    // A reader of standard error who took no more lines when we were asked to end takes no sums either.
+    if outlets.waits_for().is_none() || wakeup::is_writable(std::io::stderr().as_fd()).unwrap_or(true) {
+        let _ = write!(std::io::stderr(), "{}", watch_summary::text(&history));
+    }
     let plotted = plot.map_or(Ok(()), |plot| plot.write(&history));
     let written = outlets.finish().and(plotted);
     match (ending, launched.is_some()) {
@@ -120,16 +126,18 @@ fn show_recording(
     arguments: &WatchArguments,
     signals: &Signals,
 ) -> Result<Ending, Failure> {
+    let input = watch_replay::open(path)?;
     let plot = Plot::create(arguments)?;
     let shows_chart = shows_chart(arguments) && arguments.plot.is_none();
-    let mut outlets = Outlets::open(arguments, shows_chart)?;
-    let history = watch_replay::replay(path, &mut outlets)?;
-    outlets.finish()?;
+    let mut outlets = Outlets::open(arguments, shows_chart, Some(&input))?;
+    let history = watch_replay::replay(input, path, &mut outlets, signals)?;
+    watch_replay::drain(&mut outlets, signals)?;
     if shows_chart {
         watch_replay::look_at(&history, &mut Screen::open()?, signals)?;
     }
     let _ = write!(std::io::stderr(), "{}", watch_summary::text(&history));
     plot.map_or(Ok(()), |plot| plot.write(&history))?;
+    outlets.finish()?;
     Ok(Ending::Exited(0))
 }
 
@@ -153,7 +161,13 @@ impl Plot {
                 )));
             }
         };
-        Ok(Some(Self { file: OutputFile::create(path)?, is_png }))
+        let file = OutputFile::create(path)?;
+        let others = [&arguments.record, &arguments.output, &arguments.replay];
+        if others.into_iter().flatten().any(|other| file.is_at(other)) {
+            let shown = plain(&path.to_string_lossy());
+            return Err(Failure::Usage(format!("{shown} is named twice, or read at the same time")));
+        }
+        Ok(Some(Self { file, is_png }))
     }
 
     fn write(self, history: &History) -> Result<(), Failure> {

@@ -1,16 +1,23 @@
 //! Where the lines of a watch go: to a reader, into a recording, both.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Write};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use faultless_diagnosis::history::History;
+use faultless_probe::signals::Signals;
+use faultless_probe::wakeup::Wakeup;
 use faultless_records::recording::Line;
+use faultless_report::plain::plain;
 use faultless_report::watch_json;
 use faultless_report::watch_lines::{self, Columns};
 
 use crate::failure::Failure;
+use crate::output_file;
 use crate::watch_arguments::WatchArguments;
+use crate::watch_reader::Reader;
 
 /// How lines are written.
 enum Form {
@@ -21,20 +28,43 @@ enum Form {
 
 /// What reads along.
 pub struct Outlets {
-    reader: Option<(Box<dyn Write>, Form)>,
+    reader: Option<(Reader, Form)>,
     recording: Option<(BufWriter<File>, PathBuf)>,
+    /// Files that keep what they hold until the first line is there.
+    unbegun: Vec<File>,
+    /// A picture is drawn at the end, whoever reads along.
+    draws: bool,
     /// What could not be written; said once, at the end.
     failure: Option<Failure>,
 }
 
 impl Outlets {
-    /// Opens what the arguments name; lines go nowhere when a chart is shown.
+    /// Opens what the arguments name; lines go nowhere when a chart is shown. What the files hold is lost with the first line,
+    /// not before. `input` is a file that is read meanwhile.
     ///
     /// # Errors
-    /// [`Failure::Failed`] for a file that cannot be written.
-    pub fn open(arguments: &WatchArguments, shows_chart: bool) -> Result<Self, Failure> {
+    /// [`Failure::Failed`] for a file that cannot be written, [`Failure::Usage`] where two are one.
+    pub fn open(
+        arguments: &WatchArguments,
+        shows_chart: bool,
+        input: Option<&File>,
+    ) -> Result<Self, Failure> {
+        let mut unbegun = Vec::new();
+        let mut open = |path: &Path| -> Result<File, Failure> {
+            let failed = |error: io::Error| cannot_write(path, &error);
+            let file =
+                OpenOptions::new().write(true).create(true).truncate(false).open(path).map_err(failed)?;
+            for other in input.into_iter().chain(&unbegun) {
+                if output_file::are_one(&file, other) {
+                    let shown = plain(&path.to_string_lossy());
+                    return Err(Failure::Usage(format!("{shown} is named twice, or read at the same time")));
+                }
+            }
+            unbegun.push(file.try_clone().map_err(failed)?);
+            Ok(file)
+        };
         let recording = match &arguments.record {
-            Some(path) => Some((BufWriter::new(create(path)?), path.clone())),
+            Some(path) => Some((BufWriter::new(open(path)?), path.clone())),
             None => None,
         };
         let form = match (arguments.csv, arguments.json) {
@@ -42,42 +72,46 @@ impl Outlets {
             (_, true) => Form::Json,
             _ => Form::Columns(Columns::default()),
         };
-        let writer: Option<Box<dyn Write>> = match &arguments.output {
-            Some(path) => Some(Box::new(BufWriter::new(create(path)?))),
+        let own = |stream: BorrowedFd<'_>| {
+            stream.try_clone_to_owned().map(File::from).map_err(|error| Failure::of_output(&error))
+        };
+        let reader = match &arguments.output {
+            Some(path) => Some(open(path)?),
             None if shows_chart => None,
             // The command's own output must stay what it is.
-            None if !arguments.command.is_empty() => Some(Box::new(BufWriter::new(io::stderr()))),
-            None => Some(Box::new(BufWriter::new(io::stdout()))),
+            None if !arguments.command.is_empty() => Some(own(io::stderr().as_fd())?),
+            None => Some(own(io::stdout().as_fd())?),
         };
-        let mut outlets = Self { reader: writer.map(|writer| (writer, form)), recording, failure: None };
-        if let Some((writer, Form::Csv)) = &mut outlets.reader {
-            let written = writer.write_all(watch_lines::CSV_HEADING.as_bytes());
-            outlets.note_reader(written);
+        let mut reader = reader.map(|file| (Reader::new(file), form));
+        if let Some((reader, Form::Csv)) = &mut reader {
+            reader.push(watch_lines::CSV_HEADING);
         }
-        Ok(outlets)
+        Ok(Self { reader, recording, unbegun, draws: arguments.plot.is_some(), failure: None })
     }
 
     /// Writes one line; `history` knows everything up to and with it.
     pub fn write(&mut self, line: &Line, history: &History) {
-        if let Some((writer, form)) = &mut self.reader {
+        for file in std::mem::take(&mut self.unbegun) {
+            // Pipes and devices hold nothing.
+            let _ = file.set_len(0);
+        }
+        if let Some((reader, form)) = &mut self.reader {
             let text = match form {
                 Form::Columns(columns) => columns.text(line, history),
                 Form::Csv => watch_lines::csv(line, history),
                 Form::Json => watch_json::json(line),
             };
-            let written = writer.write_all(text.as_bytes());
-            self.note_reader(written);
+            reader.push(&text);
         }
         if let Some((writer, _)) = &mut self.recording {
             let written = writer.write_all(watch_json::json(line).as_bytes());
             self.note_recording(written);
         }
     }
-
-    /// Hands on what is written so far.
+    /// Hands on what is written so far, as far as it is taken at once.
     pub fn flush(&mut self) {
-        if let Some((writer, _)) = &mut self.reader {
-            let written = writer.flush();
+        if let Some((reader, _)) = &mut self.reader {
+            let written = reader.write();
             self.note_reader(written);
         }
         if let Some((writer, _)) = &mut self.recording {
@@ -86,10 +120,48 @@ impl Outlets {
         }
     }
 
-    /// Whether somebody who read along has gone.
+    /// Waits until the reader has taken everything, but no longer than `limit`; an interruption ends the waiting, and is
+    /// returned.
+    ///
+    /// # Errors
+    /// When the kernel does not let us wait.
+    pub fn drain(&mut self, signals: &Signals, limit: Option<Duration>) -> io::Result<Option<i32>> {
+        let (wakeup, begun) = (Wakeup::new(signals)?, Instant::now());
+        self.flush();
+        while let Some(descriptor) = self.waits_for() {
+            let left = limit.unwrap_or(Duration::MAX).saturating_sub(begun.elapsed());
+            if left.is_zero() {
+                return Ok(None);
+            }
+            if wakeup.wait(&[], Some(descriptor), left)?.by_signal
+                && let Some(number) = signals.pending_interruption()
+            {
+                return Ok(Some(number));
+            }
+            self.flush();
+        }
+        Ok(None)
+    }
+
+    /// Can be written when a slow reader takes more; none when it has taken all.
     #[must_use]
-    pub fn is_closed(&self) -> bool {
-        matches!(self.failure, Some(Failure::OutputClosed))
+    pub fn waits_for(&self) -> Option<BorrowedFd<'_>> {
+        self.reader
+            .as_ref()
+            .filter(|(reader, _)| reader.is_waited_for())
+            .map(|(reader, _)| reader.descriptor())
+    }
+
+    /// Whether a slow reader is so far behind that nothing should be added.
+    #[must_use]
+    pub fn is_behind(&self) -> bool {
+        self.reader.as_ref().is_some_and(|(reader, _)| reader.is_behind())
+    }
+
+    /// Whether somebody who read along has gone, and nothing is kept for others.
+    #[must_use]
+    pub fn are_closed(&self) -> bool {
+        matches!(self.failure, Some(Failure::OutputClosed)) && self.recording.is_none() && !self.draws
     }
 
     /// Ends the writing.
@@ -115,10 +187,6 @@ impl Outlets {
             self.failure.get_or_insert(cannot_write(&path, &error));
         }
     }
-}
-
-fn create(path: &Path) -> Result<File, Failure> {
-    File::create(path).map_err(|error| cannot_write(path, &error))
 }
 
 fn cannot_write(path: &Path, error: &io::Error) -> Failure {

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::Duration;
 
@@ -19,18 +20,28 @@ use crate::watch_session::{Onlooker, Wish};
 /// A line longer than this is no line of a recording.
 const LONGEST_LINE: u64 = 1 << 20;
 
+/// So many lines are handed on before the reader, and our signals, have their turn.
+const LINES_AT_ONCE: u64 = 256;
+
+/// The file of a recording; `-` is standard input.
+///
+/// # Errors
+/// [`Failure::Failed`] when it cannot be read.
+pub fn open(path: &Path) -> Result<File, Failure> {
+    let opened = match path == Path::new("-") {
+        true => io::stdin().as_fd().try_clone_to_owned().map(File::from),
+        false => File::open(path),
+    };
+    opened.map_err(|error| cannot_read(path, &error))
+}
+
 /// Reads the recording and hands its lines on. One that is cut off or damaged is shown up to there, with a note.
 ///
 /// # Errors
-/// [`Failure::Failed`] when the file cannot be read or its first line is not a recording's.
-pub fn replay(path: &Path, outlets: &mut Outlets) -> Result<History, Failure> {
+/// [`Failure::Failed`] when the file cannot be read or its first line is not a recording's, [`Failure::Interrupted`] by a signal.
+pub fn replay(file: File, path: &Path, outlets: &mut Outlets, signals: &Signals) -> Result<History, Failure> {
     let shown = plain(&path.to_string_lossy());
-    let cannot_read = |error: io::Error| Failure::Failed(format!("cannot read {shown}: {error}"));
-    let file: Box<dyn Read> = if path == Path::new("-") {
-        Box::new(io::stdin())
-    } else {
-        Box::new(File::open(path).map_err(cannot_read)?)
-    };
+    let cannot_read = |error: io::Error| cannot_read(path, &error);
     let mut reader = BufReader::new(file);
     let mut history = History::new();
     let mut text = Vec::new();
@@ -55,11 +66,13 @@ pub fn replay(path: &Path, outlets: &mut Outlets) -> Result<History, Failure> {
                     plain(&reason)
                 );
                 note(&mut history, outlets, text);
-                outlets.flush();
                 return Ok(history);
             }
         }
-        if outlets.is_closed() {
+        if number.is_multiple_of(LINES_AT_ONCE) {
+            drain(outlets, signals)?;
+        }
+        if outlets.are_closed() {
             return Ok(history);
         }
     }
@@ -69,8 +82,25 @@ pub fn replay(path: &Path, outlets: &mut Outlets) -> Result<History, Failure> {
     if history.end.is_none() {
         note(&mut history, outlets, "the recording was cut off: its last line is missing".into());
     }
-    outlets.flush();
     Ok(history)
+}
+
+/// Waits until the reader has taken what was shown.
+///
+/// # Errors
+/// [`Failure::Interrupted`] by a signal, [`Failure::Failed`] when the kernel does not let us wait.
+pub fn drain(outlets: &mut Outlets, signals: &Signals) -> Result<(), Failure> {
+    let interrupted = outlets.drain(signals, None);
+    let interrupted =
+        interrupted.map_err(|error| Failure::Failed(format!("cannot wait for the reader: {error}")))?;
+    match interrupted.or_else(|| signals.pending_interruption()) {
+        Some(number) => Err(Failure::Interrupted(number)),
+        None => Ok(()),
+    }
+}
+
+fn cannot_read(path: &Path, error: &io::Error) -> Failure {
+    Failure::Failed(format!("cannot read {}: {error}", plain(&path.to_string_lossy())))
 }
 
 /// Lets somebody look at it until they have seen enough.
@@ -83,7 +113,7 @@ pub fn look_at(history: &History, onlooker: &mut dyn Onlooker, signals: &Signals
     loop {
         onlooker.show(history);
         let input: Vec<_> = onlooker.input().into_iter().collect();
-        let woken = wakeup.wait(&input, Duration::from_secs(3600)).map_err(failed)?;
+        let woken = wakeup.wait(&input, None, Duration::from_secs(3600)).map_err(failed)?;
         drop(input);
         if woken.by_signal
             && let Some(number) = signals.pending_interruption()

@@ -18,6 +18,9 @@ use crate::watch_outlets::Outlets;
 /// How long messages of the kernel may wait when nothing depends on them.
 const LEISURE: Duration = Duration::from_millis(50);
 
+/// How long a slow reader has when a signal asked for the end.
+const FAREWELL: Duration = Duration::from_secs(2);
+
 /// What somebody who looks on wants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wish {
@@ -111,10 +114,14 @@ impl Session<'_> {
             watch.sample();
             ended = watch.take_changes(&mut |_| None).map_err(lost_sight)?;
         }
+        // Who asked for the end does not wait for a slow reader; otherwise the next signal is one not to wait.
+        let patience = matches!(stop, Stop::Signal(_)).then_some(FAREWELL);
+        let interrupted = self.outlets.drain(self.signals, patience).map_err(lost_sight)?;
+        let stop = interrupted.filter(|_| matches!(stop, Stop::Done)).map_or(stop, Stop::Signal);
         match (ended, stop) {
             (Some(measurement), _) => Ok(measurement.ending),
-            (None, Stop::Signal(number)) => Err(Failure::Interrupted(number)),
-            (None, Stop::Done) => Ok(Ending::Exited(0)),
+            (None, Stop::Signal(number)) if number != SIGINT => Err(Failure::Interrupted(number)),
+            (None, _) => Ok(Ending::Exited(0)),
         }
     }
 
@@ -133,7 +140,10 @@ impl Session<'_> {
         loop {
             let now = Instant::now();
             if now >= next {
-                self.sampler.round();
+                match self.outlets.is_behind() {
+                    true => self.sampler.miss(1),
+                    false => self.sampler.round(),
+                }
                 next = self.next_round(next, times.interval);
                 if let Some(watch) = watch.as_deref_mut() {
                     watch.sample();
@@ -148,16 +158,17 @@ impl Session<'_> {
             onlooker.show(&self.history);
 
             let is_over = self.is_over(ended.is_some()) && !onlooker.lingers();
-            if is_over || self.outlets.is_closed() || end.is_some_and(|end| Instant::now() >= end) {
+            // A started command is watched for its sums, whoever reads along.
+            let is_unread = self.outlets.are_closed() && (watch.is_none() || ended.is_some());
+            if is_over || is_unread || end.is_some_and(|end| Instant::now() >= end) {
                 return Ok(Stop::Done);
             }
             let woken = self.wait(&wakeup, onlooker, next, end, may_hear_at)?;
             if woken.0 {
                 // One that has ended takes no signals: they are for us then.
-                match self.take_signals(watch.as_deref_mut().filter(|_| ended.is_none()))? {
-                    Some(SIGINT) => return Ok(Stop::Done),
-                    Some(number) => return Ok(Stop::Signal(number)),
-                    None => {}
+                let running = watch.as_deref_mut().filter(|_| ended.is_none());
+                if let Some(number) = self.take_signals(running)? {
+                    return Ok(Stop::Signal(number));
                 }
             }
             if woken.1 || self.sampler.haste().is_some() {
@@ -199,7 +210,8 @@ impl Session<'_> {
             }
         }
         others.extend(onlooker.input());
-        let woken = wakeup.wait(&others, until.saturating_duration_since(now)).map_err(lost_sight)?;
+        let patience = until.saturating_duration_since(now);
+        let woken = wakeup.wait(&others, self.outlets.waits_for(), patience).map_err(lost_sight)?;
         Ok((woken.by_signal, heard_at.is_some_and(|place| woken.by(place))))
     }
 
@@ -248,11 +260,7 @@ impl Session<'_> {
     }
 
     fn emit(&mut self) {
-        let lines = self.sampler.take_lines();
-        if lines.is_empty() {
-            return;
-        }
-        for line in lines {
+        for line in self.sampler.take_lines() {
             self.add(line);
         }
         self.outlets.flush();

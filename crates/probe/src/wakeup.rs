@@ -50,17 +50,33 @@ impl Wakeup {
         Ok(Self { signals: unsafe { OwnedFd::from_raw_fd(descriptor) } })
     }
 
-    /// Waits for at most `limit`.
+    /// Waits for at most `limit`: until one of the others can be read, or `writable` be written.
     ///
     /// # Errors
     /// When the kernel refuses to wait.
-    pub fn wait(&self, others: &[BorrowedFd<'_>], limit: Duration) -> io::Result<Woken> {
-        debug_assert!(others.len() < MOST);
-        let descriptors: Vec<BorrowedFd<'_>> =
-            std::iter::once(self.signals.as_fd()).chain(others.iter().copied()).collect();
+    pub fn wait(
+        &self,
+        others: &[BorrowedFd<'_>],
+        writable: Option<BorrowedFd<'_>>,
+        limit: Duration,
+    ) -> io::Result<Woken> {
+        debug_assert!(others.len() + 1 < MOST);
+        let readable = std::iter::once(self.signals.as_fd()).chain(others.iter().copied());
+        let descriptors: Vec<(BorrowedFd<'_>, libc::c_short)> = readable
+            .map(|descriptor| (descriptor, libc::POLLIN))
+            .chain(writable.map(|descriptor| (descriptor, libc::POLLOUT)))
+            .collect();
         let ready = poll(&descriptors, limit)?;
         Ok(Woken { by_signal: ready & 1 != 0, readable: ready >> 1 })
     }
+}
+
+/// Whether the descriptor takes some bytes at once, or refuses them at once: pipes take 4096.
+///
+/// # Errors
+/// When the kernel refuses to wait.
+pub fn is_writable(descriptor: BorrowedFd<'_>) -> io::Result<bool> {
+    Ok(poll(&[(descriptor, libc::POLLOUT)], Duration::ZERO)? != 0)
 }
 
 /// Whether the descriptor can be read within `limit`.
@@ -68,7 +84,7 @@ impl Wakeup {
 /// # Errors
 /// When the kernel refuses to wait.
 pub fn readable(descriptor: BorrowedFd<'_>, limit: Duration) -> io::Result<bool> {
-    Ok(poll(&[descriptor], limit)? != 0)
+    Ok(poll(&[(descriptor, libc::POLLIN)], limit)? != 0)
 }
 
 /// Whether the other end has gone, as that of a terminal that was closed.
@@ -80,12 +96,12 @@ pub fn is_hung_up(descriptor: BorrowedFd<'_>) -> bool {
     ready > 0 && polled.revents & (libc::POLLHUP | libc::POLLERR | libc::POLLNVAL) != 0
 }
 
-/// One bit for each descriptor that can be read, or is closed at the other end.
-fn poll(descriptors: &[BorrowedFd<'_>], limit: Duration) -> io::Result<u32> {
+/// One bit for each descriptor that is ready for its events, or is closed at the other end.
+fn poll(descriptors: &[(BorrowedFd<'_>, libc::c_short)], limit: Duration) -> io::Result<u32> {
     let mut polled: Vec<libc::pollfd> = descriptors
         .iter()
         .take(MOST)
-        .map(|descriptor| libc::pollfd { fd: descriptor.as_raw_fd(), events: libc::POLLIN, revents: 0 })
+        .map(|(descriptor, events)| libc::pollfd { fd: descriptor.as_raw_fd(), events: *events, revents: 0 })
         .collect();
     let limit = libc::timespec {
         tv_sec: libc::time_t::try_from(limit.as_secs()).unwrap_or(libc::time_t::MAX),
@@ -113,7 +129,7 @@ mod tests {
         assert!(!readable(reader.as_fd(), Duration::from_millis(1)).unwrap());
         writer.write_all(b"x").unwrap();
         assert!(readable(reader.as_fd(), Duration::from_secs(10)).unwrap());
-        assert!(!is_hung_up(reader.as_fd()));
+        assert!(!is_hung_up(reader.as_fd()) && is_writable(writer.as_fd()).unwrap());
         drop(writer);
         assert!(is_hung_up(reader.as_fd()));
     }

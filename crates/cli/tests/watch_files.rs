@@ -1,0 +1,108 @@
+//! `faultless watch`, `run` and `bench`: what becomes of files and readers, through the real program.
+#![allow(clippy::unwrap_used, reason = "a test stops at the first thing that is not as it should be")]
+
+mod tool;
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use tool::faultless;
+
+struct Place(PathBuf);
+
+impl Place {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("faultless-files-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir(&path).unwrap();
+        Self(path)
+    }
+
+    fn file(&self, name: &str) -> String {
+        self.0.join(name).to_string_lossy().into_owned()
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn files_keep_what_they_hold_when_nothing_is_written_into_them() {
+    let place = Place::new("kept");
+    let (keep, script, record) = (place.file("keep"), place.file("script"), place.file("record"));
+    fs::write(&script, "#!/no/such/interpreter\n").unwrap();
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    assert!(faultless(&["watch", "--record", &record, "--", "true"]).output().unwrap().status.success());
+    let recorded = fs::read(&record).unwrap();
+    let same = format!("{}/../{}/record", place.0.display(), place.0.file_name().unwrap().to_string_lossy());
+    for (words, status) in [
+        (&["watch", "--record", &keep, "--", "no-such-command"][..], 127),
+        (&["watch", "--record", &keep, "--", &script], 127),
+        (&["watch", "--csv", "-o", &keep, "--pid", "2147483647"], 1),
+        (&["watch", "-o", &keep, "--pid", "0"], 2),
+        (&["watch", "-o", &keep, "--match", "("], 2),
+        (&["watch", "-o", &keep, "--record", &keep, "--", "true"], 2),
+        (&["watch", "-o", &keep, "--replay", "/nowhere/at/all"], 1),
+        (&["watch", "-o", &keep, "--replay", &script], 1),
+        (&["watch", "-o", &same, "--replay", &record], 2),
+        (&["run", "--json", &keep, "--", &script], 127),
+        (&["bench", "--json", &keep, "--html", &place.file("./keep")], 2),
+    ] {
+        fs::write(&keep, "kept").unwrap();
+        let output = faultless(words).output().unwrap();
+        let says = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(status), "{words:?} {says}");
+        assert_eq!(says.lines().count(), 1, "{says}");
+        assert_eq!(fs::read_to_string(&keep).unwrap(), "kept", "{words:?}");
+        assert_eq!(fs::read(&record).unwrap(), recorded, "{words:?}");
+        assert_eq!(fs::read_dir(&place.0).unwrap().count(), 3, "{words:?} leaves a file");
+    }
+}
+
+#[test]
+fn a_recording_goes_on_to_the_end_when_the_reader_of_the_lines_has_gone() {
+    let place = Place::new("unread");
+    let record = place.file("record");
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let words = ["watch", "-i", "10ms", "--record", &record, "--", "sh", "-c", "sleep 0.3; exit 3"];
+    assert_eq!(faultless(&words).stderr(writer).status().unwrap().code(), Some(3));
+    let text = fs::read_to_string(&record).unwrap();
+    let last = text.lines().last().unwrap();
+    assert!(last.contains(r#""line":"end""#) && last.contains(r#""command":"#), "{text}");
+}
+
+#[test]
+fn a_reader_that_takes_nothing_does_not_keep_signals_waiting() {
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    let output = writer.try_clone().unwrap();
+    // Fills the pipe, and waits to the end of the test.
+    std::thread::spawn(move || writer.write_all(&[b'\n'; 4 << 20]));
+    let words = ["watch", "-i", "10ms", "--pid", &std::process::id().to_string()];
+    let mut watch = faultless(&words).stdout(output).stderr(Stdio::null()).spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(500));
+    assert!(Command::new("kill").args(["-TERM", &watch.id().to_string()]).status().unwrap().success());
+    let begun = Instant::now();
+    let ended = loop {
+        match watch.try_wait().unwrap() {
+            None if begun.elapsed() < Duration::from_secs(20) => {
+                std::thread::sleep(Duration::from_millis(20))
+            }
+            ended => break ended,
+        }
+    };
+    if ended.is_none() {
+        watch.kill().unwrap();
+        watch.wait().unwrap();
+    }
+    assert_eq!(ended.and_then(|status| status.signal()), Some(15));
+    drop(reader);
+}
