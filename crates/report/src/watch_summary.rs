@@ -150,7 +150,10 @@ fn of_watching(cost: &Cost, elapsed_s: f64) -> String {
         );
     }
     if cost.missed_rounds > 0 {
-        text += &format!(", {} rounds left out because the machine was busy", count(cost.missed_rounds));
+        text += &format!(
+            ", {} rounds left out (the machine was busy, faultless was stopped, or its lines were not read)",
+            count(cost.missed_rounds)
+        );
     }
     text + "\n"
 }
