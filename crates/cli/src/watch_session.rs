@@ -98,6 +98,7 @@ impl Session<'_> {
         let mut watch = self.launched.map(|launched| Watch::new(launched, None));
         let mut ended: Option<Measurement> = None;
         let stop = self.look_until_stop(times, onlooker, watch.as_mut(), &mut ended)?;
+        self.sampler.hear();
         let command = ended.as_ref().map(in_use);
         let cost = self.sampler.cost();
         let t = self.sampler.t();
@@ -157,7 +158,13 @@ impl Session<'_> {
             self.emit();
             onlooker.show(&self.history);
 
-            let is_over = self.is_over(ended.is_some()) && !onlooker.lingers();
+            let mut is_over = self.is_over(ended.is_some());
+            if is_over {
+                // The last of them may have started others that we were not told of yet.
+                self.sampler.hear();
+                self.emit();
+                is_over = self.is_over(ended.is_some()) && !onlooker.lingers();
+            }
             // A started command is watched for its sums, whoever reads along.
             let is_unread = self.outlets.are_closed() && (watch.is_none() || ended.is_some());
             if is_over || is_unread || end.is_some_and(|end| Instant::now() >= end) {

@@ -4,12 +4,12 @@
 //! differences between two rounds; both ways agree on the rest.
 
 mod groups;
+mod hearing;
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-use faultless_records::process_event::{ProcessEvent, What};
 use faultless_records::recording::{Cost, Event, Happening, Line, Note, Process, Source};
 use nix::libc;
 
@@ -22,17 +22,15 @@ use crate::watched::{Change, Depth, Look, Watched, is_gone};
 /// How often swap is looked up, which costs another file.
 const SWAP_EVERY_NS: u64 = 1_000_000_000;
 
-/// How often new processes are searched for at most.
-const SEARCH_EVERY_NS: u64 = 1_000_000_000;
+/// How often new processes are searched for at most where the kernel tells of them: a search only finds what it did not say,
+/// other names of the same program.
+const SEARCH_EVERY_NS: u64 = 10_000_000_000;
 
 /// How long a new program has before its mappings are walked for the first time.
 const SETTLED_NS: u64 = 1_000_000_000;
 
 /// A search, or a reading of `smaps_rollup`, is not repeated before this many times its own duration has passed.
 const REST: u64 = 500;
-
-/// How soon a process that is about to end is looked at again, and how often.
-const ENDING: (Duration, u32) = (Duration::from_millis(2), 50);
 
 /// The watched processes.
 #[derive(Debug)]
@@ -52,6 +50,7 @@ pub struct Sampler {
     cost: Cost,
     /// Wanted processes that ended before they were looked at.
     unseen: u64,
+    departed: hearing::Departed,
     groups: groups::Groups,
 }
 
@@ -61,10 +60,8 @@ struct Tracked {
     watched: Watched,
     next_swap_ns: u64,
     next_rollup_ns: Option<u64>,
-    /// The kernel said how it ended, and when.
-    ending: Option<(u64, i32)>,
-    /// Looks left until a process that is said to end is no longer waited for.
-    patience: u32,
+    /// The kernel said that it has ended; or that its first thread has.
+    ending: Option<hearing::Ending>,
     /// Seen by sampling while the kernel's message may still be under way.
     unheard: Option<Event>,
     /// Its command line is to be told at the next look: it is new, or not there yet while an exec is under way.
@@ -96,6 +93,7 @@ impl Sampler {
             lines: Vec::new(),
             cost: Cost::default(),
             unseen: 0,
+            departed: hearing::Departed::default(),
             groups: groups::Groups::default(),
         };
         match ProcessEvents::open() {
@@ -148,38 +146,11 @@ impl Sampler {
         }
     }
 
-    /// Takes in what the kernel has said since.
-    pub fn hear(&mut self) {
-        let Some(events) = &mut self.events else { return };
-        let heard = events.take();
-        if heard.is_incomplete {
-            self.note("the kernel said more than could be taken in: some forks, execs and exits are missing or seen late");
-            self.next_search_ns = 0;
-        }
-        for event in heard.events {
-            self.take_event(event);
-        }
-        for index in (0..self.tracked.len()).rev() {
-            let one = &self.tracked[index];
-            if one.ending.is_some() && one.patience > 0 {
-                self.look(index, Depth::default());
-            }
-        }
-    }
-
     /// Looks at one process, with everything there is to see.
     pub fn look_closely(&mut self, pid: i32) {
         if let Some(index) = self.places.get(&pid).copied() {
             let rollup = self.rollup_every_ns.is_some();
             self.look(index, Depth { swap: true, rollup });
-        }
-    }
-
-    /// A process has ended with this status of wait(2), and is still to be seen.
-    pub fn end(&mut self, pid: i32, wait_status: i32) {
-        if let Some(index) = self.places.get(&pid).copied() {
-            self.tracked[index].ending.get_or_insert((clock::monotonic_ns(), wait_status));
-            self.look(index, Depth::default());
         }
     }
 
@@ -226,12 +197,6 @@ impl Sampler {
         self.selection.is_open() || !self.groups.are_over()
     }
 
-    /// How soon to [`Sampler::hear`] again whatever happens.
-    #[must_use]
-    pub fn haste(&self) -> Option<Duration> {
-        self.tracked.iter().any(|one| one.ending.is_some() && one.patience > 0).then_some(ENDING.0)
-    }
-
     /// A round of samples could not be taken in time.
     pub fn miss(&mut self, rounds: u64) {
         self.cost.missed_rounds += rounds;
@@ -264,8 +229,7 @@ impl Sampler {
             self.adopt(&candidate);
         }
         let end = clock::monotonic_ns();
-        // With the kernel's messages a search only finds what they did not say: other names of the same program.
-        let least = if self.events.is_some() { 10 * SEARCH_EVERY_NS } else { SEARCH_EVERY_NS };
+        let least = if self.events.is_some() { SEARCH_EVERY_NS } else { 0 };
         self.next_search_ns = end + least.max((end - begun).saturating_mul(REST));
     }
 
@@ -283,7 +247,10 @@ impl Sampler {
     fn meet(&mut self, pid: i32) {
         match Watched::open(pid) {
             Ok(watched) => self.track(watched, clock::monotonic_ns() + SETTLED_NS),
-            Err(error) if is_gone(&error) => self.unseen += 1,
+            Err(error) if is_gone(&error) => {
+                self.unseen += 1;
+                self.depart(pid, None);
+            }
             Err(ProcessError::KernelThread(..)) => {}
             Err(error) => self.note(&error.to_string()),
         }
@@ -312,7 +279,6 @@ impl Sampler {
             next_swap_ns: 0,
             next_rollup_ns,
             ending: None,
-            patience: ENDING.1,
             unheard: None,
             is_to_introduce,
         });
@@ -333,6 +299,10 @@ impl Sampler {
 
     fn look(&mut self, index: usize, depth: Depth) {
         let looked = self.tracked[index].watched.look(depth);
+        self.take_look(index, looked);
+    }
+
+    fn take_look(&mut self, index: usize, looked: Result<Look, ProcessError>) {
         let now = clock::monotonic_ns();
         match looked {
             Ok(look) => self.add_look(index, &look, now),
@@ -357,7 +327,6 @@ impl Sampler {
             self.cost.rollup_s += time_s;
             self.cost.longest_rollup_s = self.cost.longest_rollup_s.max(time_s);
         }
-        one.patience = one.patience.saturating_sub(u32::from(one.ending.is_some()));
         self.cost.samples += 1;
         if matches!(look.change, Some(Change::Exec(_))) {
             one.settle(now);
@@ -390,7 +359,8 @@ impl Sampler {
             self.places.insert(moved.watched.process().pid(), index);
         }
         self.lines.extend(one.unheard.map(Line::Event));
-        let (ns, source, status, signal) = match one.ending {
+        self.depart(one.watched.process().pid(), Some(one.place));
+        let (ns, source, status, signal) = match one.ending.map(|ending| (ending.ns, ending.wait_status)) {
             Some((ns, wait)) if libc::WIFSIGNALED(wait) => {
                 (ns, Source::Kernel, None, Some(libc::WTERMSIG(wait)))
             }
@@ -402,54 +372,6 @@ impl Sampler {
 
     fn push_event(&mut self, t: f64, process: u32, source: Source, what: Happening) {
         self.lines.push(Line::Event(Event { t, process, source, what }));
-    }
-
-    fn take_event(&mut self, event: ProcessEvent) {
-        let t = self.seconds(event.monotonic_ns);
-        match event.what {
-            What::Answer(_) => {}
-            What::Fork { parent, child } => {
-                let parent_place = self.places.get(&parent).map(|index| self.tracked[*index].place);
-                if let Some(process) = parent_place {
-                    self.push_event(t, process, Source::Kernel, Happening::Fork { child });
-                }
-                match self.groups.has(parent) {
-                    true => self.meet_member(child),
-                    false => self.consider(child, parent_place.is_some()),
-                }
-            }
-            What::Exec(pid) => match self.places.get(&pid).copied() {
-                Some(index) => {
-                    let one = &mut self.tracked[index];
-                    // Only for the new name; one that has ended meanwhile keeps the old one.
-                    let _ = one.watched.look(Depth::default());
-                    one.unheard = None;
-                    one.settle(event.monotonic_ns);
-                    one.is_to_introduce = true;
-                    let (process, name) = (one.place, one.watched.name());
-                    self.push_event(t, process, Source::Kernel, Happening::Exec { name });
-                }
-                None => self.consider(pid, false),
-            },
-            What::Exit { pid, wait_status } => {
-                if let Some(index) = self.places.get(&pid) {
-                    self.tracked[*index].ending = Some((event.monotonic_ns, wait_status));
-                }
-            }
-        }
-    }
-
-    /// Takes a process that the kernel told of, if it is wanted.
-    fn consider(&mut self, pid: i32, parent_is_watched: bool) {
-        if self.places.contains_key(&pid) || !self.selection.is_open() {
-            return;
-        }
-        match Candidate::read(pid) {
-            Some(candidate) if self.selection.wants(&candidate, parent_is_watched) => self.meet(pid),
-            Some(_) => {}
-            None if parent_is_watched && self.selection.with_children => self.unseen += 1,
-            None => {}
-        }
     }
 }
 

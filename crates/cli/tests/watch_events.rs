@@ -1,0 +1,103 @@
+//! `faultless watch`: forks, execs and exits that are easily lost or taken for others, through the real program.
+#![allow(clippy::unwrap_used, reason = "a test stops at the first thing that is not as it should be")]
+
+mod tool;
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+use tool::faultless;
+
+struct Place(PathBuf);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The status of a command that is this C code, and the lines of a watch of it and its children.
+fn watched(name: &str, interval: &str, code: &str) -> (Option<i32>, Vec<Value>) {
+    let path = std::env::temp_dir().join(format!("faultless-events-{name}-{}", std::process::id()));
+    let _ = fs::remove_dir_all(&path);
+    fs::create_dir(&path).unwrap();
+    let place = Place(path);
+    let file = |name: &str| place.0.join(name).to_string_lossy().into_owned();
+    let (source, program, record) = (file("program.c"), file("program"), file("record"));
+    let head = "#define _GNU_SOURCE\n#include <pthread.h>\n#include <stdlib.h>\n#include <sys/wait.h>\n#include <unistd.h>\n";
+    fs::write(&source, format!("{head}{code}")).unwrap();
+    assert!(Command::new("cc").args(["-pthread", "-o", &program, &source]).status().unwrap().success());
+    let words = ["watch", "--children", "-i", interval, "--record", &record, "--", &program];
+    let status = faultless(&words).stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap();
+    let text = fs::read_to_string(&record).unwrap();
+    (status.code(), text.lines().map(|line| serde_json::from_str(line).unwrap()).collect())
+}
+
+/// Exits with this status, in the order of their lines.
+fn exits(lines: &[Value], status: i32) -> Vec<&Value> {
+    lines.iter().filter(|line| line["event"] == "exit" && line["status"] == status).collect()
+}
+
+fn is_deaf(lines: &[Value]) -> bool {
+    let is_deaf = lines.iter().any(|line| {
+        line["text"].as_str().is_some_and(|text| text.contains("seen only as differences between samples"))
+    });
+    if is_deaf {
+        eprintln!("skipped: the kernel does not tell of forks here");
+    }
+    is_deaf
+}
+
+#[test]
+fn children_are_watched_to_their_end_when_their_parent_ends_right_after_the_forks() {
+    let code = "int main(void) { usleep(200000);
+        for (int i = 0; i < 10; i++) if (!fork()) { usleep(500000); _exit(9); }
+        _exit(4); }";
+    let (status, lines) = watched("last", "100ms", code);
+    assert_eq!(status, Some(4));
+    if !is_deaf(&lines) {
+        assert_eq!(exits(&lines, 9).len(), 10, "{lines:?}");
+    }
+}
+
+#[test]
+fn children_of_a_child_that_was_gone_too_soon_to_be_seen_are_watched() {
+    let code = "int main(void) { usleep(200000);
+        for (int i = 0; i < 10; i++) {
+            pid_t child = fork();
+            if (!child) { if (!fork()) { usleep(900000); _exit(9); } _exit(0); }
+            waitpid(child, 0, 0);
+            usleep(5000);
+        }
+        usleep(1200000); return 4; }";
+    let (status, lines) = watched("daemons", "100ms", code);
+    assert_eq!(status, Some(4));
+    if !is_deaf(&lines) {
+        assert_eq!(exits(&lines, 9).len(), 10, "{lines:?}");
+    }
+}
+
+#[test]
+fn the_end_of_the_first_thread_is_not_taken_for_that_of_the_process() {
+    let code = "static void *last(void *none) { usleep(600000); exit(5); }
+        int main(void) { pthread_t thread; pthread_create(&thread, 0, last, 0); pthread_exit(0); }";
+    let (status, lines) = watched("thread", "10m", code);
+    assert_eq!(status, Some(5));
+    assert!(exits(&lines, 5)[0]["t"].as_f64().unwrap() > 0.5, "{lines:?}");
+    assert!(lines.iter().filter(|line| line["line"] == "sample").count() < 10, "{lines:?}");
+}
+
+#[test]
+fn a_thread_that_becomes_another_program_does_not_end_the_process() {
+    let code = "static void *other(void *none) { usleep(100000);
+            execlp(\"sh\", \"sh\", \"-c\", \"sleep 0.5; exit 6\", (char *)0); return 0; }
+        int main(void) { pthread_t thread; pthread_create(&thread, 0, other, 0); pthread_join(thread, 0); }";
+    let (status, lines) = watched("exec", "10m", code);
+    assert_eq!(status, Some(6));
+    let exit = exits(&lines, 6);
+    assert!(exit[0]["process"] == 0 && exit[0]["t"].as_f64().unwrap() > 0.5, "{lines:?}");
+    let of_first = lines.iter().filter(|line| line["line"] == "sample" && line["process"] == 0);
+    assert!(of_first.count() < 10, "{lines:?}");
+}
