@@ -277,7 +277,7 @@ fn remarks(arms: &[ArmResult], as_is: Allocator, libc_is_reachable: bool) -> Vec
     }
     let is_sampled = |run: &Measurement| run.final_view == FinalView::Sampled;
     if arms.iter().flat_map(|arm| &arm.runs).any(is_sampled) {
-        remarks.push("tracing was refused, so the final RSS is the last sample taken before the end".into());
+        remarks.push("an exit was not seen (tracing was refused, or a first thread ended before others), so the final RSS is the last sample taken before the end".into());
     }
     remarks
 }

@@ -68,7 +68,7 @@ fn output_and_status_are_the_commands_own_and_the_summary_comes_last() {
     for word in ["system", "elapsed", "minor", "major", "peak RSS", "final RSS"] {
         assert!(text.contains(word), "{word} is missing: {text}");
     }
-    assert!(!text.contains("tracing was refused"), "{text}");
+    assert!(!text.contains("its exit was not seen"), "{text}");
 }
 
 #[test]
@@ -302,4 +302,36 @@ fn the_summary_costs_little_time() {
 /// By the shell's own kill: the program of that name is not on every machine.
 fn send(signal: &str, pid: &str) {
     assert!(Command::new("sh").args(["-c", &format!("kill -{signal} {pid}")]).status().unwrap().success());
+}
+
+#[test]
+fn a_first_thread_that_ends_before_the_others_is_not_the_exit_of_the_process() {
+    let place = Place::new("first-thread");
+    let head = "#define _GNU_SOURCE\n#include <pthread.h>\n#include <stdlib.h>\n#include <sys/mman.h>\n#include <unistd.h>\n";
+    let grows = "static void *last(void *none) {
+            usleep(100000);
+            char *p = mmap(0, 64 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+            for (int i = 0; i < 64 << 20; i += 4096) p[i] = 1;
+            usleep(300000); exit(5); }
+        int main(void) { pthread_t thread; pthread_create(&thread, 0, last, 0); pthread_exit(0); }";
+    let becomes = "static void *last(void *none) {
+            char *empty[] = {0};
+            usleep(100000); execle(\"/bin/sleep\", \"sleep\", \"0.4\", (char *)0, empty); return 0; }
+        int main(void) { pthread_t thread; pthread_create(&thread, 0, last, 0); pthread_join(thread, 0); }";
+    let whole = "static void *last(void *none) { pause(); return 0; }
+        int main(void) { pthread_t thread; pthread_create(&thread, 0, last, 0); usleep(10000); return 3; }";
+    let json = place.0.join("json");
+    let figures = |name: &str, code: &str| -> serde_json::Value {
+        let program = place.compile(name, &format!("{head}{code}"), &["-pthread"]).unwrap();
+        let words = ["run", "--json", &json.to_string_lossy(), "--", &program.to_string_lossy()];
+        assert!(faultless(&words).output().unwrap().status.code().is_some());
+        serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap()
+    };
+    let grown = figures("grows", grows);
+    assert!(grown["final_rss_is_sampled"] == true && grown["exit_status"] == 5, "{grown}");
+    assert!(grown["final_rss_bytes"].as_u64().unwrap() > 64 << 20, "{grown}");
+    let other = figures("becomes", becomes);
+    assert!(other["final_rss_is_sampled"] == true && other["allocator"] == "libc", "{other}");
+    let exact = figures("whole", whole);
+    assert!(exact["final_rss_is_sampled"] == false && exact["allocator"] == "Faultless", "{exact}");
 }

@@ -1,7 +1,9 @@
 //! The files of `/proc/PID` that the tool reads.
 
 use std::fs;
+use std::time::Duration;
 
+use faultless_records::counters::Counters;
 use faultless_records::{maps, status};
 use nix::unistd::{SysconfVar, sysconf};
 
@@ -26,6 +28,44 @@ pub fn snapshot(pid: i32) -> Snapshot {
         peak_rss_bytes: status::bytes_of_field(&status, "VmHWM"),
         mapped_files: mapped_files(pid),
     }
+}
+
+/// The same of a process whose first thread may have ended: such a thread shows no memory, the others show it all.
+#[must_use]
+pub fn snapshot_by_any_thread(pid: i32) -> Snapshot {
+    let first = snapshot(pid);
+    if first.rss_bytes.is_some_and(|bytes| bytes > 0) {
+        return first;
+    }
+    let mut others = threads(pid).filter(|thread| *thread != pid).map(snapshot);
+    others.find(|seen| seen.rss_bytes.is_some_and(|bytes| bytes > 0)).unwrap_or(first)
+}
+
+/// Whether other threads of a process go on while its first stands at its end: they neither end nor were told to.
+#[must_use]
+pub fn others_go_on(pid: i32) -> bool {
+    // Between taking the kill and showing that it ends a thread shows neither, for as long as it waits for a CPU.
+    (0..LOOKS_AT_OTHERS).all(|look| {
+        std::thread::sleep(Duration::from_millis(u64::from(look > 0)));
+        threads(pid).any(|thread| thread != pid && goes_on(thread))
+    })
+}
+
+const LOOKS_AT_OTHERS: u32 = 10;
+
+/// The end of a whole process reaches each of its threads as a kill of its own. Source: kernel/signal.c, zap_other_threads.
+fn goes_on(thread: i32) -> bool {
+    let stat = read(thread, "stat").unwrap_or_default();
+    let is_exiting = Counters::parse(stat.as_bytes()).is_none_or(|counters| counters.is_exiting());
+    let kill = 1 << (nix::libc::SIGKILL - 1);
+    let pending = || status::bits_of_field(&read(thread, "status").unwrap_or_default(), "SigPnd");
+    !is_exiting && pending().is_some_and(|signals| signals & kill == 0)
+}
+
+/// The numbers of a process's threads.
+fn threads(pid: i32) -> impl Iterator<Item = i32> {
+    let entries = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten();
+    entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
 }
 
 /// Resident bytes by the cheapest way, for sampling.
@@ -70,6 +110,19 @@ mod tests {
         assert!(snapshot.mapped_files.iter().any(|file| *file == program.to_string_lossy()));
         assert!(snapshot.rss_bytes.unwrap() > 100 * 1024);
         assert!(snapshot.peak_rss_bytes.unwrap() >= snapshot.rss_bytes.unwrap() / 2);
+    }
+
+    #[test]
+    fn threads_that_wait_go_on_and_a_process_without_others_has_none() {
+        let (send, receive) = std::sync::mpsc::channel::<()>();
+        let waiting = std::thread::spawn(move || receive.recv());
+        assert!(others_go_on(i32::try_from(std::process::id()).unwrap()));
+        drop(send);
+        let _ = waiting.join();
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        assert!(!others_go_on(i32::try_from(child.id()).unwrap()));
+        child.kill().unwrap();
+        child.wait().unwrap();
     }
 
     #[test]

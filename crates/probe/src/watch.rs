@@ -55,7 +55,7 @@ pub fn watch(
 pub enum Moment {
     /// While the command runs.
     Running,
-    /// The command's first process stands still on its way out, its memory and files as they were.
+    /// The command's first thread stands still on its way out, the memory and files as they were; others may go on.
     AtExit,
     /// The command has ended with this status of wait(2), and its last counters are still to be read.
     Ended(i32),
@@ -96,6 +96,8 @@ pub struct Watch<'launched> {
     launched: &'launched Launched,
     last_look: Snapshot,
     looked_at_exit: bool,
+    /// Whether its exit will stop for us.
+    is_traced: bool,
     /// Time the command stood still because we looked at it; not its own.
     looking: Duration,
     interrupted: Option<i32>,
@@ -112,6 +114,7 @@ impl<'launched> Watch<'launched> {
             launched,
             last_look: Snapshot::default(),
             looked_at_exit: false,
+            is_traced: launched.is_traced,
             looking: Duration::ZERO,
             interrupted: None,
             kill_at: limit.filter(|_| launched.is_detached).map(|limit| launched.started + limit),
@@ -163,7 +166,10 @@ impl<'launched> Watch<'launched> {
                 let start = Instant::now();
                 self.last_look = process_files::snapshot(pid);
                 observe(Moment::AtExit);
-                self.looked_at_exit = true;
+                // Only the first thread is traced. What others of the process do from here on, ending it or becoming another
+                // program in its place, does not stop for us.
+                self.is_traced = false;
+                self.looked_at_exit = !process_files::others_go_on(pid);
                 self.looking += start.elapsed();
                 resume(libc::PTRACE_CONT, pid, 0);
             }
@@ -177,7 +183,7 @@ impl<'launched> Watch<'launched> {
     /// How long to wait for a signal before there is something else to do.
     fn patience(&self) -> Option<Duration> {
         let until_kill = self.kill_at.map(|at| at.saturating_duration_since(Instant::now()));
-        let until_sample = (!self.launched.is_traced).then_some(SAMPLE_INTERVAL);
+        let until_sample = (!self.is_traced && !self.looked_at_exit).then_some(SAMPLE_INTERVAL);
         until_kill.into_iter().chain(until_sample).min()
     }
 
@@ -213,12 +219,12 @@ impl<'launched> Watch<'launched> {
         }
     }
 
-    /// Looks at an untraced command, whose end may come any time.
+    /// Looks at a command whose end may come any time and will not stop for us.
     pub fn sample(&mut self) {
-        if self.launched.is_traced {
+        if self.is_traced || self.looked_at_exit {
             return;
         }
-        let snapshot = process_files::snapshot(self.launched.pid());
+        let snapshot = process_files::snapshot_by_any_thread(self.launched.pid());
         // A process on its way out shows no memory any more: the sample before counts.
         if snapshot.rss_bytes.is_some_and(|bytes| bytes > 0) {
             self.last_look = snapshot;

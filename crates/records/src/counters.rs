@@ -94,6 +94,12 @@ impl<'text> Counters<'text> {
         self.first_thread_has_ended() && self.threads <= 1
     }
 
+    /// Whether the thread that was read is on its way out, or has ended.
+    #[must_use]
+    pub fn is_exiting(&self) -> bool {
+        matches!(self.state, b'Z' | b'X' | b'x') || self.flags & EXITING != 0
+    }
+
     /// Whether the first thread has ended, so that the sizes in here are 0 whatever the process holds; or is about to, and
     /// has let go of the memory.
     #[must_use]
@@ -137,7 +143,10 @@ mod tests {
     fn a_first_thread_that_ended_before_the_others_is_no_end() {
         let zombie = WHOLE.replace(" S 7", " Z 7");
         let counters = Counters::parse(zombie.as_bytes()).unwrap();
-        assert!(counters.first_thread_has_ended() && !counters.is_ended());
+        assert!(counters.first_thread_has_ended() && counters.is_exiting() && !counters.is_ended());
+        let leaving = WHOLE.replace(" 4194560 ", " 4194564 ");
+        let counters = Counters::parse(leaving.as_bytes()).unwrap();
+        assert!(counters.is_exiting() && !counters.first_thread_has_ended(), "it still has its memory");
         let alone = zombie.replace(" 20 0 4 0 ", " 20 0 1 0 ");
         assert!(Counters::parse(alone.as_bytes()).unwrap().is_ended());
     }

@@ -15,6 +15,12 @@ pub fn number_of_field(text: &str, name: &str) -> Option<u64> {
     value_of_field(text, name)?.parse().ok()
 }
 
+/// The set of signals, or other bits, in the field `name`, such as `SigPnd: 0000000000000100`.
+#[must_use]
+pub fn bits_of_field(text: &str, name: &str) -> Option<u64> {
+    u64::from_str_radix(value_of_field(text, name)?, 16).ok()
+}
+
 fn value_of_field<'text>(text: &'text str, name: &str) -> Option<&'text str> {
     text.lines().find_map(|line| Some(line.strip_prefix(name)?.strip_prefix(':')?.trim()))
 }
@@ -41,6 +47,12 @@ mod tests {
         assert_eq!(bytes_of_field(ROLLUP, "Rss"), Some(1664 * 1024));
         assert_eq!(number_of_field(STATUS, "Threads"), Some(3));
         assert_eq!(resident_bytes_of_statm("700 415 300 5 0 90 0\n", 4096), Some(415 * 4096));
+    }
+
+    #[test]
+    fn bits_are_read_as_they_are_written() {
+        assert_eq!(bits_of_field("SigPnd:\t0000000000000100\n", "SigPnd"), Some(0x100));
+        assert_eq!(bits_of_field(STATUS, "VmHWM"), None);
     }
 
     #[test]

@@ -14,9 +14,9 @@ pub fn line(measurement: &Measurement) -> String {
     let final_rss = match (measurement.final_rss_bytes, measurement.final_view) {
         (Some(bytes), FinalView::AtExit) => format!("{} MiB", mebibytes(bytes)),
         (Some(bytes), FinalView::Sampled) => {
-            format!("{} MiB (last sample: tracing was refused)", mebibytes(bytes))
+            format!("{} MiB (last sample: its exit was not seen)", mebibytes(bytes))
         }
-        (None, _) => "unknown (tracing was refused)".into(),
+        (None, _) => "unknown (its exit was not seen)".into(),
     };
     format!(
         "user {} s, system {} s, elapsed {} s, faults {} minor {} major, peak RSS {} MiB, final RSS {final_rss}",
