@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use comfy_table::Cell;
 use faultless_diagnosis::faults::balance::Balance;
-use faultless_diagnosis::faults::profile::{Amount, Function, Profile};
+use faultless_diagnosis::faults::profile::{Amount, Function, NOT_LOOKED_AT, Profile};
 use faultless_diagnosis::faults::weight::counted;
 use faultless_records::fault_recording::FaultRecording;
 
@@ -82,7 +82,7 @@ fn answer(recording: &FaultRecording, profile: &Profile) -> String {
             writeln!(text, ", {} of them major; {} brought a huge page", count(major), whole(huge))
         }
     };
-    if let Some(first) = profile.functions.first() {
+    if let Some(first) = profile.functions.iter().find(|function| function.name != NOT_LOOKED_AT) {
         let share = profile.share(first.amount.faults);
         let name = shown_name(first, LONGEST_NAME);
         let _ = match share < STANDS_OUT {

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
 
+use faultless_diagnosis::faults::profile::NOT_LOOKED_AT;
 use faultless_diagnosis::faults::weight::Weights;
 use faultless_records::fault_recording::FaultRecording;
 
@@ -54,6 +55,9 @@ pub(crate) fn chains(recording: &FaultRecording) -> Vec<Chain> {
     let mut keys: Vec<_> = gathered.into_iter().filter(|(_, faults)| *faults > 0.0).collect();
     keys.sort_by_key(|(key, _)| *key);
     let tree = &recording.tree;
+    let rest = weights.not_looked_at();
+    let rest =
+        Chain { frames: vec![(NOT_LOOKED_AT.to_owned(), String::new())], faults: rest.minor + rest.major };
     keys.into_iter()
         .map(|((call, process, in_kernel), faults)| {
             let mut frames: Vec<(String, String)> = tree
@@ -68,6 +72,7 @@ pub(crate) fn chains(recording: &FaultRecording) -> Vec<Chain> {
             }
             Chain { frames, faults }
         })
+        .chain((rest.faults > 0.0).then_some(rest))
         .collect()
 }
 

@@ -14,6 +14,9 @@ const NOBODY: &str = "[no call chain]";
 /// Name of what the kernel does for a program before its first instruction.
 const EXECVE: &str = "[the kernel starts a program]";
 
+/// Name of the faults that no sample stands for.
+pub const NOT_LOOKED_AT: &str = "[not looked at]";
+
 /// Numbers of faults; sampled ones are estimates.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Amount {
@@ -57,7 +60,7 @@ pub struct Function {
 /// What a recording says.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Profile {
-    /// All faults that samples stand for.
+    /// All faults.
     pub all: Amount,
     /// Functions, most faults first.
     pub functions: Vec<Function>,
@@ -106,6 +109,16 @@ impl Profile {
             }
             if let Some(servant) = blame.servant {
                 *gathered.through.entry(tree.name(servant)).or_default() += number;
+            }
+        }
+        let rest = weights.not_looked_at();
+        for (number, is_major) in [(rest.minor, false), (rest.major, true)] {
+            if number > 0.0 {
+                let gathered = functions.entry((NOT_LOOKED_AT.to_owned(), None)).or_default();
+                gathered.amount.add(number, is_major, false, false);
+                *gathered.kinds.entry(Kind::Unknown).or_default() += number;
+                kinds.entry(Kind::Unknown).or_default().add(number, is_major, false, false);
+                all.add(number, is_major, false, false);
             }
         }
         let mut functions: Vec<Function> = functions
@@ -172,9 +185,21 @@ mod tests {
     }
 
     #[test]
+    fn faults_that_no_sample_stands_for_are_in_the_sums() {
+        let mut recording = recording();
+        recording.faults.remove(0);
+        let profile = Profile::of(&recording);
+        let first = &profile.functions[0];
+        assert_eq!((first.name.as_str(), first.amount.faults), (NOT_LOOKED_AT, 9090.0));
+        assert_eq!(profile.all.faults, 9100.0);
+        assert_eq!(profile.kinds.iter().map(|(_, amount)| amount.faults).sum::<f64>(), 9100.0);
+    }
+
+    #[test]
     fn an_empty_recording_has_an_empty_profile() {
         let mut recording = recording();
         recording.faults.clear();
+        recording.counters.user.minor = 0;
         let profile = Profile::of(&recording);
         assert!(profile.functions.is_empty() && profile.share(1.0) == 0.0);
     }

@@ -5,11 +5,21 @@ use faultless_records::fault_recording::{FaultCounts, FaultRecording, Faults};
 /// Faults for each sample, by step of sampling.
 ///
 /// Samples that were lost are shared out among those just before and after already. A step's weight then stands for the faults
-/// counted in it, so that what was left over of its last period is spread, too.
+/// counted in it, so that what was left over of its last period is spread, too. What a step without any sample counted is nobody's.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Weights {
     minor: Vec<f64>,
     major: Vec<f64>,
+    not_looked_at: NotLookedAt,
+}
+
+/// Faults that were counted in a step of sampling that had no sample: too few for its period.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct NotLookedAt {
+    /// Without I/O.
+    pub minor: f64,
+    /// With I/O.
+    pub major: f64,
 }
 
 /// All faults of the events, in user mode and, where it was seen, in the kernel.
@@ -28,30 +38,40 @@ impl Weights {
     pub fn of(recording: &FaultRecording) -> Self {
         let all = counted(recording);
         let steps = &recording.method.steps;
-        let of_class = |is_major: bool,
-                        counted: fn(&faultless_records::fault_recording::Step) -> u64,
-                        all: u64| {
-            let samples = |step: usize| -> f64 {
-                let those = recording
-                    .faults
-                    .iter()
-                    .filter(|faults| faults.step == step && faults.is_major == is_major);
-                those.map(|faults| faults.weight).sum()
+        let of_class =
+            |is_major: bool, counted: fn(&faultless_records::fault_recording::Step) -> u64, all: u64| {
+                let samples = |step: usize| -> f64 {
+                    let those = recording
+                        .faults
+                        .iter()
+                        .filter(|faults| faults.step == step && faults.is_major == is_major);
+                    those.map(|faults| faults.weight).sum()
+                };
+                let samples: Vec<f64> = (0..steps.len()).map(samples).collect();
+                // While one step is exchanged for another both count for a moment.
+                let counted_in_steps: u64 = steps.iter().map(counted).sum();
+                let scale = if counted_in_steps == 0 { 1.0 } else { all as f64 / counted_in_steps as f64 };
+                let mut not_looked_at = 0.0;
+                let weights = steps.iter().zip(samples).map(|(step, samples)| {
+                    let faults = counted(step) as f64 * scale;
+                    if samples > 0.0 {
+                        return faults / samples;
+                    }
+                    not_looked_at += faults;
+                    0.0
+                });
+                (weights.collect(), not_looked_at)
             };
-            let samples: Vec<f64> = (0..steps.len()).map(samples).collect();
-            // While one step is exchanged for another both count for a moment.
-            let counted_in_steps: u64 = steps.iter().map(counted).sum();
-            let scale = if counted_in_steps == 0 { 1.0 } else { all as f64 / counted_in_steps as f64 };
-            let weight = |(step, samples): (&faultless_records::fault_recording::Step, f64)| match samples {
-                samples if samples > 0.0 => counted(step) as f64 / samples * scale,
-                _ => 0.0,
-            };
-            steps.iter().zip(samples).map(weight).collect()
-        };
-        Self {
-            minor: of_class(false, |step| step.minor_faults, all.minor),
-            major: of_class(true, |step| step.major_faults, all.major),
-        }
+        let (minor, minor_not_looked_at) = of_class(false, |step| step.minor_faults, all.minor);
+        let (major, major_not_looked_at) = of_class(true, |step| step.major_faults, all.major);
+        let not_looked_at = NotLookedAt { minor: minor_not_looked_at, major: major_not_looked_at };
+        Self { minor, major, not_looked_at }
+    }
+
+    /// What no sample stands for.
+    #[must_use]
+    pub fn not_looked_at(&self) -> NotLookedAt {
+        self.not_looked_at
     }
 
     /// How many faults these stand for.
@@ -166,11 +186,12 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_step_without_samples_has_no_weight() {
+    fn what_a_step_without_samples_counted_is_nobodys_but_not_forgotten() {
         let mut recording = recording();
         recording.faults.truncate(1);
         let weights = Weights::of(&recording);
         assert_eq!(weights.minor[0], 0.0);
         assert!(weights.minor[1] > 0.0);
+        assert_eq!(weights.not_looked_at(), NotLookedAt { minor: 10.0, major: 0.0 });
     }
 }

@@ -55,7 +55,7 @@ pub struct Recorder {
     samples: u64,
     /// Samples lost on a CPU since the last one that arrived from there.
     lost_before: HashMap<u32, u64>,
-    /// Samples of each step in this turn, with those lost before them.
+    /// Samples of each step in this turn, with those of it that were lost.
     turn: Vec<u64>,
     page_tables: HashMap<i32, Option<PageTables>>,
     has_huge_pages: bool,
@@ -233,7 +233,6 @@ impl Recorder {
         let place = self.taken.place(place);
         let lost = self.lost_before.remove(&record.cpu).unwrap_or(0);
         self.samples += 1;
-        self.turn[event / 2] += 1 + lost;
         let kind = Kind {
             call,
             place,
@@ -243,7 +242,9 @@ impl Recorder {
             is_huge,
             step: event / 2,
         };
-        self.taken.add(record.cpu, kind, lost);
+        self.turn[kind.step] += 1;
+        let step_of_lost = self.taken.add(record.cpu, kind, lost);
+        self.turn[step_of_lost] += lost;
     }
 
     /// Whether the fault brought a huge page: looked up right after it, as long as the page is there.

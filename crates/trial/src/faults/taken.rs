@@ -42,13 +42,17 @@ impl Taken {
         self.places.index(place)
     }
 
-    /// One more sample of a CPU, before which so many were lost there. Those are shared out among it and the last ones of the same
-    /// step: what comes right after a full buffer may be something else altogether.
-    pub fn add(&mut self, cpu: u32, kind: Kind, lost: u64) {
+    /// One more sample of a CPU, before which so many were lost there. Those are shared out among it and the last ones of their
+    /// step: what comes right after a full buffer may be something else altogether. Their step is the answer.
+    pub fn add(&mut self, cpu: u32, kind: Kind, lost: u64) -> usize {
         let recent = self.recent.entry(cpu).or_default();
+        // The kernel counts what it lost by buffer, not by event, and says so with the event that has room next. Between two samples
+        // of different steps it lost hundreds of the finer one for one of the coarser.
+        let step_of_lost = recent.back().map_or(kind.step, |last| last.step.min(kind.step));
         if lost > 0 {
+            let next = Kind { step: step_of_lost, ..kind };
             let sharers: Vec<Kind> =
-                recent.iter().copied().filter(|other| other.step == kind.step).chain([kind]).collect();
+                recent.iter().copied().filter(|other| other.step == step_of_lost).chain([next]).collect();
             let share = lost as f64 / sharers.len() as f64;
             for sharer in sharers {
                 self.samples.entry(sharer).or_default().1 += share;
@@ -61,6 +65,7 @@ impl Taken {
         let (samples, sum) = self.samples.entry(kind).or_default();
         *samples += 1;
         *sum += 1.0;
+        step_of_lost
     }
 
     /// The saved form: places, process numbers, faults. `calls` tells the named call for each raw one.
@@ -177,5 +182,29 @@ mod tests {
             |call: usize| faults.iter().find(|faults| faults.call == Some(call)).map(|faults| faults.weight);
         let expected = [Some(1.0), Some(1.0), Some(1.0), Some(64.0 + 6300.0), Some(1.0 + 100.0)];
         assert_eq!([0, 1, 2, 3, 4].map(weight), expected);
+    }
+
+    #[test]
+    fn what_was_lost_between_two_steps_belongs_to_the_finer_one() {
+        let mut taken = Taken::default();
+        let place = taken.place(Place { mapping: String::new(), protection: 3, flags: 2, is_stack: false });
+        let fine =
+            Kind { call: Some(0), place, pid: 7, is_major: false, in_kernel: false, is_huge: None, step: 0 };
+        let coarse = Kind { call: Some(1), step: 1, ..fine };
+        for _ in 0..SHARERS - 1 {
+            taken.add(0, fine, 0);
+        }
+        assert_eq!(
+            taken.add(0, coarse, 6400),
+            0,
+            "one sample of the coarse step would stand for all of them"
+        );
+        assert_eq!(taken.add(0, coarse, 2), 1);
+        assert_eq!(taken.add(0, fine, 126), 0);
+        let (_, _, faults) = taken.finish(&[0, 1]);
+        let weight = |step: usize| -> f64 {
+            faults.iter().filter(|faults| faults.step == step).map(|faults| faults.weight).sum()
+        };
+        assert_eq!([weight(0), weight(1)], [64.0 + 6400.0 + 126.0, 2.0 + 2.0]);
     }
 }
