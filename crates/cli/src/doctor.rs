@@ -175,6 +175,7 @@ fn consult(
         command: patient.words(),
         is_demo: patient.is_demo,
         glibc,
+        taken_out: plan::taken_out(&patient.environment),
         findings,
         heap: observed,
         tuning,

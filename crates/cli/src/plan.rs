@@ -9,6 +9,7 @@ use faultless_diagnosis::tuning::Tuning;
 use faultless_diagnosis::verdict::Role;
 use faultless_probe::place;
 use faultless_records::allocator::Allocator;
+use faultless_report::paste::TakenOut;
 use faultless_trial::comparison::Arm;
 use faultless_trial::environment::Environment;
 
@@ -39,6 +40,20 @@ pub fn with_defaults(own: &Environment) -> Environment {
         };
     }
     plain
+}
+
+/// What [`with_defaults`] changes.
+#[must_use]
+pub fn taken_out(own: &Environment) -> Vec<TakenOut> {
+    let plain = with_defaults(own);
+    let changed = own.variables().iter().filter(|(name, value)| plain.get(name) != Some(value));
+    let as_text = |text: &OsStr| text.to_string_lossy().into_owned();
+    changed
+        .map(|(name, _)| TakenOut {
+            variable: as_text(name),
+            kept: plain.get(name).map(|kept| as_text(kept)),
+        })
+        .collect()
 }
 
 /// Whether the user's own environment changes malloc.
@@ -120,13 +135,19 @@ mod tests {
 
     #[test]
     fn the_users_settings_are_the_base_and_their_absence_an_arm() {
-        let own = environment(&[
+        let own_environment = environment(&[
             ("MALLOC_ARENA_MAX", "1"),
             ("GLIBC_TUNABLES", "glibc.malloc.perturb=1:glibc.rtld.nns=4"),
         ]);
-        let arms = arms(&own, &Tuning::default(), Path::new("/l.so"), true);
+        let arms = arms(&own_environment, &Tuning::default(), Path::new("/l.so"), true);
         assert_eq!(arms.len(), 3);
         assert_eq!(arms[1].0.environment, environment(&[("GLIBC_TUNABLES", "glibc.rtld.nns=4")]));
+        let own = |variable: &str, kept: Option<&str>| TakenOut {
+            variable: variable.into(),
+            kept: kept.map(str::to_owned),
+        };
+        let expected = [own("MALLOC_ARENA_MAX", None), own("GLIBC_TUNABLES", Some("glibc.rtld.nns=4"))];
+        assert_eq!(taken_out(&own_environment), expected);
     }
 
     #[test]

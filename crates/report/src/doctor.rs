@@ -10,7 +10,7 @@ use faultless_diagnosis::verdict::{ArmResult, Role, Verdict, endings};
 use faultless_records::heap_report::HeapReport;
 use faultless_records::measurement::Ending;
 
-use crate::paste;
+use crate::paste::{self, TakenOut};
 use crate::plain::{plain, wrapped};
 use crate::table;
 
@@ -23,6 +23,8 @@ pub struct Consultation {
     pub is_demo: bool,
     /// Version of glibc; none when it is not known.
     pub glibc: Option<(u32, u32)>,
+    /// What the arms of libc's settings went without.
+    pub taken_out: Vec<TakenOut>,
     /// Variables of the environment without effect.
     pub findings: Vec<Finding>,
     /// What the observing run reported.
@@ -58,18 +60,10 @@ impl Consultation {
         if self.verdict.faultless_helps {
             lines.push(paste::under_faultless(&self.command));
         }
-        match self.best_settings() {
-            Some([]) => {
-                lines.push(format!("{}  # without your own settings of malloc", self.shown_command()))
-            }
-            Some(settings) => lines.push(paste::with_settings(settings, &self.command)),
-            None => {}
+        if let Some(settings) = self.best_settings() {
+            lines.push(paste::with_settings(&self.taken_out, settings, &self.command));
         }
         lines
-    }
-
-    fn shown_command(&self) -> String {
-        paste::with_settings(&[], &self.command)
     }
 
     /// The whole report, made to fit a terminal of so many columns.
@@ -101,7 +95,7 @@ impl Consultation {
             text.push_str("\nTried\n");
         }
         for part in &self.tuning.parts {
-            let settings = paste::with_settings(&part.settings, &[]);
+            let settings = paste::with_settings(&[], &part.settings, &[]);
             let _ =
                 writeln!(text, "  {}: {settings}\n    {}", part.name.trim_end_matches(" only"), part.reason);
         }
@@ -223,6 +217,7 @@ mod tests {
             command: vec!["server".into()],
             is_demo: false,
             glibc: Some((2, 36)),
+            taken_out: Vec::new(),
             findings: Vec::new(),
             heap: None,
             tuning: Tuning::default(),

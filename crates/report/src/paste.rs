@@ -2,11 +2,30 @@
 
 use faultless_diagnosis::setting::Setting;
 
-/// The command with settings before it.
+/// A variable of the user's own environment that a run went without, wholly or in part.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TakenOut {
+    /// Its name.
+    pub variable: String,
+    /// What of its value stayed.
+    pub kept: Option<String>,
+}
+
+/// The command with settings before it, and without what was taken out of the environment.
 #[must_use]
-pub fn with_settings(settings: &[Setting], command: &[String]) -> String {
-    let mut words: Vec<String> =
-        settings.iter().map(|setting| format!("{}={}", setting.variable, quoted(&setting.value))).collect();
+pub fn with_settings(taken_out: &[TakenOut], settings: &[Setting], command: &[String]) -> String {
+    let is_set_anew = |own: &&TakenOut| settings.iter().any(|setting| setting.variable == own.variable);
+    let own: Vec<&TakenOut> = taken_out.iter().filter(|own| !is_set_anew(own)).collect();
+    let mut words: Vec<String> = Vec::new();
+    let removed = own.iter().filter(|own| own.kept.is_none());
+    words.extend(removed.map(|own| format!("-u {}", own.variable)));
+    if !words.is_empty() {
+        // What the shell itself cannot do for one command.
+        words.insert(0, "env".into());
+    }
+    let kept = own.iter().filter_map(|own| Some((own.variable.as_str(), own.kept.as_ref()?)));
+    let set = settings.iter().map(|setting| (setting.variable, &setting.value));
+    words.extend(kept.chain(set).map(|(variable, value)| format!("{variable}={}", quoted(value))));
     words.extend(command.iter().map(|word| quoted(word)));
     words.join(" ")
 }
@@ -38,6 +57,26 @@ mod tests {
         let command: Vec<String> = ["sh", "-c", "echo 'a b'", ""].map(String::from).to_vec();
         assert_eq!(under_faultless(&command), r"faultless run -- sh -c 'echo '\''a b'\''' ''");
         let setting = Setting { variable: "MALLOC_TRIM_THRESHOLD_", value: "1048576".into() };
-        assert_eq!(with_settings(&[setting], &command[..1]), "MALLOC_TRIM_THRESHOLD_=1048576 sh");
+        assert_eq!(with_settings(&[], &[setting], &command[..1]), "MALLOC_TRIM_THRESHOLD_=1048576 sh");
+    }
+
+    #[test]
+    fn what_a_run_went_without_is_taken_out_by_the_line_too() {
+        let own = |variable: &str, kept: Option<&str>| TakenOut {
+            variable: variable.into(),
+            kept: kept.map(str::to_owned),
+        };
+        let taken_out = [
+            own("MALLOC_TRIM_THRESHOLD_", None),
+            own("GLIBC_TUNABLES", None),
+            own("LD_PRELOAD", Some("/a/b c.so")),
+        ];
+        let setting = Setting { variable: "MALLOC_TRIM_THRESHOLD_", value: "1048576".into() };
+        let command = ["server".to_owned()];
+        assert_eq!(
+            with_settings(&taken_out, &[setting], &command),
+            "env -u GLIBC_TUNABLES LD_PRELOAD='/a/b c.so' MALLOC_TRIM_THRESHOLD_=1048576 server"
+        );
+        assert_eq!(with_settings(&taken_out[2..], &[], &command), "LD_PRELOAD='/a/b c.so' server");
     }
 }
