@@ -3,6 +3,7 @@
 pub mod balance;
 pub mod blame;
 pub mod comparison;
+pub mod function_name;
 pub mod place;
 pub mod profile;
 pub mod weight;

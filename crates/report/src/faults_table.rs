@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 
 use comfy_table::Cell;
 use faultless_diagnosis::faults::balance::Balance;
+use faultless_diagnosis::faults::function_name::{last_part, without_arguments};
 use faultless_diagnosis::faults::profile::{Amount, Function, NOT_LOOKED_AT, Profile};
 use faultless_diagnosis::faults::weight::counted;
 use faultless_records::fault_recording::FaultRecording;
@@ -115,17 +116,22 @@ fn shown_name(function: &Function, longest: usize) -> String {
     shortened_to(&plain(&function.name), longest)
 }
 
-/// A long name with its middle left out, which is where template arguments stand.
+/// A long name without arguments of templates and functions; where that is still too long, something before its last part left out.
 pub(crate) fn shortened(name: &str) -> String {
     shortened_to(name, LONGEST_NAME)
 }
 
 fn shortened_to(name: &str, longest: usize) -> String {
-    let characters: Vec<char> = name.chars().collect();
-    if characters.len() <= longest {
+    if name.chars().count() <= longest {
         return name.to_owned();
     }
-    let end = longest / 3;
+    let name = without_arguments(name);
+    let characters: Vec<char> = name.chars().collect();
+    if characters.len() <= longest {
+        return name;
+    }
+    let own = last_part(&name).chars().count();
+    let end = if own < longest { own.max(longest / 3) } else { longest / 3 };
     let start = longest - end - 1;
     let part = |range: std::ops::Range<usize>| characters[range].iter().collect::<String>();
     format!("{}…{}", part(0..start), part(characters.len() - end..characters.len()))
@@ -432,6 +438,14 @@ mod tests {
             assert!(widest <= columns, "{widest} of {columns}:\n{text}");
         }
         assert!(text(&recording, None).contains('…'));
+    }
+
+    #[test]
+    fn a_shortened_name_keeps_the_functions_own() {
+        let name = "void std::__new_allocator<long>::construct<long, long>(long*, long&&)";
+        assert_eq!(shortened(name), "std::__new_allocator<…>::construct<…>(…)");
+        assert_eq!(shortened_to(name, 20), "std:…construct<…>(…)");
+        assert_eq!(shortened_to("a_name_of_c_that_does_not_end", 20), "a_name_of_c_t…ot_end");
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 use faultless_records::call_tree::{CallFrame, CallTree};
 
+use super::function_name::without_answer_type;
+
 /// Libraries whose functions touch memory on behalf of whoever calls them.
 const SERVANTS: &[&str] = &[
     "libc.so",
@@ -39,6 +41,12 @@ const SERVANT_FUNCTIONS: &[&str] = &[
     "__rdl_",
     "hashbrown::",
     "<hashbrown::",
+    "<str>::",
+    // Names of the C++ library that could not be demangled.
+    "_ZSt",
+    "_ZNSt",
+    "_ZNKSt",
+    "_ZN9__gnu_cxx",
 ];
 
 /// Programs and libraries that run other languages: what they do they do on behalf of a function of that language.
@@ -92,10 +100,19 @@ fn is_servant(tree: &CallTree, frame: &CallFrame) -> bool {
     let function = frame.function.as_deref().unwrap_or_default();
     // Nothing can be said of code without a name and a file, such as a chain that was cut off or unwound wrongly.
     let is_nobody = frame.module.is_none() && (frame.function.is_none() || function.starts_with('['));
+    let bare = without_answer_type(function);
     of_library
         || is_nobody
-        || SERVANT_FUNCTIONS.iter().any(|start| function.starts_with(start))
+        || SERVANT_FUNCTIONS.iter().any(|start| bare.starts_with(start))
+        || is_of_slice(function)
         || is_memory_function(function)
+}
+
+/// What Rust's own library does for slices: `<[u8]>::fill`, `<[T] as alloc::slice::Concat<T>>::concat`. A program's own trait for
+/// them has another path.
+fn is_of_slice(function: &str) -> bool {
+    let ends = ["]>::", "] as core::", "] as alloc::", "] as std::"];
+    function.starts_with("<[") && ends.iter().any(|end| function.contains(end))
 }
 
 /// Functions of C that are servants even when they are linked into the program.
@@ -152,10 +169,28 @@ mod tests {
             "memset",
             "operator new(unsigned long)",
             "malloc",
+            "void std::__new_allocator<long>::construct<long, long>(long*, long&&)",
+            "std::vector<int>& std::vector<int>::emplace_back<int>(int&&)",
+            "_ZSt14__relocate_a_1IllENSt9enable_ifIXsrSt24__is_bitwise_relocatableIT_vE5valueEPS2_E4typeES4_S4_S4_RSaIT0_E",
+            "_ZN9__gnu_cxx13new_allocatorIlE8allocateEmPKv",
+            "<str>::repeat",
+            "<[u64]>::to_vec",
+            "<[alloc::string::String] as alloc::slice::Join<&str>>::join",
         ] {
             assert!(is_servant(&tree, &frame(name, 0, 1)), "{name}");
         }
-        for name in ["dgemm", "memory_pool_grow", "memcpy2d", "stdx::f", "freeze"] {
+        for name in [
+            "dgemm",
+            "memory_pool_grow",
+            "memcpy2d",
+            "stdx::f",
+            "freeze",
+            "std::vector<int> load<int>(int)",
+            "void fill<std::string>(std::string*)",
+            "shop::Name::operator std::string() const",
+            "<[u8] as shop::Digest>::digest",
+            "_ZN4shop4loadEv",
+        ] {
             assert!(!is_servant(&tree, &frame(name, 0, 1)), "{name}");
         }
         assert!(is_servant(&tree, &frame("anything", 1, 1)));
