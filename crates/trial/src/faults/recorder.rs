@@ -1,6 +1,7 @@
 //! Takes the records of faults as they come, and turns them into a recording at the end.
 
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use faultless_probe::huge_page::PageTables;
@@ -29,6 +30,10 @@ const HUGE_PAGE_BYTES: u64 = 2 << 20;
 /// `MAP_HUGETLB` and `MAP_SHARED`.
 const MAP_HUGETLB: u32 = 0x40000;
 const MAP_SHARED: u32 = 1;
+/// How far above the stack pointer a fault on the stack lies at most: the variables of its functions.
+const STACK_REACH_BYTES: u64 = 1 << 20;
+/// Calls and probes touch the stack somewhat below the pointer.
+const BELOW_STACK_BYTES: u64 = 4096;
 /// Looks into page tables in one turn: each is a system call.
 const LOOKS_PER_TURN: usize = 256;
 
@@ -225,7 +230,7 @@ impl Recorder {
                 mapping: mapped.what.name.to_string(),
                 protection: mapped.what.protection,
                 flags: mapped.what.flags,
-                is_stack: mapped.range.contains(&stack_pointer),
+                is_stack: is_on_stack(&mapped.range, stack_pointer, sample.address),
             },
         );
         let length = mapped.map_or(0, |mapped| mapped.range.end - mapped.range.start);
@@ -421,10 +426,41 @@ fn plan(
     Plan { events, content, follows_processes: true, waits_for_exec, buffer_bytes }
 }
 
+/// Whether a fault is on the stack of its thread. The mapping alone does not tell: the kernel joins a stack with other memory that
+/// adjoins it.
+fn is_on_stack(mapping: &Range<u64>, stack_pointer: u64, address: u64) -> bool {
+    let start = stack_pointer.saturating_sub(BELOW_STACK_BYTES);
+    let near = start..stack_pointer.saturating_add(STACK_REACH_BYTES);
+    mapping.contains(&stack_pointer) && near.contains(&address)
+}
+
 fn accounts(process: &Process) -> Option<FaultAccounts> {
     FaultAccounts::parse(&process.text("stat").ok()?)
 }
 
 fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_that_the_kernel_joined_with_a_stack_is_no_stack() {
+        let (joined, stack_pointer) = (0x10_0000_0000..0x10_1000_0000, 0x10_0080_0000);
+        for (address, expected) in [
+            (stack_pointer + 64, true),
+            (stack_pointer + 300_000, true),
+            (stack_pointer - 8, true),
+            (stack_pointer + (64 << 20), false),
+            (stack_pointer - (1 << 20), false),
+        ] {
+            assert_eq!(is_on_stack(&joined, stack_pointer, address), expected, "{address:#x}");
+        }
+        assert!(
+            !is_on_stack(&joined, 0x7fff_0000_0000, 0x7fff_0000_0000),
+            "the first thread's is another mapping"
+        );
+    }
 }
