@@ -1,6 +1,9 @@
 //! Whether an address of a process lies in a huge page now: `PAGEMAP_SCAN`, since Linux 6.7.
 
 use std::fs::File;
+use std::io;
+
+use nix::libc;
 
 use crate::page_scan::{self, Region, Wanted};
 
@@ -10,13 +13,34 @@ pub struct PageTables {
     pagemap: File,
 }
 
+/// Why page tables cannot be looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Closed {
+    /// The process has ended.
+    Gone,
+    /// It is not permitted.
+    Refused,
+}
+
+impl Closed {
+    fn of(error: &io::Error) -> Self {
+        match error.raw_os_error() {
+            Some(libc::ENOENT | libc::ESRCH) => Self::Gone,
+            _ => Self::Refused,
+        }
+    }
+}
+
 const PAGE_BYTES: u64 = 4096;
 
 impl PageTables {
-    /// Opens those of a process; none when that is not permitted or the process is gone.
-    #[must_use]
-    pub fn open(pid: i32) -> Option<Self> {
-        File::open(format!("/proc/{pid}/pagemap")).ok().map(|pagemap| Self { pagemap })
+    /// Opens those of a process.
+    ///
+    /// # Errors
+    /// [`Closed`].
+    pub fn open(pid: i32) -> Result<Self, Closed> {
+        let pagemap = File::open(format!("/proc/{pid}/pagemap")).map_err(|error| Closed::of(&error))?;
+        Ok(Self { pagemap })
     }
 
     /// Whether the page at an address is a huge one; none when nothing is there any more, or the kernel cannot tell.
@@ -37,7 +61,6 @@ impl PageTables {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nix::libc;
 
     /// Two huge pages' worth of fresh memory, of which the second half holds an aligned huge page.
     fn touched(advice: i32) -> u64 {
@@ -53,6 +76,14 @@ mod tests {
             aligned.write_volatile(1);
             aligned.expose_provenance() as u64
         }
+    }
+
+    #[test]
+    fn a_process_that_is_gone_is_told_from_one_that_is_closed_to_us() {
+        assert_eq!(PageTables::open(i32::MAX).unwrap_err(), Closed::Gone);
+        let of = |number| Closed::of(&io::Error::from_raw_os_error(number));
+        let kinds = [libc::ESRCH, libc::EACCES, libc::EPERM].map(of);
+        assert_eq!(kinds, [Closed::Gone, Closed::Refused, Closed::Refused]);
     }
 
     #[test]

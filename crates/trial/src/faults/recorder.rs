@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use faultless_probe::huge_page::PageTables;
+use faultless_probe::huge_page::{Closed, PageTables};
 use faultless_probe::machine;
 use faultless_probe::perf::{Access, Event, PerfError, Plan, Sampling, Scope, Session, What, access};
 use faultless_probe::process::Process;
@@ -270,8 +270,13 @@ impl Recorder {
             return Some(false);
         }
         *looks = looks.checked_sub(1)?;
-        let tables = self.page_tables.entry(pid).or_insert_with(|| PageTables::open(pid));
-        self.saw_huge_pages &= tables.is_some();
+        let saw_huge_pages = &mut self.saw_huge_pages;
+        let tables = self.page_tables.entry(pid).or_insert_with(|| {
+            PageTables::open(pid)
+                // Of a process that is gone only its own last faults are not known.
+                .inspect_err(|closed| *saw_huge_pages &= *closed == Closed::Gone)
+                .ok()
+        });
         tables.as_ref()?.is_huge(address)
     }
 
