@@ -109,9 +109,14 @@ fn verdict(recording: &MallocRecording) -> String {
         text.push_str(".\n");
     }
     if unknown.count >= 0.5 {
+        // The recorder has places for so many blocks; uprobes look for a while at a time.
+        let why = match recording.mechanism {
+            MallocMechanism::Recorder => "too many lived to follow them all",
+            MallocMechanism::Uprobes => "they lived when a stretch of looking ended",
+        };
         let _ = writeln!(
             text,
-            "What became of {} blocks ({}) is not known: too many lived to follow them all.",
+            "What became of {} blocks ({}) is not known: {why}.",
             whole(unknown.count),
             bytes(unknown.bytes)
         );
@@ -308,6 +313,10 @@ fn limits(recording: &MallocRecording) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use faultless_diagnosis::churn::malloc_tally::{MallocCircumstances, MallocTally};
+    use faultless_records::malloc_event::{Allocated, MallocEvent, MallocFunction};
+    use faultless_records::malloc_recording::MallocCost;
+    use faultless_records::perf_record::Registers;
 
     #[test]
     fn small_parts_are_not_rounded_away() {
@@ -315,5 +324,40 @@ mod tests {
             [percent(1.0, 1000.0), percent(1.0, 2.0), percent(0.0, 5.0), percent(0.0, 0.0)],
             ["0.1 %", "50 %", "0 %", "-"]
         );
+    }
+
+    #[test]
+    fn a_block_that_outlived_a_stretch_of_looking_is_not_said_to_be_one_too_many() {
+        let of = |mechanism| {
+            let mut tally = MallocTally::default();
+            let block = Allocated {
+                time_ns: 1000,
+                id: 1,
+                size_bytes: 100,
+                weight: 1,
+                function: MallocFunction::Malloc,
+                is_tracked: true,
+                tid: 1,
+                registers: Registers::default(),
+                stack: Vec::new(),
+            };
+            tally.take(0, &MallocEvent::Allocated(block), None);
+            tally.lose_sight();
+            verdict(&tally.finish(MallocCircumstances {
+                tool_version: String::new(),
+                subject: String::new(),
+                mechanism,
+                observed_ns: 1,
+                cost: MallocCost::default(),
+                stacks: Vec::new(),
+                remarks: Vec::new(),
+            }))
+        };
+        let (uprobes, recorder) = (of(MallocMechanism::Uprobes), of(MallocMechanism::Recorder));
+        assert!(
+            uprobes.contains("when a stretch of looking ended") && !uprobes.contains("too many"),
+            "{uprobes}"
+        );
+        assert!(recorder.contains("too many lived to follow them all"), "{recorder}");
     }
 }
