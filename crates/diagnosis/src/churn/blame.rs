@@ -97,9 +97,9 @@ pub fn goes_through_malloc(stack: &[String]) -> bool {
     stack.iter().any(|frame| is_entrance(frame))
 }
 
-/// Whether most of these calls were made by malloc; none when no chain of them is known.
+/// The part of these calls that malloc made, 0 to 1; none when no chain of them is known.
 #[must_use]
-pub fn is_by_malloc(recording: &ChurnRecording, operation: Operation) -> Option<bool> {
+pub fn part_of_malloc(recording: &ChurnRecording, operation: Operation) -> Option<f64> {
     let mut by_malloc = 0;
     let mut all = 0;
     for caller in recording.callers.iter().filter(|caller| caller.operation == operation) {
@@ -112,7 +112,7 @@ pub fn is_by_malloc(recording: &ChurnRecording, operation: Operation) -> Option<
             by_malloc += caller.amount.count;
         }
     }
-    (all > 0).then_some(by_malloc * 2 > all)
+    (all > 0).then(|| by_malloc as f64 / all as f64)
 }
 
 /// One guilty function and what it did.

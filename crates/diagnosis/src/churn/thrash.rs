@@ -16,6 +16,9 @@ const LEAST_PER_SECOND: f64 = 20.0;
 /// The most that glibc adds to a block that it maps: its header and the rest of the last page.
 const MAPPED_OVERHEAD_BYTES: u64 = PAGE_BYTES;
 
+/// Mappings of which this part is malloc's, or the program's own, are told as its alone.
+const NEARLY_ALL: f64 = 0.95;
+
 /// One pattern of thrash in an observation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Finding {
@@ -79,11 +82,11 @@ fn finding(recording: &ChurnRecording, pattern: Pattern) -> Option<Finding> {
         sentence: String::new(),
         remedy: remedy(pattern),
     };
-    finding.sentence = sentence(&finding, blame::is_by_malloc(recording, Operation::MapAnonymous));
+    finding.sentence = sentence(&finding, blame::part_of_malloc(recording, Operation::MapAnonymous));
     Some(finding)
 }
 
-fn sentence(finding: &Finding, is_by_malloc: Option<bool>) -> String {
+fn sentence(finding: &Finding, part_of_malloc: Option<f64>) -> String {
     let (smallest, largest) = finding.range_bytes;
     let pages = pages(finding.pages_each);
     let rate = format!("{} times a second", whole(finding.per_second));
@@ -91,15 +94,20 @@ fn sentence(finding: &Finding, is_by_malloc: Option<bool>) -> String {
     match finding.pattern {
         Pattern::Mapping => {
             let blocks = size(smallest.saturating_sub(MAPPED_OVERHEAD_BYTES));
-            match is_by_malloc {
-                Some(true) => {
+            match part_of_malloc {
+                Some(part) if part >= NEARLY_ALL => {
                     format!(
                         "blocks of {blocks} and more go through mmap; each free gives {pages} back, {gap} later; {rate}"
                     )
                 }
-                Some(false) => format!(
+                Some(part) if part <= 1.0 - NEARLY_ALL => format!(
                     "the program itself maps {} and unmaps it {gap} later, {pages} each time; {rate}",
                     range(smallest, largest)
+                ),
+                Some(part) => format!(
+                    "mappings of {} are made and given back {gap} later, {pages} each time; {rate} ({:.0} % of the mappings are malloc's, the others the program's own)",
+                    range(smallest, largest),
+                    part * 100.0
                 ),
                 None => format!(
                     "mappings of {} are made and given back {gap} later, {pages} each time; {rate} (as malloc does with blocks of {blocks} and more)",
@@ -244,6 +252,23 @@ mod tests {
         };
         assert!(run(&[&["mmap", "own_pool", "main"]]).starts_with("the program itself maps 1 MiB"));
         assert!(run(&[]).contains("as malloc does"));
+    }
+
+    #[test]
+    fn mappings_of_malloc_and_of_the_program_are_not_told_as_those_of_one() {
+        let mut program = Program::start();
+        for round in 0..200 {
+            program.stack = Some(TakenStack { index: u32::from(round % 4 == 0), weight: 1 });
+            program.call(CallKind::Mmap, [0, 1 << 20, 3, ANONYMOUS, 0], 0x7f00_0000_0000);
+            program.call(CallKind::Munmap, [0x7f00_0000_0000, 1 << 20, 0, 0, 0], 0);
+        }
+        let sentence =
+            &program.end(&[&["mmap", "own_pool", "main"], &["mmap", "malloc", "load", "main"]])[0].sentence;
+        assert!(sentence.starts_with("mappings of 1 MiB are made and given back"), "{sentence}");
+        assert!(
+            sentence.ends_with("(25 % of the mappings are malloc's, the others the program's own)"),
+            "{sentence}"
+        );
     }
 
     #[test]
