@@ -3,6 +3,7 @@
  *
  *   info   malloc_info
  *   trim   malloc_trim(0), and by how much the resident set fell
+ *   divide advice and protection for pages of the heap and of a large block, so that the kernel divides their mappings
  *   quit
  *
  * usage: heap_survivors THREADS BLOCKS LARGEST KEEP_PERCENT SEED [sbrk|busy]
@@ -16,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 static int threads, blocks, largest, keep_percent, uses_sbrk, is_busy;
@@ -87,6 +89,21 @@ static long resident_bytes(void) {
     return field ? atol(field + 11) * 1024 : -1;
 }
 
+static char *kept[2];
+
+static void divide(void) {
+    for (int i = 0; i < 2; i++) {
+        kept[i] = malloc(i ? 40 << 20 : 1000);
+        memset(kept[i], 0x66, 1000);
+    }
+    /* The page half-way from the block to the end of the heap. */
+    char *page = (char *)(((uintptr_t)sbrk(0) >> 13 << 12) + ((uintptr_t)kept[0] >> 13 << 12));
+    madvise(page, 4096, MADV_DONTFORK);
+    page = (char *)(((uintptr_t)kept[1] & ~4095ul) + (1 << 20));
+    madvise(page, 4096, MADV_DONTFORK);
+    mprotect(page + (1 << 20), 4096, PROT_READ);
+}
+
 static void obey(const char *line) {
     if (strcmp(line, "info") == 0) malloc_info(0, stdout);
     if (strcmp(line, "trim") == 0) {
@@ -94,6 +111,7 @@ static void obey(const char *line) {
         malloc_trim(0);
         printf("trimmed %ld\n", before - resident_bytes());
     }
+    if (strcmp(line, "divide") == 0) divide();
     printf("done\n");
     fflush(stdout);
 }

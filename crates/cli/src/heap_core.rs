@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use faultless_diagnosis::glibc_heap::arenas::Data;
 use faultless_diagnosis::glibc_heap::choice::{self, Outcome};
-use faultless_diagnosis::glibc_heap::{Area, Memory, Page};
+use faultless_diagnosis::glibc_heap::{self, Area, Memory, Page};
 use faultless_probe::core_image::CoreImage;
 use faultless_records::core_file::MappedFile;
 use faultless_records::glibc;
@@ -107,17 +107,13 @@ fn version_of(image: &CoreImage, file: &MappedFile) -> Option<(u32, u32)> {
 
 fn areas(image: &CoreImage, files: &[MappedFile]) -> Vec<Area> {
     let is_of_file = |start: u64| files.iter().any(|file| (file.start..file.end).contains(&start));
-    image
-        .segments()
-        .iter()
-        .map(|segment| Area {
-            start: segment.start,
-            end: segment.end,
-            is_writable: segment.is_writable,
-            is_anonymous: !is_of_file(segment.start),
-            is_break: false,
-        })
-        .collect()
+    glibc_heap::joined(image.segments().iter().map(|segment| Area {
+        start: segment.start,
+        end: segment.end,
+        is_writable: segment.is_writable,
+        is_anonymous: !is_of_file(segment.start),
+        is_break: false,
+    }))
 }
 
 struct CoreMemory<'image> {

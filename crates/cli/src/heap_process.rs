@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use faultless_diagnosis::glibc_heap::arenas::Data;
 use faultless_diagnosis::glibc_heap::choice::{self, Outcome};
 use faultless_diagnosis::glibc_heap::pages::Pages;
-use faultless_diagnosis::glibc_heap::{Area, Memory, PAGE_BYTES, Page, area_of, walk};
+use faultless_diagnosis::glibc_heap::{self, Area, Memory, PAGE_BYTES, Page, area_of, walk};
 use faultless_probe::pagemap::PageMap;
 use faultless_probe::process::{self, Process, ProcessError};
 use faultless_probe::standstill::{Standstill, StandstillError};
@@ -145,7 +145,7 @@ fn see(
 ) -> Result<Seen, Failure> {
     let mappings = read_mappings(process)?;
     let libraries = libraries(&mappings, process);
-    let mut live = LiveMemory { memory, pagemap, areas: mappings.iter().map(area).collect(), is_standing };
+    let mut live = LiveMemory { memory, pagemap, areas: areas(&mappings), is_standing };
     let mut seen = Seen { walks: Vec::new(), other: None, faultless: None, remarks: Vec::new() };
     let mut is_unused = false;
     for library in &libraries {
@@ -200,7 +200,7 @@ fn walk_library(
                 return Ok(outcome);
             }
         }
-        live.areas = read_mappings(process)?.iter().map(area).collect();
+        live.areas = areas(&read_mappings(process)?);
     }
     Ok(Outcome::Nothing)
 }
@@ -262,8 +262,8 @@ fn read_mappings(process: &Process) -> Result<Vec<Mapping>, Failure> {
         .map_err(|error| Failure::Failed(format!("cannot read maps of process {}: {error}", process.pid())))
 }
 
-fn area(mapping: &Mapping) -> Area {
-    Area {
+fn areas(mappings: &[Mapping]) -> Vec<Area> {
+    glibc_heap::joined(mappings.iter().map(|mapping| Area {
         start: mapping.start,
         end: mapping.end,
         is_writable: mapping.is_writable(),
@@ -271,7 +271,7 @@ fn area(mapping: &Mapping) -> Area {
             || mapping.name.starts_with(b"[anon")
             || mapping.name == b"[heap]",
         is_break: mapping.name == b"[heap]",
-    }
+    }))
 }
 
 /// Anonymous memory that no arena owns and no name claims.

@@ -60,6 +60,20 @@ fn a_main_heap_in_pieces_is_walked_whole() {
 }
 
 #[test]
+fn heaps_and_blocks_whose_mappings_the_kernel_divided_are_walked_whole() {
+    let mut subject = Subject::start(CASES[1]);
+    subject.tell("divide");
+    let maps = std::fs::read_to_string(format!("/proc/{}/maps", subject.pid())).unwrap();
+    assert!(maps.lines().filter(|line| line.ends_with("[heap]")).count() > 1, "{maps}");
+    let report = subject.report(&["--stop"]);
+    let walk = &report["walks"][0];
+    assert_eq!(walk["is_exact"], true, "{walk:#}");
+    let mapped = &walk["mapped_blocks"];
+    assert_eq!(mapped["found_bytes"], mapped["bytes"], "{mapped:#}");
+    assert_eq!(subject.heap(&["--malloc-info"]), subject.tell("info"));
+}
+
+#[test]
 fn sums_of_a_walk_agree_with_each_other() {
     let subject = Subject::start(CASES[0]);
     let report = subject.report(&["--stop"]);

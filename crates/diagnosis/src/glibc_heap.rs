@@ -68,6 +68,27 @@ impl Area {
     }
 }
 
+/// What `brk` moves as one area, and other writable memory that touches as one: locked pages, advice and protection divide a
+/// mapping, and malloc goes on across that. `areas` are in ascending order.
+#[must_use]
+pub fn joined(areas: impl IntoIterator<Item = Area>) -> Vec<Area> {
+    let mut all: Vec<Area> = Vec::new();
+    for area in areas {
+        let touched = all.last_mut().filter(|last| {
+            let is_alike = last.is_break == area.is_break && last.is_anonymous && area.is_anonymous;
+            last.end == area.start && is_alike && (area.is_break || (last.is_writable && area.is_writable))
+        });
+        match touched {
+            Some(last) => {
+                last.end = area.end;
+                last.is_writable |= area.is_writable;
+            }
+            None => all.push(area),
+        }
+    }
+    all
+}
+
 /// The area that holds `address`; `areas` are in ascending order.
 #[must_use]
 pub fn area_of(areas: &[Area], address: u64) -> Option<&Area> {

@@ -37,28 +37,65 @@ pub fn find(
         bytes: parameters.mmapped_bytes,
         ..MappedBlocks::default()
     };
-    let is_owned = |area: &Area| owned.iter().any(|(start, end)| *start < area.end && area.start < *end);
-    for area in areas {
+    let (mut done, mut row_end) = (0, 0);
+    for (place, area) in areas.iter().enumerate() {
         if found.found_blocks >= found.blocks {
             break;
         }
-        if area.is_writable && area.is_anonymous && !area.is_break && !is_owned(area) {
-            find_in(memory, area, layout, pages, &mut found);
+        if !area.is_writable || !area.is_anonymous || area.is_break {
+            continue;
+        }
+        if row_end < area.end {
+            row_end = end_of_row(&areas[place..]);
+        }
+        for (start, end) in gaps(area, owned) {
+            // A block goes on behind pages of its own that may not be written, but not into an arena.
+            let limit = if end == area.end { first_owned(owned, end).min(row_end) } else { end };
+            done = find_in(memory, (start.max(done), end), limit, (layout, pages), &mut found);
         }
     }
     found
 }
 
+/// The end of the anonymous areas that follow the first one without a hole.
+fn end_of_row(areas: &[Area]) -> u64 {
+    let follows = |pair: &&[Area]| pair[1].is_anonymous && !pair[1].is_break && pair[0].end == pair[1].start;
+    let more = areas.windows(2).take_while(follows).count();
+    areas[more].end
+}
+
+/// Where what arenas own begins again from `address` on.
+fn first_owned(owned: &[(u64, u64)], address: u64) -> u64 {
+    owned.iter().map(|(start, _)| *start).filter(|start| *start >= address).min().unwrap_or(u64::MAX)
+}
+
+/// What of an area no arena owns.
+fn gaps(area: &Area, owned: &[(u64, u64)]) -> Vec<(u64, u64)> {
+    let mut within: Vec<(u64, u64)> =
+        owned.iter().copied().filter(|(start, end)| *start < area.end && area.start < *end).collect();
+    within.sort_unstable();
+    let mut gaps = Vec::new();
+    let mut from = area.start;
+    for (start, end) in within {
+        gaps.push((from, start));
+        from = from.max(end);
+    }
+    gaps.push((from, area.end));
+    gaps.retain(|(start, end)| start < end);
+    gaps
+}
+
+/// Looks for blocks that begin in a range and end before `limit`; returns where it ended.
 fn find_in(
     memory: &dyn Memory,
-    area: &Area,
-    layout: &Layout,
-    pages: &mut Pages<'_>,
+    (start, end): (u64, u64),
+    limit: u64,
+    (layout, pages): (&Layout, &mut Pages<'_>),
     found: &mut MappedBlocks,
-) {
-    let mut at = area.start;
+) -> u64 {
+    let mut at = start;
     let mut probes = 0;
-    while at < area.end && probes < MOST_PROBES && found.found_blocks < found.blocks {
+    while at < end && probes < MOST_PROBES && found.found_blocks < found.blocks {
         let first = at / PAGE_BYTES;
         // A head was written, so its page has memory or lies in swap.
         if pages.state(first) == Page::Absent {
@@ -66,8 +103,7 @@ fn find_in(
             continue;
         }
         probes += 1;
-        match block_at(memory, at, area.end, layout).filter(|bytes| found.found_bytes + bytes <= found.bytes)
-        {
+        match block_at(memory, at, limit, layout).filter(|bytes| found.found_bytes + bytes <= found.bytes) {
             Some(bytes) => {
                 found.found_blocks += 1;
                 found.found_bytes += bytes;
@@ -78,6 +114,7 @@ fn find_in(
             None => at += PAGE_BYTES,
         }
     }
+    at
 }
 
 /// Bytes of the block whose head stands at `address`. Aligned blocks have their head further in, and are not found.
@@ -98,4 +135,58 @@ fn block_at(memory: &dyn Memory, address: u64, end: u64, layout: &Layout) -> Opt
         && bytes.is_multiple_of(PAGE_BYTES)
         && bytes <= end - address;
     is_head.then_some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const START: u64 = 0x7f00_0000_0000;
+
+    /// Heads of blocks by their address; every other word is zero.
+    struct Heads(Vec<(u64, u64)>);
+
+    impl Memory for Heads {
+        fn read(&self, address: u64, buffer: &mut [u8]) -> bool {
+            buffer.fill(0);
+            let head = self.0.iter().find(|(at, _)| *at == address);
+            head.inspect(|(_, bytes)| buffer[8..16].copy_from_slice(&(bytes | 2).to_le_bytes()));
+            true
+        }
+
+        fn pages(&self, _: u64, count: usize) -> Option<Vec<Page>> {
+            Some(vec![Page::Resident; count])
+        }
+    }
+
+    fn found(areas: &[Area], owned: &[(u64, u64)], heads: &[(u64, u64)]) -> (u64, u64) {
+        let memory = Heads(heads.to_vec());
+        let bytes = heads.iter().map(|(_, bytes)| bytes).sum();
+        let layout = Layout::of((2, 36)).unwrap();
+        let mut parameters = Parameters::parse(&[0; Parameters::BYTES], layout).unwrap();
+        (parameters.mmap_count, parameters.mmapped_bytes) = (heads.len() as u32, bytes);
+        let found = find(&memory, areas, owned, (layout, &parameters), &mut Pages::new(&memory));
+        (found.found_blocks, found.found_bytes)
+    }
+
+    fn area(start: u64, end: u64, is_writable: bool) -> Area {
+        Area { start: START + start, end: START + end, is_writable, is_anonymous: true, is_break: false }
+    }
+
+    #[test]
+    fn a_block_whose_mapping_was_divided_is_found_whole() {
+        let heads = [(START, 0x5000), (START + 0x5000, 0x1000)];
+        let locked = [area(0, 0x2000, true), area(0x2000, 0x3000, true), area(0x3000, 0x6000, true)];
+        assert_eq!(found(&super::super::joined(locked), &[], &heads), (2, 0x6000));
+        let protected = [area(0, 0x2000, true), area(0x2000, 0x3000, false), area(0x3000, 0x6000, true)];
+        assert_eq!(found(&super::super::joined(protected), &[], &heads), (2, 0x6000));
+    }
+
+    #[test]
+    fn a_block_beside_an_arena_is_found_and_none_in_it_or_across_its_start() {
+        let areas = [area(0, 0x9000, true)];
+        let owned = [(START + 0x2000, START + 0x6000)];
+        assert_eq!(found(&areas, &owned, &[(START, 0x2000), (START + 0x6000, 0x3000)]), (2, 0x5000));
+        assert_eq!(found(&areas, &owned, &[(START, 0x3000), (START + 0x3000, 0x1000)]), (0, 0));
+    }
 }

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use super::arenas::Data;
 use super::choice::{self, Outcome};
 use super::walk::{Flaw, HeapWalk};
-use super::{Area, Memory, PAGE_BYTES, Page};
+use super::{Area, Memory, PAGE_BYTES, Page, joined};
 
 const DATA: u64 = 0x7f00_0000_0000;
 const DATA_BYTES: u64 = 16 * PAGE_BYTES;
@@ -279,6 +279,26 @@ fn a_trim_takes_whole_pages_behind_headers_and_joins_fast_chunks_first() {
     assert_eq!(returnable(&made), 3 + top(&made));
     made.absent.push(HEAP / PAGE_BYTES + 2);
     assert_eq!(returnable(&made), 2 + top(&made), "a page without memory gives nothing back");
+}
+
+#[test]
+fn a_heap_whose_mapping_was_divided_is_walked_whole() {
+    let layout = Layout::of((2, 36)).unwrap();
+    let made = Made::new(layout, CHUNKS);
+    let data = Data::read(&made, (DATA, DATA + DATA_BYTES)).unwrap();
+    let whole = made.areas();
+    let mut pieces = Vec::new();
+    // The page in the middle may not be written: it belongs to the heap all the same.
+    for (start, end, is_writable) in [(0, 1, true), (1, 2, false), (2, 5, true)] {
+        let (start, end) = (HEAP + start * PAGE_BYTES, HEAP + end * PAGE_BYTES);
+        pieces.push(Area { start, end: end.min(whole[0].end), is_writable, ..whole[0].clone() });
+    }
+    pieces.push(Area { start: HEAP + 5 * PAGE_BYTES, ..whole[0].clone() });
+    pieces.extend_from_slice(&whole[1..]);
+    let areas = joined(pieces);
+    assert_eq!(areas, whole);
+    let Outcome::Walked(walk) = choice::walk(&made, &areas, &data, None) else { panic!("no heap") };
+    assert!(walk.is_exact());
 }
 
 #[test]
