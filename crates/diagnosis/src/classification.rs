@@ -32,7 +32,7 @@ use faultless_records::thread::Thread;
 use claim::Claims;
 use loaded::Loaded;
 use parts::Part;
-use reader::{Reader, extent_of};
+use reader::{Reader, extent_of, mapping_at};
 
 /// What is known of a process.
 #[derive(Clone, Copy)]
@@ -50,6 +50,30 @@ impl Sight<'_> {
     fn unclaimed(&self, claims: &Claims) -> Vec<Extent> {
         let writable = self.mappings.iter().filter(|mapping| mapping.is_anonymous() && mapping.is_writable());
         writable.flat_map(|mapping| claims.gaps(extent_of(mapping))).collect()
+    }
+
+    /// Whether private mappings without files cover a range without a hole. They may be many: locked pages, advice and protection
+    /// divide what was mapped as one.
+    fn is_private(&self, extent: Extent) -> bool {
+        let mut at = extent.start;
+        while at < extent.end {
+            match mapping_at(self.mappings, at) {
+                Some(mapping) if mapping.is_anonymous() || mapping.name == b"[heap]" => at = mapping.end,
+                _ => return false,
+            }
+        }
+        extent.start < extent.end
+    }
+
+    /// The end of the readable anonymous mappings that follow without a hole.
+    fn end_of_row(&self, from: u64) -> u64 {
+        let mut end = from;
+        while let Some(next) =
+            mapping_at(self.mappings, end).filter(|next| next.is_anonymous() && next.is_readable())
+        {
+            end = next.end;
+        }
+        end
     }
 }
 

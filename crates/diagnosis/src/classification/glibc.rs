@@ -37,7 +37,7 @@ pub fn claim(sight: &Sight<'_>, reader: &Reader<'_>, claims: &mut Claims) {
     for mapping in sight.mappings.iter().filter(writable) {
         let mut base = mapping.start.next_multiple_of(HEAP_BYTES);
         while base < mapping.end {
-            if let Some(heap) = Heap::read(reader, base, mapping.end) {
+            if let Some(heap) = Heap::read(sight, reader, base) {
                 let arena = if heap.is_first { "of arena" } else { "added to arena" };
                 let detail = format!("{arena} {:#x}, {} KiB in use", heap.arena, heap.used_bytes >> 10);
                 let evidence = Evidence::with(Strength::Contents, "heap_info at its start", detail);
@@ -60,8 +60,8 @@ struct Heap {
 }
 
 impl Heap {
-    /// The record at `base`, if its parts agree with each other and with the mapping that ends at `end`.
-    fn read(reader: &Reader<'_>, base: u64, end: u64) -> Option<Self> {
+    /// The record at `base`, if its parts agree with each other and with the mappings.
+    fn read(sight: &Sight<'_>, reader: &Reader<'_>, base: u64) -> Option<Self> {
         let [arena, previous, used_bytes, accessible_bytes] = *reader.words(base, 4) else { return None };
         let is_first = previous == 0;
         let arena_fits = if is_first {
@@ -76,24 +76,14 @@ impl Heap {
             && used_bytes <= accessible_bytes
             && accessible_bytes <= HEAP_BYTES
             && used_bytes.is_multiple_of(PAGE_BYTES)
-            && base.checked_add(accessible_bytes)? <= end;
+            && sight.is_private(Extent { start: base, end: base.checked_add(accessible_bytes)? });
         (arena_fits && sizes_fit).then_some(Self { arena, is_first, used_bytes })
     }
 }
 
-/// The end of the writable anonymous mappings that follow without a hole: advice for part of a block divides its mapping.
-fn end_of_row(mappings: &[Mapping], from: u64) -> u64 {
-    let mut end = from;
-    while let Some(next) = mapping_at(mappings, end).filter(|next| next.is_anonymous() && next.is_writable())
-    {
-        end = next.end;
-    }
-    end
-}
-
 fn claim_blocks(sight: &Sight<'_>, reader: &Reader<'_>, gap: Extent, claims: &mut Claims) {
     let mut start = gap.start;
-    let end = end_of_row(sight.mappings, gap.start);
+    let end = sight.end_of_row(gap.start);
     while let Some(block) = large_block(reader, Extent { start, end }).filter(|_| start < gap.end) {
         claims.add(block, Kind::GlibcLargeBlock, block_evidence());
         start = block.end;
@@ -133,7 +123,7 @@ fn block_evidence() -> Evidence {
 
 /// Blocks one after the other that end where a mapping does, at `end` or beyond it; none if they do not.
 fn row_of_blocks(sight: &Sight<'_>, reader: &Reader<'_>, start: u64, end: u64) -> Vec<Extent> {
-    let limit = end_of_row(sight.mappings, start);
+    let limit = sight.end_of_row(start);
     let mut blocks: Vec<Extent> = Vec::new();
     let mut start = start;
     while start < end {
@@ -231,6 +221,22 @@ mod tests {
         let at = [BASE, BASE + HEAP_BYTES, BASE + 2 * HEAP_BYTES - 1, BASE + 4 * HEAP_BYTES];
         let heap = Some(Kind::GlibcHeap);
         assert_eq!(kinds(&memory, &mappings, &at), [heap, heap, heap, None]);
+    }
+
+    #[test]
+    fn a_heap_whose_mapping_was_divided_is_known_whole() {
+        let mut memory = MadeUp::default();
+        memory.put(BASE, &[BASE + 0x30, 0, 0x21000, 0x21000]);
+        // A page is locked, another may only be read.
+        let mappings = [
+            mapping(BASE, BASE + 0x1000, b"rw-p", ""),
+            mapping(BASE + 0x1000, BASE + 0x2000, b"rw-p", ""),
+            mapping(BASE + 0x2000, BASE + 0x3000, b"r--p", ""),
+            mapping(BASE + 0x3000, BASE + 0x21000, b"rw-p", ""),
+        ];
+        let heap = Some(Kind::GlibcHeap);
+        assert_eq!(kinds(&memory, &mappings, &[BASE, BASE + 0x20000]), [heap, heap]);
+        assert_eq!(kinds(&memory, &mappings[..3], &[BASE]), [None], "it says that it has more");
     }
 
     #[test]

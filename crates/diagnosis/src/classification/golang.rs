@@ -68,7 +68,8 @@ fn arena_map(sight: &Sight<'_>, reader: &Reader<'_>, object: &Object) -> Option<
             for word in words.iter().filter(|word| word.is_multiple_of(4096) && **word != 0) {
                 let whole = mapping_at(sight.mappings, *word)
                     .filter(|mapping| mapping.is_anonymous() && mapping.is_writable());
-                if whole.is_some_and(|mapping| mapping.end - word >= ARENA_MAP_BYTES)
+                if whole.is_some()
+                    && sight.is_private(Extent::new(*word, ARENA_MAP_BYTES))
                     && candidates < MOST_CANDIDATES
                 {
                     candidates += 1;
@@ -135,8 +136,8 @@ fn claim_tables(
             for word in words.iter().filter(|word| word.is_multiple_of(4096) && **word != 0) {
                 let mut chunk = *word;
                 for _ in 0..100_000 {
-                    let is_chunk = chunk.is_multiple_of(4096)
-                        && anonymous(chunk).is_some_and(|mapping| mapping.end - chunk >= CHUNK_BYTES);
+                    let is_chunk =
+                        chunk.is_multiple_of(4096) && sight.is_private(Extent::new(chunk, CHUNK_BYTES));
                     let Some(before) = reader.word(chunk).filter(|_| is_chunk) else { break };
                     let leads_on = before == 0 || before.is_multiple_of(4096) && anonymous(before).is_some();
                     if !leads_on {

@@ -30,7 +30,7 @@ pub fn claim(sight: &Sight<'_>, reader: &Reader<'_>, loaded: &Loaded, claims: &m
             reader.each_page(*data, |_, words| {
                 for word in words.iter().filter(|word| word.is_multiple_of(4096) && **word != 0) {
                     if let Some(gap) = starts.remove(word) {
-                        add(reader, object, gap, claims);
+                        add(sight, reader, object, gap, claims);
                     }
                 }
                 starts.is_empty()
@@ -39,12 +39,10 @@ pub fn claim(sight: &Sight<'_>, reader: &Reader<'_>, loaded: &Loaded, claims: &m
     }
 }
 
-fn add(reader: &Reader<'_>, object: &Object, gap: Extent, claims: &mut Claims) {
+fn add(sight: &Sight<'_>, reader: &Reader<'_>, object: &Object, gap: Extent, claims: &mut Claims) {
     let name = object.file_name();
-    let is_mutual = reader
-        .words(gap.start, HEAD_WORDS)
-        .iter()
-        .any(|word| object.data.iter().any(|data| data.contains(*word)));
+    let words = reader.words(gap.start, HEAD_WORDS);
+    let is_mutual = words.iter().any(|word| object.data.iter().any(|data| data.contains(*word)));
     let evidence = match is_mutual {
         true => Evidence::with(
             Strength::Contents,
@@ -53,8 +51,21 @@ fn add(reader: &Reader<'_>, object: &Object, gap: Extent, claims: &mut Claims) {
         ),
         false => Evidence::with(Strength::Pointer, "a variable points to its start", format!("of {name}")),
     };
-    let kind = Allocator::of_file(&name).map_or(Kind::OwnMapping, Kind::Allocator);
-    claims.add(gap, kind, evidence);
+    let allocator = Allocator::of_file(&name);
+    let kind = allocator.map_or(Kind::OwnMapping, Kind::Allocator);
+    let whole = if is_mutual && allocator.is_some() { arena(sight, gap, &words) } else { gap };
+    for gap in claims.gaps(whole) {
+        claims.add(gap, kind, evidence.clone());
+    }
+}
+
+/// All of an allocator's arena, of which this is the first part: as large as it says of itself, or to the end of what follows
+/// without a hole, where locked pages and advice divide it.
+fn arena(sight: &Sight<'_>, first: Extent, words: &[u64]) -> Extent {
+    let stated = words.windows(2).find(|pair| pair[0] == first.start && pair[1].is_multiple_of(4096));
+    let stated = stated.map(|pair| Extent::new(first.start, pair[1]));
+    let whole = stated.filter(|stated| stated.end > first.end && sight.is_private(*stated));
+    whole.unwrap_or(Extent { start: first.start, end: sight.end_of_row(first.start).max(first.end) })
 }
 
 #[cfg(test)]
@@ -84,5 +95,34 @@ mod tests {
         assert_eq!(of(pool), Some((Kind::OwnMapping, Strength::Pointer)));
         assert_eq!(of(arena), Some((Kind::Allocator(Allocator::Mimalloc), Strength::Contents)));
         assert_eq!(of(other), None);
+    }
+
+    #[test]
+    fn an_arena_that_the_kernel_divided_is_known_whole_and_not_what_lies_behind_it() {
+        let (data, arena) = (0x1000, 0x20_0000);
+        let known = |words: &[u64]| {
+            let mut memory = MadeUp::default();
+            memory.put(data, &[arena]);
+            memory.put(arena, words);
+            let path = b"/lib/libmimalloc.so.3".to_vec();
+            let object = Object { path, data: vec![Extent::new(data, 0x1000)], ..Object::default() };
+            let mappings = [
+                mapping(arena, arena + 0x1000, b"rw-p", ""),
+                mapping(arena + 0x1000, arena + 0x2000, b"r--p", ""),
+                mapping(arena + 0x2000, arena + 0x8000, b"rw-p", ""),
+                mapping(arena + 0x8000, arena + 0x9000, b"---p", ""),
+                mapping(arena + 0x9000, arena + 0xa000, b"rw-p", ""),
+            ];
+            let mut claims = Claims::default();
+            let sight = Sight { mappings: &mappings, contents: None, threads: &[] };
+            claim(&sight, &Reader::new(&memory), &Loaded { objects: vec![object] }, &mut claims);
+            let extent = Extent { start: arena, end: arena + 0x10_0000 };
+            claims.within(extent).iter().map(|claim| claim.extent.bytes()).sum::<u64>()
+        };
+        assert_eq!(known(&[1, data]), 0x8000, "without a size it ends before a guard page");
+        assert_eq!(known(&[arena, 0x4000, data]), 0x4000);
+        assert_eq!(known(&[arena, 0x9000, data]), 0x9000);
+        assert_eq!(known(&[arena, 0x10_0000, data]), 0x8000, "it is not as large as it says");
+        assert_eq!(known(&[1, 2]), 0x1000, "who does not point back may be anything");
     }
 }

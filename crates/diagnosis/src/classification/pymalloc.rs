@@ -26,7 +26,8 @@ pub fn claim(sight: &Sight<'_>, reader: &Reader<'_>, claims: &mut Claims) {
     for gap in sight.unclaimed(claims) {
         for pool_bytes in POOL_BYTES {
             let pools = reader.headed(gap, pool_bytes, |page, words| {
-                is_pool(words, pool_bytes).then(|| Extent::new(page, pool_bytes))
+                let pool = Extent::new(page, pool_bytes);
+                (is_pool(words, pool_bytes) && sight.is_private(pool)).then_some(pool)
             });
             if pools.len() < LEAST_POOLS {
                 continue;

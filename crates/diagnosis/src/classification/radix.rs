@@ -188,19 +188,7 @@ fn run_at(sight: &Sight<'_>, reader: &Reader<'_>, form: &Form, record: u64, plac
     let run = (form.run)(reader, record, place)?;
     let is_region = form.leaf_head_bytes > 0;
     let inside = if is_region { Extent::new(run.page << 13, 1) } else { run.extent };
-    is_private(sight, inside).then_some(run)
-}
-
-/// Whether private mappings without files cover a range without a hole.
-fn is_private(sight: &Sight<'_>, extent: Extent) -> bool {
-    let mut at = extent.start;
-    while at < extent.end {
-        match mapping_at(sight.mappings, at) {
-            Some(mapping) if mapping.is_anonymous() || mapping.name == b"[heap]" => at = mapping.end,
-            _ => return false,
-        }
-    }
-    extent.start < extent.end
+    sight.is_private(inside).then_some(run)
 }
 
 /// Calls `look` with the place and value of each entry that is not zero, until it returns true.
@@ -331,14 +319,14 @@ impl Tree<'_> {
 
     /// Claims what of a range is private memory without a file.
     fn add(&self, extent: Extent, kind: Kind, evidence: Evidence, claims: &mut Claims) {
-        if is_private(self.sight, extent) {
+        if self.sight.is_private(extent) {
             claims.add(extent, kind, evidence);
             return;
         }
         let first = self.sight.mappings.partition_point(|mapping| mapping.end <= extent.start);
         for mapping in self.sight.mappings[first..].iter().take_while(|mapping| mapping.start < extent.end) {
             if let Some(piece) =
-                extent_of(mapping).overlap(&extent).filter(|piece| is_private(self.sight, *piece))
+                extent_of(mapping).overlap(&extent).filter(|piece| self.sight.is_private(*piece))
             {
                 claims.add(piece, kind, evidence.clone());
             }

@@ -120,8 +120,8 @@ impl<'contents> Reader<'contents> {
         }
     }
 
-    /// What begins with a header at multiples of `stride` bytes, as `look` knows by the header's address and page, and lies inside of
-    /// the range. A range of something else is left early.
+    /// What begins with a header at multiples of `stride` bytes, as `look` knows by the header's address and page. A range of
+    /// something else is left early.
     pub fn headed(
         &self,
         extent: Extent,
@@ -136,7 +136,7 @@ impl<'contents> Reader<'contents> {
                 return false;
             }
             tried += 1;
-            found.extend(look(address, words).filter(|whole| whole.end <= extent.end));
+            found.extend(look(address, words));
             tried >= 256 && found.len() * 16 < tried
         });
         found

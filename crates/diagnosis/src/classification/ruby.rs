@@ -25,7 +25,9 @@ const LEAST_PAGES: usize = 4;
 /// Claims the pages.
 pub fn claim(sight: &Sight<'_>, reader: &Reader<'_>, claims: &mut Claims) {
     for gap in sight.unclaimed(claims) {
-        let pages = reader.headed(gap, OLD_PAGE_BYTES, |address, words| page(reader, address, words[0]));
+        let pages = reader.headed(gap, OLD_PAGE_BYTES, |address, words| {
+            page(reader, address, words[0]).filter(|whole| sight.is_private(*whole))
+        });
         if pages.len() < LEAST_PAGES {
             continue;
         }

@@ -64,7 +64,7 @@ fn claim_running(
     if !mapping.is_anonymous() || !mapping.is_writable() {
         return;
     }
-    let end = mapping.end.min(pointer.saturating_add(LARGEST_STACK_BYTES));
+    let end = sight.end_of_row(pointer).min(pointer.saturating_add(LARGEST_STACK_BYTES));
     let found = control_block(reader, Extent { start: pointer & !4095, end });
     match found.and_then(|block| stack_of(reader, block)) {
         Some(stack) if stack.extent.contains(pointer) => add(reader, loaded, sight, &stack, claims),

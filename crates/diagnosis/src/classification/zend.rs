@@ -12,7 +12,7 @@ use faultless_records::contents::Extent;
 use super::Sight;
 use super::claim::{Claims, Evidence, Strength};
 use super::kind::Kind;
-use super::reader::{Reader, mapping_at};
+use super::reader::Reader;
 
 const CHUNK_BYTES: u64 = 2 << 20;
 const HEAP_OFFSET: u64 = 64;
@@ -24,20 +24,19 @@ pub fn claim(sight: &Sight<'_>, reader: &Reader<'_>, claims: &mut Claims) {
     let mut heaps = BTreeSet::new();
     for gap in sight.unclaimed(claims) {
         let mut chunk = gap.start.next_multiple_of(CHUNK_BYTES);
-        while chunk.saturating_add(CHUNK_BYTES) <= gap.end {
-            if let Some(heap) = heap_of(reader, chunk) {
+        while chunk < gap.end {
+            let whole = Extent::new(chunk, CHUNK_BYTES);
+            if let Some(heap) = heap_of(reader, chunk).filter(|_| sight.is_private(whole)) {
                 heaps.insert(heap);
                 let evidence = Evidence::plain(Strength::Contents, "header of a chunk of PHP");
-                claims.add(Extent::new(chunk, CHUNK_BYTES), Kind::PhpHeap, evidence);
+                claims.add(whole, Kind::PhpHeap, evidence);
             }
             chunk += CHUNK_BYTES;
         }
     }
     for heap in heaps {
         for block in large_blocks(reader, heap) {
-            let is_there =
-                mapping_at(sight.mappings, block.start).is_some_and(|mapping| block.end <= mapping.end);
-            if is_there {
+            if sight.is_private(block) {
                 let evidence = Evidence::plain(Strength::Contents, "PHP's list of large blocks");
                 claims.add(block, Kind::PhpHeap, evidence);
             }
@@ -89,7 +88,10 @@ mod tests {
 
     fn found(memory: &MadeUp) -> Vec<Option<Kind>> {
         let mappings = [
-            mapping(FIRST, FIRST + 4 * CHUNK_BYTES, b"rw-p", ""),
+            // A page of the second chunk is locked.
+            mapping(FIRST, FIRST + CHUNK_BYTES + 8192, b"rw-p", ""),
+            mapping(FIRST + CHUNK_BYTES + 8192, FIRST + CHUNK_BYTES + 12288, b"rw-p", ""),
+            mapping(FIRST + CHUNK_BYTES + 12288, FIRST + 4 * CHUNK_BYTES, b"rw-p", ""),
             mapping(LARGE, LARGE + 2 * CHUNK_BYTES, b"rw-p", ""),
         ];
         let mut claims = Claims::default();
