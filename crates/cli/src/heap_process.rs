@@ -161,16 +161,19 @@ fn see(
     let paths =
         mappings.iter().filter_map(|mapping| Some(String::from_utf8_lossy(mapping.path()?).into_owned()));
     let allocator = Allocator::of_process(paths.collect::<Vec<_>>().iter().map(String::as_str));
-    if allocator != Allocator::Libc || seen.walks.is_empty() {
-        let name = if allocator == Allocator::Libc { "Another allocator" } else { allocator.name() };
-        seen.other = Some((name.to_owned(), regions(&live, &mappings, &seen.walks)));
-        if allocator == Allocator::Faultless {
-            match heap_faultless::look(process, memory, &mappings) {
-                Ok(faultless) => seen.faultless = Some(faultless),
-                Err(remark) => seen.remarks.push(remark),
-            }
-        } else if seen.walks.is_empty() {
-            seen.remarks.push(nothing_found(is_unused, libraries.is_empty()));
+    // That glibc's malloc has nothing does not prove another one: the process may have asked none.
+    if allocator != Allocator::Libc {
+        seen.other = Some((allocator.name().to_owned(), regions(&live, &mappings, &seen.walks)));
+    }
+    if allocator == Allocator::Faultless {
+        match heap_faultless::look(process, memory, &mappings) {
+            Ok(faultless) => seen.faultless = Some(faultless),
+            Err(remark) => seen.remarks.push(remark),
+        }
+    } else if seen.walks.is_empty() {
+        seen.remarks.push(nothing_found(is_unused, libraries.is_empty()));
+        if allocator == Allocator::Libc {
+            seen.remarks.push(format!("faultless map --pid {} names what memory it has.", process.pid()));
         }
     }
     Ok(seen)

@@ -305,6 +305,24 @@ fn a_program_with_malloc_of_its_own_inside_is_walked_without_a_libc_file() {
 }
 
 #[test]
+fn a_process_that_never_called_malloc_is_not_said_to_have_another_allocator() {
+    let folder = Folder::new("unused");
+    let (source, program) = (folder.0.join("unused.c"), folder.0.join("unused"));
+    std::fs::write(&source, "#include <unistd.h>\nint main() { write(1, \"x\", 1); pause(); }\n").unwrap();
+    assert!(Command::new("cc").arg("-o").args([&program, &source]).status().unwrap().success());
+    let mut child = Command::new(&program).stdout(Stdio::piped()).spawn().unwrap();
+    std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut [0]).unwrap();
+    let pid = child.id().to_string();
+    let report = json(&mut faultless_heap(&["--json", "--pid", &pid]));
+    let table = faultless_heap(&["--pid", &pid]).output().unwrap().stdout;
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(report["other_allocator"], Value::Null, "{report:#}");
+    let table = String::from_utf8(table).unwrap();
+    assert!(table.contains("never asked for memory") && !table.contains("serves this process"), "{table}");
+}
+
+#[test]
 fn a_libc_that_was_deleted_since_it_was_mapped_is_walked() {
     let folder = Folder::new("deleted");
     let ours = std::fs::read_to_string("/proc/self/maps").unwrap();

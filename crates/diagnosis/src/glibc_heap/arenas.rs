@@ -42,7 +42,7 @@ pub struct Ring {
 pub enum Search {
     /// A malloc with arenas.
     Arenas(Box<Ring>),
-    /// A malloc that was never asked for memory: another one serves this process.
+    /// A malloc that was never asked for memory: another one serves this process, or none.
     Unused,
     /// Nothing that looks like an arena of any known version.
     Nothing,
@@ -74,6 +74,10 @@ pub fn search(memory: &dyn Memory, areas: &[Area], data: &Data, layout: &'static
     let mut found = Search::Nothing;
     for offset in (0..=last).step_by(8) {
         let address = start + offset as u64;
+        if is_untouched(&data[offset..], address, layout) {
+            found = Search::Unused;
+            continue;
+        }
         // Nearly every place fails here: the ring's last link, or one of the first bins' links.
         if !may_be_state(&data[offset..], address, areas, layout) {
             continue;
@@ -92,6 +96,19 @@ pub fn search(memory: &dyn Memory, areas: &[Area], data: &Data, layout: &'static
         }
     }
     found
+}
+
+/// Whether it is the main arena as it stands in libc's file, before the first call: nothing but the ring of itself and one thread.
+fn is_untouched(bytes: &[u8], address: u64, layout: &Layout) -> bool {
+    let (next, threads) = (layout.next(), layout.next() + 16);
+    let is_initial = |at: usize| match word(bytes, at) {
+        Some(word) if at == next => word == address,
+        Some(word) if at == threads => word == 1,
+        Some(word) => word == 0,
+        None => false,
+    };
+    let state_bytes = usize::try_from(layout.state_bytes).unwrap_or(usize::MAX);
+    is_initial(next) && (0..state_bytes).step_by(8).all(is_initial)
 }
 
 fn may_be_state(bytes: &[u8], address: u64, areas: &[Area], layout: &Layout) -> bool {

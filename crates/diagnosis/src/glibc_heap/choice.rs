@@ -11,7 +11,7 @@ use super::{Area, Memory};
 pub enum Outcome {
     /// Its heaps.
     Walked(Box<HeapWalk>),
-    /// Its malloc was never asked for memory: another one serves this process.
+    /// Its malloc was never asked for memory: another one serves this process, or none.
     Unused,
     /// Nothing in its data looks like an arena of any known version.
     Nothing,

@@ -324,6 +324,13 @@ fn a_malloc_that_was_never_used_is_told_from_none() {
     made.put_state(layout, STATE, STATE, &[], 0);
     made.put(STATE + layout.top as u64, initial_top);
     assert_eq!(made.walk(Some((2, 36))), Outcome::Unused);
+    // As libc's file has it, before another allocator or a first call made malloc set itself up.
+    made.data.fill(0);
+    made.put(STATE + layout.next() as u64, STATE);
+    made.put(STATE + layout.next() as u64 + 16, 1);
+    assert_eq!(made.walk(Some((2, 36))), Outcome::Unused);
+    made.put(STATE + 64, 1);
+    assert_eq!(made.walk(Some((2, 36))), Outcome::Nothing);
 }
 
 #[test]
