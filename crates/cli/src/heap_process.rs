@@ -130,9 +130,11 @@ struct Seen {
 }
 
 impl Seen {
+    /// Those that another look may find at rest.
     fn flawed_arenas(&self) -> impl Iterator<Item = u64> {
         let arenas = self.walks.iter().flat_map(|walk| &walk.arenas);
-        arenas.filter(|arena| arena.flaw.is_some()).map(|arena| arena.address)
+        let moving = arenas.filter(|arena| arena.flaw.is_some() && !arena.has_lasting_flaw());
+        moving.map(|arena| arena.address)
     }
 }
 

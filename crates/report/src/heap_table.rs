@@ -59,7 +59,7 @@ pub fn text(report: &HeapReport, all: bool) -> String {
         parts.push(answer(walk, unit, reserved));
         parts.push(arenas(walk, unit, all));
         parts.push(sizes(&walk.total, unit));
-        parts.extend(flaws(walk));
+        parts.extend(flaws(walk, &report.source));
     }
     if let Some((name, regions)) = &report.other {
         parts.push(other(name, regions, report.faultless.is_none()));
@@ -350,16 +350,29 @@ fn by_power(sizes: &Sizes) -> [Amount; 64] {
     powers
 }
 
-fn flaws(walk: &HeapWalk) -> Vec<String> {
-    let flawed: Vec<&Arena> = walk.arenas.iter().filter(|arena| arena.flaw.is_some()).collect();
-    let Some(first) = flawed.first() else { return Vec::new() };
+/// Arenas that moved, and arenas that did not and are flawed all the same.
+fn flaws(walk: &HeapWalk, source: &Source) -> Vec<String> {
+    let stands = matches!(source, Source::AtExit | Source::Core(_));
+    let flawed = walk.arenas.iter().filter(|arena| arena.flaw.is_some());
+    let (lasting, moving): (Vec<&Arena>, Vec<&Arena>) =
+        flawed.partition(|arena| stands || arena.has_lasting_flaw());
+    let cure = match source {
+        Source::Process { stood: None, .. } => "--stop makes the process stand still meanwhile.",
+        _ => "It was stopped again and again, each time in the middle of malloc.",
+    };
+    let moved = flaw_line(&moving, walk, "moved under the walk").map(|line| format!("{line} {cure}"));
+    let stayed = flaw_line(&lasting, walk, "disagree with their own books at every look");
+    [moved, stayed].into_iter().flatten().collect()
+}
+
+fn flaw_line(arenas: &[&Arena], walk: &HeapWalk, what: &str) -> Option<String> {
+    let first = arenas.first()?;
     let reason = first.flaw.as_ref().map(flaw_text).unwrap_or_default();
-    vec![format!(
-        "~ {} of {} arenas moved under the walk ({:#x}, at attempt {}: {reason}): their figures are near, not exact. --stop makes \
-         the process stand still meanwhile.",
-        flawed.len(),
+    Some(format!(
+        "~ {} of {} arenas {what} ({:#x}, at attempt {}: {reason}): their figures are near, not exact.",
+        arenas.len(),
         walk.arenas.len(),
         first.address,
         first.attempts
-    )]
+    ))
 }

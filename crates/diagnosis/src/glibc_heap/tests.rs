@@ -313,6 +313,9 @@ fn lists_and_chunks_that_disagree_are_a_flaw() {
     let walk = made.walked(layout);
     assert!(matches!(walk.arenas[0].flaw, Some(Flaw::Differs { .. })), "{:?}", walk.arenas[0].flaw);
     assert_eq!(walk.arenas[1].flaw, None);
+    // Nothing moves here, so it is not walked for ever, and not said to have moved.
+    assert!(walk.arenas[0].has_lasting_flaw() && !walk.arenas[1].has_lasting_flaw());
+    assert_eq!((walk.arenas[0].attempts, walk.arenas[1].attempts), (3, 1));
 }
 
 #[test]

@@ -28,6 +28,10 @@ pub fn is_any_at_rest(memory: &dyn Memory, arenas: impl IntoIterator<Item = u64>
 /// How often an arena is walked before its last state is taken as it is.
 const MOST_ATTEMPTS: u32 = 6;
 
+/// Looks on end that find the same flaw before it is taken for one that stays: a thread that does the same thing over and over may
+/// show the same twice.
+const LASTING_LOOKS: u32 = 3;
+
 /// A stretch of memory that an arena owns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Heap {
@@ -87,6 +91,8 @@ pub struct Arena {
     pub attempts: u32,
     /// Why its figures are not exact.
     pub flaw: Option<Flaw>,
+    /// Looks on end that found this very flaw.
+    pub same_looks: u32,
 }
 
 impl Arena {
@@ -94,6 +100,19 @@ impl Arena {
     #[must_use]
     pub fn reserved_bytes(&self) -> u64 {
         self.heaps.iter().map(|heap| heap.reserved_bytes).sum()
+    }
+
+    /// Whether its flaw is no passing one: another look would find it again.
+    #[must_use]
+    pub fn has_lasting_flaw(&self) -> bool {
+        self.flaw.is_some() && self.same_looks >= LASTING_LOOKS
+    }
+
+    /// Counts its flaw on where the look before found the same.
+    fn follow(&mut self, flaw: Option<Flaw>, looks: u32) {
+        if self.flaw == flaw {
+            self.same_looks += looks;
+        }
     }
 }
 
@@ -134,6 +153,8 @@ impl HeapWalk {
             for (newer, older) in newest.arenas.iter_mut().zip(&mut self.arenas) {
                 if newer.flaw.is_some() && older.flaw.is_none() {
                     std::mem::swap(newer, older);
+                } else {
+                    newer.follow(older.flaw, older.same_looks);
                 }
             }
             newest.total = sum(&newest.arenas);
@@ -212,6 +233,7 @@ impl Walker<'_> {
     /// Walks an arena until its figures agree with each other.
     fn steady_arena(&mut self, found: &Found) -> Arena {
         let mut best: Option<(Arena, Vec<Candidate>)> = None;
+        let mut last = (None, 0);
         let most = if self.memory.changes() { MOST_ATTEMPTS } else { 1 };
         for attempts in 1..=most {
             let state = match attempts {
@@ -225,7 +247,9 @@ impl Walker<'_> {
             let Some(state) = state else { continue };
             let (mut arena, candidates) = self.arena(found, &state);
             arena.attempts = attempts;
-            let is_done = arena.flaw.is_none();
+            arena.follow(last.0, last.1);
+            last = (arena.flaw, arena.same_looks);
+            let is_done = arena.flaw.is_none() || arena.has_lasting_flaw();
             let is_better = best.as_ref().is_none_or(|(best, _)| {
                 is_done || arena.account.walked_bytes() > best.account.walked_bytes()
             });
@@ -442,5 +466,6 @@ fn unreadable(found: &Found) -> Arena {
         account: Account::default(),
         attempts: 0,
         flaw: Some(Flaw::Unreadable),
+        same_looks: 1,
     }
 }
