@@ -76,6 +76,7 @@ pub struct Trace {
     /// The first exec begins the observation and is no event of it.
     awaits_exec: bool,
     lost: u64,
+    lost_chains: u64,
 }
 
 impl Trace {
@@ -124,6 +125,7 @@ impl Trace {
             open: OpenCalls::default(),
             awaits_exec: waits_for_exec,
             lost: 0,
+            lost_chains: 0,
         })
     }
 
@@ -170,6 +172,11 @@ impl Trace {
         if lost > self.lost {
             observer.take(MemoryEvent::Lost { calls: lost - self.lost });
             self.lost = lost;
+        }
+        let lost_chains = self.chains.as_ref().map_or(0, Session::lost);
+        if lost_chains > self.lost_chains {
+            observer.take(MemoryEvent::LostChains { chains: lost_chains - self.lost_chains });
+            self.lost_chains = lost_chains;
         }
         self.look_at_rate();
         number
@@ -234,11 +241,10 @@ impl Trace {
 
     /// Takes fewer chains while there are many calls, and all again when there are few.
     fn look_at_rate(&mut self) {
-        let elapsed = self.looked.elapsed();
-        let Some(chains) = self.chains.as_ref().filter(|_| elapsed >= LOOK) else { return };
-        let rate = (self.seen - self.seen_then) as f64 / elapsed.as_secs_f64();
+        let Some(chains) = &self.chains else { return };
+        let calls = self.seen - self.seen_then;
+        let Some(takes_all) = takes_all(self.takes_all, calls, self.looked.elapsed()) else { return };
         (self.looked, self.seen_then) = (Instant::now(), self.seen);
-        let takes_all = if self.takes_all { rate < MANY_A_SECOND } else { rate < MANY_A_SECOND / 2.0 };
         if takes_all == self.takes_all {
             return;
         }
@@ -250,6 +256,17 @@ impl Trace {
         end.for_each(|place| drop(chains.disable(place)));
         begin.for_each(|place| drop(chains.enable(place)));
     }
+}
+
+/// Whether the chains of all calls are to be taken after so many calls; none while that cannot be said. As many calls as make a high
+/// rate are answered before their time is over: the buffers have room for the chains of a thousand.
+fn takes_all(takes_all: bool, calls: u64, elapsed: Duration) -> Option<bool> {
+    let is_burst = takes_all && calls as f64 >= MANY_A_SECOND * LOOK.as_secs_f64();
+    if elapsed < LOOK && !is_burst {
+        return None;
+    }
+    let rate = calls as f64 / elapsed.as_secs_f64();
+    Some(if takes_all { rate < MANY_A_SECOND } else { rate < MANY_A_SECOND / 2.0 })
 }
 
 /// Reads until a command of ours has ended, or for so long; it is ended then. How long was looked.
@@ -353,4 +370,19 @@ fn call_of_mapping(record: &PerfRecord, new: &NewMapping) -> MemoryCall {
     };
     let (time_ns, pid, tid) = (record.time_ns, record.pid, record.tid);
     MemoryCall { time_ns, pid, tid, kind, arguments, result: Ok(result), stack: None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_burst_of_calls_is_answered_at_the_next_turn_and_a_few_at_a_start_are_not() {
+        assert_eq!(takes_all(true, 60, TURN), None, "a program that is loaded");
+        assert_eq!(takes_all(true, 3000, TURN), Some(false));
+        assert_eq!(takes_all(true, 150, LOOK), Some(true));
+        assert_eq!(takes_all(false, 3000, TURN), None);
+        assert_eq!(takes_all(false, 150, LOOK), Some(false), "a rate between the two does not go to and fro");
+        assert_eq!(takes_all(false, 50, LOOK), Some(true));
+    }
 }

@@ -80,12 +80,24 @@ pub struct ChurnRecording {
     pub cycles: Vec<Cycle>,
     /// The course of time.
     pub timeline: Timeline,
+    /// The call chains that callers are known from.
+    #[serde(default)]
+    pub chains: Chains,
     /// Sums by caller.
     pub callers: Vec<CallerSum>,
     /// Call chains that callers refer to, the innermost frame first.
     pub stacks: Vec<Vec<String>>,
     /// What could not be seen, and what would show it.
     pub remarks: Vec<String>,
+}
+
+/// Call chains.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Chains {
+    /// Taken, each of one call.
+    pub taken: u64,
+    /// Lost on the way.
+    pub lost: u64,
 }
 
 /// How many and how much.

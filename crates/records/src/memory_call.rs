@@ -131,6 +131,11 @@ pub enum MemoryEvent {
         /// How many.
         calls: u64,
     },
+    /// Call chains that it could not report, of calls that it did.
+    LostChains {
+        /// How many.
+        chains: u64,
+    },
 }
 
 /// What a call did, as far as its arguments and its answer say.

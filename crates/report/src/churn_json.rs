@@ -77,6 +77,7 @@ pub fn json(recording: &ChurnRecording) -> String {
         "operations": operations.collect::<Vec<_>>(),
         "lifetimes": recording.ended_mappings.iter().map(|(class, lives)| lifetimes(*class, lives)).collect::<Vec<_>>(),
         "live_at_end": { "mappings": recording.live_mappings.count, "bytes": recording.live_mappings.bytes },
+        "call_chains": { "taken": recording.chains.taken, "lost": recording.chains.lost },
         "callers": callers.collect::<Vec<_>>(),
         "stacks": stacks.collect::<Vec<_>>(),
         "timeline": {

@@ -328,6 +328,19 @@ fn limits(recording: &ChurnRecording) -> String {
         let _ =
             writeln!(text, "Lost: {} calls; all sums are too small by them.", count(recording.lost_calls));
     }
+    let (chains, calls) = (recording.chains, all_calls(recording));
+    if chains.lost > 0 || (chains.taken > 0 && chains.taken < calls) {
+        let lost = match chains.lost {
+            0 => String::new(),
+            lost => format!(" ({} more were lost)", count(lost)),
+        };
+        let _ = writeln!(
+            text,
+            "Callers are known from the call chains of {} calls out of {}{lost}.",
+            count(chains.taken),
+            count(calls)
+        );
+    }
     for remark in &recording.remarks {
         let _ = writeln!(text, "Not seen: {}", plain(remark));
     }

@@ -5,6 +5,9 @@ use std::collections::BTreeMap;
 use faultless_records::churn_recording::{Amount, ChurnRecording};
 use faultless_records::memory_call::Operation;
 
+/// Stands for the callers of calls whose chains were lost.
+pub const NOT_SEEN: &str = "[callers not seen]";
+
 /// Functions by which programs ask an allocator for memory or give it back.
 const ENTRANCES: &[&str] = &[
     "malloc",
@@ -103,7 +106,10 @@ pub fn part_of_malloc(recording: &ChurnRecording, operation: Operation) -> Optio
     let mut by_malloc = 0;
     let mut all = 0;
     for caller in recording.callers.iter().filter(|caller| caller.operation == operation) {
-        let Some(stack) = recording.stacks.get(caller.stack as usize).filter(|stack| !stack.is_empty())
+        let Some(stack) = recording
+            .stacks
+            .get(caller.stack as usize)
+            .filter(|stack| stack.first().is_some_and(|first| first != NOT_SEEN))
         else {
             continue;
         };

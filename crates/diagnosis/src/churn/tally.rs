@@ -3,12 +3,13 @@
 use std::collections::{BTreeMap, HashMap};
 
 use faultless_records::churn_recording::{
-    Amount, CallerSum, ChurnRecording, FORMAT, Lifetimes, Mechanism, OperationSum, TIMELINE_STEPS, Timeline,
-    class_of,
+    Amount, CallerSum, Chains, ChurnRecording, FORMAT, Lifetimes, Mechanism, OperationSum, TIMELINE_STEPS,
+    Timeline, class_of,
 };
 use faultless_records::memory_call::{BREAK_GREW, CallKind, MemoryCall, MemoryEvent, Operation, TakenStack};
 
 use super::address_space::{AddressSpace, Ended, Mapping, whole_pages};
+use super::blame::NOT_SEEN;
 use super::patterns::{Cycles, Lately};
 
 /// Length of a timeline's steps at the beginning; they double when there are too many.
@@ -63,7 +64,17 @@ pub struct Tally {
     kept: Amount,
     cycles: Cycles,
     timeline: Timeline,
+    chains: Chains,
     callers: HashMap<(u32, Operation), Amount>,
+}
+
+/// By how much what is known by the call chains of an operation falls short of its calls.
+#[derive(Debug, Default)]
+struct Shortfall {
+    count_factor: f64,
+    bytes_factor: f64,
+    /// What the chains do not stand for.
+    not_seen: Amount,
 }
 
 #[derive(Debug, Default, Clone)]
@@ -89,6 +100,7 @@ impl Tally {
             kept: Amount::default(),
             cycles: Cycles::default(),
             timeline: Timeline { step_ns: FIRST_STEP_NS, calls: Vec::new(), returned_bytes: Vec::new() },
+            chains: Chains::default(),
             callers: HashMap::new(),
         }
     }
@@ -126,6 +138,7 @@ impl Tally {
             MemoryEvent::Thread { .. } => self.threads_started += 1,
             MemoryEvent::Exit { pid } => self.end(*pid),
             MemoryEvent::Lost { calls } => self.lost_calls += calls,
+            MemoryEvent::LostChains { chains } => self.chains.lost += chains,
         }
     }
 
@@ -135,14 +148,31 @@ impl Tally {
         for pid in self.processes.keys().copied().collect::<Vec<_>>() {
             self.end(pid);
         }
-        let factors = self.chain_factors();
+        let shortfalls = self.shortfalls();
         let scaled = |number: u64, factor: f64| (number as f64 * factor).round() as u64;
         let caller = |((stack, operation), amount): ((u32, Operation), Amount)| {
-            let factor = factors.get(&operation).copied().unwrap_or(1.0);
-            let amount = Amount { count: scaled(amount.count, factor), bytes: scaled(amount.bytes, factor) };
+            let (count_factor, bytes_factor) = shortfalls
+                .get(&operation)
+                .map_or((1.0, 1.0), |shortfall| (shortfall.count_factor, shortfall.bytes_factor));
+            let amount = Amount {
+                count: scaled(amount.count, count_factor),
+                bytes: scaled(amount.bytes, bytes_factor),
+            };
             CallerSum { stack, operation, amount }
         };
         let mut callers: Vec<CallerSum> = self.callers.into_iter().map(caller).collect();
+        let mut stacks = circumstances.stacks;
+        let not_seen = u32::try_from(stacks.len()).unwrap_or(u32::MAX);
+        let known = callers.len();
+        let rest = shortfalls.iter().filter(|(_, shortfall)| shortfall.not_seen.count > 0);
+        callers.extend(rest.map(|(operation, shortfall)| CallerSum {
+            stack: not_seen,
+            operation: *operation,
+            amount: shortfall.not_seen,
+        }));
+        if callers.len() > known {
+            stacks.push(vec![NOT_SEEN.to_owned()]);
+        }
         callers
             .sort_by_key(|caller| (std::cmp::Reverse(caller.amount.count), caller.stack, caller.operation));
         ChurnRecording {
@@ -162,23 +192,38 @@ impl Tally {
             live_mappings: self.kept,
             cycles: self.cycles.into_sums(),
             timeline: self.timeline,
+            chains: self.chains,
             callers,
-            stacks: circumstances.stacks,
+            stacks,
             remarks: circumstances.remarks,
         }
     }
 
-    /// By how much what is known by call chains falls short of all calls; 1 where every chain was taken.
-    fn chain_factors(&self) -> HashMap<Operation, f64> {
-        let mut taken: HashMap<Operation, u64> = HashMap::new();
+    /// Chains that were taken of one call in so many are a sample, and stand for all calls. Where more than a tenth is missing because
+    /// chains were lost, those left are of quiet moments: they stand for themselves, and the rest for nobody.
+    fn shortfalls(&self) -> HashMap<Operation, Shortfall> {
+        let mut taken: HashMap<Operation, Amount> = HashMap::new();
         for ((_, operation), amount) in &self.callers {
-            *taken.entry(*operation).or_default() += amount.count;
+            let sum = taken.entry(*operation).or_default();
+            sum.count += amount.count;
+            sum.bytes = sum.bytes.saturating_add(amount.bytes);
         }
-        let factor = |(operation, taken): (Operation, u64)| {
-            let all = self.operations.get(&operation).map_or(0, |sum| sum.amount.count + sum.failed);
-            (operation, if taken > 0 && all > 0 { all as f64 / taken as f64 } else { 1.0 })
+        let ratio = |all: u64, part: u64| if part > 0 { all as f64 / part as f64 } else { 1.0 };
+        let shortfall = |(operation, sum): (&Operation, &OperationSum)| {
+            let taken = taken.get(operation).copied().unwrap_or_default();
+            let (count, bytes) = (sum.amount.count + sum.failed, sum.amount.bytes);
+            let (count_factor, bytes_factor) = (ratio(count, taken.count), ratio(bytes, taken.bytes));
+            let shortfall = match self.chains.lost > 0 && taken.count * 10 < count * 9 {
+                false => Shortfall { count_factor, bytes_factor, not_seen: Amount::default() },
+                true => Shortfall {
+                    count_factor: 1.0,
+                    bytes_factor: bytes_factor.min(1.0),
+                    not_seen: Amount { count: count - taken.count, bytes: bytes.saturating_sub(taken.bytes) },
+                },
+            };
+            (*operation, shortfall)
         };
-        taken.into_iter().map(factor).collect()
+        self.operations.iter().map(shortfall).collect()
     }
 
     fn space(&mut self, pid: i32) -> &mut Space {
@@ -213,7 +258,7 @@ impl Tally {
         let returned = if is_worked && operation.gives_back() { bytes } else { 0 };
         self.timeline.add(since_start_ns, returned);
         if let Some(stack) = call.stack {
-            self.note_caller(stack, operation, bytes);
+            self.note_caller(stack, operation, if is_worked { bytes } else { 0 });
         }
         if let Some(answer) = worked {
             self.apply(pid, operation, call, answer, bytes, since_start_ns);
@@ -221,6 +266,7 @@ impl Tally {
     }
 
     fn note_caller(&mut self, stack: TakenStack, operation: Operation, bytes: u64) {
+        self.chains.taken += 1;
         let weight = u64::from(stack.weight);
         let amount = self.callers.entry((stack.index, operation)).or_default();
         amount.count += weight;
@@ -359,5 +405,79 @@ impl Course for Timeline {
         }
         self.calls[step] += 1;
         self.returned_bytes[step] = self.returned_bytes[step].saturating_add(returned_bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SMALL: u64 = 4096;
+    const LARGE: u64 = 1 << 20;
+
+    fn event(length: u64, chain: Option<TakenStack>) -> MemoryEvent {
+        let (pid, kind, arguments) = (7, CallKind::Mmap, [0, length, 3, MAP_PRIVATE | MAP_ANONYMOUS, 0]);
+        match chain {
+            Some(stack) => MemoryEvent::Chain { pid, kind, arguments, stack },
+            None => MemoryEvent::Call(MemoryCall {
+                time_ns: 1,
+                pid,
+                tid: 7,
+                kind,
+                arguments,
+                result: Ok(0x7f00_0000_0000),
+                stack: None,
+            }),
+        }
+    }
+
+    /// 100 small mappings and as many large ones, with the chains of so many of each.
+    fn recording(small_chains: u32, large_chains: u32, weight: u32, lost: u64) -> ChurnRecording {
+        let mut tally = Tally::begin(0);
+        for (index, length, chains) in [(0, SMALL, small_chains), (1, LARGE, large_chains)] {
+            (0..100).for_each(|_| tally.take(&event(length, None)));
+            let stack = TakenStack { index, weight };
+            (0..chains).for_each(|_| tally.take(&event(length, Some(stack))));
+        }
+        tally.take(&MemoryEvent::LostChains { chains: lost });
+        tally.finish(Circumstances {
+            tool_version: String::new(),
+            subject: String::new(),
+            mechanism: Mechanism::Tracepoints,
+            refused: None,
+            observed_ns: 1,
+            cost_per_call_ns: None,
+            stacks: vec![vec!["small".into()], vec!["large".into()]],
+            remarks: Vec::new(),
+        })
+    }
+
+    fn callers(recording: &ChurnRecording) -> Vec<(&str, u64, u64)> {
+        let name = |caller: &CallerSum| recording.stacks[caller.stack as usize][0].as_str();
+        recording
+            .callers
+            .iter()
+            .map(|caller| (name(caller), caller.amount.count, caller.amount.bytes))
+            .collect()
+    }
+
+    #[test]
+    fn callers_bytes_are_together_those_of_the_operation() {
+        let of_a_sample = recording(1, 3, 50, 0);
+        let all = of_a_sample.operations[&Operation::MapAnonymous].amount;
+        let sum =
+            callers(&of_a_sample).iter().fold((0, 0), |sum, caller| (sum.0 + caller.1, sum.1 + caller.2));
+        assert_eq!(sum.0, all.count);
+        assert!(sum.1.abs_diff(all.bytes) <= 2, "{sum:?} of {all:?}");
+        assert_eq!(of_a_sample.chains, Chains { taken: 4, lost: 0 });
+    }
+
+    #[test]
+    fn calls_whose_chains_were_lost_are_not_given_to_callers_that_were_seen() {
+        let seen = recording(20, 100, 1, 80);
+        let expected = [("large", 100, 100 * LARGE), (NOT_SEEN, 80, 80 * SMALL), ("small", 20, 20 * SMALL)];
+        assert_eq!(callers(&seen), expected);
+        assert_eq!(seen.chains, Chains { taken: 120, lost: 80 });
+        assert_eq!(super::super::blame::part_of_malloc(&seen, Operation::MapAnonymous), Some(0.0));
     }
 }
