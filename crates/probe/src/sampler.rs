@@ -51,6 +51,8 @@ pub struct Sampler {
     /// Wanted processes that ended before they were looked at.
     unseen: u64,
     departed: hearing::Departed,
+    /// Messages of the kernel are being taken in.
+    is_taking_in: bool,
     groups: groups::Groups,
 }
 
@@ -94,6 +96,7 @@ impl Sampler {
             cost: Cost::default(),
             unseen: 0,
             departed: hearing::Departed::default(),
+            is_taking_in: false,
             groups: groups::Groups::default(),
         };
         match ProcessEvents::open() {
@@ -353,6 +356,10 @@ impl Sampler {
 
     /// Nothing more is to be seen of it.
     fn finish(&mut self, index: usize, now: u64) {
+        if self.tracked[index].ending.is_none() {
+            // How it ended may have been said since we last listened; who comes in by this stands behind it in the list.
+            self.take_in();
+        }
         let one = self.tracked.swap_remove(index);
         self.places.remove(&one.watched.process().pid());
         if let Some(moved) = self.tracked.get(index) {

@@ -82,10 +82,12 @@ impl Sampler {
         }
     }
 
-    fn take_in(&mut self) {
+    /// Messages are taken in one after the other: one that leads here again waits for the next time.
+    pub(super) fn take_in(&mut self) {
         let begun = clock::monotonic_ns();
-        let Some(events) = &mut self.events else { return };
+        let Some(events) = self.events.as_mut().filter(|_| !self.is_taking_in) else { return };
         let heard = events.take();
+        self.is_taking_in = true;
         if heard.is_incomplete {
             self.note("the kernel said more than could be taken in: some forks, execs and exits are missing or seen late");
             self.next_search_ns = 0;
@@ -93,6 +95,7 @@ impl Sampler {
         for event in heard.events {
             self.take_event(event);
         }
+        self.is_taking_in = false;
         self.departed.forget_until(begun);
     }
 
