@@ -1,9 +1,10 @@
 //! jemalloc and both tcmallocs, by their own page maps.
 //!
-//! All three keep a tree of two levels that leads from a page to the record of the run of pages it belongs to: an array in static
+//! All three keep a tree that leads from a page to the record of the run of pages it belongs to: an array in static
 //! data, whose entries point to leaves of 2^18 entries. Where the array lies is not exported, but any leaf gives it away: a
 //! record states its own first page, and that page's place in the tree leads back to the start of the array. Whatever the tree
-//! leads to is the allocator's, exactly and whoever asked for it.
+//! leads to is the allocator's, exactly and whoever asked for it. Where jemalloc was built on a machine with addresses of 57 bits,
+//! its tree has nodes of 2^15 entries between the array and leaves of as many, whose entries have two words.
 //! Sources: jemalloc 5.2 and 5.3, `rtree.h`, `edata.h`; gperftools 2.10, `pagemap.h`, `span.h`; tcmalloc, `pagemap.h`.
 
 use faultless_records::allocator::Allocator;
@@ -16,16 +17,13 @@ use super::kind::Kind;
 use super::loaded::{Loaded, Object};
 use super::reader::{PAGE_BYTES, Reader, extent_of, mapping_at};
 
-/// Entries of a leaf, as a power of two.
+/// Entries of a leaf, as a power of two: of two levels, and of jemalloc's three for addresses of 57 bits.
 const LEAF_BITS: u32 = 18;
 const LEAF_ENTRIES: u64 = 1 << LEAF_BITS;
-const LEAF_MASK: u64 = LEAF_ENTRIES - 1;
+const WIDE_BITS: u32 = 15;
 
-/// Entries of the array that a process's addresses need with the smallest pages: 47 bits of addresses.
-const ROOT_ENTRIES: u64 = 1 << 17;
-
-/// Only static data that can hold the array is searched.
-const LEAST_DATA_BYTES: u64 = 1 << 20;
+/// Leaves of one node that are followed: those of a TiB in wide trees.
+const MOST_LEAVES: usize = 1 << 13;
 
 /// Entries of a leaf looked at to find whether it is one.
 const TRIED_ENTRIES: usize = 64;
@@ -44,12 +42,64 @@ const BASE_BLOCK_BYTES: u64 = 2 << 20;
 /// One allocator's tree.
 struct Form {
     allocator: Allocator,
+    /// Entries of a leaf, and of the nodes between the array and the leaves, as powers of two; without such nodes 0.
+    leaf_bits: u32,
+    node_bits: u32,
+    /// Entries of the array that a process's addresses need with the smallest pages: 47 bits of addresses.
+    root_entries: u64,
+    /// Bytes of an entry of a leaf; the record is in the first word.
+    entry_bytes: u64,
     /// What lies before the pointers in a leaf, in bytes.
     leaf_head_bytes: u64,
     /// Address of the record in an entry.
     record: fn(u64) -> u64,
-    /// The run of pages that a record describes; `place` is that of the entry in its leaf.
-    run: fn(&Reader<'_>, u64, u64) -> Option<Run>,
+    /// The run of pages that a record describes; `place` is that of its entry below the array, of so many bits.
+    run: fn(&Reader<'_>, u64, u64, u32) -> Option<Run>,
+}
+
+impl Form {
+    const TWO_LEVELS: Self = Self {
+        allocator: Allocator::Tcmalloc,
+        leaf_bits: LEAF_BITS,
+        node_bits: 0,
+        root_entries: 1 << 17,
+        entry_bytes: 8,
+        leaf_head_bytes: 0,
+        record: itself,
+        run: google_run,
+    };
+
+    fn leaf_entries(&self) -> u64 {
+        1 << self.leaf_bits
+    }
+
+    /// Place of an entry below the array: that of the leaf in its node, and that in the leaf.
+    fn place(&self, leaf: u64, entry: u64) -> u64 {
+        (leaf & ((1 << self.node_bits) - 1)) << self.leaf_bits | entry
+    }
+
+    /// The leaves that an entry of the array leads to, each with its place among those.
+    fn leaves(&self, sight: &Sight<'_>, reader: &Reader<'_>, entry: u64) -> Vec<(u64, u64)> {
+        if self.node_bits == 0 {
+            return vec![(0, entry)];
+        }
+        let node = Extent::new(entry, 8 << self.node_bits);
+        let mut leaves = Vec::new();
+        if !sight.is_private(node) {
+            return leaves;
+        }
+        let pages = Extent { start: node.start & !(PAGE_BYTES - 1), end: node.end };
+        reader.each_page(pages, |page, words| {
+            for (number, word) in words.iter().enumerate() {
+                let at = page + 8 * number as u64;
+                if node.contains(at) && is_pointer(sight, *word) {
+                    leaves.push(((at - node.start) / 8, *word));
+                }
+            }
+            leaves.len() > MOST_LEAVES
+        });
+        leaves
+    }
 }
 
 struct Run {
@@ -59,16 +109,20 @@ struct Run {
 }
 
 const FORMS: &[Form] = &[
-    Form { allocator: Allocator::Jemalloc, leaf_head_bytes: 0, record: jemalloc_record, run: jemalloc_run },
-    Form { allocator: Allocator::Tcmalloc, leaf_head_bytes: 0, record: itself, run: gperftools_run },
-    Form { allocator: Allocator::Tcmalloc, leaf_head_bytes: LEAF_ENTRIES, record: itself, run: google_run },
+    Form { allocator: Allocator::Jemalloc, record: jemalloc_record, run: jemalloc_run, ..Form::TWO_LEVELS },
     Form {
-        allocator: Allocator::Tcmalloc,
-
-        leaf_head_bytes: 2 * LEAF_ENTRIES,
-        record: itself,
-        run: google_run,
+        allocator: Allocator::Jemalloc,
+        leaf_bits: WIDE_BITS,
+        node_bits: WIDE_BITS,
+        root_entries: 1 << WIDE_BITS,
+        entry_bytes: 16,
+        record: jemalloc_record,
+        run: jemalloc_run,
+        ..Form::TWO_LEVELS
     },
+    Form { run: gperftools_run, ..Form::TWO_LEVELS },
+    Form { leaf_head_bytes: LEAF_ENTRIES, ..Form::TWO_LEVELS },
+    Form { leaf_head_bytes: 2 * LEAF_ENTRIES, ..Form::TWO_LEVELS },
 ];
 
 fn itself(entry: u64) -> u64 {
@@ -81,32 +135,34 @@ fn jemalloc_record(entry: u64) -> u64 {
 }
 
 /// Bits, address, size with a serial number in the lower bits.
-fn jemalloc_run(reader: &Reader<'_>, record: u64, place: u64) -> Option<Run> {
+fn jemalloc_run(reader: &Reader<'_>, record: u64, place: u64, bits: u32) -> Option<Run> {
     let [_, address, size] = *reader.words(record, 3) else { return None };
     let extent = Extent::new(address & !(PAGE_BYTES - 1), size & !(PAGE_BYTES - 1));
-    let page = page_at(extent.start >> 12, place)?;
+    let page = page_at(extent.start >> 12, place, bits)?;
     extent.contains(page << 12).then_some(Run { page, extent })
 }
 
 /// First page, number of pages.
-fn gperftools_run(reader: &Reader<'_>, record: u64, place: u64) -> Option<Run> {
+fn gperftools_run(reader: &Reader<'_>, record: u64, place: u64, bits: u32) -> Option<Run> {
     let [first, pages] = *reader.words(record, 2) else { return None };
     let is_sane = first > 0 && first < 1 << 35 && pages > 0 && pages < 1 << 35;
-    let page = page_at(first, place).filter(|_| is_sane)?;
+    let page = page_at(first, place, bits).filter(|_| is_sane)?;
     (page < first + pages).then(|| Run { page, extent: Extent::new(first << 13, pages << 13) })
 }
 
-/// The first page from `first` on whose place in its leaf is this.
-fn page_at(first: u64, place: u64) -> Option<u64> {
-    let page = (first & !LEAF_MASK) | place;
-    if page < first { page.checked_add(LEAF_ENTRIES) } else { Some(page) }
+/// The first page from `first` on whose place is this.
+fn page_at(first: u64, place: u64, bits: u32) -> Option<u64> {
+    let entries = 1 << bits;
+    let page = (first & !(entries - 1)) | place;
+    if page < first { page.checked_add(entries) } else { Some(page) }
 }
 
 /// Somewhere in its first words a span has the number of its first page; where differs from version to version.
-fn google_run(reader: &Reader<'_>, record: u64, place: u64) -> Option<Run> {
+fn google_run(reader: &Reader<'_>, record: u64, place: u64, bits: u32) -> Option<Run> {
     let words = reader.words(record, 16);
-    let page =
-        words.into_iter().find(|word| word & LEAF_MASK == place && (LEAF_ENTRIES..1 << 34).contains(word))?;
+    let page = words
+        .into_iter()
+        .find(|word| word & ((1 << bits) - 1) == place && (LEAF_ENTRIES..1 << 34).contains(word))?;
     Some(Run { page, extent: google_region(page << 13) })
 }
 
@@ -122,9 +178,12 @@ pub fn claim(sight: &Sight<'_>, reader: &Reader<'_>, loaded: &Loaded, claims: &m
         if place > 0 && known.is_none() && object.symbol(reader, "malloc").is_none() {
             continue;
         }
-        for data in object.data.iter().filter(|data| data.bytes() >= LEAST_DATA_BYTES) {
+        for data in &object.data {
             // A library of a known name is not taken for another's.
-            let forms = FORMS.iter().filter(|form| known.is_none_or(|known| known == form.allocator));
+            let forms = FORMS.iter().filter(|form| {
+                // Only static data that can hold the array is searched.
+                known.is_none_or(|known| known == form.allocator) && data.bytes() >= 8 * form.root_entries
+            });
             let found = forms.into_iter().find_map(|form| Some((form, root(sight, reader, *data, form)?)));
             if let Some((form, root)) = found {
                 Tree { sight, reader, form, object, data: *data, root }.claim(claims);
@@ -139,8 +198,11 @@ fn root(sight: &Sight<'_>, reader: &Reader<'_>, data: Extent, form: &Form) -> Op
     reader.each_page(data, |page, words| {
         for (place, word) in words.iter().enumerate().filter(|(_, word)| is_pointer(sight, **word)) {
             let at = page + 8 * place as u64;
-            let Some(run) = first_run(sight, reader, *word, form) else { continue };
-            let root = at.checked_sub(8 * (run.page >> LEAF_BITS));
+            let leaves = form.leaves(sight, reader, *word);
+            let Some(run) = leaves.iter().find_map(|leaf| first_run(sight, reader, *leaf, form)) else {
+                continue;
+            };
+            let root = at.checked_sub(8 * (run.page >> (form.leaf_bits + form.node_bits)));
             found = root.filter(|root| data.contains(*root));
             if found.is_some() {
                 return true;
@@ -159,7 +221,7 @@ fn is_pointer(sight: &Sight<'_>, word: u64) -> bool {
 }
 
 /// A run of a leaf whose records agree with their places; none where they do not.
-fn first_run(sight: &Sight<'_>, reader: &Reader<'_>, leaf: u64, form: &Form) -> Option<Run> {
+fn first_run(sight: &Sight<'_>, reader: &Reader<'_>, (number, leaf): (u64, u64), form: &Form) -> Option<Run> {
     let (mut found, mut last) = (None, 0);
     let (mut hits, mut misses) = (0, 0);
     each_entry(reader, leaf, form, &mut |place, entry| {
@@ -168,7 +230,7 @@ fn first_run(sight: &Sight<'_>, reader: &Reader<'_>, leaf: u64, form: &Form) -> 
             return false;
         }
         last = record;
-        match run_at(sight, reader, form, record, place) {
+        match run_at(sight, reader, form, record, form.place(number, place)) {
             Some(run) => {
                 hits += 1;
                 found = Some(run);
@@ -185,7 +247,7 @@ fn run_at(sight: &Sight<'_>, reader: &Reader<'_>, form: &Form, record: u64, plac
     if !is_pointer(sight, record) {
         return None;
     }
-    let run = (form.run)(reader, record, place)?;
+    let run = (form.run)(reader, record, place, form.leaf_bits + form.node_bits)?;
     let is_region = form.leaf_head_bytes > 0;
     let inside = if is_region { Extent::new(run.page << 13, 1) } else { run.extent };
     sight.is_private(inside).then_some(run)
@@ -193,12 +255,14 @@ fn run_at(sight: &Sight<'_>, reader: &Reader<'_>, form: &Form, record: u64, plac
 
 /// Calls `look` with the place and value of each entry that is not zero, until it returns true.
 fn each_entry(reader: &Reader<'_>, leaf: u64, form: &Form, look: &mut dyn FnMut(u64, u64) -> bool) {
-    let entries = Extent::new(leaf.saturating_add(form.leaf_head_bytes), 8 * LEAF_ENTRIES);
+    let entries =
+        Extent::new(leaf.saturating_add(form.leaf_head_bytes), form.entry_bytes * form.leaf_entries());
     let pages = Extent { start: entries.start & !(PAGE_BYTES - 1), end: entries.end };
     reader.each_page(pages, |page, words| {
         words.iter().enumerate().filter(|(_, word)| **word != 0).any(|(number, word)| {
             let at = page + 8 * number as u64;
-            entries.contains(at) && look((at - entries.start) / 8, *word)
+            let is_entry = entries.contains(at) && (at - entries.start).is_multiple_of(form.entry_bytes);
+            is_entry && look((at - entries.start) / form.entry_bytes, *word)
         })
     });
 }
@@ -216,7 +280,8 @@ impl Tree<'_> {
     fn claim(&self, claims: &mut Claims) {
         let mut runs: Vec<Extent> = Vec::new();
         let mut records: Vec<u64> = Vec::new();
-        let array = Extent { start: self.root, end: self.data.end.min(self.root + 8 * ROOT_ENTRIES) };
+        let array =
+            Extent { start: self.root, end: self.data.end.min(self.root + 8 * self.form.root_entries) };
         let pages = Extent { start: array.start & !(PAGE_BYTES - 1), end: array.end };
         let mut leaves = Vec::new();
         let mut found_leaves = Vec::new();
@@ -224,7 +289,9 @@ impl Tree<'_> {
             for (number, word) in words.iter().enumerate() {
                 let at = page + 8 * number as u64;
                 if array.contains(at) && is_pointer(self.sight, *word) {
-                    leaves.push(((at - array.start) / 8, *word));
+                    let first = ((at - array.start) / 8) << self.form.node_bits;
+                    let more = self.form.leaves(self.sight, self.reader, *word);
+                    leaves.extend(more.into_iter().map(|(place, leaf)| (first + place, leaf)));
                 }
             }
             false
@@ -238,8 +305,11 @@ impl Tree<'_> {
                 }
                 last = record;
                 // A run is entered at its first and last page, in two leaves where it spans them.
-                match run_at(self.sight, self.reader, self.form, record, place) {
-                    Some(run) if run.page >> LEAF_BITS == *number || run.extent.bytes() > LEAF_ENTRIES => {
+                match run_at(self.sight, self.reader, self.form, record, self.form.place(*number, place)) {
+                    Some(run)
+                        if run.page >> self.form.leaf_bits == *number
+                            || run.extent.bytes() > self.form.leaf_entries() =>
+                    {
                         hits += 1;
                         runs.push(run.extent);
                         records.push(record);
@@ -274,7 +344,7 @@ impl Tree<'_> {
     }
 
     fn claim_leaf(&self, leaf: u64, claims: &mut Claims) {
-        let bytes = self.form.leaf_head_bytes + 8 * LEAF_ENTRIES;
+        let bytes = self.form.leaf_head_bytes + self.form.entry_bytes * self.form.leaf_entries();
         let leaf =
             Extent { start: leaf & !(PAGE_BYTES - 1), end: (leaf + bytes).next_multiple_of(PAGE_BYTES) };
         claims.add(leaf, Kind::Allocator(self.form.allocator), self.records_evidence());
@@ -366,4 +436,40 @@ pub fn joined(mut extents: Vec<Extent>) -> Vec<Extent> {
         }
     }
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::reader::made_up::{MadeUp, mapping};
+    use super::*;
+
+    #[test]
+    fn a_tree_of_three_levels_leads_to_its_runs_and_no_record_of_another_place_does() {
+        let (data, tables, runs) = (0x10_0000, 0x7f00_0000_0000, 0x7f12_3456_7000);
+        let (node, leaf, records) = (tables + 0x40, tables + 0x10_0080, tables + 0x20_0000);
+        let page = runs >> 12;
+        let known = |moved: u64| {
+            let mut memory = MadeUp::default();
+            memory.put(data + 120 + 8 * (page >> 30), &[node]);
+            memory.put(node + 8 * ((page >> 15 & 0x7fff) + moved), &[leaf]);
+            for run in 0..3 {
+                memory.put(leaf + 16 * ((page & 0x7fff) + run), &[records + 128 * run, 5]);
+                memory.put(records + 128 * run, &[9, runs + 4096 * run, 4096 | 3]);
+            }
+            let mappings =
+                [mapping(tables, tables + 0x40_0000, b"rw-p", ""), mapping(runs, runs + 0x4000, b"rw-p", "")];
+            let object = Object {
+                path: b"/lib/libjemalloc.so.2".to_vec(),
+                data: vec![Extent::new(data, 0x4_1000)],
+                ..Object::default()
+            };
+            let mut claims = Claims::default();
+            let sight = Sight { mappings: &mappings, contents: None, threads: &[] };
+            claim(&sight, &Reader::new(&memory), &Loaded { objects: vec![object] }, &mut claims);
+            [runs, runs + 0x2fff, runs + 0x3000, leaf].map(|at| claims.at(at).map(|claim| claim.kind))
+        };
+        let jemalloc = Some(Kind::Allocator(Allocator::Jemalloc));
+        assert_eq!(known(0), [jemalloc, jemalloc, None, jemalloc]);
+        assert_eq!(known(1), [None; 4], "the node has the leaf at another place than the records say");
+    }
 }
