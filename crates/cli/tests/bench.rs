@@ -1,6 +1,7 @@
 //! `faultless bench` through the real program, on its shortest workloads and with few rounds.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first thing that is not as it should be")]
 
+mod place;
 mod tool;
 
 use std::collections::BTreeSet;
@@ -11,23 +12,17 @@ use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use place::Place;
 use serde_json::Value;
 
 /// Short and small, whatever the allocator.
 const WORKLOAD: &str = "thread_churn";
 
-struct Place(PathBuf);
-
 impl Place {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("faultless-bench-{name}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&path);
-        fs::create_dir_all(path.join("tmp")).unwrap();
-        Self(path)
-    }
-
-    fn file(&self, name: &str) -> String {
-        self.0.join(name).to_str().unwrap().to_owned()
+    fn with_temporary(name: &str) -> Self {
+        let place = Self::new(name);
+        fs::create_dir(place.0.join("tmp")).unwrap();
+        place
     }
 
     /// Everything that is there besides the directory for temporary files.
@@ -40,12 +35,6 @@ impl Place {
 
     fn holds_only(&self, names: &[&str]) {
         assert_eq!(self.entries(), names.iter().map(|&name| name.to_owned()).collect());
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
     }
 }
 
@@ -87,7 +76,7 @@ fn assert_refused(output: &Output, status: i32, words: &str) {
 
 #[test]
 fn a_campaign_is_printed_saved_drawn_and_read_again() {
-    let place = Place::new("campaign");
+    let place = Place::with_temporary("campaign");
     let (saved, page) = (place.file("samples.json"), place.file("page.html"));
     let words = ["-q", "-n", "2", "-t", "1,2", "size_loops", WORKLOAD, "-a", "libc,faultless", "--idle", "1"];
     let output =
@@ -138,7 +127,7 @@ fn a_campaign_is_printed_saved_drawn_and_read_again() {
 
 #[test]
 fn system_calls_of_threads_are_counted_in_a_run_of_their_own() {
-    let place = Place::new("calls");
+    let place = Place::with_temporary("calls");
     let saved = place.file("samples.json");
     let output = one_round(&place, "libc,faultless", &["--system-calls", "--json", &saved]);
     assert!(output.status.success(), "{}", errors(&output));
@@ -157,7 +146,7 @@ fn system_calls_of_threads_are_counted_in_a_run_of_their_own() {
 
 #[test]
 fn the_list_names_suites_workloads_and_allocators() {
-    let place = Place::new("list");
+    let place = Place::with_temporary("list");
     let output = bench(&place, &["--list"]).output().unwrap();
     assert!(output.status.success());
     let text = table(&output);
@@ -171,7 +160,7 @@ fn the_list_names_suites_workloads_and_allocators() {
 
 #[test]
 fn what_makes_no_sense_is_refused_in_one_line_and_leaves_nothing() {
-    let place = Place::new("usage");
+    let place = Place::with_temporary("usage");
     let (saved, page) = (place.file("samples.json"), place.file("page.html"));
     let refused: &[(&[&str], &str)] = &[
         (&["larsen"], "no suite or workload larsen"),
@@ -203,7 +192,7 @@ fn what_makes_no_sense_is_refused_in_one_line_and_leaves_nothing() {
 
 #[test]
 fn files_that_cannot_be_written_or_read_are_named_before_anything_runs() {
-    let place = Place::new("files");
+    let place = Place::with_temporary("files");
     let page = place.file("page.html");
     let output = one_round(&place, "libc", &["--html", &page, "--json", "/no/such/place/samples.json"]);
     assert_refused(&output, 1, "cannot write /no/such/place/samples.json");
@@ -232,7 +221,7 @@ fn files_that_cannot_be_written_or_read_are_named_before_anything_runs() {
 
 #[test]
 fn a_program_asked_for_by_name_must_be_there() {
-    let place = Place::new("missing");
+    let place = Place::with_temporary("missing");
     let output = bench(&place, &["-q", "redis", WORKLOAD]).env("PATH", "/no/such/place").output().unwrap();
     assert_refused(&output, 1, "redis cannot run here: redis-server is not installed");
     let output = bench(&place, &["-q", "programs"]).env("PATH", "/no/such/place").output().unwrap();
@@ -245,7 +234,7 @@ fn a_real_program_proves_its_allocator_through_the_shell_that_becomes_it() {
     if Command::new("perl").arg("-v").stdout(Stdio::null()).status().is_err() {
         return;
     }
-    let place = Place::new("program");
+    let place = Place::with_temporary("program");
     let output = bench(&place, &["-n", "1", "perl", "-a", "libc,faultless"]).output().unwrap();
     assert!(output.status.success(), "{}{}", table(&output), errors(&output));
     assert!(table(&output).contains("programs: minor page faults"), "{}", table(&output));
@@ -254,7 +243,7 @@ fn a_real_program_proves_its_allocator_through_the_shell_that_becomes_it() {
 
 #[test]
 fn a_library_that_the_loader_ignores_has_failed() {
-    let place = Place::new("ignored");
+    let place = Place::with_temporary("ignored");
     let (library, saved) = (place.file("libtext.so"), place.file("samples.json"));
     fs::write(&library, "not an ELF file\n").unwrap();
     let output = one_round(&place, &format!("libc,text={library}"), &["--json", &saved]);
@@ -273,7 +262,7 @@ fn a_library_that_the_loader_ignores_has_failed() {
 /// The mappings prove that a library was there, not what it does: this one is libc's malloc under another name.
 #[test]
 fn a_library_that_is_loaded_and_replaces_nothing_is_not_told_from_an_allocator() {
-    let place = Place::new("loaded");
+    let place = Place::with_temporary("loaded");
     let (source, library) = (place.file("nothing.c"), place.file("libnothing.so"));
     fs::write(&source, "int replaces_nothing(void) { return 1; }\n").unwrap();
     let compiled = Command::new("cc").args(["-shared", "-fPIC", "-o", &library, &source]).status().unwrap();
@@ -285,7 +274,7 @@ fn a_library_that_is_loaded_and_replaces_nothing_is_not_told_from_an_allocator()
 
 #[test]
 fn the_users_own_allocator_and_settings_do_not_take_part() {
-    let place = Place::new("own");
+    let place = Place::with_temporary("own");
     let list = table(&bench(&place, &["--list"]).output().unwrap());
     let Some(installed) = list.lines().find_map(|line| line.trim().split_once(" /")) else { return };
     let (name, library) = (installed.0.trim(), format!("/{}", installed.1));
@@ -298,7 +287,7 @@ fn the_users_own_allocator_and_settings_do_not_take_part() {
 #[test]
 fn an_interrupt_leaves_the_rounds_that_are_complete() {
     for (name, number) in [("INT", 2), ("TERM", 15)] {
-        let place = Place::new(&format!("later-{name}"));
+        let place = Place::with_temporary(&format!("later-{name}"));
         let (saved, page) = (place.file("samples.json"), place.file("page.html"));
         let words = ["-q", "-n", "9", WORKLOAD, "-a", "libc,faultless", "--idle", "400"];
         let child = bench(&place, &[&words[..], &["--json", &saved, "--html", &page]].concat())
@@ -321,7 +310,7 @@ fn an_interrupt_leaves_the_rounds_that_are_complete() {
 
 #[test]
 fn an_interrupt_in_the_first_round_leaves_the_cells_that_are_complete() {
-    let place = Place::new("cells");
+    let place = Place::with_temporary("cells");
     let saved = place.file("samples.json");
     let words =
         ["-n", "1", WORKLOAD, "-s", "small,large", "-a", "libc,faultless", "--idle", "400", "--json", &saved];
@@ -342,7 +331,7 @@ fn an_interrupt_in_the_first_round_leaves_the_cells_that_are_complete() {
 
 #[test]
 fn an_interrupt_before_any_cell_is_complete_leaves_nothing() {
-    let place = Place::new("first");
+    let place = Place::with_temporary("first");
     let (saved, page) = (place.file("samples.json"), place.file("page.html"));
     fs::write(&saved, "an older campaign").unwrap();
     let words = ["-q", WORKLOAD, "-a", "libc,faultless", "--idle", "400", "--json", &saved, "--html", &page];
@@ -379,7 +368,7 @@ fn interrupt_in_run(child: Child, number: usize, signal: &str) -> Output {
 
 #[test]
 fn a_case_of_the_seeds_is_judged_in_table_file_and_page_and_its_seed_repeats_it() {
-    let place = Place::new("seeds");
+    let place = Place::with_temporary("seeds");
     let (saved, page) = (place.file("samples.json"), place.file("page.html"));
     let words =
         ["-q", "-n", "1", "-a", "libc,faultless", "grow", "--seed", "7", "--json", &saved, "--html", &page];
@@ -413,7 +402,7 @@ fn a_case_of_the_seeds_is_judged_in_table_file_and_page_and_its_seed_repeats_it(
 
 #[test]
 fn seeds_that_no_program_takes_are_refused() {
-    let place = Place::new("seed");
+    let place = Place::with_temporary("seed");
     let output = bench(&place, &["grow", "--seed", "4294967296"]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     assert!(errors(&output).contains("--seed"), "{}", errors(&output));

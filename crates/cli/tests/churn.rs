@@ -1,13 +1,14 @@
 //! `faultless churn` through the real program, on C programs whose calls are known.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first thing that is not as it should be")]
 
+mod place;
 mod tool;
 
 use std::fs;
-use std::path::PathBuf;
 use std::process::{Child, Command, Output};
 use std::time::{Duration, Instant};
 
+use place::Place;
 use serde_json::Value;
 
 /// Heads every program: calls of its own, past the allocator, so that their number is known.
@@ -25,20 +26,7 @@ static void *map(size_t bytes) { return mmap(0, bytes, PROT_READ | PROT_WRITE, M
 static void nap(long ms) { struct timespec time = { ms / 1000, ms % 1000 * 1000000 }; nanosleep(&time, 0); }
 "#;
 
-struct Place(PathBuf);
-
 impl Place {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("faultless-churn-{name}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&path);
-        fs::create_dir(&path).unwrap();
-        Self(path)
-    }
-
-    fn file(&self, name: &str) -> String {
-        self.0.join(name).to_str().unwrap().to_owned()
-    }
-
     fn compile(&self, name: &str, body: &str) -> String {
         let (file, program) = (self.file(&format!("{name}.c")), self.file(name));
         fs::write(&file, format!("{HEAD}{body}")).unwrap();
@@ -47,12 +35,6 @@ impl Place {
             .status();
         assert!(status.unwrap().success());
         program
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
     }
 }
 

@@ -1,13 +1,14 @@
 //! `faultless churn --malloc` through the real program, on C programs whose calls are known.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first thing that is not as it should be")]
 
+mod place;
 mod tool;
 
 use std::fs;
-use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
+use place::Place;
 use serde_json::Value;
 
 const HEAD: &str = r#"
@@ -24,18 +25,11 @@ const HEAD: &str = r#"
 #define SEEN __attribute__((noinline))
 "#;
 
-struct Place(PathBuf);
-
 impl Place {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("faultless-recorder-{name}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&path);
-        fs::create_dir_all(path.join("tmp")).unwrap();
-        Self(path)
-    }
-
-    fn file(&self, name: &str) -> String {
-        self.0.join(name).to_str().unwrap().to_owned()
+    fn with_temporary(name: &str) -> Self {
+        let place = Self::new(name);
+        fs::create_dir(place.0.join("tmp")).unwrap();
+        place
     }
 
     fn compile(&self, name: &str, flags: &[&str], body: &str) -> String {
@@ -66,12 +60,6 @@ impl Place {
     }
 }
 
-impl Drop for Place {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
 fn errors(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
@@ -98,7 +86,7 @@ const KIB: u64 = 1 << 10;
 
 #[test]
 fn calls_sizes_and_the_threads_that_free_are_exact_where_they_are_few() {
-    let place = Place::new("exact");
+    let place = Place::with_temporary("exact");
     let program = place.compile(
         "exact",
         &[],
@@ -151,7 +139,7 @@ fn calls_sizes_and_the_threads_that_free_are_exact_where_they_are_few() {
 
 #[test]
 fn a_storm_of_calls_is_counted_exactly_and_estimated_well_from_a_part() {
-    let place = Place::new("storm");
+    let place = Place::with_temporary("storm");
     let program = place.compile(
         "storm",
         &[],
@@ -181,7 +169,7 @@ fn a_storm_of_calls_is_counted_exactly_and_estimated_well_from_a_part() {
 
 #[test]
 fn children_of_fork_and_programs_after_exec_have_counts_of_their_own() {
-    let place = Place::new("fork");
+    let place = Place::with_temporary("fork");
     let program = place.compile(
         "family",
         &[],
@@ -206,7 +194,7 @@ fn children_of_fork_and_programs_after_exec_have_counts_of_their_own() {
 
 #[test]
 fn a_sudden_end_and_many_short_threads_lose_no_counts() {
-    let place = Place::new("ends");
+    let place = Place::with_temporary("ends");
     let program = place.compile(
         "ends",
         &[],
@@ -226,7 +214,7 @@ fn a_sudden_end_and_many_short_threads_lose_no_counts() {
 
 #[test]
 fn errno_early_calls_and_odd_arguments_are_as_without_the_recorder() {
-    let place = Place::new("manners");
+    let place = Place::with_temporary("manners");
     let program = place.compile(
         "manners",
         &["-ldl"],
@@ -263,7 +251,7 @@ fn errno_early_calls_and_odd_arguments_are_as_without_the_recorder() {
 
 #[test]
 fn calls_of_libraries_opened_with_deepbind_are_counted() {
-    let place = Place::new("deepbind");
+    let place = Place::with_temporary("deepbind");
     let plugin = place.compile(
         "plugin.so",
         &["-shared", "-fPIC"],
@@ -299,7 +287,7 @@ fn calls_of_libraries_opened_with_deepbind_are_counted() {
 
 #[test]
 fn a_command_is_ended_when_its_time_is_over() {
-    let place = Place::new("limit");
+    let place = Place::with_temporary("limit");
     let program =
         place.compile("endless", &[], "int main(void) { for (;;) { free(malloc(100)); usleep(100); } }");
     let start = Instant::now();
@@ -318,7 +306,7 @@ fn a_running_process_is_seen_by_probes_or_the_refusal_is_told() {
             let _ = self.0.wait();
         }
     }
-    let place = Place::new("probes");
+    let place = Place::with_temporary("probes");
     let program = place.compile(
         "steady",
         &[],
@@ -354,7 +342,7 @@ fn a_running_process_is_seen_by_probes_or_the_refusal_is_told() {
 
 #[test]
 fn programs_that_a_preload_does_not_reach_are_refused() {
-    let place = Place::new("refused");
+    let place = Place::with_temporary("refused");
     let program = place.compile("static", &["-static"], "int main(void) { return 0; }");
     let output = place.churn(&["--malloc", "--", &program]);
     assert_eq!(output.status.code(), Some(126), "{}", errors(&output));

@@ -1,6 +1,7 @@
 //! `faultless doctor` through the real program, on small programs and with few runs.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first thing that is not as it should be")]
 
+mod place;
 mod tool;
 
 use std::fs;
@@ -10,18 +11,10 @@ use std::process::{Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use place::Place;
 use serde_json::Value;
 
-struct Place(PathBuf);
-
 impl Place {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("faultless-doctor-{name}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&path);
-        fs::create_dir(&path).unwrap();
-        Self(path)
-    }
-
     fn compile(&self, source: &str) -> PathBuf {
         let (file, program) = (self.0.join("program.c"), self.0.join("program"));
         fs::write(&file, source).unwrap();
@@ -45,12 +38,6 @@ impl Place {
 
     fn is_clean(&self) -> bool {
         fs::read_dir(self.temporary()).unwrap().next().is_none()
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
     }
 }
 

@@ -1,6 +1,7 @@
 //! `faultless faults` through the real program. Where the kernel permits no performance events, the refusal is looked at.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first thing that is not as it should be")]
 
+mod place;
 mod tool;
 
 use std::fs;
@@ -8,18 +9,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use place::Place;
 use serde_json::Value;
 
-struct Place(PathBuf);
-
 impl Place {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("faultless-faults-{name}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&path);
-        fs::create_dir(&path).unwrap();
-        Self(path)
-    }
-
     fn compile(&self, name: &str, source: &Path, options: &[&str]) -> PathBuf {
         let program = self.0.join(name);
         let status = Command::new("cc").arg("-o").arg(&program).arg(source).args(options).status().unwrap();
@@ -31,16 +24,6 @@ impl Place {
         let path = self.0.join(name);
         fs::write(&path, text).unwrap();
         path
-    }
-
-    fn file(&self, name: &str) -> String {
-        self.0.join(name).to_string_lossy().into_owned()
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
     }
 }
 

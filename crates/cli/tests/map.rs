@@ -1,11 +1,14 @@
 //! `faultless map` through the real program, on C programs whose memory is known.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first thing that is not as it should be")]
 
+mod place;
+
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 
+use place::Place;
 use serde_json::Value;
 
 const MIB: u64 = 1 << 20;
@@ -46,16 +49,7 @@ int main(void) {
 }
 "#;
 
-struct Place(PathBuf);
-
 impl Place {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("faultless-map-{name}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&path);
-        fs::create_dir(&path).unwrap();
-        Self(path)
-    }
-
     fn write(&self, name: &str, bytes: &[u8]) -> String {
         let path = self.0.join(name);
         fs::write(&path, bytes).unwrap();
@@ -69,12 +63,6 @@ impl Place {
             Command::new("cc").args(["-O0", "-pthread", "-w", "-o"]).arg(&program).arg(source).status();
         assert!(status.unwrap().success());
         program
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
     }
 }
 

@@ -1,8 +1,10 @@
 //! `faultless run`: the command's own status, signals, output and refusals, through the real program.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first thing that is not as it should be")]
 
+mod place;
 mod tool;
 
+use place::Place;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
@@ -12,16 +14,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tool::faultless;
 
-struct Place(PathBuf);
-
 impl Place {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("faultless-cli-{name}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&path);
-        fs::create_dir(&path).unwrap();
-        Self(path)
-    }
-
     fn compile(&self, name: &str, source: &str, options: &[&str]) -> Option<PathBuf> {
         let (file, program) = (self.0.join(format!("{name}.c")), self.0.join(name));
         fs::write(&file, source).unwrap();
@@ -38,12 +31,6 @@ impl Place {
     fn entries(&self) -> Vec<String> {
         let names = fs::read_dir(&self.0).unwrap();
         names.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect()
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
     }
 }
 

@@ -1,30 +1,18 @@
 //! `faultless watch`: figures, events, recordings and endings, through the real program.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first thing that is not as it should be")]
 
+mod place;
 mod tool;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
-use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
+use place::Place;
 use serde_json::Value;
 use tool::faultless;
 
-struct Place(PathBuf);
-
 impl Place {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("faultless-watch-{name}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&path);
-        fs::create_dir(&path).unwrap();
-        Self(path)
-    }
-
-    fn file(&self, name: &str) -> String {
-        self.0.join(name).to_string_lossy().into_owned()
-    }
-
     /// A program that takes `faults` faults of its own, says so, and waits for its input to end.
     fn program(&self) -> String {
         let source = r#"
@@ -45,12 +33,6 @@ impl Place {
         fs::write(&file, source).unwrap();
         assert!(Command::new("cc").args(["-O1", "-o", &program, &file]).status().unwrap().success());
         program
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
     }
 }
 

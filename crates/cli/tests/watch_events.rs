@@ -1,31 +1,20 @@
 //! `faultless watch`: forks, execs and exits that are easily lost or taken for others, through the real program.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first thing that is not as it should be")]
 
+mod place;
 mod tool;
 
 use std::fs;
-use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
+use place::Place;
 use serde_json::Value;
 use tool::faultless;
 
-struct Place(PathBuf);
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
 /// The status of a command that is this C code, and the lines of a watch of it and its children.
 fn watched(name: &str, interval: &str, code: &str) -> (Option<i32>, Vec<Value>) {
-    let path = std::env::temp_dir().join(format!("faultless-events-{name}-{}", std::process::id()));
-    let _ = fs::remove_dir_all(&path);
-    fs::create_dir(&path).unwrap();
-    let place = Place(path);
-    let file = |name: &str| place.0.join(name).to_string_lossy().into_owned();
-    let (source, program, record) = (file("program.c"), file("program"), file("record"));
+    let place = Place::new(name);
+    let (source, program, record) = (place.file("program.c"), place.file("program"), place.file("record"));
     let head = "#define _GNU_SOURCE\n#include <pthread.h>\n#include <stdlib.h>\n#include <sys/wait.h>\n#include <unistd.h>\n";
     fs::write(&source, format!("{head}{code}")).unwrap();
     assert!(Command::new("cc").args(["-pthread", "-o", &program, &source]).status().unwrap().success());
