@@ -2,7 +2,7 @@
 //!
 //! Before the fork all locks are taken, in their order; after it they are released in the parent and in the child. A thread
 //! that holds stdio's list lock may wait for one of ours (`fclose` frees under it), and libc takes that lock for the
-//! fork after our handler ran. So our handler takes it before any of ours (it is recursive), or both would wait for ever.
+//! fork after our handler ran. So our handler, in `global`, takes it before any of ours (it is recursive), or both would wait for ever.
 //! libc's name service database has a lock of the same kind that no program can take; a fork in the very moment in
 //! which another thread reloads `nsswitch.conf` can still wait for it.
 //!
@@ -11,18 +11,14 @@
 
 use crate::heap::Heap;
 use crate::lock;
-use crate::os;
 use crate::thread_cache::ThreadCache;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 /// Shards held by the fork that is under way. Synchronization: the registry's lock, held across the fork.
 static SHARDS_HELD: AtomicUsize = AtomicUsize::new(0);
 
-/// Makes the heap ready for a fork: nobody but this thread is in it until [`after_in_parent`] or [`after_in_child`]. `hold` takes what
-/// the caller has locks of, which come before the heap's.
-pub fn before(heap: &Heap, hold: impl FnOnce()) {
-    os::lock_stdio_list();
-    hold();
+/// Makes the heap ready for a fork: nobody but this thread is in it until [`after_in_parent`] or [`after_in_child`].
+pub fn before(heap: &Heap) {
     heap.caches.hold_for_fork();
     let shards = heap.central.hold_for_fork();
     heap.spans.hold_for_fork();
@@ -39,21 +35,17 @@ fn release(heap: &Heap) {
     heap.caches.release_after_fork();
 }
 
-/// Lets the parent go on; `let_go` ends what `hold` of [`before`] began.
-pub fn after_in_parent(heap: &Heap, let_go: impl FnOnce()) {
+/// Lets the parent go on.
+pub fn after_in_parent(heap: &Heap) {
     release(heap);
-    let_go();
-    os::unlock_stdio_list();
 }
 
-/// Makes the child's heap its own. `cache` is the forking thread's; `let_go` as for [`after_in_parent`].
+/// Makes the child's heap its own. `cache` is the forking thread's.
 ///
 /// # Safety
 /// This is a forked child that has made no other thread yet.
-pub unsafe fn after_in_child(heap: &Heap, cache: Option<&ThreadCache>, let_go: impl FnOnce()) {
+pub unsafe fn after_in_child(heap: &Heap, cache: Option<&ThreadCache>) {
     release(heap);
-    let_go();
     // SAFETY: the caller says that there is one thread; `release` freed the registry's lock.
     unsafe { heap.caches.forget_others(cache) };
-    os::reset_stdio_list_lock();
 }

@@ -226,17 +226,22 @@ pub unsafe fn resize(pointer: *mut u8, bytes: usize) -> *mut u8 {
     if bytes <= old_bytes && bytes >= old_bytes / 2 {
         return pointer;
     }
-    let new = allocate(bytes);
-    if new.is_null() && bytes <= old_bytes {
-        // Memory is exhausted, and the block serves as it is.
-        return pointer;
+    // SAFETY: the caller's contract is the same, and the new block is nobody's else.
+    unsafe { replace(pointer, old_bytes, allocate(bytes), bytes) }
+}
+
+/// Ends a resizing by copying; `new` is null where memory is exhausted. Then a block that is to shrink serves as it is.
+///
+/// # Safety
+/// `pointer` is a live block of `old_bytes`, which the caller gives up if the result is another; `new` is null or a new one of `bytes`.
+unsafe fn replace(pointer: *mut u8, old_bytes: usize, new: *mut u8, bytes: usize) -> *mut u8 {
+    if new.is_null() {
+        return if bytes <= old_bytes { pointer } else { new };
     }
-    if !new.is_null() {
-        // SAFETY: both blocks hold what is copied and are distinct; the caller gives the old one up.
-        unsafe {
-            new.copy_from_nonoverlapping(pointer, old_bytes.min(bytes));
-            free(pointer);
-        }
+    // SAFETY: both blocks hold what is copied and are distinct; the caller gives the old one up.
+    unsafe {
+        new.copy_from_nonoverlapping(pointer, old_bytes.min(bytes));
+        free(pointer);
     }
     new
 }
@@ -312,13 +317,17 @@ unsafe extern "C" fn fork_prepare() {
     }
     // A thread whose only act is to fork needs no cache, but has one afterwards, in parent and child alike.
     attached();
-    fork::before(&HEAP, || EXIT_KEY.hold_for_fork());
+    os::lock_stdio_list();
+    EXIT_KEY.hold_for_fork();
+    fork::before(&HEAP);
 }
 
 unsafe extern "C" fn fork_parent() {
     // ORDERING: Relaxed, as in `fork_prepare`.
     if FORK_HOLDS.load(Ordering::Relaxed) {
-        fork::after_in_parent(&HEAP, || EXIT_KEY.release_after_fork());
+        fork::after_in_parent(&HEAP);
+        EXIT_KEY.release_after_fork();
+        os::unlock_stdio_list();
     }
 }
 
@@ -326,7 +335,9 @@ unsafe extern "C" fn fork_child() {
     // ORDERING: Relaxed, as in `fork_prepare`.
     if FORK_HOLDS.load(Ordering::Relaxed) {
         // SAFETY: libc calls this in the child before `fork` returns.
-        unsafe { fork::after_in_child(&HEAP, attached(), || EXIT_KEY.release_after_fork()) };
+        unsafe { fork::after_in_child(&HEAP, attached()) };
+        EXIT_KEY.release_after_fork();
+        os::reset_stdio_list_lock();
         purger::forget();
     }
 }
@@ -375,16 +386,7 @@ unsafe impl GlobalAlloc for Faultless {
             return unsafe { resize(pointer, new_size) };
         }
         let new = allocate_aligned(new_size, layout.align());
-        if new.is_null() && new_size <= layout.size() {
-            return pointer;
-        }
-        if !new.is_null() {
-            // SAFETY: distinct blocks of at least the smaller size; the caller gives the old one up.
-            unsafe {
-                new.copy_from_nonoverlapping(pointer, layout.size().min(new_size));
-                free(pointer);
-            }
-        }
-        new
+        // SAFETY: the caller's contract is the same.
+        unsafe { replace(pointer, layout.size(), new, new_size) }
     }
 }

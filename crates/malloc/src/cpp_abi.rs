@@ -17,6 +17,13 @@ use core::ffi::{CStr, c_char, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
 use faultless_heap::{message, os};
 
+const fn terminated(text: &'static str) -> &'static CStr {
+    match CStr::from_bytes_with_nul(text.as_bytes()) {
+        Ok(text) => text,
+        Err(_) => panic!(),
+    }
+}
+
 extern "C" fn find(name: *const c_char) -> *mut c_void {
     // SAFETY: the callers below pass C string literals.
     let name = unsafe { CStr::from_ptr(name) };
@@ -40,10 +47,7 @@ macro_rules! operator_new {
         #[unsafe(no_mangle)]
         #[unsafe(naked)]
         pub unsafe extern "C" fn $name() {
-            const NAME: &CStr = match CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
-                Ok(name) => name,
-                Err(_) => panic!(),
-            };
+            const NAME: &CStr = terminated(concat!(stringify!($name), "\0"));
             static TEXT: &[u8] = NAME.to_bytes_with_nul();
             // Arguments: rdi bytes, rsi alignment. Three pushes keep the stack aligned.
             naked_asm!(
@@ -114,10 +118,7 @@ macro_rules! nothrow_new {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($arg: $kind,)* tag: *const c_void) -> *mut c_void {
             static NEXT: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
-            const NAME: &CStr = match CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
-                Ok(name) => name,
-                Err(_) => panic!(),
-            };
+            const NAME: &CStr = terminated(concat!(stringify!($name), "\0"));
             // ORDERING: Relaxed; an address of code that was there before it was written, the same whoever finds it.
             let mut next = NEXT.load(Ordering::Relaxed);
             if next.is_null() {
