@@ -58,15 +58,26 @@ static inline size_t opaque_size(size_t size) {
     return size;
 }
 
+/* Reads a file that fits as a string. */
+static inline void read_text(const char *path, char *text, size_t room) {
+    int file = open(path, O_RDONLY | O_CLOEXEC);
+    CHECK(file >= 0, "cannot open %s: errno %d", path, errno);
+    size_t used = 0;
+    for (ssize_t got; (got = read(file, text + used, room - 1 - used)) > 0;) used += got;
+    close(file);
+    text[used] = 0;
+}
+
+/* Whether a line of smaps has a flag, given with the blank before it. */
+static inline bool line_has(const char *line, const char *flag) {
+    const char *found = strstr(line, flag);
+    return found != NULL && found < strchr(line, '\n');
+}
+
 /* Resident bytes, from smaps_rollup, which counts pages where statm may lag. */
 static inline size_t rss_bytes(void) {
     static __thread char text[4096];
-    int file = open("/proc/self/smaps_rollup", O_RDONLY | O_CLOEXEC);
-    CHECK(file >= 0, "cannot open /proc/self/smaps_rollup: errno %d", errno);
-    size_t used = 0;
-    for (ssize_t got; (got = read(file, text + used, sizeof text - 1 - used)) > 0;) used += got;
-    close(file);
-    text[used] = 0;
+    read_text("/proc/self/smaps_rollup", text, sizeof text);
     const char *line = strstr(text, "\nRss:");
     CHECK(line != NULL, "no Rss line in /proc/self/smaps_rollup");
     return strtoull(line + 5, NULL, 10) * KIB;

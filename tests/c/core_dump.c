@@ -4,20 +4,15 @@
 /* Bytes of all mappings that a dump includes; `*has` tells whether that of `wanted` is one of them. */
 static size_t dumped_bytes(const void *wanted, bool *has) {
     static char text[1 << 20];
-    int file = open("/proc/self/smaps", O_RDONLY | O_CLOEXEC);
-    CHECK(file >= 0, "cannot open /proc/self/smaps: errno %d", errno);
-    size_t used = 0, sum = 0;
-    for (ssize_t got; (got = read(file, text + used, sizeof text - 1 - used)) > 0;) used += got;
-    close(file);
-    text[used] = 0;
+    read_text("/proc/self/smaps", text, sizeof text);
+    size_t sum = 0;
     unsigned long start = 0, end = 0;
     *has = false;
     for (char *line = text; *line; line = strchr(line, '\n') + 1) {
         unsigned long from, to;
         if (sscanf(line, "%lx-%lx ", &from, &to) == 2) start = from, end = to;
         if (strncmp(line, "VmFlags:", 8) != 0) continue;
-        char *excluded = strstr(line, " dd");
-        if (excluded != NULL && excluded < strchr(line, '\n')) continue;
+        if (line_has(line, " dd")) continue;
         sum += end - start;
         *has |= start <= (uintptr_t)wanted && (uintptr_t)wanted < end;
     }

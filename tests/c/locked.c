@@ -7,20 +7,15 @@ enum { COUNT = 64 };
 /* Writable mappings that are not locked. */
 static size_t unlocked_mappings(void) {
     static char text[1 << 20];
-    int file = open("/proc/self/smaps", O_RDONLY | O_CLOEXEC);
-    CHECK(file >= 0, "cannot open /proc/self/smaps: errno %d", errno);
-    size_t used = 0, found = 0;
-    for (ssize_t got; (got = read(file, text + used, sizeof text - 1 - used)) > 0;) used += got;
-    close(file);
-    text[used] = 0;
+    read_text("/proc/self/smaps", text, sizeof text);
+    size_t found = 0;
     bool is_writable = false;
     for (char *line = text; *line; line = strchr(line, '\n') + 1) {
         unsigned long from, to;
         char access[8];
         if (sscanf(line, "%lx-%lx %7s ", &from, &to, access) == 3) is_writable = access[1] == 'w';
         if (strncmp(line, "VmFlags:", 8) != 0) continue;
-        char *locked = strstr(line, " lo");
-        found += is_writable && (locked == NULL || locked > strchr(line, '\n'));
+        found += is_writable && !line_has(line, " lo");
     }
     return found;
 }

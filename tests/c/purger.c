@@ -140,15 +140,18 @@ static void contents(void) {
     }
     end_parked(other);
 }
+static void wait_until_it_leaves(const char *why) {
+    for (int waited = 0; purgers_now() > 0; waited += 50) {
+        CHECK(waited < DEADLINE_MS, "%s, but the purger stays", why);
+        sleep_ms(50);
+    }
+}
 static void leaves(void) {
     pthread_t other = start_parked();
     fill_and_free(5, 0);
     CHECK(purgers_now() == 1 || !preloaded(), "threads and free memory, but %d purgers", purgers_now());
     for (int round = 0; round < 2; round++) {
-        for (int waited = 0; purgers_now() > 0; waited += 50) {
-            CHECK(waited < DEADLINE_MS, "nothing left to give back, but the purger stays");
-            sleep_ms(50);
-        }
+        wait_until_it_leaves("nothing left to give back");
         fill_and_free(6, 0);
         CHECK(purgers_now() == 1 || !preloaded(), "memory was freed again, but no purger came");
     }
@@ -161,10 +164,7 @@ static void threads_end_when_it_has_left(void) {
         pthread_barrier_init(&leave, NULL, 2 * THREADS + 1);
         fill_and_free(5, 0);
         for (int i = 0; i < 2 * THREADS; i++) CHECK(pthread_create(&thread[i], NULL, park, NULL) == 0, "no thread");
-        for (int waited = 0; purgers_now() > 0; waited += 50) {
-            CHECK(waited < DEADLINE_MS, "nothing left to give back, but the purger stays");
-            sleep_ms(50);
-        }
+        wait_until_it_leaves("nothing left to give back");
         pthread_barrier_wait(&leave);
         for (int i = 0; i < 2 * THREADS; i++) pthread_join(thread[i], NULL);
     }
@@ -185,10 +185,7 @@ static void none_when_alone_again(void) {
     for (int i = 0; i < 2; i++) CHECK(pthread_create(&thread[i], NULL, allocate, NULL) == 0, "no thread");
     for (int i = 0; i < 2; i++) pthread_join(thread[i], NULL);
     int all;
-    for (int waited = 0; purgers_now() > 0; waited += 50) {
-        CHECK(waited < DEADLINE_MS, "one thread is left, but the purger stays");
-        sleep_ms(50);
-    }
+    wait_until_it_leaves("one thread is left");
     for (int i = 0; i < 20; i++) {
         fill_and_free(5, 0);
         free(opaque(malloc(2 * MIB)));

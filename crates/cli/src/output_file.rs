@@ -6,6 +6,8 @@ use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use faultless_report::plain::plain;
+
 use crate::failure::Failure;
 
 /// A file to be written at the end of long work; it is made now, so that a place that cannot be written is known now.
@@ -93,6 +95,12 @@ fn place_of(path: &Path) -> PathBuf {
 pub fn are_one(one: &File, other: &File) -> bool {
     let of = |file: &File| file.metadata().ok().filter(fs::Metadata::is_file).map(|of| (of.dev(), of.ino()));
     of(one).is_some_and(|identity| Some(identity) == of(other))
+}
+
+/// What is said where one file is to be written by two, or read and written.
+pub fn named_twice(path: &Path) -> Failure {
+    let shown = plain(&path.to_string_lossy());
+    Failure::Usage(format!("{shown} is named twice, or read at the same time"))
 }
 
 fn cannot_write(path: &Path, error: &io::Error) -> Failure {

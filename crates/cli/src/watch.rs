@@ -19,7 +19,7 @@ use faultless_report::{plot, png, watch_summary};
 use regex_lite::Regex;
 
 use crate::failure::Failure;
-use crate::output_file::OutputFile;
+use crate::output_file::{self, OutputFile};
 use crate::watch_arguments::WatchArguments;
 use crate::watch_outlets::Outlets;
 use crate::watch_replay;
@@ -164,8 +164,7 @@ impl Plot {
         let file = OutputFile::create(path)?;
         let others = [&arguments.record, &arguments.output, &arguments.replay];
         if others.into_iter().flatten().any(|other| file.is_at(other)) {
-            let shown = plain(&path.to_string_lossy());
-            return Err(Failure::Usage(format!("{shown} is named twice, or read at the same time")));
+            return Err(output_file::named_twice(path));
         }
         Ok(Some(Self { file, is_png }))
     }

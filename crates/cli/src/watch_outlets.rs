@@ -10,7 +10,6 @@ use faultless_diagnosis::history::History;
 use faultless_probe::signals::Signals;
 use faultless_probe::wakeup::Wakeup;
 use faultless_records::recording::Line;
-use faultless_report::plain::plain;
 use faultless_report::watch_json;
 use faultless_report::watch_lines::{self, Columns};
 
@@ -56,8 +55,7 @@ impl Outlets {
                 OpenOptions::new().write(true).create(true).truncate(false).open(path).map_err(failed)?;
             for other in input.into_iter().chain(&unbegun) {
                 if output_file::are_one(&file, other) {
-                    let shown = plain(&path.to_string_lossy());
-                    return Err(Failure::Usage(format!("{shown} is named twice, or read at the same time")));
+                    return Err(output_file::named_twice(path));
                 }
             }
             unbegun.push(file.try_clone().map_err(failed)?);
@@ -108,6 +106,7 @@ impl Outlets {
             self.note_recording(written);
         }
     }
+
     /// Hands on what is written so far, as far as it is taken at once.
     pub fn flush(&mut self) {
         if let Some((reader, _)) = &mut self.reader {
