@@ -78,8 +78,10 @@ fn calls(report: &Value, function: &str, bytes: u64) -> u64 {
     with(&function["sizes"], "from_bytes", bytes)["calls"].as_u64().unwrap_or(0)
 }
 
+#[track_caller]
 fn number(value: &Value) -> f64 {
-    value.as_f64().unwrap_or_else(|| panic!("no number: {value}"))
+    let Some(number) = value.as_f64() else { panic!("no number: {value}") };
+    number
 }
 
 const KIB: u64 = 1 << 10;

@@ -63,8 +63,10 @@ fn of_kind<'a>(lines: &'a [Value], kind: &str) -> Vec<&'a Value> {
     lines.iter().filter(|line| line["line"] == kind).collect()
 }
 
+#[track_caller]
 fn number(value: &Value) -> u64 {
-    value.as_u64().unwrap_or_else(|| panic!("{value} is no number"))
+    let Some(number) = value.as_u64() else { panic!("{value} is no number") };
+    number
 }
 
 #[test]
@@ -98,7 +100,8 @@ fn the_last_samples_faults_are_those_of_wait4_and_the_status_is_the_commands() {
 fn faults_of_children_are_told_from_the_commands_own() {
     let place = Place::new("children");
     let (program, record) = (place.program(), place.file("record"));
-    let script = format!("{program} 3000 <&- & {program} 2000 <&-; wait; :");
+    // Both stay until their input ends: a process shorter than a look at it may be missed.
+    let script = format!("sleep 1 | {program} 3000 & sleep 1 | {program} 2000; wait; :");
     for children in [false, true] {
         let mut words = vec!["watch", "-i", "20ms", "--record", &record];
         words.extend(children.then_some("--children"));
