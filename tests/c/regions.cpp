@@ -88,6 +88,17 @@ static void vectors_live_in_regions() {
     }
 }
 
+static void vectors_that_were_moved_from_are_filled_again() {
+    using allocator = faultless::region_allocator<int>;
+    std::vector<int, allocator> first(allocator(faultless::region_options().pages(faultless::pages::small)));
+    first.assign(MIB, 1);
+    std::vector<int, allocator> second(std::move(first)), third;
+    first.assign(MIB, 2);
+    third = std::move(second);
+    second.assign(MIB, 3);
+    CHECK(first.back() == 2 && second.back() == 3 && third.back() == 1, "%d %d %d", first.back(), second.back(), third.back());
+}
+
 template <class T> static bool is_aligned(const T *block, std::size_t align) {
     return reinterpret_cast<std::uintptr_t>(block) % align == 0;
 }
@@ -188,6 +199,7 @@ int main() {
     regions_own_their_memory();
     failures_are_exceptions_that_speak();
     vectors_live_in_regions();
+    vectors_that_were_moved_from_are_filled_again();
     vectors_of_wide_values_are_aligned();
     pmr_containers_live_in_regions();
     pmr_blocks_are_aligned_by_their_address();

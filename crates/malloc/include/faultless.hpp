@@ -230,6 +230,9 @@ template <class T> class region_allocator {
     explicit region_allocator(region_options options)
         : options_(std::make_shared<region_options>(std::move(options))) {}
     template <class U> region_allocator(const region_allocator<U> &other) noexcept : options_(other.options()) {}
+    // Moving is copying: a container that was moved from keeps its allocator, and may be filled again.
+    region_allocator(const region_allocator &) noexcept = default;
+    region_allocator &operator=(const region_allocator &) noexcept = default;
 
     T *allocate(std::size_t count) {
         if (count > (std::numeric_limits<std::size_t>::max)() / 2 / sizeof(T)) throw std::bad_alloc();
