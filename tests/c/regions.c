@@ -89,6 +89,17 @@ static void errors_speak(void) {
     options = (fl_region_options){.bytes = 64 * MIB, .progress = stop, .threads = 1};
     CHECK(fl_region_map(&options, &error) == NULL && error.code == FL_REGION_CANCELLED && errno == ECANCELED, "%d", error.code);
     CHECK(fl_region_open("/no/such/file", 0, &error) == NULL && error.errno_value == ENOENT, "%s", error.message);
+    CHECK(fl_region_open("/", 0, &error) == NULL && strstr(error.message, "; only a file"), "%s", error.message);
+    CHECK(fl_region_open_descriptor(-1, 0, &error) == NULL && strstr(error.message, "; the number"), "%s", error.message);
+    char long_name[400] = {0};
+    memset(long_name, 'x', sizeof long_name - 1);
+    options = (fl_region_options){.bytes = 1, .shared = 1, .name = long_name};
+    CHECK(fl_region_map(&options, &error) == NULL && strstr(error.message, "at most 249 bytes"), "%s", error.message);
+    for (int shared = 0; shared < 2; shared++) {
+        /* No kernel has huge pages of this size. */
+        options = (fl_region_options){.bytes = 1, .shared = shared, .pages = FL_PAGES_HUGE_REQUIRED, .huge_page_bytes = 8192};
+        CHECK(fl_region_map(&options, &error) == NULL && strstr(error.message, "; see"), "%s", error.message);
+    }
     /* A limit of our own: refused before SIGXFSZ could end the process. */
     struct rlimit before, small = {MIB, RLIM_INFINITY};
     getrlimit(RLIMIT_FSIZE, &before);
@@ -185,6 +196,8 @@ static void other_processes_see_shared_regions(void) {
         CHECK(fl_region_bytes(opened) == 3 * MIB + 5, "%zu bytes", fl_region_bytes(opened));
         CHECK(faults_of_a_search(opened) == 0, "an opened region faults");
         CHECK(fl_region_thaw(opened, &error) == FL_REGION_ARGUMENT, "an opened region was thawed");
+        CHECK(fl_region_resize(opened, 1, NULL, NULL, &error) == FL_REGION_ARGUMENT, "an opened region was resized");
+        CHECK(strstr(error.message, "can only be read"), "%s", error.message);
         _exit(((char *)fl_region_data(opened))[3 * MIB + 4]);
     }
     CHECK(status_of(child) == 77, "the child saw other data");

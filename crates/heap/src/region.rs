@@ -69,6 +69,9 @@ struct State {
     workers: [Option<Worker>; MOST_WORKERS],
 }
 
+/// What is said to whoever wants to change a region that was opened.
+const OPENED: &str = "a region that was opened can only be read";
+
 /// Bytes of the page that a control takes.
 const CONTROL_BYTES: usize = 4096;
 const _: () = assert!(size_of::<Control>() <= CONTROL_BYTES);
@@ -314,7 +317,7 @@ impl Region {
     #[doc(hidden)]
     pub fn set_access(&mut self, access: Access) -> Result<(), RegionError> {
         if self.state().is_opened && access == Access::ReadWrite {
-            return Err(RegionError::Argument("a region that was opened can only be read"));
+            return Err(RegionError::Argument(OPENED));
         }
         // Pages that were not brought in are later, by use.
         let _ = self.wait(&mut silent());

@@ -159,15 +159,21 @@ fn write_refusal(out: &mut fmt::Formatter<'_>, step: Step, errno: Errno, size: S
         Step::Protect => write!(out, "the kernel refused to change the access to {size} ({errno})")?,
     }
     let advice = match (step, errno.0) {
-        (Step::Map | Step::Resize, 12) => {
+        (Step::Map | Step::Open | Step::Resize, 12) => {
             "see ulimit -v, vm.max_map_count and vm.overcommit_memory, for huge pages the cgroup's hugetlb limit"
         }
-        (Step::File, 23 | 24) => "too many open files; raise the limit (ulimit -n)",
+        (Step::Map, 22) | (Step::File, 19) => {
+            "see /sys/kernel/mm/hugepages for the sizes of this kernel's huge pages"
+        }
+        (Step::File, 27) => "raise the limit on file sizes (ulimit -f), or map it private",
+        (Step::File | Step::Open, 23 | 24) => "too many open files; raise the limit (ulimit -n)",
         (Step::File, 1 | 38) => "a seccomp filter or an old kernel has no memfd_create; map it private",
         (Step::Resize, 1) => "the file is sealed: a region that was frozen keeps its size",
         (Step::Open, 2) => {
             "no file has this name; /proc/PID/fd/NUMBER names a memory file of a running process"
         }
+        (Step::Open, 9) => "the number must be of a file that is open for reading",
+        (Step::Open, 19) => "only a file of a file system or of memory can be mapped, no directory or device",
         (Step::Open, 1 | 13) => "ask the file's owner for the right to read it",
         (Step::Populate, 12) => "memory or its limit ran out meanwhile; free memory, or ask for less",
         (Step::Populate, 14) => "the file behind it has become shorter",

@@ -3,7 +3,7 @@
 use super::error::{RegionError, Step};
 use super::limits::{self, Need};
 use super::options::{OnProgress, PageWish, Populate, RegionOptions, Sharing, workers};
-use super::{Region, facts, pages, silent};
+use super::{OPENED, Region, facts, pages, silent};
 use crate::os::{self, Access, Descriptor, Errno, Store};
 
 /// A region in pages.
@@ -25,6 +25,9 @@ impl Shape {
     }
 }
 
+/// Longest name of a memory file; see memfd_create(2).
+const NAME_BYTES: usize = 249;
+
 /// Decides the pages.
 ///
 /// # Errors
@@ -45,6 +48,10 @@ pub fn shape(options: &RegionOptions<'_>) -> Result<Shape, RegionError> {
             return Err(RegionError::Argument("a size of huge pages is for those that are required"));
         }
     };
+    if options.sharing == Sharing::Shared && options.name.is_some_and(|name| name.count_bytes() > NAME_BYTES)
+    {
+        return Err(RegionError::Argument("the name of a shared region has at most 249 bytes"));
+    }
     if options.progress.is_some() && options.populate != Populate::Now {
         return Err(RegionError::Argument(
             "a progress function is called while populating now; ask for the progress of the background, or wait for it",
@@ -104,7 +111,10 @@ pub fn resize(region: &mut Region, bytes: usize, tell: OnProgress<'_>) -> Result
     // A region whose populating failed or was cancelled may be resized, too.
     let _ = region.wait(&mut silent());
     let state = region.state();
-    if state.is_opened || state.access != Access::ReadWrite {
+    if state.is_opened {
+        return Err(RegionError::Argument(OPENED));
+    }
+    if state.access != Access::ReadWrite {
         return Err(RegionError::Argument("only a writable region changes its size; thaw it first"));
     }
     let mapped_bytes = whole_pages(bytes, state.page_bytes)?;
