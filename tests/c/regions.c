@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 static long minor_faults(void) {
@@ -109,6 +110,18 @@ static void errors_speak(void) {
         CHECK(fl_region_map(&options, &error) == NULL && error.code == FL_REGION_LIMIT_FILE_SIZE, "%s", error.message);
         setrlimit(RLIMIT_FSIZE, &before);
     }
+}
+
+static void a_pipe_that_nobody_writes_to_is_refused_at_once(void) {
+    char path[] = "/tmp/faultless-regions-XXXXXX", pipe[sizeof path + 5];
+    CHECK(mkdtemp(path) != NULL, "mkdtemp: errno %d", errno);
+    snprintf(pipe, sizeof pipe, "%s/pipe", path);
+    CHECK(mkfifo(pipe, 0600) == 0, "mkfifo: errno %d", errno);
+    alarm(20);
+    CHECK(fl_region_open(pipe, FL_POPULATE_NOW, NULL) == NULL, "a pipe was mapped");
+    alarm(0);
+    unlink(pipe);
+    rmdir(path);
 }
 
 static void guards_and_freezing_stop_writes(void) {
@@ -233,6 +246,7 @@ static void forks_while_populating_end_well(void) {
 int main(void) {
     searches_take_no_fault();
     errors_speak();
+    a_pipe_that_nobody_writes_to_is_refused_at_once();
     guards_and_freezing_stop_writes();
     sizes_change();
     refusals_unmap_nothing_of_other_threads();

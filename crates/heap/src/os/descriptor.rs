@@ -6,7 +6,8 @@ use super::syscall::{number, syscall};
 use core::ffi::CStr;
 
 const AT_FDCWD: usize = -100isize as usize;
-const O_RDONLY_CLOEXEC: usize = 0o2_000_000;
+/// Without waiting for who writes into a pipe of that name: that it cannot be mapped is found out afterwards.
+const O_RDONLY_NONBLOCK_CLOEXEC: usize = 0o2_004_000;
 const F_DUPFD_CLOEXEC: usize = 1030;
 const F_ADD_SEALS: usize = 1033;
 const F_GET_SEALS: usize = 1034;
@@ -48,9 +49,9 @@ impl Descriptor {
     /// # Errors
     /// What `openat` says.
     pub fn open(path: &CStr) -> Result<Self, Errno> {
+        let arguments = [AT_FDCWD, path.as_ptr() as usize, O_RDONLY_NONBLOCK_CLOEXEC, 0, 0, 0];
         // SAFETY: the path is a C string.
-        let file =
-            unsafe { syscall(number::OPENAT, [AT_FDCWD, path.as_ptr() as usize, O_RDONLY_CLOEXEC, 0, 0, 0]) };
+        let file = unsafe { syscall(number::OPENAT, arguments) };
         Errno::check(file).map(Self)
     }
 
