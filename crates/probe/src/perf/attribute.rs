@@ -40,7 +40,11 @@ pub(super) fn of_event(event: &Event, plan: &Plan) -> io::Result<Attribute> {
             kernel.config = *id;
         }
         What::Function { file, offset, is_return } => {
-            let number = fs::read_to_string(UPROBE_TYPE)?.trim().parse::<u32>();
+            let number = fs::read_to_string(UPROBE_TYPE).map_err(|error| {
+                let lack = "this kernel shows no uprobes (CONFIG_UPROBE_EVENTS, /sys mounted)";
+                io::Error::other(format!("{lack}: {UPROBE_TYPE}: {error}"))
+            })?;
+            let number = number.trim().parse::<u32>();
             kernel.type_ = number.map_err(|error| io::Error::other(format!("{UPROBE_TYPE}: {error}")))?;
             kernel.config = if *is_return { RETURN_PROBE } else { 0 };
             let file = path.insert(CString::new(file.as_os_str().as_bytes())?);

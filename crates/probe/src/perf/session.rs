@@ -151,7 +151,7 @@ impl Session {
         let event = &self.plan.events[place];
         let system = |what: String, error: io::Error| PerfError::System { what, error };
         let attribute = attribute::of_event(event, &self.plan)
-            .map_err(|error| system(format!("{:?}", event.what), error))?;
+            .map_err(|error| system("a probe at a function".into(), error))?;
         let file = open_event(attribute, thread, cpu)
             .map_err(|errno| PerfError::of_open(thread, errno, Circumstances::now()))?;
         if let What::Tracepoint { filter, .. } = &event.what

@@ -192,3 +192,16 @@ fn a_thread_that_is_gone_is_said_to_be_gone() {
     let error = Session::open(plan(Sampling::Every(1)), &[i32::MAX]).map(|_| ()).unwrap_err();
     assert!(matches!(error, PerfError::Ended(i32::MAX)), "{error}");
 }
+
+#[test]
+fn a_probe_that_cannot_be_is_refused_in_words() {
+    if access().is_err() {
+        return;
+    }
+    // No file has such a name, so it is refused before the kernel is asked.
+    let what = What::Function { file: "a\0b".into(), offset: 1, is_return: false };
+    let event = Event { what, sampling: Sampling::Count, scope: Scope::User, starts_enabled: false };
+    let plan = Plan { events: vec![event], ..plan(Sampling::Count) };
+    let text = Session::open(plan, &[nix::unistd::gettid().as_raw()]).err().unwrap().to_string();
+    assert!(text.contains("a probe at a function") && !text.contains('{'), "{text}");
+}
