@@ -325,6 +325,18 @@ impl Default for Reservation {
 }
 
 #[cfg(test)]
+impl Drop for Reservation {
+    /// Tests make more heaps than fit into the address space with 1 TiB for each.
+    fn drop(&mut self) {
+        let reserved = self.growth.lock().reserved;
+        if reserved >= COVERAGE_MAX - 1 {
+            // SAFETY: in one piece, as `establish` reserved it; its test is over.
+            unsafe { os::unmap(self.base(), bytes_of(reserved)) };
+        }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
