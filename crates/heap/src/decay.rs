@@ -298,6 +298,21 @@ mod tests {
         assert_eq!(decay.freed(64, 0, MS), Verdict::HoldUntil(MS + HOLD_MAX_NS / 50));
         decay.set_timed(false);
         assert_eq!(decay.freed(64, 0, MS), Verdict::Purge);
+        assert!(decay.is_over());
+        decay.set_timed(true);
+        assert!(
+            matches!(decay.freed(64, 0, MS), Verdict::HoldUntil(_)),
+            "the phase that is over is forgotten"
+        );
+    }
+
+    #[test]
+    fn memory_taken_again_before_its_purge_is_evidence() {
+        let mut decay = Decay::new();
+        assert_eq!(decay.freed(64, 0, MS), Verdict::Purge);
+        decay.rescued(64, MS);
+        assert!(matches!(decay.freed(64, 0, 2 * MS), Verdict::HoldUntil(_)));
+        assert_eq!(decay.freed(17, 64, 2 * MS), Verdict::Purge, "of that much");
     }
 
     #[test]

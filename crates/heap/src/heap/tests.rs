@@ -1,4 +1,5 @@
 mod caches;
+mod slabs;
 
 use super::*;
 use crate::os::{Call, REFUSED, resident_pages};
@@ -174,8 +175,13 @@ fn moved_blocks_that_were_freed_and_purged_do_not_count_against_later_moves() {
         fill(block, 1 << 20, 5);
         let moved = heap.resize_large(None, block, 2 << 20);
         assert_ne!(moved, block);
-        assert!(heap.spans.map.moved_spans() > 0);
-        heap.free(None, moved);
+        assert_eq!(heap.spans.map.moved_spans(), 1);
+        let others = [1 << 20; 2].map(|bytes| large(&heap, bytes));
+        let again = heap.resize_large(None, moved, 4 << 20);
+        assert_ne!(again, moved);
+        assert_eq!(heap.spans.map.moved_spans(), 1, "what they were moved away from again is renewed");
+        others.into_iter().for_each(|block| heap.free(None, block));
+        heap.free(None, again);
         heap.free(None, blocker);
         heap.trim(None);
         assert_eq!(heap.spans.map.moved_spans(), 0);
@@ -237,6 +243,30 @@ fn spans_that_a_shard_keeps_are_used_before_fresh_memory_and_given_back_when_unu
     heap.spans.set_timed(false);
     heap.trim(None);
     assert_eq!((heap.spans.counts().used, heap.spans.counts().dirty), (0, 0));
+}
+
+#[test]
+fn both_parts_of_a_moved_block_that_shrinks_know_that_pages_were_moved_there() {
+    let heap = timed_heap();
+    let (block, _blocker) = (large(&heap, 1 << 20), large(&heap, 1 << 20));
+    fill(block, 1 << 20, 5);
+    let moved = heap.resize_large(None, block, 2 << 20);
+    assert_eq!((heap.resize_large(None, moved, 1 << 20), heap.spans.map.moved_spans()), (moved, 2));
+    heap.free(None, moved);
+    heap.trim(None);
+    assert_eq!(heap.spans.map.moved_spans(), 0);
+}
+
+#[test]
+fn what_shards_keep_goes_back_when_nobody_comes_by_any_more() {
+    let heap = timed_heap();
+    let block = large(&heap, 1 << 20);
+    fill(block, 1 << 20, 1);
+    heap.free(None, block);
+    assert_eq!(resident_pages(block, 1 << 20), 256);
+    heap.spans.set_timed(false);
+    heap.spans.settle();
+    assert_eq!(resident_pages(block, 1 << 20), 0);
 }
 
 #[test]

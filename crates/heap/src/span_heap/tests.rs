@@ -87,6 +87,49 @@ fn bitmaps_of_memory_that_goes_back_piece_by_piece_go_too() {
 }
 
 #[test]
+fn purge_modes_give_back_at_once_or_only_when_asked_whatever_was_missed() {
+    let (map, mut spans) = heap();
+    for (mode, waits) in [(PurgeMode::Now, 0), (PurgeMode::Never, 64)] {
+        spans.mode = mode;
+        for now in 1..4 {
+            let span = spans.take(&map, 64, 1, false, now).unwrap();
+            spans.give(&map, span.first, 64, false, now);
+            assert_eq!(spans.is_due(&map, false, now + 100 * HOLD_MAX_NS), waits == 0);
+            while spans.is_due(&map, false, now) {
+                purge_all(&map, &mut spans, now);
+            }
+            assert_eq!(spans.counts.dirty, waits);
+        }
+        assert_eq!(purge_all(&map, &mut spans, 4), waits);
+    }
+}
+
+#[test]
+fn what_is_held_for_large_spans_is_not_cut_for_small_ones_while_the_heap_was_larger() {
+    let (map, mut spans) = heap();
+    spans.decay.set_timed(true);
+    let [large, more] = [64, 8].map(|granules| spans.take(&map, granules, 1, false, 0).unwrap().first);
+    spans.give(&map, more, 8, true, 0);
+    spans.give(&map, large, 64, false, 0);
+    let is_cut = |first: u32| (large..large + 64).contains(&first);
+    assert!(!is_cut(spans.take(&map, 7, 1, false, 0).unwrap().first));
+    assert!(is_cut(spans.take(&map, 8, 1, false, 0).unwrap().first));
+}
+
+#[test]
+fn both_parts_of_a_span_that_is_cut_know_that_pages_were_moved_there() {
+    let (map, mut spans) = heap();
+    let span = spans.take(&map, 16, 1, false, 0).unwrap();
+    map.set_moved(span.first, true);
+    spans.give(&map, span.first, 16, false, 0);
+    let part = spans.take(&map, 4, 1, false, 0).unwrap();
+    assert_eq!((part.first, map.moved_spans()), (span.first, 2));
+    spans.give(&map, part.first, 4, false, 0);
+    purge_all(&map, &mut spans, 0);
+    assert_eq!(map.moved_spans(), 0);
+}
+
+#[test]
 fn a_refused_purge_keeps_the_memory_usable_and_is_not_repeated() {
     let (map, mut spans) = heap();
     let a = spans.take(&map, 16, 1, false, 0).unwrap();

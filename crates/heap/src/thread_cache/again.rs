@@ -243,6 +243,7 @@ mod tests {
     use super::*;
     use crate::heap::Heap;
     use crate::large::LargeBin;
+    use crate::os;
     use core::sync::atomic::AtomicBool;
     use std::time::{Duration, Instant};
 
@@ -370,6 +371,18 @@ mod tests {
         heap.spans.set_timed(false);
         turns(&heap, caches[0], AGAIN_MAX, 3);
         assert_eq!(with_place(), 0);
+    }
+
+    #[test]
+    fn a_block_in_the_place_of_another_thread_is_had_when_memory_runs_out() {
+        let heap = timed_heap();
+        let [owner, other] = [heap.caches.acquire().unwrap(), heap.caches.acquire().unwrap()];
+        turns(&heap, owner, 1 << 20, 3);
+        assert!(owner.again().is_free);
+        os::REFUSED.set(os::Call::Commit as u32);
+        while take(&heap, other, 1 << 20) != 0 {}
+        os::REFUSED.set(0);
+        assert!(!owner.again().is_free);
     }
 
     #[test]

@@ -11,11 +11,16 @@ fn caches_of_idle_threads_are_taken_when_the_budget_is_used_up() {
     let blocks: Vec<usize> = (0..200).map(|_| heap.allocate_small(Some(idle), class)).collect();
     blocks.into_iter().for_each(|block| heap.free(Some(idle), block));
     assert!(idle.held(class) > 64);
+    let others = GuardedSize::new(0);
+    let visit = || {
+        while heap.caches.budget.take(&others, 1, class) {}
+        heap.free(Some(busy), heap.allocate_small(Some(busy), class));
+    };
     // The first look only notes what each cache did so far.
-    heap.caches.relieve(Some(busy), heap.home());
+    visit();
     assert!(idle.held(class) > 64);
     std::thread::sleep(std::time::Duration::from_millis(120));
-    heap.caches.relieve(Some(busy), heap.home());
+    visit();
     assert_eq!(idle.held(class), 0);
 }
 
@@ -68,6 +73,20 @@ fn a_few_small_blocks_of_another_shard_go_home_and_many_are_used() {
     own.into_iter().chain(few).for_each(|block| give_small(&heap, user, block));
     heap.trim(Some(user));
     assert_eq!((heap.spans.counts().used, heap.spans.counts().dirty), (0, 0));
+}
+
+#[test]
+fn small_blocks_of_another_shard_that_overflow_a_cache_go_to_their_own() {
+    let heap = heap();
+    let (maker, user) = (heap.caches.acquire().unwrap(), heap.caches.acquire().unwrap());
+    let class = size_class::class_of(512).unwrap();
+    let made: Vec<usize> = (0..512).map(|_| take_small(&heap, maker, class)).collect();
+    made.iter().step_by(8).for_each(|&block| give_small(&heap, user, block));
+    let has_some = |shard: usize| {
+        let magazine = heap.central.fetch(&heap.spans, shard, class, 8).unwrap();
+        made.contains(&magazine.head)
+    };
+    assert!(!has_some(user.shard()) && has_some(maker.shard()));
 }
 
 #[test]

@@ -1,0 +1,133 @@
+//! What becomes of the pages of slabs, and of blocks on their way.
+
+use super::*;
+
+fn class_of(bytes: usize) -> usize {
+    size_class::class_of(bytes).unwrap()
+}
+
+/// All blocks of new slabs of a class, without a cache.
+fn fill_slabs(heap: &Heap, class: usize, slabs: u32) -> Vec<usize> {
+    let blocks = (0..slabs * size_class::slab_blocks(class)).map(|_| heap.allocate_small(None, class));
+    blocks.inspect(|&block| fill(block, size_class::size(class), 1)).collect()
+}
+
+/// Pages in memory of the slab that starts with this block.
+fn resident(slab: usize, class: usize) -> usize {
+    resident_pages(slab, crate::granule::bytes_of(size_class::slab_granules(class)))
+}
+
+#[test]
+fn blocks_keep_their_contents_when_the_free_pages_between_them_go() {
+    let heap = heap();
+    for (class, step) in (1..CLASSES).flat_map(|class| [2, 3, 7].map(|step| (class, step))) {
+        let size = size_class::size(class);
+        let (stay, go): (Vec<(usize, usize)>, _) =
+            fill_slabs(&heap, class, 2).into_iter().enumerate().partition(|(number, _)| number % step == 0);
+        stay.iter().for_each(|&(number, block)| fill(block, size, number as u8 | 1));
+        go.into_iter().for_each(|(_, block)| heap.free(None, block));
+        heap.trim(None);
+        let is_whole = |&(number, block): &(usize, usize)| holds(block, size, number as u8 | 1);
+        assert!(stay.iter().all(is_whole), "blocks of {size} bytes, one in {step}");
+        stay.into_iter().for_each(|(_, block)| heap.free(None, block));
+    }
+}
+
+#[test]
+fn pages_that_were_used_again_are_purged_again() {
+    let (heap, class) = (timed_heap(), class_of(1024));
+    let blocks = fill_slabs(&heap, class, 1);
+    for round in 0..3 {
+        blocks[1..].iter().for_each(|&block| heap.free(None, block));
+        assert_eq!(resident(blocks[0], class), 16, "held where somebody comes by, round {round}");
+        assert_eq!((heap.trim(None), resident(blocks[0], class)), (15 * 4096, 1), "round {round}");
+        blocks[1..].iter().for_each(|_| fill(heap.allocate_small(None, class), 1024, 2));
+    }
+}
+
+#[test]
+fn only_slabs_that_are_left_alone_between_looks_give_their_free_pages() {
+    let (heap, class) = (timed_heap(), class_of(1024));
+    let blocks = fill_slabs(&heap, class, 1);
+    let free = |blocks: &[usize]| blocks.iter().for_each(|&block| heap.free(None, block));
+    let looks = |count: usize| {
+        let is_left = (0..count).map(|_| heap.central.purge_quiet_slabs(&heap.spans)).last();
+        (is_left, resident(blocks[0], class))
+    };
+    free(&blocks[32..]);
+    assert_eq!(looks(2), (Some(true), 16));
+    heap.allocate_small(None, class);
+    assert_eq!(looks(2), (Some(true), 16), "one was taken");
+    free(&blocks[31..32]);
+    assert_eq!(looks(2), (Some(true), 16), "one came back");
+    assert_eq!(looks(1), (Some(false), 9));
+    free(&blocks[16..31]);
+    assert_eq!(looks(3), (Some(false), 5), "what came back after the purge goes, too");
+}
+
+#[test]
+fn pages_of_slabs_that_are_wanted_again_are_held() {
+    let (heap, class) = (heap(), class_of(1024));
+    let mut blocks = fill_slabs(&heap, class, 32);
+    let mut held = 0;
+    for round in 0..6 {
+        blocks
+            .iter()
+            .enumerate()
+            .filter(|(number, _)| number % 64 != 0)
+            .for_each(|(_, &b)| heap.free(None, b));
+        held = blocks.iter().step_by(64).map(|&slab| resident(slab, class)).sum::<usize>();
+        assert!(round > 0 || held == 32, "nothing spoke for holding them: {held} pages");
+        blocks.iter_mut().enumerate().filter(|(number, _)| number % 64 != 0).for_each(|(_, block)| {
+            *block = heap.allocate_small(None, class);
+            fill(*block, 1024, 1);
+        });
+        blocks.sort_unstable();
+    }
+    assert!(held > 16 * 16, "{held} of 512 pages");
+}
+
+#[test]
+fn blocks_that_share_a_cache_line_leave_a_slab_together() {
+    for (bytes, want, count) in [(16, 5, 4), (16, 3, 3), (32, 7, 6), (64, 5, 5)] {
+        let heap = heap();
+        let magazine = heap.central.fetch(&heap.spans, 0, class_of(bytes), want).unwrap();
+        assert_eq!(magazine.count, count, "of {want} blocks of {bytes} bytes");
+    }
+}
+
+#[test]
+fn bytes_out_of_their_slabs_are_what_was_taken_less_what_came_back() {
+    let (heap, class) = (heap(), class_of(1024));
+    for _ in 0..8 {
+        fill_slabs(&heap, class, 16).into_iter().for_each(|block| heap.free(None, block));
+    }
+    let peak = heap.central.out_bytes_peak();
+    assert!((15 << 16..=16 << 16).contains(&peak), "{peak}");
+}
+
+#[test]
+fn who_takes_one_block_of_a_magazine_without_a_cache_loses_none_of_the_others() {
+    let (heap, class) = (heap(), class_of(64));
+    round(&heap, class, 2);
+    assert!(heap.central.has_transit());
+    let block = heap.allocate_small(None, class);
+    heap.free(None, block);
+    heap.trim(None);
+    assert_eq!((heap.spans.counts().used, heap.spans.counts().dirty), (0, 0));
+}
+
+#[test]
+fn of_magazines_in_transit_those_that_were_needed_since_the_last_look_stay() {
+    let (heap, class) = (timed_heap(), class_of(64));
+    let in_transit =
+        || heap.central.counts(&heap.spans.map, class).transit_blocks / size_class::magazine_max(class);
+    round(&heap, class, 5);
+    heap.central.return_idle_transit(&heap.spans);
+    assert_eq!(in_transit(), 5);
+    round(&heap, class, 2);
+    assert!(heap.central.return_idle_transit(&heap.spans));
+    assert_eq!(in_transit(), 2);
+    assert!(!heap.central.return_idle_transit(&heap.spans));
+    assert_eq!(in_transit(), 0);
+}
