@@ -156,3 +156,22 @@ fn trim_reaches_the_caches_of_threads_that_sleep() {
     // Other tests of this program run at the same time; the eight sleeping caches alone held far more.
     assert!(cached < 512 * 1024, "{cached} bytes are still cached");
 }
+
+#[test]
+fn a_block_that_shrinks_to_less_than_half_gives_the_rest_back() {
+    for (bytes, less, moves) in
+        [(1000, 900, false), (1024, 512, false), (30_000, 100, true), (100_000, 100, true)]
+    {
+        let block = global::allocate(bytes);
+        // SAFETY: the test's own block, replaced by the result, which is freed once.
+        unsafe {
+            let shrunk = global::resize(block, less);
+            assert_eq!(
+                (shrunk != block, global::usable_bytes(shrunk) < 2 * less + 16),
+                (moves, true),
+                "{bytes}"
+            );
+            global::free(shrunk);
+        }
+    }
+}
