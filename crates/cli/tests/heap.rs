@@ -31,6 +31,17 @@ fn figures_agree_with_malloc_info_of_the_process_to_the_byte() {
 }
 
 #[test]
+fn blocks_that_all_have_mappings_of_their_own_are_shown() {
+    let mut subject = Subject::run(
+        Command::new(program()).args(["2", "2000", "4000", "10", "7"]).env("MALLOC_MMAP_THRESHOLD_", "0"),
+    );
+    let mapped = subject.report(&[])["walks"][0]["mapped_blocks"].clone();
+    assert!(mapped["blocks"].as_u64() > Some(100), "{mapped}");
+    assert_eq!(mapped["blocks"], mapped["found_blocks"], "{mapped}");
+    assert_eq!(subject.heap(&["--malloc-info"]), subject.tell("info"));
+}
+
+#[test]
 fn a_trim_gives_back_what_was_predicted() {
     for case in CASES {
         let mut subject = Subject::start(case);

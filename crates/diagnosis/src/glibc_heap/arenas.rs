@@ -86,12 +86,14 @@ pub fn search(memory: &dyn Memory, areas: &[Area], data: &Data, layout: &'static
         if !is_plausible(&state, address, areas, layout) {
             continue;
         }
-        if state.top == layout.bin_address(address, 0) {
+        // Where the mmap threshold is 0 each block has a mapping of its own, and there is no heap.
+        let is_without_heap = state.top == layout.bin_address(address, 0);
+        let parameters = parameters::find(data, (start, address), is_without_heap, layout, areas);
+        if is_without_heap && parameters.is_none() {
             found = Search::Unused;
             continue;
         }
         if let Some(arenas) = ring(memory, areas, address, state, layout) {
-            let parameters = parameters::find(data, start, address, layout, areas);
             return Search::Arenas(Box::new(Ring { layout, parameters, arenas }));
         }
     }

@@ -7,23 +7,23 @@ use super::{Area, PAGE_BYTES, area_of};
 /// Most threads' arenas and lists that a setting may ask for.
 const MOST_COUNT: u64 = u16::MAX as u64;
 
-/// Addresses of libraries are above; no threshold is.
-const POINTERS: u64 = 1 << 46;
+/// Where addresses of libraries are; thresholds are below, or above where somebody asked for more than there can be.
+const POINTERS: std::ops::Range<u64> = 1 << 46..1 << 57;
 
 /// The parameters of malloc in a data segment of libc, with their address. Where several places fit, the one nearest to the
-/// main arena is taken: both are variables of one source file.
+/// main arena is taken: both are variables of one source file. Without a main heap they are known by the blocks they count.
 #[must_use]
 pub fn find(
     data: &[u8],
-    start: u64,
-    main_arena: u64,
+    (start, main_arena): (u64, u64),
+    is_without_heap: bool,
     layout: &Layout,
     areas: &[Area],
 ) -> Option<(u64, Parameters)> {
     let offsets = (0..data.len().saturating_sub(Parameters::BYTES)).step_by(8);
     let fitting = offsets.filter_map(|offset| {
         let parameters = Parameters::parse(&data[offset..], layout)?;
-        fits(&parameters, layout, areas).then_some((start + offset as u64, parameters))
+        fits(&parameters, is_without_heap, layout, areas).then_some((start + offset as u64, parameters))
     });
     let is_apart = |address: u64| {
         address + Parameters::BYTES as u64 <= main_arena || address >= main_arena + layout.state_bytes
@@ -31,10 +31,14 @@ pub fn find(
     fitting.filter(|(address, _)| is_apart(*address)).min_by_key(|(address, _)| address.abs_diff(main_arena))
 }
 
-fn fits(parameters: &Parameters, layout: &Layout, areas: &[Area]) -> bool {
-    let is_main_start = parameters.main_start != 0
+fn fits(parameters: &Parameters, is_without_heap: bool, layout: &Layout, areas: &[Area]) -> bool {
+    let is_start_of_heap = parameters.main_start != 0
         && parameters.main_start.is_multiple_of(16)
         && area_of(areas, parameters.main_start).is_some_and(|area| area.is_writable && area.is_anonymous);
+    let is_main_start = match is_without_heap {
+        true => parameters.main_start == 0 && parameters.mmap_count > 0,
+        false => is_start_of_heap,
+    };
     // Since 2.42 only the small lists are numbered here.
     let lists = if layout.cache.counts_down { layout.cache.small_lists } else { layout.cache.lists };
     is_main_start
@@ -44,6 +48,7 @@ fn fits(parameters: &Parameters, layout: &Layout, areas: &[Area]) -> bool {
         && (parameters.mmap_count == 0) == (parameters.mmapped_bytes == 0)
         && parameters.cache_lists <= lists as u64 + 12
         && parameters.cache_count <= MOST_COUNT
-        && parameters.mmap_threshold_bytes != 0
-        && parameters.mmap_threshold_bytes < POINTERS
+        // Somebody may have set the threshold to 0, but then the lists are there.
+        && (parameters.mmap_threshold_bytes != 0 || parameters.cache_lists != 0)
+        && !POINTERS.contains(&parameters.mmap_threshold_bytes)
 }

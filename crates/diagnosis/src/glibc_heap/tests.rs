@@ -337,6 +337,35 @@ fn a_malloc_that_was_never_used_is_told_from_none() {
 }
 
 #[test]
+fn a_malloc_whose_blocks_all_have_mappings_of_their_own_is_no_unused_one() {
+    let layout = Layout::of((2, 36)).unwrap();
+    let mut made = Made::new(layout, CHUNKS);
+    let after = PARAMETERS + layout.mmapped_bytes as u64;
+    made.data.fill(0);
+    made.put_state(layout, STATE, STATE, &[], 0);
+    made.put(STATE + layout.top as u64, layout.bin_address(STATE, 0));
+    made.put(after + 24, 64);
+    for place in [layout.mmap_count, layout.mmap_count + 8] {
+        made.put_half(PARAMETERS + place as u64, 2);
+    }
+    for place in [after, after + 8] {
+        made.put(place, 8 * PAGE_BYTES);
+    }
+    let walk = made.walked(layout);
+    assert_eq!((walk.mapped.blocks, walk.mapped.bytes, walk.is_exact()), (2, 8 * PAGE_BYTES, true));
+}
+
+#[test]
+fn a_threshold_that_somebody_set_to_0_or_to_the_most_is_believed() {
+    let layout = Layout::of((2, 36)).unwrap();
+    let mut made = Made::new(layout, CHUNKS);
+    for bytes in [0, i64::MAX as u64, u64::MAX] {
+        made.put(PARAMETERS + 16, bytes);
+        assert_eq!(made.walked(layout).parameters.map(|found| found.mmap_threshold_bytes), Some(bytes));
+    }
+}
+
+#[test]
 fn parameters_that_make_no_sense_are_not_believed() {
     let layout = Layout::of((2, 36)).unwrap();
     let mut made = Made::new(layout, CHUNKS);
