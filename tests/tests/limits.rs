@@ -50,6 +50,11 @@ fn blocks_grow_or_stay_under_limits_that_the_program_lowers() {
 }
 
 #[test]
+fn memory_runs_out_at_the_limit_that_a_program_sets_for_itself() {
+    Program::new("limit_set.c").passes();
+}
+
+#[test]
 fn memory_that_runs_out_in_four_threads_at_once_is_usable_again() {
     for (kind, block_bytes) in [('v', 0), ('v', 1000), ('d', 0), ('d', 1000)] {
         Program::new("exhaust.c")
