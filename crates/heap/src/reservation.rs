@@ -274,9 +274,10 @@ impl Reservation {
                 end = first.checked_add(granules)?;
             }
             (growth.next, growth.reserved) = (first, end);
-        } else if os::address_space_limit().is_some_and(|limit| bytes_of(end - self.first_granule()) > limit)
+        } else if os::address_space_limit_met()
+            .is_some_and(|limit| bytes_of(end - self.first_granule()) > limit)
         {
-            // The kernel counts what is reserved already only when that is done, so a limit set later stops nothing here.
+            // The kernel counted what is reserved when that was done: a limit set since stops nothing here.
             return None;
         }
         if end > growth.coverage || !self.commit_tables(self.limit(), end) {

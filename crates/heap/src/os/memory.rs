@@ -300,3 +300,16 @@ pub fn address_space_limit() -> Option<usize> {
     let answer = unsafe { syscall(number::PRLIMIT64, [0, RLIMIT_AS, 0, limit.as_mut_ptr() as usize, 0, 0]) };
     if answer == 0 && limit[0] != u64::MAX { Some(limit[0] as usize) } else { None }
 }
+
+/// The same, where it may be what keeps this process from mapping more. As long as there is room the kernel is not asked for the limit
+/// itself: a program may have left itself a few system calls by now, which include those for mapping.
+pub fn address_space_limit_met() -> Option<usize> {
+    match map(0, 1, PROT_NONE, 0) {
+        Some(page) => {
+            // SAFETY: just mapped by us, and given to nobody.
+            unsafe { unmap(page, 1) };
+            None
+        }
+        None => address_space_limit(),
+    }
+}
