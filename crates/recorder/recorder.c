@@ -16,6 +16,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -203,24 +204,49 @@ static char *decimal(char *end, uint64_t number)
     return end;
 }
 
-/* Copies what the kernel says is mapped: the tool finds the names of call chains by it when we are gone. */
-static void save_maps(const char *path)
+static const uint64_t size_signal = 1ull << (SIGXFSZ - 1);
+
+/* A file beyond the limit of its size (ulimit -f) ends a program by this signal; our calls shall only fail. */
+static uint64_t hold_size_signal(void)
+{
+    uint64_t before = 0;
+    syscall(SYS_rt_sigprocmask, SIG_BLOCK, &size_signal, &before, sizeof before);
+    return before;
+}
+
+static void release_size_signal(uint64_t before)
+{
+    struct timespec no_time = {0, 0};
+    if (!(before & size_signal))
+        syscall(SYS_rt_sigtimedwait, &size_signal, NULL, &no_time, sizeof size_signal);
+    syscall(SYS_rt_sigprocmask, SIG_SETMASK, &before, NULL, sizeof before);
+}
+
+static char rings_path[PAGE], maps_path[PAGE], new_maps_path[PAGE];
+
+/*
+ * Copies what the kernel says is mapped: the tool finds the names of call chains by it when we are gone. It gets its name
+ * when it is whole: the tool may look at any time.
+ */
+static void save_maps(void)
 {
     char buffer[PAGE];
+    int flags = O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC;
     int from = (int)syscall(SYS_openat, AT_FDCWD, "/proc/self/maps", O_RDONLY | O_CLOEXEC);
-    int to = (int)syscall(SYS_openat, AT_FDCWD, path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
-    for (long length; from >= 0 && to >= 0 && (length = syscall(SYS_read, from, buffer, sizeof buffer)) > 0;)
+    int to = (int)syscall(SYS_openat, AT_FDCWD, new_maps_path, flags, 0600);
+    long length = -1;
+    while (from >= 0 && to >= 0 && (length = syscall(SYS_read, from, buffer, sizeof buffer)) > 0)
         if (syscall(SYS_write, to, buffer, length) != length)
             break;
     if (from >= 0)
         syscall(SYS_close, from);
     if (to >= 0)
         syscall(SYS_close, to);
+    if (length == 0)
+        syscall(SYS_renameat2, AT_FDCWD, new_maps_path, AT_FDCWD, maps_path, 0);
 }
 
-static char rings_path[PAGE], maps_path[PAGE];
-
-/* DIRECTORY/PID-TIME.rings and .maps */
+/* DIRECTORY/PID-TIME.rings, .maps and, until that is whole, .new */
 static int make_paths(void)
 {
     const char *directory = getenv("FAULTLESS_RECORDER");
@@ -239,8 +265,10 @@ static int make_paths(void)
         path[length++] = part == 0 ? '-' : '.';
     }
     memcpy(maps_path, rings_path, length);
+    memcpy(new_maps_path, rings_path, length);
     strcpy(rings_path + length, "rings");
     strcpy(maps_path + length, "maps");
+    strcpy(new_maps_path + length, "new");
     return 1;
 }
 
@@ -301,7 +329,7 @@ static void set_up(struct own *mine)
     mine->head->pid = syscall(SYS_getpid);
     mine->head->start_ns = now_ns();
     mine->head->fast_ps = measure_fast(&mine->rings[0], mine->tracked);
-    save_maps(maps_path);
+    save_maps();
     atomic_thread_fence(memory_order_release);
     *(volatile uint64_t *)&mine->head->magic = MAGIC;
     mine->state = 2;
@@ -391,7 +419,9 @@ static COLD struct ring *attach(void)
     uint32_t nothing = 0;
     if (atomic_compare_exchange_strong(&mine->state, &nothing, 1)) {
         atomic_fetch_add(&generation, 1);
+        uint64_t signals = hold_size_signal();
         set_up(mine);
+        release_size_signal(signals);
         if (!has_key && pthread_key_create)
             has_key = pthread_key_create(&key, release_ring) == 0;
     }
@@ -723,6 +753,8 @@ __attribute__((destructor)) static void finish(void)
         return;
     int error = errno;
     mine->head->has_ended = 1;
-    save_maps(maps_path);
+    uint64_t signals = hold_size_signal();
+    save_maps();
+    release_size_signal(signals);
     errno = error;
 }

@@ -82,6 +82,7 @@ struct Sums {
     heads: Vec<RecorderHead>,
     describing_ns: Vec<u64>,
     calls: Vec<u64>,
+    unrecorded: usize,
     tool_began_ns: f64,
 }
 
@@ -94,6 +95,7 @@ impl Sums {
             heads: Vec::new(),
             describing_ns: Vec::new(),
             calls: Vec::new(),
+            unrecorded: 0,
             tool_began_ns: malloc_recorder::own_processor_time().as_nanos() as f64,
         }
     }
@@ -107,7 +109,12 @@ impl Sums {
             tool_ns: malloc_recorder::own_processor_time().as_nanos() as f64 - self.tool_began_ns,
         };
         let mut remarks = Vec::new();
-        if self.calls.iter().all(|calls| *calls == 0) {
+        if self.unrecorded > 0 {
+            remarks.push(format!(
+                "calls of programs that found no room for their records: {} (a limit of file sizes, ulimit -f, below 1.1 GiB, or a full disk: set TMPDIR to a place with more)",
+                self.unrecorded
+            ));
+        } else if self.calls.iter().all(|calls| *calls == 0) {
             remarks.push(
                 "any call of malloc: it made none, or the program has an allocator of its own inside it (static, or linked before the preload), or it cleaned its environment"
                     .to_owned(),
@@ -159,6 +166,10 @@ impl Observer for Sums {
             |ring: &RingCounts| ring.frees + ring.calls.iter().map(|(_, _, count, _)| count).sum::<u64>();
         self.calls[process] = counts.iter().map(of_ring).sum();
         self.tally.set_counts(process, head.pid, counts);
+    }
+
+    fn unrecorded(&mut self, programs: usize) {
+        self.unrecorded = programs;
     }
 
     fn tick(&mut self, pids: &[i32]) {

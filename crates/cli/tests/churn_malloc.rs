@@ -140,6 +140,33 @@ fn calls_sizes_and_the_threads_that_free_are_exact_where_they_are_few() {
 }
 
 #[test]
+fn limits_of_file_sizes_end_no_program() {
+    let place = Place::with_temporary("fsize");
+    let program = place.compile(
+        "fsize",
+        &[],
+        "#include <sys/resource.h>
+        SEEN void *make(size_t bytes) { return malloc(bytes); }
+        int main(void) {
+            for (int i = 0; i < 20; i++) *(char volatile *)make(3000) = 1;
+            struct rlimit none = {0, 0};
+            return setrlimit(RLIMIT_FSIZE, &none) ? 1 : 7;
+        }",
+    );
+    let seen = |limit: &str| {
+        let script = format!("{limit}{program}; echo ended with $?");
+        let output = place.churn(&["--malloc", "--", "sh", "-c", &script]);
+        let text = String::from_utf8_lossy(&output.stdout).into_owned() + &errors(&output);
+        assert!(text.contains("ended with 7"), "{text}");
+        text
+    };
+    let text = seen("");
+    assert!(text.contains("make"), "its code is known to the end: {text}");
+    let text = seen("ulimit -f 1000; ");
+    assert!(text.contains("calls of programs that found no room for their records: 1 ("), "{text}");
+}
+
+#[test]
 fn a_storm_of_calls_is_counted_exactly_and_estimated_well_from_a_part() {
     let place = Place::with_temporary("storm");
     let program = place.compile(

@@ -42,6 +42,8 @@ pub trait Observer {
     fn take(&mut self, process: usize, pid: i32, event: MallocEvent);
     /// What it has counted up to now.
     fn counted(&mut self, process: usize, head: &RecorderHead, counts: Vec<RingCounts>);
+    /// So many programs began a file and found no room for their records.
+    fn unrecorded(&mut self, programs: usize);
     /// Time passes, or the command stands still on its way out: what these processes have mapped can be read now.
     fn tick(&mut self, pids: &[i32]);
 }
@@ -90,6 +92,7 @@ pub fn follow(
         files.read(observer);
         files.count(observer);
     }
+    observer.unrecorded(files.unready);
     Ok((measurement, over.unwrap_or_else(Instant::now).saturating_duration_since(began)))
 }
 
@@ -108,11 +111,13 @@ struct Files<'directory> {
     directory: &'directory Path,
     seen: HashSet<OsString>,
     files: Vec<RecorderFile>,
+    /// Files that were there at the last look and could not be read.
+    unready: usize,
 }
 
 impl<'directory> Files<'directory> {
     fn new(directory: &'directory Path) -> Self {
-        Self { directory, seen: HashSet::new(), files: Vec::new() }
+        Self { directory, seen: HashSet::new(), files: Vec::new(), unready: 0 }
     }
 
     /// Reads what has come, and returns how many events that were.
@@ -163,6 +168,7 @@ impl<'directory> Files<'directory> {
     fn open_new(&mut self) {
         let Ok(entries) = fs::read_dir(self.directory) else { return };
         let mut new = Vec::new();
+        self.unready = 0;
         for entry in entries.flatten() {
             let path = entry.path();
             let is_file_of_rings = path.extension().is_some_and(|extension| extension == "rings");
@@ -171,6 +177,8 @@ impl<'directory> Files<'directory> {
                 if let Some(file) = RecorderFile::open(&path) {
                     self.seen.insert(entry.file_name());
                     new.push(file);
+                } else {
+                    self.unready += 1;
                 }
             }
         }
@@ -269,6 +277,7 @@ mod tests {
             self.events.push(event);
         }
         fn counted(&mut self, _process: usize, _head: &RecorderHead, _counts: Vec<RingCounts>) {}
+        fn unrecorded(&mut self, _programs: usize) {}
         fn tick(&mut self, _pids: &[i32]) {}
     }
 
@@ -318,7 +327,7 @@ mod tests {
         let file = file_with_one_ring(&place.join("7-0.rings"), u64::MAX / 2, 5);
         fs::write(place.join("8-0.rings"), b"short").unwrap();
         let (mut files, mut seen) = (Files::new(&place), Seen::default());
-        assert_eq!((files.read(&mut seen), files.files.len()), (0, 1));
+        assert_eq!((files.read(&mut seen), files.files.len(), files.unready), (0, 1, 1));
         file.set_len(100).unwrap();
         assert_eq!(files.read(&mut seen), 0);
         files.count(&mut seen);
