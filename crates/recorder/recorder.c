@@ -243,7 +243,7 @@ static void save_maps(void)
     if (to >= 0)
         syscall(SYS_close, to);
     if (length == 0)
-        syscall(SYS_renameat2, AT_FDCWD, new_maps_path, AT_FDCWD, maps_path, 0);
+        syscall(SYS_renameat, AT_FDCWD, new_maps_path, AT_FDCWD, maps_path);
 }
 
 /* DIRECTORY/PID-TIME.rings, .maps and, until that is whole, .new */
