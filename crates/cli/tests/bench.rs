@@ -210,6 +210,7 @@ fn files_that_cannot_be_written_or_read_are_named_before_anything_runs() {
         assert_refused(&output, 1, says);
     }
     assert_refused(&bench(&place, &["--load", "/no/such/file"]).output().unwrap(), 1, "/no/such/file");
+    assert_refused(&bench(&place, &["--load", "/etc/passwd"]).output().unwrap(), 1, "is no campaign of");
     place.holds_only(&["other", "page.html"]);
     assert_eq!(fs::read_to_string(&page).unwrap(), drawn, "a page stays as it was");
 

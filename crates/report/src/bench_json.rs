@@ -39,7 +39,8 @@ pub fn json(campaign: &Campaign) -> String {
 /// # Errors
 /// What is wrong with the text, in one line.
 pub fn parse(text: &str) -> Result<Campaign, String> {
-    let campaign: Campaign = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    let campaign: Campaign = serde_json::from_str(text)
+        .map_err(|error| format!("it is no campaign of `faultless bench --json`: {error}"))?;
     campaign.check()?;
     Ok(campaign)
 }
