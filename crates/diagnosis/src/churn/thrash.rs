@@ -80,9 +80,11 @@ fn finding(recording: &ChurnRecording, pattern: Pattern) -> Option<Finding> {
         pages_per_second: pages_each * per_second,
         gap_ns: gap_sum / times as f64,
         sentence: String::new(),
-        remedy: remedy(pattern),
+        remedy: "",
     };
-    finding.sentence = sentence(&finding, blame::part_of_malloc(recording, Operation::MapAnonymous));
+    let part_of_malloc = blame::part_of_malloc(recording, Operation::MapAnonymous);
+    finding.sentence = sentence(&finding, part_of_malloc);
+    finding.remedy = remedy(pattern, part_of_malloc);
     Some(finding)
 }
 
@@ -135,8 +137,11 @@ fn sentence(finding: &Finding, part_of_malloc: Option<f64>) -> String {
     }
 }
 
-fn remedy(pattern: Pattern) -> &'static str {
+fn remedy(pattern: Pattern, part_of_malloc: Option<f64>) -> &'static str {
     match pattern {
+        Pattern::Mapping if part_of_malloc.is_some_and(|part| part <= 1.0 - NEARLY_ALL) => {
+            "no setting of malloc reaches it: let the program keep the mapping and use it again"
+        }
         Pattern::Mapping | Pattern::TopTrim | Pattern::ArenaTrim => {
             "`faultless doctor -- COMMAND` tries the settings that stop it, and the allocator that does not need them"
         }
@@ -248,10 +253,13 @@ mod tests {
                 program.call(CallKind::Mmap, [0, 1 << 20, 3, ANONYMOUS, 0], 0x7f00_0000_0000);
                 program.call(CallKind::Munmap, [0x7f00_0000_0000, 1 << 20, 0, 0, 0], 0);
             }
-            program.end(stacks)[0].sentence.clone()
+            program.end(stacks).remove(0)
         };
-        assert!(run(&[&["mmap", "own_pool", "main"]]).starts_with("the program itself maps 1 MiB"));
-        assert!(run(&[]).contains("as malloc does"));
+        let own = run(&[&["mmap", "own_pool", "main"]]);
+        assert!(own.sentence.starts_with("the program itself maps 1 MiB"), "{}", own.sentence);
+        assert!(own.remedy.starts_with("no setting of malloc reaches it"), "{}", own.remedy);
+        let unknown = run(&[]);
+        assert!(unknown.sentence.contains("as malloc does") && unknown.remedy.contains("doctor"));
     }
 
     #[test]
