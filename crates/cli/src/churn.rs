@@ -61,7 +61,7 @@ enum Seen {
 
 /// The recording, if the only word is the name of one.
 fn saved(words: &[OsString]) -> Result<Option<Seen>, Failure> {
-    let [word] = words else { return Ok(None) };
+    let [word, rest @ ..] = words else { return Ok(None) };
     let path = Path::new(word);
     let mut head = [0; 128];
     let Ok(mut file) = File::open(path) else { return Ok(None) };
@@ -69,6 +69,12 @@ fn saved(words: &[OsString]) -> Result<Option<Seen>, Failure> {
     let is_of_malloc = churn_malloc_json::is_recording(&head[..length]);
     if !is_of_malloc && !churn_json::is_recording(&head[..length]) {
         return Ok(None);
+    }
+    if !rest.is_empty() {
+        return Err(Failure::Usage(format!(
+            "options stand before the file: faultless churn … {}",
+            path.display()
+        )));
     }
     let bad = |reason: String| Failure::Failed(format!("cannot read {}: {reason}", path.display()));
     let mut bytes = head[..length].to_vec();

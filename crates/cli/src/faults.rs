@@ -94,13 +94,19 @@ impl Files {
 
 /// The recording, if the only word is the name of one.
 fn saved(words: &[OsString]) -> Result<Option<FaultRecording>, Failure> {
-    let [word] = words else { return Ok(None) };
+    let [word, rest @ ..] = words else { return Ok(None) };
     let path = Path::new(word);
     let mut head = [0; 64];
     let Ok(mut file) = File::open(path) else { return Ok(None) };
     let length = file.read(&mut head).unwrap_or(0);
     if !faults_json::is_recording(&head[..length]) {
         return Ok(None);
+    }
+    if !rest.is_empty() {
+        return Err(Failure::Usage(format!(
+            "options stand before the file: faultless faults … {}",
+            path.display()
+        )));
     }
     load(path).map(Some)
 }

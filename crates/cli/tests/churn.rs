@@ -236,6 +236,9 @@ fn a_recording_shows_the_same_again_and_others_are_refused() {
     assert_eq!(serde_json::from_slice::<Value>(&again.stdout).unwrap(), report);
     assert!(churn(&[&saved]).output().unwrap().stdout.starts_with(program.as_bytes()));
 
+    let late = churn(&[&saved, "--json"]).output().unwrap();
+    assert_eq!(late.status.code(), Some(2));
+    assert!(errors(&late).contains("options stand before the file"), "{}", errors(&late));
     let newer = fs::read_to_string(&saved).unwrap().replacen("recording/1", "recording/9", 1);
     fs::write(&saved, newer).unwrap();
     let refused = churn(&[&saved]).output().unwrap();
