@@ -162,7 +162,7 @@ pub struct ChurnArguments {
     #[arg(long, value_name = "FILE")]
     pub record: Option<PathBuf>,
     /// The command and its arguments, or a file that --record wrote.
-    #[arg(trailing_var_arg = true, value_name = "CMD|FILE", required_unless_present = "pid")]
+    #[arg(trailing_var_arg = true, value_name = "CMD|FILE")]
     pub words: Vec<OsString>,
 }
 
@@ -206,7 +206,7 @@ pub struct MapArguments {
     #[arg(long)]
     pub json: bool,
     /// A saved file: smaps, output of pmap -X, or - for standard input.
-    #[arg(value_name = "FILE", required_unless_present_any = ["pid", "diff", "command"])]
+    #[arg(value_name = "FILE")]
     pub file: Option<PathBuf>,
     /// The command and its arguments.
     #[arg(last = true, value_name = "CMD", conflicts_with_all = ["pid", "diff", "file"])]

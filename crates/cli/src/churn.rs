@@ -26,6 +26,11 @@ const LARGEST_RECORDING_BYTES: u64 = 256 << 20;
 /// # Errors
 /// [`Failure`] when nothing could be seen.
 pub fn churn(arguments: ChurnArguments, signals: &Signals) -> Result<Ending, Failure> {
+    if arguments.pid.is_none() && arguments.words.is_empty() {
+        return Err(Failure::Usage(
+            "nothing to look at: give --pid, a command after --, or a recording".into(),
+        ));
+    }
     let record = arguments.record.as_deref().map(OutputFile::create).transpose()?;
     let seen = match saved(&arguments.words)? {
         Some(seen) => seen,

@@ -43,7 +43,7 @@ pub struct HeapArguments {
     #[arg(long, conflicts_with = "json")]
     pub malloc_info: bool,
     /// A command and its arguments, whose output then goes to standard error; or a core file.
-    #[arg(trailing_var_arg = true, value_name = "CMD|CORE", required_unless_present = "pid")]
+    #[arg(trailing_var_arg = true, value_name = "CMD|CORE")]
     pub words: Vec<OsString>,
 }
 
@@ -67,6 +67,11 @@ pub fn heap(
             let report = heap_process::look(&process, manner);
             drop(progress);
             show(&report?)?;
+        }
+        (None, []) => {
+            return Err(Failure::Usage(
+                "nothing to walk: give --pid, a command after --, or a core file".into(),
+            ));
         }
         (None, [word]) if is_core(Path::new(word)) => {
             if arguments.stop || arguments.after.is_some() {

@@ -53,6 +53,10 @@ pub fn map(arguments: MapArguments, signals: &Signals) -> Result<Ending, Failure
         show(&arguments, &look(&subject::process(pid)?, &arguments)?)?;
     } else if let Some(file) = &arguments.file {
         show(&arguments, &map_saved::view(file)?)?;
+    } else if arguments.command.is_empty() {
+        return Err(Failure::Usage(
+            "nothing to look at: give --pid, a command after --, or a saved file".into(),
+        ));
     } else {
         run(&arguments, signals)?;
     }

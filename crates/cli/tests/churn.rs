@@ -309,5 +309,6 @@ fn what_makes_no_sense_is_refused_in_one_line() {
     refused(&["--pid", "2147483647"], 1, "no process");
     refused(&["--pid", "1", "--by", "seccomp"], 2, "--by ptrace");
     refused(&["--for", "soon", "--", "true"], 2, "expected a time");
-    refused(&[], 2, "");
+    refused(&[], 2, "give --pid, a command after --, or a recording");
+    refused(&["--json", "--for", "1s"], 2, "give --pid");
 }

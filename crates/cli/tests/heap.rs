@@ -270,6 +270,10 @@ fn files_that_are_no_whole_core_are_refused_in_one_line() {
     refused(0, "no core file");
     let output = faultless_heap(&[core.to_str().unwrap(), "--json"]).output().unwrap();
     assert_eq!(output.status.code(), Some(2), "options stand before the file");
+    let output = faultless_heap(&["--all"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(error.contains("give --pid, a command after --, or a core file"), "{error}");
 }
 
 #[test]

@@ -272,6 +272,8 @@ fn files_cut_off_or_foreign_are_refused_in_one_line() {
 #[test]
 fn processes_that_cannot_be_seen_are_named_in_one_line() {
     assert!(message(&["--pid", "0"], 2).contains("above 0"));
+    let nothing = message(&["--all"], 2);
+    assert!(nothing.contains("give --pid, a command after --, or a saved file"), "{nothing}");
     assert!(message(&["--pid", "2147483647"], 1).contains("no process 2147483647"));
     if fs::read_to_string("/proc/2/comm").is_ok_and(|name| name.trim() == "kthreadd") {
         assert!(message(&["--pid", "2"], 1).contains("kernel thread"));
