@@ -1,5 +1,6 @@
 /* Programs that misuse the allocator, one a name; each is expected to be stopped before it reaches the end of main. */
 #include "check.h"
+#include <dlfcn.h>
 #include <pthread.h>
 #include <sys/mman.h>
 
@@ -54,6 +55,12 @@ int main(int argc, char **argv) {
     KIND("free_inside_large") free(large + 4096);
     KIND("free_inside_large_next_granule") free(large + 65536);
     KIND("free_inside_large_odd") free(large + 24);
+    if (strncmp(kind, "free_sized", 10) == 0) {
+        void (*sized)(void *, size_t) = (void (*)(void *, size_t))dlsym(RTLD_DEFAULT, "free_sized");
+        KIND("free_sized_of_more_than_a_small_block") sized(small, 5000);
+        KIND("free_sized_of_more_than_a_large_block") sized(large, 2 * MIB);
+        KIND("free_sized_of_stack") sized(&offset, sizeof offset);
+    }
     KIND("realloc_of_freed") free(small), small = realloc(small, 5000);
     KIND("realloc_of_freed_large") free(large), large = realloc(large, 5 * MIB);
     KIND("realloc_of_static") large = realloc(opaque(in_data), 100);

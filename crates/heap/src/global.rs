@@ -256,10 +256,10 @@ pub fn trim() -> usize {
     HEAP.trim(attached())
 }
 
-/// Ends the process unless `bytes` and `align` fit the block at `pointer`, as far as that is known.
+/// Ends the process when the block at `pointer` has fewer than `bytes`.
 pub fn check_sized_free(pointer: *const u8, bytes: usize) {
     if !pointer.is_null() && bytes > usable_bytes(pointer) {
-        misuse(Misuse::InvalidPointer, pointer as usize);
+        misuse(Misuse::WrongSize, pointer as usize);
     }
 }
 

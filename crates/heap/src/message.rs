@@ -52,6 +52,8 @@ pub enum Misuse {
     DoubleFree,
     /// The pointer was never returned by an allocation function, or points into a block.
     InvalidPointer,
+    /// A sized free names more bytes than the block has.
+    WrongSize,
     /// A free block was written to: its list link points nowhere.
     CorruptedFreeList,
 }
@@ -62,6 +64,7 @@ pub fn misuse(kind: Misuse, pointer: usize) -> ! {
     let what = match kind {
         Misuse::DoubleFree => "double free",
         Misuse::InvalidPointer => "invalid pointer",
+        Misuse::WrongSize => "wrong size (a sized free of more bytes than the block has)",
         Misuse::CorruptedFreeList => "corrupted free list (a block was written to after free)",
     };
     say(format_args!("{what}: {pointer:#x}"));
