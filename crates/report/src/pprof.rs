@@ -35,6 +35,7 @@ mod field {
     pub const DURATION_NANOS: u32 = 10;
     pub const PERIOD_TYPE: u32 = 11;
     pub const PERIOD: u32 = 12;
+    pub const DEFAULT_SAMPLE_TYPE: u32 = 14;
 }
 
 /// Numbers of strings in the table; number 0 is the empty one.
@@ -128,6 +129,8 @@ impl Profile {
         out.number(field::DURATION_NANOS, recording.duration_ns);
         out.message(field::PERIOD_TYPE, &value_type(&mut strings, "faults"));
         out.number(field::PERIOD, 1);
+        // Without it readers show the last type, and major faults are mostly none.
+        out.number(field::DEFAULT_SAMPLE_TYPE, strings.number("faults"));
         out.bytes(field::STRING_TABLE, b"");
         for text in &strings.list {
             out.bytes(field::STRING_TABLE, text.as_bytes());
@@ -228,6 +231,8 @@ mod tests {
         let strings: Vec<String> =
             all(field::STRING_TABLE).map(|text| String::from_utf8(text).unwrap()).collect();
         assert_eq!(strings[0], "");
+        let shown = fields.iter().find(|field| field.0 == super::field::DEFAULT_SAMPLE_TYPE).unwrap();
+        assert_eq!(strings[shown.1 as usize], "faults");
         let first = all(field::SAMPLE).next().unwrap();
         let parts = super::tests::fields(&first);
         assert_eq!(parts[0].2, [2, 1], "dgemm, called by main");
