@@ -160,14 +160,20 @@ fn answer(walk: &HeapWalk, unit: Unit, reserved: u64) -> String {
     let used = total.used.total();
     let resident = |bytes: u64| if walk.residency_is_known { unit.text(bytes) } else { "?".to_owned() };
     let part = total.fragmentation().map_or("-".to_owned(), |part| format!("{:.1} %", part * 100.0));
-    let s = |number: usize| if number == 1 { "" } else { "s" };
+    let s = |number: u64| if number == 1 { "" } else { "s" };
     let mut rows = vec![
         (
             "reserved",
             unit.text(reserved),
-            format!("{} arena{}, {} heap{}", walk.arenas.len(), s(walk.arenas.len()), heaps, s(heaps)),
+            format!(
+                "{} arena{}, {} heap{}",
+                walk.arenas.len(),
+                s(walk.arenas.len() as u64),
+                heaps,
+                s(heaps as u64)
+            ),
         ),
-        ("in use", unit.text(used.bytes), format!("{} blocks", count(used.blocks))),
+        ("in use", unit.text(used.bytes), format!("{} block{}", count(used.blocks), s(used.blocks))),
         (
             "free",
             unit.text(total.free_bytes()),
@@ -215,8 +221,10 @@ fn answer(walk: &HeapWalk, unit: Unit, reserved: u64) -> String {
             "mapped",
             unit.text(mapped.bytes),
             format!(
-                "{} blocks with a mapping of their own, in use; {} found, with {} resident",
+                "{} block{} with a mapping of {} own, in use; {} found, with {} resident",
                 count(mapped.blocks),
+                s(mapped.blocks),
+                if mapped.blocks == 1 { "its" } else { "their" },
                 count(mapped.found_blocks),
                 resident(mapped.resident_bytes)
             ),
