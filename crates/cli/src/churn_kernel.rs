@@ -96,6 +96,7 @@ fn look_at_process(
     let mut stacks = CallStacks::default();
     stacks.adopt(&process);
     let mut sums = Sums::begin(arguments, stacks);
+    sums.tally.attach(pid);
     let mut remarks = vec!["mappings made before we looked; what becomes of them has no lifetime".to_owned()];
     let observed = match way.sight() {
         Some(sight) => {

@@ -226,6 +226,11 @@ impl Tally {
         self.operations.iter().map(shortfall).collect()
     }
 
+    /// A process that was there at the start, whether it makes a call or not.
+    pub fn attach(&mut self, pid: i32) {
+        self.space(pid);
+    }
+
     fn space(&mut self, pid: i32) -> &mut Space {
         self.processes.entry(pid).or_insert_with(|| {
             self.processes_seen += 1;
@@ -459,6 +464,14 @@ mod tests {
             .iter()
             .map(|caller| (name(caller), caller.amount.count, caller.amount.bytes))
             .collect()
+    }
+
+    #[test]
+    fn a_process_that_makes_no_call_is_one_all_the_same() {
+        let mut tally = Tally::begin(0);
+        tally.attach(7);
+        tally.attach(7);
+        assert_eq!(tally.processes_seen, 1);
     }
 
     #[test]
