@@ -1,5 +1,6 @@
 //! `faultless churn --malloc`: who asks malloc for what, how long it lives, and which thread frees it.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
@@ -80,6 +81,8 @@ struct Sums {
     stacks: CallStacks,
     progress: ObservingProgress,
     heads: Vec<RecorderHead>,
+    /// Processes that have not ended, as far as is known.
+    running: BTreeSet<i32>,
     describing_ns: Vec<u64>,
     calls: Vec<u64>,
     unrecorded: usize,
@@ -93,6 +96,7 @@ impl Sums {
             stacks: CallStacks::default(),
             progress: ObservingProgress::start("looking", arguments.limit, Elsewhere::Lines),
             heads: Vec::new(),
+            running: BTreeSet::new(),
             describing_ns: Vec::new(),
             calls: Vec::new(),
             unrecorded: 0,
@@ -138,8 +142,24 @@ impl Sums {
     }
 }
 
+impl Sums {
+    fn let_ended_go(&mut self) {
+        let tally = &mut self.tally;
+        self.running.retain(|pid| {
+            let is_there = Process::open(*pid).is_ok();
+            if !is_there {
+                tally.end(*pid);
+            }
+            is_there
+        });
+    }
+}
+
 impl Observer for Sums {
-    fn began(&mut self, _process: usize, pid: i32, maps: &[u8]) {
+    fn began(&mut self, process: usize, pid: i32, maps: &[u8]) {
+        self.let_ended_go();
+        self.running.insert(pid);
+        self.tally.begin(process, pid);
         self.stacks.forget(pid);
         self.stacks.adopt_maps(pid, maps);
     }
@@ -173,6 +193,7 @@ impl Observer for Sums {
     }
 
     fn tick(&mut self, pids: &[i32]) {
+        self.let_ended_go();
         // Libraries may have come since the program began.
         for pid in pids {
             if let Ok(process) = Process::open(*pid) {

@@ -39,54 +39,30 @@ pub struct MallocCircumstances {
 pub struct MallocTally {
     processes: HashMap<usize, Process>,
     live: LiveBytes,
+    peak_live_bytes: f64,
 }
 
-/// The course of the live bytes. One block that stands for many is a jump of the estimate, not of the program; so the peak of
-/// an estimate is the largest average over a step of time.
-#[derive(Debug, Default)]
+/// Bytes that live, and the variance of their estimate: of a block that stands for many it is not known how many of those live.
+#[derive(Debug, Default, Clone, Copy)]
 struct LiveBytes {
-    now: f64,
-    exact_peak: f64,
-    is_estimate: bool,
-    time_ns: u64,
-    /// Bytes times nanoseconds in each step from the first event on.
-    steps: Vec<f64>,
-    step_ns: u64,
-    start_ns: u64,
+    estimate: f64,
+    variance: f64,
 }
 
 impl LiveBytes {
-    const STEPS: usize = 128;
-    const FIRST_STEP_NS: u64 = 100_000;
-
-    fn change(&mut self, time_ns: u64, by: f64) {
-        if self.step_ns == 0 {
-            (self.step_ns, self.start_ns, self.time_ns) = (Self::FIRST_STEP_NS, time_ns, time_ns);
-        }
-        // Rings are read one by one: an event may be older than the last.
-        self.pass_to(time_ns.max(self.time_ns));
-        self.now = (self.now + by).max(0.0);
-        self.exact_peak = self.exact_peak.max(self.now);
+    fn of(block: &Block) -> Self {
+        let bytes = block.size_bytes as f64;
+        Self { estimate: block.weight * bytes, variance: block.weight * (block.weight - 1.0) * bytes * bytes }
     }
 
-    fn pass_to(&mut self, time_ns: u64) {
-        while (time_ns - self.start_ns) / self.step_ns >= Self::STEPS as u64 {
-            self.steps = self.steps.chunks(2).map(|pair| pair.iter().sum()).collect();
-            self.step_ns *= 2;
-        }
-        while self.time_ns < time_ns {
-            let step = (self.time_ns - self.start_ns) / self.step_ns;
-            let end = (self.start_ns + (step + 1) * self.step_ns).min(time_ns);
-            let step = usize::try_from(step).unwrap_or(0);
-            self.steps.resize(self.steps.len().max(step + 1), 0.0);
-            self.steps[step] += self.now * (end - self.time_ns) as f64;
-            self.time_ns = end;
-        }
+    fn add(&mut self, sign: f64, other: Self) {
+        self.estimate += sign * other.estimate;
+        self.variance += sign * other.variance;
     }
 
-    fn peak(&self) -> f64 {
-        let largest = self.steps.iter().copied().fold(0.0, f64::max) / self.step_ns.max(1) as f64;
-        if self.is_estimate { largest } else { self.exact_peak }
+    /// The highest of many estimates is one that errs upwards, so a standard error is taken off. Off what is exact that is nothing.
+    fn for_the_peak(self) -> f64 {
+        self.estimate - self.variance.max(0.0).sqrt()
     }
 }
 
@@ -105,6 +81,7 @@ struct Process {
     pid: i32,
     counts: Vec<RingCounts>,
     live: HashMap<u64, Block>,
+    live_bytes: LiveBytes,
     early_frees: HashMap<u64, (u64, i32)>,
     described: u64,
     /// Weights of the described calls by size class.
@@ -137,21 +114,29 @@ impl MallocTally {
     /// Takes the next event of a process, which `process` names for as long as it runs one program.
     pub fn take(&mut self, process: usize, event: &MallocEvent, stack: Option<u32>) {
         let of = self.processes.entry(process).or_default();
-        let change = match event {
+        let before = of.live_bytes;
+        match event {
             MallocEvent::Allocated(block) => of.allocate(block, stack),
             MallocEvent::Freed { time_ns, id, tid, .. } => of.free(*id, *time_ns, *tid),
             MallocEvent::Thread { tid, name } => {
                 of.names.insert(*tid, name.clone());
-                0.0
             }
-        };
-        match event {
-            MallocEvent::Allocated(block) => {
-                self.live.is_estimate |= block.weight > 1;
-                self.live.change(block.time_ns, change);
-            }
-            MallocEvent::Freed { time_ns, .. } => self.live.change(*time_ns, change),
-            MallocEvent::Thread { .. } => {}
+        }
+        self.live.add(1.0, of.live_bytes);
+        self.live.add(-1.0, before);
+        self.peak_live_bytes = self.peak_live_bytes.max(self.live.for_the_peak());
+    }
+
+    /// A program begins; the one that ran in the same process before it is over.
+    pub fn begin(&mut self, process: usize, pid: i32) {
+        self.end(pid);
+        self.processes.entry(process).or_default().pid = pid;
+    }
+
+    /// A process is over, and nothing of it lives any more beside what others hold.
+    pub fn end(&mut self, pid: i32) {
+        for process in self.processes.values_mut().filter(|process| process.pid == pid) {
+            self.live.add(-1.0, std::mem::take(&mut process.live_bytes));
         }
     }
 
@@ -170,8 +155,9 @@ impl MallocTally {
                 lives.unknown.add(block.weight, block.size_bytes);
             }
             process.early_frees.clear();
+            process.live_bytes = LiveBytes::default();
         }
-        self.live.now = 0.0;
+        self.live = LiveBytes::default();
     }
 
     /// Calls counted so far.
@@ -197,7 +183,7 @@ impl MallocTally {
             described: 0,
             lost: 0,
             sizes: BTreeMap::new(),
-            peak_live_bytes: self.live.peak(),
+            peak_live_bytes: self.peak_live_bytes,
             threads: Vec::new(),
             handovers: Vec::new(),
             callers: Vec::new(),
@@ -221,8 +207,7 @@ impl MallocTally {
 }
 
 impl Process {
-    /// Returns by how much the live bytes changed.
-    fn allocate(&mut self, event: &Allocated, stack: Option<u32>) -> f64 {
+    fn allocate(&mut self, event: &Allocated, stack: Option<u32>) {
         let (class, weight) = (class_of(event.size_bytes), f64::from(event.weight));
         self.described += 1;
         *self.weights.entry(class).or_default() += weight;
@@ -234,7 +219,7 @@ impl Process {
         }
         if !event.is_tracked {
             self.lives.entry(class).or_default().unknown.add(weight, event.size_bytes);
-            return 0.0;
+            return;
         }
         let block = Block {
             size_bytes: event.size_bytes,
@@ -244,24 +229,23 @@ impl Process {
             stack,
             time_ns: event.time_ns,
         };
-        let bytes = weight * event.size_bytes as f64;
         if let Some((time_ns, tid)) = self.early_frees.remove(&event.id) {
             self.end(&block, time_ns, tid);
-            return 0.0;
+            return;
         }
+        self.live_bytes.add(1.0, LiveBytes::of(&block));
         self.live.insert(event.id, block);
-        bytes
     }
 
-    fn free(&mut self, id: u64, time_ns: u64, tid: i32) -> f64 {
+    fn free(&mut self, id: u64, time_ns: u64, tid: i32) {
         let Some(block) = self.live.remove(&id) else {
             if self.early_frees.len() < EARLY_FREES {
                 self.early_frees.insert(id, (time_ns, tid));
             }
-            return 0.0;
+            return;
         };
         self.end(&block, time_ns, tid);
-        -block.weight * block.size_bytes as f64
+        self.live_bytes.add(-1.0, LiveBytes::of(&block));
     }
 
     fn end(&mut self, block: &Block, time_ns: u64, tid: i32) {
@@ -454,6 +438,37 @@ mod tests {
         assert_eq!(recording.threads[handover.to].name, "freer");
         assert_eq!((recording.threads[handover.from].tid, handover.amount.count), (1, 3.0));
         assert_eq!((recording.callers[0].live.count, recording.callers[0].life_sum_ns), (3.0, 7.0 * 2048.0));
+    }
+
+    #[test]
+    fn one_block_that_comes_and_goes_is_not_as_many_as_it_stands_for() {
+        let mut tally = MallocTally::default();
+        for id in 1..=50 {
+            tally.take(0, &allocated(id, 100_000, 1000, 1), None);
+            tally.take(0, &freed(id, 1, 2_000_000), None);
+        }
+        assert!((40_000.0..100_001.0).contains(&finish(tally).peak_live_bytes));
+    }
+
+    #[test]
+    fn what_many_described_blocks_stand_for_lived_at_once() {
+        let mut tally = MallocTally::default();
+        (1..=10_000).for_each(|id| tally.take(0, &allocated(id, 100, 50, 1), None));
+        let peak = finish(tally).peak_live_bytes;
+        assert!((0.98..1.0).contains(&(peak / 50e6)), "{peak}");
+    }
+
+    #[test]
+    fn what_an_ended_program_held_does_not_live_beside_the_next() {
+        let mut tally = MallocTally::default();
+        for process in 0..10 {
+            tally.begin(process, 5);
+            tally.take(process, &allocated(1, 100, 1, 5), None);
+        }
+        tally.end(5);
+        tally.begin(10, 6);
+        tally.take(10, &allocated(1, 10, 1, 6), None);
+        assert_eq!(finish(tally).peak_live_bytes, 100.0);
     }
 
     #[test]
