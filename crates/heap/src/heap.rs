@@ -82,7 +82,6 @@ impl Heap {
         }
         self.caches.revoke_all(own, self.home());
         self.central.return_transit(&self.spans);
-        self.spans.purge_all();
         true
     }
 

@@ -185,12 +185,17 @@ impl Large {
         let record = spans.map.record(first);
         let (old, new) = (record.granules.get(), granules_for(new_bytes)?);
         if new > old {
-            if !spans.take_behind(first + old, new - old) {
+            let take_behind = || spans.take_behind(first + old, new - old);
+            if !take_behind() {
                 // ORDERING: Relaxed; a hint.
                 let may_move = old_bytes >= MOVE_BYTES_MIN
                     && spans.map.moved_spans() < MOVED_MAX
                     && !self.loses_targets.load(Ordering::Relaxed);
-                return self.relocate(spans, shard, first, (old_bytes, new_bytes), may_move);
+                let moved = self.relocate(spans, shard, first, (old_bytes, new_bytes), may_move);
+                // What was free behind it in two parts is one when memory ran out: all was purged.
+                if moved.is_some() || !take_behind() {
+                    return moved;
+                }
             }
             let is_moved = record.is_moved() || spans.map.record(first + old).is_moved();
             spans.map.set_moved(first + old, false);

@@ -1,4 +1,5 @@
 mod caches;
+mod large;
 mod slabs;
 
 use super::*;

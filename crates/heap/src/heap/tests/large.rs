@@ -1,0 +1,64 @@
+//! Where large blocks come from and go to when the kernel refuses.
+
+use super::*;
+use crate::granule::granules_for;
+use crate::span_heap::PurgeMode;
+
+/// A block of 1 MiB that cannot grow in place.
+fn enclosed(heap: &Heap) -> usize {
+    let (block, _blocker) = (large(heap, 1 << 20), large(heap, 1 << 20));
+    fill(block, 1 << 20, 5);
+    block
+}
+
+#[test]
+fn after_a_move_that_lost_its_target_blocks_are_copied() {
+    let heap = heap();
+    let grow = || {
+        let block = enclosed(&heap);
+        let before = heap.spans.counts().used;
+        let moved = refusing(&[Call::KeepTarget], || heap.resize_large(None, block, 3 << 20));
+        assert!(moved != block && holds(moved, 1 << 20, 5));
+        heap.spans.counts().used - before
+    };
+    let grown = granules_for(2 << 20).unwrap();
+    assert_eq!((grow(), grow()), (grown + granules_for(3 << 20).unwrap(), grown), "a span is lost once");
+}
+
+#[test]
+fn blocks_are_copied_when_so_many_were_moved_that_mappings_may_run_out() {
+    for (moved_before, moved_after) in [(4095, 4096), (4096, 4096)] {
+        let heap = heap();
+        let others = heap.spans.map.granule_of(large(&heap, 4096 << 16)).unwrap();
+        (others..others + moved_before).for_each(|granule| heap.spans.map.set_moved(granule, true));
+        let block = enclosed(&heap);
+        let moved = heap.resize_large(None, block, 3 << 20);
+        assert!(moved != block && holds(moved, 1 << 20, 5));
+        assert_eq!(heap.spans.map.moved_spans(), moved_after as usize);
+    }
+}
+
+#[test]
+fn free_memory_with_pages_and_without_serves_as_one_when_there_is_no_other() {
+    for (grows, is_cached) in [(false, false), (true, false), (true, true)] {
+        let heap = heap();
+        heap.spans.set_mode(PurgeMode::Never);
+        let cache = heap.caches.acquire().unwrap();
+        let first = large(&heap, 1 << 20);
+        // Behind it, a part with pages, and the rest, which has none.
+        if is_cached {
+            give_small(&heap, cache, take_small(&heap, cache, size_class::class_of(32 << 10).unwrap()));
+        } else {
+            heap.free(None, large(&heap, 1 << 20));
+        }
+        let all = (heap.spans.map.reservation.limit() - heap.spans.map.granule_of(first).unwrap()) as usize;
+        let got = refusing(&[Call::Commit], || {
+            if grows {
+                heap.resize_large(Some(cache), first, all << 16)
+            } else {
+                large(&heap, (all - 16) << 16)
+            }
+        });
+        assert!(got != 0 && (!grows || got == first), "grows: {grows}, cached: {is_cached}");
+    }
+}
