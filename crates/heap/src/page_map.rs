@@ -105,7 +105,7 @@ pub struct Record {
     pub quiet: Guarded8,
     /// On the first granule of the memory of a huge page: 1 if it was brought in as one and nothing of it was purged since.
     /// Synchronization: none needed; who purges a part twice breaks what is broken.
-    huge: Guarded8,
+    pub huge: Guarded8,
     /// Length in granules. Synchronization: as `state`.
     pub granules: Guarded32,
     /// First granule of the span: on every granule of a slab, on the last of a free span. Synchronization: as `state`.

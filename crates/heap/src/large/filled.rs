@@ -141,6 +141,21 @@ mod tests {
     }
 
     #[test]
+    fn a_block_of_memory_that_had_pages_before_shows_nothing() {
+        let map = PageMap::new();
+        let (first, _) = map.reservation.grow((BYTES >> 16) as u32).unwrap();
+        map.record(first).granules.set((BYTES >> 16) as u32);
+        // SAFETY: committed, and nobody else's.
+        unsafe { (map.address(first) as *mut u8).write_bytes(1, BYTES) };
+        let filled = Filled::new();
+        for (had_none, is_evidence) in [(0, false), (1, map.reservation.are_huge_pages_auto())] {
+            map.record(first).bin.set(had_none);
+            filled.freed(&map, first, BYTES);
+            assert_eq!(filled.wants_huge(BYTES), is_evidence);
+        }
+    }
+
+    #[test]
     fn small_blocks_are_worth_none() {
         let filled = Filled::new();
         filled.note(1 << 20, true);

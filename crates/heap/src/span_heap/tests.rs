@@ -87,6 +87,25 @@ fn bitmaps_of_memory_that_goes_back_piece_by_piece_go_too() {
 }
 
 #[test]
+fn bitmaps_and_huge_pages_of_a_span_that_goes_back_go_with_it() {
+    let (map, mut spans) = heap();
+    let pages = 3;
+    let granules = (pages + 1) * os::page_bytes() as u32 / BITMAP_BYTES as u32;
+    let span = spans.take(&map, granules, 1, false, 0).unwrap().first;
+    let bitmap = map.bitmap(span, granules);
+    let bitmaps = bitmap.as_ptr().addr().next_multiple_of(os::page_bytes());
+    bitmap.iter().for_each(|word| word.set(7));
+    // The kernel may have none to give; what the map knows of them is enough.
+    let is_start = |&granule: &u32| map.address(granule).is_multiple_of(os::HUGE_PAGE_BYTES);
+    let starts: Vec<u32> = (span..span + granules).filter(is_start).collect();
+    starts.iter().for_each(|&granule| map.set_huge(granule));
+    let due = Due { first: span, granules, moved: false };
+    assert!(!starts.is_empty() && due.purge(&map));
+    assert_eq!(os::resident_pages(bitmaps, pages as usize * os::page_bytes()), 0);
+    assert!(starts.iter().all(|&granule| map.record(granule).huge.get() == 0));
+}
+
+#[test]
 fn purge_modes_give_back_at_once_or_only_when_asked_whatever_was_missed() {
     let (map, mut spans) = heap();
     for (mode, waits) in [(PurgeMode::Now, 0), (PurgeMode::Never, 64)] {

@@ -49,6 +49,23 @@ fn room_goes_from_the_classes_that_had_it_first_to_those_that_want_it() {
 }
 
 #[test]
+fn what_a_cache_that_was_taken_had_room_for_others_may_have() {
+    let heap = heap();
+    let idle = heap.caches.acquire().unwrap();
+    let class = size_class::class_of(512).unwrap();
+    let others = GuardedSize::new(0);
+    while heap.caches.budget.take(&others, 1, class) {}
+    heap.caches.budget.give(&others, 40, class);
+    for _ in 0..10 {
+        let blocks: Vec<usize> = (0..200).map(|_| take_small(&heap, idle, class)).collect();
+        blocks.into_iter().for_each(|block| give_small(&heap, idle, block));
+    }
+    assert!(!heap.caches.budget.take(&others, 40, class));
+    heap.caches.revoke_all(None, heap.home());
+    assert!(heap.caches.budget.take(&others, 40, class));
+}
+
+#[test]
 fn a_few_small_blocks_of_another_shard_go_home_and_many_are_used() {
     let heap = heap();
     let (maker, user) = (heap.caches.acquire().unwrap(), heap.caches.acquire().unwrap());
