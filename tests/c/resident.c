@@ -123,6 +123,19 @@ static void many_kept_spans(void) {
     for (int i = 0; i < COUNT; i++) free(wall[i]);
 }
 
+/* A few blocks that come and go, then many that go. */
+static void few_then_many(void) {
+    enum { FEW = 2000, MANY = 20000 };
+    static void *block[MANY];
+    size_t sizes[] = {16, 100, 500, 1000, 4000};
+    for (size_t s = 0; s < COUNT_OF(sizes); s++)
+        for (int turn = 0; turn <= 50; turn++) {
+            int count = turn < 50 ? FEW : MANY;
+            for (int i = 0; i < count; i++) block[i] = malloc(sizes[s]);
+            for (int i = 0; i < count; i++) free(block[i]);
+        }
+}
+
 int main(int argc, char **argv) {
     CHECK(argc == 2, "usage: resident CASE");
     free(malloc(1));
@@ -134,6 +147,7 @@ int main(int argc, char **argv) {
         {"freed_and_used_again", freed_and_used_again},
         {"many_kept_spans", many_kept_spans},
         {"comes_and_goes", comes_and_goes},
+        {"few_then_many", few_then_many},
         {"locked_page", locked_page}};
     for (size_t i = 0; i < COUNT_OF(cases); i++)
         if (strcmp(argv[1], cases[i].name) == 0) {

@@ -125,3 +125,36 @@ fn a_trace_that_cannot_be_written_changes_nothing() {
     let Some(outcome) = ordinary_with("trace:") else { return };
     assert!(outcome.stderr.contains("trace:PATH_PREFIX"), "{}", outcome.stderr);
 }
+
+#[test]
+fn options_that_set_how_memory_goes_back_and_huge_pages_change_just_that() {
+    for (value, case) in [
+        ("purge:never", "purge_never"),
+        ("purge:now", "purge_now"),
+        ("huge_pages:never", "no_huge_pages"),
+        ("huge_pages:always", "huge_pages"),
+    ] {
+        if preload().is_some() {
+            Program::new("settings.c").argument(case).variable("FAULTLESS", value).passes();
+        }
+    }
+}
+
+#[test]
+fn values_that_are_as_without_the_option_and_limits_of_numbers_are_taken_silently() {
+    for value in [
+        "stats:exit,stats:off",
+        "purge:auto,huge_pages:auto,purger:auto,publish:off",
+        "thrift:1",
+        "thrift:1000000",
+    ] {
+        let Some(outcome) = ordinary_with(value) else { return };
+        assert_eq!(outcome.stderr, "", "{value}");
+    }
+    for value in
+        ["thrift:0", "thrift:1000001", "thrift:", "thrift:1s", "purge:", "purger:on", "huge_pages:madvise"]
+    {
+        let Some(outcome) = ordinary_with(value) else { return };
+        assert!(outcome.stderr.contains(value) && outcome.stderr.contains("expected"), "{}", outcome.stderr);
+    }
+}

@@ -59,3 +59,19 @@ fn one_locked_page_does_not_keep_the_block_around_it() {
 fn program_that_locks_its_memory_keeps_it_locked() {
     Program::new("locked.c").passes();
 }
+
+#[test]
+fn a_process_of_one_thread_passes_no_blocks_on_that_come_faster_than_they_are_wanted() {
+    if preload().is_none() {
+        return;
+    }
+    let program = Program::new("resident.c").argument("few_then_many").variable("FAULTLESS", "stats:exit");
+    let outcome = program.run();
+    // Of each size class: block size, slabs, blocks, used, cached, in transit.
+    let numbers =
+        |line: &str| line.split_whitespace().map(|word| word.parse().ok()).collect::<Option<Vec<usize>>>();
+    let classes: Vec<_> =
+        outcome.stderr.lines().filter_map(numbers).filter(|figures| figures.len() == 6).collect();
+    assert!(classes.len() >= 5, "{}", outcome.stderr);
+    assert!(classes.iter().all(|figures| figures[5] == 0), "{}", outcome.stderr);
+}
