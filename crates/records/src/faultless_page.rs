@@ -159,6 +159,28 @@ mod tests {
         assert_eq!(FaultlessPage::parse(&bytes[..300], ADDRESS), None);
     }
 
+    #[test]
+    fn each_word_of_the_page_is_what_its_writer_means() {
+        let words: Vec<(usize, u64)> = (5..18).filter(|place| *place != 6).zip(100..).collect();
+        let expected = FaultlessPage {
+            pid: 42,
+            written_ns: 100,
+            threads: 101,
+            threads_peak: 102,
+            large_blocks: 103,
+            large_bytes: 104,
+            large_peak_bytes: 105,
+            span_bytes: 106,
+            span_peak_bytes: 107,
+            dirty_bytes: 108,
+            purged_bytes: 109,
+            purges: 110,
+            purges_refused: 111,
+            classes: Vec::new(),
+        };
+        assert_eq!(FaultlessPage::parse(&page(&words), ADDRESS), Some(expected));
+    }
+
     proptest! {
         #[test]
         fn no_words_make_it_panic(words in proptest::collection::vec((3..512_usize, any::<u64>()), 0..40)) {

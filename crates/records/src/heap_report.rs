@@ -112,8 +112,9 @@ a_key_of_the_future 1 2 3
         let report = parse(REPORT).unwrap();
         assert_eq!(report.large_bins.len(), 2);
         assert_eq!(report.large_bins[0].largest_bytes, 65000, "bins ascend");
-        assert_eq!(report.heap_peak_bytes, 16_842_752);
-        assert_eq!((report.purges, report.threads_peak), (4, 1));
+        let peaks = (report.large_live_peak_bytes, report.small_live_peak_bytes, report.heap_peak_bytes);
+        assert_eq!(peaks, (16_777_216, 65_536, 16_842_752));
+        assert_eq!((report.purged_bytes, report.purges, report.threads_peak), (16_777_216, 4, 1));
     }
 
     #[test]

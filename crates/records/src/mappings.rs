@@ -412,6 +412,8 @@ VmFlags: rd wr mr nh
         assert!(matches!(parse(b"Rss: 1 kB\n"), Err(MappingsError::Line { number: 1, .. })));
         let twice = [SMAPS, SMAPS].concat();
         assert!(matches!(parse(twice.as_bytes()), Err(MappingsError::Disorder { number: 19 })));
+        let overlapping = b"1000-3000 r--p 00000000 00:00 0 \n2000-4000 r--p 00000000 00:00 0 \n";
+        assert_eq!(parse(overlapping), Err(MappingsError::Disorder { number: 2 }));
         for length in 1..SMAPS.len() {
             let whole = length == SMAPS.len() || SMAPS[..length].ends_with("me \n");
             assert_eq!(parse(&SMAPS.as_bytes()[..length]).is_ok(), whole, "{length}");
