@@ -196,6 +196,18 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn where_clock_and_processor_contradict_each_other_there_is_no_verdict() {
+        let (fast, slow) = (runs(3.0, 30_000, 20, 2), runs(5.0, 30_000, 20, 2));
+        let mut waited = fast.clone();
+        for run in &mut waited {
+            run.elapsed *= 3;
+        }
+        assert_eq!(judged(&fast, &slow), Judgement::Faster);
+        assert_eq!(judged(&waited, &slow), Judgement::NoEffect);
+        assert_eq!(judged(&slow, &waited), Judgement::NoEffect);
+    }
+
+    #[test]
     fn a_process_of_milliseconds_is_not_judged_by_time() {
         assert_eq!(judged(&runs(0.004, 300, 4, 4), &runs(0.002, 200, 4, 4)), Judgement::NoEffect);
     }
