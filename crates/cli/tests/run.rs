@@ -34,6 +34,15 @@ impl Place {
     }
 }
 
+/// The program after a line of shell.
+fn under(line: &str, words: &[&str]) -> Command {
+    let mut command = Command::new("sh");
+    command.args(["-c", &format!("{line}; exec \"$@\""), "sh"]);
+    let ours = faultless(words);
+    command.arg(ours.get_program()).args(ours.get_args()).env_remove("LD_PRELOAD").stdin(Stdio::null());
+    command
+}
+
 fn errors(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
@@ -321,4 +330,19 @@ fn a_first_thread_that_ends_before_the_others_is_not_the_exit_of_the_process() {
     assert!(other["final_rss_is_sampled"] == true && other["allocator"] == "libc", "{other}");
     let exact = figures("whole", whole);
     assert!(exact["final_rss_is_sampled"] == false && exact["allocator"] == "Faultless", "{exact}");
+}
+
+#[test]
+fn others_may_enter_where_the_library_lies_whatever_the_umask() {
+    let place = Place::new("umask");
+    let cache = place.0.join("cache");
+    let modes = "library=${LD_PRELOAD%%:*}; stat -c %a \"${library%/*}\" \"$library\"";
+    for (directory, variable) in [(&cache, "XDG_CACHE_HOME"), (&place.0, "TMPDIR")] {
+        let output = under("umask 077", &["run", "--", "sh", "-c", modes])
+            .env("XDG_CACHE_HOME", "/dev/null/x")
+            .env(variable, directory)
+            .output()
+            .unwrap();
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "755\n644\n", "{variable}: {}", errors(&output));
+    }
 }

@@ -1,10 +1,10 @@
 //! Where the tool may write: a cache that stays, and private directories that are removed.
 
 use std::ffi::OsString;
-use std::fs::{self, DirBuilder};
+use std::fs::{self, DirBuilder, Permissions};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -84,7 +84,7 @@ impl PrivateDirectory {
             // ORDERING: Relaxed; only the uniqueness of the number matters.
             let number = MADE.fetch_add(1, Ordering::Relaxed);
             let path = place.join(format!("faultless-{}-{number}", std::process::id()));
-            match DirBuilder::new().mode(DIRECTORY_MODE).create(&path) {
+            match make(&path) {
                 Ok(()) => return Ok(Self { path }),
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(error),
@@ -118,9 +118,19 @@ pub fn cache_directory() -> io::Result<PathBuf> {
         .or_else(|| given("HOME").map(|home| home.join(".cache")))
         .ok_or_else(|| io::Error::other("neither XDG_CACHE_HOME nor HOME is set"))?;
     let path = parent.join("faultless");
-    DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(&path)?;
+    DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(&parent)?;
+    match make(&path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
     check_suits_preload(&path)?;
     Ok(path)
+}
+
+/// Makes a directory that others may enter whatever the umask cuts off.
+fn make(path: &Path) -> io::Result<()> {
+    DirBuilder::new().mode(DIRECTORY_MODE).create(path)?;
+    fs::set_permissions(path, Permissions::from_mode(DIRECTORY_MODE))
 }
 
 /// A library can be preloaded from here: the loader splits `LD_PRELOAD` at colons and blanks, and maps code.
