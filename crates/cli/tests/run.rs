@@ -346,3 +346,19 @@ fn others_may_enter_where_the_library_lies_whatever_the_umask() {
         assert_eq!(String::from_utf8_lossy(&output.stdout), "755\n644\n", "{variable}: {}", errors(&output));
     }
 }
+
+#[test]
+fn a_limit_of_file_sizes_is_an_error_that_leaves_nothing_behind() {
+    let place = Place::new("fsize");
+    for words in [["run", "--", "true"], ["doctor", "--", "true"], ["churn", "--malloc", "true"]] {
+        let output = under("ulimit -f 1", &words)
+            .env("XDG_CACHE_HOME", "/dev/null/x")
+            .env("TMPDIR", &place.0)
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(1), "{words:?}: {:?} {}", output.status, errors(&output));
+        let text = errors(&output);
+        assert!(text.lines().last().unwrap().contains("File too large"), "{words:?}: {text}");
+        assert_eq!(place.entries(), Vec::<String>::new(), "{words:?}");
+    }
+}

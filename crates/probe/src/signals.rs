@@ -47,7 +47,8 @@ impl Arrival {
 }
 
 impl Signals {
-    /// Holds back the signals that are not ignored already (`nohup` and background jobs ignore some).
+    /// Holds back the signals that are not ignored already (`nohup` and background jobs ignore some). A file beyond the limit
+    /// of its size (`ulimit -f`) is from now on a refused write and no longer our end.
     ///
     /// # Errors
     /// When the kernel refuses a signal call, which it has no reason to.
@@ -62,8 +63,10 @@ impl Signals {
                 held.add(*signal);
             }
         }
+        let mut blocked = held;
+        blocked.add(Signal::SIGXFSZ);
         let mut original_mask = SigSet::empty();
-        sigprocmask(SigmaskHow::SIG_BLOCK, Some(&held), Some(&mut original_mask))?;
+        sigprocmask(SigmaskHow::SIG_BLOCK, Some(&blocked), Some(&mut original_mask))?;
         Ok(Self { original_mask, held })
     }
 
