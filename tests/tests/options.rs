@@ -158,3 +158,19 @@ fn values_that_are_as_without_the_option_and_limits_of_numbers_are_taken_silentl
         assert!(outcome.stderr.contains(value) && outcome.stderr.contains("expected"), "{}", outcome.stderr);
     }
 }
+
+#[test]
+fn what_is_written_at_exit_ends_no_program_that_may_not_write() {
+    if preload().is_none() {
+        return;
+    }
+    let prefix = std::env::temp_dir().join(format!("faultless-refused-{}", std::process::id()));
+    for value in
+        ["stats:exit", &format!("report:{}", prefix.display()), &format!("trace:{}", prefix.display())]
+    {
+        Program::new("refused_writes.c").variable("FAULTLESS", value).passes();
+    }
+    for file in files_of(&prefix) {
+        let _ = std::fs::remove_file(file);
+    }
+}

@@ -143,10 +143,13 @@ impl Trace {
         let begins = self.words[0] == MAGIC;
         let bytes = &bytes[..self.count * 8];
         self.count = 0;
-        let file = CStr::from_bytes_until_nul(&path)
-            .ok()
-            .and_then(|path| if begins { os::File::create(path) } else { os::File::append(path) });
-        if !file.is_some_and(|mut file| file.write_bytes(bytes)) {
+        let is_written = os::without_ending_by_writes(|| {
+            let file = CStr::from_bytes_until_nul(&path)
+                .ok()
+                .and_then(|path| if begins { os::File::create(path) } else { os::File::append(path) });
+            file.is_some_and(|mut file| file.write_bytes(bytes))
+        });
+        if !is_written {
             self.prefix_bytes = 0;
         }
     }

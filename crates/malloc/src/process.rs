@@ -31,6 +31,10 @@ unsafe extern "C" fn start(
 }
 
 extern "C" fn end() {
+    os::without_ending_by_writes(write_results);
+}
+
+fn write_results() {
     HEAP.spans.end_trace();
     // Held by a thread that is at its end, too.
     let Some(at_exit) = AT_EXIT.try_lock() else { return };

@@ -21,6 +21,7 @@ pub mod number {
     pub const FCNTL: usize = 72;
     pub const FTRUNCATE: usize = 77;
     pub const FSTATFS: usize = 138;
+    pub const RT_SIGTIMEDWAIT: usize = 128;
     pub const PRCTL: usize = 157;
     pub const FUTEX: usize = 202;
     pub const SCHED_GETAFFINITY: usize = 204;
@@ -45,6 +46,7 @@ pub mod number {
     pub const NANOSLEEP: usize = 101;
     pub const SCHED_YIELD: usize = 124;
     pub const RT_SIGPROCMASK: usize = 135;
+    pub const RT_SIGTIMEDWAIT: usize = 137;
     pub const PRCTL: usize = 167;
     pub const MREMAP: usize = 216;
     pub const MINCORE: usize = 232;

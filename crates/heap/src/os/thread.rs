@@ -320,6 +320,27 @@ pub(super) fn set_signals(mask: u64) -> u64 {
     before
 }
 
+/// Calls `write` so that a file beyond the limit of its size (SIGXFSZ, `ulimit -f`) and a pipe that nobody reads (SIGPIPE) only refuse
+/// it: what we write for an observer is no reason to end the program.
+pub fn without_ending_by_writes<T>(write: impl FnOnce() -> T) -> T {
+    const SIG_BLOCK: usize = 0;
+    const SIGPIPE_SIGXFSZ: u64 = 1 << 12 | 1 << 24;
+    let (held, mut before) = (SIGPIPE_SIGXFSZ, 0u64);
+    let (new, old) = ((&raw const held) as usize, (&raw mut before) as usize);
+    // SAFETY: the kernel reads and writes 8 bytes each.
+    let answer = unsafe { syscall(number::RT_SIGPROCMASK, [SIG_BLOCK, new, old, 8, 0, 0]) };
+    let result = write();
+    if answer == 0 {
+        let (ours, now) = (held & !before, Timespec { seconds: 0, nanoseconds: 0 });
+        let arguments = [(&raw const ours) as usize, 0, (&raw const now) as usize, 8, 0, 0];
+        // Each that came is taken.
+        // SAFETY: the kernel reads the set and the time.
+        while unsafe { syscall(number::RT_SIGTIMEDWAIT, arguments) } > 0 {}
+        set_signals(before);
+    }
+    result
+}
+
 /// Names this thread, for people who look at it.
 pub fn name_thread(name: &CStr) {
     const PR_SET_NAME: usize = 15;
