@@ -115,7 +115,7 @@ impl Sums {
         let mut remarks = Vec::new();
         if self.unrecorded > 0 {
             remarks.push(format!(
-                "calls of programs that found no room for their records: {} (a limit of file sizes, ulimit -f, below 1.1 GiB, or a full disk: set TMPDIR to a place with more)",
+                "calls of programs that found no room for their records: {} (a limit of file sizes or addresses, ulimit -f or -v, below 1.1 GiB, or a full disk: set TMPDIR to a place with more)",
                 self.unrecorded
             ));
         } else if self.calls.iter().all(|calls| *calls == 0) {

@@ -162,8 +162,11 @@ fn limits_of_file_sizes_end_no_program() {
     };
     let text = seen("");
     assert!(text.contains("make"), "its code is known to the end: {text}");
-    let text = seen("ulimit -f 1000; ");
-    assert!(text.contains("calls of programs that found no room for their records: 1 ("), "{text}");
+    for limit in ["ulimit -f", "ulimit -v"] {
+        let text = seen(&format!("{limit} 1000000; "));
+        assert!(text.contains("calls of programs that found no room for their records: 1 ("), "{text}");
+        assert!(text.contains("ulimit -f or -v"), "{text}");
+    }
 }
 
 #[test]
