@@ -13,7 +13,7 @@ use crate::heap::{Allocated, Heap};
 use crate::lock::Lock;
 use crate::message::{Misuse, misuse};
 use crate::os;
-use crate::size_class::{self, SMALL_MAX};
+use crate::size_class::{self, SMALL_MAX, Scaled};
 use crate::thread_cache::ThreadCache;
 use core::alloc::{GlobalAlloc, Layout};
 use core::ffi::c_void;
@@ -72,7 +72,7 @@ pub fn allocate_coarse_or<T>(bytes: usize, slow: impl FnOnce(usize) -> *mut T) -
 }
 
 #[inline(always)]
-fn cached_or<T>(class: usize, bytes: usize, slow: impl FnOnce(usize) -> *mut T) -> *mut T {
+fn cached_or<T>(class: Scaled, bytes: usize, slow: impl FnOnce(usize) -> *mut T) -> *mut T {
     // SAFETY: the cache is this thread's own, or gated.
     let block = unsafe { thread_local::cache().pop(class) };
     if block == 0 { slow(bytes) } else { block as *mut T }
@@ -109,7 +109,7 @@ fn allocate_other(bytes: usize, align: usize) -> Allocated {
 #[inline(always)]
 fn allocate_class(class: usize) -> *mut u8 {
     // SAFETY: the cache is this thread's own, or gated.
-    let block = unsafe { thread_local::cache().pop(class) };
+    let block = unsafe { thread_local::cache().pop(Scaled::new(class)) };
     if block != 0 { block as *mut u8 } else { refill(class) }
 }
 

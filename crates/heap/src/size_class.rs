@@ -37,16 +37,45 @@ const FINE_MAX: usize = 1024;
 const FINE_ENTRIES: usize = FINE_MAX / 16 + 1;
 const COARSE_ENTRIES: usize = SMALL_MAX / 128 + 1;
 
-const fn smallest_class_holding(bytes: usize) -> u8 {
+const fn smallest_class_holding(bytes: usize) -> Scaled {
     let mut class = 1;
     while (SIZES[class] as usize) < bytes {
         class += 1;
     }
-    class as u8
+    Scaled::new(class)
 }
 
-static FINE: [u8; FINE_ENTRIES] = {
-    let mut table = [0; FINE_ENTRIES];
+/// A class as the tables hold it: times 4, for processors multiply an index by up to 8 while they add it, and a cache's list takes 16
+/// bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Scaled(u8);
+
+impl Scaled {
+    const BY: usize = 4;
+    const _FITS: () = assert!((CLASSES - 1) * Self::BY <= u8::MAX as usize);
+
+    /// Of a class below [`CLASSES`].
+    #[inline(always)]
+    pub const fn new(class: usize) -> Self {
+        Self((class * Self::BY) as u8)
+    }
+
+    /// The class.
+    #[inline(always)]
+    pub const fn class(self) -> usize {
+        self.0 as usize / Self::BY
+    }
+
+    /// Bytes from the start of an array to its entry for the class.
+    #[inline(always)]
+    pub const fn offset_in<T>(self) -> usize {
+        const { assert!(size_of::<T>().is_multiple_of(Self::BY)) };
+        self.0 as usize * (size_of::<T>() / Self::BY)
+    }
+}
+
+static FINE: [Scaled; FINE_ENTRIES] = {
+    let mut table = [Scaled(0); FINE_ENTRIES];
     let mut i = 0;
     while i < FINE_ENTRIES {
         table[i] = smallest_class_holding(i * 16);
@@ -55,8 +84,8 @@ static FINE: [u8; FINE_ENTRIES] = {
     table
 };
 
-static COARSE: [u8; COARSE_ENTRIES] = {
-    let mut table = [0; COARSE_ENTRIES];
+static COARSE: [Scaled; COARSE_ENTRIES] = {
+    let mut table = [Scaled(0); COARSE_ENTRIES];
     let mut i = 0;
     while i < COARSE_ENTRIES {
         table[i] = smallest_class_holding(i * 128);
@@ -67,21 +96,22 @@ static COARSE: [u8; COARSE_ENTRIES] = {
 
 /// The class that serves `bytes`, or `None` above 1,024.
 #[inline(always)]
-pub fn fine_class_of(bytes: usize) -> Option<usize> {
-    if bytes <= FINE_MAX { Some(FINE[(bytes + 15) >> 4] as usize) } else { None }
+pub fn fine_class_of(bytes: usize) -> Option<Scaled> {
+    if bytes <= FINE_MAX { Some(FINE[(bytes + 15) >> 4]) } else { None }
 }
 
 /// The class that serves `bytes`, more than 1,024, or `None` above [`SMALL_MAX`].
 #[inline(always)]
-pub fn coarse_class_of(bytes: usize) -> Option<usize> {
+pub fn coarse_class_of(bytes: usize) -> Option<Scaled> {
     debug_assert!(bytes > FINE_MAX);
-    if bytes <= SMALL_MAX { Some(COARSE[(bytes + 127) >> 7] as usize) } else { None }
+    if bytes <= SMALL_MAX { Some(COARSE[(bytes + 127) >> 7]) } else { None }
 }
 
 /// The class that serves `bytes`, or `None` above [`SMALL_MAX`].
 #[inline(always)]
 pub fn class_of(bytes: usize) -> Option<usize> {
-    if bytes <= FINE_MAX { fine_class_of(bytes) } else { coarse_class_of(bytes) }
+    let scaled = if bytes <= FINE_MAX { fine_class_of(bytes) } else { coarse_class_of(bytes) };
+    scaled.map(Scaled::class)
 }
 
 /// The class whose blocks hold `bytes` and all start at multiples of `align`, or `None` if no slab does.

@@ -23,7 +23,7 @@ use crate::large::Large;
 use crate::lock::Lock;
 use crate::magazine::{self, Magazine};
 use crate::page_map::{Guarded32, GuardedSize, PageMap, Tag};
-use crate::size_class::{self, CLASSES, GOING_HOME};
+use crate::size_class::{self, CLASSES, GOING_HOME, Scaled};
 use crate::spans::Spans;
 use again::Again;
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicUsize, Ordering, compiler_fence};
@@ -176,10 +176,10 @@ impl ThreadCache {
     /// # Safety
     /// This thread owns the cache, or the cache is [`ThreadCache::gated`].
     #[inline(always)]
-    pub unsafe fn pop(&self, class: usize) -> usize {
-        debug_assert!(class < CLASSES);
-        // SAFETY: every class is below CLASSES.
-        let bin = unsafe { self.bins.get_unchecked(class) };
+    pub unsafe fn pop(&self, class: Scaled) -> usize {
+        debug_assert!(class.class() < CLASSES);
+        // SAFETY: every class is below CLASSES, and so its bin one of ours.
+        let bin = unsafe { &*self.bins.as_ptr().byte_add(class.offset_in::<Bin>()) };
         // ORDERING: Relaxed; owner only. The fence keeps the compiler from reading `head` before `room` is changed; for the
         // processor, the revoker's barrier does that.
         let room = bin.room.load(Ordering::Relaxed);
@@ -193,6 +193,7 @@ impl ThreadCache {
         // SAFETY: a block of this cache's list; if it was just revoked its memory is still committed.
         let next = unsafe { magazine::next(head) };
         bin.head.store(next, Ordering::Relaxed);
+        magazine::fetch_ahead(next);
         head
     }
 
