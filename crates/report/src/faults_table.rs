@@ -22,6 +22,8 @@ const LEAST_SHARE: f64 = 0.001;
 const LONG_ENOUGH_NS: u64 = 300_000_000;
 /// A function that takes less than this part is not the answer.
 const STANDS_OUT: f64 = 0.2;
+/// From this part of the samples on those that were lost may change the answer.
+const MANY_LOST: f64 = 0.1;
 /// Longest name of a function in the table, in characters.
 const LONGEST_NAME: usize = 48;
 
@@ -99,6 +101,16 @@ fn answer(recording: &FaultRecording, profile: &Profile) -> String {
             let _ = write!(text, ", on {}", kind_in_words(&kind.name()));
         }
         text.push('\n');
+    }
+    let lost = recording.method.lost_samples as f64;
+    let looked_at: u64 = recording.faults.iter().map(|faults| faults.samples).sum();
+    let part = lost / (lost + looked_at as f64);
+    if part > MANY_LOST {
+        let _ = writeln!(
+            text,
+            "Shares are rough: {} of the samples were lost where faults came fastest, and may be of other functions",
+            percent(part)
+        );
     }
     text
 }
@@ -416,6 +428,21 @@ mod tests {
         assert!(text.contains("inside system calls, which we may not see, or on pages populated"), "{text}");
         assert!(text.contains("4 samples were lost") && text.contains("3 call chains"), "{text}");
         assert!(text.contains("CAP_PERFMON") && text.contains("no names from /bin/chem: gone"), "{text}");
+    }
+
+    #[test]
+    fn an_answer_from_which_many_samples_are_missing_says_so_at_once() {
+        let mut recording = recording();
+        assert!(!text(&recording, None).contains("Shares are rough"), "4 of 104");
+        recording.method.lost_samples = 100;
+        let text = text(&recording, None);
+        assert!(
+            text.lines().nth(2).unwrap().starts_with("Shares are rough: 50.0 % of the samples"),
+            "{text}"
+        );
+        recording.faults.clear();
+        recording.method.lost_samples = 0;
+        assert!(!super::text(&recording, None).contains("Shares are rough"), "none of none");
     }
 
     #[test]
