@@ -64,7 +64,7 @@ enum Seen {
     Malloc(MallocRecording),
 }
 
-/// The recording, if the only word is the name of one.
+/// The recording, if the first word is the name of one; then it is to be the only one.
 fn saved(words: &[OsString]) -> Result<Option<Seen>, Failure> {
     let [word, rest @ ..] = words else { return Ok(None) };
     let path = Path::new(word);
@@ -76,10 +76,7 @@ fn saved(words: &[OsString]) -> Result<Option<Seen>, Failure> {
         return Ok(None);
     }
     if !rest.is_empty() {
-        return Err(Failure::Usage(format!(
-            "options stand before the file: faultless churn … {}",
-            path.display()
-        )));
+        return Err(Failure::of_words_behind(path, "churn"));
     }
     let bad = |reason: String| Failure::Failed(format!("cannot read {}: {reason}", path.display()));
     let mut bytes = head[..length].to_vec();

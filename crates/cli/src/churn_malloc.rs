@@ -140,24 +140,28 @@ impl Sums {
             remarks,
         })
     }
-}
 
-impl Sums {
-    fn let_ended_go(&mut self) {
+    /// Those that run still. What has ended holds nothing any more.
+    fn running(&mut self) -> Vec<Process> {
+        let mut open = Vec::new();
         let tally = &mut self.tally;
-        self.running.retain(|pid| {
-            let is_there = Process::open(*pid).is_ok();
-            if !is_there {
-                tally.end(*pid);
+        self.running.retain(|pid| match Process::open(*pid) {
+            Ok(process) => {
+                open.push(process);
+                true
             }
-            is_there
+            Err(_) => {
+                tally.end(*pid);
+                false
+            }
         });
+        open
     }
 }
 
 impl Observer for Sums {
     fn began(&mut self, process: usize, pid: i32, maps: &[u8]) {
-        self.let_ended_go();
+        drop(self.running());
         self.running.insert(pid);
         self.tally.begin(process, pid);
         self.stacks.forget(pid);
@@ -192,13 +196,10 @@ impl Observer for Sums {
         self.unrecorded = programs;
     }
 
-    fn tick(&mut self, pids: &[i32]) {
-        self.let_ended_go();
+    fn tick(&mut self) {
         // Libraries may have come since the program began.
-        for pid in pids {
-            if let Ok(process) = Process::open(*pid) {
-                self.stacks.adopt(&process);
-            }
+        for process in self.running() {
+            self.stacks.adopt(&process);
         }
         let calls = self.tally.calls();
         self.progress.show(&format!("{calls} calls of malloc and its family"));

@@ -31,6 +31,12 @@ pub fn hint_of_process(name: &str) -> &'static str {
 }
 
 impl Failure {
+    /// For words behind a file that `subcommand` saved.
+    #[must_use]
+    pub fn of_words_behind(path: &Path, subcommand: &str) -> Self {
+        Self::Usage(format!("options stand before the file: faultless {subcommand} … {}", path.display()))
+    }
+
     /// For a program that could not be found.
     #[must_use]
     pub fn of_lookup(name: &str, error: LookupError) -> Self {

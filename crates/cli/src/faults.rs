@@ -92,7 +92,7 @@ impl Files {
     }
 }
 
-/// The recording, if the only word is the name of one.
+/// The recording, if the first word is the name of one; then it is to be the only one.
 fn saved(words: &[OsString]) -> Result<Option<FaultRecording>, Failure> {
     let [word, rest @ ..] = words else { return Ok(None) };
     let path = Path::new(word);
@@ -103,10 +103,7 @@ fn saved(words: &[OsString]) -> Result<Option<FaultRecording>, Failure> {
         return Ok(None);
     }
     if !rest.is_empty() {
-        return Err(Failure::Usage(format!(
-            "options stand before the file: faultless faults … {}",
-            path.display()
-        )));
+        return Err(Failure::of_words_behind(path, "faults"));
     }
     load(path).map(Some)
 }

@@ -50,9 +50,10 @@ const fn smallest_class_holding(bytes: usize) -> Scaled {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Scaled(u8);
 
+const _: () = assert!((CLASSES - 1) * Scaled::BY <= u8::MAX as usize);
+
 impl Scaled {
     const BY: usize = 4;
-    const _FITS: () = assert!((CLASSES - 1) * Self::BY <= u8::MAX as usize);
 
     /// Of a class below [`CLASSES`].
     #[inline(always)]

@@ -44,8 +44,8 @@ pub trait Observer {
     fn counted(&mut self, process: usize, head: &RecorderHead, counts: Vec<RingCounts>);
     /// So many programs began a file and found no room for their records.
     fn unrecorded(&mut self, programs: usize);
-    /// Time passes, or the command stands still on its way out: what these processes have mapped can be read now.
-    fn tick(&mut self, pids: &[i32]);
+    /// Time passes, or the command stands still on its way out: what the processes have mapped can be read now.
+    fn tick(&mut self);
 }
 
 /// Follows a command whose processes have the recorder, to its end or for so long; it is ended then. Returns its end and how
@@ -77,7 +77,7 @@ pub fn follow(
         let events = files.read(observer);
         if now >= next_tick || moment == Moment::AtExit {
             files.count(observer);
-            observer.tick(&files.pids());
+            observer.tick();
             next_tick = now + TICK;
         }
         if limit.is_some_and(|limit| now >= began + limit) {
@@ -155,14 +155,6 @@ impl<'directory> Files<'directory> {
             let counts = (0..file.head.rings).filter_map(|ring| file.ring_counts(ring)).collect();
             observer.counted(process, &file.head, counts);
         }
-    }
-
-    /// The processes, each once.
-    fn pids(&self) -> Vec<i32> {
-        let mut pids: Vec<i32> = self.files.iter().map(|file| file.head.pid).collect();
-        pids.sort_unstable();
-        pids.dedup();
-        pids
     }
 
     fn open_new(&mut self) {
@@ -278,7 +270,7 @@ mod tests {
         }
         fn counted(&mut self, _process: usize, _head: &RecorderHead, _counts: Vec<RingCounts>) {}
         fn unrecorded(&mut self, _programs: usize) {}
-        fn tick(&mut self, _pids: &[i32]) {}
+        fn tick(&mut self) {}
     }
 
     fn directory(name: &str) -> PathBuf {
