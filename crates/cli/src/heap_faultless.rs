@@ -1,8 +1,12 @@
-//! The statistics page of a process that runs under Faultless, found in the library's data and read from outside.
+//! Faultless in a process, read from outside: found by its reservation, and what its statistics page says.
 
 use std::time::Duration;
 
+use faultless_diagnosis::classification::loaded;
+use faultless_diagnosis::classification::reader::Reader;
+use faultless_diagnosis::classification::reservation;
 use faultless_probe::clock::monotonic_ns;
+use faultless_probe::contents::LiveContents;
 use faultless_probe::process::{Memory, Process};
 use faultless_records::allocator::Allocator;
 use faultless_records::faultless_page::{FaultlessPage, PAGE_BYTES};
@@ -12,34 +16,61 @@ use faultless_report::heap::FaultlessHeap;
 /// How often a page is read that is being written.
 const MOST_READS: u32 = 50;
 
-/// What the process publishes, or a remark on why there is nothing.
-pub fn look(process: &Process, memory: &Memory, mappings: &[Mapping]) -> Result<FaultlessHeap, String> {
-    let page = places(mappings).find_map(|address| read(memory, address));
-    let Some(page) = page else {
-        return Err("It publishes nothing of its inside: start it with FAULTLESS=publish:on to see its classes, spans and caches.".into());
-    };
-    // In a PID namespace the process knows itself by another number: the last one here.
-    let status = process.text("status").unwrap_or_default();
-    let own = status.lines().find_map(|line| line.strip_prefix("NSpid:")?.split_ascii_whitespace().last());
-    if own.is_some_and(|own| own != page.pid.to_string()) {
-        return Err("It was forked, and the page that it has is its parent's.".into());
-    }
-    let age = Duration::from_nanos(monotonic_ns().saturating_sub(page.written_ns));
-    Ok(FaultlessHeap { page, age })
+/// First word of the page.
+const MAGIC: u64 = u64::from_le_bytes(*b"FLTLPAGE");
+
+/// The program or library that has Faultless inside.
+pub struct Host {
+    file: String,
+    /// Pages of its data that may be the statistics.
+    pages: Vec<u64>,
 }
 
-/// Where the page may be: whole pages of the library's data, and of what lies behind without a file.
-fn places(mappings: &[Mapping]) -> impl Iterator<Item = u64> {
-    let is_ours = |mapping: &Mapping| {
-        let path = mapping.path().map(String::from_utf8_lossy);
-        path.is_some_and(|path| Allocator::of_file(&path) == Some(Allocator::Faultless))
-    };
-    let places =
-        mappings.iter().enumerate().filter(move |(_, mapping)| mapping.is_writable() && is_ours(mapping));
-    places.flat_map(|(place, mapping)| {
-        let behind = mappings.get(place + 1).filter(|next| next.start == mapping.end && next.is_anonymous());
-        (mapping.start..behind.map_or(mapping.end, |next| next.end)).step_by(PAGE_BYTES)
-    })
+impl Host {
+    /// Finds it by the addresses of the reservation, whatever the file is called.
+    pub fn find(process: &Process, mappings: &[Mapping]) -> Option<Self> {
+        let contents = LiveContents::open(process, mappings).ok()?;
+        let reader = Reader::new(&contents);
+        let loaded = loaded::objects(mappings, &reader);
+        let object = reservation::find(mappings, &reader, &loaded).first()?.object;
+        let mut pages = Vec::new();
+        for data in &object.data {
+            reader.each_page(*data, |address, words| {
+                if words[0] == MAGIC {
+                    pages.push(address);
+                }
+                false
+            });
+        }
+        Some(Self { file: object.file_name(), pages })
+    }
+
+    /// What the process publishes, or a remark on why there is nothing.
+    pub fn look(&self, process: &Process, memory: &Memory) -> Result<FaultlessHeap, String> {
+        let Some(page) = self.pages.iter().find_map(|address| read(memory, *address)) else {
+            return Err(self.unpublished());
+        };
+        // In a PID namespace the process knows itself by another number: the last one here.
+        let status = process.text("status").unwrap_or_default();
+        let own =
+            status.lines().find_map(|line| line.strip_prefix("NSpid:")?.split_ascii_whitespace().last());
+        if own.is_some_and(|own| own != page.pid.to_string()) {
+            return Err("It was forked, and the page that it has is its parent's.".into());
+        }
+        let age = Duration::from_nanos(monotonic_ns().saturating_sub(page.written_ns));
+        Ok(FaultlessHeap { page, age })
+    }
+
+    fn unpublished(&self) -> String {
+        let remark = "It publishes nothing of its inside: start it with FAULTLESS=publish:on to see its classes, spans and caches";
+        if Allocator::of_file(&self.file) == Some(Allocator::Faultless) {
+            return format!("{remark}.");
+        }
+        format!(
+            "{remark}, if it is libfaultless that is in {}; the crate faultless-heap has no such page.",
+            self.file
+        )
+    }
 }
 
 fn read(memory: &Memory, address: u64) -> Option<FaultlessPage> {

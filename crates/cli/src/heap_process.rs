@@ -16,7 +16,7 @@ use faultless_records::mappings::{self, Mapping};
 use faultless_report::heap::{FaultlessHeap, HeapReport, Regions, Source};
 
 use crate::failure::Failure;
-use crate::heap_faultless;
+use crate::heap_faultless::Host;
 
 /// How often arenas are looked for in a process that changes meanwhile.
 const MOST_SEARCHES: usize = 8;
@@ -51,17 +51,19 @@ pub fn look(process: &Process, manner: Manner) -> Result<HeapReport, Failure> {
             pagemap.page_bytes()
         )));
     }
-    // The version is in a file and does not change: it is read before the process is stopped.
-    let version =
-        libraries(&read_mappings(process)?, process).iter().find_map(|library| version_of(process, library));
+    // What does not change is read before the process is stopped.
+    let mappings = read_mappings(process)?;
+    let version = libraries(&mappings, process).iter().find_map(|library| version_of(process, library));
+    let host = Host::find(process, &mappings);
+    let known = Known { process, memory: &memory, pagemap: &pagemap, version, host };
     let began = Instant::now();
     let (seen, source) = match manner {
-        Manner::Standing => see_standing(process, &memory, &pagemap, version)?,
+        Manner::Standing => see_standing(&known)?,
         Manner::Running => {
             let source = Source::Process { stood: None, moving_threads: 0 };
-            (see(process, &memory, &pagemap, version, false)?, source)
+            (see(&known, false)?, source)
         }
-        Manner::AtExit => (see(process, &memory, &pagemap, version, false)?, Source::AtExit),
+        Manner::AtExit => (see(&known, false)?, Source::AtExit),
     };
     let took = began.elapsed();
     Ok(HeapReport {
@@ -79,25 +81,21 @@ pub fn look(process: &Process, manner: Manner) -> Result<HeapReport, Failure> {
 
 /// A thread that was stopped in the middle of `malloc` leaves its arena half changed: all go on for a moment and are stopped
 /// again, until every arena was seen at rest once.
-fn see_standing(
-    process: &Process,
-    memory: &process::Memory,
-    pagemap: &PageMap,
-    version: Option<(u32, u32)>,
-) -> Result<(Seen, Source), Failure> {
+fn see_standing(known: &Known<'_>) -> Result<(Seen, Source), Failure> {
     let mut stood = Duration::ZERO;
     let mut best: Option<Seen> = None;
     let mut stops = 0;
     loop {
         stops += 1;
-        let standstill = Standstill::begin(process).map_err(of_standstill)?;
+        let standstill = Standstill::begin(known.process).map_err(of_standstill)?;
         let moving_threads = standstill.moving_threads();
         // Most stops in a busy process find the same arenas locked: they end at once.
         let is_worth_it = best.as_ref().is_none_or(|best| {
+            let Known { memory, pagemap, .. } = *known;
             let live = LiveMemory { memory, pagemap, areas: Vec::new(), is_standing: true };
             best.walks.is_empty() || walk::is_any_at_rest(&live, best.flawed_arenas())
         });
-        let seen = is_worth_it.then(|| see(process, memory, pagemap, version, true));
+        let seen = is_worth_it.then(|| see(known, true));
         stood += standstill.end();
         match (&mut best, seen.transpose()?) {
             (Some(best), Some(seen)) if best.walks.len() == seen.walks.len() => {
@@ -119,6 +117,15 @@ fn see_standing(
     }
 }
 
+/// A process as it is however often it is looked at.
+struct Known<'process> {
+    process: &'process Process,
+    memory: &'process process::Memory,
+    pagemap: &'process PageMap,
+    version: Option<(u32, u32)>,
+    host: Option<Host>,
+}
+
 /// Stops after which a process in which no arena was found has none.
 const STOPS_FOR_NOTHING: u32 = 8;
 
@@ -138,13 +145,8 @@ impl Seen {
     }
 }
 
-fn see(
-    process: &Process,
-    memory: &process::Memory,
-    pagemap: &PageMap,
-    version: Option<(u32, u32)>,
-    is_standing: bool,
-) -> Result<Seen, Failure> {
+fn see(known: &Known<'_>, is_standing: bool) -> Result<Seen, Failure> {
+    let Known { process, memory, pagemap, version, ref host } = *known;
     let mappings = read_mappings(process)?;
     let libraries = libraries(&mappings, process);
     let mut live = LiveMemory { memory, pagemap, areas: areas(&mappings), is_standing };
@@ -162,13 +164,16 @@ fn see(
     }
     let paths =
         mappings.iter().filter_map(|mapping| Some(String::from_utf8_lossy(mapping.path()?).into_owned()));
-    let allocator = Allocator::of_process(paths.collect::<Vec<_>>().iter().map(String::as_str));
+    let allocator = match host {
+        Some(_) => Allocator::Faultless,
+        None => Allocator::of_process(paths.collect::<Vec<_>>().iter().map(String::as_str)),
+    };
     // That glibc's malloc has nothing does not prove another one: the process may have asked none.
     if allocator != Allocator::Libc {
         seen.other = Some((allocator.name().to_owned(), regions(&live, &mappings, &seen.walks)));
     }
-    if allocator == Allocator::Faultless {
-        match heap_faultless::look(process, memory, &mappings) {
+    if let Some(host) = host {
+        match host.look(process, memory) {
             Ok(faultless) => seen.faultless = Some(faultless),
             Err(remark) => seen.remarks.push(remark),
         }

@@ -405,3 +405,21 @@ fn a_faultless_process_shows_its_classes_spans_and_caches_when_asked() {
     assert_eq!(of("cached") + of("transit"), number("cached_bytes"));
     assert!(subject.heap(&[]).contains("Its own account"));
 }
+
+#[test]
+fn faultless_is_known_by_its_contents_whatever_file_it_is_in() {
+    let renamed = std::env::temp_dir().join(format!("faultless-heap-renamed-{}.so", std::process::id()));
+    std::fs::copy(faultless_library(), &renamed).unwrap();
+    let arguments = ["2", "3000", "100000", "10", "4"];
+    let quiet = Subject::start_under(&arguments, renamed.to_str().unwrap());
+    let report = quiet.report(&[]);
+    assert_eq!(report["other_allocator"]["name"], "Faultless", "{report:#}");
+    assert!(report["remarks"].to_string().contains("faultless-heap-renamed"), "{report:#}");
+    let mut command = Command::new(program());
+    let subject =
+        Subject::run(command.args(arguments).env("LD_PRELOAD", &renamed).env("FAULTLESS", "publish:on"));
+    std::thread::sleep(std::time::Duration::from_millis(1000));
+    let heap = &subject.report(&[])["faultless"];
+    assert!(heap["used_bytes"].as_u64().unwrap() > 100_000, "{heap:#}");
+    std::fs::remove_file(&renamed).unwrap();
+}

@@ -5,11 +5,12 @@
 
 use faultless_records::allocator::Allocator;
 use faultless_records::contents::Extent;
+use faultless_records::mappings::Mapping;
 
 use super::Sight;
 use super::claim::{Claims, Evidence, Strength};
 use super::kind::Kind;
-use super::loaded::Loaded;
+use super::loaded::{Loaded, Object};
 use super::reader::{Reader, mapping_at};
 
 const GRANULE_BYTES: u64 = 64 << 10;
@@ -22,46 +23,70 @@ const COVERAGES: std::ops::RangeInclusive<u32> = 12..=24;
 /// Words around the base among which the others are searched.
 const WINDOW_WORDS: u64 = 16;
 
-/// Claims the reservation of each program or library that has one.
-pub fn claim(sight: &Sight<'_>, reader: &Reader<'_>, loaded: &Loaded, claims: &mut Claims) {
-    for object in &loaded.objects {
-        for data in &object.data {
-            let mut found = None;
-            reader.each_page(*data, |page, words| {
-                for (place, word) in words.iter().enumerate().filter(|(_, word)| is_base(sight, **word)) {
-                    let at = page + 8 * place as u64;
-                    let start = at.saturating_sub(8 * WINDOW_WORDS).max(data.start.next_multiple_of(8));
-                    let near = reader.words(start, 2 * WINDOW_WORDS as usize);
-                    found = COVERAGES
-                        .map(|bits| 1 << bits)
-                        .find(|coverage| fits(&near, *word, *coverage))
-                        .map(|coverage| (*word, coverage));
-                    if found.is_some() {
-                        return true;
-                    }
-                }
-                false
-            });
-            if let Some((base, coverage)) = found {
-                let detail =
-                    format!("{} GiB, base in {}", (coverage * GRANULE_BYTES) >> 30, object.file_name());
-                let evidence = Evidence::with(
-                    Strength::Contents,
-                    "base, records and bitmaps of the reservation",
-                    detail,
-                );
-                let whole = connected(sight, Extent::new(base, coverage * GRANULE_BYTES));
-                claims.add(whole, Kind::Allocator(Allocator::Faultless), evidence);
-            }
-        }
+/// Faultless in a process.
+#[derive(Debug, Clone, Copy)]
+pub struct Reservation<'loaded> {
+    /// The library or the program that has it.
+    pub object: &'loaded Object,
+    base: u64,
+    granules: u64,
+}
+
+impl Reservation<'_> {
+    fn extent(&self) -> Extent {
+        Extent::new(self.base, self.granules * GRANULE_BYTES)
     }
 }
 
-fn is_base(sight: &Sight<'_>, word: u64) -> bool {
+/// The reservation of each program or library that has one.
+#[must_use]
+pub fn find<'loaded>(
+    mappings: &[Mapping],
+    reader: &Reader<'_>,
+    loaded: &'loaded Loaded,
+) -> Vec<Reservation<'loaded>> {
+    let all = loaded.objects.iter().flat_map(|object| object.data.iter().map(move |data| (object, *data)));
+    all.filter_map(|(object, data)| in_data(mappings, reader, object, data)).collect()
+}
+
+fn in_data<'loaded>(
+    mappings: &[Mapping],
+    reader: &Reader<'_>,
+    object: &'loaded Object,
+    data: Extent,
+) -> Option<Reservation<'loaded>> {
+    let mut found = None;
+    reader.each_page(data, |page, words| {
+        for (place, base) in words.iter().copied().enumerate().filter(|(_, word)| is_base(mappings, *word)) {
+            let at = page + 8 * place as u64;
+            let start = at.saturating_sub(8 * WINDOW_WORDS).max(data.start.next_multiple_of(8));
+            let near = reader.words(start, 2 * WINDOW_WORDS as usize);
+            let granules = COVERAGES.map(|bits| 1 << bits).find(|granules| fits(&near, base, *granules));
+            found = granules.map(|granules| Reservation { object, base, granules });
+            if found.is_some() {
+                return true;
+            }
+        }
+        false
+    });
+    found
+}
+
+/// Claims what [`find`] finds.
+pub fn claim(sight: &Sight<'_>, reader: &Reader<'_>, loaded: &Loaded, claims: &mut Claims) {
+    for found in find(sight.mappings, reader, loaded) {
+        let extent = found.extent();
+        let detail = format!("{} GiB, base in {}", extent.bytes() >> 30, found.object.file_name());
+        let proof = "base, records and bitmaps of the reservation";
+        let evidence = Evidence::with(Strength::Contents, proof, detail);
+        claims.add(connected(sight, extent), Kind::Allocator(Allocator::Faultless), evidence);
+    }
+}
+
+fn is_base(mappings: &[Mapping], word: u64) -> bool {
     word != 0
         && word.is_multiple_of(GRANULE_BYTES)
-        && mapping_at(sight.mappings, word)
-            .is_some_and(|mapping| mapping.is_anonymous() && mapping.is_writable())
+        && mapping_at(mappings, word).is_some_and(|mapping| mapping.is_anonymous() && mapping.is_writable())
 }
 
 /// Whether the other two addresses of a range of so many granules are near.
@@ -85,7 +110,6 @@ fn connected(sight: &Sight<'_>, range: Extent) -> Extent {
 
 #[cfg(test)]
 mod tests {
-    use super::super::loaded::Object;
     use super::super::reader::made_up::{MadeUp, mapping};
     use super::*;
 
