@@ -122,6 +122,7 @@ fn poll(descriptors: &[(BorrowedFd<'_>, libc::c_short)], limit: Duration) -> io:
 mod tests {
     use super::*;
     use std::io::Write;
+    use std::time::Instant;
 
     #[test]
     fn a_pipe_wakes_and_silence_ends_in_time() {
@@ -131,6 +132,11 @@ mod tests {
         assert!(readable(reader.as_fd(), Duration::from_secs(10)).unwrap());
         assert!(!is_hung_up(reader.as_fd()) && is_writable(writer.as_fd()).unwrap());
         drop(writer);
+        // A child that another test starts has the writing end, too, until its `exec`.
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while !is_hung_up(reader.as_fd()) && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(1));
+        }
         assert!(is_hung_up(reader.as_fd()));
     }
 }

@@ -8,7 +8,7 @@ use faultless_diagnosis::standing::{
 use faultless_records::bench::{Campaign, Suite};
 
 use crate::plain::plain;
-use crate::quantity::{count, mebibytes, seconds_of};
+use crate::quantity::{count, mebibytes, seconds_of, several};
 use crate::seeds_table;
 
 /// Below it, too few rounds for an interval of 95 %: said in a line of its own.
@@ -109,15 +109,15 @@ fn title(metric: Metric) -> &'static str {
 fn heading(campaign: &Campaign) -> String {
     let machine = &campaign.machine;
     let rounds = rounds(campaign);
-    let s = if rounds == 1 { "" } else { "s" };
     plain(&format!(
-        "{}, {} CPUs, {} MiB, Linux {}, {}, huge pages {}; {rounds} round{s}",
+        "{}, {} CPUs, {} MiB, Linux {}, {}, huge pages {}; {}",
         machine.processor,
         machine.cpus,
         machine.memory_bytes >> 20,
         machine.kernel,
         machine.libc,
-        machine.huge_pages
+        machine.huge_pages,
+        several(rounds as u64, "round")
     ))
 }
 

@@ -10,7 +10,7 @@ use faultless_records::churn_recording::{ChurnRecording, Lifetimes, Mechanism, O
 use faultless_records::memory_call::Operation;
 
 use crate::plain::{plain, wrapped};
-use crate::quantity::{count, seconds_of};
+use crate::quantity::{count, seconds_of, several};
 
 /// Callers shown.
 const CALLERS: usize = 12;
@@ -203,7 +203,7 @@ fn sizes(recording: &ChurnRecording) -> Option<String> {
     let kept = recording.live_mappings;
     let rest = match kept.count {
         0 => String::new(),
-        _ => format!("{} mappings, {}, were there to the end.\n", count(kept.count), size(kept.bytes)),
+        _ => format!("{}, {}, held to the end.\n", several(kept.count, "mapping"), size(kept.bytes)),
     };
     Some(format!("{table}\n{rest}"))
 }
@@ -325,8 +325,11 @@ fn limits(recording: &ChurnRecording) -> String {
         let _ = writeln!(text, "A better way was refused: {}.", plain(refused));
     }
     if recording.lost_calls > 0 {
-        let _ =
-            writeln!(text, "Lost: {} calls; all sums are too small by them.", count(recording.lost_calls));
+        let _ = writeln!(
+            text,
+            "Lost: {}; all sums are too small by them.",
+            several(recording.lost_calls, "call")
+        );
     }
     let (chains, calls) = (recording.chains, all_calls(recording));
     if chains.lost > 0 || (chains.taken > 0 && chains.taken < calls) {

@@ -12,6 +12,7 @@ use faultless_records::measurement::Ending;
 
 use crate::paste::{self, TakenOut};
 use crate::plain::{plain, wrapped};
+use crate::quantity::several;
 use crate::table;
 
 /// Everything a consultation brought to light.
@@ -136,12 +137,11 @@ impl Consultation {
             .map_or("glibc (version not seen)".into(), |(major, minor)| format!("glibc {major}.{minor}"));
         let Some(heap) = &self.heap else { return vec![format!("{libc}; no report of the command's sizes")] };
         let mut lines = vec![format!(
-            "{libc}; heap peak {}: {} in large blocks, {} in small ones; {} thread{}",
+            "{libc}; heap peak {}: {} in large blocks, {} in small ones; {}",
             size(heap.heap_peak_bytes),
             size(heap.large_live_peak_bytes),
             size(heap.small_live_peak_bytes),
-            heap.threads_peak.max(1),
-            if heap.threads_peak > 1 { "s" } else { "" }
+            several(heap.threads_peak.max(1), "thread")
         )];
         let mut bins = heap.large_bins.clone();
         bins.sort_by_key(|bin| std::cmp::Reverse(bin.repeated_bytes()));

@@ -12,7 +12,7 @@ use faultless_records::fault_recording::FaultRecording;
 
 use crate::churn_table::{headed, right};
 use crate::plain::{plain, wrapped};
-use crate::quantity::{count, seconds_of};
+use crate::quantity::{count, seconds_of, several};
 
 /// Functions shown.
 const FUNCTIONS: usize = 15;
@@ -73,7 +73,7 @@ fn answer(recording: &FaultRecording, profile: &Profile) -> String {
     let seconds = recording.duration_ns as f64 / 1e9;
     let all = counted(recording);
     let mut text =
-        format!("{}: {} page faults in {} s", subject(recording), count(all.all()), seconds_of(seconds));
+        format!("{}: {} in {} s", subject(recording), several(all.all(), "page fault"), seconds_of(seconds));
     if seconds > 0.0 {
         let _ = write!(text, " ({} a second)", whole(all.all() as f64 / seconds));
     }

@@ -8,7 +8,7 @@ use faultless_diagnosis::glibc_heap::walk::{Arena, HeapWalk};
 use crate::heap::{FaultlessHeap, HeapReport, Regions, Source};
 use crate::heap_json::flaw_text;
 use crate::plain::plain;
-use crate::quantity::{count, mebibytes};
+use crate::quantity::{count, mebibytes, several};
 
 /// Arenas with a row of their own; the rest share one.
 const MOST_ROWS: usize = 12;
@@ -95,12 +95,12 @@ fn faultless(heap: &FaultlessHeap) -> String {
         (
             "in use",
             page.used_bytes(),
-            format!("{} of it in {} large blocks", unit.text(page.large_bytes), count(page.large_blocks)),
+            format!("{} of it in {}", unit.text(page.large_bytes), several(page.large_blocks, "large block")),
         ),
         (
             "cached",
             page.cached_bytes(),
-            format!("in the caches of {} threads, or on the way between them", count(page.threads)),
+            format!("in the caches of {}, or on the way between them", several(page.threads, "thread")),
         ),
         ("free", page.free_in_slabs_bytes(), "in slabs".to_owned()),
         (
@@ -109,7 +109,7 @@ fn faultless(heap: &FaultlessHeap) -> String {
             format!("slabs and large blocks; at most {}", unit.text(page.span_peak_bytes)),
         ),
         ("dirty", page.dirty_bytes, "free spans that may have pages".to_owned()),
-        ("purged", page.purged_bytes, format!("given back so far, in {} calls", count(page.purges))),
+        ("purged", page.purged_bytes, format!("given back so far, in {}", several(page.purges, "call"))),
     ];
     let width = rows.iter().map(|(_, bytes, _)| unit.text(*bytes).len()).max().unwrap_or(0).max(3);
     let mut text =
@@ -160,20 +160,13 @@ fn answer(walk: &HeapWalk, unit: Unit, reserved: u64) -> String {
     let used = total.used.total();
     let resident = |bytes: u64| if walk.residency_is_known { unit.text(bytes) } else { "?".to_owned() };
     let part = total.fragmentation().map_or("-".to_owned(), |part| format!("{:.1} %", part * 100.0));
-    let s = |number: u64| if number == 1 { "" } else { "s" };
     let mut rows = vec![
         (
             "reserved",
             unit.text(reserved),
-            format!(
-                "{} arena{}, {} heap{}",
-                walk.arenas.len(),
-                s(walk.arenas.len() as u64),
-                heaps,
-                s(heaps as u64)
-            ),
+            format!("{}, {}", several(walk.arenas.len() as u64, "arena"), several(heaps as u64, "heap")),
         ),
-        ("in use", unit.text(used.bytes), format!("{} block{}", count(used.blocks), s(used.blocks))),
+        ("in use", unit.text(used.bytes), several(used.blocks, "block")),
         (
             "free",
             unit.text(total.free_bytes()),
@@ -221,9 +214,8 @@ fn answer(walk: &HeapWalk, unit: Unit, reserved: u64) -> String {
             "mapped",
             unit.text(mapped.bytes),
             format!(
-                "{} block{} with a mapping of {} own, in use; {} found, with {} resident",
-                count(mapped.blocks),
-                s(mapped.blocks),
+                "{} with a mapping of {} own, in use; {} found, with {} resident",
+                several(mapped.blocks, "block"),
                 if mapped.blocks == 1 { "its" } else { "their" },
                 count(mapped.found_blocks),
                 resident(mapped.resident_bytes)

@@ -14,7 +14,7 @@ use faultless_records::mappings::Usage;
 use crate::map_nmt;
 use crate::map_view::MapView;
 use crate::plain::{plain, wrapped};
-use crate::quantity::{count, mebibytes};
+use crate::quantity::{count, mebibytes, several};
 
 /// Proofs named in a row; the rest is counted.
 const PROOFS: usize = 2;
@@ -62,8 +62,8 @@ fn heading(view: &MapView) -> String {
         let resident = view.counted_rss_bytes.map_or("an unknown size".into(), size);
         let _ = writeln!(
             text,
-            "{resident} resident, {} mappings, addresses only",
-            count(view.mappings.len() as u64)
+            "{resident} resident, {}, addresses only",
+            several(view.mappings.len() as u64, "mapping")
         );
         return text;
     }
@@ -71,7 +71,7 @@ fn heading(view: &MapView) -> String {
     if sum.swap_bytes > 0 {
         let _ = write!(text, ", {} in swap", size(sum.swap_bytes));
     }
-    let _ = write!(text, " in {} mappings", count(view.mappings.len() as u64));
+    let _ = write!(text, " in {}", several(view.mappings.len() as u64, "mapping"));
     let largest: Vec<String> = view
         .totals
         .iter()

@@ -29,6 +29,13 @@ pub fn count(number: u64) -> String {
     thousands::apart(&number.to_string())
 }
 
+/// So many of a thing, which takes an `s` when it is not one: `1 thread`, `2 threads`.
+#[must_use]
+pub fn several(number: u64, thing: &str) -> String {
+    let s = if number == 1 { "" } else { "s" };
+    format!("{} {thing}{s}", count(number))
+}
+
 /// A ratio to the first arm: more decimals the smaller it is.
 #[must_use]
 pub fn ratio(ratio: f64) -> String {
@@ -52,6 +59,10 @@ mod tests {
         assert_eq!(mebibytes(26_214_400), "25.0");
         assert_eq!(count(4_036_512), "4,036,512");
         assert_eq!((count(0), count(999), count(1000)), ("0".into(), "999".into(), "1,000".into()));
+        assert_eq!(
+            (several(1, "call"), several(0, "call"), several(1000, "call")),
+            ("1 call".into(), "0 calls".into(), "1,000 calls".into())
+        );
         assert_eq!(ratio(0.0123), "×0.012");
         assert_eq!(ratio(f64::INFINITY), "-");
     }

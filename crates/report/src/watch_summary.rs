@@ -5,7 +5,7 @@ use faultless_diagnosis::history::{History, Track};
 use faultless_records::recording::{Cost, End, Happening, Use};
 
 use crate::plain::plain;
-use crate::quantity::{count, mebibytes, seconds_of};
+use crate::quantity::{count, mebibytes, seconds_of, several};
 
 /// Processes shown; those with the largest resident sets.
 const MOST: usize = 20;
@@ -137,22 +137,22 @@ fn of_command(used: &Use, history: &History) -> String {
 fn of_watching(cost: &Cost, elapsed_s: f64) -> String {
     let part = if elapsed_s > 0.0 { cost.processor_s / elapsed_s * 100.0 } else { 0.0 };
     let mut text = format!(
-        "watching cost {} s of processor time in {} s ({part:.2} % of one CPU): {} samples",
+        "watching cost {} s of processor time in {} s ({part:.2} % of one CPU): {}",
         seconds_of(cost.processor_s),
         seconds_of(elapsed_s),
-        count(cost.samples),
+        several(cost.samples, "sample"),
     );
     if cost.rollups > 0 {
         text += &format!(
-            ", {} readings of smaps_rollup (the longest {:.1} ms)",
-            count(cost.rollups),
+            ", {} of smaps_rollup (the longest {:.1} ms)",
+            several(cost.rollups, "reading"),
             cost.longest_rollup_s * 1000.0
         );
     }
     if cost.missed_rounds > 0 {
         text += &format!(
-            ", {} rounds left out (the machine was busy, faultless was stopped, or its lines were not read)",
-            count(cost.missed_rounds)
+            ", {} left out (the machine was busy, faultless was stopped, or its lines were not read)",
+            several(cost.missed_rounds, "round")
         );
     }
     text + "\n"

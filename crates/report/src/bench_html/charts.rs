@@ -10,6 +10,7 @@ use super::lines::{self, Chart, Point, Series};
 use super::number::in_mebibytes;
 use super::strip::{self, Row};
 use super::words::{Shown, cell_name, sentence, size_name, suite_title, time_name, workload_name};
+use crate::quantity::several;
 
 /// A workload in one form at one size, with its cells by rising number of threads.
 struct Group<'a> {
@@ -146,8 +147,7 @@ fn series<'a>(board: &'a Board, group: &Group, what: Shown, contender: usize) ->
         let figure = shown(board.entries(*cell).get(contender)?, what);
         let spread = figure.spread?;
         let unit = |figure: f64| if what == Shown::Memory { in_mebibytes(figure) } else { figure };
-        let plural = if threads == 1 { "" } else { "s" };
-        let who = format!("{name}, {threads} thread{plural}");
+        let who = format!("{name}, {}", several(u64::from(threads), "thread"));
         Some(Point {
             threads: f64::from(threads),
             figure: (unit(spread.median), unit(spread.minimum), unit(spread.maximum)),
