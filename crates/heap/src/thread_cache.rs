@@ -83,8 +83,8 @@ pub struct ThreadCache {
     lock: Lock<()>,
     /// The next of all caches ever made. Synchronization: written once, under the registry's lock.
     next: AtomicPtr<ThreadCache>,
-    /// Not in use by a thread. Synchronization: the registry's lock.
-    idle: Guarded32,
+    /// Whether a thread has it, and if not, whether it is empty. Synchronization: the registry's lock.
+    state: Guarded32,
     /// Operations in the slow path, modulo 2^32. Synchronization: the cache's lock; read without it as a hint.
     visits: Guarded32,
     /// `visits` when idle caches were last looked for. Synchronization: the registry's lock.
@@ -164,7 +164,7 @@ impl ThreadCache {
             tag: Tag::new(0, shard),
             lock: Lock::new(()),
             next: AtomicPtr::new(core::ptr::null_mut()),
-            idle: Guarded32::new(0),
+            state: Guarded32::new(0),
             next_idle: AtomicPtr::new(core::ptr::null_mut()),
             visits: Guarded32::new(0),
             visits_seen: Guarded32::new(0),
@@ -363,11 +363,12 @@ impl ThreadCache {
         }
     }
 
-    /// Gives everything back. By the owner, or when there is none.
-    fn empty(&self, home: Home, budget: &Budget, to_slabs: bool) {
+    /// Gives everything back. By the owner, or when there is none. Returns the small blocks that it held.
+    fn empty(&self, home: Home, budget: &Budget, to_slabs: bool) -> usize {
         let _guard = self.lock.lock();
         let Home { central, spans, .. } = home;
         self.give_again(home, budget);
+        let mut blocks = 0;
         for bin in 1..BINS {
             let class = class_of_bin(bin);
             self.bins[bin].open();
@@ -375,6 +376,7 @@ impl ThreadCache {
             self.shrink(bin, budget);
             self.bins[bin].replace(Magazine::EMPTY);
             for magazine in [list, self.take_spare(bin)] {
+                blocks += magazine.count as usize;
                 if to_slabs {
                     central.return_to_slabs(spans, class, magazine);
                 } else {
@@ -382,6 +384,7 @@ impl ThreadCache {
                 }
             }
         }
+        blocks
     }
 
     /// The spare of a bin, if it has one. Under the cache's lock.

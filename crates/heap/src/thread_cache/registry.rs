@@ -37,9 +37,18 @@ pub struct Caches {
 /// `sh8`, 8 threads, 25, 30, 35 MiB; `threadtest`, large, 8 threads, 0.51, 0.37, 0.33 s.
 const SHARDS_PER_CPU: usize = 3;
 
+/// What `ThreadCache::state` says.
+const IN_USE: u32 = 0;
+/// Without a thread, and empty.
+const EMPTY: u32 = 1;
+/// Without a thread, with what the last one left: the next thread goes on with it.
+const LEFT: u32 = 2;
+
 struct Registry {
     in_use: usize,
     in_use_peak: usize,
+    /// Those that are [`LEFT`], at most one for each shard.
+    left: usize,
     /// Caches ever made, and the shards they are spread over.
     made: usize,
     shards: usize,
@@ -56,13 +65,20 @@ impl Registry {
         // SAFETY: null or a cache, and caches live as long as the process.
         let cache = unsafe { self.idle.load(Ordering::Relaxed).as_ref() }?;
         self.idle.store(cache.next_idle.load(Ordering::Relaxed), Ordering::Relaxed);
-        cache.idle.set(0);
+        let state = cache.state.get();
+        cache.state.set(IN_USE);
+        if state == LEFT {
+            self.left -= 1;
+        } else {
+            cache.prepare();
+        }
         Some(cache)
     }
 
-    fn retire(&mut self, cache: &ThreadCache) {
+    fn retire(&mut self, cache: &ThreadCache, state: u32) {
         // ORDERING: as above.
-        cache.idle.set(1);
+        cache.state.set(state);
+        self.left += usize::from(state == LEFT);
         cache.next_idle.store(self.idle.load(Ordering::Relaxed), Ordering::Relaxed);
         self.idle.store((&raw const *cache).cast_mut(), Ordering::Relaxed);
         self.in_use -= 1;
@@ -76,6 +92,7 @@ impl Caches {
             registry: Lock::new(Registry {
                 in_use: 0,
                 in_use_peak: 0,
+                left: 0,
                 made: 0,
                 shards: 0,
                 unused: (0, 0),
@@ -95,7 +112,6 @@ impl Caches {
             Some(cache) => cache,
             None => self.make(&mut registry)?,
         };
-        cache.prepare();
         registry.in_use += 1;
         registry.in_use_peak = registry.in_use_peak.max(registry.in_use);
         self.budget.share_among(registry.in_use);
@@ -124,6 +140,7 @@ impl Caches {
             place.write(ThreadCache::gated(registry.made % registry.shards.max(1)));
             &*place
         };
+        cache.prepare();
         registry.made += 1;
         cache.next.store(newest, Ordering::Relaxed);
         // ORDERING: Release publishes the cache to the Acquire in `all`.
@@ -148,11 +165,18 @@ impl Caches {
         self.all().map(ThreadCache::again).filter(|again| again.is_free || again.allocations > 0)
     }
 
-    /// Takes a cache back from a thread that exits.
+    /// Takes a cache back from a thread that exits. While somebody comes by for what is idle, a few keep what they hold for the next
+    /// threads: who starts a thread a request need not send each block home and fetch it again.
     pub fn release(&self, cache: &ThreadCache, home: Home) {
-        cache.empty(home, &self.budget, false);
         let mut registry = self.registry.lock();
-        registry.retire(cache);
+        // Under the lock: the purger looks at all caches, also under it, after it has said that it leaves.
+        let state = if registry.left < registry.shards && home.spans.keeps() { LEFT } else { EMPTY };
+        if state == EMPTY {
+            drop(registry);
+            cache.empty(home, &self.budget, false);
+            registry = self.registry.lock();
+        }
+        registry.retire(cache, state);
         self.budget.share_among(registry.in_use);
     }
 
@@ -181,8 +205,8 @@ impl Caches {
         if lock::is_forking() {
             return 0;
         }
-        let _registry = self.registry.lock();
-        self.revoke_where(own, home, |_| true)
+        let mut registry = self.registry.lock();
+        self.take_left(&mut registry, home, |_| true) + self.revoke_where(own, home, |_| true)
     }
 
     /// Takes the caches of threads that do nothing, when the budget is used up: what parked threads hold is missing to those
@@ -196,25 +220,44 @@ impl Caches {
         {
             return;
         }
-        let Some(_registry) = self.registry.try_lock() else { return };
+        let Some(mut registry) = self.registry.try_lock() else { return };
         self.relieved_at.store(now, Ordering::Relaxed);
         self.budget.begin_look();
+        self.take_left(&mut registry, home, ThreadCache::was_idle);
         self.revoke_where(own, home, ThreadCache::was_idle);
     }
 
     /// Takes the caches of threads that were never in the slow path since the last look. Returns whether others are left, which a
     /// later call may find idle.
     pub fn revoke_idle(&self, home: Home) -> bool {
-        let _registry = self.registry.lock();
+        let mut registry = self.registry.lock();
         // ORDERING: Relaxed; a pace, as in `relieve`, whose looks are not to come right after this one.
         self.relieved_at.store(os::now_ns(), Ordering::Relaxed);
         let is_left = Cell::new(false);
-        self.revoke_where(None, home, |cache| {
+        let was_idle = |cache: &ThreadCache| {
             let was_idle = cache.was_idle();
             is_left.set(is_left.get() || !was_idle);
             was_idle
-        });
+        };
+        self.take_left(&mut registry, home, was_idle);
+        self.revoke_where(None, home, was_idle);
         is_left.get()
+    }
+
+    /// Empties the chosen ones of those that exited threads left. Nobody is in them, so this needs no barrier.
+    fn take_left(
+        &self,
+        registry: &mut Registry,
+        home: Home,
+        is_chosen: impl Fn(&ThreadCache) -> bool,
+    ) -> usize {
+        let left = self.all().filter(|cache| cache.state.get() == LEFT && is_chosen(cache));
+        left.map(|cache| {
+            cache.state.set(EMPTY);
+            registry.left -= 1;
+            cache.empty(home, &self.budget, true)
+        })
+        .sum()
     }
 
     /// Revokes the chosen caches but `own`. Under the registry's lock.
@@ -229,7 +272,7 @@ impl Caches {
             return 0;
         }
         let is_own = |cache: &ThreadCache| own.is_some_and(|own| core::ptr::eq(own, cache));
-        let in_use = self.all().filter(|cache| cache.idle.get() == 0 && !is_own(cache));
+        let in_use = self.all().filter(|cache| cache.state.get() == IN_USE && !is_own(cache));
         let mut chosen = in_use.filter(|cache| is_chosen(cache));
         let mut blocks = 0;
         loop {
@@ -313,7 +356,7 @@ impl Caches {
     pub unsafe fn forget_others(&self, own: Option<&ThreadCache>) {
         let mut registry = self.registry.lock();
         for cache in self.all() {
-            if cache.idle.get() != 0 || own.is_some_and(|own| core::ptr::eq(own, cache)) {
+            if cache.state.get() != IN_USE || own.is_some_and(|own| core::ptr::eq(own, cache)) {
                 continue;
             }
             // SAFETY: the owner is gone, and the cache is emptied here.
@@ -324,7 +367,7 @@ impl Caches {
                 cache.bins[bin].replace(Magazine::EMPTY);
             }
             cache.again.forget(&self.budget);
-            registry.retire(cache);
+            registry.retire(cache, EMPTY);
         }
         self.budget.share_among(registry.in_use);
     }

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::page_map::GuardedSize;
+use crate::spans::SHARDS;
 
 #[test]
 fn caches_of_idle_threads_are_taken_when_the_budget_is_used_up() {
@@ -163,4 +164,52 @@ fn a_block_of_another_shard_freed_twice_is_found() {
         // SAFETY: refused, for it is at the head.
         assert!(!unsafe { user.push_foreign(tag, block) });
     }
+}
+
+/// Gives a cache 20 blocks of a class and ends its thread.
+fn live_and_exit(heap: &Heap, class: usize) {
+    let cache = heap.caches.acquire().unwrap();
+    let blocks: Vec<usize> = (0..20).map(|_| take_small(heap, cache, class)).collect();
+    blocks.into_iter().for_each(|block| give_small(heap, cache, block));
+    heap.caches.release(cache, heap.home());
+}
+
+#[test]
+fn what_an_exited_thread_leaves_serves_the_next_and_goes_when_none_comes() {
+    let heap = timed_heap();
+    live_and_exit(&heap, 3);
+    let next = heap.caches.acquire().unwrap();
+    let left = next.held(3);
+    assert!(left >= 10, "{left}");
+    let block = take_small(&heap, next, 3);
+    assert_eq!(next.held(3), left - 1);
+    give_small(&heap, next, block);
+    heap.caches.release(next, heap.home());
+    assert!(heap.look(), "somebody was here since the last look");
+    heap.look();
+    assert_eq!((next.held(3), heap.spans.counts().used), (0, 0));
+    assert!(core::ptr::eq(heap.caches.acquire().unwrap(), next));
+    take_small(&heap, next, 3);
+}
+
+#[test]
+fn exited_threads_leave_nothing_where_nobody_comes_by_for_it_and_little_elsewhere() {
+    let holding = |heap: &Heap| heap.caches.all().filter(|cache| cache.held(3) > 0).count();
+    let alone = heap();
+    live_and_exit(&alone, 3);
+    assert_eq!(holding(&alone), 0);
+
+    let heap = timed_heap();
+    let caches: Vec<_> = (0..2 * SHARDS).map(|_| heap.caches.acquire().unwrap()).collect();
+    for cache in &caches {
+        let blocks = [take_small(&heap, cache, 3), take_small(&heap, cache, 3)];
+        blocks.into_iter().for_each(|block| give_small(&heap, cache, block));
+    }
+    assert_eq!(holding(&heap), caches.len());
+    caches.iter().for_each(|cache| heap.caches.release(cache, heap.home()));
+    assert!((1..=SHARDS).contains(&holding(&heap)), "{}", holding(&heap));
+    heap.trim(None);
+    assert_eq!((holding(&heap), heap.spans.counts().used), (0, 0));
+    live_and_exit(&heap, 3);
+    assert_eq!(holding(&heap), 1, "there is room for others again");
 }
