@@ -54,7 +54,7 @@ fn build() -> Result<(), Box<dyn Error>> {
     let manifest =
         PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").ok_or("cargo did not set CARGO_MANIFEST_DIR")?);
     let root = manifest.ancestors().nth(2).ok_or("crates/bundle is not inside a workspace")?.to_path_buf();
-    watch_inputs(&root);
+    watch_inputs();
 
     let (library, recorder, programs) = if is_analysis_only() {
         (None, None, Vec::new())
@@ -71,7 +71,8 @@ fn build() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-fn watch_inputs(root: &Path) {
+/// By relative paths: a build folder that several clones share would otherwise watch the clone that built first.
+fn watch_inputs() {
     for path in [
         "Cargo.toml",
         "Cargo.lock",
@@ -81,7 +82,7 @@ fn watch_inputs(root: &Path) {
         "crates/recorder",
         "crates/workloads",
     ] {
-        println!("cargo:rerun-if-changed={}", root.join(path).display());
+        println!("cargo:rerun-if-changed=../../{path}");
     }
     println!("cargo:rerun-if-changed=build.rs");
     for variable in ["FAULTLESS_SO", "CC", "RUSTC_WORKSPACE_WRAPPER", "RA_RUSTC_WRAPPER", "DOCS_RS"] {
