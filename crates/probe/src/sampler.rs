@@ -51,6 +51,8 @@ pub struct Sampler {
     /// Wanted processes that ended before they were looked at.
     unseen: u64,
     departed: hearing::Departed,
+    /// A child of ours that wait(2) has not spoken of yet.
+    child: Option<i32>,
     /// Messages of the kernel are being taken in.
     is_taking_in: bool,
     groups: groups::Groups,
@@ -96,6 +98,7 @@ impl Sampler {
             cost: Cost::default(),
             unseen: 0,
             departed: hearing::Departed::default(),
+            child: None,
             is_taking_in: false,
             groups: groups::Groups::default(),
         };
@@ -119,12 +122,14 @@ impl Sampler {
         Ok(())
     }
 
-    /// As [`Sampler::add`], for a process that was just started: there is little to see of its memory yet.
+    /// As [`Sampler::add`], for a child that was just started: there is little to see of its memory yet, and [`Sampler::end`] will
+    /// say how it ended.
     ///
     /// # Errors
     /// [`ProcessError`].
     pub fn add_started(&mut self, pid: i32) -> Result<(), ProcessError> {
         self.track(Watched::open(pid)?, clock::monotonic_ns() + SETTLED_NS);
+        self.child = Some(pid);
         Ok(())
     }
 
@@ -307,7 +312,10 @@ impl Sampler {
 
     fn take_look(&mut self, index: usize, looked: Result<Look, ProcessError>) {
         let now = clock::monotonic_ns();
+        let pid = self.tracked[index].watched.process().pid();
         match looked {
+            // Until wait(2) says how it ended, the kernel's message may have been about the first thread only.
+            Ok(look) if look.is_ended && self.child == Some(pid) => {}
             Ok(look) => self.add_look(index, &look, now),
             Err(error) if is_gone(&error) => self.finish(index, now),
             Err(error) => {
