@@ -31,7 +31,7 @@ pub fn hint_of_process(name: &str) -> &'static str {
 }
 
 impl Failure {
-    /// For words behind a file that `subcommand` saved.
+    /// For words behind a file that `subcommand` reads.
     #[must_use]
     pub fn of_words_behind(path: &Path, subcommand: &str) -> Self {
         Self::Usage(format!("options stand before the file: faultless {subcommand} … {}", path.display()))

@@ -85,8 +85,7 @@ pub fn heap(
             show(&report?)?;
         }
         (None, [first, ..]) if is_core(Path::new(first)) => {
-            let first = first.to_string_lossy();
-            return Err(Failure::Usage(format!("options stand before the file: faultless heap … {first}")));
+            return Err(Failure::of_words_behind(Path::new(first), "heap"));
         }
         (None, words) => {
             heap_command::look(words.to_vec(), arguments.after, manner, &hold()?, &show)?;

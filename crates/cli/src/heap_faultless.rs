@@ -9,15 +9,12 @@ use faultless_probe::clock::monotonic_ns;
 use faultless_probe::contents::LiveContents;
 use faultless_probe::process::{Memory, Process};
 use faultless_records::allocator::Allocator;
-use faultless_records::faultless_page::{FaultlessPage, PAGE_BYTES};
+use faultless_records::faultless_page::{FaultlessPage, MAGIC, PAGE_BYTES};
 use faultless_records::mappings::Mapping;
 use faultless_report::heap::FaultlessHeap;
 
 /// How often a page is read that is being written.
 const MOST_READS: u32 = 50;
-
-/// First word of the page.
-const MAGIC: u64 = u64::from_le_bytes(*b"FLTLPAGE");
 
 /// The program or library that has Faultless inside.
 pub struct Host {
@@ -32,7 +29,7 @@ impl Host {
         let contents = LiveContents::open(process, mappings).ok()?;
         let reader = Reader::new(&contents);
         let loaded = loaded::objects(mappings, &reader);
-        let object = reservation::find(mappings, &reader, &loaded).first()?.object;
+        let object = reservation::find(mappings, &reader, &loaded).next()?.object;
         let mut pages = Vec::new();
         for data in &object.data {
             reader.each_page(*data, |address, words| {
@@ -77,9 +74,6 @@ fn read(memory: &Memory, address: u64) -> Option<FaultlessPage> {
     for _ in 0..MOST_READS {
         let (mut bytes, mut again) = ([0; PAGE_BYTES], [0; PAGE_BYTES]);
         memory.read_at(address, &mut bytes).ok()?;
-        if bytes[..8] != *b"FLTLPAGE" {
-            return None;
-        }
         // What was read while it was written differs, or has an odd sequence number.
         memory.read_at(address, &mut again).ok()?;
         if bytes == again

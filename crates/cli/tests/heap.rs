@@ -370,11 +370,24 @@ fn faultless_library() -> String {
     String::from_utf8(output.stdout).unwrap().trim().split(':').next().unwrap().to_owned()
 }
 
+/// Arguments of the program.
+const SMALL_WORK: &[&str] = &["2", "3000", "100000", "10", "4"];
+
+/// The program under a library that publishes what it holds, when all work is done.
+fn start_publishing(library: &str) -> Subject {
+    let mut command = Command::new(program());
+    command.args(SMALL_WORK).env("LD_PRELOAD", library).env("FAULTLESS", "publish:on");
+    let subject = Subject::run(&mut command);
+    // The page is written every 250 ms: one that is young enough was written when all work was done.
+    std::thread::sleep(std::time::Duration::from_millis(1000));
+    subject
+}
+
 #[test]
 fn a_faultless_process_shows_its_classes_spans_and_caches_when_asked() {
     let library = faultless_library();
     assert!(library.contains("libfaultless"), "{library}");
-    let quiet = Subject::start_under(&["2", "3000", "100000", "10", "4"], &library);
+    let quiet = Subject::start_under(SMALL_WORK, &library);
     let report = quiet.report(&[]);
     assert_eq!(
         (&report["other_allocator"]["name"], &report["faultless"]),
@@ -382,12 +395,7 @@ fn a_faultless_process_shows_its_classes_spans_and_caches_when_asked() {
     );
     assert!(report["remarks"].to_string().contains("FAULTLESS=publish:on"), "{report:#}");
 
-    let arguments = ["2", "3000", "100000", "10", "4"];
-    let mut command = Command::new(program());
-    let subject =
-        Subject::run(command.args(arguments).env("LD_PRELOAD", &library).env("FAULTLESS", "publish:on"));
-    // The page is written every 250 ms: one that is young enough was written when all work was done.
-    std::thread::sleep(std::time::Duration::from_millis(1000));
+    let subject = start_publishing(&library);
     let report = subject.report(&["--stop"]);
     let heap = &report["faultless"];
     let number = |key: &str| heap[key].as_u64().unwrap_or_else(|| panic!("{key} in {heap:#}"));
@@ -410,15 +418,11 @@ fn a_faultless_process_shows_its_classes_spans_and_caches_when_asked() {
 fn faultless_is_known_by_its_contents_whatever_file_it_is_in() {
     let renamed = std::env::temp_dir().join(format!("faultless-heap-renamed-{}.so", std::process::id()));
     std::fs::copy(faultless_library(), &renamed).unwrap();
-    let arguments = ["2", "3000", "100000", "10", "4"];
-    let quiet = Subject::start_under(&arguments, renamed.to_str().unwrap());
+    let quiet = Subject::start_under(SMALL_WORK, renamed.to_str().unwrap());
     let report = quiet.report(&[]);
     assert_eq!(report["other_allocator"]["name"], "Faultless", "{report:#}");
     assert!(report["remarks"].to_string().contains("faultless-heap-renamed"), "{report:#}");
-    let mut command = Command::new(program());
-    let subject =
-        Subject::run(command.args(arguments).env("LD_PRELOAD", &renamed).env("FAULTLESS", "publish:on"));
-    std::thread::sleep(std::time::Duration::from_millis(1000));
+    let subject = start_publishing(renamed.to_str().unwrap());
     let heap = &subject.report(&[])["faultless"];
     assert!(heap["used_bytes"].as_u64().unwrap() > 100_000, "{heap:#}");
     std::fs::remove_file(&renamed).unwrap();

@@ -5,7 +5,7 @@
 //! rest is held against the blocks that come and go and against what the other arms leave of it.
 
 use faultless_records::heap_report::{HeapReport, LargeBin};
-use faultless_records::thousands;
+use faultless_records::thousands::count;
 
 use crate::tuning::size;
 use crate::verdict::{ArmResult, ArmVerdict, Role};
@@ -147,11 +147,6 @@ impl LoadedData {
         }
         text
     }
-}
-
-/// A number with separated thousands.
-fn count(number: u64) -> String {
-    thousands::apart(&number.to_string())
 }
 
 #[cfg(test)]

@@ -4,7 +4,8 @@
 /// Bytes of the page; it begins at a multiple of them.
 pub const PAGE_BYTES: usize = 4096;
 
-const MAGIC: u64 = u64::from_le_bytes(*b"FLTLPAGE");
+/// Its first word.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"FLTLPAGE");
 const VERSION: u64 = 1;
 const CLASSES_AT: usize = 32;
 const CLASS_WORDS: usize = 6;

@@ -1,4 +1,4 @@
-//! Numbers with their thousands apart.
+//! Numbers as sentences have them, with their thousands apart.
 
 /// A row of decimal digits with a comma before every third from the end.
 #[must_use]
@@ -11,6 +11,19 @@ pub fn apart(digits: &str) -> String {
         text.push(digit);
     }
     text
+}
+
+/// A count.
+#[must_use]
+pub fn count(number: u64) -> String {
+    apart(&number.to_string())
+}
+
+/// So many of a thing, which takes an `s` when it is not one: `1 thread`, `2 threads`.
+#[must_use]
+pub fn several(number: u64, thing: &str) -> String {
+    let s = if number == 1 { "" } else { "s" };
+    format!("{} {thing}{s}", count(number))
 }
 
 #[cfg(test)]

@@ -103,8 +103,7 @@ fn answer(recording: &FaultRecording, profile: &Profile) -> String {
         text.push('\n');
     }
     let lost = recording.method.lost_samples as f64;
-    let looked_at: u64 = recording.faults.iter().map(|faults| faults.samples).sum();
-    let part = lost / (lost + looked_at as f64);
+    let part = lost / (lost + looked_at(recording) as f64);
     if part > MANY_LOST {
         let _ = writeln!(
             text,
@@ -339,10 +338,14 @@ fn agreement(recording: &FaultRecording) -> String {
     text
 }
 
+/// Faults of which more than their number is known.
+fn looked_at(recording: &FaultRecording) -> u64 {
+    recording.faults.iter().map(|faults| faults.samples).sum()
+}
+
 /// How it was observed, what that cost, what could not be seen.
 fn method(recording: &FaultRecording) -> String {
     let method = &recording.method;
-    let samples: u64 = recording.faults.iter().map(|faults| faults.samples).sum();
     let used: Vec<String> = method
         .steps
         .iter()
@@ -356,7 +359,7 @@ fn method(recording: &FaultRecording) -> String {
     let _ = writeln!(
         text,
         "  looked at {} faults: {}",
-        count(samples),
+        count(looked_at(recording)),
         if used.is_empty() { "there were none".into() } else { used.join(", ") }
     );
     let observer = recording.cost.observer_cpu_ns as f64 / 1e9;

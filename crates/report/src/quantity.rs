@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use faultless_records::thousands;
+pub use faultless_records::thousands::{count, several};
 
 /// Seconds with two decimals; three below a tenth, where two would hide everything.
 #[must_use]
@@ -21,19 +21,6 @@ pub fn seconds_of(seconds: f64) -> String {
 pub fn mebibytes(bytes: u64) -> String {
     let mebibytes = bytes as f64 / f64::from(1 << 20);
     format!("{mebibytes:.1}")
-}
-
-/// A count with its thousands apart.
-#[must_use]
-pub fn count(number: u64) -> String {
-    thousands::apart(&number.to_string())
-}
-
-/// So many of a thing, which takes an `s` when it is not one: `1 thread`, `2 threads`.
-#[must_use]
-pub fn several(number: u64, thing: &str) -> String {
-    let s = if number == 1 { "" } else { "s" };
-    format!("{} {thing}{s}", count(number))
 }
 
 /// A ratio to the first arm: more decimals the smaller it is.

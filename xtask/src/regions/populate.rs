@@ -4,6 +4,7 @@ use super::programs::{Programs, kernel, run};
 use super::sample::Sample;
 use super::summary::{columns, count, decimal, median};
 use crate::failure::Result;
+use faultless_records::thousands::several;
 
 const MIB: u64 = 1 << 20;
 
@@ -20,8 +21,7 @@ fn arms(threads: usize) -> Vec<Arm> {
     let mut arms =
         vec![plain("first touch, one thread", "touch"), plain("MAP_POPULATE, one thread", "map_populate")];
     let mut region = |shared: u32, sharing: &str, pages: u32, kind: &str, threads: usize| {
-        let name =
-            format!("region, {sharing}, {kind}, {threads} thread{}", if threads == 1 { "" } else { "s" });
+        let name = format!("region, {sharing}, {kind}, {}", several(threads as u64, "thread"));
         let arguments = Some([shared.to_string(), pages.to_string(), threads.to_string()]);
         arms.push(Arm { name, arguments, method: "region" });
     };

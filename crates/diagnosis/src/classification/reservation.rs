@@ -39,14 +39,13 @@ impl Reservation<'_> {
 }
 
 /// The reservation of each program or library that has one.
-#[must_use]
 pub fn find<'loaded>(
     mappings: &[Mapping],
     reader: &Reader<'_>,
     loaded: &'loaded Loaded,
-) -> Vec<Reservation<'loaded>> {
+) -> impl Iterator<Item = Reservation<'loaded>> {
     let all = loaded.objects.iter().flat_map(|object| object.data.iter().map(move |data| (object, *data)));
-    all.filter_map(|(object, data)| in_data(mappings, reader, object, data)).collect()
+    all.filter_map(|(object, data)| in_data(mappings, reader, object, data))
 }
 
 fn in_data<'loaded>(
@@ -57,17 +56,15 @@ fn in_data<'loaded>(
 ) -> Option<Reservation<'loaded>> {
     let mut found = None;
     reader.each_page(data, |page, words| {
-        for (place, base) in words.iter().copied().enumerate().filter(|(_, word)| is_base(mappings, *word)) {
+        let mut bases = words.iter().copied().enumerate().filter(|(_, word)| is_base(mappings, *word));
+        found = bases.find_map(|(place, base)| {
             let at = page + 8 * place as u64;
             let start = at.saturating_sub(8 * WINDOW_WORDS).max(data.start.next_multiple_of(8));
             let near = reader.words(start, 2 * WINDOW_WORDS as usize);
-            let granules = COVERAGES.map(|bits| 1 << bits).find(|granules| fits(&near, base, *granules));
-            found = granules.map(|granules| Reservation { object, base, granules });
-            if found.is_some() {
-                return true;
-            }
-        }
-        false
+            let granules = COVERAGES.map(|bits| 1 << bits).find(|granules| fits(&near, base, *granules))?;
+            Some(Reservation { object, base, granules })
+        });
+        found.is_some()
     });
     found
 }

@@ -206,7 +206,7 @@ impl Caches {
             return 0;
         }
         let mut registry = self.registry.lock();
-        self.take_left(&mut registry, home, |_| true) + self.revoke_where(own, home, |_| true)
+        self.revoke_where(&mut registry, own, home, |_| true)
     }
 
     /// Takes the caches of threads that do nothing, when the budget is used up: what parked threads hold is missing to those
@@ -223,8 +223,7 @@ impl Caches {
         let Some(mut registry) = self.registry.try_lock() else { return };
         self.relieved_at.store(now, Ordering::Relaxed);
         self.budget.begin_look();
-        self.take_left(&mut registry, home, ThreadCache::was_idle);
-        self.revoke_where(own, home, ThreadCache::was_idle);
+        self.revoke_where(&mut registry, own, home, ThreadCache::was_idle);
     }
 
     /// Takes the caches of threads that were never in the slow path since the last look. Returns whether others are left, which a
@@ -234,13 +233,11 @@ impl Caches {
         // ORDERING: Relaxed; a pace, as in `relieve`, whose looks are not to come right after this one.
         self.relieved_at.store(os::now_ns(), Ordering::Relaxed);
         let is_left = Cell::new(false);
-        let was_idle = |cache: &ThreadCache| {
+        self.revoke_where(&mut registry, None, home, |cache| {
             let was_idle = cache.was_idle();
             is_left.set(is_left.get() || !was_idle);
             was_idle
-        };
-        self.take_left(&mut registry, home, was_idle);
-        self.revoke_where(None, home, was_idle);
+        });
         is_left.get()
     }
 
@@ -260,21 +257,22 @@ impl Caches {
         .sum()
     }
 
-    /// Revokes the chosen caches but `own`. Under the registry's lock.
+    /// Empties the chosen caches but `own`: those of threads by revocation. Returns the blocks.
     fn revoke_where(
         &self,
+        registry: &mut Registry,
         own: Option<&ThreadCache>,
         home: Home,
         is_chosen: impl Fn(&ThreadCache) -> bool,
     ) -> usize {
+        let mut blocks = self.take_left(registry, home, &is_chosen);
         // ORDERING: Relaxed; written before the first cache existed.
         if !self.revocable.load(Ordering::Relaxed) {
-            return 0;
+            return blocks;
         }
         let is_own = |cache: &ThreadCache| own.is_some_and(|own| core::ptr::eq(own, cache));
         let in_use = self.all().filter(|cache| cache.state.get() == IN_USE && !is_own(cache));
         let mut chosen = in_use.filter(|cache| is_chosen(cache));
-        let mut blocks = 0;
         loop {
             let group: [Option<&ThreadCache>; GROUP] = core::array::from_fn(|_| chosen.next());
             if group[0].is_none() {

@@ -65,7 +65,7 @@ impl Sampler {
     pub fn end(&mut self, pid: i32, wait_status: i32) {
         // Its last forks come before its end.
         self.take_in();
-        self.child = self.child.filter(|child| *child != pid);
+        self.child.take_if(|child| *child == pid);
         if let Some(index) = self.places.get(&pid).copied() {
             let ending = &mut self.tracked[index].ending;
             // The kernel's message knows the time better, but may be about the first thread only.
