@@ -83,6 +83,9 @@ pub struct Step {
     pub minor_faults: u64,
     /// Major faults while the step was in force.
     pub major_faults: u64,
+    /// Samples of it that the kernel said it lost; recordings of before it was saved have given theirs to others.
+    #[serde(default)]
+    pub lost_samples: u64,
 }
 
 /// Minor and major faults.
@@ -168,7 +171,7 @@ pub struct Faults {
     pub step: usize,
     /// Samples.
     pub samples: u64,
-    /// Samples, with those that were lost in the same moments shared out.
+    /// Samples; in recordings whose steps say nothing of losses with those that were lost in the same moments shared out.
     pub weight: f64,
 }
 

@@ -22,8 +22,8 @@ const LEAST_SHARE: f64 = 0.001;
 const LONG_ENOUGH_NS: u64 = 300_000_000;
 /// A function that takes less than this part is not the answer.
 const STANDS_OUT: f64 = 0.2;
-/// From this part of the samples on those that were lost may change the answer.
-const MANY_LOST: f64 = 0.1;
+/// From this part on what was not looked at may change the answer.
+const MUCH: f64 = 0.1;
 /// Longest name of a function in the table, in characters.
 const LONGEST_NAME: usize = 48;
 
@@ -102,14 +102,9 @@ fn answer(recording: &FaultRecording, profile: &Profile) -> String {
         }
         text.push('\n');
     }
-    let lost = recording.method.lost_samples as f64;
-    let part = lost / (lost + looked_at(recording) as f64);
-    if part > MANY_LOST {
-        let _ = writeln!(
-            text,
-            "Shares are rough: {} of the samples were lost where faults came fastest, and may be of other functions",
-            percent(part)
-        );
+    let unseen = profile.functions.iter().find(|function| function.name == NOT_LOOKED_AT);
+    if let Some(part) = unseen.map(|unseen| profile.share(unseen.amount.faults)).filter(|part| *part > MUCH) {
+        let _ = writeln!(text, "{} of them were not looked at, and may be of any function", percent(part));
     }
     text
 }
@@ -381,7 +376,7 @@ fn method(recording: &FaultRecording) -> String {
     if method.lost_samples > 0 {
         let _ = writeln!(
             text,
-            "  {} samples were lost: buffers of {} KiB a CPU were full (counts are exact all the same, and the lost ones are shared out among those just before and after; a larger --every or a smaller --stack loses fewer)",
+            "  {} samples were lost: buffers of {} KiB a CPU were full (counts are exact all the same, and what they stand for is {NOT_LOOKED_AT}; a larger --every or a smaller --stack loses fewer)",
             count(method.lost_samples),
             method.buffer_bytes / 1024
         );
@@ -434,18 +429,24 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_from_which_many_samples_are_missing_says_so_at_once() {
+    fn an_answer_from_which_much_is_missing_says_so_at_once() {
         let mut recording = recording();
-        assert!(!text(&recording, None).contains("Shares are rough"), "4 of 104");
-        recording.method.lost_samples = 100;
-        let text = text(&recording, None);
-        assert!(
-            text.lines().nth(2).unwrap().starts_with("Shares are rough: 50.0 % of the samples"),
-            "{text}"
+        let lose = |recording: &mut FaultRecording, number: u64| {
+            recording.method.steps[0].minor_faults += number;
+            recording.counters.user.minor += number;
+            text(recording, None)
+        };
+        assert!(!lose(&mut recording, 5).contains("were not looked at"), "5 of 105");
+        let text = lose(&mut recording, 95);
+        assert_eq!(
+            text.lines().nth(1).unwrap(),
+            "47.5 % of them are dgemm's (a b.c:5), on anonymous memory from mmap"
         );
+        assert!(text.lines().nth(2).unwrap().starts_with("50.0 % of them were not looked at"), "{text}");
+        assert!(text.contains(" 100   50.0 %       0   [not looked at]"), "{text}");
+        recording.counters.user = faultless_records::fault_recording::FaultCounts::default();
         recording.faults.clear();
-        recording.method.lost_samples = 0;
-        assert!(!super::text(&recording, None).contains("Shares are rough"), "none of none");
+        assert!(!super::text(&recording, None).contains("were not looked at"), "none of none");
     }
 
     #[test]

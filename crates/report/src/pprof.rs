@@ -11,6 +11,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 
 use crate::faults_tree::KERNEL;
+use faultless_diagnosis::faults::profile::{NOBODY, NOT_LOOKED_AT};
 use faultless_diagnosis::faults::weight::Weights;
 
 /// The profile: for each chain its faults, and the major ones among them.
@@ -71,8 +72,10 @@ impl Profile {
         for name in ["faults", "major_faults"] {
             out.message(field::SAMPLE_TYPE, &value_type(&mut strings, name));
         }
-        // A location for each frame, and the last one for the kernel.
+        // A location for each frame, and the last ones for what has none.
         let kernel = tree.frames.len() as u64 + 1;
+        let [nobody, not_looked_at] = [kernel + 1, kernel + 2];
+        let others = [KERNEL, NOBODY, NOT_LOOKED_AT];
         for faults in &recording.faults {
             let number = weights.faults(faults).round() as u64;
             let mut locations: Vec<u64> = Vec::new();
@@ -84,14 +87,13 @@ impl Profile {
                 locations.push(call.frame as u64 + 1);
                 next = call.parent;
             }
-            if number == 0 || locations.is_empty() {
-                continue;
+            if locations.is_empty() {
+                locations.push(nobody);
             }
-            let mut sample = Message::default();
-            sample.numbers(1, &locations);
-            sample.numbers(2, &[number, if faults.is_major { number } else { 0 }]);
-            out.message(field::SAMPLE, &sample);
+            out.sample(&locations, [number, if faults.is_major { number } else { 0 }]);
         }
+        let rest = weights.not_looked_at();
+        out.sample(&[not_looked_at], [rest.minor + rest.major, rest.major].map(|rest| rest.round() as u64));
         for (place, module) in tree.modules.iter().enumerate() {
             let mut mapping = Message::default();
             mapping.number(1, place as u64 + 1);
@@ -106,8 +108,8 @@ impl Profile {
         let names = tree.frames.iter().map(|frame| {
             (tree.name(frame), frame.file.clone().unwrap_or_default(), frame.line, frame.module, frame.offset)
         });
-        let kernel_name = std::iter::once((KERNEL.to_owned(), String::new(), None, None, 0));
-        for (place, (name, file, line, module, offset)) in names.chain(kernel_name).enumerate() {
+        let others = others.map(|name| (name.to_owned(), String::new(), None, None, 0));
+        for (place, (name, file, line, module, offset)) in names.chain(others).enumerate() {
             let id = place as u64 + 1;
             let mut function = Message::default();
             function.number(1, id);
@@ -179,6 +181,16 @@ impl Message {
         self.bytes(field, &message.bytes);
     }
 
+    /// Faults and major ones of a chain, innermost call first; nothing where there are none.
+    fn sample(&mut self, locations: &[u64], numbers: [u64; 2]) {
+        if numbers[0] > 0 {
+            let mut sample = Self::default();
+            sample.numbers(1, locations);
+            sample.numbers(2, &numbers);
+            self.message(field::SAMPLE, &sample);
+        }
+    }
+
     fn numbers(&mut self, field: u32, numbers: &[u64]) {
         let mut packed = Self::default();
         for number in numbers {
@@ -243,6 +255,21 @@ mod tests {
         let major = all(field::SAMPLE).nth(2).unwrap();
         let parts = super::tests::fields(&major);
         assert_eq!((parts[0].2.as_slice(), parts[1].2.as_slice()), ([4, 3, 1].as_slice(), [2, 2].as_slice()));
+    }
+
+    #[test]
+    fn what_has_no_chain_and_what_was_lost_are_in_the_sums() {
+        let mut recording = recording();
+        recording.faults[0].call = None;
+        recording.method.steps[0].minor_faults += 7;
+        recording.counters.user.minor += 7;
+        let bytes = Profile::of(&recording);
+        let samples: Vec<Vec<u8>> = fields(&bytes)
+            .into_iter()
+            .filter(|field| field.0 == super::field::SAMPLE)
+            .map(|field| fields(&field.2)[1].2.clone())
+            .collect();
+        assert_eq!(samples, [[95, 0], [3, 0], [2, 2], [7, 0]]);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use super::place::Kind;
 use super::weight::Weights;
 
 /// Name of what has no call chain.
-const NOBODY: &str = "[no call chain]";
+pub const NOBODY: &str = "[no call chain]";
 
 /// Name of what the kernel does for a program before its first instruction.
 const EXECVE: &str = "[the kernel starts a program]";

@@ -1,11 +1,11 @@
 //! How many faults a sample stands for.
 
-use faultless_records::fault_recording::{FaultCounts, FaultRecording, Faults};
+use faultless_records::fault_recording::{FaultCounts, FaultRecording, Faults, Step};
 
 /// Faults for each sample, by step of sampling.
 ///
-/// Samples that were lost are shared out among those just before and after already. A step's weight then stands for the faults
-/// counted in it, so that what was left over of its last period is spread, too. What a step without any sample counted is nobody's.
+/// A step's samples, those too that were lost, stand together for the faults counted in it, so that what was left over of its last
+/// period is spread. What lost samples stand for is nobody's, nor is what a step without any sample counted.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Weights {
     minor: Vec<f64>,
@@ -13,7 +13,7 @@ pub struct Weights {
     not_looked_at: NotLookedAt,
 }
 
-/// Faults that were counted in a step of sampling that had no sample: too few for its period.
+/// Faults that were counted, and no sample stands for them: it was lost, or they were too few for the period of their step.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct NotLookedAt {
     /// Without I/O.
@@ -38,30 +38,27 @@ impl Weights {
     pub fn of(recording: &FaultRecording) -> Self {
         let all = counted(recording);
         let steps = &recording.method.steps;
-        let of_class =
-            |is_major: bool, counted: fn(&faultless_records::fault_recording::Step) -> u64, all: u64| {
-                let samples = |step: usize| -> f64 {
-                    let those = recording
-                        .faults
-                        .iter()
-                        .filter(|faults| faults.step == step && faults.is_major == is_major);
-                    those.map(|faults| faults.weight).sum()
-                };
-                let samples: Vec<f64> = (0..steps.len()).map(samples).collect();
-                // While one step is exchanged for another both count for a moment.
-                let counted_in_steps: u64 = steps.iter().map(counted).sum();
-                let scale = if counted_in_steps == 0 { 1.0 } else { all as f64 / counted_in_steps as f64 };
-                let mut not_looked_at = 0.0;
-                let weights = steps.iter().zip(samples).map(|(step, samples)| {
-                    let faults = counted(step) as f64 * scale;
-                    if samples > 0.0 {
-                        return faults / samples;
-                    }
-                    not_looked_at += faults;
-                    0.0
-                });
-                (weights.collect(), not_looked_at)
-            };
+        let samples = |step: usize, is_major: bool| -> f64 {
+            let those =
+                recording.faults.iter().filter(|faults| faults.step == step && faults.is_major == is_major);
+            those.map(|faults| faults.weight).sum()
+        };
+        let of_class = |is_major: bool, counted: fn(&Step) -> u64, all: u64| {
+            // While one step is exchanged for another both count for a moment.
+            let counted_in_steps: u64 = steps.iter().map(counted).sum();
+            let scale = if counted_in_steps == 0 { 1.0 } else { all as f64 / counted_in_steps as f64 };
+            let mut not_looked_at = 0.0;
+            let weights = steps.iter().enumerate().map(|(place, step)| {
+                let arrived = [samples(place, false), samples(place, true)];
+                let lost = lost(step, arrived)[usize::from(is_major)];
+                let sampled = arrived[usize::from(is_major)] + lost;
+                let faults = counted(step) as f64 * scale;
+                let weight = if sampled > 0.0 { faults / sampled } else { 0.0 };
+                not_looked_at += if sampled > 0.0 { lost * weight } else { faults };
+                weight
+            });
+            (weights.collect(), not_looked_at)
+        };
         let (minor, minor_not_looked_at) = of_class(false, |step| step.minor_faults, all.minor);
         let (major, major_not_looked_at) = of_class(true, |step| step.major_faults, all.major);
         let not_looked_at = NotLookedAt { minor: minor_not_looked_at, major: major_not_looked_at };
@@ -80,6 +77,22 @@ impl Weights {
         let weights = if faults.is_major { &self.major } else { &self.minor };
         faults.weight * weights.get(faults.step).copied().unwrap_or(0.0)
     }
+}
+
+/// Samples of a step that did not arrive, minor and major, beside those that did.
+fn lost(step: &Step, arrived: [f64; 2]) -> [f64; 2] {
+    let periods = [step.minor_period, step.major_period];
+    let due = |place: usize, counted: u64| counted as f64 / periods[place].max(1) as f64;
+    let missing = [due(0, step.minor_faults), due(1, step.major_faults)];
+    let missing = [0, 1].map(|place| (missing[place] - arrived[place]).max(0.0));
+    // Where each fault has a sample, what is missing was lost, even where the kernel had no room to say so any more. Otherwise it may
+    // be left over of threads' last periods, and the kernel tells one number for both classes.
+    let all = missing[0] + missing[1];
+    if periods == [1, 1] || all <= 0.0 {
+        return missing;
+    }
+    let told = (step.lost_samples as f64 / all).min(1.0);
+    missing.map(|missing| missing * told)
 }
 
 #[cfg(test)]
@@ -133,8 +146,20 @@ pub(crate) mod tests {
             subject: Subject { command: vec!["chem".into(), "9".into()], pid: 7, name: "chem".into() },
             method: Method {
                 steps: vec![
-                    Step { minor_period: 1, major_period: 1, minor_faults: 10, major_faults: 0 },
-                    Step { minor_period: 101, major_period: 11, minor_faults: 9090, major_faults: 0 },
+                    Step {
+                        minor_period: 1,
+                        major_period: 1,
+                        minor_faults: 10,
+                        major_faults: 0,
+                        lost_samples: 0,
+                    },
+                    Step {
+                        minor_period: 101,
+                        major_period: 11,
+                        minor_faults: 9090,
+                        major_faults: 0,
+                        lost_samples: 0,
+                    },
                 ],
                 stack_bytes: 8192,
                 cut_chains: 0,
@@ -190,8 +215,41 @@ pub(crate) mod tests {
         let mut recording = recording();
         recording.faults.truncate(1);
         let weights = Weights::of(&recording);
-        assert_eq!(weights.minor[0], 0.0);
-        assert!(weights.minor[1] > 0.0);
         assert_eq!(weights.not_looked_at(), NotLookedAt { minor: 10.0, major: 0.0 });
+        recording.faults.clear();
+        assert_eq!(Weights::of(&recording).not_looked_at(), NotLookedAt { minor: 9100.0, major: 0.0 });
+    }
+
+    #[test]
+    fn what_lost_samples_stand_for_is_nobodys() {
+        let mut recording = recording();
+        recording.method.steps[1] = Step {
+            minor_period: 101,
+            major_period: 11,
+            minor_faults: 101 * 120,
+            major_faults: 110,
+            lost_samples: 20,
+        };
+        recording.counters.user = FaultCounts { minor: 10 + 101 * 120, major: 110 };
+        recording.faults.push(Faults { is_major: true, samples: 10, weight: 10.0, ..recording.faults[0] });
+        let weights = Weights::of(&recording);
+        let (lost, expected) = (weights.not_looked_at(), 101.0 * 120.0 * 20.0 / 110.0);
+        assert!(
+            (lost.minor - expected).abs() < 1e-6 && lost.major == 0.0,
+            "10 of 30 may be left over of periods: {lost:?}"
+        );
+        let taken: f64 = recording.faults.iter().map(|faults| weights.faults(faults)).sum();
+        assert!((taken + lost.minor - 12_240.0).abs() < 1e-6, "{taken}");
+    }
+
+    #[test]
+    fn where_each_fault_has_a_sample_what_is_missing_was_lost_even_if_nobody_said_so() {
+        let mut recording = recording();
+        recording.faults.retain(|faults| faults.samples != 9);
+        recording.method.steps[0].major_faults = 3;
+        recording.counters.user.major = 3;
+        let weights = Weights::of(&recording);
+        assert_eq!(weights.not_looked_at(), NotLookedAt { minor: 9.0, major: 3.0 });
+        assert_eq!(weights.faults(&recording.faults[1]), 1.0);
     }
 }

@@ -44,7 +44,13 @@ pub(crate) fn recording() -> FaultRecording {
         },
         subject: Subject { command: vec!["chem".into()], pid: 7, name: "chem".into() },
         method: Method {
-            steps: vec![Step { minor_period: 1, major_period: 1, minor_faults: 98, major_faults: 2 }],
+            steps: vec![Step {
+                minor_period: 1,
+                major_period: 1,
+                minor_faults: 98,
+                major_faults: 2,
+                lost_samples: 0,
+            }],
             stack_bytes: 8192,
             cut_chains: 3,
             lost_samples: 4,

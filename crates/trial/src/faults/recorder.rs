@@ -341,7 +341,6 @@ impl Recorder {
             self.images.read_perf_map(pid);
         }
         let (tree, calls) = self.images.name_calls(&self.tree);
-        let (places, pids, faults) = std::mem::take(&mut self.taken).finish(&calls);
         let two = |minor: usize| -> Result<FaultCounts, PerfError> {
             Ok(FaultCounts { minor: self.session.count(minor)?, major: self.session.count(minor + 1)? })
         };
@@ -350,6 +349,7 @@ impl Recorder {
             Ok(Step {
                 minor_period: periods.minor,
                 major_period: periods.major,
+                lost_samples: self.taken.lost(step),
                 minor_faults: counted.minor,
                 major_faults: counted.major,
             })
@@ -374,6 +374,7 @@ impl Recorder {
             before: self.before,
             accounts_are_late: accounts.are_late,
         };
+        let (places, pids, faults) = std::mem::take(&mut self.taken).finish(&calls);
         let process = |pid| FaultProcess { pid, name: self.name(pid) };
         Ok(FaultRecording {
             format: FORMAT.to_owned(),
