@@ -123,11 +123,11 @@ fn run(arguments: &BenchArguments, signals: &Signals) -> Result<(Campaign, Optio
                 return Err(Failure::of_run("the benchmark", error));
             }
             let count = if whole_rounds > 0 {
-                format!("{whole_rounds} of {rounds} rounds are complete and count")
+                format!("{whole_rounds} of {rounds} rounds complete and counted")
             } else {
                 let all = cells.len();
                 cells.truncate(whole_cells);
-                format!("{whole_cells} of {all} cells of the first round are complete and count")
+                format!("{whole_cells} of {all} cells of the first round complete and counted")
             };
             samples.truncate(whole_rounds.max(1) * cells.len() * contenders.len());
             crate::say(&format!("interrupted: {count}"));

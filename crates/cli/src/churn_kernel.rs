@@ -15,6 +15,7 @@ use faultless_probe::watch::WatchError;
 use faultless_records::churn_recording::{ChurnRecording, Mechanism};
 use faultless_records::memory_call::MemoryEvent;
 use faultless_records::perf_record::{News, PerfRecord, Sample};
+use faultless_records::thousands::several;
 use faultless_trial::call_stacks::CallStacks;
 
 use crate::arguments::{ChurnArguments, ChurnMechanism};
@@ -238,7 +239,6 @@ impl Observer for Sums {
     }
 
     fn tick(&mut self) {
-        let calls = self.tally.calls();
-        self.progress.show(&format!("{calls} calls"));
+        self.progress.show(&several(self.tally.calls(), "call"));
     }
 }

@@ -13,6 +13,7 @@ use faultless_probe::process::Process;
 use faultless_probe::signals::Signals;
 use faultless_records::malloc_event::{MallocEvent, RecorderHead, RingCounts};
 use faultless_records::malloc_recording::{MallocCost, MallocMechanism, MallocRecording};
+use faultless_records::thousands::several;
 use faultless_trial::call_stacks::CallStacks;
 use faultless_trial::environment::Environment;
 
@@ -127,7 +128,8 @@ impl Sums {
         let unringed: u64 = self.heads.iter().map(|head| head.unringed).sum();
         if unringed > 0 {
             remarks.push(format!(
-                "calls of {unringed} threads: no room for their records (set TMPDIR to a place with more)"
+                "calls of {}: no room for their records (set TMPDIR to a place with more)",
+                several(unringed, "thread")
             ));
         }
         self.tally.finish(MallocCircumstances {
@@ -201,7 +203,7 @@ impl Observer for Sums {
         for process in self.running() {
             self.stacks.adopt(&process);
         }
-        let calls = self.tally.calls();
-        self.progress.show(&format!("{calls} calls of malloc and its family"));
+        let calls = several(self.tally.calls(), "call");
+        self.progress.show(&format!("{calls} of malloc and its family"));
     }
 }

@@ -13,6 +13,7 @@ use faultless_records::malloc_event::MallocEvent;
 use faultless_records::malloc_recording::{MallocCost, MallocMechanism, MallocRecording};
 use faultless_records::mappings;
 use faultless_records::perf_record::{PerfRecord, Sample};
+use faultless_records::thousands::several;
 use faultless_symbols::exported;
 use faultless_trial::call_stacks::CallStacks;
 
@@ -127,6 +128,6 @@ impl Observer for Sums {
     }
 
     fn tick(&mut self, calls: u64) {
-        self.progress.show(&format!("{calls} calls of malloc and its family"));
+        self.progress.show(&format!("{} of malloc and its family", several(calls, "call")));
     }
 }

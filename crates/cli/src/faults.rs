@@ -14,6 +14,7 @@ use faultless_records::elf;
 use faultless_records::fault_recording::FaultRecording;
 use faultless_records::measurement::Ending;
 use faultless_records::program::ProgramKind;
+use faultless_records::thousands::several;
 use faultless_report::{faults_diff, faults_json, faults_table, faults_tree, flame, pprof};
 use faultless_trial::command::{Command, RunError};
 use faultless_trial::environment::Environment;
@@ -128,7 +129,9 @@ fn record(arguments: &FaultsArguments, signals: &Signals) -> Result<FaultRecordi
     let options =
         FaultOptions { every: arguments.every, stack_bytes: arguments.stack, limit: arguments.limit };
     let mut progress = ObservingProgress::start("recording", arguments.limit, Elsewhere::Silence);
-    let mut tell = |samples: u64| progress.show(&format!("{samples} page faults looked at (Ctrl-C ends it)"));
+    let mut tell = |samples: u64| {
+        progress.show(&format!("{} looked at (Ctrl-C ends it)", several(samples, "page fault")));
+    };
     if let Some(pid) = arguments.pid {
         let process = subject::process(pid)?;
         refuse_32_bit_process(&process)?;

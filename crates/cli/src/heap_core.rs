@@ -10,6 +10,7 @@ use faultless_diagnosis::glibc_heap::{self, Area, Memory, Page};
 use faultless_probe::core_image::CoreImage;
 use faultless_records::core_file::MappedFile;
 use faultless_records::glibc;
+use faultless_records::thousands::several;
 use faultless_report::heap::{HeapReport, Source};
 
 use crate::failure::Failure;
@@ -30,8 +31,8 @@ pub fn look(path: &Path) -> Result<HeapReport, Failure> {
     let mut remarks = Vec::new();
     if image.missing_bytes() > 0 {
         remarks.push(format!(
-            "The file was cut off: {} bytes are missing (ulimit -c, or a full disk), and what lies there cannot be walked.",
-            image.missing_bytes()
+            "The file was cut off, {} missing (ulimit -c, or a full disk), and what lies there cannot be walked.",
+            several(image.missing_bytes(), "byte")
         ));
     }
     let is_named = files.iter().any(|file| is_libc(&file.path));
@@ -68,9 +69,9 @@ pub fn look(path: &Path) -> Result<HeapReport, Failure> {
     }
     if walks.is_empty() && image.missing_bytes() > 0 {
         return Err(Failure::Failed(format!(
-            "cannot use {}: it was cut off, {} bytes are missing (ulimit -c, or a full disk), the data of libc among them",
+            "cannot use {}: it was cut off, {} missing (ulimit -c, or a full disk), the data of libc among them",
             path.display(),
-            image.missing_bytes()
+            several(image.missing_bytes(), "byte")
         )));
     }
     if walks.is_empty() {

@@ -299,7 +299,7 @@ fn an_interrupt_leaves_the_rounds_that_are_complete() {
         // The first run of the second round: nothing of that round counts.
         let output = interrupt_in_run(child, 3, name);
         assert_eq!(output.status.signal(), Some(number), "{}", errors(&output));
-        assert!(errors(&output).ends_with("interrupted: 1 of 9 rounds are complete and count\n"));
+        assert!(errors(&output).ends_with("interrupted: 1 of 9 rounds complete and counted\n"));
         assert!(table(&output).contains("thread_churn small 8"), "{}", table(&output));
         place.holds_only(&["page.html", "samples.json"]);
         let value = json(&saved);
@@ -320,7 +320,7 @@ fn an_interrupt_in_the_first_round_leaves_the_cells_that_are_complete() {
     let output = interrupt_in_run(child, 4, "INT");
     assert_eq!(output.status.signal(), Some(2), "{}", errors(&output));
     assert!(
-        errors(&output).ends_with("interrupted: 1 of 2 cells of the first round are complete and count\n"),
+        errors(&output).ends_with("interrupted: 1 of 2 cells of the first round complete and counted\n"),
         "{}",
         errors(&output)
     );

@@ -5,7 +5,7 @@
 //! rest is held against the blocks that come and go and against what the other arms leave of it.
 
 use faultless_records::heap_report::{HeapReport, LargeBin};
-use faultless_records::thousands::count;
+use faultless_records::thousands::{count, several};
 
 use crate::tuning::size;
 use crate::verdict::{ArmResult, ArmVerdict, Role};
@@ -110,13 +110,12 @@ impl LoadedData {
             .map(|bin| format!("{} of {}", count(bin.repeats()), size(bin.largest_bytes)))
             .collect();
         let mut text = format!(
-            "data that is loaded and searched: {} in {} block{} stay, {} threads work on them. Bringing them in explains \
+            "data that is loaded and searched: {} in {} stay, {} work on them. Bringing them in explains \
              {} of {} minor faults at most; the other {} go with blocks that are freed and asked for again ({}), and no \
              other mapping of the data takes those away.",
             size(self.data_bytes),
-            self.data_blocks,
-            if self.data_blocks == 1 { "" } else { "s" },
-            self.threads,
+            several(self.data_blocks, "block"),
+            several(self.threads, "thread"),
             count(self.data_faults),
             count(self.faults),
             count(self.excess_faults()),

@@ -8,6 +8,7 @@
 use std::fmt::Write;
 
 use faultless_records::heap_report::{HeapReport, LargeBin};
+use faultless_records::thousands::several;
 
 use crate::setting::{DEFAULT_THRESHOLD_BYTES, LARGEST_MMAP_THRESHOLD_BYTES, Setting};
 
@@ -97,8 +98,9 @@ fn mmap_part(churned: &[LargeBin]) -> Option<Part> {
     }
     let repeats: u64 = churned.iter().map(LargeBin::repeats).sum();
     let seen = format!(
-        "blocks of {} are freed and asked for again {repeats} times",
-        range(churned.iter().map(|bin| bin.smallest_bytes).min()?, largest.largest_bytes)
+        "blocks of {} are freed and asked for again {}",
+        range(churned.iter().map(|bin| bin.smallest_bytes).min()?, largest.largest_bytes),
+        several(repeats, "time")
     );
     let threshold_bytes = round_up(largest.largest_bytes + 4096);
     let (setting, reason) = if threshold_bytes <= LARGEST_MMAP_THRESHOLD_BYTES {
@@ -146,8 +148,9 @@ fn arena_part(report: &HeapReport, processors: u64) -> Option<Part> {
     }
     let setting = Setting { variable: "MALLOC_ARENA_MAX", value: processors.to_string() };
     let reason = format!(
-        "{} threads allocate on {processors} processors; one arena a processor keeps freed memory together",
-        report.threads_peak
+        "{} allocate on {}; one arena a processor keeps freed memory together",
+        several(report.threads_peak, "thread"),
+        several(processors, "processor")
     );
     Some(Part { name: "arenas only", settings: vec![setting], reason })
 }
@@ -232,7 +235,7 @@ mod tests {
             HeapReport { large_bins: vec![bin(4 * MIB, 3002, 4)], threads_peak: 1, ..HeapReport::default() };
         let tuning = derived(&report);
         assert_eq!(shown(&tuning), ["MALLOC_MMAP_THRESHOLD_=5242880", "MALLOC_TRIM_THRESHOLD_=20971520"]);
-        assert!(tuning.parts[0].reason.contains("blocks of 4 MiB are freed and asked for again 2998 times"));
+        assert!(tuning.parts[0].reason.contains("blocks of 4 MiB are freed and asked for again 2,998 times"));
         assert!(tuning.parts[1].reason.contains("at most 16 MiB"));
     }
 

@@ -19,16 +19,26 @@ pub fn count(number: u64) -> String {
     apart(&number.to_string())
 }
 
-/// So many of a thing, which takes an `s` when it is not one: `1 thread`, `2 threads`.
+/// So many of a thing, which takes an ending when it is not one: `1 thread`, `2 threads`, `2 processes`.
 #[must_use]
 pub fn several(number: u64, thing: &str) -> String {
-    let s = if number == 1 { "" } else { "s" };
+    let s = match thing.ends_with('s') {
+        _ if number == 1 => "",
+        true => "es",
+        false => "s",
+    };
     format!("{} {thing}{s}", count(number))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_has_no_ending() {
+        let seen = [several(0, "page"), several(1, "process"), several(1000, "more process")];
+        assert_eq!(seen, ["0 pages", "1 process", "1,000 more processes"]);
+    }
 
     #[test]
     fn commas_stand_between_threes() {

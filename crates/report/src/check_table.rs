@@ -30,6 +30,7 @@ fn heading(permissions: &Permissions, all: &[Verdict]) -> String {
         _ if all.iter().all(|verdict| verdict.outcome == Outcome::Nothing) => {
             "no instrument works".to_owned()
         }
+        1 => format!("1 of {} answers is less than a full yes", all.len()),
         less => format!("{less} of {} answers are less than a full yes", all.len()),
     };
     let whom = permissions.given.as_ref().map(|(pid, name)| format!(" on process {pid} ({})", plain(name)));

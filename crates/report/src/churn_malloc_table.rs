@@ -11,7 +11,7 @@ use faultless_records::malloc_recording::{
 
 use crate::churn_table::{bar, byte_rate, class_range, headed, life_quantile, rate, right, span};
 use crate::plain::{plain, wrapped};
-use crate::quantity::{count, seconds_of};
+use crate::quantity::{count, seconds_of, several};
 
 /// Callers and threads shown.
 const ROWS: usize = 12;
@@ -50,16 +50,13 @@ fn bytes(number: f64) -> String {
 
 fn heading(recording: &MallocRecording) -> String {
     let all = calls(recording);
-    let processes = match recording.processes {
-        1 => "1 process".to_owned(),
-        number => format!("{} processes", count(number)),
-    };
     format!(
-        "{}: {} calls of malloc and its family in {} s ({} a second), {processes}; seen by {}\n",
+        "{}: {} of malloc and its family in {} s ({} a second), {}; seen by {}\n",
         plain(&recording.subject),
-        count(all),
+        several(all, "call"),
         seconds_of(seconds(recording)),
         rate(all as f64, seconds(recording)),
+        several(recording.processes, "process"),
         match recording.mechanism {
             MallocMechanism::Recorder => "a preloaded recorder",
             MallocMechanism::Uprobes => "uprobes of the kernel",
@@ -80,9 +77,9 @@ fn verdict(recording: &MallocRecording) -> String {
     let (live, unknown) = (total(recording, |lives| lives.live), total(recording, |lives| lives.unknown));
     let about = if is_complete(recording) { "" } else { "about " };
     let mut text = format!(
-        "At the end {about}{} live in {about}{} blocks; at most {about}{} lived at once.\n",
+        "At the end {about}{} live in {about}{}; at most {about}{} lived at once.\n",
         bytes(live.bytes),
-        whole(live.count),
+        several(live.count.round() as u64, "block"),
         bytes(recording.peak_live_bytes)
     );
     let mut by_life = std::collections::BTreeMap::new();
@@ -116,8 +113,8 @@ fn verdict(recording: &MallocRecording) -> String {
         };
         let _ = writeln!(
             text,
-            "What became of {} blocks ({}) is not known: {why}.",
-            whole(unknown.count),
+            "What became of {} ({}) is not known: {why}.",
+            several(unknown.count.round() as u64, "block"),
             bytes(unknown.bytes)
         );
     }
@@ -300,8 +297,8 @@ fn limits(recording: &MallocRecording) -> String {
     if recording.lost > 0 {
         let _ = writeln!(
             text,
-            "Lost: {} descriptions that found no room; the estimates make up for them.",
-            count(recording.lost)
+            "Lost: {} without room; the estimates make up for that.",
+            several(recording.lost, "description")
         );
     }
     for remark in &recording.remarks {

@@ -42,21 +42,18 @@ fn all_calls(recording: &ChurnRecording) -> u64 {
 }
 
 fn heading(recording: &ChurnRecording) -> String {
-    let plural = |number: u64, one: &str, many: &str| {
-        format!("{} {}", count(number), if number == 1 { one } else { many })
-    };
     let mut text = format!(
         "{}: {} in {} s, {}",
         plain(&recording.subject),
-        plural(all_calls(recording), "call", "calls"),
+        several(all_calls(recording), "call"),
         seconds_of(seconds(recording)),
-        plural(recording.processes, "process", "processes"),
+        several(recording.processes, "process"),
     );
     if recording.threads_started > 0 {
-        let _ = write!(text, ", {} started", plural(recording.threads_started, "thread", "threads"));
+        let _ = write!(text, ", {} started", several(recording.threads_started, "thread"));
     }
     if recording.execs > 0 {
-        let _ = write!(text, ", {} by exec", plural(recording.execs, "program", "programs"));
+        let _ = write!(text, ", {} by exec", several(recording.execs, "program"));
     }
     let _ = writeln!(text, "; seen by {}", mechanism(recording.mechanism));
     text
@@ -86,9 +83,9 @@ fn verdict(recording: &ChurnRecording) -> String {
         let _ = writeln!(text, "  {}", finding.sentence);
         let _ = writeln!(
             text,
-            "    {} times in all, {} pages a second; {}",
-            count(finding.times),
-            count(finding.pages_per_second.round() as u64),
+            "    {} in all, {} a second; {}",
+            several(finding.times, "time"),
+            several(finding.pages_per_second.round() as u64, "page"),
             finding.remedy
         );
     }
@@ -335,12 +332,12 @@ fn limits(recording: &ChurnRecording) -> String {
     if chains.lost > 0 || (chains.taken > 0 && chains.taken < calls) {
         let lost = match chains.lost {
             0 => String::new(),
-            lost => format!(" ({} more were lost)", count(lost)),
+            lost => format!(" ({} more lost)", count(lost)),
         };
         let _ = writeln!(
             text,
-            "Callers are known from the call chains of {} calls out of {}{lost}.",
-            count(chains.taken),
+            "Callers are known from the call chains of {} out of {}{lost}.",
+            several(chains.taken, "call"),
             count(calls)
         );
     }

@@ -12,7 +12,7 @@ use faultless_records::measurement::Ending;
 
 use crate::paste::{self, TakenOut};
 use crate::plain::{plain, wrapped};
-use crate::quantity::several;
+use crate::quantity::{count, several};
 use crate::table;
 
 /// Everything a consultation brought to light.
@@ -147,11 +147,12 @@ impl Consultation {
         bins.sort_by_key(|bin| std::cmp::Reverse(bin.repeated_bytes()));
         for bin in bins.iter().filter(|bin| bin.repeats() > 0).take(3) {
             lines.push(format!(
-                "blocks of {}: {} allocations, at most {} at once, so {} were freed and asked for again",
+                "blocks of {}: {}, at most {} at once, so {} {} freed and asked for again",
                 size(bin.largest_bytes),
-                bin.allocations,
+                several(bin.allocations, "allocation"),
                 size(bin.peak_live_bytes),
-                bin.repeats()
+                count(bin.repeats()),
+                if bin.repeats() == 1 { "was" } else { "were" }
             ));
         }
         lines

@@ -8,7 +8,7 @@ use faultless_diagnosis::faults::comparison::Comparison;
 use crate::churn_table::{headed, right};
 use crate::faults_table::{shortened, whole};
 use crate::plain::plain;
-use crate::quantity::{ratio, seconds_of};
+use crate::quantity::{ratio, seconds_of, several};
 
 /// Functions shown.
 const FUNCTIONS: usize = 20;
@@ -49,7 +49,8 @@ pub fn text(comparison: &Comparison) -> String {
     }
     let _ = writeln!(text, "\n{table}");
     if comparison.functions.len() > FUNCTIONS {
-        let _ = writeln!(text, "and {} more functions", comparison.functions.len() - FUNCTIONS);
+        let rest = comparison.functions.len() - FUNCTIONS;
+        let _ = writeln!(text, "and {}", several(rest as u64, "more function"));
     }
     text
 }

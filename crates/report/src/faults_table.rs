@@ -207,8 +207,7 @@ fn functions(profile: &Profile, longest: usize, has_through: bool) -> String {
     }
     if left_out > 0 {
         let mut row = amounts(rest, profile.share(rest.faults), has_major, has_huge);
-        let plural = if left_out == 1 { "other" } else { "others" };
-        row.push(Cell::new(format!("{} {plural}", count(left_out))));
+        row.push(Cell::new(several(left_out, "other")));
         table.add_row(row);
     }
     format!("{table}\n")
@@ -270,7 +269,7 @@ fn memory(profile: &Profile) -> String {
         let mut row =
             amounts(Amount { faults: rest, ..Amount::default() }, profile.share(rest), false, false);
         row.extend(std::iter::repeat_n(Cell::new(""), usize::from(has_major) + usize::from(has_huge)));
-        row.push(Cell::new(format!("{} other kinds", profile.kinds.len() - 8)));
+        row.push(Cell::new(several(profile.kinds.len() as u64 - 8, "other kind")));
         table.add_row(row);
     }
     format!("{table}\n")
@@ -288,7 +287,7 @@ fn processes(profile: &Profile) -> String {
     }
     let mut text = format!("{table}\n");
     if profile.processes.len() > 8 {
-        let _ = writeln!(text, "and {} more processes", profile.processes.len() - 8);
+        let _ = writeln!(text, "and {}", several(profile.processes.len() as u64 - 8, "more process"));
     }
     text
 }
@@ -353,8 +352,8 @@ fn method(recording: &FaultRecording) -> String {
     let mut text = String::from("Method\n");
     let _ = writeln!(
         text,
-        "  looked at {} faults: {}",
-        count(looked_at(recording)),
+        "  looked at {}: {}",
+        several(looked_at(recording), "fault"),
         if used.is_empty() { "there were none".into() } else { used.join(", ") }
     );
     let observer = recording.cost.observer_cpu_ns as f64 / 1e9;
@@ -376,23 +375,23 @@ fn method(recording: &FaultRecording) -> String {
     if method.lost_samples > 0 {
         let _ = writeln!(
             text,
-            "  {} samples were lost: buffers of {} KiB a CPU were full (counts are exact all the same, and what they stand for is {NOT_LOOKED_AT}; a larger --every or a smaller --stack loses fewer)",
-            count(method.lost_samples),
+            "  lost {}: buffers of {} KiB a CPU were full (counts are exact all the same, and what they stand for is {NOT_LOOKED_AT}; a larger --every or a smaller --stack loses fewer)",
+            several(method.lost_samples, "sample"),
             method.buffer_bytes / 1024
         );
     }
     if method.lost_news > 0 {
         let _ = writeln!(
             text,
-            "  {} records of new mappings were lost: some kinds of memory and some names are not known",
-            count(method.lost_news)
+            "  lost {} of new mappings: some kinds of memory and some names are not known",
+            several(method.lost_news, "record")
         );
     }
     if method.cut_chains > 0 {
         let _ = writeln!(
             text,
-            "  {} call chains could not be followed to the outermost call (--stack {} looks further; code of just-in-time compilers needs frame pointers)",
-            count(method.cut_chains),
+            "  {} could not be followed to the outermost call (--stack {} looks further; code of just-in-time compilers needs frame pointers)",
+            several(method.cut_chains, "call chain"),
             (method.stack_bytes * 2).min(61_440)
         );
     }
@@ -424,7 +423,7 @@ mod tests {
         assert_eq!(lines[1], "95.0 % of them are dgemm's (a b.c:5), on anonymous memory from mmap");
         assert!(text.contains("152  in the processes' own accounts"), "{text}");
         assert!(text.contains("inside system calls, which we may not see, or on pages populated"), "{text}");
-        assert!(text.contains("4 samples were lost") && text.contains("3 call chains"), "{text}");
+        assert!(text.contains("lost 4 samples: ") && text.contains("3 call chains"), "{text}");
         assert!(text.contains("CAP_PERFMON") && text.contains("no names from /bin/chem: gone"), "{text}");
     }
 

@@ -361,7 +361,7 @@ fn flaws(walk: &HeapWalk, source: &Source) -> Vec<String> {
         _ => "It was stopped again and again, each time in the middle of malloc.",
     };
     let moved = flaw_line(&moving, walk, "moved under the walk").map(|line| format!("{line} {cure}"));
-    let stayed = flaw_line(&lasting, walk, "disagree with their own books at every look");
+    let stayed = flaw_line(&lasting, walk, "at odds with their own books at every look");
     [moved, stayed].into_iter().flatten().collect()
 }
 

@@ -8,7 +8,7 @@ use faultless_diagnosis::metric::Metric;
 use faultless_records::recording::{Event, GroupSample, Happening, Line, Sample, Source};
 
 use crate::plain::plain;
-use crate::quantity::{count, mebibytes};
+use crate::quantity::{count, mebibytes, several};
 
 /// Lines between two headings.
 const HEADING_EVERY: usize = 24;
@@ -103,7 +103,7 @@ fn group_row(path: &str, sample: &GroupSample) -> String {
     for (name, number) in happened {
         let _ = number
             .filter(|number| *number > 0)
-            .map(|number| write!(text, ", {name} {} times", count(number)));
+            .map(|number| write!(text, ", {name} {}", several(number, "time")));
     }
     text
 }

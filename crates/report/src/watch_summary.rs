@@ -20,7 +20,8 @@ pub fn text(history: &History) -> String {
         text += &format!("{}\n", table(&tracks[..tracks.len().min(MOST)]));
     }
     if tracks.len() > MOST {
-        text += &format!("and {} more processes with smaller peaks\n", count((tracks.len() - MOST) as u64));
+        let rest = several((tracks.len() - MOST) as u64, "more process");
+        text += &format!("and {rest} with smaller peaks\n");
     }
     for group in &history.groups {
         if let Some(last) = group.samples.last() {
@@ -128,7 +129,7 @@ fn of_command(used: &Use, history: &History) -> String {
         let unseen = count(used.minor_faults - seen);
         let advice = if history.tracks.len() == 1 { " (--children watches them)" } else { "" };
         text += &format!(
-            "{unseen} of these minor faults were taken by processes, or parts of their lives, that no sample saw{advice}\n"
+            "{unseen} of these minor faults: taken by processes, or parts of their lives, that no sample saw{advice}\n"
         );
     }
     text

@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use faultless_records::recording::{Group, GroupSample, Line};
+use faultless_records::thousands::several;
 
 use super::{REST, Sampler};
 use crate::clock;
@@ -98,7 +99,9 @@ impl Sampler {
         }
         if unnumbered + unread > 0 && !std::mem::replace(&mut self.groups.has_said_what_is_hidden, true) {
             self.note(&format!(
-                "not all processes of the control group are to be seen: {unnumbered} belong to another PID namespace, {unread} groups below it could not be read"
+                "not all processes of the control group are to be seen: hidden are {} of another PID namespace and {} below it that could not be read",
+                several(unnumbered as u64, "process"),
+                several(unread as u64, "group")
             ));
         }
         self.groups.refused.retain(|pid| present.contains(pid));

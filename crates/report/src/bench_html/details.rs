@@ -65,9 +65,7 @@ fn body(board: &Board, suite: Suite, index: usize) -> String {
 
 fn heading(cell: &Cell) -> String {
     let size = cell.size.map(|size| size.name().to_owned());
-    let threads = cell
-        .threads
-        .map(|threads| if threads == 1 { "1 thread".into() } else { format!("{threads} threads") });
+    let threads = cell.threads.map(|threads| quantity::several(u64::from(threads), "thread"));
     let of: Vec<String> = size.into_iter().chain(threads).collect();
     let variant = cell.variant.as_ref().map_or(String::new(), |variant| format!(" {}", escape(variant)));
     format!("{}{variant}<small>{}</small>", escape(workload_name(&cell.workload)), of.join(", "))

@@ -125,7 +125,8 @@ fn failures(campaign: &Campaign) -> String {
             writeln!(list, "<li><b>{}</b>, {}: {}{times}</li>", escape(name), escape(&cell), escape(reason));
     }
     if counts.len() > MOST_FAILURES {
-        let _ = writeln!(list, "<li>and {} more kinds</li>", counts.len() - MOST_FAILURES);
+        let rest = (counts.len() - MOST_FAILURES) as u64;
+        let _ = writeln!(list, "<li>and {}</li>", crate::quantity::several(rest, "more kind"));
     }
     list.push_str("</ul>\n");
     list

@@ -6,7 +6,7 @@ use faultless_records::bench::{Cell, Size, Suite};
 use crate::quantity;
 
 use super::board::Figure;
-use super::number::{interval, mebibytes, percent, three_digits, whole};
+use super::number::{interval, mebibytes, percent, three_digits};
 
 /// Name of a suite and what it holds.
 #[must_use]
@@ -48,8 +48,7 @@ pub fn cell_name(cell: &Cell) -> String {
         name = format!("{name}, {}", size.name());
     }
     match cell.threads {
-        Some(1) => name + ", 1 thread",
-        Some(threads) => format!("{name}, {threads} threads"),
+        Some(threads) => format!("{name}, {}", quantity::several(u64::from(threads), "thread")),
         None => name,
     }
 }
@@ -105,5 +104,5 @@ pub fn confidence(ratio: &Ratio) -> String {
 /// `1 cell`, `2 cells`.
 #[must_use]
 pub fn cells(count: usize) -> String {
-    if count == 1 { "1 cell".into() } else { format!("{} cells", whole(count as f64)) }
+    quantity::several(count as u64, "cell")
 }
