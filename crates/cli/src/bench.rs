@@ -1,7 +1,7 @@
 //! `faultless bench`: runs the workloads under several allocators in turn and says how they compare.
 
-use std::fs;
-use std::io::Write;
+use std::fs::File;
+use std::io::{Read, Write};
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -29,6 +29,8 @@ use crate::workshop::{Workshop, shell};
 const ROUNDS: u32 = 10;
 const ROUNDS_QUICK: u32 = 3;
 const IDLE_MS: u32 = 1000;
+/// Most bytes of a saved campaign: a million runs.
+const LARGEST_CAMPAIGN_BYTES: u64 = 256 << 20;
 /// A seed from the clock is small enough to be typed again.
 const SEED_MASK: u32 = 0xf_ffff;
 
@@ -207,8 +209,13 @@ fn index_of(contenders: &[Contender], name: &str) -> Result<usize, Failure> {
 /// A saved campaign.
 fn load(path: &Path, reference: Option<&str>) -> Result<Campaign, Failure> {
     let failed = |reason: String| Failure::Failed(format!("cannot read {}: {reason}", path.display()));
-    let text = fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
-    let mut campaign = bench_json::parse(&text).map_err(failed)?;
+    let read = |path| -> std::io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        File::open(path)?.take(LARGEST_CAMPAIGN_BYTES).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    };
+    let bytes = read(path).map_err(|error| failed(error.to_string()))?;
+    let mut campaign = bench_json::parse(&String::from_utf8_lossy(&bytes)).map_err(failed)?;
     if let Some(name) = reference {
         campaign.reference = index_of(&campaign.contenders, name)?;
     }

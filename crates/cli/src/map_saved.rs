@@ -39,7 +39,7 @@ pub fn totals(path: &Path) -> Result<SavedTotals, Failure> {
     let bytes = read(path)?;
     if bytes.trim_ascii_start().starts_with(b"{") {
         let (name, totals) = map_saved_totals::load(&String::from_utf8_lossy(&bytes))
-            .map_err(|reason| refused(path, &reason))?;
+            .map_err(|reason| Failure::Failed(format!("cannot read {}: {reason}", shown(path))))?;
         return Ok(SavedTotals { name, totals });
     }
     let view = of_bytes(path, &bytes)?;

@@ -56,7 +56,7 @@ pub fn replay(file: File, path: &Path, outlets: &mut Outlets, signals: &Signals)
             Ok(line) => outlets.write(&line, &history),
             Err(reason) if number == 1 => {
                 return Err(Failure::Failed(format!(
-                    "{shown} is no recording of faultless watch --record: {}",
+                    "cannot read {shown} as a recording of faultless watch --record: {}",
                     plain(&reason)
                 )));
             }

@@ -243,7 +243,7 @@ fn a_recording_shows_the_same_again_and_others_are_refused() {
     fs::write(&saved, newer).unwrap();
     let refused = churn(&[&saved]).output().unwrap();
     assert_eq!(refused.status.code(), Some(1));
-    assert!(errors(&refused).contains("this version reads"), "{}", errors(&refused));
+    assert!(errors(&refused).contains("newer version of faultless"), "{}", errors(&refused));
     let nowhere = churn(&["--record", "/no/such/place", "--", &program]).output().unwrap();
     assert_eq!((nowhere.status.code(), nowhere.stdout.len()), (Some(1), 0));
 }

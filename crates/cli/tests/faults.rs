@@ -407,7 +407,7 @@ fn bad_requests_are_refused_in_one_line() {
         (vec!["--", "no-such-command"], 127, "no such command"),
         (vec!["--record", "/no/such/place", "--", "true"], 1, "cannot write"),
         (vec!["--html", "/tmp/same", "--pprof", "/tmp/same", "--", "true"], 2, "same file"),
-        (vec![&*wrong], 1, "missing field"),
+        (vec![&*wrong], 1, "newer version of faultless"),
         (vec![&*wrong, "--json"], 2, "options stand before the file"),
         (vec!["--diff", "/etc/passwd", "/etc/passwd"], 1, "no recording"),
     ] {

@@ -198,10 +198,10 @@ fn a_recording_is_replayed_and_one_that_was_cut_off_up_to_there() {
     }
     for (bytes, says) in [
         (&b""[..], "is empty"),
-        (b"\n", "is no recording"),
-        (b"\xff\xfe\n", "is no recording"),
-        (b"{\"line\":\"sample\"}\n", "is no recording"),
-        (b"7f00-7f01 rw-p\n", "is no recording"),
+        (b"\n", "cannot read"),
+        (b"\xff\xfe\n", "cannot read"),
+        (b"{\"line\":\"sample\"}\n", "cannot read"),
+        (b"7f00-7f01 rw-p\n", "cannot read"),
     ] {
         fs::write(&again, bytes).unwrap();
         let refused = faultless(&["watch", "--replay", &again]).output().unwrap();

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use faultless_records::recording::{
     Begin, End, Event, FORMAT, Group, GroupSample, Happening, Line, Note, Process, Sample,
 };
+use faultless_records::saved_form;
 
 /// Samples kept of all tracks together, about 64 MiB.
 const MOST_SAMPLES: usize = 400_000;
@@ -136,9 +137,7 @@ impl History {
     }
 
     fn begin(&mut self, begin: Begin) -> Result<(), String> {
-        if begin.format != FORMAT {
-            return Err(format!("expected the format {FORMAT}, found {:?}", begin.format));
-        }
+        saved_form::check(&begin.format, FORMAT)?;
         self.begin = begin;
         self.has_begun = true;
         Ok(())
@@ -299,7 +298,7 @@ mod tests {
         let mut history = History::new();
         assert!(history.add(sample(0, 0.0, 1)).unwrap_err().contains("begin"));
         let other = Begin { format: "faultless-watch/9".into(), ..Begin::default() };
-        assert!(history.add(Line::Begin(other)).unwrap_err().contains("faultless-watch/1"));
+        assert!(history.add(Line::Begin(other)).unwrap_err().contains("newer version"));
         let mut history = begun();
         assert!(history.add(sample(0, 0.0, 1)).unwrap_err().contains("no process 0"));
         assert!(history.add(Line::Process(Process { process: 7, ..Process::default() })).is_err());

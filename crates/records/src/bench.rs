@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::saved_form::newer;
+
 /// Version of the saved form; a reader refuses newer ones.
 pub const SCHEMA: u32 = 1;
 
@@ -233,10 +235,7 @@ impl Campaign {
     /// What is wrong with it, in one line.
     pub fn check(&self) -> Result<(), String> {
         if self.schema > SCHEMA {
-            return Err(format!(
-                "it is of version {} of the format, newer than {SCHEMA}, the newest this tool reads",
-                self.schema
-            ));
+            return Err(newer(&format!("version {} of the format", self.schema)));
         }
         if self.reference >= self.contenders.len() {
             return Err(format!(

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::memory_call::Operation;
+use crate::saved_form::{self, check_calls};
 
 /// Version of the saved form; a reader refuses others.
 pub const FORMAT: &str = "faultless-churn-recording/1";
@@ -192,6 +193,24 @@ pub struct CallerSum {
     pub operation: Operation,
     /// How many, and their bytes; scaled up where only some stacks were taken.
     pub amount: Amount,
+}
+
+impl ChurnRecording {
+    /// Whether it is of the form that is known, and its numbers can be added up.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn check(&self) -> Result<(), String> {
+        saved_form::check(&self.format, FORMAT)?;
+        let operations = self.operations.values().flat_map(|sum| {
+            let sizes = sum.sizes.values().map(|amount| amount.count);
+            sizes.chain([sum.amount.count, sum.failed])
+        });
+        check_calls(operations)?;
+        check_calls(self.cycles.iter().map(|cycle| cycle.amount.count))?;
+        check_calls(self.callers.iter().map(|caller| caller.amount.count))?;
+        check_calls(self.timeline.calls.iter().copied())
+    }
 }
 
 /// The power of two at or below a number, as its exponent; 0 for 0.

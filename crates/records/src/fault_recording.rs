@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::bench::Machine;
 use crate::call_tree::CallTree;
+use crate::saved_form;
 
 /// Version of the saved form.
 pub const FORMAT: &str = "faultless-faults-recording/1";
@@ -181,9 +182,7 @@ impl FaultRecording {
     /// # Errors
     /// What is wrong.
     pub fn check(&self) -> Result<(), String> {
-        if self.format != FORMAT {
-            return Err(format!("it is of the form {:?}, and this version reads {FORMAT}", self.format));
-        }
+        saved_form::check(&self.format, FORMAT)?;
         self.tree.check()?;
         let is_wrong = |faults: &Faults| {
             faults.call.is_some_and(|call| call >= self.tree.calls.len())

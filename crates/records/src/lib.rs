@@ -37,6 +37,7 @@ pub mod process_stat;
 pub mod program;
 pub mod recording;
 pub mod saved_campaign;
+pub mod saved_form;
 pub mod script;
 pub mod status;
 pub mod thousands;

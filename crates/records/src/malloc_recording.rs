@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::churn_recording::Amount;
 use crate::malloc_event::MallocFunction;
+use crate::saved_form::{self, check_calls};
 
 /// Version of the saved form; a reader refuses others.
 pub const FORMAT: &str = "faultless-churn-malloc-recording/1";
@@ -95,6 +96,21 @@ pub struct MallocRecording {
     pub cost: MallocCost,
     /// What could not be seen, and what would show it.
     pub remarks: Vec<String>,
+}
+
+impl MallocRecording {
+    /// Whether it is of the form that is known, and its numbers can be added up.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn check(&self) -> Result<(), String> {
+        saved_form::check(&self.format, FORMAT)?;
+        let functions = self.functions.values().flat_map(|sum| {
+            let sizes = sum.sizes.values().map(|amount| amount.count);
+            sizes.chain([sum.amount.count])
+        });
+        check_calls(functions.chain([self.frees]))
+    }
 }
 
 /// All calls of one function.

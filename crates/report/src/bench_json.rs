@@ -7,6 +7,8 @@ use faultless_diagnosis::seeds::{self, Standing};
 use faultless_records::bench::Campaign;
 use faultless_records::saved_campaign::{SavedCampaign, SavedOutcome};
 
+use crate::saved_form::newer_campaign;
+
 /// All samples, as a versioned JSON document.
 #[must_use]
 pub fn json(campaign: &Campaign) -> String {
@@ -39,8 +41,10 @@ pub fn json(campaign: &Campaign) -> String {
 /// # Errors
 /// What is wrong with the text, in one line.
 pub fn parse(text: &str) -> Result<Campaign, String> {
-    let campaign: Campaign = serde_json::from_str(text)
-        .map_err(|error| format!("it is no campaign of `faultless bench --json`: {error}"))?;
+    let campaign: Campaign = serde_json::from_str(text).map_err(|error| {
+        newer_campaign(text)
+            .unwrap_or_else(|| format!("it is no campaign of `faultless bench --json`: {error}"))
+    })?;
     campaign.check()?;
     Ok(campaign)
 }
@@ -78,7 +82,11 @@ mod tests {
         for (wrong, says) in [
             ("", "EOF"),
             ("{}", "missing field"),
-            (&EMPTY.replace(r#""schema": 1"#, r#""schema": 99"#), "newer"),
+            (&EMPTY.replace(r#""schema": 1"#, r#""schema": 99"#), "newer version of faultless"),
+            (
+                &EMPTY.replace(r#""schema": 1, "tool_version""#, r#""schema": 99, "tool""#),
+                "newer version of faultless",
+            ),
             (&EMPTY.replace(r#""reference": 0"#, r#""reference": 5"#), "reference"),
         ] {
             let error = parse(wrong).unwrap_err();

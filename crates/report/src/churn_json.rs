@@ -5,6 +5,8 @@ use faultless_diagnosis::churn::thrash::findings;
 use faultless_records::churn_recording::{Amount, ChurnRecording, FORMAT as RECORDING_FORMAT, Lifetimes};
 use serde_json::{Value, json};
 
+use crate::saved_form::reason;
+
 /// Version of the form, documented in `docs/json.md`.
 pub const FORMAT: &str = "faultless-churn/1";
 
@@ -109,13 +111,10 @@ pub fn is_recording(head: &[u8]) -> bool {
 /// # Errors
 /// What is wrong with it, in one line.
 pub fn load(text: &str) -> Result<ChurnRecording, String> {
-    let recording: ChurnRecording = serde_json::from_str(text).map_err(|error| error.to_string())?;
-    match recording.format == RECORDING_FORMAT {
-        true => Ok(recording),
-        false => {
-            Err(format!("its format is {}, and this version reads {RECORDING_FORMAT}", recording.format))
-        }
-    }
+    let recording: ChurnRecording =
+        serde_json::from_str(text).map_err(|error| reason(text, &error, RECORDING_FORMAT))?;
+    recording.check()?;
+    Ok(recording)
 }
 
 fn size(class: u8, amount: Amount) -> Value {

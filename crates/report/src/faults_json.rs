@@ -7,6 +7,8 @@ use faultless_diagnosis::faults::weight::counted;
 use faultless_records::fault_recording::{FORMAT as RECORDING, FaultCounts, FaultRecording};
 use serde_json::{Value, json};
 
+use crate::saved_form::reason;
+
 /// Version of the form, documented in `docs/json.md`.
 pub const FORMAT: &str = "faultless-faults/1";
 
@@ -148,7 +150,8 @@ pub fn is_recording(head: &[u8]) -> bool {
 /// # Errors
 /// What is wrong with the text, in one line.
 pub fn load(text: &str) -> Result<FaultRecording, String> {
-    let recording: FaultRecording = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    let recording: FaultRecording =
+        serde_json::from_str(text).map_err(|error| reason(text, &error, RECORDING))?;
     recording.check()?;
     Ok(recording)
 }
@@ -172,7 +175,13 @@ mod tests {
         for (wrong, says) in [
             (String::new(), "EOF"),
             ("{}".into(), "missing field"),
-            (text.replace("recording/1", "recording/9"), "recording/9"),
+            (text.replace("recording/1", "recording/9"), "newer version of faultless"),
+            (
+                text.replace("recording/1", "recording/9").replace("tool_version", "tool"),
+                "newer version of faultless",
+            ),
+            (text.replace("recording/1", "recording/0"), "this version reads"),
+            (text[..text.len() / 2].into(), "EOF"),
             (text.replace("\"call\":1", "\"call\":77"), "not there"),
         ] {
             let error = load(&wrong).unwrap_err();

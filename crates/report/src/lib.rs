@@ -33,6 +33,7 @@ pub mod plot;
 pub mod png;
 pub mod pprof;
 pub mod quantity;
+mod saved_form;
 pub mod scene;
 pub mod seeds_table;
 pub mod summary;

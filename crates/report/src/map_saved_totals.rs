@@ -3,6 +3,7 @@
 use faultless_diagnosis::classification::kind::Kind;
 use faultless_diagnosis::classification::totals::Total;
 use faultless_records::mappings::Usage;
+use faultless_records::saved_form;
 use serde_json::Value;
 
 use crate::map_json::FORMAT;
@@ -13,19 +14,20 @@ use crate::map_json::FORMAT;
 /// What is wrong with the text, in words.
 pub fn load(text: &str) -> Result<(String, Vec<Total>), String> {
     let value: Value = serde_json::from_str(text).map_err(|error| format!("it is no JSON: {error}"))?;
-    match value["format"].as_str() {
-        Some(FORMAT) => {}
-        Some(other) => return Err(format!("its format is {other}, not {FORMAT}")),
-        None => return Err("it is JSON of something else".into()),
-    }
+    saved_form::check(value["format"].as_str().ok_or("it is JSON of something else")?, FORMAT)?;
     let kinds = value["kinds"].as_array().ok_or("it has no kinds")?;
     let totals = kinds.iter().map(|kind| total(kind).ok_or_else(|| "one of its kinds is damaged".to_owned()));
     let subject = value["subject"].as_str().unwrap_or("a process").to_owned();
     Ok((subject, totals.collect::<Result<_, _>>()?))
 }
 
+/// A number that can be one: no address space is larger, and sums of some have room.
+fn amount(value: &Value) -> Option<u64> {
+    value.as_u64().filter(|number| *number <= 1 << 57)
+}
+
 fn total(value: &Value) -> Option<Total> {
-    let number = |name: &str| value[name].as_u64();
+    let number = |name: &str| amount(&value[name]);
     Some(Total {
         kind: Kind::of_key(value["kind"].as_str()?)?,
         count: number("count")?,
@@ -37,7 +39,7 @@ fn total(value: &Value) -> Option<Total> {
 }
 
 fn usage(value: &Value) -> Option<Usage> {
-    let bytes = |name: &str| value[name].as_u64();
+    let bytes = |name: &str| amount(&value[name]);
     Some(Usage {
         rss_bytes: bytes("rss_bytes")?,
         pss_bytes: bytes("pss_bytes")?,
@@ -76,6 +78,8 @@ mod tests {
             read.proofs.clone_from(&written.proofs);
         }
         assert_eq!(totals, view.totals);
+        let text = json(&view, false).replacen("\"rss_bytes\": ", "\"rss_bytes\": 9999999999999999", 1);
+        assert!(load(&text).unwrap_err().contains("damaged"), "sums would have no room");
     }
 
     #[test]
@@ -83,7 +87,7 @@ mod tests {
         for (text, reason) in [
             ("{", "it is no JSON"),
             ("{}", "something else"),
-            (r#"{"format": "faultless-map/9"}"#, "not faultless-map/1"),
+            (r#"{"format": "faultless-map/9"}"#, "newer version of faultless"),
             (r#"{"format": "faultless-map/1"}"#, "no kinds"),
             (r#"{"format": "faultless-map/1", "kinds": [{"kind": "moon"}]}"#, "damaged"),
         ] {

@@ -1,6 +1,8 @@
 //! The lines of a recording as JSON, and back. The form is that of [`Line`]; `docs/json.md` describes it.
 
-use faultless_records::recording::Line;
+use faultless_records::recording::{FORMAT, Line};
+
+use crate::saved_form::reason;
 
 /// One line of JSON, with its end of line.
 #[must_use]
@@ -16,7 +18,7 @@ pub fn json(line: &Line) -> String {
 /// # Errors
 /// What is wrong with the line, in one line.
 pub fn parse(text: &str) -> Result<Line, String> {
-    serde_json::from_str(text).map_err(|error| error.to_string().replace('\n', " "))
+    serde_json::from_str(text).map_err(|error| reason(text, &error, FORMAT))
 }
 
 #[cfg(test)]

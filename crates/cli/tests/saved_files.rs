@@ -1,0 +1,69 @@
+//! Files that a newer faultless saved, and damaged ones: one line says what is wrong, whichever command reads them.
+#![allow(clippy::unwrap_used, reason = "a test stops at the first thing that is not as it should be")]
+
+mod place;
+mod tool;
+
+use std::fs;
+
+use place::Place;
+
+/// The commands that read saved files, each with how such a file of version 1 begins.
+const READERS: [(&[&str], &str); 6] = [
+    (&["faults"], r#"{"format":"faultless-faults-recording/1","#),
+    (&["churn"], r#"{"format":"faultless-churn-recording/1","#),
+    (&["churn"], r#"{"format":"faultless-churn-malloc-recording/1","#),
+    (&["watch", "--lines", "--replay"], r#"{"line":"begin","format":"faultless-watch/1","#),
+    (&["bench", "--load"], r#"{"schema":1,"#),
+    (&["map", "--diff", "/proc/self/maps"], r#"{"format":"faultless-map/1","#),
+];
+
+/// The one line by which a command refuses a file of these bytes.
+fn refusal(place: &Place, words: &[&str], bytes: &[u8]) -> String {
+    let file = place.0.join("saved");
+    fs::write(&file, bytes).unwrap();
+    let output = tool::faultless(words).arg(&file).output().unwrap();
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{words:?}: {text}");
+    assert!(text.starts_with("faultless: ") && text.lines().count() == 1, "{words:?}: {text}");
+    assert!(text.contains("saved") && !text.contains("bug"), "{words:?}: {text}");
+    text
+}
+
+#[test]
+fn a_file_of_a_newer_version_is_told_from_a_damaged_one() {
+    let place = Place::new("newer");
+    for (words, head) in READERS {
+        let newer = head.replace("/1\"", "/2\"").replace(":1,", ":2,");
+        let text = refusal(&place, words, format!("{newer}\"told\":[]}}\n").as_bytes());
+        assert!(text.contains("written by a newer version of faultless"), "{text}");
+        let text = refusal(&place, words, format!("{head}\"told\":[]}}\n").as_bytes());
+        assert!(!text.contains("newer version"), "{text}");
+    }
+}
+
+#[test]
+fn damaged_files_are_refused_in_one_line() {
+    let place = Place::new("damaged");
+    for (words, head) in READERS {
+        for rest in ["", "\"a", "\"a\":1e999}", "\"tool_version\":\"\u{1b}[2J\",\"a\":\n\n\u{0}"] {
+            refusal(&place, words, format!("{head}{rest}").as_bytes());
+        }
+        let deep = format!("{head}\"a\":{}", "[".repeat(100_000));
+        refusal(&place, words, deep.as_bytes());
+        refusal(&place, words, &[head.as_bytes(), b"\"a\":\"\xff\xfe\0\"}"].concat());
+    }
+}
+
+#[test]
+fn calls_beyond_all_measure_are_damage() {
+    let place = Place::new("measure");
+    let operation = r#"{"amount":{"count":18446744073709551615,"bytes":4096},"failed":1,"sizes":{}}"#;
+    let text = format!(
+        r#"{{"format":"faultless-churn-recording/1","tool_version":"0.1.0","subject":"x","mechanism":"ptrace","observed_ns":1,
+        "processes":1,"threads_started":0,"execs":0,"lost_calls":0,"cost_per_call_ns":null,"operations":{{"unmap":{operation}}},
+        "ended_mappings":{{}},"live_mappings":{{"count":0,"bytes":0}},"cycles":[],
+        "timeline":{{"step_ns":1,"calls":[],"returned_bytes":[]}},"callers":[],"stacks":[],"remarks":[]}}"#
+    );
+    assert!(refusal(&place, &["churn"], text.as_bytes()).contains("more calls than there can be"));
+}

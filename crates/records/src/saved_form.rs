@@ -1,0 +1,77 @@
+//! What a saved file says of its own form, whatever else is in it.
+
+use serde::Deserialize;
+
+/// The part of a saved file that tells of which form it is; forms of later versions have it, too.
+#[derive(Debug, Default, Deserialize)]
+pub struct Head {
+    /// Name and version of the form, `faultless-map/1`; empty in campaigns of `bench`.
+    #[serde(default)]
+    pub format: String,
+    /// Version of the form of a campaign; 0 in others.
+    #[serde(default)]
+    pub schema: u32,
+}
+
+/// Whether a form is the one that is known.
+///
+/// # Errors
+/// Otherwise, in words.
+pub fn check(found: &str, known: &str) -> Result<(), String> {
+    let version =
+        |form: &str| form.rsplit_once('/').map(|(name, version)| (name.to_owned(), version.parse::<u64>()));
+    match (version(found), version(known)) {
+        _ if found == known => Ok(()),
+        (Some((name, Ok(found_version))), Some((known_name, Ok(known_version))))
+            if name == known_name && found_version > known_version =>
+        {
+            Err(newer(found))
+        }
+        _ => Err(format!("its format is {found}, and this version reads {known}")),
+    }
+}
+
+/// The refusal of a file of a form that came later.
+#[must_use]
+pub fn newer(form: &str) -> String {
+    format!(
+        "it was written by a newer version of faultless ({form}): read it with that one, or update this one"
+    )
+}
+
+/// Most calls that a recording may tell of: any sum of their numbers then has room in 64 bits.
+const MOST_CALLS: u64 = 1 << 53;
+
+/// Whether these numbers of calls can be added up.
+///
+/// # Errors
+/// Otherwise, in words.
+pub fn check_calls(mut numbers: impl Iterator<Item = u64>) -> Result<(), String> {
+    let sum = numbers.try_fold(0_u64, u64::checked_add);
+    match sum.is_some_and(|sum| sum <= MOST_CALLS) {
+        true => Ok(()),
+        false => Err("it is damaged: it tells of more calls than there can be".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_newer_form_is_told_from_another_one() {
+        let reason = |found: &str| check(found, "faultless-map/1").err().unwrap_or_default();
+        assert_eq!(reason("faultless-map/1"), "");
+        assert!(reason("faultless-map/2").contains("newer version of faultless (faultless-map/2)"));
+        for other in ["faultless-map/0", "faultless-map-diff/2", "faultless-map", "faultless-map/x", ""] {
+            assert!(reason(other).contains("this version reads faultless-map/1"), "{other}");
+        }
+    }
+
+    #[test]
+    fn calls_are_refused_where_their_sum_has_no_room() {
+        assert!(check_calls([1, 2, MOST_CALLS - 3].into_iter()).is_ok());
+        assert!(check_calls([1, MOST_CALLS].into_iter()).is_err());
+        assert!(check_calls([u64::MAX, u64::MAX].into_iter()).is_err());
+    }
+}
