@@ -3,13 +3,13 @@
 //! `cargo +nightly fuzz run records`
 #![no_main]
 
-use faultless_records::{core_file, elf, faultless_page, glibc, heap_report, malloc_event, malloc_info, mappings, maps, nmt, pagemap, perf_map, perf_record, pmap, script, status, tunables, workload_report};
+use faultless_records::{allocator, call_tracepoint, cgroup, core_file, counters, demo, elf, fault_accounts, faultless_page, glibc, glibc_heap, heap_report, malloc_event, malloc_info, mappings, maps, nmt, pagemap, perf_map, perf_record, permission, pmap, process_event, process_stat, script, status, thread, tunables, workload_report};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
     let _ = elf::executable(bytes);
-    let _ = faultless_records::counters::Counters::parse(bytes);
-    let _ = faultless_records::process_event::parse(bytes);
+    let _ = (counters::Counters::parse(bytes), counters::pages_of_statm(bytes));
+    let _ = process_event::parse(bytes);
     let _ = glibc::version(bytes);
     let _ = core_file::Header::parse(bytes);
     let _ = core_file::segments(bytes);
@@ -18,7 +18,16 @@ fuzz_target!(|bytes: &[u8]| {
     let _ = pagemap::parse(bytes);
     let _ = script::interpreter(bytes);
     let _ = mappings::parse(bytes);
-    let _ = pmap::parse(bytes);
+    let _ = (pmap::is_pmap(bytes), pmap::command(bytes), pmap::parse(bytes));
+    let _ = (call_tracepoint::arguments(bytes), call_tracepoint::answer(bytes));
+    let _ = glibc_heap::HeapInfo::parse(bytes);
+    if let [minor, list, state @ ..] = bytes
+        && let Some(layout) = glibc_heap::Layout::of((2, u32::from(*minor)))
+    {
+        let _ = glibc_heap::ArenaState::parse(state, &layout);
+        let _ = glibc_heap::Parameters::parse(state, &layout);
+        let _ = layout.cache.list(state, usize::from(*list));
+    }
     let _ = malloc_event::RecorderHead::parse(bytes);
     let _ = malloc_event::RingCounts::parse(bytes);
     let _ = malloc_event::parse(bytes);
@@ -33,11 +42,20 @@ fuzz_target!(|bytes: &[u8]| {
     }
     let text = String::from_utf8_lossy(bytes);
     let _ = nmt::parse(&text);
+    let _ = (allocator::Allocator::of_file(&text), demo::parse(&text));
+    let _ = (process_stat::ProcessStat::parse(&text), fault_accounts::FaultAccounts::parse(&text));
+    let _ = thread::Thread::parse(&text, Some(&text));
+    let _ = permission::Rights::parse(0, &text, Some(&text), Some(&text));
+    let _ = (cgroup::membership(&text), cgroup::limit_bytes(&text), cgroup::processes(&text));
+    for version in [cgroup::Version::One, cgroup::Version::Two] {
+        let _ = (cgroup::mount(&text, version), cgroup::sample(version, &|_| Some(text.to_string())));
+    }
     let _ = heap_report::parse(&text);
     let _ = malloc_info::MallocInfo::parse(&text);
     let _ = maps::mapped_files(&text);
     let _ = perf_map::PerfMap::parse(&text).function(0x7f00);
     let _ = status::bytes_of_field(&text, "VmRSS");
+    let _ = status::bits_of_field(&text, "CapEff");
     let _ = status::number_of_field(&text, "Threads");
     let _ = status::resident_bytes_of_statm(&text, 4096);
     let _ = tunables::parse(&text);

@@ -6,6 +6,8 @@
 #![forbid(unsafe_code)]
 
 pub mod address_space;
+#[cfg(test)]
+mod damaged;
 pub mod debug_info;
 pub mod exported;
 pub mod module;
