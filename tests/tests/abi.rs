@@ -42,6 +42,13 @@ fn every_function_comes_from_the_library() {
 }
 
 #[test]
+fn what_introspection_tells_is_true_to_the_byte() {
+    if preload().is_some() {
+        Program::new("exact_figures.c").passes();
+    }
+}
+
+#[test]
 fn new_handler_is_called_may_throw_and_may_free_memory() {
     Program::new("new_handler.cpp").passes();
     Program::new("new_handler.cpp").limit('v', 512).passes();
