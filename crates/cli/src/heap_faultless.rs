@@ -64,7 +64,7 @@ impl Host {
             return format!("{remark}.");
         }
         format!(
-            "{remark}, if it is libfaultless that is in {}; the crate faultless-heap has no such page.",
+            "{remark}, if it is libfaultless that is in {}; a Rust program with faultless-heap calls faultless_heap::publish().",
             self.file
         )
     }

@@ -9,6 +9,8 @@
 //! # fn main() { assert_eq!(vec![1, 2, 3].len(), 3); }
 //! ```
 //!
+//! `faultless heap --pid PID` shows what is in it once the program has called [`publish`].
+//!
 //! A library that uses it and is opened by `dlopen` (a `cdylib`) must stay loaded, since threads and handlers of the process lead into it:
 //! its build script prints `cargo::rustc-cdylib-link-arg=-Wl,-z,nodelete`.
 //!
@@ -56,6 +58,9 @@ pub mod fork;
 
 pub mod global;
 
+mod publication;
+
 pub mod region;
 
 pub use global::Faultless;
+pub use publication::publish;

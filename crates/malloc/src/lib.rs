@@ -11,7 +11,6 @@ mod deepbind;
 mod libc;
 mod options;
 mod process;
-mod publication;
 mod region_abi;
 mod statistics;
 

@@ -1,7 +1,7 @@
 //! The one variable: `FAULTLESS=key:value,key:value`. What is not understood is named once and ignored.
 
-use crate::publication;
 use core::ffi::{CStr, c_char};
+use core::sync::atomic::{AtomicBool, Ordering};
 use faultless_heap::global::{HEAP, purger};
 use faultless_heap::lock::Lock;
 use faultless_heap::message::say;
@@ -30,6 +30,9 @@ impl AtExit {
 /// What to do at the end of the process.
 pub static AT_EXIT: Lock<AtExit> =
     Lock::new(AtExit { statistics: false, prefix: [0; PREFIX_MAX], prefix_bytes: 0 });
+
+/// Whether the statistics page is wanted. Synchronization: the thread that starts the process.
+pub static PUBLISHES: AtomicBool = AtomicBool::new(false);
 
 /// Reads the options from the environment that the kernel passed.
 ///
@@ -72,8 +75,10 @@ fn apply(option: &[u8]) {
         (b"trace", prefix) if (1..=trace::PREFIX_MAX).contains(&prefix.len()) => {
             HEAP.spans.start_trace(prefix)
         }
-        (b"publish", b"on") => publication::ask(true),
-        (b"publish", b"off") => publication::ask(false),
+        (b"publish", b"on" | b"off") => {
+            // ORDERING: Relaxed; the same thread reads it afterwards.
+            PUBLISHES.store(value == b"on", Ordering::Relaxed);
+        }
         (b"purger", b"auto") => {}
         (b"purger", b"off") => purger::switch_off(),
         (b"thrift", price) if price_ns(price).is_some() => {

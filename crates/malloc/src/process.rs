@@ -1,10 +1,10 @@
 //! Start and end of the process.
 
-use crate::options::{self, AT_EXIT};
-use crate::publication;
+use crate::options::{self, AT_EXIT, PUBLISHES};
 use crate::statistics;
 use core::ffi::{c_char, c_int};
 use core::fmt::Write;
+use core::sync::atomic::Ordering;
 use faultless_heap::global::HEAP;
 use faultless_heap::message::{Line, say};
 use faultless_heap::{os, stats};
@@ -26,7 +26,10 @@ unsafe extern "C" fn start(
     if !os::is_privileged() {
         // SAFETY: the loader passes the environment of the process.
         unsafe { options::read(environment) };
-        publication::start();
+        // ORDERING: Relaxed; this thread has just set it.
+        if PUBLISHES.load(Ordering::Relaxed) && !faultless_heap::publish() {
+            say(format_args!("cannot publish statistics: no thread could be started"));
+        }
     }
 }
 

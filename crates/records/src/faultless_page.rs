@@ -1,5 +1,5 @@
 //! The statistics page that a Faultless process publishes under `FAULTLESS=publish:on`; its writer is
-//! `crates/malloc/src/publication.rs`.
+//! `crates/heap/src/publication.rs`.
 
 /// Bytes of the page; it begins at a multiple of them.
 pub const PAGE_BYTES: usize = 4096;

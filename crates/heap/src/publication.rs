@@ -1,16 +1,16 @@
-//! The statistics page: what the heap holds, for a reader outside the process (`faultless heap`), when `FAULTLESS=publish:on` asks.
+//! The statistics page: what the heap holds, for a reader outside the process (`faultless heap`), when the program or
+//! `FAULTLESS=publish:on` asks.
 //!
 //! A thread of ours counts the heap every 250 ms and writes the page between two steps of its sequence number. The reader finds
-//! the page in this library's data by its first word and by its own address in the third, and only reads.
+//! the page in the program's or library's data by its first word and by its own address in the third, and only reads.
 //!
-//! Without the option nobody touches the page: it is a few KiB of zeros that cost no memory.
+//! Unless it is asked for nobody touches the page: it is a few KiB of zeros that cost no memory.
 
+use crate::global::HEAP;
+use crate::os;
+use crate::stats::Snapshot;
 use core::ffi::c_void;
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
-use faultless_heap::global::HEAP;
-use faultless_heap::message::say;
-use faultless_heap::os;
-use faultless_heap::stats::Snapshot;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 /// First word of the page; `records::faultless_page` knows it, too, and the places of all words.
 const MAGIC: u64 = u64::from_le_bytes(*b"FLTLPAGE");
@@ -23,25 +23,25 @@ const PERIOD_NS: u64 = 250_000_000;
 struct Page([AtomicU64; WORDS]);
 
 /// Synchronization: written by the publishing thread alone, read by other processes.
-#[used]
 static PAGE: Page = Page([const { AtomicU64::new(0) }; WORDS]);
-static IS_ASKED: AtomicBool = AtomicBool::new(false);
 
-/// Notes that the page is wanted; [`start`] makes it.
-pub fn ask(is_wanted: bool) {
-    // ORDERING: Relaxed; set and read by the thread that starts the process.
-    IS_ASKED.store(is_wanted, Ordering::Relaxed);
-}
+/// The process that publishes: one that is forked has no thread for it, and may ask for one. Synchronization: any thread.
+static PUBLISHER: AtomicU32 = AtomicU32::new(0);
 
-/// Starts to publish, if it was asked for.
-pub fn start() {
-    // ORDERING: Relaxed, as in `ask`.
-    if IS_ASKED.load(Ordering::Relaxed) && !os::start_thread(publish) {
-        say(format_args!("cannot publish statistics: no thread could be started"));
+/// Shows `faultless heap` what the heap of this process holds: from now on a thread of ours counts it every 250 ms. Whether that
+/// thread runs; it is false where none can be started.
+pub fn publish() -> bool {
+    let own = os::process_id();
+    // ORDERING: Relaxed; whose exchange finds another number starts the thread, and nothing else hangs on it.
+    if PUBLISHER.swap(own, Ordering::Relaxed) == own || os::start_thread(keep_publishing) {
+        return true;
     }
+    // ORDERING: Relaxed; so that a later call tries again.
+    PUBLISHER.store(0, Ordering::Relaxed);
+    false
 }
 
-unsafe extern "C" fn publish(_: *mut c_void) -> *mut c_void {
+unsafe extern "C" fn keep_publishing(_: *mut c_void) -> *mut c_void {
     os::name_thread(c"faultless-stats");
     loop {
         write(&Snapshot::take(&HEAP));
@@ -53,7 +53,8 @@ fn write(snapshot: &Snapshot) {
     // ORDERING: Relaxed throughout but for the fences; only this thread writes, and a reader takes the words for one picture if the
     // sequence number is even and the same before and after. The fences keep the words between its two steps.
     let put = |place: usize, value: u64| PAGE.0[place].store(value, Ordering::Relaxed);
-    let sequence = PAGE.0[4].load(Ordering::Relaxed);
+    // A fork may have met the thread between its two steps: odd is what it is while it is written.
+    let sequence = PAGE.0[4].load(Ordering::Relaxed).next_multiple_of(2);
     put(4, sequence + 1);
     fence(Ordering::Release);
     let large = &snapshot.large;
