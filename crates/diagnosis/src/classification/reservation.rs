@@ -60,7 +60,9 @@ fn in_data<'loaded>(
         found = bases.find_map(|(place, base)| {
             let at = page + 8 * place as u64;
             let start = at.saturating_sub(8 * WINDOW_WORDS).max(data.start.next_multiple_of(8));
-            let near = reader.words(start, 2 * WINDOW_WORDS as usize);
+            // The page before may be one that nobody has touched.
+            let near = (0..2 * WINDOW_WORDS).filter_map(|word| reader.word(start.checked_add(8 * word)?));
+            let near: Vec<u64> = near.collect();
             let granules = COVERAGES.map(|bits| 1 << bits).find(|granules| fits(&near, base, *granules))?;
             Some(Reservation { object, base, granules })
         });
@@ -112,19 +114,28 @@ mod tests {
 
     #[test]
     fn a_reservation_is_found_in_whatever_has_its_addresses() {
+        found_at(0x100);
+    }
+
+    #[test]
+    fn a_reservation_is_found_behind_a_page_that_nobody_has_touched() {
+        found_at(0x1000);
+    }
+
+    fn found_at(offset: u64) {
         let (base, data, coverage) = (0x7000_0000_0000, 0x10_0000, 1_u64 << 24);
         let mut memory = MadeUp::default();
         let records = base + 4 * coverage;
-        memory.put(data + 0x100, &[1, records + (1 << 30), 2, base, 3, records]);
+        memory.put(data + offset, &[1, records + (1 << 30), 2, base, 3, records]);
         let whole = base + coverage * GRANULE_BYTES;
         let mappings = [
-            mapping(data, data + 0x1000, b"rw-p", "/bin/a"),
+            mapping(data, data + 0x2000, b"rw-p", "/bin/a"),
             mapping(base, base + 0x4000_0000, b"rw-p", ""),
             mapping(base + 0x4000_0000, whole, b"---p", ""),
             mapping(whole, whole + 0x1000, b"rw-p", ""),
         ];
         let object =
-            Object { path: b"/bin/a".to_vec(), data: vec![Extent::new(data, 0x1000)], ..Object::default() };
+            Object { path: b"/bin/a".to_vec(), data: vec![Extent::new(data, 0x2000)], ..Object::default() };
         let mut claims = Claims::default();
         let sight = Sight { mappings: &mappings, contents: None, threads: &[] };
         claim(&sight, &Reader::new(&memory), &Loaded { objects: vec![object] }, &mut claims);
