@@ -31,8 +31,8 @@ pub struct Outlets {
     recording: Option<(BufWriter<File>, PathBuf)>,
     /// Files that keep what they hold until the first line is there.
     unbegun: Vec<File>,
-    /// A picture is drawn at the end, whoever reads along.
-    draws: bool,
+    /// A chart is shown, or a picture drawn at the end, whoever reads along.
+    shows: bool,
     /// What could not be written; said once, at the end.
     failure: Option<Failure>,
 }
@@ -84,7 +84,8 @@ impl Outlets {
         if let Some((reader, Form::Csv)) = &mut reader {
             reader.push(watch_lines::CSV_HEADING);
         }
-        Ok(Self { reader, recording, unbegun, draws: arguments.plot.is_some(), failure: None })
+        let shows = shows_chart || arguments.plot.is_some();
+        Ok(Self { reader, recording, unbegun, shows, failure: None })
     }
 
     /// Writes one line; `history` knows everything up to and with it.
@@ -157,10 +158,10 @@ impl Outlets {
         self.reader.as_ref().is_some_and(|(reader, _)| reader.is_behind())
     }
 
-    /// Whether somebody who read along has gone, and nothing is kept for others.
+    /// Whether nothing that was to take the lines is left: who read along has gone, or the disk is full.
     #[must_use]
     pub fn are_closed(&self) -> bool {
-        matches!(self.failure, Some(Failure::OutputClosed)) && self.recording.is_none() && !self.draws
+        self.failure.is_some() && self.reader.is_none() && self.recording.is_none() && !self.shows
     }
 
     /// Ends the writing.

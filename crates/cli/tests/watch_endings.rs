@@ -78,3 +78,16 @@ fn an_end_is_heard_of_whatever_else_happens_on_the_machine() {
     child.0.kill().unwrap();
     assert!(watch.ends().is_some(), "it waits for the next round");
 }
+
+#[test]
+fn a_watch_ends_when_nothing_that_it_writes_can_be_written() {
+    for words in [&["--json"][..], &["--lines", "--record", "/dev/full"]] {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let own = std::process::id().to_string();
+        let mut command = faultless(&[&["watch", "-i", "10ms", "--pid", &own], words].concat());
+        let mut watch = Killed(command.stdout(full).stderr(Stdio::piped()).spawn().unwrap());
+        assert_eq!(watch.ends().and_then(|status| status.code()), Some(1), "{words:?}");
+        let said = std::io::read_to_string(watch.0.stderr.take().unwrap()).unwrap();
+        assert!(said.lines().last().unwrap().contains("No space left on device"), "{said}");
+    }
+}
