@@ -28,6 +28,7 @@ pub struct CheckArguments {
 /// # Errors
 /// [`Failure`] when the process cannot be seen at all, or no process can be started to try things on.
 pub fn check(arguments: &CheckArguments) -> Result<Ending, Failure> {
+    subject::check_view()?;
     let process = arguments.pid.map(subject::process).transpose()?;
     let found = permissions::find_out(process.as_ref());
     let found =

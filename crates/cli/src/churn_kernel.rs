@@ -39,6 +39,7 @@ pub fn look(arguments: &ChurnArguments, signals: &Signals) -> Result<ChurnRecord
 }
 
 fn look_at_command(arguments: &ChurnArguments, signals: &Signals) -> Result<ChurnRecording, Failure> {
+    subject::check_view_if_any()?;
     let command = target::find(arguments.words.clone())?;
     let name = command.arguments[0].to_string_lossy().into_owned();
     let way = choose(arguments.by, &[Mechanism::Tracepoints, Mechanism::Seccomp, Mechanism::Ptrace])?;

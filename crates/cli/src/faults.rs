@@ -138,6 +138,7 @@ fn record(arguments: &FaultsArguments, signals: &Signals) -> Result<FaultRecordi
         return record_process(&process, signals, options, &mut tell)
             .map_err(|error| failed(&format!("process {pid}"), error));
     }
+    subject::check_view_if_any()?;
     // The demo's file goes with its directory, when the recording has its names.
     let (command, _directory) = match arguments.words.as_slice() {
         [] => {

@@ -13,7 +13,7 @@ use faultless_report::heap::HeapReport;
 
 use crate::failure::Failure;
 use crate::heap_process::{self, Manner};
-use crate::target;
+use crate::{subject, target};
 
 /// Starts the command and walks its heaps after `after`, or else at its exit; `show` prints what was found at once, and
 /// the command runs to its end.
@@ -27,6 +27,7 @@ pub fn look(
     signals: &Signals,
     show: &dyn Fn(&HeapReport) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
+    subject::check_view()?;
     let command = target::find(words)?;
     let name = command.arguments[0].to_string_lossy().into_owned();
     // Standard output is the report's.

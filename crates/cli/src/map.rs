@@ -76,6 +76,7 @@ fn print(text: &str) -> Result<(), Failure> {
 
 /// Starts the command and looks at it once: at the wanted time, else when it is about to end and its memory is still whole.
 fn run(arguments: &MapArguments, signals: &Signals) -> Result<(), Failure> {
+    subject::check_view()?;
     let command = target::find(arguments.command.clone())?;
     let name = command.arguments[0].to_string_lossy().into_owned();
     let started = Instant::now();

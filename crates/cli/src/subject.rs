@@ -1,5 +1,6 @@
 //! What a command looks at: a process that runs already.
 
+use faultless_probe::proc_view::{self, Obstacle};
 use faultless_probe::process::{Process, ProcessError};
 
 use crate::failure::Failure;
@@ -12,7 +13,27 @@ pub fn process(pid: i32) -> Result<Process, Failure> {
     if pid <= 0 {
         return Err(Failure::Usage(format!("a process number is above 0, not {pid}")));
     }
+    check_view()?;
     Process::open(pid).map_err(Failure::of_process)
+}
+
+/// That processes are to be seen, and none instead of another.
+///
+/// # Errors
+/// [`Failure::Failed`] with what would help.
+pub fn check_view() -> Result<(), Failure> {
+    proc_view::obstacle().map_or(Ok(()), |obstacle| Err(Failure::Failed(obstacle.to_string())))
+}
+
+/// The same for a command that can be observed without `/proc`: its calls and faults come from the kernel.
+///
+/// # Errors
+/// [`Failure::Failed`] where files of other processes would be taken for its own.
+pub fn check_view_if_any() -> Result<(), Failure> {
+    match proc_view::obstacle() {
+        Some(Obstacle::Absent) => Ok(()),
+        _ => check_view(),
+    }
 }
 
 impl Failure {

@@ -20,6 +20,7 @@ use regex_lite::Regex;
 
 use crate::failure::Failure;
 use crate::output_file::{self, OutputFile};
+use crate::subject;
 use crate::watch_arguments::WatchArguments;
 use crate::watch_outlets::Outlets;
 use crate::watch_replay;
@@ -35,6 +36,7 @@ pub fn watch(arguments: WatchArguments, signals: &Signals) -> Result<Ending, Fai
     if let Some(path) = &arguments.replay {
         return show_recording(path, &arguments, signals);
     }
+    subject::check_view()?;
     let subject = subject(&arguments)?;
     let groups = arguments.cgroup.iter().map(|path| WatchedGroup::find(path));
     let groups = groups

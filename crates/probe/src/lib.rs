@@ -22,6 +22,7 @@ pub mod pagemap;
 pub mod perf;
 pub mod permissions;
 pub mod place;
+pub mod proc_view;
 pub mod process;
 pub mod process_events;
 pub mod process_files;

@@ -7,6 +7,8 @@ use faultless_records::counters::Counters;
 use faultless_records::{maps, status};
 use nix::unistd::{SysconfVar, sysconf};
 
+use crate::proc_view;
+
 /// A process's memory at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Snapshot {
@@ -88,6 +90,9 @@ pub fn own_resident_bytes() -> Option<u64> {
 
 /// Paths need not be UTF-8, so the text is taken as it comes.
 fn read(pid: i32, file: &str) -> Option<String> {
+    if proc_view::obstacle().is_some() {
+        return None;
+    }
     let bytes = fs::read(format!("/proc/{pid}/{file}")).ok()?;
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }

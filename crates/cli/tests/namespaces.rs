@@ -1,0 +1,61 @@
+//! The tool where `/proc`, `/dev` and who may see whom are not as usual: in namespaces of its own, through the real program.
+#![allow(clippy::unwrap_used, reason = "a test stops at the first thing that is not as it should be")]
+
+mod tool;
+
+use std::process::{Command, Output, Stdio};
+
+use tool::faultless;
+
+/// Runs the tool behind `unshare` with these options and a line of shell; none where that is not permitted here.
+fn apart(options: &[&str], line: &str, words: &[&str]) -> Option<Output> {
+    let behind = |program: &Command| {
+        let mut command = Command::new("unshare");
+        command.args(options).args(["sh", "-c", &format!("{line} && exec \"$@\""), "sh"]);
+        command.arg(program.get_program()).args(program.get_args());
+        command.env_remove("LD_PRELOAD").stdin(Stdio::null());
+        command.output()
+    };
+    match behind(&Command::new("/bin/true")) {
+        Ok(output) if output.status.success() => Some(behind(&faultless(words)).unwrap()),
+        refused => {
+            eprintln!("skipped: unshare {options:?} {line:?}: {refused:?}");
+            None
+        }
+    }
+}
+
+fn errors(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+const COMMANDS: [&[&str]; 5] = [
+    &["map", "--", "sleep", "0"],
+    &["heap", "--", "sleep", "0"],
+    &["watch", "--lines", "--", "sleep", "0"],
+    &["faults", "--", "sleep", "0"],
+    &["churn", "--", "sleep", "0"],
+];
+
+#[test]
+fn a_process_of_another_namespace_is_not_taken_for_the_command() {
+    let foreign = ["--user", "--map-root-user", "--pid", "--fork"];
+    for words in COMMANDS.into_iter().chain([&["map", "--pid", "1"][..], &["check"]]) {
+        let Some(output) = apart(&foreign, "true", words) else { return };
+        assert_eq!(output.status.code(), Some(1), "{words:?}: {output:?}");
+        assert!(errors(&output).starts_with("faultless: /proc shows another PID namespace"), "{output:?}");
+    }
+    let Some(output) = apart(&foreign, "true", &["run", "--", "true"]) else { return };
+    assert!(output.status.success() && errors(&output).contains("final RSS unknown"), "{output:?}");
+}
+
+#[test]
+fn a_proc_that_is_not_mounted_is_named() {
+    let line = "mount -t tmpfs none /proc";
+    let names = &["watch", "--lines", "--for", "10ms", "--name", "sleep"][..];
+    for words in COMMANDS[..3].iter().copied().chain([&["map", "--pid", "1"][..], &["check"], names]) {
+        let Some(output) = apart(&["--user", "--map-root-user", "--mount"], line, words) else { return };
+        assert_eq!(output.status.code(), Some(1), "{words:?}: {output:?}");
+        assert!(errors(&output).starts_with("faultless: /proc is not mounted"), "{output:?}");
+    }
+}
