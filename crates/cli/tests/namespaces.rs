@@ -3,7 +3,9 @@
 
 mod tool;
 
+use std::os::unix::fs::MetadataExt;
 use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
 use tool::faultless;
 
@@ -58,4 +60,31 @@ fn a_proc_that_is_not_mounted_is_named() {
         assert_eq!(output.status.code(), Some(1), "{words:?}: {output:?}");
         assert!(errors(&output).starts_with("faultless: /proc is not mounted"), "{output:?}");
     }
+}
+
+#[test]
+fn a_process_that_is_hidden_is_not_said_to_have_ended() {
+    let other = ["--reuid", "65534", "--clear-groups", "sleep", "100"];
+    let Ok(mut hidden) = Command::new("setpriv").args(other).stderr(Stdio::null()).spawn() else {
+        return eprintln!("skipped: setpriv is not installed");
+    };
+    let directory = format!("/proc/{}", hidden.id());
+    let is_another_users = || std::fs::metadata(&directory).unwrap().uid() == 65534;
+    while hidden.try_wait().unwrap().is_none() && !is_another_users() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    // Root without capabilities is a user among others; the group root sees all.
+    let line = "mount -t proc -o hidepid=2 proc /proc && set -- setpriv --regid 65534 --clear-groups --bounding-set -all \"$@\"";
+    let output = match hidden.try_wait().unwrap() {
+        Some(status) => {
+            eprintln!("skipped: setpriv {other:?}: {status}");
+            None
+        }
+        None => apart(&["--mount"], line, &["map", "--pid", &hidden.id().to_string()]),
+    };
+    let _ = hidden.kill();
+    hidden.wait().unwrap();
+    let Some(output) = output else { return };
+    assert_eq!(output.status.code(), Some(1));
+    assert!(errors(&output).contains("is to be seen") && errors(&output).contains("hidepid"), "{output:?}");
 }

@@ -91,7 +91,11 @@ impl Process {
                     errno => failure(pid, "its directory", errno.into()),
                 }
             })?;
-        let text = read_at(pid, &directory, "stat")?;
+        let text = read_at(pid, &directory, "stat").map_err(|error| match error {
+            // With hidepid=2 the directory of a process that is hidden can be held, and is empty.
+            ProcessError::Ended(pid) => ProcessError::Missing(pid),
+            error => error,
+        })?;
         let stat = ProcessStat::parse(&String::from_utf8_lossy(&text)).ok_or(ProcessError::Ended(pid))?;
         if stat.is_kernel_thread() {
             return Err(ProcessError::KernelThread(pid, stat.name));
