@@ -88,3 +88,11 @@ fn a_process_that_is_hidden_is_not_said_to_have_ended() {
     assert_eq!(output.status.code(), Some(1));
     assert!(errors(&output).contains("is to be seen") && errors(&output).contains("hidepid"), "{output:?}");
 }
+
+#[test]
+fn where_there_is_no_dev_commands_are_compared_all_the_same() {
+    let options = ["--user", "--map-root-user", "--mount"];
+    let words = ["doctor", "-n", "1", "--json", "--", "sleep", "0"];
+    let Some(output) = apart(&options, "mount -t tmpfs none /dev", &words) else { return };
+    assert!(output.status.success(), "{}", errors(&output));
+}

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -96,7 +97,7 @@ fn start(
     if let Some(number) = signals.pending_interruption() {
         return Err(RunError::Interrupted(number));
     }
-    let nothing = File::open("/dev/null").map_err(RunError::Start)?;
+    let nothing = File::open("/dev/null").or_else(|_| ended_pipe()).map_err(RunError::Start)?;
     let (drain, output, errors) = Drain::start().map_err(RunError::Start)?;
     let start = Launch {
         program: command.program.clone(),
@@ -106,6 +107,12 @@ fn start(
         is_detached: true,
     };
     Ok((launch_traced(start, signals, tracing).map_err(RunError::Start)?, drain))
+}
+
+/// What reads as `/dev/null` does, for where there is no `/dev`.
+fn ended_pipe() -> io::Result<File> {
+    let (reader, _) = io::pipe()?;
+    Ok(File::from(OwnedFd::from(reader)))
 }
 
 impl From<WatchError> for RunError {
