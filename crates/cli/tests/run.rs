@@ -253,6 +253,21 @@ fn without_a_cache_a_temporary_file_serves_and_goes() {
 }
 
 #[test]
+fn signals_that_are_ignored_stay_ignored_in_the_command() {
+    let ignored = |signals: &str, words: &[&str]| {
+        let mut command = Command::new("/usr/bin/env");
+        command.args(["--default-signal", &format!("--ignore-signal={signals}")]).args(words);
+        command.args(["sed", "-n", "/^SigIgn/p", "/proc/self/status"]).env_remove("LD_PRELOAD");
+        String::from_utf8(command.output().unwrap().stdout).unwrap()
+    };
+    for signals in ["PIPE,CHLD,USR1", "PIPE", "CHLD", "HUP"] {
+        let ours = ignored(signals, &[env!("CARGO_BIN_EXE_faultless"), "run", "--"]);
+        assert_eq!(ours, ignored(signals, &[]), "{signals}");
+        assert!(ours.starts_with("SigIgn:"), "{ours}");
+    }
+}
+
+#[test]
 fn a_full_disk_is_named_with_what_to_do() {
     let place = Place::new("full");
     let file = place.0.join("file");

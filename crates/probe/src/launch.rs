@@ -107,6 +107,8 @@ struct Prepared {
     environment_pointers: Vec<*const libc::c_char>,
     stream_descriptors: [Option<RawFd>; 3],
     mask: SigSet,
+    /// What the command finds done about signals that we need otherwise.
+    actions: [(i32, libc::sighandler_t); 2],
     is_detached: bool,
     /// Installed before the command begins; empty for none.
     filter: Vec<libc::sock_filter>,
@@ -236,6 +238,7 @@ fn prepare(launch: &Launch, signals: &Signals, go: OwnedFd, failure: OwnedFd) ->
         environment_pointers: pointers(&strings[arguments..]),
         stream_descriptors: launch.streams.each_ref().map(|file| file.as_ref().map(AsRawFd::as_raw_fd)),
         mask: *signals.original_mask(),
+        actions: signals.original_actions(),
         is_detached: launch.is_detached,
         filter: Vec::new(),
         go,
@@ -259,8 +262,9 @@ fn become_command(prepared: &Prepared, go_write: RawFd) -> ! {
                 libc::dup2(descriptor, target);
             }
         }
-        // Rust programs ignore SIGPIPE; the command must find it as a shell would leave it.
-        libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+        for (signal, action) in prepared.actions {
+            libc::signal(signal, action);
+        }
         let _ = sigprocmask(SigmaskHow::SIG_SETMASK, Some(&prepared.mask), None);
 
         let mut go = 0_u8;

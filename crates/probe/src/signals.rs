@@ -4,6 +4,7 @@
 
 use std::io;
 use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use nix::libc;
@@ -16,10 +17,23 @@ const INTERRUPTIONS: &[Signal] = &[Signal::SIGHUP, Signal::SIGINT, Signal::SIGQU
 /// Further signals that are meant for the command and passed on to it.
 const MESSAGES: &[Signal] = &[Signal::SIGUSR1, Signal::SIGUSR2];
 
+/// Whether SIGPIPE was ignored when we were started (services of systemd begin so); Rust's runtime ignores it before `main`.
+static WAS_PIPE_IGNORED: AtomicBool = AtomicBool::new(false);
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static LOOK: extern "C" fn() = look_at_pipe;
+
+extern "C" fn look_at_pipe() {
+    // ORDERING: Relaxed; there is one thread yet.
+    WAS_PIPE_IGNORED.store(is_ignored(Signal::SIGPIPE).unwrap_or(false), Ordering::Relaxed);
+}
+
 /// The tool's grip on its signals; made once, before any thread is started.
 #[derive(Debug)]
 pub struct Signals {
     original_mask: SigSet,
+    was_child_ignored: bool,
     held: SigSet,
 }
 
@@ -54,6 +68,7 @@ impl Signals {
     /// When the kernel refuses a signal call, which it has no reason to.
     pub fn hold() -> io::Result<Self> {
         let default = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
+        let was_child_ignored = is_ignored(Signal::SIGCHLD)?;
         // SAFETY: the default action runs no code of ours; an inherited "ignore" would make the kernel reap our child.
         unsafe { sigaction(Signal::SIGCHLD, &default)? };
         let mut held = SigSet::empty();
@@ -67,7 +82,15 @@ impl Signals {
         blocked.add(Signal::SIGXFSZ);
         let mut original_mask = SigSet::empty();
         sigprocmask(SigmaskHow::SIG_BLOCK, Some(&blocked), Some(&mut original_mask))?;
-        Ok(Self { original_mask, held })
+        Ok(Self { original_mask, was_child_ignored, held })
+    }
+
+    /// What was done about SIGPIPE and SIGCHLD before us: default or "ignore"; a child finds it so.
+    pub(crate) fn original_actions(&self) -> [(i32, libc::sighandler_t); 2] {
+        let action = |is_ignored| if is_ignored { libc::SIG_IGN } else { libc::SIG_DFL };
+        // ORDERING: Relaxed; written before `main`.
+        let was_pipe_ignored = WAS_PIPE_IGNORED.load(Ordering::Relaxed);
+        [(libc::SIGPIPE, action(was_pipe_ignored)), (libc::SIGCHLD, action(self.was_child_ignored))]
     }
 
     /// The mask that was in force before; a child gets it back.
