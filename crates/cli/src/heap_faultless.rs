@@ -5,7 +5,7 @@ use std::time::Duration;
 use faultless_diagnosis::classification::loaded;
 use faultless_diagnosis::classification::reader::Reader;
 use faultless_diagnosis::classification::reservation;
-use faultless_probe::clock::monotonic_ns;
+use faultless_probe::clock::namespace_ns;
 use faultless_probe::contents::LiveContents;
 use faultless_probe::process::{Memory, Process};
 use faultless_records::allocator::Allocator;
@@ -54,7 +54,7 @@ impl Host {
         if own.is_some_and(|own| own != page.pid.to_string()) {
             return Err("It was forked, and the page that it has is its parent's.".into());
         }
-        let age = Duration::from_nanos(monotonic_ns().saturating_sub(page.written_ns));
+        let age = Duration::from_nanos(namespace_ns().saturating_sub(page.written_ns));
         Ok(FaultlessHeap { page, age })
     }
 

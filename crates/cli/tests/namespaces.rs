@@ -96,3 +96,18 @@ fn where_there_is_no_dev_commands_are_compared_all_the_same() {
     let Some(output) = apart(&options, "mount -t tmpfs none /dev", &words) else { return };
     assert!(output.status.success(), "{}", errors(&output));
 }
+
+#[test]
+fn the_kernels_times_are_not_those_of_a_time_namespace() {
+    let options = ["--time", "--monotonic", "-100", "--fork"];
+    let Some(output) = apart(&options, "true", &["churn", "--json", "--", "sleep", "0.1"]) else { return };
+    let text = String::from_utf8(output.stdout).unwrap();
+    let number = |name: &str| -> f64 {
+        let behind = text.split(&format!("\"{name}\": ")).nth(1).unwrap();
+        behind.split([',', '\n']).next().unwrap().parse().unwrap()
+    };
+    let timeline = text.split("\"timeline\"").nth(1).unwrap();
+    let steps = timeline.split(']').next().unwrap().split(',').count();
+    let (reached_s, observed_s) = (steps as f64 * number("step_seconds"), number("observed_seconds"));
+    assert!(reached_s < observed_s + 50.0, "{reached_s} s of {observed_s} s");
+}

@@ -1,16 +1,36 @@
 //! The clock that samples are taken by, and what the tool itself uses.
 
+use std::sync::LazyLock;
+
 use nix::libc;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::unistd::{SysconfVar, sysconf};
 
-/// Nanoseconds of the monotonic clock, which the kernel's events carry too.
+/// Nanoseconds of the kernel's monotonic clock, which its events carry too.
 #[must_use]
 pub fn monotonic_ns() -> u64 {
+    // A time namespace has an offset that the kernel's events do not have.
+    static OFFSET_NS: LazyLock<i64> = LazyLock::new(|| {
+        let text = std::fs::read_to_string("/proc/self/timens_offsets").unwrap_or_default();
+        monotonic_offset_ns(&text).unwrap_or(0)
+    });
+    namespace_ns().saturating_add_signed(-*OFFSET_NS)
+}
+
+/// The same as processes of our time namespace read it.
+#[must_use]
+pub fn namespace_ns() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the pointer is valid for writing during the call.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
     u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
+}
+
+/// What a time namespace adds to the monotonic clock. Source: `timens_offsets`, time_namespaces(7).
+fn monotonic_offset_ns(text: &str) -> Option<i64> {
+    let mut words = text.lines().find_map(|line| line.strip_prefix("monotonic"))?.split_whitespace();
+    let (seconds, rest): (i64, i64) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+    seconds.checked_mul(1_000_000_000)?.checked_add(rest)
 }
 
 /// Processor time that this process has used, in s.
@@ -30,6 +50,13 @@ pub fn ticks_per_s() -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_offset_of_a_time_namespace_is_read() {
+        let text = "monotonic        -1000        5\nboottime             7         0\n";
+        assert_eq!(monotonic_offset_ns(text), Some(-999_999_999_995));
+        assert_eq!(monotonic_offset_ns("boottime 7 0\n"), None);
+    }
 
     #[test]
     fn both_clocks_go_forward() {

@@ -10,13 +10,13 @@ use faultless_records::perf_record::{self, News, PerfRecord};
 use nix::errno::Errno;
 use nix::libc;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use nix::time::{ClockId, clock_gettime};
 use perf_event_open_sys::{ioctls, perf_event_open};
 
 use super::attribute::{self, Attribute};
 use super::events::{Plan, Sampling, What};
 use super::refusal::{Circumstances, PerfError};
 use super::ring::{Ring, SMALLEST_BYTES};
+use crate::clock::monotonic_ns;
 
 /// An event that was opened for one thread, on one CPU or all.
 struct Opened {
@@ -355,7 +355,7 @@ impl Moment {
     /// The youngest that all older records can be seen of by now.
     #[must_use]
     pub fn settled() -> Self {
-        let now = clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(Duration::ZERO, Duration::from);
+        let now = Duration::from_nanos(monotonic_ns());
         Self(u64::try_from(now.saturating_sub(CLOCK_SLACK).as_nanos()).unwrap_or(u64::MAX))
     }
 }
