@@ -7,10 +7,10 @@ use comfy_table::Cell;
 use faultless_diagnosis::faults::balance::Balance;
 use faultless_diagnosis::faults::function_name::{last_part, without_arguments};
 use faultless_diagnosis::faults::profile::{Amount, Function, NOT_LOOKED_AT, Profile};
-use faultless_diagnosis::faults::weight::counted;
 use faultless_records::fault_recording::FaultRecording;
 
 use crate::churn_table::{headed, right};
+use crate::faults_answer::answer;
 use crate::plain::{plain, wrapped};
 use crate::quantity::{count, seconds_of, several};
 
@@ -20,12 +20,8 @@ const FUNCTIONS: usize = 15;
 const LEAST_SHARE: f64 = 0.001;
 /// CPU time from which on the cost of observing is given as a part of it.
 const LONG_ENOUGH_NS: u64 = 300_000_000;
-/// A function that takes less than this part is not the answer.
-const STANDS_OUT: f64 = 0.2;
-/// From this part on what was not looked at may change the answer.
-const MUCH: f64 = 0.1;
 /// Longest name of a function in the table, in characters.
-const LONGEST_NAME: usize = 48;
+pub(crate) const LONGEST_NAME: usize = 48;
 
 /// The whole report, prose broken at `columns`.
 #[must_use]
@@ -69,56 +65,7 @@ pub(crate) fn subject(recording: &FaultRecording) -> String {
     })
 }
 
-fn answer(recording: &FaultRecording, profile: &Profile) -> String {
-    let seconds = recording.duration_ns as f64 / 1e9;
-    let all = counted(recording);
-    let mut text =
-        format!("{}: {} in {} s", subject(recording), several(all.all(), "page fault"), seconds_of(seconds));
-    if seconds > 0.0 {
-        let _ = write!(text, " ({} a second)", whole(all.all() as f64 / seconds));
-    }
-    let _ = match (all.major, profile.all.huge) {
-        (0, huge) if huge < 0.5 => writeln!(text, ", all minor"),
-        (major, huge) if huge < 0.5 => writeln!(text, ", {} of them major", count(major)),
-        (0, huge) => writeln!(text, ", all minor; {} brought a huge page", whole(huge)),
-        (major, huge) => {
-            writeln!(text, ", {} of them major; {} brought a huge page", count(major), whole(huge))
-        }
-    };
-    if let Some(first) = profile.functions.iter().find(|function| function.name != NOT_LOOKED_AT) {
-        let share = profile.share(first.amount.faults);
-        let name = shown_name(first, LONGEST_NAME);
-        let _ = match share < STANDS_OUT {
-            true => {
-                write!(text, "No function stands out; the first, {name}, takes {} of them", percent(share))
-            }
-            false => write!(text, "{} of them are {name}'s", percent(share)),
-        };
-        if let Some(((file, line), _)) = first.lines.first() {
-            let _ = write!(text, " ({}:{line})", plain(file_name(file)));
-        }
-        if let Some((kind, _)) = first.kinds.first() {
-            let _ = write!(text, ", on {}", kind_in_words(&kind.name()));
-        }
-        text.push('\n');
-    }
-    let unseen = profile.functions.iter().find(|function| function.name == NOT_LOOKED_AT);
-    if let Some(part) = unseen.map(|unseen| profile.share(unseen.amount.faults)).filter(|part| *part > MUCH) {
-        let _ = writeln!(text, "{} of them were not looked at, and may be of any function", percent(part));
-    }
-    text
-}
-
-fn kind_in_words(name: &str) -> String {
-    plain(&match name {
-        "anonymous (mmap)" => "anonymous memory from mmap".to_owned(),
-        "heap (brk)" => "the heap that brk grows".to_owned(),
-        "stack" => "its stack".to_owned(),
-        other => other.to_owned(),
-    })
-}
-
-fn shown_name(function: &Function, longest: usize) -> String {
+pub(crate) fn shown_name(function: &Function, longest: usize) -> String {
     shortened_to(&plain(&function.name), longest)
 }
 
@@ -143,7 +90,7 @@ fn shortened_to(name: &str, longest: usize) -> String {
     format!("{}…{}", part(0..start), part(characters.len() - end..characters.len()))
 }
 
-fn file_name(path: &str) -> &str {
+pub(crate) fn file_name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 

@@ -13,6 +13,7 @@ pub mod churn_malloc_table;
 pub mod churn_table;
 pub mod doctor;
 pub mod doctor_json;
+mod faults_answer;
 pub mod faults_diff;
 pub mod faults_json;
 pub mod faults_table;

@@ -79,6 +79,38 @@ impl Weights {
     }
 }
 
+/// Faults of which a few samples only tell.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Few {
+    /// The samples.
+    pub samples: u64,
+    /// The faults that they stand for.
+    pub faults: f64,
+    /// The coarsest period among them.
+    pub period: u64,
+}
+
+/// Fewer samples of a step than this tell little: a share of a tenth among them may be none, or a quarter.
+const FEW: u64 = 30;
+
+/// What steps with few samples stand for, if there is such a step: a burst in short processes, which end before their periods do.
+#[must_use]
+pub fn known_by_few(recording: &FaultRecording) -> Option<Few> {
+    let weights = Weights::of(recording);
+    let mut sum = Few { samples: 0, faults: 0.0, period: 1 };
+    let coarse = recording.method.steps.iter().enumerate().filter(|(_, step)| step.minor_period > 1);
+    for (place, step) in coarse {
+        let those = recording.faults.iter().filter(|faults| faults.step == place);
+        let samples = those.clone().map(|faults| faults.samples).sum::<u64>();
+        if (1..FEW).contains(&samples) {
+            sum.period = sum.period.max(step.minor_period);
+            sum.samples += samples;
+            sum.faults += those.map(|faults| weights.faults(faults)).sum::<f64>();
+        }
+    }
+    (sum.samples > 0).then_some(sum)
+}
+
 /// Samples of a step that did not arrive, minor and major, beside those that did.
 fn lost(step: &Step, arrived: [f64; 2]) -> [f64; 2] {
     let periods = [step.minor_period, step.major_period];

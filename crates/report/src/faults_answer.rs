@@ -1,0 +1,101 @@
+//! The answer that stands before the table of page faults.
+
+use std::fmt::Write as _;
+
+use faultless_diagnosis::faults::profile::{NOT_LOOKED_AT, Profile};
+use faultless_diagnosis::faults::weight::{Few, counted, known_by_few};
+use faultless_records::fault_recording::FaultRecording;
+
+use crate::faults_table::{LONGEST_NAME, file_name, percent, shown_name, subject, whole};
+use crate::plain::plain;
+use crate::quantity::{count, seconds_of, several};
+
+/// A function that takes less than this part is not the answer.
+const STANDS_OUT: f64 = 0.2;
+/// From this part on what was not looked at, or hardly, may change the answer.
+const MUCH: f64 = 0.1;
+/// A period that much finer than one of which few samples came gives enough, and loses few.
+const FINER: u64 = 25;
+
+/// The answer in a few sentences.
+pub(crate) fn answer(recording: &FaultRecording, profile: &Profile) -> String {
+    let seconds = recording.duration_ns as f64 / 1e9;
+    let all = counted(recording);
+    let mut text =
+        format!("{}: {} in {} s", subject(recording), several(all.all(), "page fault"), seconds_of(seconds));
+    if seconds > 0.0 {
+        let _ = write!(text, " ({} a second)", whole(all.all() as f64 / seconds));
+    }
+    let _ = match (all.major, profile.all.huge) {
+        (0, huge) if huge < 0.5 => writeln!(text, ", all minor"),
+        (major, huge) if huge < 0.5 => writeln!(text, ", {} of them major", count(major)),
+        (0, huge) => writeln!(text, ", all minor; {} brought a huge page", whole(huge)),
+        (major, huge) => {
+            writeln!(text, ", {} of them major; {} brought a huge page", count(major), whole(huge))
+        }
+    };
+    if let Some(first) = profile.functions.iter().find(|function| function.name != NOT_LOOKED_AT) {
+        let share = profile.share(first.amount.faults);
+        let name = shown_name(first, LONGEST_NAME);
+        let _ = match share < STANDS_OUT {
+            true => {
+                write!(text, "No function stands out; the first, {name}, takes {} of them", percent(share))
+            }
+            false => write!(text, "{} of them are {name}'s", percent(share)),
+        };
+        if let Some(((file, line), _)) = first.lines.first() {
+            let _ = write!(text, " ({}:{line})", plain(file_name(file)));
+        }
+        if let Some((kind, _)) = first.kinds.first() {
+            let _ = write!(text, ", on {}", kind_in_words(&kind.name()));
+        }
+        text.push('\n');
+    }
+    let unseen = profile.functions.iter().find(|function| function.name == NOT_LOOKED_AT);
+    if let Some(part) = unseen.map(|unseen| profile.share(unseen.amount.faults)).filter(|part| *part > MUCH) {
+        let _ = writeln!(text, "{} of them were not looked at, and may be of any function", percent(part));
+    }
+    let few = known_by_few(recording).filter(|few| few.faults / all.all() as f64 > MUCH);
+    if let Some(Few { samples, faults, period }) = few {
+        let (samples, faults) = (several(samples, "sample"), whole(faults));
+        let finer = (period / FINER).max(1);
+        let _ = writeln!(
+            text,
+            "Shares are rough: {samples} stand for {faults} of them; --every {finer} looks at more"
+        );
+    }
+    text
+}
+
+fn kind_in_words(name: &str) -> String {
+    plain(&match name {
+        "anonymous (mmap)" => "anonymous memory from mmap".to_owned(),
+        "heap (brk)" => "the heap that brk grows".to_owned(),
+        "stack" => "its stack".to_owned(),
+        other => other.to_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::faults_tree::tests::recording;
+
+    #[test]
+    fn an_answer_that_rests_on_few_samples_says_so_at_once() {
+        let mut recording = recording();
+        let text = |recording: &FaultRecording| answer(recording, &Profile::of(recording));
+        assert!(!text(&recording).contains("rough"));
+        recording.method.steps[0].minor_period = 503;
+        recording.faults.truncate(1);
+        (recording.faults[0].samples, recording.faults[0].weight) = (29, 29.0);
+        assert!(
+            text(&recording).contains("\nShares are rough: 29 samples stand for ")
+                && text(&recording).contains("--every 20 "),
+            "{}",
+            text(&recording)
+        );
+        recording.faults[0].samples = 30;
+        assert!(!text(&recording).contains("rough"));
+    }
+}
