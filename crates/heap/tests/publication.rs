@@ -26,10 +26,8 @@ fn published() -> Vec<Vec<u64>> {
         for address in (start..end).step_by(PAGE_BYTES) {
             let mut bytes = [0; PAGE_BYTES];
             if memory.read_exact_at(&mut bytes, address).is_ok() {
-                let words: Vec<u64> = bytes
-                    .chunks(8)
-                    .map(|word| word.iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte)))
-                    .collect();
+                let word = |bytes: &[u8]| u64::from_ne_bytes(bytes.try_into().expect("8 bytes"));
+                let words: Vec<u64> = bytes.chunks(8).map(word).collect();
                 if words[0] == MAGIC && words[2] == address {
                     pages.push(words);
                 }

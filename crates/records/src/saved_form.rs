@@ -18,17 +18,23 @@ pub struct Head {
 /// # Errors
 /// Otherwise, in words.
 pub fn check(found: &str, known: &str) -> Result<(), String> {
-    let version =
-        |form: &str| form.rsplit_once('/').map(|(name, version)| (name.to_owned(), version.parse::<u64>()));
+    if found == known {
+        return Ok(());
+    }
     match (version(found), version(known)) {
-        _ if found == known => Ok(()),
-        (Some((name, Ok(found_version))), Some((known_name, Ok(known_version))))
-            if name == known_name && found_version > known_version =>
+        (Some((name, version)), Some((known_name, known_version)))
+            if name == known_name && version > known_version =>
         {
             Err(newer(found))
         }
         _ => Err(format!("its format is {found}, and this version reads {known}")),
     }
+}
+
+/// A form's name and version.
+fn version(form: &str) -> Option<(&str, u64)> {
+    let (name, version) = form.rsplit_once('/')?;
+    Some((name, version.parse().ok()?))
 }
 
 /// The refusal of a file of a form that came later.

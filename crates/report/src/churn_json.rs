@@ -5,7 +5,7 @@ use faultless_diagnosis::churn::thrash::findings;
 use faultless_records::churn_recording::{Amount, ChurnRecording, FORMAT as RECORDING_FORMAT, Lifetimes};
 use serde_json::{Value, json};
 
-use crate::saved_form::reason;
+use crate::saved_form;
 
 /// Version of the form, documented in `docs/json.md`.
 pub const FORMAT: &str = "faultless-churn/1";
@@ -111,8 +111,7 @@ pub fn is_recording(head: &[u8]) -> bool {
 /// # Errors
 /// What is wrong with it, in one line.
 pub fn load(text: &str) -> Result<ChurnRecording, String> {
-    let recording: ChurnRecording =
-        serde_json::from_str(text).map_err(|error| reason(text, &error, RECORDING_FORMAT))?;
+    let recording: ChurnRecording = saved_form::read(text, RECORDING_FORMAT)?;
     recording.check()?;
     Ok(recording)
 }

@@ -4,7 +4,7 @@ use faultless_diagnosis::churn::malloc_blame::customers;
 use faultless_records::malloc_recording::{Estimate, FORMAT as RECORDING_FORMAT, MallocRecording};
 use serde_json::{Value, json};
 
-use crate::saved_form::reason;
+use crate::saved_form;
 
 /// Version of the form, documented in `docs/json.md`.
 pub const FORMAT: &str = "faultless-churn-malloc/1";
@@ -123,8 +123,7 @@ pub fn is_recording(head: &[u8]) -> bool {
 /// # Errors
 /// What is wrong with it, in one line.
 pub fn load(text: &str) -> Result<MallocRecording, String> {
-    let recording: MallocRecording =
-        serde_json::from_str(text).map_err(|error| reason(text, &error, RECORDING_FORMAT))?;
+    let recording: MallocRecording = saved_form::read(text, RECORDING_FORMAT)?;
     recording.check()?;
     Ok(recording)
 }

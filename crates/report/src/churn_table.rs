@@ -272,10 +272,7 @@ fn course(recording: &ChurnRecording) -> Option<String> {
     (steps.len() > 1).then(|| {
         // Steps are joined to fit a line.
         let joined = steps.len().div_ceil(60);
-        let sums: Vec<u64> = steps
-            .chunks(joined)
-            .map(|steps| steps.iter().fold(0, |sum: u64, step| sum.saturating_add(*step)))
-            .collect();
+        let sums: Vec<u64> = steps.chunks(joined).map(|steps| steps.iter().sum()).collect();
         format!(
             "Calls over time  {}\n                 {} a column, at most {} in {}\n",
             sparks(&sums),

@@ -7,7 +7,7 @@ use faultless_diagnosis::faults::weight::counted;
 use faultless_records::fault_recording::{FORMAT as RECORDING, FaultCounts, FaultRecording};
 use serde_json::{Value, json};
 
-use crate::saved_form::reason;
+use crate::saved_form;
 
 /// Version of the form, documented in `docs/json.md`.
 pub const FORMAT: &str = "faultless-faults/1";
@@ -150,8 +150,7 @@ pub fn is_recording(head: &[u8]) -> bool {
 /// # Errors
 /// What is wrong with the text, in one line.
 pub fn load(text: &str) -> Result<FaultRecording, String> {
-    let recording: FaultRecording =
-        serde_json::from_str(text).map_err(|error| reason(text, &error, RECORDING))?;
+    let recording: FaultRecording = saved_form::read(text, RECORDING)?;
     recording.check()?;
     Ok(recording)
 }

@@ -279,14 +279,10 @@ fn agreement(recording: &FaultRecording) -> String {
     text
 }
 
-/// Faults of which more than their number is known.
-fn looked_at(recording: &FaultRecording) -> u64 {
-    recording.faults.iter().map(|faults| faults.samples).sum()
-}
-
 /// How it was observed, what that cost, what could not be seen.
 fn method(recording: &FaultRecording) -> String {
     let method = &recording.method;
+    let samples = recording.faults.iter().map(|faults| faults.samples).sum();
     let used: Vec<String> = method
         .steps
         .iter()
@@ -300,7 +296,7 @@ fn method(recording: &FaultRecording) -> String {
     let _ = writeln!(
         text,
         "  looked at {}: {}",
-        several(looked_at(recording), "fault"),
+        several(samples, "fault"),
         if used.is_empty() { "there were none".into() } else { used.join(", ") }
     );
     let observer = recording.cost.observer_cpu_ns as f64 / 1e9;

@@ -2,7 +2,7 @@
 
 use faultless_records::recording::{FORMAT, Line};
 
-use crate::saved_form::reason;
+use crate::saved_form;
 
 /// One line of JSON, with its end of line.
 #[must_use]
@@ -18,7 +18,7 @@ pub fn json(line: &Line) -> String {
 /// # Errors
 /// What is wrong with the line, in one line.
 pub fn parse(text: &str) -> Result<Line, String> {
-    serde_json::from_str(text).map_err(|error| reason(text, &error, FORMAT))
+    saved_form::read(text, FORMAT)
 }
 
 #[cfg(test)]

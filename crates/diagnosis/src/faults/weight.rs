@@ -38,29 +38,32 @@ impl Weights {
     pub fn of(recording: &FaultRecording) -> Self {
         let all = counted(recording);
         let steps = &recording.method.steps;
-        let samples = |step: usize, is_major: bool| -> f64 {
-            let those =
-                recording.faults.iter().filter(|faults| faults.step == step && faults.is_major == is_major);
-            those.map(|faults| faults.weight).sum()
+        // Of each step those that arrived and those that did not, minor and major.
+        let sampled = |(place, step): (usize, &Step)| {
+            let arrived = [false, true].map(|is_major| {
+                let those = recording.faults.iter();
+                let those = those.filter(|faults| faults.step == place && faults.is_major == is_major);
+                those.map(|faults| faults.weight).sum::<f64>()
+            });
+            (arrived, lost(step, arrived))
         };
-        let of_class = |is_major: bool, counted: fn(&Step) -> u64, all: u64| {
+        let samples: Vec<([f64; 2], [f64; 2])> = steps.iter().enumerate().map(sampled).collect();
+        let of_class = |class: usize, counted: fn(&Step) -> u64, all: u64| {
             // While one step is exchanged for another both count for a moment.
             let counted_in_steps: u64 = steps.iter().map(counted).sum();
             let scale = if counted_in_steps == 0 { 1.0 } else { all as f64 / counted_in_steps as f64 };
             let mut not_looked_at = 0.0;
-            let weights = steps.iter().enumerate().map(|(place, step)| {
-                let arrived = [samples(place, false), samples(place, true)];
-                let lost = lost(step, arrived)[usize::from(is_major)];
-                let sampled = arrived[usize::from(is_major)] + lost;
+            let weights = steps.iter().zip(&samples).map(|(step, (arrived, lost))| {
+                let sampled = arrived[class] + lost[class];
                 let faults = counted(step) as f64 * scale;
                 let weight = if sampled > 0.0 { faults / sampled } else { 0.0 };
-                not_looked_at += if sampled > 0.0 { lost * weight } else { faults };
+                not_looked_at += if sampled > 0.0 { lost[class] * weight } else { faults };
                 weight
             });
             (weights.collect(), not_looked_at)
         };
-        let (minor, minor_not_looked_at) = of_class(false, |step| step.minor_faults, all.minor);
-        let (major, major_not_looked_at) = of_class(true, |step| step.major_faults, all.major);
+        let (minor, minor_not_looked_at) = of_class(0, |step| step.minor_faults, all.minor);
+        let (major, major_not_looked_at) = of_class(1, |step| step.major_faults, all.major);
         let not_looked_at = NotLookedAt { minor: minor_not_looked_at, major: major_not_looked_at };
         Self { minor, major, not_looked_at }
     }
