@@ -23,6 +23,16 @@ fn key_destructors_free_and_allocate_in_any_order() {
 }
 
 #[test]
+fn waves_of_detached_threads_leave_neither_caches_nor_a_cache_of_two() {
+    let outcome = Program::new("detached_waves.c").variable("FAULTLESS", "stats:exit").run();
+    assert!(outcome.status.success(), "{outcome:?}");
+    // `cached  51  by 1 threads, most at once 8`
+    let line = outcome.stderr.lines().find(|line| line.contains("most at once")).unwrap_or_default();
+    let most: u32 = line.rsplit(' ').next().and_then(|number| number.parse().ok()).unwrap_or(u32::MAX);
+    assert!(most <= 16, "{}", outcome.stderr);
+}
+
+#[test]
 fn thread_local_destructors_free_and_allocate_in_any_order() {
     Program::new("thread_local_destructors.cpp").passes();
 }

@@ -26,6 +26,10 @@ pub const MIN_ALIGN: usize = 16;
 /// sparsely. Clearing a page costs a quarter of what faulting it in again does, so shorter blocks are cleared.
 const PURGED_TO_CLEAR: usize = 4 << 20;
 
+/// Frees of a thread that has no cache before it gets one. A thread that ends frees what libc kept for others' stacks when its
+/// destructors have run already (a block, and one for each library with thread-local variables): a cache made then would not be released.
+const EARLY_FREES: u64 = 64;
+
 /// The heap of this process.
 pub static HEAP: Heap = Heap::new();
 
@@ -211,7 +215,8 @@ fn free_slow(address: usize) {
 
 #[inline(never)]
 fn free_attached(address: usize) {
-    HEAP.free(attached(), address);
+    let is_early = thread_local::is_gated(thread_local::cache()) && thread_local::count_free() < EARLY_FREES;
+    HEAP.free(if is_early { None } else { attached() }, address);
 }
 
 /// Makes a block hold `bytes`, at the same place or another. Null: memory is exhausted, the block is as it was.
@@ -277,7 +282,7 @@ fn attached() -> Option<&'static ThreadCache> {
 
 #[cold]
 fn attach() -> Option<&'static ThreadCache> {
-    let cache = HEAP.caches.acquire()?;
+    let cache = left_on_stack().or_else(|| HEAP.caches.acquire())?;
     // What follows may allocate, so this comes first.
     thread_local::set_cache(cache);
     if let Some(key) = exit_key() {
@@ -291,6 +296,15 @@ fn attach() -> Option<&'static ThreadCache> {
     Some(cache)
 }
 
+/// The cache of a thread that ended on this stack after its destructors had run, and so could not release it: libc keeps the key's
+/// value with the stack.
+fn left_on_stack() -> Option<&'static ThreadCache> {
+    let number = EXIT_KEY.lock().checked_sub(1)?;
+    let cache = os::ExitKey::from_number(number).value()? as *const ThreadCache;
+    // SAFETY: only `attach` sets the key's value, to a cache; caches live as long as the process, and this one's thread has ended.
+    Some(unsafe { &*cache })
+}
+
 fn exit_key() -> Option<os::ExitKey> {
     let mut number = EXIT_KEY.lock();
     if *number == 0 {
@@ -299,9 +313,11 @@ fn exit_key() -> Option<os::ExitKey> {
     Some(os::ExitKey::from_number(*number - 1))
 }
 
-unsafe extern "C" fn thread_exits(_cache: *mut c_void) {
-    let cache = thread_local::cache();
+unsafe extern "C" fn thread_exits(cache: *mut c_void) {
     thread_local::set_cache(&EXITED);
+    // SAFETY: as in `left_on_stack`; it is this thread's own, or of one that ended on the same stack. What the thread has itself may be
+    // the gated one, which everybody starts with.
+    let cache = unsafe { &*cache.cast::<ThreadCache>() };
     HEAP.caches.release(cache, HEAP.home());
     HEAP.spans.settle();
 }

@@ -1,4 +1,4 @@
-//! The thread's pointer to its cache: 8 bytes of initial-exec thread-local storage.
+//! The thread's pointer to its cache, and a count: 16 bytes of initial-exec thread-local storage.
 //!
 //! `std::thread_local!` would call `__tls_get_addr` in a shared library (3.5 ns an access). The variable starts as a pointer
 //! to a gated cache, so the fast path needs no check for null.
@@ -6,7 +6,7 @@
 use crate::thread_cache::ThreadCache;
 use core::arch::{asm, global_asm};
 
-/// What every thread starts with. Threads only ever change the `room` of its bins, which nothing reads.
+/// What every thread starts with, and no thread's own: the lists of its bins are gated, and what their `room` says decides nothing.
 static GATED: ThreadCache = ThreadCache::gated(0);
 
 #[cfg(target_arch = "x86_64")]
@@ -16,9 +16,10 @@ global_asm!(
     ".globl faultless_thread_cache",
     ".hidden faultless_thread_cache",
     ".type faultless_thread_cache,@object",
-    ".size faultless_thread_cache,8",
+    ".size faultless_thread_cache,16",
     "faultless_thread_cache:",
     ".quad {gated}",
+    ".quad 0",
     ".popsection",
     gated = sym GATED,
 );
@@ -31,9 +32,10 @@ global_asm!(
     ".globl faultless_thread_cache",
     ".hidden faultless_thread_cache",
     ".type faultless_thread_cache,%object",
-    ".size faultless_thread_cache,8",
+    ".size faultless_thread_cache,16",
     "faultless_thread_cache:",
     ".quad {gated}",
+    ".quad 0",
     ".popsection",
     gated = sym GATED,
 );
@@ -82,6 +84,33 @@ pub fn set_cache(cache: &'static ThreadCache) {
             out(reg) _, out(reg) _, in(reg) cache, options(nostack, preserves_flags)
         );
     }
+}
+
+/// Counts a free of this thread; how many there were before.
+pub fn count_free() -> u64 {
+    let counted: u64;
+    // SAFETY: changes the second word of the variable above, which only this thread uses.
+    unsafe {
+        #[cfg(target_arch = "x86_64")]
+        asm!(
+            "mov {0}, qword ptr [rip + faultless_thread_cache@GOTTPOFF]",
+            "mov {1}, qword ptr fs:[{0} + 8]",
+            "inc qword ptr fs:[{0} + 8]",
+            out(reg) _, out(reg) counted, options(nostack)
+        );
+        #[cfg(target_arch = "aarch64")]
+        asm!(
+            "adrp {0}, :gottprel:faultless_thread_cache",
+            "ldr {0}, [{0}, :gottprel_lo12:faultless_thread_cache]",
+            "mrs {2}, tpidr_el0",
+            "add {0}, {0}, {2}",
+            "ldr {1}, [{0}, #8]",
+            "add {2}, {1}, #1",
+            "str {2}, [{0}, #8]",
+            out(reg) _, out(reg) counted, out(reg) _, options(nostack, preserves_flags)
+        );
+    }
+    counted
 }
 
 /// Whether a cache is the one that threads start with.

@@ -197,6 +197,7 @@ pub(super) use found;
 type DlSym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
 type KeyCreate = unsafe extern "C" fn(*mut u32, unsafe extern "C" fn(*mut c_void)) -> c_int;
 type SetSpecific = unsafe extern "C" fn(u32, *const c_void) -> c_int;
+type GetSpecific = unsafe extern "C" fn(u32) -> *mut c_void;
 
 /// Where a loaded library defines a symbol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -249,6 +250,15 @@ impl ExitKey {
             // SAFETY: the key exists for ever; a failure means only that the destructor does not run.
             unsafe { set(self.0, value as *const c_void) };
         }
+    }
+}
+
+impl ExitKey {
+    /// What the key holds in this thread; none where that is nothing.
+    pub fn value(self) -> Option<usize> {
+        let get = found!("pthread_getspecific" as GetSpecific)?;
+        // SAFETY: the key exists for ever.
+        Some(unsafe { get(self.0) }.addr()).filter(|value| *value != 0)
     }
 }
 

@@ -1,0 +1,51 @@
+/* Detached threads that never allocate end in waves, with more stacks than libc keeps: the last ones free, after the destructors of their
+ * keys have run, what libc allocated for the stacks of others. Whatever that leaves on a stack, the next thread there starts anew. */
+#include "check.h"
+#include <pthread.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { WAVES = 60, MANY = 16, TAKERS = 8, ROUNDS = 500, BLOCKS = 64, BYTES = 48 };
+static pthread_barrier_t gate;
+static int alive;
+
+static void *wait_only(void *unused) {
+    pthread_barrier_wait(&gate);
+    __atomic_sub_fetch(&alive, 1, __ATOMIC_RELEASE);
+    return unused;
+}
+
+/* Blocks that two threads had at once would hold the other's bytes. */
+static void *take(void *mark) {
+    unsigned char *blocks[BLOCKS];
+    pthread_barrier_wait(&gate);
+    for (int round = 0; round < ROUNDS; round++) {
+        for (int i = 0; i < BLOCKS; i++) memset(blocks[i] = malloc(BYTES), (int)(long)mark, BYTES);
+        for (int i = 0; i < BLOCKS; i++)
+            for (int byte = 0; byte < BYTES; byte++) CHECK(blocks[i][byte] == (long)mark, "a block has two owners");
+        for (int i = 0; i < BLOCKS; i++) free(blocks[i]);
+    }
+    return NULL;
+}
+
+int main(void) {
+    pthread_attr_t detached;
+    pthread_attr_init(&detached);
+    pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
+    pthread_attr_setstacksize(&detached, 8 << 20);
+    for (int wave = 0; wave < WAVES; wave++) {
+        pthread_barrier_init(&gate, NULL, MANY);
+        alive = MANY;
+        for (int i = 0; i < MANY; i++) {
+            pthread_t thread;
+            CHECK(pthread_create(&thread, &detached, wait_only, NULL) == 0, "no thread");
+        }
+        while (__atomic_load_n(&alive, __ATOMIC_ACQUIRE) > 0) usleep(100);
+        usleep(2000); /* they end */
+    }
+    pthread_t threads[TAKERS];
+    pthread_barrier_init(&gate, NULL, TAKERS);
+    for (long i = 0; i < TAKERS; i++) CHECK(pthread_create(&threads[i], NULL, take, (void *)(i + 1)) == 0, "no thread");
+    for (int i = 0; i < TAKERS; i++) pthread_join(threads[i], NULL);
+    return 0;
+}
