@@ -61,6 +61,12 @@ fn libraries_that_allocate_come_and_go() {
 }
 
 #[test]
+fn operator_new_of_a_library_in_c_plus_plus_throws_in_a_program_in_c() {
+    let plugin = shared_library("throwing_plugin.cpp");
+    Program::new("throwing_main.c").argument(plugin.to_string_lossy()).passes();
+}
+
+#[test]
 fn libraries_opened_with_deepbind_share_the_heap() {
     let plugin = shared_library("deep_plugin.c");
     let name = plugin.file_name().unwrap_or_default().to_string_lossy();

@@ -27,7 +27,10 @@ const fn terminated(text: &'static str) -> &'static CStr {
 extern "C" fn find(name: *const c_char) -> *mut c_void {
     // SAFETY: the callers below pass C string literals.
     let name = unsafe { CStr::from_ptr(name) };
-    let definition = os::find_symbol(os::Search::Next, name);
+    let mut definition = os::find_symbol(os::Search::Next, name);
+    if definition.is_null() {
+        definition = in_any_cpp_library(name);
+    }
     if definition.is_null() {
         message::say(format_args!(
             "out of memory in operator new, and no C++ library to throw std::bad_alloc"
@@ -35,6 +38,18 @@ extern "C" fn find(name: *const c_char) -> *mut c_void {
         os::die();
     }
     definition
+}
+
+/// The definition in whichever library can throw: one that came with a plugin is in nobody's order of search but the plugin's.
+fn in_any_cpp_library(name: &CStr) -> *mut c_void {
+    let own = find as *const () as usize;
+    let mut definition = 0;
+    os::elf::objects(|object| {
+        let can_throw = !object.contains(own) && object.find(c"__cxa_throw").is_some();
+        definition = if can_throw { object.find(name).unwrap_or(0) } else { 0 };
+        definition != 0
+    });
+    core::ptr::with_exposed_provenance_mut(definition)
 }
 
 /// Forms of `operator new` that others lead to: `$swap`, then try `$try`; on null jump to the next definition.
@@ -51,20 +66,27 @@ macro_rules! operator_new {
             static TEXT: &[u8] = NAME.to_bytes_with_nul();
             // Arguments: rdi bytes, rsi alignment. Three pushes keep the stack aligned.
             naked_asm!(
+                // Where the return address is, for who looks at stacks inside `malloc`.
+                ".cfi_startproc",
                 "push rdi", "push rsi", "push rdx",
+                ".cfi_adjust_cfa_offset 24",
                 $swap,
                 "call {try_}",
                 "test rax, rax",
                 "je 2f",
                 "add rsp, 24",
+                ".cfi_adjust_cfa_offset -24",
                 "ret",
                 "2:",
+                ".cfi_adjust_cfa_offset 24",
                 "mov rdi, qword ptr [rip + {text}]",
                 "call {find}",
                 "pop rdx", "pop rsi", "pop rdi",
+                ".cfi_adjust_cfa_offset -24",
                 // libstdc++ 12 rounds an aligned size near SIZE_MAX up to 0 and succeeds; this one is as impossible.
                 "mov rcx, 0x7fffffffffff0000", "cmp rdi, rcx", "cmova rdi, rcx",
                 "jmp rax",
+                ".cfi_endproc",
                 try_ = sym $try, text = sym TEXT, find = sym find,
             )
         }
