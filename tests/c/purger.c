@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <pthread.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 
@@ -199,6 +200,31 @@ static void none_if_off(void) {
     CHECK(purgers_now() == 0, "purger:off, but there is one");
     end_parked(other);
 }
+/* A limit on threads that is reached for a moment; root has none. */
+static void comes_after_a_refusal(void) {
+    if (getuid() == 0 && setuid(65534) != 0) {
+        puts("skipped: root cannot become another user here");
+        return;
+    }
+    pthread_t other = start_parked();
+    sleep_ms(200); /* one that starts now has its name by then */
+    wait_until_it_leaves("nothing to give back");
+    struct rlimit usual, low;
+    CHECK(getrlimit(RLIMIT_NPROC, &usual) == 0, "no limit");
+    low = (struct rlimit){1, usual.rlim_max};
+    CHECK(setrlimit(RLIMIT_NPROC, &low) == 0, "no lower limit");
+    fill_and_free(5, 0);
+    CHECK(purgers_now() == 0, "a thread started beyond the limit");
+    CHECK(setrlimit(RLIMIT_NPROC, &usual) == 0, "no limit as it was");
+    for (int waited = 0; purgers_now() == 0; waited += 50) {
+        CHECK(waited < DEADLINE_MS, "the limit is gone, but no purger comes");
+        sleep_ms(50);
+        char *blocks[64];
+        for (int i = 0; i < 64; i++) memset(blocks[i] = malloc(64 * KIB), 1, 64 * KIB);
+        for (int i = 0; i < 64; i++) free(blocks[i]);
+    }
+    end_parked(other);
+}
 static void forked(void) {
     pthread_t other = start_parked();
     fill_and_free(5, 0);
@@ -230,6 +256,7 @@ int main(int argc, char **argv) {
         {"none_when_alone_again", none_when_alone_again},
         {"none_if_off", none_if_off},       {"forked", forked},
         {"threads_end_when_it_has_left", threads_end_when_it_has_left},
+        {"comes_after_a_refusal", comes_after_a_refusal},
     };
     for (size_t i = 0; i < COUNT_OF(cases); i++)
         if (argc == 2 && strcmp(argv[1], cases[i].name) == 0) return cases[i].run(), 0;

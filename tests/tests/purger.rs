@@ -53,6 +53,11 @@ fn purger_can_be_switched_off() {
 }
 
 #[test]
+fn purger_comes_when_a_limit_that_refused_it_is_gone() {
+    case("comes_after_a_refusal");
+}
+
+#[test]
 fn forked_child_has_a_purger_of_its_own_only_when_it_has_threads() {
     case("forked");
 }

@@ -19,6 +19,8 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 const ABSENT: u32 = 0;
 const PRESENT: u32 = 1;
 const OFF: u32 = 2;
+/// None could be started: a limit on threads or memory, or a filter.
+const REFUSED: u32 = 3;
 
 /// Time between two looks at everything, ns.
 const PAUSE_NS: u64 = HOLD_MAX_NS;
@@ -29,11 +31,15 @@ const STEP_NS: u64 = HOLD_MIN_NS;
 const REST: u64 = 4;
 /// Looks without anything to give back after which it ends.
 const IDLE_LOOKS: u32 = 2;
+/// Time until another attempt after one that was refused, ns.
+const RETRY_NS: u64 = 1_000_000_000;
 /// Granules of memory from which on a process is worth a purger: 1 MiB.
 const WORTH_GRANULES: u32 = 16;
 
-/// Whether there is a purger. Synchronization: from [`ABSENT`] by exchange, back by the purger itself or a forked child.
+/// Whether there is a purger. Synchronization: from [`ABSENT`] or [`REFUSED`] by exchange, back by the purger itself or a forked child.
 static STATE: AtomicU32 = AtomicU32::new(ABSENT);
+/// Before that time in ns there is no other attempt.
+static RETRY_AT: AtomicU64 = AtomicU64::new(0);
 /// Looks so far, and the CPU time in ns that they took.
 static LOOKS: AtomicU64 = AtomicU64::new(0);
 static LOOKS_NS: AtomicU64 = AtomicU64::new(0);
@@ -43,8 +49,19 @@ static LOOKS_NS: AtomicU64 = AtomicU64::new(0);
 #[inline]
 pub fn call() {
     // ORDERING: Relaxed; a hint, `start` decides by exchange.
-    if STATE.load(Ordering::Relaxed) == ABSENT && is_worth_it() {
-        start();
+    let state = STATE.load(Ordering::Relaxed);
+    if state == ABSENT && is_worth_it() {
+        start(state);
+    } else if state == REFUSED {
+        try_again();
+    }
+}
+
+#[cold]
+fn try_again() {
+    // ORDERING: Relaxed; a time that is a little old costs one attempt.
+    if os::now_ns() >= RETRY_AT.load(Ordering::Relaxed) && is_worth_it() {
+        start(REFUSED);
     }
 }
 
@@ -66,16 +83,17 @@ fn is_worth_it() -> bool {
 }
 
 #[cold]
-fn start() {
+fn start(before: u32) {
     // ORDERING: Relaxed; whoever exchanges starts it, and the new thread sees all that this one saw.
-    if STATE.compare_exchange(ABSENT, PRESENT, Ordering::Relaxed, Ordering::Relaxed).is_err() {
+    if STATE.compare_exchange(before, PRESENT, Ordering::Relaxed, Ordering::Relaxed).is_err() {
         return;
     }
     HEAP.spans.set_timed(true);
     if !os::start_thread(run) {
-        // A limit on threads, or a filter; the next attempt would fail, too.
         HEAP.spans.set_timed(false);
-        STATE.store(OFF, Ordering::Relaxed);
+        // ORDERING: Relaxed, as in `try_again`.
+        RETRY_AT.store(os::now_ns() + RETRY_NS, Ordering::Relaxed);
+        STATE.store(REFUSED, Ordering::Relaxed);
     }
 }
 
