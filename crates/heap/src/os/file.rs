@@ -83,10 +83,30 @@ impl Drop for File {
     }
 }
 
-/// CPUs' worth of time that the process's cgroup (v2, as mounted in a container) may use; `None` without a limit.
+/// CPUs' worth of time that the process's control group, as mounted in a container, may use; `None` without a limit.
 pub fn cpu_quota() -> Option<usize> {
-    let path = c"/sys/fs/cgroup/cpu.max";
-    let mut text = [0u8; 64];
+    let mut text = [0; QUOTA_BYTES];
+    let mut period = [0; QUOTA_BYTES];
+    // Of version 2, which has one file for both, or else of version 1.
+    if let Some(limit) = read(c"/sys/fs/cgroup/cpu.max", &mut text) {
+        let (quota, period) = limit.split_once(' ')?;
+        return cpus_of(quota, period);
+    }
+    let quota = read(c"/sys/fs/cgroup/cpu/cpu.cfs_quota_us", &mut text)?;
+    cpus_of(quota, read(c"/sys/fs/cgroup/cpu/cpu.cfs_period_us", &mut period)?)
+}
+
+/// More than a quota and a period take.
+const QUOTA_BYTES: usize = 64;
+
+/// CPUs' worth of time that `quota` of each `period` are, rounded up; `None` for a quota that is none: `max`, or -1.
+fn cpus_of(quota: &str, period: &str) -> Option<usize> {
+    let (quota, period): (usize, usize) = (quota.trim().parse().ok()?, period.trim().parse().ok()?);
+    Some(quota.div_ceil(period.max(1)).max(1))
+}
+
+/// The file's beginning, as much as `text` takes; `None` where there is none to be read.
+fn read<'text>(path: &CStr, text: &'text mut [u8]) -> Option<&'text str> {
     // SAFETY: the path is a C string; the kernel writes at most `text.len()` bytes to `text`.
     let length = unsafe {
         let file = syscall(number::OPENAT, [AT_FDCWD, path.as_ptr() as usize, O_RDONLY_CLOEXEC, 0, 0, 0]);
@@ -97,8 +117,27 @@ pub fn cpu_quota() -> Option<usize> {
         syscall(number::CLOSE, [file as usize, 0, 0, 0, 0, 0]);
         length
     };
-    let text = core::str::from_utf8(text.get(..usize::try_from(length).ok()?)?).ok()?;
-    let mut words = text.split_ascii_whitespace();
-    let (quota, period): (usize, usize) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
-    Some(quota.div_ceil(period.max(1)).max(1))
+    core::str::from_utf8(text.get(..usize::try_from(length).ok()?)?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_quota_is_a_number_of_cpus_rounded_up_or_none() {
+        assert_eq!(cpus_of("200000", "100000\n"), Some(2));
+        assert_eq!(cpus_of("150000\n", "100000\n"), Some(2));
+        assert_eq!(cpus_of("1000", "100000"), Some(1));
+        for none in ["max", "-1\n", ""] {
+            assert_eq!(cpus_of(none, "100000\n"), None, "{none}");
+        }
+    }
+
+    #[test]
+    fn a_file_is_read_from_its_beginning_if_there_is_one() {
+        let mut text = [0; 7];
+        assert_eq!(read(c"/proc/self/status", &mut text[..5]), Some("Name:"));
+        assert_eq!(read(c"/proc/self/no_such_file", &mut text), None);
+    }
 }
