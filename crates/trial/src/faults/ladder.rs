@@ -1,4 +1,4 @@
-//! How many faults stand for one sample: every one while they are few, every hundredth while they are many.
+//! How many faults are looked at: each one while they are few, one in some hundred while they are many.
 //!
 //! The periods of a step are fixed, so a sample stands for a known number of faults. (The kernel can choose periods itself, by a
 //! wanted frequency, but what it then reports is far off in bursts.)
@@ -15,15 +15,23 @@ pub struct Periods {
 }
 
 /// Primes, so that no loop keeps in step with them.
-pub const STEPS: [Periods; 3] =
-    [Periods { minor: 1, major: 1 }, Periods { minor: 503, major: 11 }, Periods { minor: 5003, major: 101 }];
+pub const STEPS: [Periods; 4] = [
+    Periods { minor: 1, major: 1 },
+    Periods { minor: 53, major: 3 },
+    Periods { minor: 503, major: 11 },
+    Periods { minor: 5003, major: 101 },
+];
 
-/// More samples a second than this, and the next step begins. A sample costs about 10 µs, most of them where it is read, so
-/// this is 5 % of a CPU.
-const MOST_PER_SECOND: f64 = 5_000.0;
+/// Where there can be but one step, because each more means that many more open events.
+pub const ONLY_STEP: Periods = STEPS[2];
 
-/// Fewer a second than this after the step back, and it is made.
-const FEW_PER_SECOND: f64 = 2_000.0;
+/// More samples a second than this in a step, and the next begins. A sample costs about 10 µs, most of them where it is read, so
+/// 5,000 are 5 % of a CPU. The second step is for processes that are over before a coarser one knows anything of them: what
+/// goes on like that is cheaper in the third.
+const MOST_PER_SECOND: [f64; STEPS.len()] = [5_000.0, 1_500.0, 5_000.0, f64::INFINITY];
+
+/// This part of the most after the step back, and it is made.
+const FEW: f64 = 0.4;
 
 /// How long faults must have been few.
 const QUIET: Duration = Duration::from_millis(300);
@@ -51,16 +59,17 @@ impl Ladder {
         self.time += time;
         let seconds = self.time.as_secs_f64().max(1e-6);
         let rate = self.samples as f64 / seconds;
-        if self.samples >= ENOUGH && rate > MOST_PER_SECOND && self.step + 1 < STEPS.len() {
+        if self.samples >= ENOUGH && rate > MOST_PER_SECOND[self.step] {
             return Some(self.change(self.step + 1));
         }
         if self.time < QUIET {
             return None;
         }
-        let (now, before) = (STEPS[self.step], STEPS[self.step.saturating_sub(1)]);
-        let rate_before = rate * (now.minor as f64 / before.minor as f64);
-        if self.step > 0 && rate_before < FEW_PER_SECOND {
-            return Some(self.change(self.step - 1));
+        if let Some(before) = self.step.checked_sub(1) {
+            let rate_before = rate * (STEPS[self.step].minor as f64 / STEPS[before].minor as f64);
+            if rate_before < FEW * MOST_PER_SECOND[before] {
+                return Some(self.change(before));
+            }
         }
         self.samples = 0;
         self.time = Duration::ZERO;
@@ -92,10 +101,11 @@ mod tests {
     fn few_faults_are_all_looked_at_and_many_are_sampled() {
         let mut ladder = Ladder::default();
         assert_eq!(steps(&mut ladder, 4, 1000), 0);
-        assert_eq!(steps(&mut ladder, 500, 20), 1, "a burst is answered at once");
-        assert_eq!(steps(&mut ladder, 500, 2000), 1, "and the answer lasts");
-        assert_eq!(steps(&mut ladder, 10_000, 2000), 2, "on many CPUs");
-        assert_eq!(steps(&mut ladder, 0, 1000), 0, "until it is quiet");
+        assert_eq!(steps(&mut ladder, 500, 5), 1, "a burst is answered at once");
+        assert_eq!(steps(&mut ladder, 500, 20), 2, "and what goes on like that");
+        assert_eq!(steps(&mut ladder, 503, 2000), 2, "the answer lasts");
+        assert_eq!(steps(&mut ladder, 10_000, 2000), 3, "on many CPUs");
+        assert_eq!(steps(&mut ladder, 0, 1500), 0, "until it is quiet");
     }
 
     #[test]

@@ -14,7 +14,7 @@ use faultless_records::fault_recording::{
 };
 use faultless_records::perf_record::{Content, News, PerfRecord, Sample};
 
-use super::ladder::{Ladder, Periods, STEPS};
+use super::ladder::{Ladder, ONLY_STEP, Periods, STEPS};
 use super::taken::{Kind, Taken};
 use super::{FaultOptions, RecordError};
 use crate::callers::{Images, RawTree};
@@ -132,7 +132,7 @@ impl Recorder {
         let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let steps = match options.every {
             Some(every) => vec![Periods { minor: every, major: every }],
-            None if threads.len() * cpus * STEPS.len() * 2 > MANY_EVENTS => vec![STEPS[1]],
+            None if threads.len() * cpus * STEPS.len() * 2 > MANY_EVENTS => vec![ONLY_STEP],
             None => STEPS.to_vec(),
         };
         let buffer_bytes = (BUFFERS_BYTES / cpus).min(LARGEST_BUFFER_BYTES);
