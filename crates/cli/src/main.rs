@@ -63,8 +63,11 @@ fn main() -> ExitCode {
         say(&format!("this is a bug, please report it: {} at {place}", panic_message(panic)));
         std::process::exit(1);
     }));
-    let arguments = Arguments::parse();
-    match act(arguments.action) {
+    let result = match Arguments::try_parse() {
+        Ok(arguments) => act(arguments.action),
+        Err(answer) => show(&answer),
+    };
+    match result {
         Ok(Ending::Exited(status)) => ExitCode::from(u8::try_from(status).unwrap_or(1)),
         Ok(Ending::Killed(number)) | Err(Failure::Interrupted(number)) => signals::die_by(number),
         Err(Failure::OutputClosed) => signals::die_by(SIGPIPE),
@@ -72,6 +75,15 @@ fn main() -> ExitCode {
         Err(Failure::Usage(message)) => fail(2, &message),
         Err(Failure::Refused(message)) => fail(126, &message),
         Err(Failure::NotFound(message)) => fail(127, &message),
+    }
+}
+
+/// Shows help or the version that was asked for, or what is wrong with the command line.
+fn show(answer: &clap::Error) -> Result<Ending, Failure> {
+    match answer.print() {
+        Err(error) if !answer.use_stderr() => Err(Failure::of_output(&error)),
+        // Where the complaint cannot be shown its status still can.
+        _ => Ok(Ending::Exited(answer.exit_code())),
     }
 }
 
