@@ -38,8 +38,11 @@ pub struct History {
     pub latest_s: f64,
     /// Samples that were added, kept or not.
     pub seen: usize,
-    /// Events and notes that were too many to keep.
+    /// Lines that were too many to keep, with all of processes and control groups that were.
     pub left_out: usize,
+    /// Processes and control groups that were told of, kept or not.
+    told_processes: usize,
+    told_groups: usize,
     samples: usize,
     most_samples: usize,
     has_begun: bool,
@@ -119,8 +122,7 @@ impl History {
             Line::Group(group) => self.add_group(group)?,
             Line::GroupSample(sample) => self.add_group_sample(sample)?,
             Line::Event(event) => self.add_event(event)?,
-            Line::Note(note) if self.notes.len() < MOST_ITEMS => self.notes.push(note),
-            Line::Note(_) => self.left_out += 1,
+            Line::Note(note) => keep(&mut self.notes, note, &mut self.left_out),
             Line::End(end) => self.end = Some(end),
         }
         self.latest_s = self.latest_s.max(t);
@@ -144,25 +146,32 @@ impl History {
     }
 
     fn add_process(&mut self, process: Process) -> Result<(), String> {
-        let (place, known) = (process.process as usize, self.tracks.len());
-        match self.tracks.get_mut(place) {
-            Some(track) => track.process = process,
-            None if place == known && place < MOST_ITEMS => self.tracks.push(Track {
-                process,
-                samples: Vec::new(),
-                peak_rss_bytes: 0,
-                peak_vsize_bytes: 0,
-                pss_bytes: None,
-                swap_bytes: None,
-                exit: None,
-            }),
-            None => return Err(format!("process {place} comes out of turn, or is one too many")),
+        let place = process.process as usize;
+        if place < self.told_processes {
+            if let Some(track) = self.track(process.process)? {
+                track.process = process;
+            }
+            return Ok(());
         }
+        if place > self.told_processes {
+            return Err(format!("process {place} comes out of turn"));
+        }
+        self.told_processes += 1;
+        let track = Track {
+            process,
+            samples: Vec::new(),
+            peak_rss_bytes: 0,
+            peak_vsize_bytes: 0,
+            pss_bytes: None,
+            swap_bytes: None,
+            exit: None,
+        };
+        keep(&mut self.tracks, track, &mut self.left_out);
         Ok(())
     }
 
     fn add_sample(&mut self, sample: Sample) -> Result<(), String> {
-        let track = self.track(sample.process)?;
+        let Some(track) = self.track(sample.process)? else { return Ok(()) };
         if track.last().is_some_and(|last| last.t > sample.t) {
             return Err(format!("a sample of process {} goes back in time", sample.process));
         }
@@ -177,16 +186,23 @@ impl History {
     }
 
     fn add_group(&mut self, group: Group) -> Result<(), String> {
-        if group.group as usize != self.groups.len() || self.groups.len() >= MOST_ITEMS {
-            return Err(format!("control group {} comes out of turn, or is one too many", group.group));
+        if group.group as usize != self.told_groups {
+            return Err(format!("control group {} comes out of turn", group.group));
         }
-        self.groups.push(GroupTrack { group, samples: Vec::new() });
+        self.told_groups += 1;
+        keep(&mut self.groups, GroupTrack { group, samples: Vec::new() }, &mut self.left_out);
         Ok(())
     }
 
     fn add_group_sample(&mut self, sample: GroupSample) -> Result<(), String> {
-        let track = self.groups.get_mut(sample.group as usize);
-        let track = track.ok_or_else(|| format!("there is no control group {}", sample.group))?;
+        let place = sample.group as usize;
+        if place >= self.told_groups {
+            return Err(format!("there is no control group {place}"));
+        }
+        let Some(track) = self.groups.get_mut(place) else {
+            self.left_out += 1;
+            return Ok(());
+        };
         if track.samples.last().is_some_and(|last| last.t > sample.t) {
             return Err(format!("a sample of control group {} goes back in time", sample.group));
         }
@@ -197,22 +213,26 @@ impl History {
     }
 
     fn add_event(&mut self, event: Event) -> Result<(), String> {
-        let track = self.track(event.process)?;
+        let Some(track) = self.track(event.process)? else { return Ok(()) };
         match &event.what {
             Happening::Exec { name } | Happening::Rename { name } => track.process.name.clone_from(name),
             Happening::Exit { .. } => track.exit = Some((event.t, event.what.clone())),
             Happening::Fork { .. } => {}
         }
-        if self.events.len() < MOST_ITEMS {
-            self.events.push(event);
-        } else {
-            self.left_out += 1;
-        }
+        keep(&mut self.events, event, &mut self.left_out);
         Ok(())
     }
 
-    fn track(&mut self, place: u32) -> Result<&mut Track, String> {
-        self.tracks.get_mut(place as usize).ok_or_else(|| format!("there is no process {place}"))
+    /// The track of a process; none, and a line left out, where that was too many to keep.
+    fn track(&mut self, place: u32) -> Result<Option<&mut Track>, String> {
+        let place = place as usize;
+        if place >= self.told_processes {
+            return Err(format!("there is no process {place}"));
+        }
+        if place >= self.tracks.len() {
+            self.left_out += 1;
+        }
+        Ok(self.tracks.get_mut(place))
     }
 
     /// Leaves about half of what may be kept.
@@ -247,6 +267,15 @@ impl History {
     #[must_use]
     pub fn places_by_pid(&self) -> HashMap<i32, usize> {
         self.tracks.iter().enumerate().map(|(place, track)| (track.process.pid, place)).collect()
+    }
+}
+
+/// Keeps one more, or counts it among what is left out.
+fn keep<T>(kept: &mut Vec<T>, one: T, left_out: &mut usize) {
+    if kept.len() < MOST_ITEMS {
+        kept.push(one);
+    } else {
+        *left_out += 1;
     }
 }
 
@@ -309,6 +338,21 @@ mod tests {
             assert!(history.add(sample(0, t, 1)).is_err(), "{t}");
         }
         assert!(history.add(Line::Begin(Begin::default())).is_err());
+    }
+
+    #[test]
+    fn what_is_too_much_to_keep_is_counted_and_no_damage() {
+        let mut history = begun();
+        let most = u32::try_from(MOST_ITEMS).unwrap();
+        for process in 0..=most {
+            history.add(Line::Process(Process { process, ..Process::default() })).unwrap();
+        }
+        history.add(sample(most, 1.0, 1)).unwrap();
+        history.add(sample(most - 1, 1.0, 1)).unwrap();
+        let what = Happening::Exec { name: "sleep".into() };
+        history.add(Line::Event(Event { t: 2.0, process: most, source: Source::Kernel, what })).unwrap();
+        assert_eq!((history.tracks.len(), history.left_out, history.seen), (MOST_ITEMS, 3, 1));
+        assert!(history.add(sample(most + 1, 3.0, 1)).unwrap_err().contains("no process"));
     }
 
     #[test]

@@ -15,8 +15,10 @@ use crate::clock;
 use crate::process::{Process, ProcessError};
 use crate::process_files;
 
-/// Bytes of `stat` are under 400, of `status` under 2,000.
+/// Bytes of `stat` are under 400.
 const ROOM: usize = 4096;
+/// Bytes of `status` are under 2,000, but for the user's groups: some thousands have room.
+const STATUS_ROOM: usize = 32 * 1024;
 
 /// What a look is to include.
 #[derive(Debug, Clone, Copy, Default)]
@@ -211,7 +213,7 @@ impl Watched {
         if self.status.is_none() {
             self.status = self.process.open_file("status").ok();
         }
-        let mut bytes = [0; ROOM];
+        let mut bytes = [0; STATUS_ROOM];
         let text = self.read(self.status.as_ref()?, "status", &mut bytes).ok()?;
         status::bytes_of_field(&String::from_utf8_lossy(text), "VmSwap")
     }

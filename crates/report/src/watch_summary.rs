@@ -111,6 +111,13 @@ fn ending(end: &End, history: &History) -> String {
             count(history.seen as u64)
         );
     }
+    if history.left_out > 0 {
+        text += &format!(
+            "too many processes, events or notes: {} left out; a recording (--record) holds all
+",
+            several(history.left_out as u64, "line")
+        );
+    }
     text
 }
 
