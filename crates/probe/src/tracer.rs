@@ -100,7 +100,8 @@ fn read_memory(tid: i32, address: u64, buffer: &mut [u8]) -> usize {
     let mut at = address;
     // A piece for each page: the kernel reads whole pieces only.
     while at < end {
-        let next = ((at | (PAGE - 1)) + 1).min(end);
+        // In the last page of all addresses there is no next one.
+        let next = (at | (PAGE - 1)).checked_add(1).map_or(end, |next| next.min(end));
         remote.push(libc::iovec { iov_base: at as *mut libc::c_void, iov_len: (next - at) as usize });
         at = next;
     }
@@ -170,5 +171,21 @@ pub fn wait_without_blocking() -> io::Result<Option<(i32, i32)>> {
         0 => Ok(None),
         pid if pid > 0 => Ok(Some((pid, status))),
         _ => Err(io::Error::last_os_error()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_read_up_to_where_nothing_is_mapped_and_never_beyond_the_last_page() {
+        let own = i32::try_from(std::process::id()).unwrap();
+        let (bytes, mut copy) = (*b"some bytes", [0; 10]);
+        assert_eq!(read_memory(own, bytes.as_ptr().addr() as u64, &mut copy), 10);
+        assert_eq!(copy, bytes);
+        for at in [0, u64::MAX, u64::MAX - 7, u64::MAX - 4095] {
+            assert_eq!(read_memory(own, at, &mut [0; 8192]), 0, "{at:#x}");
+        }
     }
 }
