@@ -121,6 +121,7 @@ pub fn follow(
             decoder.counts.dropped += calls.lost() + u64::from(decoder.is_held_back);
             decoder.is_held_back = false;
             if ends {
+                looked.elapsed = began.elapsed();
                 break 'windows;
             }
             drop((calls, chains));
@@ -131,12 +132,13 @@ pub fn follow(
             let left = limit.map_or(pause, |limit| pause.min((began + limit).saturating_duration_since(now)));
             let arrival = signals.next(Some(left)).map_err(|error: io::Error| error.to_string())?;
             if arrival.is_some_and(|arrival| arrival.is_interruption()) || is_over(began, Instant::now()) {
+                looked.elapsed = began.elapsed();
                 break 'windows;
             }
             continue 'windows;
         }
     }
-    (looked.elapsed, looked.hits, looked.counts) = (began.elapsed(), decoder.hits, decoder.counts);
+    (looked.hits, looked.counts) = (decoder.hits, decoder.counts);
     Ok(looked)
 }
 
