@@ -84,7 +84,8 @@ fn run(arguments: &MapArguments, signals: &Signals) -> Result<(), Failure> {
         launch(start(command, arguments.json)?, signals).map_err(|error| Failure::of_start(&name, &error))?;
     let mut outcome: Option<Result<(), Failure>> = None;
     let mut observe = |moment: Moment| -> Option<Duration> {
-        if outcome.is_some() {
+        // Once it has ended its memory is gone.
+        if outcome.is_some() || matches!(moment, Moment::Ended(_)) {
             return None;
         }
         if moment == Moment::Running {

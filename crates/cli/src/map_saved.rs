@@ -28,7 +28,14 @@ pub struct SavedTotals {
 /// # Errors
 /// [`Failure::Failed`] when it is neither smaps nor output of pmap -X.
 pub fn view(path: &Path) -> Result<MapView, Failure> {
-    of_bytes(path, &read(path)?)
+    let bytes = read(path)?;
+    if saved_totals(&bytes).is_some_and(|saved| saved.is_ok()) {
+        let shown = shown(path);
+        return Err(Failure::Failed(format!(
+            "{shown} holds sums that map --json printed: faultless map --diff {shown} OTHER compares them with another file's"
+        )));
+    }
+    of_bytes(path, &bytes)
 }
 
 /// The sums in a file of any of the forms.
@@ -37,13 +44,20 @@ pub fn view(path: &Path) -> Result<MapView, Failure> {
 /// As [`view`].
 pub fn totals(path: &Path) -> Result<SavedTotals, Failure> {
     let bytes = read(path)?;
-    if bytes.trim_ascii_start().starts_with(b"{") {
-        let (name, totals) = map_saved_totals::load(&String::from_utf8_lossy(&bytes))
-            .map_err(|reason| Failure::Failed(format!("cannot read {}: {reason}", shown(path))))?;
-        return Ok(SavedTotals { name, totals });
+    if let Some(saved) = saved_totals(&bytes) {
+        return saved.map_err(|reason| Failure::Failed(format!("cannot read {}: {reason}", shown(path))));
     }
     let view = of_bytes(path, &bytes)?;
     Ok(SavedTotals { name: view.subject, totals: view.totals })
+}
+
+/// What `map --json` printed, if it looks like that.
+fn saved_totals(bytes: &[u8]) -> Option<Result<SavedTotals, String>> {
+    if !bytes.trim_ascii_start().starts_with(b"{") {
+        return None;
+    }
+    let loaded = map_saved_totals::load(&String::from_utf8_lossy(bytes));
+    Some(loaded.map(|(name, totals)| SavedTotals { name, totals }))
 }
 
 fn of_bytes(path: &Path, bytes: &[u8]) -> Result<MapView, Failure> {

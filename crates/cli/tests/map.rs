@@ -262,6 +262,9 @@ fn files_cut_off_or_foreign_are_refused_in_one_line() {
     let foreign = place.write("foreign", b"\x1b[2Jnothing of the kind\n");
     let line = message(&[&foreign], 1);
     assert!(line.contains("line 1 is no line of smaps") && !line.contains('\x1b'), "{line}");
+    let own = place.write("own", text(&["--json", &place.write("smaps", &smaps)]).as_bytes());
+    let line = message(&[&own], 1);
+    assert!(line.contains("faultless map --diff"), "{line}");
     let empty = place.write("empty", b"");
     assert!(message(&[&empty], 1).contains("it is empty"));
     let twice = place.write("twice", &[smaps.as_slice(), &smaps].concat());

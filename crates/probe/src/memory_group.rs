@@ -1,7 +1,7 @@
 //! What the control group of a process may use of memory and does.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use faultless_records::cgroup::{self, MemoryGroup, Version};
 
@@ -13,10 +13,7 @@ pub fn of(process: &Process) -> Option<MemoryGroup> {
     let membership = cgroup::membership(&process.text("cgroup").ok()?)?;
     let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
     let (point, root) = cgroup::mount(&mounts, membership.version)?;
-    // In a container the mount shows only a part of the hierarchy.
-    let inner = membership.path.strip_prefix(root.trim_end_matches('/')).unwrap_or(&membership.path);
-    let own = PathBuf::from(format!("{}/{}", point.trim_end_matches('/'), inner.trim_matches('/')));
-    let own = if own.is_dir() { own } else { PathBuf::from(&point) };
+    let own = directory(Path::new(&point), Path::new(&root), Path::new(&membership.path))?;
     let mut found: Option<MemoryGroup> = None;
     for directory in own.ancestors().take_while(|directory| directory.starts_with(&point)) {
         let Some(group) = read(directory, Path::new(&point), membership.version) else { continue };
@@ -28,6 +25,14 @@ pub fn of(process: &Process) -> Option<MemoryGroup> {
         }
     }
     found
+}
+
+/// Where a mount at `point`, which shows the hierarchy from `root` on, has the group of this path; none where that lies outside.
+fn directory(point: &Path, root: &Path, path: &Path) -> Option<PathBuf> {
+    let inner = path.strip_prefix(root).ok()?;
+    // A group beside or above the root of a namespace is called `/../…`.
+    let is_below = inner.components().all(|part| matches!(part, Component::Normal(_)));
+    is_below.then(|| point.join(inner))
 }
 
 fn read(directory: &Path, point: &Path, version: Version) -> Option<MemoryGroup> {
@@ -51,6 +56,21 @@ fn read(directory: &Path, point: &Path, version: Version) -> Option<MemoryGroup>
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_groups_below_the_part_of_the_hierarchy_that_is_mounted_are_to_be_seen() {
+        let seen = |root: &str, path: &str| {
+            directory(Path::new("/sys/fs/cgroup"), Path::new(root), Path::new(path))
+                .map(|found| found.display().to_string())
+        };
+        assert_eq!(seen("/", "/").as_deref(), Some("/sys/fs/cgroup/"));
+        assert_eq!(seen("/", "/user.slice/a").as_deref(), Some("/sys/fs/cgroup/user.slice/a"));
+        assert_eq!(seen("/docker/ab", "/docker/ab/c").as_deref(), Some("/sys/fs/cgroup/c"));
+        for outside in ["/docker/abc", "/docker/other", "/", "/docker/ab/../x"] {
+            assert_eq!(seen("/docker/ab", outside), None, "{outside}");
+        }
+        assert_eq!(seen("/", "/../x"), None);
+    }
 
     #[test]
     fn this_process_has_a_group_where_the_machine_shows_one() {
