@@ -1,8 +1,9 @@
 //! `faultless heap`: what glibc's malloc holds of a process, which of it is free, and which of the free part has memory.
 
 use std::ffi::OsString;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{IsTerminal, Read, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -103,7 +104,7 @@ fn progress(message: &str) -> Option<Progress> {
     })
 }
 
-/// Whether a file is a core file, or wants to be one: executables are commands.
+/// Whether a file is a core file, or is called like one: what may be executed is a command.
 fn is_core(path: &Path) -> bool {
     let mut head = [0; HEADER_BYTES];
     let Ok(mut file) = File::open(path) else { return false };
@@ -111,7 +112,8 @@ fn is_core(path: &Path) -> bool {
     Header::parse(&head[..length]).is_ok()
         || path.file_name().is_some_and(|name| {
             let name = name.to_string_lossy();
-            (name == "core" || name.starts_with("core.")) && path.is_file()
+            let is_data = |file: fs::Metadata| file.is_file() && file.permissions().mode() & 0o111 == 0;
+            (name == "core" || name.starts_with("core.")) && path.metadata().is_ok_and(is_data)
         })
 }
 

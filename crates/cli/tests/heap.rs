@@ -230,6 +230,18 @@ impl Drop for Folder {
 }
 
 #[test]
+fn a_program_called_core_is_a_command() {
+    let folder = Folder::new("called-core");
+    let program = folder.0.join("core");
+    std::fs::copy("/bin/true", &program).unwrap();
+    let output = faultless_heap(&["--", program.to_str().unwrap()]).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    std::fs::write(&program, "no core file").unwrap();
+    let refused = faultless_heap(&["--", program.to_str().unwrap()]).output().unwrap();
+    assert!(!refused.status.success());
+}
+
+#[test]
 fn a_core_file_holds_the_same_heaps_as_the_process_that_left_it() {
     let folder = Folder::new("core");
     let core = folder.0.join("core.1");
