@@ -36,7 +36,7 @@ impl OutputFile {
             let unfinished = PathBuf::from(name);
             match path.is_dir() {
                 true => Err(io::Error::from(io::ErrorKind::IsADirectory)),
-                false => File::create(&unfinished).map(|file| (file, Some(unfinished))),
+                false => create_as(&unfinished, &place).map(|file| (file, Some(unfinished))),
             }
         };
         let (file, unfinished) = made.map_err(|error| cannot_write(path, &error))?;
@@ -80,6 +80,15 @@ impl Drop for OutputFile {
     }
 }
 
+/// Makes a file that was not there, for those only who may read the one that it is to replace.
+fn create_as(unfinished: &Path, replaced: &Path) -> io::Result<File> {
+    let file = OpenOptions::new().write(true).create_new(true).open(unfinished)?;
+    match fs::metadata(replaced) {
+        Ok(old) => file.set_permissions(old.permissions()).map(|()| file),
+        Err(_) => Ok(file),
+    }
+}
+
 /// The path of a file, of one that is to be made by its folder.
 fn place_of(path: &Path) -> PathBuf {
     fs::canonicalize(path).unwrap_or_else(|_| {
@@ -109,6 +118,8 @@ fn cannot_write(path: &Path, error: &io::Error) -> Failure {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     #[test]
@@ -123,6 +134,23 @@ mod tests {
         assert_eq!(fs::read_dir(&directory).unwrap().count(), 1);
         assert!(OutputFile::create(&directory).is_err());
         OutputFile::create(Path::new("/dev/null")).unwrap().write("text").unwrap();
+        fs::remove_dir_all(&directory).unwrap();
+    }
+
+    #[test]
+    fn a_private_file_stays_private_and_no_link_is_followed() {
+        let directory = std::env::temp_dir().join(format!("faultless-private-{}", std::process::id()));
+        fs::create_dir(&directory).unwrap();
+        let path = directory.join("result");
+        fs::write(&path, "old").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        OutputFile::create(&path).unwrap().write("new").unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+
+        let trap = directory.join(format!("result.{}.new", std::process::id()));
+        std::os::unix::fs::symlink(directory.join("elsewhere"), &trap).unwrap();
+        assert!(OutputFile::create(&path).is_err());
+        assert!(!directory.join("elsewhere").exists());
         fs::remove_dir_all(&directory).unwrap();
     }
 
