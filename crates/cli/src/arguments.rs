@@ -56,7 +56,6 @@ pub enum Action {
     /// Find out what the present permissions allow: for commands, own processes, those of others, or one.
     Check(crate::check::CheckArguments),
     /// Print the man page (roff) or a shell's completions.
-    #[command(hide = true)]
     Manual(ManualArguments),
 }
 
@@ -200,7 +199,7 @@ pub struct MapArguments {
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "", conflicts_with_all = ["diff", "file", "command"])]
     pub nmt: Option<OsString>,
     /// Measure a process of any size, though reading it may hold it up.
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["diff", "file"])]
     pub full: bool,
     /// Print the result as JSON; what a command prints then goes to standard error.
     #[arg(long)]
@@ -226,9 +225,9 @@ pub struct FaultsArguments {
     /// Look at one fault of every N [default: at each while they are few, at fewer while they are many].
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     pub every: Option<u64>,
-    /// Look at this many bytes of the stack to find the callers.
-    #[arg(long, value_name = "BYTES", default_value_t = 8192, value_parser = clap::value_parser!(u32).range(512..=61_440))]
-    pub stack: u32,
+    /// Look at this many bytes of the stack to find the callers [default: 8192].
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(512..=61_440))]
+    pub stack: Option<u32>,
     /// Print the analysis as JSON.
     #[arg(long)]
     pub json: bool,
@@ -248,7 +247,7 @@ pub struct FaultsArguments {
     #[arg(long, value_name = "FILE")]
     pub pprof: Option<PathBuf>,
     /// Compare two recordings.
-    #[arg(long, num_args = 2, value_names = ["BEFORE", "AFTER"], conflicts_with_all = ["words", "tree", "record", "html", "folded", "pprof", "every"])]
+    #[arg(long, num_args = 2, value_names = ["BEFORE", "AFTER"], conflicts_with_all = ["words", "tree", "record", "html", "folded", "pprof", "every", "stack"])]
     pub diff: Vec<PathBuf>,
     /// The command and its arguments, or a file that --record wrote; what the command prints goes to standard error.
     #[arg(trailing_var_arg = true, value_name = "CMD|FILE")]

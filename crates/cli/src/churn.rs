@@ -33,6 +33,11 @@ pub fn churn(arguments: ChurnArguments, signals: &Signals) -> Result<Ending, Fai
     }
     let record = arguments.record.as_deref().map(OutputFile::create).transpose()?;
     let seen = match saved(&arguments.words)? {
+        Some(_) if arguments.limit.is_some() || arguments.by.is_some() || arguments.malloc => {
+            return Err(Failure::Usage(
+                "--for, --by and --malloc are for looking, not for what was seen before".into(),
+            ));
+        }
         Some(seen) => seen,
         None if arguments.malloc => Seen::Malloc(match arguments.pid {
             Some(pid) => churn_uprobe::look_at_process(pid, &arguments, signals)?,

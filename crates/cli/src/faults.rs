@@ -27,6 +27,9 @@ use crate::observing_progress::{Elsewhere, ObservingProgress};
 use crate::output_file::OutputFile;
 use crate::{subject, target};
 
+/// Bytes of the stack that are looked at, unless said otherwise.
+const STACK_BYTES: u32 = 8192;
+
 /// Most bytes of a saved recording.
 const LARGEST_RECORDING_BYTES: u64 = 1 << 30;
 
@@ -41,6 +44,11 @@ pub fn faults(arguments: &FaultsArguments, signals: &Signals) -> Result<Ending, 
     // Places that cannot be written are found out before the work.
     let files = Files::create(arguments)?;
     let recording = match saved(&arguments.words)? {
+        Some(_) if arguments.every.is_some() || arguments.stack.is_some() => {
+            return Err(Failure::Usage(
+                "--every and --stack are for recording, not for what was recorded".into(),
+            ));
+        }
         Some(recording) => recording,
         None => record(arguments, signals)?,
     };
@@ -126,8 +134,8 @@ fn compare(before: &Path, after: &Path, as_json: bool) -> Result<Ending, Failure
 }
 
 fn record(arguments: &FaultsArguments, signals: &Signals) -> Result<FaultRecording, Failure> {
-    let options =
-        FaultOptions { every: arguments.every, stack_bytes: arguments.stack, limit: arguments.limit };
+    let stack_bytes = arguments.stack.unwrap_or(STACK_BYTES);
+    let options = FaultOptions { every: arguments.every, stack_bytes, limit: arguments.limit };
     let mut progress = ObservingProgress::start("recording", arguments.limit, Elsewhere::Silence);
     let mut tell = |samples: u64| {
         progress.show(&format!("{} looked at (Ctrl-C ends it)", several(samples, "page fault")));

@@ -43,6 +43,28 @@ fn a_file_of_a_newer_version_is_told_from_a_damaged_one() {
 }
 
 #[test]
+fn options_of_recording_are_refused_for_what_was_recorded() {
+    let place = Place::new("options");
+    let file = |name: &str| place.0.join(name).to_string_lossy().into_owned();
+    let calls = file("calls");
+    let recorded =
+        tool::faultless(&["churn", "--by", "ptrace", "--record", &calls, "true"]).output().unwrap();
+    if !recorded.status.success() {
+        eprintln!("skipped: {}", String::from_utf8_lossy(&recorded.stderr));
+        return;
+    }
+    assert!(tool::faultless(&["churn", &calls]).output().unwrap().status.success());
+    for option in [&["--for", "5s"][..], &["--by", "seccomp"], &["--malloc"]] {
+        let words = [&["churn"], option, &[calls.as_str()]].concat();
+        assert_eq!(tool::faultless(&words).output().unwrap().status.code(), Some(2), "{option:?}");
+    }
+    let maps = file("maps");
+    fs::copy("/proc/self/smaps", &maps).unwrap();
+    assert!(tool::faultless(&["map", &maps]).output().unwrap().status.success());
+    assert_eq!(tool::faultless(&["map", "--full", &maps]).output().unwrap().status.code(), Some(2));
+}
+
+#[test]
 fn damaged_files_are_refused_in_one_line() {
     let place = Place::new("damaged");
     for (words, head) in READERS {
