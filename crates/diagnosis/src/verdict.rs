@@ -1,6 +1,7 @@
 //! What the comparison says, in one sentence, and the line to use from now on.
 
 use faultless_records::measurement::{Ending, Measurement};
+use faultless_records::thousands;
 
 use crate::effect::{Effect, Figures, Judgement};
 use crate::setting::Setting;
@@ -220,7 +221,7 @@ fn times_over(base: &Figures) -> f64 {
 
 /// A count in a sentence.
 fn number(count: f64) -> String {
-    if count >= 1e6 { format!("{:.2} million", count / 1e6) } else { format!("{count:.0}") }
+    if count >= 1e6 { format!("{:.2} million", count / 1e6) } else { thousands::count(count.round() as u64) }
 }
 
 fn praise(name: &str, verdict: &ArmVerdict) -> String {

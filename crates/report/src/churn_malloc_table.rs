@@ -10,7 +10,7 @@ use faultless_records::malloc_recording::{
 };
 
 use crate::churn_table::{bar, byte_rate, class_range, headed, life_quantile, rate, right, span};
-use crate::plain::{plain, wrapped};
+use crate::plain::{plain, plain_subject, wrapped};
 use crate::quantity::{count, seconds_of, several};
 
 /// Callers and threads shown.
@@ -52,7 +52,7 @@ fn heading(recording: &MallocRecording) -> String {
     let all = calls(recording);
     format!(
         "{}: {} of malloc and its family in {} s ({} a second), {}; seen by {}\n",
-        plain(&recording.subject),
+        plain_subject(&recording.subject),
         several(all, "call"),
         seconds_of(seconds(recording)),
         rate(all as f64, seconds(recording)),

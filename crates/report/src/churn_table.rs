@@ -9,7 +9,7 @@ use faultless_diagnosis::tuning::size;
 use faultless_records::churn_recording::{ChurnRecording, Lifetimes, Mechanism, OperationSum};
 use faultless_records::memory_call::Operation;
 
-use crate::plain::{plain, wrapped};
+use crate::plain::{plain, plain_subject, wrapped};
 use crate::quantity::{count, seconds_of, several};
 
 /// Callers shown.
@@ -44,7 +44,7 @@ fn all_calls(recording: &ChurnRecording) -> u64 {
 fn heading(recording: &ChurnRecording) -> String {
     let mut text = format!(
         "{}: {} in {} s, {}",
-        plain(&recording.subject),
+        plain_subject(&recording.subject),
         several(all_calls(recording), "call"),
         seconds_of(seconds(recording)),
         several(recording.processes, "process"),

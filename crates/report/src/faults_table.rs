@@ -11,7 +11,7 @@ use faultless_records::fault_recording::FaultRecording;
 
 use crate::churn_table::{headed, right};
 use crate::faults_answer::answer;
-use crate::plain::{plain, wrapped};
+use crate::plain::{plain, plain_subject, wrapped};
 use crate::quantity::{count, seconds_of, several};
 
 /// Functions shown.
@@ -59,7 +59,7 @@ pub(crate) fn whole(number: f64) -> String {
 #[must_use]
 pub(crate) fn subject(recording: &FaultRecording) -> String {
     let subject = &recording.subject;
-    plain(&match subject.command.as_slice() {
+    plain_subject(&match subject.command.as_slice() {
         [] => format!("process {} ({})", subject.pid, subject.name),
         words => words.join(" "),
     })

@@ -13,6 +13,18 @@ pub fn plain(text: &str) -> String {
     text.chars().map(escaped).collect()
 }
 
+/// Characters of a command that are shown: scripts given by `-c` may be as long as a file.
+const COMMAND_CHARACTERS: usize = 200;
+
+/// What was observed, on one line: as [`plain`], a long one cut.
+#[must_use]
+pub fn plain_subject(text: &str) -> String {
+    match text.char_indices().nth(COMMAND_CHARACTERS) {
+        None => plain(text),
+        Some((end, _)) => format!("{}…", plain(&text[..end])),
+    }
+}
+
 /// The text with lines longer than `columns` broken at blanks; what follows stands two columns further in.
 #[must_use]
 pub fn wrapped(text: &str, columns: usize) -> String {
@@ -44,6 +56,12 @@ mod tests {
     fn control_characters_are_shown_and_letters_stay() {
         assert_eq!(plain("a\nb\x1b[2J\r\u{9b}"), "a\\nb\\u{1b}[2J\\r\\u{9b}");
         assert_eq!(plain("\t»é« 'x' \\"), "\t»é« 'x' \\");
+    }
+
+    #[test]
+    fn of_a_long_command_the_beginning_is_shown() {
+        assert_eq!(plain_subject(&"é".repeat(200)), "é".repeat(200));
+        assert_eq!(plain_subject(&format!("a\n{}", "é".repeat(199))), format!("a\\n{}…", "é".repeat(198)));
     }
 
     #[test]

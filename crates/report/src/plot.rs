@@ -5,7 +5,7 @@ use faultless_diagnosis::metric::{Metric, Unit};
 use faultless_records::recording::{Event, Happening};
 
 use crate::axis::Axis;
-use crate::plain::plain;
+use crate::plain::{plain, plain_subject};
 use crate::scene::{Anchor, Ink, MOST_SERIES, Scene, Shape};
 
 const WIDTH: f64 = 960.0;
@@ -59,7 +59,7 @@ pub fn scene(history: &History, choice: &Choice) -> Scene {
     let groups = usize::from(!history.groups.is_empty());
     let panels = choice.metrics.len() + groups;
     let height = TOP + panels as f64 * (PANEL + GAP) + 6.0;
-    let title = plain(&history.begin.subject);
+    let title = plain_subject(&history.begin.subject);
     let mut scene = Scene { width: WIDTH, height, title: title.clone(), shapes: Vec::new() };
     text(&mut scene, (12.0, 22.0), Anchor::Start, Ink::Text, &cut(&title, 118));
     legend(&mut scene, &shown, history.tracks.len());
