@@ -18,7 +18,8 @@ extern "C" {
 const char *faultless_version(void);
 
 /* Gives every page that can be given back to the kernel, also from the caches of other threads.
- * Returns the number of bytes, which were not all resident. Safe at any time, from any thread. */
+ * Returns the bytes handed back; RSS may fall by less, since some of their pages were not resident. Safe at any time, from any
+ * thread, but not in a signal handler. */
 size_t faultless_trim(void);
 
 /* C23; some C libraries do not declare them yet. A size larger than the block ends the process with a message. */
