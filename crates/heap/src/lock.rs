@@ -5,6 +5,7 @@
 
 use crate::os;
 use core::cell::UnsafeCell;
+use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
 #[cfg(not(loom))]
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -40,6 +41,8 @@ pub struct Guard<'a, T> {
     lock: &'a Lock<T>,
     /// Taken again by the forking thread: the outer holder releases it.
     nested: bool,
+    /// It is as good as a `&mut T`: the lock's own `Sync` asks for less than sharing a guard does.
+    value: PhantomData<&'a mut T>,
 }
 
 impl<T> Lock<T> {
@@ -59,7 +62,12 @@ impl<T> Lock<T> {
     #[inline]
     pub fn lock(&self) -> Guard<'_, T> {
         let nested = !self.take_free() && self.lock_contended();
-        Guard { lock: self, nested }
+        self.guard(nested)
+    }
+
+    #[inline]
+    fn guard(&self, nested: bool) -> Guard<'_, T> {
+        Guard { lock: self, nested, value: PhantomData }
     }
 
     /// Takes the lock if it is free.
@@ -81,7 +89,7 @@ impl<T> Lock<T> {
     #[inline]
     pub fn try_lock(&self) -> Option<Guard<'_, T>> {
         // Lazily: a guard made for a failure would release somebody else's lock when dropped.
-        self.take_free().then(|| Guard { lock: self, nested: false })
+        self.take_free().then(|| self.guard(false))
     }
 
     /// True if this thread already holds the lock, for a fork.
@@ -134,9 +142,14 @@ impl<T> Lock<T> {
         self.word.fetch_or(FOR_FORK, Ordering::Relaxed);
     }
 
-    /// Releases a lock taken by [`Lock::hold_for_fork`], in the parent, or in the child where nobody waits.
+    /// Releases a lock taken by [`Lock::hold_for_fork`], in the parent, or in the child where nobody waits; any other is left alone.
     pub fn release_after_fork(&self) {
-        self.release();
+        let is_held = |word| (word & FOR_FORK != 0).then_some(FREE);
+        // ORDERING: Release, as in `release`. In one step: of two who call this only one frees it.
+        let before = self.word.fetch_update(Ordering::Release, Ordering::Relaxed, is_held);
+        if before.is_ok_and(|word| word & CONTENDED != 0) {
+            os::futex_wake_one(&self.word);
+        }
     }
 
     /// Makes the lock free in a forked child whose other threads, one of which may have held it, are gone.
@@ -162,9 +175,13 @@ fn is_alone() -> bool {
     false
 }
 
-/// This thread is the one that forks, from now on.
+/// This thread is the one that forks, from now on: what it [holds for that](Lock::hold_for_fork) it may take again.
+///
+/// # Safety
+/// Until [`end_fork`] this thread has one guard of a lock at a time, and nobody calls [`Lock::release_after_fork`]; none of those guards
+/// is left then.
 #[cfg(not(loom))]
-pub fn begin_fork() {
+pub unsafe fn begin_fork() {
     // ORDERING: Relaxed; only this thread recognises its own value.
     FORKING.store(os::thread_pointer(), Ordering::Relaxed);
 }
@@ -217,6 +234,7 @@ impl<T> Drop for Guard<'_, T> {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use core::cell::Cell;
 
     #[test]
     fn a_failed_try_leaves_the_lock_with_its_holder() {
@@ -228,5 +246,36 @@ mod tests {
         drop(holder);
         assert!(lock.try_lock().is_some());
         assert!(lock.try_lock().is_some());
+    }
+
+    #[test]
+    fn only_a_lock_held_for_a_fork_is_released_after_it() {
+        let lock = Lock::new(());
+        let holder = lock.lock();
+        lock.release_after_fork();
+        assert!(lock.try_lock().is_none(), "somebody else's");
+        drop(holder);
+        lock.hold_for_fork();
+        assert!(lock.try_lock().is_none());
+        lock.release_after_fork();
+        assert!(lock.try_lock().is_some());
+    }
+
+    /// Two for types that are `Sync`, so that it is not known which is meant, and one for the others.
+    trait Answers<Which> {
+        fn is_not_sync() {}
+    }
+    impl<T> Answers<()> for T {}
+    impl<T: Sync> Answers<u8> for T {}
+
+    #[test]
+    fn a_guard_is_shared_only_where_its_value_may_be() {
+        fn is_sync<T: Sync>() {}
+        fn is_send<T: Send>() {}
+        is_sync::<Lock<Cell<u8>>>();
+        is_send::<Guard<'static, Cell<u8>>>();
+        is_sync::<Guard<'static, u8>>();
+        // Does not compile where the guard is `Sync`.
+        <Guard<'static, Cell<u8>> as Answers<_>>::is_not_sync();
     }
 }
