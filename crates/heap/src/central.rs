@@ -15,7 +15,7 @@ use crate::lock::Lock;
 use crate::magazine::Magazine;
 use crate::message::{Misuse, misuse};
 use crate::os;
-use crate::page_map::{Guarded32, PageMap};
+use crate::page_map::{Hint32, PageMap};
 use crate::size_class::{self, CLASSES};
 use crate::slab::{self, Homes};
 use crate::span_heap::huge_page::WORTH_BYTES;
@@ -51,12 +51,12 @@ pub struct Central {
 struct Shard {
     stacks: [Lock<Stack>; CLASSES],
     slabs: [Lock<Slabs>; CLASSES],
-    /// Magazines in the stacks. Synchronization: the stack lock; read without it as a hint.
-    stacked: [Guarded32; CLASSES],
+    /// Magazines in the stacks. Synchronization: written under the stack lock.
+    stacked: [Hint32; CLASSES],
     /// How many there may be.
     transit: Transit,
-    /// Free blocks in the slabs. Synchronization: the class lock; read without it as a hint.
-    free_blocks: [Guarded32; CLASSES],
+    /// Free blocks in the slabs. Synchronization: written under the class lock.
+    free_blocks: [Hint32; CLASSES],
     /// Part of `out_bytes` not yet added to it.
     out_bytes: AtomicIsize,
 }
@@ -403,9 +403,9 @@ impl Shard {
         Self {
             stacks: [const { Lock::new(Stack::new()) }; CLASSES],
             slabs: [const { Lock::new(Slabs::new()) }; CLASSES],
-            stacked: [const { Guarded32::new(0) }; CLASSES],
+            stacked: [const { Hint32::new(0) }; CLASSES],
             transit: Transit::new(),
-            free_blocks: [const { Guarded32::new(0) }; CLASSES],
+            free_blocks: [const { Hint32::new(0) }; CLASSES],
             out_bytes: AtomicIsize::new(0),
         }
     }

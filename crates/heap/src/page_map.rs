@@ -1,8 +1,9 @@
 //! What every granule is: a flat table of tags, span records and slab bitmaps, indexed by granule.
 //!
-//! The fields are atomics only so that shared references are sound. Each is guarded by a lock named at the field or
-//! owned by whoever owns the block, and the lock orders the accesses; so all are Relaxed, which on x86-64 and
-//! aarch64 is a plain load or store.
+//! The fields are atomics only so that shared references are sound. A guarded one has a lock, named at the field, or belongs to whoever
+//! owns the block, and that orders its accesses; so all are Relaxed, which on x86-64 and aarch64 is a plain load or store. A *hint* is
+//! read, and some are written, without a lock: any value that it ever had must do, and what matters is read again under a lock. Where
+//! a guarded field is read without its lock the reader says why that does.
 
 use crate::granule::{GRANULE_SHIFT, bytes_of};
 use crate::os::{self, HUGE_PAGE_BYTES};
@@ -11,10 +12,10 @@ use core::marker::PhantomData;
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-// ORDERING: Relaxed for every field of this module, see above.
-const GUARDED: Ordering = Ordering::Relaxed;
+// ORDERING: Relaxed for every cell of this module, see above.
+const PLAIN: Ordering = Ordering::Relaxed;
 
-macro_rules! guarded {
+macro_rules! cells {
     ($($(#[$doc:meta])* $name:ident: $atomic:ty => $plain:ty;)*) => {$(
         $(#[$doc])*
         #[derive(Default)]
@@ -30,19 +31,19 @@ macro_rules! guarded {
             /// The value.
             #[inline(always)]
             pub fn get(&self) -> $plain {
-                self.0.load(GUARDED)
+                self.0.load(PLAIN)
             }
 
             /// Replaces the value.
             #[inline(always)]
             pub fn set(&self, value: $plain) {
-                self.0.store(value, GUARDED);
+                self.0.store(value, PLAIN);
             }
         }
     )*};
 }
 
-guarded! {
+cells! {
     /// A byte guarded by a lock.
     Guarded8: AtomicU8 => u8;
     /// 16 bits guarded by a lock.
@@ -53,6 +54,12 @@ guarded! {
     Guarded64: AtomicU64 => u64;
     /// A size guarded by a lock.
     GuardedSize: AtomicUsize => usize;
+    /// A byte that may be old.
+    Hint8: AtomicU8 => u8;
+    /// 32 bits that may be old.
+    Hint32: AtomicU32 => u32;
+    /// 64 bits that may be old.
+    Hint64: AtomicU64 => u64;
 }
 
 /// What the span that starts at a granule is.
@@ -105,7 +112,7 @@ pub struct Record {
     pub quiet: Guarded8,
     /// On the first granule of the memory of a huge page: 1 if it was brought in as one and nothing of it was purged since.
     /// Synchronization: none needed; who purges a part twice breaks what is broken.
-    pub huge: Guarded8,
+    pub huge: Hint8,
     /// Length in granules. Synchronization: as `state`.
     pub granules: Guarded32,
     /// First granule of the span: on every granule of a slab, on the last of a free span. Synchronization: as `state`.
@@ -277,8 +284,8 @@ impl PageMap {
     pub fn set_moved(&self, granule: u32, moved: bool) {
         let record = self.record(granule);
         match (record.is_moved(), moved) {
-            (false, true) => self.moved_spans.fetch_add(1, GUARDED),
-            (true, false) => self.moved_spans.fetch_sub(1, GUARDED),
+            (false, true) => self.moved_spans.fetch_add(1, PLAIN),
+            (true, false) => self.moved_spans.fetch_sub(1, PLAIN),
             _ => return,
         };
         record.flags.set(u8::from(moved));
@@ -286,12 +293,12 @@ impl PageMap {
 
     /// Spans into which page tables were moved and that were not renewed since.
     pub fn moved_spans(&self) -> usize {
-        self.moved_spans.load(GUARDED)
+        self.moved_spans.load(PLAIN)
     }
 
     /// The memory from a granule on is a huge page.
     pub fn set_huge(&self, first: u32) {
-        self.has_huge_pages.store(true, GUARDED);
+        self.has_huge_pages.store(true, PLAIN);
         self.record(first).huge.set(1);
     }
 
@@ -300,7 +307,7 @@ impl PageMap {
     /// # Safety
     /// Nobody needs the contents of the range.
     pub unsafe fn break_huge_pages(&self, address: usize, bytes: usize) {
-        if !self.has_huge_pages.load(GUARDED) {
+        if !self.has_huge_pages.load(PLAIN) {
             return;
         }
         let end = address + bytes;

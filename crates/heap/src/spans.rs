@@ -8,7 +8,7 @@ mod recent;
 use crate::decay;
 use crate::lock::Lock;
 use crate::os;
-use crate::page_map::{Guarded32, PageMap, State};
+use crate::page_map::{Hint32, PageMap, State};
 use crate::span_heap::{Due, PurgeMode, SpanCounts, SpanHeap, Taken};
 use crate::trace::Event;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -61,8 +61,8 @@ pub struct Spans {
 #[repr(align(64))]
 struct KeptByShard {
     spans: Lock<Kept>,
-    /// How much that is. Synchronization: the lock; read without it as a hint.
-    granules: Guarded32,
+    /// How much that is. Synchronization: written under the lock.
+    granules: Hint32,
 }
 
 impl KeptByShard {
@@ -87,8 +87,7 @@ impl Spans {
             due: AtomicBool::new(false),
             is_releasing: AtomicBool::new(false),
             is_traced: AtomicBool::new(false),
-            kept: [const { KeptByShard { spans: Lock::new(Kept::new()), granules: Guarded32::new(0) } };
-                SHARDS],
+            kept: [const { KeptByShard { spans: Lock::new(Kept::new()), granules: Hint32::new(0) } }; SHARDS],
             keeps: AtomicBool::new(false),
             recent: Recent::new(),
         }

@@ -22,7 +22,7 @@ use crate::central::Central;
 use crate::large::Large;
 use crate::lock::Lock;
 use crate::magazine::{self, Magazine};
-use crate::page_map::{Guarded32, GuardedSize, PageMap, Tag};
+use crate::page_map::{Guarded32, GuardedSize, Hint32, PageMap, Tag};
 use crate::size_class::{self, CLASSES, GOING_HOME, Scaled};
 use crate::spans::Spans;
 use again::Again;
@@ -85,8 +85,8 @@ pub struct ThreadCache {
     next: AtomicPtr<ThreadCache>,
     /// Whether a thread has it, and if not, whether it is empty. Synchronization: the registry's lock.
     state: Guarded32,
-    /// Operations in the slow path, modulo 2^32. Synchronization: the cache's lock; read without it as a hint.
-    visits: Guarded32,
+    /// Operations in the slow path, modulo 2^32. Synchronization: written under the cache's lock.
+    visits: Hint32,
     /// `visits` when idle caches were last looked for. Synchronization: the registry's lock.
     visits_seen: Guarded32,
     /// The next idle cache. Synchronization: the registry's lock.
@@ -166,7 +166,7 @@ impl ThreadCache {
             next: AtomicPtr::new(core::ptr::null_mut()),
             state: Guarded32::new(0),
             next_idle: AtomicPtr::new(core::ptr::null_mut()),
-            visits: Guarded32::new(0),
+            visits: Hint32::new(0),
             visits_seen: Guarded32::new(0),
         }
     }

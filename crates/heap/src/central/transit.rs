@@ -7,7 +7,7 @@
 
 use super::Shard;
 use crate::magazine::{self, Magazine};
-use crate::page_map::{Guarded32, Guarded64, PageMap};
+use crate::page_map::{Hint32, Hint64, PageMap};
 use crate::size_class::{self, CLASSES};
 
 /// Magazines of a class that are passed on in any case: 64 KiB at most, and 8.
@@ -29,19 +29,19 @@ const NEIGHBOURS: usize = 4;
 pub struct Transit {
     classes: [ClassTransit; CLASSES],
     /// KiB of blocks that were sent home, modulo 2^32.
-    clock: Guarded32,
+    clock: Hint32,
     /// Bit per class: more than usual are in transit.
-    deep: Guarded64,
+    deep: Hint64,
 }
 
 struct ClassTransit {
     /// Magazines that may be in transit: in all, in a program of one thread that gives memory back; beyond the usual, where somebody
     /// comes by.
-    allowed: Guarded32,
+    allowed: Hint32,
     /// Magazines that found no place and were not wanted again since.
-    sent_home: Guarded32,
+    sent_home: Hint32,
     /// The clock when one was sent home last.
-    sent_at: Guarded32,
+    sent_at: Hint32,
 }
 
 /// What decides how many may be in transit.
@@ -64,14 +64,10 @@ impl Transit {
     pub const fn new() -> Self {
         Self {
             classes: [const {
-                ClassTransit {
-                    allowed: Guarded32::new(0),
-                    sent_home: Guarded32::new(0),
-                    sent_at: Guarded32::new(0),
-                }
+                ClassTransit { allowed: Hint32::new(0), sent_home: Hint32::new(0), sent_at: Hint32::new(0) }
             }; CLASSES],
-            clock: Guarded32::new(0),
-            deep: Guarded64::new(0),
+            clock: Hint32::new(0),
+            deep: Hint64::new(0),
         }
     }
 

@@ -84,8 +84,8 @@ fn is_worth_it() -> bool {
 
 #[cold]
 fn start(before: u32) {
-    // ORDERING: Relaxed; whoever exchanges starts it, and the new thread sees all that this one saw.
-    if STATE.compare_exchange(before, PRESENT, Ordering::Relaxed, Ordering::Relaxed).is_err() {
+    // ORDERING: Acquire pairs with the Release in `leave`: what the last one said when it left does not overtake what is said here.
+    if STATE.compare_exchange(before, PRESENT, Ordering::Acquire, Ordering::Relaxed).is_err() {
         return;
     }
     HEAP.spans.set_timed(true);
@@ -129,10 +129,13 @@ unsafe extern "C" fn run(_: *mut c_void) -> *mut c_void {
 /// Ends the purger's time; false if there is something left after all.
 fn leave() -> bool {
     HEAP.spans.set_timed(false);
-    // ORDERING: SeqCst, like the locks' exchanges before a slow path reads the state: whoever still saw PRESENT left its work
-    // before this look.
-    STATE.store(ABSENT, Ordering::SeqCst);
-    if !HEAP.look() || STATE.compare_exchange(ABSENT, PRESENT, Ordering::SeqCst, Ordering::Relaxed).is_err() {
+    // ORDERING: Release pairs with the Acquire in `start` and below. Who left work under a lock before this look takes it is seen to; who
+    // takes the lock after the look reads ABSENT, which the look's release of it published. The look passes over what a hint says is
+    // empty; so all threads pass a barrier first: either the look sees the hint, or who wrote it reads ABSENT afterwards.
+    STATE.store(ABSENT, Ordering::Release);
+    HEAP.caches.pass_barrier();
+    if !HEAP.look() || STATE.compare_exchange(ABSENT, PRESENT, Ordering::Acquire, Ordering::Relaxed).is_err()
+    {
         return true;
     }
     HEAP.spans.set_timed(true);

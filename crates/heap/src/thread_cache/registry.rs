@@ -257,6 +257,15 @@ impl Caches {
         .sum()
     }
 
+    /// Lets every thread pass a barrier: what it wrote before is seen, and what it reads afterwards is no older. Nothing where the kernel
+    /// has none.
+    pub fn pass_barrier(&self) {
+        // ORDERING: Relaxed; written before the first cache existed.
+        if self.revocable.load(Ordering::Relaxed) {
+            os::barrier_all_threads();
+        }
+    }
+
     /// Empties the chosen caches but `own`: those of threads by revocation. Returns the blocks.
     fn revoke_where(
         &self,
