@@ -1,7 +1,7 @@
 //! A heap: allocation, free, resizing, over the layers below. The slow halves; the fast ones are in `global`.
 
 use crate::central::Central;
-use crate::large::{Large, LargeBin, LargeTotals, page_rounded};
+use crate::large::{Large, LargeBin, LargeTotals, whole_units};
 use crate::message::{Misuse, misuse};
 use crate::os;
 use crate::page_map::Tag;
@@ -106,7 +106,7 @@ impl Heap {
             return self.large.allocate_last(&self.spans, bytes);
         }
         // SAFETY: the caller's contract.
-        let block = unsafe { cache().take_again(page_rounded(bytes)) };
+        let block = unsafe { cache().take_again(whole_units(bytes)) };
         if block != 0 {
             self.large.set_kept(&self.spans, block, false);
         }

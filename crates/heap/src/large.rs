@@ -14,6 +14,10 @@ pub use books::{LargeBin, LargeTotals};
 use core::sync::atomic::{AtomicBool, Ordering};
 use filled::Filled;
 
+/// log2 of the unit in which the sizes of large blocks are counted: 4 KiB whatever the kernel's page is. Where that is larger, a span
+/// is whole pages all the same; and no fast path asks for it.
+const UNIT_SHIFT: usize = 12;
+const UNIT_BYTES: usize = 1 << UNIT_SHIFT;
 /// From this size on page tables are moved; below, copying is cheaper than the mappings it costs.
 const MOVE_BYTES_MIN: usize = 256 * 1024;
 /// A block that grows by less than this part of itself has its pages moved to a span without any; one that grows by more is
@@ -57,7 +61,7 @@ impl Large {
         if bytes > isize::MAX as usize {
             return None;
         }
-        let bytes = page_rounded(bytes.max(1));
+        let bytes = whole_units(bytes.max(1));
         let granules = granules_for(bytes)?;
         let align = u32::try_from(align.div_ceil(GRANULE_BYTES)).ok()?;
         let recent = spans.in_shard(shard, |kept| {
@@ -89,7 +93,7 @@ impl Large {
     /// Allocates what the process's only thread freed last, if that was as large and is still at hand; 0 otherwise.
     #[inline]
     pub fn allocate_last(&self, spans: &Spans, bytes: usize) -> usize {
-        if bytes > isize::MAX as usize || !self.books.was_freed_last(page_rounded(bytes)) {
+        if bytes > isize::MAX as usize || !self.books.was_freed_last(whole_units(bytes)) {
             return 0;
         }
         let Some(first) = spans.take_recent() else { return 0 };
@@ -181,7 +185,7 @@ impl Large {
             return None;
         }
         let (first, old_bytes) = self.look_up(spans, address);
-        let new_bytes = page_rounded(new_bytes);
+        let new_bytes = whole_units(new_bytes);
         let record = spans.map.record(first);
         let (old, new) = (record.granules.get(), granules_for(new_bytes)?);
         if new > old {
@@ -301,6 +305,6 @@ fn no_block(map: &PageMap, granule: Option<u32>, address: usize) -> ! {
 
 /// What a large block of so many bytes holds; 0 for more than there can be.
 #[inline]
-pub fn page_rounded(bytes: usize) -> usize {
-    bytes.wrapping_add(4095) & !4095
+pub fn whole_units(bytes: usize) -> usize {
+    bytes.wrapping_add(UNIT_BYTES - 1) & !(UNIT_BYTES - 1)
 }

@@ -424,17 +424,17 @@ impl SpanHeap {
         map.record(first + granules - 1).set_state(State::Interior);
     }
 
-    /// Pages of partly used slabs were purged at `now`.
-    pub fn slab_pages_purged(&mut self, pages: u32, now: u64) {
-        let granules = self.slab_pages.purged(pages);
+    /// Pages of partly used slabs, so many bytes, were purged at `now`.
+    pub fn slab_pages_purged(&mut self, bytes: usize, now: u64) {
+        let granules = self.slab_pages.purged(bytes);
         if granules > 0 {
             self.decay.purged(granules, now);
         }
     }
 
-    /// Purged pages of slabs were wanted again at `now`.
-    pub fn slab_pages_wanted(&mut self, pages: u32, now: u64) {
-        let granules = self.slab_pages.wanted(pages);
+    /// Purged pages of slabs, so many bytes, were wanted again at `now`.
+    pub fn slab_pages_wanted(&mut self, bytes: usize, now: u64) {
+        let granules = self.slab_pages.wanted(bytes);
         if granules > 0 {
             self.decay.faulted(granules, now);
         }

@@ -344,16 +344,16 @@ impl Spans {
         self.is_releasing() && os::is_single_threaded()
     }
 
-    /// Pages of partly used slabs were purged.
-    pub fn slab_pages_purged(&self, pages: u32) {
+    /// Pages of partly used slabs, so many bytes, were purged.
+    pub fn slab_pages_purged(&self, bytes: usize) {
         let now = os::now_ns();
-        self.with(now, |heap, _| heap.slab_pages_purged(pages, now));
+        self.with(now, |heap, _| heap.slab_pages_purged(bytes, now));
     }
 
-    /// Purged pages of slabs were wanted again.
-    pub fn slab_pages_wanted(&self, pages: u32) {
+    /// Purged pages of slabs, so many bytes, were wanted again.
+    pub fn slab_pages_wanted(&self, bytes: usize) {
         let now = os::now_ns();
-        self.with(now, |heap, _| heap.slab_pages_wanted(pages, now));
+        self.with(now, |heap, _| heap.slab_pages_wanted(bytes, now));
     }
 
     /// Whether somebody calls [`Spans::return_unused`] and [`Spans::purge_idle`] again and again.

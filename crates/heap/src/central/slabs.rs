@@ -72,7 +72,7 @@ impl Slabs {
         self.free_blocks -= magazine.count;
         let wanted = purged & !map.record(first).value.get();
         if wanted != 0 {
-            spans.slab_pages_wanted(wanted.count_ones());
+            spans.slab_pages_wanted(wanted.count_ones() as usize * os::page_bytes());
         }
         let free = u32::from(map.record(first).free_blocks.get());
         if free == 0 {
@@ -113,8 +113,7 @@ impl Slabs {
             self.relink(map, first, fill_list(class, free));
             let has_halved = used.ilog2() < (used + blocks).ilog2();
             if is_few(class, used) && has_halved && spans.is_releasing() {
-                let bytes = slab::purge_free_pages(map, first, class);
-                spans.slab_pages_purged((bytes / os::page_bytes()) as u32);
+                spans.slab_pages_purged(slab::purge_free_pages(map, first, class));
             }
         }
     }

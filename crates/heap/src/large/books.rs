@@ -3,15 +3,14 @@
 //! SYNCHRONIZATION: a shard's part is guarded by the lock of what the shard keeps (`spans`). Peaks need the sum over the shards; so
 //! that threads do not meet at one line with every block, a shard tells of its changes in batches.
 
+use super::UNIT_SHIFT;
 use crate::os;
 use crate::page_map::{Guarded64, GuardedSize};
 use crate::spans::SHARDS;
 use core::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
 
-/// Size bins: four per doubling, from a page on.
-pub const BINS: usize = 4 * (48 - PAGE_SHIFT);
-/// What is counted is a multiple of 4 KiB.
-const PAGE_SHIFT: usize = 12;
+/// Size bins: four per doubling, from the unit of 4 KiB on that all sizes are multiples of.
+pub const BINS: usize = 4 * (48 - UNIT_SHIFT);
 /// Bytes more than before that a shard may not have told of, and bytes less: so many that a block of a MiB that comes and goes does
 /// not need the lines that all shards write (256 KiB, two threads: each turn wrote four times there).
 const BATCH: isize = 256 * 1024;
@@ -101,7 +100,7 @@ struct Change {
 /// The bin of a block.
 pub fn bin_of(bytes: usize) -> usize {
     let log = bytes.ilog2() as usize;
-    ((log - PAGE_SHIFT) * 4 + ((bytes >> (log - 2)) & 3)).min(BINS - 1)
+    ((log - UNIT_SHIFT) * 4 + ((bytes >> (log - 2)) & 3)).min(BINS - 1)
 }
 
 impl Books {

@@ -1,12 +1,11 @@
 //! Pages of partly used slabs that were purged, and that were wanted again, in the unit in which `decay` hears of them.
 
-/// Pages of 4 KiB in a granule.
-const PAGES_OF_GRANULE: u32 = 16;
+use crate::granule::GRANULE_BYTES;
 
-/// What is less than a granule so far.
+/// Bytes, of each less than a granule so far.
 pub struct SlabPages {
-    purged: u32,
-    wanted: u32,
+    purged: usize,
+    wanted: usize,
 }
 
 impl SlabPages {
@@ -15,22 +14,22 @@ impl SlabPages {
         Self { purged: 0, wanted: 0 }
     }
 
-    /// So many more were purged; returns whole granules.
-    pub fn purged(&mut self, pages: u32) -> u32 {
-        granules(&mut self.purged, pages)
+    /// So many bytes more were purged; returns whole granules.
+    pub fn purged(&mut self, bytes: usize) -> u32 {
+        granules(&mut self.purged, bytes)
     }
 
-    /// So many more were wanted again; returns whole granules.
-    pub fn wanted(&mut self, pages: u32) -> u32 {
-        granules(&mut self.wanted, pages)
+    /// So many bytes more were wanted again; returns whole granules.
+    pub fn wanted(&mut self, bytes: usize) -> u32 {
+        granules(&mut self.wanted, bytes)
     }
 }
 
-fn granules(sum: &mut u32, pages: u32) -> u32 {
-    *sum += pages;
-    let granules = *sum / PAGES_OF_GRANULE;
-    *sum %= PAGES_OF_GRANULE;
-    granules
+fn granules(sum: &mut usize, bytes: usize) -> u32 {
+    *sum += bytes;
+    let granules = *sum / GRANULE_BYTES;
+    *sum %= GRANULE_BYTES;
+    granules as u32
 }
 
 #[cfg(test)]
@@ -38,9 +37,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pages_add_up_to_granules() {
-        let mut pages = SlabPages::new();
-        assert_eq!([pages.purged(15), pages.purged(2), pages.wanted(40)], [0, 1, 2]);
-        assert_eq!([pages.purged(15), pages.wanted(8)], [1, 1]);
+    fn pages_of_any_size_add_up_to_granules() {
+        for page in [4 << 10, 16 << 10, 64 << 10] {
+            let (mut pages, of) = (SlabPages::new(), GRANULE_BYTES / page);
+            assert_eq!([pages.purged((of - 1) * page), pages.purged(2 * page)], [0, 1 + u32::from(of == 1)]);
+            assert_eq!([pages.wanted((2 * of + of / 2) * page), pages.wanted(of.div_ceil(2) * page)], [2, 1]);
+            assert_eq!(pages.purged((of - 1) * page), u32::from(of > 1));
+        }
     }
 }
