@@ -17,7 +17,7 @@ use crate::message::{Misuse, misuse};
 use crate::os;
 use crate::page_map::{Hint32, PageMap};
 use crate::size_class::{self, CLASSES};
-use crate::slab::{self, Homes};
+use crate::slab::{self, HomeSlabs};
 use crate::span_heap::huge_page::WORTH_BYTES;
 use crate::spans::{SHARDS, Spans};
 use core::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
@@ -284,7 +284,7 @@ impl Central {
 
     /// Puts every block of a magazine back into its slab, and empty slabs back into the span heap.
     pub fn return_to_slabs(&self, spans: &Spans, class: usize, magazine: Magazine) {
-        let homes = Homes::new(&spans.map, class);
+        let homes = HomeSlabs::new(&spans.map, class);
         let (mut block, mut left) = (magazine.head, magazine.count);
         while left > 0 {
             let (mut slab, mut index) = homes.find(block);
@@ -352,7 +352,7 @@ impl Central {
 
     /// Whether a block is known to be free: in its slab's bitmap.
     pub fn is_free(&self, map: &PageMap, class: usize, block: usize) -> bool {
-        let (slab, index) = Homes::new(map, class).find(block);
+        let (slab, index) = HomeSlabs::new(map, class).find(block);
         loop {
             let shard = slab.shard();
             let _slabs = self.shards[shard].slabs[class].lock();

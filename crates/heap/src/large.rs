@@ -67,7 +67,7 @@ impl Large {
         let recent = spans.in_shard(shard, |kept| {
             self.settle(shard);
             let serves = align <= 1 && !prefer_clean;
-            let taken = serves.then(|| kept.take_recent(&spans.map, granules)).flatten();
+            let taken = serves.then(|| kept.take_large(&spans.map, granules)).flatten();
             if taken.is_some() {
                 self.books.add(shard, bytes);
             }
@@ -168,7 +168,7 @@ impl Large {
             self.books.remove(shard, bytes);
             // Who ends the keeping takes this lock afterwards.
             if may_keep && spans.keeps() {
-                kept.keep_recent(&spans.map, first, granules)
+                kept.keep_large(&spans.map, first, granules)
             } else {
                 Some((first, granules))
             }

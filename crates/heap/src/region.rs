@@ -164,8 +164,8 @@ impl Region {
     fn advise(&mut self, options: &RegionOptions<'_>) {
         let state = self.state();
         let advice = match state.wish {
-            PageWish::Small => os::HugePages::Never,
-            PageWish::HugeWanted => os::HugePages::Always,
+            PageWish::Small => os::HugePageAdvice::Never,
+            PageWish::HugeWanted => os::HugePageAdvice::Always,
             PageWish::HugeRequired => return,
         };
         // A kernel without huge pages refuses both; `pages` tells.

@@ -185,7 +185,7 @@ impl Reservation {
     /// Tells the kernel what is wanted of huge pages in a committed range.
     pub fn advise(&self, address: usize, bytes: usize) {
         let everywhere = self.huge_pages.load(ORDER) == HugePages::Always as u8;
-        let advice = if everywhere { os::HugePages::Always } else { os::HugePages::Never };
+        let advice = if everywhere { os::HugePageAdvice::Always } else { os::HugePageAdvice::Never };
         // SAFETY: the callers pass a committed range of the reservation; advice changes no contents.
         unsafe { os::advise_huge_pages(address, bytes, advice) };
     }

@@ -116,7 +116,7 @@ fn whole_lines(block: usize, size: usize, room: u32, before: u32) -> u32 {
 
 /// Finds the slabs that blocks of one class come back to; what all of them have in common is looked up once.
 #[derive(Clone, Copy)]
-pub struct Homes<'map> {
+pub struct HomeSlabs<'map> {
     tables: Tables<'map>,
     class: usize,
     locator: Locator,
@@ -125,13 +125,13 @@ pub struct Homes<'map> {
 
 /// A slab that blocks come back to.
 #[derive(Clone, Copy)]
-pub struct Home<'map> {
+pub struct HomeSlab<'map> {
     /// Its first granule.
     pub first: u32,
     record: &'map Record,
 }
 
-impl Home<'_> {
+impl HomeSlab<'_> {
     /// The number of the shard that it belongs to. May be read without a lock by whoever has a block, and again under the lock.
     #[inline]
     pub fn shard(self) -> usize {
@@ -151,7 +151,7 @@ impl Home<'_> {
     }
 }
 
-impl<'map> Homes<'map> {
+impl<'map> HomeSlabs<'map> {
     /// Of blocks of a class.
     #[inline]
     pub fn new(map: &'map PageMap, class: usize) -> Self {
@@ -161,7 +161,7 @@ impl<'map> Homes<'map> {
 
     /// The slab of a block, and the block's index. What is no block of the class ends the process.
     #[inline]
-    pub fn find(&self, block: usize) -> (Home<'map>, u32) {
+    pub fn find(&self, block: usize) -> (HomeSlab<'map>, u32) {
         let Some(granule) = self.tables.granule_of_slab(block, self.class) else {
             misuse(Misuse::CorruptedFreeList, block)
         };
@@ -170,15 +170,20 @@ impl<'map> Homes<'map> {
         if inside != 0 || index >= self.blocks {
             misuse(Misuse::InvalidPointer, block);
         }
-        (Home { first, record: self.tables.record(first) }, index)
+        (HomeSlab { first, record: self.tables.record(first) }, index)
     }
 
     /// Puts back up to `count` blocks of the list that begins with `block`, the one of `index` in `slab`, as far as they belong there.
     /// Returns how many, and the block behind them. A block that is free already ends the process.
     ///
     /// # Safety
-    /// [`Homes::find`] found `slab` and `index` for `block`, and the list's blocks are the caller's.
-    pub unsafe fn put_run(&self, slab: Home<'map>, (block, index): (usize, u32), count: u32) -> (u32, usize) {
+    /// [`HomeSlabs::find`] found `slab` and `index` for `block`, and the list's blocks are the caller's.
+    pub unsafe fn put_run(
+        &self,
+        slab: HomeSlab<'map>,
+        (block, index): (usize, u32),
+        count: u32,
+    ) -> (u32, usize) {
         let (record, size, blocks) = (slab.record, self.locator.size(), self.blocks);
         let (base, end) = (self.tables.address(slab.first), blocks as usize * size);
         let bitmap = self.tables.bitmap(slab.first, record.granules.get());

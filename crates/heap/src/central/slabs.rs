@@ -4,7 +4,7 @@ use crate::magazine::Magazine;
 use crate::os;
 use crate::page_map::PageMap;
 use crate::size_class::{self, CLASSES};
-use crate::slab::{self, Home};
+use crate::slab::{self, HomeSlab};
 use crate::spans::Spans;
 
 /// Slabs of a class are listed by how full they are.
@@ -85,7 +85,7 @@ impl Slabs {
 
     /// Blocks were put back into a slab; one that is empty then is a slab no more.
     #[inline]
-    pub fn note_put(&mut self, spans: &Spans, slab: Home<'_>, class: usize, blocks: u32) {
+    pub fn note_put(&mut self, spans: &Spans, slab: HomeSlab<'_>, class: usize, blocks: u32) {
         let (free, all) = (slab.free_blocks(), size_class::slab_blocks(class));
         self.free_blocks += blocks;
         let was_full = free == blocks;
@@ -96,7 +96,7 @@ impl Slabs {
 
     /// Not inlined: most blocks change nothing.
     #[inline(never)]
-    fn note_change(&mut self, spans: &Spans, slab: Home<'_>, class: usize, blocks: u32) {
+    fn note_change(&mut self, spans: &Spans, slab: HomeSlab<'_>, class: usize, blocks: u32) {
         let (map, first, free) = (&spans.map, slab.first, slab.free_blocks());
         let used = size_class::slab_blocks(class) - free;
         if used == 0 {

@@ -55,7 +55,7 @@ pub struct LargeTotals {
 /// The books of all shards.
 pub struct Books {
     /// Synchronization: the process's only thread; afterwards the first shard's lock.
-    again: Again,
+    unsettled: Unsettled,
     shards: [ShardBooks; SHARDS],
     bins: [Level; BINS],
     all: Level,
@@ -76,7 +76,7 @@ struct ShardBooks {
 }
 
 /// What the books were not told yet of the block that is freed and allocated again and again while the process has one thread.
-struct Again {
+struct Unsettled {
     /// Bytes of the block freed last, which counts as live; 0 for none.
     freed: GuardedSize,
     /// Bytes of those allocated again, and how many they were.
@@ -107,7 +107,7 @@ impl Books {
     /// Nothing seen.
     pub const fn new() -> Self {
         Self {
-            again: Again {
+            unsettled: Unsettled {
                 freed: GuardedSize::new(0),
                 bytes: GuardedSize::new(0),
                 allocations: Guarded64::new(0),
@@ -140,36 +140,36 @@ impl Books {
     /// As [`Books::remove`] by the process's only thread, told with the next change unless the block is
     /// [allocated again](Books::add_again) before.
     pub fn remove_later(&self, bytes: usize) {
-        if self.again.freed.get() != 0 || self.again.bytes.get() != bytes {
+        if self.unsettled.freed.get() != 0 || self.unsettled.bytes.get() != bytes {
             self.settle();
         }
-        self.again.freed.set(bytes);
-        self.again.bytes.set(bytes);
+        self.unsettled.freed.set(bytes);
+        self.unsettled.bytes.set(bytes);
     }
 
     /// Whether the block that was freed last had so many bytes.
     #[inline]
     pub fn was_freed_last(&self, bytes: usize) -> bool {
-        let freed = self.again.freed.get();
+        let freed = self.unsettled.freed.get();
         freed != 0 && freed == bytes
     }
 
     /// A block as the one that was freed last was allocated.
     #[inline]
     pub fn add_again(&self) {
-        self.again.freed.set(0);
-        self.again.allocations.set(self.again.allocations.get() + 1);
+        self.unsettled.freed.set(0);
+        self.unsettled.allocations.set(self.unsettled.allocations.get() + 1);
     }
 
     /// Counts what was not told yet of the process's only thread. Under the first shard's lock.
     pub fn settle(&self) {
-        let (freed, allocations) = (self.again.freed.get(), self.again.allocations.get());
+        let (freed, allocations) = (self.unsettled.freed.get(), self.unsettled.allocations.get());
         if allocations > 0 {
-            self.again.allocations.set(0);
-            self.add_past(0, self.again.bytes.get(), allocations);
+            self.unsettled.allocations.set(0);
+            self.add_past(0, self.unsettled.bytes.get(), allocations);
         }
         if freed != 0 {
-            self.again.freed.set(0);
+            self.unsettled.freed.set(0);
             self.remove(0, freed);
         }
     }

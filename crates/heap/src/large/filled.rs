@@ -25,10 +25,11 @@ const DEBT_MAX: u8 = 64;
 
 /// What is known of each size bin.
 pub struct Filled {
-    bins: [Bin; BINS],
+    bins: [Evidence; BINS],
 }
 
-struct Bin {
+/// What the blocks of a size bin have shown.
+struct Evidence {
     /// 0: nothing known; 1: filled; more: so many less one must be seen filled first.
     state: AtomicU8,
     /// Blocks since one was looked at, of those that might have had huge pages.
@@ -38,7 +39,7 @@ struct Bin {
 impl Filled {
     /// Nothing known.
     pub const fn new() -> Self {
-        Self { bins: [const { Bin { state: AtomicU8::new(0), unseen: AtomicU8::new(0) } }; BINS] }
+        Self { bins: [const { Evidence { state: AtomicU8::new(0), unseen: AtomicU8::new(0) } }; BINS] }
     }
 
     /// Whether a block of so many bytes should have huge pages.

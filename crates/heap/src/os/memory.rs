@@ -210,7 +210,7 @@ pub unsafe fn move_pages(from: usize, to: usize, bytes: usize) -> Moved {
 
 /// What the kernel may do with huge pages in a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HugePages {
+pub enum HugePageAdvice {
     /// Never use them here.
     Never,
     /// Use them where possible.
@@ -221,10 +221,10 @@ pub enum HugePages {
 ///
 /// # Safety
 /// The range lies in a reservation of this module.
-pub unsafe fn advise_huge_pages(address: usize, bytes: usize, advice: HugePages) {
+pub unsafe fn advise_huge_pages(address: usize, bytes: usize, advice: HugePageAdvice) {
     let advice = match advice {
-        HugePages::Never => MADV_NOHUGEPAGE,
-        HugePages::Always => MADV_HUGEPAGE,
+        HugePageAdvice::Never => MADV_NOHUGEPAGE,
+        HugePageAdvice::Always => MADV_HUGEPAGE,
     };
     // SAFETY: this advice changes no contents.
     unsafe { syscall(number::MADVISE, [address, bytes, advice, 0, 0, 0]) };
@@ -246,7 +246,7 @@ pub unsafe fn populate_huge_page(address: usize) -> bool {
         return false;
     }
     // SAFETY: advice changes no contents.
-    unsafe { advise_huge_pages(address, HUGE_PAGE_BYTES, HugePages::Always) };
+    unsafe { advise_huge_pages(address, HUGE_PAGE_BYTES, HugePageAdvice::Always) };
     // SAFETY: the caller's own memory.
     let touch = |page: usize| unsafe { ((address + page * page_bytes()) as *mut u8).write_volatile(0) };
     touch(0);
@@ -258,7 +258,7 @@ pub unsafe fn populate_huge_page(address: usize) -> bool {
         })
         .min();
     // SAFETY: as above.
-    unsafe { advise_huge_pages(address, HUGE_PAGE_BYTES, HugePages::Never) };
+    unsafe { advise_huge_pages(address, HUGE_PAGE_BYTES, HugePageAdvice::Never) };
     fastest.is_some_and(|fastest_ns| fastest_ns < PRESENT_NS)
 }
 

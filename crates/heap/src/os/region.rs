@@ -2,7 +2,7 @@
 
 use super::descriptor::{Descriptor, HUGE_SIZE_SHIFT};
 use super::errno::Errno;
-use super::memory::{Call, HugePages, refused};
+use super::memory::{Call, HugePageAdvice, refused};
 use super::syscall::{number, syscall};
 use super::thread::page_bytes;
 use core::ffi::CStr;
@@ -218,10 +218,10 @@ pub unsafe fn protect_region(base: usize, bytes: usize, access: Access) -> Resul
 ///
 /// # Errors
 /// What `madvise` says: this kernel has none.
-pub fn advise_region(base: usize, bytes: usize, advice: HugePages) -> Result<(), Errno> {
+pub fn advise_region(base: usize, bytes: usize, advice: HugePageAdvice) -> Result<(), Errno> {
     let advice = match advice {
-        HugePages::Never => MADV_NOHUGEPAGE,
-        HugePages::Always => MADV_HUGEPAGE,
+        HugePageAdvice::Never => MADV_NOHUGEPAGE,
+        HugePageAdvice::Always => MADV_HUGEPAGE,
     };
     call(number::MADVISE, [base, bytes, advice, 0, 0, 0]).map(drop)
 }
