@@ -223,7 +223,7 @@ impl Central {
     }
 
     /// Sends magazines home that a shard has in transit beyond the usual; false if there are none. Those of others are left to them
-    /// until somebody comes by: shards that all work would take memory from each other for ever.
+    /// until a purger sends them home: shards that all work would take memory from each other for ever.
     fn reclaim(&self, spans: &Spans, own: usize) -> bool {
         let shard = self.shard(own);
         let Some((class, excess)) = shard.transit.excess(shard) else { return false };
@@ -267,7 +267,7 @@ impl Central {
         }
         let shard = self.shard(own);
         let regime = regime(spans);
-        let in_order = regime == Regime::Timed && is_in_order(&spans.map, class, magazine);
+        let in_order = regime == Regime::WithPurger && is_in_order(&spans.map, class, magazine);
         let most = shard.transit.most(regime, class, in_order);
         if shard.push(class, magazine, most) {
             return;
@@ -390,7 +390,7 @@ impl Default for Central {
 /// What decides how many magazines may be in transit.
 fn regime(spans: &Spans) -> Regime {
     if spans.keeps() {
-        Regime::Timed
+        Regime::WithPurger
     } else if spans.is_releasing_alone() {
         Regime::Releasing
     } else {

@@ -1,7 +1,7 @@
 //! When a free span goes back to the kernel. Pure: time and sizes are passed in.
 //!
 //! Keeping a free MiB costs what the machine could do with it; giving it back costs a purge now and a fault per
-//! page when it is wanted again (256 pages x about 2 us, measured in ARCHITECTURE.md). While nothing speaks for
+//! page when it is wanted again (256 pages x about 2 us, see docs/decay.md). While nothing speaks for
 //! reuse a freed span is purged at once. Memory wanted soon after memory was purged is a *regret*, whatever the sizes:
 //! free memory is one pool, cut and joined at will. It is evidence of how much comes back (the *depth*), and how soon.
 //! From then on that much is held, for a time that grows with regrets and with the gaps seen between free and reuse, and
@@ -9,7 +9,7 @@
 //! one purge and refault would (ski rental), and begins with a fifth of that; docs/decay.md shows what that wins over beginning
 //! with the whole, or with a millisecond.
 //!
-//! Where a thread of ours comes by and purges (the *purger*, in processes with threads), no evidence is needed to hold: everything is
+//! Where there is a *purger* (a thread of ours, in processes with threads), no evidence is needed to hold: everything is
 //! held for that time.
 //!
 //! More free memory than ever came back ends a phase of the program: then all that is held goes, too, and what is freed
@@ -18,7 +18,7 @@
 /// CPU time in ns that a MiB of idle memory is worth for a second, unless said otherwise (`FAULTLESS=thrift:…`).
 pub const PRICE_NS: u64 = 2_048_000;
 
-/// CPU time in ns to purge a MiB and to fault it in again: 256 pages of 2 us, measured in ARCHITECTURE.md.
+/// CPU time in ns to purge a MiB and to fault it in again: 256 pages of 0.2 and 1.8 us (docs/decay.md).
 const PURGE_AND_REFAULT_NS: u64 = 512_000;
 
 /// Longest time in ns that free memory is held at the usual price: the age at which holding has cost one purge and refault.
@@ -57,13 +57,13 @@ pub fn smallest_of(bin: u8) -> u32 {
 /// What becomes of a freed span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Nothing speaks for reuse: give it back with the next batch; and all that is held if a phase [is over](Decay::is_over).
+    /// Nothing speaks for reuse: give it back with the next batch; and all that is held if a phase [is over](Decay::is_phase_over).
     Purge,
     /// Hold it until this time in ns.
     HoldUntil(u64),
 }
 
-/// The purge policy of one heap; sizes in granules, times in ns. New ones are all zero, as all of the heap is.
+/// The purge policy of one heap; sizes in granules, times in ns. Methods in the past tense tell it what happened. New ones are all zero, as all of the heap is.
 #[derive(Clone, Copy, Debug)]
 pub struct Decay {
     /// Memory that was seen to be reused, and so may be held.
@@ -72,8 +72,8 @@ pub struct Decay {
     hold_more_ns: u64,
     /// The longest that it ever is, 0 for [`HOLD_MAX_NS`].
     hold_limit_ns: u64,
-    /// Somebody purges what is held when its time has come, whatever the program does.
-    is_timed: bool,
+    /// There is a purger: what is held goes when its time has come, whatever the program does.
+    has_purger: bool,
     /// Memory purged and not asked for again since.
     purged: u32,
     /// When memory was last purged.
@@ -81,7 +81,7 @@ pub struct Decay {
     /// Whether `hold_ns` has grown since then: all that comes back after one purge is one regret.
     has_grown: bool,
     /// A phase has ended and no memory was wanted since.
-    is_over: bool,
+    is_phase_over: bool,
 }
 
 impl Decay {
@@ -91,11 +91,11 @@ impl Decay {
             depth: 0,
             hold_more_ns: 0,
             hold_limit_ns: 0,
-            is_timed: false,
+            has_purger: false,
             purged: 0,
             purged_at: 0,
             has_grown: false,
-            is_over: false,
+            is_phase_over: false,
         }
     }
 
@@ -117,26 +117,26 @@ impl Decay {
         if self.hold_limit_ns == 0 { HOLD_MAX_NS } else { self.hold_limit_ns }
     }
 
-    /// Whether somebody purges what is held when its time has come.
-    pub fn set_timed(&mut self, is_timed: bool) {
-        self.is_timed = is_timed;
-        self.is_over = false;
+    /// Says whether there is a purger from now on.
+    pub fn set_purger(&mut self, has_purger: bool) {
+        self.has_purger = has_purger;
+        self.is_phase_over = false;
     }
 
     /// Whether nothing speaks for holding memory at present.
     pub fn is_releasing(&self) -> bool {
-        !self.is_timed && (self.is_over || self.depth == 0)
+        !self.has_purger && (self.is_phase_over || self.depth == 0)
     }
 
     /// A span of `granules` was freed at `now`, while `held` granules are held.
     pub fn freed(&mut self, granules: u32, held: u32, now: u64) -> Verdict {
-        self.is_over |= !self.is_timed && held.saturating_add(granules) > self.deepest();
-        if self.is_over { Verdict::Purge } else { Verdict::HoldUntil(now + self.hold_ns()) }
+        self.is_phase_over |= !self.has_purger && held.saturating_add(granules) > self.deepest();
+        if self.is_phase_over { Verdict::Purge } else { Verdict::HoldUntil(now + self.hold_ns()) }
     }
 
     /// How many granules more would be held now, while `held` are.
     pub fn most_held(&self, held: u32) -> u32 {
-        if self.is_over { 0 } else { self.deepest().saturating_sub(held) }
+        if self.is_phase_over { 0 } else { self.deepest().saturating_sub(held) }
     }
 
     fn deepest(&self) -> u32 {
@@ -144,26 +144,26 @@ impl Decay {
     }
 
     /// Whether a phase has ended and no memory was wanted since.
-    pub fn is_over(&self) -> bool {
-        self.is_over
+    pub fn is_phase_over(&self) -> bool {
+        self.is_phase_over
     }
 
     /// Memory that was held was taken for a new span after `gap_ns`.
     pub fn reused(&mut self, gap_ns: u64) {
-        self.is_over = false;
+        self.is_phase_over = false;
         self.hold_at_least(gap_ns.saturating_mul(2));
     }
 
     /// Memory freed with the verdict to purge was taken for a new span before its purge, `granules` of it after `gap_ns`.
     pub fn rescued(&mut self, granules: u32, gap_ns: u64) {
-        self.is_over = false;
+        self.is_phase_over = false;
         self.depth = self.depth.saturating_add(granules);
         self.hold_at_least(gap_ns.saturating_mul(2));
     }
 
     /// A span of `granules` was taken from memory that holds no pages: a regret if as much was just purged.
     pub fn faulted(&mut self, granules: u32, now: u64) {
-        self.is_over = false;
+        self.is_phase_over = false;
         if self.purged == 0 {
             return;
         }
@@ -186,7 +186,7 @@ impl Decay {
 
     /// Memory that was not held, or is held no longer because its phase is over, is being purged, `granules` of it.
     pub fn purged(&mut self, granules: u32, now: u64) {
-        if self.is_timed && self.purged > 0 && now.saturating_sub(self.purged_at) > self.hold_max_ns() {
+        if self.has_purger && self.purged > 0 && now.saturating_sub(self.purged_at) > self.hold_max_ns() {
             // Nobody missed what was purged before.
             self.purged = 0;
             self.hold_more_ns = (self.hold_ns() / 2).saturating_sub(self.hold_min_ns());
@@ -290,16 +290,16 @@ mod tests {
     }
 
     #[test]
-    fn with_a_timer_everything_is_held_without_evidence() {
+    fn with_a_purger_everything_is_held_without_evidence() {
         let mut decay = Decay::new();
-        decay.set_timed(true);
+        decay.set_purger(true);
         assert_eq!(decay.freed(64, 0, MS), Verdict::HoldUntil(MS + HOLD_MAX_NS / 5));
         decay.set_hold_max(hold_max_ns(10 * PRICE_NS));
         assert_eq!(decay.freed(64, 0, MS), Verdict::HoldUntil(MS + HOLD_MAX_NS / 50));
-        decay.set_timed(false);
+        decay.set_purger(false);
         assert_eq!(decay.freed(64, 0, MS), Verdict::Purge);
-        assert!(decay.is_over());
-        decay.set_timed(true);
+        assert!(decay.is_phase_over());
+        decay.set_purger(true);
         assert!(
             matches!(decay.freed(64, 0, MS), Verdict::HoldUntil(_)),
             "the phase that is over is forgotten"
@@ -316,9 +316,9 @@ mod tests {
     }
 
     #[test]
-    fn with_a_timer_regrets_lengthen_the_hold_and_purges_that_nobody_misses_shorten_it() {
+    fn with_a_purger_regrets_lengthen_the_hold_and_purges_that_nobody_misses_shorten_it() {
         let mut decay = Decay::new();
-        decay.set_timed(true);
+        decay.set_purger(true);
         let mut now = 0;
         let mut hold = |decay: &mut Decay, is_missed: bool| {
             let Verdict::HoldUntil(until) = decay.freed(64, 0, now) else { return 0 };
@@ -345,7 +345,7 @@ mod tests {
         assert!(!decay.is_releasing());
         decay.freed(81, 0, MS);
         assert!(decay.is_releasing());
-        decay.set_timed(true);
+        decay.set_purger(true);
         assert!(!decay.is_releasing());
     }
 

@@ -57,7 +57,7 @@ impl Heap {
 
     /// What is left to do at the end of a slow path, with no lock held.
     fn settle(&self, own: Option<&ThreadCache>) {
-        // Where somebody comes by, idle caches are found without asking the clock at every slow path of a busy one.
+        // A purger finds idle caches without asking the clock at every slow path of a busy one.
         if self.caches.budget.is_exhausted() && !self.spans.keeps() {
             self.caches.relieve(own, self.home());
         }

@@ -266,7 +266,7 @@ impl SpanHeap {
             PurgeMode::Now => Verdict::Purge,
             PurgeMode::Never => Verdict::HoldUntil(u64::MAX),
         };
-        if verdict == Verdict::Purge && self.decay.is_over() {
+        if verdict == Verdict::Purge && self.decay.is_phase_over() {
             self.released_at = now;
         }
         self.put(map, first, granules, verdict, now);

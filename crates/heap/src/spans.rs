@@ -49,7 +49,7 @@ pub struct Spans {
     is_releasing: AtomicBool,
     /// Whether there is a record of what becomes of spans.
     is_traced: AtomicBool,
-    /// Spans that shards keep, while somebody calls [`Spans::return_unused`] again and again.
+    /// Spans that shards keep, while there is a purger.
     kept: [KeptByShard; SHARDS],
     /// Whether they keep any. Synchronization: read under the lock of who wants to keep one.
     keeps: AtomicBool,
@@ -165,7 +165,8 @@ impl Spans {
         })
     }
 
-    /// Whether shards keep spans: somebody comes by who takes back what they do not need.
+    /// Whether shards keep spans, and threads what they may need again: there is a purger who takes back what they do not, and nobody
+    /// said otherwise (a purge mode, a trace).
     pub fn keeps(&self) -> bool {
         // ORDERING: Relaxed; where it matters a lock orders it.
         self.keeps.load(Ordering::Relaxed)
@@ -356,15 +357,15 @@ impl Spans {
         self.with(now, |heap, _| heap.slab_pages_wanted(bytes, now));
     }
 
-    /// Whether somebody calls [`Spans::return_unused`] and [`Spans::purge_idle`] again and again.
-    pub fn set_timed(&self, is_timed: bool) {
+    /// Says whether there is a purger from now on: somebody who calls [`Spans::return_unused`] and [`Spans::purge_idle`] again and again.
+    pub fn set_purger(&self, has_purger: bool) {
         let now = os::now_ns();
         let keeps = self.with(now, |heap, _| {
-            heap.decay.set_timed(is_timed);
-            let event = if is_timed { Event::Timed } else { Event::Untimed };
+            heap.decay.set_purger(has_purger);
+            let event = if has_purger { Event::PurgerStarts } else { Event::PurgerEnds };
             heap.trace.record(event, 0, heap.counts.used, now);
             // A record is to show all that happens.
-            is_timed && heap.mode == PurgeMode::Auto && !heap.trace.is_on()
+            has_purger && heap.mode == PurgeMode::Auto && !heap.trace.is_on()
         });
         // ORDERING: Relaxed; the locks that `return_kept` takes order it.
         self.keeps.store(keeps, Ordering::Relaxed);

@@ -30,9 +30,9 @@ pub enum Event {
     /// They came back without pages.
     GiveClean = 4,
     /// From now on a thread purges what is due.
-    Timed = 5,
+    PurgerStarts = 5,
     /// From now on nobody does unless the program calls.
-    Untimed = 6,
+    PurgerEnds = 6,
     /// The process ends.
     End = 7,
 }

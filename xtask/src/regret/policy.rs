@@ -7,11 +7,11 @@ pub trait Policy {
     /// A span was freed while `held` granules are held.
     fn freed(&mut self, granules: u32, held: u32, now: u64) -> Verdict;
     /// Whether all that is held goes, too.
-    fn is_over(&self) -> bool {
+    fn is_phase_over(&self) -> bool {
         false
     }
     /// From now on a thread purges what is due, or no longer.
-    fn set_timed(&mut self, _is_timed: bool) {}
+    fn set_purger(&mut self, _has_purger: bool) {}
     /// Held memory was taken again.
     fn reused(&mut self, _gap_ns: u64) {}
     /// Memory to be purged was taken before it was.
@@ -29,12 +29,12 @@ impl Policy for Decay {
         Decay::freed(self, granules, held, now)
     }
 
-    fn is_over(&self) -> bool {
-        Decay::is_over(self)
+    fn is_phase_over(&self) -> bool {
+        Decay::is_phase_over(self)
     }
 
-    fn set_timed(&mut self, is_timed: bool) {
-        Decay::set_timed(self, is_timed);
+    fn set_purger(&mut self, has_purger: bool) {
+        Decay::set_purger(self, has_purger);
     }
 
     fn reused(&mut self, gap_ns: u64) {

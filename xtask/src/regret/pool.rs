@@ -57,7 +57,7 @@ pub fn replay(steps: &[Step], policy: &mut dyn Policy, tick_ns: u64) -> Cost {
     }
     let end_ns = steps.last().map_or(0, |step| step.at_ns);
     // A thread that purges does so until the end.
-    if pool.is_timed {
+    if pool.has_purger {
         pool.expire(end_ns, policy);
     }
     for piece in pool.held.iter().chain(&pool.pending) {
@@ -118,7 +118,7 @@ struct Pool {
     pending: Vec<Piece>,
     /// Memory that was purged and not wanted since.
     purged: u64,
-    is_timed: bool,
+    has_purger: bool,
     tick_ns: u64,
     cost: Cost,
 }
@@ -126,7 +126,7 @@ struct Pool {
 impl Pool {
     fn pass(&mut self, step: &Step, policy: &mut dyn Policy) {
         let now = step.at_ns;
-        if self.is_timed {
+        if self.has_purger {
             self.expire(now, policy);
         }
         match step.event {
@@ -134,9 +134,9 @@ impl Pool {
             Event::Take => self.take(step.granules, now, policy),
             Event::Give => self.give(step.granules, now, policy),
             Event::GiveClean => self.used = self.used.saturating_sub(step.granules),
-            Event::Timed | Event::Untimed => {
-                self.is_timed = step.event == Event::Timed;
-                policy.set_timed(self.is_timed);
+            Event::PurgerStarts | Event::PurgerEnds => {
+                self.has_purger = step.event == Event::PurgerStarts;
+                policy.set_purger(self.has_purger);
             }
             Event::Wait | Event::End => {}
         }
@@ -189,7 +189,7 @@ impl Pool {
             }
             Verdict::Purge => {
                 self.pending.push(Piece { granules, freed_ns: now, deadline_ns: 0 });
-                if policy.is_over() {
+                if policy.is_phase_over() {
                     self.held_granules = 0;
                     self.pending.extend(self.held.drain(..));
                 }
@@ -200,7 +200,7 @@ impl Pool {
     /// Purges what was held long enough; a thread of its own does so soon after its time, others when they are called.
     fn expire(&mut self, now: u64, policy: &mut dyn Policy) {
         while let Some(&piece) = self.held.front().filter(|piece| piece.deadline_ns <= now) {
-            let purged_ns = match self.is_timed {
+            let purged_ns = match self.has_purger {
                 true => piece.deadline_ns.div_ceil(self.tick_ns).saturating_mul(self.tick_ns),
                 false => now,
             };
@@ -241,11 +241,11 @@ mod tests {
     const MS: u64 = 1_000_000;
 
     /// Takes and gives 16 granules, a MiB, with `pauses` between free and the next take.
-    fn trace(pauses_ms: &[u64], is_timed: bool) -> Vec<Step> {
+    fn trace(pauses_ms: &[u64], has_purger: bool) -> Vec<Step> {
         let mut at_ns = 0;
         let mut steps = vec![Step { at_ns, event: Event::Begin, granules: 0 }];
-        if is_timed {
-            steps.push(Step { at_ns, event: Event::Timed, granules: 0 });
+        if has_purger {
+            steps.push(Step { at_ns, event: Event::PurgerStarts, granules: 0 });
         }
         for pause_ms in pauses_ms {
             steps.push(Step { at_ns, event: Event::Take, granules: 16 });
@@ -284,25 +284,25 @@ mod tests {
     #[test]
     fn without_a_thread_that_purges_nothing_goes_back_before_the_next_call() {
         let pauses = [1000, 1000];
-        let untimed = replay(&trace(&pauses, false), &mut Fixed(100 * MS), MS);
-        let timed = replay(&trace(&pauses, true), &mut Fixed(100 * MS), MS);
-        assert!((untimed.idle - 2.0 * PRICE_NS as f64).abs() < 1.0, "{untimed:?}");
-        assert!(timed.idle < 0.16 * 2.0 * PRICE_NS as f64, "{timed:?}");
+        let without = replay(&trace(&pauses, false), &mut Fixed(100 * MS), MS);
+        let with = replay(&trace(&pauses, true), &mut Fixed(100 * MS), MS);
+        assert!((without.idle - 2.0 * PRICE_NS as f64).abs() < 1.0, "{without:?}");
+        assert!(with.idle < 0.16 * 2.0 * PRICE_NS as f64, "{with:?}");
     }
 
     #[test]
     fn no_policy_is_better_than_the_optimum_and_the_shipped_one_stays_within_its_bound() {
         let pauses: Vec<u64> =
             (0..200).map(|i| [0, 3, 40, 0, 700, 200][i % 6] + (i as u64 * 7) % 5).collect();
-        for is_timed in [false, true] {
-            let steps = trace(&pauses, is_timed);
+        for has_purger in [false, true] {
+            let steps = trace(&pauses, has_purger);
             let least = optimum(&steps).total();
             for hold_ns in [0, MS, 10 * MS, 250 * MS, 1000 * MS, u64::MAX] {
                 assert!(replay(&steps, &mut Fixed(hold_ns), MS).total() >= least * 0.999, "{hold_ns}");
             }
             let shipped = replay(&steps, &mut Decay::new(), HOLD_MAX_NS).total();
             assert!(shipped >= least * 0.999, "{shipped} of {least}");
-            if is_timed {
+            if has_purger {
                 // Twice by its hold, once more because the thread comes by only so often.
                 assert!(shipped <= 3.0 * least, "{shipped} of {least}");
             }
@@ -310,14 +310,14 @@ mod tests {
     }
 
     /// Takes and frees of random sizes after random times: never more freed than taken.
-    fn random_trace(mut seed: u64, is_timed: bool) -> Vec<Step> {
+    fn random_trace(mut seed: u64, has_purger: bool) -> Vec<Step> {
         let mut random = |below: u64| {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             (seed >> 33) % below
         };
         let mut steps = vec![Step { at_ns: 0, event: Event::Begin, granules: 3 }];
-        if is_timed {
-            steps.push(Step { at_ns: 0, event: Event::Timed, granules: 0 });
+        if has_purger {
+            steps.push(Step { at_ns: 0, event: Event::PurgerStarts, granules: 0 });
         }
         let (mut at_ns, mut used) = (0, 0);
         for _ in 0..300 {
@@ -335,8 +335,8 @@ mod tests {
     #[test]
     fn on_no_trace_is_any_policy_better_than_who_knows_the_future() {
         for seed in 0..200 {
-            for is_timed in [false, true] {
-                let steps = random_trace(seed, is_timed);
+            for has_purger in [false, true] {
+                let steps = random_trace(seed, has_purger);
                 let least = optimum(&steps).total();
                 let mut policies: Vec<Box<dyn Policy>> = vec![Box::new(Decay::new())];
                 policies.extend(

@@ -19,8 +19,8 @@ const EVENTS: [Event; 8] = [
     Event::Take,
     Event::Give,
     Event::GiveClean,
-    Event::Timed,
-    Event::Untimed,
+    Event::PurgerStarts,
+    Event::PurgerEnds,
     Event::End,
 ];
 

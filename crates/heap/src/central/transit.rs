@@ -2,7 +2,7 @@
 //!
 //! Passing a magazine on as it is costs nothing per block. But its blocks keep slabs from emptying, and a list in no order, once the
 //! CPU's cache has forgotten it, is slower to use than what a slab hands out by address. So a few are always passed on; more only
-//! where somebody comes by who takes back what is not needed: as many as were wanted again soon after they had been sent
+//! where there is a purger, which takes back what is not needed: as many as were wanted again soon after they had been sent
 //! home. Before memory without pages is used, they go home after all.
 
 use super::Shard;
@@ -35,8 +35,8 @@ pub struct Transit {
 }
 
 struct ClassTransit {
-    /// Magazines that may be in transit: in all, in a program of one thread that gives memory back; beyond the usual, where somebody
-    /// comes by.
+    /// Magazines that may be in transit: in all, in a program of one thread that gives memory back; beyond the usual, where there is a
+    /// purger.
     allowed: Hint32,
     /// Magazines that found no place and were not wanted again since.
     sent_home: Hint32,
@@ -51,8 +51,8 @@ pub enum Regime {
     Releasing,
     /// A few.
     Usual,
-    /// Somebody comes by who takes back what is not needed.
-    Timed,
+    /// There is a purger, which takes back what is not needed.
+    WithPurger,
 }
 
 fn magazine_bytes(class: usize) -> usize {
@@ -77,8 +77,8 @@ impl Transit {
         match regime {
             Regime::Releasing => ALWAYS[class].min(allowed),
             Regime::Usual => ALWAYS[class],
-            Regime::Timed if in_order => ALWAYS[class] + allowed,
-            Regime::Timed => ALWAYS[class] + allowed.min(UNORDERED[class]),
+            Regime::WithPurger if in_order => ALWAYS[class] + allowed,
+            Regime::WithPurger => ALWAYS[class] + allowed.min(UNORDERED[class]),
         }
     }
 
@@ -102,7 +102,7 @@ impl Transit {
                 known.allowed.set(known.allowed.get().min(ALWAYS[class]).saturating_sub(1));
                 known.sent_home.set(known.sent_home.get().saturating_add(1));
             }
-            Regime::Timed => {
+            Regime::WithPurger => {
                 let was_near = clock.wrapping_sub(known.sent_at.get()) <= NEAR_KIB;
                 known.sent_home.set(if was_near { known.sent_home.get().saturating_add(1) } else { 1 });
                 known.sent_at.set(clock);
@@ -119,7 +119,7 @@ impl Transit {
         }
         known.sent_home.set(sent_home - 1);
         let allowed = known.allowed.get();
-        if regime == Regime::Timed {
+        if regime == Regime::WithPurger {
             let clock = self.clock.get();
             if clock.wrapping_sub(known.sent_at.get()) <= NEAR_KIB
                 && self.allowed_bytes() + magazine_bytes(class) <= DEEP_BYTES

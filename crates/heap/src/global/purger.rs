@@ -65,7 +65,7 @@ fn try_again() {
     }
 }
 
-/// After a large free: gives back at once what a purger would come by for, if there is none. The next allocation starts one.
+/// After a large free: gives back at once what a purger would give back later, if there is none. The next allocation starts one.
 #[inline]
 pub fn stand_in() {
     // ORDERING: Relaxed; a hint. Who leaves meanwhile looks once more afterwards.
@@ -88,9 +88,9 @@ fn start(before: u32) {
     if STATE.compare_exchange(before, PRESENT, Ordering::Acquire, Ordering::Relaxed).is_err() {
         return;
     }
-    HEAP.spans.set_timed(true);
+    HEAP.spans.set_purger(true);
     if !os::start_thread(run) {
-        HEAP.spans.set_timed(false);
+        HEAP.spans.set_purger(false);
         // ORDERING: Relaxed, as in `try_again`.
         RETRY_AT.store(os::now_ns() + RETRY_NS, Ordering::Relaxed);
         STATE.store(REFUSED, Ordering::Relaxed);
@@ -128,7 +128,7 @@ unsafe extern "C" fn run(_: *mut c_void) -> *mut c_void {
 
 /// Ends the purger's time; false if there is something left after all.
 fn leave() -> bool {
-    HEAP.spans.set_timed(false);
+    HEAP.spans.set_purger(false);
     // ORDERING: Release pairs with the Acquire in `start` and below. Who left work under a lock before this look takes it is seen to; who
     // takes the lock after the look reads ABSENT, which the look's release of it published. The look passes over what a hint says is
     // empty; so all threads pass a barrier first: either the look sees the hint, or who wrote it reads ABSENT afterwards.
@@ -138,7 +138,7 @@ fn leave() -> bool {
     {
         return true;
     }
-    HEAP.spans.set_timed(true);
+    HEAP.spans.set_purger(true);
     false
 }
 
@@ -147,7 +147,7 @@ pub fn forget() {
     // ORDERING: Relaxed; the child has one thread.
     if STATE.load(Ordering::Relaxed) != OFF {
         STATE.store(ABSENT, Ordering::Relaxed);
-        HEAP.spans.set_timed(false);
+        HEAP.spans.set_purger(false);
     }
 }
 

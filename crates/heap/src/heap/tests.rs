@@ -202,10 +202,10 @@ fn blocks_are_split_off_a_magazine_without_loss() {
     assert_eq!(heap.spans.counts().used, 0);
 }
 
-/// A heap to which somebody comes by, as the purger does.
-fn timed_heap() -> Box<Heap> {
+/// A heap as where there is a purger.
+fn heap_with_purger() -> Box<Heap> {
     let heap = heap();
-    heap.spans.set_timed(true);
+    heap.spans.set_purger(true);
     heap
 }
 
@@ -219,7 +219,7 @@ fn round(heap: &Heap, class: usize, magazines: usize) {
 
 #[test]
 fn spans_that_a_shard_keeps_are_used_before_fresh_memory_and_given_back_when_unused() {
-    let heap = timed_heap();
+    let heap = heap_with_purger();
     let class = size_class::class_of(8192).unwrap();
     round(&heap, class, 48);
     heap.central.return_transit(&heap.spans);
@@ -241,14 +241,14 @@ fn spans_that_a_shard_keeps_are_used_before_fresh_memory_and_given_back_when_unu
     assert_eq!(heap.spans.counts().dirty, 8, "what no shard keeps is held for its time");
     round(&heap, class, 6);
     heap.central.return_transit(&heap.spans);
-    heap.spans.set_timed(false);
+    heap.spans.set_purger(false);
     heap.trim(None);
     assert_eq!((heap.spans.counts().used, heap.spans.counts().dirty), (0, 0));
 }
 
 #[test]
 fn both_parts_of_a_moved_block_that_shrinks_know_that_pages_were_moved_there() {
-    let heap = timed_heap();
+    let heap = heap_with_purger();
     let (block, _blocker) = (large(&heap, 1 << 20), large(&heap, 1 << 20));
     fill(block, 1 << 20, 5);
     let moved = heap.resize_large(None, block, 2 << 20);
@@ -259,20 +259,20 @@ fn both_parts_of_a_moved_block_that_shrinks_know_that_pages_were_moved_there() {
 }
 
 #[test]
-fn what_shards_keep_goes_back_when_nobody_comes_by_any_more() {
-    let heap = timed_heap();
+fn what_shards_keep_goes_back_when_there_is_no_purger_any_more() {
+    let heap = heap_with_purger();
     let block = large(&heap, 1 << 20);
     fill(block, 1 << 20, 1);
     heap.free(None, block);
     assert_eq!(resident_pages(block, 1 << 20), 256);
-    heap.spans.set_timed(false);
+    heap.spans.set_purger(false);
     heap.spans.settle();
     assert_eq!(resident_pages(block, 1 << 20), 0);
 }
 
 #[test]
 fn large_blocks_freed_last_stay_with_their_shard_and_serve_others_before_fresh_memory() {
-    let heap = timed_heap();
+    let heap = heap_with_purger();
     let cache = heap.caches.acquire();
     let take = |bytes| heap.allocate_large(cache, bytes, 16).address;
     let block = take(1 << 20);
@@ -303,7 +303,7 @@ fn large_blocks_freed_last_stay_with_their_shard_and_serve_others_before_fresh_m
 
 #[test]
 fn magazines_wanted_again_soon_stay_in_transit_and_go_home_before_fresh_memory_is_used() {
-    let heap = timed_heap();
+    let heap = heap_with_purger();
     let (class, other) = (size_class::class_of(12288).unwrap(), size_class::class_of(48).unwrap());
     let most = size_class::magazine_max(class);
     (0..4).for_each(|_| round(&heap, class, 35));
@@ -380,7 +380,7 @@ fn where_no_huge_page_is_to_be_had_a_large_heap_is_made_of_small_pages() {
 
 #[test]
 fn what_is_left_of_a_huge_page_goes_back_when_no_slab_is_cut_for_long() {
-    let heap = timed_heap();
+    let heap = heap_with_purger();
     let cache = heap.caches.acquire().unwrap();
     let blocks = large_heap(&heap, cache);
     let stored = || heap.spans.counts().dirty;

@@ -47,11 +47,11 @@ impl SpanHeap {
     pub fn is_due(&self, map: &PageMap, any: bool, now: u64) -> bool {
         self.pending.granules >= if any { 1 } else { PURGE_BATCH }
             || self.held.granules > self.room() + PURGE_BATCH
-            || self.held.oldest().is_some_and(|span| self.is_over(map, span, now))
+            || self.held.oldest().is_some_and(|span| self.is_hold_over(map, span, now))
     }
 
-    /// Whether a held span is to be purged at `now`.
-    fn is_over(&self, map: &PageMap, span: u32, now: u64) -> bool {
+    /// Whether a span has been held for long enough at `now`, or is of a phase that is over.
+    fn is_hold_over(&self, map: &PageMap, span: u32, now: u64) -> bool {
         let record = map.record(span);
         record.deadline.get() <= now || record.value.get() <= self.released_at
     }
@@ -66,7 +66,7 @@ impl SpanHeap {
     ///
     /// The caller purges them without the lock, then gives each to [`SpanHeap::purged`].
     pub fn take_due(&mut self, map: &PageMap, all: bool, now: u64, out: &mut [Due]) -> usize {
-        // Who gives back at once has no use for more in store; where a purger is it looks after that.
+        // A heap that gives back at once has no use for the rest of a huge page; where there is a purger, `Spans::return_unused` sees to it.
         if all || self.decay.is_releasing() {
             self.give_huge_page(map, now);
         }
@@ -74,7 +74,7 @@ impl SpanHeap {
         let mut granules = 0;
         while count < out.len() && granules < PURGE_ROUND {
             let goes = all || self.held.granules > self.room();
-            let expired = self.held.oldest().filter(|&span| goes || self.is_over(map, span, now));
+            let expired = self.held.oldest().filter(|&span| goes || self.is_hold_over(map, span, now));
             let Some(first) = expired.or_else(|| self.pending.oldest()) else { break };
             let record = map.record(first);
             let due = Due { first, granules: record.granules.get(), moved: record.is_moved() };

@@ -126,7 +126,7 @@ fn purge_modes_give_back_at_once_or_only_when_asked_whatever_was_missed() {
 #[test]
 fn what_is_held_for_large_spans_is_not_cut_for_small_ones_while_the_heap_was_larger() {
     let (map, mut spans) = heap();
-    spans.decay.set_timed(true);
+    spans.decay.set_purger(true);
     let [large, more] = [64, 8].map(|granules| spans.take(&map, granules, 1, false, 0).unwrap().first);
     spans.give(&map, more, 8, true, 0);
     spans.give(&map, large, 64, false, 0);
@@ -198,7 +198,7 @@ fn many_small_spans_freed_and_wanted_again_are_held_from_the_second_time_on() {
 #[test]
 fn what_was_freed_first_goes_when_more_is_held_than_the_gaps_between_blocks_excuse() {
     let (map, mut spans) = heap();
-    spans.decay.set_timed(true);
+    spans.decay.set_purger(true);
     let first: Vec<u32> = (0..32).map(|_| spans.take(&map, 16, 1, true, 0).unwrap().first).collect();
     let peak = spans.counts.used;
     // Every second one, so that none are neighbours.

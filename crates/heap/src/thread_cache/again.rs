@@ -247,11 +247,11 @@ mod tests {
     use core::sync::atomic::AtomicBool;
     use std::time::{Duration, Instant};
 
-    /// One to which somebody comes by, as the purger does.
-    fn timed_heap() -> Box<Heap> {
+    /// As where there is a purger.
+    fn heap_with_purger() -> Box<Heap> {
         // SAFETY: zero bytes are a new heap.
         let heap: Box<Heap> = unsafe { Box::new_zeroed().assume_init() };
-        heap.spans.set_timed(true);
+        heap.spans.set_purger(true);
         heap
     }
 
@@ -291,7 +291,7 @@ mod tests {
 
     #[test]
     fn a_block_freed_twice_gets_a_place_and_longer_ones_and_single_ones_none() {
-        let heap = timed_heap();
+        let heap = heap_with_purger();
         let cache = heap.caches.acquire().unwrap();
         turn(&heap, cache, 100_000);
         assert_eq!(cache.again().bytes, 0, "once");
@@ -313,7 +313,7 @@ mod tests {
 
     #[test]
     fn the_books_know_all_that_went_through_a_place() {
-        let heap = timed_heap();
+        let heap = heap_with_purger();
         let cache = heap.caches.acquire().unwrap();
         let other = heap.caches.acquire().unwrap();
         for cache in [cache, other] {
@@ -336,7 +336,7 @@ mod tests {
 
     #[test]
     fn the_places_of_threads_that_do_nothing_or_need_them_no_more_are_given_back() {
-        let heap = timed_heap();
+        let heap = heap_with_purger();
         let idle = heap.caches.acquire().unwrap();
         let busy = heap.caches.acquire().unwrap();
         for cache in [idle, busy] {
@@ -353,8 +353,8 @@ mod tests {
     }
 
     #[test]
-    fn places_are_paid_for_and_none_is_made_where_nobody_comes_by() {
-        let heap = timed_heap();
+    fn places_are_paid_for_and_none_is_made_without_a_purger() {
+        let heap = heap_with_purger();
         let caches: Vec<_> = (0..200).map(|_| heap.caches.acquire().unwrap()).collect();
         let use_all = || {
             caches.iter().for_each(|cache| turns(&heap, cache, AGAIN_MAX, 3));
@@ -368,14 +368,14 @@ mod tests {
         use_all();
         assert_eq!(with_place(), most, "what was paid came back");
         heap.trim(None);
-        heap.spans.set_timed(false);
+        heap.spans.set_purger(false);
         turns(&heap, caches[0], AGAIN_MAX, 3);
         assert_eq!(with_place(), 0);
     }
 
     #[test]
     fn a_block_in_the_place_of_another_thread_is_had_when_memory_runs_out() {
-        let heap = timed_heap();
+        let heap = heap_with_purger();
         let [owner, other] = [heap.caches.acquire().unwrap(), heap.caches.acquire().unwrap()];
         turns(&heap, owner, 1 << 20, 3);
         assert!(owner.again().is_free);
@@ -387,7 +387,7 @@ mod tests {
 
     #[test]
     fn no_block_is_handed_out_twice_while_places_are_taken_from_threads_that_use_them() {
-        let heap = timed_heap();
+        let heap = heap_with_purger();
         let is_over = AtomicBool::new(false);
         let taken = std::thread::scope(|scope| {
             for number in 1..=4_usize {

@@ -165,7 +165,7 @@ impl Caches {
         self.all().map(ThreadCache::again).filter(|again| again.is_free || again.allocations > 0)
     }
 
-    /// Takes a cache back from a thread that exits. While somebody comes by for what is idle, a few keep what they hold for the next
+    /// Takes a cache back from a thread that exits. While there is a purger, a few keep what they hold for the next
     /// threads: who starts a thread a request need not send each block home and fetch it again.
     pub fn release(&self, cache: &ThreadCache, home: Home) {
         let mut registry = self.registry.lock();

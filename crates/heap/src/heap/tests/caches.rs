@@ -176,7 +176,7 @@ fn live_and_exit(heap: &Heap, class: usize) {
 
 #[test]
 fn what_an_exited_thread_leaves_serves_the_next_and_goes_when_none_comes() {
-    let heap = timed_heap();
+    let heap = heap_with_purger();
     live_and_exit(&heap, 3);
     let next = heap.caches.acquire().unwrap();
     let left = next.held(3);
@@ -199,7 +199,7 @@ fn exited_threads_leave_nothing_where_nobody_comes_by_for_it_and_little_elsewher
     live_and_exit(&alone, 3);
     assert_eq!(holding(&alone), 0);
 
-    let heap = timed_heap();
+    let heap = heap_with_purger();
     let caches: Vec<_> = (0..2 * SHARDS).map(|_| heap.caches.acquire().unwrap()).collect();
     for cache in &caches {
         let blocks = [take_small(&heap, cache, 3), take_small(&heap, cache, 3)];

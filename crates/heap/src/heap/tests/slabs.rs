@@ -35,11 +35,11 @@ fn blocks_keep_their_contents_when_the_free_pages_between_them_go() {
 
 #[test]
 fn pages_that_were_used_again_are_purged_again() {
-    let (heap, class) = (timed_heap(), class_of(1024));
+    let (heap, class) = (heap_with_purger(), class_of(1024));
     let blocks = fill_slabs(&heap, class, 1);
     for round in 0..3 {
         blocks[1..].iter().for_each(|&block| heap.free(None, block));
-        assert_eq!(resident(blocks[0], class), 16, "held where somebody comes by, round {round}");
+        assert_eq!(resident(blocks[0], class), 16, "held where there is a purger, round {round}");
         assert_eq!((heap.trim(None), resident(blocks[0], class)), (15 * 4096, 1), "round {round}");
         blocks[1..].iter().for_each(|_| fill(heap.allocate_small(None, class), 1024, 2));
     }
@@ -47,7 +47,7 @@ fn pages_that_were_used_again_are_purged_again() {
 
 #[test]
 fn only_slabs_that_are_left_alone_between_looks_give_their_free_pages() {
-    let (heap, class) = (timed_heap(), class_of(1024));
+    let (heap, class) = (heap_with_purger(), class_of(1024));
     let blocks = fill_slabs(&heap, class, 1);
     let free = |blocks: &[usize]| blocks.iter().for_each(|&block| heap.free(None, block));
     let looks = |count: usize| {
@@ -119,7 +119,7 @@ fn who_takes_one_block_of_a_magazine_without_a_cache_loses_none_of_the_others() 
 
 #[test]
 fn of_magazines_in_transit_those_that_were_needed_since_the_last_look_stay() {
-    let (heap, class) = (timed_heap(), class_of(64));
+    let (heap, class) = (heap_with_purger(), class_of(64));
     let in_transit =
         || heap.central.counts(&heap.spans.map, class).transit_blocks / size_class::magazine_max(class);
     round(&heap, class, 5);
