@@ -6,7 +6,8 @@
 use crate::thread_cache::ThreadCache;
 use core::arch::{asm, global_asm};
 
-/// What every thread starts with, and no thread's own: the lists of its bins are gated, and what their `room` says decides nothing.
+/// What every thread starts with, and no thread's own. Threads only ever change the `room` of its bins, all of them at once: whatever it
+/// says, `head` is a gate and never changes.
 static GATED: ThreadCache = ThreadCache::gated(0);
 
 #[cfg(target_arch = "x86_64")]

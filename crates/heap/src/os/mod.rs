@@ -1,8 +1,8 @@
 //! The operating system: the only module that calls it.
 //!
 //! Memory and futex calls are raw system calls, so that they neither touch `errno` (POSIX: `free` preserves it)
-//! nor pass through functions that a sanitizer or another preload replaces. Time comes from the kernel's object in the process, CPU number
-//! and thread keys from libc, because these answer without entering the kernel.
+//! nor pass through functions that a sanitizer or another preload replaces. Time comes from the kernel's object in the process, thread
+//! keys from libc, because these answer without entering the kernel.
 
 mod descriptor;
 pub mod elf;

@@ -21,7 +21,6 @@ struct Timespec {
 
 #[link(name = "c")]
 unsafe extern "C" {
-    fn sched_getcpu() -> c_int;
     fn abort() -> !;
     fn __errno_location() -> *mut c_int;
     fn getauxval(kind: core::ffi::c_ulong) -> core::ffi::c_ulong;
@@ -79,13 +78,6 @@ unsafe extern "C" fn first_time(clock: c_int, time: *mut Timespec) -> c_int {
 unsafe extern "C" fn ask_for_time(clock: c_int, time: *mut Timespec) -> c_int {
     // SAFETY: the kernel writes to `time`.
     unsafe { syscall(number::CLOCK_GETTIME, [clock as usize, time as usize, 0, 0, 0, 0]) as c_int }
-}
-
-/// The CPU this thread runs on at the moment; 0 where that is unknown.
-#[inline]
-pub fn current_cpu() -> usize {
-    // SAFETY: no argument, no side effect but errno where the call is missing.
-    unsafe { sched_getcpu() }.max(0) as usize
 }
 
 /// CPUs this process may run on, by its affinity; at least 1.
