@@ -9,7 +9,8 @@ mod thread_local;
 
 use crate::fork;
 use crate::granule::GRANULE_BYTES;
-use crate::heap::{Allocated, Heap};
+use crate::heap::Heap;
+use crate::large::LargeBlock;
 use crate::lock::Lock;
 use crate::message::{Misuse, misuse};
 use crate::os;
@@ -93,18 +94,18 @@ pub fn allocate_slow(bytes: usize) -> *mut u8 {
 }
 
 #[inline(always)]
-fn allocate_large(bytes: usize, align: usize) -> Allocated {
+fn allocate_large(bytes: usize, align: usize) -> LargeBlock {
     let again = if align <= GRANULE_BYTES {
         // SAFETY: the cache is this thread's own, or gated.
         unsafe { HEAP.allocate_again(thread_local::cache, bytes) }
     } else {
         0
     };
-    if again != 0 { Allocated { address: again, zero: false } } else { allocate_other(bytes, align) }
+    if again != 0 { LargeBlock { address: again, zero: false } } else { allocate_other(bytes, align) }
 }
 
 #[inline(never)]
-fn allocate_other(bytes: usize, align: usize) -> Allocated {
+fn allocate_other(bytes: usize, align: usize) -> LargeBlock {
     let block = HEAP.allocate_large(attached(), bytes, align);
     purger::call();
     block

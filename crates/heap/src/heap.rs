@@ -1,7 +1,7 @@
 //! A heap: allocation, free, resizing, over the layers below. The slow halves; the fast ones are in `global`.
 
 use crate::central::Central;
-use crate::large::{Large, LargeBin, LargeTotals, whole_units};
+use crate::large::{Large, LargeBin, LargeBlock, LargeTotals, whole_units};
 use crate::message::{Misuse, misuse};
 use crate::os;
 use crate::page_map::Tag;
@@ -19,19 +19,6 @@ pub struct Heap {
     pub caches: Caches,
     /// Large blocks.
     pub large: Large,
-}
-
-/// A block just allocated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Allocated {
-    /// Its address; 0 when memory is exhausted.
-    pub address: usize,
-    /// Whether it reads as zero.
-    pub zero: bool,
-}
-
-impl Allocated {
-    const NONE: Self = Self { address: 0, zero: false };
 }
 
 impl Heap {
@@ -132,15 +119,15 @@ impl Heap {
         keeps
     }
 
-    /// Allocates a large block.
-    pub fn allocate_large(&self, cache: Option<&ThreadCache>, bytes: usize, align: usize) -> Allocated {
+    /// Allocates a large block; [`LargeBlock::NONE`] when memory is exhausted.
+    pub fn allocate_large(&self, cache: Option<&ThreadCache>, bytes: usize, align: usize) -> LargeBlock {
         let shard = cache.map_or(0, ThreadCache::shard);
         let mut block = self.large.allocate(&self.spans, shard, bytes, align, false);
         if block.is_none() && bytes <= isize::MAX as usize && self.gather(cache) {
             block = self.large.allocate(&self.spans, shard, bytes, align, false);
         }
         self.spans.settle();
-        block.map_or(Allocated::NONE, |block| Allocated { address: block.address, zero: block.zero })
+        block.unwrap_or(LargeBlock::NONE)
     }
 
     /// Frees a block that the thread's cache did not take, or something that is no block at all.

@@ -43,6 +43,11 @@ pub struct LargeBlock {
     pub zero: bool,
 }
 
+impl LargeBlock {
+    /// What there is when memory is exhausted.
+    pub const NONE: Self = Self { address: 0, zero: false };
+}
+
 impl Large {
     /// No blocks.
     pub const fn new() -> Self {

@@ -25,10 +25,10 @@ mod size;
 
 pub use error::{Limit, RegionError, Step};
 pub use opened::{open, open_descriptor};
-pub use options::{OnProgress, PageWish, Populate, RegionOptions, Sharing};
+pub use options::{PageWish, Populate, RegionOptions, Sharing};
 pub use pages::{Obstacle, Pages};
 pub use plain::Plain;
-pub use population::Progress;
+pub use population::{OnProgress, Progress};
 pub use read_only::{ReadOnlyRegion, Unfrozen};
 
 use crate::os::{self, Access, Descriptor, Errno, Store, Worker};

@@ -216,7 +216,7 @@ impl Reservation {
 
     fn establish(&self, growth: &mut Growth) -> bool {
         let mut coverage = COVERAGE_MAX;
-        let limit_bytes = os::address_space_limit();
+        let limit_bytes = os::resource_limit(os::ResourceLimit::AddressSpace);
         let mut base = None;
         let mut reserved = COVERAGE_MAX;
         if limit_bytes.is_none() {

@@ -1,12 +1,11 @@
 //! Address space: reserve, commit, purge, move, and the calls that may be refused.
 
+use super::syscall::flag::{
+    MAP_ANONYMOUS, MAP_FIXED, MAP_NORESERVE, MAP_PRIVATE, PROT_NONE, PROT_READ_WRITE,
+};
 use super::syscall::{number, syscall};
 use super::{now_ns, page_bytes};
 
-const PROT_NONE: usize = 0;
-const PROT_READ_WRITE: usize = 3;
-const MAP_PRIVATE_ANON_NORESERVE: usize = 0x02 | 0x20 | 0x4000;
-const MAP_FIXED: usize = 0x10;
 const MAP_FIXED_NOREPLACE: usize = 0x10_0000;
 const EPERM: isize = -1;
 const EINVAL: isize = -22;
@@ -14,14 +13,11 @@ const ENOSYS: isize = -38;
 const MADV_DONTNEED: usize = 4;
 /// Since Linux 5.18.
 const MADV_DONTNEED_LOCKED: usize = 24;
-const MADV_HUGEPAGE: usize = 14;
-const MADV_NOHUGEPAGE: usize = 15;
 const MADV_DONTDUMP: usize = 16;
 const MADV_DODUMP: usize = 17;
 /// Since Linux 5.4.
 const MADV_COLD: usize = 20;
 const MREMAP_MOVE_FIXED_DONTUNMAP: usize = 1 | 2 | 4;
-const RLIMIT_AS: usize = 9;
 
 /// Calls that fault injection can make fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,7 +68,7 @@ pub(super) fn refused(_call: Call) -> bool {
 }
 
 fn map(address: usize, bytes: usize, protection: usize, extra_flags: usize) -> Option<usize> {
-    let flags = MAP_PRIVATE_ANON_NORESERVE | extra_flags;
+    let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | extra_flags;
     // SAFETY: the public functions of this module that pass MAP_FIXED own the range; without it, and with
     // MAP_FIXED_NOREPLACE, the kernel never touches an existing mapping.
     let answer = unsafe { syscall(number::MMAP, [address, bytes, protection, flags, usize::MAX, 0]) };
@@ -217,17 +213,24 @@ pub enum HugePageAdvice {
     Always,
 }
 
+impl HugePageAdvice {
+    pub(super) fn number(self) -> usize {
+        const MADV_HUGEPAGE: usize = 14;
+        const MADV_NOHUGEPAGE: usize = 15;
+        match self {
+            Self::Never => MADV_NOHUGEPAGE,
+            Self::Always => MADV_HUGEPAGE,
+        }
+    }
+}
+
 /// Tells the kernel about huge pages; a refusal changes nothing that matters.
 ///
 /// # Safety
 /// The range lies in a reservation of this module.
 pub unsafe fn advise_huge_pages(address: usize, bytes: usize, advice: HugePageAdvice) {
-    let advice = match advice {
-        HugePageAdvice::Never => MADV_NOHUGEPAGE,
-        HugePageAdvice::Always => MADV_HUGEPAGE,
-    };
     // SAFETY: this advice changes no contents.
-    unsafe { syscall(number::MADVISE, [address, bytes, advice, 0, 0, 0]) };
+    unsafe { syscall(number::MADVISE, [address, bytes, advice.number(), 0, 0, 0]) };
 }
 
 /// Bytes of the huge page that the kernel uses where pages are of 4 KiB.
@@ -293,16 +296,31 @@ pub fn resident_pages(address: usize, bytes: usize) -> usize {
     entries.chunks(8).filter(|entry| entry[7] & 0x80 != 0).count()
 }
 
-/// The soft limit on address space in bytes, if there is one.
-pub fn address_space_limit() -> Option<usize> {
-    let mut limit = [0u64; 2];
-    // SAFETY: the kernel writes two words to `limit`.
-    let answer = unsafe { syscall(number::PRLIMIT64, [0, RLIMIT_AS, 0, limit.as_mut_ptr() as usize, 0, 0]) };
-    if answer == 0 && limit[0] != u64::MAX { Some(limit[0] as usize) } else { None }
+/// A limit of this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum ResourceLimit {
+    /// Largest file that it may make, also in memory.
+    FileSize = 1,
+    /// Private writable memory.
+    Data = 2,
+    /// Locked memory.
+    LockedMemory = 8,
+    /// Addresses.
+    AddressSpace = 9,
 }
 
-/// The same, where it may be what keeps this process from mapping more. As long as there is room the kernel is not asked for the limit
-/// itself: a program may have left itself a few system calls by now, which include those for mapping.
+/// The soft limit in bytes, if there is one.
+pub fn resource_limit(limit: ResourceLimit) -> Option<usize> {
+    let mut pair = [0u64; 2];
+    let arguments = [0, limit as usize, 0, pair.as_mut_ptr() as usize, 0, 0];
+    // SAFETY: the kernel writes two words to `pair`.
+    let answer = unsafe { syscall(number::PRLIMIT64, arguments) };
+    (answer == 0 && pair[0] != u64::MAX).then_some(pair[0] as usize)
+}
+
+/// The limit on addresses, where it may be what keeps this process from mapping more. As long as there is room the kernel is not asked for
+/// the limit itself: a program may have left itself a few system calls by now, which include those for mapping.
 pub fn address_space_limit_met() -> Option<usize> {
     match map(0, 1, PROT_NONE, 0) {
         Some(page) => {
@@ -310,6 +328,6 @@ pub fn address_space_limit_met() -> Option<usize> {
             unsafe { unmap(page, 1) };
             None
         }
-        None => address_space_limit(),
+        None => resource_limit(ResourceLimit::AddressSpace),
     }
 }

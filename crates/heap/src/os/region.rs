@@ -3,23 +3,18 @@
 use super::descriptor::{Descriptor, HUGE_SIZE_SHIFT};
 use super::errno::Errno;
 use super::memory::{Call, HugePageAdvice, refused};
+use super::syscall::flag::{
+    MAP_ANONYMOUS, MAP_FIXED, MAP_NORESERVE, MAP_PRIVATE, PROT_NONE, PROT_READ_WRITE,
+};
 use super::syscall::{number, syscall};
 use super::thread::page_bytes;
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicU32, Ordering};
 
-const PROT_NONE: usize = 0;
 const PROT_READ: usize = 1;
-const PROT_READ_WRITE: usize = 3;
 const MAP_SHARED: usize = 0x01;
-const MAP_PRIVATE: usize = 0x02;
-const MAP_FIXED: usize = 0x10;
-const MAP_ANONYMOUS: usize = 0x20;
-const MAP_NORESERVE: usize = 0x4000;
 const MAP_HUGETLB: usize = 0x4_0000;
 const MREMAP_MAYMOVE_FIXED: usize = 1 | 2;
-const MADV_HUGEPAGE: usize = 14;
-const MADV_NOHUGEPAGE: usize = 15;
 /// Since Linux 5.14.
 const MADV_POPULATE_READ: usize = 22;
 /// Since Linux 5.14.
@@ -219,11 +214,7 @@ pub unsafe fn protect_region(base: usize, bytes: usize, access: Access) -> Resul
 /// # Errors
 /// What `madvise` says: this kernel has none.
 pub fn advise_region(base: usize, bytes: usize, advice: HugePageAdvice) -> Result<(), Errno> {
-    let advice = match advice {
-        HugePageAdvice::Never => MADV_NOHUGEPAGE,
-        HugePageAdvice::Always => MADV_HUGEPAGE,
-    };
-    call(number::MADVISE, [base, bytes, advice, 0, 0, 0]).map(drop)
+    call(number::MADVISE, [base, bytes, advice.number(), 0, 0, 0]).map(drop)
 }
 
 /// Brings all pages of a part of a region in, as if each was read, or written to without a change.
@@ -278,29 +269,6 @@ pub fn name_region(base: usize, bytes: usize, name: &CStr) {
 pub fn are_huge_pages_disabled() -> bool {
     // SAFETY: asks for a flag.
     unsafe { syscall(number::PRCTL, [PR_GET_THP_DISABLE, 0, 0, 0, 0, 0]) > 0 }
-}
-
-/// A limit of this process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(usize)]
-pub enum ResourceLimit {
-    /// Largest file that it may make, also in memory.
-    FileSize = 1,
-    /// Private writable memory.
-    Data = 2,
-    /// Locked memory.
-    LockedMemory = 8,
-    /// Addresses.
-    AddressSpace = 9,
-}
-
-/// The soft limit in bytes, if there is one.
-pub fn resource_limit(limit: ResourceLimit) -> Option<usize> {
-    let mut pair = [0u64; 2];
-    let arguments = [0, limit as usize, 0, pair.as_mut_ptr() as usize, 0, 0];
-    // SAFETY: the kernel writes two words to `pair`.
-    let answer = unsafe { syscall(number::PRLIMIT64, arguments) };
-    (answer == 0 && pair[0] != u64::MAX).then_some(pair[0] as usize)
 }
 
 #[cfg(test)]

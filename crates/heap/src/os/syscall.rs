@@ -65,6 +65,16 @@ pub mod number {
     pub const MLOCK2: usize = 284;
 }
 
+/// Of mappings, the same on both.
+pub mod flag {
+    pub const PROT_NONE: usize = 0;
+    pub const PROT_READ_WRITE: usize = 3;
+    pub const MAP_PRIVATE: usize = 0x02;
+    pub const MAP_FIXED: usize = 0x10;
+    pub const MAP_ANONYMOUS: usize = 0x20;
+    pub const MAP_NORESERVE: usize = 0x4000;
+}
+
 /// Makes system call `number`. Returns the kernel's answer; -4095..=-1 is a negated errno.
 ///
 /// # Safety

@@ -2,8 +2,8 @@
 
 use super::error::{RegionError, Step};
 use super::limits::Need;
-use super::options::{OnProgress, PageWish, Populate, workers};
-use super::population::MOST_WORKERS;
+use super::options::{PageWish, Populate, workers};
+use super::population::{MOST_WORKERS, OnProgress};
 use super::{ReadOnlyRegion, Region, State, facts, limits, silent, size};
 use crate::os::{self, Access, Descriptor, Store};
 use core::ffi::CStr;

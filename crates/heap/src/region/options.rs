@@ -2,10 +2,9 @@
 
 use super::Region;
 use super::error::RegionError;
-use super::population::{MOST_WORKERS, Progress};
+use super::population::{MOST_WORKERS, OnProgress};
 use crate::os;
 use core::ffi::CStr;
-use core::ops::ControlFlow;
 
 /// Who sees a region's contents.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,9 +39,6 @@ pub enum Populate {
     /// Page by page, by whoever touches one first.
     ByUse,
 }
-
-/// Called with the progress of populating, by the thread that asked for it; `Break` cancels.
-pub type OnProgress<'a> = &'a mut dyn FnMut(Progress) -> ControlFlow<()>;
 
 /// The options of a region; [`map`](RegionOptions::map) makes it.
 pub struct RegionOptions<'a> {

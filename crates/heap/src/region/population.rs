@@ -30,8 +30,8 @@ pub struct Progress {
     pub total_bytes: usize,
 }
 
-/// Called with the progress; `Break` cancels.
-pub type Tell<'a> = &'a mut dyn FnMut(Progress) -> ControlFlow<()>;
+/// Called with the progress of populating, by the thread that asked for it; `Break` cancels.
+pub type OnProgress<'a> = &'a mut dyn FnMut(Progress) -> ControlFlow<()>;
 
 /// What to populate and how.
 #[derive(Clone, Copy, Debug)]
@@ -109,7 +109,12 @@ impl Population {
     }
 
     /// Populates with this thread and as many `workers` as fit; they are joined before it returns.
-    pub fn run(&self, plan: Plan, workers: &mut [Option<Worker>], tell: Tell<'_>) -> Result<(), RegionError> {
+    pub fn run(
+        &self,
+        plan: Plan,
+        workers: &mut [Option<Worker>],
+        tell: OnProgress<'_>,
+    ) -> Result<(), RegionError> {
         self.begin(plan);
         self.start(&plan, workers);
         while self.step(&plan) {
@@ -142,7 +147,7 @@ impl Population {
     }
 
     /// Waits for the workers' end and says how it went.
-    pub fn join(&self, workers: &mut [Option<Worker>], tell: Tell<'_>) -> Result<(), RegionError> {
+    pub fn join(&self, workers: &mut [Option<Worker>], tell: OnProgress<'_>) -> Result<(), RegionError> {
         loop {
             // ORDERING: Acquire pairs with the Release in `work`: what the workers wrote is seen.
             let running = self.running.load(Ordering::Acquire);
@@ -208,7 +213,7 @@ impl Population {
         core::mem::forget((self.plan.lock(), self.failure.lock()));
     }
 
-    fn tell(&self, tell: Tell<'_>) {
+    fn tell(&self, tell: OnProgress<'_>) {
         if tell(self.progress()).is_break() {
             self.cancel();
         }

@@ -2,7 +2,8 @@
 
 use super::error::{RegionError, Step};
 use super::limits::{self, Need};
-use super::options::{OnProgress, PageWish, Populate, RegionOptions, Sharing, workers};
+use super::options::{PageWish, Populate, RegionOptions, Sharing, workers};
+use super::population::OnProgress;
 use super::{OPENED, Region, facts, pages, silent};
 use crate::os::{self, Access, Descriptor, Errno, Store};
 
