@@ -350,18 +350,6 @@ impl Central {
         self.out_bytes_peak.load(Ordering::Relaxed)
     }
 
-    /// Whether a block is known to be free: in its slab's bitmap.
-    pub fn is_free(&self, map: &PageMap, class: usize, block: usize) -> bool {
-        let (slab, index) = HomeSlabs::new(map, class).find(block);
-        loop {
-            let shard = slab.shard();
-            let _slabs = self.shards[shard].slabs[class].lock();
-            if slab.shard() == shard {
-                return slab::is_free(map, slab.first, index);
-            }
-        }
-    }
-
     /// Takes every lock in use for the time of a fork; no shard comes into use meanwhile, except by this thread. Returns how many
     /// shards that were.
     pub fn hold_for_fork(&self) -> usize {

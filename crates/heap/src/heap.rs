@@ -5,20 +5,22 @@ use crate::large::{Large, LargeBin, LargeBlock, LargeTotals, whole_units};
 use crate::message::{Misuse, misuse};
 use crate::os;
 use crate::page_map::Tag;
+use crate::reservation::HugePages;
 use crate::size_class::{self, CLASSES, SMALL_MAX};
+use crate::span_heap::PurgeMode;
 use crate::spans::Spans;
 use crate::thread_cache::{Caches, Home, ThreadCache};
 
 /// Everything the allocator knows.
 pub struct Heap {
     /// Address range, page map, free spans.
-    pub spans: Spans,
+    pub(crate) spans: Spans,
     /// Blocks no thread holds.
-    pub central: Central,
+    pub(crate) central: Central,
     /// Thread caches.
-    pub caches: Caches,
+    pub(crate) caches: Caches,
     /// Large blocks.
-    pub large: Large,
+    pub(crate) large: Large,
 }
 
 impl Heap {
@@ -27,13 +29,38 @@ impl Heap {
         Self { spans: Spans::new(), central: Central::new(), caches: Caches::new(), large: Large::new() }
     }
 
+    /// When free memory goes back from now on.
+    pub fn set_purge_mode(&self, mode: PurgeMode) {
+        self.spans.set_mode(mode);
+    }
+
+    /// Where huge pages are used in memory committed from now on.
+    pub fn set_huge_pages(&self, wanted: HugePages) {
+        self.spans.map.reservation.set_huge_pages(wanted);
+    }
+
+    /// What a MiB of idle memory is worth, in ns of CPU time a second; at least 1.
+    pub fn set_price(&self, price_ns: u64) {
+        self.spans.set_price(price_ns);
+    }
+
+    /// Records what becomes of spans from now on, in files whose names begin so; see [`crate::trace`].
+    pub fn start_trace(&self, prefix: &[u8]) {
+        self.spans.start_trace(prefix);
+    }
+
+    /// Writes what is left of the record, if there is one.
+    pub fn end_trace(&self) {
+        self.spans.end_trace();
+    }
+
     /// Where blocks come from and go to that no cache holds.
-    pub fn home(&self) -> Home<'_> {
+    pub(crate) fn home(&self) -> Home<'_> {
         Home { central: &self.central, spans: &self.spans, large: &self.large }
     }
 
     /// Allocates a block of `class` that the thread's cache did not have. Without a cache: straight from the slabs.
-    pub fn allocate_small(&self, cache: Option<&ThreadCache>, class: usize) -> usize {
+    pub(crate) fn allocate_small(&self, cache: Option<&ThreadCache>, class: usize) -> usize {
         let mut block = self.try_allocate_small(cache, class);
         if block == 0 && self.gather(cache) {
             block = self.try_allocate_small(cache, class);
@@ -88,7 +115,11 @@ impl Heap {
     /// # Safety
     /// `cache` gives a cache that this thread owns, or one that is gated.
     #[inline]
-    pub unsafe fn allocate_again<'a>(&self, cache: impl FnOnce() -> &'a ThreadCache, bytes: usize) -> usize {
+    pub(crate) unsafe fn allocate_again<'a>(
+        &self,
+        cache: impl FnOnce() -> &'a ThreadCache,
+        bytes: usize,
+    ) -> usize {
         if os::is_single_threaded() {
             return self.large.allocate_last(&self.spans, bytes);
         }
@@ -105,7 +136,11 @@ impl Heap {
     /// # Safety
     /// As for [`Heap::allocate_again`].
     #[inline]
-    pub unsafe fn free_again<'a>(&self, cache: impl FnOnce() -> &'a ThreadCache, address: usize) -> bool {
+    pub(crate) unsafe fn free_again<'a>(
+        &self,
+        cache: impl FnOnce() -> &'a ThreadCache,
+        address: usize,
+    ) -> bool {
         let (first, bytes) = self.large.look_up(&self.spans, address);
         if os::is_single_threaded() {
             return self.large.keep_last(&self.spans, first, bytes);
@@ -120,7 +155,12 @@ impl Heap {
     }
 
     /// Allocates a large block; [`LargeBlock::NONE`] when memory is exhausted.
-    pub fn allocate_large(&self, cache: Option<&ThreadCache>, bytes: usize, align: usize) -> LargeBlock {
+    pub(crate) fn allocate_large(
+        &self,
+        cache: Option<&ThreadCache>,
+        bytes: usize,
+        align: usize,
+    ) -> LargeBlock {
         let shard = cache.map_or(0, ThreadCache::shard);
         let mut block = self.large.allocate(&self.spans, shard, bytes, align, false);
         if block.is_none() && bytes <= isize::MAX as usize && self.gather(cache) {
@@ -130,8 +170,8 @@ impl Heap {
         block.unwrap_or(LargeBlock::NONE)
     }
 
-    /// Frees a block that the thread's cache did not take, or something that is no block at all.
-    pub fn free(&self, cache: Option<&ThreadCache>, address: usize) {
+    /// Frees a block that the thread's cache did not take and that its caller gives up, or something that is no block at all.
+    pub(crate) fn free(&self, cache: Option<&ThreadCache>, address: usize) {
         match self.spans.map.tag_at(address) {
             Some(tag) if tag.class() > 0 => self.free_small(cache, tag, address),
             _ => self.free_large(cache, address),
@@ -167,7 +207,7 @@ impl Heap {
     }
 
     /// Bytes that the program may use in a live block.
-    pub fn usable_bytes(&self, address: usize) -> usize {
+    pub(crate) fn usable_bytes(&self, address: usize) -> usize {
         match self.spans.map.class_of_block(address) {
             0 => self.large.look_up(&self.spans, address).1,
             class => size_class::size(class),
@@ -175,7 +215,7 @@ impl Heap {
     }
 
     /// Resizes a large block that stays large, in place or by moving it. Returns 0 when memory is exhausted.
-    pub fn resize_large(&self, cache: Option<&ThreadCache>, address: usize, bytes: usize) -> usize {
+    pub(crate) fn resize_large(&self, cache: Option<&ThreadCache>, address: usize, bytes: usize) -> usize {
         debug_assert!(bytes > SMALL_MAX);
         let shard = cache.map_or(0, ThreadCache::shard);
         let mut resized = self.large.resize(&self.spans, shard, address, bytes);
@@ -187,7 +227,7 @@ impl Heap {
     }
 
     /// Sums over all large blocks.
-    pub fn large_totals(&self) -> LargeTotals {
+    pub(crate) fn large_totals(&self) -> LargeTotals {
         let mut totals = self.large.totals(&self.spans);
         for again in self.caches.again().filter(|again| again.is_free) {
             totals.blocks = totals.blocks.saturating_sub(1);
@@ -197,7 +237,7 @@ impl Heap {
     }
 
     /// Calls `visit` with every size bin of large blocks that was ever used, smallest first.
-    pub fn each_large_bin(&self, mut visit: impl FnMut(&LargeBin)) {
+    pub(crate) fn each_large_bin(&self, mut visit: impl FnMut(&LargeBin)) {
         self.large.each_bin(&self.spans, |bin| {
             let mut bin = *bin;
             let seen = bin;
@@ -210,7 +250,7 @@ impl Heap {
     }
 
     /// One look of the purger: gives back what lay idle since the looks before. Returns whether a later look may find more.
-    pub fn look(&self) -> bool {
+    pub(crate) fn look(&self) -> bool {
         let caches = self.caches.revoke_idle(self.home());
         let transit = self.central.return_idle_transit(&self.spans);
         let slabs = self.central.purge_quiet_slabs(&self.spans);
@@ -220,7 +260,7 @@ impl Heap {
     }
 
     /// Gives back every page that can be given back, also from the caches of other threads. Returns the bytes.
-    pub fn trim(&self, own: Option<&ThreadCache>) -> usize {
+    pub(crate) fn trim(&self, own: Option<&ThreadCache>) -> usize {
         self.caches.revoke_all(own, self.home());
         self.central.return_transit(&self.spans);
         let pages = self.central.purge_slab_pages(&self.spans);

@@ -18,7 +18,7 @@
 //! one `free` through them.
 #![cfg_attr(not(test), no_std)]
 
-pub mod granule;
+pub(crate) mod granule;
 
 pub mod size_class;
 
@@ -34,27 +34,27 @@ pub mod lock;
 
 pub mod reservation;
 
-pub mod page_map;
+pub(crate) mod page_map;
 
 pub mod span_heap;
 
-pub mod spans;
+pub(crate) mod spans;
 
-pub mod magazine;
+pub(crate) mod magazine;
 
-pub mod slab;
+pub(crate) mod slab;
 
-pub mod central;
+pub(crate) mod central;
 
-pub mod large;
+pub(crate) mod large;
 
-pub mod thread_cache;
+pub(crate) mod thread_cache;
 
-pub mod heap;
+pub(crate) mod heap;
 
 pub mod stats;
 
-pub mod fork;
+pub(crate) mod fork;
 
 pub mod global;
 

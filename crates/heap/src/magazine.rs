@@ -13,7 +13,7 @@ pub struct Block {
 const COUNT_SHIFT: u32 = 48;
 const ADDRESS_MASK: usize = (1 << COUNT_SHIFT) - 1;
 
-/// A list of `count` free blocks.
+/// A list of `count` free blocks. Who makes one owns them, and who is given one owns them from then on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Magazine {
     /// Address of the first block, 0 when empty.

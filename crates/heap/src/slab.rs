@@ -253,12 +253,6 @@ unsafe fn neighbours(block: usize, next: usize, bit: u32, above: u32, left: u32)
     (u64::MAX >> (WORD_BITS - run) << lowest, run, next)
 }
 
-/// Whether a block of the slab is in its bitmap, that is, free and in nobody's magazine.
-pub fn is_free(map: &PageMap, first: u32, index: u32) -> bool {
-    let bitmap = map.bitmap(first, map.record(first).granules.get());
-    bitmap[(index / WORD_BITS) as usize].get() & (1 << (index % WORD_BITS)) != 0
-}
-
 /// Bits of the pages that a block touches. A slab has 64 pages at most.
 fn pages_of(offset: usize, size: usize, page_bytes: usize) -> u64 {
     let (from, to) = (offset / page_bytes, (offset + size - 1) / page_bytes);

@@ -308,7 +308,7 @@ impl Spans {
                 self.due.store(true, Ordering::Relaxed);
                 break;
             }
-            let mut due = [Due { first: 0, granules: 0, moved: false }; ROUND];
+            let mut due = [Due::NONE; ROUND];
             let count = {
                 let now = os::now_ns();
                 let mut heap = self.heap.lock();
@@ -320,15 +320,14 @@ impl Spans {
             if count == 0 {
                 break;
             }
-            let due = &due[..count];
             let mut done = [false; ROUND];
-            for (span, done) in due.iter().zip(&mut done) {
+            for (span, done) in due[..count].iter().zip(&mut done) {
                 *done = span.purge(&self.map);
             }
             let mut heap = self.heap.lock();
-            for (span, &done) in due.iter().zip(&done) {
-                heap.purged(&self.map, *span, done);
-                purged_granules += if done { span.granules as usize } else { 0 };
+            for (span, done) in due.into_iter().zip(done).take(count) {
+                purged_granules += if done { span.granules() as usize } else { 0 };
+                heap.purged(&self.map, span, done);
             }
         }
         purged_granules * crate::granule::GRANULE_BYTES

@@ -1,6 +1,7 @@
 //! Faultless as a Rust program's allocator: this test program runs on it, harness included.
 
 use faultless_heap::global;
+use faultless_heap::stats::Snapshot;
 use proptest::prelude::*;
 use std::alloc::{GlobalAlloc, Layout};
 use std::collections::HashMap;
@@ -145,12 +146,7 @@ fn trim_reaches_the_caches_of_threads_that_sleep() {
         .collect();
     parked.wait();
     global::trim();
-    let cached: usize = (1..faultless_heap::size_class::CLASSES)
-        .map(|class| {
-            let held = global::HEAP.caches.all().map(|cache| cache.held(class) as usize).sum::<usize>();
-            held * faultless_heap::size_class::size(class)
-        })
-        .sum();
+    let cached = Snapshot::take(&global::HEAP).cached_bytes();
     parked.wait();
     threads.into_iter().for_each(|thread| thread.join().unwrap());
     // Other tests of this program run at the same time; the eight sleeping caches alone held far more.

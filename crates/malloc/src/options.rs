@@ -66,15 +66,13 @@ fn apply(option: &[u8]) {
             at_exit.prefix[..prefix.len()].copy_from_slice(prefix);
             at_exit.prefix_bytes = prefix.len();
         }
-        (b"purge", b"auto") => HEAP.spans.set_mode(PurgeMode::Auto),
-        (b"purge", b"now") => HEAP.spans.set_mode(PurgeMode::Now),
-        (b"purge", b"never") => HEAP.spans.set_mode(PurgeMode::Never),
-        (b"huge_pages", b"auto") => HEAP.spans.map.reservation.set_huge_pages(HugePages::Auto),
-        (b"huge_pages", b"never") => HEAP.spans.map.reservation.set_huge_pages(HugePages::Never),
-        (b"huge_pages", b"always") => HEAP.spans.map.reservation.set_huge_pages(HugePages::Always),
-        (b"trace", prefix) if (1..=trace::PREFIX_MAX).contains(&prefix.len()) => {
-            HEAP.spans.start_trace(prefix)
-        }
+        (b"purge", b"auto") => HEAP.set_purge_mode(PurgeMode::Auto),
+        (b"purge", b"now") => HEAP.set_purge_mode(PurgeMode::Now),
+        (b"purge", b"never") => HEAP.set_purge_mode(PurgeMode::Never),
+        (b"huge_pages", b"auto") => HEAP.set_huge_pages(HugePages::Auto),
+        (b"huge_pages", b"never") => HEAP.set_huge_pages(HugePages::Never),
+        (b"huge_pages", b"always") => HEAP.set_huge_pages(HugePages::Always),
+        (b"trace", prefix) if (1..=trace::PREFIX_MAX).contains(&prefix.len()) => HEAP.start_trace(prefix),
         (b"publish", b"on" | b"off") => {
             // ORDERING: Relaxed; the same thread reads it afterwards.
             PUBLISHES.store(value == b"on", Ordering::Relaxed);
@@ -82,7 +80,7 @@ fn apply(option: &[u8]) {
         (b"purger", b"auto") => {}
         (b"purger", b"off") => purger::switch_off(),
         (b"thrift", price) if price_ns(price).is_some() => {
-            HEAP.spans.set_price(price_ns(price).unwrap_or_default());
+            HEAP.set_price(price_ns(price).unwrap_or_default());
         }
         (b"stats", _) => {
             say(format_args!("ignored FAULTLESS option {text:?}: expected stats:exit or stats:off"))

@@ -38,7 +38,7 @@ extern "C" fn end() {
 }
 
 fn write_results() {
-    HEAP.spans.end_trace();
+    HEAP.end_trace();
     // Held by a thread that is at its end, too.
     let Some(at_exit) = AT_EXIT.try_lock() else { return };
     if at_exit.statistics {

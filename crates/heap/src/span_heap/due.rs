@@ -13,21 +13,29 @@ pub const PURGE_BATCH: u32 = 8;
 const PURGE_ROUND: u32 = 1024;
 
 /// A span on its way to the kernel: in no list, owned by the caller.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 pub struct Due {
     /// First granule.
-    pub first: u32,
+    pub(super) first: u32,
     /// Length in granules.
-    pub granules: u32,
+    pub(super) granules: u32,
     /// Whether its mapping is split and should be renewed.
-    pub moved: bool,
+    pub(super) moved: bool,
 }
 
 impl Due {
+    /// No span: what one is put in place of.
+    pub const NONE: Self = Self { first: 0, granules: 0, moved: false };
+
+    /// Its length.
+    pub fn granules(&self) -> u32 {
+        self.granules
+    }
+
     /// Gives its pages back to the kernel. False: refused.
     ///
-    /// Whoever took it from a [`super::SpanHeap`] owns the span, so no lock is held.
-    pub fn purge(self, map: &PageMap) -> bool {
+    /// Only a [`super::SpanHeap`] makes one, and takes it back for good; so who has it owns the span, and no lock is held.
+    pub fn purge(&self, map: &PageMap) -> bool {
         let (address, bytes) = (map.address(self.first), bytes_of(self.granules));
         // SAFETY: the span is in no list and no block lives in it, so its contents are nobody's.
         unsafe {
@@ -83,9 +91,9 @@ impl SpanHeap {
                 _ => self.decay.purged(due.granules, now),
             }
             self.unlink(map, first);
+            granules += due.granules;
             out[count] = due;
             count += 1;
-            granules += due.granules;
         }
         count
     }

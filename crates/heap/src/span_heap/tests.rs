@@ -9,17 +9,18 @@ fn heap() -> (PageMap, SpanHeap) {
 }
 
 fn purge_all(map: &PageMap, spans: &mut SpanHeap, now: u64) -> u32 {
-    let mut due = [Due { first: 0, granules: 0, moved: false }; 4];
+    let mut due = [Due::NONE; 4];
     let mut total = 0;
     loop {
         let count = spans.take_due(map, true, now, &mut due);
         if count == 0 {
             return total;
         }
-        for &span in &due[..count] {
+        for place in &mut due[..count] {
+            let span = std::mem::replace(place, Due::NONE);
+            total += span.granules;
             let done = span.purge(map);
             spans.purged(map, span, done);
-            total += span.granules;
         }
     }
 }
@@ -153,9 +154,10 @@ fn a_refused_purge_keeps_the_memory_usable_and_is_not_repeated() {
     let (map, mut spans) = heap();
     let a = spans.take(&map, 16, 1, false, 0).unwrap();
     spans.give(&map, a.first, 16, false, 0);
-    let mut due = [Due { first: 0, granules: 0, moved: false }; 1];
+    let mut due = [Due::NONE; 1];
     assert_eq!(spans.take_due(&map, false, 0, &mut due), 1);
-    spans.purged(&map, due[0], false);
+    let [span] = due;
+    spans.purged(&map, span, false);
     assert!(!spans.is_due(&map, false, HOLD_MAX_NS));
     assert_eq!(spans.take(&map, 16, 1, false, 0).unwrap(), Taken { first: a.first, zero: false });
 }
@@ -207,7 +209,7 @@ fn what_was_freed_first_goes_when_more_is_held_than_the_gaps_between_blocks_excu
     let long = spans.take(&map, 256, 1, false, 2).unwrap();
     assert_eq!((spans.counts.used, spans.counts.dirty, long.zero), (peak, 256, true));
     assert!(spans.is_due(&map, false, 2));
-    let mut due = [Due { first: 0, granules: 0, moved: false }; 16];
+    let mut due = [Due::NONE; 16];
     let count = spans.take_due(&map, false, 2, &mut due);
     let gone: Vec<u32> = due[..count].iter().map(|due| due.first).collect();
     assert_eq!(gone, freed[..4]);
