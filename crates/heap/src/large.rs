@@ -240,8 +240,9 @@ impl Large {
         let source = map.address(first);
         let granules = map.record(first).granules.get();
         let mut moved = os::Moved::Refused;
-        // Moving to a span that has pages would throw these away.
-        if may_move && (block.zero || grows_little) {
+        // Moving to a span that has pages would throw these away, huge ones that were just brought in for it, too.
+        let is_empty = block.zero && self.filled.had_no_pages(map, target);
+        if may_move && (is_empty || grows_little) {
             // SAFETY: both spans are blocks that belong to the caller of `realloc`, and distinct.
             moved = unsafe { os::move_pages(source, block.address, bytes_of(granules)) };
         }

@@ -442,3 +442,24 @@ fn large_blocks_of_a_size_that_is_filled_get_huge_pages_and_others_do_not() {
         assert_eq!(resident_pages(second.address, BYTES), 0);
     }
 }
+
+#[test]
+fn a_block_that_grows_into_huge_pages_is_copied_and_not_moved_over_them() {
+    const BYTES: usize = 16 << 20;
+    let heap = heap();
+    let seen = large(&heap, BYTES);
+    fill(seen, BYTES, 1);
+    heap.free(None, seen);
+    heap.trim(None);
+    let block = large(&heap, BYTES / 2);
+    let neighbour = large(&heap, BYTES / 16);
+    fill(block, BYTES / 2, 2);
+    let grown = heap.resize_large(None, block, BYTES);
+    assert!(grown != block && holds(grown, BYTES / 2, 2));
+    if heap.spans.counts().huge_pages > 0 {
+        assert_eq!(heap.spans.map.moved_spans(), 0);
+    }
+    for block in [grown, neighbour] {
+        heap.free(None, block);
+    }
+}

@@ -56,6 +56,11 @@ impl Filled {
         spans.map.record(first).bin.set(u8::from(zero && !is_huge));
     }
 
+    /// Whether a block was allocated of memory without pages, and got none at once.
+    pub fn had_no_pages(&self, map: &PageMap, first: u32) -> bool {
+        map.record(first).bin.get() == 1
+    }
+
     #[cold]
     fn bring_in(&self, spans: &Spans, first: u32, bytes: usize) -> bool {
         // ORDERING: Relaxed, as above.
@@ -67,7 +72,7 @@ impl Filled {
     /// A block of so many bytes is freed.
     #[inline]
     pub fn freed(&self, map: &PageMap, first: u32, bytes: usize) {
-        if bytes >= HUGE_PAGE_BYTES && map.record(first).bin.get() == 1 {
+        if bytes >= HUGE_PAGE_BYTES && self.had_no_pages(map, first) {
             self.look(map, first, bytes);
         }
     }
