@@ -1,11 +1,10 @@
 //! The calls of the kernel that `faultless churn` looks at: which way of seeing them is permitted, and the looking itself.
 
-use std::cell::RefCell;
 use std::time::Duration;
 
 use faultless_diagnosis::churn::tally::{Circumstances, Tally};
 use faultless_probe::clock::monotonic_ns;
-use faultless_probe::launch::{Launch, Tracing, launch_prepared, launch_traced};
+use faultless_probe::launch::{Launch, LaunchError, Tracing, launch_prepared, launch_traced};
 use faultless_probe::memory_call_trace::{self, Sight, Trace};
 use faultless_probe::process::Process;
 use faultless_probe::signals::Signals;
@@ -57,13 +56,12 @@ fn look_at_command(arguments: &ChurnArguments, signals: &Signals) -> Result<Chur
     let lost_sight = |error| Failure::of_watch(&name, error);
     let mut remarks = Vec::new();
     let observed = if let Some(sight) = way.sight() {
-        let trace = RefCell::new(Err("it was not opened".to_owned()));
-        let launched = launch_prepared(start, signals, Tracing::AtExit, &mut |pid| {
-            *trace.borrow_mut() = Trace::open(sight, &[pid], true);
-            Ok(())
-        });
-        let launched = launched.map_err(cannot_start)?;
-        let trace = trace.into_inner().map_err(Failure::Failed)?;
+        let started =
+            launch_prepared(start, signals, Tracing::AtExit, |pid| Trace::open(sight, &[pid], true));
+        let (launched, trace) = started.map_err(|error| match error {
+            LaunchError::Start(error) => cannot_start(error),
+            LaunchError::Observer(reason) => Failure::Failed(reason),
+        })?;
         memory_call_trace::follow_command(trace, &launched, signals, arguments.limit, &mut sums)
             .map_err(lost_sight)?
     } else {

@@ -296,6 +296,29 @@ fn a_command_is_ended_when_its_time_is_over() {
 }
 
 #[test]
+fn a_command_that_cannot_be_observed_has_not_run() {
+    let place = Place::new("unobserved");
+    let made = place.file("made");
+    let words = ["--json", "--by", "mmap-records", "--", "touch", &made];
+    if report(&words[1..]).is_none() {
+        return;
+    }
+    // Looking needs some files more than the trial before: somewhere on the way up the one works and the other does not.
+    for files in 4..4096 {
+        let _ = fs::remove_file(&made);
+        let mut limited = Command::new("sh");
+        limited.args(["-c", "ulimit -n $0 && exec \"$@\"", &files.to_string()]);
+        let output = limited.arg(env!("CARGO_BIN_EXE_faultless")).arg("churn").args(words).output().unwrap();
+        let has_run = fs::exists(&made).unwrap();
+        assert_eq!(output.status.success(), has_run, "with {files} files: {}", errors(&output));
+        if has_run {
+            return;
+        }
+    }
+    panic!("no number of files is enough");
+}
+
+#[test]
 fn what_makes_no_sense_is_refused_in_one_line() {
     let refused = |words: &[&str], status: i32, text: &str| {
         let output = churn(words).output().unwrap();

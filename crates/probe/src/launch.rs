@@ -131,22 +131,39 @@ pub fn launch(launch: Launch, signals: &Signals) -> io::Result<Launched> {
 /// # Errors
 /// As [`launch`]; and when the kernel refuses to trace system calls.
 pub fn launch_traced(launch: Launch, signals: &Signals, tracing: Tracing) -> io::Result<Launched> {
-    launch_prepared(launch, signals, tracing, &mut |_| Ok(()))
+    let (launched, ()) = launch_prepared(launch, signals, tracing, |_| Ok::<(), io::Error>(()))
+        .map_err(|(LaunchError::Start(error) | LaunchError::Observer(error))| error)?;
+    Ok(launched)
 }
 
-/// As [`launch_traced`]; `prepare_observer` gets the process's number while it waits to become the command. When that fails,
+/// Why a command with an observer was not started; nothing has run then.
+#[derive(Debug)]
+pub enum LaunchError<E> {
+    /// No process can be made or traced, or the program cannot be executed.
+    Start(io::Error),
+    /// What the observer says.
+    Observer(E),
+}
+
+impl<E> From<io::Error> for LaunchError<E> {
+    fn from(error: io::Error) -> Self {
+        Self::Start(error)
+    }
+}
+
+/// As [`launch_traced`]; `open_observer` gets the process's number while it waits to become the command, and when it fails
 /// nothing has run.
 ///
 /// # Errors
-/// As [`launch_traced`]; and whatever `prepare_observer` says.
-pub fn launch_prepared(
+/// [`LaunchError`].
+pub fn launch_prepared<T, E>(
     launch: Launch,
     signals: &Signals,
     tracing: Tracing,
-    prepare_observer: &mut dyn FnMut(i32) -> io::Result<()>,
-) -> io::Result<Launched> {
-    let (go_read, go_write) = pipe2(OFlag::O_CLOEXEC)?;
-    let (failure_read, failure_write) = pipe2(OFlag::O_CLOEXEC)?;
+    open_observer: impl FnOnce(i32) -> Result<T, E>,
+) -> Result<(Launched, T), LaunchError<E>> {
+    let (go_read, go_write) = pipe2(OFlag::O_CLOEXEC).map_err(io::Error::from)?;
+    let (failure_read, failure_write) = pipe2(OFlag::O_CLOEXEC).map_err(io::Error::from)?;
     let is_detached = launch.is_detached;
     let mut prepared = prepare(&launch, signals, go_read, failure_write)?;
     if tracing == Tracing::FilteredFamily {
@@ -156,7 +173,7 @@ pub fn launch_prepared(
 
     // SAFETY: the child calls only async-signal-safe functions (see `become_command`), so locks held by other threads
     // of ours at this moment are never waited for.
-    let pid = match unsafe { fork()? } {
+    let pid = match unsafe { fork() }.map_err(io::Error::from)? {
         ForkResult::Child => become_command(&prepared, go_write.as_raw_fd()),
         ForkResult::Parent { child } => child,
     };
@@ -168,20 +185,23 @@ pub fn launch_prepared(
     }
     let seized = ptrace::seize(pid, options);
     let is_traced = seized.is_ok();
-    let mut ready = prepare_observer(pid.as_raw());
-    if ready.is_ok() {
-        ready = match tracing {
-            Tracing::AtExit => Ok(()),
-            Tracing::SystemCalls => seized.and_then(|()| stop_at_calls(pid)).map_err(io::Error::from),
-            Tracing::Family | Tracing::FilteredFamily => seized.map_err(io::Error::from),
-        };
-    }
-    if let Err(error) = ready {
-        // Without our leave to go on it ends by itself.
-        drop(go_write);
-        reap(pid);
-        return Err(error);
-    }
+    let ready = open_observer(pid.as_raw()).map_err(LaunchError::Observer).and_then(|observer| {
+        match tracing {
+            Tracing::AtExit => {}
+            Tracing::SystemCalls => seized.and_then(|()| stop_at_calls(pid)).map_err(io::Error::from)?,
+            Tracing::Family | Tracing::FilteredFamily => seized.map_err(io::Error::from)?,
+        }
+        Ok(observer)
+    });
+    let observer = match ready {
+        Ok(observer) => observer,
+        Err(error) => {
+            // Without our leave to go on it ends by itself.
+            drop(go_write);
+            reap(pid);
+            return Err(error);
+        }
+    };
     let started = Instant::now();
     let _ = nix::unistd::write(&go_write, &[1]);
     drop(go_write);
@@ -189,12 +209,12 @@ pub fn launch_prepared(
     let launched = Launched { pid, is_traced, is_detached, started, inherited_rss_bytes };
     if tracing == Tracing::SystemCalls {
         // It cannot tell of a failure while it waits for us at each call; it ends with status 127 then.
-        return Ok(launched);
+        return Ok((launched, observer));
     }
     let mut reason = [0_u8; 4];
     if File::from(failure_read).read_exact(&mut reason).is_ok() {
         reap(pid);
-        return Err(match i32::from_ne_bytes(reason) {
+        let error = match i32::from_ne_bytes(reason) {
             reason if reason & FILTER_REFUSED != 0 => {
                 let error = io::Error::from_raw_os_error(reason & !FILTER_REFUSED);
                 io::Error::new(
@@ -203,9 +223,10 @@ pub fn launch_prepared(
                 )
             }
             reason => io::Error::from_raw_os_error(reason),
-        });
+        };
+        return Err(error.into());
     }
-    Ok(launched)
+    Ok((launched, observer))
 }
 
 /// Makes a seized process stop at its next system call, and at each after that.
@@ -298,5 +319,32 @@ fn reap(pid: Pid) {
     use nix::sys::wait::{WaitStatus, waitpid};
     while let Ok(WaitStatus::PtraceEvent(..) | WaitStatus::Stopped(..)) = waitpid(pid, None) {
         let _ = ptrace::cont(pid, None);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_has_run_when_its_observer_could_begin_and_not_when_it_could_not() {
+        let signals = Signals::hold().unwrap();
+        let made = std::env::temp_dir().join(format!("faultless-launch-{}", std::process::id()));
+        let start = || Launch {
+            program: "/bin/sh".into(),
+            arguments: ["sh".into(), "-c".into(), ": > \"$0\"".into(), made.clone().into()].into(),
+            environment: Vec::new(),
+            streams: [None, None, None],
+            is_detached: false,
+        };
+        for tracing in [Tracing::AtExit, Tracing::Family] {
+            let refused = launch_prepared(start(), &signals, tracing, |_| Err::<(), _>("no room"));
+            assert!(matches!(refused, Err(LaunchError::Observer("no room"))));
+            assert!(!made.exists(), "{tracing:?}");
+        }
+        let (launched, seen) = launch_prepared(start(), &signals, Tracing::AtExit, Ok::<i32, ()>).unwrap();
+        crate::watch::watch(&launched, &signals, None).unwrap();
+        assert!(seen == launched.pid() && made.exists());
+        std::fs::remove_file(&made).unwrap();
     }
 }

@@ -8,7 +8,7 @@ use std::fmt;
 use std::fs::File;
 use std::time::{Duration, Instant};
 
-use faultless_probe::launch::{Launch, Tracing, launch_prepared};
+use faultless_probe::launch::{Launch, LaunchError, Tracing, launch_prepared};
 use faultless_probe::perf::PerfError;
 use faultless_probe::process::{Process, ProcessError};
 use faultless_probe::signals::Signals;
@@ -75,22 +75,11 @@ pub fn record_command(
         streams: [None::<File>, Some(output), None],
         is_detached: false,
     };
-    let mut prepared: Option<Result<Recorder, PerfError>> = None;
-    let launched = launch_prepared(start, signals, Tracing::AtExit, &mut |pid| {
-        let opened = Recorder::before_exec(pid, options);
-        let is_open = opened.is_ok();
-        prepared = Some(opened);
-        if is_open { Ok(()) } else { Err(std::io::Error::other("refused")) }
-    });
-    let mut recorder = match (prepared, launched.is_ok()) {
-        (Some(Err(error)), _) => return Err(RecordError::Perf(error)),
-        (Some(Ok(recorder)), true) => Some(recorder),
-        _ => None,
-    };
-    let launched = launched.map_err(run)?;
-    let Some(recorder) = recorder.as_mut() else {
-        return Err(run(std::io::Error::other("it was not prepared")));
-    };
+    let started = launch_prepared(start, signals, Tracing::AtExit, |pid| Recorder::before_exec(pid, options));
+    let (launched, mut recorder) = started.map_err(|error| match error {
+        LaunchError::Start(error) => run(error),
+        LaunchError::Observer(error) => RecordError::Perf(error),
+    })?;
     let pid = launched.pid();
     let mut told = Instant::now();
     let measurement = watch_beside(&launched, signals, None, &mut |moment| {
