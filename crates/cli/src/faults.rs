@@ -16,7 +16,7 @@ use faultless_records::measurement::Ending;
 use faultless_records::program::ProgramKind;
 use faultless_records::thousands::several;
 use faultless_report::{faults_diff, faults_json, faults_table, faults_tree, flame, pprof};
-use faultless_trial::command::{Command, RunError};
+use faultless_trial::command::Command;
 use faultless_trial::environment::Environment;
 use faultless_trial::faults::{FaultOptions, RecordError, record_command, record_process};
 
@@ -183,9 +183,7 @@ fn demo() -> Result<(Command, faultless_probe::place::PrivateDirectory), Failure
 
 fn failed(name: &str, error: RecordError) -> Failure {
     match error {
-        RecordError::Run(error @ (RunError::Start(_) | RunError::Interrupted(_) | RunError::Watch(_))) => {
-            Failure::of_run(name, error)
-        }
+        RecordError::Run(error) => Failure::of_run(name, error),
         RecordError::Process(error) => Failure::of_process(error),
         RecordError::Perf(_) => Failure::Failed(error.to_string()),
     }

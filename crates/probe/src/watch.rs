@@ -1,5 +1,6 @@
 //! Follows a started command to its end: passes signals both ways, looks at it on its way out, adds up its use.
 
+use std::fmt;
 use std::io;
 use std::time::{Duration, Instant};
 
@@ -9,7 +10,7 @@ use nix::sys::signal::{Signal, killpg};
 
 use crate::launch::Launched;
 use crate::process_files::{self, Snapshot};
-use crate::signals::{Arrival, Signals};
+use crate::signals::{self, Arrival, Signals};
 
 /// How often an untraced command is sampled.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(20);
@@ -28,6 +29,17 @@ pub enum WatchError {
     /// The kernel refused a call.
     System(io::Error),
 }
+
+impl fmt::Display for WatchError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Interrupted(number) => write!(out, "interrupted by {}", signals::name(*number)),
+            Self::System(error) => write!(out, "cannot be followed: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for WatchError {}
 
 impl From<io::Error> for WatchError {
     fn from(error: io::Error) -> Self {

@@ -1,6 +1,7 @@
 //! The command under trial and one run of it.
 
 use std::ffi::OsString;
+use std::fmt;
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -8,7 +9,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use faultless_probe::launch::{Launch, Launched, Tracing, launch_traced};
-use faultless_probe::signals::Signals;
+use faultless_probe::signals::{self, Signals};
 use faultless_probe::system_calls;
 use faultless_probe::watch::{WatchError, watch};
 use faultless_records::measurement::Measurement;
@@ -44,6 +45,18 @@ pub enum RunError {
     /// The kernel refused to let us follow it.
     Watch(io::Error),
 }
+
+impl fmt::Display for RunError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Interrupted(number) => write!(out, "interrupted by {}", signals::name(*number)),
+            Self::Start(error) => write!(out, "cannot start: {error}"),
+            Self::Watch(error) => write!(out, "cannot be followed: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for RunError {}
 
 /// Runs the command apart from the terminal: input from `/dev/null`, output read and dropped, a session of its own.
 ///
@@ -121,5 +134,18 @@ impl From<WatchError> for RunError {
             WatchError::Interrupted(number) => Self::Interrupted(number),
             WatchError::System(error) => Self::Watch(error),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_without_a_result_says_why_in_words() {
+        let in_words = |error: WatchError| RunError::from(error).to_string();
+        assert_eq!(in_words(WatchError::Interrupted(2)), "interrupted by SIGINT");
+        assert_eq!(in_words(io::Error::other("no trace").into()), "cannot be followed: no trace");
+        assert_eq!(RunError::Start(io::Error::other("no room")).to_string(), "cannot start: no room");
     }
 }

@@ -47,10 +47,12 @@ impl fmt::Display for RecordError {
         match self {
             Self::Perf(error) => write!(out, "cannot record page faults: {error}"),
             Self::Process(error) => error.fmt(out),
-            Self::Run(error) => write!(out, "{error:?}"),
+            Self::Run(error) => error.fmt(out),
         }
     }
 }
+
+impl std::error::Error for RecordError {}
 
 /// What is told while it goes on: samples so far, and faults so far.
 pub type Progress<'call> = &'call mut dyn FnMut(u64);

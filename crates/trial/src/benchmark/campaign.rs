@@ -83,9 +83,8 @@ pub fn run_all(
                 let judged = judge(job, entry, &run);
                 (judged.map(|figures| (figures, marks(&run.output_tail))), own_s)
             }
-            Err(RunError::Interrupted(number)) => return (samples, Some(RunError::Interrupted(number))),
-            Err(RunError::Start(error)) => (Err(format!("cannot start: {error}")), 0.0),
-            Err(RunError::Watch(error)) => (Err(format!("cannot be followed: {error}")), 0.0),
+            Err(error @ RunError::Interrupted(_)) => return (samples, Some(error)),
+            Err(error) => (Err(error.to_string()), 0.0),
         };
         let foreign_cpu = match (before, CpuTimes::now()) {
             (Some(before), Some(after)) => after.foreign_since(&before, own_s),
@@ -133,7 +132,7 @@ pub fn count_calls(
             COUNTING_LIMIT,
         ) {
             Ok(calls) => counts.push(SystemCalls { cell, contender, calls }),
-            Err(RunError::Interrupted(number)) => return Err(RunError::Interrupted(number)),
+            Err(error @ RunError::Interrupted(_)) => return Err(error),
             Err(_) => {}
         }
     }
