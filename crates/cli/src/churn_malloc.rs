@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
 use faultless_diagnosis::churn::malloc_tally::{MallocCircumstances, MallocTally};
+use faultless_probe::clock::own_processor_time;
 use faultless_probe::launch::{Launch, launch};
 use faultless_probe::malloc_recorder::{self, DIRECTORY_VARIABLE, Observer};
 use faultless_probe::place::{self, PrivateDirectory};
@@ -101,7 +102,7 @@ impl Sums {
             describing_ns: Vec::new(),
             calls: Vec::new(),
             unrecorded: 0,
-            tool_began_ns: malloc_recorder::own_processor_time().as_nanos() as f64,
+            tool_began_ns: own_processor_time().as_nanos() as f64,
         }
     }
 
@@ -111,7 +112,7 @@ impl Sums {
         let cost = MallocCost {
             counting_ns: counting_ns.sum(),
             describing_ns: self.describing_ns.iter().map(|time| *time as f64).sum(),
-            tool_ns: malloc_recorder::own_processor_time().as_nanos() as f64 - self.tool_began_ns,
+            tool_ns: own_processor_time().as_nanos() as f64 - self.tool_began_ns,
         };
         let mut remarks = Vec::new();
         if self.unrecorded > 0 {

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use faultless_diagnosis::churn::malloc_tally::{MallocCircumstances, MallocTally};
-use faultless_probe::malloc_recorder::own_processor_time;
+use faultless_probe::clock::own_processor_time;
 use faultless_probe::process::Process;
 use faultless_probe::signals::Signals;
 use faultless_probe::trap_cost;

@@ -1,9 +1,11 @@
 //! The clock that samples are taken by, and what the tool itself uses.
 
 use std::sync::LazyLock;
+use std::time::Duration;
 
 use nix::libc;
 use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeValLike;
 use nix::unistd::{SysconfVar, sysconf};
 
 /// Nanoseconds of the kernel's monotonic clock, which its events carry too.
@@ -33,12 +35,12 @@ fn monotonic_offset_ns(text: &str) -> Option<i64> {
     seconds.checked_mul(1_000_000_000)?.checked_add(rest)
 }
 
-/// Processor time that this process has used, in s.
+/// Processor time that this process has used.
 #[must_use]
-pub fn own_processor_s() -> f64 {
-    let seconds = |time: nix::sys::time::TimeVal| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6;
-    getrusage(UsageWho::RUSAGE_SELF)
-        .map_or(0.0, |usage| seconds(usage.user_time()) + seconds(usage.system_time()))
+pub fn own_processor_time() -> Duration {
+    let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) else { return Duration::ZERO };
+    let microseconds = usage.user_time().num_microseconds() + usage.system_time().num_microseconds();
+    Duration::from_micros(u64::try_from(microseconds).unwrap_or(0))
 }
 
 /// Clock ticks a second, the unit of processor times in `/proc`.
@@ -60,9 +62,9 @@ mod tests {
 
     #[test]
     fn both_clocks_go_forward() {
-        let (before, used) = (monotonic_ns(), own_processor_s());
+        let (before, used) = (monotonic_ns(), own_processor_time());
         let sum = (0..20_000_000_u64).fold(0, |sum, number| std::hint::black_box(sum ^ number));
-        assert!(monotonic_ns() > before && own_processor_s() > used, "{sum}");
+        assert!(monotonic_ns() > before && own_processor_time() > used, "{sum}");
         assert!(ticks_per_s() >= 1.0);
     }
 }

@@ -6,6 +6,7 @@ pub mod allocators;
 pub mod clock;
 pub mod contents;
 pub mod core_image;
+mod deadline;
 pub mod huge_page;
 pub mod java;
 pub mod jcmd;

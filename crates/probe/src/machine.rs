@@ -4,8 +4,6 @@ use std::fs;
 use std::time::Duration;
 
 use faultless_records::bench::Machine;
-use nix::sys::resource::{UsageWho, getrusage};
-use nix::sys::time::TimeValLike;
 use nix::unistd::{SysconfVar, sysconf};
 
 /// What is known of this machine; parts that cannot be read are empty or 0.
@@ -28,16 +26,6 @@ pub fn machine(libc: String) -> Machine {
 #[must_use]
 pub fn huge_pages() -> String {
     chosen(&fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_default())
-}
-
-/// CPU time that we have used.
-#[must_use]
-pub fn own_cpu_time() -> Duration {
-    let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) else { return Duration::ZERO };
-    let of = |time: nix::sys::time::TimeVal| {
-        Duration::from_micros(u64::try_from(time.num_microseconds()).unwrap_or(0))
-    };
-    of(usage.user_time()) + of(usage.system_time())
 }
 
 /// The time of so many clock ticks, in which `/proc` counts CPU time.

@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 use faultless_records::malloc_event::{self, MallocEvent, PAGE_BYTES, RecorderHead, RingCounts};
 use faultless_records::measurement::Measurement;
 use nix::libc;
-use nix::sys::signal::{Signal, kill};
 
+use crate::deadline::Deadline;
 use crate::launch::Launched;
 use crate::signals::Signals;
 use crate::watch::{Moment, WatchError, watch_beside};
@@ -30,9 +30,6 @@ const BUSY: Duration = Duration::from_millis(1);
 
 /// How often the observer hears that time passes.
 const TICK: Duration = Duration::from_millis(250);
-
-/// How long a command has between the request to end and the kill.
-const GRACE: Duration = Duration::from_secs(2);
 
 /// Who is told what happens.
 pub trait Observer {
@@ -63,15 +60,13 @@ pub fn follow(
     let began = Instant::now();
     let mut files = Files::new(directory);
     let mut next_tick = began;
-    let mut over = None;
-    let mut kill_at = None;
+    let mut deadline = Deadline::new(limit.map(|limit| began + limit));
     let measurement = watch_beside(launched, signals, None, &mut |moment| {
         let now = Instant::now();
-        if kill_at.is_some_and(|at| now >= at) {
-            kill_at = None;
-            let _ = kill(launched.pid, Signal::SIGKILL);
-        }
-        if over.is_some() {
+        let was_over = deadline.passed().is_some();
+        let due = deadline.due(now);
+        if was_over {
+            due.into_iter().for_each(|signal| launched.send(signal as i32));
             return Some(IDLE);
         }
         let events = files.read(observer);
@@ -80,31 +75,19 @@ pub fn follow(
             observer.tick();
             next_tick = now + TICK;
         }
-        if limit.is_some_and(|limit| now >= began + limit) {
+        if let Some(signal) = due {
             files.count(observer);
-            over = Some(now);
-            kill_at = Some(now + GRACE);
-            let _ = kill(launched.pid, Signal::SIGTERM);
+            launched.send(signal as i32);
         }
         Some(if events > 0 { BUSY } else { IDLE })
     })?;
-    if over.is_none() {
+    if deadline.passed().is_none() {
         files.read(observer);
         files.count(observer);
     }
     observer.unrecorded(files.unready);
-    Ok((measurement, over.unwrap_or_else(Instant::now).saturating_duration_since(began)))
-}
-
-/// Processor time of this tool so far.
-#[must_use]
-pub fn own_processor_time() -> Duration {
-    use nix::sys::resource::{UsageWho, getrusage};
-    use nix::sys::time::TimeValLike;
-    let usage = getrusage(UsageWho::RUSAGE_SELF).ok();
-    let microseconds = usage
-        .map_or(0, |usage| usage.user_time().num_microseconds() + usage.system_time().num_microseconds());
-    Duration::from_micros(u64::try_from(microseconds).unwrap_or(0))
+    let end = deadline.passed().unwrap_or_else(Instant::now);
+    Ok((measurement, end.saturating_duration_since(began)))
 }
 
 struct Files<'directory> {

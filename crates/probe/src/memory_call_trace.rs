@@ -10,8 +10,7 @@ use faultless_records::call_tracepoint::{self, OpenCalls};
 use faultless_records::memory_call::{BREAK_GREW, CallKind, MemoryCall, MemoryEvent, TakenStack};
 use faultless_records::perf_record::{Content, NewMapping, News, PerfRecord, Sample};
 
-use nix::sys::signal::{Signal, kill};
-
+use crate::deadline::Deadline;
 use crate::launch::Launched;
 use crate::memory_call_filter::CALLS;
 use crate::perf::{Event, Moment, PerfError, Plan, Sampling, Scope, Session, What};
@@ -41,9 +40,6 @@ const TURN: Duration = Duration::from_millis(10);
 
 /// How often the observer hears that time passes.
 const TICK: Duration = Duration::from_millis(200);
-
-/// How long a command has between the request to end and the kill.
-const GRACE: Duration = Duration::from_secs(2);
 
 /// `MAP_PRIVATE` and `MAP_ANONYMOUS`, as the mmap of a record without a file must have had them.
 const PRIVATE_MEMORY: u64 = 0x22;
@@ -282,30 +278,23 @@ pub fn follow_command(
 ) -> Result<Duration, WatchError> {
     let began = Instant::now();
     let mut next_tick = began + TICK;
-    let mut over: Option<Instant> = None;
-    let mut kill_at = None;
+    let mut deadline = Deadline::new(limit.map(|limit| began + limit));
     watch_beside(launched, signals, None, &mut |_| {
         let now = Instant::now();
-        if over.is_none() {
-            trace.read(observer, false);
+        let was_over = deadline.passed().is_some();
+        let due = deadline.due(now);
+        if !was_over {
+            trace.read(observer, due.is_some());
         }
         if now >= next_tick {
             next_tick = now + TICK;
             observer.tick();
         }
-        if over.is_none() && limit.is_some_and(|limit| now >= began + limit) {
-            trace.read(observer, true);
-            (over, kill_at) = (Some(now), Some(now + GRACE));
-            let _ = kill(launched.pid, Signal::SIGTERM);
-        }
-        if kill_at.is_some_and(|at| now >= at) {
-            kill_at = None;
-            let _ = kill(launched.pid, Signal::SIGKILL);
-        }
+        due.into_iter().for_each(|signal| launched.send(signal as i32));
         Some(TURN)
     })?;
-    let end = over.unwrap_or_else(Instant::now);
-    if over.is_none() {
+    let end = deadline.passed().unwrap_or_else(Instant::now);
+    if deadline.passed().is_none() {
         trace.read(observer, true);
     }
     Ok(end.saturating_duration_since(began))

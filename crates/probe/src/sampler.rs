@@ -36,7 +36,7 @@ const REST: u64 = 500;
 #[derive(Debug)]
 pub struct Sampler {
     origin_ns: u64,
-    processor_at_origin_s: f64,
+    processor_at_origin: Duration,
     selection: Selection,
     /// Time between two readings of `smaps_rollup`; none for never.
     rollup_every_ns: Option<u64>,
@@ -85,7 +85,7 @@ impl Sampler {
     pub fn new(selection: Selection, rollup_every: Option<Duration>) -> Self {
         let mut sampler = Self {
             origin_ns: clock::monotonic_ns(),
-            processor_at_origin_s: clock::own_processor_s(),
+            processor_at_origin: clock::own_processor_time(),
             selection,
             rollup_every_ns: rollup_every.map(|every| u64::try_from(every.as_nanos()).unwrap_or(u64::MAX)),
             tracked: Vec::new(),
@@ -216,7 +216,8 @@ impl Sampler {
             let unseen = std::mem::take(&mut self.unseen);
             self.note(&format!("{unseen} wanted processes ended before they could be looked at"));
         }
-        self.cost.processor_s = whole_us(clock::own_processor_s() - self.processor_at_origin_s);
+        self.cost.processor_s =
+            whole_us(clock::own_processor_time().saturating_sub(self.processor_at_origin).as_secs_f64());
         self.cost.rollup_s = whole_us(self.cost.rollup_s);
         self.cost.longest_rollup_s = whole_us(self.cost.longest_rollup_s);
         self.cost

@@ -15,15 +15,15 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::clock::monotonic_ns;
+use crate::deadline::GRACE;
 use crate::launch::Launched;
 use crate::memory_call_filter::{ARCHITECTURE, kind_of};
 use crate::process::Process;
 use crate::signals::{Arrival, Signals};
-use crate::tracer::{Stop, call_of, event_message, interrupt, sample_of, seize, wait_without_blocking};
+use crate::tracer::{
+    Stop, call_of, ending, event_message, interrupt, is_job_control, sample_of, seize, wait_without_blocking,
+};
 use crate::watch::{WatchError, resume};
-
-/// How long a command has between the request to end and the kill.
-const GRACE: Duration = Duration::from_secs(2);
 
 /// How often the observer hears that time passes.
 const TICK: Duration = Duration::from_millis(200);
@@ -249,14 +249,14 @@ impl Family {
 
     /// Handles one change of one thread. Source: ptrace(2), "Stopped states".
     fn take(&mut self, tid: i32, status: i32, observer: &mut dyn Observer) {
-        if libc::WIFEXITED(status) || libc::WIFSIGNALED(status) {
-            self.gone(tid, status, observer);
+        if let Some(ending) = ending(status) {
+            self.gone(tid, ending, observer);
         } else if libc::WIFSTOPPED(status) {
             self.stopped(tid, libc::WSTOPSIG(status), status >> 16, observer);
         }
     }
 
-    fn gone(&mut self, tid: i32, status: i32, observer: &mut dyn Observer) {
+    fn gone(&mut self, tid: i32, ending: Ending, observer: &mut dyn Observer) {
         self.early.remove(&tid);
         let Some(thread) = self.threads.remove(&tid) else { return };
         if thread.pid != tid {
@@ -264,10 +264,7 @@ impl Family {
         }
         self.threads.retain(|_, other| other.pid != tid);
         if tid == self.pid {
-            self.ending = Some(match libc::WIFEXITED(status) {
-                true => Ending::Exited(libc::WEXITSTATUS(status)),
-                false => Ending::Killed(libc::WTERMSIG(status)),
-            });
+            self.ending = Some(ending);
         }
         if self.is_counting() {
             observer.take(MemoryEvent::Exit { pid: tid });
@@ -284,7 +281,6 @@ impl Family {
             self.early.insert(tid);
             return;
         }
-        let stops_process = matches!(signal, libc::SIGSTOP | libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU);
         match event {
             0 if signal == libc::SIGTRAP | 0x80 => {
                 self.at_call(tid, observer);
@@ -295,7 +291,7 @@ impl Family {
                 self.go_on(tid, 0);
             }
             0 => self.go_on(tid, signal),
-            libc::PTRACE_EVENT_STOP if stops_process && !self.leaving => resume(libc::PTRACE_LISTEN, tid, 0),
+            _ if is_job_control(signal, event) && !self.leaving => resume(libc::PTRACE_LISTEN, tid, 0),
             libc::PTRACE_EVENT_EXEC => {
                 self.executed(tid, observer);
                 self.go_on(tid, 0);

@@ -12,6 +12,7 @@ use nix::sys::signal::{Signal, killpg};
 
 use crate::launch::Launched;
 use crate::signals::Signals;
+use crate::tracer::{ending, is_job_control, wait_without_blocking};
 use crate::watch::{WatchError, resume};
 
 /// How the command ended, and its calls since exec; fails when it does not end within `limit`.
@@ -23,7 +24,7 @@ pub fn count(launched: &Launched, signals: &Signals, limit: Duration) -> Result<
     let result = count.follow(launched, signals, limit);
     // What the command left behind is traced by us and would stop for ever.
     let _ = killpg(launched.pid, Signal::SIGKILL);
-    while matches!(wait(), Ok(Some(_))) {}
+    while matches!(wait_without_blocking(), Ok(Some(_))) {}
     result.map(|ending| (ending, count.calls))
 }
 
@@ -44,7 +45,7 @@ impl Count {
         limit: Duration,
     ) -> Result<Ending, WatchError> {
         loop {
-            while let Some((pid, status)) = wait()? {
+            while let Some((pid, status)) = wait_without_blocking()? {
                 if let Some(ending) = self.take(pid, status) {
                     return Ok(ending);
                 }
@@ -62,18 +63,14 @@ impl Count {
 
     /// Handles one change of one thread; the command's end, if it is that. Source: ptrace(2), "Stopped states".
     fn take(&mut self, pid: i32, status: i32) -> Option<Ending> {
-        if libc::WIFEXITED(status) || libc::WIFSIGNALED(status) {
+        if let Some(ending) = ending(status) {
             self.inside.remove(&pid);
-            return (pid == self.pid).then(|| match libc::WIFEXITED(status) {
-                true => Ending::Exited(libc::WEXITSTATUS(status)),
-                false => Ending::Killed(libc::WTERMSIG(status)),
-            });
+            return (pid == self.pid).then_some(ending);
         }
         if !libc::WIFSTOPPED(status) {
             return None;
         }
         let (signal, event) = (libc::WSTOPSIG(status), status >> 16);
-        let stops_process = matches!(signal, libc::SIGSTOP | libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU);
         match event {
             0 if signal == libc::SIGTRAP | 0x80 => {
                 let enters = self.inside.insert(pid);
@@ -85,7 +82,7 @@ impl Count {
                 resume(libc::PTRACE_SYSCALL, pid, 0);
             }
             0 => resume(libc::PTRACE_SYSCALL, pid, signal),
-            libc::PTRACE_EVENT_STOP if stops_process => resume(libc::PTRACE_LISTEN, pid, 0),
+            _ if is_job_control(signal, event) => resume(libc::PTRACE_LISTEN, pid, 0),
             libc::PTRACE_EVENT_EXEC => {
                 self.has_begun = true;
                 resume(libc::PTRACE_SYSCALL, pid, 0);
@@ -93,16 +90,5 @@ impl Count {
             _ => resume(libc::PTRACE_SYSCALL, pid, 0),
         }
         None
-    }
-}
-
-/// A change of any thread that we trace, if there is one now.
-fn wait() -> io::Result<Option<(i32, i32)>> {
-    let mut status = 0;
-    // SAFETY: the pointer is valid for writing during the call.
-    match unsafe { libc::waitpid(-1, &raw mut status, libc::WNOHANG | libc::__WALL) } {
-        0 => Ok(None),
-        pid if pid > 0 => Ok(Some((pid, status))),
-        _ => Err(io::Error::last_os_error()),
     }
 }

@@ -2,6 +2,7 @@
 
 use std::io;
 
+use faultless_records::measurement::Ending;
 use faultless_records::perf_record::{Registers, Sample};
 use nix::libc;
 
@@ -172,6 +173,20 @@ pub fn wait_without_blocking() -> io::Result<Option<(i32, i32)>> {
         pid if pid > 0 => Ok(Some((pid, status))),
         _ => Err(io::Error::last_os_error()),
     }
+}
+
+/// How a process or thread ended, by a status of wait(2); none when it did not.
+pub(crate) fn ending(status: i32) -> Option<Ending> {
+    if libc::WIFEXITED(status) {
+        return Some(Ending::Exited(libc::WEXITSTATUS(status)));
+    }
+    libc::WIFSIGNALED(status).then(|| Ending::Killed(libc::WTERMSIG(status)))
+}
+
+/// Whether a seized thread stopped because job control stopped its process. Source: ptrace(2), "Group-stop".
+pub(crate) fn is_job_control(signal: i32, event: i32) -> bool {
+    let stops_process = matches!(signal, libc::SIGSTOP | libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU);
+    event == libc::PTRACE_EVENT_STOP && stops_process
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use crate::clock::monotonic_ns;
 use crate::memory_call_filter;
 use crate::memory_call_trace::{Sight, Trace};
 use crate::perf::{Event, Plan, Sampling, Scope, Session, What};
-use crate::tracer::call_of;
+use crate::tracer::{call_of, ending};
 
 /// Calls timed with the trap, and as many without.
 const CALLS: u64 = 200;
@@ -164,7 +164,7 @@ fn serve(pid: Pid, is_filtered: bool) {
         if unsafe { libc::waitpid(pid.as_raw(), &raw mut status, libc::__WALL) } <= 0 {
             return;
         }
-        if libc::WIFEXITED(status) || libc::WIFSIGNALED(status) {
+        if ending(status).is_some() {
             return;
         }
         let _ = call_of(pid.as_raw(), memory_call_filter::ARCHITECTURE);

@@ -8,15 +8,14 @@ use faultless_records::measurement::{Ending, FinalView, Measurement};
 use nix::libc;
 use nix::sys::signal::{Signal, killpg};
 
+use crate::deadline::GRACE;
 use crate::launch::Launched;
 use crate::process_files::{self, Snapshot};
 use crate::signals::{self, Arrival, Signals};
+use crate::tracer::{ending, is_job_control};
 
 /// How often an untraced command is sampled.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(20);
-
-/// How long a detached command has between the request to end and the kill.
-const GRACE: Duration = Duration::from_secs(2);
 
 /// Uncertainty of the kernel's resident counters, for telling our own mark from the command's.
 const RSS_MARGIN_BYTES: u64 = 1024 * 1024;
@@ -150,11 +149,7 @@ impl<'launched> Watch<'launched> {
                     observe(Moment::Ended(status));
                     let usage = reap(pid)?;
                     self.is_reaped = true;
-                    let ending = match libc::WIFEXITED(status) {
-                        true => Ending::Exited(libc::WEXITSTATUS(status)),
-                        false => Ending::Killed(libc::WTERMSIG(status)),
-                    };
-                    return Ok(Some(self.measurement(ending, &usage)));
+                    return Ok(ending(status).map(|ending| self.measurement(ending, &usage)));
                 }
                 // Taken out of the queue now; one that was killed meanwhile shows its end at the next turn.
                 Change::Stopped { .. } => {
@@ -172,7 +167,6 @@ impl<'launched> Watch<'launched> {
     /// Source: ptrace(2), "Stopped states". Every signal is passed through unchanged.
     fn answer_stop(&mut self, signal: i32, event: i32, observe: &mut dyn FnMut(Moment) -> Option<Duration>) {
         let pid = self.launched.pid();
-        let stops_process = matches!(signal, libc::SIGSTOP | libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU);
         match event {
             libc::PTRACE_EVENT_EXIT => {
                 let start = Instant::now();
@@ -185,8 +179,8 @@ impl<'launched> Watch<'launched> {
                 self.looking += start.elapsed();
                 resume(libc::PTRACE_CONT, pid, 0);
             }
-            // Stopped by job control: it stays stopped, and we hear of its going on.
-            libc::PTRACE_EVENT_STOP if stops_process => resume(libc::PTRACE_LISTEN, pid, 0),
+            // It stays stopped, and we hear of its going on.
+            _ if is_job_control(signal, event) => resume(libc::PTRACE_LISTEN, pid, 0),
             0 => resume(libc::PTRACE_CONT, pid, signal),
             _ => resume(libc::PTRACE_CONT, pid, 0),
         }

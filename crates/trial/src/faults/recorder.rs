@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use faultless_probe::clock::own_processor_time;
 use faultless_probe::huge_page::{Closed, PageTables};
 use faultless_probe::machine;
 use faultless_probe::perf::{Access, Event, PerfError, Plan, Sampling, Scope, Session, What, access};
@@ -159,7 +160,7 @@ impl Recorder {
             last_accounts: FaultAccounts::default(),
             started: now,
             started_unix_s: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
-            own_cpu: machine::own_cpu_time(),
+            own_cpu: own_processor_time(),
             last_turn: now,
         })
     }
@@ -335,7 +336,7 @@ impl Recorder {
         for record in self.session.read_last() {
             self.take(&record);
         }
-        let observer_cpu = machine::own_cpu_time().saturating_sub(self.own_cpu);
+        let observer_cpu = own_processor_time().saturating_sub(self.own_cpu);
         let duration_ns = nanoseconds(self.started.elapsed());
         for pid in self.images.pids().into_iter().filter(|pid| *pid != subject.pid) {
             self.images.read_perf_map(pid);
