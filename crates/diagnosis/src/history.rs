@@ -3,8 +3,6 @@
 //! Counters only grow, so leaving samples out costs resolution and no truth: rates stay those of the kernel's counts. When
 //! there are too many samples, each track keeps of every stretch of time the one with the largest resident set.
 
-use std::collections::HashMap;
-
 use faultless_records::recording::{
     Begin, End, Event, FORMAT, Group, GroupSample, Happening, Line, Note, Process, Sample,
 };
@@ -261,12 +259,6 @@ impl History {
         if self.samples * 4 > self.most_samples * 3 {
             self.most_samples *= 2;
         }
-    }
-
-    /// The track of each process number at its latest use.
-    #[must_use]
-    pub fn places_by_pid(&self) -> HashMap<i32, usize> {
-        self.tracks.iter().enumerate().map(|(place, track)| (track.process.pid, place)).collect()
     }
 }
 

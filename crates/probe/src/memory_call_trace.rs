@@ -138,12 +138,6 @@ impl Trace {
             .map_err(|error| io::Error::other(error.to_string()))
     }
 
-    /// Whether call chains are taken.
-    #[must_use]
-    pub fn has_chains(&self) -> bool {
-        self.chains.is_some()
-    }
-
     /// Tells the observer what has come; `is_last` when no more can come. Returns how much that was.
     pub fn read(&mut self, observer: &mut dyn Observer, is_last: bool) -> usize {
         let moment = Moment::last_or_settled(is_last);

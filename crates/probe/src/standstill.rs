@@ -95,12 +95,6 @@ impl Standstill {
         Ok(standstill)
     }
 
-    /// How long it has stood still.
-    #[must_use]
-    pub fn lasted(&self) -> Duration {
-        self.began.elapsed()
-    }
-
     /// Threads that could not be stopped in time, because they wait in the kernel.
     #[must_use]
     pub fn moving_threads(&self) -> usize {

@@ -232,12 +232,6 @@ impl Operation {
     pub fn gives_back(self) -> bool {
         matches!(self, Self::Unmap | Self::BreakTrim | Self::AdviseDontneed | Self::AdviseFree)
     }
-
-    /// Whether it makes memory to be faulted in.
-    #[must_use]
-    pub fn makes_memory(self) -> bool {
-        matches!(self, Self::MapAnonymous | Self::BreakGrow)
-    }
 }
 
 #[cfg(test)]
