@@ -81,6 +81,16 @@ fn calls_of_size(report: &Value, name: &str, bytes: u64) -> u64 {
 const MIB: u64 = 1 << 20;
 
 #[test]
+fn what_a_command_leaves_running_is_followed_to_its_end_by_each_mechanism() {
+    for mechanism in ["tracepoints", "seccomp", "ptrace"] {
+        let words = ["--by", mechanism, "sh", "-c", "(sleep 0.4; sh -c :) & exit 0"];
+        let Some(report) = report(&words) else { continue };
+        assert_eq!(report["execs"], 2, "{mechanism}: {report}");
+        assert!(report["observed_seconds"].as_f64().unwrap() >= 0.4, "{mechanism}: {report}");
+    }
+}
+
+#[test]
 fn calls_of_threads_and_children_are_counted_exactly_by_each_mechanism() {
     let place = Place::new("exact");
     let program = place.compile(

@@ -3,6 +3,7 @@
 //! Nothing stops. With tracepoints every call is seen at its entry and exit, and the call chain of some; where tracepoints are
 //! closed, the kernel's records of new mappings are left, which any user may have of own processes.
 
+use std::collections::HashSet;
 use std::io;
 use std::time::{Duration, Instant};
 
@@ -15,7 +16,7 @@ use crate::launch::Launched;
 use crate::memory_call_filter::CALLS;
 use crate::perf::{Event, Moment, PerfError, Plan, Sampling, Scope, Session, What};
 use crate::process::Process;
-use crate::signals::Signals;
+use crate::signals::{Arrival, Signals};
 use crate::system_call_trap::Observer;
 use crate::tracefs::Tracefs;
 use crate::watch::{WatchError, watch_beside};
@@ -71,6 +72,8 @@ pub struct Trace {
     open: OpenCalls,
     /// The first exec begins the observation and is no event of it.
     awaits_exec: bool,
+    /// Processes that were started since, and have not ended as far as is known.
+    descendants: HashSet<i32>,
     lost: u64,
     lost_chains: u64,
 }
@@ -120,6 +123,7 @@ impl Trace {
             seen: 0,
             open: OpenCalls::default(),
             awaits_exec: waits_for_exec,
+            descendants: HashSet::new(),
             lost: 0,
             lost_chains: 0,
         })
@@ -212,11 +216,13 @@ impl Trace {
             }
             News::Fork { parent_pid, .. } if *parent_pid == pid => observer.take(MemoryEvent::Thread { pid }),
             News::Fork { parent_pid, .. } => {
+                self.descendants.insert(pid);
                 observer.take(MemoryEvent::Fork { parent: *parent_pid, child: pid });
             }
             News::Exit => {
                 self.open.forget(record.tid);
                 if record.tid == pid {
+                    self.descendants.remove(&pid);
                     observer.take(MemoryEvent::Exit { pid });
                 }
             }
@@ -227,6 +233,34 @@ impl Trace {
             }
             _ => {}
         }
+    }
+
+    /// Reads on until the descendants that outlived the command have ended, too, the time is over, or a signal asks us to end.
+    fn follow_descendants(
+        &mut self,
+        signals: &Signals,
+        end: Option<Instant>,
+        observer: &mut dyn Observer,
+    ) -> io::Result<()> {
+        let mut next_tick = Instant::now();
+        while self.has_descendants() && end.is_none_or(|end| Instant::now() < end) {
+            if signals.next(Some(TURN))?.is_some_and(Arrival::is_interruption) {
+                break;
+            }
+            self.read(observer, false);
+            if Instant::now() >= next_tick {
+                next_tick += TICK;
+                observer.tick();
+            }
+        }
+        self.read(observer, true);
+        Ok(())
+    }
+
+    fn has_descendants(&mut self) -> bool {
+        // The news of an end may have been lost.
+        self.descendants.retain(|pid| Process::open(*pid).is_ok_and(|process| process.is_alive()));
+        !self.descendants.is_empty()
     }
 
     /// Takes fewer chains while there are many calls, and all again when there are few.
@@ -259,7 +293,7 @@ fn takes_all(takes_all: bool, calls: u64, elapsed: Duration) -> Option<bool> {
     Some(if takes_all { rate < MANY_A_SECOND } else { rate < MANY_A_SECOND / 2.0 })
 }
 
-/// Reads until a command of ours has ended, or for so long; it is ended then. How long was looked.
+/// Reads until a command of ours and all that it started have ended, or for so long; the command is ended then. How long was looked.
 ///
 /// # Errors
 /// [`WatchError`].
@@ -287,10 +321,13 @@ pub fn follow_command(
         due.into_iter().for_each(|signal| launched.send(signal as i32));
         Some(TURN)
     })?;
-    let end = deadline.passed().unwrap_or_else(Instant::now);
     if deadline.passed().is_none() {
         trace.read(observer, true);
+        trace
+            .follow_descendants(signals, limit.map(|limit| began + limit), observer)
+            .map_err(WatchError::System)?;
     }
+    let end = deadline.passed().unwrap_or_else(Instant::now);
     Ok(end.saturating_duration_since(began))
 }
 
