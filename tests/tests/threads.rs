@@ -33,6 +33,11 @@ fn waves_of_detached_threads_leave_neither_caches_nor_a_cache_of_two() {
 }
 
 #[test]
+fn threads_of_all_kinds_come_and_go() {
+    Program::new("thread_lives.c").passes();
+}
+
+#[test]
 fn thread_local_destructors_free_and_allocate_in_any_order() {
     Program::new("thread_local_destructors.cpp").passes();
 }
