@@ -77,7 +77,7 @@ struct head {
     uint32_t version, ring_bytes;
     int64_t pid;
     uint64_t start_ns;
-    _Atomic uint64_t rings;    /* made so far */
+    _Atomic uint64_t rings;    /* places up to the last one made */
     _Atomic uint64_t untracked; /* described blocks that found no place to be remembered */
     _Atomic uint64_t unringed; /* threads without a ring */
     uint64_t fast_ps;          /* picoseconds that counting one call takes, measured at the start */
@@ -90,8 +90,7 @@ struct ring {
     uint64_t pad0[7];
     _Atomic uint64_t tail;
     uint64_t pad1[7];
-    _Atomic uint32_t owner; /* 0: free to be taken */
-    uint32_t tid;
+    uint64_t tid;
     uint64_t dropped, frees, failed, described, describing_ns;
     uint64_t random, pad2;
     struct stratum {
@@ -111,6 +110,8 @@ struct tracked {
     uint64_t id;
 };
 
+enum ring_state { NEVER_MADE, IN_USE, FREE };
+
 /* Wiped in a child of fork: all zero means that there is no file yet. */
 struct own {
     _Atomic uint32_t state; /* 0 nothing, 1 being made, 2 made, 3 cannot be */
@@ -118,12 +119,16 @@ struct own {
     struct head *head;
     struct ring *rings;
     struct tracked (*tracked)[WAYS];
+    /* Not in the file: a ring that was never made is a hole there, which a full disk ends us for reading. */
+    _Atomic uint8_t ring_states[RINGS];
 };
+_Static_assert(sizeof(struct own) <= PAGE, "it is given one page");
 
 static struct own *own;
 static struct own no_memory = {.state = 3};
 static __thread struct ring *my_ring __attribute__((tls_model("initial-exec")));
 static __thread uint32_t my_generation __attribute__((tls_model("initial-exec")));
+static __thread uint32_t my_refusal __attribute__((tls_model("initial-exec"))); /* the generation without a ring for us */
 static __thread uint8_t busy __attribute__((tls_model("initial-exec")));
 static pthread_key_t key;
 static int has_key;
@@ -298,6 +303,16 @@ static uint64_t measure_fast(struct ring *ring, struct tracked (*tracked)[WAYS])
     return best * 1000 / ROUNDS / 2;
 }
 
+/* A full disk is an answer here, and no signal when the room is used. */
+static int make_room(int file, uint64_t at, uint64_t bytes)
+{
+    long answer;
+    do
+        answer = syscall(SYS_fallocate, file, 0, (off_t)at, (off_t)bytes);
+    while (answer != 0 && errno == EINTR);
+    return answer == 0;
+}
+
 static void set_up(struct own *mine)
 {
     mine->state = 3;
@@ -308,8 +323,8 @@ static void set_up(struct own *mine)
     if (file < 0)
         return;
     uint8_t *memory = MAP_FAILED, *tracked = MAP_FAILED;
-    /* Room is made for one ring now and for the others when they are needed: a full disk is no signal later. */
-    if (syscall(SYS_ftruncate, file, bytes) == 0 && syscall(SYS_fallocate, file, 0, 0, PAGE + sizeof(struct ring)) == 0)
+    /* Room is made for one ring now and for the others when they are needed. */
+    if (syscall(SYS_ftruncate, file, bytes) == 0 && make_room(file, 0, PAGE + sizeof(struct ring)))
         memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file, 0);
     syscall(SYS_close, file);
     if (memory == MAP_FAILED)
@@ -329,6 +344,8 @@ static void set_up(struct own *mine)
     mine->head->pid = syscall(SYS_getpid);
     mine->head->start_ns = now_ns();
     mine->head->fast_ps = measure_fast(&mine->rings[0], mine->tracked);
+    mine->head->rings = 1;
+    mine->ring_states[0] = FREE;
     save_maps();
     atomic_thread_fence(memory_order_release);
     *(volatile uint64_t *)&mine->head->magic = MAGIC;
@@ -339,7 +356,7 @@ static void release_ring(void *unused)
 {
     (void)unused;
     if (my_ring && own && own->state == 2 && my_generation == generation)
-        atomic_store_explicit(&my_ring->owner, 0, memory_order_release);
+        atomic_store_explicit(&own->ring_states[my_ring - own->rings], FREE, memory_order_release);
     my_ring = NULL;
 }
 
@@ -376,35 +393,46 @@ static void write_record(struct ring *ring, enum kind kind, const uint64_t *word
     atomic_store_explicit(&ring->head, at + length, memory_order_release);
 }
 
-static struct ring *take_ring(struct own *mine, uint32_t tid)
+/* The first ring of that state, which is ours alone then. */
+static uint64_t claim(struct own *mine, uint8_t state)
 {
-    uint64_t made = atomic_load(&mine->head->rings);
-    for (uint64_t place = 0; place < made && place < RINGS; place++) {
-        uint32_t nobody = 0;
-        if (mine->rings[place].owner == 0 && atomic_compare_exchange_strong(&mine->rings[place].owner, &nobody, tid))
-            return &mine->rings[place];
+    uint64_t place = 0;
+    for (; place < RINGS; place++) {
+        uint8_t found = state;
+        if (atomic_load_explicit(&mine->ring_states[place], memory_order_relaxed) == state &&
+            atomic_compare_exchange_strong(&mine->ring_states[place], &found, IN_USE))
+            break;
     }
-    uint64_t place = atomic_fetch_add(&mine->head->rings, 1);
-    if (place >= RINGS) {
-        atomic_store(&mine->head->rings, RINGS);
+    return place;
+}
+
+static struct ring *take_ring(struct own *mine)
+{
+    uint64_t place = claim(mine, FREE);
+    if (place < RINGS)
+        return &mine->rings[place];
+    place = claim(mine, NEVER_MADE);
+    if (place == RINGS)
+        return NULL;
+    int file = (int)syscall(SYS_openat, AT_FDCWD, rings_path, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+    int has_room = file >= 0 && make_room(file, PAGE + place * sizeof(struct ring), sizeof(struct ring));
+    if (file >= 0)
+        syscall(SYS_close, file);
+    if (!has_room) {
+        mine->ring_states[place] = NEVER_MADE;
         return NULL;
     }
-    if (place > 0) {
-        int file = (int)syscall(SYS_openat, AT_FDCWD, rings_path, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
-        off_t at = (off_t)(PAGE + place * sizeof(struct ring));
-        long answer = file < 0 ? -1 : syscall(SYS_fallocate, file, 0, at, sizeof(struct ring));
-        if (file >= 0)
-            syscall(SYS_close, file);
-        if (answer != 0)
-            return NULL;
+    /* The tool may look at rings before this one that are being made: to a reader they are empty. */
+    uint64_t rings = atomic_load(&mine->head->rings);
+    while (rings <= place && !atomic_compare_exchange_weak(&mine->head->rings, &rings, place + 1)) {
     }
-    atomic_store(&mine->rings[place].owner, tid);
     return &mine->rings[place];
 }
 
 static COLD struct ring *attach(void)
 {
-    if (busy)
+    /* A thread that found no room stays unseen: to ask again at each call would cost more than malloc. */
+    if (busy || (my_refusal != 0 && my_refusal == generation && own->state == 2))
         return NULL;
     busy = 1;
     int error = errno;
@@ -429,8 +457,9 @@ static COLD struct ring *attach(void)
     /* While another thread sets up, this one is not counted; there is only one thread after fork and at the start. */
     if (mine->state == 2) {
         uint32_t tid = (uint32_t)syscall(SYS_gettid);
-        ring = take_ring(mine, tid);
+        ring = take_ring(mine);
         if (ring == NULL) {
+            my_refusal = generation;
             atomic_fetch_add(&mine->head->unringed, 1);
         } else {
             uint64_t words[4] = {now_ns(), tid, 0, 0};

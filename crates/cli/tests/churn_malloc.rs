@@ -245,6 +245,119 @@ fn a_sudden_end_and_many_short_threads_lose_no_counts() {
 }
 
 #[test]
+fn threads_that_begin_at_the_same_moment_are_counted_exactly() {
+    let place = Place::with_temporary("together");
+    let program = place.compile(
+        "together",
+        &[],
+        "enum { THREADS = 16, CHILDREN = 24 };
+        static pthread_barrier_t together;
+        static void *work(void *unused) {
+            pthread_barrier_wait(&together);
+            for (int i = 0; i < 5000; i++) free(malloc(3000));
+            return unused;
+        }
+        int main(void) {
+            /* The rings of each child are made anew. */
+            for (int child = 0; child < CHILDREN; child++) {
+                if (fork() == 0) {
+                    pthread_t threads[THREADS];
+                    pthread_barrier_init(&together, 0, THREADS);
+                    for (int i = 0; i < THREADS; i++) pthread_create(&threads[i], 0, work, 0);
+                    for (int i = 0; i < THREADS; i++) pthread_join(threads[i], 0);
+                    _exit(0);
+                }
+                wait(0);
+            }
+            return 0;
+        }",
+    );
+    let report = place.report(&["--", &program]);
+    assert_eq!(calls(&report, "malloc", 2 * KIB), 24 * 16 * 5_000);
+}
+
+/// What `--malloc` on a command prints to both outputs, with its temporary files on a disk of 4 MiB; none where none can be mounted here.
+fn on_a_small_disk(place: &Place, command: &str) -> Option<String> {
+    let mounts = "mount -t tmpfs -o size=4m none \"$TMPDIR\" && mount -t tmpfs -o size=1m none /dev/shm";
+    let behind = |words: &[&str]| {
+        let mut unshare = Command::new("unshare");
+        unshare.args([
+            "--user",
+            "--map-root-user",
+            "--mount",
+            "sh",
+            "-c",
+            &format!("{mounts} && exec \"$@\""),
+            "sh",
+        ]);
+        unshare.args(words).env("TMPDIR", place.0.join("tmp")).env_remove("LD_PRELOAD");
+        unshare.output().unwrap()
+    };
+    let tried = behind(&["true"]);
+    if !tried.status.success() {
+        eprintln!("skipped: {}", errors(&tried));
+        return None;
+    }
+    let output = behind(&[env!("CARGO_BIN_EXE_faultless"), "churn", "--malloc", "--", "sh", "-c", command]);
+    Some(String::from_utf8_lossy(&output.stdout).into_owned() + &errors(&output))
+}
+
+#[test]
+fn a_disk_that_runs_full_ends_no_program() {
+    let place = Place::with_temporary("full");
+    let program = place.compile(
+        "full",
+        &[],
+        "static void *work(void *unused) { for (int i = 0; i < 1000; i++) free(malloc(3000)); return unused; }
+        int main(void) {
+            pthread_t threads[8];
+            for (int i = 0; i < 8; i++) pthread_create(&threads[i], 0, work, 0);
+            for (int i = 0; i < 8; i++) pthread_join(threads[i], 0);
+            return 7;
+        }",
+    );
+    let Some(text) = on_a_small_disk(&place, &format!("{program}; echo ended with $?")) else { return };
+    assert!(text.contains("ended with 7"), "{text}");
+    assert!(text.contains(": no room for their records (set TMPDIR"), "{text}");
+}
+
+#[test]
+fn threads_that_find_no_room_are_counted_once_each() {
+    let place = Place::with_temporary("refused-rings");
+    let program = place.compile(
+        "crowd",
+        &[],
+        "#include <linux/filter.h>
+        #include <linux/seccomp.h>
+        #include <stddef.h>
+        #include <sys/prctl.h>
+        #include <sys/syscall.h>
+        static void *work(void *unused) { for (int i = 0; i < 1000; i++) free(malloc(3000)); return unused; }
+        int main(void) {
+            /* Room for files is asked for by fallocate. */
+            struct sock_filter filter[] = {
+                BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+                BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_fallocate, 0, 1),
+                BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSPC),
+                BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+            };
+            struct sock_fprog program = {4, filter};
+            for (int i = 0; i < 20; i++) free(malloc(3000));
+            if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)) return 1;
+            if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program)) return 2;
+            pthread_t threads[5];
+            for (int i = 0; i < 5; i++) pthread_create(&threads[i], 0, work, 0);
+            for (int i = 0; i < 5; i++) pthread_join(threads[i], 0);
+            return 0;
+        }",
+    );
+    let report = place.report(&["--", &program]);
+    assert_eq!(calls(&report, "malloc", 2 * KIB), 20, "those of the first thread");
+    let remarks = report["remarks"].to_string();
+    assert!(remarks.contains("calls of 5 threads: no room"), "{remarks}");
+}
+
+#[test]
 fn errno_early_calls_and_odd_arguments_are_as_without_the_recorder() {
     let place = Place::with_temporary("manners");
     let program = place.compile(
