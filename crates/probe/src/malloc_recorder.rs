@@ -3,7 +3,7 @@
 //! Each program has a file of its own in one directory. It is read and written, never mapped: a process that cuts its file
 //! short does no harm to us.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -27,6 +27,9 @@ pub const DIRECTORY_VARIABLE: &str = "FAULTLESS_RECORDER";
 /// Between two looks when nothing comes, and when much does.
 const IDLE: Duration = Duration::from_millis(4);
 const BUSY: Duration = Duration::from_millis(1);
+
+/// So many looks in a row that find nonsense in a ring are damage and no head that is just being written.
+const DAMAGED: u32 = 2;
 
 /// How often the observer hears that time passes.
 const TICK: Duration = Duration::from_millis(250);
@@ -167,8 +170,8 @@ struct RecorderFile {
     /// Where the same program wrote what it has mapped.
     maps: PathBuf,
     head: RecorderHead,
-    /// Rings whose contents make no sense.
-    damaged: HashSet<u64>,
+    /// How many looks in a row found nonsense in a ring; at [`DAMAGED`] it is left alone.
+    senseless: HashMap<u64, u32>,
 }
 
 impl RecorderFile {
@@ -176,7 +179,7 @@ impl RecorderFile {
         let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
         let file = OpenOptions::new().read(true).write(true).custom_flags(flags).open(path).ok()?;
         let head = read_head(&file).ok()??;
-        Some(Self { file, maps: path.with_extension("maps"), head, damaged: HashSet::new() })
+        Some(Self { file, maps: path.with_extension("maps"), head, senseless: HashMap::new() })
     }
 
     fn refresh(&mut self) {
@@ -198,18 +201,21 @@ impl RecorderFile {
         const TAIL_OFFSET: u64 = 64;
         let start = self.head.ring_offset(ring);
         let (head, tail) = (self.word(start)?, self.word(start + TAIL_OFFSET)?);
-        // ORDERING: Acquire; what the recorder wrote before its Release of `head` is read after it.
+        // ORDERING: Acquire; the records are read after the `head` by whose Release they were published. The kernel reads
+        // both for us: the processor's order is all that this keeps. It copies 8 aligned bytes at once wherever we know how
+        // it does; that is promised nowhere, so a head that makes no sense is looked at again.
         fence(Ordering::Acquire);
         let used = head.wrapping_sub(tail);
-        if used == 0 || self.damaged.contains(&ring) {
+        if used == 0 || self.senseless.get(&ring) == Some(&DAMAGED) {
             return Ok(Vec::new());
         }
         let records = start + 2 * PAGE_BYTES;
         let taken = if used > self.head.ring_bytes { None } else { self.parse(records, tail, used)? };
         let Some((events, bytes)) = taken else {
-            self.damaged.insert(ring);
+            *self.senseless.entry(ring).or_default() += 1;
             return Ok(Vec::new());
         };
+        self.senseless.remove(&ring);
         self.file.write_all_at(&tail.wrapping_add(bytes as u64).to_ne_bytes(), start + TAIL_OFFSET)?;
         Ok(events)
     }
@@ -293,6 +299,23 @@ mod tests {
         assert_eq!(seen.events, [MallocEvent::Freed { time_ns: 5, id: 9, tid: 3, by_realloc: false }]);
         assert_eq!(files.read(&mut seen), 0);
         assert_eq!(files.files[0].word(RING + 64).unwrap(), tail + 40);
+        fs::remove_dir_all(&place).unwrap();
+    }
+
+    #[test]
+    fn a_head_that_was_half_written_once_condemns_no_ring_and_nonsense_twice_does() {
+        let place = directory("torn");
+        let file = file_with_one_ring(&place.join("7-0.rings"), u64::MAX / 2, 0);
+        file.write_all_at(&words(&[2 | 40 << 32, 5, 9, 3, 0]), RECORDS).unwrap();
+        let (mut files, mut seen) = (Files::new(&place), Seen::default());
+        assert_eq!(files.read(&mut seen), 0);
+        file.write_all_at(&words(&[40]), RING).unwrap();
+        assert_eq!(files.read(&mut seen), 1);
+        let turns = [u64::MAX / 2, 40, u64::MAX / 2, u64::MAX / 2, 80].map(|head| {
+            file.write_all_at(&words(&[head]), RING).unwrap();
+            files.read(&mut seen)
+        });
+        assert_eq!((turns, files.files[0].senseless[&0]), ([0; 5], 2));
         fs::remove_dir_all(&place).unwrap();
     }
 
