@@ -142,6 +142,7 @@ static void contents(void) {
     end_parked(other);
 }
 static void wait_until_it_leaves(const char *why) {
+    sleep_ms(200); /* one that was just started has its name by then */
     for (int waited = 0; purgers_now() > 0; waited += 50) {
         CHECK(waited < DEADLINE_MS, "%s, but the purger stays", why);
         sleep_ms(50);
@@ -207,7 +208,6 @@ static void comes_after_a_refusal(void) {
         return;
     }
     pthread_t other = start_parked();
-    sleep_ms(200); /* one that starts now has its name by then */
     wait_until_it_leaves("nothing to give back");
     struct rlimit usual, low;
     CHECK(getrlimit(RLIMIT_NPROC, &usual) == 0, "no limit");
