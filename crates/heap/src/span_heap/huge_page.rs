@@ -6,7 +6,7 @@
 //! same brake where they are slow or not to be had.
 //!
 //! The memory is advised, touched and advised back, so that the kernel's own helper (`khugepaged`) never fills what was purged. To
-//! purge a part of a huge page it is broken up first ([`crate::page_map::PageMap::break_huge_pages`]).
+//! purge a part of a huge page it is broken up first (`PageMap::break_huge_pages`).
 
 use super::SpanHeap;
 use super::free_lists::FEW;
