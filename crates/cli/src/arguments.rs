@@ -28,6 +28,7 @@ Exit status:
   map     0 when a map was shown, however the command ended
   churn   0 when a report was made, however the command ended
   watch   that of the command it started, as run; otherwise 0
+  export  the same
   check   0, whatever is permitted
   1       something went wrong, the command ended differently under different arms, or an allocator failed in a run
   2       usage
@@ -53,6 +54,8 @@ pub enum Action {
     Faults(FaultsArguments),
     /// Follow sizes, page faults and processor time of processes over time: a live chart, lines, recordings, plots.
     Watch(WatchArguments),
+    /// Serve sizes, page faults, processor time and heaps of processes to Prometheus, or to node_exporter as a file.
+    Export(crate::export::ExportArguments),
     /// Find out what the present permissions allow: for commands, own processes, those of others, or one.
     Check(crate::check::CheckArguments),
     /// Print the man page (roff) or a shell's completions.

@@ -11,8 +11,13 @@ mod churn_malloc;
 mod churn_uprobe;
 mod contenders;
 mod doctor;
+mod export;
+mod export_heaps;
+mod export_page;
+mod export_server;
 mod failure;
 mod faults;
+mod followed;
 mod heap;
 mod heap_command;
 mod heap_core;
@@ -33,6 +38,7 @@ mod target;
 mod time_span;
 mod watch;
 mod watch_arguments;
+mod watch_audience;
 mod watch_chart;
 mod watch_outlets;
 mod watch_reader;
@@ -98,6 +104,7 @@ fn act(action: Action) -> Result<Ending, Failure> {
         Action::Map(arguments) => map::map(arguments, &hold()?),
         Action::Faults(arguments) => faults::faults(&arguments, &hold()?),
         Action::Watch(arguments) => watch::watch(arguments, &hold()?),
+        Action::Export(arguments) => export::export(&arguments, &hold()?),
         Action::Heap(arguments) => heap::heap(arguments, hold),
         Action::Check(arguments) => check::check(&arguments),
         Action::Manual(arguments) => manual::print(&arguments).map(|()| Ending::Exited(0)),

@@ -5,27 +5,23 @@ use std::os::fd::AsFd;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use faultless_diagnosis::history::History;
-use faultless_probe::launch::{Launch, Launched, launch};
-use faultless_probe::process_list::{Matcher, Selection};
-use faultless_probe::program;
-use faultless_probe::sampler::Sampler;
 use faultless_probe::signals::Signals;
 use faultless_probe::wakeup;
-use faultless_probe::watched_group::WatchedGroup;
 use faultless_records::measurement::Ending;
 use faultless_records::recording::{Begin, FORMAT, Line};
 use faultless_report::plain::plain;
 use faultless_report::{plot, png, watch_summary};
-use regex_lite::Regex;
 
 use crate::failure::Failure;
+use crate::followed;
 use crate::output_file::{self, OutputFile};
 use crate::subject;
 use crate::watch_arguments::WatchArguments;
+use crate::watch_audience::{Nobody, Onlooker, Watchers};
 use crate::watch_outlets::Outlets;
 use crate::watch_replay;
 use crate::watch_screen::Screen;
-use crate::watch_session::{Nobody, Session, Times};
+use crate::watch_session::{Audience, Session, Times};
 use crate::watch_spool::Spool;
 
 /// Watches what the arguments name.
@@ -37,43 +33,10 @@ pub fn watch(arguments: WatchArguments, signals: &Signals) -> Result<Ending, Fai
         return show_recording(path, &arguments, signals);
     }
     subject::check_view()?;
-    let subject = subject(&arguments)?;
-    let groups = arguments.cgroup.iter().map(|path| WatchedGroup::find(path));
-    let groups = groups
-        .collect::<Result<Vec<_>, _>>()
-        .map_err(|reason| Failure::Failed(format!("--cgroup: {}", plain(&reason))))?;
-    let matcher = matcher(&arguments)?;
+    let subject = arguments.followed.in_words(&arguments.command)?;
     let shows_chart = shows_chart(&arguments);
-    let program = match arguments.command.first() {
-        Some(name) => {
-            let path = std::env::var_os("PATH");
-            let shown = name.to_string_lossy().into_owned();
-            Some(program::find(name, path.as_deref()).map_err(|error| Failure::of_lookup(&shown, error))?)
-        }
-        None => None,
-    };
-
-    let selection = Selection { matcher, with_children: arguments.children };
-    let rollup_every = (!arguments.pss.is_zero()).then_some(arguments.pss);
-    let mut sampler = Sampler::new(selection, rollup_every);
-    let begin = Begin {
-        format: FORMAT.into(),
-        tool_version: env!("CARGO_PKG_VERSION").into(),
-        started_unix_s: SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .map_or(0.0, |time| time.as_millis() as f64 / 1e3),
-        interval_s: arguments.interval.as_secs_f64(),
-        subject,
-    };
-    for pid in &arguments.pid {
-        if *pid <= 0 {
-            return Err(Failure::Usage(format!("a process number is above 0, not {pid}")));
-        }
-        sampler.add(*pid).map_err(Failure::of_process)?;
-    }
-    for group in groups {
-        sampler.add_group(group);
-    }
+    let program = followed::program_of(&arguments.command)?;
+    let mut sampler = arguments.followed.sampler(arguments.pss)?;
     // After everything that may be refused: files are not touched for nothing.
     let plot = Plot::create(&arguments)?;
     let outlets = Outlets::open(&arguments, shows_chart, None)?;
@@ -81,26 +44,22 @@ pub fn watch(arguments: WatchArguments, signals: &Signals) -> Result<Ending, Fai
         Some(_) if shows_chart => Some(Spool::create()?),
         _ => None,
     };
+    // Dropped, the terminal is what it was, whatever the outcome.
+    let onlooker: Box<dyn Onlooker> = if shows_chart { Box::new(Screen::open()?) } else { Box::new(Nobody) };
     let launched = match program {
-        Some(program) => Some(start(&arguments, program, spool.as_ref(), signals)?),
+        Some(program) => {
+            let streams = spool.as_ref().map_or(Ok([None, None, None]), Spool::streams)?;
+            Some(followed::start(&arguments.command, program, streams, &mut sampler, signals)?)
+        }
         None => None,
     };
-    if let Some(launched) = &launched
-        && let Err(error) = sampler.add_started(launched.pid())
-    {
-        sampler.note(&format!("the command was not seen: {error}"));
-    }
+    let audience = Watchers { history: History::new(), outlets, onlooker };
+    let mut session = Session { sampler, audience, signals, launched: launched.as_ref() };
+    session.audience.take(Line::Begin(begin(&arguments, subject)));
     let times = Times { interval: arguments.interval, limit: arguments.limit };
-    let mut session =
-        Session { sampler, history: History::new(), outlets, signals, launched: launched.as_ref() };
-    session.add(Line::Begin(begin));
-    let ending = if shows_chart {
-        // Dropped, the terminal is what it was, whatever the outcome.
-        Screen::open().and_then(|mut screen| session.run(times, &mut screen))
-    } else {
-        session.run(times, &mut Nobody)
-    };
-    let (history, outlets) = (session.history, session.outlets);
+    let ending = session.run(times);
+    let Watchers { history, outlets, onlooker } = session.audience;
+    drop(onlooker);
     if let Some(spool) = spool {
         spool.print();
     }
@@ -185,72 +144,20 @@ impl Plot {
     }
 }
 
-/// What is watched, in words.
-fn subject(arguments: &WatchArguments) -> Result<String, Failure> {
-    let mut parts = Vec::new();
-    if !arguments.command.is_empty() {
-        let words: Vec<_> = arguments.command.iter().map(|word| word.to_string_lossy()).collect();
-        parts.push(plain(&words.join(" ")));
+/// The first line.
+fn begin(arguments: &WatchArguments, subject: String) -> Begin {
+    Begin {
+        format: FORMAT.into(),
+        tool_version: env!("CARGO_PKG_VERSION").into(),
+        started_unix_s: SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0.0, |time| time.as_millis() as f64 / 1e3),
+        interval_s: arguments.interval.as_secs_f64(),
+        subject,
     }
-    if !arguments.pid.is_empty() {
-        let numbers: Vec<String> = arguments.pid.iter().map(ToString::to_string).collect();
-        parts.push(format!("process {}", numbers.join(", ")));
-    }
-    if !arguments.name.is_empty() {
-        parts.push(format!("processes named {}", plain(&arguments.name.join(", "))));
-    }
-    if let Some(pattern) = &arguments.pattern {
-        parts.push(format!("processes matching {}", plain(pattern)));
-    }
-    if !arguments.cgroup.is_empty() {
-        let paths: Vec<_> = arguments.cgroup.iter().map(|path| path.to_string_lossy()).collect();
-        parts.push(format!("control group {}", plain(&paths.join(", "))));
-    }
-    if parts.is_empty() {
-        return Err(Failure::Usage(
-            "nothing to watch: give --pid, --name, --match, --cgroup, or a command after --".into(),
-        ));
-    }
-    let children = if arguments.children { " with children" } else { "" };
-    Ok(parts.join(" and ") + children)
-}
-
-/// Decides by name or command line.
-fn matcher(arguments: &WatchArguments) -> Result<Option<Matcher>, Failure> {
-    let names = arguments.name.clone();
-    let pattern = arguments.pattern.as_deref().map(Regex::new).transpose().map_err(|error| {
-        Failure::Usage(format!(
-            "--match wants a regular expression: {}",
-            error.to_string().replace('\n', " ")
-        ))
-    })?;
-    if names.is_empty() && pattern.is_none() {
-        return Ok(None);
-    }
-    Ok(Some(Box::new(move |name, command| {
-        names.iter().any(|wanted| wanted == name)
-            || pattern.as_ref().is_some_and(|pattern| pattern.is_match(&command()))
-    })))
 }
 
 fn shows_chart(arguments: &WatchArguments) -> bool {
     let wants_lines = arguments.lines || arguments.csv || arguments.json;
     !wants_lines && std::io::stdout().is_terminal() && std::io::stdin().is_terminal()
-}
-
-fn start(
-    arguments: &WatchArguments,
-    program: std::path::PathBuf,
-    spool: Option<&Spool>,
-    signals: &Signals,
-) -> Result<Launched, Failure> {
-    let name = arguments.command[0].to_string_lossy().into_owned();
-    let start = Launch {
-        program,
-        arguments: arguments.command.clone(),
-        environment: std::env::vars_os().collect(),
-        streams: spool.map_or(Ok([None, None, None]), Spool::streams)?,
-        is_detached: false,
-    };
-    launch(start, signals).map_err(|error| Failure::of_start(&name, &error))
 }

@@ -7,28 +7,16 @@ use std::time::Duration;
 use clap::Args;
 
 use crate::arguments::EXIT_STATUS;
+use crate::followed::FollowedArguments;
 use crate::time_span;
 
 /// `faultless watch`
 #[derive(Debug, Args)]
 #[command(after_help = EXIT_STATUS)]
 pub struct WatchArguments {
-    /// Watch the processes with these numbers.
-    #[arg(short, long, value_delimiter = ',', value_name = "PID,...")]
-    pub pid: Vec<i32>,
-    /// Watch the processes of these names (at most 15 bytes, as ps -o comm shows them), also those that begin later.
-    #[arg(short, long, value_delimiter = ',', value_name = "NAME,...")]
-    pub name: Vec<String>,
-    /// Watch the processes whose command line fits this regular expression, also those that begin later.
-    #[arg(short = 'm', long = "match", value_name = "REGEX")]
-    pub pattern: Option<String>,
-    /// Watch a control group, its memory and its processes, also those that come later: its directory, or its path as in
-    /// /proc/PID/cgroup.
-    #[arg(long, value_name = "PATH")]
-    pub cgroup: Vec<PathBuf>,
-    /// Watch the children of all these, too, and theirs.
-    #[arg(short, long)]
-    pub children: bool,
+    /// Who is watched.
+    #[command(flatten)]
+    pub followed: FollowedArguments,
     /// Time from one sample to the next, such as 100ms, 1s; at least 10ms.
     #[arg(short, long, value_name = "TIME", default_value = "1s", value_parser = interval)]
     pub interval: Duration,
@@ -67,7 +55,8 @@ pub struct WatchArguments {
 /// Shortest interval.
 const SHORTEST: Duration = Duration::from_millis(10);
 
-fn interval(text: &str) -> Result<Duration, String> {
+/// At least [`SHORTEST`].
+pub fn interval(text: &str) -> Result<Duration, String> {
     match duration(text)? {
         short if short < SHORTEST => Err("expected 10ms or more".into()),
         interval => Ok(interval),
@@ -75,7 +64,7 @@ fn interval(text: &str) -> Result<Duration, String> {
 }
 
 /// As others, and 0.
-fn duration(text: &str) -> Result<Duration, String> {
+pub fn duration(text: &str) -> Result<Duration, String> {
     if text == "0" { Ok(Duration::ZERO) } else { time_span::parse(text) }
 }
 

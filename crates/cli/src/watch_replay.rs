@@ -14,8 +14,9 @@ use faultless_report::plain::plain;
 use faultless_report::watch_json;
 
 use crate::failure::Failure;
+use crate::watch_audience::Onlooker;
 use crate::watch_outlets::Outlets;
-use crate::watch_session::{Onlooker, Wish};
+use crate::watch_session::Wish;
 
 /// A line longer than this is no line of a recording.
 const LONGEST_LINE: u64 = 1 << 20;

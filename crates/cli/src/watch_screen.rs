@@ -18,8 +18,9 @@ use ratatui::crossterm::{cursor, execute};
 
 use crate::failure::Failure;
 use crate::output_file::OutputFile;
+use crate::watch_audience::Onlooker;
 use crate::watch_chart;
-use crate::watch_session::{Onlooker, Wish};
+use crate::watch_session::Wish;
 
 /// Time from one picture to the next while no key is pressed.
 const PICTURE_EVERY: Duration = Duration::from_millis(250);

@@ -1,9 +1,9 @@
 //! Looks at processes until there is nothing more to see, and hands every line to whoever reads along.
 
+use std::io;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
-use faultless_diagnosis::history::History;
 use faultless_probe::launch::Launched;
 use faultless_probe::sampler::Sampler;
 use faultless_probe::signals::Signals;
@@ -13,7 +13,6 @@ use faultless_records::measurement::{Ending, Measurement};
 use faultless_records::recording::{End, Line, Use};
 
 use crate::failure::Failure;
-use crate::watch_outlets::Outlets;
 
 /// How long messages of the kernel may wait when nothing depends on them.
 const LEISURE: Duration = Duration::from_millis(50);
@@ -30,31 +29,42 @@ pub enum Wish {
     End(i32),
 }
 
-/// Somebody who looks on, with an input of their own.
-pub trait Onlooker {
-    /// Can be read when they want something.
-    fn input(&self) -> Option<BorrowedFd<'_>>;
-    /// Takes in what they want.
-    fn answer(&mut self, history: &History) -> Wish;
-    /// Shows what is new.
-    fn show(&mut self, history: &History);
-    /// Whether they want to go on looking when nothing more will come.
-    fn lingers(&self) -> bool;
-}
-
-/// Nobody.
-pub struct Nobody;
-
-impl Onlooker for Nobody {
+/// Who takes the lines of a watch.
+pub trait Audience {
+    /// Takes the next one.
+    fn take(&mut self, line: Line);
+    /// All lines of this moment are there.
+    fn show(&mut self);
+    /// Can be read when somebody wants something.
     fn input(&self) -> Option<BorrowedFd<'_>> {
         None
     }
-    fn answer(&mut self, _: &History) -> Wish {
+    /// Takes in what they want.
+    fn answer(&mut self) -> Wish {
         Wish::GoOn
     }
-    fn show(&mut self, _: &History) {}
+    /// Whether they want to go on looking when nothing more will come.
     fn lingers(&self) -> bool {
         false
+    }
+    /// Can be written when a slow reader takes more; none when it has taken all.
+    fn waits_for(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+    /// Whether a slow reader is so far behind that nothing should be added.
+    fn is_behind(&self) -> bool {
+        false
+    }
+    /// Whether nobody is left to take a line.
+    fn has_gone(&self) -> bool {
+        false
+    }
+    /// Waits until everything is taken, but no longer than `limit`; an interruption ends the waiting, and is returned.
+    ///
+    /// # Errors
+    /// When the kernel does not let us wait.
+    fn drain(&mut self, _signals: &Signals, _limit: Option<Duration>) -> io::Result<Option<i32>> {
+        Ok(None)
     }
 }
 
@@ -68,13 +78,11 @@ pub struct Times {
 }
 
 /// One watch.
-pub struct Session<'a> {
+pub struct Session<'a, Taker> {
     /// Looks.
     pub sampler: Sampler,
-    /// Everything seen.
-    pub history: History,
-    /// Read along.
-    pub outlets: Outlets,
+    /// Takes what is seen.
+    pub audience: Taker,
     /// Held back signals.
     pub signals: &'a Signals,
     /// The started command.
@@ -89,23 +97,22 @@ enum Stop {
     Signal(i32),
 }
 
-impl Session<'_> {
+impl<Taker: Audience> Session<'_, Taker> {
     /// Looks until the end; returns how the tool is to end.
     ///
     /// # Errors
     /// [`Failure`].
-    pub fn run(&mut self, times: Times, onlooker: &mut dyn Onlooker) -> Result<Ending, Failure> {
+    pub fn run(&mut self, times: Times) -> Result<Ending, Failure> {
         let mut watch = self.launched.map(|launched| Watch::new(launched, None));
         let mut ended: Option<Measurement> = None;
-        let stop = self.look_until_stop(times, onlooker, watch.as_mut(), &mut ended)?;
+        let stop = self.look_until_stop(times, watch.as_mut(), &mut ended)?;
         self.sampler.hear();
         let command = ended.as_ref().map(in_use);
         let cost = self.sampler.cost();
         let t = self.sampler.t();
         self.emit();
-        self.add(Line::End(End { t, cost, command }));
-        self.outlets.flush();
-        onlooker.show(&self.history);
+        self.audience.take(Line::End(End { t, cost, command }));
+        self.audience.show();
         // A command that outlives the watching has a status to pass on.
         while let (Some(watch), None) = (&mut watch, &ended) {
             let patience = (!self.is_traced()).then_some(Duration::from_millis(20));
@@ -117,7 +124,7 @@ impl Session<'_> {
         }
         // Who asked for the end does not wait for a slow reader; otherwise the next signal is one not to wait.
         let patience = matches!(stop, Stop::Signal(_)).then_some(FAREWELL);
-        let interrupted = self.outlets.drain(self.signals, patience).map_err(lost_sight)?;
+        let interrupted = self.audience.drain(self.signals, patience).map_err(lost_sight)?;
         let stop = interrupted.filter(|_| matches!(stop, Stop::Done)).map_or(stop, Stop::Signal);
         match (ended, stop) {
             (Some(measurement), _) => Ok(measurement.ending),
@@ -129,7 +136,6 @@ impl Session<'_> {
     fn look_until_stop(
         &mut self,
         times: Times,
-        onlooker: &mut dyn Onlooker,
         mut watch: Option<&mut Watch<'_>>,
         ended: &mut Option<Measurement>,
     ) -> Result<Stop, Failure> {
@@ -141,7 +147,7 @@ impl Session<'_> {
         loop {
             let now = Instant::now();
             if now >= next {
-                match self.outlets.is_behind() {
+                match self.audience.is_behind() {
                     true => self.sampler.miss(1),
                     false => self.sampler.round(),
                 }
@@ -156,21 +162,21 @@ impl Session<'_> {
                 *ended = self.follow(watch)?;
             }
             self.emit();
-            onlooker.show(&self.history);
+            self.audience.show();
 
             let mut is_over = self.is_over(ended.is_some());
             if is_over {
                 // The last of them may have started others that we were not told of yet.
                 self.sampler.hear();
                 self.emit();
-                is_over = self.is_over(ended.is_some()) && !onlooker.lingers();
+                is_over = self.is_over(ended.is_some()) && !self.audience.lingers();
             }
             // A started command is watched for its sums, whoever reads along.
-            let is_unread = self.outlets.are_closed() && (watch.is_none() || ended.is_some());
+            let is_unread = self.audience.has_gone() && (watch.is_none() || ended.is_some());
             if is_over || is_unread || end.is_some_and(|end| Instant::now() >= end) {
                 return Ok(Stop::Done);
             }
-            let woken = self.wait(&wakeup, onlooker, next, end, may_hear_at)?;
+            let woken = self.wait(&wakeup, next, end, may_hear_at)?;
             if woken.0 {
                 // One that has ended takes no signals: they are for us then.
                 let running = watch.as_deref_mut().filter(|_| ended.is_none());
@@ -183,7 +189,7 @@ impl Session<'_> {
                 let pause = if self.sampler.is_urgent() { Duration::from_millis(2) } else { LEISURE };
                 may_hear_at = Instant::now() + pause;
             }
-            if let Wish::End(signal) = onlooker.answer(&self.history) {
+            if let Wish::End(signal) = self.audience.answer() {
                 match &self.launched {
                     Some(launched) if ended.is_none() => launched.send(signal),
                     _ => return Ok(Stop::Done),
@@ -196,7 +202,6 @@ impl Session<'_> {
     fn wait(
         &self,
         wakeup: &Wakeup,
-        onlooker: &dyn Onlooker,
         next: Instant,
         end: Option<Instant>,
         may_hear_at: Instant,
@@ -216,9 +221,9 @@ impl Session<'_> {
                 until = until.min(may_hear_at);
             }
         }
-        others.extend(onlooker.input());
+        others.extend(self.audience.input());
         let patience = until.saturating_duration_since(now);
-        let woken = wakeup.wait(&others, self.outlets.waits_for(), patience).map_err(lost_sight)?;
+        let woken = wakeup.wait(&others, self.audience.waits_for(), patience).map_err(lost_sight)?;
         Ok((woken.by_signal, heard_at.is_some_and(|place| woken.by(place))))
     }
 
@@ -266,18 +271,10 @@ impl Session<'_> {
         due + interval * u32::try_from(missed + 1).unwrap_or(u32::MAX)
     }
 
-    fn emit(&mut self) {
+    /// Hands on what the sampler has seen.
+    pub fn emit(&mut self) {
         for line in self.sampler.take_lines() {
-            self.add(line);
-        }
-        self.outlets.flush();
-    }
-
-    /// Puts a line into the history and to whoever reads along.
-    pub fn add(&mut self, line: Line) {
-        match self.history.add(line.clone()) {
-            Ok(()) => self.outlets.write(&line, &self.history),
-            Err(reason) => crate::say(&format!("a line was left out: {reason}")),
+            self.audience.take(line);
         }
     }
 }
@@ -295,6 +292,6 @@ fn in_use(measurement: &Measurement) -> Use {
     }
 }
 
-fn lost_sight(error: std::io::Error) -> Failure {
+fn lost_sight(error: io::Error) -> Failure {
     Failure::Failed(format!("cannot go on watching: {error}"))
 }

@@ -7,6 +7,7 @@ pub mod classification;
 pub mod effect;
 pub mod environment;
 pub mod faults;
+pub mod fleet;
 pub mod glibc_heap;
 pub mod history;
 pub mod java_account;

@@ -33,6 +33,7 @@ pub mod plain;
 pub mod plot;
 pub mod png;
 pub mod pprof;
+pub mod prometheus_text;
 pub mod quantity;
 mod saved_form;
 pub mod scene;

@@ -1,0 +1,199 @@
+//! Answers who scrapes: one page over HTTP, one short connection each.
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use faultless_report::plain::plain;
+use faultless_report::prometheus_text::CONTENT_TYPE;
+
+use crate::export_page::Page;
+use crate::failure::Failure;
+
+/// Connections answered at once; more are closed.
+const MOST_CONNECTIONS: usize = 16;
+
+/// Longest head of a request, in bytes, and most of its fields.
+const MOST_HEAD_BYTES: usize = 8192;
+const MOST_FIELDS: usize = 64;
+
+/// Time for a request to arrive, and for the answer to be taken.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How long no connection is taken after the kernel refused one, as where descriptors have run out.
+const BREATH: Duration = Duration::from_millis(200);
+
+/// What `/` shows.
+const WELCOME: &str = "<!doctype html><title>faultless export</title><a href=\"/metrics\">metrics</a>\n";
+
+/// Listens.
+pub struct Server {
+    listener: TcpListener,
+    address: SocketAddr,
+}
+
+impl Server {
+    /// Begins to listen at `ADDRESS:PORT`; without an address, at all.
+    ///
+    /// # Errors
+    /// [`Failure::Usage`] for what is no address, [`Failure::Failed`] with the kernel's reason.
+    pub fn bind(address: &str) -> Result<Self, Failure> {
+        let shown = plain(address);
+        // Where the kernel has no IPv6, all addresses are those of IPv4.
+        let all = [format!("[::]{address}"), format!("0.0.0.0{address}")];
+        let texts = if address.starts_with(':') { &all[..] } else { &[address.to_owned()][..] };
+        let resolved: io::Result<Vec<_>> = texts.iter().map(|text| text.to_socket_addrs()).collect();
+        let addresses: Vec<SocketAddr> = resolved
+            .map_err(|_| {
+                Failure::Usage(format!(
+                    "--listen wants ADDRESS:PORT, such as 127.0.0.1:19477 or :19477, not {shown}"
+                ))
+            })?
+            .into_iter()
+            .flatten()
+            .collect();
+        let failed = |error: io::Error| Failure::Failed(format!("cannot listen at {shown}: {error}"));
+        let listener = TcpListener::bind(addresses.as_slice()).map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        Ok(Self { listener, address })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Answers from now on, in threads of its own.
+    pub fn serve(self, page: Arc<Page>) {
+        std::thread::spawn(move || {
+            let answered = Arc::new(AtomicUsize::new(0));
+            loop {
+                let Ok((stream, _)) = self.listener.accept() else {
+                    std::thread::sleep(BREATH);
+                    continue;
+                };
+                // ORDERING: Relaxed here and below; a count, and only this thread adds to it.
+                if answered.load(Ordering::Relaxed) >= MOST_CONNECTIONS {
+                    continue;
+                }
+                answered.fetch_add(1, Ordering::Relaxed);
+                let (page, done) = (Arc::clone(&page), Arc::clone(&answered));
+                let answer_one = move || {
+                    // Who goes away in the middle is nobody's loss.
+                    let _ = answer(stream, &page);
+                    done.fetch_sub(1, Ordering::Relaxed);
+                };
+                if std::thread::Builder::new().spawn(answer_one).is_err() {
+                    answered.fetch_sub(1, Ordering::Relaxed);
+                    std::thread::sleep(BREATH);
+                }
+            }
+        });
+    }
+}
+
+/// What was asked for.
+#[derive(Debug, PartialEq, Eq)]
+enum Request {
+    Page,
+    Welcome,
+    Elsewhere,
+    OtherMethod,
+    Nonsense,
+}
+
+fn answer(mut stream: TcpStream, page: &Page) -> io::Result<()> {
+    let (request, is_head) = receive(&mut stream)?;
+    let (status, content_type, body) = match request {
+        Request::Page => ("200 OK", CONTENT_TYPE, page.text()),
+        Request::Welcome => ("200 OK", "text/html; charset=utf-8", WELCOME.to_owned()),
+        Request::Elsewhere => ("404 Not Found", "text/plain", "metrics are at /metrics\n".to_owned()),
+        Request::OtherMethod => ("405 Method Not Allowed", "text/plain", "GET and HEAD only\n".to_owned()),
+        Request::Nonsense => ("400 Bad Request", "text/plain", "this is no request of HTTP/1\n".to_owned()),
+    };
+    let mut text = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\nContent-Length: {}\r\nAllow: GET, HEAD\r\nConnection: close\r\n\r\n",
+        body.len()
+    );
+    if !is_head {
+        text.push_str(&body);
+    }
+    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.write_all(text.as_bytes())
+}
+
+/// Reads a request; whether it wants the head of the answer only.
+fn receive(stream: &mut TcpStream) -> io::Result<(Request, bool)> {
+    let (mut head, deadline) = (Vec::new(), Instant::now() + PATIENCE);
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        stream.set_read_timeout(Some(left))?;
+        let mut more = [0; 1024];
+        match stream.read(&mut more)? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            length => head.extend_from_slice(&more[..length]),
+        }
+        match parse(&head) {
+            Some(request) => return Ok(request),
+            None if head.len() > MOST_HEAD_BYTES => return Ok((Request::Nonsense, false)),
+            None => {}
+        }
+    }
+}
+
+/// A request, and whether it is HEAD; none while more of it is to come.
+fn parse(head: &[u8]) -> Option<(Request, bool)> {
+    let mut fields = [httparse::EMPTY_HEADER; MOST_FIELDS];
+    let mut request = httparse::Request::new(&mut fields);
+    match request.parse(head) {
+        Ok(httparse::Status::Partial) => return None,
+        Ok(httparse::Status::Complete(_)) => {}
+        Err(_) => return Some((Request::Nonsense, false)),
+    }
+    let path = request.path.unwrap_or_default();
+    let path = path.split_once('?').map_or(path, |(path, _)| path);
+    let is_head = request.method == Some("HEAD");
+    let wanted = match (request.method, path) {
+        (Some("GET" | "HEAD"), "/metrics") => Request::Page,
+        (Some("GET" | "HEAD"), "/") => Request::Welcome,
+        (Some("GET" | "HEAD"), _) => Request::Elsewhere,
+        _ => Request::OtherMethod,
+    };
+    Some((wanted, is_head))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_told_apart() {
+        let of = |text: &str| parse(text.as_bytes());
+        assert_eq!(of("GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n"), Some((Request::Page, false)));
+        assert_eq!(of("HEAD /metrics?x=1 HTTP/1.0\r\n\r\n"), Some((Request::Page, true)));
+        assert_eq!(of("GET / HTTP/1.1\r\n\r\n"), Some((Request::Welcome, false)));
+        assert_eq!(of("GET /etc/passwd HTTP/1.1\r\n\r\n"), Some((Request::Elsewhere, false)));
+        assert_eq!(of("POST /metrics HTTP/1.1\r\n\r\n"), Some((Request::OtherMethod, false)));
+        assert_eq!(of("GET /metrics HTTP/1.1\r\nHost"), None);
+        assert_eq!(of("\u{1}\u{2}\r\n\r\n"), Some((Request::Nonsense, false)));
+        let many = "a: b\r\n".repeat(MOST_FIELDS + 1);
+        assert_eq!(of(&format!("GET / HTTP/1.1\r\n{many}\r\n")), Some((Request::Nonsense, false)));
+    }
+
+    #[test]
+    fn what_is_no_address_is_a_usage_error_and_a_taken_one_is_not() {
+        for address in ["", "nonsense", "127.0.0.1", "127.0.0.1:99999", ":x"] {
+            assert!(matches!(Server::bind(address), Err(Failure::Usage(_))), "{address}");
+        }
+        let first = Server::bind("127.0.0.1:0").unwrap();
+        let taken = Server::bind(&first.address().to_string());
+        assert!(
+            matches!(taken, Err(Failure::Failed(reason)) if reason.starts_with("cannot listen at 127.0.0.1:"))
+        );
+    }
+}

@@ -1,0 +1,152 @@
+//! What `watch` and `export` follow: processes by number, name or command line, control groups, a command of their own.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use faultless_probe::launch::{Launch, Launched, launch};
+use faultless_probe::process_list::{Matcher, Selection};
+use faultless_probe::program;
+use faultless_probe::sampler::Sampler;
+use faultless_probe::signals::Signals;
+use faultless_probe::watched_group::WatchedGroup;
+use faultless_report::plain::plain;
+use regex_lite::Regex;
+
+use crate::failure::Failure;
+
+/// Who is followed.
+#[derive(Debug, Args)]
+pub struct FollowedArguments {
+    /// Watch the processes with these numbers.
+    #[arg(short, long, value_delimiter = ',', value_name = "PID,...")]
+    pub pid: Vec<i32>,
+    /// Watch the processes of these names (at most 15 bytes, as ps -o comm shows them), also those that begin later.
+    #[arg(short, long, value_delimiter = ',', value_name = "NAME,...")]
+    pub name: Vec<String>,
+    /// Watch the processes whose command line fits this regular expression, also those that begin later.
+    #[arg(short = 'm', long = "match", value_name = "REGEX")]
+    pub pattern: Option<String>,
+    /// Watch a control group, its memory and its processes, also those that come later: its directory, or its path as in
+    /// /proc/PID/cgroup.
+    #[arg(long, value_name = "PATH")]
+    pub cgroup: Vec<PathBuf>,
+    /// Watch the children of all these, too, and theirs.
+    #[arg(short, long)]
+    pub children: bool,
+}
+
+impl FollowedArguments {
+    /// Who is followed, in words.
+    ///
+    /// # Errors
+    /// [`Failure::Usage`] where nobody is.
+    pub fn in_words(&self, command: &[OsString]) -> Result<String, Failure> {
+        let mut parts = Vec::new();
+        if !command.is_empty() {
+            let words: Vec<_> = command.iter().map(|word| word.to_string_lossy()).collect();
+            parts.push(plain(&words.join(" ")));
+        }
+        if !self.pid.is_empty() {
+            let numbers: Vec<String> = self.pid.iter().map(ToString::to_string).collect();
+            parts.push(format!("process {}", numbers.join(", ")));
+        }
+        if !self.name.is_empty() {
+            parts.push(format!("processes named {}", plain(&self.name.join(", "))));
+        }
+        if let Some(pattern) = &self.pattern {
+            parts.push(format!("processes matching {}", plain(pattern)));
+        }
+        if !self.cgroup.is_empty() {
+            let paths: Vec<_> = self.cgroup.iter().map(|path| path.to_string_lossy()).collect();
+            parts.push(format!("control group {}", plain(&paths.join(", "))));
+        }
+        if parts.is_empty() {
+            return Err(Failure::Usage(
+                "nothing to watch: give --pid, --name, --match, --cgroup, or a command after --".into(),
+            ));
+        }
+        let children = if self.children { " with children" } else { "" };
+        Ok(parts.join(" and ") + children)
+    }
+
+    /// Begins to look at them; `pss` is the time between two readings of `smaps_rollup`, zero for none.
+    ///
+    /// # Errors
+    /// [`Failure`] for what is not there or makes no sense.
+    pub fn sampler(&self, pss: Duration) -> Result<Sampler, Failure> {
+        let groups = self.cgroup.iter().map(|path| WatchedGroup::find(path));
+        let groups = groups
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(|reason| Failure::Failed(format!("--cgroup: {}", plain(&reason))))?;
+        let selection = Selection { matcher: self.matcher()?, with_children: self.children };
+        let mut sampler = Sampler::new(selection, (!pss.is_zero()).then_some(pss));
+        for pid in &self.pid {
+            if *pid <= 0 {
+                return Err(Failure::Usage(format!("a process number is above 0, not {pid}")));
+            }
+            sampler.add(*pid).map_err(Failure::of_process)?;
+        }
+        for group in groups {
+            sampler.add_group(group);
+        }
+        Ok(sampler)
+    }
+
+    /// Decides by name or command line.
+    fn matcher(&self) -> Result<Option<Matcher>, Failure> {
+        let names = self.name.clone();
+        let pattern = self.pattern.as_deref().map(Regex::new).transpose().map_err(|error| {
+            Failure::Usage(format!(
+                "--match wants a regular expression: {}",
+                error.to_string().replace('\n', " ")
+            ))
+        })?;
+        if names.is_empty() && pattern.is_none() {
+            return Ok(None);
+        }
+        Ok(Some(Box::new(move |name, command| {
+            names.iter().any(|wanted| wanted == name)
+                || pattern.as_ref().is_some_and(|pattern| pattern.is_match(&command()))
+        })))
+    }
+}
+
+/// The program that a command names, if there is a command.
+///
+/// # Errors
+/// [`Failure`] where it cannot be found or run.
+pub fn program_of(command: &[OsString]) -> Result<Option<PathBuf>, Failure> {
+    let Some(name) = command.first() else { return Ok(None) };
+    let path = std::env::var_os("PATH");
+    let found = program::find(name, path.as_deref());
+    found.map(Some).map_err(|error| Failure::of_lookup(&name.to_string_lossy(), error))
+}
+
+/// Starts a command and lets the sampler look at it.
+///
+/// # Errors
+/// [`Failure`] where it cannot be started.
+pub fn start(
+    command: &[OsString],
+    program: PathBuf,
+    streams: [Option<File>; 3],
+    sampler: &mut Sampler,
+    signals: &Signals,
+) -> Result<Launched, Failure> {
+    let start = Launch {
+        program,
+        arguments: command.to_vec(),
+        environment: std::env::vars_os().collect(),
+        streams,
+        is_detached: false,
+    };
+    let launched =
+        launch(start, signals).map_err(|error| Failure::of_start(&command[0].to_string_lossy(), &error))?;
+    if let Err(error) = sampler.add_started(launched.pid()) {
+        sampler.note(&format!("the command was not seen: {error}"));
+    }
+    Ok(launched)
+}

@@ -1,0 +1,254 @@
+//! `faultless export`: what Prometheus scrapes and what node_exporter reads, through the real program.
+#![allow(clippy::unwrap_used, reason = "a test stops at the first thing that is not as it should be")]
+
+mod place;
+mod tool;
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use place::Place;
+use tool::faultless;
+
+/// Longest time that anything may take here.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Ended with the test.
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A program that takes so many page faults for each line of its input.
+struct Toucher {
+    process: Ended,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+impl Toucher {
+    fn start(place: &Place, name: &str) -> Self {
+        let source = r#"
+            #include <stdio.h>
+            #include <stdlib.h>
+            #include <sys/mman.h>
+            int main(void) {
+                char line[32], *kept = malloc(3 << 20);
+                while (kept && fgets(line, sizeof line, stdin)) {
+                    long pages = atol(line);
+                    char *p = mmap(0, pages * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+                    if (p == MAP_FAILED || madvise(p, pages * 4096, MADV_NOHUGEPAGE)) return 9;
+                    for (long i = 0; i < pages; i++) p[i * 4096] = 1;
+                    puts("done");
+                    fflush(stdout);
+                }
+            }"#;
+        let (file, program) = (place.file("toucher.c"), place.file(name));
+        fs::write(&file, source).unwrap();
+        assert!(Command::new("cc").args(["-O1", "-o", &program, &file]).status().unwrap().success());
+        let mut process =
+            Ended(Command::new(program).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap());
+        let (input, output) = (process.0.stdin.take().unwrap(), process.0.stdout.take().unwrap());
+        Self { process, input, output: BufReader::new(output) }
+    }
+
+    fn touch(&mut self, pages: u32) {
+        writeln!(self.input, "{pages}").unwrap();
+        let mut line = String::new();
+        self.output.read_line(&mut line).unwrap();
+        assert_eq!(line, "done\n");
+    }
+
+    fn pid(&self) -> String {
+        self.process.0.id().to_string()
+    }
+}
+
+/// An exporter that serves, at an address of the kernel's choice.
+fn serve(words: &[&str]) -> (Ended, String) {
+    let words = [&["export", "--listen", "127.0.0.1:0", "--interval", "50ms"], words].concat();
+    let mut exporter = Ended(faultless(&words).stderr(Stdio::piped()).spawn().unwrap());
+    let mut lines = BufReader::new(exporter.0.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let address = lines.find_map(|line| {
+        Some(line.strip_prefix("faultless: metrics at http://")?.strip_suffix("/metrics")?.to_owned())
+    });
+    // Whoever reads no more must not end it.
+    std::thread::spawn(move || lines.for_each(drop));
+    (exporter, address.expect("it says where it listens"))
+}
+
+/// The head and the body of the answer to one request.
+fn ask(address: &str, request: &str) -> (String, String) {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    (head.to_owned(), body.to_owned())
+}
+
+fn scrape(address: &str) -> String {
+    let (head, body) = ask(address, "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+    assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
+    assert!(head.contains("Content-Type: text/plain; version=0.0.4"), "{head}");
+    assert!(head.contains(&format!("Content-Length: {}", body.len())), "{head}");
+    body
+}
+
+/// The value of a metric, if it is there.
+fn value(text: &str, metric: &str) -> Option<f64> {
+    text.lines().find_map(|line| line.strip_prefix(metric)?.strip_prefix(' ')?.parse().ok())
+}
+
+/// Scrapes until a metric satisfies a condition.
+fn wait_for(address: &str, metric: &str, is_right: impl Fn(f64) -> bool) -> f64 {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let text = scrape(address);
+        if let Some(value) = value(&text, metric).filter(|value| is_right(*value)) {
+            return value;
+        }
+        assert!(Instant::now() < deadline, "{metric}: {text}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn one_look_has_sizes_counts_and_the_heap_of_a_process() {
+    let place = Place::new("once");
+    let mut toucher = Toucher::start(&place, "toucher-once");
+    toucher.touch(2_000);
+    let output = faultless(&["export", "--once", "--pid", &toucher.pid()]).output().unwrap();
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    let of = |metric: &str| value(&text, metric).unwrap_or_else(|| panic!("{metric}: {text}"));
+    assert_eq!(of("faultless_processes{name=\"toucher-once\"}"), 1.0);
+    assert!(of("faultless_resident_memory_bytes{name=\"toucher-once\"}") > 8e6);
+    assert!(of("faultless_proportional_memory_bytes{name=\"toucher-once\"}") > 8e6);
+    assert!(of("faultless_page_faults_total{name=\"toucher-once\",kind=\"minor\"}") > 2_000.0);
+    let used = of("faultless_heap_used_bytes{name=\"toucher-once\",allocator=\"glibc\"}");
+    assert!((3e6..4e6).contains(&used), "{used}");
+    assert_eq!(of("faultless_heap_arenas{name=\"toucher-once\",allocator=\"glibc\"}"), 1.0);
+    // Each line is a comment or a metric with a number.
+    for line in text.lines().filter(|line| !line.starts_with('#')) {
+        let (name, number) = line.rsplit_once(' ').unwrap();
+        assert!(name.starts_with("faultless_") && number.parse::<f64>().is_ok(), "{line}");
+    }
+}
+
+#[test]
+fn counts_begin_where_the_looking_began_and_go_on_when_the_process_has_ended() {
+    let place = Place::new("counts");
+    let mut toucher = Toucher::start(&place, "toucher-counts");
+    toucher.touch(5_000);
+    let (_exporter, address) = serve(&["--name", "toucher-counts", "--heap", "0"]);
+    let faults = "faultless_page_faults_total{name=\"toucher-counts\",kind=\"minor\"}";
+    let before = wait_for(&address, faults, |_| true);
+    assert!(before < 100.0, "{before}");
+    toucher.touch(3_000);
+    let after = wait_for(&address, faults, |faults| faults >= 3_000.0);
+    assert!(after < 3_100.0, "{after}");
+    drop(toucher);
+    wait_for(&address, "faultless_processes{name=\"toucher-counts\"}", |processes| processes == 0.0);
+    assert_eq!(wait_for(&address, "faultless_processes_ended_total{name=\"toucher-counts\"}", |_| true), 1.0);
+    assert!(wait_for(&address, faults, |_| true) >= after);
+}
+
+#[test]
+fn heaps_are_looked_at_beside_the_watch() {
+    let place = Place::new("heaps");
+    let mut toucher = Toucher::start(&place, "toucher-heaps");
+    toucher.touch(1);
+    let (_exporter, address) = serve(&["--pid", &toucher.pid(), "--by", "process", "--heap", "100ms"]);
+    let labels = format!("{{name=\"toucher-heaps\",pid=\"{}\",allocator=\"glibc\"}}", toucher.pid());
+    wait_for(&address, &format!("faultless_heap_used_bytes{labels}"), |bytes| bytes > 3e6);
+    assert_eq!(value(&scrape(&address), "faultless_exporter_failed_heap_walks_total"), Some(0.0));
+}
+
+#[test]
+fn who_asks_slowly_or_for_something_else_holds_nobody_up() {
+    let (_exporter, address) = serve(&["--name", "nobody-of-this-name", "--heap", "0"]);
+    let mut slow = TcpStream::connect(&address).unwrap();
+    slow.write_all(b"GET /metr").unwrap();
+    let began = Instant::now();
+    assert!(value(&scrape(&address), "faultless_exporter_cpu_seconds_total").is_some());
+    assert!(began.elapsed() < Duration::from_secs(5), "the slow one's time has not come yet");
+    for (request, status) in [
+        ("GET /other HTTP/1.1\r\n\r\n", "404"),
+        ("POST /metrics HTTP/1.1\r\n\r\n", "405"),
+        ("\u{1}nonsense\r\n\r\n", "400"),
+        ("GET / HTTP/1.1\r\n\r\n", "200"),
+    ] {
+        let (head, _) = ask(&address, request);
+        assert!(head.starts_with(&format!("HTTP/1.1 {status} ")), "{request}: {head}");
+    }
+    let (head, body) = ask(&address, "HEAD /metrics HTTP/1.1\r\n\r\n");
+    assert!(head.starts_with("HTTP/1.1 200") && body.is_empty(), "{head} {body}");
+    slow.write_all(b"ics HTTP/1.1\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    slow.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+}
+
+#[test]
+fn a_file_for_node_exporter_is_always_whole_and_gone_at_the_end() {
+    let place = Place::new("textfile");
+    let path = place.file("faultless.prom");
+    let words = ["export", "--name", "nobody-of-this-name", "--textfile", &path, "--interval", "20ms"];
+    let mut exporter = Ended(faultless(&words).stderr(Stdio::piped()).spawn().unwrap());
+    let deadline = Instant::now() + PATIENCE;
+    let mut seen = 0;
+    while seen < 20 {
+        assert!(Instant::now() < deadline);
+        if let Ok(text) = fs::read_to_string(&path) {
+            assert!(text.contains("faultless_exporter_build_info") && text.ends_with('\n'), "{text}");
+            seen += 1;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let pid = exporter.0.id().to_string();
+    assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+    assert_eq!(exporter.0.wait().unwrap().signal(), Some(15));
+    let mut said = String::new();
+    exporter.0.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    assert!(!said.contains("http://"), "nothing is served: {said}");
+    assert_eq!(fs::read_dir(&place.0).unwrap().count(), 0);
+
+    let once = ["export", "--name", "nobody-of-this-name", "--textfile", &path, "--once"];
+    assert!(faultless(&once).status().unwrap().success());
+    assert!(fs::read_to_string(&path).unwrap().contains("faultless_exporter_build_info"));
+}
+
+#[test]
+fn a_command_is_followed_to_its_end_and_its_status_is_passed_on() {
+    let words = ["export", "--listen", "127.0.0.1:0", "--", "sh", "-c", "echo said; exit 3"];
+    let output = faultless(&words).output().unwrap();
+    assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(3), b"said\n".as_slice()));
+}
+
+#[test]
+fn what_makes_no_sense_is_said_in_one_line() {
+    for (words, status, reason) in [
+        (vec!["export"], 2, "nothing to watch"),
+        (vec!["export", "--name", "x", "--listen", "nonsense"], 2, "--listen wants ADDRESS:PORT"),
+        (vec!["export", "--name", "x", "--textfile", "/nowhere/x.prom"], 1, "cannot write /nowhere/x.prom"),
+        (vec!["export", "--pid", "0"], 2, "a process number is above 0"),
+        (vec!["export", "--", "no-such-command-at-all"], 127, "no such command"),
+    ] {
+        let output = faultless(&words).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(status), "{words:?}: {said}");
+        assert!(said.contains(reason) && said.lines().count() == 1, "{words:?}: {said}");
+    }
+    let both = faultless(&["export", "--name", "x", "--once", "--listen", ":1"]).output().unwrap();
+    assert_eq!(both.status.code(), Some(2));
+}

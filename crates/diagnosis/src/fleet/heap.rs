@@ -1,0 +1,122 @@
+//! What malloc holds of processes, in figures that allocators have in common.
+
+use faultless_records::faultless_page::FaultlessPage;
+
+use crate::glibc_heap::walk::HeapWalk;
+
+/// Sums over processes; what an allocator does not tell is none.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Heap {
+    /// Its name.
+    pub allocator: String,
+    /// Processes that it serves.
+    pub processes: u64,
+    /// Bytes of blocks that the programs have.
+    pub used_bytes: Option<u64>,
+    /// Bytes that are free, with memory or without.
+    pub free_bytes: Option<u64>,
+    /// Bytes with memory, used or free.
+    pub resident_bytes: Option<u64>,
+    /// Bytes with memory that are free, and why they are kept.
+    pub trapped_bytes: Vec<(&'static str, u64)>,
+    /// glibc's arenas.
+    pub arenas: Option<u64>,
+    /// Bytes that were given back to the kernel since the process began.
+    pub purged_bytes: Option<u64>,
+}
+
+impl Heap {
+    /// An allocator whose inside is not known.
+    #[must_use]
+    pub fn of_another(allocator: &str) -> Self {
+        Self { allocator: allocator.to_owned(), processes: 1, ..Self::default() }
+    }
+
+    /// glibc's malloc, by the walks of `faultless heap`.
+    #[must_use]
+    pub fn of_glibc(walks: &[HeapWalk]) -> Self {
+        let sum = |figure: fn(&HeapWalk) -> u64| walks.iter().map(figure).sum::<u64>();
+        let residency_is_known = walks.iter().all(|walk| walk.residency_is_known);
+        let trapped = [
+            ("returnable", sum(|walk| walk.total.returnable_bytes)),
+            ("kept", sum(|walk| walk.total.kept_bytes())),
+            ("pinned", sum(|walk| walk.total.holding.pinned_bytes)),
+            ("cached", sum(|walk| walk.total.cached_resident_bytes)),
+        ];
+        Self {
+            allocator: "glibc".to_owned(),
+            processes: 1,
+            used_bytes: Some(sum(|walk| walk.total.used_bytes() + walk.mapped.bytes)),
+            free_bytes: Some(sum(|walk| walk.total.free_bytes())),
+            resident_bytes: residency_is_known
+                .then(|| sum(|walk| walk.total.holding.resident_bytes + walk.mapped.resident_bytes)),
+            trapped_bytes: if residency_is_known { trapped.to_vec() } else { Vec::new() },
+            arenas: Some(sum(|walk| walk.arenas.len() as u64)),
+            purged_bytes: None,
+        }
+    }
+
+    /// Faultless, by the page that it publishes. Free spans and caches may have memory or not, so nothing is said of what is resident.
+    #[must_use]
+    pub fn of_faultless(page: &FaultlessPage) -> Self {
+        let free = page.cached_bytes() + page.free_in_slabs_bytes() + page.dirty_bytes;
+        Self {
+            used_bytes: Some(page.used_bytes()),
+            free_bytes: Some(free),
+            purged_bytes: Some(page.purged_bytes),
+            ..Self::of_another("faultless")
+        }
+    }
+
+    /// Adds another process of the same allocator.
+    pub fn merge(&mut self, other: &Self) {
+        self.processes += other.processes;
+        for (sum, more) in [
+            (&mut self.used_bytes, other.used_bytes),
+            (&mut self.free_bytes, other.free_bytes),
+            (&mut self.resident_bytes, other.resident_bytes),
+            (&mut self.arenas, other.arenas),
+            (&mut self.purged_bytes, other.purged_bytes),
+        ] {
+            super::add(sum, more);
+        }
+        for (kind, more) in &other.trapped_bytes {
+            match self.trapped_bytes.iter_mut().find(|(known, _)| known == kind) {
+                Some((_, sum)) => *sum += more,
+                None => self.trapped_bytes.push((kind, *more)),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_one_process_does_not_tell_is_left_out_of_the_sum() {
+        let known = |used: u64| Heap {
+            used_bytes: Some(used),
+            trapped_bytes: vec![("pinned", used / 2)],
+            ..Heap::of_another("glibc")
+        };
+        let mut sum = known(10);
+        sum.merge(&known(30));
+        sum.merge(&Heap::of_another("glibc"));
+        assert_eq!((sum.processes, sum.used_bytes, sum.free_bytes), (3, Some(40), None));
+        assert_eq!(sum.trapped_bytes, [("pinned", 20)]);
+    }
+
+    #[test]
+    fn the_page_of_faultless_has_used_and_free() {
+        let page = FaultlessPage {
+            large_bytes: 4096,
+            dirty_bytes: 100,
+            purged_bytes: 7,
+            ..FaultlessPage::default()
+        };
+        let heap = Heap::of_faultless(&page);
+        assert_eq!((heap.used_bytes, heap.free_bytes, heap.purged_bytes), (Some(4096), Some(100), Some(7)));
+        assert!(heap.resident_bytes.is_none() && heap.trapped_bytes.is_empty());
+    }
+}

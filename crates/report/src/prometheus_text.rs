@@ -1,0 +1,352 @@
+//! Figures of a fleet in Prometheus's text format, version 0.0.4: what it scrapes, and what node_exporter's textfile collector reads.
+//!
+//! Names and units follow Prometheus's rules: base units, `_total` for what only grows.
+
+use std::time::Duration;
+
+use faultless_diagnosis::fleet::{Counts, Fleet, Label, Sizes};
+use faultless_records::recording::GroupSample;
+use prometheus::TextEncoder;
+use prometheus::proto::{Counter, Gauge, LabelPair, Metric, MetricFamily, MetricType};
+
+/// Type of the content, for HTTP.
+pub const CONTENT_TYPE: &str = prometheus::TEXT_FORMAT;
+
+/// What the exporter says of itself.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Own {
+    /// Processor time that it has used.
+    pub processor: Duration,
+    /// Walks of heaps.
+    pub walks: u64,
+    /// Time that they took.
+    pub walk_time: Duration,
+    /// Walks that saw nothing, as where reading is not permitted.
+    pub failed_walks: u64,
+}
+
+/// Everything.
+#[must_use]
+pub fn text(fleet: &Fleet, own: &Own, version: &str) -> String {
+    let mut families = processes(fleet);
+    families.extend(heaps(fleet));
+    families.extend(control_groups(fleet));
+    families.extend(exporter(own, version));
+    families.retain(|family| !family.0.get_metric().is_empty());
+    let families: Vec<MetricFamily> = families.into_iter().map(|family| family.0).collect();
+    // It refuses families without a name or metrics only.
+    TextEncoder::new().encode_to_string(&families).unwrap_or_default()
+}
+
+/// Metrics of one name.
+struct Family(MetricFamily);
+
+impl Family {
+    fn new(name: &str, kind: MetricType, help: &str) -> Self {
+        let mut family = MetricFamily::default();
+        family.set_name(format!("faultless_{name}"));
+        family.set_help(help.to_owned());
+        family.set_field_type(kind);
+        Self(family)
+    }
+
+    fn gauge(name: &str, help: &str) -> Self {
+        Self::new(name, MetricType::GAUGE, help)
+    }
+
+    fn counter(name: &str, help: &str) -> Self {
+        Self::new(name, MetricType::COUNTER, help)
+    }
+
+    fn push(&mut self, labels: &[(&str, &str)], value: f64) {
+        let mut metric = Metric::from_label(labels.iter().map(|(name, value)| pair(name, value)).collect());
+        if self.0.get_field_type() == MetricType::COUNTER {
+            let mut counter = Counter::default();
+            counter.set_value(value);
+            metric.set_counter(counter);
+        } else {
+            let mut gauge = Gauge::default();
+            gauge.set_value(value);
+            metric.set_gauge(gauge);
+        }
+        self.0.mut_metric().push(metric);
+    }
+
+    /// One metric with the labels of `of`, and others.
+    fn of(&mut self, of: &Label, more: &[(&str, &str)], value: f64) {
+        let pid = of.pid.map(|pid| pid.to_string());
+        let mut labels = vec![("name", of.name.as_str())];
+        labels.extend(pid.as_deref().map(|pid| ("pid", pid)));
+        labels.extend(more);
+        self.push(&labels, value);
+    }
+}
+
+fn pair(name: &str, value: &str) -> LabelPair {
+    let mut pair = LabelPair::default();
+    pair.set_name(name.to_owned());
+    pair.set_value(value.to_owned());
+    pair
+}
+
+fn processes(fleet: &Fleet) -> Vec<Family> {
+    type OfSizes = fn(&Sizes) -> Option<u64>;
+    let sizes: [(&str, &str, OfSizes); 6] = [
+        ("processes", "Processes that live.", |sizes| Some(sizes.processes)),
+        ("threads", "Their threads.", |sizes| Some(sizes.threads)),
+        ("virtual_memory_bytes", "Their address space.", |sizes| Some(sizes.vsize_bytes)),
+        (
+            "resident_memory_bytes",
+            "Their resident sets (RSS); pages of several processes count several times.",
+            |sizes| Some(sizes.rss_bytes),
+        ),
+        (
+            "proportional_memory_bytes",
+            "Their shares of the resident sets (PSS), of the processes where it may be read.",
+            |sizes| sizes.pss_bytes,
+        ),
+        ("swapped_memory_bytes", "Their memory in swap.", |sizes| sizes.swap_bytes),
+    ];
+    let all = fleet.sizes();
+    let mut families: Vec<Family> = sizes
+        .into_iter()
+        .map(|(name, help, figure)| {
+            let mut family = Family::gauge(name, help);
+            for (label, sizes) in &all {
+                if let Some(value) = figure(sizes) {
+                    family.of(label, &[], value as f64);
+                }
+            }
+            family
+        })
+        .collect();
+
+    /// Label, its value, the figure.
+    type Part = (&'static str, &'static str, fn(&Counts) -> f64);
+    let counts: [(&str, &str, &[Part]); 4] = [
+        (
+            "processes_met_total",
+            "Processes that began, or were found, or took this name.",
+            &[("", "", |counts| counts.met as f64)],
+        ),
+        ("processes_ended_total", "Processes that ended.", &[("", "", |counts| counts.ended as f64)]),
+        (
+            "page_faults_total",
+            "Page faults: minor ones without I/O, major ones with it.",
+            &[
+                ("kind", "minor", |counts| counts.minor_faults as f64),
+                ("kind", "major", |counts| counts.major_faults as f64),
+            ],
+        ),
+        (
+            "cpu_seconds_total",
+            "Processor time in programs (user) and in the kernel (system).",
+            &[("mode", "user", |counts| counts.user_s), ("mode", "system", |counts| counts.system_s)],
+        ),
+    ];
+    families.extend(counts.into_iter().map(|(name, help, parts)| {
+        let mut family = Family::counter(name, help);
+        for (label, counts) in fleet.counts() {
+            for (part, value, figure) in parts {
+                let more: &[(&str, &str)] = if part.is_empty() { &[] } else { &[(part, value)] };
+                family.of(label, more, figure(counts));
+            }
+        }
+        family
+    }));
+    families
+}
+
+fn heaps(fleet: &Fleet) -> Vec<Family> {
+    let mut processes = Family::gauge(
+        "heap_processes",
+        "Processes whose heaps were looked at, by the allocator that serves them.",
+    );
+    let mut used = Family::gauge("heap_used_bytes", "Bytes of blocks that programs have.");
+    let mut free = Family::gauge("heap_free_bytes", "Bytes of heaps that are free, with memory or without.");
+    let mut resident = Family::gauge("heap_resident_bytes", "Bytes of heaps with memory, used or free.");
+    let mut trapped = Family::gauge(
+        "heap_trapped_bytes",
+        "Bytes of heaps with memory that are free: pages that malloc_trim would return, those that it would keep, parts of pages in use, and what is in threads' caches.",
+    );
+    let mut arenas = Family::gauge("heap_arenas", "glibc's arenas.");
+    for ((label, allocator), heap) in fleet.heaps() {
+        let allocator = [("allocator", allocator)];
+        processes.of(label, &allocator, heap.processes as f64);
+        for (family, figure) in [
+            (&mut used, heap.used_bytes),
+            (&mut free, heap.free_bytes),
+            (&mut resident, heap.resident_bytes),
+            (&mut arenas, heap.arenas),
+        ] {
+            if let Some(figure) = figure {
+                family.of(label, &allocator, figure as f64);
+            }
+        }
+        for (kind, bytes) in &heap.trapped_bytes {
+            trapped.of(label, &[allocator[0], ("kind", kind)], *bytes as f64);
+        }
+    }
+    let mut purged = Family::counter(
+        "heap_purged_bytes_total",
+        "Bytes that Faultless gave back to the kernel, of processes that publish it.",
+    );
+    for (label, counts) in fleet.counts().iter().filter(|(_, counts)| counts.purged_bytes > 0) {
+        purged.of(label, &[("allocator", "faultless")], counts.purged_bytes as f64);
+    }
+    vec![processes, used, free, resident, trapped, arenas, purged]
+}
+
+fn control_groups(fleet: &Fleet) -> Vec<Family> {
+    type OfGroup = fn(&GroupSample) -> Option<u64>;
+    let memory: [(&str, OfGroup); 4] = [
+        ("charged", |sample| Some(sample.current_bytes)),
+        ("anonymous", |sample| sample.anonymous_bytes),
+        ("file", |sample| sample.file_bytes),
+        ("swap", |sample| sample.swap_bytes),
+    ];
+    let mut charged = Family::gauge(
+        "cgroup_memory_bytes",
+        "Memory of a control group: all that is charged to it, and anonymous memory, page cache and swap of it.",
+    );
+    let mut limit =
+        Family::gauge("cgroup_memory_limit_bytes", "The most that may be charged to a control group.");
+    let counters: [(&str, &str, OfGroup); 4] = [
+        ("cgroup_page_faults_total", "Page faults of a control group, of all kinds.", |sample| sample.faults),
+        ("cgroup_major_page_faults_total", "Page faults of a control group that needed I/O.", |sample| {
+            sample.major_faults
+        }),
+        ("cgroup_limit_hits_total", "How often a control group reached its limit.", |sample| {
+            sample.limit_hits
+        }),
+        ("cgroup_oom_kills_total", "Processes of a control group killed for want of memory.", |sample| {
+            sample.oom_kills
+        }),
+    ];
+    let mut counted: Vec<Family> =
+        counters.iter().map(|(name, help, _)| Family::counter(name, help)).collect();
+    for group in fleet.control_groups() {
+        let (Some(sample), path) = (&group.sample, group.path.as_str()) else { continue };
+        for (kind, figure) in memory {
+            if let Some(bytes) = figure(sample) {
+                charged.push(&[("cgroup", path), ("kind", kind)], bytes as f64);
+            }
+        }
+        if let Some(bytes) = sample.limit_bytes {
+            limit.push(&[("cgroup", path)], bytes as f64);
+        }
+        for (family, (_, _, figure)) in counted.iter_mut().zip(&counters) {
+            if let Some(count) = figure(sample) {
+                family.push(&[("cgroup", path)], count as f64);
+            }
+        }
+    }
+    let mut families = vec![charged, limit];
+    families.append(&mut counted);
+    families
+}
+
+fn exporter(own: &Own, version: &str) -> Vec<Family> {
+    let mut build = Family::gauge("exporter_build_info", "The exporter's version; always 1.");
+    build.push(&[("version", version)], 1.0);
+    let counters = [
+        ("exporter_cpu_seconds_total", "Processor time of the exporter itself.", own.processor.as_secs_f64()),
+        ("exporter_heap_walks_total", "Looks at heaps.", own.walks as f64),
+        ("exporter_heap_walk_seconds_total", "Time that looks at heaps took.", own.walk_time.as_secs_f64()),
+        (
+            "exporter_failed_heap_walks_total",
+            "Looks at heaps that saw nothing, as where reading a process is not permitted.",
+            own.failed_walks as f64,
+        ),
+    ];
+    let mut families = vec![build];
+    families.extend(counters.into_iter().map(|(name, help, value)| {
+        let mut family = Family::counter(name, help);
+        family.push(&[], value);
+        family
+    }));
+    families
+}
+
+#[cfg(test)]
+mod tests {
+    use faultless_diagnosis::fleet::Grouping;
+    use faultless_diagnosis::fleet::heap::Heap;
+    use faultless_records::recording::{Group, Line, Process, Sample};
+
+    use super::*;
+
+    fn fleet(grouping: Grouping, name: &str) -> Fleet {
+        let mut fleet = Fleet::new(grouping, 0);
+        fleet.add(Line::Process(Process { pid: 42, name: name.into(), ..Process::default() }));
+        let rss_bytes = Some(8 << 30);
+        let sample =
+            Sample { rss_bytes, threads: 3, minor_faults: 12_345_678, user_s: 0.25, ..Sample::default() };
+        fleet.add(Line::Sample(sample));
+        fleet
+    }
+
+    fn lines(fleet: &Fleet) -> Vec<String> {
+        text(fleet, &Own::default(), "1.2.3").lines().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn sizes_are_gauges_and_counts_are_counters_in_base_units() {
+        let lines = lines(&fleet(Grouping::Name, "postgres"));
+        for expected in [
+            "# TYPE faultless_resident_memory_bytes gauge",
+            "faultless_resident_memory_bytes{name=\"postgres\"} 8589934592",
+            "faultless_threads{name=\"postgres\"} 3",
+            "# TYPE faultless_page_faults_total counter",
+            "faultless_page_faults_total{name=\"postgres\",kind=\"minor\"} 12345678",
+            "faultless_cpu_seconds_total{name=\"postgres\",mode=\"user\"} 0.25",
+            "faultless_exporter_build_info{version=\"1.2.3\"} 1",
+        ] {
+            assert!(lines.iter().any(|line| line == expected), "{expected}: {lines:#?}");
+        }
+        let unknown = ["proportional_memory", "swapped_memory", "heap_", "cgroup_"];
+        let is_unknown =
+            |line: &&String| unknown.iter().any(|name| line.starts_with(&format!("faultless_{name}")));
+        assert_eq!(lines.iter().find(is_unknown), None);
+    }
+
+    #[test]
+    fn names_of_processes_cannot_break_out_of_their_label() {
+        let lines = lines(&fleet(Grouping::Process, "a\"b\\c\nd"));
+        let expected = "faultless_processes{name=\"a\\\"b\\\\c\\nd\",pid=\"42\"} 1";
+        assert!(lines.iter().any(|line| line == expected), "{lines:#?}");
+    }
+
+    #[test]
+    fn heaps_have_their_allocator_and_what_is_trapped_its_reason() {
+        let mut fleet = fleet(Grouping::Name, "java");
+        let glibc =
+            Heap { used_bytes: Some(7), trapped_bytes: vec![("pinned", 5)], ..Heap::of_another("glibc") };
+        fleet.set_heap(0, glibc);
+        let lines = lines(&fleet);
+        for expected in [
+            "faultless_heap_processes{name=\"java\",allocator=\"glibc\"} 1",
+            "faultless_heap_used_bytes{name=\"java\",allocator=\"glibc\"} 7",
+            "faultless_heap_trapped_bytes{name=\"java\",allocator=\"glibc\",kind=\"pinned\"} 5",
+        ] {
+            assert!(lines.iter().any(|line| line == expected), "{expected}: {lines:#?}");
+        }
+        assert!(!lines.iter().any(|line| line.starts_with("faultless_heap_resident_bytes")));
+    }
+
+    #[test]
+    fn control_groups_show_what_they_know() {
+        let mut fleet = fleet(Grouping::Name, "java");
+        fleet.add(Line::Group(Group { path: "/sys/fs/cgroup/x".into(), ..Group::default() }));
+        let sample = GroupSample { current_bytes: 9, oom_kills: Some(2), ..GroupSample::default() };
+        fleet.add(Line::GroupSample(sample));
+        let lines = lines(&fleet);
+        for expected in [
+            "faultless_cgroup_memory_bytes{cgroup=\"/sys/fs/cgroup/x\",kind=\"charged\"} 9",
+            "faultless_cgroup_oom_kills_total{cgroup=\"/sys/fs/cgroup/x\"} 2",
+        ] {
+            assert!(lines.iter().any(|line| line == expected), "{expected}: {lines:#?}");
+        }
+        assert!(!lines.iter().any(|line| line.starts_with("faultless_cgroup_memory_limit_bytes")));
+    }
+}
