@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use crate::baseline;
 use crate::failure::{Result, wrong};
 use crate::workspace::{cargo, succeed, target};
 
@@ -24,14 +25,20 @@ impl Profile {
     }
 }
 
-/// Builds the library and returns its path.
+/// Builds the library and returns its path; as shipped it must load with the oldest glibc.
 pub fn build(profile: Profile) -> Result<PathBuf> {
     let name = profile.name();
     let target = target()?;
     let arguments = ["build", "--quiet", "--package", "faultless-malloc", "--profile", name];
     succeed(cargo().args(arguments).arg("--target-dir").arg(&target))?;
     let library = target.join(name).join("libfaultless.so");
-    if library.is_file() { Ok(library) } else { wrong(format!("cargo did not make {}", library.display())) }
+    if !library.is_file() {
+        return wrong(format!("cargo did not make {}", library.display()));
+    }
+    if matches!(profile, Profile::Dist) {
+        baseline::check(&library)?;
+    }
+    Ok(library)
 }
 
 /// Builds the static library and returns its path. Without the versioned and weak symbols that let the shared one load with an

@@ -3,6 +3,7 @@
 
 mod aarch64;
 mod arguments;
+mod baseline;
 mod check;
 mod dist;
 mod failure;
