@@ -13,9 +13,10 @@ use faultless_probe::process::Process;
 use faultless_probe::signals::Signals;
 use faultless_records::measurement::Ending;
 use faultless_records::recording::Line;
+use faultless_report::prometheus_text::Look;
 
 use crate::arguments::EXIT_STATUS;
-use crate::export_heaps;
+use crate::export_looks;
 use crate::export_page::Page;
 use crate::export_server::Server;
 use crate::failure::Failure;
@@ -60,6 +61,9 @@ pub struct ExportArguments {
     /// Time between two looks at what malloc holds of a process, and 100 times as long as one takes; 0 for none.
     #[arg(long, value_name = "TIME", default_value = "1m", value_parser = duration)]
     pub heap: Duration,
+    /// Time between two looks at what the mappings of a process are (smaps), and 100 times as long as one takes; 0 for none.
+    #[arg(long, value_name = "TIME", default_value = "0", value_parser = duration)]
+    pub map: Duration,
     /// A command to start and follow.
     #[arg(trailing_var_arg = true, value_name = "CMD")]
     pub command: Vec<OsString>,
@@ -102,8 +106,10 @@ pub fn export(arguments: &ExportArguments, signals: &Signals) -> Result<Ending, 
         say(&format!("metrics at http://{}/metrics", server.address()));
         server.serve(Arc::clone(&page));
     }
-    if !arguments.once && !arguments.heap.is_zero() {
-        export_heaps::follow(Arc::clone(&page), arguments.heap);
+    let looks = [(Look::Heap, arguments.heap), (Look::Map, arguments.map)];
+    let looks: Vec<_> = looks.into_iter().filter(|(_, every)| !every.is_zero()).collect();
+    if !arguments.once && !looks.is_empty() {
+        export_looks::follow(Arc::clone(&page), looks.clone());
     }
     let audience = Scraped {
         page: Arc::clone(&page),
@@ -120,9 +126,7 @@ pub fn export(arguments: &ExportArguments, signals: &Signals) -> Result<Ending, 
         pids.iter().for_each(|pid| session.sampler.look_closely(*pid));
         session.emit();
         session.audience.show();
-        if !arguments.heap.is_zero() {
-            export_heaps::look_at_all(&page);
-        }
+        export_looks::look_at_all(&page, &looks);
         write_once(&page.text(), arguments.textfile.as_deref())?;
     }
     Ok(ending)

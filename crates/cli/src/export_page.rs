@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use faultless_diagnosis::fleet::Fleet;
 use faultless_probe::clock;
-use faultless_report::prometheus_text::{self, Own};
+use faultless_report::prometheus_text::{self, Look, Own};
 
 /// The figures of one moment after the other.
 pub struct Page {
@@ -24,17 +24,18 @@ impl Page {
         locked(&self.fleet)
     }
 
-    /// Counts a look at a heap.
-    pub fn count_walk(&self, took: Duration, has_failed: bool) {
+    /// Counts a look into a process.
+    pub fn count_look(&self, kind: Look, took: Duration, has_failed: bool) {
         let mut own = locked(&self.own);
-        own.walks += 1;
-        own.walk_time += took;
-        own.failed_walks += u64::from(has_failed);
+        let looks = own.looks.entry(kind).or_default();
+        looks.times += 1;
+        looks.took += took;
+        looks.failed += u64::from(has_failed);
     }
 
     /// The page.
     pub fn text(&self) -> String {
-        let own = Own { processor: clock::own_processor_time(), ..*locked(&self.own) };
+        let own = Own { processor: clock::own_processor_time(), ..locked(&self.own).clone() };
         prometheus_text::text(&self.fleet(), &own, env!("CARGO_PKG_VERSION"))
     }
 }

@@ -12,7 +12,7 @@ mod churn_uprobe;
 mod contenders;
 mod doctor;
 mod export;
-mod export_heaps;
+mod export_looks;
 mod export_page;
 mod export_server;
 mod failure;

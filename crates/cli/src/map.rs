@@ -1,5 +1,6 @@
 //! `faultless map`: what every mapping of a process, a command or a saved file is.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::AsFd;
@@ -36,6 +37,21 @@ const MANY_MAPPINGS: usize = 100_000;
 /// How often a process is read again that became another program meanwhile.
 const TRIES: usize = 3;
 
+/// How a process is looked at.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Manner<'a> {
+    /// Measured at any size.
+    pub is_full: bool,
+    /// Set against what a Java process says: it is asked, or this file read.
+    pub nmt: Option<&'a OsStr>,
+}
+
+impl<'a> Manner<'a> {
+    fn of(arguments: &'a MapArguments) -> Self {
+        Self { is_full: arguments.full, nmt: arguments.nmt.as_deref() }
+    }
+}
+
 /// Looks at a process, a command or a file, and prints what was found.
 ///
 /// # Errors
@@ -50,7 +66,7 @@ pub fn map(arguments: MapArguments, signals: &Signals) -> Result<Ending, Failure
         };
         print(&text)?;
     } else if let Some(pid) = arguments.pid {
-        show(&arguments, &look(&subject::process(pid)?, &arguments)?)?;
+        show(&arguments, &look(&subject::process(pid)?, Manner::of(&arguments))?)?;
     } else if let Some(file) = &arguments.file {
         show(&arguments, &map_saved::view(file)?)?;
     } else if arguments.command.is_empty() {
@@ -95,7 +111,7 @@ fn run(arguments: &MapArguments, signals: &Signals) -> Result<(), Failure> {
             }
         }
         let view = Process::open(launched.pid()).map_err(Failure::of_process);
-        let view = view.and_then(|process| look(&process, arguments));
+        let view = view.and_then(|process| look(&process, Manner::of(arguments)));
         outcome = Some(view.and_then(|mut view| {
             if moment == Moment::AtExit && arguments.after.is_some() {
                 view.remarks
@@ -129,10 +145,13 @@ fn start(command: Command, is_apart: bool) -> Result<Launch, Failure> {
 }
 
 /// Reads a live process.
-fn look(process: &Process, arguments: &MapArguments) -> Result<MapView, Failure> {
+///
+/// # Errors
+/// [`Failure`] when it cannot be read.
+pub fn look(process: &Process, manner: Manner<'_>) -> Result<MapView, Failure> {
     for _ in 0..TRIES {
         let program = process.link("exe").ok();
-        let view = look_once(process, arguments)?;
+        let view = look_once(process, manner)?;
         // Another program by exec has other mappings: what was read first no longer fits what was read last.
         let first = mappings_of(process, "maps")?.first().map(|mapping| mapping.start);
         let is_same = process.link("exe").ok() == program
@@ -144,16 +163,15 @@ fn look(process: &Process, arguments: &MapArguments) -> Result<MapView, Failure>
     Err(Failure::Failed(format!("process {} keeps becoming another program while it is read", process.pid())))
 }
 
-fn look_once(process: &Process, arguments: &MapArguments) -> Result<MapView, Failure> {
+fn look_once(process: &Process, manner: Manner<'_>) -> Result<MapView, Failure> {
     // Asked first: the answer makes the virtual machine start a thread.
-    let memory =
-        arguments.nmt.as_deref().map(|file| map_nmt::native_memory(process, Path::new(file))).transpose()?;
+    let memory = manner.nmt.map(|file| map_nmt::native_memory(process, Path::new(file))).transpose()?;
     let title = format!("{} ({})", process.name(), process.pid());
     let status_text = process.text("status").map_err(Failure::of_process)?;
     let counted_rss_bytes = status::bytes_of_field(&status_text, "VmRSS");
     let outline = mappings_of(process, "maps")?;
     let is_large = counted_rss_bytes.is_some_and(|bytes| bytes > LARGE_RSS_BYTES);
-    if !arguments.full && (is_large || outline.len() > MANY_MAPPINGS) {
+    if !manner.is_full && (is_large || outline.len() > MANY_MAPPINGS) {
         let parts = classify(&Sight { mappings: &outline, contents: None, threads: &[] });
         let mut view = MapView::new(title, Some(process.pid()), outline, parts);
         view.counted_rss_bytes = counted_rss_bytes;

@@ -127,7 +127,7 @@ fn one_look_has_sizes_counts_and_the_heap_of_a_process() {
     let place = Place::new("once");
     let mut toucher = Toucher::start(&place, "toucher-once");
     toucher.touch(2_000);
-    let output = faultless(&["export", "--once", "--pid", &toucher.pid()]).output().unwrap();
+    let output = faultless(&["export", "--once", "--map", "1m", "--pid", &toucher.pid()]).output().unwrap();
     assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
     let text = String::from_utf8(output.stdout).unwrap();
     let of = |metric: &str| value(&text, metric).unwrap_or_else(|| panic!("{metric}: {text}"));
@@ -138,6 +138,7 @@ fn one_look_has_sizes_counts_and_the_heap_of_a_process() {
     let used = of("faultless_heap_used_bytes{name=\"toucher-once\",allocator=\"glibc\"}");
     assert!((3e6..4e6).contains(&used), "{used}");
     assert_eq!(of("faultless_heap_arenas{name=\"toucher-once\",allocator=\"glibc\"}"), 1.0);
+    assert!(of("faultless_mapped_resident_bytes{name=\"toucher-once\",kind=\"program\"}") > 0.0);
     // Each line is a comment or a metric with a number.
     for line in text.lines().filter(|line| !line.starts_with('#')) {
         let (name, number) = line.rsplit_once(' ').unwrap();
@@ -171,7 +172,7 @@ fn heaps_are_looked_at_beside_the_watch() {
     let (_exporter, address) = serve(&["--pid", &toucher.pid(), "--by", "process", "--heap", "100ms"]);
     let labels = format!("{{name=\"toucher-heaps\",pid=\"{}\",allocator=\"glibc\"}}", toucher.pid());
     wait_for(&address, &format!("faultless_heap_used_bytes{labels}"), |bytes| bytes > 3e6);
-    assert_eq!(value(&scrape(&address), "faultless_exporter_failed_heap_walks_total"), Some(0.0));
+    assert_eq!(value(&scrape(&address), "faultless_exporter_failed_looks_total{at=\"heap\"}"), Some(0.0));
 }
 
 #[test]

@@ -95,6 +95,8 @@ pub struct Member {
     pub start_ticks: u64,
     /// What malloc holds of it, where somebody looked.
     pub heap: Option<Heap>,
+    /// Resident bytes of its mappings by kind, where somebody looked.
+    pub kinds: Vec<(&'static str, u64)>,
     /// The last look at it.
     latest: Option<Sample>,
     pss_bytes: Option<u64>,
@@ -150,6 +152,7 @@ impl Fleet {
                             pid: process.pid,
                             start_ticks: process.start_ticks,
                             heap: None,
+                            kinds: Vec::new(),
                             latest: None,
                             pss_bytes: None,
                             swap_bytes: None,
@@ -210,6 +213,13 @@ impl Fleet {
         self.counts_of(&label).purged_bytes += more;
     }
 
+    /// Puts down what the mappings of one of them are, in resident bytes.
+    pub fn set_kinds(&mut self, place: u32, kinds: Vec<(&'static str, u64)>) {
+        if let Some(member) = self.members.get_mut(&place) {
+            member.kinds = kinds;
+        }
+    }
+
     /// Counts of each label.
     #[must_use]
     pub fn counts(&self) -> &BTreeMap<Label, Counts> {
@@ -243,6 +253,18 @@ impl Fleet {
                 all.entry((&member.label, &heap.allocator))
                     .and_modify(|sum| sum.merge(heap))
                     .or_insert_with(|| heap.clone());
+            }
+        }
+        all
+    }
+
+    /// Resident bytes of mappings, by label and kind.
+    #[must_use]
+    pub fn kinds(&self) -> BTreeMap<(&Label, &'static str), u64> {
+        let mut all = BTreeMap::new();
+        for member in self.members.values() {
+            for (kind, bytes) in &member.kinds {
+                *all.entry((&member.label, *kind)).or_default() += bytes;
             }
         }
         all
@@ -406,6 +428,16 @@ mod tests {
         fleet.leave_out_unseen(5.0);
         assert_eq!(fleet.members().map(|(place, _)| place).collect::<Vec<_>>(), [1]);
         assert_eq!(fleet.sizes().len(), 2, "its counts stay");
+    }
+
+    #[test]
+    fn kinds_of_memory_are_added_up_over_processes() {
+        let mut fleet = fleet(Grouping::Name);
+        for place in 0..2 {
+            fleet.add(process(place, "java", 2_000));
+            fleet.set_kinds(place, vec![("java_heap", 70), ("unknown", u64::from(place))]);
+        }
+        assert_eq!(fleet.kinds().into_values().collect::<Vec<_>>(), [140, 1]);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //!
 //! Names and units follow Prometheus's rules: base units, `_total` for what only grows.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use faultless_diagnosis::fleet::{Counts, Fleet, Label, Sizes};
@@ -12,17 +13,33 @@ use prometheus::proto::{Counter, Gauge, LabelPair, Metric, MetricFamily, MetricT
 /// Type of the content, for HTTP.
 pub const CONTENT_TYPE: &str = prometheus::TEXT_FORMAT;
 
-/// What the exporter says of itself.
+/// Looks into a process that take longer than its counters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Look {
+    /// At what malloc holds.
+    Heap,
+    /// At what its mappings are.
+    Map,
+}
+
+/// How often, and what came of it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Looks {
+    /// All of them.
+    pub times: u64,
+    /// The time of all.
+    pub took: Duration,
+    /// Those that saw nothing, as where reading is not permitted.
+    pub failed: u64,
+}
+
+/// What the exporter says of itself.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Own {
     /// Processor time that it has used.
     pub processor: Duration,
-    /// Walks of heaps.
-    pub walks: u64,
-    /// Time that they took.
-    pub walk_time: Duration,
-    /// Walks that saw nothing, as where reading is not permitted.
-    pub failed_walks: u64,
+    /// Looks of each kind.
+    pub looks: BTreeMap<Look, Looks>,
 }
 
 /// Everything.
@@ -30,6 +47,7 @@ pub struct Own {
 pub fn text(fleet: &Fleet, own: &Own, version: &str) -> String {
     let mut families = processes(fleet);
     families.extend(heaps(fleet));
+    families.push(kinds(fleet));
     families.extend(control_groups(fleet));
     families.extend(exporter(own, version));
     families.retain(|family| !family.0.get_metric().is_empty());
@@ -197,6 +215,15 @@ fn heaps(fleet: &Fleet) -> Vec<Family> {
     vec![processes, used, free, resident, trapped, arenas, purged]
 }
 
+fn kinds(fleet: &Fleet) -> Family {
+    let help = "Resident bytes of mappings by what they are (kinds[].kind of faultless map --json).";
+    let mut family = Family::gauge("mapped_resident_bytes", help);
+    for ((label, kind), bytes) in fleet.kinds() {
+        family.of(label, &[("kind", kind)], bytes as f64);
+    }
+    family
+}
+
 fn control_groups(fleet: &Fleet) -> Vec<Family> {
     type OfGroup = fn(&GroupSample) -> Option<u64>;
     let memory: [(&str, OfGroup); 4] = [
@@ -249,23 +276,23 @@ fn control_groups(fleet: &Fleet) -> Vec<Family> {
 fn exporter(own: &Own, version: &str) -> Vec<Family> {
     let mut build = Family::gauge("exporter_build_info", "The exporter's version; always 1.");
     build.push(&[("version", version)], 1.0);
-    let counters = [
-        ("exporter_cpu_seconds_total", "Processor time of the exporter itself.", own.processor.as_secs_f64()),
-        ("exporter_heap_walks_total", "Looks at heaps.", own.walks as f64),
-        ("exporter_heap_walk_seconds_total", "Time that looks at heaps took.", own.walk_time.as_secs_f64()),
-        (
-            "exporter_failed_heap_walks_total",
-            "Looks at heaps that saw nothing, as where reading a process is not permitted.",
-            own.failed_walks as f64,
-        ),
-    ];
-    let mut families = vec![build];
-    families.extend(counters.into_iter().map(|(name, help, value)| {
-        let mut family = Family::counter(name, help);
-        family.push(&[], value);
-        family
-    }));
-    families
+    let mut processor =
+        Family::counter("exporter_cpu_seconds_total", "Processor time of the exporter itself.");
+    processor.push(&[], own.processor.as_secs_f64());
+    let mut times = Family::counter("exporter_looks_total", "Looks into processes: at heaps, at mappings.");
+    let mut took = Family::counter("exporter_look_seconds_total", "Time that they took.");
+    let help = "Looks that saw nothing, as where reading a process is not permitted.";
+    let mut failed = Family::counter("exporter_failed_looks_total", help);
+    for (look, looks) in &own.looks {
+        let at = match look {
+            Look::Heap => [("at", "heap")],
+            Look::Map => [("at", "map")],
+        };
+        times.push(&at, looks.times as f64);
+        took.push(&at, looks.took.as_secs_f64());
+        failed.push(&at, looks.failed as f64);
+    }
+    vec![build, processor, times, took, failed]
 }
 
 #[cfg(test)]
@@ -318,14 +345,16 @@ mod tests {
     }
 
     #[test]
-    fn heaps_have_their_allocator_and_what_is_trapped_its_reason() {
+    fn heaps_have_their_allocator_what_is_trapped_its_reason_and_mappings_their_kind() {
         let mut fleet = fleet(Grouping::Name, "java");
         let glibc =
             Heap { used_bytes: Some(7), trapped_bytes: vec![("pinned", 5)], ..Heap::of_another("glibc") };
         fleet.set_heap(0, glibc);
+        fleet.set_kinds(0, vec![("java_heap", 9)]);
         let lines = lines(&fleet);
         for expected in [
             "faultless_heap_processes{name=\"java\",allocator=\"glibc\"} 1",
+            "faultless_mapped_resident_bytes{name=\"java\",kind=\"java_heap\"} 9",
             "faultless_heap_used_bytes{name=\"java\",allocator=\"glibc\"} 7",
             "faultless_heap_trapped_bytes{name=\"java\",allocator=\"glibc\",kind=\"pinned\"} 5",
         ] {
@@ -348,5 +377,46 @@ mod tests {
             assert!(lines.iter().any(|line| line == expected), "{expected}: {lines:#?}");
         }
         assert!(!lines.iter().any(|line| line.starts_with("faultless_cgroup_memory_limit_bytes")));
+    }
+
+    #[test]
+    fn dashboard_and_alerts_ask_for_metrics_that_exist() {
+        let mut fleet = fleet(Grouping::Name, "java");
+        let all = Sample { t: 1.0, pss_bytes: Some(1), swap_bytes: Some(1), ..Sample::default() };
+        fleet.add(Line::Sample(all));
+        fleet.add(Line::Group(Group::default()));
+        let most = Some(1);
+        let group =
+            GroupSample { limit_bytes: most, faults: most, oom_kills: most, ..GroupSample::default() };
+        fleet.add(Line::GroupSample(group));
+        fleet.set_kinds(0, vec![("java_heap", 9)]);
+        fleet.set_heap(
+            0,
+            Heap {
+                used_bytes: most,
+                free_bytes: most,
+                resident_bytes: most,
+                arenas: most,
+                trapped_bytes: vec![("pinned", 5)],
+                ..Heap::of_another("glibc")
+            },
+        );
+        let known: Vec<String> = lines(&fleet);
+        for document in [
+            include_str!("../../../docs/prometheus/grafana.json"),
+            include_str!("../../../docs/prometheus/rules.yml"),
+        ] {
+            let is_name = |letter: char| letter.is_ascii_lowercase() || letter == '_';
+            let mut names: Vec<&str> = document
+                .match_indices("faultless_")
+                .map(|(at, _)| document[at..].split(|letter| !is_name(letter)).next().unwrap())
+                .collect();
+            names.sort_unstable();
+            names.dedup();
+            assert!(names.len() > 3, "{names:?}");
+            for name in names {
+                assert!(known.iter().any(|line| line.starts_with(&format!("# TYPE {name} "))), "{name}");
+            }
+        }
     }
 }
