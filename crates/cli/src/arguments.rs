@@ -84,6 +84,9 @@ pub struct DoctorArguments {
     /// How often to run each arm.
     #[arg(short = 'n', long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub runs: u32,
+    /// Write the report to FILE, too, as one page of HTML with pictures.
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
     /// Print the result as JSON.
     #[arg(long)]
     pub json: bool,

@@ -18,6 +18,7 @@ use faultless_records::demo;
 use faultless_records::heap_report::{self, HeapReport};
 use faultless_records::measurement::{Ending, FinalView, Measurement};
 use faultless_report::doctor::Consultation;
+use faultless_report::doctor::html::html;
 use faultless_report::doctor_json;
 use faultless_trial::command::{Command, Run, run};
 use faultless_trial::comparison::{Arm, compare};
@@ -26,6 +27,7 @@ use faultless_trial::environment::Environment;
 use crate::arguments::DoctorArguments;
 use crate::failure::Failure;
 use crate::library;
+use crate::output_file::OutputFile;
 use crate::plan;
 use crate::progress::Progress;
 use crate::target;
@@ -47,6 +49,7 @@ pub fn doctor(arguments: DoctorArguments, signals: &Signals) -> Result<Ending, F
     let is_demo = arguments.command.is_empty();
     // What can be refused without writing anything is refused first.
     let given = if is_demo { None } else { Some(target::resolve(arguments.command)?) };
+    let page = arguments.html.as_deref().map(OutputFile::create).transpose()?;
     let room = Room::prepare()?;
     let command = match given {
         Some(command) => command,
@@ -56,6 +59,9 @@ pub fn doctor(arguments: DoctorArguments, signals: &Signals) -> Result<Ending, F
     let consultation = consult(&patient, &room, arguments.runs as usize, signals)?;
     drop(room);
 
+    if let Some(page) = page {
+        page.write(&html(&consultation, env!("CARGO_PKG_VERSION")))?;
+    }
     let text = if arguments.json {
         doctor_json::json(&consultation)
     } else {

@@ -113,7 +113,11 @@ fn churn_of_large_blocks_is_found_explained_and_cured() {
 #[test]
 fn a_program_without_churn_is_left_alone() {
     let place = Place::new("calm");
-    let output = doctor(&place, &["--json", "--", "true"]).output().unwrap();
+    let page = place.0.join("report.html");
+    let output =
+        doctor(&place, &["--json", "--html", page.to_str().unwrap(), "--", "true"]).output().unwrap();
+    let html = std::fs::read_to_string(&page).unwrap();
+    assert!(html.contains("Nothing helps") && html.ends_with("</html>\n"), "{html}");
     let value = json(&output);
     assert_eq!(value["verdict"]["faultless_helps"], false);
     assert_eq!(value["verdict"]["best_libc_settings"], Value::Null);
@@ -189,6 +193,17 @@ fn a_command_that_ends_otherwise_under_one_arm_is_no_success() {
     assert!(text.contains("ATTENTION: the command did not end the same way"), "{text}");
     assert!(text.contains("Faultless: killed by signal 11"), "{text}");
     assert_eq!(output.status.code(), Some(1));
+}
+
+#[test]
+fn a_page_that_cannot_be_written_is_known_before_anything_runs() {
+    let place = Place::new("nowhere");
+    let output = doctor(&place, &["--html", "/nowhere/report.html", "--", "touch", "ran"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        String::from_utf8_lossy(&output.stderr).starts_with("faultless: cannot write /nowhere/report.html")
+    );
+    assert!(output.stdout.is_empty() && place.is_clean());
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! The report of `faultless doctor` for people.
 
+pub mod html;
+
 use std::fmt::Write;
 
 use faultless_diagnosis::environment::Finding;
@@ -240,6 +242,24 @@ mod tests {
     fn the_commands_last_words_do_not_steer_the_terminal() {
         let text = of_a_command_that_fails("first\n\x1b[2Jlast").text(None);
         assert!(text.contains("    first\n    \\u{1b}[2Jlast\n"), "{text}");
+    }
+
+    #[test]
+    fn the_page_has_every_arm_and_nothing_of_a_command_leaves_its_element() {
+        let mut consultation = of_a_command_that_fails("last <b>words</b>\nand more");
+        consultation.command = vec!["a</title><script>".into()];
+        let page = html::html(&consultation, "1.2.3");
+        assert!(!page.contains("<script") && !page.contains("<b>words"), "{page}");
+        assert!(page.contains("last &lt;b&gt;words&lt;/b&gt;\n    and more"), "{page}");
+        assert!(page.contains("default-src 'none'") && !page.contains("://"), "{page}");
+        for arm in ["libc as is", "Faultless"] {
+            assert_eq!(page.matches(&format!(">{arm}<")).count(), 5, "four pictures and the table: {page}");
+        }
+        assert_eq!(page.matches("<circle").count(), 8, "a ring for each run");
+        let mut faster = of_a_command_that_fails("");
+        faster.arms[1].runs.iter_mut().for_each(|run| run.minor_faults = 90_000);
+        faster.verdict = judge(&faster.arms).unwrap();
+        assert_eq!(html::html(&faster, "").matches("<g class=\"more\">").count(), 1);
     }
 
     #[test]

@@ -78,17 +78,32 @@ fn table(arms: &[ArmResult], verdict: &Verdict, ranges: Ranges) -> Table {
     header.extend(COLUMNS.iter().map(|column| Cell::new(column.heading).set_alignment(CellAlignment::Right)));
     table.set_header(header);
 
-    let base = verdict.arms.iter().find(|arm| arm.effect.is_none()).map(|arm| &arm.figures);
-    for (arm, judged) in arms.iter().zip(&verdict.arms) {
+    for (arm, cells) in arms.iter().zip(written(verdict, ranges)) {
         let mut row = vec![Cell::new(format!("{}\n  {}", arm.name, ran(arm)))];
-        row.extend(COLUMNS.iter().map(|column| {
-            let base = base.filter(|_| judged.effect.is_some()).and_then(|base| (column.figure)(base));
-            Cell::new(cell(column, (column.figure)(&judged.figures), base, ranges))
-                .set_alignment(CellAlignment::Right)
-        }));
+        row.extend(cells.map(|cell| Cell::new(cell).set_alignment(CellAlignment::Right)));
         table.add_row(row);
     }
     table
+}
+
+/// The headings of the figures; a line for the unit.
+pub fn headings() -> impl Iterator<Item = &'static str> {
+    COLUMNS.iter().map(|column| column.heading)
+}
+
+/// The figures of each arm: median, its ratio to *as is*, range, a line each; the last two may be empty.
+pub fn cells(verdict: &Verdict) -> impl Iterator<Item = impl Iterator<Item = String>> {
+    written(verdict, Ranges::OneLine)
+}
+
+fn written(verdict: &Verdict, ranges: Ranges) -> impl Iterator<Item = impl Iterator<Item = String>> {
+    let base = verdict.arms.iter().find(|arm| arm.effect.is_none()).map(|arm| &arm.figures);
+    verdict.arms.iter().map(move |judged| {
+        COLUMNS.iter().map(move |column| {
+            let base = base.filter(|_| judged.effect.is_some()).and_then(|base| (column.figure)(base));
+            cell(column, (column.figure)(&judged.figures), base, ranges)
+        })
+    })
 }
 
 /// The allocators that were seen in the processes of an arm.
