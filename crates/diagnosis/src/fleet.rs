@@ -40,7 +40,7 @@ pub struct Label {
 }
 
 /// Counts of a label, of all its processes that were seen; they only grow.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Processes that were met, or became one of this label.
     pub met: u64,
@@ -50,10 +50,10 @@ pub struct Counts {
     pub minor_faults: u64,
     /// Page faults that needed I/O.
     pub major_faults: u64,
-    /// Processor time in programs, in s.
-    pub user_s: f64,
-    /// Processor time in the kernel, in s.
-    pub system_s: f64,
+    /// Processor time in programs, in us.
+    pub user_us: u64,
+    /// Processor time in the kernel, in us.
+    pub system_us: u64,
     /// Bytes that Faultless gave back to the kernel, where it publishes that.
     pub purged_bytes: u64,
 }
@@ -290,8 +290,8 @@ impl Fleet {
         let counts = self.counts_of(&label);
         counts.minor_faults += sample.minor_faults.saturating_sub(former.minor_faults);
         counts.major_faults += sample.major_faults.saturating_sub(former.major_faults);
-        counts.user_s += (sample.user_s - former.user_s).max(0.0);
-        counts.system_s += (sample.system_s - former.system_s).max(0.0);
+        counts.user_us += in_us(sample.user_s - former.user_s);
+        counts.system_us += in_us(sample.system_s - former.system_s);
     }
 
     fn label(&self, name: &str, pid: i32) -> Label {
@@ -313,6 +313,11 @@ impl Fleet {
             self.counts.remove(label);
         }
     }
+}
+
+/// Sums of whole microseconds have no digits that nobody measured.
+fn in_us(seconds: f64) -> u64 {
+    (seconds.max(0.0) * 1e6).round() as u64
 }
 
 fn add(sum: &mut Option<u64>, more: Option<u64>) {

@@ -125,6 +125,10 @@ impl Watched {
         let is_ended = counters.is_ended();
         let mut sample = self.sample(&counters);
         let change = if is_ended { None } else { self.change(&counters) };
+        if self.name.is_empty() {
+            // It ended before the first look.
+            self.name.extend_from_slice(counters.name);
+        }
         self.parent = counters.parent;
         if !is_ended && counters.first_thread_has_ended() {
             (sample.vsize_bytes, sample.rss_bytes) = self.sizes_of_other_thread();
@@ -270,6 +274,18 @@ mod tests {
         assert!(grown(|sample| sample.pss_bytes) >= 60 << 20, "{before:?} {after:?}");
         assert!(after.sample.minor_faults > before.sample.minor_faults);
         assert!(after.sample.swap_bytes.is_some() && after.rollup_s.is_some_and(|time| time > 0.0));
+    }
+
+    #[test]
+    fn who_ended_before_the_first_look_has_a_name_all_the_same() {
+        let mut child = Command::new("sleep").arg("100").spawn().unwrap();
+        let mut watched = Watched::open(number(child.id())).unwrap();
+        until(|| watched.look(Depth::default()).is_ok() && watched.name() == "sleep");
+        child.kill().unwrap();
+        watched.name.clear();
+        until(|| watched.look(Depth::default()).unwrap().is_ended);
+        assert_eq!(watched.name(), "sleep");
+        child.wait().unwrap();
     }
 
     #[test]

@@ -159,7 +159,10 @@ fn processes(fleet: &Fleet) -> Vec<Family> {
         (
             "cpu_seconds_total",
             "Processor time in programs (user) and in the kernel (system).",
-            &[("mode", "user", |counts| counts.user_s), ("mode", "system", |counts| counts.system_s)],
+            &[
+                ("mode", "user", |counts| counts.user_us as f64 / 1e6),
+                ("mode", "system", |counts| counts.system_us as f64 / 1e6),
+            ],
         ),
     ];
     families.extend(counts.into_iter().map(|(name, help, parts)| {
