@@ -7,15 +7,20 @@
 //! its tree has nodes of 2^15 entries between the array and leaves of as many, whose entries have two words.
 //! Sources: jemalloc 5.2 and 5.3, `rtree.h`, `edata.h`; gperftools 2.10, `pagemap.h`, `span.h`; tcmalloc, `pagemap.h`.
 
+mod density;
+mod tree;
+
+use std::collections::BTreeSet;
+
 use faultless_records::allocator::Allocator;
 use faultless_records::contents::Extent;
-use faultless_records::mappings::Mapping;
 
 use super::Sight;
-use super::claim::{Claims, Evidence, Strength};
-use super::kind::Kind;
-use super::loaded::{Loaded, Object};
-use super::reader::{PAGE_BYTES, Reader, extent_of, mapping_at};
+use super::claim::Claims;
+use super::loaded::Loaded;
+use super::reader::{PAGE_BYTES, Reader, mapping_at};
+use density::Density;
+use tree::Tree;
 
 /// Entries of a leaf, as a power of two: of two levels, and of jemalloc's three for addresses of 57 bits.
 const LEAF_BITS: u32 = 18;
@@ -24,6 +29,9 @@ const WIDE_BITS: u32 = 15;
 
 /// Leaves of one node that are followed: those of a TiB in wide trees.
 const MOST_LEAVES: usize = 1 << 13;
+
+/// jemalloc's tables begin with a line of the cache.
+const TABLE_ALIGNMENT: u64 = 64;
 
 /// Entries of a leaf looked at to find whether it is one.
 const TRIED_ENTRIES: usize = 64;
@@ -35,9 +43,6 @@ const MISSES_PER_HIT: usize = 4;
 
 /// Google's allocator takes addresses in pieces of this size and alignment.
 const GOOGLE_REGION_BYTES: u64 = 1 << 30;
-
-/// jemalloc's blocks for its own records are at least this large.
-const BASE_BLOCK_BYTES: u64 = 2 << 20;
 
 /// One allocator's tree.
 struct Form {
@@ -78,27 +83,43 @@ impl Form {
         (leaf & ((1 << self.node_bits) - 1)) << self.leaf_bits | entry
     }
 
-    /// The leaves that an entry of the array leads to, each with its place among those.
+    /// The leaves that an entry of the array leads to, each with its place among those; none where that is no node. A node has pointers to
+    /// leaves that do not overlap, and nothing else: what programs keep looks like one for some words only, and to follow all of its
+    /// pointers would take minutes.
     fn leaves(&self, sight: &Sight<'_>, reader: &Reader<'_>, entry: u64) -> Vec<(u64, u64)> {
         if self.node_bits == 0 {
             return vec![(0, entry)];
         }
         let node = Extent::new(entry, 8 << self.node_bits);
-        let mut leaves = Vec::new();
-        if !sight.is_private(node) {
-            return leaves;
+        if !entry.is_multiple_of(TABLE_ALIGNMENT) || !sight.is_private(node) {
+            return Vec::new();
         }
+        let leaf_bytes = self.entry_bytes * self.leaf_entries();
+        let (mut leaves, mut taken) = (Vec::new(), BTreeSet::new());
+        let mut is_node = true;
         let pages = Extent { start: node.start & !(PAGE_BYTES - 1), end: node.end };
         reader.each_page(pages, |page, words| {
-            for (number, word) in words.iter().enumerate() {
+            for (number, leaf) in words.iter().copied().enumerate().filter(|(_, word)| *word != 0) {
                 let at = page + 8 * number as u64;
-                if node.contains(at) && is_pointer(sight, *word) {
-                    leaves.push(((at - node.start) / 8, *word));
+                if !node.contains(at) {
+                    continue;
                 }
+                is_node = leaf.is_multiple_of(TABLE_ALIGNMENT)
+                    && is_pointer(sight, leaf)
+                    && taken
+                        .range(leaf.saturating_sub(leaf_bytes - 1)..leaf.saturating_add(leaf_bytes))
+                        .next()
+                        .is_none()
+                    && leaves.len() < MOST_LEAVES;
+                if !is_node {
+                    return true;
+                }
+                taken.insert(leaf);
+                leaves.push(((at - node.start) / 8, leaf));
             }
-            leaves.len() > MOST_LEAVES
+            false
         });
-        leaves
+        if is_node { leaves } else { Vec::new() }
     }
 }
 
@@ -194,8 +215,12 @@ pub fn claim(sight: &Sight<'_>, reader: &Reader<'_>, loaded: &Loaded, claims: &m
 
 /// Where the array begins.
 fn root(sight: &Sight<'_>, reader: &Reader<'_>, data: Extent, form: &Form) -> Option<u64> {
+    let density = Density::of(sight, reader, data);
     let mut found = None;
     reader.each_page(data, |page, words| {
+        if !density.may_hold_array(page, 8 * form.root_entries) {
+            return false;
+        }
         for (place, word) in words.iter().enumerate().filter(|(_, word)| is_pointer(sight, **word)) {
             let at = page + 8 * place as u64;
             let leaves = form.leaves(sight, reader, *word);
@@ -267,163 +292,6 @@ fn each_entry(reader: &Reader<'_>, leaf: u64, form: &Form, look: &mut dyn FnMut(
     });
 }
 
-struct Tree<'tree> {
-    sight: &'tree Sight<'tree>,
-    reader: &'tree Reader<'tree>,
-    form: &'tree Form,
-    object: &'tree Object,
-    data: Extent,
-    root: u64,
-}
-
-impl Tree<'_> {
-    fn claim(&self, claims: &mut Claims) {
-        let mut runs: Vec<Extent> = Vec::new();
-        let mut records: Vec<u64> = Vec::new();
-        let array =
-            Extent { start: self.root, end: self.data.end.min(self.root + 8 * self.form.root_entries) };
-        let pages = Extent { start: array.start & !(PAGE_BYTES - 1), end: array.end };
-        let mut leaves = Vec::new();
-        let mut found_leaves = Vec::new();
-        self.reader.each_page(pages, |page, words| {
-            for (number, word) in words.iter().enumerate() {
-                let at = page + 8 * number as u64;
-                if array.contains(at) && is_pointer(self.sight, *word) {
-                    let first = ((at - array.start) / 8) << self.form.node_bits;
-                    let more = self.form.leaves(self.sight, self.reader, *word);
-                    leaves.extend(more.into_iter().map(|(place, leaf)| (first + place, leaf)));
-                }
-            }
-            false
-        });
-        for (number, leaf) in &leaves {
-            let (mut last, mut hits, mut misses) = (0, 0, 0);
-            each_entry(self.reader, *leaf, self.form, &mut |place, entry| {
-                let record = (self.form.record)(entry);
-                if record == last {
-                    return false;
-                }
-                last = record;
-                // A run is entered at its first and last page, in two leaves where it spans them.
-                match run_at(self.sight, self.reader, self.form, record, self.form.place(*number, place)) {
-                    Some(run)
-                        if run.page >> self.form.leaf_bits == *number
-                            || run.extent.bytes() > self.form.leaf_entries() =>
-                    {
-                        hits += 1;
-                        runs.push(run.extent);
-                        records.push(record);
-                    }
-                    _ => misses += 1,
-                }
-                misses >= TRIED_ENTRIES && misses > hits * MISSES_PER_HIT
-            });
-            if hits > 0 {
-                records.push(*leaf);
-                found_leaves.push(*leaf);
-            }
-        }
-        let kind = Kind::Allocator(self.form.allocator);
-        let detail: std::rc::Rc<str> = format!("page map in {}", self.object.file_name()).into();
-        let proof = "allocator's own page map";
-        for run in joined(runs) {
-            self.add(
-                run,
-                kind,
-                Evidence::with(Strength::Contents, proof, std::rc::Rc::clone(&detail)),
-                claims,
-            );
-        }
-        self.claim_records(records, claims);
-        found_leaves.into_iter().for_each(|leaf| self.claim_leaf(leaf, claims));
-    }
-
-    fn records_evidence(&self) -> Evidence {
-        let detail = format!("page map in {}", self.object.file_name());
-        Evidence::with(Strength::Contents, "records that its page map leads to", detail)
-    }
-
-    fn claim_leaf(&self, leaf: u64, claims: &mut Claims) {
-        let bytes = self.form.leaf_head_bytes + self.form.entry_bytes * self.form.leaf_entries();
-        let leaf =
-            Extent { start: leaf & !(PAGE_BYTES - 1), end: (leaf + bytes).next_multiple_of(PAGE_BYTES) };
-        claims.add(leaf, Kind::Allocator(self.form.allocator), self.records_evidence());
-    }
-
-    /// The memory that records lie in: jemalloc's base blocks and Google's regions have bounds, of others only their pages are known.
-    fn claim_records(&self, mut records: Vec<u64>, claims: &mut Claims) {
-        records.sort_unstable();
-        records.dedup_by_key(|record| *record / PAGE_BYTES);
-        let kind = Kind::Allocator(self.form.allocator);
-        let mut pages = Vec::new();
-        let mut blocks: Vec<(u64, Vec<Extent>)> = Vec::new();
-        let mut done = 0;
-        for record in records.into_iter().filter(|record| is_pointer(self.sight, *record)) {
-            if record < done {
-                continue;
-            }
-            let block = match self.form.allocator {
-                Allocator::Jemalloc => {
-                    let Some(mapping) = mapping_at(self.sight.mappings, record) else { continue };
-                    if blocks.last().is_none_or(|(start, _)| *start != mapping.start) {
-                        blocks.push((mapping.start, self.base_blocks(mapping, claims)));
-                    }
-                    let known = blocks.last().map(|(_, blocks)| blocks.as_slice()).unwrap_or_default();
-                    known.iter().copied().find(|block| block.contains(record))
-                }
-                _ if self.form.leaf_head_bytes > 0 => Some(google_region(record)),
-                _ => None,
-            };
-            match block {
-                Some(block) => {
-                    self.add(block, kind, self.records_evidence(), claims);
-                    done = block.end;
-                }
-                None => pages.push(Extent::new(record & !(PAGE_BYTES - 1), PAGE_BYTES)),
-            }
-        }
-        for extent in joined(pages) {
-            self.add(extent, kind, self.records_evidence(), claims);
-        }
-    }
-
-    /// Claims what of a range is private memory without a file.
-    fn add(&self, extent: Extent, kind: Kind, evidence: Evidence, claims: &mut Claims) {
-        if self.sight.is_private(extent) {
-            claims.add(extent, kind, evidence);
-            return;
-        }
-        let first = self.sight.mappings.partition_point(|mapping| mapping.end <= extent.start);
-        for mapping in self.sight.mappings[first..].iter().take_while(|mapping| mapping.start < extent.end) {
-            if let Some(piece) =
-                extent_of(mapping).overlap(&extent).filter(|piece| self.sight.is_private(*piece))
-            {
-                claims.add(piece, kind, evidence.clone());
-            }
-        }
-    }
-
-    /// The blocks for records in what nobody has claimed of a mapping: each begins with its size and a pointer to another or none.
-    fn base_blocks(&self, mapping: &Mapping, claims: &Claims) -> Vec<Extent> {
-        let mut blocks: Vec<Extent> = Vec::new();
-        for gap in claims.gaps(extent_of(mapping)) {
-            self.reader.each_page(gap, |page, words| {
-                let (bytes, next) = (words[0], words[1]);
-                let block = Extent::new(page, bytes);
-                let fits = bytes >= BASE_BLOCK_BYTES
-                    && bytes.is_multiple_of(BASE_BLOCK_BYTES)
-                    && block.end <= mapping.end
-                    && (next == 0 || is_pointer(self.sight, next));
-                if fits && blocks.last().is_none_or(|last| last.end <= page) {
-                    blocks.push(block);
-                }
-                false
-            });
-        }
-        blocks
-    }
-}
-
 /// Extents in order, those that touch or overlap made one.
 #[must_use]
 pub fn joined(mut extents: Vec<Extent>) -> Vec<Extent> {
@@ -440,6 +308,8 @@ pub fn joined(mut extents: Vec<Extent>) -> Vec<Extent> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::kind::Kind;
+    use super::super::loaded::Object;
     use super::super::reader::made_up::{MadeUp, mapping};
     use super::*;
 
@@ -471,5 +341,23 @@ mod tests {
         let jemalloc = Some(Kind::Allocator(Allocator::Jemalloc));
         assert_eq!(known(0), [jemalloc, jemalloc, None, jemalloc]);
         assert_eq!(known(1), [None; 4], "the node has the leaf at another place than the records say");
+    }
+
+    #[test]
+    fn what_has_something_else_beside_leaves_is_no_node() {
+        let tables = 0x7f00_0000_0000;
+        let (node, leaf, form) = (tables + 0x40, tables + 0x10_0080, &FORMS[1]);
+        let leaves = |words: &[u64]| {
+            let mut memory = MadeUp::default();
+            memory.put(node + 0x800, words);
+            let mappings = [mapping(tables, tables + 0x40_0000, b"rw-p", "")];
+            let sight = Sight { mappings: &mappings, contents: None, threads: &[] };
+            form.leaves(&sight, &Reader::new(&memory), node)
+        };
+        let bytes = form.entry_bytes * form.leaf_entries();
+        assert_eq!(leaves(&[leaf, 0, leaf + bytes]), [(0x100, leaf), (0x102, leaf + bytes)]);
+        for words in [[leaf, 7], [leaf, leaf + 8], [leaf, leaf + 64], [leaf + 64, leaf], [leaf, 0x10_0000]] {
+            assert_eq!(leaves(&words), [], "{words:x?}");
+        }
     }
 }
