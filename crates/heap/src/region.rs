@@ -200,6 +200,8 @@ impl Region {
             collapse_bytes: self.collapse_bytes(),
             page_bytes: state.page_bytes,
             is_checked: state.is_checked && state.wish != PageWish::HugeRequired,
+            // `&mut self` lasts until then.
+            is_alone: when == Populate::Now,
         };
         let control = self.0.as_ptr();
         // SAFETY: the two fields are apart: the population is shared, the list of workers is the owner's, who is `&mut self`.

@@ -48,6 +48,14 @@ pub struct Plan {
     pub page_bytes: usize,
     /// Whether to go on only while there is memory.
     pub is_checked: bool,
+    /// Whether pages that are to be written to may be touched: no reference into the region is in use until the workers are gone.
+    pub is_alone: bool,
+}
+
+impl Plan {
+    fn may_touch(&self) -> bool {
+        self.is_alone || self.access == Access::Read
+    }
 }
 
 /// A region's populating: under way, or how it ended.
@@ -83,6 +91,7 @@ impl Population {
                 collapse_bytes: None,
                 page_bytes: 4096,
                 is_checked: false,
+                is_alone: false,
             }),
             failure: Lock::new(None),
             next: AtomicUsize::new(0),
@@ -123,13 +132,28 @@ impl Population {
         self.join(workers, tell)
     }
 
-    /// Lets `workers` populate, and returns; without threads populates at once.
-    pub fn run_in_background(&self, plan: Plan, workers: &mut [Option<Worker>]) {
+    /// Lets `workers` populate, and returns; without threads populates at once. So it does where pages must be touched that are to be
+    /// written to: the owner may have a `&mut` to them as soon as this returns, and even an atomic that changes nothing would race.
+    pub fn run_in_background(&self, mut plan: Plan, workers: &mut [Option<Worker>]) {
+        plan.is_alone = !plan.may_touch() && self.must_touch(&plan);
         self.begin(plan);
         self.start(&plan, workers);
-        if workers.iter().all(Option::is_none) {
+        if plan.is_alone || workers.iter().all(Option::is_none) {
             while self.step(&plan) {}
         }
+        if plan.is_alone {
+            self.wait_for_workers(&mut |_| ControlFlow::Continue(()));
+        }
+    }
+
+    /// Whether this kernel has no call for populating; tried with the first page.
+    fn must_touch(&self, plan: &Plan) -> bool {
+        let first_bytes = plan.page_bytes.min(plan.bytes);
+        // Whatever else is refused the workers will find, too.
+        if os::populate_region(plan.from, first_bytes, plan.access) == Err(Errno::EINVAL) {
+            self.must_touch.store(true, Ordering::Relaxed);
+        }
+        self.must_touch.load(Ordering::Relaxed)
     }
 
     /// Starts no more workers than there are chunks.
@@ -148,15 +172,7 @@ impl Population {
 
     /// Waits for the workers' end and says how it went.
     pub fn join(&self, workers: &mut [Option<Worker>], tell: OnProgress<'_>) -> Result<(), RegionError> {
-        loop {
-            // ORDERING: Acquire pairs with the Release in `work`: what the workers wrote is seen.
-            let running = self.running.load(Ordering::Acquire);
-            if running == 0 {
-                break;
-            }
-            self.tell(tell);
-            os::futex_wait_for(&self.running, running, TELL_NS);
-        }
+        self.wait_for_workers(tell);
         for worker in workers {
             if let Some(worker) = worker.take() {
                 worker.join();
@@ -164,6 +180,18 @@ impl Population {
         }
         self.tell(tell);
         self.outcome()
+    }
+
+    fn wait_for_workers(&self, tell: OnProgress<'_>) {
+        loop {
+            // ORDERING: Acquire pairs with the Release in `work`: what the workers wrote is seen.
+            let running = self.running.load(Ordering::Acquire);
+            if running == 0 {
+                return;
+            }
+            self.tell(tell);
+            os::futex_wait_for(&self.running, running, TELL_NS);
+        }
     }
 
     /// How populating went so far: an error also while it has not come to its end.
@@ -282,7 +310,7 @@ impl Population {
     fn bring_in(&self, plan: &Plan, from: usize, bytes: usize) -> Result<(), Errno> {
         while !self.must_touch.load(Ordering::Relaxed) {
             match os::populate_region(from, bytes, plan.access) {
-                Err(Errno::EINVAL) => self.must_touch.store(true, Ordering::Relaxed),
+                Err(Errno::EINVAL) if plan.may_touch() => self.must_touch.store(true, Ordering::Relaxed),
                 Err(Errno::EINTR | Errno::EAGAIN) if !self.is_cancelled.load(Ordering::Relaxed) => {}
                 other => return other,
             }
@@ -290,12 +318,12 @@ impl Population {
         for address in (from..from + bytes).step_by(plan.page_bytes) {
             let byte = core::ptr::with_exposed_provenance_mut::<u8>(address);
             match plan.access {
-                // SAFETY: a byte of the mapped region; the owner may write to it at the same time, and an atomic that changes
-                // nothing loses none of that.
+                // SAFETY: a byte of the mapped region, to which nobody in Rust has a reference: the plan says so, or this would not
+                // be reached. Threads of C may write to it at the same time; an atomic that changes nothing loses none of that.
                 Access::ReadWrite => unsafe {
                     AtomicU8::from_ptr(byte).fetch_or(0, Ordering::Relaxed);
                 },
-                // SAFETY: a readable byte of the mapped region.
+                // SAFETY: a readable byte of the mapped region, which nobody writes to before the workers are gone.
                 Access::Read => unsafe {
                     core::ptr::read_volatile(byte);
                 },

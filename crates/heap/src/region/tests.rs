@@ -193,6 +193,22 @@ fn kernels_without_the_newer_calls_populate_by_touching() {
 }
 
 #[test]
+fn pages_that_must_be_touched_are_all_there_before_their_owner_has_them() {
+    let all = Progress { done_bytes: 96 * MIB, total_bytes: 96 * MIB };
+    for sharing in [Sharing::Private, Sharing::Shared] {
+        let options = |populate| RegionOptions::new(96 * MIB).sharing(sharing).populate(populate).threads(2);
+        let map = || options(Populate::InBackground).map();
+        let region = refusing(&[Call::KnowPopulate], map).unwrap();
+        assert_eq!(region.progress(), all, "{sharing:?}: mapped");
+        drop(region);
+        let mut region = options(Populate::ByUse).map().unwrap();
+        refusing(&[Call::KnowPopulate], || region.populate_in_background()).unwrap();
+        assert_eq!(region.progress(), all, "{sharing:?}: by use until then");
+        assert_eq!(region.wait(&mut silent()), Ok(()));
+    }
+}
+
+#[test]
 fn what_cannot_fit_is_refused_before_a_page_is_populated() {
     let available = facts::gather(&Need { populated_bytes: 1, ..Need::default() }).memory_bytes.unwrap();
     let too_much = available + available / 2;
