@@ -15,7 +15,7 @@ use crate::lock::Lock;
 use crate::magazine::Magazine;
 use crate::message::{Misuse, misuse};
 use crate::os;
-use crate::page_map::{Hint32, PageMap};
+use crate::page_map::{Hint32, HintSize, PageMap};
 use crate::size_class::{self, CLASSES};
 use crate::slab::{self, HomeSlabs};
 use crate::span_heap::huge_page::WORTH_BYTES;
@@ -29,7 +29,7 @@ use transit::{Regime, Transit, is_in_order};
 const RECLAIMED: u32 = 16;
 const RECLAIMS: u32 = 4;
 /// Slabs' worth of free blocks from which on a shard gives to others.
-const GIVEN_FROM: u32 = 4;
+const GIVEN_FROM: usize = 4;
 
 /// A shard's bytes go into the sum of all when they have changed by this much: one line less that all CPUs write.
 const OUT_BATCH: isize = 32 * 1024;
@@ -56,7 +56,7 @@ struct Shard {
     /// How many there may be.
     transit: Transit,
     /// Free blocks in the slabs. Synchronization: written under the class lock.
-    free_blocks: [Hint32; CLASSES],
+    free_blocks: [HintSize; CLASSES],
     /// Part of `out_bytes` not yet added to it.
     out_bytes: AtomicIsize,
 }
@@ -65,11 +65,11 @@ struct Shard {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClassCounts {
     /// Slabs.
-    pub slabs: u32,
+    pub slabs: usize,
     /// Free blocks in their slabs.
-    pub free_blocks: u32,
+    pub free_blocks: usize,
     /// Free blocks in magazines in transit.
-    pub transit_blocks: u32,
+    pub transit_blocks: usize,
 }
 
 impl Central {
@@ -118,7 +118,7 @@ impl Central {
     #[inline(never)]
     fn take_elsewhere(&self, spans: &Spans, own: usize, class: usize, want: u32) -> Option<Magazine> {
         let take_new = |span| self.take_from_new_slab(spans, span, own, class, want);
-        self.take_from_others(spans, own, class, want, GIVEN_FROM * size_class::slab_blocks(class))
+        self.take_from_others(spans, own, class, want, GIVEN_FROM * size_class::slab_blocks(class) as usize)
             .or_else(|| self.used_span_for_slab(spans, own, class).map(take_new))
             .or_else(|| self.take_part_from_others(spans, own, class, want))
             .or_else(|| self.fresh_span_for_slab(spans, class).map(take_new))
@@ -134,7 +134,7 @@ impl Central {
         own: usize,
         class: usize,
         want: u32,
-        many: u32,
+        many: usize,
     ) -> Option<Magazine> {
         let others = self.shards_in_use().len();
         let has_many = |other: &usize| self.shards[*other].free_blocks[class].get() >= many;
@@ -198,7 +198,7 @@ impl Central {
         if class <= size_class::GOING_HOME || size_class::size(class) >= os::page_bytes() {
             return None;
         }
-        self.take_from_others(spans, own, class, want, size_class::slab_blocks(class).div_ceil(2))
+        self.take_from_others(spans, own, class, want, size_class::slab_blocks(class).div_ceil(2) as usize)
     }
 
     /// A span with pages for a slab of the shard `own`; for it, what is in transit beyond the usual goes home.
@@ -334,7 +334,7 @@ impl Central {
         for shard in self.shards_in_use() {
             counts.transit_blocks += shard.stacks[class].lock().blocks(map);
             let slabs = shard.slabs[class].lock();
-            counts.slabs += slabs.count;
+            counts.slabs += slabs.count as usize;
             counts.free_blocks += slabs.free_blocks;
         }
         counts
@@ -393,7 +393,7 @@ impl Shard {
             slabs: [const { Lock::new(Slabs::new()) }; CLASSES],
             stacked: [const { Hint32::new(0) }; CLASSES],
             transit: Transit::new(),
-            free_blocks: [const { Hint32::new(0) }; CLASSES],
+            free_blocks: [const { HintSize::new(0) }; CLASSES],
             out_bytes: AtomicIsize::new(0),
         }
     }
@@ -421,5 +421,37 @@ impl Shard {
         let magazine = stack.pop(&spans.map, class);
         self.stacked[class].set(stack.magazines);
         magazine
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::heap::Heap;
+
+    /// With so many free blocks in the books of the first shard.
+    fn heap_with_free(class: usize, free: usize) -> Box<Heap> {
+        // SAFETY: zero bytes are a new heap.
+        let heap: Box<Heap> = unsafe { Box::new_zeroed().assume_init() };
+        heap.central.shard(0).slabs[class].lock().free_blocks = free;
+        heap
+    }
+
+    #[test]
+    fn free_blocks_of_all_shards_are_counted_beyond_32_bits() {
+        let heap = heap_with_free(1, 3 << 30);
+        heap.central.shard(1).slabs[1].lock().free_blocks = 3 << 30;
+        assert_eq!(heap.central.counts(&heap.spans.map, 1).free_blocks, 6 << 30);
+    }
+
+    #[test]
+    fn a_shard_with_2_to_the_32nd_free_blocks_has_some() {
+        let before = (1 << 32) - size_class::slab_blocks(1) as usize + 1;
+        let heap = heap_with_free(1, before);
+        let counts = || heap.central.counts(&heap.spans.map, 1);
+        heap.central.fetch(&heap.spans, 0, 1, 1).unwrap();
+        assert_eq!((counts().slabs, counts().free_blocks), (1, 1 << 32));
+        heap.central.fetch(&heap.spans, 0, 1, 1).unwrap();
+        assert_eq!((counts().slabs, counts().free_blocks), (1, (1 << 32) - 1), "of the slab that has them");
     }
 }

@@ -60,6 +60,8 @@ cells! {
     Hint32: AtomicU32 => u32;
     /// 64 bits that may be old.
     Hint64: AtomicU64 => u64;
+    /// A size that may be old.
+    HintSize: AtomicUsize => usize;
 }
 
 /// What the span that starts at a granule is.

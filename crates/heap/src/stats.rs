@@ -61,12 +61,12 @@ impl Snapshot {
         let mut classes = [ClassStats::default(); CLASSES];
         for (class, stats) in classes.iter_mut().enumerate().skip(1) {
             let counts = heap.central.counts(&heap.spans.map, class);
-            let blocks = counts.slabs as usize * size_class::slab_blocks(class) as usize;
+            let blocks = counts.slabs * size_class::slab_blocks(class) as usize;
             let cached = heap.caches.all().map(|cache| cache.held(class) as usize).sum::<usize>();
-            let transit = counts.transit_blocks as usize;
-            let used = blocks.saturating_sub(counts.free_blocks as usize + transit + cached);
+            let transit = counts.transit_blocks;
+            let used = blocks.saturating_sub(counts.free_blocks + transit + cached);
             let block_bytes = size_class::size(class);
-            *stats = ClassStats { block_bytes, slabs: counts.slabs as usize, blocks, used, cached, transit };
+            *stats = ClassStats { block_bytes, slabs: counts.slabs, blocks, used, cached, transit };
         }
         let spans = heap.spans.counts();
         let (threads, threads_peak) = heap.caches.counts();

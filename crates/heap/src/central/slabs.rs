@@ -29,8 +29,8 @@ pub struct Slabs {
     pub heads: [u32; FILL_LISTS],
     /// All slabs of the class, also full ones.
     pub count: u32,
-    /// Free blocks in all of them.
-    pub free_blocks: u32,
+    /// Free blocks in all of them: 2^32 of 16 bytes are 64 GiB.
+    pub free_blocks: usize,
 }
 
 impl Slabs {
@@ -53,14 +53,14 @@ impl Slabs {
     pub fn add(&mut self, map: &PageMap, first: u32, class: usize) {
         let free = u32::from(map.record(first).free_blocks.get());
         self.count += 1;
-        self.free_blocks += free;
+        self.free_blocks += free as usize;
         self.link(map, first, fill_list(class, free));
     }
 
     /// A slab with free blocks is none of these any more.
     pub fn remove(&mut self, map: &PageMap, first: u32) {
         self.count -= 1;
-        self.free_blocks -= u32::from(map.record(first).free_blocks.get());
+        self.free_blocks -= usize::from(map.record(first).free_blocks.get());
         self.unlink(map, first);
     }
 
@@ -69,7 +69,7 @@ impl Slabs {
         let map = &spans.map;
         let purged = map.record(first).value.get();
         let magazine = slab::take(map, first, class, want);
-        self.free_blocks -= magazine.count;
+        self.free_blocks -= magazine.count as usize;
         let wanted = purged & !map.record(first).value.get();
         if wanted != 0 {
             spans.slab_pages_wanted(wanted.count_ones() as usize * os::page_bytes());
@@ -87,7 +87,7 @@ impl Slabs {
     #[inline]
     pub fn note_put(&mut self, spans: &Spans, slab: HomeSlab<'_>, class: usize, blocks: u32) {
         let (free, all) = (slab.free_blocks(), size_class::slab_blocks(class));
-        self.free_blocks += blocks;
+        self.free_blocks += blocks as usize;
         let was_full = free == blocks;
         if was_full || is_few(class, all - free) || slab.list() != fill_list(class, free) {
             self.note_change(spans, slab, class, blocks);
@@ -103,7 +103,7 @@ impl Slabs {
             if free > blocks {
                 self.unlink(map, first);
             }
-            self.free_blocks -= free;
+            self.free_blocks -= free as usize;
             self.count -= 1;
             slab::dissolve(map, first, class);
             spans.give_for(slab.shard(), first, size_class::slab_granules(class));

@@ -46,10 +46,10 @@ impl Stack {
     }
 
     /// Blocks in all of them.
-    pub fn blocks(&self, map: &PageMap) -> u32 {
+    pub fn blocks(&self, map: &PageMap) -> usize {
         let (mut magazine, mut blocks) = (self.top, 0);
         for _ in 0..self.magazines {
-            blocks += magazine.count;
+            blocks += magazine.count as usize;
             if map.granule_of(magazine.head).is_none() {
                 break;
             }

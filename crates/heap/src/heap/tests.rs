@@ -305,7 +305,7 @@ fn large_blocks_freed_last_stay_with_their_shard_and_serve_others_before_fresh_m
 fn magazines_wanted_again_soon_stay_in_transit_and_go_home_before_fresh_memory_is_used() {
     let heap = heap_with_purger();
     let (class, other) = (size_class::class_of(12288).unwrap(), size_class::class_of(48).unwrap());
-    let most = size_class::magazine_max(class);
+    let most = size_class::magazine_max(class) as usize;
     (0..4).for_each(|_| round(&heap, class, 35));
     let counts = heap.central.counts(&heap.spans.map, class);
     assert_eq!((counts.transit_blocks, counts.free_blocks), (35 * most, 0), "no slab was asked");
@@ -326,7 +326,7 @@ fn magazines_in_transit_are_few_where_nobody_comes_by() {
     let heap = heap();
     let class = size_class::class_of(64).unwrap();
     (0..3).for_each(|_| round(&heap, class, 64));
-    let most = 8 * size_class::magazine_max(class);
+    let most = 8 * size_class::magazine_max(class) as usize;
     assert!(heap.central.counts(&heap.spans.map, class).transit_blocks <= most);
 }
 

@@ -120,8 +120,9 @@ fn who_takes_one_block_of_a_magazine_without_a_cache_loses_none_of_the_others() 
 #[test]
 fn of_magazines_in_transit_those_that_were_needed_since_the_last_look_stay() {
     let (heap, class) = (heap_with_purger(), class_of(64));
-    let in_transit =
-        || heap.central.counts(&heap.spans.map, class).transit_blocks / size_class::magazine_max(class);
+    let in_transit = || {
+        heap.central.counts(&heap.spans.map, class).transit_blocks / size_class::magazine_max(class) as usize
+    };
     round(&heap, class, 5);
     heap.central.return_idle_transit(&heap.spans);
     assert_eq!(in_transit(), 5);
