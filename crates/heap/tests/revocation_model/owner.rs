@@ -3,7 +3,7 @@
 use crate::state::{
     At, Cell, FIRST_BLOCK, GATE, LEAST_CAPACITY, NUMBERS, Need, Owner, State, Steps, bit, blocks_in,
 };
-use crate::{Part, Setting};
+use crate::{Memory, Part, Setting};
 
 impl State {
     /// The states after a block was handed out: its holder may have written anything where the link was.
@@ -19,13 +19,14 @@ impl State {
         }
     }
 
-    /// What an owner does under its bin's lock; its buffer is empty.
+    /// What an owner does under its bin's lock.
     fn locked_work(&self, who: usize, need: Need, setting: &Setting) -> Result<Steps, String> {
         let mut state = *self;
         let owner = self.owners[who];
         let (mut list, mut room) = (Vec::new(), owner.capacity);
-        if owner.head != GATE {
-            (list, room) = (self.list(owner.head)?, owner.room);
+        let head = owner.load(Cell::Head, owner.head);
+        if head != GATE {
+            (list, room) = (self.list_seen_by(&owner, head)?, owner.load(Cell::Room, owner.room));
             if room + list.len() as i8 != owner.capacity {
                 return Err(format!("under the lock {list:?}, room {room}, capacity {}", owner.capacity));
             }
@@ -86,6 +87,32 @@ impl State {
         owner.at = At::Idle;
     }
 
+    /// The state after `malloc` has read `head`, having counted `room` up.
+    fn with_malloc_head(mut self, who: usize, head: i8) -> State {
+        let owner = &mut self.owners[who];
+        owner.at = At::MallocNext(head);
+        if head <= GATE {
+            owner.add_to_room(-1);
+            owner.at = At::Waiting(Need::Malloc);
+        }
+        self
+    }
+
+    /// The state after `free` has read `head`, having counted `room` down.
+    fn with_free_head(mut self, who: usize, block: i8, head: i8) -> State {
+        let owner = &mut self.owners[who];
+        if head == GATE || owner.load(Cell::Room, owner.room) < 0 {
+            owner.add_to_room(1);
+            owner.at = At::Waiting(Need::Free(block));
+        } else {
+            owner.push(Cell::Next(block), head);
+            owner.push(Cell::Head, block);
+            owner.at = At::Idle;
+            self.live &= !bit(block);
+        }
+        self
+    }
+
     pub fn owner_steps(&self, who: usize, setting: &Setting, steps: &mut Steps) -> Result<(), String> {
         let me = &self.owners[who];
         let with = |change: &dyn Fn(&mut State, &mut Owner)| {
@@ -94,11 +121,12 @@ impl State {
             state.owners[who] = owner;
             state
         };
-        if me.waiting_stores > 0 {
+        for place in me.drainable(setting) {
             let mut state = *self;
-            state.drain_one(who);
+            state.drain(who, place);
             steps.push(("a store reaches memory", state));
         }
+        let is_weak = setting.memory == Memory::Weak;
         match me.at {
             At::Gone => {}
             At::Idle => {
@@ -125,7 +153,19 @@ impl State {
                     });
                     steps.push(("malloc: room + 1", state));
                 }
+                if is_weak {
+                    let head = me.load(Cell::Head, me.head);
+                    steps.push((
+                        "malloc: reads head ahead",
+                        with(&|_, owner| owner.at = At::MallocEarly(head)),
+                    ));
+                }
                 for block in blocks_in(me.held) {
+                    if is_weak {
+                        let head = me.load(Cell::Head, me.head);
+                        let state = with(&|_, owner| owner.at = At::FreeEarly(block, head));
+                        steps.push(("free: reads head ahead", state));
+                    }
                     let state = operation(&|_, owner| {
                         owner.held &= !bit(block);
                         owner.at = At::FreeHead(block);
@@ -140,7 +180,7 @@ impl State {
                         steps.push(("gives a block away", state));
                     }
                 }
-                for block in blocks_in(self.given).filter(|_| me.waiting_stores == 0) {
+                for block in blocks_in(self.given).filter(|_| is_weak || me.waiting_stores == 0) {
                     let state = operation(&|state, owner| {
                         state.given &= !bit(block);
                         owner.held |= bit(block);
@@ -148,16 +188,25 @@ impl State {
                     steps.push(("takes a given block", state));
                 }
             }
-            At::MallocHead if me.has_space(1, setting) => match me.load(Cell::Head, me.head) {
-                head if head <= GATE => {
-                    let state = with(&|_, owner| {
-                        owner.add_to_room(-1);
-                        owner.at = At::Waiting(Need::Malloc);
-                    });
-                    steps.push(("malloc: no list, room - 1", state));
-                }
-                head => steps.push(("malloc: reads head", with(&|_, owner| owner.at = At::MallocNext(head)))),
-            },
+            At::MallocEarly(head) if me.has_space(2, setting) => {
+                let mut state = *self;
+                state.owners[who].operations -= 1;
+                state.owners[who].add_to_room(1);
+                steps.push(("malloc: room + 1, with a head read ahead", state.with_malloc_head(who, head)));
+            }
+            At::FreeEarly(block, head) if me.has_space(3, setting) => {
+                let mut state = *self;
+                let owner = &mut state.owners[who];
+                owner.operations -= 1;
+                owner.held &= !bit(block);
+                owner.add_to_room(-1);
+                steps
+                    .push(("free: room - 1, with a head read ahead", state.with_free_head(who, block, head)));
+            }
+            At::MallocHead if me.has_space(1, setting) => {
+                let head = me.load(Cell::Head, me.head);
+                steps.push(("malloc: reads head", self.with_malloc_head(who, head)));
+            }
             At::MallocRoomTooLate(head) if me.has_space(1, setting) => {
                 let state = with(&|_, owner| {
                     owner.at = At::Waiting(Need::Malloc);
@@ -171,31 +220,28 @@ impl State {
             At::MallocNext(block) if me.has_space(2, setting) => {
                 let next = me.load(Cell::Next(block), self.next[block as usize]);
                 let mut state = with(&|_, owner| {
-                    owner.push(Cell::Head, next);
-                    owner.at = At::Idle;
+                    if setting.without == Some(Part::HeadBeforeUse) {
+                        owner.at = At::MallocHeadTooLate(next);
+                    } else {
+                        owner.push(Cell::Head, next);
+                        owner.at = At::Idle;
+                    }
                 });
                 state.hand_out(who, block)?;
                 state.after_hand_out(who, block, setting, steps);
             }
-            At::FreeHead(block) if me.has_space(2, setting) => match me.load(Cell::Head, me.head) {
-                head if head == GATE || me.load(Cell::Room, me.room) < 0 => {
-                    let state = with(&|_, owner| {
-                        owner.add_to_room(1);
-                        owner.at = At::Waiting(Need::Free(block));
-                    });
-                    steps.push(("free: gate or full, room + 1", state));
-                }
-                head => {
-                    let state = with(&|state, owner| {
-                        owner.push(Cell::Next(block), head);
-                        owner.push(Cell::Head, block);
-                        owner.at = At::Idle;
-                        state.live &= !bit(block);
-                    });
-                    steps.push(("free: reads head, links", state));
-                }
-            },
-            At::Waiting(need) if me.waiting_stores == 0 && !me.locked => {
+            At::MallocHeadTooLate(next) if me.has_space(1, setting) => {
+                let state = with(&|_, owner| {
+                    owner.push(Cell::Head, next);
+                    owner.at = At::Idle;
+                });
+                steps.push(("malloc: stores head too late", state));
+            }
+            At::FreeHead(block) if me.has_space(2, setting) => {
+                let head = me.load(Cell::Head, me.head);
+                steps.push(("free: reads head", self.with_free_head(who, block, head)));
+            }
+            At::Waiting(need) if me.may_lock(setting) && !me.locked => {
                 let state = with(&|_, owner| {
                     owner.locked = true;
                     owner.at = At::Locked(need);
@@ -203,9 +249,12 @@ impl State {
                 steps.push(("locks its bin", state));
             }
             At::Locked(need) => steps.extend(self.locked_work(who, need, setting)?),
-            At::MallocHead
+            At::MallocEarly(_)
+            | At::FreeEarly(..)
+            | At::MallocHead
             | At::MallocRoomTooLate(_)
             | At::MallocNext(_)
+            | At::MallocHeadTooLate(_)
             | At::FreeHead(_)
             | At::Waiting(_) => {}
         }

@@ -1,7 +1,10 @@
 //! What the revoker does next.
 
 use crate::state::{GATE, LEAST_CAPACITY, OWNERS, Revoker, State, Steps, TRIES, bit};
-use crate::{Part, Setting};
+use crate::{Memory, Part, Setting};
+
+/// What only the second barrier shows.
+pub const WON_LATE: &str = "revoker: the owner won, as the second barrier shows";
 
 impl State {
     pub fn revoker_steps(&self, setting: &Setting, steps: &mut Steps) -> Result<(), String> {
@@ -34,9 +37,7 @@ impl State {
                 "revoker exchanges head with the gate"
             }
             Revoker::Barrier(bin) => {
-                while state.owners[bin as usize].waiting_stores > 0 {
-                    state.drain_one(bin as usize);
-                }
+                state.pass_barrier(bin as usize);
                 let following = bin + 1;
                 state.revoker =
                     if following < setting.owners as u8 { Revoker::Barrier(following) } else { settle(0) };
@@ -60,21 +61,42 @@ impl State {
             }
             Revoker::ReadHead { bin, attempt, room, length } => {
                 let owner = &mut state.owners[bin as usize];
+                let needs_second =
+                    setting.memory == Memory::Weak && setting.without != Some(Part::SecondBarrier);
                 let sum_holds = room + length == owner.capacity || setting.without == Some(Part::SumCheck);
                 if owner.head != GATE {
                     state.revoker = Revoker::Unlock(bin);
                     "revoker: the owner won"
+                } else if sum_holds && needs_second {
+                    state.revoker = Revoker::BarrierAgain { bin, owner: 0 };
+                    "revoker: the sum holds"
                 } else if sum_holds {
-                    let taken = self.list(self.lists[bin as usize])?;
-                    state.owners[bin as usize].capacity = LEAST_CAPACITY;
-                    state.central |= taken.iter().fold(0, |set, &block| set | bit(block));
-                    state.revoker = Revoker::Unlock(bin);
+                    state.take(bin)?;
                     "revoker takes the list"
                 } else {
                     let again = attempt + 1 < TRIES;
                     state.revoker =
                         if again { Revoker::ReadRoom(bin, attempt + 1) } else { Revoker::Undo(bin) };
                     "revoker: the sum does not hold"
+                }
+            }
+            Revoker::BarrierAgain { bin, owner } => {
+                state.pass_barrier(owner as usize);
+                let following = owner + 1;
+                state.revoker = if following < setting.owners as u8 {
+                    Revoker::BarrierAgain { bin, owner: following }
+                } else {
+                    Revoker::ReadHeadAgain(bin)
+                };
+                "revoker's second barrier empties a buffer"
+            }
+            Revoker::ReadHeadAgain(bin) => {
+                if self.owners[bin as usize].head == GATE {
+                    state.take(bin)?;
+                    "revoker takes the list"
+                } else {
+                    state.revoker = Revoker::Unlock(bin);
+                    WON_LATE
                 }
             }
             Revoker::Undo(bin) => {
@@ -94,6 +116,14 @@ impl State {
             }
         };
         steps.push((what, state));
+        Ok(())
+    }
+
+    fn take(&mut self, bin: u8) -> Result<(), String> {
+        let taken = self.list(self.lists[bin as usize])?;
+        self.owners[bin as usize].capacity = LEAST_CAPACITY;
+        self.central |= taken.iter().fold(0, |set, &block| set | bit(block));
+        self.revoker = Revoker::Unlock(bin);
         Ok(())
     }
 

@@ -1,13 +1,15 @@
 //! What a state of the model is, what stores do to it, and what must hold in it.
 
-use crate::Setting;
+use crate::{Memory, Setting};
 
 pub const GATE: i8 = 1;
 /// Blocks are the numbers from here on; 0 is the end of a list.
 pub const FIRST_BLOCK: i8 = 2;
 pub const NUMBERS: usize = 6;
 pub const OWNERS: usize = 2;
-pub const BUFFERED: usize = 8;
+pub const BUFFERED: usize = 12;
+/// Stores under the lock but those to links of the list: capacity, room, head, the lock, and one to what is handed out.
+pub const LOCKED_STORES: usize = 5;
 pub const LEAST_CAPACITY: i8 = 1;
 pub const TRIES: u8 = 2;
 
@@ -34,9 +36,14 @@ pub enum Need {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum At {
     Idle,
+    /// An operation's `head` was read before its `room` was written, as a processor may; a barrier in between undoes it.
+    MallocEarly(i8),
+    FreeEarly(i8, i8),
     MallocHead,
     MallocRoomTooLate(i8),
     MallocNext(i8),
+    /// A block was handed out, and `head` is yet to be stored.
+    MallocHeadTooLate(i8),
     FreeHead(i8),
     Waiting(Need),
     Locked(Need),
@@ -65,6 +72,8 @@ pub enum Revoker {
     ReadRoom(u8, u8),
     Walk { bin: u8, attempt: u8, room: i8, block: i8, length: i8 },
     ReadHead { bin: u8, attempt: u8, room: i8, length: i8 },
+    BarrierAgain { bin: u8, owner: u8 },
+    ReadHeadAgain(u8),
     Undo(u8),
     Unlock(u8),
 }
@@ -110,6 +119,26 @@ impl Owner {
         room
     }
 
+    /// Which waiting stores may reach memory next: on x86-TSO the oldest; else each that is no older one's to the same cell, but a
+    /// release only as the oldest.
+    pub fn drainable(&self, setting: &Setting) -> impl Iterator<Item = usize> {
+        let (buffer, is_tso) = (self.buffer, setting.memory == Memory::Tso);
+        (0..self.waiting_stores as usize).filter(move |&place| {
+            let cell = buffer[place].0;
+            let is_release = matches!(cell, Cell::Lock | Cell::Given(_));
+            place == 0 || !is_tso && !is_release && buffer[..place].iter().all(|&(older, _)| older != cell)
+        })
+    }
+
+    /// Whether it may take its lock with what waits: on x86 a locked instruction empties the buffer.
+    pub fn may_lock(&self, setting: &Setting) -> bool {
+        let most = match setting.memory {
+            Memory::Tso => 0,
+            Memory::Weak => BUFFERED - LOCKED_STORES - setting.blocks as usize,
+        };
+        self.waiting_stores as usize <= most
+    }
+
     pub fn has_space(&self, stores: usize, setting: &Setting) -> bool {
         self.waiting_stores as usize + stores <= setting.buffered
     }
@@ -145,11 +174,22 @@ impl State {
         }
     }
 
-    /// The oldest waiting store of an owner reaches memory.
-    pub fn drain_one(&mut self, who: usize) {
+    /// A processor's full barrier: its stores are in memory, and what it read ahead is read again.
+    pub fn pass_barrier(&mut self, who: usize) {
+        while self.owners[who].waiting_stores > 0 {
+            self.drain(who, 0);
+        }
+        let at = &mut self.owners[who].at;
+        if matches!(at, At::MallocEarly(_) | At::FreeEarly(..)) {
+            *at = At::Idle;
+        }
+    }
+
+    /// A waiting store of an owner reaches memory.
+    pub fn drain(&mut self, who: usize, place: usize) {
         let owner = &mut self.owners[who];
-        let (cell, value) = owner.buffer[0];
-        owner.buffer.copy_within(1.., 0);
+        let (cell, value) = owner.buffer[place];
+        owner.buffer.copy_within(place + 1.., place);
         owner.buffer[BUFFERED - 1] = (Cell::Nothing, 0);
         owner.waiting_stores -= 1;
         match cell {
@@ -164,7 +204,16 @@ impl State {
     }
 
     /// The blocks of a list in memory; an error if it does not end or a block is where it must not be.
-    pub fn list(&self, mut block: i8) -> Result<Vec<i8>, String> {
+    pub fn list(&self, block: i8) -> Result<Vec<i8>, String> {
+        self.list_by(block, |block| self.next[block as usize])
+    }
+
+    /// As [`State::list`], as an owner sees it.
+    pub fn list_seen_by(&self, owner: &Owner, block: i8) -> Result<Vec<i8>, String> {
+        self.list_by(block, |block| owner.load(Cell::Next(block), self.next[block as usize]))
+    }
+
+    fn list_by(&self, mut block: i8, next: impl Fn(i8) -> i8) -> Result<Vec<i8>, String> {
         let mut blocks = Vec::new();
         while block != 0 {
             if block < FIRST_BLOCK || blocks.contains(&block) {
@@ -174,7 +223,7 @@ impl State {
                 return Err(format!("block {block} is in a list and also handed out or central"));
             }
             blocks.push(block);
-            block = self.next[block as usize];
+            block = next(block);
         }
         Ok(blocks)
     }
