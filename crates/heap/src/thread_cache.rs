@@ -6,8 +6,8 @@
 //! operation. The owner changes `room` *before* it reads `head`; [`revoke`](registry) exchanges `head` with GATE, makes every
 //! thread pass a barrier, and takes the list only if `head` is still GATE and the sum holds: an operation that was
 //! under way has either shown itself in `room` or will read GATE and come to the slow path, which waits for the
-//! cache's lock. `tests/revocation_model.rs` checks all interleavings of this on x86-TSO, and that it breaks without the barrier;
-//! where stores may pass each other there is a second one.
+//! cache's lock. Where stores may pass each other a second barrier follows when the sum holds.
+//! `tests/revocation_model.rs` checks all interleavings of this on x86-TSO and on aarch64, and that it breaks without a barrier.
 
 mod again;
 mod budget;
@@ -193,6 +193,9 @@ impl ThreadCache {
         // SAFETY: a block of this cache's list; if it was just revoked its memory is still committed.
         let next = unsafe { magazine::next(head) };
         bin.head.store(next, Ordering::Relaxed);
+        // ORDERING: for the compiler, as above: whoever has the block may overwrite its link, and this thread change `room` again, only
+        // after `head` is stored, or the sum may fit with this operation still under way.
+        compiler_fence(Ordering::SeqCst);
         magazine::fetch_ahead(next);
         head
     }
@@ -242,7 +245,10 @@ impl ThreadCache {
         }
         // SAFETY: the caller gives the block up.
         unsafe { magazine::set_next(block, head) };
+        // ORDERING: for the compiler: the link before `head`, and both before `room` changes again, as in `pop`.
+        compiler_fence(Ordering::SeqCst);
         bin.head.store(block, Ordering::Relaxed);
+        compiler_fence(Ordering::SeqCst);
         true
     }
 

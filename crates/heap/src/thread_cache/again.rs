@@ -129,7 +129,7 @@ impl ThreadCache {
         if self.again.bytes.get() != bytes {
             return 0;
         }
-        // ORDERING: Relaxed and the fence, as in `pop`.
+        // ORDERING: Relaxed and the fences, as in `pop`.
         let room = bin.room.load(Ordering::Relaxed);
         bin.room.store(room.wrapping_add(1), Ordering::Relaxed);
         compiler_fence(Ordering::SeqCst);
@@ -139,6 +139,7 @@ impl ThreadCache {
             return 0;
         }
         bin.head.store(0, Ordering::Relaxed);
+        compiler_fence(Ordering::SeqCst);
         turns.set(turns.get() + 1);
         block
     }
@@ -162,6 +163,7 @@ impl ThreadCache {
             return false;
         }
         bin.head.store(block, Ordering::Relaxed);
+        compiler_fence(Ordering::SeqCst);
         true
     }
 
