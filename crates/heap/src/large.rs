@@ -88,9 +88,7 @@ impl Large {
         if recent.is_none() {
             spans.in_shard(shard, |_| self.books.add(shard, bytes));
         }
-        let record = spans.map.record(taken.first);
-        record.value.set(bytes as u64);
-        record.set_state(State::Large);
+        spans.map.record(taken.first).make_large(bytes);
         self.filled.allocated(spans, taken.first, bytes, taken.zero && !prefer_clean);
         Some(LargeBlock { address: spans.map.address(taken.first), zero: taken.zero })
     }
@@ -145,7 +143,7 @@ impl Large {
         let granule = map.granule_of(address).filter(|&granule| granule >= map.reservation.first_granule());
         match granule {
             Some(first) if map.record(first).state() == State::Large && map.address(first) == address => {
-                (first, map.record(first).value.get() as usize)
+                (first, map.record(first).large().bytes())
             }
             _ => no_block(map, granule, address),
         }
@@ -215,7 +213,7 @@ impl Large {
             record.granules.set(new);
             spans.give(first + new, old - new, false);
         }
-        record.value.set(new_bytes as u64);
+        record.large().set_bytes(new_bytes);
         spans.in_shard(shard, |_| {
             self.settle(shard);
             self.books.remove(shard, old_bytes);

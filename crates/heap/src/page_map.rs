@@ -5,6 +5,10 @@
 //! read, and some are written, without a lock: any value that it ever had must do, and what matters is read again under a lock. Where
 //! a guarded field is read without its lock the reader says why that does.
 
+mod record;
+
+pub use record::{Record, SlabRecord, State, Waiting};
+
 use crate::granule::{GRANULE_SHIFT, bytes_of};
 use crate::os::{self, HUGE_PAGE_BYTES};
 use crate::reservation::{BITMAP_BYTES, RECORD_BYTES, Reservation, TAG_BYTES};
@@ -24,6 +28,7 @@ macro_rules! cells {
 
         impl $name {
             /// Starts with `value`.
+            #[allow(dead_code, reason = "some cells only lie in the tables, which begin as zero bytes")]
             pub const fn new(value: $plain) -> Self {
                 Self(<$atomic>::new(value))
             }
@@ -62,122 +67,6 @@ cells! {
     Hint64: AtomicU64 => u64;
     /// A size that may be old.
     HintSize: AtomicUsize => usize;
-}
-
-/// What the span that starts at a granule is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum State {
-    /// No span starts here. Zero, so that untouched records say so.
-    Interior = 0,
-    /// Free, reads as zero. Also on the last granule.
-    Clean = 1,
-    /// Free, may be resident. Also on the last granule.
-    Dirty = 2,
-    /// Cut into blocks.
-    Slab = 3,
-    /// One block, given to the program.
-    Large = 4,
-    /// Free, kept by a shard.
-    Kept = 5,
-}
-
-/// Which list of `span_heap` waits for a dirty span's time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Waiting {
-    /// Not in a list.
-    None = 0,
-    /// To be purged with the next batch.
-    Pending = 1,
-    /// Held until its deadline.
-    Held = 2,
-}
-
-/// A list link: a granule, or 0 for none (granule 0 is always a table).
-pub type Link = Guarded32;
-
-/// One per granule; describes the span that starts there. A cache line of its own: neighbouring slabs are other threads'.
-#[repr(C, align(64))]
-#[derive(Default)]
-pub struct Record {
-    /// A [`State`]. Synchronization: the span heap's lock while free; the block's owner (large) or the class lock.
-    state: Guarded8,
-    /// A [`Waiting`]. Synchronization: the span heap's lock.
-    waiting: Guarded8,
-    /// Slab: which list of its class it is in. Free: evidence bin of `decay`. Large: 1 if its pages are the first there, and small.
-    /// Synchronization: as `state`.
-    pub bin: Guarded8,
-    /// Bit 0: page tables were moved here, so the mapping is split. Synchronization: as `state`.
-    flags: Guarded8,
-    /// Slab: how often the purger has looked since a block last left or came back. Synchronization: the class lock.
-    pub quiet: Guarded8,
-    /// On the first granule of the memory of a huge page: 1 if it was brought in as one and nothing of it was purged since.
-    /// Synchronization: none needed; who purges a part twice breaks what is broken.
-    pub huge: Hint8,
-    /// Length in granules. Synchronization: as `state`.
-    pub granules: Guarded32,
-    /// First granule of the span: on every granule of a slab, on the last of a free span. Synchronization: as `state`.
-    pub first: Guarded32,
-    /// List of slabs of a class, or of free spans of a size. Synchronization: the list's lock.
-    pub prev: Link,
-    /// As `prev`.
-    pub next: Link,
-    /// Order in time of dirty spans. Synchronization: the span heap's lock. Slab: its shard, written before a block leaves it, and under the class locks of both shards when it moves.
-    pub older: Link,
-    /// As `older`.
-    pub newer: Link,
-    /// Slab: free blocks. Synchronization: the class lock.
-    pub free_blocks: Guarded16,
-    /// Slab: no bitmap word before this one has a free block. Synchronization: the class lock.
-    pub hint: Guarded16,
-    /// Large: usable bytes. Dirty: when it was freed, ns. Slab: one bit per page that was purged and holds no block since.
-    /// Synchronization: as `state`.
-    pub value: Guarded64,
-    /// Dirty and held: purge when this time, ns, has come. Synchronization: the span heap's lock.
-    pub deadline: Guarded64,
-}
-
-const _: () = assert!(size_of::<Record>() == RECORD_BYTES);
-
-impl Record {
-    /// What starts here.
-    #[inline]
-    pub fn state(&self) -> State {
-        match self.state.get() {
-            1 => State::Clean,
-            2 => State::Dirty,
-            3 => State::Slab,
-            4 => State::Large,
-            5 => State::Kept,
-            _ => State::Interior,
-        }
-    }
-
-    /// Says what starts here.
-    #[inline]
-    pub fn set_state(&self, state: State) {
-        self.state.set(state as u8);
-    }
-
-    /// Which list of dirty spans this one is in.
-    pub fn waiting(&self) -> Waiting {
-        match self.waiting.get() {
-            1 => Waiting::Pending,
-            2 => Waiting::Held,
-            _ => Waiting::None,
-        }
-    }
-
-    /// Says which list of dirty spans this one is in.
-    pub fn set_waiting(&self, waiting: Waiting) {
-        self.waiting.set(waiting as u8);
-    }
-
-    /// Whether page tables were moved into this span.
-    pub fn is_moved(&self) -> bool {
-        self.flags.get() & 1 != 0
-    }
 }
 
 const _: () = assert!(size_of::<Guarded32>() == TAG_BYTES);
@@ -290,7 +179,7 @@ impl PageMap {
             (true, false) => self.moved_spans.fetch_sub(1, PLAIN),
             _ => return,
         };
-        record.flags.set(u8::from(moved));
+        record.note_moved(moved);
     }
 
     /// Spans into which page tables were moved and that were not renewed since.

@@ -7,7 +7,7 @@ use crate::granule::bytes_of;
 use crate::magazine::{self, Magazine};
 use crate::message::{Misuse, misuse};
 use crate::os;
-use crate::page_map::{PageMap, Record, State, Tables, Tag};
+use crate::page_map::{PageMap, SlabRecord, State, Tables, Tag};
 use crate::size_class::{self, Locator};
 
 const CACHE_LINE_BYTES: usize = 64;
@@ -20,24 +20,18 @@ pub fn format(map: &PageMap, first: u32, class: usize, shard: usize) {
     for granule in first..first + granules {
         map.record(granule).first.set(first);
     }
-    let record = map.record(first);
-    record.granules.set(granules);
-    record.free_blocks.set(blocks as u16);
-    record.hint.set(0);
-    record.value.set(0);
-    record.quiet.set(0);
+    map.record(first).make_slab(granules, blocks);
     let bitmap = map.bitmap(first, granules);
     for word in 0..blocks.div_ceil(WORD_BITS) {
         let bits = (blocks - word * WORD_BITS).min(WORD_BITS);
         bitmap[word as usize].set(u64::MAX >> (WORD_BITS - bits));
     }
-    record.set_state(State::Slab);
     set_shard(map, first, class, shard);
 }
 
 /// Makes a plain span of a slab whose blocks are all free.
 pub fn dissolve(map: &PageMap, first: u32, class: usize) {
-    debug_assert_eq!(u32::from(map.record(first).free_blocks.get()), size_class::slab_blocks(class));
+    debug_assert_eq!(map.record(first).slab().free_blocks(), size_class::slab_blocks(class));
     map.set_tag(first, size_class::slab_granules(class), Tag(0));
     map.record(first).set_state(State::Interior);
 }
@@ -45,7 +39,7 @@ pub fn dissolve(map: &PageMap, first: u32, class: usize) {
 /// Says whose a slab is: a new one's, or another's from now on. Under the class lock of that shard, and of the one before.
 pub fn set_shard(map: &PageMap, first: u32, class: usize, shard: usize) {
     let record = map.record(first);
-    record.older.set(shard as u32);
+    record.slab().set_shard(shard);
     map.set_tag(first, record.granules.get(), Tag::new(class, shard));
 }
 
@@ -54,13 +48,13 @@ pub fn set_shard(map: &PageMap, first: u32, class: usize, shard: usize) {
 /// Blocks smaller than a cache line leave by whole lines where that is possible, so that two threads do not
 /// share one.
 pub fn take(map: &PageMap, first: u32, class: usize, want: u32) -> Magazine {
-    let record = map.record(first);
+    let slab = map.record(first).slab();
     let (size, base) = (size_class::size(class), map.address(first));
-    let bitmap = map.bitmap(first, record.granules.get());
+    let bitmap = map.bitmap(first, slab.granules());
     let words = size_class::slab_blocks(class).div_ceil(WORD_BITS) as usize;
     let (mut head, mut tail, mut count) = (0, 0, 0);
-    let mut purged = record.value.get();
-    let mut word = record.hint.get() as usize;
+    let mut purged = slab.purged_pages();
+    let mut word = usize::from(slab.hint());
     while word < words && count < want {
         let bits = bitmap[word].get();
         if bits == 0 {
@@ -97,12 +91,12 @@ pub fn take(map: &PageMap, first: u32, class: usize, want: u32) -> Magazine {
         // SAFETY: as above.
         unsafe { magazine::set_next(tail, 0) };
     }
-    record.hint.set(word as u16);
-    record.quiet.set(0);
-    record.value.set(purged);
-    let free = u32::from(record.free_blocks.get());
+    slab.set_hint(word as u16);
+    slab.set_quiet(0);
+    slab.set_purged_pages(purged);
+    let free = slab.free_blocks();
     debug_assert!(count <= free);
-    record.free_blocks.set((free - count) as u16);
+    slab.set_free_blocks(free - count);
     Magazine { head, count }
 }
 
@@ -128,26 +122,26 @@ pub struct HomeSlabs<'map> {
 pub struct HomeSlab<'map> {
     /// Its first granule.
     pub first: u32,
-    record: &'map Record,
+    record: SlabRecord<'map>,
 }
 
 impl HomeSlab<'_> {
     /// The number of the shard that it belongs to. May be read without a lock by whoever has a block, and again under the lock.
     #[inline]
     pub fn shard(self) -> usize {
-        self.record.older.get() as usize
+        self.record.shard()
     }
 
     /// The number of free blocks.
     #[inline]
     pub fn free_blocks(self) -> u32 {
-        u32::from(self.record.free_blocks.get())
+        self.record.free_blocks()
     }
 
     /// The list of its class that it is in, if it is in one.
     #[inline]
     pub fn list(self) -> usize {
-        usize::from(self.record.bin.get())
+        self.record.list()
     }
 }
 
@@ -170,7 +164,7 @@ impl<'map> HomeSlabs<'map> {
         if inside != 0 || index >= self.blocks {
             misuse(Misuse::InvalidPointer, block);
         }
-        (HomeSlab { first, record: self.tables.record(first) }, index)
+        (HomeSlab { first, record: self.tables.record(first).slab() }, index)
     }
 
     /// Puts back up to `count` blocks of the list that begins with `block`, the one of `index` in `slab`, as far as they belong there.
@@ -186,8 +180,8 @@ impl<'map> HomeSlabs<'map> {
     ) -> (u32, usize) {
         let (record, size, blocks) = (slab.record, self.locator.size(), self.blocks);
         let (base, end) = (self.tables.address(slab.first), blocks as usize * size);
-        let bitmap = self.tables.bitmap(slab.first, record.granules.get());
-        let (mut block, mut index, mut put, mut hint) = (block, index, 0, record.hint.get());
+        let bitmap = self.tables.bitmap(slab.first, record.granules());
+        let (mut block, mut index, mut put, mut hint) = (block, index, 0, record.hint());
         // A word is read and written once for all blocks that come in a row.
         let mut word = (index / WORD_BITS) as usize;
         let mut bits = bitmap[word].get();
@@ -222,11 +216,11 @@ impl<'map> HomeSlabs<'map> {
             }
         }
         bitmap[word].set(bits);
-        record.hint.set(hint.min(word as u16));
-        record.quiet.set(0);
+        record.set_hint(hint.min(word as u16));
+        record.set_quiet(0);
         let free = slab.free_blocks() + put;
         debug_assert!(free <= blocks);
-        record.free_blocks.set(free as u16);
+        record.set_free_blocks(free);
         (put, block)
     }
 }
@@ -261,11 +255,11 @@ fn pages_of(offset: usize, size: usize, page_bytes: usize) -> u64 {
 
 /// Purges every run of pages in which all blocks are free and which were not purged before. Returns the bytes given back.
 pub fn purge_free_pages(map: &PageMap, first: u32, class: usize) -> usize {
-    let (record, page_bytes) = (map.record(first), os::page_bytes());
+    let (slab, page_bytes) = (map.record(first).slab(), os::page_bytes());
     let base = map.address(first);
     let pages = bytes_of(size_class::slab_granules(class)) / page_bytes;
     let whole = u64::MAX >> (64 - pages);
-    let mut due = whole & !record.value.get() & !pages_in_use(map, first, class, page_bytes, whole);
+    let mut due = whole & !slab.purged_pages() & !pages_in_use(map, first, class, page_bytes, whole);
     let mut total = 0;
     while due != 0 {
         let start = due.trailing_zeros();
@@ -279,7 +273,7 @@ pub fn purge_free_pages(map: &PageMap, first: u32, class: usize) -> usize {
             os::purge(base + start as usize * page_bytes, bytes)
         };
         if is_done {
-            record.value.set(record.value.get() | run);
+            slab.set_purged_pages(slab.purged_pages() | run);
             total += bytes;
         }
     }

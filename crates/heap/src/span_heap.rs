@@ -155,11 +155,11 @@ impl SpanHeap {
 
     /// Whether a dirty span is expected back as a whole, and so not to be cut for `granules`.
     fn is_held_back(&self, map: &PageMap, span: u32, granules: u32) -> bool {
-        let record = map.record(span);
+        let span = map.record(span).free();
         // Fresh memory beside what is held must not make the heap larger than the program ever made it.
         self.counts.used + self.counts.dirty + granules <= self.counts.used_peak
-            && record.waiting() == Waiting::Held
-            && decay::smallest_of(record.bin.get()) / CUT_MAX > granules
+            && span.waiting() == Waiting::Held
+            && decay::smallest_of(span.bin()) / CUT_MAX > granules
     }
 
     /// Takes `granules` of a free span that is long enough.
@@ -221,9 +221,9 @@ impl SpanHeap {
     fn cut(&mut self, map: &PageMap, span: u32, offset: u32, granules: u32, now: u64) {
         let record = map.record(span);
         let length = record.granules.get();
-        let (state, waiting, bin) = (record.state(), record.waiting(), usize::from(record.bin.get()));
-        let (freed_at, deadline, moved) = (record.value.get(), record.deadline.get(), record.is_moved());
-        let place = record.older.get();
+        let (state, moved, free) = (record.state(), record.is_moved(), record.free());
+        let (waiting, bin, place) = (free.waiting(), free.bin(), free.older());
+        let (freed_at, deadline) = (free.freed_at(), free.deadline());
         self.unlink(map, span);
         map.set_moved(span, false);
         let rest = length - offset - granules;
@@ -231,10 +231,7 @@ impl SpanHeap {
             if count == 0 {
                 continue;
             }
-            let record = map.record(first);
-            record.bin.set(bin as u8);
-            record.value.set(freed_at);
-            record.deadline.set(deadline);
+            map.record(first).free().set_times(bin, freed_at, deadline);
             map.set_moved(first, moved);
             self.link(map, first, count, state, waiting, place);
         }
@@ -285,10 +282,7 @@ impl SpanHeap {
             Verdict::Purge => (Waiting::Pending, 0),
             Verdict::HoldUntil(time) => (Waiting::Held, time),
         };
-        let record = map.record(first);
-        record.bin.set(bin_of(granules) as u8);
-        record.value.set(now);
-        record.deadline.set(deadline);
+        map.record(first).free().set_times(bin_of(granules) as u8, now, deadline);
         self.merge(map, first, granules, State::Dirty, waiting);
     }
 
@@ -325,7 +319,7 @@ impl SpanHeap {
     ) -> (u32, u32) {
         let joins = |granule: u32| {
             let record = map.record(granule);
-            record.state() == state && record.waiting() == waiting
+            record.state() == state && record.free().waiting() == waiting
         };
         let end = first + granules;
         let right = (end < map.reservation.limit() && joins(end)).then_some(end);
@@ -334,8 +328,8 @@ impl SpanHeap {
             .filter(|&left| joins(left));
 
         let record = map.record(first);
-        let (mut bin, mut moved) = (record.bin.get(), record.is_moved());
-        let (mut value, mut deadline) = (record.value.get(), record.deadline.get());
+        let (mut bin, mut moved) = (record.free().bin(), record.is_moved());
+        let (mut freed_at, mut deadline) = (record.free().freed_at(), record.free().deadline());
         let mut place = self.list_of(waiting).map_or(0, |list| list.newest());
         let (mut start, mut length, mut largest) = (first, granules, granules);
         let length_of = |part: Option<u32>| part.map_or(0, |part| map.record(part).granules.get());
@@ -343,18 +337,19 @@ impl SpanHeap {
         let parts = if length_of(left) > length_of(right) { [right, left] } else { [left, right] };
         for part in parts.into_iter().flatten() {
             let record = map.record(part);
+            let free = record.free();
             let part_granules = record.granules.get();
             debug_assert!(part == end || part + part_granules == first);
-            value = mean(value, length, record.value.get(), part_granules);
-            deadline = mean(deadline, length, record.deadline.get(), part_granules);
+            freed_at = mean(freed_at, length, free.freed_at(), part_granules);
+            deadline = mean(deadline, length, free.deadline(), part_granules);
             if part_granules > largest {
                 largest = part_granules;
-                place = record.older.get();
+                place = free.older();
             } else if place == part {
-                place = record.older.get();
+                place = free.older();
             }
             moved |= record.is_moved();
-            bin = bin.max(record.bin.get());
+            bin = bin.max(free.bin());
             length += part_granules;
             start = start.min(part);
             self.unlink(map, part);
@@ -362,10 +357,7 @@ impl SpanHeap {
         }
         map.set_moved(first, false);
         map.record(first).set_state(State::Interior);
-        let record = map.record(start);
-        record.bin.set(bin);
-        record.value.set(value);
-        record.deadline.set(deadline);
+        map.record(start).free().set_times(bin, freed_at, deadline);
         map.set_moved(start, moved);
         self.link(map, start, length, state, waiting, place);
         (start, length)
@@ -384,7 +376,7 @@ impl SpanHeap {
         let record = map.record(first);
         record.granules.set(granules);
         record.set_state(state);
-        record.set_waiting(waiting);
+        record.free().set_waiting(waiting);
         let last = map.record(first + granules - 1);
         last.set_state(state);
         last.first.set(first);
@@ -416,10 +408,10 @@ impl SpanHeap {
                 self.counts.dirty -= granules;
             }
         }
-        if let Some(list) = self.list_of(record.waiting()) {
+        if let Some(list) = self.list_of(record.free().waiting()) {
             list.remove(map, first, granules);
         }
-        record.set_waiting(Waiting::None);
+        record.free().set_waiting(Waiting::None);
         record.set_state(State::Interior);
         map.record(first + granules - 1).set_state(State::Interior);
     }

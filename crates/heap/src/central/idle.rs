@@ -6,7 +6,6 @@
 
 use super::Central;
 use crate::os;
-use crate::page_map::State;
 use crate::size_class::{self, CLASSES};
 use crate::slab;
 use crate::spans::Spans;
@@ -37,15 +36,15 @@ impl Central {
     pub fn purge_quiet_slabs(&self, spans: &Spans) -> bool {
         let mut is_left = false;
         self.each_slab_with_free_blocks(spans, |class, first| {
-            let quiet = &spans.map.record(first).quiet;
-            match quiet.get() {
+            let slab = spans.map.record(first).slab();
+            match slab.quiet() {
                 PURGED => {}
                 looks if looks < QUIET_LOOKS => {
-                    quiet.set(looks + 1);
+                    slab.set_quiet(looks + 1);
                     is_left = true;
                 }
                 _ => {
-                    quiet.set(PURGED);
+                    slab.set_quiet(PURGED);
                     slab::purge_free_pages(&spans.map, first, class);
                 }
             }
@@ -75,14 +74,16 @@ impl Central {
                 continue;
             }
             let record = map.record(first);
-            let has_page =
-                || usize::from(record.free_blocks.get()) * size_class::size(class) >= os::page_bytes();
-            if record.state() != State::Slab || !has_page() {
+            let has_page = || {
+                let free = record.as_slab().map_or(0, |slab| slab.free_blocks() as usize);
+                free * size_class::size(class) >= os::page_bytes()
+            };
+            if !has_page() {
                 continue;
             }
             // The tag becomes another, and this one again, under this lock alone.
             let _slabs = self.shards[shard].slabs[class].lock();
-            if map.tag(first) == tag && record.state() == State::Slab && has_page() {
+            if map.tag(first) == tag && has_page() {
                 act(class, first);
             }
         }

@@ -51,7 +51,7 @@ impl Slabs {
 
     /// A slab with free blocks is one of these from now on.
     pub fn add(&mut self, map: &PageMap, first: u32, class: usize) {
-        let free = u32::from(map.record(first).free_blocks.get());
+        let free = map.record(first).slab().free_blocks();
         self.count += 1;
         self.free_blocks += free as usize;
         self.link(map, first, fill_list(class, free));
@@ -60,21 +60,21 @@ impl Slabs {
     /// A slab with free blocks is none of these any more.
     pub fn remove(&mut self, map: &PageMap, first: u32) {
         self.count -= 1;
-        self.free_blocks -= usize::from(map.record(first).free_blocks.get());
+        self.free_blocks -= map.record(first).slab().free_blocks() as usize;
         self.unlink(map, first);
     }
 
     /// Takes up to `want` blocks of the slab at `first`.
     pub fn take(&mut self, spans: &Spans, first: u32, class: usize, want: u32) -> Magazine {
         let map = &spans.map;
-        let purged = map.record(first).value.get();
+        let purged = map.record(first).slab().purged_pages();
         let magazine = slab::take(map, first, class, want);
         self.free_blocks -= magazine.count as usize;
-        let wanted = purged & !map.record(first).value.get();
+        let wanted = purged & !map.record(first).slab().purged_pages();
         if wanted != 0 {
             spans.slab_pages_wanted(wanted.count_ones() as usize * os::page_bytes());
         }
-        let free = u32::from(map.record(first).free_blocks.get());
+        let free = map.record(first).slab().free_blocks();
         if free == 0 {
             self.unlink(map, first);
         } else {
@@ -119,7 +119,7 @@ impl Slabs {
     }
 
     fn relink(&mut self, map: &PageMap, first: u32, list: usize) {
-        if usize::from(map.record(first).bin.get()) != list {
+        if map.record(first).slab().list() != list {
             self.unlink(map, first);
             self.link(map, first, list);
         }
@@ -128,7 +128,7 @@ impl Slabs {
     /// Lists a slab.
     fn link(&mut self, map: &PageMap, first: u32, list: usize) {
         let (record, head) = (map.record(first), self.heads[list]);
-        record.bin.set(list as u8);
+        record.slab().set_list(list);
         record.prev.set(0);
         record.next.set(head);
         if head != 0 {
@@ -143,7 +143,7 @@ impl Slabs {
         if prev != 0 {
             map.record(prev).next.set(next);
         } else {
-            self.heads[usize::from(record.bin.get())] = next;
+            self.heads[record.slab().list()] = next;
         }
         if next != 0 {
             map.record(next).prev.set(prev);

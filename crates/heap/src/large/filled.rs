@@ -53,12 +53,12 @@ impl Filled {
     #[inline]
     pub fn allocated(&self, spans: &Spans, first: u32, bytes: usize, zero: bool) {
         let is_huge = zero && self.wants_huge(bytes) && self.bring_in(spans, first, bytes);
-        spans.map.record(first).bin.set(u8::from(zero && !is_huge));
+        spans.map.record(first).large().set_had_no_pages(zero && !is_huge);
     }
 
     /// Whether a block was allocated of memory without pages, and got none at once.
     pub fn had_no_pages(&self, map: &PageMap, first: u32) -> bool {
-        map.record(first).bin.get() == 1
+        map.record(first).large().had_no_pages()
     }
 
     #[cold]
@@ -79,7 +79,7 @@ impl Filled {
 
     #[cold]
     fn look(&self, map: &PageMap, first: u32, bytes: usize) {
-        map.record(first).bin.set(0);
+        map.record(first).large().set_had_no_pages(false);
         if !map.reservation.are_huge_pages_auto() {
             return;
         }
@@ -151,11 +151,12 @@ mod tests {
         let map = PageMap::new();
         let (first, _) = map.reservation.grow((BYTES >> 16) as u32).unwrap();
         map.record(first).granules.set((BYTES >> 16) as u32);
+        let block = map.record(first).make_large(BYTES);
         // SAFETY: committed, and nobody else's.
         unsafe { (map.address(first) as *mut u8).write_bytes(1, BYTES) };
         let filled = Filled::new();
-        for (had_none, is_evidence) in [(0, false), (1, map.reservation.are_huge_pages_auto())] {
-            map.record(first).bin.set(had_none);
+        for (had_none, is_evidence) in [(false, false), (true, map.reservation.are_huge_pages_auto())] {
+            block.set_had_no_pages(had_none);
             filled.freed(&map, first, BYTES);
             assert_eq!(filled.wants_huge(BYTES), is_evidence);
         }

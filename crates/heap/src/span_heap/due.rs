@@ -60,8 +60,8 @@ impl SpanHeap {
 
     /// Whether a span has been held for long enough at `now`, or is of a phase that is over.
     fn is_hold_over(&self, map: &PageMap, span: u32, now: u64) -> bool {
-        let record = map.record(span);
-        record.deadline.get() <= now || record.value.get() <= self.released_at
+        let span = map.record(span).free();
+        span.deadline() <= now || span.freed_at() <= self.released_at
     }
 
     /// Whether anything waits for its purge.
@@ -86,8 +86,8 @@ impl SpanHeap {
             let Some(first) = expired.or_else(|| self.pending.oldest()) else { break };
             let record = map.record(first);
             let due = Due { first, granules: record.granules.get(), moved: record.is_moved() };
-            match record.waiting() {
-                Waiting::Held if record.deadline.get() <= now => self.decay.expired(due.granules, now),
+            match record.free().waiting() {
+                Waiting::Held if record.free().deadline() <= now => self.decay.expired(due.granules, now),
                 _ => self.decay.purged(due.granules, now),
             }
             self.unlink(map, first);

@@ -25,17 +25,17 @@ impl TimeList {
 
     /// Adds a span behind `older`, which is in the list, or 0 for its front.
     pub fn insert_behind(&mut self, map: &PageMap, older: u32, first: u32, granules: u32) {
-        let newer = if older != 0 { map.record(older).newer.get() } else { self.oldest };
-        let record = map.record(first);
-        record.older.set(older);
-        record.newer.set(newer);
+        let newer = if older != 0 { map.record(older).free().newer() } else { self.oldest };
+        let span = map.record(first).free();
+        span.set_older(older);
+        span.set_newer(newer);
         if older != 0 {
-            map.record(older).newer.set(first);
+            map.record(older).free().set_newer(first);
         } else {
             self.oldest = first;
         }
         if newer != 0 {
-            map.record(newer).older.set(first);
+            map.record(newer).free().set_older(first);
         } else {
             self.newest = first;
         }
@@ -43,15 +43,15 @@ impl TimeList {
     }
 
     pub fn remove(&mut self, map: &PageMap, first: u32, granules: u32) {
-        let record = map.record(first);
-        let (older, newer) = (record.older.get(), record.newer.get());
+        let span = map.record(first).free();
+        let (older, newer) = (span.older(), span.newer());
         if older != 0 {
-            map.record(older).newer.set(newer);
+            map.record(older).free().set_newer(newer);
         } else {
             self.oldest = newer;
         }
         if newer != 0 {
-            map.record(newer).older.set(older);
+            map.record(newer).free().set_older(older);
         } else {
             self.newest = older;
         }
