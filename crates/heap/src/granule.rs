@@ -15,3 +15,12 @@ pub fn granules_for(bytes: usize) -> Option<u32> {
 pub const fn bytes_of(granules: u32) -> usize {
     (granules as usize) << GRANULE_SHIFT
 }
+
+/// A run of granules, which belong together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// The first of them.
+    pub first: u32,
+    /// How many they are.
+    pub granules: u32,
+}

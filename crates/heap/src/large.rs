@@ -3,7 +3,7 @@
 mod books;
 mod filled;
 
-use crate::granule::{GRANULE_BYTES, bytes_of, granules_for};
+use crate::granule::{GRANULE_BYTES, Span, bytes_of, granules_for};
 use crate::message::{Misuse, misuse};
 use crate::os;
 use crate::page_map::{PageMap, State};
@@ -171,12 +171,12 @@ impl Large {
             self.books.remove(shard, bytes);
             // Who ends the keeping takes this lock afterwards.
             if may_keep && spans.keeps() {
-                kept.keep_large(&spans.map, first, granules)
+                kept.keep_large(&spans.map, Span { first, granules })
             } else {
-                Some((first, granules))
+                Some(Span { first, granules })
             }
         });
-        if let Some((first, granules)) = given {
+        if let Some(Span { first, granules }) = given {
             spans.give(first, granules, false);
         }
     }

@@ -9,7 +9,7 @@ mod record;
 
 pub use record::{Record, SlabRecord, State, Waiting};
 
-use crate::granule::{GRANULE_SHIFT, bytes_of};
+use crate::granule::{GRANULE_SHIFT, Span, bytes_of};
 use crate::os::{self, HUGE_PAGE_BYTES};
 use crate::reservation::{BITMAP_BYTES, RECORD_BYTES, Reservation, TAG_BYTES};
 use core::marker::PhantomData;
@@ -244,8 +244,8 @@ impl PageMap {
     ///
     /// # Safety
     /// The caller owns the span, which is no slab and in no list.
-    pub unsafe fn purge_tables(&self, first: u32, granules: u32) {
-        for (start, end) in self.tables_of(first, granules).map(whole_pages) {
+    pub unsafe fn purge_tables(&self, span: Span) {
+        for (start, end) in self.tables_of(span).map(whole_pages) {
             if start < end {
                 // SAFETY: the tables are committed as far as the reservation; these pages tell of the caller's span only.
                 unsafe { os::purge(start, end - start) };
@@ -257,11 +257,11 @@ impl PageMap {
     /// [`PageMap::purge_tables`] of the part left them.
     ///
     /// # Safety
-    /// The caller holds the span heap's lock, and `whole`, first granule and length, is a clean span that `part` is in.
-    pub unsafe fn purge_tables_around(&self, part: (u32, u32), whole: (u32, u32)) {
+    /// The caller holds the span heap's lock, and `whole` is a clean span that `part` is in.
+    pub unsafe fn purge_tables_around(&self, part: Span, whole: Span) {
         let page = os::page_bytes();
-        let parts = self.tables_of(part.0, part.1);
-        let wholes = self.tables_of(whole.0, whole.1).map(whole_pages);
+        let parts = self.tables_of(part);
+        let wholes = self.tables_of(whole).map(whole_pages);
         for ((start, end), (first, last)) in parts.into_iter().zip(wholes) {
             let [left, right] = [start, end].map(|edge| (edge % page != 0).then_some(edge & !(page - 1)));
             let edges = [left, right.filter(|_| right != left)];
@@ -274,8 +274,8 @@ impl PageMap {
 
     /// From where to where, as addresses, the bitmaps of a span lie, and its records but for those of the first and the last granule:
     /// they say how long a free span is.
-    fn tables_of(&self, first: u32, granules: u32) -> [(usize, usize); 2] {
-        let (first, granules) = (first as usize, granules as usize);
+    fn tables_of(&self, span: Span) -> [(usize, usize); 2] {
+        let (first, granules) = (span.first as usize, span.granules as usize);
         let bitmaps = self.reservation.bitmaps() + first * BITMAP_BYTES;
         let records = self.reservation.records() + (first + 1) * RECORD_BYTES;
         let inner = granules.saturating_sub(2);
@@ -288,9 +288,9 @@ impl PageMap {
         self.reservation.address(granule)
     }
 
-    /// Address and length in bytes of a span.
-    pub fn range(&self, first: u32, granules: u32) -> (usize, usize) {
-        (self.address(first), bytes_of(granules))
+    /// Address and bytes of a span.
+    pub fn range(&self, span: Span) -> (usize, usize) {
+        (self.address(span.first), bytes_of(span.granules))
     }
 }
 

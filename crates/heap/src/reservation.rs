@@ -7,7 +7,7 @@
 //! The range is 1 TiB. Where that is refused (`ulimit -v`, valgrind) a smaller range is *covered* by the tables
 //! and reserved piece by piece at its end; a piece that somebody else's mapping occupies is skipped.
 
-use crate::granule::{GRANULE_BYTES, GRANULE_SHIFT, bytes_of};
+use crate::granule::{GRANULE_BYTES, GRANULE_SHIFT, Span, bytes_of};
 use crate::lock::Lock;
 use crate::os;
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering};
@@ -200,18 +200,17 @@ impl Reservation {
         self.growth.release_after_fork();
     }
 
-    /// Commits at least `granules` more at the end. Returns the new granules as (first, count); they read as zero.
-    pub fn grow(&self, granules: u32) -> Option<(u32, u32)> {
+    /// Commits at least `granules` more at the end. Returns the new ones; they read as zero.
+    pub fn grow(&self, granules: u32) -> Option<Span> {
         let mut growth = self.growth.lock();
         if self.base() == 0 && !self.establish(&mut growth) {
             return None;
         }
         let step = growth.step.max(STEP_MIN);
         let ambitious = granules.max(step);
-        let (first, count) =
-            self.extend(&mut growth, ambitious).or_else(|| self.extend(&mut growth, granules))?;
+        let grown = self.extend(&mut growth, ambitious).or_else(|| self.extend(&mut growth, granules))?;
         growth.step = (step * 2).min(STEP_MAX);
-        Some((first, count))
+        Some(grown)
     }
 
     fn establish(&self, growth: &mut Growth) -> bool {
@@ -262,7 +261,7 @@ impl Reservation {
     }
 
     /// Commits exactly `granules` at the end of what is committed, reserving more first if needed.
-    fn extend(&self, growth: &mut Growth, granules: u32) -> Option<(u32, u32)> {
+    fn extend(&self, growth: &mut Growth, granules: u32) -> Option<Span> {
         let mut first = growth.next;
         let mut end = first.checked_add(granules)?;
         if end > growth.reserved {
@@ -291,7 +290,7 @@ impl Reservation {
         self.advise(address, bytes);
         growth.next = end;
         self.set_limit(end);
-        Some((first, granules))
+        Some(Span { first, granules })
     }
 
     /// Reserves granules `from..end`. `Some(false)`: occupied; `None`: the range or the address space is exhausted.
@@ -348,9 +347,9 @@ mod tests {
     #[test]
     fn memory_is_committed_contiguously_and_reads_as_zero() {
         let reservation = Reservation::new();
-        let (first, count) = reservation.grow(3).unwrap();
+        let Span { first, granules: count } = reservation.grow(3).unwrap();
         assert_eq!((first, count), (reservation.first_granule(), STEP_MIN));
-        let (next, more) = reservation.grow(2 * STEP_MAX).unwrap();
+        let Span { first: next, granules: more } = reservation.grow(2 * STEP_MAX).unwrap();
         assert_eq!((next, more), (first + count, 2 * STEP_MAX));
         let last = reservation.address(next + more) - 8;
         // SAFETY: the last word of the memory just committed.
@@ -360,7 +359,7 @@ mod tests {
     #[test]
     fn what_others_have_mapped_is_never_taken_for_reserved() {
         let reservation = Reservation::new();
-        let (first, count) = reservation.grow(1).unwrap();
+        let Span { first, granules: count } = reservation.grow(1).unwrap();
         let end = first + count;
         let coverage = end + 64 * SKIP;
         // As if only this much had been reserved, and the rest of the range were somebody else's.
@@ -378,14 +377,14 @@ mod tests {
         os::REFUSED.set(os::Call::Commit as u32);
         assert_eq!(reservation.grow(1), None);
         os::REFUSED.set(0);
-        let next = reservation.grow(1).unwrap().0;
+        let next = reservation.grow(1).unwrap().first;
         assert!(next >= behind, "{next}, and {end} to {behind} are not ours");
     }
 
     #[test]
     fn more_than_the_range_covers_is_refused_and_changes_nothing() {
         let reservation = Reservation::new();
-        let (first, count) = reservation.grow(1).unwrap();
+        let Span { first, granules: count } = reservation.grow(1).unwrap();
         assert_eq!(reservation.grow(u32::MAX - first), None);
         assert_eq!(reservation.limit(), first + count);
     }

@@ -12,6 +12,7 @@ mod slab_pages;
 mod waiting;
 
 use crate::decay::{self, Decay, Verdict, bin_of};
+use crate::granule::Span;
 use crate::page_map::{PageMap, State, Waiting};
 use crate::trace::{Event, Trace};
 pub use due::{Due, PURGE_BATCH};
@@ -194,8 +195,8 @@ impl SpanHeap {
 
     /// A clean span of at least `granules`, of new memory.
     fn reserve(&mut self, map: &PageMap, granules: u32) -> Option<u32> {
-        let (first, count) = map.reservation.grow(granules)?;
-        self.add_clean(map, first, count);
+        let fresh = map.reservation.grow(granules)?;
+        self.add_clean(map, fresh);
         // New memory is linked first, so a few looks find it.
         self.clean.best_fit(map, granules, FEW)
     }
@@ -255,7 +256,7 @@ impl SpanHeap {
         let event = if zero { Event::GiveClean } else { Event::Give };
         self.trace.record(event, granules, self.counts.used, now);
         if zero {
-            self.add_clean(map, first, granules);
+            self.add_clean(map, Span { first, granules });
             return;
         }
         let verdict = match self.mode {
@@ -266,24 +267,24 @@ impl SpanHeap {
         if verdict == Verdict::Purge && self.decay.is_phase_over() {
             self.released_at = now;
         }
-        self.put(map, first, granules, verdict, now);
+        self.put(map, Span { first, granules }, verdict, now);
     }
 
     /// Gives a used span back that nobody needed for long: it goes with the next batch.
-    pub fn give_unused(&mut self, map: &PageMap, first: u32, granules: u32, now: u64) {
-        debug_assert!(self.counts.used >= granules);
-        self.counts.used -= granules;
-        self.trace.record(Event::Give, granules, self.counts.used, now);
-        self.put(map, first, granules, Verdict::Purge, now);
+    pub fn give_unused(&mut self, map: &PageMap, span: Span, now: u64) {
+        debug_assert!(self.counts.used >= span.granules);
+        self.counts.used -= span.granules;
+        self.trace.record(Event::Give, span.granules, self.counts.used, now);
+        self.put(map, span, Verdict::Purge, now);
     }
 
-    fn put(&mut self, map: &PageMap, first: u32, granules: u32, verdict: Verdict, now: u64) {
+    fn put(&mut self, map: &PageMap, span: Span, verdict: Verdict, now: u64) {
         let (waiting, deadline) = match verdict {
             Verdict::Purge => (Waiting::Pending, 0),
             Verdict::HoldUntil(time) => (Waiting::Held, time),
         };
-        map.record(first).free().set_times(bin_of(granules) as u8, now, deadline);
-        self.merge(map, first, granules, State::Dirty, waiting);
+        map.record(span.first).free().set_times(bin_of(span.granules) as u8, now, deadline);
+        self.merge(map, span, State::Dirty, waiting);
     }
 
     /// How much more would be held at present of what is freed. As much less is used then, so there is room for it.
@@ -300,23 +301,22 @@ impl SpanHeap {
         self.counts.used_peak + self.counts.used_peak / 8 * HELD_EIGHTHS - self.counts.used
     }
 
-    /// Returns first granule and length of the clean span that it is part of then.
-    fn add_clean(&mut self, map: &PageMap, first: u32, granules: u32) -> (u32, u32) {
-        debug_assert!(!map.record(first).is_moved());
-        self.merge(map, first, granules, State::Clean, Waiting::None)
+    /// Returns the clean span that it is part of then.
+    fn add_clean(&mut self, map: &PageMap, span: Span) -> Span {
+        debug_assert!(!map.record(span.first).is_moved());
+        self.merge(map, span, State::Clean, Waiting::None)
     }
 
     /// Links a free span after joining it with free neighbours of the same kind that wait for the same. The whole's time is its
     /// parts' mean, weighted by size: a little that comes and goes beside much that is idle does not keep it.
-    /// Returns first granule and length of the whole.
+    /// Returns the whole.
     fn merge(
         &mut self,
         map: &PageMap,
-        first: u32,
-        granules: u32,
+        Span { first, granules }: Span,
         state: State,
         waiting: Waiting,
-    ) -> (u32, u32) {
+    ) -> Span {
         let joins = |granule: u32| {
             let record = map.record(granule);
             record.state() == state && record.free().waiting() == waiting
@@ -360,7 +360,7 @@ impl SpanHeap {
         map.record(start).free().set_times(bin, freed_at, deadline);
         map.set_moved(start, moved);
         self.link(map, start, length, state, waiting, place);
-        (start, length)
+        Span { first: start, granules: length }
     }
 
     fn list_of(&mut self, waiting: Waiting) -> Option<&mut TimeList> {

@@ -6,6 +6,7 @@ pub mod kept;
 mod recent;
 
 use crate::decay;
+use crate::granule::Span;
 use crate::lock::Lock;
 use crate::os;
 use crate::page_map::{Hint32, PageMap, State};
@@ -176,14 +177,14 @@ impl Spans {
     pub fn return_unused(&self) -> bool {
         let now = os::now_ns();
         let mut is_left = self.with(now, |heap, map| {
-            if let Some((first, granules)) = heap.huge_page.take_unneeded() {
-                heap.give_unused(map, first, granules, now);
+            if let Some(rest) = heap.huge_page.take_unneeded() {
+                heap.give_unused(map, rest, now);
             }
             heap.huge_page.rest() > 0
         });
         for shard in self.kept.iter().filter(|shard| shard.granules.get() > 0) {
-            while let Some((first, granules)) = shard.with(|kept| kept.pop_unused(&self.map)) {
-                self.with(now, |heap, map| heap.give_unused(map, first, granules, now));
+            while let Some(span) = shard.with(|kept| kept.pop_unused(&self.map)) {
+                self.with(now, |heap, map| heap.give_unused(map, span, now));
             }
             shard.with(Kept::begin_round);
             is_left |= shard.granules.get() > 0;
@@ -195,7 +196,7 @@ impl Spans {
     fn return_kept(&self) -> bool {
         let mut any = false;
         for shard in self.kept.iter().filter(|shard| shard.granules.get() > 0) {
-            while let Some((first, granules)) = shard.with(|kept| kept.pop_any(&self.map)) {
+            while let Some(Span { first, granules }) = shard.with(|kept| kept.pop_any(&self.map)) {
                 self.give(first, granules, false);
                 any = true;
             }
@@ -227,7 +228,7 @@ impl Spans {
     /// Takes the span that is kept at hand, if it still is.
     #[inline]
     pub fn take_recent(&self) -> Option<u32> {
-        self.recent.take(&self.map).map(|(first, _)| first)
+        self.recent.take(&self.map).map(|span| span.first)
     }
 
     fn return_recent(&self) {
@@ -237,7 +238,7 @@ impl Spans {
 
     fn with<R>(&self, now: u64, act: impl FnOnce(&mut SpanHeap, &PageMap) -> R) -> R {
         let mut heap = self.heap.lock();
-        if let Some((first, granules)) = self.recent.take(&self.map) {
+        if let Some(Span { first, granules }) = self.recent.take(&self.map) {
             heap.give(&self.map, first, granules, false, now);
         }
         let result = act(&mut heap, &self.map);

@@ -3,6 +3,7 @@ mod large;
 mod slabs;
 
 use super::*;
+use crate::granule::Span;
 use crate::os::{Call, REFUSED, resident_pages};
 use crate::stats::Snapshot;
 
@@ -355,7 +356,7 @@ fn slabs_of_a_large_heap_are_cut_from_huge_pages_and_a_part_of_one_goes_back() {
     assert!(stay.iter().all(|&(number, block)| holds(block, 1024, number as u8)));
     let reservation = &heap.spans.map.reservation;
     let (first, limit) = (reservation.first_granule(), reservation.limit());
-    let (start, bytes) = heap.spans.map.range(first, limit - first);
+    let (start, bytes) = heap.spans.map.range(Span { first, granules: limit - first });
     let resident = resident_pages(start, bytes);
     assert!((stay.len()..stay.len() + 64).contains(&resident), "{resident} pages of {} blocks", stay.len());
     stay.into_iter().for_each(|(_, block)| give_small(&heap, cache, block));

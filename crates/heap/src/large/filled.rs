@@ -118,6 +118,7 @@ fn is_filled(address: usize, bytes: usize) -> Option<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::granule::Span;
 
     const BYTES: usize = 8 << 20;
 
@@ -149,7 +150,7 @@ mod tests {
     #[test]
     fn a_block_of_memory_that_had_pages_before_shows_nothing() {
         let map = PageMap::new();
-        let (first, _) = map.reservation.grow((BYTES >> 16) as u32).unwrap();
+        let Span { first, .. } = map.reservation.grow((BYTES >> 16) as u32).unwrap();
         map.record(first).granules.set((BYTES >> 16) as u32);
         let block = map.record(first).make_large(BYTES);
         // SAFETY: committed, and nobody else's.
@@ -174,7 +175,7 @@ mod tests {
         for bytes in [2 << 20, 5 << 20, 64 << 20] {
             let map = PageMap::new();
             let granules = u32::try_from(bytes >> 16).unwrap();
-            let (first, _) = map.reservation.grow(granules).unwrap();
+            let Span { first, .. } = map.reservation.grow(granules).unwrap();
             let address = map.address(first);
             let touch = |skipped: usize| {
                 for page in (0..bytes / 4096).filter(|page| page % skipped != 0) {

@@ -1,7 +1,7 @@
 //! Which free spans are due to go back to the kernel, and their way there.
 
 use super::SpanHeap;
-use crate::granule::bytes_of;
+use crate::granule::Span;
 use crate::os;
 use crate::page_map::{PageMap, State, Waiting};
 
@@ -15,35 +15,32 @@ const PURGE_ROUND: u32 = 1024;
 /// A span on its way to the kernel: in no list, owned by the caller.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Due {
-    /// First granule.
-    pub(super) first: u32,
-    /// Length in granules.
-    pub(super) granules: u32,
+    pub(super) span: Span,
     /// Whether its mapping is split and should be renewed.
     pub(super) moved: bool,
 }
 
 impl Due {
     /// No span: what one is put in place of.
-    pub const NONE: Self = Self { first: 0, granules: 0, moved: false };
+    pub const NONE: Self = Self { span: Span { first: 0, granules: 0 }, moved: false };
 
     /// Its length.
     pub fn granules(&self) -> u32 {
-        self.granules
+        self.span.granules
     }
 
     /// Gives its pages back to the kernel. False: refused.
     ///
     /// Only a [`super::SpanHeap`] makes one, and takes it back for good; so who has it owns the span, and no lock is held.
     pub fn purge(&self, map: &PageMap) -> bool {
-        let (address, bytes) = (map.address(self.first), bytes_of(self.granules));
+        let (address, bytes) = map.range(self.span);
         // SAFETY: the span is in no list and no block lives in it, so its contents are nobody's.
         unsafe {
             map.break_huge_pages(address, bytes);
             // A limit of the process may refuse a new mapping.
             let done = self.moved && map.reservation.renew(address, bytes) || os::purge(address, bytes);
             if done {
-                map.purge_tables(self.first, self.granules);
+                map.purge_tables(self.span);
             }
             done
         }
@@ -85,14 +82,14 @@ impl SpanHeap {
             let expired = self.held.oldest().filter(|&span| goes || self.is_hold_over(map, span, now));
             let Some(first) = expired.or_else(|| self.pending.oldest()) else { break };
             let record = map.record(first);
-            let due = Due { first, granules: record.granules.get(), moved: record.is_moved() };
+            let span = Span { first, granules: record.granules.get() };
             match record.free().waiting() {
-                Waiting::Held if record.free().deadline() <= now => self.decay.expired(due.granules, now),
-                _ => self.decay.purged(due.granules, now),
+                Waiting::Held if record.free().deadline() <= now => self.decay.expired(span.granules, now),
+                _ => self.decay.purged(span.granules, now),
             }
+            out[count] = Due { span, moved: record.is_moved() };
             self.unlink(map, first);
-            granules += due.granules;
-            out[count] = due;
+            granules += span.granules;
             count += 1;
         }
         count
@@ -101,16 +98,16 @@ impl SpanHeap {
     /// Takes a span back that [`SpanHeap::take_due`] handed out; `done`: its pages are gone.
     pub fn purged(&mut self, map: &PageMap, due: Due, done: bool) {
         if done {
-            map.set_moved(due.first, false);
-            self.counts.purged += u64::from(due.granules);
+            map.set_moved(due.span.first, false);
+            self.counts.purged += u64::from(due.span.granules);
             self.counts.purges += 1;
-            let whole = self.add_clean(map, due.first, due.granules);
+            let whole = self.add_clean(map, due.span);
             // SAFETY: the caller holds the lock, and the span is part of the whole, which is clean.
-            unsafe { map.purge_tables_around((due.first, due.granules), whole) };
+            unsafe { map.purge_tables_around(due.span, whole) };
         } else {
             // Never asked again: a seccomp filter or locked memory will refuse the next time too.
             self.counts.refused += 1;
-            self.merge(map, due.first, due.granules, State::Dirty, Waiting::None);
+            self.merge(map, due.span, State::Dirty, Waiting::None);
         }
     }
 }

@@ -10,7 +10,7 @@
 
 use super::SpanHeap;
 use super::free_lists::FEW;
-use crate::granule::GRANULE_BYTES;
+use crate::granule::{GRANULE_BYTES, Span};
 use crate::os::HUGE_PAGE_BYTES;
 use crate::page_map::PageMap;
 
@@ -83,17 +83,17 @@ impl HugePage {
     }
 
     /// Takes out what is not cut yet.
-    pub fn take_rest(&mut self) -> Option<(u32, u32)> {
-        let rest = (self.next, self.rest());
+    pub fn take_rest(&mut self) -> Option<Span> {
+        let rest = Span { first: self.next, granules: self.rest() };
         self.next = self.end;
-        if rest.1 > GRANULES / 2 {
+        if rest.granules > GRANULES / 2 {
             self.fail();
         }
-        (rest.1 > 0).then_some(rest)
+        (rest.granules > 0).then_some(rest)
     }
 
     /// Takes out what is not cut yet, if nothing was cut since the last call.
-    pub fn take_unneeded(&mut self) -> Option<(u32, u32)> {
+    pub fn take_unneeded(&mut self) -> Option<Span> {
         if core::mem::take(&mut self.is_needed) { None } else { self.take_rest() }
     }
 
@@ -135,8 +135,8 @@ impl SpanHeap {
 
     /// Gives back what is left of the huge page that slabs are cut from.
     pub fn give_huge_page(&mut self, map: &PageMap, now: u64) {
-        if let Some((first, granules)) = self.huge_page.take_rest() {
-            self.give_unused(map, first, granules, now);
+        if let Some(rest) = self.huge_page.take_rest() {
+            self.give_unused(map, rest, now);
         }
     }
 }
@@ -159,7 +159,7 @@ mod tests {
         let firsts: Vec<u32> = (0..7).map_while(|_| page.cut(4)).collect();
         assert_eq!(firsts, [64, 68, 72, 76, 80, 84, 88]);
         assert_eq!((page.rest(), page.take_unneeded()), (4, None), "cut since the last look");
-        assert_eq!((page.take_unneeded(), page.rest()), (Some((92, 4)), 0));
+        assert_eq!((page.take_unneeded(), page.rest()), (Some(Span { first: 92, granules: 4 }), 0));
         assert!(page.is_wanted(1));
     }
 
@@ -198,7 +198,7 @@ mod tests {
         let mut page = HugePage::new();
         page.set(0);
         page.cut(1);
-        assert_eq!(page.take_rest(), Some((1, 31)));
+        assert_eq!(page.take_rest(), Some(Span { first: 1, granules: 31 }));
         assert_eq!(skipped(&mut page), 2 * GRANULES);
     }
 }

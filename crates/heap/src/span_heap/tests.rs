@@ -18,7 +18,7 @@ fn purge_all(map: &PageMap, spans: &mut SpanHeap, now: u64) -> u32 {
         }
         for place in &mut due[..count] {
             let span = std::mem::replace(place, Due::NONE);
-            total += span.granules;
+            total += span.granules();
             let done = span.purge(map);
             spans.purged(map, span, done);
         }
@@ -100,7 +100,7 @@ fn bitmaps_and_huge_pages_of_a_span_that_goes_back_go_with_it() {
     let is_start = |&granule: &u32| map.address(granule).is_multiple_of(os::HUGE_PAGE_BYTES);
     let starts: Vec<u32> = (span..span + granules).filter(is_start).collect();
     starts.iter().for_each(|&granule| map.set_huge(granule));
-    let due = Due { first: span, granules, moved: false };
+    let due = Due { span: Span { first: span, granules }, moved: false };
     assert!(!starts.is_empty() && due.purge(&map));
     assert_eq!(os::resident_pages(bitmaps, pages as usize * os::page_bytes()), 0);
     assert!(starts.iter().all(|&granule| map.record(granule).huge.get() == 0));
@@ -211,7 +211,7 @@ fn what_was_freed_first_goes_when_more_is_held_than_the_gaps_between_blocks_excu
     assert!(spans.is_due(&map, false, 2));
     let mut due = [Due::NONE; 16];
     let count = spans.take_due(&map, false, 2, &mut due);
-    let gone: Vec<u32> = due[..count].iter().map(|due| due.first).collect();
+    let gone: Vec<u32> = due[..count].iter().map(|due| due.span.first).collect();
     assert_eq!(gone, freed[..4]);
     assert_eq!(spans.counts.dirty, peak / 8 * 3);
     assert!(!spans.is_due(&map, false, 2));

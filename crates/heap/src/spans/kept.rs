@@ -2,6 +2,7 @@
 //! memory, and needs neither the clock nor the one lock that all threads share. And the spans of the large blocks that were freed
 //! last: who takes and gives the same again and again needs no more than them.
 
+use crate::granule::Span;
 use crate::page_map::{PageMap, State};
 
 /// Longest spans that are kept, in granules: the longest slabs.
@@ -54,8 +55,8 @@ impl Kept {
         }
     }
 
-    /// Keeps the span of a large block. Returns the one that has to leave for it, and its length.
-    pub fn keep_large(&mut self, map: &PageMap, first: u32, granules: u32) -> Option<(u32, u32)> {
+    /// Keeps the span of a large block. Returns the one that has to leave for it.
+    pub fn keep_large(&mut self, map: &PageMap, Span { first, granules }: Span) -> Option<Span> {
         let is_free = |span: &LargeSpan| span.granules == 0;
         let gap = self.large.iter().position(is_free).unwrap_or(MOST_LARGE - 1);
         let leaves = self.remove_large(map, gap);
@@ -71,11 +72,11 @@ impl Kept {
     /// The span of a large block of so many granules that was freed last.
     pub fn take_large(&mut self, map: &PageMap, granules: u32) -> Option<u32> {
         let place = self.large.iter().position(|span| span.granules == granules)?;
-        self.remove_large(map, place).map(|(first, _)| first)
+        self.remove_large(map, place).map(|span| span.first)
     }
 
     /// Takes a span out.
-    fn remove_large(&mut self, map: &PageMap, place: usize) -> Option<(u32, u32)> {
+    fn remove_large(&mut self, map: &PageMap, place: usize) -> Option<Span> {
         let LargeSpan { first, granules, .. } = self.large[place];
         if granules == 0 {
             return None;
@@ -83,7 +84,7 @@ impl Kept {
         self.large[place] = LargeSpan::NONE;
         map.record(first).set_state(State::Interior);
         self.granules -= granules;
-        Some((first, granules))
+        Some(Span { first, granules })
     }
 
     /// Keeps a span.
@@ -112,8 +113,8 @@ impl Kept {
         Some(first)
     }
 
-    /// A span that was not needed since [`Kept::begin_round`], and its length.
-    pub fn pop_unused(&mut self, map: &PageMap) -> Option<(u32, u32)> {
+    /// A span that was not needed since [`Kept::begin_round`].
+    pub fn pop_unused(&mut self, map: &PageMap) -> Option<Span> {
         if let Some(place) = self.large.iter().position(|span| span.is_old) {
             return self.remove_large(map, place);
         }
@@ -121,16 +122,16 @@ impl Kept {
         let least = self.lists[granules].least - 1;
         let first = self.pop(map, granules as u32)?;
         self.lists[granules].least = least;
-        Some((first, granules as u32))
+        Some(Span { first, granules: granules as u32 })
     }
 
-    /// Any span, and its length.
-    pub fn pop_any(&mut self, map: &PageMap) -> Option<(u32, u32)> {
+    /// Any span.
+    pub fn pop_any(&mut self, map: &PageMap) -> Option<Span> {
         if let Some(place) = self.large.iter().position(|span| span.granules > 0) {
             return self.remove_large(map, place);
         }
         let granules = self.lists.iter().position(|list| list.count > 0)? as u32;
-        self.pop(map, granules).map(|first| (first, granules))
+        self.pop(map, granules).map(|first| Span { first, granules })
     }
 
     /// Begins a round: what stays until its end was not needed.
@@ -163,9 +164,9 @@ mod tests {
         kept.begin_round();
         assert_eq!(kept.pop(&map, 1), Some(base + 3), "last in, first out");
         kept.push(&map, base + 3, 1);
-        let unused = core::array::from_fn(|_| kept.pop_unused(&map).map(|(_, granules)| granules));
+        let unused = core::array::from_fn(|_| kept.pop_unused(&map).map(|span| span.granules));
         assert_eq!(unused, [Some(1), Some(1), Some(1), Some(3), None]);
-        assert_eq!(kept.pop_any(&map).map(|(_, granules)| granules), Some(1));
+        assert_eq!(kept.pop_any(&map).map(|span| span.granules), Some(1));
         assert_eq!(kept.pop_any(&map), None);
         assert_eq!(kept.granules, 0);
     }
@@ -176,19 +177,20 @@ mod tests {
         assert!(map.reservation.grow(64).is_some());
         let base = map.reservation.first_granule();
         let mut kept = Kept::new();
-        assert_eq!(kept.keep_large(&map, base, 8), None);
-        assert_eq!(kept.keep_large(&map, base + 10, 8), None);
+        let span = |offset, granules| Span { first: base + offset, granules };
+        assert_eq!(kept.keep_large(&map, span(0, 8)), None);
+        assert_eq!(kept.keep_large(&map, span(10, 8)), None);
         assert_eq!((kept.granules, map.record(base).state()), (16, State::Kept));
         assert_eq!(kept.take_large(&map, 8), Some(base + 10), "freed last");
         assert_eq!(kept.take_large(&map, 7), None);
-        assert_eq!(kept.keep_large(&map, base + 20, 9), None);
-        assert_eq!(kept.keep_large(&map, base + 30, 11), Some((base, 8)), "the oldest leaves");
+        assert_eq!(kept.keep_large(&map, span(20, 9)), None);
+        assert_eq!(kept.keep_large(&map, span(30, 11)), Some(span(0, 8)), "the oldest leaves");
         kept.begin_round();
         assert_eq!(kept.take_large(&map, 9), Some(base + 20));
-        assert_eq!(kept.keep_large(&map, base + 20, 9), None);
-        let unused = core::array::from_fn(|_| kept.pop_unused(&map).map(|(_, granules)| granules));
+        assert_eq!(kept.keep_large(&map, span(20, 9)), None);
+        let unused = core::array::from_fn(|_| kept.pop_unused(&map).map(|span| span.granules));
         assert_eq!(unused, [Some(11), None]);
-        assert_eq!(kept.pop_any(&map), Some((base + 20, 9)));
+        assert_eq!(kept.pop_any(&map), Some(span(20, 9)));
         assert_eq!((kept.granules, kept.pop_any(&map)), (0, None));
     }
 }

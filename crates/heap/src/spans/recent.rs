@@ -1,6 +1,7 @@
 //! The span that was freed last in a process of one thread, if it would be held: who takes and gives the same again and again needs no
 //! more of the span heap than this.
 
+use crate::granule::Span;
 use crate::page_map::{Guarded32, PageMap, State};
 
 /// Slow paths after which it is given back.
@@ -48,9 +49,9 @@ impl Recent {
         keeps
     }
 
-    /// Takes it, and its length.
+    /// Takes it.
     #[inline]
-    pub fn take(&self, map: &PageMap) -> Option<(u32, u32)> {
+    pub fn take(&self, map: &PageMap) -> Option<Span> {
         let granules = self.granules.get();
         if granules == 0 {
             return None;
@@ -58,7 +59,7 @@ impl Recent {
         let first = self.first.get();
         self.granules.set(0);
         map.record(first).set_state(State::Interior);
-        Some((first, granules))
+        Some(Span { first, granules })
     }
 
     /// A slow path ends; true if there is a span that nobody wanted for long.
@@ -88,7 +89,7 @@ mod tests {
         assert!(recent.keep(&map, first, 4));
         assert!(!recent.keep(&map, first + 4, 1), "one is here");
         assert_eq!((1..).find(|_| recent.grows_old()), Some(OLD + 1));
-        assert_eq!(recent.take(&map), Some((first, 4)));
+        assert_eq!(recent.take(&map), Some(Span { first, granules: 4 }));
         assert_eq!(recent.take(&map), None);
         assert!(!recent.grows_old());
     }
