@@ -90,7 +90,7 @@ impl Again {
 
     /// Sends the owner to the slow path; what was in it then, if there is anything to take. Under the cache's lock, by a revoker.
     pub fn gate(&self) -> Option<usize> {
-        // ORDERING: as in `Caches::revoke`.
+        // ORDERING: as in `revocation`.
         let is_open = self.is_paid() && self.bin.head.load(Ordering::Relaxed) != GATE;
         is_open.then(|| self.bin.head.swap(GATE, Ordering::SeqCst))
     }
@@ -99,9 +99,9 @@ impl Again {
     pub fn settle(&self, block: usize, passed: bool, budget: &Budget) -> bool {
         let length = u32::from(block != 0);
         let is_taken = if passed {
-            super::registry::settle_bin(&self.bin, block, || Some(length)).is_some()
+            super::revocation::settle_bin(&self.bin, block, || Some(length)).is_some()
         } else {
-            super::registry::undo(&self.bin, block);
+            super::revocation::undo(&self.bin, block);
             false
         };
         if is_taken {

@@ -1,23 +1,18 @@
 //! All thread caches of a heap: made, handed out, taken back at thread exit, revoked.
 
-use super::{AgainStats, BINS, Bin, Budget, GATE, Home, ThreadCache, class_of_bin};
+use super::revocation::{self, Group};
+use super::{AgainStats, BINS, Budget, Home, ThreadCache};
 use crate::lock::{self, Lock};
-use crate::magazine::{self, Magazine};
+use crate::magazine::Magazine;
 use crate::os;
-use crate::page_map::PageMap;
-use crate::size_class;
 use crate::spans::SHARDS;
 use core::cell::Cell;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering, fence};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
 /// Bytes mapped at a time for new caches.
 const MAPPED_BYTES: usize = 64 * 1024;
-/// Caches revoked under one barrier.
-const GROUP: usize = 8;
 /// Pause in ns between two searches for idle caches.
 const RELIEF_PAUSE_NS: u64 = 100_000_000;
-/// Looks at a bin whose owner is in the middle of an operation before it is left to the owner.
-const TRIES: u32 = 20;
 
 /// All thread caches of a heap.
 pub struct Caches {
@@ -283,66 +278,12 @@ impl Caches {
         let in_use = self.all().filter(|cache| cache.state.get() == IN_USE && !is_own(cache));
         let mut chosen = in_use.filter(|cache| is_chosen(cache));
         loop {
-            let group: [Option<&ThreadCache>; GROUP] = core::array::from_fn(|_| chosen.next());
+            let group: Group = core::array::from_fn(|_| chosen.next());
             if group[0].is_none() {
                 return blocks;
             }
-            blocks += self.revoke(&group, home);
+            blocks += revocation::revoke(&group, &self.budget, home);
         }
-    }
-
-    fn revoke(&self, group: &[Option<&ThreadCache>; GROUP], home: Home) -> usize {
-        let _guards = group.map(|cache| cache.map(|cache| cache.lock.lock()));
-        let mut lists = [[None; BINS]; GROUP];
-        // Bin 0 holds nothing; here it stands for the place of a large block.
-        let mut any = false;
-        for (cache, lists) in group.iter().flatten().zip(&mut lists) {
-            lists[0] = cache.again.gate();
-            any |= lists[0].is_some();
-            for (place, list) in lists.iter_mut().enumerate().skip(1) {
-                let bin = &cache.bins[place];
-                // ORDERING: Relaxed look; the exchange is SeqCst, so that it precedes the barrier.
-                let head = bin.head.load(Ordering::Relaxed);
-                let has_room_to_lose = bin.capacity.get() > size_class::magazine_min(class_of_bin(place));
-                if head > GATE || (head == 0 && has_room_to_lose) {
-                    // It cannot have become GATE meanwhile: only revokers write that, under this lock.
-                    *list = Some(bin.head.swap(GATE, Ordering::SeqCst));
-                    any = true;
-                }
-            }
-        }
-        let passed = any && os::barrier_all_threads();
-        let map = &home.spans.map;
-        let mut blocks = 0;
-        for (cache, lists) in group.iter().flatten().zip(&lists) {
-            if let Some(block) = lists[0]
-                && cache.again.settle(block, passed, &self.budget)
-                && block != 0
-            {
-                blocks += 1;
-                home.large.give_back(home.spans, cache.shard(), block);
-            }
-            for (place, &list) in lists.iter().enumerate().skip(1) {
-                let (bin, class) = (&cache.bins[place], class_of_bin(place));
-                let mut taken = None;
-                if let Some(list) = list {
-                    if passed {
-                        taken = settle_bin(bin, list, || walk(list, class, bin.capacity.get(), map));
-                    } else {
-                        undo(bin, list);
-                    }
-                }
-                if taken.is_some() {
-                    // The owner reads the capacity when it opens the bin, under the lock.
-                    cache.shrink(place, &self.budget);
-                }
-                for magazine in [taken.unwrap_or_default(), cache.take_spare(place)] {
-                    blocks += magazine.count as usize;
-                    home.central.return_to_slabs(home.spans, class, magazine);
-                }
-            }
-        }
-        blocks
     }
 
     /// Takes the lock for the time of a fork.
@@ -384,55 +325,4 @@ impl Default for Caches {
     fn default() -> Self {
         Self::new()
     }
-}
-
-/// Decides whose the list of a gated bin is, given its length if it is one: `Some` if it is ours. Under the cache's lock, after the barrier.
-pub fn settle_bin(bin: &Bin, list: usize, length: impl Fn() -> Option<u32>) -> Option<Magazine> {
-    for _ in 0..TRIES {
-        // ORDERING: Acquire, then the walk, then the fence, then `head`: if an operation that was under way commits, its
-        // store to `head` is either seen below or `room` has shown it.
-        let room = bin.room.load(Ordering::Acquire);
-        let length = length();
-        fence(Ordering::Acquire);
-        if bin.head.load(Ordering::Acquire) != GATE {
-            return None;
-        }
-        if let Some(length) = length.filter(|&length| room + length as i32 == bin.capacity()) {
-            // ORDERING: Where stores may pass each other, what made the sum fit may be seen before the operation's store to `head`;
-            // after another barrier that is seen, too.
-            if cfg!(not(target_arch = "x86_64")) {
-                if !os::barrier_all_threads() {
-                    break;
-                }
-                if bin.head.load(Ordering::Acquire) != GATE {
-                    return None;
-                }
-            }
-            return Some(Magazine { head: list, count: length });
-        }
-        os::yield_now();
-    }
-    undo(bin, list);
-    None
-}
-
-/// Gives a gated list back, unless its owner already has.
-pub fn undo(bin: &Bin, list: usize) {
-    // ORDERING: SeqCst as the exchange that gated it; failure means that the owner won.
-    let _ = bin.head.compare_exchange(GATE, list, Ordering::SeqCst, Ordering::SeqCst);
-}
-
-/// Length of a list, if it is one of at most `most` blocks. The list may not be ours: every address is checked before it
-/// is read, and slab memory stays readable for ever.
-fn walk(list: usize, class: usize, most: u32, map: &PageMap) -> Option<u32> {
-    let (mut block, mut length) = (list, 0);
-    while block != 0 {
-        if length > most || map.class_of_block(block) != class {
-            return None;
-        }
-        length += 1;
-        // SAFETY: an aligned address in a slab.
-        block = unsafe { magazine::next(block) };
-    }
-    Some(length)
 }

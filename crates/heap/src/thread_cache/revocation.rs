@@ -1,0 +1,147 @@
+//! Taking from caches what their owners do not use, by the protocol of [`super`]: gate all bins of a few caches, let every thread pass a
+//! barrier, then decide of each bin whose its list is.
+
+use super::{BINS, Bin, Budget, GATE, Home, ThreadCache, class_of_bin};
+use crate::magazine::{self, Magazine};
+use crate::os;
+use crate::page_map::PageMap;
+use crate::size_class;
+use core::sync::atomic::{Ordering, fence};
+
+/// Caches revoked under one barrier.
+const GROUP: usize = 8;
+/// Looks at a bin whose owner is in the middle of an operation before it is left to the owner.
+const TRIES: u32 = 20;
+
+/// The caches of one barrier; the last may be missing.
+pub type Group<'a> = [Option<&'a ThreadCache>; GROUP];
+
+/// What a cache held when it was gated: the blocks at the heads of its lists. `None`: left alone.
+#[derive(Clone, Copy)]
+struct Gated {
+    again: Option<usize>,
+    heads: [Option<usize>; BINS],
+}
+
+/// Empties the caches of a group, as far as their owners do nothing in them. Returns the blocks. Under the registry's lock.
+pub fn revoke(group: &Group<'_>, budget: &Budget, home: Home<'_>) -> usize {
+    let _guards = group.map(|cache| cache.map(|cache| cache.lock.lock()));
+    let mut gated = [Gated { again: None, heads: [None; BINS] }; GROUP];
+    let mut any = false;
+    for (cache, gated) in group.iter().flatten().zip(&mut gated) {
+        any |= cache.gate(gated);
+    }
+    let passed = any && os::barrier_all_threads();
+    let caches = group.iter().flatten().zip(&gated);
+    caches.map(|(cache, gated)| cache.settle(gated, passed, budget, home)).sum()
+}
+
+impl ThreadCache {
+    /// Sends the owner to the slow path wherever there is something to take; false if that is nowhere. Under the cache's lock.
+    fn gate(&self, gated: &mut Gated) -> bool {
+        gated.again = self.again.gate();
+        let mut any = gated.again.is_some();
+        // Bin 0 holds nothing.
+        for (place, head) in gated.heads.iter_mut().enumerate().skip(1) {
+            *head = gate_bin(&self.bins[place], size_class::magazine_min(class_of_bin(place)));
+            any |= head.is_some();
+        }
+        any
+    }
+
+    /// Ends what [`ThreadCache::gate`] began, and takes the spares; `passed`: every thread passed a barrier since. Returns the blocks, which
+    /// are where they belong then. Under the cache's lock.
+    fn settle(&self, gated: &Gated, passed: bool, budget: &Budget, home: Home<'_>) -> usize {
+        let mut blocks = 0;
+        if let Some(block) = gated.again
+            && self.again.settle(block, passed, budget)
+            && block != 0
+        {
+            blocks += 1;
+            home.large.give_back(home.spans, self.shard(), block);
+        }
+        for (place, &head) in gated.heads.iter().enumerate().skip(1) {
+            let class = class_of_bin(place);
+            let taken = head.and_then(|list| self.settle_list(place, list, passed, &home.spans.map));
+            if taken.is_some() {
+                // The owner reads the capacity when it opens the bin, under the lock.
+                self.shrink(place, budget);
+            }
+            for magazine in [taken.unwrap_or_default(), self.take_spare(place)] {
+                blocks += magazine.count as usize;
+                home.central.return_to_slabs(home.spans, class, magazine);
+            }
+        }
+        blocks
+    }
+
+    /// The list of a gated bin, if it is ours now.
+    fn settle_list(&self, place: usize, list: usize, passed: bool, map: &PageMap) -> Option<Magazine> {
+        let bin = &self.bins[place];
+        if !passed {
+            undo(bin, list);
+            return None;
+        }
+        settle_bin(bin, list, || walk(list, class_of_bin(place), bin.capacity.get(), map))
+    }
+}
+
+/// Gates a bin that has blocks, or more room than the `least`; what was at its head. Under the cache's lock.
+fn gate_bin(bin: &Bin, least: u32) -> Option<usize> {
+    // ORDERING: Relaxed look; the exchange is SeqCst, so that it precedes the barrier.
+    let head = bin.head.load(Ordering::Relaxed);
+    let has_something = head > GATE || (head == 0 && bin.capacity.get() > least);
+    // It cannot become GATE meanwhile: only revokers write that, under this lock.
+    has_something.then(|| bin.head.swap(GATE, Ordering::SeqCst))
+}
+
+/// Decides whose the list of a gated bin is, given its length if it is one: `Some` if it is ours. Under the cache's lock, after the barrier.
+pub fn settle_bin(bin: &Bin, list: usize, length: impl Fn() -> Option<u32>) -> Option<Magazine> {
+    for _ in 0..TRIES {
+        // ORDERING: Acquire, then the walk, then the fence, then `head`: if an operation that was under way commits, its
+        // store to `head` is either seen below or `room` has shown it.
+        let room = bin.room.load(Ordering::Acquire);
+        let length = length();
+        fence(Ordering::Acquire);
+        if bin.head.load(Ordering::Acquire) != GATE {
+            return None;
+        }
+        if let Some(length) = length.filter(|&length| room + length as i32 == bin.capacity()) {
+            // ORDERING: Where stores may pass each other, what made the sum fit may be seen before the operation's store to `head`;
+            // after another barrier that is seen, too.
+            if cfg!(not(target_arch = "x86_64")) {
+                if !os::barrier_all_threads() {
+                    break;
+                }
+                if bin.head.load(Ordering::Acquire) != GATE {
+                    return None;
+                }
+            }
+            return Some(Magazine { head: list, count: length });
+        }
+        os::yield_now();
+    }
+    undo(bin, list);
+    None
+}
+
+/// Gives a gated list back, unless its owner already has.
+pub fn undo(bin: &Bin, list: usize) {
+    // ORDERING: SeqCst as the exchange that gated it; failure means that the owner won.
+    let _ = bin.head.compare_exchange(GATE, list, Ordering::SeqCst, Ordering::SeqCst);
+}
+
+/// Length of a list, if it is one of at most `most` blocks. The list may not be ours: every address is checked before it
+/// is read, and slab memory stays readable for ever.
+fn walk(list: usize, class: usize, most: u32, map: &PageMap) -> Option<u32> {
+    let (mut block, mut length) = (list, 0);
+    while block != 0 {
+        if length > most || map.class_of_block(block) != class {
+            return None;
+        }
+        length += 1;
+        // SAFETY: an aligned address in a slab.
+        block = unsafe { magazine::next(block) };
+    }
+    Some(length)
+}
