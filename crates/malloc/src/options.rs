@@ -34,6 +34,9 @@ pub static AT_EXIT: Lock<AtExit> =
 /// Whether the statistics page is wanted. Synchronization: the thread that starts the process.
 pub static PUBLISHES: AtomicBool = AtomicBool::new(false);
 
+/// Whether there were options: without, the process has nothing to write at its end. Synchronization: as above.
+pub static ARE_GIVEN: AtomicBool = AtomicBool::new(false);
+
 /// Reads the options from the environment that the kernel passed.
 ///
 /// # Safety
@@ -45,13 +48,20 @@ pub unsafe fn read(environment: *const *const c_char) {
         // SAFETY: an entry of the caller's array.
         let entry = unsafe { CStr::from_ptr(*at) }.to_bytes();
         if let Some(value) = entry.strip_prefix(b"FAULTLESS=") {
-            for option in value.split(|&byte| byte == b',').filter(|option| !option.is_empty()) {
-                apply(option);
-            }
+            apply_all(value);
         }
         // SAFETY: not the terminator, so one more entry follows.
         at = unsafe { at.add(1) };
     }
+}
+
+/// Apart from what every process runs: it is long.
+#[cold]
+#[inline(never)]
+fn apply_all(value: &[u8]) {
+    value.split(|&byte| byte == b',').filter(|option| !option.is_empty()).for_each(apply);
+    // ORDERING: Relaxed; the end of the process comes later.
+    ARE_GIVEN.store(true, Ordering::Relaxed);
 }
 
 fn apply(option: &[u8]) {

@@ -1,6 +1,6 @@
 //! Start and end of the process.
 
-use crate::options::{self, AT_EXIT, PUBLISHES};
+use crate::options::{self, ARE_GIVEN, AT_EXIT, PUBLISHES};
 use crate::statistics;
 use core::ffi::{c_char, c_int};
 use core::fmt::Write;
@@ -34,9 +34,14 @@ unsafe extern "C" fn start(
 }
 
 extern "C" fn end() {
-    os::without_ending_by_writes(write_results);
+    // ORDERING: Relaxed; written at the start of the process.
+    if ARE_GIVEN.load(Ordering::Relaxed) {
+        os::without_ending_by_writes(write_results);
+    }
 }
 
+#[cold]
+#[inline(never)]
 fn write_results() {
     HEAP.end_trace();
     // Held by a thread that is at its end, too.
