@@ -12,6 +12,8 @@ fn main() {
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libfaultless.so");
     // What a C compiler adds serves constructors and destructors that we have not, at both ends of the text.
     println!("cargo::rustc-cdylib-link-arg=-nostartfiles");
+    // Each segment from the beginning of a page on: what is relocated and what is written at the start take one page each.
+    println!("cargo::rustc-cdylib-link-arg=-Wl,-z,separate-loadable-segments");
     let folder = env::var("CARGO_MANIFEST_DIR").unwrap_or_default();
     println!("cargo::rustc-cdylib-link-arg=-Wl,-T,{folder}/order.ld");
 }

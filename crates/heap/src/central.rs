@@ -35,8 +35,8 @@ const GIVEN_FROM: usize = 4;
 const OUT_BATCH: isize = 32 * 1024;
 
 /// The blocks of a heap that no thread holds.
+#[repr(C)]
 pub struct Central {
-    shards: [Shard; SHARDS],
     /// Shards with an index below this were ever used. Synchronization: written under `opening`.
     shards_used: AtomicUsize,
     /// Held while a shard comes into use, and across a fork.
@@ -44,6 +44,7 @@ pub struct Central {
     /// Bytes of blocks that are not in their slabs, but for what the shards have not added yet; and the most there ever were.
     out_bytes: AtomicIsize,
     out_bytes_peak: AtomicUsize,
+    shards: [Shard; SHARDS],
 }
 
 /// What some threads share.

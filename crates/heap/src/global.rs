@@ -37,14 +37,15 @@ pub static HEAP: Heap = Heap::new();
 /// What a thread has after its cache was taken back.
 static EXITED: ThreadCache = ThreadCache::gated(0);
 
-/// Number of the thread key plus one; 0 before it exists.
-static EXIT_KEY: Lock<u32> = Lock::new(0);
+/// Number of the thread key. Before it exists not 0 but this, and so beside the caches above, on a page that each process writes to.
+static EXIT_KEY: Lock<u32> = Lock::new(NO_KEY);
+const NO_KEY: u32 = u32::MAX;
 
 /// Whether the fork that is under way holds our locks. Synchronization: the thread that forks.
 static FORK_HOLDS: AtomicBool = AtomicBool::new(false);
 
-/// Whether the fork handlers are registered.
-static FORK_HANDLED: AtomicBool = AtomicBool::new(false);
+/// Whether the fork handlers are still to be registered. True at first, for the same reason.
+static FORK_UNHANDLED: AtomicBool = AtomicBool::new(true);
 
 /// Allocates `bytes` (0 as 1), aligned to 16; null when memory is exhausted.
 #[inline(always)]
@@ -290,7 +291,7 @@ fn attach() -> Option<&'static ThreadCache> {
         key.arm((&raw const *cache).addr());
     }
     // ORDERING: Relaxed; whoever is first registers, nothing else depends on it.
-    if !FORK_HANDLED.swap(true, Ordering::Relaxed) {
+    if FORK_UNHANDLED.swap(false, Ordering::Relaxed) {
         os::find_single_threaded_flag();
         os::at_fork(fork_prepare, fork_parent, fork_child);
     }
@@ -300,7 +301,10 @@ fn attach() -> Option<&'static ThreadCache> {
 /// The cache of a thread that ended on this stack after its destructors had run, and so could not release it: libc keeps the key's
 /// value with the stack.
 fn left_on_stack() -> Option<&'static ThreadCache> {
-    let number = EXIT_KEY.lock().checked_sub(1)?;
+    let number = *EXIT_KEY.lock();
+    if number == NO_KEY {
+        return None;
+    }
     let cache = os::ExitKey::from_number(number).value()? as *const ThreadCache;
     // SAFETY: only `attach` sets the key's value, to a cache; caches live as long as the process, and this one's thread has ended.
     Some(unsafe { &*cache })
@@ -308,10 +312,10 @@ fn left_on_stack() -> Option<&'static ThreadCache> {
 
 fn exit_key() -> Option<os::ExitKey> {
     let mut number = EXIT_KEY.lock();
-    if *number == 0 {
-        *number = os::ExitKey::new(thread_exits)?.number() + 1;
+    if *number == NO_KEY {
+        *number = os::ExitKey::new(thread_exits)?.number();
     }
-    Some(os::ExitKey::from_number(*number - 1))
+    Some(os::ExitKey::from_number(*number))
 }
 
 unsafe extern "C" fn thread_exits(cache: *mut c_void) {

@@ -11,16 +11,18 @@ use crate::span_heap::PurgeMode;
 use crate::spans::Spans;
 use crate::thread_cache::{Caches, Home, ThreadCache};
 
-/// Everything the allocator knows.
+/// Everything the allocator knows. Here and in `Spans`, `SpanHeap` and `Central` the order is that of memory, so that what each process
+/// writes lies side by side, on few pages: the end of `spans`, `caches`, the beginning of `central` with its first shard.
+#[repr(C)]
 pub struct Heap {
-    /// Address range, page map, free spans.
-    pub(crate) spans: Spans,
-    /// Blocks no thread holds.
-    pub(crate) central: Central,
-    /// Thread caches.
-    pub(crate) caches: Caches,
     /// Large blocks.
     pub(crate) large: Large,
+    /// Address range, page map, free spans.
+    pub(crate) spans: Spans,
+    /// Thread caches.
+    pub(crate) caches: Caches,
+    /// Blocks no thread holds.
+    pub(crate) central: Central,
 }
 
 impl Heap {

@@ -71,7 +71,10 @@ pub enum PurgeMode {
 }
 
 /// The free spans of one heap.
+#[repr(C)]
 pub struct SpanHeap {
+    /// What became of spans, where that is asked for.
+    pub trace: Trace,
     clean: FreeLists,
     dirty: FreeLists,
     pending: TimeList,
@@ -87,8 +90,6 @@ pub struct SpanHeap {
     pub mode: PurgeMode,
     /// Sizes and counts.
     pub counts: SpanCounts,
-    /// What became of spans, where that is asked for.
-    pub trace: Trace,
 }
 
 impl SpanHeap {

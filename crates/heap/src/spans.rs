@@ -36,10 +36,13 @@ enum Which {
 }
 
 /// All spans of a heap.
+#[repr(C)]
 pub struct Spans {
+    /// Spans that shards keep, while there is a purger.
+    kept: [KeptByShard; SHARDS],
+    heap: Lock<SpanHeap>,
     /// What every granule is.
     pub map: PageMap,
-    heap: Lock<SpanHeap>,
     /// Held while a huge page is brought in, in no list.
     populating: Lock<()>,
     /// Held while spans are on their way to the kernel, in no list: a fork and a thread that runs out of memory wait for them.
@@ -50,8 +53,6 @@ pub struct Spans {
     is_releasing: AtomicBool,
     /// Whether there is a record of what becomes of spans.
     is_traced: AtomicBool,
-    /// Spans that shards keep, while there is a purger.
-    kept: [KeptByShard; SHARDS],
     /// Whether they keep any. Synchronization: read under the lock of who wants to keep one.
     keeps: AtomicBool,
     /// What was freed last, in a process of one thread.
