@@ -15,7 +15,7 @@ use faultless_records::fault_recording::FaultRecording;
 use faultless_records::measurement::Ending;
 use faultless_records::program::ProgramKind;
 use faultless_records::thousands::several;
-use faultless_report::{faults_diff, faults_json, faults_table, faults_tree, flame, pprof};
+use faultless_report::{faults_diff, faults_json, faults_pprof, faults_table, faults_tree, flame};
 use faultless_trial::command::Command;
 use faultless_trial::environment::Environment;
 use faultless_trial::faults::{FaultOptions, RecordError, record_command, record_process};
@@ -97,7 +97,7 @@ impl Files {
         write(self.record, &|| faults_json::saved(recording).into_bytes())?;
         write(self.html, &|| flame::html(recording).into_bytes())?;
         write(self.folded, &|| faults_tree::folded(recording).into_bytes())?;
-        write(self.pprof, &|| pprof::profile(recording))
+        write(self.pprof, &|| faults_pprof::profile(recording))
     }
 }
 

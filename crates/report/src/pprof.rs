@@ -1,4 +1,4 @@
-//! A recording of page faults in the format of pprof, compressed as its tools expect.
+//! The format of pprof: what samples, places in code and modules are, and their bytes, compressed as its tools expect.
 //!
 //! Source: github.com/google/pprof, proto/profile.proto. The few messages of it are written here: a generator and its run time
 //! would be many times as long.
@@ -6,26 +6,11 @@
 use std::collections::HashMap;
 use std::io::Write as _;
 
-use faultless_records::fault_recording::FaultRecording;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-use crate::faults_tree::KERNEL;
-use faultless_diagnosis::faults::profile::{NOBODY, NOT_LOOKED_AT};
-use faultless_diagnosis::faults::weight::Weights;
-
-/// The profile: for each chain its faults, and the major ones among them.
-#[must_use]
-pub fn profile(recording: &FaultRecording) -> Vec<u8> {
-    let bytes = Profile::of(recording);
-    let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
-    // Writing to memory does not fail.
-    let _ = encoder.write_all(&bytes);
-    encoder.finish().unwrap_or_default()
-}
-
 /// Fields of the message `Profile`.
-mod field {
+pub(crate) mod field {
     pub const SAMPLE_TYPE: u32 = 1;
     pub const SAMPLE: u32 = 2;
     pub const MAPPING: u32 = 3;
@@ -36,7 +21,171 @@ mod field {
     pub const DURATION_NANOS: u32 = 10;
     pub const PERIOD_TYPE: u32 = 11;
     pub const PERIOD: u32 = 12;
+    pub const COMMENT: u32 = 13;
     pub const DEFAULT_SAMPLE_TYPE: u32 = 14;
+}
+
+/// What a value counts, and in what.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ValueType {
+    pub name: &'static str,
+    /// `count` or `bytes`.
+    pub unit: &'static str,
+}
+
+/// All of a profile. Values stand for everything: readers scale nothing.
+pub(crate) struct Profile<'text> {
+    /// What the values of each sample are.
+    pub values: &'static [ValueType],
+    /// Which of them readers show first; without it they take the last.
+    pub shown: usize,
+    pub modules: Vec<Module<'text>>,
+    pub places: Vec<Place<'text>>,
+    pub samples: Vec<Sample<'text>>,
+    /// What was looked at.
+    pub subject: String,
+    /// 0 where that is not known.
+    pub started_unix_s: u64,
+    pub duration_ns: u64,
+}
+
+/// A program or library whose functions have their names already: nothing is to be looked up again.
+pub(crate) struct Module<'text> {
+    pub path: &'text str,
+    pub build_id: &'text str,
+}
+
+/// A place in code.
+pub(crate) struct Place<'text> {
+    pub name: String,
+    pub file: &'text str,
+    pub line: u32,
+    /// Index of its module.
+    pub module: Option<usize>,
+    pub offset: u64,
+}
+
+impl Place<'_> {
+    /// A function of which only the name is known, or what stands for one.
+    pub fn named(name: &str, module: Option<usize>) -> Self {
+        Self { name: name.to_owned(), file: "", line: 0, module, offset: 0 }
+    }
+}
+
+/// A call chain with its values.
+pub(crate) struct Sample<'text> {
+    /// Indices of places, the innermost first.
+    pub chain: Vec<usize>,
+    pub values: Vec<u64>,
+    /// Name and text.
+    pub label: Option<(&'static str, &'text str)>,
+}
+
+impl Profile<'_> {
+    /// The profile as a file.
+    pub fn compressed(&self) -> Vec<u8> {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+        // Writing to memory does not fail.
+        let _ = encoder.write_all(&self.bytes());
+        encoder.finish().unwrap_or_default()
+    }
+
+    pub fn bytes(&self) -> Vec<u8> {
+        let mut strings = Strings::default();
+        let mut out = Message::default();
+        for value in self.values {
+            out.message(field::SAMPLE_TYPE, &value.message(&mut strings));
+        }
+        for sample in self.samples.iter().filter(|sample| sample.values.iter().any(|value| *value > 0)) {
+            out.message(field::SAMPLE, &sample.message(&mut strings));
+        }
+        for (index, module) in self.modules.iter().enumerate() {
+            out.message(field::MAPPING, &module.message(index, &mut strings));
+        }
+        for (index, place) in self.places.iter().enumerate() {
+            out.message(field::FUNCTION, &place.function(index, &mut strings));
+            out.message(field::LOCATION, &place.location(index));
+        }
+        out.number(field::TIME_NANOS, self.started_unix_s.saturating_mul(1_000_000_000));
+        out.number(field::DURATION_NANOS, self.duration_ns);
+        if let Some(shown) = self.values.get(self.shown) {
+            out.message(field::PERIOD_TYPE, &shown.message(&mut strings));
+            out.number(field::PERIOD, 1);
+            out.number(field::DEFAULT_SAMPLE_TYPE, strings.number(shown.name));
+        }
+        out.number(field::COMMENT, strings.number(&self.subject));
+        out.bytes(field::STRING_TABLE, b"");
+        for text in &strings.list {
+            out.bytes(field::STRING_TABLE, text.as_bytes());
+        }
+        out.bytes
+    }
+}
+
+/// Numbers of things count from 1: 0 is none.
+fn id(index: usize) -> u64 {
+    index as u64 + 1
+}
+
+impl ValueType {
+    fn message(self, strings: &mut Strings) -> Message {
+        let mut value = Message::default();
+        value.number(1, strings.number(self.name));
+        value.number(2, strings.number(self.unit));
+        value
+    }
+}
+
+impl Module<'_> {
+    fn message(&self, index: usize, strings: &mut Strings) -> Message {
+        let mut mapping = Message::default();
+        mapping.number(1, id(index));
+        mapping.number(5, strings.number(self.path));
+        mapping.number(6, strings.number(self.build_id));
+        for has in 7..=10 {
+            // Functions, files, lines, inlined frames.
+            mapping.number(has, 1);
+        }
+        mapping
+    }
+}
+
+impl Place<'_> {
+    fn function(&self, index: usize, strings: &mut Strings) -> Message {
+        let mut function = Message::default();
+        function.number(1, id(index));
+        function.number(2, strings.number(&self.name));
+        function.number(3, strings.number(&self.name));
+        function.number(4, strings.number(self.file));
+        function
+    }
+
+    fn location(&self, index: usize) -> Message {
+        let mut line = Message::default();
+        line.number(1, id(index));
+        line.number(2, u64::from(self.line));
+        let mut location = Message::default();
+        location.number(1, id(index));
+        location.number(2, self.module.map_or(0, id));
+        location.number(3, self.offset);
+        location.message(4, &line);
+        location
+    }
+}
+
+impl Sample<'_> {
+    fn message(&self, strings: &mut Strings) -> Message {
+        let mut sample = Message::default();
+        sample.numbers(1, self.chain.iter().map(|place| id(*place)));
+        sample.numbers(2, self.values.iter().copied());
+        if let Some((name, text)) = self.label {
+            let mut label = Message::default();
+            label.number(1, strings.number(name));
+            label.number(2, strings.number(text));
+            sample.message(3, &label);
+        }
+        sample
+    }
 }
 
 /// Numbers of strings in the table; number 0 is the empty one.
@@ -59,93 +208,6 @@ impl Strings {
         self.places.insert(text.to_owned(), number);
         number
     }
-}
-
-struct Profile;
-
-impl Profile {
-    fn of(recording: &FaultRecording) -> Vec<u8> {
-        let tree = &recording.tree;
-        let weights = Weights::of(recording);
-        let mut strings = Strings::default();
-        let mut out = Message::default();
-        for name in ["faults", "major_faults"] {
-            out.message(field::SAMPLE_TYPE, &value_type(&mut strings, name));
-        }
-        // A location for each frame, and the last ones for what has none.
-        let kernel = tree.frames.len() as u64 + 1;
-        let [nobody, not_looked_at] = [kernel + 1, kernel + 2];
-        let others = [KERNEL, NOBODY, NOT_LOOKED_AT];
-        for faults in &recording.faults {
-            let number = weights.faults(faults).round() as u64;
-            let mut locations: Vec<u64> = Vec::new();
-            if faults.in_kernel {
-                locations.push(kernel);
-            }
-            let mut next = faults.call;
-            while let Some(call) = next.and_then(|call| tree.calls.get(call)) {
-                locations.push(call.frame as u64 + 1);
-                next = call.parent;
-            }
-            if locations.is_empty() {
-                locations.push(nobody);
-            }
-            out.sample(&locations, [number, if faults.is_major { number } else { 0 }]);
-        }
-        let rest = weights.not_looked_at();
-        out.sample(&[not_looked_at], [rest.minor + rest.major, rest.major].map(|rest| rest.round() as u64));
-        for (place, module) in tree.modules.iter().enumerate() {
-            let mut mapping = Message::default();
-            mapping.number(1, place as u64 + 1);
-            mapping.number(5, strings.number(&module.path));
-            mapping.number(6, strings.number(module.build_id.as_deref().unwrap_or_default()));
-            for has in 7..=10 {
-                // Names, files, lines and inlined frames are resolved: nothing is to be looked up again.
-                mapping.number(has, 1);
-            }
-            out.message(field::MAPPING, &mapping);
-        }
-        let names = tree.frames.iter().map(|frame| {
-            (tree.name(frame), frame.file.clone().unwrap_or_default(), frame.line, frame.module, frame.offset)
-        });
-        let others = others.map(|name| (name.to_owned(), String::new(), None, None, 0));
-        for (place, (name, file, line, module, offset)) in names.chain(others).enumerate() {
-            let id = place as u64 + 1;
-            let mut function = Message::default();
-            function.number(1, id);
-            function.number(2, strings.number(&name));
-            function.number(3, strings.number(&name));
-            function.number(4, strings.number(&file));
-            out.message(field::FUNCTION, &function);
-            let mut in_line = Message::default();
-            in_line.number(1, id);
-            in_line.number(2, line.map_or(0, u64::from));
-            let mut location = Message::default();
-            location.number(1, id);
-            location.number(2, module.map_or(0, |module| module as u64 + 1));
-            location.number(3, offset);
-            location.message(4, &in_line);
-            out.message(field::LOCATION, &location);
-        }
-        out.number(field::TIME_NANOS, recording.started_unix_s.saturating_mul(1_000_000_000));
-        out.number(field::DURATION_NANOS, recording.duration_ns);
-        out.message(field::PERIOD_TYPE, &value_type(&mut strings, "faults"));
-        out.number(field::PERIOD, 1);
-        // Without it readers show the last type, and major faults are mostly none.
-        out.number(field::DEFAULT_SAMPLE_TYPE, strings.number("faults"));
-        out.bytes(field::STRING_TABLE, b"");
-        for text in &strings.list {
-            out.bytes(field::STRING_TABLE, text.as_bytes());
-        }
-        out.bytes
-    }
-}
-
-fn value_type(strings: &mut Strings, name: &str) -> Message {
-    let mut value = Message::default();
-    value.number(1, strings.number(name));
-    value.number(2, strings.number("count"));
-    value
 }
 
 /// A message of protocol buffers while it is written.
@@ -181,101 +243,12 @@ impl Message {
         self.bytes(field, &message.bytes);
     }
 
-    /// Faults and major ones of a chain, innermost call first; nothing where there are none.
-    fn sample(&mut self, locations: &[u64], numbers: [u64; 2]) {
-        if numbers[0] > 0 {
-            let mut sample = Self::default();
-            sample.numbers(1, locations);
-            sample.numbers(2, &numbers);
-            self.message(field::SAMPLE, &sample);
-        }
-    }
-
-    fn numbers(&mut self, field: u32, numbers: &[u64]) {
+    fn numbers(&mut self, field: u32, numbers: impl Iterator<Item = u64>) {
         let mut packed = Self::default();
-        for number in numbers {
-            packed.variable(*number);
-        }
+        numbers.for_each(|number| packed.variable(number));
         self.bytes(field, &packed.bytes);
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::faults_tree::tests::recording;
-    use std::io::Read as _;
-
-    /// The fields of a message: number, and either a plain number or bytes.
-    fn fields(mut bytes: &[u8]) -> Vec<(u32, u64, Vec<u8>)> {
-        fn variable(bytes: &mut &[u8]) -> u64 {
-            let mut number = 0;
-            for shift in (0..).step_by(7) {
-                let (byte, rest) = bytes.split_first().unwrap();
-                *bytes = rest;
-                number |= u64::from(byte & 0x7f) << shift;
-                if byte & 0x80 == 0 {
-                    break;
-                }
-            }
-            number
-        }
-        let mut fields = Vec::new();
-        while !bytes.is_empty() {
-            let key = variable(&mut bytes);
-            let number = variable(&mut bytes);
-            let length = if key & 7 == 2 { number as usize } else { 0 };
-            let (content, rest) = bytes.split_at(length);
-            bytes = rest;
-            fields.push(((key >> 3) as u32, number, content.to_vec()));
-        }
-        fields
-    }
-
-    #[test]
-    fn a_reader_of_the_format_finds_chains_with_their_faults() {
-        let compressed = profile(&recording());
-        let mut bytes = Vec::new();
-        flate2::read::GzDecoder::new(compressed.as_slice()).read_to_end(&mut bytes).unwrap();
-        let fields = fields(&bytes);
-        let all =
-            |number: u32| fields.iter().filter(move |field| field.0 == number).map(|field| field.2.clone());
-        let strings: Vec<String> =
-            all(field::STRING_TABLE).map(|text| String::from_utf8(text).unwrap()).collect();
-        assert_eq!(strings[0], "");
-        let shown = fields.iter().find(|field| field.0 == super::field::DEFAULT_SAMPLE_TYPE).unwrap();
-        assert_eq!(strings[shown.1 as usize], "faults");
-        let first = all(field::SAMPLE).next().unwrap();
-        let parts = super::tests::fields(&first);
-        assert_eq!(parts[0].2, [2, 1], "dgemm, called by main");
-        assert_eq!(parts[1].2, [95, 0]);
-        let function = all(field::FUNCTION).nth(1).unwrap();
-        let name = super::tests::fields(&function)[1].1;
-        assert_eq!(strings[name as usize], "dgemm");
-        let major = all(field::SAMPLE).nth(2).unwrap();
-        let parts = super::tests::fields(&major);
-        assert_eq!((parts[0].2.as_slice(), parts[1].2.as_slice()), ([4, 3, 1].as_slice(), [2, 2].as_slice()));
-    }
-
-    #[test]
-    fn what_has_no_chain_and_what_was_lost_are_in_the_sums() {
-        let mut recording = recording();
-        recording.faults[0].call = None;
-        recording.method.steps[0].minor_faults += 7;
-        recording.counters.user.minor += 7;
-        let bytes = Profile::of(&recording);
-        let samples: Vec<Vec<u8>> = fields(&bytes)
-            .into_iter()
-            .filter(|field| field.0 == super::field::SAMPLE)
-            .map(|field| fields(&field.2)[1].2.clone())
-            .collect();
-        assert_eq!(samples, [[95, 0], [3, 0], [2, 2], [7, 0]]);
-    }
-
-    #[test]
-    fn large_numbers_take_several_bytes() {
-        let mut message = Message::default();
-        message.number(1, 300);
-        assert_eq!(message.bytes, [8, 0xac, 2]);
-    }
-}
+pub(crate) mod tests;
