@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use place::Place;
 use serde_json::Value;
+use tool::errors;
 
 /// Short and small, whatever the allocator.
 const WORKLOAD: &str = "thread_churn";
@@ -55,10 +56,6 @@ fn one_round(place: &Place, allocators: &str, more: &[&str]) -> Output {
 
 fn table(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).unwrap()
-}
-
-fn errors(output: &Output) -> String {
-    String::from_utf8(output.stderr.clone()).unwrap()
 }
 
 fn json(file: &str) -> Value {

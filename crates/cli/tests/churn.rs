@@ -5,11 +5,12 @@ mod place;
 mod tool;
 
 use std::fs;
-use std::process::{Child, Command, Output};
+use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 use place::Place;
 use serde_json::Value;
+use tool::errors;
 
 /// Heads every program: calls of its own, past the allocator, so that their number is known.
 const HEAD: &str = r#"
@@ -45,10 +46,6 @@ fn churn(words: &[&str]) -> Command {
         command.env_remove(name);
     }
     command
-}
-
-fn errors(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 /// The report; none where this system lets nobody trace, which the tool then says.

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use place::Place;
 use serde_json::Value;
+use tool::errors;
 
 const HEAD: &str = r#"
 #define _GNU_SOURCE
@@ -58,10 +59,6 @@ impl Place {
         assert_eq!(value["format"], "faultless-churn-malloc/1");
         value
     }
-}
-
-fn errors(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 fn with<'report>(list: &'report Value, key: &str, value: impl Into<Value>) -> &'report Value {

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use place::Place;
 use serde_json::Value;
+use tool::errors;
 
 impl Place {
     fn compile(&self, name: &str, source: &Path, options: &[&str]) -> PathBuf {
@@ -29,10 +30,6 @@ impl Place {
 
 fn faultless(words: &[&str]) -> Output {
     tool::faultless(words).output().unwrap()
-}
-
-fn errors(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 /// Whether it recorded; where the kernel permits nothing, its one line must say what would help.

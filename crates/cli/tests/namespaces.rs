@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-use tool::faultless;
+use tool::{errors, faultless};
 
 /// Runs the tool behind `unshare` with these options and a line of shell; none where that is not permitted here.
 fn apart(options: &[&str], line: &str, words: &[&str]) -> Option<Output> {
@@ -25,10 +25,6 @@ fn apart(options: &[&str], line: &str, words: &[&str]) -> Option<Output> {
             None
         }
     }
-}
-
-fn errors(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 const COMMANDS: [&[&str]; 5] = [

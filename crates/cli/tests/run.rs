@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
-use tool::faultless;
+use tool::{errors, faultless};
 
 impl Place {
     fn compile(&self, name: &str, source: &str, options: &[&str]) -> Option<PathBuf> {
@@ -41,10 +41,6 @@ fn under(line: &str, words: &[&str]) -> Command {
     let ours = faultless(words);
     command.arg(ours.get_program()).args(ours.get_args()).env_remove("LD_PRELOAD").stdin(Stdio::null());
     command
-}
-
-fn errors(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 /// One line, from us, without a backtrace.

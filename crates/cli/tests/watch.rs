@@ -6,11 +6,11 @@ mod tool;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 
 use place::Place;
 use serde_json::Value;
-use tool::faultless;
+use tool::{errors, faultless};
 
 impl Place {
     /// A program that takes `faults` faults of its own, says so, and waits for its input to end.
@@ -48,10 +48,6 @@ fn on_terminal(command: &str, log: &str) -> Killed {
             .spawn()
             .unwrap(),
     )
-}
-
-fn errors(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 fn lines(path: &str) -> Vec<Value> {

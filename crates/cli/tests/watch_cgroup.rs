@@ -6,14 +6,10 @@ mod tool;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
-use tool::faultless;
-
-fn errors(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
+use tool::{errors, faultless};
 
 /// The directory of our own memory control group, where it is to be seen.
 fn own_group() -> Option<PathBuf> {
