@@ -3,9 +3,9 @@
 use std::fs::File;
 use std::io::{Read, Write};
 use std::path::Path;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use faultless_probe::allocators::installed;
+use faultless_probe::clock::unix_s;
 use faultless_probe::signals::Signals;
 use faultless_probe::{java, loader, machine, program};
 use faultless_records::bench::{Campaign, Contender, SCHEMA, Size, Suite};
@@ -74,7 +74,7 @@ fn print(text: &str) -> Result<Ending, Failure> {
 
 /// Runs; an interruption leaves the rounds that are complete, or of the first round the cells that are.
 fn run(arguments: &BenchArguments, signals: &Signals) -> Result<(Campaign, Option<RunError>), Failure> {
-    let started_unix_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let started_unix_s = unix_s();
     let seed = arguments.seed.unwrap_or((started_unix_s & u64::from(SEED_MASK)) as u32);
     let javas = java::installed();
     let wish = Wish {

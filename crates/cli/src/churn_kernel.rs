@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use faultless_diagnosis::churn::tally::{Circumstances, Tally};
-use faultless_probe::clock::monotonic_ns;
+use faultless_diagnosis::churn::circumstances::Circumstances;
+use faultless_diagnosis::churn::tally::Tally;
+use faultless_probe::clock::{monotonic_ns, unix_s};
 use faultless_probe::launch::{Launch, LaunchError, Tracing, launch_prepared, launch_traced};
 use faultless_probe::memory_call_trace::{self, Sight, Trace};
 use faultless_probe::process::Process;
@@ -172,6 +173,7 @@ fn choose(wanted: Option<ChurnMechanism>, usual: &[Mechanism]) -> Result<Way, Fa
 
 /// Sums while it looks.
 struct Sums {
+    started_unix_s: u64,
     tally: Tally,
     stacks: CallStacks,
     progress: ObservingProgress,
@@ -180,6 +182,7 @@ struct Sums {
 impl Sums {
     fn begin(arguments: &ChurnArguments, stacks: CallStacks) -> Self {
         Self {
+            started_unix_s: unix_s(),
             tally: Tally::begin(monotonic_ns()),
             stacks,
             progress: ObservingProgress::start("looking", arguments.limit, Elsewhere::Lines),
@@ -199,6 +202,7 @@ impl Sums {
         self.tally.finish(Circumstances {
             tool_version: env!("CARGO_PKG_VERSION").to_owned(),
             subject,
+            started_unix_s: self.started_unix_s,
             mechanism: way.mechanism,
             refused: way.refused,
             observed_ns: u64::try_from(observed.as_nanos()).unwrap_or(u64::MAX),

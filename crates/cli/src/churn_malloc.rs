@@ -5,8 +5,9 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
-use faultless_diagnosis::churn::malloc_tally::{MallocCircumstances, MallocTally};
-use faultless_probe::clock::own_processor_time;
+use faultless_diagnosis::churn::circumstances::MallocCircumstances;
+use faultless_diagnosis::churn::malloc_tally::MallocTally;
+use faultless_probe::clock::{own_processor_time, unix_s};
 use faultless_probe::launch::{Launch, launch};
 use faultless_probe::malloc_recorder::{self, DIRECTORY_VARIABLE, Observer};
 use faultless_probe::place::{self, PrivateDirectory};
@@ -79,6 +80,7 @@ impl Place {
 
 /// Sums while it looks.
 struct Sums {
+    started_unix_s: u64,
     tally: MallocTally,
     stacks: CallStacks,
     progress: ObservingProgress,
@@ -94,6 +96,7 @@ struct Sums {
 impl Sums {
     fn begin(arguments: &ChurnArguments) -> Self {
         Self {
+            started_unix_s: unix_s(),
             tally: MallocTally::default(),
             stacks: CallStacks::default(),
             progress: ObservingProgress::start("looking", arguments.limit, Elsewhere::Lines),
@@ -136,6 +139,7 @@ impl Sums {
         self.tally.finish(MallocCircumstances {
             tool_version: env!("CARGO_PKG_VERSION").to_owned(),
             subject,
+            started_unix_s: self.started_unix_s,
             mechanism: MallocMechanism::Recorder,
             observed_ns,
             cost,

@@ -3,8 +3,9 @@
 use std::path::Path;
 use std::time::Duration;
 
-use faultless_diagnosis::churn::malloc_tally::{MallocCircumstances, MallocTally};
-use faultless_probe::clock::own_processor_time;
+use faultless_diagnosis::churn::circumstances::MallocCircumstances;
+use faultless_diagnosis::churn::malloc_tally::MallocTally;
+use faultless_probe::clock::{own_processor_time, unix_s};
 use faultless_probe::process::Process;
 use faultless_probe::signals::Signals;
 use faultless_probe::trap_cost;
@@ -43,7 +44,7 @@ pub fn look_at_process(
         progress: ObservingProgress::start("looking", arguments.limit, Elsewhere::Lines),
     };
     sums.stacks.adopt(&process);
-    let began = own_processor_time();
+    let (started_unix_s, began) = (unix_s(), own_processor_time());
     let looked = uprobe::follow(&allocator, &process, signals, arguments.limit, cost_per_hit_ns, &mut sums)
         .map_err(refused)?;
     sums.tally.set_counts(0, pid, vec![looked.counts]);
@@ -63,6 +64,7 @@ pub fn look_at_process(
     Ok(sums.tally.finish(MallocCircumstances {
         tool_version: env!("CARGO_PKG_VERSION").to_owned(),
         subject: name,
+        started_unix_s,
         mechanism: MallocMechanism::Uprobes,
         observed_ns: u64::try_from(looked.observed.as_nanos()).unwrap_or(u64::MAX),
         cost: MallocCost {

@@ -4,9 +4,10 @@ use std::io::{self, Stdout};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use faultless_diagnosis::history::History;
+use faultless_probe::clock::unix_s;
 use faultless_probe::{signals, wakeup};
 use faultless_report::plot;
 use faultless_report::watch_view::{Key, View, points_csv};
@@ -220,7 +221,7 @@ fn meaning(code: KeyCode) -> Option<Key> {
 /// Writes what is shown as a picture and as CSV into the current directory; says where, or why not.
 fn export(view: &View, history: &History) -> String {
     let choice = view.choice(history);
-    let second = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
+    let second = unix_s();
     let names = ["svg", "csv"].map(|ending| format!("faultless-watch-{second}.{ending}"));
     let texts = [plot::scene(history, &choice).svg(), points_csv(history, &choice)];
     for (name, text) in names.iter().zip(&texts) {

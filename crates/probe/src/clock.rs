@@ -1,7 +1,7 @@
 //! The clock that samples are taken by, and what the tool itself uses.
 
 use std::sync::LazyLock;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use nix::libc;
 use nix::sys::resource::{UsageWho, getrusage};
@@ -41,6 +41,12 @@ pub fn own_processor_time() -> Duration {
     let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) else { return Duration::ZERO };
     let microseconds = usage.user_time().num_microseconds() + usage.system_time().num_microseconds();
     Duration::from_micros(u64::try_from(microseconds).unwrap_or(0))
+}
+
+/// Seconds of Unix time.
+#[must_use]
+pub fn unix_s() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
 /// Clock ticks a second, the unit of processor times in `/proc`.

@@ -54,6 +54,9 @@ pub struct ChurnRecording {
     pub tool_version: String,
     /// What was looked at, in words.
     pub subject: String,
+    /// When it began to look, in seconds of Unix time; 0 where that was not saved.
+    #[serde(default)]
+    pub started_unix_s: u64,
     /// How the calls were seen.
     pub mechanism: Mechanism,
     /// A better way that was refused, and why.

@@ -64,6 +64,9 @@ pub struct MallocRecording {
     pub tool_version: String,
     /// What was looked at, in words.
     pub subject: String,
+    /// When it began to look, in seconds of Unix time; 0 where that was not saved.
+    #[serde(default)]
+    pub started_unix_s: u64,
     /// How the calls were seen.
     pub mechanism: MallocMechanism,
     /// How long it looked, in nanoseconds.

@@ -310,7 +310,8 @@ fn limits(recording: &MallocRecording) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use faultless_diagnosis::churn::malloc_tally::{MallocCircumstances, MallocTally};
+    use faultless_diagnosis::churn::circumstances::MallocCircumstances;
+    use faultless_diagnosis::churn::malloc_tally::MallocTally;
     use faultless_records::malloc_event::{Allocated, MallocEvent, MallocFunction};
     use faultless_records::malloc_recording::MallocCost;
     use faultless_records::perf_record::Registers;
@@ -343,6 +344,7 @@ mod tests {
             verdict(&tally.finish(MallocCircumstances {
                 tool_version: String::new(),
                 subject: String::new(),
+                started_unix_s: 0,
                 mechanism,
                 observed_ns: 1,
                 cost: MallocCost::default(),

@@ -8,31 +8,13 @@ use std::collections::{BTreeMap, HashMap};
 use faultless_records::churn_recording::class_of;
 use faultless_records::malloc_event::{Allocated, MallocEvent, MallocFunction, RingCounts};
 use faultless_records::malloc_recording::{
-    BlockLives, Estimate, FORMAT, FunctionSum, Handover, MallocCaller, MallocCost, MallocMechanism,
-    MallocRecording, ThreadSum,
+    BlockLives, Estimate, FORMAT, FunctionSum, Handover, MallocCaller, MallocRecording, ThreadSum,
 };
+
+use super::circumstances::MallocCircumstances;
 
 /// Frees that arrived before what they free are kept up to this number in each process: rings are read one by one.
 const EARLY_FREES: usize = 1 << 17;
-
-/// What is known about an observation besides its calls.
-#[derive(Debug, Clone)]
-pub struct MallocCircumstances {
-    /// Version of the tool.
-    pub tool_version: String,
-    /// What was looked at, in words.
-    pub subject: String,
-    /// How the calls were seen.
-    pub mechanism: MallocMechanism,
-    /// How long it looked, in nanoseconds.
-    pub observed_ns: u64,
-    /// What looking cost.
-    pub cost: MallocCost,
-    /// Call chains that the calls' stacks refer to.
-    pub stacks: Vec<Vec<String>>,
-    /// What could not be seen.
-    pub remarks: Vec<String>,
-}
 
 /// The sums so far.
 #[derive(Debug, Default)]
@@ -174,6 +156,7 @@ impl MallocTally {
             format: FORMAT.to_owned(),
             tool_version: circumstances.tool_version,
             subject: circumstances.subject,
+            started_unix_s: circumstances.started_unix_s,
             mechanism: circumstances.mechanism,
             observed_ns: circumstances.observed_ns,
             processes: self.processes.len() as u64,
@@ -374,6 +357,7 @@ impl Process {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use faultless_records::malloc_recording::{MallocCost, MallocMechanism};
     use faultless_records::perf_record::Registers;
 
     fn allocated(id: u64, size_bytes: u64, weight: u32, tid: i32) -> MallocEvent {
@@ -405,6 +389,7 @@ mod tests {
         tally.finish(MallocCircumstances {
             tool_version: String::new(),
             subject: String::new(),
+            started_unix_s: 0,
             mechanism: MallocMechanism::Recorder,
             observed_ns: 1,
             cost: MallocCost::default(),

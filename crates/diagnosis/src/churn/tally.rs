@@ -3,13 +3,14 @@
 use std::collections::{BTreeMap, HashMap};
 
 use faultless_records::churn_recording::{
-    Amount, CallerSum, Chains, ChurnRecording, FORMAT, Lifetimes, Mechanism, OperationSum, TIMELINE_STEPS,
-    Timeline, class_of,
+    Amount, CallerSum, Chains, ChurnRecording, FORMAT, Lifetimes, OperationSum, TIMELINE_STEPS, Timeline,
+    class_of,
 };
 use faultless_records::memory_call::{BREAK_GREW, CallKind, MemoryCall, MemoryEvent, Operation, TakenStack};
 
 use super::address_space::{AddressSpace, Ended, Mapping, whole_pages};
 use super::blame::NOT_SEEN;
+use super::circumstances::Circumstances;
 use super::patterns::{Cycles, Lately};
 
 /// Length of a timeline's steps at the beginning; they double when there are too many.
@@ -27,27 +28,6 @@ const MADV_FREE: u64 = 8;
 const MADV_HUGEPAGE: u64 = 14;
 const MADV_NOHUGEPAGE: u64 = 15;
 const MADV_COLLAPSE: u64 = 25;
-
-/// What is known about an observation besides its calls.
-#[derive(Debug, Clone)]
-pub struct Circumstances {
-    /// Version of the tool.
-    pub tool_version: String,
-    /// What was looked at, in words.
-    pub subject: String,
-    /// How the calls were seen.
-    pub mechanism: Mechanism,
-    /// A better way that was refused, and why.
-    pub refused: Option<String>,
-    /// How long it looked, in nanoseconds.
-    pub observed_ns: u64,
-    /// What looking at one call cost, in nanoseconds.
-    pub cost_per_call_ns: Option<f64>,
-    /// Call chains that the calls' stacks refer to.
-    pub stacks: Vec<Vec<String>>,
-    /// What could not be seen.
-    pub remarks: Vec<String>,
-}
 
 /// The sums so far.
 #[derive(Debug)]
@@ -179,6 +159,7 @@ impl Tally {
             format: FORMAT.to_owned(),
             tool_version: circumstances.tool_version,
             subject: circumstances.subject,
+            started_unix_s: circumstances.started_unix_s,
             mechanism: circumstances.mechanism,
             refused: circumstances.refused,
             observed_ns: circumstances.observed_ns,
@@ -416,6 +397,7 @@ impl Course for Timeline {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use faultless_records::churn_recording::Mechanism;
 
     const SMALL: u64 = 4096;
     const LARGE: u64 = 1 << 20;
@@ -448,6 +430,7 @@ mod tests {
         tally.finish(Circumstances {
             tool_version: String::new(),
             subject: String::new(),
+            started_unix_s: 0,
             mechanism: Mechanism::Tracepoints,
             refused: None,
             observed_ns: 1,

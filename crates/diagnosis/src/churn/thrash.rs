@@ -187,7 +187,8 @@ fn duration(nanoseconds: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::churn::tally::{Circumstances, Tally};
+    use crate::churn::circumstances::Circumstances;
+    use crate::churn::tally::Tally;
     use faultless_records::churn_recording::Mechanism;
     use faultless_records::memory_call::{CallKind, MemoryCall, MemoryEvent, TakenStack};
 
@@ -217,6 +218,7 @@ mod tests {
             findings(&self.tally.finish(Circumstances {
                 tool_version: String::new(),
                 subject: String::new(),
+                started_unix_s: 0,
                 mechanism: Mechanism::Seccomp,
                 refused: None,
                 observed_ns: self.now_ns,

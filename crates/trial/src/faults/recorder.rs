@@ -2,9 +2,9 @@
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
-use faultless_probe::clock::own_processor_time;
+use faultless_probe::clock::{own_processor_time, unix_s};
 use faultless_probe::huge_page::{Closed, PageTables};
 use faultless_probe::machine;
 use faultless_probe::perf::{Access, Event, PerfError, Plan, Sampling, Scope, Session, What, access};
@@ -159,7 +159,7 @@ impl Recorder {
             first_accounts: FaultAccounts::default(),
             last_accounts: FaultAccounts::default(),
             started: now,
-            started_unix_s: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
+            started_unix_s: unix_s(),
             own_cpu: own_processor_time(),
             last_turn: now,
         })

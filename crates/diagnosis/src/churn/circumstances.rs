@@ -1,0 +1,48 @@
+//! What is known about an observation besides its calls.
+
+use faultless_records::churn_recording::Mechanism;
+use faultless_records::malloc_recording::{MallocCost, MallocMechanism};
+
+/// What is known about an observation of calls of the kernel.
+#[derive(Debug, Clone)]
+pub struct Circumstances {
+    /// Version of the tool.
+    pub tool_version: String,
+    /// What was looked at, in words.
+    pub subject: String,
+    /// When it began to look, in seconds of Unix time.
+    pub started_unix_s: u64,
+    /// How the calls were seen.
+    pub mechanism: Mechanism,
+    /// A better way that was refused, and why.
+    pub refused: Option<String>,
+    /// How long it looked, in nanoseconds.
+    pub observed_ns: u64,
+    /// What looking at one call cost, in nanoseconds.
+    pub cost_per_call_ns: Option<f64>,
+    /// Call chains that the calls' stacks refer to.
+    pub stacks: Vec<Vec<String>>,
+    /// What could not be seen.
+    pub remarks: Vec<String>,
+}
+
+/// What is known about an observation of calls of malloc.
+#[derive(Debug, Clone)]
+pub struct MallocCircumstances {
+    /// Version of the tool.
+    pub tool_version: String,
+    /// What was looked at, in words.
+    pub subject: String,
+    /// When it began to look, in seconds of Unix time.
+    pub started_unix_s: u64,
+    /// How the calls were seen.
+    pub mechanism: MallocMechanism,
+    /// How long it looked, in nanoseconds.
+    pub observed_ns: u64,
+    /// What looking cost.
+    pub cost: MallocCost,
+    /// Call chains that the calls' stacks refer to.
+    pub stacks: Vec<Vec<String>>,
+    /// What could not be seen.
+    pub remarks: Vec<String>,
+}
