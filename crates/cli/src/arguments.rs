@@ -166,6 +166,12 @@ pub struct ChurnArguments {
     /// Save what was seen to FILE, to be shown again by `faultless churn FILE`.
     #[arg(long, value_name = "FILE")]
     pub record: Option<PathBuf>,
+    /// Write a profile for pprof to FILE: calls and bytes of each call chain; with --malloc, a heap profile.
+    #[arg(long, value_name = "FILE")]
+    pub pprof: Option<PathBuf>,
+    /// Write folded stacks to FILE, a line for each call chain with its number of calls.
+    #[arg(long, value_name = "FILE")]
+    pub folded: Option<PathBuf>,
     /// The command and its arguments, or a file that --record wrote.
     #[arg(trailing_var_arg = true, value_name = "CMD|FILE")]
     pub words: Vec<OsString>,

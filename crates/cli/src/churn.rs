@@ -11,11 +11,12 @@ use faultless_probe::terminal;
 use faultless_records::churn_recording::ChurnRecording;
 use faultless_records::malloc_recording::MallocRecording;
 use faultless_records::measurement::Ending;
+use faultless_report::churn_profile::ChurnProfile;
 use faultless_report::{churn_json, churn_malloc_json, churn_malloc_table, churn_table};
 
 use crate::arguments::ChurnArguments;
 use crate::failure::Failure;
-use crate::output_file::OutputFile;
+use crate::output_file::{OutputFile, named_twice};
 use crate::{churn_kernel, churn_malloc, churn_uprobe};
 
 /// Most bytes of a saved recording.
@@ -31,8 +32,11 @@ pub fn churn(arguments: ChurnArguments, signals: &Signals) -> Result<Ending, Fai
             "nothing to look at: give --pid, a command after --, or a recording".into(),
         ));
     }
-    let record = arguments.record.as_deref().map(OutputFile::create).transpose()?;
-    let seen = match saved(&arguments.words)? {
+    let saved = saved(&arguments.words)?;
+    let read = saved.as_ref().and(arguments.words.first()).map(Path::new);
+    // Places that cannot be written are found out before the work.
+    let files = Files::create(&arguments, read)?;
+    let seen = match saved {
         Some(_) if arguments.limit.is_some() || arguments.by.is_some() || arguments.malloc => {
             return Err(Failure::Usage(
                 "--for, --by and --malloc are for looking, not for what was seen before".into(),
@@ -45,12 +49,7 @@ pub fn churn(arguments: ChurnArguments, signals: &Signals) -> Result<Ending, Fai
         }),
         None => Seen::Kernel(churn_kernel::look(&arguments, signals)?),
     };
-    if let Some(file) = record {
-        file.write(&match &seen {
-            Seen::Kernel(recording) => churn_json::saved(recording),
-            Seen::Malloc(recording) => churn_malloc_json::saved(recording),
-        })?;
-    }
+    files.write(&seen)?;
     let text = match (&seen, arguments.json) {
         (Seen::Kernel(recording), true) => churn_json::json(recording),
         (Seen::Kernel(recording), false) => churn_table::text(recording, terminal::columns()),
@@ -67,6 +66,67 @@ enum Seen {
     Kernel(ChurnRecording),
     /// Calls of malloc.
     Malloc(MallocRecording),
+}
+
+impl Seen {
+    fn saved(&self) -> String {
+        match self {
+            Self::Kernel(recording) => churn_json::saved(recording),
+            Self::Malloc(recording) => churn_malloc_json::saved(recording),
+        }
+    }
+
+    fn profile(&self) -> ChurnProfile<'_> {
+        match self {
+            Self::Kernel(recording) => ChurnProfile::of_kernel(recording),
+            Self::Malloc(recording) => ChurnProfile::of_malloc(recording),
+        }
+    }
+}
+
+/// The files asked for.
+struct Files {
+    record: Option<OutputFile>,
+    pprof: Option<OutputFile>,
+    folded: Option<OutputFile>,
+}
+
+impl Files {
+    /// None of them may be the one that is `read`.
+    fn create(arguments: &ChurnArguments, read: Option<&Path>) -> Result<Self, Failure> {
+        let wanted = [&arguments.record, &arguments.pprof, &arguments.folded].map(Option::as_deref);
+        let mut made: [Option<OutputFile>; 3] = Default::default();
+        for (place, path) in wanted.into_iter().enumerate() {
+            let Some(path) = path else { continue };
+            if made.iter().flatten().any(|other| other.is_at(path)) {
+                return Err(named_twice(path));
+            }
+            let file = OutputFile::create(path)?;
+            if read.is_some_and(|read| file.is_at(read)) {
+                return Err(named_twice(path));
+            }
+            made[place] = Some(file);
+        }
+        let [record, pprof, folded] = made;
+        Ok(Self { record, pprof, folded })
+    }
+
+    fn write(self, seen: &Seen) -> Result<(), Failure> {
+        if let Some(file) = self.record {
+            file.write(&seen.saved())?;
+        }
+        if self.pprof.is_none() && self.folded.is_none() {
+            return Ok(());
+        }
+        let profile = seen.profile();
+        if !profile.has_callers() {
+            crate::say("no call chains were seen: the profile has sums alone");
+        }
+        if let Some(file) = self.pprof {
+            file.write_bytes(&profile.pprof())?;
+        }
+        self.folded.map_or(Ok(()), |file| file.write(&profile.folded()))
+    }
 }
 
 /// The recording, if the first word is the name of one; then it is to be the only one.

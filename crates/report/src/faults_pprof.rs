@@ -52,6 +52,7 @@ pub fn profile(recording: &FaultRecording) -> Vec<u8> {
     let profile = Profile {
         values: VALUES,
         shown: 0,
+        period: VALUES[0],
         modules: modules.collect(),
         places: places.chain(others).collect(),
         samples,

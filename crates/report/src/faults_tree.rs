@@ -8,6 +8,7 @@ use faultless_diagnosis::faults::weight::Weights;
 use faultless_records::fault_recording::FaultRecording;
 
 use crate::faults_table::{percent, shortened, whole};
+use crate::folded;
 use crate::plain::plain;
 
 /// Calls below this part of all faults are left out.
@@ -159,22 +160,13 @@ pub fn text(recording: &FaultRecording) -> String {
     text
 }
 
-/// A line for each chain: outermost call first, separated by `;`, then the number of faults. What flame graph tools read.
+/// A line for each chain with its number of faults, the outermost call first.
 #[must_use]
 pub fn folded(recording: &FaultRecording) -> String {
-    let mut lines: BTreeMap<String, f64> = BTreeMap::new();
-    for chain in chains(recording) {
-        let names: Vec<String> = chain.frames.iter().map(|(name, _)| plain(name).replace(';', ":")).collect();
-        *lines.entry(names.join(";")).or_default() += chain.faults;
-    }
-    let mut text = String::new();
-    for (line, faults) in lines {
-        let faults = faults.round() as u64;
-        if faults > 0 {
-            let _ = writeln!(text, "{line} {faults}");
-        }
-    }
-    text
+    let chains = chains(recording);
+    folded::lines(
+        chains.iter().map(|chain| (chain.frames.iter().map(|(name, _)| name.as_str()), chain.faults)),
+    )
 }
 
 #[cfg(test)]

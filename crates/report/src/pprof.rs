@@ -39,9 +39,11 @@ pub(crate) struct Profile<'text> {
     pub values: &'static [ValueType],
     /// Which of them readers show first; without it they take the last.
     pub shown: usize,
+    /// What a sample is taken of one in so many of; here of each.
+    pub period: ValueType,
     pub modules: Vec<Module<'text>>,
     pub places: Vec<Place<'text>>,
-    pub samples: Vec<Sample<'text>>,
+    pub samples: Vec<Sample>,
     /// What was looked at.
     pub subject: String,
     /// 0 where that is not known.
@@ -73,12 +75,12 @@ impl Place<'_> {
 }
 
 /// A call chain with its values.
-pub(crate) struct Sample<'text> {
+pub(crate) struct Sample {
     /// Indices of places, the innermost first.
     pub chain: Vec<usize>,
     pub values: Vec<u64>,
     /// Name and text.
-    pub label: Option<(&'static str, &'text str)>,
+    pub label: Option<(&'static str, String)>,
 }
 
 impl Profile<'_> {
@@ -108,9 +110,9 @@ impl Profile<'_> {
         }
         out.number(field::TIME_NANOS, self.started_unix_s.saturating_mul(1_000_000_000));
         out.number(field::DURATION_NANOS, self.duration_ns);
+        out.message(field::PERIOD_TYPE, &self.period.message(&mut strings));
+        out.number(field::PERIOD, 1);
         if let Some(shown) = self.values.get(self.shown) {
-            out.message(field::PERIOD_TYPE, &shown.message(&mut strings));
-            out.number(field::PERIOD, 1);
             out.number(field::DEFAULT_SAMPLE_TYPE, strings.number(shown.name));
         }
         out.number(field::COMMENT, strings.number(&self.subject));
@@ -173,12 +175,12 @@ impl Place<'_> {
     }
 }
 
-impl Sample<'_> {
+impl Sample {
     fn message(&self, strings: &mut Strings) -> Message {
         let mut sample = Message::default();
         sample.numbers(1, self.chain.iter().map(|place| id(*place)));
         sample.numbers(2, self.values.iter().copied());
-        if let Some((name, text)) = self.label {
+        if let Some((name, text)) = &self.label {
             let mut label = Message::default();
             label.number(1, strings.number(name));
             label.number(2, strings.number(text));

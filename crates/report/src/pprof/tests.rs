@@ -113,10 +113,15 @@ fn a_reader_finds_what_was_written_and_no_sample_of_nothing() {
     let profile = Profile {
         values: &[ValueType { name: "calls", unit: "count" }, ValueType { name: "bytes", unit: "bytes" }],
         shown: 1,
+        period: ValueType { name: "space", unit: "bytes" },
         modules: vec![Module { path: "/bin/chem", build_id: "" }],
         places: vec![Place::named("main", Some(0)), Place::named("load", None)],
         samples: vec![
-            Sample { chain: vec![1, 0], values: vec![300, u64::MAX], label: Some(("operation", "unmap")) },
+            Sample {
+                chain: vec![1, 0],
+                values: vec![300, u64::MAX],
+                label: Some(("operation", "unmap".into())),
+            },
             Sample { chain: vec![0], values: vec![0, 0], label: None },
             Sample { chain: vec![0], values: vec![0, 7], label: None },
         ],
@@ -128,7 +133,7 @@ fn a_reader_finds_what_was_written_and_no_sample_of_nothing() {
     let expected = ReadProfile {
         value_types: vec![pair("calls", "count"), pair("bytes", "bytes")],
         shown: "bytes".into(),
-        period: (pair("bytes", "bytes"), 1),
+        period: (pair("space", "bytes"), 1),
         samples: vec![
             (vec!["load".into(), "main".into()], vec![300, u64::MAX], Some(pair("operation", "unmap"))),
             (vec!["main".into()], vec![0, 7], None),
