@@ -13,6 +13,7 @@ use faultless_probe::system_call_trap::{self, Observer, Subject};
 use faultless_probe::trap_cost;
 use faultless_probe::watch::WatchError;
 use faultless_records::churn_recording::{ChurnRecording, Mechanism};
+use faultless_records::measurement::Ending;
 use faultless_records::memory_call::MemoryEvent;
 use faultless_records::perf_record::{News, PerfRecord, Sample};
 use faultless_records::thousands::several;
@@ -56,7 +57,7 @@ fn look_at_command(arguments: &ChurnArguments, signals: &Signals) -> Result<Chur
     let cannot_start = |error: std::io::Error| Failure::of_start(&name, &error);
     let lost_sight = |error| Failure::of_watch(&name, error);
     let mut remarks = Vec::new();
-    let observed = if let Some(sight) = way.sight() {
+    let followed = if let Some(sight) = way.sight() {
         let started =
             launch_prepared(start, signals, Tracing::AtExit, |pid| Trace::open(sight, &[pid], true));
         let (launched, trace) = started.map_err(|error| match error {
@@ -75,9 +76,9 @@ fn look_at_command(arguments: &ChurnArguments, signals: &Signals) -> Result<Chur
         if followed.is_blind_to_some {
             remarks.push("calls of 32-bit programs that it started; their numbers are others".to_owned());
         }
-        followed.observed
+        followed
     };
-    Ok(sums.finish(words.join(" "), way, observed, remarks))
+    Ok(sums.finish(words.join(" "), way, followed.ending, followed.observed, remarks))
 }
 
 fn look_at_process(
@@ -119,7 +120,7 @@ fn look_at_process(
             followed.observed
         }
     };
-    Ok(sums.finish(name, way, observed, remarks))
+    Ok(sums.finish(name, way, None, observed, remarks))
 }
 
 /// A way to see the calls that works here.
@@ -193,6 +194,7 @@ impl Sums {
         self,
         subject: String,
         way: Way,
+        ending: Option<Ending>,
         observed: Duration,
         mut remarks: Vec<String>,
     ) -> ChurnRecording {
@@ -203,6 +205,7 @@ impl Sums {
             tool_version: env!("CARGO_PKG_VERSION").to_owned(),
             subject,
             started_unix_s: self.started_unix_s,
+            ending,
             mechanism: way.mechanism,
             refused: way.refused,
             observed_ns: u64::try_from(observed.as_nanos()).unwrap_or(u64::MAX),

@@ -15,6 +15,7 @@ use faultless_probe::process::Process;
 use faultless_probe::signals::Signals;
 use faultless_records::malloc_event::{MallocEvent, RecorderHead, RingCounts};
 use faultless_records::malloc_recording::{MallocCost, MallocMechanism, MallocRecording};
+use faultless_records::measurement::Ending;
 use faultless_records::thousands::several;
 use faultless_trial::call_stacks::CallStacks;
 use faultless_trial::environment::Environment;
@@ -52,10 +53,10 @@ pub fn look_at_command(arguments: &ChurnArguments, signals: &Signals) -> Result<
     };
     let launched = launch(start, signals).map_err(|error| Failure::of_start(&name, &error))?;
     let mut sums = Sums::begin(arguments);
-    let (_, observed) =
+    let (ending, observed) =
         malloc_recorder::follow(&launched, signals, arguments.limit, place.recordings.path(), &mut sums)
             .map_err(|error| Failure::of_watch(&name, error))?;
-    Ok(sums.finish(words.join(" "), u64::try_from(observed.as_nanos()).unwrap_or(u64::MAX)))
+    Ok(sums.finish(words.join(" "), ending, u64::try_from(observed.as_nanos()).unwrap_or(u64::MAX)))
 }
 
 /// Where the recorder lies, and where it writes.
@@ -109,7 +110,7 @@ impl Sums {
         }
     }
 
-    fn finish(self, subject: String, observed_ns: u64) -> MallocRecording {
+    fn finish(self, subject: String, ending: Option<Ending>, observed_ns: u64) -> MallocRecording {
         let counting_ns =
             self.heads.iter().zip(&self.calls).map(|(head, calls)| head.fast_ps as f64 / 1e3 * *calls as f64);
         let cost = MallocCost {
@@ -140,6 +141,7 @@ impl Sums {
             tool_version: env!("CARGO_PKG_VERSION").to_owned(),
             subject,
             started_unix_s: self.started_unix_s,
+            ending,
             mechanism: MallocMechanism::Recorder,
             observed_ns,
             cost,

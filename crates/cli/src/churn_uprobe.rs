@@ -65,6 +65,7 @@ pub fn look_at_process(
         tool_version: env!("CARGO_PKG_VERSION").to_owned(),
         subject: name,
         started_unix_s,
+        ending: None,
         mechanism: MallocMechanism::Uprobes,
         observed_ns: u64::try_from(looked.observed.as_nanos()).unwrap_or(u64::MAX),
         cost: MallocCost {

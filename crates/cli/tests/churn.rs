@@ -116,6 +116,7 @@ fn calls_of_threads_and_children_are_counted_exactly_by_each_mechanism() {
     for mechanism in ["seccomp", "ptrace", "tracepoints"] {
         let Some(report) = report(&["--by", mechanism, "--", &program]) else { continue };
         assert_eq!(report["mechanism"], mechanism);
+        assert_eq!((&report["exit_status"], &report["signal"]), (&7.into(), &Value::Null), "{mechanism}");
         assert_eq!(calls_of_size(&report, "map_anonymous", 4 * MIB), 5 * 40, "{mechanism}");
         assert_eq!(calls_of_size(&report, "unmap", 4 * MIB), 5 * 40, "{mechanism}");
         assert_eq!(calls_of_size(&report, "map_anonymous", 16 * MIB), 1);
@@ -228,6 +229,7 @@ fn exec_begins_a_new_program_and_a_sudden_end_is_an_end() {
     );
     let Some(report) = report(&["--", &program]) else { return };
     assert_eq!((&report["execs"], &report["processes"]), (&1.into(), &1.into()));
+    assert_eq!((&report["exit_status"], &report["signal"]), (&Value::Null, &6.into()));
     assert_eq!(calls_of_size(&report, "map_anonymous", 4 * MIB), 2);
     assert!(report["live_at_end"]["bytes"].as_u64().unwrap() >= 10 * MIB);
 }
@@ -300,6 +302,45 @@ fn a_command_is_ended_when_its_time_is_over() {
     assert!(start.elapsed() < Duration::from_secs(10));
     let seconds = report["observed_seconds"].as_f64().unwrap();
     assert!((0.3..3.0).contains(&seconds), "{seconds}");
+    assert_eq!((&report["exit_status"], &report["signal"]), (&Value::Null, &Value::Null), "we ended it");
+}
+
+#[test]
+fn how_a_command_ended_is_told_and_kept_in_recordings() {
+    let place = Place::new("ending");
+    let saved = place.file("saved");
+    for instrument in [&["--malloc"][..], &["--by", "seccomp"], &["--by", "tracepoints"]] {
+        for (script, status, signal, line) in [
+            ("exit 3", Some(3), None, "The command ended with exit status 3."),
+            ("kill -SEGV $$", None, Some(11), "The command was killed by signal 11."),
+            ("exit 0", Some(0), None, ""),
+        ] {
+            let words = [instrument, &["--record", &saved, "--", "sh", "-c", script]].concat();
+            let output = churn(&words).output().unwrap();
+            if !output.status.success() {
+                assert!(errors(&output).contains("lets us follow no calls"), "{}", errors(&output));
+                eprintln!("not tested: {}", errors(&output));
+                continue;
+            }
+            let text = String::from_utf8(output.stdout).unwrap();
+            assert!(text.contains(line), "{instrument:?}: {text}");
+            assert_eq!(text.contains("The command"), !line.is_empty(), "{instrument:?}: {text}");
+            let again = churn(&["--json", &saved]).output().unwrap();
+            let report: Value = serde_json::from_slice(&again.stdout).unwrap();
+            assert_eq!(report["exit_status"].as_i64(), status, "{instrument:?}: {script}");
+            assert_eq!(report["signal"].as_i64(), signal, "{instrument:?}: {script}");
+        }
+        // As recordings were before they held any of it.
+        let Ok(text) = fs::read_to_string(&saved) else { continue };
+        let old = text.replacen(r#""ending":{"exited":0},"#, "", 1).replacen("started_unix_s", "unknown", 1);
+        assert!(old.len() < text.len() - 10, "{text}");
+        fs::write(&saved, old).unwrap();
+        let output = churn(&["--json", &saved]).output().unwrap();
+        assert!(output.status.success(), "{}", errors(&output));
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!((&report["exit_status"], &report["signal"]), (&Value::Null, &Value::Null));
+        fs::remove_file(&saved).unwrap();
+    }
 }
 
 #[test]

@@ -13,7 +13,7 @@ use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
 
 use faultless_records::malloc_event::{self, MallocEvent, PAGE_BYTES, RecorderHead, RingCounts};
-use faultless_records::measurement::Measurement;
+use faultless_records::measurement::Ending;
 use nix::libc;
 
 use crate::deadline::Deadline;
@@ -48,8 +48,8 @@ pub trait Observer {
     fn tick(&mut self);
 }
 
-/// Follows a command whose processes have the recorder, to its end or for so long; it is ended then. Returns its end and how
-/// long was looked.
+/// Follows a command whose processes have the recorder, to its end or for so long; it is ended then. Returns how it ended,
+/// if not because its time was over, and how long was looked.
 ///
 /// # Errors
 /// [`WatchError`].
@@ -59,7 +59,7 @@ pub fn follow(
     limit: Option<Duration>,
     directory: &Path,
     observer: &mut dyn Observer,
-) -> Result<(Measurement, Duration), WatchError> {
+) -> Result<(Option<Ending>, Duration), WatchError> {
     let began = Instant::now();
     let mut files = Files::new(directory);
     let mut next_tick = began;
@@ -84,13 +84,14 @@ pub fn follow(
         }
         Some(if events > 0 { BUSY } else { IDLE })
     })?;
-    if deadline.passed().is_none() {
+    let is_own_end = deadline.passed().is_none();
+    if is_own_end {
         files.read(observer);
         files.count(observer);
     }
     observer.unrecorded(files.unready);
     let end = deadline.passed().unwrap_or_else(Instant::now);
-    Ok((measurement, end.saturating_duration_since(began)))
+    Ok((is_own_end.then_some(measurement.ending), end.saturating_duration_since(began)))
 }
 
 struct Files<'directory> {

@@ -17,7 +17,7 @@ use crate::memory_call_filter::CALLS;
 use crate::perf::{Event, Moment, PerfError, Plan, Sampling, Scope, Session, What};
 use crate::process::Process;
 use crate::signals::{Arrival, Signals};
-use crate::system_call_trap::Observer;
+use crate::system_call_trap::{Followed, Observer};
 use crate::tracefs::Tracefs;
 use crate::watch::{WatchError, watch_beside};
 
@@ -293,7 +293,7 @@ fn takes_all(takes_all: bool, calls: u64, elapsed: Duration) -> Option<bool> {
     Some(if takes_all { rate < MANY_A_SECOND } else { rate < MANY_A_SECOND / 2.0 })
 }
 
-/// Reads until a command of ours and all that it started have ended, or for so long; the command is ended then. How long was looked.
+/// Reads until a command of ours and all that it started have ended, or for so long; the command is ended then.
 ///
 /// # Errors
 /// [`WatchError`].
@@ -303,11 +303,11 @@ pub fn follow_command(
     signals: &Signals,
     limit: Option<Duration>,
     observer: &mut dyn Observer,
-) -> Result<Duration, WatchError> {
+) -> Result<Followed, WatchError> {
     let began = Instant::now();
     let mut next_tick = began + TICK;
     let mut deadline = Deadline::new(limit.map(|limit| began + limit));
-    watch_beside(launched, signals, None, &mut |_| {
+    let measurement = watch_beside(launched, signals, None, &mut |_| {
         let now = Instant::now();
         let was_over = deadline.passed().is_some();
         let due = deadline.due(now);
@@ -321,14 +321,19 @@ pub fn follow_command(
         due.into_iter().for_each(|signal| launched.send(signal as i32));
         Some(TURN)
     })?;
-    if deadline.passed().is_none() {
+    let is_own_end = deadline.passed().is_none();
+    if is_own_end {
         trace.read(observer, true);
         trace
             .follow_descendants(signals, limit.map(|limit| began + limit), observer)
             .map_err(WatchError::System)?;
     }
     let end = deadline.passed().unwrap_or_else(Instant::now);
-    Ok(end.saturating_duration_since(began))
+    Ok(Followed {
+        ending: is_own_end.then_some(measurement.ending),
+        observed: end.saturating_duration_since(began),
+        is_blind_to_some: false,
+    })
 }
 
 /// Reads until a running process has ended, the time is over, or a signal asks us to end. How long was looked.

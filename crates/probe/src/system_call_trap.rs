@@ -61,7 +61,7 @@ pub enum Subject<'subject> {
 /// How it went.
 #[derive(Debug)]
 pub struct Followed {
-    /// How the command ended; none for a process that went on.
+    /// How the command ended; none for a process that went on, and for a command that was ended when its time was over.
     pub ending: Option<Ending>,
     /// How long it was followed, from exec or from the first look.
     pub observed: Duration,
@@ -94,6 +94,7 @@ pub fn follow(
         began: None,
         over: None,
         ending: None,
+        own_ending: None,
         leaving: false,
         is_blind_to_some: false,
     };
@@ -104,7 +105,7 @@ pub fn follow(
     family.follow(signals, limit, observer)?;
     let end = family.over.unwrap_or_else(Instant::now);
     let observed = family.began.map_or(Duration::ZERO, |began| end.saturating_duration_since(began));
-    Ok(Followed { ending: family.ending, observed, is_blind_to_some: family.is_blind_to_some })
+    Ok(Followed { ending: family.own_ending, observed, is_blind_to_some: family.is_blind_to_some })
 }
 
 struct Thread {
@@ -124,6 +125,8 @@ struct Family {
     /// When counting stopped, if that was before the end of all.
     over: Option<Instant>,
     ending: Option<Ending>,
+    /// The same, if it ended before its time was over.
+    own_ending: Option<Ending>,
     /// Every thread is let go at its next stop.
     leaving: bool,
     is_blind_to_some: bool,
@@ -265,6 +268,7 @@ impl Family {
         self.threads.retain(|_, other| other.pid != tid);
         if tid == self.pid {
             self.ending = Some(ending);
+            self.own_ending = self.over.is_none().then_some(ending);
         }
         if self.is_counting() {
             observer.take(MemoryEvent::Exit { pid: tid });

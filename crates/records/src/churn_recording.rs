@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::measurement::Ending;
 use crate::memory_call::Operation;
 use crate::saved_form::{self, check_calls};
 
@@ -57,6 +58,9 @@ pub struct ChurnRecording {
     /// When it began to look, in seconds of Unix time; 0 where that was not saved.
     #[serde(default)]
     pub started_unix_s: u64,
+    /// How the command ended; none for a process, and for a command whose time was over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ending: Option<Ending>,
     /// How the calls were seen.
     pub mechanism: Mechanism,
     /// A better way that was refused, and why.

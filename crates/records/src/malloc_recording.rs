@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::churn_recording::Amount;
 use crate::malloc_event::MallocFunction;
+use crate::measurement::Ending;
 use crate::saved_form::{self, check_calls};
 
 /// Version of the saved form; a reader refuses others.
@@ -67,6 +68,9 @@ pub struct MallocRecording {
     /// When it began to look, in seconds of Unix time; 0 where that was not saved.
     #[serde(default)]
     pub started_unix_s: u64,
+    /// How the command ended; none for a process, and for a command whose time was over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ending: Option<Ending>,
     /// How the calls were seen.
     pub mechanism: MallocMechanism,
     /// How long it looked, in nanoseconds.

@@ -2,10 +2,13 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::allocator::Allocator;
 
 /// How a process ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Ending {
     /// It exited with this status.
     Exited(i32),
@@ -18,6 +21,24 @@ impl Ending {
     #[must_use]
     pub fn is_success(self) -> bool {
         self == Self::Exited(0)
+    }
+
+    /// Its exit status; none when a signal killed it.
+    #[must_use]
+    pub fn exit_status(self) -> Option<i32> {
+        match self {
+            Self::Exited(status) => Some(status),
+            Self::Killed(_) => None,
+        }
+    }
+
+    /// The number of the signal that killed it.
+    #[must_use]
+    pub fn signal(self) -> Option<i32> {
+        match self {
+            Self::Exited(_) => None,
+            Self::Killed(number) => Some(number),
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 use faultless_diagnosis::churn::blame::culprits;
 use faultless_diagnosis::churn::thrash::findings;
 use faultless_records::churn_recording::{Amount, ChurnRecording, FORMAT as RECORDING_FORMAT, Lifetimes};
+use faultless_records::measurement::Ending;
 use serde_json::{Value, json};
 
 use crate::saved_form;
@@ -65,6 +66,8 @@ pub fn json(recording: &ChurnRecording) -> String {
         "mechanism": recording.mechanism.name(),
         "refused": recording.refused,
         "observed_seconds": seconds,
+        "exit_status": recording.ending.and_then(Ending::exit_status),
+        "signal": recording.ending.and_then(Ending::signal),
         "processes": recording.processes,
         "threads_started": recording.threads_started,
         "execs": recording.execs,

@@ -2,6 +2,7 @@
 
 use faultless_diagnosis::churn::malloc_blame::customers;
 use faultless_records::malloc_recording::{Estimate, FORMAT as RECORDING_FORMAT, MallocRecording};
+use faultless_records::measurement::Ending;
 use serde_json::{Value, json};
 
 use crate::saved_form;
@@ -74,6 +75,8 @@ pub fn json(recording: &MallocRecording) -> String {
         "subject": recording.subject,
         "mechanism": recording.mechanism.name(),
         "observed_seconds": recording.observed_ns as f64 / 1e9,
+        "exit_status": recording.ending.and_then(Ending::exit_status),
+        "signal": recording.ending.and_then(Ending::signal),
         "processes": recording.processes,
         "functions": functions.collect::<Vec<_>>(),
         "frees": recording.frees,

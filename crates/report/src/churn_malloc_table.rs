@@ -9,7 +9,7 @@ use faultless_records::malloc_recording::{
     BlockLives, Estimate, MallocMechanism, MallocRecording, ThreadSum,
 };
 
-use crate::churn_table::{bar, byte_rate, class_range, headed, life_quantile, rate, right, span};
+use crate::churn_table::{bar, byte_rate, class_range, failure, headed, life_quantile, rate, right, span};
 use crate::plain::{plain, plain_subject, wrapped};
 use crate::quantity::{count, seconds_of, several};
 
@@ -50,7 +50,7 @@ fn bytes(number: f64) -> String {
 
 fn heading(recording: &MallocRecording) -> String {
     let all = calls(recording);
-    format!(
+    let text = format!(
         "{}: {} of malloc and its family in {} s ({} a second), {}; seen by {}\n",
         plain_subject(&recording.subject),
         several(all, "call"),
@@ -61,7 +61,8 @@ fn heading(recording: &MallocRecording) -> String {
             MallocMechanism::Recorder => "a preloaded recorder",
             MallocMechanism::Uprobes => "uprobes of the kernel",
         }
-    )
+    );
+    text + &failure(recording.ending)
 }
 
 /// Sum over all sizes.
@@ -345,6 +346,7 @@ mod tests {
                 tool_version: String::new(),
                 subject: String::new(),
                 started_unix_s: 0,
+                ending: None,
                 mechanism,
                 observed_ns: 1,
                 cost: MallocCost::default(),

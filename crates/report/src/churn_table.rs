@@ -7,6 +7,7 @@ use faultless_diagnosis::churn::blame::culprits;
 use faultless_diagnosis::churn::thrash::findings;
 use faultless_diagnosis::tuning::size;
 use faultless_records::churn_recording::{ChurnRecording, Lifetimes, Mechanism, OperationSum};
+use faultless_records::measurement::Ending;
 use faultless_records::memory_call::Operation;
 
 use crate::plain::{plain, plain_subject, wrapped};
@@ -56,7 +57,16 @@ fn heading(recording: &ChurnRecording) -> String {
         let _ = write!(text, ", {} by exec", several(recording.execs, "program"));
     }
     let _ = writeln!(text, "; seen by {}", mechanism(recording.mechanism));
-    text
+    text + &failure(recording.ending)
+}
+
+/// How a command ended, where that was no success.
+pub(crate) fn failure(ending: Option<Ending>) -> String {
+    match ending {
+        None | Some(Ending::Exited(0)) => String::new(),
+        Some(Ending::Exited(status)) => format!("The command ended with exit status {status}.\n"),
+        Some(Ending::Killed(number)) => format!("The command was killed by signal {number}.\n"),
+    }
 }
 
 /// A mechanism in words.
@@ -356,6 +366,14 @@ mod tests {
         assert_eq!(bar(1000, 1000).chars().count(), BAR);
         assert_eq!((bar(1, 1000), bar(0, 1000)), ("▏".to_owned(), String::new()));
         assert_eq!(sparks(&[0, 1, 50, 100]), " ▁▄█");
+    }
+
+    #[test]
+    fn a_success_is_not_worth_a_line() {
+        assert_eq!([None, Some(Ending::Exited(0))].map(failure), ["", ""]);
+        let failures = [Ending::Exited(7), Ending::Killed(11)].map(|ending| failure(Some(ending)));
+        let expected = ["The command ended with exit status 7.\n", "The command was killed by signal 11.\n"];
+        assert_eq!(failures, expected);
     }
 
     #[test]

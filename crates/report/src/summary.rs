@@ -1,6 +1,6 @@
 //! The summary at the end of `faultless run`.
 
-use faultless_records::measurement::{Ending, FinalView, Measurement};
+use faultless_records::measurement::{FinalView, Measurement};
 use serde_json::{Value, json};
 
 use crate::quantity::{count, mebibytes, seconds};
@@ -40,13 +40,9 @@ pub fn json(measurement: &Measurement) -> String {
 /// All figures of one run.
 #[must_use]
 pub fn figures(measurement: &Measurement) -> Value {
-    let (exit_status, signal) = match measurement.ending {
-        Ending::Exited(status) => (Some(status), None),
-        Ending::Killed(number) => (None, Some(number)),
-    };
     json!({
-        "exit_status": exit_status,
-        "signal": signal,
+        "exit_status": measurement.ending.exit_status(),
+        "signal": measurement.ending.signal(),
         "user_seconds": measurement.user.as_secs_f64(),
         "system_seconds": measurement.system.as_secs_f64(),
         "elapsed_seconds": measurement.elapsed.as_secs_f64(),

@@ -2,6 +2,7 @@
 
 use faultless_records::churn_recording::Mechanism;
 use faultless_records::malloc_recording::{MallocCost, MallocMechanism};
+use faultless_records::measurement::Ending;
 
 /// What is known about an observation of calls of the kernel.
 #[derive(Debug, Clone)]
@@ -12,6 +13,8 @@ pub struct Circumstances {
     pub subject: String,
     /// When it began to look, in seconds of Unix time.
     pub started_unix_s: u64,
+    /// How the command ended, if it came to its own end.
+    pub ending: Option<Ending>,
     /// How the calls were seen.
     pub mechanism: Mechanism,
     /// A better way that was refused, and why.
@@ -35,6 +38,8 @@ pub struct MallocCircumstances {
     pub subject: String,
     /// When it began to look, in seconds of Unix time.
     pub started_unix_s: u64,
+    /// How the command ended, if it came to its own end.
+    pub ending: Option<Ending>,
     /// How the calls were seen.
     pub mechanism: MallocMechanism,
     /// How long it looked, in nanoseconds.

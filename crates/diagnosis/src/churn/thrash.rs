@@ -219,6 +219,7 @@ mod tests {
                 tool_version: String::new(),
                 subject: String::new(),
                 started_unix_s: 0,
+                ending: None,
                 mechanism: Mechanism::Seccomp,
                 refused: None,
                 observed_ns: self.now_ns,
