@@ -4,6 +4,7 @@
 mod heap_subject;
 
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -385,14 +386,20 @@ fn faultless_library() -> String {
 /// Arguments of the program.
 const SMALL_WORK: &[&str] = &["2", "3000", "100000", "10", "4"];
 
-/// The program under a library that publishes what it holds, when all work is done.
+/// The program under a library that publishes what it holds, when that was written after all work was done.
 fn start_publishing(library: &str) -> Subject {
     let mut command = Command::new(program());
     command.args(SMALL_WORK).env("LD_PRELOAD", library).env("FAULTLESS", "publish:on");
     let subject = Subject::run(&mut command);
-    // The page is written every 250 ms: one that is young enough was written when all work was done.
-    std::thread::sleep(std::time::Duration::from_millis(1000));
-    subject
+    let done = Instant::now();
+    loop {
+        let since_done = done.elapsed();
+        let age = subject.report(&[])["faultless"]["age_seconds"].as_f64();
+        if age.is_some_and(|age_seconds| age_seconds < since_done.as_secs_f64()) {
+            return subject;
+        }
+        assert!(since_done < Duration::from_secs(60), "nothing is published: {age:?}");
+    }
 }
 
 #[test]

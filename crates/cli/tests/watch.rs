@@ -209,26 +209,32 @@ fn a_recording_is_replayed_and_one_that_was_cut_off_up_to_there() {
 
 #[test]
 fn a_process_that_begins_later_is_found_by_its_command_line() {
-    let place = Place::new("match");
-    let record = place.file("record");
     let mark = format!("86{:06}", std::process::id());
     let pattern = format!("^sleep {mark}");
-    let watch = faultless(&["watch", "-i", "50ms", "--for", "4s", "--record", &record, "-m", &pattern])
-        .stdout(Stdio::null())
+    // The time is over only when something that is waited for never comes.
+    let mut watch = faultless(&["watch", "-i", "50ms", "--for", "60s", "--json", "-m", &pattern])
+        .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    std::thread::sleep(std::time::Duration::from_millis(400));
+    let mut told = BufReader::new(watch.stdout.take().unwrap())
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(&line.unwrap()).unwrap());
+    assert_eq!(told.next().unwrap()["line"], "begin");
     let mut child = Command::new("sleep").arg(&mark).spawn().unwrap();
-    std::thread::sleep(std::time::Duration::from_millis(2500));
+    let is_found = |line: &Value| line["line"] == "process" && number(&line["pid"]) == u64::from(child.id());
+    let found = told.by_ref().find(is_found);
     child.kill().unwrap();
     child.wait().unwrap();
-    assert!(watch.wait_with_output().unwrap().status.success());
-    let lines = lines(&record);
-    let processes = of_kind(&lines, "process");
-    assert!(!processes.is_empty(), "it was not found");
-    assert!(processes.iter().all(|line| number(&line["pid"]) == u64::from(child.id())), "{processes:?}");
-    assert_eq!(of_kind(&lines, "event").last().unwrap()["event"], "exit");
+    assert!(found.is_some(), "it was not found");
+    let ended = told.by_ref().find(|line| line["event"] == "exit");
+    assert_eq!(ended.unwrap()["process"], found.unwrap()["process"]);
+    let sent = Command::new("kill").args(["-INT", &watch.id().to_string()]).status();
+    assert!(sent.unwrap().success());
+    let others =
+        told.filter(|line| line["line"] == "process" && number(&line["pid"]) != u64::from(child.id()));
+    assert_eq!(others.collect::<Vec<_>>(), Vec::<Value>::new());
+    assert!(watch.wait().unwrap().success());
 }
 
 #[test]

@@ -50,12 +50,17 @@ pub fn of_call(is_filtered: bool) -> io::Result<f64> {
 /// # Errors
 /// One line that says what would help.
 pub fn of_traced_call(sight: Sight) -> Result<f64, String> {
+    traced(sight).map(|(cost_ns, _)| cost_ns)
+}
+
+/// The same, and what the kernel told meanwhile, unread.
+fn traced(sight: Sight) -> Result<(f64, Trace), String> {
     let in_words = |error: io::Error| error.to_string();
     let mut measured = Measured::start(Vec::new()).map_err(in_words)?;
     let trace = Trace::open(sight, &[measured.pid.as_raw()], false)?;
     trace.start().map_err(in_words)?;
     measured.go();
-    measured.added_ns().map_err(in_words)
+    Ok((measured.added_ns().map_err(in_words)?, trace))
 }
 
 /// What the kernel's probes at a function's first instruction and at its return cost for each call of it, in nanoseconds.
@@ -209,6 +214,9 @@ extern "C" fn timed_call() {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::system_call_trap::Observer;
+    use faultless_records::memory_call::MemoryEvent;
+    use faultless_records::perf_record::{PerfRecord, Sample};
 
     #[test]
     fn a_trapped_call_costs_more_than_none() {
@@ -223,9 +231,41 @@ mod tests {
             Ok(cost_ns) => assert!(cost_ns > 50.0, "{cost_ns} ns"),
             Err(reason) => assert!(!reason.contains('\n') && !reason.is_empty(), "{reason}"),
         }
-        for sight in [Sight::Calls, Sight::Mappings] {
-            match of_traced_call(sight) {
-                Ok(cost_ns) => assert!(cost_ns >= 0.0, "{cost_ns} ns"),
+    }
+
+    /// Calls that were refused, as all timed ones are.
+    #[derive(Default)]
+    struct Refused(usize);
+
+    impl Observer for Refused {
+        fn take(&mut self, event: MemoryEvent) {
+            self.0 += usize::from(matches!(event, MemoryEvent::Call(call) if call.result.is_err()));
+        }
+
+        fn wants_chains(&self) -> bool {
+            false
+        }
+
+        fn chain(&mut self, _: &PerfRecord, _: &Sample) -> Option<u32> {
+            None
+        }
+
+        fn record(&mut self, _: &PerfRecord) {}
+
+        fn code_changed(&mut self, _: i32) {}
+
+        fn tick(&mut self) {}
+    }
+
+    #[test]
+    fn what_is_timed_are_calls_that_the_tracepoints_see_and_the_records_of_mappings_do_not() {
+        for (sight, seen) in [(Sight::Calls, CALLS), (Sight::Mappings, 0)] {
+            match traced(sight) {
+                Ok((_, mut trace)) => {
+                    let mut refused = Refused::default();
+                    trace.read(&mut refused, true);
+                    assert_eq!(refused.0, seen as usize, "{sight:?}");
+                }
                 Err(reason) => assert!(!reason.contains('\n') && !reason.is_empty(), "{reason}"),
             }
         }
