@@ -3,7 +3,12 @@
 //! `cargo +nightly fuzz run records`
 #![no_main]
 
-use faultless_records::{allocator, call_tracepoint, cgroup, core_file, counters, demo, elf, fault_accounts, faultless_page, glibc, glibc_heap, heap_report, malloc_event, malloc_info, mappings, maps, nmt, pagemap, perf_map, perf_record, permission, pmap, process_event, process_stat, script, status, thread, tunables, workload_report};
+use faultless_records::{
+    allocator, call_tracepoint, cgroup, core_file, counters, demo, elf, fault_accounts, faultless_page,
+    glibc, glibc_heap, heap_report, malloc_event, malloc_info, mappings, maps, nmt, pagemap, perf_map,
+    perf_record, permission, pmap, process_event, process_stat, script, status, thread, tunables,
+    workload_report,
+};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
@@ -24,8 +29,8 @@ fuzz_target!(|bytes: &[u8]| {
     if let [minor, list, state @ ..] = bytes
         && let Some(layout) = glibc_heap::Layout::of((2, u32::from(*minor)))
     {
-        let _ = glibc_heap::ArenaState::parse(state, &layout);
-        let _ = glibc_heap::Parameters::parse(state, &layout);
+        let _ = glibc_heap::ArenaState::parse(state, layout);
+        let _ = glibc_heap::Parameters::parse(state, layout);
         let _ = layout.cache.list(state, usize::from(*list));
     }
     let _ = malloc_event::RecorderHead::parse(bytes);
