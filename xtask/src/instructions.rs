@@ -107,15 +107,8 @@ fn check(sandbox: &Sandbox) -> Result<()> {
 /// The pages of the library's text that a process runs which allocates and frees once.
 fn start_pages(sandbox: &Sandbox) -> Result<BTreeSet<u64>> {
     let counts = sandbox.path("start");
-    let mut command = Command::new("valgrind");
-    command.args(["--tool=callgrind", "--dump-instr=yes", "--compress-pos=no", "--compress-strings=no"]);
-    command.arg(format!("--callgrind-out-file={}", counts.display())).env("LD_PRELOAD", sandbox.library());
-    command.arg(sandbox.path("pairs")).args(["malloc", "1000", "1"]);
-    let output =
-        command.output().map_err(|error| Failure::Missing(format!("cannot start valgrind: {error}")))?;
-    if !output.status.success() {
-        return wrong(format!("valgrind: {}\n{}", output.status, String::from_utf8_lossy(&output.stderr)));
-    }
+    let options = ["--dump-instr=yes", "--compress-pos=no", "--compress-strings=no"].map(str::to_owned);
+    callgrind(sandbox, true, &counts, &options, ["malloc", "1000", "1"])?;
     let text = std::fs::read_to_string(&counts).at(&counts)?;
     Ok(pages_of(&text, &sandbox.library().to_string_lossy()))
 }
@@ -160,22 +153,31 @@ fn per_pair(
 }
 
 fn collected(sandbox: &Sandbox, preload: bool, words: [&str; 3], inside: Option<&str>) -> Result<f64> {
+    let options: Vec<String> =
+        inside.map(|function| format!("--toggle-collect={function}")).into_iter().collect();
+    let text = callgrind(sandbox, preload, Path::new("/dev/null"), &options, words)?;
+    parse(&text).ok_or_else(|| Failure::Wrong(format!("valgrind: no count\n{text}")))
+}
+
+/// Runs the driver under callgrind; what that says.
+fn callgrind(
+    sandbox: &Sandbox,
+    preload: bool,
+    counts: &Path,
+    options: &[String],
+    words: [&str; 3],
+) -> Result<String> {
     let mut command = Command::new("valgrind");
-    command.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]).current_dir(sandbox.path(""));
-    command.env_remove("LD_PRELOAD");
+    command.arg("--tool=callgrind").arg(format!("--callgrind-out-file={}", counts.display()));
+    command.args(options).current_dir(sandbox.path("")).env_remove("LD_PRELOAD");
     if preload {
         command.env("LD_PRELOAD", sandbox.library());
     }
-    command.args(inside.map(|function| format!("--toggle-collect={function}")));
     command.arg(sandbox.path("pairs")).args(words);
     let output =
         command.output().map_err(|error| Failure::Missing(format!("cannot start valgrind: {error}")))?;
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
-    let count = parse(&text);
-    match count {
-        Some(count) if output.status.success() => Ok(count),
-        _ => wrong(format!("valgrind: {}\n{text}", output.status)),
-    }
+    if output.status.success() { Ok(text) } else { wrong(format!("valgrind: {}\n{text}", output.status)) }
 }
 
 /// The number in callgrind's line `==PID== Collected : NUMBER`.

@@ -115,6 +115,7 @@ pub fn export(arguments: &ExportArguments, signals: &Signals) -> Result<Ending, 
         page: Arc::clone(&page),
         textfile: arguments.textfile.as_deref().filter(|_| !arguments.once).map(Textfile::new),
         interval: arguments.interval,
+        shown: None,
         told: HashSet::new(),
     };
     let limit = arguments.once.then_some(Duration::ZERO);
@@ -125,7 +126,6 @@ pub fn export(arguments: &ExportArguments, signals: &Signals) -> Result<Ending, 
         let pids: Vec<i32> = page.fleet().members().map(|(_, member)| member.pid).collect();
         pids.iter().for_each(|pid| session.sampler.look_closely(*pid));
         session.emit();
-        session.audience.show();
         export_looks::look_at_all(&page, &looks);
         write_once(&page.text(), arguments.textfile.as_deref())?;
     }
@@ -135,13 +135,16 @@ pub fn export(arguments: &ExportArguments, signals: &Signals) -> Result<Ending, 
 /// Where counts of a name are to outlive its processes, what those did before us is left out: it would be an increase that nobody saw.
 /// Otherwise they are the kernel's, since each process began.
 fn fleet(arguments: &ExportArguments) -> Result<Fleet, Failure> {
-    if arguments.once || arguments.by == By::Process {
-        let grouping = if arguments.by == By::Process { Grouping::Process } else { Grouping::Name };
-        return Ok(Fleet::new(grouping, 0));
-    }
-    let own = i32::try_from(std::process::id()).unwrap_or(0);
-    let own = Process::open(own).map_err(Failure::of_process)?;
-    Ok(Fleet::new(Grouping::Name, own.start_ticks()))
+    let grouping = match arguments.by {
+        By::Name if !arguments.once => {
+            let own = i32::try_from(std::process::id()).unwrap_or(0);
+            let own = Process::open(own).map_err(Failure::of_process)?;
+            return Ok(Fleet::new(Grouping::Name, own.start_ticks()));
+        }
+        By::Name => Grouping::Name,
+        By::Process => Grouping::Process,
+    };
+    Ok(Fleet::new(grouping, 0))
 }
 
 fn write_once(text: &str, textfile: Option<&Path>) -> Result<(), Failure> {
@@ -156,28 +159,37 @@ struct Scraped {
     page: Arc<Page>,
     textfile: Option<Textfile>,
     interval: Duration,
+    /// When a round was last seen to be over.
+    shown: Option<Instant>,
     told: HashSet<String>,
+}
+
+impl Scraped {
+    fn tell(&mut self, note: &str) {
+        // The same of another process is not another note.
+        let kind: String = note.chars().filter(|letter| !letter.is_ascii_digit()).collect();
+        if self.told.len() < MOST_NOTES && self.told.insert(kind) {
+            say(note);
+        }
+    }
 }
 
 impl Audience for Scraped {
     fn take(&mut self, line: Line) {
-        self.page.fleet().add(line);
+        match line {
+            Line::Note(note) => self.tell(&note.text),
+            line => self.page.fleet().add(line),
+        }
     }
 
     fn show(&mut self) {
-        let notes = {
-            let mut fleet = self.page.fleet();
-            fleet.leave_out_unseen(3.0 * self.interval.as_secs_f64() + 1.0);
-            fleet.take_notes()
-        };
-        for note in notes {
-            // The same of another process is not another note.
-            let kind: String = note.chars().filter(|letter| !letter.is_ascii_digit()).collect();
-            if self.told.len() < MOST_NOTES && self.told.insert(kind) {
-                say(&note);
-            }
+        // Once a round, a little early rather than a round late: the kernel's word comes hundreds of times a second.
+        if self.shown.is_some_and(|shown| shown.elapsed() < self.interval * 9 / 10) {
+            return;
         }
-        if let Some(textfile) = self.textfile.as_mut().filter(|file| file.is_due(self.interval)) {
+        self.shown = Some(Instant::now());
+        self.page.fleet().leave_out_unseen(3.0 * self.interval.as_secs_f64() + 1.0);
+        if let Some(textfile) = &mut self.textfile {
             textfile.write(&self.page.text());
         }
     }
@@ -186,24 +198,17 @@ impl Audience for Scraped {
 /// A file that is written again and again.
 struct Textfile {
     path: PathBuf,
-    written: Option<Instant>,
     /// The last attempt failed, which was told.
     has_failed: bool,
 }
 
 impl Textfile {
     fn new(path: &Path) -> Self {
-        Self { path: path.to_owned(), written: None, has_failed: false }
-    }
-
-    /// A little early rather than a round late.
-    fn is_due(&self, interval: Duration) -> bool {
-        self.written.is_none_or(|written| written.elapsed() >= interval * 9 / 10)
+        Self { path: path.to_owned(), has_failed: false }
     }
 
     /// A disk that is full now may have room again later.
     fn write(&mut self, text: &str) {
-        self.written = Some(Instant::now());
         let written = OutputFile::create(&self.path).and_then(|file| file.write(text));
         if let (Err(Failure::Failed(message)), false) = (&written, self.has_failed) {
             say(message);

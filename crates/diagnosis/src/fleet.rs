@@ -18,9 +18,6 @@ const MOST_LABELS: usize = 10_000;
 /// The name of all names that are too many.
 const OTHERS: &str = "[others]";
 
-/// Notes kept for whoever tells them.
-const MOST_NOTES: usize = 1_000;
-
 /// What makes two processes one series.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Grouping {
@@ -113,7 +110,6 @@ pub struct Fleet {
     members: HashMap<u32, Member>,
     counts: BTreeMap<Label, Counts>,
     groups: BTreeMap<u32, ControlGroup>,
-    notes: Vec<String>,
     latest_s: f64,
 }
 
@@ -127,7 +123,6 @@ impl Fleet {
             members: HashMap::new(),
             counts: BTreeMap::new(),
             groups: BTreeMap::new(),
-            notes: Vec::new(),
             latest_s: 0.0,
         }
     }
@@ -177,7 +172,6 @@ impl Fleet {
                     group.sample = Some(sample);
                 }
             }
-            Line::Note(note) if self.notes.len() < MOST_NOTES => self.notes.push(note.text),
             Line::Begin(_) | Line::Event(_) | Line::Note(_) | Line::End(_) => {}
         }
     }
@@ -208,9 +202,8 @@ impl Fleet {
         // Of a process that ran before us, the first figure is where its counting begins.
         let former = member.heap.as_ref().map_or(if member.is_new { 0 } else { purged(&heap) }, purged);
         let more = purged(&heap).saturating_sub(former);
-        let label = member.label.clone();
         member.heap = Some(heap);
-        self.counts_of(&label).purged_bytes += more;
+        self.counts.entry(member.label.clone()).or_default().purged_bytes += more;
     }
 
     /// Puts down what the mappings of one of them are, in resident bytes.
@@ -275,19 +268,13 @@ impl Fleet {
         self.groups.values()
     }
 
-    /// What was noted since the last time.
-    pub fn take_notes(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.notes)
-    }
-
     fn add_sample(&mut self, sample: Sample) {
         let Some(member) = self.members.get_mut(&sample.process) else { return };
         let former = member.latest.unwrap_or(if member.is_new { Sample::default() } else { sample });
         member.pss_bytes = sample.pss_bytes.or(member.pss_bytes);
         member.swap_bytes = sample.swap_bytes.or(member.swap_bytes);
         member.latest = Some(sample);
-        let label = member.label.clone();
-        let counts = self.counts_of(&label);
+        let counts = self.counts.entry(member.label.clone()).or_default();
         counts.minor_faults += sample.minor_faults.saturating_sub(former.minor_faults);
         counts.major_faults += sample.major_faults.saturating_sub(former.major_faults);
         counts.user_us += in_us(sample.user_s - former.user_s);

@@ -1,5 +1,6 @@
 //! What is measured of one run of a command.
 
+use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -14,6 +15,15 @@ pub enum Ending {
     Exited(i32),
     /// A signal of this number killed it.
     Killed(i32),
+}
+
+impl fmt::Display for Ending {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exited(status) => write!(formatter, "exit status {status}"),
+            Self::Killed(number) => write!(formatter, "killed by signal {number}"),
+        }
+    }
 }
 
 impl Ending {

@@ -64,8 +64,8 @@ fn heading(recording: &ChurnRecording) -> String {
 pub(crate) fn failure(ending: Option<Ending>) -> String {
     match ending {
         None | Some(Ending::Exited(0)) => String::new(),
-        Some(Ending::Exited(status)) => format!("The command ended with exit status {status}.\n"),
-        Some(Ending::Killed(number)) => format!("The command was killed by signal {number}.\n"),
+        Some(ending @ Ending::Exited(_)) => format!("The command ended with {ending}.\n"),
+        Some(ending @ Ending::Killed(_)) => format!("The command was {ending}.\n"),
     }
 }
 

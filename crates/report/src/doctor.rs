@@ -10,7 +10,6 @@ use faultless_diagnosis::setting::Setting;
 use faultless_diagnosis::tuning::{Tuning, size};
 use faultless_diagnosis::verdict::{ArmResult, Role, Verdict, endings};
 use faultless_records::heap_report::HeapReport;
-use faultless_records::measurement::Ending;
 
 use crate::paste::{self, TakenOut};
 use crate::plain::{plain, wrapped};
@@ -184,13 +183,7 @@ impl Consultation {
 }
 
 fn shown_endings(arm: &ArmResult) -> String {
-    let shown: Vec<String> = endings(arm)
-        .into_iter()
-        .map(|ending| match ending {
-            Ending::Exited(status) => format!("exit status {status}"),
-            Ending::Killed(number) => format!("killed by signal {number}"),
-        })
-        .collect();
+    let shown: Vec<String> = endings(arm).iter().map(ToString::to_string).collect();
     shown.join(" or ")
 }
 
@@ -198,7 +191,7 @@ fn shown_endings(arm: &ArmResult) -> String {
 mod tests {
     use super::*;
     use faultless_diagnosis::verdict::judge;
-    use faultless_records::measurement::{FinalView, Measurement};
+    use faultless_records::measurement::{Ending, FinalView, Measurement};
     use std::time::Duration;
 
     fn of_a_command_that_fails(output: &str) -> Consultation {

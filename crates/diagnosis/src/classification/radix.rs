@@ -10,6 +10,7 @@
 mod density;
 mod tree;
 
+use std::cell::OnceCell;
 use std::collections::BTreeSet;
 
 use faultless_records::allocator::Allocator;
@@ -201,11 +202,15 @@ pub fn claim(sight: &Sight<'_>, reader: &Reader<'_>, loaded: &Loaded, claims: &m
         }
         for data in &object.data {
             // A library of a known name is not taken for another's.
-            let forms = FORMS.iter().filter(|form| {
+            let mut forms = FORMS.iter().filter(|form| {
                 // Only static data that can hold the array is searched.
                 known.is_none_or(|known| known == form.allocator) && data.bytes() >= 8 * form.root_entries
             });
-            let found = forms.into_iter().find_map(|form| Some((form, root(sight, reader, *data, form)?)));
+            let density = OnceCell::new();
+            let found = forms.find_map(|form| {
+                let density = density.get_or_init(|| Density::of(sight, reader, *data));
+                Some((form, root(sight, reader, *data, density, form)?))
+            });
             if let Some((form, root)) = found {
                 Tree { sight, reader, form, object, data: *data, root }.claim(claims);
             }
@@ -214,8 +219,7 @@ pub fn claim(sight: &Sight<'_>, reader: &Reader<'_>, loaded: &Loaded, claims: &m
 }
 
 /// Where the array begins.
-fn root(sight: &Sight<'_>, reader: &Reader<'_>, data: Extent, form: &Form) -> Option<u64> {
-    let density = Density::of(sight, reader, data);
+fn root(sight: &Sight<'_>, reader: &Reader<'_>, data: Extent, density: &Density, form: &Form) -> Option<u64> {
     let mut found = None;
     reader.each_page(data, |page, words| {
         if !density.may_hold_array(page, 8 * form.root_entries) {

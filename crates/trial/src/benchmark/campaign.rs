@@ -189,8 +189,7 @@ fn prove(entry: &Entry, measured: &Measurement) -> Result<(), String> {
 fn ending(measured: &Measurement, output: &str) -> String {
     match measured.ending {
         Ending::Killed(9) if measured.elapsed >= LIMIT => format!("no end after {} s", LIMIT.as_secs()),
-        Ending::Killed(number) => format!("killed by signal {number}{}", last_line(output)),
-        Ending::Exited(status) => format!("exit status {status}{}", last_line(output)),
+        ending => format!("{ending}{}", last_line(output)),
     }
 }
 
