@@ -20,7 +20,7 @@ pub const GRANULES: u32 = (HUGE_PAGE_BYTES / GRANULE_BYTES) as u32;
 /// Bytes of small blocks in use from which on huge pages are used.
 pub const WORTH_BYTES: usize = 16 * HUGE_PAGE_BYTES;
 
-/// CPU time in ns of the 512 faults that a huge page saves: 1.4 us each, measured in ARCHITECTURE.md.
+/// CPU time in ns of the 512 faults that a huge page saves: 1.4 us each, docs/choices.md.
 const SAVED_NS: u64 = 700_000;
 
 /// Slow huge pages cost, beyond what small ones would have, at most this part of what those would have cost.

@@ -2,7 +2,7 @@
 //!
 //! A bin that is empty or full when it is wanted doubles its room. Once the budget gives no more, room comes from the cache's own bins:
 //! each refill that was refused looks at one, by turns, which gives half of what it has unless it asked since its last turn. So room goes
-//! to where it saves visits to the slow path, whatever class came first. (Figures: ARCHITECTURE.md, "Bounds and sharing".)
+//! to where it saves visits to the slow path, whatever class came first. (Figures: docs/choices.md, "Thread caches".)
 
 use super::{BINS, Budget, ThreadCache, class_of_bin, shard_of};
 use crate::central::Central;
