@@ -43,7 +43,7 @@ fn prefix() -> &'static Path {
 fn is_installed(program: &str) -> bool {
     let found = Command::new(program).arg("--version").output().is_ok();
     if !found {
-        println!("skipped: {program} is not installed");
+        faultless_skipped::skipped(format_args!("{program} is not installed"));
     }
     found
 }

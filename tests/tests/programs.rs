@@ -35,7 +35,7 @@ fn is_installed(program: &str) -> bool {
     let folders = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&folders).any(|folder| folder.join(program).is_file());
     if !found {
-        eprintln!("passed over: {program} is not installed");
+        faultless_skipped::skipped(format_args!("{program} is not installed"));
     }
     found
 }

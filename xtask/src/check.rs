@@ -1,6 +1,9 @@
-//! What CI runs: rustfmt, clippy, the tests. All steps run, also after one that failed.
+//! What CI runs: rustfmt, clippy, the tests. All steps run, also after one that failed. What tests had to leave out on
+//! this machine is named at the end, since their runner counts it as passed.
 
 use std::process::Command;
+
+use faultless_skipped::VARIABLE;
 
 use crate::arguments::Arguments;
 use crate::failure::{Result, wrong};
@@ -20,7 +23,13 @@ const STEPS: &[&[&str]] = &[
 /// Runs the task. A step that fails is named in a line that begins with `check failed:`.
 pub fn run(arguments: Arguments) -> Result<()> {
     arguments.end()?;
-    let failed: Vec<String> = STEPS.iter().filter_map(|step| run_step(cargo().args(*step)).err()).collect();
+    let skipped = std::env::temp_dir().join(format!("faultless-skipped-{}.txt", std::process::id()));
+    let step = |step: &&[&str]| run_step(cargo().args(*step).env(VARIABLE, &skipped)).err();
+    let failed: Vec<String> = STEPS.iter().filter_map(step).collect();
+    let reasons = std::fs::read_to_string(&skipped).unwrap_or_default();
+    let _ = std::fs::remove_file(&skipped);
+    println!("== skipped here, in whole or in part, and counted as passed: {}", reasons.lines().count());
+    reasons.lines().for_each(|reason| println!("{reason}"));
     failed.iter().for_each(|step| println!("check failed: {step}"));
     if failed.is_empty() {
         Ok(())

@@ -49,14 +49,16 @@ pub fn churn(arguments: ChurnArguments, signals: &Signals) -> Result<Ending, Fai
         }),
         None => Seen::Kernel(churn_kernel::look(&arguments, signals)?),
     };
-    files.write(&seen)?;
+    let written = files.write(&seen);
     let text = match (&seen, arguments.json) {
         (Seen::Kernel(recording), true) => churn_json::json(recording),
         (Seen::Kernel(recording), false) => churn_table::text(recording, terminal::columns()),
         (Seen::Malloc(recording), true) => churn_malloc_json::json(recording),
         (Seen::Malloc(recording), false) => churn_malloc_table::text(recording, terminal::columns()),
     };
-    std::io::stdout().write_all(text.as_bytes()).map_err(|error| Failure::of_output(&error))?;
+    // A disk that is full by now costs its file and not the result.
+    let printed = std::io::stdout().write_all(text.as_bytes()).map_err(|error| Failure::of_output(&error));
+    written.and(printed)?;
     Ok(Ending::Exited(0))
 }
 

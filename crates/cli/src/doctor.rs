@@ -59,15 +59,15 @@ pub fn doctor(arguments: DoctorArguments, signals: &Signals) -> Result<Ending, F
     let consultation = consult(&patient, &room, arguments.runs as usize, signals)?;
     drop(room);
 
-    if let Some(page) = page {
-        page.write(&html(&consultation, env!("CARGO_PKG_VERSION")))?;
-    }
+    // A disk that is full by now costs its file and not the result.
+    let drawn = page.map_or(Ok(()), |page| page.write(&html(&consultation, env!("CARGO_PKG_VERSION"))));
     let text = if arguments.json {
         doctor_json::json(&consultation)
     } else {
         consultation.text(terminal::columns())
     };
-    std::io::stdout().write_all(text.as_bytes()).map_err(|error| Failure::of_output(&error))?;
+    let printed = std::io::stdout().write_all(text.as_bytes()).map_err(|error| Failure::of_output(&error));
+    drawn.and(printed)?;
     Ok(Ending::Exited(i32::from(!consultation.verdict.endings_agree)))
 }
 

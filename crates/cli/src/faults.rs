@@ -52,13 +52,15 @@ pub fn faults(arguments: &FaultsArguments, signals: &Signals) -> Result<Ending, 
         Some(recording) => recording,
         None => record(arguments, signals)?,
     };
-    files.write(&recording)?;
+    // A disk that is full by now costs its file and not the result.
+    let written = files.write(&recording);
     let text = match (arguments.json, arguments.tree) {
         (true, _) => faults_json::json(&recording),
         (false, true) => faults_tree::text(&recording),
         (false, false) => faults_table::text(&recording, terminal::columns()),
     };
-    print(&text)
+    let printed = print(&text);
+    written.and(printed)
 }
 
 fn print(text: &str) -> Result<Ending, Failure> {

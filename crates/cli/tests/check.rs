@@ -61,12 +61,12 @@ fn as_nobody(copy: &Copy, words: &[&str]) -> Option<Output> {
     command.args(become_nobody).arg(copy.0.join("faultless")).arg("check").args(words).stdin(Stdio::null());
     match command.output() {
         Ok(output) if text(&output.stderr).starts_with("setpriv:") => {
-            eprintln!("skipped: {}", text(&output.stderr));
+            faultless_skipped::skipped(text(&output.stderr));
             None
         }
         Ok(output) => Some(output),
         Err(error) => {
-            eprintln!("skipped: setpriv: {error}");
+            faultless_skipped::skipped(format_args!("setpriv: {error}"));
             None
         }
     }

@@ -292,7 +292,7 @@ fn on_a_small_disk(place: &Place, command: &str) -> Option<String> {
     };
     let tried = behind(&["true"]);
     if !tried.status.success() {
-        eprintln!("skipped: {}", errors(&tried));
+        faultless_skipped::skipped(errors(&tried));
         return None;
     }
     let output = behind(&[env!("CARGO_BIN_EXE_faultless"), "churn", "--malloc", "--", "sh", "-c", command]);

@@ -73,7 +73,7 @@ fn chains_of_calls_of_the_kernel_are_written_and_their_absence_is_told() {
             ["churn", "--by", mechanism, "--pprof", &pprof, "--folded", &folded, "--json", "--", &program];
         let output = faultless(&words).output().unwrap();
         if !output.status.success() {
-            eprintln!("not tested: {}", errors(&output));
+            faultless_skipped::skipped(errors(&output));
             continue;
         }
         let text = fs::read_to_string(&folded).unwrap();
@@ -87,6 +87,17 @@ fn chains_of_calls_of_the_kernel_are_written_and_their_absence_is_told() {
         }
         assert_eq!(fs::read(&pprof).unwrap()[..2], [0x1f, 0x8b], "compressed");
         [&pprof, &folded].into_iter().for_each(|file| fs::remove_file(file).unwrap());
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_written_in_the_end_does_not_take_the_table_along() {
+    for option in ["--record", "--pprof", "--folded"] {
+        let output = faultless(&["churn", "--malloc", option, "/dev/full", "ls"]).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{}", errors(&output));
+        assert!(errors(&output).contains("cannot write /dev/full: No space left"), "{}", errors(&output));
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(text.contains("malloc"), "{text}");
     }
 }
 

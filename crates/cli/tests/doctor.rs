@@ -207,6 +207,16 @@ fn a_page_that_cannot_be_written_is_known_before_anything_runs() {
 }
 
 #[test]
+fn a_page_that_cannot_be_written_in_the_end_does_not_take_the_report_along() {
+    let place = Place::new("full");
+    let output = doctor(&place, &["--html", "/dev/full", "--", "true"]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("faultless: cannot write /dev/full: No space left"), "{said}");
+    assert!(String::from_utf8_lossy(&output.stdout).contains("Verdict: "));
+}
+
+#[test]
 fn bad_commands_are_refused_before_anything_is_written() {
     let place = Place::new("refused");
     let output = doctor(&place, &["--", "no-such-command"]).output().unwrap();

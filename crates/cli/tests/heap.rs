@@ -195,7 +195,7 @@ fn under_another_allocator_its_regions_are_shown_and_the_limit_is_said() {
             .into_iter()
             .find(|path| std::path::Path::new(path).exists());
     let Some(library) = library else {
-        eprintln!("skipped: jemalloc is not installed (apt install libjemalloc2)");
+        faultless_skipped::skipped("jemalloc is not installed (apt install libjemalloc2)");
         return;
     };
     let subject = Subject::start_under(CASES[0], library);
@@ -324,7 +324,7 @@ fn a_program_with_malloc_of_its_own_inside_is_walked_without_a_libc_file() {
         .status()
         .unwrap();
     if !compiled.success() {
-        eprintln!("skipped: no static libc to link with (apt install libc6-dev)");
+        faultless_skipped::skipped("no static libc to link with (apt install libc6-dev)");
         return;
     }
     let arguments = ["2", "5000", "100000", "10", "4"];
@@ -359,7 +359,7 @@ fn a_libc_that_was_deleted_since_it_was_mapped_is_walked() {
         .filter_map(|line| line.split_ascii_whitespace().nth(5))
         .find(|path| path.ends_with("/libc.so.6"))
     else {
-        eprintln!("skipped: this test runs without a libc.so.6");
+        faultless_skipped::skipped("this test runs without a libc.so.6");
         return;
     };
     let copy = folder.0.join("libc.so.6");

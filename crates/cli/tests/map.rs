@@ -134,7 +134,7 @@ fn rss(map: &Value, key: &str) -> u64 {
 fn may_read_memory(running: &Running) -> bool {
     let may = fs::File::open(format!("/proc/{}/mem", running.0.id())).is_ok();
     if !may {
-        eprintln!("skipped in part: the memory of a child may not be read here");
+        faultless_skipped::skipped("the memory of a child may not be read here");
     }
     may
 }
@@ -219,7 +219,7 @@ fn saved_files_agree_with_the_live_process_and_admit_what_they_cannot_show() {
         assert_eq!(map["pid"].to_string(), running.pid());
         assert_eq!(rss(&map, "glibc_heap"), rss(&saved, "glibc_heap"));
     } else {
-        eprintln!("skipped in part: pmap is not installed (apt-get install procps)");
+        faultless_skipped::skipped("pmap is not installed (apt-get install procps)");
     }
 }
 
@@ -310,7 +310,7 @@ fn a_command_is_looked_at_when_it_ends_or_when_asked_to() {
 #[test]
 fn what_java_says_it_uses_is_set_against_what_is_resident() {
     let Some(java) = faultless_probe::java::installed().pop() else {
-        eprintln!("skipped: no JDK is installed (apt-get install openjdk-17-jdk-headless)");
+        faultless_skipped::skipped("no JDK is installed (apt-get install openjdk-17-jdk-headless)");
         return;
     };
     let place = Place::new("java");

@@ -21,7 +21,7 @@ fn apart(options: &[&str], line: &str, words: &[&str]) -> Option<Output> {
     match behind(&Command::new("/bin/true")) {
         Ok(output) if output.status.success() => Some(behind(&faultless(words)).unwrap()),
         refused => {
-            eprintln!("skipped: unshare {options:?} {line:?}: {refused:?}");
+            faultless_skipped::skipped(format_args!("unshare {options:?} {line:?}: {refused:?}"));
             None
         }
     }
@@ -62,7 +62,7 @@ fn a_proc_that_is_not_mounted_is_named() {
 fn a_process_that_is_hidden_is_not_said_to_have_ended() {
     let other = ["--reuid", "65534", "--clear-groups", "sleep", "100"];
     let Ok(mut hidden) = Command::new("setpriv").args(other).stderr(Stdio::null()).spawn() else {
-        return eprintln!("skipped: setpriv is not installed");
+        return faultless_skipped::skipped("setpriv is not installed");
     };
     let directory = format!("/proc/{}", hidden.id());
     let is_another_users = || std::fs::metadata(&directory).unwrap().uid() == 65534;
@@ -73,7 +73,7 @@ fn a_process_that_is_hidden_is_not_said_to_have_ended() {
     let line = "mount -t proc -o hidepid=2 proc /proc && set -- setpriv --regid 65534 --clear-groups --bounding-set -all \"$@\"";
     let output = match hidden.try_wait().unwrap() {
         Some(status) => {
-            eprintln!("skipped: setpriv {other:?}: {status}");
+            faultless_skipped::skipped(format_args!("setpriv {other:?}: {status}"));
             None
         }
         None => apart(&["--mount"], line, &["map", "--pid", &hidden.id().to_string()]),

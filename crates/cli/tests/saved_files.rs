@@ -50,7 +50,7 @@ fn options_of_recording_are_refused_for_what_was_recorded() {
     let recorded =
         tool::faultless(&["churn", "--by", "ptrace", "--record", &calls, "true"]).output().unwrap();
     if !recorded.status.success() {
-        eprintln!("skipped: {}", String::from_utf8_lossy(&recorded.stderr));
+        faultless_skipped::skipped(String::from_utf8_lossy(&recorded.stderr));
         return;
     }
     assert!(tool::faultless(&["churn", &calls]).output().unwrap().status.success());

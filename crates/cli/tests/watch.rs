@@ -361,7 +361,7 @@ fn the_terminal_is_given_back_however_the_chart_ends() {
     const ENTERED: &str = "\u{1b}[?1049h";
     const LEFT: &str = "\u{1b}[?1049l";
     if Command::new("script").arg("--version").output().is_err() {
-        eprintln!("skipped: script(1) is not installed (util-linux)");
+        faultless_skipped::skipped("script(1) is not installed (util-linux)");
         return;
     }
     let program = env!("CARGO_BIN_EXE_faultless");
@@ -411,7 +411,7 @@ fn the_terminal_is_given_back_however_the_chart_ends() {
 #[test]
 fn a_terminal_that_goes_away_ends_the_chart_even_where_its_signal_is_ignored() {
     if Command::new("script").arg("--version").output().is_err() {
-        eprintln!("skipped: script(1) is not installed (util-linux)");
+        faultless_skipped::skipped("script(1) is not installed (util-linux)");
         return;
     }
     let place = Place::new("gone");

@@ -33,7 +33,7 @@ fn own_group() -> Option<PathBuf> {
 #[test]
 fn a_control_group_is_watched_with_its_memory_and_those_who_come_and_go() {
     let Some(group) = own_group() else {
-        eprintln!("skipped: the memory control group of this process is not to be seen here");
+        faultless_skipped::skipped("the memory control group of this process is not to be seen here");
         return;
     };
     let file = std::env::temp_dir().join(format!("faultless-cgroup-{}.rec", std::process::id()));

@@ -45,7 +45,7 @@ fn is_deaf(lines: &[Value]) -> bool {
         line["text"].as_str().is_some_and(|text| text.contains("seen only as differences between samples"))
     });
     if is_deaf {
-        eprintln!("skipped: the kernel does not tell of forks here");
+        faultless_skipped::skipped("the kernel does not tell of forks here");
     }
     is_deaf
 }

@@ -71,20 +71,27 @@ impl<'recording> ChurnProfile<'recording> {
     #[must_use]
     pub fn of_malloc(recording: &'recording MallocRecording) -> Self {
         let mut sums = Sums::default();
-        let mut add = |chain, allocated: Estimate, live: Estimate| {
-            sums.add(chain, None, &[allocated.count, allocated.bytes, live.count, live.bytes]);
-        };
-        for caller in &recording.callers {
-            add(names(&recording.stacks, caller.stack), caller.allocated, caller.live);
+        // What no chain was seen of: all that was counted, less what callers have.
+        let (mut allocated, mut live) = (Estimate::default(), Estimate::default());
+        for sum in recording.functions.values() {
+            allocated.count += sum.amount.count as f64;
+            allocated.bytes += sum.amount.bytes as f64;
         }
-        if recording.callers.is_empty() {
-            let (mut allocated, mut live) = (Estimate::default(), Estimate::default());
-            for sum in recording.functions.values() {
-                allocated.count += sum.amount.count as f64;
-                allocated.bytes += sum.amount.bytes as f64;
-            }
-            recording.sizes.values().for_each(|lives| live.add_scaled(lives.live, 1.0));
-            add(vec![NOT_SEEN], allocated, live);
+        recording.sizes.values().for_each(|lives| live.add_scaled(lives.live, 1.0));
+        for caller in &recording.callers {
+            let amounts = [caller.allocated, caller.live];
+            let values = amounts.map(|amount| [amount.count, amount.bytes]).concat();
+            sums.add(names(&recording.stacks, caller.stack), None, &values);
+            allocated.add_scaled(caller.allocated, -1.0);
+            live.add_scaled(caller.live, -1.0);
+        }
+        // Bytes of callers are estimates even where their counts are exact.
+        let rest = [allocated, live].map(|rest| match rest.count >= 0.5 {
+            true => [rest.count, rest.bytes.max(0.0)],
+            false => [0.0; 2],
+        });
+        if recording.callers.is_empty() || rest.as_flattened().iter().any(|value| *value > 0.0) {
+            sums.add(vec![NOT_SEEN], None, rest.as_flattened());
         }
         Self {
             chains: sums.into_chains(),

@@ -147,3 +147,19 @@ fn a_heap_without_chains_has_its_sums() {
     assert!(!profile.has_callers());
     assert_eq!(read(&profile.pprof()).samples, [sample(&[NOT_SEEN], &[100, 10_000, 75, 7500], None)]);
 }
+
+#[test]
+fn blocks_of_sizes_of_which_no_chain_was_seen_are_among_the_sums() {
+    let mut recording = blocks(4, &[Some(0)], stacks(&[&["load", "main"]]));
+    for sum in recording.functions.values_mut() {
+        (sum.amount.count, sum.amount.bytes) = (sum.amount.count + 7, sum.amount.bytes + 56);
+    }
+    recording.sizes.entry(3).or_default().live.add(5.0, 8);
+    let profile = ChurnProfile::of_malloc(&recording);
+    assert!(profile.has_callers());
+    let expected = [
+        sample(&[NOT_SEEN], &[7, 56, 5, 40], None),
+        sample(&["load", "main"], &[100, 10_000, 75, 7500], None),
+    ];
+    assert_eq!(read(&profile.pprof()).samples, expected);
+}

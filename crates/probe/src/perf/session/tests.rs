@@ -41,7 +41,7 @@ fn session(sampling: Sampling) -> Option<Session> {
         Ok(session) => Some(session),
         Err(error) => {
             assert!(error.is_refusal(), "{error}");
-            eprintln!("not permitted here: {error}");
+            faultless_skipped::skipped(error);
             None
         }
     }
