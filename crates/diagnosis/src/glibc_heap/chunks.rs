@@ -116,6 +116,8 @@ pub fn walk(
         if bytes == left {
             return Err(fault("it ends where a top chunk or a fencepost should be"));
         }
+        // Before the next one's head, which may lie far away.
+        let [stored, forward, back] = window.words::<3>(address + 8).ok_or(fault("it cannot be read"))?;
         let [footer, next] = window
             .words::<2>(address + bytes)
             .ok_or(Fault { address: address + bytes, reason: "it cannot be read" })?;
@@ -129,7 +131,6 @@ pub fn walk(
             if footer != bytes {
                 return Err(fault("it is free, and its two sizes differ"));
             }
-            let [stored, forward, back] = window.words::<3>(address + 8).ok_or(fault("it cannot be read"))?;
             Kind::Binned { stored, next: forward, previous: back }
         };
         visit(window, Chunk { address, bytes, kind });

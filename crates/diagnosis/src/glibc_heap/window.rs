@@ -2,14 +2,17 @@
 
 use super::Memory;
 
-/// Bytes read at once.
-const BLOCK_BYTES: u64 = 256 * 1024;
+/// Bytes read at once: few where the walk jumps, since large chunks are skipped by their heads, and more while it goes on without.
+const LEAST_BLOCK_BYTES: u64 = 16 * 1024;
+const MOST_BLOCK_BYTES: u64 = 256 * 1024;
 
 /// A block of memory that moves along with the walk.
 pub struct Window<'memory> {
     memory: &'memory dyn Memory,
     start: u64,
     bytes: Vec<u8>,
+    /// How much the next block has, if it begins where this one ends.
+    next_bytes: u64,
     /// What may be read lies below.
     limit: u64,
 }
@@ -17,7 +20,7 @@ pub struct Window<'memory> {
 impl<'memory> Window<'memory> {
     /// Reads up to `limit`, an address at the end of a page.
     pub fn new(memory: &'memory dyn Memory, limit: u64) -> Self {
-        Self { memory, start: 0, bytes: Vec::new(), limit }
+        Self { memory, start: 0, bytes: Vec::new(), next_bytes: LEAST_BLOCK_BYTES, limit }
     }
 
     /// The words at `address` and behind it.
@@ -42,11 +45,15 @@ impl<'memory> Window<'memory> {
 
     /// Begins at the page of `address`.
     fn move_to(&mut self, address: u64, end: u64) -> Option<()> {
-        if end > self.limit || end - address > BLOCK_BYTES {
+        if end > self.limit || end - address > LEAST_BLOCK_BYTES - super::PAGE_BYTES {
             return None;
         }
         let start = address & !(super::PAGE_BYTES - 1);
-        let length = (self.limit - start).min(BLOCK_BYTES);
+        let known_end = self.start + self.bytes.len() as u64;
+        let goes_on = (self.start..=known_end).contains(&start);
+        let block_bytes = if goes_on { self.next_bytes } else { LEAST_BLOCK_BYTES };
+        self.next_bytes = (2 * block_bytes).min(MOST_BLOCK_BYTES);
+        let length = (self.limit - start).min(block_bytes);
         self.bytes.resize(usize::try_from(length).ok()?, 0);
         self.start = start;
         if !self.memory.read_sparse(start, &mut self.bytes) {
