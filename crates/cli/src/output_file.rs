@@ -3,9 +3,10 @@
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+use faultless_probe::{named_pipe, permissions};
 use faultless_report::plain::plain;
 
 use crate::failure::Failure;
@@ -27,9 +28,8 @@ impl OutputFile {
     /// [`Failure::Failed`] with the kernel's reason.
     pub fn create(path: &Path) -> Result<Self, Failure> {
         let place = place_of(path);
-        let is_other = fs::metadata(path).is_ok_and(|file| !file.is_file() && !file.is_dir());
-        let made = if is_other {
-            OpenOptions::new().write(true).open(path).map(|file| (file, None))
+        let made = if is_stream(path) {
+            open_stream(path).map(|file| (file, None))
         } else {
             let mut name = place.as_os_str().to_owned();
             name.push(OsString::from(format!(".{}.new", std::process::id())));
@@ -80,13 +80,41 @@ impl Drop for OutputFile {
     }
 }
 
+/// Whether there is a device, a pipe or the like, which is written as it is.
+pub fn is_stream(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|file| !file.is_file() && !file.is_dir())
+}
+
+fn open_stream(path: &Path) -> io::Result<File> {
+    match fs::metadata(path)?.file_type().is_fifo() {
+        true => named_pipe::open(path),
+        false => OpenOptions::new().write(true).open(path),
+    }
+}
+
 /// Makes a file that was not there, for those only who may read the one that it is to replace.
 fn create_as(unfinished: &Path, replaced: &Path) -> io::Result<File> {
-    let file = OpenOptions::new().write(true).create_new(true).open(unfinished)?;
+    let create = || OpenOptions::new().write(true).create_new(true).open(unfinished);
+    let file = match create() {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && is_left_over(unfinished) => {
+            fs::remove_file(unfinished)?;
+            create()?
+        }
+        made => made?,
+    };
+    // Held until it has its name: who finds it without its writer may take it away.
+    let _ = file.try_lock();
     match fs::metadata(replaced) {
         Ok(old) => file.set_permissions(old.permissions()).map(|()| file),
         Err(_) => Ok(file),
     }
+}
+
+/// Whether a file of ours was left by a writer of our number that was killed, as in a container, where numbers come again.
+fn is_left_over(unfinished: &Path) -> bool {
+    let is_ours = fs::symlink_metadata(unfinished)
+        .is_ok_and(|found| found.is_file() && found.uid() == permissions::user());
+    is_ours && File::open(unfinished).is_ok_and(|file| file.try_lock().is_ok())
 }
 
 /// The path of a file, of one that is to be made by its folder.
@@ -151,6 +179,20 @@ mod tests {
         std::os::unix::fs::symlink(directory.join("elsewhere"), &trap).unwrap();
         assert!(OutputFile::create(&path).is_err());
         assert!(!directory.join("elsewhere").exists());
+        fs::remove_dir_all(&directory).unwrap();
+    }
+
+    #[test]
+    fn what_a_killed_writer_left_is_no_obstacle_and_what_another_writes_is() {
+        let directory = std::env::temp_dir().join(format!("faultless-left-{}", std::process::id()));
+        fs::create_dir(&directory).unwrap();
+        let path = directory.join("result");
+        fs::write(directory.join(format!("result.{}.new", std::process::id())), "half").unwrap();
+        let file = OutputFile::create(&path).unwrap();
+        assert!(OutputFile::create(&path).is_err(), "it is being written");
+        file.write("whole").unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "whole");
+        assert_eq!(fs::read_dir(&directory).unwrap().count(), 1);
         fs::remove_dir_all(&directory).unwrap();
     }
 

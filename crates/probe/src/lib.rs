@@ -18,6 +18,7 @@ pub mod mapped_file;
 pub mod memory_call_filter;
 pub mod memory_call_trace;
 pub mod memory_group;
+pub mod named_pipe;
 pub mod page_scan;
 pub mod pagemap;
 pub mod perf;

@@ -136,6 +136,12 @@ fn first_mapped(process: &Process) -> Option<String> {
     Some(format!("map_files/{:x}-{:x}", mapping.start, mapping.end))
 }
 
+/// The user whose rights we have.
+#[must_use]
+pub fn user() -> u32 {
+    geteuid().as_raw()
+}
+
 /// Whether it could be traced, without doing so: `mem` asks for the same right, and nobody else may trace it.
 fn attach_by_right(process: &Process, subject: Subject) -> Attempt {
     let name = name_of(process);
