@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use faultless_probe::file_limit;
 use faultless_probe::launch::{Launch, Launched, launch};
 use faultless_probe::process_list::{Matcher, Selection};
 use faultless_probe::program;
@@ -77,6 +78,7 @@ impl FollowedArguments {
     /// # Errors
     /// [`Failure`] for what is not there or makes no sense.
     pub fn sampler(&self, pss: Duration) -> Result<Sampler, Failure> {
+        file_limit::raise();
         let groups = self.cgroup.iter().map(|path| WatchedGroup::find(path));
         let groups = groups
             .collect::<Result<Vec<_>, _>>()

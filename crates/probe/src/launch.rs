@@ -14,9 +14,11 @@ use std::time::Instant;
 use nix::fcntl::OFlag;
 use nix::libc;
 use nix::sys::ptrace::{self, Options};
+use nix::sys::resource::{Resource, rlim_t, setrlimit};
 use nix::sys::signal::{SigSet, SigmaskHow, sigprocmask};
 use nix::unistd::{ForkResult, Pid, fork, pipe2};
 
+use crate::file_limit;
 use crate::memory_call_filter;
 use crate::process_files;
 use crate::signals::Signals;
@@ -109,6 +111,8 @@ struct Prepared {
     mask: SigSet,
     /// What the command finds done about signals that we need otherwise.
     actions: [(i32, libc::sighandler_t); 2],
+    /// The limit of open files, where we raised ours.
+    file_limit: Option<(rlim_t, rlim_t)>,
     is_detached: bool,
     /// Installed before the command begins; empty for none.
     filter: Vec<libc::sock_filter>,
@@ -260,6 +264,7 @@ fn prepare(launch: &Launch, signals: &Signals, go: OwnedFd, failure: OwnedFd) ->
         stream_descriptors: launch.streams.each_ref().map(|file| file.as_ref().map(AsRawFd::as_raw_fd)),
         mask: *signals.original_mask(),
         actions: signals.original_actions(),
+        file_limit: file_limit::found(),
         is_detached: launch.is_detached,
         filter: Vec::new(),
         go,
@@ -285,6 +290,9 @@ fn become_command(prepared: &Prepared, go_write: RawFd) -> ! {
         }
         for (signal, action) in prepared.actions {
             libc::signal(signal, action);
+        }
+        if let Some((soft, hard)) = prepared.file_limit {
+            let _ = setrlimit(Resource::RLIMIT_NOFILE, soft, hard);
         }
         let _ = sigprocmask(SigmaskHow::SIG_SETMASK, Some(&prepared.mask), None);
 

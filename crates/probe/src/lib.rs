@@ -7,6 +7,7 @@ pub mod clock;
 pub mod contents;
 pub mod core_image;
 mod deadline;
+pub mod file_limit;
 pub mod huge_page;
 pub mod java;
 pub mod jcmd;

@@ -41,6 +41,8 @@ pub enum ProcessError {
         /// What was to be read, such as `smaps`.
         file: String,
     },
+    /// No more files may be open.
+    Files(i32),
     /// Anything else the kernel answered.
     System {
         /// Its number.
@@ -69,6 +71,10 @@ impl fmt::Display for ProcessError {
             Self::Denied { pid, file } => write!(
                 out,
                 "not permitted to read {file} of process {pid}: become its user or root (sudo), or get CAP_SYS_PTRACE"
+            ),
+            Self::Files(pid) => write!(
+                out,
+                "process {pid} cannot be read, since no more files may be open: raise the limit (ulimit -n, LimitNOFILE= of a service)"
             ),
             Self::System { pid, file, error } => write!(out, "cannot read {file} of process {pid}: {error}"),
         }
@@ -277,6 +283,7 @@ fn failure(pid: i32, file: &str, error: io::Error) -> ProcessError {
         Some(Errno::ESRCH) => ProcessError::Ended(pid),
         // A directory of a process that has ended is empty.
         Some(Errno::ENOENT) if !Path::new(&format!("/proc/{pid}/stat")).exists() => ProcessError::Ended(pid),
+        Some(Errno::EMFILE | Errno::ENFILE) => ProcessError::Files(pid),
         Some(Errno::EACCES | Errno::EPERM) => ProcessError::Denied { pid, file: file.to_owned() },
         _ => ProcessError::System { pid, file: file.to_owned(), error },
     }

@@ -12,6 +12,7 @@ use faultless_records::recording::Sample;
 use faultless_records::status;
 
 use crate::clock;
+use crate::file_limit;
 use crate::process::{Process, ProcessError};
 use crate::process_files;
 
@@ -56,7 +57,6 @@ pub struct Look {
 pub struct Watched {
     process: Process,
     stat: File,
-    status: Option<File>,
     name: Vec<u8>,
     stack_start: u64,
     parent: i32,
@@ -72,9 +72,11 @@ impl Watched {
     pub fn open(pid: i32) -> Result<Self, ProcessError> {
         let process = Process::open(pid)?;
         let stat = process.open_file("stat")?;
+        if file_limit::is_beyond(&stat) {
+            return Err(ProcessError::Files(pid));
+        }
         let mut watched = Self {
             stat,
-            status: None,
             name: Vec::new(),
             stack_start: 0,
             parent: 0,
@@ -213,12 +215,11 @@ impl Watched {
         (sizes.map(|(all, _)| bytes(all)), sizes.map(|(_, resident)| bytes(resident)))
     }
 
-    fn swap_bytes(&mut self) -> Option<u64> {
-        if self.status.is_none() {
-            self.status = self.process.open_file("status").ok();
-        }
+    /// Read once a second at most: an open file for each process would take a third of those that may be open.
+    fn swap_bytes(&self) -> Option<u64> {
+        let status = self.process.open_file("status").ok()?;
         let mut bytes = [0; STATUS_ROOM];
-        let text = self.read(self.status.as_ref()?, "status", &mut bytes).ok()?;
+        let text = self.read(&status, "status", &mut bytes).ok()?;
         status::bytes_of_field(&String::from_utf8_lossy(text), "VmSwap")
     }
 

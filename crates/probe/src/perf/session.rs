@@ -9,7 +9,6 @@ use std::time::Duration;
 use faultless_records::perf_record::{self, News, PerfRecord};
 use nix::errno::Errno;
 use nix::libc;
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use perf_event_open_sys::{ioctls, perf_event_open};
 
 use super::attribute::{self, Attribute};
@@ -17,6 +16,7 @@ use super::events::{Plan, Sampling, What};
 use super::refusal::{Circumstances, PerfError};
 use super::ring::{Ring, SMALLEST_BYTES};
 use crate::clock::monotonic_ns;
+use crate::file_limit;
 
 /// An event that was opened for one thread, on one CPU or all.
 struct Opened {
@@ -60,7 +60,7 @@ impl Session {
         let cpus = online_cpus();
         let sampled = plan.events.iter().filter(|event| event.sampling != Sampling::Count).count();
         let needed = threads.len() * (cpus.len() * (sampled + 1) + plan.events.len() - sampled) + 64;
-        raise_file_limit(needed);
+        file_limit::raise_to(needed as u64);
         let buffer_bytes = plan.buffer_bytes.max(SMALLEST_BYTES).next_power_of_two();
         let mut session = Self {
             plan,
@@ -413,15 +413,6 @@ fn parse_cpus(text: &str) -> Vec<u32> {
         }
     }
     cpus
-}
-
-/// Asks for as many open files as the hard limit allows, when the soft one is too low.
-fn raise_file_limit(needed: usize) {
-    if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
-        && soft < needed as u64
-    {
-        let _ = setrlimit(Resource::RLIMIT_NOFILE, hard.min(needed as u64), hard);
-    }
 }
 
 #[cfg(test)]

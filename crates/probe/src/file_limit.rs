@@ -1,0 +1,47 @@
+//! How many files may be open at once: more is asked for, some stay free, and commands find the limit that we found.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::OnceLock;
+
+use nix::libc;
+use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
+
+/// Descriptors that watched processes leave free: for connections, files that are written, and a look into one process.
+const RESERVE: rlim_t = 32;
+
+/// The soft and the hard limit before we raised the first.
+static FOUND: OnceLock<(rlim_t, rlim_t)> = OnceLock::new();
+
+/// Asks for as many open files as may be had.
+pub fn raise() {
+    raise_to(rlim_t::MAX);
+}
+
+/// Asks for so many open files, or as many as may be had, when the limit is lower.
+pub(crate) fn raise_to(needed: rlim_t) {
+    if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
+        && soft < hard.min(needed)
+        && setrlimit(Resource::RLIMIT_NOFILE, hard.min(needed), hard).is_ok()
+    {
+        let _ = FOUND.set((soft, hard));
+    }
+}
+
+/// What a command is to find: programs that call `select` take no descriptor above 1023.
+pub(crate) fn found() -> Option<(rlim_t, rlim_t)> {
+    FOUND.get().copied()
+}
+
+/// Whether a file that was just opened is one too many: the kernel gives the lowest number that is free.
+pub(crate) fn is_beyond(file: &impl AsFd) -> bool {
+    let Ok((soft, _)) = getrlimit(Resource::RLIMIT_NOFILE) else { return false };
+    let number = rlim_t::try_from(file.as_fd().as_raw_fd()).unwrap_or(0);
+    number >= soft - RESERVE.min(soft / 2)
+}
+
+/// Whether the kernel refused because too many files are open, here or in all of the system.
+#[must_use]
+pub fn is_reached(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
+}
