@@ -87,6 +87,7 @@ pub fn export(arguments: &ExportArguments, signals: &Signals) -> Result<Ending, 
     arguments.followed.in_words(&arguments.command)?;
     let program = followed::program_of(&arguments.command)?;
     let mut sampler = arguments.followed.sampler(arguments.pss)?;
+    sampler.expect_groups_back();
     if let Some(path) = &arguments.textfile {
         // Made and dropped: what cannot be written is known now.
         OutputFile::create(path)?;
@@ -188,7 +189,6 @@ impl Audience for Scraped {
             return;
         }
         self.shown = Some(Instant::now());
-        self.page.fleet().leave_out_unseen(3.0 * self.interval.as_secs_f64() + 1.0);
         if let Some(textfile) = &mut self.textfile {
             textfile.write(&self.page.text());
         }

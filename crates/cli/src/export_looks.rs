@@ -95,8 +95,9 @@ fn look(page: &Page, subject: Subject, kind: Look) -> Result<(), String> {
     }
     let began = Instant::now();
     let seen = match kind {
-        Look::Heap => heap_process::look(&process, Manner::Running)
-            .map(|report| page.fleet().set_heap(subject.place, heap(&report))),
+        Look::Heap => heap_process::look(&process, Manner::Running).map(|report| {
+            page.fleet().set_heap(subject.place, heap(&report));
+        }),
         Look::Map => map::look(&process, map::Manner::default()).map(|view| {
             let kinds = view.totals.iter().map(|total| (total.kind.key(), total.usage.rss_bytes));
             page.fleet().set_kinds(subject.place, kinds.filter(|(_, bytes)| *bytes > 0).collect());

@@ -225,11 +225,11 @@ fn draw_chart(
     frame.render_widget(chart, area);
 }
 
-/// A vertical line for each exec and exit; too many would hide the figures, then the latest are drawn.
+/// A vertical line for each exec and each end; too many would hide the figures, then the latest are drawn.
 fn marks(history: &History, (from, to): (f64, f64), high: f64) -> Vec<[(f64, f64); 2]> {
     let times = history.events.iter().rev().filter(|event| {
         (from..=to).contains(&event.t)
-            && matches!(event.what, Happening::Exec { .. } | Happening::Exit { .. })
+            && matches!(event.what, Happening::Exec { .. } | Happening::Exit { .. } | Happening::Left)
     });
     times.take(MOST_MARKS).map(|event| [(event.t, 0.0), (event.t, high)]).collect()
 }

@@ -5,18 +5,23 @@
 //! eyes counts from its beginning.
 
 pub mod heap;
+mod left;
 
 use std::collections::{BTreeMap, HashMap};
 
-use faultless_records::recording::{GroupSample, Happening, Line, Sample};
+use faultless_records::recording::{GroupSample, Happening, Line, Process, Sample};
 
-use heap::Heap;
+use heap::{GLIBC, Heap, UNKNOWN};
+use left::Left;
 
 /// Series with names of their own; what has other names after that is added up under [`OTHERS`].
 const MOST_LABELS: usize = 10_000;
 
 /// The name of all names that are too many.
 const OTHERS: &str = "[others]";
+
+/// Looks in turn at a heap whose figures do not agree, for which the last exact ones are shown.
+const MOST_INEXACT_LOOKS: u32 = 10;
 
 /// What makes two processes one series.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,6 +95,8 @@ pub struct Member {
     pub pid: i32,
     /// When it began, in clock ticks after boot: another one of its number has another.
     pub start_ticks: u64,
+    /// How often it has become another program.
+    pub program: u32,
     /// What malloc holds of it, where somebody looked.
     pub heap: Option<Heap>,
     /// Resident bytes of its mappings by kind, where somebody looked.
@@ -98,7 +105,22 @@ pub struct Member {
     latest: Option<Sample>,
     pss_bytes: Option<u64>,
     swap_bytes: Option<u64>,
+    /// What Faultless gave back of it, as it was counted last.
+    purged_bytes: Option<u64>,
+    /// Looks in turn at its heap that were not exact.
+    inexact_looks: u32,
     is_new: bool,
+}
+
+impl Member {
+    /// What was seen of the memory of the program before is no more, and what this one gives back counts from its beginning.
+    fn begin_program(&mut self) {
+        self.program += 1;
+        self.heap = None;
+        self.kinds.clear();
+        (self.pss_bytes, self.swap_bytes) = (None, None);
+        (self.purged_bytes, self.inexact_looks) = (Some(0), 0);
+    }
 }
 
 /// All that is followed.
@@ -110,7 +132,7 @@ pub struct Fleet {
     members: HashMap<u32, Member>,
     counts: BTreeMap<Label, Counts>,
     groups: BTreeMap<u32, ControlGroup>,
-    latest_s: f64,
+    left: Left,
 }
 
 impl Fleet {
@@ -123,47 +145,30 @@ impl Fleet {
             members: HashMap::new(),
             counts: BTreeMap::new(),
             groups: BTreeMap::new(),
-            latest_s: 0.0,
+            left: Left::default(),
         }
     }
 
     /// Takes in the next line of a watch.
     pub fn add(&mut self, line: Line) {
-        self.latest_s = self.latest_s.max(line.t());
         match line {
-            Line::Process(process) => {
-                let label = self.label(&process.name, process.pid);
-                match self.members.get_mut(&process.process) {
-                    Some(member) if member.label == label => {}
-                    Some(member) => {
-                        let former = std::mem::replace(&mut member.label, label.clone());
-                        self.counts_of(&label).met += 1;
-                        self.forget_unless_lasting(&former);
-                    }
-                    None => {
-                        self.counts_of(&label).met += 1;
-                        let member = Member {
-                            label,
-                            pid: process.pid,
-                            start_ticks: process.start_ticks,
-                            heap: None,
-                            kinds: Vec::new(),
-                            latest: None,
-                            pss_bytes: None,
-                            swap_bytes: None,
-                            is_new: process.start_ticks >= self.began_ticks,
-                        };
-                        self.members.insert(process.process, member);
-                    }
-                }
-            }
+            Line::Process(process) => match self.members.contains_key(&process.process) {
+                true => self.rename(process.process, &process.name),
+                false => self.meet(&process),
+            },
             Line::Sample(sample) => self.add_sample(sample),
-            Line::Event(event) if matches!(event.what, Happening::Exit { .. }) => {
-                if let Some(member) = self.members.remove(&event.process) {
-                    self.counts_of(&member.label).ended += 1;
-                    self.forget_unless_lasting(&member.label);
+            Line::Event(event) => match event.what {
+                Happening::Exit { .. } => self.remove(event.process, true),
+                Happening::Left => self.remove(event.process, false),
+                Happening::Exec { name } => {
+                    if let Some(member) = self.members.get_mut(&event.process) {
+                        member.begin_program();
+                    }
+                    self.rename(event.process, &name);
                 }
-            }
+                Happening::Rename { name } => self.rename(event.process, &name),
+                Happening::Fork { .. } => {}
+            },
             Line::Group(group) => {
                 self.groups.insert(group.group, ControlGroup { path: group.path, sample: None });
             }
@@ -172,22 +177,11 @@ impl Fleet {
                     group.sample = Some(sample);
                 }
             }
-            Line::Begin(_) | Line::Event(_) | Line::Note(_) | Line::End(_) => {}
-        }
-    }
-
-    /// Leaves out who was not looked at for so long, in s: it has left what is followed, and nobody tells when it ends.
-    pub fn leave_out_unseen(&mut self, for_s: f64) {
-        let since_s = self.latest_s - for_s;
-        let is_unseen = |member: &Member| member.latest.is_none_or(|sample| sample.t < since_s);
-        let unseen: Vec<u32> =
-            self.members.iter().filter(|(_, member)| is_unseen(member)).map(|(place, _)| *place).collect();
-        for place in unseen {
-            if let Some(member) = self.members.remove(&place) {
-                self.forget_unless_lasting(&member.label);
+            Line::GroupLeft(left) => {
+                self.groups.remove(&left.group);
             }
+            Line::Begin(_) | Line::Note(_) | Line::End(_) => {}
         }
-        self.groups.retain(|_, group| group.sample.is_none_or(|sample| sample.t >= since_s));
     }
 
     /// Who lives, by place in the watch.
@@ -195,18 +189,55 @@ impl Fleet {
         self.members.iter().map(|(place, member)| (*place, member))
     }
 
-    /// Puts down what malloc holds of one of them.
-    pub fn set_heap(&mut self, place: u32, heap: Heap) {
-        let Some(member) = self.members.get_mut(&place) else { return };
-        let purged = |heap: &Heap| heap.purged_bytes.unwrap_or(0);
-        // Of a process that ran before us, the first figure is where its counting begins.
-        let former = member.heap.as_ref().map_or(if member.is_new { 0 } else { purged(&heap) }, purged);
-        let more = purged(&heap).saturating_sub(former);
-        member.heap = Some(heap);
-        self.counts.entry(member.label.clone()).or_default().purged_bytes += more;
+    /// Whether this program still runs in one of them: what was seen of the one before is not its own.
+    #[must_use]
+    pub fn runs(&self, place: u32, program: u32) -> bool {
+        self.members.get(&place).is_some_and(|member| member.program == program)
     }
 
-    /// Puts down what the mappings of one of them are, in resident bytes.
+    /// Puts down what malloc holds of one of them; false, and what was known stays, where a heap seems to have gone, which none does.
+    pub fn set_heap(&mut self, place: u32, heap: Heap) -> bool {
+        let Some(member) = self.members.get_mut(&place) else { return true };
+        let is_lost = member.heap.as_ref().is_some_and(|known| match heap.allocator.as_str() {
+            UNKNOWN => known.allocator == GLIBC,
+            GLIBC => known.arenas.is_some() && heap.arenas.is_none(),
+            _ => false,
+        });
+        if is_lost {
+            self.keep_heap(place);
+            return false;
+        }
+        member.inexact_looks = 0;
+        if let Some(purged) = heap.purged_bytes {
+            // Of a process that ran before us, the first figure is where its counting begins.
+            let former = member.purged_bytes.unwrap_or(if member.is_new { 0 } else { purged });
+            member.purged_bytes = Some(purged);
+            let counts = self.counts.entry(member.label.clone()).or_default();
+            counts.purged_bytes += purged.saturating_sub(former);
+        }
+        member.heap = Some(heap);
+        true
+    }
+
+    /// A look at glibc's heap of one of them showed figures that do not agree: the last exact ones stay for some looks.
+    pub fn keep_heap(&mut self, place: u32) {
+        if let Some(member) = self.members.get_mut(&place) {
+            member.inexact_looks += 1;
+            let has_figures = member.heap.as_ref().is_some_and(|heap| heap.arenas.is_some());
+            if !has_figures || member.inexact_looks > MOST_INEXACT_LOOKS {
+                member.heap = Some(Heap::of_another(GLIBC));
+            }
+        }
+    }
+
+    /// Nothing is known any more of what malloc holds of one of them.
+    pub fn clear_heap(&mut self, place: u32) {
+        if let Some(member) = self.members.get_mut(&place) {
+            member.heap = None;
+        }
+    }
+
+    /// Puts down what the mappings of one of them are, in resident bytes; nothing where that is not known.
     pub fn set_kinds(&mut self, place: u32, kinds: Vec<(&'static str, u64)>) {
         if let Some(member) = self.members.get_mut(&place) {
             member.kinds = kinds;
@@ -268,6 +299,63 @@ impl Fleet {
         self.groups.values()
     }
 
+    fn meet(&mut self, process: &Process) {
+        let label = self.label(&process.name, process.pid);
+        self.counts_of(&label).met += 1;
+        // Who is back was counted before, unless its counts went with it.
+        let is_back = label.pid.is_none() && self.left.take((process.pid, process.start_ticks));
+        let member = Member {
+            label,
+            pid: process.pid,
+            start_ticks: process.start_ticks,
+            program: 0,
+            heap: None,
+            kinds: Vec::new(),
+            latest: None,
+            pss_bytes: None,
+            swap_bytes: None,
+            purged_bytes: None,
+            inexact_looks: 0,
+            is_new: process.start_ticks >= self.began_ticks && !is_back,
+        };
+        self.members.insert(process.process, member);
+    }
+
+    /// One of them ended, or goes on and is followed no longer.
+    fn remove(&mut self, place: u32, has_ended: bool) {
+        let Some(member) = self.members.remove(&place) else { return };
+        self.counts_of(&member.label).ended += u64::from(has_ended);
+        // The series of a process ends with it.
+        if member.label.pid.is_some() {
+            self.counts.remove(&member.label);
+        } else if !has_ended {
+            self.left.add((member.pid, member.start_ticks));
+        }
+    }
+
+    /// One of them has this name now. The counts of a process go with it; those of a name stay.
+    fn rename(&mut self, place: u32, name: &str) {
+        let Some(member) = self.members.get(&place) else { return };
+        let former = member.label.clone();
+        let label = match (self.grouping, former.pid) {
+            (Grouping::Process, None) => return,
+            (Grouping::Process, pid) => Label { name: name.to_owned(), pid },
+            (Grouping::Name, _) => self.label(name, member.pid),
+        };
+        if label == former {
+            return;
+        }
+        if self.grouping == Grouping::Process {
+            let counts = self.counts.remove(&former).unwrap_or_default();
+            self.counts.insert(label.clone(), counts);
+        } else {
+            self.counts_of(&label).met += 1;
+        }
+        if let Some(member) = self.members.get_mut(&place) {
+            member.label = label;
+        }
+    }
+
     fn add_sample(&mut self, sample: Sample) {
         let Some(member) = self.members.get_mut(&sample.process) else { return };
         let former = member.latest.unwrap_or(if member.is_new { Sample::default() } else { sample });
@@ -293,13 +381,6 @@ impl Fleet {
     fn counts_of(&mut self, label: &Label) -> &mut Counts {
         self.counts.entry(label.clone()).or_default()
     }
-
-    /// The series of a process ends with it.
-    fn forget_unless_lasting(&mut self, label: &Label) {
-        if label.pid.is_some() {
-            self.counts.remove(label);
-        }
-    }
 }
 
 /// Sums of whole microseconds have no digits that nobody measured.
@@ -314,146 +395,4 @@ fn add(sum: &mut Option<u64>, more: Option<u64>) {
 }
 
 #[cfg(test)]
-mod tests {
-    use faultless_records::recording::{Event, Process, Source};
-
-    use super::*;
-
-    fn fleet(grouping: Grouping) -> Fleet {
-        Fleet::new(grouping, 1_000)
-    }
-
-    fn process(place: u32, name: &str, start_ticks: u64) -> Line {
-        let (t, pid) = (0.0, place as i32 + 100);
-        Line::Process(Process {
-            t,
-            process: place,
-            pid,
-            name: name.into(),
-            start_ticks,
-            ..Process::default()
-        })
-    }
-
-    fn sample(place: u32, t: f64, minor_faults: u64) -> Line {
-        let (rss_bytes, user_s) = (Some(4096 * minor_faults), minor_faults as f64 / 100.0);
-        Line::Sample(Sample {
-            t,
-            process: place,
-            rss_bytes,
-            minor_faults,
-            user_s,
-            threads: 1,
-            ..Sample::default()
-        })
-    }
-
-    fn exit(place: u32) -> Line {
-        let what = Happening::Exit { status: Some(0), signal: None };
-        Line::Event(Event { t: 9.0, process: place, source: Source::Kernel, what })
-    }
-
-    fn faults(fleet: &Fleet, name: &str) -> u64 {
-        fleet.counts()[&Label { name: name.into(), pid: None }].minor_faults
-    }
-
-    #[test]
-    fn who_ran_before_counts_from_the_first_look_and_who_is_new_from_its_beginning() {
-        let mut fleet = fleet(Grouping::Name);
-        for line in
-            [process(0, "old", 999), sample(0, 1.0, 5_000), process(1, "new", 1_000), sample(1, 1.0, 70)]
-        {
-            fleet.add(line);
-        }
-        assert_eq!((faults(&fleet, "old"), faults(&fleet, "new")), (0, 70));
-        fleet.add(sample(0, 2.0, 5_003));
-        fleet.add(sample(1, 2.0, 71));
-        assert_eq!((faults(&fleet, "old"), faults(&fleet, "new")), (3, 71));
-    }
-
-    #[test]
-    fn counts_outlive_processes_and_sizes_do_not() {
-        let mut fleet = fleet(Grouping::Name);
-        for place in 0..2 {
-            fleet.add(process(place, "worker", 2_000));
-            fleet.add(sample(place, 1.0, 10));
-        }
-        fleet.add(exit(0));
-        let label = Label { name: "worker".into(), pid: None };
-        let counts = fleet.counts()[&label];
-        assert_eq!((counts.met, counts.ended, counts.minor_faults), (2, 1, 20));
-        let sizes = fleet.sizes()[&label];
-        assert_eq!((sizes.processes, sizes.threads, sizes.rss_bytes), (1, 1, 40_960));
-        assert_eq!((sizes.pss_bytes, sizes.swap_bytes), (None, None));
-        fleet.add(exit(1));
-        assert_eq!(fleet.sizes()[&label].processes, 0);
-        assert_eq!(faults(&fleet, "worker"), 20);
-    }
-
-    #[test]
-    fn another_program_in_the_same_process_counts_for_its_own_name() {
-        let mut fleet = fleet(Grouping::Name);
-        for line in [process(0, "sh", 2_000), sample(0, 1.0, 10), process(0, "cc", 2_000), sample(0, 2.0, 15)]
-        {
-            fleet.add(line);
-        }
-        assert_eq!((faults(&fleet, "sh"), faults(&fleet, "cc")), (10, 5));
-        assert_eq!(fleet.sizes().values().map(|sizes| sizes.processes).sum::<u64>(), 1);
-    }
-
-    #[test]
-    fn a_series_of_one_process_ends_with_it() {
-        let mut fleet = fleet(Grouping::Process);
-        fleet.add(process(0, "worker", 2_000));
-        assert_eq!(fleet.counts().keys().next().unwrap().pid, Some(100));
-        fleet.add(exit(0));
-        assert!(fleet.counts().is_empty());
-    }
-
-    #[test]
-    fn who_is_looked_at_no_more_has_left() {
-        let mut fleet = fleet(Grouping::Name);
-        for line in [process(0, "gone", 0), process(1, "here", 0), sample(0, 1.0, 1), sample(1, 1.0, 1)] {
-            fleet.add(line);
-        }
-        fleet.add(sample(1, 8.0, 1));
-        fleet.leave_out_unseen(5.0);
-        assert_eq!(fleet.members().map(|(place, _)| place).collect::<Vec<_>>(), [1]);
-        assert_eq!(fleet.sizes().len(), 2, "its counts stay");
-    }
-
-    #[test]
-    fn kinds_of_memory_are_added_up_over_processes() {
-        let mut fleet = fleet(Grouping::Name);
-        for place in 0..2 {
-            fleet.add(process(place, "java", 2_000));
-            fleet.set_kinds(place, vec![("java_heap", 70), ("unknown", u64::from(place))]);
-        }
-        assert_eq!(fleet.kinds().into_values().collect::<Vec<_>>(), [140, 1]);
-    }
-
-    #[test]
-    fn names_have_a_limit() {
-        let mut fleet = fleet(Grouping::Name);
-        for place in 0..MOST_LABELS as u32 + 5 {
-            fleet.add(process(place, &format!("n{place}"), 2_000));
-        }
-        assert_eq!(fleet.counts().len(), MOST_LABELS + 1);
-        assert_eq!(fleet.counts()[&Label { name: OTHERS.into(), pid: None }].met, 5);
-    }
-
-    #[test]
-    fn what_faultless_gave_back_only_grows() {
-        let mut fleet = fleet(Grouping::Name);
-        let heap = |purged_bytes| Heap { purged_bytes: Some(purged_bytes), ..Heap::of_another("faultless") };
-        fleet.add(process(0, "old", 10));
-        for purged_bytes in [500, 600] {
-            fleet.set_heap(0, heap(purged_bytes));
-        }
-        fleet.add(process(1, "old", 2_000));
-        fleet.set_heap(1, heap(7));
-        fleet.add(exit(0));
-        assert_eq!(fleet.counts().values().next().unwrap().purged_bytes, 107);
-        assert_eq!(fleet.heaps().len(), 1);
-    }
-}
+mod tests;

@@ -61,7 +61,7 @@ pub struct Track {
     pub pss_bytes: Option<u64>,
     /// The latest known memory in swap, in bytes.
     pub swap_bytes: Option<u64>,
-    /// How and when it ended.
+    /// How and when it ended, or left.
     pub exit: Option<(f64, Happening)>,
 }
 
@@ -119,6 +119,7 @@ impl History {
             Line::Sample(sample) => self.add_sample(sample)?,
             Line::Group(group) => self.add_group(group)?,
             Line::GroupSample(sample) => self.add_group_sample(sample)?,
+            Line::GroupLeft(left) => self.check_group(left.group)?,
             Line::Event(event) => self.add_event(event)?,
             Line::Note(note) => keep(&mut self.notes, note, &mut self.left_out),
             Line::End(end) => self.end = Some(end),
@@ -193,11 +194,8 @@ impl History {
     }
 
     fn add_group_sample(&mut self, sample: GroupSample) -> Result<(), String> {
-        let place = sample.group as usize;
-        if place >= self.told_groups {
-            return Err(format!("there is no control group {place}"));
-        }
-        let Some(track) = self.groups.get_mut(place) else {
+        self.check_group(sample.group)?;
+        let Some(track) = self.groups.get_mut(sample.group as usize) else {
             self.left_out += 1;
             return Ok(());
         };
@@ -210,11 +208,18 @@ impl History {
         Ok(())
     }
 
+    fn check_group(&self, place: u32) -> Result<(), String> {
+        match (place as usize) < self.told_groups {
+            true => Ok(()),
+            false => Err(format!("there is no control group {place}")),
+        }
+    }
+
     fn add_event(&mut self, event: Event) -> Result<(), String> {
         let Some(track) = self.track(event.process)? else { return Ok(()) };
         match &event.what {
             Happening::Exec { name } | Happening::Rename { name } => track.process.name.clone_from(name),
-            Happening::Exit { .. } => track.exit = Some((event.t, event.what.clone())),
+            Happening::Exit { .. } | Happening::Left => track.exit = Some((event.t, event.what.clone())),
             Happening::Fork { .. } => {}
         }
         keep(&mut self.events, event, &mut self.left_out);
@@ -301,7 +306,7 @@ fn thin<T: Copy>(samples: &mut Vec<T>, stretch_s: f64, look: impl Fn(&T) -> (f64
 #[cfg(test)]
 mod tests {
     use super::*;
-    use faultless_records::recording::Source;
+    use faultless_records::recording::{GroupLeft, Source};
 
     fn begun() -> History {
         let mut history = History::new();
@@ -354,6 +359,18 @@ mod tests {
         let what = Happening::Exec { name: "sleep".into() };
         history.add(Line::Event(Event { t: 1.0, process: 0, source: Source::Kernel, what })).unwrap();
         assert_eq!(history.tracks[0].label(), "sleep 5");
+    }
+
+    #[test]
+    fn who_left_and_what_group_is_gone_is_known() {
+        let mut history = begun();
+        history.add(Line::Process(Process::default())).unwrap();
+        let what = Happening::Left;
+        history.add(Line::Event(Event { t: 3.0, process: 0, source: Source::Sampling, what })).unwrap();
+        assert_eq!(history.tracks[0].exit, Some((3.0, Happening::Left)));
+        assert!(history.add(Line::GroupLeft(GroupLeft::default())).unwrap_err().contains("no control group"));
+        history.add(Line::Group(Group::default())).unwrap();
+        history.add(Line::GroupLeft(GroupLeft::default())).unwrap();
     }
 
     #[test]

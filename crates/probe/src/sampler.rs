@@ -50,6 +50,7 @@ pub struct Sampler {
     cost: Cost,
     /// Wanted processes that ended before they were looked at.
     unseen: u64,
+    has_said_what_lacks_files: bool,
     departed: hearing::Departed,
     /// A child of ours that wait(2) has not spoken of yet.
     child: Option<i32>,
@@ -97,6 +98,7 @@ impl Sampler {
             lines: Vec::new(),
             cost: Cost::default(),
             unseen: 0,
+            has_said_what_lacks_files: false,
             departed: hearing::Departed::default(),
             child: None,
             is_taking_in: false,
@@ -244,16 +246,19 @@ impl Sampler {
 
     /// Takes a process that was found; its parent's fork is marked if the kernel does not tell of it.
     fn adopt(&mut self, candidate: &Candidate) {
-        if self.events.is_none()
-            && let Some(parent) = self.places.get(&candidate.parent)
+        let parent = self.places.get(&candidate.parent).map(|index| self.tracked[*index].place);
+        let (t, before) = (self.t(), self.lines.len());
+        if self.meet(candidate.pid)
+            && self.events.is_none()
+            && let Some(process) = parent
         {
-            let process = self.tracked[*parent].place;
-            self.push_event(self.t(), process, Source::Sampling, Happening::Fork { child: candidate.pid });
+            let what = Happening::Fork { child: candidate.pid };
+            self.lines.insert(before, Line::Event(Event { t, process, source: Source::Sampling, what }));
         }
-        self.meet(candidate.pid);
     }
 
-    fn meet(&mut self, pid: i32) {
+    /// Begins to look at a process; false where another search is to try again.
+    fn meet(&mut self, pid: i32) -> bool {
         match Watched::open(pid) {
             Ok(watched) => self.track(watched, clock::monotonic_ns() + SETTLED_NS),
             Err(error) if is_gone(&error) => {
@@ -261,8 +266,18 @@ impl Sampler {
                 self.depart(pid, None);
             }
             Err(ProcessError::KernelThread(..)) => {}
+            Err(ProcessError::Files(_)) => {
+                if !std::mem::replace(&mut self.has_said_what_lacks_files, true) {
+                    self.note(&format!(
+                        "only {} of the wanted processes are watched, others when these end: no more files may be open; raise the limit (ulimit -n, LimitNOFILE= of a service)",
+                        self.tracked.len()
+                    ));
+                }
+                return false;
+            }
             Err(error) => self.note(&error.to_string()),
         }
+        true
     }
 
     fn track(&mut self, watched: Watched, first_rollup_ns: u64) {
@@ -321,7 +336,7 @@ impl Sampler {
             Err(error) if is_gone(&error) => self.finish(index, now),
             Err(error) => {
                 self.note(&error.to_string());
-                self.finish(index, now);
+                self.forget(index);
             }
         }
     }
@@ -369,12 +384,7 @@ impl Sampler {
             // How it ended may have been said since we last listened; who comes in by this stands behind it in the list.
             self.take_in();
         }
-        let one = self.tracked.swap_remove(index);
-        self.places.remove(&one.watched.process().pid());
-        if let Some(moved) = self.tracked.get(index) {
-            self.places.insert(moved.watched.process().pid(), index);
-        }
-        self.lines.extend(one.unheard.map(Line::Event));
+        let one = self.untrack(index);
         self.depart(one.watched.process().pid(), Some(one.place));
         let (ns, source, status, signal) = match one.ending.map(|ending| (ending.ns, ending.wait_status)) {
             Some((ns, wait)) if libc::WIFSIGNALED(wait) => {
@@ -384,6 +394,22 @@ impl Sampler {
             None => (now, Source::Sampling, None, None),
         };
         self.push_event(self.seconds(ns), one.place, source, Happening::Exit { status, signal });
+    }
+
+    /// Watches a process no longer, which goes on.
+    fn forget(&mut self, index: usize) {
+        let one = self.untrack(index);
+        self.push_event(self.t(), one.place, Source::Sampling, Happening::Left);
+    }
+
+    fn untrack(&mut self, index: usize) -> Tracked {
+        let mut one = self.tracked.swap_remove(index);
+        self.places.remove(&one.watched.process().pid());
+        if let Some(moved) = self.tracked.get(index) {
+            self.places.insert(moved.watched.process().pid(), index);
+        }
+        self.lines.extend(one.unheard.take().map(Line::Event));
+        one
     }
 
     fn push_event(&mut self, t: f64, process: u32, source: Source, what: Happening) {

@@ -1,11 +1,14 @@
 //! A control group that is watched: its memory, and the processes in it and in the groups below it.
 
+use std::cell::Cell;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use faultless_records::cgroup::{self, Version};
 use faultless_records::recording::{Group, GroupSample};
+
+use crate::file_limit;
 
 /// Groups below a watched one that are looked into at most.
 const MOST_BELOW: usize = 4096;
@@ -74,20 +77,38 @@ impl WatchedGroup {
         Group { path: self.directory.display().to_string(), version, ..Group::default() }
     }
 
-    /// Its memory now; none when the group is gone. Time and place are left to the caller.
+    /// Whether both are one group, however its path was written.
     #[must_use]
-    pub fn look(&self) -> Option<GroupSample> {
-        cgroup::sample(self.version, &|name| fs::read_to_string(self.directory.join(name)).ok())
+    pub fn is_same(&self, other: &Self) -> bool {
+        let place = |group: &Self| fs::canonicalize(&group.directory).unwrap_or(group.directory.clone());
+        place(self) == place(other)
+    }
+
+    /// Its memory now; none when the group is gone. Time and place are left to the caller.
+    ///
+    /// # Errors
+    /// The kernel's, of a group that is still there, as far as is known.
+    pub fn look(&self) -> io::Result<Option<GroupSample>> {
+        let refused = Cell::new(None);
+        let read = |name: &str| {
+            fs::read_to_string(self.directory.join(name))
+                .map_err(|error| refused.set(Some(error).filter(|error| !is_absence(error))))
+                .ok()
+        };
+        match (cgroup::sample(self.version, &read), refused.into_inner()) {
+            (None, Some(error)) => Err(error),
+            (sample, _) => Ok(sample),
+        }
     }
 
     /// The processes in it and below it.
     ///
     /// # Errors
-    /// The kernel's, when its own list cannot be read.
+    /// The kernel's, when its own list cannot be read, or no more files may be open.
     pub fn members(&self) -> io::Result<Members> {
         let mut members = Members::default();
         members.add(&fs::read_to_string(self.directory.join("cgroup.procs"))?);
-        let mut pending = below(&self.directory);
+        let mut pending = below(&self.directory)?;
         let mut looked_into = 0;
         while let Some(directory) = pending.pop() {
             looked_into += 1;
@@ -100,10 +121,11 @@ impl WatchedGroup {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 // A threaded group of version 2 has none of its own: they stand in a group above.
                 Err(error) if error.raw_os_error() == Some(nix::libc::EOPNOTSUPP) => {}
+                Err(error) if file_limit::is_reached(&error) => return Err(error),
                 Err(_) if !directory.is_dir() => {}
                 Err(_) => members.unread += 1,
             }
-            pending.extend(below(&directory));
+            pending.extend(below(&directory)?);
         }
         members.pids.sort_unstable();
         members.pids.dedup();
@@ -135,10 +157,19 @@ fn places(path: &Path, mount: Option<&(String, String)>) -> Vec<PathBuf> {
     places
 }
 
-fn below(directory: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+/// The groups right below; none where they cannot be seen, but for want of files.
+fn below(directory: &Path) -> io::Result<Vec<PathBuf>> {
+    let entries = match fs::read_dir(directory) {
+        Err(error) if file_limit::is_reached(&error) => return Err(error),
+        entries => entries.into_iter().flatten().flatten(),
+    };
     let directories = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
-    directories.map(|entry| entry.path()).collect()
+    Ok(directories.map(|entry| entry.path()).collect())
+}
+
+/// Whether the file is not there, or its group went while it was open (`ENODEV`).
+fn is_absence(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(nix::libc::ENODEV)
 }
 
 #[cfg(test)]
@@ -158,6 +189,19 @@ mod tests {
     }
 
     #[test]
+    fn one_group_is_known_by_any_path_that_leads_to_it() {
+        let directory = crate::place::PrivateDirectory::create().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        for name in ["a", "b"] {
+            fs::create_dir(path(name)).unwrap();
+            fs::write(path(name).join("memory.current"), "4096\n").unwrap();
+            fs::write(path(name).join("cgroup.procs"), "").unwrap();
+        }
+        let find = |name: &str| WatchedGroup::find(&path(name)).unwrap();
+        assert!(find("a").is_same(&find("b/../a/")) && !find("a").is_same(&find("b")));
+    }
+
+    #[test]
     fn members_are_those_of_the_group_and_below_each_once() {
         let directory = crate::place::PrivateDirectory::create().unwrap();
         let group = directory.path().join("group");
@@ -167,10 +211,13 @@ mod tests {
         fs::write(group.join("below/deep/cgroup.procs"), "3\n12\n").unwrap();
         let found = WatchedGroup::find(&group).unwrap();
         assert_eq!(found.members().unwrap(), Members { pids: vec![3, 7, 12], unnumbered: 1, unread: 0 });
-        assert_eq!((found.introduction().version, found.look().unwrap().current_bytes), (2, 4096));
+        assert_eq!((found.introduction().version, found.look().unwrap().unwrap().current_bytes), (2, 4096));
 
         fs::remove_file(group.join("memory.current")).unwrap();
-        assert_eq!(found.look(), None);
+        assert_eq!(found.look().unwrap(), None);
+        fs::create_dir(group.join("memory.current")).unwrap();
+        assert!(found.look().is_err(), "what cannot be read is not what is not there");
+        fs::remove_dir(group.join("memory.current")).unwrap();
         let reason = WatchedGroup::find(&group).unwrap_err();
         assert!(reason.contains("no memory controller in control group"), "{reason}");
         let reason = WatchedGroup::find(&group.join("absent")).unwrap_err();

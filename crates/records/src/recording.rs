@@ -23,6 +23,8 @@ pub enum Line {
     Group(Group),
     /// One look at a control group.
     GroupSample(GroupSample),
+    /// A control group is watched no longer.
+    GroupLeft(GroupLeft),
     /// Something happened to a process.
     Event(Event),
     /// Something that the reader should know.
@@ -159,6 +161,15 @@ pub struct GroupSample {
     pub oom_events: Option<u64>,
 }
 
+/// A control group that was removed, or is not to be seen any more.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct GroupLeft {
+    /// When.
+    pub t: f64,
+    /// Its place in the recording.
+    pub group: u32,
+}
+
 /// Who says that something happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -211,6 +222,8 @@ pub enum Happening {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         signal: Option<i32>,
     },
+    /// It goes on and is watched no longer: it went to another control group, or is not to be seen any more.
+    Left,
 }
 
 /// Something that the reader should know.
@@ -276,6 +289,7 @@ impl Line {
             Self::Sample(line) => line.t,
             Self::Group(line) => line.t,
             Self::GroupSample(line) => line.t,
+            Self::GroupLeft(line) => line.t,
             Self::Event(line) => line.t,
             Self::Note(line) => line.t,
             Self::End(line) => line.t,

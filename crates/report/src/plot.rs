@@ -189,6 +189,7 @@ fn mark(scene: &mut Scene, history: &History, time: &Axis, top: f64, has_names: 
             Happening::Fork { .. } => "fork",
             Happening::Exec { .. } => "exec",
             Happening::Exit { .. } => "exit",
+            Happening::Left => "left",
             Happening::Rename { .. } => continue,
         };
         // What is many gets a short mark at the edge.

@@ -25,7 +25,8 @@ pub fn parse(text: &str) -> Result<Line, String> {
 mod tests {
     use super::*;
     use faultless_records::recording::{
-        Begin, Cost, End, Event, FORMAT, Group, GroupSample, Happening, Note, Process, Sample, Source, Use,
+        Begin, Cost, End, Event, FORMAT, Group, GroupLeft, GroupSample, Happening, Note, Process, Sample,
+        Source, Use,
     };
 
     fn every_kind() -> Vec<Line> {
@@ -39,9 +40,11 @@ mod tests {
             Line::Sample(Sample { t: 1.0, rss_bytes: Some(4096), minor_faults: 9, ..Sample::default() }),
             Line::Group(Group { path: "/sys".into(), version: 2, ..Group::default() }),
             Line::GroupSample(GroupSample { current_bytes: 5, oom_kills: Some(1), ..GroupSample::default() }),
+            Line::GroupLeft(GroupLeft { t: 1.0, group: 0 }),
             event(Happening::Fork { child: 8 }),
             event(Happening::Exec { name: "ls".into() }),
             event(Happening::Exit { status: None, signal: Some(9) }),
+            event(Happening::Left),
             Line::Note(Note { t: 2.0, text: "no".into() }),
             Line::End(End { t: 3.0, cost: Cost { samples: 4, ..Cost::default() }, command: Some(used) }),
         ]

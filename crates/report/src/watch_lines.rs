@@ -118,6 +118,7 @@ pub fn told(event: &Event) -> String {
         Happening::Exit { signal: Some(signal), .. } => format!("exit: killed by signal {signal}"),
         Happening::Exit { status: Some(status), .. } => format!("exit: status {status}"),
         Happening::Exit { .. } => "exit".into(),
+        Happening::Left => "left: watched no longer".into(),
     };
     plain(&text)
 }

@@ -94,6 +94,7 @@ fn end_of(track: &Track) -> String {
         None => "runs on".into(),
         Some((_, Happening::Exit { signal: Some(signal), .. })) => format!("signal {signal}"),
         Some((_, Happening::Exit { status: Some(status), .. })) => format!("status {status}"),
+        Some((_, Happening::Left)) => "left".into(),
         Some(_) => "ended".into(),
     }
 }

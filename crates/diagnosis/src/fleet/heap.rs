@@ -4,6 +4,12 @@ use faultless_records::faultless_page::FaultlessPage;
 
 use crate::glibc_heap::walk::HeapWalk;
 
+/// The name of glibc's malloc here.
+pub const GLIBC: &str = "glibc";
+
+/// The name of what is not known: another C library's malloc, or one inside a static program.
+pub const UNKNOWN: &str = "unknown";
+
 /// Sums over processes; what an allocator does not tell is none.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Heap {
@@ -44,7 +50,7 @@ impl Heap {
             ("cached", sum(|walk| walk.total.cached_resident_bytes)),
         ];
         Self {
-            allocator: "glibc".to_owned(),
+            allocator: GLIBC.to_owned(),
             processes: 1,
             used_bytes: Some(sum(|walk| walk.total.used_bytes() + walk.mapped.bytes)),
             free_bytes: Some(sum(|walk| walk.total.free_bytes())),

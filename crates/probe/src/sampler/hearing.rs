@@ -161,7 +161,9 @@ impl Sampler {
             return;
         }
         match Candidate::read(pid) {
-            Some(candidate) if self.selection.wants(&candidate, parent_is_watched) => self.meet(pid),
+            Some(candidate) if self.selection.wants(&candidate, parent_is_watched) => {
+                self.meet(pid);
+            }
             Some(_) => {}
             // What it started meanwhile is wanted all the same, as are a daemon's second child and its own.
             None if parent_is_watched && self.selection.with_children => {
