@@ -1,11 +1,11 @@
 //! `faultless export`: the figures of `watch` and `heap` for Prometheus, over HTTP or as a file for node_exporter.
 
-use std::collections::HashSet;
 use std::ffi::OsString;
 use std::io::Write;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clap::Args;
 use faultless_diagnosis::fleet::{Fleet, Grouping};
@@ -13,24 +13,23 @@ use faultless_probe::process::Process;
 use faultless_probe::signals::Signals;
 use faultless_records::measurement::Ending;
 use faultless_records::recording::Line;
+use faultless_report::plain::plain;
 use faultless_report::prometheus_text::Look;
 
 use crate::arguments::EXIT_STATUS;
 use crate::export_looks;
+use crate::export_notes::Told;
 use crate::export_page::Page;
 use crate::export_server::Server;
 use crate::failure::Failure;
 use crate::followed::{self, FollowedArguments};
-use crate::output_file::OutputFile;
+use crate::output_file::{OutputFile, is_stream};
 use crate::watch_arguments::{duration, interval};
 use crate::watch_session::{Audience, Session, Times};
 use crate::{say, subject};
 
 /// Where figures are served unless something else is asked for: to this machine alone.
 const ADDRESS: &str = "127.0.0.1:19477";
-
-/// Kinds of notes that are told; a service that runs for months has no more to say.
-const MOST_NOTES: usize = 100;
 
 /// `faultless export`
 #[derive(Debug, Args)]
@@ -88,11 +87,13 @@ pub fn export(arguments: &ExportArguments, signals: &Signals) -> Result<Ending, 
     let program = followed::program_of(&arguments.command)?;
     let mut sampler = arguments.followed.sampler(arguments.pss)?;
     sampler.expect_groups_back();
-    if let Some(path) = &arguments.textfile {
+    match &arguments.textfile {
+        Some(path) if is_stream(path) && !arguments.once => return Err(no_file(path)),
         // Made and dropped: what cannot be written is known now.
-        OutputFile::create(path)?;
+        Some(path) if !is_stream(path) => drop(OutputFile::create(path)?),
+        _ => {}
     }
-    let page = Arc::new(Page::new(fleet(arguments)?));
+    let page = Arc::new(Page::new(fleet(arguments)?, arguments.interval));
     let is_served = !arguments.once && (arguments.listen.is_some() || arguments.textfile.is_none());
     let server =
         is_served.then(|| Server::bind(arguments.listen.as_deref().unwrap_or(ADDRESS))).transpose()?;
@@ -115,9 +116,7 @@ pub fn export(arguments: &ExportArguments, signals: &Signals) -> Result<Ending, 
     let audience = Scraped {
         page: Arc::clone(&page),
         textfile: arguments.textfile.as_deref().filter(|_| !arguments.once).map(Textfile::new),
-        interval: arguments.interval,
-        shown: None,
-        told: HashSet::new(),
+        told: Told::default(),
     };
     let limit = arguments.once.then_some(Duration::ZERO);
     let mut session = Session { sampler, audience, signals, launched: launched.as_ref() };
@@ -155,71 +154,143 @@ fn write_once(text: &str, textfile: Option<&Path>) -> Result<(), Failure> {
     }
 }
 
+fn no_file(path: &Path) -> Failure {
+    Failure::Usage(format!(
+        "--textfile wants a regular file, which is replaced after each look, not {}; with --once it may be a device or a pipe",
+        plain(&path.to_string_lossy())
+    ))
+}
+
 /// Takes the lines of the watch for those who scrape.
 struct Scraped {
     page: Arc<Page>,
     textfile: Option<Textfile>,
-    interval: Duration,
-    /// When a round was last seen to be over.
-    shown: Option<Instant>,
-    told: HashSet<String>,
-}
-
-impl Scraped {
-    fn tell(&mut self, note: &str) {
-        // The same of another process is not another note.
-        let kind: String = note.chars().filter(|letter| !letter.is_ascii_digit()).collect();
-        if self.told.len() < MOST_NOTES && self.told.insert(kind) {
-            say(note);
-        }
-    }
+    told: Told,
 }
 
 impl Audience for Scraped {
     fn take(&mut self, line: Line) {
         match line {
-            Line::Note(note) => self.tell(&note.text),
+            Line::Note(note) => self.told.tell(&note.text),
             line => self.page.fleet().add(line),
         }
     }
 
-    fn show(&mut self) {
-        // Once a round, a little early rather than a round late: the kernel's word comes hundreds of times a second.
-        if self.shown.is_some_and(|shown| shown.elapsed() < self.interval * 9 / 10) {
-            return;
-        }
-        self.shown = Some(Instant::now());
+    fn end_round(&mut self) {
+        self.page.end_round();
         if let Some(textfile) = &mut self.textfile {
             textfile.write(&self.page.text());
         }
     }
+
+    fn show(&mut self) {}
 }
 
 /// A file that is written again and again.
 struct Textfile {
     path: PathBuf,
+    /// The file that we made last, by place, device and number.
+    made: Option<(PathBuf, u64, u64)>,
     /// The last attempt failed, which was told.
     has_failed: bool,
 }
 
 impl Textfile {
     fn new(path: &Path) -> Self {
-        Self { path: path.to_owned(), has_failed: false }
+        Self { path: path.to_owned(), made: None, has_failed: false }
     }
 
-    /// A disk that is full now may have room again later.
+    /// A disk that is full now may have room again later; until then there are no figures rather than old ones.
     fn write(&mut self, text: &str) {
-        let written = OutputFile::create(&self.path).and_then(|file| file.write(text));
-        if let (Err(Failure::Failed(message)), false) = (&written, self.has_failed) {
-            say(message);
+        let written = self.replace(text);
+        if let Err(failure) = &written {
+            self.remove();
+            if let (Failure::Failed(message) | Failure::Usage(message), false) = (failure, self.has_failed) {
+                say(message);
+            }
         }
         self.has_failed = written.is_err();
+    }
+
+    fn replace(&mut self, text: &str) -> Result<(), Failure> {
+        if is_stream(&self.path) {
+            return Err(no_file(&self.path));
+        }
+        let file = OutputFile::create(&self.path)?;
+        let place = file.place().to_owned();
+        file.write(text)?;
+        self.made = identity(&place).map(|(device, number)| (place, device, number));
+        Ok(())
+    }
+
+    /// What another put in its place is not ours.
+    fn remove(&mut self) {
+        if let Some((place, device, number)) = self.made.take()
+            && identity(&place) == Some((device, number))
+        {
+            let _ = std::fs::remove_file(&place);
+        }
     }
 }
 
 impl Drop for Textfile {
     /// Figures that nobody keeps up to date would be taken for the present.
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.path);
+        self.remove();
+    }
+}
+
+/// Device and number of a regular file.
+fn identity(place: &Path) -> Option<(u64, u64)> {
+    let found = std::fs::symlink_metadata(place).ok()?;
+    found.is_file().then(|| (found.dev(), found.ino()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn only_the_file_that_was_made_is_removed_at_its_real_place() {
+        let directory = std::env::temp_dir().join(format!("faultless-textfile-{}", std::process::id()));
+        fs::create_dir(&directory).unwrap();
+        let (path, link) = (directory.join("real.prom"), directory.join("link.prom"));
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        fs::write(&path, "old").unwrap();
+        let mut textfile = Textfile::new(&link);
+        textfile.write("new");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "new");
+        drop(textfile);
+        assert!(!path.exists() && fs::symlink_metadata(&link).unwrap().is_symlink());
+
+        let mut textfile = Textfile::new(&path);
+        textfile.write("ours");
+        let other = directory.join("other");
+        fs::write(&other, "another's").unwrap();
+        fs::rename(&other, &path).unwrap();
+        drop(textfile);
+        assert_eq!(fs::read_to_string(&path).unwrap(), "another's");
+        fs::remove_dir_all(&directory).unwrap();
+    }
+
+    #[test]
+    fn what_cannot_be_replaced_is_removed_rather_than_left_to_grow_old() {
+        let directory = std::env::temp_dir().join(format!("faultless-unwritten-{}", std::process::id()));
+        fs::create_dir(&directory).unwrap();
+        let path = directory.join("x.prom");
+        let mut textfile = Textfile::new(&path);
+        textfile.write("figures");
+        // In the way of the new file, and no leftover.
+        let obstacle = directory.join(format!("x.prom.{}.new", std::process::id()));
+        fs::create_dir(&obstacle).unwrap();
+        textfile.write("more");
+        assert!(!path.exists());
+        fs::remove_dir(&obstacle).unwrap();
+        textfile.write("later");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "later");
+        drop(textfile);
+        fs::remove_dir(&directory).unwrap();
     }
 }

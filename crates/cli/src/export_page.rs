@@ -1,22 +1,34 @@
 //! What there is to scrape: the fleet as it was last seen, shared by who looks and who answers.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant, SystemTime};
 
 use faultless_diagnosis::fleet::Fleet;
 use faultless_probe::clock;
 use faultless_report::prometheus_text::{self, Look, Own};
 
+/// Figures are served for so many intervals, and at least so long, when no round of looks comes to its end.
+const OLD: (u32, Duration) = (10, Duration::from_secs(60));
+
 /// The figures of one moment after the other.
 pub struct Page {
     fleet: Mutex<Fleet>,
     own: Mutex<Own>,
+    /// When a round was over last; at first, when it was made.
+    last_round: Mutex<Instant>,
+    /// Figures older than this are not served.
+    keeps: Duration,
 }
 
 impl Page {
-    /// Of a fleet in which nobody was seen yet.
-    pub fn new(fleet: Fleet) -> Self {
-        Self { fleet: Mutex::new(fleet), own: Mutex::new(Own::default()) }
+    /// Of a fleet in which nobody was seen yet; `interval` is the time from one round of looks to the next.
+    pub fn new(fleet: Fleet, interval: Duration) -> Self {
+        Self {
+            fleet: Mutex::new(fleet),
+            own: Mutex::new(Own::default()),
+            last_round: Mutex::new(Instant::now()),
+            keeps: OLD.1.max(interval.saturating_mul(OLD.0)),
+        }
     }
 
     /// The fleet; who scrapes waits meanwhile.
@@ -33,6 +45,24 @@ impl Page {
         looks.failed += u64::from(has_failed);
     }
 
+    /// All that are followed were looked at.
+    pub fn end_round(&self) {
+        let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        locked(&self.own).last_round_s = Some(since_1970.as_millis() as f64 / 1e3);
+        *locked(&self.last_round) = Instant::now();
+    }
+
+    /// Why the figures are not those of the present, in one line.
+    pub fn is_old(&self, now: Instant) -> Option<String> {
+        let age = now.saturating_duration_since(*locked(&self.last_round));
+        (age > self.keeps).then(|| {
+            format!(
+                "the processes were last looked at {} s ago: one of them, or the exporter, hangs in the kernel",
+                age.as_secs()
+            )
+        })
+    }
+
     /// The page.
     pub fn text(&self) -> String {
         let own = Own { processor: clock::own_processor_time(), ..locked(&self.own).clone() };
@@ -43,4 +73,24 @@ impl Page {
 /// A panic ends the program, so nothing is left half changed.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use faultless_diagnosis::fleet::Grouping;
+
+    use super::*;
+
+    #[test]
+    fn figures_are_old_ten_intervals_after_the_last_round_and_never_before_a_minute() {
+        for (interval_s, lasts_s) in [(1, 60), (30, 300)] {
+            let page = Page::new(Fleet::new(Grouping::Name, 0), Duration::from_secs(interval_s));
+            assert!(!page.text().contains("last_round"), "there was none");
+            page.end_round();
+            let later = |s| Instant::now() + Duration::from_secs(s);
+            assert_eq!(page.is_old(later(lasts_s - 10)), None);
+            assert!(page.is_old(later(lasts_s + 10)).is_some_and(|reason| reason.lines().count() == 1));
+            assert!(page.text().contains("faultless_exporter_last_round_timestamp_seconds "));
+        }
+    }
 }

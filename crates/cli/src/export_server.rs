@@ -1,7 +1,7 @@
 //! Answers who scrapes: one page over HTTP, one short connection each.
 
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -19,8 +19,11 @@ const MOST_CONNECTIONS: usize = 16;
 const MOST_HEAD_BYTES: usize = 8192;
 const MOST_FIELDS: usize = 64;
 
-/// Time for a request to arrive, and for the answer to be taken.
+/// Time for a request to arrive, and again for the answer to be taken.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Who sent more than a request has so long, and so many bytes, to see the answer.
+const FAREWELL: (Duration, usize) = (Duration::from_secs(1), 1 << 20);
 
 /// How long no connection is taken after the kernel refused one, as where descriptors have run out.
 const BREATH: Duration = Duration::from_millis(200);
@@ -107,7 +110,10 @@ enum Request {
 fn answer(mut stream: TcpStream, page: &Page) -> io::Result<()> {
     let (request, is_head) = receive(&mut stream)?;
     let (status, content_type, body) = match request {
-        Request::Page => ("200 OK", CONTENT_TYPE, page.text()),
+        Request::Page => match page.is_old(Instant::now()) {
+            None => ("200 OK", CONTENT_TYPE, page.text()),
+            Some(reason) => ("503 Service Unavailable", "text/plain", format!("{reason}\n")),
+        },
         Request::Welcome => ("200 OK", "text/html; charset=utf-8", WELCOME.to_owned()),
         Request::Elsewhere => ("404 Not Found", "text/plain", "metrics are at /metrics\n".to_owned()),
         Request::OtherMethod => ("405 Method Not Allowed", "text/plain", "GET and HEAD only\n".to_owned()),
@@ -120,19 +126,50 @@ fn answer(mut stream: TcpStream, page: &Page) -> io::Result<()> {
     if !is_head {
         text.push_str(&body);
     }
-    stream.set_write_timeout(Some(PATIENCE))?;
-    stream.write_all(text.as_bytes())
+    send(&mut stream, text.as_bytes(), PATIENCE)?;
+    part(&mut stream)
+}
+
+/// Sends everything in this time, however little a reader takes at once.
+fn send(stream: &mut TcpStream, bytes: &[u8], patience: Duration) -> io::Result<()> {
+    let (mut rest, deadline) = (bytes, Instant::now() + patience);
+    while !rest.is_empty() {
+        stream.set_write_timeout(Some(time_left(deadline)?))?;
+        match stream.write(rest) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(length) => rest = &rest[length..],
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Closes so that the answer arrives: where bytes lie unread, the kernel resets the connection, and the other side may lose what it
+/// has not read yet.
+fn part(stream: &mut TcpStream) -> io::Result<()> {
+    stream.shutdown(Shutdown::Write)?;
+    let (mut taken, deadline) = (0, Instant::now() + FAREWELL.0);
+    while taken < FAREWELL.1 {
+        stream.set_read_timeout(Some(time_left(deadline)?))?;
+        match stream.read(&mut [0; 4096])? {
+            0 => break,
+            length => taken += length,
+        }
+    }
+    Ok(())
+}
+
+fn time_left(deadline: Instant) -> io::Result<Duration> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
 }
 
 /// Reads a request; whether it wants the head of the answer only.
 fn receive(stream: &mut TcpStream) -> io::Result<(Request, bool)> {
     let (mut head, deadline) = (Vec::new(), Instant::now() + PATIENCE);
     loop {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(io::ErrorKind::TimedOut.into());
-        }
-        stream.set_read_timeout(Some(left))?;
+        stream.set_read_timeout(Some(time_left(deadline)?))?;
         let mut more = [0; 1024];
         match stream.read(&mut more)? {
             0 => return Err(io::ErrorKind::UnexpectedEof.into()),
@@ -183,6 +220,24 @@ mod tests {
         assert_eq!(of("\u{1}\u{2}\r\n\r\n"), Some((Request::Nonsense, false)));
         let many = "a: b\r\n".repeat(MOST_FIELDS + 1);
         assert_eq!(of(&format!("GET / HTTP/1.1\r\n{many}\r\n")), Some((Request::Nonsense, false)));
+    }
+
+    #[test]
+    fn an_answer_has_one_time_however_slowly_it_is_taken() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut reader = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut writer, _) = listener.accept().unwrap();
+        // It always takes some, and all of it in hours.
+        let reading = std::thread::spawn(move || {
+            while reader.read(&mut [0; 4096]).is_ok_and(|length| length > 0) {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        });
+        let sent = send(&mut writer, &vec![0; 1 << 30], Duration::from_millis(300));
+        assert!(matches!(sent.unwrap_err().kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock));
+        writer.shutdown(Shutdown::Both).unwrap();
+        drop(writer);
+        drop(reading);
     }
 
     #[test]

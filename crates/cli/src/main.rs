@@ -13,6 +13,7 @@ mod contenders;
 mod doctor;
 mod export;
 mod export_looks;
+mod export_notes;
 mod export_page;
 mod export_server;
 mod failure;

@@ -43,6 +43,12 @@ impl OutputFile {
         Ok(Self { path: path.to_owned(), place, file, unfinished })
     }
 
+    /// Where it is to appear, with no links on the way.
+    #[must_use]
+    pub fn place(&self) -> &Path {
+        &self.place
+    }
+
     /// Whether it is to appear at this path, however that is written.
     #[must_use]
     pub fn is_at(&self, path: &Path) -> bool {

@@ -33,6 +33,8 @@ pub enum Wish {
 pub trait Audience {
     /// Takes the next one.
     fn take(&mut self, line: Line);
+    /// All lines of a round of looks are there.
+    fn end_round(&mut self) {}
     /// All lines of this moment are there.
     fn show(&mut self);
     /// Can be read when somebody wants something.
@@ -144,12 +146,16 @@ impl<Taker: Audience> Session<'_, Taker> {
         let end = times.limit.map(|limit| begun + limit);
         let (mut next, mut may_hear_at) = (begun + times.interval, begun);
         self.sampler.begin();
+        let mut has_looked = true;
         loop {
             let now = Instant::now();
             if now >= next {
                 match self.audience.is_behind() {
                     true => self.sampler.miss(1),
-                    false => self.sampler.round(),
+                    false => {
+                        self.sampler.round();
+                        has_looked = true;
+                    }
                 }
                 next = self.next_round(next, times.interval);
                 if let Some(watch) = watch.as_deref_mut() {
@@ -162,6 +168,9 @@ impl<Taker: Audience> Session<'_, Taker> {
                 *ended = self.follow(watch)?;
             }
             self.emit();
+            if std::mem::take(&mut has_looked) {
+                self.audience.end_round();
+            }
             self.audience.show();
 
             let mut is_over = self.is_over(ended.is_some());

@@ -29,17 +29,19 @@ pub struct Looks {
     pub times: u64,
     /// The time of all.
     pub took: Duration,
-    /// Those that saw nothing, as where reading is not permitted.
+    /// Those that saw nothing, as where reading is not permitted, or nothing exact.
     pub failed: u64,
 }
 
 /// What the exporter says of itself.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Own {
     /// Processor time that it has used.
     pub processor: Duration,
     /// Looks of each kind.
     pub looks: BTreeMap<Look, Looks>,
+    /// When a round of looks at all processes was over last, in s since 1970.
+    pub last_round_s: Option<f64>,
 }
 
 /// Everything.
@@ -284,7 +286,7 @@ fn exporter(own: &Own, version: &str) -> Vec<Family> {
     processor.push(&[], own.processor.as_secs_f64());
     let mut times = Family::counter("exporter_looks_total", "Looks into processes: at heaps, at mappings.");
     let mut took = Family::counter("exporter_look_seconds_total", "Time that they took.");
-    let help = "Looks that saw nothing, as where reading a process is not permitted.";
+    let help = "Looks that saw nothing, as where reading a process is not permitted, or nothing exact.";
     let mut failed = Family::counter("exporter_failed_looks_total", help);
     for (look, looks) in &own.looks {
         let at = match look {
@@ -295,7 +297,12 @@ fn exporter(own: &Own, version: &str) -> Vec<Family> {
         took.push(&at, looks.took.as_secs_f64());
         failed.push(&at, looks.failed as f64);
     }
-    vec![build, processor, times, took, failed]
+    let help = "When the exporter had last looked at all processes, in seconds since 1970.";
+    let mut last = Family::gauge("exporter_last_round_timestamp_seconds", help);
+    if let Some(at_s) = own.last_round_s {
+        last.push(&[], at_s);
+    }
+    vec![build, processor, last, times, took, failed]
 }
 
 #[cfg(test)]
@@ -317,7 +324,8 @@ mod tests {
     }
 
     fn lines(fleet: &Fleet) -> Vec<String> {
-        text(fleet, &Own::default(), "1.2.3").lines().map(str::to_owned).collect()
+        let own = Own { last_round_s: Some(1.5e9), ..Own::default() };
+        text(fleet, &own, "1.2.3").lines().map(str::to_owned).collect()
     }
 
     #[test]
@@ -331,6 +339,7 @@ mod tests {
             "faultless_page_faults_total{name=\"postgres\",kind=\"minor\"} 12345678",
             "faultless_cpu_seconds_total{name=\"postgres\",mode=\"user\"} 0.25",
             "faultless_exporter_build_info{version=\"1.2.3\"} 1",
+            "faultless_exporter_last_round_timestamp_seconds 1500000000",
         ] {
             assert!(lines.iter().any(|line| line == expected), "{expected}: {lines:#?}");
         }
