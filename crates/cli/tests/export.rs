@@ -111,14 +111,46 @@ fn value(text: &str, metric: &str) -> Option<f64> {
 
 /// Scrapes until a metric satisfies a condition.
 fn wait_for(address: &str, metric: &str, is_right: impl Fn(f64) -> bool) -> f64 {
+    value(&wait_until(address, |text| value(text, metric).is_some_and(&is_right)), metric).unwrap()
+}
+
+/// Scrapes until the page satisfies a condition.
+fn wait_until(address: &str, is_right: impl Fn(&str) -> bool) -> String {
     let deadline = Instant::now() + PATIENCE;
     loop {
         let text = scrape(address);
-        if let Some(value) = value(&text, metric).filter(|value| is_right(*value)) {
-            return value;
+        if is_right(&text) {
+            return text;
         }
-        assert!(Instant::now() < deadline, "{metric}: {text}");
+        assert!(Instant::now() < deadline, "{text}");
         std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// A directory that looks like a control group of version 2.
+struct Group(Place);
+
+impl Group {
+    fn create(label: &str) -> Self {
+        let group = Self(Place::new(label));
+        group.put("cgroup.procs", "");
+        group.put("memory.current", "4096\n");
+        group
+    }
+
+    fn put(&self, file: &str, text: &str) {
+        // Whole or not at all, as the kernel's.
+        fs::write(self.0.file("new"), text).unwrap();
+        fs::rename(self.0.file("new"), self.0.file(file)).unwrap();
+    }
+
+    fn path(&self) -> String {
+        self.0.file("")
+    }
+
+    fn memory(&self) -> String {
+        let path = self.path();
+        format!("faultless_cgroup_memory_bytes{{cgroup=\"{}\",kind=\"charged\"}}", path.trim_end_matches('/'))
     }
 }
 
@@ -165,6 +197,118 @@ fn counts_begin_where_the_looking_began_and_go_on_when_the_process_has_ended() {
 }
 
 #[test]
+fn the_counts_of_a_process_stay_its_own_when_it_becomes_another_program() {
+    let script = "true; read line; exec sleep 600";
+    let mut child = Ended(Command::new("sh").args(["-c", script]).stdin(Stdio::piped()).spawn().unwrap());
+    let pid = child.0.id().to_string();
+    let (_exporter, address) = serve(&["--pid", &pid, "--by", "process", "--heap", "0"]);
+    let faults =
+        |name: &str| format!("faultless_page_faults_total{{name=\"{name}\",pid=\"{pid}\",kind=\"minor\"}}");
+    let before = wait_for(&address, &faults("sh"), |faults| faults > 0.0);
+    drop(child.0.stdin.take());
+    let text = wait_until(&address, |text| value(text, &faults("sleep")).is_some());
+    assert!(value(&text, &faults("sleep")).unwrap() >= before, "{before}: {text}");
+    assert_eq!(value(&text, &faults("sh")), None);
+}
+
+#[test]
+fn a_process_that_leaves_its_group_is_shown_no_longer_and_counts_nothing_twice_when_it_is_back() {
+    let group = Group::create("left");
+    let place = Place::new("left-toucher");
+    // Begun under our eyes, so that it counts from its beginning.
+    let (_exporter, address) = serve(&["--cgroup", &group.path(), "--heap", "0"]);
+    wait_for(&address, &group.memory(), |bytes| bytes == 4096.0);
+    let mut toucher = Toucher::start(&place, "toucher-left");
+    toucher.touch(3_000);
+    let of = |metric: &str| format!("faultless_{metric}{{name=\"toucher-left\"}}");
+    let faults = "faultless_page_faults_total{name=\"toucher-left\",kind=\"minor\"}";
+    group.put("cgroup.procs", &toucher.pid());
+    wait_for(&address, faults, |faults| faults >= 3_000.0);
+    group.put("cgroup.procs", "");
+    wait_for(&address, &of("processes"), |processes| processes == 0.0);
+    let text = scrape(&address);
+    assert_eq!(
+        (value(&text, &of("processes_met_total")), value(&text, &of("processes_ended_total"))),
+        (Some(1.0), Some(0.0))
+    );
+    group.put("cgroup.procs", &toucher.pid());
+    wait_for(&address, &of("processes"), |processes| processes == 1.0);
+    toucher.touch(500);
+    let all = wait_for(&address, faults, |faults| faults >= 3_500.0);
+    assert!(all < 6_000.0, "{all}");
+}
+
+#[test]
+fn a_control_group_that_is_removed_is_found_again_and_is_one_however_it_is_named() {
+    let group = Group::create("restarted");
+    let twice = format!("{}/./", group.path());
+    let (_exporter, address) = serve(&["--cgroup", &group.path(), "--cgroup", &twice]);
+    let memory = group.memory();
+    let text = wait_until(&address, |text| value(text, &memory) == Some(4096.0));
+    assert_eq!(text.lines().filter(|line| line.starts_with(&memory)).count(), 1, "{text}");
+    fs::remove_file(group.0.file("memory.current")).unwrap();
+    wait_until(&address, |text| value(text, &memory).is_none());
+    group.put("memory.current", "8192\n");
+    wait_for(&address, &memory, |bytes| bytes == 8192.0);
+}
+
+#[test]
+fn where_few_files_may_be_open_some_processes_are_followed_and_the_rest_goes_on() {
+    let place = Place::new("few-files");
+    let (program, textfile) = (place.file("sleeper-few"), place.file("few.prom"));
+    // By a program of its own: what a child of another test holds open for writing cannot be run.
+    assert!(Command::new("cp").args(["/bin/sleep", &program]).status().unwrap().success());
+    let sleepers: Vec<Ended> =
+        (0..60).map(|_| Ended(Command::new(&program).arg("600").spawn().unwrap())).collect();
+    let tool = env!("CARGO_BIN_EXE_faultless");
+    let script = "ulimit -n 64; exec \"$@\"";
+    let words = [
+        "export",
+        "--name",
+        "sleeper-few",
+        "--listen",
+        "127.0.0.1:0",
+        "--interval",
+        "50ms",
+        "--textfile",
+        &textfile,
+    ];
+    let mut exporter = Command::new("sh");
+    exporter.args(["-c", script, "sh", tool]).args(words).stderr(Stdio::piped());
+    let mut exporter = Ended(exporter.spawn().unwrap());
+    let mut lines = BufReader::new(exporter.0.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let address = lines.find_map(|line| {
+        Some(line.strip_prefix("faultless: metrics at http://")?.strip_suffix("/metrics")?.to_owned())
+    });
+    let address = address.unwrap();
+    let processes = "faultless_processes{name=\"sleeper-few\"}";
+    let followed = wait_for(&address, processes, |processes| processes > 0.0);
+    assert!(followed < 60.0, "{followed}");
+    let told = lines.find(|line| line.contains("no more files may be open")).unwrap();
+    assert!(told.contains("LimitNOFILE"), "{told}");
+    // All at once: each has a descriptor left.
+    let connections: Vec<TcpStream> = (0..10).map(|_| TcpStream::connect(&address).unwrap()).collect();
+    assert!(value(&scrape(&address), processes).is_some());
+    drop(connections);
+    let deadline = Instant::now() + PATIENCE;
+    while !fs::read_to_string(&textfile).is_ok_and(|text| text.contains(processes)) {
+        assert!(Instant::now() < deadline);
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    drop(sleepers);
+    wait_for(&address, processes, |processes| processes == 0.0);
+}
+
+#[test]
+fn a_command_finds_the_limit_of_open_files_that_the_tool_found() {
+    let tool = env!("CARGO_BIN_EXE_faultless");
+    let script = "ulimit -S -n 256; exec \"$@\"";
+    let command = ["export", "--listen", "127.0.0.1:0", "--", "sh", "-c", "ulimit -S -n"];
+    let output = Command::new("sh").args(["-c", script, "sh", tool]).args(command).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "256\n", "{output:?}");
+}
+
+#[test]
 fn heaps_are_looked_at_beside_the_watch() {
     let place = Place::new("heaps");
     let mut toucher = Toucher::start(&place, "toucher-heaps");
@@ -194,6 +338,12 @@ fn who_asks_slowly_or_for_something_else_holds_nobody_up() {
     }
     let (head, body) = ask(&address, "HEAD /metrics HTTP/1.1\r\n\r\n");
     assert!(head.starts_with("HTTP/1.1 200") && body.is_empty(), "{head} {body}");
+    // What nobody reads must not cost the answer.
+    let (head, body) = ask(&address, &format!("GET /metrics HTTP/1.1\r\n\r\n{}", "x".repeat(100_000)));
+    assert!(
+        head.starts_with("HTTP/1.1 200") && head.contains(&format!("Content-Length: {}", body.len())),
+        "{head}"
+    );
     slow.write_all(b"ics HTTP/1.1\r\n\r\n").unwrap();
     let mut answer = String::new();
     slow.read_to_string(&mut answer).unwrap();
@@ -227,6 +377,33 @@ fn a_file_for_node_exporter_is_always_whole_and_gone_at_the_end() {
     let once = ["export", "--name", "nobody-of-this-name", "--textfile", &path, "--once"];
     assert!(faultless(&once).status().unwrap().success());
     assert!(fs::read_to_string(&path).unwrap().contains("faultless_exporter_build_info"));
+}
+
+#[test]
+fn devices_and_pipes_are_written_once_and_never_removed() {
+    let place = Place::new("streams");
+    let (pipe, link) = (place.file("pipe"), place.file("link.prom"));
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    std::os::unix::fs::symlink("/dev/null", &link).unwrap();
+    let export = |words: &[&str]| {
+        let words = [&["export", "--name", "nobody-of-this-name", "--textfile"], words].concat();
+        let output = faultless(&words).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        (output.status.code(), said, String::from_utf8(output.stdout).unwrap())
+    };
+    for path in ["/dev/null", "/dev/stdout", pipe.as_str(), link.as_str()] {
+        let (status, said, _) = export(&[path]);
+        assert_eq!((status, said.lines().count()), (Some(2), 1), "{said}");
+        assert!(said.contains("--textfile wants a regular file"), "{said}");
+    }
+    let (status, said, _) = export(&[&pipe, "--once"]);
+    assert_eq!(status, Some(1), "{said}");
+    assert!(said.contains("nobody reads this pipe"), "{said}");
+    assert_eq!(export(&[&link, "--once"]).0, Some(0));
+    let (status, _, text) = export(&["/dev/stdout", "--once"]);
+    assert!(status == Some(0) && text.contains("faultless_exporter_build_info"), "{text}");
+    assert!(fs::symlink_metadata(&link).unwrap().is_symlink() && fs::symlink_metadata(&pipe).is_ok());
+    assert!(!fs::metadata("/dev/null").unwrap().is_file());
 }
 
 #[test]
