@@ -67,6 +67,12 @@ fn operator_new_of_a_library_in_c_plus_plus_throws_in_a_program_in_c() {
 }
 
 #[test]
+fn a_constructor_may_wait_for_a_thread_that_calls_new_without_exceptions() {
+    let plugin = shared_library("nothrow_plugin.cpp");
+    Program::new("nothrow_in_constructor.c").argument(plugin.to_string_lossy()).passes();
+}
+
+#[test]
 fn libraries_opened_with_deepbind_share_the_heap() {
     let plugin = shared_library("deep_plugin.c");
     let name = plugin.file_name().unwrap_or_default().to_string_lossy();

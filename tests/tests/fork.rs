@@ -18,6 +18,11 @@ fn fork_handlers_may_allocate() {
 }
 
 #[test]
+fn fork_handlers_that_are_registered_first_may_wait_for_who_allocates() {
+    Program::new("fork_handlers_first.c").passes();
+}
+
+#[test]
 fn grandchildren_raw_forks_and_forks_from_threads_work() {
     Program::new("fork_family.c").passes();
 }

@@ -95,6 +95,11 @@ fn sandbox_that_refuses_madvise_membarrier_and_mremap_is_survived() {
 }
 
 #[test]
+fn zeroed_blocks_are_zero_where_the_kernel_only_says_that_pages_were_given_back() {
+    Program::new("void_purge.c").passes();
+}
+
+#[test]
 fn kernel_without_the_newer_calls_is_served() {
     Program::new("old_kernel.c").passes();
 }

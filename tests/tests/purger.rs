@@ -48,7 +48,9 @@ fn process_whose_other_threads_ended_has_none_again() {
 #[test]
 fn purger_can_be_switched_off() {
     if preload().is_some() {
-        Program::new("purger.c").argument("none_if_off").variable("FAULTLESS", "purger:off").passes();
+        for options in ["purger:off", "purge:never"] {
+            Program::new("purger.c").argument("none_if_off").variable("FAULTLESS", options).passes();
+        }
     }
 }
 
@@ -60,6 +62,11 @@ fn purger_comes_when_a_limit_that_refused_it_is_gone() {
 #[test]
 fn forked_child_has_a_purger_of_its_own_only_when_it_has_threads() {
     case("forked");
+}
+
+#[test]
+fn forked_child_of_a_parent_in_which_one_thread_allocated_has_none() {
+    Program::new("forked_alone.c").passes();
 }
 
 #[test]

@@ -33,6 +33,23 @@ fn waves_of_detached_threads_leave_neither_caches_nor_a_cache_of_two() {
 }
 
 #[test]
+fn a_cache_that_a_forked_child_took_back_is_not_found_again_on_a_stack() {
+    Program::new("stale_key.c").passes();
+}
+
+#[test]
+fn a_wrapper_of_pthread_create_may_hold_a_lock() {
+    Program::new("wrapped_create.c").passes();
+}
+
+#[test]
+fn a_process_ends_with_its_last_thread_whatever_threads_of_ours_are_there() {
+    for options in ["", "purge:never", "publish:on"] {
+        Program::new("ends_with_its_threads.c").variable("FAULTLESS", options).passes();
+    }
+}
+
+#[test]
 fn threads_of_all_kinds_come_and_go() {
     Program::new("thread_lives.c").passes();
 }

@@ -286,28 +286,36 @@ fn attached() -> Option<&'static ThreadCache> {
 fn attach() -> Option<&'static ThreadCache> {
     let cache = left_on_stack().or_else(|| HEAP.caches.acquire())?;
     // What follows may allocate, so this comes first.
+    cache.set_owner(thread_local::identity());
     thread_local::set_cache(cache);
     if let Some(key) = exit_key() {
         key.arm((&raw const *cache).addr());
     }
+    handle_forks();
+    Some(cache)
+}
+
+/// Registers the handlers of forks, once. As early as may be: libc runs those registered last first, and while ours hold the locks of
+/// the heap no other may wait for a thread that allocates.
+#[inline(never)]
+pub fn handle_forks() {
     // ORDERING: Relaxed; whoever is first registers, nothing else depends on it.
     if FORK_UNHANDLED.swap(false, Ordering::Relaxed) {
         os::find_single_threaded_flag();
         os::at_fork(fork_prepare, fork_parent, fork_child);
     }
-    Some(cache)
 }
 
 /// The cache of a thread that ended on this stack after its destructors had run, and so could not release it: libc keeps the key's
-/// value with the stack.
+/// value with the stack. A forked child took it back, and may have given it to another, while the value stayed: so the owner decides.
 fn left_on_stack() -> Option<&'static ThreadCache> {
     let number = *EXIT_KEY.lock();
     if number == NO_KEY {
         return None;
     }
     let cache = os::ExitKey::from_number(number).value()? as *const ThreadCache;
-    // SAFETY: only `attach` sets the key's value, to a cache; caches live as long as the process, and this one's thread has ended.
-    Some(unsafe { &*cache })
+    // SAFETY: only `attach` sets the key's value, to a cache, and caches live as long as the process.
+    Some(unsafe { &*cache }).filter(|cache| cache.is_owned_by(thread_local::identity()))
 }
 
 fn exit_key() -> Option<os::ExitKey> {
@@ -323,8 +331,10 @@ unsafe extern "C" fn thread_exits(cache: *mut c_void) {
     // SAFETY: as in `left_on_stack`; it is this thread's own, or of one that ended on the same stack. What the thread has itself may be
     // the gated one, which everybody starts with.
     let cache = unsafe { &*cache.cast::<ThreadCache>() };
-    HEAP.caches.release(cache, HEAP.home());
-    HEAP.spans.settle();
+    if cache.is_owned_by(thread_local::identity()) {
+        HEAP.caches.release(cache, HEAP.home());
+        HEAP.spans.settle();
+    }
 }
 
 unsafe extern "C" fn fork_prepare() {

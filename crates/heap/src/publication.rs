@@ -46,6 +46,12 @@ unsafe extern "C" fn keep_publishing(_: *mut c_void) -> *mut c_void {
     loop {
         write(&Snapshot::take(&HEAP));
         os::sleep_ns(PERIOD_NS);
+        // All threads of the program have ended: it ends with the last thread, which takes no signals.
+        if matches!(HEAP.caches.counts(), (0, 1..)) {
+            // ORDERING: Relaxed; as in `publish`.
+            PUBLISHER.store(0, Ordering::Relaxed);
+            return core::ptr::null_mut();
+        }
     }
 }
 

@@ -92,6 +92,8 @@ pub struct ThreadCache {
     visits_seen: Guarded32,
     /// The next idle cache. Synchronization: the registry's lock.
     next_idle: AtomicPtr<ThreadCache>,
+    /// What tells its thread from others; 0 without one. Synchronization: set by that thread, cleared when the cache is taken back.
+    owner: AtomicUsize,
 }
 
 impl Bin {
@@ -167,9 +169,23 @@ impl ThreadCache {
             next: AtomicPtr::new(core::ptr::null_mut()),
             state: Guarded32::new(0),
             next_idle: AtomicPtr::new(core::ptr::null_mut()),
+            owner: AtomicUsize::new(0),
             visits: Hint32::new(0),
             visits_seen: Guarded32::new(0),
         }
+    }
+
+    /// Says whose it is from now on: a number that no other living thread has.
+    pub fn set_owner(&self, identity: usize) {
+        // ORDERING: Relaxed; only who has that identity finds it here, or who comes after it on its stack.
+        self.owner.store(identity, Ordering::Relaxed);
+    }
+
+    /// Whether it is this thread's, or that of one which ended on the same stack without giving it back.
+    pub fn is_owned_by(&self, identity: usize) -> bool {
+        // ORDERING: Relaxed; only a thread of this identity ever writes it, libc's taking over of a stack orders those, and what
+        // others write is not it.
+        self.owner.load(Ordering::Relaxed) == identity
     }
 
     /// Takes a block of `class`, or returns 0: the list is empty or revoked.

@@ -27,9 +27,9 @@ const fn terminated(text: &'static str) -> &'static CStr {
 extern "C" fn find(name: *const c_char) -> *mut c_void {
     // SAFETY: the callers below pass C string literals.
     let name = unsafe { CStr::from_ptr(name) };
-    let mut definition = os::find_symbol(os::Search::Next, name);
+    let mut definition = in_any_cpp_library(name);
     if definition.is_null() {
-        definition = in_any_cpp_library(name);
+        definition = os::find_symbol(os::Search::Next, name);
     }
     if definition.is_null() {
         message::say(format_args!(
@@ -40,7 +40,8 @@ extern "C" fn find(name: *const c_char) -> *mut c_void {
     definition
 }
 
-/// The definition in whichever library can throw: one that came with a plugin is in nobody's order of search but the plugin's.
+/// The definition in whichever library can throw, the first in the order of search: one that came with a plugin is in nobody's order but
+/// the plugin's. Not by `dlsym`: that takes the loader's lock, which a thread may hold that opens a library and waits for this one.
 fn in_any_cpp_library(name: &CStr) -> *mut c_void {
     let own = find as *const () as usize;
     let mut definition = 0;
@@ -130,6 +131,10 @@ leads_to! {
     _ZdaPvSt11align_val_tRKSt9nothrow_t = "" _ZdaPvSt11align_val_t;
 }
 
+/// Where a form of `operator new` is that no library has. One that comes later is looked for when memory runs short: it may have a
+/// handler for that.
+const NOWHERE: *mut c_void = core::ptr::without_provenance_mut(1);
+
 /// Forms that do not throw: the C++ library's; where there is none, `$otherwise`.
 macro_rules! nothrow_new {
     ($($name:ident($($arg:ident: $kind:ty),*) = $otherwise:expr;)*) => {$(
@@ -143,9 +148,15 @@ macro_rules! nothrow_new {
             const NAME: &CStr = terminated(concat!(stringify!($name), "\0"));
             // ORDERING: Relaxed; an address of code that was there before it was written, the same whoever finds it.
             let mut next = NEXT.load(Ordering::Relaxed);
-            if next.is_null() {
-                next = os::find_symbol(os::Search::Next, NAME);
-                NEXT.store(next, Ordering::Relaxed);
+            if next == NOWHERE {
+                let block: *mut c_void = $otherwise;
+                if !block.is_null() {
+                    return block;
+                }
+            }
+            if next.is_null() || next == NOWHERE {
+                next = in_any_cpp_library(NAME);
+                NEXT.store(if next.is_null() { NOWHERE } else { next }, Ordering::Relaxed);
             }
             if next.is_null() {
                 return $otherwise;

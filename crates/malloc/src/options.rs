@@ -78,7 +78,11 @@ fn apply(option: &[u8]) {
         }
         (b"purge", b"auto") => HEAP.set_purge_mode(PurgeMode::Auto),
         (b"purge", b"now") => HEAP.set_purge_mode(PurgeMode::Now),
-        (b"purge", b"never") => HEAP.set_purge_mode(PurgeMode::Never),
+        (b"purge", b"never") => {
+            HEAP.set_purge_mode(PurgeMode::Never);
+            // There is nothing for it to do.
+            purger::switch_off();
+        }
         (b"huge_pages", b"auto") => HEAP.set_huge_pages(HugePages::Auto),
         (b"huge_pages", b"never") => HEAP.set_huge_pages(HugePages::Never),
         (b"huge_pages", b"always") => HEAP.set_huge_pages(HugePages::Always),

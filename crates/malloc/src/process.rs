@@ -5,7 +5,7 @@ use crate::statistics;
 use core::ffi::{c_char, c_int};
 use core::fmt::Write;
 use core::sync::atomic::Ordering;
-use faultless_heap::global::HEAP;
+use faultless_heap::global::{self, HEAP};
 use faultless_heap::message::{Line, say};
 use faultless_heap::{os, stats};
 
@@ -22,6 +22,7 @@ unsafe extern "C" fn start(
     _arguments: *const *const c_char,
     environment: *const *const c_char,
 ) {
+    global::handle_forks();
     // A setuid program must not write where its caller says.
     if !os::is_privileged() {
         // SAFETY: the loader passes the environment of the process.

@@ -40,6 +40,9 @@ const WORTH_GRANULES: u32 = 16;
 static STATE: AtomicU32 = AtomicU32::new(ABSENT);
 /// Before that time in ns there is no other attempt.
 static RETRY_AT: AtomicU64 = AtomicU64::new(0);
+/// Time between two looks for other threads in a forked child, ns, and when the next may be.
+const LOOK_PAUSE_NS: u64 = 1_000_000;
+static LOOK_AT: AtomicU64 = AtomicU64::new(0);
 /// Looks so far, and the CPU time in ns that they took.
 static LOOKS: AtomicU64 = AtomicU64::new(0);
 static LOOKS_NS: AtomicU64 = AtomicU64::new(0);
@@ -80,6 +83,21 @@ fn is_worth_it() -> bool {
         && !lock::is_forking()
         && os::has_threads().unwrap_or_else(|| HEAP.caches.has_several())
         && !HEAP.caches.is_alone_again()
+        && (!HEAP.caches.is_alone_since_fork() || others_ran())
+}
+
+/// Whether another thread ran since the fork that made this process: libc's flag says what it said in the parent (glibc 2.36).
+#[cold]
+fn others_ran() -> bool {
+    let now = os::now_ns();
+    // ORDERING: Relaxed; a pace.
+    if now < LOOK_AT.load(Ordering::Relaxed) {
+        return false;
+    }
+    LOOK_AT.store(now + LOOK_PAUSE_NS, Ordering::Relaxed);
+    // In this order: what this thread does in between is no other's.
+    let all = os::process_time_ns();
+    all > os::thread_time_ns()
 }
 
 #[cold]

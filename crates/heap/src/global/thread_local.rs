@@ -87,6 +87,29 @@ pub fn set_cache(cache: &'static ThreadCache) {
     }
 }
 
+/// What tells this thread from all others that live: where the variable above lies. A later thread on the same stack has the same.
+pub fn identity() -> usize {
+    let place: usize;
+    // SAFETY: computes the address of the variable above; at the thread pointer lies its own value.
+    unsafe {
+        #[cfg(target_arch = "x86_64")]
+        asm!(
+            "mov {0}, qword ptr [rip + faultless_thread_cache@GOTTPOFF]",
+            "add {0}, qword ptr fs:[0]",
+            out(reg) place, options(pure, readonly, nostack)
+        );
+        #[cfg(target_arch = "aarch64")]
+        asm!(
+            "adrp {0}, :gottprel:faultless_thread_cache",
+            "ldr {0}, [{0}, :gottprel_lo12:faultless_thread_cache]",
+            "mrs {1}, tpidr_el0",
+            "add {0}, {0}, {1}",
+            out(reg) place, out(reg) _, options(pure, readonly, nostack, preserves_flags)
+        );
+    }
+    place
+}
+
 /// Counts a free of this thread; how many there were before.
 pub fn count_free() -> u64 {
     let counted: u64;

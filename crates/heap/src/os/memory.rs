@@ -5,6 +5,7 @@ use super::syscall::flag::{
 };
 use super::syscall::{number, syscall};
 use super::{now_ns, page_bytes};
+use core::sync::atomic::{AtomicU8, Ordering};
 
 const MAP_FIXED_NOREPLACE: usize = 0x10_0000;
 const EPERM: isize = -1;
@@ -140,12 +141,40 @@ pub unsafe fn commit(address: usize, bytes: usize) -> bool {
 /// The range is committed, and nobody needs its contents.
 pub unsafe fn purge(address: usize, bytes: usize) -> bool {
     // The second call also takes locked pages.
-    !refused(Call::Purge)
-        && [MADV_DONTNEED, MADV_DONTNEED_LOCKED].into_iter().any(|advice| {
+    let give_back = || {
+        [MADV_DONTNEED, MADV_DONTNEED_LOCKED].into_iter().any(|advice| {
             // SAFETY: the caller gives the contents up.
             unsafe { syscall(number::MADVISE, [address, bytes, advice, 0, 0, 0]) == 0 }
         })
+    };
+    if refused(Call::Purge) {
+        return false;
+    }
+    // ORDERING: Relaxed, here and below; what is known of the kernel, and whoever finds out finds the same.
+    match PURGES.load(Ordering::Relaxed) {
+        PURGES_CLEAR => give_back(),
+        PURGES_DO_NOTHING => false,
+        _ => {
+            let mark = core::ptr::with_exposed_provenance_mut::<u8>(address);
+            // SAFETY: committed memory, whose contents the caller gives up.
+            unsafe { mark.write_volatile(1) };
+            let is_done = give_back();
+            if is_done {
+                // SAFETY: as above.
+                let is_clear = unsafe { mark.read_volatile() } == 0;
+                PURGES.store(if is_clear { PURGES_CLEAR } else { PURGES_DO_NOTHING }, Ordering::Relaxed);
+                return is_clear;
+            }
+            false
+        }
+    }
 }
+
+/// Whether pages that were given back read as zero. qemu-user before 7.1 says that it has done it and does nothing, and what `calloc`
+/// takes for clean would not be. Not known until the first time.
+static PURGES: AtomicU8 = AtomicU8::new(0);
+const PURGES_CLEAR: u8 = 1;
+const PURGES_DO_NOTHING: u8 = 2;
 
 /// Replaces a committed range by a fresh mapping, which also joins mappings that [`move_pages`] split.
 ///

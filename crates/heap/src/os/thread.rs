@@ -1,6 +1,6 @@
 //! Threads, CPUs, time, and the last words of a dying process.
 
-use super::elf::Object;
+use super::elf::{self, Object};
 use super::syscall::{number, syscall};
 use core::arch::{asm, global_asm};
 use core::ffi::{CStr, c_char, c_int, c_void};
@@ -11,6 +11,7 @@ const FUTEX_WAKE_PRIVATE: usize = 129;
 const MEMBARRIER_PRIVATE_EXPEDITED: usize = 8;
 const MEMBARRIER_REGISTER_PRIVATE_EXPEDITED: usize = 16;
 const CLOCK_MONOTONIC: c_int = 1;
+const CLOCK_PROCESS_CPUTIME_ID: c_int = 2;
 const CLOCK_THREAD_CPUTIME_ID: c_int = 3;
 
 #[repr(C)]
@@ -41,6 +42,11 @@ pub fn now_ns() -> u64 {
 /// CPU time in ns that this thread has used.
 pub fn thread_time_ns() -> u64 {
     clock_ns(CLOCK_THREAD_CPUTIME_ID)
+}
+
+/// CPU time in ns that all threads of the process have used, those that ended among them.
+pub fn process_time_ns() -> u64 {
+    clock_ns(CLOCK_PROCESS_CPUTIME_ID)
 }
 
 #[inline]
@@ -284,7 +290,7 @@ const STACK_BYTES: [usize; 2] = [128 * 1024, 1024 * 1024];
 /// `malloc`.
 pub fn start_thread(body: ThreadBody) -> bool {
     let (Some(create), Some(init), Some(set_size), Some(set_detached)) = (
-        found!("pthread_create" as Create),
+        libc_create().or(found!("pthread_create" as Create)),
         found!("pthread_attr_init" as AttributesInit),
         found!("pthread_attr_setstacksize" as AttributesSetSize),
         found!("pthread_attr_setdetachstate" as AttributesSetDetached),
@@ -306,6 +312,21 @@ pub fn start_thread(body: ThreadBody) -> bool {
     let is_started = keeping_errno(|| STACK_BYTES.into_iter().any(start));
     set_signals(signals);
     is_started
+}
+
+/// libc's own `pthread_create`: a tool's wrapper around it may hold a lock while libc allocates, and so while we are here.
+fn libc_create() -> Option<Create> {
+    // Only libc, or its library of threads, has this name.
+    const OWN: &CStr = c"__pthread_register_cancel";
+    let mut found = None;
+    elf::objects(|object| {
+        found = object.find(OWN).and_then(|_| object.find(c"pthread_create"));
+        found.is_some()
+    });
+    // SAFETY: libc's function of that name has these arguments and this result.
+    found.map(|place| unsafe {
+        core::mem::transmute::<*const c_void, Create>(core::ptr::with_exposed_provenance(place))
+    })
 }
 
 /// Blocks all signals of this thread but those that libc needs for `setuid` and cancellation (32 and 33). Returns the mask before.

@@ -25,6 +25,8 @@ pub struct Caches {
     revocable: AtomicBool,
     /// When idle caches were last looked for because the budget was used up, ns.
     relieved_at: AtomicU64,
+    /// This is the child of a fork, which began with one thread. Synchronization: written by that thread.
+    is_forked: AtomicBool,
 }
 
 /// Shards of `central` for each CPU: enough that threads that run at the same time, or stop in the middle, seldom share one. More keep
@@ -73,6 +75,7 @@ impl Registry {
     fn retire(&mut self, cache: &ThreadCache, state: u32) {
         // ORDERING: as above.
         cache.state.set(state);
+        cache.set_owner(0);
         self.left += usize::from(state == LEFT);
         cache.next_idle.store(self.idle.load(Ordering::Relaxed), Ordering::Relaxed);
         self.idle.store((&raw const *cache).cast_mut(), Ordering::Relaxed);
@@ -97,6 +100,7 @@ impl Caches {
             budget: Budget::new(),
             revocable: AtomicBool::new(false),
             relieved_at: AtomicU64::new(0),
+            is_forked: AtomicBool::new(false),
         }
     }
 
@@ -183,6 +187,12 @@ impl Caches {
     /// Whether one thread is left of several that had a cache: libc's flag does not tell (glibc 2.36).
     pub fn is_alone_again(&self) -> bool {
         self.budget.threads() <= 1 && self.has_several()
+    }
+
+    /// Whether this process was forked, and no other thread of it or its parent ever had a cache.
+    pub fn is_alone_since_fork(&self) -> bool {
+        // ORDERING: Relaxed; written while there was one thread.
+        self.is_forked.load(Ordering::Relaxed) && self.budget.threads() <= 1 && !self.has_several()
     }
 
     /// Threads that have a cache now, and the most that ever had one at a time.
@@ -302,6 +312,8 @@ impl Caches {
     /// # Safety
     /// No other thread exists; the registry's lock is free.
     pub unsafe fn forget_others(&self, own: Option<&ThreadCache>) {
+        // ORDERING: Relaxed; this is the only thread.
+        self.is_forked.store(true, Ordering::Relaxed);
         let mut registry = self.registry.lock();
         for cache in self.all() {
             if cache.state.get() != IN_USE || own.is_some_and(|own| core::ptr::eq(own, cache)) {
