@@ -9,6 +9,7 @@ pub mod core_image;
 mod deadline;
 pub mod file_limit;
 pub mod huge_page;
+mod identity;
 pub mod java;
 pub mod jcmd;
 pub mod launch;
