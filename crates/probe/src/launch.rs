@@ -15,13 +15,18 @@ use nix::fcntl::OFlag;
 use nix::libc;
 use nix::sys::ptrace::{self, Options};
 use nix::sys::resource::{Resource, rlim_t, setrlimit};
-use nix::sys::signal::{SigSet, SigmaskHow, sigprocmask};
+use nix::sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask};
 use nix::unistd::{ForkResult, Pid, fork, pipe2};
 
 use crate::file_limit;
 use crate::memory_call_filter;
 use crate::process_files;
 use crate::signals::Signals;
+use crate::tracer::is_job_control;
+use crate::watch::{Change, resume, wait_without_blocking};
+
+/// How long a child that a signal stopped before it became the command may wait for us.
+const STOP_INTERVAL_MS: i32 = 2;
 
 /// Set in the reason that a child gives when it was not exec but the filter that failed.
 const FILTER_REFUSED: i32 = 1 << 16;
@@ -175,9 +180,17 @@ pub fn launch_prepared<T, E>(
     }
     let inherited_rss_bytes = process_files::own_resident_bytes().unwrap_or(0);
 
+    // The child takes no signal before it has its tracer and is about to become the command.
+    let mut own_mask = SigSet::empty();
+    sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::all()), Some(&mut own_mask))
+        .map_err(io::Error::from)?;
     // SAFETY: the child calls only async-signal-safe functions (see `become_command`), so locks held by other threads
     // of ours at this moment are never waited for.
-    let pid = match unsafe { fork() }.map_err(io::Error::from)? {
+    let forked = unsafe { fork() };
+    if !matches!(forked, Ok(ForkResult::Child)) {
+        let _ = sigprocmask(SigmaskHow::SIG_SETMASK, Some(&own_mask), None);
+    }
+    let pid = match forked.map_err(io::Error::from)? {
         ForkResult::Child => become_command(&prepared, go_write.as_raw_fd()),
         ForkResult::Parent { child } => child,
     };
@@ -215,6 +228,9 @@ pub fn launch_prepared<T, E>(
         // It cannot tell of a failure while it waits for us at each call; it ends with status 127 then.
         return Ok((launched, observer));
     }
+    if is_traced {
+        answer_stops_until_readable(pid, &failure_read);
+    }
     let mut reason = [0_u8; 4];
     if File::from(failure_read).read_exact(&mut reason).is_ok() {
         reap(pid);
@@ -231,6 +247,28 @@ pub fn launch_prepared<T, E>(
         return Err(error.into());
     }
     Ok((launched, observer))
+}
+
+/// Lets a seized child go on whenever a signal stops it before it has become the command, with the signal, until the pipe
+/// has something to say: that it failed, or by its end that it became the command or is gone.
+fn answer_stops_until_readable(pid: Pid, pipe: &OwnedFd) {
+    let mut poll = libc::pollfd { fd: pipe.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    // SAFETY: the pointer is valid for one element during the call.
+    while unsafe { libc::poll(&raw mut poll, 1, STOP_INTERVAL_MS) } == 0 {
+        // Looked at first: the stop at exec is for whoever follows the command.
+        let look = |options| wait_without_blocking(pid.as_raw(), libc::WSTOPPED | options);
+        let Ok(Some(Change::Stopped { event, .. })) = look(libc::WNOWAIT) else { continue };
+        if event == libc::PTRACE_EVENT_EXEC {
+            return;
+        }
+        if let Ok(Some(Change::Stopped { signal, event })) = look(0) {
+            match event {
+                _ if is_job_control(signal, event) => resume(libc::PTRACE_LISTEN, pid.as_raw(), 0),
+                0 => resume(libc::PTRACE_CONT, pid.as_raw(), signal),
+                _ => resume(libc::PTRACE_CONT, pid.as_raw(), 0),
+            }
+        }
+    }
 }
 
 /// Makes a seized process stop at its next system call, and at each after that.
@@ -294,8 +332,6 @@ fn become_command(prepared: &Prepared, go_write: RawFd) -> ! {
         if let Some((soft, hard)) = prepared.file_limit {
             let _ = setrlimit(Resource::RLIMIT_NOFILE, soft, hard);
         }
-        let _ = sigprocmask(SigmaskHow::SIG_SETMASK, Some(&prepared.mask), None);
-
         let mut go = 0_u8;
         let received = loop {
             let received = libc::read(prepared.go.as_raw_fd(), (&raw mut go).cast(), 1);
@@ -308,6 +344,7 @@ fn become_command(prepared: &Prepared, go_write: RawFd) -> ! {
             if let Err(refusal) = memory_call_filter::install(&prepared.filter) {
                 reason = refusal | FILTER_REFUSED;
             } else {
+                let _ = sigprocmask(SigmaskHow::SIG_SETMASK, Some(&prepared.mask), None);
                 libc::execve(
                     prepared.program.as_ptr(),
                     prepared.argument_pointers.as_ptr(),
@@ -322,17 +359,28 @@ fn become_command(prepared: &Prepared, go_write: RawFd) -> ! {
     }
 }
 
-/// Waits for a child that failed to become the command; it may stop once on its way out when traced.
+/// Ends and waits for a child that did not become the command; it may stop once on its way out when traced.
 fn reap(pid: Pid) {
-    use nix::sys::wait::{WaitStatus, waitpid};
-    while let Ok(WaitStatus::PtraceEvent(..) | WaitStatus::Stopped(..)) = waitpid(pid, None) {
-        let _ = ptrace::cont(pid, None);
+    let _ = nix::sys::signal::kill(pid, Signal::SIGKILL);
+    let mut status = 0;
+    loop {
+        // SAFETY: the pointer is valid for writing during the call.
+        let changed = unsafe { libc::waitpid(pid.as_raw(), &raw mut status, libc::__WALL) };
+        match changed {
+            changed if changed == pid.as_raw() && libc::WIFSTOPPED(status) => {
+                resume(libc::PTRACE_CONT, pid.as_raw(), 0);
+            }
+            changed if changed < 0 && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => {}
+            _ => return,
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use faultless_records::measurement::Ending;
+    use nix::sys::signal::kill;
 
     #[test]
     fn a_command_has_run_when_its_observer_could_begin_and_not_when_it_could_not() {
@@ -351,8 +399,76 @@ mod tests {
             assert!(!made.exists(), "{tracing:?}");
         }
         let (launched, seen) = launch_prepared(start(), &signals, Tracing::AtExit, Ok::<i32, ()>).unwrap();
-        crate::watch::watch(&launched, &signals, None).unwrap();
+        followed(&launched);
         assert!(seen == launched.pid() && made.exists());
         std::fs::remove_file(&made).unwrap();
+    }
+
+    fn waiting() -> Launch {
+        Launch {
+            program: "/bin/sh".into(),
+            arguments: ["sh".into(), "-c".into(), "exit 7".into()].into(),
+            environment: Vec::new(),
+            streams: [None, None, None],
+            is_detached: false,
+        }
+    }
+
+    /// By hand: where several tests run, the news of a child may reach a thread that does not wait for it.
+    fn followed(launched: &Launched) -> Ending {
+        loop {
+            let mut status = 0;
+            // SAFETY: the pointer is valid for writing during the call.
+            assert_eq!(
+                unsafe { libc::waitpid(launched.pid(), &raw mut status, libc::__WALL) },
+                launched.pid()
+            );
+            if let Some(ending) = crate::tracer::ending(status) {
+                return ending;
+            }
+            let signal = if status >> 16 == 0 { libc::WSTOPSIG(status) } else { 0 };
+            resume(libc::PTRACE_CONT, launched.pid(), signal);
+        }
+    }
+
+    #[test]
+    fn signals_that_come_before_the_command_begins_hold_nobody_up_and_reach_it() {
+        let signals = Signals::hold().unwrap();
+        let start = |numbers: &'static [Signal], tracing| {
+            let send = |pid| numbers.iter().try_for_each(|number| kill(Pid::from_raw(pid), *number));
+            launch_prepared(waiting(), &signals, tracing, send).unwrap().0
+        };
+        let harmless = &[Signal::SIGWINCH, Signal::SIGURG, Signal::SIGSTOP, Signal::SIGCONT];
+        assert_eq!(followed(&start(harmless, Tracing::AtExit)), Ending::Exited(7));
+        let ends = &[Signal::SIGWINCH, Signal::SIGALRM];
+        assert_eq!(followed(&start(ends, Tracing::AtExit)), Ending::Killed(libc::SIGALRM));
+        // The stop at its exec is left to who follows it.
+        let launched = start(harmless, Tracing::Family);
+        let (pid, mut status) = (launched.pid(), 0);
+        // SAFETY: the pointer is valid for writing during the call.
+        assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, libc::__WALL) }, pid);
+        assert_eq!(status >> 16, libc::PTRACE_EVENT_EXEC, "{status:#x}");
+        reap(launched.pid);
+    }
+
+    #[test]
+    fn a_child_that_is_stopped_before_it_becomes_the_command_goes_on_when_it_is_told_to() {
+        let signals = Signals::hold().unwrap();
+        let stop = |pid| {
+            kill(Pid::from_raw(pid), Signal::SIGSTOP)?;
+            std::thread::spawn(move || {
+                let stands = || {
+                    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+                    stat.contains(") t ") || stat.contains(") T ")
+                };
+                while !stands() {
+                    std::thread::yield_now();
+                }
+                kill(Pid::from_raw(pid), Signal::SIGCONT)
+            });
+            Ok::<(), nix::Error>(())
+        };
+        let (launched, ()) = launch_prepared(waiting(), &signals, Tracing::AtExit, stop).unwrap();
+        assert_eq!(followed(&launched), Ending::Exited(7));
     }
 }

@@ -266,7 +266,7 @@ impl<'launched> Watch<'launched> {
 }
 
 /// What became of a child.
-enum Change {
+pub(crate) enum Change {
     /// It ended with this status of wait(2).
     Ended(i32),
     /// It stopped for a signal, or for an event of ptrace.
@@ -274,7 +274,7 @@ enum Change {
 }
 
 /// What became of a child, if it is one of the `options`; stops of a traced child come with any of them.
-fn wait_without_blocking(pid: i32, options: i32) -> io::Result<Option<Change>> {
+pub(crate) fn wait_without_blocking(pid: i32, options: i32) -> io::Result<Option<Change>> {
     // SAFETY: siginfo_t is plain data; all zeros is a value of it.
     let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
     let (number, options) = (pid as libc::id_t, options | libc::WNOHANG | libc::__WALL);
