@@ -74,6 +74,8 @@ pub struct Trace {
     awaits_exec: bool,
     /// Processes that were started since, and have not ended as far as is known.
     descendants: HashSet<i32>,
+    /// Processes whose first thread has ended, and perhaps not the others.
+    leaderless: HashSet<i32>,
     lost: u64,
     lost_chains: u64,
 }
@@ -124,6 +126,7 @@ impl Trace {
             open: OpenCalls::default(),
             awaits_exec: waits_for_exec,
             descendants: HashSet::new(),
+            leaderless: HashSet::new(),
             lost: 0,
             lost_chains: 0,
         })
@@ -161,6 +164,7 @@ impl Trace {
                 _ => {}
             }
         }
+        self.end_those_without_threads(observer);
         // Entry and exit of a call are two records.
         let lost = self.calls.as_ref().map_or(self.news.lost(), |calls| calls.lost().div_ceil(2));
         if lost > self.lost {
@@ -216,14 +220,18 @@ impl Trace {
             }
             News::Fork { parent_pid, .. } if *parent_pid == pid => observer.take(MemoryEvent::Thread { pid }),
             News::Fork { parent_pid, .. } => {
+                if self.leaderless.remove(&pid) {
+                    // Its number was free, so all of that process had ended.
+                    observer.take(MemoryEvent::Exit { pid });
+                }
                 self.descendants.insert(pid);
                 observer.take(MemoryEvent::Fork { parent: *parent_pid, child: pid });
             }
             News::Exit => {
                 self.open.forget(record.tid);
                 if record.tid == pid {
-                    self.descendants.remove(&pid);
-                    observer.take(MemoryEvent::Exit { pid });
+                    self.leaderless.insert(pid);
+                    self.end_those_without_threads(observer);
                 }
             }
             // Where calls are seen, these are only news about code.
@@ -232,6 +240,14 @@ impl Trace {
                 observer.take(MemoryEvent::Call(call_of_mapping(record, new)));
             }
             _ => {}
+        }
+    }
+
+    /// The first thread may end before the others, which go on in the same memory.
+    fn end_those_without_threads(&mut self, observer: &mut dyn Observer) {
+        for pid in self.leaderless.extract_if(|pid| !lives(*pid)) {
+            self.descendants.remove(&pid);
+            observer.take(MemoryEvent::Exit { pid });
         }
     }
 
@@ -259,7 +275,7 @@ impl Trace {
 
     fn has_descendants(&mut self) -> bool {
         // The news of an end may have been lost.
-        self.descendants.retain(|pid| Process::open(*pid).is_ok_and(|process| process.is_alive()));
+        self.descendants.retain(|pid| lives(*pid));
         !self.descendants.is_empty()
     }
 
@@ -372,6 +388,11 @@ pub fn follow_process(
     let observed = began.elapsed();
     trace.read(observer, true);
     Ok(observed)
+}
+
+/// Whether any thread of a process has not ended.
+fn lives(pid: i32) -> bool {
+    Process::open(pid).is_ok_and(|process| process.is_alive())
 }
 
 /// Numbers of the tracepoints at entry and exit of each call.

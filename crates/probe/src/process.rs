@@ -1,6 +1,7 @@
 //! A process that runs already, held by its directory in `/proc`, so that another one that gets its number later is
 //! never mistaken for it.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
@@ -87,7 +88,8 @@ impl Process {
     /// Takes hold of the process with this number.
     ///
     /// # Errors
-    /// [`ProcessError`]: missing, ended (a zombie has no memory any more), a thread, or one of the kernel's.
+    /// [`ProcessError`]: missing, ended (none of its threads lives, so it has no memory any more), a thread, or one of the
+    /// kernel's.
     pub fn open(pid: i32) -> Result<Self, ProcessError> {
         let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let directory =
@@ -106,10 +108,10 @@ impl Process {
         if stat.is_kernel_thread() {
             return Err(ProcessError::KernelThread(pid, stat.name));
         }
-        if stat.is_ended() {
+        let process = Self { pid, stat, directory };
+        if process.stat.is_ended() && process.living_thread().is_none() {
             return Err(ProcessError::Ended(pid));
         }
-        let process = Self { pid, stat, directory };
         match process.leader()? {
             leader if leader != pid => Err(ProcessError::Thread(pid, leader)),
             _ => Ok(process),
@@ -139,7 +141,7 @@ impl Process {
     /// # Errors
     /// [`ProcessError`].
     pub fn read(&self, file: &str) -> Result<Vec<u8>, ProcessError> {
-        read_at(self.pid, &self.directory, file)
+        read_at(self.pid, &self.directory, &self.place_of(file))
     }
 
     /// The text of one of its files; bytes that are not UTF-8 are replaced.
@@ -155,7 +157,7 @@ impl Process {
     /// # Errors
     /// [`ProcessError`].
     pub fn open_file(&self, file: &str) -> Result<File, ProcessError> {
-        open_at(self.pid, &self.directory, file, OFlag::O_RDONLY)
+        open_at(self.pid, &self.directory, &self.place_of(file), OFlag::O_RDONLY)
     }
 
     /// Where a link such as `exe` or `ns/pid` leads.
@@ -163,12 +165,12 @@ impl Process {
     /// # Errors
     /// [`ProcessError`].
     pub fn link(&self, file: &str) -> Result<PathBuf, ProcessError> {
-        readlinkat(&self.directory, file)
+        readlinkat(&self.directory, &*self.place_of(file))
             .map(PathBuf::from)
             .map_err(|errno| failure(self.pid, file, errno.into()))
     }
 
-    /// The numbers of its threads, ascending.
+    /// The numbers of its threads, ascending; without the first where that has ended before the others.
     ///
     /// # Errors
     /// [`ProcessError`].
@@ -181,22 +183,46 @@ impl Process {
             .filter_map(|entry| entry.ok()?.file_name().to_str().ok()?.parse().ok())
             .collect();
         threads.sort_unstable();
+        if threads.len() > 1 && !self.lives("stat") {
+            threads.retain(|thread| *thread != self.pid);
+        }
         Ok(threads)
     }
 
-    /// Whether it still runs.
+    /// Whether it still runs: any of its threads does.
     #[must_use]
     pub fn is_alive(&self) -> bool {
-        self.read("stat")
+        self.lives("stat") || self.living_thread().is_some()
+    }
+
+    /// Whether the thread that this `stat` is of has not ended.
+    fn lives(&self, stat: &str) -> bool {
+        read_at(self.pid, &self.directory, stat)
             .ok()
             .and_then(|text| ProcessStat::parse(&String::from_utf8_lossy(&text)))
             .is_some_and(|stat| !stat.is_ended())
     }
 
+    /// Another thread than the first that has not ended.
+    fn living_thread(&self) -> Option<i32> {
+        let threads = self.threads().unwrap_or_default().into_iter();
+        threads.filter(|thread| *thread != self.pid).find(|thread| self.lives(&format!("task/{thread}/stat")))
+    }
+
+    /// The place of a file in the directory: a first thread that has ended shows no memory, the others show it all.
+    fn place_of<'file>(&self, file: &'file str) -> Cow<'file, str> {
+        let is_of_all = file == "stat" || file.starts_with("task") || file.starts_with("map_files");
+        if is_of_all || self.lives("stat") {
+            return Cow::Borrowed(file);
+        }
+        self.living_thread().map_or(Cow::Borrowed(file), |thread| format!("task/{thread}/{file}").into())
+    }
+
     /// An absolute path of its own file system, as a path of ours.
     #[must_use]
     pub fn path_in_root(&self, path: &Path) -> PathBuf {
-        let mut whole = PathBuf::from(format!("/proc/{}/root", self.pid));
+        let mut whole = PathBuf::from(format!("/proc/{}", self.pid));
+        whole.push(&*self.place_of("root"));
         whole.push(path.strip_prefix("/").unwrap_or(path));
         whole
     }
@@ -292,6 +318,8 @@ fn failure(pid: i32, file: &str, error: io::Error) -> ProcessError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nix::libc;
+    use std::os::fd::AsRawFd;
     use std::process::{Command, Stdio};
 
     fn sleeper() -> std::process::Child {
@@ -331,6 +359,69 @@ mod tests {
         child.wait().unwrap();
         assert!(matches!(process.read("maps"), Err(ProcessError::Ended(_))));
         assert!(matches!(Process::open(pid), Err(ProcessError::Missing(_))));
+    }
+
+    /// What `leaderless` has at the same address as we.
+    static KNOWN: [u8; 11] = *b"known bytes";
+
+    /// A process whose first thread has ended while another waits for the end of the pipe.
+    fn leaderless() -> (Process, OwnedFd) {
+        extern "C" fn wait(pipe: *mut libc::c_void) -> *mut libc::c_void {
+            let mut byte = 0_u8;
+            // SAFETY: system calls; one byte is read into a place for it.
+            unsafe {
+                libc::read(pipe.addr() as i32, (&raw mut byte).cast(), 1);
+                libc::_exit(0)
+            }
+        }
+        let (read, write) = nix::unistd::pipe2(OFlag::O_CLOEXEC).unwrap();
+        // SAFETY: the child starts a thread, which libc's fork allows it, and ends its first one; nothing of it returns.
+        let pid = unsafe { libc::fork() };
+        if pid == 0 {
+            // SAFETY: as above; the attributes may be null, and the argument is a number.
+            unsafe {
+                libc::close(write.as_raw_fd());
+                let mut thread = std::mem::zeroed();
+                let pipe = std::ptr::without_provenance_mut(read.as_raw_fd() as usize);
+                libc::pthread_create(&raw mut thread, std::ptr::null(), wait, pipe);
+                libc::syscall(libc::SYS_exit, 0);
+            }
+        }
+        let process = Process::open(pid).unwrap();
+        while process.lives("stat") {
+            std::thread::yield_now();
+        }
+        (process, write)
+    }
+
+    #[test]
+    fn a_process_whose_first_thread_has_ended_is_read_through_another_until_the_last_ends() {
+        let (seen_before, pipe) = leaderless();
+        let process = Process::open(seen_before.pid()).unwrap();
+        let threads = process.threads().unwrap();
+        assert!(threads.len() == 1 && threads[0] != process.pid(), "{threads:?}");
+        for process in [&seen_before, &process] {
+            assert!(process.is_alive() && process.text("maps").unwrap().contains("[stack]"));
+            assert_eq!(process.link("exe").unwrap(), std::env::current_exe().unwrap());
+            assert!(process.path_in_root(Path::new("/proc/self")).exists());
+            let mut seen = [0; 11];
+            process.memory().unwrap().read_at(KNOWN.as_ptr().addr() as u64, &mut seen).unwrap();
+            assert_eq!(seen, KNOWN);
+        }
+        match crate::standstill::Standstill::begin(&process) {
+            Ok(standstill) => assert_eq!((standstill.threads(), standstill.moving_threads()), (1, 0)),
+            Err(error) => faultless_skipped::skipped(format!("nobody may trace here: {error}")),
+        }
+        drop(pipe);
+        while process.is_alive() {
+            std::thread::yield_now();
+        }
+        assert!(matches!(Process::open(process.pid()), Err(ProcessError::Ended(_))));
+        // SAFETY: a null status is not written.
+        assert_eq!(
+            unsafe { libc::waitpid(process.pid(), std::ptr::null_mut(), libc::__WALL) },
+            process.pid()
+        );
     }
 
     #[test]
