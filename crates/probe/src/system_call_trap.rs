@@ -90,7 +90,7 @@ pub fn follow(
         is_filtered,
         is_ours,
         threads: HashMap::new(),
-        early: HashSet::new(),
+        early: HashMap::new(),
         began: None,
         over: None,
         ending: None,
@@ -119,8 +119,8 @@ struct Family {
     is_filtered: bool,
     is_ours: bool,
     threads: HashMap<i32, Thread>,
-    /// New threads that stopped before their parent told of them.
-    early: HashSet<i32>,
+    /// New threads that stopped before their parent told of them, and when.
+    early: HashMap<i32, Instant>,
     began: Option<Instant>,
     /// When counting stopped, if that was before the end of all.
     over: Option<Instant>,
@@ -186,6 +186,7 @@ impl Family {
                 }
             }
             let now = Instant::now();
+            self.adopt_orphans(now);
             if now >= next_tick {
                 next_tick = now + TICK;
                 observer.tick();
@@ -244,7 +245,8 @@ impl Family {
     }
 
     fn signal_all(&self, signal: Signal) {
-        let pids: HashSet<i32> = self.threads.values().map(|thread| thread.pid).collect();
+        let known = self.threads.values().map(|thread| thread.pid);
+        let pids: HashSet<i32> = known.chain(self.early.keys().copied()).collect();
         for pid in pids {
             let _ = kill(Pid::from_raw(pid), signal);
         }
@@ -282,7 +284,7 @@ impl Family {
     fn stopped(&mut self, tid: i32, signal: i32, event: i32, observer: &mut dyn Observer) {
         if !self.threads.contains_key(&tid) {
             // Its parent will tell of it; until then it waits.
-            self.early.insert(tid);
+            self.early.insert(tid, Instant::now());
             return;
         }
         match event {
@@ -375,15 +377,28 @@ impl Family {
         };
         let is_thread = std::fs::exists(format!("/proc/{parent}/task/{new}")).unwrap_or(false);
         let pid = if is_thread { parent } else { new };
-        self.threads.insert(new, Thread { pid, call: None });
+        self.threads.entry(new).or_insert(Thread { pid, call: None });
         if self.is_counting() {
             observer.take(match is_thread {
                 true => MemoryEvent::Thread { pid },
                 false => MemoryEvent::Fork { parent, child: new },
             });
         }
-        if self.early.remove(&new) {
+        if self.early.remove(&new).is_some() {
             self.go_on(new, 0);
+        }
+    }
+
+    /// Lets those go on whose parent was killed before it could tell of them. A parent that is only late still tells.
+    fn adopt_orphans(&mut self, now: Instant) {
+        let is_due = |since: &Instant| now.saturating_duration_since(*since) >= TICK;
+        let orphans: Vec<i32> = self.early.extract_if(|_, since| is_due(since)).map(|(tid, _)| tid).collect();
+        for tid in orphans {
+            let status = std::fs::read_to_string(format!("/proc/{tid}/status")).unwrap_or_default();
+            let pid = faultless_records::status::number_of_field(&status, "Tgid");
+            let pid = pid.and_then(|pid| i32::try_from(pid).ok()).unwrap_or(tid);
+            self.threads.insert(tid, Thread { pid, call: None });
+            self.go_on(tid, 0);
         }
     }
 }
@@ -408,4 +423,62 @@ fn refusal(pid: i32, error: &io::Error) -> String {
     format!(
         "not permitted to trace process {pid} ({error}): become its user or root, lower kernel.yama.ptrace_scope to 0, or end the debugger that traces it"
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Command, Stdio};
+
+    struct Nobody;
+
+    impl Observer for Nobody {
+        fn take(&mut self, _: MemoryEvent) {}
+        fn wants_chains(&self) -> bool {
+            false
+        }
+        fn chain(&mut self, _: &PerfRecord, _: &Sample) -> Option<u32> {
+            None
+        }
+        fn record(&mut self, _: &PerfRecord) {}
+        fn code_changed(&mut self, _: i32) {}
+        fn tick(&mut self) {}
+    }
+
+    #[test]
+    fn a_child_of_which_nobody_tells_goes_on_and_is_followed() {
+        let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+        let pid = i32::try_from(child.id()).unwrap();
+        if seize(pid).is_err() {
+            faultless_skipped::skipped("nobody may trace here");
+            drop(child.stdin.take());
+            child.wait().unwrap();
+            return;
+        }
+        let mut status = 0;
+        // SAFETY: the pointer is valid for writing during the call.
+        assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, libc::__WALL) }, pid);
+        let mut family = Family {
+            pid: 0,
+            is_filtered: true,
+            is_ours: true,
+            threads: HashMap::new(),
+            early: HashMap::new(),
+            began: None,
+            over: None,
+            ending: None,
+            own_ending: None,
+            leaving: false,
+            is_blind_to_some: false,
+        };
+        family.take(pid, status, &mut Nobody);
+        let stopped = Instant::now();
+        family.adopt_orphans(stopped);
+        let keeps = (family.early.len(), family.threads.len());
+        family.adopt_orphans(stopped + 2 * TICK);
+        drop(child.stdin.take());
+        assert!(child.wait().unwrap().success(), "it goes on");
+        assert_eq!(keeps, (1, 0), "its parent may still tell of it");
+        assert!(family.early.is_empty() && family.threads.get(&pid).is_some_and(|thread| thread.pid == pid));
+    }
 }
