@@ -14,7 +14,7 @@ use faultless_records::malloc_event::{Allocated, MallocEvent, MallocFunction, Ri
 use faultless_records::perf_record::{Content, News, PerfRecord, Registers, Sample};
 
 use crate::perf::{Event, Moment, PerfError, Plan, Sampling, Scope, Session, What};
-use crate::process::Process;
+use crate::process::{Process, ProcessError};
 use crate::signals::Signals;
 
 /// The functions, in the order of their offsets in [`Allocator`].
@@ -31,6 +31,9 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 /// Between two looks into the buffers.
 const TURN: Duration = Duration::from_millis(10);
+
+/// How often a process is looked at that may be about to end, 1 ms apart.
+const LOOKS_AT_END: u32 = 20;
 
 /// Of all entries this part has its call chain taken.
 const CHAIN_EVERY: u64 = 17;
@@ -90,15 +93,13 @@ pub fn follow(
     let is_over =
         |began: Instant, now: Instant| limit.is_some_and(|limit| now >= began + limit) || !process.is_alive();
     'windows: loop {
-        let threads = process.threads().map_err(|error| error.to_string())?;
-        let in_words = |error: PerfError| error.to_string();
-        let mut calls = Session::open(plan(allocator, 8, Sampling::Every(1)), &threads).map_err(in_words)?;
-        let mut chains =
-            Session::open(plan(allocator, CHAIN_STACK_BYTES, Sampling::Every(CHAIN_EVERY)), &threads).ok();
-        calls.start().map_err(in_words)?;
-        if let Some(chains) = &chains {
-            chains.start().map_err(in_words)?;
-        }
+        let Some((mut calls, mut chains)) = open_window(allocator, process)? else {
+            if !has_begun {
+                return Err(ProcessError::Ended(process.pid()).to_string());
+            }
+            looked.elapsed = began.elapsed();
+            break;
+        };
         let (window, hits_before) = (Instant::now(), decoder.hits);
         if !std::mem::replace(&mut has_begun, true) {
             // To set the probes takes its time.
@@ -140,6 +141,39 @@ pub fn follow(
     }
     (looked.hits, looked.counts) = (decoder.hits, decoder.counts);
     Ok(looked)
+}
+
+/// Sets the probes, and begins: calls, and their chains where there is room for them. None when the process has ended.
+fn open_window(
+    allocator: &Allocator,
+    process: &Process,
+) -> Result<Option<(Session, Option<Session>)>, String> {
+    let open = |threads: &[i32]| {
+        let calls = Session::open(plan(allocator, 8, Sampling::Every(1)), threads)?;
+        let chains = plan(allocator, CHAIN_STACK_BYTES, Sampling::Every(CHAIN_EVERY));
+        let chains = Session::open(chains, threads).ok();
+        calls.start()?;
+        chains.iter().try_for_each(Session::start)?;
+        Ok::<_, PerfError>((calls, chains))
+    };
+    let threads = match process.threads() {
+        Err(ProcessError::Ended(_)) => return Ok(None),
+        threads => threads.map_err(|error| error.to_string())?,
+    };
+    match open(&threads) {
+        // The file of its allocator is found through it, so its end has several faces.
+        Err(PerfError::Ended(_)) => Ok(None),
+        Err(_) if ends(process) => Ok(None),
+        opened => opened.map(Some).map_err(|error| error.to_string()),
+    }
+}
+
+/// Whether a process has ended, or does so now: it has let go of its files some moments before it shows that.
+fn ends(process: &Process) -> bool {
+    (0..LOOKS_AT_END).any(|look| {
+        std::thread::sleep(Duration::from_millis(u64::from(look > 0)));
+        !process.is_alive()
+    })
 }
 
 /// Entries of all functions, then returns of those that answer.
@@ -309,5 +343,26 @@ impl Decoder {
         self.open.clear();
         self.chains.clear();
         self.live.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    #[test]
+    fn probes_for_a_process_that_has_ended_are_no_failure_and_for_one_that_lives_they_are() {
+        let mut child = Command::new("sleep").arg("100").spawn().unwrap();
+        let process = Process::open(i32::try_from(child.id()).unwrap()).unwrap();
+        let allocator = Allocator { file: "/nowhere/libc.so.6".into(), offsets: vec![Some(0); 6] };
+        assert!(open_window(&allocator, &process).is_err(), "no such file");
+        child.kill().unwrap();
+        while process.is_alive() {
+            std::thread::yield_now();
+        }
+        assert!(matches!(open_window(&allocator, &process), Ok(None)), "nobody has waited for it");
+        child.wait().unwrap();
+        assert!(matches!(open_window(&allocator, &process), Ok(None)));
     }
 }
