@@ -12,6 +12,8 @@ use nix::sys::ptrace::{self, Options};
 use nix::unistd::Pid;
 
 use crate::process::{Process, ProcessError};
+use crate::tracer::is_job_control;
+use crate::watch::{Change, wait_without_blocking};
 
 /// How long threads have to stop; one that waits for a disk cannot.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -58,7 +60,11 @@ struct Held {
     thread: Pid,
     /// We had traced it before and go on tracing it.
     is_ours: bool,
+    /// It is a process that we started: its end is for whoever waits for it.
+    is_child: bool,
     is_stopped: bool,
+    /// Its process is stopped by job control, and stays so.
+    is_in_group_stop: bool,
     /// A signal that arrived meanwhile and is delivered when the thread goes on; 0 for none.
     signal: i32,
 }
@@ -131,7 +137,8 @@ impl Standstill {
         }
         // One that has ended meanwhile answers when it is waited for.
         let _ = ptrace::interrupt(thread);
-        self.held.push(Held { thread, is_ours, is_stopped: false, signal: 0 });
+        let is_child = thread.as_raw() == process.pid() && is_child(process);
+        self.held.push(Held::new(thread, is_ours, is_child));
         Ok(())
     }
 
@@ -152,7 +159,11 @@ impl Standstill {
                 continue;
             }
             // A thread that does not stand cannot be let go; the kernel does it when we end.
-            let request = if held.is_ours { libc::PTRACE_CONT } else { libc::PTRACE_DETACH };
+            let request = match held.is_ours {
+                true if held.is_in_group_stop => libc::PTRACE_LISTEN,
+                true => libc::PTRACE_CONT,
+                false => libc::PTRACE_DETACH,
+            };
             crate::watch::resume(request, held.thread.as_raw(), held.signal);
         }
     }
@@ -165,24 +176,41 @@ impl Drop for Standstill {
 }
 
 impl Held {
+    fn new(thread: Pid, is_ours: bool, is_child: bool) -> Self {
+        Self { thread, is_ours, is_child, is_stopped: false, is_in_group_stop: false, signal: 0 }
+    }
+
     /// Looks whether it stands by now; false when it has ended.
     fn check(&mut self) -> bool {
-        let mut status = 0;
-        // By hand: nix knows no real-time signals, and takes a stop by one for an error.
-        // SAFETY: the pointer is valid for writing during the call.
-        let changed =
-            unsafe { libc::waitpid(self.thread.as_raw(), &raw mut status, libc::__WALL | libc::WNOHANG) };
-        if changed <= 0 || !libc::WIFSTOPPED(status) {
-            return changed == 0;
+        let wait = |options| wait_without_blocking(self.thread.as_raw(), options);
+        match wait(libc::WEXITED | libc::WSTOPPED | libc::WNOWAIT) {
+            Ok(Some(Change::Ended(_))) => {
+                if !self.is_child {
+                    let _ = wait(libc::WEXITED);
+                }
+                return false;
+            }
+            Ok(Some(Change::Stopped { .. })) => {}
+            Ok(None) => return true,
+            Err(_) => return false,
         }
+        // One that was killed meanwhile shows its end at the next look.
+        let Ok(Some(Change::Stopped { signal, event })) = wait(libc::WSTOPPED) else { return true };
         self.is_stopped = true;
-        let (signal, event) = (libc::WSTOPSIG(status), status >> 16);
+        self.is_in_group_stop = is_job_control(signal, event);
         // It was about to take a signal: it takes it when it goes on. Stops at calls are marked by the bit.
         if event == 0 && signal != libc::SIGTRAP | 0x80 {
             self.signal = signal;
         }
         true
     }
+}
+
+/// Whether we started a process.
+fn is_child(process: &Process) -> bool {
+    let status = process.text("status").unwrap_or_default();
+    let parent = faultless_records::status::number_of_field(&status, "PPid");
+    parent == Some(u64::from(std::process::id()))
 }
 
 /// Who traces a thread.
@@ -197,6 +225,7 @@ mod tests {
     use super::*;
     use nix::sys::signal::Signal;
     use std::io::{BufRead, BufReader};
+    use std::os::unix::process::ExitStatusExt;
     use std::process::{Command, Stdio};
 
     fn state_of(process: &Process) -> Option<char> {
@@ -256,7 +285,7 @@ mod tests {
         while state_of(&process) != Some('t') {
             std::thread::yield_now();
         }
-        let held = vec![Held { thread, is_ours: false, is_stopped: false, signal: 0 }];
+        let held = vec![Held::new(thread, false, true)];
         let mut standstill = Standstill { held, began: Instant::now() };
         standstill.wait_for_all();
         let threads = standstill.threads();
@@ -289,5 +318,35 @@ mod tests {
         tracer.join().unwrap();
         child.kill().unwrap();
         child.wait().unwrap();
+    }
+
+    #[test]
+    fn a_command_of_ours_stays_stopped_by_job_control_and_its_end_is_for_whoever_waits_for_it() {
+        let mut child = Command::new("sleep").arg("100").spawn().unwrap();
+        let process = Process::open(i32::try_from(child.id()).unwrap()).unwrap();
+        let thread = Pid::from_raw(process.pid());
+        if ptrace::seize(thread, Options::empty()).is_err() {
+            faultless_skipped::skipped("nobody may trace here");
+            child.kill().unwrap();
+            child.wait().unwrap();
+            return;
+        }
+        nix::sys::signal::kill(thread, Signal::SIGSTOP).unwrap();
+        // As who follows a command answers: the signal is delivered, and its group stop is listened in.
+        while !matches!(wait_without_blocking(process.pid(), libc::WSTOPPED), Ok(Some(_))) {
+            std::thread::yield_now();
+        }
+        crate::watch::resume(libc::PTRACE_CONT, process.pid(), libc::SIGSTOP);
+        let standstill = Standstill::begin(&process).unwrap();
+        let is_in_group_stop = standstill.held.iter().all(|held| held.is_in_group_stop);
+        let _ = standstill.end();
+        let state = state_of(&process);
+        let mut held = Held::new(thread, true, is_child(&process));
+        child.kill().unwrap();
+        while held.check() {
+            std::thread::yield_now();
+        }
+        assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGKILL));
+        assert!(is_in_group_stop && state == Some('t'), "{state:?}");
     }
 }
