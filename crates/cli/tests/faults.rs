@@ -127,6 +127,46 @@ fn a_stripped_program_is_shown_by_module_and_offset() {
     assert!(share / looked_at(functions) > 0.95, "{share}");
 }
 
+/// Three calls deep, so that a chain which cannot be followed is seen.
+const LAYERS: &str = r#"
+#include <string.h>
+#include <sys/mman.h>
+#define BYTES (400 * 4096)
+__attribute__((noinline)) void touch(void)
+{
+    char *pages = mmap(0, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    for (long at = 0; at < BYTES; at += 4096) pages[at] = 1;
+    munmap(pages, BYTES);
+}
+__attribute__((noinline)) void middle(void) { for (int i = 0; i < 5; i++) touch(); __asm__ volatile(""); }
+__attribute__((noinline)) void outer(void) { middle(); __asm__ volatile(""); }
+int main(void) { outer(); return 0; }
+"#;
+
+#[test]
+fn chains_are_followed_through_programs_whose_code_shares_a_page_of_the_file_with_data() {
+    let place = Place::new("shared_page");
+    let source = place.source("layers.c", LAYERS);
+    let program = place.0.join("layers");
+    let linked = ["mold", "lld"].into_iter().any(|linker| {
+        let mut compiler = Command::new("cc");
+        compiler.args(["-O2", "-g", "-fomit-frame-pointer", "-o"]).arg(&program).arg(&source);
+        compiler.arg(format!("-fuse-ld={linker}")).stderr(Stdio::null()).status().unwrap().success()
+    });
+    if !linked {
+        return faultless_skipped::skipped("neither mold nor lld is there (package mold)");
+    }
+    let written = place.file("folded");
+    let output = faultless(&["faults", "--folded", &written, "--", &program.to_string_lossy()]);
+    if !was_permitted(&output) {
+        return;
+    }
+    let folded = fs::read_to_string(written).unwrap();
+    let touched: Vec<&str> = folded.lines().filter(|line| line.contains("touch")).collect();
+    assert!(!touched.is_empty(), "{folded}");
+    assert!(touched.iter().all(|line| line.contains("main;outer;middle;touch")), "{folded}");
+}
+
 /// A thread and a child, started later than the program, each with a function of its own.
 const FAMILY: &str = r#"
 #include <pthread.h>

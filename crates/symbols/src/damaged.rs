@@ -37,7 +37,7 @@ fn ask(path: &Path) {
     let (mut unwinder, mut cache) = (StackUnwinder::default(), UnwindCache::default());
     unwinder.add(0x40_0000..0x50_0000, 0, &module);
     for offset in (0x1000..0x1400).step_by(64) {
-        let address = module.address_of(offset).unwrap_or(offset);
+        let address = module.code_address(offset).unwrap_or(offset);
         let _ = modules.frames(place, address);
         let registers = Registers { ip: 0x40_0000 + offset, sp: 0x7fff_0000, fp: 0x7fff_0040, lr: 0 };
         let stack = [0x40_1100_u64, 0x7fff_0080, u64::MAX, 0].map(u64::to_le_bytes).concat().repeat(16);

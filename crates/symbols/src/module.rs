@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use object::read::{ReadCache, ReadRef};
-use object::{Architecture, Object, ObjectSection, ObjectSegment};
+use object::{Architecture, Object, ObjectSection, ObjectSegment, SegmentFlags};
 
 /// A program or library, opened. Its symbols are read later and only when asked for.
 #[derive(Debug)]
@@ -26,6 +26,7 @@ pub struct Module {
 struct Segment {
     file: Range<u64>,
     address: u64,
+    is_code: bool,
 }
 
 /// Unwinding tables and where the linker placed them.
@@ -42,6 +43,12 @@ pub(crate) struct UnwindSections {
 const NATIVE: Architecture =
     if cfg!(target_arch = "aarch64") { Architecture::Aarch64 } else { Architecture::X86_64 };
 
+/// Bit of a loaded part that may be executed. Source: elf(5).
+const PF_X: u32 = 1;
+
+/// Those of the kernels for x86-64 and aarch64, the smallest first.
+const PAGE_SIZES_BYTES: [u64; 3] = [4 << 10, 16 << 10, 64 << 10];
+
 impl Module {
     /// Reads the headers and unwinding tables.
     ///
@@ -55,7 +62,9 @@ impl Module {
             .segments()
             .map(|segment| {
                 let (offset, length) = segment.file_range();
-                Segment { file: offset..offset.saturating_add(length), address: segment.address() }
+                let is_code =
+                    matches!(segment.flags(), SegmentFlags::Elf { p_flags, .. } if p_flags.0 & PF_X != 0);
+                Segment { file: offset..offset.saturating_add(length), address: segment.address(), is_code }
             })
             .collect();
         let link = object.gnu_debuglink().ok().flatten();
@@ -69,24 +78,35 @@ impl Module {
         })
     }
 
-    /// The address that the linker gave to a byte of the file; none outside loaded parts.
+    /// The address that the linker gave to a byte of the file that is mapped as code, or that a mapping of code begins with; none
+    /// outside loaded parts.
     #[must_use]
-    pub fn address_of(&self, file_offset: u64) -> Option<u64> {
-        let segment =
-            self.segments.iter().find(|segment| segment.file.contains(&file_offset)).or_else(|| {
-                // The kernel maps whole pages: what lies just before or after a part belongs to it, too.
-                self.segments.iter().find(|segment| {
-                    let (start, end) =
-                        (segment.file.start & !0xffff, segment.file.end.saturating_add(0xffff));
-                    (start..end).contains(&file_offset)
-                })
-            })?;
-        Some(segment.address.wrapping_add(file_offset.wrapping_sub(segment.file.start)))
+    pub fn code_address(&self, file_offset: u64) -> Option<u64> {
+        code_address(&self.segments, file_offset)
     }
 
     pub(crate) fn file(&self) -> &File {
         &self.file
     }
+}
+
+/// The kernel maps whole pages, and lld and mold let parts of different permissions share one in the file: which of them a mapping is
+/// of is told by its being code, not by what stands at its first byte.
+fn code_address(segments: &[Segment], file_offset: u64) -> Option<u64> {
+    let holds = |segment: &&Segment, page_bytes: u64| {
+        let end = segment.file.end.checked_next_multiple_of(page_bytes).unwrap_or(u64::MAX);
+        (segment.file.start & !(page_bytes - 1)..end).contains(&file_offset)
+    };
+    let of_kind = |is_code: bool, page_bytes: u64| {
+        let held = segments.iter().filter(|segment| segment.is_code == is_code && holds(segment, page_bytes));
+        // A page that two of them share is mapped as the beginning of the second.
+        held.max_by_key(|segment| segment.file.start)
+    };
+    // What another part became code by mprotect is looked for last.
+    let segment = [true, false].into_iter().find_map(|is_code| {
+        PAGE_SIZES_BYTES.into_iter().find_map(|page_bytes| of_kind(is_code, page_bytes))
+    })?;
+    Some(segment.address.wrapping_add(file_offset.wrapping_sub(segment.file.start)))
 }
 
 /// The object in a cached file.
@@ -124,8 +144,27 @@ mod tests {
     fn this_test_program_has_unwinding_tables_and_loaded_parts() {
         let module = own();
         assert!(!module.is_foreign && module.unwinding.eh_frame.is_some());
-        assert_eq!(module.address_of(0), Some(0), "the header is the first thing loaded");
-        assert_eq!(module.address_of(u64::MAX), None);
+        let code = module.segments.iter().find(|segment| segment.is_code).unwrap();
+        assert_eq!(module.code_address(code.file.start), Some(code.address));
+        assert_eq!(module.code_address(u64::MAX), None);
+    }
+
+    #[test]
+    fn a_page_of_the_file_that_code_shares_with_data_is_mapped_at_the_codes_address() {
+        let segment = |file: Range<u64>, address, is_code| Segment { file, address, is_code };
+        // As lld lays a program out: each part begins where the one before ended in the file, and a page further in memory.
+        let segments = [
+            segment(0..0x12e48, 0, false),
+            segment(0x12e50..0x60000, 0x13e50, true),
+            segment(0x60000..0x62000, 0x62000, false),
+        ];
+        assert_eq!(code_address(&segments, 0x12000), Some(0x13000), "where the mapping begins");
+        assert_eq!(code_address(&segments, 0x12e50), Some(0x13e50));
+        assert_eq!(code_address(&segments, 0x30000), Some(0x31000));
+        assert_eq!(code_address(&segments, 0x1000), Some(0x1000), "data that became code");
+        let two = [segment(0x1000..0x2800, 0x1000, true), segment(0x2800..0x4000, 0x3800, true)];
+        assert_eq!(code_address(&two, 0x2000), Some(0x3000), "the second begins with the page they share");
+        assert_eq!(code_address(&two, 0x1ff0), Some(0x1ff0));
     }
 
     #[test]

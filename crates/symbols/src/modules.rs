@@ -80,7 +80,7 @@ impl Modules {
 
     /// What stands at an address of the module at a place, innermost first; empty when nothing is known.
     ///
-    /// The address is the one that the linker gave ([`Module::address_of`]).
+    /// The address is the one that the linker gave ([`Module::code_address`]).
     pub fn frames(&mut self, place: usize, address: u64) -> Vec<Frame> {
         let Some(known) = self.list.get_mut(place) else { return Vec::new() };
         let Ok(module) = &known.module else { return Vec::new() };

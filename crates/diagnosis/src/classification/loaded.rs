@@ -37,6 +37,8 @@ pub struct Object {
     /// The part of `data` that no file backs, whole pages.
     pub unbacked: Vec<Extent>,
     pub(super) dynamic: Option<u64>,
+    /// Behind the last byte of all its parts.
+    pub(super) end: u64,
 }
 
 /// All programs and libraries of a process.
@@ -121,7 +123,20 @@ pub fn objects(mappings: &[Mapping], reader: &Reader<'_>) -> Loaded {
     let starts = mappings.iter().filter(|mapping| {
         mapping.offset == 0 && mapping.path().is_some() && mapping.is_readable() && !mapping.is_shared()
     });
-    Loaded { objects: starts.filter_map(|mapping| object(mappings, mapping, reader)).collect() }
+    let mut objects: Vec<Object> = Vec::new();
+    for head in starts {
+        // Where code or data of a small file shares the first page of it with the headers, that page is mapped again.
+        let is_of_last =
+            objects.last().is_some_and(|last| last.path == path_of(head) && head.start < last.end);
+        if !is_of_last {
+            objects.extend(object(mappings, head, reader));
+        }
+    }
+    Loaded { objects }
+}
+
+fn path_of(mapping: &Mapping) -> &[u8] {
+    mapping.path().unwrap_or_default()
 }
 
 fn object(mappings: &[Mapping], head: &Mapping, reader: &Reader<'_>) -> Option<Object> {
@@ -137,7 +152,7 @@ fn object(mappings: &[Mapping], head: &Mapping, reader: &Reader<'_>) -> Option<O
         .collect();
     let first = segments.iter().find(|segment| segment.kind == PT_LOAD && segment.offset < 4096)?;
     let mut object = Object {
-        path: head.path()?.to_vec(),
+        path: path_of(head).to_vec(),
         bias: start.wrapping_sub(first.address & !4095),
         ..Object::default()
     };
@@ -146,6 +161,9 @@ fn object(mappings: &[Mapping], head: &Mapping, reader: &Reader<'_>) -> Option<O
         let extent = Extent::new(from, segment.memory_bytes);
         // A file that is merely mapped as data has headers, too, but not its segments where they say.
         let is_there = || mapping_at(mappings, from).is_some_and(|mapping| mapping.inode == head.inode);
+        if segment.kind == PT_LOAD {
+            object.end = object.end.max(extent.end);
+        }
         match segment.kind {
             PT_DYNAMIC => object.dynamic = Some(from),
             PT_LOAD if segment.flags & EXECUTABLE != 0 && is_there() => object.code.push(extent),
@@ -248,6 +266,31 @@ mod tests {
         let end = claims.at(0x7000_4000).map(|claim| (claim.kind, claim.extent.end));
         assert_eq!(end, Some((Kind::StaticData, 0x7000_7000)));
         assert_eq!(claims.at(0x7000_7000), None);
+    }
+
+    #[test]
+    fn a_first_page_that_is_mapped_again_as_code_is_the_same_library() {
+        let (mut memory, _) = library(0x7000_0000);
+        let parts = |memory: &mut MadeUp, start: u64| {
+            memory.put(start, &[0x0001_0102_464c_457f]);
+            memory.put(start + 32, &[64]);
+            memory.put(start + 48, &[56 << 48, 3]);
+            memory.put(start + 64, &[u64::from(PT_LOAD) | 4 << 32, 0, 0, 0, 0x500, 0x500, 0x1000]);
+            let code = [u64::from(PT_LOAD) | 5 << 32, 0x500, 0x1500, 0, 0x200, 0x200, 0x1000];
+            memory.put(start + 120, &code);
+            let data = [u64::from(PT_LOAD) | 6 << 32, 0x700, 0x2700, 0, 0x100, 0x100, 0x1000];
+            memory.put(start + 176, &data);
+        };
+        let mut mappings = Vec::new();
+        for (page, permissions) in [(0, b"r--p"), (1, b"r-xp"), (2, b"rw-p")] {
+            let start = 0x7000_0000 + page * 0x1000;
+            parts(&mut memory, start);
+            mappings.push(mapping(start, start + 0x1000, permissions, "/lib/a.so"));
+        }
+        let loaded = objects(&mappings, &Reader::new(&memory));
+        let [object] = &loaded.objects[..] else { panic!("{loaded:?}") };
+        assert_eq!(object.bias, 0x7000_0000);
+        assert_eq!((object.code[0].start, object.data[0].start), (0x7000_1500, 0x7000_2700));
     }
 
     #[test]

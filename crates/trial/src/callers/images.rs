@@ -122,7 +122,7 @@ impl Images {
         }
         let module = place.and_then(|place| self.modules.module(place));
         if let Some(module) = module
-            && let Some(linked) = module.address_of(new.file_offset)
+            && let Some(linked) = module.code_address(new.file_offset)
         {
             image.unwinder.remove(range.start);
             image.unwinder.add(range, linked, module);
@@ -150,7 +150,7 @@ impl Images {
             let Some(place) = mapped.what.module else { return anonymous };
             let offset = mapped.file_offset.wrapping_add(address - mapped.range.start);
             let address =
-                modules.module(place).and_then(|module| module.address_of(offset)).unwrap_or(offset);
+                modules.module(place).and_then(|module| module.code_address(offset)).unwrap_or(offset);
             Code::Module { module: place, address }
         };
         let cut = chain.is_cut.then_some(Code::Cut);
