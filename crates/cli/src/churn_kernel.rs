@@ -13,6 +13,7 @@ use faultless_probe::system_call_trap::{self, Observer, Subject};
 use faultless_probe::trap_cost;
 use faultless_probe::watch::WatchError;
 use faultless_records::churn_recording::{ChurnRecording, Mechanism};
+use faultless_records::mappings;
 use faultless_records::measurement::Ending;
 use faultless_records::memory_call::MemoryEvent;
 use faultless_records::perf_record::{News, PerfRecord, Sample};
@@ -26,7 +27,7 @@ use crate::observing_progress::{Elsewhere, ObservingProgress};
 use crate::{subject, target};
 
 /// What the kernel's records of new mappings leave out.
-const UNSEEN_BY_RECORDS: &str = "munmap, madvise, calls that fail, and callers: the kernel's records tell of new mappings only (an mprotect looks like one, and one beside another is told with it); --by ptrace sees all and stops the process at every system call";
+const UNSEEN_BY_RECORDS: &str = "munmap, madvise, calls that fail, and callers: the kernel's records tell of new mappings only (an mprotect looks like one), each with the neighbours that it is joined to; bytes are those of addresses that were not mapped before, so what is mapped again where something was is not among them; --by ptrace sees all and stops the process at every system call";
 
 /// Looks at a command or a process.
 ///
@@ -53,7 +54,7 @@ fn look_at_command(arguments: &ChurnArguments, signals: &Signals) -> Result<Chur
         streams: [None, standard_output(arguments.json)?, None],
         is_detached: false,
     };
-    let mut sums = Sums::begin(arguments, CallStacks::default());
+    let mut sums = Sums::begin(arguments, &way, CallStacks::default());
     let cannot_start = |error: std::io::Error| Failure::of_start(&name, &error);
     let lost_sight = |error| Failure::of_watch(&name, error);
     let mut remarks = Vec::new();
@@ -97,8 +98,11 @@ fn look_at_process(
     let name = format!("process {pid} ({})", process.name());
     let mut stacks = CallStacks::default();
     stacks.adopt(&process);
-    let mut sums = Sums::begin(arguments, stacks);
+    let mut sums = Sums::begin(arguments, &way, stacks);
     sums.tally.attach(pid);
+    if way.mechanism == Mechanism::MmapRecords {
+        sums.know(&process);
+    }
     let mut remarks = vec!["mappings made before we looked; what becomes of them has no lifetime".to_owned()];
     let observed = match way.sight() {
         Some(sight) => {
@@ -181,12 +185,21 @@ struct Sums {
 }
 
 impl Sums {
-    fn begin(arguments: &ChurnArguments, stacks: CallStacks) -> Self {
+    fn begin(arguments: &ChurnArguments, way: &Way, stacks: CallStacks) -> Self {
+        let begin = if way.mechanism == Mechanism::MmapRecords { Tally::of_records } else { Tally::begin };
         Self {
             started_unix_s: unix_s(),
-            tally: Tally::begin(monotonic_ns()),
+            tally: begin(monotonic_ns()),
             stacks,
             progress: ObservingProgress::start("looking", arguments.limit, Elsewhere::Lines),
+        }
+    }
+
+    /// What a process has mapped at the start.
+    fn know(&mut self, process: &Process) {
+        let maps = process.read("maps").unwrap_or_default();
+        for mapping in mappings::parse(&maps).unwrap_or_default() {
+            self.tally.know(process.pid(), mapping.start, mapping.end, mapping.name == b"[heap]");
         }
     }
 

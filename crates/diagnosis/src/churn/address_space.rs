@@ -73,6 +73,15 @@ impl AddressSpace {
         ended
     }
 
+    /// Takes note of a range that is mapped, of which not more is known; returns the bytes of it that were not known before. What was
+    /// is the neighbours that the kernel joined a new mapping to, or a mapping whose permissions changed.
+    pub fn learn(&mut self, start: u64, bytes: u64) -> u64 {
+        let of_unknown_age =
+            Mapping { born_ns: 0, origin: Operation::MapFile, made_bytes: bytes, is_own: false };
+        let known: u64 = self.map(start, bytes, of_unknown_age).iter().map(|part| part.bytes).sum();
+        bytes.saturating_sub(known)
+    }
+
     /// The range and the mapping that holds an address.
     #[must_use]
     pub fn at(&self, address: u64) -> Option<(u64, u64, Mapping)> {
@@ -176,6 +185,17 @@ mod tests {
         let shrunk = space.remap(0x1000, 0x3000, 0x1000, 0x1000);
         assert_eq!(shrunk.iter().map(|ended| ended.bytes).sum::<u64>(), 0x2000);
         assert!(!shrunk[0].is_whole());
+    }
+
+    #[test]
+    fn of_a_range_joined_to_its_neighbours_only_the_new_part_is_learned() {
+        let mut space = AddressSpace::default();
+        assert_eq!(space.learn(0x9000, 0x1000), 0x1000);
+        assert_eq!(space.learn(0x8000, 0x2000), 0x1000, "one more below");
+        assert_eq!(space.learn(0x8000, 0x2000), 0, "other permissions, or the same addresses again");
+        assert_eq!(space.learn(0x4000, 0x1000), 0x1000);
+        assert_eq!(space.learn(0x4000, 0x6000), 0x3000, "what lay between two");
+        assert_eq!(space.parts().count(), 1);
     }
 
     #[test]

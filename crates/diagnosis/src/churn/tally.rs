@@ -46,6 +46,8 @@ pub struct Tally {
     timeline: Timeline,
     chains: Chains,
     callers: HashMap<(u32, Operation), Amount>,
+    /// Mappings are told of when they are new, with those that they are joined to, and never when they end.
+    is_of_records: bool,
 }
 
 /// By how much what is known by the call chains of an operation falls short of its calls.
@@ -82,7 +84,14 @@ impl Tally {
             timeline: Timeline { step_ns: FIRST_STEP_NS, calls: Vec::new(), returned_bytes: Vec::new() },
             chains: Chains::default(),
             callers: HashMap::new(),
+            is_of_records: false,
         }
+    }
+
+    /// As [`Self::begin`], for the kernel's records of new mappings: they say nothing of lives and of what is given back.
+    #[must_use]
+    pub fn of_records(start_ns: u64) -> Self {
+        Self { is_of_records: true, ..Self::begin(start_ns) }
     }
 
     /// Calls seen so far, failed ones too.
@@ -213,6 +222,13 @@ impl Tally {
         self.space(pid);
     }
 
+    /// A mapping that a process had at the start.
+    pub fn know(&mut self, pid: i32, start: u64, end: u64, is_heap: bool) {
+        let space = self.space(pid);
+        space.mappings.learn(start, end.saturating_sub(start));
+        space.heap_end = if is_heap { Some(end) } else { space.heap_end };
+    }
+
     fn space(&mut self, pid: i32) -> &mut Space {
         self.processes.entry(pid).or_insert_with(|| {
             self.processes_seen += 1;
@@ -232,13 +248,19 @@ impl Tally {
 
     fn call(&mut self, call: &MemoryCall) {
         let pid = call.pid;
-        let (operation, bytes, worked) = self.classify(pid, call.kind, &call.arguments, call.result);
+        let (operation, mut bytes, worked) = self.classify(pid, call.kind, &call.arguments, call.result);
+        let is_joined = self.is_of_records && call.kind == CallKind::Mmap;
+        if let (true, Some(start)) = (is_joined, worked) {
+            bytes = self.space(pid).mappings.learn(start, bytes);
+        }
         let sum = self.operations.entry(operation).or_default();
         let since_start_ns = call.time_ns.saturating_sub(self.start_ns);
         let is_worked = worked.is_some();
         if is_worked {
             sum.amount.add(bytes);
-            sum.sizes.entry(class_of(bytes)).or_default().add(bytes);
+            if bytes > 0 || !is_joined {
+                sum.sizes.entry(class_of(bytes)).or_default().add(bytes);
+            }
         } else {
             sum.failed += 1;
         }
@@ -247,7 +269,7 @@ impl Tally {
         if let Some(stack) = call.stack {
             self.note_caller(stack, operation, if is_worked { bytes } else { 0 });
         }
-        if let Some(answer) = worked {
+        if let Some(answer) = worked.filter(|_| !is_joined) {
             self.apply(pid, operation, call, answer, bytes, since_start_ns);
         }
     }
@@ -396,86 +418,4 @@ impl Course for Timeline {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use faultless_records::churn_recording::Mechanism;
-
-    const SMALL: u64 = 4096;
-    const LARGE: u64 = 1 << 20;
-
-    fn event(length: u64, chain: Option<TakenStack>) -> MemoryEvent {
-        let (pid, kind, arguments) = (7, CallKind::Mmap, [0, length, 3, MAP_PRIVATE | MAP_ANONYMOUS, 0]);
-        match chain {
-            Some(stack) => MemoryEvent::Chain { pid, kind, arguments, stack },
-            None => MemoryEvent::Call(MemoryCall {
-                time_ns: 1,
-                pid,
-                tid: 7,
-                kind,
-                arguments,
-                result: Ok(0x7f00_0000_0000),
-                stack: None,
-            }),
-        }
-    }
-
-    /// 100 small mappings and as many large ones, with the chains of so many of each.
-    fn recording(small_chains: u32, large_chains: u32, weight: u32, lost: u64) -> ChurnRecording {
-        let mut tally = Tally::begin(0);
-        for (index, length, chains) in [(0, SMALL, small_chains), (1, LARGE, large_chains)] {
-            (0..100).for_each(|_| tally.take(&event(length, None)));
-            let stack = TakenStack { index, weight };
-            (0..chains).for_each(|_| tally.take(&event(length, Some(stack))));
-        }
-        tally.take(&MemoryEvent::LostChains { chains: lost });
-        tally.finish(Circumstances {
-            tool_version: String::new(),
-            subject: String::new(),
-            started_unix_s: 0,
-            ending: None,
-            mechanism: Mechanism::Tracepoints,
-            refused: None,
-            observed_ns: 1,
-            cost_per_call_ns: None,
-            stacks: vec![vec!["small".into()], vec!["large".into()]],
-            remarks: Vec::new(),
-        })
-    }
-
-    fn callers(recording: &ChurnRecording) -> Vec<(&str, u64, u64)> {
-        let name = |caller: &CallerSum| recording.stacks[caller.stack as usize][0].as_str();
-        recording
-            .callers
-            .iter()
-            .map(|caller| (name(caller), caller.amount.count, caller.amount.bytes))
-            .collect()
-    }
-
-    #[test]
-    fn a_process_that_makes_no_call_is_one_all_the_same() {
-        let mut tally = Tally::begin(0);
-        tally.attach(7);
-        tally.attach(7);
-        assert_eq!(tally.processes_seen, 1);
-    }
-
-    #[test]
-    fn callers_bytes_are_together_those_of_the_operation() {
-        let of_a_sample = recording(1, 3, 50, 0);
-        let all = of_a_sample.operations[&Operation::MapAnonymous].amount;
-        let sum =
-            callers(&of_a_sample).iter().fold((0, 0), |sum, caller| (sum.0 + caller.1, sum.1 + caller.2));
-        assert_eq!(sum.0, all.count);
-        assert!(sum.1.abs_diff(all.bytes) <= 2, "{sum:?} of {all:?}");
-        assert_eq!(of_a_sample.chains, Chains { taken: 4, lost: 0 });
-    }
-
-    #[test]
-    fn calls_whose_chains_were_lost_are_not_given_to_callers_that_were_seen() {
-        let seen = recording(20, 100, 1, 80);
-        let expected = [("large", 100, 100 * LARGE), (NOT_SEEN, 80, 80 * SMALL), ("small", 20, 20 * SMALL)];
-        assert_eq!(callers(&seen), expected);
-        assert_eq!(seen.chains, Chains { taken: 120, lost: 80 });
-        assert_eq!(super::super::blame::part_of_malloc(&seen, Operation::MapAnonymous), Some(0.0));
-    }
-}
+mod tests;

@@ -1,6 +1,6 @@
 //! Recognises memory that is given back only to be taken again, and says it in words.
 
-use faultless_records::churn_recording::{ChurnRecording, Cycle, Pattern};
+use faultless_records::churn_recording::{ChurnRecording, Cycle, Mechanism, Pattern};
 use faultless_records::memory_call::{Operation, PAGE_BYTES};
 use faultless_records::thousands;
 
@@ -45,6 +45,10 @@ pub struct Finding {
 /// All thrash in an observation, what costs most pages first; empty when it is quiet.
 #[must_use]
 pub fn findings(recording: &ChurnRecording) -> Vec<Finding> {
+    // Records of new mappings do not tell of ends, whatever an older version took for them.
+    if recording.mechanism == Mechanism::MmapRecords {
+        return Vec::new();
+    }
     let patterns = [Pattern::Mapping, Pattern::TopTrim, Pattern::ArenaTrim, Pattern::Purge, Pattern::Stack];
     let mut findings: Vec<Finding> =
         patterns.into_iter().filter_map(|pattern| finding(recording, pattern)).collect();
@@ -189,7 +193,6 @@ mod tests {
     use super::*;
     use crate::churn::circumstances::Circumstances;
     use crate::churn::tally::Tally;
-    use faultless_records::churn_recording::Mechanism;
     use faultless_records::memory_call::{CallKind, MemoryCall, MemoryEvent, TakenStack};
 
     const ANONYMOUS: u64 = 0x22;
@@ -213,6 +216,10 @@ mod tests {
         }
 
         fn end(self, stacks: &[&[&str]]) -> Vec<Finding> {
+            self.end_seen_by(Mechanism::Seccomp, stacks)
+        }
+
+        fn end_seen_by(self, mechanism: Mechanism, stacks: &[&[&str]]) -> Vec<Finding> {
             let stacks =
                 stacks.iter().map(|stack| stack.iter().map(|&name| name.to_owned()).collect()).collect();
             findings(&self.tally.finish(Circumstances {
@@ -220,7 +227,7 @@ mod tests {
                 subject: String::new(),
                 started_unix_s: 0,
                 ending: None,
-                mechanism: Mechanism::Seccomp,
+                mechanism,
                 refused: None,
                 observed_ns: self.now_ns,
                 cost_per_call_ns: None,
@@ -245,6 +252,15 @@ mod tests {
             "blocks of 128 KiB and more go through mmap; each free gives 33 pages back, 16 µs later; 31,200 times a second"
         );
         assert_eq!((findings[0].times, findings[0].range_bytes), (1000, (135_168, 135_168)));
+    }
+
+    #[test]
+    fn records_of_new_mappings_accuse_nobody() {
+        let mut program = Program::start();
+        for _ in 0..1000 {
+            program.call(CallKind::Mmap, [0, 135_168, 3, ANONYMOUS, u64::MAX], 0x7f00_0000_0000);
+        }
+        assert_eq!(program.end_seen_by(Mechanism::MmapRecords, &[]), []);
     }
 
     #[test]

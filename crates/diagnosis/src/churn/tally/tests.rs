@@ -1,0 +1,100 @@
+//! Sums of events that are made up.
+
+use super::*;
+use faultless_records::churn_recording::Mechanism;
+
+const SMALL: u64 = 4096;
+const LARGE: u64 = 1 << 20;
+
+fn event(length: u64, chain: Option<TakenStack>) -> MemoryEvent {
+    let (pid, kind, arguments) = (7, CallKind::Mmap, [0, length, 3, MAP_PRIVATE | MAP_ANONYMOUS, 0]);
+    match chain {
+        Some(stack) => MemoryEvent::Chain { pid, kind, arguments, stack },
+        None => MemoryEvent::Call(MemoryCall {
+            time_ns: 1,
+            pid,
+            tid: 7,
+            kind,
+            arguments,
+            result: Ok(0x7f00_0000_0000),
+            stack: None,
+        }),
+    }
+}
+
+/// 100 small mappings and as many large ones, with the chains of so many of each.
+fn recording(small_chains: u32, large_chains: u32, weight: u32, lost: u64) -> ChurnRecording {
+    let mut tally = Tally::begin(0);
+    for (index, length, chains) in [(0, SMALL, small_chains), (1, LARGE, large_chains)] {
+        (0..100).for_each(|_| tally.take(&event(length, None)));
+        let stack = TakenStack { index, weight };
+        (0..chains).for_each(|_| tally.take(&event(length, Some(stack))));
+    }
+    tally.take(&MemoryEvent::LostChains { chains: lost });
+    finished(tally, Mechanism::Tracepoints)
+}
+
+fn finished(tally: Tally, mechanism: Mechanism) -> ChurnRecording {
+    tally.finish(Circumstances {
+        tool_version: String::new(),
+        subject: String::new(),
+        started_unix_s: 0,
+        ending: None,
+        mechanism,
+        refused: None,
+        observed_ns: 1,
+        cost_per_call_ns: None,
+        stacks: vec![vec!["small".into()], vec!["large".into()]],
+        remarks: Vec::new(),
+    })
+}
+
+fn callers(recording: &ChurnRecording) -> Vec<(&str, u64, u64)> {
+    let name = |caller: &CallerSum| recording.stacks[caller.stack as usize][0].as_str();
+    recording.callers.iter().map(|caller| (name(caller), caller.amount.count, caller.amount.bytes)).collect()
+}
+
+#[test]
+fn a_process_that_makes_no_call_is_one_all_the_same() {
+    let mut tally = Tally::begin(0);
+    tally.attach(7);
+    tally.attach(7);
+    assert_eq!(tally.processes_seen, 1);
+}
+
+#[test]
+fn mappings_that_grow_into_one_are_counted_once_and_have_no_lives() {
+    let mut tally = Tally::of_records(0);
+    // What was there at the start is joined to, too.
+    tally.know(7, 0x7fff_0000_0000, 0x8000_0000_0000, false);
+    for number in 1..=300 {
+        let MemoryEvent::Call(mut call) = event(number * LARGE + (1 << 32), None) else { return };
+        call.result = Ok(0x7fff_0000_0000 - number * LARGE);
+        tally.take(&MemoryEvent::Call(call));
+    }
+    let recording = finished(tally, Mechanism::MmapRecords);
+    let sum = &recording.operations[&Operation::MapAnonymous];
+    assert_eq!(sum.amount, Amount { count: 300, bytes: 300 * LARGE });
+    assert_eq!(sum.sizes[&class_of(LARGE)].count, 300);
+    assert!(recording.ended_mappings.is_empty() && recording.cycles.is_empty());
+    assert_eq!(recording.live_mappings, Amount::default());
+}
+
+#[test]
+fn callers_bytes_are_together_those_of_the_operation() {
+    let of_a_sample = recording(1, 3, 50, 0);
+    let all = of_a_sample.operations[&Operation::MapAnonymous].amount;
+    let sum = callers(&of_a_sample).iter().fold((0, 0), |sum, caller| (sum.0 + caller.1, sum.1 + caller.2));
+    assert_eq!(sum.0, all.count);
+    assert!(sum.1.abs_diff(all.bytes) <= 2, "{sum:?} of {all:?}");
+    assert_eq!(of_a_sample.chains, Chains { taken: 4, lost: 0 });
+}
+
+#[test]
+fn calls_whose_chains_were_lost_are_not_given_to_callers_that_were_seen() {
+    let seen = recording(20, 100, 1, 80);
+    let expected = [("large", 100, 100 * LARGE), (NOT_SEEN, 80, 80 * SMALL), ("small", 20, 20 * SMALL)];
+    assert_eq!(callers(&seen), expected);
+    assert_eq!(seen.chains, Chains { taken: 120, lost: 80 });
+    assert_eq!(crate::churn::blame::part_of_malloc(&seen, Operation::MapAnonymous), Some(0.0));
+}
