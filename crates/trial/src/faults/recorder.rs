@@ -216,7 +216,13 @@ impl Recorder {
             News::Exit if record.pid == record.tid => {
                 self.page_tables.remove(&record.pid);
             }
-            _ => self.images.take(record),
+            news => {
+                // The page tables that are open are those of the program before.
+                if matches!(news, News::Name { is_exec: true, .. }) {
+                    self.page_tables.remove(&record.pid);
+                }
+                self.images.take(record);
+            }
         }
     }
 
