@@ -60,6 +60,7 @@ pub fn look_at_process(
             looked.elapsed.as_secs_f64()
         ));
     }
+    remarks.extend(looked.chains_refused.map(|reason| format!("callers: {reason}")));
     let tool = own_processor_time().saturating_sub(began);
     Ok(sums.tally.finish(MallocCircumstances {
         tool_version: env!("CARGO_PKG_VERSION").to_owned(),

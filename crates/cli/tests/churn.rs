@@ -5,7 +5,7 @@ mod place;
 mod tool;
 
 use std::fs;
-use std::process::{Child, Command};
+use std::process::{Child, Command, Output};
 use std::time::{Duration, Instant};
 
 use place::Place;
@@ -367,6 +367,42 @@ fn a_command_that_cannot_be_observed_has_not_run() {
         let has_run = fs::exists(&made).unwrap();
         assert_eq!(output.status.success(), has_run, "with {files} files: {}", errors(&output));
         if has_run {
+            return;
+        }
+    }
+    panic!("no number of files is enough");
+}
+
+/// The program with a limit on open files, as the shell sets it.
+fn limited(limit: &str, words: &[&str]) -> Output {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &format!("ulimit {limit} && exec \"$@\""), "sh"]);
+    shell.arg(env!("CARGO_BIN_EXE_faultless")).arg("churn").args(words).output().unwrap()
+}
+
+#[test]
+fn a_command_has_the_limit_on_open_files_that_the_tool_was_started_with() {
+    if report(&["--by", "tracepoints", "--", "true"]).is_none() {
+        return;
+    }
+    let output = limited("-Sn 12", &["--by", "tracepoints", "--", "sh", "-c", "ulimit -Sn"]);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(text.lines().next(), Some("12"), "{text}{}", errors(&output));
+}
+
+#[test]
+fn callers_that_there_are_too_few_files_for_are_said_to_be_missing() {
+    if report(&["--by", "tracepoints", "--", "true"]).is_none() {
+        return;
+    }
+    // Each CPU has some twenty files for calls, and later as many for chains: on the way up there is room for the one alone.
+    let cpus = std::thread::available_parallelism().unwrap().get();
+    for files in (8..16_384).step_by(4 * cpus) {
+        let output = limited(&format!("-n {files}"), &["--json", "--by", "tracepoints", "--", "true"]);
+        if output.status.success() {
+            let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+            let remarks = report["remarks"].to_string();
+            assert!(remarks.contains("callers: too many open files"), "{files} files: {remarks}");
             return;
         }
     }

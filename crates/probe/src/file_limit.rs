@@ -1,5 +1,6 @@
 //! How many files may be open at once: more is asked for, some stay free, and commands find the limit that we found.
 
+use std::fs;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::OnceLock;
@@ -13,16 +14,11 @@ const RESERVE: rlim_t = 32;
 /// The soft and the hard limit before we raised the first.
 static FOUND: OnceLock<(rlim_t, rlim_t)> = OnceLock::new();
 
-/// Asks for as many open files as may be had.
+/// Asks for as many open files as may be had: an event is one, and there is one for each thread and CPU.
 pub fn raise() {
-    raise_to(rlim_t::MAX);
-}
-
-/// Asks for so many open files, or as many as may be had, when the limit is lower.
-pub(crate) fn raise_to(needed: rlim_t) {
     if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
-        && soft < hard.min(needed)
-        && setrlimit(Resource::RLIMIT_NOFILE, hard.min(needed), hard).is_ok()
+        && soft < hard
+        && setrlimit(Resource::RLIMIT_NOFILE, hard, hard).is_ok()
     {
         let _ = FOUND.set((soft, hard));
     }
@@ -44,4 +40,9 @@ pub(crate) fn is_beyond(file: &impl AsFd) -> bool {
 #[must_use]
 pub fn is_reached(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
+}
+
+/// How many files are open now.
+pub(crate) fn open_files() -> usize {
+    fs::read_dir("/proc/self/fd").map_or(0, Iterator::count)
 }

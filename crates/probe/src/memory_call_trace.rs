@@ -65,6 +65,7 @@ pub struct Trace {
     kinds: Vec<CallKind>,
     /// The chains of all calls, and of one in [`FEW`].
     chains: Option<Session>,
+    chains_refused: Option<String>,
     takes_all: bool,
     looked: Instant,
     seen_then: u64,
@@ -97,7 +98,7 @@ impl Trace {
         };
         let open = |plan| Session::open(plan, threads).map_err(in_words);
         let news = open(plan(Vec::new(), 0, true, NEWS_BUFFER_BYTES))?;
-        let (mut calls, mut chains) = (None, None);
+        let (mut calls, mut chains, mut chains_refused) = (None, None, None);
         if sight == Sight::Calls {
             let (entries, exits) = tracepoints(&Tracefs::open()?).map_err(|error| error.to_string())?;
             let event = |id: &u64, period: u32, starts_enabled| Event {
@@ -111,7 +112,10 @@ impl Trace {
             let all = entries.iter().map(|id| event(id, 1, true));
             let some = entries.iter().map(|id| event(id, FEW, false));
             // Without room for chains the calls are still seen.
-            chains = open(plan(all.chain(some).collect(), STACK_BYTES, false, CHAIN_BUFFER_BYTES)).ok();
+            match open(plan(all.chain(some).collect(), STACK_BYTES, false, CHAIN_BUFFER_BYTES)) {
+                Ok(session) => chains = Some(session),
+                Err(reason) => chains_refused = Some(reason),
+            }
         }
         Ok(Self {
             sight,
@@ -119,6 +123,7 @@ impl Trace {
             calls,
             kinds,
             chains,
+            chains_refused,
             takes_all: true,
             looked: Instant::now(),
             seen_then: 0,
@@ -130,6 +135,12 @@ impl Trace {
             lost: 0,
             lost_chains: 0,
         })
+    }
+
+    /// Why no call chains are taken, where they would be.
+    #[must_use]
+    pub fn chains_refused(&self) -> Option<&str> {
+        self.chains_refused.as_deref()
     }
 
     /// Begins, where it waits for no exec.

@@ -71,6 +71,8 @@ pub struct Looked {
     pub counts: RingCounts,
     /// Probes that were hit.
     pub hits: u64,
+    /// Why call chains were not taken, in some window at least.
+    pub chains_refused: Option<String>,
 }
 
 /// Looks until the process has ended, the time is over, or a signal asks us to end; a probe that is hit costs the process
@@ -93,13 +95,14 @@ pub fn follow(
     let is_over =
         |began: Instant, now: Instant| limit.is_some_and(|limit| now >= began + limit) || !process.is_alive();
     'windows: loop {
-        let Some((mut calls, mut chains)) = open_window(allocator, process)? else {
+        let Some((mut calls, chains)) = open_window(allocator, process)? else {
             if !has_begun {
                 return Err(ProcessError::Ended(process.pid()).to_string());
             }
             looked.elapsed = began.elapsed();
             break;
         };
+        let mut chains = chains.map_err(|error| looked.chains_refused = Some(error.to_string())).ok();
         let (window, hits_before) = (Instant::now(), decoder.hits);
         if !std::mem::replace(&mut has_begun, true) {
             // To set the probes takes its time.
@@ -147,11 +150,11 @@ pub fn follow(
 fn open_window(
     allocator: &Allocator,
     process: &Process,
-) -> Result<Option<(Session, Option<Session>)>, String> {
+) -> Result<Option<(Session, Result<Session, PerfError>)>, String> {
     let open = |threads: &[i32]| {
         let calls = Session::open(plan(allocator, 8, Sampling::Every(1)), threads)?;
         let chains = plan(allocator, CHAIN_STACK_BYTES, Sampling::Every(CHAIN_EVERY));
-        let chains = Session::open(chains, threads).ok();
+        let chains = Session::open(chains, threads);
         calls.start()?;
         chains.iter().try_for_each(Session::start)?;
         Ok::<_, PerfError>((calls, chains))

@@ -60,7 +60,8 @@ impl Session {
         let cpus = online_cpus();
         let sampled = plan.events.iter().filter(|event| event.sampling != Sampling::Count).count();
         let needed = threads.len() * (cpus.len() * (sampled + 1) + plan.events.len() - sampled) + 64;
-        file_limit::raise_to(needed as u64);
+        file_limit::raise();
+        let already = file_limit::open_files();
         let buffer_bytes = plan.buffer_bytes.max(SMALLEST_BYTES).next_power_of_two();
         let mut session = Self {
             plan,
@@ -82,7 +83,9 @@ impl Session {
         for thread in threads {
             match session.open_thread(*thread, &cpus) {
                 Err(PerfError::Ended(_)) if threads.len() > 1 => {}
-                Err(PerfError::Files { .. }) => return Err(PerfError::Files { needed }),
+                Err(PerfError::Files { .. }) => {
+                    return Err(PerfError::Files { needed: needed + already });
+                }
                 result => result?,
             }
         }
