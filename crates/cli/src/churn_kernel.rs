@@ -186,6 +186,8 @@ fn choose(wanted: Option<ChurnMechanism>, usual: &[Mechanism]) -> Result<Way, Fa
 /// Sums while it looks.
 struct Sums {
     started_unix_s: u64,
+    /// Processes stop at their calls; there are no records of the kernel's.
+    stops: bool,
     tally: Tally,
     stacks: CallStacks,
     progress: ObservingProgress,
@@ -196,6 +198,7 @@ impl Sums {
         let begin = if way.mechanism == Mechanism::MmapRecords { Tally::of_records } else { Tally::begin };
         Self {
             started_unix_s: unix_s(),
+            stops: way.sight().is_none(),
             tally: begin(monotonic_ns()),
             stacks,
             progress: ObservingProgress::start("looking", arguments.limit, Elsewhere::Lines),
@@ -239,6 +242,12 @@ impl Sums {
 
 impl Observer for Sums {
     fn take(&mut self, event: MemoryEvent) {
+        // With records of ends, which come of each thread, these say when it is over.
+        if let MemoryEvent::Exit { pid } = event
+            && self.stops
+        {
+            self.stacks.end(pid);
+        }
         self.tally.take(&event);
     }
 

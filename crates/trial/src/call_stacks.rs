@@ -59,7 +59,16 @@ impl CallStacks {
             News::Mapping(_) | News::Fork { .. } => drop(self.known.insert(record.pid)),
             _ => {}
         }
-        self.images.take(record);
+        if self.images.take(record) {
+            self.end(record.pid);
+        }
+    }
+
+    /// A process has ended.
+    pub fn end(&mut self, pid: i32) {
+        self.known.remove(&pid);
+        self.unknown.remove(&pid);
+        self.images.end(pid);
     }
 
     /// A process runs another program now.

@@ -213,12 +213,10 @@ impl Recorder {
         match &record.news {
             News::Sample(sample) => self.take_fault(record, sample, looks),
             News::Lost(number) => *self.lost_before.entry(record.cpu).or_default() += number,
-            News::Exit if record.pid == record.tid => {
-                self.page_tables.remove(&record.pid);
-            }
             news => {
-                // The page tables that are open are those of the program before.
-                if matches!(news, News::Name { is_exec: true, .. }) {
+                let is_exec = matches!(news, News::Name { is_exec: true, .. });
+                // After an exec the page tables that are open are those of the program before.
+                if is_exec || (matches!(news, News::Exit) && record.pid == record.tid) {
                     self.page_tables.remove(&record.pid);
                 }
                 self.images.take(record);
