@@ -29,6 +29,10 @@ use crate::{subject, target};
 /// What the kernel's records of new mappings leave out.
 const UNSEEN_BY_RECORDS: &str = "munmap, madvise, calls that fail, and callers: the kernel's records tell of new mappings only (an mprotect looks like one), each with the neighbours that it is joined to; bytes are those of addresses that were not mapped before, so what is mapped again where something was is not among them; --by ptrace sees all and stops the process at every system call";
 
+/// What all other ways leave out.
+const UNSEEN_PROGRAMS: &str =
+    "calls of 32-bit programs, whose numbers are others; --by mmap-records sees what they map";
+
 /// Looks at a command or a process.
 ///
 /// # Errors
@@ -75,9 +79,7 @@ fn look_at_command(arguments: &ChurnArguments, signals: &Signals) -> Result<Chur
         let subject = Subject::Command { launched: &launched, is_filtered };
         let followed =
             system_call_trap::follow(&subject, signals, arguments.limit, &mut sums).map_err(lost_sight)?;
-        if followed.is_blind_to_some {
-            remarks.push("calls of 32-bit programs that it started; their numbers are others".to_owned());
-        }
+        sums.is_blind_to_some |= followed.is_blind_to_some;
         followed
     };
     Ok(sums.finish(words.join(" "), way, followed.ending, followed.observed, remarks))
@@ -120,9 +122,7 @@ fn look_at_process(
                 WatchError::Interrupted(number) => Failure::Interrupted(number),
                 WatchError::System(error) => Failure::Failed(error.to_string()),
             })?;
-            if followed.is_blind_to_some {
-                remarks.push("its calls: it is a 32-bit program, and their numbers are others".to_owned());
-            }
+            sums.is_blind_to_some |= followed.is_blind_to_some;
             followed.observed
         }
     };
@@ -188,6 +188,8 @@ struct Sums {
     started_unix_s: u64,
     /// Processes stop at their calls; there are no records of the kernel's.
     stops: bool,
+    /// A 32-bit program made calls.
+    is_blind_to_some: bool,
     tally: Tally,
     stacks: CallStacks,
     progress: ObservingProgress,
@@ -199,6 +201,7 @@ impl Sums {
         Self {
             started_unix_s: unix_s(),
             stops: way.sight().is_none(),
+            is_blind_to_some: false,
             tally: begin(monotonic_ns()),
             stacks,
             progress: ObservingProgress::start("looking", arguments.limit, Elsewhere::Lines),
@@ -224,6 +227,11 @@ impl Sums {
         if way.mechanism == Mechanism::MmapRecords {
             remarks.push(UNSEEN_BY_RECORDS.to_owned());
         }
+        let is_blind_to_some = way.mechanism != Mechanism::MmapRecords
+            && (self.is_blind_to_some || self.stacks.saw_foreign_code());
+        if is_blind_to_some {
+            remarks.push(UNSEEN_PROGRAMS.to_owned());
+        }
         self.tally.finish(Circumstances {
             tool_version: env!("CARGO_PKG_VERSION").to_owned(),
             subject,
@@ -231,6 +239,7 @@ impl Sums {
             ending,
             mechanism: way.mechanism,
             refused: way.refused,
+            is_blind_to_some,
             observed_ns: u64::try_from(observed.as_nanos()).unwrap_or(u64::MAX),
             // Records of mappings are written anyway when somebody reads them: nothing is added for each call.
             cost_per_call_ns: (way.mechanism != Mechanism::MmapRecords).then_some(way.cost_per_call_ns),

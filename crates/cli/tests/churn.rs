@@ -373,6 +373,56 @@ fn a_command_that_cannot_be_observed_has_not_run() {
     panic!("no number of files is enough");
 }
 
+/// Maps and unmaps a MiB two hundred times by the calls of a 32-bit program.
+const NARROW: &str = "
+.globl _start
+_start: movl $200, %esi
+1: pushl %esi
+ movl $192, %eax
+ xorl %ebx, %ebx
+ movl $1048576, %ecx
+ movl $3, %edx
+ movl $0x22, %esi
+ movl $-1, %edi
+ xorl %ebp, %ebp
+ int $0x80
+ movl %eax, %ebx
+ movl $1048576, %ecx
+ movl $91, %eax
+ int $0x80
+ popl %esi
+ decl %esi
+ jnz 1b
+ movl $1, %eax
+ xorl %ebx, %ebx
+ int $0x80
+";
+
+#[test]
+fn a_32_bit_program_whose_calls_are_not_seen_is_not_called_quiet() {
+    let place = Place::new("narrow");
+    let [source, object, program] = ["narrow.s", "narrow.o", "narrow"].map(|name| place.file(name));
+    fs::write(&source, NARROW).unwrap();
+    let runs =
+        |name: &str, words: &[&str]| Command::new(name).args(words).status().is_ok_and(|end| end.success());
+    let is_built = runs("as", &["--32", "-o", &object, &source])
+        && runs("ld", &["-m", "elf_i386", "-o", &program, &object]);
+    if !is_built || !runs(&program, &[]) {
+        return faultless_skipped::skipped("32-bit programs are not built or not run here");
+    }
+    for mechanism in ["tracepoints", "seccomp", "ptrace"] {
+        let started = ["--by", mechanism, "--", &program];
+        let by_shell = ["--by", mechanism, "--", "sh", "-c", "\"$0\"; exit 0", &program];
+        for words in [&started[..], &by_shell] {
+            let Some(report) = report(words) else { continue };
+            assert_eq!(report["is_blind_to_some"], true, "{words:?}");
+            assert!(report["remarks"].to_string().contains("32-bit"), "{words:?}: {}", report["remarks"]);
+            let text = String::from_utf8_lossy(&churn(words).output().unwrap().stdout).into_owned();
+            assert!(text.contains("Whether it thrashes is not known"), "{words:?}: {text}");
+        }
+    }
+}
+
 /// The program with a limit on open files, as the shell sets it.
 fn limited(limit: &str, words: &[&str]) -> Output {
     let mut shell = Command::new("sh");

@@ -76,6 +76,9 @@ pub struct ChurnRecording {
     pub execs: u64,
     /// Calls that were lost.
     pub lost_calls: u64,
+    /// Some programs' calls were not seen at all: those of 32-bit ones, whose numbers are others.
+    #[serde(default)]
+    pub is_blind_to_some: bool,
     /// What looking at one call cost the program, in nanoseconds, measured on this machine; none when it was not.
     pub cost_per_call_ns: Option<f64>,
     /// Sums by what the calls did.

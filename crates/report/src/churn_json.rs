@@ -74,6 +74,7 @@ pub fn json(recording: &ChurnRecording) -> String {
         "calls": calls,
         "calls_per_second": finite(calls as f64 / seconds),
         "lost_calls": recording.lost_calls,
+        "is_blind_to_some": recording.is_blind_to_some,
         "overhead": recording.cost_per_call_ns.map(|cost_ns| json!({
             "seconds_per_call": cost_ns / 1e9,
             "seconds": cost_ns * calls as f64 / 1e9,

@@ -85,6 +85,9 @@ fn verdict(recording: &ChurnRecording) -> String {
     if findings.is_empty() && recording.mechanism == Mechanism::MmapRecords {
         return "Whether it thrashes is not known: what is given back is not seen this way.\n".into();
     }
+    if findings.is_empty() && recording.is_blind_to_some {
+        return "Whether it thrashes is not known: calls of 32-bit programs are not seen this way.\n".into();
+    }
     if findings.is_empty() {
         return "No thrash: nothing is given back and taken again at a rate that matters.\n".into();
     }

@@ -106,6 +106,12 @@ impl CallStacks {
         self.index(&record, &sample)
     }
 
+    /// Whether some process ran code of another architecture, as 32-bit programs do.
+    #[must_use]
+    pub fn saw_foreign_code(&self) -> bool {
+        self.images.saw_foreign_code
+    }
+
     /// Names of each chain's calls, by index, the innermost first. `is_hidden` leaves out frames of modules, by their file
     /// names.
     #[must_use]

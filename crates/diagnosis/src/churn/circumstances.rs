@@ -21,6 +21,8 @@ pub struct Circumstances {
     pub refused: Option<String>,
     /// How long it looked, in nanoseconds.
     pub observed_ns: u64,
+    /// Some programs' calls were not seen at all.
+    pub is_blind_to_some: bool,
     /// What looking at one call cost, in nanoseconds.
     pub cost_per_call_ns: Option<f64>,
     /// Call chains that the calls' stacks refer to.

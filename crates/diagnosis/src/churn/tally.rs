@@ -177,6 +177,7 @@ impl Tally {
             threads_started: self.threads_started,
             execs: self.execs,
             lost_calls: self.lost_calls,
+            is_blind_to_some: circumstances.is_blind_to_some,
             cost_per_call_ns: circumstances.cost_per_call_ns,
             operations: self.operations,
             ended_mappings: self.ended_mappings,

@@ -229,6 +229,7 @@ mod tests {
                 ending: None,
                 mechanism,
                 refused: None,
+                is_blind_to_some: false,
                 observed_ns: self.now_ns,
                 cost_per_call_ns: None,
                 stacks,

@@ -44,6 +44,7 @@ fn calls(chains: &[Option<u32>], stacks: Vec<Vec<String>>) -> ChurnRecording {
         ending: None,
         mechanism: Mechanism::Seccomp,
         refused: None,
+        is_blind_to_some: false,
         observed_ns: 5,
         cost_per_call_ns: None,
         stacks,

@@ -39,6 +39,8 @@ pub struct Images {
     pub modules: Modules,
     /// Chains that could not be followed to their outermost call.
     pub cut_chains: u64,
+    /// Some process ran code of another architecture, as 32-bit programs do.
+    pub saw_foreign_code: bool,
 }
 
 /// What is known of a process; of one that has ended, what its calls are named by.
@@ -190,6 +192,7 @@ impl Images {
             image.unwinder.remove(start);
         }
         let module = place.and_then(|place| self.modules.module(place));
+        self.saw_foreign_code |= module.is_some_and(|module| module.is_foreign);
         if let Some(module) = module
             && let Some(linked) = module.code_address(new.file_offset)
         {

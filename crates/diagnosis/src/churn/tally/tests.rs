@@ -42,6 +42,7 @@ fn finished(tally: Tally, mechanism: Mechanism) -> ChurnRecording {
         ending: None,
         mechanism,
         refused: None,
+        is_blind_to_some: false,
         observed_ns: 1,
         cost_per_call_ns: None,
         stacks: vec![vec!["small".into()], vec!["large".into()]],
