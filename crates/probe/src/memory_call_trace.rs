@@ -24,7 +24,7 @@ use crate::watch::{WatchError, watch_beside};
 /// Bytes of the user's stack that are saved with a call chain.
 const STACK_BYTES: u32 = 8192;
 
-/// Buffers of each CPU.
+/// Buffers of each CPU, where there are few.
 const CALL_BUFFER_BYTES: usize = 8 << 20;
 const CHAIN_BUFFER_BYTES: usize = 8 << 20;
 const NEWS_BUFFER_BYTES: usize = 4 << 20;

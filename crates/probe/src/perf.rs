@@ -13,4 +13,4 @@ mod session;
 pub use access::{Access, access, access_to};
 pub use events::{Event, Plan, Sampling, Scope, What};
 pub use refusal::PerfError;
-pub use session::{Moment, Session};
+pub use session::{Moment, Session, cpus};

@@ -75,6 +75,7 @@ pub struct Plan {
     pub follows_processes: bool,
     /// Whether events wait for the execve of the observed process, instead of [`super::Session::start`].
     pub waits_for_exec: bool,
-    /// Wanted size of the buffer of each CPU in bytes; smaller where the kernel's limit on locked memory says so.
+    /// Wanted size of the buffer of each CPU in bytes; smaller where there are many, and where the
+    /// kernel's limit on locked memory says so.
     pub buffer_bytes: usize,
 }

@@ -62,7 +62,7 @@ impl Session {
         let needed = threads.len() * (cpus.len() * (sampled + 1) + plan.events.len() - sampled) + 64;
         file_limit::raise();
         let already = file_limit::open_files();
-        let buffer_bytes = plan.buffer_bytes.max(SMALLEST_BYTES).next_power_of_two();
+        let buffer_bytes = buffer_bytes(plan.buffer_bytes, cpus.len());
         let mut session = Self {
             plan,
             opened: Vec::new(),
@@ -335,6 +335,20 @@ impl Session {
     }
 }
 
+/// The buffers of all CPUs together: kernel memory that nothing else can use meanwhile.
+const BUFFERS_BYTES: usize = 64 << 20;
+
+/// The size of a buffer where one of this size is wanted for each CPU.
+fn buffer_bytes(wanted: usize, cpus: usize) -> usize {
+    let share = BUFFERS_BYTES / cpus.max(1);
+    match wanted.next_power_of_two() {
+        wanted if wanted <= share => wanted,
+        // The power of two below.
+        _ => (share / 2 + 1).next_power_of_two(),
+    }
+    .max(SMALLEST_BYTES)
+}
+
 /// Room for about a thousand records of mappings, names, starts and ends.
 const RECORD_BUFFER_BYTES: usize = 128 * 1024;
 
@@ -392,6 +406,12 @@ fn check(answer: libc::c_int, what: &str) -> Result<(), PerfError> {
         answer if answer >= 0 => Ok(()),
         _ => Err(PerfError::System { what: what.into(), error: io::Error::last_os_error() }),
     }
+}
+
+/// How many CPUs there are events and buffers for, whichever of them we may run on ourselves.
+#[must_use]
+pub fn cpus() -> usize {
+    online_cpus().len()
 }
 
 /// The CPUs that run, from text such as `0-3,6`.

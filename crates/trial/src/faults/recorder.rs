@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use faultless_probe::clock::{own_processor_time, unix_s};
 use faultless_probe::huge_page::{Closed, PageTables};
 use faultless_probe::machine;
-use faultless_probe::perf::{Access, Event, PerfError, Plan, Sampling, Scope, Session, What, access};
+use faultless_probe::perf::{Access, Event, PerfError, Plan, Sampling, Scope, Session, What, access, cpus};
 use faultless_probe::process::Process;
 use faultless_records::fault_accounts::FaultAccounts;
 use faultless_records::fault_recording::{
@@ -20,10 +20,8 @@ use super::taken::{Kind, Taken};
 use super::{FaultOptions, RecordError};
 use crate::callers::{Images, RawTree};
 
-/// All buffers together, where the limit on locked memory allows it.
-const BUFFERS_BYTES: usize = 64 << 20;
-/// The buffer of one CPU.
-const LARGEST_BUFFER_BYTES: usize = 8 << 20;
+/// The buffer of one CPU, where there are few and the limit on locked memory allows it.
+const BUFFER_BYTES: usize = 8 << 20;
 /// More open events than this are not risked for a finer choice of periods.
 const MANY_EVENTS: usize = 20_000;
 
@@ -130,14 +128,12 @@ impl Recorder {
 
     fn open(threads: &[i32], options: FaultOptions, waits_for_exec: bool) -> Result<Self, PerfError> {
         let access = access()?;
-        let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let steps = match options.every {
             Some(every) => vec![Periods { minor: every, major: every }],
-            None if threads.len() * cpus * STEPS.len() * 2 > MANY_EVENTS => vec![ONLY_STEP],
+            None if threads.len() * cpus() * STEPS.len() * 2 > MANY_EVENTS => vec![ONLY_STEP],
             None => STEPS.to_vec(),
         };
-        let buffer_bytes = (BUFFERS_BYTES / cpus).min(LARGEST_BUFFER_BYTES);
-        let plan = plan(&steps, access, options.stack_bytes, waits_for_exec, buffer_bytes);
+        let plan = plan(&steps, access, options.stack_bytes, waits_for_exec);
         let now = Instant::now();
         Ok(Self {
             session: Session::open(plan, threads)?,
@@ -412,13 +408,7 @@ impl Recorder {
 }
 
 /// Sampled events of each step, minor and major; then, where they can be seen, counts in the kernel.
-fn plan(
-    steps: &[Periods],
-    access: Access,
-    stack_bytes: u32,
-    waits_for_exec: bool,
-    buffer_bytes: usize,
-) -> Plan {
+fn plan(steps: &[Periods], access: Access, stack_bytes: u32, waits_for_exec: bool) -> Plan {
     let scope = match access {
         Access::UserAndKernel => Scope::All,
         Access::User => Scope::User,
@@ -434,7 +424,7 @@ fn plan(
         events.push(event(What::MajorFaults, Sampling::Count, Scope::Kernel, true));
     }
     let content = Content { has_address: true, has_callchain: true, has_raw: false, stack_bytes };
-    Plan { events, content, follows_processes: true, waits_for_exec, buffer_bytes }
+    Plan { events, content, follows_processes: true, waits_for_exec, buffer_bytes: BUFFER_BYTES }
 }
 
 /// Whether a fault is on the stack of its thread. The mapping alone does not tell: the kernel joins a stack with other memory that

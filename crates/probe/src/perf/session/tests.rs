@@ -48,6 +48,19 @@ fn session(sampling: Sampling) -> Option<Session> {
 }
 
 #[test]
+fn buffers_of_many_cpus_are_together_no_larger_than_those_of_few() {
+    assert_eq!(buffer_bytes(8 << 20, 2), 8 << 20);
+    assert_eq!(buffer_bytes(5 << 20, 8), 8 << 20);
+    for cpus in [0, 1, 2, 7, 9, 48, 255, 256, 1000, 1024] {
+        let bytes = buffer_bytes(8 << 20, cpus);
+        assert!(bytes.is_power_of_two() && bytes * cpus <= BUFFERS_BYTES, "{cpus}: {bytes}");
+        assert!(bytes == 8 << 20 || bytes * cpus * 2 > BUFFERS_BYTES, "{cpus}: {bytes} is too little");
+    }
+    assert_eq!(buffer_bytes(8 << 20, 8192), SMALLEST_BYTES);
+    assert_eq!(buffer_bytes(1, 1), SMALLEST_BYTES);
+}
+
+#[test]
 fn every_fault_of_a_thread_is_seen_with_its_address_and_stack() {
     let Some(mut session) = session(Sampling::Every(1)) else { return };
     session.start().unwrap();
