@@ -15,6 +15,7 @@ use faultless_records::fault_recording::{
 };
 use faultless_records::perf_record::{Content, News, PerfRecord, Sample};
 
+use super::earlier_children::EarlierChildren;
 use super::ladder::{Ladder, ONLY_STEP, Periods, STEPS};
 use super::taken::{Kind, Taken};
 use super::{FaultOptions, RecordError};
@@ -71,6 +72,7 @@ pub struct Recorder {
     /// Of a process that runs already: its accounts at the start, and the last that were seen.
     first_accounts: FaultAccounts,
     last_accounts: FaultAccounts,
+    earlier_children: Option<EarlierChildren>,
     started: Instant,
     started_unix_s: u64,
     own_cpu: Duration,
@@ -99,6 +101,7 @@ impl Recorder {
         recorder.images.adopt(process).map_err(RecordError::Process)?;
         recorder.first_accounts = accounts(process).unwrap_or_default();
         recorder.last_accounts = recorder.first_accounts;
+        recorder.earlier_children = Some(EarlierChildren::of(process));
         recorder.session.start().map_err(RecordError::Perf)?;
         recorder.follow_missed(process, threads).map_err(RecordError::Perf)?;
         Ok(recorder)
@@ -154,6 +157,7 @@ impl Recorder {
             twice: FaultCounts::default(),
             first_accounts: FaultAccounts::default(),
             last_accounts: FaultAccounts::default(),
+            earlier_children: None,
             started: now,
             started_unix_s: unix_s(),
             own_cpu: own_processor_time(),
@@ -298,19 +302,33 @@ impl Recorder {
 
     /// Reads the accounts of a process while it exists.
     pub fn read_accounts(&mut self, process: &Process) {
+        if let Some(children) = &mut self.earlier_children {
+            children.look_sometimes();
+        }
         if let Some(accounts) = accounts(process) {
             self.last_accounts = accounts;
         }
     }
 
     /// What the accounts of a process that ran already say of the time since the start; those of its living children too.
-    pub fn accounts_since_start(&self, process: &Process) -> Accounts {
+    pub fn accounts_since_start(&mut self, process: &Process) -> Accounts {
+        let of_earlier = self.earlier_children.as_mut().map_or(FaultCounts::default(), |children| {
+            children.look();
+            children.gone()
+        });
+        self.read_accounts(process);
         let (first, last) = (self.first_accounts, self.last_accounts);
-        let mut faults = FaultCounts {
-            minor: last.minor_with_children().saturating_sub(first.minor_with_children()),
-            major: last.major_with_children().saturating_sub(first.major_with_children()),
+        let since = |own: fn(&FaultAccounts) -> u64, children: fn(&FaultAccounts) -> u64, of_earlier: u64| {
+            let waited_for = children(&last).saturating_sub(children(&first)).saturating_sub(of_earlier);
+            own(&last).saturating_sub(own(&first)).saturating_add(waited_for)
         };
-        for pid in self.images.pids().into_iter().filter(|pid| *pid != process.pid()) {
+        let mut faults = FaultCounts {
+            minor: since(|accounts| accounts.minor, |accounts| accounts.children_minor, of_earlier.minor),
+            major: since(|accounts| accounts.major, |accounts| accounts.children_major, of_earlier.major),
+        };
+        // The number of one that has ended may be a stranger's by now.
+        let is_child = |pid: &i32| *pid != process.pid() && self.images.lives(*pid);
+        for pid in self.images.pids().into_iter().filter(is_child) {
             let child = Process::open(pid).ok().and_then(|child| accounts(&child)).unwrap_or_default();
             faults.minor += child.minor_with_children();
             faults.major += child.major_with_children();
@@ -435,7 +453,8 @@ fn is_on_stack(mapping: &Range<u64>, stack_pointer: u64, address: u64) -> bool {
     mapping.contains(&stack_pointer) && near.contains(&address)
 }
 
-fn accounts(process: &Process) -> Option<FaultAccounts> {
+/// What a process's own accounts say.
+pub(super) fn accounts(process: &Process) -> Option<FaultAccounts> {
     FaultAccounts::parse(&process.text("stat").ok()?)
 }
 
