@@ -1,5 +1,6 @@
 //! How much of itself the kernel shows us.
 
+use super::attribute::Abilities;
 use super::events::{Event, Plan, Sampling, Scope, What};
 use super::refusal::{Circumstances, PerfError};
 use super::session::open_event;
@@ -37,7 +38,7 @@ pub fn access_to(pid: i32) -> Result<Access, PerfError> {
             waits_for_exec: false,
             buffer_bytes: 0,
         };
-        let attribute = super::attribute::of_event(&event, &plan)
+        let attribute = super::attribute::of_event(&event, &plan, Abilities::LEAST)
             .map_err(|error| PerfError::System { what: "a performance event".into(), error })?;
         open_event(attribute, pid, -1).map_err(|errno| PerfError::of_open(pid, errno, Circumstances::now()))
     };

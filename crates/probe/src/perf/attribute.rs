@@ -7,8 +7,8 @@ use std::os::unix::ffi::OsStrExt;
 
 use faultless_records::perf_record::REGISTERS;
 use perf_event_open_sys::bindings::{
-    PERF_COUNT_SW_DUMMY, PERF_COUNT_SW_PAGE_FAULTS_MAJ, PERF_COUNT_SW_PAGE_FAULTS_MIN, PERF_TYPE_SOFTWARE,
-    PERF_TYPE_TRACEPOINT, perf_event_attr,
+    PERF_COUNT_SW_DUMMY, PERF_COUNT_SW_PAGE_FAULTS_MAJ, PERF_COUNT_SW_PAGE_FAULTS_MIN, PERF_FORMAT_LOST,
+    PERF_TYPE_SOFTWARE, PERF_TYPE_TRACEPOINT, perf_event_attr,
 };
 
 use super::events::{Event, Plan, Sampling, Scope, What};
@@ -25,11 +25,25 @@ pub(super) struct Attribute {
     _path: Option<CString>,
 }
 
+/// What kernels know, the older ones less.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Abilities {
+    /// Records of mappings tell the build id: from Linux 5.12 on.
+    pub has_build_ids: bool,
+    /// Reading an event tells how much of it was lost: from Linux 6.0 on.
+    pub tells_lost: bool,
+}
+
+impl Abilities {
+    /// Those of every kernel.
+    pub const LEAST: Self = Self { has_build_ids: false, tells_lost: false };
+}
+
 /// The attribute of an event of the plan.
 ///
 /// # Errors
 /// When the kernel has no uprobes, or a path holds a NUL.
-pub(super) fn of_event(event: &Event, plan: &Plan) -> io::Result<Attribute> {
+pub(super) fn of_event(event: &Event, plan: &Plan, abilities: Abilities) -> io::Result<Attribute> {
     let mut kernel = empty();
     let mut path = None;
     match &event.what {
@@ -60,20 +74,20 @@ pub(super) fn of_event(event: &Event, plan: &Plan) -> io::Result<Attribute> {
     kernel.set_exclude_user(u64::from(event.scope == Scope::Kernel));
     kernel.set_enable_on_exec(u64::from(plan.waits_for_exec && event.starts_enabled));
     if event.sampling != Sampling::Count {
-        describe_samples(&mut kernel, plan);
+        describe_samples(&mut kernel, plan, abilities);
     }
     Ok(Attribute { kernel, _path: path })
 }
 
 /// The attribute of the event that carries mappings, names, starts and ends, and owns the buffer.
-pub(super) fn of_records(plan: &Plan, has_build_ids: bool) -> Attribute {
+pub(super) fn of_records(plan: &Plan, abilities: Abilities) -> Attribute {
     let mut kernel = empty();
     software(&mut kernel, PERF_COUNT_SW_DUMMY);
     kernel.set_exclude_kernel(1);
     // Without an exec to wait for, starts of threads are told from the first moment on.
     kernel.set_disabled(u64::from(plan.waits_for_exec));
     kernel.set_enable_on_exec(u64::from(plan.waits_for_exec));
-    describe_samples(&mut kernel, plan);
+    describe_samples(&mut kernel, plan, abilities);
     if plan.follows_processes {
         kernel.set_mmap(1);
         kernel.set_mmap2(1);
@@ -81,7 +95,7 @@ pub(super) fn of_records(plan: &Plan, has_build_ids: bool) -> Attribute {
         kernel.set_comm(1);
         kernel.set_comm_exec(1);
         kernel.set_task(1);
-        kernel.set_build_id(u64::from(has_build_ids));
+        kernel.set_build_id(u64::from(abilities.has_build_ids));
     }
     Attribute { kernel, _path: None }
 }
@@ -100,7 +114,8 @@ fn software(kernel: &mut perf_event_attr, config: u32) {
     kernel.config = u64::from(config);
 }
 
-fn describe_samples(kernel: &mut perf_event_attr, plan: &Plan) {
+fn describe_samples(kernel: &mut perf_event_attr, plan: &Plan, abilities: Abilities) {
+    kernel.read_format = if abilities.tells_lost { u64::from(PERF_FORMAT_LOST) } else { 0 };
     kernel.sample_type = plan.content.sample_type();
     kernel.set_sample_id_all(1);
     kernel.set_use_clockid(1);

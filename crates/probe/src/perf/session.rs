@@ -11,7 +11,7 @@ use nix::errno::Errno;
 use nix::libc;
 use perf_event_open_sys::{ioctls, perf_event_open};
 
-use super::attribute::{self, Attribute};
+use super::attribute::{self, Abilities, Attribute};
 use super::events::{Plan, Sampling, What};
 use super::refusal::{Circumstances, PerfError};
 use super::ring::{Ring, SMALLEST_BYTES};
@@ -23,6 +23,8 @@ struct Opened {
     file: OwnedFd,
     /// Its place in the plan; none for the event that carries mappings, names, starts and ends.
     event: Option<usize>,
+    /// Place of the buffer that it writes into.
+    buffer: Option<usize>,
 }
 
 /// A buffer of one CPU and the event that owns it.
@@ -32,6 +34,8 @@ struct Buffer {
     is_for_samples: bool,
     ring: Ring,
     owner: OwnedFd,
+    /// What the kernel has said so far that it had no room for.
+    lost: u64,
 }
 
 /// An observation that goes on.
@@ -43,7 +47,7 @@ pub struct Session {
     places: HashMap<u64, usize>,
     buffer_bytes: usize,
     record_buffer_bytes: usize,
-    has_build_ids: bool,
+    abilities: Abilities,
     /// Records read but younger than what all buffers have been read up to.
     held_back: Vec<PerfRecord>,
     lost_samples: u64,
@@ -74,7 +78,7 @@ impl Session {
             } else {
                 buffer_bytes.min(RECORD_BUFFER_BYTES)
             },
-            has_build_ids: true,
+            abilities: Abilities { has_build_ids: true, tells_lost: true },
             held_back: Vec::new(),
             lost_samples: 0,
             lost_news: 0,
@@ -109,7 +113,7 @@ impl Session {
         for (place, event) in self.plan.events.iter().enumerate() {
             if event.sampling == Sampling::Count {
                 let file = self.open_planned(place, thread, -1)?;
-                self.opened.push(Opened { file, event: Some(place) });
+                self.opened.push(Opened { file, event: Some(place), buffer: None });
             }
         }
         Ok(())
@@ -140,11 +144,16 @@ impl Session {
 
     fn open_records(&mut self, thread: i32, cpu: u32) -> Result<OwnedFd, PerfError> {
         loop {
-            let attribute = attribute::of_records(&self.plan, self.has_build_ids);
+            let attribute = attribute::of_records(&self.plan, self.abilities);
             match open_event(attribute, thread, cpu as i32) {
                 Ok(file) => return Ok(file),
-                // Kernels before 5.12 tell device and inode only.
-                Err(Errno::EINVAL | Errno::E2BIG) if self.has_build_ids => self.has_build_ids = false,
+                Err(Errno::EINVAL | Errno::E2BIG) if self.abilities.tells_lost => {
+                    self.abilities.tells_lost = false;
+                }
+                // Device and inode are told in any case.
+                Err(Errno::EINVAL | Errno::E2BIG) if self.abilities.has_build_ids => {
+                    self.abilities.has_build_ids = false;
+                }
                 Err(errno) => return Err(PerfError::of_open(thread, errno, Circumstances::now())),
             }
         }
@@ -153,7 +162,7 @@ impl Session {
     fn open_planned(&self, place: usize, thread: i32, cpu: i32) -> Result<OwnedFd, PerfError> {
         let event = &self.plan.events[place];
         let system = |what: String, error: io::Error| PerfError::System { what, error };
-        let attribute = attribute::of_event(event, &self.plan)
+        let attribute = attribute::of_event(event, &self.plan, self.abilities)
             .map_err(|error| system("a probe at a function".into(), error))?;
         let file = open_event(attribute, thread, cpu)
             .map_err(|errno| PerfError::of_open(thread, errno, Circumstances::now()))?;
@@ -173,21 +182,23 @@ impl Session {
     fn join_buffer(&mut self, file: OwnedFd, event: Option<usize>, cpu: u32) -> Result<(), PerfError> {
         // A session that follows no processes has no records to protect.
         let is_for_samples = event.is_some() || !self.plan.follows_processes;
-        let fits = |buffer: &&Buffer| buffer.cpu == cpu && buffer.is_for_samples == is_for_samples;
-        match self.buffers.iter().find(fits) {
-            Some(buffer) => {
-                let owner = buffer.owner.as_raw_fd();
+        let fits = |buffer: &Buffer| buffer.cpu == cpu && buffer.is_for_samples == is_for_samples;
+        let place = match self.buffers.iter().position(fits) {
+            Some(place) => {
+                let owner = self.buffers[place].owner.as_raw_fd();
                 // SAFETY: the request takes a descriptor by value.
                 check(unsafe { ioctls::SET_OUTPUT(file.as_raw_fd(), owner) }, "a shared buffer")?;
+                place
             }
             None => {
                 let ring = self.map_ring(&file, is_for_samples)?;
                 let owner =
                     file.try_clone().map_err(|_| PerfError::Files { needed: self.opened.len() * 2 })?;
-                self.buffers.push(Buffer { cpu, is_for_samples, ring, owner });
+                self.buffers.push(Buffer { cpu, is_for_samples, ring, owner, lost: 0 });
+                self.buffers.len() - 1
             }
-        }
-        self.opened.push(Opened { file, event });
+        };
+        self.opened.push(Opened { file, event, buffer: Some(place) });
         Ok(())
     }
 
@@ -257,12 +268,7 @@ impl Session {
     pub fn count(&self, place: usize) -> Result<u64, PerfError> {
         let mut total = 0;
         for opened in self.opened.iter().filter(|opened| opened.event == Some(place)) {
-            let mut bytes = [0_u8; 8];
-            nix::unistd::read(&opened.file, &mut bytes).map_err(|errno| PerfError::System {
-                what: "to read an event".into(),
-                error: errno.into(),
-            })?;
-            total += u64::from_ne_bytes(bytes);
+            total += read(&opened.file)?.0;
         }
         Ok(total)
     }
@@ -289,13 +295,16 @@ impl Session {
     pub fn read_until(&mut self, moment: Moment) -> Vec<PerfRecord> {
         let mut records = std::mem::take(&mut self.held_back);
         let content = self.plan.content;
-        for buffer in &self.buffers {
+        for buffer in &mut self.buffers {
             let (is_for_samples, head) = (buffer.is_for_samples, buffer.ring.head());
             let lost = if is_for_samples { &mut self.lost_samples } else { &mut self.lost_news };
             buffer.ring.drain(head, &mut self.scratch, |kind, misc, body| {
                 let record = perf_record::parse(kind, misc, body, content);
                 match record {
-                    Some(PerfRecord { news: News::Lost(number), .. }) => *lost += number,
+                    Some(PerfRecord { news: News::Lost(number), .. }) => {
+                        *lost += number;
+                        buffer.lost += number;
+                    }
                     None => *lost += 1,
                     Some(_) => {}
                 }
@@ -304,9 +313,37 @@ impl Session {
                 records.extend(record.filter(|_| !is_of_other));
             });
         }
+        if moment.0 == Moment::END.0 {
+            records.extend(self.lost_at_the_end());
+        }
         records.sort_by_key(|record| record.time_ns);
         let complete = records.partition_point(|record| record.time_ns < moment.0);
         self.held_back = records.split_off(complete);
+        records
+    }
+
+    /// What was lost after the last record: the kernel tells of it with the next one, and there is none. Only the events know.
+    fn lost_at_the_end(&mut self) -> Vec<PerfRecord> {
+        let mut in_all = vec![0; self.buffers.len()];
+        for opened in &self.opened {
+            if let Some(buffer) = opened.buffer
+                && let Ok((_, Some(lost))) = read(&opened.file)
+            {
+                in_all[buffer] += lost;
+            }
+        }
+        let mut records = Vec::new();
+        for (buffer, in_all) in self.buffers.iter_mut().zip(in_all) {
+            let untold = in_all.saturating_sub(buffer.lost);
+            buffer.lost += untold;
+            if !buffer.is_for_samples {
+                self.lost_news += untold;
+            } else if untold > 0 {
+                self.lost_samples += untold;
+                let (time_ns, cpu, news) = (Moment::END.0 - 1, buffer.cpu, News::Lost(untold));
+                records.push(PerfRecord { time_ns, pid: 0, tid: 0, cpu, news });
+            }
+        }
         records
     }
 
@@ -388,6 +425,15 @@ pub(super) fn open_event(mut attribute: Attribute, thread: i32, cpu: i32) -> Res
     }
     // SAFETY: the kernel has just given us this descriptor.
     Ok(unsafe { OwnedFd::from_raw_fd(file) })
+}
+
+/// How often an event has happened, and how many records of it were lost, where the kernel tells.
+fn read(file: &OwnedFd) -> Result<(u64, Option<u64>), PerfError> {
+    let mut words = [[0_u8; 8]; 2];
+    let length = nix::unistd::read(file, words.as_flattened_mut())
+        .map_err(|errno| PerfError::System { what: "to read an event".into(), error: errno.into() })?;
+    let [happened, lost] = words.map(u64::from_ne_bytes);
+    Ok((happened, (length == 16).then_some(lost)))
 }
 
 fn set_enabled(file: &OwnedFd, enabled: bool) -> Result<(), PerfError> {

@@ -354,6 +354,9 @@ impl Recorder {
         for record in self.session.read_last() {
             self.take(&record);
         }
+        for (cpu, number) in self.lost_before.drain() {
+            self.taken.lose(cpu, number, self.ladder.step());
+        }
         let observer_cpu = own_processor_time().saturating_sub(self.own_cpu);
         let duration_ns = nanoseconds(self.started.elapsed());
         for pid in self.images.pids().into_iter().filter(|pid| *pid != subject.pid) {

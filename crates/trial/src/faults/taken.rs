@@ -53,6 +53,12 @@ impl Taken {
         step_of_lost
     }
 
+    /// So many were lost on a CPU after its last sample; they are of this step where there was none.
+    pub fn lose(&mut self, cpu: u32, number: u64, step: usize) {
+        let step = self.last_step.get(&cpu).copied().unwrap_or(step);
+        *self.lost.entry(step).or_default() += number;
+    }
+
     /// Samples of a step that were lost.
     pub fn lost(&self, step: usize) -> u64 {
         self.lost.get(&step).copied().unwrap_or(0)

@@ -126,6 +126,30 @@ fn samples_and_their_period_account_for_all_faults() {
 }
 
 #[test]
+fn what_no_later_record_tells_to_be_lost_is_counted_at_the_end() {
+    let mut small = plan(Sampling::Every(1));
+    small.buffer_bytes = SMALLEST_BYTES;
+    let opened = access().and_then(|_| Session::open(small, &[nix::unistd::gettid().as_raw()]));
+    let mut session = match opened {
+        Ok(session) => session,
+        Err(error) => return faultless_skipped::skipped(error),
+    };
+    if !session.abilities.tells_lost {
+        return faultless_skipped::skipped("this kernel does not tell what was lost (Linux 6.0)");
+    }
+    session.start().unwrap();
+    touch(2000);
+    session.disable(0).unwrap();
+    let records = session.read_last();
+    let samples = records.iter().filter(|record| matches!(record.news, News::Sample(_))).count();
+    assert!(session.lost_samples() > 0, "{samples} samples have room");
+    assert_eq!(samples as u64 + session.lost_samples(), session.count(0).unwrap());
+    let lost = |record: &PerfRecord| if let News::Lost(number) = record.news { number } else { 0 };
+    assert_eq!(records.iter().map(lost).sum::<u64>(), session.lost_samples());
+    assert!(session.read_last().is_empty(), "it is told once");
+}
+
+#[test]
 fn threads_started_later_are_followed() {
     let Some(mut session) = session(Sampling::Every(1)) else { return };
     session.start().unwrap();
