@@ -419,10 +419,8 @@ mod tests {
         loop {
             let mut status = 0;
             // SAFETY: the pointer is valid for writing during the call.
-            assert_eq!(
-                unsafe { libc::waitpid(launched.pid(), &raw mut status, libc::__WALL) },
-                launched.pid()
-            );
+            let waited = unsafe { libc::waitpid(launched.pid(), &raw mut status, libc::__WALL) };
+            assert_eq!(waited, launched.pid());
             if let Some(ending) = crate::tracer::ending(status) {
                 return ending;
             }

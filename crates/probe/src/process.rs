@@ -418,10 +418,8 @@ mod tests {
         }
         assert!(matches!(Process::open(process.pid()), Err(ProcessError::Ended(_))));
         // SAFETY: a null status is not written.
-        assert_eq!(
-            unsafe { libc::waitpid(process.pid(), std::ptr::null_mut(), libc::__WALL) },
-            process.pid()
-        );
+        let waited = unsafe { libc::waitpid(process.pid(), std::ptr::null_mut(), libc::__WALL) };
+        assert_eq!(waited, process.pid());
     }
 
     #[test]

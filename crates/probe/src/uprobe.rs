@@ -146,11 +146,11 @@ pub fn follow(
     Ok(looked)
 }
 
+/// Calls, and their chains where those can be had.
+type Window = (Session, Result<Session, PerfError>);
+
 /// Sets the probes, and begins: calls, and their chains where there is room for them. None when the process has ended.
-fn open_window(
-    allocator: &Allocator,
-    process: &Process,
-) -> Result<Option<(Session, Result<Session, PerfError>)>, String> {
+fn open_window(allocator: &Allocator, process: &Process) -> Result<Option<Window>, String> {
     let open = |threads: &[i32]| {
         let calls = Session::open(plan(allocator, 8, Sampling::Every(1)), threads)?;
         let chains = plan(allocator, CHAIN_STACK_BYTES, Sampling::Every(CHAIN_EVERY));
