@@ -5,10 +5,11 @@
  * Counted is every call, exactly, by function and by power of two of the size. Described, with its call chain, is one
  * of every `period` allocations of a size class in a thread: all of them until they come faster than SAMPLES_A_SECOND,
  * then fewer, at a place chosen at random in each run of `period` calls, so that every call has the same chance. A
- * described block is remembered until it is freed, by whichever thread.
+ * described block is remembered until it is freed, by whichever thread: only one is remembered for whose free there is
+ * room, so that no free is ever dropped and taken for a block that lives.
  *
  * It forwards to the next allocator, takes no lock, allocates nothing and waits for nobody: where there is no room, it
- * drops the description and counts that. A child of fork begins a file of its own (the kernel wipes the pages that say
+ * drops the description of an allocation and counts that. A child of fork begins a file of its own (the kernel wipes the pages that say
  * which file is ours). The layout is read by crates/records/src/malloc_event.rs; change both together.
  */
 #define _GNU_SOURCE
@@ -48,7 +49,7 @@ __asm__(".symver pthread_setspecific,pthread_setspecific@GLIBC_2.2.5");
 #endif
 
 enum {
-    VERSION = 1,
+    VERSION = 2,
     CLASSES = 64,
     RINGS = 1024,
     RING_BYTES = 1 << 20, /* of records; a power of two */
@@ -56,6 +57,8 @@ enum {
     PAGE = 4096,
     TRACKED_BUCKETS = 1 << 15, /* of one cache line each */
     WAYS = 4,
+    SPILL_PLACES = 1 << 17, /* a power of two */
+    SPILL_STEP = 512,       /* places that get room at once */
     SAMPLES_A_SECOND = 2000, /* of one size class in one thread */
     ADAPT_AFTER = 64,        /* samples between looks at the clock */
     MOST_PERIOD = 1 << 24,
@@ -82,6 +85,10 @@ struct head {
     _Atomic uint64_t unringed; /* threads without a ring */
     uint64_t fast_ps;          /* picoseconds that counting one call takes, measured at the start */
     uint64_t has_ended;        /* the process exited in the ordinary way */
+    uint64_t namespace;        /* the inode of the PID namespace in which `pid` counts; 0: not known */
+    _Atomic uint64_t spill_head;
+    uint64_t pad[5];
+    _Atomic uint64_t spill_tail; /* the tool's */
 };
 
 /* Synchronization: written by the thread that owns the ring, read by the tool; `tail` the other way round. */
@@ -105,6 +112,17 @@ _Static_assert(offsetof(struct ring, counters) == PAGE, "the tool knows where th
 _Static_assert(offsetof(struct ring, records) == 2 * PAGE, "the tool knows where the records are");
 _Static_assert(sizeof(struct ring) % PAGE == 0, "rings are whole pages");
 
+/*
+ * A free that found no room in its thread's ring, or whose thread has none. The places of the process lie behind the
+ * rings; each remembered block has one reserved.
+ */
+struct spilled {
+    uint64_t time_ns, id, tid;
+    _Atomic uint64_t written; /* the number of the place, from 1 on, << 1 | whether realloc freed it */
+};
+_Static_assert(SPILL_STEP * sizeof(struct spilled) % PAGE == 0, "steps are whole pages");
+_Static_assert(offsetof(struct head, spill_tail) == 128, "the tool knows where it writes");
+
 struct tracked {
     _Atomic uintptr_t address; /* 0: free, 1: being written */
     uint64_t id;
@@ -119,6 +137,9 @@ struct own {
     struct head *head;
     struct ring *rings;
     struct tracked (*tracked)[WAYS];
+    struct spilled *spill;
+    _Atomic uint64_t reserved; /* places of `spill` kept for remembered blocks */
+    _Atomic uint64_t roomy;    /* places of `spill` that have room in the file */
     /* Not in the file: a ring that was never made is a hole there, which a full disk ends us for reading. */
     _Atomic uint8_t ring_states[RINGS];
 };
@@ -313,12 +334,26 @@ static int make_room(int file, uint64_t at, uint64_t bytes)
     return answer == 0;
 }
 
+/* Process numbers of another namespace than the tool's are others to it. */
+static uint64_t own_namespace(void)
+{
+    char name[32], *at = name;
+    long length = syscall(SYS_readlinkat, AT_FDCWD, "/proc/self/ns/pid", name, sizeof name - 1);
+    uint64_t number = 0;
+    /* "pid:[4026531836]" */
+    for (name[length < 0 ? 0 : length] = 0; *at; at++)
+        number = *at >= '0' && *at <= '9' ? number * 10 + (uint64_t)(*at - '0') : number;
+    return number;
+}
+
+static const uint64_t spill_at = PAGE + (uint64_t)RINGS * sizeof(struct ring);
+
 static void set_up(struct own *mine)
 {
     mine->state = 3;
     if (!make_paths())
         return;
-    size_t bytes = PAGE + (size_t)RINGS * sizeof(struct ring);
+    size_t bytes = spill_at + SPILL_PLACES * sizeof(struct spilled);
     int file = (int)syscall(SYS_openat, AT_FDCWD, rings_path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (file < 0)
         return;
@@ -338,10 +373,12 @@ static void set_up(struct own *mine)
     }
     mine->rings = (struct ring *)(memory + PAGE);
     mine->tracked = (void *)tracked;
+    mine->spill = (struct spilled *)(memory + spill_at);
     mine->head = (struct head *)memory;
     mine->head->version = VERSION;
     mine->head->ring_bytes = RING_BYTES;
     mine->head->pid = syscall(SYS_getpid);
+    mine->head->namespace = own_namespace();
     mine->head->start_ns = now_ns();
     mine->head->fast_ps = measure_fast(&mine->rings[0], mine->tracked);
     mine->head->rings = 1;
@@ -376,21 +413,25 @@ static void put(struct ring *ring, uint64_t at, const void *bytes, uint64_t leng
     memcpy(ring->records, (const uint8_t *)bytes + first, length - first);
 }
 
-/* Words, then bytes whose number is a multiple of 8. */
-static void write_record(struct ring *ring, enum kind kind, const uint64_t *words, unsigned number, const void *more,
-                         uint64_t more_bytes)
+/* Words, then bytes whose number is a multiple of 8; false without room. */
+static int write_record(struct ring *ring, enum kind kind, const uint64_t *words, unsigned number, const void *more,
+                        uint64_t more_bytes)
 {
     uint64_t length = 8 + number * 8 + more_bytes;
-    if (!has_room(ring, length)) {
-        ring->dropped++;
-        return;
-    }
+    if (!has_room(ring, length))
+        return 0;
     uint64_t at = atomic_load_explicit(&ring->head, memory_order_relaxed);
     uint64_t header = (uint64_t)kind | length << 32;
     put(ring, at, &header, 8);
     put(ring, at + 8, words, number * 8);
     put(ring, at + 8 + number * 8, more, more_bytes);
     atomic_store_explicit(&ring->head, at + length, memory_order_release);
+    return 1;
+}
+
+static int open_rings(void)
+{
+    return (int)syscall(SYS_openat, AT_FDCWD, rings_path, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
 }
 
 /* The first ring of that state, which is ours alone then. */
@@ -414,7 +455,7 @@ static struct ring *take_ring(struct own *mine)
     place = claim(mine, NEVER_MADE);
     if (place == RINGS)
         return NULL;
-    int file = (int)syscall(SYS_openat, AT_FDCWD, rings_path, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+    int file = open_rings();
     int has_room = file >= 0 && make_room(file, PAGE + place * sizeof(struct ring), sizeof(struct ring));
     if (file >= 0)
         syscall(SYS_close, file);
@@ -464,7 +505,7 @@ static COLD struct ring *attach(void)
         } else {
             uint64_t words[4] = {now_ns(), tid, 0, 0};
             prctl(PR_GET_NAME, &words[2]);
-            write_record(ring, KIND_THREAD, words, 4, NULL, 0);
+            ring->dropped += !write_record(ring, KIND_THREAD, words, 4, NULL, 0);
             ring->tid = tid;
             ring->random = words[0] * 0x9e3779b97f4a7c15u + tid;
             for (int class = 0; class < CLASSES; class++)
@@ -498,8 +539,54 @@ static uint64_t hash(const void *block)
     return ((uintptr_t)block >> 4) * 0x9e3779b97f4a7c15u >> (64 - 15);
 }
 
+/* Room in the file for so many places of `spill`. Two threads may make the same room: that is harmless. */
+static int make_spill_room(struct own *mine, uint64_t places)
+{
+    uint64_t roomy = atomic_load(&mine->roomy), wanted = (places + SPILL_STEP - 1) / SPILL_STEP * SPILL_STEP;
+    int file = open_rings();
+    if (file < 0)
+        return 0;
+    int has_room = roomy >= wanted || make_room(file, spill_at + roomy * sizeof(struct spilled),
+                                                (wanted - roomy) * sizeof(struct spilled));
+    syscall(SYS_close, file);
+    while (has_room && roomy < wanted && !atomic_compare_exchange_weak(&mine->roomy, &roomy, wanted)) {
+    }
+    return has_room;
+}
+
+/*
+ * Keeps a place for the free of a block. What is reserved and what the tool has not read are never more than all places:
+ * who spills moves the head on before it gives its reservation back, and here the reservations are read first.
+ */
+static int reserve_spill(struct own *mine)
+{
+    uint64_t reserved = atomic_fetch_add(&mine->reserved, 1) + 1;
+    uint64_t head = atomic_load(&mine->head->spill_head), tail = atomic_load(&mine->head->spill_tail);
+    uint64_t reach = head + reserved < SPILL_PLACES ? head + reserved : SPILL_PLACES;
+    if (head - tail + reserved <= SPILL_PLACES &&
+        (reach <= atomic_load(&mine->roomy) || make_spill_room(mine, reach)))
+        return 1;
+    atomic_fetch_sub(&mine->reserved, 1);
+    return 0;
+}
+
+/* The place was reserved when the block was described. */
+static void spill(struct own *mine, const uint64_t words[4])
+{
+    uint64_t place = atomic_fetch_add(&mine->head->spill_head, 1);
+    struct spilled *to = &mine->spill[place & (SPILL_PLACES - 1)];
+    to->time_ns = words[0];
+    to->id = words[1];
+    to->tid = words[2];
+    atomic_store_explicit(&to->written, (place + 1) << 1 | words[3], memory_order_release);
+}
+
 static int track(const void *block, uint64_t id)
 {
+    if (!reserve_spill(own)) {
+        atomic_fetch_add_explicit(&own->head->untracked, 1, memory_order_relaxed);
+        return 0;
+    }
     struct tracked *bucket = own->tracked[hash(block)];
     for (int way = 0; way < WAYS; way++) {
         uintptr_t nothing = 0;
@@ -509,6 +596,7 @@ static int track(const void *block, uint64_t id)
             return 1;
         }
     }
+    atomic_fetch_sub(&own->reserved, 1);
     atomic_fetch_add_explicit(&own->head->untracked, 1, memory_order_relaxed);
     return 0;
 }
@@ -607,7 +695,7 @@ static COLD void describe_at(struct place place, struct ring *ring, enum operati
     /* The fuller the ring, the less of the stack: better a chain that is cut than none. */
     uint64_t part = has_room(ring, RING_BYTES / 4 * 3) ? 1 : has_room(ring, RING_BYTES / 2) ? 2 : 4;
     uint64_t length = copy_stack(stack, place.sp, STACK_BYTES / part);
-    write_record(ring, KIND_ALLOCATED, words, 9, stack, length);
+    ring->dropped += !write_record(ring, KIND_ALLOCATED, words, 9, stack, length);
     choose_next(ring, stratum, now);
     ring->described++;
     ring->describing_ns += processor_ns() - began;
@@ -639,19 +727,18 @@ static inline __attribute__((always_inline)) void allocated(enum operation opera
         describe(ring, operation, size, block, class);
 }
 
+/* Without a ring where the thread found no room for one. */
 static COLD void describe_free(struct ring *ring, uint64_t id, uint64_t how)
 {
-    uint64_t words[4] = {now_ns(), id, ring->tid, how};
-    write_record(ring, KIND_FREED, words, 4, NULL, 0);
+    struct own *mine = own;
+    uint64_t words[4] = {now_ns(), id, ring ? ring->tid : (uint64_t)(uint32_t)syscall(SYS_gettid), how};
+    if (ring == NULL || !write_record(ring, KIND_FREED, words, 4, NULL, 0))
+        spill(mine, words);
+    atomic_fetch_sub(&mine->reserved, 1);
 }
 
-/* Before the block goes back: afterwards another thread may get it. */
-static inline void freeing(void *block, uint64_t how)
+static inline __attribute__((always_inline)) void end_tracked(struct ring *ring, void *block, uint64_t how)
 {
-    struct ring *ring = ring_of_thread();
-    if (unlikely(ring == NULL))
-        return;
-    ring->frees += how == 0;
     struct tracked *bucket = own->tracked[hash(block)];
     for (int way = 0; way < WAYS; way++)
         if (unlikely(atomic_load_explicit(&bucket[way].address, memory_order_acquire) == (uintptr_t)block)) {
@@ -660,6 +747,26 @@ static inline void freeing(void *block, uint64_t how)
             describe_free(ring, id, how);
             return;
         }
+}
+
+/* A thread whose calls are not counted may free what others allocated. */
+static COLD void freeing_uncounted(void *block, uint64_t how)
+{
+    struct own *mine = own;
+    if (mine != NULL && mine->state == 2)
+        end_tracked(NULL, block, how);
+}
+
+/* Before the block goes back: afterwards another thread may get it. */
+static inline void freeing(void *block, uint64_t how)
+{
+    struct ring *ring = ring_of_thread();
+    if (unlikely(ring == NULL)) {
+        freeing_uncounted(block, how);
+        return;
+    }
+    ring->frees += how == 0;
+    end_tracked(ring, block, how);
 }
 
 API void *malloc(size_t size)

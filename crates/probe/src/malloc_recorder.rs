@@ -12,7 +12,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
 
-use faultless_records::malloc_event::{self, MallocEvent, PAGE_BYTES, RecorderHead, RingCounts};
+use faultless_records::malloc_event::{
+    self, MallocEvent, PAGE_BYTES, RecorderHead, RingCounts, SPILL_PLACES, SPILL_TAIL_OFFSET, SPILLED_BYTES,
+};
 use faultless_records::measurement::Ending;
 use nix::libc;
 
@@ -133,6 +135,11 @@ impl<'directory> Files<'directory> {
                 observer.take(process, file.head.pid, event);
             }
         }
+        // After the rings: there is what came before.
+        for event in file.read_spill().unwrap_or_default() {
+            number += 1;
+            observer.take(process, file.head.pid, event);
+        }
         number
     }
 
@@ -173,6 +180,8 @@ struct RecorderFile {
     head: RecorderHead,
     /// How many looks in a row found nonsense in a ring; at [`DAMAGED`] it is left alone.
     senseless: HashMap<u64, u32>,
+    /// Frees without room in a ring that were read.
+    spill_tail: u64,
 }
 
 impl RecorderFile {
@@ -180,7 +189,8 @@ impl RecorderFile {
         let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
         let file = OpenOptions::new().read(true).write(true).custom_flags(flags).open(path).ok()?;
         let head = read_head(&file).ok()??;
-        Some(Self { file, maps: path.with_extension("maps"), head, senseless: HashMap::new() })
+        let maps = path.with_extension("maps");
+        Some(Self { file, maps, head, senseless: HashMap::new(), spill_tail: 0 })
     }
 
     fn refresh(&mut self) {
@@ -235,6 +245,31 @@ impl RecorderFile {
         Ok(malloc_event::parse(&bytes))
     }
 
+    /// Takes the frees that found no room in a ring, so that there is room for others.
+    fn read_spill(&mut self) -> io::Result<Vec<MallocEvent>> {
+        let used = self.head.spill_head.wrapping_sub(self.spill_tail);
+        if used == 0 || used > SPILL_PLACES {
+            return Ok(Vec::new());
+        }
+        // ORDERING: Acquire; the second reading sees what was written before the places that the first found written.
+        let written = self.spilled(used)?.len() as u64;
+        fence(Ordering::Acquire);
+        let events = self.spilled(written)?;
+        self.spill_tail = self.spill_tail.wrapping_add(events.len() as u64);
+        self.file.write_all_at(&self.spill_tail.to_ne_bytes(), SPILL_TAIL_OFFSET)?;
+        Ok(events)
+    }
+
+    fn spilled(&self, places: u64) -> io::Result<Vec<MallocEvent>> {
+        let place = self.spill_tail % SPILL_PLACES;
+        let first = places.min(SPILL_PLACES - place);
+        let mut bytes = vec![0; usize::try_from(places * SPILLED_BYTES).unwrap_or(0)];
+        let (before, behind) = bytes.split_at_mut(usize::try_from(first * SPILLED_BYTES).unwrap_or(0));
+        self.file.read_exact_at(before, self.head.spill_offset() + place * SPILLED_BYTES)?;
+        self.file.read_exact_at(behind, self.head.spill_offset())?;
+        Ok(malloc_event::spilled(&bytes, self.spill_tail))
+    }
+
     fn ring_counts(&self, ring: u64) -> Option<RingCounts> {
         let mut pages = vec![0; 2 * PAGE_BYTES as usize];
         self.file.read_exact_at(&mut pages, self.head.ring_offset(ring)).ok()?;
@@ -286,7 +321,7 @@ mod tests {
         let file = OpenOptions::new().read(true).write(true).create_new(true).open(path).unwrap();
         file.set_len(RECORDS + RING_BYTES).unwrap();
         let magic = u64::from_ne_bytes(*b"FALTREC1");
-        file.write_all_at(&words(&[magic, 1 | RING_BYTES << 32, 7, 0, 1, 0, 0, 0, 0]), 0).unwrap();
+        file.write_all_at(&words(&[magic, 2 | RING_BYTES << 32, 7, 0, 1, 0, 0, 0, 0]), 0).unwrap();
         file.write_all_at(&words(&[head]), RING).unwrap();
         file.write_all_at(&words(&[tail]), RING + 64).unwrap();
         file
@@ -304,6 +339,28 @@ mod tests {
         assert_eq!(seen.events, [MallocEvent::Freed { time_ns: 5, id: 9, tid: 3, by_realloc: false }]);
         assert_eq!(files.read(&mut seen), 0);
         assert_eq!(files.files[0].word(RING + 64).unwrap(), tail + 40);
+        fs::remove_dir_all(&place).unwrap();
+    }
+
+    #[test]
+    fn frees_without_room_in_a_ring_are_read_once_over_the_end_of_their_places_and_make_room() {
+        let place = directory("spill");
+        let file = file_with_one_ring(&place.join("7-0.rings"), 0, 0);
+        let start = RING + 1024 * (8192 + RING_BYTES);
+        let before = SPILL_PLACES - 1;
+        file.set_len(start + SPILL_PLACES * SPILLED_BYTES).unwrap();
+        file.write_all_at(&words(&[5, 9, 3, SPILL_PLACES << 1]), start + before * SPILLED_BYTES).unwrap();
+        file.write_all_at(&words(&[6, 8, 3, (SPILL_PLACES + 1) << 1 | 1]), start).unwrap();
+        // The third is not written yet.
+        file.write_all_at(&words(&[before + 3]), 80).unwrap();
+        let (mut files, mut seen) = (Files::new(&place), Seen::default());
+        files.open_new();
+        files.files[0].spill_tail = before;
+        assert_eq!(files.read(&mut seen), 2);
+        let freed = |time_ns, id, by_realloc| MallocEvent::Freed { time_ns, id, tid: 3, by_realloc };
+        assert_eq!(seen.events, [freed(5, 9, false), freed(6, 8, true)]);
+        assert_eq!(files.read(&mut seen), 0);
+        assert_eq!(files.files[0].word(SPILL_TAIL_OFFSET).unwrap(), before + 2);
         fs::remove_dir_all(&place).unwrap();
     }
 

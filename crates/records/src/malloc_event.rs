@@ -9,7 +9,7 @@ use crate::perf_record::Registers;
 
 /// First word of a file that is ready to be read.
 const MAGIC: u64 = 0x3143_4552_544c_4146;
-const VERSION: u64 = 1;
+const VERSION: u64 = 2;
 
 /// Bytes of the head of the file, and of the parts of a ring before its records.
 pub const PAGE_BYTES: u64 = 4096;
@@ -19,6 +19,15 @@ pub const MOST_RINGS: u64 = 1024;
 
 /// Most bytes of a ring's records.
 const MOST_RING_BYTES: u64 = 1 << 24;
+
+/// Places of a file for frees that found no room in a ring.
+pub const SPILL_PLACES: u64 = 1 << 17;
+
+/// Bytes of such a place.
+pub const SPILLED_BYTES: u64 = 32;
+
+/// Where in the head of the file its reader writes how many of these it has read.
+pub const SPILL_TAIL_OFFSET: u64 = 128;
 
 const CLASSES: usize = 64;
 
@@ -71,6 +80,10 @@ pub struct RecorderHead {
     pub fast_ps: u64,
     /// The process has ended in the ordinary way.
     pub has_ended: bool,
+    /// The PID namespace in which it numbers itself, by its inode; 0 where it could not tell.
+    pub namespace: u64,
+    /// Frees so far that found no room in a ring.
+    pub spill_head: u64,
 }
 
 impl RecorderHead {
@@ -92,6 +105,8 @@ impl RecorderHead {
             unringed: word(6)?,
             fast_ps: word(7)?,
             has_ended: word(8)? != 0,
+            namespace: word(9)?,
+            spill_head: word(10)?,
         })
     }
 
@@ -99,6 +114,12 @@ impl RecorderHead {
     #[must_use]
     pub fn ring_offset(&self, ring: u64) -> u64 {
         PAGE_BYTES + ring * (2 * PAGE_BYTES + self.ring_bytes)
+    }
+
+    /// Where in the file the frees lie that found no room in a ring: behind all rings.
+    #[must_use]
+    pub fn spill_offset(&self) -> u64 {
+        self.ring_offset(MOST_RINGS)
     }
 }
 
@@ -212,6 +233,22 @@ pub fn parse(bytes: &[u8]) -> Option<(Vec<MallocEvent>, usize)> {
     Some((events, taken))
 }
 
+/// Frees that found no room in a ring, from the place with the number `first` on, up to one that is not written yet.
+#[must_use]
+pub fn spilled(bytes: &[u8], first: u64) -> Vec<MallocEvent> {
+    let event = |(place, words): (u64, &[u8])| {
+        let number = word(words, 3)?;
+        (number >> 1 == first.wrapping_add(place).wrapping_add(1) & u64::MAX >> 1).then_some(())?;
+        Some(MallocEvent::Freed {
+            time_ns: word(words, 0)?,
+            id: word(words, 1)?,
+            tid: i32::try_from(word(words, 2)?).ok()?,
+            by_realloc: number & 1 == 1,
+        })
+    };
+    (0..).zip(bytes.chunks_exact(SPILLED_BYTES as usize)).map_while(event).collect()
+}
+
 /// None when it is damaged; an empty option inside for kinds that are not known.
 fn event(kind: u64, body: &[u8]) -> Option<Option<MallocEvent>> {
     let word = |place: usize| word(body, place);
@@ -283,19 +320,30 @@ mod tests {
     #[test]
     fn a_file_that_is_not_ready_or_not_ours_is_refused() {
         let head = |words: &[u64]| -> Vec<u8> { words.iter().flat_map(|word| word.to_ne_bytes()).collect() };
-        let ready = head(&[MAGIC, 1 | 1 << 18 << 32, 7, 8, 2, 0, 0, 900, 1]);
+        let ready = head(&[MAGIC, 2 | 1 << 18 << 32, 7, 8, 2, 0, 0, 900, 1, 4_026_531_836, 3]);
         let parsed = RecorderHead::parse(&ready).unwrap();
         assert_eq!((parsed.pid, parsed.rings, parsed.fast_ps, parsed.has_ended), (7, 2, 900, true));
+        assert_eq!((parsed.namespace, parsed.spill_head), (4_026_531_836, 3));
         assert_eq!(parsed.ring_offset(1), 4096 + 8192 + (1 << 18));
         for bad in [
-            head(&[0, 1 | 1 << 18 << 32, 7, 8, 2, 0, 0, 0, 0]),
-            head(&[MAGIC, 9 | 1 << 18 << 32, 7, 8, 2, 0, 0, 0, 0]),
-            head(&[MAGIC, 1 | 3 << 32, 7, 8, 2, 0, 0, 0, 0]),
-            head(&[MAGIC, 1 | 1 << 18 << 32, u64::MAX, 8, 2, 0, 0, 0, 0]),
+            head(&[0, 2 | 1 << 18 << 32, 7, 8, 2, 0, 0, 0, 0, 0, 0]),
+            head(&[MAGIC, 1 | 1 << 18 << 32, 7, 8, 2, 0, 0, 0, 0, 0, 0]),
+            head(&[MAGIC, 2 | 3 << 32, 7, 8, 2, 0, 0, 0, 0, 0, 0]),
+            head(&[MAGIC, 2 | 1 << 18 << 32, u64::MAX, 8, 2, 0, 0, 0, 0, 0, 0]),
             Vec::new(),
         ] {
             assert_eq!(RecorderHead::parse(&bad), None);
         }
+    }
+
+    #[test]
+    fn frees_without_room_are_read_up_to_the_first_that_is_not_written() {
+        let places = [[50, 7, 42, 11 << 1 | 1], [60, 8, 43, 12 << 1], [10, 1, 42, 2 << 1]];
+        let bytes: Vec<u8> = places.iter().flatten().flat_map(|word: &u64| word.to_ne_bytes()).collect();
+        let freed = |time_ns, id, tid, by_realloc| MallocEvent::Freed { time_ns, id, tid, by_realloc };
+        assert_eq!(spilled(&bytes, 10), [freed(50, 7, 42, true), freed(60, 8, 43, false)]);
+        assert_eq!(spilled(&bytes, 9), []);
+        assert_eq!(spilled(&bytes[..40], 10), [freed(50, 7, 42, true)]);
     }
 
     #[test]
@@ -314,9 +362,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_decoded_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+        fn any_bytes_are_decoded_or_refused(
+            bytes in prop::collection::vec(any::<u8>(), 0..400), first in any::<u64>(),
+        ) {
             let _ = RecorderHead::parse(&bytes);
             let _ = RingCounts::parse(&bytes);
+            let _ = spilled(&bytes, first);
             if let Some((_, taken)) = parse(&bytes) {
                 prop_assert!(taken <= bytes.len());
             }

@@ -1,0 +1,96 @@
+//! What `faultless churn --malloc` says of lives and ends, through the real program, on C programs whose blocks are known.
+#![allow(clippy::unwrap_used, reason = "a test stops at the first thing that is not as it should be")]
+
+mod place;
+mod tool;
+
+use std::fs;
+use std::process::Command;
+
+use place::Place;
+use serde_json::Value;
+use tool::errors;
+
+fn compile(place: &Place, name: &str, source: &str) -> String {
+    let (file, program) = (place.file(&format!("{name}.c")), place.file(name));
+    fs::write(&file, source).unwrap();
+    let mut command = Command::new("cc");
+    command.args(["-O1", "-g", "-fno-builtin", "-pthread", "-o", &program, &file]);
+    assert!(command.status().unwrap().success());
+    program
+}
+
+fn report(words: &[&str]) -> Value {
+    let output = tool::faultless(&["churn", "--malloc", "--json", "--"]).args(words).output().unwrap();
+    assert!(output.status.success(), "{}", errors(&output));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn sum(report: &Value, part: &str) -> f64 {
+    let sizes = report["sizes"].as_array().unwrap().iter();
+    sizes.map(|size| size[part]["blocks"].as_f64().unwrap()).sum()
+}
+
+#[test]
+fn what_is_freed_while_nobody_reads_is_not_said_to_live() {
+    let place = Place::new("burst");
+    // The tool is the parent. It stands still while threads, which use one ring after the other, fill it with
+    // allocations and then free all.
+    let program = compile(
+        &place,
+        "burst",
+        "#include <pthread.h>
+        #include <signal.h>
+        #include <stdio.h>
+        #include <stdlib.h>
+        #include <string.h>
+        #include <unistd.h>
+        enum { CLASSES = 12, EACH = 10, ROUNDS = 80 };
+        typedef void *some[CLASSES][EACH];
+        static some early[4], late[ROUNDS];
+        static void fill(some blocks) {
+            for (int class = 0; class < CLASSES; class++)
+                for (int i = 0; i < EACH; i++) blocks[class][i] = malloc((size_t)16 << class);
+        }
+        static void give_back(some blocks) {
+            for (int class = 0; class < CLASSES; class++)
+                for (int i = 0; i < EACH; i++) free(blocks[class][i]);
+        }
+        static int parent_stands(void) {
+            char path[64], text[512] = {0};
+            snprintf(path, sizeof path, \"/proc/%d/stat\", getppid());
+            FILE *file = fopen(path, \"r\");
+            if (!file) return 1;
+            fread(text, 1, sizeof text - 1, file);
+            fclose(file);
+            char *state = strrchr(text, ')');
+            return !state || state[2] == 'T' || state[2] == 't';
+        }
+        static void *take(void *blocks) { char volatile deep[8192]; deep[0] = 1; fill(blocks); return (void *)(deep[0] - 1L); }
+        static void *end(void *unused) {
+            for (int i = 0; i < 4; i++) give_back(early[i]);
+            for (int i = 0; i < ROUNDS; i++) give_back(late[i]);
+            return unused;
+        }
+        static int in_a_thread(void *(*work)(void *), void *with) {
+            pthread_t thread;
+            return pthread_create(&thread, 0, work, with) || pthread_join(thread, 0);
+        }
+        int main(void) {
+            for (int i = 0; i < 4; i++) fill(early[i]);
+            if (kill(getppid(), SIGSTOP)) return 1;
+            while (!parent_stands()) usleep(1000);
+            int refused = 0;
+            for (int i = 0; i < ROUNDS; i++) refused |= in_a_thread(take, late[i]);
+            refused |= in_a_thread(end, 0);
+            kill(getppid(), SIGCONT);
+            return refused;
+        }",
+    );
+    let report = report(&[&program]);
+    assert!(report["lost"].as_u64().unwrap() > 0, "its ring was full: {report}");
+    let callers = report["callers"].as_array().unwrap().iter();
+    let mut fill = callers.filter(|caller| caller["function"] == "fill").peekable();
+    assert!(fill.peek().is_some() && fill.all(|caller| caller["live"]["blocks"] == 0.0), "{report}");
+    assert!(sum(&report, "freed") > 400.0 && sum(&report, "freed_by_another_thread") > 400.0, "{report}");
+}
