@@ -1,6 +1,6 @@
 //! `faultless churn --malloc`: who asks malloc for what, how long it lives, and which thread frees it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
@@ -86,8 +86,14 @@ struct Sums {
     stacks: CallStacks,
     progress: ObservingProgress,
     heads: Vec<RecorderHead>,
-    /// Processes that have not ended, as far as is known.
-    running: BTreeSet<i32>,
+    /// By program, what its process is called among call chains: its number in `/proc`, else one that is no process's.
+    numbers: Vec<i32>,
+    /// Programs whose process is known and has not ended, with its number in `/proc`.
+    running: BTreeMap<usize, i32>,
+    /// Programs that are over; the last that they wrote may not be taken yet.
+    over: Vec<usize>,
+    /// The last program of each process, which is told by its PID namespace and its number there, else by 0 and that in `/proc`.
+    programs: HashMap<(u64, i32), usize>,
     describing_ns: Vec<u64>,
     calls: Vec<u64>,
     unrecorded: usize,
@@ -102,7 +108,10 @@ impl Sums {
             stacks: CallStacks::default(),
             progress: ObservingProgress::start("looking", arguments.limit, Elsewhere::Lines),
             heads: Vec::new(),
-            running: BTreeSet::new(),
+            numbers: Vec::new(),
+            running: BTreeMap::new(),
+            over: Vec::new(),
+            programs: HashMap::new(),
             describing_ns: Vec::new(),
             calls: Vec::new(),
             unrecorded: 0,
@@ -153,14 +162,14 @@ impl Sums {
     /// Those that run still. What has ended holds nothing any more.
     fn running(&mut self) -> Vec<Process> {
         let mut open = Vec::new();
-        let tally = &mut self.tally;
-        self.running.retain(|pid| match Process::open(*pid) {
+        let over = &mut self.over;
+        self.running.retain(|program, number| match Process::open(*number) {
             Ok(process) => {
                 open.push(process);
                 true
             }
             Err(_) => {
-                tally.end(*pid);
+                over.push(*program);
                 false
             }
         });
@@ -169,23 +178,42 @@ impl Sums {
 }
 
 impl Observer for Sums {
-    fn began(&mut self, process: usize, pid: i32, maps: &[u8]) {
-        drop(self.running());
-        self.running.insert(pid);
-        self.tally.begin(process, pid);
-        self.stacks.forget(pid);
-        self.stacks.adopt_maps(pid, maps);
+    fn began(&mut self, process: usize, head: &RecorderHead, number: Option<i32>, maps: &[u8]) {
+        // The program that ran in this process before it is over.
+        let identity = match number {
+            _ if head.namespace != 0 => Some((head.namespace, head.pid)),
+            number => number.map(|number| (0, number)),
+        };
+        if let Some(before) = identity.and_then(|identity| self.programs.insert(identity, process)) {
+            self.tally.end(before);
+            self.running.remove(&before);
+        }
+        self.running.extend(number.map(|number| (process, number)));
+        let unknown = i32::try_from(process).map_or(i32::MIN, |process| -2 - process);
+        self.numbers.resize(self.numbers.len().max(process + 1), unknown);
+        self.numbers[process] = number.unwrap_or(unknown);
+        self.stacks.forget(self.numbers[process]);
+        self.stacks.adopt_maps(self.numbers[process], maps);
     }
 
-    fn take(&mut self, process: usize, pid: i32, mut event: MallocEvent) {
+    fn take(&mut self, process: usize, mut event: MallocEvent) {
         let stack = match &mut event {
             MallocEvent::Allocated(block) => {
                 let stack = std::mem::take(&mut block.stack);
-                self.stacks.index_of(pid, block.tid, block.registers, stack)
+                let number = self.numbers.get(process).copied().unwrap_or(i32::MIN);
+                self.stacks.index_of(number, block.tid, block.registers, stack)
             }
             _ => None,
         };
         self.tally.take(process, &event, stack);
+    }
+
+    fn look(&mut self) {
+        drop(self.running());
+    }
+
+    fn all_taken(&mut self) {
+        self.over.drain(..).for_each(|program| self.tally.end(program));
     }
 
     fn counted(&mut self, process: usize, head: &RecorderHead, counts: Vec<RingCounts>) {
@@ -199,6 +227,10 @@ impl Observer for Sums {
             |ring: &RingCounts| ring.frees + ring.calls.iter().map(|(_, _, count, _)| count).sum::<u64>();
         self.calls[process] = counts.iter().map(of_ring).sum();
         self.tally.set_counts(process, head.pid, counts);
+        // Of a process that is not to be seen, its own word is all that tells its end.
+        if head.has_ended && !self.running.contains_key(&process) {
+            self.over.push(process);
+        }
     }
 
     fn unrecorded(&mut self, programs: usize) {

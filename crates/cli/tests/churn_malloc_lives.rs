@@ -94,3 +94,42 @@ fn what_is_freed_while_nobody_reads_is_not_said_to_live() {
     assert!(fill.peek().is_some() && fill.all(|caller| caller["live"]["blocks"] == 0.0), "{report}");
     assert!(sum(&report, "freed") > 400.0 && sum(&report, "freed_by_another_thread") > 400.0, "{report}");
 }
+
+#[test]
+fn in_a_pid_namespace_what_lives_is_not_taken_for_that_of_an_ended_process() {
+    let apart = ["unshare", "--user", "--map-root-user", "--pid", "--fork"];
+    let tried = Command::new(apart[0]).args(&apart[1..]).arg("/bin/true").output();
+    if !tried.as_ref().is_ok_and(|output| output.status.success()) {
+        return faultless_skipped::skipped(format_args!("{apart:?}: {tried:?}"));
+    }
+    let place = Place::new("namespace");
+    // While it holds the first half, another program begins; it is seen when its end is waited for.
+    let program = compile(
+        &place,
+        "halves",
+        "#include <stdlib.h>
+        #include <sys/wait.h>
+        #include <unistd.h>
+        static void *blocks[50];
+        __attribute__((noinline)) void make(int from, int to) {
+            for (int i = from; i < to; i++) blocks[i] = malloc(1000000);
+        }
+        int main(int count, char **words) {
+            int status;
+            if (count > 1) { for (int i = 0; i < 20; i++) { free(malloc(100)); usleep(1000); } return 0; }
+            make(0, 25);
+            if (fork() == 0) { execl(words[0], words[0], \"again\", (char *)0); _exit(1); }
+            wait(&status);
+            make(25, 50);
+            for (int i = 0; i < 50; i++) free(blocks[i]);
+            return status != 0;
+        }",
+    );
+    let line = "\"$0\"; exit $?";
+    let report = report(&[&apart[..], &["sh", "-c", line, &program]].concat());
+    assert_eq!(report["exit_status"], 0);
+    let peak_bytes = report["peak_live_bytes"].as_f64().unwrap();
+    assert!((50e6..52e6).contains(&peak_bytes), "{peak_bytes}: {report}");
+    let callers = report["callers"].as_array().unwrap();
+    assert!(callers.iter().any(|caller| caller["function"] == "make"), "{report}");
+}

@@ -32,6 +32,7 @@ pub mod process_events;
 pub mod process_files;
 pub mod process_list;
 pub mod program;
+pub mod recorded_process;
 pub mod sampler;
 pub mod signals;
 pub mod standstill;

@@ -20,6 +20,7 @@ use nix::libc;
 
 use crate::deadline::Deadline;
 use crate::launch::Launched;
+use crate::recorded_process;
 use crate::signals::Signals;
 use crate::watch::{Moment, WatchError, watch_beside};
 
@@ -38,10 +39,15 @@ const TICK: Duration = Duration::from_millis(250);
 
 /// Who is told what happens.
 pub trait Observer {
-    /// A program has begun; `maps` is what it had mapped then.
-    fn began(&mut self, process: usize, pid: i32, maps: &[u8]);
+    /// A program has begun in the process that has this number in `/proc`, if it was found there; `maps` is what it had
+    /// mapped then.
+    fn began(&mut self, process: usize, head: &RecorderHead, number: Option<i32>, maps: &[u8]);
     /// The next event of it.
-    fn take(&mut self, process: usize, pid: i32, event: MallocEvent);
+    fn take(&mut self, process: usize, event: MallocEvent);
+    /// It is time to look who has ended.
+    fn look(&mut self);
+    /// All is taken that was written before the last look.
+    fn all_taken(&mut self);
     /// What it has counted up to now.
     fn counted(&mut self, process: usize, head: &RecorderHead, counts: Vec<RingCounts>);
     /// So many programs began a file and found no room for their records.
@@ -114,14 +120,25 @@ impl<'directory> Files<'directory> {
         // Old files first, then each new one as soon as its code is known: a program that follows another in the same
         // process has other code at the same addresses.
         let already = self.files.len();
-        let mut events = (0..already).map(|process| self.read_one(process, observer)).sum();
+        let mut events = self.read_first(already, observer);
         self.open_new();
+        if self.files.len() > already {
+            // What ended before the new ones began has written its last by now, and does not live beside them.
+            observer.look();
+            events += self.read_first(already, observer);
+        }
         for process in already..self.files.len() {
             let file = &self.files[process];
             let maps = fs::read(&file.maps).unwrap_or_default();
-            observer.began(process, file.head.pid, &maps);
+            observer.began(process, &file.head, file.number, &maps);
             events += self.read_one(process, observer);
         }
+        events
+    }
+
+    fn read_first(&mut self, files: usize, observer: &mut dyn Observer) -> usize {
+        let events = (0..files).map(|process| self.read_one(process, observer)).sum();
+        observer.all_taken();
         events
     }
 
@@ -132,13 +149,13 @@ impl<'directory> Files<'directory> {
         for ring in 0..file.head.rings {
             for event in file.read_ring(ring).unwrap_or_default() {
                 number += 1;
-                observer.take(process, file.head.pid, event);
+                observer.take(process, event);
             }
         }
         // After the rings: there is what came before.
         for event in file.read_spill().unwrap_or_default() {
             number += 1;
-            observer.take(process, file.head.pid, event);
+            observer.take(process, event);
         }
         number
     }
@@ -178,6 +195,8 @@ struct RecorderFile {
     /// Where the same program wrote what it has mapped.
     maps: PathBuf,
     head: RecorderHead,
+    /// Its process in `/proc`.
+    number: Option<i32>,
     /// How many looks in a row found nonsense in a ring; at [`DAMAGED`] it is left alone.
     senseless: HashMap<u64, u32>,
     /// Frees without room in a ring that were read.
@@ -190,7 +209,8 @@ impl RecorderFile {
         let file = OpenOptions::new().read(true).write(true).custom_flags(flags).open(path).ok()?;
         let head = read_head(&file).ok()??;
         let maps = path.with_extension("maps");
-        Some(Self { file, maps, head, senseless: HashMap::new(), spill_tail: 0 })
+        let number = recorded_process::number(&head, path);
+        Some(Self { file, maps, head, number, senseless: HashMap::new(), spill_tail: 0 })
     }
 
     fn refresh(&mut self) {
@@ -293,8 +313,10 @@ mod tests {
     }
 
     impl Observer for Seen {
-        fn began(&mut self, _process: usize, _pid: i32, _maps: &[u8]) {}
-        fn take(&mut self, _process: usize, _pid: i32, event: MallocEvent) {
+        fn began(&mut self, _process: usize, _head: &RecorderHead, _number: Option<i32>, _maps: &[u8]) {}
+        fn look(&mut self) {}
+        fn all_taken(&mut self) {}
+        fn take(&mut self, _process: usize, event: MallocEvent) {
             self.events.push(event);
         }
         fn counted(&mut self, _process: usize, _head: &RecorderHead, _counts: Vec<RingCounts>) {}

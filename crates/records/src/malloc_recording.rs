@@ -106,6 +106,14 @@ pub struct MallocRecording {
 }
 
 impl MallocRecording {
+    /// Most bytes that lived at once. What lives at the end of a lone process lived at once, too: older recordings may
+    /// say less.
+    #[must_use]
+    pub fn most_live_bytes(&self) -> f64 {
+        let live_bytes: f64 = self.sizes.values().map(|lives| lives.live.bytes).sum();
+        if self.processes == 1 { self.peak_live_bytes.max(live_bytes) } else { self.peak_live_bytes }
+    }
+
     /// Whether it is of the form that is known, and its numbers can be added up.
     ///
     /// # Errors

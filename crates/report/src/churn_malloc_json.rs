@@ -83,7 +83,7 @@ pub fn json(recording: &MallocRecording) -> String {
         "failed": recording.failed,
         "described": recording.described,
         "lost": recording.lost,
-        "peak_live_bytes": recording.peak_live_bytes,
+        "peak_live_bytes": recording.most_live_bytes(),
         "sizes": sizes.collect::<Vec<_>>(),
         "callers": callers.collect::<Vec<_>>(),
         "stacks": stacks.collect::<Vec<_>>(),

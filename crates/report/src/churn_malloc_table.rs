@@ -77,11 +77,16 @@ fn verdict(recording: &MallocRecording) -> String {
         (total(recording, |lives| lives.freed), total(recording, |lives| lives.freed_elsewhere));
     let (live, unknown) = (total(recording, |lives| lives.live), total(recording, |lives| lives.unknown));
     let about = if is_complete(recording) { "" } else { "about " };
+    // Processes that run one after the other end with more together than ever lived at once.
+    let end = match recording.processes {
+        0 | 1 => "At the end".to_owned(),
+        processes => format!("At the ends of {} together", several(processes, "process")),
+    };
     let mut text = format!(
-        "At the end {about}{} live in {about}{}; at most {about}{} lived at once.\n",
+        "{end} {about}{} live in {about}{}; at most {about}{} lived at once.\n",
         bytes(live.bytes),
         several(live.count.round() as u64, "block"),
-        bytes(recording.peak_live_bytes)
+        bytes(recording.most_live_bytes())
     );
     let mut by_life = std::collections::BTreeMap::new();
     for (life, number) in recording.sizes.values().flat_map(|lives| &lives.by_life) {
@@ -109,7 +114,7 @@ fn verdict(recording: &MallocRecording) -> String {
     if unknown.count >= 0.5 {
         // The recorder has places for so many blocks; uprobes look for a while at a time.
         let why = match recording.mechanism {
-            MallocMechanism::Recorder => "too many lived to follow them all",
+            MallocMechanism::Recorder => "too many lived to follow them all, and neither figure has them",
             MallocMechanism::Uprobes => "they lived when a stretch of looking ended",
         };
         let _ = writeln!(
@@ -298,7 +303,7 @@ fn limits(recording: &MallocRecording) -> String {
     if recording.lost > 0 {
         let _ = writeln!(
             text,
-            "Lost: {} without room; the estimates make up for that.",
+            "Lost: {} without room; the estimates make up for that, except for what lived at once before the end.",
             several(recording.lost, "description")
         );
     }

@@ -64,6 +64,8 @@ struct Process {
     counts: Vec<RingCounts>,
     live: HashMap<u64, Block>,
     live_bytes: LiveBytes,
+    /// Nothing of it lives beside what others hold.
+    has_ended: bool,
     early_frees: HashMap<u64, (u64, i32)>,
     described: u64,
     /// Weights of the described calls by size class.
@@ -104,21 +106,19 @@ impl MallocTally {
                 of.names.insert(*tid, name.clone());
             }
         }
-        self.live.add(1.0, of.live_bytes);
-        self.live.add(-1.0, before);
+        // What is read late of one that has ended no longer lives.
+        if !of.has_ended {
+            self.live.add(1.0, of.live_bytes);
+            self.live.add(-1.0, before);
+        }
         self.peak_live_bytes = self.peak_live_bytes.max(self.live.for_the_peak());
     }
 
-    /// A program begins; the one that ran in the same process before it is over.
-    pub fn begin(&mut self, process: usize, pid: i32) {
-        self.end(pid);
-        self.processes.entry(process).or_default().pid = pid;
-    }
-
-    /// A process is over, and nothing of it lives any more beside what others hold.
-    pub fn end(&mut self, pid: i32) {
-        for process in self.processes.values_mut().filter(|process| process.pid == pid) {
-            self.live.add(-1.0, std::mem::take(&mut process.live_bytes));
+    /// A process is over, or runs another program: nothing of it lives any more beside what others hold.
+    pub fn end(&mut self, process: usize) {
+        let of = self.processes.entry(process).or_default();
+        if !std::mem::replace(&mut of.has_ended, true) {
+            self.live.add(-1.0, of.live_bytes);
         }
     }
 
@@ -178,9 +178,15 @@ impl MallocTally {
         let mut callers = HashMap::new();
         let mut processes: Vec<Process> = self.processes.into_values().collect();
         processes.sort_by_key(|process| process.pid);
+        // What lived at the end lived at once, and the end was not chosen for its height: nothing is taken off there.
+        let (mut together, mut alone) = (0.0, 0.0_f64);
         for process in processes {
-            process.add_to(&mut recording, &mut callers);
+            let has_ended = process.has_ended;
+            let live_bytes = process.add_to(&mut recording, &mut callers);
+            together += if has_ended { 0.0 } else { live_bytes };
+            alone = alone.max(live_bytes);
         }
+        recording.peak_live_bytes = recording.peak_live_bytes.max(together).max(alone);
         recording.callers = callers.into_values().collect();
         let order = |one: &MallocCaller, other: &MallocCaller| {
             other.allocated.count.total_cmp(&one.allocated.count).then(one.stack.cmp(&other.stack))
@@ -253,12 +259,12 @@ impl Process {
         }
     }
 
-    /// Adds this process to the recording, scaled to its exact counts.
+    /// Adds this process to the recording, scaled to its exact counts; returns how many bytes live.
     fn add_to(
         mut self,
         recording: &mut MallocRecording,
         callers: &mut HashMap<(u32, MallocFunction), MallocCaller>,
-    ) {
+    ) -> f64 {
         for block in std::mem::take(&mut self.live).into_values() {
             let class = class_of(block.size_bytes);
             self.lives.entry(class).or_default().live.add(block.weight, block.size_bytes);
@@ -287,7 +293,9 @@ impl Process {
             // Nothing was counted: the calls are known from their descriptions alone.
             _ => 1.0,
         };
+        let mut live_bytes = 0.0;
         for (class, lives) in &self.lives {
+            live_bytes += lives.live.bytes * factor(*class);
             let (sum, factor) = (recording.sizes.entry(*class).or_default(), factor(*class));
             sum.freed.add_scaled(lives.freed, factor);
             sum.freed_elsewhere.add_scaled(lives.freed_elsewhere, factor);
@@ -324,6 +332,7 @@ impl Process {
         let handovers = handovers.into_iter().map(|((from, to), amount)| Handover { from, to, amount });
         recording.handovers.extend(handovers);
         recording.handovers.sort_by(|one, other| other.amount.count.total_cmp(&one.amount.count));
+        live_bytes
     }
 
     /// Returns the places of this process's threads in the recording.
@@ -356,129 +365,4 @@ impl Process {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use faultless_records::malloc_recording::{MallocCost, MallocMechanism};
-    use faultless_records::perf_record::Registers;
-
-    fn allocated(id: u64, size_bytes: u64, weight: u32, tid: i32) -> MallocEvent {
-        MallocEvent::Allocated(Allocated {
-            time_ns: 1000,
-            id,
-            size_bytes,
-            weight,
-            function: MallocFunction::Malloc,
-            is_tracked: true,
-            tid,
-            registers: Registers::default(),
-            stack: Vec::new(),
-        })
-    }
-
-    fn freed(id: u64, tid: i32, time_ns: u64) -> MallocEvent {
-        MallocEvent::Freed { time_ns, id, tid, by_realloc: false }
-    }
-
-    fn counts(class: u8, calls: u64, bytes: u64) -> Vec<RingCounts> {
-        vec![RingCounts {
-            calls: vec![(MallocFunction::Malloc, class, calls, bytes)],
-            ..RingCounts::default()
-        }]
-    }
-
-    fn finish(tally: MallocTally) -> MallocRecording {
-        tally.finish(MallocCircumstances {
-            tool_version: String::new(),
-            subject: String::new(),
-            started_unix_s: 0,
-            ending: None,
-            mechanism: MallocMechanism::Recorder,
-            observed_ns: 1,
-            cost: MallocCost::default(),
-            stacks: Vec::new(),
-            remarks: Vec::new(),
-        })
-    }
-
-    #[test]
-    fn lives_and_threads_are_told_by_what_was_described() {
-        let mut tally = MallocTally::default();
-        tally.take(0, &MallocEvent::Thread { tid: 2, name: "freer".into() }, None);
-        for id in 1..=10 {
-            tally.take(0, &allocated(id, 100, 1, 1), Some(0));
-        }
-        for id in 1..=4 {
-            tally.take(0, &freed(id, 1, 1000 + 2048), None);
-        }
-        for id in 5..=7 {
-            tally.take(0, &freed(id, 2, 1000 + 2048), None);
-        }
-        tally.set_counts(0, 77, counts(6, 10, 1000));
-        assert_eq!(tally.calls(), 10);
-        let recording = finish(tally);
-        let lives = &recording.sizes[&6];
-        assert_eq!((lives.freed.count, lives.freed_elsewhere.count, lives.live.bytes), (7.0, 3.0, 300.0));
-        assert_eq!(lives.by_life[&11], 7.0);
-        assert_eq!(recording.peak_live_bytes, 1000.0);
-        assert_eq!(recording.threads.len(), 2);
-        let handover = &recording.handovers[0];
-        assert_eq!(recording.threads[handover.to].name, "freer");
-        assert_eq!((recording.threads[handover.from].tid, handover.amount.count), (1, 3.0));
-        assert_eq!((recording.callers[0].live.count, recording.callers[0].life_sum_ns), (3.0, 7.0 * 2048.0));
-    }
-
-    #[test]
-    fn one_block_that_comes_and_goes_is_not_as_many_as_it_stands_for() {
-        let mut tally = MallocTally::default();
-        for id in 1..=50 {
-            tally.take(0, &allocated(id, 100_000, 1000, 1), None);
-            tally.take(0, &freed(id, 1, 2_000_000), None);
-        }
-        assert!((40_000.0..100_001.0).contains(&finish(tally).peak_live_bytes));
-    }
-
-    #[test]
-    fn what_many_described_blocks_stand_for_lived_at_once() {
-        let mut tally = MallocTally::default();
-        (1..=10_000).for_each(|id| tally.take(0, &allocated(id, 100, 50, 1), None));
-        let peak = finish(tally).peak_live_bytes;
-        assert!((0.98..1.0).contains(&(peak / 50e6)), "{peak}");
-    }
-
-    #[test]
-    fn what_an_ended_program_held_does_not_live_beside_the_next() {
-        let mut tally = MallocTally::default();
-        for process in 0..10 {
-            tally.begin(process, 5);
-            tally.take(process, &allocated(1, 100, 1, 5), None);
-        }
-        tally.end(5);
-        tally.begin(10, 6);
-        tally.take(10, &allocated(1, 10, 1, 6), None);
-        assert_eq!(finish(tally).peak_live_bytes, 100.0);
-    }
-
-    #[test]
-    fn what_was_lost_on_the_way_is_made_up_for() {
-        let mut tally = MallocTally::default();
-        // 100 calls, of which the descriptions that arrived stand for 40.
-        for id in 1..=10 {
-            tally.take(3, &allocated(id, 64, 4, 1), None);
-        }
-        tally.set_counts(3, 5, counts(6, 100, 6400));
-        let recording = finish(tally);
-        assert_eq!(recording.sizes[&6].live, Estimate { count: 100.0, bytes: 6400.0 });
-        assert_eq!(recording.threads[0].allocated.count, 100.0);
-        assert_eq!(recording.functions[&MallocFunction::Malloc].amount.count, 100);
-    }
-
-    #[test]
-    fn a_free_that_is_read_before_its_allocation_is_the_same_free() {
-        let mut tally = MallocTally::default();
-        tally.take(0, &freed(9, 2, 5000), None);
-        tally.take(0, &allocated(9, 32, 1, 1), None);
-        let recording = finish(tally);
-        assert_eq!((recording.sizes[&5].freed.count, recording.sizes[&5].live.count), (1.0, 0.0));
-        assert_eq!(recording.sizes[&5].freed_elsewhere.count, 1.0);
-    }
-}
+mod tests;

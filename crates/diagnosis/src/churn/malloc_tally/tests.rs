@@ -1,0 +1,143 @@
+//! On events whose sums are known.
+
+use super::*;
+use faultless_records::malloc_recording::{MallocCost, MallocMechanism};
+use faultless_records::perf_record::Registers;
+
+fn allocated(id: u64, size_bytes: u64, weight: u32, tid: i32) -> MallocEvent {
+    MallocEvent::Allocated(Allocated {
+        time_ns: 1000,
+        id,
+        size_bytes,
+        weight,
+        function: MallocFunction::Malloc,
+        is_tracked: true,
+        tid,
+        registers: Registers::default(),
+        stack: Vec::new(),
+    })
+}
+
+fn freed(id: u64, tid: i32, time_ns: u64) -> MallocEvent {
+    MallocEvent::Freed { time_ns, id, tid, by_realloc: false }
+}
+
+fn counts(class: u8, calls: u64, bytes: u64) -> Vec<RingCounts> {
+    vec![RingCounts { calls: vec![(MallocFunction::Malloc, class, calls, bytes)], ..RingCounts::default() }]
+}
+
+fn finish(tally: MallocTally) -> MallocRecording {
+    tally.finish(MallocCircumstances {
+        tool_version: String::new(),
+        subject: String::new(),
+        started_unix_s: 0,
+        ending: None,
+        mechanism: MallocMechanism::Recorder,
+        observed_ns: 1,
+        cost: MallocCost::default(),
+        stacks: Vec::new(),
+        remarks: Vec::new(),
+    })
+}
+
+#[test]
+fn lives_and_threads_are_told_by_what_was_described() {
+    let mut tally = MallocTally::default();
+    tally.take(0, &MallocEvent::Thread { tid: 2, name: "freer".into() }, None);
+    for id in 1..=10 {
+        tally.take(0, &allocated(id, 100, 1, 1), Some(0));
+    }
+    for id in 1..=4 {
+        tally.take(0, &freed(id, 1, 1000 + 2048), None);
+    }
+    for id in 5..=7 {
+        tally.take(0, &freed(id, 2, 1000 + 2048), None);
+    }
+    tally.set_counts(0, 77, counts(6, 10, 1000));
+    assert_eq!(tally.calls(), 10);
+    let recording = finish(tally);
+    let lives = &recording.sizes[&6];
+    assert_eq!((lives.freed.count, lives.freed_elsewhere.count, lives.live.bytes), (7.0, 3.0, 300.0));
+    assert_eq!(lives.by_life[&11], 7.0);
+    assert_eq!(recording.peak_live_bytes, 1000.0);
+    assert_eq!(recording.threads.len(), 2);
+    let handover = &recording.handovers[0];
+    assert_eq!(recording.threads[handover.to].name, "freer");
+    assert_eq!((recording.threads[handover.from].tid, handover.amount.count), (1, 3.0));
+    assert_eq!((recording.callers[0].live.count, recording.callers[0].life_sum_ns), (3.0, 7.0 * 2048.0));
+}
+
+#[test]
+fn one_block_that_comes_and_goes_is_not_as_many_as_it_stands_for() {
+    let mut tally = MallocTally::default();
+    for id in 1..=50 {
+        tally.take(0, &allocated(id, 100_000, 1000, 1), None);
+        tally.take(0, &freed(id, 1, 2_000_000), None);
+    }
+    assert!((40_000.0..100_001.0).contains(&finish(tally).peak_live_bytes));
+}
+
+#[test]
+fn what_lives_at_the_end_lived_at_once_and_more_is_said_less_a_standard_error() {
+    let mut tally = MallocTally::default();
+    (1..=10_000).for_each(|id| tally.take(0, &allocated(id, 100, 50, 1), None));
+    // Of 1,000 described calls the records were lost: the end is scaled to what was counted.
+    tally.set_counts(0, 5, counts(6, 550_000, 55_000_000));
+    assert!((finish(tally).peak_live_bytes - 55e6).abs() < 1.0);
+    let mut tally = MallocTally::default();
+    (1..=10_000).for_each(|id| tally.take(0, &allocated(id, 100, 50, 1), None));
+    (1..=10_000).for_each(|id| tally.take(0, &freed(id, 1, 2000), None));
+    let peak = finish(tally).peak_live_bytes;
+    assert!((0.98..1.0).contains(&(peak / 50e6)), "{peak}");
+}
+
+#[test]
+fn what_an_ended_program_held_does_not_live_beside_the_next() {
+    let mut tally = MallocTally::default();
+    for process in 0..10 {
+        tally.take(process, &allocated(1, 100, 1, 5), None);
+        tally.end(process);
+        // Its last records may be read when it is known to be over.
+        tally.take(process, &freed(1, 5, 2000), None);
+        tally.take(process, &allocated(2, 90, 1, 5), None);
+    }
+    tally.take(10, &allocated(1, 10, 1, 6), None);
+    assert_eq!(finish(tally).peak_live_bytes, 100.0);
+}
+
+#[test]
+fn what_several_processes_hold_at_the_end_they_hold_at_once() {
+    let mut tally = MallocTally::default();
+    for process in 0..3 {
+        for id in 1..=100 {
+            tally.take(process, &allocated(id, 1000, 30, 5), None);
+        }
+    }
+    tally.end(2);
+    let peak = finish(tally).peak_live_bytes;
+    assert!((6e6..9e6).contains(&peak), "{peak}");
+}
+
+#[test]
+fn what_was_lost_on_the_way_is_made_up_for() {
+    let mut tally = MallocTally::default();
+    // 100 calls, of which the descriptions that arrived stand for 40.
+    for id in 1..=10 {
+        tally.take(3, &allocated(id, 64, 4, 1), None);
+    }
+    tally.set_counts(3, 5, counts(6, 100, 6400));
+    let recording = finish(tally);
+    assert_eq!(recording.sizes[&6].live, Estimate { count: 100.0, bytes: 6400.0 });
+    assert_eq!(recording.threads[0].allocated.count, 100.0);
+    assert_eq!(recording.functions[&MallocFunction::Malloc].amount.count, 100);
+}
+
+#[test]
+fn a_free_that_is_read_before_its_allocation_is_the_same_free() {
+    let mut tally = MallocTally::default();
+    tally.take(0, &freed(9, 2, 5000), None);
+    tally.take(0, &allocated(9, 32, 1, 1), None);
+    let recording = finish(tally);
+    assert_eq!((recording.sizes[&5].freed.count, recording.sizes[&5].live.count), (1.0, 0.0));
+    assert_eq!(recording.sizes[&5].freed_elsewhere.count, 1.0);
+}
