@@ -4,6 +4,8 @@
 //! arena's record; the array is reachable from a variable of the runtime. An entry's place says the arena's address:
 //! (address + 2^47) / 64 MiB. Source: Go's `runtime/malloc.go`, `mheap.go`, 1.11 to 1.26, linux/amd64.
 
+use std::collections::HashSet;
+
 use faultless_records::contents::Extent;
 
 use super::Sight;
@@ -117,7 +119,7 @@ fn claim_tables(
     claims: &mut Claims,
 ) {
     let anonymous = |address| mapping_at(sight.mappings, address).filter(|mapping| mapping.is_anonymous());
-    let mut found = Vec::new();
+    let (mut found, mut chunks) = (Vec::new(), HashSet::new());
     for data in &object.data {
         reader.each_page(*data, |_, words| {
             for triple in words.windows(3) {
@@ -134,25 +136,12 @@ fn claim_tables(
                 }
             }
             for word in words.iter().filter(|word| word.is_multiple_of(4096) && **word != 0) {
-                let mut chunk = *word;
-                for _ in 0..100_000 {
-                    let is_chunk =
-                        chunk.is_multiple_of(4096) && sight.is_private(Extent::new(chunk, CHUNK_BYTES));
-                    let Some(before) = reader.word(chunk).filter(|_| is_chunk) else { break };
-                    let leads_on = before == 0 || before.is_multiple_of(4096) && anonymous(before).is_some();
-                    if !leads_on {
-                        break;
-                    }
-                    found.push(Extent::new(chunk, CHUNK_BYTES));
-                    if before == 0 {
-                        break;
-                    }
-                    chunk = before;
-                }
+                small_records(sight, reader, *word, &mut chunks);
             }
             false
         });
     }
+    found.extend(chunks.into_iter().map(|chunk| Extent::new(chunk, CHUNK_BYTES)));
     for extent in super::radix::joined(found) {
         let first = sight.mappings.partition_point(|mapping| mapping.end <= extent.start);
         for mapping in sight.mappings[first..].iter().take_while(|mapping| mapping.start < extent.end) {
@@ -160,5 +149,51 @@ fn claim_tables(
             let gaps = piece.map(|piece| claims.gaps(piece)).unwrap_or_default();
             gaps.into_iter().for_each(|gap| table(gap, claims));
         }
+    }
+}
+
+/// Follows a list of chunks of small records up to one that was met before: many words may lead to one long list.
+fn small_records(sight: &Sight<'_>, reader: &Reader<'_>, first: u64, met: &mut HashSet<u64>) {
+    let anonymous =
+        |address| mapping_at(sight.mappings, address).is_some_and(|mapping| mapping.is_anonymous());
+    let mut chunk = first;
+    while chunk.is_multiple_of(4096)
+        && !met.contains(&chunk)
+        && sight.is_private(Extent::new(chunk, CHUNK_BYTES))
+    {
+        let Some(before) = reader.word(chunk) else { return };
+        if before != 0 && !(before.is_multiple_of(4096) && anonymous(before)) {
+            return;
+        }
+        met.insert(chunk);
+        chunk = before;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::reader::made_up::{MadeUp, mapping};
+    use super::*;
+
+    #[test]
+    fn a_list_is_followed_once_however_many_words_lead_to_it_and_round_in_a_circle() {
+        const START: u64 = 0x7f00_0000_0000;
+        let place = |number: u64| START + number * CHUNK_BYTES;
+        let mut memory = MadeUp::default();
+        for number in 0..10 {
+            memory.put(place(number), &[if number == 0 { 0 } else { place(number - 1) }]);
+        }
+        // One circle of two, and one list that leads out of what is mapped.
+        memory.put(place(10), &[place(11)]);
+        memory.put(place(11), &[place(10)]);
+        memory.put(place(12), &[place(1000)]);
+        let mappings = [mapping(START, place(13), b"rw-p", "")];
+        let sight = Sight { mappings: &mappings, contents: Some(&memory), threads: &[] };
+        let (reader, mut met) = (Reader::new(&memory), HashSet::new());
+        let sizes = [9, 9, 4, 11, 10, 12].map(|number| {
+            small_records(&sight, &reader, place(number), &mut met);
+            met.len()
+        });
+        assert_eq!(sizes, [10, 10, 10, 12, 12, 12]);
     }
 }

@@ -212,16 +212,20 @@ pub fn heaps(
     alignment: u64,
 ) -> Option<Vec<(u64, HeapInfo)>> {
     let mut heaps = Vec::new();
+    let mut seen = HashSet::new();
     let mut bytes = 0;
     let mut pointer = state.top;
     loop {
         let (start, info) = heap_of(memory, pointer, alignment, address)?;
+        if !seen.insert(start) {
+            return None;
+        }
         bytes += info.bytes;
         heaps.push((start, info));
         if info.previous == 0 {
             break;
         }
-        // Each heap counts in the arena's total, so a circle ends here.
+        // Each heap counts in the arena's total.
         if bytes > state.max_system_bytes {
             return None;
         }

@@ -51,6 +51,10 @@ impl<'memory> Pages<'memory> {
         let mut page = first;
         while page < end {
             self.look_at(page);
+            // No page is looked at then: the range may be as long as a damaged core file says.
+            if !self.is_known {
+                return counted + if state == Page::Resident { end - page } else { 0 };
+            }
             let have = self.first + self.states.len() as u64;
             let until = end.min(have);
             let range = index(page - self.first)..index(until - self.first);
@@ -204,6 +208,22 @@ mod tests {
             pinned_bytes: 4000 + 160,
         };
         assert_eq!(tally.holding, expected);
+    }
+
+    #[test]
+    fn where_no_page_is_known_all_are_resident_however_many_there_are() {
+        struct Untold;
+        impl Memory for Untold {
+            fn read(&self, _: u64, _: &mut [u8]) -> bool {
+                false
+            }
+            fn pages(&self, _: u64, _: usize) -> Option<Vec<Page>> {
+                None
+            }
+        }
+        let mut pages = Pages::new(&Untold);
+        let counted = [Page::Resident, Page::Swapped].map(|state| pages.count(7, 1 << 50, state));
+        assert_eq!((counted, pages.is_known()), ([(1 << 50) - 7, 0], false));
     }
 
     #[test]

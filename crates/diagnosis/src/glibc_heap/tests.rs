@@ -319,6 +319,16 @@ fn lists_and_chunks_that_disagree_are_a_flaw() {
 }
 
 #[test]
+fn a_heap_that_leads_back_to_itself_ends_the_walk() {
+    let layout = Layout::of((2, 36)).unwrap();
+    let mut made = Made::new(layout, CHUNKS);
+    // The heap before the first is the first, and the arena says that it had 2^50 bytes.
+    made.put(THREAD_HEAP + 8, THREAD_HEAP);
+    made.put(THREAD_HEAP + layout.heap_info_bytes + layout.next() as u64 + 32, 1 << 50);
+    assert_eq!(made.walked(layout).arenas[1].flaw, Some(Flaw::Unreadable));
+}
+
+#[test]
 fn a_malloc_that_was_never_used_is_told_from_none() {
     let layout = Layout::of((2, 36)).unwrap();
     let mut made = Made::new(layout, CHUNKS);
