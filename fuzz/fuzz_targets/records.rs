@@ -36,6 +36,7 @@ fuzz_target!(|bytes: &[u8]| {
     let _ = malloc_event::RecorderHead::parse(bytes);
     let _ = malloc_event::RingCounts::parse(bytes);
     let _ = malloc_event::parse(bytes);
+    let _ = malloc_event::spilled(bytes, bytes.len() as u64);
     if let [kind, misc, flags, body @ ..] = bytes {
         let content = perf_record::Content {
             has_address: flags & 1 != 0,

@@ -208,6 +208,10 @@ impl Observer for Sums {
         self.tally.take(process, &event, stack);
     }
 
+    fn ended(&mut self, process: usize) {
+        self.tally.end(process);
+    }
+
     fn look(&mut self) {
         drop(self.running());
     }
@@ -227,10 +231,6 @@ impl Observer for Sums {
             |ring: &RingCounts| ring.frees + ring.calls.iter().map(|(_, _, count, _)| count).sum::<u64>();
         self.calls[process] = counts.iter().map(of_ring).sum();
         self.tally.set_counts(process, head.pid, counts);
-        // Of a process that is not to be seen, its own word is all that tells its end.
-        if head.has_ended && !self.running.contains_key(&process) {
-            self.over.push(process);
-        }
     }
 
     fn unrecorded(&mut self, programs: usize) {

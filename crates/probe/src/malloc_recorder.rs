@@ -44,6 +44,8 @@ pub trait Observer {
     fn began(&mut self, process: usize, head: &RecorderHead, number: Option<i32>, maps: &[u8]);
     /// The next event of it.
     fn take(&mut self, process: usize, event: MallocEvent);
+    /// Its process was not found in `/proc`; by its own word it is over, and what it wrote before is taken.
+    fn ended(&mut self, process: usize);
     /// It is time to look who has ended.
     fn look(&mut self);
     /// All is taken that was written before the last look.
@@ -156,6 +158,9 @@ impl<'directory> Files<'directory> {
         for event in file.read_spill().unwrap_or_default() {
             number += 1;
             observer.take(process, event);
+        }
+        if file.number.is_none() && file.head.has_ended {
+            observer.ended(process);
         }
         number
     }
@@ -310,10 +315,15 @@ mod tests {
     #[derive(Default)]
     struct Seen {
         events: Vec<MallocEvent>,
+        /// Programs that ended by their own word, and how many events came before.
+        ended: Vec<(usize, usize)>,
     }
 
     impl Observer for Seen {
         fn began(&mut self, _process: usize, _head: &RecorderHead, _number: Option<i32>, _maps: &[u8]) {}
+        fn ended(&mut self, process: usize) {
+            self.ended.push((process, self.events.len()));
+        }
         fn look(&mut self) {}
         fn all_taken(&mut self) {}
         fn take(&mut self, _process: usize, event: MallocEvent) {
@@ -383,6 +393,22 @@ mod tests {
         assert_eq!(seen.events, [freed(5, 9, false), freed(6, 8, true)]);
         assert_eq!(files.read(&mut seen), 0);
         assert_eq!(files.files[0].word(SPILL_TAIL_OFFSET).unwrap(), before + 2);
+        fs::remove_dir_all(&place).unwrap();
+    }
+
+    #[test]
+    fn a_program_that_is_not_to_be_seen_ends_by_its_own_word_when_all_is_taken() {
+        let place = directory("word");
+        let file = file_with_one_ring(&place.join("7-0.rings"), 40, 0);
+        file.write_all_at(&words(&[2 | 40 << 32, 5, 9, 3, 0]), RECORDS).unwrap();
+        let (mut files, mut seen) = (Files::new(&place), Seen::default());
+        assert_eq!((files.read(&mut seen), files.files[0].number), (1, None));
+        assert_eq!(seen.ended, []);
+        file.write_all_at(&words(&[2 | 40 << 32, 6, 8, 3, 0]), RECORDS + 40).unwrap();
+        file.write_all_at(&words(&[80]), RING).unwrap();
+        file.write_all_at(&words(&[1]), 64).unwrap();
+        files.read(&mut seen);
+        assert_eq!(seen.ended, [(0, 2)]);
         fs::remove_dir_all(&place).unwrap();
     }
 

@@ -322,6 +322,34 @@ mod tests {
     use faultless_records::malloc_recording::MallocCost;
     use faultless_records::perf_record::Registers;
 
+    fn block() -> Allocated {
+        Allocated {
+            time_ns: 1000,
+            id: 1,
+            size_bytes: 100,
+            weight: 1,
+            function: MallocFunction::Malloc,
+            is_tracked: true,
+            tid: 1,
+            registers: Registers::default(),
+            stack: Vec::new(),
+        }
+    }
+
+    fn circumstances(mechanism: MallocMechanism) -> MallocCircumstances {
+        MallocCircumstances {
+            tool_version: String::new(),
+            subject: String::new(),
+            started_unix_s: 0,
+            ending: None,
+            mechanism,
+            observed_ns: 1,
+            cost: MallocCost::default(),
+            stacks: Vec::new(),
+            remarks: Vec::new(),
+        }
+    }
+
     #[test]
     fn small_parts_are_not_rounded_away() {
         assert_eq!(
@@ -331,33 +359,34 @@ mod tests {
     }
 
     #[test]
+    fn what_lives_at_several_ends_is_told_from_what_lives_at_one() {
+        let of = |processes: usize| {
+            let mut tally = MallocTally::default();
+            for process in 0..processes {
+                tally.take(process, &MallocEvent::Allocated(block()), None);
+                tally.end(process);
+            }
+            let mut recording = tally.finish(circumstances(MallocMechanism::Recorder));
+            // As recordings said before.
+            recording.peak_live_bytes = 90.0;
+            verdict(&recording)
+        };
+        let (one, three) = (of(1), of(3));
+        assert!(
+            one.starts_with("At the end about 100 B live in about 1 block; at most about 100 B lived"),
+            "{one}"
+        );
+        assert!(three.starts_with("At the ends of 3 processes together about 300 B live in"), "{three}");
+        assert!(three.contains("at most about 90 B lived at once"), "{three}");
+    }
+
+    #[test]
     fn a_block_that_outlived_a_stretch_of_looking_is_not_said_to_be_one_too_many() {
         let of = |mechanism| {
             let mut tally = MallocTally::default();
-            let block = Allocated {
-                time_ns: 1000,
-                id: 1,
-                size_bytes: 100,
-                weight: 1,
-                function: MallocFunction::Malloc,
-                is_tracked: true,
-                tid: 1,
-                registers: Registers::default(),
-                stack: Vec::new(),
-            };
-            tally.take(0, &MallocEvent::Allocated(block), None);
+            tally.take(0, &MallocEvent::Allocated(block()), None);
             tally.lose_sight();
-            verdict(&tally.finish(MallocCircumstances {
-                tool_version: String::new(),
-                subject: String::new(),
-                started_unix_s: 0,
-                ending: None,
-                mechanism,
-                observed_ns: 1,
-                cost: MallocCost::default(),
-                stacks: Vec::new(),
-                remarks: Vec::new(),
-            }))
+            verdict(&tally.finish(circumstances(mechanism)))
         };
         let (uprobes, recorder) = (of(MallocMechanism::Uprobes), of(MallocMechanism::Recorder));
         assert!(
