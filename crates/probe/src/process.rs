@@ -408,6 +408,8 @@ mod tests {
             process.memory().unwrap().read_at(KNOWN.as_ptr().addr() as u64, &mut seen).unwrap();
             assert_eq!(seen, KNOWN);
         }
+        let listed = crate::process_list::Candidate::read(process.pid());
+        assert!(listed.is_some_and(|listed| listed.name == process.name()));
         match crate::standstill::Standstill::begin(&process) {
             Ok(standstill) => assert_eq!((standstill.threads(), standstill.moving_threads()), (1, 0)),
             Err(error) => faultless_skipped::skipped(format!("nobody may trace here: {error}")),

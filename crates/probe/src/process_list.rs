@@ -28,7 +28,7 @@ impl Candidate {
         let mut bytes = [0; 1024];
         let length = fs::File::open(format!("/proc/{pid}/stat")).ok()?.read(&mut bytes).ok()?;
         let counters = Counters::parse(&bytes[..length])?;
-        if counters.is_kernel_thread() || counters.first_thread_has_ended() {
+        if counters.is_kernel_thread() || counters.is_ended() {
             return None;
         }
         Some(Self {
