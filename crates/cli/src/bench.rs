@@ -1,7 +1,7 @@
 //! `faultless bench`: runs the workloads under several allocators in turn and says how they compare.
 
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::Read;
 use std::path::Path;
 
 use faultless_probe::allocators::installed;
@@ -40,7 +40,8 @@ const SEED_MASK: u32 = 0xf_ffff;
 /// [`Failure`] when nothing could be compared.
 pub fn bench(arguments: &BenchArguments, signals: &Signals) -> Result<Ending, Failure> {
     if arguments.list {
-        return print(&list());
+        crate::print(list())?;
+        return Ok(Ending::Exited(0));
     }
     // Files that cannot be written are refused before hours of work.
     let page = arguments.html.as_deref().map(OutputFile::create).transpose()?;
@@ -57,7 +58,7 @@ pub fn bench(arguments: &BenchArguments, signals: &Signals) -> Result<Ending, Fa
     let saved = samples.map_or(Ok(()), |file| file.write(&bench_json::json(&campaign)));
     let drawn = page.map_or(Ok(()), |file| file.write(&bench_html::html(&campaign)));
     // A disk that is full by now costs its file and not the result.
-    let printed = print(&bench_table::text(&campaign));
+    let printed = crate::print(bench_table::text(&campaign));
     saved.and(drawn)?;
     printed?;
     if let Some(error) = interrupted {
@@ -65,11 +66,6 @@ pub fn bench(arguments: &BenchArguments, signals: &Signals) -> Result<Ending, Fa
     }
     let has_failures = campaign.samples.iter().any(|sample| sample.failure.is_some());
     Ok(Ending::Exited(i32::from(has_failures)))
-}
-
-fn print(text: &str) -> Result<Ending, Failure> {
-    std::io::stdout().write_all(text.as_bytes()).map_err(|error| Failure::of_output(&error))?;
-    Ok(Ending::Exited(0))
 }
 
 /// Runs; an interruption leaves the rounds that are complete, or of the first round the cells that are.

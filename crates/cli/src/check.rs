@@ -1,7 +1,5 @@
 //! `faultless check`: what the present permissions allow for each instrument.
 
-use std::io::Write;
-
 use clap::Args;
 use faultless_probe::{permissions, terminal};
 use faultless_records::measurement::Ending;
@@ -37,6 +35,6 @@ pub fn check(arguments: &CheckArguments) -> Result<Ending, Failure> {
         true => check_json::json(&found),
         false => check_table::text(&found, terminal::columns()),
     };
-    std::io::stdout().write_all(text.as_bytes()).map_err(|error| Failure::of_output(&error))?;
+    crate::print(text)?;
     Ok(Ending::Exited(0))
 }

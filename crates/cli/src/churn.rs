@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::Read;
 use std::os::fd::AsFd;
 use std::path::Path;
 
@@ -57,7 +57,7 @@ pub fn churn(arguments: ChurnArguments, signals: &Signals) -> Result<Ending, Fai
         (Seen::Malloc(recording), false) => churn_malloc_table::text(recording, terminal::columns()),
     };
     // A disk that is full by now costs its file and not the result.
-    let printed = std::io::stdout().write_all(text.as_bytes()).map_err(|error| Failure::of_output(&error));
+    let printed = crate::print(text);
     written.and(printed)?;
     Ok(Ending::Exited(0))
 }
@@ -129,6 +129,11 @@ impl Files {
         }
         self.folded.map_or(Ok(()), |file| file.write(&profile.folded()))
     }
+}
+
+/// That no call chains are taken, and why, as a remark.
+pub fn no_callers(reason: &str) -> String {
+    format!("callers: {reason}")
 }
 
 /// The recording, if the first word is the name of one; then it is to be the only one.

@@ -21,7 +21,7 @@ use faultless_records::thousands::several;
 use faultless_trial::call_stacks::CallStacks;
 
 use crate::arguments::{ChurnArguments, ChurnMechanism};
-use crate::churn::standard_output;
+use crate::churn::{no_callers, standard_output};
 use crate::failure::Failure;
 use crate::observing_progress::{Elsewhere, ObservingProgress};
 use crate::{subject, target};
@@ -69,7 +69,7 @@ fn look_at_command(arguments: &ChurnArguments, signals: &Signals) -> Result<Chur
             LaunchError::Start(error) => cannot_start(error),
             LaunchError::Observer(reason) => Failure::Failed(reason),
         })?;
-        remarks.extend(no_callers(&trace));
+        remarks.extend(trace.chains_refused().map(no_callers));
         memory_call_trace::follow_command(trace, &launched, signals, arguments.limit, &mut sums)
             .map_err(lost_sight)?
     } else {
@@ -111,7 +111,7 @@ fn look_at_process(
         Some(sight) => {
             let threads = process.threads().map_err(Failure::of_process)?;
             let trace = Trace::open(sight, &threads, false).map_err(Failure::Failed)?;
-            remarks.extend(no_callers(&trace));
+            remarks.extend(trace.chains_refused().map(no_callers));
             memory_call_trace::follow_process(trace, &process, signals, arguments.limit, &mut sums)
                 .map_err(|error| Failure::of_lost(&name, &error))?
         }
@@ -127,11 +127,6 @@ fn look_at_process(
         }
     };
     Ok(sums.finish(name, way, None, observed, remarks))
-}
-
-/// That no call chains are taken, and why.
-fn no_callers(trace: &Trace) -> Option<String> {
-    trace.chains_refused().map(|reason| format!("callers: {reason}"))
 }
 
 /// A way to see the calls that works here.

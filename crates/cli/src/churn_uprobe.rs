@@ -19,6 +19,7 @@ use faultless_symbols::exported;
 use faultless_trial::call_stacks::CallStacks;
 
 use crate::arguments::ChurnArguments;
+use crate::churn::no_callers;
 use crate::failure::Failure;
 use crate::observing_progress::{Elsewhere, ObservingProgress};
 use crate::subject;
@@ -60,7 +61,7 @@ pub fn look_at_process(
             looked.elapsed.as_secs_f64()
         ));
     }
-    remarks.extend(looked.chains_refused.map(|reason| format!("callers: {reason}")));
+    remarks.extend(looked.chains_refused.as_deref().map(no_callers));
     let tool = own_processor_time().saturating_sub(began);
     Ok(sums.tally.finish(MallocCircumstances {
         tool_version: env!("CARGO_PKG_VERSION").to_owned(),

@@ -2,7 +2,6 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use faultless_diagnosis::environment::{Facts, Finding, check};
@@ -66,7 +65,7 @@ pub fn doctor(arguments: DoctorArguments, signals: &Signals) -> Result<Ending, F
     } else {
         consultation.text(terminal::columns())
     };
-    let printed = std::io::stdout().write_all(text.as_bytes()).map_err(|error| Failure::of_output(&error));
+    let printed = crate::print(text);
     drawn.and(printed)?;
     Ok(Ending::Exited(i32::from(!consultation.verdict.endings_agree)))
 }

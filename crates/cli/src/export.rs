@@ -1,7 +1,6 @@
 //! `faultless export`: the figures of `watch` and `heap` for Prometheus, over HTTP or as a file for node_exporter.
 
 use std::ffi::OsString;
-use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -150,7 +149,7 @@ fn fleet(arguments: &ExportArguments) -> Result<Fleet, Failure> {
 fn write_once(text: &str, textfile: Option<&Path>) -> Result<(), Failure> {
     match textfile {
         Some(path) => OutputFile::create(path)?.write(text),
-        None => std::io::stdout().write_all(text.as_bytes()).map_err(|error| Failure::of_output(&error)),
+        None => crate::print(text),
     }
 }
 

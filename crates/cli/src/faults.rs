@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::Read;
 use std::path::Path;
 
 use faultless_diagnosis::faults::comparison::Comparison;
@@ -59,12 +59,8 @@ pub fn faults(arguments: &FaultsArguments, signals: &Signals) -> Result<Ending, 
         (false, true) => faults_tree::text(&recording),
         (false, false) => faults_table::text(&recording, terminal::columns()),
     };
-    let printed = print(&text);
-    written.and(printed)
-}
-
-fn print(text: &str) -> Result<Ending, Failure> {
-    std::io::stdout().write_all(text.as_bytes()).map_err(|error| Failure::of_output(&error))?;
+    let printed = crate::print(text);
+    written.and(printed)?;
     Ok(Ending::Exited(0))
 }
 
@@ -132,7 +128,8 @@ fn load(path: &Path) -> Result<FaultRecording, Failure> {
 
 fn compare(before: &Path, after: &Path, as_json: bool) -> Result<Ending, Failure> {
     let comparison = Comparison::of(&load(before)?, &load(after)?);
-    print(&if as_json { faults_json::diff(&comparison) } else { faults_diff::text(&comparison) })
+    crate::print(if as_json { faults_json::diff(&comparison) } else { faults_diff::text(&comparison) })?;
+    Ok(Ending::Exited(0))
 }
 
 fn record(arguments: &FaultsArguments, signals: &Signals) -> Result<FaultRecording, Failure> {

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::io::{IsTerminal, Read, Write};
+use std::io::{IsTerminal, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
@@ -57,10 +57,7 @@ pub fn heap(
     hold: impl Fn() -> Result<Signals, Failure>,
 ) -> Result<Ending, Failure> {
     let manner = if arguments.stop { Manner::Standing } else { Manner::Running };
-    let show = |report: &HeapReport| {
-        let text = text(report, &arguments)?;
-        std::io::stdout().write_all(text.as_bytes()).map_err(|error| Failure::of_output(&error))
-    };
+    let show = |report: &HeapReport| crate::print(text(report, &arguments)?);
     match (arguments.pid, arguments.words.as_slice()) {
         (Some(pid), _) => {
             let process = subject::process(pid)?;

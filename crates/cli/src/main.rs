@@ -117,6 +117,14 @@ fn fail(status: u8, message: &str) -> ExitCode {
     ExitCode::from(status)
 }
 
+/// Writes a result to standard output.
+///
+/// # Errors
+/// [`Failure`] when it cannot be written.
+pub(crate) fn print(text: impl AsRef<[u8]>) -> Result<(), Failure> {
+    std::io::stdout().write_all(text.as_ref()).map_err(|error| Failure::of_output(&error))
+}
+
 /// One line on standard error; a reader that has gone is no reason to fail.
 pub(crate) fn say(message: &str) {
     let _ = writeln!(std::io::stderr(), "faultless: {}", plain(message));

@@ -18,7 +18,7 @@ pub fn print(arguments: &ManualArguments) -> Result<(), Failure> {
         Some(shell) => clap_complete::generate(shell, &mut definition, "faultless", &mut text),
         None => write_pages(definition, &mut text).map_err(|error| Failure::of_output(&error))?,
     }
-    io::stdout().write_all(&text).map_err(|error| Failure::of_output(&error))
+    crate::print(text)
 }
 
 /// The page of the program: its sections, one for each of its commands, and the exit status once for all.

@@ -2,7 +2,6 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::Write;
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -64,7 +63,7 @@ pub fn map(arguments: MapArguments, signals: &Signals) -> Result<Ending, Failure
             true => map_json::changes(&before.name, &after.name, &changes),
             false => map_change::text(&before.name, &after.name, &changes),
         };
-        print(&text)?;
+        crate::print(text)?;
     } else if let Some(pid) = arguments.pid {
         show(&arguments, &look(&subject::process(pid)?, Manner::of(&arguments))?)?;
     } else if let Some(file) = &arguments.file {
@@ -80,14 +79,10 @@ pub fn map(arguments: MapArguments, signals: &Signals) -> Result<Ending, Failure
 }
 
 fn show(arguments: &MapArguments, view: &MapView) -> Result<(), Failure> {
-    print(&match arguments.json {
+    crate::print(match arguments.json {
         true => map_json::json(view, arguments.all),
         false => map_table::text(view, arguments.all, terminal::columns()),
     })
-}
-
-fn print(text: &str) -> Result<(), Failure> {
-    std::io::stdout().write_all(text.as_bytes()).map_err(|error| Failure::of_output(&error))
 }
 
 /// Starts the command and looks at it once: at the wanted time, else when it is about to end and its memory is still whole.
