@@ -42,7 +42,8 @@ pub fn is_reached(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
 }
 
-/// How many files are open now.
-pub(crate) fn open_files() -> usize {
-    fs::read_dir("/proc/self/fd").map_or(0, Iterator::count)
+/// The descriptors that are open now.
+pub(crate) fn descriptors() -> Vec<i32> {
+    let entries = fs::read_dir("/proc/self/fd").into_iter().flatten();
+    entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect()
 }

@@ -9,6 +9,7 @@ use std::process::Command;
 use faultless_records::status;
 use nix::libc;
 
+use crate::file_limit;
 use crate::process::{Process, ProcessError};
 
 /// The highest number of a capability that a set of 64 bits can hold.
@@ -62,7 +63,7 @@ impl Identity {
     pub(crate) fn dress(&self, command: &mut Command) {
         command.env_clear().env("PATH", "/usr/bin:/bin").env("LC_ALL", "C").current_dir("/");
         let (identity, changes) = (self.clone(), !self.is_own());
-        let descriptors = open_descriptors();
+        let descriptors = file_limit::descriptors();
         // SAFETY: `take_on` makes system calls on numbers and memory prepared here, and allocates nothing.
         unsafe { command.pre_exec(move || take_on(&identity, changes, &descriptors)) };
     }
@@ -98,24 +99,17 @@ fn take_on(identity: &Identity, changes: bool, descriptors: &[i32]) -> io::Resul
         }
         // After the change of user, which would undo it.
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0);
-        for descriptor in descriptors {
+        for descriptor in descriptors.iter().filter(|number| **number > libc::STDERR_FILENO) {
+            // Those that we were started with are open to whom we start, too.
             libc::fcntl(*descriptor, libc::F_SETFD, libc::FD_CLOEXEC);
         }
     }
     Ok(())
 }
 
-/// Our descriptors but the standard ones: those that we were started with are open to whom we start, too.
-fn open_descriptors() -> Vec<i32> {
-    let entries = std::fs::read_dir("/proc/self/fd").into_iter().flatten();
-    let numbers = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-    numbers.filter(|number| *number > libc::STDERR_FILENO).collect()
-}
-
 /// The numbers in a field of `/proc/PID/status`; none at all where it is missing.
 fn numbers<'text>(text: &'text str, name: &str) -> impl Iterator<Item = Option<u32>> + 'text {
-    let field = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-    field.unwrap_or("-").split_ascii_whitespace().map(|word| word.parse().ok())
+    status::field(text, name).unwrap_or("-").split_ascii_whitespace().map(|word| word.parse().ok())
 }
 
 /// The number that all four of a field are: real, effective, saved, of the file system.

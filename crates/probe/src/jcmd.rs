@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
+use faultless_records::status;
 use nix::libc;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
@@ -54,8 +55,7 @@ pub fn native_memory(process: &Process) -> Result<String, String> {
 
 /// Whether the mask of caught signals in `/proc/PID/status` has SIGQUIT, signal 3.
 fn catches_quit(status: &str) -> bool {
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
-    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & 1 << 2 != 0)
+    status::bits_of_field(status, "SigCgt").is_some_and(|mask| mask & 1 << 2 != 0)
 }
 
 fn ask(process: &Process, detail: &str) -> Result<String, String> {
@@ -158,13 +158,11 @@ fn check_namespaces(process: &Process) -> Result<(), String> {
     for namespace in ["ns/mnt", "ns/user"] {
         let own = std::fs::read_link(format!("/proc/self/{namespace}")).ok();
         if own.is_none() || own != Some(process.link(namespace).map_err(|error| error.to_string())?) {
-            let status = process.text("status").unwrap_or_default();
-            let number =
-                status.lines().find_map(|line| line.strip_prefix("NSpid:")?.split_whitespace().last());
+            let number = status::innermost_number(&process.text("status").unwrap_or_default());
             return Err(format!(
                 "process {} has other files or users than we (a container), so jcmd is not run from here: run `jcmd {} VM.native_memory detail` in there and give what it prints as --nmt=FILE",
                 process.pid(),
-                number.unwrap_or("PID")
+                number.map_or("PID".to_owned(), |number| number.to_string())
             ));
         }
     }

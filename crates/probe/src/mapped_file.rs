@@ -47,9 +47,8 @@ pub fn perf_map(pid: i32) -> Option<String> {
     /// Longer ones are a mistake, or meant to fill our memory.
     const LONGEST_BYTES: u64 = 512 << 20;
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
-    let inner = numbers.and_then(|numbers| numbers.split_ascii_whitespace().next_back()?.parse().ok());
-    let names = [inner.unwrap_or(pid), pid].map(|pid: i32| format!("tmp/perf-{pid}.map"));
+    let inner = faultless_records::status::innermost_number(&status).unwrap_or(pid);
+    let names = [inner, pid].map(|pid| format!("tmp/perf-{pid}.map"));
     roots(pid).iter().flat_map(|root| names.iter().map(|name| root.join(name))).find_map(|path| {
         let metadata = std::fs::symlink_metadata(&path).ok()?;
         let is_plain = metadata.is_file() && metadata.len() <= LONGEST_BYTES;

@@ -165,8 +165,7 @@ impl Rights {
         const SYS_ADMIN: u32 = 21;
         const PERFMON: u32 = 38;
         const FILTER: u64 = 2;
-        let mask = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
-        let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+        let mask = crate::status::bits_of_field(status, "CapEff").unwrap_or(0);
         let has = |capability: u32| mask & (1 << capability) != 0;
         let number = |text: Option<&str>| text.and_then(|text| text.trim().parse().ok());
         Self {

@@ -5,23 +5,31 @@
 /// Source: proc_pid_status(5) and proc_pid_smaps(5); the kernel writes "kB" and means 1,024 bytes.
 #[must_use]
 pub fn bytes_of_field(text: &str, name: &str) -> Option<u64> {
-    let kib: u64 = value_of_field(text, name)?.strip_suffix("kB")?.trim_end().parse().ok()?;
+    let kib: u64 = field(text, name)?.strip_suffix("kB")?.trim_end().parse().ok()?;
     kib.checked_mul(1024)
 }
 
 /// The plain number in the field `name`, such as `Threads: 4`.
 #[must_use]
 pub fn number_of_field(text: &str, name: &str) -> Option<u64> {
-    value_of_field(text, name)?.parse().ok()
+    field(text, name)?.parse().ok()
 }
 
 /// The set of signals, or other bits, in the field `name`, such as `SigPnd: 0000000000000100`.
 #[must_use]
 pub fn bits_of_field(text: &str, name: &str) -> Option<u64> {
-    u64::from_str_radix(value_of_field(text, name)?, 16).ok()
+    u64::from_str_radix(field(text, name)?, 16).ok()
 }
 
-fn value_of_field<'text>(text: &'text str, name: &str) -> Option<&'text str> {
+/// The number in the innermost PID namespace, the last in `NSpid: 700 12`; kernels before 4.1 do not tell.
+#[must_use]
+pub fn innermost_number(text: &str) -> Option<i32> {
+    field(text, "NSpid")?.split_ascii_whitespace().next_back()?.parse().ok()
+}
+
+/// What stands in the field `name`.
+#[must_use]
+pub fn field<'text>(text: &'text str, name: &str) -> Option<&'text str> {
     text.lines().find_map(|line| Some(line.strip_prefix(name)?.strip_prefix(':')?.trim()))
 }
 

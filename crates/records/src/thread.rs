@@ -17,14 +17,9 @@ impl Thread {
     /// From the texts of the two files; the second is none where it may not be read. Source: proc_pid_status(5).
     #[must_use]
     pub fn parse(status_text: &str, system_call: Option<&str>) -> Option<Self> {
-        let field = |name: &str| {
-            status_text.lines().find_map(|line| Some(line.strip_prefix(name)?.strip_prefix(':')?.trim()))
-        };
-        // The last of its numbers is the one in the innermost namespace.
-        let own =
-            field("NSpid").and_then(|numbers| numbers.split_ascii_whitespace().next_back()?.parse().ok());
+        let own = status::innermost_number(status_text);
         let number = own.or_else(|| status::number_of_field(status_text, "Pid")?.try_into().ok())?;
-        let name = field("Name").unwrap_or_default().to_owned();
+        let name = status::field(status_text, "Name").unwrap_or_default().to_owned();
         Some(Self { number, name, stack_pointer: system_call.and_then(stack_pointer) })
     }
 }

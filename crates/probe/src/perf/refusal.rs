@@ -63,9 +63,7 @@ impl Circumstances {
         const CAP_PERFMON: u32 = 38;
         const FILTER: u64 = 2;
         let status = fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
-        let capabilities = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
-        let capabilities =
-            capabilities.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+        let capabilities = status::bits_of_field(&status, "CapEff").unwrap_or(0);
         let paranoid = fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").ok();
         Self {
             paranoid: paranoid.and_then(|text| text.trim().parse().ok()),

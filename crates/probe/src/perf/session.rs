@@ -65,7 +65,7 @@ impl Session {
         let sampled = plan.events.iter().filter(|event| event.sampling != Sampling::Count).count();
         let needed = threads.len() * (cpus.len() * (sampled + 1) + plan.events.len() - sampled) + 64;
         file_limit::raise();
-        let already = file_limit::open_files();
+        let already = file_limit::descriptors().len();
         let buffer_bytes = buffer_bytes(plan.buffer_bytes, cpus.len());
         let mut session = Self {
             plan,
