@@ -1,11 +1,11 @@
 /* Detached threads that never allocate end in waves, with more stacks than libc keeps: the last ones free, after the destructors of their
  * keys have run, what libc allocated for the stacks of others. Whatever that leaves on a stack, the next thread there starts anew. */
-#include "check.h"
+#include "owners.h"
 #include <pthread.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { WAVES = 60, MANY = 16, TAKERS = 8, ROUNDS = 500, BLOCKS = 64, BYTES = 48 };
+enum { WAVES = 60, MANY = 16, TAKERS = 8, ROUNDS = 500 };
 static pthread_barrier_t gate;
 static int alive;
 
@@ -15,16 +15,9 @@ static void *wait_only(void *unused) {
     return unused;
 }
 
-/* Blocks that two threads had at once would hold the other's bytes. */
 static void *take(void *mark) {
-    unsigned char *blocks[BLOCKS];
     pthread_barrier_wait(&gate);
-    for (int round = 0; round < ROUNDS; round++) {
-        for (int i = 0; i < BLOCKS; i++) memset(blocks[i] = malloc(BYTES), (int)(long)mark, BYTES);
-        for (int i = 0; i < BLOCKS; i++)
-            for (int byte = 0; byte < BYTES; byte++) CHECK(blocks[i][byte] == (long)mark, "a block has two owners");
-        for (int i = 0; i < BLOCKS; i++) free(blocks[i]);
-    }
+    use_blocks(ROUNDS, (unsigned char)(long)mark);
     return NULL;
 }
 

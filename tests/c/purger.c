@@ -245,6 +245,19 @@ static void forked(void) {
     }
     end_parked(other);
 }
+/* Only one thread of the parent ever allocated, so nothing but libc's flag speaks for threads, and that speaks of the parent's. */
+static void forked_from_one(void) {
+    pthread_t other = start_parked();
+    pid_t child = fork();
+    if (child == 0) {
+        fill_and_free(5, 0);
+        int all;
+        CHECK(purgers(&all) == 0 && all == 1, "%d threads in a child that made none", all);
+        _exit(0);
+    }
+    expect_success(child, "a child of one thread");
+    end_parked(other);
+}
 
 int main(int argc, char **argv) {
     static const struct {
@@ -255,6 +268,7 @@ int main(int argc, char **argv) {
         {"contents", contents},             {"leaves", leaves},           {"none_with_one_thread", none_with_one_thread},
         {"none_when_alone_again", none_when_alone_again},
         {"none_if_off", none_if_off},       {"forked", forked},
+        {"forked_from_one", forked_from_one},
         {"threads_end_when_it_has_left", threads_end_when_it_has_left},
         {"comes_after_a_refusal", comes_after_a_refusal},
     };

@@ -1,9 +1,9 @@
 /* A thread that never allocates ends and frees, past the destructors of its keys, what libc kept for hundreds of stacks; whatever that
  * leaves in its key stays with its own stack, which libc keeps. A forked child starts a thread on that stack, and another. */
-#include "check.h"
+#include "owners.h"
 #include <pthread.h>
 
-enum { MANY = 580, BLOCKS = 64, BYTES = 48, ROUNDS = 5000 };
+enum { MANY = 580, ROUNDS = 5000 };
 static pthread_barrier_t gate;
 
 static void *wait_only(void *unused) {
@@ -13,16 +13,9 @@ static void *wait_only(void *unused) {
 
 static void *nothing(void *unused) { return unused; }
 
-/* Blocks that two threads had at once would hold the other's bytes. */
 static void *take(void *mark) {
-    unsigned char *blocks[BLOCKS];
     pthread_barrier_wait(&gate);
-    for (int round = 0; round < ROUNDS; round++) {
-        for (int i = 0; i < BLOCKS; i++) memset(blocks[i] = malloc(BYTES), (int)(long)mark, BYTES);
-        for (int i = 0; i < BLOCKS; i++)
-            for (int byte = 0; byte < BYTES; byte++) CHECK(blocks[i][byte] == (long)mark, "a block has two owners");
-        for (int i = 0; i < BLOCKS; i++) free(blocks[i]);
-    }
+    use_blocks(ROUNDS, (unsigned char)(long)mark);
     return NULL;
 }
 

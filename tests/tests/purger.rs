@@ -66,7 +66,7 @@ fn forked_child_has_a_purger_of_its_own_only_when_it_has_threads() {
 
 #[test]
 fn forked_child_of_a_parent_in_which_one_thread_allocated_has_none() {
-    Program::new("forked_alone.c").passes();
+    Program::new("purger.c").argument("forked_from_one").passes();
 }
 
 #[test]

@@ -135,6 +135,16 @@ leads_to! {
 /// handler for that.
 const NOWHERE: *mut c_void = core::ptr::without_provenance_mut(1);
 
+/// Looks for a form and keeps where it is.
+#[cold]
+fn look_for(name: &CStr, place: &AtomicPtr<c_void>) -> *mut c_void {
+    let found = in_any_cpp_library(name);
+    let found = if found.is_null() { NOWHERE } else { found };
+    // ORDERING: Relaxed; an address of code that was there before it was written.
+    place.store(found, Ordering::Relaxed);
+    found
+}
+
 /// Forms that do not throw: the C++ library's; where there is none, `$otherwise`.
 macro_rules! nothrow_new {
     ($($name:ident($($arg:ident: $kind:ty),*) = $otherwise:expr;)*) => {$(
@@ -148,18 +158,18 @@ macro_rules! nothrow_new {
             const NAME: &CStr = terminated(concat!(stringify!($name), "\0"));
             // ORDERING: Relaxed; an address of code that was there before it was written, the same whoever finds it.
             let mut next = NEXT.load(Ordering::Relaxed);
+            if next.is_null() {
+                next = look_for(NAME, &NEXT);
+            }
             if next == NOWHERE {
                 let block: *mut c_void = $otherwise;
                 if !block.is_null() {
                     return block;
                 }
-            }
-            if next.is_null() || next == NOWHERE {
-                next = in_any_cpp_library(NAME);
-                NEXT.store(if next.is_null() { NOWHERE } else { next }, Ordering::Relaxed);
-            }
-            if next.is_null() {
-                return $otherwise;
+                next = look_for(NAME, &NEXT);
+                if next == NOWHERE {
+                    return block;
+                }
             }
             // SAFETY: a function of that name has these arguments and this result.
             unsafe {

@@ -140,38 +140,32 @@ pub unsafe fn commit(address: usize, bytes: usize) -> bool {
 /// # Safety
 /// The range is committed, and nobody needs its contents.
 pub unsafe fn purge(address: usize, bytes: usize) -> bool {
-    // The second call also takes locked pages.
-    let give_back = || {
-        [MADV_DONTNEED, MADV_DONTNEED_LOCKED].into_iter().any(|advice| {
-            // SAFETY: the caller gives the contents up.
-            unsafe { syscall(number::MADVISE, [address, bytes, advice, 0, 0, 0]) == 0 }
-        })
-    };
-    if refused(Call::Purge) {
+    // ORDERING: Relaxed, here and below; what is known of the kernel, and whoever finds out finds the same.
+    let known = PURGES.load(Ordering::Relaxed);
+    if refused(Call::Purge) || known == PURGES_DO_NOTHING {
         return false;
     }
-    // ORDERING: Relaxed, here and below; what is known of the kernel, and whoever finds out finds the same.
-    match PURGES.load(Ordering::Relaxed) {
-        PURGES_CLEAR => give_back(),
-        PURGES_DO_NOTHING => false,
-        _ => {
-            let mark = core::ptr::with_exposed_provenance_mut::<u8>(address);
-            // SAFETY: committed memory, whose contents the caller gives up.
-            unsafe { mark.write_volatile(1) };
-            let is_done = give_back();
-            if is_done {
-                // SAFETY: as above.
-                let is_clear = unsafe { mark.read_volatile() } == 0;
-                PURGES.store(if is_clear { PURGES_CLEAR } else { PURGES_DO_NOTHING }, Ordering::Relaxed);
-                return is_clear;
-            }
-            false
-        }
+    let mark = core::ptr::with_exposed_provenance_mut::<u8>(address);
+    if known != PURGES_CLEAR {
+        // SAFETY: committed memory, whose contents the caller gives up.
+        unsafe { mark.write_volatile(1) };
     }
+    // The second call also takes locked pages.
+    let is_done = [MADV_DONTNEED, MADV_DONTNEED_LOCKED].into_iter().any(|advice| {
+        // SAFETY: the caller gives the contents up.
+        unsafe { syscall(number::MADVISE, [address, bytes, advice, 0, 0, 0]) == 0 }
+    });
+    if !is_done || known == PURGES_CLEAR {
+        return is_done;
+    }
+    // SAFETY: as above.
+    let is_clear = unsafe { mark.read_volatile() } == 0;
+    PURGES.store(if is_clear { PURGES_CLEAR } else { PURGES_DO_NOTHING }, Ordering::Relaxed);
+    is_clear
 }
 
-/// Whether pages that were given back read as zero. qemu-user before 7.1 says that it has done it and does nothing, and what `calloc`
-/// takes for clean would not be. Not known until the first time.
+/// Whether pages that were given back read as zero; 0 until the first time. qemu-user before 7.1 says that it has done it and does
+/// nothing, and what `calloc` takes for clean would not be.
 static PURGES: AtomicU8 = AtomicU8::new(0);
 const PURGES_CLEAR: u8 = 1;
 const PURGES_DO_NOTHING: u8 = 2;
