@@ -91,7 +91,11 @@ pub fn is_stream(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|file| !file.is_file() && !file.is_dir())
 }
 
-fn open_stream(path: &Path) -> io::Result<File> {
+/// Opens what [`is_stream`].
+///
+/// # Errors
+/// The kernel's; a named pipe that nobody reads.
+pub fn open_stream(path: &Path) -> io::Result<File> {
     match fs::metadata(path)?.file_type().is_fifo() {
         true => named_pipe::open(path),
         false => OpenOptions::new().write(true).open(path),

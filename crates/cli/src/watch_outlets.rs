@@ -51,8 +51,11 @@ impl Outlets {
         let mut unbegun = Vec::new();
         let mut open = |path: &Path| -> Result<File, Failure> {
             let failed = |error: io::Error| cannot_write(path, &error);
-            let file =
-                OpenOptions::new().write(true).create(true).truncate(false).open(path).map_err(failed)?;
+            let file = match output_file::is_stream(path) {
+                true => output_file::open_stream(path),
+                false => OpenOptions::new().write(true).create(true).truncate(false).open(path),
+            }
+            .map_err(failed)?;
             for other in input.into_iter().chain(&unbegun) {
                 if output_file::are_one(&file, other) {
                     return Err(output_file::named_twice(path));

@@ -48,6 +48,22 @@ fn files_keep_what_they_hold_when_nothing_is_written_into_them() {
 }
 
 #[test]
+fn a_pipe_that_nobody_reads_is_an_error_and_no_wait_that_no_signal_ends() {
+    let place = Place::new("pipe");
+    let pipe = place.file("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    for option in ["--record", "--output"] {
+        let output = faultless(&["watch", "--lines", option, &pipe, "--", "true"]).output().unwrap();
+        let says = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{option}: {says}");
+        assert_eq!(
+            says,
+            format!("faultless: cannot write {pipe}: nobody reads this pipe; start its reader first\n")
+        );
+    }
+}
+
+#[test]
 fn a_recording_goes_on_to_the_end_when_the_reader_of_the_lines_has_gone() {
     let place = Place::new("unread");
     let record = place.file("record");
