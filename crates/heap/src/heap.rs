@@ -143,15 +143,15 @@ impl Heap {
         cache: impl FnOnce() -> &'a ThreadCache,
         address: usize,
     ) -> bool {
-        let (first, bytes) = self.large.look_up(&self.spans, address);
+        let block = self.large.look_up(&self.spans, address);
         if os::is_single_threaded() {
-            return self.large.keep_last(&self.spans, first, bytes);
+            return self.large.keep_last(&self.spans, block);
         }
-        self.large.set_kept(&self.spans, address, true);
+        block.set_kept(true);
         // SAFETY: the caller's contract; the block was live, and whoever frees it gives it up.
-        let keeps = unsafe { cache().keep_again(bytes, address) };
+        let keeps = unsafe { cache().keep_again(block.bytes(), address) };
         if !keeps {
-            self.large.set_kept(&self.spans, address, false);
+            block.set_kept(false);
         }
         keeps
     }
@@ -187,7 +187,7 @@ impl Heap {
     fn free_large(&self, cache: Option<&ThreadCache>, address: usize) {
         let mut leaves = address;
         if let Some(cache) = cache.filter(|_| !os::is_single_threaded() && self.spans.keeps()) {
-            let (_, bytes) = self.large.look_up(&self.spans, address);
+            let bytes = self.large.look_up(&self.spans, address).bytes();
             leaves = cache.make_place_again(bytes, address, self.home(), &self.caches.budget);
         }
         if leaves != 0 {
@@ -211,7 +211,7 @@ impl Heap {
     /// Bytes that the program may use in a live block.
     pub(crate) fn usable_bytes(&self, address: usize) -> usize {
         match self.spans.map.class_of_block(address) {
-            0 => self.large.look_up(&self.spans, address).1,
+            0 => self.large.look_up(&self.spans, address).bytes(),
             class => size_class::size(class),
         }
     }

@@ -6,7 +6,7 @@ mod filled;
 use crate::granule::{GRANULE_BYTES, Span, bytes_of, granules_for};
 use crate::message::{Misuse, misuse};
 use crate::os;
-use crate::page_map::{PageMap, State};
+use crate::page_map::{Record, State};
 use crate::span_heap::Taken;
 use crate::spans::{SHARDS, Spans};
 use books::Books;
@@ -41,6 +41,27 @@ pub struct LargeBlock {
     pub address: usize,
     /// Whether it reads as zero.
     pub zero: bool,
+}
+
+/// A large block that a thread has, or keeps.
+#[derive(Clone, Copy)]
+pub struct Live<'map> {
+    first: u32,
+    record: &'map Record,
+}
+
+impl Live<'_> {
+    /// Bytes that the program may use.
+    #[inline]
+    pub fn bytes(self) -> usize {
+        self.record.large().bytes()
+    }
+
+    /// Says that a thread keeps it, or that it is live.
+    #[inline]
+    pub fn set_kept(self, is_kept: bool) {
+        self.record.set_state(if is_kept { State::Kept } else { State::Large });
+    }
 }
 
 impl LargeBlock {
@@ -96,7 +117,8 @@ impl Large {
     /// Allocates what the process's only thread freed last, if that was as large and is still at hand; 0 otherwise.
     #[inline]
     pub fn allocate_last(&self, spans: &Spans, bytes: usize) -> usize {
-        if bytes > isize::MAX as usize || !self.books.was_freed_last(whole_units(bytes)) {
+        // More than there can be was never freed.
+        if !self.books.was_freed_last(whole_units(bytes)) {
             return 0;
         }
         let Some(first) = spans.take_recent() else { return 0 };
@@ -107,8 +129,9 @@ impl Large {
 
     /// Frees a block of the process's only thread so that [`Large::allocate_last`] has it, if it is worth keeping.
     #[inline]
-    pub fn keep_last(&self, spans: &Spans, first: u32, bytes: usize) -> bool {
-        let keeps = spans.keep_recent(first, spans.map.record(first).granules.get());
+    pub fn keep_last(&self, spans: &Spans, block: Live) -> bool {
+        let bytes = block.bytes();
+        let keeps = spans.keep_recent(block.first, block.record);
         if keeps {
             self.books.remove_later(bytes);
         }
@@ -123,8 +146,8 @@ impl Large {
     /// Says of the block at `address` that a thread keeps it, or that it is live.
     #[inline]
     pub fn set_kept(&self, spans: &Spans, address: usize, is_kept: bool) {
-        if let Some(first) = spans.map.granule_of(address) {
-            spans.map.record(first).set_state(if is_kept { State::Kept } else { State::Large });
+        if let Some((first, record)) = spans.map.record_at(address) {
+            Live { first, record }.set_kept(is_kept);
         }
     }
 
@@ -135,17 +158,16 @@ impl Large {
         }
     }
 
-    /// First granule and usable bytes of the large block at `address`; ends the process if there is none.
+    /// The large block at `address`; ends the process if there is none.
     #[inline]
-    pub fn look_up(&self, spans: &Spans, address: usize) -> (u32, usize) {
-        let map = &spans.map;
-        // The tables in front have no records.
-        let granule = map.granule_of(address).filter(|&granule| granule >= map.reservation.first_granule());
-        match granule {
-            Some(first) if map.record(first).state() == State::Large && map.address(first) == address => {
-                (first, map.record(first).large().bytes())
+    pub fn look_up<'a>(&self, spans: &'a Spans, address: usize) -> Live<'a> {
+        match spans.map.record_at(address) {
+            Some((first, record))
+                if record.state() == State::Large && address.is_multiple_of(GRANULE_BYTES) =>
+            {
+                Live { first, record }
             }
-            _ => no_block(map, granule, address),
+            found => no_block(found.map(|(_, record)| record.state()), address),
         }
     }
 
@@ -162,9 +184,9 @@ impl Large {
 
     /// Frees a large block; its shard may keep it.
     fn end(&self, spans: &Spans, shard: usize, address: usize, may_keep: bool) {
-        let (first, bytes) = self.look_up(spans, address);
+        let block = self.look_up(spans, address);
+        let (Live { first, record }, bytes) = (block, block.bytes());
         self.filled.freed(&spans.map, first, bytes);
-        let record = spans.map.record(first);
         record.set_state(State::Interior);
         let granules = record.granules.get();
         let given = spans.in_shard(shard, |kept| {
@@ -187,9 +209,9 @@ impl Large {
         if new_bytes > isize::MAX as usize {
             return None;
         }
-        let (first, old_bytes) = self.look_up(spans, address);
+        let block = self.look_up(spans, address);
+        let (Live { first, record }, old_bytes) = (block, block.bytes());
         let new_bytes = whole_units(new_bytes);
-        let record = spans.map.record(first);
         let (old, new) = (record.granules.get(), granules_for(new_bytes)?);
         if new > old {
             let take_behind = || spans.take_behind(first + old, new - old);
@@ -297,13 +319,11 @@ impl Default for Large {
     }
 }
 
-/// Ends the process: no large block begins at this address, which is in this granule if it is one of spans.
+/// Ends the process: no large block begins at this address, where the page map says this.
 #[cold]
-fn no_block(map: &PageMap, granule: Option<u32>, address: usize) -> ! {
-    let is_free = granule.is_some_and(|granule| {
-        map.address(granule) == address
-            && matches!(map.record(granule).state(), State::Clean | State::Dirty | State::Kept)
-    });
+fn no_block(state: Option<State>, address: usize) -> ! {
+    let is_free = address.is_multiple_of(GRANULE_BYTES)
+        && matches!(state, Some(State::Clean | State::Dirty | State::Kept));
     misuse(if is_free { Misuse::DoubleFree } else { Misuse::InvalidPointer }, address)
 }
 

@@ -171,6 +171,19 @@ impl PageMap {
         unsafe { record_of(reservation.records(), committed, granule) }
     }
 
+    /// The granule of an address, if it is one behind the tables, and its record.
+    #[inline]
+    pub fn record_at(&self, address: usize) -> Option<(u32, &Record)> {
+        let reservation = &self.reservation;
+        let committed = reservation.first_granule() as usize..reservation.limit() as usize;
+        let granule = address.wrapping_sub(reservation.base()) >> GRANULE_SHIFT;
+        if !committed.contains(&granule) {
+            return None;
+        }
+        // SAFETY: the table of this reservation, as far as it is committed; zero bytes are a valid record.
+        Some((granule as u32, unsafe { &*(reservation.records() as *const Record).add(granule) }))
+    }
+
     /// Says whether page tables were moved into the span that starts at `granule`.
     pub fn set_moved(&self, granule: u32, moved: bool) {
         let record = self.record(granule);

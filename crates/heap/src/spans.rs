@@ -9,7 +9,7 @@ use crate::decay;
 use crate::granule::Span;
 use crate::lock::Lock;
 use crate::os;
-use crate::page_map::{Hint32, PageMap, State};
+use crate::page_map::{Hint32, PageMap, Record, State};
 use crate::span_heap::{Due, PurgeMode, SpanCounts, SpanHeap, Taken};
 use crate::trace::Event;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -222,14 +222,14 @@ impl Spans {
 
     /// Keeps the span of a large block at hand, in a process of one thread; false if it would not be held, or another is.
     #[inline]
-    pub fn keep_recent(&self, first: u32, granules: u32) -> bool {
-        self.recent.keep(&self.map, first, granules)
+    pub fn keep_recent(&self, first: u32, record: &Record) -> bool {
+        self.recent.keep(first, record)
     }
 
-    /// Takes the span that is kept at hand, if it still is.
+    /// Takes the span that is kept at hand, if it still is; its record's state is the taker's to set.
     #[inline]
     pub fn take_recent(&self) -> Option<u32> {
-        self.recent.take(&self.map).map(|span| span.first)
+        self.recent.take().map(|span| span.first)
     }
 
     fn return_recent(&self) {
@@ -239,7 +239,8 @@ impl Spans {
 
     fn with<R>(&self, now: u64, act: impl FnOnce(&mut SpanHeap, &PageMap) -> R) -> R {
         let mut heap = self.heap.lock();
-        if let Some(Span { first, granules }) = self.recent.take(&self.map) {
+        if let Some(Span { first, granules }) = self.recent.take() {
+            self.map.record(first).set_state(State::Interior);
             heap.give(&self.map, first, granules, false, now);
         }
         let result = act(&mut heap, &self.map);

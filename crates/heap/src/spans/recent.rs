@@ -2,7 +2,7 @@
 //! more of the span heap than this.
 
 use crate::granule::Span;
-use crate::page_map::{Guarded32, PageMap, State};
+use crate::page_map::{Guarded32, Record, State};
 
 /// Slow paths after which it is given back.
 const OLD: u32 = 64;
@@ -36,12 +36,13 @@ impl Recent {
         self.most.set(granules);
     }
 
-    /// Keeps a span; false if it would not be held, or another is here.
+    /// Keeps the span of this record; false if it would not be held, or another is here.
     #[inline]
-    pub fn keep(&self, map: &PageMap, first: u32, granules: u32) -> bool {
+    pub fn keep(&self, first: u32, record: &Record) -> bool {
+        let granules = record.granules.get();
         let keeps = self.granules.get() == 0 && granules <= self.most.get();
         if keeps {
-            map.record(first).set_state(State::Kept);
+            record.set_state(State::Kept);
             self.first.set(first);
             self.granules.set(granules);
             self.age.set(0);
@@ -49,17 +50,15 @@ impl Recent {
         keeps
     }
 
-    /// Takes it.
+    /// Takes it; its record's state is the taker's to set.
     #[inline]
-    pub fn take(&self, map: &PageMap) -> Option<Span> {
+    pub fn take(&self) -> Option<Span> {
         let granules = self.granules.get();
         if granules == 0 {
             return None;
         }
-        let first = self.first.get();
         self.granules.set(0);
-        map.record(first).set_state(State::Interior);
-        Some(Span { first, granules })
+        Some(Span { first: self.first.get(), granules })
     }
 
     /// A slow path ends; true if there is a span that nobody wanted for long.
@@ -79,18 +78,22 @@ mod tests {
 
     #[test]
     fn one_span_is_kept_if_it_would_be_held_and_grows_old_when_nobody_wants_it() {
-        let map = PageMap::new();
-        assert!(map.reservation.grow(16).is_some());
-        let first = map.reservation.first_granule();
+        let [short, fitting, long] = [1, 4, 5].map(|granules| {
+            let record = Record::default();
+            record.granules.set(granules);
+            record
+        });
+        let first = 100;
         let recent = Recent::new();
-        assert!(!recent.keep(&map, first, 4), "nothing would be held");
+        assert!(!recent.keep(first, &fitting), "nothing would be held");
         recent.set_most(4);
-        assert!(!recent.keep(&map, first, 5));
-        assert!(recent.keep(&map, first, 4));
-        assert!(!recent.keep(&map, first + 4, 1), "one is here");
+        assert!(!recent.keep(first, &long));
+        assert!(recent.keep(first, &fitting));
+        assert_eq!(fitting.state(), State::Kept);
+        assert!(!recent.keep(first + 4, &short), "one is here");
         assert_eq!((1..).find(|_| recent.grows_old()), Some(OLD + 1));
-        assert_eq!(recent.take(&map), Some(Span { first, granules: 4 }));
-        assert_eq!(recent.take(&map), None);
+        assert_eq!(recent.take(), Some(Span { first, granules: 4 }));
+        assert_eq!(recent.take(), None);
         assert!(!recent.grows_old());
     }
 }
