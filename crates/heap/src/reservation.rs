@@ -29,8 +29,11 @@ const COVERAGE_MIN: u32 = 1 << 12;
 /// makes a whole step resident.
 const STEP_MIN: u32 = 512;
 const STEP_MAX: u32 = 1024;
-/// Where to look for free address space when it must grow at its end; far from what kernels and runtimes use.
-const LADDER_HINT: usize = 0x1a00_0000_0000;
+/// Least that is reserved in one piece: 16 GiB.
+const WHOLE_MIN: u32 = 1 << 18;
+/// Where to look for free address space when it must grow at its end; far from what kernels and runtimes use, with 47 bits of
+/// addresses or more, and with 39.
+const LADDERS: [usize; 2] = [0x1a00_0000_0000, 0x1a_0000_0000];
 /// Address space skipped, in granules, when the next piece is occupied: 1 GiB, or a sixteenth of a smaller range.
 const SKIP: u32 = 16_384;
 
@@ -214,23 +217,21 @@ impl Reservation {
     }
 
     fn establish(&self, growth: &mut Growth) -> bool {
-        let mut coverage = COVERAGE_MAX;
         let limit_bytes = os::resource_limit(os::ResourceLimit::AddressSpace);
-        let mut base = None;
-        let mut reserved = COVERAGE_MAX;
-        if limit_bytes.is_none() {
-            base = os::reserve(bytes_of(reserved), 0);
-        }
+        let whole = if limit_bytes.is_none() { reserve_whole() } else { None };
+        let (mut base, mut coverage) = match whole {
+            Some((start, coverage)) => (Some(start), coverage),
+            None => (None, COVERAGE_MAX),
+        };
+        let mut reserved = coverage;
         if let Some(bytes) = limit_bytes {
             let fitting = (bytes / GRANULE_BYTES).clamp(COVERAGE_MIN as usize, COVERAGE_MAX as usize);
             coverage = (fitting as u32).next_power_of_two();
         }
-        // A refused range is covered in pieces: address bits that differ from run to run keep it unpredictable.
-        let hint = LADDER_HINT + (os::thread_pointer() & 0xf_ffff_0000);
         while base.is_none() && coverage >= COVERAGE_MIN {
             // One more than the tables: alignment may cost a granule.
             reserved = Layout::of(coverage).first_granule + 1;
-            base = os::reserve(bytes_of(reserved), hint & !(GRANULE_BYTES - 1));
+            base = reserve_below_space(bytes_of(reserved));
             coverage /= if base.is_none() { 2 } else { 1 };
         }
         let Some(start) = base else { return false };
@@ -303,7 +304,7 @@ impl Reservation {
             return Some(true);
         }
         // Refused for want of address space, or occupied? As much elsewhere tells.
-        let probe = os::reserve(bytes, 0)?;
+        let probe = os::reserve(bytes)?;
         // SAFETY: just reserved, and given to nobody.
         unsafe { os::unmap(probe, bytes) };
         Some(false)
@@ -320,6 +321,22 @@ impl Reservation {
             unsafe { os::commit(start, end - start) }
         })
     }
+}
+
+/// Reserves as much as there is room for in one piece, down to [`WHOLE_MIN`]: where it is, and how many granules.
+fn reserve_whole() -> Option<(usize, u32)> {
+    let sizes = core::iter::successors(Some(COVERAGE_MAX), |coverage| Some(coverage / 2));
+    sizes
+        .take_while(|&coverage| coverage >= WHOLE_MIN)
+        .find_map(|coverage| Some((os::reserve(bytes_of(coverage))?, coverage)))
+}
+
+/// Reserves a range that is covered in pieces where there is room behind it. Address bits that differ from run to run keep its place
+/// unpredictable.
+fn reserve_below_space(bytes: usize) -> Option<usize> {
+    let offset = os::thread_pointer() & 0xf_ffff_0000 & !(GRANULE_BYTES - 1);
+    let place = LADDERS.map(|ladder| ladder + offset).into_iter().find(|&place| os::reserve_at(place, bytes));
+    place.or_else(|| os::reserve(bytes))
 }
 
 impl Default for Reservation {
@@ -379,6 +396,21 @@ mod tests {
         os::REFUSED.set(0);
         let next = reservation.grow(1).unwrap().first;
         assert!(next >= behind, "{next}, and {end} to {behind} are not ours");
+    }
+
+    #[test]
+    fn where_the_first_place_for_a_range_in_pieces_is_taken_another_has_room_behind_it_too() {
+        let bytes = bytes_of(COVERAGE_MIN);
+        let places: Vec<usize> = (0..3).map(|_| reserve_below_space(bytes).unwrap()).collect();
+        let is_behind = |ladder: usize| move |place: &usize| (ladder..ladder + (1 << 36)).contains(place);
+        for (place, ladder) in places.iter().zip(LADDERS) {
+            assert!(is_behind(ladder)(place), "{place:#x}");
+        }
+        assert!(!LADDERS.iter().any(|&ladder| is_behind(ladder)(&places[2])), "both are taken");
+        for place in places {
+            // SAFETY: just reserved, and given to nobody.
+            unsafe { os::unmap(place, bytes) };
+        }
     }
 
     #[test]

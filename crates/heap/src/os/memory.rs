@@ -76,9 +76,9 @@ fn map(address: usize, bytes: usize, protection: usize, extra_flags: usize) -> O
     if (-4095..0).contains(&answer) { None } else { Some(answer as usize) }
 }
 
-/// Reserves `bytes` of address space without access, near `hint` if that is free (0: anywhere). Core dumps leave it out.
-pub fn reserve(bytes: usize, hint: usize) -> Option<usize> {
-    map(hint, bytes, PROT_NONE, 0).inspect(|&address| set_dumped(address, bytes, false))
+/// Reserves `bytes` of address space without access, anywhere. Core dumps leave it out.
+pub fn reserve(bytes: usize) -> Option<usize> {
+    map(0, bytes, PROT_NONE, 0).inspect(|&address| set_dumped(address, bytes, false))
 }
 
 /// Reserves exactly `address..address + bytes`; fails if anything is mapped there. Core dumps leave it out.
