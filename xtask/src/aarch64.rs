@@ -50,23 +50,44 @@ const WHOLE: &str = "realloc_edges";
 /// Runs in a small address space, too. Not one whose page tables are moved: there the emulator makes what they leave inaccessible.
 const SMALL: &str = "usable_size";
 
-/// What the library can take its range from.
+/// Run with pages of other sizes, too.
+const PAGES: [&str; 3] = ["calloc_zero", "realloc_contents", "overflow"];
+
+/// What the library finds.
 #[derive(Clone, Copy)]
-enum Space {
-    /// Little, by a limit.
+enum Machine {
+    /// Few addresses, by a limit.
     Limited,
-    /// All.
+    /// Addresses enough.
     Whole,
-    /// 512 GiB.
+    /// 512 GiB of addresses.
     Bits39,
+    /// Few addresses, and pages of so many bytes.
+    Pages(&'static str),
 }
 
-impl Space {
-    fn name(self) -> &'static str {
+impl Machine {
+    fn name(self) -> String {
         match self {
-            Self::Limited => "in pieces",
-            Self::Whole => "1 TiB",
-            Self::Bits39 => "39 bits of addresses",
+            Self::Limited => "range in pieces".to_owned(),
+            Self::Whole => "range of 1 TiB".to_owned(),
+            Self::Bits39 => "39 bits of addresses".to_owned(),
+            Self::Pages(bytes) => format!("pages of {bytes} bytes"),
+        }
+    }
+
+    fn limit(self) -> String {
+        match self {
+            Self::Limited | Self::Pages(_) => LIMIT_KIB.to_string(),
+            Self::Whole | Self::Bits39 => "unlimited".to_owned(),
+        }
+    }
+
+    fn options(self) -> Vec<&'static str> {
+        match self {
+            Self::Limited | Self::Whole => Vec::new(),
+            Self::Bits39 => vec!["-R", "0x8000000000"],
+            Self::Pages(bytes) => vec!["-p", bytes],
         }
     }
 }
@@ -85,22 +106,25 @@ pub fn run(arguments: Arguments) -> Result<()> {
     let library = folder.join(TARGET).join("dist/libfaultless.so");
 
     let mut failed = 0;
-    let limited = PROGRAMS.iter().map(|name| (*name, Space::Limited));
-    let runs: Vec<_> = limited.chain([(WHOLE, Space::Whole), (SMALL, Space::Bits39)]).collect();
-    for &(name, space) in &runs {
-        let range = space.name();
-        match run_one(&folder, &library, name, space) {
-            Ok(()) => println!("passed  {name} ({range})"),
+    let mut runs: Vec<_> = PROGRAMS.iter().map(|name| (*name, Machine::Limited)).collect();
+    runs.extend([(WHOLE, Machine::Whole), (SMALL, Machine::Bits39)]);
+    for bytes in ["16384", "65536"] {
+        runs.extend(PAGES.iter().map(|name| (*name, Machine::Pages(bytes))));
+    }
+    for &(name, machine) in &runs {
+        let place = machine.name();
+        match run_one(&folder, &library, name, machine) {
+            Ok(()) => println!("passed  {name} ({place})"),
             Err(failure) => {
                 failed += 1;
-                println!("FAILED  {name} ({range}): {failure}");
+                println!("FAILED  {name} ({place}): {failure}");
             }
         }
     }
     if failed == 0 { Ok(()) } else { wrong(format!("{failed} of {} programs failed", runs.len())) }
 }
 
-fn run_one(folder: &Path, library: &Path, name: &str, space: Space) -> Result<()> {
+fn run_one(folder: &Path, library: &Path, name: &str, machine: Machine) -> Result<()> {
     let compile = |name: &str, output: &Path, kind: &[&str]| {
         let flags = ["-O2", "-w", "-std=gnu11", "-pthread", "-fno-builtin", "-o"];
         let source = root().join(format!("tests/c/{name}.c"));
@@ -108,15 +132,18 @@ fn run_one(folder: &Path, library: &Path, name: &str, space: Space) -> Result<()
     };
     let program = folder.join(name);
     compile(name, &program, &[])?;
-    let limit = match space {
-        Space::Limited => LIMIT_KIB.to_string(),
-        Space::Whole | Space::Bits39 => "unlimited".to_owned(),
-    };
     let mut command = Command::new("sh");
-    command.args(["-c", "ulimit -v $0; exec \"$@\"", &limit, EMULATOR, "-cpu", PROCESSOR, "-L", SYSTEM]);
-    if let Space::Bits39 = space {
-        command.args(["-R", "0x8000000000"]);
-    }
+    command.args([
+        "-c",
+        "ulimit -v $0; exec \"$@\"",
+        &machine.limit(),
+        EMULATOR,
+        "-cpu",
+        PROCESSOR,
+        "-L",
+        SYSTEM,
+    ]);
+    command.args(machine.options());
     command.arg("-E").arg(format!("LD_PRELOAD={}", library.display()));
     command.arg(program);
     if name == WITH_PLUGIN {

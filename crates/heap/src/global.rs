@@ -147,7 +147,8 @@ fn zeroed_large(bytes: usize, align: usize) -> *mut u8 {
     if block.address != 0 && !block.zero {
         // SAFETY: a new block of at least `bytes`, in whole pages of its own.
         unsafe {
-            if bytes < PURGED_TO_CLEAR || !os::purge(block.address, bytes) {
+            if bytes < PURGED_TO_CLEAR || !os::purge(block.address, bytes.next_multiple_of(os::page_bytes()))
+            {
                 (block.address as *mut u8).write_bytes(0, bytes);
             }
         }
