@@ -171,6 +171,23 @@ static void threads_end_when_it_has_left(void) {
         for (int i = 0; i < 2 * THREADS; i++) pthread_join(thread[i], NULL);
     }
 }
+/* Who works for longer than the purger needs to give everything back faults it in once, not each time. Blocks too small for huge pages. */
+static void waits_for_long_turns(void) {
+    enum { TURNS = 4, LARGE_BLOCKS = 16 };
+    char *block[LARGE_BLOCKS];
+    struct rusage before, after;
+    pthread_t other = start_parked();
+    getrusage(RUSAGE_SELF, &before);
+    for (int turn = 0; turn < TURNS; turn++) {
+        for (int i = 0; i < LARGE_BLOCKS; i++) memset(block[i] = opaque(malloc(MIB)), 1, MIB);
+        sleep_ms(1000);
+        for (int i = 0; i < LARGE_BLOCKS; i++) free(block[i]);
+    }
+    getrusage(RUSAGE_SELF, &after);
+    long faults = after.ru_minflt - before.ru_minflt, pages = LARGE_BLOCKS * (long)(MIB / 4096);
+    CHECK(faults < 2 * pages, "%ld faults, the blocks have %ld pages", faults, pages);
+    end_parked(other);
+}
 static void none_with_one_thread(void) {
     fill_and_free(5, 0);
     sleep_ms(100);
@@ -265,6 +282,7 @@ int main(int argc, char **argv) {
         void (*run)(void);
     } cases[] = {
         {"parked_threads", parked_threads}, {"large_block", large_block}, {"survivors", survivors},
+        {"waits_for_long_turns", waits_for_long_turns},
         {"contents", contents},             {"leaves", leaves},           {"none_with_one_thread", none_with_one_thread},
         {"none_when_alone_again", none_when_alone_again},
         {"none_if_off", none_if_off},       {"forked", forked},

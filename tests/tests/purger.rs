@@ -36,6 +36,11 @@ fn purger_leaves_when_nothing_is_left_and_comes_back_when_something_is() {
 }
 
 #[test]
+fn purger_waits_for_who_works_on_a_large_block_for_long() {
+    case("waits_for_long_turns");
+}
+
+#[test]
 fn process_of_one_thread_has_no_purger() {
     case("none_with_one_thread");
 }

@@ -2,8 +2,8 @@
 //!
 //! There is one only in a process that has threads. It looks every 250 ms, every 50 ms at free spans while any wait for their time, and
 //! never takes more than a fifth of one CPU's time.
-//! When nothing is left to give back it ends; a process whose other threads all ended by `pthread_exit` lives until then. It holds
-//! no cache, allocates nothing, and opens no file: a sandbox may have closed around it.
+//! When nothing was left to give back for a while it ends; a process whose other threads all ended by `pthread_exit` lives until then.
+//! It holds no cache, allocates nothing, and opens no file: a sandbox may have closed around it.
 //!
 //! It is started at the end of an allocation, never by a free: libc frees blocks of threads that ended, as long as the thread-local
 //! variables of a library are, under a lock that `pthread_create` takes (glibc's `__nptl_free_stacks`), but allocates under none.
@@ -29,8 +29,13 @@ const STEP_NS: u64 = HOLD_MIN_NS;
 /// The purger pauses for at least so many times the CPU time that its last look took. What it purges was held for as long as is
 /// worth a purge, so the work is worth its time; this is for a program that makes more of it than that.
 const REST: u64 = 4;
-/// Looks without anything to give back after which it ends.
-const IDLE_LOOKS: u32 = 2;
+/// Looks without anything to give back after which it ends where one thread is left.
+const PATIENCE_ALONE: u32 = 2;
+/// The same where there are others: 2 s at first, and up to a minute where it was missed.
+const PATIENCE_MIN: u32 = 8;
+const PATIENCE_MAX: u32 = 240;
+/// A purger that comes so soon after a thread stood in for it, in ns, was missed: what went is wanted again.
+const MISSED_NS: u64 = HOLD_MAX_NS;
 /// Time until another attempt after one that was refused, ns.
 const RETRY_NS: u64 = 1_000_000_000;
 /// Granules of memory from which on a process is worth a purger: 1 MiB.
@@ -43,6 +48,11 @@ static RETRY_AT: AtomicU64 = AtomicU64::new(0);
 /// Time between two looks for other threads in a forked child, ns, and when the next may be.
 const LOOK_PAUSE_NS: u64 = 1_000_000;
 static LOOK_AT: AtomicU64 = AtomicU64::new(0);
+/// Looks without anything to give back after which it ends. Programs that work on a large block for longer, free it and take another
+/// would fault each of them in.
+static PATIENCE: AtomicU32 = AtomicU32::new(PATIENCE_MIN);
+/// When a thread gave back what a purger would have held, ns; 0: not since the last one came.
+static STOOD_IN_AT: AtomicU64 = AtomicU64::new(0);
 /// Looks so far, and the CPU time in ns that they took.
 static LOOKS: AtomicU64 = AtomicU64::new(0);
 static LOOKS_NS: AtomicU64 = AtomicU64::new(0);
@@ -72,8 +82,9 @@ fn try_again() {
 #[inline]
 pub fn stand_in() {
     // ORDERING: Relaxed; a hint. Who leaves meanwhile looks once more afterwards.
-    if STATE.load(Ordering::Relaxed) == ABSENT && is_worth_it() {
-        HEAP.spans.purge_all();
+    if STATE.load(Ordering::Relaxed) == ABSENT && is_worth_it() && HEAP.spans.purge_all() > 0 {
+        // ORDERING: Relaxed; a hint.
+        STOOD_IN_AT.store(os::now_ns(), Ordering::Relaxed);
     }
 }
 
@@ -106,6 +117,10 @@ fn start(before: u32) {
     if STATE.compare_exchange(before, PRESENT, Ordering::Acquire, Ordering::Relaxed).is_err() {
         return;
     }
+    // ORDERING: Relaxed, both; hints.
+    let stood_in_at = STOOD_IN_AT.swap(0, Ordering::Relaxed);
+    let was_missed = stood_in_at != 0 && os::now_ns().saturating_sub(stood_in_at) < MISSED_NS;
+    PATIENCE.store(next_patience(PATIENCE.load(Ordering::Relaxed), was_missed), Ordering::Relaxed);
     HEAP.spans.set_purger(true);
     if !os::start_thread(run) {
         HEAP.spans.set_purger(false);
@@ -113,6 +128,10 @@ fn start(before: u32) {
         RETRY_AT.store(os::now_ns() + RETRY_NS, Ordering::Relaxed);
         STATE.store(REFUSED, Ordering::Relaxed);
     }
+}
+
+fn next_patience(patience: u32, was_missed: bool) -> u32 {
+    if was_missed { (patience * 2).min(PATIENCE_MAX) } else { (patience / 2).max(PATIENCE_MIN) }
 }
 
 unsafe extern "C" fn run(_: *mut c_void) -> *mut c_void {
@@ -137,10 +156,15 @@ unsafe extern "C" fn run(_: *mut c_void) -> *mut c_void {
         }
         slept_ns = 0;
         idle_looks = if is_left { 0 } else { idle_looks + 1 };
-        if idle_looks == IDLE_LOOKS && leave() {
-            return null_mut();
+        // ORDERING: Relaxed; a hint.
+        let patience =
+            if HEAP.caches.is_alone_again() { PATIENCE_ALONE } else { PATIENCE.load(Ordering::Relaxed) };
+        if idle_looks >= patience {
+            if leave() {
+                return null_mut();
+            }
+            idle_looks = 0;
         }
-        idle_looks %= IDLE_LOOKS;
     }
 }
 
@@ -179,4 +203,21 @@ pub fn switch_off() {
 pub fn work() -> (u64, u64) {
     // ORDERING: Relaxed; statistics.
     (LOOKS.load(Ordering::Relaxed), LOOKS_NS.load(Ordering::Relaxed))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_waits_longer_each_time_that_it_was_missed_and_less_long_each_time_that_it_was_not() {
+        let mut patience = PATIENCE_MIN;
+        let mut next = |was_missed| {
+            patience = next_patience(patience, was_missed);
+            patience
+        };
+        assert_eq!([next(false), next(true), next(true), next(false)], [8, 16, 32, 16]);
+        assert_eq!((0..10).map(|_| next(true)).last(), Some(PATIENCE_MAX));
+        assert_eq!((0..10).map(|_| next(false)).last(), Some(PATIENCE_MIN));
+    }
 }

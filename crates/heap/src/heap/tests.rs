@@ -268,7 +268,8 @@ fn what_shards_keep_goes_back_when_there_is_no_purger_any_more() {
     assert_eq!(resident_pages(block, 1 << 20), 256);
     heap.spans.set_purger(false);
     heap.spans.settle();
-    assert_eq!(resident_pages(block, 1 << 20), 0);
+    // Whether a purge did anything is looked at once in a process, and a look brings in the kernel's page of zeros.
+    assert!(resident_pages(block, 1 << 20) <= 1);
 }
 
 #[test]

@@ -184,9 +184,13 @@ impl Caches {
         self.all().nth(1).is_some()
     }
 
-    /// Whether one thread is left of several that had a cache: libc's flag does not tell (glibc 2.36).
+    /// Whether one thread is left of several that had a cache, or none of any: libc's flag does not tell (glibc 2.36).
     pub fn is_alone_again(&self) -> bool {
-        self.budget.threads() <= 1 && self.has_several()
+        match self.budget.threads() {
+            0 => true,
+            1 => self.has_several(),
+            _ => false,
+        }
     }
 
     /// Whether this process was forked, and no other thread of it or its parent ever had a cache.
