@@ -274,13 +274,6 @@ fn remarks(arms: &[ArmResult], as_is: Allocator, libc_is_reachable: bool) -> Vec
             "the command brings {as_is} along, so settings of libc do not reach it and none was tried"
         ));
     }
-    let ours = arms.last().into_iter().flat_map(|arm| &arm.runs);
-    if ours.clone().any(|run| run.allocator().is_some_and(|allocator| allocator != Allocator::Faultless)) {
-        remarks.push(
-            "in the arm Faultless the process that remained at the end had not loaded it: judge that arm as not run"
-                .into(),
-        );
-    }
     let is_sampled = |run: &Measurement| run.final_view == FinalView::Sampled;
     if arms.iter().flat_map(|arm| &arm.runs).any(is_sampled) {
         remarks.push("an exit was not seen (tracing was refused, or a first thread ended before others), so the final RSS is the last sample taken before the end".into());

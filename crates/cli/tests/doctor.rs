@@ -196,6 +196,16 @@ fn a_command_that_ends_otherwise_under_one_arm_is_no_success() {
 }
 
 #[test]
+fn what_an_allocator_that_was_not_loaded_did_proves_nothing() {
+    let place = Place::new("cleaned");
+    let words = ["-n", "1", "--json", "--", "sh", "-c", "exec env -i sleep 0.01"];
+    let value = json(&doctor(&place, &words).output().unwrap());
+    let sentence = value["verdict"]["sentence"].as_str().unwrap();
+    assert!(sentence.contains("Faultless was not loaded by the process that remained"), "{sentence}");
+    assert!(!sentence.contains("othing helps") && !sentence.contains("not come from malloc"), "{sentence}");
+}
+
+#[test]
 fn a_page_that_cannot_be_written_is_known_before_anything_runs() {
     let place = Place::new("nowhere");
     let output = doctor(&place, &["--html", "/nowhere/report.html", "--", "touch", "ran"]).output().unwrap();

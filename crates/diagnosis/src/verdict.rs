@@ -1,5 +1,6 @@
 //! What the comparison says, in one sentence, and the line to use from now on.
 
+use faultless_records::allocator::Allocator;
 use faultless_records::measurement::{Ending, Measurement};
 use faultless_records::thousands;
 
@@ -82,14 +83,73 @@ pub fn judge(arms: &[ArmResult]) -> Option<Verdict> {
             figures,
         })
         .collect();
-    let best_libc = best_libc(arms, &verdicts);
-    let faultless_helps = arms.iter().zip(&verdicts).any(|(arm, verdict)| {
-        arm.role == Role::Faultless && endings(arm) == endings(&arms[base_place]) && helps(verdict)
-    });
-    let endings_agree =
-        arms.iter().all(|arm| endings(arm) == endings(&arms[base_place]) && endings(arm).len() == 1);
-    let sentence = sentence(arms, &verdicts, &base, best_libc, faultless_helps);
+    let as_is = &arms[base_place];
+    let remedies: Vec<Remedy<'_>> = arms
+        .iter()
+        .zip(&verdicts)
+        .map(|(arm, verdict)| Remedy { arm, verdict, obstacle: Obstacle::of(arm, as_is) })
+        .collect();
+    let best_libc = best_libc(&remedies);
+    let faultless_helps = remedies.iter().any(|remedy| remedy.arm.role == Role::Faultless && remedy.helps());
+    let endings_agree = arms.iter().all(|arm| end_alike(arm, as_is) && endings(arm).len() == 1);
+    let sentence = sentence(&remedies, &base, best_libc, faultless_helps);
     Some(Verdict { arms: verdicts, sentence, best_libc, faultless_helps, endings_agree })
+}
+
+/// An arm with what is known of it.
+struct Remedy<'a> {
+    arm: &'a ArmResult,
+    verdict: &'a ArmVerdict,
+    obstacle: Option<Obstacle>,
+}
+
+/// Why an arm's figures say nothing of what it tries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Obstacle {
+    /// The command did not end as it does by itself, so it may have done other work.
+    EndedOtherwise,
+    /// The process that remained at the end had not loaded Faultless.
+    NotLoaded,
+}
+
+impl Obstacle {
+    fn of(arm: &ArmResult, as_is: &ArmResult) -> Option<Self> {
+        let is_another = |run: &Measurement| run.allocator().is_some_and(|ran| ran != Allocator::Faultless);
+        if !end_alike(arm, as_is) {
+            Some(Self::EndedOtherwise)
+        } else if arm.role == Role::Faultless && arm.runs.iter().any(is_another) {
+            Some(Self::NotLoaded)
+        } else {
+            None
+        }
+    }
+
+    fn in_words(self) -> &'static str {
+        match self {
+            Self::EndedOtherwise => "ended otherwise, so its figures do not compare",
+            Self::NotLoaded => {
+                "was not loaded by the process that remained at the end, so its figures say nothing of it"
+            }
+        }
+    }
+}
+
+impl Remedy<'_> {
+    /// Its effect, where its figures compare.
+    fn effect(&self) -> Option<Effect> {
+        self.verdict.effect.filter(|_| self.obstacle.is_none())
+    }
+
+    fn helps(&self) -> bool {
+        self.effect()
+            .is_some_and(|effect| matches!(effect.judgement(), Judgement::Faster | Judgement::Smaller))
+    }
+}
+
+/// Whether the runs of both ended in the same ways, in whatever order.
+fn end_alike(one: &ArmResult, other: &ArmResult) -> bool {
+    let (one, other) = (endings(one), endings(other));
+    one.len() == other.len() && one.iter().all(|ending| other.contains(ending))
 }
 
 /// The different ways in which an arm's runs ended.
@@ -104,29 +164,23 @@ pub fn endings(arm: &ArmResult) -> Vec<Ending> {
     endings
 }
 
-fn helps(verdict: &ArmVerdict) -> bool {
-    verdict.effect.is_some_and(|effect| matches!(effect.judgement(), Judgement::Faster | Judgement::Smaller))
-}
-
 /// The libc setting that helps most; of those nearly as good, the one with the fewest settings.
-fn best_libc(arms: &[ArmResult], verdicts: &[ArmVerdict]) -> Option<usize> {
+fn best_libc(remedies: &[Remedy<'_>]) -> Option<usize> {
     let score = |place: usize| {
-        let effect = verdicts[place].effect?;
+        let effect = remedies[place].effect()?;
         Some(if effect.judgement() == Judgement::Smaller {
             effect.peak_ratio
         } else {
             effect.processor_ratio
         })
     };
-    let settings = |place: usize| match &arms[place].role {
+    let settings = |place: usize| match &remedies[place].arm.role {
         Role::Libc(settings) => settings.len(),
         _ => 0,
     };
-    let candidates: Vec<usize> = (0..arms.len())
-        .filter(|place| {
-            matches!(arms[*place].role, Role::Libc(_) | Role::Defaults) && helps(&verdicts[*place])
-        })
-        .collect();
+    let is_libc = |place: &usize| matches!(remedies[*place].arm.role, Role::Libc(_) | Role::Defaults);
+    let candidates: Vec<usize> =
+        (0..remedies.len()).filter(|place| is_libc(place) && remedies[*place].helps()).collect();
     let best = candidates.iter().filter_map(|place| score(*place)).min_by(f64::total_cmp)?;
     candidates
         .into_iter()
@@ -135,36 +189,41 @@ fn best_libc(arms: &[ArmResult], verdicts: &[ArmVerdict]) -> Option<usize> {
 }
 
 fn sentence(
-    arms: &[ArmResult],
-    verdicts: &[ArmVerdict],
+    remedies: &[Remedy<'_>],
     base: &Figures,
     best_libc: Option<usize>,
     faultless_helps: bool,
 ) -> String {
     let mut clauses: Vec<String> = Vec::new();
-    let faultless = arms.iter().position(|arm| arm.role == Role::Faultless);
-    if best_libc.is_none() && !faultless_helps {
-        clauses.push("nothing helps, leave the allocator alone".into());
-        clauses.extend(foreign_faults(base, faultless.and_then(|place| verdicts[place].effect)));
-    } else {
+    let faultless = remedies.iter().find(|remedy| remedy.arm.role == Role::Faultless);
+    let has_libc_settings = remedies.iter().any(|remedy| matches!(remedy.arm.role, Role::Libc(_)));
+    let is_untried = faultless.is_some_and(|remedy| remedy.obstacle == Some(Obstacle::NotLoaded));
+    if best_libc.is_some() || faultless_helps {
         clauses.push(cause(base));
-        if let Some(place) = faultless.filter(|_| faultless_helps) {
-            clauses.push(praise("Faultless", &verdicts[place]));
-        }
-        match best_libc {
-            Some(place) => clauses.push(praise(&arms[place].name, &verdicts[place])),
-            // Where the command brings another allocator along, none was tried.
-            None if arms.iter().any(|arm| matches!(arm.role, Role::Libc(_))) => {
-                clauses.push("no libc setting helps".into());
-            }
-            None => {}
-        }
+    } else if !is_untried {
+        clauses.push("nothing helps, leave the allocator alone".into());
+        clauses.extend(foreign_faults(base, faultless.and_then(Remedy::effect)));
     }
-    for (arm, verdict) in arms.iter().zip(verdicts) {
-        if let Some(effect) =
-            verdict.effect.filter(|effect| !is_praised(arm, verdict, effect, arms, best_libc))
-        {
-            clauses.push(format!("{} {}", arm.name, plain(&effect, verdict)));
+    if let Some(remedy) = faultless.filter(|_| faultless_helps) {
+        clauses.push(praise("Faultless", remedy.verdict));
+    }
+    match best_libc {
+        Some(place) => clauses.push(praise(&remedies[place].arm.name, remedies[place].verdict)),
+        // Where the command brings another allocator along, none was tried.
+        None if has_libc_settings && (faultless_helps || is_untried) => {
+            clauses.push("no libc setting helps".into());
+        }
+        None => {}
+    }
+    for (place, remedy) in remedies.iter().enumerate() {
+        let name = &remedy.arm.name;
+        let is_praised = best_libc == Some(place) || (remedy.arm.role == Role::Faultless && remedy.helps());
+        match (remedy.obstacle, remedy.verdict.effect) {
+            (Some(obstacle), _) => clauses.push(format!("{name} {}", obstacle.in_words())),
+            (None, Some(effect)) if !is_praised => {
+                clauses.push(format!("{name} {}", plain(&effect, remedy.verdict)));
+            }
+            _ => {}
         }
     }
     let mut text = clauses.join("; ");
@@ -173,18 +232,6 @@ fn sentence(
         text.replace_range(..1, &first);
     }
     text
-}
-
-fn is_praised(
-    arm: &ArmResult,
-    verdict: &ArmVerdict,
-    effect: &Effect,
-    arms: &[ArmResult],
-    best_libc: Option<usize>,
-) -> bool {
-    let is_best = best_libc.is_some_and(|place| arms[place].name == arm.name);
-    let is_ours = arm.role == Role::Faultless && helps(verdict);
-    (is_best || is_ours) && matches!(effect.judgement(), Judgement::Faster | Judgement::Smaller)
 }
 
 /// What the command suffers from as it is, where the figures show it.
@@ -280,6 +327,12 @@ mod tests {
         ArmResult { name: name.into(), role, runs }
     }
 
+    fn under_faultless(elapsed: f64, faults: u64, peak_mib: u64, final_mib: u64) -> Vec<Measurement> {
+        let mut runs = runs(elapsed, faults, peak_mib, final_mib);
+        runs.iter_mut().for_each(|run| run.mapped_files.push("/f/libfaultless-1.so".into()));
+        runs
+    }
+
     fn halves() -> (Setting, Setting) {
         (setting("MALLOC_MMAP_THRESHOLD_"), setting("MALLOC_TRIM_THRESHOLD_"))
     }
@@ -292,7 +345,7 @@ mod tests {
             arm("libc tuned", Role::Libc(vec![mmap.clone(), trim.clone()]), runs(1.25, 4_300, 18, 17)),
             arm("mmap half only", Role::Libc(vec![mmap]), runs(5.7, 3_000_000, 18, 10)),
             arm("trim half only", Role::Libc(vec![trim]), runs(5.6, 3_000_000, 18, 2)),
-            arm("Faultless", Role::Faultless, runs(1.25, 6_500, 18, 2)),
+            arm("Faultless", Role::Faultless, under_faultless(1.25, 6_500, 18, 2)),
         ])
         .unwrap();
         assert_eq!(verdict.best_libc, Some(1));
@@ -313,7 +366,7 @@ mod tests {
             arm("libc as is", Role::AsIs, runs(5.0, 3_000_000, 18, 2)),
             arm("libc tuned", Role::Libc(vec![mmap.clone(), trim.clone()]), runs(1.20, 4_300, 18, 2)),
             arm("trim half only", Role::Libc(vec![trim]), runs(1.22, 4_300, 18, 2)),
-            arm("Faultless", Role::Faultless, runs(5.0, 3_000_000, 18, 2)),
+            arm("Faultless", Role::Faultless, under_faultless(5.0, 3_000_000, 18, 2)),
         ])
         .unwrap();
         assert_eq!(verdict.best_libc, Some(2));
@@ -325,7 +378,7 @@ mod tests {
         let verdict = judge(&[
             arm("libc as is", Role::AsIs, runs(5.0, 30_000, 100, 90)),
             arm("libc tuned", Role::Libc(vec![setting("MALLOC_ARENA_MAX")]), runs(5.02, 30_000, 100, 90)),
-            arm("Faultless", Role::Faultless, runs(6.5, 30_000, 100, 90)),
+            arm("Faultless", Role::Faultless, under_faultless(6.5, 30_000, 100, 90)),
         ])
         .unwrap();
         assert_eq!((verdict.best_libc, verdict.faultless_helps), (None, false));
@@ -337,7 +390,7 @@ mod tests {
     fn faults_that_stay_are_said_not_to_be_mallocs() {
         let verdict = judge(&[
             arm("libc as is", Role::AsIs, runs(1.2, 120_000, 40, 14)),
-            arm("Faultless", Role::Faultless, runs(1.2, 120_500, 41, 14)),
+            arm("Faultless", Role::Faultless, under_faultless(1.2, 120_500, 41, 14)),
         ])
         .unwrap();
         assert!(verdict.sentence.contains("so they do not come from malloc"), "{}", verdict.sentence);
@@ -345,22 +398,59 @@ mod tests {
 
     #[test]
     fn an_allocator_under_which_the_command_fails_does_not_help() {
-        let mut broken = runs(0.5, 300, 18, 2);
+        let mut broken = under_faultless(0.5, 300, 18, 2);
         for run in &mut broken {
             run.ending = Ending::Killed(11);
         }
         let verdict = judge(&[
             arm("libc as is", Role::AsIs, runs(5.0, 3_000_000, 18, 2)),
+            arm("libc tuned", Role::Libc(vec![setting("MALLOC_ARENA_MAX")]), broken.clone()),
             arm("Faultless", Role::Faultless, broken),
         ])
         .unwrap();
         assert!(!verdict.faultless_helps && !verdict.endings_agree);
+        assert_eq!(verdict.best_libc, None);
+        assert!(verdict.sentence.contains("libc tuned ended otherwise"), "{}", verdict.sentence);
+        assert!(!verdict.sentence.contains("tuned helps"), "{}", verdict.sentence);
+    }
+
+    #[test]
+    fn an_allocator_that_was_not_loaded_proves_nothing() {
+        let mut not_loaded = under_faultless(1.2, 120_500, 41, 14);
+        not_loaded[2].mapped_files = vec!["/usr/lib/libc.so.6".into()];
+        let verdict = judge(&[
+            arm("libc as is", Role::AsIs, runs(1.2, 120_000, 40, 14)),
+            arm(
+                "trim half only",
+                Role::Libc(vec![setting("MALLOC_TRIM_THRESHOLD_")]),
+                runs(1.2, 120_000, 40, 14),
+            ),
+            arm("Faultless", Role::Faultless, not_loaded),
+        ])
+        .unwrap();
+        assert!(!verdict.faultless_helps);
+        assert_eq!(
+            verdict.sentence,
+            "No libc setting helps; trim half only has no effect beyond the noise; Faultless was not loaded by the process \
+             that remained at the end, so its figures say nothing of it."
+        );
+    }
+
+    #[test]
+    fn endings_that_differ_from_run_to_run_are_the_same_in_any_order() {
+        let of = |endings: [i32; 3]| {
+            let mut runs = runs(1.2, 1000, 40, 14);
+            runs.iter_mut().zip(endings).for_each(|(run, status)| run.ending = Ending::Exited(status));
+            arm("libc as is", Role::AsIs, runs)
+        };
+        assert!(end_alike(&of([0, 1, 0]), &of([1, 0, 0])));
+        assert!(!end_alike(&of([0, 1, 0]), &of([0, 0, 0])) && !end_alike(&of([0, 0, 0]), &of([1, 1, 1])));
     }
 
     #[test]
     fn settings_that_were_not_tried_are_not_said_not_to_help() {
         let as_is = arm("libc as is", Role::AsIs, runs(5.0, 3_000_000, 18, 2));
-        let ours = arm("Faultless", Role::Faultless, runs(1.2, 4_000, 18, 2));
+        let ours = arm("Faultless", Role::Faultless, under_faultless(1.2, 4_000, 18, 2));
         let verdict = judge(&[as_is.clone(), ours.clone()]).unwrap();
         assert!(!verdict.sentence.contains("libc"), "{}", verdict.sentence);
         let tried = Role::Libc(vec![setting("MALLOC_TRIM_THRESHOLD_")]);
