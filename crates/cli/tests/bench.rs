@@ -6,6 +6,7 @@ mod tool;
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
@@ -225,6 +226,30 @@ fn a_program_asked_for_by_name_must_be_there() {
     let output = bench(&place, &["-q", "programs"]).env("PATH", "/no/such/place").output().unwrap();
     assert_refused(&output, 1, "none of these programs is installed");
     place.holds_only(&[]);
+}
+
+/// A server that may be linked with another allocator gets libc's before that, and is not waited for where it does not start.
+#[test]
+fn redis_runs_under_libc_where_nothing_is_preloaded_and_its_early_end_is_a_failure() {
+    let place = Place::with_temporary("redis");
+    let seen = place.file("seen");
+    for (name, script) in [
+        ("redis-server", format!("echo \"$LD_PRELOAD\" >'{seen}'; exit 7")),
+        ("redis-cli", "exit 1".to_owned()),
+        ("redis-benchmark", "exit 1".to_owned()),
+    ] {
+        let file = place.file(name);
+        fs::write(&file, format!("#!/bin/sh\n{script}\n")).unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let path = format!("{}:{}", place.0.display(), std::env::var("PATH").unwrap());
+    let begun = Instant::now();
+    let mut command = bench(&place, &["-n", "1", "redis", "-a", "libc"]);
+    let output = command.env("PATH", path).env_remove("LD_PRELOAD").output().unwrap();
+    let text = table(&output);
+    assert!(text.contains("redis-server ended at its start, status 7"), "{text}{}", errors(&output));
+    assert_eq!(fs::read_to_string(&seen).unwrap(), "libc.so.6\n");
+    assert!(begun.elapsed() < Duration::from_secs(100), "it waited for {:?}", begun.elapsed());
 }
 
 #[test]
