@@ -139,14 +139,17 @@ fn round_ratios(
     reference: usize,
     metric: Metric,
 ) -> Vec<(u32, f64)> {
-    let of_round = |who: usize, round: u32| {
-        let (_, figures) = campaign.runs(cell, who).find(|(known, _)| *known == round)?;
-        metric.of(figures).filter(|figure| *figure > 0.0)
+    // Each campaign is walked once and not once a round: it may hold a million runs.
+    let of = |who: usize| -> Vec<(u32, f64)> {
+        let figures = campaign.runs(cell, who).filter_map(|(round, run)| Some((round, metric.of(run)?)));
+        figures.filter(|(_, figure)| *figure > 0.0).collect()
     };
-    let rounds = campaign.runs(cell, contender).map(|(round, _)| round);
-    rounds
-        .filter_map(|round| Some((round, of_round(contender, round)? / of_round(reference, round)?)))
-        .collect()
+    let bases = of(reference);
+    let ratios = of(contender).into_iter().filter_map(|(round, figure)| {
+        let (_, base) = bases.iter().find(|(known, _)| *known == round)?;
+        Some((round, figure / base))
+    });
+    ratios.collect()
 }
 
 /// Geometric mean over the cells of a suite of the ratio of two contenders: one mean for each round, then as [`Ratio`].
