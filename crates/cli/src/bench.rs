@@ -23,7 +23,7 @@ use crate::bench_progress::BenchProgress;
 use crate::contenders;
 use crate::failure::Failure;
 use crate::library;
-use crate::output_file::OutputFile;
+use crate::output_file::{OutputFile, named_twice};
 use crate::workshop::{Workshop, shell};
 
 const ROUNDS: u32 = 10;
@@ -38,11 +38,18 @@ const SEED_MASK: u32 = 0xf_ffff;
 ///
 /// # Errors
 /// [`Failure`] when nothing could be compared.
-pub fn bench(arguments: &BenchArguments, signals: &Signals) -> Result<Ending, Failure> {
+pub fn bench(
+    arguments: &BenchArguments,
+    hold_signals: impl FnOnce() -> Result<Signals, Failure>,
+) -> Result<Ending, Failure> {
     if arguments.list {
         crate::print(list())?;
         return Ok(Ending::Exited(0));
     }
+    // Before signals are held: a pipe that nobody writes into must not outlast them.
+    let loaded =
+        arguments.load.as_deref().map(|path| load(path, arguments.reference.as_deref())).transpose()?;
+    let signals = hold_signals()?;
     // Files that cannot be written are refused before hours of work.
     let page = arguments.html.as_deref().map(OutputFile::create).transpose()?;
     if let (Some(page), Some(path)) = (&page, &arguments.json)
@@ -50,10 +57,15 @@ pub fn bench(arguments: &BenchArguments, signals: &Signals) -> Result<Ending, Fa
     {
         return Err(Failure::Usage("--json and --html name the same file".into()));
     }
+    if let (Some(page), Some(path)) = (&page, &arguments.load)
+        && page.is_at(path)
+    {
+        return Err(named_twice(path));
+    }
     let samples = arguments.json.as_deref().map(OutputFile::create).transpose()?;
-    let (campaign, interrupted) = match &arguments.load {
-        Some(path) => (load(path, arguments.reference.as_deref())?, None),
-        None => run(arguments, signals)?,
+    let (campaign, interrupted) = match loaded {
+        Some(campaign) => (campaign, None),
+        None => run(arguments, &signals)?,
     };
     let saved = samples.map_or(Ok(()), |file| file.write(&bench_json::json(&campaign)));
     let drawn = page.map_or(Ok(()), |file| file.write(&bench_html::html(&campaign)));

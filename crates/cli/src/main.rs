@@ -100,7 +100,7 @@ fn act(action: Action) -> Result<Ending, Failure> {
     match action {
         Action::Run(arguments) => run::run(arguments, &hold()?),
         Action::Doctor(arguments) => doctor::doctor(arguments, &hold()?),
-        Action::Bench(arguments) => bench::bench(&arguments, &hold()?),
+        Action::Bench(arguments) => bench::bench(&arguments, hold),
         Action::Churn(arguments) => churn::churn(arguments, &hold()?),
         Action::Map(arguments) => map::map(arguments, &hold()?),
         Action::Faults(arguments) => faults::faults(&arguments, &hold()?),

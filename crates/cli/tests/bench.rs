@@ -212,6 +212,14 @@ fn files_that_cannot_be_written_or_read_are_named_before_anything_runs() {
     place.holds_only(&["other", "page.html"]);
     assert_eq!(fs::read_to_string(&page).unwrap(), drawn, "a page stays as it was");
 
+    let saved = place.file("samples.json");
+    assert!(one_round(&place, "libc", &["--json", &saved]).status.success());
+    let samples = fs::read_to_string(&saved).unwrap();
+    let output = bench(&place, &["--load", &saved, "--html", &saved]).output().unwrap();
+    assert_refused(&output, 2, "is named twice, or read at the same time");
+    assert_eq!(fs::read_to_string(&saved).unwrap(), samples, "no page in the place of its samples");
+    fs::remove_file(&saved).unwrap();
+
     let output = one_round(&place, "libc", &[]);
     assert!(output.status.success());
     let output = bench(&place, &["-q", WORKLOAD]).env("TMPDIR", "/no/such/place").output().unwrap();
@@ -364,6 +372,30 @@ fn an_interrupt_before_any_cell_is_complete_leaves_nothing() {
     assert_eq!(table(&output), "");
     place.holds_only(&["samples.json"]);
     assert_eq!(fs::read_to_string(&saved).unwrap(), "an older campaign");
+}
+
+#[test]
+fn a_pipe_that_nobody_writes_into_is_not_waited_for_after_an_interrupt() {
+    let place = Place::with_temporary("pipe");
+    let pipe = place.file("campaign");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let mut child = bench(&place, &["--load", &pipe]).spawn().unwrap();
+    let is_waiting = |pid: u32| fs::read_to_string(format!("/proc/{pid}/stat")).unwrap().contains(") S ");
+    while !is_waiting(child.id()) {
+        thread::sleep(Duration::from_millis(5));
+    }
+    let kill = format!("kill -TERM {}", child.id());
+    assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
+    let begun = Instant::now();
+    let ended = loop {
+        match child.try_wait().unwrap() {
+            None if begun.elapsed() < Duration::from_secs(10) => thread::sleep(Duration::from_millis(5)),
+            ended => break ended,
+        }
+    };
+    let _ = child.kill();
+    let _ = child.wait();
+    assert_eq!(ended.and_then(|status| status.signal()), Some(15));
 }
 
 /// Waits until the run of that number, from 1, is there, sends the signal, and sees that the run goes too.
