@@ -37,7 +37,7 @@ pub fn contenders(
     let names: Vec<String> = if wanted.is_empty() {
         [LIBC.to_owned(), FAULTLESS.to_owned()].into_iter().chain(installed.iter().map(key)).collect()
     } else {
-        wanted.to_vec()
+        whole(wanted)
     };
     let mut contenders: Vec<(Contender, Entry)> = Vec::new();
     for wish in &names {
@@ -61,6 +61,27 @@ pub fn contenders(
         contenders.push((contender, Entry { environment, library }));
     }
     Ok(contenders)
+}
+
+/// Joins again what a comma in a setting's value has parted: a wish ends with its allocator, and no allocator is a setting.
+fn whole(parts: &[String]) -> Vec<String> {
+    let mut wishes: Vec<String> = Vec::new();
+    for part in parts {
+        match wishes.last_mut().filter(|wish| ends_with_setting(wish)) {
+            Some(wish) => wish.extend([",", part]),
+            None => wishes.push(part.clone()),
+        }
+    }
+    wishes
+}
+
+/// Whether `VARIABLE=VALUE` stands where the allocator should.
+fn ends_with_setting(wish: &str) -> bool {
+    let is_variable = |name: &str| {
+        name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') && !name.is_empty()
+    };
+    let last = wish.split_once('=').and_then(|(_, rest)| rest.rsplit(' ').next());
+    last.and_then(|word| word.split_once('=')).is_some_and(|(name, _)| is_variable(name))
 }
 
 /// `ALLOCATOR`, or `NAME=VARIABLE=VALUE ... ALLOCATOR`, as a shell sets variables for one command.
@@ -154,6 +175,24 @@ mod tests {
         assert_eq!(found[1].1.environment.get("MALLOC_ARENA_MAX"), None);
         assert_eq!(found[2].1.environment.get("FAULTLESS").unwrap(), "purge:never");
         assert!(found[0].1.library.is_none() && found[2].1.library.is_some());
+    }
+
+    #[test]
+    fn a_setting_may_have_commas_and_an_allocator_after_it_none() {
+        let of = |line: &str| whole(&line.split(',').map(String::from).collect::<Vec<_>>());
+        let line =
+            "libc,held=FAULTLESS=purge:never,purger:off faultless,x=/a/b=c.so,y=A=1 B=2,3 /d.so,libc2=libc";
+        assert_eq!(
+            of(line),
+            [
+                "libc",
+                "held=FAULTLESS=purge:never,purger:off faultless",
+                "x=/a/b=c.so",
+                "y=A=1 B=2,3 /d.so",
+                "libc2=libc"
+            ]
+        );
+        assert_eq!(of("x=A=1"), ["x=A=1"]);
     }
 
     #[test]
