@@ -60,6 +60,10 @@ pub struct Entry {
     pub time: Figure,
     /// Peak RSS in bytes.
     pub peak_rss: Figure,
+    /// RSS at the end of the work, in bytes.
+    pub end_rss: Figure,
+    /// RSS after the idle time, in bytes.
+    pub idle_rss: Figure,
     /// Minor faults.
     pub minor_faults: Figure,
     /// Median of peak RSS over live bytes.
@@ -179,6 +183,8 @@ fn entry(alone: &Campaign, suite: Suite, contender: usize) -> Entry {
     Entry {
         time: figure(alone, contender, Metric::time_of(suite)),
         peak_rss: figure(alone, contender, Metric::PeakRss),
+        end_rss: figure(alone, contender, Metric::EndRss),
+        idle_rss: figure(alone, contender, Metric::IdleRss),
         minor_faults: figure(alone, contender, Metric::MinorFaults),
         memory_per_live: Spread::of(per_live).map(|spread| spread.median),
     }

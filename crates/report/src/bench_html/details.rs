@@ -40,15 +40,29 @@ pub fn section(board: &Board, suite: Suite) -> String {
     table
 }
 
-/// The rows of a cell: four, and one for system calls where they were counted.
+/// A figure of a contender in a cell.
+type Pick = fn(&Entry) -> Figure;
+
+/// The rows of a cell: four, and one each for the RSS at the end, after the idle time and system calls, where they are known.
 fn body(board: &Board, suite: Suite, index: usize) -> String {
     let (cell, entries) = (&board.campaign.cells[index], board.entries(index));
     let mut rows = vec![
         (format!("{}, s", time_name(suite)), row(board, entries, |entry| entry.time, three_digits)),
         ("Peak RSS, MiB".into(), row(board, entries, |entry| entry.peak_rss, mebibytes)),
+    ];
+    let where_known: [(&str, Pick); 2] = [
+        ("RSS at the end, MiB", |entry| entry.end_rss),
+        ("RSS after the idle time, MiB", |entry| entry.idle_rss),
+    ];
+    for (name, figure) in where_known {
+        if entries.iter().any(|entry| figure(entry).spread.is_some()) {
+            rows.push((name.into(), row(board, entries, figure, mebibytes)));
+        }
+    }
+    rows.extend([
         ("RSS per live byte".into(), entries.iter().map(per_live).collect()),
         ("Minor faults".into(), row(board, entries, |entry| entry.minor_faults, whole)),
-    ];
+    ]);
     if board.campaign.system_calls.iter().any(|calls| calls.cell == index) {
         let calls =
             (0..board.campaign.contenders.len()).map(|contender| board.campaign.calls(index, contender));

@@ -49,13 +49,15 @@ pub fn header(campaign: &Campaign) -> String {
             Some(library) => format!("<code>{}</code>", escape(library)),
             None => "the C library’s own".into(),
         };
+        let settings = contender.settings.iter().map(|setting| format!(" <code>{}</code>", escape(setting)));
         let reference =
             if index == campaign.reference { " <em class=\"reference\">reference</em>" } else { "" };
         let _ = writeln!(
             header,
-            "<li>{}<b>{}</b>{reference} <span>{library}</span></li>",
+            "<li>{}<b>{}</b>{reference} <span>{library}{}</span></li>",
             look::sample(index),
-            escape(&contender.name)
+            escape(&contender.name),
+            settings.collect::<String>()
         );
     }
     header.push_str("</ul></header>\n");

@@ -18,11 +18,21 @@ use super::words::{cells, confidence, ratio_of, suite_title, time_name};
 #[must_use]
 pub fn section(board: &Board, suite: Suite) -> String {
     let (name, holds) = suite_title(suite);
-    let columns = [
+    let mut columns = vec![
         (time_name(suite), board.means(suite, Metric::time_of(suite))),
         ("Peak RSS", board.means(suite, Metric::PeakRss)),
-        ("Minor faults", board.means(suite, Metric::MinorFaults)),
     ];
+    // As in the tables for people: what stays resident is what this suite is about.
+    let more: &[(&str, Metric)] = match suite {
+        Suite::Threads => &[("RSS at the end", Metric::EndRss), ("RSS after idle time", Metric::IdleRss)],
+        _ => &[("Minor faults", Metric::MinorFaults)],
+    };
+    for (name, metric) in more {
+        let means = board.means(suite, *metric);
+        if *metric == Metric::MinorFaults || means.iter().any(|mean| mean.ratio.is_some()) {
+            columns.push((name, means));
+        }
+    }
     let count = standing::cells_of(board.campaign, suite).count();
     format!(
         "<section class=\"suite\" aria-labelledby=\"suite-{name}\">\
@@ -92,8 +102,8 @@ fn cell(board: &Board, suite: Suite, contender: usize, mean: &Mean, largest: f64
     )
 }
 
-fn chart(board: &Board, suite: Suite, columns: &[Column; 3], count: usize) -> String {
-    let [(time_name, times), (_, memories), _] = columns;
+fn chart(board: &Board, suite: Suite, columns: &[Column], count: usize) -> String {
+    let [(time_name, times), (_, memories), ..] = columns else { return String::new() };
     let dots: Vec<Dot> = times
         .iter()
         .zip(memories)

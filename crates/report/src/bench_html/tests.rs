@@ -149,6 +149,32 @@ fn texts_of_others_stay_texts() {
 }
 
 #[test]
+fn what_stays_resident_is_shown_of_threads_that_sleep() {
+    let mut sleeping = campaign();
+    sleeping.cells = vec![cell(Suite::Threads, "parked", Some(500))];
+    sleeping.samples.retain(|sample| sample.cell == 0);
+    assert!(!html(&sleeping).contains("RSS after"));
+    for sample in &mut sleeping.samples {
+        let figures = sample.figures.as_mut().unwrap();
+        (figures.end_rss_bytes, figures.idle_rss_bytes) = (Some(3 << 20), Some(77 << 20));
+    }
+    let page = html(&sleeping);
+    is_sound(&page);
+    assert!(page.contains(">RSS at the end</th>") && page.contains(">RSS after idle time</th>"));
+    assert!(page.contains(">RSS after the idle time, MiB</th>") && page.contains("77.0"));
+}
+
+#[test]
+fn settings_of_a_contender_stand_beside_its_library() {
+    let mut two = campaign();
+    two.contenders[2].settings = vec!["MIMALLOC_ALLOW_THP=0".into(), "A=<b>".into()];
+    let page = html(&two);
+    assert!(page.contains(
+        "<code>libmimalloc 3.so</code> <code>MIMALLOC_ALLOW_THP=0</code> <code>A=&lt;b&gt;</code>"
+    ));
+}
+
+#[test]
 fn failures_and_a_busy_machine_are_said() {
     let mut campaign = campaign();
     for sample in campaign.samples.iter_mut().filter(|sample| sample.contender == 2) {
