@@ -266,6 +266,20 @@ fn an_interrupt_ends_the_command_and_leaves_nothing() {
 }
 
 #[test]
+fn an_interrupt_ends_what_has_a_process_group_of_its_own() {
+    let place = Place::new("groups");
+    let pids = place.0.join("pids");
+    let script = format!("timeout 60 sh -c 'echo $$ >>{}; sleep 60; :' & wait", pids.display());
+    let mut child = doctor(&place, &["--", "sh", "-c", &script]).stderr(Stdio::null()).spawn().unwrap();
+    let pid_of = || fs::read_to_string(&pids).ok().filter(|text| text.ends_with('\n'));
+    wait_until(|| pid_of().is_some());
+    send("TERM", &child.id().to_string());
+    assert_eq!(child.wait().unwrap().signal(), Some(15));
+    let stat = format!("/proc/{}/stat", pid_of().unwrap().trim());
+    wait_until(|| fs::read_to_string(&stat).map_or(true, |text| text.contains(") Z ")));
+}
+
+#[test]
 fn the_command_dies_with_a_killed_doctor() {
     let place = Place::new("killed");
     let pids = place.0.join("pids");

@@ -7,10 +7,12 @@ use std::time::{Duration, Instant};
 use faultless_records::measurement::{Ending, FinalView, Measurement};
 use nix::libc;
 use nix::sys::signal::{Signal, killpg};
+use nix::unistd::{Pid, getpgid, getsid};
 
 use crate::deadline::GRACE;
 use crate::launch::Launched;
 use crate::process_files::{self, Snapshot};
+use crate::process_list;
 use crate::signals::{self, Arrival, Signals};
 use crate::tracer::{ending, is_job_control};
 
@@ -95,7 +97,7 @@ pub fn watch_beside(
         watch.kill_when_due();
     };
     if let Some(number) = watch.interrupted {
-        watch.signal_group(Signal::SIGKILL);
+        watch.signal_session(Signal::SIGKILL);
         return Err(WatchError::Interrupted(number));
     }
     Ok(measurement)
@@ -202,7 +204,7 @@ impl<'launched> Watch<'launched> {
             if arrival.is_interruption() {
                 let is_repeated = self.interrupted.replace(arrival.number).is_some();
                 self.kill_at = Some(if is_repeated { Instant::now() } else { Instant::now() + GRACE });
-                self.signal_group(Signal::SIGTERM);
+                self.signal_session(Signal::SIGTERM);
             }
         } else if arrival.is_from_process
             && let Ok(signal) = Signal::try_from(arrival.number)
@@ -214,14 +216,22 @@ impl<'launched> Watch<'launched> {
     fn kill_when_due(&mut self) {
         if self.kill_at.is_some_and(|at| at <= Instant::now()) {
             self.kill_at = None;
-            self.signal_group(Signal::SIGKILL);
+            self.signal_session(Signal::SIGKILL);
         }
     }
 
-    /// Reaches every process of a detached command's session that kept its group.
-    fn signal_group(&self, signal: Signal) {
-        if self.launched.is_detached {
-            let _ = killpg(self.launched.pid, signal);
+    /// Reaches every process of a detached command's session: its group, and groups that others made, as timeout(1) does.
+    fn signal_session(&self, signal: Signal) {
+        if !self.launched.is_detached {
+            return;
+        }
+        let session = self.launched.pid;
+        let _ = killpg(session, signal);
+        let is_apart = |pid: &Pid| {
+            getsid(Some(*pid)) == Ok(session) && getpgid(Some(*pid)).is_ok_and(|group| group != session)
+        };
+        for pid in process_list::numbers().into_iter().map(Pid::from_raw).filter(is_apart) {
+            let _ = nix::sys::signal::kill(pid, signal);
         }
     }
 
