@@ -13,10 +13,14 @@ use faultless_report::paste::TakenOut;
 use faultless_trial::comparison::Arm;
 use faultless_trial::environment::Environment;
 
-/// The user's environment with our library in front of any other preload.
+/// The user's environment with our library in front of any other preload, and without another copy of it: that would
+/// serve nothing, and write its own report over the first one's.
 #[must_use]
 pub fn under_faultless(own: &Environment, library: &Path) -> Environment {
-    own.clone().with("LD_PRELOAD", place::preload_value(library, own.get("LD_PRELOAD")))
+    let others =
+        without_preloads(own.clone(), |entry| Allocator::of_file(entry) == Some(Allocator::Faultless));
+    let preload = place::preload_value(library, others.get("LD_PRELOAD"));
+    others.with("LD_PRELOAD", preload)
 }
 
 /// The user's environment without settings of malloc and without another allocator preloaded.
@@ -30,16 +34,18 @@ pub fn with_defaults(own: &Environment) -> Environment {
             None => plain.without(|name| name == "GLIBC_TUNABLES"),
         };
     }
-    if let Some(preload) = own.get("LD_PRELOAD") {
-        let preload = preload.to_string_lossy().into_owned();
-        let kept: Vec<&str> = entries(&preload).filter(|entry| !is_allocator(entry)).collect();
-        plain = if kept.is_empty() {
-            plain.without(|name| name == "LD_PRELOAD")
-        } else {
-            plain.with("LD_PRELOAD", kept.join(":"))
-        };
+    without_preloads(plain, is_allocator)
+}
+
+/// The same without the entries of `LD_PRELOAD` that fit.
+fn without_preloads(environment: Environment, fits: impl Fn(&str) -> bool) -> Environment {
+    let preload = environment.get("LD_PRELOAD").map(|value| value.to_string_lossy().into_owned());
+    let Some(preload) = preload.filter(|preload| entries(preload).any(&fits)) else { return environment };
+    let kept: Vec<&str> = entries(&preload).filter(|entry| !fits(entry)).collect();
+    match kept.as_slice() {
+        [] => environment.without(|name| name == "LD_PRELOAD"),
+        kept => environment.with("LD_PRELOAD", kept.join(":")),
     }
-    plain
 }
 
 /// What [`with_defaults`] changes.
@@ -156,6 +162,16 @@ mod tests {
         assert_eq!(with_defaults(&own).get("LD_PRELOAD").unwrap(), "/a/libother.so");
         let ours = under_faultless(&own, Path::new("/l.so"));
         assert_eq!(ours.get("LD_PRELOAD").unwrap(), "/l.so:/a/libjemalloc.so.2:/a/libother.so");
+    }
+
+    #[test]
+    fn no_second_copy_of_ours_is_loaded() {
+        let own = environment(&[("LD_PRELOAD", "/usr/lib/libfaultless.so /a/libother.so")]);
+        let ours = under_faultless(&own, Path::new("/l.so"));
+        assert_eq!(ours.get("LD_PRELOAD").unwrap(), "/l.so:/a/libother.so");
+        let own = environment(&[("LD_PRELOAD", "/r/libfaultless-recorder.so")]);
+        let ours = under_faultless(&own, Path::new("/l.so"));
+        assert_eq!(ours.get("LD_PRELOAD").unwrap(), "/l.so:/r/libfaultless-recorder.so");
     }
 
     #[test]

@@ -16,6 +16,7 @@ use crate::arguments::RunArguments;
 use crate::failure::Failure;
 use crate::library;
 use crate::output_file::OutputFile;
+use crate::plan;
 use crate::target;
 
 /// Runs the command and returns how it ended.
@@ -29,9 +30,7 @@ pub fn run(arguments: RunArguments, signals: &Signals) -> Result<Ending, Failure
     let json = arguments.json.as_deref().map(OutputFile::create).transpose()?;
     let library = LibraryFile::put()?;
 
-    let environment = Environment::new(std::env::vars_os());
-    let preload = place::preload_value(&library.path, environment.get("LD_PRELOAD"));
-    let mut environment = environment.with("LD_PRELOAD", preload);
+    let mut environment = plan::under_faultless(&Environment::new(std::env::vars_os()), &library.path);
     if arguments.stats {
         environment = environment.with_option("FAULTLESS", OsStr::new("stats:exit"));
     }

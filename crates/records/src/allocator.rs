@@ -47,11 +47,14 @@ const LIBRARIES: &[(&str, Allocator)] = &[
     ("libc_malloc_debug", Allocator::LibcDebug),
 ];
 
+/// Start of the name of what `faultless churn --malloc` preloads, which is no allocator.
+const RECORDER: &str = "libfaultless-recorder";
+
 impl Allocator {
     /// The allocator whose library `path` is.
     #[must_use]
     pub fn of_file(path: &str) -> Option<Self> {
-        let name = path.rsplit('/').next()?;
+        let name = path.rsplit('/').next().filter(|name| !name.starts_with(RECORDER))?;
         LIBRARIES.iter().find(|(start, _)| name.starts_with(start)).map(|(_, allocator)| *allocator)
     }
 
@@ -104,6 +107,7 @@ mod tests {
         );
         assert_eq!(Allocator::of_file("/usr/lib/libtcmalloc_minimal.so.4"), Some(Allocator::Tcmalloc));
         assert_eq!(Allocator::of_file("/usr/lib/libc.so.6"), None);
+        assert_eq!(Allocator::of_file("/tmp/libfaultless-recorder.so"), None);
         assert_eq!(Allocator::of_file(""), None);
     }
 
