@@ -85,7 +85,7 @@ impl Consultation {
         if !self.findings.is_empty() {
             text.push_str("Environment\n");
             for finding in &self.findings {
-                let _ = writeln!(text, "  {} {}", finding.variable, finding.message);
+                let _ = writeln!(text, "  {}", plain(&format!("{} {}", finding.variable, finding.message)));
             }
             text.push('\n');
         }
@@ -232,9 +232,13 @@ mod tests {
     }
 
     #[test]
-    fn the_commands_last_words_do_not_steer_the_terminal() {
-        let text = of_a_command_that_fails("first\n\x1b[2Jlast").text(None);
+    fn the_commands_last_words_and_the_environment_do_not_steer_the_terminal() {
+        let mut consultation = of_a_command_that_fails("first\n\x1b[2Jlast");
+        let (variable, message) = ("MALLOC_\x1b[2J".into(), "has the value '\x1b[31m'".into());
+        consultation.findings.push(Finding { variable, message });
+        let text = consultation.text(None);
         assert!(text.contains("    first\n    \\u{1b}[2Jlast\n"), "{text}");
+        assert!(text.contains("  MALLOC_\\u{1b}[2J has the value '\\u{1b}[31m'\n"), "{text}");
     }
 
     #[test]
