@@ -3,10 +3,12 @@
 //! A pipe and not `/dev/null`: some programs do less work when they see that nobody reads (grep stops at its first
 //! match, tar does not read its files), and then another program would be measured than the one that is used.
 
+use std::convert::Infallible;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -19,7 +21,9 @@ const REST: Duration = Duration::from_millis(200);
 /// Reads a command's standard output and error to their end in a thread of its own.
 #[derive(Debug)]
 pub struct Drain {
-    tail: Receiver<Vec<u8>>,
+    tail: Arc<Mutex<Vec<u8>>>,
+    /// Disconnected when all was read.
+    end: Receiver<Infallible>,
 }
 
 impl Drain {
@@ -31,34 +35,37 @@ impl Drain {
         let (reader, writer) = io::pipe()?;
         let output = File::from(OwnedFd::from(writer.try_clone()?));
         let errors = File::from(OwnedFd::from(writer));
-        let (sender, tail) = channel();
+        let tail = Arc::new(Mutex::new(Vec::new()));
+        let (kept, (at_end, end)) = (Arc::clone(&tail), channel());
         thread::Builder::new().name("drain".into()).spawn(move || {
-            let _ = sender.send(read_to_end(reader));
+            read_to_end(reader, &kept);
+            drop(at_end);
         })?;
-        Ok((Self { tail }, output, errors))
+        Ok((Self { tail, end }, output, errors))
     }
 
-    /// The last lines, once the command has ended.
+    /// The last lines, once the command has ended; of a pipe that is held open, those that were read by now.
     #[must_use]
     pub fn tail(self) -> String {
-        let bytes = self.tail.recv_timeout(REST).unwrap_or_default();
+        let _ = self.end.recv_timeout(REST);
+        let bytes = self.tail.lock().unwrap_or_else(PoisonError::into_inner);
         String::from_utf8_lossy(&bytes).trim_end().to_owned()
     }
 }
 
-fn read_to_end(mut reader: impl Read) -> Vec<u8> {
+fn read_to_end(mut reader: impl Read, tail: &Mutex<Vec<u8>>) {
     let mut buffer = vec![0; 64 * 1024];
-    let mut tail = Vec::new();
     loop {
         match reader.read(&mut buffer) {
-            Ok(0) => return tail,
+            Ok(0) => return,
             Ok(length) => {
+                let mut tail = tail.lock().unwrap_or_else(PoisonError::into_inner);
                 tail.extend_from_slice(&buffer[length.saturating_sub(TAIL_BYTES)..length]);
                 let surplus = tail.len().saturating_sub(TAIL_BYTES);
                 tail.drain(..surplus);
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(_) => return tail,
+            Err(_) => return,
         }
     }
 }
@@ -83,8 +90,9 @@ mod tests {
 
     #[test]
     fn a_process_that_keeps_the_pipe_open_is_not_waited_for() {
-        let (drain, output, _errors) = Drain::start().unwrap();
-        assert_eq!(drain.tail(), "");
+        let (drain, mut output, _errors) = Drain::start().unwrap();
+        output.write_all(b"the reason\n").unwrap();
+        assert_eq!(drain.tail(), "the reason");
         drop(output);
     }
 }
