@@ -46,14 +46,19 @@ pub fn run(mut arguments: Arguments) -> Result<()> {
         None => build(Profile::Dist)?,
     };
     let folder = std::env::temp_dir().join(format!("faultless-instructions-{}", std::process::id()));
-    let sandbox = Sandbox::new(&folder, "pairs", &library)?;
+    let counted = count(&folder, &library, is_check);
+    std::fs::remove_dir_all(&folder).at(&folder)?;
+    counted
+}
+
+/// Builds the driver in the folder and counts what it runs.
+fn count(folder: &Path, library: &Path, is_check: bool) -> Result<()> {
+    let sandbox = Sandbox::new(folder, "pairs", library)?;
     let words = ["-O2", "-fno-builtin", "-fno-plt", "-o"].map(Path::new);
     succeed(c_compiler().args(words).args([sandbox.path("pairs"), source("pairs.c")]))?;
 
     if is_check {
-        let checked = check(&sandbox);
-        std::fs::remove_dir_all(&folder).at(&folder)?;
-        return checked;
+        return check(&sandbox);
     }
     println!("instructions per call under {}, glibc's beside it; last in, first out", library.display());
     println!(
@@ -68,7 +73,7 @@ pub fn run(mut arguments: Arguments) -> Result<()> {
             ours.malloc, ours.free, ours.pair, glibc.malloc, glibc.free, glibc.pair
         );
     }
-    std::fs::remove_dir_all(&folder).at(&folder)
+    Ok(())
 }
 
 /// Compares each stored figure with a count of today.
@@ -177,6 +182,10 @@ fn callgrind(
     let output =
         command.output().map_err(|error| Failure::Missing(format!("cannot start valgrind: {error}")))?;
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    // The loader only warns, and glibc's calls would be counted under the library's name.
+    if text.contains("cannot be preloaded") {
+        return wrong(format!("{} is not loaded\n{text}", sandbox.library().display()));
+    }
     if output.status.success() { Ok(text) } else { wrong(format!("valgrind: {}\n{text}", output.status)) }
 }
 

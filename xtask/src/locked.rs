@@ -69,15 +69,22 @@ pub fn run(mut arguments: Arguments) -> Result<()> {
     let folder = std::env::temp_dir().join(format!("faultless-locked-{}", std::process::id()));
     fs::create_dir_all(&folder).at(&folder)?;
 
+    let counted = table(&folder, &workloads, &allocators, threads);
+    fs::remove_dir_all(&folder).at(&folder)?;
+    counted
+}
+
+/// Prints a row for each workload, made in the folder.
+fn table(folder: &Path, workloads: &[String], allocators: &[Allocator], threads: u32) -> Result<()> {
     println!("locked instructions per 1,000 operations of the program, {threads} threads, small problem");
     println!("{:<14}{}", "", allocators.iter().map(|it| format!("{:>12}", it.name)).collect::<String>());
     let mut locked = Locked::default();
-    for workload in &workloads {
-        let program = compile(&folder, workload)?;
+    for workload in workloads {
+        let program = compile(folder, workload)?;
         let mut own_mutexes = 0;
         print!("{workload:<14}");
-        for allocator in &allocators {
-            let (operations, counts) = match count(&folder, &program, threads, allocator) {
+        for allocator in allocators {
+            let (operations, counts) = match count(folder, &program, threads, allocator) {
                 Ok(counted) => counted,
                 // Not every allocator works under valgrind.
                 Err(failure) if allocator.name != "faultless" => {
@@ -105,7 +112,7 @@ pub fn run(mut arguments: Arguments) -> Result<()> {
         }
         println!();
     }
-    fs::remove_dir_all(&folder).at(&folder)
+    Ok(())
 }
 
 fn is_libc(object: &str) -> bool {
@@ -148,7 +155,15 @@ fn count(folder: &Path, program: &Path, threads: u32, allocator: &Allocator) -> 
     if counts.is_empty() {
         return wrong(format!("{}: callgrind counted nothing", program.display()));
     }
+    if let Some(path) = allocator.path.as_ref().filter(|path| !ran_in(&counts, path)) {
+        return wrong(format!("{}: nothing of {} ran", program.display(), path.display()));
+    }
     Ok((operations, counts))
+}
+
+/// Whether something of the object ran: the loader passes over what it cannot preload.
+fn ran_in(counts: &Counts, object: &Path) -> bool {
+    counts.keys().any(|(ran, _)| Path::new(ran) == object)
 }
 
 /// Reads callgrind's output with addresses and without abbreviations.
@@ -230,6 +245,7 @@ mod tests {
         let of = |object: &str, function: &str| counts[&(object.to_owned(), function.to_owned())].clone();
         assert_eq!(of("/a.so", "malloc"), [(0x10, 5), (0x14, 7), (0x1c, 1)]);
         assert_eq!(of("/b.so", "free"), [(0x99, 4)]);
+        assert!(ran_in(&counts, Path::new("/b.so")) && !ran_in(&counts, Path::new("/c.so")));
     }
 
     #[test]
