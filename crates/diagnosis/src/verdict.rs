@@ -33,12 +33,12 @@ pub struct ArmResult {
     pub runs: Vec<Measurement>,
 }
 
-/// One arm's figures, and its effect unless it is the base.
+/// One arm's figures, and its effect where it has one.
 #[derive(Debug, Clone)]
 pub struct ArmVerdict {
     /// The figures over its runs.
     pub figures: Figures,
-    /// Against the command as it is; none for that itself.
+    /// Against the command as it is; none for that itself, and where the figures do not compare.
     pub effect: Option<Effect>,
 }
 
@@ -75,19 +75,21 @@ pub fn judge(arms: &[ArmResult]) -> Option<Verdict> {
     let figures: Option<Vec<Figures>> = arms.iter().map(|arm| Figures::of(&arm.runs)).collect();
     let figures = figures?;
     let base = figures[base_place].clone();
+    let as_is = &arms[base_place];
+    let obstacles: Vec<Option<Obstacle>> = arms.iter().map(|arm| Obstacle::of(arm, as_is)).collect();
     let verdicts: Vec<ArmVerdict> = figures
         .into_iter()
         .enumerate()
         .map(|(place, figures)| ArmVerdict {
-            effect: (place != base_place).then(|| Effect::of(&figures, &base)),
+            effect: (place != base_place && obstacles[place].is_none()).then(|| Effect::of(&figures, &base)),
             figures,
         })
         .collect();
-    let as_is = &arms[base_place];
     let remedies: Vec<Remedy<'_>> = arms
         .iter()
         .zip(&verdicts)
-        .map(|(arm, verdict)| Remedy { arm, verdict, obstacle: Obstacle::of(arm, as_is) })
+        .zip(obstacles)
+        .map(|((arm, verdict), obstacle)| Remedy { arm, verdict, obstacle })
         .collect();
     let best_libc = best_libc(&remedies);
     let faultless_helps = remedies.iter().any(|remedy| remedy.arm.role == Role::Faultless && remedy.helps());
@@ -135,13 +137,9 @@ impl Obstacle {
 }
 
 impl Remedy<'_> {
-    /// Its effect, where its figures compare.
-    fn effect(&self) -> Option<Effect> {
-        self.verdict.effect.filter(|_| self.obstacle.is_none())
-    }
-
     fn helps(&self) -> bool {
-        self.effect()
+        self.verdict
+            .effect
             .is_some_and(|effect| matches!(effect.judgement(), Judgement::Faster | Judgement::Smaller))
     }
 }
@@ -167,7 +165,7 @@ pub fn endings(arm: &ArmResult) -> Vec<Ending> {
 /// The libc setting that helps most; of those nearly as good, the one with the fewest settings.
 fn best_libc(remedies: &[Remedy<'_>]) -> Option<usize> {
     let score = |place: usize| {
-        let effect = remedies[place].effect()?;
+        let effect = remedies[place].verdict.effect?;
         Some(if effect.judgement() == Judgement::Smaller {
             effect.peak_ratio
         } else {
@@ -202,7 +200,7 @@ fn sentence(
         clauses.push(cause(base));
     } else if !is_untried {
         clauses.push("nothing helps, leave the allocator alone".into());
-        clauses.extend(foreign_faults(base, faultless.and_then(Remedy::effect)));
+        clauses.extend(foreign_faults(base, faultless.and_then(|remedy| remedy.verdict.effect)));
     }
     if let Some(remedy) = faultless.filter(|_| faultless_helps) {
         clauses.push(praise("Faultless", remedy.verdict));
@@ -412,6 +410,7 @@ mod tests {
         assert_eq!(verdict.best_libc, None);
         assert!(verdict.sentence.contains("libc tuned ended otherwise"), "{}", verdict.sentence);
         assert!(!verdict.sentence.contains("tuned helps"), "{}", verdict.sentence);
+        assert!(verdict.arms.iter().all(|arm| arm.effect.is_none()));
     }
 
     #[test]

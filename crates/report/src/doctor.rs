@@ -208,7 +208,8 @@ mod tests {
             mapped_files: vec!["/usr/lib/libjemalloc.so.2".into()],
         };
         let arm = |name: &str, role| ArmResult { name: name.into(), role, runs: vec![run.clone()] };
-        let arms = vec![arm("libc as is", Role::AsIs), arm("Faultless", Role::Faultless)];
+        let mut arms = vec![arm("libc as is", Role::AsIs), arm("Faultless", Role::Faultless)];
+        arms[1].runs[0].mapped_files.push("/f/libfaultless-1.so".into());
         Consultation {
             command: vec!["server".into()],
             is_demo: false,
