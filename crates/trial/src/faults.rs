@@ -3,6 +3,7 @@
 mod earlier_children;
 mod ladder;
 mod recorder;
+mod sampling;
 mod taken;
 
 use std::fmt;

@@ -7,24 +7,20 @@ use std::time::{Duration, Instant};
 use faultless_probe::clock::{own_processor_time, unix_s};
 use faultless_probe::huge_page::{Closed, PageTables};
 use faultless_probe::machine;
-use faultless_probe::perf::{Access, Event, PerfError, Plan, Sampling, Scope, Session, What, access, cpus};
+use faultless_probe::perf::{Access, PerfError, Session, access};
 use faultless_probe::process::Process;
 use faultless_records::fault_accounts::FaultAccounts;
 use faultless_records::fault_recording::{
     Cost, Counters, FORMAT, FaultCounts, FaultProcess, FaultRecording, Method, Place, Step, Subject,
 };
-use faultless_records::perf_record::{Content, News, PerfRecord, Sample};
+use faultless_records::perf_record::{News, PerfRecord, Sample};
 
 use super::earlier_children::EarlierChildren;
-use super::ladder::{Ladder, ONLY_STEP, Periods, STEPS};
+use super::ladder::{Ladder, Periods, STEPS};
+use super::sampling;
 use super::taken::{Kind, Taken};
 use super::{FaultOptions, RecordError};
 use crate::callers::{Images, RawTree};
-
-/// The buffer of one CPU, where there are few and the limit on locked memory allows it.
-const BUFFER_BYTES: usize = 8 << 20;
-/// More open events than this are not risked for a finer choice of periods.
-const MANY_EVENTS: usize = 20_000;
 
 const HUGE_PAGE_BYTES: u64 = 2 << 20;
 /// `MAP_HUGETLB` and `MAP_SHARED`.
@@ -131,15 +127,10 @@ impl Recorder {
 
     fn open(threads: &[i32], options: FaultOptions, waits_for_exec: bool) -> Result<Self, PerfError> {
         let access = access()?;
-        let steps = match options.every {
-            Some(every) => vec![Periods { minor: every, major: every }],
-            None if threads.len() * cpus() * STEPS.len() * 2 > MANY_EVENTS => vec![ONLY_STEP],
-            None => STEPS.to_vec(),
-        };
-        let plan = plan(&steps, access, options.stack_bytes, waits_for_exec);
+        let (session, steps) = sampling::open(threads, options, access, waits_for_exec)?;
         let now = Instant::now();
         Ok(Self {
-            session: Session::open(plan, threads)?,
+            session,
             steps,
             ladder: Ladder::default(),
             access,
@@ -182,7 +173,7 @@ impl Recorder {
             && let Some(next) = self.ladder.hear(new, time)
         {
             // A refusal has no reason but a bug; the step then stays, and its faults are counted all the same.
-            let _ = self.switch(step, next);
+            let _ = sampling::switch(&self.session, step, next, &mut self.twice);
         }
         match arrived {
             _ if self.ladder.step() > 0 => Duration::from_millis(10),
@@ -190,19 +181,6 @@ impl Recorder {
             1..100 => Duration::from_millis(3),
             _ => Duration::from_millis(1),
         }
-    }
-
-    /// For a moment both steps count: what they count twice is remembered.
-    fn switch(&mut self, from: usize, to: usize) -> Result<(), PerfError> {
-        for event in 0..2 {
-            self.session.enable(to * 2 + event)?;
-            let before = self.session.count(from * 2 + event)?;
-            self.session.disable(from * 2 + event)?;
-            let twice = self.session.count(from * 2 + event)?.saturating_sub(before);
-            let sum = if event == 0 { &mut self.twice.minor } else { &mut self.twice.major };
-            *sum += twice;
-        }
-        Ok(())
     }
 
     fn take(&mut self, record: &PerfRecord) {
@@ -426,26 +404,6 @@ impl Recorder {
             faults,
         })
     }
-}
-
-/// Sampled events of each step, minor and major; then, where they can be seen, counts in the kernel.
-fn plan(steps: &[Periods], access: Access, stack_bytes: u32, waits_for_exec: bool) -> Plan {
-    let scope = match access {
-        Access::UserAndKernel => Scope::All,
-        Access::User => Scope::User,
-    };
-    let event = |what, sampling, scope, starts_enabled| Event { what, sampling, scope, starts_enabled };
-    let mut events = Vec::new();
-    for (place, step) in steps.iter().enumerate() {
-        events.push(event(What::MinorFaults, Sampling::Every(step.minor), scope, place == 0));
-        events.push(event(What::MajorFaults, Sampling::Every(step.major), scope, place == 0));
-    }
-    if access == Access::UserAndKernel {
-        events.push(event(What::MinorFaults, Sampling::Count, Scope::Kernel, true));
-        events.push(event(What::MajorFaults, Sampling::Count, Scope::Kernel, true));
-    }
-    let content = Content { has_address: true, has_callchain: true, has_raw: false, stack_bytes };
-    Plan { events, content, follows_processes: true, waits_for_exec, buffer_bytes: BUFFER_BYTES }
 }
 
 /// Whether a fault is on the stack of its thread. The mapping alone does not tell: the kernel joins a stack with other memory that

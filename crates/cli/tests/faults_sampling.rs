@@ -1,0 +1,96 @@
+//! What `faultless faults` counts while it changes how many faults it looks at, through the real program.
+#![allow(clippy::unwrap_used, reason = "a test stops at the first thing that is not as it should be")]
+
+mod place;
+mod tool;
+
+use std::fs;
+use std::process::{Command, Stdio};
+
+use place::Place;
+use serde_json::Value;
+use tool::errors;
+
+/// 60 threads fault all at once, six times, with pauses that are long enough for finer sampling.
+const BURSTS: &str = r"
+#include <pthread.h>
+#include <sys/mman.h>
+#include <time.h>
+enum { BYTES = 4 << 20 };
+static void *burst(void *unused) {
+    for (int turn = 0; turn < 6; turn++) {
+        volatile char *memory = mmap(0, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        for (int place = 0; place < BYTES; place += 4096) memory[place] = 1;
+        munmap((void *)memory, BYTES);
+        nanosleep(&(struct timespec){0, 400000000}, 0);
+    }
+    return unused;
+}
+int main(void) {
+    pthread_t threads[60];
+    for (int i = 0; i < 60; i++) pthread_create(&threads[i], 0, burst, 0);
+    for (int i = 0; i < 60; i++) pthread_join(threads[i], 0);
+}";
+
+#[test]
+fn faults_of_many_threads_are_counted_once_while_the_sampling_changes() {
+    let place = Place::new("bursts");
+    let (source, program) = (place.file("bursts.c"), place.file("bursts"));
+    fs::write(&source, BURSTS).unwrap();
+    assert!(Command::new("cc").args(["-pthread", "-o", &program, &source]).status().unwrap().success());
+    let output = tool::faultless(&["faults", "--json", "--", &program]).output().unwrap();
+    if !output.status.success() {
+        return faultless_skipped::skipped(errors(&output));
+    }
+    let value: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let agreement = &value["agreement"];
+    let count = |part: &str| agreement[part]["minor"].as_u64().unwrap();
+    assert!(count("accounts") > 300_000, "{agreement}");
+    assert!(count("beyond_accounts") <= 20 && count("without_event") < 100, "{agreement}");
+}
+
+/// 100 threads that fault now and then.
+const CROWD: &str = r"
+#include <pthread.h>
+#include <sys/mman.h>
+#include <unistd.h>
+static void *run(void *unused) {
+    for (;;) {
+        char *page = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        *page = 1;
+        munmap(page, 4096);
+        usleep(20000);
+    }
+    return unused;
+}
+int main(void) {
+    pthread_t thread;
+    alarm(60);
+    for (int i = 1; i < 100; i++) pthread_create(&thread, 0, run, 0);
+    run(0);
+}";
+
+#[test]
+fn where_files_are_few_fewer_periods_are_chosen_from() {
+    let place = Place::new("crowd");
+    let (source, program) = (place.file("crowd.c"), place.file("crowd"));
+    fs::write(&source, CROWD).unwrap();
+    assert!(Command::new("cc").args(["-pthread", "-o", &program, &source]).status().unwrap().success());
+    let mut crowd = Command::new(&program).spawn().unwrap();
+    let pid = crowd.id().to_string();
+    // An event for each thread, CPU and period; all periods take more than twice as many files as one.
+    let limit = "ulimit -n $((100 * (4 * $(getconf _NPROCESSORS_ONLN) + 3) + 100)) && exec \"$@\"";
+    let words = ["faults", "--json", "--for", "1s", "--pid", &pid];
+    let mut command = Command::new("sh");
+    command.args(["-c", limit, "sh", env!("CARGO_BIN_EXE_faultless")]).args(words).stdin(Stdio::null());
+    let output = command.output();
+    let _ = crowd.kill();
+    crowd.wait().unwrap();
+    let output = output.unwrap();
+    assert!(!errors(&output).contains("too many open files"), "{}", errors(&output));
+    if !output.status.success() {
+        return faultless_skipped::skipped(errors(&output));
+    }
+    let value: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(value["agreement"]["in_programs"]["minor"].as_u64() > Some(1000), "{value:#}");
+}
