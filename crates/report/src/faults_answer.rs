@@ -12,6 +12,8 @@ use crate::quantity::{count, seconds_of, several};
 
 /// A function that takes less than this part is not the answer.
 const STANDS_OUT: f64 = 0.2;
+/// A line or a kind of memory that has less than this part of a function's faults does not speak for it.
+const MOST: f64 = 0.5;
 /// From this part on what was not looked at, or hardly, may change the answer.
 const MUCH: f64 = 0.1;
 /// A period that much finer than one of which few samples came gives enough, and loses few.
@@ -43,10 +45,11 @@ pub(crate) fn answer(recording: &FaultRecording, profile: &Profile) -> String {
             }
             false => write!(text, "{} of them are {name}'s", percent(share)),
         };
-        if let Some(((file, line), _)) = first.lines.first() {
+        let is_most = |faults: f64| faults >= first.amount.faults * MOST;
+        if let Some(((file, line), _)) = first.lines.first().filter(|(_, faults)| is_most(*faults)) {
             let _ = write!(text, " ({}:{line})", plain(file_name(file)));
         }
-        if let Some((kind, _)) = first.kinds.first() {
+        if let Some((kind, _)) = first.kinds.first().filter(|(_, faults)| is_most(*faults)) {
             let _ = write!(text, ", on {}", kind_in_words(&kind.name()));
         }
         text.push('\n');

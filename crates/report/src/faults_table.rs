@@ -127,14 +127,15 @@ fn functions(profile: &Profile, longest: usize, has_through: bool) -> String {
     for (place, function) in profile.functions.iter().enumerate() {
         let amount = function.amount;
         if place >= FUNCTIONS || (!few && profile.share(amount.faults) < LEAST_SHARE) {
-            rest.faults += amount.faults;
-            rest.major += amount.major;
-            rest.huge += amount.huge;
+            rest += amount;
             left_out += 1;
             continue;
         }
         let location = if function.lines.is_empty() { module(function) } else { lines(function, longest) };
-        let memory: Vec<String> = parts(&function.kinds, amount.faults, longest, |kind| kind.name());
+        let mut memory = parts(&function.kinds, amount.faults, longest, |kind| kind.name());
+        if memory.is_empty() && !function.kinds.is_empty() {
+            memory.push(several(function.kinds.len() as u64, "kind"));
+        }
         let mut through = parts(&function.through, amount.faults, longest, |name| name.clone());
         if amount.in_kernel > amount.faults * 0.05 {
             let share = percent(amount.in_kernel / amount.faults);
@@ -212,10 +213,9 @@ fn memory(profile: &Profile) -> String {
         table.add_row(row);
     }
     if profile.kinds.len() > 8 {
-        let rest: f64 = profile.kinds.iter().skip(8).map(|(_, amount)| amount.faults).sum();
-        let mut row =
-            amounts(Amount { faults: rest, ..Amount::default() }, profile.share(rest), false, false);
-        row.extend(std::iter::repeat_n(Cell::new(""), usize::from(has_major) + usize::from(has_huge)));
+        let mut rest = Amount::default();
+        profile.kinds.iter().skip(8).for_each(|(_, amount)| rest += *amount);
+        let mut row = amounts(rest, profile.share(rest.faults), has_major, has_huge);
         row.push(Cell::new(several(profile.kinds.len() as u64 - 8, "other kind")));
         table.add_row(row);
     }
@@ -357,6 +357,7 @@ fn method(recording: &FaultRecording) -> String {
 mod tests {
     use super::*;
     use crate::faults_tree::tests::recording;
+    use faultless_records::fault_recording::{Faults, Place};
 
     #[test]
     fn the_answer_comes_first_and_what_was_not_seen_last() {
@@ -389,6 +390,26 @@ mod tests {
         recording.counters.user = faultless_records::fault_recording::FaultCounts::default();
         recording.faults.clear();
         assert!(!super::text(&recording, None).contains("were not looked at"), "none of none");
+    }
+
+    #[test]
+    fn a_kind_of_memory_that_has_a_small_part_does_not_speak_for_the_rest() {
+        let mut recording = recording();
+        let (anonymous, of_dgemm) = (recording.places[0].clone(), recording.faults[0]);
+        recording.faults.remove(0);
+        for place in 1..=10 {
+            let samples = if place == 10 { 5 } else { 10 };
+            let mapping = format!("/objects/{place}");
+            recording.places.push(Place { mapping, protection: 1, ..anonymous.clone() });
+            recording.faults.push(Faults { place, samples, weight: samples as f64, ..of_dgemm });
+        }
+        let text = text(&recording, None);
+        assert_eq!(text.lines().nth(1), Some("95.0 % of them are dgemm's (a b.c:5)"), "{text}");
+        let row = text.lines().find(|line| line.contains(" dgemm ")).unwrap();
+        assert!(row.trim_end().ends_with(" 10 kinds"), "{row}");
+        let rest = text.lines().find(|line| line.contains("3 other kinds")).unwrap();
+        let rest: Vec<&str> = rest.split_whitespace().collect();
+        assert_eq!(rest[..4], ["20", "20.0", "%", "2"], "{text}");
     }
 
     #[test]

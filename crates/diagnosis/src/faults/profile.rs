@@ -1,6 +1,7 @@
 //! Faults by function and by kind of memory.
 
 use std::collections::HashMap;
+use std::ops::AddAssign;
 
 use faultless_records::fault_recording::FaultRecording;
 
@@ -37,6 +38,15 @@ impl Amount {
         self.major += when(is_major);
         self.in_kernel += when(in_kernel);
         self.huge += when(is_huge);
+    }
+}
+
+impl AddAssign for Amount {
+    fn add_assign(&mut self, other: Self) {
+        self.faults += other.faults;
+        self.major += other.major;
+        self.in_kernel += other.in_kernel;
+        self.huge += other.huge;
     }
 }
 
