@@ -35,6 +35,10 @@ pub fn look_at_process(
 ) -> Result<MallocRecording, Failure> {
     let process = subject::process(pid)?;
     let name = format!("process {pid} ({})", process.name());
+    if subject::is_32_bit(&process) {
+        let reason = "is a 32-bit program: its calls cannot be followed by this 64-bit tool";
+        return Err(Failure::Refused(format!("{name} {reason}")));
+    }
     let allocator = allocator(&process)?;
     let refused = |reason: String| Failure::Failed(format!("cannot set probes in {name}: {reason}"));
     // Entry and return of a call are two hits.
@@ -98,9 +102,9 @@ fn allocator(process: &Process) -> Result<Allocator, Failure> {
             _ => 1,
         };
         let file = process.open_mapped(mapping.start, mapping.end, &mapping.name, mapping.inode);
-        let offsets = file.ok().and_then(|file| exported::offsets(file, FUNCTIONS).ok()).unwrap_or_default();
+        let Ok(file) = file else { continue };
+        let offsets = exported::offsets(&file, FUNCTIONS).unwrap_or_default();
         if offsets.first().copied().flatten().is_some() {
-            let file = process.path_in_root(Path::new(&path));
             candidates.push((rank, Allocator { file, offsets }));
         }
     }

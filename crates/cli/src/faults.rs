@@ -6,11 +6,9 @@ use std::io::Read;
 use std::path::Path;
 
 use faultless_diagnosis::faults::comparison::Comparison;
-use faultless_probe::process::Process;
 use faultless_probe::program;
 use faultless_probe::signals::Signals;
 use faultless_probe::terminal;
-use faultless_records::elf;
 use faultless_records::fault_recording::FaultRecording;
 use faultless_records::measurement::Ending;
 use faultless_records::program::ProgramKind;
@@ -141,7 +139,9 @@ fn record(arguments: &FaultsArguments, signals: &Signals) -> Result<FaultRecordi
     };
     if let Some(pid) = arguments.pid {
         let process = subject::process(pid)?;
-        refuse_32_bit_process(&process)?;
+        if subject::is_32_bit(&process) {
+            return Err(Failure::Refused(format!("process {pid} ({}) {NOT_32_BIT}", process.name())));
+        }
         return record_process(&process, signals, options, &mut tell)
             .map_err(|error| failed(&format!("process {pid}"), error));
     }
@@ -196,18 +196,6 @@ fn refuse_32_bit_program(command: &Command, name: &str) -> Result<(), Failure> {
     match chain.last().map(|file| &file.kind) {
         Some(ProgramKind::Elf(executable)) if !executable.is_64_bit => {
             Err(Failure::Refused(format!("{name} {NOT_32_BIT}")))
-        }
-        _ => Ok(()),
-    }
-}
-
-fn refuse_32_bit_process(process: &Process) -> Result<(), Failure> {
-    let mut head = Vec::new();
-    let file = process.open_file("exe").ok();
-    let read = file.map(|file| file.take(elf::HEAD_BYTES as u64).read_to_end(&mut head));
-    match (read, elf::executable(&head)) {
-        (Some(Ok(_)), Ok(executable)) if !executable.is_64_bit => {
-            Err(Failure::Refused(format!("process {} ({}) {NOT_32_BIT}", process.pid(), process.name())))
         }
         _ => Ok(()),
     }

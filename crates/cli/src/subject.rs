@@ -1,7 +1,10 @@
 //! What a command looks at: a process that runs already.
 
+use std::io::Read;
+
 use faultless_probe::proc_view::{self, Obstacle};
 use faultless_probe::process::{Process, ProcessError};
+use faultless_records::elf;
 
 use crate::failure::Failure;
 
@@ -34,6 +37,15 @@ pub fn check_view_if_any() -> Result<(), Failure> {
         Some(Obstacle::Absent) => Ok(()),
         _ => check_view(),
     }
+}
+
+/// Whether it runs a 32-bit program, as far as its file can be read.
+#[must_use]
+pub fn is_32_bit(process: &Process) -> bool {
+    let mut head = Vec::new();
+    let file = process.open_file("exe").ok();
+    let read = file.map(|file| file.take(elf::HEAD_BYTES as u64).read_to_end(&mut head));
+    matches!((read, elf::executable(&head)), (Some(Ok(_)), Ok(executable)) if !executable.is_64_bit)
 }
 
 impl Failure {

@@ -26,6 +26,7 @@ pub mod pagemap;
 pub mod perf;
 pub mod permissions;
 pub mod place;
+pub mod probe_points;
 pub mod proc_view;
 pub mod process;
 pub mod process_events;

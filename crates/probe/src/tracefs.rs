@@ -3,7 +3,7 @@
 
 use std::ffi::CStr;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::path::Path;
 
@@ -61,7 +61,21 @@ impl Tracefs {
         text.trim().parse().map_err(|_| io::Error::other(format!("{name} has no number")))
     }
 
-    fn text(&self, path: &str) -> io::Result<String> {
+    /// Adds lines to a file that takes commands.
+    ///
+    /// # Errors
+    /// The kernel's reason to refuse one of them.
+    pub fn append(&self, path: &str, lines: &str) -> io::Result<()> {
+        let flags = OFlag::O_WRONLY | OFlag::O_APPEND | OFlag::O_CLOEXEC;
+        let file = openat(&self.root, path, flags, Mode::empty())?;
+        File::from(file).write_all(lines.as_bytes())
+    }
+
+    /// What a file shows.
+    ///
+    /// # Errors
+    /// The kernel's reason to refuse it.
+    pub fn text(&self, path: &str) -> io::Result<String> {
         let file = openat(&self.root, path, OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty())?;
         let mut text = String::new();
         File::from(file).read_to_string(&mut text)?;

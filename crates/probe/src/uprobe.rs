@@ -5,15 +5,18 @@
 //! keep the cost below a tenth of the time.
 
 use std::collections::HashMap;
+use std::fs::File;
 use std::io;
-use std::path::PathBuf;
+use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
 use faultless_records::churn_recording::class_of;
 use faultless_records::malloc_event::{Allocated, MallocEvent, MallocFunction, RingCounts};
 use faultless_records::perf_record::{Content, News, PerfRecord, Registers, Sample};
+use faultless_records::thousands::several;
 
-use crate::perf::{Event, Moment, PerfError, Plan, Sampling, Scope, Session, What};
+use crate::perf::{Event, Moment, PerfError, Plan, Sampling, Scope, Session, What, cpus};
+use crate::probe_points::{Place, ProbePoints};
 use crate::process::{Process, ProcessError};
 use crate::signals::Signals;
 
@@ -32,6 +35,9 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// Between two looks into the buffers.
 const TURN: Duration = Duration::from_millis(10);
 
+/// More probes of their own the events of a process do not get: each takes the kernel up to half a second.
+const MOST_OWN_PROBES: usize = 512;
+
 /// How often a process is looked at that may be about to end, 1 ms apart.
 const LOOKS_AT_END: u32 = 20;
 
@@ -40,10 +46,10 @@ const CHAIN_EVERY: u64 = 17;
 const CHAIN_STACK_BYTES: u32 = 4096;
 
 /// Where a process has the functions.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct Allocator {
-    /// The file, as a path of ours.
-    pub file: PathBuf,
+    /// The very file that it has mapped: its path may lead to another one by now, or to none.
+    pub file: File,
     /// Offsets of [`FUNCTIONS`].
     pub offsets: Vec<Option<u64>>,
 }
@@ -90,12 +96,14 @@ pub fn follow(
 ) -> Result<Looked, String> {
     let mut began = Instant::now();
     let mut has_begun = false;
-    let mut decoder = Decoder { places: places(allocator), ..Decoder::default() };
+    let places = places(allocator);
+    let named = ProbePoints::name(&allocator.file, &in_file(allocator, &places));
+    let mut decoder = Decoder { places, ..Decoder::default() };
     let mut looked = Looked::default();
     let is_over =
         |began: Instant, now: Instant| limit.is_some_and(|limit| now >= began + limit) || !process.is_alive();
     'windows: loop {
-        let Some((mut calls, chains)) = open_window(allocator, process)? else {
+        let Some((mut calls, chains)) = open_window(allocator, &named, process)? else {
             if !has_begun {
                 return Err(ProcessError::Ended(process.pid()).to_string());
             }
@@ -150,10 +158,20 @@ pub fn follow(
 type Window = (Session, Result<Session, PerfError>);
 
 /// Sets the probes, and begins: calls, and their chains where there is room for them. None when the process has ended.
-fn open_window(allocator: &Allocator, process: &Process) -> Result<Option<Window>, String> {
+fn open_window(
+    allocator: &Allocator,
+    named: &Result<ProbePoints, String>,
+    process: &Process,
+) -> Result<Option<Window>, String> {
+    let points = named.as_ref().ok();
+    let plans = [
+        plan(allocator, points, 8, Sampling::Every(1)),
+        plan(allocator, points, CHAIN_STACK_BYTES, Sampling::Every(CHAIN_EVERY)),
+    ];
+    let events: usize = plans.iter().map(|plan| plan.events.len()).sum();
     let open = |threads: &[i32]| {
-        let calls = Session::open(plan(allocator, 8, Sampling::Every(1)), threads)?;
-        let chains = plan(allocator, CHAIN_STACK_BYTES, Sampling::Every(CHAIN_EVERY));
+        let [calls, chains] = plans;
+        let calls = Session::open(calls, threads)?;
         let chains = Session::open(chains, threads);
         calls.start()?;
         chains.iter().try_for_each(Session::start)?;
@@ -163,8 +181,14 @@ fn open_window(allocator: &Allocator, process: &Process) -> Result<Option<Window
         Err(ProcessError::Ended(_)) => return Ok(None),
         threads => threads.map_err(|error| error.to_string())?,
     };
+    if let Err(reason) = named
+        && threads.len() * cpus() * events > MOST_OWN_PROBES
+    {
+        let threads = several(threads.len() as u64, "thread");
+        return Err(format!("{threads} are more than can be probed without names for the probes: {reason}"));
+    }
     match open(&threads) {
-        // The file of its allocator is found through it, so its end has several faces.
+        // Its end has several faces.
         Err(PerfError::Ended(_)) => Ok(None),
         Err(_) if ends(process) => Ok(None),
         opened => opened.map(Some).map_err(|error| error.to_string()),
@@ -180,24 +204,36 @@ fn ends(process: &Process) -> bool {
 }
 
 /// Entries of all functions, then returns of those that answer.
-fn plan(allocator: &Allocator, stack_bytes: u32, sampling: Sampling) -> Plan {
-    let event = |(place, is_return): (usize, bool)| {
-        let offset = allocator.offsets.get(place).copied().flatten()?;
-        let what = What::Function { file: allocator.file.clone(), offset, is_return };
-        Some(Event { what, sampling, scope: Scope::User, starts_enabled: true })
+fn plan(allocator: &Allocator, named: Option<&ProbePoints>, stack_bytes: u32, sampling: Sampling) -> Plan {
+    let places = places(allocator);
+    let in_file = in_file(allocator, &places);
+    let event = |number: usize| {
+        let (offset, is_return) = in_file[number];
+        let what = match named {
+            Some(points) => What::Tracepoint { id: points.ids()[number], filter: String::new() },
+            None => {
+                let file = format!("/proc/self/fd/{}", allocator.file.as_raw_fd()).into();
+                What::Function { file, offset, is_return }
+            }
+        };
+        Event { what, sampling, scope: Scope::User, starts_enabled: true }
     };
     // Chains are taken where memory is asked for only.
     let is_for_chains = sampling != Sampling::Every(1);
-    let places = places(allocator)
-        .into_iter()
-        .filter(|(place, is_return)| !is_for_chains || (!is_return && *place != FREE));
+    let is_wanted = |(function, is_return): (usize, bool)| !is_for_chains || (!is_return && function != FREE);
     Plan {
-        events: places.filter_map(event).collect(),
+        events: (0..places.len()).filter(|number| is_wanted(places[*number])).map(event).collect(),
         content: Content { has_address: false, has_callchain: false, has_raw: false, stack_bytes },
         follows_processes: false,
         waits_for_exec: false,
         buffer_bytes: 4 << 20,
     }
+}
+
+/// Where these functions are in the allocator's file.
+fn in_file(allocator: &Allocator, places: &[(usize, bool)]) -> Vec<Place> {
+    let offset = |function: usize| allocator.offsets.get(function).copied().flatten();
+    places.iter().filter_map(|(function, is_return)| Some((offset(*function)?, *is_return))).collect()
 }
 
 /// Functions that are there: entries first, then returns.
@@ -358,14 +394,16 @@ mod tests {
     fn probes_for_a_process_that_has_ended_are_no_failure_and_for_one_that_lives_they_are() {
         let mut child = Command::new("sleep").arg("100").spawn().unwrap();
         let process = Process::open(i32::try_from(child.id()).unwrap()).unwrap();
-        let allocator = Allocator { file: "/nowhere/libc.so.6".into(), offsets: vec![Some(0); 6] };
-        assert!(open_window(&allocator, &process).is_err(), "no such file");
+        let allocator = Allocator { file: File::open("/dev/null").unwrap(), offsets: vec![Some(0); 6] };
+        let unnamed = Err("no tracefs".to_owned());
+        let open_window = |process| open_window(&allocator, &unnamed, process);
+        assert!(open_window(&process).is_err(), "no such function");
         child.kill().unwrap();
         while process.is_alive() {
             std::thread::yield_now();
         }
-        assert!(matches!(open_window(&allocator, &process), Ok(None)), "nobody has waited for it");
+        assert!(matches!(open_window(&process), Ok(None)), "nobody has waited for it");
         child.wait().unwrap();
-        assert!(matches!(open_window(&allocator, &process), Ok(None)));
+        assert!(matches!(open_window(&process), Ok(None)));
     }
 }

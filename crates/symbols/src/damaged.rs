@@ -29,7 +29,7 @@ fn program(place: &Path) -> Vec<u8> {
 /// Asks everything of a file that is asked of programs.
 fn ask(path: &Path) {
     let open = || File::open(path).unwrap();
-    let _ = exported::offsets(open(), &["main", "malloc"]);
+    let _ = exported::offsets(&open(), &["main", "malloc"]);
     let Ok(module) = Module::read(open()) else { return };
     let mut modules = Modules::default();
     let found = || Ok(Found { file: open(), roots: Vec::new() });

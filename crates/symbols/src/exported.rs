@@ -11,7 +11,7 @@ use crate::module::parse;
 ///
 /// # Errors
 /// One line that says what is wrong with the file.
-pub fn offsets(file: File, names: &[&str]) -> Result<Vec<Option<u64>>, String> {
+pub fn offsets(file: &File, names: &[&str]) -> Result<Vec<Option<u64>>, String> {
     let cache = ReadCache::new(file);
     let object = parse(&cache)?;
     let offset_of = |address: u64| {
@@ -45,9 +45,9 @@ mod tests {
         });
         // A tool that is linked statically has none mapped.
         let Some(libc) = libc else { return };
-        let found = offsets(File::open(libc).unwrap(), &["malloc", "free", "no_such_function"]).unwrap();
+        let found = offsets(&File::open(libc).unwrap(), &["malloc", "free", "no_such_function"]).unwrap();
         assert!(found[0].is_some_and(|offset| offset > 0) && found[1].is_some() && found[0] != found[1]);
         assert_eq!(found[2], None);
-        assert!(offsets(File::open("/etc/passwd").unwrap(), &["malloc"]).is_err());
+        assert!(offsets(&File::open("/etc/passwd").unwrap(), &["malloc"]).is_err());
     }
 }
