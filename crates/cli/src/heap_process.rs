@@ -17,6 +17,7 @@ use faultless_report::heap::{FaultlessHeap, HeapReport, Regions, Source};
 
 use crate::failure::Failure;
 use crate::heap_faultless::Host;
+use crate::subject;
 
 /// How often arenas are looked for in a process that changes meanwhile.
 const MOST_SEARCHES: usize = 8;
@@ -57,7 +58,7 @@ pub fn look(process: &Process, manner: Manner) -> Result<HeapReport, Failure> {
     let host = Host::find(process, &mappings);
     let known = Known { process, memory: &memory, pagemap: &pagemap, version, host };
     let began = Instant::now();
-    let (seen, source) = match manner {
+    let (mut seen, source) = match manner {
         Manner::Standing => see_standing(&known)?,
         Manner::Running => {
             let source = Source::Process { stood: None, moving_threads: 0 };
@@ -66,6 +67,13 @@ pub fn look(process: &Process, manner: Manner) -> Result<HeapReport, Failure> {
         Manner::AtExit => (see(&known, false)?, Source::AtExit),
     };
     let took = began.elapsed();
+    if seen.walks.is_empty() && seen.other.is_none() {
+        let whom = match manner {
+            Manner::AtExit => "-- COMMAND".to_owned(),
+            Manner::Running | Manner::Standing => format!("--pid {}", process.pid()),
+        };
+        seen.remarks.push(format!("faultless map {whom} names what memory it has."));
+    }
     Ok(HeapReport {
         pid: Some(process.pid()),
         name: process.name().to_owned(),
@@ -178,10 +186,10 @@ fn see(known: &Known<'_>, is_standing: bool) -> Result<Seen, Failure> {
             Err(remark) => seen.remarks.push(remark),
         }
     } else if seen.walks.is_empty() {
-        seen.remarks.push(nothing_found(is_unused, libraries.is_empty()));
-        if allocator == Allocator::Libc {
-            seen.remarks.push(format!("faultless map --pid {} names what memory it has.", process.pid()));
-        }
+        seen.remarks.push(match subject::is_32_bit(process) {
+            true => "It is a 32-bit program, and only heaps of 64-bit ones are known.".to_owned(),
+            false => nothing_found(is_unused, libraries.is_empty()),
+        });
     }
     Ok(seen)
 }

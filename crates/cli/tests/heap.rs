@@ -290,6 +290,22 @@ fn files_that_are_no_whole_core_are_refused_in_one_line() {
 }
 
 #[test]
+fn a_32_bit_program_is_said_to_be_one_and_a_command_that_has_ended_is_not_to_be_asked_for() {
+    let folder = Folder::new("narrow");
+    let (source, program) = (folder.0.join("narrow.c"), folder.0.join("narrow"));
+    std::fs::write(&source, "#include <stdlib.h>\nint main() { return !calloc(9, 999); }\n").unwrap();
+    let mut compiler = Command::new("cc");
+    compiler.args(["-m32", "-o"]).args([&program, &source]).stderr(Stdio::null());
+    if !compiler.status().unwrap().success() {
+        return faultless_skipped::skipped("no compiler for 32-bit programs (apt install gcc-multilib)");
+    }
+    let output = faultless_heap(&["--", program.to_str().unwrap()]).output().unwrap();
+    let table = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success() && table.contains("a 32-bit program"), "{table}");
+    assert!(table.contains("faultless map -- COMMAND") && !table.contains("--pid"), "{table}");
+}
+
+#[test]
 fn a_command_is_walked_at_its_exit_or_after_a_time_and_runs_to_its_end() {
     let folder = Folder::new("command");
     let marker = folder.0.join("ended");

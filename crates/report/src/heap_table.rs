@@ -129,8 +129,9 @@ fn faultless(heap: &FaultlessHeap) -> String {
 
 fn heading(report: &HeapReport) -> String {
     let glibc = match report.glibc {
-        Some((major, minor)) => format!("glibc {major}.{minor}"),
-        None => "glibc of unknown version".to_owned(),
+        Some((major, minor)) => format!(", glibc {major}.{minor}"),
+        None if report.walks.is_empty() => String::new(),
+        None => ", glibc of unknown version".to_owned(),
     };
     let subject = match report.pid {
         Some(pid) => format!("{} ({pid})", plain(&report.name)),
@@ -150,7 +151,7 @@ fn heading(report: &HeapReport) -> String {
         Source::AtExit => "at its exit".to_owned(),
         Source::Core(file) => format!("from {}", plain(file)),
     };
-    format!("{subject}, {glibc}: {how}")
+    format!("{subject}{glibc}: {how}")
 }
 
 fn answer(walk: &HeapWalk, unit: Unit, reserved: u64) -> String {
