@@ -24,6 +24,8 @@ pub enum PerfError {
     Filtered,
     /// The process is not ours to observe.
     NotOurs(i32),
+    /// Probes at functions want more than other events.
+    Probes,
     /// The process ended meanwhile.
     Ended(i32),
     /// Not even small buffers fit into the limit on locked memory.
@@ -105,6 +107,7 @@ impl PerfError {
                 | Self::Paranoid(_)
                 | Self::Filtered
                 | Self::NotOurs(_)
+                | Self::Probes
                 | Self::LockedMemory { .. }
         )
     }
@@ -134,6 +137,10 @@ impl fmt::Display for PerfError {
             Self::NotOurs(pid) => write!(
                 out,
                 "not permitted to observe process {pid}: become its user or root (sudo), or get CAP_PERFMON"
+            ),
+            Self::Probes => write!(
+                out,
+                "not permitted to probe functions: become root (sudo), or get CAP_SYS_ADMIN (older kernels are content with CAP_PERFMON)"
             ),
             Self::Ended(pid) => write!(out, "process {pid} has ended"),
             Self::LockedMemory { limit_kib } => {
@@ -185,6 +192,7 @@ mod tests {
             PerfError::LockedMemory { limit_kib: Some(516) },
             PerfError::Files { needed: 70_000 },
             PerfError::NotOurs(1),
+            PerfError::Probes,
         ];
         for error in errors {
             assert_eq!(error.to_string().lines().count(), 1);

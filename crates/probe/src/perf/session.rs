@@ -164,8 +164,10 @@ impl Session {
         let system = |what: String, error: io::Error| PerfError::System { what, error };
         let attribute = attribute::of_event(event, &self.plan, self.abilities)
             .map_err(|error| system("a probe at a function".into(), error))?;
-        let file = open_event(attribute, thread, cpu)
-            .map_err(|errno| PerfError::of_open(thread, errno, Circumstances::now()))?;
+        let file = open_event(attribute, thread, cpu).map_err(|errno| match (&event.what, errno) {
+            (What::Function { .. }, Errno::EACCES | Errno::EPERM) => PerfError::Probes,
+            _ => PerfError::of_open(thread, errno, Circumstances::now()),
+        })?;
         if let What::Tracepoint { filter, .. } = &event.what
             && !filter.is_empty()
         {
