@@ -185,7 +185,9 @@ fn open_window(
         && threads.len() * cpus() * events > MOST_OWN_PROBES
     {
         let threads = several(threads.len() as u64, "thread");
-        return Err(format!("{threads} are more than can be probed without names for the probes: {reason}"));
+        return Err(format!(
+            "{threads} are too many without names for the probes, which root (sudo) can give: {reason}"
+        ));
     }
     match open(&threads) {
         // Its end has several faces.
