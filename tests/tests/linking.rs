@@ -79,6 +79,15 @@ fn programs_link_the_static_library_with_and_without_a_static_libc() {
 }
 
 #[test]
+fn the_header_may_come_before_those_of_a_c_library_that_declares_sized_frees() {
+    let archive = prefix().join("lib/libfaultless.a");
+    let newer = source("newer_glibc");
+    let words = [archive.as_os_str(), OsStr::new("-isystem"), newer.as_os_str()];
+    let words = [&words[..], &["-include", "faultless.hpp"].map(OsStr::new)].concat();
+    builds_and_runs("c++", "uses_header.cpp", "uses-header-first", &words);
+}
+
+#[test]
 fn cpp_programs_link_the_static_library_whatever_else_they_link_or_replace() {
     let archive = prefix().join("lib/libfaultless.a").into_os_string();
     for (number, flag) in ["-static", "-static-pie", "-static-libstdc++", "-pthread"].into_iter().enumerate()

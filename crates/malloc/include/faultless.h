@@ -11,6 +11,8 @@
 #include <stddef.h>
 
 #ifdef __cplusplus
+/* Where it declares free_sized, that must come before ours: it says noexcept. */
+#include <stdlib.h>
 extern "C" {
 #endif
 
