@@ -4,7 +4,7 @@
 #![no_main]
 
 use arbitrary::Arbitrary;
-use faultless_heap::global;
+use faultless_heap::global::{self, MIN_ALIGN};
 use libfuzzer_sys::fuzz_target;
 
 #[derive(Arbitrary, Debug)]
@@ -20,6 +20,7 @@ enum Step {
 struct Live {
     pointer: *mut u8,
     bytes: usize,
+    align: usize,
     tag: u8,
 }
 
@@ -29,10 +30,10 @@ fn size(bytes: u32, large: bool) -> usize {
 }
 
 impl Live {
-    fn new(pointer: *mut u8, bytes: usize, tag: u8) -> Self {
-        assert!(!pointer.is_null() && pointer.addr().is_multiple_of(16));
+    fn new(pointer: *mut u8, bytes: usize, align: usize, tag: u8) -> Self {
+        assert!(!pointer.is_null() && pointer.addr().is_multiple_of(align.max(MIN_ALIGN)));
         assert!(global::usable_bytes(pointer) >= bytes);
-        let live = Self { pointer, bytes, tag };
+        let live = Self { pointer, bytes, align, tag };
         // SAFETY: a new block of at least that size.
         unsafe { pointer.write_bytes(tag, bytes) };
         live
@@ -52,28 +53,28 @@ fuzz_target!(|steps: Vec<Step>| {
         match step {
             Step::Allocate { bytes, large } => {
                 let bytes = size(bytes, large);
-                live.push(Live::new(global::allocate(bytes), bytes, tag));
+                live.push(Live::new(global::allocate(bytes), bytes, MIN_ALIGN, tag));
             }
             Step::Zeroed { bytes, large } => {
                 let bytes = size(bytes, large);
                 let pointer = global::allocate_zeroed(bytes);
-                Live { pointer, bytes, tag: 0 }.check(bytes);
-                live.push(Live::new(pointer, bytes, tag));
+                Live { pointer, bytes, align: MIN_ALIGN, tag: 0 }.check(bytes);
+                live.push(Live::new(pointer, bytes, MIN_ALIGN, tag));
             }
             Step::Aligned { bytes, align_log } => {
                 let align = 1usize << (align_log % 24);
                 let pointer = global::allocate_aligned(bytes.into(), align);
-                assert!(pointer.addr().is_multiple_of(align));
-                live.push(Live::new(pointer, bytes.into(), tag));
+                live.push(Live::new(pointer, bytes.into(), align, tag));
             }
             Step::Resize { which, bytes, large } if !live.is_empty() => {
                 let index = usize::from(which) % live.len();
                 let (bytes, old) = (size(bytes, large), &live[index]);
+                let align = old.align;
                 // SAFETY: a live block, replaced by the result.
-                let pointer = unsafe { global::resize(old.pointer, bytes) };
-                let kept = Live { pointer, bytes, tag: old.tag };
+                let pointer = unsafe { global::resize(old.pointer, bytes, align) };
+                let kept = Live { pointer, bytes, align, tag: old.tag };
                 kept.check(bytes.min(old.bytes));
-                live[index] = Live::new(pointer, bytes, tag);
+                live[index] = Live::new(pointer, bytes, align, tag);
             }
             Step::Free { which } if !live.is_empty() => {
                 let block = live.swap_remove(usize::from(which) % live.len());

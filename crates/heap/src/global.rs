@@ -222,20 +222,22 @@ fn free_attached(address: usize) {
     HEAP.free(if is_early { None } else { attached() }, address);
 }
 
-/// Makes a block hold `bytes`, at the same place or another. Null: memory is exhausted, the block is as it was.
+/// Makes a block hold `bytes`, at the same place or at another multiple of `align`, a power of two. Null: memory is exhausted, the block
+/// is as it was.
 ///
 /// # Safety
-/// `pointer` is a live block of this heap; if the result is not null, only that is live afterwards.
-pub unsafe fn resize(pointer: *mut u8, bytes: usize) -> *mut u8 {
+/// `pointer` is a live block of this heap, at a multiple of `align`; if the result is not null, only that is live afterwards.
+pub unsafe fn resize(pointer: *mut u8, bytes: usize, align: usize) -> *mut u8 {
     let old_bytes = HEAP.usable_bytes(pointer as usize);
-    if old_bytes > SMALL_MAX && bytes > SMALL_MAX {
+    // Large blocks begin at granules, wherever they are moved to.
+    if old_bytes > SMALL_MAX && bytes > SMALL_MAX && align <= GRANULE_BYTES {
         return HEAP.resize_large(attached(), pointer as usize, bytes) as *mut u8;
     }
     if bytes <= old_bytes && bytes >= old_bytes / 2 {
         return pointer;
     }
     // SAFETY: the caller's contract is the same, and the new block is nobody's else.
-    unsafe { replace(pointer, old_bytes, allocate(bytes), bytes) }
+    unsafe { replace(pointer, old_bytes, allocate_aligned(bytes, align), bytes) }
 }
 
 /// Ends a resizing by copying; `new` is null where memory is exhausted. Then a block that is to shrink serves as it is.
@@ -413,12 +415,7 @@ unsafe impl GlobalAlloc for Faultless {
 
     #[inline]
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
-        if layout.align() <= MIN_ALIGN {
-            // SAFETY: the caller's contract is the same.
-            return unsafe { resize(pointer, new_size) };
-        }
-        let new = allocate_aligned(new_size, layout.align());
         // SAFETY: the caller's contract is the same.
-        unsafe { replace(pointer, layout.size(), new, new_size) }
+        unsafe { resize(pointer, new_size, layout.align()) }
     }
 }

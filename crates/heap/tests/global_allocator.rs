@@ -161,13 +161,27 @@ fn a_block_that_shrinks_to_less_than_half_gives_the_rest_back() {
         let block = global::allocate(bytes);
         // SAFETY: the test's own block, replaced by the result, which is freed once.
         unsafe {
-            let shrunk = global::resize(block, less);
+            let shrunk = global::resize(block, less, global::MIN_ALIGN);
             assert_eq!(
                 (shrunk != block, global::usable_bytes(shrunk) < 2 * less + 16),
                 (moves, true),
                 "{bytes}"
             );
             global::free(shrunk);
+        }
+    }
+}
+
+#[test]
+fn a_block_of_a_large_alignment_shrinks_where_it_is() {
+    for (bytes, align) in [(8 << 20, 64), (8 << 20, 65536), (4000, 64)] {
+        let layout = Layout::from_size_align(bytes, align).unwrap();
+        // SAFETY: the layout has bytes; the block is resized and given back as it is then.
+        unsafe {
+            let block = ALLOCATOR.alloc(layout);
+            let shrunk = ALLOCATOR.realloc(block, layout, bytes / 4 * 3);
+            assert_eq!(shrunk, block, "{bytes} bytes at a multiple of {align}");
+            ALLOCATOR.dealloc(shrunk, Layout::from_size_align(bytes / 4 * 3, align).unwrap());
         }
     }
 }

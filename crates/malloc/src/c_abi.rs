@@ -68,7 +68,7 @@ pub unsafe extern "C" fn realloc(block: *mut c_void, bytes: usize) -> *mut c_voi
             global::free(block.cast());
             return null_mut();
         }
-        or_enomem(global::resize(block.cast(), bytes))
+        or_enomem(global::resize(block.cast(), bytes, global::MIN_ALIGN))
     }
 }
 
