@@ -87,6 +87,29 @@ fn the_header_may_come_before_those_of_a_c_library_that_declares_sized_frees() {
     builds_and_runs("c++", "uses_header.cpp", "uses-header-first", &words);
 }
 
+/// A library of Rust, made without Cargo: the heap depends on nothing.
+fn rustc(kind: &str, name: &str, file: &Path, uses: &[&OsStr]) -> PathBuf {
+    let library = build_folder().join(format!("lib{name}.{}", if kind == "rlib" { "rlib" } else { "a" }));
+    let mut compile = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
+    compile.args(["-O", "-C", "panic=abort", "--crate-type", kind, "--crate-name", name]);
+    succeeds(compile.args(uses).arg("-o").arg(&library).arg(file));
+    library
+}
+
+#[test]
+fn a_program_has_the_static_library_and_a_rust_library_with_an_allocator_of_its_own() {
+    let crate_root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/heap/src/lib.rs");
+    let heap = rustc("rlib", "faultless_heap", &crate_root, &[OsStr::new("--edition=2024")]);
+    let mut uses = OsStr::new("faultless_heap=").to_owned();
+    uses.push(heap);
+    let uses = [OsStr::new("--edition=2021"), OsStr::new("--extern"), &uses];
+    let owner = rustc("staticlib", "rust_owner", &source("rust_owner.rs"), &uses);
+    let archive = prefix().join("lib/libfaultless.a");
+    for (name, first, second) in [("rust-first", &owner, &archive), ("rust-second", &archive, &owner)] {
+        builds_and_runs("cc", "rust_owner.c", name, &[first.as_os_str(), second.as_os_str()]);
+    }
+}
+
 #[test]
 fn cpp_programs_link_the_static_library_whatever_else_they_link_or_replace() {
     let archive = prefix().join("lib/libfaultless.a").into_os_string();

@@ -2,6 +2,9 @@
 //!
 //! `std::thread_local!` would call `__tls_get_addr` in a shared library (3.5 ns an access). The variable starts as a pointer
 //! to a gated cache, so the fast path needs no check for null.
+//!
+//! Its name is made of the mangled one of [`GATED`]: `libfaultless.a` and a Rust library with an allocator of its own may be in one
+//! program, and other names are the same in both.
 
 use crate::thread_cache::ThreadCache;
 use core::arch::{asm, global_asm};
@@ -14,11 +17,11 @@ static GATED: ThreadCache = ThreadCache::gated(0);
 global_asm!(
     ".pushsection .tdata,\"awT\",@progbits",
     ".p2align 3",
-    ".globl faultless_thread_cache",
-    ".hidden faultless_thread_cache",
-    ".type faultless_thread_cache,@object",
-    ".size faultless_thread_cache,16",
-    "faultless_thread_cache:",
+    ".globl {gated}.of_thread",
+    ".hidden {gated}.of_thread",
+    ".type {gated}.of_thread,@object",
+    ".size {gated}.of_thread,16",
+    "{gated}.of_thread:",
     ".quad {gated}",
     ".quad 0",
     ".popsection",
@@ -30,11 +33,11 @@ global_asm!(
 global_asm!(
     ".pushsection .tdata,\"awT\",%progbits",
     ".p2align 3",
-    ".globl faultless_thread_cache",
-    ".hidden faultless_thread_cache",
-    ".type faultless_thread_cache,%object",
-    ".size faultless_thread_cache,16",
-    "faultless_thread_cache:",
+    ".globl {gated}.of_thread",
+    ".hidden {gated}.of_thread",
+    ".type {gated}.of_thread,%object",
+    ".size {gated}.of_thread,16",
+    "{gated}.of_thread:",
     ".quad {gated}",
     ".quad 0",
     ".popsection",
@@ -49,17 +52,17 @@ pub fn cache() -> &'static ThreadCache {
     unsafe {
         #[cfg(target_arch = "x86_64")]
         asm!(
-            "mov {0}, qword ptr [rip + faultless_thread_cache@GOTTPOFF]",
+            "mov {0}, qword ptr [rip + {gated}.of_thread@GOTTPOFF]",
             "mov {0}, qword ptr fs:[{0}]",
-            out(reg) cache, options(pure, readonly, nostack, preserves_flags)
+            out(reg) cache, gated = sym GATED, options(pure, readonly, nostack, preserves_flags)
         );
         #[cfg(target_arch = "aarch64")]
         asm!(
-            "adrp {1}, :gottprel:faultless_thread_cache",
-            "ldr {1}, [{1}, :gottprel_lo12:faultless_thread_cache]",
+            "adrp {1}, :gottprel:{gated}.of_thread",
+            "ldr {1}, [{1}, :gottprel_lo12:{gated}.of_thread]",
             "mrs {0}, tpidr_el0",
             "ldr {0}, [{0}, {1}]",
-            out(reg) cache, out(reg) _, options(pure, readonly, nostack, preserves_flags)
+            out(reg) cache, out(reg) _, gated = sym GATED, options(pure, readonly, nostack, preserves_flags)
         );
         &*cache
     }
@@ -72,17 +75,17 @@ pub fn set_cache(cache: &'static ThreadCache) {
     unsafe {
         #[cfg(target_arch = "x86_64")]
         asm!(
-            "mov {0}, qword ptr [rip + faultless_thread_cache@GOTTPOFF]",
+            "mov {0}, qword ptr [rip + {gated}.of_thread@GOTTPOFF]",
             "mov qword ptr fs:[{0}], {1}",
-            out(reg) _, in(reg) cache, options(nostack, preserves_flags)
+            out(reg) _, in(reg) cache, gated = sym GATED, options(nostack, preserves_flags)
         );
         #[cfg(target_arch = "aarch64")]
         asm!(
-            "adrp {0}, :gottprel:faultless_thread_cache",
-            "ldr {0}, [{0}, :gottprel_lo12:faultless_thread_cache]",
+            "adrp {0}, :gottprel:{gated}.of_thread",
+            "ldr {0}, [{0}, :gottprel_lo12:{gated}.of_thread]",
             "mrs {1}, tpidr_el0",
             "str {2}, [{1}, {0}]",
-            out(reg) _, out(reg) _, in(reg) cache, options(nostack, preserves_flags)
+            out(reg) _, out(reg) _, in(reg) cache, gated = sym GATED, options(nostack, preserves_flags)
         );
     }
 }
@@ -94,17 +97,17 @@ pub fn identity() -> usize {
     unsafe {
         #[cfg(target_arch = "x86_64")]
         asm!(
-            "mov {0}, qword ptr [rip + faultless_thread_cache@GOTTPOFF]",
+            "mov {0}, qword ptr [rip + {gated}.of_thread@GOTTPOFF]",
             "add {0}, qword ptr fs:[0]",
-            out(reg) place, options(pure, readonly, nostack)
+            out(reg) place, gated = sym GATED, options(pure, readonly, nostack)
         );
         #[cfg(target_arch = "aarch64")]
         asm!(
-            "adrp {0}, :gottprel:faultless_thread_cache",
-            "ldr {0}, [{0}, :gottprel_lo12:faultless_thread_cache]",
+            "adrp {0}, :gottprel:{gated}.of_thread",
+            "ldr {0}, [{0}, :gottprel_lo12:{gated}.of_thread]",
             "mrs {1}, tpidr_el0",
             "add {0}, {0}, {1}",
-            out(reg) place, out(reg) _, options(pure, readonly, nostack, preserves_flags)
+            out(reg) place, out(reg) _, gated = sym GATED, options(pure, readonly, nostack, preserves_flags)
         );
     }
     place
@@ -117,21 +120,21 @@ pub fn count_free() -> u64 {
     unsafe {
         #[cfg(target_arch = "x86_64")]
         asm!(
-            "mov {0}, qword ptr [rip + faultless_thread_cache@GOTTPOFF]",
+            "mov {0}, qword ptr [rip + {gated}.of_thread@GOTTPOFF]",
             "mov {1}, qword ptr fs:[{0} + 8]",
             "inc qword ptr fs:[{0} + 8]",
-            out(reg) _, out(reg) counted, options(nostack)
+            out(reg) _, out(reg) counted, gated = sym GATED, options(nostack)
         );
         #[cfg(target_arch = "aarch64")]
         asm!(
-            "adrp {0}, :gottprel:faultless_thread_cache",
-            "ldr {0}, [{0}, :gottprel_lo12:faultless_thread_cache]",
+            "adrp {0}, :gottprel:{gated}.of_thread",
+            "ldr {0}, [{0}, :gottprel_lo12:{gated}.of_thread]",
             "mrs {2}, tpidr_el0",
             "add {0}, {0}, {2}",
             "ldr {1}, [{0}, #8]",
             "add {2}, {1}, #1",
             "str {2}, [{0}, #8]",
-            out(reg) _, out(reg) counted, out(reg) _, options(nostack, preserves_flags)
+            out(reg) _, out(reg) counted, out(reg) _, gated = sym GATED, options(nostack, preserves_flags)
         );
     }
     counted
