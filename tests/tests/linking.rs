@@ -76,6 +76,8 @@ fn programs_link_the_static_library_with_and_without_a_static_libc() {
     builds_and_runs("cc", "uses_header.c", "uses-static", &[&archive]);
     builds_and_runs("c++", "uses_header.cpp", "uses-static-cpp", &[&archive]);
     builds_and_runs("cc", "uses_header.c", "uses-fully-static", &[&archive, OsStr::new("-static")]);
+    let whole = ["-Wl,--whole-archive".as_ref(), archive.as_os_str(), "-Wl,--no-whole-archive".as_ref()];
+    builds_and_runs("cc", "uses_header.c", "uses-all-members", &whole);
 }
 
 #[test]

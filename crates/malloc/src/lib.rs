@@ -14,6 +14,16 @@ mod process;
 mod region_abi;
 mod statistics;
 
+// Members of Rust's own library in the archive have its address, for unwinding through them, which nothing does. Without it a program that
+// links all members (`--whole-archive`) does not link; a Rust library in the program brings the real one.
+core::arch::global_asm!(
+    ".pushsection .rodata.rust_eh_personality,\"a\"",
+    ".weak rust_eh_personality",
+    "rust_eh_personality:",
+    ".long 0",
+    ".popsection",
+);
+
 #[panic_handler]
 fn panic(info: &core::panic::PanicInfo) -> ! {
     match info.location() {
