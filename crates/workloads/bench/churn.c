@@ -6,7 +6,8 @@
  * 64 KiB, 1 MiB and 31 MiB by turns; random, a size for each of some bursts with pauses between.
  *
  * Work: every thread holds one block at a time and does the same; bytes touched are a total, but never less than twelve
- * turns. Live peak: the largest block times the threads, a bound. due_pages are those of that live set, for each stretch
+ * turns, and eight times as many for blocks of less than 4 MiB: their turns would take a millisecond or two, no more than
+ * starting the threads. Live peak: the largest block times the threads, a bound. due_pages are those of that live set, for each stretch
  * between pauses of PRICE_MS or more. cpu_s: processor time of the turns, without the start of the process, which takes
  * as long as some of them.
  */
@@ -70,7 +71,8 @@ static void plan(void)
                 bursts[0].sizes[bursts[0].size_count] = variants[i].kib[bursts[0].size_count] << 10;
                 bursts[0].size_count++;
             }
-            set_turns(&bursts[0], pick((size_t)1 << 30, (size_t)8 << 30), LEAST_TURNS);
+            size_t total = pick((size_t)1 << 30, (size_t)8 << 30);
+            set_turns(&bursts[0], largest_of(&bursts[0]) < (size_t)4 << 20 ? 8 * total : total, LEAST_TURNS);
             burst_count = 1;
             return;
         }
