@@ -217,13 +217,11 @@ impl PageMap {
         let end = address + bytes;
         let first_page = address & !(HUGE_PAGE_BYTES - 1);
         for start in (first_page..end).step_by(HUGE_PAGE_BYTES) {
-            let granule =
-                self.granule_of(start).filter(|&granule| granule >= self.reservation.first_granule());
-            let Some(huge) = granule.map(|granule| &self.record(granule).huge) else { continue };
-            if huge.get() == 0 {
+            let Some((_, record)) = self.record_at(start) else { continue };
+            if record.huge.get() == 0 {
                 continue;
             }
-            huge.set(0);
+            record.huge.set(0);
             if start < address || start + HUGE_PAGE_BYTES > end {
                 // SAFETY: the page at this address is in the caller's range.
                 unsafe { os::break_huge_page(start.max(address)) };

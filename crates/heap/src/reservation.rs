@@ -219,22 +219,8 @@ impl Reservation {
     fn establish(&self, growth: &mut Growth) -> bool {
         let limit_bytes = os::resource_limit(os::ResourceLimit::AddressSpace);
         let whole = if limit_bytes.is_none() { reserve_whole() } else { None };
-        let (mut base, mut coverage) = match whole {
-            Some((start, coverage)) => (Some(start), coverage),
-            None => (None, COVERAGE_MAX),
-        };
-        let mut reserved = coverage;
-        if let Some(bytes) = limit_bytes {
-            let fitting = (bytes / GRANULE_BYTES).clamp(COVERAGE_MIN as usize, COVERAGE_MAX as usize);
-            coverage = (fitting as u32).next_power_of_two();
-        }
-        while base.is_none() && coverage >= COVERAGE_MIN {
-            // One more than the tables: alignment may cost a granule.
-            reserved = Layout::of(coverage).first_granule + 1;
-            base = reserve_below_space(bytes_of(reserved));
-            coverage /= if base.is_none() { 2 } else { 1 };
-        }
-        let Some(start) = base else { return false };
+        let Some(range) = whole.or_else(|| reserve_tables(limit_bytes)) else { return false };
+        let Range { start, coverage, mut reserved } = range;
         let start_bytes = bytes_of(reserved);
         let layout = Layout::of(coverage);
         // mmap aligns to pages; one granule is given up for alignment where that is not enough.
@@ -323,12 +309,39 @@ impl Reservation {
     }
 }
 
-/// Reserves as much as there is room for in one piece, down to [`WHOLE_MIN`]: where it is, and how many granules.
-fn reserve_whole() -> Option<(usize, u32)> {
-    let sizes = core::iter::successors(Some(COVERAGE_MAX), |coverage| Some(coverage / 2));
-    sizes
-        .take_while(|&coverage| coverage >= WHOLE_MIN)
-        .find_map(|coverage| Some((os::reserve(bytes_of(coverage))?, coverage)))
+/// Addresses from `start` on for a heap of `coverage` granules, of which the first `reserved` are reserved.
+struct Range {
+    start: usize,
+    coverage: u32,
+    reserved: u32,
+}
+
+/// Reserves as much as there is room for in one piece, down to [`WHOLE_MIN`].
+fn reserve_whole() -> Option<Range> {
+    halves(COVERAGE_MAX, WHOLE_MIN).find_map(|coverage| {
+        let start = os::reserve(bytes_of(coverage))?;
+        Some(Range { start, coverage, reserved: coverage })
+    })
+}
+
+/// Reserves the tables of as large a heap as a limit of addresses leaves room for; it is covered in pieces.
+fn reserve_tables(limit_bytes: Option<usize>) -> Option<Range> {
+    let fitting = limit_bytes.map_or(COVERAGE_MAX, |bytes| {
+        let granules = (bytes / GRANULE_BYTES).clamp(COVERAGE_MIN as usize, COVERAGE_MAX as usize);
+        (granules as u32).next_power_of_two()
+    });
+    halves(fitting, COVERAGE_MIN).find_map(|coverage| {
+        // One more than the tables: alignment may cost a granule.
+        let reserved = Layout::of(coverage).first_granule + 1;
+        let start = reserve_below_space(bytes_of(reserved))?;
+        Some(Range { start, coverage, reserved })
+    })
+}
+
+/// `most`, a half of it, a quarter, down to `least`.
+fn halves(most: u32, least: u32) -> impl Iterator<Item = u32> {
+    core::iter::successors(Some(most), |granules| Some(granules / 2))
+        .take_while(move |&granules| granules >= least)
 }
 
 /// Reserves a range that is covered in pieces where there is room behind it. Address bits that differ from run to run keep its place
