@@ -13,8 +13,9 @@ use crate::thread_cache::{Caches, Home, ThreadCache};
 
 /// Everything the allocator knows. Here and in `Spans`, `SpanHeap` and `Central` the order is that of memory, so that what each process
 /// writes lies side by side, on few pages: the end of `spans`, `caches`, the beginning of `central` with its first shard.
-#[repr(C)]
+#[repr(C, align(4096))]
 pub struct Heap {
+    _ahead: [u8; AHEAD_BYTES],
     /// Large blocks.
     pub(crate) large: Large,
     /// Address range, page map, free spans.
@@ -25,10 +26,23 @@ pub struct Heap {
     pub(crate) central: Central,
 }
 
+/// How much of the end of `spans` each process writes, at most.
+const SPANS_END_BYTES: usize = 1536;
+/// Puts that at the beginning of a page.
+const AHEAD_BYTES: usize =
+    PAGE_BYTES - (size_of::<Large>() + size_of::<Spans>() - SPANS_END_BYTES) % PAGE_BYTES;
+const PAGE_BYTES: usize = 4096;
+
 impl Heap {
     /// A heap without memory; all zero bytes.
     pub const fn new() -> Self {
-        Self { spans: Spans::new(), central: Central::new(), caches: Caches::new(), large: Large::new() }
+        Self {
+            _ahead: [0; AHEAD_BYTES],
+            spans: Spans::new(),
+            central: Central::new(),
+            caches: Caches::new(),
+            large: Large::new(),
+        }
     }
 
     /// When free memory goes back from now on.
