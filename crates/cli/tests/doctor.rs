@@ -90,7 +90,7 @@ fn churn_of_large_blocks_is_found_explained_and_cured() {
     let output = doctor(&place, &["--json", "--", program.to_str().unwrap()]).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let value = json(&output);
-    assert_eq!(value["schema"], "faultless-doctor/1");
+    assert_eq!(value["format"], "faultless-doctor/1");
     let names: Vec<&str> =
         value["arms"].as_array().unwrap().iter().map(|arm| arm["name"].as_str().unwrap()).collect();
     assert_eq!(names, ["libc as is", "libc tuned", "mmap half only", "trim half only", "Faultless"]);

@@ -199,7 +199,7 @@ fn json_is_written_to_a_file_and_an_unwritable_one_stops_the_run_before_it_begin
     assert!(output.status.success());
     assert_eq!(errors(&output), "");
     let value: serde_json::Value = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
-    assert_eq!(value["schema"], "faultless-run/1");
+    assert_eq!(value["format"], "faultless-run/1");
     assert_eq!(value["allocator"], "Faultless");
     assert!(value["minor_faults"].as_u64().unwrap() > 0);
 

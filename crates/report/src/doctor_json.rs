@@ -10,7 +10,7 @@ use crate::doctor::Consultation;
 use crate::summary;
 
 /// Version of the form, documented in `docs/json.md`.
-pub const SCHEMA: &str = "faultless-doctor/1";
+pub const FORMAT: &str = "faultless-doctor/1";
 
 /// The whole consultation.
 #[must_use]
@@ -39,7 +39,7 @@ pub fn json(consultation: &Consultation) -> String {
         |part| json!({ "name": part.name, "settings": settings(&part.settings), "reason": part.reason }),
     );
     let value = json!({
-        "schema": SCHEMA,
+        "format": FORMAT,
         "command": if consultation.is_demo { None } else { Some(&consultation.command) },
         "glibc": consultation.glibc.map(|(major, minor)| format!("{major}.{minor}")),
         "environment": findings.collect::<Vec<_>>(),

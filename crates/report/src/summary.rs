@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::quantity::{count, mebibytes, seconds};
 
 /// Version of the JSON form, documented in `docs/json.md`.
-pub const SCHEMA: &str = "faultless-run/1";
+pub const FORMAT: &str = "faultless-run/1";
 
 /// One line for people, in the words of `time -v`.
 #[must_use]
@@ -33,7 +33,7 @@ pub fn line(measurement: &Measurement) -> String {
 #[must_use]
 pub fn json(measurement: &Measurement) -> String {
     let mut value = figures(measurement);
-    value["schema"] = json!(SCHEMA);
+    value["format"] = json!(FORMAT);
     format!("{value:#}\n")
 }
 
