@@ -14,6 +14,7 @@ mod job;
 mod library;
 mod locked;
 mod map_matrix;
+mod musl;
 mod peers;
 mod processes;
 mod programs;
@@ -49,6 +50,7 @@ usage: cargo xtask TASK [OPTIONS]
       --allocators N=P,..  others beside libc and ours, NAME=PATH
       --threads N          default 8
   aarch64                  programs of tests/c under the library for aarch64, by qemu-aarch64
+  musl                     the tests of the heap in static programs of musl
   peers [NAME...]          other allocators as libraries for `faultless bench --allocators NAME=PATH`, in target/peers
       --out DIR            another folder
   regret TRACE...          what policies of purging cost on traces of FAULTLESS=trace:PREFIX (docs/decay.md)
@@ -80,6 +82,7 @@ fn main() -> ExitCode {
         Some("dist") => dist::run(arguments),
         Some("install") => install::run(arguments),
         Some("aarch64") => aarch64::run(arguments),
+        Some("musl") => musl::run(arguments),
         Some("help") | None => {
             print!("{USAGE}");
             Ok(())

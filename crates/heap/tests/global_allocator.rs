@@ -5,6 +5,7 @@ use faultless_heap::stats::Snapshot;
 use proptest::prelude::*;
 use std::alloc::{GlobalAlloc, Layout};
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 
 #[global_allocator]
@@ -184,4 +185,49 @@ fn a_block_of_a_large_alignment_shrinks_where_it_is() {
             ALLOCATOR.dealloc(shrunk, Layout::from_size_align(bytes / 4 * 3, align).unwrap());
         }
     }
+}
+
+unsafe extern "C" {
+    fn fork() -> i32;
+    fn alarm(seconds: u32) -> u32;
+    fn waitpid(child: i32, status: &mut i32, options: i32) -> i32;
+    fn _exit(status: i32) -> !;
+}
+
+#[test]
+fn children_forked_beside_threads_that_allocate_use_the_heap() {
+    let fill = |round: usize| (0..100).map(|i| vec![round as u8; 1 << (i % 16)]).collect::<Vec<_>>();
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for round in 0..4 {
+            scope.spawn({
+                let is_over = &is_over;
+                // Relaxed: the flag alone is read.
+                move || {
+                    while !is_over.load(Ordering::Relaxed) {
+                        drop(fill(round))
+                    }
+                }
+            });
+        }
+        let endings = (0..20).map(|round| {
+            // SAFETY: the child uses the heap, which is ready for it, and its own memory.
+            let child = unsafe { fork() };
+            if child == 0 {
+                // SAFETY: ends a child that waits for ever.
+                unsafe { alarm(20) };
+                let blocks = fill(round);
+                let is_whole = blocks.iter().flatten().all(|&byte| byte == round as u8);
+                drop(blocks);
+                // SAFETY: ends the child.
+                unsafe { _exit(i32::from(!is_whole)) };
+            }
+            let mut status = -1;
+            // SAFETY: the child is ours.
+            (unsafe { waitpid(child, &mut status, 0) } == child, status)
+        });
+        let endings: Vec<_> = endings.collect();
+        is_over.store(true, Ordering::Relaxed);
+        assert_eq!(endings, [(true, 0); 20]);
+    });
 }

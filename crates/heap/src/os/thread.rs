@@ -25,11 +25,18 @@ unsafe extern "C" {
     fn abort() -> !;
     fn __errno_location() -> *mut c_int;
     fn getauxval(kind: core::ffi::c_ulong) -> core::ffi::c_ulong;
+    #[cfg(not(target_env = "musl"))]
     fn __register_atfork(
         prepare: unsafe extern "C" fn(),
         parent: unsafe extern "C" fn(),
         child: unsafe extern "C" fn(),
         dso: *const c_void,
+    ) -> c_int;
+    #[cfg(target_env = "musl")]
+    fn pthread_atfork(
+        prepare: unsafe extern "C" fn(),
+        parent: unsafe extern "C" fn(),
+        child: unsafe extern "C" fn(),
     ) -> c_int;
 }
 
@@ -387,8 +394,14 @@ pub fn at_fork(
     parent: unsafe extern "C" fn(),
     child: unsafe extern "C" fn(),
 ) -> bool {
+    // glibc has `pthread_atfork` only in a static part, which a shared library must not pass on.
+    #[cfg(not(target_env = "musl"))]
     // SAFETY: the handlers are functions of ours; a null DSO handle keeps them for the life of the process.
-    unsafe { __register_atfork(prepare, parent, child, core::ptr::null()) == 0 }
+    let status = unsafe { __register_atfork(prepare, parent, child, core::ptr::null()) };
+    #[cfg(target_env = "musl")]
+    // SAFETY: the handlers are functions of ours.
+    let status = unsafe { pthread_atfork(prepare, parent, child) };
+    status == 0
 }
 
 /// What stands for libc's flag before it is looked for, and where there is none.
