@@ -107,7 +107,8 @@ pub extern "C" fn memalign(align: usize, bytes: usize) -> *mut c_void {
     }
 }
 
-/// POSIX `posix_memalign`: returns 0, `EINVAL` or `ENOMEM`; on failure `out` is untouched.
+/// POSIX `posix_memalign`: returns 0, `EINVAL` or `ENOMEM`; on failure `out` is untouched. Without memory `errno` says so, too, as in
+/// glibc: programs print that.
 ///
 /// # Safety
 /// `out` may be written.
@@ -118,6 +119,7 @@ pub unsafe extern "C" fn posix_memalign(out: *mut *mut c_void, align: usize, byt
     }
     let block = global::allocate_aligned(bytes, align);
     if block.is_null() {
+        set_errno(ENOMEM);
         return ENOMEM;
     }
     // SAFETY: the caller says that `out` may be written.
