@@ -31,6 +31,7 @@ passes! {
     all_forms_of_new_and_delete_work: "new_forms.cpp",
     forms_of_new_and_delete_lead_to_the_plain_ones_that_a_program_replaces: "own_new.cpp",
     new_and_delete_follow_a_malloc_of_the_programs_own: "own_malloc.cpp",
+    the_internal_names_of_glibc_never_lead_back_to_a_malloc_of_the_programs_own: "own_over_libc_names.c",
     impossible_new_throws_through_frames_with_destructors: "new_throws.cpp",
 }
 

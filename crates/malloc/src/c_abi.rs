@@ -6,6 +6,86 @@ use core::ptr::null_mut;
 use faultless_heap::global;
 use faultless_heap::os;
 
+/// What the functions do that have a second name, one of glibc's internal ones. A program may have a `realloc` of its own that calls
+/// `__libc_realloc`: what stands behind both is called by a name that nobody can take.
+mod own {
+    use super::*;
+
+    #[inline(always)]
+    pub fn malloc(bytes: usize) -> *mut c_void {
+        global::allocate_fine_or(bytes, malloc_slow, malloc_coarse)
+    }
+
+    #[inline(always)]
+    pub unsafe fn free(block: *mut c_void) {
+        // SAFETY: the caller's contract is the same.
+        unsafe { global::free(block.cast()) }
+    }
+
+    #[inline(always)]
+    pub fn calloc(count: usize, bytes: usize) -> *mut c_void {
+        match count.checked_mul(bytes) {
+            Some(bytes) => or_enomem(global::allocate_zeroed(bytes)),
+            None => out_of_memory(),
+        }
+    }
+
+    #[inline(always)]
+    pub unsafe fn realloc(block: *mut c_void, bytes: usize) -> *mut c_void {
+        if block.is_null() {
+            return malloc(bytes);
+        }
+        // SAFETY: the caller's contract is the same.
+        unsafe {
+            if bytes == 0 {
+                global::free(block.cast());
+                return null_mut();
+            }
+            or_enomem(global::resize(block.cast(), bytes, global::MIN_ALIGN))
+        }
+    }
+
+    #[inline(always)]
+    pub fn memalign(align: usize, bytes: usize) -> *mut c_void {
+        match align.checked_next_power_of_two() {
+            Some(align) => or_enomem(global::allocate_aligned(bytes, align)),
+            None => {
+                set_errno(EINVAL);
+                null_mut()
+            }
+        }
+    }
+
+    #[inline(always)]
+    pub unsafe fn posix_memalign(out: *mut *mut c_void, align: usize, bytes: usize) -> c_int {
+        if !align.is_power_of_two() || !align.is_multiple_of(size_of::<*mut c_void>()) {
+            return EINVAL;
+        }
+        let block = global::allocate_aligned(bytes, align);
+        if block.is_null() {
+            set_errno(ENOMEM);
+            return ENOMEM;
+        }
+        // SAFETY: the caller says that `out` may be written.
+        unsafe { *out = block.cast() };
+        0
+    }
+
+    #[inline(always)]
+    pub fn valloc(bytes: usize) -> *mut c_void {
+        memalign(os::page_bytes(), bytes)
+    }
+
+    #[inline(always)]
+    pub fn pvalloc(bytes: usize) -> *mut c_void {
+        let page = os::page_bytes();
+        match bytes.max(1).checked_next_multiple_of(page) {
+            Some(bytes) => memalign(page, bytes),
+            None => out_of_memory(),
+        }
+    }
+}
+
 #[inline(always)]
 fn or_enomem(block: *mut u8) -> *mut c_void {
     if block.is_null() { out_of_memory() } else { block.cast() }
@@ -20,7 +100,7 @@ fn out_of_memory() -> *mut c_void {
 /// C `malloc`: `bytes` aligned to 16; null with `ENOMEM`.
 #[unsafe(no_mangle)]
 pub extern "C" fn malloc(bytes: usize) -> *mut c_void {
-    global::allocate_fine_or(bytes, malloc_slow, malloc_coarse)
+    own::malloc(bytes)
 }
 
 #[inline(never)]
@@ -41,16 +121,13 @@ fn malloc_slow(bytes: usize) -> *mut c_void {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn free(block: *mut c_void) {
     // SAFETY: the caller's contract is the same.
-    unsafe { global::free(block.cast()) }
+    unsafe { own::free(block) }
 }
 
 /// C `calloc`: zeroed; null with `ENOMEM`, also when the product overflows.
 #[unsafe(no_mangle)]
 pub extern "C" fn calloc(count: usize, bytes: usize) -> *mut c_void {
-    match count.checked_mul(bytes) {
-        Some(bytes) => or_enomem(global::allocate_zeroed(bytes)),
-        None => out_of_memory(),
-    }
+    own::calloc(count, bytes)
 }
 
 /// C `realloc`; `realloc(block, 0)` frees and returns null, as glibc's.
@@ -59,20 +136,11 @@ pub extern "C" fn calloc(count: usize, bytes: usize) -> *mut c_void {
 /// As in C: null or a live block.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn realloc(block: *mut c_void, bytes: usize) -> *mut c_void {
-    if block.is_null() {
-        return malloc(bytes);
-    }
     // SAFETY: the caller's contract is the same.
-    unsafe {
-        if bytes == 0 {
-            global::free(block.cast());
-            return null_mut();
-        }
-        or_enomem(global::resize(block.cast(), bytes, global::MIN_ALIGN))
-    }
+    unsafe { own::realloc(block, bytes) }
 }
 
-/// POSIX 2024 `reallocarray`; `ENOMEM` when the product overflows.
+/// POSIX 2024 `reallocarray`; `ENOMEM` when the product overflows. Leads to whoever has the name `realloc`, as glibc's.
 ///
 /// # Safety
 /// As [`realloc`].
@@ -80,9 +148,18 @@ pub unsafe extern "C" fn realloc(block: *mut c_void, bytes: usize) -> *mut c_voi
 pub unsafe extern "C" fn reallocarray(block: *mut c_void, count: usize, bytes: usize) -> *mut c_void {
     match count.checked_mul(bytes) {
         // SAFETY: the caller's contract is the same.
-        Some(bytes) => unsafe { realloc(block, bytes) },
+        Some(bytes) => unsafe { realloc_by_name(block, bytes) },
         None => out_of_memory(),
     }
+}
+
+/// Whoever has the name `realloc`. The compiler takes a call by it for one of ours.
+#[unsafe(naked)]
+unsafe extern "C" fn realloc_by_name(block: *mut c_void, bytes: usize) -> *mut c_void {
+    #[cfg(target_arch = "x86_64")]
+    core::arch::naked_asm!("jmp {realloc}", realloc = sym realloc);
+    #[cfg(target_arch = "aarch64")]
+    core::arch::naked_asm!("b {realloc}", realloc = sym realloc);
 }
 
 /// C23 `aligned_alloc`; `EINVAL` for an alignment that is no power of two, as glibc since 2.38.
@@ -98,13 +175,7 @@ pub extern "C" fn aligned_alloc(align: usize, bytes: usize) -> *mut c_void {
 /// `memalign`; an alignment that is no power of two is rounded up to one, as in glibc.
 #[unsafe(no_mangle)]
 pub extern "C" fn memalign(align: usize, bytes: usize) -> *mut c_void {
-    match align.checked_next_power_of_two() {
-        Some(align) => or_enomem(global::allocate_aligned(bytes, align)),
-        None => {
-            set_errno(EINVAL);
-            null_mut()
-        }
-    }
+    own::memalign(align, bytes)
 }
 
 /// POSIX `posix_memalign`: returns 0, `EINVAL` or `ENOMEM`; on failure `out` is untouched. Without memory `errno` says so, too, as in
@@ -114,33 +185,20 @@ pub extern "C" fn memalign(align: usize, bytes: usize) -> *mut c_void {
 /// `out` may be written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn posix_memalign(out: *mut *mut c_void, align: usize, bytes: usize) -> c_int {
-    if !align.is_power_of_two() || !align.is_multiple_of(size_of::<*mut c_void>()) {
-        return EINVAL;
-    }
-    let block = global::allocate_aligned(bytes, align);
-    if block.is_null() {
-        set_errno(ENOMEM);
-        return ENOMEM;
-    }
-    // SAFETY: the caller says that `out` may be written.
-    unsafe { *out = block.cast() };
-    0
+    // SAFETY: the caller's contract is the same.
+    unsafe { own::posix_memalign(out, align, bytes) }
 }
 
 /// `valloc`: aligned to a page.
 #[unsafe(no_mangle)]
 pub extern "C" fn valloc(bytes: usize) -> *mut c_void {
-    memalign(os::page_bytes(), bytes)
+    own::valloc(bytes)
 }
 
 /// `pvalloc`: whole pages, aligned to a page.
 #[unsafe(no_mangle)]
 pub extern "C" fn pvalloc(bytes: usize) -> *mut c_void {
-    let page = os::page_bytes();
-    match bytes.max(1).checked_next_multiple_of(page) {
-        Some(bytes) => memalign(page, bytes),
-        None => out_of_memory(),
-    }
+    own::pvalloc(bytes)
 }
 
 /// Bytes that may be used in a live block; 0 for null.
@@ -183,9 +241,9 @@ pub unsafe extern "C" fn cfree(block: *mut c_void) {
     unsafe { free(block) }
 }
 
-/// Names by which some programs call glibc's functions directly; a block of theirs would meet our `free`.
+/// Names by which some programs call glibc's functions directly; a block of theirs would meet our `free`. None leads to a public name.
 macro_rules! libc_names {
-    ($($(#[$safety:meta])* $name:ident($($arg:ident: $kind:ty),*) -> $result:ty = $target:ident;)*) => {$(
+    ($($(#[$safety:meta])* $name:ident($($arg:ident: $kind:ty),*) -> $result:ty = $target:path;)*) => {$(
         /// glibc's internal name.
         ///
         /// # Safety
@@ -200,13 +258,13 @@ macro_rules! libc_names {
 }
 
 libc_names! {
-    __libc_malloc(bytes: usize) -> *mut c_void = malloc;
-    __libc_calloc(count: usize, bytes: usize) -> *mut c_void = calloc;
-    __libc_realloc(block: *mut c_void, bytes: usize) -> *mut c_void = realloc;
-    __libc_free(block: *mut c_void) -> () = free;
-    __libc_cfree(block: *mut c_void) -> () = free;
-    __libc_memalign(align: usize, bytes: usize) -> *mut c_void = memalign;
-    __libc_valloc(bytes: usize) -> *mut c_void = valloc;
-    __libc_pvalloc(bytes: usize) -> *mut c_void = pvalloc;
-    __posix_memalign(out: *mut *mut c_void, align: usize, bytes: usize) -> c_int = posix_memalign;
+    __libc_malloc(bytes: usize) -> *mut c_void = own::malloc;
+    __libc_calloc(count: usize, bytes: usize) -> *mut c_void = own::calloc;
+    __libc_realloc(block: *mut c_void, bytes: usize) -> *mut c_void = own::realloc;
+    __libc_free(block: *mut c_void) -> () = own::free;
+    __libc_cfree(block: *mut c_void) -> () = own::free;
+    __libc_memalign(align: usize, bytes: usize) -> *mut c_void = own::memalign;
+    __libc_valloc(bytes: usize) -> *mut c_void = own::valloc;
+    __libc_pvalloc(bytes: usize) -> *mut c_void = own::pvalloc;
+    __posix_memalign(out: *mut *mut c_void, align: usize, bytes: usize) -> c_int = own::posix_memalign;
 }
