@@ -1,5 +1,7 @@
-// A program has a malloc of its own, as some embed an allocator; operator new and delete follow it.
+// A program has a malloc of its own, as some embed an allocator; operator new and delete follow it, and C23's free_sized, as in glibc
+// (2.43).
 #include "check.h"
+#include <dlfcn.h>
 #include <string>
 #include <vector>
 
@@ -34,5 +36,12 @@ int main() {
         for (int i = 0; i < 10000; i++) words.push_back(std::string(i % 100, 'a'));
     }
     CHECK(frees > 8000, "free was called %zu times", frees);
+    auto sized = (void (*)(void *, size_t))dlsym(RTLD_DEFAULT, "free_sized");
+    auto aligned = (void (*)(void *, size_t, size_t))dlsym(RTLD_DEFAULT, "free_aligned_sized");
+    if (sized && aligned) {
+        size_t before = frees;
+        sized(malloc(100), 100), aligned(malloc(100), 16, 100), sized(nullptr, 100);
+        CHECK(frees == before + 2, "free_sized called free %zu times", frees - before);
+    }
     return 0;
 }

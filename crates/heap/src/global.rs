@@ -266,9 +266,9 @@ pub fn trim() -> usize {
     HEAP.trim(attached())
 }
 
-/// Ends the process when the block at `pointer` has fewer than `bytes`.
+/// Ends the process when the block at `pointer` is ours and has fewer than `bytes`.
 pub fn check_sized_free(pointer: *const u8, bytes: usize) {
-    if !pointer.is_null() && bytes > usable_bytes(pointer) {
+    if HEAP.bytes_of_ours(pointer as usize).is_some_and(|usable| bytes > usable) {
         misuse(Misuse::WrongSize, pointer as usize);
     }
 }

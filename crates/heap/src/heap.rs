@@ -230,6 +230,14 @@ impl Heap {
         }
     }
 
+    /// As [`Heap::usable_bytes`]; `None` where no block of ours can be.
+    pub(crate) fn bytes_of_ours(&self, address: usize) -> Option<usize> {
+        match self.spans.map.class_of_block(address) {
+            0 => self.large.find(&self.spans, address).map(|block| block.bytes()),
+            class => Some(size_class::size(class)),
+        }
+    }
+
     /// Resizes a large block that stays large, in place or by moving it. Returns 0 when memory is exhausted.
     pub(crate) fn resize_large(&self, cache: Option<&ThreadCache>, address: usize, bytes: usize) -> usize {
         debug_assert!(bytes > SMALL_MAX);

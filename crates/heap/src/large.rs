@@ -158,16 +158,20 @@ impl Large {
         }
     }
 
+    /// The large block at `address`.
+    #[inline]
+    pub fn find<'a>(&self, spans: &'a Spans, address: usize) -> Option<Live<'a>> {
+        let (first, record) = spans.map.record_at(address)?;
+        let is_block = record.state() == State::Large && address.is_multiple_of(GRANULE_BYTES);
+        is_block.then_some(Live { first, record })
+    }
+
     /// The large block at `address`; ends the process if there is none.
     #[inline]
     pub fn look_up<'a>(&self, spans: &'a Spans, address: usize) -> Live<'a> {
-        match spans.map.record_at(address) {
-            Some((first, record))
-                if record.state() == State::Large && address.is_multiple_of(GRANULE_BYTES) =>
-            {
-                Live { first, record }
-            }
-            found => no_block(found.map(|(_, record)| record.state()), address),
+        match self.find(spans, address) {
+            Some(block) => block,
+            None => no_block(spans.map.record_at(address).map(|(_, record)| record.state()), address),
         }
     }
 

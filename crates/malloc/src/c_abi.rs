@@ -153,13 +153,22 @@ pub unsafe extern "C" fn reallocarray(block: *mut c_void, count: usize, bytes: u
     }
 }
 
-/// Whoever has the name `realloc`. The compiler takes a call by it for one of ours.
-#[unsafe(naked)]
-unsafe extern "C" fn realloc_by_name(block: *mut c_void, bytes: usize) -> *mut c_void {
-    #[cfg(target_arch = "x86_64")]
-    core::arch::naked_asm!("jmp {realloc}", realloc = sym realloc);
-    #[cfg(target_arch = "aarch64")]
-    core::arch::naked_asm!("b {realloc}", realloc = sym realloc);
+/// Jumps to whoever has a name. The compiler takes a call by it for one of ours.
+macro_rules! by_name {
+    ($($jump:ident($($arg:ident: $kind:ty),*) -> $result:ty = $name:ident;)*) => {$(
+        #[unsafe(naked)]
+        unsafe extern "C" fn $jump($($arg: $kind),*) -> $result {
+            #[cfg(target_arch = "x86_64")]
+            core::arch::naked_asm!("jmp {name}", name = sym $name);
+            #[cfg(target_arch = "aarch64")]
+            core::arch::naked_asm!("b {name}", name = sym $name);
+        }
+    )*};
+}
+
+by_name! {
+    realloc_by_name(block: *mut c_void, bytes: usize) -> *mut c_void = realloc;
+    free_by_name(block: *mut c_void) -> () = free;
 }
 
 /// C23 `aligned_alloc`; `EINVAL` for an alignment that is no power of two, as glibc since 2.38.
@@ -210,7 +219,7 @@ pub unsafe extern "C" fn malloc_usable_size(block: *mut c_void) -> usize {
     if block.is_null() { 0 } else { global::usable_bytes(block.cast()) }
 }
 
-/// C23 `free_sized`; a size that the block cannot have ends the process.
+/// C23 `free_sized`; a size that the block cannot have ends the process. Leads to whoever has the name `free`, as glibc's.
 ///
 /// # Safety
 /// As in C: null or a live block allocated with `bytes`.
@@ -218,7 +227,7 @@ pub unsafe extern "C" fn malloc_usable_size(block: *mut c_void) -> usize {
 pub unsafe extern "C" fn free_sized(block: *mut c_void, bytes: usize) {
     global::check_sized_free(block.cast(), bytes);
     // SAFETY: the caller's contract is the same.
-    unsafe { free(block) }
+    unsafe { free_by_name(block) }
 }
 
 /// C23 `free_aligned_sized`; as [`free_sized`].
