@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test stops at the first thing that is not as it should be")]
 
 mod place;
+mod running;
 mod tool;
 
 use std::collections::BTreeSet;
@@ -10,23 +11,17 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use place::Place;
+use running::{Running, is_so_within, send, state, wait_until};
 use serde_json::Value;
-use tool::errors;
+use tool::{assert_misused, assert_refused, errors, text as table};
 
 /// Short and small, whatever the allocator.
 const WORKLOAD: &str = "thread_churn";
 
 impl Place {
-    fn with_temporary(name: &str) -> Self {
-        let place = Self::new(name);
-        fs::create_dir(place.0.join("tmp")).unwrap();
-        place
-    }
-
     /// Everything that is there besides the directory for temporary files.
     fn entries(&self) -> BTreeSet<String> {
         let names = |path: PathBuf| fs::read_dir(path).unwrap().map(|entry| entry.unwrap().file_name());
@@ -50,26 +45,13 @@ fn bench(place: &Place, words: &[&str]) -> Command {
 }
 
 /// One round of the shortest workload under these allocators.
-fn one_round(place: &Place, allocators: &str, more: &[&str]) -> Output {
+fn one_round(place: &Place, allocators: &str, more: &[&str]) -> Command {
     let words = ["-q", "-n", "1", WORKLOAD, "-a", allocators];
-    bench(place, &[&words, more].concat()).output().unwrap()
-}
-
-fn table(output: &Output) -> String {
-    String::from_utf8(output.stdout.clone()).unwrap()
+    bench(place, &[&words, more].concat())
 }
 
 fn json(file: &str) -> Value {
     serde_json::from_str(&fs::read_to_string(file).unwrap()).unwrap()
-}
-
-/// One line, from us, and no result.
-fn assert_refused(output: &Output, status: i32, words: &str) {
-    let text = errors(output);
-    assert_eq!(text.lines().count(), 1, "{text}");
-    assert!(text.starts_with("faultless: ") && text.contains(words), "{text}");
-    assert_eq!(output.status.code(), Some(status), "{text}");
-    assert_eq!(table(output), "");
 }
 
 #[test]
@@ -119,7 +101,7 @@ fn a_campaign_is_printed_saved_drawn_and_read_again() {
         bench(&place, &["--load", &saved, "-r", "faultless", "--html", &page_again]).output().unwrap();
     assert_ne!(table(&turned), text);
     assert_ne!(fs::read_to_string(&page_again).unwrap(), html);
-    assert_refused(&bench(&place, &["--load", &saved, "-r", "x"]).output().unwrap(), 2, "not among");
+    assert_refused(&mut bench(&place, &["--load", &saved, "-r", "x"]), 2, "not among");
     place.holds_only(&["again.html", "page.html", "samples.json"]);
 }
 
@@ -127,7 +109,7 @@ fn a_campaign_is_printed_saved_drawn_and_read_again() {
 fn system_calls_of_threads_are_counted_in_a_run_of_their_own() {
     let place = Place::with_temporary("calls");
     let saved = place.file("samples.json");
-    let output = one_round(&place, "libc,faultless", &["--system-calls", "--json", &saved]);
+    let output = one_round(&place, "libc,faultless", &["--system-calls", "--json", &saved]).output().unwrap();
     assert!(output.status.success(), "{}", errors(&output));
     assert!(table(&output).contains("threads: system calls, counted in a run of their own"));
     let value = json(&saved);
@@ -170,20 +152,20 @@ fn what_makes_no_sense_is_refused_in_one_line_and_leaves_nothing() {
     ];
     for (words, says) in refused {
         let words = [words, &["-q", "--json", &saved, "--html", &page][..]].concat();
-        assert_refused(&bench(&place, &words).output().unwrap(), 2, says);
+        assert_refused(&mut bench(&place, &words), 2, says);
         place.holds_only(&[]);
     }
-    let same = bench(&place, &[WORKLOAD, "--json", &saved, "--html", &saved]).output().unwrap();
-    assert_refused(&same, 2, "the same file");
+    let mut same = bench(&place, &[WORKLOAD, "--json", &saved, "--html", &saved]);
+    assert_refused(&mut same, 2, "the same file");
 
     let odd = place.0.join("a directory");
     fs::create_dir(&odd).unwrap();
     fs::write(odd.join("libx.so"), "").unwrap();
     let library = format!("x={}", odd.join("libx.so").display());
-    assert_refused(&one_round(&place, &library, &[]), 2, "a path with a blank cannot be preloaded");
+    assert_refused(&mut one_round(&place, &library, &[]), 2, "a path with a blank cannot be preloaded");
 
     for words in [&["--load", "x", "--json", "y"][..], &["-n", "0"], &["-t", "0"], &["-s", "huge"]] {
-        assert_eq!(bench(&place, words).output().unwrap().status.code(), Some(2), "{words:?}");
+        assert_misused(&mut bench(&place, words), "");
     }
     place.holds_only(&["a directory"]);
 }
@@ -192,47 +174,46 @@ fn what_makes_no_sense_is_refused_in_one_line_and_leaves_nothing() {
 fn files_that_cannot_be_written_or_read_are_named_before_anything_runs() {
     let place = Place::with_temporary("files");
     let page = place.file("page.html");
-    let output = one_round(&place, "libc", &["--html", &page, "--json", "/no/such/place/samples.json"]);
-    assert_refused(&output, 1, "cannot write /no/such/place/samples.json");
-    let output = one_round(&place, "libc", &["--html", place.0.to_str().unwrap()]);
-    assert_refused(&output, 1, "cannot write");
-    let output = one_round(&place, "libc", &["--html", &page]).status;
-    assert!(output.success());
+    let mut nowhere = one_round(&place, "libc", &["--html", &page, "--json", "/no/such/place/samples.json"]);
+    assert_refused(&mut nowhere, 1, "cannot write /no/such/place/samples.json");
+    assert_refused(&mut one_round(&place, "libc", &["--html", place.0.to_str().unwrap()]), 1, "cannot write");
+    assert!(one_round(&place, "libc", &["--html", &page]).output().unwrap().status.success());
     place.holds_only(&["page.html"]);
     let drawn = fs::read_to_string(&page).unwrap();
 
     let other = place.file("other");
     for (content, says) in [("neither\n", "expected"), ("{}\n", "missing field"), ("", "EOF")] {
         fs::write(&other, content).unwrap();
-        let output = bench(&place, &["--load", &other, "--html", &page]).output().unwrap();
-        assert_refused(&output, 1, says);
+        assert_refused(&mut bench(&place, &["--load", &other, "--html", &page]), 1, says);
     }
-    assert_refused(&bench(&place, &["--load", "/no/such/file"]).output().unwrap(), 1, "/no/such/file");
-    assert_refused(&bench(&place, &["--load", "/etc/passwd"]).output().unwrap(), 1, "is no campaign of");
+    assert_refused(&mut bench(&place, &["--load", "/no/such/file"]), 1, "/no/such/file");
+    assert_refused(&mut bench(&place, &["--load", "/etc/passwd"]), 1, "is no campaign of");
     place.holds_only(&["other", "page.html"]);
     assert_eq!(fs::read_to_string(&page).unwrap(), drawn, "a page stays as it was");
 
     let saved = place.file("samples.json");
-    assert!(one_round(&place, "libc", &["--json", &saved]).status.success());
+    assert!(one_round(&place, "libc", &["--json", &saved]).output().unwrap().status.success());
     let samples = fs::read_to_string(&saved).unwrap();
-    let output = bench(&place, &["--load", &saved, "--html", &saved]).output().unwrap();
-    assert_refused(&output, 2, "is named twice, or read at the same time");
+    let mut same = bench(&place, &["--load", &saved, "--html", &saved]);
+    assert_refused(&mut same, 2, "is named twice, or read at the same time");
     assert_eq!(fs::read_to_string(&saved).unwrap(), samples, "no page in the place of its samples");
     fs::remove_file(&saved).unwrap();
 
-    let output = one_round(&place, "libc", &[]);
-    assert!(output.status.success());
-    let output = bench(&place, &["-q", WORKLOAD]).env("TMPDIR", "/no/such/place").output().unwrap();
-    assert_refused(&output, 1, "TMPDIR");
+    assert!(one_round(&place, "libc", &[]).output().unwrap().status.success());
+    assert_refused(bench(&place, &["-q", WORKLOAD]).env("TMPDIR", "/no/such/place"), 1, "TMPDIR");
 }
 
 #[test]
 fn a_program_asked_for_by_name_must_be_there() {
     let place = Place::with_temporary("missing");
-    let output = bench(&place, &["-q", "redis", WORKLOAD]).env("PATH", "/no/such/place").output().unwrap();
-    assert_refused(&output, 1, "redis cannot run here: redis-server is not installed");
-    let output = bench(&place, &["-q", "programs"]).env("PATH", "/no/such/place").output().unwrap();
-    assert_refused(&output, 1, "none of these programs is installed");
+    let mut redis = bench(&place, &["-q", "redis", WORKLOAD]);
+    assert_refused(
+        redis.env("PATH", "/no/such/place"),
+        1,
+        "redis cannot run here: redis-server is not installed",
+    );
+    let mut programs = bench(&place, &["-q", "programs"]);
+    assert_refused(programs.env("PATH", "/no/such/place"), 1, "none of these programs is installed");
     place.holds_only(&[]);
 }
 
@@ -277,7 +258,7 @@ fn a_library_that_the_loader_ignores_has_failed() {
     let place = Place::with_temporary("ignored");
     let (library, saved) = (place.file("libtext.so"), place.file("samples.json"));
     fs::write(&library, "not an ELF file\n").unwrap();
-    let output = one_round(&place, &format!("libc,text={library}"), &["--json", &saved]);
+    let output = one_round(&place, &format!("libc,text={library}"), &["--json", &saved]).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     let text = table(&output);
     let says = format!("text failed in thread_churn small 8: {library} was not loaded");
@@ -294,13 +275,11 @@ fn a_library_that_the_loader_ignores_has_failed() {
 #[test]
 fn a_library_that_is_loaded_and_replaces_nothing_is_not_told_from_an_allocator() {
     let place = Place::with_temporary("loaded");
-    let (source, library) = (place.file("nothing.c"), place.file("libnothing.so"));
-    fs::write(&source, "int replaces_nothing(void) { return 1; }\n").unwrap();
-    let compiled = Command::new("cc").args(["-shared", "-fPIC", "-o", &library, &source]).status().unwrap();
-    assert!(compiled.success());
-    let output = one_round(&place, &format!("libc,nothing={library}"), &[]);
+    let source = "int replaces_nothing(void) { return 1; }\n";
+    let library = place.compile("libnothing.so", source, &["-shared", "-fPIC"]);
+    let output = one_round(&place, &format!("libc,nothing={library}"), &[]).output().unwrap();
     assert!(output.status.success(), "{}", table(&output));
-    place.holds_only(&["libnothing.so", "nothing.c"]);
+    place.holds_only(&["libnothing.so", "libnothing.so.c"]);
 }
 
 #[test]
@@ -379,45 +358,30 @@ fn a_pipe_that_nobody_writes_into_is_not_waited_for_after_an_interrupt() {
     let place = Place::with_temporary("pipe");
     let pipe = place.file("campaign");
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
-    let mut child = bench(&place, &["--load", &pipe]).spawn().unwrap();
-    let is_waiting = |pid: u32| fs::read_to_string(format!("/proc/{pid}/stat")).unwrap().contains(") S ");
-    while !is_waiting(child.id()) {
-        thread::sleep(Duration::from_millis(5));
-    }
-    let kill = format!("kill -TERM {}", child.id());
-    assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
-    let begun = Instant::now();
-    let ended = loop {
-        match child.try_wait().unwrap() {
-            None if begun.elapsed() < Duration::from_secs(10) => thread::sleep(Duration::from_millis(5)),
-            ended => break ended,
-        }
-    };
-    let _ = child.kill();
-    let _ = child.wait();
+    let mut running = Running::start(&mut bench(&place, &["--load", &pipe]));
+    wait_until(|| state(running.pid()) == Some('S'));
+    send("TERM", running.pid());
+    let ended = running.end_within(Duration::from_secs(10));
     assert_eq!(ended.and_then(|status| status.signal()), Some(15));
 }
 
 /// Waits until the run of that number, from 1, is there, sends the signal, and sees that the run goes too.
 fn interrupt_in_run(child: Child, number: usize, signal: &str) -> Output {
     let children = format!("/proc/{0}/task/{0}/children", child.id());
-    let begun = Instant::now();
     let mut runs: Vec<String> = Vec::new();
-    while runs.len() < number {
-        assert!(begun.elapsed() < Duration::from_secs(60), "run {number} did not begin");
-        thread::sleep(Duration::from_millis(5));
+    let has_begun = is_so_within(Duration::from_secs(60), || {
         for pid in fs::read_to_string(&children).unwrap().split_whitespace() {
             let words = fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
             if words.starts_with(WORKLOAD) && !runs.iter().any(|known| known == pid) {
                 runs.push(pid.to_owned());
             }
         }
-    }
-    let kill = format!("kill -{signal} {}", child.id());
-    assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
+        runs.len() >= number
+    });
+    assert!(has_begun, "run {number} did not begin");
+    send(signal, child.id());
     let output = child.wait_with_output().unwrap();
-    let last = PathBuf::from(format!("/proc/{}", runs.last().unwrap()));
-    assert!(!last.exists(), "the run was ended");
+    assert_eq!(state(runs.last().unwrap()), None, "the run was ended");
     output
 }
 
@@ -458,7 +422,5 @@ fn a_case_of_the_seeds_is_judged_in_table_file_and_page_and_its_seed_repeats_it(
 #[test]
 fn seeds_that_no_program_takes_are_refused() {
     let place = Place::with_temporary("seed");
-    let output = bench(&place, &["grow", "--seed", "4294967296"]).output().unwrap();
-    assert_eq!(output.status.code(), Some(2));
-    assert!(errors(&output).contains("--seed"), "{}", errors(&output));
+    assert_misused(&mut bench(&place, &["grow", "--seed", "4294967296"]), "--seed");
 }

@@ -1,26 +1,28 @@
 //! `faultless check` through the real program: as whoever runs the tests, and as a user without rights where root can become one.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first thing that is not as it should be")]
 
+mod place;
+mod running;
+mod tool;
+
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
+use place::Place;
+use running::Running;
 use serde_json::Value;
+use tool::{assert_refused, errors, faultless, json, text};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_faultless");
 
-fn check(words: &[&str]) -> Output {
-    Command::new(PROGRAM).arg("check").args(words).stdin(Stdio::null()).output().unwrap()
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
+fn check(words: &[&str]) -> Command {
+    faultless(&[&["check"], words].concat())
 }
 
 fn report(output: &Output) -> Value {
-    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-    serde_json::from_slice(&output.stdout).unwrap()
+    assert_eq!(output.status.code(), Some(0), "{}", errors(output));
+    json(output)
 }
 
 fn answer<'report>(report: &'report Value, mechanism: &str, subject: &str) -> &'report Value {
@@ -36,32 +38,21 @@ fn allowed<'report>(report: &'report Value, instrument: &str, subject: &str) -> 
 }
 
 /// A copy of the program that everybody may run, wherever it was built.
-struct Copy(PathBuf);
-
-impl Copy {
-    fn new() -> Self {
-        let directory = std::env::temp_dir().join(format!("faultless-check-{}", std::process::id()));
-        fs::create_dir_all(&directory).unwrap();
-        fs::set_permissions(&directory, fs::Permissions::from_mode(0o755)).unwrap();
-        fs::copy(PROGRAM, directory.join("faultless")).unwrap();
-        Self(directory)
-    }
-}
-
-impl Drop for Copy {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
+fn copied(place: &Place) -> String {
+    fs::set_permissions(&place.0, fs::Permissions::from_mode(0o755)).unwrap();
+    let copy = place.file("faultless");
+    fs::copy(PROGRAM, &copy).unwrap();
+    copy
 }
 
 /// Runs the copy as user 65534 without capabilities; none where that cannot be done.
-fn as_nobody(copy: &Copy, words: &[&str]) -> Option<Output> {
+fn as_nobody(copy: &str, words: &[&str]) -> Option<Output> {
     let become_nobody = ["--reuid", "65534", "--regid", "65534", "--clear-groups", "--inh-caps=-all"];
     let mut command = Command::new("setpriv");
-    command.args(become_nobody).arg(copy.0.join("faultless")).arg("check").args(words).stdin(Stdio::null());
+    command.args(become_nobody).arg(copy).arg("check").args(words).stdin(Stdio::null());
     match command.output() {
-        Ok(output) if text(&output.stderr).starts_with("setpriv:") => {
-            faultless_skipped::skipped(text(&output.stderr));
+        Ok(output) if errors(&output).starts_with("setpriv:") => {
+            faultless_skipped::skipped(errors(&output));
             None
         }
         Ok(output) => Some(output),
@@ -74,7 +65,7 @@ fn as_nobody(copy: &Copy, words: &[&str]) -> Option<Output> {
 
 #[test]
 fn every_instrument_has_an_answer_and_every_answer_its_evidence() {
-    let report = report(&check(&["--json"]));
+    let report = report(&check(&["--json"]).output().unwrap());
     assert_eq!(report["format"], "faultless-check/1");
     assert_eq!(report["instruments"].as_array().unwrap().len(), 21);
     for attempt in report["attempts"].as_array().unwrap() {
@@ -92,10 +83,10 @@ fn every_instrument_has_an_answer_and_every_answer_its_evidence() {
 
 #[test]
 fn the_table_says_the_same_as_the_json() {
-    let output = check(&[]);
+    let output = check(&[]).output().unwrap();
     assert_eq!(output.status.code(), Some(0));
-    let table = text(&output.stdout);
-    let report = report(&check(&["--json"]));
+    let table = text(&output);
+    let report = report(&check(&["--json"]).output().unwrap());
     for instrument in ["map", "heap", "heap --stop", "watch", "faults", "churn", "churn --malloc"] {
         let row = table.lines().find(|line| line.trim().starts_with(&format!("{instrument}  ")));
         let words: Vec<&str> =
@@ -107,11 +98,9 @@ fn the_table_says_the_same_as_the_json() {
 
 #[test]
 fn what_is_promised_of_a_command_is_kept() {
-    let report = report(&check(&["--json"]));
-    let run = |words: &[&str]| {
-        let output = Command::new(PROGRAM).args(words).args(["--", "true"]).stdin(Stdio::null()).output();
-        output.unwrap().status.code() == Some(0)
-    };
+    let report = report(&check(&["--json"]).output().unwrap());
+    let run =
+        |words: &[&str]| faultless(words).args(["--", "true"]).output().unwrap().status.code() == Some(0);
     for (instrument, words) in [("map", &["map"] as &[&str]), ("faults", &["faults"]), ("churn", &["churn"])]
     {
         let promised = allowed(&report, instrument, "command") != "no";
@@ -121,25 +110,20 @@ fn what_is_promised_of_a_command_is_kept() {
 
 #[test]
 fn a_process_of_ones_own_is_asked_for_by_its_number() {
-    let mut child = Command::new("sleep").arg("100").spawn().unwrap();
-    let output = check(&["--json", "--pid", &child.id().to_string()]);
-    child.kill().unwrap();
-    child.wait().unwrap();
-    let report = report(&output);
-    assert_eq!((report["pid"].as_u64(), &report["name"]), (Some(u64::from(child.id())), &"sleep".into()));
+    let running = Running::start(Command::new("sleep").arg("100"));
+    let report = report(&check(&["--json", "--pid", &running.pid()]).output().unwrap());
+    assert_eq!((&report["pid"], &report["name"]), (&running.0.id().into(), &"sleep".into()));
     assert_eq!(report["instruments"].as_array().unwrap().len(), 7);
     assert_eq!(answer(&report, "smaps", "given")["answer"], "allowed");
 }
 
 #[test]
 fn without_rights_roots_process_is_closed_and_the_cure_is_named() {
-    let copy = Copy::new();
-    let mut child = Command::new("sleep").arg("100").spawn().unwrap();
-    let pid = child.id().to_string();
-    let given = as_nobody(&copy, &["--json", "--pid", &pid]);
+    let place = Place::new("copy");
+    let copy = copied(&place);
+    let running = Running::start(Command::new("sleep").arg("100"));
+    let given = as_nobody(&copy, &["--json", "--pid", &running.pid()]);
     let all = as_nobody(&copy, &["--json"]);
-    child.kill().unwrap();
-    child.wait().unwrap();
     let (Some(given), Some(all)) = (given, all) else { return };
     let (given, all) = (report(&given), report(&all));
     assert_eq!(
@@ -160,11 +144,6 @@ fn without_rights_roots_process_is_closed_and_the_cure_is_named() {
 
 #[test]
 fn numbers_that_are_no_process_are_refused_in_one_line() {
-    let output = check(&["--pid", "0"]);
-    assert_eq!(output.status.code(), Some(2));
-    assert_eq!(text(&output.stderr).lines().count(), 1);
-    let output = check(&["--pid", "2147483647"]);
-    assert_eq!(output.status.code(), Some(1));
-    assert!(text(&output.stderr).contains("no process 2147483647"), "{}", text(&output.stderr));
-    assert!(output.stdout.is_empty());
+    assert_refused(&mut check(&["--pid", "0"]), 2, "");
+    assert_refused(&mut check(&["--pid", "2147483647"]), 1, "no process 2147483647");
 }

@@ -2,15 +2,17 @@
 #![allow(clippy::unwrap_used, reason = "a test stops at the first thing that is not as it should be")]
 
 mod place;
+mod running;
 mod tool;
 
 use std::fs;
-use std::process::{Child, Command, Output};
+use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 use place::Place;
+use running::Running;
 use serde_json::Value;
-use tool::errors;
+use tool::{assert_misused, assert_refused, errors, json, text};
 
 /// Heads every program: calls of its own, past the allocator, so that their number is known.
 const HEAD: &str = r#"
@@ -28,14 +30,9 @@ static void nap(long ms) { struct timespec time = { ms / 1000, ms % 1000 * 10000
 "#;
 
 impl Place {
-    fn compile(&self, name: &str, body: &str) -> String {
-        let (file, program) = (self.file(&format!("{name}.c")), self.file(name));
-        fs::write(&file, format!("{HEAD}{body}")).unwrap();
-        let status = Command::new("cc")
-            .args(["-O1", "-g", "-pthread", "-fno-builtin", "-o", &program, &file])
-            .status();
-        assert!(status.unwrap().success());
-        program
+    /// The program of this code behind [`HEAD`].
+    fn program(&self, name: &str, body: &str) -> String {
+        self.compile(name, &format!("{HEAD}{body}"), &["-O1", "-g", "-pthread", "-fno-builtin"])
     }
 }
 
@@ -57,8 +54,7 @@ fn report(words: &[&str]) -> Option<Value> {
         faultless_skipped::skipped(text);
         return None;
     }
-    let value: Value =
-        serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {}", errors(&output)));
+    let value = json(&output);
     assert_eq!(value["format"], "faultless-churn/1");
     assert_eq!(value["lost_calls"], 0);
     Some(value)
@@ -90,7 +86,7 @@ fn what_a_command_leaves_running_is_followed_to_its_end_by_each_mechanism() {
 #[test]
 fn calls_of_threads_and_children_are_counted_exactly_by_each_mechanism() {
     let place = Place::new("exact");
-    let program = place.compile(
+    let program = place.program(
         "exact",
         "enum { EACH = 40 };
         static void *work(void *unused) {
@@ -150,7 +146,7 @@ fn calls_of_threads_and_children_are_counted_exactly_by_each_mechanism() {
 #[test]
 fn records_of_new_mappings_show_what_is_made_and_say_what_they_leave_out() {
     let place = Place::new("records");
-    let program = place.compile(
+    let program = place.program(
         "records",
         "int main(void) {
             for (int i = 0; i < 100; i++) { munmap(map(5 << 20), 5 << 20); if (i % 10 == 0) sbrk(1 << 20); }
@@ -185,7 +181,7 @@ fn threshold_thrash_is_named_and_a_quiet_program_is_not_accused() {
             for (int i = 0; i < 500; i++) { char *block = malloc(atoi(words[1])); block[0] = 1; free(block); }
             return 0;
         }";
-    let program = place.compile("thrash", source);
+    let program = place.program("thrash", source);
     let Some(report) = report(&["--", &program, "131072"]) else { return };
     let thrash = report["thrash"].as_array().unwrap();
     assert_eq!(thrash.len(), 1, "{thrash:?}");
@@ -199,14 +195,13 @@ fn threshold_thrash_is_named_and_a_quiet_program_is_not_accused() {
 
     let quiet = self::report(&["--", &program, "1000"]).unwrap();
     assert_eq!(quiet["thrash"].as_array().unwrap().len(), 0);
-    let output = churn(&["--", &program, "1000"]).output().unwrap();
-    assert!(String::from_utf8_lossy(&output.stdout).contains("No thrash"));
+    assert!(text(&churn(&["--", &program, "1000"]).output().unwrap()).contains("No thrash"));
 }
 
 #[test]
 fn a_top_that_is_trimmed_and_grown_again_is_named() {
     let place = Place::new("trim");
-    let program = place.compile(
+    let program = place.program(
         "trim",
         "int main(void) { for (int i = 0; i < 300; i++) { sbrk(1 << 20); sbrk(-(1 << 20)); } return 0; }",
     );
@@ -222,7 +217,7 @@ fn a_top_that_is_trimmed_and_grown_again_is_named() {
 #[test]
 fn exec_begins_a_new_program_and_a_sudden_end_is_an_end() {
     let place = Place::new("exec");
-    let program = place.compile(
+    let program = place.program(
         "exec",
         "static void *become(void *path) { execl(path, path, \"second\", (char *)0); return 0; }
         int main(int count, char **words) {
@@ -245,51 +240,36 @@ fn exec_begins_a_new_program_and_a_sudden_end_is_an_end() {
 fn a_recording_shows_the_same_again_and_others_are_refused() {
     let place = Place::new("record");
     let (program, saved) =
-        (place.compile("small", "int main(void) { map(5 << 20); return 0; }"), place.file("saved"));
+        (place.program("small", "int main(void) { map(5 << 20); return 0; }"), place.file("saved"));
     let Some(report) = report(&["--record", &saved, "--", &program]) else { return };
     let again = churn(&["--json", &saved]).output().unwrap();
     assert!(again.status.success(), "{}", errors(&again));
-    assert_eq!(serde_json::from_slice::<Value>(&again.stdout).unwrap(), report);
+    assert_eq!(json(&again), report);
     assert!(churn(&[&saved]).output().unwrap().stdout.starts_with(program.as_bytes()));
 
-    let late = churn(&[&saved, "--json"]).output().unwrap();
-    assert_eq!(late.status.code(), Some(2));
-    assert!(errors(&late).contains("options stand before the file"), "{}", errors(&late));
+    assert_refused(&mut churn(&[&saved, "--json"]), 2, "options stand before the file");
     let newer = fs::read_to_string(&saved).unwrap().replacen("recording/1", "recording/9", 1);
     fs::write(&saved, newer).unwrap();
-    let refused = churn(&[&saved]).output().unwrap();
-    assert_eq!(refused.status.code(), Some(1));
-    assert!(errors(&refused).contains("newer version of faultless"), "{}", errors(&refused));
-    let nowhere = churn(&["--record", "/no/such/place", "--", &program]).output().unwrap();
-    assert_eq!((nowhere.status.code(), nowhere.stdout.len()), (Some(1), 0));
-}
-
-/// A child that is killed and waited for, whatever happens.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+    assert_refused(&mut churn(&[&saved]), 1, "newer version of faultless");
+    assert_refused(&mut churn(&["--record", "/no/such/place", "--", &program]), 1, "/no/such/place");
 }
 
 #[test]
 fn a_running_process_is_followed_for_a_time_and_goes_on() {
     let place = Place::new("pid");
-    let program = place.compile(
+    let program = place.program(
         "steady",
         "static void *work(void *unused) { for (;;) { munmap(map(5 << 20), 5 << 20); nap(2); } return unused; }
         int main(void) { pthread_t thread; pthread_create(&thread, 0, work, 0); pthread_join(thread, 0); }",
     );
-    let mut running = Running(Command::new(&program).spawn().unwrap());
-    let pid = running.0.id().to_string();
+    let mut running = Running::start(&mut Command::new(program));
+    let pid = running.pid();
     let output = churn(&["--json", "--for", "500ms", "--by", "ptrace", "--pid", &pid]).output().unwrap();
     if !output.status.success() {
         assert!(errors(&output).contains("not permitted to trace"), "{}", errors(&output));
         return;
     }
-    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let report = json(&output);
     assert!(calls_of_size(&report, "map_anonymous", 4 * MIB) > 5, "{report}");
     std::thread::sleep(Duration::from_millis(50));
     assert!(running.0.try_wait().unwrap().is_none(), "it goes on");
@@ -303,7 +283,7 @@ fn a_running_process_is_followed_for_a_time_and_goes_on() {
 fn a_command_is_ended_when_its_time_is_over() {
     let place = Place::new("limit");
     let program =
-        place.compile("endless", "int main(void) { for (;;) { munmap(map(5 << 20), 5 << 20); nap(1); } }");
+        place.program("endless", "int main(void) { for (;;) { munmap(map(5 << 20), 5 << 20); nap(1); } }");
     let start = Instant::now();
     let Some(report) = report(&["--for", "300ms", "--", &program]) else { return };
     assert!(start.elapsed() < Duration::from_secs(10));
@@ -329,11 +309,10 @@ fn how_a_command_ended_is_told_and_kept_in_recordings() {
                 faultless_skipped::skipped(errors(&output));
                 continue;
             }
-            let text = String::from_utf8(output.stdout).unwrap();
+            let text = text(&output);
             assert!(text.contains(line), "{instrument:?}: {text}");
             assert_eq!(text.contains("The command"), !line.is_empty(), "{instrument:?}: {text}");
-            let again = churn(&["--json", &saved]).output().unwrap();
-            let report: Value = serde_json::from_slice(&again.stdout).unwrap();
+            let report = json(&churn(&["--json", &saved]).output().unwrap());
             assert_eq!(report["exit_status"].as_i64(), status, "{instrument:?}: {script}");
             assert_eq!(report["signal"].as_i64(), signal, "{instrument:?}: {script}");
         }
@@ -344,10 +323,15 @@ fn how_a_command_ended_is_told_and_kept_in_recordings() {
         fs::write(&saved, old).unwrap();
         let output = churn(&["--json", &saved]).output().unwrap();
         assert!(output.status.success(), "{}", errors(&output));
-        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let report = json(&output);
         assert_eq!((&report["exit_status"], &report["signal"]), (&Value::Null, &Value::Null));
         fs::remove_file(&saved).unwrap();
     }
+}
+
+/// What it does under a limit on open files, as the shell sets it.
+fn limited(limit: &str, words: &[&str]) -> Output {
+    tool::after(&format!("ulimit {limit}"), &[&["churn"], words].concat()).output().unwrap()
 }
 
 #[test]
@@ -361,9 +345,7 @@ fn a_command_that_cannot_be_observed_has_not_run() {
     // Looking needs some files more than the trial before: somewhere on the way up the one works and the other does not.
     for files in 4..4096 {
         let _ = fs::remove_file(&made);
-        let mut limited = Command::new("sh");
-        limited.args(["-c", "ulimit -n $0 && exec \"$@\"", &files.to_string()]);
-        let output = limited.arg(env!("CARGO_BIN_EXE_faultless")).arg("churn").args(words).output().unwrap();
+        let output = limited(&format!("-n {files}"), &words);
         let has_run = fs::exists(&made).unwrap();
         assert_eq!(output.status.success(), has_run, "with {files} files: {}", errors(&output));
         if has_run {
@@ -417,17 +399,10 @@ fn a_32_bit_program_whose_calls_are_not_seen_is_not_called_quiet() {
             let Some(report) = report(words) else { continue };
             assert_eq!(report["is_blind_to_some"], true, "{words:?}");
             assert!(report["remarks"].to_string().contains("32-bit"), "{words:?}: {}", report["remarks"]);
-            let text = String::from_utf8_lossy(&churn(words).output().unwrap().stdout).into_owned();
+            let text = text(&churn(words).output().unwrap());
             assert!(text.contains("Whether it thrashes is not known"), "{words:?}: {text}");
         }
     }
-}
-
-/// The program with a limit on open files, as the shell sets it.
-fn limited(limit: &str, words: &[&str]) -> Output {
-    let mut shell = Command::new("sh");
-    shell.args(["-c", &format!("ulimit {limit} && exec \"$@\""), "sh"]);
-    shell.arg(env!("CARGO_BIN_EXE_faultless")).arg("churn").args(words).output().unwrap()
 }
 
 #[test]
@@ -436,7 +411,7 @@ fn a_command_has_the_limit_on_open_files_that_the_tool_was_started_with() {
         return;
     }
     let output = limited("-Sn 12", &["--by", "tracepoints", "--", "sh", "-c", "ulimit -Sn"]);
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let text = text(&output);
     assert_eq!(text.lines().next(), Some("12"), "{text}{}", errors(&output));
 }
 
@@ -450,7 +425,7 @@ fn callers_that_there_are_too_few_files_for_are_said_to_be_missing() {
     for files in (8..16_384).step_by(4 * cpus) {
         let output = limited(&format!("-n {files}"), &["--json", "--by", "tracepoints", "--", "true"]);
         if output.status.success() {
-            let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+            let report = json(&output);
             let remarks = report["remarks"].to_string();
             assert!(remarks.contains("callers: too many open files"), "{files} files: {remarks}");
             return;
@@ -461,18 +436,15 @@ fn callers_that_there_are_too_few_files_for_are_said_to_be_missing() {
 
 #[test]
 fn what_makes_no_sense_is_refused_in_one_line() {
-    let refused = |words: &[&str], status: i32, text: &str| {
-        let output = churn(words).output().unwrap();
-        assert_eq!(output.status.code(), Some(status), "{words:?}: {}", errors(&output));
-        assert!(errors(&output).contains(text), "{words:?}: {}", errors(&output));
-        assert!(output.stdout.is_empty());
+    let refused = |words: &[&str], status: i32, says: &str| {
+        assert_refused(&mut churn(words), status, says);
     };
     refused(&["--", "/no/such/program"], 127, "no such command");
     refused(&["--", "/etc/passwd"], 126, "may not be executed");
     refused(&["--pid", "0"], 2, "above 0");
     refused(&["--pid", "2147483647"], 1, "no process");
     refused(&["--pid", "1", "--by", "seccomp"], 2, "--by ptrace");
-    refused(&["--for", "soon", "--", "true"], 2, "expected a time");
     refused(&[], 2, "give --pid, a command after --, or a recording");
     refused(&["--json", "--for", "1s"], 2, "give --pid");
+    assert_misused(&mut churn(&["--for", "soon", "--", "true"]), "expected a time");
 }

@@ -2,15 +2,17 @@
 #![allow(clippy::unwrap_used, reason = "a test stops at the first thing that is not as it should be")]
 
 mod place;
+mod running;
 mod tool;
 
 use std::fs;
-use std::process::{Command, Output};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use place::Place;
+use running::Running;
 use serde_json::Value;
-use tool::errors;
+use tool::{assert_misused, assert_refused, errors, json, text};
 
 const HEAD: &str = r#"
 #define _GNU_SOURCE
@@ -27,35 +29,24 @@ const HEAD: &str = r#"
 "#;
 
 impl Place {
-    fn with_temporary(name: &str) -> Self {
-        let place = Self::new(name);
-        fs::create_dir(place.0.join("tmp")).unwrap();
-        place
+    /// The program of this code behind [`HEAD`].
+    fn program(&self, name: &str, options: &[&str], body: &str) -> String {
+        let options = [&["-O1", "-g", "-w", "-fno-builtin", "-pthread"], options].concat();
+        self.compile(name, &format!("{HEAD}{body}"), &options)
     }
 
-    fn compile(&self, name: &str, flags: &[&str], body: &str) -> String {
-        let (file, program) = (self.file(&format!("{name}.c")), self.file(name));
-        fs::write(&file, format!("{HEAD}{body}")).unwrap();
-        let mut command = Command::new("cc");
-        command.args(["-O1", "-g", "-w", "-fno-builtin", "-pthread", "-o", &program, &file]).args(flags);
-        assert!(command.status().unwrap().success());
-        program
-    }
-
-    fn churn(&self, words: &[&str]) -> Output {
+    fn churn(&self, words: &[&str]) -> Command {
         let mut command = tool::faultless(&["churn"]);
         command.args(words).env("TMPDIR", self.0.join("tmp"));
-        command.output().unwrap()
+        command
     }
 
     fn report(&self, words: &[&str]) -> Value {
-        let output = self.churn(&[&["--malloc", "--json"], words].concat());
+        let output = self.churn(&[&["--malloc", "--json"], words].concat()).output().unwrap();
         assert!(output.status.success(), "{}", errors(&output));
         let left = fs::read_dir(self.0.join("tmp")).unwrap().count();
         assert_eq!(left, 0, "nothing is left behind");
-        let value: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| {
-            panic!("{error}: {}{}", String::from_utf8_lossy(&output.stdout), errors(&output))
-        });
+        let value = json(&output);
         assert_eq!(value["format"], "faultless-churn-malloc/1");
         value
     }
@@ -86,7 +77,7 @@ const KIB: u64 = 1 << 10;
 #[test]
 fn calls_sizes_and_the_threads_that_free_are_exact_where_they_are_few() {
     let place = Place::with_temporary("exact");
-    let program = place.compile(
+    let program = place.program(
         "exact",
         &[],
         "enum { N = 60 };
@@ -139,7 +130,7 @@ fn calls_sizes_and_the_threads_that_free_are_exact_where_they_are_few() {
 #[test]
 fn limits_of_file_sizes_end_no_program() {
     let place = Place::with_temporary("fsize");
-    let program = place.compile(
+    let program = place.program(
         "fsize",
         &[],
         "#include <sys/resource.h>
@@ -152,8 +143,8 @@ fn limits_of_file_sizes_end_no_program() {
     );
     let seen = |limit: &str| {
         let script = format!("{limit}{program}; echo ended with $?");
-        let output = place.churn(&["--malloc", "--", "sh", "-c", &script]);
-        let text = String::from_utf8_lossy(&output.stdout).into_owned() + &errors(&output);
+        let output = place.churn(&["--malloc", "--", "sh", "-c", &script]).output().unwrap();
+        let text = text(&output) + &errors(&output);
         assert!(text.contains("ended with 7"), "{text}");
         text
     };
@@ -169,7 +160,7 @@ fn limits_of_file_sizes_end_no_program() {
 #[test]
 fn a_storm_of_calls_is_counted_exactly_and_estimated_well_from_a_part() {
     let place = Place::with_temporary("storm");
-    let program = place.compile(
+    let program = place.program(
         "storm",
         &[],
         "int main(void) {
@@ -199,7 +190,7 @@ fn a_storm_of_calls_is_counted_exactly_and_estimated_well_from_a_part() {
 #[test]
 fn children_of_fork_and_programs_after_exec_have_counts_of_their_own() {
     let place = Place::with_temporary("fork");
-    let program = place.compile(
+    let program = place.program(
         "family",
         &[],
         "static void *work(void *number) { for (int i = 0; i < 25; i++) free(malloc(100000)); return number; }
@@ -224,7 +215,7 @@ fn children_of_fork_and_programs_after_exec_have_counts_of_their_own() {
 #[test]
 fn a_sudden_end_and_many_short_threads_lose_no_counts() {
     let place = Place::with_temporary("ends");
-    let program = place.compile(
+    let program = place.program(
         "ends",
         &[],
         "static void *work(void *unused) { free(malloc(100000)); return unused; }
@@ -244,7 +235,7 @@ fn a_sudden_end_and_many_short_threads_lose_no_counts() {
 #[test]
 fn threads_that_begin_at_the_same_moment_are_counted_exactly() {
     let place = Place::with_temporary("together");
-    let program = place.compile(
+    let program = place.program(
         "together",
         &[],
         "enum { THREADS = 16, CHILDREN = 24 };
@@ -296,13 +287,13 @@ fn on_a_small_disk(place: &Place, command: &str) -> Option<String> {
         return None;
     }
     let output = behind(&[env!("CARGO_BIN_EXE_faultless"), "churn", "--malloc", "--", "sh", "-c", command]);
-    Some(String::from_utf8_lossy(&output.stdout).into_owned() + &errors(&output))
+    Some(text(&output) + &errors(&output))
 }
 
 #[test]
 fn a_disk_that_runs_full_ends_no_program() {
     let place = Place::with_temporary("full");
-    let program = place.compile(
+    let program = place.program(
         "full",
         &[],
         "static void *work(void *unused) { for (int i = 0; i < 1000; i++) free(malloc(3000)); return unused; }
@@ -321,7 +312,7 @@ fn a_disk_that_runs_full_ends_no_program() {
 #[test]
 fn threads_that_find_no_room_are_counted_once_each() {
     let place = Place::with_temporary("refused-rings");
-    let program = place.compile(
+    let program = place.program(
         "crowd",
         &[],
         "#include <linux/filter.h>
@@ -357,7 +348,7 @@ fn threads_that_find_no_room_are_counted_once_each() {
 #[test]
 fn errno_early_calls_and_odd_arguments_are_as_without_the_recorder() {
     let place = Place::with_temporary("manners");
-    let program = place.compile(
+    let program = place.program(
         "manners",
         &["-ldl"],
         "__attribute__((constructor)) static void early(void) { free(malloc(70000)); }
@@ -379,22 +370,22 @@ fn errno_early_calls_and_odd_arguments_are_as_without_the_recorder() {
         }",
     );
     let saved = place.file("saved");
-    let output = place.churn(&["--malloc", "--record", &saved, "--", &program]);
+    let output = place.churn(&["--malloc", "--record", &saved, "--", &program]).output().unwrap();
     assert!(output.status.success(), "{}", errors(&output));
     let status = Command::new(&program).status().unwrap();
     assert!(status.success(), "without the recorder it ends with {status}");
     // The command's own status is not ours, so it tells by the calls that come last.
-    let report: Value = serde_json::from_slice(&place.churn(&["--json", &saved]).stdout).unwrap();
+    let report = json(&place.churn(&["--json", &saved]).output().unwrap());
     assert!(calls(&report, "aligned_alloc", 4 * KIB * 2) == 1, "it came to its end: {report}");
     assert_eq!(calls(&report, "malloc", 64 * KIB), 1, "calls of constructors are counted");
-    let text = String::from_utf8(place.churn(&[&saved]).stdout).unwrap();
+    let text = text(&place.churn(&[&saved]).output().unwrap());
     assert!(text.contains("calls of malloc and its family"), "{text}");
 }
 
 #[test]
 fn calls_of_libraries_opened_with_deepbind_are_counted() {
     let place = Place::with_temporary("deepbind");
-    let plugin = place.compile(
+    let plugin = place.program(
         "plugin.so",
         &["-shared", "-fPIC"],
         "void *take(size_t bytes) { return malloc(bytes); }
@@ -402,7 +393,7 @@ fn calls_of_libraries_opened_with_deepbind_are_counted() {
         void *more(void *block) { return realloc(block, 150000); }",
     );
     // The plugin finds libc's functions before the recorder's; the program frees the plugin's blocks and the other way round.
-    let program = place.compile(
+    let program = place.program(
         "opener",
         &["-ldl"],
         "int main(int count, char **words) {
@@ -431,7 +422,7 @@ fn calls_of_libraries_opened_with_deepbind_are_counted() {
 fn a_command_is_ended_when_its_time_is_over() {
     let place = Place::with_temporary("limit");
     let program =
-        place.compile("endless", &[], "int main(void) { for (;;) { free(malloc(100)); usleep(100); } }");
+        place.program("endless", &[], "int main(void) { for (;;) { free(malloc(100)); usleep(100); } }");
     let start = Instant::now();
     let report = place.report(&["--for", "300ms", "--", &program]);
     assert!(start.elapsed() < Duration::from_secs(10));
@@ -441,15 +432,8 @@ fn a_command_is_ended_when_its_time_is_over() {
 
 #[test]
 fn a_running_process_is_seen_by_probes_or_the_refusal_is_told() {
-    struct Running(std::process::Child);
-    impl Drop for Running {
-        fn drop(&mut self) {
-            let _ = self.0.kill();
-            let _ = self.0.wait();
-        }
-    }
     let place = Place::with_temporary("probes");
-    let program = place.compile(
+    let program = place.program(
         "steady",
         &[],
         "SEEN void *make(size_t bytes) { return malloc(bytes); }
@@ -461,14 +445,14 @@ fn a_running_process_is_seen_by_probes_or_the_refusal_is_told() {
             for (;;) { free(make(3000)); if (!handed) handed = malloc(700); usleep(2000); }
         }",
     );
-    let mut running = Running(Command::new(&program).spawn().unwrap());
-    let pid = running.0.id().to_string();
-    let output = place.churn(&["--malloc", "--json", "--for", "500ms", "--pid", &pid]);
+    let mut running = Running::start(&mut Command::new(program));
+    let output =
+        place.churn(&["--malloc", "--json", "--for", "500ms", "--pid", &running.pid()]).output().unwrap();
     if !output.status.success() {
         assert!(errors(&output).contains("cannot set probes"), "{}", errors(&output));
         return;
     }
-    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let report = json(&output);
     assert_eq!(report["mechanism"], "uprobes");
     let seen = calls(&report, "malloc", 2 * KIB);
     assert!(seen > 3, "{report}");
@@ -485,11 +469,7 @@ fn a_running_process_is_seen_by_probes_or_the_refusal_is_told() {
 #[test]
 fn programs_that_a_preload_does_not_reach_are_refused() {
     let place = Place::with_temporary("refused");
-    let program = place.compile("static", &["-static"], "int main(void) { return 0; }");
-    let output = place.churn(&["--malloc", "--", &program]);
-    assert_eq!(output.status.code(), Some(126), "{}", errors(&output));
-    assert!(errors(&output).contains("statically"), "{}", errors(&output));
-    assert!(output.stdout.is_empty());
-    let both = place.churn(&["--malloc", "--by", "ptrace", "--", "true"]);
-    assert_eq!(both.status.code(), Some(2));
+    let program = place.program("static", &["-static"], "int main(void) { return 0; }");
+    assert_refused(&mut place.churn(&["--malloc", "--", &program]), 126, "statically");
+    assert_misused(&mut place.churn(&["--malloc", "--by", "ptrace", "--", "true"]), "--by");
 }

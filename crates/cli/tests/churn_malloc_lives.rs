@@ -4,26 +4,18 @@
 mod place;
 mod tool;
 
-use std::fs;
 use std::process::Command;
 
 use place::Place;
 use serde_json::Value;
 use tool::errors;
 
-fn compile(place: &Place, name: &str, source: &str) -> String {
-    let (file, program) = (place.file(&format!("{name}.c")), place.file(name));
-    fs::write(&file, source).unwrap();
-    let mut command = Command::new("cc");
-    command.args(["-O1", "-g", "-fno-builtin", "-pthread", "-o", &program, &file]);
-    assert!(command.status().unwrap().success());
-    program
-}
+const OPTIONS: [&str; 4] = ["-O1", "-g", "-fno-builtin", "-pthread"];
 
 fn report(words: &[&str]) -> Value {
     let output = tool::faultless(&["churn", "--malloc", "--json", "--"]).args(words).output().unwrap();
     assert!(output.status.success(), "{}", errors(&output));
-    serde_json::from_slice(&output.stdout).unwrap()
+    tool::json(&output)
 }
 
 fn sum(report: &Value, part: &str) -> f64 {
@@ -36,8 +28,7 @@ fn what_is_freed_while_nobody_reads_is_not_said_to_live() {
     let place = Place::new("burst");
     // The tool is the parent. It stands still while threads, which use one ring after the other, fill it with
     // allocations and then free all.
-    let program = compile(
-        &place,
+    let program = place.compile(
         "burst",
         "#include <pthread.h>
         #include <signal.h>
@@ -86,6 +77,7 @@ fn what_is_freed_while_nobody_reads_is_not_said_to_live() {
             kill(getppid(), SIGCONT);
             return refused;
         }",
+        &OPTIONS,
     );
     let report = report(&[&program]);
     assert!(report["lost"].as_u64().unwrap() > 0, "its ring was full: {report}");
@@ -104,8 +96,7 @@ fn in_a_pid_namespace_what_lives_is_not_taken_for_that_of_an_ended_process() {
     }
     let place = Place::new("namespace");
     // While it holds the first half, another program begins; it is seen when its end is waited for.
-    let program = compile(
-        &place,
+    let program = place.compile(
         "halves",
         "#include <stdlib.h>
         #include <sys/wait.h>
@@ -124,6 +115,7 @@ fn in_a_pid_namespace_what_lives_is_not_taken_for_that_of_an_ended_process() {
             for (int i = 0; i < 50; i++) free(blocks[i]);
             return status != 0;
         }",
+        &OPTIONS,
     );
     let line = "\"$0\"; exit $?";
     let report = report(&[&apart[..], &["sh", "-c", line, &program]].concat());

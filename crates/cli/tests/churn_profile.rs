@@ -5,10 +5,9 @@ mod place;
 mod tool;
 
 use std::fs;
-use std::process::Command;
 
 use place::Place;
-use tool::{errors, faultless};
+use tool::{assert_misused, assert_refused, errors, faultless, text};
 
 const SOURCE: &str = "
 #include <stdlib.h>
@@ -27,11 +26,7 @@ int main(void) {
 }";
 
 fn compile(place: &Place) -> String {
-    let (file, program) = (place.file("chains.c"), place.file("chains"));
-    fs::write(&file, SOURCE).unwrap();
-    let status = Command::new("cc").args(["-O1", "-g", "-fno-builtin", "-o", &program, &file]).status();
-    assert!(status.unwrap().success());
-    program
+    place.compile("chains", SOURCE, &["-O1", "-g", "-fno-builtin"])
 }
 
 /// The number of the chains that end like this.
@@ -96,8 +91,7 @@ fn a_file_that_cannot_be_written_in_the_end_does_not_take_the_table_along() {
         let output = faultless(&["churn", "--malloc", option, "/dev/full", "ls"]).output().unwrap();
         assert_eq!(output.status.code(), Some(1), "{}", errors(&output));
         assert!(errors(&output).contains("cannot write /dev/full: No space left"), "{}", errors(&output));
-        let text = String::from_utf8_lossy(&output.stdout);
-        assert!(text.contains("malloc"), "{text}");
+        assert!(text(&output).contains("malloc"), "{}", text(&output));
     }
 }
 
@@ -110,21 +104,16 @@ fn files_that_cannot_be_written_or_are_named_twice_are_refused_before_anything_r
         (&["--malloc", "--folded", "/no/such/place", "touch", &made], 1, "cannot write /no/such/place"),
         (&["--pprof", &file, "--folded", &file, "touch", &made], 2, "named twice"),
         (&["--malloc", "--record", &file, "--pprof", &file, "touch", &made], 2, "named twice"),
-        (&["--pprof"], 2, "--pprof"),
     ] {
-        let output = faultless(&[&["churn"], words].concat()).output().unwrap();
-        assert_eq!(output.status.code(), Some(status), "{words:?}: {}", errors(&output));
-        assert!(errors(&output).contains(says) && output.stdout.is_empty(), "{}", errors(&output));
+        assert_refused(&mut faultless(&[&["churn"], words].concat()), status, says);
     }
+    assert_misused(&mut faultless(&["churn", "--pprof"]), "--pprof");
     assert_eq!(fs::read_dir(&place.0).unwrap().count(), 0);
 
     let recorded = faultless(&["churn", "--malloc", "--record", &saved, "true"]).output().unwrap();
     assert!(recorded.status.success(), "{}", errors(&recorded));
     let before = fs::read(&saved).unwrap();
-    let output = faultless(&["churn", "--pprof", &saved, &saved]).output().unwrap();
-    assert_eq!(output.status.code(), Some(2), "{}", errors(&output));
-    assert!(errors(&output).contains("read at the same time"), "{}", errors(&output));
+    assert_refused(&mut faultless(&["churn", "--pprof", &saved, &saved]), 2, "read at the same time");
     assert_eq!(fs::read(&saved).unwrap(), before);
-    let late = faultless(&["churn", &saved, "--pprof", &file]).output().unwrap();
-    assert_eq!(late.status.code(), Some(2), "{}", errors(&late));
+    assert_refused(&mut faultless(&["churn", &saved, "--pprof", &file]), 2, "");
 }

@@ -2,16 +2,17 @@
 #![allow(clippy::unwrap_used, reason = "a test stops at the first thing that is not as it should be")]
 
 mod place;
+mod running;
 mod tool;
 
 use std::fs;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use place::Place;
-use serde_json::Value;
-use tool::errors;
+use running::Running;
+use tool::{assert_refused, errors, json};
 
 /// Calls malloc and free 500 times a second in each thread.
 const STEADY: &str = r"
@@ -28,35 +29,16 @@ int main(void) {
     run(0);
 }";
 
-struct Running(Child);
-
-impl Running {
-    fn start(program: &str, libraries: &str) -> Self {
-        let running = Self(Command::new(program).env("LD_LIBRARY_PATH", libraries).spawn().unwrap());
-        // Until its loader is through.
-        sleep(Duration::from_millis(200));
-        running
-    }
-
-    fn churn(&self) -> Output {
-        let words = ["churn", "--malloc", "--json", "--for", "300ms", "--pid", &self.0.id().to_string()];
-        tool::faultless(&words).output().unwrap()
-    }
+fn start(program: &str, libraries: &str) -> Running {
+    let running = Running::start(Command::new(program).env("LD_LIBRARY_PATH", libraries));
+    // Until its loader is through.
+    sleep(Duration::from_millis(200));
+    running
 }
 
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn compile(place: &Place, name: &str, options: &[&str]) -> Option<String> {
-    let (file, program) = (place.file(&format!("{name}.c")), place.file(name));
-    fs::write(&file, STEADY).unwrap();
-    let mut command = Command::new("cc");
-    command.args(["-fno-builtin", "-o", &program, &file]).args(options).stderr(Stdio::null());
-    command.status().unwrap().success().then_some(program)
+fn churn(running: &Running) -> Command {
+    let words = ["churn", "--malloc", "--json", "--for", "300ms", "--pid", &running.pid()];
+    tool::faultless(&words)
 }
 
 /// The libc of this test.
@@ -69,21 +51,21 @@ fn libc() -> String {
 #[test]
 fn a_libc_that_was_replaced_since_it_was_mapped_is_the_one_that_is_looked_at() {
     let place = Place::new("replaced");
-    let program = compile(&place, "steady", &[]).unwrap();
+    let program = place.compile("steady", STEADY, &["-fno-builtin"]);
     let (own, new) = (place.file("libc.so.6"), place.file("new"));
     fs::copy(libc(), &own).unwrap();
-    let running = Running::start(&program, place.0.to_str().unwrap());
-    let before = running.churn();
+    let running = start(&program, place.0.to_str().unwrap());
+    let before = churn(&running).output().unwrap();
     if !before.status.success() {
         assert!(errors(&before).contains("cannot set probes"), "{}", errors(&before));
         return faultless_skipped::skipped("probes are not permitted");
     }
     fs::copy(libc(), &new).unwrap();
     fs::rename(new, own).unwrap();
-    let after = running.churn();
+    let after = churn(&running).output().unwrap();
     assert!(after.status.success(), "{}", errors(&after));
     for output in [before, after] {
-        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let report = json(&output);
         assert!(report["frees"].as_u64() > Some(3), "{report}");
     }
 }
@@ -91,16 +73,16 @@ fn a_libc_that_was_replaced_since_it_was_mapped_is_the_one_that_is_looked_at() {
 #[test]
 fn the_probes_of_many_threads_are_set_and_removed_in_time() {
     let place = Place::new("crowd");
-    let program = compile(&place, "crowd", &["-DTHREADS=40", "-pthread"]).unwrap();
-    let running = Running::start(&program, "");
+    let program = place.compile("crowd", STEADY, &["-fno-builtin", "-DTHREADS=40", "-pthread"]);
+    let running = start(&program, "");
     let began = Instant::now();
-    let output = running.churn();
+    let output = churn(&running).output().unwrap();
     let took = began.elapsed();
     if !output.status.success() {
         assert!(errors(&output).contains("cannot set probes"), "{}", errors(&output));
         return faultless_skipped::skipped("probes are not permitted");
     }
-    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let report = json(&output);
     assert!(report["frees"].as_u64() > Some(100), "{report}");
     // 1,280 probes of their own took minutes.
     assert!(took < Duration::from_secs(60), "{took:?}");
@@ -109,10 +91,8 @@ fn the_probes_of_many_threads_are_set_and_removed_in_time() {
 #[test]
 fn a_32_bit_process_is_refused_and_not_said_to_call_nothing() {
     let place = Place::new("narrow");
-    let Some(program) = compile(&place, "narrow", &["-m32"]) else {
+    let Some(program) = place.try_compile("narrow", STEADY, &["-fno-builtin", "-m32"]) else {
         return faultless_skipped::skipped("no compiler for 32-bit programs");
     };
-    let output = Running::start(&program, "").churn();
-    assert_eq!(output.status.code(), Some(126), "{}", errors(&output));
-    assert!(errors(&output).contains("is a 32-bit program"), "{}", errors(&output));
+    assert_refused(&mut churn(&start(&program, "")), 126, "is a 32-bit program");
 }

@@ -2,58 +2,32 @@
 #![allow(clippy::unwrap_used, reason = "a test stops at the first thing that is not as it should be")]
 
 mod place;
+mod running;
 mod tool;
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
-use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
-use std::thread;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use place::Place;
+use running::{Running, has_ended, send, state, wait_until, written_line};
 use serde_json::Value;
+use tool::{assert_misused, assert_refused, errors, json, text};
 
 impl Place {
-    fn compile(&self, source: &str) -> PathBuf {
-        let (file, program) = (self.0.join("program.c"), self.0.join("program"));
-        fs::write(&file, source).unwrap();
-        assert!(
-            Command::new("cc")
-                .args(["-O1", "-pthread", "-o"])
-                .arg(&program)
-                .arg(&file)
-                .status()
-                .unwrap()
-                .success()
-        );
-        program
-    }
-
-    fn temporary(&self) -> PathBuf {
-        let path = self.0.join("tmp");
-        fs::create_dir_all(&path).unwrap();
-        path
-    }
-
     fn is_clean(&self) -> bool {
-        fs::read_dir(self.temporary()).unwrap().next().is_none()
+        fs::read_dir(self.0.join("tmp")).unwrap().next().is_none()
     }
 }
 
 fn doctor(place: &Place, words: &[&str]) -> Command {
     let mut command = tool::faultless(&["doctor"]);
-    command.args(words).env("TMPDIR", place.temporary());
+    command.args(words).env("TMPDIR", place.0.join("tmp"));
     for name in ["MALLOC_ARENA_MAX", "MALLOC_MMAP_MAX_", "MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES"] {
         command.env_remove(name);
     }
     command
-}
-
-fn json(output: &Output) -> Value {
-    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| {
-        panic!("no JSON ({error}): {}", String::from_utf8_lossy(&output.stderr));
-    })
 }
 
 /// Two buffers of 1 MiB and 2 MiB freed and asked for again.
@@ -85,10 +59,10 @@ fn faults(value: &Value, name: &str) -> f64 {
 
 #[test]
 fn churn_of_large_blocks_is_found_explained_and_cured() {
-    let place = Place::new("churn");
-    let program = place.compile(CHURN);
-    let output = doctor(&place, &["--json", "--", program.to_str().unwrap()]).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let place = Place::with_temporary("churn");
+    let program = place.compile("churn", CHURN, &["-O1", "-pthread"]);
+    let output = doctor(&place, &["--json", "--", &program]).output().unwrap();
+    assert!(output.status.success(), "{}", errors(&output));
     let value = json(&output);
     assert_eq!(value["format"], "faultless-doctor/1");
     let names: Vec<&str> =
@@ -112,11 +86,10 @@ fn churn_of_large_blocks_is_found_explained_and_cured() {
 
 #[test]
 fn a_program_without_churn_is_left_alone() {
-    let place = Place::new("calm");
-    let page = place.0.join("report.html");
-    let output =
-        doctor(&place, &["--json", "--html", page.to_str().unwrap(), "--", "true"]).output().unwrap();
-    let html = std::fs::read_to_string(&page).unwrap();
+    let place = Place::with_temporary("calm");
+    let page = place.file("report.html");
+    let output = doctor(&place, &["--json", "--html", &page, "--", "true"]).output().unwrap();
+    let html = fs::read_to_string(&page).unwrap();
     assert!(html.contains("Nothing helps") && html.ends_with("</html>\n"), "{html}");
     let value = json(&output);
     assert_eq!(value["verdict"]["faultless_helps"], false);
@@ -127,18 +100,15 @@ fn a_program_without_churn_is_left_alone() {
 
 #[test]
 fn too_few_runs_to_tell_a_difference_from_noise_are_said_to_be() {
-    let place = Place::new("few");
-    let text = |runs| {
-        let output = doctor(&place, &["-n", runs, "--", "true"]).output().unwrap();
-        String::from_utf8_lossy(&output.stdout).into_owned()
-    };
+    let place = Place::with_temporary("few");
+    let text = |runs| text(&doctor(&place, &["-n", runs, "--", "true"]).output().unwrap());
     assert!(text("1").contains("cannot tell a difference from noise"), "{}", text("1"));
     assert!(!text("3").contains("cannot tell"));
 }
 
 #[test]
 fn figures_of_several_processes_are_said_to_be() {
-    let place = Place::new("several");
+    let place = Place::with_temporary("several");
     let remarks = |script| {
         let output = doctor(&place, &["-n", "1", "--json", "--", "sh", "-c", script]).output().unwrap();
         json(&output)["remarks"].to_string()
@@ -149,25 +119,25 @@ fn figures_of_several_processes_are_said_to_be() {
 
 #[test]
 fn progress_names_an_odd_command_in_one_line() {
-    let place = Place::new("odd");
-    let program = place.0.join("odd\nname");
+    let place = Place::with_temporary("odd");
+    let program = place.file("odd\nname");
     fs::copy("/bin/true", &program).unwrap();
-    let output = doctor(&place, &["-n", "1", "--", program.to_str().unwrap()]).output().unwrap();
-    let text = String::from_utf8_lossy(&output.stderr);
+    let output = doctor(&place, &["-n", "1", "--", &program]).output().unwrap();
+    let text = errors(&output);
     assert!(text.lines().all(|line| line.starts_with("faultless: ")), "{text}");
     assert!(text.contains("odd\\nname"), "{text}");
 }
 
 #[test]
 fn misspelt_variables_are_pointed_out_and_right_ones_become_an_arm() {
-    let place = Place::new("environment");
+    let place = Place::with_temporary("environment");
     let output = doctor(&place, &["-n", "1", "--", "true"])
         .env("MALLOC_MMAP_MAX", "0")
         .env("MALLOC_TRIM_THRESHOLD", "-1")
         .env("MALLOC_ARENA_MAX", "2")
         .output()
         .unwrap();
-    let text = String::from_utf8_lossy(&output.stdout);
+    let text = text(&output);
     assert!(text.contains("the right name is MALLOC_MMAP_MAX_"), "{text}");
     assert!(text.contains("the right name is MALLOC_TRIM_THRESHOLD_"), "{text}");
     assert!(text.contains("libc defaults"), "{text}");
@@ -175,10 +145,10 @@ fn misspelt_variables_are_pointed_out_and_right_ones_become_an_arm() {
 
 #[test]
 fn a_command_that_fails_is_reported_with_its_last_words() {
-    let place = Place::new("failing");
+    let place = Place::with_temporary("failing");
     let output =
         doctor(&place, &["-n", "1", "--", "sh", "-c", "echo the reason >&2; exit 3"]).output().unwrap();
-    let text = String::from_utf8_lossy(&output.stdout);
+    let text = text(&output);
     assert!(text.contains("the command failed in every run (exit status 3)"), "{text}");
     assert!(text.contains("the reason"), "{text}");
     assert_eq!(output.status.code(), Some(0));
@@ -186,10 +156,10 @@ fn a_command_that_fails_is_reported_with_its_last_words() {
 
 #[test]
 fn a_command_that_ends_otherwise_under_one_arm_is_no_success() {
-    let place = Place::new("differing");
+    let place = Place::with_temporary("differing");
     let script = r#"case "$LD_PRELOAD" in *faultless*) kill -SEGV $$;; esac"#;
     let output = doctor(&place, &["-n", "1", "--", "sh", "-c", script]).output().unwrap();
-    let text = String::from_utf8_lossy(&output.stdout);
+    let text = text(&output);
     assert!(text.contains("ATTENTION: the command did not end the same way"), "{text}");
     assert!(text.contains("Faultless: killed by signal 11"), "{text}");
     assert_eq!(output.status.code(), Some(1));
@@ -197,7 +167,7 @@ fn a_command_that_ends_otherwise_under_one_arm_is_no_success() {
 
 #[test]
 fn what_an_allocator_that_was_not_loaded_did_proves_nothing() {
-    let place = Place::new("cleaned");
+    let place = Place::with_temporary("cleaned");
     let words = ["-n", "1", "--json", "--", "sh", "-c", "exec env -i sleep 0.01"];
     let value = json(&doctor(&place, &words).output().unwrap());
     let sentence = value["verdict"]["sentence"].as_str().unwrap();
@@ -207,121 +177,91 @@ fn what_an_allocator_that_was_not_loaded_did_proves_nothing() {
 
 #[test]
 fn a_page_that_cannot_be_written_is_known_before_anything_runs() {
-    let place = Place::new("nowhere");
-    let output = doctor(&place, &["--html", "/nowhere/report.html", "--", "touch", "ran"]).output().unwrap();
-    assert_eq!(output.status.code(), Some(1));
-    assert!(
-        String::from_utf8_lossy(&output.stderr).starts_with("faultless: cannot write /nowhere/report.html")
-    );
-    assert!(output.stdout.is_empty() && place.is_clean());
+    let place = Place::with_temporary("nowhere");
+    let mut command = doctor(&place, &["--html", "/nowhere/report.html", "--", "touch", "ran"]);
+    assert_refused(&mut command, 1, "faultless: cannot write /nowhere/report.html");
+    assert!(place.is_clean());
 }
 
 #[test]
 fn a_page_that_cannot_be_written_in_the_end_does_not_take_the_report_along() {
-    let place = Place::new("full");
+    let place = Place::with_temporary("full");
     let output = doctor(&place, &["--html", "/dev/full", "--", "true"]).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
+    let said = errors(&output);
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains("faultless: cannot write /dev/full: No space left"), "{said}");
-    assert!(String::from_utf8_lossy(&output.stdout).contains("Verdict: "));
+    assert!(text(&output).contains("Verdict: "));
 }
 
 #[test]
 fn bad_commands_are_refused_before_anything_is_written() {
-    let place = Place::new("refused");
-    let output = doctor(&place, &["--", "no-such-command"]).output().unwrap();
-    assert_eq!(output.status.code(), Some(127));
-    let output = doctor(&place, &["--runs", "0"]).output().unwrap();
-    assert_eq!(output.status.code(), Some(2));
-    let output = doctor(&place, &["--", "true"]).env("TMPDIR", "/no/such/place").output().unwrap();
-    assert_eq!(output.status.code(), Some(1));
-    let text = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(text.lines().count(), 1, "{text}");
-    assert!(text.contains("TMPDIR"), "{text}");
+    let place = Place::with_temporary("refused");
+    assert_refused(&mut doctor(&place, &["--", "no-such-command"]), 127, "");
+    assert_misused(&mut doctor(&place, &["--runs", "0"]), "--runs");
+    assert_refused(doctor(&place, &["--", "true"]).env("TMPDIR", "/no/such/place"), 1, "TMPDIR");
     assert!(place.is_clean());
+}
+
+/// The doctor, at work on a line of shell.
+fn quiet(place: &Place, script: &str) -> Running {
+    Running::start(doctor(place, &["--", "sh", "-c", script]).stdout(Stdio::null()).stderr(Stdio::null()))
 }
 
 #[test]
 fn an_interrupt_ends_the_command_and_leaves_nothing() {
     for (name, number) in [("INT", 2), ("TERM", 15)] {
-        let place = Place::new(&format!("interrupt-{name}"));
-        let pids = place.0.join("pids");
-        let script = format!("echo $$ >> {}; sleep 60 & wait", pids.display());
-        let mut child = doctor(&place, &["--", "sh", "-c", &script])
-            .stderr(Stdio::null())
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap();
-        wait_until(|| fs::read_to_string(&pids).is_ok_and(|text| text.ends_with('\n')));
+        let place = Place::with_temporary(&format!("interrupt-{name}"));
+        let written = place.file("pid");
+        let mut child = quiet(&place, &format!("echo $$ >> {written}; sleep 60 & wait"));
+        let command = written_line(&written);
         assert!(!place.is_clean(), "the library is there while it is needed");
         let begun = Instant::now();
-        let pid = child.id().to_string();
-        send(name, &pid);
-        assert_eq!(child.wait().unwrap().signal(), Some(number));
+        send(name, child.pid());
+        assert_eq!(child.0.wait().unwrap().signal(), Some(number));
         assert!(begun.elapsed() < Duration::from_secs(10));
         assert!(place.is_clean());
-        let command = fs::read_to_string(&pids).unwrap();
-        assert!(!PathBuf::from(format!("/proc/{}", command.trim())).exists(), "the command was ended");
+        assert_eq!(state(command), None, "the command was ended");
     }
 }
 
 #[test]
 fn an_interrupt_ends_what_has_a_process_group_of_its_own() {
-    let place = Place::new("groups");
-    let pids = place.0.join("pids");
-    let script = format!("timeout 60 sh -c 'echo $$ >>{}; sleep 60; :' & wait", pids.display());
-    let mut child = doctor(&place, &["--", "sh", "-c", &script]).stderr(Stdio::null()).spawn().unwrap();
-    let pid_of = || fs::read_to_string(&pids).ok().filter(|text| text.ends_with('\n'));
-    wait_until(|| pid_of().is_some());
-    send("TERM", &child.id().to_string());
-    assert_eq!(child.wait().unwrap().signal(), Some(15));
-    let stat = format!("/proc/{}/stat", pid_of().unwrap().trim());
-    wait_until(|| fs::read_to_string(&stat).map_or(true, |text| text.contains(") Z ")));
+    let place = Place::with_temporary("groups");
+    let written = place.file("pid");
+    let mut child = quiet(&place, &format!("timeout 60 sh -c 'echo $$ >>{written}; sleep 60; :' & wait"));
+    let command = written_line(&written);
+    send("TERM", child.pid());
+    assert_eq!(child.0.wait().unwrap().signal(), Some(15));
+    wait_until(|| has_ended(&command));
 }
 
 #[test]
 fn the_command_dies_with_a_killed_doctor() {
-    let place = Place::new("killed");
-    let pids = place.0.join("pids");
-    let script = format!("echo $$ >> {}; exec sleep 60", pids.display());
-    let mut child = doctor(&place, &["--", "sh", "-c", &script])
-        .stderr(Stdio::null())
-        .stdout(Stdio::null())
-        .spawn()
-        .unwrap();
-    wait_until(|| fs::read_to_string(&pids).is_ok_and(|text| text.ends_with('\n')));
-    child.kill().unwrap();
-    child.wait().unwrap();
-    let command = PathBuf::from(format!("/proc/{}/stat", fs::read_to_string(&pids).unwrap().trim()));
-    // A zombie that nobody has reaped yet is as dead as one that is gone.
-    wait_until(|| fs::read_to_string(&command).map_or(true, |stat| stat.contains(") Z ")));
+    let place = Place::with_temporary("killed");
+    let written = place.file("pid");
+    let child = quiet(&place, &format!("echo $$ >> {written}; exec sleep 60"));
+    let command = written_line(&written);
+    drop(child);
+    wait_until(|| has_ended(&command));
 }
 
 #[test]
 fn a_closed_output_ends_us_quietly_as_it_ends_others() {
-    let place = Place::new("closed");
+    let place = Place::with_temporary("closed");
     let program = env!("CARGO_BIN_EXE_faultless");
     let script =
         format!("{{ {program} doctor -n 1 -- true; echo $? >&2; }} 2>{}/status | true", place.0.display());
     assert!(
-        Command::new("sh").args(["-c", &script]).env("TMPDIR", place.temporary()).status().unwrap().success()
+        Command::new("sh")
+            .args(["-c", &script])
+            .env("TMPDIR", place.0.join("tmp"))
+            .status()
+            .unwrap()
+            .success()
     );
     let text = fs::read_to_string(place.0.join("status")).unwrap();
     assert!(text.ends_with("141\n") && !text.contains("panic"), "{text}");
     assert!(place.is_clean());
-}
-
-fn wait_until(is_so: impl Fn() -> bool) {
-    let begun = Instant::now();
-    while !is_so() {
-        assert!(begun.elapsed() < Duration::from_secs(20), "it did not come to be");
-        thread::sleep(Duration::from_millis(20));
-    }
-}
-
-/// By the shell's own kill: the program of that name is not on every machine.
-fn send(signal: &str, pid: &str) {
-    assert!(Command::new("sh").args(["-c", &format!("kill -{signal} {pid}")]).status().unwrap().success());
 }
 
 /// Data that is loaded, and eight threads whose requests allocate scratch buffers.
@@ -351,15 +291,15 @@ int main(void) {
 
 #[test]
 fn data_that_is_loaded_and_searched_is_told_from_the_scratch_buffers_of_requests() {
-    let place = Place::new("search");
-    let program = place.compile(SEARCH);
-    let output = doctor(&place, &["-n", "1", "--json", "--", program.to_str().unwrap()]).output().unwrap();
+    let place = Place::with_temporary("search");
+    let program = place.compile("search", SEARCH, &["-O1", "-pthread"]);
+    let output = doctor(&place, &["-n", "1", "--json", "--", &program]).output().unwrap();
     let found = &json(&output)["loaded_data"];
     assert_eq!(found["data_bytes"], 64 << 20, "{found}");
     assert!(found["excess_faults"].as_u64().unwrap() >= 10_000, "{found}");
     assert!(found["sentences"].as_str().unwrap().contains("freed and asked for again"), "{found}");
 
-    let program = place.compile(CHURN);
-    let output = doctor(&place, &["-n", "1", "--json", "--", program.to_str().unwrap()]).output().unwrap();
+    let program = place.compile("churn", CHURN, &["-O1", "-pthread"]);
+    let output = doctor(&place, &["-n", "1", "--json", "--", &program]).output().unwrap();
     assert!(json(&output)["loaded_data"].is_null());
 }

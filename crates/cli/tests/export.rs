@@ -2,34 +2,26 @@
 #![allow(clippy::unwrap_used, reason = "a test stops at the first thing that is not as it should be")]
 
 mod place;
+mod running;
 mod tool;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{ChildStderr, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use place::Place;
-use tool::faultless;
+use running::{Running, is_so_within, send};
+use tool::{after, assert_misused, assert_refused, errors, faultless, text};
 
 /// Longest time that anything may take here.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Ended with the test.
-struct Ended(Child);
-
-impl Drop for Ended {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// A program that takes so many page faults for each line of its input.
 struct Toucher {
-    process: Ended,
+    process: Running,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
 }
@@ -51,11 +43,8 @@ impl Toucher {
                     fflush(stdout);
                 }
             }"#;
-        let (file, program) = (place.file("toucher.c"), place.file(name));
-        fs::write(&file, source).unwrap();
-        assert!(Command::new("cc").args(["-O1", "-o", &program, &file]).status().unwrap().success());
-        let mut process =
-            Ended(Command::new(program).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap());
+        let mut command = Command::new(place.compile(name, source, &["-O1"]));
+        let mut process = Running::start(command.stdin(Stdio::piped()).stdout(Stdio::piped()));
         let (input, output) = (process.0.stdin.take().unwrap(), process.0.stdout.take().unwrap());
         Self { process, input, output: BufReader::new(output) }
     }
@@ -68,21 +57,28 @@ impl Toucher {
     }
 
     fn pid(&self) -> String {
-        self.process.0.id().to_string()
+        self.process.pid()
     }
 }
 
 /// An exporter that serves, at an address of the kernel's choice.
-fn serve(words: &[&str]) -> (Ended, String) {
-    let words = [&["export", "--listen", "127.0.0.1:0", "--interval", "50ms"], words].concat();
-    let mut exporter = Ended(faultless(&words).stderr(Stdio::piped()).spawn().unwrap());
-    let mut lines = BufReader::new(exporter.0.stderr.take().unwrap()).lines().map(Result::unwrap);
-    let address = lines.find_map(|line| {
+fn serve(words: &[&str]) -> (Running, String) {
+    let (exporter, address, mut said) = serving(faultless(&[&SERVES, words].concat()));
+    // Whoever reads no more must not end it.
+    std::thread::spawn(move || std::io::copy(&mut said, &mut std::io::sink()));
+    (exporter, address)
+}
+
+const SERVES: [&str; 5] = ["export", "--listen", "127.0.0.1:0", "--interval", "50ms"];
+
+/// The exporter, where it listens, and what it says after that.
+fn serving(mut command: Command) -> (Running, String, BufReader<ChildStderr>) {
+    let mut exporter = Running::start(command.stderr(Stdio::piped()));
+    let mut said = BufReader::new(exporter.0.stderr.take().unwrap());
+    let address = said.by_ref().lines().map(Result::unwrap).find_map(|line| {
         Some(line.strip_prefix("faultless: metrics at http://")?.strip_suffix("/metrics")?.to_owned())
     });
-    // Whoever reads no more must not end it.
-    std::thread::spawn(move || lines.for_each(drop));
-    (exporter, address.expect("it says where it listens"))
+    (exporter, address.expect("it says where it listens"), said)
 }
 
 /// The head and the body of the answer to one request.
@@ -161,7 +157,7 @@ fn one_look_has_sizes_counts_and_the_heap_of_a_process() {
     toucher.touch(2_000);
     let output = faultless(&["export", "--once", "--map", "1m", "--pid", &toucher.pid()]).output().unwrap();
     assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
-    let text = String::from_utf8(output.stdout).unwrap();
+    let text = text(&output);
     let of = |metric: &str| value(&text, metric).unwrap_or_else(|| panic!("{metric}: {text}"));
     assert_eq!(of("faultless_processes{name=\"toucher-once\"}"), 1.0);
     assert!(of("faultless_resident_memory_bytes{name=\"toucher-once\"}") > 8e6);
@@ -199,8 +195,8 @@ fn counts_begin_where_the_looking_began_and_go_on_when_the_process_has_ended() {
 #[test]
 fn the_counts_of_a_process_stay_its_own_when_it_becomes_another_program() {
     let script = "true; read line; exec sleep 600";
-    let mut child = Ended(Command::new("sh").args(["-c", script]).stdin(Stdio::piped()).spawn().unwrap());
-    let pid = child.0.id().to_string();
+    let mut child = Running::start(Command::new("sh").args(["-c", script]).stdin(Stdio::piped()));
+    let pid = child.pid();
     let (_exporter, address) = serve(&["--pid", &pid, "--by", "process", "--heap", "0"]);
     let faults =
         |name: &str| format!("faultless_page_faults_total{{name=\"{name}\",pid=\"{pid}\",kind=\"minor\"}}");
@@ -258,54 +254,30 @@ fn where_few_files_may_be_open_some_processes_are_followed_and_the_rest_goes_on(
     let (program, textfile) = (place.file("sleeper-few"), place.file("few.prom"));
     // By a program of its own: what a child of another test holds open for writing cannot be run.
     assert!(Command::new("cp").args(["/bin/sleep", &program]).status().unwrap().success());
-    let sleepers: Vec<Ended> =
-        (0..60).map(|_| Ended(Command::new(&program).arg("600").spawn().unwrap())).collect();
-    let tool = env!("CARGO_BIN_EXE_faultless");
-    let script = "ulimit -n 64; exec \"$@\"";
-    let words = [
-        "export",
-        "--name",
-        "sleeper-few",
-        "--listen",
-        "127.0.0.1:0",
-        "--interval",
-        "50ms",
-        "--textfile",
-        &textfile,
-    ];
-    let mut exporter = Command::new("sh");
-    exporter.args(["-c", script, "sh", tool]).args(words).stderr(Stdio::piped());
-    let mut exporter = Ended(exporter.spawn().unwrap());
-    let mut lines = BufReader::new(exporter.0.stderr.take().unwrap()).lines().map(Result::unwrap);
-    let address = lines.find_map(|line| {
-        Some(line.strip_prefix("faultless: metrics at http://")?.strip_suffix("/metrics")?.to_owned())
-    });
-    let address = address.unwrap();
+    let sleepers: Vec<Running> = (0..60).map(|_| Running::start(Command::new(&program).arg("600"))).collect();
+    let words = [&SERVES[..], &["--name", "sleeper-few", "--textfile", &textfile]].concat();
+    let (_exporter, address, said) = serving(after("ulimit -n 64", &words));
     let processes = "faultless_processes{name=\"sleeper-few\"}";
     let followed = wait_for(&address, processes, |processes| processes > 0.0);
     assert!(followed < 60.0, "{followed}");
+    let mut lines = said.lines().map(Result::unwrap);
     let told = lines.find(|line| line.contains("no more files may be open")).unwrap();
     assert!(told.contains("LimitNOFILE"), "{told}");
     // All at once: each has a descriptor left.
     let connections: Vec<TcpStream> = (0..10).map(|_| TcpStream::connect(&address).unwrap()).collect();
     assert!(value(&scrape(&address), processes).is_some());
     drop(connections);
-    let deadline = Instant::now() + PATIENCE;
-    while !fs::read_to_string(&textfile).is_ok_and(|text| text.contains(processes)) {
-        assert!(Instant::now() < deadline);
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    let is_written = || fs::read_to_string(&textfile).is_ok_and(|text| text.contains(processes));
+    assert!(is_so_within(PATIENCE, is_written));
     drop(sleepers);
     wait_for(&address, processes, |processes| processes == 0.0);
 }
 
 #[test]
 fn a_command_finds_the_limit_of_open_files_that_the_tool_found() {
-    let tool = env!("CARGO_BIN_EXE_faultless");
-    let script = "ulimit -S -n 256; exec \"$@\"";
-    let command = ["export", "--listen", "127.0.0.1:0", "--", "sh", "-c", "ulimit -S -n"];
-    let output = Command::new("sh").args(["-c", script, "sh", tool]).args(command).output().unwrap();
-    assert_eq!(String::from_utf8_lossy(&output.stdout), "256\n", "{output:?}");
+    let words = ["export", "--listen", "127.0.0.1:0", "--", "sh", "-c", "ulimit -S -n"];
+    let output = after("ulimit -S -n 256", &words).output().unwrap();
+    assert_eq!(text(&output), "256\n", "{output:?}");
 }
 
 #[test]
@@ -355,19 +327,17 @@ fn a_file_for_node_exporter_is_always_whole_and_gone_at_the_end() {
     let place = Place::new("textfile");
     let path = place.file("faultless.prom");
     let words = ["export", "--name", "nobody-of-this-name", "--textfile", &path, "--interval", "20ms"];
-    let mut exporter = Ended(faultless(&words).stderr(Stdio::piped()).spawn().unwrap());
-    let deadline = Instant::now() + PATIENCE;
+    let mut exporter = Running::start(faultless(&words).stderr(Stdio::piped()));
     let mut seen = 0;
-    while seen < 20 {
-        assert!(Instant::now() < deadline);
+    let is_seen_often = || {
         if let Ok(text) = fs::read_to_string(&path) {
             assert!(text.contains("faultless_exporter_build_info") && text.ends_with('\n'), "{text}");
             seen += 1;
         }
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    let pid = exporter.0.id().to_string();
-    assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+        seen >= 20
+    };
+    assert!(is_so_within(PATIENCE, is_seen_often));
+    send("TERM", exporter.pid());
     assert_eq!(exporter.0.wait().unwrap().signal(), Some(15));
     let mut said = String::new();
     exporter.0.stderr.take().unwrap().read_to_string(&mut said).unwrap();
@@ -388,8 +358,7 @@ fn devices_and_pipes_are_written_once_and_never_removed() {
     let export = |words: &[&str]| {
         let words = [&["export", "--name", "nobody-of-this-name", "--textfile"], words].concat();
         let output = faultless(&words).output().unwrap();
-        let said = String::from_utf8(output.stderr).unwrap();
-        (output.status.code(), said, String::from_utf8(output.stdout).unwrap())
+        (output.status.code(), errors(&output), text(&output))
     };
     for path in ["/dev/null", "/dev/stdout", pipe.as_str(), link.as_str()] {
         let (status, said, _) = export(&[path]);
@@ -422,11 +391,7 @@ fn what_makes_no_sense_is_said_in_one_line() {
         (vec!["export", "--pid", "0"], 2, "a process number is above 0"),
         (vec!["export", "--", "no-such-command-at-all"], 127, "no such command"),
     ] {
-        let output = faultless(&words).output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(status), "{words:?}: {said}");
-        assert!(said.contains(reason) && said.lines().count() == 1, "{words:?}: {said}");
+        assert_refused(&mut faultless(&words), status, reason);
     }
-    let both = faultless(&["export", "--name", "x", "--once", "--listen", ":1"]).output().unwrap();
-    assert_eq!(both.status.code(), Some(2));
+    assert_misused(&mut faultless(&["export", "--name", "x", "--once", "--listen", ":1"]), "--once");
 }

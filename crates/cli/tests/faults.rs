@@ -2,31 +2,17 @@
 #![allow(clippy::unwrap_used, reason = "a test stops at the first thing that is not as it should be")]
 
 mod place;
+mod running;
 mod tool;
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 use place::Place;
+use running::Running;
 use serde_json::Value;
-use tool::errors;
-
-impl Place {
-    fn compile(&self, name: &str, source: &Path, options: &[&str]) -> PathBuf {
-        let program = self.0.join(name);
-        let status = Command::new("cc").arg("-o").arg(&program).arg(source).args(options).status().unwrap();
-        assert!(status.success());
-        program
-    }
-
-    fn source(&self, name: &str, text: &str) -> PathBuf {
-        let path = self.0.join(name);
-        fs::write(&path, text).unwrap();
-        path
-    }
-}
+use tool::{assert_misused, assert_refused, errors, json};
 
 fn faultless(words: &[&str]) -> Output {
     tool::faultless(words).output().unwrap()
@@ -49,7 +35,7 @@ fn was_permitted(output: &Output) -> bool {
 /// The analysis of a command; none where it is not permitted.
 fn analysis(words: &[&str]) -> Option<Value> {
     let output = faultless(&[&["faults", "--json"], words].concat());
-    was_permitted(&output).then(|| serde_json::from_slice(&output.stdout).unwrap())
+    was_permitted(&output).then(|| json(&output))
 }
 
 /// The first function and its share of what was looked at: a busy machine leaves some faults of a short program aside, and says so.
@@ -71,9 +57,8 @@ fn looked_at(functions: &[Value]) -> f64 {
     1.0 - lost.filter_map(|function| function["share"].as_f64()).sum::<f64>()
 }
 
-fn workload(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../workloads").join(name)
-}
+/// Packs a matrix into pages that are new at each call.
+const DGEMM: &str = include_str!("../../workloads/dgemm.c");
 
 #[test]
 fn the_demos_kernel_is_found_guilty_and_the_figures_agree_with_the_kernels() {
@@ -104,21 +89,20 @@ fn the_demos_kernel_is_found_guilty_and_the_figures_agree_with_the_kernels() {
 #[test]
 fn a_dgemm_is_found_guilty_with_its_line_and_its_memory() {
     let place = Place::new("dgemm");
-    let program = place.compile("dgemm", &workload("dgemm.c"), &["-O2", "-g", "-lm"]);
-    let Some(value) = analysis(&["--", &program.to_string_lossy(), "100"]) else { return };
+    let program = place.compile("dgemm", DGEMM, &["-O2", "-g", "-lm"]);
+    let Some(value) = analysis(&["--", &program, "100"]) else { return };
     let (function, share) = first(&value);
     assert!(function == "dgemm" && share >= 0.95, "{function}: {share}");
     assert_eq!(value["functions"][0]["memory"][0]["memory"], "anonymous (mmap)");
     let line = value["functions"][0]["lines"][0]["line"].as_u64().unwrap();
-    let source = fs::read_to_string(workload("dgemm.c")).unwrap();
-    assert!(source.lines().nth(line as usize - 1).unwrap().contains("packed["), "line {line}");
+    assert!(DGEMM.lines().nth(line as usize - 1).unwrap().contains("packed["), "line {line}");
 }
 
 #[test]
 fn a_stripped_program_is_shown_by_module_and_offset() {
     let place = Place::new("stripped");
-    let program = place.compile("dgemm", &workload("dgemm.c"), &["-O2", "-s", "-lm"]);
-    let Some(value) = analysis(&["--", &program.to_string_lossy(), "100"]) else { return };
+    let program = place.compile("dgemm", DGEMM, &["-O2", "-s", "-lm"]);
+    let Some(value) = analysis(&["--", &program, "100"]) else { return };
     let (function, _) = first(&value);
     assert!(function.starts_with("dgemm+0x"), "{function}");
     let functions = value["functions"].as_array().unwrap();
@@ -146,18 +130,14 @@ int main(void) { outer(); return 0; }
 #[test]
 fn chains_are_followed_through_programs_whose_code_shares_a_page_of_the_file_with_data() {
     let place = Place::new("shared_page");
-    let source = place.source("layers.c", LAYERS);
-    let program = place.0.join("layers");
-    let linked = ["mold", "lld"].into_iter().any(|linker| {
-        let mut compiler = Command::new("cc");
-        compiler.args(["-O2", "-g", "-fomit-frame-pointer", "-o"]).arg(&program).arg(&source);
-        compiler.arg(format!("-fuse-ld={linker}")).stderr(Stdio::null()).status().unwrap().success()
+    let linked = ["-fuse-ld=mold", "-fuse-ld=lld"].into_iter().find_map(|linker| {
+        place.try_compile("layers", LAYERS, &["-O2", "-g", "-fomit-frame-pointer", linker])
     });
-    if !linked {
+    let Some(program) = linked else {
         return faultless_skipped::skipped("neither mold nor lld is there (package mold)");
-    }
+    };
     let written = place.file("folded");
-    let output = faultless(&["faults", "--folded", &written, "--", &program.to_string_lossy()]);
+    let output = faultless(&["faults", "--folded", &written, "--", &program]);
     if !was_permitted(&output) {
         return;
     }
@@ -200,22 +180,11 @@ int main(void)
 #[test]
 fn threads_and_children_started_later_are_followed() {
     let place = Place::new("family");
-    let source = place.source("family.c", FAMILY);
     // Inlined: touch is named as what it is, and its callers by the tree.
-    let program = place.compile("family", &source, &["-O2", "-g", "-pthread", "-fomit-frame-pointer"]);
+    let program = place.compile("family", FAMILY, &["-O2", "-g", "-pthread", "-fomit-frame-pointer"]);
     let (record, folded) = (place.file("rec"), place.file("folded"));
     let output = faultless(&[
-        "faults",
-        "--every",
-        "1",
-        "--stack",
-        "1024",
-        "--record",
-        &record,
-        "--folded",
-        &folded,
-        "--",
-        &program.to_string_lossy(),
+        "faults", "--every", "1", "--stack", "1024", "--record", &record, "--folded", &folded, "--", &program,
     ]);
     if !was_permitted(&output) {
         return;
@@ -232,7 +201,7 @@ fn threads_and_children_started_later_are_followed() {
     assert!(faultless(&["faults", "--folded", &again, &record]).status.success());
     assert_eq!(fs::read_to_string(again).unwrap(), text);
     let tree = faultless(&["faults", "--tree", &record]);
-    assert!(String::from_utf8_lossy(&tree.stdout).contains("in_child"));
+    assert!(tool::text(&tree).contains("in_child"));
 }
 
 #[test]
@@ -247,13 +216,13 @@ fn every_output_is_written_from_one_recording() {
     assert!(fs::read_to_string(&html).unwrap().ends_with("</html>\n"));
     assert_eq!(fs::read(&pprof).unwrap()[..2], [0x1f, 0x8b], "compressed");
     let diff = faultless(&["faults", "--diff", &record, &record]);
-    assert!(String::from_utf8_lossy(&diff.stdout).contains("No function takes more or fewer"));
-    let json = faultless(&["faults", "--json", "--diff", &record, &record]);
-    let value: Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert!(tool::text(&diff).contains("No function takes more or fewer"));
+    let diff = faultless(&["faults", "--json", "--diff", &record, &record]);
+    let value = json(&diff);
     assert_eq!(value["format"], "faultless-faults-diff/1");
 }
 
-/// Faults for ever, in rounds, and says when it has begun.
+/// Faults for ever, in rounds, and says when it is ready.
 const BUSY: &str = r#"
 #include <stdio.h>
 #include <string.h>
@@ -268,33 +237,19 @@ __attribute__((noinline)) void guilty(void)
 int main(void)
 {
     alarm(60);
-    puts("begun");
+    puts("ready");
     fflush(stdout);
     for (;;) { guilty(); usleep(1000); }
 }
 "#;
 
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 fn busy(place: &Place) -> Running {
     start(place, BUSY)
 }
 
-/// A program that says when it has begun.
-fn start(place: &Place, text: &str) -> Running {
-    let source = place.source("running.c", text);
-    let program = place.compile("running", &source, &["-O1", "-pthread"]);
-    let mut child = Command::new(program).stdout(Stdio::piped()).spawn().unwrap();
-    let mut begun = [0; 5];
-    std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut begun).unwrap();
-    Running(child)
+/// A program that says when it is ready.
+fn start(place: &Place, source: &str) -> Running {
+    Running::ready(&mut Command::new(place.compile("running", source, &["-O1", "-pthread"])))
 }
 
 #[test]
@@ -302,7 +257,7 @@ fn a_process_that_runs_already_is_observed_for_a_time() {
     let place = Place::new("attach");
     let running = busy(&place);
     let begun = Instant::now();
-    let Some(value) = analysis(&["--pid", &running.0.id().to_string(), "--for", "500ms"]) else { return };
+    let Some(value) = analysis(&["--pid", &running.pid(), "--for", "500ms"]) else { return };
     assert!(begun.elapsed() < Duration::from_secs(20));
     let (function, share) = first(&value);
     assert!(function == "guilty" && share > 0.95, "{function}: {share}");
@@ -345,7 +300,7 @@ int main(void)
     pthread_attr_setstacksize(&small, 65536);
     pthread_t thread;
     for (int i = 0; i < 200; i++) pthread_create(&thread, &small, run, 0);
-    puts("begun");
+    puts("ready");
     fflush(stdout);
     pause();
 }
@@ -355,7 +310,7 @@ int main(void)
 fn a_process_of_many_threads_is_observed_whole() {
     let place = Place::new("crowd");
     let running = start(&place, CROWD);
-    let pid = running.0.id().to_string();
+    let pid = running.pid();
     let Some(value) = analysis(&["--pid", &pid, "--for", "1s"]) else { return };
     let named =
         value["functions"].as_array().unwrap().iter().find(|function| function["function"] == "guilty");
@@ -371,8 +326,7 @@ fn a_process_of_many_threads_is_observed_whole() {
 fn a_library_that_was_deleted_keeps_its_names_or_is_said_to_be_gone() {
     let place = Place::new("deleted");
     let library = "#include <string.h>\n__attribute__((noinline)) void in_library(char *p, long n) { for (long i = 0; i < n; i += 4096) p[i] = 1; }";
-    let source = place.source("library.c", library);
-    place.compile("libguilty.so", &source, &["-O1", "-shared", "-fPIC"]);
+    place.compile("libguilty.so", library, &["-O1", "-shared", "-fPIC"]);
     let main = r#"
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -392,10 +346,9 @@ int main(int count, char **words)
 }
 "#;
     let folder = place.0.to_string_lossy().into_owned();
-    let source = place.source("main.c", main);
     let (look_here, run_here) = (format!("-L{folder}"), format!("-Wl,-rpath,{folder}"));
-    let program = place.compile("main", &source, &["-O1", &look_here, &run_here, "-lguilty"]);
-    let Some(value) = analysis(&["--", &program.to_string_lossy(), &place.file("libguilty.so")]) else {
+    let program = place.compile("main", main, &["-O1", &look_here, &run_here, "-lguilty"]);
+    let Some(value) = analysis(&["--", &program, &place.file("libguilty.so")]) else {
         return;
     };
     let (function, share) = first(&value);
@@ -411,7 +364,7 @@ int main(int count, char **words)
 fn a_process_that_ends_meanwhile_leaves_its_faults() {
     let place = Place::new("ends");
     let running = busy(&place);
-    let pid = running.0.id().to_string();
+    let pid = running.pid();
     let ending = std::thread::spawn(move || {
         std::thread::sleep(Duration::from_millis(700));
         drop(running);
@@ -426,8 +379,8 @@ fn a_process_that_ends_meanwhile_leaves_its_faults() {
 #[test]
 fn a_command_that_turns_into_another_program_is_followed() {
     let place = Place::new("exec");
-    let program = place.compile("dgemm", &workload("dgemm.c"), &["-O2", "-g", "-lm"]);
-    let script = format!("exec {} 50", program.display());
+    let program = place.compile("dgemm", DGEMM, &["-O2", "-g", "-lm"]);
+    let script = format!("exec {program} 50");
     let Some(value) = analysis(&["--", "sh", "-c", &script]) else { return };
     assert_eq!(first(&value).0, "dgemm");
 }
@@ -436,7 +389,7 @@ fn a_command_that_turns_into_another_program_is_followed() {
 fn what_a_command_prints_stays_out_of_the_result() {
     let output = faultless(&["faults", "--json", "--", "echo", "from the command"]);
     if was_permitted(&output) {
-        assert!(serde_json::from_slice::<Value>(&output.stdout).is_ok());
+        json(&output);
         assert!(errors(&output).contains("from the command"));
     }
 }
@@ -444,24 +397,21 @@ fn what_a_command_prints_stays_out_of_the_result() {
 #[test]
 fn bad_requests_are_refused_in_one_line() {
     let place = Place::new("bad");
-    let wrong = place.source("wrong", "{\"format\":\"faultless-faults-recording/9\"}");
-    let wrong = wrong.to_string_lossy();
+    let wrong = place.write("wrong", "{\"format\":\"faultless-faults-recording/9\"}");
     for (words, status, says) in [
         (vec!["--pid", "0"], 2, "above 0"),
         (vec!["--pid", "2147483647"], 1, "no process"),
         (vec!["--", "no-such-command"], 127, "no such command"),
         (vec!["--record", "/no/such/place", "--", "true"], 1, "cannot write"),
         (vec!["--html", "/tmp/same", "--pprof", "/tmp/same", "--", "true"], 2, "same file"),
-        (vec![&*wrong], 1, "newer version of faultless"),
-        (vec![&*wrong, "--json"], 2, "options stand before the file"),
+        (vec![&wrong], 1, "newer version of faultless"),
+        (vec![&wrong, "--json"], 2, "options stand before the file"),
         (vec!["--diff", "/etc/passwd", "/etc/passwd"], 1, "no recording"),
     ] {
-        let output = faultless(&[&["faults"], words.as_slice()].concat());
-        let text = errors(&output);
-        assert_eq!(output.status.code(), Some(status), "{words:?}: {text}");
-        assert!(text.contains(says) && text.lines().count() == 1, "{words:?}: {text}");
+        let words = [&["faults"], words.as_slice()].concat();
+        assert_refused(&mut tool::faultless(&words), status, says);
     }
-    assert!(!faultless(&["faults", "--every", "0", "--", "true"]).status.success());
+    assert_misused(&mut tool::faultless(&["faults", "--every", "0", "--", "true"]), "--every");
 }
 
 #[test]
@@ -471,12 +421,9 @@ fn a_32_bit_program_is_refused() {
     let mut head = vec![0_u8; 256];
     head[..7].copy_from_slice(b"\x7fELF\x01\x01\x01");
     head[16..20].copy_from_slice(&[2, 0, 3, 0]);
-    let path = place.0.join("narrow");
-    fs::write(&path, head).unwrap();
+    let path = place.write("narrow", head);
     let mut mode = fs::metadata(&path).unwrap().permissions();
     std::os::unix::fs::PermissionsExt::set_mode(&mut mode, 0o755);
     fs::set_permissions(&path, mode).unwrap();
-    let output = faultless(&["faults", "--", &path.to_string_lossy()]);
-    assert_eq!(output.status.code(), Some(126));
-    assert!(errors(&output).contains("32-bit"), "{}", errors(&output));
+    assert_refused(&mut tool::faultless(&["faults", "--", &path]), 126, "32-bit");
 }

@@ -4,9 +4,6 @@
 mod place;
 mod tool;
 
-use std::fs;
-use std::process::Command;
-
 use place::Place;
 use serde_json::Value;
 use tool::{errors, faultless};
@@ -47,9 +44,7 @@ fn huge(words: &[&str]) -> Option<f64> {
 #[test]
 fn huge_pages_are_counted_after_an_exec_too() {
     let place = Place::new("huge");
-    let (source, program) = (place.file("huge.c"), place.file("huge"));
-    fs::write(&source, HUGE).unwrap();
-    assert!(Command::new("cc").args(["-O1", "-o", &program, &source]).status().unwrap().success());
+    let program = place.compile("huge", HUGE, &["-O1"]);
     let Some(once) = huge(&[&program]) else { return };
     if once < 1.0 {
         return faultless_skipped::skipped("this system has no transparent huge pages, or no room for them");

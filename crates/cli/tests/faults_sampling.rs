@@ -2,14 +2,14 @@
 #![allow(clippy::unwrap_used, reason = "a test stops at the first thing that is not as it should be")]
 
 mod place;
+mod running;
 mod tool;
 
-use std::fs;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use place::Place;
-use serde_json::Value;
-use tool::errors;
+use running::Running;
+use tool::{errors, json};
 
 /// 60 threads fault all at once, six times, with pauses that are long enough for finer sampling.
 const BURSTS: &str = r"
@@ -35,14 +35,12 @@ int main(void) {
 #[test]
 fn faults_of_many_threads_are_counted_once_while_the_sampling_changes() {
     let place = Place::new("bursts");
-    let (source, program) = (place.file("bursts.c"), place.file("bursts"));
-    fs::write(&source, BURSTS).unwrap();
-    assert!(Command::new("cc").args(["-pthread", "-o", &program, &source]).status().unwrap().success());
+    let program = place.compile("bursts", BURSTS, &["-pthread"]);
     let output = tool::faultless(&["faults", "--json", "--", &program]).output().unwrap();
     if !output.status.success() {
         return faultless_skipped::skipped(errors(&output));
     }
-    let value: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let value = json(&output);
     let agreement = &value["agreement"];
     let count = |part: &str| agreement[part]["minor"].as_u64().unwrap();
     assert!(count("accounts") > 300_000, "{agreement}");
@@ -73,24 +71,16 @@ int main(void) {
 #[test]
 fn where_files_are_few_fewer_periods_are_chosen_from() {
     let place = Place::new("crowd");
-    let (source, program) = (place.file("crowd.c"), place.file("crowd"));
-    fs::write(&source, CROWD).unwrap();
-    assert!(Command::new("cc").args(["-pthread", "-o", &program, &source]).status().unwrap().success());
-    let mut crowd = Command::new(&program).spawn().unwrap();
-    let pid = crowd.id().to_string();
+    let program = place.compile("crowd", CROWD, &["-pthread"]);
+    let crowd = Running::start(&mut Command::new(program));
     // An event for each thread, CPU and period; all periods take more than twice as many files as one.
-    let limit = "ulimit -n $((100 * (4 * $(getconf _NPROCESSORS_ONLN) + 3) + 100)) && exec \"$@\"";
-    let words = ["faults", "--json", "--for", "1s", "--pid", &pid];
-    let mut command = Command::new("sh");
-    command.args(["-c", limit, "sh", env!("CARGO_BIN_EXE_faultless")]).args(words).stdin(Stdio::null());
-    let output = command.output();
-    let _ = crowd.kill();
-    crowd.wait().unwrap();
-    let output = output.unwrap();
+    let limit = "ulimit -n $((100 * (4 * $(getconf _NPROCESSORS_ONLN) + 3) + 100))";
+    let words = ["faults", "--json", "--for", "1s", "--pid", &crowd.pid()];
+    let output = tool::after(limit, &words).output().unwrap();
     assert!(!errors(&output).contains("too many open files"), "{}", errors(&output));
     if !output.status.success() {
         return faultless_skipped::skipped(errors(&output));
     }
-    let value: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let value = json(&output);
     assert!(value["agreement"]["in_programs"]["minor"].as_u64() > Some(1000), "{value:#}");
 }

@@ -2,14 +2,20 @@
 #![allow(clippy::unwrap_used, reason = "a test stops at the first thing that is not as it should be")]
 
 mod heap_subject;
+mod place;
+mod running;
+mod tool;
 
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
 use heap_subject::core_maker::write_core;
-use heap_subject::{Subject, faultless_heap, json, program};
+use heap_subject::{SURVIVORS, Subject, faultless_heap, json, program};
+use place::Place;
+use running::{Running, state, wait_until};
+use tool::{assert_misused, assert_refused, errors, text};
 
 /// Threads, blocks, largest block, survivors in percent, seed, and what else.
 const CASES: &[&[&str]] = &[
@@ -167,22 +173,14 @@ fn the_table_answers_first_and_names_what_it_means() {
 #[test]
 fn what_cannot_be_walked_is_one_line_with_its_status() {
     let fails = |words: &[&str], status: i32, message: &str| {
-        let output = faultless_heap(words).output().unwrap();
-        let error = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(status), "{words:?}: {error}");
-        assert!(error.contains(message), "{words:?}: {error}");
-        assert!(output.stdout.is_empty());
+        assert_refused(&mut faultless_heap(words), status, message);
     };
     fails(&["--pid", "0"], 2, "above 0");
     fails(&["--pid", "2147483647"], 1, "no process 2147483647");
-    fails(&["--pid", "x"], 2, "invalid value");
-    let mut zombie = Command::new("true").stdout(Stdio::null()).spawn().unwrap();
-    let stat = format!("/proc/{}/stat", zombie.id());
-    while !std::fs::read_to_string(&stat).unwrap().contains(") Z") {
-        std::thread::yield_now();
-    }
-    fails(&["--pid", &zombie.id().to_string()], 1, "has ended");
-    zombie.wait().unwrap();
+    assert_misused(&mut faultless_heap(&["--pid", "x"]), "invalid value");
+    let zombie = Running::start(&mut Command::new("true"));
+    wait_until(|| state(zombie.pid()) == Some('Z'));
+    fails(&["--pid", &zombie.pid()], 1, "has ended");
     if std::fs::read_to_string("/proc/2/stat").is_ok_and(|stat| stat.contains("kthreadd")) {
         fails(&["--pid", "2"], 1, "kernel thread");
     }
@@ -204,111 +202,79 @@ fn under_another_allocator_its_regions_are_shown_and_the_limit_is_said() {
     assert_eq!(other["name"], "jemalloc");
     assert!(other["resident_bytes"].as_u64().unwrap() > 1 << 20, "{other:#}");
     assert!(subject.heap(&[]).contains("cannot be seen from outside"));
-    let output = faultless_heap(&["--malloc-info", "--pid", &subject.pid().to_string()]).output().unwrap();
-    assert_eq!(output.status.code(), Some(1));
-    assert_eq!(
-        json(faultless_heap(&["--json"]).args(["--pid", &subject.pid().to_string()]))["walks"],
-        serde_json::json!([])
-    );
-}
-
-/// A folder of its own.
-struct Folder(std::path::PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("faultless-heap-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&path);
-        std::fs::create_dir(&path).unwrap();
-        Self(path)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
+    let pid = subject.pid().to_string();
+    assert_refused(&mut faultless_heap(&["--malloc-info", "--pid", &pid]), 1, "");
+    assert_eq!(json(&mut faultless_heap(&["--json", "--pid", &pid]))["walks"], serde_json::json!([]));
 }
 
 #[test]
 fn a_program_called_core_is_a_command() {
-    let folder = Folder::new("called-core");
-    let program = folder.0.join("core");
+    let place = Place::new("called-core");
+    let program = place.file("core");
     std::fs::copy("/bin/true", &program).unwrap();
-    let output = faultless_heap(&["--", program.to_str().unwrap()]).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let output = faultless_heap(&["--", &program]).output().unwrap();
+    assert!(output.status.success(), "{}", errors(&output));
     std::fs::write(&program, "no core file").unwrap();
-    let refused = faultless_heap(&["--", program.to_str().unwrap()]).output().unwrap();
+    let refused = faultless_heap(&["--", &program]).output().unwrap();
     assert!(!refused.status.success());
 }
 
 #[test]
 fn a_core_file_holds_the_same_heaps_as_the_process_that_left_it() {
-    let folder = Folder::new("core");
-    let core = folder.0.join("core.1");
+    let place = Place::new("core");
+    let core = place.file("core.1");
     let mut subject = Subject::start(&["3", "5000", "100000", "10", "4"]);
-    write_core(subject.pid(), &core);
-    let path = core.to_str().unwrap();
-    let of_core = faultless_heap(&["--malloc-info", path]).output().unwrap();
-    assert_eq!(String::from_utf8_lossy(&of_core.stdout), subject.tell("info"));
-    let report = json(&mut faultless_heap(&["--json", path]));
+    write_core(subject.pid(), core.as_ref());
+    let of_core = faultless_heap(&["--malloc-info", &core]).output().unwrap();
+    assert_eq!(text(&of_core), subject.tell("info"));
+    let report = json(&mut faultless_heap(&["--json", &core]));
     assert_eq!((&report["source"], &report["name"]), (&Value::from("core"), &Value::from("surv")));
     let (walk, live) = (&report["walks"][0], &subject.report(&[])["walks"][0]);
     assert_eq!((&walk["is_exact"], &walk["residency_is_known"]), (&Value::from(true), &Value::from(false)));
     for key in ["used_bytes", "free_bytes", "cached", "top_bytes"] {
         assert_eq!(walk["total"][key], live["total"][key], "{key}");
     }
-    let table = faultless_heap(&[path]).output().unwrap().stdout;
-    assert!(String::from_utf8_lossy(&table).contains("would give back at most"));
+    let table = text(&faultless_heap(&[&core]).output().unwrap());
+    assert!(table.contains("would give back at most"), "{table}");
 }
 
 #[test]
 fn files_that_are_no_whole_core_are_refused_in_one_line() {
-    let folder = Folder::new("damaged");
-    let core = folder.0.join("core.1");
+    let place = Place::new("damaged");
+    let core = place.file("core.1");
     let subject = Subject::start(&["1", "2000", "100000", "10", "4"]);
-    write_core(subject.pid(), &core);
+    write_core(subject.pid(), core.as_ref());
     let whole = std::fs::metadata(&core).unwrap().len();
     let refused = |bytes: u64, message: &str| {
         std::fs::File::options().write(true).open(&core).unwrap().set_len(bytes).unwrap();
-        let output = faultless_heap(&[core.to_str().unwrap()]).output().unwrap();
-        let error = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(1), "{bytes}: {error}");
-        assert!(error.contains(message) && error.lines().count() == 1, "{bytes}: {error}");
-        assert!(output.stdout.is_empty(), "{bytes}");
+        assert_refused(&mut faultless_heap(&[&core]), 1, message);
     };
     refused(whole / 20, "cut off");
     refused(300, "its headers are damaged or cut off");
     refused(10, "its headers are damaged or cut off");
     refused(0, "no core file");
-    let output = faultless_heap(&[core.to_str().unwrap(), "--json"]).output().unwrap();
-    assert_eq!(output.status.code(), Some(2), "options stand before the file");
-    let output = faultless_heap(&["--all"]).output().unwrap();
-    assert_eq!(output.status.code(), Some(2));
-    let error = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(error.contains("give --pid, a command after --, or a core file"), "{error}");
+    assert_refused(&mut faultless_heap(&[&core, "--json"]), 2, "options stand before the file");
+    let says = "give --pid, a command after --, or a core file";
+    assert_refused(&mut faultless_heap(&["--all"]), 2, says);
 }
 
 #[test]
 fn a_32_bit_program_is_said_to_be_one_and_a_command_that_has_ended_is_not_to_be_asked_for() {
-    let folder = Folder::new("narrow");
-    let (source, program) = (folder.0.join("narrow.c"), folder.0.join("narrow"));
-    std::fs::write(&source, "#include <stdlib.h>\nint main() { return !calloc(9, 999); }\n").unwrap();
-    let mut compiler = Command::new("cc");
-    compiler.args(["-m32", "-o"]).args([&program, &source]).stderr(Stdio::null());
-    if !compiler.status().unwrap().success() {
+    let place = Place::new("narrow");
+    let source = "#include <stdlib.h>\nint main() { return !calloc(9, 999); }\n";
+    let Some(program) = place.try_compile("narrow", source, &["-m32"]) else {
         return faultless_skipped::skipped("no compiler for 32-bit programs (apt install gcc-multilib)");
-    }
-    let output = faultless_heap(&["--", program.to_str().unwrap()]).output().unwrap();
-    let table = String::from_utf8(output.stdout).unwrap();
+    };
+    let output = faultless_heap(&["--", &program]).output().unwrap();
+    let table = text(&output);
     assert!(output.status.success() && table.contains("a 32-bit program"), "{table}");
     assert!(table.contains("faultless map -- COMMAND") && !table.contains("--pid"), "{table}");
 }
 
 #[test]
 fn a_command_is_walked_at_its_exit_or_after_a_time_and_runs_to_its_end() {
-    let folder = Folder::new("command");
-    let marker = folder.0.join("ended");
+    let place = Place::new("command");
+    let marker = place.0.join("ended");
     let script = format!("sleep 0.5; echo of the command; : > {}", marker.display());
     for (options, source) in
         [(&[][..], "exit"), (&["--after", "100ms"][..], "process"), (&["--after", "9s"][..], "exit")]
@@ -322,27 +288,19 @@ fn a_command_is_walked_at_its_exit_or_after_a_time_and_runs_to_its_end() {
         assert_eq!(report["walks"][0]["is_exact"], true);
         assert!(marker.exists(), "it ran to its end");
     }
-    let output = faultless_heap(&["--", "/no/such/command"]).output().unwrap();
-    assert_eq!(output.status.code(), Some(127));
+    assert_refused(&mut faultless_heap(&["--", "/no/such/command"]), 127, "");
     let table = faultless_heap(&["--stop", "--after", "100ms", "--", "sleep", "0.4"]).output().unwrap();
-    assert!(String::from_utf8_lossy(&table.stdout).contains("it stood still for"), "{table:?}");
+    assert!(text(&table).contains("it stood still for"), "{table:?}");
 }
 
 #[test]
 fn a_program_with_malloc_of_its_own_inside_is_walked_without_a_libc_file() {
-    let folder = Folder::new("static");
-    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/c/heap_survivors.c");
-    let program = folder.0.join("static");
-    let compiled = Command::new("cc")
-        .args(["-O1", "-w", "-static", "-s", "-pthread", "-o"])
-        .args([program.as_os_str(), source.as_ref()])
-        .stderr(Stdio::null())
-        .status()
-        .unwrap();
-    if !compiled.success() {
+    let place = Place::new("static");
+    let options = ["-O1", "-w", "-static", "-s", "-pthread"];
+    let Some(program) = place.try_compile("static", SURVIVORS, &options) else {
         faultless_skipped::skipped("no static libc to link with (apt install libc6-dev)");
         return;
-    }
+    };
     let arguments = ["2", "5000", "100000", "10", "4"];
     let mut subject = Subject::run(Command::new(&program).args(arguments));
     assert_eq!(subject.heap(&["--malloc-info"]), subject.tell("info"));
@@ -350,25 +308,18 @@ fn a_program_with_malloc_of_its_own_inside_is_walked_without_a_libc_file() {
 
 #[test]
 fn a_process_that_never_called_malloc_is_not_said_to_have_another_allocator() {
-    let folder = Folder::new("unused");
-    let (source, program) = (folder.0.join("unused.c"), folder.0.join("unused"));
-    std::fs::write(&source, "#include <unistd.h>\nint main() { write(1, \"x\", 1); pause(); }\n").unwrap();
-    assert!(Command::new("cc").arg("-o").args([&program, &source]).status().unwrap().success());
-    let mut child = Command::new(&program).stdout(Stdio::piped()).spawn().unwrap();
-    std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut [0]).unwrap();
-    let pid = child.id().to_string();
-    let report = json(&mut faultless_heap(&["--json", "--pid", &pid]));
-    let table = faultless_heap(&["--pid", &pid]).output().unwrap().stdout;
-    child.kill().unwrap();
-    child.wait().unwrap();
+    let place = Place::new("unused");
+    let source = "#include <unistd.h>\nint main() { write(1, \"ready\\n\", 6); pause(); }\n";
+    let running = Running::ready(&mut Command::new(place.compile("unused", source, &[])));
+    let report = json(&mut faultless_heap(&["--json", "--pid", &running.pid()]));
+    let table = text(&faultless_heap(&["--pid", &running.pid()]).output().unwrap());
     assert_eq!(report["other_allocator"], Value::Null, "{report:#}");
-    let table = String::from_utf8(table).unwrap();
     assert!(table.contains("never asked for memory") && !table.contains("serves this process"), "{table}");
 }
 
 #[test]
 fn a_libc_that_was_deleted_since_it_was_mapped_is_walked() {
-    let folder = Folder::new("deleted");
+    let place = Place::new("deleted");
     let ours = std::fs::read_to_string("/proc/self/maps").unwrap();
     let Some(libc) = ours
         .lines()
@@ -378,10 +329,10 @@ fn a_libc_that_was_deleted_since_it_was_mapped_is_walked() {
         faultless_skipped::skipped("this test runs without a libc.so.6");
         return;
     };
-    let copy = folder.0.join("libc.so.6");
+    let copy = place.file("libc.so.6");
     std::fs::copy(libc, &copy).unwrap();
     let mut subject = Subject::run(
-        Command::new(program()).args(["2", "5000", "100000", "10", "4"]).env("LD_LIBRARY_PATH", &folder.0),
+        Command::new(program()).args(["2", "5000", "100000", "10", "4"]).env("LD_LIBRARY_PATH", &place.0),
     );
     std::fs::remove_file(&copy).unwrap();
     let maps = std::fs::read_to_string(format!("/proc/{}/maps", subject.pid())).unwrap();
@@ -391,12 +342,8 @@ fn a_libc_that_was_deleted_since_it_was_mapped_is_walked() {
 
 /// The library that the tool carries, as `faultless run` puts it in place.
 fn faultless_library() -> String {
-    let output = Command::new(env!("CARGO_BIN_EXE_faultless"))
-        .args(["run", "--", "sh", "-c", "echo $LD_PRELOAD"])
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
-    String::from_utf8(output.stdout).unwrap().trim().split(':').next().unwrap().to_owned()
+    let output = tool::faultless(&["run", "--", "sh", "-c", "echo $LD_PRELOAD"]).output().unwrap();
+    text(&output).trim().split(':').next().unwrap().to_owned()
 }
 
 /// Arguments of the program.
@@ -451,14 +398,14 @@ fn a_faultless_process_shows_its_classes_spans_and_caches_when_asked() {
 
 #[test]
 fn faultless_is_known_by_its_contents_whatever_file_it_is_in() {
-    let renamed = std::env::temp_dir().join(format!("faultless-heap-renamed-{}.so", std::process::id()));
+    let place = Place::new("other-name");
+    let renamed = place.file("renamed.so");
     std::fs::copy(faultless_library(), &renamed).unwrap();
-    let quiet = Subject::start_under(SMALL_WORK, renamed.to_str().unwrap());
+    let quiet = Subject::start_under(SMALL_WORK, &renamed);
     let report = quiet.report(&[]);
     assert_eq!(report["other_allocator"]["name"], "Faultless", "{report:#}");
-    assert!(report["remarks"].to_string().contains("faultless-heap-renamed"), "{report:#}");
-    let subject = start_publishing(renamed.to_str().unwrap());
+    assert!(report["remarks"].to_string().contains("renamed.so"), "{report:#}");
+    let subject = start_publishing(&renamed);
     let heap = &subject.report(&[])["faultless"];
     assert!(heap["used_bytes"].as_u64().unwrap() > 100_000, "{heap:#}");
-    std::fs::remove_file(&renamed).unwrap();
 }

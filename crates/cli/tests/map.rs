@@ -2,14 +2,18 @@
 #![allow(clippy::unwrap_used, reason = "a test stops at the first thing that is not as it should be")]
 
 mod place;
+mod running;
+mod tool;
 
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
-use std::path::PathBuf;
-use std::process::{Child, Command, Output, Stdio};
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
 
 use place::Place;
+use running::{Running, state, wait_until};
 use serde_json::Value;
+use tool::{assert_refused, errors};
 
 const MIB: u64 = 1 << 20;
 
@@ -49,64 +53,27 @@ int main(void) {
 }
 "#;
 
-impl Place {
-    fn write(&self, name: &str, bytes: &[u8]) -> String {
-        let path = self.0.join(name);
-        fs::write(&path, bytes).unwrap();
-        path.to_str().unwrap().to_owned()
-    }
-
-    fn program(&self) -> PathBuf {
-        let source = self.write("program.c", PROGRAM.as_bytes());
-        let program = self.0.join("program");
-        let status =
-            Command::new("cc").args(["-O0", "-pthread", "-w", "-o"]).arg(&program).arg(source).status();
-        assert!(status.unwrap().success());
-        program
-    }
+/// The program, with these variables in its environment.
+fn start(place: &Place, variables: &[(&str, &Path)]) -> Running {
+    let program = place.compile("program", PROGRAM, &["-O0", "-pthread", "-w"]);
+    let running = Running::ready(Command::new(program).envs(variables.iter().copied()));
+    // Its threads are on their way into their waits; from now on nothing changes.
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    running
 }
 
-struct Running(Child);
-
-impl Running {
-    fn start(place: &Place) -> Self {
-        Self::of(&mut Command::new(place.program()))
-    }
-
-    fn of(command: &mut Command) -> Self {
-        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        assert_eq!(line, "ready\n");
-        // Its threads are on their way into their waits; from now on nothing changes.
-        std::thread::sleep(std::time::Duration::from_millis(100));
-        Self(child)
-    }
-
-    fn pid(&self) -> String {
-        self.0.id().to_string()
-    }
-
-    fn file(&self, name: &str) -> Vec<u8> {
-        fs::read(format!("/proc/{}/{name}", self.0.id())).unwrap()
-    }
+fn smaps(running: &Running) -> Vec<u8> {
+    fs::read(format!("/proc/{}/smaps", running.pid())).unwrap()
 }
 
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn faultless(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_faultless")).arg("map").args(arguments).output().unwrap()
+fn faultless(arguments: &[&str]) -> Command {
+    tool::faultless(&[&["map"], arguments].concat())
 }
 
 fn text(arguments: &[&str]) -> String {
-    let output = faultless(arguments);
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
+    let output = faultless(arguments).output().unwrap();
+    assert!(output.status.success(), "{}", errors(&output));
+    tool::text(&output)
 }
 
 fn json(arguments: &[&str]) -> Value {
@@ -114,12 +81,7 @@ fn json(arguments: &[&str]) -> Value {
 }
 
 fn message(arguments: &[&str], status: i32) -> String {
-    let output = faultless(arguments);
-    let message = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(status), "{message}");
-    assert!(output.stdout.is_empty(), "nothing half printed");
-    assert_eq!(message.lines().count(), 1, "{message}");
-    message
+    assert_refused(&mut faultless(arguments), status, "")
 }
 
 fn kind<'value>(map: &'value Value, key: &str) -> &'value Value {
@@ -132,7 +94,7 @@ fn rss(map: &Value, key: &str) -> u64 {
 }
 
 fn may_read_memory(running: &Running) -> bool {
-    let may = fs::File::open(format!("/proc/{}/mem", running.0.id())).is_ok();
+    let may = fs::File::open(format!("/proc/{}/mem", running.pid())).is_ok();
     if !may {
         faultless_skipped::skipped("the memory of a child may not be read here");
     }
@@ -142,7 +104,7 @@ fn may_read_memory(running: &Running) -> bool {
 #[test]
 fn every_kind_of_a_live_process_is_told_apart_and_sums_equal_the_kernels() {
     let place = Place::new("live");
-    let running = Running::start(&place);
+    let running = start(&place, &[]);
     let map = json(&["--pid", &running.pid(), "--json"]);
     assert_eq!(map["format"], "faultless-map/1");
     // Shares of library pages change with other processes; everything else stands still.
@@ -171,7 +133,7 @@ fn every_kind_of_a_live_process_is_told_apart_and_sums_equal_the_kernels() {
 fn the_heap_of_a_program_under_faultless_is_known() {
     let place = Place::new("preloaded");
     let library = faultless_bundle::library_into(&place.0).unwrap();
-    let running = Running::of(Command::new(place.program()).env("LD_PRELOAD", library));
+    let running = start(&place, &[("LD_PRELOAD", &library)]);
     let map = json(&["--pid", &running.pid(), "--json"]);
     assert_eq!(map["sum"]["rss_bytes"], map["kernel_sum"]["rss_bytes"]);
     if may_read_memory(&running) {
@@ -186,7 +148,7 @@ fn the_heap_of_a_program_under_faultless_is_known() {
 #[test]
 fn every_mapping_can_be_listed_with_its_evidence() {
     let place = Place::new("all");
-    let running = Running::start(&place);
+    let running = start(&place, &[]);
     let map = json(&["--pid", &running.pid(), "--json", "--all"]);
     let parts = map["parts"].as_array().unwrap();
     let sum: u64 = parts.iter().map(|part| part["usage"]["rss_bytes"].as_u64().unwrap()).sum();
@@ -202,8 +164,8 @@ fn every_mapping_can_be_listed_with_its_evidence() {
 #[test]
 fn saved_files_agree_with_the_live_process_and_admit_what_they_cannot_show() {
     let place = Place::new("saved");
-    let running = Running::start(&place);
-    let smaps = place.write("smaps", &running.file("smaps"));
+    let running = start(&place, &[]);
+    let smaps = place.write("smaps", smaps(&running));
     let live = json(&["--pid", &running.pid(), "--json"]);
     let saved = json(&[&smaps, "--json"]);
     assert_eq!(live["sum"]["rss_bytes"], saved["sum"]["rss_bytes"]);
@@ -226,12 +188,12 @@ fn saved_files_agree_with_the_live_process_and_admit_what_they_cannot_show() {
 #[test]
 fn two_files_are_compared_whatever_their_form() {
     let place = Place::new("diff");
-    let running = Running::start(&place);
-    let smaps = place.write("smaps", &running.file("smaps"));
-    let saved = place.write("json", text(&["--pid", &running.pid(), "--json"]).as_bytes());
+    let running = start(&place, &[]);
+    let smaps = place.write("smaps", smaps(&running));
+    let saved = place.write("json", text(&["--pid", &running.pid(), "--json"]));
     let same = text(&["--diff", &smaps, &saved]);
     assert!(same.contains("resident memory grew by 0 B"), "{same}");
-    let own = place.write("own", &fs::read("/proc/self/smaps").unwrap());
+    let own = place.write("own", fs::read("/proc/self/smaps").unwrap());
     let map = json(&["--diff", &own, &smaps, "--json"]);
     assert_eq!(map["format"], "faultless-map-diff/1");
     assert!(map["kinds"].as_array().unwrap().iter().any(|kind| kind["kind"] == "glibc_heap"));
@@ -240,16 +202,11 @@ fn two_files_are_compared_whatever_their_form() {
 #[test]
 fn standard_input_is_read() {
     let place = Place::new("stdin");
-    let running = Running::start(&place);
-    let mut child = Command::new(env!("CARGO_BIN_EXE_faultless"))
-        .args(["map", "-", "--json"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    child.stdin.take().unwrap().write_all(&running.file("smaps")).unwrap();
-    let output = child.wait_with_output().unwrap();
-    let map: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let running = start(&place, &[]);
+    let mut command = faultless(&["-", "--json"]);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(&smaps(&running)).unwrap();
+    let map = tool::json(&child.wait_with_output().unwrap());
     assert_eq!(map["subject"], "standard input");
 }
 
@@ -262,12 +219,12 @@ fn files_cut_off_or_foreign_are_refused_in_one_line() {
     let foreign = place.write("foreign", b"\x1b[2Jnothing of the kind\n");
     let line = message(&[&foreign], 1);
     assert!(line.contains("line 1 is no line of smaps") && !line.contains('\x1b'), "{line}");
-    let own = place.write("own", text(&["--json", &place.write("smaps", &smaps)]).as_bytes());
+    let own = place.write("own", text(&["--json", &place.write("smaps", &smaps)]));
     let line = message(&[&own], 1);
     assert!(line.contains("faultless map --diff"), "{line}");
     let empty = place.write("empty", b"");
     assert!(message(&[&empty], 1).contains("it is empty"));
-    let twice = place.write("twice", &[smaps.as_slice(), &smaps].concat());
+    let twice = place.write("twice", [smaps.as_slice(), &smaps].concat());
     assert!(message(&[&twice], 1).contains("one process"));
     assert!(message(&["--diff", &cut, &empty], 1).contains("cut off"));
 }
@@ -281,13 +238,9 @@ fn processes_that_cannot_be_seen_are_named_in_one_line() {
     if fs::read_to_string("/proc/2/comm").is_ok_and(|name| name.trim() == "kthreadd") {
         assert!(message(&["--pid", "2"], 1).contains("kernel thread"));
     }
-    let mut ended = Command::new("true").spawn().unwrap();
-    let stat = format!("/proc/{}/stat", ended.id());
-    while !fs::read_to_string(&stat).unwrap().contains(") Z ") {
-        std::thread::yield_now();
-    }
-    assert!(message(&["--pid", &ended.id().to_string()], 1).contains("has ended"));
-    ended.wait().unwrap();
+    let ended = Running::start(&mut Command::new("true"));
+    wait_until(|| state(ended.pid()) == Some('Z'));
+    assert!(message(&["--pid", &ended.pid()], 1).contains("has ended"));
 }
 
 #[test]
@@ -295,9 +248,9 @@ fn a_command_is_looked_at_when_it_ends_or_when_asked_to() {
     let place = Place::new("command");
     let body =
         "i=0; while [ $i -lt 1000 ]; do x=$x-----------------------------------; i=$((i+1)); done; echo said";
-    let script = place.write("script", body.as_bytes());
-    let output = faultless(&["--json", "--", "sh", &script]);
-    let map: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let script = place.write("script", body);
+    let output = faultless(&["--json", "--", "sh", &script]).output().unwrap();
+    let map = tool::json(&output);
     assert!(rss(&map, "main_heap") > 30 << 10);
     assert_eq!(map["sum"]["rss_bytes"], map["kernel_sum"]["rss_bytes"], "it stands still at its end");
     assert_eq!(output.stderr, b"said\n", "what it prints does not mix with JSON");
@@ -317,20 +270,13 @@ fn what_java_says_it_uses_is_set_against_what_is_resident() {
     let source = "public class Wait { public static void main(String[] a) throws Exception {\
                   byte[][] kept = new byte[64][]; for (int i = 0; i < 64; i++) kept[i] = new byte[1 << 20];\
                   System.out.println(\"ready\"); Thread.sleep(600_000); System.out.println(kept.length); } }";
-    let file = place.write("Wait.java", source.as_bytes());
+    let file = place.write("Wait.java", source);
     let built = Command::new(java.home.join("bin/javac")).arg("-d").arg(&place.0).arg(file).status();
     assert!(built.unwrap().success());
     let start = |tracking: &str| {
-        let mut child = Command::new(java.home.join("bin/java"))
-            .args([&format!("-XX:NativeMemoryTracking={tracking}"), "-Xmx256m", "-cp"])
-            .arg(&place.0)
-            .arg("Wait")
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        Running(child)
+        let mut command = Command::new(java.home.join("bin/java"));
+        command.args([&format!("-XX:NativeMemoryTracking={tracking}"), "-Xmx256m", "-cp"]);
+        Running::ready(command.arg(&place.0).arg("Wait"))
     };
     let running = start("detail");
     let map = json(&["--pid", &running.pid(), "--nmt", "--json"]);

@@ -1,12 +1,13 @@
 //! The tool where `/proc`, `/dev` and who may see whom are not as usual: in namespaces of its own, through the real program.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first thing that is not as it should be")]
 
+mod running;
 mod tool;
 
 use std::os::unix::fs::MetadataExt;
 use std::process::{Command, Output, Stdio};
-use std::time::Duration;
 
+use running::{Running, wait_until};
 use tool::{errors, faultless};
 
 /// Runs the tool behind `unshare` with these options and a line of shell; none where that is not permitted here.
@@ -61,26 +62,19 @@ fn a_proc_that_is_not_mounted_is_named() {
 #[test]
 fn a_process_that_is_hidden_is_not_said_to_have_ended() {
     let other = ["--reuid", "65534", "--clear-groups", "sleep", "100"];
-    let Ok(mut hidden) = Command::new("setpriv").args(other).stderr(Stdio::null()).spawn() else {
+    let Ok(hidden) = Command::new("setpriv").args(other).stderr(Stdio::null()).spawn() else {
         return faultless_skipped::skipped("setpriv is not installed");
     };
-    let directory = format!("/proc/{}", hidden.id());
+    let mut hidden = Running(hidden);
+    let directory = format!("/proc/{}", hidden.pid());
     let is_another_users = || std::fs::metadata(&directory).unwrap().uid() == 65534;
-    while hidden.try_wait().unwrap().is_none() && !is_another_users() {
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    wait_until(|| hidden.0.try_wait().unwrap().is_some() || is_another_users());
     // Root without capabilities is a user among others; the group root sees all.
     let line = "mount -t proc -o hidepid=2 proc /proc && set -- setpriv --regid 65534 --clear-groups --bounding-set -all \"$@\"";
-    let output = match hidden.try_wait().unwrap() {
-        Some(status) => {
-            faultless_skipped::skipped(format_args!("setpriv {other:?}: {status}"));
-            None
-        }
-        None => apart(&["--mount"], line, &["map", "--pid", &hidden.id().to_string()]),
-    };
-    let _ = hidden.kill();
-    hidden.wait().unwrap();
-    let Some(output) = output else { return };
+    if let Some(status) = hidden.0.try_wait().unwrap() {
+        return faultless_skipped::skipped(format_args!("setpriv {other:?}: {status}"));
+    }
+    let Some(output) = apart(&["--mount"], line, &["map", "--pid", &hidden.pid()]) else { return };
     assert_eq!(output.status.code(), Some(1));
     assert!(errors(&output).contains("is to be seen") && errors(&output).contains("hidepid"), "{output:?}");
 }

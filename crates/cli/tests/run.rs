@@ -2,30 +2,24 @@
 #![allow(clippy::unwrap_used, reason = "a test stops at the first thing that is not as it should be")]
 
 mod place;
+mod running;
 mod tool;
 
 use place::Place;
+use running::{Running, send, state, wait_until};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
-use tool::{errors, faultless};
+use tool::{after, assert_misused, errors, faultless};
 
 impl Place {
-    fn compile(&self, name: &str, source: &str, options: &[&str]) -> Option<PathBuf> {
-        let (file, program) = (self.0.join(format!("{name}.c")), self.0.join(name));
-        fs::write(&file, source).unwrap();
-        let status = Command::new("cc")
-            .arg("-o")
-            .arg(&program)
-            .arg(&file)
-            .args(options)
-            .stderr(Stdio::null())
-            .status();
-        status.unwrap().success().then_some(program)
+    fn executable(&self, name: &str, text: &str) -> String {
+        let path = self.write(name, text);
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        path
     }
 
     fn entries(&self) -> Vec<String> {
@@ -34,20 +28,9 @@ impl Place {
     }
 }
 
-/// The program after a line of shell.
-fn under(line: &str, words: &[&str]) -> Command {
-    let mut command = Command::new("sh");
-    command.args(["-c", &format!("{line}; exec \"$@\""), "sh"]);
-    let ours = faultless(words);
-    command.arg(ours.get_program()).args(ours.get_args()).env_remove("LD_PRELOAD").stdin(Stdio::null());
-    command
-}
-
 /// One line, from us, without a backtrace.
-fn assert_one_line(output: &Output, words: &str) {
-    let text = errors(output);
-    assert_eq!(text.lines().count(), 1, "{text}");
-    assert!(text.starts_with("faultless: ") && text.contains(words), "{text}");
+fn assert_refused(words: &[&str], status: i32, says: &str) {
+    tool::assert_refused(&mut faultless(&[&["run"], words].concat()), status, says);
 }
 
 #[test]
@@ -86,16 +69,10 @@ fn death_by_signal_is_repeated_on_ourselves() {
 #[test]
 fn a_signal_sent_to_us_reaches_the_command_and_its_answer_counts() {
     let script = "trap 'echo caught; exit 5' TERM; echo ready; while :; do sleep 0.05; done";
-    let mut child = faultless(&["run", "--", "sh", "-c", script]).stdout(Stdio::piped()).spawn().unwrap();
-    let mut reader = std::io::BufReader::new(child.stdout.take().unwrap());
-    let mut line = String::new();
-    std::io::BufRead::read_line(&mut reader, &mut line).unwrap();
-    assert_eq!(line, "ready\n");
-    let pid = child.id().to_string();
-    send("TERM", &pid);
-    let mut rest = String::new();
-    std::io::Read::read_to_string(&mut reader, &mut rest).unwrap();
-    assert_eq!(child.wait().unwrap().code(), Some(5));
+    let mut running = Running::ready(&mut faultless(&["run", "--", "sh", "-c", script]));
+    send("TERM", running.pid());
+    let rest = std::io::read_to_string(running.0.stdout.take().unwrap()).unwrap();
+    assert_eq!(running.0.wait().unwrap().code(), Some(5));
     assert_eq!(rest, "caught\n");
 }
 
@@ -122,72 +99,46 @@ fn every_signal_handler_of_the_command_runs() {
 
 #[test]
 fn a_command_that_cannot_be_run_gives_one_line_and_the_shells_number() {
-    let output = faultless(&["run", "no-such-command"]).output().unwrap();
-    assert_eq!(output.status.code(), Some(127));
-    assert_one_line(&output, "no such command: no-such-command");
-
-    let output = faultless(&["run", "/etc/passwd"]).output().unwrap();
-    assert_eq!(output.status.code(), Some(126));
-    assert_one_line(&output, "may not be executed");
-
-    let output = faultless(&["run", "/tmp"]).output().unwrap();
-    assert_eq!(output.status.code(), Some(126));
-    assert_one_line(&output, "directory");
-
-    let output = faultless(&["run", "no\nsuch\x1b[31m"]).output().unwrap();
-    assert_one_line(&output, "no such command: no\\nsuch\\u{1b}[31m");
-
-    assert_eq!(faultless(&["run"]).output().unwrap().status.code(), Some(2));
-    assert_eq!(faultless(&["run", "--no-such-option", "true"]).output().unwrap().status.code(), Some(2));
+    assert_refused(&["no-such-command"], 127, "no such command: no-such-command");
+    assert_refused(&["/etc/passwd"], 126, "may not be executed");
+    assert_refused(&["/tmp"], 126, "directory");
+    assert_refused(&["no\nsuch\x1b[31m"], 127, "no such command: no\\nsuch\\u{1b}[31m");
+    assert_misused(&mut faultless(&["run"]), "");
+    assert_misused(&mut faultless(&["run", "--no-such-option", "true"]), "--no-such-option");
 }
 
 #[test]
 fn programs_that_a_preload_does_not_reach_are_refused() {
     let place = Place::new("refused");
     let source = "int main(void) { return 0; }";
-    let dynamic = place.compile("dynamic", source, &[]).expect("a C compiler");
-    if let Some(program) = place.compile("static", source, &["-static"]) {
-        assert_refused(&program, "statically");
+    let dynamic = place.compile("dynamic", source, &[]);
+    if let Some(program) = place.try_compile("static", source, &["-static"]) {
+        assert_refused(&[&program], 126, "statically");
     }
-    if let Some(program) = place.compile("narrow", source, &["-m32"]) {
-        assert_refused(&program, "32-bit");
+    if let Some(program) = place.try_compile("narrow", source, &["-m32"]) {
+        assert_refused(&[&program], 126, "32-bit");
     }
     // A loader of another C library; the program need not run.
-    let foreign =
-        place.compile("foreign", source, &["-Wl,--dynamic-linker=/lib/ld-musl-x86_64.so.1"]).unwrap();
-    assert_refused(&foreign, "another C library");
+    let foreign = place.compile("foreign", source, &["-Wl,--dynamic-linker=/lib/ld-musl-x86_64.so.1"]);
+    assert_refused(&[&foreign], 126, "another C library");
 
-    let script = place.0.join("script");
-    fs::write(&script, "#!/no/such/interpreter\n").unwrap();
-    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
-    let output = faultless(&["run", script.to_str().unwrap()]).output().unwrap();
-    assert_eq!(output.status.code(), Some(127));
+    let script = place.executable("script", "#!/no/such/interpreter\n");
+    assert_refused(&[&script], 127, "");
 
-    let plain = place.0.join("plain");
-    fs::write(&plain, "neither\n").unwrap();
-    fs::set_permissions(&plain, fs::Permissions::from_mode(0o755)).unwrap();
-    assert_refused(&plain, "#! line");
+    assert_refused(&[&place.executable("plain", "neither\n")], 126, "#! line");
 
     // Only root can give a file away, so that running it would change the user.
     if Command::new("chown").arg("65534").arg(&dynamic).stderr(Stdio::null()).status().unwrap().success() {
         fs::set_permissions(&dynamic, fs::Permissions::from_mode(0o4755)).unwrap();
-        assert_refused(&dynamic, "set-user-ID");
+        assert_refused(&[&dynamic], 126, "set-user-ID");
     }
-}
-
-fn assert_refused(program: &Path, words: &str) {
-    let output = faultless(&["run", program.to_str().unwrap()]).output().unwrap();
-    assert_eq!(output.status.code(), Some(126));
-    assert_one_line(&output, words);
 }
 
 #[test]
 fn a_script_runs_under_the_allocator_like_a_program() {
     let place = Place::new("script");
-    let script = place.0.join("script");
-    fs::write(&script, "#!/usr/bin/env sh\ngrep -c libfaultless /proc/self/maps\n").unwrap();
-    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
-    let output = faultless(&["run", script.to_str().unwrap()]).output().unwrap();
+    let script = place.executable("script", "#!/usr/bin/env sh\ngrep -c libfaultless /proc/self/maps\n");
+    let output = faultless(&["run", &script]).output().unwrap();
     assert!(output.status.success(), "{}", errors(&output));
 }
 
@@ -203,10 +154,8 @@ fn json_is_written_to_a_file_and_an_unwritable_one_stops_the_run_before_it_begin
     assert_eq!(value["allocator"], "Faultless");
     assert!(value["minor_faults"].as_u64().unwrap() > 0);
 
-    let output = faultless(&["run", "--json", "/no/such/place", "--", "echo", "began"]).output().unwrap();
-    assert_eq!(output.status.code(), Some(1));
-    assert_eq!(output.stdout, b"");
-    assert_one_line(&output, "cannot write /no/such/place");
+    let words = ["--json", "/no/such/place", "--", "echo", "began"];
+    assert_refused(&words, 1, "cannot write /no/such/place");
 }
 
 #[test]
@@ -242,10 +191,9 @@ fn without_a_cache_a_temporary_file_serves_and_goes() {
     assert!(output.status.success(), "{}", errors(&output));
     assert_eq!(place.entries(), ["file"]);
 
-    let output =
-        faultless(&["run", "true"]).env("XDG_CACHE_HOME", &file).env("TMPDIR", "/no/such").output().unwrap();
-    assert_eq!(output.status.code(), Some(1));
-    assert_one_line(&output, "set TMPDIR to a writable directory");
+    let mut command = faultless(&["run", "true"]);
+    command.env("XDG_CACHE_HOME", &file).env("TMPDIR", "/no/such");
+    tool::assert_refused(&mut command, 1, "set TMPDIR to a writable directory");
 }
 
 #[test]
@@ -270,15 +218,10 @@ fn a_full_disk_is_named_with_what_to_do() {
     fs::write(&file, "").unwrap();
     // A limit on file sizes is a disk that is full after 4 KiB.
     let command = format!("trap '' XFSZ; ulimit -f 8; exec {} run true", env!("CARGO_BIN_EXE_faultless"));
-    let output = Command::new("sh")
-        .args(["-c", &command])
-        .env("XDG_CACHE_HOME", &file)
-        .env("TMPDIR", &place.0)
-        .output()
-        .unwrap();
-    assert_eq!(output.status.code(), Some(1));
-    assert_one_line(&output, "set TMPDIR to");
-    assert!(errors(&output).contains(place.0.to_str().unwrap()), "{}", errors(&output));
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &command]).env("XDG_CACHE_HOME", &file).env("TMPDIR", &place.0);
+    let line = tool::assert_refused(&mut shell, 1, "set TMPDIR to");
+    assert!(line.contains(place.0.to_str().unwrap()), "{line}");
     assert_eq!(place.entries(), ["file"]);
 }
 
@@ -304,13 +247,8 @@ fn the_summary_costs_little_processor_time_and_few_looks() {
     let mut tool = faultless(&["run", "true"]).stderr(Stdio::null()).spawn().unwrap();
     let of_tool = |file: &str| fs::read_to_string(format!("/proc/{}/{file}", tool.id())).unwrap();
     // What has ended and was not waited for still has its accounts.
-    let status = loop {
-        let status = of_tool("status");
-        if status.contains("State:\tZ") {
-            break status;
-        }
-        thread::sleep(Duration::from_millis(1));
-    };
+    wait_until(|| state(tool.id()) == Some('Z'));
+    let status = of_tool("status");
     let waits = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:")).unwrap();
     assert!(waits.trim().parse::<u64>().unwrap() < 200, "it looks again and again: {status}");
     let stat = of_tool("stat");
@@ -319,11 +257,6 @@ fn the_summary_costs_little_processor_time_and_few_looks() {
     let ticks: u64 = behind_name.skip(11).take(4).map(|ticks| ticks.parse::<u64>().unwrap()).sum();
     assert!(ticks < 100, "{ticks} hundredths of a second of processor time");
     assert!(tool.wait().unwrap().success());
-}
-
-/// By the shell's own kill: the program of that name is not on every machine.
-fn send(signal: &str, pid: &str) {
-    assert!(Command::new("sh").args(["-c", &format!("kill -{signal} {pid}")]).status().unwrap().success());
 }
 
 #[test]
@@ -342,10 +275,10 @@ fn a_first_thread_that_ends_before_the_others_is_not_the_exit_of_the_process() {
         int main(void) { pthread_t thread; pthread_create(&thread, 0, last, 0); pthread_join(thread, 0); }";
     let whole = "static void *last(void *none) { pause(); return 0; }
         int main(void) { pthread_t thread; pthread_create(&thread, 0, last, 0); usleep(10000); return 3; }";
-    let json = place.0.join("json");
+    let json = place.file("json");
     let figures = |name: &str, code: &str| -> serde_json::Value {
-        let program = place.compile(name, &format!("{head}{code}"), &["-pthread"]).unwrap();
-        let words = ["run", "--json", &json.to_string_lossy(), "--", &program.to_string_lossy()];
+        let program = place.compile(name, &format!("{head}{code}"), &["-pthread"]);
+        let words = ["run", "--json", &json, "--", &program];
         assert!(faultless(&words).output().unwrap().status.code().is_some());
         serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap()
     };
@@ -364,7 +297,7 @@ fn others_may_enter_where_the_library_lies_whatever_the_umask() {
     let cache = place.0.join("cache");
     let modes = "library=${LD_PRELOAD%%:*}; stat -c %a \"${library%/*}\" \"$library\"";
     for (directory, variable) in [(&cache, "XDG_CACHE_HOME"), (&place.0, "TMPDIR")] {
-        let output = under("umask 077", &["run", "--", "sh", "-c", modes])
+        let output = after("umask 077", &["run", "--", "sh", "-c", modes])
             .env("XDG_CACHE_HOME", "/dev/null/x")
             .env(variable, directory)
             .output()
@@ -377,7 +310,7 @@ fn others_may_enter_where_the_library_lies_whatever_the_umask() {
 fn a_limit_of_file_sizes_is_an_error_that_leaves_nothing_behind() {
     let place = Place::new("fsize");
     for words in [["run", "--", "true"], ["doctor", "--", "true"], ["churn", "--malloc", "true"]] {
-        let output = under("ulimit -f 1", &words)
+        let output = after("ulimit -f 1", &words)
             .env("XDG_CACHE_HOME", "/dev/null/x")
             .env("TMPDIR", &place.0)
             .output()

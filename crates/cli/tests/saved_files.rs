@@ -7,6 +7,7 @@ mod tool;
 use std::fs;
 
 use place::Place;
+use tool::{assert_misused, assert_refused, errors, faultless};
 
 /// The commands that read saved files, each with how such a file of version 1 begins.
 const READERS: [(&[&str], &str); 6] = [
@@ -20,13 +21,9 @@ const READERS: [(&[&str], &str); 6] = [
 
 /// The one line by which a command refuses a file of these bytes.
 fn refusal(place: &Place, words: &[&str], bytes: &[u8]) -> String {
-    let file = place.0.join("saved");
-    fs::write(&file, bytes).unwrap();
-    let output = tool::faultless(words).arg(&file).output().unwrap();
-    let text = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(1), "{words:?}: {text}");
-    assert!(text.starts_with("faultless: ") && text.lines().count() == 1, "{words:?}: {text}");
-    assert!(text.contains("saved") && !text.contains("bug"), "{words:?}: {text}");
+    let file = place.write("saved", bytes);
+    let text = assert_refused(faultless(words).arg(file), 1, "saved");
+    assert!(!text.contains("bug"), "{words:?}: {text}");
     text
 }
 
@@ -45,23 +42,21 @@ fn a_file_of_a_newer_version_is_told_from_a_damaged_one() {
 #[test]
 fn options_of_recording_are_refused_for_what_was_recorded() {
     let place = Place::new("options");
-    let file = |name: &str| place.0.join(name).to_string_lossy().into_owned();
-    let calls = file("calls");
-    let recorded =
-        tool::faultless(&["churn", "--by", "ptrace", "--record", &calls, "true"]).output().unwrap();
+    let calls = place.file("calls");
+    let recorded = faultless(&["churn", "--by", "ptrace", "--record", &calls, "true"]).output().unwrap();
     if !recorded.status.success() {
-        faultless_skipped::skipped(String::from_utf8_lossy(&recorded.stderr));
+        faultless_skipped::skipped(errors(&recorded));
         return;
     }
-    assert!(tool::faultless(&["churn", &calls]).output().unwrap().status.success());
+    assert!(faultless(&["churn", &calls]).output().unwrap().status.success());
     for option in [&["--for", "5s"][..], &["--by", "seccomp"], &["--malloc"]] {
         let words = [&["churn"], option, &[calls.as_str()]].concat();
-        assert_eq!(tool::faultless(&words).output().unwrap().status.code(), Some(2), "{option:?}");
+        assert_refused(&mut faultless(&words), 2, "");
     }
-    let maps = file("maps");
+    let maps = place.file("maps");
     fs::copy("/proc/self/smaps", &maps).unwrap();
-    assert!(tool::faultless(&["map", &maps]).output().unwrap().status.success());
-    assert_eq!(tool::faultless(&["map", "--full", &maps]).output().unwrap().status.code(), Some(2));
+    assert!(faultless(&["map", &maps]).output().unwrap().status.success());
+    assert_misused(&mut faultless(&["map", "--full", &maps]), "--full");
 }
 
 #[test]

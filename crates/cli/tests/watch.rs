@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test stops at the first thing that is not as it should be")]
 
 mod place;
+mod running;
 mod tool;
 
 use std::fs;
@@ -9,8 +10,9 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 
 use place::Place;
+use running::{Running, SOON, has_ended, is_so_within, send, state, wait_until, written_line};
 use serde_json::Value;
-use tool::{errors, faultless};
+use tool::{assert_refused, errors, faultless, json_lines, text};
 
 impl Place {
     /// A program that takes `faults` faults of its own, says so, and waits for its input to end.
@@ -29,30 +31,24 @@ impl Place {
                 while (getchar() != EOF) {}
                 return argc > 2 ? atoi(argv[2]) : 0;
             }"#;
-        let (file, program) = (self.file("toucher.c"), self.file("toucher"));
-        fs::write(&file, source).unwrap();
-        assert!(Command::new("cc").args(["-O1", "-o", &program, &file]).status().unwrap().success());
-        program
+        self.compile("toucher", source, &["-O1"])
     }
 }
 
 /// Starts a command of the shell on a terminal of its own, whose contents go into a file.
-fn on_terminal(command: &str, log: &str) -> Killed {
-    Killed(
-        Command::new("script")
-            .args(["-q", "-e", "-f", "-c", command, log])
-            .env("TERM", "xterm")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap(),
-    )
+fn on_terminal(command: &str, log: &str) -> Running {
+    let mut script = Command::new("script");
+    script.args(["-q", "-e", "-f", "-c", command, log]).env("TERM", "xterm");
+    Running::start(script.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()))
+}
+
+/// What a terminal has shown.
+fn shown(log: &str) -> String {
+    String::from_utf8_lossy(&fs::read(log).unwrap_or_default()).into_owned()
 }
 
 fn lines(path: &str) -> Vec<Value> {
-    let text = fs::read_to_string(path).unwrap();
-    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    json_lines(&fs::read_to_string(path).unwrap())
 }
 
 fn of_kind<'a>(lines: &'a [Value], kind: &str) -> Vec<&'a Value> {
@@ -125,19 +121,10 @@ fn faults_of_children_are_told_from_the_commands_own() {
 fn a_running_process_shows_what_proc_shows_and_its_end_ends_the_watch() {
     let place = Place::new("pid");
     let (program, record) = (place.program(), place.file("record"));
-    let mut child = Command::new(&program)
-        .args(["4000", "3"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut ready = String::new();
-    BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut ready).unwrap();
-    let pid = child.id().to_string();
+    let mut child = Running::ready(Command::new(program).args(["4000", "3"]).stdin(Stdio::piped()));
+    let pid = child.pid();
     // From its word to its waiting it may take another fault.
-    while !fs::read_to_string(format!("/proc/{pid}/stat")).unwrap().contains(") S ") {
-        std::thread::yield_now();
-    }
+    wait_until(|| state(&pid) == Some('S'));
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     let watch = faultless(&["watch", "-i", "10ms", "--json", "--record", &record, "--pid", &pid])
@@ -146,10 +133,9 @@ fn a_running_process_shows_what_proc_shows_and_its_end_ends_the_watch() {
         .spawn()
         .unwrap();
     std::thread::sleep(std::time::Duration::from_millis(300));
-    drop(child.stdin.take());
+    drop(child.0.stdin.take());
     // Nobody waits for it yet: it stays as a zombie, and the watch must end all the same.
     let output = watch.wait_with_output().unwrap();
-    child.wait().unwrap();
     assert!(output.status.success(), "{}", errors(&output));
     assert_eq!(output.stdout, fs::read(&record).unwrap(), "both are the same lines");
 
@@ -189,7 +175,7 @@ fn a_recording_is_replayed_and_one_that_was_cut_off_up_to_there() {
         fs::write(&again, &whole[..end]).unwrap();
         let cut = faultless(&["watch", "--replay", &again]).output().unwrap();
         assert!(cut.status.success(), "{}", errors(&cut));
-        let text = String::from_utf8_lossy(&cut.stdout).into_owned();
+        let text = text(&cut);
         assert!(text.contains("is damaged in line") || text.contains("was cut off"), "{end}: {text}");
     }
     for (bytes, says) in [
@@ -200,10 +186,7 @@ fn a_recording_is_replayed_and_one_that_was_cut_off_up_to_there() {
         (b"7f00-7f01 rw-p\n", "cannot read"),
     ] {
         fs::write(&again, bytes).unwrap();
-        let refused = faultless(&["watch", "--replay", &again]).output().unwrap();
-        assert_eq!((refused.status.code(), refused.stdout.len()), (Some(1), 0));
-        let text = errors(&refused);
-        assert!(text.lines().count() == 1 && text.contains(says), "{text}");
+        assert_refused(&mut faultless(&["watch", "--replay", &again]), 1, says);
     }
 }
 
@@ -221,18 +204,15 @@ fn a_process_that_begins_later_is_found_by_its_command_line() {
         .lines()
         .map(|line| serde_json::from_str::<Value>(&line.unwrap()).unwrap());
     assert_eq!(told.next().unwrap()["line"], "begin");
-    let mut child = Command::new("sleep").arg(&mark).spawn().unwrap();
-    let is_found = |line: &Value| line["line"] == "process" && number(&line["pid"]) == u64::from(child.id());
-    let found = told.by_ref().find(is_found);
-    child.kill().unwrap();
-    child.wait().unwrap();
+    let child = Running::start(Command::new("sleep").arg(&mark));
+    let pid = child.0.id();
+    let found = told.by_ref().find(|line| line["line"] == "process" && line["pid"] == pid);
+    drop(child);
     assert!(found.is_some(), "it was not found");
     let ended = told.by_ref().find(|line| line["event"] == "exit");
     assert_eq!(ended.unwrap()["process"], found.unwrap()["process"]);
-    let sent = Command::new("kill").args(["-INT", &watch.id().to_string()]).status();
-    assert!(sent.unwrap().success());
-    let others =
-        told.filter(|line| line["line"] == "process" && number(&line["pid"]) != u64::from(child.id()));
+    send("INT", watch.id());
+    let others = told.filter(|line| line["line"] == "process" && line["pid"] != pid);
     assert_eq!(others.collect::<Vec<_>>(), Vec::<Value>::new());
     assert!(watch.wait().unwrap().success());
 }
@@ -251,15 +231,11 @@ fn what_cannot_be_watched_is_refused_in_one_line() {
         (&["watch", "--plot", "picture.gif", "--", "true"], 2, ".svg or .png"),
         (&["watch", "--record", "/nowhere/at/all", "--", "true"], 1, "cannot write /nowhere"),
     ] {
-        let output = faultless(words).output().unwrap();
-        assert_eq!(output.status.code(), Some(status), "{words:?} {}", errors(&output));
-        let text = errors(&output);
-        assert!(text.lines().count() == 1 && text.contains(says), "{text}");
+        assert_refused(&mut faultless(words), status, says);
     }
     // Threads of the kernel are seen in the first PID namespace only.
     if fs::read_to_string("/proc/2/comm").is_ok_and(|name| name == "kthreadd\n") {
-        let output = faultless(&["watch", "--pid", "2"]).output().unwrap();
-        assert!(errors(&output).contains("is a kernel thread"), "{}", errors(&output));
+        assert_refused(&mut faultless(&["watch", "--pid", "2"]), 1, "is a kernel thread");
     }
 }
 
@@ -277,8 +253,7 @@ fn an_interruption_ends_the_watch_with_its_sums_and_a_whole_recording() {
         let mut line = String::new();
         let mut reader = BufReader::new(watch.stdout.take().unwrap());
         reader.read_line(&mut line).unwrap();
-        let sent = Command::new("kill").args([format!("-{signal}"), watch.id().to_string()]).status();
-        assert!(sent.unwrap().success());
+        send(signal, watch.id());
         std::io::copy(&mut reader, &mut std::io::sink()).unwrap();
         let output = watch.wait_with_output().unwrap();
         assert_eq!(output.status.code(), code);
@@ -345,16 +320,6 @@ fn pictures_are_drawn_of_a_watch_and_of_its_recording() {
     assert!(fs::read(&png).unwrap().starts_with(b"\x89PNG\r\n"));
 }
 
-/// A child that does not outlive the test, whatever becomes of that.
-struct Killed(std::process::Child);
-
-impl Drop for Killed {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// On a terminal that script(1) makes, which every Debian has.
 #[test]
 fn the_terminal_is_given_back_however_the_chart_ends() {
@@ -374,32 +339,19 @@ fn the_terminal_is_given_back_however_the_chart_ends() {
             place.0.display()
         );
         let mut child = on_terminal(&command, &log);
-        let shows = |text: &str| String::from_utf8_lossy(&fs::read(&log).unwrap_or_default()).contains(text);
-        let end = std::time::Instant::now() + std::time::Duration::from_secs(20);
-        while !shows(ENTERED) || !shows("minor") {
-            assert!(
-                std::time::Instant::now() < end,
-                "no chart: {}",
-                fs::read_to_string(&log).unwrap_or_default()
-            );
-            std::thread::sleep(std::time::Duration::from_millis(20));
-        }
+        let is_drawn = || ["minor", ENTERED].iter().all(|text| shown(&log).contains(text));
+        assert!(is_so_within(SOON, is_drawn), "no chart: {}", shown(&log));
         match input {
             Some(keys) => child.0.stdin.as_mut().unwrap().write_all(keys.as_bytes()).unwrap(),
             None => {
-                let pid = fs::read_to_string(place.file("pid")).unwrap();
-                let sent = Command::new("kill").args([format!("-{how}"), pid.trim().to_owned()]).status();
-                assert!(sent.unwrap().success());
+                send(how, written_line(&place.file("pid")));
             }
         }
-        let end = std::time::Instant::now() + std::time::Duration::from_secs(20);
-        while !fs::read_to_string(place.file("after")).is_ok_and(|text| text.ends_with('\n')) {
-            assert!(std::time::Instant::now() < end, "{how}: it does not end");
-            std::thread::sleep(std::time::Duration::from_millis(20));
-        }
+        let is_over = || fs::read_to_string(place.file("after")).is_ok_and(|text| text.ends_with('\n'));
+        assert!(is_so_within(SOON, is_over), "{how}: it does not end");
         drop(child.0.stdin.take());
         child.0.wait().unwrap();
-        let text = String::from_utf8_lossy(&fs::read(&log).unwrap()).into_owned();
+        let text = shown(&log);
         let (entered, left) = (text.find(ENTERED).unwrap(), text.rfind(LEFT).unwrap());
         assert!(entered < left && text[left..].contains("\u{1b}[?25h"), "{how}: {text}");
         assert!(text[left..].contains("watching cost"), "{how}: {text}");
@@ -422,26 +374,12 @@ fn a_terminal_that_goes_away_ends_the_chart_even_where_its_signal_is_ignored() {
     );
     let log = place.file("screen");
     let child = on_terminal(&command, &log);
-    let within = |mut is_so: Box<dyn FnMut() -> bool + '_>| {
-        let end = std::time::Instant::now() + std::time::Duration::from_secs(20);
-        while !is_so() {
-            if std::time::Instant::now() > end {
-                return false;
-            }
-            std::thread::sleep(std::time::Duration::from_millis(20));
-        }
-        true
-    };
-    let is_drawn = || String::from_utf8_lossy(&fs::read(&log).unwrap_or_default()).contains("minor");
-    assert!(within(Box::new(is_drawn)), "no chart");
-    let pid = fs::read_to_string(place.file("pid")).unwrap().trim().to_owned();
+    assert!(is_so_within(SOON, || shown(&log).contains("minor")), "no chart");
+    let pid = written_line(&place.file("pid"));
     drop(child);
-    let has_ended = within(Box::new(|| {
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        stat.is_empty() || stat.contains(") Z ")
-    }));
-    if !has_ended {
-        let _ = Command::new("kill").args(["-9", &pid]).status();
+    let ends = is_so_within(SOON, || has_ended(&pid));
+    if !ends {
+        send("KILL", pid);
     }
-    assert!(has_ended, "it goes on without its terminal");
+    assert!(ends, "it goes on without its terminal");
 }

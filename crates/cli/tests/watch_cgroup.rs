@@ -1,6 +1,8 @@
 //! `faultless watch --cgroup`, through the real program, on the control group of the test itself.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first thing that is not as it should be")]
 
+mod place;
+mod running;
 mod tool;
 
 use std::fs;
@@ -8,8 +10,10 @@ use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
+use place::Place;
+use running::{Running, send};
 use serde_json::Value;
-use tool::{errors, faultless};
+use tool::{assert_refused, errors, faultless, text};
 
 /// The directory of our own memory control group, where it is to be seen.
 fn own_group() -> Option<PathBuf> {
@@ -36,15 +40,14 @@ fn a_control_group_is_watched_with_its_memory_and_those_who_come_and_go() {
         faultless_skipped::skipped("the memory control group of this process is not to be seen here");
         return;
     };
-    let file = std::env::temp_dir().join(format!("faultless-cgroup-{}.rec", std::process::id()));
-    let file = file.to_string_lossy().into_owned();
-    let _ = fs::remove_file(&file);
+    let place = Place::new("group");
+    let file = place.file("record");
     let group = group.to_string_lossy().into_owned();
     let words = [
         "watch", "--cgroup", &group, "-i", "50ms", "--for", "60s", "--json", "--pss", "0", "--record", &file,
     ];
-    let mut watching = faultless(&words).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-    let mut lines = BufReader::new(watching.stdout.take().unwrap()).lines();
+    let mut watching = Running::start(faultless(&words).stdout(Stdio::piped()).stderr(Stdio::null()));
+    let mut lines = BufReader::new(watching.0.stdout.take().unwrap()).lines();
     let mut next = |wanted: &dyn Fn(&Value) -> bool| loop {
         let line: Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
         if wanted(&line) {
@@ -58,28 +61,24 @@ fn a_control_group_is_watched_with_its_memory_and_those_who_come_and_go() {
     assert!(sample["current_bytes"].as_u64().unwrap() > 0, "{sample}");
 
     // One that begins later is found, and its end is seen.
-    let mut late = Command::new("sleep").arg("600").spawn().unwrap();
-    let met = next(&|line| of(line, "process") && line["pid"] == late.id());
-    late.kill().unwrap();
-    late.wait().unwrap();
+    let late = Running::start(Command::new("sleep").arg("600"));
+    let met = next(&|line| of(line, "process") && line["pid"] == late.0.id());
+    drop(late);
     next(&|line| of(line, "event") && line["event"] == "exit" && line["process"] == met["process"]);
-    let tool = watching.id();
-    assert!(Command::new("kill").args(["-INT", &tool.to_string()]).status().unwrap().success());
-    assert!(watching.wait().unwrap().success());
+    let tool = watching.pid();
+    send("INT", &tool);
+    assert!(watching.0.wait().unwrap().success());
 
     // The recording has the group, too, and not the tool itself.
     let recorded = fs::read_to_string(&file).unwrap();
     assert!(!recorded.contains(&format!("\"pid\":{tool},")), "the tool watches itself");
     let shown = faultless(&["watch", "--replay", &file, "--csv"]).output().unwrap();
-    assert!(String::from_utf8_lossy(&shown.stdout).contains(&format!(",group,,{group},")));
+    assert!(text(&shown).contains(&format!(",group,,{group},")));
     assert!(errors(&shown).contains(&format!("cgroup {group}: ")), "{}", errors(&shown));
-    fs::remove_file(&file).unwrap();
 }
 
 #[test]
 fn a_control_group_that_is_not_there_is_refused_in_one_line() {
-    let refused = faultless(&["watch", "--cgroup", "no/such/group"]).output().unwrap();
-    let text = errors(&refused);
-    assert_eq!(refused.status.code(), Some(1), "{text}");
-    assert!(text.contains("no control group no/such/group") && text.lines().count() == 1, "{text}");
+    let mut command = faultless(&["watch", "--cgroup", "no/such/group"]);
+    assert_refused(&mut command, 1, "no control group no/such/group");
 }

@@ -1,70 +1,34 @@
 //! `faultless watch`: that it ends when it should, through the real program.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first thing that is not as it should be")]
 
+mod running;
 mod tool;
 
 use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
+use running::{Running, SOON, send};
 use tool::faultless;
-
-/// Longer than any of it takes on a busy machine, and shorter than the intervals that are asked for.
-const SOON: Duration = Duration::from_secs(20);
-
-/// A child that does not outlive the test, whatever becomes of that.
-struct Killed(Child);
-
-impl Killed {
-    fn pid(&self) -> String {
-        self.0.id().to_string()
-    }
-
-    fn signal(&self, name: &str) {
-        assert!(Command::new("kill").args([format!("-{name}"), self.pid()]).status().unwrap().success());
-    }
-
-    /// How it ended; none if it did not soon.
-    fn ends(&mut self) -> Option<ExitStatus> {
-        let end = Instant::now() + SOON;
-        while Instant::now() < end {
-            if let Some(status) = self.0.try_wait().unwrap() {
-                return Some(status);
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        None
-    }
-}
-
-impl Drop for Killed {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 #[test]
 fn a_signal_ends_a_watch_whose_command_has_ended() {
     for signal in ["TERM", "INT"] {
         let words = ["watch", "-i", "10ms", "--name", "no-such-name", "--lines", "--", "sh", "-c", "exit 4"];
-        let mut watch = Killed(faultless(&words).stderr(Stdio::piped()).spawn().unwrap());
+        let mut watch = Running::start(faultless(&words).stderr(Stdio::piped()));
         let mut lines = BufReader::new(watch.0.stderr.take().unwrap()).lines();
         assert!(lines.any(|line| line.unwrap().contains("exit: status 4")));
-        watch.signal(signal);
-        assert_eq!(
-            watch.ends().and_then(|status| status.code()),
-            Some(4),
-            "SIG{signal}: the command's status"
-        );
+        send(signal, watch.pid());
+        let status = watch.end_within(SOON).and_then(|status| status.code());
+        assert_eq!(status, Some(4), "SIG{signal}: the command's status");
     }
 }
 
 #[test]
 fn an_end_is_heard_of_whatever_else_happens_on_the_machine() {
-    let mut child = Killed(Command::new("sleep").arg("600").spawn().unwrap());
+    let mut child = Running::start(Command::new("sleep").arg("600"));
     let words = ["watch", "-i", "10m", "--json", "--pid", &child.pid()];
-    let mut watch = Killed(faultless(&words).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap());
+    let mut watch = Running::start(faultless(&words).stdout(Stdio::piped()).stderr(Stdio::null()));
     let mut lines = BufReader::new(watch.0.stdout.take().unwrap()).lines().map(Result::unwrap);
     let hears_nothing = |line: &str| line.contains("seen only as differences between samples");
     if lines.by_ref().take_while(|line| !line.contains(r#""line":"sample""#)).any(|line| hears_nothing(&line))
@@ -76,7 +40,7 @@ fn an_end_is_heard_of_whatever_else_happens_on_the_machine() {
     assert!(Command::new("true").status().unwrap().success());
     std::thread::sleep(Duration::from_millis(100));
     child.0.kill().unwrap();
-    assert!(watch.ends().is_some(), "it waits for the next round");
+    assert!(watch.end_within(SOON).is_some(), "it waits for the next round");
 }
 
 #[test]
@@ -85,8 +49,8 @@ fn a_watch_ends_when_nothing_that_it_writes_can_be_written() {
         let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
         let own = std::process::id().to_string();
         let mut command = faultless(&[&["watch", "-i", "10ms", "--pid", &own], words].concat());
-        let mut watch = Killed(command.stdout(full).stderr(Stdio::piped()).spawn().unwrap());
-        assert_eq!(watch.ends().and_then(|status| status.code()), Some(1), "{words:?}");
+        let mut watch = Running::start(command.stdout(full).stderr(Stdio::piped()));
+        assert_eq!(watch.end_within(SOON).and_then(|status| status.code()), Some(1), "{words:?}");
         let said = std::io::read_to_string(watch.0.stderr.take().unwrap()).unwrap();
         assert!(said.lines().last().unwrap().contains("No space left on device"), "{said}");
     }

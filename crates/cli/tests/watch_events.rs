@@ -5,23 +5,21 @@ mod place;
 mod tool;
 
 use std::fs;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use place::Place;
 use serde_json::Value;
-use tool::faultless;
+use tool::{faultless, json_lines};
 
 /// The status of a command that is this C code, and the lines of a watch of it and its children.
 fn watched(name: &str, interval: &str, code: &str) -> (Option<i32>, Vec<Value>) {
     let place = Place::new(name);
-    let (source, program, record) = (place.file("program.c"), place.file("program"), place.file("record"));
     let head = "#define _GNU_SOURCE\n#include <pthread.h>\n#include <stdlib.h>\n#include <sys/wait.h>\n#include <unistd.h>\n";
-    fs::write(&source, format!("{head}{code}")).unwrap();
-    assert!(Command::new("cc").args(["-pthread", "-o", &program, &source]).status().unwrap().success());
+    let program = place.compile("program", &format!("{head}{code}"), &["-pthread"]);
+    let record = place.file("record");
     let words = ["watch", "--children", "-i", interval, "--record", &record, "--", &program];
     let status = faultless(&words).stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap();
-    let text = fs::read_to_string(&record).unwrap();
-    (status.code(), text.lines().map(|line| serde_json::from_str(line).unwrap()).collect())
+    (status.code(), json_lines(&fs::read_to_string(&record).unwrap()))
 }
 
 /// Exits with this status, in the order of their lines.

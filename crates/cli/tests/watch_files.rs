@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test stops at the first thing that is not as it should be")]
 
 mod place;
+mod running;
 mod tool;
 
 use std::fs;
@@ -9,10 +10,11 @@ use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use place::Place;
-use tool::faultless;
+use running::{Running, SOON, send};
+use tool::{assert_refused, faultless};
 
 #[test]
 fn files_keep_what_they_hold_when_nothing_is_written_into_them() {
@@ -37,10 +39,7 @@ fn files_keep_what_they_hold_when_nothing_is_written_into_them() {
         (&["bench", "--json", &keep, "--html", &place.file("./keep")], 2),
     ] {
         fs::write(&keep, "kept").unwrap();
-        let output = faultless(words).output().unwrap();
-        let says = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(status), "{words:?} {says}");
-        assert_eq!(says.lines().count(), 1, "{says}");
+        assert_refused(&mut faultless(words), status, "");
         assert_eq!(fs::read_to_string(&keep).unwrap(), "kept", "{words:?}");
         assert_eq!(fs::read(&record).unwrap(), recorded, "{words:?}");
         assert_eq!(fs::read_dir(&place.0).unwrap().count(), 3, "{words:?} leaves a file");
@@ -53,13 +52,9 @@ fn a_pipe_that_nobody_reads_is_an_error_and_no_wait_that_no_signal_ends() {
     let pipe = place.file("pipe");
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     for option in ["--record", "--output"] {
-        let output = faultless(&["watch", "--lines", option, &pipe, "--", "true"]).output().unwrap();
-        let says = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(1), "{option}: {says}");
-        assert_eq!(
-            says,
-            format!("faultless: cannot write {pipe}: nobody reads this pipe; start its reader first\n")
-        );
+        let mut command = faultless(&["watch", "--lines", option, &pipe, "--", "true"]);
+        let says = format!("cannot write {pipe}: nobody reads this pipe; start its reader first\n");
+        assert_eq!(assert_refused(&mut command, 1, &says), format!("faultless: {says}"));
     }
 }
 
@@ -83,22 +78,9 @@ fn a_reader_that_takes_nothing_does_not_keep_signals_waiting() {
     // Fills the pipe, and waits to the end of the test.
     std::thread::spawn(move || writer.write_all(&[b'\n'; 4 << 20]));
     let words = ["watch", "-i", "10ms", "--pid", &std::process::id().to_string()];
-    let mut watch = faultless(&words).stdout(output).stderr(Stdio::null()).spawn().unwrap();
+    let mut watch = Running::start(faultless(&words).stdout(output).stderr(Stdio::null()));
     std::thread::sleep(Duration::from_millis(500));
-    assert!(Command::new("kill").args(["-TERM", &watch.id().to_string()]).status().unwrap().success());
-    let begun = Instant::now();
-    let ended = loop {
-        match watch.try_wait().unwrap() {
-            None if begun.elapsed() < Duration::from_secs(20) => {
-                std::thread::sleep(Duration::from_millis(20))
-            }
-            ended => break ended,
-        }
-    };
-    if ended.is_none() {
-        watch.kill().unwrap();
-        watch.wait().unwrap();
-    }
-    assert_eq!(ended.and_then(|status| status.signal()), Some(15));
+    send("TERM", watch.pid());
+    assert_eq!(watch.end_within(SOON).and_then(|status| status.signal()), Some(15));
     drop(reader);
 }

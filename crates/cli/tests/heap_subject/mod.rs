@@ -3,15 +3,22 @@
 pub mod core_maker;
 
 use std::io::{BufRead, BufReader, Write};
-use std::path::PathBuf;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::path::Path;
+use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::OnceLock;
 
 use serde_json::Value;
 
+use crate::place::compile;
+use crate::running::Running;
+use crate::tool::{self, errors, text};
+
+/// Its source.
+pub const SURVIVORS: &str = include_str!("../../../../tests/c/heap_survivors.c");
+
 /// The program, running.
 pub struct Subject {
-    child: Child,
+    child: Running,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
 }
@@ -32,9 +39,9 @@ impl Subject {
         for name in ["MALLOC_ARENA_MAX", "MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES"] {
             command.env_remove(name);
         }
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let input = child.stdin.take().unwrap();
-        let output = BufReader::new(child.stdout.take().unwrap());
+        let mut child = Running::start(command.stdin(Stdio::piped()).stdout(Stdio::piped()));
+        let input = child.0.stdin.take().unwrap();
+        let output = BufReader::new(child.0.stdout.take().unwrap());
         let mut subject = Self { child, input, output };
         assert!(subject.line().starts_with("ready "));
         subject
@@ -42,7 +49,7 @@ impl Subject {
 
     /// Its number.
     pub fn pid(&self) -> u32 {
-        self.child.id()
+        self.child.0.id()
     }
 
     /// Tells it something; its answer without the last line.
@@ -61,14 +68,14 @@ impl Subject {
 
     /// What the tool prints of it.
     pub fn heap(&self, words: &[&str]) -> String {
-        let output = faultless_heap(words).args(["--pid", &self.pid().to_string()]).output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap()
+        let output = faultless_heap(words).args(["--pid", &self.child.pid()]).output().unwrap();
+        assert!(output.status.success(), "{}", errors(&output));
+        text(&output)
     }
 
     /// The same as JSON.
     pub fn report(&self, words: &[&str]) -> Value {
-        json(faultless_heap(words).args(["--json", "--pid", &self.pid().to_string()]))
+        json(faultless_heap(words).args(["--json", "--pid", &self.child.pid()]))
     }
 
     fn line(&mut self) -> String {
@@ -78,44 +85,21 @@ impl Subject {
     }
 }
 
-impl Drop for Subject {
-    fn drop(&mut self) {
-        let _ = writeln!(self.input, "quit");
-        if !matches!(self.child.try_wait(), Ok(Some(_))) {
-            let _ = self.child.kill();
-        }
-        let _ = self.child.wait();
-    }
-}
-
 /// `faultless heap` with these words.
 pub fn faultless_heap(words: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_faultless"));
-    command.arg("heap").args(words).stdin(Stdio::null());
-    command
+    tool::faultless(&[&["heap"], words].concat())
 }
 
 /// What a command prints, as JSON.
 pub fn json(command: &mut Command) -> Value {
-    let output = command.output().unwrap();
-    serde_json::from_slice(&output.stdout)
-        .unwrap_or_else(|error| panic!("no JSON ({error}): {}", String::from_utf8_lossy(&output.stderr)))
+    tool::json(&command.output().unwrap())
 }
 
 /// The compiled program; made once.
-pub fn program() -> &'static PathBuf {
-    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+pub fn program() -> &'static str {
+    static PROGRAM: OnceLock<String> = OnceLock::new();
     PROGRAM.get_or_init(|| {
-        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/c/heap_survivors.c");
-        let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
-        let program = folder.join(format!("heap_survivors-{}", std::process::id()));
-        let status = Command::new("cc")
-            .args(["-O1", "-w", "-pthread", "-o"])
-            .arg(&program)
-            .arg(source)
-            .status()
-            .unwrap();
-        assert!(status.success());
-        program
+        let name = format!("heap_survivors-{}", std::process::id());
+        compile(Path::new(env!("CARGO_TARGET_TMPDIR")), &name, SURVIVORS, &["-O1", "-w", "-pthread"]).unwrap()
     })
 }

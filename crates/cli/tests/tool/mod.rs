@@ -1,6 +1,9 @@
-//! The program under test.
+//! The program under test, and what it says.
+#![allow(dead_code, reason = "each test uses a part")]
 
 use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
 
 /// The program with these words, without input and under libc's own allocator, to be started with the default answer to every signal:
 /// whoever runs the tests may ignore some, as a shell does in the background, and what is ignored stays so.
@@ -11,8 +14,61 @@ pub fn faultless(words: &[&str]) -> Command {
     command
 }
 
+/// The same after a line of shell, which may set limits.
+pub fn after(line: &str, words: &[&str]) -> Command {
+    let tool = faultless(words);
+    let mut command = Command::new("sh");
+    command
+        .args(["-c", &format!("{line} && exec \"$@\""), "sh"])
+        .arg(tool.get_program())
+        .args(tool.get_args());
+    command.env_remove("LD_PRELOAD").stdin(Stdio::null());
+    command
+}
+
 /// What it said on standard error.
-#[allow(dead_code, reason = "some tests look at files alone")]
 pub fn errors(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// What it printed.
+#[track_caller]
+pub fn text(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+/// What it printed, as JSON.
+#[track_caller]
+pub fn json(output: &Output) -> Value {
+    match serde_json::from_slice(&output.stdout) {
+        Ok(value) => value,
+        Err(error) => panic!("no JSON ({error}): {}{}", text(output), errors(output)),
+    }
+}
+
+/// JSON of each line.
+#[track_caller]
+pub fn json_lines(text: &str) -> Vec<Value> {
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// It refuses in one line that has these words, with this status and without a result; the line.
+#[track_caller]
+pub fn assert_refused(command: &mut Command, status: i32, says: &str) -> String {
+    let output = command.output().unwrap();
+    let line = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(status), "{command:?}: {line}");
+    assert!(line.starts_with("faultless: ") && line.lines().count() == 1, "{command:?}: {line}");
+    assert!(line.contains(says), "{command:?}: {line}");
+    assert!(output.stdout.is_empty(), "{command:?}: nothing half printed");
+    line
+}
+
+/// What the command line does not allow is answered with the usage, status 2 and no result.
+#[track_caller]
+pub fn assert_misused(command: &mut Command, says: &str) {
+    let output = command.output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "{command:?}: {}", errors(&output));
+    let is_said = errors(&output).starts_with("error: ") && errors(&output).contains(says);
+    assert!(is_said && output.stdout.is_empty(), "{command:?}: {}", errors(&output));
 }
