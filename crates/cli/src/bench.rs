@@ -1,7 +1,5 @@
 //! `faultless bench`: runs the workloads under several allocators in turn and says how they compare.
 
-use std::fs::File;
-use std::io::Read;
 use std::path::Path;
 
 use faultless_probe::allocators::installed;
@@ -23,14 +21,13 @@ use crate::bench_progress::BenchProgress;
 use crate::contenders;
 use crate::failure::Failure;
 use crate::library;
-use crate::output_file::{OutputFile, named_twice};
+use crate::output_file::create_apart;
+use crate::saved_file;
 use crate::workshop::{Workshop, shell};
 
 const ROUNDS: u32 = 10;
 const ROUNDS_QUICK: u32 = 3;
 const IDLE_MS: u32 = 1000;
-/// Most bytes of a saved campaign: a million runs.
-const LARGEST_CAMPAIGN_BYTES: u64 = 256 << 20;
 /// A seed from the clock is small enough to be typed again.
 const SEED_MASK: u32 = 0xf_ffff;
 
@@ -51,18 +48,8 @@ pub fn bench(
         arguments.load.as_deref().map(|path| load(path, arguments.reference.as_deref())).transpose()?;
     let signals = hold_signals()?;
     // Files that cannot be written are refused before hours of work.
-    let page = arguments.html.as_deref().map(OutputFile::create).transpose()?;
-    if let (Some(page), Some(path)) = (&page, &arguments.json)
-        && page.is_at(path)
-    {
-        return Err(Failure::Usage("--json and --html name the same file".into()));
-    }
-    if let (Some(page), Some(path)) = (&page, &arguments.load)
-        && page.is_at(path)
-    {
-        return Err(named_twice(path));
-    }
-    let samples = arguments.json.as_deref().map(OutputFile::create).transpose()?;
+    let paths = [arguments.json.as_deref(), arguments.html.as_deref()];
+    let [samples, page] = create_apart(paths, arguments.load.as_deref())?;
     let (campaign, interrupted) = match loaded {
         Some(campaign) => (campaign, None),
         None => run(arguments, &signals)?,
@@ -216,14 +203,9 @@ fn index_of(contenders: &[Contender], name: &str) -> Result<usize, Failure> {
 
 /// A saved campaign.
 fn load(path: &Path, reference: Option<&str>) -> Result<Campaign, Failure> {
-    let failed = |reason: String| Failure::Failed(format!("cannot read {}: {reason}", path.display()));
-    let read = |path| -> std::io::Result<Vec<u8>> {
-        let mut bytes = Vec::new();
-        File::open(path)?.take(LARGEST_CAMPAIGN_BYTES).read_to_end(&mut bytes)?;
-        Ok(bytes)
-    };
-    let bytes = read(path).map_err(|error| failed(error.to_string()))?;
-    let mut campaign = bench_json::parse(&String::from_utf8_lossy(&bytes)).map_err(failed)?;
+    let bytes = saved_file::read(path)?;
+    let parsed = bench_json::parse(&String::from_utf8_lossy(&bytes));
+    let mut campaign = parsed.map_err(|reason| Failure::of_reading(path, reason))?;
     if let Some(name) = reference {
         campaign.reference = index_of(&campaign.contenders, name)?;
     }

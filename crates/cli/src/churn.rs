@@ -2,7 +2,6 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::Read;
 use std::os::fd::AsFd;
 use std::path::Path;
 
@@ -16,11 +15,8 @@ use faultless_report::{churn_json, churn_malloc_json, churn_malloc_table, churn_
 
 use crate::arguments::ChurnArguments;
 use crate::failure::Failure;
-use crate::output_file::{OutputFile, named_twice};
-use crate::{churn_kernel, churn_malloc, churn_uprobe};
-
-/// Most bytes of a saved recording.
-const LARGEST_RECORDING_BYTES: u64 = 256 << 20;
+use crate::output_file::{OutputFile, create_apart};
+use crate::{churn_kernel, churn_malloc, churn_uprobe, saved_file};
 
 /// Looks at a command, a process or a saved recording, and prints what was found.
 ///
@@ -96,20 +92,8 @@ struct Files {
 impl Files {
     /// None of them may be the one that is `read`.
     fn create(arguments: &ChurnArguments, read: Option<&Path>) -> Result<Self, Failure> {
-        let wanted = [&arguments.record, &arguments.pprof, &arguments.folded].map(Option::as_deref);
-        let mut made: [Option<OutputFile>; 3] = Default::default();
-        for (place, path) in wanted.into_iter().enumerate() {
-            let Some(path) = path else { continue };
-            if made.iter().flatten().any(|other| other.is_at(path)) {
-                return Err(named_twice(path));
-            }
-            let file = OutputFile::create(path)?;
-            if read.is_some_and(|read| file.is_at(read)) {
-                return Err(named_twice(path));
-            }
-            made[place] = Some(file);
-        }
-        let [record, pprof, folded] = made;
+        let paths = [&arguments.record, &arguments.pprof, &arguments.folded].map(Option::as_deref);
+        let [record, pprof, folded] = create_apart(paths, read)?;
         Ok(Self { record, pprof, folded })
     }
 
@@ -138,27 +122,14 @@ pub fn no_callers(reason: &str) -> String {
 
 /// The recording, if the first word is the name of one; then it is to be the only one.
 fn saved(words: &[OsString]) -> Result<Option<Seen>, Failure> {
-    let [word, rest @ ..] = words else { return Ok(None) };
-    let path = Path::new(word);
-    let mut head = [0; 128];
-    let Ok(mut file) = File::open(path) else { return Ok(None) };
-    let length = file.read(&mut head).unwrap_or(0);
-    let is_of_malloc = churn_malloc_json::is_recording(&head[..length]);
-    if !is_of_malloc && !churn_json::is_recording(&head[..length]) {
-        return Ok(None);
-    }
-    if !rest.is_empty() {
-        return Err(Failure::of_words_behind(path, "churn"));
-    }
-    let bad = |reason: String| Failure::Failed(format!("cannot read {}: {reason}", path.display()));
-    let mut bytes = head[..length].to_vec();
-    file.take(LARGEST_RECORDING_BYTES).read_to_end(&mut bytes).map_err(|error| bad(error.to_string()))?;
+    let is_recording = |head: &[u8]| churn_malloc_json::is_recording(head) || churn_json::is_recording(head);
+    let Some((path, bytes)) = saved_file::named(words, "churn", is_recording)? else { return Ok(None) };
     let text = String::from_utf8_lossy(&bytes);
-    let seen = match is_of_malloc {
+    let seen = match churn_malloc_json::is_recording(&bytes) {
         true => churn_malloc_json::load(&text).map(Seen::Malloc),
         false => churn_json::load(&text).map(Seen::Kernel),
     };
-    seen.map(Some).map_err(bad)
+    seen.map(Some).map_err(|reason| Failure::of_reading(path, reason))
 }
 
 /// Where a command prints to: our standard error when our output must be the report alone.

@@ -1,5 +1,6 @@
 //! How the tool ends when it cannot do what was asked: one line and a documented status.
 
+use std::fmt::Display;
 use std::io;
 use std::path::Path;
 
@@ -31,6 +32,12 @@ pub fn hint_of_process(name: &str) -> &'static str {
 }
 
 impl Failure {
+    /// For a file that cannot be read, or is not what it is read as.
+    #[must_use]
+    pub fn of_reading(path: &Path, reason: impl Display) -> Self {
+        Self::Failed(format!("cannot read {}: {reason}", path.display()))
+    }
+
     /// For words behind a file that `subcommand` reads.
     #[must_use]
     pub fn of_words_behind(path: &Path, subcommand: &str) -> Self {

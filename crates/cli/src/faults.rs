@@ -1,8 +1,6 @@
 //! `faultless faults`: which functions take the page faults of a program, and on what memory.
 
 use std::ffi::OsString;
-use std::fs::File;
-use std::io::Read;
 use std::path::Path;
 
 use faultless_diagnosis::faults::comparison::Comparison;
@@ -22,14 +20,11 @@ use crate::arguments::FaultsArguments;
 use crate::failure::Failure;
 use crate::library;
 use crate::observing_progress::{Elsewhere, ObservingProgress};
-use crate::output_file::OutputFile;
-use crate::{subject, target};
+use crate::output_file::{OutputFile, create_apart};
+use crate::{saved_file, subject, target};
 
 /// Bytes of the stack that are looked at, unless said otherwise.
 const STACK_BYTES: u32 = 8192;
-
-/// Most bytes of a saved recording.
-const LARGEST_RECORDING_BYTES: u64 = 1 << 30;
 
 /// Records, or shows what was saved.
 ///
@@ -39,9 +34,11 @@ pub fn faults(arguments: &FaultsArguments, signals: &Signals) -> Result<Ending, 
     if let [before, after] = arguments.diff.as_slice() {
         return compare(before, after, arguments.json);
     }
+    let saved = saved(&arguments.words)?;
+    let read = saved.as_ref().and(arguments.words.first()).map(Path::new);
     // Places that cannot be written are found out before the work.
-    let files = Files::create(arguments)?;
-    let recording = match saved(&arguments.words)? {
+    let files = Files::create(arguments, read)?;
+    let recording = match saved {
         Some(_) if arguments.every.is_some() || arguments.stack.is_some() => {
             return Err(Failure::Usage(
                 "--every and --stack are for recording, not for what was recorded".into(),
@@ -71,19 +68,11 @@ struct Files {
 }
 
 impl Files {
-    fn create(arguments: &FaultsArguments) -> Result<Self, Failure> {
-        let wanted = [&arguments.record, &arguments.html, &arguments.folded, &arguments.pprof];
-        let names: Vec<_> = wanted.into_iter().flatten().collect();
-        if names.iter().enumerate().any(|(place, name)| names[..place].contains(name)) {
-            return Err(Failure::Usage("two results are to be written to the same file".into()));
-        }
-        let create = |path: &Option<std::path::PathBuf>| path.as_deref().map(OutputFile::create).transpose();
-        Ok(Self {
-            record: create(&arguments.record)?,
-            html: create(&arguments.html)?,
-            folded: create(&arguments.folded)?,
-            pprof: create(&arguments.pprof)?,
-        })
+    /// None of them may be the one that is `read`.
+    fn create(arguments: &FaultsArguments, read: Option<&Path>) -> Result<Self, Failure> {
+        let paths = [&arguments.record, &arguments.html, &arguments.folded, &arguments.pprof];
+        let [record, html, folded, pprof] = create_apart(paths.map(Option::as_deref), read)?;
+        Ok(Self { record, html, folded, pprof })
     }
 
     fn write(self, recording: &FaultRecording) -> Result<(), Failure> {
@@ -99,29 +88,20 @@ impl Files {
 
 /// The recording, if the first word is the name of one; then it is to be the only one.
 fn saved(words: &[OsString]) -> Result<Option<FaultRecording>, Failure> {
-    let [word, rest @ ..] = words else { return Ok(None) };
-    let path = Path::new(word);
-    let mut head = [0; 64];
-    let Ok(mut file) = File::open(path) else { return Ok(None) };
-    let length = file.read(&mut head).unwrap_or(0);
-    if !faults_json::is_recording(&head[..length]) {
-        return Ok(None);
-    }
-    if !rest.is_empty() {
-        return Err(Failure::of_words_behind(path, "faults"));
-    }
-    load(path).map(Some)
+    let named = saved_file::named(words, "faults", faults_json::is_recording)?;
+    named.map(|(path, bytes)| parsed(path, &bytes)).transpose()
 }
 
 fn load(path: &Path) -> Result<FaultRecording, Failure> {
-    let bad = |reason: String| Failure::Failed(format!("cannot read {}: {reason}", path.display()));
-    let mut bytes = Vec::new();
-    let file = File::open(path).map_err(|error| bad(error.to_string()))?;
-    file.take(LARGEST_RECORDING_BYTES).read_to_end(&mut bytes).map_err(|error| bad(error.to_string()))?;
+    let bytes = saved_file::read(path)?;
     if !faults_json::is_recording(&bytes) {
-        return Err(bad("it is no recording of `faultless faults --record`".into()));
+        return Err(Failure::of_reading(path, "it is no recording of `faultless faults --record`"));
     }
-    faults_json::load(&String::from_utf8_lossy(&bytes)).map_err(bad)
+    parsed(path, &bytes)
+}
+
+fn parsed(path: &Path, bytes: &[u8]) -> Result<FaultRecording, Failure> {
+    faults_json::load(&String::from_utf8_lossy(bytes)).map_err(|reason| Failure::of_reading(path, reason))
 }
 
 fn compare(before: &Path, after: &Path, as_json: bool) -> Result<Ending, Failure> {

@@ -34,6 +34,7 @@ mod output_file;
 mod plan;
 mod progress;
 mod run;
+mod saved_file;
 mod subject;
 mod target;
 mod time_span;

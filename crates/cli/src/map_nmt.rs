@@ -17,8 +17,7 @@ pub fn native_memory(process: &Process, file: &Path) -> Result<NativeMemory, Fai
         let text = jcmd::native_memory(process).map_err(Failure::Failed)?;
         (text, format!("process {}", process.pid()))
     } else {
-        let bytes = std::fs::read(file)
-            .map_err(|error| Failure::Failed(format!("cannot read {}: {error}", file.display())))?;
+        let bytes = std::fs::read(file).map_err(|error| Failure::of_reading(file, error))?;
         (String::from_utf8_lossy(&bytes).into_owned(), file.display().to_string())
     };
     nmt::parse(&text).map_err(|error| {

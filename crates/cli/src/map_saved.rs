@@ -45,7 +45,7 @@ pub fn view(path: &Path) -> Result<MapView, Failure> {
 pub fn totals(path: &Path) -> Result<SavedTotals, Failure> {
     let bytes = read(path)?;
     if let Some(saved) = saved_totals(&bytes) {
-        return saved.map_err(|reason| Failure::Failed(format!("cannot read {}: {reason}", shown(path))));
+        return saved.map_err(|reason| Failure::of_reading(path, reason));
     }
     let view = of_bytes(path, &bytes)?;
     Ok(SavedTotals { name: view.subject, totals: view.totals })

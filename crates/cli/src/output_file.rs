@@ -144,6 +144,29 @@ pub fn are_one(one: &File, other: &File) -> bool {
     of(one).is_some_and(|identity| Some(identity) == of(other))
 }
 
+/// Makes those that are asked for; no two may be one file, and none the one that is `read`.
+///
+/// # Errors
+/// [`Failure::Usage`] where they are, else as [`OutputFile::create`].
+pub fn create_apart<const COUNT: usize>(
+    paths: [Option<&Path>; COUNT],
+    read: Option<&Path>,
+) -> Result<[Option<OutputFile>; COUNT], Failure> {
+    let mut made = [const { None }; COUNT];
+    for (place, path) in paths.into_iter().enumerate() {
+        let Some(path) = path else { continue };
+        if made.iter().flatten().any(|other: &OutputFile| other.is_at(path)) {
+            return Err(named_twice(path));
+        }
+        let file = OutputFile::create(path)?;
+        if read.is_some_and(|read| file.is_at(read)) {
+            return Err(named_twice(path));
+        }
+        made[place] = Some(file);
+    }
+    Ok(made)
+}
+
 /// What is said where one file is to be written by two, or read and written.
 pub fn named_twice(path: &Path) -> Failure {
     let shown = plain(&path.to_string_lossy());

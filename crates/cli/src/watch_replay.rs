@@ -33,7 +33,7 @@ pub fn open(path: &Path) -> Result<File, Failure> {
         true => io::stdin().as_fd().try_clone_to_owned().map(File::from),
         false => File::open(path),
     };
-    opened.map_err(|error| cannot_read(path, &error))
+    opened.map_err(|error| Failure::of_reading(path, error))
 }
 
 /// Reads the recording and hands its lines on. One that is cut off or damaged is shown up to there, with a note.
@@ -42,7 +42,7 @@ pub fn open(path: &Path) -> Result<File, Failure> {
 /// [`Failure::Failed`] when the file cannot be read or its first line is not a recording's, [`Failure::Interrupted`] by a signal.
 pub fn replay(file: File, path: &Path, outlets: &mut Outlets, signals: &Signals) -> Result<History, Failure> {
     let shown = plain(&path.to_string_lossy());
-    let cannot_read = |error: io::Error| cannot_read(path, &error);
+    let cannot_read = |error: io::Error| Failure::of_reading(path, error);
     let mut reader = BufReader::new(file);
     let mut history = History::new();
     let mut text = Vec::new();
@@ -98,10 +98,6 @@ pub fn drain(outlets: &mut Outlets, signals: &Signals) -> Result<(), Failure> {
         Some(number) => Err(Failure::Interrupted(number)),
         None => Ok(()),
     }
-}
-
-fn cannot_read(path: &Path, error: &io::Error) -> Failure {
-    Failure::Failed(format!("cannot read {}: {error}", plain(&path.to_string_lossy())))
 }
 
 /// Lets somebody look at it until they have seen enough.

@@ -156,7 +156,7 @@ fn what_makes_no_sense_is_refused_in_one_line_and_leaves_nothing() {
         place.holds_only(&[]);
     }
     let mut same = bench(&place, &[WORKLOAD, "--json", &saved, "--html", &saved]);
-    assert_refused(&mut same, 2, "the same file");
+    assert_refused(&mut same, 2, "is named twice");
 
     let odd = place.0.join("a directory");
     fs::create_dir(&odd).unwrap();

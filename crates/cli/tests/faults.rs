@@ -222,6 +222,21 @@ fn every_output_is_written_from_one_recording() {
     assert_eq!(value["format"], "faultless-faults-diff/1");
 }
 
+#[test]
+fn a_recording_is_not_replaced_by_what_is_drawn_of_it() {
+    let place = Place::new("kept");
+    let record = place.file("rec");
+    if !was_permitted(&faultless(&["faults", "--record", &record, "--", "true"])) {
+        return;
+    }
+    let before = fs::read(&record).unwrap();
+    for option in ["--record", "--html", "--folded", "--pprof"] {
+        let words = ["faults", option, &place.file("./rec"), &record];
+        assert_refused(&mut tool::faultless(&words), 2, "read at the same time");
+        assert_eq!(fs::read(&record).unwrap(), before, "{option}");
+    }
+}
+
 /// Faults for ever, in rounds, and says when it is ready.
 const BUSY: &str = r#"
 #include <stdio.h>
@@ -403,7 +418,7 @@ fn bad_requests_are_refused_in_one_line() {
         (vec!["--pid", "2147483647"], 1, "no process"),
         (vec!["--", "no-such-command"], 127, "no such command"),
         (vec!["--record", "/no/such/place", "--", "true"], 1, "cannot write"),
-        (vec!["--html", "/tmp/same", "--pprof", "/tmp/same", "--", "true"], 2, "same file"),
+        (vec!["--html", "/tmp/same", "--pprof", "/tmp/./same", "--", "true"], 2, "named twice"),
         (vec![&wrong], 1, "newer version of faultless"),
         (vec![&wrong, "--json"], 2, "options stand before the file"),
         (vec!["--diff", "/etc/passwd", "/etc/passwd"], 1, "no recording"),

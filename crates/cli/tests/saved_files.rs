@@ -5,9 +5,10 @@ mod place;
 mod tool;
 
 use std::fs;
+use std::process::{Command, Stdio};
 
 use place::Place;
-use tool::{assert_misused, assert_refused, errors, faultless};
+use tool::{assert_misused, assert_refused, errors, faultless, text};
 
 /// The commands that read saved files, each with how such a file of version 1 begins.
 const READERS: [(&[&str], &str); 6] = [
@@ -57,6 +58,35 @@ fn options_of_recording_are_refused_for_what_was_recorded() {
     fs::copy("/proc/self/smaps", &maps).unwrap();
     assert!(faultless(&["map", &maps]).output().unwrap().status.success());
     assert_misused(&mut faultless(&["map", "--full", &maps]), "--full");
+}
+
+#[test]
+fn a_recording_is_known_in_a_pipe_and_however_it_is_laid_out() {
+    let place = Place::new("layout");
+    let saved = place.file("saved");
+    for (subcommand, recording) in [
+        ("faults", &["faults"][..]),
+        ("churn", &["churn", "--malloc"]),
+        ("churn", &["churn", "--by", "ptrace"]),
+    ] {
+        let words = [recording, &["--record", &saved, "--", "true"]].concat();
+        let recorded = faultless(&words).output().unwrap();
+        if !recorded.status.success() {
+            faultless_skipped::skipped(errors(&recorded));
+            continue;
+        }
+        let shown = |file: &str, input: Stdio| {
+            let output = faultless(&[subcommand, file]).stdin(input).output().unwrap();
+            assert!(output.status.success(), "{recording:?} {file}: {}", errors(&output));
+            text(&output)
+        };
+        let plain = shown(&saved, Stdio::null());
+        let mut cat = Command::new("cat").arg(&saved).stdout(Stdio::piped()).spawn().unwrap();
+        assert_eq!(shown("/dev/stdin", cat.stdout.take().unwrap().into()), plain, "{recording:?}");
+        cat.wait().unwrap();
+        let wide = fs::read_to_string(&saved).unwrap().replacen("{\"format\":\"", "{\n  \"format\": \"", 1);
+        assert_eq!(shown(&place.write("wide", wide), Stdio::null()), plain, "{recording:?}");
+    }
 }
 
 #[test]

@@ -110,15 +110,13 @@ fn estimate(estimate: Estimate) -> Value {
 /// A recording as it is saved.
 #[must_use]
 pub fn saved(recording: &MallocRecording) -> String {
-    // Structs of numbers and strings always have a JSON form.
-    serde_json::to_string(recording).unwrap_or_default() + "\n"
+    saved_form::write(recording)
 }
 
 /// Whether these first bytes of a file are those of such a recording, of whatever version.
 #[must_use]
 pub fn is_recording(head: &[u8]) -> bool {
-    let text = String::from_utf8_lossy(head);
-    text.trim_start().starts_with('{') && text.contains("\"faultless-churn-malloc-recording/")
+    saved_form::is_of(head, RECORDING_FORMAT)
 }
 
 /// Reads what [`saved`] wrote.

@@ -129,20 +129,13 @@ pub fn diff(comparison: &Comparison) -> String {
 /// The saved form of a recording.
 #[must_use]
 pub fn saved(recording: &FaultRecording) -> String {
-    // Only maps with keys that are no strings could fail, and there are none.
-    let mut text = serde_json::to_string(recording).unwrap_or_default();
-    text.push('\n');
-    text
+    saved_form::write(recording)
 }
 
 /// Whether a file that begins so is a saved recording.
 #[must_use]
 pub fn is_recording(head: &[u8]) -> bool {
-    let start = format!(
-        "{{\"format\":\"{}",
-        RECORDING.trim_end_matches(|character: char| character.is_ascii_digit())
-    );
-    head.starts_with(start.as_bytes())
+    saved_form::is_of(head, RECORDING)
 }
 
 /// Reads what [`saved`] wrote.

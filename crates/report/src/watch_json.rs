@@ -7,10 +7,7 @@ use crate::saved_form;
 /// One line of JSON, with its end of line.
 #[must_use]
 pub fn json(line: &Line) -> String {
-    // Only maps with keys that are no strings could fail, and there are none.
-    let mut text = serde_json::to_string(line).unwrap_or_default();
-    text.push('\n');
-    text
+    saved_form::write(line)
 }
 
 /// Reads what [`json`] wrote.
