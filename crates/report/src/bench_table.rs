@@ -1,6 +1,6 @@
 //! The tables of a benchmark campaign for people.
 
-use comfy_table::{Cell, CellAlignment, ContentArrangement, Table};
+use comfy_table::{Cell, Table};
 use faultless_diagnosis::seeds;
 use faultless_diagnosis::standing::{
     BUSY, Metric, Ratio, cells_of, is_among_best, ratio, spread, suite_ratio,
@@ -10,6 +10,7 @@ use faultless_records::bench::{Campaign, Suite};
 use crate::plain::plain;
 use crate::quantity::{count, mebibytes, seconds_of, several};
 use crate::seeds_table;
+use crate::table_form::{right, ruled};
 
 /// Below it, too few rounds for an interval of 95 %: said in a line of its own.
 const SURE: f64 = 0.95;
@@ -125,20 +126,12 @@ fn rounds(campaign: &Campaign) -> usize {
     campaign.samples.iter().map(|sample| sample.round as usize + 1).max().unwrap_or(0)
 }
 
-fn right(text: String) -> Cell {
-    Cell::new(text).set_alignment(CellAlignment::Right)
-}
-
 /// A table with the contenders' names over its columns, and others before them.
 fn headed(campaign: &Campaign, before: &[&str]) -> Table {
-    let mut table = Table::new();
-    table.load_style(comfy_table::presets::UTF8_HORIZONTAL_ONLY);
-    table.set_content_arrangement(ContentArrangement::Disabled);
     let mut header = vec![Cell::new("")];
     header.extend(before.iter().map(|name| Cell::new(*name)));
     header.extend(campaign.contenders.iter().map(|contender| right(plain(&contender.name))));
-    table.set_header(header);
-    table
+    ruled(header)
 }
 
 fn calls_table(campaign: &Campaign, suite: Suite) -> Table {
@@ -167,7 +160,7 @@ fn table(campaign: &Campaign, suite: Suite, metric: Metric) -> Table {
     let mut row = vec![Cell::new("geometric mean")];
     row.extend((0..campaign.contenders.len()).map(|contender| {
         if contender == campaign.reference {
-            return right("×1".into());
+            return right("×1");
         }
         let mean = suite_ratio(campaign, suite, contender, campaign.reference, metric);
         right(

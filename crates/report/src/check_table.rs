@@ -6,8 +6,8 @@ use comfy_table::Cell;
 use faultless_diagnosis::permission::{Outcome, Verdict, cure, subjects, verdicts};
 use faultless_records::permission::{Answer, Permissions, Rights, Subject};
 
-use crate::churn_table::headed;
 use crate::plain::{plain, wrapped};
+use crate::table_form::headed;
 
 /// The whole report, prose broken at `columns`.
 #[must_use]

@@ -9,9 +9,10 @@ use faultless_records::malloc_recording::{
     BlockLives, Estimate, MallocMechanism, MallocRecording, ThreadSum,
 };
 
-use crate::churn_table::{bar, byte_rate, class_range, failure, headed, life_quantile, rate, right, span};
+use crate::churn_table::{bar, byte_rate, class_range, failure, life_quantile, rate, span};
 use crate::plain::{plain, plain_subject, wrapped};
 use crate::quantity::{count, seconds_of, several};
+use crate::table_form::{headed, right};
 
 /// Callers and threads shown.
 const ROWS: usize = 12;

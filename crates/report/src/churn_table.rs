@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use comfy_table::{Cell, CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
+use comfy_table::{Cell, Table};
 use faultless_diagnosis::churn::blame::culprits;
 use faultless_diagnosis::churn::thrash::findings;
 use faultless_diagnosis::tuning::size;
@@ -12,6 +12,7 @@ use faultless_records::memory_call::Operation;
 
 use crate::plain::{plain, plain_subject, wrapped};
 use crate::quantity::{count, seconds_of, several};
+use crate::table_form::{headed, right};
 
 /// Callers shown.
 const CALLERS: usize = 12;
@@ -103,20 +104,6 @@ fn verdict(recording: &ChurnRecording) -> String {
         );
     }
     text
-}
-
-pub(crate) fn right(text: impl Into<String>) -> Cell {
-    Cell::new(text.into()).set_alignment(CellAlignment::Right)
-}
-
-/// A table with a line under its header and none between its rows.
-pub(crate) fn headed(header: Vec<Cell>) -> Table {
-    let rule = LineStyle::none().fill('─').junction('─');
-    let mut table = Table::new();
-    table.load_style(TableStyle::new().header_separator(rule));
-    table.set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(header);
-    table
 }
 
 fn calls(recording: &ChurnRecording) -> Table {

@@ -5,10 +5,10 @@ use std::fmt::Write as _;
 use comfy_table::Cell;
 use faultless_diagnosis::faults::comparison::Comparison;
 
-use crate::churn_table::{headed, right};
 use crate::faults_table::{shortened, whole};
 use crate::plain::plain;
 use crate::quantity::{ratio, seconds_of, several};
+use crate::table_form::{headed, right};
 
 /// Functions shown.
 const FUNCTIONS: usize = 20;

@@ -9,10 +9,10 @@ use faultless_diagnosis::faults::function_name::{last_part, without_arguments};
 use faultless_diagnosis::faults::profile::{Amount, Function, NOT_LOOKED_AT, Profile};
 use faultless_records::fault_recording::FaultRecording;
 
-use crate::churn_table::{headed, right};
 use crate::faults_answer::answer;
 use crate::plain::{plain, plain_subject, wrapped};
 use crate::quantity::{count, seconds_of, several};
+use crate::table_form::{headed, right};
 
 /// Functions shown.
 const FUNCTIONS: usize = 15;

@@ -1,6 +1,6 @@
 //! A process's heaps for people: the answer first, then each arena, then the sizes.
 
-use comfy_table::{Cell, CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
+use comfy_table::{Cell, Table};
 use faultless_diagnosis::glibc_heap::account::Account;
 use faultless_diagnosis::glibc_heap::sizes::{Amount, Sizes};
 use faultless_diagnosis::glibc_heap::walk::{Arena, HeapWalk};
@@ -9,6 +9,7 @@ use crate::heap::{FaultlessHeap, HeapReport, Regions, Source};
 use crate::heap_json::flaw_text;
 use crate::plain::plain;
 use crate::quantity::{count, mebibytes, several};
+use crate::table_form::{headed, right};
 
 /// Arenas with a row of their own; the rest share one.
 const MOST_ROWS: usize = 12;
@@ -21,9 +22,6 @@ Resident: pages with memory. Trapped: resident and free. Trim: whole pages that 
 pages it would not (tops of threads' arenas, first pages of free chunks). Pinned: free parts of pages in which a block is in
 use. Cached: blocks in threads' caches. Fragmentation: trapped as a part of resident. Sizes are of chunks, 8 bytes more than
 what was asked for, rounded up to 16.";
-
-/// One rule, under the headings.
-const PLAIN_ROWS: TableStyle = TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
 
 #[derive(Clone, Copy)]
 struct Unit {
@@ -118,7 +116,7 @@ fn faultless(heap: &FaultlessHeap) -> String {
         text.push_str(&format!("{name:<9} {:>width$}  {words}\n", unit.text(bytes)));
     }
     let mut table =
-        headed(["blocks of, bytes", "slabs", "blocks", "in use", "cached", "in transit", "in use, %"]);
+        narrow("blocks of, bytes", ["slabs", "blocks", "in use", "cached", "in transit", "in use, %"]);
     for class in &page.classes {
         let part = class.used as f64 / class.blocks.max(1) as f64 * 100.0;
         let figures = [class.slabs, class.blocks, class.used, class.cached, class.transit].map(count);
@@ -233,14 +231,9 @@ fn answer(walk: &HeapWalk, unit: Unit, reserved: u64) -> String {
     lines.join("\n")
 }
 
-fn headed<'heading>(headings: impl IntoIterator<Item = &'heading str>) -> Table {
-    let mut table = Table::new();
-    table.load_style(PLAIN_ROWS);
-    table.set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(headings.into_iter().enumerate().map(|(place, heading)| {
-        let alignment = if place == 0 { CellAlignment::Left } else { CellAlignment::Right };
-        Cell::new(heading).set_alignment(alignment)
-    }));
+/// A table of figures behind the names of its rows, with little room between its columns.
+fn narrow<'heading>(name: &str, headings: impl IntoIterator<Item = &'heading str>) -> Table {
+    let mut table = headed([Cell::new(name)].into_iter().chain(headings.into_iter().map(right)));
     for (place, column) in table.column_iter_mut().enumerate() {
         column.set_padding((if place == 0 { 0 } else { 2 }, 0));
     }
@@ -248,14 +241,13 @@ fn headed<'heading>(headings: impl IntoIterator<Item = &'heading str>) -> Table 
 }
 
 fn row(table: &mut Table, name: String, figures: Vec<String>) {
-    let figures = figures.into_iter().map(|text| Cell::new(text).set_alignment(CellAlignment::Right));
-    table.add_row([Cell::new(name)].into_iter().chain(figures));
+    table.add_row([Cell::new(name)].into_iter().chain(figures.into_iter().map(right)));
 }
 
 fn arenas(walk: &HeapWalk, unit: Unit, all: bool) -> String {
     let columns = COLUMNS.iter().filter(|column| walk.residency_is_known || !column.needs_residency);
     let columns: Vec<&Column> = columns.collect();
-    let mut table = headed(["arena"].into_iter().chain(columns.iter().map(|column| column.heading)));
+    let mut table = narrow("arena", columns.iter().map(|column| column.heading));
     let numbered = walk.arenas.iter().enumerate();
     let (main, mut threads): (Vec<_>, Vec<_>) = numbered.partition(|(_, arena)| arena.is_main);
     threads.sort_by_key(|(_, arena)| std::cmp::Reverse(arena.account.holding.resident_bytes));
@@ -329,7 +321,7 @@ const COLUMNS: &[Column] = &[
 /// Used and free chunks by powers of two.
 fn sizes(total: &Account, unit: Unit) -> String {
     let (used, free) = (by_power(&total.used), by_power(&total.free));
-    let mut table = headed(["chunks of, bytes", "in use", unit.name, "free", unit.name]);
+    let mut table = narrow("chunks of, bytes", ["in use", unit.name, "free", unit.name]);
     for power in 0..used.len() {
         let (used, free) = (used[power], free[power]);
         if used.blocks + free.blocks == 0 {

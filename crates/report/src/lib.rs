@@ -43,6 +43,7 @@ pub mod scene;
 pub mod seeds_table;
 pub mod summary;
 pub mod table;
+mod table_form;
 pub mod watch_json;
 pub mod watch_lines;
 pub mod watch_summary;

@@ -2,13 +2,14 @@
 
 use std::fmt::Write;
 
-use comfy_table::{Cell, CellAlignment, ContentArrangement, Table};
+use comfy_table::Cell;
 use faultless_diagnosis::classification::totals::Change;
 use faultless_diagnosis::tuning::size;
 
 use crate::map_table::grouped;
 use crate::plain::plain;
 use crate::quantity::count;
+use crate::table_form::{right, ruled};
 
 /// The comparison as text.
 #[must_use]
@@ -33,14 +34,10 @@ pub fn text(before: &str, after: &str, changes: &[Change]) -> String {
             signed(change.before.rss_bytes, change.after.rss_bytes, size)
         );
     }
-    let mut table = Table::new();
-    table.load_style(comfy_table::presets::UTF8_HORIZONTAL_ONLY);
-    table.set_content_arrangement(ContentArrangement::Disabled);
-    let right = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);
     let mut header = vec![Cell::new("MiB")];
     let headings = ["RSS before", "after", "change", "swap", "dirty", "reserved", "count"];
-    header.extend(headings.map(|heading| right(heading.to_owned())));
-    table.set_header(header);
+    header.extend(headings.map(right));
+    let mut table = ruled(header);
     for change in changes {
         let change_of = |before: u64, after: u64| right(signed(before, after, grouped));
         table.add_row(vec![

@@ -2,13 +2,14 @@
 
 use std::fmt::Write;
 
-use comfy_table::{Cell, CellAlignment, ContentArrangement, Table};
+use comfy_table::Cell;
 use faultless_diagnosis::java_account::JavaAccount;
 use faultless_diagnosis::tuning::size;
 use serde_json::{Value, json};
 
 use crate::map_table::{grouped, without_rules};
 use crate::plain::plain;
+use crate::table_form::{right, ruled};
 
 /// Sum of all lines, which is the process's resident size.
 #[must_use]
@@ -21,14 +22,9 @@ pub fn resident_bytes(account: &JavaAccount) -> u64 {
 /// The table, with a sentence before it that says where the difference lies.
 #[must_use]
 pub fn text(account: &JavaAccount) -> String {
-    let mut table = Table::new();
-    table.load_style(comfy_table::presets::UTF8_HORIZONTAL_ONLY);
-    table.set_content_arrangement(ContentArrangement::Disabled);
-    let right = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);
     let mut header = vec![Cell::new("MiB")];
-    header
-        .extend(["reserved", "committed", "by malloc", "resident"].map(|heading| right(heading.to_owned())));
-    table.set_header(header);
+    header.extend(["reserved", "committed", "by malloc", "resident"].map(right));
+    let mut table = ruled(header);
     let blank = || right(String::new());
     for line in &account.lines {
         table.add_row(vec![

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use comfy_table::{Cell, CellAlignment, ContentArrangement, Table};
+use comfy_table::Cell;
 use faultless_diagnosis::classification::claim::Strength;
 use faultless_diagnosis::classification::kind::Kind;
 use faultless_diagnosis::classification::parts::Part;
@@ -15,6 +15,7 @@ use crate::map_nmt;
 use crate::map_view::MapView;
 use crate::plain::{plain, wrapped};
 use crate::quantity::{count, mebibytes, several};
+use crate::table_form::{right, ruled};
 
 /// Proofs named in a row; the rest is counted.
 const PROOFS: usize = 2;
@@ -90,19 +91,15 @@ fn heading(view: &MapView) -> String {
 fn kinds(view: &MapView, columns: Option<usize>) -> String {
     let sum = view.sum();
     let has_swap = sum.swap_bytes > 0;
-    let right = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);
-    let mut table = Table::new();
-    table.load_style(comfy_table::presets::UTF8_HORIZONTAL_ONLY);
-    table.set_content_arrangement(ContentArrangement::Disabled);
     let mut header = vec![Cell::new("MiB")];
     let mut headings = vec!["count", "reserved"];
     if view.is_measured() {
         headings.extend(["RSS", "%", "PSS", "dirty"]);
         headings.extend(has_swap.then_some("swap"));
     }
-    header.extend(headings.iter().map(|heading| right((*heading).to_owned())));
+    header.extend(headings.iter().copied().map(right));
     header.push(Cell::new("known by"));
-    table.set_header(header);
+    let mut table = ruled(header);
 
     let figures = |usage: &Usage| -> Vec<Cell> {
         if !view.is_measured() {

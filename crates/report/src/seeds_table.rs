@@ -1,11 +1,12 @@
 //! What the cases of the suite `seeds` must show and who shows it, for people.
 
-use comfy_table::{Cell, CellAlignment, LineStyle, Table};
+use comfy_table::{Cell, LineStyle, Table};
 use faultless_diagnosis::seeds::{Outcome, Row, Standing, Unit, tally};
 use faultless_records::bench::{Campaign, Contender, Size};
 
 use crate::plain::plain;
 use crate::quantity::{count, mebibytes, seconds_of};
+use crate::table_form::right;
 
 /// What stands in the cells.
 pub const LEGEND: &str = "\
@@ -49,10 +50,6 @@ pub fn summary(campaign: &Campaign, rows: &[Row]) -> String {
     };
     let counts: Vec<String> = campaign.contenders.iter().enumerate().map(of).collect();
     format!("within the limit: {}", counts.join(", "))
-}
-
-fn right(text: String) -> Cell {
-    Cell::new(text).set_alignment(CellAlignment::Right)
 }
 
 /// `churn 64M large 8`.

@@ -1,11 +1,12 @@
 //! The table of a comparison: for each arm its figures, their ratio to the first arm, and their spread.
 
-use comfy_table::{Cell, CellAlignment, ContentArrangement, Table};
+use comfy_table::{Cell, Table};
 use faultless_diagnosis::effect::{Figures, LEAST_TIME};
 use faultless_diagnosis::spread::Spread;
 use faultless_diagnosis::verdict::{ArmResult, Verdict};
 
 use crate::quantity::{count, mebibytes, ratio, seconds_of};
+use crate::table_form::{right, ruled};
 
 /// One column: its heading, where its figure is, and how it is written.
 struct Column {
@@ -71,16 +72,12 @@ pub fn text(arms: &[ArmResult], verdict: &Verdict, columns: Option<usize>) -> St
 }
 
 fn table(arms: &[ArmResult], verdict: &Verdict, ranges: Ranges) -> Table {
-    let mut table = Table::new();
-    table.load_style(comfy_table::presets::UTF8_HORIZONTAL_ONLY);
-    table.set_content_arrangement(ContentArrangement::Disabled);
     let mut header = vec![Cell::new("")];
-    header.extend(COLUMNS.iter().map(|column| Cell::new(column.heading).set_alignment(CellAlignment::Right)));
-    table.set_header(header);
-
+    header.extend(COLUMNS.iter().map(|column| right(column.heading)));
+    let mut table = ruled(header);
     for (arm, cells) in arms.iter().zip(written(verdict, ranges)) {
         let mut row = vec![Cell::new(format!("{}\n  {}", arm.name, ran(arm)))];
-        row.extend(cells.map(|cell| Cell::new(cell).set_alignment(CellAlignment::Right)));
+        row.extend(cells.map(right));
         table.add_row(row);
     }
     table

@@ -1,11 +1,12 @@
 //! What was watched in all, and what the watching cost.
 
-use comfy_table::{Cell, CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
+use comfy_table::{Cell, Table};
 use faultless_diagnosis::history::{History, Track};
 use faultless_records::recording::{Cost, End, Happening, Use};
 
 use crate::plain::plain;
 use crate::quantity::{count, mebibytes, seconds_of, several};
+use crate::table_form::{headed, right};
 
 /// Processes shown; those with the largest resident sets.
 const MOST: usize = 20;
@@ -40,14 +41,7 @@ pub fn text(history: &History) -> String {
     text
 }
 
-/// One rule under the headings is enough.
-const RULES: TableStyle = TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
-
 fn table(tracks: &[&Track]) -> Table {
-    let mut table = Table::new();
-    table.load_style(RULES);
-    table.set_content_arrangement(ContentArrangement::Disabled);
-    let right = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);
     let headings = [
         "pid",
         "peak RSS\nMiB",
@@ -61,9 +55,9 @@ fn table(tracks: &[&Track]) -> Table {
         "seen\ns",
     ];
     let mut header = vec![Cell::new("process")];
-    header.extend(headings.map(|heading| right(heading.into())));
+    header.extend(headings.map(right));
     header.push(Cell::new("end"));
-    table.set_header(header);
+    let mut table = headed(header);
     for track in tracks {
         let (Some(first), Some(last)) = (track.samples.first(), track.last()) else { continue };
         let known = |bytes: Option<u64>| bytes.map_or_else(|| "-".into(), mebibytes);
