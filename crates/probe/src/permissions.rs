@@ -46,8 +46,8 @@ pub fn find_out(given: Option<&Process>) -> io::Result<Permissions> {
             let process =
                 Process::open(sleeper.pid.as_raw()).map_err(|error| io::Error::other(error.to_string()))?;
             found.attempts.extend(files(&process, Subject::Command));
-            found.attempts.push(trace_from_the_start());
-            found.attempts.push(filter());
+            found.attempts.push(stops(false));
+            found.attempts.push(stops(true));
             found.attempts.extend(events(process.pid(), Subject::Command, "a child"));
             found.attempts.extend(files_from_a_stranger(&process)?);
             found.attempts.extend(events(process.pid(), Subject::Own, "a child (Yama has no say in events)"));
@@ -186,24 +186,17 @@ fn events(pid: i32, subject: Subject, name: &str) -> [Attempt; 2] {
         .map(|(mechanism, (answer, evidence))| attempt(mechanism, subject, answer, evidence))
 }
 
-fn trace_from_the_start() -> Attempt {
-    let (answer, evidence) = match trap_cost::of_call(false) {
-        Ok(_) => (Answer::Allowed, "a child was traced through its system calls".to_owned()),
-        Err(error) => {
-            (answer_of(error.raw_os_error().map(Errno::from_raw)), format!("tracing a child: {error}"))
-        }
+/// Whether a child of ours stops at its system calls, at all of them or by a filter.
+fn stops(is_filtered: bool) -> Attempt {
+    let (mechanism, seen, tried) = match is_filtered {
+        false => (Mechanism::Trace, "a child was traced through its system calls", "tracing a child"),
+        true => (Mechanism::Filter, "a child was stopped by its filter at munmap", "a child under a filter"),
     };
-    attempt(Mechanism::Trace, Subject::Command, answer, evidence)
-}
-
-fn filter() -> Attempt {
-    let (answer, evidence) = match trap_cost::of_call(true) {
-        Ok(_) => (Answer::Allowed, "a child was stopped by its filter at munmap".to_owned()),
-        Err(error) => {
-            (answer_of(error.raw_os_error().map(Errno::from_raw)), format!("a child under a filter: {error}"))
-        }
+    let (answer, evidence) = match trap_cost::of_call(is_filtered) {
+        Ok(_) => (Answer::Allowed, seen.to_owned()),
+        Err(error) => (answer_of(error.raw_os_error().map(Errno::from_raw)), format!("{tried}: {error}")),
     };
-    attempt(Mechanism::Filter, Subject::Command, answer, evidence)
+    attempt(mechanism, Subject::Command, answer, evidence)
 }
 
 /// What a process that is no parent of the other one may do with it: Yama asks for that.

@@ -226,24 +226,27 @@ mod tests {
     use nix::sys::signal::Signal;
     use std::io::{BufRead, BufReader};
     use std::os::unix::process::ExitStatusExt;
-    use std::process::{Command, Stdio};
+    use std::process::{Child, Command, Stdio};
 
     fn state_of(process: &Process) -> Option<char> {
         let stat = process.text("stat").ok()?;
         stat.rsplit_once(") ")?.1.chars().next()
     }
 
-    #[test]
-    fn a_process_stands_and_goes_on_and_its_signals_reach_it() {
-        let mut child = Command::new("sh")
-            .args(["-c", "trap 'exit 7' USR1; echo ready; while :; do sleep 0.01; done"])
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
+    /// A shell that is ready, and exits with status 7 at this signal.
+    fn shell_that_waits_for(signal: &str) -> (Child, Process) {
+        let script = format!("trap 'exit 7' {signal}; echo ready; while :; do sleep 0.01; done");
+        let mut child = Command::new("sh").args(["-c", &script]).stdout(Stdio::piped()).spawn().unwrap();
         let process = Process::open(i32::try_from(child.id()).unwrap()).unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         assert_eq!(line, "ready\n");
+        (child, process)
+    }
+
+    #[test]
+    fn a_process_stands_and_goes_on_and_its_signals_reach_it() {
+        let (mut child, process) = shell_that_waits_for("USR1");
         let standstill = match Standstill::begin(&process) {
             Ok(standstill) => standstill,
             Err(error) => {
@@ -265,14 +268,7 @@ mod tests {
     #[test]
     fn a_real_time_signal_that_stops_a_thread_first_reaches_it() {
         let number = libc::SIGRTMIN() + 3;
-        let mut child = Command::new("sh")
-            .args(["-c", &format!("trap 'exit 7' {number}; echo ready; while :; do sleep 0.01; done")])
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let process = Process::open(i32::try_from(child.id()).unwrap()).unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let (mut child, process) = shell_that_waits_for(&number.to_string());
         let thread = Pid::from_raw(process.pid());
         if ptrace::seize(thread, Options::empty()).is_err() {
             faultless_skipped::skipped("nobody may trace here");

@@ -85,19 +85,7 @@ pub fn follow(
         Subject::Command { launched, is_filtered } => (launched.pid(), *is_filtered, true),
         Subject::Process(process) => (process.pid(), false, false),
     };
-    let mut family = Family {
-        pid,
-        is_filtered,
-        is_ours,
-        threads: HashMap::new(),
-        early: HashMap::new(),
-        began: None,
-        over: None,
-        ending: None,
-        own_ending: None,
-        leaving: false,
-        is_blind_to_some: false,
-    };
+    let mut family = Family::new(pid, is_filtered, is_ours);
     match subject {
         Subject::Command { .. } => drop(family.threads.insert(pid, Thread { pid, call: None })),
         Subject::Process(process) => family.attach(process)?,
@@ -133,6 +121,22 @@ struct Family {
 }
 
 impl Family {
+    fn new(pid: i32, is_filtered: bool, is_ours: bool) -> Self {
+        Self {
+            pid,
+            is_filtered,
+            is_ours,
+            threads: HashMap::new(),
+            early: HashMap::new(),
+            began: None,
+            over: None,
+            ending: None,
+            own_ending: None,
+            leaving: false,
+            is_blind_to_some: false,
+        }
+    }
+
     fn attach(&mut self, process: &Process) -> Result<(), WatchError> {
         // Threads started meanwhile by one that is traced already are traced by themselves.
         loop {
@@ -458,19 +462,7 @@ mod tests {
         let mut status = 0;
         // SAFETY: the pointer is valid for writing during the call.
         assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, libc::__WALL) }, pid);
-        let mut family = Family {
-            pid: 0,
-            is_filtered: true,
-            is_ours: true,
-            threads: HashMap::new(),
-            early: HashMap::new(),
-            began: None,
-            over: None,
-            ending: None,
-            own_ending: None,
-            leaving: false,
-            is_blind_to_some: false,
-        };
+        let mut family = Family::new(0, true, true);
         family.take(pid, status, &mut Nobody);
         let stopped = Instant::now();
         family.adopt_orphans(stopped);
