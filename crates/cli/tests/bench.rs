@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use place::Place;
 use running::{Running, is_so_within, send, state, wait_until};
 use serde_json::Value;
-use tool::{assert_misused, assert_refused, errors, text as table};
+use tool::{assert_misused, assert_refused, errors, json_of_file as json, text as table};
 
 /// Short and small, whatever the allocator.
 const WORKLOAD: &str = "thread_churn";
@@ -48,10 +48,6 @@ fn bench(place: &Place, words: &[&str]) -> Command {
 fn one_round(place: &Place, allocators: &str, more: &[&str]) -> Command {
     let words = ["-q", "-n", "1", WORKLOAD, "-a", allocators];
     bench(place, &[&words, more].concat())
-}
-
-fn json(file: &str) -> Value {
-    serde_json::from_str(&fs::read_to_string(file).unwrap()).unwrap()
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use std::process::{Command, Output, Stdio};
 
 use running::{Running, wait_until};
-use tool::{errors, faultless};
+use tool::{errors, faultless, json};
 
 /// Runs the tool behind `unshare` with these options and a line of shell; none where that is not permitted here.
 fn apart(options: &[&str], line: &str, words: &[&str]) -> Option<Output> {
@@ -91,13 +91,10 @@ fn where_there_is_no_dev_commands_are_compared_all_the_same() {
 fn the_kernels_times_are_not_those_of_a_time_namespace() {
     let options = ["--time", "--monotonic", "-100", "--fork"];
     let Some(output) = apart(&options, "true", &["churn", "--json", "--", "sleep", "0.1"]) else { return };
-    let text = String::from_utf8(output.stdout).unwrap();
-    let number = |name: &str| -> f64 {
-        let behind = text.split(&format!("\"{name}\": ")).nth(1).unwrap();
-        behind.split([',', '\n']).next().unwrap().parse().unwrap()
-    };
-    let timeline = text.split("\"timeline\"").nth(1).unwrap();
-    let steps = timeline.split(']').next().unwrap().split(',').count();
-    let (reached_s, observed_s) = (steps as f64 * number("step_seconds"), number("observed_seconds"));
+    let report = json(&output);
+    let timeline = &report["timeline"];
+    let reached_s =
+        timeline["calls"].as_array().unwrap().len() as f64 * timeline["step_seconds"].as_f64().unwrap();
+    let observed_s = report["observed_seconds"].as_f64().unwrap();
     assert!(reached_s < observed_s + 50.0, "{reached_s} s of {observed_s} s");
 }

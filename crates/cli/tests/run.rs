@@ -13,7 +13,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
-use tool::{after, assert_misused, errors, faultless};
+use tool::{after, assert_misused, errors, faultless, json_of_file, text};
 
 impl Place {
     fn executable(&self, name: &str, text: &str) -> String {
@@ -145,11 +145,11 @@ fn a_script_runs_under_the_allocator_like_a_program() {
 #[test]
 fn json_is_written_to_a_file_and_an_unwritable_one_stops_the_run_before_it_begins() {
     let place = Place::new("json");
-    let file = place.0.join("summary.json");
-    let output = faultless(&["run", "--json", file.to_str().unwrap(), "--", "true"]).output().unwrap();
+    let file = place.file("summary.json");
+    let output = faultless(&["run", "--json", &file, "--", "true"]).output().unwrap();
     assert!(output.status.success());
     assert_eq!(errors(&output), "");
-    let value: serde_json::Value = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
+    let value = json_of_file(&file);
     assert_eq!(value["format"], "faultless-run/1");
     assert_eq!(value["allocator"], "Faultless");
     assert!(value["minor_faults"].as_u64().unwrap() > 0);
@@ -172,7 +172,7 @@ fn the_users_own_preload_and_options_stay() {
         .env("FAULTLESS", "stats:exit")
         .output()
         .unwrap();
-    let text = String::from_utf8(output.stdout).unwrap();
+    let text = text(&output);
     let (preload, options) = text.trim_end().split_once('\n').unwrap();
     assert!(preload.contains("libfaultless-") && preload.ends_with(":libm.so.6"), "{preload}");
     assert_eq!(options, "stats:exit,stats:exit");
@@ -202,7 +202,7 @@ fn signals_that_are_ignored_stay_ignored_in_the_command() {
         let mut command = Command::new("/usr/bin/env");
         command.args(["--default-signal", &format!("--ignore-signal={signals}")]).args(words);
         command.args(["sed", "-n", "/^SigIgn/p", "/proc/self/status"]).env_remove("LD_PRELOAD");
-        String::from_utf8(command.output().unwrap().stdout).unwrap()
+        text(&command.output().unwrap())
     };
     for signals in ["PIPE,CHLD,USR1", "PIPE", "CHLD", "HUP"] {
         let ours = ignored(signals, &[env!("CARGO_BIN_EXE_faultless"), "run", "--"]);
@@ -228,9 +228,9 @@ fn a_full_disk_is_named_with_what_to_do() {
 #[test]
 fn a_peak_is_the_commands_and_not_ours() {
     let place = Place::new("peak");
-    let file = place.0.join("summary.json");
-    faultless(&["run", "--json", file.to_str().unwrap(), "--", "true"]).output().unwrap();
-    let value: serde_json::Value = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
+    let file = place.file("summary.json");
+    faultless(&["run", "--json", &file, "--", "true"]).output().unwrap();
+    let value = json_of_file(&file);
     let (peak, last) =
         (value["peak_rss_bytes"].as_u64().unwrap(), value["final_rss_bytes"].as_u64().unwrap());
     assert!(peak < 2 * last, "peak {peak}, final {last}");
@@ -280,7 +280,7 @@ fn a_first_thread_that_ends_before_the_others_is_not_the_exit_of_the_process() {
         let program = place.compile(name, &format!("{head}{code}"), &["-pthread"]);
         let words = ["run", "--json", &json, "--", &program];
         assert!(faultless(&words).output().unwrap().status.code().is_some());
-        serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap()
+        json_of_file(&json)
     };
     let grown = figures("grows", grows);
     assert!(grown["final_rss_is_sampled"] == true && grown["exit_status"] == 5, "{grown}");
@@ -302,7 +302,7 @@ fn others_may_enter_where_the_library_lies_whatever_the_umask() {
             .env(variable, directory)
             .output()
             .unwrap();
-        assert_eq!(String::from_utf8_lossy(&output.stdout), "755\n644\n", "{variable}: {}", errors(&output));
+        assert_eq!(text(&output), "755\n644\n", "{variable}: {}", errors(&output));
     }
 }
 

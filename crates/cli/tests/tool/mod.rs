@@ -1,6 +1,7 @@
 //! The program under test, and what it says.
 #![allow(dead_code, reason = "each test uses a part")]
 
+use std::fs;
 use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
@@ -44,6 +45,12 @@ pub fn json(output: &Output) -> Value {
         Ok(value) => value,
         Err(error) => panic!("no JSON ({error}): {}{}", text(output), errors(output)),
     }
+}
+
+/// What it wrote into a file, as JSON.
+#[track_caller]
+pub fn json_of_file(path: &str) -> Value {
+    serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap()
 }
 
 /// JSON of each line.
