@@ -22,13 +22,18 @@ use crate::{churn_kernel, churn_malloc, churn_uprobe, saved_file};
 ///
 /// # Errors
 /// [`Failure`] when nothing could be seen.
-pub fn churn(arguments: ChurnArguments, signals: &Signals) -> Result<Ending, Failure> {
+pub fn churn(
+    arguments: ChurnArguments,
+    hold_signals: impl FnOnce() -> Result<Signals, Failure>,
+) -> Result<Ending, Failure> {
     if arguments.pid.is_none() && arguments.words.is_empty() {
         return Err(Failure::Usage(
             "nothing to look at: give --pid, a command after --, or a recording".into(),
         ));
     }
+    // Before signals are held: a pipe that nobody writes into must not outlast them.
     let saved = saved(&arguments.words)?;
+    let signals = &hold_signals()?;
     let read = saved.as_ref().and(arguments.words.first()).map(Path::new);
     // Places that cannot be written are found out before the work.
     let files = Files::create(&arguments, read)?;

@@ -30,11 +30,16 @@ const STACK_BYTES: u32 = 8192;
 ///
 /// # Errors
 /// [`Failure`] when nothing could be seen.
-pub fn faults(arguments: &FaultsArguments, signals: &Signals) -> Result<Ending, Failure> {
+pub fn faults(
+    arguments: &FaultsArguments,
+    hold_signals: impl FnOnce() -> Result<Signals, Failure>,
+) -> Result<Ending, Failure> {
     if let [before, after] = arguments.diff.as_slice() {
         return compare(before, after, arguments.json);
     }
+    // Before signals are held: a pipe that nobody writes into must not outlast them.
     let saved = saved(&arguments.words)?;
+    let signals = &hold_signals()?;
     let read = saved.as_ref().and(arguments.words.first()).map(Path::new);
     // Places that cannot be written are found out before the work.
     let files = Files::create(arguments, read)?;

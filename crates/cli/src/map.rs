@@ -55,7 +55,10 @@ impl<'a> Manner<'a> {
 ///
 /// # Errors
 /// [`Failure`] when nothing could be seen.
-pub fn map(arguments: MapArguments, signals: &Signals) -> Result<Ending, Failure> {
+pub fn map(
+    arguments: MapArguments,
+    hold_signals: impl FnOnce() -> Result<Signals, Failure>,
+) -> Result<Ending, Failure> {
     if let [before, after] = arguments.diff.as_slice() {
         let (before, after) = (map_saved::totals(before)?, map_saved::totals(after)?);
         let changes = changes(&before.totals, &after.totals);
@@ -73,7 +76,7 @@ pub fn map(arguments: MapArguments, signals: &Signals) -> Result<Ending, Failure
             "nothing to look at: give --pid, a command after --, or a saved file".into(),
         ));
     } else {
-        run(&arguments, signals)?;
+        run(&arguments, &hold_signals()?)?;
     }
     Ok(Ending::Exited(0))
 }

@@ -28,10 +28,14 @@ use crate::watch_spool::Spool;
 ///
 /// # Errors
 /// [`Failure`].
-pub fn watch(arguments: WatchArguments, signals: &Signals) -> Result<Ending, Failure> {
+pub fn watch(
+    arguments: WatchArguments,
+    hold_signals: impl FnOnce() -> Result<Signals, Failure>,
+) -> Result<Ending, Failure> {
     if let Some(path) = &arguments.replay {
-        return show_recording(path, &arguments, signals);
+        return show_recording(path, &arguments, hold_signals);
     }
+    let signals = &hold_signals()?;
     subject::check_view()?;
     let subject = arguments.followed.in_words(&arguments.command)?;
     let shows_chart = shows_chart(&arguments);
@@ -85,9 +89,11 @@ pub fn watch(arguments: WatchArguments, signals: &Signals) -> Result<Ending, Fai
 fn show_recording(
     path: &std::path::Path,
     arguments: &WatchArguments,
-    signals: &Signals,
+    hold_signals: impl FnOnce() -> Result<Signals, Failure>,
 ) -> Result<Ending, Failure> {
+    // Before signals are held: a pipe that nobody writes into must not outlast them.
     let input = watch_replay::open(path)?;
+    let signals = &hold_signals()?;
     let plot = Plot::create(arguments)?;
     let shows_chart = shows_chart(arguments) && arguments.plot.is_none();
     let mut outlets = Outlets::open(arguments, shows_chart, Some(&input))?;

@@ -2,12 +2,17 @@
 #![allow(clippy::unwrap_used, reason = "a test stops at the first thing that is not as it should be")]
 
 mod place;
+mod running;
 mod tool;
 
 use std::fs;
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
+use std::thread::sleep;
+use std::time::Duration;
 
 use place::Place;
+use running::{Running, send, state, wait_until};
 use tool::{assert_misused, assert_refused, errors, faultless, text};
 
 /// The commands that read saved files, each with how such a file of version 1 begins.
@@ -86,6 +91,22 @@ fn a_recording_is_known_in_a_pipe_and_however_it_is_laid_out() {
         cat.wait().unwrap();
         let wide = fs::read_to_string(&saved).unwrap().replacen("{\"format\":\"", "{\n  \"format\": \"", 1);
         assert_eq!(shown(&place.write("wide", wide), Stdio::null()), plain, "{recording:?}");
+    }
+}
+
+#[test]
+fn a_file_that_never_comes_is_not_waited_for_after_an_interrupt() {
+    let place = Place::new("never");
+    let pipe = place.file("saved");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let others: [&[&str]; 3] = [&["map"], &["heap"], &["faults", "--diff", &pipe]];
+    for words in READERS.map(|(words, _)| words).into_iter().chain(others) {
+        let mut running = Running::start(faultless(words).arg(&pipe));
+        wait_until(|| state(running.pid()) == Some('S'));
+        sleep(Duration::from_millis(100));
+        send("TERM", running.pid());
+        let ended = running.end_within(Duration::from_secs(10));
+        assert_eq!(ended.and_then(|status| status.signal()), Some(15), "{words:?}");
     }
 }
 
