@@ -1,5 +1,6 @@
 /* pairs MODE SIZE COUNT: COUNT times one malloc and one free of SIZE bytes.
  * MODE "empty" calls two functions of one instruction (ret) instead, so that the loop's own cost is known.
+ * MODE "aligned" asks for multiples of 64.
  * MODE "batch" makes 1000 blocks, then frees them in the order they were made; "empty-batch" is its loop. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +16,10 @@ static void (*volatile release)(void *) = free;
 enum { BATCH = 1000 };
 static void *blocks[BATCH];
 
+static void *aligned(size_t size) {
+    return aligned_alloc(64, size);
+}
+
 static void batches(size_t size, unsigned long pairs) {
     for (unsigned long left = pairs / BATCH; left > 0; left--) {
         for (int i = 0; i < BATCH; i++) blocks[i] = allocate(size);
@@ -24,12 +29,15 @@ static void batches(size_t size, unsigned long pairs) {
 
 int main(int count, char **words) {
     if (count != 4) {
-        fprintf(stderr, "usage: pairs malloc|empty|batch|empty-batch SIZE COUNT\n");
+        fprintf(stderr, "usage: pairs malloc|empty|aligned|batch|empty-batch SIZE COUNT\n");
         return 2;
     }
     if (strncmp(words[1], "empty", 5) == 0) {
         allocate = empty_malloc;
         release = empty_free;
+    }
+    if (strcmp(words[1], "aligned") == 0) {
+        allocate = aligned;
     }
     size_t size = strtoul(words[2], NULL, 10);
     unsigned long pairs = strtoul(words[3], NULL, 10);

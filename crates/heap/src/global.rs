@@ -112,13 +112,6 @@ fn allocate_other(bytes: usize, align: usize) -> LargeBlock {
     block
 }
 
-#[inline(always)]
-fn allocate_class(class: usize) -> *mut u8 {
-    // SAFETY: the cache is this thread's own, or gated.
-    let block = unsafe { thread_local::cache().pop(Scaled::new(class)) };
-    if block != 0 { block as *mut u8 } else { refill(class) }
-}
-
 #[cold]
 #[inline(never)]
 fn refill(class: usize) -> *mut u8 {
@@ -159,11 +152,8 @@ fn zeroed_large(bytes: usize, align: usize) -> *mut u8 {
 /// Allocates `bytes` at a multiple of `align`, a power of two.
 pub fn allocate_aligned(bytes: usize, align: usize) -> *mut u8 {
     debug_assert!(align.is_power_of_two());
-    if align <= MIN_ALIGN {
-        return allocate(bytes);
-    }
-    match size_class::class_of_aligned(bytes, align) {
-        Some(class) => allocate_class(class),
+    match size_class::aligned_request(bytes, align) {
+        Some(bytes) => allocate(bytes),
         None => allocate_large(bytes, align).address as *mut u8,
     }
 }

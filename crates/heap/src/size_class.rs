@@ -115,13 +115,17 @@ pub fn class_of(bytes: usize) -> Option<usize> {
     scaled.map(Scaled::class)
 }
 
-/// The class whose blocks hold `bytes` and all start at multiples of `align`, or `None` if no slab does.
+/// The request whose class is the smallest that holds `bytes` and has all its blocks at multiples of `align`, or `None` if no slab has.
 ///
-/// A slab starts at a granule, so block `i` at `i * size` is aligned exactly when `size` is a multiple.
-pub fn class_of_aligned(bytes: usize, align: usize) -> Option<usize> {
+/// A slab starts at a granule, so block `i` at `i * size` is aligned exactly when `size` is a multiple. Sizes lie powers of two apart:
+/// where that is less than `align` each multiple of it is one, elsewhere each is a multiple. So the next multiple will do.
+#[inline(always)]
+pub fn aligned_request(bytes: usize, align: usize) -> Option<usize> {
     debug_assert!(align.is_power_of_two());
-    let first = class_of(bytes.max(align))?;
-    (first..CLASSES).find(|&class| (SIZES[class] as usize).is_multiple_of(align))
+    if bytes > SMALL_MAX || align > SMALL_MAX {
+        return None;
+    }
+    Some((bytes.max(1) + (align - 1)) & !(align - 1))
 }
 
 /// Block size in bytes of `class`.
@@ -279,14 +283,16 @@ mod tests {
     }
 
     #[test]
-    fn aligned_classes_are_multiples_of_the_alignment() {
-        for shift in 4..=15 {
-            let align = 1 << shift;
-            for bytes in [0, 1, 17, 100, 1000, 5000, SMALL_MAX] {
-                let class = class_of_aligned(bytes, align).unwrap();
-                assert!(size(class) >= bytes && size(class).is_multiple_of(align));
+    fn an_aligned_request_gets_the_smallest_block_whose_size_is_a_multiple() {
+        for align in (0..=16).map(|shift| 1 << shift) {
+            let multiples = (1..CLASSES).filter(|&class| size(class).is_multiple_of(align));
+            let multiples: Vec<usize> = multiples.collect();
+            for bytes in 0..=SMALL_MAX + 1 {
+                let smallest = multiples.iter().copied().find(|&class| size(class) >= bytes);
+                let class = aligned_request(bytes, align).map(|bytes| class_of(bytes).unwrap());
+                assert_eq!(class, smallest, "{bytes} bytes at multiples of {align}");
             }
         }
-        assert_eq!(class_of_aligned(10, 2 * SMALL_MAX), None);
+        assert_eq!(aligned_request(usize::MAX, 1 << 63), None);
     }
 }
