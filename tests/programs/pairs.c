@@ -1,6 +1,6 @@
 /* pairs MODE SIZE COUNT: COUNT times one malloc and one free of SIZE bytes.
  * MODE "empty" calls two functions of one instruction (ret) instead, so that the loop's own cost is known.
- * MODE "aligned" asks for multiples of 64.
+ * MODE "aligned" asks for multiples of 64; "two" has two blocks at a time.
  * MODE "batch" makes 1000 blocks, then frees them in the order they were made; "empty-batch" is its loop. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,7 +29,7 @@ static void batches(size_t size, unsigned long pairs) {
 
 int main(int count, char **words) {
     if (count != 4) {
-        fprintf(stderr, "usage: pairs malloc|empty|aligned|batch|empty-batch SIZE COUNT\n");
+        fprintf(stderr, "usage: pairs malloc|empty|aligned|two|batch|empty-batch SIZE COUNT\n");
         return 2;
     }
     if (strncmp(words[1], "empty", 5) == 0) {
@@ -43,6 +43,14 @@ int main(int count, char **words) {
     unsigned long pairs = strtoul(words[3], NULL, 10);
     if (strstr(words[1], "batch") != NULL) {
         batches(size, pairs);
+        return 0;
+    }
+    if (strcmp(words[1], "two") == 0) {
+        for (; pairs > 1; pairs -= 2) {
+            void *first = allocate(size);
+            release(allocate(size));
+            release(first);
+        }
         return 0;
     }
     for (; pairs > 0; pairs--) {

@@ -8,7 +8,7 @@ use crate::message::{Misuse, misuse};
 use crate::os;
 use crate::page_map::{Record, State};
 use crate::span_heap::Taken;
-use crate::spans::{SHARDS, Spans};
+use crate::spans::{RECENT, SHARDS, Spans};
 use books::Books;
 pub use books::{LargeBin, LargeTotals};
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -114,26 +114,52 @@ impl Large {
         Some(LargeBlock { address: spans.map.address(taken.first), zero: taken.zero })
     }
 
-    /// Allocates what the process's only thread freed last, if that was as large and is still at hand; 0 otherwise.
+    /// Allocates what the process's only thread freed last, if some of that was as large and is still at hand; 0 otherwise.
     #[inline]
     pub fn allocate_last(&self, spans: &Spans, bytes: usize) -> usize {
+        let bytes = whole_units(bytes);
         // More than there can be was never freed.
-        if !self.books.was_freed_last(whole_units(bytes)) {
+        if bytes == 0 {
             return 0;
         }
-        let Some(first) = spans.take_recent() else { return 0 };
-        self.books.add_again();
+        self.allocate_from(spans, 0, bytes).unwrap_or_else(|| self.allocate_beside(spans, bytes))
+    }
+
+    /// Not inlined: who has one block at a time finds it in the first place.
+    #[inline(never)]
+    fn allocate_beside(&self, spans: &Spans, bytes: usize) -> usize {
+        (1..RECENT).find_map(|place| self.allocate_from(spans, place, bytes)).unwrap_or(0)
+    }
+
+    #[inline(always)]
+    fn allocate_from(&self, spans: &Spans, place: usize, bytes: usize) -> Option<usize> {
+        if !self.books.was_freed_last(place, bytes) {
+            return None;
+        }
+        let first = spans.take_recent(place)?;
+        self.books.add_again(place);
         spans.map.record(first).set_state(State::Large);
-        spans.map.address(first)
+        Some(spans.map.address(first))
     }
 
     /// Frees a block of the process's only thread so that [`Large::allocate_last`] has it, if it is worth keeping.
     #[inline]
     pub fn keep_last(&self, spans: &Spans, block: Live) -> bool {
+        self.keep_in(spans, 0, block) || self.keep_beside(spans, block)
+    }
+
+    /// Not inlined, as [`Large::allocate_beside`].
+    #[inline(never)]
+    fn keep_beside(&self, spans: &Spans, block: Live) -> bool {
+        (1..RECENT).any(|place| self.keep_in(spans, place, block))
+    }
+
+    #[inline(always)]
+    fn keep_in(&self, spans: &Spans, place: usize, block: Live) -> bool {
         let bytes = block.bytes();
-        let keeps = spans.keep_recent(block.first, block.record);
+        let keeps = spans.keep_recent(place, block.first, block.record);
         if keeps {
-            self.books.remove_later(bytes);
+            self.books.remove_later(place, bytes);
         }
         keeps
     }

@@ -14,6 +14,7 @@ use crate::span_heap::{Due, PurgeMode, SpanCounts, SpanHeap, Taken};
 use crate::trace::Event;
 use core::sync::atomic::{AtomicBool, Ordering};
 use kept::Kept;
+pub use recent::PLACES as RECENT;
 use recent::Recent;
 
 /// Most shards; threads beyond share them.
@@ -220,16 +221,24 @@ impl Spans {
         self.with(now, |heap, map| heap.give(map, first, granules, zero, now));
     }
 
-    /// Keeps the span of a large block at hand, in a process of one thread; false if it would not be held, or another is.
-    #[inline]
-    pub fn keep_recent(&self, first: u32, record: &Record) -> bool {
-        self.recent.keep(first, record)
+    /// Keeps the span of a large block at hand in this place, in a process of one thread; false if it would not be held, or another is.
+    #[inline(always)]
+    pub fn keep_recent(&self, place: usize, first: u32, record: &Record) -> bool {
+        self.recent.keep(place, first, record)
     }
 
-    /// Takes the span that is kept at hand, if it still is; its record's state is the taker's to set.
-    #[inline]
-    pub fn take_recent(&self) -> Option<u32> {
-        self.recent.take().map(|span| span.first)
+    /// Takes the span that is kept at hand in this place, if it still is; its record's state is the taker's to set.
+    #[inline(always)]
+    pub fn take_recent(&self, place: usize) -> Option<u32> {
+        self.recent.take(place).map(|span| span.first)
+    }
+
+    #[inline(never)]
+    fn give_recent(&self, heap: &mut SpanHeap, now: u64) {
+        for Span { first, granules } in (0..RECENT).filter_map(|place| self.recent.take(place)) {
+            self.map.record(first).set_state(State::Interior);
+            heap.give(&self.map, first, granules, false, now);
+        }
     }
 
     fn return_recent(&self) {
@@ -239,9 +248,8 @@ impl Spans {
 
     fn with<R>(&self, now: u64, act: impl FnOnce(&mut SpanHeap, &PageMap) -> R) -> R {
         let mut heap = self.heap.lock();
-        if let Some(Span { first, granules }) = self.recent.take() {
-            self.map.record(first).set_state(State::Interior);
-            heap.give(&self.map, first, granules, false, now);
+        if self.recent.has_any() {
+            self.give_recent(&mut heap, now);
         }
         let result = act(&mut heap, &self.map);
         let is_releasing = heap.mode == PurgeMode::Auto && heap.decay.is_releasing();
@@ -262,7 +270,7 @@ impl Spans {
     /// Purges what is due. Called where no lock is held, at the end of every slow path.
     #[inline]
     pub fn settle(&self) {
-        if self.recent.grows_old() {
+        if self.recent.grow_old() {
             self.return_recent();
         }
         // ORDERING: Relaxed; a hint, see `with`.

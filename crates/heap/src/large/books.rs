@@ -6,7 +6,7 @@
 use super::UNIT_SHIFT;
 use crate::os;
 use crate::page_map::{Guarded64, GuardedSize};
-use crate::spans::SHARDS;
+use crate::spans::{RECENT, SHARDS};
 use core::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
 
 /// Size bins: four per doubling, from the unit of 4 KiB on that all sizes are multiples of.
@@ -55,7 +55,7 @@ pub struct LargeTotals {
 /// The books of all shards.
 pub struct Books {
     /// Synchronization: the process's only thread; afterwards the first shard's lock.
-    unsettled: Unsettled,
+    unsettled: [Unsettled; RECENT],
     shards: [ShardBooks; SHARDS],
     bins: [Level; BINS],
     all: Level,
@@ -75,7 +75,7 @@ struct ShardBooks {
     blocks: GuardedSize,
 }
 
-/// What the books were not told yet of the block that is freed and allocated again and again while the process has one thread.
+/// What the books were not told yet of a block that is freed and allocated again and again while the process has one thread.
 struct Unsettled {
     /// Bytes of the block freed last, which counts as live; 0 for none.
     freed: GuardedSize,
@@ -107,11 +107,7 @@ impl Books {
     /// Nothing seen.
     pub const fn new() -> Self {
         Self {
-            unsettled: Unsettled {
-                freed: GuardedSize::new(0),
-                bytes: GuardedSize::new(0),
-                allocations: Guarded64::new(0),
-            },
+            unsettled: [const { Unsettled::new() }; RECENT],
             shards: [const { ShardBooks::new() }; SHARDS],
             bins: [const { Level::new() }; BINS],
             all: Level::new(),
@@ -137,39 +133,46 @@ impl Books {
         self.change(shard, bin_of(bytes), bytes.wrapping_neg());
     }
 
-    /// As [`Books::remove`] by the process's only thread, told with the next change unless the block is
+    /// As [`Books::remove`] by the process's only thread, which keeps the block in this place; told with the next change unless it is
     /// [allocated again](Books::add_again) before.
-    pub fn remove_later(&self, bytes: usize) {
-        if self.unsettled.freed.get() != 0 || self.unsettled.bytes.get() != bytes {
-            self.settle();
+    #[inline(always)]
+    pub fn remove_later(&self, place: usize, bytes: usize) {
+        let unsettled = &self.unsettled[place];
+        if unsettled.freed.get() != 0 || unsettled.bytes.get() != bytes {
+            self.settle_place(unsettled);
         }
-        self.unsettled.freed.set(bytes);
-        self.unsettled.bytes.set(bytes);
+        unsettled.freed.set(bytes);
+        unsettled.bytes.set(bytes);
     }
 
-    /// Whether the block that was freed last had so many bytes.
+    /// Whether the block that was freed last into this place had so many bytes, which are not 0.
     #[inline]
-    pub fn was_freed_last(&self, bytes: usize) -> bool {
-        let freed = self.unsettled.freed.get();
-        freed != 0 && freed == bytes
+    pub fn was_freed_last(&self, place: usize, bytes: usize) -> bool {
+        self.unsettled[place].freed.get() == bytes
     }
 
-    /// A block as the one that was freed last was allocated.
+    /// A block as the one that was freed last into this place was allocated.
     #[inline]
-    pub fn add_again(&self) {
-        self.unsettled.freed.set(0);
-        self.unsettled.allocations.set(self.unsettled.allocations.get() + 1);
+    pub fn add_again(&self, place: usize) {
+        let unsettled = &self.unsettled[place];
+        unsettled.freed.set(0);
+        unsettled.allocations.set(unsettled.allocations.get() + 1);
     }
 
     /// Counts what was not told yet of the process's only thread. Under the first shard's lock.
     pub fn settle(&self) {
-        let (freed, allocations) = (self.unsettled.freed.get(), self.unsettled.allocations.get());
+        self.unsettled.iter().for_each(|unsettled| self.settle_place(unsettled));
+    }
+
+    #[inline(never)]
+    fn settle_place(&self, unsettled: &Unsettled) {
+        let (freed, allocations) = (unsettled.freed.get(), unsettled.allocations.get());
         if allocations > 0 {
-            self.unsettled.allocations.set(0);
-            self.add_past(0, self.unsettled.bytes.get(), allocations);
+            unsettled.allocations.set(0);
+            self.add_past(0, unsettled.bytes.get(), allocations);
         }
         if freed != 0 {
-            self.unsettled.freed.set(0);
+            unsettled.freed.set(0);
             self.remove(0, freed);
         }
     }
@@ -219,6 +222,12 @@ impl Books {
             sum.live_peak = self.bins[place].peak_with(sum.live);
             visit(&sum);
         }
+    }
+}
+
+impl Unsettled {
+    const fn new() -> Self {
+        Self { freed: GuardedSize::new(0), bytes: GuardedSize::new(0), allocations: Guarded64::new(0) }
     }
 }
 
