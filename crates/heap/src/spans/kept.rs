@@ -1,6 +1,6 @@
 //! Spans that slabs left, kept by the shard that used them last: its next slab is made where its CPU's cache may still know the
 //! memory, and needs neither the clock nor the one lock that all threads share. And the spans of the large blocks that were freed
-//! last: who takes and gives the same again and again needs no more than them.
+//! last: who takes and gives such again and again needs no more than them.
 
 use crate::granule::Span;
 use crate::page_map::{PageMap, State};
@@ -8,8 +8,11 @@ use crate::page_map::{PageMap, State};
 /// Longest spans that are kept, in granules: the longest slabs.
 const LONGEST: u32 = 4;
 
-/// Spans of large blocks that are kept. (Four cost `large_blocks` 11 % more memory than none, two 5 %, and are as fast.)
+/// Spans of large blocks that are kept besides those that are no longer than slabs. (Four cost `large_blocks` 11 % more memory than none,
+/// two 5 %, and are as fast.)
 const MOST_LARGE: usize = 2;
+/// Spans of each of those lengths that large blocks leave.
+const MOST_OF_LENGTH: u32 = 4;
 
 /// The spans one shard keeps. They count as used in the span heap.
 pub struct Kept {
@@ -57,6 +60,10 @@ impl Kept {
 
     /// Keeps the span of a large block. Returns the one that has to leave for it.
     pub fn keep_large(&mut self, map: &PageMap, Span { first, granules }: Span) -> Option<Span> {
+        if granules <= LONGEST && self.lists[granules as usize].count < MOST_OF_LENGTH {
+            self.push(map, first, granules);
+            return None;
+        }
         let is_free = |span: &LargeSpan| span.granules == 0;
         let gap = self.large.iter().position(is_free).unwrap_or(MOST_LARGE - 1);
         let leaves = self.remove_large(map, gap);
@@ -71,8 +78,10 @@ impl Kept {
 
     /// The span of a large block of so many granules that was freed last.
     pub fn take_large(&mut self, map: &PageMap, granules: u32) -> Option<u32> {
-        let place = self.large.iter().position(|span| span.granules == granules)?;
-        self.remove_large(map, place).map(|span| span.first)
+        if let Some(place) = self.large.iter().position(|span| span.granules == granules) {
+            return self.remove_large(map, place).map(|span| span.first);
+        }
+        if granules <= LONGEST { self.pop(map, granules) } else { None }
     }
 
     /// Takes a span out.
@@ -169,6 +178,25 @@ mod tests {
         assert_eq!(kept.pop_any(&map).map(|span| span.granules), Some(1));
         assert_eq!(kept.pop_any(&map), None);
         assert_eq!(kept.granules, 0);
+    }
+
+    #[test]
+    fn spans_of_large_blocks_as_long_as_slabs_are_kept_by_length_too() {
+        let map = PageMap::new();
+        assert!(map.reservation.grow(64).is_some());
+        let base = map.reservation.first_granule();
+        let mut kept = Kept::new();
+        let span = |offset, granules| Span { first: base + offset, granules };
+        let most = MOST_OF_LENGTH + MOST_LARGE as u32;
+        for index in 0..most {
+            assert_eq!(kept.keep_large(&map, span(2 * index, 2)), None);
+        }
+        assert!(kept.keep_large(&map, span(2 * most, 2)).is_some(), "one leaves");
+        assert_eq!((kept.granules, kept.take_large(&map, 1)), (2 * most, None));
+        assert!((0..most).all(|_| kept.take_large(&map, 2).is_some()));
+        kept.push(&map, base, 3);
+        assert_eq!(kept.take_large(&map, 3), Some(base), "what a slab left");
+        assert_eq!((kept.granules, kept.take_large(&map, 2)), (0, None));
     }
 
     #[test]
