@@ -296,9 +296,15 @@ fn a_disk_that_runs_full_ends_no_program() {
     let program = place.program(
         "full",
         &[],
-        "static void *work(void *unused) { for (int i = 0; i < 1000; i++) free(malloc(3000)); return unused; }
+        "static pthread_barrier_t all_at_once;
+        static void *work(void *unused) {
+            for (int i = 0; i < 1000; i++) free(malloc(3000));
+            pthread_barrier_wait(&all_at_once);
+            return unused;
+        }
         int main(void) {
             pthread_t threads[8];
+            pthread_barrier_init(&all_at_once, 0, 8);
             for (int i = 0; i < 8; i++) pthread_create(&threads[i], 0, work, 0);
             for (int i = 0; i < 8; i++) pthread_join(threads[i], 0);
             return 7;
