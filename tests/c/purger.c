@@ -81,10 +81,17 @@ static void *park(void *unused) {
     pthread_barrier_wait(&leave);
     return NULL;
 }
+static void *say_so_and_park(void *unused) {
+    pthread_barrier_wait(&worked);
+    return park(unused);
+}
+/* Waits until the thread runs: in a forked child nothing else tells of one, and a busy machine may let it wait for long. */
 static pthread_t start_parked(void) {
     pthread_t thread;
+    pthread_barrier_init(&worked, NULL, 2);
     pthread_barrier_init(&leave, NULL, 2);
-    CHECK(pthread_create(&thread, NULL, park, NULL) == 0, "no thread");
+    CHECK(pthread_create(&thread, NULL, say_so_and_park, NULL) == 0, "no thread");
+    pthread_barrier_wait(&worked);
     return thread;
 }
 static void end_parked(pthread_t thread) {

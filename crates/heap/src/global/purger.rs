@@ -97,7 +97,8 @@ fn is_worth_it() -> bool {
         && (!HEAP.caches.is_alone_since_fork() || others_ran())
 }
 
-/// Whether another thread ran since the fork that made this process: libc's flag says what it said in the parent (glibc 2.36).
+/// Whether another thread ran since the fork that made this process: libc's flag says what it said in the parent (glibc 2.36). One that
+/// waits for a CPU since it was made is not seen.
 #[cold]
 fn others_ran() -> bool {
     let now = os::now_ns();
