@@ -66,6 +66,40 @@ static void comes_and_goes(void) {
     malloc_trim(0);
     expect_within(start, 2 * MIB, "8 MiB that came and went, then malloc_trim");
 }
+static size_t spanned(size_t size) {
+    return (size + 64 * KIB - 1) / (64 * KIB) * (64 * KIB);
+}
+static size_t drawn_size(uint64_t *random) {
+    return 33 * KIB + next_random(random) % (200 * KIB);
+}
+/* Blocks of 33 to 233 KiB that replace each other in no order: what is at hand of each length is no more than would be held. */
+static void comes_and_goes_in_all_sizes(void) {
+    enum { COUNT = 64, TURNS = 20000, SMALL = 3 * 1024 };
+    static unsigned char *block[COUNT], *small[SMALL];
+    static size_t size[COUNT];
+    size_t start = rss_bytes(), live = 0, most = 0;
+    uint64_t random = 11;
+    for (int turn = 0; turn < TURNS; turn++) {
+        size_t i = next_random(&random) % COUNT;
+        CHECK(block[i] == NULL || (block[i][0] == i && block[i][size[i] - 1] == i), "block %zu was overwritten", i);
+        free(block[i]);
+        live -= spanned(size[i]);
+        size[i] = drawn_size(&random);
+        live += spanned(size[i]);
+        most = live > most ? live : most;
+        block[i] = malloc(size[i]);
+        memset(block[i], (int)i, size[i]);
+    }
+    expect_within(start, most / 8 * 11 + 2 * MIB, "64 blocks of drawn sizes");
+    for (int i = 0; i < COUNT; i += 2) free(block[i]), block[i] = NULL;
+    for (int i = 0; i < SMALL; i++) memset(small[i] = malloc(1024), 1, 1024);
+    expect_within(start, most / 8 * 11 + 2 * MIB, "half of them freed, then 3 MiB of small blocks");
+    for (int i = 0; i < SMALL; i++) free(small[i]);
+    for (int i = 0; i < COUNT; i++) free(block[i]);
+    CHECK(mallinfo2().hblkhd == 0, "what is at hand counts as %zu bytes in use", mallinfo2().hblkhd);
+    malloc_trim(0);
+    expect_within(start, 2 * MIB, "64 blocks of drawn sizes, freed, then malloc_trim");
+}
 static void locked_page(void) {
     size_t start = rss_bytes();
     unsigned char *p = malloc(64 * MIB);
@@ -147,6 +181,7 @@ int main(int argc, char **argv) {
         {"freed_and_used_again", freed_and_used_again},
         {"many_kept_spans", many_kept_spans},
         {"comes_and_goes", comes_and_goes},
+        {"comes_and_goes_in_all_sizes", comes_and_goes_in_all_sizes},
         {"few_then_many", few_then_many},
         {"locked_page", locked_page}};
     for (size_t i = 0; i < COUNT_OF(cases); i++)

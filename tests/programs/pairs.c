@@ -1,7 +1,8 @@
 /* pairs MODE SIZE COUNT: COUNT times one malloc and one free of SIZE bytes.
  * MODE "empty" calls two functions of one instruction (ret) instead, so that the loop's own cost is known.
  * MODE "aligned" asks for multiples of 64; "two" has two blocks at a time.
- * MODE "batch" makes 1000 blocks, then frees them in the order they were made; "empty-batch" is its loop. */
+ * MODE "batch" makes 1000 blocks, then frees them in the order they were made; "empty-batch" is its loop.
+ * MODE "drawn" has 32 blocks and replaces one by one of another size, SIZE to 7 times that; "empty-drawn" is its loop. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,9 +28,21 @@ static void batches(size_t size, unsigned long pairs) {
     }
 }
 
+static void drawn(size_t size, unsigned long pairs) {
+    enum { LIVE = 32 };
+    unsigned long long random = 1;
+    for (; pairs > 0; pairs--) {
+        random = random * 6364136223846793005 + 1442695040888963407;
+        void **block = &blocks[random >> 59 & (LIVE - 1)];
+        release(*block);
+        *block = allocate(size + (random >> 33 & 0xfffff) * 6 * size / 0x100000);
+    }
+    for (int i = 0; i < LIVE; i++) release(blocks[i]);
+}
+
 int main(int count, char **words) {
     if (count != 4) {
-        fprintf(stderr, "usage: pairs malloc|empty|aligned|two|batch|empty-batch SIZE COUNT\n");
+        fprintf(stderr, "usage: pairs malloc|empty|aligned|two|batch|empty-batch|drawn|empty-drawn SIZE COUNT\n");
         return 2;
     }
     if (strncmp(words[1], "empty", 5) == 0) {
@@ -43,6 +56,10 @@ int main(int count, char **words) {
     unsigned long pairs = strtoul(words[3], NULL, 10);
     if (strstr(words[1], "batch") != NULL) {
         batches(size, pairs);
+        return 0;
+    }
+    if (strstr(words[1], "drawn") != NULL) {
+        drawn(size, pairs);
         return 0;
     }
     if (strcmp(words[1], "two") == 0) {

@@ -48,6 +48,13 @@ fn memory_of_a_block_that_came_and_went_serves_others() {
 }
 
 #[test]
+fn memory_of_blocks_of_all_sizes_that_came_and_went_is_bounded_and_given_back() {
+    if preload().is_some() {
+        case("comes_and_goes_in_all_sizes");
+    }
+}
+
+#[test]
 fn one_locked_page_does_not_keep_the_block_around_it() {
     // A locked page survives free in libc, too, where the block is not mapped singly.
     if preload().is_some() {

@@ -81,7 +81,11 @@ fn check(sandbox: &Sandbox) -> Result<()> {
     let mut worse = 0;
     for line in STORED.lines().filter(|line| !line.starts_with('#')) {
         let (mode, size_bytes, stored) = stored_figure(line)?;
-        let empty = if mode == "batch" { "empty-batch" } else { "empty" };
+        let empty = match mode {
+            "batch" => "empty-batch",
+            "drawn" => "empty-drawn",
+            _ => "empty",
+        };
         let now = per_pair(sandbox, true, mode, size_bytes, None)?
             - per_pair(sandbox, true, empty, size_bytes, None)?
             + EMPTY_PAIR;

@@ -90,10 +90,11 @@ impl Large {
         let bytes = whole_units(bytes.max(1));
         let granules = granules_for(bytes)?;
         let align = u32::try_from(align.div_ceil(GRANULE_BYTES)).ok()?;
+        spans.shelve_recent(shard);
         let recent = spans.in_shard(shard, |kept| {
             self.settle(shard);
             let serves = align <= 1 && !prefer_clean;
-            let taken = serves.then(|| kept.take_large(&spans.map, granules)).flatten();
+            let taken = serves.then(|| spans.take_large(kept, granules)).flatten();
             if taken.is_some() {
                 self.books.add(shard, bytes);
             }
@@ -221,12 +222,8 @@ impl Large {
         let granules = record.granules.get();
         let given = spans.in_shard(shard, |kept| {
             self.books.remove(shard, bytes);
-            // Who ends the keeping takes this lock afterwards.
-            if may_keep && spans.keeps() {
-                kept.keep_large(&spans.map, Span { first, granules })
-            } else {
-                Some(Span { first, granules })
-            }
+            let span = Span { first, granules };
+            if may_keep { spans.keep_large(kept, span) } else { Some(span) }
         });
         if let Some(Span { first, granules }) = given {
             spans.give(first, granules, false);

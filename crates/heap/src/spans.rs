@@ -2,18 +2,18 @@
 //! shards keep.
 
 mod huge;
+mod keeping;
 pub mod kept;
 mod recent;
 
 use crate::decay;
-use crate::granule::Span;
 use crate::lock::Lock;
 use crate::os;
-use crate::page_map::{Hint32, PageMap, Record, State};
+use crate::page_map::{PageMap, State};
 use crate::span_heap::{Due, PurgeMode, SpanCounts, SpanHeap, Taken};
 use crate::trace::Event;
 use core::sync::atomic::{AtomicBool, Ordering};
-use kept::Kept;
+use keeping::KeptByShard;
 pub use recent::PLACES as RECENT;
 use recent::Recent;
 
@@ -39,7 +39,7 @@ enum Which {
 /// All spans of a heap.
 #[repr(C)]
 pub struct Spans {
-    /// Spans that shards keep, while there is a purger.
+    /// Spans that shards keep, while there is a purger; of large blocks also what a process of one thread freed last.
     kept: [KeptByShard; SHARDS],
     heap: Lock<SpanHeap>,
     /// What every granule is.
@@ -54,29 +54,10 @@ pub struct Spans {
     is_releasing: AtomicBool,
     /// Whether there is a record of what becomes of spans.
     is_traced: AtomicBool,
-    /// Whether they keep any. Synchronization: read under the lock of who wants to keep one.
+    /// Whether there is a purger, so that all shards keep some. Synchronization: read under the lock of who wants to keep one.
     keeps: AtomicBool,
     /// What was freed last, in a process of one thread.
     recent: Recent,
-}
-
-/// What one shard keeps.
-#[repr(align(64))]
-struct KeptByShard {
-    spans: Lock<Kept>,
-    /// How much that is. Synchronization: written under the lock.
-    granules: Hint32,
-}
-
-impl KeptByShard {
-    /// Does something with the spans.
-    #[inline]
-    fn with<R>(&self, act: impl FnOnce(&mut Kept) -> R) -> R {
-        let mut spans = self.spans.lock();
-        let result = act(&mut spans);
-        self.granules.set(spans.granules);
-        result
-    }
 }
 
 impl Spans {
@@ -90,7 +71,7 @@ impl Spans {
             due: AtomicBool::new(false),
             is_releasing: AtomicBool::new(false),
             is_traced: AtomicBool::new(false),
-            kept: [const { KeptByShard { spans: Lock::new(Kept::new()), granules: Hint32::new(0) } }; SHARDS],
+            kept: [const { KeptByShard::new() }; SHARDS],
             keeps: AtomicBool::new(false),
             recent: Recent::new(),
         }
@@ -99,15 +80,22 @@ impl Spans {
     /// Takes a span, see [`SpanHeap::take`]; what shards keep before fresh memory. Purges everything and tries again before it
     /// gives up.
     pub fn take(&self, granules: u32, align: u32, prefer_clean: bool) -> Option<Taken> {
-        if !prefer_clean && self.keeps() {
-            let now = os::now_ns();
-            let taken = self.with(now, |heap, map| heap.take_used(map, granules, align, now));
-            if taken.is_some() {
-                return taken;
-            }
+        let used = if !prefer_clean && self.has_kept() {
+            self.take_used_or_return_kept(granules, align)
+        } else {
+            None
+        };
+        used.or_else(|| self.take_any(granules, align, prefer_clean))
+    }
+
+    /// Takes a span of memory that may have pages, or makes what shards keep such memory.
+    fn take_used_or_return_kept(&self, granules: u32, align: u32) -> Option<Taken> {
+        let now = os::now_ns();
+        let taken = self.with(now, |heap, map| heap.take_used(map, granules, align, now));
+        if taken.is_none() {
             self.return_kept();
         }
-        self.take_any(granules, align, prefer_clean)
+        taken
     }
 
     /// As [`Spans::take`], when nobody keeps anything that serves.
@@ -119,91 +107,6 @@ impl Spans {
         }
         self.purge_all();
         self.with(now, |heap, map| heap.take(map, granules, align, prefer_clean, now))
-    }
-
-    /// Takes a span for a slab of a shard, of memory that may have pages: what the shard keeps, free spans, what others keep.
-    pub fn take_used_for(&self, shard: usize, granules: u32) -> Option<u32> {
-        if !self.keeps() {
-            return None;
-        }
-        let own = self.take_kept_by(&self.kept[shard], granules);
-        if own.is_some() {
-            return own;
-        }
-        let now = os::now_ns();
-        let take_free =
-            || self.with(now, |heap, map| heap.take_used(map, granules, 1, now)).map(|taken| taken.first);
-        let take_others = || self.kept.iter().find_map(|shard| self.take_kept_by(shard, granules));
-        take_free().or_else(take_others).or_else(|| {
-            // Others may be cut, or join.
-            self.return_kept().then(take_free).flatten()
-        })
-    }
-
-    fn take_kept_by(&self, shard: &KeptByShard, granules: u32) -> Option<u32> {
-        if shard.granules.get() < granules { None } else { shard.with(|kept| kept.pop(&self.map, granules)) }
-    }
-
-    /// Gives the span of a shard's slab back.
-    pub fn give_for(&self, shard: usize, first: u32, granules: u32) {
-        if !(self.keeps() && self.keep(shard, first, granules)) {
-            self.give(first, granules, false);
-        }
-    }
-
-    /// Does something under the lock of what a shard keeps.
-    #[inline]
-    pub fn in_shard<R>(&self, shard: usize, act: impl FnOnce(&mut Kept) -> R) -> R {
-        self.kept[shard].with(act)
-    }
-
-    fn keep(&self, shard: usize, first: u32, granules: u32) -> bool {
-        self.kept[shard].with(|kept| {
-            // Who ends the keeping takes this lock afterwards.
-            let keeps = self.keeps();
-            if keeps {
-                kept.push(&self.map, first, granules);
-            }
-            keeps
-        })
-    }
-
-    /// Whether shards keep spans, and threads what they may need again: there is a purger who takes back what they do not, and nobody
-    /// said otherwise (a purge mode, a trace).
-    pub fn keeps(&self) -> bool {
-        // ORDERING: Relaxed; where it matters a lock orders it.
-        self.keeps.load(Ordering::Relaxed)
-    }
-
-    /// Purges, with the next batch, what shards keep and did not need since the last call. Returns whether they keep more.
-    pub fn return_unused(&self) -> bool {
-        let now = os::now_ns();
-        let mut is_left = self.with(now, |heap, map| {
-            if let Some(rest) = heap.huge_page.take_unneeded() {
-                heap.give_unused(map, rest, now);
-            }
-            heap.huge_page.rest() > 0
-        });
-        for shard in self.kept.iter().filter(|shard| shard.granules.get() > 0) {
-            while let Some(span) = shard.with(|kept| kept.pop_unused(&self.map)) {
-                self.with(now, |heap, map| heap.give_unused(map, span, now));
-            }
-            shard.with(Kept::begin_round);
-            is_left |= shard.granules.get() > 0;
-        }
-        is_left
-    }
-
-    /// Gives back what shards keep; false if that is nothing.
-    fn return_kept(&self) -> bool {
-        let mut any = false;
-        for shard in self.kept.iter().filter(|shard| shard.granules.get() > 0) {
-            while let Some(Span { first, granules }) = shard.with(|kept| kept.pop_any(&self.map)) {
-                self.give(first, granules, false);
-                any = true;
-            }
-        }
-        any
     }
 
     /// Takes `granules` directly behind the span that ends at `end`, if they are free.
@@ -219,31 +122,6 @@ impl Spans {
     pub fn give(&self, first: u32, granules: u32, zero: bool) {
         let now = os::now_ns();
         self.with(now, |heap, map| heap.give(map, first, granules, zero, now));
-    }
-
-    /// Keeps the span of a large block at hand in this place, in a process of one thread; false if it would not be held, or another is.
-    #[inline(always)]
-    pub fn keep_recent(&self, place: usize, first: u32, record: &Record) -> bool {
-        self.recent.keep(place, first, record)
-    }
-
-    /// Takes the span that is kept at hand in this place, if it still is; its record's state is the taker's to set.
-    #[inline(always)]
-    pub fn take_recent(&self, place: usize) -> Option<u32> {
-        self.recent.take(place).map(|span| span.first)
-    }
-
-    #[inline(never)]
-    fn give_recent(&self, heap: &mut SpanHeap, now: u64) {
-        for Span { first, granules } in (0..RECENT).filter_map(|place| self.recent.take(place)) {
-            self.map.record(first).set_state(State::Interior);
-            heap.give(&self.map, first, granules, false, now);
-        }
-    }
-
-    fn return_recent(&self) {
-        // Whoever takes the lock through `with` gives it back.
-        self.with(os::now_ns(), |_, _| ());
     }
 
     fn with<R>(&self, now: u64, act: impl FnOnce(&mut SpanHeap, &PageMap) -> R) -> R {
@@ -270,8 +148,8 @@ impl Spans {
     /// Purges what is due. Called where no lock is held, at the end of every slow path.
     #[inline]
     pub fn settle(&self) {
-        if self.recent.grow_old() {
-            self.return_recent();
+        if self.recent.has_any() || self.recent.has_shelved() {
+            self.settle_recent();
         }
         // ORDERING: Relaxed; a hint, see `with`.
         if self.due.load(Ordering::Relaxed) {
@@ -379,6 +257,8 @@ impl Spans {
         });
         // ORDERING: Relaxed; the locks that `return_kept` takes order it.
         self.keeps.store(keeps, Ordering::Relaxed);
+        // What the shard of the thread that was alone keeps is the purger's to give back.
+        self.recent.set_shelved(0);
         if !keeps {
             self.kept.iter().for_each(|shard| drop(shard.spans.lock()));
             self.return_kept();

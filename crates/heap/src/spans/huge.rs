@@ -8,7 +8,12 @@ impl Spans {
     /// Takes a span for a slab, when nobody keeps anything that serves. `is_large`: the heap is worth huge pages.
     pub fn take_for_slab(&self, granules: u32, is_large: bool) -> Option<u32> {
         let huge = if is_large { self.take_of_huge_page(granules) } else { None };
-        huge.or_else(|| self.take_any(granules, 1, false).map(|taken| taken.first))
+        if huge.is_some() {
+            return huge;
+        }
+        // Where there is a purger the caller has looked.
+        let used = if self.recent.has_shelved() { self.take_used_or_return_kept(granules, 1) } else { None };
+        used.or_else(|| self.take_any(granules, 1, false)).map(|taken| taken.first)
     }
 
     /// Takes a span for a block that is to have huge pages: what has pages, or what can have them.
@@ -24,7 +29,7 @@ impl Spans {
         let is_whole = granules.is_multiple_of(huge_page::GRANULES);
         let wanted = if is_whole { align.max(huge_page::GRANULES) } else { align };
         take_used()
-            .or_else(|| (self.keeps() && self.return_kept()).then(take_used).flatten())
+            .or_else(|| (self.has_kept() && self.return_kept()).then(take_used).flatten())
             .or_else(|| self.take_any(granules, wanted, true))
             .or_else(|| self.take_any(granules, align, false))
     }

@@ -1,46 +1,81 @@
-//! The spans that were freed last in a process of one thread, if they would be held: who takes and gives the same again and again needs
-//! no more of the span heap than this. Two of them: who works on one block often has another for the result.
+//! What the only thread of a process freed last of large blocks, as far as it would be held. At hand are the spans of the last two: who
+//! takes and gives the same again and again needs no more than this, and who works on one block often has another for the result. Who wants
+//! another length finds the spans freed before these by their lengths, in what the thread's shard keeps ([`super::kept`]).
 
 use crate::granule::Span;
-use crate::page_map::{Guarded32, Record, State};
+use crate::os;
+use crate::page_map::{Guarded8, Guarded32, Record, State};
 
-/// Spans at most.
+/// Spans at hand, at most.
 pub const PLACES: usize = 2;
-/// Slow paths after which what nobody wanted is given back.
-const OLD: u32 = 64;
+/// Slow paths in a round: what nobody wanted in a whole round is given back.
+const ROUND: u32 = 64;
 
-/// At most a span in each place. They count as used in the span heap.
+/// At most a span in each place. They count as used in the span heap, as those do that the shard keeps.
 ///
 /// SYNCHRONIZATION: the process's only thread; afterwards the span lock, under which they are given back.
 pub struct Recent {
     places: [Place; PLACES],
+    /// Granules of what the shard keeps.
+    shelved: Guarded32,
     /// Most granules that would be held.
     most: Guarded32,
+    /// Slow paths in this round.
+    visits: Guarded32,
 }
 
 struct Place {
     first: Guarded32,
     /// Length in granules; 0 for no span.
     granules: Guarded32,
-    /// Slow paths since it was freed.
-    age: Guarded32,
+    /// 1: since before this round.
+    is_old: Guarded8,
 }
 
 impl Place {
     const fn new() -> Self {
-        Self { first: Guarded32::new(0), granules: Guarded32::new(0), age: Guarded32::new(0) }
+        Self { first: Guarded32::new(0), granules: Guarded32::new(0), is_old: Guarded8::new(0) }
     }
 }
 
 impl Recent {
     /// No span.
     pub const fn new() -> Self {
-        Self { places: [const { Place::new() }; PLACES], most: Guarded32::new(0) }
+        Self {
+            places: [const { Place::new() }; PLACES],
+            shelved: Guarded32::new(0),
+            most: Guarded32::new(0),
+            visits: Guarded32::new(0),
+        }
     }
 
     /// Says how many granules would be held.
     pub fn set_most(&self, granules: u32) {
         self.most.set(granules);
+    }
+
+    /// Says how many granules the shard keeps.
+    pub fn set_shelved(&self, granules: u32) {
+        self.shelved.set(granules);
+    }
+
+    /// Whether the shard keeps any.
+    pub fn has_shelved(&self) -> bool {
+        self.shelved.get() > 0
+    }
+
+    /// Whether the shard may keep so many granules more.
+    pub fn may_shelve(&self, granules: u32) -> bool {
+        os::is_single_threaded() && self.sum() + granules <= self.most.get()
+    }
+
+    /// Whether more is here than would be held now.
+    pub fn is_too_much(&self) -> bool {
+        self.sum() > self.most.get()
+    }
+
+    fn sum(&self) -> u32 {
+        self.shelved.get() + self.places.iter().map(|place| place.granules.get()).sum::<u32>()
     }
 
     /// Keeps the span of this record in a place; false if it would not be held, or another is there.
@@ -50,12 +85,13 @@ impl Recent {
         let others = (0..PLACES).filter(|&other| other != place);
         let kept: u32 = others.map(|other| self.places[other].granules.get()).sum();
         let place = &self.places[place];
-        let keeps = place.granules.get() == 0 && granules + kept <= self.most.get();
+        let sum = granules + kept + self.shelved.get();
+        let keeps = place.granules.get() == 0 && sum <= self.most.get();
         if keeps {
             record.set_state(State::Kept);
             place.first.set(first);
             place.granules.set(granules);
-            place.age.set(0);
+            place.is_old.set(0);
         }
         keeps
     }
@@ -78,20 +114,21 @@ impl Recent {
         self.places.iter().any(|place| place.granules.get() > 0)
     }
 
-    /// A slow path ends; true if there is a span that nobody wanted for long.
-    #[inline(always)]
-    pub fn grow_old(&self) -> bool {
-        self.has_any() && self.is_any_old_now()
+    /// A slow path ends. Whether a round does.
+    pub fn ends_round(&self) -> bool {
+        let visits = self.visits.get() + 1;
+        self.visits.set(visits % ROUND);
+        visits == ROUND
     }
 
-    #[inline(never)]
-    fn is_any_old_now(&self) -> bool {
-        let mut is_old = false;
+    /// Begins a round. Returns whether there is a span that nobody wanted in the last one.
+    pub fn begin_round(&self) -> bool {
+        let mut has_old = false;
         for place in self.places.iter().filter(|place| place.granules.get() > 0) {
-            place.age.set(place.age.get() + 1);
-            is_old |= place.age.get() > OLD;
+            has_old |= place.is_old.get() == 1;
+            place.is_old.set(1);
         }
-        is_old
+        has_old
     }
 }
 
@@ -114,12 +151,16 @@ mod tests {
         assert_eq!(fitting.state(), State::Kept);
         assert!(!recent.keep(0, 110, &short), "one is here");
         assert!(!recent.keep(1, 104, &fitting), "more than would be held");
+        recent.set_shelved(1);
+        assert!(!recent.keep(1, 110, &short), "the same, with what the shard keeps");
+        recent.set_shelved(0);
         assert!(recent.keep(1, 110, &short));
         assert_eq!(recent.take(0), Some(Span { first: 100, granules: 4 }));
         assert_eq!(recent.take(0), None);
-        assert_eq!((1..).find(|_| recent.grow_old()), Some(OLD + 1));
-        assert!(recent.keep(0, 112, &fitting));
+        assert_eq!((1..).find(|_| recent.ends_round()), Some(ROUND));
+        assert!(!recent.begin_round(), "new in the round");
+        assert!(recent.begin_round());
         assert_eq!(recent.take(1), Some(Span { first: 110, granules: 1 }));
-        assert!(!recent.grow_old(), "the other is young");
+        assert!(!recent.has_any() && !recent.begin_round());
     }
 }

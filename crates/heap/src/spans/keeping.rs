@@ -1,0 +1,214 @@
+//! Free spans that are no part of the span heap for a while: what shards keep, and what is at hand in a process of one thread.
+
+use super::kept::Kept;
+use super::{RECENT, Spans};
+use crate::granule::Span;
+use crate::lock::Lock;
+use crate::os;
+use crate::page_map::{Hint32, Record, State};
+use crate::span_heap::SpanHeap;
+use core::sync::atomic::Ordering;
+
+/// What one shard keeps.
+#[repr(align(64))]
+pub struct KeptByShard {
+    pub spans: Lock<Kept>,
+    /// How much that is. Synchronization: written under the lock.
+    pub granules: Hint32,
+}
+
+impl KeptByShard {
+    /// No span.
+    pub const fn new() -> Self {
+        Self { spans: Lock::new(Kept::new()), granules: Hint32::new(0) }
+    }
+
+    /// Does something with the spans.
+    #[inline]
+    fn with<R>(&self, act: impl FnOnce(&mut Kept) -> R) -> R {
+        let mut spans = self.spans.lock();
+        let result = act(&mut spans);
+        self.granules.set(spans.granules);
+        result
+    }
+}
+
+impl Spans {
+    /// Takes a span for a slab of a shard, of memory that may have pages: what the shard keeps, free spans, what others keep.
+    pub fn take_used_for(&self, shard: usize, granules: u32) -> Option<u32> {
+        if !self.keeps() {
+            return None;
+        }
+        let own = self.take_kept_by(&self.kept[shard], granules);
+        if own.is_some() {
+            return own;
+        }
+        let now = os::now_ns();
+        let take_free =
+            || self.with(now, |heap, map| heap.take_used(map, granules, 1, now)).map(|taken| taken.first);
+        let take_others = || self.kept.iter().find_map(|shard| self.take_kept_by(shard, granules));
+        take_free().or_else(take_others).or_else(|| {
+            // Others may be cut, or join.
+            self.return_kept().then(take_free).flatten()
+        })
+    }
+
+    fn take_kept_by(&self, shard: &KeptByShard, granules: u32) -> Option<u32> {
+        if shard.granules.get() < granules { None } else { shard.with(|kept| kept.pop(&self.map, granules)) }
+    }
+
+    /// Gives the span of a shard's slab back.
+    pub fn give_for(&self, shard: usize, first: u32, granules: u32) {
+        if !(self.keeps() && self.keep(shard, first, granules)) {
+            self.give(first, granules, false);
+        }
+    }
+
+    /// Does something under the lock of what a shard keeps.
+    #[inline]
+    pub fn in_shard<R>(&self, shard: usize, act: impl FnOnce(&mut Kept) -> R) -> R {
+        self.kept[shard].with(act)
+    }
+
+    /// As [`Kept::keep_large`], where it is to be kept: there is a purger, or one thread, and no more than would be held.
+    pub fn keep_large(&self, kept: &mut Kept, span: Span) -> Option<Span> {
+        // Who ends the keeping takes the lock afterwards.
+        let for_all = self.keeps();
+        if !for_all && !self.recent.may_shelve(span.granules) {
+            return Some(span);
+        }
+        let leaves = kept.keep_large(&self.map, span);
+        if !for_all {
+            self.recent.set_shelved(kept.granules);
+        }
+        leaves
+    }
+
+    /// As [`Kept::take_large`].
+    #[inline]
+    pub fn take_large(&self, kept: &mut Kept, granules: u32) -> Option<u32> {
+        let first = kept.take_large(&self.map, granules)?;
+        if self.recent.has_shelved() {
+            self.recent.set_shelved(kept.granules);
+        }
+        Some(first)
+    }
+
+    fn keep(&self, shard: usize, first: u32, granules: u32) -> bool {
+        self.kept[shard].with(|kept| {
+            // Who ends the keeping takes this lock afterwards.
+            let keeps = self.keeps();
+            if keeps {
+                kept.push(&self.map, first, granules);
+            }
+            keeps
+        })
+    }
+
+    /// Whether shards keep spans, and threads what they may need again: there is a purger who takes back what they do not, and nobody
+    /// said otherwise (a purge mode, a trace).
+    pub fn keeps(&self) -> bool {
+        // ORDERING: Relaxed; where it matters a lock orders it.
+        self.keeps.load(Ordering::Relaxed)
+    }
+
+    /// Whether shards may keep any.
+    pub(super) fn has_kept(&self) -> bool {
+        self.keeps() || self.recent.has_shelved()
+    }
+
+    /// Purges, with the next batch, what shards keep and did not need since the last call. Returns whether they keep more.
+    pub fn return_unused(&self) -> bool {
+        let now = os::now_ns();
+        let is_left = self.with(now, |heap, map| {
+            if let Some(rest) = heap.huge_page.take_unneeded() {
+                heap.give_unused(map, rest, now);
+            }
+            heap.huge_page.rest() > 0
+        });
+        let give = |span| self.with(now, |heap, map| heap.give_unused(map, span, now));
+        self.end_round(give) > 0 || is_left
+    }
+
+    /// Takes from the shards what they did not need since the last call. Returns the granules that they keep.
+    fn end_round(&self, give: impl Fn(Span)) -> u32 {
+        let mut left = 0;
+        for shard in self.kept.iter().filter(|shard| shard.granules.get() > 0) {
+            while let Some(span) = shard.with(|kept| kept.pop_unused(&self.map)) {
+                give(span);
+            }
+            shard.with(Kept::begin_round);
+            left += shard.granules.get();
+        }
+        left
+    }
+
+    /// Gives back what shards keep; false if that is nothing.
+    pub(super) fn return_kept(&self) -> bool {
+        let mut any = false;
+        for shard in self.kept.iter().filter(|shard| shard.granules.get() > 0) {
+            while let Some(Span { first, granules }) = shard.with(|kept| kept.pop_any(&self.map)) {
+                self.give(first, granules, false);
+                any = true;
+            }
+        }
+        self.recent.set_shelved(0);
+        any
+    }
+
+    /// Keeps the span of a large block at hand in this place, in a process of one thread; false if it would not be held, or another is.
+    #[inline(always)]
+    pub fn keep_recent(&self, place: usize, first: u32, record: &Record) -> bool {
+        self.recent.keep(place, first, record)
+    }
+
+    /// Takes the span that is kept at hand in this place, if it still is; its record's state is the taker's to set.
+    #[inline(always)]
+    pub fn take_recent(&self, place: usize) -> Option<u32> {
+        self.recent.take(place).map(|span| span.first)
+    }
+
+    #[inline(never)]
+    pub(super) fn give_recent(&self, heap: &mut SpanHeap, now: u64) {
+        for Span { first, granules } in (0..RECENT).filter_map(|place| self.recent.take(place)) {
+            self.map.record(first).set_state(State::Interior);
+            heap.give(&self.map, first, granules, false, now);
+        }
+    }
+
+    pub(super) fn return_recent(&self) {
+        // Whoever takes the lock through `with` gives it back.
+        self.with(os::now_ns(), |_, _| ());
+    }
+
+    /// Makes what is at hand part of what the shard keeps, in a process of one thread: it is found by its length there.
+    #[inline]
+    pub fn shelve_recent(&self, shard: usize) {
+        if self.recent.has_any() && os::is_single_threaded() {
+            (0..RECENT).filter_map(|place| self.recent.take(place)).for_each(|span| self.shelve(shard, span));
+        }
+    }
+
+    #[inline(never)]
+    fn shelve(&self, shard: usize, span: Span) {
+        self.map.record(span.first).set_state(State::Interior);
+        if let Some(Span { first, granules }) = self.in_shard(shard, |kept| self.keep_large(kept, span)) {
+            self.give(first, granules, false);
+        }
+    }
+
+    /// Ends a slow path where something is at hand, or was: gives back what is too much, or nobody wanted for a round.
+    #[inline(never)]
+    pub(super) fn settle_recent(&self) {
+        if !os::is_single_threaded() || self.recent.is_too_much() {
+            self.return_recent();
+            self.return_kept();
+        } else if self.recent.ends_round() {
+            if self.recent.begin_round() {
+                self.return_recent();
+            }
+            let left = self.end_round(|Span { first, granules }| self.give(first, granules, false));
+            self.recent.set_shelved(left);
+        }
+    }
+}
