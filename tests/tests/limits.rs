@@ -95,6 +95,11 @@ fn sandbox_that_refuses_madvise_membarrier_and_mremap_is_survived() {
 }
 
 #[test]
+fn sandbox_that_ends_a_process_for_what_systemd_does_not_list_is_survived() {
+    Program::new("system_service.c").passes();
+}
+
+#[test]
 fn zeroed_blocks_are_zero_where_the_kernel_only_says_that_pages_were_given_back() {
     Program::new("void_purge.c").passes();
 }

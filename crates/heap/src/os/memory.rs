@@ -308,6 +308,16 @@ pub fn missing_pages(address: usize, pages: usize) -> Option<usize> {
     (answer == 0).then(|| present.iter().filter(|&&page| page & 1 == 0).count())
 }
 
+/// Whether a page holds nothing but zeros.
+///
+/// # Safety
+/// It is committed, and nobody writes to it meanwhile.
+pub unsafe fn holds_zeros(page: usize) -> bool {
+    let words = page_bytes() / size_of::<usize>();
+    // SAFETY: all of the page is readable, which the caller guarantees; volatile, as nobody need have written it.
+    (0..words).all(|word| unsafe { (page as *const usize).add(word).read_volatile() } == 0)
+}
+
 /// Pages of a range that are in memory.
 #[cfg(test)]
 pub fn resident_pages(address: usize, bytes: usize) -> usize {
