@@ -1,7 +1,9 @@
 //! Faultless's reservation, by the addresses in the static data of the library or of the program it is linked into.
 //!
 //! The base of the range, the base of the span records and the base of the slab bitmaps stand near each other, and their distances
-//! follow from the number of granules: a tag of 4 bytes and a record of 64 bytes each. Source: `crates/heap/src/reservation.rs`.
+//! follow from the number of granules: a tag of 4 bytes and a record of 64 bytes each. Three addresses at such distances stand in the
+//! data of many a Python interpreter, too (its lists of pools); so the numbers beside them must also be right: the first granule
+//! after the tables, and the last one in use, which is stored in two units. Source: `crates/heap/src/reservation.rs`.
 
 use faultless_records::allocator::Allocator;
 use faultless_records::contents::Extent;
@@ -16,6 +18,10 @@ use super::reader::{Reader, mapping_at};
 const GRANULE_BYTES: u64 = 64 << 10;
 const TAG_BYTES: u64 = 4;
 const RECORD_BYTES: u64 = 64;
+const BITMAP_BYTES: u64 = 512;
+
+/// The limit is also stored in units of 16 bytes.
+const UNITS_IN_GRANULE: u64 = GRANULE_BYTES / 16;
 
 /// Numbers of granules that a range can cover, as powers of two: 256 MiB to 1 TiB.
 const COVERAGES: std::ops::RangeInclusive<u32> = 12..=24;
@@ -88,11 +94,24 @@ fn is_base(mappings: &[Mapping], word: u64) -> bool {
         && mapping_at(mappings, word).is_some_and(|mapping| mapping.is_anonymous() && mapping.is_writable())
 }
 
-/// Whether the other two addresses of a range of so many granules are near.
+/// Whether the other addresses and the numbers of a range of so many granules are near.
 fn fits(near: &[u64], base: u64, coverage: u64) -> bool {
     let records = base + (coverage * TAG_BYTES).next_multiple_of(GRANULE_BYTES);
     let bitmaps = records + (coverage * RECORD_BYTES).next_multiple_of(GRANULE_BYTES);
-    near.contains(&records) && near.contains(&bitmaps)
+    if !near.contains(&records) || !near.contains(&bitmaps) {
+        return false;
+    }
+    let tables_end = bitmaps + (coverage * BITMAP_BYTES).next_multiple_of(GRANULE_BYTES);
+    let first_granule = (tables_end - base) / GRANULE_BYTES;
+    let has_half =
+        |number: u64| near.iter().any(|word| *word >> 32 == number || *word & 0xffff_ffff == number);
+    let is_limit = |units: u64| {
+        let limit = units / UNITS_IN_GRANULE;
+        units.is_multiple_of(UNITS_IN_GRANULE)
+            && (first_granule + 1..=coverage).contains(&limit)
+            && has_half(limit)
+    };
+    has_half(first_granule) && near.iter().any(|word| is_limit(*word))
 }
 
 /// The part of a range that anonymous mappings cover without a hole.
@@ -123,10 +142,24 @@ mod tests {
     }
 
     fn found_at(offset: u64) {
+        let (first_granule, limit) = (0x2_4400, 0x2_4600);
+        let numbers = [limit << 12, first_granule << 32 | limit];
+        let found = found_with(offset, numbers).expect("the range has all of its addresses and numbers");
+        assert_eq!(found.bytes(), 1 << 40);
+    }
+
+    #[test]
+    fn pools_at_the_distances_of_a_reservation_are_none() {
+        assert_eq!(found_with(0x100, [0, 0]), None);
+        assert_eq!(found_with(0x100, [0x2_4600 << 12, 0x2_4600]), None, "without the first granule");
+        assert_eq!(found_with(0x100, [0x2_4400 << 32, 0x2_4600]), None, "without the limit in two units");
+    }
+
+    fn found_with(offset: u64, numbers: [u64; 2]) -> Option<Extent> {
         let (base, data, coverage) = (0x7000_0000_0000, 0x10_0000, 1_u64 << 24);
         let mut memory = MadeUp::default();
         let records = base + 4 * coverage;
-        memory.put(data + offset, &[1, records + (1 << 30), 2, base, 3, records]);
+        memory.put(data + offset, &[1, records + (1 << 30), 2, base, 3, records, numbers[0], numbers[1]]);
         let whole = base + coverage * GRANULE_BYTES;
         let mappings = [
             mapping(data, data + 0x2000, b"rw-p", "/bin/a"),
@@ -139,7 +172,7 @@ mod tests {
         let mut claims = Claims::default();
         let sight = Sight { mappings: &mappings, contents: None, threads: &[] };
         claim(&sight, &Reader::new(&memory), &Loaded { objects: vec![object] }, &mut claims);
-        assert_eq!(claims.at(base).map(|claim| claim.extent), Some(Extent { start: base, end: whole }));
         assert_eq!(claims.at(whole), None);
+        claims.at(base).map(|claim| claim.extent)
     }
 }
