@@ -277,11 +277,13 @@ fn a_process_that_runs_already_is_observed_for_a_time() {
     let (function, share) = first(&value);
     assert!(function == "guilty" && share > 0.95, "{function}: {share}");
     assert_eq!(value["command"], Value::Null);
-    let (accounts, events) = (
-        value["agreement"]["accounts"]["minor"].as_f64().unwrap(),
-        value["agreement"]["in_programs"]["minor"].as_f64().unwrap(),
-    );
-    assert!((accounts / events - 1.0).abs() < 0.2, "{}", value["agreement"]);
+    let agreement = &value["agreement"];
+    assert!(agreement["in_programs"]["minor"].as_u64() > Some(0), "{agreement}");
+    // It populates nothing, and nothing waits for it: what it does while the looking begins and ends is not left over.
+    if agreement["in_system_calls"].is_object() {
+        assert_eq!(agreement["without_event"]["minor"], 0, "{agreement}");
+        assert_eq!(agreement["beyond_accounts"]["minor"], 0, "{agreement}");
+    }
 }
 
 /// Two hundred threads that fault now and then, and start others that do.

@@ -105,6 +105,7 @@ pub fn record_command(
         cpu: Some(measurement.processor()),
         are_late: false,
     };
+    recorder.stop(None).map_err(RecordError::Perf)?;
     Ok((recorder.finish(subject, accounts).map_err(RecordError::Perf)?, measurement.ending))
 }
 
@@ -144,5 +145,6 @@ pub fn record_process(
     recorder.note_names(process.pid());
     let subject = Subject { command: Vec::new(), pid: process.pid(), name: process.name().to_owned() };
     let accounts = recorder.accounts_since_start(process);
+    recorder.stop(Some(process)).map_err(RecordError::Perf)?;
     recorder.finish(subject, accounts).map_err(RecordError::Perf)
 }

@@ -68,6 +68,10 @@ pub struct Recorder {
     /// Of a process that runs already: its accounts at the start, and the last that were seen.
     first_accounts: FaultAccounts,
     last_accounts: FaultAccounts,
+    /// Its own faults between the first look at its accounts and the moment when all events were counted, and between the last look
+    /// and the moment when none was: some of these are events and some are not.
+    beside_start: FaultCounts,
+    beside_end: FaultCounts,
     earlier_children: Option<EarlierChildren>,
     started: Instant,
     started_unix_s: u64,
@@ -99,6 +103,9 @@ impl Recorder {
         recorder.last_accounts = recorder.first_accounts;
         recorder.earlier_children = Some(EarlierChildren::of(process));
         recorder.session.start().map_err(RecordError::Perf)?;
+        if let Some(accounts) = accounts(process) {
+            recorder.beside_start = own_faults_between(recorder.first_accounts, accounts);
+        }
         recorder.follow_missed(process, threads).map_err(RecordError::Perf)?;
         Ok(recorder)
     }
@@ -148,6 +155,8 @@ impl Recorder {
             twice: FaultCounts::default(),
             first_accounts: FaultAccounts::default(),
             last_accounts: FaultAccounts::default(),
+            beside_start: FaultCounts::default(),
+            beside_end: FaultCounts::default(),
             earlier_children: None,
             started: now,
             started_unix_s: unix_s(),
@@ -319,16 +328,27 @@ impl Recorder {
         }
     }
 
-    /// The recording.
+    /// Counts no further events; of a process that ran already, says what happened since its accounts were read.
+    ///
+    /// # Errors
+    /// [`PerfError`] when the kernel refuses, for which it has no reason.
+    pub fn stop(&mut self, process: Option<&Process>) -> Result<(), PerfError> {
+        let in_kernel = if self.access == Access::UserAndKernel { 2 } else { 0 };
+        for event in 0..self.steps.len() * 2 + in_kernel {
+            self.session.disable(event)?;
+        }
+        if let Some(accounts) = process.and_then(accounts) {
+            self.beside_end = own_faults_between(self.last_accounts, accounts);
+        }
+        Ok(())
+    }
+
+    /// The recording, of what was counted until [`Self::stop`].
     ///
     /// # Errors
     /// [`PerfError`] when the kernel's counts cannot be read, for which it has no reason.
     pub fn finish(&mut self, subject: Subject, accounts: Accounts) -> Result<FaultRecording, PerfError> {
         let events = self.steps.len() * 2;
-        let counts = events + if self.access == Access::UserAndKernel { 2 } else { 0 };
-        for event in 0..counts {
-            self.session.disable(event)?;
-        }
         for record in self.session.read_last() {
             self.take(&record);
         }
@@ -364,13 +384,23 @@ impl Recorder {
             steps.iter().map(counted).sum::<u64>().saturating_sub(twice).saturating_sub(kernel)
         };
         let in_kernel = kernel.unwrap_or_default();
+        let user = FaultCounts {
+            minor: in_programs(|step| step.minor_faults, self.twice.minor, in_kernel.minor),
+            major: in_programs(|step| step.major_faults, self.twice.major, in_kernel.major),
+        };
+        let (start, end) = (self.beside_start, self.beside_end);
+        // What agrees best with the events, so that only what certainly was none is left over.
+        let near = |events: u64, accounts: u64, start: u64, end: u64| {
+            events.clamp(accounts.saturating_sub(start), accounts.saturating_add(end))
+        };
+        let near = |accounts: FaultCounts| FaultCounts {
+            minor: near(user.minor.saturating_add(in_kernel.minor), accounts.minor, start.minor, end.minor),
+            major: near(user.major.saturating_add(in_kernel.major), accounts.major, start.major, end.major),
+        };
         let counters = Counters {
-            user: FaultCounts {
-                minor: in_programs(|step| step.minor_faults, self.twice.minor, in_kernel.minor),
-                major: in_programs(|step| step.major_faults, self.twice.major, in_kernel.major),
-            },
+            user,
             kernel,
-            accounts: accounts.faults,
+            accounts: accounts.faults.map(near),
             before: self.before,
             accounts_are_late: accounts.are_late,
         };
@@ -412,6 +442,13 @@ fn is_on_stack(mapping: &Range<u64>, stack_pointer: u64, address: u64) -> bool {
     let start = stack_pointer.saturating_sub(BELOW_STACK_BYTES);
     let near = start..stack_pointer.saturating_add(STACK_REACH_BYTES);
     mapping.contains(&stack_pointer) && near.contains(&address)
+}
+
+fn own_faults_between(earlier: FaultAccounts, later: FaultAccounts) -> FaultCounts {
+    FaultCounts {
+        minor: later.minor.saturating_sub(earlier.minor),
+        major: later.major.saturating_sub(earlier.major),
+    }
 }
 
 /// What a process's own accounts say.
