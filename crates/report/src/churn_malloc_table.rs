@@ -83,12 +83,17 @@ fn verdict(recording: &MallocRecording) -> String {
         0 | 1 => "At the end".to_owned(),
         processes => format!("At the ends of {} together", several(processes, "process")),
     };
-    let mut text = format!(
-        "{end} {about}{} live in {about}{}; at most {about}{} lived at once.\n",
-        bytes(live.bytes),
-        several(live.count.round() as u64, "block"),
-        bytes(recording.most_live_bytes())
-    );
+    let most = bytes(recording.most_live_bytes());
+    let mut text = match ends_are_known(recording) {
+        true => format!(
+            "{end} {about}{} live in {about}{}; at most {about}{most} lived at once.\n",
+            bytes(live.bytes),
+            several(live.count.round() as u64, "block"),
+        ),
+        false => format!(
+            "What lives at the end is not known; of what was seen to begin at most {about}{most} lived at once.\n"
+        ),
+    };
     let mut by_life = std::collections::BTreeMap::new();
     for (life, number) in recording.sizes.values().flat_map(|lives| &lives.by_life) {
         *by_life.entry(*life).or_insert(0.0) += number;
@@ -126,6 +131,18 @@ fn verdict(recording: &MallocRecording) -> String {
         );
     }
     text
+}
+
+/// Whether what lives at the end is among the blocks that were followed: where stretches of looking have pauses between them, what
+/// outlives its stretch is not.
+fn ends_are_known(recording: &MallocRecording) -> bool {
+    let outlived = total(recording, |lives| lives.unknown).count >= 0.5;
+    recording.mechanism == MallocMechanism::Recorder || !outlived
+}
+
+/// What lives at the end, in a column.
+fn live_cell(recording: &MallocRecording, live: Estimate) -> Cell {
+    right(if ends_are_known(recording) { bytes(live.bytes) } else { "-".into() })
 }
 
 /// Whether every allocation was described, so that nothing is an estimate.
@@ -205,7 +222,7 @@ fn sizes(recording: &MallocRecording) -> Table {
             right(count(calls)),
             Cell::new(bar(calls, most)),
             right(size(size_bytes)),
-            right(lives.map_or("-".into(), |lives| bytes(lives.live.bytes))),
+            lives.map_or(right("-"), |lives| live_cell(recording, lives.live)),
             right(half.map_or("-".into(), span)),
             right(lives.map_or("-".into(), |lives| percent(lives.freed_elsewhere.count, lives.freed.count))),
         ]);
@@ -233,7 +250,7 @@ fn callers(recording: &MallocRecording) -> Option<String> {
             Cell::new(customer.by.name()),
             right(whole(customer.allocated.count)),
             right(bytes(customer.allocated.bytes)),
-            right(bytes(customer.live.bytes)),
+            live_cell(recording, customer.live),
             right(customer.mean_life_ns.map_or("-".into(), |life_ns| span(life_ns as u64))),
             Cell::new(plain(customer.called_by.as_deref().unwrap_or(""))),
         ]);
@@ -394,6 +411,7 @@ mod tests {
             uprobes.contains("when a stretch of looking ended") && !uprobes.contains("too many"),
             "{uprobes}"
         );
+        assert!(uprobes.starts_with("What lives at the end is not known; "), "{uprobes}");
         assert!(recorder.contains("too many lived to follow them all"), "{recorder}");
     }
 }
