@@ -99,8 +99,8 @@ fn see_standing(known: &Known<'_>) -> Result<(Seen, Source), Failure> {
         let moving_threads = standstill.moving_threads();
         // Most stops in a busy process find the same arenas locked: they end at once.
         let is_worth_it = best.as_ref().is_none_or(|best| {
-            let Known { memory, pagemap, .. } = *known;
-            let live = LiveMemory { memory, pagemap, areas: Vec::new(), is_standing: true };
+            let Known { process, memory, pagemap, .. } = *known;
+            let live = LiveMemory { process, memory, pagemap, areas: Vec::new(), is_standing: true };
             best.walks.is_empty() || walk::is_any_at_rest(&live, best.flawed_arenas())
         });
         let seen = is_worth_it.then(|| see(known, true));
@@ -157,7 +157,7 @@ fn see(known: &Known<'_>, is_standing: bool) -> Result<Seen, Failure> {
     let Known { process, memory, pagemap, version, ref host } = *known;
     let mappings = read_mappings(process)?;
     let libraries = libraries(&mappings, process);
-    let mut live = LiveMemory { memory, pagemap, areas: areas(&mappings), is_standing };
+    let mut live = LiveMemory { process, memory, pagemap, areas: areas(&mappings), is_standing };
     let mut seen = Seen { walks: Vec::new(), other: None, faultless: None, remarks: Vec::new() };
     let mut is_unused = false;
     for library in &libraries {
@@ -317,6 +317,7 @@ fn of_standstill(error: StandstillError) -> Failure {
 }
 
 struct LiveMemory<'process> {
+    process: &'process Process,
     memory: &'process process::Memory,
     pagemap: &'process PageMap,
     areas: Vec<Area>,
@@ -358,6 +359,10 @@ impl Memory for LiveMemory<'_> {
             }
         }
         true
+    }
+
+    fn areas(&self) -> Option<Vec<Area>> {
+        read_mappings(self.process).ok().map(|mappings| areas(&mappings))
     }
 
     fn pages(&self, address: u64, count: usize) -> Option<Vec<Page>> {

@@ -67,6 +67,36 @@ fn a_trim_gives_back_what_was_predicted() {
     }
 }
 
+/// Takes about 8 MiB a second and keeps them.
+const GROWS: &str = r#"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+static void grow(int blocks) { while (blocks-- > 0) memset(malloc(1000), 1, 1000); }
+int main(void)
+{
+    alarm(60);
+    grow(50000);
+    puts("ready");
+    fflush(stdout);
+    for (;;) { grow(8); usleep(1000); }
+}
+"#;
+
+#[test]
+fn a_heap_that_grows_is_not_said_to_be_at_odds_with_itself() {
+    let place = Place::new("heap-grows");
+    let running = Running::ready(&mut Command::new(place.compile("grows", GROWS, &["-O1", "-fno-builtin"])));
+    for _ in 0..3 {
+        let output = faultless_heap(&["--pid", &running.pid()]).output().unwrap();
+        let text = text(&output);
+        assert!(output.status.success(), "{}", errors(&output));
+        assert!(!text.contains("at odds"), "{text}");
+        assert!(!text.contains('~') || text.contains("--stop makes the process stand still"), "{text}");
+    }
+}
+
 #[test]
 fn a_main_heap_in_pieces_is_walked_whole() {
     let mut subject = Subject::start(&["2", "30000", "4000", "50", "11", "sbrk"]);

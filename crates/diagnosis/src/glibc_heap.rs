@@ -41,6 +41,11 @@ pub trait Memory {
         true
     }
 
+    /// The mappings as they are now, where they may be others than those that the walk began with.
+    fn areas(&self) -> Option<Vec<Area>> {
+        None
+    }
+
     /// State of `count` pages from `address` on; none where it is not known, as in a core file.
     fn pages(&self, address: u64, count: usize) -> Option<Vec<Page>>;
 }

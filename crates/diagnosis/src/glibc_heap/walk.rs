@@ -1,5 +1,6 @@
 //! The whole walk: every arena, again where it moved under the walk; then the caches of threads and the mapped blocks.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 use faultless_records::glibc_heap::{ArenaState, HeapInfo, Layout, Parameters};
@@ -177,7 +178,7 @@ pub fn walk(memory: &dyn Memory, areas: &[Area], ring: &Ring) -> HeapWalk {
     let parameters = ring.parameters.map(|(_, parameters)| parameters);
     let mut walker = Walker {
         memory,
-        areas,
+        areas: Cow::Borrowed(areas),
         layout: ring.layout,
         parameters,
         pages: Pages::new(memory),
@@ -196,7 +197,9 @@ pub fn walk(memory: &dyn Memory, areas: &[Area], ring: &Ring) -> HeapWalk {
         .map(|heap| (heap.start, heap.start + heap.reserved_bytes))
         .collect();
     let mapped = match &parameters {
-        Some(parameters) => mapped::find(memory, areas, &owned, (ring.layout, parameters), &mut walker.pages),
+        Some(parameters) => {
+            mapped::find(memory, &walker.areas, &owned, (ring.layout, parameters), &mut walker.pages)
+        }
         None => MappedBlocks::default(),
     };
     let residency_is_known = walker.pages.is_known();
@@ -213,7 +216,7 @@ pub fn walk(memory: &dyn Memory, areas: &[Area], ring: &Ring) -> HeapWalk {
 
 struct Walker<'memory> {
     memory: &'memory dyn Memory,
-    areas: &'memory [Area],
+    areas: Cow<'memory, [Area]>,
     layout: &'static Layout,
     parameters: Option<Parameters>,
     pages: Pages<'memory>,
@@ -238,9 +241,12 @@ impl Walker<'_> {
         for attempts in 1..=most {
             let state = match attempts {
                 1 => Some(found.state.clone()),
-                // It moved: what was known of its pages is old, too.
+                // It moved: what was known of its pages and mappings is old, too. A heap that has grown led out of them.
                 _ => {
                     self.pages = Pages::new(self.memory);
+                    if let Some(areas) = self.memory.areas() {
+                        self.areas = Cow::Owned(areas);
+                    }
                     arenas::read_state(self.memory, found.address, self.layout)
                 }
             };
@@ -340,7 +346,8 @@ impl Walker<'_> {
         state: &ArenaState,
         fast: &std::collections::HashSet<u64>,
     ) {
-        let of_break = self.areas.iter().find(|area| area.is_break);
+        let areas = self.areas.clone();
+        let of_break = areas.iter().find(|area| area.is_break);
         let main_start = self.parameters.map(|parameters| parameters.main_start);
         let known = main_start.or(of_break.map(|area| area.start));
         // A core file does not say which memory `brk` moved.
@@ -348,7 +355,7 @@ impl Walker<'_> {
             Some(_) => area.is_break,
             None => !state.is_noncontiguous && main_start.is_some_and(|start| area.holds(start)),
         };
-        let mut next = known.and_then(|start| Some((start, area_of(self.areas, start)?.clone())));
+        let mut next = known.and_then(|start| Some((start, area_of(&areas, start)?.clone())));
         // Each round walks one piece; a process has few.
         for _ in 0..64 {
             let Some((first, area)) = next else { break };
@@ -369,7 +376,7 @@ impl Walker<'_> {
             }
             let lists = bins::follow(self.memory, state, found.address, self.layout, &attempt.met);
             let anchors = lists.unmet.iter().chain(fast).chain([&state.top]).copied();
-            next = stretches::next(self.memory, self.areas, &attempt.heaps, anchors);
+            next = stretches::next(self.memory, &areas, &attempt.heaps, anchors);
         }
     }
 
