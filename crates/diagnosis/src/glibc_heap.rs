@@ -18,6 +18,7 @@ pub mod sizes;
 mod stretches;
 #[cfg(test)]
 mod tests;
+pub mod trap;
 pub mod walk;
 mod window;
 

@@ -3,6 +3,7 @@
 use comfy_table::{Cell, Table};
 use faultless_diagnosis::glibc_heap::account::Account;
 use faultless_diagnosis::glibc_heap::sizes::{Amount, Sizes};
+use faultless_diagnosis::glibc_heap::trap::Trap;
 use faultless_diagnosis::glibc_heap::walk::{Arena, HeapWalk};
 
 use crate::heap::{FaultlessHeap, HeapReport, Regions, Source};
@@ -22,6 +23,33 @@ Resident: pages with memory. Trapped: resident and free. Trim: whole pages that 
 pages it would not (tops of threads' arenas, first pages of free chunks). Pinned: free parts of pages in which a block is in
 use. Cached: blocks in threads' caches. Fragmentation: trapped as a part of resident. Sizes are of chunks, 8 bytes more than
 what was asked for, rounded up to 16.";
+
+/// What helps, by where most of what is trapped lies.
+fn remedy(trap: Trap) -> &'static str {
+    match trap {
+        Trap::Returnable => {
+            "\
+Most of what is trapped goes back when the program calls malloc_trim(0). glibc never calls it by itself, and a free gives
+back only the end of a heap."
+        }
+        Trap::ThreadTops => {
+            "\
+Most of what is trapped are tops of threads' arenas. A free gives a top back where it exceeds the trim threshold, which
+glibc raises to up to 64 MiB as the program frees large blocks. MALLOC_TRIM_THRESHOLD_=131072 in its environment when it
+starts keeps the threshold at 128 KiB, at the price of page faults where the memory is wanted again."
+        }
+        Trap::Pinned => {
+            "\
+Most of what is trapped are parts of pages with blocks in use. No setting of glibc gives them back; blocks of other sizes
+or lifetimes would, or another allocator might: faultless run -- COMMAND starts it under ours."
+        }
+        Trap::Cached => {
+            "\
+Most of what is trapped are blocks in threads' caches, which go back to malloc when the threads end. Without caches, by
+GLIBC_TUNABLES=glibc.malloc.tcache_count=0 in its environment when it starts, each call takes longer."
+        }
+    }
+}
 
 #[derive(Clone, Copy)]
 struct Unit {
@@ -55,6 +83,7 @@ pub fn text(report: &HeapReport, all: bool) -> String {
         let reserved: u64 = walk.arenas.iter().map(Arena::reserved_bytes).sum();
         let unit = Unit::of(walk.total.holding.resident_bytes.max(walk.total.walked_bytes()));
         parts.push(answer(walk, unit, reserved));
+        parts.extend(Trap::of(walk).map(|trap| remedy(trap).to_owned()));
         parts.push(arenas(walk, unit, all));
         parts.push(sizes(&walk.total, unit));
         parts.extend(flaws(walk, &report.source));

@@ -1,0 +1,44 @@
+//! Where most of the memory lies that is free and stays resident: that decides what helps.
+
+use super::walk::HeapWalk;
+
+/// Less than this is not worth a remedy, nor is less than a quarter of what is resident.
+const LEAST_TRAPPED_BYTES: u64 = 8 << 20;
+
+/// Where more than half of what is trapped lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Trap {
+    /// In whole pages that `malloc_trim(0)` gives back.
+    Returnable,
+    /// In the top chunks of threads' arenas.
+    ThreadTops,
+    /// In parts of pages with blocks in use.
+    Pinned,
+    /// In the caches of threads.
+    Cached,
+}
+
+impl Trap {
+    /// The one of a process; none where little is trapped, or no place has most of it.
+    #[must_use]
+    pub fn of(walk: &HeapWalk) -> Option<Self> {
+        let total = &walk.total;
+        let trapped = total.trapped_bytes();
+        if !walk.residency_is_known
+            || trapped < LEAST_TRAPPED_BYTES
+            || trapped < total.holding.resident_bytes / 4
+        {
+            return None;
+        }
+        let of_threads = walk.arenas.iter().filter(|arena| !arena.is_main);
+        let tops: u64 = of_threads.map(|arena| arena.account.top_bytes).sum();
+        let places = [
+            (Self::Returnable, total.returnable_bytes),
+            // The rest of what is kept are pages in which heads of free chunks stand.
+            (Self::ThreadTops, total.kept_bytes().min(tops)),
+            (Self::Pinned, total.holding.pinned_bytes),
+            (Self::Cached, total.cached_resident_bytes),
+        ];
+        places.into_iter().find(|(_, bytes)| *bytes > trapped / 2).map(|(trap, _)| trap)
+    }
+}
