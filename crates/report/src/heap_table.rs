@@ -36,7 +36,8 @@ back only the end of a heap."
             "\
 Most of what is trapped are tops of threads' arenas. A free gives a top back where it exceeds the trim threshold, which
 glibc raises to up to 64 MiB as the program frees large blocks. MALLOC_TRIM_THRESHOLD_=131072 in its environment when it
-starts keeps the threshold at 128 KiB, at the price of page faults where the memory is wanted again."
+starts keeps it at 128 KiB, and with it the threshold of mmap: tops and blocks above that go back at each free, at the
+price of page faults where the memory is wanted again."
         }
         Trap::Pinned => {
             "\
