@@ -36,6 +36,38 @@ pub fn open(path: &Path) -> Result<File, Failure> {
     opened.map_err(|error| Failure::of_reading(path, error))
 }
 
+/// Reads until a signal comes, even while nothing does: a recording may be a pipe.
+struct Interruptible<'signals> {
+    file: File,
+    signals: &'signals Signals,
+    wakeup: Wakeup,
+    /// The signal that ended the reading.
+    interruption: Option<i32>,
+}
+
+impl<'signals> Interruptible<'signals> {
+    fn new(file: File, signals: &'signals Signals) -> io::Result<Self> {
+        Ok(Self { file, signals, wakeup: Wakeup::new(signals)?, interruption: None })
+    }
+}
+
+impl Read for Interruptible<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            let woken = self.wakeup.wait(&[self.file.as_fd()], None, Duration::from_secs(3600))?;
+            if woken.by_signal {
+                self.interruption = self.signals.pending_interruption();
+            }
+            if self.interruption.is_some() {
+                return Err(io::Error::other("interrupted"));
+            }
+            if woken.by(0) {
+                return self.file.read(buffer);
+            }
+        }
+    }
+}
+
 /// Reads the recording and hands its lines on. One that is cut off or damaged is shown up to there, with a note.
 ///
 /// # Errors
@@ -43,12 +75,16 @@ pub fn open(path: &Path) -> Result<File, Failure> {
 pub fn replay(file: File, path: &Path, outlets: &mut Outlets, signals: &Signals) -> Result<History, Failure> {
     let shown = plain(&path.to_string_lossy());
     let cannot_read = |error: io::Error| Failure::of_reading(path, error);
-    let mut reader = BufReader::new(file);
+    let mut reader = BufReader::new(Interruptible::new(file, signals).map_err(cannot_read)?);
     let mut history = History::new();
     let mut text = Vec::new();
     for number in 1_u64.. {
         text.clear();
-        reader.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut text).map_err(cannot_read)?;
+        let read = reader.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut text);
+        if let Some(number) = reader.get_ref().interruption {
+            return Err(Failure::Interrupted(number));
+        }
+        read.map_err(cannot_read)?;
         if text.is_empty() {
             break;
         }

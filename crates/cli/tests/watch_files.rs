@@ -59,6 +59,24 @@ fn a_pipe_that_nobody_reads_is_an_error_and_no_wait_that_no_signal_ends() {
 }
 
 #[test]
+fn a_recording_that_stops_coming_does_not_keep_signals_waiting() {
+    let place = Place::new("stalls");
+    let record = place.file("record");
+    assert!(faultless(&["watch", "--record", &record, "--", "true"]).output().unwrap().status.success());
+    let (input, mut writer) = std::io::pipe().unwrap();
+    // The first line, and a part of the next.
+    let text = fs::read(&record).unwrap();
+    let first = text.iter().position(|&byte| byte == b'\n').unwrap();
+    writer.write_all(&text[..first + 10]).unwrap();
+    let mut replay = faultless(&["watch", "--replay", "-"]);
+    let mut watch = Running::start(replay.stdin(input).stdout(Stdio::null()).stderr(Stdio::null()));
+    std::thread::sleep(Duration::from_millis(500));
+    send("TERM", watch.pid());
+    assert_eq!(watch.end_within(SOON).and_then(|status| status.signal()), Some(15));
+    drop(writer);
+}
+
+#[test]
 fn a_recording_goes_on_to_the_end_when_the_reader_of_the_lines_has_gone() {
     let place = Place::new("unread");
     let record = place.file("record");
