@@ -1,13 +1,12 @@
 //! Huge pages for large blocks: where blocks of that size were seen to be filled.
 //!
 //! A huge page is one fault instead of 512, but 2 MiB resident even if one byte is touched. So a block has small pages while nobody
-//! knows whether blocks of its size are filled. When such a block, of memory that had no pages before, is freed, the kernel says how
-//! many it has now (`mincore`, a few samples: some us, where touching that many pages took hundreds). Under a filter of system calls it
-//! is not asked, since systemd's sets of calls lack `mincore` and a process ends for it; fewer pages are read instead: one that was never
-//! written holds zeros. From then on blocks of its size bin get huge pages when they come from memory without pages. One in
-//! [`LOOK_AGAIN`] stays small, to see whether they are still filled; where one is not, more must be before the next. What has small
-//! pages keeps them: to purge it for the sake of huge ones cost a third of `churn` with threads, of which twelve turns do not bring it
-//! back.
+//! knows whether blocks of its size are filled. When such a block, of memory that had no pages before, is freed, a few of its pages are
+//! read: one that was never written holds zeros. (`mincore` would tell pages of zeros from those, but systemd's `@system-service` does
+//! not list it, so services would be ended for it.) From then on blocks of its size bin get huge pages when they come from memory without
+//! pages. One in [`LOOK_AGAIN`] stays small, to see whether they are still filled; where one is not, more must be before the next.
+//! What has small pages keeps them: to purge it for the sake of huge ones cost a third of `churn` with threads, of which twelve turns
+//! do not bring it back.
 
 use super::books::{BINS, bin_of};
 use crate::granule::bytes_of;
@@ -18,10 +17,8 @@ use core::sync::atomic::{AtomicU8, Ordering};
 
 /// A block counts as filled if at most one page in so many is missing: huge pages then cost no more than that.
 const MISSING_PART: usize = 16;
-/// Samples of a block, of 2 MiB each.
-const SAMPLES: usize = 8;
-/// Pages of a block that are read where the kernel does not say.
-const READ_PAGES: usize = 128;
+/// Pages of a block that are read.
+const SAMPLES: usize = 128;
 /// One of so many blocks is looked at again.
 const LOOK_AGAIN: u8 = 8;
 /// A block that is not filled takes back what so many that are have shown, at most.
@@ -88,10 +85,8 @@ impl Filled {
             return;
         }
         let bytes = bytes.min(bytes_of(map.record(first).granules.get()));
-        let address = map.address(first);
-        let answer = if os::are_system_calls_filtered() { None } else { is_filled(address, bytes) };
         // SAFETY: the block's pages are committed, and it is being freed: nobody else's.
-        self.note(bytes, answer.unwrap_or_else(|| unsafe { is_written(address, bytes) }));
+        self.note(bytes, unsafe { is_filled(map.address(first), bytes) });
     }
 
     fn note(&self, bytes: usize, is_filled: bool) {
@@ -108,25 +103,13 @@ impl Filled {
     }
 }
 
-/// Whether nearly all pages of a block are in memory, as far as samples tell; `None` if the kernel does not say.
-fn is_filled(address: usize, bytes: usize) -> Option<bool> {
-    let samples = (bytes / HUGE_PAGE_BYTES).clamp(1, SAMPLES);
-    let pages = bytes.min(HUGE_PAGE_BYTES) / os::page_bytes();
-    let step = (bytes / os::page_bytes() - pages) / (samples - 1).max(1);
-    let mut missing = 0;
-    for sample in 0..samples {
-        missing += os::missing_pages(address + sample * step * os::page_bytes(), pages)?;
-    }
-    Some(missing <= samples * pages / MISSING_PART)
-}
-
 /// Whether nearly all pages of a block hold something else than zeros, as far as samples tell. To read a page that is not in memory
 /// costs a fault, so it ends at the first page too many.
 ///
 /// # Safety
 /// The block's pages are committed, and nobody writes to them meanwhile.
-unsafe fn is_written(address: usize, bytes: usize) -> bool {
-    let samples = READ_PAGES.min(bytes / os::page_bytes());
+unsafe fn is_filled(address: usize, bytes: usize) -> bool {
+    let samples = SAMPLES.min(bytes / os::page_bytes());
     let step = bytes / os::page_bytes() / samples;
     (0..samples)
         // Not always the same page of each step: programs, too, touch every so many pages.
@@ -206,14 +189,12 @@ mod tests {
                 }
             };
             // SAFETY: committed, and nobody else's.
-            let look = || (is_filled(address, bytes), unsafe { is_written(address, bytes) });
-            assert_eq!(is_filled(address, bytes), Some(false), "{bytes}");
+            let look = || unsafe { is_filled(address, bytes) };
+            assert!(!look(), "{bytes}");
             touch(10);
-            assert_eq!(look(), (Some(false), false), "{bytes}");
-            touch(17);
-            assert_eq!(is_filled(address, bytes), Some(true), "{bytes}");
+            assert!(!look(), "{bytes}");
             touch(40);
-            assert_eq!(look(), (Some(true), true), "{bytes}");
+            assert!(look(), "{bytes}");
         }
     }
 }

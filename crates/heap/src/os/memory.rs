@@ -298,16 +298,6 @@ pub unsafe fn break_huge_page(address: usize) {
     unsafe { syscall(number::MADVISE, [address, page_bytes(), MADV_COLD, 0, 0, 0]) };
 }
 
-/// How many of up to 512 pages from an address on are not in memory; `None` if the kernel does not say.
-pub fn missing_pages(address: usize, pages: usize) -> Option<usize> {
-    let mut present = [0u8; HUGE_PAGE_BYTES / 4096];
-    let present = present.get_mut(..pages)?;
-    let args = [address, pages * page_bytes(), present.as_mut_ptr() as usize, 0, 0, 0];
-    // SAFETY: the kernel writes a byte for each page to `present`.
-    let answer = unsafe { syscall(number::MINCORE, args) };
-    (answer == 0).then(|| present.iter().filter(|&&page| page & 1 == 0).count())
-}
-
 /// Whether a page holds nothing but zeros.
 ///
 /// # Safety

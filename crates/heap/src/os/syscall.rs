@@ -14,6 +14,7 @@ pub mod number {
     pub const RT_SIGPROCMASK: usize = 14;
     pub const SCHED_YIELD: usize = 24;
     pub const MREMAP: usize = 25;
+    #[cfg(test)]
     pub const MINCORE: usize = 27;
     pub const MADVISE: usize = 28;
     pub const NANOSLEEP: usize = 35;
@@ -49,6 +50,7 @@ pub mod number {
     pub const RT_SIGTIMEDWAIT: usize = 137;
     pub const PRCTL: usize = 167;
     pub const MREMAP: usize = 216;
+    #[cfg(test)]
     pub const MINCORE: usize = 232;
     pub const MADVISE: usize = 233;
     pub const GETPID: usize = 172;

@@ -378,13 +378,6 @@ pub fn name_thread(name: &CStr) {
     unsafe { syscall(number::PRCTL, [PR_SET_NAME, name.as_ptr() as usize, 0, 0, 0, 0]) };
 }
 
-/// Whether a filter of system calls may end this process for one that it does not list; so, too, where the kernel does not say.
-pub fn are_system_calls_filtered() -> bool {
-    const PR_GET_SECCOMP: usize = 21;
-    // SAFETY: takes no pointer.
-    unsafe { syscall(number::PRCTL, [PR_GET_SECCOMP, 0, 0, 0, 0, 0]) != 0 }
-}
-
 /// Sleeps for about so long.
 pub fn sleep_ns(duration_ns: u64) {
     let time = Timespec {
