@@ -121,7 +121,8 @@ fn see_standing(known: &Known<'_>) -> Result<(Seen, Source), Failure> {
         if let Some(seen) = best.take_if(|_| is_exact || stood > MOST_STANDING) {
             return Ok((seen, Source::Process { stood: Some(stood), moving_threads }));
         }
-        std::thread::sleep(BETWEEN_STOPS);
+        // Longer each time: on a busy machine a thread may wait in the middle of malloc for a processor.
+        std::thread::sleep(BETWEEN_STOPS * stops.min(STOPS_FOR_NOTHING));
     }
 }
 

@@ -383,7 +383,8 @@ fn a_process_that_ends_meanwhile_leaves_its_faults() {
     let running = busy(&place);
     let pid = running.pid();
     let ending = std::thread::spawn(move || {
-        std::thread::sleep(Duration::from_millis(700));
+        // Long enough for the tool to begin on a busy machine.
+        std::thread::sleep(Duration::from_secs(3));
         drop(running);
     });
     let value = analysis(&["--pid", &pid]);
