@@ -1,7 +1,25 @@
 /* Every power of two up to 64 MiB is honoured by posix_memalign, aligned_alloc and memalign; blocks do not overlap. */
 #include "check.h"
 
+#include <pthread.h>
+
 #define HELD 24
+
+/* What comes back was freed by who did not ask for an alignment. */
+static void *by_turns(void *unused) {
+    for (size_t n = 33 * KIB; n < MIB; n += 60 * KIB + 100)
+        for (size_t alignment = 16; alignment <= 128 * KIB; alignment *= 2)
+            for (int turn = 0; turn < 6; turn++) {
+                unsigned char *plain = opaque(malloc(n)), *other = opaque(malloc(n));
+                CHECK(plain && other, "malloc(%zu) returned NULL", n);
+                free(plain), free(other);
+                unsigned char *aligned = turn % 2 ? aligned_alloc(alignment, n) : memalign(alignment, n);
+                CHECK(aligned && (uintptr_t)aligned % alignment == 0, "alignment %zu, size %zu: got %p", alignment, n, aligned);
+                memset(aligned, 1, n);
+                free(aligned);
+            }
+    return unused;
+}
 
 int main(void) {
     unsigned char *held[HELD] = {0};
@@ -42,6 +60,10 @@ int main(void) {
         }
     }
     for (size_t slot = 0; slot < HELD; slot++) free(held[slot]);
+    by_turns(NULL);
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, by_turns, NULL) == 0, "no thread");
+    pthread_join(thread, NULL);
 
     for (size_t n = 0; n < 20000; n = n * 3 / 2 + 1) {
         void *v = valloc(n), *pv = pvalloc(n);

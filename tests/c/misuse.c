@@ -55,6 +55,12 @@ int main(int argc, char **argv) {
     KIND("free_inside_large") free(large + 4096);
     KIND("free_inside_large_next_granule") free(large + 65536);
     KIND("free_inside_large_odd") free(large + 24);
+    KIND("free_before_large") {
+        /* Some begin where their span does. */
+        unsigned char *begun = NULL;
+        for (int i = 0; i < 10 && (uintptr_t)begun % 65536 == 0; i++) begun = opaque(malloc(MIB + 5000));
+        free((void *)((uintptr_t)begun & ~(uintptr_t)65535));
+    }
     if (strncmp(kind, "free_sized", 10) == 0) {
         void (*sized)(void *, size_t) = (void (*)(void *, size_t))dlsym(RTLD_DEFAULT, "free_sized");
         KIND("free_sized_of_more_than_a_small_block") sized(small, 5000);

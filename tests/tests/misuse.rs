@@ -68,6 +68,7 @@ stopped! { is_stopped:
     free_inside_large => "invalid pointer",
     free_inside_large_next_granule => "invalid pointer",
     free_inside_large_odd => "invalid pointer",
+    free_before_large => "invalid pointer",
     free_sized_of_more_than_a_small_block => "wrong size",
     free_sized_of_more_than_a_large_block => "wrong size",
     free_sized_of_stack => "invalid pointer",

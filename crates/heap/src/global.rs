@@ -90,19 +90,29 @@ fn cached_or<T>(class: Scaled, bytes: usize, slow: impl FnOnce(usize) -> *mut T)
 pub fn allocate_slow(bytes: usize) -> *mut u8 {
     match size_class::class_of(bytes) {
         Some(class) => refill(class),
-        None => allocate_large(bytes, MIN_ALIGN).address as *mut u8,
+        None => allocate_large(bytes).address as *mut u8,
     }
 }
 
 #[inline(always)]
-fn allocate_large(bytes: usize, align: usize) -> LargeBlock {
-    let again = if align <= GRANULE_BYTES {
-        // SAFETY: the cache is this thread's own, or gated.
-        unsafe { HEAP.allocate_again(thread_local::cache, bytes) }
-    } else {
-        0
-    };
-    if again != 0 { LargeBlock { address: again, zero: false } } else { allocate_other(bytes, align) }
+fn allocate_large(bytes: usize) -> LargeBlock {
+    // SAFETY: the cache is this thread's own, or gated.
+    match unsafe { HEAP.allocate_again(thread_local::cache, bytes) } {
+        0 => allocate_other(bytes, MIN_ALIGN),
+        address => LargeBlock { address, zero: false },
+    }
+}
+
+#[inline(never)]
+fn allocate_large_aligned(bytes: usize, align: usize) -> LargeBlock {
+    if align > GRANULE_BYTES {
+        return allocate_other(bytes, align);
+    }
+    // SAFETY: the cache is this thread's own, or gated.
+    match unsafe { HEAP.allocate_again(thread_local::cache, bytes) } {
+        0 => allocate_other(bytes, align),
+        again => LargeBlock { address: HEAP.large.move_to_start(&HEAP.spans, again), zero: false },
+    }
 }
 
 #[inline(never)]
@@ -124,7 +134,7 @@ fn refill(class: usize) -> *mut u8 {
 #[inline]
 pub fn allocate_zeroed(bytes: usize) -> *mut u8 {
     if bytes > SMALL_MAX {
-        return zeroed_large(bytes, MIN_ALIGN);
+        return zeroed(bytes, allocate_large(bytes));
     }
     let block = allocate(bytes);
     if !block.is_null() {
@@ -134,14 +144,15 @@ pub fn allocate_zeroed(bytes: usize) -> *mut u8 {
     block
 }
 
+/// Clears a new large block of `bytes`.
 #[inline(never)]
-fn zeroed_large(bytes: usize, align: usize) -> *mut u8 {
-    let block = allocate_large(bytes, align);
+fn zeroed(bytes: usize, block: LargeBlock) -> *mut u8 {
     if block.address != 0 && !block.zero {
-        // SAFETY: a new block of at least `bytes`, in whole pages of its own.
+        let start = block.address & !(os::page_bytes() - 1);
+        let end = (block.address + bytes).next_multiple_of(os::page_bytes());
+        // SAFETY: a new block of at least `bytes`; the pages around it are its own.
         unsafe {
-            if bytes < PURGED_TO_CLEAR || !os::purge(block.address, bytes.next_multiple_of(os::page_bytes()))
-            {
+            if bytes < PURGED_TO_CLEAR || !os::purge(start, end - start) {
                 (block.address as *mut u8).write_bytes(0, bytes);
             }
         }
@@ -154,7 +165,7 @@ pub fn allocate_aligned(bytes: usize, align: usize) -> *mut u8 {
     debug_assert!(align.is_power_of_two());
     match size_class::aligned_request(bytes, align) {
         Some(bytes) => allocate(bytes),
-        None => allocate_large(bytes, align).address as *mut u8,
+        None => allocate_large_aligned(bytes, align).address as *mut u8,
     }
 }
 
@@ -219,7 +230,7 @@ fn free_attached(address: usize) {
 /// `pointer` is a live block of this heap, at a multiple of `align`; if the result is not null, only that is live afterwards.
 pub unsafe fn resize(pointer: *mut u8, bytes: usize, align: usize) -> *mut u8 {
     let old_bytes = HEAP.usable_bytes(pointer as usize);
-    // Large blocks begin at granules, wherever they are moved to.
+    // Large blocks that are moved keep their place in the page, and those of more alignment begin at spans.
     if old_bytes > SMALL_MAX && bytes > SMALL_MAX && align <= GRANULE_BYTES {
         return HEAP.resize_large(attached(), pointer as usize, bytes) as *mut u8;
     }
@@ -393,7 +404,7 @@ unsafe impl GlobalAlloc for Faultless {
             return allocate_zeroed(layout.size());
         }
         if layout.size() > SMALL_MAX {
-            return zeroed_large(layout.size(), layout.align());
+            return zeroed(layout.size(), allocate_large_aligned(layout.size(), layout.align()));
         }
         let block = allocate_aligned(layout.size(), layout.align());
         if !block.is_null() {

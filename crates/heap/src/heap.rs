@@ -178,9 +178,9 @@ impl Heap {
         align: usize,
     ) -> LargeBlock {
         let shard = cache.map_or(0, ThreadCache::shard);
-        let mut block = self.large.allocate(&self.spans, shard, bytes, align, false);
+        let mut block = self.large.allocate(&self.spans, shard, bytes, align);
         if block.is_none() && bytes <= isize::MAX as usize && self.gather(cache) {
-            block = self.large.allocate(&self.spans, shard, bytes, align, false);
+            block = self.large.allocate(&self.spans, shard, bytes, align);
         }
         self.spans.settle();
         block.unwrap_or(LargeBlock::NONE)

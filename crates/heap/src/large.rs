@@ -1,6 +1,7 @@
 //! Large blocks: a span each. Grown in place where the neighbour is free, else moved by page tables, not by copying.
 
 mod books;
+mod colour;
 mod filled;
 
 use crate::granule::{GRANULE_BYTES, Span, bytes_of, granules_for};
@@ -11,6 +12,7 @@ use crate::span_heap::Taken;
 use crate::spans::{RECENT, SHARDS, Spans};
 use books::Books;
 pub use books::{LargeBin, LargeTotals};
+use colour::LINE_BYTES;
 use core::sync::atomic::{AtomicBool, Ordering};
 use filled::Filled;
 
@@ -43,6 +45,24 @@ pub struct LargeBlock {
     pub zero: bool,
 }
 
+/// Where in its span a large block begins.
+#[derive(Clone, Copy)]
+enum Start {
+    /// Where it shares the fewest sets of the caches with others.
+    Coloured,
+    /// So many bytes from the span's start.
+    At(usize),
+}
+
+impl Start {
+    fn at_least(self) -> usize {
+        match self {
+            Self::Coloured => 0,
+            Self::At(offset) => offset,
+        }
+    }
+}
+
 /// A large block that a thread has, or keeps.
 #[derive(Clone, Copy)]
 pub struct Live<'map> {
@@ -55,6 +75,12 @@ impl Live<'_> {
     #[inline]
     pub fn bytes(self) -> usize {
         self.record.large().bytes()
+    }
+
+    /// From the start of its span to the block.
+    #[inline]
+    fn offset(self) -> usize {
+        self.record.large().offset()
     }
 
     /// Says that a thread keeps it, or that it is live.
@@ -76,19 +102,25 @@ impl Large {
     }
 
     /// Allocates `bytes` at a multiple of `align`, a power of two, for a thread of this shard.
-    pub fn allocate(
+    pub fn allocate(&self, spans: &Spans, shard: usize, bytes: usize, align: usize) -> Option<LargeBlock> {
+        let start = if align <= LINE_BYTES { Start::Coloured } else { Start::At(0) };
+        self.allocate_at(spans, shard, bytes, align, start, false)
+    }
+
+    fn allocate_at(
         &self,
         spans: &Spans,
         shard: usize,
         bytes: usize,
         align: usize,
+        start: Start,
         prefer_clean: bool,
     ) -> Option<LargeBlock> {
         if bytes > isize::MAX as usize {
             return None;
         }
         let bytes = whole_units(bytes.max(1));
-        let granules = granules_for(bytes)?;
+        let granules = granules_for(bytes + start.at_least())?;
         let align = u32::try_from(align.div_ceil(GRANULE_BYTES)).ok()?;
         spans.shelve_recent(shard);
         let recent = spans.in_shard(shard, |kept| {
@@ -110,9 +142,13 @@ impl Large {
         if recent.is_none() {
             spans.in_shard(shard, |_| self.books.add(shard, bytes));
         }
-        spans.map.record(taken.first).make_large(bytes);
+        let offset = match start {
+            Start::Coloured => colour::offset(taken.first, bytes_of(granules) - bytes),
+            Start::At(offset) => offset,
+        };
+        spans.map.record(taken.first).make_large(bytes, offset);
         self.filled.allocated(spans, taken.first, bytes, taken.zero && !prefer_clean);
-        Some(LargeBlock { address: spans.map.address(taken.first), zero: taken.zero })
+        Some(LargeBlock { address: spans.map.address(taken.first) + offset, zero: taken.zero })
     }
 
     /// Allocates what the process's only thread freed last, if some of that was as large and is still at hand; 0 otherwise.
@@ -139,8 +175,9 @@ impl Large {
         }
         let first = spans.take_recent(place)?;
         self.books.add_again(place);
-        spans.map.record(first).set_state(State::Large);
-        Some(spans.map.address(first))
+        let block = Live { first, record: spans.map.record(first) };
+        block.set_kept(false);
+        Some(spans.map.address(first) + block.offset())
     }
 
     /// Frees a block of the process's only thread so that [`Large::allocate_last`] has it, if it is worth keeping.
@@ -178,6 +215,12 @@ impl Large {
         }
     }
 
+    /// Lets the large block at `address`, new and of nobody yet, begin at the start of its span. Returns where that is.
+    pub fn move_to_start(&self, spans: &Spans, address: usize) -> usize {
+        self.look_up(spans, address).record.large().set_offset(0);
+        address & !(GRANULE_BYTES - 1)
+    }
+
     /// Tells the books of a shard all. By the only thread, or under the lock of what the shard keeps.
     fn settle(&self, shard: usize) {
         if shard == 0 || os::is_single_threaded() {
@@ -189,8 +232,8 @@ impl Large {
     #[inline]
     pub fn find<'a>(&self, spans: &'a Spans, address: usize) -> Option<Live<'a>> {
         let (first, record) = spans.map.record_at(address)?;
-        let is_block = record.state() == State::Large && address.is_multiple_of(GRANULE_BYTES);
-        is_block.then_some(Live { first, record })
+        let block = Live { first, record };
+        (record.state() == State::Large && address % GRANULE_BYTES == block.offset()).then_some(block)
     }
 
     /// The large block at `address`; ends the process if there is none.
@@ -198,7 +241,7 @@ impl Large {
     pub fn look_up<'a>(&self, spans: &'a Spans, address: usize) -> Live<'a> {
         match self.find(spans, address) {
             Some(block) => block,
-            None => no_block(spans.map.record_at(address).map(|(_, record)| record.state()), address),
+            None => no_block(spans, address),
         }
     }
 
@@ -239,7 +282,7 @@ impl Large {
         let block = self.look_up(spans, address);
         let (Live { first, record }, old_bytes) = (block, block.bytes());
         let new_bytes = whole_units(new_bytes);
-        let (old, new) = (record.granules.get(), granules_for(new_bytes)?);
+        let (old, new) = (record.granules.get(), granules_for(new_bytes + block.offset())?);
         if new > old {
             let take_behind = || spans.take_behind(first + old, new - old);
             if !take_behind() {
@@ -247,7 +290,7 @@ impl Large {
                 let may_move = old_bytes >= MOVE_BYTES_MIN
                     && spans.map.moved_spans() < MOVED_MAX
                     && !self.loses_targets.load(Ordering::Relaxed);
-                let moved = self.relocate(spans, shard, first, (old_bytes, new_bytes), may_move);
+                let moved = self.relocate(spans, shard, block, (old_bytes, new_bytes), may_move);
                 // What was free behind it in two parts is one when memory ran out: all was purged.
                 if moved.is_some() || !take_behind() {
                     return moved;
@@ -271,49 +314,53 @@ impl Large {
         Some(address)
     }
 
-    /// Moves a block that grows to a new span; its page tables, if they may be moved.
+    /// Moves a block that grows to the first page of a new span; its page tables, if they may be moved.
     fn relocate(
         &self,
         spans: &Spans,
         shard: usize,
-        first: u32,
+        old: Live,
         (old_bytes, new_bytes): (usize, usize),
         may_move: bool,
     ) -> Option<usize> {
-        let map = &spans.map;
+        let (map, Live { first, record }) = (&spans.map, old);
         let grows_little = new_bytes - old_bytes < old_bytes / MOVED_GROWTH;
-        let block = self.allocate(spans, shard, new_bytes, GRANULE_BYTES, may_move && grows_little)?;
-        let target = map.granule_of(block.address)?;
-        let source = map.address(first);
-        let granules = map.record(first).granules.get();
+        // To a block that grows pages behind it are worth more than in front.
+        let skipped = old.offset() & !(os::page_bytes() - 1);
+        let start = Start::At(old.offset() - skipped);
+        let prefer_clean = may_move && grows_little;
+        let block = self.allocate_at(spans, shard, new_bytes, GRANULE_BYTES, start, prefer_clean)?;
+        let new_first = map.granule_of(block.address)?;
+        let (source, target) = (map.address(first), map.address(new_first));
+        let granules = record.granules.get();
         let mut moved = os::Moved::Refused;
         // Moving to a span that has pages would throw these away, huge ones that were just brought in for it, too.
-        let is_empty = block.zero && self.filled.had_no_pages(map, target);
+        let is_empty = block.zero && self.filled.had_no_pages(map, new_first);
         if may_move && (is_empty || grows_little) {
             // SAFETY: both spans are blocks that belong to the caller of `realloc`, and distinct.
-            moved = unsafe { os::move_pages(source, block.address, bytes_of(granules)) };
+            moved = unsafe { os::move_pages(source + skipped, target, bytes_of(granules) - skipped) };
         }
         match moved {
-            os::Moved::Done => map.set_moved(target, true),
+            os::Moved::Done => map.set_moved(new_first, true),
             os::Moved::Refused => {
                 // The target may be a new mapping.
-                map.reservation.advise(block.address, bytes_of(map.record(target).granules.get()));
+                map.reservation.advise(target, bytes_of(map.record(new_first).granules.get()));
+                let source = (source + old.offset()) as *const u8;
                 // SAFETY: distinct live blocks of at least `old_bytes`.
-                unsafe {
-                    core::ptr::copy_nonoverlapping(source as *const u8, block.address as *mut u8, old_bytes)
-                };
+                unsafe { core::ptr::copy_nonoverlapping(source, block.address as *mut u8, old_bytes) };
             }
             // The target span stays a block of nobody: its addresses are not ours any more.
             os::Moved::TargetLost => {
                 // ORDERING: Relaxed, as in `resize`.
                 self.loses_targets.store(true, Ordering::Relaxed);
-                return self.relocate(spans, shard, first, (old_bytes, new_bytes), false);
+                return self.relocate(spans, shard, old, (old_bytes, new_bytes), false);
             }
         }
-        let record = map.record(first);
         record.set_state(State::Interior);
         spans.in_shard(shard, |_| self.books.remove(shard, old_bytes));
-        let mut zero = moved == os::Moved::Done;
+        // What lies in front of the block did not go along.
+        // SAFETY: pages of a span that has no block and is in no list yet.
+        let mut zero = moved == os::Moved::Done && (skipped == 0 || unsafe { os::purge(source, skipped) });
         if zero && record.is_moved() {
             // SAFETY: the pages were moved away, and the span is in no list yet.
             zero = unsafe { map.reservation.renew(source, bytes_of(granules)) };
@@ -346,10 +393,11 @@ impl Default for Large {
     }
 }
 
-/// Ends the process: no large block begins at this address, where the page map says this.
+/// Ends the process: no large block begins at this address.
 #[cold]
-fn no_block(state: Option<State>, address: usize) -> ! {
-    let is_free = address.is_multiple_of(GRANULE_BYTES)
+fn no_block(spans: &Spans, address: usize) -> ! {
+    let state = spans.map.record_at(address).map(|(_, record)| record.state());
+    let is_free = address.is_multiple_of(LINE_BYTES)
         && matches!(state, Some(State::Clean | State::Dirty | State::Kept));
     misuse(if is_free { Misuse::DoubleFree } else { Misuse::InvalidPointer }, address)
 }

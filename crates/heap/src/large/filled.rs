@@ -84,9 +84,11 @@ impl Filled {
         if !map.reservation.are_huge_pages_auto() {
             return;
         }
-        let bytes = bytes.min(bytes_of(map.record(first).granules.get()));
+        let record = map.record(first);
+        let bytes = bytes.min(bytes_of(record.granules.get()));
+        let start = (map.address(first) + record.large().offset()) & !(os::page_bytes() - 1);
         // SAFETY: the block's pages are committed, and it is being freed: nobody else's.
-        self.note(bytes, unsafe { is_filled(map.address(first), bytes) });
+        self.note(bytes, unsafe { is_filled(start, bytes) });
     }
 
     fn note(&self, bytes: usize, is_filled: bool) {
@@ -157,7 +159,7 @@ mod tests {
         let map = PageMap::new();
         let Span { first, .. } = map.reservation.grow((BYTES >> 16) as u32).unwrap();
         map.record(first).granules.set((BYTES >> 16) as u32);
-        let block = map.record(first).make_large(BYTES);
+        let block = map.record(first).make_large(BYTES, 0);
         // SAFETY: committed, and nobody else's.
         unsafe { (map.address(first) as *mut u8).write_bytes(1, BYTES) };
         let filled = Filled::new();

@@ -71,7 +71,7 @@ pub struct Record {
     newer: Link,
     /// Slab. Synchronization: the class lock.
     free_blocks: Guarded16,
-    /// Slab. Synchronization: the class lock.
+    /// Slab: `hint`. Large: `offset`. Synchronization: as `state`.
     hint: Guarded16,
     /// Slab: `purged_pages`. Free: `freed_at`. Large: `bytes`. Synchronization: as `state`.
     value: Guarded64,
@@ -143,10 +143,11 @@ impl Record {
         LargeRecord(self)
     }
 
-    /// A large block of so many usable bytes starts here.
+    /// A large block of so many usable bytes lies in the span that starts here, `offset` bytes from its start.
     #[inline(always)]
-    pub fn make_large(&self, bytes: usize) -> LargeRecord<'_> {
+    pub fn make_large(&self, bytes: usize, offset: usize) -> LargeRecord<'_> {
         self.value.set(bytes as u64);
+        self.hint.set(offset as u16);
         self.set_state(State::Large);
         LargeRecord(self)
     }
@@ -210,6 +211,8 @@ view! {
     LargeRecord {
         /// Usable bytes.
         bytes, set_bytes: usize = value as u64;
+        /// Bytes from the start of its span to the block.
+        offset, set_offset: usize = hint as u16;
     }
 }
 
@@ -288,11 +291,11 @@ mod tests {
         slab.set_shard(63);
         assert_eq!((slab.purged_pages(), slab.free_blocks(), slab.shard(), slab.hint()), (0, 100, 63, 0));
         assert_eq!(record.granules.get(), 2);
-        let large = record.make_large(123 << 20);
+        let large = record.make_large(123 << 20, 4032);
         large.set_had_no_pages(true);
         assert_eq!(
-            (large.bytes(), large.had_no_pages(), record.as_slab().is_none()),
-            (123 << 20, true, true)
+            (large.bytes(), large.offset(), large.had_no_pages(), record.as_slab().is_none()),
+            (123 << 20, 4032, true, true)
         );
     }
 

@@ -62,3 +62,46 @@ fn free_memory_with_pages_and_without_serves_as_one_when_there_is_no_other() {
         assert!(got != 0 && (!grows || got == first), "grows: {grows}, cached: {is_cached}");
     }
 }
+
+#[test]
+fn blocks_of_one_size_begin_in_different_sets_of_the_caches_and_keep_their_place_in_the_page() {
+    let heap = heap();
+    let blocks: Vec<_> = (0..40).map(|_| large(&heap, 300_000)).collect();
+    let mut starts: Vec<_> = blocks.iter().map(|&block| block % 4096).collect();
+    starts.sort_unstable();
+    starts.dedup();
+    assert!(starts.len() >= 20, "{starts:?}");
+    for (tag, &block) in (1..).zip(&blocks) {
+        fill(block, 300_000, tag);
+    }
+    for (tag, &block) in (1..).zip(&blocks) {
+        // By its pages, in place, and back; 1 MiB exactly has no page to spare.
+        let mut place = block;
+        for bytes in [700_000, 720_000, 1 << 20, 40_000, 400_000] {
+            place = heap.resize_large(None, place, bytes);
+            assert_eq!(place % 4096, block % 4096, "{bytes}");
+            assert!(holds(place, bytes.min(40_000), tag) && heap.usable_bytes(place) >= bytes);
+        }
+        heap.free(None, place);
+    }
+    let block = large(&heap, 100_000);
+    fill(block, 100_000, 7);
+    let _behind = large(&heap, 100_000);
+    let copied = heap.resize_large(None, block, 200_000);
+    assert!(copied != block && holds(copied, 100_000, 7));
+}
+
+#[test]
+fn blocks_of_large_alignment_and_those_that_fill_their_spans_begin_where_these_do() {
+    let heap = heap();
+    // Of less than 256 KiB, which are copied when they grow.
+    let block = heap.allocate_large(None, 100_000, 4096).address;
+    let _behind = large(&heap, 100_000);
+    assert_eq!(heap.resize_large(None, block, 150_000) % 4096, 0);
+    for (bytes, align) in
+        [(300_000, 128), (300_000, 4096), (300_000, 1 << 16), (300_000, 1 << 20), (1 << 20, 16)]
+    {
+        let block = heap.allocate_large(None, bytes, align).address;
+        assert_eq!(block % align.max(1 << 16), 0, "{bytes} at {align}");
+    }
+}
