@@ -52,6 +52,15 @@ int main(int argc, char **argv) {
     KIND("free_misaligned") free(small + 1);
     KIND("free_misaligned_by_8") free(small + 8);
     KIND("free_inside_small") free(small + 16);
+    KIND("free_before_the_first_small") {
+        /* Some begin where their slab does. */
+        uintptr_t begun = 0;
+        for (int i = 0; i < 1000 && begun == 0; i++) {
+            uintptr_t block = (uintptr_t)opaque(malloc(4000));
+            if (block % 65536 != 0 && block % 65536 < 4000) begun = block;
+        }
+        free((void *)(begun & ~(uintptr_t)65535)), malloc_trim(0);
+    }
     KIND("free_inside_large") free(large + 4096);
     KIND("free_inside_large_next_granule") free(large + 65536);
     KIND("free_inside_large_odd") free(large + 24);

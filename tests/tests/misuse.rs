@@ -65,6 +65,7 @@ stopped! { is_stopped:
     free_of_mapping => "invalid pointer",
     free_misaligned => "invalid pointer",
     free_misaligned_by_8 => "invalid pointer",
+    free_before_the_first_small => "invalid pointer",
     free_inside_large => "invalid pointer",
     free_inside_large_next_granule => "invalid pointer",
     free_inside_large_odd => "invalid pointer",

@@ -7,6 +7,7 @@
 pub mod purger;
 mod thread_local;
 
+use crate::colour::LINE_BYTES;
 use crate::fork;
 use crate::granule::GRANULE_BYTES;
 use crate::heap::Heap;
@@ -165,8 +166,19 @@ pub fn allocate_aligned(bytes: usize, align: usize) -> *mut u8 {
     debug_assert!(align.is_power_of_two());
     match size_class::aligned_request(bytes, align) {
         Some(bytes) => allocate(bytes),
-        None => allocate_large_aligned(bytes, align).address as *mut u8,
+        None => allocate_far_aligned(bytes, align),
     }
+}
+
+/// More than a cache line's alignment, or more than a small block. Not inlined: rare.
+#[inline(never)]
+fn allocate_far_aligned(bytes: usize, align: usize) -> *mut u8 {
+    if align > LINE_BYTES
+        && let Some(class) = size_class::aligned_class_of(bytes, align)
+    {
+        return cached_or(Scaled::new(class), bytes, |_| refill(class));
+    }
+    allocate_large_aligned(bytes, align).address as *mut u8
 }
 
 /// Frees a block; null is ignored.

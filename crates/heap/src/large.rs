@@ -1,9 +1,10 @@
 //! Large blocks: a span each. Grown in place where the neighbour is free, else moved by page tables, not by copying.
 
 mod books;
-mod colour;
 mod filled;
+mod start;
 
+use crate::colour::LINE_BYTES;
 use crate::granule::{GRANULE_BYTES, Span, bytes_of, granules_for};
 use crate::message::{Misuse, misuse};
 use crate::os;
@@ -12,7 +13,6 @@ use crate::span_heap::Taken;
 use crate::spans::{RECENT, SHARDS, Spans};
 use books::Books;
 pub use books::{LargeBin, LargeTotals};
-use colour::LINE_BYTES;
 use core::sync::atomic::{AtomicBool, Ordering};
 use filled::Filled;
 
@@ -143,7 +143,7 @@ impl Large {
             spans.in_shard(shard, |_| self.books.add(shard, bytes));
         }
         let offset = match start {
-            Start::Coloured => colour::offset(taken.first, bytes_of(granules) - bytes),
+            Start::Coloured => start::offset(taken.first, bytes_of(granules) - bytes),
             Start::At(offset) => offset,
         };
         spans.map.record(taken.first).make_large(bytes, offset);

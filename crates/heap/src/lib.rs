@@ -20,6 +20,8 @@
 
 pub(crate) mod granule;
 
+pub(crate) mod colour;
+
 pub mod size_class;
 
 pub mod decay;

@@ -2,11 +2,27 @@
 //!
 //! Steps of 16 bytes up to 128, then four classes per doubling up to 32 KiB, so a block is at most 25 % larger
 //! than asked (10 % on average over uniform sizes).
+//!
+//! From 1 KiB on a block is a cache line longer than that, and so an odd number of lines. Else the first lines of all blocks would share
+//! few sets of the caches, those of rows of 1,024 numbers, 8 KiB each, a single set of the first level, and who walks down a column
+//! would miss at each step. Blocks that have to begin at multiples of more than a line have classes of their own, one for each power of
+//! two.
 
+use crate::colour::{self, LINE_BYTES};
 use crate::granule::GRANULE_BYTES;
 
 /// Number of class indices; class 0 means "not a small block".
-pub const CLASSES: usize = 41;
+pub const CLASSES: usize = PLAIN + ALIGNED;
+/// Of requests without alignment.
+const PLAIN: usize = 41;
+/// Behind them, of powers of two from [`LINED_FROM`] to [`ALIGNED_MAX`], whose blocks begin at multiples of their sizes.
+const ALIGNED: usize = (ALIGNED_MAX.ilog2() - LINED_FROM.ilog2() + 1) as usize;
+
+/// From this size on blocks are a line longer.
+const LINED_FROM: u32 = 1024;
+const LINE: u32 = LINE_BYTES as u32;
+/// The largest power of two among the classes.
+const ALIGNED_MAX: u32 = 32 * 1024;
 
 /// Classes up to this one, 512 bytes, whose blocks go home together when a thread of another shard frees them. Of the smaller ones
 /// several lie in a cache line, or in a pair of lines that CPUs fetch together; and who makes blocks for others to free wants them
@@ -14,7 +30,7 @@ pub const CLASSES: usize = 41;
 pub const GOING_HOME: usize = 16;
 
 /// Largest request, in bytes, that a slab serves.
-pub const SMALL_MAX: usize = 32 * 1024;
+pub const SMALL_MAX: usize = (ALIGNED_MAX + LINE) as usize;
 
 /// Block sizes in bytes, by class.
 pub const SIZES: [u32; CLASSES] = sizes();
@@ -23,19 +39,23 @@ const fn sizes() -> [u32; CLASSES] {
     let mut table = [0; CLASSES];
     let mut class = 1;
     let mut size: u32 = 16;
-    while class < CLASSES {
-        table[class] = size;
+    while class < PLAIN {
+        table[class] = if size < LINED_FROM { size } else { size + LINE };
         let step = if size < 128 { 16 } else { 1 << (size.ilog2() - 2) };
         size += step;
+        class += 1;
+    }
+    while class < CLASSES {
+        table[class] = LINED_FROM << (class - PLAIN);
         class += 1;
     }
     table
 }
 
-/// Requests up to this many bytes are looked up in steps of 16, larger ones in steps of 128.
+/// Requests up to this many bytes are looked up in steps of 16, larger ones in steps of 128 with a line added.
 const FINE_MAX: usize = 1024;
 const FINE_ENTRIES: usize = FINE_MAX / 16 + 1;
-const COARSE_ENTRIES: usize = SMALL_MAX / 128 + 1;
+const COARSE_ENTRIES: usize = ALIGNED_MAX as usize / 128 + 1;
 
 const fn smallest_class_holding(bytes: usize) -> Scaled {
     let mut class = 1;
@@ -89,7 +109,7 @@ static COARSE: [Scaled; COARSE_ENTRIES] = {
     let mut table = [Scaled(0); COARSE_ENTRIES];
     let mut i = 0;
     while i < COARSE_ENTRIES {
-        table[i] = smallest_class_holding(i * 128);
+        table[i] = smallest_class_holding(i * 128 + LINE_BYTES);
         i += 1;
     }
     table
@@ -105,7 +125,7 @@ pub fn fine_class_of(bytes: usize) -> Option<Scaled> {
 #[inline(always)]
 pub fn coarse_class_of(bytes: usize) -> Option<Scaled> {
     debug_assert!(bytes > FINE_MAX);
-    if bytes <= SMALL_MAX { Some(COARSE[(bytes + 127) >> 7]) } else { None }
+    if bytes <= SMALL_MAX { Some(COARSE[(bytes + (127 - LINE_BYTES)) >> 7]) } else { None }
 }
 
 /// The class that serves `bytes`, or `None` above [`SMALL_MAX`].
@@ -115,17 +135,32 @@ pub fn class_of(bytes: usize) -> Option<usize> {
     scaled.map(Scaled::class)
 }
 
-/// The request whose class is the smallest that holds `bytes` and has all its blocks at multiples of `align`, or `None` if no slab has.
+/// The request whose class is the smallest that holds `bytes` and has all its blocks at multiples of `align`, or `None` where `align` is
+/// more than a line, or no slab holds `bytes`.
 ///
-/// A slab starts at a granule, so block `i` at `i * size` is aligned exactly when `size` is a multiple. Sizes lie powers of two apart:
-/// where that is less than `align` each multiple of it is one, elsewhere each is a multiple. So the next multiple will do.
+/// Blocks begin at a line of their slab, so block `i`, `i * size` behind, is aligned exactly when `size` is a multiple. Sizes lie powers
+/// of two apart, and from [`LINED_FROM`] on are whole lines: where their distance is less than `align` each multiple of it is one,
+/// elsewhere each is a multiple. So the next multiple will do.
 #[inline(always)]
 pub fn aligned_request(bytes: usize, align: usize) -> Option<usize> {
     debug_assert!(align.is_power_of_two());
-    if bytes > SMALL_MAX || align > SMALL_MAX {
+    if bytes > SMALL_MAX || align > LINE_BYTES {
         return None;
     }
     Some((bytes.max(1) + (align - 1)) & !(align - 1))
+}
+
+/// As [`aligned_request`], of more than a line: the class, since no request without alignment has it.
+pub fn aligned_class_of(bytes: usize, align: usize) -> Option<usize> {
+    debug_assert!(align.is_power_of_two() && align > LINE_BYTES);
+    if bytes > ALIGNED_MAX as usize || align > ALIGNED_MAX as usize {
+        return None;
+    }
+    let bytes = bytes.max(1).next_multiple_of(align);
+    match bytes.next_power_of_two().ilog2() {
+        _ if bytes < LINED_FROM as usize => class_of(bytes),
+        power => Some(PLAIN + (power - LINED_FROM.ilog2()) as usize),
+    }
 }
 
 /// Block size in bytes of `class`.
@@ -134,11 +169,11 @@ pub fn size(class: usize) -> usize {
     SIZES[class] as usize
 }
 
-/// Granules of one slab of `class`: enough for 8 blocks or more.
+/// Granules of one slab of `class`: enough for 7 blocks or more, and for little behind the last.
 pub const fn slab_granules(class: usize) -> u32 {
     match SIZES[class] {
-        0..=8192 => 1,
-        8193..=16384 => 2,
+        0..=4096 => 1,
+        4097..=16384 => 2,
         _ => 4,
     }
 }
@@ -161,9 +196,9 @@ static SLAB_BLOCKS: [u16; CLASSES] = {
 };
 
 /// Bytes and most blocks of a magazine.
-const MAGAZINE: (u32, u32, u32) = (24 * 1024, 2, 192);
+const MAGAZINE: (u32, u32, u32) = (26 * 1024, 2, 192);
 
-/// Most blocks one magazine holds: 24 KiB worth, at least 2 and at most 192.
+/// Most blocks one magazine holds: 26 KiB worth, at least 2 and at most 192.
 #[inline]
 pub fn magazine_max(class: usize) -> u32 {
     MAGAZINE_MAX[class]
@@ -210,6 +245,25 @@ const fn blocks_in((bytes, least, most): (u32, u32, u32)) -> [u32; CLASSES] {
     table
 }
 
+/// By class, the most lines by which the first block lies behind the start of its slab: as many as the blocks leave. None where a line
+/// holds several, nor where they have to begin at multiples of their size.
+static SPARE_LINES: [u32; CLASSES] = {
+    let mut table = [0; CLASSES];
+    let mut class = 1;
+    while class < PLAIN {
+        let spare = slab_granules(class) * GRANULE_BYTES as u32 % SIZES[class];
+        table[class] = if SIZES[class] < LINED_FROM { 0 } else { spare / LINE };
+        class += 1;
+    }
+    table
+};
+
+/// Bytes from the start of the slab at `first` to its first block ([`crate::colour`]).
+#[inline]
+pub fn slab_offset(class: usize, first: u32) -> usize {
+    colour::part_of(first, SPARE_LINES[class] + 1) as usize * LINE_BYTES
+}
+
 static RECIPROCALS: [u64; CLASSES] = {
     let mut table = [0; CLASSES];
     let mut class = 1;
@@ -240,17 +294,19 @@ impl Locator {
         self.size
     }
 
-    /// Splits a byte offset within a slab into (block index, offset within the block).
+    /// Splits a byte offset, below 2^32, from the first block of a slab into (block index, offset within the block). Exact within a
+    /// slab; behind it the index, too, lies behind the last block's.
     #[inline]
     pub fn locate(self, offset: usize) -> (u32, usize) {
         let index = ((offset as u64 * self.reciprocal) >> 32) as u32;
-        (index, offset - index as usize * self.size)
+        (index, offset.wrapping_sub(index as usize * self.size))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::granule::bytes_of;
 
     #[test]
     fn every_request_gets_the_smallest_block_that_holds_it() {
@@ -260,7 +316,7 @@ mod tests {
             assert!(class == 1 || size(class - 1) < bytes.max(1), "{bytes}");
         }
         assert_eq!(class_of(SMALL_MAX + 1), None);
-        assert_eq!(size(CLASSES - 1), SMALL_MAX);
+        assert_eq!(size(PLAIN - 1), SMALL_MAX);
     }
 
     #[test]
@@ -285,14 +341,41 @@ mod tests {
     #[test]
     fn an_aligned_request_gets_the_smallest_block_whose_size_is_a_multiple() {
         for align in (0..=16).map(|shift| 1 << shift) {
-            let multiples = (1..CLASSES).filter(|&class| size(class).is_multiple_of(align));
-            let multiples: Vec<usize> = multiples.collect();
+            // Where no more than a line is asked for plain classes serve; the others are theirs who ask for more.
+            let classes = if align > LINE_BYTES { 1..CLASSES } else { 1..PLAIN };
+            let most = if align > LINE_BYTES { ALIGNED_MAX as usize } else { SMALL_MAX };
+            let multiples: Vec<usize> = classes.map(size).filter(|size| size.is_multiple_of(align)).collect();
             for bytes in 0..=SMALL_MAX + 1 {
-                let smallest = multiples.iter().copied().find(|&class| size(class) >= bytes);
-                let class = aligned_request(bytes, align).map(|bytes| class_of(bytes).unwrap());
-                assert_eq!(class, smallest, "{bytes} bytes at multiples of {align}");
+                let holding = multiples.iter().copied().filter(|&size| size >= bytes);
+                let class = if align > LINE_BYTES {
+                    aligned_class_of(bytes, align)
+                } else {
+                    aligned_request(bytes, align).map(|bytes| class_of(bytes).unwrap())
+                };
+                let smallest = holding.min().filter(|_| bytes <= most);
+                assert_eq!(class.map(size), smallest, "{bytes} bytes at multiples of {align}");
             }
         }
-        assert_eq!(aligned_request(usize::MAX, 1 << 63), None);
+        assert_eq!((aligned_class_of(usize::MAX, 1 << 63), aligned_request(usize::MAX, 1)), (None, None));
+    }
+
+    #[test]
+    fn few_blocks_of_a_class_begin_in_the_same_set_and_all_stay_in_their_slabs() {
+        const SETS: usize = 64;
+        for class in (1..PLAIN).filter(|&class| size(class) > LINED_FROM as usize) {
+            let granules = slab_granules(class);
+            let slabs = 1024 / slab_blocks(class);
+            let mut begin = [0; SETS];
+            for first in (0..slabs).map(|slab| 16 + slab * granules) {
+                let blocks = slab_blocks(class) as usize;
+                let offset = slab_offset(class, first);
+                assert!(
+                    offset.is_multiple_of(LINE_BYTES) && offset + blocks * size(class) <= bytes_of(granules)
+                );
+                (0..blocks).for_each(|block| begin[(offset + block * size(class)) / LINE_BYTES % SETS] += 1);
+            }
+            let most = begin.into_iter().max().unwrap();
+            assert!(most <= 32, "{most} of 1,024 blocks of {} bytes begin in one of 64 sets", size(class));
+        }
     }
 }

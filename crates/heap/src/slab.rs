@@ -49,7 +49,8 @@ pub fn set_shard(map: &PageMap, first: u32, class: usize, shard: usize) {
 /// share one.
 pub fn take(map: &PageMap, first: u32, class: usize, want: u32) -> Magazine {
     let slab = map.record(first).slab();
-    let (size, base) = (size_class::size(class), map.address(first));
+    let (size, span) = (size_class::size(class), map.address(first));
+    let base = span + size_class::slab_offset(class, first);
     let bitmap = map.bitmap(first, slab.granules());
     let words = size_class::slab_blocks(class).div_ceil(WORD_BITS) as usize;
     let (mut head, mut tail, mut count) = (0, 0, 0);
@@ -84,7 +85,7 @@ pub fn take(map: &PageMap, first: u32, class: usize, want: u32) -> Magazine {
         }
         count += taken;
         if purged != 0 {
-            purged &= !pages_of(block - base, taken as usize * size, os::page_bytes());
+            purged &= !pages_of(block - span, taken as usize * size, os::page_bytes());
         }
     }
     if tail != 0 {
@@ -160,7 +161,9 @@ impl<'map> HomeSlabs<'map> {
             misuse(Misuse::CorruptedFreeList, block)
         };
         let first = self.tables.record(granule).first.get();
-        let (index, inside) = self.locator.locate(block - self.tables.address(first));
+        let base = self.tables.address(first) + size_class::slab_offset(self.class, first);
+        // What lies before the first block appears to lie far behind the last.
+        let (index, inside) = self.locator.locate(block.wrapping_sub(base) as u32 as usize);
         if inside != 0 || index >= self.blocks {
             misuse(Misuse::InvalidPointer, block);
         }
@@ -179,7 +182,7 @@ impl<'map> HomeSlabs<'map> {
         count: u32,
     ) -> (u32, usize) {
         let (record, size, blocks) = (slab.record, self.locator.size(), self.blocks);
-        let (base, end) = (self.tables.address(slab.first), blocks as usize * size);
+        let (base, end) = (block - index as usize * size, blocks as usize * size);
         let bitmap = self.tables.bitmap(slab.first, record.granules());
         let (mut block, mut index, mut put, mut hint) = (block, index, 0, record.hint());
         // A word is read and written once for all blocks that come in a row.
@@ -283,6 +286,7 @@ pub fn purge_free_pages(map: &PageMap, first: u32, class: usize) -> usize {
 /// Bits of the pages that blocks out of the slab touch; `whole` are those of all its pages.
 fn pages_in_use(map: &PageMap, first: u32, class: usize, page_bytes: usize, whole: u64) -> u64 {
     let (size, blocks) = (size_class::size(class), size_class::slab_blocks(class));
+    let offset = size_class::slab_offset(class, first);
     let bitmap = map.bitmap(first, size_class::slab_granules(class));
     let mut in_use = 0;
     for word in 0..blocks.div_ceil(WORD_BITS) {
@@ -290,7 +294,7 @@ fn pages_in_use(map: &PageMap, first: u32, class: usize, page_bytes: usize, whol
         let mut used = !bitmap[word as usize].get() & (u64::MAX >> (WORD_BITS - bits));
         while used != 0 {
             let index = word * WORD_BITS + used.trailing_zeros();
-            in_use |= pages_of(index as usize * size, size, page_bytes);
+            in_use |= pages_of(offset + index as usize * size, size, page_bytes);
             used &= used - 1;
         }
         if in_use == whole {

@@ -157,7 +157,7 @@ fn trim_reaches_the_caches_of_threads_that_sleep() {
 #[test]
 fn a_block_that_shrinks_to_less_than_half_gives_the_rest_back() {
     for (bytes, less, moves) in
-        [(1000, 900, false), (1024, 512, false), (30_000, 100, true), (100_000, 100, true)]
+        [(1000, 900, false), (1024, 544, false), (30_000, 100, true), (100_000, 100, true)]
     {
         let block = global::allocate(bytes);
         // SAFETY: the test's own block, replaced by the result, which is freed once.

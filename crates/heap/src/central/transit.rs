@@ -10,8 +10,8 @@ use crate::magazine::{self, Magazine};
 use crate::page_map::{Hint32, Hint64, PageMap};
 use crate::size_class::{self, CLASSES};
 
-/// Magazines of a class that are passed on in any case: 64 KiB at most, and 8.
-static ALWAYS: [u32; CLASSES] = size_class::magazines_in(64 * 1024, 8);
+/// Magazines of a class that are passed on in any case: 66 KiB at most, which is one of the largest blocks, and 8.
+static ALWAYS: [u32; CLASSES] = size_class::magazines_in(66 * 1024, 8);
 /// As many of those whose blocks are in no order may be in transit beyond: 16 MiB.
 static UNORDERED: [u32; CLASSES] = size_class::magazines_in(16 << 20, u32::MAX);
 /// The most bytes beyond that are in transit in a shard.

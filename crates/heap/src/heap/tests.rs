@@ -154,16 +154,17 @@ fn without_a_cache_blocks_come_from_and_return_to_the_slabs_at_once() {
 #[test]
 fn free_pages_of_a_partly_used_slab_are_purged_once() {
     let heap = heap();
-    let class = size_class::class_of(1024).unwrap();
-    let blocks: Vec<usize> = (0..64).map(|_| heap.allocate_small(None, class)).collect();
-    blocks.iter().for_each(|&block| fill(block, 1024, 1));
+    let class = size_class::class_of(512).unwrap();
+    let of_a_slab = size_class::slab_blocks(class) as usize;
+    let blocks: Vec<usize> = (0..of_a_slab).map(|_| heap.allocate_small(None, class)).collect();
+    blocks.iter().for_each(|&block| fill(block, 512, 1));
     blocks[1..].iter().for_each(|&block| heap.free(None, block));
     // Nothing spoke for holding them, so they went with the last block.
     assert_eq!(heap.trim(None), 0);
-    assert!(holds(blocks[0], 1024, 1));
-    assert!(heap.central.counts(&heap.spans.map, class).free_blocks == 63);
+    assert!(holds(blocks[0], 512, 1));
+    assert!(heap.central.counts(&heap.spans.map, class).free_blocks == of_a_slab - 1);
     let again = heap.allocate_small(None, class);
-    fill(again, 1024, 2);
+    fill(again, 512, 2);
     heap.free(None, again);
     assert!(heap.trim(None) <= 4096);
 }
@@ -225,21 +226,17 @@ fn spans_that_a_shard_keeps_are_used_before_fresh_memory_and_given_back_when_unu
     round(&heap, class, 48);
     heap.central.return_transit(&heap.spans);
     let counts = heap.spans.counts();
-    assert_eq!(
-        (counts.used, counts.dirty),
-        (0, 16),
-        "16 slabs of 8 blocks, each two magazines and what is left"
-    );
+    assert_eq!((counts.used, counts.dirty), (0, 20), "10 slabs of 15 blocks, each five magazines");
     let block = large(&heap, 12 << 16);
-    assert_eq!(heap.spans.counts().dirty, 4, "of what the shard kept");
+    assert_eq!(heap.spans.counts().dirty, 8, "of what the shard kept");
     heap.free(None, block);
     round(&heap, class, 24);
     heap.central.return_transit(&heap.spans);
-    assert_eq!(heap.spans.counts().dirty, 16);
+    assert_eq!(heap.spans.counts().dirty, 20);
     heap.look();
-    assert_eq!(heap.spans.counts().dirty, 16, "kept for a round at least");
+    assert_eq!(heap.spans.counts().dirty, 20, "kept for a round at least");
     heap.look();
-    assert_eq!(heap.spans.counts().dirty, 8, "what no shard keeps is held for its time");
+    assert_eq!(heap.spans.counts().dirty, 10, "what no shard keeps is held for its time");
     round(&heap, class, 6);
     heap.central.return_transit(&heap.spans);
     heap.spans.set_purger(false);
@@ -334,9 +331,9 @@ fn magazines_in_transit_are_few_where_nobody_comes_by() {
 
 /// Small blocks of 48 MiB, each filled with its number.
 fn large_heap(heap: &Heap, cache: &ThreadCache) -> Vec<usize> {
-    let class = size_class::class_of(1024).unwrap();
-    let blocks: Vec<usize> = (0..48 << 10).map(|_| take_small(heap, cache, class)).collect();
-    blocks.iter().enumerate().for_each(|(number, &block)| fill(block, 1024, number as u8));
+    let class = size_class::class_of(512).unwrap();
+    let blocks: Vec<usize> = (0..96 << 10).map(|_| take_small(heap, cache, class)).collect();
+    blocks.iter().enumerate().for_each(|(number, &block)| fill(block, 512, number as u8));
     blocks
 }
 
@@ -351,10 +348,10 @@ fn slabs_of_a_large_heap_are_cut_from_huge_pages_and_a_part_of_one_goes_back() {
     assert!(huge_pages <= 8, "one for each 2 MiB above the first 32");
     // All but one block in 16 KiB go: every huge page is broken up, and three pages of four go back.
     let (stay, go): (Vec<(usize, usize)>, _) =
-        blocks.into_iter().enumerate().partition(|(number, _)| number % 16 == 0);
+        blocks.into_iter().enumerate().partition(|(number, _)| number % 32 == 0);
     go.into_iter().for_each(|(_, block)| give_small(&heap, cache, block));
     heap.trim(Some(cache));
-    assert!(stay.iter().all(|&(number, block)| holds(block, 1024, number as u8)));
+    assert!(stay.iter().all(|&(number, block)| holds(block, 512, number as u8)));
     let reservation = &heap.spans.map.reservation;
     let (first, limit) = (reservation.first_granule(), reservation.limit());
     let (start, bytes) = heap.spans.map.range(Span { first, granules: limit - first });
@@ -374,7 +371,7 @@ fn where_no_huge_page_is_to_be_had_a_large_heap_is_made_of_small_pages() {
     let cache = heap.caches.acquire().unwrap();
     let blocks = refusing(&[Call::HugePage], || large_heap(&heap, cache));
     assert_eq!(heap.spans.counts().huge_pages, 0);
-    assert!(blocks.iter().enumerate().all(|(number, &block)| holds(block, 1024, number as u8)));
+    assert!(blocks.iter().enumerate().all(|(number, &block)| holds(block, 512, number as u8)));
     blocks.into_iter().for_each(|block| give_small(&heap, cache, block));
     heap.trim(Some(cache));
     assert_eq!((heap.spans.counts().used, heap.spans.counts().dirty), (0, 0));

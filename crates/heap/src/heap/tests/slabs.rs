@@ -35,52 +35,52 @@ fn blocks_keep_their_contents_when_the_free_pages_between_them_go() {
 
 #[test]
 fn pages_that_were_used_again_are_purged_again() {
-    let (heap, class) = (heap_with_purger(), class_of(1024));
+    let (heap, class) = (heap_with_purger(), class_of(512));
     let blocks = fill_slabs(&heap, class, 1);
     for round in 0..3 {
         blocks[1..].iter().for_each(|&block| heap.free(None, block));
         assert_eq!(resident(blocks[0], class), 16, "held where there is a purger, round {round}");
         assert_eq!((heap.trim(None), resident(blocks[0], class)), (15 * 4096, 1), "round {round}");
-        blocks[1..].iter().for_each(|_| fill(heap.allocate_small(None, class), 1024, 2));
+        blocks[1..].iter().for_each(|_| fill(heap.allocate_small(None, class), 512, 2));
     }
 }
 
 #[test]
 fn only_slabs_that_are_left_alone_between_looks_give_their_free_pages() {
-    let (heap, class) = (heap_with_purger(), class_of(1024));
+    let (heap, class) = (heap_with_purger(), class_of(512));
     let blocks = fill_slabs(&heap, class, 1);
     let free = |blocks: &[usize]| blocks.iter().for_each(|&block| heap.free(None, block));
     let looks = |count: usize| {
         let is_left = (0..count).map(|_| heap.central.purge_quiet_slabs(&heap.spans)).last();
         (is_left, resident(blocks[0], class))
     };
-    free(&blocks[32..]);
+    free(&blocks[64..]);
     assert_eq!(looks(2), (Some(true), 16));
     heap.allocate_small(None, class);
     assert_eq!(looks(2), (Some(true), 16), "one was taken");
-    free(&blocks[31..32]);
+    free(&blocks[63..64]);
     assert_eq!(looks(2), (Some(true), 16), "one came back");
     assert_eq!(looks(1), (Some(false), 9));
-    free(&blocks[16..31]);
+    free(&blocks[32..63]);
     assert_eq!(looks(3), (Some(false), 5), "what came back after the purge goes, too");
 }
 
 #[test]
 fn pages_of_slabs_that_are_wanted_again_are_held() {
-    let (heap, class) = (heap(), class_of(1024));
+    let (heap, class) = (heap(), class_of(512));
     let mut blocks = fill_slabs(&heap, class, 32);
     let mut held = 0;
     for round in 0..6 {
         blocks
             .iter()
             .enumerate()
-            .filter(|(number, _)| number % 64 != 0)
+            .filter(|(number, _)| number % 128 != 0)
             .for_each(|(_, &b)| heap.free(None, b));
-        held = blocks.iter().step_by(64).map(|&slab| resident(slab, class)).sum::<usize>();
+        held = blocks.iter().step_by(128).map(|&slab| resident(slab, class)).sum::<usize>();
         assert!(round > 0 || held == 32, "nothing spoke for holding them: {held} pages");
-        blocks.iter_mut().enumerate().filter(|(number, _)| number % 64 != 0).for_each(|(_, block)| {
+        blocks.iter_mut().enumerate().filter(|(number, _)| number % 128 != 0).for_each(|(_, block)| {
             *block = heap.allocate_small(None, class);
-            fill(*block, 1024, 1);
+            fill(*block, 512, 1);
         });
         blocks.sort_unstable();
     }

@@ -1,13 +1,8 @@
-//! Where in its span a large block begins. Spans begin at multiples of 64 KiB; if their blocks did, too, the first lines of all would
-//! share one set of the first-level cache and few of the second, their pages few of the TLB, and a program that walks along many arrays
-//! at once would find only as many of them there as a set has ways (8 to 16). So a block begins somewhere in what its span has to spare:
-//! cache colouring (Bonwick, "The Slab Allocator", USENIX Summer 1994). A block whose size is a multiple of 64 KiB has nothing to spare;
-//! it could only be coloured at the price of another 64 KiB.
+//! Where in its span a large block begins: somewhere in what its span has to spare ([`crate::colour`]). A block whose size is a multiple
+//! of 64 KiB has nothing to spare; it could only be coloured at the price of another 64 KiB.
 
 use super::UNIT_BYTES;
-
-/// Of most processors' caches; where lines are longer, several colours are one.
-pub const LINE_BYTES: usize = 64;
+use crate::colour::{LINE_BYTES, position_of};
 
 /// Lines in a page: all sets of a first-level cache.
 const LINES: usize = UNIT_BYTES / LINE_BYTES;
@@ -15,14 +10,13 @@ const LINES: usize = UNIT_BYTES / LINE_BYTES;
 /// Bytes from the start of the span at `first` to its block, where the block leaves `spare` bytes of the span: some pages, and some lines.
 ///
 /// The same lines, and the same part of the spare pages, for all blocks of a span: the longer one covers the shorter, so none touches
-/// pages that others leave. And Fibonacci hashing: spans equally far apart, as those of blocks of one size are, get lines equally far
-/// apart.
+/// pages that others leave.
 pub fn offset(first: u32, spare: usize) -> usize {
     debug_assert!(spare.is_multiple_of(UNIT_BYTES));
     if spare == 0 {
         return 0;
     }
-    let lines = u64::from(first.wrapping_mul(0x9e37_79b9)) * LINES as u64;
+    let lines = position_of(first, LINES as u32);
     let pages = (spare / UNIT_BYTES) as u64 * (lines & u64::from(u32::MAX));
     (pages >> 32) as usize * UNIT_BYTES + (lines >> 32) as usize * LINE_BYTES
 }
