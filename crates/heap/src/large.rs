@@ -55,8 +55,11 @@ enum Start {
 }
 
 impl Start {
-    fn at_least(self) -> usize {
+    /// What a block of so many bytes must have of its span beyond.
+    fn at_least(self, bytes: usize) -> usize {
         match self {
+            // A granule more where else there would be nothing to spare; of larger ones a huge page may hold all.
+            Self::Coloured if bytes < os::HUGE_PAGE_BYTES => LINE_BYTES,
             Self::Coloured => 0,
             Self::At(offset) => offset,
         }
@@ -120,7 +123,7 @@ impl Large {
             return None;
         }
         let bytes = whole_units(bytes.max(1));
-        let granules = granules_for(bytes + start.at_least())?;
+        let granules = granules_for(bytes + start.at_least(bytes))?;
         let align = u32::try_from(align.div_ceil(GRANULE_BYTES)).ok()?;
         spans.shelve_recent(shard);
         let recent = spans.in_shard(shard, |kept| {

@@ -24,6 +24,11 @@ fn large(heap: &Heap, bytes: usize) -> usize {
     heap.allocate_large(None, bytes, 16).address
 }
 
+/// As [`large`], but at the start of a span of no more than these bytes.
+fn exact(heap: &Heap, bytes: usize) -> usize {
+    heap.allocate_large(None, bytes, 128).address
+}
+
 fn fill(address: usize, bytes: usize, tag: u8) {
     // SAFETY: the test owns the block.
     unsafe { (address as *mut u8).write_bytes(tag, bytes) };
@@ -227,7 +232,7 @@ fn spans_that_a_shard_keeps_are_used_before_fresh_memory_and_given_back_when_unu
     heap.central.return_transit(&heap.spans);
     let counts = heap.spans.counts();
     assert_eq!((counts.used, counts.dirty), (0, 20), "10 slabs of 15 blocks, each five magazines");
-    let block = large(&heap, 12 << 16);
+    let block = exact(&heap, 12 << 16);
     assert_eq!(heap.spans.counts().dirty, 8, "of what the shard kept");
     heap.free(None, block);
     round(&heap, class, 24);
@@ -273,7 +278,7 @@ fn what_shards_keep_goes_back_when_there_is_no_purger_any_more() {
 fn large_blocks_freed_last_stay_with_their_shard_and_serve_others_before_fresh_memory() {
     let heap = heap_with_purger();
     let cache = heap.caches.acquire();
-    let take = |bytes| heap.allocate_large(cache, bytes, 16).address;
+    let take = |bytes| heap.allocate_large(cache, bytes, 128).address;
     let block = take(1 << 20);
     heap.free(cache, block);
     assert_eq!((heap.spans.counts().used, heap.spans.counts().dirty), (0, 16));

@@ -1,5 +1,5 @@
-//! Where in its span a large block begins: somewhere in what its span has to spare ([`crate::colour`]). A block whose size is a multiple
-//! of 64 KiB has nothing to spare; it could only be coloured at the price of another 64 KiB.
+//! Where in its span a large block begins: somewhere in what its span has to spare ([`crate::colour`]). A block of 2 MiB
+//! or more whose size is a multiple of 64 KiB has nothing to spare, and begins where its span does.
 
 use super::UNIT_BYTES;
 use crate::colour::{LINE_BYTES, position_of};

@@ -6,7 +6,7 @@ use crate::span_heap::PurgeMode;
 
 /// A block of 1 MiB that cannot grow in place.
 fn enclosed(heap: &Heap) -> usize {
-    let (block, _blocker) = (large(heap, 1 << 20), large(heap, 1 << 20));
+    let (block, _blocker) = (exact(heap, 1 << 20), exact(heap, 1 << 20));
     fill(block, 1 << 20, 5);
     block
 }
@@ -44,19 +44,19 @@ fn free_memory_with_pages_and_without_serves_as_one_when_there_is_no_other() {
         let heap = heap();
         heap.spans.set_mode(PurgeMode::Never);
         let cache = heap.caches.acquire().unwrap();
-        let first = large(&heap, 1 << 20);
+        let first = exact(&heap, 1 << 20);
         // Behind it, a part with pages, and the rest, which has none.
         if is_cached {
             give_small(&heap, cache, take_small(&heap, cache, size_class::class_of(32 << 10).unwrap()));
         } else {
-            heap.free(None, large(&heap, 1 << 20));
+            heap.free(None, exact(&heap, 1 << 20));
         }
         let all = (heap.spans.map.reservation.limit() - heap.spans.map.granule_of(first).unwrap()) as usize;
         let got = refusing(&[Call::Commit], || {
             if grows {
                 heap.resize_large(Some(cache), first, all << 16)
             } else {
-                large(&heap, (all - 16) << 16)
+                exact(&heap, (all - 16) << 16)
             }
         });
         assert!(got != 0 && (!grows || got == first), "grows: {grows}, cached: {is_cached}");
@@ -66,16 +66,20 @@ fn free_memory_with_pages_and_without_serves_as_one_when_there_is_no_other() {
 #[test]
 fn blocks_of_one_size_begin_in_different_sets_of_the_caches_and_keep_their_place_in_the_page() {
     let heap = heap();
-    let blocks: Vec<_> = (0..40).map(|_| large(&heap, 300_000)).collect();
-    let mut starts: Vec<_> = blocks.iter().map(|&block| block % 4096).collect();
-    starts.sort_unstable();
-    starts.dedup();
-    assert!(starts.len() >= 20, "{starts:?}");
+    let of_size = |bytes| -> Vec<_> { (0..40).map(|_| large(&heap, bytes)).collect() };
+    // What is a multiple of 64 KiB has a span that is longer.
+    for bytes in [64 << 10, 1 << 20, 300_000] {
+        let mut starts: Vec<_> = of_size(bytes).into_iter().map(|block| block % 4096).collect();
+        starts.sort_unstable();
+        starts.dedup();
+        assert!(starts.len() >= 20, "{bytes}: {starts:?}");
+    }
+    let blocks = of_size(300_000);
     for (tag, &block) in (1..).zip(&blocks) {
         fill(block, 300_000, tag);
     }
     for (tag, &block) in (1..).zip(&blocks) {
-        // By its pages, in place, and back; 1 MiB exactly has no page to spare.
+        // By its pages, in place, and back.
         let mut place = block;
         for bytes in [700_000, 720_000, 1 << 20, 40_000, 400_000] {
             place = heap.resize_large(None, place, bytes);
@@ -99,7 +103,7 @@ fn blocks_of_large_alignment_and_those_that_fill_their_spans_begin_where_these_d
     let _behind = large(&heap, 100_000);
     assert_eq!(heap.resize_large(None, block, 150_000) % 4096, 0);
     for (bytes, align) in
-        [(300_000, 128), (300_000, 4096), (300_000, 1 << 16), (300_000, 1 << 20), (1 << 20, 16)]
+        [(300_000, 128), (300_000, 4096), (300_000, 1 << 16), (300_000, 1 << 20), (2 << 20, 16)]
     {
         let block = heap.allocate_large(None, bytes, align).address;
         assert_eq!(block % align.max(1 << 16), 0, "{bytes} at {align}");
