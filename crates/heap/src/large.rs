@@ -336,24 +336,25 @@ impl Large {
         let new_first = map.granule_of(block.address)?;
         let (source, target) = (map.address(first), map.address(new_first));
         let granules = record.granules.get();
-        let mut moved = os::Moved::Refused;
         // Moving to a span that has pages would throw these away, huge ones that were just brought in for it, too.
         let is_empty = block.zero && self.filled.had_no_pages(map, new_first);
-        if may_move && (is_empty || grows_little) {
+        let moved = (may_move && (is_empty || grows_little)).then(|| {
             // SAFETY: both spans are blocks that belong to the caller of `realloc`, and distinct.
-            moved = unsafe { os::move_pages(source + skipped, target, bytes_of(granules) - skipped) };
-        }
+            unsafe { os::move_pages(source + skipped, target, bytes_of(granules) - skipped) }
+        });
         match moved {
-            os::Moved::Done => map.set_moved(new_first, true),
-            os::Moved::Refused => {
-                // The target may be a new mapping.
-                map.reservation.advise(target, bytes_of(map.record(new_first).granules.get()));
+            Some(os::Moved::Done) => map.set_moved(new_first, true),
+            None | Some(os::Moved::Refused) => {
+                if moved.is_some() {
+                    // The target may be a new mapping.
+                    map.reservation.advise(target, bytes_of(map.record(new_first).granules.get()));
+                }
                 let source = (source + old.offset()) as *const u8;
                 // SAFETY: distinct live blocks of at least `old_bytes`.
                 unsafe { core::ptr::copy_nonoverlapping(source, block.address as *mut u8, old_bytes) };
             }
             // The target span stays a block of nobody: its addresses are not ours any more.
-            os::Moved::TargetLost => {
+            Some(os::Moved::TargetLost) => {
                 // ORDERING: Relaxed, as in `resize`.
                 self.loses_targets.store(true, Ordering::Relaxed);
                 return self.relocate(spans, shard, old, (old_bytes, new_bytes), false);
@@ -363,7 +364,8 @@ impl Large {
         spans.in_shard(shard, |_| self.books.remove(shard, old_bytes));
         // What lies in front of the block did not go along.
         // SAFETY: pages of a span that has no block and is in no list yet.
-        let mut zero = moved == os::Moved::Done && (skipped == 0 || unsafe { os::purge(source, skipped) });
+        let mut zero =
+            moved == Some(os::Moved::Done) && (skipped == 0 || unsafe { os::purge(source, skipped) });
         if zero && record.is_moved() {
             // SAFETY: the pages were moved away, and the span is in no list yet.
             zero = unsafe { map.reservation.renew(source, bytes_of(granules)) };
