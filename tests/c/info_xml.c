@@ -63,10 +63,22 @@ static void check_xml(const char *text) {
     CHECK(depth == 0 && roots == 1, "%d elements left open, %d roots", depth, roots);
 }
 
+/* Free blocks by size, ascending, and each in one range. */
+static void check_sizes(const char *text) {
+    unsigned long behind = 0, from, to;
+    for (const char *at = text; (at = strstr(at, "<size from=\"")) != NULL; at++, behind = to) {
+        CHECK(sscanf(at, "<size from=\"%lu\" to=\"%lu\"", &from, &to) == 2, "no range in '%.40s'", at);
+        CHECK(from > behind && to >= from, "%lu to %lu follows %lu", from, to, behind);
+    }
+}
+
 int main(void) {
     static void *block[5000];
     for (int round = 0; round < 20; round++) {
-        for (size_t i = 0; i < COUNT_OF(block); i++) block[i] = malloc(i * (round + 1) % 50000);
+        for (size_t i = 0; i < COUNT_OF(block); i++) {
+            size_t size = i * (round + 1) % 50000;
+            block[i] = i % 10 == 0 ? aligned_alloc(256, size & ~(size_t)255) : malloc(size);
+        }
         char *text = NULL;
         size_t size = 0;
         FILE *stream = open_memstream(&text, &size);
@@ -77,6 +89,7 @@ int main(void) {
         CHECK(size > 20 && strlen(text) == size, "malloc_info wrote %zu bytes", size);
         CHECK(strncmp(text, "<malloc version=\"", 17) == 0, "malloc_info begins with '%.20s'", text);
         check_xml(text);
+        check_sizes(text);
         free(text);
         for (size_t i = 0; i < COUNT_OF(block); i++) free(block[i]);
     }

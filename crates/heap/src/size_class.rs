@@ -52,6 +52,22 @@ const fn sizes() -> [u32; CLASSES] {
     table
 }
 
+/// All classes, and none of them twice, by the size of their blocks.
+pub const BY_SIZE: [usize; CLASSES] = {
+    let mut table = [0; CLASSES];
+    let mut class = 1;
+    while class < CLASSES {
+        let mut place = class;
+        while SIZES[table[place - 1]] > SIZES[class] {
+            table[place] = table[place - 1];
+            place -= 1;
+        }
+        table[place] = class;
+        class += 1;
+    }
+    table
+};
+
 /// Requests up to this many bytes are looked up in steps of 16, larger ones in steps of 128 with a line added.
 const FINE_MAX: usize = 1024;
 const FINE_ENTRIES: usize = FINE_MAX / 16 + 1;
@@ -357,6 +373,12 @@ mod tests {
             }
         }
         assert_eq!((aligned_class_of(usize::MAX, 1 << 63), aligned_request(usize::MAX, 1)), (None, None));
+    }
+
+    #[test]
+    fn classes_by_size_ascend() {
+        let sizes = BY_SIZE.map(size);
+        assert!(sizes.is_sorted_by(|smaller, larger| smaller < larger) && sizes[0] == 0, "{sizes:?}");
     }
 
     #[test]

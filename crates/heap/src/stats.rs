@@ -29,7 +29,7 @@ pub struct ClassStats {
 /// A picture of the heap. Exact while no other thread allocates; else each part is from its own moment.
 #[derive(Clone, Copy, Debug)]
 pub struct Snapshot {
-    /// By size class; index 0 is unused.
+    /// By size class, in the order of their sizes; index 0 is unused.
     pub classes: [ClassStats; CLASSES],
     /// Large blocks.
     pub large: LargeTotals,
@@ -59,7 +59,7 @@ impl Snapshot {
     /// Counts `heap`.
     pub fn take(heap: &Heap) -> Self {
         let mut classes = [ClassStats::default(); CLASSES];
-        for (class, stats) in classes.iter_mut().enumerate().skip(1) {
+        for (stats, class) in classes.iter_mut().zip(size_class::BY_SIZE).skip(1) {
             let counts = heap.central.counts(&heap.spans.map, class);
             let blocks = counts.slabs * size_class::slab_blocks(class) as usize;
             let cached = heap.caches.all().map(|cache| cache.held(class) as usize).sum::<usize>();
