@@ -13,6 +13,7 @@ mod identity;
 pub mod java;
 pub mod jcmd;
 pub mod launch;
+mod leaderless;
 pub mod loader;
 pub mod machine;
 pub mod malloc_recorder;

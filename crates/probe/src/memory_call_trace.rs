@@ -11,8 +11,10 @@ use faultless_records::call_tracepoint::{self, OpenCalls};
 use faultless_records::memory_call::{BREAK_GREW, CallKind, MemoryCall, MemoryEvent, TakenStack};
 use faultless_records::perf_record::{Content, NewMapping, News, PerfRecord, Sample};
 
+use crate::clock::monotonic_ns;
 use crate::deadline::Deadline;
 use crate::launch::Launched;
+use crate::leaderless::Leaderless;
 use crate::memory_call_filter::CALLS;
 use crate::perf::{Event, Moment, PerfError, Plan, Sampling, Scope, Session, What};
 use crate::process::Process;
@@ -76,7 +78,7 @@ pub struct Trace {
     /// Processes that were started since, and have not ended as far as is known.
     descendants: HashSet<i32>,
     /// Processes whose first thread has ended, and perhaps not the others.
-    leaderless: HashSet<i32>,
+    leaderless: Leaderless,
     lost: u64,
     lost_chains: u64,
 }
@@ -131,7 +133,7 @@ impl Trace {
             open: OpenCalls::default(),
             awaits_exec: waits_for_exec,
             descendants: HashSet::new(),
-            leaderless: HashSet::new(),
+            leaderless: Leaderless::default(),
             lost: 0,
             lost_chains: 0,
         })
@@ -158,6 +160,7 @@ impl Trace {
 
     /// Tells the observer what has come; `is_last` when no more can come. Returns how much that was.
     pub fn read(&mut self, observer: &mut dyn Observer, is_last: bool) -> usize {
+        self.leaderless.look(lives, monotonic_ns());
         let moment = Moment::last_or_settled(is_last);
         let sessions = [Some(&mut self.news), self.calls.as_mut(), self.chains.as_mut()];
         let mut records: Vec<(usize, PerfRecord)> = Vec::new();
@@ -175,7 +178,14 @@ impl Trace {
                 _ => {}
             }
         }
-        self.end_those_without_threads(observer);
+        if is_last {
+            // Ended before the last record was taken, which was too late for the look before.
+            self.leaderless.look(lives, monotonic_ns());
+        }
+        for pid in self.leaderless.ended(moment.ns()) {
+            self.descendants.remove(&pid);
+            observer.take(MemoryEvent::Exit { pid });
+        }
         // Entry and exit of a call are two records.
         let lost = self.calls.as_ref().map_or(self.news.lost(), |calls| calls.lost().div_ceil(2));
         if lost > self.lost {
@@ -225,13 +235,15 @@ impl Trace {
         let pid = record.pid;
         match &record.news {
             News::Name { is_exec: true, .. } => {
+                // Another thread than the first has called it, which the kernel ends before.
+                self.leaderless.remove(pid);
                 let is_first = std::mem::take(&mut self.awaits_exec);
                 let event = (!is_first).then_some(MemoryEvent::Exec { pid });
                 event.into_iter().for_each(|event| observer.take(event));
             }
             News::Fork { parent_pid, .. } if *parent_pid == pid => observer.take(MemoryEvent::Thread { pid }),
             News::Fork { parent_pid, .. } => {
-                if self.leaderless.remove(&pid) {
+                if self.leaderless.remove(pid) {
                     // Its number was free, so all of that process had ended.
                     observer.take(MemoryEvent::Exit { pid });
                 }
@@ -242,7 +254,6 @@ impl Trace {
                 self.open.forget(record.tid);
                 if record.tid == pid {
                     self.leaderless.insert(pid);
-                    self.end_those_without_threads(observer);
                 }
             }
             // Where calls are seen, these are only news about code.
@@ -251,14 +262,6 @@ impl Trace {
                 observer.take(MemoryEvent::Call(call_of_mapping(record, new)));
             }
             _ => {}
-        }
-    }
-
-    /// The first thread may end before the others, which go on in the same memory.
-    fn end_those_without_threads(&mut self, observer: &mut dyn Observer) {
-        for pid in self.leaderless.extract_if(|pid| !lives(*pid)) {
-            self.descendants.remove(&pid);
-            observer.take(MemoryEvent::Exit { pid });
         }
     }
 

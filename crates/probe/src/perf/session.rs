@@ -408,6 +408,12 @@ impl Moment {
         if is_last { Self::END } else { Self::settled() }
     }
 
+    /// In nanoseconds of the records' clock.
+    #[must_use]
+    pub fn ns(self) -> u64 {
+        self.0
+    }
+
     /// The youngest that all older records can be seen of by now.
     #[must_use]
     pub fn settled() -> Self {
