@@ -13,7 +13,10 @@ static const char *const names[] = {
     "_ZdlPv", "_ZdlPvm", "_ZdlPvRKSt9nothrow_t", "_ZdlPvSt11align_val_t", "_ZdlPvmSt11align_val_t",
     "_ZdlPvSt11align_val_tRKSt9nothrow_t",
     "_ZdaPv", "_ZdaPvm", "_ZdaPvRKSt9nothrow_t", "_ZdaPvSt11align_val_t", "_ZdaPvmSt11align_val_t",
-    "_ZdaPvSt11align_val_tRKSt9nothrow_t"};
+    "_ZdaPvSt11align_val_tRKSt9nothrow_t",
+    /* jemalloc's own */
+    "mallocx", "rallocx", "xallocx", "sallocx", "dallocx", "sdallocx", "nallocx", "mallctl", "mallctlnametomib",
+    "mallctlbymib", "malloc_stats_print"};
 
 int main(void) {
     const char *library = getenv("LD_PRELOAD");

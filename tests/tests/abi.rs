@@ -43,6 +43,13 @@ fn every_function_comes_from_the_library() {
 }
 
 #[test]
+fn blocks_of_the_functions_of_jemalloc_are_blocks_as_all_others() {
+    if preload().is_some() {
+        Program::new("jemalloc_family.c").passes();
+    }
+}
+
+#[test]
 fn what_introspection_tells_is_true_to_the_byte() {
     if preload().is_some() {
         Program::new("exact_figures.c").passes();

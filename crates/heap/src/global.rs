@@ -11,7 +11,7 @@ use crate::colour::LINE_BYTES;
 use crate::fork;
 use crate::granule::GRANULE_BYTES;
 use crate::heap::Heap;
-use crate::large::LargeBlock;
+use crate::large::{LargeBlock, whole_units};
 use crate::lock::Lock;
 use crate::message::{Misuse, misuse};
 use crate::os;
@@ -272,6 +272,15 @@ unsafe fn replace(pointer: *mut u8, old_bytes: usize, new: *mut u8, bytes: usize
 /// Bytes that may be used in a live block.
 pub fn usable_bytes(pointer: *const u8) -> usize {
     HEAP.usable_bytes(pointer as usize)
+}
+
+/// Bytes that may be used in a block which was asked for with `bytes`, at a multiple of `align`, a power of two.
+pub fn usable_bytes_for(bytes: usize, align: usize) -> usize {
+    let class = match align {
+        ..=LINE_BYTES => size_class::aligned_request(bytes, align).and_then(size_class::class_of),
+        _ => size_class::aligned_class_of(bytes, align),
+    };
+    class.map_or_else(|| whole_units(bytes), size_class::size)
 }
 
 /// Gives back every page that can be given back. Returns the bytes.

@@ -8,7 +8,11 @@ mod c_abi;
 mod cpp_abi;
 #[cfg(feature = "deepbind")]
 mod deepbind;
+#[cfg(feature = "jemalloc")]
+mod jemalloc_abi;
 mod libc;
+#[cfg(feature = "jemalloc")]
+mod mallctl;
 mod options;
 mod process;
 mod region_abi;

@@ -2,6 +2,12 @@
 
 use core::ffi::{c_int, c_void};
 
+/// Operation not permitted.
+#[cfg(feature = "jemalloc")]
+pub const EPERM: c_int = 1;
+/// No such name.
+#[cfg(feature = "jemalloc")]
+pub const ENOENT: c_int = 2;
 /// Not enough memory.
 pub const ENOMEM: c_int = 12;
 /// Operation cancelled.

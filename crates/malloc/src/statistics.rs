@@ -92,12 +92,16 @@ pub extern "C" fn malloc_stats() {
 
 /// Prints the statistics on standard error.
 pub fn print() {
-    // Standard error takes what it can.
-    let _ = Snapshot::take(&HEAP).write(&mut os::StandardError);
+    write(&mut os::StandardError);
+}
+
+/// Writes the statistics to what takes as much as it can.
+pub fn write(out: &mut impl Write) {
+    let _ = Snapshot::take(&HEAP).write(out);
     let (looks, looks_ns) = purger::work();
     if looks > 0 {
         let milliseconds = looks_ns / 1_000_000;
-        let _ = writeln!(os::StandardError, "  purger        {milliseconds:>12}  ms in {looks} looks");
+        let _ = writeln!(out, "  purger        {milliseconds:>12}  ms in {looks} looks");
     }
 }
 
