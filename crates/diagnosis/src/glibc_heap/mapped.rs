@@ -34,7 +34,8 @@ pub fn find(
 ) -> MappedBlocks {
     let mut found = MappedBlocks {
         blocks: u64::from(parameters.mmap_count),
-        bytes: parameters.mmapped_bytes,
+        // Since 2.43 some more, and that is forgotten with the last mapping.
+        bytes: if parameters.mmap_count == 0 { 0 } else { parameters.mmapped_bytes & !(PAGE_BYTES - 1) },
         ..MappedBlocks::default()
     };
     let (mut done, mut row_end) = (0, 0);

@@ -44,11 +44,19 @@ fn fits(parameters: &Parameters, is_without_heap: bool, layout: &Layout, areas: 
     is_main_start
         && parameters.mmap_count <= parameters.max_mmap_count
         && parameters.mmapped_bytes <= parameters.max_mmapped_bytes
-        && parameters.mmapped_bytes.is_multiple_of(PAGE_BYTES)
-        && (parameters.mmap_count == 0) == (parameters.mmapped_bytes == 0)
+        && is_of_mappings(parameters, layout)
         && parameters.cache_lists <= lists as u64 + 12
         && parameters.cache_count <= MOST_COUNT
         // Somebody may have set the threshold to 0, but then the lists are there.
         && (parameters.mmap_threshold_bytes != 0 || parameters.cache_lists != 0)
         && !POINTERS.contains(&parameters.mmap_threshold_bytes)
+}
+
+/// Whether the bytes can be those of the mappings. Since 2.43 each `mremap` adds what a block calls itself smaller than its mapping.
+fn is_of_mappings(parameters: &Parameters, layout: &Layout) -> bool {
+    let (count, bytes) = (u64::from(parameters.mmap_count), parameters.mmapped_bytes);
+    match layout.mapped_head_bytes {
+        0 => bytes.is_multiple_of(PAGE_BYTES) && (count == 0) == (bytes == 0),
+        head_bytes => bytes.is_multiple_of(head_bytes) && count * PAGE_BYTES <= bytes,
+    }
 }

@@ -376,6 +376,23 @@ fn a_threshold_that_somebody_set_to_0_or_to_the_most_is_believed() {
 }
 
 #[test]
+fn a_count_of_mapped_bytes_that_each_mremap_shifts_is_believed() {
+    // What glibc 2.43 counted in a CPython with three mapped blocks, two of which had grown eleven times.
+    for (mappings, bytes, shown) in [(3, 0xc_40b0, 0xc_4000), (0, 0xb0, 0)] {
+        let layout = Layout::of((2, 43)).unwrap();
+        let mut made = Made::new(layout, CHUNKS);
+        let after = PARAMETERS + layout.mmapped_bytes as u64;
+        made.put_half(PARAMETERS + layout.mmap_count as u64, mappings);
+        made.put_half(PARAMETERS + layout.mmap_count as u64 + 8, 3);
+        made.put(after, bytes);
+        made.put(after + 8, 0x18_80b0);
+        let walk = made.walked(layout);
+        assert_eq!((walk.is_exact(), walk.mapped.bytes), (true, shown));
+        assert_eq!(walk.parameters.map(|found| found.main_start), Some(HEAP));
+    }
+}
+
+#[test]
 fn parameters_that_make_no_sense_are_not_believed() {
     let layout = Layout::of((2, 36)).unwrap();
     let mut made = Made::new(layout, CHUNKS);
