@@ -43,7 +43,7 @@ impl Toucher {
                     fflush(stdout);
                 }
             }"#;
-        let mut command = Command::new(place.compile(name, source, &["-O1"]));
+        let mut command = Command::new(place.compile(name, source, &["-O1", "-fno-builtin"]));
         let mut process = Running::start(command.stdin(Stdio::piped()).stdout(Stdio::piped()));
         let (input, output) = (process.0.stdin.take().unwrap(), process.0.stdout.take().unwrap());
         Self { process, input, output: BufReader::new(output) }

@@ -11,7 +11,9 @@ pub const NOT_SEEN: &str = "[callers not seen]";
 /// Functions by which programs ask an allocator for memory or give it back.
 const ENTRANCES: &[&str] = &[
     "malloc",
+    "malloc2",
     "calloc",
+    "calloc2",
     "realloc",
     "reallocarray",
     "free",
@@ -26,15 +28,11 @@ const ENTRANCES: &[&str] = &[
     "malloc_trim",
 ];
 
-/// The inside of glibc's malloc and the wrappers of system calls: where a chain ends when its entrance was not seen.
+/// The wrappers of system calls.
+const CALLS: &[&str] = &["mmap", "munmap", "brk", "sbrk", "mremap", "madvise", "mprotect"];
+
+/// The inside of glibc's malloc. Its entrance is not in every chain: since 2.43 `free` jumps to `_int_free_chunk`.
 const INSIDES: &[&str] = &[
-    "mmap",
-    "munmap",
-    "brk",
-    "sbrk",
-    "mremap",
-    "madvise",
-    "mprotect",
     "morecore",
     "glibc_morecore",
     "default_morecore",
@@ -46,9 +44,11 @@ const INSIDES: &[&str] = &[
     "mremap_chunk",
     "minimal_malloc",
     "tcache_init",
+    "tcache_free_init",
     "tcache_key_initialize",
     "ptmalloc_init",
     "arena_get2",
+    "arena_get_retry",
     "new_heap",
     "alloc_new_heap",
     "grow_heap",
@@ -57,8 +57,11 @@ const INSIDES: &[&str] = &[
     "int_malloc",
     "int_free",
     "int_free_chunk",
+    "int_free_create_chunk",
     "int_free_merge_chunk",
     "int_free_maybe_consolidate",
+    "int_free_maybe_trim",
+    "unlink_chunk",
     "int_realloc",
     "int_memalign",
     "mid_memalign",
@@ -84,8 +87,12 @@ fn is_entrance(frame: &str) -> bool {
     ENTRANCES.contains(&name) || name.starts_with("operator ")
 }
 
-fn is_inside(frame: &str) -> bool {
+fn is_of_malloc(frame: &str) -> bool {
     is_entrance(frame) || INSIDES.contains(&plain_name(frame))
+}
+
+fn is_inside(frame: &str) -> bool {
+    is_of_malloc(frame) || CALLS.contains(&plain_name(frame))
 }
 
 /// The first frame, from the innermost, that is not the allocator's or a system call's; the innermost when all are.
@@ -97,7 +104,7 @@ pub fn blamed(stack: &[String]) -> Option<&str> {
 /// Whether a call chain goes through malloc and its family.
 #[must_use]
 pub fn goes_through_malloc(stack: &[String]) -> bool {
-    stack.iter().any(|frame| is_entrance(frame))
+    stack.iter().any(|frame| is_of_malloc(frame))
 }
 
 /// The part of these calls that malloc made, 0 to 1; none when no chain of them is known.
@@ -190,6 +197,17 @@ mod tests {
         assert_eq!(blamed(&stack(&["munmap", "own_pool"])), Some("own_pool"));
         assert_eq!(blamed(&stack(&["mmap"])), Some("mmap"));
         assert_eq!(blamed(&[]), None);
+    }
+
+    #[test]
+    fn malloc_and_free_of_glibc_2_43_are_known_although_they_jump_to_others() {
+        let made =
+            stack(&["__GI___mmap64", "sysmalloc_mmap", "sysmalloc", "_int_malloc", "__libc_malloc2", "load"]);
+        let given_back = stack(&["__GI_munmap", "_int_free_chunk", "load"]);
+        for chain in [made, given_back] {
+            assert!(goes_through_malloc(&chain) && blamed(&chain) == Some("load"), "{chain:?}");
+        }
+        assert!(!goes_through_malloc(&stack(&["__GI___mmap64", "load"])));
     }
 
     #[test]
