@@ -165,6 +165,10 @@ static void *(*next_memalign)(size_t, size_t);
 static void *(*next_valloc)(size_t);
 static void *(*next_pvalloc)(size_t);
 static void *(*next_reallocarray)(void *, size_t, size_t);
+static void *(*next_mallocx)(size_t, int);
+static void *(*next_rallocx)(void *, size_t, int);
+static void (*next_dallocx)(void *, int);
+static void (*next_sdallocx)(void *, size_t, int);
 
 /* What dlsym itself asks for while we look for the next allocator. */
 static _Alignas(16) uint8_t boot[BOOT_BYTES];
@@ -202,6 +206,10 @@ static COLD int resolve(void)
     next_valloc = dlsym(RTLD_NEXT, "valloc");
     next_pvalloc = dlsym(RTLD_NEXT, "pvalloc");
     next_reallocarray = dlsym(RTLD_NEXT, "reallocarray");
+    next_mallocx = dlsym(RTLD_NEXT, "mallocx");
+    next_rallocx = dlsym(RTLD_NEXT, "rallocx");
+    next_dallocx = dlsym(RTLD_NEXT, "dallocx");
+    next_sdallocx = dlsym(RTLD_NEXT, "sdallocx");
     next_malloc = dlsym(RTLD_NEXT, "malloc");
     return next_malloc != NULL;
 }
@@ -879,6 +887,46 @@ API void *pvalloc(size_t size)
     void *block = next_pvalloc(size);
     allocated(ALIGNED, size, block);
     return block;
+}
+
+/*
+ * jemalloc's own functions, by which BIND and Redis 8 allocate, too. Counted as what they do. A program may ask whether they are there and
+ * find ours where there is no jemalloc: there is no memory then.
+ */
+API void *mallocx(size_t size, int flags)
+{
+    enum { LG_ALIGN = 63 };
+    if ((unlikely(next_malloc == NULL) && !resolve()) || next_mallocx == NULL)
+        return NULL;
+    void *block = next_mallocx(size, flags);
+    allocated(flags & LG_ALIGN ? ALIGNED : MALLOC, size, block);
+    return block;
+}
+
+API void *rallocx(void *block, size_t size, int flags)
+{
+    if ((unlikely(next_malloc == NULL) && !resolve()) || next_rallocx == NULL)
+        return NULL;
+    freeing(block, 1);
+    void *moved = next_rallocx(block, size, flags);
+    allocated(REALLOC, size, moved);
+    return moved;
+}
+
+API void dallocx(void *block, int flags)
+{
+    if ((unlikely(next_malloc == NULL) && !resolve()) || next_dallocx == NULL)
+        return;
+    freeing(block, 0);
+    next_dallocx(block, flags);
+}
+
+API void sdallocx(void *block, size_t size, int flags)
+{
+    if ((unlikely(next_malloc == NULL) && !resolve()) || next_sdallocx == NULL)
+        return;
+    freeing(block, 0);
+    next_sdallocx(block, size, flags);
 }
 
 /* Libraries may have come since the start: what is mapped now names more of the call chains. */

@@ -56,7 +56,7 @@ pub fn look_at_process(
 
     let mut remarks = vec![
         "blocks from before we looked: what is freed of them is counted, but has no size and no life".to_owned(),
-        "posix_memalign, which answers elsewhere than in a register, and calls inside the allocator's own library".to_owned(),
+        "posix_memalign, which answers elsewhere than in a register, jemalloc's own functions (mallocx), and calls inside the allocator's own library".to_owned(),
     ];
     if looked.elapsed > looked.observed + Duration::from_millis(100) {
         remarks.push(format!(
