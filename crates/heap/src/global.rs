@@ -54,7 +54,7 @@ pub fn allocate(bytes: usize) -> *mut u8 {
     allocate_fine_or(bytes, allocate_slow, |bytes| allocate_coarse_or(bytes, allocate_slow))
 }
 
-/// The fast path up to 1,024 bytes. Where it ends, `slow` is called with the same `bytes`, for more bytes `coarse`; both in tail
+/// The fast path up to 2,048 bytes. Where it ends, `slow` is called with the same `bytes`, for more bytes `coarse`; both in tail
 /// position.
 #[inline(always)]
 pub fn allocate_fine_or<T>(
@@ -68,7 +68,7 @@ pub fn allocate_fine_or<T>(
     }
 }
 
-/// The fast path of small sizes above 1,024 bytes; where it ends, `slow` is called with the same `bytes`, in tail position. Apart from
+/// The fast path of small sizes above 2,048 bytes; where it ends, `slow` is called with the same `bytes`, in tail position. Apart from
 /// [`allocate_fine_or`], which is shorter without it.
 #[inline(always)]
 pub fn allocate_coarse_or<T>(bytes: usize, slow: impl FnOnce(usize) -> *mut T) -> *mut T {

@@ -3,7 +3,7 @@
 //! Steps of 16 bytes up to 128, then four classes per doubling up to 32 KiB, so a block is at most 25 % larger
 //! than asked (10 % on average over uniform sizes).
 //!
-//! From 1 KiB on a block is a cache line longer than that, and so an odd number of lines. Else the first lines of all blocks would share
+//! From 2 KiB on a block is a cache line longer than that, and so an odd number of lines. Else the first lines of all blocks would share
 //! few sets of the caches, those of rows of 1,024 numbers, 8 KiB each, a single set of the first level, and who walks down a column
 //! would miss at each step. Blocks that have to begin at multiples of more than a line have classes of their own, one for each power of
 //! two.
@@ -19,7 +19,7 @@ const PLAIN: usize = 41;
 const ALIGNED: usize = (ALIGNED_MAX.ilog2() - LINED_FROM.ilog2() + 1) as usize;
 
 /// From this size on blocks are a line longer.
-const LINED_FROM: u32 = 1024;
+const LINED_FROM: u32 = 2048;
 const LINE: u32 = LINE_BYTES as u32;
 /// The largest power of two among the classes.
 const ALIGNED_MAX: u32 = 32 * 1024;
@@ -69,7 +69,7 @@ pub const BY_SIZE: [usize; CLASSES] = {
 };
 
 /// Requests up to this many bytes are looked up in steps of 16, larger ones in steps of 128 with a line added.
-const FINE_MAX: usize = 1024;
+const FINE_MAX: usize = 2048;
 const FINE_ENTRIES: usize = FINE_MAX / 16 + 1;
 const COARSE_ENTRIES: usize = ALIGNED_MAX as usize / 128 + 1;
 
@@ -131,13 +131,13 @@ static COARSE: [Scaled; COARSE_ENTRIES] = {
     table
 };
 
-/// The class that serves `bytes`, or `None` above 1,024.
+/// The class that serves `bytes`, or `None` above 2,048.
 #[inline(always)]
 pub fn fine_class_of(bytes: usize) -> Option<Scaled> {
     if bytes <= FINE_MAX { Some(FINE[(bytes + 15) >> 4]) } else { None }
 }
 
-/// The class that serves `bytes`, more than 1,024, or `None` above [`SMALL_MAX`].
+/// The class that serves `bytes`, more than 2,048, or `None` above [`SMALL_MAX`].
 #[inline(always)]
 pub fn coarse_class_of(bytes: usize) -> Option<Scaled> {
     debug_assert!(bytes > FINE_MAX);
@@ -173,9 +173,9 @@ pub fn aligned_class_of(bytes: usize, align: usize) -> Option<usize> {
         return None;
     }
     let bytes = bytes.max(1).next_multiple_of(align);
-    match bytes.next_power_of_two().ilog2() {
-        _ if bytes < LINED_FROM as usize => class_of(bytes),
-        power => Some(PLAIN + (power - LINED_FROM.ilog2()) as usize),
+    match class_of(bytes) {
+        Some(class) if SIZES[class] < LINED_FROM => Some(class),
+        _ => Some(PLAIN + (bytes.next_power_of_two().ilog2() - LINED_FROM.ilog2()) as usize),
     }
 }
 
@@ -211,10 +211,10 @@ static SLAB_BLOCKS: [u16; CLASSES] = {
     table
 };
 
-/// Bytes and most blocks of a magazine.
-const MAGAZINE: (u32, u32, u32) = (26 * 1024, 2, 192);
+/// Bytes, lines not counted, and fewest and most blocks of a magazine.
+const MAGAZINE: (u32, u32, u32) = (24 * 1024, 2, 192);
 
-/// Most blocks one magazine holds: 26 KiB worth, at least 2 and at most 192.
+/// Most blocks one magazine holds: 24 KiB worth, the lines of their own not counted, at least 2 and at most 192.
 #[inline]
 pub fn magazine_max(class: usize) -> u32 {
     MAGAZINE_MAX[class]
@@ -248,7 +248,8 @@ const fn blocks_in((bytes, least, most): (u32, u32, u32)) -> [u32; CLASSES] {
     let mut table = [0; CLASSES];
     let mut class = 1;
     while class < CLASSES {
-        let blocks = bytes / SIZES[class];
+        let is_lined = class < PLAIN && SIZES[class] > LINED_FROM;
+        let blocks = bytes / (SIZES[class] - if is_lined { LINE } else { 0 });
         table[class] = if blocks > most {
             most
         } else if blocks < least {
