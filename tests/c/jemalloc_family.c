@@ -95,7 +95,8 @@ static void names(void) {
     free(block);
     depth = COUNT_OF(mib);
     CHECK(to_mib("arena", mib, &depth) == 0 && depth == 1, "the beginning of a name");
-    CHECK(by_mib(mib, 1, NULL, NULL, NULL, 0) == ENOENT && by_mib(mib, 8, NULL, NULL, NULL, 0) == ENOENT, "no name");
+    CHECK(by_mib(mib, 1, NULL, NULL, NULL, 0) == ENOENT && by_mib(mib, 8, NULL, NULL, NULL, 0) == ENOENT &&
+          by_mib(NULL, 0, NULL, NULL, NULL, 0) == ENOENT, "no name");
 
     CHECK(ctl("stats.nothing", NULL, NULL, NULL, 0) == ENOENT && ctl("stats", NULL, NULL, NULL, 0) == ENOENT, "ENOENT");
     CHECK(ctl("arena.x.purge", NULL, NULL, NULL, 0) == ENOENT && ctl("", NULL, NULL, NULL, 0) == ENOENT, "ENOENT");

@@ -230,7 +230,7 @@ pub unsafe fn numbers_of(name: *const c_char, mib: *mut usize, length: *mut usiz
 /// # Safety
 /// `length` numbers at `mib` may be read.
 pub unsafe fn by_numbers(mib: *const usize, length: usize, access: &Access) -> c_int {
-    if length > DEPTH {
+    if !(1..=DEPTH).contains(&length) {
         return ENOENT;
     }
     // SAFETY: as the caller says.
