@@ -390,39 +390,6 @@ fn errno_early_calls_and_odd_arguments_are_as_without_the_recorder() {
 }
 
 #[test]
-fn calls_of_jemalloc_by_its_own_names_are_counted() {
-    let place = Place::with_temporary("mallocx");
-    let library = place.program(
-        "libown.so",
-        &["-shared", "-fPIC"],
-        "static char pool[64 << 20];
-        void *mallocx(size_t bytes, int flags) { static size_t used; return pool + (used += bytes + 64) - bytes; }
-        void *rallocx(void *block, size_t bytes, int flags) { return mallocx(bytes, flags); }
-        void dallocx(void *block, int flags) {}
-        void sdallocx(void *block, size_t bytes, int flags) {}",
-    );
-    let program = place.program(
-        "caller",
-        &["-Wl,--no-as-needed", &library],
-        "void *mallocx(size_t, int), *rallocx(void *, size_t, int);
-        void dallocx(void *, int), sdallocx(void *, size_t, int);
-        int main(void) {
-            void *kept = 0;
-            for (int i = 0; i < 50; i++) dallocx(mallocx(70000, 0), 0);
-            for (int i = 0; i < 40; i++) sdallocx(mallocx(70000, 12), 70000, 12);
-            for (int i = 0; i < 30; i++) kept = rallocx(mallocx(70000, 0), 150000, 0);
-            return kept == 0;
-        }",
-    );
-    let report = place.report(&["--", &program]);
-    assert_eq!(calls(&report, "malloc", 64 * KIB), 80);
-    assert_eq!(calls(&report, "aligned_alloc", 64 * KIB), 40);
-    assert_eq!(calls(&report, "realloc", 128 * KIB), 30);
-    assert!(number(&with(&report["sizes"], "from_bytes", 64 * KIB)["live"]["blocks"]) < 0.01);
-    assert!(number(&with(&report["sizes"], "from_bytes", 128 * KIB)["live"]["blocks"]) > 29.0);
-}
-
-#[test]
 fn calls_of_libraries_opened_with_deepbind_are_counted() {
     let place = Place::with_temporary("deepbind");
     let plugin = place.program(

@@ -125,3 +125,41 @@ fn in_a_pid_namespace_what_lives_is_not_taken_for_that_of_an_ended_process() {
     let callers = report["callers"].as_array().unwrap();
     assert!(callers.iter().any(|caller| caller["function"] == "make"), "{report}");
 }
+
+#[test]
+fn blocks_that_jemalloc_gives_by_its_own_names_are_counted_and_live() {
+    let place = Place::new("mallocx");
+    let library = place.compile(
+        "libown.so",
+        "#include <stdlib.h>
+        static char pool[64 << 20];
+        static void *take(size_t bytes) { static size_t used; return pool + (used += bytes + 64) - bytes; }
+        void *mallocx(size_t bytes, int flags) { return take(bytes); }
+        void *rallocx(void *block, size_t bytes, int flags) { return take(bytes); }
+        void dallocx(void *block, int flags) {}
+        void sdallocx(void *block, size_t bytes, int flags) {}",
+        &["-shared", "-fPIC"],
+    );
+    let program = place.compile(
+        "caller",
+        "#include <stdlib.h>
+        void *mallocx(size_t, int), *rallocx(void *, size_t, int);
+        void dallocx(void *, int), sdallocx(void *, size_t, int);
+        int main(void) {
+            void *kept = 0;
+            for (int i = 0; i < 50; i++) dallocx(mallocx(70000, 0), 0);
+            for (int i = 0; i < 40; i++) sdallocx(mallocx(70000, 12), 70000, 12);
+            for (int i = 0; i < 30; i++) kept = rallocx(mallocx(70000, 0), 150000, 0);
+            return kept == 0;
+        }",
+        &[&OPTIONS[..], &["-Wl,--no-as-needed", &library]].concat(),
+    );
+    let report = report(&[&program]);
+    let functions = report["functions"].as_array().unwrap();
+    let calls = |name: &str| {
+        let function = functions.iter().find(|function| function["function"] == name).unwrap();
+        function["calls"].as_u64().unwrap()
+    };
+    assert_eq!((calls("malloc"), calls("aligned_alloc"), calls("realloc")), (80, 40, 30));
+    assert_eq!(sum(&report, "live").round(), 30.0);
+}
