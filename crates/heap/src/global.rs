@@ -257,7 +257,7 @@ pub unsafe fn resize(pointer: *mut u8, bytes: usize, align: usize) -> *mut u8 {
 ///
 /// # Safety
 /// `pointer` is a live block of `old_bytes`, which the caller gives up if the result is another; `new` is null or a new one of `bytes`.
-unsafe fn replace(pointer: *mut u8, old_bytes: usize, new: *mut u8, bytes: usize) -> *mut u8 {
+pub unsafe fn replace(pointer: *mut u8, old_bytes: usize, new: *mut u8, bytes: usize) -> *mut u8 {
     if new.is_null() {
         return if bytes <= old_bytes { pointer } else { new };
     }

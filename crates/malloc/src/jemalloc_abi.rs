@@ -60,12 +60,11 @@ pub unsafe extern "C" fn rallocx(block: *mut c_void, bytes: usize, flags: c_int)
         let new = if (old as usize).is_multiple_of(layout.align()) {
             global::resize(old, layout.size(), layout.align())
         } else {
-            let new = Faultless.alloc(layout);
-            if !new.is_null() {
-                new.copy_from_nonoverlapping(old, before.min(layout.size()));
-                global::free(old);
+            // Where there is no memory the old block does not serve: it is not aligned.
+            match Faultless.alloc(layout) {
+                new if new.is_null() => new,
+                new => global::replace(old, before, new, layout.size()),
             }
-            new
         };
         if flags & ZERO != 0 && !new.is_null() {
             let after = global::usable_bytes(new);

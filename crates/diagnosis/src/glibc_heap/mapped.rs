@@ -34,7 +34,7 @@ pub fn find(
 ) -> MappedBlocks {
     let mut found = MappedBlocks {
         blocks: u64::from(parameters.mmap_count),
-        // Since 2.43 some more, and that is forgotten with the last mapping.
+        // Since 2.43 malloc counts some bytes more, also where no mapping is left.
         bytes: if parameters.mmap_count == 0 { 0 } else { parameters.mmapped_bytes & !(PAGE_BYTES - 1) },
         ..MappedBlocks::default()
     };
