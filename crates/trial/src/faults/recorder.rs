@@ -17,7 +17,7 @@ use faultless_records::perf_record::{News, PerfRecord, Sample};
 
 use super::earlier_children::EarlierChildren;
 use super::ladder::{Ladder, Periods, STEPS};
-use super::sampling;
+use super::sampling::{self, Twice, agreement};
 use super::taken::{Kind, Taken};
 use super::{FaultOptions, RecordError};
 use crate::callers::{Images, RawTree};
@@ -63,8 +63,8 @@ pub struct Recorder {
     saw_huge_pages: bool,
     options: FaultOptions,
     before: FaultCounts,
-    /// Faults that two steps of sampling counted.
-    twice: FaultCounts,
+    /// Minor and major faults that two steps of sampling counted.
+    twice: [Twice; 2],
     /// Of a process that runs already: its accounts at the start, and the last that were seen.
     first_accounts: FaultAccounts,
     last_accounts: FaultAccounts,
@@ -152,7 +152,7 @@ impl Recorder {
             saw_huge_pages: true,
             options,
             before: FaultCounts::default(),
-            twice: FaultCounts::default(),
+            twice: [Twice::default(); 2],
             first_accounts: FaultAccounts::default(),
             last_accounts: FaultAccounts::default(),
             beside_start: FaultCounts::default(),
@@ -343,6 +343,23 @@ impl Recorder {
         Ok(())
     }
 
+    /// The number of events and the accounts, as near to each other as what is known of both allows.
+    fn agreed(
+        &self,
+        counted: u64,
+        twice: Twice,
+        accounts: Option<FaultCounts>,
+        pick: fn(FaultCounts) -> u64,
+    ) -> (u64, u64) {
+        let most = counted.saturating_sub(twice.least);
+        let events = most.saturating_sub(twice.unsure)..=most;
+        let Some(accounts) = accounts.map(pick) else { return (most, most) };
+        let accounts = accounts.saturating_sub(pick(self.before));
+        let start = accounts.saturating_sub(pick(self.beside_start));
+        let (events, accounts) = agreement(events, start..=accounts.saturating_add(pick(self.beside_end)));
+        (events, accounts.saturating_add(pick(self.before)))
+    }
+
     /// The recording, of what was counted until [`Self::stop`].
     ///
     /// # Errors
@@ -380,27 +397,21 @@ impl Recorder {
             Access::User => None,
         };
         // A counter of its own for faults in programs would cost each of them some per cent of its time.
-        let in_programs = |counted: fn(&Step) -> u64, twice: u64, kernel: u64| {
-            steps.iter().map(counted).sum::<u64>().saturating_sub(twice).saturating_sub(kernel)
-        };
+        let minor = steps.iter().map(|step| step.minor_faults).sum();
+        let major = steps.iter().map(|step| step.major_faults).sum();
+        let (minor, accounted_minor) =
+            self.agreed(minor, self.twice[0], accounts.faults, |counts| counts.minor);
+        let (major, accounted_major) =
+            self.agreed(major, self.twice[1], accounts.faults, |counts| counts.major);
         let in_kernel = kernel.unwrap_or_default();
         let user = FaultCounts {
-            minor: in_programs(|step| step.minor_faults, self.twice.minor, in_kernel.minor),
-            major: in_programs(|step| step.major_faults, self.twice.major, in_kernel.major),
-        };
-        let (start, end) = (self.beside_start, self.beside_end);
-        // What agrees best with the events, so that only what certainly was none is left over.
-        let near = |events: u64, accounts: u64, start: u64, end: u64| {
-            events.clamp(accounts.saturating_sub(start), accounts.saturating_add(end))
-        };
-        let near = |accounts: FaultCounts| FaultCounts {
-            minor: near(user.minor.saturating_add(in_kernel.minor), accounts.minor, start.minor, end.minor),
-            major: near(user.major.saturating_add(in_kernel.major), accounts.major, start.major, end.major),
+            minor: minor.saturating_sub(in_kernel.minor),
+            major: major.saturating_sub(in_kernel.major),
         };
         let counters = Counters {
             user,
             kernel,
-            accounts: accounts.faults.map(near),
+            accounts: accounts.faults.map(|_| FaultCounts { minor: accounted_minor, major: accounted_major }),
             before: self.before,
             accounts_are_late: accounts.are_late,
         };
