@@ -139,4 +139,9 @@ impl Observer for Sums {
     fn tick(&mut self, calls: u64) {
         self.progress.show(&format!("{} of malloc and its family", several(calls, "call")));
     }
+
+    fn removes_probes(&mut self, calls: u64) {
+        let calls = several(calls, "call");
+        self.progress.show(&format!("{calls} of malloc and its family; the kernel removes the probes"));
+    }
 }

@@ -64,6 +64,8 @@ pub trait Observer {
     fn lose_sight(&mut self);
     /// Time passes; so many calls were seen.
     fn tick(&mut self, calls: u64);
+    /// The probes are removed now, which takes the kernel a minute or two where other programs keep every CPU busy.
+    fn removes_probes(&mut self, calls: u64);
 }
 
 /// How it went.
@@ -128,6 +130,7 @@ pub fn follow(
             if !closes {
                 continue;
             }
+            observer.removes_probes(decoder.calls);
             let length = window.elapsed();
             looked.observed += length;
             decoder.counts.dropped += calls.lost() + u64::from(decoder.is_held_back);
