@@ -432,9 +432,9 @@ fn a_command_is_ended_when_its_time_is_over() {
         place.program("endless", &[], "int main(void) { for (;;) { free(malloc(100)); usleep(100); } }");
     let start = Instant::now();
     let report = place.report(&["--for", "300ms", "--", &program]);
-    assert!(start.elapsed() < Duration::from_secs(10));
+    assert!(start.elapsed() < Duration::from_secs(60));
     assert!(calls(&report, "malloc", 64) > 10);
-    assert!((0.3..3.0).contains(&number(&report["observed_seconds"])));
+    assert!((0.3..20.0).contains(&number(&report["observed_seconds"])));
 }
 
 #[test]
