@@ -138,7 +138,8 @@ fn fleet(arguments: &ExportArguments) -> Result<Fleet, Failure> {
         By::Name if !arguments.once => {
             let own = i32::try_from(std::process::id()).unwrap_or(0);
             let own = Process::open(own).map_err(Failure::of_process)?;
-            return Ok(Fleet::new(Grouping::Name, own.start_ticks()));
+            // Who began in the same tick, of 10 ms, may have begun before us.
+            return Ok(Fleet::new(Grouping::Name, own.start_ticks() + 1));
         }
         By::Name => Grouping::Name,
         By::Process => Grouping::Process,
