@@ -45,7 +45,7 @@ impl Program {
     #[must_use]
     pub fn new(file: &str) -> Program {
         Program {
-            executable: compile(file, &[]),
+            executable: compile(file, "", &[]),
             arguments: Vec::new(),
             variables: Vec::new(),
             limits: String::new(),
@@ -143,14 +143,23 @@ impl Outcome {
 /// When it does not compile.
 #[must_use]
 pub fn shared_library(file: &str) -> PathBuf {
-    compile(file, &["-shared", "-fPIC"])
+    compile(file, ".so", &["-shared", "-fPIC"])
 }
 
-fn compile(file: &str, more_flags: &[&str]) -> PathBuf {
+/// The same of a C++ program that brings the C++ library inside.
+///
+/// # Panics
+/// When it does not compile.
+#[must_use]
+pub fn library_with_runtime(file: &str) -> PathBuf {
+    compile(file, "-runtime.so", &["-shared", "-fPIC", "-static-libstdc++", "-static-libgcc"])
+}
+
+fn compile(file: &str, suffix: &str, more_flags: &[&str]) -> PathBuf {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("c");
     let source = folder.join(file);
     let stem = source.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-    let built = build_folder().join(if more_flags.is_empty() { stem } else { stem + ".so" });
+    let built = build_folder().join(stem + suffix);
     if is_newer(&built, &[&source, &folder.join("check.h")]) {
         return built;
     }

@@ -1,7 +1,7 @@
 //! The C and C++ functions at their edges, as POSIX, C23 and glibc document them.
 
 use faultless_tests::library::preload;
-use faultless_tests::program::{Program, shared_library};
+use faultless_tests::program::{Program, library_with_runtime, shared_library};
 
 /// Tests that are nothing but a program that must pass.
 macro_rules! passes {
@@ -78,6 +78,17 @@ fn operator_new_of_a_library_in_c_plus_plus_throws_in_a_program_in_c() {
 fn a_constructor_may_wait_for_a_thread_that_calls_new_without_exceptions() {
     let plugin = shared_library("nothrow_plugin.cpp");
     Program::new("nothrow_in_constructor.c").argument(plugin.to_string_lossy()).passes();
+}
+
+#[test]
+fn libraries_with_a_cpp_library_inside_throw_and_handle_on_their_own() {
+    let (usual, inside) = (shared_library("runtime_plugin.cpp"), library_with_runtime("runtime_plugin.cpp"));
+    let second = inside.with_file_name("second-runtime.so");
+    std::fs::copy(&inside, &second).unwrap();
+    for [first, second] in [[&inside, &second], [&inside, &usual], [&usual, &inside]] {
+        let program = Program::new("two_runtimes.c").argument(first.to_string_lossy());
+        program.argument(second.to_string_lossy()).passes();
+    }
 }
 
 #[test]

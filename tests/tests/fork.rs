@@ -46,3 +46,8 @@ fn a_fork_handler_trims_while_other_threads_are_in_their_slow_paths() {
 fn a_thread_that_holds_stdios_lock_makes_its_first_allocation() {
     Program::new("fork_first_malloc.c").passes();
 }
+
+#[test]
+fn a_thread_is_in_the_loader_when_its_process_forks() {
+    Program::new("fork_in_loader.c").passes();
+}

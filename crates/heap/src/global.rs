@@ -327,6 +327,7 @@ pub fn handle_forks() {
     // ORDERING: Relaxed; whoever is first registers, nothing else depends on it.
     if FORK_UNHANDLED.swap(false, Ordering::Relaxed) {
         os::find_single_threaded_flag();
+        os::find_libc_create();
         os::at_fork(fork_prepare, fork_parent, fork_child);
     }
 }

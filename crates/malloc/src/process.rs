@@ -23,6 +23,8 @@ unsafe extern "C" fn start(
     environment: *const *const c_char,
 ) {
     global::handle_forks();
+    #[cfg(all(feature = "operators", target_arch = "x86_64"))]
+    crate::cpp_abi::find_at_start();
     // A setuid program must not write where its caller says.
     if !os::is_privileged() {
         // SAFETY: the loader passes the environment of the process.

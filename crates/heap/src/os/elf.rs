@@ -7,6 +7,7 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 const PT_LOAD: u32 = 1;
 const PT_DYNAMIC: u32 = 2;
 const DT_NULL: usize = 0;
+const DT_NEEDED: usize = 1;
 const DT_HASH: usize = 4;
 const DT_STRTAB: usize = 5;
 const DT_SYMTAB: usize = 6;
@@ -53,7 +54,7 @@ struct ProgramHeader {
 #[repr(C)]
 struct Info {
     base: usize,
-    _name: *const c_char,
+    name: *const c_char,
     headers: *const ProgramHeader,
     header_count: u16,
 }
@@ -93,9 +94,9 @@ pub fn objects<F: FnMut(Object<'_>) -> bool>(mut visit: F) {
     ) -> c_int {
         // SAFETY: the loader passes a valid description, whose object stays loaded during the call, and our `visit`.
         unsafe {
-            let Info { base, headers, header_count, .. } = *info;
+            let Info { base, name, headers, header_count } = *info;
             let headers = core::slice::from_raw_parts(headers, header_count.into());
-            c_int::from((*visit.cast::<F>())(Object { base, headers, table: Table::of(base, headers) }))
+            c_int::from((*visit.cast::<F>())(Object { base, name, headers, table: Table::of(base, headers) }))
         }
     }
     // SAFETY: `one` gets `visit` as what it is, and the call ends before it does.
@@ -105,6 +106,8 @@ pub fn objects<F: FnMut(Object<'_>) -> bool>(mut visit: F) {
 /// A program or library in memory.
 pub struct Object<'a> {
     base: usize,
+    /// The path by which it was found; empty for the program.
+    name: *const c_char,
     headers: &'a [ProgramHeader],
     table: Option<Table>,
 }
@@ -118,28 +121,42 @@ struct Table {
     hash: *const u32,
 }
 
+/// The entries of an object's dynamic section, tag and value.
+///
+/// # Safety
+/// The headers are those of an object that is loaded at `base` and stays meanwhile.
+unsafe fn dynamic(base: usize, headers: &[ProgramHeader]) -> impl Iterator<Item = (usize, usize)> {
+    let header = headers.iter().find(|header| header.kind == PT_DYNAMIC);
+    let mut entry: *const Dynamic = header.map_or(core::ptr::null(), |header| {
+        core::ptr::with_exposed_provenance(base.wrapping_add(header.address))
+    });
+    core::iter::from_fn(move || {
+        // SAFETY: null where there is no such section; it is loaded and ends with `DT_NULL`, which is not gone past.
+        unsafe {
+            let Dynamic { tag, value } = *entry.as_ref()?;
+            entry = entry.add(1);
+            (tag != DT_NULL).then_some((tag, value))
+        }
+    })
+    .fuse()
+}
+
 impl Table {
     /// # Safety
     /// The headers are those of an object that is loaded at `base`.
     unsafe fn of(base: usize, headers: &[ProgramHeader]) -> Option<Self> {
-        let header = headers.iter().find(|header| header.kind == PT_DYNAMIC)?;
-        let mut entry: *const Dynamic = core::ptr::with_exposed_provenance(base.wrapping_add(header.address));
         let [mut symbols, mut strings, mut gnu_hash, mut hash] = [0usize; 4];
-        loop {
-            // SAFETY: the dynamic section is loaded and ends with `DT_NULL`.
-            let Dynamic { tag, value } = unsafe { entry.read() };
+        // SAFETY: the caller's contract is the same.
+        for (tag, value) in unsafe { dynamic(base, headers) } {
             // glibc has put addresses there, but for objects whose section is read-only.
             let address = if value < base { base.wrapping_add(value) } else { value };
             match tag {
-                DT_NULL => break,
                 DT_SYMTAB => symbols = address,
                 DT_STRTAB => strings = address,
                 DT_GNU_HASH => gnu_hash = address,
                 DT_HASH => hash = address,
                 _ => {}
             }
-            // SAFETY: this was not the last entry.
-            entry = unsafe { entry.add(1) };
         }
         (symbols != 0 && strings != 0 && gnu_hash | hash != 0).then_some(Self {
             symbols: core::ptr::with_exposed_provenance(symbols),
@@ -214,7 +231,7 @@ impl<'a> Object<'a> {
             let first =
                 headers.iter().find(|header| header.kind == PT_LOAD).map_or(0, |header| header.address);
             let base = start.expose_provenance().wrapping_sub(first);
-            Object { base, headers, table: Table::of(base, headers) }
+            Object { base, name: c"".as_ptr(), headers, table: Table::of(base, headers) }
         }
     }
 
@@ -228,6 +245,18 @@ impl<'a> Object<'a> {
         self.headers
             .iter()
             .find(|header| header.kind == PT_LOAD && offset.wrapping_sub(header.address) < header.bytes)
+    }
+
+    /// Whether it asks for the object `other` by the name of its file (`DT_NEEDED`).
+    pub fn needs(&self, other: &Object<'_>) -> bool {
+        let Some(table) = self.table else { return false };
+        // SAFETY: both are loaded; names are C strings in them or of the loader.
+        unsafe {
+            let path = CStr::from_ptr(other.name).to_bytes();
+            let file = path.rsplit(|byte| *byte == b'/').next();
+            let mut needed = dynamic(self.base, self.headers).filter(|(tag, _)| *tag == DT_NEEDED);
+            needed.any(|(_, name)| Some(CStr::from_ptr(table.strings.add(name)).to_bytes()) == file)
+        }
     }
 
     /// Where it defines a name, in whichever version. Not where that is a function which first chooses another.

@@ -321,8 +321,12 @@ pub fn start_thread(body: ThreadBody) -> bool {
     is_started
 }
 
-/// libc's own `pthread_create`: a tool's wrapper around it may hold a lock while libc allocates, and so while we are here.
-fn libc_create() -> Option<Create> {
+/// libc's own `pthread_create`, null before it was found. libc stays loaded.
+static LIBC_CREATE: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+
+/// Looks for libc's own `pthread_create`, for threads of ours: a tool's wrapper around it may hold a lock while libc allocates, and so
+/// while we are here. Early, because this takes a lock of the loader, which in a forked child a thread may hold that is not there.
+pub fn find_libc_create() {
     // Only libc, or its library of threads, has this name.
     const OWN: &CStr = c"__pthread_register_cancel";
     let mut found = None;
@@ -330,10 +334,21 @@ fn libc_create() -> Option<Create> {
         found = object.find(OWN).and_then(|_| object.find(c"pthread_create"));
         found.is_some()
     });
-    // SAFETY: libc's function of that name has these arguments and this result.
-    found.map(|place| unsafe {
-        core::mem::transmute::<*const c_void, Create>(core::ptr::with_exposed_provenance(place))
-    })
+    if let Some(place) = found {
+        // ORDERING: Relaxed; an address of code that was there before it was written, the same whoever finds it.
+        LIBC_CREATE.store(core::ptr::with_exposed_provenance_mut(place), Ordering::Relaxed);
+    }
+}
+
+fn libc_create() -> Option<Create> {
+    // ORDERING: Relaxed, as in `find_libc_create`.
+    let found = || LIBC_CREATE.load(Ordering::Relaxed);
+    if found().is_null() {
+        // Before glibc 2.34 the library of threads may have come later.
+        find_libc_create();
+    }
+    // SAFETY: null, or libc's function of that name, which has these arguments and this result.
+    unsafe { core::mem::transmute::<*mut c_void, Option<Create>>(found()) }
 }
 
 /// Blocks all signals of this thread but those that libc needs for `setuid` and cancellation (32 and 33). Returns the mask before.
