@@ -95,6 +95,8 @@ static void names(void) {
     free(block);
     depth = COUNT_OF(mib);
     CHECK(to_mib("arena", mib, &depth) == 0 && depth == 1, "the beginning of a name");
+    depth = 3, mib[3] = 99;
+    CHECK(to_mib("stats.arenas.7.pactive", mib, &depth) == 0 && depth == 3 && mib[2] == 7 && mib[3] == 99, "no room for all");
     CHECK(by_mib(mib, 1, NULL, NULL, NULL, 0) == ENOENT && by_mib(mib, 8, NULL, NULL, NULL, 0) == ENOENT &&
           by_mib(NULL, 0, NULL, NULL, NULL, 0) == ENOENT, "no name");
 
@@ -122,6 +124,13 @@ int main(void) {
     CHECK(!mallocx(SIZE_MAX / 2 + 1, 0) && !mallocx(SIZE_MAX, ZERO) && !mallocx(1, 63), "mallocx of too much");
     unsigned char *kept = mallocx(100, ZERO);
     CHECK(!rallocx(kept, SIZE_MAX / 2, 0) && all_are(kept, 100, 0), "a block that cannot grow is as it was");
+    size_t resident = rss_bytes();
+    kept = rallocx(kept, 600 * MIB, ZERO);
+    CHECK(kept && rss_bytes() < resident + 8 * MIB, "zeroed pages are there before anybody uses them");
+    kept[300 * MIB] = 1, kept[600 * MIB - 1] = 2;
+    kept = rallocx(kept, 700 * MIB, ZERO);
+    CHECK(kept && rss_bytes() < resident + 8 * MIB && kept[300 * MIB] == 1 && kept[600 * MIB - 1] == 2, "a zeroed block grew");
+    CHECK(all_are(kept + 600 * MIB, sallocx(kept, 0) - 600 * MIB, 0), "what it grew by is not zeroed");
     dallocx(kept, 0);
 
     names();

@@ -161,6 +161,24 @@ fn zeroed(bytes: usize, block: LargeBlock) -> *mut u8 {
     block.address as *mut u8
 }
 
+/// Clears part of a block: where that is much, its whole pages go back to the kernel.
+///
+/// # Safety
+/// The bytes from `start` on are the caller's to write.
+pub unsafe fn clear(start: *mut u8, bytes: usize) {
+    let page = os::page_bytes();
+    let (head, tail) = (start.align_offset(page).min(bytes), (start as usize + bytes) % page);
+    // SAFETY: the caller's bytes, of which the pages are a part where there are that many.
+    unsafe {
+        if bytes >= PURGED_TO_CLEAR && os::purge(start as usize + head, bytes - head - tail) {
+            start.write_bytes(0, head);
+            start.add(bytes - tail).write_bytes(0, tail);
+        } else {
+            start.write_bytes(0, bytes);
+        }
+    }
+}
+
 /// Allocates `bytes` at a multiple of `align`, a power of two.
 pub fn allocate_aligned(bytes: usize, align: usize) -> *mut u8 {
     debug_assert!(align.is_power_of_two());

@@ -206,7 +206,7 @@ pub unsafe fn by_name(name: *const c_char, access: &Access) -> c_int {
     }
 }
 
-/// Writes the numbers of a name.
+/// Writes the numbers of a name, or as many as there is room for: those of its beginning.
 ///
 /// # Safety
 /// `name` is a C string; `length` says how many numbers at `mib` may be written.
@@ -215,12 +215,12 @@ pub unsafe fn numbers_of(name: *const c_char, mib: *mut usize, length: *mut usiz
     // SAFETY: as the caller says.
     unsafe {
         match translate(name, &mut numbers) {
-            Some(depth) if depth <= *length => {
-                mib.copy_from_nonoverlapping(numbers.as_ptr(), depth);
-                *length = depth;
+            Some(depth) => {
+                *length = depth.min(*length);
+                mib.copy_from_nonoverlapping(numbers.as_ptr(), *length);
                 0
             }
-            _ => ENOENT,
+            None => ENOENT,
         }
     }
 }

@@ -73,8 +73,8 @@ pub extern "C" fn mallinfo() -> Mallinfo {
 /// glibc's `mallopt`: 1 for its parameters, which have nothing to tune here, 0 for unknown ones.
 #[unsafe(no_mangle)]
 pub extern "C" fn mallopt(parameter: c_int, _value: c_int) -> c_int {
-    // M_MXFAST 1, M_TRIM_THRESHOLD -1 … M_PERTURB -6, M_ARENA_TEST -7, M_ARENA_MAX -8.
-    c_int::from(matches!(parameter, 1 | -8..=-1))
+    // M_MXFAST 1, M_NLBLKS 2, M_GRAIN 3, M_KEEP 4, M_TRIM_THRESHOLD -1 … M_PERTURB -6, M_ARENA_TEST -7, M_ARENA_MAX -8.
+    c_int::from(matches!(parameter, 1..=4 | -8..=-1))
 }
 
 /// glibc's `malloc_trim`: gives back every page that can be given back, from all threads' caches; 1 if there was any. The
