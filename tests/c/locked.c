@@ -1,6 +1,7 @@
 /* In a program that locks its memory every page stays locked, also where blocks grew: none may fault later. */
 #include "check.h"
 #include <sys/mman.h>
+#include <sys/resource.h>
 
 enum { COUNT = 64 };
 
@@ -21,7 +22,7 @@ static size_t unlocked_mappings(void) {
 }
 
 int main(void) {
-    static unsigned char *block[COUNT];
+    static unsigned char *block[COUNT], *small[2000];
     if (mlockall(MCL_CURRENT | MCL_FUTURE) != 0) {
         // Not privileged, and a limit: nothing can be tested.
         CHECK(errno == EPERM || errno == ENOMEM, "mlockall: errno %d", errno);
@@ -35,6 +36,17 @@ int main(void) {
             if (turn > 0) CHECK_PATTERN(block[i], 200000, 200000, i);
             fill(block[i], 200000, i);
         }
+    for (size_t i = 0; i < COUNT; i++) free(block[i]);
+    // The pauses are longer than free memory is held otherwise.
+    long faults = 0;
+    for (int round = 0; round < 4; round++, usleep(400000)) {
+        for (size_t i = 0; i < COUNT_OF(small); i++) small[i] = malloc(2000), memset(opaque(small[i]), 1, 2000);
+        for (size_t i = 0; i < COUNT_OF(small); i++) free(small[i]);
+        struct rusage usage;
+        getrusage(RUSAGE_SELF, &usage);
+        CHECK(!preloaded() || round == 0 || usage.ru_minflt < faults + 20, "%ld faults in round %d", usage.ru_minflt - faults, round);
+        faults = usage.ru_minflt;
+    }
     size_t unlocked = unlocked_mappings();
     CHECK(unlocked == 0, "%zu writable mappings are no longer locked", unlocked);
     return 0;

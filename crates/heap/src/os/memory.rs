@@ -12,8 +12,8 @@ const EPERM: isize = -1;
 const EINVAL: isize = -22;
 const ENOSYS: isize = -38;
 const MADV_DONTNEED: usize = 4;
-/// Since Linux 5.18.
 const MADV_DONTNEED_LOCKED: usize = 24;
+/// Since Linux 5.18.
 const MADV_DONTDUMP: usize = 16;
 const MADV_DODUMP: usize = 17;
 /// Since Linux 5.4.
@@ -150,11 +150,12 @@ pub unsafe fn purge(address: usize, bytes: usize) -> bool {
         // SAFETY: committed memory, whose contents the caller gives up.
         unsafe { mark.write_volatile(1) };
     }
-    // The second call also takes locked pages.
-    let is_done = [MADV_DONTNEED, MADV_DONTNEED_LOCKED].into_iter().any(|advice| {
-        // SAFETY: the caller gives the contents up.
-        unsafe { syscall(number::MADVISE, [address, bytes, advice, 0, 0, 0]) == 0 }
-    });
+    // SAFETY: the caller gives the contents up.
+    let is_done = unsafe {
+        // The second call also takes locked pages. Who locks all memory wants no faults, and would fault it in again.
+        advise(address, bytes, MADV_DONTNEED)
+            || (!locks_all() && advise(address, bytes, MADV_DONTNEED_LOCKED))
+    };
     if !is_done || known == PURGES_CLEAR {
         return is_done;
     }
@@ -169,6 +170,32 @@ pub unsafe fn purge(address: usize, bytes: usize) -> bool {
 static PURGES: AtomicU8 = AtomicU8::new(0);
 const PURGES_CLEAR: u8 = 1;
 const PURGES_DO_NOTHING: u8 = 2;
+
+/// # Safety
+/// What the advice does to the range is no harm to anybody.
+unsafe fn advise(address: usize, bytes: usize, advice: usize) -> bool {
+    // SAFETY: the caller's contract is the same.
+    unsafe { syscall(number::MADVISE, [address, bytes, advice, 0, 0, 0]) == 0 }
+}
+
+/// Whether the process locks all of its memory, or all that is to come (`mlockall`): whether pages are locked that only that could lock.
+#[cold]
+fn locks_all() -> bool {
+    /// Of a page inside nothing is ever used.
+    static UNUSED: [AtomicU8; 2 * 4096] = [const { AtomicU8::new(0) }; 2 * 4096];
+    let page = page_bytes();
+    // SAFETY: pages that nobody uses.
+    unsafe {
+        let unused = (&raw const UNUSED).addr().next_multiple_of(page);
+        if page <= UNUSED.len() / 2 && !advise(unused, page, MADV_DONTNEED) {
+            return true;
+        }
+        let Some(fresh) = map(0, page, PROT_NONE, 0) else { return false };
+        let is_locked = !advise(fresh, page, MADV_DONTNEED);
+        unmap(fresh, page);
+        is_locked
+    }
+}
 
 /// Replaces a committed range by a fresh mapping, which also joins mappings that [`move_pages`] split.
 ///
