@@ -234,7 +234,7 @@ pub struct FaultsArguments {
     /// Observe the process for so long (10s, 500ms, 2m).
     #[arg(long = "for", value_name = "DURATION", value_parser = crate::time_span::parse, requires = "pid")]
     pub limit: Option<Duration>,
-    /// Look at one fault of every N [default: at each while they are few, at fewer while they are many].
+    /// Look at one fault of every N [default: at each of the first 10,000 and while they are few, at fewer while they are many].
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     pub every: Option<u64>,
     /// Look at this many bytes of the stack to find the callers [default: 8192].

@@ -6,11 +6,13 @@
 mod access;
 mod attribute;
 mod events;
+mod moment;
 mod refusal;
 mod ring;
 mod session;
 
 pub use access::{Access, access, access_to};
 pub use events::{Event, Plan, Sampling, Scope, What};
+pub use moment::Moment;
 pub use refusal::PerfError;
-pub use session::{Moment, Session, cpus};
+pub use session::{Session, cpus};

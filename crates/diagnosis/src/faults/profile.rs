@@ -7,7 +7,7 @@ use faultless_records::fault_recording::FaultRecording;
 
 use super::blame::blame;
 use super::place::Kind;
-use super::weight::Weights;
+use super::weight::{Weights, steps_with_few};
 
 /// Name of what has no call chain.
 pub const NOBODY: &str = "[no call chain]";
@@ -59,6 +59,8 @@ pub struct Function {
     pub module: Option<String>,
     /// Its faults.
     pub amount: Amount,
+    /// Of these, what few samples of a coarse step stand for.
+    pub known_by_few: f64,
     /// Source file and line with the faults there, most first.
     pub lines: Vec<((String, u32), f64)>,
     /// What it called that touched the memory, most first; nothing where it did that itself.
@@ -83,6 +85,7 @@ pub struct Profile {
 #[derive(Default)]
 struct Gathered {
     amount: Amount,
+    known_by_few: f64,
     lines: HashMap<(String, u32), f64>,
     through: HashMap<String, f64>,
     kinds: HashMap<Kind, f64>,
@@ -93,6 +96,7 @@ impl Profile {
     #[must_use]
     pub fn of(recording: &FaultRecording) -> Self {
         let weights = Weights::of(recording);
+        let has_few = steps_with_few(recording);
         let tree = &recording.tree;
         let mut all = Amount::default();
         let mut functions: HashMap<(String, Option<String>), Gathered> = HashMap::new();
@@ -111,6 +115,9 @@ impl Profile {
             });
             let gathered = functions.entry(key).or_default();
             gathered.amount.add(number, faults.is_major, faults.in_kernel, is_huge);
+            if has_few.get(faults.step) == Some(&true) {
+                gathered.known_by_few += number;
+            }
             *gathered.kinds.entry(kind.clone()).or_default() += number;
             kinds.entry(kind).or_default().add(number, faults.is_major, faults.in_kernel, is_huge);
             let Some(blame) = blame else { continue };
@@ -137,6 +144,7 @@ impl Profile {
                 name,
                 module,
                 amount: gathered.amount,
+                known_by_few: gathered.known_by_few,
                 lines: most_first(gathered.lines),
                 through: most_first(gathered.through),
                 kinds: most_first(gathered.kinds),

@@ -100,18 +100,23 @@ const FEW: u64 = 30;
 #[must_use]
 pub fn known_by_few(recording: &FaultRecording) -> Option<Few> {
     let weights = Weights::of(recording);
-    let mut sum = Few { samples: 0, faults: 0.0, period: 1 };
-    let coarse = recording.method.steps.iter().enumerate().filter(|(_, step)| step.minor_period > 1);
-    for (place, step) in coarse {
+    let has_few = steps_with_few(recording);
+    let those = || recording.faults.iter().filter(|faults| has_few.get(faults.step) == Some(&true));
+    let periods = recording.method.steps.iter().zip(&has_few).filter(|(_, has_few)| **has_few);
+    Some(Few {
+        samples: those().map(|faults| faults.samples).sum(),
+        faults: those().map(|faults| weights.faults(faults)).sum(),
+        period: periods.map(|(step, _)| step.minor_period).max()?,
+    })
+}
+
+/// Which steps are coarse and have few samples.
+pub(super) fn steps_with_few(recording: &FaultRecording) -> Vec<bool> {
+    let has_few = |(place, step): (usize, &Step)| {
         let those = recording.faults.iter().filter(|faults| faults.step == place);
-        let samples = those.clone().map(|faults| faults.samples).sum::<u64>();
-        if (1..FEW).contains(&samples) {
-            sum.period = sum.period.max(step.minor_period);
-            sum.samples += samples;
-            sum.faults += those.map(|faults| weights.faults(faults)).sum::<f64>();
-        }
-    }
-    (sum.samples > 0).then_some(sum)
+        step.minor_period > 1 && (1..FEW).contains(&those.map(|faults| faults.samples).sum::<u64>())
+    };
+    recording.method.steps.iter().enumerate().map(has_few).collect()
 }
 
 /// Samples of a step that did not arrive, minor and major, beside those that did.

@@ -85,8 +85,12 @@ impl Ring {
         tail.store(place, Ordering::Release);
     }
 
+    /// Whether half of it or more is waiting.
+    pub(super) fn is_half_full(&self) -> bool {
+        self.waiting_bytes() >= self.data_bytes as u64 / 2
+    }
+
     /// Bytes that are waiting.
-    #[cfg(test)]
     pub(super) fn waiting_bytes(&self) -> u64 {
         // SAFETY: as in `drain`.
         let tail = unsafe { AtomicU64::from_ptr(&raw mut (*self.control()).data_tail) };

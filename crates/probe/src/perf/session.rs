@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::time::Duration;
 
 use faultless_records::perf_record::{self, News, PerfRecord};
 use nix::errno::Errno;
@@ -13,9 +12,9 @@ use perf_event_open_sys::{ioctls, perf_event_open};
 
 use super::attribute::{self, Abilities, Attribute};
 use super::events::{Plan, Sampling, What};
+use super::moment::Moment;
 use super::refusal::{Circumstances, PerfError};
 use super::ring::{Ring, SMALLEST_BYTES};
-use crate::clock::monotonic_ns;
 use crate::file_limit;
 
 /// An event that was opened for one thread, on one CPU or all.
@@ -50,6 +49,7 @@ pub struct Session {
     abilities: Abilities,
     /// Records read but younger than what all buffers have been read up to.
     held_back: Vec<PerfRecord>,
+    is_crowded: bool,
     lost_samples: u64,
     lost_news: u64,
     scratch: Vec<u8>,
@@ -80,6 +80,7 @@ impl Session {
             },
             abilities: Abilities { has_build_ids: true, tells_lost: true },
             held_back: Vec::new(),
+            is_crowded: false,
             lost_samples: 0,
             lost_news: 0,
             scratch: Vec::new(),
@@ -297,7 +298,9 @@ impl Session {
     pub fn read_until(&mut self, moment: Moment) -> Vec<PerfRecord> {
         let mut records = std::mem::take(&mut self.held_back);
         let content = self.plan.content;
+        self.is_crowded = false;
         for buffer in &mut self.buffers {
+            self.is_crowded |= buffer.is_for_samples && buffer.ring.is_half_full();
             let (is_for_samples, head) = (buffer.is_for_samples, buffer.ring.head());
             let lost = if is_for_samples { &mut self.lost_samples } else { &mut self.lost_news };
             buffer.ring.drain(head, &mut self.scratch, |kind, misc, body| {
@@ -315,11 +318,11 @@ impl Session {
                 records.extend(record.filter(|_| !is_of_other));
             });
         }
-        if moment.0 == Moment::END.0 {
+        if moment.ns() == Moment::END.ns() {
             records.extend(self.lost_at_the_end());
         }
         records.sort_by_key(|record| record.time_ns);
-        let complete = records.partition_point(|record| record.time_ns < moment.0);
+        let complete = records.partition_point(|record| record.time_ns < moment.ns());
         self.held_back = records.split_off(complete);
         records
     }
@@ -342,11 +345,17 @@ impl Session {
                 self.lost_news += untold;
             } else if untold > 0 {
                 self.lost_samples += untold;
-                let (time_ns, cpu, news) = (Moment::END.0 - 1, buffer.cpu, News::Lost(untold));
+                let (time_ns, cpu, news) = (Moment::END.ns() - 1, buffer.cpu, News::Lost(untold));
                 records.push(PerfRecord { time_ns, pid: 0, tid: 0, cpu, news });
             }
         }
         records
+    }
+
+    /// Whether samples took half of a buffer or more when they were last read: the next may find no room.
+    #[must_use]
+    pub fn is_crowded(&self) -> bool {
+        self.is_crowded
     }
 
     /// Records of any kind that the buffers had no room for.
@@ -390,37 +399,6 @@ fn buffer_bytes(wanted: usize, cpus: usize) -> usize {
 
 /// Room for about a thousand records of mappings, names, starts and ends.
 const RECORD_BUFFER_BYTES: usize = 128 * 1024;
-
-/// A record's time is taken some moments before the record can be seen.
-const CLOCK_SLACK: Duration = Duration::from_micros(200);
-
-/// A time up to which records are read, in nanoseconds of the records' clock.
-#[derive(Debug, Clone, Copy)]
-pub struct Moment(u64);
-
-impl Moment {
-    /// When no more can come.
-    pub const END: Self = Self(u64::MAX);
-
-    /// The end, or the present as far as it is [settled](Self::settled).
-    #[must_use]
-    pub fn last_or_settled(is_last: bool) -> Self {
-        if is_last { Self::END } else { Self::settled() }
-    }
-
-    /// In nanoseconds of the records' clock.
-    #[must_use]
-    pub fn ns(self) -> u64 {
-        self.0
-    }
-
-    /// The youngest that all older records can be seen of by now.
-    #[must_use]
-    pub fn settled() -> Self {
-        let now = Duration::from_nanos(monotonic_ns());
-        Self(u64::try_from(now.saturating_sub(CLOCK_SLACK).as_nanos()).unwrap_or(u64::MAX))
-    }
-}
 
 /// Opens an event for a thread (0: ourselves) on a CPU (-1: all).
 pub(super) fn open_event(mut attribute: Attribute, thread: i32, cpu: i32) -> Result<OwnedFd, Errno> {

@@ -30,6 +30,10 @@ pub const ONLY_STEP: Periods = STEPS[2];
 /// goes on like that is cheaper in the third.
 const MOST_PER_SECOND: [f64; STEPS.len()] = [5_000.0, 1_500.0, 5_000.0, f64::INFINITY];
 
+/// So many samples come first, at whatever rate, which cost 0.1 s of CPU: one in 53 of the faults of a short command would be a
+/// handful, and say nothing.
+const FIRST: u64 = 10_000;
+
 /// This part of the most after the step back, and it is made.
 const FEW: f64 = 0.4;
 
@@ -45,6 +49,8 @@ pub struct Ladder {
     step: usize,
     samples: u64,
     time: Duration,
+    /// Of all steps.
+    samples_in_all: u64,
 }
 
 impl Ladder {
@@ -53,13 +59,15 @@ impl Ladder {
         self.step
     }
 
-    /// Hears of samples in some time; the step to change to.
-    pub fn hear(&mut self, samples: u64, time: Duration) -> Option<usize> {
+    /// Hears of samples in some time, and whether they nearly had no room; the step to change to.
+    pub fn hear(&mut self, samples: u64, time: Duration, is_crowded: bool) -> Option<usize> {
         self.samples += samples;
+        self.samples_in_all += samples;
         self.time += time;
         let seconds = self.time.as_secs_f64().max(1e-6);
         let rate = self.samples as f64 / seconds;
-        if self.samples >= ENOUGH && rate > MOST_PER_SECOND[self.step] {
+        let is_free = self.step == 0 && self.samples_in_all < FIRST && !is_crowded;
+        if self.samples >= ENOUGH && rate > MOST_PER_SECOND[self.step] && !is_free {
             return Some(self.change(self.step + 1));
         }
         if self.time < QUIET {
@@ -77,7 +85,7 @@ impl Ladder {
     }
 
     fn change(&mut self, step: usize) -> usize {
-        *self = Self { step, ..Self::default() };
+        *self = Self { step, samples_in_all: self.samples_in_all, ..Self::default() };
         step
     }
 }
@@ -92,7 +100,7 @@ mod tests {
     fn steps(ladder: &mut Ladder, faults_per_ms: u64, milliseconds: u64) -> usize {
         for _ in 0..milliseconds {
             let period = STEPS[ladder.step()].minor;
-            ladder.hear(faults_per_ms / period, MS);
+            ladder.hear(faults_per_ms / period, MS, false);
         }
         ladder.step()
     }
@@ -100,12 +108,24 @@ mod tests {
     #[test]
     fn few_faults_are_all_looked_at_and_many_are_sampled() {
         let mut ladder = Ladder::default();
-        assert_eq!(steps(&mut ladder, 4, 1000), 0);
+        assert_eq!(steps(&mut ladder, 4, 3000), 0);
         assert_eq!(steps(&mut ladder, 500, 5), 1, "a burst is answered at once");
         assert_eq!(steps(&mut ladder, 500, 20), 2, "and what goes on like that");
         assert_eq!(steps(&mut ladder, 503, 2000), 2, "the answer lasts");
         assert_eq!(steps(&mut ladder, 10_000, 2000), 3, "on many CPUs");
         assert_eq!(steps(&mut ladder, 0, 1500), 0, "until it is quiet");
+    }
+
+    #[test]
+    fn all_faults_of_a_short_command_are_looked_at_while_there_is_room() {
+        let mut ladder = Ladder::default();
+        assert_eq!(steps(&mut ladder, 50, 30), 0);
+        assert_eq!(steps(&mut ladder, 50, 169), 0);
+        assert_eq!(steps(&mut ladder, 50, 2), 1, "10,000 are enough, whenever they were");
+
+        let mut ladder = Ladder::default();
+        assert_eq!(ladder.hear(300, MS, false), None);
+        assert_eq!(ladder.hear(300, MS, true), Some(1), "fewer before some are lost");
     }
 
     #[test]
@@ -115,7 +135,7 @@ mod tests {
         for _ in 0..5000 {
             let period = STEPS[ladder.step()].minor;
             left += 15;
-            changes += usize::from(ladder.hear(left / period, MS).is_some());
+            changes += usize::from(ladder.hear(left / period, MS, false).is_some());
             left %= period;
         }
         // Every 503rd of 15,000 a second is 30 a second; one step back would be too many again.

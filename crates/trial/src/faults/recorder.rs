@@ -171,7 +171,7 @@ impl Recorder {
         for record in self.session.read() {
             self.take_with(&record, &mut looks);
         }
-        let step = self.ladder.step();
+        let (step, is_crowded) = (self.ladder.step(), self.session.is_crowded());
         // What still arrives of the step before says nothing of this one.
         let new = self.turn[step];
         let arrived: u64 = self.turn.iter().sum();
@@ -179,7 +179,7 @@ impl Recorder {
         let time = self.last_turn.elapsed();
         self.last_turn = Instant::now();
         if self.steps.len() > 1
-            && let Some(next) = self.ladder.hear(new, time)
+            && let Some(next) = self.ladder.hear(new, time, is_crowded)
         {
             // A refusal has no reason but a bug; the step then stays, and its faults are counted all the same.
             let _ = sampling::switch(&self.session, step, next, &mut self.twice);

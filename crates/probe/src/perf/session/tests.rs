@@ -1,6 +1,7 @@
 //! Sessions on threads of our own; where the kernel allows none, its refusal is looked at instead.
 
 use super::*;
+use crate::perf::moment::CLOCK_SLACK;
 use crate::perf::{Access, Event, Scope, access};
 use faultless_records::perf_record::Content;
 
@@ -103,7 +104,7 @@ fn sessions_read_until_one_moment_tell_nothing_younger_and_lose_nothing() {
     };
     // The second is read later, when more has happened.
     let beside = second.read_until(moment);
-    assert!(before.iter().chain(&beside).all(|record| record.time_ns < moment.0));
+    assert!(before.iter().chain(&beside).all(|record| record.time_ns < moment.ns()));
     assert!((100..200).contains(&faults(&before)) && (100..200).contains(&faults(&beside)));
     assert!(faults(&first.read_last()) >= 100 && faults(&second.read_last()) >= 100);
 }
@@ -143,10 +144,12 @@ fn what_no_later_record_tells_to_be_lost_is_counted_at_the_end() {
     let records = session.read_last();
     let samples = records.iter().filter(|record| matches!(record.news, News::Sample(_))).count();
     assert!(session.lost_samples() > 0, "{samples} samples have room");
+    assert!(session.is_crowded());
     assert_eq!(samples as u64 + session.lost_samples(), session.count(0).unwrap());
     let lost = |record: &PerfRecord| if let News::Lost(number) = record.news { number } else { 0 };
     assert_eq!(records.iter().map(lost).sum::<u64>(), session.lost_samples());
     assert!(session.read_last().is_empty(), "it is told once");
+    assert!(!session.is_crowded());
 }
 
 #[test]
