@@ -19,6 +19,9 @@ const MAPPED_OVERHEAD_BYTES: u64 = PAGE_BYTES;
 /// Mappings of which this part is malloc's, or the program's own, are told as its alone.
 const NEARLY_ALL: f64 = 0.95;
 
+/// Of which less than this part is malloc's: its settings would leave four in five as they are, so they are no advice.
+const LITTLE: f64 = 0.2;
+
 /// One pattern of thrash in an observation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Finding {
@@ -143,7 +146,7 @@ fn sentence(finding: &Finding, part_of_malloc: Option<f64>) -> String {
 
 fn remedy(pattern: Pattern, part_of_malloc: Option<f64>) -> &'static str {
     match pattern {
-        Pattern::Mapping if part_of_malloc.is_some_and(|part| part <= 1.0 - NEARLY_ALL) => {
+        Pattern::Mapping if part_of_malloc.is_some_and(|part| part < LITTLE) => {
             "no setting of malloc reaches it: let the program keep the mapping and use it again"
         }
         Pattern::Mapping | Pattern::TopTrim | Pattern::ArenaTrim => {
@@ -284,19 +287,27 @@ mod tests {
 
     #[test]
     fn mappings_of_malloc_and_of_the_program_are_not_told_as_those_of_one() {
-        let mut program = Program::start();
-        for round in 0..200 {
-            program.stack = Some(TakenStack { index: u32::from(round % 4 == 0), weight: 1 });
-            program.call(CallKind::Mmap, [0, 1 << 20, 3, ANONYMOUS, 0], 0x7f00_0000_0000);
-            program.call(CallKind::Munmap, [0x7f00_0000_0000, 1 << 20, 0, 0, 0], 0);
-        }
-        let sentence =
-            &program.end(&[&["mmap", "own_pool", "main"], &["mmap", "malloc", "load", "main"]])[0].sentence;
+        let run = |one_of: u32| {
+            let mut program = Program::start();
+            for round in 0..200 {
+                program.stack = Some(TakenStack { index: u32::from(round % one_of == 0), weight: 1 });
+                program.call(CallKind::Mmap, [0, 1 << 20, 3, ANONYMOUS, 0], 0x7f00_0000_0000);
+                program.call(CallKind::Munmap, [0x7f00_0000_0000, 1 << 20, 0, 0, 0], 0);
+            }
+            program.end(&[&["mmap", "own_pool", "main"], &["mmap", "malloc", "load", "main"]]).remove(0)
+        };
+        let quarter = run(4);
+        let sentence = &quarter.sentence;
         assert!(sentence.starts_with("mappings of 1 MiB are made and given back"), "{sentence}");
         assert!(
             sentence.ends_with("(25 % of the mappings are malloc's, the others the program's own)"),
             "{sentence}"
         );
+        assert!(quarter.remedy.contains("doctor"), "{}", quarter.remedy);
+        // What settings of malloc would reach is hardly worth a setting.
+        let little = run(10);
+        assert!(little.sentence.contains("(10 % of the mappings are malloc's"), "{}", little.sentence);
+        assert!(little.remedy.starts_with("no setting of malloc reaches it"), "{}", little.remedy);
     }
 
     #[test]
