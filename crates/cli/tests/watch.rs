@@ -7,7 +7,7 @@ mod tool;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use place::Place;
 use running::{Running, SOON, has_ended, is_so_within, send, state, wait_until, written_line};
@@ -215,6 +215,40 @@ fn a_process_that_begins_later_is_found_by_its_command_line() {
     let others = told.filter(|line| line["line"] == "process" && line["pid"] != pid);
     assert_eq!(others.collect::<Vec<_>>(), Vec::<Value>::new());
     assert!(watch.wait().unwrap().success());
+}
+
+/// Fills 64 MiB and gives them back before it says so.
+const SPIKE: &str = r#"
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+int main(void) {
+    size_t bytes = 64 << 20;
+    char *spike = mmap(0, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    memset(spike, 1, bytes);
+    munmap(spike, bytes);
+    puts("ready");
+    fflush(stdout);
+    while (getchar() != EOF) {}
+}"#;
+
+#[test]
+fn a_peak_that_no_sample_saw_is_the_kernels() {
+    let place = Place::new("spike");
+    let program = place.compile("spike", SPIKE, &["-O1"]);
+    let peak_mib = |output: &Output| {
+        let said = text(output) + &errors(output);
+        let row = said.lines().rfind(|line| line.trim_start().starts_with("spike "));
+        let peak = row.and_then(|row| row.split_whitespace().nth(2)?.parse::<f64>().ok());
+        peak.unwrap_or_else(|| panic!("{said}"))
+    };
+    let started = faultless(&["watch", "-i", "10s", "--", &program]).output().unwrap();
+    assert!(peak_mib(&started) >= 64.0, "{}", errors(&started));
+
+    let before = Running::ready(Command::new(program).stdin(Stdio::piped()));
+    let watch = ["watch", "--lines", "--for", "100ms", "--pid", &before.pid()];
+    let joined = faultless(&watch).output().unwrap();
+    assert!(peak_mib(&joined) >= 64.0, "{}", text(&joined));
 }
 
 #[test]

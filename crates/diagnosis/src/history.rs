@@ -53,7 +53,7 @@ pub struct Track {
     pub process: Process,
     /// In the order of time.
     pub samples: Vec<Sample>,
-    /// The largest resident set of any sample, in bytes.
+    /// The largest resident set of any sample, or that the kernel saw until then, in bytes.
     pub peak_rss_bytes: u64,
     /// The largest address space of any sample, in bytes.
     pub peak_vsize_bytes: u64,
@@ -174,7 +174,8 @@ impl History {
         if track.last().is_some_and(|last| last.t > sample.t) {
             return Err(format!("a sample of process {} goes back in time", sample.process));
         }
-        track.peak_rss_bytes = track.peak_rss_bytes.max(sample.rss_bytes.unwrap_or(0));
+        let peak_bytes = sample.rss_bytes.max(sample.peak_rss_bytes);
+        track.peak_rss_bytes = track.peak_rss_bytes.max(peak_bytes.unwrap_or(0));
         track.peak_vsize_bytes = track.peak_vsize_bytes.max(sample.vsize_bytes.unwrap_or(0));
         track.pss_bytes = sample.pss_bytes.or(track.pss_bytes);
         track.swap_bytes = sample.swap_bytes.or(track.swap_bytes);
@@ -392,6 +393,17 @@ mod tests {
         // All of the time keeps its share of the samples.
         let early = track.samples.iter().filter(|sample| sample.t < 50_000.0).count();
         assert!((150..=500).contains(&early), "{early}");
+    }
+
+    #[test]
+    fn the_peak_is_what_the_kernel_saw_or_a_sample() {
+        let mut history = begun();
+        history.add(Line::Process(Process::default())).unwrap();
+        for (rss, peak, largest) in [(5, Some(3), 5), (4, Some(7), 7), (9, None, 9)] {
+            let seen = Sample { rss_bytes: Some(rss), peak_rss_bytes: peak, ..Sample::default() };
+            history.add(Line::Sample(seen)).unwrap();
+            assert_eq!(history.tracks[0].peak_rss_bytes, largest);
+        }
     }
 
     #[test]

@@ -19,8 +19,8 @@ use crate::process_events::ProcessEvents;
 use crate::process_list::{Candidate, Refused, Selection};
 use crate::watched::{Change, Depth, Look, Watched, is_gone};
 
-/// How often swap is looked up, which costs another file.
-const SWAP_EVERY_NS: u64 = 1_000_000_000;
+/// How often swap and the peak are looked up, which costs another file.
+const STATUS_EVERY_NS: u64 = 1_000_000_000;
 
 /// How often new processes are searched for at most where the kernel tells of them: a search only finds what it did not say,
 /// other names of the same program.
@@ -63,7 +63,7 @@ pub struct Sampler {
 struct Tracked {
     place: u32,
     watched: Watched,
-    next_swap_ns: u64,
+    next_status_ns: u64,
     next_rollup_ns: Option<u64>,
     /// The kernel said that it has ended; or that its first thread has.
     ending: Option<hearing::Ending>,
@@ -160,7 +160,7 @@ impl Sampler {
     pub fn look_closely(&mut self, pid: i32) {
         if let Some(index) = self.places.get(&pid).copied() {
             let rollup = self.rollup_every_ns.is_some();
-            self.look(index, Depth { swap: true, rollup });
+            self.look(index, Depth { status: true, rollup });
         }
     }
 
@@ -300,7 +300,7 @@ impl Sampler {
         self.tracked.push(Tracked {
             place,
             watched,
-            next_swap_ns: 0,
+            next_status_ns: 0,
             next_rollup_ns,
             ending: None,
             unheard: None,
@@ -314,11 +314,11 @@ impl Sampler {
     fn depth(&mut self, index: usize) -> Depth {
         let now = clock::monotonic_ns();
         let one = &mut self.tracked[index];
-        let swap = now >= one.next_swap_ns;
-        if swap {
-            one.next_swap_ns = now + SWAP_EVERY_NS;
+        let status = now >= one.next_status_ns;
+        if status {
+            one.next_status_ns = now + STATUS_EVERY_NS;
         }
-        Depth { swap, rollup: one.next_rollup_ns.is_some_and(|at| now >= at) }
+        Depth { status, rollup: one.next_rollup_ns.is_some_and(|at| now >= at) }
     }
 
     fn look(&mut self, index: usize, depth: Depth) {

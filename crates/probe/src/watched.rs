@@ -1,6 +1,6 @@
 //! One process that is looked at again and again, through descriptors that stay open.
 //!
-//! A look reads `stat`, through one system call; `status` for swap and `smaps_rollup` for exact sizes come rarely, because
+//! A look reads `stat`, through one system call; `status` for swap and the peak, and `smaps_rollup` for exact sizes come rarely, because
 //! the second makes the process wait while its mappings are walked.
 
 use std::fs::File;
@@ -24,8 +24,8 @@ const STATUS_ROOM: usize = 32 * 1024;
 /// What a look is to include.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Depth {
-    /// Memory in swap.
-    pub swap: bool,
+    /// Memory in swap, and the largest resident set so far.
+    pub status: bool,
     /// Exact resident set and its share, from `smaps_rollup`.
     pub rollup: bool,
 }
@@ -135,8 +135,8 @@ impl Watched {
         if !is_ended && counters.first_thread_has_ended() {
             (sample.vsize_bytes, sample.rss_bytes) = self.sizes_of_other_thread();
         }
-        if depth.swap && !is_ended {
-            sample.swap_bytes = self.swap_bytes();
+        if depth.status && !is_ended {
+            self.add_status(&mut sample);
         }
         let rollup_s = if depth.rollup && !is_ended { self.add_rollup(&mut sample) } else { None };
         Ok(Look { sample, is_ended, change, rollup_s })
@@ -216,11 +216,13 @@ impl Watched {
     }
 
     /// Read once a second at most: an open file for each process would take a third of those that may be open.
-    fn swap_bytes(&self) -> Option<u64> {
-        let status = self.process.open_file("status").ok()?;
+    fn add_status(&self, sample: &mut Sample) {
+        let Ok(status) = self.process.open_file("status") else { return };
         let mut bytes = [0; STATUS_ROOM];
-        let text = self.read(&status, "status", &mut bytes).ok()?;
-        status::bytes_of_field(&String::from_utf8_lossy(text), "VmSwap")
+        let Ok(text) = self.read(&status, "status", &mut bytes) else { return };
+        let text = String::from_utf8_lossy(text);
+        sample.swap_bytes = status::bytes_of_field(&text, "VmSwap");
+        sample.peak_rss_bytes = status::bytes_of_field(&text, "VmHWM");
     }
 
     /// The file is opened anew each time, because a descriptor stays with the program before an exec.
@@ -263,9 +265,9 @@ mod tests {
     #[test]
     fn our_own_figures_grow_as_we_touch_memory() {
         let mut own = Watched::open(number(std::process::id())).unwrap();
-        let before = own.look(Depth { swap: true, rollup: true }).unwrap();
+        let before = own.look(Depth { status: true, rollup: true }).unwrap();
         let touched = vec![1_u8; 64 << 20];
-        let after = own.look(Depth { swap: true, rollup: true }).unwrap();
+        let after = own.look(Depth { status: true, rollup: true }).unwrap();
         assert!(std::hint::black_box(&touched)[12345] == 1);
         let grown = |figure: fn(&Sample) -> Option<u64>| {
             figure(&after.sample).unwrap().saturating_sub(figure(&before.sample).unwrap())
@@ -275,6 +277,22 @@ mod tests {
         assert!(grown(|sample| sample.pss_bytes) >= 60 << 20, "{before:?} {after:?}");
         assert!(after.sample.minor_faults > before.sample.minor_faults);
         assert!(after.sample.swap_bytes.is_some() && after.rollup_s.is_some_and(|time| time > 0.0));
+    }
+
+    #[test]
+    fn memory_that_was_given_back_before_the_look_is_in_the_peak() {
+        let mut own = Watched::open(number(std::process::id())).unwrap();
+        let touched = vec![1_u8; 256 << 20];
+        assert!(std::hint::black_box(&touched)[12345] == 1);
+        drop(touched);
+        let sample = own.look(Depth { status: true, rollup: false }).unwrap().sample;
+        assert!(sample.peak_rss_bytes >= Some(250 << 20), "{sample:?}");
+        assert!(sample.peak_rss_bytes >= sample.rss_bytes && sample.rss_bytes.is_some());
+        assert_eq!(
+            own.look(Depth::default()).unwrap().sample.peak_rss_bytes,
+            None,
+            "as swap, it is read now and then"
+        );
     }
 
     #[test]
@@ -309,7 +327,7 @@ mod tests {
         child.kill().unwrap();
         let mut last = None;
         until(|| {
-            let look = watched.look(Depth { swap: true, rollup: true }).unwrap();
+            let look = watched.look(Depth { status: true, rollup: true }).unwrap();
             let is_ended = look.is_ended;
             last = Some(look);
             is_ended

@@ -80,6 +80,9 @@ pub struct Sample {
     /// Resident set by the kernel's running counter, or exact where the sample has `pss_bytes`; none of a process that has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rss_bytes: Option<u64>,
+    /// The largest resident set so far, as the kernel keeps it; only in some samples.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peak_rss_bytes: Option<u64>,
     /// Share of the resident set, pages of several processes divided among them; only in some samples.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pss_bytes: Option<u64>,
