@@ -231,8 +231,8 @@ pub struct FaultsArguments {
     /// Observe the process with this number instead of starting a command, until it ends or Ctrl-C.
     #[arg(short, long, value_name = "PID", conflicts_with_all = ["words", "diff"])]
     pub pid: Option<i32>,
-    /// Observe the process for so long (10s, 500ms, 2m).
-    #[arg(long = "for", value_name = "DURATION", value_parser = crate::time_span::parse, requires = "pid")]
+    /// Observe for so long (10s, 500ms, 2m); a command that was started is ended then [default: to its end].
+    #[arg(long = "for", value_name = "DURATION", value_parser = crate::time_span::parse, conflicts_with = "diff")]
     pub limit: Option<Duration>,
     /// Look at one fault of every N [default: at each of the first 10,000 and while they are few, at fewer while they are many].
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]

@@ -44,9 +44,9 @@ pub fn faults(
     // Places that cannot be written are found out before the work.
     let files = Files::create(arguments, read)?;
     let recording = match saved {
-        Some(_) if arguments.every.is_some() || arguments.stack.is_some() => {
+        Some(_) if arguments.limit.is_some() || arguments.every.is_some() || arguments.stack.is_some() => {
             return Err(Failure::Usage(
-                "--every and --stack are for recording, not for what was recorded".into(),
+                "--for, --every and --stack are for recording, not for what was recorded".into(),
             ));
         }
         Some(recording) => recording,
@@ -146,9 +146,9 @@ fn record(arguments: &FaultsArguments, signals: &Signals) -> Result<FaultRecordi
         .map_err(|error| failed(&name, error))?;
     drop(progress);
     match ending {
-        Ending::Exited(0) => {}
-        Ending::Exited(status) => crate::say(&format!("{name} ended with status {status}")),
-        Ending::Killed(number) => {
+        None | Some(Ending::Exited(0)) => {}
+        Some(Ending::Exited(status)) => crate::say(&format!("{name} ended with status {status}")),
+        Some(Ending::Killed(number)) => {
             crate::say(&format!("{name} was killed by {}", faultless_probe::signals::name(number)));
         }
     }

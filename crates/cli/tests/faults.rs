@@ -219,6 +219,7 @@ fn every_output_is_written_from_one_recording() {
     assert!(tool::text(&diff).contains("No function takes more or fewer"));
     let diff = faultless(&["faults", "--json", "--diff", &record, &record]);
     let value = json(&diff);
+    assert_refused(&mut tool::faultless(&["faults", "--for", "1s", &record]), 2, "--for");
     assert_eq!(value["format"], "faultless-faults-diff/1");
 }
 
@@ -284,6 +285,20 @@ fn a_process_that_runs_already_is_observed_for_a_time() {
         assert_eq!(agreement["without_event"]["minor"], 0, "{agreement}");
         assert_eq!(agreement["beyond_accounts"]["minor"], 0, "{agreement}");
     }
+}
+
+#[test]
+fn a_command_is_ended_when_the_time_is_over() {
+    let place = Place::new("for");
+    let program = place.compile("busy", BUSY, &["-O1"]);
+    let output = tool::faultless(&["faults", "--json", "--for", "500ms", "--", &program]).output().unwrap();
+    if !was_permitted(&output) {
+        return;
+    }
+    let value = json(&output);
+    // Its alarm would end it after a minute, and be told.
+    assert!(!errors(&output).contains("killed"), "{}", errors(&output));
+    assert_eq!(first(&value).0, "guilty");
 }
 
 /// Two hundred threads that fault now and then, and start others that do.

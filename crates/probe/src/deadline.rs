@@ -8,7 +8,8 @@ use nix::sys::signal::Signal;
 pub(crate) const GRACE: Duration = Duration::from_secs(2);
 
 /// Decides of moments that it is told; it reads no clock and sends nothing.
-pub(crate) struct Deadline {
+#[derive(Debug)]
+pub struct Deadline {
     at: Option<Instant>,
     passed: Option<Instant>,
     kill_at: Option<Instant>,
@@ -16,17 +17,19 @@ pub(crate) struct Deadline {
 
 impl Deadline {
     /// None for a command that may go on to its own end.
-    pub(crate) fn new(at: Option<Instant>) -> Self {
+    #[must_use]
+    pub fn new(at: Option<Instant>) -> Self {
         Self { at, passed: None, kill_at: None }
     }
 
     /// When it was first seen to have passed.
-    pub(crate) fn passed(&self) -> Option<Instant> {
+    #[must_use]
+    pub fn passed(&self) -> Option<Instant> {
         self.passed
     }
 
     /// The signal that the command is due for now: the request to end once, then the kill once.
-    pub(crate) fn due(&mut self, now: Instant) -> Option<Signal> {
+    pub fn due(&mut self, now: Instant) -> Option<Signal> {
         if self.passed.is_none() && self.at.is_some_and(|at| now >= at) {
             (self.passed, self.kill_at) = (Some(now), Some(now + GRACE));
             return Some(Signal::SIGTERM);

@@ -6,7 +6,7 @@ pub mod allocators;
 pub mod clock;
 pub mod contents;
 pub mod core_image;
-mod deadline;
+pub mod deadline;
 pub mod file_limit;
 pub mod huge_page;
 mod identity;

@@ -10,6 +10,7 @@ use std::fmt;
 use std::fs::File;
 use std::time::{Duration, Instant};
 
+use faultless_probe::deadline::Deadline;
 use faultless_probe::launch::{Launch, LaunchError, Tracing, launch_prepared};
 use faultless_probe::perf::PerfError;
 use faultless_probe::process::{Process, ProcessError};
@@ -59,7 +60,8 @@ impl std::error::Error for RecordError {}
 /// What is told while it goes on: samples so far, and faults so far.
 pub type Progress<'call> = &'call mut dyn FnMut(u64);
 
-/// Runs the command with our input and errors, its output on our errors, and records its faults and those of all it starts.
+/// Runs the command with our input and errors, its output on our errors, and records its faults and those of all it starts. Returns
+/// how it ended, if not because its time was over: it is asked to end then, and recorded until it does, as its accounts are.
 ///
 /// # Errors
 /// [`RecordError`].
@@ -69,7 +71,7 @@ pub fn record_command(
     signals: &Signals,
     options: FaultOptions,
     progress: Progress,
-) -> Result<(FaultRecording, Ending), RecordError> {
+) -> Result<(FaultRecording, Option<Ending>), RecordError> {
     let run = |error| RecordError::Run(RunError::Start(error));
     let output = faultless_probe::terminal::errors().map_err(run)?;
     let start = Launch {
@@ -86,6 +88,7 @@ pub fn record_command(
     })?;
     let pid = launched.pid();
     let mut told = Instant::now();
+    let mut deadline = Deadline::new(options.limit.map(|limit| told + limit));
     let measurement = watch_beside(&launched, signals, None, &mut |moment| {
         let patience = recorder.turn();
         if moment == Moment::AtExit {
@@ -95,6 +98,7 @@ pub fn record_command(
             told = Instant::now();
             progress(recorder.samples());
         }
+        deadline.due(Instant::now()).into_iter().for_each(|signal| launched.send(signal as i32));
         Some(patience)
     })
     .map_err(|error| RecordError::Run(error.into()))?;
@@ -106,7 +110,8 @@ pub fn record_command(
         are_late: false,
     };
     recorder.stop(None).map_err(RecordError::Perf)?;
-    Ok((recorder.finish(subject, accounts).map_err(RecordError::Perf)?, measurement.ending))
+    let recording = recorder.finish(subject, accounts).map_err(RecordError::Perf)?;
+    Ok((recording, deadline.passed().is_none().then_some(measurement.ending)))
 }
 
 const TELL_EVERY: Duration = Duration::from_millis(200);
