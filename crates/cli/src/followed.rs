@@ -18,13 +18,17 @@ use regex_lite::Regex;
 
 use crate::failure::Failure;
 
+/// Source: `TASK_COMM_LEN`, 16 with the zero at the end; proc_pid_comm(5).
+const NAME_BYTES: usize = 15;
+
 /// Who is followed.
 #[derive(Debug, Args)]
 pub struct FollowedArguments {
     /// Watch the processes with these numbers.
     #[arg(short, long, value_delimiter = ',', value_name = "PID,...")]
     pub pid: Vec<i32>,
-    /// Watch the processes of these names (at most 15 bytes, as ps -o comm shows them), also those that begin later.
+    /// Watch the processes of these names (as ps -o comm shows them; of a longer one the first 15 bytes count, which are all that
+    /// the kernel keeps), also those that begin later.
     #[arg(short, long, value_delimiter = ',', value_name = "NAME,...")]
     pub name: Vec<String>,
     /// Watch the processes whose command line fits this regular expression, also those that begin later.
@@ -99,7 +103,7 @@ impl FollowedArguments {
 
     /// Decides by name or command line.
     fn matcher(&self) -> Result<Option<Matcher>, Failure> {
-        let names = self.name.clone();
+        let names: Vec<String> = self.name.iter().map(|name| as_kept(name)).collect();
         let pattern = self.pattern.as_deref().map(Regex::new).transpose().map_err(|error| {
             Failure::Usage(format!(
                 "--match wants a regular expression: {}",
@@ -114,6 +118,13 @@ impl FollowedArguments {
                 || pattern.as_ref().is_some_and(|pattern| pattern.is_match(&command()))
         })))
     }
+}
+
+/// What the kernel keeps of a name, and tells.
+fn as_kept(name: &str) -> String {
+    let kept = &name.as_bytes()[..name.len().min(NAME_BYTES)];
+    // As names are read: a character may be cut.
+    String::from_utf8_lossy(kept).into_owned()
 }
 
 /// The program that a command names, if there is a command.
@@ -151,4 +162,17 @@ pub fn start(
         sampler.note(&format!("the command was not seen: {error}"));
     }
     Ok(launched)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_cut_as_the_kernel_cuts_it() {
+        assert_eq!(as_kept("postgres"), "postgres");
+        assert_eq!(as_kept("systemd-journal"), "systemd-journal");
+        assert_eq!(as_kept("systemd-journald"), "systemd-journal");
+        assert_eq!(as_kept("fourteen-bytes\u{e9}"), "fourteen-bytes\u{fffd}");
+    }
 }

@@ -217,6 +217,22 @@ fn a_process_that_begins_later_is_found_by_its_command_line() {
     assert!(watch.wait().unwrap().success());
 }
 
+#[test]
+fn a_name_that_is_longer_than_the_kernel_keeps_is_found_all_the_same() {
+    let place = Place::new("long-name");
+    // No other process has these 15 bytes.
+    let name = format!("w{:07}-named-at-length", std::process::id());
+    let program = place.compile(&name, "#include <unistd.h>\nint main(void) { alarm(60); pause(); }", &[]);
+    let sleeper = Running::start(&mut Command::new(program));
+    wait_until(|| {
+        fs::read_to_string(format!("/proc/{}/comm", sleeper.pid())).unwrap().starts_with(&name[..15])
+    });
+    let output = faultless(&["watch", "--json", "--for", "100ms", "--name", &name]).output().unwrap();
+    let lines = json_lines(&text(&output));
+    let found: Vec<String> = of_kind(&lines, "process").iter().map(|line| line["pid"].to_string()).collect();
+    assert_eq!(found, [sleeper.pid()]);
+}
+
 /// Fills 64 MiB and gives them back before it says so.
 const SPIKE: &str = r#"
 #include <stdio.h>
