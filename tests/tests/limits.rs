@@ -55,6 +55,15 @@ fn memory_runs_out_at_the_limit_that_a_program_sets_for_itself() {
 }
 
 #[test]
+fn what_is_free_at_the_end_of_the_heap_counts_where_memory_is_limited() {
+    for kind in ['v', 'd'] {
+        for (how, least_mib) in [("single", "500"), ("copied", "250"), ("resized", "400")] {
+            Program::new("limit_used.c").limit(kind, 600).argument(how).argument(least_mib).passes();
+        }
+    }
+}
+
+#[test]
 fn memory_that_runs_out_in_four_threads_at_once_is_usable_again() {
     for (kind, block_bytes) in [('v', 0), ('v', 1000), ('d', 0), ('d', 1000)] {
         Program::new("exhaust.c")

@@ -287,7 +287,7 @@ impl Large {
         let new_bytes = whole_units(new_bytes);
         let (old, new) = (record.granules.get(), granules_for(new_bytes + block.offset())?);
         if new > old {
-            let take_behind = || spans.take_behind(first + old, new - old);
+            let take_behind = || spans.take_behind(Span { first, granules: old }, new - old);
             if !take_behind() {
                 // ORDERING: Relaxed; a hint.
                 let may_move = old_bytes >= MOVE_BYTES_MIN

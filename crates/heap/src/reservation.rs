@@ -203,15 +203,18 @@ impl Reservation {
         self.growth.release_after_fork();
     }
 
-    /// Commits at least `granules` more at the end. Returns the new ones; they read as zero.
-    pub fn grow(&self, granules: u32) -> Option<Span> {
+    /// Commits at least `granules` more at the end, or, where they follow directly, so many fewer as are `free` before the limit already.
+    /// Returns the new ones; they read as zero.
+    pub fn grow(&self, granules: u32, free: u32) -> Option<Span> {
+        debug_assert!(free < granules);
         let mut growth = self.growth.lock();
         if self.base() == 0 && !self.establish(&mut growth) {
             return None;
         }
         let step = growth.step.max(STEP_MIN);
-        let ambitious = granules.max(step);
-        let grown = self.extend(&mut growth, ambitious).or_else(|| self.extend(&mut growth, granules))?;
+        let ambitious = granules.max(step + free);
+        let grown =
+            self.extend(&mut growth, ambitious, free).or_else(|| self.extend(&mut growth, granules, free))?;
         growth.step = (step * 2).min(STEP_MAX);
         Some(grown)
     }
@@ -247,10 +250,12 @@ impl Reservation {
         true
     }
 
-    /// Commits exactly `granules` at the end of what is committed, reserving more first if needed.
-    fn extend(&self, growth: &mut Growth, granules: u32) -> Option<Span> {
+    /// Commits exactly `granules` at the end of what is committed, without those `free` before the limit, reserving more first if needed.
+    fn extend(&self, growth: &mut Growth, granules: u32, free: u32) -> Option<Span> {
         let mut first = growth.next;
-        let mut end = first.checked_add(granules)?;
+        // A hole may follow the limit already.
+        let missing = if first == self.limit() { granules - free } else { granules };
+        let mut end = first.checked_add(missing)?;
         if end > growth.reserved {
             let mut from = growth.reserved;
             while !self.reserve_part(growth.coverage, from, end)? {
@@ -269,7 +274,8 @@ impl Reservation {
         if end > growth.coverage || !self.commit_tables(self.limit(), end) {
             return None;
         }
-        let (address, bytes) = (self.address(first), bytes_of(granules));
+        let fresh = Span { first, granules: end - first };
+        let (address, bytes) = (self.address(first), bytes_of(fresh.granules));
         // SAFETY: the range was reserved above or at the start.
         if !unsafe { os::commit(address, bytes) } {
             return None;
@@ -277,7 +283,7 @@ impl Reservation {
         self.advise(address, bytes);
         growth.next = end;
         self.set_limit(end);
-        Some(Span { first, granules })
+        Some(fresh)
     }
 
     /// Reserves granules `from..end`. `Some(false)`: occupied; `None`: the range or the address space is exhausted.
@@ -377,9 +383,9 @@ mod tests {
     #[test]
     fn memory_is_committed_contiguously_and_reads_as_zero() {
         let reservation = Reservation::new();
-        let Span { first, granules: count } = reservation.grow(3).unwrap();
+        let Span { first, granules: count } = reservation.grow(3, 0).unwrap();
         assert_eq!((first, count), (reservation.first_granule(), STEP_MIN));
-        let Span { first: next, granules: more } = reservation.grow(2 * STEP_MAX).unwrap();
+        let Span { first: next, granules: more } = reservation.grow(2 * STEP_MAX, 0).unwrap();
         assert_eq!((next, more), (first + count, 2 * STEP_MAX));
         let last = reservation.address(next + more) - 8;
         // SAFETY: the last word of the memory just committed.
@@ -389,7 +395,7 @@ mod tests {
     #[test]
     fn what_others_have_mapped_is_never_taken_for_reserved() {
         let reservation = Reservation::new();
-        let Span { first, granules: count } = reservation.grow(1).unwrap();
+        let Span { first, granules: count } = reservation.grow(1, 0).unwrap();
         let end = first + count;
         let coverage = end + 64 * SKIP;
         // As if only this much had been reserved, and the rest of the range were somebody else's.
@@ -398,17 +404,26 @@ mod tests {
             (growth.coverage, growth.reserved) = (coverage, end);
         }
         for _ in 0..3 {
-            assert_eq!(reservation.grow(1), None);
+            assert_eq!(reservation.grow(1, 0), None);
         }
         assert_eq!(reservation.limit(), end);
         let behind = end + SKIP / 2;
         // SAFETY: of this test's reservation, and in no use.
         unsafe { os::unmap(reservation.address(behind), bytes_of(coverage - behind)) };
         os::REFUSED.set(os::Call::Commit as u32);
-        assert_eq!(reservation.grow(1), None);
+        assert_eq!(reservation.grow(1, 0), None);
         os::REFUSED.set(0);
-        let next = reservation.grow(1).unwrap().first;
-        assert!(next >= behind, "{next}, and {end} to {behind} are not ours");
+        let next = reservation.grow(4, 3).unwrap();
+        assert!(next.first >= behind, "{next:?}, and {end} to {behind} are not ours");
+        assert_eq!(next.granules, STEP_MAX + 3, "what is free before the limit does not continue there");
+    }
+
+    #[test]
+    fn what_is_free_before_the_limit_need_not_be_committed_again() {
+        let reservation = Reservation::new();
+        let Span { first, granules } = reservation.grow(3 * STEP_MAX, 0).unwrap();
+        let behind = Span { first: first + granules, granules: 2 * STEP_MAX };
+        assert_eq!(reservation.grow(4 * STEP_MAX, 2 * STEP_MAX), Some(behind));
     }
 
     #[test]
@@ -429,8 +444,8 @@ mod tests {
     #[test]
     fn more_than_the_range_covers_is_refused_and_changes_nothing() {
         let reservation = Reservation::new();
-        let Span { first, granules: count } = reservation.grow(1).unwrap();
-        assert_eq!(reservation.grow(u32::MAX - first), None);
+        let Span { first, granules: count } = reservation.grow(1, 0).unwrap();
+        assert_eq!(reservation.grow(u32::MAX - first, 0), None);
         assert_eq!(reservation.limit(), first + count);
     }
 

@@ -194,29 +194,61 @@ impl SpanHeap {
         self.clean.best_fit(map, granules, ALL).or_else(|| self.dirty.best_fit(map, granules, ALL))
     }
 
-    /// A clean span of at least `granules`, of new memory.
+    /// A clean span of at least `granules`, of new memory and what is clean directly before it.
     fn reserve(&mut self, map: &PageMap, granules: u32) -> Option<u32> {
-        let fresh = map.reservation.grow(granules)?;
+        let clean = self.clean_at_limit(map);
+        if clean >= granules {
+            return Some(map.reservation.limit() - clean);
+        }
+        let fresh = map.reservation.grow(granules, clean)?;
         self.add_clean(map, fresh);
         // New memory is linked first, so a few looks find it.
         self.clean.best_fit(map, granules, FEW)
     }
 
-    /// Takes `granules` directly behind a span, if they are free.
-    pub fn take_behind(&mut self, map: &PageMap, end: u32, granules: u32, now: u64) -> bool {
-        if end >= map.reservation.limit() {
+    /// Granules of the clean span that ends at the limit, 0 for none.
+    fn clean_at_limit(&self, map: &PageMap) -> u32 {
+        let limit = map.reservation.limit();
+        if limit == map.reservation.first_granule() || map.record(limit - 1).state() != State::Clean {
+            return 0;
+        }
+        limit - map.record(limit - 1).first.get()
+    }
+
+    /// Takes `more` granules directly behind a used span, if they are free, or if new memory continues what is.
+    pub fn take_behind(&mut self, map: &PageMap, span: Span, more: u32, now: u64) -> bool {
+        let end = span.first + span.granules;
+        if self.free_from(map, end) < more && !self.reserve_behind(map, span, more) {
             return false;
         }
-        let record = map.record(end);
-        let is_free = matches!(record.state(), State::Clean | State::Dirty);
-        if !is_free || record.granules.get() < granules {
-            return false;
-        }
-        self.cut(map, end, 0, granules, now);
-        self.counts.used += granules;
+        self.cut(map, end, 0, more, now);
+        self.counts.used += more;
         self.counts.used_peak = self.counts.used_peak.max(self.counts.used);
-        self.trace.record(Event::Take, granules, self.counts.used, now);
+        self.trace.record(Event::Take, more, self.counts.used, now);
         true
+    }
+
+    /// Length of the free span that begins at a granule, 0 for none.
+    fn free_from(&self, map: &PageMap, granule: u32) -> u32 {
+        if granule >= map.reservation.limit() {
+            return 0;
+        }
+        let record = map.record(granule);
+        if matches!(record.state(), State::Clean | State::Dirty) { record.granules.get() } else { 0 }
+    }
+
+    /// Makes `more` granules behind a used span free, where nothing used follows it; not where memory with pages has room for both.
+    #[cold]
+    fn reserve_behind(&mut self, map: &PageMap, span: Span, more: u32) -> bool {
+        let (end, limit) = (span.first + span.granules, map.reservation.limit());
+        let is_last = end == limit || end + self.clean_at_limit(map) == limit;
+        if !is_last || self.dirty.best_fit(map, span.granules + more, FEW).is_some() {
+            return false;
+        }
+        let Some(fresh) = map.reservation.grow(more, limit - end) else { return false };
+        self.add_clean(map, fresh);
+        // Elsewhere, if somebody else's mapping was in the way.
+        self.free_from(map, end) >= more
     }
 
     /// Takes a free span out of its lists and puts back what is before `offset` and behind `offset + granules`.

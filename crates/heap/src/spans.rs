@@ -7,6 +7,7 @@ pub mod kept;
 mod recent;
 
 use crate::decay;
+use crate::granule::Span;
 use crate::lock::Lock;
 use crate::os;
 use crate::page_map::{PageMap, State};
@@ -109,10 +110,11 @@ impl Spans {
         self.with(now, |heap, map| heap.take(map, granules, align, prefer_clean, now))
     }
 
-    /// Takes `granules` directly behind the span that ends at `end`, if they are free.
-    pub fn take_behind(&self, end: u32, granules: u32) -> bool {
+    /// Takes `more` granules directly behind a used span, see [`SpanHeap::take_behind`].
+    pub fn take_behind(&self, span: Span, more: u32) -> bool {
         let now = os::now_ns();
-        let take = || self.with(now, |heap, map| heap.take_behind(map, end, granules, now));
+        let end = span.first + span.granules;
+        let take = || self.with(now, |heap, map| heap.take_behind(map, span, more, now));
         // What a shard keeps is free, too.
         let is_kept = || end < self.map.reservation.limit() && self.map.record(end).state() == State::Kept;
         take() || (is_kept() && self.return_kept() && take())

@@ -157,7 +157,7 @@ mod tests {
     #[test]
     fn a_block_of_memory_that_had_pages_before_shows_nothing() {
         let map = PageMap::new();
-        let Span { first, .. } = map.reservation.grow((BYTES >> 16) as u32).unwrap();
+        let Span { first, .. } = map.reservation.grow((BYTES >> 16) as u32, 0).unwrap();
         map.record(first).granules.set((BYTES >> 16) as u32);
         let block = map.record(first).make_large(BYTES, 0);
         // SAFETY: committed, and nobody else's.
@@ -182,7 +182,7 @@ mod tests {
         for bytes in [2 << 20, 5 << 20, 64 << 20] {
             let map = PageMap::new();
             let granules = u32::try_from(bytes >> 16).unwrap();
-            let Span { first, .. } = map.reservation.grow(granules).unwrap();
+            let Span { first, .. } = map.reservation.grow(granules, 0).unwrap();
             let address = map.address(first);
             let touch = |skipped: usize| {
                 for page in (0..bytes / 4096).filter(|page| page % skipped != 0) {

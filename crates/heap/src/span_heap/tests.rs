@@ -218,6 +218,48 @@ fn what_was_freed_first_goes_when_more_is_held_than_the_gaps_between_blocks_excu
 }
 
 #[test]
+fn new_memory_continues_what_is_clean_at_the_end_of_the_heap() {
+    let (map, mut spans) = heap();
+    let mut committed = 0;
+    for granules in (2000..20_000).step_by(2000) {
+        let span = spans.take(&map, granules, 1, false, 0).unwrap();
+        assert_eq!((span.first, span.zero), (map.reservation.first_granule(), true));
+        spans.give(&map, span.first, granules, true, 0);
+        committed = map.reservation.limit() - map.reservation.first_granule();
+        assert!(committed < granules + 1024, "{committed} granules for {granules}");
+    }
+    assert_eq!(spans.counts.clean, committed);
+    os::REFUSED.set(os::Call::Commit as u32);
+    assert_eq!(spans.take(&map, committed + 1, 1, false, 0), None);
+    os::REFUSED.set(0);
+    assert_eq!(spans.counts.clean, committed);
+}
+
+#[test]
+fn the_last_span_grows_into_new_memory_unless_it_is_refused_or_memory_with_pages_has_room() {
+    let (map, mut spans) = heap();
+    let mut take =
+        |granules| Span { first: spans.take(&map, granules, 1, false, 0).unwrap().first, granules };
+    let [dirty, _, mut last] = [20_000, 1, 3000].map(&mut take);
+    let limit = map.reservation.limit();
+    assert_eq!(last.first + last.granules, limit);
+    assert!(!spans.take_behind(&map, dirty, 1, 0), "not the last");
+    os::REFUSED.set(os::Call::Commit as u32);
+    assert!(!spans.take_behind(&map, last, 2000, 0), "refused");
+    os::REFUSED.set(0);
+    assert_eq!((spans.counts.used, map.reservation.limit()), (23_001, limit));
+    // Nothing is free behind it, then less than it wants.
+    for more in [2000, 1, 1500] {
+        assert!(spans.take_behind(&map, last, more, 0));
+        last.granules += more;
+    }
+    assert_eq!((spans.counts.used, spans.counts.clean), (26_502, 2 * 1024 - 1501));
+    spans.give(&map, dirty.first, dirty.granules, false, 0);
+    assert!(!spans.take_behind(&map, last, 1000, 0), "there is room for both elsewhere");
+    assert!(spans.take_behind(&map, last, spans.counts.clean, 0));
+}
+
+#[test]
 fn alignment_is_by_address() {
     let (map, mut spans) = heap();
     for align in [1u32, 2, 16, 64, 1024] {
@@ -250,7 +292,7 @@ mod random {
         #![proptest_config(ProptestConfig::with_cases(64))]
         /// Spans never overlap, keep their contents, and no granule is lost.
         #[test]
-        fn no_granule_is_lost_or_given_twice(steps in prop::collection::vec((0u8..4, 1u32..80, 0u32..4, 0u64..50_000_000), 1..200)) {
+        fn no_granule_is_lost_or_given_twice(steps in prop::collection::vec((0u8..5, 1u32..80, 0u32..4, 0u64..50_000_000), 1..200)) {
             let (map, mut spans) = heap();
             let mut live: Vec<(u32, u32, u64)> = Vec::new();
             let (mut now, mut tag) = (0, 0);
@@ -281,6 +323,20 @@ mod random {
                             prop_assert_eq!(unsafe { *(map.address(granule) as *const u64) }, tag);
                         }
                         spans.give(&map, first, length, false, now);
+                    }
+                    // Sometimes by more than is committed at once.
+                    3 if !live.is_empty() => {
+                        let place = granules as usize % live.len();
+                        let (first, length, tag) = live[place];
+                        let (end, more) = (first + length, granules << align);
+                        if spans.take_behind(&map, Span { first, granules: length }, more, now) {
+                            prop_assert!(live.iter().all(|&(first, ..)| first < end || end + more <= first));
+                            for granule in end..end + more {
+                                // SAFETY: the test owns the span.
+                                unsafe { *(map.address(granule) as *mut u64) = tag };
+                            }
+                            live[place].1 += more;
+                        }
                     }
                     _ => { purge_all(&map, &mut spans, now); }
                 }

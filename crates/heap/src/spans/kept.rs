@@ -163,7 +163,7 @@ mod tests {
     #[test]
     fn what_was_not_needed_in_a_round_is_unused() {
         let map = PageMap::new();
-        assert!(map.reservation.grow(16).is_some());
+        assert!(map.reservation.grow(16, 0).is_some());
         let base = map.reservation.first_granule();
         let mut kept = Kept::new();
         (0..4).for_each(|index| kept.push(&map, base + index, 1));
@@ -183,7 +183,7 @@ mod tests {
     #[test]
     fn spans_of_large_blocks_as_long_as_slabs_are_kept_by_length_too() {
         let map = PageMap::new();
-        assert!(map.reservation.grow(64).is_some());
+        assert!(map.reservation.grow(64, 0).is_some());
         let base = map.reservation.first_granule();
         let mut kept = Kept::new();
         let span = |offset, granules| Span { first: base + offset, granules };
@@ -202,7 +202,7 @@ mod tests {
     #[test]
     fn spans_of_large_blocks_are_taken_by_length_and_leave_by_age() {
         let map = PageMap::new();
-        assert!(map.reservation.grow(64).is_some());
+        assert!(map.reservation.grow(64, 0).is_some());
         let base = map.reservation.first_granule();
         let mut kept = Kept::new();
         let span = |offset, granules| Span { first: base + offset, granules };
