@@ -1,6 +1,7 @@
 //! A heap: allocation, free, resizing, over the layers below. The slow halves; the fast ones are in `global`.
 
 use crate::central::Central;
+use crate::granule::GRANULE_BYTES;
 use crate::large::{Large, LargeBin, LargeBlock, LargeTotals, whole_units};
 use crate::message::{Misuse, misuse};
 use crate::os;
@@ -170,6 +171,13 @@ impl Heap {
         keeps
     }
 
+    /// Whether there can ever be such a block: if not, nothing is to be given back for it.
+    fn can_hold(&self, bytes: usize, align: usize) -> bool {
+        // What alignment may cost beyond a granule's.
+        let padding = align.saturating_sub(GRANULE_BYTES);
+        bytes.saturating_add(padding) <= self.spans.map.reservation.most_bytes()
+    }
+
     /// Allocates a large block; [`LargeBlock::NONE`] when memory is exhausted.
     pub(crate) fn allocate_large(
         &self,
@@ -177,9 +185,12 @@ impl Heap {
         bytes: usize,
         align: usize,
     ) -> LargeBlock {
+        if !self.can_hold(bytes, align) {
+            return LargeBlock::NONE;
+        }
         let shard = cache.map_or(0, ThreadCache::shard);
         let mut block = self.large.allocate(&self.spans, shard, bytes, align);
-        if block.is_none() && bytes <= isize::MAX as usize && self.gather(cache) {
+        if block.is_none() && self.gather(cache) {
             block = self.large.allocate(&self.spans, shard, bytes, align);
         }
         self.spans.settle();
@@ -241,9 +252,12 @@ impl Heap {
     /// Resizes a large block that stays large, in place or by moving it. Returns 0 when memory is exhausted.
     pub(crate) fn resize_large(&self, cache: Option<&ThreadCache>, address: usize, bytes: usize) -> usize {
         debug_assert!(bytes > SMALL_MAX);
+        if !self.can_hold(bytes, 1) {
+            return 0;
+        }
         let shard = cache.map_or(0, ThreadCache::shard);
         let mut resized = self.large.resize(&self.spans, shard, address, bytes);
-        if resized.is_none() && bytes <= isize::MAX as usize && self.gather(cache) {
+        if resized.is_none() && self.gather(cache) {
             resized = self.large.resize(&self.spans, shard, address, bytes);
         }
         self.spans.settle();

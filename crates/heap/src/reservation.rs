@@ -76,6 +76,8 @@ pub struct Reservation {
     /// The same as an offset from `base` in units of 16 bytes.
     limit_units: AtomicUsize,
     first_granule: AtomicU32,
+    /// Granules covered by the tables, 0 before there are any.
+    coverage: AtomicU32,
     records: AtomicUsize,
     bitmaps: AtomicUsize,
     growth: Lock<Growth>,
@@ -84,7 +86,6 @@ pub struct Reservation {
 }
 
 struct Growth {
-    coverage: u32,
     /// Granules from here on, and below `reserved`, are ours and not committed yet.
     next: u32,
     reserved: u32,
@@ -99,12 +100,13 @@ const ORDER: Ordering = Ordering::Relaxed;
 impl Reservation {
     /// No range yet.
     pub const fn new() -> Self {
-        let growth = Growth { coverage: 0, next: 0, reserved: 0, step: 0 };
+        let growth = Growth { next: 0, reserved: 0, step: 0 };
         Self {
             base: AtomicUsize::new(0),
             limit: AtomicU32::new(0),
             limit_units: AtomicUsize::new(0),
             first_granule: AtomicU32::new(0),
+            coverage: AtomicU32::new(0),
             records: AtomicUsize::new(0),
             bitmaps: AtomicUsize::new(0),
             growth: Lock::new(growth),
@@ -142,6 +144,14 @@ impl Reservation {
     #[inline]
     pub fn first_granule(&self) -> u32 {
         self.first_granule.load(ORDER)
+    }
+
+    /// Bytes of the longest span that there can ever be.
+    pub fn most_bytes(&self) -> usize {
+        match self.coverage.load(ORDER) {
+            0 => bytes_of(COVERAGE_MAX),
+            coverage => bytes_of(coverage - self.first_granule()),
+        }
     }
 
     /// Address of the span records.
@@ -239,12 +249,12 @@ impl Reservation {
             unsafe { os::unmap(start, start_bytes) };
             return false;
         }
-        growth.coverage = coverage;
         growth.next = limit;
         growth.reserved = reserved;
         self.records.store(aligned + layout.records, ORDER);
         self.bitmaps.store(aligned + layout.bitmaps, ORDER);
         self.first_granule.store(limit, ORDER);
+        self.coverage.store(coverage, ORDER);
         self.set_limit(limit);
         self.base.store(aligned, ORDER);
         true
@@ -252,15 +262,16 @@ impl Reservation {
 
     /// Commits exactly `granules` at the end of what is committed, without those `free` before the limit, reserving more first if needed.
     fn extend(&self, growth: &mut Growth, granules: u32, free: u32) -> Option<Span> {
+        let coverage = self.coverage.load(ORDER);
         let mut first = growth.next;
         // A hole may follow the limit already.
         let missing = if first == self.limit() { granules - free } else { granules };
         let mut end = first.checked_add(missing)?;
         if end > growth.reserved {
             let mut from = growth.reserved;
-            while !self.reserve_part(growth.coverage, from, end)? {
+            while !self.reserve_part(coverage, from, end)? {
                 // Somebody else's mapping is in the way: leave a hole that no span ever covers.
-                from = from.checked_add(SKIP.min(growth.coverage / 16))?;
+                from = from.checked_add(SKIP.min(coverage / 16))?;
                 first = from;
                 end = first.checked_add(granules)?;
             }
@@ -271,7 +282,7 @@ impl Reservation {
             // The kernel counted what is reserved when that was done: a limit set since stops nothing here.
             return None;
         }
-        if end > growth.coverage || !self.commit_tables(self.limit(), end) {
+        if end > coverage || !self.commit_tables(self.limit(), end) {
             return None;
         }
         let fresh = Span { first, granules: end - first };
@@ -401,7 +412,8 @@ mod tests {
         // As if only this much had been reserved, and the rest of the range were somebody else's.
         {
             let mut growth = reservation.growth.lock();
-            (growth.coverage, growth.reserved) = (coverage, end);
+            growth.reserved = end;
+            reservation.coverage.store(coverage, ORDER);
         }
         for _ in 0..3 {
             assert_eq!(reservation.grow(1, 0), None);
