@@ -64,6 +64,11 @@ fn what_is_free_at_the_end_of_the_heap_counts_where_memory_is_limited() {
 }
 
 #[test]
+fn more_than_all_memory_is_refused_where_the_kernel_refuses_it() {
+    Program::new("more_than_memory.c").passes();
+}
+
+#[test]
 fn memory_that_runs_out_in_four_threads_at_once_is_usable_again() {
     for (kind, block_bytes) in [('v', 0), ('v', 1000), ('d', 0), ('d', 1000)] {
         Program::new("exhaust.c")

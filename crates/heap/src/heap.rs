@@ -34,6 +34,11 @@ const AHEAD_BYTES: usize =
     PAGE_BYTES - (size_of::<Large>() + size_of::<Spans>() - SPANS_END_BYTES) % PAGE_BYTES;
 const PAGE_BYTES: usize = 4096;
 
+/// From this size on the kernel is asked whether there is so much memory: what the heap maps it does not count.
+const ASKED_BYTES: usize = 1 << 30;
+/// Below, a request or an alignment is never more than the heap can hold.
+const HUGE_BYTES: usize = 128 << 20;
+
 impl Heap {
     /// A heap without memory; all zero bytes.
     pub const fn new() -> Self {
@@ -171,11 +176,13 @@ impl Heap {
         keeps
     }
 
-    /// Whether there can ever be such a block: if not, nothing is to be given back for it.
-    fn can_hold(&self, bytes: usize, align: usize) -> bool {
+    /// Whether there cannot be such a block, of which so many bytes are new: nothing is to be given back for it.
+    #[cold]
+    fn is_impossible(&self, bytes: usize, align: usize, new_bytes: usize) -> bool {
         // What alignment may cost beyond a granule's.
         let padding = align.saturating_sub(GRANULE_BYTES);
-        bytes.saturating_add(padding) <= self.spans.map.reservation.most_bytes()
+        bytes.saturating_add(padding) > self.spans.map.reservation.most_bytes()
+            || new_bytes >= ASKED_BYTES && os::is_more_than_memory(new_bytes)
     }
 
     /// Allocates a large block; [`LargeBlock::NONE`] when memory is exhausted.
@@ -185,7 +192,7 @@ impl Heap {
         bytes: usize,
         align: usize,
     ) -> LargeBlock {
-        if !self.can_hold(bytes, align) {
+        if bytes | align >= HUGE_BYTES && self.is_impossible(bytes, align, bytes) {
             return LargeBlock::NONE;
         }
         let shard = cache.map_or(0, ThreadCache::shard);
@@ -252,8 +259,11 @@ impl Heap {
     /// Resizes a large block that stays large, in place or by moving it. Returns 0 when memory is exhausted.
     pub(crate) fn resize_large(&self, cache: Option<&ThreadCache>, address: usize, bytes: usize) -> usize {
         debug_assert!(bytes > SMALL_MAX);
-        if !self.can_hold(bytes, 1) {
-            return 0;
+        if bytes >= HUGE_BYTES {
+            let old_bytes = self.large.look_up(&self.spans, address).bytes();
+            if self.is_impossible(bytes, 1, bytes.saturating_sub(old_bytes)) {
+                return 0;
+            }
         }
         let shard = cache.map_or(0, ThreadCache::shard);
         let mut resized = self.large.resize(&self.spans, shard, address, bytes);

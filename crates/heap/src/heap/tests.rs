@@ -101,26 +101,6 @@ fn a_request_that_fails_leaves_no_trace_in_the_books() {
 }
 
 #[test]
-fn a_request_for_more_than_can_ever_be_leaves_free_memory_and_caches_alone() {
-    let heap = heap();
-    heap.set_purge_mode(PurgeMode::Never);
-    let [own, other] = [0; 2].map(|_| heap.caches.acquire().unwrap());
-    let small = take_small(&heap, other, 3);
-    give_small(&heap, other, small);
-    let [live, freed] = [1 << 20; 2].map(|bytes| large(&heap, bytes));
-    heap.free(None, freed);
-    let state = || (heap.spans.counts(), other.held(3));
-    let before = state();
-    assert!(before.0.dirty > 0 && before.1 > 0);
-    for bytes in [1 << 40, 1 << 46, isize::MAX as usize, usize::MAX] {
-        assert_eq!(heap.allocate_large(Some(own), bytes, 16), LargeBlock::NONE);
-        assert_eq!(heap.resize_large(Some(own), live, bytes), 0);
-    }
-    assert_eq!(heap.allocate_large(Some(own), 1 << 20, 1 << 41), LargeBlock::NONE);
-    assert_eq!(state(), before);
-}
-
-#[test]
 fn a_block_that_cannot_be_moved_is_copied() {
     for calls in [&[Call::Move][..], &[Call::KeepTarget], &[]] {
         let heap = heap();

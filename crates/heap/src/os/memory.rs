@@ -50,6 +50,8 @@ pub enum Call {
     HugePage = 2048,
     /// Keeping the target of a move that is refused.
     KeepTarget = 4096,
+    /// Promising memory.
+    Promise = 8192,
 }
 
 #[cfg(test)]
@@ -69,7 +71,12 @@ pub(super) fn refused(_call: Call) -> bool {
 }
 
 fn map(address: usize, bytes: usize, protection: usize, extra_flags: usize) -> Option<usize> {
-    let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | extra_flags;
+    map_counted(address, bytes, protection, MAP_NORESERVE | extra_flags)
+}
+
+/// As [`map`], and the kernel counts what may be written as memory that it promises, unless it is told not to.
+fn map_counted(address: usize, bytes: usize, protection: usize, extra_flags: usize) -> Option<usize> {
+    let flags = MAP_PRIVATE | MAP_ANONYMOUS | extra_flags;
     // SAFETY: the public functions of this module that pass MAP_FIXED own the range; without it, and with
     // MAP_FIXED_NOREPLACE, the kernel never touches an existing mapping.
     let answer = unsafe { syscall(number::MMAP, [address, bytes, protection, flags, usize::MAX, 0]) };
@@ -109,6 +116,37 @@ fn set_dumped(address: usize, bytes: usize, is_dumped: bool) {
 /// Maps `bytes` of zeroed memory for the allocator's own records.
 pub fn map_records(bytes: usize) -> Option<usize> {
     map(0, bytes, PROT_READ_WRITE, 0)
+}
+
+/// Whether the kernel promises nobody so many bytes, as there is not that much memory (`vm.overcommit_memory=0`). It is not asked where
+/// memory is committed, which may stay untouched: the answer would be about the step, not about what the program wants. False where
+/// a limit of the process is in the way: that decides by itself.
+pub fn is_more_than_memory(bytes: usize) -> bool {
+    let grants = |flags| {
+        let address = map_counted(0, bytes, PROT_READ_WRITE, flags);
+        if let Some(address) = address {
+            // SAFETY: just mapped by us, and given to nobody.
+            unsafe { unmap(address, bytes) };
+        }
+        address.is_some()
+    };
+    if refused(Call::Promise) {
+        return true;
+    }
+    // To ask would bring it in.
+    !are_new_pages_locked() && !grants(0) && grants(MAP_NORESERVE)
+}
+
+/// Whether what is mapped from now on is locked, so that it gets pages at once (`mlockall`).
+fn are_new_pages_locked() -> bool {
+    let bytes = page_bytes();
+    let Some(page) = map(0, bytes, PROT_NONE, 0) else { return false };
+    // SAFETY: just mapped by us, and given to nobody.
+    unsafe {
+        let answer = syscall(number::MADVISE, [page, bytes, MADV_DONTNEED, 0, 0, 0]);
+        unmap(page, bytes);
+        answer == EINVAL
+    }
 }
 
 /// Unmaps a range.

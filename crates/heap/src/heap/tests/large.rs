@@ -109,3 +109,41 @@ fn blocks_of_large_alignment_and_those_that_fill_their_spans_begin_where_these_d
         assert_eq!(block % align.max(1 << 16), 0, "{bytes} at {align}");
     }
 }
+
+#[test]
+fn a_request_for_more_than_can_ever_be_leaves_free_memory_and_caches_alone() {
+    let heap = heap();
+    heap.set_purge_mode(PurgeMode::Never);
+    let [own, other] = [0; 2].map(|_| heap.caches.acquire().unwrap());
+    let small = take_small(&heap, other, 3);
+    give_small(&heap, other, small);
+    let [live, freed] = [1 << 20; 2].map(|bytes| large(&heap, bytes));
+    heap.free(None, freed);
+    let state = || (heap.spans.counts(), other.held(3));
+    let before = state();
+    assert!(before.0.dirty > 0 && before.1 > 0);
+    for bytes in [1 << 40, 1 << 46, isize::MAX as usize, usize::MAX] {
+        assert_eq!(heap.allocate_large(Some(own), bytes, 16), LargeBlock::NONE);
+        assert_eq!(heap.resize_large(Some(own), live, bytes), 0);
+    }
+    assert_eq!(heap.allocate_large(Some(own), 1 << 20, 1 << 41), LargeBlock::NONE);
+    // Nor one for more than the kernel promises.
+    refusing(&[Call::Promise], || {
+        assert_eq!(heap.allocate_large(Some(own), 1 << 30, 16), LargeBlock::NONE);
+        assert_eq!(heap.resize_large(Some(own), live, 2 << 30), 0);
+    });
+    assert_eq!(state(), before);
+}
+
+#[test]
+fn a_block_that_grows_asks_for_what_it_grows_by_alone() {
+    let heap = heap();
+    let block = large(&heap, 2 << 30);
+    refusing(&[Call::Promise], || {
+        assert_eq!(heap.resize_large(None, block, 3 << 30), 0);
+        let grown = heap.resize_large(None, block, (3 << 30) - 1);
+        assert_ne!(grown, 0);
+        assert_eq!(heap.resize_large(None, grown, 1 << 30), grown, "shrinks");
+        assert_ne!(large(&heap, (1 << 30) - 4096), 0);
+    });
+}
