@@ -88,6 +88,11 @@ fn where_memory_is_exhausted_what_others_free_is_had_and_blocks_shrink() {
 }
 
 #[test]
+fn memory_runs_out_on_a_stack_of_8_kib_beside_threads_with_full_caches() {
+    Program::new("small_stack.c").passes();
+}
+
+#[test]
 fn operator_new_throws_under_a_limit_and_containers_survive() {
     Program::new("exhaust_new.cpp").limit('v', 256).passes();
     Program::new("exhaust_new.cpp").limit('d', 128).passes();

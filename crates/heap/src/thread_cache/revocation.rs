@@ -2,6 +2,7 @@
 //! barrier, then decide of each bin whose its list is.
 
 use super::{BINS, Bin, Budget, GATE, Home, ThreadCache, class_of_bin};
+use crate::lock::Lock;
 use crate::magazine::{self, Magazine};
 use crate::os;
 use crate::page_map::PageMap;
@@ -16,35 +17,43 @@ const TRIES: u32 = 20;
 /// The caches of one barrier; the last may be missing.
 pub type Group<'a> = [Option<&'a ThreadCache>; GROUP];
 
-/// What a cache held when it was gated: the blocks at the heads of its lists. `None`: left alone.
-#[derive(Clone, Copy)]
+/// What a cache held when it was gated: the blocks at the heads of its lists, 0 for an empty one, or [`LEFT_ALONE`].
 struct Gated {
-    again: Option<usize>,
-    heads: [Option<usize>; BINS],
+    again: usize,
+    heads: [usize; BINS],
 }
+
+/// No head that was gated.
+const LEFT_ALONE: usize = GATE;
+
+/// What the caches of a group held. Not on the stack: a coroutine's may be of 8 KiB in all.
+///
+/// Synchronization: its lock; where there is one heap, that of the registry would do.
+static GATED: Lock<[Gated; GROUP]> = Lock::new([const { Gated { again: 0, heads: [0; BINS] } }; GROUP]);
 
 /// Empties the caches of a group, as far as their owners do nothing in them. Returns the blocks. Under the registry's lock.
 pub fn revoke(group: &Group<'_>, budget: &Budget, home: Home<'_>) -> usize {
+    let mut gated = GATED.lock();
     let _guards = group.map(|cache| cache.map(|cache| cache.lock.lock()));
-    let mut gated = [Gated { again: None, heads: [None; BINS] }; GROUP];
     let mut any = false;
-    for (cache, gated) in group.iter().flatten().zip(&mut gated) {
+    for (cache, gated) in group.iter().flatten().zip(gated.iter_mut()) {
         any |= cache.gate(gated);
     }
     let passed = any && os::barrier_all_threads();
-    let caches = group.iter().flatten().zip(&gated);
+    let caches = group.iter().flatten().zip(gated.iter());
     caches.map(|(cache, gated)| cache.settle(gated, passed, budget, home)).sum()
 }
 
 impl ThreadCache {
     /// Sends the owner to the slow path wherever there is something to take; false if that is nowhere. Under the cache's lock.
     fn gate(&self, gated: &mut Gated) -> bool {
-        gated.again = self.again.gate();
-        let mut any = gated.again.is_some();
+        gated.again = self.again.gate().unwrap_or(LEFT_ALONE);
+        let mut any = gated.again != LEFT_ALONE;
         // Bin 0 holds nothing.
         for (place, head) in gated.heads.iter_mut().enumerate().skip(1) {
-            *head = gate_bin(&self.bins[place], size_class::magazine_min(class_of_bin(place)));
-            any |= head.is_some();
+            let least = size_class::magazine_min(class_of_bin(place));
+            *head = gate_bin(&self.bins[place], least).unwrap_or(LEFT_ALONE);
+            any |= *head != LEFT_ALONE;
         }
         any
     }
@@ -53,16 +62,15 @@ impl ThreadCache {
     /// are where they belong then. Under the cache's lock.
     fn settle(&self, gated: &Gated, passed: bool, budget: &Budget, home: Home<'_>) -> usize {
         let mut blocks = 0;
-        if let Some(block) = gated.again
-            && self.again.settle(block, passed, budget)
-            && block != 0
-        {
+        let block = gated.again;
+        if block != LEFT_ALONE && self.again.settle(block, passed, budget) && block != 0 {
             blocks += 1;
             home.large.give_back(home.spans, self.shard(), block);
         }
         for (place, &head) in gated.heads.iter().enumerate().skip(1) {
             let class = class_of_bin(place);
-            let taken = head.and_then(|list| self.settle_list(place, list, passed, &home.spans.map));
+            let list = Some(head).filter(|&head| head != LEFT_ALONE);
+            let taken = list.and_then(|list| self.settle_list(place, list, passed, &home.spans.map));
             if taken.is_some() {
                 // The owner reads the capacity when it opens the bin, under the lock.
                 self.shrink(place, budget);
