@@ -19,7 +19,7 @@ use crate::arguments::EXIT_STATUS;
 use crate::failure::Failure;
 use crate::heap_process::Manner;
 use crate::progress::Progress;
-use crate::{heap_command, heap_core, heap_process, subject};
+use crate::{heap_command, heap_core, heap_process, saved_file, subject};
 
 /// `faultless heap`
 #[derive(Debug, Args)]
@@ -86,6 +86,7 @@ pub fn heap(
             return Err(Failure::of_words_behind(Path::new(first), "heap"));
         }
         (None, words) => {
+            saved_file::refuse_unread(words, "heap", "core file")?;
             heap_command::look(words.to_vec(), arguments.after, manner, &hold()?, &show)?;
         }
     }

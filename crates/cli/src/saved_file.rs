@@ -2,8 +2,13 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+
+use faultless_probe::program;
+use faultless_records::core_file::Header;
+use faultless_report::saved_form;
 
 use crate::failure::Failure;
 
@@ -16,7 +21,8 @@ const LARGEST_BYTES: u64 = 1 << 30;
 /// The recording of `subcommand`, if the first word is the name of one; then it is to be the only one.
 ///
 /// # Errors
-/// [`Failure::Usage`] for words behind it, [`Failure::Failed`] when it cannot be read to its end.
+/// [`Failure::Usage`] for words behind it, [`Failure::Failed`] when it cannot be read to its end, and for another file that
+/// is no command either ([`refuse`]).
 pub fn named<'words>(
     words: &'words [OsString],
     subcommand: &str,
@@ -24,18 +30,74 @@ pub fn named<'words>(
 ) -> Result<Option<(&'words Path, Vec<u8>)>, Failure> {
     let [word, rest @ ..] = words else { return Ok(None) };
     let path = Path::new(word);
-    let Ok(mut file) = File::open(path) else { return Ok(None) };
     let mut bytes = Vec::new();
-    let read = file.by_ref().take(HEAD_BYTES).read_to_end(&mut bytes);
-    if read.is_err() || !is_recording(&bytes) {
-        return Ok(None);
-    }
+    let file = match head(path, &mut bytes) {
+        Ok(file) if is_recording(&bytes) => file,
+        head => {
+            let head = head.map(|_| bytes.as_slice());
+            let wanted = format!("recording of faultless {subcommand}");
+            return refuse(words, subcommand, head, &wanted).map(|()| None);
+        }
+    };
     if !rest.is_empty() {
         return Err(Failure::of_words_behind(path, subcommand));
     }
     let read = file.take(LARGEST_BYTES).read_to_end(&mut bytes);
     read.map_err(|error| Failure::of_reading(path, error))?;
     Ok(Some((path, bytes)))
+}
+
+/// As [`refuse`], for a file that was not read yet.
+///
+/// # Errors
+/// [`Failure::Failed`].
+pub fn refuse_unread(words: &[OsString], subcommand: &str, wanted: &str) -> Result<(), Failure> {
+    let [word] = words else { return Ok(()) };
+    let mut bytes = Vec::new();
+    let head = head(Path::new(word), &mut bytes);
+    refuse(words, subcommand, head.map(|_| bytes.as_slice()), wanted)
+}
+
+/// Refuses a single word that is the name of a file, is not `wanted` by `subcommand`, and is meant so: it may not be
+/// executed, does not begin as programs do, and does not stand behind `--`. A program of that name would be a surprise.
+fn refuse(
+    words: &[OsString],
+    subcommand: &str,
+    head: io::Result<&[u8]>,
+    wanted: &str,
+) -> Result<(), Failure> {
+    let [word] = words else { return Ok(()) };
+    let path = Path::new(word);
+    let is_data = |file: std::fs::Metadata| !file.is_dir() && file.permissions().mode() & 0o111 == 0;
+    let is_behind_dashes = std::env::args_os().rev().nth(1).is_some_and(|word| word == "--");
+    if is_behind_dashes || !path.metadata().is_ok_and(is_data) {
+        return Ok(());
+    }
+    let head = head.map_err(|error| Failure::of_reading(path, error))?;
+    let is_core = Header::parse(head).is_ok();
+    if head.starts_with(b"#!") || (head.starts_with(b"\x7fELF") && !is_core) {
+        return Ok(());
+    }
+    let shown = path.display();
+    let mut text = match saved_form::writer_and_reader(head) {
+        _ if head.is_empty() => format!("{shown} is empty: no {wanted}"),
+        _ if is_core => format!("{shown} is a core file: show it with `faultless heap {shown}`"),
+        Some((writer, reader)) => {
+            format!("{shown} is a recording of faultless {writer}: show it with `faultless {reader} {shown}`")
+        }
+        None => format!("{shown} is no {wanted}"),
+    };
+    if program::find(word, std::env::var_os("PATH").as_deref()).is_ok() {
+        text.push_str(&format!(" (faultless {subcommand} -- {shown} runs the command of this name)"));
+    }
+    Err(Failure::Failed(text))
+}
+
+/// Opens a file and reads its first bytes.
+fn head(path: &Path, bytes: &mut Vec<u8>) -> io::Result<File> {
+    let mut file = File::open(path)?;
+    file.by_ref().take(HEAD_BYTES).read_to_end(bytes)?;
+    Ok(file)
 }
 
 /// All of a file.

@@ -135,3 +135,71 @@ fn calls_beyond_all_measure_are_damage() {
     );
     assert!(refusal(&place, &["churn"], text.as_bytes()).contains("more calls than there can be"));
 }
+
+#[test]
+fn a_file_that_is_no_recording_of_the_instrument_is_not_taken_for_a_command() {
+    let place = Place::new("mistaken");
+    let of = |head: &str| format!("{head}\"tool_version\":\"0.1.0\"}}\n");
+    for (words, head) in [&READERS[0], &READERS[1], &READERS[2], &READERS[3]] {
+        let subcommand = words[0];
+        let shown = if subcommand == "watch" { "watch --replay" } else { subcommand };
+        for other in ["faults", "churn", "heap"].into_iter().filter(|other| *other != subcommand) {
+            let text = refusal(&place, &[other], of(head).as_bytes());
+            let says =
+                format!("saved is a recording of faultless {subcommand}: show it with `faultless {shown} ");
+            assert!(text.contains(&says), "{other}: {text}");
+        }
+    }
+    // The head of a core file of x86-64: of 64 bits, little-endian, of type 4, with a table of no segments.
+    let core = [
+        b"\x7fELF\x02\x01\x01".as_slice(),
+        &[0; 9],
+        &[4, 0, 62, 0, 1],
+        &[0; 11],
+        &[64],
+        &[0; 21],
+        &[56],
+        &[0; 9],
+    ];
+    for subcommand in ["faults", "churn"] {
+        let text = refusal(&place, &[subcommand], &core.concat());
+        assert!(text.contains("saved is a core file: show it with `faultless heap "), "{text}");
+    }
+    for (subcommand, wanted) in [
+        ("faults", "no recording of faultless faults"),
+        ("churn", "no recording of faultless churn"),
+        ("heap", "no core file"),
+    ] {
+        let text = refusal(&place, &[subcommand], b"");
+        assert!(text.contains(&format!("saved is empty: {wanted}")), "{text}");
+        let text = refusal(&place, &[subcommand], b"{\"format\":\"faultless");
+        assert!(text.contains(&format!("saved is {wanted}")), "{text}");
+        // Behind -- stands a command, and a program without permission is to get it.
+        let file = place.write("saved", b"");
+        assert_refused(&mut faultless(&[subcommand, "--", &file]), 126, "may not be executed");
+        let program = place.write("program", b"#!/bin/sh\n");
+        assert_refused(&mut faultless(&[subcommand, &program]), 126, "may not be executed");
+    }
+}
+
+#[test]
+fn a_file_called_as_a_program_does_not_start_the_program() {
+    let place = Place::new("called");
+    place.write("cut", b"{\"format\":\"faultless");
+    for subcommand in ["faults", "churn", "heap"] {
+        let mut tool = faultless(&[subcommand, "cut"]);
+        let says = format!("(faultless {subcommand} -- cut runs the command of this name)");
+        assert_refused(tool.current_dir(&place.0), 1, &says);
+    }
+}
+
+#[test]
+fn a_file_that_was_cut_off_is_said_to_be() {
+    let place = Place::new("cut");
+    for (words, head) in READERS {
+        for rest in ["", "\"tool_ver", "\"tool_version\":\"0.1"] {
+            let text = refusal(&place, words, format!("{head}{rest}").as_bytes());
+            assert!(text.contains("it was cut off"), "{words:?}: {text}");
+        }
+    }
+}

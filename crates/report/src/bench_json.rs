@@ -7,7 +7,7 @@ use faultless_diagnosis::seeds::{self, Standing};
 use faultless_records::bench::Campaign;
 use faultless_records::saved_campaign::{SavedCampaign, SavedOutcome};
 
-use crate::saved_form::newer_campaign;
+use crate::saved_form::{newer_campaign, reason};
 
 /// All samples, as a versioned JSON document.
 #[must_use]
@@ -42,8 +42,9 @@ pub fn json(campaign: &Campaign) -> String {
 /// What is wrong with the text, in one line.
 pub fn parse(text: &str) -> Result<Campaign, String> {
     let campaign: Campaign = serde_json::from_str(text).map_err(|error| {
-        newer_campaign(text)
-            .unwrap_or_else(|| format!("it is no campaign of `faultless bench --json`: {error}"))
+        newer_campaign(text).unwrap_or_else(|| {
+            format!("it is no campaign of `faultless bench --json`: {}", reason(text, &error))
+        })
     })?;
     campaign.check()?;
     Ok(campaign)
@@ -80,7 +81,7 @@ mod tests {
     #[test]
     fn files_that_are_something_else_are_refused_in_one_line() {
         for (wrong, says) in [
-            ("", "EOF"),
+            ("", "it is empty"),
             ("{}", "missing field"),
             (&EMPTY.replace(r#""schema": 1"#, r#""schema": 99"#), "newer version of faultless"),
             (

@@ -165,7 +165,7 @@ mod tests {
     fn files_that_are_something_else_are_refused_in_one_line() {
         let text = saved(&recording());
         for (wrong, says) in [
-            (String::new(), "EOF"),
+            (String::new(), "it is empty"),
             ("{}".into(), "missing field"),
             (text.replace("recording/1", "recording/9"), "newer version of faultless"),
             (
@@ -173,7 +173,7 @@ mod tests {
                 "newer version of faultless",
             ),
             (text.replace("recording/1", "recording/0"), "this version reads"),
-            (text[..text.len() / 2].into(), "EOF"),
+            (text[..text.len() / 2].into(), "it was cut off"),
             (text.replace("\"call\":1", "\"call\":77"), "not there"),
         ] {
             let error = load(&wrong).unwrap_err();

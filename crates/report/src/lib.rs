@@ -38,7 +38,7 @@ pub mod png;
 mod pprof;
 pub mod prometheus_text;
 pub mod quantity;
-mod saved_form;
+pub mod saved_form;
 pub mod scene;
 pub mod seeds_table;
 pub mod summary;

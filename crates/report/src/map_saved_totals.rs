@@ -7,13 +7,15 @@ use faultless_records::saved_form;
 use serde_json::Value;
 
 use crate::map_json::FORMAT;
+use crate::saved_form::reason;
 
 /// The subject and the sums.
 ///
 /// # Errors
 /// What is wrong with the text, in words.
 pub fn load(text: &str) -> Result<(String, Vec<Total>), String> {
-    let value: Value = serde_json::from_str(text).map_err(|error| format!("it is no JSON: {error}"))?;
+    let value: Value =
+        serde_json::from_str(text).map_err(|error| format!("it is no JSON: {}", reason(text, &error)))?;
     saved_form::check(value["format"].as_str().ok_or("it is JSON of something else")?, FORMAT)?;
     let kinds = value["kinds"].as_array().ok_or("it has no kinds")?;
     let totals = kinds.iter().map(|kind| total(kind).ok_or_else(|| "one of its kinds is damaged".to_owned()));

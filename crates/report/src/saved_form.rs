@@ -2,11 +2,27 @@
 
 use faultless_records::bench::SCHEMA;
 use faultless_records::saved_form::{Head, check, newer};
+use faultless_records::{churn_recording, fault_recording, malloc_recording, recording};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 /// Bytes of a file that tell of which form it is.
 const HEAD_BYTES: usize = 128;
+
+/// The forms of recordings, each with the subcommand that wrote it and the one, with its option, that shows it.
+const RECORDINGS: [(&str, &str, &str); 4] = [
+    (fault_recording::FORMAT, "faults", "faults"),
+    (churn_recording::FORMAT, "churn", "churn"),
+    (malloc_recording::FORMAT, "churn", "churn"),
+    (recording::FORMAT, "watch", "watch --replay"),
+];
+
+/// Which subcommand wrote a recording that begins so, and which one, with its option, shows it.
+#[must_use]
+pub fn writer_and_reader(bytes: &[u8]) -> Option<(&'static str, &'static str)> {
+    let found = RECORDINGS.iter().find(|(form, ..)| is_of(bytes, form));
+    found.map(|(_, writer, reader)| (*writer, *reader))
+}
 
 /// What is saved, as one line of JSON with its end.
 pub(crate) fn write(saved: &impl Serialize) -> String {
@@ -31,9 +47,18 @@ pub(crate) fn read<Saved: DeserializeOwned>(text: &str, known: &str) -> Result<S
         let head: Head = serde_json::from_str(text).unwrap_or_default();
         match check(&head.format, known) {
             Err(reason) if !head.format.is_empty() => reason,
-            _ => error.to_string().replace('\n', " "),
+            _ => reason(text, &error),
         }
     })
+}
+
+/// Why a text cannot be read, in one line.
+pub(crate) fn reason(text: &str, error: &serde_json::Error) -> String {
+    match error.is_eof() {
+        true if text.trim_ascii().is_empty() => "it is empty".into(),
+        true => "it was cut off".into(),
+        false => error.to_string().replace('\n', " "),
+    }
 }
 
 /// The refusal of a campaign of a later version.
