@@ -261,6 +261,24 @@ fn a_command_is_looked_at_when_it_ends_or_when_asked_to() {
 }
 
 #[test]
+fn what_jcmd_printed_of_another_process_or_was_cut_off_is_refused() {
+    let place = Place::new("nmt");
+    let running = Running::start(Command::new("sleep").arg("600"));
+    let category = "- Java Heap (reserved=4096KB, committed=2048KB)\n";
+    let shown = |pid: &str, rest: &str| {
+        let total = "Native Memory Tracking:\n\nTotal: reserved=4096KB, committed=2048KB\n";
+        let file = place.write("nmt", format!("{pid}:\n\n{total}\n{rest}"));
+        faultless(&["--pid", &running.pid(), &format!("--nmt={file}")])
+    };
+    let whole = shown(&running.pid(), category).output().unwrap();
+    assert!(whole.status.success(), "{}", errors(&whole));
+    let says = format!("it is of process 2147483647, not of process {}", running.pid());
+    assert_refused(&mut shown("2147483647", category), 1, &says);
+    let half = category.replace("4096", "1024");
+    assert_refused(&mut shown(&running.pid(), &half), 1, "it was cut off");
+}
+
+#[test]
 fn what_java_says_it_uses_is_set_against_what_is_resident() {
     let Some(java) = faultless_probe::java::installed().pop() else {
         faultless_skipped::skipped("no JDK is installed (apt-get install openjdk-17-jdk-headless)");

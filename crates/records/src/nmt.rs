@@ -5,6 +5,8 @@ use crate::contents::Extent;
 /// What the virtual machine says it uses.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NativeMemory {
+    /// The number of the process, in its own PID namespace or that of whoever asked; none where that line is missing.
+    pub pid: Option<i32>,
     /// Addresses reserved, and what may be used of it, both with what came from malloc.
     pub reserved_bytes: u64,
     /// See `reserved_bytes`.
@@ -44,9 +46,15 @@ pub enum NmtError {
     Off,
     /// Detailed tracking was asked for where there is only a summary.
     NoDetail,
+    /// The text ends before the last category, or in the map of addresses.
+    CutOff,
     /// The text is something else.
     Foreign,
 }
+
+/// Sums are rounded to the unit of the text, and categories below one are left out: by at most so many units the
+/// total may be larger than its categories.
+const MOST_ROUNDED_UNITS: u64 = 40;
 
 /// Reads the text.
 ///
@@ -60,12 +68,14 @@ pub fn parse(text: &str) -> Result<NativeMemory, NmtError> {
         return Err(NmtError::NoDetail);
     }
     let mut memory = NativeMemory::default();
-    let mut has_total = false;
+    let first = text.lines().find(|line| !line.trim().is_empty());
+    memory.pid = first.and_then(|line| line.trim().strip_suffix(':')?.parse().ok());
+    let mut unit_bytes = None;
     for line in text.lines() {
         let words = line.trim();
         if let Some(rest) = words.strip_prefix("Total:") {
             (memory.reserved_bytes, memory.committed_bytes) = sizes(rest).ok_or(NmtError::Foreign)?;
-            has_total = true;
+            unit_bytes = number(rest, "committed=").map(|(_, unit_bytes)| unit_bytes);
         } else if let Some(category) = line.trim_start().strip_prefix('-').and_then(category) {
             memory.categories.push(category);
         } else if words.starts_with('[') && words.contains(" for ") {
@@ -79,7 +89,17 @@ pub fn parse(text: &str) -> Result<NativeMemory, NmtError> {
         }
     }
     memory.regions.sort_by_key(|region| region.extent);
-    if has_total && !memory.categories.is_empty() { Ok(memory) } else { Err(NmtError::Foreign) }
+    let unit_bytes = unit_bytes.ok_or(NmtError::Foreign)?;
+    if memory.categories.is_empty() {
+        return Err(NmtError::Foreign);
+    }
+    let sum = |bytes: fn(&Category) -> u64| memory.categories.iter().map(bytes).fold(0, u64::saturating_add);
+    let lacks = |total: u64, sum: u64| total.saturating_sub(sum) > MOST_ROUNDED_UNITS * unit_bytes;
+    let is_short = lacks(memory.reserved_bytes, sum(|category| category.reserved_bytes))
+        || lacks(memory.committed_bytes, sum(|category| category.committed_bytes));
+    // The map of addresses ends where the call sites begin.
+    let has_part_of_map = text.contains("\nVirtual memory map:") && !text.contains("\nDetails:");
+    if is_short || has_part_of_map { Err(NmtError::CutOff) } else { Ok(memory) }
 }
 
 /// `                 Java Heap (reserved=6172672KB, committed=387072KB)`
@@ -108,8 +128,14 @@ fn sizes(text: &str) -> Option<(u64, u64)> {
     Some((amount(text, "reserved=")?, amount(text, "committed=")?))
 }
 
-/// The number after `name`, with its unit: `KB`, `MB`, `GB`, `B` or none.
+/// The bytes after `name`.
 fn amount(text: &str, name: &str) -> Option<u64> {
+    let (number, unit_bytes) = number(text, name)?;
+    number.checked_mul(unit_bytes)
+}
+
+/// The number after `name`, and the bytes of its unit: `KB`, `MB`, `GB`, `B` or none.
+fn number(text: &str, name: &str) -> Option<(u64, u64)> {
     let rest = &text[text.find(name)? + name.len()..];
     let digits = rest.len() - rest.trim_start_matches(|letter: char| letter.is_ascii_digit()).len();
     let number: u64 = rest.get(..digits)?.parse().ok()?;
@@ -120,7 +146,7 @@ fn amount(text: &str, name: &str) -> Option<u64> {
         "GB" => 30,
         _ => 0,
     };
-    number.checked_mul(1 << shift)
+    Some((number, 1 << shift))
 }
 
 #[cfg(test)]
@@ -135,7 +161,7 @@ Native Memory Tracking:
 
 (Omitting categories weighting less than 1KB)
 
-Total: reserved=9968871KB, committed=640847KB
+Total: reserved=6172994KB, committed=387173KB
        malloc: 41347KB #181352
        mmap:   reserved=9927524KB, committed=599500KB
 
@@ -156,12 +182,18 @@ Virtual memory map:
             [0x00007f2] y
 [0x00007f0000000000 - 0x00007f0000100000] reserved and committed 1024KB for Thread Stack from
             (malloc=99KB)
+
+Details:
+
+[0x00007f3] z
+                             (malloc=15KB type=Thread #1900)
 ";
 
     #[test]
     fn categories_and_regions_are_read() {
         let memory = parse(DETAIL).unwrap();
-        assert_eq!((memory.reserved_bytes, memory.committed_bytes), (9_968_871 << 10, 640_847 << 10));
+        assert_eq!((memory.reserved_bytes, memory.committed_bytes), (6_172_994 << 10, 387_173 << 10));
+        assert_eq!(memory.pid, Some(123));
         let [heap, thread] = memory.categories.as_slice() else { panic!("{memory:?}") };
         assert_eq!(
             (heap.name.as_str(), heap.committed_bytes, heap.malloc_bytes),
@@ -171,6 +203,30 @@ Virtual memory map:
         let regions: Vec<(u64, &str)> =
             memory.regions.iter().map(|region| (region.extent.bytes(), region.category.as_str())).collect();
         assert_eq!(regions, [(4 << 30, "Java Heap"), (1 << 20, "Thread Stack")]);
+    }
+
+    #[test]
+    fn text_that_was_cut_off_is_refused_unless_categories_and_map_are_whole() {
+        let thread = DETAIL.find("\n-                    Thread").unwrap();
+        let map = DETAIL.find("\nVirtual memory map:").unwrap();
+        let details = DETAIL.find("\nDetails:").unwrap();
+        for (cut, expected) in [
+            (thread, Some(NmtError::CutOff)),
+            (map, None),
+            (map + 40, Some(NmtError::CutOff)),
+            (details, Some(NmtError::CutOff)),
+            (details + 20, None),
+        ] {
+            assert_eq!(parse(&DETAIL[..cut]).err(), expected, "{}", &DETAIL[..cut]);
+        }
+    }
+
+    #[test]
+    fn sums_rounded_to_large_units_are_not_said_to_be_cut_off() {
+        let text =
+            "7:\nTotal: reserved=1674MB, committed=329MB\n\n- Java Heap (reserved=1670MB, committed=320MB)\n";
+        assert!(parse(text).is_ok());
+        assert_eq!(parse(&text.replace("1674MB", "1711MB")), Err(NmtError::CutOff));
     }
 
     #[test]
