@@ -94,10 +94,23 @@ fn row(columns: &[&[u8]], line: &[u8]) -> Option<Mapping> {
     if columns.last() == Some(&b"VmFlagsMapping".as_slice()) {
         rest = take_flags(&mut mapping, rest);
     }
-    mapping.name = rest.trim_ascii().to_vec();
+    mapping.name = name(rest.trim_ascii(), mapping.device);
     mapping.end = mapping.start.checked_add(bytes)?;
     mapping.usage = Some(usage);
     (mapping.start < mapping.end).then_some(mapping)
+}
+
+/// The name as `smaps` has it, where it is one that the kernel gives to memory that is shared: of its own file system, which
+/// has no device, and without the slash or folder that pmap leaves out.
+fn name(printed: &[u8], device: (u32, u32)) -> Vec<u8> {
+    let is_shared_segment = printed.starts_with(b"SYSV") && printed.ends_with(b" (deleted)");
+    let folder: &[u8] = match printed {
+        _ if device.0 != 0 => b"",
+        b"zero (deleted)" => b"/dev/",
+        _ if is_shared_segment || printed.starts_with(b"memfd:") => b"/",
+        _ => b"",
+    };
+    [folder, printed].concat()
 }
 
 /// Words of two lower-case letters; a name that is one itself is lost, which no file of a process has been seen to be.
@@ -153,6 +166,27 @@ mod tests {
                    1000 rw-p 00000000 00:00 0 4 4 4 rd wr nh  [heap]\n==== === \n";
         let mapping = &parse(all.as_bytes()).unwrap()[0];
         assert!(mapping.has_flag(b"nh") && mapping.name == b"[heap]");
+    }
+
+    #[test]
+    fn memory_that_is_shared_has_the_names_of_smaps() {
+        let named = |device: &str, name: &str| {
+            let line = format!("7f4a407c6000 rw-s 00000000 {device} 241 1024 1024 1024 1024 0 0 0 {name}");
+            let heading = PMAP.lines().nth(1).unwrap();
+            let text = format!("1: a\n{heading}\n{line}\n ==== ==== \n");
+            parse(text.as_bytes()).unwrap()[0].name_text().into_owned()
+        };
+        for (printed, name) in [
+            ("memfd:mymem (deleted)", "/memfd:mymem (deleted)"),
+            ("/memfd:mymem (deleted)", "/memfd:mymem (deleted)"),
+            ("SYSV00000000 (deleted)", "/SYSV00000000 (deleted)"),
+            ("zero (deleted)", "/dev/zero (deleted)"),
+            ("zero", "zero"),
+            ("SYSV", "SYSV"),
+        ] {
+            assert_eq!(named("00:01", printed), name);
+        }
+        assert_eq!(named("fe:00", "memfd:a"), "memfd:a", "a file on a disk");
     }
 
     #[test]

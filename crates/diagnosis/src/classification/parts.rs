@@ -117,10 +117,7 @@ fn by_name(mapping: &Mapping, is_program: bool) -> (Kind, Evidence) {
         _ => {}
     }
     if !name.is_empty() && !name.starts_with("[ anon") {
-        return (
-            by_file(mapping, &name, is_program),
-            Evidence::plain(Strength::Kernel, "file of the mapping"),
-        );
+        return (by_file(&name, is_program), Evidence::plain(Strength::Kernel, "file of the mapping"));
     }
     let resident_bytes = mapping.usage.map_or(0, |usage| usage.rss_bytes + usage.swap_bytes);
     match mapping {
@@ -132,10 +129,9 @@ fn by_name(mapping: &Mapping, is_program: bool) -> (Kind, Evidence) {
     }
 }
 
-fn by_file(mapping: &Mapping, name: &str, is_program: bool) -> Kind {
+fn by_file(name: &str, is_program: bool) -> Kind {
     let starts = |start: &str| name.starts_with(start);
-    let is_shared_memory = ["/dev/shm/", "/SYSV", "/memfd:", "/dev/zero"].into_iter().any(starts)
-        || (mapping.is_shared() && starts("zero (deleted)"));
+    let is_shared_memory = ["/dev/shm/", "/SYSV", "/memfd:", "/dev/zero"].into_iter().any(starts);
     if starts("/memfd:java_heap") {
         // ZGC maps its heap from a file without a name on disk.
         Kind::JavaHeap
