@@ -1,6 +1,8 @@
 //! What the instruments can do with what the kernel permits, and what would permit more.
 
-use faultless_records::permission::{Answer, Attempt, Mechanism, Permissions, Rights, Subject};
+use faultless_records::permission::{
+    Answer, Attempt, Mechanism, Permissions, Rights, Subject, outside_of_container,
+};
 
 /// An instrument, as the tables name it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -236,11 +238,6 @@ pub fn cure(attempt: &Attempt, rights: &Rights) -> Option<String> {
     }
     let is_root = rights.user == 0;
     let is_ours = matches!(attempt.subject, Subject::Command | Subject::Own);
-    let container = |capability: &str| {
-        format!(
-            "outside of this container; or docker run --cap-add {capability} --security-opt seccomp=unconfined"
-        )
-    };
     Some(match (attempt.mechanism, attempt.answer) {
         (_, Answer::Taken) => "end that tracer (a debugger, strace)".to_owned(),
         (Mechanism::ProcessConnector, Answer::Absent) => {
@@ -248,10 +245,12 @@ pub fn cure(attempt: &Attempt, rights: &Rights) -> Option<String> {
         }
         (Mechanism::Uprobes, Answer::Absent) => "a kernel with CONFIG_UPROBE_EVENTS".to_owned(),
         (Mechanism::UserEvents | Mechanism::KernelEvents, Answer::Absent) => match rights.is_filtered {
-            true => container("PERFMON"),
+            true => outside_of_container("PERFMON"),
             false => "a kernel with CONFIG_PERF_EVENTS".to_owned(),
         },
-        (Mechanism::Trace | Mechanism::Filter | Mechanism::Attach, Answer::Absent) => container("SYS_PTRACE"),
+        (Mechanism::Trace | Mechanism::Filter | Mechanism::Attach, Answer::Absent) => {
+            outside_of_container("SYS_PTRACE")
+        }
         (_, Answer::Absent) => return None,
         // Elsewhere the setting may not be all that is in the way.
         (Mechanism::UserEvents, _) if is_ours && is_closed(rights, 3) => {
@@ -273,9 +272,9 @@ pub fn cure(attempt: &Attempt, rights: &Rights) -> Option<String> {
         (
             Mechanism::UserEvents | Mechanism::KernelEvents | Mechanism::Tracepoints | Mechanism::Uprobes,
             _,
-        ) if is_root => container("PERFMON"),
-        (Mechanism::ProcessConnector, _) if is_root => container("NET_ADMIN"),
-        _ if is_root => container("SYS_PTRACE"),
+        ) if is_root => outside_of_container("PERFMON"),
+        (Mechanism::ProcessConnector, _) if is_root => outside_of_container("NET_ADMIN"),
+        _ if is_root => outside_of_container("SYS_PTRACE"),
         _ => "sudo faultless …".to_owned(),
     })
 }

@@ -1,5 +1,13 @@
 //! What was tried to find out what the present permissions allow, and what the kernel answered.
 
+/// Where root may do what it may not here for want of this capability, or because a process is closed to containers.
+#[must_use]
+pub fn outside_of_container(capability: &str) -> String {
+    format!(
+        "outside of this container; or docker run --cap-add {capability} --security-opt seccomp=unconfined"
+    )
+}
+
 /// A way to see something of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mechanism {
