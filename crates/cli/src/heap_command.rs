@@ -58,7 +58,14 @@ pub fn look(
         let report = Process::open(launched.pid())
             .map_err(Failure::of_process)
             .and_then(|process| heap_process::look(&process, manner));
-        outcome = Some(report.and_then(|report| show(&report)));
+        outcome = Some(report.and_then(|mut report| {
+            if moment == Moment::AtExit && after.is_some() {
+                report.remarks.push(
+                    "It ended before the time it was to be looked at: this is how it was then.".to_owned(),
+                );
+            }
+            show(&report)
+        }));
         None
     };
     watch_beside(&launched, signals, None, &mut observe).map_err(|error| Failure::of_watch(&name, error))?;

@@ -369,6 +369,8 @@ fn a_command_is_walked_at_its_exit_or_after_a_time_and_runs_to_its_end() {
         assert!(report["walks"][0]["total"]["used_blocks"].as_u64().unwrap() > 0);
         assert_eq!(report["walks"][0]["is_exact"], true);
         assert!(marker.exists(), "it ran to its end");
+        let is_early = report["remarks"].to_string().contains("ended before the time");
+        assert_eq!(is_early, options == ["--after", "9s"], "{report}");
     }
     assert_refused(&mut faultless_heap(&["--", "/no/such/command"]), 127, "");
     let table = faultless_heap(&["--stop", "--after", "100ms", "--", "sleep", "0.4"]).output().unwrap();
