@@ -150,12 +150,13 @@ pub(crate) fn byte_rate(bytes: u64, seconds: f64) -> String {
     if rate.is_finite() { size(rate as u64) } else { "-".into() }
 }
 
-/// The class with most calls, if it is one of several.
+/// The class with most calls; a dash where most calls have no size that is known, as in the kernel's records of new mappings.
 fn usual_size(sum: &OperationSum) -> String {
     let Some((class, amount)) = sum.sizes.iter().max_by_key(|(_, amount)| amount.count) else {
         return "-".into();
     };
-    if sum.amount.bytes == 0 {
+    let known: u64 = sum.sizes.values().map(|amount| amount.count).sum();
+    if sum.amount.bytes == 0 || known < sum.amount.count / 2 {
         return "-".into();
     }
     let part = amount.count * 100 / sum.amount.count.max(1);
@@ -350,12 +351,26 @@ fn limits(recording: &ChurnRecording) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use faultless_records::churn_recording::Amount;
 
     #[test]
     fn bars_and_sparks_show_the_smallest_number() {
         assert_eq!(bar(1000, 1000).chars().count(), BAR);
         assert_eq!((bar(1, 1000), bar(0, 1000)), ("▏".to_owned(), String::new()));
         assert_eq!(sparks(&[0, 1, 50, 100]), " ▁▄█");
+    }
+
+    #[test]
+    fn a_usual_size_is_named_where_most_calls_have_one_that_is_known() {
+        let sum = |calls: u64| OperationSum {
+            amount: Amount { count: calls, bytes: 3 << 18 },
+            failed: 0,
+            sizes: [(18, Amount { count: 3, bytes: 3 << 18 })].into(),
+        };
+        assert_eq!(
+            [3, 5, 447].map(|calls| usual_size(&sum(calls))),
+            ["256 KiB (100 %)", "256 KiB (60 %)", "-"]
+        );
     }
 
     #[test]
