@@ -137,7 +137,7 @@ pub struct BenchArguments {
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
     /// Run nothing: show what an earlier --json wrote to FILE.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["names", "allocators", "threads", "sizes", "repeat", "quick", "idle", "seed", "system_calls", "json"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["names", "allocators", "threads", "sizes", "repeat", "quick", "idle", "seed", "system_calls", "json", "list"])]
     pub load: Option<PathBuf>,
     /// List suites, workloads and the allocators that were found, and run nothing.
     #[arg(long)]
@@ -152,7 +152,7 @@ pub struct ChurnArguments {
     #[arg(long, conflicts_with = "by")]
     pub malloc: bool,
     /// Look at the process with this number instead of starting a command.
-    #[arg(short, long, value_name = "PID", conflicts_with = "words")]
+    #[arg(short, long, value_name = "PID", allow_negative_numbers = true, conflicts_with = "words")]
     pub pid: Option<i32>,
     /// Look for so long (10s, 500ms, 2m); a command that was started is ended then [default: to its end].
     #[arg(long = "for", value_name = "DURATION", value_parser = crate::time_span::parse)]
@@ -195,7 +195,7 @@ pub enum ChurnMechanism {
 #[command(after_help = EXIT_STATUS)]
 pub struct MapArguments {
     /// Look at the process with this number.
-    #[arg(short, long, value_name = "PID", conflicts_with = "file")]
+    #[arg(short, long, value_name = "PID", allow_negative_numbers = true, conflicts_with = "file")]
     pub pid: Option<i32>,
     /// Look at a command that was started after so long (10s, 500ms) [default: when it ends].
     #[arg(long, value_name = "DURATION", value_parser = crate::time_span::parse, conflicts_with_all = ["pid", "diff", "file"])]
@@ -229,7 +229,7 @@ pub struct MapArguments {
 #[command(after_help = EXIT_STATUS)]
 pub struct FaultsArguments {
     /// Observe the process with this number instead of starting a command, until it ends or Ctrl-C.
-    #[arg(short, long, value_name = "PID", conflicts_with_all = ["words", "diff"])]
+    #[arg(short, long, value_name = "PID", allow_negative_numbers = true, conflicts_with_all = ["words", "diff"])]
     pub pid: Option<i32>,
     /// Observe for so long (10s, 500ms, 2m); a command that was started is ended then [default: to its end].
     #[arg(long = "for", value_name = "DURATION", value_parser = crate::time_span::parse, conflicts_with = "diff")]

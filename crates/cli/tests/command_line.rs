@@ -7,7 +7,7 @@ use std::fs::OpenOptions;
 use std::io;
 use std::os::unix::process::ExitStatusExt;
 
-use tool::faultless;
+use tool::{assert_misused, assert_refused, faultless};
 
 /// SIGPIPE's number.
 const SIGPIPE: i32 = 13;
@@ -43,4 +43,16 @@ fn what_is_wrong_with_a_command_line_is_its_status_even_where_it_cannot_be_said(
         let status = faultless(words).stderr(full).status().unwrap();
         assert_eq!(status.code(), Some(2), "{words:?}");
     }
+}
+
+#[test]
+fn a_number_that_no_process_has_is_refused_and_no_command_is_suggested_instead() {
+    for subcommand in ["churn", "map", "faults", "heap", "watch", "export", "check"] {
+        assert_refused(&mut faultless(&[subcommand, "--pid", "-1"]), 2, "above 0, not -1");
+    }
+}
+
+#[test]
+fn a_list_of_what_there_is_and_a_saved_campaign_are_not_asked_for_together() {
+    assert_misused(&mut faultless(&["bench", "--list", "--load", "x"]), "--list");
 }
