@@ -96,17 +96,32 @@ fn show(answer: &clap::Error) -> Result<Ending, Failure> {
 }
 
 fn act(action: Action) -> Result<Ending, Failure> {
-    let hold =
-        || Signals::hold().map_err(|error| Failure::Failed(format!("cannot hold back signals: {error}")));
+    let held = |signals: std::io::Result<Signals>| {
+        signals.map_err(|error| Failure::Failed(format!("cannot hold back signals: {error}")))
+    };
+    let hold = || held(Signals::hold());
+    // An instrument that looks at others until it is interrupted; a command that it starts finds signals as we found them.
+    let hold_to_observe = |has_command: bool| {
+        move || held(if has_command { Signals::hold() } else { Signals::hold_with_interrupt() })
+    };
     match action {
         Action::Run(arguments) => run::run(arguments, &hold()?),
         Action::Doctor(arguments) => doctor::doctor(arguments, &hold()?),
         Action::Bench(arguments) => bench::bench(&arguments, hold),
-        Action::Churn(arguments) => churn::churn(arguments, hold),
+        Action::Churn(arguments) => {
+            let hold = hold_to_observe(arguments.pid.is_none());
+            churn::churn(arguments, hold)
+        }
         Action::Map(arguments) => map::map(arguments, hold),
-        Action::Faults(arguments) => faults::faults(&arguments, hold),
-        Action::Watch(arguments) => watch::watch(arguments, hold),
-        Action::Export(arguments) => export::export(&arguments, &hold()?),
+        Action::Faults(arguments) => faults::faults(&arguments, hold_to_observe(arguments.pid.is_none())),
+        Action::Watch(arguments) => {
+            let hold = hold_to_observe(!arguments.command.is_empty());
+            watch::watch(arguments, hold)
+        }
+        Action::Export(arguments) => {
+            let hold = hold_to_observe(!arguments.command.is_empty());
+            export::export(&arguments, &hold()?)
+        }
         Action::Heap(arguments) => heap::heap(arguments, hold),
         Action::Check(arguments) => check::check(&arguments),
         Action::Manual(arguments) => manual::print(&arguments).map(|()| Ending::Exited(0)),

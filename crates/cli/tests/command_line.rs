@@ -1,12 +1,15 @@
 //! What the program says of its own command line, through the real program.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first thing that is not as it should be")]
 
+mod running;
 mod tool;
 
-use std::fs::OpenOptions;
+use std::fs::{self, OpenOptions};
 use std::io;
 use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, Stdio};
 
+use running::{Running, SOON, has_ended, send, wait_until};
 use tool::{assert_misused, assert_refused, faultless};
 
 /// SIGPIPE's number.
@@ -55,4 +58,32 @@ fn a_number_that_no_process_has_is_refused_and_no_command_is_suggested_instead()
 #[test]
 fn a_list_of_what_there_is_and_a_saved_campaign_are_not_asked_for_together() {
     assert_misused(&mut faultless(&["bench", "--list", "--load", "x"]), "--list");
+}
+
+#[test]
+fn an_instrument_in_the_background_of_a_script_ends_by_sigint() {
+    let subject = Running::start(Command::new("sleep").arg("600"));
+    for words in [&["watch", "--lines"][..], &["export", "--listen", "127.0.0.1:0"], &["faults"], &["churn"]]
+    {
+        // As a shell without job control starts it.
+        let mut command = Command::new("/usr/bin/env");
+        command.args(["--ignore-signal=INT", env!("CARGO_BIN_EXE_faultless")]).args(words);
+        command.args(["--pid", &subject.pid()]).stdin(Stdio::null()).stdout(Stdio::null());
+        let mut running = Running::start(command.stderr(Stdio::null()));
+        wait_until(|| holds(&running.pid(), 15) || has_ended(running.pid()));
+        if has_ended(running.pid()) {
+            faultless_skipped::skipped(format!("{words:?} may not look at another process here"));
+            continue;
+        }
+        send("INT", running.pid());
+        assert_eq!(running.end_within(SOON).and_then(|status| status.code()), Some(0), "{words:?}");
+    }
+}
+
+/// Whether the process holds back the signal of this number.
+fn holds(pid: &str, number: u32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("SigBlk:"));
+    line.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok())
+        .is_some_and(|bits| bits >> (number - 1) & 1 == 1)
 }

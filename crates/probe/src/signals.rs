@@ -85,6 +85,19 @@ impl Signals {
         Ok(Self { original_mask, was_child_ignored, held })
     }
 
+    /// As [`Signals::hold`], for what goes on until it is interrupted and starts no command, which would find its signals changed.
+    /// SIGINT counts also where it is ignored: a shell without job control does that to all in the background, and a script
+    /// ends an instrument by it.
+    ///
+    /// # Errors
+    /// As [`Signals::hold`].
+    pub fn hold_with_interrupt() -> io::Result<Self> {
+        let default = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
+        // SAFETY: the default action runs no code of ours.
+        unsafe { sigaction(Signal::SIGINT, &default)? };
+        Self::hold()
+    }
+
     /// What was done about SIGPIPE and SIGCHLD before us: default or "ignore"; a child finds it so.
     pub(crate) fn original_actions(&self) -> [(i32, libc::sighandler_t); 2] {
         let action = |is_ignored| if is_ignored { libc::SIG_IGN } else { libc::SIG_DFL };
