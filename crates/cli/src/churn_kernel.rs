@@ -13,7 +13,6 @@ use faultless_probe::system_call_trap::{self, Observer, Subject};
 use faultless_probe::trap_cost;
 use faultless_probe::watch::WatchError;
 use faultless_records::churn_recording::{ChurnRecording, Mechanism};
-use faultless_records::mappings;
 use faultless_records::measurement::Ending;
 use faultless_records::memory_call::MemoryEvent;
 use faultless_records::perf_record::{News, PerfRecord, Sample};
@@ -205,8 +204,8 @@ impl Sums {
 
     /// What a process has mapped at the start.
     fn know(&mut self, process: &Process) {
-        let maps = process.read("maps").unwrap_or_default();
-        for mapping in mappings::parse(&maps).unwrap_or_default() {
+        let mapped = process.mappings("maps").ok().and_then(Result::ok);
+        for mapping in mapped.unwrap_or_default() {
             self.tally.know(process.pid(), mapping.start, mapping.end, mapping.name == b"[heap]");
         }
     }

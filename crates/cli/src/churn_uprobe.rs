@@ -12,7 +12,6 @@ use faultless_probe::trap_cost;
 use faultless_probe::uprobe::{self, Allocator, FUNCTIONS, Observer};
 use faultless_records::malloc_event::MallocEvent;
 use faultless_records::malloc_recording::{MallocCost, MallocMechanism, MallocRecording};
-use faultless_records::mappings;
 use faultless_records::perf_record::{PerfRecord, Sample};
 use faultless_records::thousands::several;
 use faultless_symbols::exported;
@@ -86,10 +85,10 @@ pub fn look_at_process(
 
 /// The file whose malloc the process uses: the program's own, else a library's, libc's last, as the loader looks.
 fn allocator(process: &Process) -> Result<Allocator, Failure> {
-    let maps = process.read("maps").map_err(Failure::of_process)?;
+    let mapped = process.mappings("maps").map_err(Failure::of_process)?;
     let program = process.link("exe").unwrap_or_default();
     let mut candidates: Vec<(u8, Allocator)> = Vec::new();
-    for mapping in mappings::parse(&maps).unwrap_or_default() {
+    for mapping in mapped.unwrap_or_default() {
         let path = String::from_utf8_lossy(&mapping.name).into_owned();
         if !mapping.is_executable() || !path.starts_with('/') {
             continue;

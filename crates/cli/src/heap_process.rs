@@ -12,7 +12,7 @@ use faultless_probe::process::{self, Process, ProcessError};
 use faultless_probe::standstill::{Standstill, StandstillError};
 use faultless_records::allocator::Allocator;
 use faultless_records::glibc;
-use faultless_records::mappings::{self, Mapping};
+use faultless_records::mappings::{Mapping, MappingsError};
 use faultless_report::heap::{FaultlessHeap, HeapReport, Regions, Source};
 
 use crate::failure::Failure;
@@ -273,12 +273,10 @@ fn version_of(process: &Process, library: &Library) -> Option<(u32, u32)> {
 }
 
 fn read_mappings(process: &Process) -> Result<Vec<Mapping>, Failure> {
-    let bytes = process.read("maps").map_err(Failure::of_process)?;
-    if bytes.is_empty() {
-        return Err(Failure::of_process(ProcessError::Ended(process.pid())));
-    }
-    mappings::parse(&bytes)
-        .map_err(|error| Failure::Failed(format!("cannot read maps of process {}: {error}", process.pid())))
+    process.mappings("maps").map_err(Failure::of_process)?.map_err(|error| match error {
+        MappingsError::Empty => Failure::of_process(ProcessError::Ended(process.pid())),
+        error => Failure::Failed(format!("cannot read maps of process {}: {error}", process.pid())),
+    })
 }
 
 fn areas(mappings: &[Mapping]) -> Vec<Area> {

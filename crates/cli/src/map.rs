@@ -16,7 +16,7 @@ use faultless_probe::signals::Signals;
 use faultless_probe::watch::{Moment, watch_beside};
 use faultless_probe::{memory_group, terminal, thread_states};
 use faultless_records::contents::Contents;
-use faultless_records::mappings::{self, Mapping, Usage};
+use faultless_records::mappings::{Mapping, MappingsError, Usage};
 use faultless_records::measurement::Ending;
 use faultless_records::status;
 use faultless_report::map_view::MapView;
@@ -207,12 +207,8 @@ fn look_once(process: &Process, manner: Manner<'_>) -> Result<MapView, Failure> 
 }
 
 fn mappings_of(process: &Process, file: &str) -> Result<Vec<Mapping>, Failure> {
-    let bytes = process.read(file).map_err(Failure::of_process)?;
-    if bytes.is_empty() {
-        return Err(Failure::of_process(ProcessError::Ended(process.pid())));
-    }
-    mappings::parse(&bytes).map_err(|error| {
-        if process.is_alive() {
+    process.mappings(file).map_err(Failure::of_process)?.map_err(|error| {
+        if error != MappingsError::Empty && process.is_alive() {
             Failure::Failed(format!("cannot read {file} of process {}: {error}", process.pid()))
         } else {
             Failure::of_process(ProcessError::Ended(process.pid()))

@@ -33,6 +33,7 @@ pub mod process;
 pub mod process_events;
 pub mod process_files;
 pub mod process_list;
+mod process_mappings;
 pub mod program;
 pub mod recorded_process;
 pub mod sampler;

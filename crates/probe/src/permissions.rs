@@ -8,7 +8,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 
 use faultless_records::permission::{Answer, Attempt, Mechanism, Permissions, Rights, Subject};
-use faultless_records::{mappings, status};
+use faultless_records::status;
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::libc;
@@ -131,7 +131,7 @@ fn in_words(error: &ProcessError) -> (Answer, String) {
 
 /// The link in `/proc/PID` to the first file that it maps.
 fn first_mapped(process: &Process) -> Option<String> {
-    let mappings = mappings::parse(&process.read("maps").ok()?).ok()?;
+    let mappings = process.mappings("maps").ok()?.ok()?;
     let mapping = mappings.iter().find(|mapping| mapping.inode != 0)?;
     Some(format!("map_files/{:x}-{:x}", mapping.start, mapping.end))
 }

@@ -6,7 +6,6 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use faultless_records::malloc_event::RecorderHead;
-use faultless_records::mappings;
 use faultless_records::thread::Thread;
 
 use crate::process::Process;
@@ -38,7 +37,7 @@ fn inner_number(process: &Process) -> Option<i32> {
 /// By inode and name: the device is another one above a file system of layers, and the name holds the time.
 fn has_mapped(process: &Process, path: &Path) -> bool {
     let (Ok(metadata), Some(name)) = (fs::metadata(path), path.file_name()) else { return false };
-    let maps = process.read("maps").ok().and_then(|maps| mappings::parse(&maps).ok()).unwrap_or_default();
+    let maps = process.mappings("maps").ok().and_then(Result::ok).unwrap_or_default();
     maps.iter().any(|mapping| mapping.inode == metadata.ino() && mapping.name.ends_with(name.as_bytes()))
 }
 

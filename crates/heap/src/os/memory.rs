@@ -143,9 +143,9 @@ fn are_new_pages_locked() -> bool {
     let Some(page) = map(0, bytes, PROT_NONE, 0) else { return false };
     // SAFETY: just mapped by us, and given to nobody.
     unsafe {
-        let answer = syscall(number::MADVISE, [page, bytes, MADV_DONTNEED, 0, 0, 0]);
+        let is_locked = !advise(page, bytes, MADV_DONTNEED);
         unmap(page, bytes);
-        answer == EINVAL
+        is_locked
     }
 }
 
@@ -225,13 +225,7 @@ fn locks_all() -> bool {
     // SAFETY: pages that nobody uses.
     unsafe {
         let unused = (&raw const UNUSED).addr().next_multiple_of(page);
-        if page <= UNUSED.len() / 2 && !advise(unused, page, MADV_DONTNEED) {
-            return true;
-        }
-        let Some(fresh) = map(0, page, PROT_NONE, 0) else { return false };
-        let is_locked = !advise(fresh, page, MADV_DONTNEED);
-        unmap(fresh, page);
-        is_locked
+        page <= UNUSED.len() / 2 && !advise(unused, page, MADV_DONTNEED) || are_new_pages_locked()
     }
 }
 

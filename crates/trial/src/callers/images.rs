@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use faultless_probe::mapped_file;
 use faultless_probe::process::{Process, ProcessError};
-use faultless_records::mappings;
 use faultless_records::perf_map::PerfMap;
 use faultless_records::perf_record::{FileIdentity, NewMapping, News, PerfRecord, Sample};
 use faultless_symbols::address_space::{AddressSpace, Mapped};
@@ -88,14 +87,14 @@ impl Images {
     /// # Errors
     /// When its `maps` cannot be read.
     pub fn adopt(&mut self, process: &Process) -> Result<(), ProcessError> {
-        let text = process.read("maps")?;
+        let mapped = process.mappings("maps")?;
         let pid = process.pid();
         let observed = self.processes.entry(pid).or_default();
         process.name().clone_into(&mut observed.name);
         if observed.threads.is_empty() {
             observed.threads.extend(process.threads().unwrap_or_default());
         }
-        for mapping in mappings::parse(&text).unwrap_or_default() {
+        for mapping in mapped.unwrap_or_default() {
             let has = |place: usize, letter: u8, bit: u32| {
                 if mapping.permissions[place] == letter { bit } else { 0 }
             };
