@@ -86,21 +86,21 @@ unsafe extern "C" {
 }
 
 /// Visits the program and each library, in the order in which they were loaded and are searched, until `visit` returns true.
-pub fn objects<F: FnMut(Object<'_>) -> bool>(mut visit: F) {
-    unsafe extern "C" fn one<F: FnMut(Object<'_>) -> bool>(
-        info: *const Info,
-        _bytes: usize,
-        visit: *mut c_void,
-    ) -> c_int {
-        // SAFETY: the loader passes a valid description, whose object stays loaded during the call, and our `visit`.
-        unsafe {
-            let Info { base, name, headers, header_count } = *info;
-            let headers = core::slice::from_raw_parts(headers, header_count.into());
-            c_int::from((*visit.cast::<F>())(Object { base, name, headers, table: Table::of(base, headers) }))
-        }
+pub fn objects(mut visit: impl FnMut(Object<'_>) -> bool) {
+    let mut visit: &mut dyn FnMut(Object<'_>) -> bool = &mut visit;
+    // SAFETY: `visit_one` gets `visit` as what it is, and the call ends before it does.
+    unsafe { dl_iterate_phdr(visit_one, (&raw mut visit).cast()) };
+}
+
+/// One for all visitors: every process runs it at its start, and those pages are counted.
+unsafe extern "C" fn visit_one(info: *const Info, _bytes: usize, visit: *mut c_void) -> c_int {
+    // SAFETY: the loader passes a valid description, whose object stays loaded during the call, and what `objects` gave it.
+    unsafe {
+        let Info { base, name, headers, header_count } = *info;
+        let headers = core::slice::from_raw_parts(headers, header_count.into());
+        let visit = &mut *visit.cast::<&mut dyn FnMut(Object<'_>) -> bool>();
+        c_int::from(visit(Object { base, name, headers, table: Table::of(base, headers) }))
     }
-    // SAFETY: `one` gets `visit` as what it is, and the call ends before it does.
-    unsafe { dl_iterate_phdr(one::<F>, (&raw mut visit).cast()) };
 }
 
 /// A program or library in memory.

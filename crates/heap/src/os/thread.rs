@@ -321,8 +321,10 @@ pub fn start_thread(body: ThreadBody) -> bool {
     is_started
 }
 
-/// libc's own `pthread_create`, null before it was found. libc stays loaded.
-static LIBC_CREATE: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+/// libc's own `pthread_create`. libc stays loaded. Not null before it was found, and so beside [`SINGLE_THREADED`], on a page that each
+/// process writes to.
+static LIBC_CREATE: AtomicPtr<c_void> = AtomicPtr::new(NOT_FOUND);
+const NOT_FOUND: *mut c_void = core::ptr::without_provenance_mut(1);
 
 /// Looks for libc's own `pthread_create`, for threads of ours: a tool's wrapper around it may hold a lock while libc allocates, and so
 /// while we are here. Early, because this takes a lock of the loader, which in a forked child a thread may hold that is not there.
@@ -342,13 +344,14 @@ pub fn find_libc_create() {
 
 fn libc_create() -> Option<Create> {
     // ORDERING: Relaxed, as in `find_libc_create`.
-    let found = || LIBC_CREATE.load(Ordering::Relaxed);
-    if found().is_null() {
+    let known = || Some(LIBC_CREATE.load(Ordering::Relaxed)).filter(|place| *place != NOT_FOUND);
+    let found = known().or_else(|| {
         // Before glibc 2.34 the library of threads may have come later.
         find_libc_create();
-    }
-    // SAFETY: null, or libc's function of that name, which has these arguments and this result.
-    unsafe { core::mem::transmute::<*mut c_void, Option<Create>>(found()) }
+        known()
+    });
+    // SAFETY: libc's function of that name, which has these arguments and this result.
+    found.map(|place| unsafe { core::mem::transmute::<*mut c_void, Create>(place) })
 }
 
 /// Blocks all signals of this thread but those that libc needs for `setuid` and cancellation (32 and 33). Returns the mask before.
