@@ -28,6 +28,11 @@ int main(void) {
         CHECK(errno == EPERM || errno == ENOMEM, "mlockall: errno %d", errno);
         return 0;
     }
+    // Nor is more brought in than is asked for, and a little.
+    size_t resident = rss_bytes();
+    for (size_t i = 0; i < COUNT; i++) CHECK((block[i] = malloc(MIB)) != NULL, "no memory");
+    CHECK(!preloaded() || rss_bytes() < resident + (COUNT + 8) * MIB, "%zu MiB resident", (rss_bytes() - resident) / MIB);
+    for (size_t i = 0; i < COUNT; i++) free(block[i]), block[i] = NULL;
     for (size_t turn = 0; turn < 6; turn++)
         for (size_t i = 0; i < COUNT; i++) {
             size_t bytes = ((size_t)300000 << turn % 4) + i * 5000;

@@ -29,6 +29,8 @@ const COVERAGE_MIN: u32 = 1 << 12;
 /// makes a whole step resident.
 const STEP_MIN: u32 = 512;
 const STEP_MAX: u32 = 1024;
+/// Where the program locked its memory (`mlockall`), which brings in all that is committed: 1 MiB.
+const STEP_LOCKED: u32 = 16;
 /// Least that is reserved in one piece: 16 GiB.
 const WHOLE_MIN: u32 = 1 << 18;
 /// Where to look for free address space when it must grow at its end; far from what kernels and runtimes use, with 47 bits of
@@ -222,7 +224,9 @@ impl Reservation {
             return None;
         }
         let step = growth.step.max(STEP_MIN);
-        let ambitious = granules.max(step + free);
+        // SAFETY: reserved, and not committed: nobody uses it.
+        let is_locked = growth.next < growth.reserved && unsafe { os::is_locked(self.address(growth.next)) };
+        let ambitious = granules.max(if is_locked { STEP_LOCKED } else { step } + free);
         let grown =
             self.extend(&mut growth, ambitious, free).or_else(|| self.extend(&mut growth, granules, free))?;
         growth.step = (step * 2).min(STEP_MAX);

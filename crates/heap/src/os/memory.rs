@@ -143,7 +143,7 @@ fn are_new_pages_locked() -> bool {
     let Some(page) = map(0, bytes, PROT_NONE, 0) else { return false };
     // SAFETY: just mapped by us, and given to nobody.
     unsafe {
-        let is_locked = !advise(page, bytes, MADV_DONTNEED);
+        let is_locked = is_locked(page);
         unmap(page, bytes);
         is_locked
     }
@@ -216,6 +216,15 @@ unsafe fn advise(address: usize, bytes: usize, advice: usize) -> bool {
     unsafe { syscall(number::MADVISE, [address, bytes, advice, 0, 0, 0]) == 0 }
 }
 
+/// Whether the page at an address is locked; false where the kernel does not tell.
+///
+/// # Safety
+/// Nobody needs its contents.
+pub unsafe fn is_locked(address: usize) -> bool {
+    // SAFETY: the caller gives the contents up.
+    unsafe { syscall(number::MADVISE, [address, page_bytes(), MADV_DONTNEED, 0, 0, 0]) == EINVAL }
+}
+
 /// Whether the process locks all of its memory, or all that is to come (`mlockall`): whether pages are locked that only that could lock.
 #[cold]
 fn locks_all() -> bool {
@@ -225,7 +234,7 @@ fn locks_all() -> bool {
     // SAFETY: pages that nobody uses.
     unsafe {
         let unused = (&raw const UNUSED).addr().next_multiple_of(page);
-        page <= UNUSED.len() / 2 && !advise(unused, page, MADV_DONTNEED) || are_new_pages_locked()
+        page <= UNUSED.len() / 2 && is_locked(unused) || are_new_pages_locked()
     }
 }
 
@@ -261,7 +270,7 @@ pub unsafe fn move_pages(from: usize, to: usize, bytes: usize) -> Moved {
         return Moved::TargetLost;
     }
     // SAFETY: nobody needs the target's contents.
-    if unsafe { syscall(number::MADVISE, [to, page_bytes(), MADV_DONTNEED, 0, 0, 0]) } == EINVAL {
+    if unsafe { is_locked(to) } {
         return Moved::Refused;
     }
     let args = [from, bytes, bytes, MREMAP_MOVE_FIXED_DONTUNMAP, to, 0];
