@@ -12,7 +12,7 @@ use faultless_probe::process::{self, Process, ProcessError};
 use faultless_probe::standstill::{Standstill, StandstillError};
 use faultless_records::allocator::Allocator;
 use faultless_records::glibc;
-use faultless_records::mappings::{Mapping, MappingsError};
+use faultless_records::mappings::Mapping;
 use faultless_report::heap::{FaultlessHeap, HeapReport, Regions, Source};
 
 use crate::failure::Failure;
@@ -53,7 +53,7 @@ pub fn look(process: &Process, manner: Manner) -> Result<HeapReport, Failure> {
         )));
     }
     // What does not change is read before the process is stopped.
-    let mappings = read_mappings(process)?;
+    let mappings = subject::mappings(process, "maps")?;
     let version = libraries(&mappings, process).iter().find_map(|library| version_of(process, library));
     let host = Host::find(process, &mappings);
     let known = Known { process, memory: &memory, pagemap: &pagemap, version, host };
@@ -156,7 +156,7 @@ impl Seen {
 
 fn see(known: &Known<'_>, is_standing: bool) -> Result<Seen, Failure> {
     let Known { process, memory, pagemap, version, ref host } = *known;
-    let mappings = read_mappings(process)?;
+    let mappings = subject::mappings(process, "maps")?;
     let libraries = libraries(&mappings, process);
     let mut live = LiveMemory { process, memory, pagemap, areas: areas(&mappings), is_standing };
     let mut seen = Seen { walks: Vec::new(), other: None, faultless: None, remarks: Vec::new() };
@@ -219,7 +219,7 @@ fn walk_library(
                 return Ok(outcome);
             }
         }
-        live.areas = areas(&read_mappings(process)?);
+        live.areas = areas(&subject::mappings(process, "maps")?);
     }
     Ok(Outcome::Nothing)
 }
@@ -270,13 +270,6 @@ fn version_of(process: &Process, library: &Library) -> Option<(u32, u32)> {
     let mut bytes = Vec::new();
     file.take(MOST_LIBRARY_BYTES).read_to_end(&mut bytes).ok()?;
     glibc::version(&bytes)
-}
-
-fn read_mappings(process: &Process) -> Result<Vec<Mapping>, Failure> {
-    process.mappings("maps").map_err(Failure::of_process)?.map_err(|error| match error {
-        MappingsError::Empty => Failure::of_process(ProcessError::Ended(process.pid())),
-        error => Failure::Failed(format!("cannot read maps of process {}: {error}", process.pid())),
-    })
 }
 
 fn areas(mappings: &[Mapping]) -> Vec<Area> {
@@ -361,7 +354,7 @@ impl Memory for LiveMemory<'_> {
     }
 
     fn areas(&self) -> Option<Vec<Area>> {
-        read_mappings(self.process).ok().map(|mappings| areas(&mappings))
+        subject::mappings(self.process, "maps").ok().map(|mappings| areas(&mappings))
     }
 
     fn pages(&self, address: u64, count: usize) -> Option<Vec<Page>> {

@@ -16,7 +16,7 @@ use faultless_probe::signals::Signals;
 use faultless_probe::watch::{Moment, watch_beside};
 use faultless_probe::{memory_group, terminal, thread_states};
 use faultless_records::contents::Contents;
-use faultless_records::mappings::{Mapping, MappingsError, Usage};
+use faultless_records::mappings::Usage;
 use faultless_records::measurement::Ending;
 use faultless_records::status;
 use faultless_report::map_view::MapView;
@@ -151,7 +151,7 @@ pub fn look(process: &Process, manner: Manner<'_>) -> Result<MapView, Failure> {
         let program = process.link("exe").ok();
         let view = look_once(process, manner)?;
         // Another program by exec has other mappings: what was read first no longer fits what was read last.
-        let first = mappings_of(process, "maps")?.first().map(|mapping| mapping.start);
+        let first = subject::mappings(process, "maps")?.first().map(|mapping| mapping.start);
         let is_same = process.link("exe").ok() == program
             && first == view.mappings.first().map(|mapping| mapping.start);
         if is_same {
@@ -167,7 +167,7 @@ fn look_once(process: &Process, manner: Manner<'_>) -> Result<MapView, Failure> 
     let title = format!("{} ({})", process.name(), process.pid());
     let status_text = process.text("status").map_err(Failure::of_process)?;
     let counted_rss_bytes = status::bytes_of_field(&status_text, "VmRSS");
-    let outline = mappings_of(process, "maps")?;
+    let outline = subject::mappings(process, "maps")?;
     let is_large = counted_rss_bytes.is_some_and(|bytes| bytes > LARGE_RSS_BYTES);
     if !manner.is_full && (is_large || outline.len() > MANY_MAPPINGS) {
         let parts = classify(&Sight { mappings: &outline, contents: None, threads: &[] });
@@ -179,7 +179,7 @@ fn look_once(process: &Process, manner: Manner<'_>) -> Result<MapView, Failure> 
         );
         return Ok(view);
     }
-    let mappings = mappings_of(process, "smaps")?;
+    let mappings = subject::mappings(process, "smaps")?;
     let kernel = process.text("smaps_rollup").ok().map(|text| rollup(&text));
     let mut remarks = Vec::new();
     let threads = thread_states::of(process).map_err(Failure::of_process)?;
@@ -204,16 +204,6 @@ fn look_once(process: &Process, manner: Manner<'_>) -> Result<MapView, Failure> 
     view.java = java;
     view.remarks = remarks;
     Ok(view)
-}
-
-fn mappings_of(process: &Process, file: &str) -> Result<Vec<Mapping>, Failure> {
-    process.mappings(file).map_err(Failure::of_process)?.map_err(|error| {
-        if error != MappingsError::Empty && process.is_alive() {
-            Failure::Failed(format!("cannot read {file} of process {}: {error}", process.pid()))
-        } else {
-            Failure::of_process(ProcessError::Ended(process.pid()))
-        }
-    })
 }
 
 fn rollup(text: &str) -> Usage {

@@ -5,6 +5,7 @@ use std::io::Read;
 use faultless_probe::proc_view::{self, Obstacle};
 use faultless_probe::process::{Process, ProcessError};
 use faultless_records::elf;
+use faultless_records::mappings::{Mapping, MappingsError};
 
 use crate::failure::Failure;
 
@@ -18,6 +19,20 @@ pub fn process(pid: i32) -> Result<Process, Failure> {
     }
     check_view()?;
     Process::open(pid).map_err(Failure::of_process)
+}
+
+/// What a process has mapped, as `maps` or `smaps` tells it.
+///
+/// # Errors
+/// [`Failure`] when it has ended, or the file cannot be read.
+pub fn mappings(process: &Process, file: &str) -> Result<Vec<Mapping>, Failure> {
+    process.mappings(file).map_err(Failure::of_process)?.map_err(|error| {
+        if error != MappingsError::Empty && process.is_alive() {
+            Failure::Failed(format!("cannot read {file} of process {}: {error}", process.pid()))
+        } else {
+            Failure::of_process(ProcessError::Ended(process.pid()))
+        }
+    })
 }
 
 /// That processes are to be seen, and none instead of another.

@@ -149,33 +149,31 @@ pub fn allocate_zeroed(bytes: usize) -> *mut u8 {
 #[inline(never)]
 fn zeroed(bytes: usize, block: LargeBlock) -> *mut u8 {
     if block.address != 0 && !block.zero {
-        let start = block.address & !(os::page_bytes() - 1);
-        let end = (block.address + bytes).next_multiple_of(os::page_bytes());
         // SAFETY: a new block of at least `bytes`; the pages around it are its own.
-        unsafe {
-            if bytes < PURGED_TO_CLEAR || !os::purge(start, end - start) {
-                (block.address as *mut u8).write_bytes(0, bytes);
-            }
-        }
+        unsafe { clear(block.address & !(os::page_bytes() - 1), block.address as *mut u8, bytes) };
     }
     block.address as *mut u8
 }
 
-/// Clears part of a block: where that is much, its whole pages go back to the kernel.
+/// Clears what a block has from `start` on, `bytes` to its end.
 ///
 /// # Safety
-/// The bytes from `start` on are the caller's to write.
-pub unsafe fn clear(start: *mut u8, bytes: usize) {
-    let page = os::page_bytes();
-    let (head, tail) = (start.align_offset(page).min(bytes), (start as usize + bytes) % page);
-    // SAFETY: the caller's bytes, of which the pages are a part where there are that many.
+/// The bytes are the caller's to write.
+pub unsafe fn clear_tail(start: *mut u8, bytes: usize) {
+    // SAFETY: the caller's bytes; behind the last of so many there is nothing in its page.
+    unsafe { clear((start as usize).next_multiple_of(os::page_bytes()), start, bytes) };
+}
+
+/// Clears the last `bytes` of a block. Where they are many their pages go back to the kernel, those from `first_page` on.
+///
+/// # Safety
+/// The bytes are the caller's to write, and the pages its own.
+unsafe fn clear(first_page: usize, start: *mut u8, bytes: usize) {
+    let end = (start as usize + bytes).next_multiple_of(os::page_bytes());
+    // SAFETY: as the caller says; many bytes reach beyond the page in which they begin.
     unsafe {
-        if bytes >= PURGED_TO_CLEAR && os::purge(start as usize + head, bytes - head - tail) {
-            start.write_bytes(0, head);
-            start.add(bytes - tail).write_bytes(0, tail);
-        } else {
-            start.write_bytes(0, bytes);
-        }
+        let is_purged = bytes >= PURGED_TO_CLEAR && os::purge(first_page, end - first_page);
+        start.write_bytes(0, if is_purged { first_page.saturating_sub(start as usize) } else { bytes });
     }
 }
 

@@ -68,7 +68,7 @@ pub unsafe extern "C" fn rallocx(block: *mut c_void, bytes: usize, flags: c_int)
         };
         if flags & ZERO != 0 && !new.is_null() {
             let after = global::usable_bytes(new);
-            global::clear(new.add(before.min(after)), after.saturating_sub(before));
+            global::clear_tail(new.add(before.min(after)), after.saturating_sub(before));
         }
         new.cast()
     }

@@ -110,7 +110,7 @@ pub fn reserve_at(address: usize, bytes: usize) -> bool {
 fn set_dumped(address: usize, bytes: usize, is_dumped: bool) {
     let advice = if is_dumped { MADV_DODUMP } else { MADV_DONTDUMP };
     // SAFETY: the advice changes no contents.
-    unsafe { syscall(number::MADVISE, [address, bytes, advice, 0, 0, 0]) };
+    unsafe { advise(address, bytes, advice) };
 }
 
 /// Maps `bytes` of zeroed memory for the allocator's own records.
@@ -191,8 +191,8 @@ pub unsafe fn purge(address: usize, bytes: usize) -> bool {
     // SAFETY: the caller gives the contents up.
     let is_done = unsafe {
         // The second call also takes locked pages. Who locks all memory wants no faults, and would fault it in again.
-        advise(address, bytes, MADV_DONTNEED)
-            || (!locks_all() && advise(address, bytes, MADV_DONTNEED_LOCKED))
+        advise(address, bytes, MADV_DONTNEED) == 0
+            || (!locks_all() && advise(address, bytes, MADV_DONTNEED_LOCKED) == 0)
     };
     if !is_done || known == PURGES_CLEAR {
         return is_done;
@@ -209,11 +209,13 @@ static PURGES: AtomicU8 = AtomicU8::new(0);
 const PURGES_CLEAR: u8 = 1;
 const PURGES_DO_NOTHING: u8 = 2;
 
+/// `madvise`: 0, or the negative number of an error.
+///
 /// # Safety
 /// What the advice does to the range is no harm to anybody.
-unsafe fn advise(address: usize, bytes: usize, advice: usize) -> bool {
+unsafe fn advise(address: usize, bytes: usize, advice: usize) -> isize {
     // SAFETY: the caller's contract is the same.
-    unsafe { syscall(number::MADVISE, [address, bytes, advice, 0, 0, 0]) == 0 }
+    unsafe { syscall(number::MADVISE, [address, bytes, advice, 0, 0, 0]) }
 }
 
 /// Whether the page at an address is locked; false where the kernel does not tell.
@@ -222,7 +224,7 @@ unsafe fn advise(address: usize, bytes: usize, advice: usize) -> bool {
 /// Nobody needs its contents.
 pub unsafe fn is_locked(address: usize) -> bool {
     // SAFETY: the caller gives the contents up.
-    unsafe { syscall(number::MADVISE, [address, page_bytes(), MADV_DONTNEED, 0, 0, 0]) == EINVAL }
+    unsafe { advise(address, page_bytes(), MADV_DONTNEED) == EINVAL }
 }
 
 /// Whether the process locks all of its memory, or all that is to come (`mlockall`): whether pages are locked that only that could lock.
@@ -321,7 +323,7 @@ impl HugePageAdvice {
 /// The range lies in a reservation of this module.
 pub unsafe fn advise_huge_pages(address: usize, bytes: usize, advice: HugePageAdvice) {
     // SAFETY: this advice changes no contents.
-    unsafe { syscall(number::MADVISE, [address, bytes, advice.number(), 0, 0, 0]) };
+    unsafe { advise(address, bytes, advice.number()) };
 }
 
 /// Bytes of the huge page that the kernel uses where pages are of 4 KiB.
@@ -363,7 +365,7 @@ pub unsafe fn populate_huge_page(address: usize) -> bool {
 /// The page at `address` is committed, and nobody needs its contents.
 pub unsafe fn break_huge_page(address: usize) {
     // SAFETY: advice changes no contents.
-    unsafe { syscall(number::MADVISE, [address, page_bytes(), MADV_COLD, 0, 0, 0]) };
+    unsafe { advise(address, page_bytes(), MADV_COLD) };
 }
 
 /// Whether a page holds nothing but zeros.
