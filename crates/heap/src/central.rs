@@ -20,6 +20,7 @@ use crate::size_class::{self, CLASSES};
 use crate::slab::{self, HomeSlabs};
 use crate::span_heap::huge_page::WORTH_BYTES;
 use crate::spans::{SHARDS, Spans};
+use core::mem::offset_of;
 use core::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
 use slabs::Slabs;
 use stack::Stack;
@@ -74,6 +75,9 @@ pub struct ClassCounts {
 }
 
 impl Central {
+    /// Where the first shard ends, which each process writes.
+    pub const FIRST_SHARD_END: usize = offset_of!(Self, shards) + size_of::<Shard>();
+
     /// No blocks.
     pub const fn new() -> Self {
         Self {

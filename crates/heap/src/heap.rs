@@ -27,12 +27,16 @@ pub struct Heap {
     pub(crate) central: Central,
 }
 
-/// How much of the end of `spans` each process writes, at most.
-const SPANS_END_BYTES: usize = 1536;
+/// How much of the end of `spans` each process writes: from the lists of clean spans of 16 MiB and more on.
+const SPANS_END_BYTES: usize = 1152;
 /// Puts that at the beginning of a page.
 const AHEAD_BYTES: usize =
     PAGE_BYTES - (size_of::<Large>() + size_of::<Spans>() - SPANS_END_BYTES) % PAGE_BYTES;
 const PAGE_BYTES: usize = 4096;
+const _: () = assert!(
+    SPANS_END_BYTES + size_of::<Caches>() + Central::FIRST_SHARD_END <= 2 * PAGE_BYTES,
+    "what each process writes lies on two pages"
+);
 
 /// From this size on the kernel is asked whether there is so much memory: what the heap maps it does not count.
 const ASKED_BYTES: usize = 1 << 30;

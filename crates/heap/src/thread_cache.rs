@@ -175,6 +175,22 @@ impl ThreadCache {
         }
     }
 
+    /// Makes one of zeroed memory. Only what is not zero is written: to make it elsewhere and to copy it would call libc's functions,
+    /// which may not be in memory yet, 64 KiB of them (docs/choices.md, "The small process").
+    ///
+    /// # Safety
+    /// `place` is zeroed memory for one, and nobody else's.
+    unsafe fn make_gated(place: *mut Self, shard: usize) {
+        // SAFETY: the caller's contract; all else is zero in `gated`, too (a test compares them).
+        unsafe {
+            for bin in 0..BINS {
+                (&raw mut (*place).bins[bin]).write(Bin::gated());
+            }
+            Again::make(&raw mut (*place).again);
+            (&raw mut (*place).tag).write(Tag::new(0, shard));
+        }
+    }
+
     /// Says whose it is from now on: a number that no other living thread has.
     pub fn set_owner(&self, identity: usize) {
         // ORDERING: Relaxed; only who has that identity finds it here, or who comes after it on its stack.
@@ -448,4 +464,23 @@ impl ThreadCache {
 /// The shard that a magazine's first block belongs to.
 fn shard_of(map: &PageMap, magazine: Magazine) -> usize {
     map.tag_at(magazine.head).map_or(0, Tag::shard)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::mem::MaybeUninit;
+
+    const SHARD: usize = 5;
+    static GATED: ThreadCache = ThreadCache::gated(SHARD);
+
+    #[test]
+    fn one_made_of_zeroed_memory_is_one_that_is_gated() {
+        let mut made = MaybeUninit::<ThreadCache>::zeroed();
+        // SAFETY: zeroed, and ours.
+        unsafe { ThreadCache::make_gated(made.as_mut_ptr(), SHARD) };
+        // SAFETY: bytes of a static, and of what was zeroed before anything was written into it.
+        let bytes_of = |cache: *const ThreadCache| unsafe { *cache.cast::<[u8; size_of::<ThreadCache>()]>() };
+        assert!(bytes_of(made.as_ptr()) == bytes_of(&GATED));
+    }
 }

@@ -4,6 +4,7 @@ use super::elf::{self, Object};
 use super::syscall::{number, syscall};
 use core::arch::{asm, global_asm};
 use core::ffi::{CStr, c_char, c_int, c_void};
+use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, Ordering};
 
 const FUTEX_WAIT_PRIVATE: usize = 128;
@@ -95,14 +96,15 @@ unsafe extern "C" fn ask_for_time(clock: c_int, time: *mut Timespec) -> c_int {
 
 /// CPUs this process may run on, by its affinity; at least 1.
 pub fn cpus_allowed() -> usize {
-    let mut mask = [0u64; 128];
+    // Not cleared, which would be a call of libc's `memset` (docs/choices.md, "The small process").
+    let mut mask = MaybeUninit::<[u64; 128]>::uninit();
     let bytes = size_of_val(&mask);
     // SAFETY: the kernel writes at most `bytes` to `mask`.
     let answer =
         unsafe { syscall(number::SCHED_GETAFFINITY, [0, bytes, mask.as_mut_ptr() as usize, 0, 0, 0]) };
-    if answer <= 0 {
-        return 1;
-    }
+    let words = usize::try_from(answer).unwrap_or(0) / size_of::<u64>();
+    // SAFETY: the answer is how many bytes the kernel wrote.
+    let mask = unsafe { core::slice::from_raw_parts(mask.as_ptr().cast::<u64>(), words) };
     mask.iter().map(|word| word.count_ones() as usize).sum::<usize>().max(1)
 }
 

@@ -59,6 +59,15 @@ impl Again {
         }
     }
 
+    /// Makes one of zeroed memory.
+    ///
+    /// # Safety
+    /// `place` is zeroed memory for one, and nobody else's.
+    pub unsafe fn make(place: *mut Self) {
+        // SAFETY: the caller's contract; all else is zero in `new`.
+        unsafe { (&raw mut (*place).bin).write(Bin::gated()) };
+    }
+
     /// Whether a block was taken since the last call. Under the cache's lock, by the owner.
     pub fn is_of_use(&self) -> bool {
         let turns = self.turns.get();

@@ -6,7 +6,8 @@ use crate::lock::{self, Lock};
 use crate::magazine::Magazine;
 use crate::os;
 use crate::spans::SHARDS;
-use core::cell::Cell;
+use core::cell::{Cell, UnsafeCell};
+use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
 /// Bytes mapped at a time for new caches.
@@ -27,7 +28,12 @@ pub struct Caches {
     relieved_at: AtomicU64,
     /// This is the child of a fork, which began with one thread. Synchronization: written by that thread.
     is_forked: AtomicBool,
+    /// Memory for the first of all caches: a process of one thread needs no page for it alone. Synchronization: a cache's, once it is one.
+    first: UnsafeCell<MaybeUninit<ThreadCache>>,
 }
+
+// SAFETY: `first` alone is not shared by itself: it is used once, under the registry's lock, for a cache, which is.
+unsafe impl Sync for Caches {}
 
 /// Shards of `central` for each CPU: enough that threads that run at the same time, or stop in the middle, seldom share one. More keep
 /// more memory apart; of fewer, threads that free and allocate much in bulk make each other's memory cold. On two CPUs, with 2, 3, 4 here:
@@ -101,6 +107,7 @@ impl Caches {
             revocable: AtomicBool::new(false),
             relieved_at: AtomicU64::new(0),
             is_forked: AtomicBool::new(false),
+            first: UnsafeCell::new(MaybeUninit::zeroed()),
         }
     }
 
@@ -118,25 +125,26 @@ impl Caches {
     }
 
     fn make(&self, registry: &mut Registry) -> Option<&ThreadCache> {
-        if registry.unused.1 < size_of::<ThreadCache>() {
-            registry.unused = (os::map_records(MAPPED_BYTES)?, MAPPED_BYTES);
-        }
         // ORDERING: Relaxed; under the registry's lock.
         let newest = self.newest.load(Ordering::Relaxed);
         if newest.is_null() {
+            registry.unused = (self.first.get() as usize, size_of_val(&self.first));
             // While the process has one thread this costs microseconds, later milliseconds.
             self.revocable.store(os::register_barrier(), Ordering::Relaxed);
             // Now rather than with the second thread: by then a sandbox may kill who opens a file.
             let cpus = os::cpu_quota().unwrap_or(usize::MAX).min(os::cpus_allowed());
             self.budget.extend(cpus);
             registry.shards = (SHARDS_PER_CPU * cpus).clamp(1, SHARDS);
+        } else if registry.unused.1 < size_of::<ThreadCache>() {
+            registry.unused = (os::map_records(MAPPED_BYTES)?, MAPPED_BYTES);
         }
         let place = registry.unused.0 as *mut ThreadCache;
         registry.unused.0 += size_of::<ThreadCache>();
         registry.unused.1 -= size_of::<ThreadCache>();
-        // SAFETY: fresh memory of ours, large enough and page-aligned plus multiples of the aligned size.
+        // SAFETY: zeroed memory that nothing else uses, `first` or fresh from the kernel, aligned: a page's beginning plus multiples
+        // of the aligned size.
         let cache = unsafe {
-            place.write(ThreadCache::gated(registry.made % registry.shards.max(1)));
+            ThreadCache::make_gated(place, registry.made % registry.shards.max(1));
             &*place
         };
         cache.prepare();
