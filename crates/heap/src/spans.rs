@@ -11,7 +11,7 @@ use crate::granule::Span;
 use crate::lock::Lock;
 use crate::os;
 use crate::page_map::{PageMap, State};
-use crate::span_heap::{Due, PurgeMode, SpanCounts, SpanHeap, Taken};
+use crate::span_heap::{Due, PURGE_BATCH, PurgeMode, SpanCounts, SpanHeap, Taken};
 use crate::trace::Event;
 use core::sync::atomic::{AtomicBool, Ordering};
 use keeping::KeptByShard;
@@ -180,7 +180,13 @@ impl Spans {
 
     /// Whether any free span waits for its time.
     pub fn has_waiting(&self) -> bool {
-        self.heap.lock().has_waiting()
+        self.heap.lock().waiting() > 0
+    }
+
+    /// Purges every free span if they are worth a purge. Whether they were.
+    pub fn purge_batch(&self) -> bool {
+        let is_batch = self.heap.lock().waiting() >= PURGE_BATCH;
+        is_batch && self.purge_all() > 0
     }
 
     /// Purges every free span, whatever `decay` says. Returns the bytes given back.

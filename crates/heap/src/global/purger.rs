@@ -78,11 +78,12 @@ fn try_again() {
     }
 }
 
-/// After a large free: gives back at once what a purger would give back later, if there is none. The next allocation starts one.
+/// After a large free: gives back at once, batch by batch, what a purger would give back later, if there is none. The next allocation
+/// starts one.
 #[inline]
 pub fn stand_in() {
     // ORDERING: Relaxed; a hint. Who leaves meanwhile looks once more afterwards.
-    if STATE.load(Ordering::Relaxed) == ABSENT && is_worth_it() && HEAP.spans.purge_all() > 0 {
+    if STATE.load(Ordering::Relaxed) == ABSENT && is_worth_it() && HEAP.spans.purge_batch() {
         // ORDERING: Relaxed; a hint.
         STOOD_IN_AT.store(os::now_ns(), Ordering::Relaxed);
     }

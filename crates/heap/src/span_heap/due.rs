@@ -61,9 +61,9 @@ impl SpanHeap {
         span.deadline() <= now || span.freed_at() <= self.released_at
     }
 
-    /// Whether anything waits for its purge.
-    pub fn has_waiting(&self) -> bool {
-        self.pending.granules + self.held.granules > 0
+    /// Granules that wait for their purge.
+    pub fn waiting(&self) -> u32 {
+        self.pending.granules + self.held.granules
     }
 
     /// Takes spans whose time has come, up to 64 MiB and `out.len()` of them; returns how many. `all`: also those

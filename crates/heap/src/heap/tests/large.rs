@@ -147,3 +147,16 @@ fn a_block_that_grows_asks_for_what_it_grows_by_alone() {
         assert_ne!(large(&heap, (1 << 30) - 4096), 0);
     });
 }
+
+#[test]
+fn without_a_purger_what_is_freed_goes_back_by_batches_while_others_run() {
+    let heap = heap();
+    heap.spans.set_mode(PurgeMode::Never);
+    let blocks: Vec<usize> = (0..32).map(|_| exact(&heap, GRANULE_BYTES)).collect();
+    let purges = blocks.into_iter().filter(|&block| {
+        heap.free(None, block);
+        heap.spans.purge_batch()
+    });
+    assert_eq!(purges.count(), 32 * GRANULE_BYTES / (512 << 10));
+    assert_eq!(heap.spans.counts().dirty, 0);
+}
