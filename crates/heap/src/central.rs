@@ -232,16 +232,16 @@ impl Central {
     fn reclaim(&self, spans: &Spans, own: usize) -> bool {
         let shard = self.shard(own);
         let Some((class, excess)) = shard.transit.excess(shard) else { return false };
-        self.send_home(spans, shard, class, excess.min(RECLAIMED));
+        self.send_home::<false>(spans, shard, class, excess.min(RECLAIMED));
         true
     }
 
-    /// Returns so many magazines in transit, which are not needed there, to their slabs.
-    fn send_home(&self, spans: &Spans, shard: &Shard, class: usize, magazines: u32) {
+    /// Returns so many magazines in transit, which are not needed there, to their slabs. `IDLE`: and were not for long.
+    fn send_home<const IDLE: bool>(&self, spans: &Spans, shard: &Shard, class: usize, magazines: u32) {
         shard.transit.note_unneeded(class, magazines);
         for _ in 0..magazines {
             let Some(magazine) = shard.pop(spans, class) else { break };
-            self.return_to_slabs(spans, class, magazine);
+            self.put_back::<IDLE>(spans, class, magazine);
         }
     }
 
@@ -289,6 +289,10 @@ impl Central {
 
     /// Puts every block of a magazine back into its slab, and empty slabs back into the span heap.
     pub fn return_to_slabs(&self, spans: &Spans, class: usize, magazine: Magazine) {
+        self.put_back::<false>(spans, class, magazine);
+    }
+
+    fn put_back<const IDLE: bool>(&self, spans: &Spans, class: usize, magazine: Magazine) {
         let homes = HomeSlabs::new(&spans.map, class);
         let (mut block, mut left) = (magazine.head, magazine.count);
         while left > 0 {
@@ -300,7 +304,7 @@ impl Central {
             while slab.shard() == home {
                 // SAFETY: `find` found this block; those behind it in the list are looked at as they come.
                 let (put, rest) = unsafe { homes.put_run(slab, (block, index), left) };
-                slabs.note_put(spans, slab, class, put);
+                slabs.note_put::<IDLE>(spans, slab, class, put);
                 (block, left) = (rest, left - put);
                 if left == 0 {
                     break;

@@ -175,6 +175,7 @@ impl<'map> HomeSlabs<'map> {
     ///
     /// # Safety
     /// [`HomeSlabs::find`] found `slab` and `index` for `block`, and the list's blocks are the caller's.
+    #[inline(always)] // In both forms of who calls it: it is most of what they do.
     pub unsafe fn put_run(
         &self,
         slab: HomeSlab<'map>,

@@ -16,13 +16,14 @@ const QUIET_LOOKS: u8 = 2;
 const PURGED: u8 = u8::MAX;
 
 impl Central {
-    /// Returns the magazines that were not needed since the last call to their slabs. Returns whether magazines are left.
+    /// Returns the magazines that were not needed since the last call to their slabs; the spans of those that are empty then go with the
+    /// next batch. Returns whether magazines are left.
     pub fn return_idle_transit(&self, spans: &Spans) -> bool {
         let mut is_left = false;
         for shard in self.shards_in_use() {
             for class in (1..CLASSES).filter(|&class| shard.stacked[class].get() > 0) {
                 let unneeded = shard.stacks[class].lock().least;
-                self.send_home(spans, shard, class, unneeded);
+                self.send_home::<true>(spans, shard, class, unneeded);
                 let mut stack = shard.stacks[class].lock();
                 stack.least = stack.magazines;
                 is_left |= stack.magazines > 0;

@@ -83,20 +83,32 @@ impl Slabs {
         magazine
     }
 
-    /// Blocks were put back into a slab; one that is empty then is a slab no more.
+    /// Blocks were put back into a slab; one that is empty then is a slab no more. `IDLE`: nobody needed them for long.
     #[inline]
-    pub fn note_put(&mut self, spans: &Spans, slab: HomeSlab<'_>, class: usize, blocks: u32) {
+    pub fn note_put<const IDLE: bool>(
+        &mut self,
+        spans: &Spans,
+        slab: HomeSlab<'_>,
+        class: usize,
+        blocks: u32,
+    ) {
         let (free, all) = (slab.free_blocks(), size_class::slab_blocks(class));
         self.free_blocks += blocks as usize;
         let was_full = free == blocks;
         if was_full || is_few(class, all - free) || slab.list() != fill_list(class, free) {
-            self.note_change(spans, slab, class, blocks);
+            self.note_change::<IDLE>(spans, slab, class, blocks);
         }
     }
 
     /// Not inlined: most blocks change nothing.
     #[inline(never)]
-    fn note_change(&mut self, spans: &Spans, slab: HomeSlab<'_>, class: usize, blocks: u32) {
+    fn note_change<const IDLE: bool>(
+        &mut self,
+        spans: &Spans,
+        slab: HomeSlab<'_>,
+        class: usize,
+        blocks: u32,
+    ) {
         let (map, first, free) = (&spans.map, slab.first, slab.free_blocks());
         let used = size_class::slab_blocks(class) - free;
         if used == 0 {
@@ -106,7 +118,12 @@ impl Slabs {
             self.free_blocks -= free as usize;
             self.count -= 1;
             slab::dissolve(map, first, class);
-            spans.give_for(slab.shard(), first, size_class::slab_granules(class));
+            let granules = size_class::slab_granules(class);
+            if IDLE {
+                spans.give_unused(first, granules);
+            } else {
+                spans.give_for(slab.shard(), first, granules);
+            }
         } else if free == blocks {
             self.link(map, first, fill_list(class, free));
         } else {

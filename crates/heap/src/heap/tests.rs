@@ -326,6 +326,18 @@ fn magazines_wanted_again_soon_stay_in_transit_and_go_home_before_fresh_memory_i
 }
 
 #[test]
+fn slabs_whose_blocks_lay_in_transit_for_long_are_not_kept_as_well() {
+    let heap = heap_with_purger();
+    let class = size_class::class_of(12288).unwrap();
+    (0..4).for_each(|_| round(&heap, class, 35));
+    assert_ne!(heap.central.counts(&heap.spans.map, class).transit_blocks, 0);
+    heap.look();
+    assert_ne!(heap.spans.counts().used, 0, "in transit for a round at least");
+    heap.look();
+    assert_eq!((heap.spans.counts().used, heap.spans.counts().dirty), (0, 0));
+}
+
+#[test]
 fn magazines_in_transit_are_few_where_nobody_comes_by() {
     let heap = heap();
     let class = size_class::class_of(64).unwrap();

@@ -126,8 +126,13 @@ impl Spans {
             }
             heap.huge_page.rest() > 0
         });
-        let give = |span| self.with(now, |heap, map| heap.give_unused(map, span, now));
-        self.end_round(give) > 0 || is_left
+        self.end_round(|Span { first, granules }| self.give_unused(first, granules)) > 0 || is_left
+    }
+
+    /// As [`Spans::give`], of what nobody needed for long: it is purged with the next batch.
+    pub fn give_unused(&self, first: u32, granules: u32) {
+        let now = os::now_ns();
+        self.with(now, |heap, map| heap.give_unused(map, Span { first, granules }, now));
     }
 
     /// Takes from the shards what they did not need since the last call. Returns the granules that they keep.
