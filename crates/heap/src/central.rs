@@ -241,7 +241,11 @@ impl Central {
         shard.transit.note_unneeded(class, magazines);
         for _ in 0..magazines {
             let Some(magazine) = shard.pop(spans, class) else { break };
-            self.put_back::<IDLE>(spans, class, magazine);
+            if IDLE {
+                self.return_idle_to_slabs(spans, class, magazine);
+            } else {
+                self.return_to_slabs(spans, class, magazine);
+            }
         }
     }
 
@@ -290,6 +294,11 @@ impl Central {
     /// Puts every block of a magazine back into its slab, and empty slabs back into the span heap.
     pub fn return_to_slabs(&self, spans: &Spans, class: usize, magazine: Magazine) {
         self.put_back::<false>(spans, class, magazine);
+    }
+
+    /// As [`Central::return_to_slabs`], of what nobody needed for long: the spans of slabs that are empty then go with the next batch.
+    pub fn return_idle_to_slabs(&self, spans: &Spans, class: usize, magazine: Magazine) {
+        self.put_back::<true>(spans, class, magazine);
     }
 
     fn put_back<const IDLE: bool>(&self, spans: &Spans, class: usize, magazine: Magazine) {

@@ -155,7 +155,7 @@ impl<'map> HomeSlabs<'map> {
     }
 
     /// The slab of a block, and the block's index. What is no block of the class ends the process.
-    #[inline]
+    #[inline(always)] // As `put_run`, below.
     pub fn find(&self, block: usize) -> (HomeSlab<'map>, u32) {
         let Some(granule) = self.tables.granule_of_slab(block, self.class) else {
             misuse(Misuse::CorruptedFreeList, block)

@@ -223,7 +223,7 @@ impl Caches {
             return 0;
         }
         let mut registry = self.registry.lock();
-        self.revoke_where(&mut registry, own, home, |_| true)
+        self.revoke_where(&mut registry, own, home, false, |_| true)
     }
 
     /// Takes the caches of threads that do nothing, when the budget is used up: what parked threads hold is missing to those
@@ -240,7 +240,7 @@ impl Caches {
         let Some(mut registry) = self.registry.try_lock() else { return };
         self.relieved_at.store(now, Ordering::Relaxed);
         self.budget.begin_look();
-        self.revoke_where(&mut registry, own, home, ThreadCache::was_idle);
+        self.revoke_where(&mut registry, own, home, false, ThreadCache::was_idle);
     }
 
     /// Takes the caches of threads that were never in the slow path since the last look. Returns whether others are left, which a
@@ -250,7 +250,7 @@ impl Caches {
         // ORDERING: Relaxed; a pace, as in `relieve`, whose looks are not to come right after this one.
         self.relieved_at.store(os::now_ns(), Ordering::Relaxed);
         let is_left = Cell::new(false);
-        self.revoke_where(&mut registry, None, home, |cache| {
+        self.revoke_where(&mut registry, None, home, true, |cache| {
             let was_idle = cache.was_idle();
             is_left.set(is_left.get() || !was_idle);
             was_idle
@@ -283,12 +283,14 @@ impl Caches {
         }
     }
 
-    /// Empties the chosen caches but `own`: those of threads by revocation. Returns the blocks.
+    /// Empties the chosen caches but `own`: those of threads by revocation. `long`: nobody needed what they hold for long. Returns the
+    /// blocks.
     fn revoke_where(
         &self,
         registry: &mut Registry,
         own: Option<&ThreadCache>,
         home: Home,
+        long: bool,
         is_chosen: impl Fn(&ThreadCache) -> bool,
     ) -> usize {
         let mut blocks = self.take_left(registry, home, &is_chosen);
@@ -304,7 +306,7 @@ impl Caches {
             if group[0].is_none() {
                 return blocks;
             }
-            blocks += revocation::revoke(&group, &self.budget, home);
+            blocks += revocation::revoke(&group, long, &self.budget, home);
         }
     }
 
