@@ -1,4 +1,5 @@
-/* A hundred thousand large blocks with holes between them stay far from vm.max_map_count, and work. */
+/* A hundred thousand large blocks with holes between them stay far from vm.max_map_count, and work; so do some that grow again and
+ * again by a little, each of which has its pages moved. */
 #include "check.h"
 
 static size_t mappings(void) {
@@ -11,7 +12,25 @@ static size_t mappings(void) {
     return lines;
 }
 
+static void grow_by_turns(void) {
+    enum { COUNT = 24, TURNS = 60 };
+    unsigned char *block[COUNT] = {NULL};
+    size_t before = mappings();
+    for (size_t turn = 0; turn < TURNS; turn++)
+        for (size_t i = 0; i < COUNT; i++) {
+            size_t size = (300 + 64 * turn) * KIB;
+            block[i] = realloc(block[i], size);
+            CHECK(block[i] != NULL, "realloc to %zu: errno %d", size, errno);
+            if (turn > 0) CHECK_PATTERN(block[i], size - 64 * KIB, size - 64 * KIB, i);
+            fill(block[i], size, i);
+        }
+    /* Where pages were moved to one mapping ends and another begins. */
+    CHECK(mappings() <= before + 8 * COUNT, "%zu mappings, %zu before", mappings(), before);
+    for (size_t i = 0; i < COUNT; i++) free(block[i]);
+}
+
 int main(void) {
+    grow_by_turns();
     enum { COUNT = 100000 };
     static unsigned char *block[COUNT];
     for (size_t i = 0; i < COUNT; i++) {

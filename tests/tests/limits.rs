@@ -104,6 +104,11 @@ fn hundred_thousand_large_blocks_need_few_mappings() {
 }
 
 #[test]
+fn block_of_several_mappings_grows_where_there_may_be_hardly_more() {
+    Program::new("many_mappings.c").passes();
+}
+
+#[test]
 fn core_dump_has_the_blocks_and_not_the_reserved_address_space() {
     Program::new("core_dump.c").passes();
 }

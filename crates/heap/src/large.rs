@@ -331,16 +331,19 @@ impl Large {
         // To a block that grows pages behind it are worth more than in front.
         let skipped = old.offset() & !(os::page_bytes() - 1);
         let start = Start::At(old.offset() - skipped);
+        let (source, moved_bytes) = (map.address(first), bytes_of(record.granules.get()) - skipped);
+        // SAFETY: a block that belongs to the caller of `realloc`.
+        let may_move = may_move && unsafe { os::may_be_one_mapping(source + skipped, moved_bytes) };
         let prefer_clean = may_move && grows_little;
         let block = self.allocate_at(spans, shard, new_bytes, GRANULE_BYTES, start, prefer_clean)?;
         let new_first = map.granule_of(block.address)?;
-        let (source, target) = (map.address(first), map.address(new_first));
+        let target = map.address(new_first);
         let granules = record.granules.get();
         // Moving to a span that has pages would throw these away, huge ones that were just brought in for it, too.
         let is_empty = block.zero && self.filled.had_no_pages(map, new_first);
         let moved = (may_move && (is_empty || grows_little)).then(|| {
-            // SAFETY: both spans are blocks that belong to the caller of `realloc`, and distinct.
-            unsafe { os::move_pages(source + skipped, target, bytes_of(granules) - skipped) }
+            // SAFETY: both spans are blocks that belong to the caller of `realloc`, and distinct; asked above.
+            unsafe { os::move_pages(source + skipped, target, moved_bytes) }
         });
         match moved {
             Some(os::Moved::Done) => map.set_moved(new_first, true),

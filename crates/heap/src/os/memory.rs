@@ -9,6 +9,7 @@ use core::sync::atomic::{AtomicU8, Ordering};
 
 const MAP_FIXED_NOREPLACE: usize = 0x10_0000;
 const EPERM: isize = -1;
+const EFAULT: isize = -14;
 const EINVAL: isize = -22;
 const ENOSYS: isize = -38;
 const MADV_DONTNEED: usize = 4;
@@ -248,6 +249,24 @@ pub unsafe fn renew(address: usize, bytes: usize) -> bool {
     !refused(Call::Purge) && map(address, bytes, PROT_READ_WRITE, MAP_FIXED).is_some()
 }
 
+/// Whether a range may lie in one mapping. One of several is not to be moved: since Linux 6.17 the kernel moves them one after the
+/// other, may be refused in between (`vm.max_map_count`), and none of them joins another again.
+///
+/// # Safety
+/// The range is committed, and the caller's own.
+pub unsafe fn may_be_one_mapping(address: usize, bytes: usize) -> bool {
+    let page = page_bytes();
+    // To be longer in its place is refused: other memory of ours follows. What it is of is looked at first.
+    // SAFETY: it stays as it is, and what is mapped behind it, if nothing was there, is nobody's.
+    unsafe {
+        let answer = syscall(number::MREMAP, [address, bytes, bytes + page, 0, 0, 0]);
+        if answer == address as isize {
+            unmap(address + bytes, page);
+        }
+        answer != EFAULT
+    }
+}
+
 /// How [`move_pages`] ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moved {
@@ -263,7 +282,7 @@ pub enum Moved {
 /// its memory relies on that (`mlockall`), and what stays at the source would not be locked any more.
 ///
 /// # Safety
-/// Both ranges are committed and do not overlap, and nobody needs the target's contents.
+/// Both ranges are committed and do not overlap, nobody needs the target's contents, and the source [`may_be_one_mapping`].
 pub unsafe fn move_pages(from: usize, to: usize, bytes: usize) -> Moved {
     if refused(Call::Move) {
         return Moved::Refused;

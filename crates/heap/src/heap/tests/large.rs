@@ -39,6 +39,22 @@ fn blocks_are_copied_when_so_many_were_moved_that_mappings_may_run_out() {
 }
 
 #[test]
+fn a_block_of_several_mappings_is_copied() {
+    let heap = heap();
+    let moves = |block: usize| {
+        let first = heap.spans.map.granule_of(heap.resize_large(None, block, (1 << 20) + 4096)).unwrap();
+        assert!(holds(heap.spans.map.address(first), 1 << 20, 5));
+        heap.spans.map.record(first).is_moved()
+    };
+    assert!(moves(enclosed(&heap)));
+    let block = enclosed(&heap);
+    // As a program does that locks or protects a part.
+    // SAFETY: a page of the block, which is read alone from now on.
+    unsafe { os::protect_region(block + (512 << 10), os::page_bytes(), os::Access::Read).unwrap() };
+    assert!(!moves(block));
+}
+
+#[test]
 fn free_memory_with_pages_and_without_serves_as_one_when_there_is_no_other() {
     for (grows, is_cached) in [(false, false), (true, false), (true, true)] {
         let heap = heap();
