@@ -13,6 +13,7 @@ use crate::span_heap::Taken;
 use crate::spans::{RECENT, SHARDS, Spans};
 use books::Books;
 pub use books::{LargeBin, LargeTotals};
+use core::ops::Range;
 use core::sync::atomic::{AtomicBool, Ordering};
 use filled::Filled;
 
@@ -27,6 +28,10 @@ const MOVE_BYTES_MIN: usize = 256 * 1024;
 const MOVED_GROWTH: usize = 8;
 /// Moved spans at most: each may split a mapping in three, and a process has 65,530 of them.
 const MOVED_MAX: usize = 4096;
+/// Mappings of a block whose pages are moved, at most, and one more for so many bytes. Each move leaves it with one more: what was moved
+/// never joins what lies behind. One of more is copied, and so is of one again.
+const MAPPINGS: usize = 4;
+const BYTES_A_MAPPING: usize = 4 << 20;
 
 /// The large blocks of a heap.
 pub struct Large {
@@ -332,8 +337,6 @@ impl Large {
         let skipped = old.offset() & !(os::page_bytes() - 1);
         let start = Start::At(old.offset() - skipped);
         let (source, moved_bytes) = (map.address(first), bytes_of(record.granules.get()) - skipped);
-        // SAFETY: a block that belongs to the caller of `realloc`.
-        let may_move = may_move && unsafe { os::may_be_one_mapping(source + skipped, moved_bytes) };
         let prefer_clean = may_move && grows_little;
         let block = self.allocate_at(spans, shard, new_bytes, GRANULE_BYTES, start, prefer_clean)?;
         let new_first = map.granule_of(block.address)?;
@@ -341,34 +344,44 @@ impl Large {
         let granules = record.granules.get();
         // Moving to a span that has pages would throw these away, huge ones that were just brought in for it, too.
         let is_empty = block.zero && self.filled.had_no_pages(map, new_first);
-        let moved = (may_move && (is_empty || grows_little)).then(|| {
-            // SAFETY: both spans are blocks that belong to the caller of `realloc`, and distinct; asked above.
-            unsafe { os::move_pages(source + skipped, target, moved_bytes) }
-        });
-        match moved {
-            Some(os::Moved::Done) => map.set_moved(new_first, true),
-            None | Some(os::Moved::Refused) => {
-                if moved.is_some() {
-                    // The target may be a new mapping.
-                    map.reservation.advise(target, bytes_of(map.record(new_first).granules.get()));
-                }
-                let source = (source + old.offset()) as *const u8;
-                // SAFETY: distinct live blocks of at least `old_bytes`.
-                unsafe { core::ptr::copy_nonoverlapping(source, block.address as *mut u8, old_bytes) };
+        let (done, end) = if may_move && (is_empty || grows_little) {
+            let most = MAPPINGS + moved_bytes / BYTES_A_MAPPING;
+            // SAFETY: both spans are blocks that belong to the caller of `realloc`, and distinct.
+            unsafe { os::move_pages(source + skipped, target, moved_bytes, most) }
+        } else {
+            (0, os::Moved::Refused)
+        };
+        if done > 0 {
+            map.set_moved(new_first, true);
+        }
+        let content = source + old.offset()..source + old.offset() + old_bytes;
+        let copy = |part: Range<usize>, to: usize| {
+            // SAFETY: parts of live blocks, the old one or what was moved of it, and of a new one.
+            unsafe { core::ptr::copy_nonoverlapping(part.start as *const u8, to as *mut u8, part.len()) }
+        };
+        match end {
+            os::Moved::Done => {}
+            os::Moved::Refused => {
+                // The target may be a new mapping.
+                map.reservation.advise(target, bytes_of(map.record(new_first).granules.get()));
+                let rest = content.start.max(source + skipped + done)..content.end;
+                copy(rest.clone(), target + (rest.start - source - skipped));
             }
-            // The target span stays a block of nobody: its addresses are not ours any more.
-            Some(os::Moved::TargetLost) => {
+            // The target span stays a block of nobody: its addresses are not ours any more, but for what was moved.
+            os::Moved::TargetLost => {
                 // ORDERING: Relaxed, as in `resize`.
                 self.loses_targets.store(true, Ordering::Relaxed);
-                return self.relocate(spans, shard, old, (old_bytes, new_bytes), false);
+                let moved = block.address..(target + done).max(block.address);
+                let new = self.relocate(spans, shard, old, (old_bytes, new_bytes), false);
+                copy(moved, new.unwrap_or(content.start));
+                return new;
             }
         }
         record.set_state(State::Interior);
         spans.in_shard(shard, |_| self.books.remove(shard, old_bytes));
         // What lies in front of the block did not go along.
         // SAFETY: pages of a span that has no block and is in no list yet.
-        let mut zero =
-            moved == Some(os::Moved::Done) && (skipped == 0 || unsafe { os::purge(source, skipped) });
+        let mut zero = end == os::Moved::Done && (skipped == 0 || unsafe { os::purge(source, skipped) });
         if zero && record.is_moved() {
             // SAFETY: the pages were moved away, and the span is in no list yet.
             zero = unsafe { map.reservation.renew(source, bytes_of(granules)) };

@@ -249,24 +249,6 @@ pub unsafe fn renew(address: usize, bytes: usize) -> bool {
     !refused(Call::Purge) && map(address, bytes, PROT_READ_WRITE, MAP_FIXED).is_some()
 }
 
-/// Whether a range may lie in one mapping. One of several is not to be moved: since Linux 6.17 the kernel moves them one after the
-/// other, may be refused in between (`vm.max_map_count`), and none of them joins another again.
-///
-/// # Safety
-/// The range is committed, and the caller's own.
-pub unsafe fn may_be_one_mapping(address: usize, bytes: usize) -> bool {
-    let page = page_bytes();
-    // To be longer in its place is refused: other memory of ours follows. What it is of is looked at first.
-    // SAFETY: it stays as it is, and what is mapped behind it, if nothing was there, is nobody's.
-    unsafe {
-        let answer = syscall(number::MREMAP, [address, bytes, bytes + page, 0, 0, 0]);
-        if answer == address as isize {
-            unmap(address + bytes, page);
-        }
-        answer != EFAULT
-    }
-}
-
 /// How [`move_pages`] ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moved {
@@ -278,12 +260,72 @@ pub enum Moved {
     TargetLost,
 }
 
-/// Moves the pages of `from..from + bytes` to `to` without copying them. Refused where memory is locked: a program that locks all of
-/// its memory relies on that (`mlockall`), and what stays at the source would not be locked any more.
+/// Moves the pages of `from..from + bytes` to `to` without copying them, mapping by mapping, since the kernel moves several at once only
+/// from Linux 6.17 on, and may stop after some (`vm.max_map_count`). Refused where the source is more than `most` mappings, which never
+/// join again, and where memory is locked: a program that locks all of its memory relies on that (`mlockall`), and what stays at the
+/// source would not be locked any more. Returns how many bytes were moved, from the beginning on, and what became of the rest.
 ///
 /// # Safety
-/// Both ranges are committed and do not overlap, nobody needs the target's contents, and the source [`may_be_one_mapping`].
-pub unsafe fn move_pages(from: usize, to: usize, bytes: usize) -> Moved {
+/// Both ranges are committed and do not overlap, and nobody needs the target's contents.
+pub unsafe fn move_pages(from: usize, to: usize, bytes: usize, most: usize) -> (usize, Moved) {
+    let part_at = |done: usize| {
+        // SAFETY: of the caller's source.
+        unsafe { first_mapping(from + done, bytes - done) }
+    };
+    let mut done = part_at(0);
+    for _ in 1..most {
+        if done < bytes {
+            done += part_at(done);
+        }
+    }
+    if done < bytes {
+        return (0, Moved::Refused);
+    }
+    done = 0;
+    while done < bytes {
+        let part = part_at(done);
+        // SAFETY: the caller's contract, of a part.
+        match unsafe { move_mapping(from + done, to + done, part) } {
+            Moved::Done => done += part,
+            refused => return (done, refused),
+        }
+    }
+    (bytes, Moved::Done)
+}
+
+/// How much of a range, from its beginning on, lies in one mapping, in bytes: by halves.
+///
+/// # Safety
+/// The range is committed, and the caller's own.
+unsafe fn first_mapping(address: usize, bytes: usize) -> usize {
+    let page = page_bytes();
+    // To be longer in its place is refused, for other memory of ours follows; that it lies in one mapping is looked at first.
+    let is_one = |bytes: usize| {
+        // SAFETY: it stays as it is; what is mapped behind it, should nothing be there, is nobody's.
+        unsafe {
+            let answer = syscall(number::MREMAP, [address, bytes, bytes + page, 0, 0, 0]);
+            if answer == address as isize {
+                unmap(address + bytes, page);
+            }
+            answer != EFAULT
+        }
+    };
+    if is_one(bytes) {
+        return bytes;
+    }
+    let (mut one, mut several) = (page, bytes);
+    while several - one > page {
+        let half = one + ((several - one) / 2).next_multiple_of(page);
+        if is_one(half) { one = half } else { several = half }
+    }
+    one
+}
+
+/// Moves the pages of a range in one mapping; all or none of them.
+///
+/// # Safety
+/// As for [`move_pages`].
+unsafe fn move_mapping(from: usize, to: usize, bytes: usize) -> Moved {
     if refused(Call::Move) {
         return Moved::Refused;
     }
@@ -303,7 +345,7 @@ pub unsafe fn move_pages(from: usize, to: usize, bytes: usize) -> Moved {
         EINVAL | EPERM | ENOSYS => return Moved::Refused,
         _ => {}
     }
-    // The kernel unmaps the target before it looks at limits and at the source's mappings. Whoever maps there in between keeps it.
+    // The kernel unmaps the target before it looks at limits and at the source's mapping. Whoever maps there in between keeps it.
     match map(to, bytes, PROT_READ_WRITE, MAP_FIXED_NOREPLACE) {
         Some(got) if got == to => Moved::Refused,
         Some(elsewhere) => {

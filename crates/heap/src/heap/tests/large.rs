@@ -39,19 +39,21 @@ fn blocks_are_copied_when_so_many_were_moved_that_mappings_may_run_out() {
 }
 
 #[test]
-fn a_block_of_several_mappings_is_copied() {
-    let heap = heap();
-    let moves = |block: usize| {
-        let first = heap.spans.map.granule_of(heap.resize_large(None, block, (1 << 20) + 4096)).unwrap();
-        assert!(holds(heap.spans.map.address(first), 1 << 20, 5));
-        heap.spans.map.record(first).is_moved()
-    };
-    assert!(moves(enclosed(&heap)));
-    let block = enclosed(&heap);
-    // As a program does that locks or protects a part.
-    // SAFETY: a page of the block, which is read alone from now on.
-    unsafe { os::protect_region(block + (512 << 10), os::page_bytes(), os::Access::Read).unwrap() };
-    assert!(!moves(block));
+fn a_block_of_few_mappings_is_moved_and_one_of_many_copied() {
+    for (protected, moves) in [(0, true), (1, true), (2, false)] {
+        let heap = heap();
+        let block = enclosed(&heap);
+        for part in 1..=protected {
+            let page = (block & !(os::page_bytes() - 1)) + part * (256 << 10);
+            // As a program does that protects or locks a part: mappings in front, of it, and behind.
+            // SAFETY: a page of the block, which is read alone from now on.
+            unsafe { os::protect_region(page, os::page_bytes(), os::Access::Read).unwrap() };
+        }
+        let grown = heap.resize_large(None, block, (1 << 20) + 4096);
+        assert!(holds(grown, 1 << 20, 5));
+        let first = heap.spans.map.granule_of(grown).unwrap();
+        assert_eq!(heap.spans.map.record(first).is_moved(), moves, "{protected}");
+    }
 }
 
 #[test]
