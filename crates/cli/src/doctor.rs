@@ -3,11 +3,12 @@
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use faultless_diagnosis::environment::{Facts, Finding, check};
 use faultless_diagnosis::loaded_data;
 use faultless_diagnosis::tuning::{Evidence, Tuning, derive, size};
-use faultless_diagnosis::verdict::{ArmResult, judge};
+use faultless_diagnosis::verdict::{ArmResult, judge_what_was_seen};
 use faultless_probe::loader;
 use faultless_probe::place::PrivateDirectory;
 use faultless_probe::signals::Signals;
@@ -15,11 +16,11 @@ use faultless_probe::terminal;
 use faultless_records::allocator::Allocator;
 use faultless_records::demo;
 use faultless_records::heap_report::{self, HeapReport};
-use faultless_records::measurement::{Ending, FinalView, Measurement};
+use faultless_records::measurement::{Ending, FinalView, Measurement, Orphan};
 use faultless_report::doctor::Consultation;
 use faultless_report::doctor::html::html;
 use faultless_report::doctor_json;
-use faultless_trial::command::{Command, Run, run};
+use faultless_trial::command::{Command, Run, run, run_with_orphans};
 use faultless_trial::comparison::{Arm, compare};
 use faultless_trial::environment::Environment;
 
@@ -36,6 +37,9 @@ const DEMO: &str = "chem";
 
 /// Fewer runs have ranges that lie apart by chance too often: always with one, one time in three with two.
 const LEAST_ROUNDS: usize = 3;
+
+/// What a process must have taken of the processor's time to be missed where it is in no figure.
+const LEAST_PROCESSOR: Duration = Duration::from_millis(10);
 
 /// Start of the names of the files that the observed processes write.
 const REPORT_PREFIX: &str = "heap-report";
@@ -124,7 +128,9 @@ fn consult(
 ) -> Result<Consultation, Failure> {
     let mut progress = Progress::start();
     progress.say(&format!("{}: first look, as it is", patient.name()));
-    let look = patient.run_in(&patient.environment, signals)?;
+    let (look, orphans) = run_with_orphans(&patient.command, &patient.environment, signals)
+        .map_err(|error| Failure::of_run(&patient.name(), error))?;
+    let orphans: Vec<Orphan> = orphans.into_iter().filter(counts).collect();
     progress.say(&format!("{}: observing its sizes under Faultless", patient.name()));
     let (observed, processes) = observe(patient, room, signals)?;
 
@@ -159,7 +165,8 @@ fn consult(
             runs: runs.into_iter().map(|run| run.measurement).collect(),
         })
         .collect();
-    let verdict = judge(&arms).ok_or_else(|| Failure::Failed("no run was measured".into()))?;
+    let verdict = judge_what_was_seen(&arms, orphans.is_empty())
+        .ok_or_else(|| Failure::Failed("no run was measured".into()))?;
     let loaded_data = loaded_data::recognise(
         observed.as_ref(),
         &arms,
@@ -189,7 +196,13 @@ fn consult(
         verdict,
         remarks,
         failed_output,
+        orphans,
     })
+}
+
+/// Helpers that do next to nothing and end with their command change no verdict.
+fn counts(orphan: &Orphan) -> bool {
+    orphan.goes_on || orphan.processor >= LEAST_PROCESSOR
 }
 
 /// One run under the library with its report, and how many processes reported; the largest heap counts.

@@ -176,6 +176,43 @@ fn what_an_allocator_that_was_not_loaded_did_proves_nothing() {
 }
 
 #[test]
+fn what_goes_on_without_the_command_is_said_to_be_in_no_figure() {
+    let place = Place::with_temporary("daemon");
+    let written = place.file("pids");
+    let script = format!("sleep 60 & echo $! >> {written}");
+    let output = doctor(&place, &["-n", "1", "--json", "--", "sh", "-c", &script]).output().unwrap();
+    for pid in fs::read_to_string(&written).unwrap().lines() {
+        send("KILL", pid);
+    }
+    let value = json(&output);
+    let daemon = serde_json::json!([{ "name": "sleep", "processor_seconds": null, "goes_on": true }]);
+    assert_eq!(value["detached"], daemon, "{}", errors(&output));
+    let sentence = value["verdict"]["sentence"].as_str().unwrap();
+    assert!(!sentence.contains("leave the allocator alone"), "{sentence}");
+}
+
+#[test]
+fn what_detached_itself_and_ended_before_the_command_is_seen_and_does_not_hold_it_up() {
+    let place = Place::with_temporary("detached");
+    let written = place.file("pid");
+    // Who waits for the end of a server asks for its number until it is gone.
+    let script = format!(
+        "(sh -c 'echo $$ > {written}; n=0; while [ $n -lt 200000 ]; do n=$((n+1)); done' &)
+        until [ -s {written} ]; do sleep 0.01; done
+        while kill -0 $(cat {written}) 2>/dev/null; do sleep 0.01; done; rm {written}"
+    );
+    let output = doctor(&place, &["-n", "1", "--json", "--", "sh", "-c", &script]).output().unwrap();
+    let value = json(&output);
+    let detached = value["detached"].as_array().unwrap();
+    assert_eq!(detached.len(), 1, "{detached:?}");
+    assert_eq!((&detached[0]["name"], &detached[0]["goes_on"]), (&"sh".into(), &false.into()));
+    assert!(detached[0]["processor_seconds"].as_f64().unwrap() >= 0.01, "{detached:?}");
+
+    let output = doctor(&place, &["-n", "1", "--json", "--", "sh", "-c", "ls & wait; ls"]).output().unwrap();
+    assert_eq!(json(&output)["detached"], Value::Array(Vec::new()));
+}
+
+#[test]
 fn a_page_that_cannot_be_written_is_known_before_anything_runs() {
     let place = Place::with_temporary("nowhere");
     let mut command = doctor(&place, &["--html", "/nowhere/report.html", "--", "touch", "ran"]);

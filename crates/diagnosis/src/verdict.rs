@@ -71,6 +71,12 @@ const MANY_TIMES_OVER: f64 = 3.0;
 /// `None` when no arm is as it is or an arm has no runs.
 #[must_use]
 pub fn judge(arms: &[ArmResult]) -> Option<Verdict> {
+    judge_what_was_seen(arms, true)
+}
+
+/// As [`judge`], where the figures are all of the command, or a part.
+#[must_use]
+pub fn judge_what_was_seen(arms: &[ArmResult], is_all: bool) -> Option<Verdict> {
     let base_place = arms.iter().position(|arm| arm.role == Role::AsIs)?;
     let figures: Option<Vec<Figures>> = arms.iter().map(|arm| Figures::of(&arm.runs)).collect();
     let figures = figures?;
@@ -94,7 +100,7 @@ pub fn judge(arms: &[ArmResult]) -> Option<Verdict> {
     let best_libc = best_libc(&remedies);
     let faultless_helps = remedies.iter().any(|remedy| remedy.arm.role == Role::Faultless && remedy.helps());
     let endings_agree = arms.iter().all(|arm| end_alike(arm, as_is) && endings(arm).len() == 1);
-    let sentence = sentence(&remedies, &base, best_libc, faultless_helps);
+    let sentence = sentence(&remedies, &base, best_libc, faultless_helps, is_all);
     Some(Verdict { arms: verdicts, sentence, best_libc, faultless_helps, endings_agree })
 }
 
@@ -191,6 +197,7 @@ fn sentence(
     base: &Figures,
     best_libc: Option<usize>,
     faultless_helps: bool,
+    is_all: bool,
 ) -> String {
     let mut clauses: Vec<String> = Vec::new();
     let faultless = remedies.iter().find(|remedy| remedy.arm.role == Role::Faultless);
@@ -198,6 +205,8 @@ fn sentence(
     let is_untried = faultless.is_some_and(|remedy| remedy.obstacle == Some(Obstacle::NotLoaded));
     if best_libc.is_some() || faultless_helps {
         clauses.push(cause(base));
+    } else if !is_untried && !is_all {
+        clauses.push("nothing helps what was measured, which is not all that the command does".into());
     } else if !is_untried {
         clauses.push("nothing helps, leave the allocator alone".into());
         clauses.extend(foreign_faults(base, faultless.and_then(|remedy| remedy.verdict.effect)));
@@ -382,6 +391,17 @@ mod tests {
         assert_eq!((verdict.best_libc, verdict.faultless_helps), (None, false));
         assert!(verdict.sentence.starts_with("Nothing helps, leave the allocator alone"));
         assert!(verdict.sentence.contains("Faultless is worse (elapsed ×1.30"));
+    }
+
+    #[test]
+    fn of_a_part_it_does_not_say_to_leave_the_allocator_alone() {
+        let arms = [
+            arm("libc as is", Role::AsIs, runs(1.2, 120_000, 40, 14)),
+            arm("Faultless", Role::Faultless, under_faultless(1.2, 120_500, 41, 14)),
+        ];
+        let sentence = judge_what_was_seen(&arms, false).unwrap().sentence;
+        assert!(sentence.starts_with("Nothing helps what was measured, which is not all"), "{sentence}");
+        assert!(!sentence.contains("leave") && !sentence.contains("not come from malloc"), "{sentence}");
     }
 
     #[test]

@@ -52,6 +52,17 @@ impl Ending {
     }
 }
 
+/// A process that nobody of a command's waited for, as of a daemon: what it used is in no figure of the command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Orphan {
+    /// Its name, at most 15 bytes.
+    pub name: String,
+    /// Processor time of it and of the children that it waited for, when it has ended.
+    pub processor: Duration,
+    /// Whether it went on when the command had ended.
+    pub goes_on: bool,
+}
+
 /// How the figures at the end of the process were obtained.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FinalView {

@@ -2,7 +2,9 @@
 
 pub mod html;
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::time::Duration;
 
 use faultless_diagnosis::environment::Finding;
 use faultless_diagnosis::loaded_data::LoadedData;
@@ -10,10 +12,11 @@ use faultless_diagnosis::setting::Setting;
 use faultless_diagnosis::tuning::{Tuning, size};
 use faultless_diagnosis::verdict::{ArmResult, Role, Verdict, endings};
 use faultless_records::heap_report::HeapReport;
+use faultless_records::measurement::Orphan;
 
 use crate::paste::{self, TakenOut};
 use crate::plain::{plain, wrapped};
-use crate::quantity::{count, several};
+use crate::quantity::{count, seconds, several};
 use crate::table;
 
 /// Everything a consultation brought to light.
@@ -43,6 +46,8 @@ pub struct Consultation {
     pub remarks: Vec<String>,
     /// The end of the command's output, when it failed.
     pub failed_output: Option<String>,
+    /// Processes of the first look that are in no figure.
+    pub orphans: Vec<Orphan>,
 }
 
 impl Consultation {
@@ -178,6 +183,13 @@ impl Consultation {
             let last: Vec<String> = last.into_iter().rev().map(plain).collect();
             warnings.push(format!("where it failed, its last output was:\n    {}", last.join("\n    ")));
         }
+        if !self.orphans.is_empty() {
+            warnings.push(format!(
+                "no figure has what the command did not wait for, such as daemons: {}; let it keep servers in the foreground, \
+                 end them and wait for them",
+                shown_orphans(&self.orphans)
+            ));
+        }
         warnings
     }
 }
@@ -187,12 +199,30 @@ fn shown_endings(arm: &ArmResult) -> String {
     shown.join(" or ")
 }
 
+/// One entry for each name.
+fn shown_orphans(orphans: &[Orphan]) -> String {
+    let mut by_name: BTreeMap<&str, (u64, Duration, bool)> = BTreeMap::new();
+    for orphan in orphans {
+        let (number, processor, goes_on) = by_name.entry(&orphan.name).or_default();
+        (*number, *processor, *goes_on) =
+            (*number + 1, *processor + orphan.processor, *goes_on || orphan.goes_on);
+    }
+    let shown = by_name.into_iter().map(|(name, (number, processor, goes_on))| {
+        let times = if number > 1 { format!("{} × ", count(number)) } else { String::new() };
+        let what = match goes_on {
+            true => "went on when it had ended".to_owned(),
+            false => format!("{} s of processor time", seconds(processor)),
+        };
+        format!("{times}{} ({what})", plain(name))
+    });
+    shown.collect::<Vec<_>>().join(", ")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use faultless_diagnosis::verdict::judge;
     use faultless_records::measurement::{Ending, FinalView, Measurement};
-    use std::time::Duration;
 
     fn of_a_command_that_fails(output: &str) -> Consultation {
         let run = Measurement {
@@ -223,6 +253,7 @@ mod tests {
             arms,
             remarks: Vec::new(),
             failed_output: Some(output.into()),
+            orphans: Vec::new(),
         }
     }
 
@@ -240,6 +271,21 @@ mod tests {
         let text = consultation.text(None);
         assert!(text.contains("    first\n    \\u{1b}[2Jlast\n"), "{text}");
         assert!(text.contains("  MALLOC_\\u{1b}[2J has the value '\\u{1b}[31m'\n"), "{text}");
+    }
+
+    #[test]
+    fn what_the_command_left_to_itself_is_named_once_each() {
+        let orphan = |name: &str, processor_ms, goes_on| Orphan {
+            name: name.into(),
+            processor: Duration::from_millis(processor_ms),
+            goes_on,
+        };
+        let mut consultation = of_a_command_that_fails("");
+        consultation.orphans =
+            vec![orphan("worker", 200, false), orphan("nginx", 0, true), orphan("worker", 150, false)];
+        let text = consultation.text(None);
+        let named = "daemons: nginx (went on when it had ended), 2 × worker (0.35 s of processor time);";
+        assert!(text.contains(named), "{text}");
     }
 
     #[test]

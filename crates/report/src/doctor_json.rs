@@ -4,6 +4,7 @@ use faultless_diagnosis::effect::{Effect, Figures, Judgement};
 use faultless_diagnosis::setting::Setting;
 use faultless_diagnosis::spread::Spread;
 use faultless_diagnosis::verdict::Role;
+use faultless_records::measurement::Orphan;
 use serde_json::{Value, json};
 
 use crate::doctor::Consultation;
@@ -48,6 +49,7 @@ pub fn json(consultation: &Consultation) -> String {
         "heap": heap(consultation),
         "loaded_data": loaded_data(consultation),
         "arms": arms.collect::<Vec<_>>(),
+        "detached": consultation.orphans.iter().map(orphan).collect::<Vec<_>>(),
         "verdict": {
             "sentence": consultation.verdict.sentence,
             "faultless_helps": consultation.verdict.faultless_helps,
@@ -57,6 +59,11 @@ pub fn json(consultation: &Consultation) -> String {
         },
     });
     format!("{value:#}\n")
+}
+
+fn orphan(orphan: &Orphan) -> Value {
+    let processor_seconds = (!orphan.goes_on).then_some(orphan.processor.as_secs_f64());
+    json!({ "name": orphan.name, "processor_seconds": processor_seconds, "goes_on": orphan.goes_on })
 }
 
 fn settings(settings: &[Setting]) -> Value {

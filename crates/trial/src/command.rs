@@ -9,10 +9,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use faultless_probe::launch::{Launch, Launched, Tracing, launch_traced};
+use faultless_probe::orphans::Orphanage;
 use faultless_probe::signals::{self, Signals};
 use faultless_probe::system_calls;
-use faultless_probe::watch::{WatchError, watch};
-use faultless_records::measurement::Measurement;
+use faultless_probe::watch::{Moment, WatchError, watch, watch_beside};
+use faultless_records::measurement::{Measurement, Orphan};
 
 use crate::environment::Environment;
 use crate::output::Drain;
@@ -64,6 +65,26 @@ impl std::error::Error for RunError {}
 /// [`RunError`].
 pub fn run(command: &Command, environment: &Environment, signals: &Signals) -> Result<Run, RunError> {
     run_within(command, environment, signals, None)
+}
+
+/// As [`run`]; also what the command left to itself. No other child of ours may live meanwhile.
+///
+/// # Errors
+/// [`RunError`].
+pub fn run_with_orphans(
+    command: &Command,
+    environment: &Environment,
+    signals: &Signals,
+) -> Result<(Run, Vec<Orphan>), RunError> {
+    let mut orphanage = Orphanage::open();
+    let (launched, drain) = start(command, environment, signals, Tracing::AtExit)?;
+    let measurement = watch_beside(&launched, signals, None, &mut |moment| {
+        if moment == Moment::Running {
+            orphanage.wait_for_ended(Some(launched.pid()));
+        }
+        None
+    })?;
+    Ok((Run { measurement, output_tail: drain.tail() }, orphanage.all()))
 }
 
 /// As [`run`]; a command that goes on for longer than `limit` is killed.
