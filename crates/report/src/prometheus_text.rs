@@ -392,6 +392,15 @@ mod tests {
     }
 
     #[test]
+    fn an_exporter_without_figures_raises_an_alert_under_the_job_that_the_manual_names() {
+        let rules = include_str!("../../../docs/prometheus/rules.yml");
+        let manual = include_str!("../../../docs/export.md");
+        assert!(manual.contains("job_name: faultless\n"));
+        // What does not answer, or with 503, has no series: nothing that is computed of them can be true.
+        assert!(rules.contains("expr: up{job=\"faultless\"} == 0\n"), "{rules}");
+    }
+
+    #[test]
     fn dashboard_and_alerts_ask_for_metrics_that_exist() {
         let mut fleet = fleet(Grouping::Name, "java");
         let all = Sample { t: 1.0, pss_bytes: Some(1), swap_bytes: Some(1), ..Sample::default() };
