@@ -1,0 +1,184 @@
+use super::*;
+use crate::effect::tests::runs;
+
+fn setting(variable: &'static str) -> Setting {
+    Setting { variable, value: "1".into() }
+}
+
+fn arm(name: &str, role: Role, runs: Vec<Measurement>) -> ArmResult {
+    ArmResult { name: name.into(), role, runs }
+}
+
+fn under_faultless(elapsed: f64, faults: u64, peak_mib: u64, final_mib: u64) -> Vec<Measurement> {
+    let mut runs = runs(elapsed, faults, peak_mib, final_mib);
+    runs.iter_mut().for_each(|run| run.mapped_files.push("/f/libfaultless-1.so".into()));
+    runs
+}
+
+fn halves() -> (Setting, Setting) {
+    (setting("MALLOC_MMAP_THRESHOLD_"), setting("MALLOC_TRIM_THRESHOLD_"))
+}
+
+#[test]
+fn on_the_demo_both_halves_together_and_faultless_help() {
+    let (mmap, trim) = halves();
+    let verdict = judge(&[
+        arm("libc as is", Role::AsIs, runs(5.6, 3_000_000, 18, 2)),
+        arm("libc tuned", Role::Libc(vec![mmap.clone(), trim.clone()]), runs(1.25, 4_300, 18, 17)),
+        arm("mmap half only", Role::Libc(vec![mmap]), runs(5.7, 3_000_000, 18, 10)),
+        arm("trim half only", Role::Libc(vec![trim]), runs(5.6, 3_000_000, 18, 2)),
+        arm("Faultless", Role::Faultless, under_faultless(1.25, 6_500, 18, 2)),
+    ])
+    .unwrap();
+    assert_eq!(verdict.best_libc, Some(1));
+    assert!(verdict.faultless_helps && verdict.endings_agree);
+    assert!(
+        verdict
+            .sentence
+            .contains("libc tuned helps (elapsed ×0.22, faults ×0.0014) and keeps 17 MiB to the end")
+    );
+    assert!(verdict.sentence.contains("trim half only has no effect"));
+    assert!(verdict.sentence.starts_with("As it is, 3.00 million minor faults"));
+}
+
+#[test]
+fn a_half_that_does_all_of_it_is_preferred() {
+    let (mmap, trim) = halves();
+    let verdict = judge(&[
+        arm("libc as is", Role::AsIs, runs(5.0, 3_000_000, 18, 2)),
+        arm("libc tuned", Role::Libc(vec![mmap.clone(), trim.clone()]), runs(1.20, 4_300, 18, 2)),
+        arm("trim half only", Role::Libc(vec![trim]), runs(1.22, 4_300, 18, 2)),
+        arm("Faultless", Role::Faultless, under_faultless(5.0, 3_000_000, 18, 2)),
+    ])
+    .unwrap();
+    assert_eq!(verdict.best_libc, Some(2));
+    assert!(!verdict.faultless_helps);
+}
+
+#[test]
+fn a_difference_that_counts_for_nothing_else_does_not_choose_between_settings() {
+    let (mmap, trim) = halves();
+    let verdict = judge(&[
+        arm("libc as is", Role::AsIs, runs(1.2, 768_000, 6, 6)),
+        arm("libc defaults", Role::Defaults, runs(0.013, 2_600, 6, 6)),
+        arm("libc tuned", Role::Libc(vec![mmap, trim]), runs(0.011, 1_300, 6, 6)),
+        arm("Faultless", Role::Faultless, under_faultless(0.013, 2_600, 6, 6)),
+    ])
+    .unwrap();
+    assert_eq!(verdict.best_libc, Some(1), "{}", verdict.sentence);
+}
+
+#[test]
+fn settings_that_are_needed_to_hold_less_memory_are_set() {
+    let (mmap, trim) = halves();
+    let verdict = judge(&[
+        arm("libc as is", Role::AsIs, runs(5.0, 3_000_000, 18, 2)),
+        arm("libc tuned", Role::Libc(vec![mmap, trim.clone()]), runs(1.20, 4_300, 18, 2)),
+        arm("trim half only", Role::Libc(vec![trim]), runs(1.22, 4_300, 18, 17)),
+    ])
+    .unwrap();
+    assert_eq!(verdict.best_libc, Some(1), "{}", verdict.sentence);
+}
+
+#[test]
+fn where_nothing_helps_it_says_so_and_names_what_is_worse() {
+    let verdict = judge(&[
+        arm("libc as is", Role::AsIs, runs(5.0, 30_000, 100, 90)),
+        arm("libc tuned", Role::Libc(vec![setting("MALLOC_ARENA_MAX")]), runs(5.02, 30_000, 100, 90)),
+        arm("Faultless", Role::Faultless, under_faultless(6.5, 30_000, 100, 90)),
+    ])
+    .unwrap();
+    assert_eq!((verdict.best_libc, verdict.faultless_helps), (None, false));
+    assert!(verdict.sentence.starts_with("Nothing helps, leave the allocator alone"));
+    assert!(verdict.sentence.contains("Faultless is worse (elapsed ×1.30"));
+}
+
+#[test]
+fn of_a_part_it_does_not_say_to_leave_the_allocator_alone() {
+    let arms = [
+        arm("libc as is", Role::AsIs, runs(1.2, 120_000, 40, 14)),
+        arm("Faultless", Role::Faultless, under_faultless(1.2, 120_500, 41, 14)),
+    ];
+    let sentence = judge_what_was_seen(&arms, false).unwrap().sentence;
+    assert!(sentence.starts_with("Nothing helps what was measured, which is not all"), "{sentence}");
+    assert!(!sentence.contains("leave") && !sentence.contains("not come from malloc"), "{sentence}");
+}
+
+#[test]
+fn faults_that_stay_are_said_not_to_be_mallocs() {
+    let verdict = judge(&[
+        arm("libc as is", Role::AsIs, runs(1.2, 120_000, 40, 14)),
+        arm("Faultless", Role::Faultless, under_faultless(1.2, 120_500, 41, 14)),
+    ])
+    .unwrap();
+    assert!(verdict.sentence.contains("so they do not come from malloc"), "{}", verdict.sentence);
+}
+
+#[test]
+fn an_allocator_under_which_the_command_fails_does_not_help() {
+    let mut broken = under_faultless(0.5, 300, 18, 2);
+    for run in &mut broken {
+        run.ending = Ending::Killed(11);
+    }
+    let verdict = judge(&[
+        arm("libc as is", Role::AsIs, runs(5.0, 3_000_000, 18, 2)),
+        arm("libc tuned", Role::Libc(vec![setting("MALLOC_ARENA_MAX")]), broken.clone()),
+        arm("Faultless", Role::Faultless, broken),
+    ])
+    .unwrap();
+    assert!(!verdict.faultless_helps && !verdict.endings_agree);
+    assert_eq!(verdict.best_libc, None);
+    assert!(verdict.sentence.contains("libc tuned ended otherwise"), "{}", verdict.sentence);
+    assert!(!verdict.sentence.contains("tuned helps"), "{}", verdict.sentence);
+    assert!(verdict.arms.iter().all(|arm| arm.effect.is_none()));
+}
+
+#[test]
+fn an_allocator_that_was_not_loaded_proves_nothing() {
+    let mut not_loaded = under_faultless(1.2, 120_500, 41, 14);
+    not_loaded[2].mapped_files = vec!["/usr/lib/libc.so.6".into()];
+    let verdict = judge(&[
+        arm("libc as is", Role::AsIs, runs(1.2, 120_000, 40, 14)),
+        arm(
+            "trim half only",
+            Role::Libc(vec![setting("MALLOC_TRIM_THRESHOLD_")]),
+            runs(1.2, 120_000, 40, 14),
+        ),
+        arm("Faultless", Role::Faultless, not_loaded),
+    ])
+    .unwrap();
+    assert!(!verdict.faultless_helps);
+    assert_eq!(
+        verdict.sentence,
+        "No libc setting helps; trim half only has no effect beyond the noise; Faultless was not loaded by the process \
+         that remained at the end, so its figures say nothing of it."
+    );
+}
+
+#[test]
+fn endings_that_differ_from_run_to_run_are_the_same_in_any_order() {
+    let of = |endings: [i32; 3]| {
+        let mut runs = runs(1.2, 1000, 40, 14);
+        runs.iter_mut().zip(endings).for_each(|(run, status)| run.ending = Ending::Exited(status));
+        arm("libc as is", Role::AsIs, runs)
+    };
+    assert!(end_alike(&of([0, 1, 0]), &of([1, 0, 0])));
+    assert!(!end_alike(&of([0, 1, 0]), &of([0, 0, 0])) && !end_alike(&of([0, 0, 0]), &of([1, 1, 1])));
+}
+
+#[test]
+fn settings_that_were_not_tried_are_not_said_not_to_help() {
+    let as_is = arm("libc as is", Role::AsIs, runs(5.0, 3_000_000, 18, 2));
+    let ours = arm("Faultless", Role::Faultless, under_faultless(1.2, 4_000, 18, 2));
+    let verdict = judge(&[as_is.clone(), ours.clone()]).unwrap();
+    assert!(!verdict.sentence.contains("libc"), "{}", verdict.sentence);
+    let tried = Role::Libc(vec![setting("MALLOC_TRIM_THRESHOLD_")]);
+    let verdict = judge(&[as_is, arm("trim half only", tried, runs(5.0, 3_000_000, 18, 2)), ours]).unwrap();
+    assert!(verdict.sentence.contains("no libc setting helps"), "{}", verdict.sentence);
+}
+
+#[test]
+fn nothing_is_judged_without_a_base_or_runs() {
+    assert!(judge(&[]).is_none());
+    assert!(judge(&[arm("libc as is", Role::AsIs, Vec::new())]).is_none());
+}
