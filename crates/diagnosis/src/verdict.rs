@@ -218,7 +218,7 @@ fn sentence(
         clauses.push("nothing helps what was measured, which is not all that the command does".into());
     } else if !is_untried {
         clauses.push("nothing helps, leave the allocator alone".into());
-        clauses.extend(foreign_faults(base, faultless.and_then(|remedy| remedy.verdict.effect)));
+        clauses.extend(foreign_faults(base, remedies));
     }
     if let Some(remedy) = faultless.filter(|_| faultless_helps) {
         clauses.push(praise("Faultless", remedy.verdict));
@@ -264,9 +264,13 @@ fn cause(base: &Figures) -> String {
     }
 }
 
-/// Faults that bring in the memory again and again and stay the same under another allocator are not malloc's.
-fn foreign_faults(base: &Figures, faultless: Option<Effect>) -> Option<String> {
-    let stay = faultless?.faults == Change::Same;
+/// Faults that bring in the memory again and again, stay the same under another allocator and are not fewer with any setting are not
+/// malloc's.
+fn foreign_faults(base: &Figures, remedies: &[Remedy<'_>]) -> Option<String> {
+    let faults = |remedy: &Remedy<'_>| remedy.verdict.effect.map(|effect| effect.faults);
+    let faultless = remedies.iter().find(|remedy| remedy.arm.role == Role::Faultless)?;
+    let stay = faults(faultless) == Some(Change::Same)
+        && remedies.iter().all(|remedy| faults(remedy) != Some(Change::Less));
     (stay && times_over(base) >= MANY_TIMES_OVER).then(|| {
         format!(
             "its {} minor faults bring in the peak RSS {:.0} times over and stay under another allocator, so they do \

@@ -115,6 +115,18 @@ fn faults_that_stay_are_said_not_to_be_mallocs() {
 }
 
 #[test]
+fn faults_that_a_setting_takes_away_are_mallocs_though_they_stay_under_faultless() {
+    let verdict = judge(&[
+        arm("libc as is", Role::AsIs, runs(1.2, 120_000, 40, 14)),
+        arm("libc tuned", Role::Libc(vec![setting("MALLOC_TRIM_THRESHOLD_")]), runs(1.2, 60_000, 40, 14)),
+        arm("Faultless", Role::Faultless, under_faultless(1.2, 120_500, 41, 14)),
+    ])
+    .unwrap();
+    assert!(!verdict.sentence.contains("not come from malloc"), "{}", verdict.sentence);
+    assert!(verdict.sentence.contains("libc tuned takes fewer faults (×0.50)"), "{}", verdict.sentence);
+}
+
+#[test]
 fn an_allocator_under_which_the_command_fails_does_not_help() {
     let mut broken = under_faultless(0.5, 300, 18, 2);
     for run in &mut broken {
