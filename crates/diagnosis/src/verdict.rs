@@ -150,6 +150,10 @@ impl Remedy<'_> {
     }
 }
 
+fn ran_faultless(run: &Measurement) -> bool {
+    run.allocator() == Some(Allocator::Faultless)
+}
+
 /// Whether the runs of both ended in the same ways, in whatever order.
 fn end_alike(one: &ArmResult, other: &ArmResult) -> bool {
     let (one, other) = (endings(one), endings(other));
@@ -212,8 +216,12 @@ fn sentence(
     let faultless = remedies.iter().find(|remedy| remedy.arm.role == Role::Faultless);
     let has_libc_settings = remedies.iter().any(|remedy| matches!(remedy.arm.role, Role::Libc(_)));
     let is_untried = faultless.is_some_and(|remedy| remedy.obstacle == Some(Obstacle::NotLoaded));
+    // A command that is linked with it, or all programs of the machine.
+    let is_alone = remedies.iter().flat_map(|remedy| &remedy.arm.runs).all(ran_faultless);
     if best_libc.is_some() || faultless_helps {
         clauses.push(cause(base));
+    } else if is_alone {
+        clauses.push("the command runs under Faultless as it is, and no other allocator was tried".into());
     } else if !is_untried && !is_all {
         clauses.push("nothing helps what was measured, which is not all that the command does".into());
     } else if !is_untried {

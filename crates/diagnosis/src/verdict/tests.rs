@@ -127,6 +127,15 @@ fn faults_that_a_setting_takes_away_are_mallocs_though_they_stay_under_faultless
 }
 
 #[test]
+fn of_a_command_that_is_linked_with_faultless_nothing_is_said_to_help_or_not() {
+    let runs = under_faultless(1.2, 120_000, 40, 14);
+    let linked = [arm("libc as is", Role::AsIs, runs.clone()), arm("Faultless", Role::Faultless, runs)];
+    let sentence = judge(&linked).unwrap().sentence;
+    assert!(sentence.starts_with("The command runs under Faultless as it is, and no other"), "{sentence}");
+    assert!(!sentence.contains("othing helps") && !sentence.contains("not come from malloc"), "{sentence}");
+}
+
+#[test]
 fn an_allocator_under_which_the_command_fails_does_not_help() {
     let mut broken = under_faultless(0.5, 300, 18, 2);
     for run in &mut broken {
