@@ -8,7 +8,7 @@ use faultless_diagnosis::standing::{
 use faultless_records::bench::{Campaign, Suite};
 
 use crate::plain::plain;
-use crate::quantity::{count, mebibytes, seconds_of, several};
+use crate::quantity::{self, count, mebibytes, seconds_of, several};
 use crate::seeds_table;
 use crate::table_form::{right, ruled};
 
@@ -163,9 +163,10 @@ fn table(campaign: &Campaign, suite: Suite, metric: Metric) -> Table {
             return right("×1");
         }
         let mean = suite_ratio(campaign, suite, contender, campaign.reference, metric);
-        right(
-            mean.map_or("-".into(), |mean| format!("×{:.2}\n{:.2}–{:.2}", mean.median, mean.low, mean.high)),
-        )
+        right(mean.map_or("-".into(), |mean| {
+            let bare = |number: f64| quantity::ratio(number).trim_start_matches('×').to_owned();
+            format!("{}\n{}–{}", quantity::ratio(mean.median), bare(mean.low), bare(mean.high))
+        }))
     }));
     table.add_row(row);
     close_up(table)
@@ -214,7 +215,7 @@ fn standing(campaign: &Campaign, cell: usize, contender: usize, metric: Metric) 
         return absolute();
     }
     ratio(campaign, cell, contender, campaign.reference, metric)
-        .map_or_else(absolute, |ratio| format!("×{:.2}{mark}", ratio.median))
+        .map_or_else(absolute, |ratio| format!("{}{mark}", quantity::ratio(ratio.median)))
 }
 
 /// Failures, each once, whether there are too few rounds, and how busy others kept the machine.
@@ -315,6 +316,16 @@ mod tests {
         assert_eq!(standing(&campaign(), 0, 1, Metric::Processor), "×0.50*");
         assert_eq!(standing(&campaign(), 0, 1, Metric::PeakRss), "×1.00*");
         assert_eq!(standing(&campaign(), 0, 1, Metric::IdleRss), "-");
+    }
+
+    #[test]
+    fn a_small_ratio_is_not_rounded_to_nothing() {
+        let mut campaign = campaign();
+        for (sample, user_s) in [(2, 0.003), (3, 0.006)] {
+            campaign.samples[sample].figures.as_mut().unwrap().user_s = user_s;
+        }
+        assert_eq!(standing(&campaign, 0, 1, Metric::Processor), "×0.004*");
+        assert!(text(&campaign).contains("0.003–0.005"), "{}", text(&campaign));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use faultless_diagnosis::seeds::{Outcome, Row, Standing, Unit, tally};
 use faultless_records::bench::{Campaign, Contender, Size};
 
 use crate::plain::plain;
-use crate::quantity::{count, mebibytes, seconds_of};
+use crate::quantity::{count, mebibytes, ratio, seconds_of};
 use crate::table_form::right;
 
 /// What stands in the cells.
@@ -81,7 +81,7 @@ pub fn written(figure: f64, unit: Unit) -> String {
         Unit::Bytes if figure < 0.0 => format!("-{}", mebibytes(-figure as u64)),
         Unit::Bytes => mebibytes(figure as u64),
         Unit::Seconds => seconds_of(figure),
-        Unit::Ratio => format!("×{figure:.2}"),
+        Unit::Ratio => ratio(figure),
     }
 }
 
@@ -157,6 +157,7 @@ mod tests {
         let outcome = |standing| Outcome { figure: Some(1.0), limit: Some(2.0), standing };
         assert_eq!(shown(&outcome(Standing::Reached), Unit::Ratio), "×1.00 ✓");
         assert_eq!(shown(&outcome(Standing::Missed), Unit::Seconds), "1.00 ✗");
+        assert_eq!(written(0.0033, Unit::Ratio), "×0.003");
         assert_eq!(shown(&row(Unit::Count, &[None]).outcomes[0], Unit::Count), "-  ");
     }
 
