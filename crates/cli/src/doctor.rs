@@ -1,5 +1,6 @@
 //! `faultless doctor`: looks at a command, derives remedies, tries them on the command itself, and says what helps.
 
+use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,7 +21,7 @@ use faultless_records::measurement::{Ending, FinalView, Measurement, Orphan};
 use faultless_report::doctor::Consultation;
 use faultless_report::doctor::html::html;
 use faultless_report::doctor_json;
-use faultless_trial::command::{Command, Run, run, run_with_orphans};
+use faultless_trial::command::{Command, Run, run_with_orphans, run_with_sizes};
 use faultless_trial::comparison::{Arm, compare};
 use faultless_trial::environment::Environment;
 
@@ -40,6 +41,10 @@ const LEAST_ROUNDS: usize = 3;
 
 /// What a process must have taken of the processor's time to be missed where it is in no figure.
 const LEAST_PROCESSOR: Duration = Duration::from_millis(10);
+
+/// A process without a report that is so large, and so many times as large as those with one, is the one that matters.
+const LEAST_MISSED_BYTES: u64 = 8 << 20;
+const FAR_LARGER: u64 = 2;
 
 /// Start of the names of the files that the observed processes write.
 const REPORT_PREFIX: &str = "heap-report";
@@ -113,10 +118,6 @@ impl Patient {
             return vec!["CMD".into()];
         }
         self.command.arguments.iter().map(|word| word.to_string_lossy().into_owned()).collect()
-    }
-
-    fn run_in(&self, environment: &Environment, signals: &Signals) -> Result<Run, Failure> {
-        run(&self.command, environment, signals).map_err(|error| Failure::of_run(&self.name(), error))
     }
 }
 
@@ -205,7 +206,8 @@ fn counts(orphan: &Orphan) -> bool {
     orphan.goes_on || orphan.processor >= LEAST_PROCESSOR
 }
 
-/// One run under the library with its report, and how many processes reported; the largest heap counts.
+/// One run under the library with its report, and how many processes reported; the largest heap counts. None where a process that left
+/// no report was larger by far than those that did, as a server that its command kills.
 fn observe(
     patient: &Patient,
     room: &Room,
@@ -216,18 +218,31 @@ fn observe(
     option.push(&prefix);
     let environment =
         plan::under_faultless(&patient.environment, &room.library).with_option("FAULTLESS", &option);
-    patient.run_in(&environment, signals)?;
+    let (_, sizes) = run_with_sizes(&patient.command, &environment, signals)
+        .map_err(|error| Failure::of_run(&patient.name(), error))?;
     let reports = reports(room.directory.path());
     let processes = reports.len();
-    Ok((reports.into_iter().max_by_key(|report| report.heap_peak_bytes), processes))
+    let is_reported = |pid: &i32| reports.contains_key(pid);
+    let seen = |is_wanted: bool| {
+        let fits = sizes.iter().filter(move |(pid, _)| is_reported(pid) == is_wanted);
+        fits.map(|(_, bytes)| *bytes).max().unwrap_or(0)
+    };
+    let heap_peak = reports.values().map(|report| report.heap_peak_bytes).max().unwrap_or(0);
+    let is_missing = seen(false) > LEAST_MISSED_BYTES.max(FAR_LARGER * heap_peak.max(seen(true)));
+    let largest = reports.into_values().max_by_key(|report| report.heap_peak_bytes);
+    Ok((largest.filter(|_| !is_missing), processes))
 }
 
-fn reports(directory: &Path) -> Vec<HeapReport> {
-    let is_report = |name: &OsStr| name.to_string_lossy().starts_with(REPORT_PREFIX);
+/// What processes reported, by number.
+fn reports(directory: &Path) -> HashMap<i32, HeapReport> {
+    let number = |name: &OsStr| -> Option<i32> {
+        name.to_str()?.strip_prefix(REPORT_PREFIX)?.strip_prefix('.')?.parse().ok()
+    };
     let files = fs::read_dir(directory).into_iter().flatten().filter_map(Result::ok);
     files
-        .filter(|file| is_report(&file.file_name()))
-        .filter_map(|file| heap_report::parse(&fs::read_to_string(file.path()).ok()?))
+        .filter_map(|file| {
+            Some((number(&file.file_name())?, heap_report::parse(&fs::read_to_string(file.path()).ok()?)?))
+        })
         .collect()
 }
 

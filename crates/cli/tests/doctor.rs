@@ -175,6 +175,41 @@ fn what_an_allocator_that_was_not_loaded_did_proves_nothing() {
     assert!(!sentence.contains("othing helps") && !sentence.contains("not come from malloc"), "{sentence}");
 }
 
+/// A server that holds 32 MiB, and who ends it a second after it is ready.
+const SERVER: &str = r#"
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+int main(void) {
+    int ready[2];
+    char byte = 1;
+    if (pipe(ready)) return 1;
+    int server = fork();
+    if (server == 0) {
+        memset(malloc(32 << 20), 1, 32 << 20);
+        if (write(ready[1], &byte, 1) != 1) return 1;
+        for (;;) pause();
+    }
+    if (read(ready[0], &byte, 1) != 1) return 1;
+    sleep(1);
+    kill(server, SIGTERM);
+    return waitpid(server, 0, 0) != server;
+}
+"#;
+
+#[test]
+fn the_sizes_of_who_only_ended_a_server_are_not_taken_for_the_servers() {
+    let place = Place::with_temporary("server");
+    let program = place.compile("server", SERVER, &["-O1"]);
+    let value = json(&doctor(&place, &["-n", "1", "--json", "--", &program]).output().unwrap());
+    assert_eq!(value["heap"], Value::Null);
+    assert!(value["remarks"].to_string().contains("left no report"), "{}", value["remarks"]);
+    let names: Vec<&Value> = value["arms"].as_array().unwrap().iter().map(|arm| &arm["name"]).collect();
+    assert!(names.contains(&&Value::from("libc tuned")), "{names:?}");
+}
+
 #[test]
 fn what_goes_on_without_the_command_is_said_to_be_in_no_figure() {
     let place = Place::with_temporary("daemon");

@@ -172,8 +172,8 @@ fn without_report(evidence: &Evidence<'_>) -> Tuning {
             },
         ],
         remarks: vec![
-            "the observing run left no report (it ended without running its exit handlers, or the allocator was not \
-             loaded): the tuning is a general one"
+            "the observing run left no report of its largest process (it ended without running its exit handlers, as by a \
+             signal, or the allocator was not loaded): the tuning is a general one"
                 .into(),
         ],
     }

@@ -138,6 +138,14 @@ impl Refused {
     }
 }
 
+/// The numbers of a process, its children, and theirs.
+#[must_use]
+pub fn family(pid: i32) -> Vec<i32> {
+    let selection = Selection { matcher: None, with_children: true };
+    let descendants = Refused::default().search(&selection, &|watched| watched == pid);
+    std::iter::once(pid).chain(descendants.into_iter().map(|candidate| candidate.pid)).collect()
+}
+
 /// The numbers of all processes that are to be seen, ascending.
 #[must_use]
 pub fn numbers() -> Vec<i32> {

@@ -1,22 +1,27 @@
 //! The command under trial and one run of it.
 
+use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fmt;
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use faultless_probe::launch::{Launch, Launched, Tracing, launch_traced};
 use faultless_probe::orphans::Orphanage;
 use faultless_probe::signals::{self, Signals};
 use faultless_probe::system_calls;
 use faultless_probe::watch::{Moment, WatchError, watch, watch_beside};
+use faultless_probe::{process_files, process_list};
 use faultless_records::measurement::{Measurement, Orphan};
 
 use crate::environment::Environment;
 use crate::output::Drain;
+
+/// Time from one look at the sizes of processes to the next.
+const SIZES_EVERY: Duration = Duration::from_millis(50);
 
 /// A command whose program was found.
 #[derive(Debug, Clone)]
@@ -77,14 +82,51 @@ pub fn run_with_orphans(
     signals: &Signals,
 ) -> Result<(Run, Vec<Orphan>), RunError> {
     let mut orphanage = Orphanage::open();
-    let (launched, drain) = start(command, environment, signals, Tracing::AtExit)?;
-    let measurement = watch_beside(&launched, signals, None, &mut |moment| {
-        if moment == Moment::Running {
-            orphanage.wait_for_ended(Some(launched.pid()));
-        }
+    let run = run_beside(command, environment, signals, &mut |pid| {
+        orphanage.wait_for_ended(Some(pid));
         None
     })?;
-    Ok((Run { measurement, output_tail: drain.tail() }, orphanage.all()))
+    Ok((run, orphanage.all()))
+}
+
+/// As [`run`]; also the most resident bytes that each of its processes was seen with, by number. Those that live for a moment are
+/// missed.
+///
+/// # Errors
+/// [`RunError`].
+pub fn run_with_sizes(
+    command: &Command,
+    environment: &Environment,
+    signals: &Signals,
+) -> Result<(Run, HashMap<i32, u64>), RunError> {
+    let mut largest: HashMap<i32, u64> = HashMap::new();
+    let mut next = Instant::now();
+    let run = run_beside(command, environment, signals, &mut |pid| {
+        if Instant::now() >= next {
+            for member in process_list::family(pid) {
+                let bytes = process_files::resident_bytes(member).unwrap_or(0);
+                largest.entry(member).and_modify(|most| *most = bytes.max(*most)).or_insert(bytes);
+            }
+            next = Instant::now() + SIZES_EVERY;
+        }
+        Some(next.saturating_duration_since(Instant::now()))
+    })?;
+    Ok((run, largest))
+}
+
+/// As [`run`]; `observe` is called in between with the command's number, and says how long it can wait for its next turn.
+fn run_beside(
+    command: &Command,
+    environment: &Environment,
+    signals: &Signals,
+    observe: &mut dyn FnMut(i32) -> Option<Duration>,
+) -> Result<Run, RunError> {
+    let (launched, drain) = start(command, environment, signals, Tracing::AtExit)?;
+    let measurement = watch_beside(&launched, signals, None, &mut |moment| match moment {
+        Moment::Running => observe(launched.pid()),
+        Moment::AtExit | Moment::Ended(_) => None,
+    })?;
+    Ok(Run { measurement, output_tail: drain.tail() })
 }
 
 /// As [`run`]; a command that goes on for longer than `limit` is killed.
