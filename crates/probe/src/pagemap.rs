@@ -5,7 +5,11 @@ use std::os::unix::fs::FileExt;
 
 use faultless_records::pagemap::{self, ENTRY_BYTES, Page};
 
+use crate::page_scan::{self, Region, Wanted};
 use crate::process::{Process, ProcessError};
+
+/// Pages that were read and never written: the kernel's page of zeros, which `pagemap` calls present and RSS does not count.
+const ZERO_PAGES: Wanted = Wanted { mask: page_scan::ZERO, inverted: 0, any_of: 0, told: page_scan::ZERO };
 
 /// A process's `pagemap`, held open.
 #[derive(Debug)]
@@ -31,7 +35,8 @@ impl PageMap {
         self.page_bytes
     }
 
-    /// States of `count` pages from `address` on; those above the address space are absent.
+    /// States of `count` pages from `address` on; those above the address space are absent. So are those that were only read, where
+    /// the kernel tells (Linux 6.7).
     ///
     /// # Errors
     /// [`ProcessError`] when the process has ended.
@@ -53,7 +58,27 @@ impl PageMap {
         bytes.truncate(filled / ENTRY_BYTES * ENTRY_BYTES);
         let mut pages = pagemap::parse(&bytes);
         pages.resize(count, Page::Absent);
+        if pages.contains(&Page::Resident) {
+            self.leave_out_zeros(address / self.page_bytes * self.page_bytes, &mut pages);
+        }
         Ok(pages)
+    }
+
+    fn leave_out_zeros(&self, first: u64, pages: &mut [Page]) {
+        let end = first.saturating_add(pages.len() as u64 * self.page_bytes);
+        let place = |address: u64| usize::try_from((address - first) / self.page_bytes).unwrap_or(usize::MAX);
+        let mut regions = [Region::default(); 512];
+        let mut start = first;
+        while let Some((filled, walk_end)) = page_scan::scan(&self.file, start, end, ZERO_PAGES, &mut regions)
+        {
+            for zeros in &regions[..filled] {
+                pages[place(zeros.start)..place(zeros.end)].fill(Page::Absent);
+            }
+            if walk_end <= start || walk_end >= end {
+                break;
+            }
+            start = walk_end;
+        }
     }
 }
 
@@ -75,5 +100,33 @@ mod tests {
         assert_eq!(count(map.states(first as u64, 60).unwrap()), 60);
         assert_eq!(map.states(u64::MAX - 1, 3).unwrap(), [Page::Absent; 3]);
         drop(block);
+    }
+
+    #[test]
+    fn pages_that_were_only_read_have_no_memory() {
+        let own = Process::open(i32::try_from(std::process::id()).unwrap()).unwrap();
+        let map = PageMap::open(&own).unwrap();
+        let page = usize::try_from(map.page_bytes()).unwrap();
+        // As large as several answers of the kernel, and so large that it comes fresh.
+        let mut block: Vec<u8> = vec![0; 40 << 20];
+        let first = block.as_ptr().addr().next_multiple_of(page);
+        let from = first - block.as_ptr().addr();
+        let count = block.len() / page - 1;
+        for place in 0..count {
+            let at = from + place * page;
+            if place.is_multiple_of(7) {
+                block[at] = 1
+            } else {
+                assert_eq!(std::hint::black_box(block[at]), 0)
+            }
+        }
+        let mut told = [Region::default()];
+        if page_scan::scan(&map.file, first as u64, (first + page) as u64, ZERO_PAGES, &mut told).is_none() {
+            faultless_skipped::skipped("this kernel has no PAGEMAP_SCAN");
+            return;
+        }
+        let states = map.states(first as u64, count).unwrap();
+        let resident: Vec<usize> = (0..count).filter(|place| states[*place] == Page::Resident).collect();
+        assert_eq!(resident, (0..count).step_by(7).collect::<Vec<_>>());
     }
 }
