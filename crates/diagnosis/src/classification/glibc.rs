@@ -31,6 +31,9 @@ const MOST_CHUNKS: usize = 1 << 20;
 /// Pages looked at in a mapping that does not begin with a large block.
 const MOST_PAGES: usize = 1 << 14;
 
+/// How much an arena of CPython's may lose before its first pool.
+const MOST_ALIGNED_BYTES: u64 = 16 << 10;
+
 /// Claims heaps, and the large blocks that their mappings begin with.
 pub fn claim(sight: &Sight<'_>, reader: &Reader<'_>, claims: &mut Claims) {
     let writable = |mapping: &&Mapping| mapping.is_anonymous() && mapping.is_writable();
@@ -125,18 +128,23 @@ fn block_evidence() -> Evidence {
     Evidence::plain(Strength::Contents, "header of a block of its own mapping")
 }
 
-/// Blocks one after the other that end where a mapping does, at `end` or beyond it; none if they do not.
+/// Blocks one after the other that end where a mapping does, at `end` or beyond it, or so little before `end` that what is known from
+/// there on was aligned up; none if they do not.
 fn row_of_blocks(sight: &Sight<'_>, reader: &Reader<'_>, start: u64, end: u64) -> Vec<Extent> {
     let limit = sight.end_of_row(start);
     let mut blocks: Vec<Extent> = Vec::new();
     let mut start = start;
     while start < end {
-        let Some(block) = large_block(reader, Extent { start, end: limit }) else { return Vec::new() };
+        let Some(block) = large_block(reader, Extent { start, end: limit }) else { break };
         start = block.end;
         blocks.push(block);
     }
-    let is_bound =
-        start == end || mapping_at(sight.mappings, start).is_none_or(|mapping| mapping.start == start);
+    let begins_mapping =
+        |address| mapping_at(sight.mappings, address).is_none_or(|mapping| mapping.start == address);
+    let is_untouched = || reader.pages(Extent { start, end }).is_empty();
+    let is_bound = start == end
+        || begins_mapping(start)
+        || (end.saturating_sub(start) < MOST_ALIGNED_BYTES && !begins_mapping(end) && is_untouched());
     if is_bound { blocks } else { Vec::new() }
 }
 
@@ -295,6 +303,27 @@ mod tests {
         split.put(BASE, &[5, 6]);
         split.put(BASE + 0x2000, &[0, 0x4000 | MAPPED]);
         assert_eq!(kinds(&split, &divided, &[BASE, BASE + 0x2000, BASE + 0x5000]), [None, block, block]);
+    }
+
+    #[test]
+    fn a_block_is_found_that_ends_where_an_arena_of_pythons_begins() {
+        let mut memory = MadeUp::default();
+        memory.put(BASE, &[5, 6]);
+        memory.put(BASE + 0x2000, &[0, 0x3000 | MAPPED]);
+        let mappings = [mapping(BASE, BASE + 0x10_0000, b"rw-p", "")];
+        let block_with_pools_at = |pools: u64, memory: &MadeUp| {
+            let mut claims = Claims::default();
+            let evidence = Evidence::plain(Strength::Contents, "headers of pymalloc's pools");
+            claims.add(Extent::new(BASE + pools, 0x8000), Kind::PythonObjects, evidence);
+            let sight = Sight { mappings: &mappings, contents: None, threads: &[] };
+            claim_rows(&sight, &Reader::new(memory), &mut claims);
+            claims.at(BASE + 0x4000).map(|claim| claim.kind)
+        };
+        // Its first pool begins at a multiple of 16 KiB.
+        assert_eq!(block_with_pools_at(0x8000, &memory), Some(Kind::GlibcLargeBlock));
+        assert_eq!(block_with_pools_at(0xc000, &memory), None, "too far away");
+        memory.put(BASE + 0x5000, &[1]);
+        assert_eq!(block_with_pools_at(0x8000, &memory), None, "something lies between");
     }
 
     #[test]

@@ -18,6 +18,12 @@ const READ_PAGES: usize = 1024 * 1024;
 /// Addresses whose pages are asked for at once, so that a search which ends early does not look at all of a large mapping.
 const WINDOW_BYTES: u64 = 4 << 30;
 
+/// Places without a header, one after the other, after which only one in [`SPARSE`] is looked at, and after which none.
+const DENSE_MISSES: usize = 256;
+const MOST_MISSES: usize = 16 * 1024;
+/// Headers come in groups: an arena of CPython's has 16 pools and more.
+const SPARSE: u64 = 16;
+
 type Page = Option<Box<[u8; PAGE_BYTES as usize]>>;
 
 /// Reads memory by words and remembers pages.
@@ -98,30 +104,14 @@ impl<'contents> Reader<'contents> {
 
     /// Calls `look` with the address and the words of each page of a range that is in memory, until it returns true.
     pub fn each_page(&self, extent: Extent, mut look: impl FnMut(u64, &[u64]) -> bool) {
-        let mut words = [0_u64; PAGE_BYTES as usize / 8];
-        let mut start = extent.start;
-        while start < extent.end {
-            let window = Extent { start, end: extent.end.min(start.saturating_add(WINDOW_BYTES)) };
-            for run in self.pages(window).into_iter().filter(|run| !run.is_swapped) {
-                let mut address = run.extent.start;
-                while address < run.extent.end {
-                    let read = self.with_page(address, |page| {
-                        for (word, bytes) in words.iter_mut().zip(page.as_chunks().0) {
-                            *word = u64::from_ne_bytes(*bytes);
-                        }
-                    });
-                    if read.is_some() && look(address, &words) {
-                        return;
-                    }
-                    address = address.saturating_add(PAGE_BYTES);
-                }
-            }
-            start = window.end;
-        }
+        self.each_run(extent, |run| {
+            let mut pages = (run.start..run.end).step_by(PAGE_BYTES as usize);
+            pages.any(|address| self.page_words(address).is_some_and(|words| look(address, &words)))
+        });
     }
 
-    /// What begins with a header at multiples of `stride` bytes, as `look` knows by the header's address and page. A range of
-    /// something else is left early.
+    /// What begins with a header at multiples of `stride` bytes, as `look` knows by the header's address and page. In something else
+    /// only one in [`SPARSE`] is looked at, and when that is a header, those before it, too.
     pub fn headed(
         &self,
         extent: Extent,
@@ -129,17 +119,58 @@ impl<'contents> Reader<'contents> {
         mut look: impl FnMut(u64, &[u64]) -> Option<Extent>,
     ) -> Vec<Extent> {
         let mut found: Vec<Extent> = Vec::new();
-        let mut tried = 0;
-        self.each_page(extent, |address, words| {
-            let is_inside = found.last().is_some_and(|last| address < last.end);
-            if is_inside || !address.is_multiple_of(stride) {
-                return false;
+        let mut misses = 0;
+        let mut header_at = |address| self.page_words(address).and_then(|words| look(address, &words));
+        self.each_run(extent, |run| {
+            let mut address = run.start.next_multiple_of(stride);
+            while address < run.end && misses < MOST_MISSES {
+                let last_end = found.last().map_or(0, |last| last.end);
+                let is_sparse = misses >= DENSE_MISSES;
+                if address < last_end {
+                    address = last_end.next_multiple_of(stride);
+                    continue;
+                }
+                if let Some(header) = header_at(address) {
+                    if is_sparse {
+                        let first =
+                            address.saturating_sub((SPARSE - 1) * stride).max(run.start.max(last_end));
+                        let before = (first.next_multiple_of(stride)..address).step_by(stride as usize);
+                        found.extend(before.filter_map(&mut header_at).filter(|it| it.end <= address));
+                    }
+                    found.push(header);
+                    misses = 0;
+                } else {
+                    misses += 1;
+                }
+                address =
+                    address.saturating_add(if misses < DENSE_MISSES { stride } else { SPARSE * stride });
             }
-            tried += 1;
-            found.extend(look(address, words));
-            tried >= 256 && found.len() * 16 < tried
+            misses >= MOST_MISSES
         });
         found
+    }
+
+    /// Calls `look` with each run of pages in memory, until it returns true.
+    fn each_run(&self, extent: Extent, mut look: impl FnMut(Extent) -> bool) {
+        let mut start = extent.start;
+        while start < extent.end {
+            let window = Extent { start, end: extent.end.min(start.saturating_add(WINDOW_BYTES)) };
+            let runs = self.pages(window).into_iter().filter(|run| !run.is_swapped);
+            if runs.into_iter().any(|run| look(run.extent)) {
+                return;
+            }
+            start = window.end;
+        }
+    }
+
+    fn page_words(&self, address: u64) -> Option<[u64; PAGE_BYTES as usize / 8]> {
+        self.with_page(address, |page| {
+            let mut words = [0; PAGE_BYTES as usize / 8];
+            for (word, bytes) in words.iter_mut().zip(page.as_chunks().0) {
+                *word = u64::from_ne_bytes(*bytes);
+            }
+            words
+        })
     }
 
     fn with_page<T>(&self, address: u64, act: impl FnOnce(&[u8; PAGE_BYTES as usize]) -> T) -> Option<T> {
@@ -240,5 +271,19 @@ mod tests {
             false
         });
         assert_eq!(seen, [(0x1000, 1), (0x2000, 2)]);
+    }
+
+    #[test]
+    fn headers_behind_much_of_something_else_are_found() {
+        let mut memory = MadeUp::default();
+        let stride = 16 << 10;
+        (0..2000).for_each(|place| memory.put(place * stride, &[1]));
+        (2000..2064).for_each(|place| memory.put(place * stride, &[7]));
+        let reader = Reader::new(&memory);
+        let whole = Extent { start: 0, end: 4000 * stride };
+        let found = reader
+            .headed(whole, stride, |address, words| (words[0] == 7).then(|| Extent::new(address, stride)));
+        let expected: Vec<Extent> = (2000..2064).map(|place| Extent::new(place * stride, stride)).collect();
+        assert_eq!(found, expected);
     }
 }
