@@ -241,11 +241,7 @@ impl Central {
         shard.transit.note_unneeded(class, magazines);
         for _ in 0..magazines {
             let Some(magazine) = shard.pop(spans, class) else { break };
-            if IDLE {
-                self.return_idle_to_slabs(spans, class, magazine);
-            } else {
-                self.return_to_slabs(spans, class, magazine);
-            }
+            self.put_back::<IDLE>(spans, class, magazine);
         }
     }
 

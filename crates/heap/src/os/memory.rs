@@ -272,25 +272,28 @@ pub unsafe fn move_pages(from: usize, to: usize, bytes: usize, most: usize) -> (
         // SAFETY: of the caller's source.
         unsafe { first_mapping(from + done, bytes - done) }
     };
-    let mut done = part_at(0);
-    for _ in 1..most {
-        if done < bytes {
-            done += part_at(done);
-        }
+    let mut part = part_at(0);
+    let (mut seen, mut mappings) = (part, 1);
+    while seen < bytes && mappings < most {
+        seen += part_at(seen);
+        mappings += 1;
     }
-    if done < bytes {
+    if seen < bytes {
         return (0, Moved::Refused);
     }
-    done = 0;
-    while done < bytes {
-        let part = part_at(done);
+    let mut done = 0;
+    loop {
         // SAFETY: the caller's contract, of a part.
-        match unsafe { move_mapping(from + done, to + done, part) } {
-            Moved::Done => done += part,
-            refused => return (done, refused),
+        let end = unsafe { move_mapping(from + done, to + done, part) };
+        if end != Moved::Done {
+            return (done, end);
         }
+        done += part;
+        if done == bytes {
+            return (bytes, Moved::Done);
+        }
+        part = part_at(done);
     }
-    (bytes, Moved::Done)
 }
 
 /// How much of a range, from its beginning on, lies in one mapping, in bytes: by halves.

@@ -283,14 +283,14 @@ impl Caches {
         }
     }
 
-    /// Empties the chosen caches but `own`: those of threads by revocation. `long`: nobody needed what they hold for long. Returns the
+    /// Empties the chosen caches but `own`: those of threads by revocation. `idle`: nobody needed what they hold for long. Returns the
     /// blocks.
     fn revoke_where(
         &self,
         registry: &mut Registry,
         own: Option<&ThreadCache>,
         home: Home,
-        long: bool,
+        idle: bool,
         is_chosen: impl Fn(&ThreadCache) -> bool,
     ) -> usize {
         let mut blocks = self.take_left(registry, home, &is_chosen);
@@ -306,7 +306,7 @@ impl Caches {
             if group[0].is_none() {
                 return blocks;
             }
-            blocks += revocation::revoke(&group, long, &self.budget, home);
+            blocks += revocation::revoke(&group, idle, &self.budget, home);
         }
     }
 

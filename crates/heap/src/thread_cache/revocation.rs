@@ -31,9 +31,9 @@ const LEFT_ALONE: usize = GATE;
 /// Synchronization: its lock; where there is one heap, that of the registry would do.
 static GATED: Lock<[Gated; GROUP]> = Lock::new([const { Gated { again: 0, heads: [0; BINS] } }; GROUP]);
 
-/// Empties the caches of a group, as far as their owners do nothing in them; `long`: and did nothing for long. Returns the blocks. Under
+/// Empties the caches of a group, as far as their owners do nothing in them; `idle`: and did nothing for long. Returns the blocks. Under
 /// the registry's lock.
-pub fn revoke(group: &Group<'_>, long: bool, budget: &Budget, home: Home<'_>) -> usize {
+pub fn revoke(group: &Group<'_>, idle: bool, budget: &Budget, home: Home<'_>) -> usize {
     let mut gated = GATED.lock();
     let _guards = group.map(|cache| cache.map(|cache| cache.lock.lock()));
     let mut any = false;
@@ -42,7 +42,7 @@ pub fn revoke(group: &Group<'_>, long: bool, budget: &Budget, home: Home<'_>) ->
     }
     let passed = any && os::barrier_all_threads();
     let caches = group.iter().flatten().zip(gated.iter());
-    caches.map(|(cache, gated)| cache.settle(gated, passed, long, budget, home)).sum()
+    caches.map(|(cache, gated)| cache.settle(gated, passed, idle, budget, home)).sum()
 }
 
 impl ThreadCache {
@@ -61,7 +61,7 @@ impl ThreadCache {
 
     /// Ends what [`ThreadCache::gate`] began, and takes the spares; `passed`: every thread passed a barrier since. Returns the blocks, which
     /// are where they belong then. Under the cache's lock.
-    fn settle(&self, gated: &Gated, passed: bool, long: bool, budget: &Budget, home: Home<'_>) -> usize {
+    fn settle(&self, gated: &Gated, passed: bool, idle: bool, budget: &Budget, home: Home<'_>) -> usize {
         let mut blocks = 0;
         let block = gated.again;
         if block != LEFT_ALONE && self.again.settle(block, passed, budget) && block != 0 {
@@ -78,7 +78,7 @@ impl ThreadCache {
             }
             for magazine in [taken.unwrap_or_default(), self.take_spare(place)] {
                 blocks += magazine.count as usize;
-                if long {
+                if idle {
                     home.central.return_idle_to_slabs(home.spans, class, magazine);
                 } else {
                     home.central.return_to_slabs(home.spans, class, magazine);
