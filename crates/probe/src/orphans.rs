@@ -11,6 +11,7 @@ use nix::libc;
 use nix::sys::prctl::set_child_subreaper;
 
 use crate::process_list::{self, Candidate};
+use crate::watch::duration;
 
 /// Helpers that end when they see the end of their command are waited for so long.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -102,11 +103,7 @@ fn reap(pid: i32) -> Option<Duration> {
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     // SAFETY: the pointer is valid for writing during the call; a null status is not written.
     let reaped = unsafe { libc::wait4(pid, std::ptr::null_mut(), libc::__WALL, &raw mut usage) };
-    let time = |time: libc::timeval| {
-        let us = time.tv_sec.saturating_mul(1_000_000).saturating_add(time.tv_usec);
-        Duration::from_micros(u64::try_from(us).unwrap_or(0))
-    };
-    (reaped == pid).then(|| time(usage.ru_utime) + time(usage.ru_stime))
+    (reaped == pid).then(|| duration(usage.ru_utime) + duration(usage.ru_stime))
 }
 
 /// The name of a process, which it keeps until it was waited for.

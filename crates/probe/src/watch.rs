@@ -320,7 +320,8 @@ pub(crate) fn resume(request: libc::c_uint, pid: i32, signal: i32) {
     };
 }
 
-fn duration(time: libc::timeval) -> Duration {
+/// A time of wait4(2).
+pub(crate) fn duration(time: libc::timeval) -> Duration {
     let seconds = Duration::from_secs(u64::try_from(time.tv_sec).unwrap_or(0));
     seconds + Duration::from_micros(u64::try_from(time.tv_usec).unwrap_or(0))
 }

@@ -13,7 +13,7 @@ use faultless_probe::launch::{Launch, Launched, Tracing, launch_traced};
 use faultless_probe::orphans::Orphanage;
 use faultless_probe::signals::{self, Signals};
 use faultless_probe::system_calls;
-use faultless_probe::watch::{Moment, WatchError, watch, watch_beside};
+use faultless_probe::watch::{Moment, WatchError, watch_beside};
 use faultless_probe::{process_files, process_list};
 use faultless_records::measurement::{Measurement, Orphan};
 
@@ -82,7 +82,7 @@ pub fn run_with_orphans(
     signals: &Signals,
 ) -> Result<(Run, Vec<Orphan>), RunError> {
     let mut orphanage = Orphanage::open();
-    let run = run_beside(command, environment, signals, &mut |pid| {
+    let run = run_beside(command, environment, signals, None, &mut |pid| {
         orphanage.wait_for_ended(Some(pid));
         None
     })?;
@@ -101,7 +101,7 @@ pub fn run_with_sizes(
 ) -> Result<(Run, HashMap<i32, u64>), RunError> {
     let mut largest: HashMap<i32, u64> = HashMap::new();
     let mut next = Instant::now();
-    let run = run_beside(command, environment, signals, &mut |pid| {
+    let run = run_beside(command, environment, signals, None, &mut |pid| {
         if Instant::now() >= next {
             for member in process_list::family(pid) {
                 let bytes = process_files::resident_bytes(member).unwrap_or(0);
@@ -114,15 +114,16 @@ pub fn run_with_sizes(
     Ok((run, largest))
 }
 
-/// As [`run`]; `observe` is called in between with the command's number, and says how long it can wait for its next turn.
+/// As [`run_within`]; `observe` is called in between with the command's number, and says how long it can wait for its next turn.
 fn run_beside(
     command: &Command,
     environment: &Environment,
     signals: &Signals,
+    limit: Option<Duration>,
     observe: &mut dyn FnMut(i32) -> Option<Duration>,
 ) -> Result<Run, RunError> {
     let (launched, drain) = start(command, environment, signals, Tracing::AtExit)?;
-    let measurement = watch_beside(&launched, signals, None, &mut |moment| match moment {
+    let measurement = watch_beside(&launched, signals, limit, &mut |moment| match moment {
         Moment::Running => observe(launched.pid()),
         Moment::AtExit | Moment::Ended(_) => None,
     })?;
@@ -139,9 +140,7 @@ pub fn run_within(
     signals: &Signals,
     limit: Option<Duration>,
 ) -> Result<Run, RunError> {
-    let (launched, drain) = start(command, environment, signals, Tracing::AtExit)?;
-    let measurement = watch(&launched, signals, limit)?;
-    Ok(Run { measurement, output_tail: drain.tail() })
+    run_beside(command, environment, signals, limit, &mut |_| None)
 }
 
 /// Runs the command as [`run`] does and counts the system calls of all its processes, which slows it many times.
