@@ -1,11 +1,12 @@
 //! How far a benchmark is and how long it will still take, on standard error.
 
-use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 use faultless_report::plain::plain;
 use faultless_trial::benchmark::campaign::{Turn, schedule};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::ProgressBar;
+
+use crate::progress;
 
 /// Without a terminal, a line at most this often.
 const LINE_INTERVAL: Duration = Duration::from_secs(30);
@@ -26,13 +27,10 @@ impl BenchProgress {
     #[must_use]
     pub fn start(rounds: u32, cells: usize, contenders: usize) -> Self {
         let turns: Vec<Turn> = schedule(rounds, cells, contenders).collect();
-        let bar = std::io::stderr().is_terminal().then(|| {
-            let style = ProgressStyle::with_template("{bar:20} {pos}/{len} {wide_msg}")
-                .unwrap_or_else(|_| ProgressStyle::default_bar());
-            let bar = ProgressBar::new(turns.len() as u64).with_style(style);
-            bar.set_draw_target(ProgressDrawTarget::stderr());
-            bar
-        });
+        let bar = progress::bar(progress::RUNS);
+        if let Some(bar) = &bar {
+            bar.set_length(turns.len() as u64);
+        }
         let now = Instant::now();
         Self { bar, turns, seen: vec![vec![None; contenders]; cells], done: 0, begun: now, said: now }
     }
@@ -78,14 +76,6 @@ fn left_in_words(left: Option<Duration>) -> String {
         Some(seconds) if seconds < 90 => format!("about {seconds} s left"),
         Some(seconds) if seconds < 5400 => format!("about {} min left", (seconds + 30) / 60),
         Some(seconds) => format!("about {:.1} h left", seconds as f64 / 3600.0),
-    }
-}
-
-impl Drop for BenchProgress {
-    fn drop(&mut self) {
-        if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
-        }
     }
 }
 

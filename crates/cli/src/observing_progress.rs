@@ -1,9 +1,10 @@
 //! That the tool still observes, for how long already, and what it saw, on standard error.
 
-use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::ProgressBar;
+
+use crate::progress;
 
 /// Nothing is shown before this.
 const FIRST: Duration = Duration::from_secs(1);
@@ -47,27 +48,15 @@ impl ObservingProgress {
         }
         let of = self.limit.map(|limit| format!(" of {:.0}", limit.as_secs_f64())).unwrap_or_default();
         let message = format!("{} for {:.0}{of} s: {seen}", self.doing, elapsed.as_secs_f64());
-        if std::io::stderr().is_terminal() {
-            let bar = self.bar.get_or_insert_with(|| {
-                let style = ProgressStyle::with_template("{spinner} {wide_msg}")
-                    .unwrap_or_else(|_| ProgressStyle::default_spinner());
-                let bar = ProgressBar::new_spinner().with_style(style);
-                bar.set_draw_target(ProgressDrawTarget::stderr());
-                bar
-            });
+        if self.bar.is_none() {
+            self.bar = progress::bar("{spinner} {wide_msg}");
+        }
+        if let Some(bar) = &self.bar {
             bar.set_message(message);
             bar.tick();
         } else if self.elsewhere == Elsewhere::Lines && self.said.elapsed() >= LINE_INTERVAL {
             crate::say(&message);
             self.said = Instant::now();
-        }
-    }
-}
-
-impl Drop for ObservingProgress {
-    fn drop(&mut self) {
-        if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
         }
     }
 }

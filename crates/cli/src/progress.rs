@@ -6,7 +6,10 @@ use std::time::{Duration, Instant};
 use faultless_report::plain::plain;
 use faultless_trial::command::Run;
 use faultless_trial::comparison::{Observer, Turn};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{ProgressBar, ProgressStyle};
+
+/// How far the runs are.
+pub const RUNS: &str = "{bar:20} {pos}/{len} {wide_msg}";
 
 /// A bar on a terminal, lines elsewhere.
 pub struct Progress {
@@ -23,12 +26,10 @@ impl Progress {
     /// Before the arms are known.
     #[must_use]
     pub fn start() -> Self {
-        let bar = std::io::stderr().is_terminal().then(|| {
-            let bar = ProgressBar::new_spinner().with_style(style("{spinner} {elapsed} {wide_msg}"));
-            bar.set_draw_target(ProgressDrawTarget::stderr());
+        let bar = bar("{spinner} {elapsed} {wide_msg}");
+        if let Some(bar) = &bar {
             bar.enable_steady_tick(Duration::from_millis(200));
-            bar
-        });
+        }
         Self { bar, arms: Vec::new(), rounds: 0, expected: Vec::new(), done: 0, begun: Instant::now() }
     }
 
@@ -47,7 +48,7 @@ impl Progress {
         self.done = 0;
         self.begun = Instant::now();
         if let Some(bar) = &self.bar {
-            bar.set_style(style("{bar:20} {pos}/{len} {wide_msg}"));
+            bar.set_style(style(RUNS));
             bar.set_length((arms.len() * rounds) as u64);
             bar.set_position(0);
         }
@@ -85,12 +86,9 @@ impl Observer for Progress {
     }
 }
 
-impl Drop for Progress {
-    fn drop(&mut self) {
-        if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
-        }
-    }
+/// A bar on standard error, where that is a terminal; dropped, it is gone from there.
+pub fn bar(template: &str) -> Option<ProgressBar> {
+    std::io::stderr().is_terminal().then(|| ProgressBar::new_spinner().with_style(style(template)))
 }
 
 /// A template that does not parse leaves indicatif's own.
