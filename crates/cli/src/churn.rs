@@ -1,8 +1,6 @@
 //! `faultless churn`: what a program asks the kernel for and gives back, and whether it does so in vain.
 
 use std::ffi::OsString;
-use std::fs::File;
-use std::os::fd::AsFd;
 use std::path::Path;
 
 use faultless_probe::signals::Signals;
@@ -135,14 +133,4 @@ fn saved(words: &[OsString]) -> Result<Option<Seen>, Failure> {
         false => churn_json::load(&text).map(Seen::Kernel),
     };
     seen.map(Some).map_err(|reason| Failure::of_reading(path, reason))
-}
-
-/// Where a command prints to: our standard error when our output must be the report alone.
-///
-/// # Errors
-/// [`Failure::Failed`] when that cannot be shared.
-pub fn standard_output(is_apart: bool) -> Result<Option<File>, Failure> {
-    let errors = || std::io::stderr().as_fd().try_clone_to_owned().map(File::from);
-    let file = is_apart.then(errors).transpose();
-    file.map_err(|error| Failure::Failed(format!("cannot share standard error: {error}")))
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use faultless_diagnosis::churn::circumstances::Circumstances;
 use faultless_diagnosis::churn::tally::Tally;
 use faultless_probe::clock::{monotonic_ns, unix_s};
-use faultless_probe::launch::{Launch, LaunchError, Tracing, launch_prepared, launch_traced};
+use faultless_probe::launch::{LaunchError, Tracing, launch_prepared, launch_traced};
 use faultless_probe::memory_call_trace::{self, Sight, Trace};
 use faultless_probe::process::Process;
 use faultless_probe::signals::Signals;
@@ -20,7 +20,7 @@ use faultless_records::thousands::several;
 use faultless_trial::call_stacks::CallStacks;
 
 use crate::arguments::{ChurnArguments, ChurnMechanism};
-use crate::churn::{no_callers, standard_output};
+use crate::churn::no_callers;
 use crate::failure::Failure;
 use crate::observing_progress::{Elsewhere, ObservingProgress};
 use crate::{subject, target};
@@ -50,13 +50,7 @@ fn look_at_command(arguments: &ChurnArguments, signals: &Signals) -> Result<Chur
     let way = choose(arguments.by, &[Mechanism::Tracepoints, Mechanism::Seccomp, Mechanism::Ptrace])?;
     let words: Vec<String> =
         command.arguments.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-    let start = Launch {
-        program: command.program,
-        arguments: command.arguments,
-        environment: std::env::vars_os().collect(),
-        streams: [None, standard_output(arguments.json)?, None],
-        is_detached: false,
-    };
+    let start = target::start(command, arguments.json)?;
     let mut sums = Sums::begin(arguments, &way, CallStacks::default());
     let cannot_start = |error: std::io::Error| Failure::of_start(&name, &error);
     let lost_sight = |error| Failure::of_watch(&name, error);

@@ -21,7 +21,6 @@ use faultless_trial::call_stacks::CallStacks;
 use faultless_trial::environment::Environment;
 
 use crate::arguments::ChurnArguments;
-use crate::churn::standard_output;
 use crate::failure::Failure;
 use crate::observing_progress::{Elsewhere, ObservingProgress};
 use crate::target;
@@ -44,13 +43,8 @@ pub fn look_at_command(arguments: &ChurnArguments, signals: &Signals) -> Result<
     let preload = place::preload_value(&place.recorder, environment.get("LD_PRELOAD"));
     let environment =
         environment.with("LD_PRELOAD", preload).with(DIRECTORY_VARIABLE, place.recordings.path());
-    let start = Launch {
-        program: command.program,
-        arguments: command.arguments,
-        environment: environment.variables().to_vec(),
-        streams: [None, standard_output(arguments.json)?, None],
-        is_detached: false,
-    };
+    let environment = environment.variables().to_vec();
+    let start = Launch { environment, ..target::start(command, arguments.json)? };
     let launched = launch(start, signals).map_err(|error| Failure::of_start(&name, &error))?;
     let mut sums = Sums::begin(arguments);
     let (ending, observed) =

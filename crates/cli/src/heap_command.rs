@@ -1,11 +1,9 @@
 //! A command whose heaps are walked while it runs, or on its way out.
 
 use std::ffi::OsString;
-use std::fs::File;
-use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use faultless_probe::launch::{Launch, launch};
+use faultless_probe::launch::launch;
 use faultless_probe::process::Process;
 use faultless_probe::signals::Signals;
 use faultless_probe::watch::{Moment, watch_beside};
@@ -31,15 +29,7 @@ pub fn look(
     let command = target::find(words)?;
     let name = command.arguments[0].to_string_lossy().into_owned();
     // Standard output is the report's.
-    let errors = std::io::stderr().as_fd().try_clone_to_owned();
-    let errors = errors.map_err(|error| Failure::Failed(format!("cannot share standard error: {error}")))?;
-    let start = Launch {
-        program: command.program,
-        arguments: command.arguments,
-        environment: std::env::vars_os().collect(),
-        streams: [None, Some(File::from(errors)), None],
-        is_detached: false,
-    };
+    let start = target::start(command, true)?;
     let launched = launch(start, signals).map_err(|error| Failure::of_start(&name, &error))?;
     let began = Instant::now();
     let mut outcome: Option<Result<(), Failure>> = None;

@@ -1,8 +1,6 @@
 //! `faultless map`: what every mapping of a process, a command or a saved file is.
 
 use std::ffi::OsStr;
-use std::fs::File;
-use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -10,7 +8,7 @@ use faultless_diagnosis::classification::totals::changes;
 use faultless_diagnosis::classification::{Sight, classify};
 use faultless_diagnosis::java_account::account;
 use faultless_probe::contents::LiveContents;
-use faultless_probe::launch::{Launch, launch};
+use faultless_probe::launch::launch;
 use faultless_probe::process::{Process, ProcessError};
 use faultless_probe::signals::Signals;
 use faultless_probe::watch::{Moment, watch_beside};
@@ -21,7 +19,6 @@ use faultless_records::measurement::Ending;
 use faultless_records::status;
 use faultless_report::map_view::MapView;
 use faultless_report::{map_change, map_json, map_table};
-use faultless_trial::command::Command;
 
 use crate::arguments::MapArguments;
 use crate::failure::Failure;
@@ -94,8 +91,8 @@ fn run(arguments: &MapArguments, signals: &Signals) -> Result<(), Failure> {
     let command = target::find(arguments.command.clone())?;
     let name = command.arguments[0].to_string_lossy().into_owned();
     let started = Instant::now();
-    let launched =
-        launch(start(command, arguments.json)?, signals).map_err(|error| Failure::of_start(&name, &error))?;
+    let launched = launch(target::start(command, arguments.json)?, signals)
+        .map_err(|error| Failure::of_start(&name, &error))?;
     let mut outcome: Option<Result<(), Failure>> = None;
     let mut observe = |moment: Moment| -> Option<Duration> {
         // Once it has ended its memory is gone.
@@ -124,21 +121,6 @@ fn run(arguments: &MapArguments, signals: &Signals) -> Result<(), Failure> {
         Err(Failure::Failed(format!(
             "{name} ended unseen: this system does not let us trace it; --after DURATION looks at it while it runs"
         )))
-    })
-}
-
-fn start(command: Command, is_apart: bool) -> Result<Launch, Failure> {
-    let shared = || std::io::stderr().as_fd().try_clone_to_owned().map(File::from);
-    let output = match is_apart.then(shared).transpose() {
-        Ok(output) => output,
-        Err(error) => return Err(Failure::Failed(format!("cannot share standard error: {error}"))),
-    };
-    Ok(Launch {
-        program: command.program,
-        arguments: command.arguments,
-        environment: std::env::vars_os().collect(),
-        streams: [None, output, None],
-        is_detached: false,
     })
 }
 

@@ -34,13 +34,8 @@ pub fn run(arguments: RunArguments, signals: &Signals) -> Result<Ending, Failure
     if arguments.stats {
         environment = environment.with_option("FAULTLESS", OsStr::new("stats:exit"));
     }
-    let start = Launch {
-        program: command.program,
-        arguments: command.arguments,
-        environment: environment.variables().to_vec(),
-        streams: [None, None, None],
-        is_detached: false,
-    };
+    let environment = environment.variables().to_vec();
+    let start = Launch { environment, ..target::start(command, false)? };
     let launched = launch(start, signals).map_err(|error| Failure::of_start(&name, &error))?;
     let measurement = watch(&launched, signals, None).map_err(|error| Failure::of_watch(&name, error))?;
 

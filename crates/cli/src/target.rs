@@ -1,10 +1,11 @@
-//! The user's command, found and judged.
+//! The user's command, found, judged and made ready to start.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use faultless_diagnosis::preload;
-use faultless_probe::program;
+use faultless_probe::launch::Launch;
+use faultless_probe::{program, terminal};
 use faultless_records::program::ProgramKind;
 use faultless_trial::command::Command;
 
@@ -38,6 +39,23 @@ pub fn find(words: Vec<OsString>) -> Result<Command, Failure> {
     let path = std::env::var_os("PATH");
     let program = program::find(name, path.as_deref()).map_err(|error| Failure::of_lookup(&shown, error))?;
     Ok(Command { program, arguments: words })
+}
+
+/// How to start a command as a shell would; where our output must be the report alone, what it prints `is_apart`, on our
+/// standard error.
+///
+/// # Errors
+/// [`Failure::Failed`] when standard error cannot be shared.
+pub fn start(command: Command, is_apart: bool) -> Result<Launch, Failure> {
+    let output = is_apart.then(terminal::errors).transpose();
+    let output = output.map_err(|error| Failure::Failed(format!("cannot share standard error: {error}")))?;
+    Ok(Launch {
+        program: command.program,
+        arguments: command.arguments,
+        environment: std::env::vars_os().collect(),
+        streams: [None, output, None],
+        is_detached: false,
+    })
 }
 
 /// The dynamic loader named in the headers of what the command really runs.
