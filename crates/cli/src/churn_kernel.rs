@@ -46,10 +46,9 @@ pub fn look(arguments: &ChurnArguments, signals: &Signals) -> Result<ChurnRecord
 fn look_at_command(arguments: &ChurnArguments, signals: &Signals) -> Result<ChurnRecording, Failure> {
     subject::check_view_if_any()?;
     let command = target::find(arguments.words.clone())?;
-    let name = command.arguments[0].to_string_lossy().into_owned();
+    let name = command.name();
     let way = choose(arguments.by, &[Mechanism::Tracepoints, Mechanism::Seccomp, Mechanism::Ptrace])?;
-    let words: Vec<String> =
-        command.arguments.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    let shown = command.words().join(" ");
     let start = target::start(command, arguments.json)?;
     let mut sums = Sums::begin(arguments, &way, CallStacks::default());
     let cannot_start = |error: std::io::Error| Failure::of_start(&name, &error);
@@ -75,7 +74,7 @@ fn look_at_command(arguments: &ChurnArguments, signals: &Signals) -> Result<Chur
         sums.is_blind_to_some |= followed.is_blind_to_some;
         followed
     };
-    Ok(sums.finish(words.join(" "), way, followed.ending, followed.observed, remarks))
+    Ok(sums.finish(shown, way, followed.ending, followed.observed, remarks))
 }
 
 fn look_at_process(

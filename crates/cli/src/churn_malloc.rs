@@ -34,9 +34,8 @@ const SHARED_DIRECTORY_MODE: u32 = 0o1777;
 /// [`Failure`] when a preload does not reach it, or it cannot be run.
 pub fn look_at_command(arguments: &ChurnArguments, signals: &Signals) -> Result<MallocRecording, Failure> {
     let command = target::resolve(arguments.words.clone())?;
-    let name = command.arguments[0].to_string_lossy().into_owned();
-    let words: Vec<String> =
-        command.arguments.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    let name = command.name();
+    let shown = command.words().join(" ");
     let place = Place::make()?;
 
     let environment = Environment::new(std::env::vars_os());
@@ -50,7 +49,7 @@ pub fn look_at_command(arguments: &ChurnArguments, signals: &Signals) -> Result<
     let (ending, observed) =
         malloc_recorder::follow(&launched, signals, arguments.limit, place.recordings.path(), &mut sums)
             .map_err(|error| Failure::of_watch(&name, error))?;
-    Ok(sums.finish(words.join(" "), ending, u64::try_from(observed.as_nanos()).unwrap_or(u64::MAX)))
+    Ok(sums.finish(shown, ending, u64::try_from(observed.as_nanos()).unwrap_or(u64::MAX)))
 }
 
 /// Where the recorder lies, and where it writes.

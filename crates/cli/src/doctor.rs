@@ -108,16 +108,9 @@ struct Patient {
 }
 
 impl Patient {
-    fn name(&self) -> String {
-        self.command.arguments[0].to_string_lossy().into_owned()
-    }
-
     /// The command in words, for the lines to paste.
     fn words(&self) -> Vec<String> {
-        if self.is_demo {
-            return vec!["CMD".into()];
-        }
-        self.command.arguments.iter().map(|word| word.to_string_lossy().into_owned()).collect()
+        if self.is_demo { vec!["CMD".into()] } else { self.command.words() }
     }
 }
 
@@ -128,11 +121,11 @@ fn consult(
     signals: &Signals,
 ) -> Result<Consultation, Failure> {
     let mut progress = Progress::start();
-    progress.say(&format!("{}: first look, as it is", patient.name()));
+    progress.say(&format!("{}: first look, as it is", patient.command.name()));
     let (look, orphans) = run_with_orphans(&patient.command, &patient.environment, signals)
-        .map_err(|error| Failure::of_run(&patient.name(), error))?;
+        .map_err(|error| Failure::of_run(&patient.command.name(), error))?;
     let orphans: Vec<Orphan> = orphans.into_iter().filter(counts).collect();
-    progress.say(&format!("{}: observing its sizes under Faultless", patient.name()));
+    progress.say(&format!("{}: observing its sizes under Faultless", patient.command.name()));
     let (observed, processes) = observe(patient, room, signals)?;
 
     let glibc = loader::glibc_version(&look.measurement.mapped_files);
@@ -151,7 +144,7 @@ fn consult(
     let names: Vec<String> = arms.iter().map(|arm| arm.name.clone()).collect();
     progress.plan(names.clone(), rounds, look.measurement.elapsed);
     let runs = compare(&patient.command, &arms, rounds, signals, &mut progress)
-        .map_err(|error| Failure::of_run(&patient.name(), error))?;
+        .map_err(|error| Failure::of_run(&patient.command.name(), error))?;
     drop(progress);
 
     let failed_output = failed_output(&runs);
@@ -219,7 +212,7 @@ fn observe(
     let environment =
         plan::under_faultless(&patient.environment, &room.library).with_option("FAULTLESS", &option);
     let (_, sizes) = run_with_sizes(&patient.command, &environment, signals)
-        .map_err(|error| Failure::of_run(&patient.name(), error))?;
+        .map_err(|error| Failure::of_run(&patient.command.name(), error))?;
     let reports = reports(room.directory.path());
     let processes = reports.len();
     let is_reported = |pid: &i32| reports.contains_key(pid);

@@ -139,7 +139,7 @@ fn record(arguments: &FaultsArguments, signals: &Signals) -> Result<FaultRecordi
         }
         words => (target::find(words.to_vec())?, None),
     };
-    let name = command.arguments[0].to_string_lossy().into_owned();
+    let name = command.name();
     refuse_32_bit_program(&command, &name)?;
     let environment = Environment::new(std::env::vars_os());
     let (recording, ending) = record_command(&command, &environment, signals, options, &mut tell)

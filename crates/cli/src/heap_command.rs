@@ -27,7 +27,7 @@ pub fn look(
 ) -> Result<(), Failure> {
     subject::check_view()?;
     let command = target::find(words)?;
-    let name = command.arguments[0].to_string_lossy().into_owned();
+    let name = command.name();
     // Standard output is the report's.
     let start = target::start(command, true)?;
     let launched = launch(start, signals).map_err(|error| Failure::of_start(&name, &error))?;

@@ -89,7 +89,7 @@ fn show(arguments: &MapArguments, view: &MapView) -> Result<(), Failure> {
 fn run(arguments: &MapArguments, signals: &Signals) -> Result<(), Failure> {
     subject::check_view()?;
     let command = target::find(arguments.command.clone())?;
-    let name = command.arguments[0].to_string_lossy().into_owned();
+    let name = command.name();
     let started = Instant::now();
     let launched = launch(target::start(command, arguments.json)?, signals)
         .map_err(|error| Failure::of_start(&name, &error))?;

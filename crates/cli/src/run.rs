@@ -25,7 +25,7 @@ use crate::target;
 /// [`Failure`] when it could not be run.
 pub fn run(arguments: RunArguments, signals: &Signals) -> Result<Ending, Failure> {
     let command = target::resolve(arguments.command)?;
-    let name = command.arguments[0].to_string_lossy().into_owned();
+    let name = command.name();
     // A place that cannot be written is found out before the command has run, not after.
     let json = arguments.json.as_deref().map(OutputFile::create).transpose()?;
     let library = LibraryFile::put()?;

@@ -17,7 +17,7 @@ use crate::failure::Failure;
 /// [`Failure::NotFound`] or [`Failure::Refused`].
 pub fn resolve(words: Vec<OsString>) -> Result<Command, Failure> {
     let command = find(words)?;
-    let shown = command.arguments[0].to_string_lossy();
+    let shown = command.name();
     let path = std::env::var_os("PATH");
     let chain = program::chain(&command.program, path.as_deref()).map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => Failure::NotFound(format!("cannot run {shown}: {error}")),

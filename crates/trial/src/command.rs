@@ -32,6 +32,20 @@ pub struct Command {
     pub arguments: Vec<OsString>,
 }
 
+impl Command {
+    /// The name that it was called by, for messages.
+    #[must_use]
+    pub fn name(&self) -> String {
+        self.arguments[0].to_string_lossy().into_owned()
+    }
+
+    /// The words that it was typed as.
+    #[must_use]
+    pub fn words(&self) -> Vec<String> {
+        self.arguments.iter().map(|word| word.to_string_lossy().into_owned()).collect()
+    }
+}
+
 /// One measured run.
 #[derive(Debug, Clone)]
 pub struct Run {

@@ -102,8 +102,7 @@ pub fn record_command(
         Some(patience)
     })
     .map_err(|error| RecordError::Run(error.into()))?;
-    let words = command.arguments.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-    let subject = Subject { command: words, pid, name: recorder.name(pid) };
+    let subject = Subject { command: command.words(), pid, name: recorder.name(pid) };
     let accounts = Accounts {
         faults: Some(FaultCounts { minor: measurement.minor_faults, major: measurement.major_faults }),
         cpu: Some(measurement.processor()),
