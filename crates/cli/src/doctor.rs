@@ -33,9 +33,6 @@ use crate::plan;
 use crate::progress::Progress;
 use crate::target;
 
-/// Name of the demo among the carried programs.
-const DEMO: &str = "chem";
-
 /// Fewer runs have ranges that lie apart by chance too often: always with one, one time in three with two.
 const LEAST_ROUNDS: usize = 3;
 
@@ -61,7 +58,7 @@ pub fn doctor(arguments: DoctorArguments, signals: &Signals) -> Result<Ending, F
     let room = Room::prepare()?;
     let command = match given {
         Some(command) => command,
-        None => room.demo()?,
+        None => library::demo(room.directory.path())?,
     };
     let patient = Patient { command, is_demo, environment: Environment::new(std::env::vars_os()) };
     let consultation = consult(&patient, &room, arguments.runs as usize, signals)?;
@@ -89,14 +86,6 @@ impl Room {
     fn prepare() -> Result<Self, Failure> {
         let (directory, library) = library::private()?;
         Ok(Self { directory, library })
-    }
-
-    fn demo(&self) -> Result<Command, Failure> {
-        let workload = faultless_bundle::workload(DEMO)
-            .ok_or_else(|| Failure::Failed("this build carries no demo; name a command".into()))?;
-        let program = faultless_bundle::workload_into(self.directory.path(), workload)
-            .map_err(|error| Failure::Failed(format!("cannot write the demo: {error}")))?;
-        Ok(Command { program, arguments: vec![OsString::from(DEMO)] })
     }
 }
 

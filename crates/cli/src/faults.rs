@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::Path;
 
 use faultless_diagnosis::faults::comparison::Comparison;
+use faultless_probe::place::PrivateDirectory;
 use faultless_probe::program;
 use faultless_probe::signals::Signals;
 use faultless_probe::terminal;
@@ -134,8 +135,9 @@ fn record(arguments: &FaultsArguments, signals: &Signals) -> Result<FaultRecordi
     // The demo's file goes with its directory, when the recording has its names.
     let (command, _directory) = match arguments.words.as_slice() {
         [] => {
-            let (command, directory) = demo()?;
-            (command, Some(directory))
+            let directory = PrivateDirectory::create()
+                .map_err(|error| Failure::Failed(format!("cannot write the demo: {error}")))?;
+            (library::demo(directory.path())?, Some(directory))
         }
         words => (target::find(words.to_vec())?, None),
     };
@@ -153,16 +155,6 @@ fn record(arguments: &FaultsArguments, signals: &Signals) -> Result<FaultRecordi
         }
     }
     Ok(recording)
-}
-
-/// The program that `faultless doctor` shows itself on.
-fn demo() -> Result<(Command, faultless_probe::place::PrivateDirectory), Failure> {
-    let workload = faultless_bundle::workload("chem")
-        .ok_or_else(|| Failure::Failed("this build carries no demo".into()))?;
-    let (directory, _) = library::private()?;
-    let program = faultless_bundle::workload_into(directory.path(), workload)
-        .map_err(|error| Failure::Failed(format!("cannot write the demo: {error}")))?;
-    Ok((Command { program, arguments: vec!["chem".into()] }, directory))
 }
 
 fn failed(name: &str, error: RecordError) -> Failure {
