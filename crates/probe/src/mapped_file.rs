@@ -93,7 +93,6 @@ mod tests {
             file,
             protection: 5,
             flags: 2,
-            is_data: false,
             name: path.to_string_lossy().into_owned(),
         }
     }

@@ -2,6 +2,8 @@
 //!
 //! Source: perf_event_open(2), "MMAP layout", and the kernel's `include/uapi/linux/perf_event.h`.
 
+use crate::mappings::Mapping;
+
 /// `PERF_SAMPLE_IP`.
 const SAMPLE_IP: u64 = 1 << 0;
 /// `PERF_SAMPLE_TID`.
@@ -175,10 +177,26 @@ pub struct NewMapping {
     pub protection: u32,
     /// `MAP_*`: of shared, private, locked and hugetlb only those that hold.
     pub flags: u32,
-    /// It cannot be executed.
-    pub is_data: bool,
     /// Path, `//anon`, `[heap]`, `[stack]`, `[vdso]` and the like.
     pub name: String,
+}
+
+impl From<&Mapping> for NewMapping {
+    /// As the kernel's record of the mapping would have been.
+    fn from(mapping: &Mapping) -> Self {
+        let has =
+            |place: usize, letter: u8, bit: u32| if mapping.permissions[place] == letter { bit } else { 0 };
+        let name = if mapping.name.is_empty() { "//anon".into() } else { mapping.name_text() };
+        Self {
+            start: mapping.start,
+            length_bytes: mapping.bytes(),
+            file_offset: mapping.offset,
+            file: FileIdentity::Inode { device: mapping.device, inode: mapping.inode },
+            protection: has(0, b'r', 1) | has(1, b'w', 2) | has(2, b'x', 4),
+            flags: has(3, b's', 1) | has(3, b'p', 2),
+            name: name.into_owned(),
+        }
+    }
 }
 
 /// How the kernel identifies a mapped file.
@@ -234,7 +252,6 @@ pub fn parse(kind: u32, misc: u16, body: &[u8], content: Content) -> Option<Perf
 
 /// `PERF_RECORD_MMAP2` after its process and thread.
 fn mapping(bytes: &mut Bytes, misc: u16) -> Option<NewMapping> {
-    const IS_DATA: u16 = 1 << 13;
     const HAS_BUILD_ID: u16 = 1 << 14;
     let (start, length_bytes, file_offset) = (bytes.u64()?, bytes.u64()?, bytes.u64()?);
     let file = if misc & HAS_BUILD_ID != 0 {
@@ -248,8 +265,7 @@ fn mapping(bytes: &mut Bytes, misc: u16) -> Option<NewMapping> {
     };
     let (protection, flags) = (bytes.u32()?, bytes.u32()?);
     let name = bytes.text(32)?;
-    let is_data = misc & IS_DATA != 0;
-    Some(NewMapping { start, length_bytes, file_offset, file, protection, flags, is_data, name })
+    Some(NewMapping { start, length_bytes, file_offset, file, protection, flags, name })
 }
 
 fn sample(bytes: &mut Bytes, is_in_kernel: bool, content: Content) -> Option<PerfRecord> {

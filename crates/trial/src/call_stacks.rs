@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use faultless_probe::process::Process;
 use faultless_records::mappings;
-use faultless_records::perf_record::{FileIdentity, NewMapping, News, PerfRecord, Registers, Sample};
+use faultless_records::perf_record::{News, PerfRecord, Registers, Sample};
 
 use crate::callers::{Images, RawTree};
 
@@ -33,21 +33,10 @@ impl CallStacks {
     /// Takes over what a process has mapped from the text of its `maps`.
     pub fn adopt_maps(&mut self, pid: i32, maps: &[u8]) {
         self.known.insert(pid);
-        for mapping in mappings::parse(maps).unwrap_or_default() {
-            // Only code is unwound and named.
-            if mapping.permissions[2] != b'x' {
-                continue;
-            }
-            let news = News::Mapping(NewMapping {
-                start: mapping.start,
-                length_bytes: mapping.bytes(),
-                file_offset: mapping.offset,
-                file: FileIdentity::Inode { device: mapping.device, inode: mapping.inode },
-                protection: 5,
-                flags: 2,
-                is_data: false,
-                name: String::from_utf8_lossy(&mapping.name).into_owned(),
-            });
+        let mappings = mappings::parse(maps).unwrap_or_default();
+        // Only code is unwound and named.
+        for code in mappings.iter().filter(|mapping| mapping.is_executable()) {
+            let news = News::Mapping(code.into());
             self.images.take(&PerfRecord { time_ns: 0, pid, tid: pid, cpu: 0, news });
         }
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use faultless_probe::mapped_file;
 use faultless_probe::process::{Process, ProcessError};
 use faultless_records::perf_map::PerfMap;
-use faultless_records::perf_record::{FileIdentity, NewMapping, News, PerfRecord, Sample};
+use faultless_records::perf_record::{NewMapping, News, PerfRecord, Sample};
 use faultless_symbols::address_space::{AddressSpace, Mapped};
 use faultless_symbols::modules::{Found, Modules};
 use faultless_symbols::unwinding::{StackUnwinder, UnwindCache};
@@ -95,22 +95,7 @@ impl Images {
             observed.threads.extend(process.threads().unwrap_or_default());
         }
         for mapping in mapped.unwrap_or_default() {
-            let has = |place: usize, letter: u8, bit: u32| {
-                if mapping.permissions[place] == letter { bit } else { 0 }
-            };
-            let protection = has(0, b'r', 1) | has(1, b'w', 2) | has(2, b'x', EXECUTABLE);
-            let name = String::from_utf8_lossy(&mapping.name).into_owned();
-            let new = NewMapping {
-                start: mapping.start,
-                length_bytes: mapping.bytes(),
-                file_offset: mapping.offset,
-                file: FileIdentity::Inode { device: mapping.device, inode: mapping.inode },
-                protection,
-                flags: has(3, b's', 1) | has(3, b'p', 2),
-                is_data: protection & EXECUTABLE == 0,
-                name: if name.is_empty() { "//anon".to_owned() } else { name },
-            };
-            self.map(pid, new);
+            self.map(pid, NewMapping::from(&mapping));
         }
         Ok(())
     }
@@ -281,6 +266,8 @@ fn is_loader(path: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use faultless_records::perf_record::FileIdentity;
+
     use super::*;
 
     fn record(pid: i32, tid: i32, news: News) -> PerfRecord {
@@ -295,7 +282,6 @@ mod tests {
             file: FileIdentity::Inode { device: (0, 0), inode: 0 },
             protection: EXECUTABLE,
             flags: 2,
-            is_data: false,
             name: name.to_owned(),
         })
     }
