@@ -14,7 +14,7 @@ use faultless_probe::signals::Signals;
 use faultless_probe::watch::{Moment, watch_beside};
 use faultless_probe::{memory_group, terminal, thread_states};
 use faultless_records::contents::Contents;
-use faultless_records::mappings::Usage;
+use faultless_records::mappings;
 use faultless_records::measurement::Ending;
 use faultless_records::status;
 use faultless_report::map_view::MapView;
@@ -162,7 +162,7 @@ fn look_once(process: &Process, manner: Manner<'_>) -> Result<MapView, Failure> 
         return Ok(view);
     }
     let mappings = subject::mappings(process, "smaps")?;
-    let kernel = process.text("smaps_rollup").ok().map(|text| rollup(&text));
+    let kernel = process.text("smaps_rollup").ok().map(|text| mappings::rollup(text.as_bytes()));
     let mut remarks = Vec::new();
     let threads = thread_states::of(process).map_err(Failure::of_process)?;
     let live = match LiveContents::open(process, &mappings) {
@@ -186,23 +186,4 @@ fn look_once(process: &Process, manner: Manner<'_>) -> Result<MapView, Failure> 
     view.java = java;
     view.remarks = remarks;
     Ok(view)
-}
-
-fn rollup(text: &str) -> Usage {
-    let bytes = |name| status::bytes_of_field(text, name).unwrap_or(0);
-    Usage {
-        rss_bytes: bytes("Rss"),
-        pss_bytes: bytes("Pss"),
-        pss_dirty_bytes: bytes("Pss_Dirty"),
-        shared_clean_bytes: bytes("Shared_Clean"),
-        shared_dirty_bytes: bytes("Shared_Dirty"),
-        private_clean_bytes: bytes("Private_Clean"),
-        private_dirty_bytes: bytes("Private_Dirty"),
-        anonymous_bytes: bytes("Anonymous"),
-        lazy_free_bytes: bytes("LazyFree"),
-        anonymous_huge_bytes: bytes("AnonHugePages"),
-        hugetlb_bytes: bytes("Shared_Hugetlb") + bytes("Private_Hugetlb"),
-        swap_bytes: bytes("Swap"),
-        locked_bytes: bytes("Locked"),
-    }
 }

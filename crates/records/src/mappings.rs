@@ -167,12 +167,6 @@ impl Mapping {
         let path = self.name.strip_suffix(b" (deleted)").unwrap_or(&self.name);
         (path.first() == Some(&b'/')).then_some(path)
     }
-
-    /// Whether `VmFlags` has this two-letter flag.
-    #[must_use]
-    pub fn has_flag(&self, flag: &[u8; 2]) -> bool {
-        self.flags.split(|byte| *byte == b' ').any(|word| word == flag)
-    }
 }
 
 /// Why a text is not what it should be.
@@ -256,6 +250,17 @@ pub fn parse(bytes: &[u8]) -> Result<Vec<Mapping>, MappingsError> {
         return Err(MappingsError::Truncated);
     }
     Ok(mappings)
+}
+
+/// The sums in `smaps_rollup`.
+#[must_use]
+pub fn rollup(bytes: &[u8]) -> Usage {
+    let mut whole = Mapping::default();
+    for line in lines(bytes) {
+        // The first line is a heading, and others may hold what is not known here.
+        let _ = field(&mut whole, line);
+    }
+    whole.usage.unwrap_or_default()
 }
 
 /// Lines without their ends; carriage returns of files that passed through other systems are dropped.
@@ -389,7 +394,7 @@ VmFlags: rd wr mr nh
         assert_eq!((file.device, file.permissions), ((0xfe, 0), *b"r--p"));
         assert_eq!(file.name, b"/usr/my bin/c\nat (deleted)");
         assert_eq!(file.path(), Some(b"/usr/my bin/c\nat".as_slice()));
-        assert!(anonymous.is_anonymous() && anonymous.has_flag(b"nh") && !anonymous.has_flag(b"hg"));
+        assert!(anonymous.is_anonymous() && anonymous.flags == b"rd wr mr nh");
         let usage = anonymous.usage.unwrap();
         assert_eq!((usage.rss_bytes, usage.dirty_bytes(), usage.hugetlb_bytes), (8192, 8192, 12288));
         assert_eq!(usage.lazy_free_bytes, 4096);
@@ -418,6 +423,13 @@ VmFlags: rd wr mr nh
             let whole = length == SMAPS.len() || SMAPS[..length].ends_with("me \n");
             assert_eq!(parse(&SMAPS.as_bytes()[..length]).is_ok(), whole, "{length}");
         }
+    }
+
+    #[test]
+    fn the_sums_of_a_process_are_read_past_their_heading() {
+        let text = "55d0-7ffd ---p 00000000 00:00 0    [rollup]\nRss:  16 kB\nPss_Anon:  1 kB\nPrivate_Hugetlb:  8 kB\n";
+        let expected = Usage { rss_bytes: 16 << 10, hugetlb_bytes: 8 << 10, ..Usage::default() };
+        assert_eq!(rollup(text.as_bytes()), expected);
     }
 
     #[test]

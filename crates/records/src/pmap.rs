@@ -165,7 +165,7 @@ mod tests {
         let all = "1: a\nAddress Perm Offset Device Inode Size Rss Pss VmFlags Mapping\n\
                    1000 rw-p 00000000 00:00 0 4 4 4 rd wr nh  [heap]\n==== === \n";
         let mapping = &parse(all.as_bytes()).unwrap()[0];
-        assert!(mapping.has_flag(b"nh") && mapping.name == b"[heap]");
+        assert!(mapping.flags == b"rd wr nh" && mapping.name == b"[heap]");
     }
 
     #[test]
