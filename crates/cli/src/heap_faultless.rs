@@ -11,6 +11,7 @@ use faultless_probe::process::{Memory, Process};
 use faultless_records::allocator::Allocator;
 use faultless_records::faultless_page::{FaultlessPage, MAGIC, PAGE_BYTES};
 use faultless_records::mappings::Mapping;
+use faultless_records::status;
 use faultless_report::heap::FaultlessHeap;
 
 /// How often a page is read that is being written.
@@ -49,9 +50,7 @@ impl Host {
         };
         // In a PID namespace the process knows itself by another number: the last one here.
         let status = process.text("status").unwrap_or_default();
-        let own =
-            status.lines().find_map(|line| line.strip_prefix("NSpid:")?.split_ascii_whitespace().last());
-        if own.is_some_and(|own| own != page.pid.to_string()) {
+        if status::innermost_number(&status).is_some_and(|own| u64::try_from(own) != Ok(page.pid)) {
             return Err("It was forked, and the page that it has is its parent's.".into());
         }
         let age = Duration::from_nanos(namespace_ns().saturating_sub(page.written_ns));

@@ -110,9 +110,6 @@ const LAYOUT_2_43: Layout = Layout {
 pub const LAYOUTS: [Layout; 7] =
     [LAYOUT_2_43, LAYOUT_2_42, LAYOUT_2_35, LAYOUT_2_32, LAYOUT_2_31, LAYOUT_2_30, LAYOUT_2_28];
 
-/// The newest version whose layout was checked against its debugging information.
-pub const NEWEST_CHECKED: (u32, u32) = (2, 44);
-
 impl Layout {
     /// The layout of a version; none for those before 2.28. A version newer than all known gets the newest layout, and
     /// what is read by it is validated like everything else.
