@@ -38,6 +38,12 @@ impl Failure {
         Self::Failed(format!("cannot read {}: {reason}", path.display()))
     }
 
+    /// For a file that cannot be written.
+    #[must_use]
+    pub fn of_writing(path: &Path, error: &io::Error) -> Self {
+        Self::Failed(format!("cannot write {}: {error}", path.display()))
+    }
+
     /// For words behind a file that `subcommand` reads.
     #[must_use]
     pub fn of_words_behind(path: &Path, subcommand: &str) -> Self {

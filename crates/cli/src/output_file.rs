@@ -39,7 +39,7 @@ impl OutputFile {
                 false => create_as(&unfinished, &place).map(|file| (file, Some(unfinished))),
             }
         };
-        let (file, unfinished) = made.map_err(|error| cannot_write(path, &error))?;
+        let (file, unfinished) = made.map_err(|error| Failure::of_writing(path, &error))?;
         Ok(Self { path: path.to_owned(), place, file, unfinished })
     }
 
@@ -72,7 +72,7 @@ impl OutputFile {
             Some(unfinished) => fs::rename(unfinished, &self.place),
             None => Ok(()),
         });
-        written.map_err(|error| cannot_write(&self.path, &error))?;
+        written.map_err(|error| Failure::of_writing(&self.path, &error))?;
         self.unfinished = None;
         Ok(())
     }
@@ -171,10 +171,6 @@ pub fn create_apart<const COUNT: usize>(
 pub fn named_twice(path: &Path) -> Failure {
     let shown = plain(&path.to_string_lossy());
     Failure::Usage(format!("{shown} is named twice, or read at the same time"))
-}
-
-fn cannot_write(path: &Path, error: &io::Error) -> Failure {
-    Failure::Failed(format!("cannot write {}: {error}", path.display()))
 }
 
 #[cfg(test)]

@@ -50,7 +50,7 @@ impl Outlets {
     ) -> Result<Self, Failure> {
         let mut unbegun = Vec::new();
         let mut open = |path: &Path| -> Result<File, Failure> {
-            let failed = |error: io::Error| cannot_write(path, &error);
+            let failed = |error: io::Error| Failure::of_writing(path, &error);
             let file = match output_file::is_stream(path) {
                 true => output_file::open_stream(path),
                 false => OpenOptions::new().write(true).create(true).truncate(false).open(path),
@@ -187,11 +187,7 @@ impl Outlets {
         if let Err(error) = written
             && let Some((_, path)) = self.recording.take()
         {
-            self.failure.get_or_insert(cannot_write(&path, &error));
+            self.failure.get_or_insert(Failure::of_writing(&path, &error));
         }
     }
-}
-
-fn cannot_write(path: &Path, error: &io::Error) -> Failure {
-    Failure::Failed(format!("cannot write {}: {error}", path.display()))
 }
