@@ -247,10 +247,6 @@ impl Observer for Sums {
         self.tally.take(&event);
     }
 
-    fn wants_chains(&self) -> bool {
-        true
-    }
-
     fn chain(&mut self, record: &PerfRecord, sample: &Sample) -> Option<u32> {
         self.stacks.index(record, sample)
     }

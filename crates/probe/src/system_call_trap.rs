@@ -32,8 +32,6 @@ const TICK: Duration = Duration::from_millis(200);
 pub trait Observer {
     /// The next event.
     fn take(&mut self, event: MemoryEvent);
-    /// Whether call chains are wanted.
-    fn wants_chains(&self) -> bool;
     /// The call chain of a thread that is at a call: its index among all chains; none when it leads nowhere.
     fn chain(&mut self, record: &PerfRecord, sample: &Sample) -> Option<u32>;
     /// News of the kernel about names, mappings, starts and ends.
@@ -292,26 +290,19 @@ impl Family {
             return;
         }
         match event {
-            0 if signal == libc::SIGTRAP | 0x80 => {
-                self.at_call(tid, observer);
-                self.go_on(tid, 0);
+            0 if signal == libc::SIGTRAP | 0x80 => self.at_call(tid, observer),
+            0 => return self.go_on(tid, signal),
+            _ if is_job_control(signal, event) && !self.leaving => {
+                return resume(libc::PTRACE_LISTEN, tid, 0);
             }
-            libc::PTRACE_EVENT_SECCOMP => {
-                self.at_call(tid, observer);
-                self.go_on(tid, 0);
-            }
-            0 => self.go_on(tid, signal),
-            _ if is_job_control(signal, event) && !self.leaving => resume(libc::PTRACE_LISTEN, tid, 0),
-            libc::PTRACE_EVENT_EXEC => {
-                self.executed(tid, observer);
-                self.go_on(tid, 0);
-            }
+            libc::PTRACE_EVENT_SECCOMP => self.at_call(tid, observer),
+            libc::PTRACE_EVENT_EXEC => self.executed(tid, observer),
             libc::PTRACE_EVENT_CLONE | libc::PTRACE_EVENT_FORK | libc::PTRACE_EVENT_VFORK => {
                 self.started(tid, observer);
-                self.go_on(tid, 0);
             }
-            _ => self.go_on(tid, 0),
+            _ => {}
         }
+        self.go_on(tid, 0);
     }
 
     /// Lets a thread go on to its next stop, or for ever.
@@ -334,7 +325,7 @@ impl Family {
             Some(Stop::Entry { number, arguments }) => {
                 let Some(kind) = kind_of(number).filter(|_| is_counting) else { return };
                 let [first, second, third, fourth, fifth, _] = arguments;
-                let sample = observer.wants_chains().then(|| sample_of(tid)).flatten();
+                let sample = sample_of(tid);
                 let record = PerfRecord { time_ns: 0, pid: thread.pid, tid, cpu: 0, news: News::Other };
                 let index = sample.and_then(|sample| observer.chain(&record, &sample));
                 let stack = index.map(|index| TakenStack { index, weight: 1 });
@@ -438,9 +429,6 @@ mod tests {
 
     impl Observer for Nobody {
         fn take(&mut self, _: MemoryEvent) {}
-        fn wants_chains(&self) -> bool {
-            false
-        }
         fn chain(&mut self, _: &PerfRecord, _: &Sample) -> Option<u32> {
             None
         }

@@ -261,10 +261,6 @@ mod tests {
             self.0 += usize::from(matches!(event, MemoryEvent::Call(call) if call.result.is_err()));
         }
 
-        fn wants_chains(&self) -> bool {
-            false
-        }
-
         fn chain(&mut self, _: &PerfRecord, _: &Sample) -> Option<u32> {
             None
         }
