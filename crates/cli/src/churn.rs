@@ -9,7 +9,7 @@ use faultless_records::churn_recording::ChurnRecording;
 use faultless_records::malloc_recording::MallocRecording;
 use faultless_records::measurement::Ending;
 use faultless_report::churn_profile::ChurnProfile;
-use faultless_report::{churn_json, churn_malloc_json, churn_malloc_table, churn_table};
+use faultless_report::{churn_json, churn_malloc_json, churn_malloc_table, churn_table, saved_form};
 
 use crate::arguments::ChurnArguments;
 use crate::failure::Failure;
@@ -72,8 +72,8 @@ enum Seen {
 impl Seen {
     fn saved(&self) -> String {
         match self {
-            Self::Kernel(recording) => churn_json::saved(recording),
-            Self::Malloc(recording) => churn_malloc_json::saved(recording),
+            Self::Kernel(recording) => saved_form::write(recording),
+            Self::Malloc(recording) => saved_form::write(recording),
         }
     }
 
@@ -125,12 +125,13 @@ pub fn no_callers(reason: &str) -> String {
 
 /// The recording, if the first word is the name of one; then it is to be the only one.
 fn saved(words: &[OsString]) -> Result<Option<Seen>, Failure> {
-    let is_recording = |head: &[u8]| churn_malloc_json::is_recording(head) || churn_json::is_recording(head);
+    let is_of_malloc = saved_form::is_recording::<MallocRecording>;
+    let is_recording = |head: &[u8]| is_of_malloc(head) || saved_form::is_recording::<ChurnRecording>(head);
     let Some((path, bytes)) = saved_file::named(words, "churn", is_recording)? else { return Ok(None) };
     let text = String::from_utf8_lossy(&bytes);
-    let seen = match churn_malloc_json::is_recording(&bytes) {
-        true => churn_malloc_json::load(&text).map(Seen::Malloc),
-        false => churn_json::load(&text).map(Seen::Kernel),
+    let seen = match is_of_malloc(&bytes) {
+        true => saved_form::load(&text).map(Seen::Malloc),
+        false => saved_form::load(&text).map(Seen::Kernel),
     };
     seen.map(Some).map_err(|reason| Failure::of_reading(path, reason))
 }

@@ -12,7 +12,9 @@ use faultless_records::fault_recording::FaultRecording;
 use faultless_records::measurement::Ending;
 use faultless_records::program::ProgramKind;
 use faultless_records::thousands::several;
-use faultless_report::{faults_diff, faults_json, faults_pprof, faults_table, faults_tree, flame};
+use faultless_report::{
+    faults_diff, faults_json, faults_pprof, faults_table, faults_tree, flame, saved_form,
+};
 use faultless_trial::command::Command;
 use faultless_trial::environment::Environment;
 use faultless_trial::faults::{FaultOptions, RecordError, record_command, record_process};
@@ -85,7 +87,7 @@ impl Files {
         let write = |file: Option<OutputFile>, bytes: &dyn Fn() -> Vec<u8>| {
             file.map_or(Ok(()), |file| file.write_bytes(&bytes()))
         };
-        write(self.record, &|| faults_json::saved(recording).into_bytes())?;
+        write(self.record, &|| saved_form::write(recording).into_bytes())?;
         write(self.html, &|| flame::html(recording).into_bytes())?;
         write(self.folded, &|| faults_tree::folded(recording).into_bytes())?;
         write(self.pprof, &|| faults_pprof::profile(recording))
@@ -94,20 +96,20 @@ impl Files {
 
 /// The recording, if the first word is the name of one; then it is to be the only one.
 fn saved(words: &[OsString]) -> Result<Option<FaultRecording>, Failure> {
-    let named = saved_file::named(words, "faults", faults_json::is_recording)?;
+    let named = saved_file::named(words, "faults", saved_form::is_recording::<FaultRecording>)?;
     named.map(|(path, bytes)| parsed(path, &bytes)).transpose()
 }
 
 fn load(path: &Path) -> Result<FaultRecording, Failure> {
     let bytes = saved_file::read(path)?;
-    if !faults_json::is_recording(&bytes) {
+    if !saved_form::is_recording::<FaultRecording>(&bytes) {
         return Err(Failure::of_reading(path, "it is no recording of `faultless faults --record`"));
     }
     parsed(path, &bytes)
 }
 
 fn parsed(path: &Path, bytes: &[u8]) -> Result<FaultRecording, Failure> {
-    faults_json::load(&String::from_utf8_lossy(bytes)).map_err(|reason| Failure::of_reading(path, reason))
+    saved_form::load(&String::from_utf8_lossy(bytes)).map_err(|reason| Failure::of_reading(path, reason))
 }
 
 fn compare(before: &Path, after: &Path, as_json: bool) -> Result<Ending, Failure> {

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::measurement::Ending;
 use crate::memory_call::Operation;
-use crate::saved_form::{self, check_calls};
+use crate::saved_form::{self, Recording, check_calls};
 
 /// Version of the saved form; a reader refuses others.
 pub const FORMAT: &str = "faultless-churn-recording/1";
@@ -205,12 +205,10 @@ pub struct CallerSum {
     pub amount: Amount,
 }
 
-impl ChurnRecording {
-    /// Whether it is of the form that is known, and its numbers can be added up.
-    ///
-    /// # Errors
-    /// What is wrong.
-    pub fn check(&self) -> Result<(), String> {
+impl Recording for ChurnRecording {
+    const FORMAT: &'static str = FORMAT;
+
+    fn check(&self) -> Result<(), String> {
         saved_form::check(&self.format, FORMAT)?;
         let operations = self.operations.values().flat_map(|sum| {
             let sizes = sum.sizes.values().map(|amount| amount.count);

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::bench::Machine;
 use crate::call_tree::CallTree;
-use crate::saved_form;
+use crate::saved_form::{self, Recording};
 
 /// Version of the saved form.
 pub const FORMAT: &str = "faultless-faults-recording/1";
@@ -176,12 +176,10 @@ pub struct Faults {
     pub weight: f64,
 }
 
-impl FaultRecording {
-    /// Whether it is of a form that is known, and all indices lead somewhere.
-    ///
-    /// # Errors
-    /// What is wrong.
-    pub fn check(&self) -> Result<(), String> {
+impl Recording for FaultRecording {
+    const FORMAT: &'static str = FORMAT;
+
+    fn check(&self) -> Result<(), String> {
         saved_form::check(&self.format, FORMAT)?;
         self.tree.check()?;
         let is_wrong = |faults: &Faults| {

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::churn_recording::Amount;
 use crate::malloc_event::MallocFunction;
 use crate::measurement::Ending;
-use crate::saved_form::{self, check_calls};
+use crate::saved_form::{self, Recording, check_calls};
 
 /// Version of the saved form; a reader refuses others.
 pub const FORMAT: &str = "faultless-churn-malloc-recording/1";
@@ -113,12 +113,12 @@ impl MallocRecording {
         let live_bytes: f64 = self.sizes.values().map(|lives| lives.live.bytes).sum();
         if self.processes == 1 { self.peak_live_bytes.max(live_bytes) } else { self.peak_live_bytes }
     }
+}
 
-    /// Whether it is of the form that is known, and its numbers can be added up.
-    ///
-    /// # Errors
-    /// What is wrong.
-    pub fn check(&self) -> Result<(), String> {
+impl Recording for MallocRecording {
+    const FORMAT: &'static str = FORMAT;
+
+    fn check(&self) -> Result<(), String> {
         saved_form::check(&self.format, FORMAT)?;
         let functions = self.functions.values().flat_map(|sum| {
             let sizes = sum.sizes.values().map(|amount| amount.count);

@@ -1,6 +1,7 @@
 //! What a saved file says of its own form, whatever else is in it.
 
-use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
 /// The part of a saved file that tells of which form it is; forms of later versions have it, too.
 #[derive(Debug, Default, Deserialize)]
@@ -11,6 +12,18 @@ pub struct Head {
     /// Version of the form of a campaign; 0 in others.
     #[serde(default)]
     pub schema: u32,
+}
+
+/// What an instrument saw, which is saved and read again.
+pub trait Recording: Serialize + DeserializeOwned {
+    /// Name and version of its form.
+    const FORMAT: &'static str;
+
+    /// Whether it is of that form, and what it holds fits together.
+    ///
+    /// # Errors
+    /// What is wrong.
+    fn check(&self) -> Result<(), String>;
 }
 
 /// Whether a form is the one that is known.

@@ -2,11 +2,9 @@
 
 use faultless_diagnosis::churn::blame::culprits;
 use faultless_diagnosis::churn::thrash::findings;
-use faultless_records::churn_recording::{Amount, ChurnRecording, FORMAT as RECORDING_FORMAT, Lifetimes};
+use faultless_records::churn_recording::{Amount, ChurnRecording, Lifetimes};
 use faultless_records::measurement::Ending;
 use serde_json::{Value, json};
-
-use crate::saved_form;
 
 /// Version of the form, documented in `docs/json.md`.
 pub const FORMAT: &str = "faultless-churn/1";
@@ -94,28 +92,6 @@ pub fn json(recording: &ChurnRecording) -> String {
         "remarks": recording.remarks,
     });
     format!("{value:#}\n")
-}
-
-/// A recording as it is saved.
-#[must_use]
-pub fn saved(recording: &ChurnRecording) -> String {
-    saved_form::write(recording)
-}
-
-/// Whether these first bytes of a file are those of a recording, of whatever version.
-#[must_use]
-pub fn is_recording(head: &[u8]) -> bool {
-    saved_form::is_of(head, RECORDING_FORMAT)
-}
-
-/// Reads what [`saved`] wrote.
-///
-/// # Errors
-/// What is wrong with it, in one line.
-pub fn load(text: &str) -> Result<ChurnRecording, String> {
-    let recording: ChurnRecording = saved_form::read(text, RECORDING_FORMAT)?;
-    recording.check()?;
-    Ok(recording)
 }
 
 fn size(class: u8, amount: Amount) -> Value {

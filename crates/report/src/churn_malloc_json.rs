@@ -1,11 +1,9 @@
 //! What `faultless churn --malloc` found, for programs.
 
 use faultless_diagnosis::churn::malloc_blame::customers;
-use faultless_records::malloc_recording::{Estimate, FORMAT as RECORDING_FORMAT, MallocRecording};
+use faultless_records::malloc_recording::{Estimate, MallocRecording};
 use faultless_records::measurement::Ending;
 use serde_json::{Value, json};
-
-use crate::saved_form;
 
 /// Version of the form, documented in `docs/json.md`.
 pub const FORMAT: &str = "faultless-churn-malloc/1";
@@ -105,26 +103,4 @@ fn from(class: u8) -> u64 {
 
 fn estimate(estimate: Estimate) -> Value {
     json!({ "blocks": estimate.count, "bytes": estimate.bytes })
-}
-
-/// A recording as it is saved.
-#[must_use]
-pub fn saved(recording: &MallocRecording) -> String {
-    saved_form::write(recording)
-}
-
-/// Whether these first bytes of a file are those of such a recording, of whatever version.
-#[must_use]
-pub fn is_recording(head: &[u8]) -> bool {
-    saved_form::is_of(head, RECORDING_FORMAT)
-}
-
-/// Reads what [`saved`] wrote.
-///
-/// # Errors
-/// What is wrong with it, in one line.
-pub fn load(text: &str) -> Result<MallocRecording, String> {
-    let recording: MallocRecording = saved_form::read(text, RECORDING_FORMAT)?;
-    recording.check()?;
-    Ok(recording)
 }

@@ -1,13 +1,11 @@
-//! Recordings of page faults for programs: the analysis, and the saved form.
+//! The analysis of a recording of page faults, for programs.
 
 use faultless_diagnosis::faults::balance::Balance;
 use faultless_diagnosis::faults::comparison::Comparison;
 use faultless_diagnosis::faults::profile::{Amount, Profile};
 use faultless_diagnosis::faults::weight::counted;
-use faultless_records::fault_recording::{FORMAT as RECORDING, FaultCounts, FaultRecording};
+use faultless_records::fault_recording::{FaultCounts, FaultRecording};
 use serde_json::{Value, json};
-
-use crate::saved_form;
 
 /// Version of the form, documented in `docs/json.md`.
 pub const FORMAT: &str = "faultless-faults/1";
@@ -126,61 +124,10 @@ pub fn diff(comparison: &Comparison) -> String {
     format!("{value:#}\n")
 }
 
-/// The saved form of a recording.
-#[must_use]
-pub fn saved(recording: &FaultRecording) -> String {
-    saved_form::write(recording)
-}
-
-/// Whether a file that begins so is a saved recording.
-#[must_use]
-pub fn is_recording(head: &[u8]) -> bool {
-    saved_form::is_of(head, RECORDING)
-}
-
-/// Reads what [`saved`] wrote.
-///
-/// # Errors
-/// What is wrong with the text, in one line.
-pub fn load(text: &str) -> Result<FaultRecording, String> {
-    let recording: FaultRecording = saved_form::read(text, RECORDING)?;
-    recording.check()?;
-    Ok(recording)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::faults_tree::tests::recording;
-
-    #[test]
-    fn what_is_saved_is_read_again() {
-        let recording = recording();
-        let text = saved(&recording);
-        assert!(is_recording(text.as_bytes()));
-        assert_eq!(load(&text).unwrap(), recording);
-    }
-
-    #[test]
-    fn files_that_are_something_else_are_refused_in_one_line() {
-        let text = saved(&recording());
-        for (wrong, says) in [
-            (String::new(), "it is empty"),
-            ("{}".into(), "missing field"),
-            (text.replace("recording/1", "recording/9"), "newer version of faultless"),
-            (
-                text.replace("recording/1", "recording/9").replace("tool_version", "tool"),
-                "newer version of faultless",
-            ),
-            (text.replace("recording/1", "recording/0"), "this version reads"),
-            (text[..text.len() / 2].into(), "it was cut off"),
-            (text.replace("\"call\":1", "\"call\":77"), "not there"),
-        ] {
-            let error = load(&wrong).unwrap_err();
-            assert!(error.contains(says) && error.lines().count() == 1, "{error}");
-        }
-        assert!(!is_recording(b"\x7fELF") && !is_recording(b"{}"));
-    }
 
     #[test]
     fn the_analysis_says_who_and_how_much() {

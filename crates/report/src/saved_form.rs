@@ -1,7 +1,7 @@
 //! Saved files are read, or it is said why not.
 
 use faultless_records::bench::SCHEMA;
-use faultless_records::saved_form::{Head, check, newer};
+use faultless_records::saved_form::{Head, Recording, check, newer};
 use faultless_records::{churn_recording, fault_recording, malloc_recording, recording};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -20,18 +20,34 @@ const RECORDINGS: [(&str, &str, &str); 4] = [
 /// Which subcommand wrote a recording that begins so, and which one, with its option, shows it.
 #[must_use]
 pub fn writer_and_reader(bytes: &[u8]) -> Option<(&'static str, &'static str)> {
-    let found = RECORDINGS.iter().find(|(form, ..)| is_of(bytes, form));
+    let found = RECORDINGS.iter().find(|(form, ..)| has_form(bytes, form));
     found.map(|(_, writer, reader)| (*writer, *reader))
 }
 
 /// What is saved, as one line of JSON with its end.
-pub(crate) fn write(saved: &impl Serialize) -> String {
+#[must_use]
+pub fn write(saved: &impl Serialize) -> String {
     // Only maps with keys that are no strings could fail, and there are none.
     serde_json::to_string(saved).unwrap_or_default() + "\n"
 }
 
-/// Whether a file that begins so is of this form, of whatever version.
-pub(crate) fn is_of(bytes: &[u8], known: &str) -> bool {
+/// Whether a file that begins so is such a recording, of whatever version.
+#[must_use]
+pub fn is_recording<Saved: Recording>(head: &[u8]) -> bool {
+    has_form(head, Saved::FORMAT)
+}
+
+/// Reads a recording that [`write`] wrote.
+///
+/// # Errors
+/// What is wrong with it, in one line.
+pub fn load<Saved: Recording>(text: &str) -> Result<Saved, String> {
+    let recording: Saved = read(text, Saved::FORMAT)?;
+    recording.check()?;
+    Ok(recording)
+}
+
+fn has_form(bytes: &[u8], known: &str) -> bool {
     let head = String::from_utf8_lossy(&bytes[..bytes.len().min(HEAD_BYTES)]);
     let name = known.trim_end_matches(|character: char| character.is_ascii_digit());
     head.trim_start().starts_with('{') && head.contains(&format!("\"{name}"))
@@ -65,4 +81,41 @@ pub(crate) fn reason(text: &str, error: &serde_json::Error) -> String {
 pub(crate) fn newer_campaign(text: &str) -> Option<String> {
     let head: Head = serde_json::from_str(text).ok()?;
     (head.schema > SCHEMA).then(|| newer(&format!("version {} of the format", head.schema)))
+}
+
+#[cfg(test)]
+mod tests {
+    use faultless_records::fault_recording::FaultRecording;
+
+    use super::*;
+    use crate::faults_tree::tests::recording;
+
+    #[test]
+    fn what_is_saved_is_read_again() {
+        let recording = recording();
+        let text = write(&recording);
+        assert!(is_recording::<FaultRecording>(text.as_bytes()));
+        assert_eq!(load::<FaultRecording>(&text).unwrap(), recording);
+    }
+
+    #[test]
+    fn files_that_are_something_else_are_refused_in_one_line() {
+        let text = write(&recording());
+        for (wrong, says) in [
+            (String::new(), "it is empty"),
+            ("{}".into(), "missing field"),
+            (text.replace("recording/1", "recording/9"), "newer version of faultless"),
+            (
+                text.replace("recording/1", "recording/9").replace("tool_version", "tool"),
+                "newer version of faultless",
+            ),
+            (text.replace("recording/1", "recording/0"), "this version reads"),
+            (text[..text.len() / 2].into(), "it was cut off"),
+            (text.replace("\"call\":1", "\"call\":77"), "not there"),
+        ] {
+            let error = load::<FaultRecording>(&wrong).unwrap_err();
+            assert!(error.contains(says) && error.lines().count() == 1, "{error}");
+        }
+        assert!(!is_recording::<FaultRecording>(b"\x7fELF") && !is_recording::<FaultRecording>(b"{}"));
+    }
 }

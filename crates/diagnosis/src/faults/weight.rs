@@ -137,6 +137,8 @@ fn lost(step: &Step, arrived: [f64; 2]) -> [f64; 2] {
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use faultless_records::saved_form::Recording;
+
     use super::*;
     use faultless_records::bench::Machine;
     use faultless_records::call_tree::{Call, CallFrame, CallModule, CallTree};
