@@ -100,32 +100,29 @@ fn by_name(mapping: &Mapping, is_program: bool) -> (Kind, Evidence) {
     let name = mapping.name_text();
     let named = |kind| (kind, Evidence::plain(Strength::Kernel, "named by the kernel"));
     match &*name {
-        "" => {}
-        "[heap]" => return named(Kind::MainHeap),
-        "[stack]" => return named(Kind::MainStack),
-        // pmap writes anonymous memory so.
-        "[ anon ]" | "[anon]" => {}
-        "[ stack ]" => return named(Kind::MainStack),
-        other if other.starts_with("[stack:") => return named(Kind::ThreadStack),
+        // pmap writes anonymous memory as the last two.
+        "" | "[ anon ]" | "[anon]" => nameless(mapping),
+        "[heap]" => named(Kind::MainHeap),
+        "[stack]" | "[ stack ]" => named(Kind::MainStack),
+        other if other.starts_with("[stack:") => named(Kind::ThreadStack),
         other if other.starts_with("[anon:") || other.starts_with("[anon_shmem:") => {
             let word = other.split_once(':').map_or("", |(_, word)| word.trim_end_matches(']').trim_start());
             let kind = if other.starts_with("[anon_shmem:") { Kind::SharedMemory } else { by_own_name(word) };
-            let evidence = Evidence::with(Strength::Kernel, "named by the process itself", word.to_owned());
-            return (kind, evidence);
+            (kind, Evidence::with(Strength::Kernel, "named by the process itself", word.to_owned()))
         }
-        other if other.starts_with('[') => return named(Kind::Kernel),
-        _ => {}
+        other if other.starts_with('[') => named(Kind::Kernel),
+        path => (by_file(path, is_program), Evidence::plain(Strength::Kernel, "file of the mapping")),
     }
-    if !name.is_empty() && !name.starts_with("[ anon") {
-        return (by_file(&name, is_program), Evidence::plain(Strength::Kernel, "file of the mapping"));
-    }
+}
+
+fn nameless(mapping: &Mapping) -> (Kind, Evidence) {
     let resident_bytes = mapping.usage.map_or(0, |usage| usage.rss_bytes + usage.swap_bytes);
-    match mapping {
-        mapping if mapping.is_shared() => named(Kind::SharedMemory),
-        mapping if mapping.is_inaccessible() && resident_bytes == 0 => {
-            (Kind::Inaccessible, Evidence::plain(Strength::Kernel, "no access, nothing resident"))
-        }
-        _ => (Kind::Unknown, Evidence::plain(Strength::Pattern, "nothing proves what it is")),
+    if mapping.is_shared() {
+        (Kind::SharedMemory, Evidence::plain(Strength::Kernel, "named by the kernel"))
+    } else if mapping.is_inaccessible() && resident_bytes == 0 {
+        (Kind::Inaccessible, Evidence::plain(Strength::Kernel, "no access, nothing resident"))
+    } else {
+        (Kind::Unknown, Evidence::plain(Strength::Pattern, "nothing proves what it is"))
     }
 }
 
@@ -268,6 +265,8 @@ mod tests {
             ("/memfd:java_heap (deleted)", Kind::JavaHeap),
             ("/dev/nvidia0", Kind::Device),
             ("", Kind::Unknown),
+            ("[ anon ]", Kind::Unknown),
+            ("[anon]", Kind::Unknown),
         ] {
             assert_eq!(kind_of(name, b"rw-p"), kind, "{name}");
         }
