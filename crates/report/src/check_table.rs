@@ -6,13 +6,13 @@ use comfy_table::Cell;
 use faultless_diagnosis::permission::{Outcome, Verdict, cure, subjects, verdicts};
 use faultless_records::permission::{Answer, Permissions, Rights, Subject};
 
-use crate::plain::{plain, wrapped};
+use crate::plain::{fitted, plain};
 use crate::table_form::headed;
 
 /// The whole report, prose broken at `columns`.
 #[must_use]
 pub fn text(permissions: &Permissions, columns: Option<usize>) -> String {
-    let fit = |text: String| columns.map_or(text.clone(), |columns| wrapped(&text, columns));
+    let fit = |text| fitted(text, columns);
     let all = verdicts(permissions);
     let mut parts = vec![fit(heading(permissions, &all)), answers(permissions, &all)];
     let lacking = lacking(permissions, &all);

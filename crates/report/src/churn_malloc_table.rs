@@ -10,8 +10,8 @@ use faultless_records::malloc_recording::{
 };
 
 use crate::churn_table::{bar, byte_rate, class_range, failure, life_quantile, rate, span};
-use crate::plain::{plain, plain_subject, wrapped};
-use crate::quantity::{count, seconds_of, several};
+use crate::plain::{fitted, plain, plain_subject};
+use crate::quantity::{count, seconds_of, several, whole};
 use crate::table_form::{headed, right};
 
 /// Callers and threads shown.
@@ -20,7 +20,7 @@ const ROWS: usize = 12;
 /// The whole report, prose broken at `columns`.
 #[must_use]
 pub fn text(recording: &MallocRecording, columns: Option<usize>) -> String {
-    let fit = |text: String| columns.map_or(text.clone(), |columns| wrapped(&text, columns));
+    let fit = |text| fitted(text, columns);
     let mut parts = vec![fit(heading(recording))];
     if calls(recording) > 0 {
         parts.push(fit(verdict(recording)));
@@ -39,10 +39,6 @@ fn calls(recording: &MallocRecording) -> u64 {
 
 fn seconds(recording: &MallocRecording) -> f64 {
     recording.observed_ns as f64 / 1e9
-}
-
-fn whole(number: f64) -> String {
-    count(number.round() as u64)
 }
 
 fn bytes(number: f64) -> String {

@@ -10,8 +10,8 @@ use faultless_records::churn_recording::{ChurnRecording, Lifetimes, Mechanism, O
 use faultless_records::measurement::Ending;
 use faultless_records::memory_call::Operation;
 
-use crate::plain::{plain, plain_subject, wrapped};
-use crate::quantity::{count, seconds_of, several};
+use crate::plain::{fitted, plain, plain_subject};
+use crate::quantity::{count, seconds_of, several, whole};
 use crate::table_form::{headed, right};
 
 /// Callers shown.
@@ -23,7 +23,7 @@ const BAR: usize = 24;
 /// The whole report, prose broken at `columns`.
 #[must_use]
 pub fn text(recording: &ChurnRecording, columns: Option<usize>) -> String {
-    let fit = |text: String| columns.map_or(text.clone(), |columns| wrapped(&text, columns));
+    let fit = |text| fitted(text, columns);
     let mut parts = vec![fit(heading(recording)), fit(verdict(recording))];
     if !recording.operations.is_empty() {
         parts.push(format!("{}\n", calls(recording)));
@@ -140,7 +140,7 @@ fn calls(recording: &ChurnRecording) -> Table {
 pub(crate) fn rate(number: f64, seconds: f64) -> String {
     match number / seconds {
         rate if !rate.is_finite() => "-".into(),
-        rate if rate >= 10.0 || rate == 0.0 => count(rate.round() as u64),
+        rate if rate >= 10.0 || rate == 0.0 => whole(rate),
         rate => format!("{rate:.1}"),
     }
 }

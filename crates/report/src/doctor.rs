@@ -15,7 +15,7 @@ use faultless_records::heap_report::HeapReport;
 use faultless_records::measurement::Orphan;
 
 use crate::paste::{self, TakenOut};
-use crate::plain::{plain, wrapped};
+use crate::plain::{fitted, plain};
 use crate::quantity::{count, seconds, several};
 use crate::table;
 
@@ -76,10 +76,7 @@ impl Consultation {
     /// The whole report, made to fit a terminal of so many columns.
     #[must_use]
     pub fn text(&self, columns: Option<usize>) -> String {
-        let fit = |text: String| match columns {
-            Some(columns) => wrapped(&text, columns),
-            None => text,
-        };
+        let fit = |text| fitted(text, columns);
         let table = table::text(&self.arms, &self.verdict, columns);
         // The lines to paste stay whole: a terminal's own wrapping does not break them.
         [fit(self.before_the_table()), table, fit(self.after_the_table()), self.to_paste()].concat()

@@ -5,9 +5,9 @@ use std::fmt::Write as _;
 use comfy_table::Cell;
 use faultless_diagnosis::faults::comparison::Comparison;
 
-use crate::faults_table::{shortened, whole};
+use crate::faults_table::shortened;
 use crate::plain::plain;
-use crate::quantity::{ratio, seconds_of, several};
+use crate::quantity::{ratio, seconds_of, several, whole};
 use crate::table_form::{headed, right};
 
 /// Functions shown.

@@ -10,8 +10,8 @@ use faultless_diagnosis::faults::profile::{Amount, Function, NOT_LOOKED_AT, Prof
 use faultless_records::fault_recording::FaultRecording;
 
 use crate::faults_answer::answer;
-use crate::plain::{plain, plain_subject, wrapped};
-use crate::quantity::{count, seconds_of, several};
+use crate::plain::{fitted, plain, plain_subject};
+use crate::quantity::{count, seconds_of, several, whole};
 use crate::table_form::{headed, right};
 
 /// Functions shown.
@@ -26,7 +26,7 @@ pub(crate) const LONGEST_NAME: usize = 48;
 /// The whole report, prose broken at `columns`.
 #[must_use]
 pub fn text(recording: &FaultRecording, columns: Option<usize>) -> String {
-    let fit = |text: String| columns.map_or(text.clone(), |columns| wrapped(&text, columns));
+    let fit = |text| fitted(text, columns);
     let profile = Profile::of(recording);
     let mut parts = vec![fit(answer(recording, &profile))];
     if !profile.functions.is_empty() {
@@ -49,10 +49,6 @@ pub(crate) fn percent(share: f64) -> String {
         percent if percent < 0.1 => "<0.1 %".into(),
         percent => format!("{percent:.1} %"),
     }
-}
-
-pub(crate) fn whole(number: f64) -> String {
-    count(number.round().max(0.0) as u64)
 }
 
 /// What was observed, on one line.

@@ -7,9 +7,10 @@ use faultless_diagnosis::faults::profile::NOT_LOOKED_AT;
 use faultless_diagnosis::faults::weight::Weights;
 use faultless_records::fault_recording::FaultRecording;
 
-use crate::faults_table::{percent, shortened, whole};
+use crate::faults_table::{percent, shortened};
 use crate::folded;
 use crate::plain::plain;
+use crate::quantity::whole;
 
 /// Calls below this part of all faults are left out.
 const LEAST_SHARE: f64 = 0.005;

@@ -13,7 +13,7 @@ use faultless_records::mappings::Usage;
 
 use crate::map_nmt;
 use crate::map_view::MapView;
-use crate::plain::{plain, wrapped};
+use crate::plain::{fitted, plain, wrapped};
 use crate::quantity::{count, mebibytes, several};
 use crate::table_form::{right, ruled};
 
@@ -26,7 +26,7 @@ const TEARING: f64 = 0.01;
 /// The whole report, made to fit a terminal of so many columns; with `all`, every mapping.
 #[must_use]
 pub fn text(view: &MapView, all: bool, columns: Option<usize>) -> String {
-    let fit = |text: String| columns.map_or(text.clone(), |columns| wrapped(&text, columns));
+    let fit = |text| fitted(text, columns);
     let mut parts = vec![fit(heading(view)), kinds(view, columns)];
     if all {
         parts.push(list(view));

@@ -48,6 +48,15 @@ pub fn wrapped(text: &str, columns: usize) -> String {
     lines
 }
 
+/// The same where the width of the terminal is known, else as it is.
+#[must_use]
+pub fn fitted(text: String, columns: Option<usize>) -> String {
+    match columns {
+        Some(columns) => wrapped(&text, columns),
+        None => text,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -16,6 +16,12 @@ pub fn seconds_of(seconds: f64) -> String {
     if seconds < 0.0995 { format!("{seconds:.3}") } else { format!("{seconds:.2}") }
 }
 
+/// The nearest whole number, its thousands apart.
+#[must_use]
+pub fn whole(number: f64) -> String {
+    count(number.round() as u64)
+}
+
 /// Mebibytes with one decimal.
 #[must_use]
 pub fn mebibytes(bytes: u64) -> String {

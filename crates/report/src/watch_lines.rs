@@ -8,7 +8,7 @@ use faultless_diagnosis::metric::Metric;
 use faultless_records::recording::{Event, GroupSample, Happening, Line, Sample, Source};
 
 use crate::plain::plain;
-use crate::quantity::{count, mebibytes, several};
+use crate::quantity::{count, mebibytes, several, whole};
 
 /// Lines between two headings.
 const HEADING_EVERY: usize = 24;
@@ -55,7 +55,7 @@ impl Columns {
 fn row(track: &Track, sample: &Sample) -> String {
     let size = |bytes: Option<u64>| bytes.map_or_else(|| "-".into(), mebibytes);
     let rate = |metric: Metric| metric.now(&track.samples);
-    let whole = |rate: Option<f64>| rate.map_or_else(|| "-".into(), |rate| count(rate.round() as u64));
+    let whole = |rate: Option<f64>| rate.map_or_else(|| "-".into(), whole);
     let percent = |rate: Option<f64>| rate.map_or_else(|| "-".into(), |rate| format!("{rate:.0}"));
     format!(
         "{:>8.2} {:>8}  {:<15} {:>9} {:>10} {:>10} {:>5} {:>8} {:>13} {:>9} {:>8} {:>7} {:>6}",

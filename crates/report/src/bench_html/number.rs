@@ -45,12 +45,6 @@ pub fn in_mebibytes(bytes: f64) -> f64 {
     bytes / f64::from(1 << 20)
 }
 
-/// A whole number with its thousands apart.
-#[must_use]
-pub fn whole(number: f64) -> String {
-    quantity::count(number.round() as u64)
-}
-
 /// A part as per cent: `7 %`, and one decimal where it is near an end.
 #[must_use]
 pub fn percent(part: f64) -> String {

@@ -7,6 +7,8 @@ use faultless_diagnosis::spread::Spread;
 use faultless_diagnosis::standing::BUSY;
 use faultless_records::bench::Campaign;
 
+use crate::quantity::whole;
+
 use super::board::Board;
 use super::escape::escape;
 use super::look;
@@ -32,7 +34,7 @@ pub fn header(campaign: &Campaign) -> String {
         ("C library", machine.libc.clone()),
         ("Huge pages", machine.huge_pages.clone()),
         ("Rounds", rounds(campaign).to_string()),
-        ("Runs", super::number::whole(campaign.samples.len() as f64)),
+        ("Runs", whole(campaign.samples.len() as f64)),
     ];
     let mut header = format!(
         "<header><h1>Memory allocators compared</h1>\n\
@@ -116,8 +118,8 @@ fn failures(campaign: &Campaign) -> String {
     }
     let mut list = format!(
         "<p><b>{} of {} runs failed.</b> Who failed everywhere in a cell has no mean over its suite.</p>\n<ul>\n",
-        super::number::whole(f64::from(all)),
-        super::number::whole(campaign.samples.len() as f64)
+        whole(f64::from(all)),
+        whole(campaign.samples.len() as f64)
     );
     for ((contender, cell, reason), count) in counts.iter().take(MOST_FAILURES) {
         let name = campaign.contenders.get(*contender).map_or("?", |contender| contender.name.as_str());
