@@ -4,7 +4,7 @@ use faultless_records::elf::Executable;
 use faultless_records::program::{Privilege, ProgramFile, ProgramKind};
 
 /// `e_machine` of the machine this tool and its library are built for. Source: elf.h.
-pub const HOST_MACHINE: u16 = if cfg!(target_arch = "aarch64") { 183 } else { 62 };
+const HOST_MACHINE: u16 = if cfg!(target_arch = "aarch64") { 183 } else { 62 };
 
 /// Why the command cannot be run under a preloaded allocator and what to do about it; none when it can.
 ///

@@ -228,8 +228,7 @@ impl Process {
     }
 
     /// An absolute path of its own file system, as a path of ours.
-    #[must_use]
-    pub fn path_in_root(&self, path: &Path) -> PathBuf {
+    fn path_in_root(&self, path: &Path) -> PathBuf {
         let mut whole = PathBuf::from(format!("/proc/{}", self.pid));
         whole.push(&*self.place_of("root"));
         whole.push(path.strip_prefix("/").unwrap_or(path));

@@ -14,7 +14,7 @@ pub const CHUNK_STRUCT_BYTES: u64 = 48;
 /// `NBINS - 1`: the unsorted bin, 62 small and 64 large ones.
 pub const BINS: usize = 127;
 /// `NFASTBINS`, where there are any.
-pub const FAST_BINS: usize = 10;
+const FAST_BINS: usize = 10;
 /// Sizes that a heap of a thread's arena may be aligned to: 64 MiB, and four huge pages of 2 MiB or 1 GiB
 /// (`glibc.malloc.hugetlb=2` up to glibc 2.42).
 pub const HEAP_ALIGNMENTS: [u64; 3] = [64 << 20, 8 << 20, 4 << 30];

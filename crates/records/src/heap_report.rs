@@ -53,7 +53,7 @@ impl LargeBin {
 }
 
 /// The first line of every report.
-pub const HEADER: &str = "faultless-report 1";
+const HEADER: &str = "faultless-report 1";
 
 /// Reads a report; none when the text is not one of this format.
 #[must_use]

@@ -15,7 +15,7 @@ const VERSION: u64 = 2;
 pub const PAGE_BYTES: u64 = 4096;
 
 /// Most rings that a file has.
-pub const MOST_RINGS: u64 = 1024;
+const MOST_RINGS: u64 = 1024;
 
 /// Most bytes of a ring's records.
 const MOST_RING_BYTES: u64 = 1 << 24;

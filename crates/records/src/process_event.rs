@@ -35,7 +35,7 @@ pub enum What {
 }
 
 /// Bytes of a netlink header.
-pub const NETLINK_HEADER: usize = 16;
+const NETLINK_HEADER: usize = 16;
 /// Bytes of the headers before an event: netlink's and the connector's.
 const HEADERS: usize = NETLINK_HEADER + 20;
 /// The connector's number for processes.

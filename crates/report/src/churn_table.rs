@@ -207,8 +207,7 @@ fn sizes(recording: &ChurnRecording) -> Option<String> {
 }
 
 /// Upper end, in nanoseconds, of the class of lives below which this part of them lies.
-#[must_use]
-pub fn life_below(lives: &Lifetimes, part: f64) -> Option<u64> {
+fn life_below(lives: &Lifetimes, part: f64) -> Option<u64> {
     life_quantile(lives.by_life.iter().map(|(class, number)| (*class, *number as f64)), part)
 }
 

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 pub const FORMAT: &str = "faultless-faults/1";
 
 /// Version of the form of a comparison, documented in `docs/json.md`.
-pub const DIFF_FORMAT: &str = "faultless-faults-diff/1";
+const DIFF_FORMAT: &str = "faultless-faults-diff/1";
 
 /// The analysis.
 #[must_use]

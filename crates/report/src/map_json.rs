@@ -12,7 +12,7 @@ use crate::map_view::MapView;
 pub const FORMAT: &str = "faultless-map/1";
 
 /// Version of the form of a comparison.
-pub const CHANGE_FORMAT: &str = "faultless-map-diff/1";
+const CHANGE_FORMAT: &str = "faultless-map-diff/1";
 
 /// The whole view; with `all`, every mapping.
 #[must_use]

@@ -257,8 +257,7 @@ fn foot(view: &MapView) -> String {
 }
 
 /// Limit and usage of a control group in words.
-#[must_use]
-pub fn group_line(group: &MemoryGroup) -> String {
+fn group_line(group: &MemoryGroup) -> String {
     let version = match group.version {
         Version::One => "v1",
         Version::Two => "v2",

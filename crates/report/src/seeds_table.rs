@@ -17,7 +17,7 @@ above those of a program that does nothing, under the same allocator. A limit th
 const SAME_LIMIT: f64 = 0.02;
 
 /// Rows that judge: those whose figure is only to be known are left to the saved file and the page.
-pub fn judging(rows: &[Row]) -> impl Iterator<Item = &Row> {
+fn judging(rows: &[Row]) -> impl Iterator<Item = &Row> {
     let has_limit = |row: &&Row| {
         row.outcomes.iter().any(|outcome| outcome.limit.is_some())
             || row.outcomes.iter().all(|outcome| matches!(outcome.standing, Standing::Unknown(_)))

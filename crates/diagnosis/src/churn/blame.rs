@@ -102,8 +102,7 @@ pub fn blamed(stack: &[String]) -> Option<&str> {
 }
 
 /// Whether a call chain goes through malloc and its family.
-#[must_use]
-pub fn goes_through_malloc(stack: &[String]) -> bool {
+fn goes_through_malloc(stack: &[String]) -> bool {
     stack.iter().any(|frame| is_of_malloc(frame))
 }
 

@@ -8,7 +8,7 @@ use faultless_records::memory_call::Operation;
 use super::address_space::{AddressSpace, Ended};
 
 /// What is made again, or given back, within this time counts as churn: nobody needs memory back for so short a time.
-pub const SOON_NS: u64 = 1_000_000_000;
+const SOON_NS: u64 = 1_000_000_000;
 
 /// Length and alignment of the address range of a thread's arena: `HEAP_MAX_SIZE` in glibc's `malloc/arena.c`.
 const ARENA_BYTES: u64 = 64 << 20;

@@ -62,7 +62,7 @@ pub enum Kind {
 }
 
 /// All kinds.
-pub const KINDS: &[Kind] = &[
+const KINDS: &[Kind] = &[
     Kind::MainHeap,
     Kind::GlibcHeap,
     Kind::GlibcLargeBlock,

@@ -1,7 +1,7 @@
 //! Where names stand in a picture so that they do not cover each other.
 
 /// Width of a letter of a chart's names, in pixels: an estimate on the safe side for bold sans-serif faces at 12 px.
-pub const LETTER: f64 = 7.2;
+const LETTER: f64 = 7.2;
 
 /// The name, cut where it is longer than `letters`.
 #[must_use]
