@@ -237,9 +237,9 @@ impl Trace {
             News::Name { is_exec: true, .. } => {
                 // Another thread than the first has called it, which the kernel ends before.
                 self.leaderless.remove(pid);
-                let is_first = std::mem::take(&mut self.awaits_exec);
-                let event = (!is_first).then_some(MemoryEvent::Exec { pid });
-                event.into_iter().for_each(|event| observer.take(event));
+                if !std::mem::take(&mut self.awaits_exec) {
+                    observer.take(MemoryEvent::Exec { pid });
+                }
             }
             News::Fork { parent_pid, .. } if *parent_pid == pid => observer.take(MemoryEvent::Thread { pid }),
             News::Fork { parent_pid, .. } => {

@@ -232,8 +232,8 @@ fn others(rights: &Rights) -> Vec<Attempt> {
         fs::metadata(format!("/proc/{pid}")).is_ok_and(|directory| directory.uid() != rights.user)
             && Candidate::read(*pid).is_some()
     };
-    let other = process_list::numbers().into_iter().filter(is_of_another);
-    if let Some(process) = other.filter_map(|pid| Process::open(pid).ok()).next() {
+    let mut other = process_list::numbers().into_iter().filter(is_of_another);
+    if let Some(process) = other.find_map(|pid| Process::open(pid).ok()) {
         let mut attempts = files(&process, Subject::Others);
         attempts.push(attach_by_right(&process, Subject::Others));
         attempts.extend(events(process.pid(), Subject::Others, &name_of(&process)));

@@ -104,7 +104,7 @@ pub fn follow(
     let mut looked = Looked::default();
     let is_over =
         |began: Instant, now: Instant| limit.is_some_and(|limit| now >= began + limit) || !process.is_alive();
-    'windows: loop {
+    loop {
         let Some((mut calls, chains)) = open_window(allocator, &named, process)? else {
             if !has_begun {
                 return Err(ProcessError::Ended(process.pid()).to_string());
@@ -118,7 +118,7 @@ pub fn follow(
             // To set the probes takes its time.
             began = window;
         }
-        loop {
+        let (ends, now) = loop {
             let arrival = signals.next(Some(TURN)).map_err(|error: io::Error| error.to_string())?;
             let now = Instant::now();
             let ends = is_over(began, now) || arrival.is_some_and(|arrival| arrival.is_interruption());
@@ -127,30 +127,30 @@ pub fn follow(
             let closes = ends || (now >= window + WINDOW && is_much) || decoder.is_held_back;
             decoder.read(&mut calls, chains.as_mut(), closes, observer);
             observer.tick(decoder.calls);
-            if !closes {
-                continue;
+            if closes {
+                break (ends, now);
             }
-            observer.removes_probes(decoder.calls);
-            let length = window.elapsed();
-            looked.observed += length;
-            decoder.counts.dropped += calls.lost() + u64::from(decoder.is_held_back);
-            decoder.is_held_back = false;
-            if ends {
-                looked.elapsed = began.elapsed();
-                break 'windows;
-            }
-            drop((calls, chains));
-            observer.lose_sight();
-            decoder.forget();
-            let share = (decoder.hits - hits_before) as f64 * cost_per_hit_ns / length.as_nanos() as f64;
-            let pause = length.mul_f64((share / SHARE - 1.0).max(0.0)).min(LONGEST_PAUSE);
-            let left = limit.map_or(pause, |limit| pause.min((began + limit).saturating_duration_since(now)));
-            let arrival = signals.next(Some(left)).map_err(|error: io::Error| error.to_string())?;
-            if arrival.is_some_and(|arrival| arrival.is_interruption()) || is_over(began, Instant::now()) {
-                looked.elapsed = began.elapsed();
-                break 'windows;
-            }
-            continue 'windows;
+        };
+        observer.removes_probes(decoder.calls);
+        let length = window.elapsed();
+        looked.observed += length;
+        decoder.counts.dropped += calls.lost() + u64::from(decoder.is_held_back);
+        decoder.is_held_back = false;
+        if ends {
+            // Before the probes are removed, which takes its time.
+            looked.elapsed = began.elapsed();
+            break;
+        }
+        drop((calls, chains));
+        observer.lose_sight();
+        decoder.forget();
+        let share = (decoder.hits - hits_before) as f64 * cost_per_hit_ns / length.as_nanos() as f64;
+        let pause = length.mul_f64((share / SHARE - 1.0).max(0.0)).min(LONGEST_PAUSE);
+        let left = limit.map_or(pause, |limit| pause.min((began + limit).saturating_duration_since(now)));
+        let arrival = signals.next(Some(left)).map_err(|error: io::Error| error.to_string())?;
+        if arrival.is_some_and(|arrival| arrival.is_interruption()) || is_over(began, Instant::now()) {
+            looked.elapsed = began.elapsed();
+            break;
         }
     }
     (looked.hits, looked.counts) = (decoder.hits, decoder.counts);
