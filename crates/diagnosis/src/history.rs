@@ -47,7 +47,7 @@ pub struct History {
 }
 
 /// A process and its samples.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Track {
     /// Who it is.
     pub process: Process,
@@ -156,16 +156,7 @@ impl History {
             return Err(format!("process {place} comes out of turn"));
         }
         self.told_processes += 1;
-        let track = Track {
-            process,
-            samples: Vec::new(),
-            peak_rss_bytes: 0,
-            peak_vsize_bytes: 0,
-            pss_bytes: None,
-            swap_bytes: None,
-            exit: None,
-        };
-        keep(&mut self.tracks, track, &mut self.left_out);
+        keep(&mut self.tracks, Track { process, ..Track::default() }, &mut self.left_out);
         Ok(())
     }
 

@@ -233,22 +233,11 @@ mod tests {
         let contender = |name: &str| Contender { name: name.into(), library: None, settings: Vec::new() };
         Campaign {
             schema: SCHEMA,
-            tool_version: String::new(),
-            started_unix_s: 0,
-            machine: Machine {
-                processor: String::new(),
-                cpus: 2,
-                memory_bytes: 0,
-                kernel: String::new(),
-                libc: String::new(),
-                huge_pages: String::new(),
-            },
+            machine: Machine { cpus: 2, ..Machine::default() },
             contenders: vec![contender("a"), contender("b")],
-            reference: 0,
-            seed: None,
             cells: vec![cell("one"), cell("two")],
             samples,
-            system_calls: Vec::new(),
+            ..Campaign::default()
         }
     }
 

@@ -100,6 +100,7 @@ struct Thread {
     call: Option<(CallKind, [u64; 5], Option<TakenStack>)>,
 }
 
+#[derive(Default)]
 struct Family {
     pid: i32,
     is_filtered: bool,
@@ -120,19 +121,7 @@ struct Family {
 
 impl Family {
     fn new(pid: i32, is_filtered: bool, is_ours: bool) -> Self {
-        Self {
-            pid,
-            is_filtered,
-            is_ours,
-            threads: HashMap::new(),
-            early: HashMap::new(),
-            began: None,
-            over: None,
-            ending: None,
-            own_ending: None,
-            leaving: false,
-            is_blind_to_some: false,
-        }
+        Self { pid, is_filtered, is_ours, ..Self::default() }
     }
 
     fn attach(&mut self, process: &Process) -> Result<(), WatchError> {

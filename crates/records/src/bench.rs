@@ -13,7 +13,7 @@ use crate::saved_form::newer;
 pub const SCHEMA: u32 = 1;
 
 /// One campaign with all its runs.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Campaign {
     /// [`SCHEMA`] of the tool that wrote it.
     pub schema: u32,
@@ -51,7 +51,7 @@ pub struct SystemCalls {
 }
 
 /// What is known of the machine.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
     /// Name of the processor as `/proc/cpuinfo` gives it.
     pub processor: String,
@@ -291,22 +291,11 @@ mod tests {
     use super::*;
 
     fn campaign(sample: &Sample) -> Campaign {
-        let machine = Machine {
-            processor: String::new(),
-            cpus: 1,
-            memory_bytes: 1,
-            kernel: String::new(),
-            libc: String::new(),
-            huge_pages: String::new(),
-        };
+        let machine = Machine { cpus: 1, memory_bytes: 1, ..Machine::default() };
         Campaign {
             schema: SCHEMA,
-            tool_version: String::new(),
-            started_unix_s: 0,
             machine,
             contenders: vec![Contender { name: "libc".into(), library: None, settings: Vec::new() }],
-            reference: 0,
-            seed: None,
             cells: vec![Cell {
                 suite: Suite::Classic,
                 workload: "larson".into(),
@@ -315,7 +304,7 @@ mod tests {
                 variant: None,
             }],
             samples: vec![sample.clone(), Sample { round: 1, ..sample.clone() }],
-            system_calls: Vec::new(),
+            ..Campaign::default()
         }
     }
 

@@ -27,6 +27,7 @@ pub struct Customer {
 /// The functions that asked for memory, most calls first.
 #[must_use]
 pub fn customers(recording: &MallocRecording) -> Vec<Customer> {
+    #[derive(Default)]
     struct Sum<'recording> {
         allocated: Estimate,
         live: Estimate,
@@ -38,13 +39,7 @@ pub fn customers(recording: &MallocRecording) -> Vec<Customer> {
     for caller in &recording.callers {
         let Some(stack) = recording.stacks.get(caller.stack as usize) else { continue };
         let Some(function) = blamed(stack) else { continue };
-        let sum = sums.entry((function, caller.function)).or_insert_with(|| Sum {
-            allocated: Estimate::default(),
-            live: Estimate::default(),
-            freed: 0.0,
-            life_sum_ns: 0.0,
-            callers: BTreeMap::new(),
-        });
+        let sum = sums.entry((function, caller.function)).or_default();
         sum.allocated.add_scaled(caller.allocated, 1.0);
         sum.live.add_scaled(caller.live, 1.0);
         sum.freed += caller.freed.count;

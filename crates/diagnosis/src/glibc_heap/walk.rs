@@ -1,7 +1,7 @@
 //! The whole walk: every arena, again where it moved under the walk; then the caches of threads and the mapped blocks.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use faultless_records::glibc_heap::{ArenaState, HeapInfo, Layout, Parameters};
 
@@ -224,6 +224,7 @@ struct Walker<'memory> {
 }
 
 /// One attempt at one arena.
+#[derive(Default)]
 struct Attempt {
     account: Account,
     heaps: Vec<Heap>,
@@ -280,13 +281,7 @@ impl Walker<'_> {
             arena.flaw = Some(Flaw::Lists);
             return (arena, Vec::new());
         };
-        let mut attempt = Attempt {
-            account: Account::default(),
-            heaps: Vec::new(),
-            met: HashMap::new(),
-            candidates: Vec::new(),
-            fault: None,
-        };
+        let mut attempt = Attempt::default();
         match found.heap_alignment {
             Some(alignment) => {
                 let Some(heaps) = arenas::heaps(self.memory, state, found.address, alignment) else {
@@ -319,7 +314,7 @@ impl Walker<'_> {
         first: u64,
         alignment: u64,
         state: &ArenaState,
-        fast: &std::collections::HashSet<u64>,
+        fast: &HashSet<u64>,
     ) {
         let end = start + info.bytes;
         let stretch = Stretch { first, end, top: state.top, is_of_thread_arena: true, fast };
@@ -339,13 +334,7 @@ impl Walker<'_> {
     }
 
     /// The main arena: one piece where `brk` grew undisturbed, otherwise pieces that only their chunks lead to.
-    fn main_heap(
-        &mut self,
-        attempt: &mut Attempt,
-        found: &Found,
-        state: &ArenaState,
-        fast: &std::collections::HashSet<u64>,
-    ) {
+    fn main_heap(&mut self, attempt: &mut Attempt, found: &Found, state: &ArenaState, fast: &HashSet<u64>) {
         let areas = self.areas.clone();
         let of_break = areas.iter().find(|area| area.is_break);
         let main_start = self.parameters.map(|parameters| parameters.main_start);

@@ -22,22 +22,11 @@ fn campaign(workload: &str, variant: &str, threads: u32) -> Campaign {
     };
     let mut campaign = Campaign {
         schema: SCHEMA,
-        tool_version: String::new(),
-        started_unix_s: 0,
-        machine: Machine {
-            processor: String::new(),
-            cpus: 2,
-            memory_bytes: 0,
-            kernel: String::new(),
-            libc: String::new(),
-            huge_pages: String::new(),
-        },
+        machine: Machine { cpus: 2, ..Machine::default() },
         contenders: vec![contender("libc", None), contender("ours", Some("ours.so"))],
         reference: LIBC,
-        seed: None,
         cells: vec![cell("empty", "none"), cell(workload, variant)],
-        samples: Vec::new(),
-        system_calls: Vec::new(),
+        ..Campaign::default()
     };
     for who in [LIBC, OURS] {
         campaign.samples.push(sample(0, who, 0, Figures::default(), &[("faults", 10.0)]));
