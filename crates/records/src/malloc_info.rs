@@ -2,7 +2,7 @@
 //!
 //! Its sizes in regular bins carry the flags of the chunks in their lowest bits, as glibc writes them.
 
-use std::fmt::{self, Write};
+use std::fmt;
 
 /// A number of chunks and their bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -154,11 +154,8 @@ fn sum(left: Total, right: Total) -> Total {
     Total { count: left.count.saturating_add(right.count), bytes: left.bytes.saturating_add(right.bytes) }
 }
 
-fn attributes(size: Size) -> String {
-    let mut text = String::new();
-    let Size { from, to, total, count } = size;
-    let _ = write!(text, "from=\"{from}\" to=\"{to}\" total=\"{total}\" count=\"{count}\"");
-    text
+fn attributes(Size { from, to, total, count }: Size) -> String {
+    format!("from=\"{from}\" to=\"{to}\" total=\"{total}\" count=\"{count}\"")
 }
 
 fn totals(out: &mut fmt::Formatter<'_>, fast: Option<Total>, rest: Total) -> fmt::Result {

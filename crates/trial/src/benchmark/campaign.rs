@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use faultless_probe::machine::CpuTimes;
 use faultless_probe::signals::Signals;
+use faultless_records::allocator::Allocator;
 use faultless_records::bench::{Figures, Sample, SystemCalls};
 use faultless_records::measurement::{Ending, Measurement};
 use faultless_records::workload_report::{self, marks};
@@ -16,10 +17,7 @@ use crate::command::{Command, Run, RunError, count_system_calls, run_within};
 use crate::environment::Environment;
 
 /// A run that goes on for longer counts as hanging.
-pub const LIMIT: Duration = Duration::from_secs(300);
-
-/// The same for a run whose system calls are counted.
-const COUNTING_LIMIT: Duration = Duration::from_secs(300);
+const LIMIT: Duration = Duration::from_secs(300);
 
 /// What a cell runs.
 #[derive(Debug, Clone)]
@@ -76,12 +74,10 @@ pub fn run_all(
         observe(turn, None);
         let (job, entry) = (&jobs[turn.cell], &entries[turn.contender]);
         let before = CpuTimes::now();
-        let result = run_within(&job.command, &entry.environment, signals, Some(LIMIT));
-        let (figures, own_s) = match result {
+        let (judged, own_s) = match run_within(&job.command, &entry.environment, signals, Some(LIMIT)) {
             Ok(run) => {
-                let own_s = run.measurement.processor().as_secs_f64();
-                let judged = judge(job, entry, &run);
-                (judged.map(|figures| (figures, marks(&run.output_tail))), own_s)
+                let judged = judge(job, entry, &run).map(|figures| (figures, marks(&run.output_tail)));
+                (judged, run.measurement.processor().as_secs_f64())
             }
             Err(error @ RunError::Interrupted(_)) => return (samples, Some(error)),
             Err(error) => (Err(error.to_string()), 0.0),
@@ -90,21 +86,12 @@ pub fn run_all(
             (Some(before), Some(after)) => after.foreign_since(&before, own_s),
             _ => 0.0,
         };
-        let (figures, failure) = match figures {
-            Ok(figures) => (Some(figures), None),
-            Err(reason) => (None, Some(reason)),
+        let (figures, failure, marks) = match judged {
+            Ok((figures, marks)) => (Some(figures), None, marks),
+            Err(reason) => (None, Some(reason), Default::default()),
         };
-        let (figures, marks) = figures.unzip();
         let Turn { round, cell, contender } = turn;
-        let sample = Sample {
-            cell,
-            contender,
-            round,
-            figures,
-            failure,
-            foreign_cpu,
-            marks: marks.unwrap_or_default(),
-        };
+        let sample = Sample { cell, contender, round, figures, failure, foreign_cpu, marks };
         observe(turn, Some(&sample));
         samples.push(sample);
     }
@@ -125,12 +112,7 @@ pub fn count_calls(
     for turn in schedule(1, jobs.len(), entries.len()) {
         begins(turn);
         let Turn { cell, contender, .. } = turn;
-        match count_system_calls(
-            &jobs[cell].command,
-            &entries[contender].environment,
-            signals,
-            COUNTING_LIMIT,
-        ) {
+        match count_system_calls(&jobs[cell].command, &entries[contender].environment, signals, LIMIT) {
             Ok(calls) => counts.push(SystemCalls { cell, contender, calls }),
             Err(error @ RunError::Interrupted(_)) => return Err(error),
             Err(_) => {}
@@ -171,19 +153,14 @@ fn prove(entry: &Entry, measured: &Measurement) -> Result<(), String> {
     if measured.mapped_files.is_empty() {
         return Err("its mappings could not be read, so nothing proves which allocator ran".into());
     }
-    let seen = measured.allocator();
-    match &entry.library {
-        Some(library) => {
-            let is_mapped =
-                measured.mapped_files.iter().any(|file| file.as_str() == library.to_string_lossy());
-            if is_mapped { Ok(()) } else { Err(format!("{} was not loaded", library.display())) }
-        }
-        None => match seen {
-            Some(faultless_records::allocator::Allocator::Libc) => Ok(()),
+    let Some(library) = &entry.library else {
+        return match measured.allocator() {
+            None | Some(Allocator::Libc) => Ok(()),
             Some(other) => Err(format!("{other} ran instead of libc's allocator")),
-            None => Ok(()),
-        },
-    }
+        };
+    };
+    let is_mapped = measured.mapped_files.iter().any(|file| file.as_str() == library.to_string_lossy());
+    if is_mapped { Ok(()) } else { Err(format!("{} was not loaded", library.display())) }
 }
 
 fn ending(measured: &Measurement, output: &str) -> String {
