@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use faultless_diagnosis::churn::circumstances::Circumstances;
 use faultless_diagnosis::churn::tally::Tally;
-use faultless_probe::clock::{monotonic_ns, unix_s};
+use faultless_probe::clock::{monotonic_ns, nanoseconds, unix_s};
 use faultless_probe::launch::{LaunchError, Tracing, launch_prepared, launch_traced};
 use faultless_probe::memory_call_trace::{self, Sight, Trace};
 use faultless_probe::process::Process;
@@ -227,7 +227,7 @@ impl Sums {
             mechanism: way.mechanism,
             refused: way.refused,
             is_blind_to_some,
-            observed_ns: u64::try_from(observed.as_nanos()).unwrap_or(u64::MAX),
+            observed_ns: nanoseconds(observed),
             // Records of mappings are written anyway when somebody reads them: nothing is added for each call.
             cost_per_call_ns: (way.mechanism != Mechanism::MmapRecords).then_some(way.cost_per_call_ns),
             stacks: self.stacks.into_names(|_| false),

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use faultless_diagnosis::churn::circumstances::MallocCircumstances;
 use faultless_diagnosis::churn::malloc_tally::MallocTally;
-use faultless_probe::clock::{own_processor_time, unix_s};
+use faultless_probe::clock::{nanoseconds, own_processor_time, unix_s};
 use faultless_probe::launch::{Launch, launch};
 use faultless_probe::malloc_recorder::{self, DIRECTORY_VARIABLE, Observer};
 use faultless_probe::place::{self, PrivateDirectory};
@@ -49,7 +49,7 @@ pub fn look_at_command(arguments: &ChurnArguments, signals: &Signals) -> Result<
     let (ending, observed) =
         malloc_recorder::follow(&launched, signals, arguments.limit, place.recordings.path(), &mut sums)
             .map_err(|error| Failure::of_watch(&name, error))?;
-    Ok(sums.finish(shown, ending, u64::try_from(observed.as_nanos()).unwrap_or(u64::MAX)))
+    Ok(sums.finish(shown, ending, nanoseconds(observed)))
 }
 
 /// Where the recorder lies, and where it writes.

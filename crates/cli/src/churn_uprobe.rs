@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use faultless_diagnosis::churn::circumstances::MallocCircumstances;
 use faultless_diagnosis::churn::malloc_tally::MallocTally;
-use faultless_probe::clock::{own_processor_time, unix_s};
+use faultless_probe::clock::{nanoseconds, own_processor_time, unix_s};
 use faultless_probe::process::Process;
 use faultless_probe::signals::Signals;
 use faultless_probe::trap_cost;
@@ -72,7 +72,7 @@ pub fn look_at_process(
         started_unix_s,
         ending: None,
         mechanism: MallocMechanism::Uprobes,
-        observed_ns: u64::try_from(looked.observed.as_nanos()).unwrap_or(u64::MAX),
+        observed_ns: nanoseconds(looked.observed),
         cost: MallocCost {
             counting_ns: looked.hits as f64 * cost_per_hit_ns,
             describing_ns: 0.0,

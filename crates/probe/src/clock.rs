@@ -43,6 +43,12 @@ pub fn own_processor_time() -> Duration {
     Duration::from_micros(u64::try_from(microseconds).unwrap_or(0))
 }
 
+/// A time as recordings have it.
+#[must_use]
+pub fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
 /// Seconds of Unix time.
 #[must_use]
 pub fn unix_s() -> u64 {

@@ -88,7 +88,7 @@ impl Sampler {
             origin_ns: clock::monotonic_ns(),
             processor_at_origin: clock::own_processor_time(),
             selection,
-            rollup_every_ns: rollup_every.map(|every| u64::try_from(every.as_nanos()).unwrap_or(u64::MAX)),
+            rollup_every_ns: rollup_every.map(clock::nanoseconds),
             tracked: Vec::new(),
             places: HashMap::new(),
             met: 0,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::clock::monotonic_ns;
+use crate::clock::{monotonic_ns, nanoseconds};
 
 /// A record's time is taken some moments before the record can be seen.
 pub(super) const CLOCK_SLACK: Duration = Duration::from_micros(200);
@@ -30,7 +30,6 @@ impl Moment {
     /// The youngest that all older records can be seen of by now.
     #[must_use]
     pub fn settled() -> Self {
-        let now = Duration::from_nanos(monotonic_ns());
-        Self(u64::try_from(now.saturating_sub(CLOCK_SLACK).as_nanos()).unwrap_or(u64::MAX))
+        Self(monotonic_ns().saturating_sub(nanoseconds(CLOCK_SLACK)))
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use faultless_probe::clock::{own_processor_time, unix_s};
+use faultless_probe::clock::{nanoseconds, own_processor_time, unix_s};
 use faultless_probe::huge_page::{Closed, PageTables};
 use faultless_probe::machine;
 use faultless_probe::perf::{Access, PerfError, Session, access};
@@ -465,10 +465,6 @@ fn own_faults_between(earlier: FaultAccounts, later: FaultAccounts) -> FaultCoun
 /// What a process's own accounts say.
 pub(super) fn accounts(process: &Process) -> Option<FaultAccounts> {
     FaultAccounts::parse(&process.text("stat").ok()?)
-}
-
-fn nanoseconds(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
