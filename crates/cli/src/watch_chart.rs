@@ -5,7 +5,7 @@ use faultless_diagnosis::metric::{Metric, Unit};
 use faultless_records::recording::Happening;
 use faultless_report::axis::Axis as Figures;
 use faultless_report::plain::plain;
-use faultless_report::quantity::{count, mebibytes};
+use faultless_report::quantity::{count, mebibytes, whole};
 use faultless_report::watch_lines::told;
 use faultless_report::watch_view::View;
 use ratatui::Frame;
@@ -13,7 +13,7 @@ use ratatui::layout::{Alignment, Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style, Stylize};
 use ratatui::symbols::Marker;
 use ratatui::text::{Line, Span};
-use ratatui::widgets::{Axis, Cell, Chart, Clear, Dataset, GraphType, Paragraph, Row, Table};
+use ratatui::widgets::{Axis, Block, Cell, Chart, Clear, Dataset, GraphType, Paragraph, Row, Table};
 
 /// Colours that terminals have on light and on dark ground.
 const COLOURS: [Color; 6] =
@@ -143,7 +143,7 @@ fn figures(track: &Track) -> Vec<String> {
     let last = track.last();
     let rate = |metric: Metric| {
         let rate = metric.now(&track.samples).filter(|_| track.exit.is_none());
-        rate.map_or_else(|| "-".into(), |rate| count(rate.round() as u64))
+        rate.map_or_else(|| "-".into(), whole)
     };
     vec![
         track.process.pid.to_string(),
@@ -218,7 +218,7 @@ fn draw_chart(
     let dim = Style::new().add_modifier(Modifier::DIM);
     let times = [from, f64::midpoint(from, to), to].map(|t| format!("{t:.1} s"));
     let chart = Chart::new(datasets)
-        .block(ratatui::widgets::Block::new().title(Line::from(format!(" {}{unit}", metric.name())).bold()))
+        .block(Block::new().title(Line::from(format!(" {}{unit}", metric.name())).bold()))
         .x_axis(Axis::default().bounds([from, to]).labels(times).style(dim))
         .y_axis(Axis::default().bounds([low, high]).labels(labels).style(dim))
         .legend_position(None);
@@ -247,7 +247,7 @@ fn draw_help(frame: &mut Frame<'_>) {
     let lines = HELP
         .iter()
         .map(|(key, what)| Line::from(vec![Span::from(format!(" {key:<7}")).bold(), Span::from(*what)]));
-    let block = ratatui::widgets::Block::bordered().title(" keys ");
+    let block = Block::bordered().title(" keys ");
     frame.render_widget(Clear, area);
     frame.render_widget(Paragraph::new(lines.collect::<Vec<_>>()).block(block), area);
 }

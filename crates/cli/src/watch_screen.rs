@@ -138,23 +138,17 @@ impl Onlooker for Screen {
             return self.leave_once();
         }
         loop {
-            match event::poll(Duration::ZERO) {
-                Ok(true) => {}
-                Ok(false) => return wish,
-                Err(_) => {
-                    // The terminal has gone; whatever is watched goes on.
-                    self.has_gone = true;
-                    return self.leave_once();
-                }
-            }
-            match event::read() {
-                Ok(Event::Key(key)) if key.kind != KeyEventKind::Release => {
+            let is_there = event::poll(Duration::ZERO);
+            match is_there.and_then(|is_there| is_there.then(event::read).transpose()) {
+                Ok(None) => return wish,
+                Ok(Some(Event::Key(key))) if key.kind != KeyEventKind::Release => {
                     if let Wish::End(signal) = self.press(key, history) {
                         wish = Wish::End(signal);
                     }
                 }
-                Ok(_) => {}
+                Ok(Some(_)) => {}
                 Err(_) => {
+                    // The terminal has gone; whatever is watched goes on.
                     self.has_gone = true;
                     return self.leave_once();
                 }
