@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use faultless_diagnosis::spread::Spread;
 use faultless_diagnosis::standing::{self, Metric, Ratio};
-use faultless_records::bench::{Campaign, Cell, Suite};
+use faultless_records::bench::{Campaign, Cell, Sample, Suite};
 
 /// How a figure stands among those of the other contenders.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -161,20 +161,15 @@ impl<'a> Board<'a> {
     }
 }
 
-/// The campaign with one cell only: what looks up its runs need not walk those of all others.
+/// The runs of one cell: what looks them up need not walk those of all others.
 fn alone(campaign: &Campaign, index: usize, cell: &Cell) -> Campaign {
     let samples = campaign.samples.iter().filter(|sample| sample.cell == index).cloned();
     Campaign {
-        schema: campaign.schema,
-        tool_version: String::new(),
-        started_unix_s: campaign.started_unix_s,
-        machine: campaign.machine.clone(),
         contenders: campaign.contenders.clone(),
         reference: campaign.reference,
-        seed: campaign.seed,
         cells: vec![cell.clone()],
-        samples: samples.map(|sample| faultless_records::bench::Sample { cell: 0, ..sample }).collect(),
-        system_calls: Vec::new(),
+        samples: samples.map(|sample| Sample { cell: 0, ..sample }).collect(),
+        ..Campaign::default()
     }
 }
 
