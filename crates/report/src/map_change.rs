@@ -6,7 +6,7 @@ use comfy_table::Cell;
 use faultless_diagnosis::classification::totals::Change;
 use faultless_diagnosis::tuning::size;
 
-use crate::map_table::grouped;
+use crate::map_table::{grouped, without_rules};
 use crate::plain::plain;
 use crate::quantity::count;
 use crate::table_form::{right, ruled};
@@ -51,8 +51,7 @@ pub fn text(before: &str, after: &str, changes: &[Change]) -> String {
             right(signed(change.count.0, change.count.1, count)),
         ]);
     }
-    let lines: Vec<String> = table.to_string().lines().map(|line| line.trim_end().to_owned()).collect();
-    let _ = write!(text, "\n\n{}\n", crate::map_table::without_rules(&lines, false).join("\n"));
+    let _ = write!(text, "\n\n{}\n", without_rules(&table, false));
     text
 }
 

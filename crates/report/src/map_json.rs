@@ -1,9 +1,9 @@
-//! What `faultless map` found, for programs, and read back for comparing.
+//! What `faultless map` found, and a comparison of two maps, for programs.
 
 use faultless_diagnosis::classification::totals::{Change, Total};
 use faultless_records::cgroup::{MemoryGroup, Version};
 use faultless_records::mappings::Usage;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::map_nmt;
 use crate::map_view::MapView;
@@ -65,15 +65,15 @@ fn total(total: &Total) -> Value {
     let proofs = total.proofs.iter().map(
         |(proof, strength, count)| json!({ "proof": proof, "strength": strength.word(), "count": count }),
     );
-    let mut value = Map::new();
-    value.insert("kind".into(), total.kind.key().into());
-    value.insert("name".into(), total.kind.name().into());
-    value.insert("count".into(), total.count.into());
-    value.insert("reserved_bytes".into(), total.reserved_bytes.into());
-    value.insert("accessible_bytes".into(), total.accessible_bytes.into());
-    value.insert("usage".into(), usage(&total.usage));
-    value.insert("evidence".into(), proofs.collect());
-    Value::Object(value)
+    json!({
+        "kind": total.kind.key(),
+        "name": total.kind.name(),
+        "count": total.count,
+        "reserved_bytes": total.reserved_bytes,
+        "accessible_bytes": total.accessible_bytes,
+        "usage": usage(&total.usage),
+        "evidence": proofs.collect::<Vec<_>>(),
+    })
 }
 
 /// Figures of one piece or sum, all in bytes.

@@ -55,8 +55,7 @@ pub fn text(account: &JavaAccount) -> String {
         right(grouped(account.malloc_bytes)),
         right(grouped(resident_bytes(account))),
     ]);
-    let lines: Vec<String> = table.to_string().lines().map(|line| line.trim_end().to_owned()).collect();
-    format!("{}\n\n{}\n", sentence(account), without_rules(&lines, true).join("\n"))
+    format!("{}\n\n{}\n", sentence(account), without_rules(&table, true))
 }
 
 fn sentence(account: &JavaAccount) -> String {

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use comfy_table::Cell;
+use comfy_table::{Cell, Table};
 use faultless_diagnosis::classification::claim::Strength;
 use faultless_diagnosis::classification::kind::Kind;
 use faultless_diagnosis::classification::parts::Part;
@@ -133,20 +133,22 @@ fn kinds(view: &MapView, columns: Option<usize>) -> String {
     row.extend(figures(&sum));
     row.push(Cell::new(kernels_word(view)));
     table.add_row(row);
-    let lines: Vec<String> = table.to_string().lines().map(|line| line.trim_end().to_owned()).collect();
-    format!("{}\n", without_rules(&lines, true).join("\n"))
+    format!("{}\n", without_rules(&table, true))
 }
 
-/// Only the rules around the heading, above the sum and at the end stay: a rule between all rows says nothing.
+/// A table as text. Only the rules around the heading, above the sum and at the end stay: a rule between all rows says nothing.
 #[must_use]
-pub fn without_rules(lines: &[String], has_sum: bool) -> Vec<String> {
+pub fn without_rules(table: &Table, has_sum: bool) -> String {
+    let text = table.to_string();
+    let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
     let is_rule = |line: &str| line.starts_with(['╌', '─', '═']);
-    let rules: Vec<usize> = (0..lines.len()).filter(|at| is_rule(&lines[*at])).collect();
+    let rules: Vec<usize> = (0..lines.len()).filter(|at| is_rule(lines[*at])).collect();
     let (first, last) = (rules.iter().take(2), rules.iter().rev().take(if has_sum { 2 } else { 1 }));
     let kept: Vec<usize> = first.chain(last).copied().collect();
     let width = lines.iter().map(|line| line.chars().count()).max().unwrap_or(0);
     let lines = lines.iter().enumerate().filter(|(at, line)| !is_rule(line) || kept.contains(at));
-    lines.map(|(_, line)| if is_rule(line) { "─".repeat(width) } else { line.clone() }).collect()
+    let shown = lines.map(|(_, line)| if is_rule(line) { "─".repeat(width) } else { (*line).to_owned() });
+    shown.collect::<Vec<_>>().join("\n")
 }
 
 /// What was found, and in how many pieces where that differs.
@@ -168,18 +170,13 @@ fn proofs(total: &Total) -> String {
 }
 
 fn kernels_word(view: &MapView) -> String {
+    let Some(kernel) = view.kernel.filter(|_| view.is_measured()) else { return String::new() };
     let sum = view.sum();
-    match &view.kernel {
-        _ if !view.is_measured() => String::new(),
-        None => String::new(),
-        Some(kernel) if kernel.rss_bytes == sum.rss_bytes && kernel.swap_bytes == sum.swap_bytes => {
-            "equal to the kernel's smaps_rollup".into()
-        }
-        Some(kernel) => {
-            let sign = if kernel.rss_bytes > sum.rss_bytes { '+' } else { '-' };
-            format!("smaps_rollup a moment later: {sign}{}", size(kernel.rss_bytes.abs_diff(sum.rss_bytes)))
-        }
+    if kernel.rss_bytes == sum.rss_bytes && kernel.swap_bytes == sum.swap_bytes {
+        return "equal to the kernel's smaps_rollup".into();
     }
+    let sign = if kernel.rss_bytes > sum.rss_bytes { '+' } else { '-' };
+    format!("smaps_rollup a moment later: {sign}{}", size(kernel.rss_bytes.abs_diff(sum.rss_bytes)))
 }
 
 /// Every part by itself.
