@@ -4,10 +4,9 @@
 #![no_main]
 
 use faultless_records::{
-    allocator, call_tracepoint, cgroup, core_file, counters, demo, elf, fault_accounts, faultless_page,
-    glibc, glibc_heap, heap_report, malloc_event, malloc_info, mappings, maps, nmt, pagemap, perf_map,
-    perf_record, permission, pmap, process_event, process_stat, script, status, thread, tunables,
-    workload_report,
+    allocator, call_tracepoint, cgroup, core_file, counters, demo, elf, faultless_page, glibc, glibc_heap,
+    heap_report, malloc_event, malloc_info, mappings, maps, nmt, pagemap, perf_map, perf_record, permission,
+    pmap, process_event, script, status, thread, tunables, workload_report,
 };
 use libfuzzer_sys::fuzz_target;
 
@@ -22,7 +21,7 @@ fuzz_target!(|bytes: &[u8]| {
     let _ = faultless_page::FaultlessPage::parse(bytes, 0);
     let _ = pagemap::parse(bytes);
     let _ = script::interpreter(bytes);
-    let _ = mappings::parse(bytes);
+    let _ = (mappings::parse(bytes), mappings::rollup(bytes));
     let _ = (pmap::is_pmap(bytes), pmap::command(bytes), pmap::parse(bytes));
     let _ = (call_tracepoint::arguments(bytes), call_tracepoint::answer(bytes));
     let _ = glibc_heap::HeapInfo::parse(bytes);
@@ -49,7 +48,6 @@ fuzz_target!(|bytes: &[u8]| {
     let text = String::from_utf8_lossy(bytes);
     let _ = nmt::parse(&text);
     let _ = (allocator::Allocator::of_file(&text), demo::parse(&text));
-    let _ = (process_stat::ProcessStat::parse(&text), fault_accounts::FaultAccounts::parse(&text));
     let _ = thread::Thread::parse(&text, Some(&text));
     let _ = permission::Rights::parse(0, &text, Some(&text), Some(&text));
     let _ = (cgroup::membership(&text), cgroup::limit_bytes(&text), cgroup::processes(&text));

@@ -10,8 +10,8 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+use faultless_records::counters::Counters;
 use faultless_records::permission::outside_of_container;
-use faultless_records::process_stat::ProcessStat;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat, readlinkat};
 use nix::sys::stat::Mode;
@@ -21,7 +21,8 @@ use nix::unistd::geteuid;
 #[derive(Debug)]
 pub struct Process {
     pid: i32,
-    stat: ProcessStat,
+    name: String,
+    start_ticks: u64,
     /// Opened once: reading through it fails when this process has ended, whoever has its number then.
     directory: OwnedFd,
 }
@@ -113,12 +114,13 @@ impl Process {
             ProcessError::Ended(pid) => ProcessError::Missing(pid),
             error => error,
         })?;
-        let stat = ProcessStat::parse(&String::from_utf8_lossy(&text)).ok_or(ProcessError::Ended(pid))?;
+        let stat = Counters::parse(&text).ok_or(ProcessError::Ended(pid))?;
+        let name = String::from_utf8_lossy(stat.name).into_owned();
         if stat.is_kernel_thread() {
-            return Err(ProcessError::KernelThread(pid, stat.name));
+            return Err(ProcessError::KernelThread(pid, name));
         }
-        let process = Self { pid, stat, directory };
-        if process.stat.is_ended() && process.living_thread().is_none() {
+        let process = Self { pid, name, start_ticks: stat.start_ticks, directory };
+        if stat.thread_has_ended() && process.living_thread().is_none() {
             return Err(ProcessError::Ended(pid));
         }
         match process.leader()? {
@@ -136,13 +138,13 @@ impl Process {
     /// Its name when it was opened, at most 15 bytes.
     #[must_use]
     pub fn name(&self) -> &str {
-        &self.stat.name
+        &self.name
     }
 
     /// When it began, in clock ticks after boot.
     #[must_use]
     pub fn start_ticks(&self) -> u64 {
-        self.stat.start_ticks
+        self.start_ticks
     }
 
     /// The bytes of one of its files in `/proc/PID`.
@@ -207,9 +209,7 @@ impl Process {
     /// Whether the thread that this `stat` is of has not ended.
     fn lives(&self, stat: &str) -> bool {
         read_at(self.pid, &self.directory, stat)
-            .ok()
-            .and_then(|text| ProcessStat::parse(&String::from_utf8_lossy(&text)))
-            .is_some_and(|stat| !stat.is_ended())
+            .is_ok_and(|text| Counters::parse(&text).is_some_and(|stat| !stat.thread_has_ended()))
     }
 
     /// Another thread than the first that has not ended.

@@ -1,4 +1,5 @@
-//! The counters of `/proc/PID/stat`, read from bytes without allocating: a sampler does it many times a second.
+//! `/proc/PID/stat`: who a process is and what it has used, read from bytes without allocating: a sampler does it many times a
+//! second.
 
 /// What one reading of `/proc/PID/stat` says of a process; all its threads together.
 ///
@@ -94,17 +95,23 @@ impl<'text> Counters<'text> {
         self.first_thread_has_ended() && self.threads <= 1
     }
 
+    /// Whether the thread that was read has ended.
+    #[must_use]
+    pub fn thread_has_ended(&self) -> bool {
+        matches!(self.state, b'Z' | b'X' | b'x')
+    }
+
     /// Whether the thread that was read is on its way out, or has ended.
     #[must_use]
     pub fn is_exiting(&self) -> bool {
-        matches!(self.state, b'Z' | b'X' | b'x') || self.flags & EXITING != 0
+        self.thread_has_ended() || self.flags & EXITING != 0
     }
 
     /// Whether the first thread has ended, so that the sizes in here are 0 whatever the process holds; or is about to, and
     /// has let go of the memory.
     #[must_use]
     pub fn first_thread_has_ended(&self) -> bool {
-        matches!(self.state, b'Z' | b'X' | b'x') || (self.flags & EXITING != 0 && self.vsize_bytes == 0)
+        self.thread_has_ended() || (self.flags & EXITING != 0 && self.vsize_bytes == 0)
     }
 }
 
@@ -136,7 +143,9 @@ mod tests {
         assert_eq!((counters.user_ticks, counters.system_ticks, counters.threads), (70, 21, 4));
         assert_eq!((counters.start_ticks, counters.vsize_bytes, counters.rss_pages), (31415, 1_000_000, 200));
         assert_eq!(counters.stack_start, 140_720_000_000_000);
-        assert!(!counters.is_kernel_thread() && !counters.is_ended());
+        assert!(!counters.is_kernel_thread() && !counters.thread_has_ended() && !counters.is_ended());
+        let kernel = WHOLE.replace(" 4194560 ", " 2129984 ");
+        assert!(Counters::parse(kernel.as_bytes()).unwrap().is_kernel_thread());
     }
 
     #[test]

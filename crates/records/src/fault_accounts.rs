@@ -1,4 +1,6 @@
-//! The page faults and CPU time in a process's own accounts: `/proc/PID/stat`.
+//! The page faults and CPU time in a process's own accounts.
+
+use crate::counters::Counters;
 
 /// What a process and the children it waited for have used since they began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -16,15 +18,17 @@ pub struct FaultAccounts {
 }
 
 impl FaultAccounts {
-    /// Reads the file's text. Source: proc_pid_stat(5), fields 10 to 15.
+    /// Reads the bytes of `/proc/PID/stat`; none when they are not whole.
     #[must_use]
-    pub fn parse(text: &str) -> Option<Self> {
-        let fields = text.get(text.rfind(')')? + 1..)?;
-        let mut numbers = fields.split_ascii_whitespace().skip(7).map(|word| word.parse::<u64>().ok());
-        let mut next = || numbers.next()?;
-        let (minor, children_minor, major, children_major) = (next()?, next()?, next()?, next()?);
-        let cpu_ticks = next()?.saturating_add(next()?);
-        Some(Self { minor, children_minor, major, children_major, cpu_ticks })
+    pub fn parse(bytes: &[u8]) -> Option<Self> {
+        let counters = Counters::parse(bytes)?;
+        Some(Self {
+            minor: counters.minor_faults,
+            children_minor: counters.children_minor_faults,
+            major: counters.major_faults,
+            children_major: counters.children_major_faults,
+            cpu_ticks: counters.user_ticks.saturating_add(counters.system_ticks),
+        })
     }
 
     /// Minor faults with those of children.
@@ -37,20 +41,5 @@ impl FaultAccounts {
     #[must_use]
     pub fn major_with_children(&self) -> u64 {
         self.major.saturating_add(self.children_major)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn accounts_are_read_whatever_the_name() {
-        let text = "42 (a) b) S 1 20 20 0 -1 4194560 100 11 3 2 7 5 0 0 20 0 4 0 31415";
-        let accounts = FaultAccounts::parse(text).unwrap();
-        assert_eq!((accounts.minor_with_children(), accounts.major_with_children()), (111, 5));
-        assert_eq!(accounts.cpu_ticks, 12);
-        assert_eq!(FaultAccounts::parse("42 (a) S 1 2"), None);
-        assert_eq!(FaultAccounts::parse(""), None);
     }
 }

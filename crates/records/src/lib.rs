@@ -33,7 +33,6 @@ pub mod perf_record;
 pub mod permission;
 pub mod pmap;
 pub mod process_event;
-pub mod process_stat;
 pub mod program;
 pub mod recording;
 pub mod saved_campaign;

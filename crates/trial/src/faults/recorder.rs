@@ -464,7 +464,7 @@ fn own_faults_between(earlier: FaultAccounts, later: FaultAccounts) -> FaultCoun
 
 /// What a process's own accounts say.
 pub(super) fn accounts(process: &Process) -> Option<FaultAccounts> {
-    FaultAccounts::parse(&process.text("stat").ok()?)
+    FaultAccounts::parse(&process.read("stat").ok()?)
 }
 
 #[cfg(test)]
