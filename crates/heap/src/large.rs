@@ -367,10 +367,11 @@ impl Large {
                 let rest = content.start.max(source + skipped + done)..content.end;
                 copy(rest.clone(), target + (rest.start - source - skipped));
             }
-            // The target span stays a block of nobody: its addresses are not ours any more, but for what was moved.
+            // The target span stays a block of nobody, and in no books: its addresses are not ours any more, but for what was moved.
             os::Moved::TargetLost => {
                 // ORDERING: Relaxed, as in `resize`.
                 self.loses_targets.store(true, Ordering::Relaxed);
+                spans.in_shard(shard, |_| self.books.remove(shard, new_bytes));
                 let moved = block.address..(target + done).max(block.address);
                 let new = self.relocate(spans, shard, old, (old_bytes, new_bytes), false);
                 copy(moved, new.unwrap_or(content.start));

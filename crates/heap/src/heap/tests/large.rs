@@ -17,8 +17,10 @@ fn after_a_move_that_lost_its_target_blocks_are_copied() {
     let grow = || {
         let block = enclosed(&heap);
         let before = heap.spans.counts().used;
+        let blocks = heap.large_totals().blocks;
         let moved = refusing(&[Call::KeepTarget], || heap.resize_large(None, block, 3 << 20));
         assert!(moved != block && holds(moved, 1 << 20, 5));
+        assert_eq!(heap.large_totals().blocks, blocks, "the lost one is no block of the program's");
         heap.spans.counts().used - before
     };
     let grown = granules_for(2 << 20).unwrap();
