@@ -119,6 +119,11 @@ fn sandbox_that_refuses_madvise_membarrier_and_mremap_is_survived() {
 }
 
 #[test]
+fn sandbox_that_refuses_madvise_and_lets_pages_be_moved_is_survived() {
+    Program::new("refused_madvise.c").passes();
+}
+
+#[test]
 fn sandbox_that_ends_a_process_for_what_systemd_does_not_list_is_survived() {
     Program::new("system_service.c").passes();
 }

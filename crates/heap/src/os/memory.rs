@@ -174,34 +174,41 @@ pub unsafe fn commit(address: usize, bytes: usize) -> bool {
 }
 
 /// Gives the pages of a committed range back; they read as zero afterwards. False: refused (a seccomp filter, locked pages),
-/// the contents may be partly gone.
+/// the contents may be partly gone, and are else as they were: records of free granules go this way, too.
 ///
 /// # Safety
 /// The range is committed, and nobody needs its contents.
 pub unsafe fn purge(address: usize, bytes: usize) -> bool {
-    // ORDERING: Relaxed, here and below; what is known of the kernel, and whoever finds out finds the same.
+    // ORDERING: Relaxed; what is known of the kernel, and whoever finds out finds the same.
     let known = PURGES.load(Ordering::Relaxed);
     if refused(Call::Purge) || known == PURGES_DO_NOTHING {
         return false;
     }
-    let mark = core::ptr::with_exposed_provenance_mut::<u8>(address);
-    if known != PURGES_CLEAR {
-        // SAFETY: committed memory, whose contents the caller gives up.
-        unsafe { mark.write_volatile(1) };
-    }
     // SAFETY: the caller gives the contents up.
-    let is_done = unsafe {
+    let give_back = || unsafe {
         // The second call also takes locked pages. Who locks all memory wants no faults, and would fault it in again.
         advise(address, bytes, MADV_DONTNEED) == 0
             || (!locks_all() && advise(address, bytes, MADV_DONTNEED_LOCKED) == 0)
     };
-    if !is_done || known == PURGES_CLEAR {
-        return is_done;
+    if known == PURGES_CLEAR {
+        return give_back();
     }
-    // SAFETY: as above.
-    let is_clear = unsafe { mark.read_volatile() } == 0;
-    PURGES.store(if is_clear { PURGES_CLEAR } else { PURGES_DO_NOTHING }, Ordering::Relaxed);
-    is_clear
+    let mark = core::ptr::with_exposed_provenance_mut::<u8>(address);
+    // SAFETY: committed memory, whose contents the caller gives up; volatile, for the kernel changes them.
+    unsafe {
+        let before = mark.read_volatile();
+        mark.write_volatile(1);
+        let is_done = give_back();
+        let is_clear = mark.read_volatile() == 0;
+        if !is_clear {
+            mark.write_volatile(before);
+        }
+        if is_done {
+            // ORDERING: Relaxed, as above.
+            PURGES.store(if is_clear { PURGES_CLEAR } else { PURGES_DO_NOTHING }, Ordering::Relaxed);
+        }
+        is_done && is_clear
+    }
 }
 
 /// Whether pages that were given back read as zero; 0 until the first time. qemu-user before 7.1 says that it has done it and does
