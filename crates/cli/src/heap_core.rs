@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use faultless_diagnosis::glibc_heap::arenas::Data;
 use faultless_diagnosis::glibc_heap::choice::{self, Outcome};
-use faultless_diagnosis::glibc_heap::{self, Area, Memory, Page};
+use faultless_diagnosis::glibc_heap::{self, Area, Memory, Page, is_libc};
 use faultless_probe::core_image::CoreImage;
 use faultless_records::core_file::MappedFile;
 use faultless_records::glibc;
@@ -14,7 +14,7 @@ use faultless_records::thousands::several;
 use faultless_report::heap::{HeapReport, Source};
 
 use crate::failure::Failure;
-use crate::heap_process::{is_libc, nothing_found};
+use crate::heap_process::nothing_found;
 
 /// Bytes at the start of a library that tell one build from another.
 const HEAD_BYTES: usize = 2048;

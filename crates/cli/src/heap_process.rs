@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use faultless_diagnosis::glibc_heap::arenas::Data;
 use faultless_diagnosis::glibc_heap::choice::{self, Outcome};
 use faultless_diagnosis::glibc_heap::pages::Pages;
-use faultless_diagnosis::glibc_heap::{self, Area, Memory, PAGE_BYTES, Page, area_of, walk};
+use faultless_diagnosis::glibc_heap::{Area, Memory, PAGE_BYTES, Page, area_of, areas, is_libc, walk};
 use faultless_probe::pagemap::PageMap;
 use faultless_probe::process::{self, Process, ProcessError};
 use faultless_probe::standstill::{Standstill, StandstillError};
@@ -243,12 +243,6 @@ fn libraries(mappings: &[Mapping], process: &Process) -> Vec<Library> {
     writable(mappings, |path| path == program)
 }
 
-/// Whether a file is glibc's, by its path.
-pub fn is_libc(path: &[u8]) -> bool {
-    let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
-    name.starts_with(b"libc.so.6") || (name.starts_with(b"libc-2.") && name.ends_with(b".so"))
-}
-
 fn writable(mappings: &[Mapping], is_wanted: impl Fn(&[u8]) -> bool) -> Vec<Library> {
     let mut found = Vec::new();
     for (place, mapping) in mappings.iter().enumerate() {
@@ -270,18 +264,6 @@ fn version_of(process: &Process, library: &Library) -> Option<(u32, u32)> {
     let mut bytes = Vec::new();
     file.take(MOST_LIBRARY_BYTES).read_to_end(&mut bytes).ok()?;
     glibc::version(&bytes)
-}
-
-fn areas(mappings: &[Mapping]) -> Vec<Area> {
-    glibc_heap::joined(mappings.iter().map(|mapping| Area {
-        start: mapping.start,
-        end: mapping.end,
-        is_writable: mapping.is_writable(),
-        is_anonymous: mapping.is_anonymous()
-            || mapping.name.starts_with(b"[anon")
-            || mapping.name == b"[heap]",
-        is_break: mapping.name == b"[heap]",
-    }))
 }
 
 /// Anonymous memory that no arena owns and no name claims.

@@ -129,6 +129,38 @@ fn every_kind_of_a_live_process_is_told_apart_and_sums_equal_the_kernels() {
     assert!((20 * MIB..20 * MIB + 64 * 1024).contains(&rss(&map, "unknown")), "{}", rss(&map, "unknown"));
 }
 
+/// Twenty blocks with a mapping of their own and as many mappings of the program's by turns, which the kernel joins.
+const BY_TURNS: &str = r#"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+int main(void) {
+    for (int i = 0; i < 20; i++) {
+        memset(malloc(1 << 20), 1, 1 << 20);
+        char *own = mmap(0, 65536, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        memset(own, 5, 65536);
+    }
+    puts("ready");
+    fflush(stdout);
+    pause();
+}
+"#;
+
+#[test]
+fn large_blocks_by_turns_with_the_programs_own_mappings_are_known() {
+    let place = Place::new("turns");
+    let running = Running::ready(&mut Command::new(place.compile("turns", BY_TURNS, &["-O0", "-w"])));
+    if may_read_memory(&running) {
+        let map = json(&["--pid", &running.pid(), "--json"]);
+        assert_eq!(kind(&map, "glibc_large_block")["count"], 20);
+        assert_eq!(rss(&map, "glibc_large_block"), 20 * (MIB + 4096));
+        let unknown = rss(&map, "unknown");
+        assert!((20 * 65536..21 * 65536).contains(&unknown), "{unknown}");
+    }
+}
+
 #[test]
 fn the_heap_of_a_program_under_faultless_is_known() {
     let place = Place::new("preloaded");

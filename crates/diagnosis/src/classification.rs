@@ -6,6 +6,7 @@
 
 pub mod claim;
 pub mod glibc;
+pub mod glibc_counted;
 pub mod golang;
 pub mod hotspot;
 pub mod hotspot_structs;
@@ -105,6 +106,7 @@ fn claim_by_contents(sight: &Sight<'_>, reader: &Reader<'_>, loaded: &Loaded, cl
     ruby::claim(sight, reader, claims);
     // These search whole mappings, so only what is left.
     glibc::claim_rows(sight, reader, claims);
+    glibc_counted::claim(sight, loaded, claims);
     // Last, since it looks only at what nobody has claimed.
     pointers::claim(sight, reader, loaded, claims);
 }

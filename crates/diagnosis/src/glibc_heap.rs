@@ -22,6 +22,7 @@ pub mod trap;
 pub mod walk;
 mod window;
 
+use faultless_records::mappings::Mapping;
 pub use faultless_records::pagemap::Page;
 
 /// Bytes of a page, as far as the walk is concerned; where pages are larger nothing is said about them.
@@ -93,6 +94,27 @@ pub fn joined(areas: impl IntoIterator<Item = Area>) -> Vec<Area> {
         }
     }
     all
+}
+
+/// The areas of a process.
+#[must_use]
+pub fn areas(mappings: &[Mapping]) -> Vec<Area> {
+    joined(mappings.iter().map(|mapping| Area {
+        start: mapping.start,
+        end: mapping.end,
+        is_writable: mapping.is_writable(),
+        is_anonymous: mapping.is_anonymous()
+            || mapping.name.starts_with(b"[anon")
+            || mapping.name == b"[heap]",
+        is_break: mapping.name == b"[heap]",
+    }))
+}
+
+/// Whether a file is glibc's, by its path.
+#[must_use]
+pub fn is_libc(path: &[u8]) -> bool {
+    let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+    name.starts_with(b"libc.so.6") || (name.starts_with(b"libc-2.") && name.ends_with(b".so"))
 }
 
 /// The area that holds `address`; `areas` are in ascending order.

@@ -124,7 +124,8 @@ pub fn claim_rows(sight: &Sight<'_>, reader: &Reader<'_>, claims: &mut Claims) {
     }
 }
 
-fn block_evidence() -> Evidence {
+/// How a block with a mapping of its own is known.
+pub(super) fn block_evidence() -> Evidence {
     Evidence::plain(Strength::Contents, "header of a block of its own mapping")
 }
 

@@ -24,6 +24,28 @@ pub struct MappedBlocks {
     pub resident_bytes: u64,
 }
 
+impl MappedBlocks {
+    /// What malloc says of them.
+    #[must_use]
+    pub fn counted(parameters: &Parameters) -> Self {
+        Self {
+            blocks: u64::from(parameters.mmap_count),
+            // Since 2.43 malloc counts some bytes more, also where no mapping is left.
+            bytes: if parameters.mmap_count == 0 { 0 } else { parameters.mmapped_bytes & !(PAGE_BYTES - 1) },
+            ..Self::default()
+        }
+    }
+
+    fn may_have(&self, bytes: u64) -> bool {
+        self.found_blocks < self.blocks && self.found_bytes + bytes <= self.bytes
+    }
+
+    fn add(&mut self, bytes: u64) {
+        self.found_blocks += 1;
+        self.found_bytes += bytes;
+    }
+}
+
 /// Looks for the blocks that malloc counts, outside the stretches that arenas own.
 pub fn find(
     memory: &dyn Memory,
@@ -32,12 +54,26 @@ pub fn find(
     (layout, parameters): (&Layout, &Parameters),
     pages: &mut Pages<'_>,
 ) -> MappedBlocks {
-    let mut found = MappedBlocks {
-        blocks: u64::from(parameters.mmap_count),
-        // Since 2.43 malloc counts some bytes more, also where no mapping is left.
-        bytes: if parameters.mmap_count == 0 { 0 } else { parameters.mmapped_bytes & !(PAGE_BYTES - 1) },
-        ..MappedBlocks::default()
-    };
+    let mut found = MappedBlocks::counted(parameters);
+    for (start, bytes) in search(memory, areas, owned, (layout, found), pages) {
+        found.add(bytes);
+        let end = (start + bytes) / PAGE_BYTES;
+        found.resident_bytes += pages.count(start / PAGE_BYTES, end, Page::Resident) * PAGE_BYTES;
+    }
+    found
+}
+
+/// Start and size of blocks outside of what is owned, ascending; no more of them than malloc counts and were not `found` yet.
+pub fn search(
+    memory: &dyn Memory,
+    areas: &[Area],
+    owned: &[(u64, u64)],
+    (layout, mut found): (&Layout, MappedBlocks),
+    pages: &mut Pages<'_>,
+) -> Vec<(u64, u64)> {
+    let mut blocks = Vec::new();
+    let mut owned = owned.to_vec();
+    owned.sort_unstable();
     let (mut done, mut row_end) = (0, 0);
     for (place, area) in areas.iter().enumerate() {
         if found.found_blocks >= found.blocks {
@@ -49,13 +85,14 @@ pub fn find(
         if row_end < area.end {
             row_end = end_of_row(&areas[place..]);
         }
-        for (start, end) in gaps(area, owned) {
+        for (start, end) in gaps(area, &owned) {
             // A block goes on behind pages of its own that may not be written, but not into an arena.
-            let limit = if end == area.end { first_owned(owned, end).min(row_end) } else { end };
-            done = find_in(memory, (start.max(done), end), limit, (layout, pages), &mut found);
+            let limit = if end == area.end { first_owned(&owned, end).min(row_end) } else { end };
+            let within = (start.max(done), end, limit);
+            done = search_in(memory, within, (layout, pages), &mut found, &mut blocks);
         }
     }
-    found
+    blocks
 }
 
 /// The end of the anonymous areas that follow the first one without a hole.
@@ -65,21 +102,20 @@ fn end_of_row(areas: &[Area]) -> u64 {
     areas[more].end
 }
 
-/// Where what arenas own begins again from `address` on.
+/// Where what is owned begins again from `address` on.
 fn first_owned(owned: &[(u64, u64)], address: u64) -> u64 {
-    owned.iter().map(|(start, _)| *start).filter(|start| *start >= address).min().unwrap_or(u64::MAX)
+    let next = owned.partition_point(|(start, _)| *start < address);
+    owned.get(next).map_or(u64::MAX, |(start, _)| *start)
 }
 
-/// What of an area no arena owns.
+/// What of an area nobody owns.
 fn gaps(area: &Area, owned: &[(u64, u64)]) -> Vec<(u64, u64)> {
-    let mut within: Vec<(u64, u64)> =
-        owned.iter().copied().filter(|(start, end)| *start < area.end && area.start < *end).collect();
-    within.sort_unstable();
+    let first = owned.partition_point(|(_, end)| *end <= area.start);
     let mut gaps = Vec::new();
     let mut from = area.start;
-    for (start, end) in within {
-        gaps.push((from, start));
-        from = from.max(end);
+    for (start, end) in owned[first..].iter().take_while(|(start, _)| *start < area.end) {
+        gaps.push((from, *start));
+        from = from.max(*end);
     }
     gaps.push((from, area.end));
     gaps.retain(|(start, end)| start < end);
@@ -87,29 +123,26 @@ fn gaps(area: &Area, owned: &[(u64, u64)]) -> Vec<(u64, u64)> {
 }
 
 /// Looks for blocks that begin in a range and end before `limit`; returns where it ended.
-fn find_in(
+fn search_in(
     memory: &dyn Memory,
-    (start, end): (u64, u64),
-    limit: u64,
+    (start, end, limit): (u64, u64, u64),
     (layout, pages): (&Layout, &mut Pages<'_>),
     found: &mut MappedBlocks,
+    blocks: &mut Vec<(u64, u64)>,
 ) -> u64 {
     let mut at = start;
     let mut probes = 0;
     while at < end && probes < MOST_PROBES && found.found_blocks < found.blocks {
-        let first = at / PAGE_BYTES;
         // A head was written, so its page has memory or lies in swap.
-        if pages.state(first) == Page::Absent {
+        if pages.state(at / PAGE_BYTES) == Page::Absent {
             at += PAGE_BYTES;
             continue;
         }
         probes += 1;
-        match block_at(memory, at, limit, layout).filter(|bytes| found.found_bytes + bytes <= found.bytes) {
+        match block_at(memory, at, limit, layout).filter(|bytes| found.may_have(*bytes)) {
             Some(bytes) => {
-                found.found_blocks += 1;
-                found.found_bytes += bytes;
-                let end = (at + bytes) / PAGE_BYTES;
-                found.resident_bytes += pages.count(first, end, Page::Resident) * PAGE_BYTES;
+                found.add(bytes);
+                blocks.push((at, bytes));
                 at += bytes;
             }
             None => at += PAGE_BYTES,

@@ -1,0 +1,98 @@
+//! glibc's large blocks that lie between other things in one mapping: the kernel joins a block and a program's own memory where they
+//! touch, so that nothing begins or ends there. malloc counts its blocks; where some of them are still to be found, the head of one
+//! at the start of a page is no coincidence.
+
+use faultless_records::contents::{Contents, Extent};
+use faultless_records::glibc_heap::{LAYOUTS, Layout};
+
+use super::Sight;
+use super::claim::Claims;
+use super::glibc::block_evidence;
+use super::kind::Kind;
+use super::loaded::Loaded;
+use crate::glibc_heap::arenas::{self, Data, Search};
+use crate::glibc_heap::mapped::{self, MappedBlocks};
+use crate::glibc_heap::pages::Pages;
+use crate::glibc_heap::{self, Area, Memory, PAGE_BYTES, Page};
+
+/// Every address that a process has.
+const EVERYWHERE: Extent = Extent { start: 0, end: u64::MAX };
+
+/// Claims the blocks that malloc counts and nobody found yet, for each libc; the program is searched where there is none.
+pub fn claim(sight: &Sight<'_>, loaded: &Loaded, claims: &mut Claims) {
+    let Some(contents) = sight.contents else { return };
+    let memory = Present(contents);
+    let areas = glibc_heap::areas(sight.mappings);
+    let is_any_libc = loaded.objects.iter().any(|object| glibc_heap::is_libc(&object.path));
+    for object in &loaded.objects {
+        if is_any_libc != glibc_heap::is_libc(&object.path) {
+            continue;
+        }
+        for data in &object.data {
+            if let Some((layout, counted)) = counted(&memory, &areas, *data) {
+                claim_missing(&memory, &areas, layout, counted, claims);
+            }
+        }
+    }
+}
+
+/// What malloc with this data counts.
+fn counted(memory: &dyn Memory, areas: &[Area], data: Extent) -> Option<(&'static Layout, MappedBlocks)> {
+    let data = Data::read(memory, (data.start.next_multiple_of(8), data.end))?;
+    LAYOUTS.iter().find_map(|layout| match arenas::search(memory, areas, &data, layout) {
+        Search::Arenas(ring) => Some((layout, MappedBlocks::counted(&ring.parameters?.1))),
+        Search::Unused | Search::Nothing => None,
+    })
+}
+
+fn claim_missing(
+    memory: &dyn Memory,
+    areas: &[Area],
+    layout: &Layout,
+    mut counted: MappedBlocks,
+    claims: &mut Claims,
+) {
+    let all = claims.within(EVERYWHERE);
+    // A block may be claimed in pieces, which have one number.
+    let mut last = None;
+    for block in all.iter().filter(|claim| claim.kind == Kind::GlibcLargeBlock) {
+        counted.found_blocks += u64::from(last.replace(block.number) != Some(block.number));
+        counted.found_bytes += block.extent.bytes();
+    }
+    let owned: Vec<(u64, u64)> = all.iter().map(|claim| (claim.extent.start, claim.extent.end)).collect();
+    for (start, bytes) in mapped::search(memory, areas, &owned, (layout, counted), &mut Pages::new(memory)) {
+        claims.add(Extent::new(start, bytes), Kind::GlibcLargeBlock, block_evidence());
+    }
+}
+
+/// Memory in which what is not there is zero, as it is where nobody wrote; what is in swap stays there.
+struct Present<'contents>(&'contents dyn Contents);
+
+impl Memory for Present<'_> {
+    fn read(&self, address: u64, buffer: &mut [u8]) -> bool {
+        let mut at = address;
+        let mut rest = buffer;
+        while !rest.is_empty() {
+            let bytes = rest.len().min((PAGE_BYTES - at % PAGE_BYTES) as usize);
+            let (piece, after) = rest.split_at_mut(bytes);
+            if !self.0.read(at, piece) {
+                piece.fill(0);
+            }
+            let Some(next) = at.checked_add(bytes as u64) else { return false };
+            (at, rest) = (next, after);
+        }
+        true
+    }
+
+    fn pages(&self, address: u64, count: usize) -> Option<Vec<Page>> {
+        let whole = Extent::new(address, count as u64 * PAGE_BYTES);
+        let mut pages = vec![Page::Absent; count];
+        for run in self.0.pages(whole)? {
+            let Some(common) = run.extent.overlap(&whole) else { continue };
+            let first = ((common.start - address) / PAGE_BYTES) as usize;
+            let end = (common.end - address).div_ceil(PAGE_BYTES) as usize;
+            pages[first..end.min(count)].fill(if run.is_swapped { Page::Swapped } else { Page::Resident });
+        }
+        Some(pages)
+    }
+}
