@@ -151,7 +151,7 @@ fn search_in(
     at
 }
 
-/// Bytes of the block whose head stands at `address`. Aligned blocks have their head further in, and are not found.
+/// Bytes of the block whose head stands at `address`. Aligned blocks have another head further in, and keep this one.
 fn block_at(memory: &dyn Memory, address: u64, end: u64, layout: &Layout) -> Option<u64> {
     let mut head = [0; 16];
     if !memory.read(address, &mut head) {
