@@ -42,6 +42,7 @@ mod watch;
 mod watch_arguments;
 mod watch_audience;
 mod watch_chart;
+mod watch_keys;
 mod watch_outlets;
 mod watch_reader;
 mod watch_replay;

@@ -8,12 +8,11 @@ use std::time::{Duration, Instant};
 
 use faultless_diagnosis::history::History;
 use faultless_probe::clock::unix_s;
-use faultless_probe::{signals, wakeup};
+use faultless_probe::{signals, terminal as window};
 use faultless_report::plot;
-use faultless_report::watch_view::{Key, View, points_csv};
+use faultless_report::watch_view::{View, points_csv};
 use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
-use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use ratatui::crossterm::terminal::{self, EnterAlternateScreen, LeaveAlternateScreen};
 use ratatui::crossterm::{cursor, execute};
 
@@ -21,6 +20,7 @@ use crate::failure::Failure;
 use crate::output_file::OutputFile;
 use crate::watch_audience::Onlooker;
 use crate::watch_chart;
+use crate::watch_keys::{Keys, Press};
 use crate::watch_session::Wish;
 
 /// Time from one picture to the next while no key is pressed.
@@ -47,11 +47,14 @@ pub fn restore() {
 /// The chart on the terminal; leaves it when dropped.
 pub struct Screen {
     terminal: Terminal<CrosstermBackend<Stdout>>,
+    keys: Keys,
     view: View,
     /// What the last key did, where that is not to be seen.
     message: String,
     drawn: Option<Instant>,
     drawn_s: f64,
+    /// Columns and rows of what was drawn.
+    drawn_size: Option<(usize, usize)>,
     is_stale: bool,
     requests_to_end: u32,
     has_gone: bool,
@@ -71,40 +74,39 @@ impl Screen {
         let terminal = Terminal::new(CrosstermBackend::new(io::stdout())).map_err(failed)?;
         Ok(Self {
             terminal,
+            keys: Keys::default(),
             view: View::default(),
             message: String::new(),
             drawn: None,
             drawn_s: -1.0,
+            drawn_size: None,
             is_stale: true,
             requests_to_end: 0,
             has_gone: false,
         })
     }
 
-    fn press(&mut self, key: KeyEvent, history: &History) -> Wish {
-        let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
+    fn press(&mut self, press: Press, history: &History) -> Wish {
         self.message.clear();
-        match key.code {
-            KeyCode::Char('c') if is_control => return self.request_end(SIGINT),
-            KeyCode::Char('z') if is_control => self.pause_process(),
-            KeyCode::Char('l') if is_control => {
+        match press {
+            Press::Interrupt => return self.request_end(SIGINT),
+            Press::Leave => return self.request_end(SIGTERM),
+            Press::Stop => self.pause_process(),
+            Press::Redraw => {
                 let _ = self.terminal.clear();
             }
-            KeyCode::Char('q') => return self.request_end(SIGTERM),
-            KeyCode::Esc if self.view.has_help => self.view.has_help = false,
-            KeyCode::Char('e') => self.message = export(&self.view, history),
-            code => {
-                if let Some(key) = meaning(code) {
-                    self.view.press(key, history);
-                }
-            }
+            Press::Escape => self.view.has_help = false,
+            Press::Export => self.message = export(&self.view, history),
+            Press::View(key) => self.view.press(key, history),
         }
+        self.is_stale = true;
         Wish::GoOn
     }
 
     /// A command that does not listen is killed at the third request.
     fn request_end(&mut self, signal: i32) -> Wish {
         self.requests_to_end += 1;
+        self.is_stale = true;
         self.message = "waiting for the command to end (q again to kill it)".into();
         Wish::End(if self.requests_to_end > 2 { SIGKILL } else { signal })
     }
@@ -126,38 +128,33 @@ impl Screen {
 
 impl Onlooker for Screen {
     fn input(&self) -> Option<BorrowedFd<'_>> {
-        // Safe to borrow for as long as we live: nobody closes standard input.
-        (!self.has_gone).then(|| STDIN.as_fd())
+        // Safe to borrow for as long as we live: nobody closes standard input. That it has gone is still to be told, and wakes who
+        // waits.
+        (!self.has_gone || self.requests_to_end == 0).then(|| STDIN.as_fd())
     }
 
     fn answer(&mut self, history: &History) -> Wish {
-        let mut wish = Wish::GoOn;
-        // Asked first: reading keys of a terminal that was closed would never come to an end.
-        self.has_gone |= wakeup::is_hung_up(STDIN.as_fd());
-        if self.has_gone {
+        let presses = match self.has_gone {
+            true => Err(io::ErrorKind::UnexpectedEof.into()),
+            false => self.keys.read(),
+        };
+        let Ok(presses) = presses else {
+            // The terminal has gone; whatever is watched goes on.
+            self.has_gone = true;
             return self.leave_once();
-        }
-        loop {
-            let is_there = event::poll(Duration::ZERO);
-            match is_there.and_then(|is_there| is_there.then(event::read).transpose()) {
-                Ok(None) => return wish,
-                Ok(Some(Event::Key(key))) if key.kind != KeyEventKind::Release => {
-                    if let Wish::End(signal) = self.press(key, history) {
-                        wish = Wish::End(signal);
-                    }
-                }
-                Ok(Some(_)) => {}
-                Err(_) => {
-                    // The terminal has gone; whatever is watched goes on.
-                    self.has_gone = true;
-                    return self.leave_once();
-                }
+        };
+        let mut wish = Wish::GoOn;
+        for press in presses {
+            if let Wish::End(signal) = self.press(press, history) {
+                wish = Wish::End(signal);
             }
-            self.is_stale = true;
         }
+        wish
     }
 
     fn show(&mut self, history: &History) {
+        let size = window::size();
+        self.is_stale |= size != self.drawn_size;
         let is_due = self.drawn.is_none_or(|drawn| drawn.elapsed() >= PICTURE_EVERY);
         if !self.is_stale && (!is_due || self.drawn_s == history.latest_s) {
             return;
@@ -166,7 +163,8 @@ impl Onlooker for Screen {
         // A terminal that has gone says so here, also where SIGHUP is ignored.
         self.has_gone |=
             self.terminal.draw(|frame| watch_chart::draw(frame, history, view, message)).is_err();
-        (self.drawn, self.drawn_s, self.is_stale) = (Some(Instant::now()), history.latest_s, false);
+        (self.drawn, self.drawn_s, self.drawn_size) = (Some(Instant::now()), history.latest_s, size);
+        self.is_stale = false;
     }
 
     fn lingers(&self) -> bool {
@@ -188,28 +186,6 @@ fn take() -> io::Result<()> {
     // ORDERING: Relaxed; as in restore.
     IS_SHOWN.store(true, Ordering::Relaxed);
     execute!(io::stdout(), EnterAlternateScreen, cursor::Hide)
-}
-
-fn meaning(code: KeyCode) -> Option<Key> {
-    Some(match code {
-        KeyCode::Char(' ' | 'p') => Key::Pause,
-        KeyCode::Char('+' | '=' | 'i') => Key::ZoomIn,
-        KeyCode::Char('-' | 'o') => Key::ZoomOut,
-        KeyCode::Char('w') => Key::Whole,
-        KeyCode::Left | KeyCode::Char('h') | KeyCode::PageUp => Key::Earlier,
-        KeyCode::Right | KeyCode::Char('l') | KeyCode::PageDown => Key::Later,
-        KeyCode::Home => Key::First,
-        KeyCode::End => Key::Latest,
-        KeyCode::Tab | KeyCode::Char('m') => Key::NextMetric,
-        KeyCode::BackTab | KeyCode::Char('M') => Key::PreviousMetric,
-        KeyCode::Char('0') => Key::Overview,
-        KeyCode::Char(digit @ '1'..='9') => Key::Metric(digit as usize - '1' as usize),
-        KeyCode::Up | KeyCode::Char('k') => Key::Up,
-        KeyCode::Down | KeyCode::Char('j') => Key::Down,
-        KeyCode::Enter => Key::Alone,
-        KeyCode::Char('?') | KeyCode::F(1) => Key::Help,
-        _ => return None,
-    })
 }
 
 /// Writes what is shown as a picture and as CSV into the current directory; says where, or why not.

@@ -433,3 +433,58 @@ fn a_terminal_that_goes_away_ends_the_chart_even_where_its_signal_is_ignored() {
     }
     assert!(ends, "it goes on without its terminal");
 }
+
+#[test]
+fn half_of_a_key_does_not_hold_up_the_chart() {
+    if Command::new("script").arg("--version").output().is_err() {
+        faultless_skipped::skipped("script(1) is not installed (util-linux)");
+        return;
+    }
+    let place = Place::new("half");
+    let command = format!(
+        "stty cols 120 rows 40; sh -c 'echo $$ > {}; exec {} watch -i 20ms --pid $$'",
+        place.file("pid"),
+        env!("CARGO_BIN_EXE_faultless")
+    );
+    let log = place.file("screen");
+    let mut child = on_terminal(&command, &log);
+    assert!(is_so_within(SOON, || shown(&log).contains("minor")), "no chart");
+    let pid = written_line(&place.file("pid"));
+    child.0.stdin.as_mut().unwrap().write_all(b"\x1b[").unwrap();
+    // Time for it to arrive; too little of it finds nothing wrong.
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    send("TERM", &pid);
+    let ends = is_so_within(SOON, || has_ended(&pid));
+    if !ends {
+        send("KILL", pid);
+    }
+    assert!(ends, "it waits for the rest of a key");
+}
+
+#[test]
+fn a_recording_on_a_terminal_is_drawn_again_when_that_has_another_size() {
+    if Command::new("script").arg("--version").output().is_err() {
+        faultless_skipped::skipped("script(1) is not installed (util-linux)");
+        return;
+    }
+    let place = Place::new("resized");
+    let record = place.file("record");
+    let own = std::process::id().to_string();
+    let arguments = ["watch", "-i", "10ms", "--for", "50ms", "--record", &record, "--pid", &own];
+    assert!(faultless(&arguments).output().unwrap().status.success());
+    let command = format!(
+        "stty cols 120 rows 40; sh -c 'tty > {0}; exec {1} watch --replay {record}'",
+        place.file("tty"),
+        env!("CARGO_BIN_EXE_faultless")
+    );
+    let log = place.file("screen");
+    let mut child = on_terminal(&command, &log);
+    assert!(is_so_within(SOON, || shown(&log).contains("minor")), "no chart");
+    let terminal = written_line(&place.file("tty"));
+    let before = shown(&log).matches("minor").count();
+    assert!(Command::new("stty").args(["-F", &terminal, "cols", "90"]).status().unwrap().success());
+    let is_drawn = is_so_within(SOON, || shown(&log).matches("minor").count() > before);
+    child.0.stdin.as_mut().unwrap().write_all(b"q").unwrap();
+    assert!(is_drawn, "it is not drawn again");
+    assert!(child.0.wait().unwrap().success());
+}

@@ -17,6 +17,9 @@ const INTERRUPTIONS: &[Signal] = &[Signal::SIGHUP, Signal::SIGINT, Signal::SIGQU
 /// Further signals that are meant for the command and passed on to it.
 const MESSAGES: &[Signal] = &[Signal::SIGUSR1, Signal::SIGUSR2];
 
+/// Ends the waiting of who draws on a terminal that has another size now; it asks for nothing.
+const NEWS: Signal = Signal::SIGWINCH;
+
 /// Whether SIGPIPE was ignored when we were started (services of systemd begin so); Rust's runtime ignores it before `main`.
 static WAS_PIPE_IGNORED: AtomicBool = AtomicBool::new(false);
 
@@ -73,7 +76,7 @@ impl Signals {
         unsafe { sigaction(Signal::SIGCHLD, &default)? };
         let mut held = SigSet::empty();
         held.add(Signal::SIGCHLD);
-        for signal in INTERRUPTIONS.iter().chain(MESSAGES) {
+        for signal in INTERRUPTIONS.iter().chain(MESSAGES).chain([&NEWS]) {
             if !is_ignored(*signal)? {
                 held.add(*signal);
             }

@@ -9,11 +9,17 @@ use nix::libc;
 /// Columns of the terminal that standard output is; none when it is none, or does not know.
 #[must_use]
 pub fn columns() -> Option<usize> {
+    size().map(|(columns, _)| columns).filter(|columns| *columns > 0)
+}
+
+/// Columns and rows of the terminal that standard output is; none when it is none.
+#[must_use]
+pub fn size() -> Option<(usize, usize)> {
     // SAFETY: winsize is plain data; all zeros is a value of it.
     let mut size: libc::winsize = unsafe { std::mem::zeroed() };
     // SAFETY: the request writes one winsize, and `size` is valid for that.
     let answer = unsafe { libc::ioctl(libc::STDOUT_FILENO, libc::TIOCGWINSZ, &raw mut size) };
-    (answer == 0 && size.ws_col > 0).then_some(usize::from(size.ws_col))
+    (answer == 0).then_some((usize::from(size.ws_col), usize::from(size.ws_row)))
 }
 
 /// Standard error once more, for a command whose output must not mix with ours on standard output.
