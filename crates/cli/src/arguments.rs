@@ -130,7 +130,7 @@ pub struct BenchArguments {
     /// Count system calls, too, in one more run of each, which takes many times as long.
     #[arg(long)]
     pub system_calls: bool,
-    /// Write every sample to FILE as JSON.
+    /// Write every sample to FILE as JSON; - is standard output, and the table then goes to standard error.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
     /// Write a page with charts to FILE.

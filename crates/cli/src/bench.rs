@@ -1,5 +1,6 @@
 //! `faultless bench`: runs the workloads under several allocators in turn and says how they compare.
 
+use std::io::Write;
 use std::path::Path;
 
 use faultless_probe::allocators::installed;
@@ -48,7 +49,8 @@ pub fn bench(
         arguments.load.as_deref().map(|path| load(path, arguments.reference.as_deref())).transpose()?;
     let signals = hold_signals()?;
     // Files that cannot be written are refused before hours of work.
-    let paths = [arguments.json.as_deref(), arguments.html.as_deref()];
+    let prints_samples = arguments.json.as_deref() == Some(Path::new("-"));
+    let paths = [arguments.json.as_deref().filter(|_| !prints_samples), arguments.html.as_deref()];
     let [samples, page] = create_apart(paths, arguments.load.as_deref())?;
     let (campaign, interrupted) = match loaded {
         Some(campaign) => (campaign, None),
@@ -57,7 +59,14 @@ pub fn bench(
     let saved = samples.map_or(Ok(()), |file| file.write(&bench_json::json(&campaign)));
     let drawn = page.map_or(Ok(()), |file| file.write(&bench_html::html(&campaign)));
     // A disk that is full by now costs its file and not the result.
-    let printed = crate::print(bench_table::text(&campaign));
+    let table = bench_table::text(&campaign);
+    let printed = match prints_samples {
+        true => {
+            let _ = write!(std::io::stderr(), "{table}");
+            crate::print(bench_json::json(&campaign))
+        }
+        false => crate::print(table),
+    };
     saved.and(drawn)?;
     printed?;
     if let Some(error) = interrupted {

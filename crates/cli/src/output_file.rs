@@ -25,8 +25,9 @@ impl OutputFile {
     /// Makes the file beside `path`.
     ///
     /// # Errors
-    /// [`Failure::Failed`] with the kernel's reason.
+    /// [`Failure::Failed`] with the kernel's reason, [`Failure::Usage`] as [`refuse_dash`].
     pub fn create(path: &Path) -> Result<Self, Failure> {
+        refuse_dash(path)?;
         let place = place_of(path);
         let made = if is_stream(path) {
             open_stream(path).map(|file| (file, None))
@@ -83,6 +84,19 @@ impl Drop for OutputFile {
         if let Some(unfinished) = &self.unfinished {
             let _ = fs::remove_file(unfinished);
         }
+    }
+}
+
+/// Who writes `-` means standard output, where the result is printed already.
+///
+/// # Errors
+/// [`Failure::Usage`].
+pub fn refuse_dash(path: &Path) -> Result<(), Failure> {
+    match path == Path::new("-") {
+        true => Err(Failure::Usage(
+            "- is no file here: standard output is /dev/stdout, a file of that name ./-".into(),
+        )),
+        false => Ok(()),
     }
 }
 

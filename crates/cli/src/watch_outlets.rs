@@ -50,6 +50,7 @@ impl Outlets {
     ) -> Result<Self, Failure> {
         let mut unbegun = Vec::new();
         let mut open = |path: &Path| -> Result<File, Failure> {
+            output_file::refuse_dash(path)?;
             let failed = |error: io::Error| Failure::of_writing(path, &error);
             let file = match output_file::is_stream(path) {
                 true => output_file::open_stream(path),

@@ -167,6 +167,23 @@ fn what_makes_no_sense_is_refused_in_one_line_and_leaves_nothing() {
 }
 
 #[test]
+fn samples_go_to_standard_output_by_a_dash_and_nothing_else_makes_a_file_of_that_name() {
+    let place = Place::with_temporary("dash");
+    let output = one_round(&place, "libc", &["--json", "-"]).current_dir(&place.0).output().unwrap();
+    assert!(output.status.success(), "{}", errors(&output));
+    assert_eq!(tool::json(&output)["samples"].as_array().map(Vec::len), Some(1));
+    assert!(errors(&output).contains(WORKLOAD), "the table is there, too: {}", errors(&output));
+    for words in [
+        &["bench", WORKLOAD, "--html", "-"][..],
+        &["run", "--json", "-", "true"],
+        &["watch", "--record", "-", "true"],
+    ] {
+        assert_refused(tool::faultless(words).current_dir(&place.0), 2, "/dev/stdout");
+    }
+    place.holds_only(&[]);
+}
+
+#[test]
 fn files_that_cannot_be_written_or_read_are_named_before_anything_runs() {
     let place = Place::with_temporary("files");
     let page = place.file("page.html");
