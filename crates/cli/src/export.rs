@@ -105,7 +105,7 @@ pub fn export(arguments: &ExportArguments, signals: &Signals) -> Result<Ending, 
     };
     if let Some(server) = server {
         say(&format!("metrics at http://{}/metrics", server.address()));
-        server.serve(Arc::clone(&page));
+        server.serve(&page)?;
     }
     let looks = [(Look::Heap, arguments.heap), (Look::Map, arguments.map)];
     let looks: Vec<_> = looks.into_iter().filter(|(_, every)| !every.is_zero()).collect();

@@ -3,7 +3,6 @@
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use faultless_report::plain::plain;
@@ -12,7 +11,7 @@ use faultless_report::prometheus_text::CONTENT_TYPE;
 use crate::export_page::Page;
 use crate::failure::Failure;
 
-/// Connections answered at once; more are closed.
+/// Connections answered at once; more wait for their turn in the kernel.
 const MOST_CONNECTIONS: usize = 16;
 
 /// Longest head of a request, in bytes, and most of its fields.
@@ -69,31 +68,32 @@ impl Server {
     }
 
     /// Answers from now on, in threads of its own.
-    pub fn serve(self, page: Arc<Page>) {
-        std::thread::spawn(move || {
-            let answered = Arc::new(AtomicUsize::new(0));
-            loop {
-                let Ok((stream, _)) = self.listener.accept() else {
-                    std::thread::sleep(BREATH);
-                    continue;
-                };
-                // ORDERING: Relaxed here and below; a count, and only this thread adds to it.
-                if answered.load(Ordering::Relaxed) >= MOST_CONNECTIONS {
-                    continue;
+    ///
+    /// # Errors
+    /// [`Failure::Failed`] where there can be no thread.
+    pub fn serve(self, page: &Arc<Page>) -> Result<(), Failure> {
+        let listener = Arc::new(self.listener);
+        for number in 0..MOST_CONNECTIONS {
+            let (listener, page) = (Arc::clone(&listener), Arc::clone(page));
+            let answer_all = move || {
+                loop {
+                    match listener.accept() {
+                        // Who goes away in the middle is nobody's loss.
+                        Ok((stream, _)) => drop(answer(stream, &page)),
+                        Err(_) => std::thread::sleep(BREATH),
+                    }
                 }
-                answered.fetch_add(1, Ordering::Relaxed);
-                let (page, done) = (Arc::clone(&page), Arc::clone(&answered));
-                let answer_one = move || {
-                    // Who goes away in the middle is nobody's loss.
-                    let _ = answer(stream, &page);
-                    done.fetch_sub(1, Ordering::Relaxed);
-                };
-                if std::thread::Builder::new().spawn(answer_one).is_err() {
-                    answered.fetch_sub(1, Ordering::Relaxed);
-                    std::thread::sleep(BREATH);
+            };
+            match std::thread::Builder::new().spawn(answer_all) {
+                Ok(_) => {}
+                Err(error) if number == 0 => {
+                    return Err(Failure::Failed(format!("cannot start a thread that answers: {error}")));
                 }
+                // Fewer do, too.
+                Err(_) => break,
             }
-        });
+        }
+        Ok(())
     }
 }
 

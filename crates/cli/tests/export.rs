@@ -323,6 +323,25 @@ fn who_asks_slowly_or_for_something_else_holds_nobody_up() {
 }
 
 #[test]
+fn many_who_ask_at_once_are_all_answered() {
+    let pid = std::process::id().to_string();
+    let (_exporter, address) = serve(&["--pid", &pid]);
+    let asked: Vec<TcpStream> = (0..50)
+        .map(|_| {
+            let mut stream = TcpStream::connect(&address).unwrap();
+            stream.set_read_timeout(Some(PATIENCE)).unwrap();
+            stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
+            stream
+        })
+        .collect();
+    for mut stream in asked {
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+    }
+}
+
+#[test]
 fn a_file_for_node_exporter_is_always_whole_and_gone_at_the_end() {
     let place = Place::new("textfile");
     let path = place.file("faultless.prom");
