@@ -193,6 +193,36 @@ fn counts_begin_where_the_looking_began_and_go_on_when_the_process_has_ended() {
 }
 
 #[test]
+fn children_that_were_too_short_to_be_seen_count_for_who_waited_for_them() {
+    let place = Place::new("children");
+    let toucher = Toucher::start(&place, "toucher-short");
+    drop(toucher);
+    let input = place.write("input", "2000\n");
+    let script = format!(
+        "while read line; do for i in 1 2 3 4 5; do {} < {input} > {}; done; echo done; done",
+        place.file("toucher-short"),
+        place.file("output")
+    );
+    let mut shell = Command::new("sh");
+    let mut shell = Running::start(shell.args(["-c", &script]).stdin(Stdio::piped()).stdout(Stdio::piped()));
+    let (mut input, output) = (shell.0.stdin.take().unwrap(), shell.0.stdout.take().unwrap());
+    let mut output = BufReader::new(output);
+    let mut work = || {
+        writeln!(input).unwrap();
+        output.read_line(&mut String::new()).unwrap();
+    };
+    work();
+    let (_exporter, address) = serve(&["--pid", &shell.pid(), "--heap", "0"]);
+    let faults = "faultless_children_page_faults_total{name=\"sh\",kind=\"minor\"}";
+    assert_eq!(wait_for(&address, faults, |_| true), 0.0, "those before are no increase");
+    work();
+    let after = wait_for(&address, faults, |faults| faults >= 10_000.0);
+    assert!(after < 12_000.0, "{after}");
+    let time = "faultless_children_cpu_seconds_total{name=\"sh\",mode=\"user\"}";
+    assert!(value(&scrape(&address), time).is_some());
+}
+
+#[test]
 fn the_counts_of_a_process_stay_its_own_when_it_becomes_another_program() {
     let script = "true; read line; exec sleep 600";
     let mut child = Running::start(Command::new("sh").args(["-c", script]).stdin(Stdio::piped()));

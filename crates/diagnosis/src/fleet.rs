@@ -48,6 +48,17 @@ pub struct Counts {
     pub met: u64,
     /// Processes that ended.
     pub ended: u64,
+    /// What they used themselves.
+    pub own: Use,
+    /// What children used that ended and were waited for, whether these were seen or not.
+    pub children: Use,
+    /// Bytes that Faultless gave back to the kernel, where it publishes that.
+    pub purged_bytes: u64,
+}
+
+/// What processes used.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Use {
     /// Page faults served without I/O.
     pub minor_faults: u64,
     /// Page faults that needed I/O.
@@ -56,8 +67,35 @@ pub struct Counts {
     pub user_us: u64,
     /// Processor time in the kernel, in us.
     pub system_us: u64,
-    /// Bytes that Faultless gave back to the kernel, where it publishes that.
-    pub purged_bytes: u64,
+}
+
+impl Use {
+    /// Of a process, since it began.
+    fn own(sample: &Sample) -> Self {
+        Self {
+            minor_faults: sample.minor_faults,
+            major_faults: sample.major_faults,
+            user_us: in_us(sample.user_s),
+            system_us: in_us(sample.system_s),
+        }
+    }
+
+    /// Of its children, since it began.
+    fn of_children(sample: &Sample) -> Self {
+        Self {
+            minor_faults: sample.children_minor_faults,
+            major_faults: sample.children_major_faults,
+            user_us: in_us(sample.children_user_s),
+            system_us: in_us(sample.children_system_s),
+        }
+    }
+
+    fn add_increase(&mut self, now: Self, before: Self) {
+        self.minor_faults += now.minor_faults.saturating_sub(before.minor_faults);
+        self.major_faults += now.major_faults.saturating_sub(before.major_faults);
+        self.user_us += now.user_us.saturating_sub(before.user_us);
+        self.system_us += now.system_us.saturating_sub(before.system_us);
+    }
 }
 
 /// Sizes of the living processes of a label, in bytes.
@@ -363,10 +401,8 @@ impl Fleet {
         member.swap_bytes = sample.swap_bytes.or(member.swap_bytes);
         member.latest = Some(sample);
         let counts = self.counts.entry(member.label.clone()).or_default();
-        counts.minor_faults += sample.minor_faults.saturating_sub(former.minor_faults);
-        counts.major_faults += sample.major_faults.saturating_sub(former.major_faults);
-        counts.user_us += in_us(sample.user_s - former.user_s);
-        counts.system_us += in_us(sample.system_s - former.system_s);
+        counts.own.add_increase(Use::own(&sample), Use::own(&former));
+        counts.children.add_increase(Use::of_children(&sample), Use::of_children(&former));
     }
 
     fn label(&self, name: &str, pid: i32) -> Label {

@@ -177,6 +177,8 @@ impl Watched {
             children_major_faults: counters.children_major_faults,
             user_s: counters.user_ticks as f64 / self.ticks_per_s,
             system_s: counters.system_ticks as f64 / self.ticks_per_s,
+            children_user_s: counters.children_user_ticks as f64 / self.ticks_per_s,
+            children_system_s: counters.children_system_ticks as f64 / self.ticks_per_s,
             ..Sample::default()
         }
     }

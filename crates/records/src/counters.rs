@@ -26,6 +26,10 @@ pub struct Counters<'text> {
     pub user_ticks: u64,
     /// Processor time in the kernel, in clock ticks.
     pub system_ticks: u64,
+    /// Processor time in the program of children that ended and were waited for, in clock ticks.
+    pub children_user_ticks: u64,
+    /// The same in the kernel.
+    pub children_system_ticks: u64,
     /// Threads.
     pub threads: u32,
     /// When it began, in clock ticks after boot.
@@ -60,7 +64,8 @@ impl<'text> Counters<'text> {
         let (minor_faults, children_minor_faults) = (next()?, next()?);
         let (major_faults, children_major_faults) = (next()?, next()?);
         let (user_ticks, system_ticks) = (next()?, next()?);
-        let threads = u32::try_from(number(fields.nth(20 - 16)?)?).ok()?;
+        let (children_user_ticks, children_system_ticks) = (next()?, next()?);
+        let threads = u32::try_from(number(fields.nth(20 - 18)?)?).ok()?;
         let start_ticks = number(fields.nth(22 - 21)?)?;
         let (vsize_bytes, rss_pages) = (number(fields.next()?)?, number(fields.next()?)?);
         let stack_start = number(fields.nth(28 - 25)?)?;
@@ -75,6 +80,8 @@ impl<'text> Counters<'text> {
             children_major_faults,
             user_ticks,
             system_ticks,
+            children_user_ticks,
+            children_system_ticks,
             threads,
             start_ticks,
             vsize_bytes,
@@ -141,6 +148,7 @@ mod tests {
         assert_eq!((counters.minor_faults, counters.children_minor_faults), (100, 11));
         assert_eq!((counters.major_faults, counters.children_major_faults), (3, 12));
         assert_eq!((counters.user_ticks, counters.system_ticks, counters.threads), (70, 21, 4));
+        assert_eq!((counters.children_user_ticks, counters.children_system_ticks), (1, 2));
         assert_eq!((counters.start_ticks, counters.vsize_bytes, counters.rss_pages), (31415, 1_000_000, 200));
         assert_eq!(counters.stack_start, 140_720_000_000_000);
         assert!(!counters.is_kernel_thread() && !counters.thread_has_ended() && !counters.is_ended());

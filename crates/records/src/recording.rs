@@ -105,6 +105,12 @@ pub struct Sample {
     pub user_s: f64,
     /// Processor time in the kernel.
     pub system_s: f64,
+    /// Processor time in the program of children that ended and were waited for.
+    #[serde(default)]
+    pub children_user_s: f64,
+    /// The same in the kernel.
+    #[serde(default)]
+    pub children_system_s: f64,
 }
 
 /// A control group.

@@ -143,7 +143,7 @@ fn processes(fleet: &Fleet) -> Vec<Family> {
 
     /// Label, its value, the figure.
     type Part = (&'static str, &'static str, fn(&Counts) -> f64);
-    let counts: [(&str, &str, &[Part]); 4] = [
+    let counts: [(&str, &str, &[Part]); 6] = [
         (
             "processes_met_total",
             "Processes that began, or were found, or took this name.",
@@ -154,16 +154,32 @@ fn processes(fleet: &Fleet) -> Vec<Family> {
             "page_faults_total",
             "Page faults: minor ones without I/O, major ones with it.",
             &[
-                ("kind", "minor", |counts| counts.minor_faults as f64),
-                ("kind", "major", |counts| counts.major_faults as f64),
+                ("kind", "minor", |counts| counts.own.minor_faults as f64),
+                ("kind", "major", |counts| counts.own.major_faults as f64),
             ],
         ),
         (
             "cpu_seconds_total",
             "Processor time in programs (user) and in the kernel (system).",
             &[
-                ("mode", "user", |counts| counts.user_us as f64 / 1e6),
-                ("mode", "system", |counts| counts.system_us as f64 / 1e6),
+                ("mode", "user", |counts| counts.own.user_us as f64 / 1e6),
+                ("mode", "system", |counts| counts.own.system_us as f64 / 1e6),
+            ],
+        ),
+        (
+            "children_page_faults_total",
+            "Page faults of their children that ended and were waited for, and of theirs, seen or not.",
+            &[
+                ("kind", "minor", |counts| counts.children.minor_faults as f64),
+                ("kind", "major", |counts| counts.children.major_faults as f64),
+            ],
+        ),
+        (
+            "children_cpu_seconds_total",
+            "Processor time of their children that ended and were waited for, and of theirs, seen or not.",
+            &[
+                ("mode", "user", |counts| counts.children.user_us as f64 / 1e6),
+                ("mode", "system", |counts| counts.children.system_us as f64 / 1e6),
             ],
         ),
     ];

@@ -42,7 +42,7 @@ fn left(place: u32) -> Line {
 }
 
 fn faults(fleet: &Fleet, name: &str) -> u64 {
-    fleet.counts()[&Label { name: name.into(), pid: None }].minor_faults
+    fleet.counts()[&Label { name: name.into(), pid: None }].own.minor_faults
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn counts_outlive_processes_and_sizes_do_not() {
     fleet.add(exit(0));
     let label = Label { name: "worker".into(), pid: None };
     let counts = fleet.counts()[&label];
-    assert_eq!((counts.met, counts.ended, counts.minor_faults), (2, 1, 20));
+    assert_eq!((counts.met, counts.ended, counts.own.minor_faults), (2, 1, 20));
     let sizes = fleet.sizes()[&label];
     assert_eq!((sizes.processes, sizes.threads, sizes.rss_bytes), (1, 1, 40_960));
     assert_eq!((sizes.pss_bytes, sizes.swap_bytes), (None, None));
@@ -152,8 +152,9 @@ fn another_name_is_another_series_of_names_and_takes_the_series_of_a_process_alo
             fleet.add(line);
         }
         let counts = fleet.counts().iter();
-        let counts: Vec<_> =
-            counts.map(|(label, counts)| (label.name.as_str(), counts.minor_faults, counts.met)).collect();
+        let counts: Vec<_> = counts
+            .map(|(label, counts)| (label.name.as_str(), counts.own.minor_faults, counts.met))
+            .collect();
         assert_eq!(counts, expected, "{grouping:?}");
         assert_eq!(fleet.members().next().unwrap().1.label.name, "work");
     }
