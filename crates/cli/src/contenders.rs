@@ -47,7 +47,7 @@ pub fn contenders(
             return Err(Failure::Usage(format!("the allocator {} is named twice", wish.name)));
         }
         let mut environment = match &library {
-            Some(path) => plan::under_faultless(&base, path),
+            Some(path) => plan::under_faultless(&base, path, ""),
             None => base.clone(),
         };
         for (name, value) in &wish.settings {

@@ -11,7 +11,7 @@ use faultless_diagnosis::loaded_data;
 use faultless_diagnosis::tuning::{Evidence, Tuning, derive, size};
 use faultless_diagnosis::verdict::{ArmResult, judge_what_was_seen};
 use faultless_probe::loader;
-use faultless_probe::place::PrivateDirectory;
+use faultless_probe::place::{self, PrivateDirectory};
 use faultless_probe::signals::Signals;
 use faultless_probe::terminal;
 use faultless_records::allocator::Allocator;
@@ -101,6 +101,10 @@ impl Patient {
     fn words(&self) -> Vec<String> {
         if self.is_demo { vec!["CMD".into()] } else { self.command.words() }
     }
+
+    fn under_faultless(&self, room: &Room) -> Environment {
+        plan::under_faultless(&self.environment, &room.library, &place::system_preload())
+    }
 }
 
 fn consult(
@@ -129,7 +133,9 @@ fn consult(
     let libc_is_reachable = matches!(as_is, Allocator::Libc | Allocator::LibcDebug) || preloaded;
 
     let (arms, roles): (Vec<Arm>, Vec<_>) =
-        plan::arms(&patient.environment, &tuning, &room.library, libc_is_reachable).into_iter().unzip();
+        plan::arms(&patient.environment, &tuning, patient.under_faultless(room), libc_is_reachable)
+            .into_iter()
+            .unzip();
     let names: Vec<String> = arms.iter().map(|arm| arm.name.clone()).collect();
     progress.plan(names.clone(), rounds, look.measurement.elapsed);
     let runs = compare(&patient.command, &arms, rounds, signals, &mut progress)
@@ -198,8 +204,7 @@ fn observe(
     let prefix = room.directory.path().join(REPORT_PREFIX);
     let mut option = OsString::from("report:");
     option.push(&prefix);
-    let environment =
-        plan::under_faultless(&patient.environment, &room.library).with_option("FAULTLESS", &option);
+    let environment = patient.under_faultless(room).with_option("FAULTLESS", &option);
     let (_, sizes) = run_with_sizes(&patient.command, &environment, signals)
         .map_err(|error| Failure::of_run(&patient.command.name(), error))?;
     let reports = reports(room.directory.path());

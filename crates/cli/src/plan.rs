@@ -14,11 +14,15 @@ use faultless_trial::comparison::Arm;
 use faultless_trial::environment::Environment;
 
 /// The user's environment with our library in front of any other preload, and without another copy of it: that would
-/// serve nothing, and write its own report over the first one's.
+/// serve nothing, and write its own report over the first one's. Where a copy is among what the system preloads, which cannot be left
+/// out, ours is.
 #[must_use]
-pub fn under_faultless(own: &Environment, library: &Path) -> Environment {
-    let others =
-        without_preloads(own.clone(), |entry| Allocator::of_file(entry) == Some(Allocator::Faultless));
+pub fn under_faultless(own: &Environment, library: &Path, system_preload: &str) -> Environment {
+    let is_ours = |entry: &str| Allocator::of_file(entry) == Some(Allocator::Faultless);
+    let others = without_preloads(own.clone(), is_ours);
+    if entries(system_preload).any(is_ours) {
+        return others;
+    }
     let preload = place::preload_value(library, others.get("LD_PRELOAD"));
     others.with("LD_PRELOAD", preload)
 }
@@ -75,7 +79,12 @@ pub fn has_own_settings(own: &Environment) -> bool {
 ///
 /// `libc_is_reachable` is false for commands that bring another allocator along: settings of libc mean nothing there.
 #[must_use]
-pub fn arms(own: &Environment, tuning: &Tuning, library: &Path, libc_is_reachable: bool) -> Vec<(Arm, Role)> {
+pub fn arms(
+    own: &Environment,
+    tuning: &Tuning,
+    faultless: Environment,
+    libc_is_reachable: bool,
+) -> Vec<(Arm, Role)> {
     let arm = |name: &str, environment| Arm { name: name.to_owned(), environment };
     let mut arms = vec![(arm("libc as is", own.clone()), Role::AsIs)];
     if has_own_settings(own) {
@@ -96,7 +105,7 @@ pub fn arms(own: &Environment, tuning: &Tuning, library: &Path, libc_is_reachabl
             }
         }
     }
-    arms.push((arm("Faultless", under_faultless(own, library)), Role::Faultless));
+    arms.push((arm("Faultless", faultless), Role::Faultless));
     arms
 }
 
@@ -118,6 +127,10 @@ mod tests {
         Environment::new(pairs.iter().map(|(name, value)| ((*name).into(), (*value).into())))
     }
 
+    fn under(own: &Environment) -> Environment {
+        under_faultless(own, Path::new("/l.so"), "")
+    }
+
     fn part(name: &'static str, variable: &'static str) -> Part {
         Part { name, settings: vec![Setting { variable, value: "1".into() }], reason: String::new() }
     }
@@ -132,7 +145,7 @@ mod tests {
             remarks: Vec::new(),
         };
         let own = environment(&[("PATH", "/bin")]);
-        let arms = arms(&own, &tuning, Path::new("/l.so"), true);
+        let arms = arms(&own, &tuning, under(&own), true);
         let names: Vec<&str> = arms.iter().map(|(arm, _)| arm.name.as_str()).collect();
         assert_eq!(names, ["libc as is", "libc tuned", "mmap half only", "trim half only", "Faultless"]);
         assert!(arms[2].0.environment.get("MALLOC_TRIM_THRESHOLD_").is_none());
@@ -145,7 +158,7 @@ mod tests {
             ("MALLOC_ARENA_MAX", "1"),
             ("GLIBC_TUNABLES", "glibc.malloc.perturb=1:glibc.rtld.nns=4"),
         ]);
-        let arms = arms(&own_environment, &Tuning::default(), Path::new("/l.so"), true);
+        let arms = arms(&own_environment, &Tuning::default(), under(&own_environment), true);
         assert_eq!(arms.len(), 3);
         assert_eq!(arms[1].0.environment, environment(&[("GLIBC_TUNABLES", "glibc.rtld.nns=4")]));
         let own = |variable: &str, kept: Option<&str>| TakenOut {
@@ -160,24 +173,31 @@ mod tests {
     fn another_allocator_is_taken_out_of_the_libc_arms_only() {
         let own = environment(&[("LD_PRELOAD", "/a/libjemalloc.so.2:/a/libother.so")]);
         assert_eq!(with_defaults(&own).get("LD_PRELOAD").unwrap(), "/a/libother.so");
-        let ours = under_faultless(&own, Path::new("/l.so"));
+        let ours = under(&own);
         assert_eq!(ours.get("LD_PRELOAD").unwrap(), "/l.so:/a/libjemalloc.so.2:/a/libother.so");
     }
 
     #[test]
     fn no_second_copy_of_ours_is_loaded() {
         let own = environment(&[("LD_PRELOAD", "/usr/lib/libfaultless.so /a/libother.so")]);
-        let ours = under_faultless(&own, Path::new("/l.so"));
+        let ours = under(&own);
         assert_eq!(ours.get("LD_PRELOAD").unwrap(), "/l.so:/a/libother.so");
         let own = environment(&[("LD_PRELOAD", "/r/libfaultless-recorder.so")]);
-        let ours = under_faultless(&own, Path::new("/l.so"));
+        let ours = under(&own);
         assert_eq!(ours.get("LD_PRELOAD").unwrap(), "/l.so:/r/libfaultless-recorder.so");
+    }
+
+    #[test]
+    fn where_the_system_preloads_a_copy_of_ours_that_one_is_the_only_one() {
+        let own = environment(&[("LD_PRELOAD", "/usr/lib/libfaultless.so:/a/libother.so")]);
+        let ours = under_faultless(&own, Path::new("/l.so"), "/b/libx.so:/usr/lib/libfaultless.so");
+        assert_eq!(ours.get("LD_PRELOAD").unwrap(), "/a/libother.so");
     }
 
     #[test]
     fn libc_settings_are_not_tried_where_libc_does_not_allocate() {
         let tuning =
             Tuning { parts: vec![part("trim half only", "MALLOC_TRIM_THRESHOLD_")], remarks: Vec::new() };
-        assert_eq!(arms(&environment(&[]), &tuning, Path::new("/l.so"), false).len(), 2);
+        assert_eq!(arms(&environment(&[]), &tuning, environment(&[]), false).len(), 2);
     }
 }

@@ -30,7 +30,8 @@ pub fn run(arguments: RunArguments, signals: &Signals) -> Result<Ending, Failure
     let json = arguments.json.as_deref().map(OutputFile::create).transpose()?;
     let library = LibraryFile::put()?;
 
-    let mut environment = plan::under_faultless(&Environment::new(std::env::vars_os()), &library.path);
+    let own = Environment::new(std::env::vars_os());
+    let mut environment = plan::under_faultless(&own, &library.path, &place::system_preload());
     if arguments.stats {
         environment = environment.with_option("FAULTLESS", OsStr::new("stats:exit"));
     }

@@ -145,6 +145,20 @@ fn check_suits_preload(place: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// What the system preloads into every program, as [`preload_value`] lists it. Source: ld.so(8), `/etc/ld.so.preload`.
+#[must_use]
+pub fn system_preload() -> String {
+    preloads(&String::from_utf8_lossy(&fs::read("/etc/ld.so.preload").unwrap_or_default()))
+}
+
+/// The libraries that this text names, those that are there.
+fn preloads(text: &str) -> String {
+    let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default());
+    let entries =
+        lines.flat_map(|line| line.split([':', ' ', '\t'])).filter(|entry| Path::new(entry).is_file());
+    entries.collect::<Vec<_>>().join(":")
+}
+
 /// The value of `LD_PRELOAD` with our library first and the user's own after it.
 #[must_use]
 pub fn preload_value(library: &Path, existing: Option<&OsString>) -> OsString {
@@ -159,6 +173,11 @@ pub fn preload_value(library: &Path, existing: Option<&OsString>) -> OsString {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_the_system_preloads_is_read_without_comments_and_without_what_is_not_there() {
+        assert_eq!(preloads("# /bin/sh\n/bin/sh:/no/such.so\t/bin/cat # x\n\n"), "/bin/sh:/bin/cat");
+    }
 
     #[test]
     fn a_private_directory_goes_with_its_contents() {
