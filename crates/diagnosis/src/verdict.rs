@@ -334,10 +334,19 @@ fn plain(effect: &Effect, verdict: &ArmVerdict) -> String {
             )
         }
     };
-    if effect.final_rss == Change::More
-        && let Some(final_rss) = verdict.figures.final_rss
-    {
-        text.push_str(&format!(" and keeps {} to the end", size(final_rss.median as u64)));
+    if let Some(final_rss) = verdict.figures.final_rss {
+        let kept = size(final_rss.median as u64);
+        match effect.final_rss {
+            Change::More => text.push_str(&format!(" and keeps {kept} to the end")),
+            Change::Less => {
+                let is_good = matches!(effect.judgement(), Judgement::Faster | Judgement::Smaller);
+                text.push_str(&format!(
+                    " {} keeps only {kept} to the end",
+                    if is_good { "and" } else { "but" }
+                ));
+            }
+            Change::Same => {}
+        }
     }
     text
 }

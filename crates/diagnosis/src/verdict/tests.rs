@@ -42,6 +42,22 @@ fn on_the_demo_both_halves_together_and_faultless_help() {
 }
 
 #[test]
+fn memory_that_is_gone_at_the_end_is_named_where_nothing_else_differs() {
+    let verdict = judge(&[
+        arm("libc as is", Role::AsIs, runs(1.0, 13_000, 56, 52)),
+        arm("Faultless", Role::Faultless, under_faultless(1.0, 13_000, 56, 35)),
+    ])
+    .unwrap();
+    assert!(
+        verdict
+            .sentence
+            .ends_with("Faultless has no effect beyond the noise but keeps only 35 MiB to the end."),
+        "{}",
+        verdict.sentence
+    );
+}
+
+#[test]
 fn a_half_that_does_all_of_it_is_preferred() {
     let (mmap, trim) = halves();
     let verdict = judge(&[
