@@ -103,6 +103,10 @@ impl FollowedArguments {
 
     /// Decides by name or command line.
     fn matcher(&self) -> Result<Option<Matcher>, Failure> {
+        // As of a variable that is not set: it would wait for ever.
+        if self.name.iter().any(String::is_empty) {
+            return Err(Failure::Usage("--name wants names of processes, and one of these is empty".into()));
+        }
         let names: Vec<String> = self.name.iter().map(|name| as_kept(name)).collect();
         let pattern = self.pattern.as_deref().map(Regex::new).transpose().map_err(|error| {
             Failure::Usage(format!(

@@ -271,6 +271,7 @@ fn a_peak_that_no_sample_saw_is_the_kernels() {
 fn what_cannot_be_watched_is_refused_in_one_line() {
     for (words, status, says) in [
         (&["watch"][..], 2, "nothing to watch"),
+        (&["watch", "--name", "", "--for", "1ms"], 2, "--name wants names of processes"),
         (&["watch", "--pid", "0"], 2, "above 0"),
         (&["watch", "--pid", "2147483647"], 1, "no process 2147483647"),
         (&["watch", "--match", "("], 2, "regular expression"),
