@@ -1,11 +1,12 @@
 //! Which allocators take part in a benchmark, and how each is made to.
 
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use faultless_probe::allocators::{Installed, installed};
 use faultless_records::bench::Contender;
 use faultless_report::plain::plain;
+use faultless_symbols::exported;
 use faultless_trial::benchmark::campaign::Entry;
 use faultless_trial::environment::Environment;
 
@@ -16,6 +17,9 @@ use crate::plan;
 const LIBC: &str = "libc";
 /// Name of ours.
 const FAULTLESS: &str = "faultless";
+
+/// One of these is what an allocator replaces: malloc, or C++'s `operator new(size_t)`.
+const REPLACED: [&str; 2] = ["malloc", "_Znwm"];
 
 /// The name under which an installed allocator is asked for.
 #[must_use]
@@ -141,6 +145,14 @@ fn locate(wish: &str, installed: &[Installed], faultless: &Path) -> Result<Optio
     if library.to_string_lossy().contains([':', ' ']) {
         return Err(refused("its path contains a character that LD_PRELOAD cannot carry"));
     }
+    // Its row would be libc's under another name.
+    let exported = File::open(&library)
+        .map_err(|error| error.to_string())
+        .and_then(|file| exported::offsets(&file, &REPLACED))
+        .map_err(|reason| refused(&reason))?;
+    if exported.iter().all(Option::is_none) {
+        return Err(refused("it is no allocator: it defines no malloc"));
+    }
     Ok(Some(library))
 }
 
@@ -156,9 +168,19 @@ mod tests {
         Ok(found.into_iter().map(|(contender, _)| contender.name).collect())
     }
 
+    fn loaded_libc() -> Option<String> {
+        let maps = fs::read_to_string("/proc/self/maps").unwrap();
+        let mut paths = maps.lines().filter_map(|line| line.split_ascii_whitespace().nth(5));
+        paths.find(|path| path.contains("/libc.so") || path.contains("/libc-")).map(str::to_owned)
+    }
+
     #[test]
     fn contenders_keep_their_order_and_lose_the_users_settings() {
-        assert_eq!(names(&["faultless", "libc", "other=/bin/sh"]).unwrap(), ["faultless", "libc", "other"]);
+        // A tool that is linked statically has none mapped.
+        if let Some(libc) = loaded_libc() {
+            let other = format!("other={libc}");
+            assert_eq!(names(&["faultless", "libc", &other]).unwrap(), ["faultless", "libc", "other"]);
+        }
         assert_eq!(names(&[]).unwrap()[..2], ["libc", "faultless"]);
     }
 
@@ -202,6 +224,8 @@ mod tests {
             &["x=/no/such/file"],
             &["libc", "libc"],
             &["x=/tmp"],
+            &["x=/etc/passwd"],
+            &["x=/bin/sh"],
             &["=/bin/sh"],
             &["\x1b=/bin/sh"],
             &["x=relative"],
