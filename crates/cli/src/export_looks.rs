@@ -26,6 +26,9 @@ const SETTLED: Duration = Duration::from_secs(5);
 /// Time from one search for whose turn it is to the next.
 const PAUSE: Duration = Duration::from_millis(500);
 
+/// A heap that changed while it was read is read so often, at once.
+const TRIES: usize = 4;
+
 /// A process of a watch, and what distinguishes it from a later one of its number.
 #[derive(Clone, Copy)]
 struct Subject {
@@ -104,7 +107,7 @@ fn look(page: &Page, subject: Subject, kind: Look) -> Result<(), String> {
     }
     let began = Instant::now();
     let seen = match kind {
-        Look::Heap => heap_process::look(&process, Manner::Running).map(|report| of_heap(&report)),
+        Look::Heap => exact(|| heap_process::look(&process, Manner::Running).map(|report| of_heap(&report))),
         Look::Map => map::look(&process, map::Manner::default()).and_then(|view| of_mappings(&view)),
     };
     let took = began.elapsed();
@@ -115,6 +118,18 @@ fn look(page: &Page, subject: Subject, kind: Look) -> Result<(), String> {
     });
     page.count_look(kind, took, put_down.is_err());
     put_down
+}
+
+/// What the first look showed whose figures agree; else the last of some.
+fn exact(mut look: impl FnMut() -> Result<Seen, Failure>) -> Result<Seen, Failure> {
+    let mut seen = look()?;
+    for _ in 1..TRIES {
+        if seen != Seen::InexactHeap {
+            break;
+        }
+        seen = look()?;
+    }
+    Ok(seen)
 }
 
 /// Shows what was seen, and no longer what was seen before where a look failed.
@@ -135,7 +150,7 @@ fn put_down(page: &Page, subject: Subject, kind: Look, seen: Result<Seen, Failur
         Ok(Seen::InexactHeap) => {
             fleet.keep_heap(subject.place);
             return Err(format!(
-                "the heap of process {pid} changed while it was read, or is damaged; its last exact figures stay for a while (faultless heap --stop --pid {pid} reads it at rest)"
+                "the heap of process {pid} changed each time it was read, or is damaged; the last exact figures, if there are any, stay for a while (faultless heap --stop --pid {pid} reads it at rest)"
             ));
         }
         Err(failure) => {
@@ -211,6 +226,21 @@ mod tests {
     fn a_program_of_glibc_is_one_without_a_heap_too_and_what_is_not_known_is_unknown() {
         assert_eq!(of_heap(&report(Some((2, 36)))), Seen::Heap(Heap::of_another("glibc")));
         assert_eq!(of_heap(&report(None)), Seen::Heap(Heap::of_another("unknown")));
+    }
+
+    #[test]
+    fn a_heap_that_changes_meanwhile_is_read_again_and_not_for_ever() {
+        let exact_after = |changes: usize| {
+            let mut looks = 0;
+            let seen = exact(|| {
+                looks += 1;
+                Ok(if looks > changes { Seen::Heap(Heap::of_another("glibc")) } else { Seen::InexactHeap })
+            });
+            (seen.unwrap() != Seen::InexactHeap, looks)
+        };
+        assert_eq!(exact_after(0), (true, 1));
+        assert_eq!(exact_after(2), (true, 3));
+        assert_eq!(exact_after(usize::MAX), (false, TRIES));
     }
 
     #[test]
