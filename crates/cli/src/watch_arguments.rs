@@ -53,7 +53,7 @@ pub struct WatchArguments {
 }
 
 /// Shortest interval.
-const SHORTEST: Duration = Duration::from_millis(10);
+pub const SHORTEST: Duration = Duration::from_millis(10);
 
 /// At least [`SHORTEST`].
 pub fn interval(text: &str) -> Result<Duration, String> {

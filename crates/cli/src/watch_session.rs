@@ -13,6 +13,7 @@ use faultless_records::measurement::{Ending, Measurement};
 use faultless_records::recording::{End, Line, Use};
 
 use crate::failure::Failure;
+use crate::watch_arguments::SHORTEST;
 
 /// How long messages of the kernel may wait when nothing depends on them.
 const LEISURE: Duration = Duration::from_millis(50);
@@ -107,7 +108,12 @@ impl<Taker: Audience> Session<'_, Taker> {
     pub fn run(&mut self, times: Times) -> Result<Ending, Failure> {
         let mut watch = self.launched.map(|launched| Watch::new(launched, None));
         let mut ended: Option<Measurement> = None;
-        let stop = self.look_until_stop(times, watch.as_mut(), &mut ended)?;
+        let mut looked = Instant::now();
+        let stop = self.look_until_stop(times, watch.as_mut(), &mut ended, &mut looked)?;
+        // The sums tell how it is at the end, and not how it was an interval before.
+        if looked.elapsed() >= SHORTEST && !self.audience.is_behind() {
+            self.sampler.round();
+        }
         self.sampler.hear();
         let command = ended.as_ref().map(in_use);
         let cost = self.sampler.cost();
@@ -140,12 +146,14 @@ impl<Taker: Audience> Session<'_, Taker> {
         times: Times,
         mut watch: Option<&mut Watch<'_>>,
         ended: &mut Option<Measurement>,
+        looked: &mut Instant,
     ) -> Result<Stop, Failure> {
         let wakeup = Wakeup::new(self.signals).map_err(lost_sight)?;
         let begun = Instant::now();
         let end = times.limit.map(|limit| begun + limit);
         let (mut next, mut may_hear_at) = (begun + times.interval, begun);
         self.sampler.begin();
+        *looked = Instant::now();
         let mut has_looked = true;
         loop {
             let now = Instant::now();
@@ -154,6 +162,7 @@ impl<Taker: Audience> Session<'_, Taker> {
                     true => self.sampler.miss(1),
                     false => {
                         self.sampler.round();
+                        *looked = Instant::now();
                         has_looked = true;
                     }
                 }

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use running::{Running, SOON, send};
-use tool::faultless;
+use tool::{faultless, json_lines, text};
 
 #[test]
 fn a_signal_ends_a_watch_whose_command_has_ended() {
@@ -22,6 +22,21 @@ fn a_signal_ends_a_watch_whose_command_has_ended() {
         let status = watch.end_within(SOON).and_then(|status| status.code());
         assert_eq!(status, Some(4), "SIG{signal}: the command's status");
     }
+}
+
+#[test]
+fn the_last_figures_are_those_of_the_end_however_long_the_interval_is() {
+    let own = std::process::id().to_string();
+    let words = ["watch", "-i", "1h", "--json", "--for", "500ms", "--pid", &own];
+    let output = faultless(&words).output().unwrap();
+    assert!(output.status.success());
+    let lines = json_lines(&text(&output));
+    let times: Vec<f64> = lines
+        .iter()
+        .filter(|line| line["line"] == "sample")
+        .map(|line| line["t"].as_f64().unwrap())
+        .collect();
+    assert!(times.len() == 2 && times[1] >= 0.5, "{times:?}");
 }
 
 #[test]
