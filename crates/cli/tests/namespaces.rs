@@ -1,14 +1,16 @@
 //! The tool where `/proc`, `/dev` and who may see whom are not as usual: in namespaces of its own, through the real program.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first thing that is not as it should be")]
 
+mod place;
 mod running;
 mod tool;
 
 use std::os::unix::fs::MetadataExt;
 use std::process::{Command, Output, Stdio};
 
+use place::Place;
 use running::{Running, wait_until};
-use tool::{errors, faultless, json};
+use tool::{assert_refused, errors, faultless, json};
 
 /// Runs the tool behind `unshare` with these options and a line of shell; none where that is not permitted here.
 fn apart(options: &[&str], line: &str, words: &[&str]) -> Option<Output> {
@@ -77,6 +79,46 @@ fn a_process_that_is_hidden_is_not_said_to_have_ended() {
     let Some(output) = apart(&["--mount"], line, &["map", "--pid", &hidden.pid()]) else { return };
     assert_eq!(output.status.code(), Some(1));
     assert!(errors(&output).contains("is to be seen") && errors(&output).contains("hidepid"), "{output:?}");
+}
+
+/// A program that is closed to its own user.
+const UNDUMPABLE: &str = r#"
+#include <stdio.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+int main(void) { prctl(PR_SET_DUMPABLE, 0, 0, 0, 0); puts("ready"); fflush(stdout); pause(); }
+"#;
+
+#[test]
+fn nobody_is_told_to_become_the_user_of_a_process_that_is_closed_to_its_user() {
+    let place = Place::new("undumpable");
+    let program = place.compile("undumpable", UNDUMPABLE, &[]);
+    // The same user as the process, who must not be root.
+    let as_user = |program: &Command| {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]);
+        command.arg(program.get_program()).args(program.get_args());
+        command
+    };
+    match as_user(&faultless(&["--version"])).output() {
+        Ok(output) if output.status.success() => {}
+        refused => return faultless_skipped::skipped(format_args!("setpriv: {refused:?}")),
+    }
+    let process = Running::ready(&mut as_user(&Command::new(program)));
+    let pid = process.pid();
+    for words in [
+        &["map"][..],
+        &["heap"],
+        &["heap", "--stop"],
+        &["faults"],
+        &["churn"],
+        &["churn", "--malloc"],
+        &["churn", "--by", "ptrace"],
+    ] {
+        let words = [words, &["--pid", &pid]].concat();
+        let line = assert_refused(&mut as_user(&faultless(&words)), 1, "not dumpable");
+        assert!(!line.contains("become its user"), "{line}");
+    }
 }
 
 #[test]

@@ -4,6 +4,7 @@
 
 pub mod allocators;
 pub mod clock;
+mod closed;
 pub mod contents;
 pub mod core_image;
 pub mod deadline;

@@ -11,11 +11,11 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use faultless_records::counters::Counters;
-use faultless_records::permission::outside_of_container;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat, readlinkat};
 use nix::sys::stat::Mode;
-use nix::unistd::geteuid;
+
+use crate::closed::{self, Access};
 
 /// A live process.
 #[derive(Debug)]
@@ -73,7 +73,9 @@ impl fmt::Display for ProcessError {
                 write!(out, "{thread} is a thread of process {pid}: use --pid {pid}")
             }
             Self::Denied { pid, file } => {
-                write!(out, "not permitted to read {file} of process {pid}{}", cure(geteuid().is_root()))
+                let access = if file == "mem" { Access::Attachment } else { Access::Sight };
+                let cure = closed::cure(*pid, access, "CAP_SYS_PTRACE");
+                write!(out, "not permitted to read {file} of process {pid}{cure}")
             }
             Self::Files(pid) => write!(
                 out,
@@ -85,14 +87,6 @@ impl fmt::Display for ProcessError {
 }
 
 impl std::error::Error for ProcessError {}
-
-/// What would help where a process is closed to us, which it may be to root, too.
-fn cure(is_root: bool) -> String {
-    match is_root {
-        true => format!(" even as root: do so {}", outside_of_container("SYS_PTRACE")),
-        false => ": become its user or root (sudo), or get CAP_SYS_PTRACE".to_owned(),
-    }
-}
 
 impl Process {
     /// Takes hold of the process with this number.
@@ -430,12 +424,6 @@ mod tests {
         // SAFETY: a null status is not written.
         let waited = unsafe { libc::waitpid(process.pid(), std::ptr::null_mut(), libc::__WALL) };
         assert_eq!(waited, process.pid());
-    }
-
-    #[test]
-    fn root_is_not_told_to_become_root() {
-        assert!(cure(false).contains("or root (sudo)"));
-        assert!(cure(true).contains("outside of this container") && !cure(true).contains("sudo"));
     }
 
     #[test]

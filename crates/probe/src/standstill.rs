@@ -11,6 +11,7 @@ use nix::libc;
 use nix::sys::ptrace::{self, Options};
 use nix::unistd::Pid;
 
+use crate::closed::{self, Access};
 use crate::process::{Process, ProcessError};
 use crate::tracer::is_job_control;
 use crate::watch::{Change, wait_without_blocking};
@@ -45,10 +46,10 @@ impl fmt::Display for StandstillError {
                     "cannot stop process {pid}: process {tracer} traces it already (end that, or leave --stop out)"
                 )
             }
-            Self::Denied(pid) => write!(
-                out,
-                "not permitted to stop process {pid}: become its user or root (sudo), or get CAP_SYS_PTRACE; with ptrace_scope 1 only its ancestors may (sudo sysctl kernel.yama.ptrace_scope=0)"
-            ),
+            Self::Denied(pid) => {
+                let cure = closed::cure(*pid, Access::Attachment, "CAP_SYS_PTRACE");
+                write!(out, "not permitted to stop process {pid}{cure}")
+            }
             Self::Process(error) => error.fmt(out),
         }
     }

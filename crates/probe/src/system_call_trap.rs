@@ -15,6 +15,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::clock::monotonic_ns;
+use crate::closed::{self, Access};
 use crate::deadline::GRACE;
 use crate::launch::Launched;
 use crate::memory_call_filter::{ARCHITECTURE, kind_of};
@@ -404,9 +405,8 @@ fn is_foreign(tid: i32) -> bool {
 }
 
 fn refusal(pid: i32, error: &io::Error) -> String {
-    format!(
-        "not permitted to trace process {pid} ({error}): become its user or root, lower kernel.yama.ptrace_scope to 0, or end the debugger that traces it"
-    )
+    let cure = closed::cure(pid, Access::Attachment, "CAP_SYS_PTRACE");
+    format!("not permitted to trace process {pid} ({error}){cure}; where a debugger traces it, end that")
 }
 
 #[cfg(test)]

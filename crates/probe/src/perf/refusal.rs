@@ -7,6 +7,8 @@ use std::io;
 use faultless_records::status;
 use nix::errno::Errno;
 
+use crate::closed::{self, Access};
+
 /// The least sane buffer, as the text names it, in KiB for each CPU.
 const SMALLEST_BUFFER_KIB: usize = super::ring::SMALLEST_BYTES / 1024;
 
@@ -134,10 +136,10 @@ impl fmt::Display for PerfError {
                 out,
                 "performance events are refused by a seccomp filter or a security module: allow perf_event_open there (docker run --security-opt seccomp=unconfined --cap-add PERFMON)"
             ),
-            Self::NotOurs(pid) => write!(
-                out,
-                "not permitted to observe process {pid}: become its user or root (sudo), or get CAP_PERFMON"
-            ),
+            Self::NotOurs(pid) => {
+                let cure = closed::cure(*pid, Access::Sight, "CAP_PERFMON");
+                write!(out, "not permitted to observe process {pid}{cure}")
+            }
             Self::Probes => write!(
                 out,
                 "not permitted to probe functions: become root (sudo), or get CAP_SYS_ADMIN (older kernels are content with CAP_PERFMON)"
@@ -180,7 +182,7 @@ mod tests {
         assert!(line(Errno::EPERM, Some(2), true, 0).contains("seccomp"));
         assert!(line(Errno::ENOSYS, Some(2), true, 0).contains("seccomp"));
         assert!(line(Errno::ENOSYS, None, false, 0).contains("built without"));
-        assert!(line(Errno::EACCES, Some(2), false, 77).contains("process 77: become its user"));
+        assert!(line(Errno::EACCES, Some(2), false, 77).contains("not permitted to observe process 77"));
         assert!(line(Errno::ESRCH, Some(2), false, 77).contains("has ended"));
         assert!(line(Errno::EINVAL, Some(2), false, 77).contains("Invalid argument"));
     }
