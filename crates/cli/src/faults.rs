@@ -130,8 +130,11 @@ fn record(arguments: &FaultsArguments, signals: &Signals) -> Result<FaultRecordi
         if subject::is_32_bit(&process) {
             return Err(Failure::Refused(format!("process {pid} ({}) {NOT_32_BIT}", process.name())));
         }
-        return record_process(&process, signals, options, &mut tell)
-            .map_err(|error| failed(&format!("process {pid}"), error));
+        let stopped = subject::say_if_stopped(&process);
+        let mut recording = record_process(&process, signals, options, &mut tell)
+            .map_err(|error| failed(&format!("process {pid}"), error))?;
+        recording.remarks.extend(stopped);
+        return Ok(recording);
     }
     subject::check_view_if_any()?;
     // The demo's file goes with its directory, when the recording has its names.

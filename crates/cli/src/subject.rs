@@ -54,6 +54,20 @@ pub fn check_view_if_any() -> Result<(), Failure> {
     }
 }
 
+/// Says of a process that is stopped that there is nothing to wait for; the same as a remark, of what was not seen.
+#[must_use]
+pub fn say_if_stopped(process: &Process) -> Option<String> {
+    let (pid, name) = (process.pid(), process.name());
+    process.is_stopped().then(|| {
+        crate::say(&format!(
+            "process {pid} ({name}) is stopped (state T) and does nothing until it goes on: kill -CONT {pid}"
+        ));
+        format!(
+            "anything while it was stopped, as it was when we began (state T; kill -CONT {pid} lets it go on)"
+        )
+    })
+}
+
 /// Whether it runs a 32-bit program, as far as its file can be read.
 #[must_use]
 pub fn is_32_bit(process: &Process) -> bool {

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use faultless_probe::tracefs::Tracefs;
 use place::Place;
-use running::Running;
+use running::{Running, stopped};
 use tool::{assert_refused, errors, json};
 
 /// Calls malloc and free 500 times a second in each thread.
@@ -109,4 +109,22 @@ fn a_32_bit_process_is_refused_and_not_said_to_call_nothing() {
         return faultless_skipped::skipped("no compiler for 32-bit programs");
     };
     assert_refused(&mut churn(&start(&program, "")), 126, "is a 32-bit program");
+}
+
+#[test]
+fn a_process_that_is_stopped_is_said_to_be() {
+    let running = stopped();
+    for words in [&["--by", "ptrace"][..], &["--by", "mmap-records"], &["--malloc"]] {
+        let pid = running.pid();
+        let words = [&["churn", "--json", "--for", "100ms", "--pid", &pid], words].concat();
+        let output = tool::faultless(&words).output().unwrap();
+        if !output.status.success() {
+            faultless_skipped::skipped(errors(&output));
+            continue;
+        }
+        let says = format!("is stopped (state T) and does nothing until it goes on: kill -CONT {pid}\n");
+        assert!(errors(&output).contains(&says), "{}", errors(&output));
+        let remarks = json(&output)["remarks"].to_string();
+        assert!(remarks.contains("stopped, as it was when we began"), "{remarks}");
+    }
 }

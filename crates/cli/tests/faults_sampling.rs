@@ -8,7 +8,7 @@ mod tool;
 use std::process::Command;
 
 use place::Place;
-use running::Running;
+use running::{Running, stopped};
 use tool::{errors, json};
 
 /// 60 threads fault all at once, six times, with pauses that are long enough for finer sampling.
@@ -83,4 +83,19 @@ fn where_files_are_few_fewer_periods_are_chosen_from() {
     }
     let value = json(&output);
     assert!(value["agreement"]["in_programs"]["minor"].as_u64() > Some(1000), "{value:#}");
+}
+
+#[test]
+fn a_process_that_is_stopped_is_said_to_be() {
+    let running = stopped();
+    let pid = running.pid();
+    let words = ["faults", "--json", "--for", "100ms", "--pid", &pid];
+    let output = tool::faultless(&words).output().unwrap();
+    if !output.status.success() {
+        return faultless_skipped::skipped(errors(&output));
+    }
+    let says = format!("is stopped (state T) and does nothing until it goes on: kill -CONT {pid}\n");
+    assert!(errors(&output).contains(&says), "{}", errors(&output));
+    let remarks = json(&output)["remarks"].to_string();
+    assert!(remarks.contains("stopped, as it was when we began"), "{remarks}");
 }

@@ -39,6 +39,9 @@ pub struct FaultRecording {
     pub tree: CallTree,
     /// The faults, those that differ in nothing together.
     pub faults: Vec<Faults>,
+    /// What was not seen, in words; recordings of before it was saved have none.
+    #[serde(default)]
+    pub remarks: Vec<String>,
 }
 
 /// What was observed.

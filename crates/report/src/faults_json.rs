@@ -79,6 +79,7 @@ pub fn json(recording: &FaultRecording) -> String {
             "observer_cpu_seconds": recording.cost.observer_cpu_ns as f64 / 1e9,
             "subject_cpu_seconds": recording.cost.subject_cpu_ns.map(|time| time as f64 / 1e9),
         },
+        "remarks": recording.remarks,
         "modules_without_names": recording
             .tree
             .modules

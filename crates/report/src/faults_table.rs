@@ -342,6 +342,9 @@ fn method(recording: &FaultRecording) -> String {
             "  whether a page was huge was not to be seen: become the process's user or root (sudo)\n",
         );
     }
+    for remark in &recording.remarks {
+        let _ = writeln!(text, "  not seen: {}", plain(remark));
+    }
     for module in recording.tree.modules.iter().filter(|module| module.trouble.is_some()).take(5) {
         let trouble = module.trouble.as_deref().unwrap_or_default();
         let _ = writeln!(text, "  no names from {}: {}", plain(&module.path), plain(trouble));
@@ -356,7 +359,7 @@ mod tests {
     use faultless_records::fault_recording::{Faults, Place};
 
     #[test]
-    fn the_answer_comes_first_and_what_was_not_seen_last() {
+    fn the_answer_comes_first_and_what_was_remarks_last() {
         let text = text(&recording(), None);
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[0], "chem: 100 page faults in 2.00 s (50 a second), 2 of them major");

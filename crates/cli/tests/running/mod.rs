@@ -66,6 +66,14 @@ pub fn state(pid: impl Display) -> Option<char> {
     stat.rsplit_once(") ")?.1.chars().next()
 }
 
+/// A process that was stopped and does nothing until it is let go on.
+pub fn stopped() -> Running {
+    let running = Running::start(Command::new("sleep").arg("600"));
+    send("STOP", running.pid());
+    wait_until(|| state(running.pid()) == Some('T'));
+    running
+}
+
 /// Whether a process has ended, waited for or not.
 pub fn has_ended(pid: impl Display) -> bool {
     state(pid).is_none_or(|state| state == 'Z')

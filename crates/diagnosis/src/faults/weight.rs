@@ -231,6 +231,7 @@ pub(crate) mod tests {
                 ],
             },
             faults: vec![faults(2, 0, 90, 1), faults(0, 1, 9, 0), faults(1, 0, 1, 0)],
+            remarks: Vec::new(),
         }
     }
 

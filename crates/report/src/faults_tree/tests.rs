@@ -83,6 +83,7 @@ pub(crate) fn recording() -> FaultRecording {
             ],
         },
         faults: vec![faults(1, 95, false), faults(2, 3, false), faults(2, 2, true)],
+        remarks: Vec::new(),
     }
 }
 

@@ -443,6 +443,7 @@ impl Recorder {
             places,
             tree,
             faults,
+            remarks: Vec::new(),
         })
     }
 }
