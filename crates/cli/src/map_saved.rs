@@ -97,6 +97,17 @@ fn read(path: &Path) -> Result<Vec<u8>, Failure> {
         file.take(LARGEST_BYTES).read_to_end(&mut bytes)
     };
     read.map_err(failed)?;
+    // Windows writes a mark before UTF-8, and UTF-16 where PowerShell redirects.
+    if bytes.starts_with(b"\xef\xbb\xbf") {
+        bytes.drain(..3);
+    }
+    if matches!(bytes.as_slice(), [0xff, 0xfe, ..] | [0xfe, 0xff, ..] | [b' '..=b'~', 0, b' '..=b'~', 0, ..])
+    {
+        return Err(refused(
+            path,
+            "it is UTF-16, as PowerShell writes with >: iconv -f UTF-16 -t UTF-8 changes it back",
+        ));
+    }
     Ok(bytes)
 }
 

@@ -264,6 +264,24 @@ fn files_cut_off_or_foreign_are_refused_in_one_line() {
 }
 
 #[test]
+fn sums_alone_and_other_encodings_are_said_to_be_what_they_are() {
+    let place = Place::new("encodings");
+    let smaps = fs::read("/proc/self/smaps").unwrap();
+    let marked = place.write("marked", [b"\xef\xbb\xbf", smaps.as_slice()].concat());
+    assert_eq!(json(&[&marked, "--json"])["sum"], json(&[&place.write("smaps", &smaps), "--json"])["sum"]);
+    let saved = place.write("json", [b"\xef\xbb\xbf", text(&["--json", &marked]).as_bytes()].concat());
+    assert!(text(&["--diff", &saved, &marked]).contains("resident memory grew by 0 B"));
+    for mark in [&b"\xff\xfe"[..], b""] {
+        let wide: Vec<u8> = smaps.iter().flat_map(|byte| [*byte, 0]).collect();
+        let line = message(&[&place.write("wide", [mark, &wide].concat())], 1);
+        assert!(line.contains("UTF-16") && line.contains("iconv"), "{line}");
+    }
+    let rollup = place.write("rollup", fs::read("/proc/self/smaps_rollup").unwrap());
+    let line = message(&[&rollup], 1);
+    assert!(line.contains("smaps_rollup, the sums alone") && !line.contains("cut off"), "{line}");
+}
+
+#[test]
 fn processes_that_cannot_be_seen_are_named_in_one_line() {
     assert!(message(&["--pid", "0"], 2).contains("above 0"));
     let nothing = message(&["--all"], 2);

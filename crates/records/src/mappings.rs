@@ -183,6 +183,8 @@ pub enum MappingsError {
     },
     /// It ends in the middle of a mapping: the last one lacks what the others have.
     Truncated,
+    /// It is an `smaps_rollup`.
+    Rollup,
     /// Mappings are not in ascending order: several processes in one file, or a damaged one.
     Disorder {
         /// Number of the line, from 1.
@@ -198,6 +200,7 @@ impl fmt::Display for MappingsError {
                 write!(out, "line {number} is no line of smaps, maps or pmap -X: '{text}'")
             }
             Self::Truncated => write!(out, "it was cut off in the middle of a mapping"),
+            Self::Rollup => write!(out, "it is an smaps_rollup, the sums alone, which do not say of what"),
             Self::Disorder { number } => write!(
                 out,
                 "the mapping in line {number} lies below the one before it: a file of one process is expected"
@@ -242,6 +245,9 @@ pub fn parse(bytes: &[u8]) -> Result<Vec<Mapping>, MappingsError> {
         }
     }
     let Some(last) = mappings.last() else { return Err(MappingsError::Empty) };
+    if mappings.len() == 1 && last.name == b"[rollup]" {
+        return Err(MappingsError::Rollup);
+    }
     let fields = |mapping: &Mapping| (mapping.usage.is_some(), !mapping.flags.is_empty());
     // No process has a single mapping, so a lone one must have all fields to be believed.
     let expected = if mappings.len() == 1 { (true, true) } else { fields(&mappings[0]) };
