@@ -9,6 +9,12 @@ use super::{Area, Memory, PAGE_BYTES, Page};
 /// Pages looked at in one area before it is taken for something else's.
 const MOST_PROBES: u64 = 1 << 16;
 
+/// Of more doubtful candidates the first are taken.
+const MOST_DOUBTFUL: usize = 64;
+
+/// Choices of doubtful candidates that are tried.
+const MOST_TRIES: u32 = 1 << 16;
+
 /// What was found of them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MappedBlocks {
@@ -68,15 +74,15 @@ pub fn search(
     memory: &dyn Memory,
     areas: &[Area],
     owned: &[(u64, u64)],
-    (layout, mut found): (&Layout, MappedBlocks),
+    (layout, found): (&Layout, MappedBlocks),
     pages: &mut Pages<'_>,
 ) -> Vec<(u64, u64)> {
-    let mut blocks = Vec::new();
+    let mut candidates = Candidates { found, seen: found, sure: Vec::new(), doubtful: Vec::new() };
     let mut owned = owned.to_vec();
     owned.sort_unstable();
     let (mut done, mut row_end) = (0, 0);
     for (place, area) in areas.iter().enumerate() {
-        if found.found_blocks >= found.blocks {
+        if candidates.are_all() {
             break;
         }
         if !area.is_writable || !area.is_anonymous || area.is_break {
@@ -88,11 +94,13 @@ pub fn search(
         for (start, end) in gaps(area, &owned) {
             // A block goes on behind pages of its own that may not be written, but not into an arena.
             let limit = if end == area.end { first_owned(&owned, end).min(row_end) } else { end };
-            let within = (start.max(done), end, limit);
-            done = search_in(memory, within, (layout, pages), &mut found, &mut blocks);
+            let (blocks, reached) =
+                search_in(memory, (start.max(done), end, limit), (layout, pages), &candidates);
+            candidates.add((start, end), &blocks);
+            done = reached;
         }
     }
-    blocks
+    candidates.chosen()
 }
 
 /// The end of the anonymous areas that follow the first one without a hole.
@@ -122,33 +130,32 @@ fn gaps(area: &Area, owned: &[(u64, u64)]) -> Vec<(u64, u64)> {
     gaps
 }
 
-/// Looks for blocks that begin in a range and end before `limit`; returns where it ended.
+/// Looks for what may be blocks that begin in a range and end before `limit`; these, and where it ended.
 fn search_in(
     memory: &dyn Memory,
     (start, end, limit): (u64, u64, u64),
     (layout, pages): (&Layout, &mut Pages<'_>),
-    found: &mut MappedBlocks,
-    blocks: &mut Vec<(u64, u64)>,
-) -> u64 {
+    candidates: &Candidates,
+) -> (Vec<(u64, u64)>, u64) {
+    let mut blocks = Vec::new();
     let mut at = start;
     let mut probes = 0;
-    while at < end && probes < MOST_PROBES && found.found_blocks < found.blocks {
+    while at < end && probes < MOST_PROBES {
         // A head was written, so its page has memory or lies in swap.
         if pages.state(at / PAGE_BYTES) == Page::Absent {
             at += PAGE_BYTES;
             continue;
         }
         probes += 1;
-        match block_at(memory, at, limit, layout).filter(|bytes| found.may_have(*bytes)) {
+        match block_at(memory, at, limit, layout).filter(|bytes| candidates.found.may_have(*bytes)) {
             Some(bytes) => {
-                found.add(bytes);
                 blocks.push((at, bytes));
                 at += bytes;
             }
             None => at += PAGE_BYTES,
         }
     }
-    at
+    (blocks, at)
 }
 
 /// Bytes of the block whose head stands at `address`. Aligned blocks have another head further in, and keep this one.
@@ -169,6 +176,94 @@ fn block_at(memory: &dyn Memory, address: u64, end: u64, layout: &Layout) -> Opt
         && bytes.is_multiple_of(PAGE_BYTES)
         && bytes <= end - address;
     is_head.then_some(bytes)
+}
+
+/// What looks like blocks. Other memory holds words that look like a head, too: of metaspace, say.
+struct Candidates {
+    /// Those known before.
+    found: MappedBlocks,
+    /// With all that were seen.
+    seen: MappedBlocks,
+    /// They begin or end where what nobody owns does, or where another of these does.
+    sure: Vec<(u64, u64)>,
+    doubtful: Vec<(u64, u64)>,
+}
+
+impl Candidates {
+    /// Nothing is to be looked for any more: it is malloc's count to the byte.
+    fn are_all(&self) -> bool {
+        let MappedBlocks { blocks, bytes, .. } = self.seen;
+        self.found.found_blocks >= blocks
+            || (self.seen.found_blocks, self.seen.found_bytes) == (blocks, bytes)
+    }
+
+    /// Adds those of one gap, which are in ascending order.
+    fn add(&mut self, (start, end): (u64, u64), blocks: &[(u64, u64)]) {
+        blocks.iter().for_each(|(_, bytes)| self.seen.add(*bytes));
+        let mut edge = start;
+        let ascending = blocks.iter().take_while(|(at, bytes)| {
+            let is_next = *at == edge;
+            edge = at + bytes;
+            is_next
+        });
+        let first_doubtful = ascending.count();
+        let mut edge = end;
+        let descending = blocks[first_doubtful..].iter().rev().take_while(|(at, bytes)| {
+            let is_next = at + bytes == edge;
+            edge = *at;
+            is_next
+        });
+        let end_of_doubtful = blocks.len() - descending.count();
+        self.sure.extend(&blocks[..first_doubtful]);
+        self.sure.extend(&blocks[end_of_doubtful..]);
+        self.doubtful.extend(&blocks[first_doubtful..end_of_doubtful]);
+    }
+
+    /// The sure ones, and of the others those that make it malloc's count to the byte; else the first that it has room for.
+    fn chosen(self) -> Vec<(u64, u64)> {
+        let mut found = self.found;
+        let mut chosen = Vec::new();
+        for block in self.sure {
+            if found.may_have(block.1) {
+                found.add(block.1);
+                chosen.push(block);
+            }
+        }
+        let mut exact = Vec::new();
+        let missing =
+            (found.blocks.saturating_sub(found.found_blocks), found.bytes.saturating_sub(found.found_bytes));
+        let is_exact = self.doubtful.len() <= MOST_DOUBTFUL
+            && complete(&self.doubtful, missing, &mut exact, &mut { MOST_TRIES });
+        for block in if is_exact { exact } else { self.doubtful } {
+            if found.may_have(block.1) {
+                found.add(block.1);
+                chosen.push(block);
+            }
+        }
+        chosen.sort_unstable();
+        chosen
+    }
+}
+
+/// Finds blocks of this number and these bytes together; whether there are.
+fn complete(
+    blocks: &[(u64, u64)],
+    (count, bytes): (u64, u64),
+    chosen: &mut Vec<(u64, u64)>,
+    tries: &mut u32,
+) -> bool {
+    if count == 0 || *tries == 0 || (blocks.len() as u64) < count {
+        return count == 0 && bytes == 0;
+    }
+    *tries -= 1;
+    if let Some(rest) = bytes.checked_sub(blocks[0].1) {
+        chosen.push(blocks[0]);
+        if complete(&blocks[1..], (count - 1, rest), chosen, tries) {
+            return true;
+        }
+        chosen.pop();
+    }
+    complete(&blocks[1..], (count, bytes), chosen, tries)
 }
 
 #[cfg(test)]
@@ -194,7 +289,17 @@ mod tests {
     }
 
     fn found(areas: &[Area], owned: &[(u64, u64)], heads: &[(u64, u64)]) -> (u64, u64) {
-        let memory = Heads(heads.to_vec());
+        found_beside(areas, owned, heads, &[])
+    }
+
+    /// The same where other memory holds what looks like these heads.
+    fn found_beside(
+        areas: &[Area],
+        owned: &[(u64, u64)],
+        heads: &[(u64, u64)],
+        alike: &[(u64, u64)],
+    ) -> (u64, u64) {
+        let memory = Heads([alike, heads].concat());
         let bytes = heads.iter().map(|(_, bytes)| bytes).sum();
         let layout = Layout::of((2, 36)).unwrap();
         let mut parameters = Parameters::parse(&[0; Parameters::BYTES], layout).unwrap();
@@ -222,5 +327,16 @@ mod tests {
         let owned = [(START + 0x2000, START + 0x6000)];
         assert_eq!(found(&areas, &owned, &[(START, 0x2000), (START + 0x6000, 0x3000)]), (2, 0x5000));
         assert_eq!(found(&areas, &owned, &[(START, 0x3000), (START + 0x3000, 0x1000)]), (0, 0));
+    }
+
+    #[test]
+    fn words_that_look_like_the_head_of_a_block_are_not_taken_for_it_where_malloc_counts_fewer() {
+        let areas = [area(0, 0x9000, true), area(0x10000, 0x18000, true), area(0x20000, 0x30000, true)];
+        let alike = [(START + 0x1000, 0x5000)];
+        // At the edges of a mapping and beside those; in the middle of one that is joined.
+        let blocks = [(START + 0x10000, 0x2000), (START + 0x12000, 0x1000), (START + 0x17000, 0x1000)];
+        assert_eq!(found_beside(&areas, &[], &blocks, &alike), (3, 0x4000));
+        let blocks = [(START + 0x10000, 0x2000), (START + 0x21000, 0x3000), (START + 0x25000, 0x3000)];
+        assert_eq!(found_beside(&areas, &[], &blocks, &alike), (3, 0x8000));
     }
 }
