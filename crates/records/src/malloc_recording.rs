@@ -91,6 +91,9 @@ pub struct MallocRecording {
     pub sizes: BTreeMap<u8, BlockLives>,
     /// Most bytes that lived at once; none where that is not known.
     pub peak_live_bytes: f64,
+    /// Standard error of the bytes that live at the end; 0 where nothing was estimated, and of recordings from before it was saved.
+    #[serde(default)]
+    pub live_error_bytes: f64,
     /// What threads allocated and freed.
     pub threads: Vec<ThreadSum>,
     /// Blocks that were freed by another thread than the one that allocated them.

@@ -82,6 +82,7 @@ pub fn json(recording: &MallocRecording) -> String {
         "described": recording.described,
         "lost": recording.lost,
         "peak_live_bytes": recording.most_live_bytes(),
+        "live_error_bytes": recording.live_error_bytes,
         "sizes": sizes.collect::<Vec<_>>(),
         "callers": callers.collect::<Vec<_>>(),
         "stacks": stacks.collect::<Vec<_>>(),

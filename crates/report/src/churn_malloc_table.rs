@@ -17,6 +17,9 @@ use crate::table_form::{headed, right};
 /// Callers and threads shown.
 const ROWS: usize = 12;
 
+/// From this part of it on the error of what lives at the end is given.
+const LARGE_ERROR: f64 = 0.1;
+
 /// The whole report, prose broken at `columns`.
 #[must_use]
 pub fn text(recording: &MallocRecording, columns: Option<usize>) -> String {
@@ -82,9 +85,13 @@ fn verdict(recording: &MallocRecording) -> String {
     let most = bytes(recording.most_live_bytes());
     let mut text = match ends_are_known(recording) {
         true => format!(
-            "{end} {about}{} live in {about}{}; at most {about}{most} lived at once.\n",
+            "{end} {about}{} live in {about}{}{}; at most {about}{most} lived at once.\n",
             bytes(live.bytes),
             several(live.count.round() as u64, "block"),
+            match recording.live_error_bytes {
+                error if error > live.bytes * LARGE_ERROR => format!(" (give or take {})", bytes(error)),
+                _ => String::new(),
+            }
         ),
         false => format!(
             "What lives at the end is not known; of what was seen to begin at most {about}{most} lived at once.\n"
@@ -392,6 +399,19 @@ mod tests {
         );
         assert!(three.starts_with("At the ends of 3 processes together about 300 B live in"), "{three}");
         assert!(three.contains("at most about 90 B lived at once"), "{three}");
+    }
+
+    #[test]
+    fn what_lives_at_the_end_is_given_with_its_error_where_that_is_large() {
+        let of = |error| {
+            let mut tally = MallocTally::default();
+            tally.take(0, &MallocEvent::Allocated(block()), None);
+            let mut recording = tally.finish(circumstances(MallocMechanism::Recorder));
+            recording.live_error_bytes = error;
+            verdict(&recording)
+        };
+        assert!(of(30.0).contains("live in about 1 block (give or take 30 B); at most"), "{}", of(30.0));
+        assert!(!of(9.0).contains("give or take"), "{}", of(9.0));
     }
 
     #[test]

@@ -70,7 +70,9 @@ struct Process {
     described: u64,
     /// Weights of the described calls by size class.
     weights: BTreeMap<u8, f64>,
-    /// The same of those whose call chain is known.
+    /// The largest of these.
+    heaviest: BTreeMap<u8, f64>,
+    /// Weights of those whose call chain is known.
     chain_weights: BTreeMap<u8, f64>,
     lives: BTreeMap<u8, BlockLives>,
     names: HashMap<i32, String>,
@@ -168,6 +170,7 @@ impl MallocTally {
             lost: 0,
             sizes: BTreeMap::new(),
             peak_live_bytes: self.peak_live_bytes,
+            live_error_bytes: 0.0,
             threads: Vec::new(),
             handovers: Vec::new(),
             callers: Vec::new(),
@@ -179,13 +182,15 @@ impl MallocTally {
         let mut processes: Vec<Process> = self.processes.into_values().collect();
         processes.sort_by_key(|process| process.pid);
         // What lived at the end lived at once, and the end was not chosen for its height: nothing is taken off there.
-        let (mut together, mut alone) = (0.0, 0.0_f64);
+        let (mut together, mut alone, mut variance) = (0.0, 0.0_f64, 0.0);
         for process in processes {
             let has_ended = process.has_ended;
-            let live_bytes = process.add_to(&mut recording, &mut callers);
-            together += if has_ended { 0.0 } else { live_bytes };
-            alone = alone.max(live_bytes);
+            let live = process.add_to(&mut recording, &mut callers);
+            together += if has_ended { 0.0 } else { live.estimate };
+            alone = alone.max(live.estimate);
+            variance += live.variance;
         }
+        recording.live_error_bytes = f64::sqrt(variance);
         recording.peak_live_bytes = recording.peak_live_bytes.max(together).max(alone);
         recording.callers = callers.into_values().collect();
         let order = |one: &MallocCaller, other: &MallocCaller| {
@@ -201,6 +206,8 @@ impl Process {
         let (class, weight) = (class_of(event.size_bytes), f64::from(event.weight));
         self.described += 1;
         *self.weights.entry(class).or_default() += weight;
+        let heaviest = self.heaviest.entry(class).or_default();
+        *heaviest = heaviest.max(weight);
         self.threads.entry((event.tid, class)).or_default().allocated.add(weight, event.size_bytes);
         if let Some(stack) = stack {
             *self.chain_weights.entry(class).or_default() += weight;
@@ -259,14 +266,16 @@ impl Process {
         }
     }
 
-    /// Adds this process to the recording, scaled to its exact counts; returns how many bytes live.
+    /// Adds this process to the recording, scaled to its exact counts; returns what lives.
     fn add_to(
         mut self,
         recording: &mut MallocRecording,
         callers: &mut HashMap<(u32, MallocFunction), MallocCaller>,
-    ) -> f64 {
+    ) -> LiveBytes {
+        let mut variances: BTreeMap<u8, f64> = BTreeMap::new();
         for block in std::mem::take(&mut self.live).into_values() {
             let class = class_of(block.size_bytes);
+            *variances.entry(class).or_default() += LiveBytes::of(&block).variance;
             self.lives.entry(class).or_default().live.add(block.weight, block.size_bytes);
             if let Some(stack) = block.stack {
                 let part = self.callers.entry((stack, block.function, class)).or_default();
@@ -293,10 +302,15 @@ impl Process {
             // Nothing was counted: the calls are known from their descriptions alone.
             _ => 1.0,
         };
-        let mut live_bytes = 0.0;
+        let mut live = LiveBytes::default();
         for (class, lives) in &self.lives {
-            live_bytes += lives.live.bytes * factor(*class);
             let (sum, factor) = (recording.sizes.entry(*class).or_default(), factor(*class));
+            let heaviest = self.heaviest.get(class).copied().unwrap_or_default();
+            let variance = variance(lives, variances.get(class).copied().unwrap_or_default(), heaviest);
+            live.add(
+                1.0,
+                LiveBytes { estimate: lives.live.bytes * factor, variance: variance * factor * factor },
+            );
             sum.freed.add_scaled(lives.freed, factor);
             sum.freed_elsewhere.add_scaled(lives.freed_elsewhere, factor);
             sum.live.add_scaled(lives.live, factor);
@@ -332,7 +346,7 @@ impl Process {
         let handovers = handovers.into_iter().map(|((from, to), amount)| Handover { from, to, amount });
         recording.handovers.extend(handovers);
         recording.handovers.sort_by(|one, other| other.amount.count.total_cmp(&one.amount.count));
-        live_bytes
+        live
     }
 
     /// Returns the places of this process's threads in the recording.
@@ -362,6 +376,20 @@ impl Process {
         }
         places
     }
+}
+
+/// How uncertain it is what lives of a size class, from the `variance` of the blocks that do. One more that stands for the most
+/// may live and have been missed; where nearly all live there is nearly nothing to be missed.
+fn variance(lives: &BlockLives, variance: f64, heaviest: f64) -> f64 {
+    let mut all = lives.live;
+    all.add_scaled(lives.freed, 1.0);
+    all.add_scaled(lives.unknown, 1.0);
+    if all.count <= 0.0 || heaviest <= 1.0 {
+        return 0.0;
+    }
+    let mean_bytes = all.bytes / all.count;
+    let missed = heaviest * (heaviest - 1.0) * mean_bytes * mean_bytes;
+    (variance + missed) * (1.0 - lives.live.count / all.count).max(0.0)
 }
 
 #[cfg(test)]

@@ -92,6 +92,20 @@ fn what_lives_at_the_end_lived_at_once_and_more_is_said_less_a_standard_error() 
 }
 
 #[test]
+fn what_lives_at_the_end_has_an_error_where_few_were_described_and_none_where_all_were() {
+    let error_of = |weight, freed_blocks: u64| {
+        let mut tally = MallocTally::default();
+        (1..=100).for_each(|id| tally.take(0, &allocated(id, 100, weight, 1), None));
+        (1..=freed_blocks).for_each(|id| tally.take(0, &freed(id, 1, 2000), None));
+        finish(tally).live_error_bytes
+    };
+    assert_eq!((error_of(1, 50), error_of(50, 0)), (0.0, 0.0));
+    // Of half of them, which stand for 2,500: the root of 51 x 50 x 49 x 100 x 100 / 2.
+    assert!((error_of(50, 50) - 24_995.0).abs() < 1.0, "{}", error_of(50, 50));
+    assert!((error_of(50, 100) - 4_949.7).abs() < 0.1, "none was seen to live: {}", error_of(50, 100));
+}
+
+#[test]
 fn what_an_ended_program_held_does_not_live_beside_the_next() {
     let mut tally = MallocTally::default();
     for process in 0..10 {
