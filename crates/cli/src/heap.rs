@@ -10,7 +10,7 @@ use std::time::Duration;
 use clap::Args;
 use faultless_diagnosis::glibc_heap::information;
 use faultless_probe::signals::Signals;
-use faultless_records::core_file::{HEADER_BYTES, Header};
+use faultless_records::core_file::{self, HEADER_BYTES};
 use faultless_records::measurement::Ending;
 use faultless_report::heap::HeapReport;
 use faultless_report::{heap_json, heap_table};
@@ -107,7 +107,7 @@ fn is_core(path: &Path) -> bool {
     let mut head = [0; HEADER_BYTES];
     let Ok(mut file) = File::open(path) else { return false };
     let length = file.read(&mut head).unwrap_or(0);
-    Header::parse(&head[..length]).is_ok()
+    core_file::is_core(&head[..length])
         || path.file_name().is_some_and(|name| {
             let name = name.to_string_lossy();
             let is_data = |file: fs::Metadata| file.is_file() && file.permissions().mode() & 0o111 == 0;

@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use faultless_probe::program;
-use faultless_records::core_file::Header;
+use faultless_records::core_file;
 use faultless_report::saved_form;
 
 use crate::failure::Failure;
@@ -74,7 +74,7 @@ fn refuse(
         return Ok(());
     }
     let head = head.map_err(|error| Failure::of_reading(path, error))?;
-    let is_core = Header::parse(head).is_ok();
+    let is_core = core_file::is_core(head);
     if head.starts_with(b"#!") || (head.starts_with(b"\x7fELF") && !is_core) {
         return Ok(());
     }

@@ -203,3 +203,21 @@ fn a_file_that_was_cut_off_is_said_to_be() {
         }
     }
 }
+
+#[test]
+fn a_core_file_of_a_foreign_machine_or_cut_off_is_not_taken_for_a_command() {
+    let place = Place::new("foreign");
+    let core = |class: u8, order: u8, kind: [u8; 2], length: usize| {
+        let mut header = [0; 64];
+        header[..6].copy_from_slice(&[0x7f, b'E', b'L', b'F', class, order]);
+        header[16..18].copy_from_slice(&kind);
+        place.write("dump", &header[..length])
+    };
+    for (class, order, kind, length, says) in [
+        (1, 1, [4, 0], 52, "of a 32-bit or big-endian machine"),
+        (2, 2, [0, 4], 64, "of a 32-bit or big-endian machine"),
+        (2, 1, [4, 0], 40, "damaged or cut off"),
+    ] {
+        assert_refused(&mut faultless(&["heap", &core(class, order, kind, length)]), 1, says);
+    }
+}

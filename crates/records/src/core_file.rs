@@ -46,6 +46,17 @@ impl fmt::Display for CoreError {
 
 impl std::error::Error for CoreError {}
 
+/// Whether a file that begins so is a core file, of whatever machine.
+#[must_use]
+pub fn is_core(head: &[u8]) -> bool {
+    let kind = head.get(16..18).and_then(|kind| kind.try_into().ok());
+    let kind = match head.get(5) {
+        Some(2) => kind.map(u16::from_be_bytes),
+        _ => kind.map(u16::from_le_bytes),
+    };
+    head.starts_with(b"\x7fELF") && kind == Some(TYPE_CORE)
+}
+
 /// Where the table of segments is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
