@@ -145,7 +145,9 @@ impl SpanHeap {
             Some(span) => span,
             None => self.grow(map, padded)?,
         };
-        Some(self.take_of(map, span, granules, align, now))
+        let dirty = if align > 1 || prefer_clean { None } else { self.dirty_before(map, span, granules) };
+        let both = dirty.map(|dirty| self.take_both(map, dirty, span, granules, now));
+        Some(both.unwrap_or_else(|| self.take_of(map, span, granules, align, now)))
     }
 
     /// As [`SpanHeap::take`], only from memory that may have pages.
@@ -164,6 +166,25 @@ impl SpanHeap {
             && decay::smallest_of(span.bin()) / CUT_MAX > granules
     }
 
+    /// The dirty span directly before a clean one, if it has half of `granules` or more: who takes larger and larger blocks brings in
+    /// no more than each is longer. Fewer pages are not worth that the whole does not read as zero.
+    fn dirty_before(&self, map: &PageMap, clean: u32, granules: u32) -> Option<u32> {
+        let follows = clean > map.reservation.first_granule()
+            && map.record(clean).state() == State::Clean
+            && map.record(clean - 1).state() == State::Dirty;
+        let first = follows.then(|| map.record(clean - 1).first.get())?;
+        (granules.div_ceil(2)..granules).contains(&(clean - first)).then_some(first)
+    }
+
+    /// Takes a dirty span and the beginning of the clean one behind it, `granules` in all.
+    fn take_both(&mut self, map: &PageMap, dirty: u32, clean: u32, granules: u32, now: u64) -> Taken {
+        self.cut(map, dirty, 0, clean - dirty, now);
+        self.cut(map, clean, 0, granules - (clean - dirty), now);
+        map.record(dirty).granules.set(granules);
+        self.note_taken(granules, now);
+        Taken { first: dirty, zero: false }
+    }
+
     /// Takes `granules` of a free span that is long enough.
     fn take_of(&mut self, map: &PageMap, span: u32, granules: u32, align: u32, now: u64) -> Taken {
         let offset = {
@@ -173,10 +194,14 @@ impl SpanHeap {
         };
         let zero = map.record(span).state() == State::Clean;
         self.cut(map, span, offset, granules, now);
+        self.note_taken(granules, now);
+        Taken { first: span + offset, zero }
+    }
+
+    fn note_taken(&mut self, granules: u32, now: u64) {
         self.counts.used += granules;
         self.counts.used_peak = self.counts.used_peak.max(self.counts.used);
         self.trace.record(Event::Take, granules, self.counts.used, now);
-        Taken { first: span + offset, zero }
     }
 
     /// A free span of at least `granules`: what a longer search of the old memory finds, new memory, or, when there is none,
@@ -222,9 +247,7 @@ impl SpanHeap {
             return false;
         }
         self.cut(map, end, 0, more, now);
-        self.counts.used += more;
-        self.counts.used_peak = self.counts.used_peak.max(self.counts.used);
-        self.trace.record(Event::Take, more, self.counts.used, now);
+        self.note_taken(more, now);
         true
     }
 

@@ -42,6 +42,26 @@ fn freed_memory_is_used_again_before_fresh_memory() {
 }
 
 #[test]
+fn who_takes_larger_and_larger_spans_brings_in_what_each_is_longer() {
+    let (map, mut spans) = heap();
+    for granules in [10, 16, 32] {
+        let taken = spans.take(&map, granules, 1, false, 0).unwrap();
+        let first = map.reservation.first_granule();
+        assert_eq!((taken, spans.counts.used), (Taken { first, zero: granules == 10 }, granules));
+        assert_eq!((map.record(first).granules.get(), spans.counts.dirty), (granules, 0));
+        spans.give(&map, first, granules, false, 1);
+    }
+    let aligned = spans.take(&map, 40, 8, false, 2).unwrap();
+    assert!(
+        aligned.zero && aligned.first >= map.reservation.first_granule() + 32,
+        "where more than that matters it is as before"
+    );
+    let long = spans.take(&map, 65, 1, false, 2).unwrap();
+    assert!(long.zero, "of much more than half nothing is gained");
+    assert_eq!(spans.counts.dirty, 32);
+}
+
+#[test]
 fn neighbours_of_one_kind_merge_and_the_whole_can_be_taken() {
     let (map, mut spans) = heap();
     let parts: Vec<u32> = (0..6).map(|_| spans.take(&map, 4, 1, false, 0).unwrap().first).collect();
