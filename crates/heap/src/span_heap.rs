@@ -169,10 +169,8 @@ impl SpanHeap {
     /// The dirty span directly before a clean one, if it has half of `granules` or more: who takes larger and larger blocks brings in
     /// no more than each is longer. Fewer pages are not worth that the whole does not read as zero.
     fn dirty_before(&self, map: &PageMap, clean: u32, granules: u32) -> Option<u32> {
-        let follows = clean > map.reservation.first_granule()
-            && map.record(clean).state() == State::Clean
-            && map.record(clean - 1).state() == State::Dirty;
-        let first = follows.then(|| map.record(clean - 1).first.get())?;
+        let is_clean = map.record(clean).state() == State::Clean;
+        let first = is_clean.then(|| self.free_before(map, clean, State::Dirty)).flatten()?;
         (granules.div_ceil(2)..granules).contains(&(clean - first)).then_some(first)
     }
 
@@ -234,10 +232,7 @@ impl SpanHeap {
     /// Granules of the clean span that ends at the limit, 0 for none.
     fn clean_at_limit(&self, map: &PageMap) -> u32 {
         let limit = map.reservation.limit();
-        if limit == map.reservation.first_granule() || map.record(limit - 1).state() != State::Clean {
-            return 0;
-        }
-        limit - map.record(limit - 1).first.get()
+        self.free_before(map, limit, State::Clean).map_or(0, |first| limit - first)
     }
 
     /// Takes `more` granules directly behind a used span, if they are free, or if new memory continues what is.
@@ -258,6 +253,12 @@ impl SpanHeap {
         }
         let record = map.record(granule);
         if matches!(record.state(), State::Clean | State::Dirty) { record.granules.get() } else { 0 }
+    }
+
+    /// Where the free span of this kind begins that ends before a granule.
+    fn free_before(&self, map: &PageMap, granule: u32, state: State) -> Option<u32> {
+        let is_free = granule > map.reservation.first_granule() && map.record(granule - 1).state() == state;
+        is_free.then(|| map.record(granule - 1).first.get())
     }
 
     /// Makes `more` granules behind a used span free, where nothing used follows it; not where memory with pages has room for both.
@@ -379,9 +380,7 @@ impl SpanHeap {
         };
         let end = first + granules;
         let right = (end < map.reservation.limit() && joins(end)).then_some(end);
-        let left = (first > map.reservation.first_granule() && map.record(first - 1).state() == state)
-            .then(|| map.record(first - 1).first.get())
-            .filter(|&left| joins(left));
+        let left = self.free_before(map, first, state).filter(|&left| joins(left));
 
         let record = map.record(first);
         let (mut bin, mut moved) = (record.free().bin(), record.is_moved());
