@@ -5,7 +5,8 @@ use std::os::unix::fs::MetadataExt;
 
 use faultless_records::permission::outside_of_container;
 use faultless_records::status;
-use nix::unistd::geteuid;
+
+use crate::permissions;
 
 /// What of a process is wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,13 +35,13 @@ impl Circumstances {
         let user = status::field(&status, "Uid")
             .and_then(|users| users.split_ascii_whitespace().nth(1)?.parse().ok());
         let owner = fs::metadata(format!("/proc/{pid}/stat")).ok().map(|stat| stat.uid());
-        let scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").ok();
+        let rights = permissions::rights();
         Self {
-            is_root: geteuid().is_root(),
-            is_own: user == Some(geteuid().as_raw()),
+            is_root: rights.user == 0,
+            is_own: user == Some(rights.user),
             // The files of a process that is not dumpable belong to root, whoever its user is; proc(5). Its directory does not.
             is_dumpable: user.is_none() || owner.is_none() || user == owner,
-            ptrace_scope: scope.and_then(|scope| scope.trim().parse().ok()).unwrap_or(0),
+            ptrace_scope: rights.ptrace_scope.unwrap_or(0),
         }
     }
 

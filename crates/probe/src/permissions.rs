@@ -59,7 +59,8 @@ pub fn find_out(given: Option<&Process>) -> io::Result<Permissions> {
     Ok(found)
 }
 
-fn rights() -> Rights {
+/// Who we are, and the settings that decide what we may.
+pub(crate) fn rights() -> Rights {
     let status = fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
     let paranoid = fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").ok();
     let scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").ok();
