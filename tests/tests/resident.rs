@@ -31,6 +31,11 @@ fn realloc_of_large_blocks_never_holds_two_copies() {
 }
 
 #[test]
+fn blocks_that_grow_by_copying_into_memory_with_pages_make_no_system_call() {
+    Program::new("copied_growth.c").variable("FAULTLESS", "purge:never").passes();
+}
+
+#[test]
 fn memory_given_back_and_used_again_is_zero_and_is_given_back_again() {
     case("freed_and_used_again");
 }

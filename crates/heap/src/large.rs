@@ -344,7 +344,8 @@ impl Large {
         let granules = record.granules.get();
         // Moving to a span that has pages would throw these away, huge ones that were just brought in for it, too.
         let is_empty = block.zero && self.filled.had_no_pages(map, new_first);
-        let (done, end) = if may_move && (is_empty || grows_little) {
+        let moves = may_move && (is_empty || grows_little);
+        let (done, end) = if moves {
             let most = MAPPINGS + moved_bytes / BYTES_A_MAPPING;
             // SAFETY: both spans are blocks that belong to the caller of `realloc`, and distinct.
             unsafe { os::move_pages(source + skipped, target, moved_bytes, most) }
@@ -363,7 +364,9 @@ impl Large {
             os::Moved::Done => {}
             os::Moved::Refused => {
                 // The target may be a new mapping.
-                map.reservation.advise(target, bytes_of(map.record(new_first).granules.get()));
+                if moves {
+                    map.reservation.advise(target, bytes_of(map.record(new_first).granules.get()));
+                }
                 let rest = content.start.max(source + skipped + done)..content.end;
                 copy(rest.clone(), target + (rest.start - source - skipped));
             }
