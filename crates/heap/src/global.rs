@@ -11,7 +11,7 @@ use crate::colour::LINE_BYTES;
 use crate::fork;
 use crate::granule::GRANULE_BYTES;
 use crate::heap::Heap;
-use crate::large::{LargeBlock, whole_units};
+use crate::large::{LargeBlock, Pages, whole_units};
 use crate::lock::Lock;
 use crate::message::{Misuse, misuse};
 use crate::os;
@@ -91,34 +91,34 @@ fn cached_or<T>(class: Scaled, bytes: usize, slow: impl FnOnce(usize) -> *mut T)
 pub fn allocate_slow(bytes: usize) -> *mut u8 {
     match size_class::class_of(bytes) {
         Some(class) => refill(class),
-        None => allocate_large(bytes).address as *mut u8,
+        None => allocate_large(bytes, Pages::Any).address as *mut u8,
     }
 }
 
 #[inline(always)]
-fn allocate_large(bytes: usize) -> LargeBlock {
+fn allocate_large(bytes: usize, pages: Pages) -> LargeBlock {
     // SAFETY: the cache is this thread's own, or gated.
     match unsafe { HEAP.allocate_again(thread_local::cache, bytes) } {
-        0 => allocate_other(bytes, MIN_ALIGN),
+        0 => allocate_other(bytes, MIN_ALIGN, pages),
         address => LargeBlock { address, zero: false },
     }
 }
 
 #[inline(never)]
-fn allocate_large_aligned(bytes: usize, align: usize) -> LargeBlock {
+fn allocate_large_aligned(bytes: usize, align: usize, pages: Pages) -> LargeBlock {
     if align > GRANULE_BYTES {
-        return allocate_other(bytes, align);
+        return allocate_other(bytes, align, pages);
     }
     // SAFETY: the cache is this thread's own, or gated.
     match unsafe { HEAP.allocate_again(thread_local::cache, bytes) } {
-        0 => allocate_other(bytes, align),
+        0 => allocate_other(bytes, align, pages),
         again => LargeBlock { address: HEAP.large.move_to_start(&HEAP.spans, again), zero: false },
     }
 }
 
 #[inline(never)]
-fn allocate_other(bytes: usize, align: usize) -> LargeBlock {
-    let block = HEAP.allocate_large(attached(), bytes, align);
+fn allocate_other(bytes: usize, align: usize, pages: Pages) -> LargeBlock {
+    let block = HEAP.allocate_large(attached(), bytes, align, pages);
     purger::call();
     block
 }
@@ -135,7 +135,7 @@ fn refill(class: usize) -> *mut u8 {
 #[inline]
 pub fn allocate_zeroed(bytes: usize) -> *mut u8 {
     if bytes > SMALL_MAX {
-        return zeroed(bytes, allocate_large(bytes));
+        return zeroed(bytes, allocate_large(bytes, Pages::Zero));
     }
     let block = allocate(bytes);
     if !block.is_null() {
@@ -194,7 +194,7 @@ fn allocate_far_aligned(bytes: usize, align: usize) -> *mut u8 {
     {
         return cached_or(Scaled::new(class), bytes, |_| refill(class));
     }
-    allocate_large_aligned(bytes, align).address as *mut u8
+    allocate_large_aligned(bytes, align, Pages::Any).address as *mut u8
 }
 
 /// Frees a block; null is ignored.
@@ -442,7 +442,7 @@ unsafe impl GlobalAlloc for Faultless {
             return allocate_zeroed(layout.size());
         }
         if layout.size() > SMALL_MAX {
-            return zeroed(layout.size(), allocate_large_aligned(layout.size(), layout.align()));
+            return zeroed(layout.size(), allocate_large_aligned(layout.size(), layout.align(), Pages::Zero));
         }
         let block = allocate_aligned(layout.size(), layout.align());
         if !block.is_null() {

@@ -2,7 +2,7 @@
 
 use crate::central::Central;
 use crate::granule::GRANULE_BYTES;
-use crate::large::{Large, LargeBin, LargeBlock, LargeTotals, whole_units};
+use crate::large::{Large, LargeBin, LargeBlock, LargeTotals, Pages, whole_units};
 use crate::message::{Misuse, misuse};
 use crate::os;
 use crate::page_map::Tag;
@@ -195,14 +195,15 @@ impl Heap {
         cache: Option<&ThreadCache>,
         bytes: usize,
         align: usize,
+        pages: Pages,
     ) -> LargeBlock {
         if bytes | align >= HUGE_BYTES && self.is_impossible(bytes, align, bytes) {
             return LargeBlock::NONE;
         }
         let shard = cache.map_or(0, ThreadCache::shard);
-        let mut block = self.large.allocate(&self.spans, shard, bytes, align);
+        let mut block = self.large.allocate(&self.spans, shard, bytes, align, pages);
         if block.is_none() && self.gather(cache) {
-            block = self.large.allocate(&self.spans, shard, bytes, align);
+            block = self.large.allocate(&self.spans, shard, bytes, align, pages);
         }
         self.spans.settle();
         block.unwrap_or(LargeBlock::NONE)

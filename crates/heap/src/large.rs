@@ -2,6 +2,7 @@
 
 mod books;
 mod filled;
+mod gathering;
 mod start;
 
 use crate::colour::LINE_BYTES;
@@ -14,8 +15,9 @@ use crate::spans::{RECENT, SHARDS, Spans};
 use books::Books;
 pub use books::{LargeBin, LargeTotals};
 use core::ops::Range;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::AtomicBool;
 use filled::Filled;
+use gathering::mappings_in;
 
 /// log2 of the unit in which the sizes of large blocks are counted: 4 KiB whatever the kernel's page is. Where that is larger, a span
 /// is whole pages all the same; and no fast path asks for it.
@@ -26,13 +28,6 @@ const MOVE_BYTES_MIN: usize = 256 * 1024;
 /// A block that grows by less than this part of itself has its pages moved to a span without any; one that grows by more is
 /// copied to a span that has pages, where there is one: copying a page (0.2 us) costs a ninth of faulting one in.
 const MOVED_GROWTH: usize = 8;
-/// Moved spans at most: each may split a mapping in three, and a process has 65,530 of them.
-const MOVED_MAX: usize = 4096;
-/// Mappings of a block whose pages are moved, at most, and one more for so many bytes. Each move leaves it with one more: what was moved
-/// never joins what lies behind. One of more is copied, and so is of one again.
-const MAPPINGS: usize = 4;
-const BYTES_A_MAPPING: usize = 4 << 20;
-
 /// The large blocks of a heap.
 pub struct Large {
     books: Books,
@@ -48,6 +43,17 @@ pub struct LargeBlock {
     pub address: usize,
     /// Whether it reads as zero.
     pub zero: bool,
+}
+
+/// What the pages of a new block are to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pages {
+    /// Such as there are, wherever they are.
+    Any,
+    /// Zero: what would have to be cleared is not brought here from elsewhere.
+    Zero,
+    /// None: the caller brings its own.
+    None,
 }
 
 /// Where in its span a large block begins.
@@ -110,9 +116,16 @@ impl Large {
     }
 
     /// Allocates `bytes` at a multiple of `align`, a power of two, for a thread of this shard.
-    pub fn allocate(&self, spans: &Spans, shard: usize, bytes: usize, align: usize) -> Option<LargeBlock> {
+    pub fn allocate(
+        &self,
+        spans: &Spans,
+        shard: usize,
+        bytes: usize,
+        align: usize,
+        pages: Pages,
+    ) -> Option<LargeBlock> {
         let start = if align <= LINE_BYTES { Start::Coloured } else { Start::At(0) };
-        self.allocate_at(spans, shard, bytes, align, start, false)
+        self.allocate_at(spans, shard, bytes, align, start, pages)
     }
 
     fn allocate_at(
@@ -122,18 +135,19 @@ impl Large {
         bytes: usize,
         align: usize,
         start: Start,
-        prefer_clean: bool,
+        pages: Pages,
     ) -> Option<LargeBlock> {
         if bytes > isize::MAX as usize {
             return None;
         }
         let bytes = whole_units(bytes.max(1));
+        let prefer_clean = pages == Pages::None;
         let granules = granules_for(bytes + start.at_least(bytes))?;
-        let align = u32::try_from(align.div_ceil(GRANULE_BYTES)).ok()?;
+        let granules_apart = u32::try_from(align.div_ceil(GRANULE_BYTES)).ok()?;
         spans.shelve_recent(shard);
         let recent = spans.in_shard(shard, |kept| {
             self.settle(shard);
-            let serves = align <= 1 && !prefer_clean;
+            let serves = granules_apart <= 1 && !prefer_clean;
             let taken = serves.then(|| spans.take_large(kept, granules)).flatten();
             if taken.is_some() {
                 self.books.add(shard, bytes);
@@ -143,20 +157,28 @@ impl Large {
         let wants_huge = self.filled.wants_huge(bytes) && !prefer_clean;
         let taken = match recent {
             Some(first) => Some(Taken { first, zero: false }),
-            None if wants_huge => spans.take_for_huge(granules, align),
-            None => spans.take(granules, align, prefer_clean),
+            None if wants_huge => spans.take_for_huge(granules, granules_apart),
+            None => spans.take(granules, granules_apart, prefer_clean),
         };
         let taken = taken?;
-        if recent.is_none() {
-            spans.in_shard(shard, |_| self.books.add(shard, bytes));
-        }
         let offset = match start {
             Start::Coloured => start::offset(taken.first, bytes_of(granules) - bytes),
             Start::At(offset) => offset,
         };
         spans.map.record(taken.first).make_large(bytes, offset);
         self.filled.allocated(spans, taken.first, bytes, taken.zero && !prefer_clean);
-        Some(LargeBlock { address: spans.map.address(taken.first) + offset, zero: taken.zero })
+        let gathers = taken.zero && pages == Pages::Any && !wants_huge;
+        let gathered = if gathers { self.gather(spans, taken.first, 0) } else { Some(0) };
+        let Some(gathered) = gathered else {
+            return self.allocate_at(spans, shard, bytes, align, start, pages);
+        };
+        if recent.is_none() {
+            spans.in_shard(shard, |_| self.books.add(shard, bytes));
+        }
+        Some(LargeBlock {
+            address: spans.map.address(taken.first) + offset,
+            zero: taken.zero && gathered == 0,
+        })
     }
 
     /// Allocates what the process's only thread freed last, if some of that was as large and is still at hand; 0 otherwise.
@@ -294,10 +316,7 @@ impl Large {
         if new > old {
             let take_behind = || spans.take_behind(Span { first, granules: old }, new - old);
             if !take_behind() {
-                // ORDERING: Relaxed; a hint.
-                let may_move = old_bytes >= MOVE_BYTES_MIN
-                    && spans.map.moved_spans() < MOVED_MAX
-                    && !self.loses_targets.load(Ordering::Relaxed);
+                let may_move = old_bytes >= MOVE_BYTES_MIN && self.may_move(spans);
                 let moved = self.relocate(spans, shard, block, (old_bytes, new_bytes), may_move);
                 // What was free behind it in two parts is one when memory ran out: all was purged.
                 if moved.is_some() || !take_behind() {
@@ -337,8 +356,13 @@ impl Large {
         let skipped = old.offset() & !(os::page_bytes() - 1);
         let start = Start::At(old.offset() - skipped);
         let (source, moved_bytes) = (map.address(first), bytes_of(record.granules.get()) - skipped);
-        let prefer_clean = may_move && grows_little;
-        let block = self.allocate_at(spans, shard, new_bytes, GRANULE_BYTES, start, prefer_clean)?;
+        // What else is needed is gathered behind what was moved.
+        let pages = match may_move {
+            true if grows_little => Pages::None,
+            true => Pages::Zero,
+            false => Pages::Any,
+        };
+        let block = self.allocate_at(spans, shard, new_bytes, GRANULE_BYTES, start, pages)?;
         let new_first = map.granule_of(block.address)?;
         let target = map.address(new_first);
         let granules = record.granules.get();
@@ -346,15 +370,16 @@ impl Large {
         let is_empty = block.zero && self.filled.had_no_pages(map, new_first);
         let moves = may_move && (is_empty || grows_little);
         let (done, end) = if moves {
-            let most = MAPPINGS + moved_bytes / BYTES_A_MAPPING;
             // SAFETY: both spans are blocks that belong to the caller of `realloc`, and distinct.
-            unsafe { os::move_pages(source + skipped, target, moved_bytes, most) }
+            unsafe { os::move_pages(source + skipped, target, moved_bytes, mappings_in(moved_bytes)) }
         } else {
             (0, os::Moved::Refused)
         };
         if done > 0 {
             map.set_moved(new_first, true);
         }
+        let end =
+            if end == os::Moved::Done { self.gather_behind(spans, new_first, moved_bytes) } else { end };
         let content = source + old.offset()..source + old.offset() + old_bytes;
         let copy = |part: Range<usize>, to: usize| {
             // SAFETY: parts of live blocks, the old one or what was moved of it, and of a new one.
@@ -372,8 +397,7 @@ impl Large {
             }
             // The target span stays a block of nobody, and in no books: its addresses are not ours any more, but for what was moved.
             os::Moved::TargetLost => {
-                // ORDERING: Relaxed, as in `resize`.
-                self.loses_targets.store(true, Ordering::Relaxed);
+                self.lose_target();
                 spans.in_shard(shard, |_| self.books.remove(shard, new_bytes));
                 let moved = block.address..(target + done).max(block.address);
                 let new = self.relocate(spans, shard, old, (old_bytes, new_bytes), false);

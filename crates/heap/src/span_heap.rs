@@ -8,6 +8,7 @@
 mod due;
 mod free_lists;
 pub mod huge_page;
+mod pieces;
 mod slab_pages;
 mod waiting;
 
@@ -18,6 +19,7 @@ use crate::trace::{Event, Trace};
 pub use due::{Due, PURGE_BATCH};
 use free_lists::{ALL, FEW, FreeLists, MANY};
 use huge_page::HugePage;
+pub use pieces::{PIECE_MIN, Piece};
 use slab_pages::SlabPages;
 use waiting::{TimeList, mean};
 
@@ -316,15 +318,19 @@ impl SpanHeap {
             self.add_clean(map, Span { first, granules });
             return;
         }
+        self.put_freed(map, Span { first, granules }, now);
+    }
+
+    fn put_freed(&mut self, map: &PageMap, span: Span, now: u64) {
         let verdict = match self.mode {
-            PurgeMode::Auto => self.decay.freed(granules, self.held.granules, now),
+            PurgeMode::Auto => self.decay.freed(span.granules, self.held.granules, now),
             PurgeMode::Now => Verdict::Purge,
             PurgeMode::Never => Verdict::HoldUntil(u64::MAX),
         };
         if verdict == Verdict::Purge && self.decay.is_phase_over() {
             self.released_at = now;
         }
-        self.put(map, Span { first, granules }, verdict, now);
+        self.put(map, span, verdict, now);
     }
 
     /// Gives a used span back that nobody needed for long: it goes with the next batch.
@@ -469,22 +475,6 @@ impl SpanHeap {
         record.free().set_waiting(Waiting::None);
         record.set_state(State::Interior);
         map.record(first + granules - 1).set_state(State::Interior);
-    }
-
-    /// Pages of partly used slabs, so many bytes, were purged at `now`.
-    pub fn slab_pages_purged(&mut self, bytes: usize, now: u64) {
-        let granules = self.slab_pages.purged(bytes);
-        if granules > 0 {
-            self.decay.purged(granules, now);
-        }
-    }
-
-    /// Purged pages of slabs, so many bytes, were wanted again at `now`.
-    pub fn slab_pages_wanted(&mut self, bytes: usize, now: u64) {
-        let granules = self.slab_pages.wanted(bytes);
-        if granules > 0 {
-            self.decay.faulted(granules, now);
-        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! The span heap behind its lock: with its page map, the clock, the purging that happens outside the lock, and the spans that
 //! shards keep.
 
+mod gathering;
 mod huge;
 mod keeping;
 pub mod kept;
@@ -14,6 +15,7 @@ use crate::page_map::{PageMap, State};
 use crate::span_heap::{Due, PURGE_BATCH, PurgeMode, SpanCounts, SpanHeap, Taken};
 use crate::trace::Event;
 use core::sync::atomic::{AtomicBool, Ordering};
+pub use gathering::Gathered;
 use keeping::KeptByShard;
 pub use recent::PLACES as RECENT;
 use recent::Recent;
@@ -47,6 +49,8 @@ pub struct Spans {
     pub map: PageMap,
     /// Held while a huge page is brought in, in no list.
     populating: Lock<()>,
+    /// Held while pages of free spans are moved to a block, and these are in no list.
+    gathering: Lock<()>,
     /// Held while spans are on their way to the kernel, in no list: a fork and a thread that runs out of memory wait for them.
     purging: Lock<()>,
     /// Something is to be purged; whoever leaves a slow path does it.
@@ -68,6 +72,7 @@ impl Spans {
             map: PageMap::new(),
             heap: Lock::new(SpanHeap::new()),
             populating: Lock::new(()),
+            gathering: Lock::new(()),
             purging: Lock::new(()),
             due: AtomicBool::new(false),
             is_releasing: AtomicBool::new(false),
@@ -314,6 +319,7 @@ impl Spans {
     pub fn hold_for_fork(&self) {
         self.kept.iter().for_each(|shard| shard.spans.hold_for_fork());
         self.populating.hold_for_fork();
+        self.gathering.hold_for_fork();
         self.purging.hold_for_fork();
         self.heap.hold_for_fork();
         self.map.reservation.hold_for_fork();
@@ -324,6 +330,7 @@ impl Spans {
         self.map.reservation.release_after_fork();
         self.heap.release_after_fork();
         self.purging.release_after_fork();
+        self.gathering.release_after_fork();
         self.populating.release_after_fork();
         self.kept.iter().for_each(|shard| shard.spans.release_after_fork());
     }

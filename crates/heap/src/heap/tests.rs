@@ -1,4 +1,5 @@
 mod caches;
+mod gathering;
 mod large;
 mod slabs;
 
@@ -21,12 +22,12 @@ fn heap() -> Box<Heap> {
 }
 
 fn large(heap: &Heap, bytes: usize) -> usize {
-    heap.allocate_large(None, bytes, 16).address
+    heap.allocate_large(None, bytes, 16, Pages::Any).address
 }
 
 /// As [`large`], but at the start of a span of no more than these bytes.
 fn exact(heap: &Heap, bytes: usize) -> usize {
-    heap.allocate_large(None, bytes, 128).address
+    heap.allocate_large(None, bytes, 128, Pages::Any).address
 }
 
 fn fill(address: usize, bytes: usize, tag: u8) {
@@ -79,7 +80,7 @@ fn refused_purges_keep_every_block_correct() {
     let heap = heap();
     refusing(&[Call::Purge], || {
         for round in 0..5 {
-            let block = heap.allocate_large(None, 1 << 20, 16);
+            let block = heap.allocate_large(None, 1 << 20, 16, Pages::Any);
             assert!(!block.zero || holds(block.address, 1 << 20, 0), "round {round}");
             fill(block.address, 1 << 20, 9);
             heap.free(None, block.address);
@@ -110,7 +111,7 @@ fn a_block_that_cannot_be_moved_is_copied() {
         let moved = refusing(calls, || heap.resize_large(None, block, 3 << 20));
         assert_ne!(moved, block);
         assert!(holds(moved, 1 << 20, 5));
-        let reused = heap.allocate_large(None, 1 << 20, 16);
+        let reused = heap.allocate_large(None, 1 << 20, 16, Pages::Any);
         assert!(!reused.zero || holds(reused.address, 1 << 20, 0));
     }
 }
@@ -278,7 +279,7 @@ fn what_shards_keep_goes_back_when_there_is_no_purger_any_more() {
 fn large_blocks_freed_last_stay_with_their_shard_and_serve_others_before_fresh_memory() {
     let heap = heap_with_purger();
     let cache = heap.caches.acquire();
-    let take = |bytes| heap.allocate_large(cache, bytes, 128).address;
+    let take = |bytes| heap.allocate_large(cache, bytes, 128, Pages::Any).address;
     let block = take(1 << 20);
     heap.free(cache, block);
     assert_eq!((heap.spans.counts().used, heap.spans.counts().dirty), (0, 16));
@@ -424,7 +425,7 @@ fn a_new_heap_is_all_zeros_so_that_it_takes_no_room_in_the_library() {
 /// Whether the kernel gives one to whoever asks.
 fn are_there_huge_pages() -> bool {
     let heap = heap();
-    let block = heap.allocate_large(None, 4 << 20, crate::os::HUGE_PAGE_BYTES);
+    let block = heap.allocate_large(None, 4 << 20, crate::os::HUGE_PAGE_BYTES, Pages::Any);
     // SAFETY: the test's own fresh block, aligned to a huge page.
     unsafe { crate::os::populate_huge_page(block.address) }
 }
@@ -440,7 +441,7 @@ fn large_blocks_of_a_size_that_is_filled_get_huge_pages_and_others_do_not() {
         fill(first, touched, 1);
         heap.free(None, first);
         heap.trim(None);
-        let second = refusing(calls, || heap.allocate_large(None, BYTES, 16));
+        let second = refusing(calls, || heap.allocate_large(None, BYTES, 16, Pages::Any));
         let huge_pages = heap.spans.counts().huge_pages as usize;
         assert!(second.zero && holds(second.address, BYTES / 64, 0));
         if !wanted {

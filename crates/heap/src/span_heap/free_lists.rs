@@ -79,6 +79,12 @@ impl FreeLists {
         None
     }
 
+    /// One of the longest spans of less than `granules`, and of `least` or more, if there is any.
+    pub fn longest(&self, granules: u32, least: u32) -> Option<u32> {
+        let shorter = self.filled & !(u128::MAX << list_of(granules)) & (u128::MAX << list_of(least));
+        (shorter != 0).then(|| self.heads[shorter.ilog2() as usize])
+    }
+
     fn best_in(&self, map: &PageMap, list: usize, granules: u32, looks: usize) -> Option<u32> {
         let mut best: Option<(u32, u32)> = None;
         let mut span = self.heads[list];

@@ -1,5 +1,6 @@
 //! Pages of partly used slabs that were purged, and that were wanted again, in the unit in which `decay` hears of them.
 
+use super::SpanHeap;
 use crate::granule::GRANULE_BYTES;
 
 /// Bytes, of each less than a granule so far.
@@ -22,6 +23,24 @@ impl SlabPages {
     /// So many bytes more were wanted again; returns whole granules.
     pub fn wanted(&mut self, bytes: usize) -> u32 {
         granules(&mut self.wanted, bytes)
+    }
+}
+
+impl SpanHeap {
+    /// Pages of partly used slabs, so many bytes, were purged at `now`.
+    pub fn slab_pages_purged(&mut self, bytes: usize, now: u64) {
+        let granules = self.slab_pages.purged(bytes);
+        if granules > 0 {
+            self.decay.purged(granules, now);
+        }
+    }
+
+    /// Purged pages of slabs, so many bytes, were wanted again at `now`.
+    pub fn slab_pages_wanted(&mut self, bytes: usize, now: u64) {
+        let granules = self.slab_pages.wanted(bytes);
+        if granules > 0 {
+            self.decay.faulted(granules, now);
+        }
     }
 }
 

@@ -253,7 +253,7 @@ impl ThreadCache {
 mod tests {
     use super::*;
     use crate::heap::Heap;
-    use crate::large::LargeBin;
+    use crate::large::{LargeBin, Pages};
     use crate::os;
     use core::sync::atomic::AtomicBool;
     use std::time::{Duration, Instant};
@@ -270,7 +270,7 @@ mod tests {
     fn take(heap: &Heap, cache: &ThreadCache, bytes: usize) -> usize {
         // SAFETY: the test has one thread for each cache.
         let again = unsafe { heap.allocate_again(|| cache, bytes) };
-        if again != 0 { again } else { heap.allocate_large(Some(cache), bytes, 16).address }
+        if again != 0 { again } else { heap.allocate_large(Some(cache), bytes, 16, Pages::Any).address }
     }
 
     /// As `free` does it.

@@ -119,13 +119,13 @@ fn blocks_of_one_size_begin_in_different_sets_of_the_caches_and_keep_their_place
 fn blocks_of_large_alignment_and_those_that_fill_their_spans_begin_where_these_do() {
     let heap = heap();
     // Of less than 256 KiB, which are copied when they grow.
-    let block = heap.allocate_large(None, 100_000, 4096).address;
+    let block = heap.allocate_large(None, 100_000, 4096, Pages::Any).address;
     let _behind = large(&heap, 100_000);
     assert_eq!(heap.resize_large(None, block, 150_000) % 4096, 0);
     for (bytes, align) in
         [(300_000, 128), (300_000, 4096), (300_000, 1 << 16), (300_000, 1 << 20), (2 << 20, 16)]
     {
-        let block = heap.allocate_large(None, bytes, align).address;
+        let block = heap.allocate_large(None, bytes, align, Pages::Any).address;
         assert_eq!(block % align.max(1 << 16), 0, "{bytes} at {align}");
     }
 }
@@ -143,13 +143,13 @@ fn a_request_for_more_than_can_ever_be_leaves_free_memory_and_caches_alone() {
     let before = state();
     assert!(before.0.dirty > 0 && before.1 > 0);
     for bytes in [1 << 40, 1 << 46, isize::MAX as usize, usize::MAX] {
-        assert_eq!(heap.allocate_large(Some(own), bytes, 16), LargeBlock::NONE);
+        assert_eq!(heap.allocate_large(Some(own), bytes, 16, Pages::Any), LargeBlock::NONE);
         assert_eq!(heap.resize_large(Some(own), live, bytes), 0);
     }
-    assert_eq!(heap.allocate_large(Some(own), 1 << 20, 1 << 41), LargeBlock::NONE);
+    assert_eq!(heap.allocate_large(Some(own), 1 << 20, 1 << 41, Pages::Any), LargeBlock::NONE);
     // Nor one for more than the kernel promises.
     refusing(&[Call::Promise], || {
-        assert_eq!(heap.allocate_large(Some(own), 1 << 30, 16), LargeBlock::NONE);
+        assert_eq!(heap.allocate_large(Some(own), 1 << 30, 16, Pages::Any), LargeBlock::NONE);
         assert_eq!(heap.resize_large(Some(own), live, 2 << 30), 0);
     });
     assert_eq!(state(), before);

@@ -1,0 +1,99 @@
+//! A longer block takes over the pages of free memory that is in shorter pieces.
+
+use super::*;
+use crate::granule::granules_for;
+use crate::span_heap::PurgeMode;
+
+const PIECE_BYTES: usize = 1 << 20;
+const PIECES: usize = 4;
+
+/// A heap that gives nothing back, with free pieces that have pages between live blocks of tag 9; these, and the pieces.
+fn in_pieces(piece_bytes: usize) -> (Box<Heap>, Vec<usize>, Vec<usize>) {
+    let heap = heap();
+    heap.spans.set_mode(PurgeMode::Never);
+    let pair = || {
+        let (piece, live) = (exact(&heap, piece_bytes), exact(&heap, GRANULE_BYTES));
+        fill(piece, piece_bytes, 5);
+        fill(live, GRANULE_BYTES, 9);
+        (live, piece)
+    };
+    let (live, pieces): (Vec<_>, Vec<_>) = (0..PIECES).map(|_| pair()).unzip();
+    pieces.iter().for_each(|&piece| heap.free(None, piece));
+    (heap, live, pieces)
+}
+
+fn dirty(heap: &Heap) -> u32 {
+    heap.spans.counts().dirty
+}
+
+fn granules(bytes: usize) -> u32 {
+    granules_for(bytes).unwrap()
+}
+
+#[test]
+fn a_block_longer_than_any_free_piece_has_their_pages_and_leaves_them_zero() {
+    let (heap, live, _) = in_pieces(PIECE_BYTES);
+    let block = heap.allocate_large(None, PIECES * PIECE_BYTES, 128, Pages::Any);
+    assert!(!block.zero && holds(block.address, PIECES * PIECE_BYTES, 5));
+    assert_eq!(dirty(&heap), 0);
+    assert!(live.iter().all(|&live| holds(live, GRANULE_BYTES, 9)));
+    for _ in 0..PIECES {
+        let behind = heap.allocate_large(None, PIECE_BYTES, 128, Pages::Zero);
+        assert!(behind.zero && holds(behind.address, PIECE_BYTES, 0));
+    }
+    // As a piece it is one of several mappings, which are no more when its pages are gone.
+    let _blocker = exact(&heap, GRANULE_BYTES);
+    heap.free(None, block.address);
+    let longer = heap.allocate_large(None, 2 * PIECES * PIECE_BYTES, 128, Pages::Any);
+    assert!(holds(longer.address, PIECES * PIECE_BYTES, 5) && heap.spans.map.moved_spans() == 1);
+    heap.free(None, longer.address);
+    heap.trim(None);
+    assert_eq!((dirty(&heap), heap.spans.map.moved_spans()), (0, 0));
+}
+
+#[test]
+fn no_more_is_gathered_than_a_block_is_long() {
+    let (heap, ..) = in_pieces(PIECE_BYTES);
+    let bytes = PIECE_BYTES + PIECE_BYTES / 2;
+    let block = heap.allocate_large(None, bytes, 128, Pages::Any);
+    assert!(holds(block.address, bytes, 5));
+    assert_eq!(dirty(&heap), granules(PIECES * PIECE_BYTES - bytes));
+}
+
+#[test]
+fn what_must_be_zero_or_is_short_is_not_gathered() {
+    for (piece_bytes, pages) in [(PIECE_BYTES, Pages::Zero), (3 * GRANULE_BYTES, Pages::Any)] {
+        let (heap, ..) = in_pieces(piece_bytes);
+        let block = heap.allocate_large(None, PIECES * PIECE_BYTES, 128, pages);
+        assert!(block.zero && holds(block.address, PIECES * PIECE_BYTES, 0));
+        assert_eq!(dirty(&heap), granules(PIECES * piece_bytes));
+    }
+}
+
+#[test]
+fn a_block_that_is_moved_when_it_grows_gathers_what_it_grows_by() {
+    let (heap, ..) = in_pieces(PIECE_BYTES);
+    let bytes = 16 * PIECE_BYTES;
+    let [block, _behind] =
+        [bytes, 2 * PIECE_BYTES].map(|bytes| heap.allocate_large(None, bytes, 128, Pages::Zero).address);
+    fill(block, bytes, 7);
+    let grown = heap.resize_large(None, block, bytes + PIECE_BYTES);
+    assert!(grown != block && holds(grown, bytes, 7) && holds(grown + bytes, PIECE_BYTES, 5));
+    assert_eq!(dirty(&heap), granules((PIECES - 1) * PIECE_BYTES));
+}
+
+#[test]
+fn where_pages_cannot_be_moved_nothing_is_gathered_and_a_span_is_lost_at_most_once() {
+    for (call, lost) in [(Call::Move, 0), (Call::KeepTarget, granules(PIECES * PIECE_BYTES))] {
+        let (heap, ..) = in_pieces(PIECE_BYTES);
+        let (used, blocks) = (heap.spans.counts().used, heap.large_totals().blocks);
+        for count in 1..3 {
+            let block =
+                refusing(&[call], || heap.allocate_large(None, PIECES * PIECE_BYTES, 128, Pages::Any));
+            assert!(block.zero && holds(block.address, PIECES * PIECE_BYTES, 0));
+            assert_eq!(heap.spans.counts().used, used + count * granules(PIECES * PIECE_BYTES) + lost);
+            assert_eq!(heap.large_totals().blocks, blocks + count as usize);
+        }
+        assert_eq!(dirty(&heap), granules(PIECES * PIECE_BYTES));
+    }
+}

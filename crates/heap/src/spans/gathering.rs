@@ -1,0 +1,59 @@
+//! Pages of free spans that are too short go to a block that wants more: their page tables are moved.
+
+use super::Spans;
+use crate::granule::{Span, bytes_of};
+use crate::os;
+use crate::span_heap::PIECE_MIN;
+
+/// How [`Spans::gather`] ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gathered {
+    /// Granules from the first on have pages with any content.
+    UpTo(u32),
+    /// The span is no longer mapped in all its parts, and must not be used again.
+    Lost,
+}
+
+impl Spans {
+    /// Moves pages of free spans to a span of the caller's whose granules from `from` on are clean. `mappings`: of how many mappings so many
+    /// bytes may consist.
+    pub fn gather(
+        &self,
+        Span { first, granules }: Span,
+        from: u32,
+        mappings: impl Fn(usize) -> usize,
+    ) -> Gathered {
+        let (mut done, wanted) = (from, granules - from);
+        if wanted < PIECE_MIN {
+            return Gathered::UpTo(done);
+        }
+        let _gathering = self.gathering.lock();
+        for _ in 0..mappings(bytes_of(wanted)) {
+            let now = os::now_ns();
+            let wanted = granules - done;
+            let take = || self.with(now, |heap, map| heap.take_piece(map, wanted, now));
+            let Some(piece) = (wanted >= PIECE_MIN).then(take).flatten() else { break };
+            let ((source, bytes), target) = (self.map.range(piece.span), self.map.address(first + done));
+            // SAFETY: the piece is in no list and no block lives in it; the target is the caller's, and clean.
+            let (moved, end) = unsafe { os::move_pages(source, target, bytes, mappings(bytes)) };
+            if moved > 0 {
+                self.map.set_moved(first, true);
+                done += moved.div_ceil(bytes_of(1)) as u32;
+            }
+            // SAFETY: the piece's pages are gone, and it is in no list yet.
+            let renew = || unsafe { self.map.reservation.renew(source, bytes) };
+            let zero = end == os::Moved::Done && (!piece.moved || renew());
+            self.with(now, |heap, map| heap.return_piece(map, piece, zero, now));
+            match end {
+                os::Moved::Done => {}
+                os::Moved::Refused => {
+                    // The target may be a new mapping.
+                    self.map.reservation.advise(target, bytes);
+                    break;
+                }
+                os::Moved::TargetLost => return Gathered::Lost,
+            }
+        }
+        Gathered::UpTo(done)
+    }
+}
