@@ -17,7 +17,7 @@ pub use books::{LargeBin, LargeTotals};
 use core::ops::Range;
 use core::sync::atomic::AtomicBool;
 use filled::Filled;
-use gathering::mappings_in;
+use gathering::{mappings_in, shows_filled};
 
 /// log2 of the unit in which the sizes of large blocks are counted: 4 KiB whatever the kernel's page is. Where that is larger, a span
 /// is whole pages all the same; and no fast path asks for it.
@@ -141,44 +141,55 @@ impl Large {
             return None;
         }
         let bytes = whole_units(bytes.max(1));
-        let prefer_clean = pages == Pages::None;
         let granules = granules_for(bytes + start.at_least(bytes))?;
         let granules_apart = u32::try_from(align.div_ceil(GRANULE_BYTES)).ok()?;
         spans.shelve_recent(shard);
         let recent = spans.in_shard(shard, |kept| {
             self.settle(shard);
-            let serves = granules_apart <= 1 && !prefer_clean;
+            let serves = granules_apart <= 1 && pages != Pages::None;
             let taken = serves.then(|| spans.take_large(kept, granules)).flatten();
             if taken.is_some() {
                 self.books.add(shard, bytes);
             }
             taken
         });
-        let wants_huge = self.filled.wants_huge(bytes) && !prefer_clean;
         let taken = match recent {
-            Some(first) => Some(Taken { first, zero: false }),
-            None if wants_huge => spans.take_for_huge(granules, granules_apart),
-            None => spans.take(granules, granules_apart, prefer_clean),
+            Some(first) => Taken { first, zero: false },
+            None => self.take(spans, shard, bytes, granules, granules_apart, pages)?,
         };
-        let taken = taken?;
         let offset = match start {
             Start::Coloured => start::offset(taken.first, bytes_of(granules) - bytes),
             Start::At(offset) => offset,
         };
-        spans.map.record(taken.first).make_large(bytes, offset);
-        self.filled.allocated(spans, taken.first, bytes, taken.zero && !prefer_clean);
-        let gathers = taken.zero && pages == Pages::Any && !wants_huge;
-        let gathered = if gathers { self.gather(spans, taken.first, 0) } else { Some(0) };
-        let Some(gathered) = gathered else {
-            return self.allocate_at(spans, shard, bytes, align, start, pages);
-        };
-        if recent.is_none() {
-            spans.in_shard(shard, |_| self.books.add(shard, bytes));
+        let record = spans.map.record(taken.first).make_large(bytes, offset);
+        if recent.is_some() {
+            record.set_had_no_pages(false);
         }
-        Some(LargeBlock {
-            address: spans.map.address(taken.first) + offset,
-            zero: taken.zero && gathered == 0,
-        })
+        Some(LargeBlock { address: spans.map.address(taken.first) + offset, zero: taken.zero })
+    }
+
+    /// Takes a span that nobody keeps, for a block of so many bytes that begins somewhere in it. Not inlined: who finds what its shard
+    /// keeps should not save registers for this.
+    #[inline(never)]
+    fn take(
+        &self,
+        spans: &Spans,
+        shard: usize,
+        bytes: usize,
+        granules: u32,
+        align: u32,
+        pages: Pages,
+    ) -> Option<Taken> {
+        let has_own = pages == Pages::None;
+        let (Taken { first, zero }, gathered) = if self.filled.wants_huge(bytes) && !has_own {
+            (spans.take_for_huge(granules, align)?, 0)
+        } else {
+            self.take_and_gather(spans, granules, align, pages)?
+        };
+        spans.map.record(first).make_large(bytes, 0);
+        self.filled.allocated(spans, first, bytes, zero && !has_own && shows_filled(gathered, granules));
+        spans.in_shard(shard, |_| self.books.add(shard, bytes));
+        Some(Taken { first, zero: zero && gathered == 0 })
     }
 
     /// Allocates what the process's only thread freed last, if some of that was as large and is still at hand; 0 otherwise.

@@ -3,47 +3,72 @@
 //! A block for which no free memory with pages is long enough gets the pages of what there is in pieces: to move them costs a fraction
 //! of faulting others in, and no more is resident.
 
-use super::Large;
+use super::{Large, Pages, UNIT_BYTES};
 use crate::granule::{GRANULE_BYTES, Span};
 use crate::os;
+use crate::span_heap::Taken;
 use crate::spans::{Gathered, Spans};
 use core::sync::atomic::Ordering;
 
 /// Moved spans at most: each may split a mapping in three, and a process has 65,530 of them.
 const MOVED_MAX: usize = 4096;
+/// With so many no pages are gathered: what is gathered are several mappings, and may be gathered again.
+const GATHERED_MAX: usize = MOVED_MAX / 4;
 /// Mappings of a block whose pages are moved, at most, and one more for so many bytes. Each move leaves it with one more: what was moved
 /// never joins what lies behind. One of more is copied, and so is of one again.
 const MAPPINGS: usize = 4;
 const BYTES_A_MAPPING: usize = 4 << 20;
-/// A block shows whether it was filled if at least one of so many of its pages is new.
+/// A block shows that it was filled if at least one of so many of its pages was new.
 const NEW_PART: u32 = 4;
 
 impl Large {
-    /// As [`Spans::gather`], for a block that begins at `first`, if pages may be moved: how many of its granules from `from` on have pages
-    /// then. `None`: its span stays a block of nobody, and it is not tried again.
-    pub(super) fn gather(&self, spans: &Spans, first: u32, from: u32) -> Option<u32> {
-        let record = spans.map.record(first);
-        let granules = record.granules.get();
-        if !self.may_move(spans) {
-            return Some(0);
-        }
-        let gathered = match spans.gather(Span { first, granules }, from, mappings_in) {
-            Gathered::UpTo(end) => end - from,
-            Gathered::Lost => {
-                self.lose_target();
-                return None;
+    /// Takes a span, and gathers pages for it if it is to have any and has none. Also returns how many of its granules have such pages.
+    pub(super) fn take_and_gather(
+        &self,
+        spans: &Spans,
+        granules: u32,
+        align: u32,
+        pages: Pages,
+    ) -> Option<(Taken, u32)> {
+        loop {
+            let taken = spans.take(granules, align, pages == Pages::None)?;
+            if !taken.zero || pages != Pages::Any {
+                return Some((taken, 0));
             }
-        };
-        if gathered > granules - granules / NEW_PART {
-            record.large().set_had_no_pages(false);
+            if let Some(gathered) = self.gather(spans, Span { first: taken.first, granules }, 0) {
+                return Some((taken, gathered));
+            }
+            // A block of nobody; and none is lost again.
+            spans.map.record(taken.first).make_large(UNIT_BYTES, 0);
         }
-        Some(gathered)
     }
 
-    /// As [`Large::gather`], behind so many bytes that were moved to the block's span.
+    /// As [`Spans::gather`], if pages may be moved: how many granules from `from` on have pages then. `None`: the span is lost.
+    fn gather(&self, spans: &Spans, span: Span, from: u32) -> Option<u32> {
+        if !self.may_move(spans) || spans.map.moved_spans() >= GATHERED_MAX {
+            return Some(0);
+        }
+        match spans.gather(span, from, mappings_in) {
+            Gathered::UpTo(end) => Some(end - from),
+            Gathered::Lost => {
+                self.lose_target();
+                None
+            }
+        }
+    }
+
+    /// Gathers pages for what a block has behind so many bytes that were moved to its span.
     pub(super) fn gather_behind(&self, spans: &Spans, first: u32, moved_bytes: usize) -> os::Moved {
-        let from = moved_bytes.div_ceil(GRANULE_BYTES) as u32;
-        self.gather(spans, first, from).map_or(os::Moved::TargetLost, |_| os::Moved::Done)
+        let record = spans.map.record(first);
+        let granules = record.granules.get();
+        match self.gather(spans, Span { first, granules }, moved_bytes.div_ceil(GRANULE_BYTES) as u32) {
+            Some(gathered) => {
+                let had_no_pages = self.filled.had_no_pages(&spans.map, first);
+                record.large().set_had_no_pages(had_no_pages && shows_filled(gathered, granules));
+                os::Moved::Done
+            }
+            None => os::Moved::TargetLost,
+        }
     }
 
     /// Whether page tables may be moved.
@@ -57,6 +82,11 @@ impl Large {
         // ORDERING: Relaxed; a hint, as in `may_move`.
         self.loses_targets.store(true, Ordering::Relaxed);
     }
+}
+
+/// Whether a block of so many granules shows that it was filled, although so many of them had pages.
+pub(super) fn shows_filled(gathered: u32, granules: u32) -> bool {
+    gathered <= granules - granules / NEW_PART
 }
 
 /// Of how many mappings so many bytes that were moved may consist.
