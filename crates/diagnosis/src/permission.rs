@@ -1,7 +1,7 @@
 //! What the instruments can do with what the kernel permits, and what would permit more.
 
 use faultless_records::permission::{
-    Answer, Attempt, Mechanism, Permissions, Rights, Subject, outside_of_container,
+    Answer, Attempt, Mechanism, NOBODY_MAY_ATTACH, Permissions, Rights, Subject, outside_of_container,
 };
 
 /// An instrument, as the tables name it.
@@ -265,9 +265,9 @@ pub fn cure(attempt: &Attempt, rights: &Rights) -> Option<String> {
             "sudo sysctl kernel.yama.ptrace_scope=0".to_owned()
         }
         (Mechanism::Attach | Mechanism::Memory | Mechanism::Trace | Mechanism::Filter, _)
-            if rights.ptrace_scope.is_some_and(|scope| scope >= 3) =>
+            if rights.may_nobody_attach() =>
         {
-            "nothing until the next boot: kernel.yama.ptrace_scope is 3 and cannot be lowered".to_owned()
+            NOBODY_MAY_ATTACH.to_owned()
         }
         (
             Mechanism::UserEvents | Mechanism::KernelEvents | Mechanism::Tracepoints | Mechanism::Uprobes,

@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
-use faultless_records::permission::outside_of_container;
+use faultless_records::permission::{NOBODY_MAY_ATTACH, Rights, outside_of_container};
 use faultless_records::status;
 
 use crate::permissions;
@@ -18,14 +18,13 @@ pub(crate) enum Access {
 }
 
 /// What decides the answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 struct Circumstances {
-    is_root: bool,
+    /// Ours.
+    rights: Rights,
     /// Its user is ours.
     is_own: bool,
     is_dumpable: bool,
-    /// `kernel.yama.ptrace_scope`; 0 where the kernel has no Yama.
-    ptrace_scope: i64,
 }
 
 impl Circumstances {
@@ -37,17 +36,18 @@ impl Circumstances {
         let owner = fs::metadata(format!("/proc/{pid}/stat")).ok().map(|stat| stat.uid());
         let rights = permissions::rights();
         Self {
-            is_root: rights.user == 0,
             is_own: user == Some(rights.user),
             // The files of a process that is not dumpable belong to root, whoever its user is; proc(5). Its directory does not.
             is_dumpable: user.is_none() || owner.is_none() || user == owner,
-            ptrace_scope: rights.ptrace_scope.unwrap_or(0),
+            rights,
         }
     }
 
-    fn cure(self, access: Access, capability: &str) -> String {
-        let scope = self.ptrace_scope;
-        if self.is_root {
+    fn cure(&self, access: Access, capability: &str) -> String {
+        let scope = self.rights.ptrace_scope.unwrap_or(0);
+        if access == Access::Attachment && self.rights.may_nobody_attach() {
+            format!(": {NOBODY_MAY_ATTACH}")
+        } else if self.rights.user == 0 {
             let name = capability.trim_start_matches("CAP_");
             format!(" even as root: do so {}", outside_of_container(name))
         } else if !self.is_dumpable {
@@ -76,27 +76,41 @@ pub(crate) fn cure(pid: i32, access: Access, capability: &str) -> String {
 mod tests {
     use super::*;
 
-    const ANOTHERS: Circumstances =
-        Circumstances { is_root: false, is_own: false, is_dumpable: true, ptrace_scope: 0 };
+    fn anothers(user: u32, scope: i64) -> Circumstances {
+        let rights = Rights { user, ptrace_scope: Some(scope), ..Rights::default() };
+        Circumstances { rights, is_own: false, is_dumpable: true }
+    }
+
+    fn own(scope: i64) -> Circumstances {
+        Circumstances { is_own: true, ..anothers(1000, scope) }
+    }
 
     #[test]
     fn each_cause_has_its_cure() {
-        let own = Circumstances { is_own: true, ..ANOTHERS };
-        let scoped = Circumstances { ptrace_scope: 1, ..own };
-        let undumpable = Circumstances { is_dumpable: false, ..scoped };
-        let root = Circumstances { is_root: true, ..undumpable };
+        let undumpable = Circumstances { is_dumpable: false, ..own(1) };
+        let root = Circumstances { is_dumpable: false, ..anothers(0, 1) };
         for (circumstances, access, says) in [
-            (ANOTHERS, Access::Attachment, ": become its user or root"),
-            (Circumstances { ptrace_scope: 1, ..ANOTHERS }, Access::Attachment, ": become its user or root"),
-            (scoped, Access::Sight, ": its user alone may not"),
-            (scoped, Access::Attachment, "ptrace_scope is 1, so that its user alone may not"),
-            (undumpable, Access::Sight, "not dumpable"),
+            (anothers(1000, 0), Access::Attachment, ": become its user or root"),
+            (anothers(1000, 1), Access::Attachment, ": become its user or root"),
+            (own(1), Access::Sight, ": its user alone may not"),
+            (own(1), Access::Attachment, "ptrace_scope is 1, so that its user alone may not"),
+            (undumpable.clone(), Access::Sight, "not dumpable"),
             (undumpable, Access::Attachment, "not dumpable"),
             (root, Access::Attachment, " even as root: do so outside of this container"),
         ] {
             let cure = circumstances.cure(access, "CAP_SYS_PTRACE");
             assert!(cure.contains(says) && cure.contains("SYS_PTRACE"), "{circumstances:?}: {cure}");
             assert_eq!(cure.lines().count(), 1);
+        }
+    }
+
+    #[test]
+    fn where_nobody_may_attach_nobody_is_sent_to_root() {
+        for locked in [anothers(1000, 3), own(3), anothers(0, 3)] {
+            let cure = locked.cure(Access::Attachment, "CAP_SYS_PTRACE");
+            assert!(cure.contains("until the next boot") && !cure.contains("SYS_PTRACE"), "{cure}");
+            let cure = locked.cure(Access::Sight, "CAP_SYS_PTRACE");
+            assert!(cure.contains("SYS_PTRACE"), "Yama has no say in it: {cure}");
         }
     }
 

@@ -8,6 +8,10 @@ pub fn outside_of_container(capability: &str) -> String {
     )
 }
 
+/// Where [`Rights::may_nobody_attach`].
+pub const NOBODY_MAY_ATTACH: &str =
+    "nothing helps until the next boot: kernel.yama.ptrace_scope is 3 and cannot be lowered";
+
 /// A way to see something of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mechanism {
@@ -184,6 +188,13 @@ impl Rights {
             paranoid: number(paranoid),
             ptrace_scope: number(ptrace_scope),
         }
+    }
+
+    /// Whether Yama lets nobody attach to a process or read its memory any more, root neither. Source:
+    /// Documentation/admin-guide/LSM/Yama.rst.
+    #[must_use]
+    pub fn may_nobody_attach(&self) -> bool {
+        self.ptrace_scope.is_some_and(|scope| scope >= 3)
     }
 }
 
