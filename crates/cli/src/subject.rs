@@ -2,6 +2,7 @@
 
 use std::io::Read;
 
+use faultless_probe::halt::{self, Halt};
 use faultless_probe::proc_view::{self, Obstacle};
 use faultless_probe::process::{Process, ProcessError};
 use faultless_records::elf;
@@ -57,15 +58,46 @@ pub fn check_view_if_any() -> Result<(), Failure> {
 /// Says of a process that is stopped that there is nothing to wait for; the same as a remark, of what was not seen.
 #[must_use]
 pub fn say_if_stopped(process: &Process) -> Option<String> {
-    let (pid, name) = (process.pid(), process.name());
-    process.is_stopped().then(|| {
-        crate::say(&format!(
-            "process {pid} ({name}) is stopped (state T) and does nothing until it goes on: kill -CONT {pid}"
-        ));
-        format!(
-            "anything while it was stopped, as it was when we began (state T; kill -CONT {pid} lets it go on)"
+    let (says, remark) = stopped(process.pid(), process.name(), halt::of(process)?);
+    crate::say(&says);
+    Some(remark)
+}
+
+fn stopped(pid: i32, name: &str, halt: Halt) -> (String, String) {
+    let (tracer, held, threads) = match halt {
+        Halt::JobControl => {
+            return (
+                format!(
+                    "process {pid} ({name}) is stopped (state T) and does nothing until it goes on: kill -CONT {pid}"
+                ),
+                format!(
+                    "anything while it was stopped, as it was when we began (state T; kill -CONT {pid} lets it go on)"
+                ),
+            );
+        }
+        Halt::Tracer { tracer, held, threads } => (tracer, held, threads),
+    };
+    let tracer = match tracer {
+        Some((tracer, name)) => format!("process {tracer} ({name})"),
+        None => "outside of this container".to_owned(),
+    };
+    if held == threads {
+        (
+            format!(
+                "process {pid} ({name}) is held by its tracer, {tracer}, and does nothing until that lets it go on"
+            ),
+            format!("anything while its tracer, {tracer}, held it, as when we began (state t)"),
         )
-    })
+    } else {
+        (
+            format!(
+                "{held} of the {threads} threads of process {pid} ({name}) are held by their tracer, {tracer}, and do nothing until that lets them go on"
+            ),
+            format!(
+                "anything of the {held} of {threads} threads that their tracer, {tracer}, held when we began (state t)"
+            ),
+        )
+    }
 }
 
 /// Whether it runs a 32-bit program, as far as its file can be read.
@@ -82,5 +114,26 @@ impl Failure {
     #[must_use]
     pub fn of_process(error: ProcessError) -> Self {
         Self::Failed(error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_lets_a_stopped_process_go_on_is_named() {
+        let (says, remark) = stopped(7, "server", Halt::JobControl);
+        assert!(says.ends_with("kill -CONT 7") && remark.contains("state T"), "{says} {remark}");
+        let tracer = Some((9, "gdb".to_owned()));
+        let (says, remark) =
+            stopped(7, "server", Halt::Tracer { tracer: tracer.clone(), held: 3, threads: 3 });
+        assert!(says.starts_with("process 7 (server) is held by its tracer, process 9 (gdb)"), "{says}");
+        assert!(remark.contains("its tracer, process 9 (gdb), held it"), "{remark}");
+        let (says, remark) = stopped(7, "server", Halt::Tracer { tracer, held: 1, threads: 3 });
+        assert!(says.starts_with("1 of the 3 threads of process 7 (server)"), "{says}");
+        assert!(remark.contains("of the 1 of 3 threads"), "{remark}");
+        let (says, _) = stopped(7, "server", Halt::Tracer { tracer: None, held: 3, threads: 3 });
+        assert!(says.contains("its tracer, outside of this container"), "{says}");
     }
 }

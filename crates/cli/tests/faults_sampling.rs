@@ -5,6 +5,7 @@ mod place;
 mod running;
 mod tool;
 
+use std::fs;
 use std::process::Command;
 
 use place::Place;
@@ -98,4 +99,46 @@ fn a_process_that_is_stopped_is_said_to_be() {
     assert!(errors(&output).contains(&says), "{}", errors(&output));
     let remarks = json(&output)["remarks"].to_string();
     assert!(remarks.contains("stopped, as it was when we began"), "{remarks}");
+}
+
+/// Holds a child, and says which.
+const DEBUGGER: &str = r#"
+#include <signal.h>
+#include <stdio.h>
+#include <sys/prctl.h>
+#include <sys/ptrace.h>
+#include <sys/wait.h>
+#include <unistd.h>
+int main(void) {
+    pid_t child = fork();
+    if (child == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        ptrace(PTRACE_TRACEME, 0, 0, 0);
+        raise(SIGSTOP);
+        return 0;
+    }
+    waitpid(child, 0, WUNTRACED);
+    puts("ready");
+    fflush(stdout);
+    pause();
+}"#;
+
+#[test]
+fn a_process_that_a_debugger_holds_is_said_to_be_held() {
+    let place = Place::new("held");
+    let mut debugger = Running::ready(&mut Command::new(place.compile("debugger", DEBUGGER, &[])));
+    let tracer = debugger.pid();
+    let children = format!("/proc/{tracer}/task/{tracer}/children");
+    let Ok(held) = fs::read_to_string(children) else {
+        return faultless_skipped::skipped("this kernel does not list children");
+    };
+    let words = ["faults", "--json", "--for", "100ms", "--pid", held.trim()];
+    let output = tool::faultless(&words).output().unwrap();
+    debugger.0.kill().unwrap();
+    if !output.status.success() {
+        return faultless_skipped::skipped(errors(&output));
+    }
+    let says = format!("is held by its tracer, process {tracer} (debugger), and does nothing");
+    assert!(errors(&output).contains(&says), "{}", errors(&output));
+    assert!(json(&output)["remarks"].to_string().contains("held it, as when we began"));
 }

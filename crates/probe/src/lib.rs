@@ -9,6 +9,7 @@ pub mod contents;
 pub mod core_image;
 pub mod deadline;
 pub mod file_limit;
+pub mod halt;
 pub mod huge_page;
 mod identity;
 pub mod java;

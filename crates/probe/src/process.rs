@@ -200,15 +200,6 @@ impl Process {
         self.lives("stat") || self.living_thread().is_some()
     }
 
-    /// Whether it is stopped by job control, as by `SIGSTOP`, and does nothing.
-    #[must_use]
-    pub fn is_stopped(&self) -> bool {
-        let threads = self.threads().unwrap_or_default();
-        let stat = threads.first().map(|thread| self.read(&format!("task/{thread}/stat")));
-        stat.and_then(Result::ok)
-            .is_some_and(|text| Counters::parse(&text).is_some_and(|stat| stat.state == b'T'))
-    }
-
     /// Whether the thread that this `stat` is of has not ended.
     fn lives(&self, stat: &str) -> bool {
         read_at(self.pid, &self.directory, stat)
