@@ -1,8 +1,9 @@
 //! Answers who scrapes: one page over HTTP, one short connection each.
 
+use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use faultless_report::plain::plain;
@@ -34,6 +35,7 @@ const WELCOME: &str = "<!doctype html><title>faultless export</title><a href=\"/
 pub struct Server {
     listener: TcpListener,
     address: SocketAddr,
+    patience: Duration,
 }
 
 impl Server {
@@ -59,7 +61,7 @@ impl Server {
         let failed = |error: io::Error| Failure::Failed(format!("cannot listen at {shown}: {error}"));
         let listener = TcpListener::bind(addresses.as_slice()).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
-        Ok(Self { listener, address })
+        Ok(Self { listener, address, patience: PATIENCE })
     }
 
     /// Where it listens.
@@ -72,20 +74,26 @@ impl Server {
     /// # Errors
     /// [`Failure::Failed`] where there can be no thread.
     pub fn serve(self, page: &Arc<Page>) -> Result<(), Failure> {
-        let listener = Arc::new(self.listener);
+        let (listener, patience) = (Arc::new(self.listener), self.patience);
+        let desks = Arc::new(Mutex::new(Desks::default()));
         for number in 0..MOST_CONNECTIONS {
-            let (listener, page) = (Arc::clone(&listener), Arc::clone(page));
+            let (listener, page, own) = (Arc::clone(&listener), Arc::clone(page), Arc::clone(&desks));
             let answer_all = move || {
                 loop {
                     match listener.accept() {
-                        // Who goes away in the middle is nobody's loss.
-                        Ok((stream, _)) => drop(answer(stream, &page)),
+                        Ok((stream, _)) => {
+                            let stream = Arc::new(stream);
+                            locked(&own).take(&stream);
+                            // Who goes away in the middle is nobody's loss.
+                            drop(answer(&stream, &page, patience, &own));
+                            locked(&own).leave(&stream);
+                        }
                         Err(_) => std::thread::sleep(BREATH),
                     }
                 }
             };
             match std::thread::Builder::new().spawn(answer_all) {
-                Ok(_) => {}
+                Ok(_) => locked(&desks).all += 1,
                 Err(error) if number == 0 => {
                     return Err(Failure::Failed(format!("cannot start a thread that answers: {error}")));
                 }
@@ -95,6 +103,47 @@ impl Server {
         }
         Ok(())
     }
+}
+
+/// The threads that answer, and whom they wait for: who is idle does not keep out who asks.
+#[derive(Default)]
+struct Desks {
+    all: usize,
+    taken: usize,
+    /// Whose request has not wholly arrived, or who was answered and has not closed; who came first is first.
+    waiting: VecDeque<Arc<TcpStream>>,
+}
+
+impl Desks {
+    /// When the last one is taken, the oldest of the others that are waited for is read no further, and so gives its own up.
+    fn take(&mut self, stream: &Arc<TcpStream>) {
+        self.taken += 1;
+        if self.taken >= self.all
+            && let Some(idle) = self.waiting.pop_front()
+        {
+            // What has arrived can still be read. Who has gone away meanwhile makes way, too.
+            drop(idle.shutdown(Shutdown::Read));
+        }
+        self.wait(stream);
+    }
+
+    fn wait(&mut self, stream: &Arc<TcpStream>) {
+        self.waiting.push_back(Arc::clone(stream));
+    }
+
+    fn serve(&mut self, stream: &Arc<TcpStream>) {
+        self.waiting.retain(|other| !Arc::ptr_eq(other, stream));
+    }
+
+    fn leave(&mut self, stream: &Arc<TcpStream>) {
+        self.serve(stream);
+        self.taken -= 1;
+    }
+}
+
+/// A panic ends the program, so nothing is left half changed.
+fn locked(desks: &Mutex<Desks>) -> MutexGuard<'_, Desks> {
+    desks.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What was asked for.
@@ -107,8 +156,9 @@ enum Request {
     Nonsense,
 }
 
-fn answer(mut stream: TcpStream, page: &Page) -> io::Result<()> {
-    let (request, is_head) = receive(&mut stream)?;
+fn answer(stream: &Arc<TcpStream>, page: &Page, patience: Duration, desks: &Mutex<Desks>) -> io::Result<()> {
+    let (request, is_head) = receive(stream, patience)?;
+    locked(desks).serve(stream);
     let (status, content_type, body) = match request {
         Request::Page => match page.is_old(Instant::now()) {
             None => ("200 OK", CONTENT_TYPE, page.text()),
@@ -126,12 +176,13 @@ fn answer(mut stream: TcpStream, page: &Page) -> io::Result<()> {
     if !is_head {
         text.push_str(&body);
     }
-    send(&mut stream, text.as_bytes(), PATIENCE)?;
-    part(&mut stream)
+    send(stream, text.as_bytes(), patience)?;
+    locked(desks).wait(stream);
+    part(stream)
 }
 
 /// Sends everything in this time, however little a reader takes at once.
-fn send(stream: &mut TcpStream, bytes: &[u8], patience: Duration) -> io::Result<()> {
+fn send(mut stream: &TcpStream, bytes: &[u8], patience: Duration) -> io::Result<()> {
     let (mut rest, deadline) = (bytes, Instant::now() + patience);
     while !rest.is_empty() {
         stream.set_write_timeout(Some(time_left(deadline)?))?;
@@ -147,7 +198,7 @@ fn send(stream: &mut TcpStream, bytes: &[u8], patience: Duration) -> io::Result<
 
 /// Closes so that the answer arrives: where bytes lie unread, the kernel resets the connection, and the other side may lose what it
 /// has not read yet.
-fn part(stream: &mut TcpStream) -> io::Result<()> {
+fn part(mut stream: &TcpStream) -> io::Result<()> {
     stream.shutdown(Shutdown::Write)?;
     let (mut taken, deadline) = (0, Instant::now() + FAREWELL.0);
     while taken < FAREWELL.1 {
@@ -166,8 +217,8 @@ fn time_left(deadline: Instant) -> io::Result<Duration> {
 }
 
 /// Reads a request; whether it wants the head of the answer only.
-fn receive(stream: &mut TcpStream) -> io::Result<(Request, bool)> {
-    let (mut head, deadline) = (Vec::new(), Instant::now() + PATIENCE);
+fn receive(mut stream: &TcpStream, patience: Duration) -> io::Result<(Request, bool)> {
+    let (mut head, deadline) = (Vec::new(), Instant::now() + patience);
     loop {
         stream.set_read_timeout(Some(time_left(deadline)?))?;
         let mut more = [0; 1024];
@@ -206,6 +257,8 @@ fn parse(head: &[u8]) -> Option<(Request, bool)> {
 
 #[cfg(test)]
 mod tests {
+    use faultless_diagnosis::fleet::{Fleet, Grouping};
+
     use super::*;
 
     #[test]
@@ -223,17 +276,39 @@ mod tests {
     }
 
     #[test]
+    fn who_asks_nothing_makes_way_for_who_asks() {
+        let mut server = Server::bind("127.0.0.1:0").unwrap();
+        server.patience = Duration::from_hours(1);
+        let address = server.address();
+        server.serve(&Arc::new(Page::new(Fleet::new(Grouping::Name, 0), Duration::from_secs(1)))).unwrap();
+        let connect = || {
+            let stream = TcpStream::connect(address).unwrap();
+            stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+            stream
+        };
+        // One of them has begun to ask.
+        let idle: Vec<TcpStream> = (0..3 * MOST_CONNECTIONS).map(|_| connect()).collect();
+        (&idle[0]).write_all(b"GET /metr").unwrap();
+        for _ in 0..3 {
+            let (mut asking, mut answer) = (connect(), String::new());
+            asking.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
+            asking.read_to_string(&mut answer).unwrap();
+            assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+        }
+    }
+
+    #[test]
     fn an_answer_has_one_time_however_slowly_it_is_taken() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut reader = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let (mut writer, _) = listener.accept().unwrap();
+        let (writer, _) = listener.accept().unwrap();
         // It always takes some, and all of it in hours.
         let reading = std::thread::spawn(move || {
             while reader.read(&mut [0; 4096]).is_ok_and(|length| length > 0) {
                 std::thread::sleep(Duration::from_millis(5));
             }
         });
-        let sent = send(&mut writer, &vec![0; 1 << 30], Duration::from_millis(300));
+        let sent = send(&writer, &vec![0; 1 << 30], Duration::from_millis(300));
         assert!(matches!(sent.unwrap_err().kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock));
         writer.shutdown(Shutdown::Both).unwrap();
         drop(writer);
