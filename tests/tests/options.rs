@@ -174,3 +174,26 @@ fn what_is_written_at_exit_ends_no_program_that_may_not_write() {
         let _ = std::fs::remove_file(file);
     }
 }
+
+#[test]
+fn of_two_copies_only_the_one_that_serves_reports() {
+    let Some(library) = preload() else { return };
+    let name = format!("faultless-two-copies-{}", std::process::id());
+    let (copy, prefix) = (std::env::temp_dir().join(format!("{name}.so")), std::env::temp_dir().join(name));
+    std::fs::copy(library, &copy).unwrap();
+    let both = format!("{}:{}", library.display(), copy.display());
+    let options = format!("stats:exit,report:{}", prefix.display());
+    let program = Program::new("resident.c").argument("comes_and_goes").without_preload();
+    let outcome = program.variable("LD_PRELOAD", &both).variable("FAULTLESS", &options).run();
+    let _ = std::fs::remove_file(copy);
+    let (mut peaks, files) = (Vec::new(), files_of(&prefix));
+    for file in files.into_iter().filter(|file| file.extension().is_some_and(|end| end != "so")) {
+        let text = std::fs::read_to_string(&file).unwrap_or_default();
+        peaks
+            .extend(text.lines().find_map(|line| line.strip_prefix("heap_peak_bytes ")?.parse::<u64>().ok()));
+        let _ = std::fs::remove_file(file);
+    }
+    assert!(outcome.status.success(), "{}", outcome.stderr);
+    assert_eq!(outcome.stderr.matches("faultless statistics").count(), 1, "{}", outcome.stderr);
+    assert!(peaks.len() == 1 && peaks[0] >= 8 << 20, "the second copy's was written over it: {peaks:?}");
+}
