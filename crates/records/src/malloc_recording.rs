@@ -51,8 +51,13 @@ impl Estimate {
 
     /// Adds another, so many times.
     pub fn add_scaled(&mut self, other: Self, factor: f64) {
-        self.count += other.count * factor;
-        self.bytes += other.bytes * factor;
+        self.add_by(other, Self { count: factor, bytes: factor });
+    }
+
+    /// Adds another, its count so many times, and its bytes so many.
+    pub fn add_by(&mut self, other: Self, factors: Self) {
+        self.count += other.count * factors.count;
+        self.bytes += other.bytes * factors.bytes;
     }
 }
 

@@ -1,7 +1,8 @@
 //! Adds calls of malloc up while they come in: exact counts of all, and estimates from those that were described.
 //!
 //! A described call stands for as many as its weight says. What was lost on the way is made up for at the end: in each
-//! process and size class the weights are scaled so that together they are the exact number of calls.
+//! process and size class the weights are scaled so that together they are the exact number of calls, and their bytes so
+//! that together they are the exact number of bytes.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -69,11 +70,11 @@ struct Process {
     early_frees: HashMap<u64, (u64, i32)>,
     described: u64,
     /// Weights of the described calls by size class.
-    weights: BTreeMap<u8, f64>,
+    weights: BTreeMap<u8, Estimate>,
     /// The largest of these.
     heaviest: BTreeMap<u8, f64>,
     /// Weights of those whose call chain is known.
-    chain_weights: BTreeMap<u8, f64>,
+    chain_weights: BTreeMap<u8, Estimate>,
     lives: BTreeMap<u8, BlockLives>,
     names: HashMap<i32, String>,
     threads: HashMap<(i32, u8), Part>,
@@ -191,7 +192,9 @@ impl MallocTally {
             variance += live.variance;
         }
         recording.live_error_bytes = f64::sqrt(variance);
-        recording.peak_live_bytes = recording.peak_live_bytes.max(together).max(alone);
+        let asked_for = |lives: &BlockLives| lives.live.bytes + lives.freed.bytes + lives.unknown.bytes;
+        let most = recording.sizes.values().map(asked_for).sum::<f64>();
+        recording.peak_live_bytes = recording.peak_live_bytes.min(most).max(together).max(alone);
         recording.callers = callers.into_values().collect();
         let order = |one: &MallocCaller, other: &MallocCaller| {
             other.allocated.count.total_cmp(&one.allocated.count).then(one.stack.cmp(&other.stack))
@@ -205,12 +208,12 @@ impl Process {
     fn allocate(&mut self, event: &Allocated, stack: Option<u32>) {
         let (class, weight) = (class_of(event.size_bytes), f64::from(event.weight));
         self.described += 1;
-        *self.weights.entry(class).or_default() += weight;
+        self.weights.entry(class).or_default().add(weight, event.size_bytes);
         let heaviest = self.heaviest.entry(class).or_default();
         *heaviest = heaviest.max(weight);
         self.threads.entry((event.tid, class)).or_default().allocated.add(weight, event.size_bytes);
         if let Some(stack) = stack {
-            *self.chain_weights.entry(class).or_default() += weight;
+            self.chain_weights.entry(class).or_default().add(weight, event.size_bytes);
             let part = self.callers.entry((stack, event.function, class)).or_default();
             part.allocated.add(weight, event.size_bytes);
         }
@@ -282,10 +285,11 @@ impl Process {
                 part.live.add(block.weight, block.size_bytes);
             }
         }
-        let mut exact: BTreeMap<u8, u64> = BTreeMap::new();
+        let mut exact: BTreeMap<u8, Estimate> = BTreeMap::new();
         for ring in &self.counts {
             for (function, class, count, bytes) in &ring.calls {
-                *exact.entry(*class).or_default() += count;
+                let counted = Estimate { count: *count as f64, bytes: *bytes as f64 };
+                exact.entry(*class).or_default().add_scaled(counted, 1.0);
                 let sum: &mut FunctionSum = recording.functions.entry(*function).or_default();
                 for amount in [&mut sum.amount, sum.sizes.entry(*class).or_default()] {
                     amount.count = amount.count.saturating_add(*count);
@@ -297,26 +301,28 @@ impl Process {
             recording.lost += ring.dropped;
         }
         recording.described += self.described;
-        let factor = |class: u8| match (exact.get(&class), self.weights.get(&class)) {
-            (Some(exact), Some(weight)) if *weight > 0.0 => *exact as f64 / weight,
-            // Nothing was counted: the calls are known from their descriptions alone.
-            _ => 1.0,
-        };
+        let weights = |class: &u8| self.weights.get(class).copied().unwrap_or_default();
+        // What was not counted is known from its descriptions alone.
+        let all = |class: &u8| exact.get(class).copied().unwrap_or_else(|| weights(class));
+        let factors = |class: u8| ratios(all(&class), weights(&class));
         let mut live = LiveBytes::default();
         for (class, lives) in &self.lives {
-            let (sum, factor) = (recording.sizes.entry(*class).or_default(), factor(*class));
+            let (sum, factors) = (recording.sizes.entry(*class).or_default(), factors(*class));
             let heaviest = self.heaviest.get(class).copied().unwrap_or_default();
             let variance = variance(lives, variances.get(class).copied().unwrap_or_default(), heaviest);
             live.add(
                 1.0,
-                LiveBytes { estimate: lives.live.bytes * factor, variance: variance * factor * factor },
+                LiveBytes {
+                    estimate: lives.live.bytes * factors.bytes,
+                    variance: variance * factors.bytes * factors.bytes,
+                },
             );
-            sum.freed.add_scaled(lives.freed, factor);
-            sum.freed_elsewhere.add_scaled(lives.freed_elsewhere, factor);
-            sum.live.add_scaled(lives.live, factor);
-            sum.unknown.add_scaled(lives.unknown, factor);
+            sum.freed.add_by(lives.freed, factors);
+            sum.freed_elsewhere.add_by(lives.freed_elsewhere, factors);
+            sum.live.add_by(lives.live, factors);
+            sum.unknown.add_by(lives.unknown, factors);
             for (life, number) in &lives.by_life {
-                *sum.by_life.entry(*life).or_default() += number * factor;
+                *sum.by_life.entry(*life).or_default() += number * factors.count;
             }
         }
         for ((stack, function, class), part) in &self.callers {
@@ -329,18 +335,17 @@ impl Process {
                 freed: Estimate::default(),
             });
             // Chains stand for the calls of their class whose chains were not taken.
-            let chains = self.chain_weights.get(class).copied().unwrap_or(1.0);
-            let factor = factor(*class) * self.weights.get(class).copied().unwrap_or(1.0) / chains.max(1.0);
-            sum.allocated.add_scaled(part.allocated, factor);
-            sum.live.add_scaled(part.live, factor);
-            sum.freed.add_scaled(part.freed, factor);
-            sum.life_sum_ns += part.life_sum_ns * factor;
+            let factors = ratios(all(class), self.chain_weights.get(class).copied().unwrap_or_default());
+            sum.allocated.add_by(part.allocated, factors);
+            sum.live.add_by(part.live, factors);
+            sum.freed.add_by(part.freed, factors);
+            sum.life_sum_ns += part.life_sum_ns * factors.count;
         }
-        let places = self.add_threads(recording, &factor);
+        let places = self.add_threads(recording, &factors);
         let mut handovers: BTreeMap<(usize, usize), Estimate> = BTreeMap::new();
         for ((from, to, class), amount) in &self.handovers {
             if let (Some(from), Some(to)) = (places.get(from), places.get(to)) {
-                handovers.entry((*from, *to)).or_default().add_scaled(*amount, factor(*class));
+                handovers.entry((*from, *to)).or_default().add_by(*amount, factors(*class));
             }
         }
         let handovers = handovers.into_iter().map(|((from, to), amount)| Handover { from, to, amount });
@@ -353,14 +358,14 @@ impl Process {
     fn add_threads(
         &self,
         recording: &mut MallocRecording,
-        factor: &dyn Fn(u8) -> f64,
+        factors: &dyn Fn(u8) -> Estimate,
     ) -> BTreeMap<i32, usize> {
         let mut sums: BTreeMap<i32, Part> = BTreeMap::new();
         for ((tid, class), part) in &self.threads {
             let sum = sums.entry(*tid).or_default();
-            sum.allocated.add_scaled(part.allocated, factor(*class));
-            sum.freed_own.add_scaled(part.freed_own, factor(*class));
-            sum.freed_of_others.add_scaled(part.freed_of_others, factor(*class));
+            sum.allocated.add_by(part.allocated, factors(*class));
+            sum.freed_own.add_by(part.freed_own, factors(*class));
+            sum.freed_of_others.add_by(part.freed_of_others, factors(*class));
         }
         let mut places = BTreeMap::new();
         for (tid, part) in sums {
@@ -376,6 +381,12 @@ impl Process {
         }
         places
     }
+}
+
+/// How many times `part` is `all`; once where there is no part.
+fn ratios(all: Estimate, part: Estimate) -> Estimate {
+    let ratio = |all: f64, part: f64| if part > 0.0 { all / part } else { 1.0 };
+    Estimate { count: ratio(all.count, part.count), bytes: ratio(all.bytes, part.bytes) }
 }
 
 /// How uncertain it is what lives of a size class, from the `variance` of the blocks that do. One more that stands for the most

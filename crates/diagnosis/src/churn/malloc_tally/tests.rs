@@ -106,6 +106,23 @@ fn what_lives_at_the_end_has_an_error_where_few_were_described_and_none_where_al
 }
 
 #[test]
+fn no_more_bytes_live_than_were_asked_for_in_all() {
+    let mut tally = MallocTally::default();
+    // By chance the larger ones of four calls for 5,000 bytes were described.
+    tally.take(0, &allocated(1, 2000, 2, 1), Some(0));
+    tally.take(0, &allocated(2, 1800, 2, 1), None);
+    tally.set_counts(0, 5, counts(10, 4, 5000));
+    let recording = finish(tally);
+    let near = |bytes: f64| (bytes - 5000.0).abs() < 1e-6;
+    let lives = &recording.sizes[&10];
+    assert!(lives.live.count == 4.0 && near(lives.live.bytes), "{:?}", lives.live);
+    let (caller, thread) = (&recording.callers[0], &recording.threads[0]);
+    assert!(near(caller.allocated.bytes) && near(caller.live.bytes), "{caller:?}");
+    assert!(near(thread.allocated.bytes), "{thread:?}");
+    assert!(near(recording.peak_live_bytes), "{}", recording.peak_live_bytes);
+}
+
+#[test]
 fn what_an_ended_program_held_does_not_live_beside_the_next() {
     let mut tally = MallocTally::default();
     for process in 0..10 {
