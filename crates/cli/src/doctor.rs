@@ -21,7 +21,7 @@ use faultless_records::measurement::{Ending, FinalView, Measurement, Orphan};
 use faultless_report::doctor::Consultation;
 use faultless_report::doctor::html::html;
 use faultless_report::doctor_json;
-use faultless_trial::command::{Command, Run, run_with_orphans, run_with_sizes};
+use faultless_trial::command::{Command, Run, RunError, run_with_orphans, run_with_sizes};
 use faultless_trial::comparison::{Arm, compare};
 use faultless_trial::environment::Environment;
 
@@ -31,7 +31,7 @@ use crate::library;
 use crate::output_file::OutputFile;
 use crate::plan;
 use crate::progress::Progress;
-use crate::target;
+use crate::{say, target};
 
 /// Fewer runs have ranges that lie apart by chance too often: always with one, one time in three with two.
 const LEAST_ROUNDS: usize = 3;
@@ -114,9 +114,21 @@ fn consult(
     signals: &Signals,
 ) -> Result<Consultation, Failure> {
     let mut progress = Progress::start();
-    progress.say(&format!("{}: first look, as it is", patient.command.name()));
-    let (look, orphans) = run_with_orphans(&patient.command, &patient.environment, signals)
-        .map_err(|error| Failure::of_run(&patient.command.name(), error))?;
+    let name = patient.command.name();
+    progress.say(&format!("{name}: first look, as it is, until it ends (Ctrl-C stops it)"));
+    let (look, orphans) = match run_with_orphans(&patient.command, &patient.environment, signals) {
+        Ok(looked) => looked,
+        Err(error) => {
+            drop(progress);
+            // The demo ends.
+            if matches!(error, RunError::Interrupted(_)) && !patient.is_demo {
+                say(&format!(
+                    "doctor compares whole runs: what does not end by itself needs a limit, as in: faultless doctor -- timeout 30 {name} …"
+                ));
+            }
+            return Err(Failure::of_run(&name, error));
+        }
+    };
     let orphans: Vec<Orphan> = orphans.into_iter().filter(counts).collect();
     progress.say(&format!("{}: observing its sizes under Faultless", patient.command.name()));
     let (observed, processes) = observe(patient, room, signals)?;

@@ -6,6 +6,7 @@ mod running;
 mod tool;
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -294,6 +295,19 @@ fn an_interrupt_ends_the_command_and_leaves_nothing() {
         assert!(place.is_clean());
         assert_eq!(state(command), None, "the command was ended");
     }
+}
+
+#[test]
+fn who_waited_for_what_does_not_end_is_told_how_to_limit_it() {
+    let place = Place::with_temporary("endless");
+    let mut child = Running::start(doctor(&place, &["--", "sleep", "600"]).stderr(Stdio::piped()));
+    let mut said = BufReader::new(child.0.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let first = said.next().unwrap();
+    assert_eq!(first, "faultless: sleep: first look, as it is, until it ends (Ctrl-C stops it)");
+    send("INT", child.pid());
+    assert_eq!(child.0.wait().unwrap().signal(), Some(2));
+    let rest: Vec<String> = said.collect();
+    assert!(rest.len() == 1 && rest[0].ends_with(": faultless doctor -- timeout 30 sleep …"), "{rest:?}");
 }
 
 #[test]
