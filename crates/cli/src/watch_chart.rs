@@ -25,10 +25,10 @@ const MOST_ROWS: usize = 8;
 /// Marks of events drawn at most.
 const MOST_MARKS: usize = 40;
 
-const KEYS: &str = " q quit  space pause  +/- zoom  ←/→ scroll  w all  tab figure  0 overview  ↑/↓ enter one process  e export  ? keys";
+const KEYS: &str = " q quit  ? keys  space pause  +/- zoom  ←/→ scroll  w all  tab figure  0 overview  ↑/↓ enter one process  e export";
 
 const HELP: &[(&str, &str)] = &[
-    ("q", "leave; a started command is asked to end first, and killed at the third time"),
+    ("q", "leave; a started command is asked to end, at the third time killed"),
     ("space", "stand still, go along again"),
     ("+ -", "less or more time"),
     ("← →", "earlier, later; Home to the beginning, End along with the latest"),
@@ -98,45 +98,84 @@ fn draw_title(frame: &mut Frame<'_>, area: Rect, history: &History, view: &View)
     frame.render_widget(Paragraph::new(line), area);
 }
 
+/// A column of the list.
+struct Column {
+    heading: &'static str,
+    /// For usual figures.
+    width: u16,
+    /// Where room is short those of low rank go first.
+    rank: u8,
+}
+
+const COLUMNS: [Column; 11] = [
+    Column { heading: "pid", width: 8, rank: 9 },
+    Column { heading: "RSS MiB", width: 10, rank: 11 },
+    Column { heading: "PSS MiB", width: 10, rank: 5 },
+    Column { heading: "VSZ MiB", width: 10, rank: 4 },
+    Column { heading: "swap", width: 6, rank: 1 },
+    Column { heading: "threads", width: 7, rank: 2 },
+    Column { heading: "minor faults", width: 12, rank: 6 },
+    Column { heading: "minor/s", width: 9, rank: 10 },
+    Column { heading: "major/s", width: 8, rank: 3 },
+    Column { heading: "user %", width: 7, rank: 8 },
+    Column { heading: "sys %", width: 6, rank: 7 },
+];
+
+/// A pointer, a colour, and a name of 15 bytes; more where there is room.
+const NAME_WIDTHS: (u16, u16) = (18, 20);
+
+/// Which columns fit beside the name, with their widths, and how wide the name is then.
+fn fitting(width: u16, figures: &[Vec<String>]) -> (Vec<(usize, u16)>, u16) {
+    let longest = |place: usize| figures.iter().map(|row| row[place].len() as u16).max().unwrap_or(0);
+    let mut columns: Vec<(usize, u16)> = COLUMNS
+        .iter()
+        .map(|column| column.width)
+        .enumerate()
+        .map(|(at, width)| (at, width.max(longest(at))))
+        .collect();
+    columns.sort_by_key(|(place, _)| std::cmp::Reverse(COLUMNS[*place].rank));
+    let mut left = width;
+    let fit = columns.iter().take_while(|(_, width)| {
+        let fits = left >= NAME_WIDTHS.0 + 1 + width;
+        left -= if fits { 1 + width } else { 0 };
+        fits
+    });
+    let number = fit.count();
+    columns.truncate(number);
+    columns.sort_unstable();
+    (columns, left.min(NAME_WIDTHS.1))
+}
+
 fn draw_list(frame: &mut Frame<'_>, area: Rect, list: &[(usize, &Track)], view: &View) {
-    let right = |text: String| Cell::from(Line::from(text).alignment(Alignment::Right));
-    let headings = [
-        "pid",
-        "RSS MiB",
-        "PSS MiB",
-        "VSZ MiB",
-        "swap",
-        "threads",
-        "minor faults",
-        "minor/s",
-        "major/s",
-        "user %",
-        "sys %",
-    ];
-    let header = Row::new(
-        std::iter::once(Cell::from("   process")).chain(headings.map(|heading| right(heading.into()))),
-    )
-    .style(Style::new().add_modifier(Modifier::DIM));
+    let right = |text: &str| Cell::from(Line::from(text.to_owned()).alignment(Alignment::Right));
     let first = view.chosen.min(list.len().saturating_sub(1)).saturating_sub(MOST_ROWS - 1);
-    let rows = list.iter().enumerate().skip(first).take(MOST_ROWS).map(|(index, (_, track))| {
-        let style = match (index == view.chosen, track.exit.is_some()) {
+    let shown: Vec<_> = list.iter().enumerate().skip(first).take(MOST_ROWS).collect();
+    let figures: Vec<Vec<String>> = shown.iter().map(|(_, (_, track))| figures(track)).collect();
+    let (columns, name_width) = fitting(area.width, &figures);
+    let headings = columns.iter().map(|(place, _)| right(COLUMNS[*place].heading));
+    let header = Row::new(std::iter::once(Cell::from("   process")).chain(headings))
+        .style(Style::new().add_modifier(Modifier::DIM));
+    let rows = shown.iter().zip(&figures).map(|((index, (_, track)), figures)| {
+        let style = match (*index == view.chosen, track.exit.is_some()) {
             (true, _) => Style::new().add_modifier(Modifier::BOLD),
             (_, true) => Style::new().add_modifier(Modifier::DIM),
             _ => Style::new(),
         };
-        let pointer = if index == view.chosen { "▸" } else { " " };
+        let pointer = if *index == view.chosen { "▸" } else { " " };
         let name = Line::from(vec![
             Span::from(pointer),
-            Span::from("━ ").fg(colour(index)),
+            Span::from("━ ").fg(colour(*index)),
             Span::from(plain(&track.process.name)),
         ]);
-        Row::new(std::iter::once(Cell::from(name)).chain(figures(track).into_iter().map(right))).style(style)
+        let figures = columns.iter().map(|(place, _)| right(&figures[*place]));
+        Row::new(std::iter::once(Cell::from(name)).chain(figures)).style(style)
     });
-    let widths = [20, 8, 10, 10, 10, 6, 7, 12, 9, 8, 7, 6].map(Constraint::Length);
-    frame.render_widget(Table::new(rows, widths).header(header).column_spacing(1), area);
+    let widths = std::iter::once(name_width).chain(columns.iter().map(|(_, width)| *width));
+    let table = Table::new(rows, widths.map(Constraint::Length)).header(header).column_spacing(1);
+    frame.render_widget(table, area);
 }
 
-/// In the order of the headings.
+/// In the order of the columns.
 fn figures(track: &Track) -> Vec<String> {
     let known = |bytes: Option<u64>| bytes.map_or_else(|| "-".into(), mebibytes);
     let sized = track.last_sized();
@@ -316,6 +355,35 @@ mod tests {
                 && !text.contains("RSS, MiB"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn columns_that_do_not_fit_are_left_out_and_no_figure_is_cut() {
+        let mut history = history(1);
+        let sample = form::Sample {
+            t: 30.0,
+            rss_bytes: Some(123_456 << 20),
+            vsize_bytes: Some(17_592_186_044_416),
+            minor_faults: 12_345_678_901,
+            threads: 1,
+            ..Default::default()
+        };
+        history.add(form::Line::Sample(sample)).unwrap();
+        for width in 1..=160_u16 {
+            let text = drawn((width, 24), &history, &View::default());
+            let (header, row) = (text.lines().nth(1).unwrap(), text.lines().nth(2).unwrap());
+            let mut rest = header.replace("process", "");
+            COLUMNS.iter().for_each(|column| rest = rest.replacen(column.heading, "", 1));
+            assert!(width < 10 || rest.trim().is_empty(), "{width}: {header}");
+            for figure in row.split_whitespace().skip(2) {
+                let all = ["41", "123456.0", "16777216.0", "12,345,678,901", "12,345,676,001", "1", "0", "-"];
+                assert!(all.contains(&figure), "{width}: {row}");
+            }
+            assert_eq!(row.contains("123456.0"), width >= 29, "{width}: {row}");
+            assert!(width < 160 || row.split_whitespace().count() == COLUMNS.len() + 2, "{row}");
+        }
+        let text = drawn((80, 24), &history, &View::default());
+        assert!(text.contains("? keys"), "{text}");
     }
 
     #[test]
