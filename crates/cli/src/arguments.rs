@@ -153,7 +153,7 @@ pub struct ChurnArguments {
     #[arg(long, conflicts_with = "by")]
     pub malloc: bool,
     /// Look at the process with this number instead of starting a command.
-    #[arg(short, long, value_name = "PID", allow_negative_numbers = true, conflicts_with = "words")]
+    #[arg(short, long, value_name = "PID", allow_negative_numbers = true, value_parser = crate::subject::number, conflicts_with = "words")]
     pub pid: Option<i32>,
     /// Look for so long (10s, 500ms, 2m); a command that was started is ended then [default: to its end].
     #[arg(long = "for", value_name = "DURATION", value_parser = crate::time_span::parse)]
@@ -196,7 +196,7 @@ pub enum ChurnMechanism {
 #[command(after_help = EXIT_STATUS)]
 pub struct MapArguments {
     /// Look at the process with this number.
-    #[arg(short, long, value_name = "PID", allow_negative_numbers = true, conflicts_with = "file")]
+    #[arg(short, long, value_name = "PID", allow_negative_numbers = true, value_parser = crate::subject::number, conflicts_with = "file")]
     pub pid: Option<i32>,
     /// Look at a command that was started after so long (10s, 500ms) [default: when it ends].
     #[arg(long, value_name = "DURATION", value_parser = crate::time_span::parse, conflicts_with_all = ["pid", "diff", "file"])]
@@ -230,7 +230,7 @@ pub struct MapArguments {
 #[command(after_help = EXIT_STATUS)]
 pub struct FaultsArguments {
     /// Observe the process with this number instead of starting a command, until it ends or Ctrl-C.
-    #[arg(short, long, value_name = "PID", allow_negative_numbers = true, conflicts_with_all = ["words", "diff"])]
+    #[arg(short, long, value_name = "PID", allow_negative_numbers = true, value_parser = crate::subject::number, conflicts_with_all = ["words", "diff"])]
     pub pid: Option<i32>,
     /// Observe for so long (10s, 500ms, 2m); a command that was started is ended then [default: to its end].
     #[arg(long = "for", value_name = "DURATION", value_parser = crate::time_span::parse, conflicts_with = "diff")]

@@ -14,7 +14,7 @@ use crate::subject;
 #[command(after_help = EXIT_STATUS)]
 pub struct CheckArguments {
     /// Ask for the process with this number instead of for commands, own processes and those of others.
-    #[arg(short, long, value_name = "PID", allow_negative_numbers = true)]
+    #[arg(short, long, value_name = "PID", allow_negative_numbers = true, value_parser = crate::subject::number)]
     pub pid: Option<i32>,
     /// Print the result as JSON.
     #[arg(long)]

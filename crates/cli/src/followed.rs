@@ -25,7 +25,7 @@ const NAME_BYTES: usize = 15;
 #[derive(Debug, Args)]
 pub struct FollowedArguments {
     /// Watch the processes with these numbers.
-    #[arg(short, long, value_delimiter = ',', value_name = "PID,...", allow_negative_numbers = true)]
+    #[arg(short, long, value_delimiter = ',', value_name = "PID,...", allow_negative_numbers = true, value_parser = crate::subject::number)]
     pub pid: Vec<i32>,
     /// Watch the processes of these names (as ps -o comm shows them; of a longer one the first 15 bytes count, which are all that
     /// the kernel keeps), also those that begin later.

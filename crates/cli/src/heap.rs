@@ -26,7 +26,7 @@ use crate::{heap_command, heap_core, heap_process, saved_file, subject};
 #[command(after_help = EXIT_STATUS)]
 pub struct HeapArguments {
     /// Walk the heaps of the process with this number.
-    #[arg(short, long, value_name = "PID", allow_negative_numbers = true, conflicts_with = "words")]
+    #[arg(short, long, value_name = "PID", allow_negative_numbers = true, value_parser = crate::subject::number, conflicts_with = "words")]
     pub pid: Option<i32>,
     /// Let the process stand still during the walk, so that its figures are exact; it notices nothing but the time.
     #[arg(short, long)]

@@ -10,6 +10,14 @@ use faultless_records::mappings::{Mapping, MappingsError};
 
 use crate::failure::Failure;
 
+/// What stands behind `--pid`; what no process can have is refused later.
+///
+/// # Errors
+/// One line that says what was expected.
+pub fn number(text: &str) -> Result<i32, String> {
+    text.parse().map_err(|_| "expected the number of a process, as pidof NAME tells it".to_owned())
+}
+
 /// The process with this number.
 ///
 /// # Errors

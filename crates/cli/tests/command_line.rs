@@ -52,6 +52,13 @@ fn what_is_wrong_with_a_command_line_is_its_status_even_where_it_cannot_be_said(
 fn a_number_that_no_process_has_is_refused_and_no_command_is_suggested_instead() {
     for subcommand in ["churn", "map", "faults", "heap", "watch", "export", "check"] {
         assert_refused(&mut faultless(&[subcommand, "--pid", "-1"]), 2, "above 0, not -1");
+        for word in ["nginx", "12 13", "99999999999"] {
+            let words = [subcommand, "--pid", word];
+            assert_misused(
+                &mut faultless(&words),
+                "expected the number of a process, as pidof NAME tells it",
+            );
+        }
     }
 }
 

@@ -126,7 +126,7 @@ fn judge(permissions: &Permissions, instrument: Instrument, subject: Subject) ->
             "mem, pagemap and ptrace"
         }
         Instrument::Watch => {
-            case.misses(&[Mechanism::Sizes], "PSS, swap and exact RSS (smaps_rollup)");
+            case.misses(&[Mechanism::Sizes], "PSS and exact RSS (smaps_rollup)");
             case.misses(&[Mechanism::ProcessConnector], "processes that begin and end between two samples");
             "stat and statm"
         }
@@ -363,6 +363,9 @@ mod tests {
                 (HeapStop, others, Outcome::Nothing)
             ]
         );
+        let sizes = found(&[(Mechanism::Sizes, own)]);
+        // What is swapped is told by a file that everybody may read.
+        assert_eq!(verdict(&sizes, Watch, own).lacks, ["PSS and exact RSS (smaps_rollup)"]);
         assert_eq!(hit(Mechanism::Attach, own), [(HeapStop, own, Outcome::Nothing)]);
         assert_eq!(hit(Mechanism::KernelEvents, own), [(Faults, own, Outcome::Part)]);
         assert_eq!(
