@@ -49,16 +49,18 @@ impl Server {
         let all = [format!("[::]{address}"), format!("0.0.0.0{address}")];
         let texts = if address.starts_with(':') { &all[..] } else { &[address.to_owned()][..] };
         let resolved: io::Result<Vec<_>> = texts.iter().map(|text| text.to_socket_addrs()).collect();
+        let failed = |error: io::Error| Failure::Failed(format!("cannot listen at {shown}: {error}"));
         let addresses: Vec<SocketAddr> = resolved
-            .map_err(|_| {
-                Failure::Usage(format!(
+            .map_err(|error| match error.kind() {
+                io::ErrorKind::InvalidInput => Failure::Usage(format!(
                     "--listen wants ADDRESS:PORT, such as 127.0.0.1:19477 or :19477, not {shown}"
-                ))
+                )),
+                // It has the form, and no host has the name.
+                _ => failed(error),
             })?
             .into_iter()
             .flatten()
             .collect();
-        let failed = |error: io::Error| Failure::Failed(format!("cannot listen at {shown}: {error}"));
         let listener = TcpListener::bind(addresses.as_slice()).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         Ok(Self { listener, address, patience: PATIENCE })
@@ -320,6 +322,11 @@ mod tests {
         for address in ["", "nonsense", "127.0.0.1", "127.0.0.1:99999", ":x"] {
             assert!(matches!(Server::bind(address), Err(Failure::Usage(_))), "{address}");
         }
+        // A name of the form that is wanted, of no host: too long to be asked anybody for.
+        let unknown = Server::bind(&format!("{}:80", "x".repeat(300)));
+        assert!(
+            matches!(&unknown, Err(Failure::Failed(reason)) if reason.starts_with("cannot listen at xxx"))
+        );
         let first = Server::bind("127.0.0.1:0").unwrap();
         let taken = Server::bind(&first.address().to_string());
         assert!(
