@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use running::{Running, SOON, send};
-use tool::{faultless, json_lines, text};
+use tool::{errors, faultless, json_lines, text};
 
 #[test]
 fn a_signal_ends_a_watch_whose_command_has_ended() {
@@ -21,6 +21,20 @@ fn a_signal_ends_a_watch_whose_command_has_ended() {
         send(signal, watch.pid());
         let status = watch.end_within(SOON).and_then(|status| status.code());
         assert_eq!(status, Some(4), "SIG{signal}: the command's status");
+    }
+}
+
+#[test]
+fn who_waits_for_processes_that_are_not_there_is_told() {
+    for words in [&["watch", "--lines", "--for", "10ms"][..], &["export", "--once"]] {
+        let output = faultless(&[words, &["--name", "no-such-name"]].concat()).output().unwrap();
+        let said = text(&output) + &errors(&output);
+        assert!(output.status.success() && said.contains("no process fits yet"), "{said}");
+        let own = std::process::id().to_string();
+        let output =
+            faultless(&[words, &["--name", "no-such-name", "--pid", &own]].concat()).output().unwrap();
+        let said = text(&output) + &errors(&output);
+        assert!(output.status.success() && !said.contains("no process fits yet"), "{said}");
     }
 }
 

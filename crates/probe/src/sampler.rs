@@ -140,6 +140,9 @@ impl Sampler {
         self.hear();
         self.search();
         self.look_at_groups();
+        if self.tracked.is_empty() && self.selection.matcher.is_some() {
+            self.note("no process fits yet; those that begin later are watched");
+        }
     }
 
     /// Looks at all of them once, and for new ones when it is time.

@@ -18,7 +18,8 @@ impl Axis {
     /// For figures from 0 to `largest`, with about `ticks` ticks.
     #[must_use]
     pub fn of_figures(unit: Unit, largest: f64, ticks: usize) -> Self {
-        let largest = if largest.is_finite() && largest > 0.0 { largest } else { 1.0 };
+        let least = if unit == Unit::Bytes { 1024.0 } else { 1.0 };
+        let largest = if largest.is_finite() && largest > 0.0 { largest } else { least };
         let (scale, unit, is_whole) = match unit {
             Unit::Bytes => match largest {
                 large if large >= 1024.0 * GIB => (1024.0 * GIB, "TiB", false),
@@ -125,6 +126,8 @@ mod tests {
         let faults = Axis::of_figures(Unit::PerSecond, 103_000.0, 4);
         assert_eq!(faults.unit, "thousand/s");
         assert_eq!(texts(&Axis::of_figures(Unit::Count, 2.0, 4)), ["0", "1", "2"]);
+        let nothing = Axis::of_figures(Unit::Bytes, 0.0, 1);
+        assert_eq!((nothing.unit, texts(&nothing)), ("KiB", ["0", "1"].map(String::from).to_vec()));
         let hours = Axis::of_time(0.0, 8.0 * 3600.0, 6);
         assert_eq!((hours.unit, texts(&hours)[1].as_str()), ("h", "2"));
     }
