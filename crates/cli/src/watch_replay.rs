@@ -11,7 +11,7 @@ use faultless_probe::signals::Signals;
 use faultless_probe::wakeup::Wakeup;
 use faultless_records::recording::{Line, Note};
 use faultless_report::plain::plain;
-use faultless_report::watch_json;
+use faultless_report::{saved_form, watch_json};
 
 use crate::failure::Failure;
 use crate::watch_audience::Onlooker;
@@ -88,8 +88,11 @@ pub fn replay(file: File, path: &Path, outlets: &mut Outlets, signals: &Signals)
         if text.is_empty() {
             break;
         }
-        let added = line_of(&text).and_then(|line| history.add(line.clone()).map(|()| line));
-        match added {
+        let line = line_of(&text);
+        if number == 1 && line.is_err() {
+            refuse(&text, &shown)?;
+        }
+        match line.and_then(|line| history.add(line.clone()).map(|()| line)) {
             Ok(line) => outlets.write(&line, &history),
             Err(reason) if number == 1 => {
                 return Err(Failure::Failed(format!(
@@ -156,6 +159,19 @@ pub fn look_at(history: &History, onlooker: &mut dyn Onlooker, signals: &Signals
         if let Wish::End(_) = onlooker.answer(history) {
             return Ok(());
         }
+    }
+}
+
+/// Refuses what does not begin as a recording of a watch, of whatever version.
+fn refuse(head: &[u8], shown: &str) -> Result<(), Failure> {
+    match saved_form::writer_and_reader(head) {
+        Some(("watch", _)) => Ok(()),
+        Some((writer, reader)) => Err(Failure::Failed(format!(
+            "{shown} is a recording of faultless {writer}: show it with `faultless {reader} {shown}`"
+        ))),
+        None => Err(Failure::Failed(format!(
+            "cannot read {shown}: it is no recording of faultless watch --record"
+        ))),
     }
 }
 

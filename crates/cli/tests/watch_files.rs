@@ -102,3 +102,31 @@ fn a_reader_that_takes_nothing_does_not_keep_signals_waiting() {
     assert_eq!(watch.end_within(SOON).and_then(|status| status.signal()), Some(15));
     drop(reader);
 }
+
+#[test]
+fn what_is_no_recording_of_a_watch_is_said_to_be_that() {
+    let place = Place::new("others");
+    let prose = place.write("notes.txt", "# Notes\n");
+    let faults =
+        place.write("faults.rec", r#"{"format":"faultless-faults-recording/1","tool_version":"0.1.0"}"#);
+    let far = r#"{"line":"note","t":1e300,"text":""}"#;
+    let late = place.write("late.rec", far);
+    for (path, says) in [
+        (&prose, format!("cannot read {prose}: it is no recording of faultless watch --record\n")),
+        (
+            &faults,
+            format!(
+                "{faults} is a recording of faultless faults: show it with `faultless faults {faults}`\n"
+            ),
+        ),
+        (
+            &late,
+            format!(
+                "cannot read {late} as a recording of faultless watch --record: 1e300 is no time in seconds\n"
+            ),
+        ),
+    ] {
+        let line = assert_refused(&mut faultless(&["watch", "--replay", path]), 1, &says);
+        assert_eq!(line, format!("faultless: {says}"));
+    }
+}

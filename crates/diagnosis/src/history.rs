@@ -108,7 +108,7 @@ impl History {
     pub fn add(&mut self, line: Line) -> Result<(), String> {
         let t = line.t();
         if !(0.0..LATEST_S).contains(&t) {
-            return Err(format!("{t} is no time in seconds"));
+            return Err(format!("{t:?} is no time in seconds"));
         }
         if self.has_begun == matches!(line, Line::Begin(_)) {
             return Err("exactly the first line is one of the kind begin".into());
