@@ -12,6 +12,7 @@ use faultless_diagnosis::tuning::{Evidence, Tuning, derive, size};
 use faultless_diagnosis::verdict::{ArmResult, judge_what_was_seen};
 use faultless_probe::loader;
 use faultless_probe::place::{self, PrivateDirectory};
+use faultless_probe::proc_view;
 use faultless_probe::signals::Signals;
 use faultless_probe::terminal;
 use faultless_records::allocator::Allocator;
@@ -183,6 +184,10 @@ fn consult(
         );
     }
     remarks.extend(residence);
+    // Each arm is as it was set up, and nothing proves it.
+    remarks.extend(
+        proc_view::obstacle().map(|obstacle| format!("which allocator ran was not seen: {obstacle}")),
+    );
     let tuning = if libc_is_reachable { tuning } else { Tuning::default() };
     Ok(Consultation {
         command: patient.words(),

@@ -48,6 +48,14 @@ fn a_process_of_another_namespace_is_not_taken_for_the_command() {
     }
     let Some(output) = apart(&foreign, "true", &["run", "--", "true"]) else { return };
     assert!(output.status.success() && errors(&output).contains("final RSS unknown"), "{output:?}");
+    let Some(output) = apart(&foreign, "true", &["doctor", "-n", "1", "--json", "--", "true"]) else {
+        return;
+    };
+    let remarks = json(&output)["remarks"].to_string();
+    assert!(
+        remarks.contains("which allocator ran was not seen: /proc shows another PID namespace"),
+        "{remarks}"
+    );
 }
 
 #[test]
