@@ -3,6 +3,7 @@
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
+use faultless_probe::terminal;
 use faultless_report::plain::plain;
 use faultless_trial::command::Run;
 use faultless_trial::comparison::{Observer, Turn};
@@ -88,7 +89,8 @@ impl Observer for Progress {
 
 /// A bar on standard error, where that is a terminal; dropped, it is gone from there.
 pub fn bar(template: &str) -> Option<ProgressBar> {
-    std::io::stderr().is_terminal().then(|| ProgressBar::new_spinner().with_style(style(template)))
+    let is_drawn = std::io::stderr().is_terminal() && terminal::can_be_drawn_on();
+    is_drawn.then(|| ProgressBar::new_spinner().with_style(style(template)))
 }
 
 /// A template that does not parse leaves indicatif's own.

@@ -6,6 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use faultless_diagnosis::history::History;
 use faultless_probe::signals::Signals;
+use faultless_probe::terminal;
 use faultless_probe::wakeup;
 use faultless_records::measurement::Ending;
 use faultless_records::recording::{Begin, FORMAT, Line};
@@ -165,5 +166,6 @@ fn begin(arguments: &WatchArguments, subject: String) -> Begin {
 
 fn shows_chart(arguments: &WatchArguments) -> bool {
     let wants_lines = arguments.lines || arguments.csv || arguments.json;
-    !wants_lines && std::io::stdout().is_terminal() && std::io::stdin().is_terminal()
+    let is_terminal = std::io::stdout().is_terminal() && std::io::stdin().is_terminal();
+    !wants_lines && is_terminal && terminal::can_be_drawn_on()
 }

@@ -10,7 +10,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
 
 use running::{Running, SOON, has_ended, send, wait_until};
-use tool::{assert_misused, assert_refused, faultless};
+use tool::{assert_misused, assert_refused, faultless, text};
 
 /// SIGPIPE's number.
 const SIGPIPE: i32 = 13;
@@ -93,4 +93,22 @@ fn holds(pid: &str, number: u32) -> bool {
     let line = status.lines().find_map(|line| line.strip_prefix("SigBlk:"));
     line.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok())
         .is_some_and(|bits| bits >> (number - 1) & 1 == 1)
+}
+
+#[test]
+fn a_terminal_that_only_prints_gets_lines() {
+    let own = std::process::id();
+    let tool = env!("CARGO_BIN_EXE_faultless");
+    for (words, says) in [
+        (format!("watch --for 100ms --pid {own}"), "RSS MiB"),
+        ("doctor -n 1 -- true".to_owned(), "first look, as it is"),
+    ] {
+        let mut command = Command::new("script");
+        command.args(["-qec", &format!("{tool} {words}"), "/dev/null"]).env("TERM", "dumb");
+        let output = match command.env_remove("LD_PRELOAD").stdin(Stdio::null()).output() {
+            Ok(output) if output.status.success() => text(&output),
+            refused => return faultless_skipped::skipped(format!("script: {refused:?}")),
+        };
+        assert!(output.contains(says) && !output.contains("\x1b[?1049h"), "{words}: {output:?}");
+    }
 }

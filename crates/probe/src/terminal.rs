@@ -22,6 +22,12 @@ pub fn size() -> Option<(usize, usize)> {
     (answer == 0).then_some((usize::from(size.ws_col), usize::from(size.ws_row)))
 }
 
+/// Whether terminals here can be drawn on, and not only printed on, as in a window of Emacs.
+#[must_use]
+pub fn can_be_drawn_on() -> bool {
+    std::env::var_os("TERM").is_none_or(|name| name != "dumb")
+}
+
 /// Standard error once more, for a command whose output must not mix with ours on standard output.
 ///
 /// # Errors
