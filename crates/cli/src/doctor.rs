@@ -184,6 +184,7 @@ fn consult(
         );
     }
     remarks.extend(residence);
+    remarks.extend(target::own_malloc(&patient.command.program));
     // Each arm is as it was set up, and nothing proves it.
     remarks.extend(
         proc_view::obstacle().map(|obstacle| format!("which allocator ran was not seen: {obstacle}")),

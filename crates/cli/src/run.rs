@@ -26,6 +26,7 @@ use crate::target;
 pub fn run(arguments: RunArguments, signals: &Signals) -> Result<Ending, Failure> {
     let command = target::resolve(arguments.command)?;
     let name = command.name();
+    let own_malloc = target::own_malloc(&command.program);
     // A place that cannot be written is found out before the command has run, not after.
     let json = arguments.json.as_deref().map(OutputFile::create).transpose()?;
     let library = LibraryFile::put()?;
@@ -47,6 +48,9 @@ pub fn run(arguments: RunArguments, signals: &Signals) -> Result<Ending, Failure
     // Short programs may end before a sample was taken; only what was seen is judged.
     if measurement.allocator().is_some_and(|allocator| allocator != Allocator::Faultless) {
         crate::say(&format!("{name} did not load the allocator, or started a program that did not"));
+    }
+    if let Some(own_malloc) = own_malloc {
+        crate::say(&own_malloc);
     }
     Ok(measurement.ending)
 }

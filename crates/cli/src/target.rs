@@ -1,12 +1,15 @@
 //! The user's command, found, judged and made ready to start.
 
 use std::ffi::OsString;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use faultless_diagnosis::preload;
 use faultless_probe::launch::Launch;
 use faultless_probe::{program, terminal};
-use faultless_records::program::ProgramKind;
+use faultless_records::program::{ProgramFile, ProgramKind};
+use faultless_report::plain::plain;
+use faultless_symbols::exported;
 use faultless_trial::command::Command;
 
 use crate::failure::Failure;
@@ -61,10 +64,26 @@ pub fn start(command: Command, is_apart: bool) -> Result<Launch, Failure> {
 /// The dynamic loader named in the headers of what the command really runs.
 #[must_use]
 pub fn loader(program: &Path) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH");
-    let chain = program::chain(program, path.as_deref()).ok()?;
-    match &chain.last()?.kind {
-        ProgramKind::Elf(executable) => executable.loader.as_ref().map(PathBuf::from),
+    match really_run(program)?.kind {
+        ProgramKind::Elf(executable) => executable.loader.map(PathBuf::from),
         _ => None,
     }
+}
+
+/// Says of a program that defines `malloc` itself that no other serves it: the loader finds a program's own first.
+#[must_use]
+pub fn own_malloc(program: &Path) -> Option<String> {
+    let path = really_run(program)?.path;
+    let exported = exported::offsets(&File::open(&path).ok()?, &["malloc"]).ok()?;
+    exported[0].map(|_| {
+        format!(
+            "{} defines malloc itself: neither a preloaded allocator nor a setting of libc's reaches it, only what it starts",
+            plain(&path.to_string_lossy())
+        )
+    })
+}
+
+fn really_run(program: &Path) -> Option<ProgramFile> {
+    let path = std::env::var_os("PATH");
+    program::chain(program, path.as_deref()).ok()?.pop()
 }

@@ -389,3 +389,30 @@ fn data_that_is_loaded_and_searched_is_told_from_the_scratch_buffers_of_requests
     let output = doctor(&place, &["-n", "1", "--json", "--", &program]).output().unwrap();
     assert!(json(&output)["loaded_data"].is_null());
 }
+
+/// A program with an allocator of its own inside.
+const OWN_MALLOC: &str = r"
+#include <stddef.h>
+static _Alignas(16) char memory[1 << 20];
+static size_t used;
+void *malloc(size_t size) {
+    void *block = memory + used;
+    used += (size + 15) & ~(size_t)15;
+    return used <= sizeof memory ? block : 0;
+}
+void free(void *block) { (void)block; }
+int main(void) { return malloc(100) == 0; }
+";
+
+#[test]
+fn a_program_with_a_malloc_of_its_own_is_not_said_to_run_under_another() {
+    let place = Place::with_temporary("own");
+    let program = place.compile("own", OWN_MALLOC, &["-fno-builtin"]);
+    let says = "defines malloc itself";
+    let output = doctor(&place, &["-n", "1", "--json", "--", &program]).output().unwrap();
+    assert!(json(&output)["remarks"].to_string().contains(says), "{}", text(&output));
+    let output = tool::faultless(&["run", "--", &program]).output().unwrap();
+    assert!(output.status.success() && errors(&output).contains(says), "{}", errors(&output));
+    let output = tool::faultless(&["run", "--", "true"]).output().unwrap();
+    assert!(!errors(&output).contains(says), "{}", errors(&output));
+}
