@@ -70,7 +70,7 @@ pub fn watch(
     }
     // A reader of standard error who took no more lines when we were asked to end takes no sums either.
     if outlets.waits_for().is_none() || wakeup::is_writable(std::io::stderr().as_fd()).unwrap_or(true) {
-        let _ = write!(std::io::stderr(), "{}", watch_summary::text(&history));
+        let _ = write!(std::io::stderr(), "{}", watch_summary::text(&history, terminal::columns()));
     }
     let plotted = plot.map_or(Ok(()), |plot| plot.write(&history));
     let written = outlets.finish().and(plotted);
@@ -103,7 +103,7 @@ fn show_recording(
     if shows_chart {
         watch_replay::look_at(&history, &mut Screen::open()?, signals)?;
     }
-    let _ = write!(std::io::stderr(), "{}", watch_summary::text(&history));
+    let _ = write!(std::io::stderr(), "{}", watch_summary::text(&history, terminal::columns()));
     plot.map_or(Ok(()), |plot| plot.write(&history))?;
     outlets.finish()?;
     Ok(Ending::Exited(0))

@@ -1,27 +1,57 @@
 //! What was watched in all, and what the watching cost.
 
-use comfy_table::{Cell, Table};
+use comfy_table::{Cell, ColumnConstraint, Table};
 use faultless_diagnosis::history::{History, Track};
 use faultless_records::recording::{Cost, End, Happening, Use};
 
-use crate::plain::plain;
+use crate::plain::{fitted, plain};
 use crate::quantity::{count, mebibytes, seconds_of, several};
 use crate::table_form::{headed, right};
 
 /// Processes shown; those with the largest resident sets.
 const MOST: usize = 20;
 
-/// A table of the processes, then a started command's use of resources, then what the watching cost.
+/// Columns that are left out, from the first on, where the terminal is too narrow for all.
+const LEFT_OUT: [usize; 3] = [5, 4, 7];
+
+/// A table of the processes, then a started command's use of resources, then what the watching cost; made to fit a terminal of so many
+/// columns.
 #[must_use]
-pub fn text(history: &History) -> String {
+pub fn text(history: &History, columns: Option<usize>) -> String {
     let mut text = String::new();
     let mut tracks: Vec<&Track> = history.tracks.iter().filter(|track| track.last().is_some()).collect();
     tracks.sort_by_key(|track| std::cmp::Reverse(track.peak_rss_bytes));
     if !tracks.is_empty() {
-        text += &format!("{}\n", table(&tracks[..tracks.len().min(MOST)]));
+        text += &format!("{}\n", fitting(table(&tracks[..tracks.len().min(MOST)]), columns));
     }
-    if tracks.len() > MOST {
-        let rest = several((tracks.len() - MOST) as u64, "more process");
+    text + &fitted(notes(history, tracks.len()), columns)
+}
+
+/// The table, set closer and without some columns where it would be wider.
+fn fitting(mut table: Table, columns: Option<usize>) -> Table {
+    let is_wider = |table: &Table| {
+        let width = table.lines().map(|line| line.chars().count()).max();
+        columns.zip(width).is_some_and(|(columns, width)| width > columns)
+    };
+    if is_wider(&table) {
+        table.column_iter_mut().for_each(|column| {
+            column.set_padding((0, 1));
+        });
+    }
+    for place in LEFT_OUT {
+        if is_wider(&table)
+            && let Some(column) = table.column_mut(place)
+        {
+            column.set_constraint(ColumnConstraint::Hidden);
+        }
+    }
+    table
+}
+
+fn notes(history: &History, processes: usize) -> String {
+    let mut text = String::new();
+    if processes > MOST {
+        let rest = several((processes - MOST) as u64, "more process");
         text += &format!("and {rest} with smaller peaks\n");
     }
     for group in &history.groups {
@@ -196,7 +226,13 @@ mod tests {
         let used =
             Use { user_s: 1.0, system_s: 0.5, minor_faults: 130, major_faults: 0, peak_rss_bytes: 1 << 20 };
         history.add(Line::End(End { t: 10.0, cost, command: Some(used) })).unwrap();
-        let text = text(&history);
+        for columns in [80, 100, 113] {
+            let text = text(&history, Some(columns));
+            assert!(text.lines().all(|line| line.chars().count() <= columns), "{text}");
+            assert!(text.contains("n24") && text.contains("runs on") && text.contains("peak RSS"), "{text}");
+            assert_eq!(text.contains("peak VSZ"), columns > 90, "{text}");
+        }
+        let text = text(&history, None);
         assert!(
             text.contains("n24") && !text.contains("n4 ") && text.contains("and 5 more processes"),
             "{text}"
