@@ -66,7 +66,12 @@ impl Failure {
     /// For a program that could not be started.
     #[must_use]
     pub fn of_start(name: &str, error: &io::Error) -> Self {
+        const ENFILE: i32 = 23;
+        const EMFILE: i32 = 24;
         match error.kind() {
+            _ if matches!(error.raw_os_error(), Some(ENFILE | EMFILE)) => Self::Failed(format!(
+                "cannot start {name}: no more files may be open: raise the limit (ulimit -n, LimitNOFILE= of a service)"
+            )),
             io::ErrorKind::NotFound => {
                 Self::NotFound(format!("cannot start {name}: its interpreter is missing"))
             }
@@ -109,5 +114,21 @@ impl Failure {
             io::ErrorKind::BrokenPipe => Self::OutputClosed,
             _ => Self::Failed(format!("cannot write the result: {error}")),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_tool_lacks_is_not_said_of_the_command() {
+        let of = |number| Failure::of_start("x", &io::Error::from_raw_os_error(number));
+        // EMFILE, ENFILE, EAGAIN and ENOMEM; then EACCES and ENOENT, which are the command's.
+        for number in [24, 23, 11, 12] {
+            assert!(matches!(of(number), Failure::Failed(_)), "{number}");
+        }
+        assert!(matches!(of(24), Failure::Failed(line) if line.contains("ulimit -n")));
+        assert!(matches!((of(13), of(2)), (Failure::Refused(_), Failure::NotFound(_))));
     }
 }

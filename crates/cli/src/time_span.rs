@@ -22,7 +22,11 @@ pub fn parse(text: &str) -> Result<Duration, String> {
     let is_plain = digits.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
     let number: f64 = digits.parse().ok().filter(|_| is_plain).ok_or_else(expected)?;
     let seconds = number * factor;
-    if seconds > 0.0 && seconds <= LONGEST_S { Ok(Duration::from_secs_f64(seconds)) } else { Err(expected()) }
+    if seconds > 0.0 && seconds <= LONGEST_S {
+        Ok(Duration::from_secs_f64(seconds))
+    } else {
+        Err(format!("expected a time above 0 and of at most a year (8784h), not {text}"))
+    }
 }
 
 #[cfg(test)]
@@ -42,6 +46,13 @@ mod tests {
         for text in ["", "s", "-1s", "0", "1e9s", "10 s", "nan", "inf", "5d", "99999999h", "é"] {
             let error = parse(text).unwrap_err();
             assert!(error.starts_with("expected a time") && !error.contains('\n'), "{text}: {error}");
+        }
+        for text in ["0", "0ms", "9000h", "99999999999999999999s"] {
+            let error = parse(text).unwrap_err();
+            assert!(
+                error.contains("at most a year (8784h)") && error.ends_with(text),
+                "it has the form: {error}"
+            );
         }
     }
 }
