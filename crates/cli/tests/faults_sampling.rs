@@ -134,7 +134,13 @@ fn a_process_that_a_debugger_holds_is_said_to_be_held() {
     };
     let words = ["faults", "--json", "--for", "100ms", "--pid", held.trim()];
     let output = tool::faultless(&words).output().unwrap();
+    let words = ["churn", "--by", "ptrace", "--for", "100ms", "--pid", held.trim()];
+    let refused = tool::faultless(&words).output().unwrap();
     debugger.0.kill().unwrap();
+    assert_eq!(refused.status.code(), Some(1), "{}", errors(&refused));
+    let says =
+        format!("cannot trace process {}: process {tracer} traces it already (end that)\n", held.trim());
+    assert!(errors(&refused).ends_with(&says), "{}", errors(&refused));
     if !output.status.success() {
         return faultless_skipped::skipped(errors(&output));
     }

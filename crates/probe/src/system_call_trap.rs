@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use faultless_records::measurement::Ending;
 use faultless_records::memory_call::{CallKind, MemoryCall, MemoryEvent, TakenStack};
 use faultless_records::perf_record::{News, PerfRecord, Sample};
+use faultless_records::status;
 use nix::libc;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -405,6 +406,10 @@ fn is_foreign(tid: i32) -> bool {
 }
 
 fn refusal(pid: i32, error: &io::Error) -> String {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    if let Some(tracer) = status::number_of_field(&status, "TracerPid").filter(|tracer| *tracer != 0) {
+        return format!("cannot trace process {pid}: process {tracer} traces it already (end that)");
+    }
     let cure = closed::cure(pid, Access::Attachment, "CAP_SYS_PTRACE");
     format!("not permitted to trace process {pid} ({error}){cure}; where a debugger traces it, end that")
 }
