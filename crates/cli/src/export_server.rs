@@ -36,6 +36,7 @@ pub struct Server {
     listener: TcpListener,
     address: SocketAddr,
     patience: Duration,
+    farewell: Duration,
 }
 
 impl Server {
@@ -63,7 +64,7 @@ impl Server {
             .collect();
         let listener = TcpListener::bind(addresses.as_slice()).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
-        Ok(Self { listener, address, patience: PATIENCE })
+        Ok(Self { listener, address, patience: PATIENCE, farewell: FAREWELL.0 })
     }
 
     /// Where it listens.
@@ -76,7 +77,7 @@ impl Server {
     /// # Errors
     /// [`Failure::Failed`] where there can be no thread.
     pub fn serve(self, page: &Arc<Page>) -> Result<(), Failure> {
-        let (listener, patience) = (Arc::new(self.listener), self.patience);
+        let (listener, times) = (Arc::new(self.listener), (self.patience, self.farewell));
         let desks = Arc::new(Mutex::new(Desks::default()));
         for number in 0..MOST_CONNECTIONS {
             let (listener, page, own) = (Arc::clone(&listener), Arc::clone(page), Arc::clone(&desks));
@@ -87,7 +88,7 @@ impl Server {
                             let stream = Arc::new(stream);
                             locked(&own).take(&stream);
                             // Who goes away in the middle is nobody's loss.
-                            drop(answer(&stream, &page, patience, &own));
+                            drop(answer(&stream, &page, times, &own));
                             locked(&own).leave(&stream);
                         }
                         Err(_) => std::thread::sleep(BREATH),
@@ -114,22 +115,15 @@ struct Desks {
     taken: usize,
     /// Whose request has not wholly arrived, or who was answered and has not closed; who came first is first.
     waiting: VecDeque<Arc<TcpStream>>,
+    /// Who was told to make way, and will.
+    leaving: Vec<Arc<TcpStream>>,
 }
 
 impl Desks {
-    /// When the last one is taken, the oldest of the others that are waited for is read no further, and so gives its own up.
     fn take(&mut self, stream: &Arc<TcpStream>) {
         self.taken += 1;
-        if self.taken >= self.all
-            && let Some(idle) = self.waiting.pop_front()
-        {
-            // What has arrived can still be read. Who has gone away meanwhile makes way, too.
-            drop(idle.shutdown(Shutdown::Read));
-        }
-        self.wait(stream);
-    }
-
-    fn wait(&mut self, stream: &Arc<TcpStream>) {
+        // Not the new one: its request may be under way.
+        self.make_room();
         self.waiting.push_back(Arc::clone(stream));
     }
 
@@ -137,9 +131,29 @@ impl Desks {
         self.waiting.retain(|other| !Arc::ptr_eq(other, stream));
     }
 
+    fn part(&mut self, stream: &Arc<TcpStream>) {
+        // Who makes way already is not waited for.
+        if !self.leaving.iter().any(|other| Arc::ptr_eq(other, stream)) {
+            self.waiting.push_back(Arc::clone(stream));
+            self.make_room();
+        }
+    }
+
     fn leave(&mut self, stream: &Arc<TcpStream>) {
         self.serve(stream);
+        self.leaving.retain(|other| !Arc::ptr_eq(other, stream));
         self.taken -= 1;
+    }
+
+    /// Where the last one is taken, the one that is waited for longest is read no further, and so gives its own up.
+    fn make_room(&mut self) {
+        if self.taken - self.leaving.len() >= self.all
+            && let Some(idle) = self.waiting.pop_front()
+        {
+            // What has arrived can still be read. Who has gone away meanwhile makes way, too.
+            drop(idle.shutdown(Shutdown::Read));
+            self.leaving.push(idle);
+        }
     }
 }
 
@@ -158,7 +172,12 @@ enum Request {
     Nonsense,
 }
 
-fn answer(stream: &Arc<TcpStream>, page: &Page, patience: Duration, desks: &Mutex<Desks>) -> io::Result<()> {
+fn answer(
+    stream: &Arc<TcpStream>,
+    page: &Page,
+    (patience, farewell): (Duration, Duration),
+    desks: &Mutex<Desks>,
+) -> io::Result<()> {
     let (request, is_head) = receive(stream, patience)?;
     locked(desks).serve(stream);
     let (status, content_type, body) = match request {
@@ -179,8 +198,8 @@ fn answer(stream: &Arc<TcpStream>, page: &Page, patience: Duration, desks: &Mute
         text.push_str(&body);
     }
     send(stream, text.as_bytes(), patience)?;
-    locked(desks).wait(stream);
-    part(stream)
+    locked(desks).part(stream);
+    part(stream, farewell)
 }
 
 /// Sends everything in this time, however little a reader takes at once.
@@ -200,9 +219,9 @@ fn send(mut stream: &TcpStream, bytes: &[u8], patience: Duration) -> io::Result<
 
 /// Closes so that the answer arrives: where bytes lie unread, the kernel resets the connection, and the other side may lose what it
 /// has not read yet.
-fn part(mut stream: &TcpStream) -> io::Result<()> {
+fn part(mut stream: &TcpStream, farewell: Duration) -> io::Result<()> {
     stream.shutdown(Shutdown::Write)?;
-    let (mut taken, deadline) = (0, Instant::now() + FAREWELL.0);
+    let (mut taken, deadline) = (0, Instant::now() + farewell);
     while taken < FAREWELL.1 {
         stream.set_read_timeout(Some(time_left(deadline)?))?;
         match stream.read(&mut [0; 4096])? {
@@ -278,9 +297,9 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_nothing_makes_way_for_who_asks() {
+    fn who_asks_nothing_or_does_not_close_makes_way_for_who_asks() {
         let mut server = Server::bind("127.0.0.1:0").unwrap();
-        server.patience = Duration::from_hours(1);
+        (server.patience, server.farewell) = (Duration::from_hours(1), Duration::from_hours(1));
         let address = server.address();
         server.serve(&Arc::new(Page::new(Fleet::new(Grouping::Name, 0), Duration::from_secs(1)))).unwrap();
         let connect = || {
@@ -291,12 +310,41 @@ mod tests {
         // One of them has begun to ask.
         let idle: Vec<TcpStream> = (0..3 * MOST_CONNECTIONS).map(|_| connect()).collect();
         (&idle[0]).write_all(b"GET /metr").unwrap();
-        for _ in 0..3 {
-            let (mut asking, mut answer) = (connect(), String::new());
+        let ask = || {
+            let mut asking = connect();
             asking.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
+            asking
+        };
+        let read = |mut asking: TcpStream| {
+            let mut answer = String::new();
             asking.read_to_string(&mut answer).unwrap();
             assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+        };
+        (0..3).for_each(|_| read(ask()));
+        let unread: Vec<TcpStream> = (0..3 * MOST_CONNECTIONS).map(|_| ask()).collect();
+        (0..3).for_each(|_| read(ask()));
+        unread.into_iter().for_each(read);
+    }
+
+    #[test]
+    fn where_all_are_taken_one_makes_way_and_no_more() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let others: Vec<TcpStream> = (0..2).map(|_| TcpStream::connect(address).unwrap()).collect();
+        let [first, second] = [(); 2].map(|()| Arc::new(listener.accept().unwrap().0));
+        let mut desks = Desks { all: 2, ..Desks::default() };
+        for stream in [&first, &second] {
+            desks.take(stream);
+            desks.serve(stream);
         }
+        assert!(desks.leaving.is_empty(), "both are being answered");
+        desks.part(&first);
+        desks.part(&second);
+        assert!(Arc::ptr_eq(&desks.leaving[0], &first) && desks.leaving.len() == 1);
+        assert_eq!((&*first).read(&mut [0]).unwrap(), 0, "it does not wait for who does not close");
+        desks.leave(&first);
+        assert_eq!((desks.taken, desks.waiting.len(), desks.leaving.len()), (1, 1, 0));
+        drop(others);
     }
 
     #[test]
