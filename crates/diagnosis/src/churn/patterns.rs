@@ -24,6 +24,13 @@ pub struct Cycles {
 
 impl Cycles {
     fn add(&mut self, pattern: Pattern, bytes: u64, time_ns: u64, gap_ns: u64) {
+        let cycle = self.of(pattern, bytes, time_ns);
+        cycle.amount.add(bytes);
+        cycle.gap_sum_ns = cycle.gap_sum_ns.saturating_add(gap_ns);
+    }
+
+    /// The sums for a pattern and so many bytes at a time, seen at this time.
+    fn of(&mut self, pattern: Pattern, bytes: u64, time_ns: u64) -> &mut Cycle {
         let size_class = class_of(bytes);
         let cycle = self.sums.entry((pattern, size_class)).or_insert(Cycle {
             pattern,
@@ -34,11 +41,10 @@ impl Cycles {
             seen_ns: (time_ns, time_ns),
             gap_sum_ns: 0,
         });
-        cycle.amount.add(bytes);
         cycle.smallest_bytes = cycle.smallest_bytes.min(bytes);
         cycle.largest_bytes = cycle.largest_bytes.max(bytes);
         cycle.seen_ns = (cycle.seen_ns.0.min(time_ns), cycle.seen_ns.1.max(time_ns));
-        cycle.gap_sum_ns = cycle.gap_sum_ns.saturating_add(gap_ns);
+        cycle
     }
 
     /// The cycles in a fixed order.
@@ -61,8 +67,8 @@ struct Trim {
 /// What one process gave back lately.
 #[derive(Debug, Clone, Default)]
 pub struct Lately {
-    /// The last time that the heap's top was given back.
-    trimmed: Option<Trim>,
+    /// What was given back above the heap's end; the last of it lies lowest, and is taken again first.
+    trims: Vec<Trim>,
     /// When pages were given back last, by their first address.
     purged: HashMap<u64, u64>,
 }
@@ -83,22 +89,35 @@ impl Lately {
 
     /// The heap's top went down.
     pub fn trimmed(&mut self, bytes: u64, time_ns: u64) {
-        self.trimmed = Some(Trim { time_ns, bytes, left_bytes: bytes });
+        if self.trims.last().is_some_and(|trim| time_ns.saturating_sub(trim.time_ns) > SOON_NS) {
+            self.trims.clear();
+        }
+        self.trims.push(Trim { time_ns, bytes, left_bytes: bytes });
     }
 
     /// The heap's top went up.
     pub fn grown(&mut self, cycles: &mut Cycles, bytes: u64, time_ns: u64) {
-        let Some(trim) = &mut self.trimmed else { return };
-        let gap_ns = time_ns.saturating_sub(trim.time_ns);
-        let again_bytes = bytes.min(trim.left_bytes);
-        if gap_ns > SOON_NS || again_bytes == 0 {
-            return;
+        let mut bytes = bytes;
+        while bytes > 0
+            && let Some(trim) = self.trims.last_mut()
+        {
+            let again_bytes = bytes.min(trim.left_bytes);
+            let gap_ns = time_ns.saturating_sub(trim.time_ns);
+            if gap_ns <= SOON_NS {
+                let cycle = cycles.of(Pattern::TopTrim, trim.bytes, time_ns);
+                // A trim is one cycle, in however many pieces it is taken again.
+                if trim.left_bytes == trim.bytes {
+                    cycle.amount.count += 1;
+                    cycle.gap_sum_ns = cycle.gap_sum_ns.saturating_add(gap_ns);
+                }
+                cycle.amount.bytes = cycle.amount.bytes.saturating_add(again_bytes);
+            }
+            bytes -= again_bytes;
+            trim.left_bytes -= again_bytes;
+            if trim.left_bytes == 0 {
+                self.trims.pop();
+            }
         }
-        // A trim is one cycle, in however many pieces it is taken again.
-        if trim.left_bytes == trim.bytes {
-            cycles.add(Pattern::TopTrim, trim.bytes, time_ns, gap_ns);
-        }
-        trim.left_bytes -= again_bytes;
     }
 
     /// Pages were given back without their addresses.

@@ -325,6 +325,26 @@ mod tests {
     }
 
     #[test]
+    fn a_top_that_goes_down_and_up_in_many_steps_is_counted_at_each_of_them() {
+        let mut program = Program::start();
+        program.call(CallKind::Brk, [0; 5], 0x10_0000);
+        let mut move_end = |end: u64| program.call(CallKind::Brk, [end, 0, 0, 0, 0], end);
+        move_end(0x20_0000);
+        for _ in 0..10 {
+            (1..=16).for_each(|step| move_end(0x20_0000 - step * 0x1_0000));
+            (1..=4).for_each(|step| move_end(0x10_0000 + step * 0x4_0000));
+        }
+        // What was given back and not taken again is no fault to come.
+        move_end(0x10_0000);
+        move_end(0x14_0000);
+        move_end(0x18_0000);
+        let finding = program.end(&[]).remove(0);
+        assert_eq!((finding.pattern, finding.times), (Pattern::TopTrim, 161));
+        let pages = finding.pages_each * finding.times as f64;
+        assert!((pages - 10.5 * 256.0).abs() < 1e-6, "{pages}");
+    }
+
+    #[test]
     fn trims_of_an_arena_are_told_from_purges_of_other_allocators() {
         let purge = |length: u64| {
             let mut program = Program::start();
