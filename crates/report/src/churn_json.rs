@@ -31,6 +31,7 @@ pub fn json(recording: &ChurnRecording) -> String {
             "pattern": finding.pattern,
             "sentence": finding.sentence,
             "remedy": finding.remedy,
+            "caller": finding.caller,
             "times": finding.times,
             "times_per_second": finding.per_second,
             "pages_each": finding.pages_each,

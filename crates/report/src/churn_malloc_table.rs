@@ -10,6 +10,7 @@ use faultless_records::malloc_recording::{
 };
 
 use crate::churn_table::{bar, byte_rate, class_range, failure, life_quantile, rate, span};
+use crate::faults_table::shortened;
 use crate::plain::{fitted, plain, plain_subject};
 use crate::quantity::{count, seconds_of, several, whole};
 use crate::table_form::{headed, right};
@@ -249,13 +250,13 @@ fn callers(recording: &MallocRecording) -> Option<String> {
     ]);
     for customer in customers.iter().take(ROWS) {
         table.add_row(vec![
-            Cell::new(plain(&customer.function)),
+            Cell::new(shortened(&plain(&customer.function))),
             Cell::new(customer.by.name()),
             right(whole(customer.allocated.count)),
             right(bytes(customer.allocated.bytes)),
             live_cell(recording, customer.live),
             right(customer.mean_life_ns.map_or("-".into(), |life_ns| span(life_ns as u64))),
-            Cell::new(plain(customer.called_by.as_deref().unwrap_or(""))),
+            Cell::new(shortened(&plain(customer.called_by.as_deref().unwrap_or("")))),
         ]);
     }
     Some(format!("{table}\n{}", more(customers.len())))

@@ -6,10 +6,11 @@ use comfy_table::{Cell, Table};
 use faultless_diagnosis::churn::blame::culprits;
 use faultless_diagnosis::churn::thrash::findings;
 use faultless_diagnosis::tuning::size;
-use faultless_records::churn_recording::{ChurnRecording, Lifetimes, Mechanism, OperationSum};
+use faultless_records::churn_recording::{ChurnRecording, Lifetimes, Mechanism, OperationSum, Pattern};
 use faultless_records::measurement::Ending;
 use faultless_records::memory_call::Operation;
 
+use crate::faults_table::shortened;
 use crate::plain::{fitted, plain, plain_subject};
 use crate::quantity::{count, seconds_of, several, whole};
 use crate::table_form::{headed, right};
@@ -95,13 +96,16 @@ fn verdict(recording: &ChurnRecording) -> String {
     let mut text = String::from("Thrash\n");
     for finding in &findings {
         let _ = writeln!(text, "  {}", finding.sentence);
-        let _ = writeln!(
-            text,
-            "    {} in all, {} a second; {}",
-            several(finding.times, "time"),
-            several(finding.pages_per_second.round() as u64, "page"),
-            finding.remedy
-        );
+        let pages = match finding.pattern {
+            Pattern::Stack => String::new(),
+            _ => format!(", {} a second", several(finding.pages_per_second.round() as u64, "page")),
+        };
+        let caller = finding
+            .caller
+            .as_ref()
+            .map_or_else(String::new, |function| format!(", most by {}", shortened(&plain(function))));
+        let times = several(finding.times, "time");
+        let _ = writeln!(text, "    {times} in all{pages}{caller}; {}", finding.remedy);
     }
     text
 }
@@ -252,11 +256,11 @@ fn callers(recording: &ChurnRecording) -> Option<String> {
     for culprit in culprits.iter().take(CALLERS) {
         let way = if culprit.through_malloc { ", by malloc" } else { "" };
         table.add_row(vec![
-            Cell::new(plain(&culprit.function)),
+            Cell::new(shortened(&plain(&culprit.function))),
             Cell::new(format!("{}{way}", culprit.operation.name())),
             right(count(culprit.amount.count)),
             right(size(culprit.amount.bytes)),
-            Cell::new(plain(culprit.called_by.as_deref().unwrap_or(""))),
+            Cell::new(shortened(&plain(culprit.called_by.as_deref().unwrap_or("")))),
         ]);
     }
     let more = match culprits.len().saturating_sub(CALLERS) {

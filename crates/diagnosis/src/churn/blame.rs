@@ -95,10 +95,12 @@ fn is_inside(frame: &str) -> bool {
     is_of_malloc(frame) || CALLS.contains(&plain_name(frame))
 }
 
-/// The first frame, from the innermost, that is not the allocator's or a system call's; the innermost when all are.
+/// The first frame, from the innermost, that is not the allocator's or a system call's; the innermost when all are. What lies inside
+/// an entrance of malloc is the allocator's, whatever its functions are called.
 #[must_use]
 pub fn blamed(stack: &[String]) -> Option<&str> {
-    stack.iter().find(|frame| !is_inside(frame)).or_else(|| stack.first()).map(String::as_str)
+    let outside = stack.iter().position(|frame| is_entrance(frame)).unwrap_or(0);
+    stack[outside..].iter().find(|frame| !is_inside(frame)).or_else(|| stack.first()).map(String::as_str)
 }
 
 /// Whether a call chain goes through malloc and its family.
@@ -106,25 +108,54 @@ fn goes_through_malloc(stack: &[String]) -> bool {
     stack.iter().any(|frame| is_of_malloc(frame))
 }
 
-/// The part of these calls that malloc made, 0 to 1; none when no chain of them is known.
-#[must_use]
-pub fn part_of_malloc(recording: &ChurnRecording, operation: Operation) -> Option<f64> {
-    let mut by_malloc = 0;
-    let mut all = 0;
-    for caller in recording.callers.iter().filter(|caller| caller.operation == operation) {
-        let Some(stack) = recording
-            .stacks
-            .get(caller.stack as usize)
-            .filter(|stack| stack.first().is_some_and(|first| first != NOT_SEEN))
-        else {
-            continue;
-        };
-        all += caller.amount.count;
-        if goes_through_malloc(stack) {
-            by_malloc += caller.amount.count;
+/// Functions of glibc that give back what a thread's stack had, when it ends.
+const THREAD_ENDS: &[&str] = &["advise_stack_range", "start_thread"];
+
+/// Who made some calls, as far as their chains are known.
+#[derive(Debug, Default)]
+pub struct Makers<'recording> {
+    by_malloc: u64,
+    by_thread_ends: u64,
+    by_others: BTreeMap<&'recording str, u64>,
+}
+
+impl<'recording> Makers<'recording> {
+    /// The makers of these calls.
+    #[must_use]
+    pub fn of(recording: &'recording ChurnRecording, operations: &[Operation]) -> Self {
+        let mut makers = Self::default();
+        for caller in recording.callers.iter().filter(|caller| operations.contains(&caller.operation)) {
+            let Some(stack) = recording.stacks.get(caller.stack as usize) else { continue };
+            let Some(function) = blamed(stack).filter(|function| *function != NOT_SEEN) else { continue };
+            let sum = match () {
+                () if goes_through_malloc(stack) => &mut makers.by_malloc,
+                () if THREAD_ENDS.contains(&plain_name(function)) => &mut makers.by_thread_ends,
+                () => makers.by_others.entry(function).or_default(),
+            };
+            *sum += caller.amount.count;
         }
+        makers
     }
-    (all > 0).then(|| by_malloc as f64 / all as f64)
+
+    /// The part of malloc and its family, 0 to 1, of what no thread's end made; none when no chain of it is known.
+    #[must_use]
+    pub fn part_of_malloc(&self) -> Option<f64> {
+        let all = self.by_malloc + self.by_others.values().sum::<u64>();
+        (all > 0).then(|| self.by_malloc as f64 / all as f64)
+    }
+
+    /// The part, 0 to 1, that ends of threads made.
+    #[must_use]
+    pub fn part_of_thread_ends(&self) -> f64 {
+        let all = self.by_malloc + self.by_thread_ends + self.by_others.values().sum::<u64>();
+        self.by_thread_ends as f64 / all.max(1) as f64
+    }
+
+    /// The function, not malloc's, that made most.
+    #[must_use]
+    pub fn foremost_other(&self) -> Option<&'recording str> {
+        self.by_others.iter().max_by_key(|(_, count)| **count).map(|(function, _)| *function)
+    }
 }
 
 /// One guilty function and what it did.
@@ -196,6 +227,14 @@ mod tests {
         assert_eq!(blamed(&stack(&["munmap", "own_pool"])), Some("own_pool"));
         assert_eq!(blamed(&stack(&["mmap"])), Some("mmap"));
         assert_eq!(blamed(&[]), None);
+    }
+
+    #[test]
+    fn what_another_allocator_does_in_malloc_is_done_for_who_called_it() {
+        let chain =
+            stack(&["os_pages_map", "_rjem_je_pages_map", "je_large_malloc", "malloc", "load", "main"]);
+        assert_eq!(blamed(&chain), Some("load"));
+        assert_eq!(blamed(&stack(&["madvise", "purge", "free"])), Some("madvise"), "who called is not known");
     }
 
     #[test]

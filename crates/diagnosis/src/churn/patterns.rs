@@ -131,14 +131,25 @@ impl Lately {
         }
         let Some(before) = self.purged.insert(start, time_ns) else { return };
         let gap_ns = time_ns.saturating_sub(before);
-        if gap_ns <= SOON_NS {
-            let in_arena = space.at(start).is_some_and(|(first, end, mapping)| {
-                mapping.origin == Operation::MapReserve
-                    && first.is_multiple_of(ARENA_BYTES)
-                    && end - first == ARENA_BYTES
-            });
-            let pattern = if in_arena { Pattern::ArenaTrim } else { Pattern::Purge };
-            cycles.add(pattern, bytes, time_ns, gap_ns);
+        if gap_ns > SOON_NS {
+            return;
         }
+        let (pattern, bytes) = match space.at(start) {
+            // Others, at the same address.
+            Some((_, _, mapping)) if mapping.born_ns > before => return,
+            // glibc does so when a thread ends, and keeps the stack for the next one.
+            Some((_, _, mapping)) if mapping.origin == Operation::MapStack => {
+                (Pattern::Stack, mapping.made_bytes)
+            }
+            Some((first, end, mapping))
+                if mapping.origin == Operation::MapReserve
+                    && first.is_multiple_of(ARENA_BYTES)
+                    && end - first == ARENA_BYTES =>
+            {
+                (Pattern::ArenaTrim, bytes)
+            }
+            _ => (Pattern::Purge, bytes),
+        };
+        cycles.add(pattern, bytes, time_ns, gap_ns);
     }
 }

@@ -4,7 +4,7 @@ use faultless_records::churn_recording::{ChurnRecording, Cycle, Mechanism, Patte
 use faultless_records::memory_call::{Operation, PAGE_BYTES};
 use faultless_records::thousands;
 
-use super::blame;
+use super::blame::Makers;
 use crate::tuning::size;
 
 /// Fewer times than this are no thrash: programs map and unmap a few things when they start.
@@ -39,6 +39,8 @@ pub struct Finding {
     pub pages_per_second: f64,
     /// Average nanoseconds between making and giving back, or the other way round.
     pub gap_ns: f64,
+    /// The function, not malloc's, that makes most of these calls; none where nearly all are malloc's, or nobody is known.
+    pub caller: Option<String>,
     /// The whole in words.
     pub sentence: String,
     /// What to do about it.
@@ -55,12 +57,24 @@ pub fn findings(recording: &ChurnRecording) -> Vec<Finding> {
     let patterns = [Pattern::Mapping, Pattern::TopTrim, Pattern::ArenaTrim, Pattern::Purge, Pattern::Stack];
     let mut findings: Vec<Finding> =
         patterns.into_iter().filter_map(|pattern| finding(recording, pattern)).collect();
-    findings.sort_by(|one, other| other.pages_per_second.total_cmp(&one.pages_per_second));
+    // Of a stack little is touched, of the others most.
+    findings.sort_by(|one, other| {
+        let is_stack = |finding: &Finding| finding.pattern == Pattern::Stack;
+        is_stack(one).cmp(&is_stack(other)).then(other.pages_per_second.total_cmp(&one.pages_per_second))
+    });
     findings
 }
 
 fn finding(recording: &ChurnRecording, pattern: Pattern) -> Option<Finding> {
-    let cycles: Vec<&Cycle> = recording.cycles.iter().filter(|cycle| cycle.pattern == pattern).collect();
+    let makers = Makers::of(recording, operations(pattern));
+    // Where a stack was mapped before the observation only the chains tell what it is.
+    let purges_are_stacks =
+        || Makers::of(recording, operations(Pattern::Purge)).part_of_thread_ends() >= NEARLY_ALL;
+    let is_of_pattern = |cycle: &&Cycle| match cycle.pattern {
+        Pattern::Purge if purges_are_stacks() => pattern == Pattern::Stack,
+        other => other == pattern,
+    };
+    let cycles: Vec<&Cycle> = recording.cycles.iter().filter(is_of_pattern).collect();
     let times: u64 = cycles.iter().map(|cycle| cycle.amount.count).sum();
     let first = cycles.iter().map(|cycle| cycle.seen_ns.0).min()?;
     let last = cycles.iter().map(|cycle| cycle.seen_ns.1).max()?;
@@ -86,13 +100,27 @@ fn finding(recording: &ChurnRecording, pattern: Pattern) -> Option<Finding> {
         range_bytes: (smallest, largest),
         pages_per_second: pages_each * per_second,
         gap_ns: gap_sum / times as f64,
+        caller: None,
         sentence: String::new(),
         remedy: "",
     };
-    let part_of_malloc = blame::part_of_malloc(recording, Operation::MapAnonymous);
+    let part_of_malloc = makers.part_of_malloc();
+    if pattern != Pattern::Stack && part_of_malloc.is_some_and(|part| part < NEARLY_ALL) {
+        finding.caller = makers.foremost_other().map(str::to_owned);
+    }
     finding.sentence = sentence(&finding, part_of_malloc);
     finding.remedy = remedy(pattern, part_of_malloc);
     Some(finding)
+}
+
+/// The calls that give back what a pattern takes again, or in whose chains its maker stands.
+fn operations(pattern: Pattern) -> &'static [Operation] {
+    match pattern {
+        Pattern::Mapping => &[Operation::MapAnonymous],
+        Pattern::TopTrim => &[Operation::BreakTrim],
+        Pattern::ArenaTrim | Pattern::Purge => &[Operation::AdviseDontneed, Operation::AdviseFree],
+        Pattern::Stack => &[Operation::MapStack],
+    }
 }
 
 fn sentence(finding: &Finding, part_of_malloc: Option<f64>) -> String {
@@ -124,6 +152,9 @@ fn sentence(finding: &Finding, part_of_malloc: Option<f64>) -> String {
                 ),
             }
         }
+        Pattern::TopTrim if part_of_malloc.is_some_and(|part| part < LITTLE) => format!(
+            "the program itself gives the top of the heap back and takes it again {gap} later, {pages} each time; {rate}"
+        ),
         Pattern::TopTrim => format!(
             "the top of the heap is given back and grown again {gap} later, {pages} each time (trim threshold); {rate}"
         ),
@@ -137,7 +168,7 @@ fn sentence(finding: &Finding, part_of_malloc: Option<f64>) -> String {
         }
         Pattern::Stack => {
             format!(
-                "threads' stacks of {} are made and given back {gap} later; {rate}",
+                "threads' stacks of {} are taken and given back {gap} later; {rate}",
                 range(smallest, largest)
             )
         }
@@ -148,6 +179,12 @@ fn remedy(pattern: Pattern, part_of_malloc: Option<f64>) -> &'static str {
     match pattern {
         Pattern::Mapping if part_of_malloc.is_some_and(|part| part < LITTLE) => {
             "no setting of malloc reaches it: let the program keep the mapping and use it again"
+        }
+        Pattern::TopTrim if part_of_malloc.is_some_and(|part| part < LITTLE) => {
+            "no setting of malloc reaches it: let the program keep the memory and use it again"
+        }
+        Pattern::Purge if part_of_malloc.is_some_and(|part| part < NEARLY_ALL) => {
+            "let it keep the pages longer (an allocator: by its decay or purge delay)"
         }
         Pattern::Mapping | Pattern::TopTrim | Pattern::ArenaTrim => {
             "`faultless doctor -- COMMAND` tries the settings that stop it, and the allocator that does not need them"
@@ -357,6 +394,58 @@ mod tests {
         };
         assert_eq!(purge(64 << 20), Pattern::ArenaTrim);
         assert_eq!(purge(1 << 30), Pattern::Purge);
+    }
+
+    #[test]
+    fn a_stack_that_is_given_back_when_its_thread_ends_is_no_purge_of_an_allocator() {
+        let mut program = Program::start();
+        let start = 0x7f00_0000_0000;
+        program.call(CallKind::Mmap, [0, 8 << 20, 0, 0x2_0022, u64::MAX], start);
+        for _ in 0..150 {
+            program.call(CallKind::Madvise, [start, (8 << 20) - 0x8000, 4, 0, 0], 0);
+        }
+        let findings = program.end(&[]);
+        assert_eq!(findings.len(), 1);
+        assert_eq!((findings[0].pattern, findings[0].times), (Pattern::Stack, 149));
+        assert_eq!(
+            findings[0].sentence,
+            "threads' stacks of 8 MiB are taken and given back 16 µs later; 62,500 times a second"
+        );
+        assert!(findings[0].remedy.contains("thread pool"), "{}", findings[0].remedy);
+    }
+
+    #[test]
+    fn the_stacks_of_which_little_is_touched_stand_last() {
+        let mut program = Program::start();
+        let (stack, pool) = (0x7f00_0000_0000, 0x7e00_0000_0000);
+        program.call(CallKind::Mmap, [0, 8 << 20, 0, 0x2_0022, u64::MAX], stack);
+        for _ in 0..150 {
+            program.call(CallKind::Madvise, [stack, (8 << 20) - 0x8000, 4, 0, 0], 0);
+            program.call(CallKind::Madvise, [pool, 1 << 20, 4, 0, 0], 0);
+        }
+        let patterns: Vec<Pattern> = program.end(&[]).iter().map(|finding| finding.pattern).collect();
+        assert_eq!(patterns, [Pattern::Purge, Pattern::Stack]);
+    }
+
+    #[test]
+    fn what_others_than_malloc_purge_is_not_put_down_to_an_allocators_delay() {
+        let run = |stack: &[&str]| {
+            let mut program = Program::start();
+            program.stack = Some(TakenStack { index: 0, weight: 1 });
+            for _ in 0..150 {
+                program.call(CallKind::Madvise, [0x7f00_0000_0000, 1 << 20, 4, 0, 0], 0);
+            }
+            program.end(&[stack]).remove(0)
+        };
+        let by_malloc = run(&["madvise", "je_pages_purge_forced", "je_arena_decay", "free", "work", "main"]);
+        assert!(by_malloc.sentence.starts_with("the same pages are given back by madvise"));
+        assert!(by_malloc.remedy.starts_with("let the allocator wait longer"), "{}", by_malloc.remedy);
+        let own = run(&["madvise", "reset_arena", "main"]);
+        assert_eq!((by_malloc.caller, own.caller.as_deref()), (None, Some("reset_arena")));
+        assert!(own.remedy.starts_with("let it keep the pages longer"), "{}", own.remedy);
+        let thread_end = run(&["madvise", "start_thread", "clone3"]);
+        assert!(thread_end.sentence.starts_with("threads' stacks"), "{}", thread_end.sentence);
+        assert!(thread_end.remedy.contains("thread pool"), "{}", thread_end.remedy);
     }
 
     #[test]

@@ -164,3 +164,13 @@ fn blocks_of_sizes_of_which_no_chain_was_seen_are_among_the_sums() {
     ];
     assert_eq!(read(&profile.pprof()).samples, expected);
 }
+
+#[test]
+fn long_names_of_templates_leave_the_table_of_callers_narrow() {
+    let name =
+        format!("space::Range<{}>::give_back(unsigned long)", "space::Map<(unsigned long)21>, ".repeat(20));
+    let recording = calls(&[Some(0)], stacks(&[&["munmap", &name, &name, "main"]]));
+    let text = crate::churn_table::text(&recording, None);
+    let widest = text.lines().map(|line| line.trim_end().chars().count()).max().unwrap();
+    assert!(widest < 150 && text.contains("space::Range<…>::give_back(…)"), "{widest}:\n{text}");
+}

@@ -1,6 +1,7 @@
 //! Sums of events that are made up.
 
 use super::*;
+use crate::churn::blame::Makers;
 use faultless_records::churn_recording::Mechanism;
 
 const SMALL: u64 = 4096;
@@ -97,5 +98,5 @@ fn calls_whose_chains_were_lost_are_not_given_to_callers_that_were_seen() {
     let expected = [("large", 100, 100 * LARGE), (NOT_SEEN, 80, 80 * SMALL), ("small", 20, 20 * SMALL)];
     assert_eq!(callers(&seen), expected);
     assert_eq!(seen.chains, Chains { taken: 120, lost: 80 });
-    assert_eq!(crate::churn::blame::part_of_malloc(&seen, Operation::MapAnonymous), Some(0.0));
+    assert_eq!(Makers::of(&seen, &[Operation::MapAnonymous]).part_of_malloc(), Some(0.0));
 }
