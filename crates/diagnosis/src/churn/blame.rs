@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use faultless_records::churn_recording::{Amount, ChurnRecording};
 use faultless_records::memory_call::Operation;
 
+use crate::faults::blame::is_of_standard_library;
+
 /// Stands for the callers of calls whose chains were lost.
 pub const NOT_SEEN: &str = "[callers not seen]";
 
@@ -95,12 +97,16 @@ fn is_inside(frame: &str) -> bool {
     is_of_malloc(frame) || CALLS.contains(&plain_name(frame))
 }
 
-/// The first frame, from the innermost, that is not the allocator's or a system call's; the innermost when all are. What lies inside
-/// an entrance of malloc is the allocator's, whatever its functions are called.
+/// The first frame, from the innermost, that is neither the allocator's, nor a system call's, nor of a language's own library. What
+/// lies inside an entrance of malloc is the allocator's, whatever its functions are called. Where nothing else is left, the first
+/// that is the library's; else the innermost.
 #[must_use]
 pub fn blamed(stack: &[String]) -> Option<&str> {
     let outside = stack.iter().position(|frame| is_entrance(frame)).unwrap_or(0);
-    stack[outside..].iter().find(|frame| !is_inside(frame)).or_else(|| stack.first()).map(String::as_str)
+    let mut others = stack[outside..].iter().filter(|frame| !is_inside(frame));
+    let first = others.clone().next();
+    let own = others.find(|frame| !is_of_standard_library(frame));
+    own.or(first).or(stack.first()).map(String::as_str)
 }
 
 /// Whether a call chain goes through malloc and its family.
@@ -235,6 +241,20 @@ mod tests {
             stack(&["os_pages_map", "_rjem_je_pages_map", "je_large_malloc", "malloc", "load", "main"]);
         assert_eq!(blamed(&chain), Some("load"));
         assert_eq!(blamed(&stack(&["madvise", "purge", "free"])), Some("madvise"), "who called is not known");
+    }
+
+    #[test]
+    fn what_a_languages_library_allocates_is_allocated_for_who_called_it() {
+        let vector = [
+            "malloc",
+            "operator new(unsigned long)",
+            "std::__new_allocator<int>::allocate(unsigned long, void const*)",
+            "std::vector<int, std::allocator<int> >::resize(unsigned long)",
+        ];
+        assert_eq!(blamed(&stack(&[&vector[..], &["load", "main"]].concat())), Some("load"));
+        assert_eq!(blamed(&stack(&vector)), Some(vector[2]));
+        let rust = ["malloc", "alloc::raw_vec::finish_grow", "<alloc::vec::Vec<T>>::push", "shop::load"];
+        assert_eq!(blamed(&stack(&rust)), Some("shop::load"));
     }
 
     #[test]

@@ -100,12 +100,13 @@ fn is_servant(tree: &CallTree, frame: &CallFrame) -> bool {
     let function = frame.function.as_deref().unwrap_or_default();
     // Nothing can be said of code without a name and a file, such as a chain that was cut off or unwound wrongly.
     let is_nobody = frame.module.is_none() && (frame.function.is_none() || function.starts_with('['));
+    of_library || is_nobody || is_of_standard_library(function) || is_memory_function(function)
+}
+
+/// Whether a function is one of C++'s or Rust's own library, by its name.
+pub(crate) fn is_of_standard_library(function: &str) -> bool {
     let bare = without_answer_type(function);
-    of_library
-        || is_nobody
-        || SERVANT_FUNCTIONS.iter().any(|start| bare.starts_with(start))
-        || is_of_slice(function)
-        || is_memory_function(function)
+    SERVANT_FUNCTIONS.iter().any(|start| bare.starts_with(start)) || is_of_slice(function)
 }
 
 /// What Rust's own library does for slices: `<[u8]>::fill`, `<[T] as alloc::slice::Concat<T>>::concat`. A program's own trait for
