@@ -97,54 +97,8 @@ fn a_heap_that_grows_is_not_said_to_be_at_odds_with_itself() {
     }
 }
 
-/// Four threads fill their arenas with 16 MiB each, free all of it, and wait. A large block was freed before.
-const TOPS: &str = r#"
-#include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-enum { BLOCKS = 16000 };
-static pthread_barrier_t barrier;
-static void *work(void *unused)
-{
-    static __thread void *blocks[BLOCKS];
-    for (int i = 0; i < BLOCKS; i++) blocks[i] = memset(malloc(1000), 1, 1000);
-    pthread_barrier_wait(&barrier);
-    for (int i = 0; i < BLOCKS; i++) free(blocks[i]);
-    pthread_barrier_wait(&barrier);
-    pause();
-    return unused;
-}
-int main(void)
-{
-    alarm(60);
-    free(malloc(30 << 20));
-    pthread_barrier_init(&barrier, 0, 5);
-    pthread_t thread;
-    for (int i = 0; i < 4; i++) pthread_create(&thread, 0, work, 0);
-    pthread_barrier_wait(&barrier);
-    pthread_barrier_wait(&barrier);
-    puts("ready");
-    fflush(stdout);
-    pause();
-}
-"#;
-
 #[test]
-fn what_holds_most_of_the_trapped_memory_is_named_with_what_helps() {
-    let place = Place::new("heap-tops");
-    let program = place.compile("tops", TOPS, &["-O1", "-fno-builtin", "-pthread"]);
-    let seen = |threshold: Option<&str>| {
-        let mut command = Command::new(&program);
-        command.envs(threshold.map(|bytes| ("MALLOC_TRIM_THRESHOLD_", bytes)));
-        let running = Running::ready(&mut command);
-        text(&faultless_heap(&["--pid", &running.pid()]).output().unwrap())
-    };
-    let as_it_is = seen(None);
-    assert!(as_it_is.contains("Most of what is trapped are tops of threads' arenas"), "{as_it_is}");
-    let remedied = seen(Some("131072"));
-    assert!(!remedied.contains("Most of what is trapped"), "the remedy helps: {remedied}");
+fn pages_that_survivors_pin_are_said_to_be_out_of_reach_of_settings() {
     let pinned = Subject::start(&["4", "50000", "300", "10", "7"]).heap(&[]);
     assert!(pinned.contains("Most of what is trapped are parts of pages with blocks in use"), "{pinned}");
 }

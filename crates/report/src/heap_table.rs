@@ -5,6 +5,7 @@ use faultless_diagnosis::glibc_heap::account::Account;
 use faultless_diagnosis::glibc_heap::sizes::{Amount, Sizes};
 use faultless_diagnosis::glibc_heap::trap::Trap;
 use faultless_diagnosis::glibc_heap::walk::{Arena, HeapWalk};
+use faultless_diagnosis::tuning::size;
 
 use crate::heap::{FaultlessHeap, HeapReport, Regions, Source};
 use crate::heap_json::flaw_text;
@@ -16,6 +17,10 @@ use crate::table_form::{headed, right};
 const MOST_ROWS: usize = 12;
 /// Below this much in all heaps, figures are in KiB.
 const LARGE_BYTES: u64 = 32 << 20;
+/// Trim thresholds that glibc sets by itself: twice the size of a freed block that had a mapping of its own. Source:
+/// `DEFAULT_TRIM_THRESHOLD` and `DEFAULT_MMAP_THRESHOLD_MAX` in its `malloc/malloc.c`.
+const LEAST_RAISED_BYTES: u64 = (128 << 10) + 1;
+const MOST_RAISED_BYTES: u64 = 64 << 20;
 
 /// What the words mean; it stands under the tables.
 pub const LEGEND: &str = "\
@@ -25,8 +30,9 @@ use. Cached: blocks in threads' caches. Fragmentation: trapped as a part of resi
 what was asked for, rounded up to 16.";
 
 /// What helps, by where most of what is trapped lies.
-fn remedy(trap: Trap) -> &'static str {
-    match trap {
+fn remedy(trap: Trap) -> String {
+    let text = match trap {
+        Trap::MainTop { threshold_bytes } => return main_top(threshold_bytes),
         Trap::Returnable => {
             "\
 Most of what is trapped goes back when the program calls malloc_trim(0). glibc never calls it by itself, and a free gives
@@ -49,7 +55,27 @@ or lifetimes would, or another allocator might: faultless run -- COMMAND starts 
 Most of what is trapped are blocks in threads' caches, which go back to malloc when the threads end. Without caches, by
 GLIBC_TUNABLES=glibc.malloc.tcache_count=0 in its environment when it starts, each call takes longer."
         }
-    }
+    };
+    text.to_owned()
+}
+
+fn main_top(threshold_bytes: u64) -> String {
+    let is_raised = (LEAST_RAISED_BYTES..=MOST_RAISED_BYTES).contains(&threshold_bytes);
+    let (why, cure) = if is_raised {
+        (
+            "which glibc raised as the program freed large blocks",
+            "MALLOC_TRIM_THRESHOLD_=131072 in its environment when it\nstarts keeps it at 128 KiB, and with it the threshold of \
+             mmap: the top and blocks above that go back at each free, at\nthe price of page faults where the memory is wanted \
+             again",
+        )
+    } else {
+        ("which the program or its environment has set", "A lower one gives it back at such a free")
+    };
+    format!(
+        "Most of what is trapped is the top of the main heap. A free gives it back where it exceeds the trim threshold, {} \
+         here,\n{why}. {cure}. malloc_trim(0) gives it back at once.",
+        size(threshold_bytes)
+    )
 }
 
 #[derive(Clone, Copy)]
@@ -84,7 +110,7 @@ pub fn text(report: &HeapReport, all: bool) -> String {
         let reserved: u64 = walk.arenas.iter().map(Arena::reserved_bytes).sum();
         let unit = Unit::of(walk.total.holding.resident_bytes.max(walk.total.walked_bytes()));
         parts.push(answer(walk, unit, reserved));
-        parts.extend(Trap::of(walk).map(|trap| remedy(trap).to_owned()));
+        parts.extend(Trap::of(walk).map(remedy));
         parts.push(arenas(walk, unit, all));
         parts.push(sizes(&walk.total, unit));
         parts.extend(flaws(walk, &report.source));

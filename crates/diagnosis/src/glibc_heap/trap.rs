@@ -8,7 +8,12 @@ const LEAST_TRAPPED_BYTES: u64 = 8 << 20;
 /// Where more than half of what is trapped lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trap {
-    /// In whole pages that `malloc_trim(0)` gives back.
+    /// In the top chunk of the main heap, which is below the trim threshold.
+    MainTop {
+        /// That threshold.
+        threshold_bytes: u64,
+    },
+    /// In other whole pages that `malloc_trim(0)` gives back.
     Returnable,
     /// In the top chunks of threads' arenas.
     ThreadTops,
@@ -32,6 +37,10 @@ impl Trap {
         }
         let of_threads = walk.arenas.iter().filter(|arena| !arena.is_main);
         let tops: u64 = of_threads.map(|arena| arena.account.top_bytes).sum();
+        let main_top = main_top(walk).filter(|(_, bytes)| *bytes > trapped / 2);
+        if let Some((threshold_bytes, _)) = main_top {
+            return Some(Self::MainTop { threshold_bytes });
+        }
         let places = [
             (Self::Returnable, total.returnable_bytes),
             // The rest of what is kept are pages in which heads of free chunks stand.
@@ -41,4 +50,13 @@ impl Trap {
         ];
         places.into_iter().find(|(_, bytes)| *bytes > trapped / 2).map(|(trap, _)| trap)
     }
+}
+
+/// The trim threshold, and the bytes of the main heap's top at least that a trim would give back; none where the top is above the
+/// threshold, so that something else keeps it.
+fn main_top(walk: &HeapWalk) -> Option<(u64, u64)> {
+    let threshold_bytes = walk.parameters?.trim_threshold_bytes;
+    let main = &walk.arenas.iter().find(|arena| arena.is_main)?.account;
+    let bytes = main.returnable_bytes.saturating_sub(main.binned.bytes + main.fast.bytes);
+    (main.top_bytes < threshold_bytes).then_some((threshold_bytes, bytes))
 }

@@ -1,0 +1,105 @@
+//! What `faultless heap` advises about memory that is free and stays resident, beside what the advice does.
+#![allow(clippy::unwrap_used, reason = "a test stops at the first thing that is not as it should be")]
+
+mod place;
+mod running;
+mod tool;
+
+use std::process::Command;
+
+use place::Place;
+use running::Running;
+use tool::{faultless, text};
+
+/// Four threads fill their arenas with 16 MiB each, free all of it, and wait. A large block was freed before.
+const TOPS: &str = r#"
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+enum { BLOCKS = 16000 };
+static pthread_barrier_t barrier;
+static void *work(void *unused)
+{
+    static __thread void *blocks[BLOCKS];
+    for (int i = 0; i < BLOCKS; i++) blocks[i] = memset(malloc(1000), 1, 1000);
+    pthread_barrier_wait(&barrier);
+    for (int i = 0; i < BLOCKS; i++) free(blocks[i]);
+    pthread_barrier_wait(&barrier);
+    pause();
+    return unused;
+}
+int main(void)
+{
+    alarm(60);
+    free(malloc(30 << 20));
+    pthread_barrier_init(&barrier, 0, 5);
+    pthread_t thread;
+    for (int i = 0; i < 4; i++) pthread_create(&thread, 0, work, 0);
+    pthread_barrier_wait(&barrier);
+    pthread_barrier_wait(&barrier);
+    puts("ready");
+    fflush(stdout);
+    pause();
+}
+"#;
+
+#[test]
+fn what_holds_most_of_the_trapped_memory_is_named_with_what_helps() {
+    let place = Place::new("heap-tops");
+    let program = place.compile("tops", TOPS, &["-O1", "-fno-builtin", "-pthread"]);
+    let seen = |threshold: Option<&str>| {
+        let mut command = Command::new(&program);
+        command.envs(threshold.map(|bytes| ("MALLOC_TRIM_THRESHOLD_", bytes)));
+        let running = Running::ready(&mut command);
+        text(&faultless(&["heap", "--pid", &running.pid()]).output().unwrap())
+    };
+    let as_it_is = seen(None);
+    assert!(as_it_is.contains("Most of what is trapped are tops of threads' arenas"), "{as_it_is}");
+    let remedied = seen(Some("131072"));
+    assert!(!remedied.contains("Most of what is trapped"), "the remedy helps: {remedied}");
+}
+
+/// Frees a large block, fills the main heap with 48 MiB in blocks of 100,000 bytes, frees all of them, and waits.
+const MAIN_TOP: &str = r#"
+#include <malloc.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+enum { BLOCKS = 500 };
+int main(int count, char **words)
+{
+    static void *blocks[BLOCKS];
+    alarm(60);
+    if (count > 1) mallopt(M_TRIM_THRESHOLD, atoi(words[1]));
+    free(malloc(30 << 20));
+    for (int i = 0; i < BLOCKS; i++) blocks[i] = memset(malloc(100000), 1, 100000);
+    for (int i = BLOCKS; i-- > 0;) free(blocks[i]);
+    puts("ready");
+    fflush(stdout);
+    pause();
+}
+"#;
+
+#[test]
+fn the_top_of_the_main_heap_is_told_from_what_a_free_never_gives_back() {
+    let place = Place::new("heap-main-top");
+    let program = place.compile("main-top", MAIN_TOP, &["-O1", "-fno-builtin"]);
+    let seen = |words: &[&str], threshold: Option<&str>| {
+        let mut command = Command::new(&program);
+        command.args(words).envs(threshold.map(|bytes| ("MALLOC_TRIM_THRESHOLD_", bytes)));
+        let running = Running::ready(&mut command);
+        text(&faultless(&["heap", "--pid", &running.pid()]).output().unwrap()).replace('\n', " ")
+    };
+    let as_it_is = seen(&[], None);
+    assert!(as_it_is.contains("Most of what is trapped is the top of the main heap"), "{as_it_is}");
+    assert!(as_it_is.contains("trim threshold, 60 MiB here, which glibc raised"), "{as_it_is}");
+    assert!(!as_it_is.contains("a free gives back only the end of a heap"), "{as_it_is}");
+    let remedied = seen(&[], Some("131072"));
+    assert!(!remedied.contains("Most of what is trapped"), "the remedy helps: {remedied}");
+    let set = seen(&["1000000000"], None);
+    assert!(set.contains("trim threshold, 953.7 MiB here, which the program"), "{set}");
+    assert!(!set.contains("glibc raised"), "{set}");
+}
