@@ -61,7 +61,10 @@ pub fn map(
         let changes = changes(&before.totals, &after.totals);
         let text = match arguments.json {
             true => map_json::changes(&before.name, &after.name, &changes),
-            false => map_change::text(&before.name, &after.name, &changes),
+            false => {
+                map_change::text(&before.name, &after.name, &changes)
+                    + &map_change::notes([&before, &after].map(|map| (map.name.as_str(), &map.remarks[..])))
+            }
         };
         crate::print(text)?;
     } else if let Some(pid) = arguments.pid {

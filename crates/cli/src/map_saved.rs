@@ -21,6 +21,8 @@ pub struct SavedTotals {
     pub name: String,
     /// By kind.
     pub totals: Vec<Total>,
+    /// What could not be seen.
+    pub remarks: Vec<String>,
 }
 
 /// The map in a file, or in standard input for `-`.
@@ -48,7 +50,7 @@ pub fn totals(path: &Path) -> Result<SavedTotals, Failure> {
         return saved.map_err(|reason| Failure::of_reading(path, reason));
     }
     let view = of_bytes(path, &bytes)?;
-    Ok(SavedTotals { name: view.subject, totals: view.totals })
+    Ok(SavedTotals { name: view.subject, totals: view.totals, remarks: view.remarks })
 }
 
 /// What `map --json` printed, if it looks like that.
@@ -57,7 +59,7 @@ fn saved_totals(bytes: &[u8]) -> Option<Result<SavedTotals, String>> {
         return None;
     }
     let loaded = map_saved_totals::load(&String::from_utf8_lossy(bytes));
-    Some(loaded.map(|(name, totals)| SavedTotals { name, totals }))
+    Some(loaded.map(|(name, totals, remarks)| SavedTotals { name, totals, remarks }))
 }
 
 fn of_bytes(path: &Path, bytes: &[u8]) -> Result<MapView, Failure> {

@@ -227,6 +227,8 @@ fn two_files_are_compared_whatever_their_form() {
     let saved = place.write("json", text(&["--pid", &running.pid(), "--json"]));
     let same = text(&["--diff", &smaps, &saved]);
     assert!(same.contains("resident memory grew by 0 B"), "{same}");
+    assert!(same.contains("may be the same memory, known otherwise") && same.contains("shows no contents"));
+    assert!(!text(&["--diff", &smaps, &smaps]).contains("Note:"));
     let own = place.write("own", fs::read("/proc/self/smaps").unwrap());
     let map = json(&["--diff", &own, &smaps, "--json"]);
     assert_eq!(map["format"], "faultless-map-diff/1");

@@ -55,6 +55,21 @@ pub fn text(before: &str, after: &str, changes: &[Change]) -> String {
     text
 }
 
+/// What could not be seen of two maps, each a name and its remarks; nothing where both were seen alike.
+#[must_use]
+pub fn notes(maps: [(&str, &[String]); 2]) -> String {
+    if maps[0].1 == maps[1].1 {
+        return String::new();
+    }
+    let mut text = String::from("\nNote: what changed its kind may be the same memory, known otherwise\n");
+    for (name, remarks) in maps {
+        for remark in remarks {
+            let _ = writeln!(text, "Note: {}: {}", plain(name), plain(remark));
+        }
+    }
+    text
+}
+
 /// `+12`, `-3`, and `·` for no change.
 fn signed(before: u64, after: u64, written: fn(u64) -> String) -> String {
     match after.checked_sub(before) {

@@ -9,18 +9,20 @@ use serde_json::Value;
 use crate::map_json::FORMAT;
 use crate::saved_form::reason;
 
-/// The subject and the sums.
+/// The subject, the sums, and the remarks on what could not be seen.
 ///
 /// # Errors
 /// What is wrong with the text, in words.
-pub fn load(text: &str) -> Result<(String, Vec<Total>), String> {
+pub fn load(text: &str) -> Result<(String, Vec<Total>, Vec<String>), String> {
     let value: Value =
         serde_json::from_str(text).map_err(|error| format!("it is no JSON: {}", reason(text, &error)))?;
     saved_form::check(value["format"].as_str().ok_or("it is JSON of something else")?, FORMAT)?;
     let kinds = value["kinds"].as_array().ok_or("it has no kinds")?;
     let totals = kinds.iter().map(|kind| total(kind).ok_or_else(|| "one of its kinds is damaged".to_owned()));
     let subject = value["subject"].as_str().unwrap_or("a process").to_owned();
-    Ok((subject, totals.collect::<Result<_, _>>()?))
+    let remarks = value["remarks"].as_array().into_iter().flatten();
+    let remarks = remarks.filter_map(|remark| remark.as_str().map(str::to_owned)).collect();
+    Ok((subject, totals.collect::<Result<_, _>>()?, remarks))
 }
 
 /// A number that can be one: no address space is larger, and sums of some have room.
@@ -74,7 +76,7 @@ mod tests {
         let mappings = mappings::parse(text.as_bytes()).unwrap();
         let parts = classify(&Sight { mappings: &mappings, contents: None, threads: &[] });
         let view = MapView::new("x".into(), None, mappings, parts);
-        let (name, mut totals) = load(&json(&view, false)).unwrap();
+        let (name, mut totals, _) = load(&json(&view, false)).unwrap();
         assert_eq!(name, "x");
         for (read, written) in totals.iter_mut().zip(&view.totals) {
             read.proofs.clone_from(&written.proofs);
