@@ -163,3 +163,37 @@ fn blocks_that_jemalloc_gives_by_its_own_names_are_counted_and_live() {
     assert_eq!((calls("malloc"), calls("aligned_alloc"), calls("realloc")), (80, 40, 30));
     assert_eq!(sum(&report, "live").round(), 30.0);
 }
+
+#[test]
+fn callers_in_a_library_that_was_opened_a_moment_ago_are_named() {
+    let place = Place::new("opened");
+    let library = place.compile(
+        "opened.so",
+        "#include <stdlib.h>
+        void *kept[300];
+        __attribute__((noinline)) void keep(int number) { kept[number] = malloc(50); }
+        __attribute__((noinline)) void work(void) { for (int i = 0; i < 300; i++) keep(i); }",
+        &[&OPTIONS[..], &["-shared", "-fPIC"]].concat(),
+    );
+    let program = place.compile(
+        "opens",
+        // It is known by its maps before, and its records are read before these are again.
+        "#include <dlfcn.h>
+        #include <unistd.h>
+        int main(int count, char **words) {
+            usleep(100000);
+            void *library = dlopen(words[1], RTLD_NOW);
+            void (*work)(void) = (void (*)(void))dlsym(library, \"work\");
+            work();
+            usleep(100000);
+            return count - 2;
+        }",
+        &[&OPTIONS[..], &["-ldl"]].concat(),
+    );
+    let report = report(&[&program, &library]);
+    let callers = report["callers"].as_array().unwrap();
+    let keep = callers.iter().find(|caller| caller["function"] == "keep");
+    let keep = keep.unwrap_or_else(|| panic!("{callers:#?}"));
+    let blocks = keep["allocated"]["blocks"].as_f64().unwrap().round();
+    assert_eq!((&keep["called_by"], blocks), (&"work".into(), 300.0));
+}

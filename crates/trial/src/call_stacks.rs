@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use faultless_probe::process::Process;
 use faultless_records::mappings;
+use faultless_records::memory_call::PAGE_BYTES;
 use faultless_records::perf_record::{News, PerfRecord, Registers, Sample};
 
 use crate::callers::{Images, RawTree};
@@ -20,7 +21,12 @@ pub struct CallStacks {
     /// Processes whose code is not known, or not any more.
     unknown: HashSet<i32>,
     known: HashSet<i32>,
+    /// Pages outside of all mappings that were known of a process, after it was looked at once more for them.
+    nowhere: HashSet<(i32, u64)>,
 }
+
+/// So often a process is looked at for a call outside of all that is known of it: chains may be unwound wrongly without end.
+const MOST_LOOKS: usize = 1000;
 
 impl CallStacks {
     /// Takes over what a process has mapped before it is observed; one that cannot be read has chains of bare addresses.
@@ -79,7 +85,16 @@ impl CallStacks {
         {
             self.adopt(&process);
         }
-        let call = self.images.call(record, sample, &mut self.tree)?;
+        let mut call = self.images.call(record, sample, &mut self.tree)?;
+        // A library that was opened since, as far as records do not tell of it.
+        if let Some(address) = self.images.nowhere.take()
+            && self.nowhere.len() < MOST_LOOKS
+            && self.nowhere.insert((record.pid, address / PAGE_BYTES))
+            && let Ok(process) = Process::open(record.pid)
+        {
+            self.adopt(&process);
+            call = self.images.call(record, sample, &mut self.tree)?;
+        }
         let next = u32::try_from(self.calls.len()).ok()?;
         let index = *self.indices.entry(call).or_insert(next);
         if index == next {

@@ -38,6 +38,8 @@ pub struct Images {
     pub modules: Modules,
     /// Chains that could not be followed to their outermost call.
     pub cut_chains: u64,
+    /// An address of the last chain that lies in no mapping that is known.
+    pub nowhere: Option<u64>,
     /// Some process ran code of another architecture, as 32-bit programs do.
     pub saw_foreign_code: bool,
 }
@@ -201,6 +203,7 @@ impl Images {
         // The loader's first function has no tables, and nothing above it.
         chain.is_cut &= !outermost.is_some_and(|mapped| is_loader(&mapped.what.name));
         self.cut_chains += u64::from(chain.is_cut);
+        self.nowhere = chain.addresses.iter().copied().find(|address| image.space.at(*address).is_none());
         let modules = &self.modules;
         let outside = &mut observed.outside;
         let code = |address: u64| {
