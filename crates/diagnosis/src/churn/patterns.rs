@@ -57,67 +57,100 @@ impl Cycles {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Trim {
+struct GivenBack {
     time_ns: u64,
     bytes: u64,
     /// What has not been taken again.
     left_bytes: u64,
+    /// How long it was there; none where that is not known.
+    life_ns: Option<u64>,
+}
+
+/// What was given back lately and not taken again, the last at the end: that is taken again first.
+#[derive(Debug, Clone, Default)]
+struct Pool(Vec<GivenBack>);
+
+impl Pool {
+    fn give(&mut self, bytes: u64, time_ns: u64, life_ns: Option<u64>) {
+        if self.0.last().is_some_and(|last| time_ns.saturating_sub(last.time_ns) > SOON_NS) {
+            self.0.clear();
+        }
+        self.0.push(GivenBack { time_ns, bytes, left_bytes: bytes, life_ns });
+    }
+
+    fn take(&mut self, cycles: &mut Cycles, pattern: Pattern, bytes: u64, time_ns: u64) {
+        let mut bytes = bytes;
+        while bytes > 0
+            && let Some(given) = self.0.last_mut()
+        {
+            let again_bytes = bytes.min(given.left_bytes);
+            let away_ns = time_ns.saturating_sub(given.time_ns);
+            if away_ns <= SOON_NS {
+                let cycle = cycles.of(pattern, given.bytes, time_ns);
+                // It is one cycle, in however many pieces it is taken again.
+                if given.left_bytes == given.bytes {
+                    cycle.amount.count += 1;
+                    cycle.gap_sum_ns = cycle.gap_sum_ns.saturating_add(given.life_ns.unwrap_or(away_ns));
+                }
+                cycle.amount.bytes = cycle.amount.bytes.saturating_add(again_bytes);
+            }
+            bytes -= again_bytes;
+            given.left_bytes -= again_bytes;
+            if given.left_bytes == 0 {
+                self.0.pop();
+            }
+        }
+    }
 }
 
 /// What one process gave back lately.
 #[derive(Debug, Clone, Default)]
 pub struct Lately {
-    /// What was given back above the heap's end; the last of it lies lowest, and is taken again first.
-    trims: Vec<Trim>,
+    mappings: Pool,
+    stacks: Pool,
+    /// What was above the heap's end; the last of it lies lowest, and is taken again first.
+    trims: Pool,
     /// When pages were given back last, by their first address.
     purged: HashMap<u64, u64>,
 }
 
 impl Lately {
+    /// What mappings of an origin that end are told as, and where they are remembered.
+    fn pool(&mut self, origin: Operation) -> Option<(Pattern, &mut Pool)> {
+        match origin {
+            Operation::MapAnonymous => Some((Pattern::Mapping, &mut self.mappings)),
+            Operation::MapStack => Some((Pattern::Stack, &mut self.stacks)),
+            _ => None,
+        }
+    }
+
+    /// A mapping was made.
+    pub fn mapped(&mut self, cycles: &mut Cycles, origin: Operation, bytes: u64, time_ns: u64) {
+        if let Some((pattern, pool)) = self.pool(origin) {
+            pool.take(cycles, pattern, bytes, time_ns);
+        }
+    }
+
     /// A part of a mapping ended.
-    pub fn unmapped(&mut self, cycles: &mut Cycles, ended: &Ended, time_ns: u64) {
-        let pattern = match ended.mapping.origin {
-            Operation::MapAnonymous => Pattern::Mapping,
-            Operation::MapStack => Pattern::Stack,
-            _ => return,
-        };
+    pub fn unmapped(&mut self, ended: &Ended, time_ns: u64) {
         let life_ns = time_ns.saturating_sub(ended.mapping.born_ns);
-        if ended.is_whole() && ended.mapping.is_own && life_ns <= SOON_NS {
-            cycles.add(pattern, ended.bytes, time_ns, life_ns);
+        if ended.is_whole()
+            && ended.mapping.is_own
+            && life_ns <= SOON_NS
+            && let Some((_, pool)) = self.pool(ended.mapping.origin)
+        {
+            pool.give(ended.bytes, time_ns, Some(life_ns));
         }
     }
 
     /// The heap's top went down.
     pub fn trimmed(&mut self, bytes: u64, time_ns: u64) {
-        if self.trims.last().is_some_and(|trim| time_ns.saturating_sub(trim.time_ns) > SOON_NS) {
-            self.trims.clear();
-        }
-        self.trims.push(Trim { time_ns, bytes, left_bytes: bytes });
+        self.trims.give(bytes, time_ns, None);
     }
 
     /// The heap's top went up.
     pub fn grown(&mut self, cycles: &mut Cycles, bytes: u64, time_ns: u64) {
-        let mut bytes = bytes;
-        while bytes > 0
-            && let Some(trim) = self.trims.last_mut()
-        {
-            let again_bytes = bytes.min(trim.left_bytes);
-            let gap_ns = time_ns.saturating_sub(trim.time_ns);
-            if gap_ns <= SOON_NS {
-                let cycle = cycles.of(Pattern::TopTrim, trim.bytes, time_ns);
-                // A trim is one cycle, in however many pieces it is taken again.
-                if trim.left_bytes == trim.bytes {
-                    cycle.amount.count += 1;
-                    cycle.gap_sum_ns = cycle.gap_sum_ns.saturating_add(gap_ns);
-                }
-                cycle.amount.bytes = cycle.amount.bytes.saturating_add(again_bytes);
-            }
-            bytes -= again_bytes;
-            trim.left_bytes -= again_bytes;
-            if trim.left_bytes == 0 {
-                self.trims.pop();
-            }
-        }
+        self.trims.take(cycles, Pattern::TopTrim, bytes, time_ns);
     }
 
     /// Pages were given back without their addresses.

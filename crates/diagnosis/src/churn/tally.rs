@@ -380,8 +380,11 @@ impl Tally {
             CallKind::Madvise | CallKind::Mprotect => Vec::new(),
         };
         for part in &ended {
-            space.lately.unmapped(&mut self.cycles, part, time_ns);
+            space.lately.unmapped(part, time_ns);
             self.note_life(part, time_ns);
+        }
+        if operation.kind() == CallKind::Mmap {
+            space.lately.mapped(&mut self.cycles, operation, bytes, time_ns);
         }
         self.processes.insert(pid, space);
     }
