@@ -181,13 +181,15 @@ impl Large {
         pages: Pages,
     ) -> Option<Taken> {
         let has_own = pages == Pages::None;
-        let (Taken { first, zero }, gathered) = if self.filled.wants_huge(bytes) && !has_own {
+        let wants_huge = self.filled.wants_huge(bytes) && !has_own;
+        let (Taken { first, zero }, gathered) = if wants_huge && !spans.has_dirty(granules) {
             (spans.take_for_huge(granules, align)?, 0)
         } else {
             self.take_and_gather(spans, granules, align, pages)?
         };
         spans.map.record(first).make_large(bytes, 0);
-        self.filled.allocated(spans, first, bytes, zero && !has_own && shows_filled(gathered, granules));
+        let is_new = gathered == 0 || !wants_huge && shows_filled(gathered, granules);
+        self.filled.allocated(spans, first, bytes, zero && !has_own && is_new);
         spans.in_shard(shard, |_| self.books.add(shard, bytes));
         Some(Taken { first, zero: zero && gathered == 0 })
     }

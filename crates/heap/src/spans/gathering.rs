@@ -15,6 +15,11 @@ pub enum Gathered {
 }
 
 impl Spans {
+    /// Whether so much free memory has pages, in however many pieces.
+    pub fn has_dirty(&self, granules: u32) -> bool {
+        self.heap.lock().counts.dirty >= granules
+    }
+
     /// Moves pages of free spans to a span of the caller's whose granules from `from` on are clean. `mappings`: of how many mappings so many
     /// bytes may consist.
     pub fn gather(

@@ -97,3 +97,21 @@ fn where_pages_cannot_be_moved_nothing_is_gathered_and_a_span_is_lost_at_most_on
         assert_eq!(dirty(&heap), granules(PIECES * PIECE_BYTES));
     }
 }
+
+#[test]
+fn a_block_that_would_get_huge_pages_gathers_others_if_there_are_enough() {
+    for enough in [true, false] {
+        let (heap, ..) = in_pieces(PIECE_BYTES);
+        let bytes = PIECES * PIECE_BYTES;
+        // One is seen filled, and its memory is taken again.
+        let filled = heap.allocate_large(None, bytes, 128, Pages::Zero).address;
+        fill(filled, bytes, 7);
+        heap.free(None, filled);
+        assert_eq!(exact(&heap, bytes), filled);
+        if !enough {
+            exact(&heap, PIECE_BYTES);
+        }
+        let block = heap.allocate_large(None, bytes, 128, Pages::Any);
+        assert!(block.zero != enough && holds(block.address, bytes, if enough { 5 } else { 0 }));
+    }
+}
