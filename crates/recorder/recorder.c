@@ -87,7 +87,9 @@ struct head {
     uint64_t has_ended;        /* the process exited in the ordinary way */
     uint64_t namespace;        /* the inode of the PID namespace in which `pid` counts; 0: not known */
     _Atomic uint64_t spill_head;
-    uint64_t pad[5];
+    uint64_t is_forked;          /* a child of fork: it may free what its parent allocated */
+    _Atomic uint64_t has_missed; /* a call was not counted */
+    uint64_t pad[3];
     _Atomic uint64_t spill_tail; /* the tool's */
 };
 
@@ -99,7 +101,8 @@ struct ring {
     uint64_t pad1[7];
     uint64_t tid;
     uint64_t dropped, frees, failed, described, describing_ns;
-    uint64_t random, pad2;
+    uint64_t random;
+    uint64_t reallocated; /* blocks that realloc took and did not leave as they were */
     struct stratum {
         uint32_t countdown, rest, period, samples;
         uint64_t since_ns;
@@ -388,6 +391,7 @@ static void set_up(struct own *mine)
     mine->head->pid = syscall(SYS_getpid);
     mine->head->namespace = own_namespace();
     mine->head->start_ns = now_ns();
+    mine->head->is_forked = generation > 1;
     mine->head->fast_ps = measure_fast(&mine->rings[0], mine->tracked);
     mine->head->rings = 1;
     mine->ring_states[0] = FREE;
@@ -481,8 +485,11 @@ static struct ring *take_ring(struct own *mine)
 static COLD struct ring *attach(void)
 {
     /* A thread that found no room stays unseen: to ask again at each call would cost more than malloc. */
-    if (busy || (my_refusal != 0 && my_refusal == generation && own->state == 2))
+    if (busy || (my_refusal != 0 && my_refusal == generation && own->state == 2)) {
+        if (own && own->state == 2 && !own->head->has_missed)
+            own->head->has_missed = 1;
         return NULL;
+    }
     busy = 1;
     int error = errno;
     struct own *mine = own;
@@ -510,6 +517,7 @@ static COLD struct ring *attach(void)
         if (ring == NULL) {
             my_refusal = generation;
             atomic_fetch_add(&mine->head->unringed, 1);
+            mine->head->has_missed = 1;
         } else {
             uint64_t words[4] = {now_ns(), tid, 0, 0};
             prctl(PR_GET_NAME, &words[2]);
@@ -810,6 +818,14 @@ API void free(void *block)
     next_free(block);
 }
 
+/* Afterwards: a refusal leaves the block where it was. Of no bytes it is a free. */
+static inline void reallocated(const void *block, size_t size, const void *moved)
+{
+    struct ring *ring = block && (moved || size == 0) ? ring_of_thread() : NULL;
+    if (ring)
+        ring->reallocated++;
+}
+
 static void *reallocate(void *block, size_t size)
 {
     if (unlikely(is_boot(block))) {
@@ -822,7 +838,8 @@ static void *reallocate(void *block, size_t size)
     if (block)
         freeing(block, 1);
     void *moved = next_realloc(block, size);
-    /* A refusal leaves the block where it was; its description has ended all the same. */
+    reallocated(block, size, moved);
+    /* After a refusal its description has ended all the same. */
     allocated(REALLOC, size, moved);
     return moved;
 }
@@ -909,6 +926,7 @@ API void *rallocx(void *block, size_t size, int flags)
         return NULL;
     freeing(block, 1);
     void *moved = next_rallocx(block, size, flags);
+    reallocated(block, size, moved);
     allocated(REALLOC, size, moved);
     return moved;
 }

@@ -223,7 +223,10 @@ impl Observer for Sums {
         let of_ring =
             |ring: &RingCounts| ring.frees + ring.calls.iter().map(|(_, _, count, _)| count).sum::<u64>();
         self.calls[process] = counts.iter().map(of_ring).sum();
+        let is_whole =
+            !head.is_forked && !head.has_missed && head.unringed == 0 && counts.len() as u64 == head.rings;
         self.tally.set_counts(process, head.pid, counts);
+        self.tally.set_counts_whole(process, is_whole);
     }
 
     fn unrecorded(&mut self, programs: usize) {

@@ -197,3 +197,72 @@ fn callers_in_a_library_that_was_opened_a_moment_ago_are_named() {
     let blocks = keep["allocated"]["blocks"].as_f64().unwrap().round();
     assert_eq!((&keep["called_by"], blocks), (&"work".into(), 300.0));
 }
+
+/// As [`report`], of a program that writes to its output how many blocks it has.
+fn blocks_that_are_left(name: &str, body: &str, words: &[&str]) -> Value {
+    let place = Place::new(name);
+    let head = "#include <pthread.h>
+        #include <stdint.h>
+        #include <stdlib.h>
+        #include <sys/wait.h>
+        #include <unistd.h>
+        static unsigned seed = 1;
+        static unsigned random_number(void) { return (seed = seed * 1664525 + 1013904223) >> 8; }
+        ";
+    let program = place.compile(name, &format!("{head}{body}"), &OPTIONS);
+    report(&[&[program.as_str()], words].concat())
+}
+
+#[test]
+fn blocks_at_the_end_are_counted_and_not_estimated() {
+    let storm = "enum { PLACES = 1000 };
+        static void *kept[PLACES];
+        int main(int count, char **words) {
+            for (int i = 0; i < 3000000; i++) {
+                void **place = &kept[random_number() % PLACES];
+                switch (random_number() % 3) {
+                case 0: free(*place); *place = malloc(600); break;
+                case 1: *place = realloc(*place, 600); break;
+                /* What is refused stays where it was. */
+                case 2: if (realloc(*place, PTRDIFF_MAX)) return 1;
+                }
+            }
+            for (int i = 0; i < PLACES; i++) {
+                if (count > 1) free(kept[i]);
+                if (count > 1) kept[i] = 0;
+                else if (!kept[i]) kept[i] = malloc(600);
+            }
+            return 0;
+        }";
+    let report = blocks_that_are_left("storm", storm, &[]);
+    assert!(report["described"].as_u64().unwrap() < 1_000_000, "it is estimated from a part");
+    assert_eq!(report["live_blocks"], 1000);
+    assert!((sum(&report, "live") - 1000.0).abs() < 1e-3, "{}", report["sizes"]);
+    let error_bytes = report["live_error_bytes"].as_f64().unwrap();
+    assert!(error_bytes < 1.0, "all are of one size: {error_bytes}");
+    let report = blocks_that_are_left("storm", storm, &["free"]);
+    assert_eq!(report["live_blocks"], 0);
+    assert_eq!((sum(&report, "live"), report["live_error_bytes"].as_f64()), (0.0, Some(0.0)));
+}
+
+#[test]
+fn blocks_that_a_forked_child_inherits_make_its_end_no_known_one() {
+    let family = "static void *kept[100];
+        int main(int count, char **words) {
+            if (count > 2) return 0;
+            for (int i = 0; i < 100; i++) kept[i] = malloc(600);
+            if (fork() == 0) {
+                if (count > 1) execl(words[0], words[0], words[1], words[1], (char *)0);
+                for (int i = 0; i < 100; i++) free(kept[i]);
+                free(malloc(70000));
+                _exit(0);
+            }
+            wait(0);
+            return 0;
+        }";
+    let report = blocks_that_are_left("inherits", family, &[]);
+    assert!(report["live_blocks"].is_null(), "{report}");
+    assert!((sum(&report, "live") - 100.0).abs() < 1e-3, "{}", report["sizes"]);
+    let report = blocks_that_are_left("becomes", family, &["exec"]);
+    assert_eq!(report["live_blocks"], 100, "a child that becomes another program at once holds nothing");
+}

@@ -84,6 +84,10 @@ pub struct RecorderHead {
     pub namespace: u64,
     /// Frees so far that found no room in a ring.
     pub spill_head: u64,
+    /// It is a child of fork(2), which may free what its parent allocated.
+    pub is_forked: bool,
+    /// A call was not counted.
+    pub has_missed: bool,
 }
 
 impl RecorderHead {
@@ -107,6 +111,8 @@ impl RecorderHead {
             has_ended: word(8)? != 0,
             namespace: word(9)?,
             spill_head: word(10)?,
+            is_forked: word(11)? != 0,
+            has_missed: word(12)? != 0,
         })
     }
 
@@ -130,6 +136,8 @@ pub struct RingCounts {
     pub calls: Vec<(MallocFunction, u8, u64, u64)>,
     /// Calls of free.
     pub frees: u64,
+    /// Blocks that were given to realloc and are its new ones, or freed, since.
+    pub reallocated: u64,
     /// Calls that got no memory.
     pub failed: u64,
     /// Descriptions that found no room.
@@ -162,6 +170,7 @@ impl RingCounts {
             failed: word(19)?,
             described: word(20)?,
             describing_ns: word(21)?,
+            reallocated: word(23)?,
         })
     }
 }
@@ -320,16 +329,17 @@ mod tests {
     #[test]
     fn a_file_that_is_not_ready_or_not_ours_is_refused() {
         let head = |words: &[u64]| -> Vec<u8> { words.iter().flat_map(|word| word.to_ne_bytes()).collect() };
-        let ready = head(&[MAGIC, 2 | 1 << 18 << 32, 7, 8, 2, 0, 0, 900, 1, 4_026_531_836, 3]);
+        let ready = head(&[MAGIC, 2 | 1 << 18 << 32, 7, 8, 2, 0, 0, 900, 1, 4_026_531_836, 3, 1, 0]);
         let parsed = RecorderHead::parse(&ready).unwrap();
         assert_eq!((parsed.pid, parsed.rings, parsed.fast_ps, parsed.has_ended), (7, 2, 900, true));
         assert_eq!((parsed.namespace, parsed.spill_head), (4_026_531_836, 3));
+        assert_eq!((parsed.is_forked, parsed.has_missed), (true, false));
         assert_eq!(parsed.ring_offset(1), 4096 + 8192 + (1 << 18));
         for bad in [
-            head(&[0, 2 | 1 << 18 << 32, 7, 8, 2, 0, 0, 0, 0, 0, 0]),
-            head(&[MAGIC, 1 | 1 << 18 << 32, 7, 8, 2, 0, 0, 0, 0, 0, 0]),
-            head(&[MAGIC, 2 | 3 << 32, 7, 8, 2, 0, 0, 0, 0, 0, 0]),
-            head(&[MAGIC, 2 | 1 << 18 << 32, u64::MAX, 8, 2, 0, 0, 0, 0, 0, 0]),
+            head(&[0, 2 | 1 << 18 << 32, 7, 8, 2, 0, 0, 0, 0, 0, 0, 0, 0]),
+            head(&[MAGIC, 1 | 1 << 18 << 32, 7, 8, 2, 0, 0, 0, 0, 0, 0, 0, 0]),
+            head(&[MAGIC, 2 | 3 << 32, 7, 8, 2, 0, 0, 0, 0, 0, 0, 0, 0]),
+            head(&[MAGIC, 2 | 1 << 18 << 32, u64::MAX, 8, 2, 0, 0, 0, 0, 0, 0, 0, 0]),
             Vec::new(),
         ] {
             assert_eq!(RecorderHead::parse(&bad), None);
@@ -354,9 +364,10 @@ mod tests {
         set(512 + (2 * 64 + 5) * 2, 3);
         set(512 + (2 * 64 + 5) * 2 + 1, 120);
         set(18, 9);
+        set(23, 2);
         let counts = RingCounts::parse(&pages).unwrap();
         assert_eq!(counts.calls, [(MallocFunction::Realloc, 5, 3, 120)]);
-        assert_eq!(counts.frees, 9);
+        assert_eq!((counts.frees, counts.reallocated), (9, 2));
         assert_eq!(RingCounts::parse(&pages[..8000]), None);
     }
 

@@ -99,6 +99,9 @@ pub struct MallocRecording {
     /// Standard error of the bytes that live at the end; 0 where nothing was estimated, and of recordings from before it was saved.
     #[serde(default)]
     pub live_error_bytes: f64,
+    /// Blocks that live at the end, exact; none where that cannot be told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub live_blocks: Option<u64>,
     /// What threads allocated and freed.
     pub threads: Vec<ThreadSum>,
     /// Blocks that were freed by another thread than the one that allocated them.

@@ -83,6 +83,7 @@ pub fn json(recording: &MallocRecording) -> String {
         "lost": recording.lost,
         "peak_live_bytes": recording.most_live_bytes(),
         "live_error_bytes": recording.live_error_bytes,
+        "live_blocks": recording.live_blocks,
         "sizes": sizes.collect::<Vec<_>>(),
         "callers": callers.collect::<Vec<_>>(),
         "stacks": stacks.collect::<Vec<_>>(),

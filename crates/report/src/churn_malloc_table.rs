@@ -78,6 +78,12 @@ fn verdict(recording: &MallocRecording) -> String {
         (total(recording, |lives| lives.freed), total(recording, |lives| lives.freed_elsewhere));
     let (live, unknown) = (total(recording, |lives| lives.live), total(recording, |lives| lives.unknown));
     let about = if is_complete(recording) { "" } else { "about " };
+    let (about_blocks, blocks) = match recording.live_blocks {
+        Some(blocks) => ("", blocks),
+        None => (about, live.count.round() as u64),
+    };
+    // Nothing is exact.
+    let about_bytes = if recording.live_blocks == Some(0) { "" } else { about };
     // Processes that run one after the other end with more together than ever lived at once.
     let end = match recording.processes {
         0 | 1 => "At the end".to_owned(),
@@ -86,9 +92,9 @@ fn verdict(recording: &MallocRecording) -> String {
     let most = bytes(recording.most_live_bytes());
     let mut text = match ends_are_known(recording) {
         true => format!(
-            "{end} {about}{} live in {about}{}{}; at most {about}{most} lived at once.\n",
+            "{end} {about_bytes}{} live in {about_blocks}{}{}; at most {about}{most} lived at once.\n",
             bytes(live.bytes),
-            several(live.count.round() as u64, "block"),
+            several(blocks, "block"),
             match recording.live_error_bytes {
                 error if error > live.bytes * LARGE_ERROR => format!(" (give or take {})", bytes(error)),
                 _ => String::new(),
@@ -307,7 +313,8 @@ fn limits(recording: &MallocRecording) -> String {
             true => writeln!(text, "Every call was counted and described; nothing is estimated."),
             false => writeln!(
                 text,
-                "Calls and bytes by function and size are exact; the rest is estimated from {} of {} allocations.",
+                "Calls and bytes by function and size{} are exact; the rest is estimated from {} of {} allocations.",
+                if recording.live_blocks.is_some() { " and the number of blocks at the end" } else { "" },
                 count(recording.described),
                 count(allocations)
             ),

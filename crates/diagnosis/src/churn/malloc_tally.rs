@@ -13,6 +13,9 @@ use faultless_records::malloc_recording::{
 };
 
 use super::circumstances::MallocCircumstances;
+use ends::ClassEnd;
+
+mod ends;
 
 /// Frees that arrived before what they free are kept up to this number in each process: rings are read one by one.
 const EARLY_FREES: usize = 1 << 17;
@@ -63,6 +66,8 @@ struct Block {
 struct Process {
     pid: i32,
     counts: Vec<RingCounts>,
+    /// Each of its calls is in them, and no block came from elsewhere.
+    counts_are_whole: bool,
     live: HashMap<u64, Block>,
     live_bytes: LiveBytes,
     /// Nothing of it lives beside what others hold.
@@ -71,8 +76,8 @@ struct Process {
     described: u64,
     /// Weights of the described calls by size class.
     weights: BTreeMap<u8, Estimate>,
-    /// The largest of these.
-    heaviest: BTreeMap<u8, f64>,
+    /// The largest of these, the smallest and the largest block.
+    extremes: BTreeMap<u8, Extremes>,
     /// Weights of those whose call chain is known.
     chain_weights: BTreeMap<u8, Estimate>,
     lives: BTreeMap<u8, BlockLives>,
@@ -80,6 +85,19 @@ struct Process {
     threads: HashMap<(i32, u8), Part>,
     handovers: HashMap<(i32, i32, u8), Estimate>,
     callers: HashMap<(u32, MallocFunction, u8), CallerPart>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Extremes {
+    heaviest: f64,
+    smallest_bytes: u64,
+    largest_bytes: u64,
+}
+
+impl Default for Extremes {
+    fn default() -> Self {
+        Self { heaviest: 0.0, smallest_bytes: u64::MAX, largest_bytes: 0 }
+    }
 }
 
 #[derive(Debug, Default, Clone, Copy)]
@@ -132,6 +150,11 @@ impl MallocTally {
         of.counts = counts;
     }
 
+    /// Every call of a process was counted, and it holds nothing of another's: what lives is what was not given back.
+    pub fn set_counts_whole(&mut self, process: usize, are_whole: bool) {
+        self.processes.entry(process).or_default().counts_are_whole = are_whole;
+    }
+
     /// From here on it is not known what becomes of the blocks that live now.
     pub fn lose_sight(&mut self) {
         for process in self.processes.values_mut() {
@@ -172,6 +195,7 @@ impl MallocTally {
             sizes: BTreeMap::new(),
             peak_live_bytes: self.peak_live_bytes,
             live_error_bytes: 0.0,
+            live_blocks: None,
             threads: Vec::new(),
             handovers: Vec::new(),
             callers: Vec::new(),
@@ -183,18 +207,24 @@ impl MallocTally {
         let mut processes: Vec<Process> = self.processes.into_values().collect();
         processes.sort_by_key(|process| process.pid);
         // What lived at the end lived at once, and the end was not chosen for its height: nothing is taken off there.
-        let (mut together, mut alone, mut variance) = (0.0, 0.0_f64, 0.0);
+        let (mut together, mut alone, mut ends) = (0.0, 0.0_f64, Vec::new());
+        // While they run, their rings are read one after the other.
+        let left = processes.iter().map(Process::blocks_left).sum::<Option<u64>>();
+        recording.live_blocks = left.filter(|_| recording.ending.is_some());
         for process in processes {
             let has_ended = process.has_ended;
             let live = process.add_to(&mut recording, &mut callers);
             together += if has_ended { 0.0 } else { live.estimate };
             alone = alone.max(live.estimate);
-            variance += live.variance;
+            ends.push(live);
         }
-        recording.live_error_bytes = f64::sqrt(variance);
         let asked_for = |lives: &BlockLives| lives.live.bytes + lives.freed.bytes + lives.unknown.bytes;
         let most = recording.sizes.values().map(asked_for).sum::<f64>();
-        recording.peak_live_bytes = recording.peak_live_bytes.min(most).max(together).max(alone);
+        let peak = recording.peak_live_bytes.min(most).max(together).max(alone);
+        recording.peak_live_bytes = peak;
+        // What lives at an end is no less than nothing, and no more than ever did.
+        let error = |end: LiveBytes| end.variance.max(0.0).sqrt().min(end.estimate.max(peak - end.estimate));
+        recording.live_error_bytes = ends.into_iter().map(|end| error(end).powi(2)).sum::<f64>().sqrt();
         recording.callers = callers.into_values().collect();
         let order = |one: &MallocCaller, other: &MallocCaller| {
             other.allocated.count.total_cmp(&one.allocated.count).then(one.stack.cmp(&other.stack))
@@ -209,8 +239,10 @@ impl Process {
         let (class, weight) = (class_of(event.size_bytes), f64::from(event.weight));
         self.described += 1;
         self.weights.entry(class).or_default().add(weight, event.size_bytes);
-        let heaviest = self.heaviest.entry(class).or_default();
-        *heaviest = heaviest.max(weight);
+        let extremes = self.extremes.entry(class).or_default();
+        extremes.heaviest = extremes.heaviest.max(weight);
+        extremes.smallest_bytes = extremes.smallest_bytes.min(event.size_bytes);
+        extremes.largest_bytes = extremes.largest_bytes.max(event.size_bytes);
         self.threads.entry((event.tid, class)).or_default().allocated.add(weight, event.size_bytes);
         if let Some(stack) = stack {
             self.chain_weights.entry(class).or_default().add(weight, event.size_bytes);
@@ -269,16 +301,26 @@ impl Process {
         }
     }
 
+    /// How many blocks live, where that can be told from the counts.
+    fn blocks_left(&self) -> Option<u64> {
+        let sum = |of: &dyn Fn(&RingCounts) -> u64| self.counts.iter().map(of).fold(0, u64::saturating_add);
+        let handed =
+            sum(&|ring| ring.calls.iter().map(|(_, _, count, _)| *count).fold(0, u64::saturating_add));
+        let back = sum(&|ring| ring.frees.saturating_add(ring.reallocated));
+        self.counts_are_whole.then(|| handed.saturating_sub(back))
+    }
+
     /// Adds this process to the recording, scaled to its exact counts; returns what lives.
     fn add_to(
         mut self,
         recording: &mut MallocRecording,
         callers: &mut HashMap<(u32, MallocFunction), MallocCaller>,
     ) -> LiveBytes {
-        let mut variances: BTreeMap<u8, f64> = BTreeMap::new();
+        let left = self.blocks_left();
+        let mut survivors: BTreeMap<u8, ends::Survivors> = BTreeMap::new();
         for block in std::mem::take(&mut self.live).into_values() {
             let class = class_of(block.size_bytes);
-            *variances.entry(class).or_default() += LiveBytes::of(&block).variance;
+            survivors.entry(class).or_default().add(block.weight, LiveBytes::of(&block).variance);
             self.lives.entry(class).or_default().live.add(block.weight, block.size_bytes);
             if let Some(stack) = block.stack {
                 let part = self.callers.entry((stack, block.function, class)).or_default();
@@ -305,22 +347,25 @@ impl Process {
         // What was not counted is known from its descriptions alone.
         let all = |class: &u8| exact.get(class).copied().unwrap_or_else(|| weights(class));
         let factors = |class: u8| ratios(all(&class), weights(&class));
+        let mut ends: BTreeMap<u8, ClassEnd> = BTreeMap::new();
+        for (class, lives) in &self.lives {
+            let extremes = self.extremes.get(class).copied().unwrap_or_default();
+            let survivors = survivors.get(class).copied().unwrap_or_default();
+            ends.insert(*class, ClassEnd::new(lives, survivors, extremes, factors(*class)));
+        }
+        let estimated: BTreeMap<u8, f64> = ends.iter().map(|(class, end)| (*class, end.live.count)).collect();
+        if let Some(left) = left {
+            ends::settle(&mut ends, left as f64);
+        }
         let mut live = LiveBytes::default();
         for (class, lives) in &self.lives {
-            let (sum, factors) = (recording.sizes.entry(*class).or_default(), factors(*class));
-            let heaviest = self.heaviest.get(class).copied().unwrap_or_default();
-            let variance = variance(lives, variances.get(class).copied().unwrap_or_default(), heaviest);
-            live.add(
-                1.0,
-                LiveBytes {
-                    estimate: lives.live.bytes * factors.bytes,
-                    variance: variance * factors.bytes * factors.bytes,
-                },
-            );
-            sum.freed.add_by(lives.freed, factors);
+            let (sum, factors, end) =
+                (recording.sizes.entry(*class).or_default(), factors(*class), ends[class]);
+            live.add(1.0, LiveBytes { estimate: end.live.bytes, variance: end.bytes_variance });
+            sum.freed.add_scaled(end.freed, 1.0);
             sum.freed_elsewhere.add_by(lives.freed_elsewhere, factors);
-            sum.live.add_by(lives.live, factors);
-            sum.unknown.add_by(lives.unknown, factors);
+            sum.live.add_scaled(end.live, 1.0);
+            sum.unknown.add_scaled(end.unknown, 1.0);
             for (life, number) in &lives.by_life {
                 *sum.by_life.entry(*life).or_default() += number * factors.count;
             }
@@ -337,7 +382,11 @@ impl Process {
             // Chains stand for the calls of their class whose chains were not taken.
             let factors = ratios(all(class), self.chain_weights.get(class).copied().unwrap_or_default());
             sum.allocated.add_by(part.allocated, factors);
-            sum.live.add_by(part.live, factors);
+            let before = estimated.get(class).copied().unwrap_or_default();
+            let settled = ends.get(class).map_or(0.0, |end| end.live.count);
+            let part_of_live = if before > 0.0 { settled / before } else { 1.0 };
+            sum.live.count += part.live.count * factors.count * part_of_live;
+            sum.live.bytes += part.live.bytes * factors.bytes * part_of_live;
             sum.freed.add_by(part.freed, factors);
             sum.life_sum_ns += part.life_sum_ns * factors.count;
         }
@@ -387,20 +436,6 @@ impl Process {
 fn ratios(all: Estimate, part: Estimate) -> Estimate {
     let ratio = |all: f64, part: f64| if part > 0.0 { all / part } else { 1.0 };
     Estimate { count: ratio(all.count, part.count), bytes: ratio(all.bytes, part.bytes) }
-}
-
-/// How uncertain it is what lives of a size class, from the `variance` of the blocks that do. One more that stands for the most
-/// may live and have been missed; where nearly all live there is nearly nothing to be missed.
-fn variance(lives: &BlockLives, variance: f64, heaviest: f64) -> f64 {
-    let mut all = lives.live;
-    all.add_scaled(lives.freed, 1.0);
-    all.add_scaled(lives.unknown, 1.0);
-    if all.count <= 0.0 || heaviest <= 1.0 {
-        return 0.0;
-    }
-    let mean_bytes = all.bytes / all.count;
-    let missed = heaviest * (heaviest - 1.0) * mean_bytes * mean_bytes;
-    (variance + missed) * (1.0 - lives.live.count / all.count).max(0.0)
 }
 
 #[cfg(test)]
