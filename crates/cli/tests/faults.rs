@@ -99,6 +99,26 @@ fn a_dgemm_is_found_guilty_with_its_line_and_its_memory() {
 }
 
 #[test]
+fn memory_that_mremap_moved_and_made_larger_is_known() {
+    let place = Place::new("mremap");
+    let source = "#define _GNU_SOURCE
+        #include <sys/mman.h>
+        enum { BYTES = 64 << 20 };
+        int main(void) {
+            char *two = mmap(0, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+            char *moved = mremap(two, 4096, BYTES, MREMAP_MAYMOVE);
+            if (moved == MAP_FAILED) return 1;
+            for (long i = 0; i < BYTES; i += 4096) moved[i] = 1;
+            return 0;
+        }";
+    let program = place.compile("mremap", source, &["-O1", "-g"]);
+    let Some(value) = analysis(&["--", &program]) else { return };
+    let functions = value["functions"].as_array().unwrap();
+    let main = functions.iter().find(|function| function["function"] == "main").unwrap();
+    assert_eq!(main["memory"][0]["memory"], "anonymous (mmap)", "{main}");
+}
+
+#[test]
 fn a_stripped_program_is_shown_by_module_and_offset() {
     let place = Place::new("stripped");
     let program = place.compile("dgemm", DGEMM, &["-O2", "-s", "-lm"]);

@@ -4,6 +4,7 @@ mod earlier_children;
 mod ladder;
 mod recorder;
 mod sampling;
+mod second_looks;
 mod taken;
 
 use std::fmt;

@@ -102,6 +102,21 @@ impl Images {
         Ok(())
     }
 
+    /// Takes over what a process has mapped by now and no record told of.
+    ///
+    /// # Errors
+    /// When its `maps` cannot be read.
+    pub fn adopt_missing(&mut self, process: &Process) -> Result<(), ProcessError> {
+        for mapping in process.mappings("maps")?.unwrap_or_default() {
+            let space = self.processes.get(&process.pid()).map(|observed| &observed.image.space);
+            let is_known = |address| space.is_some_and(|space| space.at(address).is_some());
+            if !is_known(mapping.start) || !is_known(mapping.end.saturating_sub(1)) {
+                self.map(process.pid(), NewMapping::from(&mapping));
+            }
+        }
+        Ok(())
+    }
+
     /// Takes notice of a record about mappings, names, starts and ends; whether it was the end of a process.
     pub fn take(&mut self, record: &PerfRecord) -> bool {
         let pid = record.pid;

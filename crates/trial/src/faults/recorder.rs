@@ -18,6 +18,7 @@ use faultless_records::perf_record::{News, PerfRecord, Sample};
 use super::earlier_children::EarlierChildren;
 use super::ladder::{Ladder, Periods, STEPS};
 use super::sampling::{self, Twice, agreement};
+use super::second_looks::SecondLooks;
 use super::taken::{Kind, Taken};
 use super::{FaultOptions, RecordError};
 use crate::callers::{Images, RawTree};
@@ -51,6 +52,7 @@ pub struct Recorder {
     ladder: Ladder,
     access: Access,
     images: Images,
+    second_looks: SecondLooks,
     tree: RawTree,
     taken: Taken,
     samples: u64,
@@ -142,6 +144,7 @@ impl Recorder {
             ladder: Ladder::default(),
             access,
             images: Images::default(),
+            second_looks: SecondLooks::new(),
             tree: RawTree::default(),
             taken: Taken::default(),
             samples: 0,
@@ -168,6 +171,7 @@ impl Recorder {
     /// Takes what has arrived, adapts, and says how long it may wait for the next turn.
     pub fn turn(&mut self) -> Duration {
         let mut looks = LOOKS_PER_TURN;
+        self.second_looks.turn();
         for record in self.session.read() {
             self.take_with(&record, &mut looks);
         }
@@ -214,6 +218,9 @@ impl Recorder {
     fn take_fault(&mut self, record: &PerfRecord, sample: &Sample, looks: &mut usize) {
         let Some(event) = self.session.place_of(sample.event) else { return };
         let call = self.images.call(record, sample, &mut self.tree);
+        if self.images.mapping(record.pid, sample.address).is_none() {
+            self.second_looks.look(record.pid, &mut self.images);
+        }
         let mapped = self.images.mapping(record.pid, sample.address);
         let stack_pointer = sample.registers.map_or(0, |registers| registers.sp);
         let place = mapped.map_or(
