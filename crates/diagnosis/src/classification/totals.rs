@@ -1,6 +1,6 @@
 //! Sums by kind, and the difference between two.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use faultless_records::mappings::{Mapping, Usage};
 
@@ -30,6 +30,7 @@ pub struct Total {
 pub fn totals(parts: &[Part], mappings: &[Mapping]) -> Vec<Total> {
     let mut by_kind: BTreeMap<Kind, Total> = BTreeMap::new();
     let mut last: Option<&Part> = None;
+    let mut counted: HashSet<u32> = HashSet::new();
     for part in parts {
         let total = by_kind.entry(part.kind).or_insert_with(|| Total {
             kind: part.kind,
@@ -39,7 +40,11 @@ pub fn totals(parts: &[Part], mappings: &[Mapping]) -> Vec<Total> {
             usage: Usage::default(),
             proofs: Vec::new(),
         });
-        let goes_on = last.is_some_and(|last| goes_on(last, part, mappings));
+        // What another claim stands in the middle of is still one: a block that holds the stack of a thread.
+        let goes_on = match part.claim {
+            Some(claim) => !counted.insert(claim),
+            None => last.is_some_and(|last| is_next_segment(last, part, mappings)),
+        };
         last = Some(part);
         total.reserved_bytes = total.reserved_bytes.saturating_add(part.extent.bytes());
         if !mappings[part.mapping].is_inaccessible() {
@@ -65,14 +70,11 @@ pub fn totals(parts: &[Part], mappings: &[Mapping]) -> Vec<Total> {
     totals
 }
 
-/// Whether a part is the rest of what the one before began: one claim, or a file's next segment.
-fn goes_on(last: &Part, part: &Part, mappings: &[Mapping]) -> bool {
+/// Whether a part is a file's next segment.
+fn is_next_segment(last: &Part, part: &Part, mappings: &[Mapping]) -> bool {
     let name = &mappings[part.mapping].name;
-    match (last.claim, part.claim) {
-        (Some(last), Some(part)) => last == part,
-        (None, None) => last.kind == part.kind && !name.is_empty() && mappings[last.mapping].name == *name,
-        _ => false,
-    }
+    let is_named_alike = !name.is_empty() && mappings[last.mapping].name == *name;
+    last.claim.is_none() && last.kind == part.kind && is_named_alike
 }
 
 /// The sum over all kinds.
@@ -189,6 +191,19 @@ mod tests {
         assert_eq!(totals[0].kind, Kind::Unknown, "the most resident first");
         assert!((unknown_share(&totals) - 0.75).abs() < 1e-9);
         assert_eq!(sum(&totals).rss_bytes, 40);
+    }
+
+    #[test]
+    fn a_block_with_a_stack_in_it_is_one_block() {
+        let claimed = |claim, start, kind| Part { claim: Some(claim), ..part(1, start, start + 10, kind, 1) };
+        let block = Kind::GlibcLargeBlock;
+        let totals = of(&[claimed(2, 0, block), claimed(1, 10, Kind::ThreadStack), claimed(2, 20, block)]);
+        let counts = totals.iter().map(|total| (total.kind, total.count, total.proofs[0].2));
+        let mut counts: Vec<_> = counts.collect();
+        counts.sort_unstable();
+        let mut expected = [(block, 1, 1), (Kind::ThreadStack, 1, 1)];
+        expected.sort_unstable();
+        assert_eq!(counts, expected);
     }
 
     #[test]
