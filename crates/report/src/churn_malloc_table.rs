@@ -423,6 +423,19 @@ mod tests {
     }
 
     #[test]
+    fn a_number_of_blocks_that_is_known_is_not_said_to_be_about_right() {
+        let of = |blocks| {
+            let mut tally = MallocTally::default();
+            tally.take(0, &MallocEvent::Allocated(block()), None);
+            let mut recording = tally.finish(circumstances(MallocMechanism::Recorder));
+            recording.live_blocks = blocks;
+            verdict(&recording)
+        };
+        assert!(of(Some(7)).contains("about 100 B live in 7 blocks;"), "{}", of(Some(7)));
+        assert!(of(None).contains("about 100 B live in about 1 block;"), "{}", of(None));
+    }
+
+    #[test]
     fn a_block_that_outlived_a_stretch_of_looking_is_not_said_to_be_one_too_many() {
         let of = |mechanism| {
             let mut tally = MallocTally::default();

@@ -106,6 +106,38 @@ fn what_lives_at_the_end_has_an_error_where_few_were_described_and_none_where_al
 }
 
 #[test]
+fn the_doubt_about_what_lives_reaches_no_further_than_what_lived_at_once() {
+    let mut tally = MallocTally::default();
+    for id in 1..=50 {
+        tally.take(0, &allocated(id, 4096, 1000, 1), None);
+        tally.take(0, &freed(id, 1, 2000), None);
+    }
+    let recording = finish(tally);
+    assert!(recording.peak_live_bytes < 10_000.0, "{}", recording.peak_live_bytes);
+    assert_eq!(recording.live_error_bytes, recording.peak_live_bytes);
+}
+
+#[test]
+fn as_many_blocks_live_as_were_handed_out_and_did_not_come_back() {
+    let of = |are_whole| {
+        let mut tally = MallocTally::default();
+        (1..=3).for_each(|id| tally.take(0, &allocated(id, 100, 100, 1), Some(0)));
+        (1..=2).for_each(|id| tally.take(0, &freed(id, 1, 2000), None));
+        let rings =
+            counts(6, 300, 30_000).into_iter().map(|ring| RingCounts { frees: 230, reallocated: 60, ..ring });
+        tally.set_counts(0, 5, rings.collect());
+        tally.set_counts_whole(0, are_whole);
+        finish(tally)
+    };
+    let (whole, part) = (of(true), of(false));
+    let lives = &whole.sizes[&6];
+    assert_eq!((lives.live, lives.freed.count), (Estimate { count: 10.0, bytes: 1000.0 }, 290.0));
+    assert_eq!((whole.callers[0].live.count, whole.live_error_bytes), (10.0, 0.0));
+    assert_eq!(part.sizes[&6].live.count, 100.0);
+    assert_eq!(whole.live_blocks, None, "it may go on");
+}
+
+#[test]
 fn no_more_bytes_live_than_were_asked_for_in_all() {
     let mut tally = MallocTally::default();
     // By chance the larger ones of four calls for 5,000 bytes were described.
