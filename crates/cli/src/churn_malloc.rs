@@ -139,7 +139,10 @@ impl Sums {
                 several(unringed, "thread")
             ));
         }
-        self.tally.finish(MallocCircumstances {
+        let runs_on =
+            |(head, number): (&RecorderHead, &i32)| !head.has_ended && Process::open(*number).is_ok();
+        let any_runs_on = self.heads.iter().zip(&self.numbers).any(runs_on);
+        let mut recording = self.tally.finish(MallocCircumstances {
             tool_version: env!("CARGO_PKG_VERSION").to_owned(),
             subject,
             started_unix_s: self.started_unix_s,
@@ -149,7 +152,11 @@ impl Sums {
             cost,
             stacks: self.stacks.into_names(|module| module == faultless_bundle::RECORDER_FILE_NAME),
             remarks,
-        })
+        });
+        if any_runs_on {
+            recording.live_blocks = None;
+        }
+        recording
     }
 
     /// Those that run still. What has ended holds nothing any more.

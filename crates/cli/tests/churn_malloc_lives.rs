@@ -4,7 +4,7 @@
 mod place;
 mod tool;
 
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use place::Place;
 use serde_json::Value;
@@ -265,4 +265,50 @@ fn blocks_that_a_forked_child_inherits_make_its_end_no_known_one() {
     assert!((sum(&report, "live") - 100.0).abs() < 1e-3, "{}", report["sizes"]);
     let report = blocks_that_are_left("becomes", family, &["exec"]);
     assert_eq!(report["live_blocks"], 100, "a child that becomes another program at once holds nothing");
+}
+
+#[test]
+fn a_process_that_goes_on_has_no_known_end() {
+    let place = Place::new("goes-on");
+    // Its child is another program that stays until its input ends, and has its blocks before the first one ends.
+    let program = place.compile(
+        "goes-on",
+        "#include <fcntl.h>
+        #include <stdlib.h>
+        #include <unistd.h>
+        static void *kept[100];
+        int main(int count, char **words) {
+            int ready[2];
+            char byte;
+            if (count > 1) {
+                for (int i = 0; i < 100; i++) kept[i] = malloc(600);
+                if (write(3, \"r\", 1) != 1) return 1;
+                return read(0, &byte, 1) != 0;
+            }
+            if (pipe(ready)) return 1;
+            if (fork() == 0) {
+                if (ready[1] != 3 && dup2(ready[1], 3) != 3) _exit(8);
+                int nowhere = open(\"/dev/null\", O_WRONLY);
+                dup2(nowhere, 1);
+                dup2(nowhere, 2);
+                execl(words[0], words[0], \"stay\", (char *)0);
+                _exit(9);
+            }
+            close(ready[1]);
+            return read(ready[0], &byte, 1) != 1;
+        }",
+        &OPTIONS,
+    );
+    let mut command = tool::faultless(&["churn", "--malloc", "--json", "--", &program]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut looking = command.spawn().unwrap();
+    let input = looking.stdin.take();
+    let output = looking.wait_with_output().unwrap();
+    drop(input);
+    assert!(output.status.success(), "{}", errors(&output));
+    let report = tool::json(&output);
+    // The first calls no malloc.
+    assert_eq!((&report["processes"], report["exit_status"].as_i64()), (&1.into(), Some(0)));
+    assert_eq!(sum(&report, "live").round(), 100.0);
+    assert!(report["live_blocks"].is_null(), "{}", report["live_blocks"]);
 }
