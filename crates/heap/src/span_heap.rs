@@ -12,7 +12,7 @@ mod pieces;
 mod slab_pages;
 mod waiting;
 
-use crate::decay::{self, Decay, Verdict, bin_of};
+use crate::decay::{Decay, Verdict, bin_of};
 use crate::granule::Span;
 use crate::page_map::{PageMap, State, Waiting};
 use crate::trace::{Event, Trace};
@@ -27,9 +27,6 @@ use waiting::{TimeList, mean};
 /// is wanted. (`realloc_grow`, whose buffers grow too long for the gaps between others: three times the largest use instead took 1.2 to
 /// 1.9 times the memory and 0.97 of the time, a quarter more 0.9 and 1.06.)
 const HELD_EIGHTHS: u32 = 3;
-
-/// Memory held for large spans is not cut for a request smaller than this part of one: its size is expected back.
-const CUT_MAX: u32 = 8;
 
 /// A span taken from the heap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -161,11 +158,9 @@ impl SpanHeap {
 
     /// Whether a dirty span is expected back as a whole, and so not to be cut for `granules`.
     fn is_held_back(&self, map: &PageMap, span: u32, granules: u32) -> bool {
-        let span = map.record(span).free();
         // Fresh memory beside what is held must not make the heap larger than the program ever made it.
         self.counts.used + self.counts.dirty + granules <= self.counts.used_peak
-            && span.waiting() == Waiting::Held
-            && decay::smallest_of(span.bin()) / CUT_MAX > granules
+            && pieces::is_of_longer(map, span, granules)
     }
 
     /// The dirty span directly before a clean one, if it has half of `granules` or more: who takes larger and larger blocks brings in
@@ -277,8 +272,18 @@ impl SpanHeap {
         self.free_from(map, end) >= more
     }
 
-    /// Takes a free span out of its lists and puts back what is before `offset` and behind `offset + granules`.
+    /// Takes a free span out of its lists for use and puts back what is before `offset` and behind `offset + granules`.
     fn cut(&mut self, map: &PageMap, span: u32, offset: u32, granules: u32, now: u64) {
+        let (waiting, freed_at) = self.cut_out(map, span, offset, granules);
+        match waiting {
+            Some(waiting) => self.note_reused(waiting, granules, now.saturating_sub(freed_at)),
+            None => self.decay.faulted(granules, now),
+        }
+    }
+
+    /// As [`SpanHeap::cut`], but says only what a dirty span waited for, and when it was freed.
+    #[inline(always)]
+    fn cut_out(&mut self, map: &PageMap, span: u32, offset: u32, granules: u32) -> (Option<Waiting>, u64) {
         let record = map.record(span);
         let length = record.granules.get();
         let (state, moved, free) = (record.state(), record.is_moved(), record.free());
@@ -295,17 +300,13 @@ impl SpanHeap {
             map.set_moved(first, moved);
             self.link(map, first, count, state, waiting, place);
         }
-        match (state, waiting) {
-            (State::Dirty, Waiting::Held) => self.decay.reused(now.saturating_sub(freed_at)),
-            (State::Dirty, _) => self.decay.rescued(granules, now.saturating_sub(freed_at)),
-            _ => self.decay.faulted(granules, now),
-        }
         // A used span is marked by its owner; nothing of the free one may stay.
         let record = map.record(span + offset);
         record.set_state(State::Interior);
         map.set_moved(span + offset, moved);
         record.granules.set(granules);
         map.record(span + offset + granules - 1).set_state(State::Interior);
+        ((state == State::Dirty).then_some(waiting), freed_at)
     }
 
     /// Gives a used span back at time `now`. `zero`: it reads as zero and holds no pages.
@@ -347,7 +348,8 @@ impl SpanHeap {
             Verdict::HoldUntil(time) => (Waiting::Held, time),
         };
         map.record(span.first).free().set_times(bin_of(span.granules) as u8, now, deadline);
-        self.merge(map, span, State::Dirty, waiting);
+        let place = self.list_of(waiting).map_or(0, |list| list.newest());
+        self.merge(map, span, State::Dirty, waiting, place);
     }
 
     /// How much more would be held at present of what is freed. As much less is used then, so there is room for it.
@@ -367,18 +369,19 @@ impl SpanHeap {
     /// Returns the clean span that it is part of then.
     fn add_clean(&mut self, map: &PageMap, span: Span) -> Span {
         debug_assert!(!map.record(span.first).is_moved());
-        self.merge(map, span, State::Clean, Waiting::None)
+        self.merge(map, span, State::Clean, Waiting::None, 0)
     }
 
     /// Links a free span after joining it with free neighbours of the same kind that wait for the same. The whole's time is its
-    /// parts' mean, weighted by size: a little that comes and goes beside much that is idle does not keep it.
-    /// Returns the whole.
+    /// parts' mean, weighted by size: a little that comes and goes beside much that is idle does not keep it; alone it is put behind
+    /// `place`. Returns the whole.
     fn merge(
         &mut self,
         map: &PageMap,
         Span { first, granules }: Span,
         state: State,
         waiting: Waiting,
+        mut place: u32,
     ) -> Span {
         let joins = |granule: u32| {
             let record = map.record(granule);
@@ -391,7 +394,6 @@ impl SpanHeap {
         let record = map.record(first);
         let (mut bin, mut moved) = (record.free().bin(), record.is_moved());
         let (mut freed_at, mut deadline) = (record.free().freed_at(), record.free().deadline());
-        let mut place = self.list_of(waiting).map_or(0, |list| list.newest());
         let (mut start, mut length, mut largest) = (first, granules, granules);
         let length_of = |part: Option<u32>| part.map_or(0, |part| map.record(part).granules.get());
         // The larger one last, so that its place in time is read when the other has left the list.

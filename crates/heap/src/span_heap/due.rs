@@ -107,7 +107,7 @@ impl SpanHeap {
         } else {
             // Never asked again: a seccomp filter or locked memory will refuse the next time too.
             self.counts.refused += 1;
-            self.merge(map, due.span, State::Dirty, Waiting::None);
+            self.merge(map, due.span, State::Dirty, Waiting::None, 0);
         }
     }
 }

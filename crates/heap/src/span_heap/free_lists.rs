@@ -79,10 +79,18 @@ impl FreeLists {
         None
     }
 
-    /// One of the longest spans of less than `granules`, and of `least` or more, if there is any.
-    pub fn longest(&self, granules: u32, least: u32) -> Option<u32> {
-        let shorter = self.filled & !(u128::MAX << list_of(granules)) & (u128::MAX << list_of(least));
-        (shorter != 0).then(|| self.heads[shorter.ilog2() as usize])
+    /// One of the longest spans of less than `granules`, and of `least` or more, if there is any; of about as many, as far as `looks` find it.
+    pub fn longest(&self, map: &PageMap, granules: u32, least: u32, looks: usize) -> Option<u32> {
+        let list = list_of(granules);
+        let mut about = self.spans_in(map, list).take(looks);
+        let nearly = about.find(|&span| map.record(span).granules.get() < granules);
+        let shorter = self.filled & !(u128::MAX << list) & (u128::MAX << list_of(least));
+        nearly.or_else(|| (shorter != 0).then(|| self.heads[shorter.ilog2() as usize]))
+    }
+
+    fn spans_in(&self, map: &PageMap, list: usize) -> impl Iterator<Item = u32> {
+        let listed = |span: u32| (span != 0).then_some(span);
+        core::iter::successors(listed(self.heads[list]), move |&span| listed(map.record(span).next.get()))
     }
 
     fn best_in(&self, map: &PageMap, list: usize, granules: u32, looks: usize) -> Option<u32> {

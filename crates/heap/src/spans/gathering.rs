@@ -36,7 +36,7 @@ impl Spans {
         for _ in 0..mappings(bytes_of(wanted)) {
             let now = os::now_ns();
             let wanted = granules - done;
-            let take = || self.with(now, |heap, map| heap.take_piece(map, wanted, now));
+            let take = || self.with(now, |heap, map| heap.take_piece(map, wanted));
             let Some(piece) = (wanted >= PIECE_MIN).then(take).flatten() else { break };
             let ((source, bytes), target) = (self.map.range(piece.span), self.map.address(first + done));
             // SAFETY: the piece is in no list and no block lives in it; the target is the caller's, and clean.
