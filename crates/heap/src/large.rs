@@ -384,7 +384,7 @@ impl Large {
         let moves = may_move && (is_empty || grows_little);
         let (done, end) = if moves {
             // SAFETY: both spans are blocks that belong to the caller of `realloc`, and distinct.
-            unsafe { os::move_pages(source + skipped, target, moved_bytes, mappings_in(moved_bytes)) }
+            unsafe { os::move_pages(source + skipped, target, moved_bytes, &mut mappings_in(moved_bytes)) }
         } else {
             (0, os::Moved::Refused)
         };

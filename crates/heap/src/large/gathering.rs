@@ -4,7 +4,7 @@
 //! of faulting others in, and no more is resident.
 
 use super::{Large, Pages, UNIT_BYTES};
-use crate::granule::{GRANULE_BYTES, Span};
+use crate::granule::{GRANULE_BYTES, Span, bytes_of};
 use crate::os;
 use crate::span_heap::Taken;
 use crate::spans::{Gathered, Spans};
@@ -12,8 +12,10 @@ use core::sync::atomic::Ordering;
 
 /// Moved spans at most: each may split a mapping in three, and a process has 65,530 of them.
 const MOVED_MAX: usize = 4096;
-/// With so many no pages are gathered: what is gathered are several mappings, and may be gathered again.
+/// With so many no pages are gathered, which may be several mappings for each: [`GATHERED_MAPPINGS`] at most.
 const GATHERED_MAX: usize = MOVED_MAX / 4;
+/// What was gathered is no more mappings than this, however long the block is.
+const GATHERED_MAPPINGS: usize = 16;
 /// Mappings of a block whose pages are moved, at most, and one more for so many bytes. Each move leaves it with one more: what was moved
 /// never joins what lies behind. One of more is copied, and so is of one again.
 const MAPPINGS: usize = 4;
@@ -48,7 +50,8 @@ impl Large {
         if !self.may_move(spans) || spans.map.moved_spans() >= GATHERED_MAX {
             return Some(0);
         }
-        match spans.gather(span, from, mappings_in) {
+        let most = mappings_in(bytes_of(span.granules - from)).min(GATHERED_MAPPINGS);
+        match spans.gather(span, from, most) {
             Gathered::UpTo(end) => Some(end - from),
             Gathered::Lost => {
                 self.lose_target();

@@ -268,26 +268,27 @@ pub enum Moved {
 }
 
 /// Moves the pages of `from..from + bytes` to `to` without copying them, mapping by mapping, since the kernel moves several at once only
-/// from Linux 6.17 on, and may stop after some (`vm.max_map_count`). Refused where the source is more than `most` mappings, which never
-/// join again, and where memory is locked: a program that locks all of its memory relies on that (`mlockall`), and what stays at the
+/// from Linux 6.17 on, and may stop after some (`vm.max_map_count`). Refused where the source is more than `left` mappings, which never
+/// join again (it is counted down by those that are moved), and where memory is locked: a program that locks all of its memory relies on that (`mlockall`), and what stays at the
 /// source would not be locked any more. Returns how many bytes were moved, from the beginning on, and what became of the rest.
 ///
 /// # Safety
 /// Both ranges are committed and do not overlap, and nobody needs the target's contents.
-pub unsafe fn move_pages(from: usize, to: usize, bytes: usize, most: usize) -> (usize, Moved) {
+pub unsafe fn move_pages(from: usize, to: usize, bytes: usize, left: &mut usize) -> (usize, Moved) {
     let part_at = |done: usize| {
         // SAFETY: of the caller's source.
         unsafe { first_mapping(from + done, bytes - done) }
     };
     let mut part = part_at(0);
     let (mut seen, mut mappings) = (part, 1);
-    while seen < bytes && mappings < most {
+    while seen < bytes && mappings < *left {
         seen += part_at(seen);
         mappings += 1;
     }
-    if seen < bytes {
+    if seen < bytes || *left == 0 {
         return (0, Moved::Refused);
     }
+    *left -= mappings;
     let mut done = 0;
     loop {
         // SAFETY: the caller's contract, of a part.

@@ -20,27 +20,22 @@ impl Spans {
         self.heap.lock().counts.dirty >= granules
     }
 
-    /// Moves pages of free spans to a span of the caller's whose granules from `from` on are clean. `mappings`: of how many mappings so many
-    /// bytes may consist.
-    pub fn gather(
-        &self,
-        Span { first, granules }: Span,
-        from: u32,
-        mappings: impl Fn(usize) -> usize,
-    ) -> Gathered {
+    /// Moves pages of free spans to a span of the caller's whose granules from `from` on are clean, of which they make `left` mappings at
+    /// most.
+    pub fn gather(&self, Span { first, granules }: Span, from: u32, mut left: usize) -> Gathered {
         let (mut done, wanted) = (from, granules - from);
         if wanted < PIECE_MIN {
             return Gathered::UpTo(done);
         }
         let _gathering = self.gathering.lock();
-        for _ in 0..mappings(bytes_of(wanted)) {
+        while left > 0 {
             let now = os::now_ns();
             let wanted = granules - done;
             let take = || self.with(now, |heap, map| heap.take_piece(map, wanted));
             let Some(piece) = (wanted >= PIECE_MIN).then(take).flatten() else { break };
             let ((source, bytes), target) = (self.map.range(piece.span), self.map.address(first + done));
             // SAFETY: the piece is in no list and no block lives in it; the target is the caller's, and clean.
-            let (moved, end) = unsafe { os::move_pages(source, target, bytes, mappings(bytes)) };
+            let (moved, end) = unsafe { os::move_pages(source, target, bytes, &mut left) };
             if moved > 0 {
                 self.map.set_moved(first, true);
                 done += moved.div_ceil(bytes_of(1)) as u32;

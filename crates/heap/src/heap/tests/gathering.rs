@@ -9,6 +9,10 @@ const PIECES: usize = 4;
 
 /// A heap that gives nothing back, with free pieces that have pages between live blocks of tag 9; these, and the pieces.
 fn in_pieces(piece_bytes: usize) -> (Box<Heap>, Vec<usize>, Vec<usize>) {
+    in_so_many_pieces(PIECES, piece_bytes)
+}
+
+fn in_so_many_pieces(count: usize, piece_bytes: usize) -> (Box<Heap>, Vec<usize>, Vec<usize>) {
     let heap = heap();
     heap.spans.set_mode(PurgeMode::Never);
     let pair = || {
@@ -17,7 +21,7 @@ fn in_pieces(piece_bytes: usize) -> (Box<Heap>, Vec<usize>, Vec<usize>) {
         fill(live, GRANULE_BYTES, 9);
         (live, piece)
     };
-    let (live, pieces): (Vec<_>, Vec<_>) = (0..PIECES).map(|_| pair()).unzip();
+    let (live, pieces): (Vec<_>, Vec<_>) = (0..count).map(|_| pair()).unzip();
     pieces.iter().for_each(|&piece| heap.free(None, piece));
     (heap, live, pieces)
 }
@@ -58,6 +62,32 @@ fn no_more_is_gathered_than_a_block_is_long() {
     let block = heap.allocate_large(None, bytes, 128, Pages::Any);
     assert!(holds(block.address, bytes, 5));
     assert_eq!(dirty(&heap), granules(PIECES * PIECE_BYTES - bytes));
+}
+
+/// Mappings of this process between two addresses.
+fn mappings(from: usize, to: usize) -> usize {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let start_of = |line: &str| usize::from_str_radix(line.split('-').next().unwrap(), 16).unwrap();
+    maps.lines().map(start_of).filter(|start| (from..to).contains(start)).count()
+}
+
+#[test]
+fn a_block_is_gathered_of_few_mappings_however_long_it_is() {
+    let short = 256 << 10;
+    let (heap, ..) = in_so_many_pieces(40, short);
+    let mapped = |bytes: usize| {
+        let address = heap.allocate_large(None, bytes, 128, Pages::Any).address;
+        (address, mappings(address, address + bytes))
+    };
+    let (long, long_mappings) = mapped(256 << 20);
+    assert_eq!((long_mappings, dirty(&heap)), (17, granules(24 * short)), "what is not gathered is one");
+    // The first piece is four mappings now, and 9 MiB may be six.
+    let (middle, _) = mapped(4 * short);
+    let _blocker = exact(&heap, GRANULE_BYTES);
+    heap.free(None, middle);
+    let (_, longer_mappings) = mapped(9 << 20);
+    assert_eq!((longer_mappings, dirty(&heap)), (7, granules(18 * short) - 1), "and the blocker");
+    heap.free(None, long);
 }
 
 #[test]
