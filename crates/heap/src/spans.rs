@@ -49,7 +49,8 @@ pub struct Spans {
     pub map: PageMap,
     /// Held while a huge page is brought in, in no list.
     populating: Lock<()>,
-    /// Held while pages of free spans are moved to a block, and these are in no list.
+    /// Held while pages of free spans are moved to a block, and these are in no list: a fork and a thread that runs out of memory wait for
+    /// them.
     gathering: Lock<()>,
     /// Held while spans are on their way to the kernel, in no list: a fork and a thread that runs out of memory wait for them.
     purging: Lock<()>,
@@ -198,6 +199,8 @@ impl Spans {
     pub fn purge_all(&self) -> usize {
         self.return_kept();
         self.return_recent();
+        // Who runs out of memory also waits for pieces on their way to a block.
+        drop(self.gathering.lock());
         let _purging = self.purging.lock();
         self.purge_rounds(Which::All)
     }
