@@ -1,17 +1,17 @@
 //! Address space: reserve, commit, purge, move, and the calls that may be refused.
 
+mod moving;
+
 use super::syscall::flag::{
     MAP_ANONYMOUS, MAP_FIXED, MAP_NORESERVE, MAP_PRIVATE, PROT_NONE, PROT_READ_WRITE,
 };
 use super::syscall::{number, syscall};
 use super::{now_ns, page_bytes};
 use core::sync::atomic::{AtomicU8, Ordering};
+pub use moving::{Moved, move_pages};
 
 const MAP_FIXED_NOREPLACE: usize = 0x10_0000;
-const EPERM: isize = -1;
-const EFAULT: isize = -14;
 const EINVAL: isize = -22;
-const ENOSYS: isize = -38;
 const MADV_DONTNEED: usize = 4;
 const MADV_DONTNEED_LOCKED: usize = 24;
 /// Since Linux 5.18.
@@ -19,7 +19,6 @@ const MADV_DONTDUMP: usize = 16;
 const MADV_DODUMP: usize = 17;
 /// Since Linux 5.4.
 const MADV_COLD: usize = 20;
-const MREMAP_MOVE_FIXED_DONTUNMAP: usize = 1 | 2 | 4;
 
 /// Calls that fault injection can make fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -254,119 +253,6 @@ fn locks_all() -> bool {
 /// The range is committed, and nobody needs its contents.
 pub unsafe fn renew(address: usize, bytes: usize) -> bool {
     !refused(Call::Purge) && map(address, bytes, PROT_READ_WRITE, MAP_FIXED).is_some()
-}
-
-/// How [`move_pages`] ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Moved {
-    /// The pages are at the target, the source reads as zero.
-    Done,
-    /// Refused; source and target are as they were (the target may read as zero).
-    Refused,
-    /// Refused, and the target is no longer mapped: it must not be used again.
-    TargetLost,
-}
-
-/// Moves the pages of `from..from + bytes` to `to` without copying them, mapping by mapping, since the kernel moves several at once only
-/// from Linux 6.17 on, and may stop after some (`vm.max_map_count`). Refused where the source is more than `left` mappings, which never
-/// join again (it is counted down by those that are moved), and where memory is locked: a program that locks all of its memory relies on that (`mlockall`), and what stays at the
-/// source would not be locked any more. Returns how many bytes were moved, from the beginning on, and what became of the rest.
-///
-/// # Safety
-/// Both ranges are committed and do not overlap, and nobody needs the target's contents.
-pub unsafe fn move_pages(from: usize, to: usize, bytes: usize, left: &mut usize) -> (usize, Moved) {
-    let part_at = |done: usize| {
-        // SAFETY: of the caller's source.
-        unsafe { first_mapping(from + done, bytes - done) }
-    };
-    let mut part = part_at(0);
-    let (mut seen, mut mappings) = (part, 1);
-    while seen < bytes && mappings < *left {
-        seen += part_at(seen);
-        mappings += 1;
-    }
-    if seen < bytes || *left == 0 {
-        return (0, Moved::Refused);
-    }
-    *left -= mappings;
-    let mut done = 0;
-    loop {
-        // SAFETY: the caller's contract, of a part.
-        let end = unsafe { move_mapping(from + done, to + done, part) };
-        if end != Moved::Done {
-            return (done, end);
-        }
-        done += part;
-        if done == bytes {
-            return (bytes, Moved::Done);
-        }
-        part = part_at(done);
-    }
-}
-
-/// How much of a range, from its beginning on, lies in one mapping, in bytes: by halves.
-///
-/// # Safety
-/// The range is committed, and the caller's own.
-unsafe fn first_mapping(address: usize, bytes: usize) -> usize {
-    let page = page_bytes();
-    // To be longer in its place is refused, for other memory of ours follows; that it lies in one mapping is looked at first.
-    let is_one = |bytes: usize| {
-        // SAFETY: it stays as it is; what is mapped behind it, should nothing be there, is nobody's.
-        unsafe {
-            let answer = syscall(number::MREMAP, [address, bytes, bytes + page, 0, 0, 0]);
-            if answer == address as isize {
-                unmap(address + bytes, page);
-            }
-            answer != EFAULT
-        }
-    };
-    if is_one(bytes) {
-        return bytes;
-    }
-    let (mut one, mut several) = (page, bytes);
-    while several - one > page {
-        let half = one + ((several - one) / 2).next_multiple_of(page);
-        if is_one(half) { one = half } else { several = half }
-    }
-    one
-}
-
-/// Moves the pages of a range in one mapping; all or none of them.
-///
-/// # Safety
-/// As for [`move_pages`].
-unsafe fn move_mapping(from: usize, to: usize, bytes: usize) -> Moved {
-    if refused(Call::Move) {
-        return Moved::Refused;
-    }
-    if refused(Call::KeepTarget) {
-        return Moved::TargetLost;
-    }
-    // SAFETY: nobody needs the target's contents.
-    if unsafe { is_locked(to) } {
-        return Moved::Refused;
-    }
-    let args = [from, bytes, bytes, MREMAP_MOVE_FIXED_DONTUNMAP, to, 0];
-    // SAFETY: the caller owns both ranges; DONTUNMAP keeps the source mapped.
-    match unsafe { syscall(number::MREMAP, args) } {
-        answer if answer == to as isize => return Moved::Done,
-        // Flags are looked at first. Unknown before Linux 5.7 and to valgrind, which may not know MAP_FIXED_NOREPLACE either; or a
-        // filter refuses.
-        EINVAL | EPERM | ENOSYS => return Moved::Refused,
-        _ => {}
-    }
-    // The kernel unmaps the target before it looks at limits and at the source's mapping. Whoever maps there in between keeps it.
-    match map(to, bytes, PROT_READ_WRITE, MAP_FIXED_NOREPLACE) {
-        Some(got) if got == to => Moved::Refused,
-        Some(elsewhere) => {
-            // SAFETY: just mapped by us, and given to nobody.
-            unsafe { unmap(elsewhere, bytes) };
-            Moved::TargetLost
-        }
-        // A limit, or a mapping of somebody else's.
-        None => Moved::TargetLost,
-    }
 }
 
 /// What the kernel may do with huge pages in a range.

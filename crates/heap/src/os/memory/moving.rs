@@ -1,0 +1,132 @@
+//! Pages are moved by their page tables, mapping by mapping.
+
+use super::super::page_bytes;
+use super::super::syscall::flag::PROT_READ_WRITE;
+use super::super::syscall::{number, syscall};
+use super::{Call, EINVAL, MAP_FIXED_NOREPLACE, is_locked, map, refused, unmap};
+use crate::granule::GRANULE_BYTES;
+
+const EPERM: isize = -1;
+const EFAULT: isize = -14;
+const ENOSYS: isize = -38;
+const MREMAP_MOVE_FIXED_DONTUNMAP: usize = 1 | 2 | 4;
+/// Of so many mappings [`move_pages`] looks only once where they end.
+const PARTS_KNOWN: usize = 16;
+
+/// How [`move_pages`] ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moved {
+    /// The pages are at the target, the source reads as zero.
+    Done,
+    /// Refused; source and target are as they were (the target may read as zero).
+    Refused,
+    /// Refused, and the target is no longer mapped: it must not be used again.
+    TargetLost,
+}
+
+/// Moves the pages of `from..from + bytes` to `to` without copying them, mapping by mapping, since the kernel moves several at once only
+/// from Linux 6.17 on, and may stop after some (`vm.max_map_count`). Refused where the source is more than `left` mappings, which never
+/// join again (it is counted down by those that are moved), and where memory is locked: a program that locks all of its memory relies on
+/// that (`mlockall`), and what stays at the source would not be locked any more. Returns how many bytes were moved, from the beginning
+/// on, and what became of the rest.
+///
+/// # Safety
+/// Both ranges are committed and do not overlap, and nobody needs the target's contents.
+pub unsafe fn move_pages(from: usize, to: usize, bytes: usize, left: &mut usize) -> (usize, Moved) {
+    // SAFETY: of the caller's source.
+    let part_at = |done: usize| unsafe { first_mapping(from + done, bytes - done) };
+    let (mut parts, mut mappings, mut seen) = ([0; PARTS_KNOWN], 0, 0);
+    while seen < bytes && mappings < *left {
+        let part = part_at(seen);
+        if let Some(known) = parts.get_mut(mappings) {
+            *known = part;
+        }
+        (mappings, seen) = (mappings + 1, seen + part);
+    }
+    if seen < bytes {
+        return (0, Moved::Refused);
+    }
+    *left -= mappings;
+    let mut done = 0;
+    for place in 0..mappings {
+        let part = parts.get(place).copied().unwrap_or_else(|| part_at(done));
+        // SAFETY: the caller's contract, of a part.
+        let end = unsafe { move_mapping(from + done, to + done, part) };
+        if end != Moved::Done {
+            return (done, end);
+        }
+        done += part;
+    }
+    (bytes, Moved::Done)
+}
+
+/// How much of a range, from its beginning on, lies in one mapping, in bytes: by halves. Mostly it ends with a granule.
+///
+/// # Safety
+/// The range is committed, and the caller's own.
+unsafe fn first_mapping(address: usize, bytes: usize) -> usize {
+    let page = page_bytes();
+    // To be longer in its place is refused, for other memory of ours follows; that it lies in one mapping is looked at first.
+    let is_one = |bytes: usize| {
+        // SAFETY: it stays as it is; what is mapped behind it, should nothing be there, is nobody's.
+        unsafe {
+            let answer = syscall(number::MREMAP, [address, bytes, bytes + page, 0, 0, 0]);
+            if answer == address as isize {
+                unmap(address + bytes, page);
+            }
+            answer != EFAULT
+        }
+    };
+    if is_one(bytes) {
+        return bytes;
+    }
+    let (mut one, mut several) = (0, bytes);
+    for unit in [GRANULE_BYTES, page] {
+        while several - one > unit {
+            let half = one + ((several - one) / 2).next_multiple_of(unit);
+            if is_one(half) { one = half } else { several = half }
+        }
+        if one > 0 && !is_one(one + page) {
+            break;
+        }
+        one = one.max(page);
+    }
+    one
+}
+
+/// Moves the pages of a range in one mapping; all or none of them.
+///
+/// # Safety
+/// As for [`move_pages`].
+unsafe fn move_mapping(from: usize, to: usize, bytes: usize) -> Moved {
+    if refused(Call::Move) {
+        return Moved::Refused;
+    }
+    if refused(Call::KeepTarget) {
+        return Moved::TargetLost;
+    }
+    // SAFETY: nobody needs the target's contents.
+    if unsafe { is_locked(to) } {
+        return Moved::Refused;
+    }
+    let args = [from, bytes, bytes, MREMAP_MOVE_FIXED_DONTUNMAP, to, 0];
+    // SAFETY: the caller owns both ranges; DONTUNMAP keeps the source mapped.
+    match unsafe { syscall(number::MREMAP, args) } {
+        answer if answer == to as isize => return Moved::Done,
+        // Flags are looked at first. Unknown before Linux 5.7 and to valgrind, which may not know MAP_FIXED_NOREPLACE either; or a
+        // filter refuses.
+        EINVAL | EPERM | ENOSYS => return Moved::Refused,
+        _ => {}
+    }
+    // The kernel unmaps the target before it looks at limits and at the source's mapping. Whoever maps there in between keeps it.
+    match map(to, bytes, PROT_READ_WRITE, MAP_FIXED_NOREPLACE) {
+        Some(got) if got == to => Moved::Refused,
+        Some(elsewhere) => {
+            // SAFETY: just mapped by us, and given to nobody.
+            unsafe { unmap(elsewhere, bytes) };
+            Moved::TargetLost
+        }
+        // A limit, or a mapping of somebody else's.
+        None => Moved::TargetLost,
+    }
+}
