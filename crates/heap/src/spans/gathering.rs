@@ -5,6 +5,10 @@ use crate::granule::{Span, bytes_of};
 use crate::os;
 use crate::span_heap::PIECE_MIN;
 
+/// Nothing is gathered for more than so many times what could be: of such a block it is not known that it will be filled, and what it has
+/// got nobody gives back.
+const DIRTY_PART: u32 = 2;
+
 /// How [`Spans::gather`] ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gathered {
@@ -24,7 +28,7 @@ impl Spans {
     /// most.
     pub fn gather(&self, Span { first, granules }: Span, from: u32, mut left: usize) -> Gathered {
         let (mut done, wanted) = (from, granules - from);
-        if wanted < PIECE_MIN {
+        if wanted < PIECE_MIN || self.heap.lock().counts.dirty < wanted / DIRTY_PART {
             return Gathered::UpTo(done);
         }
         let _gathering = self.gathering.lock();

@@ -74,20 +74,31 @@ fn mappings(from: usize, to: usize) -> usize {
 #[test]
 fn a_block_is_gathered_of_few_mappings_however_long_it_is() {
     let short = 256 << 10;
-    let (heap, ..) = in_so_many_pieces(40, short);
+    let (heap, ..) = in_so_many_pieces(112, short);
     let mapped = |bytes: usize| {
         let address = heap.allocate_large(None, bytes, 128, Pages::Any).address;
         (address, mappings(address, address + bytes))
     };
-    let (long, long_mappings) = mapped(256 << 20);
-    assert_eq!((long_mappings, dirty(&heap)), (17, granules(24 * short)), "what is not gathered is one");
+    let (long, long_mappings) = mapped(52 << 20);
+    assert_eq!((long_mappings, dirty(&heap)), (17, granules(96 * short)), "what is not gathered is one");
     // The first piece is four mappings now, and 9 MiB may be six.
     let (middle, _) = mapped(4 * short);
     let _blocker = exact(&heap, GRANULE_BYTES);
     heap.free(None, middle);
     let (_, longer_mappings) = mapped(9 << 20);
-    assert_eq!((longer_mappings, dirty(&heap)), (7, granules(18 * short) - 1), "and the blocker");
+    assert_eq!((longer_mappings, dirty(&heap)), (7, granules(90 * short) - 1), "and the blocker");
     heap.free(None, long);
+}
+
+#[test]
+fn a_block_of_more_than_twice_all_free_memory_with_pages_may_stay_untouched_and_gets_none() {
+    for (bytes, gathered) in
+        [(2 * PIECES * PIECE_BYTES, PIECES), (2 * PIECES * PIECE_BYTES + 2 * GRANULE_BYTES, 0)]
+    {
+        let (heap, ..) = in_pieces(PIECE_BYTES);
+        let block = heap.allocate_large(None, bytes, 128, Pages::Any);
+        assert_eq!((block.zero, dirty(&heap)), (gathered == 0, granules((PIECES - gathered) * PIECE_BYTES)));
+    }
 }
 
 #[test]
