@@ -7,7 +7,7 @@ use crate::span_heap::PIECE_MIN;
 
 /// Nothing is gathered for more than so many times what could be: of such a block it is not known that it will be filled, and what it has
 /// got nobody gives back.
-const DIRTY_PART: u32 = 2;
+const DIRTY_PART: u32 = 4;
 
 /// How [`Spans::gather`] ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -91,9 +91,9 @@ fn a_block_is_gathered_of_few_mappings_however_long_it_is() {
 }
 
 #[test]
-fn a_block_of_more_than_twice_all_free_memory_with_pages_may_stay_untouched_and_gets_none() {
+fn a_block_of_more_than_four_times_all_free_memory_with_pages_may_stay_untouched_and_gets_none() {
     for (bytes, gathered) in
-        [(2 * PIECES * PIECE_BYTES, PIECES), (2 * PIECES * PIECE_BYTES + 2 * GRANULE_BYTES, 0)]
+        [(4 * PIECES * PIECE_BYTES, PIECES), (4 * PIECES * PIECE_BYTES + 4 * GRANULE_BYTES, 0)]
     {
         let (heap, ..) = in_pieces(PIECE_BYTES);
         let block = heap.allocate_large(None, bytes, 128, Pages::Any);
