@@ -28,6 +28,7 @@ const MOVE_BYTES_MIN: usize = 256 * 1024;
 /// A block that grows by less than this part of itself has its pages moved to a span without any; one that grows by more is
 /// copied to a span that has pages, where there is one: copying a page (0.2 us) costs a ninth of faulting one in.
 const MOVED_GROWTH: usize = 8;
+
 /// The large blocks of a heap.
 pub struct Large {
     books: Books,
@@ -142,11 +143,11 @@ impl Large {
         }
         let bytes = whole_units(bytes.max(1));
         let granules = granules_for(bytes + start.at_least(bytes))?;
-        let granules_apart = u32::try_from(align.div_ceil(GRANULE_BYTES)).ok()?;
+        let align_granules = u32::try_from(align.div_ceil(GRANULE_BYTES)).ok()?;
         spans.shelve_recent(shard);
         let recent = spans.in_shard(shard, |kept| {
             self.settle(shard);
-            let serves = granules_apart <= 1 && pages != Pages::None;
+            let serves = align_granules <= 1 && pages != Pages::None;
             let taken = serves.then(|| spans.take_large(kept, granules)).flatten();
             if taken.is_some() {
                 self.books.add(shard, bytes);
@@ -155,7 +156,7 @@ impl Large {
         });
         let taken = match recent {
             Some(first) => Taken { first, zero: false },
-            None => self.take(spans, shard, bytes, granules, granules_apart, pages)?,
+            None => self.take(spans, shard, bytes, granules, align_granules, pages)?,
         };
         let offset = match start {
             Start::Coloured => start::offset(taken.first, bytes_of(granules) - bytes),

@@ -12,7 +12,7 @@ mod pieces;
 mod slab_pages;
 mod waiting;
 
-use crate::decay::{Decay, Verdict, bin_of};
+use crate::decay::{self, Decay, Verdict, bin_of};
 use crate::granule::Span;
 use crate::page_map::{PageMap, State, Waiting};
 use crate::trace::{Event, Trace};
@@ -27,6 +27,9 @@ use waiting::{TimeList, mean};
 /// is wanted. (`realloc_grow`, whose buffers grow too long for the gaps between others: three times the largest use instead took 1.2 to
 /// 1.9 times the memory and 0.97 of the time, a quarter more 0.9 and 1.06.)
 const HELD_EIGHTHS: u32 = 3;
+
+/// Memory held for large spans is not cut for a request smaller than this part of one: its size is expected back.
+const CUT_MAX: u32 = 8;
 
 /// A span taken from the heap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -136,7 +139,7 @@ impl SpanHeap {
         let dirty = self.dirty.best_fit(map, padded, FEW);
         let clean = || self.clean.best_fit(map, padded, FEW);
         let found = match dirty {
-            Some(span) if !prefer_clean && !self.is_held_back(map, span, granules) => Some(span),
+            Some(span) if !prefer_clean && !self.is_held_back(map, span, granules, granules) => Some(span),
             Some(span) => clean().or(Some(span)),
             None => clean(),
         };
@@ -153,14 +156,17 @@ impl SpanHeap {
     pub fn take_used(&mut self, map: &PageMap, granules: u32, align: u32, now: u64) -> Option<Taken> {
         let padded = granules.checked_add(align - 1)?;
         let span = self.dirty.best_fit(map, padded, FEW)?;
-        (!self.is_held_back(map, span, granules)).then(|| self.take_of(map, span, granules, align, now))
+        (!self.is_held_back(map, span, granules, granules))
+            .then(|| self.take_of(map, span, granules, align, now))
     }
 
-    /// Whether a dirty span is expected back as a whole, and so not to be cut for `granules`.
-    fn is_held_back(&self, map: &PageMap, span: u32, granules: u32) -> bool {
+    /// Whether a dirty span is expected back as a whole, and so not to be cut for `granules`, instead of which `fresh` would be used.
+    fn is_held_back(&self, map: &PageMap, span: u32, granules: u32, fresh: u32) -> bool {
+        let span = map.record(span).free();
         // Fresh memory beside what is held must not make the heap larger than the program ever made it.
-        self.counts.used + self.counts.dirty + granules <= self.counts.used_peak
-            && pieces::is_of_longer(map, span, granules)
+        self.counts.used + self.counts.dirty + fresh <= self.counts.used_peak
+            && span.waiting() == Waiting::Held
+            && decay::smallest_of(span.bin()) / CUT_MAX > granules
     }
 
     /// The dirty span directly before a clean one, if it has half of `granules` or more: who takes larger and larger blocks brings in
@@ -319,19 +325,15 @@ impl SpanHeap {
             self.add_clean(map, Span { first, granules });
             return;
         }
-        self.put_freed(map, Span { first, granules }, now);
-    }
-
-    fn put_freed(&mut self, map: &PageMap, span: Span, now: u64) {
         let verdict = match self.mode {
-            PurgeMode::Auto => self.decay.freed(span.granules, self.held.granules, now),
+            PurgeMode::Auto => self.decay.freed(granules, self.held.granules, now),
             PurgeMode::Now => Verdict::Purge,
             PurgeMode::Never => Verdict::HoldUntil(u64::MAX),
         };
         if verdict == Verdict::Purge && self.decay.is_phase_over() {
             self.released_at = now;
         }
-        self.put(map, span, verdict, now);
+        self.put(map, Span { first, granules }, verdict, now);
     }
 
     /// Gives a used span back that nobody needed for long: it goes with the next batch.

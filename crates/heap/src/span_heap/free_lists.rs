@@ -94,19 +94,8 @@ impl FreeLists {
     }
 
     fn best_in(&self, map: &PageMap, list: usize, granules: u32, looks: usize) -> Option<u32> {
-        let mut best: Option<(u32, u32)> = None;
-        let mut span = self.heads[list];
-        let mut left = looks;
-        while span != 0 && left > 0 {
-            let record = map.record(span);
-            let key = (record.granules.get(), span);
-            if key.0 >= granules && best.is_none_or(|found| key < found) {
-                best = Some(key);
-            }
-            span = record.next.get();
-            left -= 1;
-        }
-        best.map(|(_, span)| span)
+        let sized = self.spans_in(map, list).take(looks).map(|span| (map.record(span).granules.get(), span));
+        sized.filter(|(length, _)| *length >= granules).min().map(|(_, span)| span)
     }
 }
 

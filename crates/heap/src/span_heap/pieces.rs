@@ -1,7 +1,6 @@
 //! Free memory with pages that is in pieces too short for who wants more: a longer block takes their pages over.
 
 use super::{FEW, SpanHeap};
-use crate::decay;
 use crate::granule::Span;
 use crate::page_map::{PageMap, State, Waiting};
 
@@ -9,16 +8,11 @@ use crate::page_map::{PageMap, State, Waiting};
 /// 110 (docs/choices.md).
 pub const PIECE_MIN: u32 = 4;
 
-/// Memory held for large spans is not cut for a request smaller than this part of one: its size is expected back.
-const CUT_MAX: u32 = 8;
-
 /// A piece on its way: in no list, owned by the caller.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Piece {
     /// Where it lies.
     pub span: Span,
-    /// Whether its mapping is split and should be renewed when its pages are gone.
-    pub moved: bool,
     waiting: Waiting,
 }
 
@@ -26,28 +20,26 @@ impl SpanHeap {
     /// Takes at most `most` granules of dirty memory that lie in one piece, the longest there is, as far as a few looks tell, for a span that
     /// counts as used already. [`SpanHeap::return_piece`] takes it back.
     pub fn take_piece(&mut self, map: &PageMap, most: u32) -> Option<Piece> {
-        let is_low = self.counts.used + self.counts.dirty <= self.counts.used_peak;
         let whole = self.dirty.best_fit(map, most, FEW);
+        // The fresh memory beside it is used in any case.
         let first = whole
-            .filter(|&first| !(is_low && is_of_longer(map, first, most)))
+            .filter(|&first| !self.is_held_back(map, first, most, 0))
             .or_else(|| self.dirty.longest(map, most, PIECE_MIN, FEW))?;
         let granules = map.record(first).granules.get().min(most);
         let (waiting, _) = self.cut_out(map, first, 0, granules);
-        let span = Span { first, granules };
-        Some(Piece { span, moved: map.record(first).is_moved(), waiting: waiting? })
+        Some(Piece { span: Span { first, granules }, waiting: waiting? })
     }
 
     /// Takes a piece back that [`SpanHeap::take_piece`] handed out. `zero`: its pages are gone, and its mapping is whole. Else it goes to the
     /// kernel when it would have, and nothing is learnt.
     pub fn return_piece(&mut self, map: &PageMap, piece: Piece, zero: bool, now: u64) {
-        let Piece { span, moved, waiting } = piece;
+        let Piece { span, waiting } = piece;
         if zero {
             let gap_ns = now.saturating_sub(map.record(span.first).free().freed_at());
             self.note_reused(waiting, span.granules, gap_ns);
             map.set_moved(span.first, false);
             self.add_clean(map, span);
         } else {
-            map.set_moved(span.first, moved);
             // Where it was in its list nobody knows any more; in front its own time decides.
             self.merge(map, span, State::Dirty, waiting, 0);
         }
@@ -60,12 +52,6 @@ impl SpanHeap {
             _ => self.decay.rescued(granules, gap_ns),
         }
     }
-}
-
-/// Whether a dirty span is held for spans so long that it is not to be cut for `granules`.
-pub(super) fn is_of_longer(map: &PageMap, span: u32, granules: u32) -> bool {
-    let span = map.record(span).free();
-    span.waiting() == Waiting::Held && decay::smallest_of(span.bin()) / CUT_MAX > granules
 }
 
 #[cfg(test)]

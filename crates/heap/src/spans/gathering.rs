@@ -28,7 +28,7 @@ impl Spans {
     /// most.
     pub fn gather(&self, Span { first, granules }: Span, from: u32, mut left: usize) -> Gathered {
         let (mut done, wanted) = (from, granules - from);
-        if wanted < PIECE_MIN || self.heap.lock().counts.dirty < wanted / DIRTY_PART {
+        if wanted < PIECE_MIN || !self.has_dirty(wanted / DIRTY_PART) {
             return Gathered::UpTo(done);
         }
         let _gathering = self.gathering.lock();
@@ -46,7 +46,8 @@ impl Spans {
             }
             // SAFETY: the piece's pages are gone, and it is in no list yet.
             let renew = || unsafe { self.map.reservation.renew(source, bytes) };
-            let zero = end == os::Moved::Done && (!piece.moved || renew());
+            let is_split = self.map.record(piece.span.first).is_moved();
+            let zero = end == os::Moved::Done && (!is_split || renew());
             self.with(now, |heap, map| heap.return_piece(map, piece, zero, now));
             match end {
                 os::Moved::Done => {}
