@@ -79,6 +79,8 @@ impl Server {
     pub fn serve(self, page: &Arc<Page>) -> Result<(), Failure> {
         let (listener, times) = (Arc::new(self.listener), (self.patience, self.farewell));
         let desks = Arc::new(Mutex::new(Desks::default()));
+        // Held until all are there: who comes before that must not make way for want of the others.
+        let mut counted = locked(&desks);
         for number in 0..MOST_CONNECTIONS {
             let (listener, page, own) = (Arc::clone(&listener), Arc::clone(page), Arc::clone(&desks));
             let answer_all = move || {
@@ -96,7 +98,7 @@ impl Server {
                 }
             };
             match std::thread::Builder::new().spawn(answer_all) {
-                Ok(_) => locked(&desks).all += 1,
+                Ok(_) => counted.all += 1,
                 Err(error) if number == 0 => {
                     return Err(Failure::Failed(format!("cannot start a thread that answers: {error}")));
                 }
@@ -324,6 +326,28 @@ mod tests {
         let unread: Vec<TcpStream> = (0..3 * MOST_CONNECTIONS).map(|_| ask()).collect();
         (0..3).for_each(|_| read(ask()));
         unread.into_iter().for_each(read);
+    }
+
+    #[test]
+    fn who_comes_before_all_threads_are_there_does_not_make_way() {
+        for _ in 0..20 {
+            let mut server = Server::bind("127.0.0.1:0").unwrap();
+            server.patience = Duration::from_hours(1);
+            let address = server.address();
+            let mut waiting: Vec<TcpStream> =
+                (1..MOST_CONNECTIONS).map(|_| TcpStream::connect(address).unwrap()).collect();
+            waiting[0].write_all(b"GET /metr").unwrap();
+            server
+                .serve(&Arc::new(Page::new(Fleet::new(Grouping::Name, 0), Duration::from_secs(1))))
+                .unwrap();
+            // One thread is left: who makes way is read to its end at once.
+            waiting[1].set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+            assert!(waiting[1].read(&mut [0]).is_err(), "it was sent away");
+            let mut answer = String::new();
+            waiting[0].write_all(b"ics HTTP/1.1\r\n\r\n").unwrap();
+            waiting[0].read_to_string(&mut answer).unwrap();
+            assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+        }
     }
 
     #[test]
