@@ -81,17 +81,29 @@ static void *park(void *unused) {
     pthread_barrier_wait(&leave);
     return NULL;
 }
+static pid_t parked;
 static void *say_so_and_park(void *unused) {
+    parked = gettid();
     pthread_barrier_wait(&worked);
     return park(unused);
 }
-/* Waits until the thread runs: in a forked child nothing else tells of one, and a busy machine may let it wait for long. */
+/* Waits until the thread sleeps: in a forked child nothing tells of it but its time on a CPU, which the kernel books then. A busy
+ * machine may let it wait for long. */
 static pthread_t start_parked(void) {
     pthread_t thread;
     pthread_barrier_init(&worked, NULL, 2);
     pthread_barrier_init(&leave, NULL, 2);
     CHECK(pthread_create(&thread, NULL, say_so_and_park, NULL) == 0, "no thread");
     pthread_barrier_wait(&worked);
+    char path[64], stat[128] = "";
+    snprintf(path, sizeof path, "/proc/self/task/%d/stat", parked);
+    for (int waited = 0; strstr(stat, ") S ") == NULL; waited++) {
+        CHECK(waited < DEADLINE_MS, "the other thread does not park: %s", stat);
+        if (waited > 0) sleep_ms(1);
+        int file = open(path, O_RDONLY);
+        CHECK(file >= 0 && read(file, stat, sizeof stat - 1) > 0, "%s cannot be read", path);
+        close(file);
+    }
     return thread;
 }
 static void end_parked(pthread_t thread) {
