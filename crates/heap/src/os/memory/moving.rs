@@ -3,8 +3,11 @@
 use super::super::page_bytes;
 use super::super::syscall::flag::PROT_READ_WRITE;
 use super::super::syscall::{number, syscall};
-use super::{Call, EINVAL, MAP_FIXED_NOREPLACE, is_locked, map, refused, unmap};
+use super::{
+    Call, EINVAL, MADV_DONTNEED, MAP_FIXED_NOREPLACE, advise, is_locked, map, map_records, refused, unmap,
+};
 use crate::granule::GRANULE_BYTES;
+use core::sync::atomic::{AtomicU8, Ordering};
 
 const EPERM: isize = -1;
 const EFAULT: isize = -14;
@@ -33,6 +36,9 @@ pub enum Moved {
 /// # Safety
 /// Both ranges are committed and do not overlap, and nobody needs the target's contents.
 pub unsafe fn move_pages(from: usize, to: usize, bytes: usize, left: &mut usize) -> (usize, Moved) {
+    if !moves_well() {
+        return (0, Moved::Refused);
+    }
     // SAFETY: of the caller's source.
     let part_at = |done: usize| unsafe { first_mapping(from + done, bytes - done) };
     let (mut parts, mut mappings, mut seen) = ([0; PARTS_KNOWN], 0, 0);
@@ -109,9 +115,8 @@ unsafe fn move_mapping(from: usize, to: usize, bytes: usize) -> Moved {
     if unsafe { is_locked(to) } {
         return Moved::Refused;
     }
-    let args = [from, bytes, bytes, MREMAP_MOVE_FIXED_DONTUNMAP, to, 0];
-    // SAFETY: the caller owns both ranges; DONTUNMAP keeps the source mapped.
-    match unsafe { syscall(number::MREMAP, args) } {
+    // SAFETY: the caller owns both ranges.
+    match unsafe { remap(from, to, bytes) } {
         answer if answer == to as isize => return Moved::Done,
         // Flags are looked at first. Unknown before Linux 5.7 and to valgrind, which may not know MAP_FIXED_NOREPLACE either; or a
         // filter refuses.
@@ -128,5 +133,55 @@ unsafe fn move_mapping(from: usize, to: usize, bytes: usize) -> Moved {
         }
         // A limit, or a mapping of somebody else's.
         None => Moved::TargetLost,
+    }
+}
+
+/// Moves page tables; the kernel's answer is `to` or an error.
+///
+/// # Safety
+/// As for [`move_pages`].
+unsafe fn remap(from: usize, to: usize, bytes: usize) -> isize {
+    // SAFETY: the caller owns both ranges; DONTUNMAP keeps the source mapped.
+    unsafe { syscall(number::MREMAP, [from, bytes, bytes, MREMAP_MOVE_FIXED_DONTUNMAP, to, 0]) }
+}
+
+/// What is known of moves; 0 until the first.
+static MOVES: AtomicU8 = AtomicU8::new(0);
+const MOVES_WELL: u8 = 1;
+const MOVES_BADLY: u8 = 2;
+
+/// Whether what a move leaves can be written to, and what it brought can be given back. Of qemu-user (7.2) neither holds: it forgets
+/// that the source is mapped, and then says of the target that it gave it back and does nothing.
+fn moves_well() -> bool {
+    // ORDERING: Relaxed; what is known of the kernel, and whoever finds out finds the same.
+    let known = match MOVES.load(Ordering::Relaxed) {
+        0 => try_a_move(),
+        known => known,
+    };
+    MOVES.store(known, Ordering::Relaxed);
+    known == MOVES_WELL
+}
+
+/// Moves a page of its own; 0: a limit, locked memory or a filter is in the way.
+#[cold]
+fn try_a_move() -> u8 {
+    const SIG_BLOCK: usize = 0;
+    let page = page_bytes();
+    let Some(from) = map_records(2 * page) else { return 0 };
+    let to = from + page;
+    let target = core::ptr::with_exposed_provenance_mut::<u8>(to);
+    // SAFETY: both pages were just mapped by us, and are nobody else's; volatile, for the kernel changes them.
+    unsafe {
+        let mut known = 0;
+        if remap(from, to, page) == to as isize {
+            target.write_volatile(1);
+            // The kernel writes the mask of signals there, which does not change; it would say that it cannot, where we would end.
+            let is_left = syscall(number::RT_SIGPROCMASK, [SIG_BLOCK, 0, from, 8, 0, 0]) != EFAULT;
+            if advise(to, page, MADV_DONTNEED) == 0 {
+                known = if is_left && target.read_volatile() == 0 { MOVES_WELL } else { MOVES_BADLY };
+            }
+        }
+        unmap(from, 2 * page);
+        known
     }
 }
