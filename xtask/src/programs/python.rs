@@ -55,5 +55,6 @@ fn python_with_tests(sandbox: &Sandbox, tests: &[&str]) -> Result<PathBuf> {
             return Ok(PathBuf::from(done.text().trim_end()));
         }
     }
-    Err(Failure::Missing("python3 lacks its own tests (apt-get install libpython3-testsuite)".to_owned()))
+    const MISSING: &str = "python3 lacks its own tests (Debian: apt-get install libpython3.N-testsuite, with the N of python3 --version)";
+    Err(Failure::Missing(MISSING.to_owned()))
 }
