@@ -55,6 +55,13 @@ fn memory_runs_out_at_the_limit_that_a_program_sets_for_itself() {
 }
 
 #[test]
+fn a_program_that_limits_its_addresses_has_room_for_its_own_mappings() {
+    for function in ["setrlimit", "setrlimit64", "prlimit", "prlimit64"] {
+        Program::new("limit_room.c").argument(function).passes();
+    }
+}
+
+#[test]
 fn what_is_free_at_the_end_of_the_heap_counts_where_memory_is_limited() {
     for kind in ['v', 'd'] {
         for (how, least_mib) in [("single", "500"), ("copied", "250"), ("resized", "400")] {

@@ -304,6 +304,12 @@ pub fn trim() -> usize {
     HEAP.trim(attached())
 }
 
+/// Before this process limits its addresses to so many bytes (`RLIMIT_AS`): gives up what the heap has reserved and does not use, which
+/// would count.
+pub fn keep_within(bytes: usize) {
+    HEAP.spans.map.reservation.keep_within(bytes);
+}
+
 /// Ends the process when the block at `pointer` is ours and has fewer than `bytes`.
 pub fn check_sized_free(pointer: *const u8, bytes: usize) {
     if HEAP.bytes_of_ours(pointer as usize).is_some_and(|usable| bytes > usable) {

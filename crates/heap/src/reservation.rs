@@ -7,6 +7,8 @@
 //! The range is 1 TiB. Where that is refused (`ulimit -v`, valgrind) a smaller range is *covered* by the tables
 //! and reserved piece by piece at its end; a piece that somebody else's mapping occupies is skipped.
 
+mod limited;
+
 use crate::granule::{GRANULE_BYTES, GRANULE_SHIFT, Span, bytes_of};
 use crate::lock::Lock;
 use crate::os;
@@ -91,6 +93,8 @@ struct Growth {
     /// Granules from here on, and below `reserved`, are ours and not committed yet.
     next: u32,
     reserved: u32,
+    /// Granules from here on have no tables at present, though there is a place for them.
+    covered: u32,
     /// Granules to commit next, if more than needed; 0 before the first.
     step: u32,
 }
@@ -102,7 +106,7 @@ const ORDER: Ordering = Ordering::Relaxed;
 impl Reservation {
     /// No range yet.
     pub const fn new() -> Self {
-        let growth = Growth { next: 0, reserved: 0, step: 0 };
+        let growth = Growth { next: 0, reserved: 0, covered: 0, step: 0 };
         Self {
             base: AtomicUsize::new(0),
             limit: AtomicU32::new(0),
@@ -255,6 +259,7 @@ impl Reservation {
         }
         growth.next = limit;
         growth.reserved = reserved;
+        growth.covered = coverage;
         self.records.store(aligned + layout.records, ORDER);
         self.bitmaps.store(aligned + layout.bitmaps, ORDER);
         self.first_granule.store(limit, ORDER);
@@ -286,7 +291,7 @@ impl Reservation {
             // The kernel counted what is reserved when that was done: a limit set since stops nothing here.
             return None;
         }
-        if end > coverage || !self.commit_tables(self.limit(), end) {
+        if !self.is_covered(growth, end) || !self.commit_tables(self.limit(), end) {
             return None;
         }
         let fresh = Span { first, granules: end - first };

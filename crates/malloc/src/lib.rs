@@ -11,6 +11,8 @@ mod deepbind;
 #[cfg(feature = "jemalloc")]
 mod jemalloc_abi;
 mod libc;
+#[cfg(feature = "limits")]
+mod limits;
 #[cfg(feature = "jemalloc")]
 mod mallctl;
 mod options;

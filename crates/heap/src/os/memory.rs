@@ -363,11 +363,23 @@ pub enum ResourceLimit {
 
 /// The soft limit in bytes, if there is one.
 pub fn resource_limit(limit: ResourceLimit) -> Option<usize> {
-    let mut pair = [0u64; 2];
-    let arguments = [0, limit as usize, 0, pair.as_mut_ptr() as usize, 0, 0];
-    // SAFETY: the kernel writes two words to `pair`.
-    let answer = unsafe { syscall(number::PRLIMIT64, arguments) };
+    let mut pair = [0; 2];
+    // SAFETY: only the pair is written.
+    let answer = unsafe { change_limit(0, limit as u32, core::ptr::null(), &mut pair) };
     (answer == 0 && pair[0] != u64::MAX).then_some(pair[0] as usize)
+}
+
+/// A soft and a hard limit, as the kernel has them.
+pub type LimitPair = [u64; 2];
+
+/// Sets a limit of a process (0: this one), and tells what it was before. 0, or the negative number of an error.
+///
+/// # Safety
+/// `new` is null or may be read, `old` is null or may be written.
+pub unsafe fn change_limit(pid: i32, resource: u32, new: *const LimitPair, old: *mut LimitPair) -> isize {
+    let arguments = [pid as usize, resource as usize, new as usize, old as usize, 0, 0];
+    // SAFETY: the caller's contract is the same.
+    unsafe { syscall(number::PRLIMIT64, arguments) }
 }
 
 /// The limit on addresses, where it may be what keeps this process from mapping more. As long as there is room the kernel is not asked for

@@ -1,0 +1,123 @@
+//! A program that limits its addresses while it runs: what is reserved and not used would count, and is given up. The heap goes on in
+//! pieces at its end, as where there was a limit from the start; the tables, which have their place, are reserved again further.
+
+use super::{BITMAP_BYTES, COVERAGE_MIN, Growth, ORDER, RECORD_BYTES, Reservation, TAG_BYTES, bytes_of};
+use crate::granule::GRANULE_BYTES;
+use crate::os;
+use core::ops::Range;
+
+/// So often it is tried to have the lock: a child of `fork` that handlers knew nothing of waits for ever for who held it.
+const TRIES: u32 = 1000;
+
+impl Reservation {
+    /// Gives up addresses that a heap under a limit of so many bytes does not need.
+    pub fn keep_within(&self, limit_bytes: usize) {
+        let mut growth = (0..TRIES).find_map(|_| {
+            let growth = self.growth.try_lock();
+            if growth.is_none() {
+                os::yield_now();
+            }
+            growth
+        });
+        let Some(growth) = growth.as_mut().filter(|_| self.base() != 0) else { return };
+        let granules = u32::try_from(limit_bytes / GRANULE_BYTES).unwrap_or(u32::MAX).max(COVERAGE_MIN);
+        let covered = growth.next.saturating_add(granules);
+        if covered < growth.covered {
+            // Of the granules that the tables themselves fill nothing is asked but tags. Of 1,024, records and bitmaps end with a granule.
+            let unused = self.table_parts(0..self.first_granule() & !1023).into_iter().skip(1);
+            for part in unused.chain(self.table_parts(covered..growth.covered)) {
+                // SAFETY: reserved, and not committed.
+                unsafe { os::unmap(part.start, part.len()) };
+            }
+            growth.covered = covered;
+        }
+        // SAFETY: as above.
+        unsafe { os::unmap(self.address(growth.next), bytes_of(growth.reserved - growth.next)) };
+        growth.reserved = growth.next;
+    }
+
+    /// Whether there are tables up to a granule, reserved again if they were given up.
+    pub(super) fn is_covered(&self, growth: &mut Growth, end: u32) -> bool {
+        let coverage = self.coverage.load(ORDER);
+        if end <= growth.covered || end > coverage {
+            return end <= coverage;
+        }
+        let covered = growth.covered.saturating_mul(2).clamp(end, coverage);
+        let parts = self.table_parts(growth.covered..covered);
+        let Some(taken) = parts.iter().position(|part| !os::reserve_at(part.start, part.len())) else {
+            growth.covered = covered;
+            return true;
+        };
+        for part in &parts[..taken] {
+            // SAFETY: just reserved, and given to nobody.
+            unsafe { os::unmap(part.start, part.len()) };
+        }
+        false
+    }
+
+    /// The addresses of the tags, records and bitmaps that only these granules need.
+    fn table_parts(&self, granules: Range<u32>) -> [Range<usize>; 3] {
+        let tables =
+            [(self.base(), TAG_BYTES), (self.records(), RECORD_BYTES), (self.bitmaps(), BITMAP_BYTES)];
+        tables.map(|(table, bytes)| {
+            let [start, end] = [granules.start, granules.end]
+                .map(|granule| table + (granule as usize * bytes).next_multiple_of(GRANULE_BYTES));
+            start..end
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::granule::Span;
+
+    const LIMIT: usize = 1 << 30;
+
+    fn limited() -> Reservation {
+        let reservation = Reservation::new();
+        reservation.grow(1, 0).unwrap();
+        reservation.keep_within(LIMIT);
+        reservation
+    }
+
+    fn covered(reservation: &Reservation) -> u32 {
+        reservation.growth.lock().covered
+    }
+
+    /// So much that the present tables do not suffice.
+    fn beyond_tables(reservation: &Reservation) -> u32 {
+        covered(reservation) - reservation.limit() + 1
+    }
+
+    #[test]
+    fn what_was_given_up_is_reserved_again_when_it_is_needed() {
+        let reservation = limited();
+        let before = covered(&reservation);
+        assert_eq!(before, reservation.limit() + (LIMIT / GRANULE_BYTES) as u32);
+        let Span { first, granules } = reservation.grow(beyond_tables(&reservation), 0).unwrap();
+        assert!(covered(&reservation) > before && first + granules > before);
+        for (table, bytes) in [(reservation.records(), RECORD_BYTES), (reservation.bitmaps(), BITMAP_BYTES)] {
+            let last = table + (first + granules) as usize * bytes - 8;
+            // SAFETY: the last word that the last granule has in this table.
+            assert_eq!(unsafe { (last as *const u64).read_volatile() }, 0);
+        }
+    }
+
+    #[test]
+    fn where_somebody_else_is_in_the_place_of_tables_the_heap_ends() {
+        let reservation = limited();
+        let granules = beyond_tables(&reservation);
+        let from = covered(&reservation);
+        let [tags, _, bitmaps] = reservation.table_parts(from..2 * from);
+        assert!(os::reserve_at(bitmaps.start, GRANULE_BYTES));
+        assert_eq!(reservation.grow(granules, 0), None);
+        assert_eq!(covered(&reservation), from);
+        assert!(os::reserve_at(tags.start, GRANULE_BYTES), "what was reserved in vain is not kept");
+        for place in [tags.start, bitmaps.start] {
+            // SAFETY: just reserved, and given to nobody.
+            unsafe { os::unmap(place, GRANULE_BYTES) };
+        }
+        assert!(reservation.grow(granules, 0).is_some());
+    }
+}

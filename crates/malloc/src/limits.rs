@@ -1,0 +1,80 @@
+//! `setrlimit` and `prlimit`: before a program limits its own addresses (`RLIMIT_AS`), those that the heap has reserved and does not use
+//! are given up. They would count, and it could not map anything more.
+
+use crate::libc::set_errno;
+use core::ffi::{c_int, c_uint};
+use core::ptr::null_mut;
+use faultless_heap::global;
+use faultless_heap::os::{self, LimitPair, ResourceLimit};
+
+const RLIM_INFINITY: u64 = u64::MAX;
+
+/// C `setrlimit`.
+///
+/// # Safety
+/// As in C: `new` is null or may be read.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn setrlimit(resource: c_uint, new: *const LimitPair) -> c_int {
+    // SAFETY: the caller's contract is the same.
+    unsafe { set(0, resource, new, null_mut()) }
+}
+
+/// glibc's `setrlimit64`: limits have 64 bits in either.
+///
+/// # Safety
+/// As for [`setrlimit`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn setrlimit64(resource: c_uint, new: *const LimitPair) -> c_int {
+    // SAFETY: the caller's contract is the same.
+    unsafe { set(0, resource, new, null_mut()) }
+}
+
+/// Linux's `prlimit`.
+///
+/// # Safety
+/// `new` is null or may be read, `old` is null or may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn prlimit(
+    pid: c_int,
+    resource: c_uint,
+    new: *const LimitPair,
+    old: *mut LimitPair,
+) -> c_int {
+    // SAFETY: the caller's contract is the same.
+    unsafe { set(pid, resource, new, old) }
+}
+
+/// As [`prlimit`], as [`setrlimit64`].
+///
+/// # Safety
+/// As for [`prlimit`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn prlimit64(
+    pid: c_int,
+    resource: c_uint,
+    new: *const LimitPair,
+    old: *mut LimitPair,
+) -> c_int {
+    // SAFETY: the caller's contract is the same.
+    unsafe { set(pid, resource, new, old) }
+}
+
+/// # Safety
+/// As for [`prlimit`].
+unsafe fn set(pid: c_int, resource: c_uint, new: *const LimitPair, old: *mut LimitPair) -> c_int {
+    let is_own = pid == 0 || pid.cast_unsigned() == os::process_id();
+    if is_own && resource == ResourceLimit::AddressSpace as c_uint {
+        // SAFETY: null or readable, as the caller says.
+        if let Some(&[soft, _]) = unsafe { new.as_ref() }.filter(|[soft, _]| *soft != RLIM_INFINITY) {
+            global::keep_within(usize::try_from(soft).unwrap_or(usize::MAX));
+        }
+    }
+    // SAFETY: the caller's contract is the same.
+    match unsafe { os::change_limit(pid, resource, new, old) } {
+        0.. => 0,
+        error => {
+            set_errno(-error as c_int);
+            -1
+        }
+    }
+}
