@@ -291,7 +291,7 @@ impl Reservation {
             // The kernel counted what is reserved when that was done: a limit set since stops nothing here.
             return None;
         }
-        if !self.is_covered(growth, end) || !self.commit_tables(self.limit(), end) {
+        if !self.cover(growth, end) || !self.commit_tables(self.limit(), end) {
             return None;
         }
         let fresh = Span { first, granules: end - first };

@@ -36,11 +36,14 @@ impl Reservation {
         growth.reserved = growth.next;
     }
 
-    /// Whether there are tables up to a granule, reserved again if they were given up.
-    pub(super) fn is_covered(&self, growth: &mut Growth, end: u32) -> bool {
+    /// Reserves the tables up to a granule again, if they were given up. False: the range ends before, or somebody else is in their place.
+    pub(super) fn cover(&self, growth: &mut Growth, end: u32) -> bool {
         let coverage = self.coverage.load(ORDER);
-        if end <= growth.covered || end > coverage {
-            return end <= coverage;
+        if end > coverage {
+            return false;
+        }
+        if end <= growth.covered {
+            return true;
         }
         let covered = growth.covered.saturating_mul(2).clamp(end, coverage);
         let parts = self.table_parts(growth.covered..covered);
