@@ -93,8 +93,8 @@ struct Growth {
     /// Granules from here on, and below `reserved`, are ours and not committed yet.
     next: u32,
     reserved: u32,
-    /// Granules from here on have no tables at present, though there is a place for them.
-    covered: u32,
+    /// The granules that have tables at present; there is a place for those of all.
+    tables: core::ops::Range<u32>,
     /// Granules to commit next, if more than needed; 0 before the first.
     step: u32,
 }
@@ -106,7 +106,7 @@ const ORDER: Ordering = Ordering::Relaxed;
 impl Reservation {
     /// No range yet.
     pub const fn new() -> Self {
-        let growth = Growth { next: 0, reserved: 0, covered: 0, step: 0 };
+        let growth = Growth { next: 0, reserved: 0, tables: 0..0, step: 0 };
         Self {
             base: AtomicUsize::new(0),
             limit: AtomicU32::new(0),
@@ -259,7 +259,7 @@ impl Reservation {
         }
         growth.next = limit;
         growth.reserved = reserved;
-        growth.covered = coverage;
+        growth.tables = 0..coverage;
         self.records.store(aligned + layout.records, ORDER);
         self.bitmaps.store(aligned + layout.bitmaps, ORDER);
         self.first_granule.store(limit, ORDER);

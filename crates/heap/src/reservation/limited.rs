@@ -21,16 +21,16 @@ impl Reservation {
         });
         let Some(growth) = growth.as_mut().filter(|_| self.base() != 0) else { return };
         let granules = u32::try_from(limit_bytes / GRANULE_BYTES).unwrap_or(u32::MAX).max(COVERAGE_MIN);
-        let covered = growth.next.saturating_add(granules);
-        if covered < growth.covered {
-            // Of the granules that the tables themselves fill nothing is asked but tags. Of 1,024, records and bitmaps end with a granule.
-            let unused = self.table_parts(0..self.first_granule() & !1023).into_iter().skip(1);
-            for part in unused.chain(self.table_parts(covered..growth.covered)) {
-                // SAFETY: reserved, and not committed.
-                unsafe { os::unmap(part.start, part.len()) };
-            }
-            growth.covered = covered;
+        let Range { start, end } = growth.tables.clone();
+        // Of the granules that the tables themselves fill nothing is asked but tags. Of 1,024, records and bitmaps end with a granule.
+        let wanted_from = start.max(self.first_granule() & !1023);
+        let wanted_to = end.min(growth.next.saturating_add(granules));
+        let unused = self.table_parts(start..wanted_from).into_iter().skip(1);
+        for part in unused.chain(self.table_parts(wanted_to..end)) {
+            // SAFETY: reserved, and not committed.
+            unsafe { os::unmap(part.start, part.len()) };
         }
+        growth.tables = wanted_from..wanted_to;
         // SAFETY: as above.
         unsafe { os::unmap(self.address(growth.next), bytes_of(growth.reserved - growth.next)) };
         growth.reserved = growth.next;
@@ -42,13 +42,15 @@ impl Reservation {
         if end > coverage {
             return false;
         }
-        if end <= growth.covered {
+        let covered = growth.tables.end;
+        if end <= covered {
             return true;
         }
-        let covered = growth.covered.saturating_mul(2).clamp(end, coverage);
-        let parts = self.table_parts(growth.covered..covered);
-        let Some(taken) = parts.iter().position(|part| !os::reserve_at(part.start, part.len())) else {
-            growth.covered = covered;
+        let wanted = covered.saturating_mul(2).clamp(end, coverage);
+        let parts = self.table_parts(covered..wanted);
+        let is_refused = |part: &Range<usize>| !part.is_empty() && !os::reserve_at(part.start, part.len());
+        let Some(taken) = parts.iter().position(is_refused) else {
+            growth.tables.end = wanted;
             return true;
         };
         for part in &parts[..taken] {
@@ -85,7 +87,7 @@ mod tests {
     }
 
     fn covered(reservation: &Reservation) -> u32 {
-        reservation.growth.lock().covered
+        reservation.growth.lock().tables.end
     }
 
     /// So much that the present tables do not suffice.
@@ -104,6 +106,21 @@ mod tests {
             let last = table + (first + granules) as usize * bytes - 8;
             // SAFETY: the last word that the last granule has in this table.
             assert_eq!(unsafe { (last as *const u64).read_volatile() }, 0);
+        }
+    }
+
+    #[test]
+    fn what_others_mapped_where_something_was_given_up_stays_when_the_limit_is_lowered() {
+        let reservation = limited();
+        let places = [reservation.bitmaps(), reservation.address(reservation.limit())];
+        for place in places {
+            assert!(os::reserve_at(place, GRANULE_BYTES), "given up");
+        }
+        reservation.keep_within(LIMIT / 2);
+        for place in places {
+            assert!(!os::reserve_at(place, GRANULE_BYTES), "still there");
+            // SAFETY: just reserved, and given to nobody.
+            unsafe { os::unmap(place, GRANULE_BYTES) };
         }
     }
 
