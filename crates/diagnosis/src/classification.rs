@@ -6,25 +6,25 @@
 
 pub mod claim;
 pub mod glibc;
-pub mod glibc_counted;
-pub mod golang;
-pub mod hotspot;
-pub mod hotspot_structs;
+mod glibc_counted;
+mod golang;
+mod hotspot;
+mod hotspot_structs;
 pub mod kind;
 pub mod loaded;
-pub mod mimalloc;
+mod mimalloc;
 pub mod parts;
-pub mod patterns;
-pub mod pointers;
-pub mod pymalloc;
-pub mod radix;
+mod patterns;
+mod pointers;
+mod pymalloc;
+mod radix;
 pub mod reader;
 pub mod reservation;
-pub mod ruby;
+mod ruby;
 pub mod stacks;
 pub mod totals;
-pub mod v8;
-pub mod zend;
+mod v8;
+mod zend;
 
 use faultless_records::contents::{Contents, Extent};
 use faultless_records::mappings::Mapping;

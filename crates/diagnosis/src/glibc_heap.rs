@@ -6,14 +6,14 @@
 
 pub mod account;
 pub mod arenas;
-pub mod bins;
-pub mod caches;
+mod bins;
+mod caches;
 pub mod choice;
-pub mod chunks;
+mod chunks;
 pub mod information;
 pub mod mapped;
 pub mod pages;
-pub mod parameters;
+mod parameters;
 pub mod sizes;
 mod stretches;
 #[cfg(test)]

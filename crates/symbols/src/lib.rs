@@ -8,10 +8,10 @@
 pub mod address_space;
 #[cfg(test)]
 mod damaged;
-pub mod debug_info;
+mod debug_info;
 pub mod exported;
 pub mod module;
 pub mod modules;
-pub mod separate_debug;
-pub mod symbol_table;
+mod separate_debug;
+mod symbol_table;
 pub mod unwinding;

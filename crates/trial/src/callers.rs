@@ -4,5 +4,5 @@ mod images;
 mod naming;
 mod raw_tree;
 
-pub use images::{Backing, Images};
-pub use raw_tree::{Code, RawTree};
+pub use images::Images;
+pub use raw_tree::RawTree;

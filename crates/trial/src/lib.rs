@@ -3,9 +3,9 @@
 
 pub mod benchmark;
 pub mod call_stacks;
-pub mod callers;
+mod callers;
 pub mod command;
 pub mod comparison;
 pub mod environment;
 pub mod faults;
-pub mod output;
+mod output;
