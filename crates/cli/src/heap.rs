@@ -8,12 +8,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use clap::Args;
-use faultless_diagnosis::glibc_heap::information;
 use faultless_probe::signals::Signals;
 use faultless_records::core_file::{self, HEADER_BYTES};
 use faultless_records::measurement::Ending;
 use faultless_report::heap::HeapReport;
-use faultless_report::{heap_json, heap_table};
+use faultless_report::{heap_json, heap_table, malloc_info};
 
 use crate::arguments::EXIT_STATUS;
 use crate::failure::Failure;
@@ -123,7 +122,7 @@ fn text(report: &HeapReport, arguments: &HeapArguments) -> Result<String, Failur
         if report.walks.is_empty() {
             return Err(Failure::Failed(format!("glibc's malloc serves nothing in {}", report.name)));
         }
-        return Ok(report.walks.iter().map(|walk| information::malloc_info(walk).to_string()).collect());
+        return Ok(report.walks.iter().map(malloc_info::text).collect());
     }
     Ok(heap_table::text(report, arguments.all))
 }

@@ -6,11 +6,10 @@
 
 pub mod account;
 pub mod arenas;
-mod bins;
+pub mod bins;
 mod caches;
 pub mod choice;
 mod chunks;
-pub mod information;
 pub mod mapped;
 pub mod pages;
 mod parameters;

@@ -20,7 +20,6 @@ pub mod glibc;
 pub mod glibc_heap;
 pub mod heap_report;
 pub mod malloc_event;
-pub mod malloc_info;
 pub mod malloc_recording;
 pub mod mappings;
 pub mod maps;

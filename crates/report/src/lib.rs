@@ -25,6 +25,7 @@ mod folded;
 pub mod heap;
 pub mod heap_json;
 pub mod heap_table;
+pub mod malloc_info;
 pub mod map_change;
 pub mod map_json;
 mod map_nmt;
