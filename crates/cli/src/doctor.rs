@@ -9,7 +9,7 @@ use std::time::Duration;
 use faultless_diagnosis::environment::{Facts, Finding, check};
 use faultless_diagnosis::loaded_data;
 use faultless_diagnosis::tuning::{Evidence, Tuning, derive, size};
-use faultless_diagnosis::verdict::{ArmResult, judge_what_was_seen};
+use faultless_diagnosis::verdict::{ArmResult, judge};
 use faultless_probe::loader;
 use faultless_probe::place::{self, PrivateDirectory};
 use faultless_probe::proc_view;
@@ -167,8 +167,8 @@ fn consult(
             runs: runs.into_iter().map(|run| run.measurement).collect(),
         })
         .collect();
-    let verdict = judge_what_was_seen(&arms, orphans.is_empty())
-        .ok_or_else(|| Failure::Failed("no run was measured".into()))?;
+    let verdict =
+        judge(&arms, orphans.is_empty()).ok_or_else(|| Failure::Failed("no run was measured".into()))?;
     let loaded_data = loaded_data::recognise(
         observed.as_ref(),
         &arms,

@@ -180,7 +180,7 @@ mod tests {
             arm("libc tuned", Role::Libc(Vec::new()), faults[1]),
             arm("Faultless", Role::Faultless, faults[2]),
         ];
-        let verdict = judge(&arms).unwrap();
+        let verdict = judge(&arms, true).unwrap();
         recognise(Some(report), &arms, &verdict.arms, numa_nodes)
     }
 

@@ -66,17 +66,11 @@ const PAGE_BYTES: f64 = 4096.0;
 /// From here on memory was faulted in again, beyond what starting a program takes.
 const MANY_TIMES_OVER: f64 = 3.0;
 
-/// Judges all arms against the one as it is.
+/// Judges all arms against the one as it is, by figures of all of the command, or of a part.
 ///
 /// `None` when no arm is as it is or an arm has no runs.
 #[must_use]
-pub fn judge(arms: &[ArmResult]) -> Option<Verdict> {
-    judge_what_was_seen(arms, true)
-}
-
-/// As [`judge`], where the figures are all of the command, or a part.
-#[must_use]
-pub fn judge_what_was_seen(arms: &[ArmResult], is_all: bool) -> Option<Verdict> {
+pub fn judge(arms: &[ArmResult], is_all: bool) -> Option<Verdict> {
     let base_place = arms.iter().position(|arm| arm.role == Role::AsIs)?;
     let figures: Option<Vec<Figures>> = arms.iter().map(|arm| Figures::of(&arm.runs)).collect();
     let figures = figures?;

@@ -413,7 +413,7 @@ mod tests {
         let listed = crate::process_list::Candidate::read(process.pid());
         assert!(listed.is_some_and(|listed| listed.name == process.name()));
         match crate::standstill::Standstill::begin(&process) {
-            Ok(standstill) => assert_eq!((standstill.threads(), standstill.moving_threads()), (1, 0)),
+            Ok(standstill) => assert_eq!(standstill.moving_threads(), 0),
             Err(error) => faultless_skipped::skipped(format!("nobody may trace here: {error}")),
         }
         drop(pipe);

@@ -31,9 +31,6 @@ pub enum Mechanism {
 }
 
 impl Mechanism {
-    /// All of them, the best first.
-    pub const ALL: [Self; 4] = [Self::Tracepoints, Self::MmapRecords, Self::Seccomp, Self::Ptrace];
-
     /// Its name on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {

@@ -246,7 +246,7 @@ mod tests {
             heap: None,
             tuning: Tuning::default(),
             loaded_data: None,
-            verdict: judge(&arms).unwrap(),
+            verdict: judge(&arms, true).unwrap(),
             arms,
             remarks: Vec::new(),
             failed_output: Some(output.into()),
@@ -299,7 +299,7 @@ mod tests {
         assert_eq!(page.matches("<circle").count(), 8, "a ring for each run");
         let mut faster = of_a_command_that_fails("");
         faster.arms[1].runs.iter_mut().for_each(|run| run.minor_faults = 90_000);
-        faster.verdict = judge(&faster.arms).unwrap();
+        faster.verdict = judge(&faster.arms, true).unwrap();
         assert_eq!(html::html(&faster, "").matches("<g class=\"more\">").count(), 1);
     }
 

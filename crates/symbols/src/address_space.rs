@@ -73,11 +73,6 @@ impl<T: Clone> AddressSpace<T> {
     pub fn above(&self, address: u64) -> Option<&Mapped<T>> {
         self.mapped.range(address..).next().map(|(_, mapped)| mapped)
     }
-
-    /// All of them, by address.
-    pub fn iter(&self) -> impl Iterator<Item = &Mapped<T>> {
-        self.mapped.values()
-    }
 }
 
 #[cfg(test)]
@@ -89,7 +84,7 @@ mod tests {
     }
 
     fn shown(space: &AddressSpace<char>) -> Vec<(Range<u64>, u64, char)> {
-        space.iter().map(|mapped| (mapped.range.clone(), mapped.file_offset, mapped.what)).collect()
+        space.mapped.values().map(|mapped| (mapped.range.clone(), mapped.file_offset, mapped.what)).collect()
     }
 
     #[test]

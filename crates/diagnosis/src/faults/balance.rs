@@ -47,14 +47,6 @@ impl Balance {
             },
         }
     }
-
-    /// Part of the processes' faults that was seen by events, 0 to 1; none when the accounts could not be read.
-    #[must_use]
-    pub fn seen(&self) -> Option<f64> {
-        let own = self.accounts?.all().saturating_sub(self.before.all());
-        let seen = self.user.all().saturating_add(self.kernel.unwrap_or_default().all());
-        Some(if own == 0 { 1.0 } else { (seen as f64 / own as f64).min(1.0) })
-    }
 }
 
 #[cfg(test)]
@@ -67,7 +59,6 @@ mod tests {
         let balance = Balance::of(&recording());
         assert_eq!(balance.without_event, Some(FaultCounts { minor: 30, major: 2 }));
         assert_eq!(balance.beyond_accounts, FaultCounts::default());
-        assert!((balance.seen().unwrap() - 9100.0 / 9132.0).abs() < 1e-9);
     }
 
     #[test]
@@ -78,7 +69,6 @@ mod tests {
         assert_eq!(balance.beyond_accounts.minor, 70);
         assert_eq!(balance.without_event, Some(FaultCounts { minor: 0, major: 2 }));
         recording.counters.accounts = None;
-        let balance = Balance::of(&recording);
-        assert_eq!((balance.without_event, balance.seen()), (None, None));
+        assert_eq!(Balance::of(&recording).without_event, None);
     }
 }

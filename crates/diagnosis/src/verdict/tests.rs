@@ -1,6 +1,10 @@
 use super::*;
 use crate::effect::tests::runs;
 
+fn judge(arms: &[ArmResult]) -> Option<Verdict> {
+    super::judge(arms, true)
+}
+
 fn setting(variable: &'static str) -> Setting {
     Setting { variable, value: "1".into() }
 }
@@ -115,7 +119,7 @@ fn of_a_part_it_does_not_say_to_leave_the_allocator_alone() {
         arm("libc as is", Role::AsIs, runs(1.2, 120_000, 40, 14)),
         arm("Faultless", Role::Faultless, under_faultless(1.2, 120_500, 41, 14)),
     ];
-    let sentence = judge_what_was_seen(&arms, false).unwrap().sentence;
+    let sentence = super::judge(&arms, false).unwrap().sentence;
     assert!(sentence.starts_with("Nothing helps what was measured, which is not all"), "{sentence}");
     assert!(!sentence.contains("leave") && !sentence.contains("not come from malloc"), "{sentence}");
 }
