@@ -99,7 +99,7 @@ const MIB: f64 = 1024.0 * 1024.0;
 const GIB: f64 = 1024.0 * MIB;
 
 /// The next of 1, 2, 2.5, 5 times a power of ten.
-fn nice_step(least: f64) -> f64 {
+pub(crate) fn nice_step(least: f64) -> f64 {
     if !(least.is_finite() && least > 0.0) {
         return 1.0;
     }

@@ -1,5 +1,7 @@
 //! Axes: from a figure to a place in the picture, and the ticks between.
 
+use crate::axis::nice_step;
+
 /// From figures to pixels.
 #[derive(Debug, Clone, Copy)]
 pub struct Scale {
@@ -106,20 +108,6 @@ fn range(figures: impl Iterator<Item = f64>) -> (f64, f64) {
         Some((low.min(figure), high.max(figure)))
     };
     figures.filter(|figure| figure.is_finite()).fold(None, widen).unwrap_or((0.0, 1.0))
-}
-
-/// The next of 1, 2, 2.5, 5 times a power of ten.
-fn nice_step(least: f64) -> f64 {
-    if !(least.is_finite() && least > 0.0) {
-        return 1.0;
-    }
-    let power = 10_f64.powf(least.log10().floor());
-    let steps = [1.0, 2.0, 2.5, 5.0, 10.0];
-    steps
-        .into_iter()
-        .map(|step| step * power)
-        .find(|step| *step >= least * (1.0 - 1e-9))
-        .unwrap_or(10.0 * power)
 }
 
 #[cfg(test)]
