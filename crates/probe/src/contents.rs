@@ -8,24 +8,24 @@ use std::os::unix::fs::FileExt;
 
 use faultless_records::contents::{Contents, Extent, PageRun};
 use faultless_records::mappings::Mapping;
+use faultless_records::pagemap::Page;
 
-use crate::page_scan::{self, Region, Wanted};
+use crate::page_scan::{self, Wanted};
+use crate::pagemap::PageMap;
 use crate::process::{Memory, Process, ProcessError};
-
-/// Bit of a `pagemap` entry: the page is in memory. Source: the kernel's Documentation/admin-guide/mm/pagemap.rst.
-const PRESENT: u64 = 1 << 63;
-/// The page is in swap.
-const SWAPPED: u64 = 1 << 62;
 
 /// Largest range whose `pagemap` is read entry by entry, where the kernel has no call that skips holes: 64 GiB.
 const LARGEST_READ_BYTES: u64 = 64 << 30;
+
+/// Pages whose entries are read in one piece: 256 KiB of them.
+const PAGES_AT_ONCE: usize = 32_768;
 
 /// The memory of a process and the mappings it had when they were read.
 pub struct LiveContents<'process> {
     process: &'process Process,
     mappings: &'process [Mapping],
     memory: Memory,
-    pagemap: File,
+    pagemap: PageMap,
     page_bytes: u64,
     /// Files of mappings, opened when first needed; none where that failed.
     files: RefCell<HashMap<u64, Option<File>>>,
@@ -37,14 +37,10 @@ impl<'process> LiveContents<'process> {
     /// # Errors
     /// [`ProcessError`]; needs the right to attach.
     pub fn open(process: &'process Process, mappings: &'process [Mapping]) -> Result<Self, ProcessError> {
-        Ok(Self {
-            process,
-            mappings,
-            memory: process.memory()?,
-            pagemap: process.open_file("pagemap")?,
-            page_bytes: crate::process_files::page_bytes(),
-            files: RefCell::default(),
-        })
+        let memory = process.memory()?;
+        let pagemap = PageMap::open(process)?;
+        let page_bytes = pagemap.page_bytes();
+        Ok(Self { process, mappings, memory, pagemap, page_bytes, files: RefCell::default() })
     }
 
     fn mapping(&self, address: u64) -> Option<&'process Mapping> {
@@ -52,17 +48,11 @@ impl<'process> LiveContents<'process> {
         self.mappings[..after].last().filter(|mapping| address < mapping.end)
     }
 
-    fn entry(&self, address: u64) -> Option<u64> {
-        let mut entry = [0; 8];
-        self.pagemap.read_exact_at(&mut entry, address / self.page_bytes * 8).ok()?;
-        Some(u64::from_ne_bytes(entry))
-    }
-
     /// Reads within one page.
     fn read_in_page(&self, address: u64, buffer: &mut [u8]) -> bool {
-        match self.entry(address) {
-            Some(entry) if entry & PRESENT != 0 => self.memory.read_at(address, buffer).is_ok(),
-            Some(entry) if entry & SWAPPED == 0 => self.read_file(address, buffer),
+        match self.pagemap.entries(address, 1).as_deref() {
+            Ok([Page::Resident]) => self.memory.read_at(address, buffer).is_ok(),
+            Ok([Page::Absent]) => self.read_file(address, buffer),
             _ => false,
         }
     }
@@ -87,20 +77,12 @@ impl<'process> LiveContents<'process> {
     /// By `PAGEMAP_SCAN`, which skips what is not there and knows the zero page; kernels before 6.7 do not have it.
     fn scan(&self, extent: Extent) -> Option<Vec<PageRun>> {
         let mut found = Vec::new();
-        let mut regions = [Region::default(); 512];
-        let mut start = extent.start;
-        while start < extent.end {
-            let (filled, walk_end) =
-                page_scan::scan(&self.pagemap, start, extent.end, NOT_ZERO, &mut regions)?;
-            found.extend(regions.get(..filled)?.iter().map(|region| PageRun {
+        self.pagemap.scan(extent.start, extent.end, NOT_ZERO, |region| {
+            found.push(PageRun {
                 extent: Extent { start: region.start, end: region.end },
                 is_swapped: region.categories & page_scan::SWAPPED != 0,
-            }));
-            if walk_end <= start {
-                break;
-            }
-            start = walk_end;
-        }
+            });
+        })?;
         Some(found)
     }
 
@@ -109,17 +91,14 @@ impl<'process> LiveContents<'process> {
             return None;
         }
         let mut found: Vec<PageRun> = Vec::new();
-        let mut buffer = vec![0_u8; 256 * 1024];
         let mut address = extent.start / self.page_bytes * self.page_bytes;
         while address < extent.end {
             let pages = (extent.end - address).div_ceil(self.page_bytes);
-            let bytes = usize::try_from(pages.saturating_mul(8)).ok()?.min(buffer.len());
-            let entries = buffer.get_mut(..bytes)?;
-            self.pagemap.read_exact_at(entries, address / self.page_bytes * 8).ok()?;
-            for entry in entries.as_chunks().0 {
-                let entry = u64::from_ne_bytes(*entry);
-                if entry & (PRESENT | SWAPPED) != 0 {
-                    let is_swapped = entry & SWAPPED != 0;
+            let count = usize::try_from(pages).ok()?.min(PAGES_AT_ONCE);
+            let pages = self.pagemap.entries(address, count).ok().filter(|pages| pages.len() == count)?;
+            for page in pages {
+                if page != Page::Absent {
+                    let is_swapped = page == Page::Swapped;
                     match found.last_mut() {
                         Some(last) if last.extent.end == address && last.is_swapped == is_swapped => {
                             last.extent.end = address + self.page_bytes;

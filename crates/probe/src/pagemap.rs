@@ -1,6 +1,7 @@
 //! Which pages of a process have memory.
 
 use std::fs::File;
+use std::io;
 use std::os::unix::fs::FileExt;
 
 use faultless_records::pagemap::{self, ENTRY_BYTES, Page};
@@ -41,22 +42,10 @@ impl PageMap {
     /// # Errors
     /// [`ProcessError`] when the process has ended.
     pub fn states(&self, address: u64, count: usize) -> Result<Vec<Page>, ProcessError> {
-        let mut bytes = vec![0; count * ENTRY_BYTES];
-        let start = address / self.page_bytes * ENTRY_BYTES as u64;
-        let mut filled = 0;
-        while filled < bytes.len() {
-            match self.file.read_at(&mut bytes[filled..], start + filled as u64) {
-                Ok(0) => break,
-                Ok(read) => filled += read,
-                Err(error) => {
-                    let file = "pagemap".to_owned();
-                    return Err(ProcessError::System { pid: self.pid, file, error });
-                }
-            }
-        }
-        // The file ends where the process's memory is gone, and where addresses end.
-        bytes.truncate(filled / ENTRY_BYTES * ENTRY_BYTES);
-        let mut pages = pagemap::parse(&bytes);
+        let mut pages = self.entries(address, count).map_err(|error| {
+            let file = "pagemap".to_owned();
+            ProcessError::System { pid: self.pid, file, error }
+        })?;
         pages.resize(count, Page::Absent);
         if pages.contains(&Page::Resident) {
             self.leave_out_zeros(address / self.page_bytes * self.page_bytes, &mut pages);
@@ -67,18 +56,44 @@ impl PageMap {
     fn leave_out_zeros(&self, first: u64, pages: &mut [Page]) {
         let end = first.saturating_add(pages.len() as u64 * self.page_bytes);
         let place = |address: u64| usize::try_from((address - first) / self.page_bytes).unwrap_or(usize::MAX);
-        let mut regions = [Region::default(); 512];
-        let mut start = first;
-        while let Some((filled, walk_end)) = page_scan::scan(&self.file, start, end, ZERO_PAGES, &mut regions)
-        {
-            for zeros in &regions[..filled] {
-                pages[place(zeros.start)..place(zeros.end)].fill(Page::Absent);
+        // A kernel without the call leaves them in.
+        let _ = self.scan(first, end, ZERO_PAGES, |zeros| {
+            pages[place(zeros.start)..place(zeros.end)].fill(Page::Absent);
+        });
+    }
+
+    /// What the file says of `count` pages from `address` on: of fewer where the process's memory is gone, and where addresses end.
+    pub(crate) fn entries(&self, address: u64, count: usize) -> io::Result<Vec<Page>> {
+        let mut bytes = vec![0; count * ENTRY_BYTES];
+        let start = address / self.page_bytes * ENTRY_BYTES as u64;
+        let mut filled = 0;
+        while filled < bytes.len() {
+            match self.file.read_at(&mut bytes[filled..], start + filled as u64)? {
+                0 => break,
+                read => filled += read,
             }
-            if walk_end <= start || walk_end >= end {
+        }
+        Ok(pagemap::parse(&bytes[..filled]))
+    }
+
+    /// Hands over the runs of wanted pages, by address. None when the kernel does not have the call, or refuses.
+    pub(crate) fn scan(
+        &self,
+        mut start: u64,
+        end: u64,
+        wanted: Wanted,
+        mut take: impl FnMut(&Region),
+    ) -> Option<()> {
+        let mut regions = [Region::default(); 512];
+        while start < end {
+            let (filled, walk_end) = page_scan::scan(&self.file, start, end, wanted, &mut regions)?;
+            regions.get(..filled)?.iter().for_each(&mut take);
+            if walk_end <= start {
                 break;
             }
             start = walk_end;
         }
+        Some(())
     }
 }
 
