@@ -83,7 +83,7 @@ pub enum By {
 pub fn export(arguments: &ExportArguments, signals: &Signals) -> Result<Ending, Failure> {
     subject::check_view()?;
     arguments.followed.in_words(&arguments.command)?;
-    let program = followed::program_of(&arguments.command)?;
+    let command = followed::command_of(&arguments.command)?;
     let mut sampler = arguments.followed.sampler(arguments.pss)?;
     sampler.expect_groups_back();
     match &arguments.textfile {
@@ -96,10 +96,10 @@ pub fn export(arguments: &ExportArguments, signals: &Signals) -> Result<Ending, 
     let is_served = !arguments.once && (arguments.listen.is_some() || arguments.textfile.is_none());
     let server =
         is_served.then(|| Server::bind(arguments.listen.as_deref().unwrap_or(ADDRESS))).transpose()?;
-    let launched = match program {
-        Some(program) => {
+    let launched = match command {
+        Some(command) => {
             let streams = [None, None, None];
-            Some(followed::start(&arguments.command, program, streams, &mut sampler, signals)?)
+            Some(followed::start(command, streams, &mut sampler, signals)?)
         }
         None => None,
     };

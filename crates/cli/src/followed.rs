@@ -9,14 +9,15 @@ use clap::Args;
 use faultless_probe::file_limit;
 use faultless_probe::launch::{Launch, Launched, launch};
 use faultless_probe::process_list::{Matcher, Selection};
-use faultless_probe::program;
 use faultless_probe::sampler::Sampler;
 use faultless_probe::signals::Signals;
 use faultless_probe::watched_group::WatchedGroup;
 use faultless_report::plain::plain;
+use faultless_trial::command::Command;
 use regex_lite::Regex;
 
 use crate::failure::Failure;
+use crate::target;
 
 /// Source: `TASK_COMM_LEN`, 16 with the zero at the end; proc_pid_comm(5).
 const NAME_BYTES: usize = 15;
@@ -131,15 +132,12 @@ fn as_kept(name: &str) -> String {
     String::from_utf8_lossy(kept).into_owned()
 }
 
-/// The program that a command names, if there is a command.
+/// The command, if there is one.
 ///
 /// # Errors
-/// [`Failure`] where it cannot be found or run.
-pub fn program_of(command: &[OsString]) -> Result<Option<PathBuf>, Failure> {
-    let Some(name) = command.first() else { return Ok(None) };
-    let path = std::env::var_os("PATH");
-    let found = program::find(name, path.as_deref());
-    found.map(Some).map_err(|error| Failure::of_lookup(&name.to_string_lossy(), error))
+/// [`Failure`] where its program cannot be found or run.
+pub fn command_of(words: &[OsString]) -> Result<Option<Command>, Failure> {
+    (!words.is_empty()).then(|| target::find(words.to_vec())).transpose()
 }
 
 /// Starts a command and lets the sampler look at it.
@@ -147,21 +145,14 @@ pub fn program_of(command: &[OsString]) -> Result<Option<PathBuf>, Failure> {
 /// # Errors
 /// [`Failure`] where it cannot be started.
 pub fn start(
-    command: &[OsString],
-    program: PathBuf,
+    command: Command,
     streams: [Option<File>; 3],
     sampler: &mut Sampler,
     signals: &Signals,
 ) -> Result<Launched, Failure> {
-    let start = Launch {
-        program,
-        arguments: command.to_vec(),
-        environment: std::env::vars_os().collect(),
-        streams,
-        is_detached: false,
-    };
-    let launched =
-        launch(start, signals).map_err(|error| Failure::of_start(&command[0].to_string_lossy(), &error))?;
+    let name = command.name();
+    let start = Launch { streams, ..target::start(command, false)? };
+    let launched = launch(start, signals).map_err(|error| Failure::of_start(&name, &error))?;
     if let Err(error) = sampler.add_started(launched.pid()) {
         sampler.note(&format!("the command was not seen: {error}"));
     }

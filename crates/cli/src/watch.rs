@@ -40,21 +40,21 @@ pub fn watch(
     subject::check_view()?;
     let subject = arguments.followed.in_words(&arguments.command)?;
     let shows_chart = shows_chart(&arguments);
-    let program = followed::program_of(&arguments.command)?;
+    let command = followed::command_of(&arguments.command)?;
     let mut sampler = arguments.followed.sampler(arguments.pss)?;
     // After everything that may be refused: files are not touched for nothing.
     let plot = Plot::create(&arguments)?;
     let outlets = Outlets::open(&arguments, shows_chart, None)?;
-    let spool = match program {
+    let spool = match &command {
         Some(_) if shows_chart => Some(Spool::create()?),
         _ => None,
     };
     // Dropped, the terminal is what it was, whatever the outcome.
     let onlooker: Box<dyn Onlooker> = if shows_chart { Box::new(Screen::open()?) } else { Box::new(Nobody) };
-    let launched = match program {
-        Some(program) => {
+    let launched = match command {
+        Some(command) => {
             let streams = spool.as_ref().map_or(Ok([None, None, None]), Spool::streams)?;
-            Some(followed::start(&arguments.command, program, streams, &mut sampler, signals)?)
+            Some(followed::start(command, streams, &mut sampler, signals)?)
         }
         None => None,
     };
