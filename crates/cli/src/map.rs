@@ -2,16 +2,14 @@
 
 use std::ffi::OsStr;
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 use faultless_diagnosis::classification::totals::changes;
 use faultless_diagnosis::classification::{Sight, classify};
 use faultless_diagnosis::java_account::account;
 use faultless_probe::contents::LiveContents;
-use faultless_probe::launch::launch;
 use faultless_probe::process::{Process, ProcessError};
 use faultless_probe::signals::Signals;
-use faultless_probe::watch::{Moment, watch_beside};
+use faultless_probe::watch::Moment;
 use faultless_probe::{memory_group, terminal, thread_states};
 use faultless_records::contents::Contents;
 use faultless_records::mappings;
@@ -88,42 +86,18 @@ fn show(arguments: &MapArguments, view: &MapView) -> Result<(), Failure> {
     })
 }
 
-/// Starts the command and looks at it once: at the wanted time, else when it is about to end and its memory is still whole.
+/// Looks at the command once: at the wanted time, else when it is about to end.
 fn run(arguments: &MapArguments, signals: &Signals) -> Result<(), Failure> {
-    subject::check_view()?;
-    let command = target::find(arguments.command.clone())?;
-    let name = command.name();
-    let started = Instant::now();
-    let launched = launch(target::start(command, arguments.json)?, signals)
-        .map_err(|error| Failure::of_start(&name, &error))?;
-    let mut outcome: Option<Result<(), Failure>> = None;
-    let mut observe = |moment: Moment| -> Option<Duration> {
-        // Once it has ended its memory is gone.
-        if outcome.is_some() || matches!(moment, Moment::Ended(_)) {
-            return None;
+    let unseen =
+        "ended unseen: this system does not let us trace it; --after DURATION looks at it while it runs";
+    let (command, after) = (arguments.command.clone(), arguments.after);
+    target::look_once(command, after, arguments.json, signals, unseen, &|process, moment| {
+        let mut view = look(process, Manner::of(arguments))?;
+        if moment == Moment::AtExit && after.is_some() {
+            view.remarks
+                .push("it ended before the time it was to be looked at: this is how it was then".into());
         }
-        if moment == Moment::Running {
-            let left = arguments.after?.checked_sub(started.elapsed());
-            if left.is_some_and(|left| !left.is_zero()) {
-                return left;
-            }
-        }
-        let view = Process::open(launched.pid()).map_err(Failure::of_process);
-        let view = view.and_then(|process| look(&process, Manner::of(arguments)));
-        outcome = Some(view.and_then(|mut view| {
-            if moment == Moment::AtExit && arguments.after.is_some() {
-                view.remarks
-                    .push("it ended before the time it was to be looked at: this is how it was then".into());
-            }
-            show(arguments, &view)
-        }));
-        None
-    };
-    watch_beside(&launched, signals, None, &mut observe).map_err(|error| Failure::of_watch(&name, error))?;
-    outcome.unwrap_or_else(|| {
-        Err(Failure::Failed(format!(
-            "{name} ended unseen: this system does not let us trace it; --after DURATION looks at it while it runs"
-        )))
+        show(arguments, &view)
     })
 }
 

@@ -1,11 +1,15 @@
-//! The user's command, found, judged and made ready to start.
+//! The user's command, found, judged and made ready to start, and looked at once.
 
 use std::ffi::OsString;
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use faultless_diagnosis::preload;
-use faultless_probe::launch::Launch;
+use faultless_probe::launch::{Launch, launch};
+use faultless_probe::process::Process;
+use faultless_probe::signals::Signals;
+use faultless_probe::watch::{Moment, watch_beside};
 use faultless_probe::{program, terminal};
 use faultless_records::program::{ProgramFile, ProgramKind};
 use faultless_report::plain::plain;
@@ -13,6 +17,7 @@ use faultless_symbols::exported;
 use faultless_trial::command::Command;
 
 use crate::failure::Failure;
+use crate::subject;
 
 /// Finds the program of a command and makes sure that a preload reaches it.
 ///
@@ -59,6 +64,45 @@ pub fn start(command: Command, is_apart: bool) -> Result<Launch, Failure> {
         streams: [None, output, None],
         is_detached: false,
     })
+}
+
+/// Starts the command and lets `look` see its process: after `after`, else when it is about to end and its memory is still
+/// whole. The command runs to its end. Where our output must be the report alone, what it prints `is_apart`.
+///
+/// # Errors
+/// [`Failure`] when it cannot be started or looked at; `unseen` says what helps where it ended before.
+pub fn look_once(
+    words: Vec<OsString>,
+    after: Option<Duration>,
+    is_apart: bool,
+    signals: &Signals,
+    unseen: &str,
+    look: &dyn Fn(&Process, Moment) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    subject::check_view()?;
+    let command = find(words)?;
+    let name = command.name();
+    let launched =
+        launch(start(command, is_apart)?, signals).map_err(|error| Failure::of_start(&name, &error))?;
+    let began = Instant::now();
+    let mut outcome: Option<Result<(), Failure>> = None;
+    let mut observe = |moment: Moment| -> Option<Duration> {
+        // Once it has ended its memory is gone.
+        if outcome.is_some() || matches!(moment, Moment::Ended(_)) {
+            return None;
+        }
+        if moment == Moment::Running {
+            let left = after?.checked_sub(began.elapsed());
+            if left.is_some_and(|left| !left.is_zero()) {
+                return left;
+            }
+        }
+        let process = Process::open(launched.pid()).map_err(Failure::of_process);
+        outcome = Some(process.and_then(|process| look(&process, moment)));
+        None
+    };
+    watch_beside(&launched, signals, None, &mut observe).map_err(|error| Failure::of_watch(&name, error))?;
+    outcome.unwrap_or_else(|| Err(Failure::Failed(format!("{name} {unseen}"))))
 }
 
 /// The dynamic loader named in the headers of what the command really runs.
