@@ -137,38 +137,35 @@ fn headed(campaign: &Campaign, before: &[&str]) -> Table {
 fn calls_table(campaign: &Campaign, suite: Suite) -> Table {
     let mut table = headed(campaign, &[]);
     for cell in cells_of(campaign, suite) {
-        let mut row = vec![Cell::new(name(campaign, cell))];
-        row.extend(
-            (0..campaign.contenders.len())
-                .map(|contender| right(campaign.calls(cell, contender).map_or("-".into(), count))),
-        );
-        table.add_row(row);
+        let calls = |contender| campaign.calls(cell, contender).map_or("-".into(), count);
+        table.add_row(row(campaign, &name(campaign, cell), calls));
     }
     close_up(table)
+}
+
+/// A heading, and a text for each contender.
+fn row(campaign: &Campaign, heading: &str, text: impl Fn(usize) -> String) -> Vec<Cell> {
+    let texts = (0..campaign.contenders.len()).map(|contender| right(text(contender)));
+    [Cell::new(heading)].into_iter().chain(texts).collect()
 }
 
 fn table(campaign: &Campaign, suite: Suite, metric: Metric) -> Table {
     let mut table = headed(campaign, &[]);
     for cell in cells_of(campaign, suite) {
-        let mut row = vec![Cell::new(name(campaign, cell))];
-        row.extend(
-            (0..campaign.contenders.len())
-                .map(|contender| right(standing(campaign, cell, contender, metric))),
-        );
-        table.add_row(row);
+        let standing = |contender| standing(campaign, cell, contender, metric);
+        table.add_row(row(campaign, &name(campaign, cell), standing));
     }
-    let mut row = vec![Cell::new("geometric mean")];
-    row.extend((0..campaign.contenders.len()).map(|contender| {
+    let mean = |contender| {
         if contender == campaign.reference {
-            return right("×1");
+            return "×1".to_owned();
         }
         let mean = suite_ratio(campaign, suite, contender, campaign.reference, metric);
-        right(mean.map_or("-".into(), |mean| {
+        mean.map_or("-".into(), |mean| {
             let bare = |number: f64| quantity::ratio(number).trim_start_matches('×').to_owned();
             format!("{}\n{}–{}", quantity::ratio(mean.median), bare(mean.low), bare(mean.high))
-        }))
-    }));
-    table.add_row(row);
+        })
+    };
+    table.add_row(row(campaign, "geometric mean", mean));
     close_up(table)
 }
 

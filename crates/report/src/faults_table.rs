@@ -101,15 +101,7 @@ fn fitting(profile: &Profile, columns: Option<usize>) -> String {
 
 fn functions(profile: &Profile, longest: usize, has_through: bool) -> String {
     let has_lines = profile.functions.iter().take(FUNCTIONS).any(|function| !function.lines.is_empty());
-    let has_major = profile.all.major > 0.0;
-    let has_huge = profile.all.huge >= 0.5;
-    let mut header = vec![right("faults"), right("share")];
-    if has_major {
-        header.push(right("major"));
-    }
-    if has_huge {
-        header.push(right("huge"));
-    }
+    let mut header = headings(profile);
     header.push(Cell::new("function"));
     header.push(Cell::new(if has_lines { "lines" } else { "module" }));
     if has_through {
@@ -141,7 +133,7 @@ fn functions(profile: &Profile, longest: usize, has_through: bool) -> String {
                 format!("the kernel {share}")
             });
         }
-        let mut row = amounts(amount, profile.share(amount.faults), has_major, has_huge);
+        let mut row = amounts(profile, amount);
         row.extend([shown_name(function, longest), location].map(Cell::new));
         if has_through {
             row.push(Cell::new(through.join("\n")));
@@ -150,22 +142,26 @@ fn functions(profile: &Profile, longest: usize, has_through: bool) -> String {
         table.add_row(row);
     }
     if left_out > 0 {
-        let mut row = amounts(rest, profile.share(rest.faults), has_major, has_huge);
+        let mut row = amounts(profile, rest);
         row.push(Cell::new(several(left_out, "other")));
         table.add_row(row);
     }
     format!("{table}\n")
 }
 
-fn amounts(amount: Amount, share: f64, has_major: bool, has_huge: bool) -> Vec<Cell> {
-    let mut cells = vec![right(whole(amount.faults)), right(percent(share))];
-    if has_major {
-        cells.push(right(whole(amount.major)));
-    }
-    if has_huge {
-        cells.push(right(whole(amount.huge)));
-    }
-    cells
+fn headings(profile: &Profile) -> Vec<Cell> {
+    figures(profile, ["faults", "share", "major", "huge"].map(str::to_owned))
+}
+
+fn amounts(profile: &Profile, amount: Amount) -> Vec<Cell> {
+    let share = percent(profile.share(amount.faults));
+    figures(profile, [whole(amount.faults), share, whole(amount.major), whole(amount.huge)])
+}
+
+/// Major and huge faults have columns where there are any.
+fn figures(profile: &Profile, columns: [String; 4]) -> Vec<Cell> {
+    let is_shown = [true, true, profile.all.major > 0.0, profile.all.huge >= 0.5];
+    columns.into_iter().zip(is_shown).filter(|(_, is_shown)| *is_shown).map(|(text, _)| right(text)).collect()
 }
 
 fn module(function: &Function) -> String {
@@ -192,26 +188,18 @@ fn parts<K>(list: &[(K, f64)], all: f64, longest: usize, name: impl Fn(&K) -> St
 }
 
 fn memory(profile: &Profile) -> String {
-    let mut header = vec![right("faults"), right("share")];
-    let has_major = profile.all.major > 0.0;
-    let has_huge = profile.all.huge >= 0.5;
-    if has_major {
-        header.push(right("major"));
-    }
-    if has_huge {
-        header.push(right("huge"));
-    }
+    let mut header = headings(profile);
     header.push(Cell::new("memory"));
     let mut table = headed(header);
     for (kind, amount) in profile.kinds.iter().take(8) {
-        let mut row = amounts(*amount, profile.share(amount.faults), has_major, has_huge);
+        let mut row = amounts(profile, *amount);
         row.push(Cell::new(plain(&kind.name())));
         table.add_row(row);
     }
     if profile.kinds.len() > 8 {
         let mut rest = Amount::default();
         profile.kinds.iter().skip(8).for_each(|(_, amount)| rest += *amount);
-        let mut row = amounts(rest, profile.share(rest.faults), has_major, has_huge);
+        let mut row = amounts(profile, rest);
         row.push(Cell::new(several(profile.kinds.len() as u64 - 8, "other kind")));
         table.add_row(row);
     }
