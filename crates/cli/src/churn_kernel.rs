@@ -222,7 +222,6 @@ impl Sums {
             remarks.push(UNSEEN_PROGRAMS.to_owned());
         }
         self.tally.finish(Circumstances {
-            tool_version: env!("CARGO_PKG_VERSION").to_owned(),
             subject,
             started_unix_s: self.started_unix_s,
             ending,

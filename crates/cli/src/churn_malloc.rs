@@ -143,7 +143,6 @@ impl Sums {
             |(head, number): (&RecorderHead, &i32)| !head.has_ended && Process::open(*number).is_ok();
         let any_runs_on = self.heads.iter().zip(&self.numbers).any(runs_on);
         let mut recording = self.tally.finish(MallocCircumstances {
-            tool_version: env!("CARGO_PKG_VERSION").to_owned(),
             subject,
             started_unix_s: self.started_unix_s,
             ending,

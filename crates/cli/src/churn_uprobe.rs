@@ -69,7 +69,6 @@ pub fn look_at_process(
     remarks.extend(looked.chains_refused.as_deref().map(no_callers));
     let tool = own_processor_time().saturating_sub(began);
     Ok(sums.tally.finish(MallocCircumstances {
-        tool_version: env!("CARGO_PKG_VERSION").to_owned(),
         subject: name,
         started_unix_s,
         ending: None,

@@ -14,7 +14,7 @@ pub struct CallTree {
 }
 
 /// A program or library.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct CallModule {
     /// Path, as the process saw it.
     pub path: String,
@@ -27,7 +27,7 @@ pub struct CallModule {
 }
 
 /// A place in code.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Hash, Serialize, Deserialize)]
 pub struct CallFrame {
     /// Function, as its language writes it; none where it has no name.
     #[serde(default, skip_serializing_if = "Option::is_none")]

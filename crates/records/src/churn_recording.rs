@@ -17,10 +17,11 @@ pub const FORMAT: &str = "faultless-churn-recording/1";
 pub const TIMELINE_STEPS: usize = 240;
 
 /// A way to see the calls of a process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mechanism {
     /// The kernel's tracepoints, through perf_event_open(2).
+    #[default]
     Tracepoints,
     /// The kernel's records of new mappings, through perf_event_open(2): no munmap, no madvise, no callers.
     MmapRecords,

@@ -11,7 +11,7 @@ use crate::saved_form::{self, Recording};
 pub const FORMAT: &str = "faultless-faults-recording/1";
 
 /// The page faults of a command or process, by where and by whom.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct FaultRecording {
     /// [`FORMAT`] of the tool that wrote it.
     pub format: String,
@@ -45,7 +45,7 @@ pub struct FaultRecording {
 }
 
 /// What was observed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Subject {
     /// The command's words; empty for a process that ran already.
     pub command: Vec<String>,
@@ -56,7 +56,7 @@ pub struct Subject {
 }
 
 /// How faults were observed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Method {
     /// The steps of sampling, in which every so many faults one was looked at.
     pub steps: Vec<Step>,
@@ -77,7 +77,7 @@ pub struct Method {
 }
 
 /// One step of sampling and what was counted in it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Step {
     /// One sample for so many minor faults.
     pub minor_period: u64,
@@ -110,7 +110,7 @@ impl FaultCounts {
 }
 
 /// What the kernel counted in the time of the recording.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Counters {
     /// Events in programs: exact, whatever was sampled.
     pub user: FaultCounts,
@@ -125,7 +125,7 @@ pub struct Counters {
 }
 
 /// What observing cost, in ns.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Cost {
     /// CPU time of the observer while it observed.
     pub observer_cpu_ns: u64,
@@ -143,7 +143,7 @@ pub struct FaultProcess {
 }
 
 /// A kind of memory that was faulted on.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Hash, Serialize, Deserialize)]
 pub struct Place {
     /// Path of the mapped file, `//anon`, `[heap]`, `[stack]` and the like; empty where nothing was known to be mapped.
     pub mapping: String,
@@ -156,7 +156,7 @@ pub struct Place {
 }
 
 /// Faults that differ in nothing but their addresses.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Faults {
     /// Index of the innermost call; none without a call chain.
     pub call: Option<usize>,

@@ -32,10 +32,11 @@ pub const SPILL_TAIL_OFFSET: u64 = 128;
 const CLASSES: usize = 64;
 
 /// A function that hands out memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MallocFunction {
     /// malloc(3), and `operator new`, which calls it.
+    #[default]
     Malloc,
     /// calloc(3)
     Calloc,
@@ -201,7 +202,7 @@ pub enum MallocEvent {
 }
 
 /// A block that was described when it was handed out.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Allocated {
     /// When, in ns.
     pub time_ns: u64,

@@ -13,10 +13,11 @@ use crate::saved_form::{self, Recording, check_calls};
 pub const FORMAT: &str = "faultless-churn-malloc-recording/1";
 
 /// A way to see calls of malloc.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MallocMechanism {
     /// A preloaded library counts them.
+    #[default]
     Recorder,
     /// The kernel stops at the functions' first and last instructions.
     Uprobes,

@@ -347,9 +347,7 @@ mod tests {
     use super::*;
     use faultless_diagnosis::churn::circumstances::MallocCircumstances;
     use faultless_diagnosis::churn::malloc_tally::MallocTally;
-    use faultless_records::malloc_event::{Allocated, MallocEvent, MallocFunction};
-    use faultless_records::malloc_recording::MallocCost;
-    use faultless_records::perf_record::Registers;
+    use faultless_records::malloc_event::{Allocated, MallocEvent};
 
     fn block() -> Allocated {
         Allocated {
@@ -357,26 +355,14 @@ mod tests {
             id: 1,
             size_bytes: 100,
             weight: 1,
-            function: MallocFunction::Malloc,
             is_tracked: true,
             tid: 1,
-            registers: Registers::default(),
-            stack: Vec::new(),
+            ..Allocated::default()
         }
     }
 
     fn circumstances(mechanism: MallocMechanism) -> MallocCircumstances {
-        MallocCircumstances {
-            tool_version: String::new(),
-            subject: String::new(),
-            started_unix_s: 0,
-            ending: None,
-            mechanism,
-            observed_ns: 1,
-            cost: MallocCost::default(),
-            stacks: Vec::new(),
-            remarks: Vec::new(),
-        }
+        MallocCircumstances { mechanism, observed_ns: 1, ..MallocCircumstances::default() }
     }
 
     #[test]

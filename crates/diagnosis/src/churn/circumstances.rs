@@ -5,10 +5,8 @@ use faultless_records::malloc_recording::{MallocCost, MallocMechanism};
 use faultless_records::measurement::Ending;
 
 /// What is known about an observation of calls of the kernel.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Circumstances {
-    /// Version of the tool.
-    pub tool_version: String,
     /// What was looked at, in words.
     pub subject: String,
     /// When it began to look, in seconds of Unix time.
@@ -32,10 +30,8 @@ pub struct Circumstances {
 }
 
 /// What is known about an observation of calls of malloc.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct MallocCircumstances {
-    /// Version of the tool.
-    pub tool_version: String,
     /// What was looked at, in words.
     pub subject: String,
     /// When it began to look, in seconds of Unix time.

@@ -180,7 +180,7 @@ impl MallocTally {
     pub fn finish(self, circumstances: MallocCircumstances) -> MallocRecording {
         let mut recording = MallocRecording {
             format: FORMAT.to_owned(),
-            tool_version: circumstances.tool_version,
+            tool_version: env!("CARGO_PKG_VERSION").to_owned(),
             subject: circumstances.subject,
             started_unix_s: circumstances.started_unix_s,
             ending: circumstances.ending,

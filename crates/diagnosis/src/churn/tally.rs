@@ -166,7 +166,7 @@ impl Tally {
             .sort_by_key(|caller| (std::cmp::Reverse(caller.amount.count), caller.stack, caller.operation));
         ChurnRecording {
             format: FORMAT.to_owned(),
-            tool_version: circumstances.tool_version,
+            tool_version: env!("CARGO_PKG_VERSION").to_owned(),
             subject: circumstances.subject,
             started_unix_s: circumstances.started_unix_s,
             ending: circumstances.ending,

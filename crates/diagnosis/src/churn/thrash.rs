@@ -263,17 +263,10 @@ mod tests {
             let stacks =
                 stacks.iter().map(|stack| stack.iter().map(|&name| name.to_owned()).collect()).collect();
             findings(&self.tally.finish(Circumstances {
-                tool_version: String::new(),
-                subject: String::new(),
-                started_unix_s: 0,
-                ending: None,
                 mechanism,
-                refused: None,
-                is_blind_to_some: false,
                 observed_ns: self.now_ns,
-                cost_per_call_ns: None,
                 stacks,
-                remarks: Vec::new(),
+                ..Circumstances::default()
             }))
         }
     }

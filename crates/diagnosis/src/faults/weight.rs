@@ -140,7 +140,6 @@ pub(crate) mod tests {
     use faultless_records::saved_form::Recording;
 
     use super::*;
-    use faultless_records::bench::Machine;
     use faultless_records::call_tree::{Call, CallFrame, CallModule, CallTree};
     use faultless_records::fault_recording::*;
 
@@ -159,66 +158,29 @@ pub(crate) mod tests {
     /// `main` (call 0) calls `dgemm` (1), which calls `memcpy` (2) of libc; faults of 90, 9 and 1 samples.
     pub fn recording() -> FaultRecording {
         let module = |path: &str| CallModule { path: path.into(), build_id: None, trouble: None };
-        let faults = |call, place, samples, step| Faults {
-            call: Some(call),
-            place,
-            process: 0,
-            is_major: false,
-            in_kernel: false,
-            is_huge: None,
-            step,
-            samples,
-            weight: samples as f64,
+        let faults = |call, place, samples, step| {
+            let weight = samples as f64;
+            Faults { call: Some(call), place, step, samples, weight, ..Faults::default() }
         };
         let place =
             |mapping: &str| Place { mapping: mapping.into(), protection: 3, flags: 2, is_stack: false };
+        let step = |minor_period, major_period, minor_faults| Step {
+            minor_period,
+            major_period,
+            minor_faults,
+            ..Step::default()
+        };
         FaultRecording {
             format: FORMAT.into(),
-            tool_version: "0.1.0".into(),
-            started_unix_s: 1,
             duration_ns: 2_000_000_000,
-            machine: Machine {
-                processor: "p".into(),
-                cpus: 2,
-                memory_bytes: 1 << 30,
-                kernel: "6.18".into(),
-                libc: String::new(),
-                huge_pages: "madvise".into(),
-            },
             subject: Subject { command: vec!["chem".into(), "9".into()], pid: 7, name: "chem".into() },
-            method: Method {
-                steps: vec![
-                    Step {
-                        minor_period: 1,
-                        major_period: 1,
-                        minor_faults: 10,
-                        major_faults: 0,
-                        lost_samples: 0,
-                    },
-                    Step {
-                        minor_period: 101,
-                        major_period: 11,
-                        minor_faults: 9090,
-                        major_faults: 0,
-                        lost_samples: 0,
-                    },
-                ],
-                stack_bytes: 8192,
-                cut_chains: 0,
-                lost_samples: 0,
-                lost_news: 0,
-                buffer_bytes: 1 << 20,
-                sees_kernel: false,
-                sees_huge_pages: true,
-            },
+            method: Method { steps: vec![step(1, 1, 10), step(101, 11, 9090)], ..Method::default() },
             counters: Counters {
                 user: FaultCounts { minor: 9100, major: 0 },
-                kernel: None,
                 accounts: Some(FaultCounts { minor: 9150, major: 2 }),
                 before: FaultCounts { minor: 20, major: 0 },
-                accounts_are_late: false,
+                ..Counters::default()
             },
-            cost: Cost { observer_cpu_ns: 5_000_000, subject_cpu_ns: Some(500_000_000) },
             processes: vec![FaultProcess { pid: 7, name: "chem".into() }],
             places: vec![place("//anon"), place("[heap]")],
             tree: CallTree {
@@ -231,7 +193,7 @@ pub(crate) mod tests {
                 ],
             },
             faults: vec![faults(2, 0, 90, 1), faults(0, 1, 9, 0), faults(1, 0, 1, 0)],
-            remarks: Vec::new(),
+            ..FaultRecording::default()
         }
     }
 
@@ -266,13 +228,8 @@ pub(crate) mod tests {
     #[test]
     fn what_lost_samples_stand_for_is_nobodys() {
         let mut recording = recording();
-        recording.method.steps[1] = Step {
-            minor_period: 101,
-            major_period: 11,
-            minor_faults: 101 * 120,
-            major_faults: 110,
-            lost_samples: 20,
-        };
+        let step = &mut recording.method.steps[1];
+        (step.minor_faults, step.major_faults, step.lost_samples) = (101 * 120, 110, 20);
         recording.counters.user = FaultCounts { minor: 10 + 101 * 120, major: 110 };
         recording.faults.push(Faults { is_major: true, samples: 10, weight: 10.0, ..recording.faults[0] });
         let weights = Weights::of(&recording);

@@ -3,11 +3,8 @@
 use faultless_diagnosis::churn::circumstances::{Circumstances, MallocCircumstances};
 use faultless_diagnosis::churn::malloc_tally::MallocTally;
 use faultless_diagnosis::churn::tally::Tally;
-use faultless_records::churn_recording::Mechanism;
 use faultless_records::malloc_event::{Allocated, MallocEvent, MallocFunction, RingCounts};
-use faultless_records::malloc_recording::{MallocCost, MallocMechanism};
 use faultless_records::memory_call::{CallKind, MemoryCall, MemoryEvent, TakenStack};
-use faultless_records::perf_record::Registers;
 
 use super::*;
 use crate::pprof::tests::{ReadSample, read};
@@ -38,17 +35,11 @@ fn calls(chains: &[Option<u32>], stacks: Vec<Vec<String>>) -> ChurnRecording {
         }
     }
     tally.finish(Circumstances {
-        tool_version: String::new(),
         subject: "thrash 9".into(),
         started_unix_s: 3,
-        ending: None,
-        mechanism: Mechanism::Seccomp,
-        refused: None,
-        is_blind_to_some: false,
         observed_ns: 5,
-        cost_per_call_ns: None,
         stacks,
-        remarks: Vec::new(),
+        ..Circumstances::default()
     })
 }
 
@@ -91,11 +82,9 @@ fn blocks(described: u64, chains: &[Option<u32>], stacks: Vec<Vec<String>>) -> M
             id,
             size_bytes: 100,
             weight: 1,
-            function: MallocFunction::Malloc,
             is_tracked: true,
             tid: 1,
-            registers: Registers::default(),
-            stack: Vec::new(),
+            ..Allocated::default()
         };
         tally.take(0, &MallocEvent::Allocated(block), chains[id as usize % chains.len()]);
     }
@@ -103,17 +92,7 @@ fn blocks(described: u64, chains: &[Option<u32>], stacks: Vec<Vec<String>>) -> M
     let counts =
         RingCounts { calls: vec![(MallocFunction::Malloc, 6, 100, 10_000)], ..RingCounts::default() };
     tally.set_counts(0, 1, vec![counts]);
-    tally.finish(MallocCircumstances {
-        tool_version: String::new(),
-        subject: String::new(),
-        started_unix_s: 0,
-        ending: None,
-        mechanism: MallocMechanism::Recorder,
-        observed_ns: 1,
-        cost: MallocCost::default(),
-        stacks,
-        remarks: Vec::new(),
-    })
+    tally.finish(MallocCircumstances { observed_ns: 1, stacks, ..MallocCircumstances::default() })
 }
 
 #[test]

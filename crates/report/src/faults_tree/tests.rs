@@ -18,53 +18,33 @@ fn frame(function: Option<&str>, line: u32) -> CallFrame {
 
 /// `main` calls `dgemm` with 95 faults and a nameless function with 5, of which 2 are major and in a system call.
 pub(crate) fn recording() -> FaultRecording {
-    let faults = |call, samples, is_major| Faults {
-        call: Some(call),
-        place: 0,
-        process: 0,
-        is_major,
-        in_kernel: is_major,
-        is_huge: None,
-        step: 0,
-        samples,
-        weight: samples as f64,
+    let faults = |call, samples, is_major| {
+        let weight = samples as f64;
+        Faults { call: Some(call), is_major, in_kernel: is_major, samples, weight, ..Faults::default() }
     };
+    let step =
+        Step { minor_period: 1, major_period: 1, minor_faults: 98, major_faults: 2, ..Step::default() };
     FaultRecording {
         format: FORMAT.into(),
         tool_version: "0.1.0".into(),
         started_unix_s: 1,
         duration_ns: 2_000_000_000,
-        machine: Machine {
-            processor: "p".into(),
-            cpus: 2,
-            memory_bytes: 1 << 30,
-            kernel: "6.18".into(),
-            libc: String::new(),
-            huge_pages: "madvise".into(),
-        },
+        machine: Machine { processor: "p".into(), cpus: 2, ..Machine::default() },
         subject: Subject { command: vec!["chem".into()], pid: 7, name: "chem".into() },
         method: Method {
-            steps: vec![Step {
-                minor_period: 1,
-                major_period: 1,
-                minor_faults: 98,
-                major_faults: 2,
-                lost_samples: 0,
-            }],
+            steps: vec![step],
             stack_bytes: 8192,
             cut_chains: 3,
             lost_samples: 4,
-            lost_news: 0,
             buffer_bytes: 1 << 20,
-            sees_kernel: false,
             sees_huge_pages: true,
+            ..Method::default()
         },
         counters: Counters {
             user: FaultCounts { minor: 98, major: 2 },
-            kernel: None,
             accounts: Some(FaultCounts { minor: 150, major: 2 }),
             before: FaultCounts { minor: 20, major: 0 },
-            accounts_are_late: false,
+            ..Counters::default()
         },
         cost: Cost { observer_cpu_ns: 5_000_000, subject_cpu_ns: Some(500_000_000) },
         processes: vec![FaultProcess { pid: 7, name: "chem".into() }],
@@ -83,7 +63,7 @@ pub(crate) fn recording() -> FaultRecording {
             ],
         },
         faults: vec![faults(1, 95, false), faults(2, 3, false), faults(2, 2, true)],
-        remarks: Vec::new(),
+        ..FaultRecording::default()
     }
 }
 

@@ -36,26 +36,18 @@ impl Images {
 
     /// The frames of a place in code, innermost first; at least one.
     fn frames(&mut self, code: Code) -> Vec<CallFrame> {
-        let nameless = |function, module, offset| CallFrame {
-            function,
-            file: None,
-            line: None,
-            module,
-            offset,
-            is_inlined: false,
-        };
         match code {
-            Code::Cut => vec![nameless(Some(CUT.to_owned()), None, 0)],
+            Code::Cut => vec![CallFrame { function: Some(CUT.to_owned()), ..CallFrame::default() }],
             Code::Anonymous { pid, address } => {
                 let name = self.anonymous_name(pid, address);
                 // A name says it all; addresses of one function would only tear it apart.
                 let offset = if name.is_some() { 0 } else { address };
-                vec![nameless(name, None, offset)]
+                vec![CallFrame { function: name, offset, ..CallFrame::default() }]
             }
             Code::Module { module, address } => {
                 let frames = self.modules.frames(module, address);
                 if frames.is_empty() {
-                    return vec![nameless(None, Some(module), address)];
+                    return vec![CallFrame { module: Some(module), offset: address, ..CallFrame::default() }];
                 }
                 let named = frames.into_iter().map(|frame| CallFrame {
                     function: frame.function,

@@ -1,8 +1,6 @@
 //! On events whose sums are known.
 
 use super::*;
-use faultless_records::malloc_recording::{MallocCost, MallocMechanism};
-use faultless_records::perf_record::Registers;
 
 fn allocated(id: u64, size_bytes: u64, weight: u32, tid: i32) -> MallocEvent {
     MallocEvent::Allocated(Allocated {
@@ -10,11 +8,9 @@ fn allocated(id: u64, size_bytes: u64, weight: u32, tid: i32) -> MallocEvent {
         id,
         size_bytes,
         weight,
-        function: MallocFunction::Malloc,
         is_tracked: true,
         tid,
-        registers: Registers::default(),
-        stack: Vec::new(),
+        ..Allocated::default()
     })
 }
 
@@ -27,17 +23,7 @@ fn counts(class: u8, calls: u64, bytes: u64) -> Vec<RingCounts> {
 }
 
 fn finish(tally: MallocTally) -> MallocRecording {
-    tally.finish(MallocCircumstances {
-        tool_version: String::new(),
-        subject: String::new(),
-        started_unix_s: 0,
-        ending: None,
-        mechanism: MallocMechanism::Recorder,
-        observed_ns: 1,
-        cost: MallocCost::default(),
-        stacks: Vec::new(),
-        remarks: Vec::new(),
-    })
+    tally.finish(MallocCircumstances { observed_ns: 1, ..MallocCircumstances::default() })
 }
 
 #[test]

@@ -37,17 +37,10 @@ fn recording(small_chains: u32, large_chains: u32, weight: u32, lost: u64) -> Ch
 
 fn finished(tally: Tally, mechanism: Mechanism) -> ChurnRecording {
     tally.finish(Circumstances {
-        tool_version: String::new(),
-        subject: String::new(),
-        started_unix_s: 0,
-        ending: None,
         mechanism,
-        refused: None,
-        is_blind_to_some: false,
         observed_ns: 1,
-        cost_per_call_ns: None,
         stacks: vec![vec!["small".into()], vec!["large".into()]],
-        remarks: Vec::new(),
+        ..Circumstances::default()
     })
 }
 
