@@ -99,8 +99,7 @@ fn see_standing(known: &Known<'_>) -> Result<(Seen, Source), Failure> {
         let moving_threads = standstill.moving_threads();
         // Most stops in a busy process find the same arenas locked: they end at once.
         let is_worth_it = best.as_ref().is_none_or(|best| {
-            let Known { process, memory, pagemap, .. } = *known;
-            let live = LiveMemory { process, memory, pagemap, areas: Vec::new(), is_standing: true };
+            let live = LiveMemory { known, areas: Vec::new(), is_standing: true };
             best.walks.is_empty() || walk::is_any_at_rest(&live, best.flawed_arenas())
         });
         let seen = is_worth_it.then(|| see(known, true));
@@ -155,14 +154,14 @@ impl Seen {
 }
 
 fn see(known: &Known<'_>, is_standing: bool) -> Result<Seen, Failure> {
-    let Known { process, memory, pagemap, version, ref host } = *known;
+    let Known { process, memory, ref host, .. } = *known;
     let mappings = subject::mappings(process, "maps")?;
     let libraries = libraries(&mappings, process);
-    let mut live = LiveMemory { process, memory, pagemap, areas: areas(&mappings), is_standing };
+    let mut live = LiveMemory { known, areas: areas(&mappings), is_standing };
     let mut seen = Seen { walks: Vec::new(), other: None, faultless: None, remarks: Vec::new() };
     let mut is_unused = false;
     for library in &libraries {
-        match walk_library(process, &mut live, library, version)? {
+        match walk_library(&mut live, library)? {
             Outcome::Walked(walk) => seen.walks.push(*walk),
             Outcome::Unused => is_unused = true,
             Outcome::Nothing => {}
@@ -206,20 +205,15 @@ pub fn nothing_found(is_unused: bool, is_without_libc: bool) -> String {
 }
 
 /// Walks, again where a ring of arenas was broken by a change.
-fn walk_library(
-    process: &Process,
-    live: &mut LiveMemory<'_>,
-    library: &Library,
-    version: Option<(u32, u32)>,
-) -> Result<Outcome, Failure> {
+fn walk_library(live: &mut LiveMemory<'_>, library: &Library) -> Result<Outcome, Failure> {
     for _ in 0..MOST_SEARCHES {
         if let Some(data) = Data::read(live, library.data) {
-            let outcome = choice::walk(live, &live.areas, &data, version);
+            let outcome = choice::walk(live, &live.areas, &data, live.known.version);
             if outcome != Outcome::Nothing {
                 return Ok(outcome);
             }
         }
-        live.areas = areas(&subject::mappings(process, "maps")?);
+        live.areas = areas(&subject::mappings(live.known.process, "maps")?);
     }
     Ok(Outcome::Nothing)
 }
@@ -291,9 +285,7 @@ fn of_standstill(error: StandstillError) -> Failure {
 }
 
 struct LiveMemory<'process> {
-    process: &'process Process,
-    memory: &'process process::Memory,
-    pagemap: &'process PageMap,
+    known: &'process Known<'process>,
     areas: Vec<Area>,
     is_standing: bool,
 }
@@ -304,7 +296,7 @@ impl Memory for LiveMemory<'_> {
     }
 
     fn read(&self, address: u64, buffer: &mut [u8]) -> bool {
-        self.memory.read_at(address, buffer).is_ok()
+        self.known.memory.read_at(address, buffer).is_ok()
     }
 
     /// Anonymous pages without memory are zero; reading them would give them the kernel's page of zeros.
@@ -318,7 +310,7 @@ impl Memory for LiveMemory<'_> {
         if area.end < address + buffer.len() as u64 || !address.is_multiple_of(PAGE_BYTES) {
             return self.read(address, buffer);
         }
-        let Ok(pages) = self.pagemap.states(address, count) else { return false };
+        let Ok(pages) = self.known.pagemap.states(address, count) else { return false };
         let page_bytes = PAGE_BYTES as usize;
         let mut place = 0;
         for run in pages.chunk_by(|left, right| (*left == Page::Absent) == (*right == Page::Absent)) {
@@ -336,10 +328,10 @@ impl Memory for LiveMemory<'_> {
     }
 
     fn areas(&self) -> Option<Vec<Area>> {
-        subject::mappings(self.process, "maps").ok().map(|mappings| areas(&mappings))
+        subject::mappings(self.known.process, "maps").ok().map(|mappings| areas(&mappings))
     }
 
     fn pages(&self, address: u64, count: usize) -> Option<Vec<Page>> {
-        Some(self.pagemap.states(address, count).unwrap_or_default())
+        Some(self.known.pagemap.states(address, count).unwrap_or_default())
     }
 }

@@ -206,7 +206,8 @@ fn trimmed(bytes: u64, shift: u32, unit: &str) -> String {
     }
 }
 
-fn range(smallest_bytes: u64, largest_bytes: u64) -> String {
+/// Both, or one where they look the same.
+pub(crate) fn range(smallest_bytes: u64, largest_bytes: u64) -> String {
     let (smallest, largest) = (size(smallest_bytes), size(largest_bytes));
     if smallest == largest { largest } else { format!("{smallest} to {largest}") }
 }

@@ -222,6 +222,12 @@ impl Campaign {
             .filter_map(|sample| Some((sample.round, sample.figures.as_ref()?)))
     }
 
+    /// How often every cell was run.
+    #[must_use]
+    pub fn rounds(&self) -> u32 {
+        self.samples.iter().map(|sample| sample.round.saturating_add(1)).max().unwrap_or(0)
+    }
+
     /// The system calls of one contender in one cell.
     #[must_use]
     pub fn calls(&self, cell: usize, contender: usize) -> Option<u64> {

@@ -109,7 +109,6 @@ fn title(metric: Metric) -> &'static str {
 
 fn heading(campaign: &Campaign) -> String {
     let machine = &campaign.machine;
-    let rounds = rounds(campaign);
     plain(&format!(
         "{}, {} CPUs, {} MiB, Linux {}, {}, huge pages {}; {}",
         machine.processor,
@@ -118,12 +117,8 @@ fn heading(campaign: &Campaign) -> String {
         machine.kernel,
         machine.libc,
         machine.huge_pages,
-        several(rounds as u64, "round")
+        several(campaign.rounds().into(), "round")
     ))
-}
-
-fn rounds(campaign: &Campaign) -> usize {
-    campaign.samples.iter().map(|sample| sample.round as usize + 1).max().unwrap_or(0)
 }
 
 /// A table with the contenders' names over its columns, and others before them.
@@ -227,7 +222,7 @@ pub fn remarks(campaign: &Campaign) -> Vec<String> {
             remarks.push(remark);
         }
     }
-    remarks.extend(few_rounds(rounds(campaign)));
+    remarks.extend(few_rounds(campaign.rounds() as usize));
     let mut foreign: Vec<f64> = campaign.samples.iter().map(|sample| sample.foreign_cpu).collect();
     foreign.sort_by(f64::total_cmp);
     if let Some(median) = foreign.get(foreign.len() / 2).filter(|median| **median > BUSY) {

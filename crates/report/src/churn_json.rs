@@ -21,8 +21,9 @@ pub fn json(recording: &ChurnRecording) -> String {
             "calls": sum.amount.count,
             "failed": sum.failed,
             "bytes": sum.amount.bytes,
-            "calls_per_second": finite((sum.amount.count + sum.failed) as f64 / seconds),
-            "bytes_per_second": finite(sum.amount.bytes as f64 / seconds),
+            // JSON has no infinity: of no time at all these are null.
+            "calls_per_second": (sum.amount.count + sum.failed) as f64 / seconds,
+            "bytes_per_second": sum.amount.bytes as f64 / seconds,
             "sizes": sum.sizes.iter().map(|(class, amount)| size(*class, *amount)).collect::<Vec<_>>(),
         })
     });
@@ -71,7 +72,7 @@ pub fn json(recording: &ChurnRecording) -> String {
         "threads_started": recording.threads_started,
         "execs": recording.execs,
         "calls": calls,
-        "calls_per_second": finite(calls as f64 / seconds),
+        "calls_per_second": calls as f64 / seconds,
         "lost_calls": recording.lost_calls,
         "is_blind_to_some": recording.is_blind_to_some,
         "overhead": recording.cost_per_call_ns.map(|cost_ns| json!({
@@ -111,9 +112,4 @@ fn lifetimes(class: u8, lives: &Lifetimes) -> Value {
         "bytes": lives.amount.bytes,
         "by_life": by_life,
     })
-}
-
-/// JSON has no infinity.
-pub(crate) fn finite(number: f64) -> Option<f64> {
-    number.is_finite().then_some(number)
 }

@@ -138,13 +138,8 @@ fn effect(effect: &Effect) -> Value {
         "judgement": judgement,
         "elapsed_ratio": effect.elapsed_ratio,
         "processor_ratio": effect.processor_ratio,
-        "minor_fault_ratio": finite(effect.fault_ratio),
+        "minor_fault_ratio": effect.fault_ratio,
         "peak_rss_ratio": effect.peak_ratio,
         "costs_memory": effect.costs_memory(),
     })
-}
-
-/// JSON has no infinity.
-fn finite(number: f64) -> Option<f64> {
-    number.is_finite().then_some(number)
 }

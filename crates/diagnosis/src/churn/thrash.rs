@@ -5,7 +5,7 @@ use faultless_records::memory_call::{Operation, PAGE_BYTES};
 use faultless_records::thousands;
 
 use super::blame::Makers;
-use crate::tuning::size;
+use crate::tuning::{range, size};
 
 /// Fewer times than this are no thrash: programs map and unmap a few things when they start.
 const LEAST_TIMES: u64 = 100;
@@ -194,11 +194,6 @@ fn remedy(pattern: Pattern, part_of_malloc: Option<f64>) -> &'static str {
             "keep threads and give them work (a thread pool) instead of starting one for each piece of it"
         }
     }
-}
-
-fn range(smallest: u64, largest: u64) -> String {
-    let (smallest, largest) = (size(smallest), size(largest));
-    if smallest == largest { smallest } else { format!("{smallest} to {largest}") }
 }
 
 fn pages(number: f64) -> String {

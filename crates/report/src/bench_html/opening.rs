@@ -33,7 +33,7 @@ pub fn header(campaign: &Campaign) -> String {
         ("Kernel", machine.kernel.clone()),
         ("C library", machine.libc.clone()),
         ("Huge pages", machine.huge_pages.clone()),
-        ("Rounds", rounds(campaign).to_string()),
+        ("Rounds", campaign.rounds().to_string()),
         ("Runs", whole(campaign.samples.len() as f64)),
     ];
     let mut header = format!(
@@ -64,10 +64,6 @@ pub fn header(campaign: &Campaign) -> String {
     }
     header.push_str("</ul></header>\n");
     header
-}
-
-fn rounds(campaign: &Campaign) -> u32 {
-    campaign.samples.iter().map(|sample| sample.round.saturating_add(1)).max().unwrap_or(0)
 }
 
 /// What makes the figures less sure: a busy machine, failures, indices that point nowhere.
