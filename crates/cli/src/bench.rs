@@ -7,7 +7,7 @@ use faultless_probe::allocators::installed;
 use faultless_probe::clock::unix_s;
 use faultless_probe::signals::Signals;
 use faultless_probe::{java, loader, machine, program};
-use faultless_records::bench::{Campaign, Contender, SCHEMA, Size, Suite};
+use faultless_records::bench::{Campaign, Cell, Contender, SCHEMA, Sample, Size, Suite};
 use faultless_records::measurement::Ending;
 use faultless_report::{bench_html, bench_json, bench_table};
 use faultless_trial::benchmark::campaign::{Job, count_calls, run_all};
@@ -110,48 +110,37 @@ fn run(arguments: &BenchArguments, signals: &Signals) -> Result<(Campaign, Optio
 
     let libc = libc(signals)?;
     let mut progress = BenchProgress::start(rounds, cells.len(), entries.len());
-    let (mut samples, error) = run_all(&jobs, &entries, rounds, signals, &mut |turn, sample| match sample {
-        None => progress.begins(&format!(
-            "round {} of {rounds}: {} under {}",
-            turn.round + 1,
-            cells[turn.cell].workload,
-            contenders[turn.contender].name
-        )),
-        Some(_) => progress.ended(),
-    });
+    let (mut samples, mut interrupted) =
+        run_all(&jobs, &entries, rounds, signals, &mut |turn, sample| match sample {
+            None => progress.begins(&format!(
+                "round {} of {rounds}: {} under {}",
+                turn.round + 1,
+                cells[turn.cell].workload,
+                contenders[turn.contender].name
+            )),
+            Some(_) => progress.ended(),
+        });
     drop(progress);
-    let interrupted = match error {
-        None => None,
-        Some(error) => {
-            let whole_rounds = samples.len() / (cells.len() * contenders.len());
-            let whole_cells = samples.len() / contenders.len();
-            if whole_cells == 0 {
-                return Err(Failure::of_run("the benchmark", error));
-            }
-            let count = if whole_rounds > 0 {
-                format!("{whole_rounds} of {rounds} rounds complete and counted")
-            } else {
-                let all = cells.len();
-                cells.truncate(whole_cells);
-                format!("{whole_cells} of {all} cells of the first round complete and counted")
-            };
-            samples.truncate(whole_rounds.max(1) * cells.len() * contenders.len());
-            crate::say(&format!("interrupted: {count}"));
-            Some(error)
+    if let Some(error) = interrupted.take() {
+        let Some(kept) = keep_complete(&mut cells, &mut samples, contenders.len(), rounds) else {
+            return Err(Failure::of_run("the benchmark", error));
+        };
+        crate::say(&format!("interrupted: {kept} complete and counted"));
+        interrupted = Some(error);
+    }
+    let mut system_calls = Vec::new();
+    if arguments.system_calls && interrupted.is_none() {
+        let mut progress = BenchProgress::start(1, cells.len(), entries.len());
+        let counted = count_calls(&jobs, &entries, signals, &mut |turn| {
+            let cell = &cells[turn.cell].workload;
+            progress.begins(&format!("counting calls: {cell} under {}", contenders[turn.contender].name));
+            progress.ended();
+        });
+        match counted {
+            Ok(counts) => system_calls = counts,
+            Err(error) => interrupted = Some(error),
         }
-    };
-    let (system_calls, interrupted) = match interrupted {
-        None if arguments.system_calls => {
-            let mut progress = BenchProgress::start(1, cells.len(), entries.len());
-            let counted = count_calls(&jobs, &entries, signals, &mut |turn| {
-                let cell = &cells[turn.cell].workload;
-                progress.begins(&format!("counting calls: {cell} under {}", contenders[turn.contender].name));
-                progress.ended();
-            });
-            counted.map_or_else(|error| (Vec::new(), Some(error)), |counts| (counts, None))
-        }
-        interrupted => (Vec::new(), interrupted),
-    };
+    }
     let campaign = Campaign {
         schema: SCHEMA,
         tool_version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -165,6 +154,27 @@ fn run(arguments: &BenchArguments, signals: &Signals) -> Result<(Campaign, Optio
         system_calls,
     };
     Ok((campaign, interrupted))
+}
+
+/// Keeps the rounds that are complete, or of the first round the cells that are; which, in words. None where not even a cell is.
+fn keep_complete(
+    cells: &mut Vec<Cell>,
+    samples: &mut Vec<Sample>,
+    contenders: usize,
+    rounds: u32,
+) -> Option<String> {
+    let all = cells.len();
+    let whole_rounds = samples.len() / (all * contenders);
+    let whole_cells = samples.len() / contenders;
+    if whole_rounds == 0 {
+        cells.truncate(whole_cells);
+    }
+    samples.truncate(whole_rounds.max(1) * cells.len() * contenders);
+    match (whole_rounds, whole_cells) {
+        (_, 0) => None,
+        (0, cells) => Some(format!("{cells} of {all} cells of the first round")),
+        (whole, _) => Some(format!("{whole} of {rounds} rounds")),
+    }
 }
 
 /// A program that was asked for by its name is not left out in silence, as one of its suite is.

@@ -66,7 +66,7 @@ pub fn doctor(arguments: DoctorArguments, signals: &Signals) -> Result<Ending, F
     drop(room);
 
     // A disk that is full by now costs its file and not the result.
-    let drawn = page.map_or(Ok(()), |page| page.write(&html(&consultation, env!("CARGO_PKG_VERSION"))));
+    let drawn = page.map_or(Ok(()), |page| page.write(&html(&consultation)));
     let text = if arguments.json {
         doctor_json::json(&consultation)
     } else {

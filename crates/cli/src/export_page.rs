@@ -66,7 +66,7 @@ impl Page {
     /// The page.
     pub fn text(&self) -> String {
         let own = Own { processor: clock::own_processor_time(), ..locked(&self.own).clone() };
-        prometheus_text::text(&self.fleet(), &own, env!("CARGO_PKG_VERSION"))
+        prometheus_text::text(&self.fleet(), &own)
     }
 }
 

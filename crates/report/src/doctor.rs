@@ -289,7 +289,7 @@ mod tests {
     fn the_page_has_every_arm_and_nothing_of_a_command_leaves_its_element() {
         let mut consultation = of_a_command_that_fails("last <b>words</b>\nand more");
         consultation.command = vec!["a</title><script>".into()];
-        let page = html::html(&consultation, "1.2.3");
+        let page = html::html(&consultation);
         assert!(!page.contains("<script") && !page.contains("<b>words"), "{page}");
         assert!(page.contains("last &lt;b&gt;words&lt;/b&gt;\n    and more"), "{page}");
         assert!(page.contains("default-src 'none'") && !page.contains("://"), "{page}");
@@ -300,7 +300,7 @@ mod tests {
         let mut faster = of_a_command_that_fails("");
         faster.arms[1].runs.iter_mut().for_each(|run| run.minor_faults = 90_000);
         faster.verdict = judge(&faster.arms, true).unwrap();
-        assert_eq!(html::html(&faster, "").matches("<g class=\"more\">").count(), 1);
+        assert_eq!(html::html(&faster).matches("<g class=\"more\">").count(), 1);
     }
 
     #[test]

@@ -46,12 +46,12 @@ pub struct Own {
 
 /// Everything.
 #[must_use]
-pub fn text(fleet: &Fleet, own: &Own, version: &str) -> String {
+pub fn text(fleet: &Fleet, own: &Own) -> String {
     let mut families = processes(fleet);
     families.extend(heaps(fleet));
     families.push(kinds(fleet));
     families.extend(control_groups(fleet));
-    families.extend(exporter(own, version));
+    families.extend(exporter(own));
     families.retain(|family| !family.0.get_metric().is_empty());
     let families: Vec<MetricFamily> = families.into_iter().map(|family| family.0).collect();
     // It refuses families without a name or metrics only.
@@ -294,9 +294,9 @@ fn control_groups(fleet: &Fleet) -> Vec<Family> {
     families
 }
 
-fn exporter(own: &Own, version: &str) -> Vec<Family> {
+fn exporter(own: &Own) -> Vec<Family> {
     let mut build = Family::gauge("exporter_build_info", "The exporter's version; always 1.");
-    build.push(&[("version", version)], 1.0);
+    build.push(&[("version", env!("CARGO_PKG_VERSION"))], 1.0);
     let mut processor =
         Family::counter("exporter_cpu_seconds_total", "Processor time of the exporter itself.");
     processor.push(&[], own.processor.as_secs_f64());
@@ -341,7 +341,7 @@ mod tests {
 
     fn lines(fleet: &Fleet) -> Vec<String> {
         let own = Own { last_round_s: Some(1.5e9), ..Own::default() };
-        text(fleet, &own, "1.2.3").lines().map(str::to_owned).collect()
+        text(fleet, &own).lines().map(str::to_owned).collect()
     }
 
     #[test]
@@ -354,7 +354,7 @@ mod tests {
             "# TYPE faultless_page_faults_total counter",
             "faultless_page_faults_total{name=\"postgres\",kind=\"minor\"} 12345678",
             "faultless_cpu_seconds_total{name=\"postgres\",mode=\"user\"} 0.25",
-            "faultless_exporter_build_info{version=\"1.2.3\"} 1",
+            concat!("faultless_exporter_build_info{version=\"", env!("CARGO_PKG_VERSION"), "\"} 1"),
             "faultless_exporter_last_round_timestamp_seconds 1500000000",
         ] {
             assert!(lines.iter().any(|line| line == expected), "{expected}: {lines:#?}");

@@ -69,7 +69,7 @@ const PICTURES: &[Picture] = &[
 
 /// The page.
 #[must_use]
-pub fn html(consultation: &Consultation, version: &str) -> String {
+pub fn html(consultation: &Consultation) -> String {
     let command = match consultation.is_demo {
         true => "the demo".to_owned(),
         false => {
@@ -92,7 +92,7 @@ pub fn html(consultation: &Consultation, version: &str) -> String {
         pictures = pictures(consultation),
         arms = arms(consultation),
         more = more(consultation),
-        version = escape(version),
+        version = env!("CARGO_PKG_VERSION"),
     )
 }
 
