@@ -73,8 +73,6 @@ pub struct RecorderHead {
     pub start_ns: u64,
     /// Rings made so far.
     pub rings: u64,
-    /// Described blocks that are not followed to their end.
-    pub untracked: u64,
     /// Threads that found no ring; their calls are not counted.
     pub unringed: u64,
     /// Picoseconds that counting a call takes.
@@ -106,7 +104,6 @@ impl RecorderHead {
             pid: i32::try_from(word(2)?).ok()?,
             start_ns: word(3)?,
             rings: word(4)?.min(MOST_RINGS),
-            untracked: word(5)?,
             unringed: word(6)?,
             fast_ps: word(7)?,
             has_ended: word(8)? != 0,

@@ -134,8 +134,6 @@ pub struct Sample {
     pub registers: Option<Registers>,
     /// Registers that mean something at the beginning and the end of a function.
     pub function: FunctionRegisters,
-    /// The process is a 32-bit one on a 64-bit kernel.
-    pub is_32_bit: bool,
     /// The user's stack, from the stack pointer up.
     pub stack: Vec<u8>,
 }
@@ -288,14 +286,12 @@ fn sample(bytes: &mut Bytes, is_in_kernel: bool, content: Content) -> Option<Per
         sample.raw = bytes.take(length)?.to_vec();
     }
     if content.stack_bytes > 0 {
-        const ABI_32: u64 = 1;
         const ABI_64: u64 = 2;
         let abi = bytes.u64()?;
         if abi != 0 {
             sample.function = function_registers(bytes)?;
             let registers = registers(bytes)?;
             sample.registers = (abi == ABI_64).then_some(registers);
-            sample.is_32_bit = abi == ABI_32;
         }
         let length = usize::try_from(bytes.u64()?).ok()?;
         let stack = bytes.take(length)?;
