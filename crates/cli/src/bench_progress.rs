@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use faultless_report::plain::plain;
-use faultless_trial::benchmark::campaign::{Turn, schedule};
+use faultless_trial::turns::{Turn, turns};
 use indicatif::ProgressBar;
 
 use crate::progress;
@@ -26,7 +26,7 @@ impl BenchProgress {
     /// Before the first run.
     #[must_use]
     pub fn start(rounds: u32, cells: usize, contenders: usize) -> Self {
-        let turns: Vec<Turn> = schedule(rounds, cells, contenders).collect();
+        let turns: Vec<Turn> = turns(rounds, cells, contenders).collect();
         let bar = progress::bar(progress::RUNS);
         if let Some(bar) = &bar {
             bar.set_length(turns.len() as u64);

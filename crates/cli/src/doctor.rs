@@ -62,7 +62,7 @@ pub fn doctor(arguments: DoctorArguments, signals: &Signals) -> Result<Ending, F
         None => library::demo(room.directory.path())?,
     };
     let patient = Patient { command, is_demo, environment: Environment::new(std::env::vars_os()) };
-    let consultation = consult(&patient, &room, arguments.runs as usize, signals)?;
+    let consultation = consult(&patient, &room, arguments.runs, signals)?;
     drop(room);
 
     // A disk that is full by now costs its file and not the result.
@@ -108,12 +108,7 @@ impl Patient {
     }
 }
 
-fn consult(
-    patient: &Patient,
-    room: &Room,
-    rounds: usize,
-    signals: &Signals,
-) -> Result<Consultation, Failure> {
+fn consult(patient: &Patient, room: &Room, rounds: u32, signals: &Signals) -> Result<Consultation, Failure> {
     let mut progress = Progress::start();
     let name = patient.command.name();
     progress.say(&format!("{name}: first look, as it is, until it ends (Ctrl-C stops it)"));

@@ -1,12 +1,13 @@
 //! What a consultation is doing and how long it will still take, on standard error.
 
 use std::io::IsTerminal;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use faultless_probe::terminal;
 use faultless_report::plain::plain;
 use faultless_trial::command::Run;
-use faultless_trial::comparison::{Observer, Turn};
+use faultless_trial::comparison::Observer;
+use faultless_trial::turns::{Turn, turns};
 use indicatif::{ProgressBar, ProgressStyle};
 
 /// How far the runs are.
@@ -16,11 +17,11 @@ pub const RUNS: &str = "{bar:20} {pos}/{len} {wide_msg}";
 pub struct Progress {
     bar: Option<ProgressBar>,
     arms: Vec<String>,
-    rounds: usize,
+    rounds: u32,
+    turns: Vec<Turn>,
     /// Expected time of one run of each arm: the first look's until the arm itself has run.
     expected: Vec<Duration>,
     done: usize,
-    begun: Instant,
 }
 
 impl Progress {
@@ -31,7 +32,7 @@ impl Progress {
         if let Some(bar) = &bar {
             bar.enable_steady_tick(Duration::from_millis(200));
         }
-        Self { bar, arms: Vec::new(), rounds: 0, expected: Vec::new(), done: 0, begun: Instant::now() }
+        Self { bar, arms: Vec::new(), rounds: 0, turns: Vec::new(), expected: Vec::new(), done: 0 }
     }
 
     /// Says what is going on.
@@ -43,44 +44,39 @@ impl Progress {
     }
 
     /// The arms are known; each run is expected to take as long as the first look.
-    pub fn plan(&mut self, arms: Vec<String>, rounds: usize, first_look: Duration) {
+    pub fn plan(&mut self, arms: Vec<String>, rounds: u32, first_look: Duration) {
         self.expected = vec![first_look; arms.len()];
         self.rounds = rounds;
+        self.turns = turns(rounds, 1, arms.len()).collect();
         self.done = 0;
-        self.begun = Instant::now();
         if let Some(bar) = &self.bar {
             bar.set_style(style(RUNS));
-            bar.set_length((arms.len() * rounds) as u64);
+            bar.set_length(self.turns.len() as u64);
             bar.set_position(0);
         }
         self.arms = arms;
     }
 
-    fn left(&self, turn: Turn) -> Duration {
-        let whole_rounds = u32::try_from(self.rounds - turn.round - 1).unwrap_or(u32::MAX);
-        let a_round: Duration = self.expected.iter().sum();
-        let place = self.done % self.arms.len().max(1);
-        let this_round: Duration =
-            (place..self.arms.len()).map(|place| self.expected[(place + turn.round) % self.arms.len()]).sum();
-        this_round + a_round.saturating_mul(whole_rounds)
+    fn left(&self) -> Duration {
+        self.turns[self.done..].iter().map(|turn| self.expected[turn.contender]).sum()
     }
 }
 
 impl Observer for Progress {
     fn begins(&mut self, turn: Turn) {
-        let left = self.left(turn).as_secs();
+        let left = self.left().as_secs();
         let message = format!(
             "round {} of {}: {}, about {left} s left",
             turn.round + 1,
             self.rounds,
-            self.arms[turn.arm]
+            self.arms[turn.contender]
         );
         self.say(&message);
     }
 
     fn ended(&mut self, turn: Turn, run: &Run) {
         self.done += 1;
-        self.expected[turn.arm] = run.measurement.elapsed;
+        self.expected[turn.contender] = run.measurement.elapsed;
         if let Some(bar) = &self.bar {
             bar.inc(1);
         }

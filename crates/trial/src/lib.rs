@@ -9,3 +9,4 @@ pub mod comparison;
 pub mod environment;
 pub mod faults;
 mod output;
+pub mod turns;

@@ -1,7 +1,6 @@
 //! Runs a campaign: every contender in every cell, round after round.
 //!
-//! Within a round all contenders run a cell one after the other, so that their runs lie close together in time; who begins
-//! changes from cell to cell and from round to round.
+//! Within a round all contenders run a cell one after the other, so that their runs lie close together in time.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -15,6 +14,7 @@ use faultless_records::workload_report::{self, marks};
 
 use crate::command::{Command, Run, RunError, count_system_calls, run_within};
 use crate::environment::Environment;
+use crate::turns::{Turn, turns};
 
 /// A run that goes on for longer counts as hanging.
 const LIMIT: Duration = Duration::from_secs(300);
@@ -37,29 +37,6 @@ pub struct Entry {
     pub library: Option<PathBuf>,
 }
 
-/// Where a campaign stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Turn {
-    /// Round, from 0.
-    pub round: u32,
-    /// Index of the cell.
-    pub cell: usize,
-    /// Index of the contender.
-    pub contender: usize,
-}
-
-/// The order of all runs.
-pub fn schedule(rounds: u32, cells: usize, contenders: usize) -> impl Iterator<Item = Turn> {
-    (0..rounds).flat_map(move |round| {
-        (0..cells).flat_map(move |cell| {
-            (0..contenders).map(move |place| {
-                let contender = (place + cell + round as usize) % contenders.max(1);
-                Turn { round, cell, contender }
-            })
-        })
-    })
-}
-
 /// Makes all runs; `observe` hears of each before and after. An interruption ends it early: the samples so far are returned
 /// beside the error.
 pub fn run_all(
@@ -70,7 +47,7 @@ pub fn run_all(
     observe: &mut dyn FnMut(Turn, Option<&Sample>),
 ) -> (Vec<Sample>, Option<RunError>) {
     let mut samples = Vec::new();
-    for turn in schedule(rounds, jobs.len(), entries.len()) {
+    for turn in turns(rounds, jobs.len(), entries.len()) {
         observe(turn, None);
         let (job, entry) = (&jobs[turn.cell], &entries[turn.contender]);
         let before = CpuTimes::now();
@@ -109,7 +86,7 @@ pub fn count_calls(
     begins: &mut dyn FnMut(Turn),
 ) -> Result<Vec<SystemCalls>, RunError> {
     let mut counts = Vec::new();
-    for turn in schedule(1, jobs.len(), entries.len()) {
+    for turn in turns(1, jobs.len(), entries.len()) {
         begins(turn);
         let Turn { cell, contender, .. } = turn;
         match count_system_calls(&jobs[cell].command, &entries[contender].environment, signals, LIMIT) {
@@ -203,15 +180,6 @@ mod tests {
 
     fn entry(library: Option<&str>) -> Entry {
         Entry { environment: Environment::default(), library: library.map(PathBuf::from) }
-    }
-
-    #[test]
-    fn contenders_take_turns_at_beginning() {
-        let turns: Vec<Turn> = schedule(2, 2, 3).collect();
-        assert_eq!(turns.len(), 12);
-        let first: Vec<usize> = turns.iter().step_by(3).map(|turn| turn.contender).collect();
-        assert_eq!(first, [0, 1, 1, 2]);
-        assert_eq!(schedule(3, 0, 0).count(), 0);
     }
 
     #[test]
