@@ -107,6 +107,20 @@ impl FaultCounts {
     pub fn all(self) -> u64 {
         self.minor.saturating_add(self.major)
     }
+
+    /// With others.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        let (minor, major) = (self.minor.saturating_add(other.minor), self.major.saturating_add(other.major));
+        Self { minor, major }
+    }
+
+    /// Without others, of each kind as far as there are any.
+    #[must_use]
+    pub fn minus(self, other: Self) -> Self {
+        let (minor, major) = (self.minor.saturating_sub(other.minor), self.major.saturating_sub(other.major));
+        Self { minor, major }
+    }
 }
 
 /// What the kernel counted in the time of the recording.

@@ -26,25 +26,15 @@ impl Balance {
     pub fn of(recording: &FaultRecording) -> Self {
         let counters = recording.counters;
         let kernel = counters.kernel.unwrap_or_default();
-        let parts = |pick: fn(FaultCounts) -> u64| {
-            pick(counters.user).saturating_add(pick(kernel)).saturating_add(pick(counters.before))
-        };
-        let (minor, major) = (parts(|counts| counts.minor), parts(|counts| counts.major));
+        let known = counters.user.plus(kernel).plus(counters.before);
         let accounts = counters.accounts;
-        let known = accounts.unwrap_or(FaultCounts { minor, major });
         Self {
             accounts,
             user: counters.user,
             kernel: counters.kernel,
             before: counters.before,
-            without_event: accounts.map(|accounts| FaultCounts {
-                minor: accounts.minor.saturating_sub(minor),
-                major: accounts.major.saturating_sub(major),
-            }),
-            beyond_accounts: FaultCounts {
-                minor: minor.saturating_sub(known.minor),
-                major: major.saturating_sub(known.major),
-            },
+            without_event: accounts.map(|accounts| accounts.minus(known)),
+            beyond_accounts: known.minus(accounts.unwrap_or(known)),
         }
     }
 }

@@ -25,11 +25,7 @@ pub struct NotLookedAt {
 /// All faults of the events, in user mode and, where it was seen, in the kernel.
 #[must_use]
 pub fn counted(recording: &FaultRecording) -> FaultCounts {
-    let (user, kernel) = (recording.counters.user, recording.counters.kernel.unwrap_or_default());
-    FaultCounts {
-        minor: user.minor.saturating_add(kernel.minor),
-        major: user.major.saturating_add(kernel.major),
-    }
+    recording.counters.user.plus(recording.counters.kernel.unwrap_or_default())
 }
 
 impl Weights {

@@ -61,10 +61,7 @@ impl EarlierChildren {
     /// The faults of those that were waited for.
     pub fn gone(&self) -> FaultCounts {
         let gone = self.children.iter().filter(|child| !child.is_there);
-        gone.fold(FaultCounts::default(), |sum, child| FaultCounts {
-            minor: sum.minor.saturating_add(child.accounts.minor_with_children()),
-            major: sum.major.saturating_add(child.accounts.major_with_children()),
-        })
+        gone.fold(FaultCounts::default(), |sum, child| sum.plus(child.accounts.all()))
     }
 }
 
@@ -85,7 +82,10 @@ mod tests {
         let process = Process::open(i32::try_from(parent.id()).unwrap()).unwrap();
         let mut children = EarlierChildren::of(&process);
         // The shell starts it when it likes, and it becomes the other shell when that likes.
-        while children.children.iter().all(|child| child.process.name() != "sh" || child.accounts.minor < 50)
+        while children
+            .children
+            .iter()
+            .all(|child| child.process.name() != "sh" || child.accounts.own.minor < 50)
         {
             children = EarlierChildren::of(&process);
         }
@@ -96,7 +96,7 @@ mod tests {
         while children.gone() == FaultCounts::default() {
             children.look();
         }
-        let since = accounts(&process).unwrap().children_minor - before.children_minor;
+        let since = accounts(&process).unwrap().children.minor - before.children.minor;
         assert!(since >= children.gone().minor, "{since} and {:?}", children.gone());
         parent.stdin.take();
         parent.wait().unwrap();

@@ -89,7 +89,7 @@ impl Recorder {
     pub fn before_exec(pid: i32, options: FaultOptions) -> Result<Self, PerfError> {
         let mut recorder = Self::open(&[pid], options, true)?;
         let accounts = Process::open(pid).ok().and_then(|process| accounts(&process)).unwrap_or_default();
-        recorder.before = FaultCounts { minor: accounts.minor, major: accounts.major };
+        recorder.before = accounts.own;
         Ok(recorder)
     }
 
@@ -106,7 +106,7 @@ impl Recorder {
         recorder.earlier_children = Some(EarlierChildren::of(process));
         recorder.session.start().map_err(RecordError::Perf)?;
         if let Some(accounts) = accounts(process) {
-            recorder.beside_start = own_faults_between(recorder.first_accounts, accounts);
+            recorder.beside_start = accounts.own.minus(recorder.first_accounts.own);
         }
         recorder.follow_missed(process, threads).map_err(RecordError::Perf)?;
         Ok(recorder)
@@ -312,20 +312,13 @@ impl Recorder {
         });
         self.read_accounts(process);
         let (first, last) = (self.first_accounts, self.last_accounts);
-        let since = |own: fn(&FaultAccounts) -> u64, children: fn(&FaultAccounts) -> u64, of_earlier: u64| {
-            let waited_for = children(&last).saturating_sub(children(&first)).saturating_sub(of_earlier);
-            own(&last).saturating_sub(own(&first)).saturating_add(waited_for)
-        };
-        let mut faults = FaultCounts {
-            minor: since(|accounts| accounts.minor, |accounts| accounts.children_minor, of_earlier.minor),
-            major: since(|accounts| accounts.major, |accounts| accounts.children_major, of_earlier.major),
-        };
+        let waited_for = last.children.minus(first.children).minus(of_earlier);
+        let mut faults = last.own.minus(first.own).plus(waited_for);
         // The number of one that has ended may be a stranger's by now.
         let is_child = |pid: &i32| *pid != process.pid() && self.images.lives(*pid);
         for pid in self.images.pids().into_iter().filter(is_child) {
             let child = Process::open(pid).ok().and_then(|child| accounts(&child)).unwrap_or_default();
-            faults.minor += child.minor_with_children();
-            faults.major += child.major_with_children();
+            faults = faults.plus(child.all());
         }
         let ticks = last.cpu_ticks.saturating_sub(first.cpu_ticks);
         Accounts {
@@ -345,7 +338,7 @@ impl Recorder {
             self.session.disable(event)?;
         }
         if let Some(accounts) = process.and_then(accounts) {
-            self.beside_end = own_faults_between(self.last_accounts, accounts);
+            self.beside_end = accounts.own.minus(self.last_accounts.own);
         }
         Ok(())
     }
@@ -410,11 +403,7 @@ impl Recorder {
             self.agreed(minor, self.twice[0], accounts.faults, |counts| counts.minor);
         let (major, accounted_major) =
             self.agreed(major, self.twice[1], accounts.faults, |counts| counts.major);
-        let in_kernel = kernel.unwrap_or_default();
-        let user = FaultCounts {
-            minor: minor.saturating_sub(in_kernel.minor),
-            major: major.saturating_sub(in_kernel.major),
-        };
+        let user = FaultCounts { minor, major }.minus(kernel.unwrap_or_default());
         let counters = Counters {
             user,
             kernel,
@@ -461,13 +450,6 @@ fn is_on_stack(mapping: &Range<u64>, stack_pointer: u64, address: u64) -> bool {
     let start = stack_pointer.saturating_sub(BELOW_STACK_BYTES);
     let near = start..stack_pointer.saturating_add(STACK_REACH_BYTES);
     mapping.contains(&stack_pointer) && near.contains(&address)
-}
-
-fn own_faults_between(earlier: FaultAccounts, later: FaultAccounts) -> FaultCounts {
-    FaultCounts {
-        minor: later.minor.saturating_sub(earlier.minor),
-        major: later.major.saturating_sub(earlier.major),
-    }
 }
 
 /// What a process's own accounts say.
