@@ -9,7 +9,7 @@ use faultless_records::malloc_recording::{
     BlockLives, Estimate, MallocMechanism, MallocRecording, ThreadSum,
 };
 
-use crate::churn_table::{bar, byte_rate, class_range, failure, life_quantile, rate, span};
+use crate::churn_table::{bar, byte_rate, class_range, failure, life_quantile, more, rate, span};
 use crate::faults_table::shortened;
 use crate::plain::{fitted, plain, plain_subject};
 use crate::quantity::{count, seconds_of, several, whole};
@@ -265,14 +265,7 @@ fn callers(recording: &MallocRecording) -> Option<String> {
             Cell::new(shortened(&plain(customer.called_by.as_deref().unwrap_or("")))),
         ]);
     }
-    Some(format!("{table}\n{}", more(customers.len())))
-}
-
-fn more(rows: usize) -> String {
-    match rows.saturating_sub(ROWS) {
-        0 => String::new(),
-        more => format!("{more} more in --json.\n"),
-    }
+    Some(format!("{table}\n{}", more(customers.len(), ROWS)))
 }
 
 fn threads(recording: &MallocRecording) -> Option<String> {
@@ -297,7 +290,7 @@ fn threads(recording: &MallocRecording) -> Option<String> {
             right(whole(thread.freed_of_others.count)),
         ]);
     }
-    Some(format!("{table}\n{}", more(threads.len())))
+    Some(format!("{table}\n{}", more(threads.len(), ROWS)))
 }
 
 fn limits(recording: &MallocRecording) -> String {

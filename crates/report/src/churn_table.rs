@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use comfy_table::{Cell, Table};
 use faultless_diagnosis::churn::blame::culprits;
-use faultless_diagnosis::churn::thrash::findings;
+use faultless_diagnosis::churn::thrash::{duration, findings};
 use faultless_diagnosis::tuning::size;
 use faultless_records::churn_recording::{ChurnRecording, Lifetimes, Mechanism, OperationSum, Pattern};
 use faultless_records::measurement::Ending;
@@ -231,14 +231,7 @@ pub(crate) fn life_quantile(by_life: impl Iterator<Item = (u8, f64)> + Clone, pa
 /// A time in words.
 #[must_use]
 pub fn span(nanoseconds: u64) -> String {
-    let number = nanoseconds as f64;
-    let (number, unit) = match nanoseconds {
-        0..1_000 => (number, "ns"),
-        1_000..1_000_000 => (number / 1e3, "µs"),
-        1_000_000..1_000_000_000 => (number / 1e6, "ms"),
-        _ => (number / 1e9, "s"),
-    };
-    if number < 9.95 { format!("{number:.1} {unit}") } else { format!("{number:.0} {unit}") }
+    duration(nanoseconds as f64)
 }
 
 fn callers(recording: &ChurnRecording) -> Option<String> {
@@ -263,11 +256,15 @@ fn callers(recording: &ChurnRecording) -> Option<String> {
             Cell::new(shortened(&plain(culprit.called_by.as_deref().unwrap_or("")))),
         ]);
     }
-    let more = match culprits.len().saturating_sub(CALLERS) {
+    Some(format!("{table}\n{}", more(culprits.len(), CALLERS)))
+}
+
+/// That not all rows are shown.
+pub(crate) fn more(rows: usize, shown: usize) -> String {
+    match rows.saturating_sub(shown) {
         0 => String::new(),
         more => format!("{more} more in --json.\n"),
-    };
-    Some(format!("{table}\n{more}"))
+    }
 }
 
 fn course(recording: &ChurnRecording) -> Option<String> {

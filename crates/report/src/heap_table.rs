@@ -165,12 +165,8 @@ fn faultless(heap: &FaultlessHeap) -> String {
         ("dirty", page.dirty_bytes, "free spans that may have pages".to_owned()),
         ("purged", page.purged_bytes, format!("given back so far, in {}", several(page.purges, "call"))),
     ];
-    let width = rows.iter().map(|(_, bytes, _)| unit.text(*bytes).len()).max().unwrap_or(0).max(3);
-    let mut text =
-        format!("Its own account, {:.1} s old:\n{:<9} {:>width$}\n", heap.age.as_secs_f64(), "", unit.name);
-    for (name, bytes, words) in rows {
-        text.push_str(&format!("{name:<9} {:>width$}  {words}\n", unit.text(bytes)));
-    }
+    let rows = rows.map(|(name, bytes, words)| (name, unit.text(bytes), words));
+    let account = account(unit, &rows);
     let mut table =
         narrow("blocks of, bytes", ["slabs", "blocks", "in use", "cached", "in transit", "in use, %"]);
     for class in &page.classes {
@@ -178,7 +174,18 @@ fn faultless(heap: &FaultlessHeap) -> String {
         let figures = [class.slabs, class.blocks, class.used, class.cached, class.transit].map(count);
         row(&mut table, count(class.block_bytes), [figures.to_vec(), vec![format!("{part:.1}")]].concat());
     }
-    format!("{text}\n{table}")
+    format!("Its own account, {:.1} s old:\n{account}\n\n{table}", heap.age.as_secs_f64())
+}
+
+/// Names, figures and words about them, under the figures' unit.
+fn account(unit: Unit, rows: &[(&str, String, String)]) -> String {
+    let width = rows.iter().map(|(_, figure, _)| figure.len()).max().unwrap_or(0).max(3);
+    let mut lines = vec![format!("{:<9} {:>width$}", "", unit.name)];
+    let line = |(name, figure, words): &(&str, String, String)| {
+        format!("{name:<9} {figure:>width$}  {words}").trim_end().to_owned()
+    };
+    lines.extend(rows.iter().map(line));
+    lines.join("\n")
 }
 
 fn heading(report: &HeapReport) -> String {
@@ -277,14 +284,7 @@ fn answer(walk: &HeapWalk, unit: Unit, reserved: u64) -> String {
             ),
         ));
     }
-    let width = rows.iter().map(|(_, figure, _)| figure.len()).max().unwrap_or(0).max(3);
-    let mut lines = vec![format!("{:<9} {:>width$}", "", unit.name)];
-    lines.extend(
-        rows.into_iter().map(|(name, figure, words)| {
-            format!("{name:<9} {figure:>width$}  {words}").trim_end().to_owned()
-        }),
-    );
-    lines.join("\n")
+    account(unit, &rows)
 }
 
 /// A table of figures behind the names of its rows, with little room between its columns.

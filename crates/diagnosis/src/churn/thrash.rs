@@ -213,7 +213,8 @@ fn whole(number: f64) -> String {
 }
 
 /// A time in words, two digits of it.
-fn duration(nanoseconds: f64) -> String {
+#[must_use]
+pub fn duration(nanoseconds: f64) -> String {
     let (number, unit) = match nanoseconds {
         short if short < 1e3 => (short, "ns"),
         short if short < 1e6 => (short / 1e3, "µs"),
