@@ -195,7 +195,7 @@ fn refuse_missing(names: &[String]) -> Result<(), Failure> {
 
 /// Whether a command is in `PATH`.
 fn is_installed(name: &str) -> bool {
-    program::find(name.as_ref(), std::env::var_os("PATH").as_deref()).is_ok()
+    program::find(name.as_ref()).is_ok()
 }
 
 /// The C library of this machine's programs; ours may be another when the tool is linked statically.

@@ -5,7 +5,6 @@ use std::path::Path;
 
 use faultless_diagnosis::faults::comparison::Comparison;
 use faultless_probe::place::PrivateDirectory;
-use faultless_probe::program;
 use faultless_probe::signals::Signals;
 use faultless_probe::terminal;
 use faultless_records::fault_recording::FaultRecording;
@@ -173,9 +172,7 @@ fn failed(name: &str, error: RecordError) -> Failure {
 const NOT_32_BIT: &str = "is a 32-bit program: its stacks cannot be followed by this 64-bit tool";
 
 fn refuse_32_bit_program(command: &Command, name: &str) -> Result<(), Failure> {
-    let path = std::env::var_os("PATH");
-    let chain = program::chain(&command.program, path.as_deref()).unwrap_or_default();
-    match chain.last().map(|file| &file.kind) {
+    match target::really_run(&command.program).map(|file| file.kind) {
         Some(ProgramKind::Elf(executable)) if !executable.is_64_bit => {
             Err(Failure::Refused(format!("{name} {NOT_32_BIT}")))
         }

@@ -87,7 +87,7 @@ fn refuse(
         }
         None => format!("{shown} is no {wanted}"),
     };
-    if program::find(word, std::env::var_os("PATH").as_deref()).is_ok() {
+    if program::find(word).is_ok() {
         text.push_str(&format!(" (faultless {subcommand} -- {shown} runs the command of this name)"));
     }
     Err(Failure::Failed(text))

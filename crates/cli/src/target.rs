@@ -26,8 +26,7 @@ use crate::subject;
 pub fn resolve(words: Vec<OsString>) -> Result<Command, Failure> {
     let command = find(words)?;
     let shown = command.name();
-    let path = std::env::var_os("PATH");
-    let chain = program::chain(&command.program, path.as_deref()).map_err(|error| match error.kind() {
+    let chain = program::chain(&command.program).map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => Failure::NotFound(format!("cannot run {shown}: {error}")),
         _ => Failure::Failed(format!("cannot inspect {shown}: {error}")),
     })?;
@@ -44,8 +43,7 @@ pub fn resolve(words: Vec<OsString>) -> Result<Command, Failure> {
 pub fn find(words: Vec<OsString>) -> Result<Command, Failure> {
     let Some(name) = words.first() else { return Err(Failure::Usage("no command was given".into())) };
     let shown = name.to_string_lossy().into_owned();
-    let path = std::env::var_os("PATH");
-    let program = program::find(name, path.as_deref()).map_err(|error| Failure::of_lookup(&shown, error))?;
+    let program = program::find(name).map_err(|error| Failure::of_lookup(&shown, error))?;
     Ok(Command { program, arguments: words })
 }
 
@@ -127,7 +125,8 @@ pub fn own_malloc(program: &Path) -> Option<String> {
     })
 }
 
-fn really_run(program: &Path) -> Option<ProgramFile> {
-    let path = std::env::var_os("PATH");
-    program::chain(program, path.as_deref()).ok()?.pop()
+/// The file that is run in the end; none where one on the way to it cannot be inspected.
+#[must_use]
+pub fn really_run(program: &Path) -> Option<ProgramFile> {
+    program::chain(program).ok()?.pop()
 }

@@ -147,7 +147,7 @@ fn tool(process: &Process) -> Result<PathBuf, String> {
         return Ok(path);
     }
     // It runs elsewhere, where a relative path would lead to another file.
-    let found = program::find(OsStr::new("jcmd"), std::env::var_os("PATH").as_deref());
+    let found = program::find(OsStr::new("jcmd"));
     found.ok().filter(|path| path.is_absolute()).ok_or_else(|| {
         "no jcmd beside the program or in PATH: it comes with a JDK; --nmt=FILE reads what it printed elsewhere".to_owned()
     })

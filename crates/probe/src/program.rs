@@ -38,7 +38,11 @@ pub enum LookupError {
 ///
 /// # Errors
 /// [`LookupError`].
-pub fn find(name: &OsStr, path_variable: Option<&OsStr>) -> Result<PathBuf, LookupError> {
+pub fn find(name: &OsStr) -> Result<PathBuf, LookupError> {
+    find_in(name, std::env::var_os("PATH").as_deref())
+}
+
+fn find_in(name: &OsStr, path_variable: Option<&OsStr>) -> Result<PathBuf, LookupError> {
     if name.as_bytes().contains(&b'/') {
         return executable(Path::new(name)).map_err(|reason| match reason {
             None => LookupError::NotFound,
@@ -84,13 +88,13 @@ fn executable(path: &Path) -> Result<PathBuf, Option<&'static str>> {
 ///
 /// # Errors
 /// When a file on the way cannot be inspected.
-pub fn chain(path: &Path, path_variable: Option<&OsStr>) -> io::Result<Vec<ProgramFile>> {
+pub fn chain(path: &Path) -> io::Result<Vec<ProgramFile>> {
     let mut files = vec![inspect(path)?];
     while files.len() <= SCRIPTS_IN_A_ROW
         && let Some(ProgramFile { kind: ProgramKind::Script(interpreter), .. }) = files.last()
     {
         let by_env = interpreter.program_started_by_env().map(OsStr::new);
-        let next = match by_env.map(|name| find(name, path_variable)) {
+        let next = match by_env.map(find) {
             Some(Ok(path)) => path,
             // What env cannot find, env itself reports.
             _ => PathBuf::from(&interpreter.path),
@@ -154,12 +158,12 @@ mod tests {
     #[test]
     fn names_are_looked_up_in_the_path_and_paths_are_not() {
         let path = OsStr::new("/nowhere:/bin:/usr/bin");
-        assert!(find(OsStr::new("sh"), Some(path)).unwrap().ends_with("sh"));
-        assert!(matches!(find(OsStr::new("no-such-program"), Some(path)), Err(LookupError::NotFound)));
-        assert!(matches!(find(OsStr::new("/no/such"), Some(path)), Err(LookupError::NotFound)));
-        assert!(matches!(find(OsStr::new(""), Some(path)), Err(LookupError::NotFound)));
-        assert!(matches!(find(OsStr::new("/tmp"), None), Err(LookupError::NotExecutable { .. })));
-        assert!(matches!(find(OsStr::new("/etc/passwd"), None), Err(LookupError::NotExecutable { .. })));
+        assert!(find_in(OsStr::new("sh"), Some(path)).unwrap().ends_with("sh"));
+        assert!(matches!(find_in(OsStr::new("no-such-program"), Some(path)), Err(LookupError::NotFound)));
+        assert!(matches!(find_in(OsStr::new("/no/such"), Some(path)), Err(LookupError::NotFound)));
+        assert!(matches!(find_in(OsStr::new(""), Some(path)), Err(LookupError::NotFound)));
+        assert!(matches!(find_in(OsStr::new("/tmp"), None), Err(LookupError::NotExecutable { .. })));
+        assert!(matches!(find_in(OsStr::new("/etc/passwd"), None), Err(LookupError::NotExecutable { .. })));
     }
 
     #[test]
@@ -167,18 +171,18 @@ mod tests {
         // A loop of links fails in the same place as a closed directory, and for root too.
         let path = std::env::temp_dir().join(format!("faultless-loop-{}", std::process::id()));
         std::os::unix::fs::symlink(&path, &path).unwrap();
-        let found = find(path.as_os_str(), None);
-        let in_path = find(path.file_name().unwrap(), Some(std::env::temp_dir().as_os_str()));
+        let found = find_in(path.as_os_str(), None);
+        let in_path = find_in(path.file_name().unwrap(), Some(std::env::temp_dir().as_os_str()));
         fs::remove_file(&path).unwrap();
         assert!(matches!(found, Err(LookupError::NotExecutable { .. })), "{found:?}");
         assert!(matches!(in_path, Err(LookupError::NotFound)), "a shell searches on: {in_path:?}");
-        let below_a_file = find(OsStr::new("/etc/passwd/x"), None);
+        let below_a_file = find_in(OsStr::new("/etc/passwd/x"), None);
         assert!(matches!(below_a_file, Err(LookupError::NotFound)), "as a shell: {below_a_file:?}");
     }
 
     #[test]
     fn a_program_of_the_system_is_dynamic_and_gains_nothing() {
-        let files = chain(Path::new("/bin/sh"), None).unwrap();
+        let files = chain(Path::new("/bin/sh")).unwrap();
         assert_eq!(files.len(), 1);
         assert!(matches!(&files[0].kind, ProgramKind::Elf(elf) if elf.loader.is_some()));
         assert_eq!(files[0].gains_privilege, None);
@@ -188,9 +192,9 @@ mod tests {
     fn a_script_leads_to_its_interpreter() {
         let path = std::env::temp_dir().join(format!("faultless-script-{}", std::process::id()));
         fs::write(&path, "#!/usr/bin/env sh\necho\n").unwrap();
-        let files = chain(&path, Some(OsStr::new("/bin"))).unwrap();
+        let files = chain(&path).unwrap();
         fs::remove_file(&path).unwrap();
         assert_eq!(files.len(), 2);
-        assert_eq!(files[1].path, Path::new("/bin/sh"));
+        assert_eq!(files[1].path, find(OsStr::new("sh")).unwrap());
     }
 }
