@@ -2,8 +2,9 @@
 
 use super::attribute::Abilities;
 use super::events::{Event, Plan, Sampling, Scope, What};
-use super::refusal::{Circumstances, PerfError};
+use super::refusal::PerfError;
 use super::session::open_event;
+use crate::permissions::rights;
 use faultless_records::perf_record::Content;
 
 /// How far our view reaches.
@@ -40,7 +41,7 @@ pub fn access_to(pid: i32) -> Result<Access, PerfError> {
         };
         let attribute = super::attribute::of_event(&event, &plan, Abilities::LEAST)
             .map_err(|error| PerfError::System { what: "a performance event".into(), error })?;
-        open_event(attribute, pid, -1).map_err(|errno| PerfError::of_open(pid, errno, Circumstances::now()))
+        open_event(attribute, pid, -1).map_err(|errno| PerfError::of_open(pid, errno, &rights()))
     };
     match sees(Scope::All) {
         Ok(_) => Ok(Access::UserAndKernel),

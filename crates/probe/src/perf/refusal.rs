@@ -1,10 +1,9 @@
 //! Why the kernel does not let us observe, in one line with the cure.
 
 use std::fmt;
-use std::fs;
 use std::io;
 
-use faultless_records::status;
+use faultless_records::permission::Rights;
 use nix::errno::Errno;
 
 use crate::closed::{self, Access};
@@ -49,47 +48,19 @@ pub enum PerfError {
     },
 }
 
-/// What decides how a refusal is to be read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Circumstances {
-    /// `kernel.perf_event_paranoid`.
-    pub paranoid: Option<i64>,
-    /// We have CAP_PERFMON or CAP_SYS_ADMIN.
-    pub has_capability: bool,
-    /// A seccomp filter is in force.
-    pub is_filtered: bool,
-}
-
-impl Circumstances {
-    /// Those of this thread.
-    pub(super) fn now() -> Self {
-        const CAP_SYS_ADMIN: u32 = 21;
-        const CAP_PERFMON: u32 = 38;
-        const FILTER: u64 = 2;
-        let status = fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
-        let capabilities = status::bits_of_field(&status, "CapEff").unwrap_or(0);
-        let paranoid = fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").ok();
-        Self {
-            paranoid: paranoid.and_then(|text| text.trim().parse().ok()),
-            has_capability: capabilities & (1 << CAP_SYS_ADMIN | 1 << CAP_PERFMON) != 0,
-            is_filtered: status::number_of_field(&status, "Seccomp") == Some(FILTER),
-        }
-    }
-}
-
 impl PerfError {
     /// Reads the kernel's answer to opening an event on a process.
-    pub(super) fn of_open(pid: i32, errno: Errno, circumstances: Circumstances) -> Self {
+    pub(super) fn of_open(pid: i32, errno: Errno, rights: &Rights) -> Self {
         /// From here on Debian's and Ubuntu's kernels let nobody without privileges in.
         const CLOSED: i64 = 3;
-        let Circumstances { paranoid, has_capability, is_filtered } = circumstances;
+        let Rights { paranoid, may_observe, is_filtered, .. } = *rights;
         match errno {
             Errno::ENOSYS => Self::Absent { is_filtered },
             Errno::ENOENT if paranoid.is_none() => Self::Absent { is_filtered },
             Errno::ESRCH => Self::Ended(pid),
             Errno::EMFILE | Errno::ENFILE => Self::Files { needed: 0 },
             Errno::EACCES | Errno::EPERM => match paranoid {
-                Some(paranoid) if paranoid >= CLOSED && !has_capability => Self::Paranoid(paranoid),
+                Some(paranoid) if paranoid >= CLOSED && !may_observe => Self::Paranoid(paranoid),
                 _ if is_filtered => Self::Filtered,
                 None => Self::Absent { is_filtered },
                 // A process of our own is always ours.
@@ -168,8 +139,8 @@ mod tests {
     use super::*;
 
     fn line(errno: Errno, paranoid: Option<i64>, is_filtered: bool, pid: i32) -> String {
-        let circumstances = Circumstances { paranoid, has_capability: false, is_filtered };
-        PerfError::of_open(pid, errno, circumstances).to_string()
+        let rights = Rights { paranoid, is_filtered, ..Rights::default() };
+        PerfError::of_open(pid, errno, &rights).to_string()
     }
 
     #[test]
@@ -199,11 +170,5 @@ mod tests {
         for error in errors {
             assert_eq!(error.to_string().lines().count(), 1);
         }
-    }
-
-    #[test]
-    fn circumstances_of_this_thread_are_readable() {
-        let now = Circumstances::now();
-        assert!(now.paranoid.is_none_or(|paranoid| (-10..10).contains(&paranoid)));
     }
 }

@@ -13,9 +13,10 @@ use perf_event_open_sys::{ioctls, perf_event_open};
 use super::attribute::{self, Abilities, Attribute};
 use super::events::{Plan, Sampling, What};
 use super::moment::Moment;
-use super::refusal::{Circumstances, PerfError};
+use super::refusal::PerfError;
 use super::ring::{Ring, SMALLEST_BYTES};
 use crate::file_limit;
+use crate::permissions::rights;
 
 /// An event that was opened for one thread, on one CPU or all.
 struct Opened {
@@ -155,7 +156,7 @@ impl Session {
                 Err(Errno::EINVAL | Errno::E2BIG) if self.abilities.has_build_ids => {
                     self.abilities.has_build_ids = false;
                 }
-                Err(errno) => return Err(PerfError::of_open(thread, errno, Circumstances::now())),
+                Err(errno) => return Err(PerfError::of_open(thread, errno, &rights())),
             }
         }
     }
@@ -167,7 +168,7 @@ impl Session {
             .map_err(|error| system("a probe at a function".into(), error))?;
         let file = open_event(attribute, thread, cpu).map_err(|errno| match (&event.what, errno) {
             (What::Function { .. }, Errno::EACCES | Errno::EPERM) => PerfError::Probes,
-            _ => PerfError::of_open(thread, errno, Circumstances::now()),
+            _ => PerfError::of_open(thread, errno, &rights()),
         })?;
         if let What::Tracepoint { filter, .. } = &event.what
             && !filter.is_empty()

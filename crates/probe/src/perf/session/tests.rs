@@ -190,7 +190,7 @@ fn a_seccomp_filter_that_hides_events_is_named() {
             access().unwrap_err().to_string()
         });
         let text = text.join().unwrap();
-        let is_closed = Circumstances::now().paranoid.is_some_and(|paranoid| paranoid > 2);
+        let is_closed = rights().paranoid.is_some_and(|paranoid| paranoid > 2);
         assert!(text.contains(word) || is_closed, "{text}");
     }
 }
