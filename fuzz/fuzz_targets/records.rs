@@ -59,7 +59,7 @@ fuzz_target!(|bytes: &[u8]| {
     let _ = perf_map::PerfMap::parse(&text).function(0x7f00);
     let _ = status::bytes_of_field(&text, "VmRSS");
     let _ = status::bits_of_field(&text, "CapEff");
-    let _ = status::number_of_field(&text, "Threads");
+    let _ = status::number_of_field::<u64>(&text, "Threads");
     let _ = status::resident_bytes_of_statm(&text, 4096);
     let _ = tunables::parse(&text);
     let _ = (workload_report::parse(&text), workload_report::marks(&text));

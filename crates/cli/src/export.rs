@@ -136,7 +136,7 @@ pub fn export(arguments: &ExportArguments, signals: &Signals) -> Result<Ending, 
 fn fleet(arguments: &ExportArguments) -> Result<Fleet, Failure> {
     let grouping = match arguments.by {
         By::Name if !arguments.once => {
-            let own = i32::try_from(std::process::id()).unwrap_or(0);
+            let own = std::process::id().cast_signed();
             let own = Process::open(own).map_err(Failure::of_process)?;
             // Who began in the same tick, of 10 ms, may have begun before us.
             return Ok(Fleet::new(Grouping::Name, own.start_ticks() + 1));

@@ -152,7 +152,7 @@ mod tests {
     use faultless_records::mappings;
 
     fn own() -> (Process, Vec<Mapping>) {
-        let process = Process::open(i32::try_from(std::process::id()).unwrap()).unwrap();
+        let process = Process::open(std::process::id().cast_signed()).unwrap();
         let mappings = mappings::parse(&process.read("maps").unwrap()).unwrap();
         (process, mappings)
     }

@@ -61,7 +61,7 @@ fn held(process: &Process, thread: i32) -> Option<Held> {
     let number = |name| status::number_of_field(&text, name);
     (state(&text) == Some('t')).then(|| Held {
         thread,
-        tracer: number("TracerPid").and_then(|tracer| tracer.try_into().ok()).unwrap_or(0),
+        tracer: status::number_of_field(&text, "TracerPid").unwrap_or(0),
         waits: number("voluntary_ctxt_switches").zip(number("nonvoluntary_ctxt_switches")),
     })
 }

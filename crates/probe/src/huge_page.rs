@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn huge_pages_are_told_from_small_ones() {
-        let tables = PageTables::open(i32::try_from(std::process::id()).unwrap()).unwrap();
+        let tables = PageTables::open(std::process::id().cast_signed()).unwrap();
         let small = touched(libc::MADV_NOHUGEPAGE);
         let Some(is_huge) = tables.is_huge(small) else {
             faultless_skipped::skipped("this kernel has no PAGEMAP_SCAN");

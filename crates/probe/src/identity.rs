@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn a_command_of_our_own_identity_begins_without_our_environment_terminal_and_new_rights() {
-        let own = Process::open(i32::try_from(std::process::id()).unwrap()).unwrap();
+        let own = Process::open(std::process::id().cast_signed()).unwrap();
         let Some(identity) = Identity::of(&own).unwrap() else {
             faultless_skipped::skipped("the tests run with several users at once");
             return;

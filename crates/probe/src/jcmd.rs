@@ -101,7 +101,7 @@ fn ask(process: &Process, detail: &str) -> Result<String, String> {
     let Some((status, text, message)) = answer else {
         if status.is_none() {
             // The whole session, before its number can be another's.
-            let _ = i32::try_from(child.id()).map(|session| killpg(Pid::from_raw(session), Signal::SIGKILL));
+            let _ = killpg(Pid::from_raw(child.id().cast_signed()), Signal::SIGKILL);
             let _ = child.wait();
         }
         return Err(format!("jcmd got no answer from process {pid} in {} s", LIMIT.as_secs()));
@@ -178,7 +178,7 @@ mod tests {
 
     #[test]
     fn a_process_that_is_no_virtual_machine_is_not_asked() {
-        let own = Process::open(i32::try_from(std::process::id()).unwrap()).unwrap();
+        let own = Process::open(std::process::id().cast_signed()).unwrap();
         let error = native_memory(&own).unwrap_err();
         assert!(error.contains("no Java virtual machine") && error.lines().count() == 1, "{error}");
     }

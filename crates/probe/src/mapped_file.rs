@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn a_file_is_opened_unless_it_was_replaced_or_deleted() {
-        let pid = i32::try_from(std::process::id()).unwrap();
+        let pid = std::process::id().cast_signed();
         let path = std::env::temp_dir().join(format!("faultless-mapped-{pid}"));
         std::fs::write(&path, "old").unwrap();
         let mapped = mapping(&path, identity(&path));

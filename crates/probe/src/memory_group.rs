@@ -74,7 +74,7 @@ mod tests {
 
     #[test]
     fn this_process_has_a_group_where_the_machine_shows_one() {
-        let own = Process::open(i32::try_from(std::process::id()).unwrap()).unwrap();
+        let own = Process::open(std::process::id().cast_signed()).unwrap();
         match of(&own) {
             Some(group) => assert!(group.path.starts_with('/') && group.usage_bytes > 0, "{group:?}"),
             None => faultless_skipped::skipped("no memory controller is to be seen here"),

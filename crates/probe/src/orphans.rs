@@ -77,7 +77,7 @@ impl Drop for Orphanage {
 }
 
 fn children() -> impl Iterator<Item = Candidate> {
-    let own = i32::try_from(std::process::id()).unwrap_or(0);
+    let own = std::process::id().cast_signed();
     process_list::numbers()
         .into_iter()
         .filter_map(Candidate::read)

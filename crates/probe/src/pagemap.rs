@@ -103,7 +103,7 @@ mod tests {
 
     #[test]
     fn pages_of_this_process_are_seen_to_come() {
-        let own = Process::open(i32::try_from(std::process::id()).unwrap()).unwrap();
+        let own = Process::open(std::process::id().cast_signed()).unwrap();
         let map = PageMap::open(&own).unwrap();
         let page = usize::try_from(map.page_bytes()).unwrap();
         // So large that malloc takes it fresh from the kernel, whatever other tests have freed.
@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn pages_that_were_only_read_have_no_memory() {
-        let own = Process::open(i32::try_from(std::process::id()).unwrap()).unwrap();
+        let own = Process::open(std::process::id().cast_signed()).unwrap();
         let map = PageMap::open(&own).unwrap();
         let page = usize::try_from(map.page_bytes()).unwrap();
         // As large as several answers of the kernel, and so large that it comes fresh.

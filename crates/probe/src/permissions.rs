@@ -146,7 +146,8 @@ pub fn user() -> u32 {
 /// Whether it could be traced, without doing so: `mem` asks for the same right, and nobody else may trace it.
 fn attach_by_right(process: &Process, subject: Subject) -> Attempt {
     let name = name_of(process);
-    let tracer = process.text("status").ok().and_then(|text| status::number_of_field(&text, "TracerPid"));
+    let tracer: Option<i32> =
+        process.text("status").ok().and_then(|text| status::number_of_field(&text, "TracerPid"));
     let (answer, evidence) = match (process.open_file("mem"), tracer) {
         (Ok(_), Some(tracer)) if tracer != 0 => (
             Answer::Taken,
@@ -390,7 +391,7 @@ mod tests {
 
     #[test]
     fn a_given_process_is_the_only_one_looked_at() {
-        let own = Process::open(i32::try_from(std::process::id()).unwrap()).unwrap();
+        let own = Process::open(std::process::id().cast_signed()).unwrap();
         let found = find_out(Some(&own)).unwrap();
         let is_fit = |attempt: &Attempt| matches!(attempt.subject, Subject::Given | Subject::Machine);
         assert!(found.attempts.iter().all(is_fit), "{found:?}");

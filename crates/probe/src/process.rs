@@ -11,6 +11,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use faultless_records::counters::Counters;
+use faultless_records::status::number_of_field;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat, readlinkat};
 use nix::sys::stat::Mode;
@@ -266,8 +267,7 @@ impl Process {
     /// The first thread of the process that `pid` belongs to.
     fn leader(&self) -> Result<i32, ProcessError> {
         let status = self.text("status")?;
-        let leader = faultless_records::status::number_of_field(&status, "Tgid");
-        Ok(leader.and_then(|leader| i32::try_from(leader).ok()).unwrap_or(self.pid))
+        Ok(number_of_field(&status, "Tgid").unwrap_or(self.pid))
     }
 }
 
@@ -329,7 +329,7 @@ mod tests {
     }
 
     fn own() -> Process {
-        Process::open(i32::try_from(std::process::id()).unwrap()).unwrap()
+        Process::open(std::process::id().cast_signed()).unwrap()
     }
 
     #[test]
@@ -350,7 +350,7 @@ mod tests {
     #[test]
     fn a_process_that_ends_is_noticed_and_its_number_means_nothing_more() {
         let mut child = sleeper();
-        let pid = i32::try_from(child.id()).unwrap();
+        let pid = child.id().cast_signed();
         let process = Process::open(pid).unwrap();
         child.kill().unwrap();
         // A zombie first: its memory is gone already.

@@ -197,7 +197,7 @@ mod tests {
             }
         };
         let mut child = std::process::Command::new("true").spawn().unwrap();
-        let pid = i32::try_from(child.id()).unwrap();
+        let pid = child.id().cast_signed();
         child.wait().unwrap();
         // The kernel tells of the end after the parent may have heard of it.
         let end = What::Exit { pid, wait_status: 0 };
@@ -205,7 +205,7 @@ mod tests {
         while !heard.contains(&end) && begun.elapsed().as_secs() < 10 {
             heard.extend(events.take().events.into_iter().map(|event| event.what));
         }
-        let own = i32::try_from(std::process::id()).unwrap();
+        let own = std::process::id().cast_signed();
         assert!(heard.contains(&What::Fork { parent: own, child: pid }), "{heard:?}");
         assert!(heard.contains(&What::Exec(pid)), "{heard:?}");
         assert!(heard.contains(&end), "{heard:?}");

@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn this_process_is_seen_with_its_program_and_memory() {
-        let pid = i32::try_from(std::process::id()).unwrap();
+        let pid = std::process::id().cast_signed();
         let snapshot = snapshot(pid);
         let program = std::env::current_exe().unwrap();
         assert!(snapshot.mapped_files.iter().any(|file| *file == program.to_string_lossy()));
@@ -121,11 +121,11 @@ mod tests {
     fn threads_that_wait_go_on_and_a_process_without_others_has_none() {
         let (send, receive) = std::sync::mpsc::channel::<()>();
         let waiting = std::thread::spawn(move || receive.recv());
-        assert!(others_go_on(i32::try_from(std::process::id()).unwrap()));
+        assert!(others_go_on(std::process::id().cast_signed()));
         drop(send);
         let _ = waiting.join();
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
-        assert!(!others_go_on(i32::try_from(child.id()).unwrap()));
+        assert!(!others_go_on(child.id().cast_signed()));
         child.kill().unwrap();
         child.wait().unwrap();
     }

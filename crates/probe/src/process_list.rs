@@ -102,7 +102,7 @@ impl Refused {
         if self.searches.is_multiple_of(FORGET_AFTER) {
             self.known.clear();
         }
-        let own = i32::try_from(std::process::id()).unwrap_or(0);
+        let own = std::process::id().cast_signed();
         let mut others: Vec<Candidate> = numbers()
             .into_iter()
             .filter(|pid| *pid != own && !watched(*pid))
@@ -166,7 +166,7 @@ mod tests {
         let mark = format!("7{:07}", std::process::id());
         let script = format!("sleep {mark} & sleep {mark}1 & wait");
         let mut child = Command::new("sh").args(["-c", &script]).spawn().unwrap();
-        let pid = i32::try_from(child.id()).unwrap();
+        let pid = child.id().cast_signed();
         let matcher = |wanted: String| -> Matcher { Box::new(move |_, command| command() == wanted) };
         let mut by_name = Vec::new();
         let selection = Selection { matcher: Some(matcher(format!("sleep {mark}"))), with_children: false };

@@ -50,7 +50,7 @@ mod tests {
 
     #[test]
     fn a_number_of_ours_is_believed_and_one_of_elsewhere_only_with_the_file_mapped() {
-        let pid = i32::try_from(std::process::id()).unwrap();
+        let pid = std::process::id().cast_signed();
         let path = std::env::temp_dir().join(format!("faultless-recorded-{pid}.rings"));
         fs::write(&path, [0; 4096]).unwrap();
         let head = |namespace, pid| RecorderHead { namespace, pid, ..RecorderHead::default() };

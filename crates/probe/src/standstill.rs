@@ -6,6 +6,7 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
+use faultless_records::status::number_of_field;
 use nix::errno::Errno;
 use nix::libc;
 use nix::sys::ptrace::{self, Options};
@@ -204,15 +205,13 @@ impl Held {
 /// Whether we started a process.
 fn is_child(process: &Process) -> bool {
     let status = process.text("status").unwrap_or_default();
-    let parent = faultless_records::status::number_of_field(&status, "PPid");
-    parent == Some(u64::from(std::process::id()))
+    number_of_field(&status, "PPid") == Some(std::process::id())
 }
 
 /// Who traces a thread.
 fn tracer_of(process: &Process, thread: Pid) -> Option<Pid> {
     let status = process.text(&format!("task/{thread}/status")).ok()?;
-    let tracer = faultless_records::status::number_of_field(&status, "TracerPid")?;
-    i32::try_from(tracer).ok().map(Pid::from_raw)
+    number_of_field(&status, "TracerPid").map(Pid::from_raw)
 }
 
 #[cfg(test)]
@@ -232,7 +231,7 @@ mod tests {
     fn shell_that_waits_for(signal: &str) -> (Child, Process) {
         let script = format!("trap 'exit 7' {signal}; echo ready; while :; do sleep 0.01; done");
         let mut child = Command::new("sh").args(["-c", &script]).stdout(Stdio::piped()).spawn().unwrap();
-        let process = Process::open(i32::try_from(child.id()).unwrap()).unwrap();
+        let process = Process::open(child.id().cast_signed()).unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         assert_eq!(line, "ready\n");
@@ -291,7 +290,7 @@ mod tests {
     #[test]
     fn a_process_with_another_tracer_is_named_with_it() {
         let mut child = Command::new("sleep").arg("100").spawn().unwrap();
-        let process = Process::open(i32::try_from(child.id()).unwrap()).unwrap();
+        let process = Process::open(child.id().cast_signed()).unwrap();
         let (send, receive) = std::sync::mpsc::channel();
         let (done, wait) = std::sync::mpsc::channel::<()>();
         let pid = process.pid();
@@ -314,7 +313,7 @@ mod tests {
     #[test]
     fn a_command_of_ours_stays_stopped_by_job_control_and_its_end_is_for_whoever_waits_for_it() {
         let mut child = Command::new("sleep").arg("100").spawn().unwrap();
-        let process = Process::open(i32::try_from(child.id()).unwrap()).unwrap();
+        let process = Process::open(child.id().cast_signed()).unwrap();
         let thread = Pid::from_raw(process.pid());
         if ptrace::seize(thread, Options::empty()).is_err() {
             faultless_skipped::skipped("nobody may trace here");

@@ -381,8 +381,7 @@ impl Family {
         let orphans: Vec<i32> = self.early.extract_if(|_, since| is_due(since)).map(|(tid, _)| tid).collect();
         for tid in orphans {
             let status = std::fs::read_to_string(format!("/proc/{tid}/status")).unwrap_or_default();
-            let pid = faultless_records::status::number_of_field(&status, "Tgid");
-            let pid = pid.and_then(|pid| i32::try_from(pid).ok()).unwrap_or(tid);
+            let pid = status::number_of_field(&status, "Tgid").unwrap_or(tid);
             self.threads.insert(tid, Thread { pid, call: None });
             self.go_on(tid, 0);
         }
@@ -407,7 +406,7 @@ fn is_foreign(tid: i32) -> bool {
 
 fn refusal(pid: i32, error: &io::Error) -> String {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    if let Some(tracer) = status::number_of_field(&status, "TracerPid").filter(|tracer| *tracer != 0) {
+    if let Some(tracer) = status::number_of_field(&status, "TracerPid").filter(|tracer: &i32| *tracer != 0) {
         return format!("cannot trace process {pid}: process {tracer} traces it already (end that)");
     }
     let cure = closed::cure(pid, Access::Attachment, "CAP_SYS_PTRACE");
@@ -434,7 +433,7 @@ mod tests {
     #[test]
     fn a_child_of_which_nobody_tells_goes_on_and_is_followed() {
         let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
-        let pid = i32::try_from(child.id()).unwrap();
+        let pid = child.id().cast_signed();
         if seize(pid).is_err() {
             faultless_skipped::skipped("nobody may trace here");
             drop(child.stdin.take());

@@ -36,7 +36,7 @@ mod tests {
         };
         let thread = std::thread::Builder::new().name("a waiting one".into()).spawn(body).unwrap();
         let (number, local) = receive.recv().unwrap();
-        let own = Process::open(i32::try_from(std::process::id()).unwrap()).unwrap();
+        let own = Process::open(std::process::id().cast_signed()).unwrap();
         let seen = loop {
             let threads = of(&own).unwrap();
             let seen = threads.into_iter().find(|thread| thread.number == number).unwrap();

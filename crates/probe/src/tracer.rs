@@ -195,7 +195,7 @@ mod tests {
 
     #[test]
     fn memory_is_read_up_to_where_nothing_is_mapped_and_never_beyond_the_last_page() {
-        let own = i32::try_from(std::process::id()).unwrap();
+        let own = std::process::id().cast_signed();
         let (bytes, mut copy) = (*b"some bytes", [0; 10]);
         assert_eq!(read_memory(own, bytes.as_ptr().addr() as u64, &mut copy), 10);
         assert_eq!(copy, bytes);

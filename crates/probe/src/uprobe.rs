@@ -398,7 +398,7 @@ mod tests {
     #[test]
     fn probes_for_a_process_that_has_ended_are_no_failure_and_for_one_that_lives_they_are() {
         let mut child = Command::new("sleep").arg("100").spawn().unwrap();
-        let process = Process::open(i32::try_from(child.id()).unwrap()).unwrap();
+        let process = Process::open(child.id().cast_signed()).unwrap();
         let allocator = Allocator { file: File::open("/dev/null").unwrap(), offsets: vec![Some(0); 6] };
         let unnamed = Err("no tracefs".to_owned());
         let open_window = |process| open_window(&allocator, &unnamed, process);

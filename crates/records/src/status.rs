@@ -1,5 +1,7 @@
 //! The fields of `/proc/PID/status` and `/proc/PID/smaps_rollup` that the tool reads; both have the same form.
 
+use std::str::FromStr;
+
 /// Bytes of the field `name` in a text of lines `Name:   123 kB`.
 ///
 /// Source: proc_pid_status(5) and proc_pid_smaps(5); the kernel writes "kB" and means 1,024 bytes.
@@ -11,7 +13,7 @@ pub fn bytes_of_field(text: &str, name: &str) -> Option<u64> {
 
 /// The plain number in the field `name`, such as `Threads: 4`.
 #[must_use]
-pub fn number_of_field(text: &str, name: &str) -> Option<u64> {
+pub fn number_of_field<Number: FromStr>(text: &str, name: &str) -> Option<Number> {
     field(text, name)?.parse().ok()
 }
 

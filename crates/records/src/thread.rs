@@ -18,7 +18,7 @@ impl Thread {
     #[must_use]
     pub fn parse(status_text: &str, system_call: Option<&str>) -> Option<Self> {
         let own = status::innermost_number(status_text);
-        let number = own.or_else(|| status::number_of_field(status_text, "Pid")?.try_into().ok())?;
+        let number = own.or_else(|| status::number_of_field(status_text, "Pid"))?;
         let name = status::field(status_text, "Name").unwrap_or_default().to_owned();
         Some(Self { number, name, stack_pointer: system_call.and_then(stack_pointer) })
     }

@@ -128,7 +128,7 @@ impl Sampler {
 
     /// Takes a process of a group, if it is not watched yet.
     pub(super) fn meet_member(&mut self, pid: i32) {
-        let own = i32::try_from(std::process::id()).unwrap_or(0);
+        let own = std::process::id().cast_signed();
         if pid == own || self.places.contains_key(&pid) || self.groups.refused.contains(&pid) {
             return;
         }

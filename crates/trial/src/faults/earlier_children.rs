@@ -79,7 +79,7 @@ mod tests {
             .stdin(Stdio::piped())
             .spawn()
             .unwrap();
-        let process = Process::open(i32::try_from(parent.id()).unwrap()).unwrap();
+        let process = Process::open(parent.id().cast_signed()).unwrap();
         let mut children = EarlierChildren::of(&process);
         // The shell starts it when it likes, and it becomes the other shell when that likes.
         while children
