@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use faultless_records::contents::{Contents, Extent};
-use faultless_records::nmt::NativeMemory;
+use faultless_records::nmt::{Category, NativeMemory};
 
 use crate::classification::kind::Kind;
 use crate::classification::parts::Part;
@@ -11,14 +11,8 @@ use crate::classification::parts::Part;
 /// A category of NMT.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Line {
-    /// Its name.
-    pub name: String,
-    /// What NMT says of it.
-    pub reserved_bytes: u64,
-    /// See `reserved_bytes`.
-    pub committed_bytes: u64,
-    /// The part of it that came from malloc, and so lies somewhere in malloc's memory.
-    pub malloc_bytes: u64,
+    /// What NMT says of it; what came from malloc lies somewhere in malloc's memory.
+    pub said: Category,
     /// Resident in its own mappings; malloc's part is not in it.
     pub resident_bytes: u64,
 }
@@ -83,24 +77,15 @@ pub fn account(parts: &[Part], contents: Option<&dyn Contents>, memory: &NativeM
     let mut lines: Vec<Line> = memory
         .categories
         .iter()
-        .map(|category| Line {
-            name: category.name.clone(),
-            reserved_bytes: category.reserved_bytes,
-            committed_bytes: category.committed_bytes,
-            malloc_bytes: category.malloc_bytes,
-            resident_bytes: resident.remove(&category.name).unwrap_or(0),
-        })
+        .map(|said| Line { said: said.clone(), resident_bytes: resident.remove(&said.name).unwrap_or(0) })
         .collect();
     // A range of a category that the summary leaves out keeps its line.
     lines.extend(resident.into_iter().map(|(name, resident_bytes)| Line {
-        name,
-        reserved_bytes: 0,
-        committed_bytes: 0,
-        malloc_bytes: 0,
+        said: Category { name, ..Category::default() },
         resident_bytes,
     }));
     JavaAccount {
-        malloc_bytes: lines.iter().map(|line| line.malloc_bytes).sum(),
+        malloc_bytes: lines.iter().map(|line| line.said.malloc_bytes).sum(),
         lines,
         malloc_resident_bytes,
         unseen,

@@ -28,10 +28,10 @@ pub fn text(account: &JavaAccount) -> String {
     let blank = || right(String::new());
     for line in &account.lines {
         table.add_row(vec![
-            Cell::new(plain(&line.name)),
-            right(grouped(line.reserved_bytes)),
-            right(grouped(line.committed_bytes)),
-            right(grouped(line.malloc_bytes)),
+            Cell::new(plain(&line.said.name)),
+            right(grouped(line.said.reserved_bytes)),
+            right(grouped(line.said.committed_bytes)),
+            right(grouped(line.said.malloc_bytes)),
             right(grouped(line.resident_bytes)),
         ]);
     }
@@ -50,8 +50,8 @@ pub fn text(account: &JavaAccount) -> String {
         |get: fn(&faultless_diagnosis::java_account::Line) -> u64| account.lines.iter().map(get).sum::<u64>();
     table.add_row(vec![
         Cell::new("sum"),
-        right(grouped(sum(|line| line.reserved_bytes))),
-        right(grouped(sum(|line| line.committed_bytes))),
+        right(grouped(sum(|line| line.said.reserved_bytes))),
+        right(grouped(sum(|line| line.said.committed_bytes))),
         right(grouped(account.malloc_bytes)),
         right(grouped(resident_bytes(account))),
     ]);
@@ -59,7 +59,7 @@ pub fn text(account: &JavaAccount) -> String {
 }
 
 fn sentence(account: &JavaAccount) -> String {
-    let committed: u64 = account.lines.iter().map(|line| line.committed_bytes).sum();
+    let committed: u64 = account.lines.iter().map(|line| line.said.committed_bytes).sum();
     let mut text = format!(
         "Native memory tracking: {} committed; the process has {} resident.",
         size(committed),
@@ -85,10 +85,10 @@ fn sentence(account: &JavaAccount) -> String {
 pub fn value(account: &JavaAccount) -> Value {
     let lines = account.lines.iter().map(|line| {
         json!({
-            "category": line.name,
-            "reserved_bytes": line.reserved_bytes,
-            "committed_bytes": line.committed_bytes,
-            "malloc_bytes": line.malloc_bytes,
+            "category": line.said.name,
+            "reserved_bytes": line.said.reserved_bytes,
+            "committed_bytes": line.said.committed_bytes,
+            "malloc_bytes": line.said.malloc_bytes,
             "resident_bytes": line.resident_bytes,
         })
     });
@@ -109,16 +109,17 @@ mod tests {
     use super::*;
     use faultless_diagnosis::classification::kind::Kind;
     use faultless_diagnosis::java_account::Line;
+    use faultless_records::nmt::Category;
 
     #[test]
     fn the_difference_is_named_and_lines_add_up() {
-        let line = Line {
+        let said = Category {
             name: "Java Heap\u{1b}".into(),
             reserved_bytes: 4 << 30,
             committed_bytes: 300 << 20,
             malloc_bytes: 4 << 20,
-            resident_bytes: 200 << 20,
         };
+        let line = Line { said, resident_bytes: 200 << 20 };
         let account = JavaAccount {
             lines: vec![line],
             malloc_bytes: 4 << 20,

@@ -103,14 +103,7 @@ pub fn cells(wish: &Wish, is_installed: impl Fn(&str) -> bool) -> Result<Vec<Cel
             }));
         }
         if suite == Suite::Seeds {
-            let extent = seeds::Extent {
-                sizes,
-                threads: &wish.threads,
-                is_quick: wish.is_quick,
-                seed: wish.seed,
-                javas: &wish.javas,
-            };
-            cells.extend(seeds::cells(&extent, |workload| wants(suite, workload)));
+            cells.extend(seeds::cells(wish, sizes, |workload| wants(suite, workload)));
         }
     }
     // A thread count or size that was named twice.

@@ -4,6 +4,8 @@
 
 use faultless_records::bench::{Cell, Size, Suite};
 
+use super::catalogue::Wish;
+
 /// Name of the program that does nothing: page faults of all others are counted above its.
 pub const EMPTY: &str = "empty";
 
@@ -97,44 +99,29 @@ const CASES: &[Case] = &[
 /// Threads of the case `jvm`.
 const JVM_THREADS: u32 = 300;
 
-/// What of the suite is wanted.
-#[derive(Debug, Clone)]
-pub struct Extent<'a> {
-    /// The sizes.
-    pub sizes: &'a [Size],
-    /// Numbers of threads of the cases that run with several; empty: the usual ones.
-    pub threads: &'a [u32],
-    /// Leaves out the slow forms and the random ones of slow cases.
-    pub is_quick: bool,
-    /// What the random forms are drawn from.
-    pub seed: u32,
-    /// Java versions that can run here, such as 17.
-    pub javas: &'a [u32],
-}
-
 /// The cells of all cases whose name is wanted, in the order of the table; before them the empty program's, one for each
 /// number of threads.
-pub fn cells(extent: &Extent, wants: impl Fn(&str) -> bool) -> Vec<Cell> {
+pub fn cells(wish: &Wish, sizes: &[Size], wants: impl Fn(&str) -> bool) -> Vec<Cell> {
     let mut cells = Vec::new();
     for case in CASES.iter().filter(|case| wants(case.workload)) {
-        for &size in extent.sizes {
-            let forms = case.forms.iter().filter(|form| !(form.is_slow && extent.is_quick));
+        for &size in sizes {
+            let forms = case.forms.iter().filter(|form| !(form.is_slow && wish.is_quick));
             // Elsewhere the number of threads is what the case is about.
-            let is_users = matches!(case.workload, "churn" | "dgemm") && !extent.threads.is_empty();
-            let threads = |usual: &'static [u32]| if is_users { extent.threads } else { usual };
+            let is_users = matches!(case.workload, "churn" | "dgemm") && !wish.threads.is_empty();
+            let threads = |usual: &'static [u32]| -> &[u32] { if is_users { &wish.threads } else { usual } };
             for form in forms {
                 push(&mut cells, case.workload, size, form.variant, threads(form.threads));
             }
-            let random = format!("random:{}", extent.seed);
+            let random = format!("random:{}", wish.seed);
             push(&mut cells, case.workload, size, &random, threads(case.random_threads));
         }
     }
     if wants(JVM) {
-        for &size in extent.sizes {
-            for java in extent.javas {
+        for &size in sizes {
+            for java in &wish.javas {
                 push(&mut cells, JVM, size, &java.to_string(), &[JVM_THREADS]);
-                if !extent.is_quick {
-                    push(&mut cells, JVM, size, &format!("{java}-random:{}", extent.seed), &[JVM_THREADS]);
+                if !wish.is_quick {
+                    push(&mut cells, JVM, size, &format!("{java}-random:{}", wish.seed), &[JVM_THREADS]);
                 }
             }
         }
@@ -168,13 +155,17 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 mod tests {
     use super::*;
 
-    fn extent(is_quick: bool) -> Extent<'static> {
-        Extent { sizes: &[Size::Small], threads: &[], is_quick, seed: 7, javas: &[17, 25] }
+    fn wish(is_quick: bool) -> Wish {
+        Wish { is_quick, seed: 7, javas: vec![17, 25], ..Wish::default() }
+    }
+
+    fn cells(wish: &Wish, wants: impl Fn(&str) -> bool) -> Vec<Cell> {
+        super::cells(wish, &[Size::Small], wants)
     }
 
     #[test]
     fn the_empty_program_runs_with_every_number_of_threads_that_a_case_has() {
-        let cells = cells(&extent(false), |_| true);
+        let cells = cells(&wish(false), |_| true);
         let empty: Vec<u32> =
             cells.iter().filter(|cell| cell.workload == EMPTY).filter_map(|cell| cell.threads).collect();
         assert_eq!(empty, [1, 2, 8, 16, 64, 300]);
@@ -184,7 +175,7 @@ mod tests {
 
     #[test]
     fn every_case_has_a_random_form_with_the_seed_in_its_name() {
-        let cells = cells(&extent(false), |_| true);
+        let cells = cells(&wish(false), |_| true);
         for name in names() {
             let mut forms = cells.iter().filter(|cell| cell.workload == name);
             assert!(forms.any(|cell| cell.variant.as_ref().unwrap().ends_with("random:7")), "{name}");
@@ -193,21 +184,21 @@ mod tests {
 
     #[test]
     fn churn_runs_at_every_size_of_the_table_with_one_two_and_eight_threads() {
-        assert_eq!(cells(&extent(false), |name| name == "churn").len(), 3 + 16 * 3);
-        let quick = cells(&extent(true), |name| name == "churn");
+        assert_eq!(cells(&wish(false), |name| name == "churn").len(), 3 + 16 * 3);
+        let quick = cells(&wish(true), |name| name == "churn");
         assert!(quick.len() < 3 + 9 * 3 + 1, "{}", quick.len());
     }
 
     #[test]
     fn without_java_there_is_no_case_jvm() {
-        let without = Extent { javas: &[], ..extent(false) };
+        let without = Wish { javas: Vec::new(), ..wish(false) };
         assert!(cells(&without, |_| true).iter().all(|cell| cell.workload != JVM));
-        assert_eq!(cells(&extent(true), |name| name == JVM).len(), 2);
+        assert_eq!(cells(&wish(true), |name| name == JVM).len(), 2);
     }
 
     #[test]
     fn the_number_of_threads_is_the_users_only_where_it_may_be() {
-        let three = Extent { threads: &[3], ..extent(true) };
+        let three = Wish { threads: vec![3], ..wish(true) };
         let cells = cells(&three, |name| name == "dgemm" || name == "parked_random");
         let counts = |name: &str| -> Vec<u32> {
             cells.iter().filter(|cell| cell.workload == name).filter_map(|cell| cell.threads).collect()
