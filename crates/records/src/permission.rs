@@ -45,38 +45,29 @@ impl Mechanism {
     /// In JSON.
     #[must_use]
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Sizes => "smaps",
-            Self::Pages => "pagemap",
-            Self::Memory => "mem",
-            Self::Files => "mapped-files",
-            Self::Attach => "ptrace-attach",
-            Self::Trace => "ptrace-command",
-            Self::Filter => "seccomp-filter",
-            Self::UserEvents => "perf-user",
-            Self::KernelEvents => "perf-kernel",
-            Self::Tracepoints => "tracepoints",
-            Self::Uprobes => "uprobes",
-            Self::ProcessConnector => "process-connector",
-        }
+        self.name_and_title().0
     }
 
     /// For people.
     #[must_use]
     pub fn title(self) -> &'static str {
+        self.name_and_title().1
+    }
+
+    fn name_and_title(self) -> (&'static str, &'static str) {
         match self {
-            Self::Sizes => "sizes of mappings (smaps)",
-            Self::Pages => "pages (pagemap)",
-            Self::Memory => "memory (mem)",
-            Self::Files => "mapped files",
-            Self::Attach => "ptrace, attaching",
-            Self::Trace => "ptrace from the start",
-            Self::Filter => "seccomp filter",
-            Self::UserEvents => "perf events, programs",
-            Self::KernelEvents => "perf events, kernel",
-            Self::Tracepoints => "tracepoints",
-            Self::Uprobes => "uprobes",
-            Self::ProcessConnector => "process connector",
+            Self::Sizes => ("smaps", "sizes of mappings (smaps)"),
+            Self::Pages => ("pagemap", "pages (pagemap)"),
+            Self::Memory => ("mem", "memory (mem)"),
+            Self::Files => ("mapped-files", "mapped files"),
+            Self::Attach => ("ptrace-attach", "ptrace, attaching"),
+            Self::Trace => ("ptrace-command", "ptrace from the start"),
+            Self::Filter => ("seccomp-filter", "seccomp filter"),
+            Self::UserEvents => ("perf-user", "perf events, programs"),
+            Self::KernelEvents => ("perf-kernel", "perf events, kernel"),
+            Self::Tracepoints => ("tracepoints", "tracepoints"),
+            Self::Uprobes => ("uprobes", "uprobes"),
+            Self::ProcessConnector => ("process-connector", "process connector"),
         }
     }
 }

@@ -113,82 +113,62 @@ impl Kind {
     /// Name for tables.
     #[must_use]
     pub fn name(self) -> &'static str {
-        match self {
-            Self::MainHeap => "main heap",
-            Self::GlibcHeap => "glibc heaps",
-            Self::GlibcLargeBlock => "glibc large blocks",
-            Self::Allocator(allocator) => allocator.name(),
-            Self::MainStack => "main stack",
-            Self::ThreadStack => "thread stacks",
-            Self::JavaThreadStack => "Java thread stacks",
-            Self::JavaHeap => "Java heap",
-            Self::JavaCode => "Java code cache",
-            Self::JavaClasses => "Java metaspace",
-            Self::JavaCollector => "Java collector's tables",
-            Self::JavaOther => "other Java VM memory",
-            Self::GoHeap => "Go heap",
-            Self::GoRuntime => "Go runtime's tables",
-            Self::V8Heap => "V8 heap",
-            Self::PythonObjects => "Python objects",
-            Self::PhpHeap => "PHP heap",
-            Self::RubyObjects => "Ruby objects",
-            Self::Program => "programs, libraries",
-            Self::StaticData => "static data",
-            Self::MappedFile => "mapped files",
-            Self::SharedMemory => "shared memory",
-            Self::OwnMapping => "own mappings",
-            Self::Kernel => "kernel's pages",
-            Self::Device => "devices",
-            Self::Inaccessible => "reserved addresses",
-            Self::Unknown => "unknown",
-        }
+        self.key_and_name().1
     }
 
     /// Word for JSON, which stays the same when the name for people changes.
     #[must_use]
     pub fn key(self) -> &'static str {
+        self.key_and_name().0
+    }
+
+    fn key_and_name(self) -> (&'static str, &'static str) {
         match self {
-            Self::MainHeap => "main_heap",
-            Self::GlibcHeap => "glibc_heap",
-            Self::GlibcLargeBlock => "glibc_large_block",
-            Self::Allocator(allocator) => match allocator {
-                Allocator::Libc => "allocator_libc",
-                Allocator::Faultless => "allocator_faultless",
-                Allocator::Jemalloc => "allocator_jemalloc",
-                Allocator::Tcmalloc => "allocator_tcmalloc",
-                Allocator::Mimalloc => "allocator_mimalloc",
-                Allocator::Snmalloc => "allocator_snmalloc",
-                Allocator::Rpmalloc => "allocator_rpmalloc",
-                Allocator::Tbbmalloc => "allocator_tbbmalloc",
-                Allocator::Hoard => "allocator_hoard",
-                Allocator::HardenedMalloc => "allocator_hardened_malloc",
-                Allocator::Scudo => "allocator_scudo",
-                Allocator::LibcDebug => "allocator_libc_debug",
-            },
-            Self::MainStack => "main_stack",
-            Self::ThreadStack => "thread_stack",
-            Self::JavaThreadStack => "java_thread_stack",
-            Self::JavaHeap => "java_heap",
-            Self::JavaCode => "java_code",
-            Self::JavaClasses => "java_classes",
-            Self::JavaCollector => "java_collector",
-            Self::JavaOther => "java_other",
-            Self::GoHeap => "go_heap",
-            Self::GoRuntime => "go_runtime",
-            Self::V8Heap => "v8_heap",
-            Self::PythonObjects => "python_objects",
-            Self::PhpHeap => "php_heap",
-            Self::RubyObjects => "ruby_objects",
-            Self::Program => "program",
-            Self::StaticData => "static_data",
-            Self::MappedFile => "mapped_file",
-            Self::SharedMemory => "shared_memory",
-            Self::OwnMapping => "own_mapping",
-            Self::Kernel => "kernel",
-            Self::Device => "device",
-            Self::Inaccessible => "inaccessible",
-            Self::Unknown => "unknown",
+            Self::MainHeap => ("main_heap", "main heap"),
+            Self::GlibcHeap => ("glibc_heap", "glibc heaps"),
+            Self::GlibcLargeBlock => ("glibc_large_block", "glibc large blocks"),
+            Self::Allocator(allocator) => (key_of(allocator), allocator.name()),
+            Self::MainStack => ("main_stack", "main stack"),
+            Self::ThreadStack => ("thread_stack", "thread stacks"),
+            Self::JavaThreadStack => ("java_thread_stack", "Java thread stacks"),
+            Self::JavaHeap => ("java_heap", "Java heap"),
+            Self::JavaCode => ("java_code", "Java code cache"),
+            Self::JavaClasses => ("java_classes", "Java metaspace"),
+            Self::JavaCollector => ("java_collector", "Java collector's tables"),
+            Self::JavaOther => ("java_other", "other Java VM memory"),
+            Self::GoHeap => ("go_heap", "Go heap"),
+            Self::GoRuntime => ("go_runtime", "Go runtime's tables"),
+            Self::V8Heap => ("v8_heap", "V8 heap"),
+            Self::PythonObjects => ("python_objects", "Python objects"),
+            Self::PhpHeap => ("php_heap", "PHP heap"),
+            Self::RubyObjects => ("ruby_objects", "Ruby objects"),
+            Self::Program => ("program", "programs, libraries"),
+            Self::StaticData => ("static_data", "static data"),
+            Self::MappedFile => ("mapped_file", "mapped files"),
+            Self::SharedMemory => ("shared_memory", "shared memory"),
+            Self::OwnMapping => ("own_mapping", "own mappings"),
+            Self::Kernel => ("kernel", "kernel's pages"),
+            Self::Device => ("device", "devices"),
+            Self::Inaccessible => ("inaccessible", "reserved addresses"),
+            Self::Unknown => ("unknown", "unknown"),
         }
+    }
+}
+
+fn key_of(allocator: Allocator) -> &'static str {
+    match allocator {
+        Allocator::Libc => "allocator_libc",
+        Allocator::Faultless => "allocator_faultless",
+        Allocator::Jemalloc => "allocator_jemalloc",
+        Allocator::Tcmalloc => "allocator_tcmalloc",
+        Allocator::Mimalloc => "allocator_mimalloc",
+        Allocator::Snmalloc => "allocator_snmalloc",
+        Allocator::Rpmalloc => "allocator_rpmalloc",
+        Allocator::Tbbmalloc => "allocator_tbbmalloc",
+        Allocator::Hoard => "allocator_hoard",
+        Allocator::HardenedMalloc => "allocator_hardened_malloc",
+        Allocator::Scudo => "allocator_scudo",
+        Allocator::LibcDebug => "allocator_libc_debug",
     }
 }
 
