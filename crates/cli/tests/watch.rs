@@ -35,11 +35,16 @@ impl Place {
     }
 }
 
-/// Starts a command of the shell on a terminal of its own, whose contents go into a file.
-fn on_terminal(command: &str, log: &str) -> Running {
+/// Starts a command of the shell on a terminal of its own, whose contents go into a file; none where script(1), which every Debian
+/// has, cannot make one.
+fn on_terminal(command: &str, log: &str) -> Option<Running> {
+    if Command::new("script").arg("--version").output().is_err() {
+        faultless_skipped::skipped("script(1) is not installed (util-linux)");
+        return None;
+    }
     let mut script = Command::new("script");
     script.args(["-q", "-e", "-f", "-c", command, log]).env("TERM", "xterm");
-    Running::start(script.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()))
+    Some(Running::start(script.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null())))
 }
 
 /// What a terminal has shown.
@@ -371,15 +376,10 @@ fn pictures_are_drawn_of_a_watch_and_of_its_recording() {
     assert!(fs::read(&png).unwrap().starts_with(b"\x89PNG\r\n"));
 }
 
-/// On a terminal that script(1) makes, which every Debian has.
 #[test]
 fn the_terminal_is_given_back_however_the_chart_ends() {
     const ENTERED: &str = "\u{1b}[?1049h";
     const LEFT: &str = "\u{1b}[?1049l";
-    if Command::new("script").arg("--version").output().is_err() {
-        faultless_skipped::skipped("script(1) is not installed (util-linux)");
-        return;
-    }
     let program = env!("CARGO_BIN_EXE_faultless");
     for (how, input) in [("key", Some("q")), ("TERM", None), ("HUP", None), ("INT", None), ("QUIT", None)] {
         let place = Place::new(&format!("screen-{how}"));
@@ -389,7 +389,7 @@ fn the_terminal_is_given_back_however_the_chart_ends() {
             "stty cols 120 rows 40; stty -a > {0}/before; sh -c 'echo $$ > {0}/pid; exec env --default-signal {program} watch -i 20ms --pid $$'; stty -a > {0}/after",
             place.0.display()
         );
-        let mut child = on_terminal(&command, &log);
+        let Some(mut child) = on_terminal(&command, &log) else { return };
         let is_drawn = || ["minor", ENTERED].iter().all(|text| shown(&log).contains(text));
         assert!(is_so_within(SOON, is_drawn), "no chart: {}", shown(&log));
         match input {
@@ -413,61 +413,47 @@ fn the_terminal_is_given_back_however_the_chart_ends() {
 
 #[test]
 fn a_terminal_that_goes_away_ends_the_chart_even_where_its_signal_is_ignored() {
-    if Command::new("script").arg("--version").output().is_err() {
-        faultless_skipped::skipped("script(1) is not installed (util-linux)");
-        return;
-    }
     let place = Place::new("gone");
+    let Some((child, pid)) = chart_of_itself(&place, "trap '' HUP;") else { return };
+    drop(child);
+    assert_ends(&pid, "it goes on without its terminal");
+}
+
+/// A chart of the process that draws it, after a line of shell, with its number; none where nobody has a terminal for it.
+fn chart_of_itself(place: &Place, line: &str) -> Option<(Running, String)> {
     let command = format!(
-        "stty cols 120 rows 40; trap '' HUP; sh -c 'echo $$ > {}; exec {} watch -i 20ms --pid $$'",
+        "stty cols 120 rows 40; {line} sh -c 'echo $$ > {}; exec {} watch -i 20ms --pid $$'",
         place.file("pid"),
         env!("CARGO_BIN_EXE_faultless")
     );
     let log = place.file("screen");
-    let child = on_terminal(&command, &log);
+    let child = on_terminal(&command, &log)?;
     assert!(is_so_within(SOON, || shown(&log).contains("minor")), "no chart");
-    let pid = written_line(&place.file("pid"));
-    drop(child);
-    let ends = is_so_within(SOON, || has_ended(&pid));
+    Some((child, written_line(&place.file("pid"))))
+}
+
+#[track_caller]
+fn assert_ends(pid: &str, otherwise: &str) {
+    let ends = is_so_within(SOON, || has_ended(pid));
     if !ends {
         send("KILL", pid);
     }
-    assert!(ends, "it goes on without its terminal");
+    assert!(ends, "{otherwise}");
 }
 
 #[test]
 fn half_of_a_key_does_not_hold_up_the_chart() {
-    if Command::new("script").arg("--version").output().is_err() {
-        faultless_skipped::skipped("script(1) is not installed (util-linux)");
-        return;
-    }
     let place = Place::new("half");
-    let command = format!(
-        "stty cols 120 rows 40; sh -c 'echo $$ > {}; exec {} watch -i 20ms --pid $$'",
-        place.file("pid"),
-        env!("CARGO_BIN_EXE_faultless")
-    );
-    let log = place.file("screen");
-    let mut child = on_terminal(&command, &log);
-    assert!(is_so_within(SOON, || shown(&log).contains("minor")), "no chart");
-    let pid = written_line(&place.file("pid"));
+    let Some((mut child, pid)) = chart_of_itself(&place, "") else { return };
     child.0.stdin.as_mut().unwrap().write_all(b"\x1b[").unwrap();
     // Time for it to arrive; too little of it finds nothing wrong.
     std::thread::sleep(std::time::Duration::from_millis(300));
     send("TERM", &pid);
-    let ends = is_so_within(SOON, || has_ended(&pid));
-    if !ends {
-        send("KILL", pid);
-    }
-    assert!(ends, "it waits for the rest of a key");
+    assert_ends(&pid, "it waits for the rest of a key");
 }
 
 #[test]
 fn a_recording_on_a_terminal_is_drawn_again_when_that_has_another_size() {
-    if Command::new("script").arg("--version").output().is_err() {
-        faultless_skipped::skipped("script(1) is not installed (util-linux)");
-        return;
-    }
     let place = Place::new("resized");
     let record = place.file("record");
     let own = std::process::id().to_string();
@@ -479,7 +465,7 @@ fn a_recording_on_a_terminal_is_drawn_again_when_that_has_another_size() {
         env!("CARGO_BIN_EXE_faultless")
     );
     let log = place.file("screen");
-    let mut child = on_terminal(&command, &log);
+    let Some(mut child) = on_terminal(&command, &log) else { return };
     assert!(is_so_within(SOON, || shown(&log).contains("minor")), "no chart");
     let terminal = written_line(&place.file("tty"));
     let before = shown(&log).matches("minor").count();
