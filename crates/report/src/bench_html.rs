@@ -22,6 +22,7 @@ mod words;
 
 use faultless_records::bench::Campaign;
 
+use crate::html_page::page;
 use board::Board;
 pub(crate) use escape::escape;
 pub(crate) use number::coordinate;
@@ -38,16 +39,11 @@ pub fn html(campaign: &Campaign) -> String {
     let of_suites = |section: fn(&Board, _) -> String| -> String {
         board.suites().map(|suite| section(&board, suite)).collect()
     };
-    format!(
-        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <meta name=\"color-scheme\" content=\"light dark\">\n\
-         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n\
-         <title>Memory allocators compared, {date}</title>\n<style>\n{STYLE}{rules}</style>\n</head>\n<body>\n<main>\n\
-         {header}{warnings}{note}{legend}{criteria}{summary}{charts}{details}\
-         <footer>Written by faultless {version}.</footer>\n</main>\n</body>\n</html>\n",
-        date = number::date_utc(campaign.started_unix_s),
-        rules = look::rules(campaign.contenders.len()),
+    let title = format!("Memory allocators compared, {}", number::date_utc(campaign.started_unix_s));
+    let style = format!("{STYLE}{}", look::rules(campaign.contenders.len()));
+    let body = format!(
+        "<main>\n{header}{warnings}{note}{legend}{criteria}{summary}{charts}{details}\
+         <footer>Written by faultless {version}.</footer>\n</main>\n",
         header = opening::header(campaign),
         warnings = opening::warnings(campaign),
         note = opening::note(&board),
@@ -56,8 +52,9 @@ pub fn html(campaign: &Campaign) -> String {
         summary = part("Summary", of_suites(suite_table::section)),
         charts = part("Time and memory", of_suites(charts::section)),
         details = part("All figures", of_suites(details::section)),
-        version = escape::escape(&campaign.tool_version),
-    )
+        version = escape(&campaign.tool_version),
+    );
+    page(&title, &style, "", &body)
 }
 
 fn part(heading: &str, content: String) -> String {

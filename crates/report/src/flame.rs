@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use crate::bench_html::escape::escape;
 use crate::faults_table::subject;
 use crate::faults_tree::Nodes;
+use crate::html_page::page;
 use crate::quantity::{seconds_of, whole};
 
 const STYLE: &str = include_str!("flame/page.css");
@@ -19,18 +20,14 @@ const LEAST_SHARE: f64 = 0.000_02;
 pub fn html(recording: &FaultRecording) -> String {
     let nodes = Nodes::of(recording);
     let seconds = recording.duration_ns as f64 / 1e9;
-    let title = format!("Page faults of {}", subject(recording));
+    let title = escape(&format!("Page faults of {}", subject(recording)));
     let summary = format!(
         "{} page faults in {} s. A box is a function; its width is the part of the faults in it and in what it calls.",
         whole(nodes.list[0].all),
         seconds_of(seconds)
     );
-    format!(
-        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <meta name=\"color-scheme\" content=\"light dark\">\n\
-         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'\">\n\
-         <title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n<h1>{title}</h1>\n<p>{summary}</p>\n\
+    let body = format!(
+        "<main>\n<h1>{title}</h1>\n<p>{summary}</p>\n\
          <form id=\"tools\" autocomplete=\"off\">\n\
          <label>Search <input id=\"search\" type=\"search\" placeholder=\"part of a name, or /expression/\"></label>\n\
          <output id=\"found\"></output>\n\
@@ -39,12 +36,12 @@ pub fn html(recording: &FaultRecording) -> String {
          <div id=\"graph\" role=\"tree\" aria-label=\"{title}\"></div>\n<p id=\"detail\" role=\"status\">&nbsp;</p>\n\
          <noscript><p>This page draws itself by a script.</p></noscript>\n\
          <footer>Written by faultless {version}. Click a box to zoom, Escape to go back, / to search.</footer>\n</main>\n\
-         <script type=\"application/json\" id=\"data\">{data}</script>\n<script>\n{SCRIPT}</script>\n</body>\n</html>\n",
-        title = escape(&title),
+         <script type=\"application/json\" id=\"data\">{data}</script>\n<script>\n{SCRIPT}</script>\n",
         summary = escape(&summary),
         version = escape(&recording.tool_version),
         data = in_script(&data(&nodes)),
-    )
+    );
+    page(&title, STYLE, "; script-src 'unsafe-inline'", &body)
 }
 
 /// Names once, and for each node its parent, name, own faults; parents stand before their children.

@@ -25,6 +25,7 @@ mod folded;
 pub mod heap;
 pub mod heap_json;
 pub mod heap_table;
+mod html_page;
 pub mod malloc_info;
 pub mod map_change;
 pub mod map_json;

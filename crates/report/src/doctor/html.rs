@@ -8,6 +8,7 @@ use faultless_records::measurement::Measurement;
 
 use super::Consultation;
 use crate::bench_html::{coordinate, escape};
+use crate::html_page::page;
 use crate::paste;
 use crate::quantity::{count, mebibytes, seconds_of};
 use crate::table::{self, LEGEND};
@@ -78,14 +79,9 @@ pub fn html(consultation: &Consultation) -> String {
         }
     };
     let command = escape(&command);
-    format!(
-        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <meta name=\"color-scheme\" content=\"light dark\">\n\
-         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n\
-         <title>Allocators for {command}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n\
-         <h1>What the allocator costs <code>{command}</code></h1>\n{warnings}{verdict}{paste}{pictures}{arms}{more}\
-         <footer>Written by faultless {version}.</footer>\n</main>\n</body>\n</html>\n",
+    let body = format!(
+        "<main>\n<h1>What the allocator costs <code>{command}</code></h1>\n{warnings}{verdict}{paste}{pictures}{arms}{more}\
+         <footer>Written by faultless {version}.</footer>\n</main>\n",
         warnings = warnings(consultation),
         verdict = verdict(consultation),
         paste = to_paste(consultation),
@@ -93,7 +89,8 @@ pub fn html(consultation: &Consultation) -> String {
         arms = arms(consultation),
         more = more(consultation),
         version = env!("CARGO_PKG_VERSION"),
-    )
+    );
+    page(&format!("Allocators for {command}"), STYLE, "", &body)
 }
 
 fn warnings(consultation: &Consultation) -> String {
