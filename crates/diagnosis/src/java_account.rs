@@ -125,21 +125,8 @@ fn pages_in(extent: Extent, contents: Option<&dyn Contents>) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::classification::claim::{Evidence, Strength};
-    use faultless_records::mappings::Usage;
-    use faultless_records::nmt::{Category, Region};
-
-    fn part(start: u64, end: u64, kind: Kind, rss_bytes: u64) -> Part {
-        Part {
-            mapping: 0,
-            extent: Extent { start, end },
-            kind,
-            evidence: Evidence::plain(Strength::Contents, "test"),
-            claim: None,
-            usage: Some(Usage { rss_bytes, ..Usage::default() }),
-            is_estimated: false,
-        }
-    }
+    use crate::classification::totals::tests::part;
+    use faultless_records::nmt::Region;
 
     fn category(name: &str, malloc_bytes: u64) -> Category {
         Category { name: name.into(), malloc_bytes, ..Category::default() }
@@ -147,10 +134,10 @@ mod tests {
 
     fn parts() -> Vec<Part> {
         vec![
-            part(0, 100, Kind::JavaHeap, 60),
-            part(200, 300, Kind::JavaThreadStack, 20),
-            part(400, 500, Kind::GlibcHeap, 50),
-            part(600, 700, Kind::Program, 7),
+            part(0, 0, 100, Kind::JavaHeap, 60),
+            part(0, 200, 300, Kind::JavaThreadStack, 20),
+            part(0, 400, 500, Kind::GlibcHeap, 50),
+            part(0, 600, 700, Kind::Program, 7),
         ]
     }
 

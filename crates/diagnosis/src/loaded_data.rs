@@ -152,13 +152,10 @@ impl LoadedData {
 mod tests {
     use super::*;
     use crate::effect::tests::runs;
+    use crate::tuning::tests::bin;
     use crate::verdict::judge;
 
     const MIB: u64 = 1 << 20;
-
-    fn bin(bytes: u64, allocations: u64, live: u64) -> LargeBin {
-        LargeBin { smallest_bytes: bytes, largest_bytes: bytes, allocations, peak_live_bytes: bytes * live }
-    }
 
     fn gallery() -> HeapReport {
         HeapReport {

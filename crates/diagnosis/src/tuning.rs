@@ -213,12 +213,13 @@ pub(crate) fn range(smallest_bytes: u64, largest_bytes: u64) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     const MIB: u64 = 1 << 20;
 
-    fn bin(bytes: u64, allocations: u64, live: u64) -> LargeBin {
+    /// Blocks of one size, of which so many live at once.
+    pub fn bin(bytes: u64, allocations: u64, live: u64) -> LargeBin {
         LargeBin { smallest_bytes: bytes, largest_bytes: bytes, allocations, peak_live_bytes: bytes * live }
     }
 

@@ -141,12 +141,13 @@ pub fn changes(before: &[Total], after: &[Total]) -> Vec<Change> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::super::claim::Evidence;
     use super::*;
     use faultless_records::contents::Extent;
 
-    fn part(mapping: usize, start: u64, end: u64, kind: Kind, rss_bytes: u64) -> Part {
+    /// A part of a mapping, by its place, that is known by its contents.
+    pub fn part(mapping: usize, start: u64, end: u64, kind: Kind, rss_bytes: u64) -> Part {
         Part {
             mapping,
             extent: Extent { start, end },
