@@ -7,7 +7,6 @@ mod board;
 mod charts;
 mod criteria;
 mod details;
-pub(crate) mod escape;
 mod frame;
 mod lines;
 mod look;
@@ -22,9 +21,8 @@ mod words;
 
 use faultless_records::bench::Campaign;
 
-use crate::html_page::page;
+use crate::html_page::{escape, page};
 use board::Board;
-pub(crate) use escape::escape;
 pub(crate) use number::coordinate;
 
 /// The rules of the page that do not depend on the campaign.

@@ -3,10 +3,9 @@
 use faultless_records::fault_recording::FaultRecording;
 use serde_json::{Value, json};
 
-use crate::bench_html::escape::escape;
 use crate::faults_table::subject;
 use crate::faults_tree::Nodes;
-use crate::html_page::page;
+use crate::html_page::{escape, page};
 use crate::quantity::{seconds_of, whole};
 
 const STYLE: &str = include_str!("flame/page.css");

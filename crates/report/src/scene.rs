@@ -2,7 +2,8 @@
 
 use std::fmt::Write as _;
 
-use crate::bench_html::{coordinate, escape};
+use crate::bench_html::coordinate;
+use crate::html_page::escape;
 
 /// What a shape is drawn with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

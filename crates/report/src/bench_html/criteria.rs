@@ -4,10 +4,10 @@ use std::fmt::Write as _;
 
 use faultless_diagnosis::seeds::{self, Outcome, Row, Standing, tally};
 
+use crate::html_page::escape;
 use crate::seeds_table::{case_name, heading, limit, written};
 
 use super::board::Board;
-use super::escape::escape;
 use super::look;
 
 /// The table of all criteria; nothing without cells of the suite.

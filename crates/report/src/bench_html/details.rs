@@ -5,10 +5,10 @@ use std::fmt::Write as _;
 use faultless_diagnosis::standing;
 use faultless_records::bench::{Cell, Suite};
 
+use crate::html_page::escape;
 use crate::quantity::{self, whole};
 
 use super::board::{Board, Entry, Figure};
-use super::escape::escape;
 use super::look;
 use super::number::{interval, mebibytes, three_digits};
 use super::words::{cells, suite_title, time_name, workload_name};

@@ -2,7 +2,8 @@
 
 use std::fmt::Write as _;
 
-use super::escape::escape;
+use crate::html_page::escape;
+
 use super::number::{coordinate, tick};
 use super::placing::Area;
 use super::scale::Scale;

@@ -2,7 +2,8 @@
 
 use std::fmt::Write as _;
 
-use super::escape::escape;
+use crate::html_page::escape;
+
 use super::frame::{Frame, line, point};
 use super::number::{coordinate, tick};
 use super::placing::{self, Area};

@@ -5,7 +5,8 @@ use std::fmt::Write as _;
 
 use faultless_records::bench::Contender;
 
-use super::escape::escape;
+use crate::html_page::escape;
+
 use super::number::coordinate;
 
 /// Colours on the light ground and on the dark one. Each has a contrast of at least 4.5 to its ground.

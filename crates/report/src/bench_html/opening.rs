@@ -7,10 +7,10 @@ use faultless_diagnosis::spread::Spread;
 use faultless_diagnosis::standing::BUSY;
 use faultless_records::bench::Campaign;
 
+use crate::html_page::escape;
 use crate::quantity::whole;
 
 use super::board::Board;
-use super::escape::escape;
 use super::look;
 use super::number::{date_utc, percent};
 use super::words::cell_name;

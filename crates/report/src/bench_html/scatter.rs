@@ -4,7 +4,8 @@ use std::fmt::Write as _;
 
 use faultless_diagnosis::standing::Ratio;
 
-use super::escape::escape;
+use crate::html_page::escape;
+
 use super::frame::{Frame, line, point, times};
 use super::number::coordinate;
 use super::placing::{self, Area};

@@ -5,10 +5,10 @@ use std::fmt::Write as _;
 use faultless_diagnosis::standing::{self, Metric};
 use faultless_records::bench::Suite;
 
+use crate::html_page::escape;
 use crate::quantity;
 
 use super::board::{Board, Mean};
-use super::escape::escape;
 use super::look;
 use super::number::interval;
 use super::scatter::{self, Dot};

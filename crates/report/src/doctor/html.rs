@@ -7,8 +7,8 @@ use faultless_diagnosis::spread::{Change, Spread};
 use faultless_records::measurement::Measurement;
 
 use super::Consultation;
-use crate::bench_html::{coordinate, escape};
-use crate::html_page::page;
+use crate::bench_html::coordinate;
+use crate::html_page::{escape, page};
 use crate::paste;
 use crate::quantity::{count, mebibytes, seconds_of};
 use crate::table::{self, LEGEND};
