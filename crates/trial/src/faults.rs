@@ -1,5 +1,6 @@
 //! Records the page faults of a command, or of a process that runs already.
 
+mod arrivals;
 mod earlier_children;
 mod ladder;
 mod recorder;

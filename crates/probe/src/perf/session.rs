@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::fs;
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use faultless_records::perf_record::{self, News, PerfRecord};
@@ -275,6 +276,14 @@ impl Session {
             total += read(&opened.file)?.0;
         }
         Ok(total)
+    }
+
+    /// Samples of these events of the plan that were lost, in all threads, where the kernel tells (Linux 6.0): [`News::Lost`] does
+    /// not say of which event.
+    #[must_use]
+    pub fn lost_of(&self, places: Range<usize>) -> Option<u64> {
+        let is_of_these = |opened: &&Opened| opened.event.is_some_and(|event| places.contains(&event));
+        self.opened.iter().filter(is_of_these).map(|opened| read(&opened.file).ok()?.1).sum()
     }
 
     /// The place in the plan of the event with the kernel's number.

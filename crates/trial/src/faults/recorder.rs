@@ -15,8 +15,9 @@ use faultless_records::fault_recording::{
 };
 use faultless_records::perf_record::{News, PerfRecord, Sample};
 
+use super::arrivals::Arrivals;
 use super::earlier_children::EarlierChildren;
-use super::ladder::{Ladder, Periods, STEPS};
+use super::ladder::{Ladder, Periods};
 use super::sampling::{self, Twice, agreement};
 use super::second_looks::SecondLooks;
 use super::taken::{Kind, Taken};
@@ -56,10 +57,7 @@ pub struct Recorder {
     tree: RawTree,
     taken: Taken,
     samples: u64,
-    /// Samples lost on a CPU since the last one that arrived from there.
-    lost_before: HashMap<u32, u64>,
-    /// Samples of each step in this turn, with those of it that were lost.
-    turn: Vec<u64>,
+    arrivals: Arrivals,
     page_tables: HashMap<i32, Option<PageTables>>,
     has_huge_pages: bool,
     saw_huge_pages: bool,
@@ -148,8 +146,7 @@ impl Recorder {
             tree: RawTree::default(),
             taken: Taken::default(),
             samples: 0,
-            lost_before: HashMap::new(),
-            turn: vec![0; STEPS.len()],
+            arrivals: Arrivals::default(),
             page_tables: HashMap::new(),
             has_huge_pages: !matches!(machine::huge_pages().as_str(), "never" | ""),
             saw_huge_pages: true,
@@ -170,23 +167,13 @@ impl Recorder {
 
     /// Takes what has arrived, adapts, and says how long it may wait for the next turn.
     pub fn turn(&mut self) -> Duration {
-        let mut looks = LOOKS_PER_TURN;
         self.second_looks.turn();
-        for record in self.session.read() {
-            self.take_with(&record, &mut looks);
-        }
-        let (step, is_crowded) = (self.ladder.step(), self.session.is_crowded());
-        // What still arrives of the step before says nothing of this one.
-        let new = self.turn[step];
-        let arrived: u64 = self.turn.iter().sum();
-        self.turn.fill(0);
-        let time = self.last_turn.elapsed();
-        self.last_turn = Instant::now();
-        if self.steps.len() > 1
-            && let Some(next) = self.ladder.hear(new, time, is_crowded)
-        {
-            // A refusal has no reason but a bug; the step then stays, and its faults are counted all the same.
-            let _ = sampling::switch(&self.session, step, next, &mut self.twice);
+        let records = self.session.read();
+        // Before the samples are looked at: that takes some µs each, and in the old step the buffer would be full again meanwhile.
+        let arrived = self.choose_step(&records);
+        let mut looks = LOOKS_PER_TURN;
+        for record in &records {
+            self.take_with(record, &mut looks);
         }
         match arrived {
             _ if self.ladder.step() > 0 => Duration::from_millis(10),
@@ -196,6 +183,22 @@ impl Recorder {
         }
     }
 
+    /// Adapts the step of sampling to what has arrived; the number of samples, with those that were lost.
+    fn choose_step(&mut self, records: &[PerfRecord]) -> u64 {
+        self.arrivals.hear(records, &self.session);
+        let (step, arrived) = (self.ladder.step(), self.arrivals.turn());
+        let time = self.last_turn.elapsed();
+        self.last_turn = Instant::now();
+        // What still arrives of the step before says nothing of this one.
+        if self.steps.len() > 1
+            && let Some(next) = self.ladder.hear(arrived[step], time, self.session.is_crowded())
+        {
+            // A refusal has no reason but a bug; the step then stays, and its faults are counted all the same.
+            let _ = sampling::switch(&self.session, step, next, &mut self.twice);
+        }
+        arrived.iter().sum()
+    }
+
     fn take(&mut self, record: &PerfRecord) {
         self.take_with(record, &mut 0);
     }
@@ -203,7 +206,6 @@ impl Recorder {
     fn take_with(&mut self, record: &PerfRecord, looks: &mut usize) {
         match &record.news {
             News::Sample(sample) => self.take_fault(record, sample, looks),
-            News::Lost(number) => *self.lost_before.entry(record.cpu).or_default() += number,
             news => {
                 let is_exec = matches!(news, News::Name { is_exec: true, .. });
                 // After an exec the page tables that are open are those of the program before.
@@ -235,7 +237,6 @@ impl Recorder {
         let length = mapped.map_or(0, |mapped| mapped.range.end - mapped.range.start);
         let is_huge = self.is_huge(record.pid, sample.address, &place, length, looks);
         let place = self.taken.place(place);
-        let lost = self.lost_before.remove(&record.cpu).unwrap_or(0);
         self.samples += 1;
         let kind = Kind {
             call,
@@ -246,9 +247,7 @@ impl Recorder {
             is_huge,
             step: event / 2,
         };
-        self.turn[kind.step] += 1;
-        let step_of_lost = self.taken.add(record.cpu, kind, lost);
-        self.turn[step_of_lost] += lost;
+        self.taken.add(kind);
     }
 
     /// Whether the fault brought a huge page: looked up right after it, as long as the page is there.
@@ -366,11 +365,10 @@ impl Recorder {
     /// [`PerfError`] when the kernel's counts cannot be read, for which it has no reason.
     pub fn finish(&mut self, subject: Subject, accounts: Accounts) -> Result<FaultRecording, PerfError> {
         let events = self.steps.len() * 2;
-        for record in self.session.read_last() {
-            self.take(&record);
-        }
-        for (cpu, number) in self.lost_before.drain() {
-            self.taken.lose(cpu, number, self.ladder.step());
+        let records = self.session.read_last();
+        self.arrivals.hear(&records, &self.session);
+        for record in &records {
+            self.take(record);
         }
         let observer_cpu = own_processor_time().saturating_sub(self.own_cpu);
         let duration_ns = nanoseconds(self.started.elapsed());
@@ -386,7 +384,10 @@ impl Recorder {
             Ok(Step {
                 minor_period: periods.minor,
                 major_period: periods.major,
-                lost_samples: self.taken.lost(step),
+                lost_samples: self
+                    .session
+                    .lost_of(step * 2..step * 2 + 2)
+                    .unwrap_or(self.arrivals.lost(step)),
                 minor_faults: counted.minor,
                 major_faults: counted.major,
             })

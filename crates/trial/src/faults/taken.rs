@@ -24,15 +24,11 @@ pub struct Kind {
     pub step: usize,
 }
 
-/// Samples by kind, and those that were lost.
+/// Samples by kind.
 #[derive(Debug, Default)]
 pub struct Taken {
     places: Indexed<Place>,
     samples: HashMap<Kind, u64>,
-    /// By step.
-    lost: HashMap<usize, u64>,
-    /// Of each CPU that of its last sample.
-    last_step: HashMap<u32, usize>,
 }
 
 impl Taken {
@@ -41,27 +37,9 @@ impl Taken {
         self.places.index(place)
     }
 
-    /// One more sample of a CPU, before which so many were lost there. Their step is the answer; what they were is not known:
-    /// what comes right before and after a full buffer may be something else altogether.
-    pub fn add(&mut self, cpu: u32, kind: Kind, lost: u64) -> usize {
-        // The kernel counts what it lost by buffer, not by event, and says so with the event that has room next. Between two samples
-        // of different steps it lost hundreds of the finer one for one of the coarser.
-        let step_of_lost =
-            self.last_step.insert(cpu, kind.step).map_or(kind.step, |last| last.min(kind.step));
-        *self.lost.entry(step_of_lost).or_default() += lost;
+    /// One more sample.
+    pub fn add(&mut self, kind: Kind) {
         *self.samples.entry(kind).or_default() += 1;
-        step_of_lost
-    }
-
-    /// So many were lost on a CPU after its last sample; they are of this step where there was none.
-    pub fn lose(&mut self, cpu: u32, number: u64, step: usize) {
-        let step = self.last_step.get(&cpu).copied().unwrap_or(step);
-        *self.lost.entry(step).or_default() += number;
-    }
-
-    /// Samples of a step that were lost.
-    pub fn lost(&self, step: usize) -> u64 {
-        self.lost.get(&step).copied().unwrap_or(0)
     }
 
     /// The saved form: places, process numbers, faults. `calls` tells the named call for each raw one.
@@ -140,37 +118,15 @@ mod tests {
         assert_eq!(taken.place(mapping), place);
         let kind =
             Kind { call: Some(0), place, pid: 7, is_major: false, in_kernel: false, is_huge: None, step: 0 };
-        taken.add(0, kind, 0);
-        taken.add(0, Kind { call: Some(1), ..kind }, 0);
-        taken.add(1, Kind { call: Some(1), ..kind }, 2);
-        taken.add(0, Kind { call: Some(1), is_major: true, ..kind }, 0);
+        taken.add(kind);
+        taken.add(Kind { call: Some(1), ..kind });
+        taken.add(Kind { call: Some(1), ..kind });
+        taken.add(Kind { call: Some(1), is_major: true, ..kind });
         let (places, pids, faults) = taken.finish(&[5, 5]);
         assert_eq!((places.len(), pids), (1, vec![7]));
         let seen: Vec<_> =
             faults.iter().map(|faults| (faults.call, faults.is_major, faults.samples)).collect();
         assert_eq!(seen, [(Some(5), false, 3), (Some(5), true, 1)]);
         assert_eq!(faults[0].weight, 3.0);
-    }
-
-    #[test]
-    fn what_was_lost_is_nobodys_and_of_the_finer_step_beside_it() {
-        let mut taken = Taken::default();
-        let place = taken.place(Place { mapping: String::new(), protection: 3, flags: 2, is_stack: false });
-        let fine =
-            Kind { call: Some(0), place, pid: 7, is_major: false, in_kernel: false, is_huge: None, step: 0 };
-        let coarse = Kind { call: Some(1), step: 1, ..fine };
-        assert_eq!(taken.add(0, fine, 3), 0, "before the first sample of a CPU");
-        assert_eq!(
-            taken.add(0, coarse, 6400),
-            0,
-            "one sample of the coarse step would stand for all of them"
-        );
-        assert_eq!(taken.add(1, coarse, 0), 1);
-        assert_eq!(taken.add(0, coarse, 2), 1);
-        assert_eq!(taken.add(0, fine, 126), 0);
-        assert_eq!([taken.lost(0), taken.lost(1), taken.lost(2)], [3 + 6400 + 126, 2, 0]);
-        let (_, _, faults) = taken.finish(&[0, 1]);
-        let seen: Vec<_> = faults.iter().map(|faults| (faults.step, faults.samples, faults.weight)).collect();
-        assert_eq!(seen, [(1, 3, 3.0), (0, 2, 2.0)]);
     }
 }

@@ -153,6 +153,38 @@ fn what_no_later_record_tells_to_be_lost_is_counted_at_the_end() {
 }
 
 #[test]
+fn what_was_lost_is_known_of_each_event() {
+    let mut both = plan(Sampling::Every(1));
+    (both.events[1].sampling, both.events[1].starts_enabled) = (Sampling::Every(3), false);
+    both.buffer_bytes = SMALLEST_BYTES;
+    let opened = access().and_then(|_| Session::open(both, &[nix::unistd::gettid().as_raw()]));
+    let mut session = match opened {
+        Ok(session) => session,
+        Err(error) => return faultless_skipped::skipped(error),
+    };
+    if !session.abilities.tells_lost {
+        return faultless_skipped::skipped("this kernel does not tell what was lost (Linux 6.0)");
+    }
+    session.start().unwrap();
+    touch(2000);
+    // One after the other: of a fault that both see the kernel gives both samples the same number.
+    session.disable(0).unwrap();
+    session.enable(1).unwrap();
+    touch(2000);
+    session.disable(1).unwrap();
+    let records = session.read_last();
+    for (event, period) in [(0, 1), (1, 3)] {
+        let is_of_it = |record: &&PerfRecord| matches!(&record.news, News::Sample(sample) if session.place_of(sample.event) == Some(event));
+        let due = records.iter().filter(is_of_it).count() as u64 + session.lost_of(event..event + 1).unwrap();
+        let counted = session.count(event).unwrap();
+        // Of each CPU less than one period is left over.
+        let left = (period - 1) * online_cpus().len() as u64;
+        assert!((due * period..=due * period + left).contains(&counted), "{due} of {counted}");
+    }
+    assert_eq!(session.lost_of(0..2), Some(session.lost_samples()));
+}
+
+#[test]
 fn threads_started_later_are_followed() {
     let Some(mut session) = session(Sampling::Every(1)) else { return };
     session.start().unwrap();
