@@ -60,6 +60,12 @@ impl Estimate {
         self.count += other.count * factors.count;
         self.bytes += other.bytes * factors.bytes;
     }
+
+    /// Its count so many times, and its bytes so many.
+    #[must_use]
+    pub fn times(self, factors: Self) -> Self {
+        Self { count: self.count * factors.count, bytes: self.bytes * factors.bytes }
+    }
 }
 
 /// Everything that one observation brought to light.

@@ -112,6 +112,8 @@ struct CallerPart {
     allocated: Estimate,
     freed: Estimate,
     live: Estimate,
+    /// Of the number of these.
+    live_variance: f64,
     life_sum_ns: f64,
 }
 
@@ -325,6 +327,7 @@ impl Process {
             if let Some(stack) = block.stack {
                 let part = self.callers.entry((stack, block.function, class)).or_default();
                 part.live.add(block.weight, block.size_bytes);
+                part.live_variance += block.weight * (block.weight - 1.0);
             }
         }
         let mut exact: BTreeMap<u8, Estimate> = BTreeMap::new();
@@ -353,7 +356,7 @@ impl Process {
             let survivors = survivors.get(class).copied().unwrap_or_default();
             ends.insert(*class, ClassEnd::new(lives, survivors, extremes, factors(*class)));
         }
-        let estimated: BTreeMap<u8, f64> = ends.iter().map(|(class, end)| (*class, end.live.count)).collect();
+        let estimated = ends.clone();
         if let Some(left) = left {
             ends::settle(&mut ends, left as f64);
         }
@@ -382,11 +385,12 @@ impl Process {
             // Chains stand for the calls of their class whose chains were not taken.
             let factors = ratios(all(class), self.chain_weights.get(class).copied().unwrap_or_default());
             sum.allocated.add_by(part.allocated, factors);
-            let before = estimated.get(class).copied().unwrap_or_default();
-            let settled = ends.get(class).map_or(0.0, |end| end.live.count);
-            let part_of_live = if before > 0.0 { settled / before } else { 1.0 };
-            sum.live.count += part.live.count * factors.count * part_of_live;
-            sum.live.bytes += part.live.bytes * factors.bytes * part_of_live;
+            let live = part.live.times(factors);
+            let settled = ends
+                .get(class)
+                .zip(estimated.get(class))
+                .map_or(live, |(end, estimated)| end.of_caller(estimated, live, part.live_variance));
+            sum.live.add_scaled(settled, 1.0);
             sum.freed.add_by(part.freed, factors);
             sum.life_sum_ns += part.life_sum_ns * factors.count;
         }

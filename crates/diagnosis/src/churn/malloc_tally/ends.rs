@@ -39,6 +39,8 @@ pub(super) struct ClassEnd {
     pub seen: f64,
     /// How many blocks a described one stood for at most.
     pub heaviest: f64,
+    /// Of the number of live blocks, as those tell that were seen to live, each standing for its weight.
+    pub seen_variance: f64,
     /// Bytes of the smallest and of the largest block described.
     pub bytes_range: (f64, f64),
     /// Of the number of live blocks.
@@ -55,17 +57,13 @@ impl ClassEnd {
         extremes: Extremes,
         factors: Estimate,
     ) -> Self {
-        let scaled = |part: Estimate| {
-            let mut sum = Estimate::default();
-            sum.add_by(part, factors);
-            sum
-        };
         let mut end = Self {
-            live: scaled(lives.live),
-            freed: scaled(lives.freed),
-            unknown: scaled(lives.unknown),
+            live: lives.live.times(factors),
+            freed: lives.freed.times(factors),
+            unknown: lives.unknown.times(factors),
             seen: survivors.blocks,
             heaviest: extremes.heaviest,
+            seen_variance: survivors.count_variance,
             bytes_range: (extremes.smallest_bytes as f64, extremes.largest_bytes as f64),
             count_variance: 0.0,
             bytes_variance: 0.0,
@@ -91,9 +89,9 @@ impl ClassEnd {
         all
     }
 
-    /// Mean size of what lives; of all blocks where none was seen to live.
+    /// Mean size of what lives; of all blocks where none was seen to live that stands for others.
     fn mean_bytes(&self) -> f64 {
-        let of = if self.live.count > 0.0 { self.live } else { self.all() };
+        let of = if self.live.count > self.seen { self.live } else { self.all() };
         if of.count > 0.0 { of.bytes / of.count } else { 0.0 }
     }
 
@@ -104,6 +102,20 @@ impl ClassEnd {
         others * others.min(self.heaviest) * (largest - smallest).powi(2) / 12.0
     }
 
+    /// What lives of a caller, of which so much was estimated to. What the class has lost since it has lost of all alike; what it has
+    /// gained is of those of whom blocks were seen to live that stand for others. Where there is none nobody is accused.
+    pub(super) fn of_caller(&self, estimated: &Self, live: Estimate, seen_variance: f64) -> Estimate {
+        let (before, gained) = (estimated.live, self.live.count - estimated.live.count);
+        if gained <= 0.0 {
+            let kept = if before.count > 0.0 { self.live.count / before.count } else { 1.0 };
+            return live.times(Estimate { count: kept, bytes: kept });
+        }
+        let part = if self.seen_variance > 0.0 { seen_variance / self.seen_variance } else { 0.0 };
+        let mut settled = live;
+        settled.add_scaled(Estimate { count: gained, bytes: self.live.bytes - before.bytes }, part);
+        settled
+    }
+
     /// Moves so many from freed ones to live ones, at first from those of which nothing is known.
     fn revive(&mut self, blocks: f64) {
         let mean_bytes = self.mean_bytes();
@@ -112,7 +124,7 @@ impl ClassEnd {
             if unknown > 0.0 { self.unknown.bytes * unknown / self.unknown.count } else { 0.0 };
         let all_bytes = self.all().bytes;
         self.live.count += blocks;
-        self.live.bytes = (self.live.count * mean_bytes).clamp(0.0, all_bytes);
+        self.live.bytes = (self.live.bytes + blocks * mean_bytes).clamp(0.0, all_bytes);
         self.unknown.count -= unknown;
         self.unknown.bytes -= unknown_bytes;
         self.freed.count = (self.freed.count - (blocks - unknown)).max(0.0);

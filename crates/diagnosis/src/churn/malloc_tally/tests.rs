@@ -124,6 +124,26 @@ fn as_many_blocks_live_as_were_handed_out_and_did_not_come_back() {
 }
 
 #[test]
+fn what_must_live_beside_what_was_seen_to_live_is_not_laid_to_who_holds_a_block_that_stands_for_itself_alone()
+{
+    let mut tally = MallocTally::default();
+    // One block of one function lives, which stands for itself alone. Of another's 1,000 times 100 those that were described were freed.
+    tally.take(0, &allocated(1, 304, 1, 1), Some(0));
+    (2..=1001).for_each(|id| tally.take(0, &allocated(id, 400, 100, 1), Some(1)));
+    (2..=1001).for_each(|id| tally.take(0, &freed(id, 1, 2000), None));
+    let rings = counts(8, 100_001, 40_000_304).into_iter().map(|ring| RingCounts { frees: 99_900, ..ring });
+    tally.set_counts(0, 5, rings.collect());
+    tally.set_counts_whole(0, true);
+    let recording = finish(tally);
+    let live = |stack| recording.callers.iter().find(|caller| caller.stack == stack).unwrap().live;
+    let near = |is: Estimate, count: f64, bytes: f64| {
+        (is.count - count).abs() < 0.1 && (is.bytes - bytes).abs() < 50.0
+    };
+    assert!(near(live(0), 1.0, 304.0) && near(live(1), 0.0, 0.0), "{:?} {:?}", live(0), live(1));
+    assert!(near(recording.sizes[&8].live, 101.0, 40_304.0), "{:?}", recording.sizes[&8].live);
+}
+
+#[test]
 fn no_more_bytes_live_than_were_asked_for_in_all() {
     let mut tally = MallocTally::default();
     // By chance the larger ones of four calls for 5,000 bytes were described.
