@@ -21,7 +21,7 @@ const LARGEST_STACK_BYTES: u64 = 64 << 20;
 /// libraries lies above it only in part.
 const TOP_BYTES: u64 = 64 << 10;
 
-/// Largest mapping in which the first thread's control block is searched; the loader makes one of a few pages.
+/// Largest piece in which the first thread's control block is searched; the loader makes one of a few pages.
 const FIRST_BLOCK_MAPPING_BYTES: u64 = 1 << 20;
 
 /// Place of the thread's number in its control block.
@@ -49,7 +49,6 @@ pub fn claim(sight: &Sight<'_>, reader: &Reader<'_>, loaded: &Loaded, claims: &m
         claim_running(sight, reader, loaded, thread, claims);
     }
     claim_kept(sight, reader, loaded, claims);
-    claim_first_control_block(sight, reader, claims);
 }
 
 fn claim_running(
@@ -103,18 +102,13 @@ fn claim_kept(sight: &Sight<'_>, reader: &Reader<'_>, loaded: &Loaded, claims: &
     }
 }
 
-/// The loader makes a small mapping for the first thread's block and static thread-local storage.
-fn claim_first_control_block(sight: &Sight<'_>, reader: &Reader<'_>, claims: &mut Claims) {
-    let small = sight.mappings.iter().filter(|mapping| {
-        mapping.is_anonymous() && mapping.is_writable() && mapping.bytes() <= FIRST_BLOCK_MAPPING_BYTES
-    });
-    for mapping in small {
-        let extent = extent_of(mapping);
-        let gaps = claims.gaps(extent);
-        if gaps == [extent] && control_block(reader, extent).is_some_and(|block| number_at(reader, block) > 0)
-        {
+/// Claims the small mapping that the loader makes for the first thread's block and static thread-local storage, where it is joined
+/// with what else is known.
+pub fn claim_first_control_block(sight: &Sight<'_>, reader: &Reader<'_>, claims: &mut Claims) {
+    for gap in sight.unclaimed(claims).into_iter().filter(|gap| gap.bytes() <= FIRST_BLOCK_MAPPING_BYTES) {
+        if control_block(reader, gap).is_some_and(|block| number_at(reader, block) > 0) {
             let evidence = Evidence::plain(Strength::Contents, "control block of the first thread");
-            claims.add(extent, Kind::StaticData, evidence);
+            claims.add(gap, Kind::StaticData, evidence);
         }
     }
 }
@@ -227,6 +221,20 @@ mod tests {
         let ended = claims.at(STACK - 1).unwrap();
         assert_eq!((ended.kind, ended.extent), (Kind::ThreadStack, Extent::new(STACK - SIZE, SIZE)));
         assert_eq!(claims.at(STACK + SIZE), None, "what lies above is nobody's stack");
+    }
+
+    #[test]
+    fn a_block_that_the_kernel_joined_with_the_first_threads_control_block_is_not_part_of_that() {
+        let mut memory = MadeUp::default();
+        memory.put(STACK, &[0, 0x31002]);
+        let block = STACK + 0x31000 + 0x740;
+        memory.put(block, &[block, 0, block]);
+        memory.put(block + NUMBER, &[42]);
+        let mappings = [mapping(STACK, STACK + 0x34000, b"rw-p", "")];
+        let parts =
+            super::super::classify(&Sight { mappings: &mappings, contents: Some(&memory), threads: &[] });
+        let seen: Vec<_> = parts.iter().map(|part| (part.kind, part.extent.bytes())).collect();
+        assert_eq!(seen, [(Kind::GlibcLargeBlock, 0x31000), (Kind::StaticData, 0x3000)]);
     }
 
     #[test]
