@@ -62,8 +62,13 @@ fn look_at_command(arguments: &ChurnArguments, signals: &Signals) -> Result<Chur
             LaunchError::Observer(reason) => Failure::Failed(reason),
         })?;
         remarks.extend(trace.chains_refused().map(no_callers));
-        memory_call_trace::follow_command(trace, &launched, signals, arguments.limit, &mut sums)
-            .map_err(lost_sight)?
+        let followed =
+            memory_call_trace::follow_command(trace, &launched, signals, arguments.limit, &mut sums)
+                .map_err(lost_sight)?;
+        if sums.tally.calls() == 0 {
+            remarks.push(format!("any call: {}; --by seccomp sees them", subject::CLOSED_TO_EVENTS));
+        }
+        followed
     } else {
         let is_filtered = way.mechanism == Mechanism::Seccomp;
         let tracing = if is_filtered { Tracing::FilteredFamily } else { Tracing::Family };

@@ -7,7 +7,7 @@ use faultless_diagnosis::faults::comparison::Comparison;
 use faultless_probe::place::PrivateDirectory;
 use faultless_probe::signals::Signals;
 use faultless_probe::terminal;
-use faultless_records::fault_recording::FaultRecording;
+use faultless_records::fault_recording::{FaultCounts, FaultRecording};
 use faultless_records::measurement::Ending;
 use faultless_records::program::ProgramKind;
 use faultless_records::thousands::several;
@@ -151,6 +151,12 @@ fn record(arguments: &FaultsArguments, signals: &Signals) -> Result<FaultRecordi
     let (recording, ending) = record_command(&command, &environment, signals, options, &mut tell)
         .map_err(|error| failed(&name, error))?;
     drop(progress);
+    if was_closed(&recording) {
+        return Err(Failure::Failed(format!(
+            "cannot record page faults of {name}: {}",
+            subject::CLOSED_TO_EVENTS
+        )));
+    }
     match ending {
         None | Some(Ending::Exited(0)) => {}
         Some(Ending::Exited(status)) => crate::say(&format!("{name} ended with status {status}")),
@@ -167,6 +173,13 @@ fn failed(name: &str, error: RecordError) -> Failure {
         RecordError::Process(error) => Failure::of_process(error),
         RecordError::Perf(_) => Failure::Failed(error.to_string()),
     }
+}
+
+/// No program begins without a fault, so the kernel has kept them from us.
+fn was_closed(recording: &FaultRecording) -> bool {
+    let counters = &recording.counters;
+    counters.user == FaultCounts::default()
+        && counters.accounts.is_some_and(|accounts| accounts.minor > counters.before.minor)
 }
 
 const NOT_32_BIT: &str = "is a 32-bit program: its stacks cannot be followed by this 64-bit tool";

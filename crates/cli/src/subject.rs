@@ -108,6 +108,9 @@ fn stopped(pid: i32, name: &str, halt: Halt) -> (String, String) {
     }
 }
 
+/// Why a command's events may be missing altogether; `begin_new_exec` in the kernel's fs/exec.c.
+pub const CLOSED_TO_EVENTS: &str = "the kernel tells nothing of a program that changes its user when it is started (set-user-ID) or may not be read by who starts it: start it as the user that it changes to, or a copy that may be read";
+
 /// Whether it runs a 32-bit program, as far as its file can be read.
 #[must_use]
 pub fn is_32_bit(process: &Process) -> bool {

@@ -4,9 +4,12 @@
 mod place;
 mod tool;
 
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+
 use place::Place;
 use serde_json::Value;
-use tool::{errors, faultless};
+use tool::{assert_refused, errors, faultless, json};
 
 /// Touches eight huge pages, one after the other, and becomes itself again when it has a word.
 const HUGE: &str = r#"
@@ -51,4 +54,33 @@ fn huge_pages_are_counted_after_an_exec_too() {
     }
     let twice = huge(&[&program, "again"]).unwrap();
     assert!(twice > once * 1.5, "{once} by one program, {twice} by two");
+}
+
+#[test]
+fn of_a_program_that_the_kernel_tells_nothing_of_it_is_not_said_that_it_has_no_faults() {
+    let place = Place::new("unreadable");
+    let program = place.compile("unreadable", "int main(void) { return 0; }", &[]);
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o711)).unwrap();
+    let as_user = |program: &Command| {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]);
+        command.arg(program.get_program()).args(program.get_args());
+        command
+    };
+    let program = program.as_str();
+    let readable = as_user(&faultless(&["faults", "--", "true"])).output();
+    if !readable.as_ref().is_ok_and(|output| output.status.success()) {
+        return faultless_skipped::skipped(format_args!("as another user: {readable:?}"));
+    }
+    let line = assert_refused(&mut as_user(&faultless(&["faults", "--", program])), 1, "may not be read");
+    assert!(line.contains("set-user-ID"), "{line}");
+    // Root may read it, but a program that makes it another user is closed to it, too.
+    std::os::unix::fs::chown(program, Some(65534), None).unwrap();
+    std::fs::set_permissions(program, std::fs::Permissions::from_mode(0o4711)).unwrap();
+    assert_refused(&mut faultless(&["faults", "--", program]), 1, "set-user-ID");
+    let output = faultless(&["churn", "--by", "tracepoints", "--json", "--", program]).output().unwrap();
+    if output.status.success() {
+        let remarks = json(&output)["remarks"].to_string();
+        assert!(remarks.contains("set-user-ID") && remarks.contains("--by seccomp"), "{remarks}");
+    }
 }

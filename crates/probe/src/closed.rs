@@ -52,7 +52,7 @@ impl Circumstances {
             format!(" even as root: do so {}", outside_of_container(name))
         } else if !self.is_dumpable {
             format!(
-                ": it is not dumpable (a setuid program, or by its own PR_SET_DUMPABLE), so that not even its user may: become root (sudo), or get {capability}"
+                ": it is not dumpable (a setuid program, a file that its user may not read, or by its own PR_SET_DUMPABLE), so that not even its user may: become root (sudo), or get {capability}"
             )
         } else if access == Access::Attachment && self.is_own && scope > 0 {
             format!(
