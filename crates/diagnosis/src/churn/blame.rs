@@ -84,7 +84,8 @@ fn plain_name(frame: &str) -> &str {
     name.strip_suffix("64").unwrap_or(name)
 }
 
-fn is_entrance(frame: &str) -> bool {
+/// Whether a function is one by which programs ask an allocator for memory or give it back.
+pub(crate) fn is_entrance(frame: &str) -> bool {
     let name = plain_name(frame);
     ENTRANCES.contains(&name) || name.starts_with("operator ")
 }

@@ -3,6 +3,7 @@
 use faultless_records::call_tree::{CallFrame, CallTree};
 
 use super::function_name::without_answer_type;
+use crate::churn::blame::is_entrance;
 
 /// Libraries whose functions touch memory on behalf of whoever calls them.
 const SERVANTS: &[&str] = &[
@@ -67,7 +68,10 @@ pub struct Blame<'tree> {
 #[must_use]
 pub fn blame(tree: &CallTree, call: Option<usize>) -> Option<Blame<'_>> {
     let innermost = tree.outwards(call).next()?;
-    let mut own = tree.outwards(call).skip_while(|frame| is_servant(tree, frame));
+    let asks = |frame: &CallFrame| frame.function.as_deref().is_some_and(is_entrance);
+    // What lies inside an entrance of malloc is the allocator's, whatever its functions are called.
+    let inside = tree.outwards(call).position(asks).unwrap_or(0);
+    let mut own = tree.outwards(call).skip(inside).skip_while(|frame| is_servant(tree, frame));
     let culprit = own.next().map(|first| match is_runtime(tree, first) {
         true => own
             .take_while(|frame| is_servant(tree, frame) || is_runtime(tree, frame) || is_compiled(frame))
@@ -100,7 +104,11 @@ fn is_servant(tree: &CallTree, frame: &CallFrame) -> bool {
     let function = frame.function.as_deref().unwrap_or_default();
     // Nothing can be said of code without a name and a file, such as a chain that was cut off or unwound wrongly.
     let is_nobody = frame.module.is_none() && (frame.function.is_none() || function.starts_with('['));
-    of_library || is_nobody || is_of_standard_library(function) || is_memory_function(function)
+    of_library
+        || is_nobody
+        || is_of_standard_library(function)
+        || is_entrance(function)
+        || is_copying(function)
 }
 
 /// Whether a function is one of C++'s or Rust's own library, by its name.
@@ -117,12 +125,11 @@ fn is_of_slice(function: &str) -> bool {
 }
 
 /// Functions of C that are servants even when they are linked into the program.
-fn is_memory_function(function: &str) -> bool {
+fn is_copying(function: &str) -> bool {
     let bare = function.trim_start_matches('_');
     ["memcpy", "memmove", "memset", "mempcpy", "strcpy", "strncpy", "bzero", "memclr"]
         .iter()
         .any(|name| bare.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('_')))
-        || ["malloc", "calloc", "realloc", "free", "aligned_alloc", "posix_memalign"].contains(&bare)
 }
 
 #[cfg(test)]
@@ -139,6 +146,16 @@ mod tests {
         let own = blame(&tree, Some(0)).unwrap();
         assert_eq!((tree.name(own.culprit).as_str(), own.servant), ("main", None));
         assert_eq!(blame(&tree, None), None);
+    }
+
+    #[test]
+    fn what_an_allocator_inside_the_program_does_is_done_for_its_caller() {
+        let mut tree = recording().tree;
+        tree.frames[1].function = Some("__libc_calloc".into());
+        (tree.frames[2].function, tree.frames[2].module) = (Some("arena_take_run".into()), Some(0));
+        let found = blame(&tree, Some(2)).unwrap();
+        assert_eq!(tree.name(found.culprit), "main");
+        assert_eq!(tree.name(found.servant.unwrap()), "arena_take_run");
     }
 
     #[test]
