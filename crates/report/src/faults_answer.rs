@@ -25,6 +25,9 @@ const FINER: u64 = 25;
 pub(crate) fn answer(recording: &FaultRecording, profile: &Profile) -> String {
     let seconds = recording.duration_ns as f64 / 1e9;
     let all = counted(recording);
+    if all.all() == 0 {
+        return format!("{}: no page faults in {} s\n", subject(recording), seconds_of(seconds));
+    }
     let mut text =
         format!("{}: {} in {} s", subject(recording), several(all.all(), "page fault"), seconds_of(seconds));
     if seconds > 0.0 {

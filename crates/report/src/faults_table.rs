@@ -442,6 +442,6 @@ mod tests {
         let mut recording = recording();
         recording.faults.clear();
         recording.counters.user = faultless_records::fault_recording::FaultCounts::default();
-        assert!(text(&recording, Some(80)).starts_with("chem: 0 page faults"));
+        assert!(text(&recording, Some(80)).starts_with("chem: no page faults in 2.00 s\n"));
     }
 }
