@@ -70,6 +70,7 @@ fn one_locked_page_does_not_keep_the_block_around_it() {
 #[test]
 fn program_that_locks_its_memory_keeps_it_locked() {
     Program::new("locked.c").passes();
+    Program::new("locked.c").limit('v', 4096).passes();
 }
 
 #[test]

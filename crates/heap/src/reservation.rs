@@ -228,8 +228,12 @@ impl Reservation {
             return None;
         }
         let step = growth.step.max(STEP_MIN);
-        // SAFETY: reserved, and not committed: nobody uses it.
-        let is_locked = growth.next < growth.reserved && unsafe { os::is_locked(self.address(growth.next)) };
+        let is_locked = if growth.next < growth.reserved {
+            // SAFETY: reserved, and not committed: nobody uses it.
+            unsafe { os::is_locked(self.address(growth.next)) }
+        } else {
+            os::are_new_pages_locked()
+        };
         let ambitious = granules.max(if is_locked { STEP_LOCKED } else { step } + free);
         let grown =
             self.extend(&mut growth, ambitious, free).or_else(|| self.extend(&mut growth, granules, free))?;

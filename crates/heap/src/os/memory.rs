@@ -138,7 +138,7 @@ pub fn is_more_than_memory(bytes: usize) -> bool {
 }
 
 /// Whether what is mapped from now on is locked, so that it gets pages at once (`mlockall`).
-fn are_new_pages_locked() -> bool {
+pub fn are_new_pages_locked() -> bool {
     let bytes = page_bytes();
     let Some(page) = map(0, bytes, PROT_NONE, 0) else { return false };
     // SAFETY: just mapped by us, and given to nobody.
