@@ -12,7 +12,8 @@ use core::sync::atomic::{AtomicU8, Ordering};
 const EPERM: isize = -1;
 const EFAULT: isize = -14;
 const ENOSYS: isize = -38;
-const MREMAP_MOVE_FIXED_DONTUNMAP: usize = 1 | 2 | 4;
+const MREMAP_MOVE_DONTUNMAP: usize = 1 | 4;
+const MREMAP_MOVE_FIXED_DONTUNMAP: usize = MREMAP_MOVE_DONTUNMAP | 2;
 /// Of so many mappings [`move_pages`] looks only once where they end.
 const PARTS_KNOWN: usize = 16;
 
@@ -167,21 +168,24 @@ fn moves_well() -> bool {
 fn try_a_move() -> u8 {
     const SIG_BLOCK: usize = 0;
     let page = page_bytes();
-    let Some(from) = map_records(2 * page) else { return 0 };
-    let to = from + page;
-    let target = core::ptr::with_exposed_provenance_mut::<u8>(to);
-    // SAFETY: both pages were just mapped by us, and are nobody else's; volatile, for the kernel changes them.
+    let Some(from) = map_records(page) else { return 0 };
+    // SAFETY: the first page was just mapped by us, the kernel finds a place for the second, and both are nobody else's; volatile, for
+    // the kernel changes them.
     unsafe {
         let mut known = 0;
-        if remap(from, to, page) == to as isize {
+        let answer = syscall(number::MREMAP, [from, page, page, MREMAP_MOVE_DONTUNMAP, 0, 0]);
+        if answer > 0 {
+            let to = answer as usize;
+            let target = core::ptr::with_exposed_provenance_mut::<u8>(to);
             target.write_volatile(1);
             // The kernel writes the mask of signals there, which does not change; it would say that it cannot, where we would end.
             let is_left = syscall(number::RT_SIGPROCMASK, [SIG_BLOCK, 0, from, 8, 0, 0]) != EFAULT;
             if advise(to, page, MADV_DONTNEED) == 0 {
                 known = if is_left && target.read_volatile() == 0 { MOVES_WELL } else { MOVES_BADLY };
             }
+            unmap(to, page);
         }
-        unmap(from, 2 * page);
+        unmap(from, page);
         known
     }
 }
