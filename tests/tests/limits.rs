@@ -62,6 +62,11 @@ fn a_program_that_limits_its_addresses_has_room_for_its_own_mappings() {
 }
 
 #[test]
+fn a_limit_that_is_raised_and_lowered_takes_nothing_from_threads_that_allocate_or_map() {
+    Program::new("limit_storm.c").passes();
+}
+
+#[test]
 fn what_is_free_at_the_end_of_the_heap_counts_where_memory_is_limited() {
     for kind in ['v', 'd'] {
         for (how, least_mib) in [("single", "500"), ("copied", "250"), ("resized", "400")] {
