@@ -326,11 +326,14 @@ impl Reservation {
         Some(false)
     }
 
+    /// The tags, records and bitmaps: where they lie, and the bytes that a granule has in them.
+    fn tables(&self) -> [(usize, usize); 3] {
+        [(self.base(), TAG_BYTES), (self.records(), RECORD_BYTES), (self.bitmaps(), BITMAP_BYTES)]
+    }
+
     /// Makes the tables of granules `from..to` usable.
     fn commit_tables(&self, from: u32, to: u32) -> bool {
-        let tables =
-            [(self.base(), TAG_BYTES), (self.records(), RECORD_BYTES), (self.bitmaps(), BITMAP_BYTES)];
-        tables.into_iter().all(|(table, bytes)| {
+        self.tables().into_iter().all(|(table, bytes)| {
             let start = (table + from as usize * bytes) & !(GRANULE_BYTES - 1);
             let end = (table + to as usize * bytes).next_multiple_of(GRANULE_BYTES);
             // SAFETY: inside the table, whose place in the reservation ends at a granule boundary.

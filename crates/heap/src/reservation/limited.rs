@@ -1,7 +1,7 @@
 //! A program that limits its addresses while it runs: what is reserved and not used would count, and is given up. The heap goes on in
 //! pieces at its end, as where there was a limit from the start; the tables, which have their place, are reserved again further.
 
-use super::{BITMAP_BYTES, COVERAGE_MIN, Growth, ORDER, RECORD_BYTES, Reservation, TAG_BYTES, bytes_of};
+use super::{COVERAGE_MIN, Growth, ORDER, Reservation, bytes_of};
 use crate::granule::GRANULE_BYTES;
 use crate::os;
 use core::ops::Range;
@@ -58,9 +58,7 @@ impl Reservation {
 
     /// The addresses of the tags, records and bitmaps that only these granules need.
     fn table_parts(&self, granules: Range<u32>) -> [Range<usize>; 3] {
-        let tables =
-            [(self.base(), TAG_BYTES), (self.records(), RECORD_BYTES), (self.bitmaps(), BITMAP_BYTES)];
-        tables.map(|(table, bytes)| {
+        self.tables().map(|(table, bytes)| {
             let [start, end] = [granules.start, granules.end]
                 .map(|granule| table + (granule as usize * bytes).next_multiple_of(GRANULE_BYTES));
             start..end
@@ -70,6 +68,7 @@ impl Reservation {
 
 #[cfg(test)]
 mod tests {
+    use super::super::{BITMAP_BYTES, RECORD_BYTES};
     use super::*;
     use crate::granule::Span;
 

@@ -116,8 +116,9 @@ unsafe fn move_mapping(from: usize, to: usize, bytes: usize) -> Moved {
     if unsafe { is_locked(to) } {
         return Moved::Refused;
     }
-    // SAFETY: the caller owns both ranges.
-    match unsafe { remap(from, to, bytes) } {
+    let args = [from, bytes, bytes, MREMAP_MOVE_FIXED_DONTUNMAP, to, 0];
+    // SAFETY: the caller owns both ranges; DONTUNMAP keeps the source mapped.
+    match unsafe { syscall(number::MREMAP, args) } {
         answer if answer == to as isize => return Moved::Done,
         // Flags are looked at first. Unknown before Linux 5.7 and to valgrind, which may not know MAP_FIXED_NOREPLACE either; or a
         // filter refuses.
@@ -137,15 +138,6 @@ unsafe fn move_mapping(from: usize, to: usize, bytes: usize) -> Moved {
     }
 }
 
-/// Moves page tables; the kernel's answer is `to` or an error.
-///
-/// # Safety
-/// As for [`move_pages`].
-unsafe fn remap(from: usize, to: usize, bytes: usize) -> isize {
-    // SAFETY: the caller owns both ranges; DONTUNMAP keeps the source mapped.
-    unsafe { syscall(number::MREMAP, [from, bytes, bytes, MREMAP_MOVE_FIXED_DONTUNMAP, to, 0]) }
-}
-
 /// What is known of moves; 0 until the first.
 static MOVES: AtomicU8 = AtomicU8::new(0);
 const MOVES_WELL: u8 = 1;
@@ -155,11 +147,11 @@ const MOVES_BADLY: u8 = 2;
 /// that the source is mapped, and then says of the target that it gave it back and does nothing.
 fn moves_well() -> bool {
     // ORDERING: Relaxed; what is known of the kernel, and whoever finds out finds the same.
-    let known = match MOVES.load(Ordering::Relaxed) {
-        0 => try_a_move(),
-        known => known,
-    };
-    MOVES.store(known, Ordering::Relaxed);
+    let mut known = MOVES.load(Ordering::Relaxed);
+    if known == 0 {
+        known = try_a_move();
+        MOVES.store(known, Ordering::Relaxed);
+    }
     known == MOVES_WELL
 }
 
