@@ -267,22 +267,44 @@ impl Central {
 
     /// Takes a magazine over. It is passed on as it is, by the shard `own`, or its blocks go back to their slabs.
     pub fn store(&self, spans: &Spans, own: usize, class: usize, magazine: Magazine) {
-        if magazine.is_empty() {
-            return;
+        if !magazine.is_empty() && !self.pass_on(spans, own, class, magazine) {
+            self.send_back(spans, own, class, magazine);
         }
-        let shard = self.shard(own);
-        let regime = regime(spans);
+    }
+
+    /// Takes over one of two magazines, and returns the other: `older` where that is passed on as it is, else `newer`, whose links the
+    /// CPU's cache still has, and which are walked then.
+    pub fn store_either(
+        &self,
+        spans: &Spans,
+        own: usize,
+        class: usize,
+        older: Magazine,
+        newer: Magazine,
+    ) -> Magazine {
+        if older.is_empty() || self.pass_on(spans, own, class, older) {
+            return newer;
+        }
+        self.send_back(spans, own, class, newer);
+        older
+    }
+
+    /// Keeps a magazine in transit in a shard; false where that has as many as it may.
+    fn pass_on(&self, spans: &Spans, own: usize, class: usize, magazine: Magazine) -> bool {
+        let (shard, regime) = (self.shard(own), regime(spans));
         let in_order = regime == Regime::WithPurger && is_in_order(&spans.map, class, magazine);
-        let most = shard.transit.most(regime, class, in_order);
-        if shard.push(class, magazine, most) {
-            return;
-        }
+        shard.push(class, magazine, shard.transit.most(regime, class, in_order))
+    }
+
+    /// Puts the blocks of a magazine back that found no place in transit, and of another if that may have fewer from now on.
+    fn send_back(&self, spans: &Spans, own: usize, class: usize, magazine: Magazine) {
+        let (shard, regime) = (self.shard(own), regime(spans));
         shard.transit.note_sent_home(regime, class, magazine);
         if regime == Regime::Releasing
-            && shard.stacked[class].get() > shard.transit.most(regime, class, in_order)
-            && let Some(magazine) = shard.pop(spans, class)
+            && shard.stacked[class].get() > shard.transit.most(regime, class, false)
+            && let Some(other) = shard.pop(spans, class)
         {
-            self.return_to_slabs(spans, class, magazine);
+            self.return_to_slabs(spans, class, other);
         }
         self.return_to_slabs(spans, class, magazine);
     }

@@ -361,7 +361,7 @@ impl ThreadCache {
     }
 
     /// Keeps a free block after [`ThreadCache::push`] found no room: the full list becomes the spare, and the former spare goes to
-    /// `central`. A list of other shards' blocks goes to the shard of the last one.
+    /// `central`, or the other way about. A list of other shards' blocks goes to the shard of the last one.
     pub fn flush(&self, tag: Tag, block: usize, central: &Central, spans: &Spans, budget: &Budget) {
         let _guard = self.lock.lock();
         self.visit();
@@ -375,8 +375,9 @@ impl ThreadCache {
             if place != class {
                 central.store(spans, tag.shard(), class, list);
             } else if capacity > size_class::magazine_min(class) && !spans.is_releasing_alone() {
-                central.store(spans, self.shard(), class, Magazine::unpack(self.spares[class].get()));
-                self.spares[class].set(list.pack());
+                let spare = Magazine::unpack(self.spares[class].get());
+                let kept = central.store_either(spans, self.shard(), class, spare, list);
+                self.spares[class].set(kept.pack());
             } else {
                 central.store(spans, self.shard(), class, list);
             }
