@@ -45,12 +45,15 @@ pub struct Tally {
     cycles: Cycles,
     timeline: Timeline,
     chains: Chains,
-    callers: HashMap<(u32, Operation), Amount>,
+    /// All calls by what they did and by the power of two at or below what they asked for, with the bytes of those that worked.
+    asked: HashMap<(Operation, u8), Amount>,
+    /// Those whose chains are known, by chain.
+    callers: HashMap<(u32, Operation, u8), Amount>,
     /// Mappings are told of when they are new, with those that they are joined to, and never when they end.
     is_of_records: bool,
 }
 
-/// By how much what is known by the call chains of an operation falls short of its calls.
+/// By how much what is known by the call chains of an operation and size falls short of its calls.
 #[derive(Debug, Default)]
 struct Shortfall {
     count_factor: f64,
@@ -83,6 +86,7 @@ impl Tally {
             cycles: Cycles::default(),
             timeline: Timeline { step_ns: FIRST_STEP_NS, calls: Vec::new(), returned_bytes: Vec::new() },
             chains: Chains::default(),
+            asked: HashMap::new(),
             callers: HashMap::new(),
             is_of_records: false,
         }
@@ -108,7 +112,7 @@ impl Tally {
                 // Its call has not been seen to end, so the heap's end is still the one before it.
                 let answer = if *kind == CallKind::Brk { arguments[0] } else { 0 };
                 let (operation, bytes, _) = self.classify(*pid, *kind, arguments, Ok(answer));
-                self.note_caller(*stack, operation, bytes);
+                self.note_caller(*stack, (operation, class_of(bytes)), bytes);
             }
             MemoryEvent::Fork { parent, child } => {
                 let space = self.space(*parent);
@@ -137,33 +141,12 @@ impl Tally {
         for pid in self.processes.keys().copied().collect::<Vec<_>>() {
             self.end(pid);
         }
-        let shortfalls = self.shortfalls();
-        let scaled = |number: u64, factor: f64| (number as f64 * factor).round() as u64;
-        let caller = |((stack, operation), amount): ((u32, Operation), Amount)| {
-            let (count_factor, bytes_factor) = shortfalls
-                .get(&operation)
-                .map_or((1.0, 1.0), |shortfall| (shortfall.count_factor, shortfall.bytes_factor));
-            let amount = Amount {
-                count: scaled(amount.count, count_factor),
-                bytes: scaled(amount.bytes, bytes_factor),
-            };
-            CallerSum { stack, operation, amount }
-        };
-        let mut callers: Vec<CallerSum> = self.callers.into_iter().map(caller).collect();
         let mut stacks = circumstances.stacks;
         let not_seen = u32::try_from(stacks.len()).unwrap_or(u32::MAX);
-        let known = callers.len();
-        let rest = shortfalls.iter().filter(|(_, shortfall)| shortfall.not_seen.count > 0);
-        callers.extend(rest.map(|(operation, shortfall)| CallerSum {
-            stack: not_seen,
-            operation: *operation,
-            amount: shortfall.not_seen,
-        }));
-        if callers.len() > known {
+        let callers = self.callers(not_seen);
+        if callers.iter().any(|caller| caller.stack == not_seen) {
             stacks.push(vec![NOT_SEEN.to_owned()]);
         }
-        callers
-            .sort_by_key(|caller| (std::cmp::Reverse(caller.amount.count), caller.stack, caller.operation));
         ChurnRecording {
             format: FORMAT.to_owned(),
             tool_version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -191,31 +174,64 @@ impl Tally {
         }
     }
 
-    /// Chains that were taken of one call in so many are a sample, and stand for all calls. Where more than a tenth is missing because
-    /// chains were lost, those left are of quiet moments: they stand for themselves, and the rest for nobody.
-    fn shortfalls(&self) -> HashMap<Operation, Shortfall> {
-        let mut taken: HashMap<Operation, Amount> = HashMap::new();
-        for ((_, operation), amount) in &self.callers {
-            let sum = taken.entry(*operation).or_default();
+    /// Callers with what their chains stand for, and under the number `not_seen` what none stands for.
+    fn callers(&self, not_seen: u32) -> Vec<CallerSum> {
+        let shortfalls = self.shortfalls();
+        let mut sums: HashMap<(u32, Operation), (f64, f64)> = HashMap::new();
+        for ((stack, operation, class), amount) in &self.callers {
+            // A call that the process did not live to leave is none.
+            let Some(shortfall) = shortfalls.get(&(*operation, *class)) else { continue };
+            let (count, bytes) = sums.entry((*stack, *operation)).or_default();
+            *count += amount.count as f64 * shortfall.count_factor;
+            *bytes += amount.bytes as f64 * shortfall.bytes_factor;
+        }
+        for ((operation, _), Shortfall { not_seen: rest, .. }) in &shortfalls {
+            if rest.count > 0 {
+                let (count, bytes) = sums.entry((not_seen, *operation)).or_default();
+                *count += rest.count as f64;
+                *bytes += rest.bytes as f64;
+            }
+        }
+        let caller = |((stack, operation), (count, bytes)): ((u32, Operation), (f64, f64))| {
+            let amount = Amount { count: count.round() as u64, bytes: bytes.round() as u64 };
+            CallerSum { stack, operation, amount }
+        };
+        let mut callers: Vec<CallerSum> = sums.into_iter().map(caller).collect();
+        callers
+            .sort_by_key(|caller| (std::cmp::Reverse(caller.amount.count), caller.stack, caller.operation));
+        callers
+    }
+
+    /// Chains that were taken of one call in so many are a sample, and stand for all calls that did the same and asked for as much:
+    /// what one caller asked for and did not get is no other's. Where more than a tenth is missing because chains were lost, those
+    /// left are of quiet moments: they stand for themselves, and the rest for nobody, as where there is no chain.
+    fn shortfalls(&self) -> HashMap<(Operation, u8), Shortfall> {
+        let mut taken: HashMap<(Operation, u8), Amount> = HashMap::new();
+        for ((_, operation, class), amount) in &self.callers {
+            let sum = taken.entry((*operation, *class)).or_default();
             sum.count += amount.count;
             sum.bytes = sum.bytes.saturating_add(amount.bytes);
         }
         let ratio = |all: u64, part: u64| if part > 0 { all as f64 / part as f64 } else { 1.0 };
-        let shortfall = |(operation, sum): (&Operation, &OperationSum)| {
-            let taken = taken.get(operation).copied().unwrap_or_default();
-            let (count, bytes) = (sum.amount.count + sum.failed, sum.amount.bytes);
-            let (count_factor, bytes_factor) = (ratio(count, taken.count), ratio(bytes, taken.bytes));
-            let shortfall = match self.chains.lost > 0 && taken.count * 10 < count * 9 {
+        let has_chains = self.chains.taken > 0;
+        let shortfall = |(key, all): (&(Operation, u8), &Amount)| {
+            let taken = taken.get(key).copied().unwrap_or_default();
+            let (count_factor, bytes_factor) = (ratio(all.count, taken.count), ratio(all.bytes, taken.bytes));
+            let is_lost = self.chains.lost > 0 && taken.count * 10 < all.count * 9;
+            let shortfall = match is_lost || (has_chains && taken.count == 0) {
                 false => Shortfall { count_factor, bytes_factor, not_seen: Amount::default() },
                 true => Shortfall {
                     count_factor: 1.0,
                     bytes_factor: bytes_factor.min(1.0),
-                    not_seen: Amount { count: count - taken.count, bytes: bytes.saturating_sub(taken.bytes) },
+                    not_seen: Amount {
+                        count: all.count - taken.count,
+                        bytes: all.bytes.saturating_sub(taken.bytes),
+                    },
                 },
             };
-            (*operation, shortfall)
+            (*key, shortfall)
         };
-        self.operations.iter().map(shortfall).collect()
+        self.asked.iter().map(shortfall).collect()
     }
 
     /// A process that was there at the start, whether it makes a call or not.
@@ -250,6 +266,7 @@ impl Tally {
     fn call(&mut self, call: &MemoryCall) {
         let pid = call.pid;
         let (operation, mut bytes, worked) = self.classify(pid, call.kind, &call.arguments, call.result);
+        let key = (operation, class_of(bytes));
         let is_joined = self.is_of_records && call.kind == CallKind::Mmap;
         if let (true, Some(start)) = (is_joined, worked) {
             bytes = self.space(pid).mappings.learn(start, bytes);
@@ -265,20 +282,22 @@ impl Tally {
         } else {
             sum.failed += 1;
         }
-        let returned = if is_worked && operation.gives_back() { bytes } else { 0 };
+        let done_bytes = if is_worked { bytes } else { 0 };
+        self.asked.entry(key).or_default().add(done_bytes);
+        let returned = if operation.gives_back() { done_bytes } else { 0 };
         self.timeline.add(since_start_ns, returned);
         if let Some(stack) = call.stack {
-            self.note_caller(stack, operation, if is_worked { bytes } else { 0 });
+            self.note_caller(stack, key, done_bytes);
         }
         if let Some(answer) = worked.filter(|_| !is_joined) {
             self.apply(pid, operation, call, answer, bytes, since_start_ns);
         }
     }
 
-    fn note_caller(&mut self, stack: TakenStack, operation: Operation, bytes: u64) {
+    fn note_caller(&mut self, stack: TakenStack, (operation, class): (Operation, u8), bytes: u64) {
         self.chains.taken += 1;
         let weight = u64::from(stack.weight);
-        let amount = self.callers.entry((stack.index, operation)).or_default();
+        let amount = self.callers.entry((stack.index, operation, class)).or_default();
         amount.count += weight;
         amount.bytes = amount.bytes.saturating_add(bytes.saturating_mul(weight));
     }

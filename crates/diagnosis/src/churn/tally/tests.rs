@@ -7,6 +7,8 @@ use faultless_records::churn_recording::Mechanism;
 const SMALL: u64 = 4096;
 const LARGE: u64 = 1 << 20;
 
+const ENOMEM: i32 = 12;
+
 fn event(length: u64, chain: Option<TakenStack>) -> MemoryEvent {
     let (pid, kind, arguments) = (7, CallKind::Mmap, [0, length, 3, MAP_PRIVATE | MAP_ANONYMOUS, 0]);
     match chain {
@@ -92,4 +94,24 @@ fn calls_whose_chains_were_lost_are_not_given_to_callers_that_were_seen() {
     assert_eq!(callers(&seen), expected);
     assert_eq!(seen.chains, Chains { taken: 120, lost: 80 });
     assert_eq!(Makers::of(&seen, &[Operation::MapAnonymous]).part_of_malloc(), Some(0.0));
+}
+
+#[test]
+fn what_one_caller_asked_for_and_did_not_get_is_taken_from_no_other() {
+    let mut tally = Tally::begin(0);
+    let much = LARGE << 30;
+    for (index, length, result) in [(0, SMALL, Ok(0x7f00_0000_0000)), (1, much, Err(ENOMEM))] {
+        let MemoryEvent::Call(call) = event(length, None) else { return };
+        (0..100).for_each(|_| tally.take(&MemoryEvent::Call(MemoryCall { result, ..call })));
+        tally.take(&event(length, Some(TakenStack { index, weight: 60 })));
+    }
+    let of_a_sample = finished(tally, Mechanism::Tracepoints);
+    assert_eq!(callers(&of_a_sample), [("small", 100, 100 * SMALL), ("large", 100, 0)]);
+}
+
+#[test]
+fn calls_of_a_size_that_no_chain_was_taken_of_are_nobodys() {
+    let of_a_sample = recording(2, 0, 50, 0);
+    assert_eq!(callers(&of_a_sample), [("small", 100, 100 * SMALL), (NOT_SEEN, 100, 100 * LARGE)]);
+    assert!(callers(&recording(0, 0, 1, 0)).is_empty(), "no way to see callers");
 }
