@@ -98,15 +98,15 @@ fn is_inside(frame: &str) -> bool {
     is_of_malloc(frame) || CALLS.contains(&plain_name(frame))
 }
 
-/// The first frame, from the innermost, that is neither the allocator's, nor a system call's, nor of a language's own library. What
-/// lies inside an entrance of malloc is the allocator's, whatever its functions are called. Where nothing else is left, the first
-/// that is the library's; else the innermost.
+/// The first frame, from the innermost, that is neither the allocator's, nor a system call's, nor of a language's own library, nor
+/// the end of a chain that was cut off. What lies inside an entrance of malloc is the allocator's, whatever its functions are
+/// called. Where nothing else is left, the first that is the library's; else the innermost.
 #[must_use]
 pub fn blamed(stack: &[String]) -> Option<&str> {
     let outside = stack.iter().position(|frame| is_entrance(frame)).unwrap_or(0);
     let mut others = stack[outside..].iter().filter(|frame| !is_inside(frame));
     let first = others.clone().next();
-    let own = others.find(|frame| !is_of_standard_library(frame));
+    let own = others.find(|frame| !is_of_standard_library(frame) && !frame.starts_with('['));
     own.or(first).or(stack.first()).map(String::as_str)
 }
 
@@ -256,6 +256,11 @@ mod tests {
         assert_eq!(blamed(&stack(&vector)), Some(vector[2]));
         let rust = ["malloc", "alloc::raw_vec::finish_grow", "<alloc::vec::Vec<T>>::push", "shop::load"];
         assert_eq!(blamed(&stack(&rust)), Some("shop::load"));
+        let go = ["runtime.madvise", "runtime.sysUnused", "runtime.systemstack"];
+        assert_eq!(blamed(&stack(&[&go[..], &["main.load"]].concat())), Some("main.load"));
+        let cut = ["[stack]", "[stack cut off]"];
+        assert_eq!(blamed(&stack(&[&go[..], &cut].concat())), Some(go[0]));
+        assert_eq!(blamed(&stack(&[&vector[..], &cut].concat())), Some(vector[2]));
     }
 
     #[test]

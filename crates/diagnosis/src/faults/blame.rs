@@ -28,7 +28,7 @@ const SERVANTS: &[&str] = &[
     "libhardened_malloc",
 ];
 
-/// Starts of functions that compilers put into programs on behalf of whoever calls them.
+/// Starts of functions that compilers and linkers put into programs on behalf of whoever calls them.
 const SERVANT_FUNCTIONS: &[&str] = &[
     "std::",
     "__gnu_cxx::",
@@ -43,6 +43,9 @@ const SERVANT_FUNCTIONS: &[&str] = &[
     "hashbrown::",
     "<hashbrown::",
     "<str>::",
+    // Go's run time. A package of a program has the path of its module before its name.
+    "runtime.",
+    "internal/",
     // Names of the C++ library that could not be demangled.
     "_ZSt",
     "_ZNSt",
@@ -111,7 +114,7 @@ fn is_servant(tree: &CallTree, frame: &CallFrame) -> bool {
         || is_copying(function)
 }
 
-/// Whether a function is one of C++'s or Rust's own library, by its name.
+/// Whether a function is one of C++'s or Rust's own library or of Go's run time, by its name.
 pub(crate) fn is_of_standard_library(function: &str) -> bool {
     let bare = without_answer_type(function);
     SERVANT_FUNCTIONS.iter().any(|start| bare.starts_with(start)) || is_of_slice(function)
@@ -193,6 +196,9 @@ mod tests {
             "_ZN9__gnu_cxx13new_allocatorIlE8allocateEmPKv",
             "<str>::repeat",
             "<[u64]>::to_vec",
+            "runtime.memclrNoHeapPointers",
+            "runtime.(*mheap).alloc.func1",
+            "internal/runtime/maps.newarray",
             "<[alloc::string::String] as alloc::slice::Join<&str>>::join",
         ] {
             assert!(is_servant(&tree, &frame(name, 0, 1)), "{name}");
@@ -208,6 +214,8 @@ mod tests {
             "shop::Name::operator std::string() const",
             "<[u8] as shop::Digest>::digest",
             "_ZN4shop4loadEv",
+            "example.org/shop/runtime.load",
+            "runtime_load",
         ] {
             assert!(!is_servant(&tree, &frame(name, 0, 1)), "{name}");
         }
