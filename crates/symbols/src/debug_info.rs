@@ -10,6 +10,7 @@ use object::read::{ReadCache, ReadRef};
 use object::{Object, ObjectSection};
 
 use crate::module::parse;
+use crate::symbol_table::demangled_from;
 
 type Reader = EndianArcSlice<RunTimeEndian>;
 
@@ -61,8 +62,10 @@ impl DebugInfo {
         let Ok(mut found) = self.context.find_frames(address).skip_all_loads() else { return Vec::new() };
         let mut frames = Vec::new();
         while let Ok(Some(frame)) = found.next() {
-            let function =
-                frame.function.as_ref().and_then(|function| Some(function.demangle().ok()?.into_owned()));
+            let function = frame
+                .function
+                .as_ref()
+                .and_then(|function| Some(demangled_from(&function.raw_name().ok()?, function.language)));
             let location = frame.location;
             frames.push(Frame {
                 function,

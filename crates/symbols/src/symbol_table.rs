@@ -66,7 +66,17 @@ fn is_code(kind: SymbolKind) -> bool {
 pub fn demangled(name: &str) -> String {
     // `memcpy@@GLIBC_2.14` is `memcpy` to whoever calls it.
     let name = name.split_once('@').map_or(name, |(name, _)| name);
-    addr2line::demangle_auto(name.into(), None).into_owned()
+    demangled_from(name, None)
+}
+
+/// The name as this language writes it; without one, as the language that it seems to be of.
+#[must_use]
+pub fn demangled_from(name: &str, language: Option<gimli::DwLang>) -> String {
+    // What does not begin so may be one of C++'s types without a name before it: `rd` would be `double restrict`.
+    match name.starts_with('_') {
+        true => addr2line::demangle_auto(name.into(), language).into_owned(),
+        false => name.to_owned(),
+    }
 }
 
 #[cfg(test)]
@@ -100,5 +110,9 @@ mod tests {
         );
         assert_eq!(demangled("memcpy@@GLIBC_2.14"), "memcpy");
         assert_eq!(demangled("main"), "main");
+        let of_cpp = Some(gimli::DW_LANG_C_plus_plus);
+        for name in ["rd", "f", "i", "Pc", "_f", "_ZNi"] {
+            assert_eq!((demangled(name), demangled_from(name, of_cpp)), (name.into(), name.into()));
+        }
     }
 }
