@@ -117,14 +117,17 @@ fn is_servant(tree: &CallTree, frame: &CallFrame) -> bool {
 /// Whether a function is one of C++'s or Rust's own library or of Go's run time, by its name.
 pub(crate) fn is_of_standard_library(function: &str) -> bool {
     let bare = without_answer_type(function);
-    SERVANT_FUNCTIONS.iter().any(|start| bare.starts_with(start)) || is_of_slice(function)
+    SERVANT_FUNCTIONS.iter().any(|start| bare.starts_with(start)) || is_of_rusts_library(function)
 }
 
-/// What Rust's own library does for slices: `<[u8]>::fill`, `<[T] as alloc::slice::Concat<T>>::concat`. A program's own trait for
-/// them has another path.
-fn is_of_slice(function: &str) -> bool {
-    let ends = ["]>::", "] as core::", "] as alloc::", "] as std::"];
-    function.starts_with("<[") && ends.iter().any(|end| function.contains(end))
+/// What Rust's own library does for the language's own types: `<[u8]>::fill`, `<[T] as alloc::slice::Concat<T>>::concat`,
+/// `<u8 as alloc::vec::spec_from_elem::SpecFromElem>::from_elem`. A program's own type and its own trait have paths of its own.
+fn is_of_rusts_library(function: &str) -> bool {
+    let Some((of, then)) = function.strip_prefix('<').and_then(|rest| rest.split_once(" as ")) else {
+        return function.starts_with("<[") && function.contains("]>::");
+    };
+    let is_of_library = ["core::", "alloc::", "std::"].iter().any(|path| then.starts_with(path));
+    is_of_library && (of.starts_with('[') || !of.contains("::"))
 }
 
 /// Functions of C that are servants even when they are linked into the program.
@@ -200,6 +203,7 @@ mod tests {
             "runtime.(*mheap).alloc.func1",
             "internal/runtime/maps.newarray",
             "<[alloc::string::String] as alloc::slice::Join<&str>>::join",
+            "<u8 as alloc::vec::spec_from_elem::SpecFromElem>::from_elem",
         ] {
             assert!(is_servant(&tree, &frame(name, 0, 1)), "{name}");
         }
@@ -213,6 +217,8 @@ mod tests {
             "void fill<std::string>(std::string*)",
             "shop::Name::operator std::string() const",
             "<[u8] as shop::Digest>::digest",
+            "<u8 as shop::Digest>::digest",
+            "<shop::Name as core::clone::Clone>::clone",
             "_ZN4shop4loadEv",
             "example.org/shop/runtime.load",
             "runtime_load",
