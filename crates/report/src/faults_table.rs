@@ -16,6 +16,8 @@ use crate::table_form::{headed, right};
 
 /// Functions shown.
 const FUNCTIONS: usize = 15;
+/// Processes, or names of processes, shown.
+const PROCESSES: usize = 8;
 /// Functions below this part of all faults are put together, unless there are few.
 const LEAST_SHARE: f64 = 0.001;
 /// CPU time from which on the cost of observing is given as a part of it.
@@ -206,19 +208,32 @@ fn memory(profile: &Profile) -> String {
     format!("{table}\n")
 }
 
+/// Few processes one by one; many by name, as hundreds of short ones have a small part each.
 fn processes(profile: &Profile) -> String {
-    let mut table = headed(vec![right("faults"), right("share"), right("process"), Cell::new("name")]);
-    for (name, pid, faults) in profile.processes.iter().take(8) {
-        table.add_row(vec![
-            right(whole(*faults)),
-            right(percent(profile.share(*faults))),
-            right(pid.to_string()),
-            Cell::new(plain(name)),
-        ]);
+    let (numbers, title) = match profile.processes.len() > PROCESSES {
+        true => ("processes", "name, and the one with most"),
+        false => ("process", "name"),
+    };
+    let mut table = headed(vec![right("faults"), right("share"), right(numbers), Cell::new(title)]);
+    let mut row = |faults: f64, number: String, name: String| {
+        let share = percent(profile.share(faults));
+        table.add_row(vec![right(whole(faults)), right(share), right(number), Cell::new(name)]);
+    };
+    if profile.processes.len() <= PROCESSES {
+        for (name, pid, faults) in &profile.processes {
+            row(*faults, pid.to_string(), plain(name));
+        }
+        return format!("{table}\n");
+    }
+    let programs = profile.programs();
+    for program in programs.iter().take(PROCESSES) {
+        let (pid, most) = program.first;
+        let name = format!("{} ({pid}: {})", plain(program.name), whole(most));
+        row(program.faults, count(program.processes), name);
     }
     let mut text = format!("{table}\n");
-    if profile.processes.len() > 8 {
-        let _ = writeln!(text, "and {}", several(profile.processes.len() as u64 - 8, "more process"));
+    if programs.len() > PROCESSES {
+        let _ = writeln!(text, "and {}", several((programs.len() - PROCESSES) as u64, "more name"));
     }
     text
 }
@@ -344,7 +359,7 @@ fn method(recording: &FaultRecording) -> String {
 mod tests {
     use super::*;
     use crate::faults_tree::tests::recording;
-    use faultless_records::fault_recording::{Faults, Place};
+    use faultless_records::fault_recording::{FaultProcess, Faults, Place};
 
     #[test]
     fn the_answer_comes_first_and_what_was_remarks_last() {
@@ -397,6 +412,29 @@ mod tests {
         let rest = text.lines().find(|line| line.contains("3 other kinds")).unwrap();
         let rest: Vec<&str> = rest.split_whitespace().collect();
         assert_eq!(rest[..4], ["20", "20.0", "%", "2"], "{text}");
+    }
+
+    #[test]
+    fn many_processes_are_put_together_by_their_names() {
+        let mut recording = recording();
+        let of_chem = recording.faults[0];
+        let each = of_chem.weight as u64;
+        for pid in 100..400 {
+            let name = if pid < 395 { "true" } else { "sleep" };
+            recording.faults.push(Faults { process: recording.processes.len(), ..of_chem });
+            recording.processes.push(FaultProcess { pid, name: name.into() });
+            recording.method.steps[0].minor_faults += each;
+            recording.counters.user.minor += each;
+        }
+        let text = text(&recording, None);
+        let row = |name: &str| {
+            let line = text.lines().find(|line| line.contains(name)).unwrap();
+            line.split_whitespace().map(str::to_owned).collect::<Vec<_>>()
+        };
+        let of_true = [&count(295 * each), "98.0", "%", "295", "true", "(100:", &format!("{each})")];
+        assert_eq!(row(" true ("), of_true);
+        assert_eq!(row(" sleep (")[3..5], ["5", "sleep"]);
+        assert_eq!(row(" chem (")[3..6], ["1", "chem", "(7:"]);
     }
 
     #[test]

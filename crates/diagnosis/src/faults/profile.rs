@@ -82,6 +82,19 @@ pub struct Profile {
     pub processes: Vec<(String, i32, f64)>,
 }
 
+/// The processes of one name.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Program<'profile> {
+    /// The name.
+    pub name: &'profile str,
+    /// How many have it.
+    pub processes: u64,
+    /// Their faults.
+    pub faults: f64,
+    /// The number of the one with most, and its faults.
+    pub first: (i32, f64),
+}
+
 #[derive(Default)]
 struct Gathered {
     amount: Amount,
@@ -159,6 +172,21 @@ impl Profile {
             Some((process.name.clone(), process.pid, number))
         });
         Self { all, functions, kinds, processes: named.collect() }
+    }
+
+    /// The processes by name, most faults first.
+    #[must_use]
+    pub fn programs(&self) -> Vec<Program<'_>> {
+        let mut programs: HashMap<&str, Program<'_>> = HashMap::new();
+        for (name, pid, faults) in &self.processes {
+            let fresh = Program { name, processes: 0, faults: 0.0, first: (*pid, *faults) };
+            let program = programs.entry(name).or_insert(fresh);
+            program.processes += 1;
+            program.faults += faults;
+        }
+        let mut programs: Vec<Program<'_>> = programs.into_values().collect();
+        programs.sort_by(|a, b| b.faults.total_cmp(&a.faults).then_with(|| a.name.cmp(b.name)));
+        programs
     }
 
     /// Part of all faults, 0 to 1.
