@@ -184,7 +184,7 @@ impl Observer for Sums {
             number => number.map(|number| (0, number)),
         };
         if let Some(before) = identity.and_then(|identity| self.programs.insert(identity, process)) {
-            self.tally.end(before);
+            self.tally.exec(before);
             self.running.remove(&before);
         }
         self.running.extend(number.map(|number| (process, number)));

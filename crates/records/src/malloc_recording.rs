@@ -89,6 +89,9 @@ pub struct MallocRecording {
     pub observed_ns: u64,
     /// Processes whose calls were seen.
     pub processes: u64,
+    /// Programs that were started in them by exec and seen, after the first of each.
+    #[serde(default)]
+    pub execs: u64,
     /// Calls by function, exact, with their sizes by power of two.
     pub functions: BTreeMap<MallocFunction, FunctionSum>,
     /// Calls of free, exact.
@@ -124,12 +127,18 @@ pub struct MallocRecording {
 }
 
 impl MallocRecording {
+    /// Programs whose calls were seen: each has an end of its own.
+    #[must_use]
+    pub fn programs(&self) -> u64 {
+        self.processes + self.execs
+    }
+
     /// Most bytes that lived at once. What lives at the end of a lone process lived at once, too: older recordings may
     /// say less.
     #[must_use]
     pub fn most_live_bytes(&self) -> f64 {
         let live_bytes: f64 = self.sizes.values().map(|lives| lives.live.bytes).sum();
-        if self.processes == 1 { self.peak_live_bytes.max(live_bytes) } else { self.peak_live_bytes }
+        if self.programs() == 1 { self.peak_live_bytes.max(live_bytes) } else { self.peak_live_bytes }
     }
 }
 

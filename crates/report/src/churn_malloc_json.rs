@@ -76,6 +76,7 @@ pub fn json(recording: &MallocRecording) -> String {
         "exit_status": recording.ending.and_then(Ending::exit_status),
         "signal": recording.ending.and_then(Ending::signal),
         "processes": recording.processes,
+        "execs": recording.execs,
         "functions": functions.collect::<Vec<_>>(),
         "frees": recording.frees,
         "failed": recording.failed,

@@ -52,12 +52,16 @@ fn bytes(number: f64) -> String {
 fn heading(recording: &MallocRecording) -> String {
     let all = calls(recording);
     let text = format!(
-        "{}: {} of malloc and its family in {} s ({} a second), {}; seen by {}\n",
+        "{}: {} of malloc and its family in {} s ({} a second), {}{}; seen by {}\n",
         plain_subject(&recording.subject),
         several(all, "call"),
         seconds_of(seconds(recording)),
         rate(all as f64, seconds(recording)),
         several(recording.processes, "process"),
+        match recording.execs {
+            0 => String::new(),
+            execs => format!(", {} by exec", several(execs, "program")),
+        },
         match recording.mechanism {
             MallocMechanism::Recorder => "a preloaded recorder",
             MallocMechanism::Uprobes => "uprobes of the kernel",
@@ -84,10 +88,11 @@ fn verdict(recording: &MallocRecording) -> String {
     };
     // Nothing is exact.
     let about_bytes = if recording.live_blocks == Some(0) { "" } else { about };
-    // Processes that run one after the other end with more together than ever lived at once.
-    let end = match recording.processes {
-        0 | 1 => "At the end".to_owned(),
-        processes => format!("At the ends of {} together", several(processes, "process")),
+    // Programs that run one after the other end with more together than ever lived at once.
+    let end = match (recording.programs(), recording.execs) {
+        (0 | 1, _) => "At the end".to_owned(),
+        (processes, 0) => format!("At the ends of {} together", several(processes, "process")),
+        (programs, _) => format!("At the ends of {} together", several(programs, "program")),
     };
     let most = bytes(recording.most_live_bytes());
     let mut text = match ends_are_known(recording) {
@@ -386,6 +391,10 @@ mod tests {
         );
         assert!(three.starts_with("At the ends of 3 processes together about 300 B live in"), "{three}");
         assert!(three.contains("at most about 90 B lived at once"), "{three}");
+        let mut recording = MallocTally::default().finish(circumstances(MallocMechanism::Recorder));
+        (recording.processes, recording.execs) = (1, 2);
+        assert!(verdict(&recording).starts_with("At the ends of 3 programs together "));
+        assert!(heading(&recording).contains(", 1 process, 2 programs by exec; seen by "));
     }
 
     #[test]

@@ -24,6 +24,7 @@ const EARLY_FREES: usize = 1 << 17;
 #[derive(Debug, Default)]
 pub struct MallocTally {
     processes: HashMap<usize, Process>,
+    execs: u64,
     live: LiveBytes,
     peak_live_bytes: f64,
 }
@@ -137,7 +138,13 @@ impl MallocTally {
         self.peak_live_bytes = self.peak_live_bytes.max(self.live.for_the_peak());
     }
 
-    /// A process is over, or runs another program: nothing of it lives any more beside what others hold.
+    /// A process runs another program than this one, which is over.
+    pub fn exec(&mut self, process: usize) {
+        self.execs += 1;
+        self.end(process);
+    }
+
+    /// A process is over: nothing of it lives any more beside what others hold.
     pub fn end(&mut self, process: usize) {
         let of = self.processes.entry(process).or_default();
         if !std::mem::replace(&mut of.has_ended, true) {
@@ -188,7 +195,8 @@ impl MallocTally {
             ending: circumstances.ending,
             mechanism: circumstances.mechanism,
             observed_ns: circumstances.observed_ns,
-            processes: self.processes.len() as u64,
+            processes: (self.processes.len() as u64).saturating_sub(self.execs),
+            execs: self.execs,
             functions: BTreeMap::new(),
             frees: 0,
             failed: 0,
