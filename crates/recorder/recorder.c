@@ -32,6 +32,7 @@
 
 #define API __attribute__((visibility("default")))
 #define COLD __attribute__((noinline, cold))
+#define likely(x) __builtin_expect(!!(x), 1)
 #define unlikely(x) __builtin_expect(!!(x), 0)
 
 /* The oldest version of each symbol, so that an old glibc can load us. */
@@ -597,12 +598,9 @@ static void spill(struct own *mine, const uint64_t words[4])
     atomic_store_explicit(&to->written, (place + 1) << 1 | words[3], memory_order_release);
 }
 
-static int track(const void *block, uint64_t id)
+/* False where its bucket is full. */
+static int remember(const void *block, uint64_t id)
 {
-    if (!reserve_spill(own)) {
-        atomic_fetch_add_explicit(&own->head->untracked, 1, memory_order_relaxed);
-        return 0;
-    }
     struct tracked *bucket = own->tracked[hash(block)];
     for (int way = 0; way < WAYS; way++) {
         uintptr_t nothing = 0;
@@ -612,7 +610,16 @@ static int track(const void *block, uint64_t id)
             return 1;
         }
     }
-    atomic_fetch_sub(&own->reserved, 1);
+    return 0;
+}
+
+static int track(const void *block, uint64_t id)
+{
+    if (reserve_spill(own)) {
+        if (remember(block, id))
+            return 1;
+        atomic_fetch_sub(&own->reserved, 1);
+    }
     atomic_fetch_add_explicit(&own->head->untracked, 1, memory_order_relaxed);
     return 0;
 }
@@ -753,36 +760,39 @@ static COLD void describe_free(struct ring *ring, uint64_t id, uint64_t how)
     atomic_fetch_sub(&mine->reserved, 1);
 }
 
-static inline __attribute__((always_inline)) void end_tracked(struct ring *ring, void *block, uint64_t how)
+/* The number of a block that was remembered, which it is no more; else 0. */
+static inline __attribute__((always_inline)) uint64_t forget(const void *block)
 {
     struct tracked *bucket = own->tracked[hash(block)];
     for (int way = 0; way < WAYS; way++)
         if (unlikely(atomic_load_explicit(&bucket[way].address, memory_order_acquire) == (uintptr_t)block)) {
             uint64_t id = bucket[way].id;
             atomic_store_explicit(&bucket[way].address, 0, memory_order_release);
-            describe_free(ring, id, how);
-            return;
+            return id;
         }
+    return 0;
 }
 
 /* A thread whose calls are not counted may free what others allocated. */
-static COLD void freeing_uncounted(void *block, uint64_t how)
+static COLD uint64_t forget_uncounted(const void *block)
 {
     struct own *mine = own;
-    if (mine != NULL && mine->state == 2)
-        end_tracked(NULL, block, how);
+    return mine != NULL && mine->state == 2 ? forget(block) : 0;
 }
 
 /* Before the block goes back: afterwards another thread may get it. */
-static inline void freeing(void *block, uint64_t how)
+static inline void freeing(const void *block)
 {
     struct ring *ring = ring_of_thread();
+    uint64_t id;
     if (unlikely(ring == NULL)) {
-        freeing_uncounted(block, how);
-        return;
+        id = forget_uncounted(block);
+    } else {
+        ring->frees++;
+        id = forget(block);
     }
-    ring->frees += how == 0;
-    end_tracked(ring, block, how);
+    if (unlikely(id))
+        describe_free(ring, id, 0);
 }
 
 API void *malloc(size_t size)
@@ -814,16 +824,28 @@ API void free(void *block)
         return;
     if (unlikely(next_malloc == NULL) && !resolve())
         return;
-    freeing(block, 0);
+    freeing(block);
     next_free(block);
 }
 
-/* Afterwards: a refusal leaves the block where it was. Of no bytes it is a free. */
-static inline void reallocated(const void *block, size_t size, const void *moved)
+/* Before a block may move; what it was remembered by, for `reallocated`. */
+static inline uint64_t reallocating(const void *block)
 {
-    struct ring *ring = block && (moved || size == 0) ? ring_of_thread() : NULL;
-    if (ring)
+    if (block == NULL)
+        return 0;
+    return likely(ring_of_thread() != NULL) ? forget(block) : forget_uncounted(block);
+}
+
+/* Afterwards: a refusal leaves the block where it was. Of no bytes it is a free. */
+static inline void reallocated(const void *block, uint64_t id, size_t size, const void *moved)
+{
+    if (block == NULL || (unlikely(moved == NULL && size > 0) && (id == 0 || remember(block, id))))
+        return;
+    struct ring *ring = ring_of_thread();
+    if (ring && (moved || size == 0))
         ring->reallocated++;
+    if (unlikely(id))
+        describe_free(ring, id, 1);
 }
 
 static void *reallocate(void *block, size_t size)
@@ -835,11 +857,9 @@ static void *reallocate(void *block, size_t size)
             memcpy(moved, block, old < size ? old : size);
         return moved;
     }
-    if (block)
-        freeing(block, 1);
+    uint64_t id = reallocating(block);
     void *moved = next_realloc(block, size);
-    reallocated(block, size, moved);
-    /* After a refusal its description has ended all the same. */
+    reallocated(block, id, size, moved);
     allocated(REALLOC, size, moved);
     return moved;
 }
@@ -924,9 +944,9 @@ API void *rallocx(void *block, size_t size, int flags)
 {
     if ((unlikely(next_malloc == NULL) && !resolve()) || next_rallocx == NULL)
         return NULL;
-    freeing(block, 1);
+    uint64_t id = reallocating(block);
     void *moved = next_rallocx(block, size, flags);
-    reallocated(block, size, moved);
+    reallocated(block, id, size, moved);
     allocated(REALLOC, size, moved);
     return moved;
 }
@@ -935,7 +955,7 @@ API void dallocx(void *block, int flags)
 {
     if ((unlikely(next_malloc == NULL) && !resolve()) || next_dallocx == NULL)
         return;
-    freeing(block, 0);
+    freeing(block);
     next_dallocx(block, flags);
 }
 
@@ -943,7 +963,7 @@ API void sdallocx(void *block, size_t size, int flags)
 {
     if ((unlikely(next_malloc == NULL) && !resolve()) || next_sdallocx == NULL)
         return;
-    freeing(block, 0);
+    freeing(block);
     next_sdallocx(block, size, flags);
 }
 

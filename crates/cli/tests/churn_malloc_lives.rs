@@ -246,6 +246,27 @@ fn blocks_at_the_end_are_counted_and_not_estimated() {
 }
 
 #[test]
+fn a_block_that_realloc_leaves_where_it_was_is_followed_on() {
+    let report = blocks_that_are_left(
+        "refused",
+        "static void *kept[20];
+        int main(void) {
+            for (int i = 0; i < 20; i++) {
+                kept[i] = malloc(1000);
+                if (realloc(kept[i], PTRDIFF_MAX)) return 1;
+            }
+            for (int i = 0; i < 5; i++) free(kept[i]);
+            return 0;
+        }",
+        &[],
+    );
+    assert_eq!((sum(&report, "live"), sum(&report, "freed"), &report["failed"]), (15.0, 5.0, &20.into()));
+    let caller = &report["callers"][0];
+    assert_eq!((&caller["function"], &caller["live"]["bytes"]), (&"main".into(), &15_000.0.into()));
+    assert_eq!(report["live_error_bytes"], 0.0);
+}
+
+#[test]
 fn blocks_that_a_forked_child_inherits_make_its_end_no_known_one() {
     let family = "static void *kept[100];
         int main(int count, char **words) {
