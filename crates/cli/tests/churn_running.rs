@@ -128,3 +128,25 @@ fn a_process_that_is_stopped_is_said_to_be() {
         assert!(remarks.contains("stopped, as it was when we began"), "{remarks}");
     }
 }
+
+#[test]
+fn what_setting_and_removing_probes_costs_is_said_to_be_in_no_figure() {
+    let place = Place::new("storm");
+    let program = place.compile(
+        "storm",
+        "#include <stdlib.h>
+        int main(void) { for (;;) free(malloc(100)); }",
+        &["-fno-builtin"],
+    );
+    let running = start(&program, "");
+    let output = churn(&running).output().unwrap();
+    if !output.status.success() {
+        assert!(errors(&output).contains("cannot set probes"), "{}", errors(&output));
+        return faultless_skipped::skipped("probes are not permitted");
+    }
+    let remarks = json(&output)["remarks"].to_string();
+    assert!(
+        remarks.contains("To set and to remove them took ") && remarks.contains("in no figure"),
+        "{remarks}"
+    );
+}

@@ -75,6 +75,8 @@ pub struct Looked {
     pub observed: Duration,
     /// Time in all.
     pub elapsed: Duration,
+    /// Time in which probes were set and removed: the process runs into those that are set, and nobody counts.
+    pub changing: Duration,
     /// Exact counts, as a recorder has them.
     pub counts: RingCounts,
     /// Probes that were hit.
@@ -105,7 +107,10 @@ pub fn follow(
     let is_over =
         |began: Instant, now: Instant| limit.is_some_and(|limit| now >= began + limit) || !process.is_alive();
     loop {
-        let Some((mut calls, chains)) = open_window(allocator, &named, process)? else {
+        let setting = Instant::now();
+        let opened = open_window(allocator, &named, process)?;
+        looked.changing += setting.elapsed();
+        let Some((mut calls, chains)) = opened else {
             if !has_begun {
                 return Err(ProcessError::Ended(process.pid()).to_string());
             }
@@ -139,9 +144,13 @@ pub fn follow(
         if ends {
             // Before the probes are removed, which takes its time.
             looked.elapsed = began.elapsed();
+        }
+        let removing = Instant::now();
+        drop((calls, chains));
+        looked.changing += removing.elapsed();
+        if ends {
             break;
         }
-        drop((calls, chains));
         observer.lose_sight();
         decoder.forget();
         let share = (decoder.hits - hits_before) as f64 * cost_per_hit_ns / length.as_nanos() as f64;
