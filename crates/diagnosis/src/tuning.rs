@@ -132,7 +132,7 @@ fn trim_part(report: &HeapReport, churned: &[LargeBin]) -> Option<Part> {
     }
     let _ = write!(
         reason,
-        "{} in small ones); {} is a quarter above that, so that free never cuts the heap",
+        "{} in small ones); {} is at least a quarter above that, so that free never cuts the heap",
         size(report.small_live_peak_bytes),
         size(threshold_bytes)
     );
