@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
+use std::os::fd::AsFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
@@ -17,7 +18,7 @@ pub struct OutputFile {
     /// Where it is to appear, with no links on the way.
     place: PathBuf,
     file: File,
-    /// Where it is written before it gets its name; none for devices and pipes.
+    /// Where it is written before it gets its name; none for what [`is_stream`].
     unfinished: Option<PathBuf>,
 }
 
@@ -100,9 +101,19 @@ pub fn refuse_dash(path: &Path) -> Result<(), Failure> {
     }
 }
 
-/// Whether there is a device, a pipe or the like, which is written as it is.
+/// Whether there is a device, a pipe or the like, or what we print to, which is written as it is.
 pub fn is_stream(path: &Path) -> bool {
-    fs::metadata(path).is_ok_and(|file| !file.is_file() && !file.is_dir())
+    fs::metadata(path).is_ok_and(|file| !file.is_file() && !file.is_dir()) || own_stream(path).is_some()
+}
+
+/// Our own standard output or standard error, where `path` leads to what that is, as `/dev/stdout` does: replaced or opened again, a
+/// file would lose what others have written there, such as a command.
+fn own_stream(path: &Path) -> Option<File> {
+    let named = fs::metadata(path).ok()?;
+    let is_named =
+        |own: &File| own.metadata().is_ok_and(|own| (own.dev(), own.ino()) == (named.dev(), named.ino()));
+    let own = [io::stdout().as_fd().try_clone_to_owned(), io::stderr().as_fd().try_clone_to_owned()];
+    own.into_iter().flatten().map(File::from).find(is_named)
 }
 
 /// Opens what [`is_stream`].
@@ -110,6 +121,9 @@ pub fn is_stream(path: &Path) -> bool {
 /// # Errors
 /// The kernel's; a named pipe that nobody reads.
 pub fn open_stream(path: &Path) -> io::Result<File> {
+    if let Some(own) = own_stream(path) {
+        return Ok(own);
+    }
     match fs::metadata(path)?.file_type().is_fifo() {
         true => named_pipe::open(path),
         false => OpenOptions::new().write(true).open(path),

@@ -52,7 +52,8 @@ impl Outlets {
         let mut open = |path: &Path| -> Result<File, Failure> {
             output_file::refuse_dash(path)?;
             let failed = |error: io::Error| Failure::of_writing(path, &error);
-            let file = match output_file::is_stream(path) {
+            let is_stream = output_file::is_stream(path);
+            let file = match is_stream {
                 true => output_file::open_stream(path),
                 false => OpenOptions::new().write(true).create(true).truncate(false).open(path),
             }
@@ -62,7 +63,9 @@ impl Outlets {
                     return Err(output_file::named_twice(path));
                 }
             }
-            unbegun.push(file.try_clone().map_err(failed)?);
+            if !is_stream {
+                unbegun.push(file.try_clone().map_err(failed)?);
+            }
             Ok(file)
         };
         let recording = match &arguments.record {
@@ -95,7 +98,6 @@ impl Outlets {
     /// Writes one line; `history` knows everything up to and with it.
     pub fn write(&mut self, line: &Line, history: &History) {
         for file in std::mem::take(&mut self.unbegun) {
-            // Pipes and devices hold nothing.
             let _ = file.set_len(0);
         }
         if let Some((reader, form)) = &mut self.reader {

@@ -47,6 +47,22 @@ fn output_and_status_are_the_commands_own_and_the_summary_comes_last() {
 }
 
 #[test]
+fn a_summary_for_standard_output_or_error_comes_behind_what_is_there() {
+    let place = Place::new("own-streams");
+    for (number, path) in [(1, "/dev/stdout"), (2, "/dev/stderr")] {
+        let file = place.write("log", "before\n");
+        let log = fs::OpenOptions::new().append(true).open(&file).unwrap();
+        let script = format!("echo said >&{number}");
+        let mut run = faultless(&["run", "--json", path, "--", "sh", "-c", &script]);
+        let run = if number == 1 { run.stdout(log) } else { run.stderr(log) };
+        assert!(run.status().unwrap().success());
+        let text = fs::read_to_string(&file).unwrap();
+        assert!(text.starts_with("before\nsaid\n{") && text.contains("faultless-run/1"), "{text}");
+        assert_eq!(place.entries(), ["log"]);
+    }
+}
+
+#[test]
 fn standard_input_reaches_the_command() {
     let output = faultless(&["run", "cat"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().and_then(
         |mut child| {

@@ -47,6 +47,20 @@ fn files_keep_what_they_hold_when_nothing_is_written_into_them() {
 }
 
 #[test]
+fn what_stands_in_the_file_that_we_print_to_stays_there() {
+    let place = Place::new("own-output");
+    for option in ["--output", "--record"] {
+        let file = place.write("log", "before\n");
+        let log = fs::OpenOptions::new().append(true).open(&file).unwrap();
+        let words = ["watch", "--json", option, "/dev/stdout", "--", "echo", "said"];
+        assert!(faultless(&words).stdout(log).stderr(Stdio::null()).status().unwrap().success());
+        let text = fs::read_to_string(&file).unwrap();
+        assert!(text.starts_with("before\n"), "{option}: {text}");
+        assert!(text.contains("said\n") && text.contains("faultless-watch/1"), "{option}: {text}");
+    }
+}
+
+#[test]
 fn a_pipe_that_nobody_reads_is_an_error_and_no_wait_that_no_signal_ends() {
     let place = Place::new("pipe");
     let pipe = place.file("pipe");
