@@ -178,8 +178,10 @@ impl Audience for Scraped {
 
     fn end_round(&mut self) {
         self.page.end_round();
-        if let Some(textfile) = &mut self.textfile {
-            textfile.write(&self.page.text());
+        if let Some(textfile) = &mut self.textfile
+            && let Err(Failure::Failed(reason) | Failure::Usage(reason)) = textfile.write(&self.page.text())
+        {
+            self.told.tell(&reason);
         }
     }
 
@@ -191,25 +193,20 @@ struct Textfile {
     path: PathBuf,
     /// The file that we made last, by place, device and number.
     made: Option<(PathBuf, u64, u64)>,
-    /// The last attempt failed, which was told.
-    has_failed: bool,
 }
 
 impl Textfile {
     fn new(path: &Path) -> Self {
-        Self { path: path.to_owned(), made: None, has_failed: false }
+        Self { path: path.to_owned(), made: None }
     }
 
     /// A disk that is full now may have room again later; until then there are no figures rather than old ones.
-    fn write(&mut self, text: &str) {
+    fn write(&mut self, text: &str) -> Result<(), Failure> {
         let written = self.replace(text);
-        if let Err(failure) = &written {
+        if written.is_err() {
             self.remove();
-            if let (Failure::Failed(message) | Failure::Usage(message), false) = (failure, self.has_failed) {
-                say(message);
-            }
         }
-        self.has_failed = written.is_err();
+        written
     }
 
     fn replace(&mut self, text: &str) -> Result<(), Failure> {
@@ -260,13 +257,13 @@ mod tests {
         std::os::unix::fs::symlink(&path, &link).unwrap();
         fs::write(&path, "old").unwrap();
         let mut textfile = Textfile::new(&link);
-        textfile.write("new");
+        textfile.write("new").unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "new");
         drop(textfile);
         assert!(!path.exists() && fs::symlink_metadata(&link).unwrap().is_symlink());
 
         let mut textfile = Textfile::new(&path);
-        textfile.write("ours");
+        textfile.write("ours").unwrap();
         let other = directory.join("other");
         fs::write(&other, "another's").unwrap();
         fs::rename(&other, &path).unwrap();
@@ -281,14 +278,13 @@ mod tests {
         fs::create_dir(&directory).unwrap();
         let path = directory.join("x.prom");
         let mut textfile = Textfile::new(&path);
-        textfile.write("figures");
+        textfile.write("figures").unwrap();
         // In the way of the new file, and no leftover.
         let obstacle = directory.join(format!("x.prom.{}.new", std::process::id()));
         fs::create_dir(&obstacle).unwrap();
-        textfile.write("more");
-        assert!(!path.exists());
+        assert!(textfile.write("more").is_err() && !path.exists());
         fs::remove_dir(&obstacle).unwrap();
-        textfile.write("later");
+        textfile.write("later").unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "later");
         drop(textfile);
         fs::remove_dir(&directory).unwrap();

@@ -399,6 +399,27 @@ fn a_file_for_node_exporter_is_always_whole_and_gone_at_the_end() {
 }
 
 #[test]
+fn a_file_that_can_be_written_now_and_then_is_complained_of_once() {
+    let place = Place::new("now-and-then");
+    let path = place.file("x.prom");
+    let words = ["export", "--name", "nobody-of-this-name", "--textfile", &path, "--interval", "10ms"];
+    let mut exporter = Running::start(faultless(&words).stderr(Stdio::piped()));
+    let is_there = |wanted: bool| assert!(is_so_within(PATIENCE, || fs::exists(&path).unwrap() == wanted));
+    // In the way of the new file, and no leftover.
+    let obstacle = format!("{path}.{}.new", exporter.pid());
+    for _ in 0..3 {
+        is_there(true);
+        assert!(is_so_within(PATIENCE, || fs::create_dir(&obstacle).is_ok()), "between two files");
+        is_there(false);
+        fs::remove_dir(&obstacle).unwrap();
+    }
+    send("TERM", exporter.pid());
+    exporter.0.wait().unwrap();
+    let said = std::io::read_to_string(exporter.0.stderr.take().unwrap()).unwrap();
+    assert_eq!(said.matches("cannot write").count(), 1, "{said}");
+}
+
+#[test]
 fn devices_and_pipes_are_written_once_and_never_removed() {
     let place = Place::new("streams");
     let (pipe, link) = (place.file("pipe"), place.file("link.prom"));
