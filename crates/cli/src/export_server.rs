@@ -48,7 +48,9 @@ impl Server {
         let shown = plain(address);
         // Where the kernel has no IPv6, all addresses are those of IPv4.
         let all = [format!("[::]{address}"), format!("0.0.0.0{address}")];
-        let texts = if address.starts_with(':') { &all[..] } else { &[address.to_owned()][..] };
+        // What begins with two colons is an address of IPv6.
+        let has_no_address = address.strip_prefix(':').is_some_and(|port| !port.contains(':'));
+        let texts = if has_no_address { &all[..] } else { &[address.to_owned()][..] };
         let resolved: io::Result<Vec<_>> = texts.iter().map(|text| text.to_socket_addrs()).collect();
         let failed = |error: io::Error| Failure::Failed(format!("cannot listen at {shown}: {error}"));
         let addresses: Vec<SocketAddr> = resolved
@@ -399,6 +401,8 @@ mod tests {
         assert!(
             matches!(&unknown, Err(Failure::Failed(reason)) if reason.starts_with("cannot listen at xxx"))
         );
+        // Also where the kernel has no IPv6.
+        assert_eq!(Server::bind("::1:0").is_ok(), Server::bind("[::1]:0").is_ok());
         let first = Server::bind("127.0.0.1:0").unwrap();
         let taken = Server::bind(&first.address().to_string());
         assert!(
