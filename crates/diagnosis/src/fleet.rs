@@ -53,7 +53,7 @@ pub struct Counts {
     /// What children used that ended and were waited for, whether these were seen or not.
     pub children: Use,
     /// Bytes that Faultless gave back to the kernel, where it publishes that.
-    pub purged_bytes: u64,
+    pub purged_bytes: Option<u64>,
 }
 
 /// What processes used.
@@ -251,7 +251,7 @@ impl Fleet {
             let former = member.purged_bytes.unwrap_or(if member.is_new { 0 } else { purged });
             member.purged_bytes = Some(purged);
             let counts = self.counts.entry(member.label.clone()).or_default();
-            counts.purged_bytes += purged.saturating_sub(former);
+            *counts.purged_bytes.get_or_insert(0) += purged.saturating_sub(former);
         }
         member.heap = Some(heap);
         true

@@ -230,8 +230,10 @@ fn heaps(fleet: &Fleet) -> Vec<Family> {
         "heap_purged_bytes_total",
         "Bytes that Faultless gave back to the kernel, of processes that publish it.",
     );
-    for (label, counts) in fleet.counts().iter().filter(|(_, counts)| counts.purged_bytes > 0) {
-        purged.of(label, &[("allocator", "faultless")], counts.purged_bytes as f64);
+    for (label, counts) in fleet.counts() {
+        if let Some(bytes) = counts.purged_bytes {
+            purged.of(label, &[("allocator", "faultless")], bytes as f64);
+        }
     }
     vec![processes, used, free, resident, trapped, arenas, purged]
 }
@@ -389,6 +391,15 @@ mod tests {
             assert!(lines.iter().any(|line| line == expected), "{expected}: {lines:#?}");
         }
         assert!(!lines.iter().any(|line| line.starts_with("faultless_heap_resident_bytes")));
+    }
+
+    #[test]
+    fn what_faultless_gave_back_begins_at_zero_so_that_the_first_increase_is_one() {
+        let mut fleet = fleet(Grouping::Name, "java");
+        let faultless = Heap { purged_bytes: Some(0), ..Heap::of_another("faultless") };
+        fleet.set_heap(0, faultless);
+        let purged = "faultless_heap_purged_bytes_total{name=\"java\",allocator=\"faultless\"} 0";
+        assert!(lines(&fleet).iter().any(|line| line == purged));
     }
 
     #[test]
