@@ -151,11 +151,11 @@ fn table(campaign: &Campaign, suite: Suite, metric: Metric) -> Table {
         table.add_row(row(campaign, &name(campaign, cell), standing));
     }
     let mean = |contender| {
-        if contender == campaign.reference {
-            return "×1".to_owned();
-        }
         let mean = suite_ratio(campaign, suite, contender, campaign.reference, metric);
         mean.map_or("-".into(), |mean| {
+            if contender == campaign.reference {
+                return "×1".to_owned();
+            }
             let bare = |number: f64| quantity::ratio(number).trim_start_matches('×').to_owned();
             format!("{}\n{}–{}", quantity::ratio(mean.median), bare(mean.low), bare(mean.high))
         })
@@ -326,6 +326,8 @@ mod tests {
         assert_eq!(text.matches("broken failed in sh6 small 2: killed by signal 11").count(), 1);
         assert!(text.contains("failed") && text.contains("the machine was busy"));
         assert_eq!(standing(&campaign(), 0, 2, Metric::Processor), "failed");
+        let of_broken = super::text(&Campaign { reference: 2, ..campaign() });
+        assert!(!of_broken.contains("×1"), "nor has a reference that failed: {of_broken}");
     }
 
     #[test]
