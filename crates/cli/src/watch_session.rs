@@ -152,7 +152,7 @@ impl<Taker: Audience> Session<'_, Taker> {
         let begun = Instant::now();
         let end = times.limit.map(|limit| begun + limit);
         let (mut next, mut may_hear_at) = (begun + times.interval, begun);
-        self.sampler.begin();
+        self.sampler.begin(times.limit == Some(Duration::ZERO));
         *looked = Instant::now();
         let mut has_looked = true;
         loop {

@@ -135,13 +135,16 @@ impl Sampler {
         Ok(())
     }
 
-    /// Looks for those that are wanted and run already.
-    pub fn begin(&mut self) {
+    /// Looks for those that are wanted and run already; where it `is_all`, nobody is found later.
+    pub fn begin(&mut self, is_all: bool) {
         self.hear();
         self.search();
         self.look_at_groups();
         if self.tracked.is_empty() && self.selection.matcher.is_some() {
-            self.note("no process fits yet; those that begin later are watched");
+            self.note(match is_all {
+                true => "no process fits",
+                false => "no process fits yet; those that begin later are watched",
+            });
         }
     }
 

@@ -255,7 +255,7 @@ mod tests {
 
         let mut sampler = Sampler::new(Selection::default(), None);
         sampler.add_group(WatchedGroup::find(directory.path()).unwrap());
-        sampler.begin();
+        sampler.begin(false);
         assert!(sampler.is_open() && sampler.is_urgent());
         assert_eq!(sampler.alive(), 1, "we are in the group, too, and do not watch ourselves");
         let lines = sampler.take_lines();
@@ -300,7 +300,7 @@ mod tests {
         sampler.add_group(WatchedGroup::find(directory.path()).unwrap());
         sampler.add_group(WatchedGroup::find(&file(".")).unwrap());
         sampler.expect_groups_back();
-        sampler.begin();
+        sampler.begin(false);
 
         fs::remove_file(file("memory.current")).unwrap();
         sampler.round();
