@@ -13,8 +13,10 @@ use crate::permissions;
 pub(crate) enum Access {
     /// Its mappings, pages and events.
     Sight,
-    /// Its memory, or to stop it: Yama restricts this alone.
+    /// To stop it: Yama restricts this and reading its memory alone.
     Attachment,
+    /// Its memory, by a file that only its owner may open, whoever may attach; `tgid_base_stuff` in the kernel's fs/proc/base.c.
+    Memory,
 }
 
 /// What decides the answer.
@@ -45,16 +47,20 @@ impl Circumstances {
 
     fn cure(&self, access: Access, capability: &str) -> String {
         let scope = self.rights.ptrace_scope.unwrap_or(0);
-        if access == Access::Attachment && self.rights.may_nobody_attach() {
+        let of_another = match access {
+            Access::Memory => format!("{capability} and CAP_DAC_READ_SEARCH"),
+            Access::Sight | Access::Attachment => capability.to_owned(),
+        };
+        if access != Access::Sight && self.rights.may_nobody_attach() {
             format!(": {NOBODY_MAY_ATTACH}")
         } else if self.rights.user == 0 {
             let name = capability.trim_start_matches("CAP_");
             format!(" even as root: do so {}", outside_of_container(name))
         } else if !self.is_dumpable {
             format!(
-                ": it is not dumpable (a setuid program, a file that its user may not read, or by its own PR_SET_DUMPABLE), so that not even its user may: become root (sudo), or get {capability}"
+                ": it is not dumpable (a setuid program, a file that its user may not read, or by its own PR_SET_DUMPABLE), so that not even its user may: become root (sudo), or get {of_another}"
             )
-        } else if access == Access::Attachment && self.is_own && scope > 0 {
+        } else if access != Access::Sight && self.is_own && scope > 0 {
             format!(
                 ": kernel.yama.ptrace_scope is {scope}, so that its user alone may not: become root (sudo), get {capability}, or lower that to 0 (sudo sysctl kernel.yama.ptrace_scope=0)"
             )
@@ -62,7 +68,7 @@ impl Circumstances {
             // Of another group, with capabilities, in a user namespace of its own.
             format!(": its user alone may not: become root (sudo), or get {capability}")
         } else {
-            format!(": become its user or root (sudo), or get {capability}")
+            format!(": become its user or root (sudo), or get {of_another}")
         }
     }
 }
@@ -101,6 +107,18 @@ mod tests {
             let cure = circumstances.cure(access, "CAP_SYS_PTRACE");
             assert!(cure.contains(says) && cure.contains("SYS_PTRACE"), "{circumstances:?}: {cure}");
             assert_eq!(cure.lines().count(), 1);
+        }
+    }
+
+    #[test]
+    fn who_is_not_its_owner_needs_a_right_over_files_for_its_memory_too() {
+        let undumpable = Circumstances { is_dumpable: false, ..own(0) };
+        for (circumstances, is_of_another) in
+            [(anothers(1000, 1), true), (undumpable, true), (own(1), false), (own(0), false)]
+        {
+            let wants = |access| circumstances.cure(access, "CAP_SYS_PTRACE").contains("CAP_DAC_READ_SEARCH");
+            assert_eq!(wants(Access::Memory), is_of_another, "{circumstances:?}");
+            assert!(!wants(Access::Sight) && !wants(Access::Attachment), "{circumstances:?}");
         }
     }
 

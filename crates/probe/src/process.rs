@@ -74,7 +74,7 @@ impl fmt::Display for ProcessError {
                 write!(out, "{thread} is a thread of process {pid}: use --pid {pid}")
             }
             Self::Denied { pid, file } => {
-                let access = if file == "mem" { Access::Attachment } else { Access::Sight };
+                let access = if file == "mem" { Access::Memory } else { Access::Sight };
                 let cure = closed::cure(*pid, access, "CAP_SYS_PTRACE");
                 write!(out, "not permitted to read {file} of process {pid}{cure}")
             }
