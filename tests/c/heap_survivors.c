@@ -6,8 +6,9 @@
  *   divide advice and protection for pages of the heap and of a large block, so that the kernel divides their mappings
  *   quit
  *
- * usage: heap_survivors THREADS BLOCKS LARGEST KEEP_PERCENT SEED [sbrk|busy]
+ * usage: heap_survivors THREADS BLOCKS LARGEST KEEP_PERCENT SEED [sbrk|wall|busy]
  * sbrk: the main thread takes memory with sbrk now and then, so that the main heap comes in pieces.
+ * wall: a page stands 1 MiB above the break, so that the main heap goes on in pieces that malloc maps, blocks between them.
  * busy: the threads go on allocating and freeing until the end. */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -104,6 +105,11 @@ static void divide(void) {
     mprotect(page + (1 << 20), 4096, PROT_READ);
 }
 
+static void wall(void) {
+    void *place = (void *)(((uintptr_t)sbrk(0) + (1 << 20)) & ~4095ul);
+    if (mmap(place, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != place) exit(3);
+}
+
 static void obey(const char *line) {
     if (strcmp(line, "info") == 0) malloc_info(0, stdout);
     if (strcmp(line, "trim") == 0) {
@@ -124,6 +130,7 @@ int main(int argc, char **argv) {
     keep_percent = atoi(argv[4]);
     uses_sbrk = argc > 6 && strcmp(argv[6], "sbrk") == 0;
     is_busy = argc > 6 && strcmp(argv[6], "busy") == 0;
+    if (argc > 6 && strcmp(argv[6], "wall") == 0) wall();
     setvbuf(stdout, output, _IOFBF, sizeof output);
     pthread_barrier_init(&worked, NULL, threads + 1);
     pthread_barrier_init(&ends, NULL, threads + 1);

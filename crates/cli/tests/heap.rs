@@ -114,6 +114,27 @@ fn a_main_heap_in_pieces_is_walked_whole() {
 }
 
 #[test]
+fn a_main_heap_in_hundreds_of_mapped_pieces_is_walked_whole_and_map_finds_it() {
+    let mut subject = Subject::start(&["0", "40000", "300000", "50", "3", "wall"]);
+    let report = subject.report(&[]);
+    let main = &report["walks"][0]["arenas"][0];
+    // Since 2.35 glibc maps 132 KiB at a time, before 1 MiB.
+    assert!(main["heaps"].as_array().unwrap().len() > 64, "{main:#}");
+    assert_eq!(main["flaw"], Value::Null);
+    assert_eq!(subject.heap(&["--malloc-info"]), subject.tell("info"));
+    let map = json(tool::faultless(&["map", "--json", "--pid"]).arg(subject.pid().to_string()));
+    let kinds = map["kinds"].as_array().unwrap();
+    let rss = |kind: &str| {
+        kinds
+            .iter()
+            .find(|row| row["kind"] == kind)
+            .map_or(0, |row| row["usage"]["rss_bytes"].as_u64().unwrap())
+    };
+    assert_eq!(rss("main_heap"), main["resident_bytes"].as_u64().unwrap(), "{map:#}");
+    assert_eq!(rss("unknown"), 0, "{map:#}");
+}
+
+#[test]
 fn heaps_and_blocks_whose_mappings_the_kernel_divided_are_walked_whole() {
     let mut subject = Subject::start(CASES[1]);
     subject.tell("divide");

@@ -106,7 +106,7 @@ fn claim_by_contents(sight: &Sight<'_>, reader: &Reader<'_>, loaded: &Loaded, cl
     ruby::claim(sight, reader, claims);
     // These search whole mappings, so only what is left.
     glibc::claim_rows(sight, reader, claims);
-    glibc_counted::claim(sight, loaded, claims);
+    glibc_counted::claim(sight, reader, loaded, claims);
     stacks::claim_first_control_block(sight, reader, claims);
     // Last, since it looks only at what nobody has claimed.
     pointers::claim(sight, reader, loaded, claims);

@@ -14,7 +14,7 @@ pub mod mapped;
 pub mod pages;
 mod parameters;
 pub mod sizes;
-mod stretches;
+pub mod stretches;
 #[cfg(test)]
 mod tests;
 pub mod trap;

@@ -2,7 +2,7 @@
 //!
 //! A heap of an arena other than the main one is 64 MiB of addresses at a multiple of 64 MiB. It begins with its record: the
 //! arena, the heap before it, its size, how much of it is accessible. A block of its own mapping begins with a word 0 and a word
-//! with its size and the flag 2. Where `brk` cannot go on, the main arena goes on in a mapping of chunks without such a record.
+//! with its size and the flag 2.
 //! Source: `heap_info` and `malloc_chunk` in glibc's malloc, 2.28 to 2.43, 64 bits.
 
 use faultless_records::contents::Extent;
@@ -16,17 +16,12 @@ use super::reader::{PAGE_BYTES, Reader, extent_of, mapping_at};
 /// Addresses that a heap reserves, and their alignment.
 pub const HEAP_BYTES: u64 = 64 << 20;
 
-const PREVIOUS_IN_USE: u64 = 1;
 const MAPPED: u64 = 2;
-const OTHER_ARENA: u64 = 4;
 const FLAGS: u64 = 7;
 const SMALLEST_CHUNK_BYTES: u64 = 32;
 
 /// Alignments for which a large block may begin later than its mapping, the largest.
 const LARGEST_ALIGNMENT_BYTES: u64 = 4 << 20;
-
-/// Chunks followed at most to find that a mapping holds nothing but chunks.
-const MOST_CHUNKS: usize = 1 << 20;
 
 /// Pages looked at in a mapping that does not begin with a large block.
 const MOST_PAGES: usize = 1 << 14;
@@ -97,17 +92,11 @@ fn claim_blocks(reader: &Reader<'_>, gap: Extent, end: u64, claims: &mut Claims)
     }
 }
 
-/// Claims what continues the main heap, and large blocks behind something else: where a row of them ends with the mapping, that is
-/// no coincidence.
+/// Claims large blocks behind something else: where a row of them ends with the mapping, that is no coincidence.
 pub fn claim_rows(sight: &Sight<'_>, reader: &Reader<'_>, claims: &mut Claims) {
     let writable = |mapping: &&Mapping| mapping.is_anonymous() && mapping.is_writable();
     for mapping in sight.mappings.iter().filter(writable) {
         for gap in claims.gaps(extent_of(mapping)) {
-            if is_all_chunks(reader, gap) {
-                let evidence = Evidence::plain(Strength::Contents, "unbroken row of malloc's chunks");
-                claims.add(gap, Kind::MainHeap, evidence);
-                continue;
-            }
             let mut looked_at = 0;
             let mut row = Vec::new();
             reader.each_page(gap, |page, words| {
@@ -176,32 +165,6 @@ fn large_block(reader: &Reader<'_>, extent: Extent) -> Option<Extent> {
         alignment *= 2;
     }
     None
-}
-
-/// Whether chunks of the main arena, each with its size, lead from the start of a range exactly to its end.
-fn is_all_chunks(reader: &Reader<'_>, extent: Extent) -> bool {
-    let mut chunk = extent.start;
-    let mut chunks = 0;
-    while let Some(size) = chunk.checked_add(8).and_then(|at| reader.word(at)) {
-        let bytes = size & !FLAGS;
-        let is_first = chunks == 0;
-        let fits = size & (MAPPED | OTHER_ARENA) == 0
-            && bytes >= 16
-            && bytes.is_multiple_of(16)
-            && (!is_first || size & PREVIOUS_IN_USE != 0);
-        let Some(next) = chunk.checked_add(bytes).filter(|next| fits && *next <= extent.end) else {
-            return false;
-        };
-        chunks += 1;
-        if next == extent.end {
-            return chunks > 1;
-        }
-        if chunks > MOST_CHUNKS {
-            return false;
-        }
-        chunk = next;
-    }
-    false
 }
 
 #[cfg(test)]
@@ -325,16 +288,5 @@ mod tests {
         assert_eq!(block_with_pools_at(0xc000, &memory), None, "too far away");
         memory.put(BASE + 0x5000, &[1]);
         assert_eq!(block_with_pools_at(0x8000, &memory), None, "something lies between");
-    }
-
-    #[test]
-    fn a_row_of_chunks_that_ends_with_the_mapping_continues_the_main_heap() {
-        let mut memory = MadeUp::default();
-        memory.put(BASE, &[0, 0x41]);
-        memory.put(BASE + 0x40, &[0, 0x20fc1]);
-        let mappings = [mapping(BASE, BASE + 0x21000, b"rw-p", "")];
-        assert_eq!(kinds(&memory, &mappings, &[BASE + 0x20000]), [Some(Kind::MainHeap)]);
-        let longer = [mapping(BASE, BASE + 0x22000, b"rw-p", "")];
-        assert_eq!(kinds(&memory, &longer, &[BASE]), [None]);
     }
 }

@@ -1,25 +1,31 @@
-//! glibc's large blocks that lie between other things in one mapping: the kernel joins a block and a program's own memory where they
-//! touch, so that nothing begins or ends there. malloc counts its blocks; where some of them are still to be found, the head of one
-//! at the start of a page is no coincidence.
+//! What malloc's own books lead to. The kernel joins malloc's memory and a program's where they touch, so that nothing begins or ends
+//! there. Large blocks: malloc counts them; where some are still to be found, the head of one at the start of a page is no
+//! coincidence. Pieces of the main arena where `brk` was refused: from the start of a page chunks lead to its top or its fenceposts.
 
 use faultless_records::contents::{Contents, Extent};
-use faultless_records::glibc_heap::{LAYOUTS, Layout};
+use faultless_records::glibc_heap::{ArenaState, LAYOUTS, Layout};
 
 use super::Sight;
-use super::claim::Claims;
+use super::claim::{Claims, Evidence, Strength};
 use super::glibc::block_evidence;
 use super::kind::Kind;
 use super::loaded::Loaded;
-use crate::glibc_heap::arenas::{self, Data, Search};
+use super::reader::Reader;
+use crate::glibc_heap::arenas::{self, Data, Ring, Search};
 use crate::glibc_heap::mapped::{self, MappedBlocks};
 use crate::glibc_heap::pages::Pages;
+use crate::glibc_heap::stretches;
 use crate::glibc_heap::{self, Area, Memory, PAGE_BYTES, Page};
 
 /// Every address that a process has.
 const EVERYWHERE: Extent = Extent { start: 0, end: u64::MAX };
 
-/// Claims the blocks that malloc counts and nobody found yet, for each libc; the program is searched where there is none.
-pub fn claim(sight: &Sight<'_>, loaded: &Loaded, claims: &mut Claims) {
+/// Pages at which a piece of the main arena is looked for at most.
+const MOST_PAGES: u32 = 1 << 20;
+
+/// Claims the pieces of the main arena, and the blocks that malloc counts and nobody found yet, for each libc; the program is
+/// searched where there is none.
+pub fn claim(sight: &Sight<'_>, reader: &Reader<'_>, loaded: &Loaded, claims: &mut Claims) {
     let Some(contents) = sight.contents else { return };
     let memory = Present(contents);
     let areas = glibc_heap::areas(sight.mappings);
@@ -28,21 +34,54 @@ pub fn claim(sight: &Sight<'_>, loaded: &Loaded, claims: &mut Claims) {
         if is_any_libc != glibc_heap::is_libc(&object.path) {
             continue;
         }
-        for data in &object.data {
-            if let Some((layout, counted)) = counted(&memory, &areas, *data) {
-                claim_missing(&memory, &areas, layout, counted, claims);
+        for ring in object.data.iter().filter_map(|data| ring(&memory, &areas, *data)) {
+            for main in ring.arenas.iter().filter(|arena| arena.state.is_noncontiguous).take(1) {
+                claim_pieces(sight, reader, &memory, &main.state, claims);
+            }
+            if let Some((_, parameters)) = ring.parameters {
+                let counted = MappedBlocks::counted(&parameters);
+                claim_missing(&memory, &areas, ring.layout, counted, claims);
             }
         }
     }
 }
 
-/// What malloc with this data counts.
-fn counted(memory: &dyn Memory, areas: &[Area], data: Extent) -> Option<(&'static Layout, MappedBlocks)> {
+/// The arenas of malloc with this data.
+fn ring(memory: &dyn Memory, areas: &[Area], data: Extent) -> Option<Ring> {
     let data = Data::read(memory, (data.start.next_multiple_of(8), data.end))?;
     LAYOUTS.iter().find_map(|layout| match arenas::search(memory, areas, &data, layout) {
-        Search::Arenas(ring) => Some((layout, MappedBlocks::counted(&ring.parameters?.1))),
+        Search::Arenas(ring) => Some(*ring),
         Search::Unused | Search::Nothing => None,
     })
+}
+
+fn claim_pieces(
+    sight: &Sight<'_>,
+    reader: &Reader<'_>,
+    memory: &dyn Memory,
+    main: &ArenaState,
+    claims: &mut Claims,
+) {
+    let mut pages_left = MOST_PAGES;
+    for gap in sight.unclaimed(claims) {
+        let mut at = gap.start;
+        for run in reader.pages(gap) {
+            at = at.max(run.extent.start);
+            while at < run.extent.end.min(gap.end) && pages_left > 0 {
+                pages_left -= 1;
+                // What stands before its first chunk is nobody's.
+                let piece = reader.word(at).filter(|before| *before == 0);
+                match piece.and_then(|_| stretches::end_of_piece(memory, (at, gap.end), main.top)) {
+                    Some(end) => {
+                        let evidence = Evidence::plain(Strength::Contents, "unbroken row of malloc's chunks");
+                        claims.add(Extent { start: at, end }, Kind::MainHeap, evidence);
+                        at = end;
+                    }
+                    None => at += PAGE_BYTES,
+                }
+            }
+        }
+    }
 }
 
 fn claim_missing(

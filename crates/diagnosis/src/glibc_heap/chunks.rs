@@ -100,11 +100,15 @@ pub fn walk(
             visit(window, Chunk { address, bytes, kind: Kind::Fencepost });
             address += bytes;
             fenceposts += 1;
-            // Two of them end a stretch of the main arena.
-            if fenceposts == 2 || address == stretch.end {
+            if address == stretch.end {
                 return Ok(address);
             }
-            size = read_size(window, address)?;
+            // Two of them end a stretch of the main arena, and behind a top of the least size a third.
+            let next = read_size(window, address);
+            if fenceposts > 1 && !next.is_ok_and(|next| next.bytes() == FENCEPOST_BYTES && fenceposts == 2) {
+                return Ok(address);
+            }
+            size = next?;
             continue;
         }
         if bytes < LEAST_CHUNK_BYTES || fenceposts > 0 {

@@ -1,43 +1,63 @@
 //! Pieces of the main arena that nothing announces: behind memory that others took with `brk`, or mapped where `brk` was refused.
 //! A free chunk that lies in no walked piece leads to its piece: the first place from which chunks lead exactly to it.
 
+use std::collections::HashSet;
+
 use faultless_records::glibc_heap::{LEAST_CHUNK_BYTES, SizeWord};
 
+use super::chunks::{self, Stretch};
 use super::walk::Heap;
 use super::window::Window;
 use super::{Area, Memory, PAGE_BYTES, area_of};
 
-/// Places tried for one piece: the whole of a 16 MiB gap.
+/// Places tried for one piece: the whole of a 16 MiB gap in what `brk` moves, 4 GiB elsewhere.
 const MOST_PLACES: u64 = 1 << 20;
 
-/// The start of the piece that holds the lowest of `anchors` outside the pieces known, and the area it lies in.
-#[must_use]
-pub fn next(
-    memory: &dyn Memory,
-    areas: &[Area],
-    known: &[Heap],
-    anchors: impl Iterator<Item = u64>,
-) -> Option<(u64, Area)> {
-    let is_known =
-        |address: u64| known.iter().any(|heap| (heap.start..heap.start + heap.bytes).contains(&address));
-    let anchor = anchors.filter(|anchor| !is_known(*anchor)).min()?;
-    let area = area_of(areas, anchor).filter(|area| area.is_writable && area.is_anonymous)?;
-    let ends = known.iter().map(|heap| heap.start + heap.bytes);
-    let low = ends.filter(|end| area.holds(*end) && *end <= anchor).max();
-    // Behind other memory of the same kind it may begin at any chunk's address, else at a page.
-    let step = if low.is_some() { 16 } else { PAGE_BYTES };
-    let mut window = Window::new(memory, area.end);
-    let mut start = low.unwrap_or(area.start);
-    for _ in 0..MOST_PLACES {
-        if start > anchor {
-            break;
-        }
-        if leads_to(&mut window, start, anchor) {
-            return Some((start, area.clone()));
-        }
-        start += step;
+/// Places tried for all of them: a damaged heap must not cost hours.
+const MOST_PLACES_OF_ALL: u64 = 1 << 26;
+
+/// What is still to be looked for: each piece may be one of thousands, so the lists are followed once.
+pub struct Search {
+    /// Chunks that lie in some piece; the highest first.
+    anchors: Vec<u64>,
+    /// Where the heap begins.
+    main_start: Option<u64>,
+    places_left: u64,
+}
+
+impl Search {
+    /// Looks for the pieces that hold these chunks.
+    pub fn new(anchors: impl Iterator<Item = u64>, main_start: Option<u64>) -> Self {
+        let mut anchors: Vec<u64> = anchors.collect();
+        anchors.sort_unstable_by(|left, right| right.cmp(left));
+        Self { anchors, main_start, places_left: MOST_PLACES_OF_ALL }
     }
-    None
+
+    /// The start of the piece that holds the lowest chunk outside the pieces known, and the area it lies in.
+    pub fn next(&mut self, memory: &dyn Memory, areas: &[Area], known: &[Heap]) -> Option<(u64, Area)> {
+        // Pieces come in ascending order, but for the first.
+        let around = [known.first(), known.last()];
+        let is_known = |address: &u64| {
+            around.iter().flatten().any(|heap| (heap.start..heap.start + heap.bytes).contains(address))
+        };
+        while self.anchors.pop_if(|anchor| is_known(anchor)).is_some() {}
+        let anchor = *self.anchors.last()?;
+        let area = area_of(areas, anchor).filter(|area| area.is_writable && area.is_anonymous)?;
+        let ends = known.iter().map(|heap| heap.start + heap.bytes);
+        let low = ends.filter(|end| area.holds(*end) && *end <= anchor).max();
+        // Behind memory that others took with `brk` it may begin at any chunk's address, a mapping at a page.
+        let is_of_break = self.main_start.is_some_and(|start| area.holds(start));
+        let step = if is_of_break && low.is_some() { 16 } else { PAGE_BYTES };
+        let mut window = Window::new(memory, area.end);
+        let first = low.unwrap_or(area.start).next_multiple_of(step);
+        let most = MOST_PLACES.min(self.places_left) as usize;
+        let mut places = (first..=anchor).step_by(step as usize).take(most);
+        let start = places.find(|start| {
+            self.places_left -= 1;
+            leads_to(&mut window, *start, anchor)
+        });
+        Some((start?, area.clone()))
+    }
 }
 
 fn leads_to(window: &mut Window<'_>, start: u64, anchor: u64) -> bool {
@@ -59,4 +79,19 @@ fn leads_to(window: &mut Window<'_>, start: u64, anchor: u64) -> bool {
         };
     }
     at == anchor
+}
+
+/// Where the piece of the main arena ends that begins at `start` and lies below `limit`, if there is one: at its two fenceposts, or
+/// at the arena's `top`.
+#[must_use]
+pub fn end_of_piece(memory: &dyn Memory, (start, limit): (u64, u64), top: u64) -> Option<u64> {
+    let mut window = Window::new(memory, limit);
+    let [size] = window.words::<1>(start + 8)?;
+    if size == 0 || !SizeWord(size).previous_is_used() {
+        return None;
+    }
+    // Which chunks lie in fast bins makes no difference to where they lead.
+    let piece = Stretch { first: start, end: limit, top, is_of_thread_arena: false, fast: &HashSet::new() };
+    let end = chunks::walk(&mut window, &piece, |_, _| {}).ok()?;
+    end.is_multiple_of(PAGE_BYTES).then_some(end)
 }

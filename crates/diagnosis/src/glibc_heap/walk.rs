@@ -13,7 +13,7 @@ use super::chunks::{self, Chunk, Fault, Stretch};
 use super::mapped::{self, MappedBlocks};
 use super::pages::Pages;
 use super::sizes::Amount;
-use super::stretches;
+use super::stretches::Search;
 use super::window::Window;
 use super::{Area, Memory, PAGE_BYTES, Page, area_of};
 
@@ -345,9 +345,8 @@ impl Walker<'_> {
             None => !state.is_noncontiguous && main_start.is_some_and(|start| area.holds(start)),
         };
         let mut next = known.and_then(|start| Some((start, area_of(&areas, start)?.clone())));
-        // Each round walks one piece; a process has few.
-        for _ in 0..64 {
-            let Some((first, area)) = next else { break };
+        let mut search = None;
+        while let Some((first, area)) = next {
             let above = attempt.heaps.iter().map(|heap| heap.start).filter(|start| *start > first);
             let end = above.min().unwrap_or(area.end).min(area.end);
             let stretch = Stretch { first, end, top: state.top, is_of_thread_arena: false, fast };
@@ -363,9 +362,11 @@ impl Walker<'_> {
             if attempt.fault.is_some() {
                 break;
             }
-            let lists = bins::follow(self.memory, state, found.address, self.layout, &attempt.met);
-            let anchors = lists.unmet.iter().chain(fast).chain([&state.top]).copied();
-            next = stretches::next(self.memory, &areas, &attempt.heaps, anchors);
+            let search = search.get_or_insert_with(|| {
+                let lists = bins::follow(self.memory, state, found.address, self.layout, &attempt.met);
+                Search::new(lists.unmet.into_iter().chain(fast.iter().copied()).chain([state.top]), known)
+            });
+            next = search.next(self.memory, &areas, &attempt.heaps);
         }
     }
 
