@@ -130,10 +130,14 @@ pub fn text(report: &HeapReport, all: bool) -> String {
 
 fn other(name: &str, regions: &Regions, is_closed: bool) -> String {
     let unit = Unit::of(regions.accessible_bytes);
-    let limit = if is_closed { " What is used and free inside cannot be seen from outside." } else { "" };
+    let limit = if is_closed {
+        "\nWhat is used and free inside cannot be seen from outside; faultless map tells whose each mapping is."
+    } else {
+        ""
+    };
     format!(
-        "{name} serves this process. Anonymous mappings that are no stack, no glibc heap and nobody else's by name: {}, {} \
-         reserved,\n{} of them accessible, {} resident.{limit}",
+        "{name} serves this process. Anonymous mappings that are no glibc heap and have no name, stacks of threads among them: {},\n\
+         {} reserved, {} of them accessible, {} resident.{limit}",
         count(regions.count),
         unit.with_name(regions.reserved_bytes),
         unit.with_name(regions.accessible_bytes),
