@@ -32,6 +32,7 @@ pub fn value(view: &MapView, all: bool) -> Value {
         "is_measured": is_measured,
         "sum": usage(&view.sum()),
         "kernel_sum": view.kernel.as_ref().map(usage),
+        "mapped_again": usage(&view.mapped_again()),
         "counted_rss_bytes": view.counted_rss_bytes,
         "unknown_share": is_measured.then(|| view.unknown_share()),
         "kinds": view.totals.iter().map(total).collect::<Vec<_>>(),

@@ -240,6 +240,16 @@ fn foot(view: &MapView) -> String {
     if hugetlb_bytes > 0 {
         let _ = writeln!(text, "{} in hugetlbfs pages, which RSS does not count", size(hugetlb_bytes));
     }
+    let again = view.mapped_again();
+    if again.rss_bytes > 0 {
+        let _ = writeln!(
+            text,
+            "{} of the resident memory is shared mappings that show the same pages at several addresses: RSS counts these at each, \
+             PSS once ({})",
+            size(again.rss_bytes),
+            size(again.pss_bytes)
+        );
+    }
     if let Some(kernel) = view.kernel {
         let sum_bytes = view.sum().rss_bytes.max(1);
         let apart = kernel.rss_bytes.abs_diff(sum_bytes) as f64 / sum_bytes as f64;
@@ -318,6 +328,20 @@ VmFlags: rd
         assert!(text.contains("16 KiB of the resident memory is given up by MADV_FREE"));
         let rules = text.lines().filter(|line| line.starts_with('─') || line.starts_with('═')).count();
         assert_eq!(rules, 4, "{text}");
+    }
+
+    #[test]
+    fn what_is_mapped_at_two_addresses_is_said_to_be_counted_twice() {
+        let at = |start: u32| {
+            let head = format!("{start:x}-{:x} rw-s 00000000 00:01 7 /memfd:heap", start + 0x10000);
+            format!("{head} (deleted)\nRss: 64 kB\nPss: 32 kB\nVmFlags: rd\n")
+        };
+        let mappings = mappings::parse((at(0x10000) + &at(0x50000)).as_bytes()).unwrap();
+        let parts = classify(&Sight { mappings: &mappings, contents: None, threads: &[] });
+        let text = text(&MapView::new("zgc".into(), None, mappings, parts), false, None);
+        let line = "128 KiB of the resident memory is shared mappings that show the same pages at several addresses: \
+                    RSS counts these at each, PSS once (64 KiB)";
+        assert!(text.lines().any(|found| found == line), "{text}");
     }
 
     #[test]

@@ -65,6 +65,12 @@ impl MapView {
         totals::sum(&self.totals)
     }
 
+    /// What is mapped at several addresses, and counted at each.
+    #[must_use]
+    pub fn mapped_again(&self) -> Usage {
+        totals::mapped_again(&self.mappings)
+    }
+
     /// Part of the resident bytes of which nothing proves what they are, from 0 to 1.
     #[must_use]
     pub fn unknown_share(&self) -> f64 {

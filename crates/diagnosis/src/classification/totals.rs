@@ -85,6 +85,29 @@ pub fn sum(totals: &[Total]) -> Usage {
     sum
 }
 
+/// Shared mappings of one process that show the same part of a file, which RSS counts in each of them: the heap of ZGC before its
+/// generations, rings, code that is written at one address and run at another.
+#[must_use]
+pub fn mapped_again(mappings: &[Mapping]) -> Usage {
+    let shared = mappings.iter().filter(|mapping| mapping.is_shared() && mapping.inode != 0);
+    let mut by_place: Vec<&Mapping> = shared.collect();
+    by_place.sort_by_key(|mapping| (mapping.device, mapping.inode, mapping.offset));
+    let end = |mapping: &Mapping| mapping.offset.saturating_add(mapping.bytes());
+    let mut sum = Usage::default();
+    let files = by_place.chunk_by(|left, right| (left.device, left.inode) == (right.device, right.inode));
+    for file in files {
+        let mut reached = 0;
+        for (place, mapping) in file.iter().enumerate() {
+            let follows = file.get(place + 1).is_some_and(|next| next.offset < end(mapping));
+            if mapping.offset < reached || follows {
+                sum += mapping.usage.unwrap_or_default();
+            }
+            reached = reached.max(end(mapping));
+        }
+    }
+    sum
+}
+
 /// Part of the resident bytes that nothing proves, from 0 to 1.
 #[must_use]
 pub fn unknown_share(totals: &[Total]) -> f64 {
@@ -215,5 +238,29 @@ pub(crate) mod tests {
         assert_eq!(changes[0].kind, Kind::GlibcHeap);
         assert_eq!((changes[0].before.rss_bytes, changes[0].after.rss_bytes), (0, 50));
         assert_eq!((changes[1].count, changes[1].reserved_bytes), ((1, 1), (10, 20)));
+    }
+
+    #[test]
+    fn only_shared_mappings_of_one_part_of_a_file_are_mapped_again() {
+        let mapping = |start: u64, permissions: &[u8; 4], offset, inode| Mapping {
+            start,
+            end: start + 0x2000,
+            permissions: *permissions,
+            offset,
+            inode,
+            usage: Some(Usage { rss_bytes: 0x2000, pss_bytes: 0x1000, ..Usage::default() }),
+            ..Mapping::default()
+        };
+        let twice = [mapping(0x1_0000, b"rw-s", 0x1000, 7), mapping(0x5_0000, b"rw-s", 0x2000, 7)];
+        let others = [
+            mapping(0x2_0000, b"rw-s", 0x4000, 7),
+            mapping(0x3_0000, b"rw-s", 0x1000, 8),
+            mapping(0x4_0000, b"r--p", 0x1000, 7),
+            mapping(0x6_0000, b"rw-s", 0, 0),
+            mapping(0x7_0000, b"rw-s", 0, 0),
+        ];
+        assert_eq!(mapped_again(&others), Usage::default());
+        let all = mapped_again(&[&twice[..], &others].concat());
+        assert_eq!((all.rss_bytes, all.pss_bytes), (0x4000, 0x2000));
     }
 }
