@@ -58,11 +58,8 @@ pub fn map(
         let (before, after) = (map_saved::totals(before)?, map_saved::totals(after)?);
         let changes = changes(&before.totals, &after.totals);
         let text = match arguments.json {
-            true => map_json::changes(&before.name, &after.name, &changes),
-            false => {
-                map_change::text(&before.name, &after.name, &changes)
-                    + &map_change::notes([&before, &after].map(|map| (map.name.as_str(), &map.remarks[..])))
-            }
+            true => map_json::changes(&before, &after, &changes),
+            false => map_change::text(&before, &after, &changes),
         };
         crate::print(text)?;
     } else if let Some(pid) = arguments.pid {

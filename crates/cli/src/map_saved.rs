@@ -4,26 +4,15 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use faultless_diagnosis::classification::totals::Total;
 use faultless_diagnosis::classification::{Sight, classify};
 use faultless_records::{mappings, pmap};
-use faultless_report::map_saved_totals;
+use faultless_report::map_saved_totals::{self, SavedTotals};
 use faultless_report::map_view::MapView;
 
 use crate::failure::{Failure, hint_of_process};
 
 /// Most bytes of a saved file: a million mappings.
 const LARGEST_BYTES: u64 = 1 << 30;
-
-/// The sums of one file.
-pub struct SavedTotals {
-    /// Where they come from.
-    pub name: String,
-    /// By kind.
-    pub totals: Vec<Total>,
-    /// What could not be seen.
-    pub remarks: Vec<String>,
-}
 
 /// The map in a file, or in standard input for `-`.
 ///
@@ -50,7 +39,8 @@ pub fn totals(path: &Path) -> Result<SavedTotals, Failure> {
         return saved.map_err(|reason| Failure::of_reading(path, reason));
     }
     let view = of_bytes(path, &bytes)?;
-    Ok(SavedTotals { name: view.subject, totals: view.totals, remarks: view.remarks })
+    let is_measured = view.is_measured();
+    Ok(SavedTotals { name: view.subject, totals: view.totals, is_measured, remarks: view.remarks })
 }
 
 /// What `map --json` printed, if it looks like that.
@@ -58,8 +48,7 @@ fn saved_totals(bytes: &[u8]) -> Option<Result<SavedTotals, String>> {
     if !bytes.trim_ascii_start().starts_with(b"{") {
         return None;
     }
-    let loaded = map_saved_totals::load(&String::from_utf8_lossy(bytes));
-    Some(loaded.map(|(name, totals, remarks)| SavedTotals { name, totals, remarks }))
+    Some(map_saved_totals::load(&String::from_utf8_lossy(bytes)))
 }
 
 fn of_bytes(path: &Path, bytes: &[u8]) -> Result<MapView, Failure> {

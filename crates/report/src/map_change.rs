@@ -6,6 +6,7 @@ use comfy_table::Cell;
 use faultless_diagnosis::classification::totals::Change;
 use faultless_diagnosis::tuning::size;
 
+use crate::map_saved_totals::SavedTotals;
 use crate::map_table::{grouped, without_rules};
 use crate::plain::plain;
 use crate::quantity::count;
@@ -13,14 +14,44 @@ use crate::table_form::{right, ruled};
 
 /// The comparison as text.
 #[must_use]
-pub fn text(before: &str, after: &str, changes: &[Change]) -> String {
+pub fn text(before: &SavedTotals, after: &SavedTotals, changes: &[Change]) -> String {
+    let is_measured = before.is_measured && after.is_measured;
+    let head = if is_measured { heading(before, after, changes) } else { unmeasured(before, after) };
+    let mut header = vec![Cell::new("MiB")];
+    let headings = ["RSS before", "after", "change", "swap", "dirty"];
+    header.extend(headings.into_iter().filter(|_| is_measured).map(right));
+    header.extend(["reserved", "count"].map(right));
+    let mut table = ruled(header);
+    for change in changes {
+        let change_of = |before: u64, after: u64| right(signed(before, after, grouped));
+        let mut row = vec![Cell::new(change.kind.name())];
+        if is_measured {
+            row.extend([
+                right(grouped(change.before.rss_bytes)),
+                right(grouped(change.after.rss_bytes)),
+                change_of(change.before.rss_bytes, change.after.rss_bytes),
+                change_of(change.before.swap_bytes, change.after.swap_bytes),
+                change_of(change.before.dirty_bytes(), change.after.dirty_bytes()),
+            ]);
+        }
+        row.push(change_of(change.reserved_bytes.0, change.reserved_bytes.1));
+        row.push(right(signed(change.count.0, change.count.1, count)));
+        table.add_row(row);
+    }
+    format!("{head}\n\n{}\n{}", without_rules(&table, false), notes([before, after]))
+}
+
+fn names(before: &SavedTotals, after: &SavedTotals) -> String {
+    format!("{} → {}", plain(&before.name), plain(&after.name))
+}
+
+fn heading(before: &SavedTotals, after: &SavedTotals, changes: &[Change]) -> String {
     let sum = |get: fn(&Change) -> u64| changes.iter().map(get).sum::<u64>();
     let (old, new) = (sum(|change| change.before.rss_bytes), sum(|change| change.after.rss_bytes));
     let verb = if new >= old { "grew" } else { "shrank" };
     let mut text = format!(
-        "{} → {}: resident memory {verb} by {}, from {} to {}",
-        plain(before),
-        plain(after),
+        "{}: resident memory {verb} by {}, from {} to {}",
+        names(before, after),
         size(new.abs_diff(old)),
         size(old),
         size(new)
@@ -34,37 +65,29 @@ pub fn text(before: &str, after: &str, changes: &[Change]) -> String {
             signed(change.before.rss_bytes, change.after.rss_bytes, size)
         );
     }
-    let mut header = vec![Cell::new("MiB")];
-    let headings = ["RSS before", "after", "change", "swap", "dirty", "reserved", "count"];
-    header.extend(headings.map(right));
-    let mut table = ruled(header);
-    for change in changes {
-        let change_of = |before: u64, after: u64| right(signed(before, after, grouped));
-        table.add_row(vec![
-            Cell::new(change.kind.name()),
-            right(grouped(change.before.rss_bytes)),
-            right(grouped(change.after.rss_bytes)),
-            change_of(change.before.rss_bytes, change.after.rss_bytes),
-            change_of(change.before.swap_bytes, change.after.swap_bytes),
-            change_of(change.before.dirty_bytes(), change.after.dirty_bytes()),
-            change_of(change.reserved_bytes.0, change.reserved_bytes.1),
-            right(signed(change.count.0, change.count.1, count)),
-        ]);
-    }
-    let _ = write!(text, "\n\n{}\n", without_rules(&table, false));
     text
 }
 
-/// What could not be seen of two maps, each a name and its remarks; nothing where both were seen alike.
-#[must_use]
-pub fn notes(maps: [(&str, &[String]); 2]) -> String {
-    if maps[0].1 == maps[1].1 {
+/// Without sizes on one side, no change of them can be told.
+fn unmeasured(before: &SavedTotals, after: &SavedTotals) -> String {
+    let those: Vec<_> = [before, after].into_iter().filter(|map| !map.is_measured).collect();
+    let of: Vec<_> = those.iter().map(|map| plain(&map.name)).collect();
+    format!(
+        "{}: addresses only; what is in memory is not known of {}",
+        names(before, after),
+        of.join(" and ")
+    )
+}
+
+/// What could not be seen of two maps; nothing where both were seen alike.
+fn notes(maps: [&SavedTotals; 2]) -> String {
+    if maps[0].remarks == maps[1].remarks {
         return String::new();
     }
     let mut text = String::from("\nNote: what changed its kind may be the same memory, known otherwise\n");
-    for (name, remarks) in maps {
-        for remark in remarks {
-            let _ = writeln!(text, "Note: {}: {}", plain(name), plain(remark));
+    for map in maps {
+        for remark in &map.remarks {
+            let _ = writeln!(text, "Note: {}: {}", plain(&map.name), plain(remark));
         }
     }
     text
@@ -104,7 +127,16 @@ mod tests {
                 after: usage(7),
             },
         ];
-        let text = text("a", "b", &changes);
+        let map = |name: &str, is_measured| SavedTotals {
+            name: name.into(),
+            totals: Vec::new(),
+            is_measured,
+            remarks: Vec::new(),
+        };
+        let addresses = text(&map("a", true), &map("b", false), &changes);
+        assert!(addresses.starts_with("a → b: addresses only; what is in memory is not known of b\n"));
+        assert!(addresses.contains("+128.0") && !addresses.contains("RSS"), "{addresses}");
+        let text = text(&map("a", true), &map("b", true), &changes);
         assert!(text.starts_with(
             "a → b: resident memory grew by 4 MiB, from 1 MiB to 5 MiB; most: glibc heaps +4 MiB\n"
         ));

@@ -6,6 +6,7 @@ use faultless_records::mappings::Usage;
 use serde_json::{Value, json};
 
 use crate::map_nmt;
+use crate::map_saved_totals::SavedTotals;
 use crate::map_view::MapView;
 
 /// Version of the form, documented in `docs/json.md`.
@@ -113,7 +114,7 @@ pub fn group(group: &MemoryGroup) -> Value {
 
 /// A comparison of two.
 #[must_use]
-pub fn changes(before: &str, after: &str, changes: &[Change]) -> String {
+pub fn changes(before: &SavedTotals, after: &SavedTotals, changes: &[Change]) -> String {
     let kinds = changes.iter().map(|change| {
         json!({
             "kind": change.kind.key(),
@@ -126,8 +127,9 @@ pub fn changes(before: &str, after: &str, changes: &[Change]) -> String {
     });
     let value = json!({
         "format": CHANGE_FORMAT,
-        "before": before,
-        "after": after,
+        "before": before.name,
+        "after": after.name,
+        "is_measured": [before.is_measured, after.is_measured],
         "kinds": kinds.collect::<Vec<_>>(),
     });
     format!("{value:#}\n")

@@ -9,20 +9,34 @@ use serde_json::Value;
 use crate::map_json::FORMAT;
 use crate::saved_form::reason;
 
-/// The subject, the sums, and the remarks on what could not be seen.
+/// The sums of one file.
+#[derive(Debug)]
+pub struct SavedTotals {
+    /// Where they come from.
+    pub name: String,
+    /// By kind.
+    pub totals: Vec<Total>,
+    /// Whether sizes in memory are known, not only addresses.
+    pub is_measured: bool,
+    /// What could not be seen.
+    pub remarks: Vec<String>,
+}
+
+/// Those of what was printed.
 ///
 /// # Errors
 /// What is wrong with the text, in words.
-pub fn load(text: &str) -> Result<(String, Vec<Total>, Vec<String>), String> {
+pub fn load(text: &str) -> Result<SavedTotals, String> {
     let value: Value =
         serde_json::from_str(text).map_err(|error| format!("it is no JSON: {}", reason(text, &error)))?;
     saved_form::check(value["format"].as_str().ok_or("it is JSON of something else")?, FORMAT)?;
     let kinds = value["kinds"].as_array().ok_or("it has no kinds")?;
     let totals = kinds.iter().map(|kind| total(kind).ok_or_else(|| "one of its kinds is damaged".to_owned()));
-    let subject = value["subject"].as_str().unwrap_or("a process").to_owned();
+    let name = value["subject"].as_str().unwrap_or("a process").to_owned();
     let remarks = value["remarks"].as_array().into_iter().flatten();
     let remarks = remarks.filter_map(|remark| remark.as_str().map(str::to_owned)).collect();
-    Ok((subject, totals.collect::<Result<_, _>>()?, remarks))
+    let is_measured = value["is_measured"] != false;
+    Ok(SavedTotals { name, totals: totals.collect::<Result<_, _>>()?, is_measured, remarks })
 }
 
 /// A number that can be one: no address space is larger, and sums of some have room.
@@ -76,8 +90,8 @@ mod tests {
         let mappings = mappings::parse(text.as_bytes()).unwrap();
         let parts = classify(&Sight { mappings: &mappings, contents: None, threads: &[] });
         let view = MapView::new("x".into(), None, mappings, parts);
-        let (name, mut totals, _) = load(&json(&view, false)).unwrap();
-        assert_eq!(name, "x");
+        let SavedTotals { name, mut totals, is_measured, .. } = load(&json(&view, false)).unwrap();
+        assert_eq!((name.as_str(), is_measured), ("x", true));
         for (read, written) in totals.iter_mut().zip(&view.totals) {
             read.proofs.clone_from(&written.proofs);
         }
