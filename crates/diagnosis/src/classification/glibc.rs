@@ -1,7 +1,7 @@
 //! glibc's heaps and large blocks, by what its malloc writes at their start.
 //!
-//! A heap of an arena other than the main one is 64 MiB of addresses at a multiple of 64 MiB. It begins with its record: the
-//! arena, the heap before it, its size, how much of it is accessible. A block of its own mapping begins with a word 0 and a word
+//! A heap of an arena other than the main one is 64 MiB of addresses at a multiple of 64 MiB, or four huge pages at a multiple of that
+//! (`glibc.malloc.hugetlb=2` up to glibc 2.42). It begins with its record: the arena, the heap before it, its size, how much of it is accessible. A block of its own mapping begins with a word 0 and a word
 //! with its size and the flag 2.
 //! Source: `heap_info` and `malloc_chunk` in glibc's malloc, 2.28 to 2.43, 64 bits.
 
@@ -15,6 +15,9 @@ use super::reader::{PAGE_BYTES, Reader, extent_of, mapping_at};
 
 /// Addresses that a heap reserves, and their alignment.
 pub const HEAP_BYTES: u64 = 64 << 20;
+
+/// The same of a heap for huge pages of 2 MiB.
+const HUGE_PAGES_HEAP_BYTES: u64 = 8 << 20;
 
 const MAPPED: u64 = 2;
 const FLAGS: u64 = 7;
@@ -33,15 +36,20 @@ const MOST_ALIGNED_BYTES: u64 = 16 << 10;
 pub fn claim(sight: &Sight<'_>, reader: &Reader<'_>, claims: &mut Claims) {
     let writable = |mapping: &&Mapping| mapping.is_anonymous() && mapping.is_writable();
     for mapping in sight.mappings.iter().filter(writable) {
-        let mut base = mapping.start.next_multiple_of(HEAP_BYTES);
+        let mut base = mapping.start.next_multiple_of(HUGE_PAGES_HEAP_BYTES);
         while base < mapping.end {
-            if let Some(heap) = Heap::read(sight, reader, base) {
-                let arena = if heap.is_first { "of arena" } else { "added to arena" };
-                let detail = format!("{arena} {:#x}, {} KiB in use", heap.arena, heap.used_bytes >> 10);
-                let evidence = Evidence::with(Strength::Contents, "heap_info at its start", detail);
-                claims.add(Extent::new(base, HEAP_BYTES), Kind::GlibcHeap, evidence);
-            }
-            base += HEAP_BYTES;
+            let heap = [HEAP_BYTES, HUGE_PAGES_HEAP_BYTES]
+                .into_iter()
+                .find_map(|reserved_bytes| Heap::read(sight, reader, base, reserved_bytes));
+            let Some(heap) = heap else {
+                base += HUGE_PAGES_HEAP_BYTES;
+                continue;
+            };
+            let arena = if heap.is_first { "of arena" } else { "added to arena" };
+            let detail = format!("{arena} {:#x}, {} KiB in use", heap.arena, heap.used_bytes >> 10);
+            let evidence = Evidence::with(Strength::Contents, "heap_info at its start", detail);
+            claims.add(Extent::new(base, heap.reserved_bytes), Kind::GlibcHeap, evidence);
+            base += heap.reserved_bytes;
         }
     }
     // All that lies in a row has one end; to follow it from each mapping would take the square of their number.
@@ -60,27 +68,39 @@ struct Heap {
     arena: u64,
     is_first: bool,
     used_bytes: u64,
+    reserved_bytes: u64,
 }
 
 impl Heap {
-    /// The record at `base`, if its parts agree with each other and with the mappings.
-    fn read(sight: &Sight<'_>, reader: &Reader<'_>, base: u64) -> Option<Self> {
+    /// The record at `base` of a heap of this size, if its parts agree with each other and with the mappings.
+    fn read(sight: &Sight<'_>, reader: &Reader<'_>, base: u64, reserved_bytes: u64) -> Option<Self> {
+        if !base.is_multiple_of(reserved_bytes) {
+            return None;
+        }
         let [arena, previous, used_bytes, accessible_bytes] = *reader.words(base, 4) else { return None };
         let is_first = previous == 0;
         let arena_fits = if is_first {
             (base + 32..base + 256).contains(&arena)
         } else {
             // The heap before it belongs to the same arena, and that lies in a heap of its own.
-            previous.is_multiple_of(HEAP_BYTES)
+            previous.is_multiple_of(reserved_bytes)
                 && reader.word(previous) == Some(arena)
-                && reader.word(arena & !(HEAP_BYTES - 1)) == Some(arena)
+                && reader.word(arena & !(reserved_bytes - 1)) == Some(arena)
         };
         let sizes_fit = used_bytes > 0
             && used_bytes <= accessible_bytes
-            && accessible_bytes <= HEAP_BYTES
+            && accessible_bytes <= reserved_bytes
             && used_bytes.is_multiple_of(PAGE_BYTES)
             && sight.is_private(Extent { start: base, end: base.checked_add(accessible_bytes)? });
-        (arena_fits && sizes_fit).then_some(Self { arena, is_first, used_bytes })
+        // Behind what is accessible nothing is, up to its end: else something else begins there, and it is smaller.
+        let end = base.checked_add(reserved_bytes)?;
+        let behind = base + accessible_bytes.min(reserved_bytes).next_multiple_of(HUGE_PAGES_HEAP_BYTES);
+        let first = sight.mappings.partition_point(|mapping| mapping.end <= behind);
+        let is_alone = sight.mappings[first..]
+            .iter()
+            .take_while(|mapping| mapping.start.max(behind) < end)
+            .all(Mapping::is_inaccessible);
+        (arena_fits && sizes_fit && is_alone).then_some(Self { arena, is_first, used_bytes, reserved_bytes })
     }
 }
 
@@ -195,6 +215,22 @@ mod tests {
             mapping(BASE + 4 * HEAP_BYTES, BASE + 4 * HEAP_BYTES + 0x21000, b"rw-p", ""),
         ];
         let at = [BASE, BASE + HEAP_BYTES, BASE + 2 * HEAP_BYTES - 1, BASE + 4 * HEAP_BYTES];
+        let heap = Some(Kind::GlibcHeap);
+        assert_eq!(kinds(&memory, &mappings, &at), [heap, heap, heap, None]);
+    }
+
+    #[test]
+    fn heaps_for_huge_pages_are_known_also_at_a_multiple_of_64_mib() {
+        let small = HUGE_PAGES_HEAP_BYTES;
+        let mut memory = MadeUp::default();
+        memory.put(BASE, &[BASE + 0x30, 0, 0x21000, 0x21000]);
+        memory.put(BASE + small, &[BASE + 0x30, BASE, small, small]);
+        let mappings = [
+            mapping(BASE, BASE + 0x21000, b"rw-p", ""),
+            mapping(BASE + 0x21000, BASE + small, b"---p", ""),
+            mapping(BASE + small, BASE + 2 * small + 0x1000, b"rw-p", ""),
+        ];
+        let at = [BASE, BASE + small - 1, BASE + small, BASE + 2 * small];
         let heap = Some(Kind::GlibcHeap);
         assert_eq!(kinds(&memory, &mappings, &at), [heap, heap, heap, None]);
     }
