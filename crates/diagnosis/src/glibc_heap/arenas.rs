@@ -160,7 +160,28 @@ fn ring(
         next = found.state.next;
         arenas.push(found);
     }
+    settle_alignment(memory, &mut arenas);
     Some(arenas)
+}
+
+/// The heaps of all threads' arenas have one size: that which explains most arenas. By itself one of 8 MiB that begins at a multiple of
+/// 64 MiB may look larger.
+fn settle_alignment(memory: &dyn Memory, arenas: &mut [Found]) {
+    let explained = |alignment: &u64| {
+        let of_threads = arenas.iter().filter(|arena| arena.heap_alignment.is_some());
+        let heaps = of_threads.filter_map(|arena| {
+            let heaps = heaps(memory, &arena.state, arena.address, *alignment)?;
+            let bytes: u64 = heaps.iter().map(|(_, info)| info.bytes).sum();
+            Some(bytes == arena.state.system_bytes)
+        });
+        let exact: Vec<bool> = heaps.collect();
+        (exact.iter().filter(|is_exact| **is_exact).count(), exact.len())
+    };
+    // Of several that explain as many the first.
+    let Some(alignment) = HEAP_ALIGNMENTS.into_iter().rev().max_by_key(explained) else { return };
+    for arena in arenas.iter_mut().filter(|arena| arena.heap_alignment.is_some()) {
+        arena.heap_alignment = Some(alignment);
+    }
 }
 
 /// The thread's arena at `address`, behind the head of its first heap.

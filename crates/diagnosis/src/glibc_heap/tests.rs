@@ -329,6 +329,34 @@ fn a_heap_that_leads_back_to_itself_ends_the_walk() {
 }
 
 #[test]
+fn heaps_of_8_mib_are_told_from_one_of_64_that_would_begin_at_the_same_address() {
+    let layout = Layout::of((2, 36)).unwrap();
+    let mut made = Made::new(layout, CHUNKS);
+    let state = THREAD_HEAP + layout.heap_info_bytes;
+    let (second, second_bytes) = (THREAD_HEAP + (8 << 20), 4 * PAGE_BYTES);
+    made.thread_heap.resize((8 << 20) + second_bytes as usize, 0);
+    // The first heap is full: its top is in use, and two fenceposts follow.
+    let old_top = THREAD_HEAP + layout.first_chunk() + 0x1000;
+    let fencepost = THREAD_HEAP + THREAD_HEAP_BYTES - 32;
+    made.put(old_top + 8, (fencepost - old_top) | 5);
+    made.put(fencepost + 8, 16 | 1);
+    made.put(fencepost + 24, 1);
+    for (place, word) in [state, THREAD_HEAP, second_bytes, second_bytes, PAGE_BYTES].into_iter().enumerate()
+    {
+        made.put(second + place as u64 * 8, word);
+    }
+    let top = second + layout.heap_info_bytes;
+    made.put(top + 8, (second_bytes - layout.heap_info_bytes) | 1);
+    made.put(state + layout.top as u64, top);
+    for place in [24, 32] {
+        made.put(state + layout.next() as u64 + place, THREAD_HEAP_BYTES + second_bytes);
+    }
+    let walk = made.walked(layout);
+    let arena = &walk.arenas[1];
+    assert_eq!((arena.flaw, arena.heaps.len(), arena.reserved_bytes()), (None, 2, 16 << 20));
+}
+
+#[test]
 fn a_malloc_that_was_never_used_is_told_from_none() {
     let layout = Layout::of((2, 36)).unwrap();
     let mut made = Made::new(layout, CHUNKS);
