@@ -111,6 +111,8 @@ fn by_name(mapping: &Mapping, is_program: bool) -> (Kind, Evidence) {
             (kind, Evidence::with(Strength::Kernel, "named by the process itself", word.to_owned()))
         }
         other if other.starts_with('[') => named(Kind::Kernel),
+        // Anonymous huge pages: the file is the kernel's own.
+        "/anon_hugepage (deleted)" => nameless(mapping),
         path => (by_file(path, is_program), Evidence::plain(Strength::Kernel, "file of the mapping")),
     }
 }
@@ -128,7 +130,8 @@ fn nameless(mapping: &Mapping) -> (Kind, Evidence) {
 
 fn by_file(name: &str, is_program: bool) -> Kind {
     let starts = |start: &str| name.starts_with(start);
-    let is_shared_memory = ["/dev/shm/", "/SYSV", "/memfd:", "/dev/zero"].into_iter().any(starts);
+    let is_shared_memory =
+        ["/dev/shm/", "/SYSV", "/memfd:", "/secretmem (deleted)", "/dev/zero"].into_iter().any(starts);
     if starts("/memfd:java_heap") {
         // ZGC maps its heap from a file without a name on disk.
         Kind::JavaHeap
@@ -263,6 +266,8 @@ mod tests {
             ("/SYSV00000000 (deleted)", Kind::SharedMemory),
             ("/memfd:x (deleted)", Kind::SharedMemory),
             ("/memfd:java_heap (deleted)", Kind::JavaHeap),
+            ("/secretmem (deleted)", Kind::SharedMemory),
+            ("/anon_hugepage (deleted)", Kind::Unknown),
             ("/dev/nvidia0", Kind::Device),
             ("", Kind::Unknown),
             ("[ anon ]", Kind::Unknown),
