@@ -115,12 +115,15 @@ fn a_main_heap_in_pieces_is_walked_whole() {
 
 #[test]
 fn a_main_heap_in_hundreds_of_mapped_pieces_is_walked_whole_and_map_finds_it() {
-    let mut subject = Subject::start(&["0", "40000", "300000", "50", "3", "wall"]);
+    let mut subject = Subject::start(&["0", "40000", "300000", "95", "4", "wall"]);
     let report = subject.report(&[]);
     let main = &report["walks"][0]["arenas"][0];
     // Since 2.35 glibc maps 132 KiB at a time, before 1 MiB.
-    assert!(main["heaps"].as_array().unwrap().len() > 64, "{main:#}");
+    let heaps = main["heaps"].as_array().unwrap();
+    assert!(heaps.len() > 64, "{main:#}");
     assert_eq!(main["flaw"], Value::Null);
+    let walked: u64 = heaps.iter().map(|heap| heap["bytes"].as_u64().unwrap()).sum();
+    assert_eq!(walked, main["system_bytes"].as_u64().unwrap(), "pieces without a free chunk, too");
     assert_eq!(subject.heap(&["--malloc-info"]), subject.tell("info"));
     let map = json(tool::faultless(&["map", "--json", "--pid"]).arg(subject.pid().to_string()));
     let kinds = map["kinds"].as_array().unwrap();

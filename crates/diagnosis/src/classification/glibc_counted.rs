@@ -69,7 +69,7 @@ fn claim_pieces(
             at = at.max(run.extent.start);
             while at < run.extent.end.min(gap.end) && pages_left > 0 {
                 pages_left -= 1;
-                // What stands before its first chunk is nobody's.
+                // Read page by page here, so that most are refused without another read.
                 let piece = reader.word(at).filter(|before| *before == 0);
                 match piece.and_then(|_| stretches::end_of_piece(memory, (at, gap.end), main.top)) {
                     Some(end) => {

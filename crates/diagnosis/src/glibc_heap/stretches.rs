@@ -6,15 +6,19 @@ use std::collections::HashSet;
 use faultless_records::glibc_heap::{LEAST_CHUNK_BYTES, SizeWord};
 
 use super::chunks::{self, Stretch};
+use super::pages::Pages;
 use super::walk::Heap;
 use super::window::Window;
-use super::{Area, Memory, PAGE_BYTES, area_of};
+use super::{Area, Memory, PAGE_BYTES, Page, area_of};
 
 /// Places tried for one piece: the whole of a 16 MiB gap in what `brk` moves, 4 GiB elsewhere.
 const MOST_PLACES: u64 = 1 << 20;
 
 /// Places tried for all of them: a damaged heap must not cost hours.
 const MOST_PLACES_OF_ALL: u64 = 1 << 26;
+
+/// Pages with memory at which pieces without a free chunk are looked for.
+const MOST_PAGES: u32 = 1 << 20;
 
 /// What is still to be looked for: each piece may be one of thousands, so the lists are followed once.
 pub struct Search {
@@ -23,6 +27,9 @@ pub struct Search {
     /// Where the heap begins.
     main_start: Option<u64>,
     places_left: u64,
+    /// Where the next piece without a free chunk may begin.
+    unseen_from: u64,
+    pages_left: u32,
 }
 
 impl Search {
@@ -30,7 +37,7 @@ impl Search {
     pub fn new(anchors: impl Iterator<Item = u64>, main_start: Option<u64>) -> Self {
         let mut anchors: Vec<u64> = anchors.collect();
         anchors.sort_unstable_by(|left, right| right.cmp(left));
-        Self { anchors, main_start, places_left: MOST_PLACES_OF_ALL }
+        Self { anchors, main_start, places_left: MOST_PLACES_OF_ALL, unseen_from: 0, pages_left: MOST_PAGES }
     }
 
     /// The start of the piece that holds the lowest chunk outside the pieces known, and the area it lies in.
@@ -57,6 +64,42 @@ impl Search {
             leads_to(&mut window, *start, anchor)
         });
         Some((start?, area.clone()))
+    }
+
+    /// The next piece that was mapped and has no free chunk, of `most_bytes` or less: each page that nobody owns is looked at.
+    pub fn next_full(
+        &mut self,
+        memory: &dyn Memory,
+        pages: &mut Pages<'_>,
+        areas: &[Area],
+        known: &[Heap],
+        (top, most_bytes): (u64, u64),
+    ) -> Option<(u64, Area)> {
+        let mut owned: Vec<(u64, u64)> =
+            known.iter().map(|heap| (heap.start, heap.start + heap.bytes)).collect();
+        owned.sort_unstable();
+        for area in areas.iter().filter(|area| area.is_writable && area.is_anonymous && !area.is_break) {
+            let mut at = self.unseen_from.max(area.start);
+            while at < area.end && self.pages_left > 0 {
+                let behind = owned.partition_point(|(_, end)| *end <= at);
+                if let Some((_, end)) = owned.get(behind).filter(|(start, _)| *start <= at) {
+                    at = end.next_multiple_of(PAGE_BYTES);
+                    continue;
+                }
+                if pages.state(at / PAGE_BYTES) != Page::Absent {
+                    self.pages_left -= 1;
+                    let limit = owned.get(behind).map_or(area.end, |(start, _)| area.end.min(*start));
+                    let end = end_of_piece(memory, (at, limit), top);
+                    if let Some(end) = end.filter(|end| end - at <= most_bytes) {
+                        self.unseen_from = end;
+                        return Some((at, area.clone()));
+                    }
+                }
+                at += PAGE_BYTES;
+            }
+        }
+        self.unseen_from = u64::MAX;
+        None
     }
 }
 
@@ -86,8 +129,9 @@ fn leads_to(window: &mut Window<'_>, start: u64, anchor: u64) -> bool {
 #[must_use]
 pub fn end_of_piece(memory: &dyn Memory, (start, limit): (u64, u64), top: u64) -> Option<u64> {
     let mut window = Window::new(memory, limit);
-    let [size] = window.words::<1>(start + 8)?;
-    if size == 0 || !SizeWord(size).previous_is_used() {
+    let [before, size] = window.words::<2>(start)?;
+    // What stands before its first chunk is nobody's.
+    if before != 0 || size == 0 || !SizeWord(size).previous_is_used() {
         return None;
     }
     // Which chunks lie in fast bins makes no difference to where they lead.

@@ -367,6 +367,12 @@ impl Walker<'_> {
                 Search::new(lists.unmet.into_iter().chain(fast.iter().copied()).chain([state.top]), known)
             });
             next = search.next(self.memory, &areas, &attempt.heaps);
+            let walked_bytes: u64 = attempt.heaps.iter().map(|heap| heap.bytes).sum();
+            let missing_bytes = state.system_bytes.saturating_sub(walked_bytes);
+            if next.is_none() && state.is_noncontiguous && missing_bytes > 0 {
+                let wanted = (state.top, missing_bytes);
+                next = search.next_full(self.memory, &mut self.pages, &areas, &attempt.heaps, wanted);
+            }
         }
     }
 
