@@ -328,19 +328,18 @@ fn a_heap_that_leads_back_to_itself_ends_the_walk() {
     assert_eq!(made.walked(layout).arenas[1].flaw, Some(Flaw::Unreadable));
 }
 
-#[test]
-fn heaps_of_8_mib_are_told_from_one_of_64_that_would_begin_at_the_same_address() {
-    let layout = Layout::of((2, 36)).unwrap();
+/// A thread's arena of two heaps of 8 MiB, the first of them full up to a fencepost of so many bytes.
+fn with_full_heap(layout: &Layout, fencepost_bytes: u64) -> Made {
     let mut made = Made::new(layout, CHUNKS);
     let state = THREAD_HEAP + layout.heap_info_bytes;
     let (second, second_bytes) = (THREAD_HEAP + (8 << 20), 4 * PAGE_BYTES);
     made.thread_heap.resize((8 << 20) + second_bytes as usize, 0);
-    // The first heap is full: its top is in use, and two fenceposts follow.
+    // Its top is in use, and a second fencepost follows.
     let old_top = THREAD_HEAP + layout.first_chunk() + 0x1000;
-    let fencepost = THREAD_HEAP + THREAD_HEAP_BYTES - 32;
+    let fencepost = THREAD_HEAP + THREAD_HEAP_BYTES - 16 - fencepost_bytes;
     made.put(old_top + 8, (fencepost - old_top) | 5);
-    made.put(fencepost + 8, 16 | 1);
-    made.put(fencepost + 24, 1);
+    made.put(fencepost + 8, fencepost_bytes | 1);
+    made.put(fencepost + fencepost_bytes + 8, 1);
     for (place, word) in [state, THREAD_HEAP, second_bytes, second_bytes, PAGE_BYTES].into_iter().enumerate()
     {
         made.put(second + place as u64 * 8, word);
@@ -351,9 +350,22 @@ fn heaps_of_8_mib_are_told_from_one_of_64_that_would_begin_at_the_same_address()
     for place in [24, 32] {
         made.put(state + layout.next() as u64 + place, THREAD_HEAP_BYTES + second_bytes);
     }
-    let walk = made.walked(layout);
+    made
+}
+
+#[test]
+fn heaps_of_8_mib_are_told_from_one_of_64_that_would_begin_at_the_same_address() {
+    let layout = Layout::of((2, 36)).unwrap();
+    let walk = with_full_heap(layout, 16).walked(layout);
     let arena = &walk.arenas[1];
     assert_eq!((arena.flaw, arena.heaps.len(), arena.reserved_bytes()), (None, 2, 16 << 20));
+}
+
+#[test]
+fn a_heap_whose_top_had_48_bytes_left_ends_with_one_larger_fencepost() {
+    let layout = Layout::of((2, 36)).unwrap();
+    let arena = with_full_heap(layout, 32).walked(layout).arenas.remove(1);
+    assert_eq!((arena.flaw, arena.account.used.total().blocks), (None, 2));
 }
 
 #[test]
