@@ -1,13 +1,15 @@
 //! Programs and libraries as they lie in memory: their code, their static data, their exported symbols, read from their own
 //! headers. Source: elf(5); the loader's list of them: link.h.
 
+use std::collections::BTreeMap;
+
 use faultless_records::contents::Extent;
 use faultless_records::mappings::Mapping;
 
 use super::Sight;
 use super::claim::{Claims, Evidence, Strength};
 use super::kind::Kind;
-use super::reader::{Reader, extent_of, mapping_at};
+use super::reader::{PAGE_BYTES, Reader, extent_of, mapping_at};
 
 const PT_LOAD: u32 = 1;
 const PT_DYNAMIC: u32 = 2;
@@ -20,8 +22,12 @@ const DT_GNU_HASH: u64 = 0x6fff_fef5;
 /// Bytes of an entry of a 64-bit symbol table.
 const SYMBOL_BYTES: u64 = 24;
 
-/// Largest mapping of which a single record of the loader proves the whole.
+/// Largest mapping of which the loader's records prove anything.
 const LOADER_MAPPING_BYTES: u64 = 1 << 20;
+/// What the loader has in front of its records and behind them, at least as far as they prove it.
+const LOADER_PAGES_BYTES: u64 = 16 << 10;
+/// Of glibc's `struct link_map`, which is a little longer: the page that it ends in counts whole.
+const RECORD_BYTES: u64 = 1024;
 
 /// A program or library in memory.
 #[derive(Debug, Clone, Default)]
@@ -216,6 +222,8 @@ pub fn claim(sight: &Sight<'_>, reader: &Reader<'_>, loaded: &Loaded, claims: &m
     else {
         return;
     };
+    // First and last record in each mapping.
+    let mut records: BTreeMap<u64, (&Mapping, Extent)> = BTreeMap::new();
     let mut next = reader.word(debug.saturating_add(8));
     for _ in 0..10_000 {
         let Some(record) = next.filter(|record| *record != 0) else { break };
@@ -223,12 +231,29 @@ pub fn claim(sight: &Sight<'_>, reader: &Reader<'_>, loaded: &Loaded, claims: &m
             && mapping.is_anonymous()
             && mapping.bytes() <= LOADER_MAPPING_BYTES
         {
-            let evidence = Evidence::plain(Strength::Contents, "loader's list of libraries");
-            for gap in claims.gaps(extent_of(mapping)) {
-                claims.add(gap, Kind::StaticData, evidence.clone());
-            }
+            let (_, all) =
+                records.entry(mapping.start).or_insert((mapping, Extent::new(record, RECORD_BYTES)));
+            *all = Extent { start: all.start.min(record), end: all.end.max(record + RECORD_BYTES) };
         }
         next = reader.word(record.saturating_add(24));
+    }
+    for (mapping, all) in records.into_values() {
+        let evidence = Evidence::plain(Strength::Contents, "loader's list of libraries");
+        for gap in claims.gaps(around_records(extent_of(mapping), all)) {
+            claims.add(gap, Kind::StaticData, evidence.clone());
+        }
+    }
+}
+
+/// What is the loader's of a mapping in which its records take up `records`: to an end of the mapping, if that is near. The kernel joins
+/// what the program maps itself with the loader's pages where the one lies beside the other.
+fn around_records(mapping: Extent, records: Extent) -> Extent {
+    let near = (records.end - records.start).max(LOADER_PAGES_BYTES);
+    let start = records.start / PAGE_BYTES * PAGE_BYTES;
+    let end = records.end.next_multiple_of(PAGE_BYTES).min(mapping.end);
+    Extent {
+        start: if start - mapping.start <= near { mapping.start } else { start },
+        end: if mapping.end - end <= near { mapping.end } else { end },
     }
 }
 
@@ -266,6 +291,19 @@ mod tests {
         let end = claims.at(0x7000_4000).map(|claim| (claim.kind, claim.extent.end));
         assert_eq!(end, Some((Kind::StaticData, 0x7000_7000)));
         assert_eq!(claims.at(0x7000_7000), None);
+    }
+
+    #[test]
+    fn what_a_program_maps_beside_the_loaders_records_is_not_the_loaders() {
+        let around = |from: u64, to: u64| {
+            let mapping = Extent { start: 0x10_0000, end: 0x20_0000 };
+            let Extent { start, end } = around_records(mapping, Extent { start: from, end: to });
+            (start, end)
+        };
+        assert_eq!(around(0x10_0010, 0x1f_f010), (0x10_0000, 0x20_0000), "all its own");
+        assert_eq!(around(0x1f_f010, 0x1f_f4c0), (0x1f_f000, 0x20_0000), "the program's below");
+        assert_eq!(around(0x10_3010, 0x10_4010), (0x10_0000, 0x10_5000), "the program's above");
+        assert_eq!(around(0x16_0000, 0x1f_0000), (0x10_0000, 0x20_0000), "as much as the records again");
     }
 
     #[test]
