@@ -1,7 +1,8 @@
 /* The purger gives back what the program leaves lying, and is there only when needed. The argument names the case.
  * Waiting has a deadline far beyond what it should take: the machine may be busy. */
-#include "check.h"
+#include "seccomp.h"
 #include <dirent.h>
+#include <poll.h>
 #include <pthread.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -237,6 +238,19 @@ static void none_if_off(void) {
     CHECK(purgers_now() == 0, "purger:off, but there is one");
     end_parked(other);
 }
+/* Who does not sleep looks so often in a moment as should take seconds, and leaves; the next allocation starts another. */
+static void sleeps_where_nanosleep_is_refused(void) {
+    struct sock_filter filter[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_nanosleep, 0, 1), BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+    install_filter(filter, COUNT_OF(filter));
+    pthread_t other = start_parked();
+    fill_and_free(5, 0);
+    poll(NULL, 0, 500);
+    CHECK(purgers_now() == 1 || !preloaded(), "after half a second there are %d purgers", purgers_now());
+    end_parked(other);
+}
 /* A limit on threads that is reached for a moment; root has none. */
 static void comes_after_a_refusal(void) {
     if (getuid() == 0 && setuid(65534) != 0) {
@@ -308,6 +322,7 @@ int main(int argc, char **argv) {
         {"forked_from_one", forked_from_one},
         {"threads_end_when_it_has_left", threads_end_when_it_has_left},
         {"comes_after_a_refusal", comes_after_a_refusal},
+        {"sleeps_where_nanosleep_is_refused", sleeps_where_nanosleep_is_refused},
     };
     for (size_t i = 0; i < COUNT_OF(cases); i++)
         if (argc == 2 && strcmp(argv[1], cases[i].name) == 0) return cases[i].run(), 0;

@@ -65,6 +65,11 @@ fn purger_comes_when_a_limit_that_refused_it_is_gone() {
 }
 
 #[test]
+fn purger_sleeps_where_a_sandbox_refuses_nanosleep() {
+    case("sleeps_where_nanosleep_is_refused");
+}
+
+#[test]
 fn forked_child_has_a_purger_of_its_own_only_when_it_has_threads() {
     case("forked");
 }

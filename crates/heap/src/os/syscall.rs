@@ -17,7 +17,6 @@ pub mod number {
     #[cfg(test)]
     pub const MINCORE: usize = 27;
     pub const MADVISE: usize = 28;
-    pub const NANOSLEEP: usize = 35;
     pub const GETPID: usize = 39;
     pub const FCNTL: usize = 72;
     pub const FTRUNCATE: usize = 77;
@@ -44,7 +43,6 @@ pub mod number {
     pub const MMAP: usize = 222;
     pub const MPROTECT: usize = 226;
     pub const MUNMAP: usize = 215;
-    pub const NANOSLEEP: usize = 101;
     pub const SCHED_YIELD: usize = 124;
     pub const RT_SIGPROCMASK: usize = 135;
     pub const RT_SIGTIMEDWAIT: usize = 137;

@@ -122,10 +122,13 @@ pub fn futex_wait(word: &AtomicU32, expected: u32) {
     unsafe { syscall(number::FUTEX, [address, FUTEX_WAIT_PRIVATE, expected as usize, 0, 0, 0]) };
 }
 
-/// Sleeps while `word` is `expected`, for `nanoseconds` (less than a second) at most; may return at any time.
-pub fn futex_wait_for(word: &AtomicU32, expected: u32, nanoseconds: i64) {
+/// Sleeps while `word` is `expected`, for `duration_ns` at most; may return at any time.
+pub fn futex_wait_for(word: &AtomicU32, expected: u32, duration_ns: u64) {
     let address = word.as_ptr() as usize;
-    let limit = Timespec { seconds: 0, nanoseconds };
+    let limit = Timespec {
+        seconds: (duration_ns / 1_000_000_000) as i64,
+        nanoseconds: (duration_ns % 1_000_000_000) as i64,
+    };
     let arguments = [address, FUTEX_WAIT_PRIVATE, expected as usize, &raw const limit as usize, 0, 0];
     // SAFETY: the kernel only reads the word and the limit.
     unsafe { syscall(number::FUTEX, arguments) };
@@ -398,14 +401,9 @@ pub fn name_thread(name: &CStr) {
     unsafe { syscall(number::PRCTL, [PR_SET_NAME, name.as_ptr() as usize, 0, 0, 0, 0]) };
 }
 
-/// Sleeps for about so long.
+/// Sleeps for about so long. By the call that locks need in any case: a sandbox may refuse `nanosleep`, which libc does not use any more.
 pub fn sleep_ns(duration_ns: u64) {
-    let time = Timespec {
-        seconds: (duration_ns / 1_000_000_000) as i64,
-        nanoseconds: (duration_ns % 1_000_000_000) as i64,
-    };
-    // SAFETY: the kernel reads `time`.
-    unsafe { syscall(number::NANOSLEEP, [(&raw const time) as usize, 0, 0, 0, 0, 0]) };
+    futex_wait_for(&AtomicU32::new(0), 0, duration_ns);
 }
 
 /// Registers fork handlers for the life of the process. May call `malloc`.

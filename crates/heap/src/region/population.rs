@@ -19,7 +19,7 @@ const LOOK_BYTES: usize = 512 << 20;
 /// Most threads beside the caller.
 pub const MOST_WORKERS: usize = 63;
 /// How often a waiting thread tells the progress.
-const TELL_NS: i64 = 50_000_000;
+const TELL_NS: u64 = 50_000_000;
 
 /// How far populating has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
