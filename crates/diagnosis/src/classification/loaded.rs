@@ -233,7 +233,8 @@ pub fn claim(sight: &Sight<'_>, reader: &Reader<'_>, loaded: &Loaded, claims: &m
         {
             let (_, all) =
                 records.entry(mapping.start).or_insert((mapping, Extent::new(record, RECORD_BYTES)));
-            *all = Extent { start: all.start.min(record), end: all.end.max(record + RECORD_BYTES) };
+            let end = record.saturating_add(RECORD_BYTES);
+            *all = Extent { start: all.start.min(record), end: all.end.max(end) };
         }
         next = reader.word(record.saturating_add(24));
     }
@@ -250,7 +251,8 @@ pub fn claim(sight: &Sight<'_>, reader: &Reader<'_>, loaded: &Loaded, claims: &m
 fn around_records(mapping: Extent, records: Extent) -> Extent {
     let near = (records.end - records.start).max(LOADER_PAGES_BYTES);
     let start = records.start / PAGE_BYTES * PAGE_BYTES;
-    let end = records.end.next_multiple_of(PAGE_BYTES).min(mapping.end);
+    let end =
+        records.end.checked_next_multiple_of(PAGE_BYTES).map_or(mapping.end, |end| end.min(mapping.end));
     Extent {
         start: if start - mapping.start <= near { mapping.start } else { start },
         end: if mapping.end - end <= near { mapping.end } else { end },
