@@ -50,7 +50,7 @@ const LEFT: u32 = 2;
 struct Registry {
     in_use: usize,
     in_use_peak: usize,
-    /// Those that are [`LEFT`], at most one for each shard.
+    /// Those that are [`LEFT`], no more than there are shards.
     left: usize,
     /// Caches ever made, and the shards they are spread over.
     made: usize,
