@@ -12,7 +12,7 @@ use faultless_probe::process::{self, Process, ProcessError};
 use faultless_probe::standstill::{Standstill, StandstillError};
 use faultless_records::allocator::Allocator;
 use faultless_records::glibc;
-use faultless_records::mappings::Mapping;
+use faultless_records::mappings::{self, Mapping};
 use faultless_report::heap::{FaultlessHeap, HeapReport, Regions, Source};
 
 use crate::failure::Failure;
@@ -170,12 +170,7 @@ fn see(known: &Known<'_>, is_standing: bool) -> Result<Seen, Failure> {
     if !process.is_alive() {
         return Err(Failure::of_process(ProcessError::Ended(process.pid())));
     }
-    let paths =
-        mappings.iter().filter_map(|mapping| Some(String::from_utf8_lossy(mapping.path()?).into_owned()));
-    let allocator = match host {
-        Some(_) => Allocator::Faultless,
-        None => Allocator::of_process(paths.collect::<Vec<_>>().iter().map(String::as_str)),
-    };
+    let allocator = if host.is_some() { Allocator::Faultless } else { mappings::allocator(&mappings) };
     // That glibc's malloc has nothing does not prove another one: the process may have asked none.
     if allocator != Allocator::Libc {
         seen.other = Some((allocator.name().to_owned(), regions(&live, &mappings, &seen.walks)));

@@ -6,6 +6,8 @@ use std::borrow::Cow;
 use std::fmt;
 use std::ops::AddAssign;
 
+use crate::allocator::Allocator;
+
 /// One mapping.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Mapping {
@@ -216,6 +218,13 @@ impl MappingsError {
         let text = String::from_utf8_lossy(line).chars().take(60).collect();
         Self::Line { number, text }
     }
+}
+
+/// The allocator library among the files that are mapped; libc's where there is none.
+#[must_use]
+pub fn allocator(mappings: &[Mapping]) -> Allocator {
+    let paths: Vec<_> = mappings.iter().filter_map(Mapping::path).map(String::from_utf8_lossy).collect();
+    Allocator::of_process(paths.iter().map(Cow::as_ref))
 }
 
 /// Reads a whole `smaps` or `maps`.

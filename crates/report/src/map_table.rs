@@ -250,6 +250,14 @@ fn foot(view: &MapView) -> String {
             size(again.pss_bytes)
         );
     }
+    let unknown_bytes = view.rss_bytes(Kind::Unknown);
+    if let Some(allocator) = view.unseen_allocator().filter(|_| unknown_bytes > 0) {
+        let _ = writeln!(
+            text,
+            "{allocator} is loaded and none of its memory is recognised: much of the unknown {} may be what it serves",
+            size(unknown_bytes)
+        );
+    }
     if let Some(kernel) = view.kernel {
         let sum_bytes = view.sum().rss_bytes.max(1);
         let apart = kernel.rss_bytes.abs_diff(sum_bytes) as f64 / sum_bytes as f64;
@@ -342,6 +350,22 @@ VmFlags: rd
         let line = "128 KiB of the resident memory is shared mappings that show the same pages at several addresses: \
                     RSS counts these at each, PSS once (64 KiB)";
         assert!(text.lines().any(|found| found == line), "{text}");
+    }
+
+    #[test]
+    fn an_allocator_whose_memory_bears_no_mark_is_named_beside_what_is_unknown() {
+        let library = |name: &str| {
+            let head = format!("7f0009100000-7f0009200000 r-xp 00000000 08:01 7 /usr/lib/{name}\n");
+            mappings::parse((SMAPS.to_owned() + &head + "Rss: 8 kB\nVmFlags: rd\n").as_bytes()).unwrap()
+        };
+        let foot_beside = |name: &str| {
+            let mappings = library(name);
+            let parts = classify(&Sight { mappings: &mappings, contents: None, threads: &[] });
+            foot(&MapView::new("saved".into(), None, mappings, parts))
+        };
+        let line = "rpmalloc is loaded and none of its memory is recognised: much of the unknown 1 MiB may be what it serves";
+        assert!(foot_beside("librpmalloc.so").contains(line), "{}", foot_beside("librpmalloc.so"));
+        assert!(!foot_beside("libc.so.6").contains("recognised"));
     }
 
     #[test]

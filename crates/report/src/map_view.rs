@@ -4,8 +4,9 @@ use faultless_diagnosis::classification::kind::Kind;
 use faultless_diagnosis::classification::parts::Part;
 use faultless_diagnosis::classification::totals::{self, Total};
 use faultless_diagnosis::java_account::JavaAccount;
+use faultless_records::allocator::Allocator;
 use faultless_records::cgroup::MemoryGroup;
-use faultless_records::mappings::{Mapping, Usage};
+use faultless_records::mappings::{self, Mapping, Usage};
 
 use crate::plain::plain;
 
@@ -75,6 +76,15 @@ impl MapView {
     #[must_use]
     pub fn unknown_share(&self) -> f64 {
         totals::unknown_share(&self.totals)
+    }
+
+    /// The allocator library that is loaded, if none of the memory is known as its.
+    #[must_use]
+    pub fn unseen_allocator(&self) -> Option<Allocator> {
+        let allocator = mappings::allocator(&self.mappings);
+        let is_seen = |total: &Total| total.kind == Kind::Allocator(allocator);
+        let is_another = !matches!(allocator, Allocator::Libc | Allocator::LibcDebug);
+        (is_another && !self.totals.iter().any(is_seen)).then_some(allocator)
     }
 
     /// Resident bytes of one kind.
