@@ -79,3 +79,16 @@ pub struct Plan {
     /// kernel's limit on locked memory says so.
     pub buffer_bytes: usize,
 }
+
+impl Plan {
+    /// Events that write records.
+    pub(super) fn sampled(&self) -> usize {
+        self.events.iter().filter(|event| event.sampling != Sampling::Count).count()
+    }
+
+    /// Open files that each thread takes.
+    pub(super) fn files_a_thread(&self, cpus: usize) -> usize {
+        let sampled = self.sampled();
+        cpus * (sampled + 1) + self.events.len() - sampled
+    }
+}

@@ -39,6 +39,9 @@ struct Buffer {
     lost: u64,
 }
 
+/// Open files beside those of the threads: buffers, and what is read on the way.
+const FILES_BESIDE: usize = 64;
+
 /// An observation that goes on.
 pub struct Session {
     plan: Plan,
@@ -64,10 +67,10 @@ impl Session {
     /// [`PerfError`]; a thread that has ended meanwhile is none, unless it is the only one.
     pub fn open(plan: Plan, threads: &[i32]) -> Result<Self, PerfError> {
         let cpus = online_cpus();
-        let sampled = plan.events.iter().filter(|event| event.sampling != Sampling::Count).count();
-        let needed = threads.len() * (cpus.len() * (sampled + 1) + plan.events.len() - sampled) + 64;
+        let sampled = plan.sampled();
         file_limit::raise();
-        let already = file_limit::descriptors().len();
+        let needed =
+            file_limit::descriptors().len() + threads.len() * plan.files_a_thread(cpus.len()) + FILES_BESIDE;
         let buffer_bytes = buffer_bytes(plan.buffer_bytes, cpus.len());
         let mut session = Self {
             plan,
@@ -90,9 +93,7 @@ impl Session {
         for thread in threads {
             match session.open_thread(*thread, &cpus) {
                 Err(PerfError::Ended(_)) if threads.len() > 1 => {}
-                Err(PerfError::Files { .. }) => {
-                    return Err(PerfError::Files { needed: needed + already });
-                }
+                Err(PerfError::Files { .. }) => return Err(PerfError::Files { needed }),
                 result => result?,
             }
         }
@@ -104,8 +105,12 @@ impl Session {
     /// # Errors
     /// [`PerfError`].
     pub fn follow(&mut self, thread: i32) -> Result<(), PerfError> {
-        let already = self.opened.len();
-        self.open_thread(thread, &online_cpus())?;
+        let (already, cpus) = (self.opened.len(), online_cpus());
+        let files = file_limit::descriptors().len() + self.plan.files_a_thread(cpus.len()) + FILES_BESIDE;
+        self.open_thread(thread, &cpus).map_err(|error| match error {
+            PerfError::Files { .. } => PerfError::Files { needed: files },
+            other => other,
+        })?;
         self.start_from(already)
     }
 
@@ -197,8 +202,7 @@ impl Session {
             }
             None => {
                 let ring = self.map_ring(&file, is_for_samples)?;
-                let owner =
-                    file.try_clone().map_err(|_| PerfError::Files { needed: self.opened.len() * 2 })?;
+                let owner = file.try_clone().map_err(|_| PerfError::Files { needed: 0 })?;
                 self.buffers.push(Buffer { cpu, is_for_samples, ring, owner, lost: 0 });
                 self.buffers.len() - 1
             }

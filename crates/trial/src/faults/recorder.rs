@@ -96,6 +96,14 @@ impl Recorder {
     /// # Errors
     /// [`RecordError`].
     pub fn attach(process: &Process, options: FaultOptions) -> Result<Self, RecordError> {
+        // Threads that were started meanwhile may need the files of a finer choice of periods: the second time they are known.
+        match Self::attach_once(process, options) {
+            Err(RecordError::Perf(PerfError::Files { .. })) => Self::attach_once(process, options),
+            attached => attached,
+        }
+    }
+
+    fn attach_once(process: &Process, options: FaultOptions) -> Result<Self, RecordError> {
         let threads = process.threads().map_err(RecordError::Process)?;
         let mut recorder = Self::open(&threads, options, false).map_err(RecordError::Perf)?;
         recorder.images.adopt(process).map_err(RecordError::Process)?;
