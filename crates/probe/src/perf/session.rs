@@ -106,11 +106,13 @@ impl Session {
     /// [`PerfError`].
     pub fn follow(&mut self, thread: i32) -> Result<(), PerfError> {
         let (already, cpus) = (self.opened.len(), online_cpus());
-        let files = file_limit::descriptors().len() + self.plan.files_a_thread(cpus.len()) + FILES_BESIDE;
-        self.open_thread(thread, &cpus).map_err(|error| match error {
-            PerfError::Files { .. } => PerfError::Files { needed: files },
-            other => other,
-        })?;
+        match self.open_thread(thread, &cpus) {
+            Err(PerfError::Files { .. }) => {
+                let needed = already + self.plan.files_a_thread(cpus.len()) + FILES_BESIDE;
+                Err(PerfError::Files { needed })
+            }
+            result => result,
+        }?;
         self.start_from(already)
     }
 
