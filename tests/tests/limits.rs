@@ -62,6 +62,16 @@ fn a_program_that_limits_its_addresses_has_room_for_its_own_mappings() {
 }
 
 #[test]
+fn a_heap_under_a_limit_leaves_room_for_stacks() {
+    for kind in ['v', 'd'] {
+        Program::new("limit_stacks.c").limit(kind, 128).argument("10").passes();
+    }
+    for set in ["as", "data"] {
+        Program::new("limit_stacks.c").argument("10").argument(set).passes();
+    }
+}
+
+#[test]
 fn a_limit_that_is_raised_and_lowered_takes_nothing_from_threads_that_allocate_or_map() {
     Program::new("limit_storm.c").passes();
 }

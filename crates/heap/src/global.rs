@@ -310,6 +310,11 @@ pub fn keep_within(bytes: usize) {
     HEAP.spans.map.reservation.keep_within(bytes);
 }
 
+/// Before this process limits its data (`RLIMIT_DATA`): what the heap commits counts from now on.
+pub fn count_committed() {
+    HEAP.spans.map.reservation.count_committed();
+}
+
 /// Ends the process when the block at `pointer` is ours and has fewer than `bytes`.
 pub fn check_sized_free(pointer: *const u8, bytes: usize) {
     if HEAP.bytes_of_ours(pointer as usize).is_some_and(|usable| bytes > usable) {

@@ -12,7 +12,7 @@ mod limited;
 use crate::granule::{GRANULE_BYTES, GRANULE_SHIFT, Span, bytes_of};
 use crate::lock::Lock;
 use crate::os;
-use core::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering};
 
 /// Bytes of one span record; `page_map` asserts it.
 pub const RECORD_BYTES: usize = 64;
@@ -33,6 +33,9 @@ const STEP_MIN: u32 = 512;
 const STEP_MAX: u32 = 1024;
 /// Where the program locked its memory (`mlockall`), which brings in all that is committed: 1 MiB.
 const STEP_LOCKED: u32 = 16;
+/// Where a limit counts what is committed, which leaves less for stacks and mappings: 1 MiB, or this part of the heap.
+const LIMITED_STEP: u32 = 16;
+const LIMITED_PART: u32 = 16;
 /// Least that is reserved in one piece: 16 GiB.
 const WHOLE_MIN: u32 = 1 << 18;
 /// Where to look for free address space when it must grow at its end; far from what kernels and runtimes use, with 47 bits of
@@ -87,6 +90,8 @@ pub struct Reservation {
     growth: Lock<Growth>,
     /// A [`HugePages`].
     huge_pages: AtomicU8,
+    /// Whether what is committed counts: the program has, or had, a limit of addresses or of data.
+    is_limited: AtomicBool,
 }
 
 struct Growth {
@@ -117,6 +122,7 @@ impl Reservation {
             bitmaps: AtomicUsize::new(0),
             growth: Lock::new(growth),
             huge_pages: AtomicU8::new(HugePages::Auto as u8),
+            is_limited: AtomicBool::new(false),
         }
     }
 
@@ -234,7 +240,8 @@ impl Reservation {
         } else {
             os::are_new_pages_locked()
         };
-        let ambitious = granules.max(if is_locked { STEP_LOCKED } else { step } + free);
+        let wanted = if is_locked { STEP_LOCKED } else { self.step_within_limits(step) };
+        let ambitious = granules.max(wanted + free);
         let grown =
             self.extend(&mut growth, ambitious, free).or_else(|| self.extend(&mut growth, granules, free))?;
         growth.step = (step * 2).min(STEP_MAX);
@@ -243,6 +250,9 @@ impl Reservation {
 
     fn establish(&self, growth: &mut Growth) -> bool {
         let limit_bytes = os::resource_limit(os::ResourceLimit::AddressSpace);
+        if limit_bytes.is_some() || os::resource_limit(os::ResourceLimit::Data).is_some() {
+            self.count_committed();
+        }
         let whole = if limit_bytes.is_none() { reserve_whole() } else { None };
         let Some(range) = whole.or_else(|| reserve_tables(limit_bytes)) else { return false };
         let Range { start, coverage, mut reserved } = range;

@@ -1,5 +1,5 @@
 //! `setrlimit` and `prlimit`: before a program limits its own addresses (`RLIMIT_AS`), those that the heap has reserved and does not use
-//! are given up. They would count, and it could not map anything more.
+//! are given up. They would count, and it could not map anything more. Where it limits its data (`RLIMIT_DATA`) what is committed counts.
 
 use crate::libc::set_errno;
 use core::ffi::{c_int, c_uint};
@@ -63,10 +63,13 @@ pub unsafe extern "C" fn prlimit64(
 /// As for [`prlimit`].
 unsafe fn set(pid: c_int, resource: c_uint, new: *const LimitPair, old: *mut LimitPair) -> c_int {
     let is_own = pid == 0 || pid.cast_unsigned() == os::process_id();
-    if is_own && resource == ResourceLimit::AddressSpace as c_uint {
-        // SAFETY: null or readable, as the caller says.
-        if let Some(&[soft, _]) = unsafe { new.as_ref() }.filter(|[soft, _]| *soft != RLIM_INFINITY) {
+    // SAFETY: null or readable, as the caller says.
+    let wanted = unsafe { new.as_ref() }.filter(|[soft, _]| is_own && *soft != RLIM_INFINITY);
+    if let Some(&[soft, _]) = wanted {
+        if resource == ResourceLimit::AddressSpace as c_uint {
             global::keep_within(usize::try_from(soft).unwrap_or(usize::MAX));
+        } else if resource == ResourceLimit::Data as c_uint {
+            global::count_committed();
         }
     }
     // SAFETY: the caller's contract is the same.

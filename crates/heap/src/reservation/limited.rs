@@ -1,17 +1,34 @@
 //! A program that limits its addresses while it runs: what is reserved and not used would count, and is given up. The heap goes on in
 //! pieces at its end, as where there was a limit from the start; the tables, which have their place, are reserved again further.
 
-use super::{COVERAGE_MIN, Growth, ORDER, Reservation, bytes_of};
+use super::{COVERAGE_MIN, Growth, LIMITED_PART, LIMITED_STEP, ORDER, Reservation, bytes_of};
 use crate::granule::GRANULE_BYTES;
 use crate::os;
 use core::ops::Range;
+use core::sync::atomic::Ordering;
 
 /// So often it is tried to have the lock: a child of `fork` that handlers knew nothing of waits for ever for who held it.
 const TRIES: u32 = 1000;
 
 impl Reservation {
+    /// Commits little more than is needed from now on: a limit counts it.
+    pub fn count_committed(&self) {
+        // ORDERING: Relaxed; a heap that grows meanwhile does so by a step as before.
+        self.is_limited.store(true, Ordering::Relaxed);
+    }
+
+    /// How much to commit next, where it would be `step` without a limit.
+    pub(super) fn step_within_limits(&self, step: u32) -> u32 {
+        // ORDERING: Relaxed, as in `count_committed`.
+        if !self.is_limited.load(Ordering::Relaxed) {
+            return step;
+        }
+        ((self.limit() - self.first_granule()) / LIMITED_PART).clamp(LIMITED_STEP, step)
+    }
+
     /// Gives up addresses that a heap under a limit of so many bytes does not need.
     pub fn keep_within(&self, limit_bytes: usize) {
+        self.count_committed();
         let mut growth = (0..TRIES).find_map(|_| {
             let growth = self.growth.try_lock();
             if growth.is_none() {
@@ -88,6 +105,14 @@ mod tests {
     /// So much that the present tables do not suffice.
     fn beyond_tables(reservation: &Reservation) -> u32 {
         covered(reservation) - reservation.limit() + 1
+    }
+
+    #[test]
+    fn where_a_limit_counts_what_is_committed_a_sixteenth_of_the_heap_is_committed_in_advance() {
+        let reservation = Reservation::new();
+        reservation.count_committed();
+        let grown = |granules| reservation.grow(granules, 0).unwrap().granules;
+        assert_eq!([grown(1), grown(1), grown(1600), grown(1)], [LIMITED_STEP, LIMITED_STEP, 1600, 102]);
     }
 
     #[test]
