@@ -18,6 +18,15 @@ fn sparse_calloc_is_resident_only_where_touched() {
 }
 
 #[test]
+fn zeroed_blocks_keep_their_pages_while_they_are_filled_and_give_them_back_once_they_are_not() {
+    if preload().is_some() {
+        for threads in ["1", "2"] {
+            Program::new("calloc_filled.c").argument(threads).passes();
+        }
+    }
+}
+
+#[test]
 fn two_million_small_blocks_freed_at_random_leave_with_malloc_trim() {
     case("small_blocks_at_random");
 }

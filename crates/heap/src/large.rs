@@ -241,6 +241,7 @@ impl Large {
         let bytes = block.bytes();
         let keeps = spans.keep_recent(place, block.first, block.record);
         if keeps {
+            self.filled.freed(&spans.map, block.first, bytes);
             self.books.remove_later(place, bytes);
         }
         keeps
@@ -263,6 +264,19 @@ impl Large {
     pub fn move_to_start(&self, spans: &Spans, address: usize) -> usize {
         self.look_up(spans, address).record.large().set_offset(0);
         address & !(GRANULE_BYTES - 1)
+    }
+
+    /// Whether blocks of so many bytes were seen filled, and not otherwise since.
+    pub fn are_filled(&self, bytes: usize) -> bool {
+        self.filled.wants_huge(whole_units(bytes))
+    }
+
+    /// The new block at `address`, of so many bytes, held something and was cleared.
+    pub fn note_cleared(&self, spans: &Spans, address: usize, bytes: usize) {
+        if bytes >= os::HUGE_PAGE_BYTES {
+            // What it holds at its end was written since.
+            self.look_up(spans, address).record.large().set_had_no_pages(true);
+        }
     }
 
     /// Tells the books of a shard all. By the only thread, or under the lock of what the shard keeps.

@@ -3,8 +3,8 @@
 //! A huge page is one fault instead of 512, but 2 MiB resident even if one byte is touched. So a block has small pages while nobody
 //! knows whether blocks of its size are filled. When such a block, of memory that had no pages before, is freed, a few of its pages are
 //! read: one that was never written holds zeros. (`mincore` would tell pages of zeros from those, but systemd's `@system-service` does
-//! not list it, so services would be ended for it.) From then on blocks of its size bin get huge pages when they come from memory without
-//! pages. One in [`LOOK_AGAIN`] stays small, to see whether they are still filled; where one is not, more must be before the next.
+//! not list it, so services would be ended for it.) So are those of one that `calloc` cleared. From then on blocks of its size bin get huge
+//! pages when they come from memory without pages, and `calloc` keeps the pages of such that have some. One in [`LOOK_AGAIN`] stays small, to see whether they are still filled; where one is not, more must be before the next.
 //! What has small pages keeps them: to purge it for the sake of huge ones cost a third of `churn` with threads, of which twelve turns
 //! do not bring it back.
 

@@ -225,13 +225,13 @@ impl SlabRecord<'_> {
 }
 
 impl LargeRecord<'_> {
-    /// Whether its pages are the first there, and small.
+    /// Whether its pages are the first there, and small; or it was cleared. What it holds shows then whether it was filled.
     #[inline(always)]
     pub fn had_no_pages(self) -> bool {
         self.0.bin.get() == 1
     }
 
-    /// Says whether its pages are the first there, and small.
+    /// Says whether its pages are the first there, and small, or it was cleared.
     #[inline(always)]
     pub fn set_had_no_pages(self, had_none: bool) {
         self.0.bin.set(u8::from(had_none));
