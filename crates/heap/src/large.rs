@@ -343,13 +343,21 @@ impl Large {
         let (old, new) = (record.granules.get(), granules_for(new_bytes + block.offset())?);
         if new > old {
             let take_behind = || spans.take_behind(Span { first, granules: old }, new - old);
-            if !take_behind() {
-                let may_move = old_bytes >= MOVE_BYTES_MIN && self.may_move(spans);
-                let moved = self.relocate(spans, shard, block, (old_bytes, new_bytes), may_move);
-                // What was free behind it in two parts is one when memory ran out: all was purged.
-                if moved.is_some() || !take_behind() {
-                    return moved;
+            let taken = match take_behind() {
+                Some(taken) => taken,
+                None => {
+                    let may_move = old_bytes >= MOVE_BYTES_MIN && self.may_move(spans);
+                    let moved = self.relocate(spans, shard, block, (old_bytes, new_bytes), may_move);
+                    if moved.is_some() {
+                        return moved;
+                    }
+                    // What was free behind it in two parts is one when memory ran out: all was purged.
+                    take_behind()?
                 }
+            };
+            if !taken.zero {
+                // What others left there would count as its own.
+                record.large().set_had_no_pages(false);
             }
             let is_moved = record.is_moved() || spans.map.record(first + old).is_moved();
             spans.map.set_moved(first + old, false);

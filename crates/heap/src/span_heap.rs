@@ -239,14 +239,10 @@ impl SpanHeap {
     }
 
     /// Takes `more` granules directly behind a used span, if they are free, or if new memory continues what is.
-    pub fn take_behind(&mut self, map: &PageMap, span: Span, more: u32, now: u64) -> bool {
+    pub fn take_behind(&mut self, map: &PageMap, span: Span, more: u32, now: u64) -> Option<Taken> {
         let end = span.first + span.granules;
-        if self.free_from(map, end) < more && !self.reserve_behind(map, span, more) {
-            return false;
-        }
-        self.cut(map, end, 0, more, now);
-        self.note_taken(more, now);
-        true
+        let is_free = self.free_from(map, end) >= more || self.reserve_behind(map, span, more);
+        is_free.then(|| self.take_of(map, end, more, 1, now))
     }
 
     /// Length of the free span that begins at a granule, 0 for none.

@@ -117,13 +117,13 @@ impl Spans {
     }
 
     /// Takes `more` granules directly behind a used span, see [`SpanHeap::take_behind`].
-    pub fn take_behind(&self, span: Span, more: u32) -> bool {
+    pub fn take_behind(&self, span: Span, more: u32) -> Option<Taken> {
         let now = os::now_ns();
         let end = span.first + span.granules;
         let take = || self.with(now, |heap, map| heap.take_behind(map, span, more, now));
         // What a shard keeps is free, too.
         let is_kept = || end < self.map.reservation.limit() && self.map.record(end).state() == State::Kept;
-        take() || (is_kept() && self.return_kept() && take())
+        take().or_else(|| (is_kept() && self.return_kept()).then(take).flatten())
     }
 
     /// Gives a span back. `zero`: it reads as zero and holds no pages.

@@ -263,20 +263,21 @@ fn the_last_span_grows_into_new_memory_unless_it_is_refused_or_memory_with_pages
     let [dirty, _, mut last] = [20_000, 1, 3000].map(&mut take);
     let limit = map.reservation.limit();
     assert_eq!(last.first + last.granules, limit);
-    assert!(!spans.take_behind(&map, dirty, 1, 0), "not the last");
+    assert_eq!(spans.take_behind(&map, dirty, 1, 0), None, "not the last");
     os::REFUSED.set(os::Call::Commit as u32);
-    assert!(!spans.take_behind(&map, last, 2000, 0), "refused");
+    assert_eq!(spans.take_behind(&map, last, 2000, 0), None, "refused");
     os::REFUSED.set(0);
     assert_eq!((spans.counts.used, map.reservation.limit()), (23_001, limit));
     // Nothing is free behind it, then less than it wants.
     for more in [2000, 1, 1500] {
-        assert!(spans.take_behind(&map, last, more, 0));
+        let end = last.first + last.granules;
+        assert_eq!(spans.take_behind(&map, last, more, 0), Some(Taken { first: end, zero: true }));
         last.granules += more;
     }
     assert_eq!((spans.counts.used, spans.counts.clean), (26_502, 2 * 1024 - 1501));
     spans.give(&map, dirty.first, dirty.granules, false, 0);
-    assert!(!spans.take_behind(&map, last, 1000, 0), "there is room for both elsewhere");
-    assert!(spans.take_behind(&map, last, spans.counts.clean, 0));
+    assert_eq!(spans.take_behind(&map, last, 1000, 0), None, "there is room for both elsewhere");
+    assert!(spans.take_behind(&map, last, spans.counts.clean, 0).is_some());
 }
 
 #[test]
@@ -349,7 +350,7 @@ mod random {
                         let place = granules as usize % live.len();
                         let (first, length, tag) = live[place];
                         let (end, more) = (first + length, granules << align);
-                        if spans.take_behind(&map, Span { first, granules: length }, more, now) {
+                        if spans.take_behind(&map, Span { first, granules: length }, more, now).is_some() {
                             prop_assert!(live.iter().all(|&(first, ..)| first < end || end + more <= first));
                             for granule in end..end + more {
                                 // SAFETY: the test owns the span.

@@ -180,3 +180,24 @@ fn without_a_purger_what_is_freed_goes_back_by_batches_while_others_run() {
     assert_eq!(purges.count(), 32 * GRANULE_BYTES / (512 << 10));
     assert_eq!(heap.spans.counts().dirty, 0);
 }
+
+#[test]
+fn what_a_block_grows_over_does_not_show_that_it_was_filled() {
+    let (short, long) = (1 << 20, 32 << 20);
+    for had_pages in [true, false] {
+        let heap = heap();
+        heap.set_purge_mode(PurgeMode::Never);
+        let block = exact(&heap, short);
+        if had_pages {
+            let behind = exact(&heap, long - short);
+            fill(behind, long - short, 1);
+            heap.free(None, behind);
+        }
+        assert_eq!(heap.resize_large(None, block, long), block);
+        if !had_pages {
+            fill(block, long, 1);
+        }
+        heap.free(None, block);
+        assert_eq!(heap.large.are_filled(long), !had_pages);
+    }
+}
