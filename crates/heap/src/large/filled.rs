@@ -3,10 +3,10 @@
 //! A huge page is one fault instead of 512, but 2 MiB resident even if one byte is touched. So a block has small pages while nobody
 //! knows whether blocks of its size are filled. When such a block, of memory that had no pages before, is freed, a few of its pages are
 //! read: one that was never written holds zeros. (`mincore` would tell pages of zeros from those, but systemd's `@system-service` does
-//! not list it, so services would be ended for it.) So are those of one that `calloc` cleared. From then on blocks of its size bin get huge
-//! pages when they come from memory without pages, and `calloc` keeps the pages of such that have some. One in [`LOOK_AGAIN`] stays small, to see whether they are still filled; where one is not, more must be before the next.
-//! What has small pages keeps them: to purge it for the sake of huge ones cost a third of `churn` with threads, of which twelve turns
-//! do not bring it back.
+//! not list it, so services would be ended for it.) So are those of one that `calloc` cleared. From then on blocks of its size bin get
+//! huge pages when they come from memory without pages, and `calloc` keeps the pages of such that have some. One in [`LOOK_AGAIN`] stays
+//! small, to see whether they are still filled; where one is not, more must be before the next. What has small pages keeps them: to
+//! purge it for the sake of huge ones cost a third of `churn` with threads, of which twelve turns do not bring it back.
 
 use super::books::{BINS, bin_of};
 use crate::granule::bytes_of;
@@ -19,7 +19,7 @@ use core::sync::atomic::{AtomicU8, Ordering};
 const MISSING_PART: usize = 16;
 /// Pages of a block that are read.
 const SAMPLES: usize = 128;
-/// One of so many blocks is looked at again.
+/// One of so many blocks is looked at again, of sizes that are filled and of those that mostly are not.
 const LOOK_AGAIN: u8 = 8;
 /// A block that is not filled takes back what so many that are have shown, at most.
 const DEBT_MAX: u8 = 64;
@@ -33,7 +33,7 @@ pub struct Filled {
 struct Evidence {
     /// 0: nothing known; 1: filled; more: so many less one must be seen filled first.
     state: AtomicU8,
-    /// Blocks since one was looked at, of those that might have had huge pages.
+    /// Blocks of which one in [`LOOK_AGAIN`] is looked at.
     unseen: AtomicU8,
 }
 
@@ -84,21 +84,33 @@ impl Filled {
         if !map.reservation.are_huge_pages_auto() {
             return;
         }
+        let Some(blocks) = self.stands_for(bytes) else { return };
         let record = map.record(first);
         let bytes = bytes.min(bytes_of(record.granules.get()));
         let start = (map.address(first) + record.large().offset()) & !(os::page_bytes() - 1);
         // SAFETY: the block's pages are committed, and it is being freed: nobody else's.
-        self.note(bytes, unsafe { is_filled(start, bytes) });
+        self.note(bytes, blocks, unsafe { is_filled(start, bytes) });
     }
 
-    fn note(&self, bytes: usize, is_filled: bool) {
+    /// For how many blocks one of so many bytes speaks that is freed; `None`: for none, it is not looked at. A look at what is not filled
+    /// costs nine faults.
+    fn stands_for(&self, bytes: usize) -> Option<u8> {
+        let known = &self.bins[bin_of(bytes)];
+        // ORDERING: Relaxed, as above.
+        if known.state.load(Ordering::Relaxed) < LOOK_AGAIN {
+            return Some(1);
+        }
+        (known.unseen.fetch_add(1, Ordering::Relaxed) % LOOK_AGAIN == 0).then_some(LOOK_AGAIN)
+    }
+
+    fn note(&self, bytes: usize, blocks: u8, is_filled: bool) {
         // ORDERING: Relaxed, as above.
         let state = &self.bins[bin_of(bytes)].state;
         let before = state.load(Ordering::Relaxed);
         let after = match (before, is_filled) {
             (0 | 1, true) => 1,
             (0, false) => 3,
-            (debt, true) => debt - 1,
+            (debt, true) => debt.saturating_sub(blocks).max(1),
             (debt, false) => debt.saturating_mul(2).saturating_add(1).min(DEBT_MAX),
         };
         state.store(after, Ordering::Relaxed);
@@ -133,25 +145,39 @@ mod tests {
     fn blocks_of_a_size_that_was_seen_filled_are_worth_huge_pages_until_one_is_not() {
         let filled = Filled::new();
         assert!(!filled.wants_huge(BYTES));
-        filled.note(BYTES, true);
+        filled.note(BYTES, 1, true);
         assert!(filled.wants_huge(BYTES));
         assert!(!filled.wants_huge(2 * BYTES) && !filled.wants_huge(BYTES / 2), "other sizes");
-        filled.note(BYTES, false);
+        filled.note(BYTES, 1, false);
         let needed = |filled: &Filled| {
             (1..).find(|_| {
-                filled.note(BYTES, true);
+                filled.note(BYTES, 1, true);
                 filled.wants_huge(BYTES)
             })
         };
         assert_eq!(needed(&filled), Some(2));
         let all: Vec<_> = (0..7)
             .map(|_| {
-                filled.note(BYTES, false);
-                filled.note(BYTES, false);
+                filled.note(BYTES, 1, false);
+                filled.note(BYTES, 1, false);
                 needed(&filled).unwrap()
             })
             .collect();
         assert!(all.iter().all(|&seen| seen > 2 && seen < i32::from(DEBT_MAX)), "{all:?}");
+    }
+
+    #[test]
+    fn of_a_size_that_is_not_filled_again_and_again_one_block_in_eight_is_looked_at_and_stands_for_all() {
+        let filled = Filled::new();
+        let looks = |filled: &Filled| (0..80).filter(|_| filled.stands_for(BYTES).is_some()).count();
+        assert_eq!(looks(&filled), 80);
+        (0..8).for_each(|_| filled.note(BYTES, 1, false));
+        assert_eq!(looks(&filled), 10);
+        let freed = (1..).find(|_| {
+            filled.stands_for(BYTES).into_iter().for_each(|blocks| filled.note(BYTES, blocks, true));
+            filled.wants_huge(BYTES)
+        });
+        assert_eq!(freed, Some(usize::from(DEBT_MAX) - 7), "as many as if each were looked at, but for seven");
     }
 
     #[test]
@@ -173,7 +199,7 @@ mod tests {
     #[test]
     fn small_blocks_are_worth_none() {
         let filled = Filled::new();
-        filled.note(1 << 20, true);
+        filled.note(1 << 20, 1, true);
         assert!(!filled.wants_huge(1 << 20));
     }
 
