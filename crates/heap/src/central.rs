@@ -8,6 +8,7 @@
 
 mod idle;
 mod slabs;
+mod spread;
 mod stack;
 mod transit;
 
@@ -23,6 +24,7 @@ use crate::spans::{SHARDS, Spans};
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
 use slabs::Slabs;
+use spread::Spread;
 use stack::Stack;
 use transit::{Regime, Transit, is_in_order};
 
@@ -45,6 +47,7 @@ pub struct Central {
     /// Bytes of blocks that are not in their slabs, but for what the shards have not added yet; and the most there ever were.
     out_bytes: AtomicIsize,
     out_bytes_peak: AtomicUsize,
+    spread: Spread,
     shards: [Shard; SHARDS],
 }
 
@@ -86,6 +89,7 @@ impl Central {
             opening: Lock::new(()),
             out_bytes: AtomicIsize::new(0),
             out_bytes_peak: AtomicUsize::new(0),
+            spread: Spread::new(),
         }
     }
 
@@ -126,7 +130,7 @@ impl Central {
         self.take_from_others(spans, own, class, want, GIVEN_FROM * size_class::slab_blocks(class) as usize)
             .or_else(|| self.used_span_for_slab(spans, own, class).map(take_new))
             .or_else(|| self.take_part_from_others(spans, own, class, want))
-            .or_else(|| self.fresh_span_for_slab(spans, class).map(take_new))
+            .or_else(|| self.fresh_span_for_slab(spans, own, class).map(take_new))
             // Memory is exhausted: whatever there is.
             .or_else(|| self.take_from_others(spans, own, class, want, 1))
     }
@@ -221,7 +225,8 @@ impl Central {
     }
 
     /// A span for a slab, with pages or without.
-    fn fresh_span_for_slab(&self, spans: &Spans, class: usize) -> Option<u32> {
+    fn fresh_span_for_slab(&self, spans: &Spans, own: usize, class: usize) -> Option<u32> {
+        self.look_for_spread(spans, &self.shards[own]);
         // ORDERING: Relaxed; a statistic that decides about speed only.
         let out_bytes = self.out_bytes.load(Ordering::Relaxed);
         spans.take_for_slab(size_class::slab_granules(class), out_bytes >= WORTH_BYTES as isize)

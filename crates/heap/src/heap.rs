@@ -91,6 +91,9 @@ impl Heap {
         if block == 0 && self.gather(cache) {
             block = self.try_allocate_small(cache, class);
         }
+        if self.central.is_spread() {
+            self.gather_spread(cache);
+        }
         self.settle(cache);
         block
     }
@@ -123,6 +126,14 @@ impl Heap {
         self.caches.revoke_all(own, self.home());
         self.central.return_transit(&self.spans);
         true
+    }
+
+    /// As [`Heap::gather`], where cached blocks keep much memory from other use.
+    #[cold]
+    fn gather_spread(&self, own: Option<&ThreadCache>) {
+        let before = self.spans.used();
+        self.gather(own);
+        self.central.note_gathered(before, self.spans.used());
     }
 
     fn allocate_uncached(&self, class: usize) -> usize {

@@ -309,6 +309,11 @@ impl Spans {
         self.heap.lock().mode = mode;
     }
 
+    /// Granules in slabs and large blocks, with what shards keep.
+    pub fn used(&self) -> u32 {
+        self.heap.lock().counts.used
+    }
+
     /// Sizes and counts.
     pub fn counts(&self) -> SpanCounts {
         let kept: u32 = self.kept.iter().map(|shard| shard.granules.get()).sum();

@@ -228,3 +228,27 @@ fn exited_threads_leave_nothing_where_nobody_comes_by_for_it_and_little_elsewher
     live_and_exit(&heap, 3);
     assert_eq!(holding(&heap), 1, "there is room for others again");
 }
+
+#[test]
+fn blocks_cached_in_no_order_do_not_keep_the_memory_of_one_size_from_the_next() {
+    const BYTES: usize = 8 << 20;
+    let heap = heap();
+    let cache = heap.caches.acquire().unwrap();
+    // Memory that comes back is held.
+    let granules = (2 * BYTES / GRANULE_BYTES) as u32;
+    for _ in 0..2 {
+        let span = heap.spans.take(granules, 1, false).unwrap();
+        heap.spans.give(span.first, granules, false);
+    }
+    let mut random = 1_u64;
+    for class in [48, 64, 80, 96, 112, 128, 160].map(|bytes| size_class::class_of(bytes).unwrap()) {
+        let count = BYTES / size_class::size(class);
+        let mut blocks: Vec<usize> = (0..count).map(|_| take_small(&heap, cache, class)).collect();
+        while !blocks.is_empty() {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            give_small(&heap, cache, blocks.swap_remove((random >> 33) as usize % blocks.len()));
+        }
+    }
+    let peak = heap.spans.counts().used_peak as usize * GRANULE_BYTES;
+    assert!(peak <= 5 * BYTES / 2, "8 MiB of one size at a time: {peak} bytes");
+}

@@ -1,0 +1,60 @@
+//! Whether free blocks that lie in caches and in transit keep many slabs from emptying. Blocks freed in no order are of as many slabs as
+//! they are themselves, and stay where they are when the program goes on with another size. Where there is a purger it sends them home;
+//! elsewhere whoever makes a slab looks whether the heap grows although much is free in slabs.
+//!
+//! SYNCHRONIZATION: hints; of several threads one may send home what another did already.
+
+use super::{Central, Shard};
+use crate::granule::GRANULE_BYTES;
+use crate::page_map::{Hint8, Hint32};
+use crate::size_class::{self, CLASSES};
+use crate::spans::Spans;
+
+/// Bytes free in a shard's slabs from which on caches are worth emptying: the faults of so much memory take longer than that.
+const WORTH_BYTES: usize = 4 << 20;
+/// As much, and this part of the heap, must come of it, or the heap grow by, for another time.
+const PART: u32 = 4;
+
+/// What is known of it.
+pub struct Spread {
+    /// Granules in use from which on it is looked at.
+    looked_at_from: Hint32,
+    /// 1: it is so, and nothing was sent home since.
+    is_found: Hint8,
+}
+
+impl Spread {
+    /// Nothing known.
+    pub const fn new() -> Self {
+        Self { looked_at_from: Hint32::new(0), is_found: Hint8::new(0) }
+    }
+}
+
+impl Central {
+    /// A slab is made for a shard, of memory that no shard kept.
+    pub(super) fn look_for_spread(&self, spans: &Spans, shard: &Shard) {
+        let Spread { looked_at_from, is_found } = &self.spread;
+        if !spans.keeps() && spans.used() >= looked_at_from.get() && free_bytes(shard) >= WORTH_BYTES {
+            is_found.set(1);
+        }
+    }
+
+    /// Whether what is cached and in transit had better go home.
+    #[inline]
+    pub fn is_spread(&self) -> bool {
+        self.spread.is_found.get() == 1
+    }
+
+    /// It went home; so many granules were in use before, and are now.
+    pub fn note_gathered(&self, before: u32, now: u32) {
+        let part = before / PART + (WORTH_BYTES / GRANULE_BYTES) as u32;
+        let was_worth_it = before.saturating_sub(now) >= part;
+        self.spread.looked_at_from.set(if was_worth_it { before } else { before + part });
+        self.spread.is_found.set(0);
+    }
+}
+
+/// Bytes of free blocks in a shard's slabs.
+fn free_bytes(shard: &Shard) -> usize {
+    (1..CLASSES).map(|class| shard.free_blocks[class].get() * size_class::size(class)).sum()
+}
