@@ -476,6 +476,14 @@ mod tests {
     static GATED: ThreadCache = ThreadCache::gated(SHARD);
 
     #[test]
+    fn lists_hold_less_than_14_kib_outside_the_budget() {
+        let bytes = (1..BINS).map(class_of_bin);
+        let bytes: usize =
+            bytes.map(|class| size_class::magazine_min(class) as usize * size_class::size(class)).sum();
+        assert!((13 << 10..14 << 10).contains(&bytes), "{bytes}");
+    }
+
+    #[test]
     fn one_made_of_zeroed_memory_is_one_that_is_gated() {
         let mut made = MaybeUninit::<ThreadCache>::zeroed();
         // SAFETY: zeroed, and ours.

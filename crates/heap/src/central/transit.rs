@@ -71,7 +71,7 @@ impl Transit {
         }
     }
 
-    /// How many magazines may be in transit beside this one and the others.
+    /// How many magazines may be in transit in all, for one whose blocks are neighbours or not.
     pub fn most(&self, regime: Regime, class: usize, in_order: bool) -> u32 {
         let allowed = self.classes[class].allowed.get();
         match regime {
