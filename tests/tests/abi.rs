@@ -100,6 +100,13 @@ fn libraries_opened_with_deepbind_share_the_heap() {
 }
 
 #[test]
+fn who_opens_libc_by_its_name_gets_the_functions_that_everybody_has() {
+    Program::new("libc_by_name.c").passes();
+    Program::new("libc_by_name.c").argument("path").passes();
+    Program::new("own_before_libc.c").passes();
+}
+
+#[test]
 fn library_works_when_loaded_by_dlopen_beside_libc() {
     if let Some(library) = preload() {
         Program::new("loaded_late.c").without_preload().argument(library.to_string_lossy()).passes();

@@ -1,6 +1,7 @@
-//! `dlopen`, so that libraries opened with `RTLD_DEEPBIND` (PHP opens its extensions so) allocate here, too.
+//! `dlopen`, so that libraries opened with `RTLD_DEEPBIND` (PHP opens its extensions so) allocate here, too, and who opens libc itself
+//! and asks that for `free` or `malloc_trim` (Python's `ctypes.CDLL("libc.so.6")`) gets ours.
 //!
-//! Such a library looks into libc before it looks into what the program started with. It would call libc's `free` with our
+//! They look into libc before they look into what the program started with, or nowhere else. They would call libc's `free` with our
 //! blocks and hand libc's blocks to our `free`, and either ends the process. So before the first of them is opened, libc's own
 //! table of symbols leads from the names of the `malloc` family to where they lead everybody else.
 
@@ -48,7 +49,6 @@ pub unsafe extern "C" fn dlopen(path: *const c_char, mode: c_int) -> *mut c_void
         ".cfi_startproc",
         "push rdi",
         ".cfi_adjust_cfa_offset 8",
-        "mov edi, esi",
         "call {prepare}",
         "pop rdi",
         ".cfi_adjust_cfa_offset -8",
@@ -63,7 +63,6 @@ pub unsafe extern "C" fn dlopen(path: *const c_char, mode: c_int) -> *mut c_void
         "stp x0, x30, [sp, #-16]!",
         ".cfi_adjust_cfa_offset 16",
         ".cfi_rel_offset x30, 8",
-        "mov w0, w1",
         "bl {prepare}",
         "mov x16, x0",
         "ldp x0, x30, [sp], #16",
@@ -75,14 +74,17 @@ pub unsafe extern "C" fn dlopen(path: *const c_char, mode: c_int) -> *mut c_void
     );
 }
 
-extern "C" fn prepare(mode: c_int) -> Onward {
+/// # Safety
+/// As for [`dlopen`].
+unsafe extern "C" fn prepare(path: *const c_char, mode: c_int) -> Onward {
     let is_deep = mode & RTLD_DEEPBIND != 0;
-    let mut is_led = is_deep.then(|| IS_LED.lock());
+    // SAFETY: the caller's contract is the same.
+    let mut is_led = (is_deep || unsafe { is_libc(path) }).then(|| IS_LED.lock());
     let mut view = View::default();
     objects(|object| {
         view.note(&object);
         if let Some(is_led) = is_led.as_mut() {
-            **is_led = **is_led || view.lead(&object);
+            **is_led = **is_led || view.lead(&object, is_deep);
         }
         view.dlopen.is_some() && is_led.as_ref().is_none_or(|is_led| **is_led)
     });
@@ -93,6 +95,17 @@ extern "C" fn prepare(mode: c_int) -> Onward {
         dlopen: view.dlopen.or(view.earlier).unwrap_or(nowhere as *const () as usize),
         mode: mode as usize,
     }
+}
+
+/// # Safety
+/// `path` is null or a C string.
+unsafe fn is_libc(path: *const c_char) -> bool {
+    if path.is_null() {
+        return false;
+    }
+    // SAFETY: the caller's contract is the same.
+    let path = unsafe { CStr::from_ptr(path) }.to_bytes();
+    path.rsplit(|byte| *byte == b'/').next() == Some(b"libc.so.6")
 }
 
 /// Before glibc 2.34 a program without libdl has no `dlopen`.
@@ -110,6 +123,8 @@ struct View {
     earlier: Option<usize>,
     /// By their places in `NAMES`, where everybody else's calls go: mostly to us, or to what was preloaded before us.
     first: [usize; COUNT],
+    /// Whether another than us has one of them.
+    is_taken: bool,
 }
 
 impl View {
@@ -123,15 +138,20 @@ impl View {
     }
 
     /// If the object, which was noted, is libc, its names lead from now on where everybody else's do: before us, they do. False for all
-    /// others, and where that is refused.
-    fn lead(&mut self, object: &Object<'_>) -> bool {
+    /// others, and where that is refused. Who has functions of his own may ask libc for those behind them, and would call himself: but for a
+    /// library that is opened deep libc's are left to him.
+    fn lead(&mut self, object: &Object<'_>, is_deep: bool) -> bool {
         if object.find(c"gnu_get_libc_version").is_some() {
+            if self.is_taken && !is_deep {
+                return false;
+            }
             let known = names().zip(self.first).filter(|(_, first)| *first != 0);
             return !self.is_behind_ours || object.lead(known);
         }
         for (name, first) in names().zip(&mut self.first).filter(|(_, first)| **first == 0) {
             *first = object.find(name).unwrap_or(0);
         }
+        self.is_taken |= !self.is_behind_ours && self.first.iter().any(|first| *first != 0);
         false
     }
 }
