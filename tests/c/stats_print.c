@@ -1,16 +1,18 @@
-/* malloc_stats writes something on stderr, nothing on stdout, and closes neither. */
+/* malloc_stats writes something on stderr, nothing on stdout, and closes neither. With "whole" in one piece each time, or what several
+ * processes write to one pipe would mix. */
 #include "check.h"
 
-static size_t drain(int file, char *text, size_t room) {
+static size_t drain(int file, char *text, size_t room, int *pieces) {
     size_t used = 0;
-    for (ssize_t got; (got = read(file, text + used, room - 1 - used)) > 0;) used += got;
+    *pieces = 0;
+    for (ssize_t got; (got = read(file, text + used, room - 1 - used)) > 0; ++*pieces) used += got;
     text[used] = 0;
     return used;
 }
 
-int main(void) {
-    int out[2], err[2];
-    CHECK(pipe(out) == 0 && pipe(err) == 0, "no pipes");
+int main(int argc, char **argv) {
+    int out[2], err[2], pieces;
+    CHECK(pipe(out) == 0 && pipe2(err, O_DIRECT) == 0, "no pipes"); // a pipe that keeps pieces apart
     pid_t child = fork();
     if (child == 0) {
         dup2(out[1], 1), dup2(err[1], 2);
@@ -24,10 +26,11 @@ int main(void) {
     }
     close(out[1]), close(err[1]);
     static char text[65536];
-    size_t printed = drain(err[0], text, sizeof text);
+    size_t printed = drain(err[0], text, sizeof text, &pieces);
     CHECK(printed > 10 && memchr(text, '\n', printed), "malloc_stats wrote %zu bytes on stderr", printed);
     CHECK(strpbrk(text, "0123456789") != NULL, "malloc_stats wrote no number");
-    printed = drain(out[0], text, sizeof text);
+    CHECK(argc == 1 || pieces == 2, "malloc_stats wrote twice, in %d pieces", pieces);
+    printed = drain(out[0], text, sizeof text, &pieces);
     CHECK(printed == 0, "malloc_stats wrote %zu bytes on stdout", printed);
     expect_success(child, "malloc_stats");
     return 0;

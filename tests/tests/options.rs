@@ -60,6 +60,13 @@ fn statistics_at_exit_are_printed_on_stderr() {
 }
 
 #[test]
+fn statistics_of_several_processes_do_not_mix_in_a_pipe() {
+    if preload().is_some() {
+        Program::new("stats_print.c").argument("whole").passes();
+    }
+}
+
+#[test]
 fn wrong_key_does_not_hide_a_right_one() {
     let Some(outcome) = ordinary_with("nonsense:1,stats:exit") else { return };
     assert!(

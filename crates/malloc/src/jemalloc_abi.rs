@@ -11,7 +11,8 @@ use core::ffi::{c_char, c_int, c_void};
 use core::fmt::{self, Write};
 use core::ptr::null_mut;
 use faultless_heap::Faultless;
-use faultless_heap::global::{self, MIN_ALIGN};
+use faultless_heap::global::{self, HEAP, MIN_ALIGN};
+use faultless_heap::stats::Snapshot;
 
 /// The alignment's power of two, in a call's flags.
 const LG_ALIGN: c_int = 0x3f;
@@ -174,7 +175,7 @@ pub unsafe extern "C" fn malloc_stats_print(
     _options: *const c_char,
 ) {
     match write {
-        Some(write) => statistics::write(&mut Pieces { write, opaque }),
+        Some(write) => statistics::write(&Snapshot::take(&HEAP), &mut Pieces { write, opaque }),
         None => statistics::print(),
     }
 }

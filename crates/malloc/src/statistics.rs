@@ -92,12 +92,17 @@ pub extern "C" fn malloc_stats() {
 
 /// Prints the statistics on standard error.
 pub fn print() {
-    write(&mut os::StandardError);
+    // Apart from this: a small stack need not hold what is to be written while the snapshot is taken.
+    #[inline(never)]
+    fn print_snapshot(snapshot: &Snapshot) {
+        write(snapshot, &mut os::StandardError::new());
+    }
+    print_snapshot(&Snapshot::take(&HEAP));
 }
 
 /// Writes the statistics to what takes as much as it can.
-pub fn write(out: &mut impl Write) {
-    let _ = Snapshot::take(&HEAP).write(out);
+pub fn write(snapshot: &Snapshot, out: &mut impl Write) {
+    let _ = snapshot.write(out);
     let (looks, looks_ns) = purger::work();
     if looks > 0 {
         let milliseconds = looks_ns / 1_000_000;

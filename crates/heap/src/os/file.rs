@@ -34,13 +34,50 @@ pub fn write_stderr(text: &[u8]) {
     write_all(2, text);
 }
 
-/// Standard error as a `fmt::Write` that never fails.
-pub struct StandardError;
+/// What a pipe takes in one piece (`PIPE_BUF`).
+const PIECE_BYTES: usize = 4096;
+
+/// Standard error as a `fmt::Write` that never fails. Written in pieces as large as may be, the last of them on drop: what several
+/// processes write does not mix.
+pub struct StandardError {
+    piece: [u8; PIECE_BYTES],
+    used: usize,
+}
+
+impl StandardError {
+    /// With nothing to be written yet.
+    pub const fn new() -> Self {
+        Self { piece: [0; PIECE_BYTES], used: 0 }
+    }
+
+    fn flush(&mut self) {
+        write_stderr(&self.piece[..self.used]);
+        self.used = 0;
+    }
+}
+
+impl Default for StandardError {
+    fn default() -> Self {
+        Self::new()
+    }
+}
 
 impl Write for StandardError {
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        write_stderr(text.as_bytes());
+        for &byte in text.as_bytes() {
+            if self.used == PIECE_BYTES {
+                self.flush();
+            }
+            self.piece[self.used] = byte;
+            self.used += 1;
+        }
         Ok(())
+    }
+}
+
+impl Drop for StandardError {
+    fn drop(&mut self) {
+        self.flush();
     }
 }
 
