@@ -1,5 +1,7 @@
 //! Whether a preload can reach a program.
 
+use std::path::Path;
+
 use faultless_records::elf::Executable;
 use faultless_records::program::{Privilege, ProgramFile, ProgramKind};
 
@@ -14,7 +16,7 @@ pub fn obstacle(chain: &[ProgramFile]) -> Option<String> {
     let file = chain.last()?;
     let path = file.path.display();
     let why = match &file.kind {
-        ProgramKind::Elf(executable) => obstacle_in_elf(executable),
+        ProgramKind::Elf(executable) => obstacle_in_elf(&file.path, executable),
         ProgramKind::Script(_) => {
             Some("its interpreters are scripts without end; start the last one by name".into())
         }
@@ -33,7 +35,7 @@ pub fn obstacle(chain: &[ProgramFile]) -> Option<String> {
     })
 }
 
-fn obstacle_in_elf(executable: &Executable) -> Option<String> {
+fn obstacle_in_elf(path: &Path, executable: &Executable) -> Option<String> {
     if !executable.is_64_bit {
         return Some(
             "it is a 32-bit program and the library is a 64-bit one; use a 64-bit build of it".into(),
@@ -43,13 +45,21 @@ fn obstacle_in_elf(executable: &Executable) -> Option<String> {
         return Some("it is built for another kind of processor".into());
     }
     let Some(loader) = &executable.loader else {
+        // The loader as a command (`ld.so --library-path DIRECTORY PROGRAM`) heeds a preload.
+        if is_glibc_loader(path) {
+            return None;
+        }
         return Some("it is linked statically; link it dynamically, or link libfaultless.a into it".into());
     };
-    let name = loader.rsplit('/').next().unwrap_or(loader);
-    if name.starts_with("ld-linux") || name.starts_with("ld64.so") {
+    if is_glibc_loader(Path::new(loader)) {
         return None;
     }
     Some(format!("it is built for another C library (its loader is {loader}); use a build for glibc"))
+}
+
+fn is_glibc_loader(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    ["ld-linux", "ld64.so", "ld.so"].iter().any(|start| name.starts_with(start))
 }
 
 fn obstacle_in_privilege(privilege: Privilege) -> String {
@@ -82,6 +92,13 @@ mod tests {
     fn a_dynamic_glibc_program_has_no_obstacle() {
         assert_eq!(obstacle(&[file(elf(GLIBC))]), None);
         assert_eq!(obstacle(&[file(ProgramKind::Unreadable)]), None);
+    }
+
+    #[test]
+    fn the_loader_as_a_command_has_no_obstacle() {
+        for path in ["/lib64/ld-linux-x86-64.so.2", "/usr/bin/ld.so"] {
+            assert_eq!(obstacle(&[ProgramFile { path: path.into(), ..file(elf(None)) }]), None, "{path}");
+        }
     }
 
     #[test]
