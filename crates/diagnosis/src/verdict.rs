@@ -168,12 +168,13 @@ pub fn endings(arm: &ArmResult) -> Vec<Ending> {
 
 /// The libc setting that helps most; of those nearly as good, the first with the fewest settings.
 fn best_libc(remedies: &[Remedy<'_>]) -> Option<usize> {
+    // Time before memory, and memory first where it is not bought with faults.
     let score = |place: usize| {
         let effect = remedies[place].verdict.effect?;
-        Some(if effect.judgement() == Judgement::Smaller {
-            effect.peak_ratio
-        } else {
-            effect.processor_ratio
+        Some(match (effect.judgement(), effect.faults) {
+            (Judgement::Smaller, Change::More) => (2, effect.peak_ratio),
+            (Judgement::Smaller, _) => (1, effect.peak_ratio),
+            _ => (0, effect.processor_ratio),
         })
     };
     let settings = |place: usize| match &remedies[place].arm.role {
@@ -181,14 +182,16 @@ fn best_libc(remedies: &[Remedy<'_>]) -> Option<usize> {
         _ => 0,
     };
     let is_libc = |place: &usize| matches!(remedies[*place].arm.role, Role::Libc(_) | Role::Defaults);
-    let candidates: Vec<usize> =
-        (0..remedies.len()).filter(|place| is_libc(place) && remedies[*place].helps()).collect();
-    let scored = candidates.iter().filter_map(|place| Some((*place, score(*place)?)));
-    let (best, _) = scored.min_by(|(_, one), (_, other)| one.total_cmp(other))?;
+    let candidates = (0..remedies.len()).filter(|place| is_libc(place) && remedies[*place].helps());
+    let scored: Vec<(usize, (u8, f64))> =
+        candidates.filter_map(|place| Some((place, score(place)?))).collect();
+    let (best, (best_rank, _)) =
+        *scored.iter().min_by(|(_, one), (_, other)| one.0.cmp(&other.0).then(one.1.total_cmp(&other.1)))?;
     let figures = |place: usize| &remedies[place].verdict.figures;
-    candidates
+    scored
         .into_iter()
-        .filter(|place| is_nearly_as_good(figures(*place), figures(best)))
+        .filter(|(place, (rank, _))| *rank == best_rank && is_nearly_as_good(figures(*place), figures(best)))
+        .map(|(place, _)| place)
         .min_by_key(|place| settings(*place))
 }
 
@@ -312,6 +315,10 @@ fn praise(name: &str, verdict: &ArmVerdict) -> String {
 fn plain(effect: &Effect, verdict: &ArmVerdict) -> String {
     let mut text = match effect.judgement() {
         Judgement::Faster => format!("helps (elapsed ×{:.2})", effect.elapsed_ratio),
+        Judgement::Smaller if effect.faults == Change::More => format!(
+            "takes less memory (peak RSS ×{:.2}) and more faults (×{:.2})",
+            effect.peak_ratio, effect.fault_ratio
+        ),
         Judgement::Smaller => format!("takes less memory (peak RSS ×{:.2})", effect.peak_ratio),
         Judgement::FewerFaultsOnly => {
             format!("takes fewer faults (×{:.2}), which does not show in time", effect.fault_ratio)

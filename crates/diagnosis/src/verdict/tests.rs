@@ -101,6 +101,36 @@ fn settings_that_are_needed_to_hold_less_memory_are_set() {
 }
 
 #[test]
+fn what_takes_less_time_is_preferred_to_what_takes_less_memory() {
+    let (mmap, trim) = halves();
+    let verdict = judge(&[
+        arm("libc as is", Role::AsIs, runs(5.0, 300_000, 50, 26)),
+        arm("libc tuned", Role::Libc(vec![mmap, trim.clone()]), runs(4.2, 100_000, 50, 44)),
+        arm("trim half only", Role::Libc(vec![trim]), runs(5.0, 300_000, 40, 26)),
+    ])
+    .unwrap();
+    assert_eq!(verdict.best_libc, Some(1), "{}", verdict.sentence);
+}
+
+#[test]
+fn less_memory_that_is_bought_with_faults_is_preferred_to_none_and_says_so() {
+    let (mmap, trim) = halves();
+    let as_is = arm("libc as is", Role::AsIs, runs(2.4, 47_000, 51, 26));
+    let tuned = arm("libc tuned", Role::Libc(vec![mmap, trim.clone()]), runs(2.4, 17_700, 45, 44));
+    let trim = arm("trim half only", Role::Libc(vec![trim]), runs(2.5, 194_000, 40, 26));
+    let verdict = judge(&[as_is.clone(), tuned, trim.clone()]).unwrap();
+    assert_eq!(verdict.best_libc, Some(1), "{}", verdict.sentence);
+    assert!(
+        verdict
+            .sentence
+            .contains("trim half only takes less memory (peak RSS ×0.78) and more faults (×4.13)"),
+        "{}",
+        verdict.sentence
+    );
+    assert_eq!(judge(&[as_is, trim]).unwrap().best_libc, Some(1));
+}
+
+#[test]
 fn where_nothing_helps_it_says_so_and_names_what_is_worse() {
     let verdict = judge(&[
         arm("libc as is", Role::AsIs, runs(5.0, 30_000, 100, 90)),
