@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use clap::Args;
 use faultless_probe::signals::Signals;
+use faultless_probe::terminal;
 use faultless_records::core_file::{self, HEADER_BYTES};
 use faultless_records::measurement::Ending;
 use faultless_report::heap::HeapReport;
@@ -124,5 +125,5 @@ fn text(report: &HeapReport, arguments: &HeapArguments) -> Result<String, Failur
         }
         return Ok(report.walks.iter().map(malloc_info::text).collect());
     }
-    Ok(heap_table::text(report, arguments.all))
+    Ok(heap_table::text(report, arguments.all, terminal::columns()))
 }

@@ -9,12 +9,14 @@ use faultless_diagnosis::tuning::size;
 
 use crate::heap::{FaultlessHeap, HeapReport, Regions, Source};
 use crate::heap_json::flaw_text;
-use crate::plain::plain;
+use crate::plain::{plain, wrapped};
 use crate::quantity::{count, mebibytes, several};
 use crate::table_form::{headed, right};
 
 /// Arenas with a row of their own; the rest share one.
 const MOST_ROWS: usize = 12;
+/// The table of arenas is about as wide: prose is no wider than it where no terminal says how much room there is.
+const USUAL_COLUMNS: usize = 120;
 /// Below this much in all heaps, figures are in KiB.
 const LARGE_BYTES: u64 = 32 << 20;
 /// Trim thresholds that glibc sets by itself: twice the size of a freed block that had a mapping of its own. Source:
@@ -23,40 +25,36 @@ const LEAST_RAISED_BYTES: u64 = (128 << 10) + 1;
 const MOST_RAISED_BYTES: u64 = 64 << 20;
 
 /// What the words mean; it stands under the tables.
-pub const LEGEND: &str = "\
-Resident: pages with memory. Trapped: resident and free. Trim: whole pages that malloc_trim(0) would give back. Left: whole
-pages it would not (tops of threads' arenas, first pages of free chunks). Pinned: free parts of pages in which a block is in
-use. Cached: blocks in threads' caches. Fragmentation: trapped as a part of resident. Sizes are of chunks, 8 bytes more than
-what was asked for, rounded up to 16.";
+const LEGEND: &str = "\
+    Resident: pages with memory. Trapped: resident and free. Trim: whole pages that malloc_trim(0) would give back. Left: \
+    whole pages it would not (tops of threads' arenas, first pages of free chunks). Pinned: free parts of pages in which a \
+    block is in use. Cached: blocks in threads' caches. Fragmentation: trapped as a part of resident. Sizes are of chunks, \
+    8 bytes more than what was asked for, rounded up to 16.";
 
 /// What helps, by where most of what is trapped lies.
 fn remedy(trap: Trap) -> String {
     let text = match trap {
         Trap::MainTop { threshold_bytes } => return main_top(threshold_bytes),
         Trap::Returnable => {
-            "\
-Most of what is trapped goes back when the program calls malloc_trim(0). glibc never calls it by itself, and a free gives
-back only the end of a heap."
+            "goes back when the program calls malloc_trim(0). glibc never calls it by itself, and a free gives back only the \
+             end of a heap"
         }
         Trap::ThreadTops => {
-            "\
-Most of what is trapped are tops of threads' arenas. A free gives a top back where it exceeds the trim threshold, which
-glibc raises to up to 64 MiB as the program frees large blocks. MALLOC_TRIM_THRESHOLD_=131072 in its environment when it
-starts keeps it at 128 KiB, and with it the threshold of mmap: tops and blocks above that go back at each free, at the
-price of page faults where the memory is wanted again."
+            "are tops of threads' arenas. A free gives a top back where it exceeds the trim threshold, which glibc raises to \
+             up to 64 MiB as the program frees large blocks. MALLOC_TRIM_THRESHOLD_=131072 in its environment when it starts \
+             keeps it at 128 KiB, and with it the threshold of mmap: tops and blocks above that go back at each free, at the \
+             price of page faults where the memory is wanted again"
         }
         Trap::Pinned => {
-            "\
-Most of what is trapped are parts of pages with blocks in use. No setting of glibc gives them back; blocks of other sizes
-or lifetimes would, or another allocator might: faultless run -- COMMAND starts it under ours."
+            "are parts of pages with blocks in use. No setting of glibc gives them back; blocks of other sizes or lifetimes \
+             would, or another allocator might: faultless run -- COMMAND starts it under ours"
         }
         Trap::Cached => {
-            "\
-Most of what is trapped are blocks in threads' caches, which go back to malloc when the threads end. Without caches, by
-GLIBC_TUNABLES=glibc.malloc.tcache_count=0 in its environment when it starts, each call takes longer."
+            "are blocks in threads' caches, which go back to malloc when the threads end. Without caches, by \
+             GLIBC_TUNABLES=glibc.malloc.tcache_count=0 in its environment when it starts, each call takes longer"
         }
     };
-    text.to_owned()
+    format!("Most of what is trapped {text}.")
 }
 
 fn main_top(threshold_bytes: u64) -> String {
@@ -64,16 +62,16 @@ fn main_top(threshold_bytes: u64) -> String {
     let (why, cure) = if is_raised {
         (
             "which glibc raised as the program freed large blocks",
-            "MALLOC_TRIM_THRESHOLD_=131072 in its environment when it\nstarts keeps it at 128 KiB, and with it the threshold of \
-             mmap: the top and blocks above that go back at each free, at\nthe price of page faults where the memory is wanted \
-             again",
+            "MALLOC_TRIM_THRESHOLD_=131072 in its environment when it starts keeps it at 128 KiB, and with it the threshold \
+             of mmap: the top and blocks above that go back at each free, at the price of page faults where the memory is \
+             wanted again",
         )
     } else {
         ("which the program or its environment has set", "A lower one gives it back at such a free")
     };
     format!(
         "Most of what is trapped is the top of the main heap. A free gives it back where it exceeds the trim threshold, {} \
-         here,\n{why}. {cure}. malloc_trim(0) gives it back at once.",
+         here, {why}. {cure}. malloc_trim(0) gives it back at once.",
         size(threshold_bytes)
     )
 }
@@ -102,27 +100,28 @@ impl Unit {
     }
 }
 
-/// All of it; every arena has a row if `all` is set.
+/// All of it, prose broken at `columns`; every arena has a row if `all` is set.
 #[must_use]
-pub fn text(report: &HeapReport, all: bool) -> String {
-    let mut parts = vec![heading(report)];
+pub fn text(report: &HeapReport, all: bool, columns: Option<usize>) -> String {
+    let fit = |text: String| wrapped(&text, columns.unwrap_or(USUAL_COLUMNS));
+    let mut parts = vec![fit(heading(report))];
     for walk in &report.walks {
         let reserved: u64 = walk.arenas.iter().map(Arena::reserved_bytes).sum();
         let unit = Unit::of(walk.total.holding.resident_bytes.max(walk.total.walked_bytes()));
-        parts.push(answer(walk, unit, reserved));
-        parts.extend(Trap::of(walk).map(remedy));
+        parts.push(fit(answer(walk, unit, reserved)));
+        parts.extend(Trap::of(walk).map(remedy).map(fit));
         parts.push(arenas(walk, unit, all));
         parts.push(sizes(&walk.total, unit));
-        parts.extend(flaws(walk, &report.source));
+        parts.extend(flaws(walk, &report.source).into_iter().map(fit));
     }
     if let Some((name, regions)) = &report.other {
-        parts.push(other(name, regions, report.faultless.is_none()));
+        parts.push(fit(other(name, regions, report.faultless.is_none())));
     }
     parts.extend(report.faultless.as_ref().map(faultless));
     if !report.walks.is_empty() {
-        parts.push(LEGEND.to_owned());
+        parts.push(fit(LEGEND.to_owned()));
     }
-    parts.extend(report.remarks.iter().map(|remark| plain(remark)));
+    parts.extend(report.remarks.iter().map(|remark| fit(plain(remark))));
     let mut text = parts.join("\n\n");
     text.push('\n');
     text
@@ -136,7 +135,7 @@ fn other(name: &str, regions: &Regions, is_closed: bool) -> String {
         ""
     };
     format!(
-        "{name} serves this process. Anonymous mappings that are no glibc heap and have no name, stacks of threads among them: {},\n\
+        "{name} serves this process. Anonymous mappings that are no glibc heap and have no name, stacks of threads among them: {}, \
          {} reserved, {} of them accessible, {} resident.{limit}",
         count(regions.count),
         unit.with_name(regions.reserved_bytes),
@@ -428,4 +427,32 @@ fn flaw_line(arenas: &[&Arena], walk: &HeapWalk, what: &str) -> Option<String> {
         first.address,
         first.attempts
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn a_narrow_terminal_gets_no_sentence_that_it_must_break() {
+        let report = HeapReport {
+            pid: Some(4711),
+            name: "server".into(),
+            source: Source::AtExit,
+            took: Duration::ZERO,
+            glibc: Some((2, 36)),
+            walks: vec![],
+            other: Some(("jemalloc".into(), Regions { count: 24, ..Regions::default() })),
+            faultless: None,
+            remarks: vec![
+                "glibc's malloc is there, and was asked for memory by a library of its own once".into(),
+            ],
+        };
+        let widest = |columns| {
+            text(&report, false, columns).lines().map(|line| line.chars().count()).max().unwrap_or(0)
+        };
+        assert!((100..=USUAL_COLUMNS).contains(&widest(None)), "{}", widest(None));
+        assert!(widest(Some(80)) <= 80, "{}", text(&report, false, Some(80)));
+    }
 }
