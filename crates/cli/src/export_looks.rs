@@ -215,6 +215,7 @@ mod tests {
             source: Source::AtExit,
             took: Duration::ZERO,
             glibc,
+            counted_rss_bytes: None,
             walks: Vec::new(),
             other: None,
             faultless: None,

@@ -90,6 +90,7 @@ pub fn look(path: &Path) -> Result<HeapReport, Failure> {
         source: Source::Core(path.display().to_string()),
         took: began.elapsed(),
         glibc: version,
+        counted_rss_bytes: None,
         walks,
         other: None,
         faultless: None,

@@ -13,6 +13,7 @@ use faultless_probe::standstill::{Standstill, StandstillError};
 use faultless_records::allocator::Allocator;
 use faultless_records::glibc;
 use faultless_records::mappings::{self, Mapping};
+use faultless_records::status;
 use faultless_report::heap::{FaultlessHeap, HeapReport, Regions, Source};
 
 use crate::failure::Failure;
@@ -67,6 +68,7 @@ pub fn look(process: &Process, manner: Manner) -> Result<HeapReport, Failure> {
         Manner::AtExit => (see(&known, false)?, Source::AtExit),
     };
     let took = began.elapsed();
+    let status = process.text("status").map_err(Failure::of_process)?;
     if seen.walks.is_empty() && seen.other.is_none() {
         let whom = match manner {
             Manner::AtExit => "-- COMMAND".to_owned(),
@@ -80,6 +82,7 @@ pub fn look(process: &Process, manner: Manner) -> Result<HeapReport, Failure> {
         source,
         took,
         glibc: version,
+        counted_rss_bytes: status::bytes_of_field(&status, "VmRSS"),
         walks: seen.walks,
         other: seen.other,
         faultless: seen.faultless,

@@ -9,6 +9,7 @@ use std::process::Command;
 
 use place::Place;
 use running::Running;
+use serde_json::Value;
 use tool::{faultless, text};
 
 /// Four threads fill their arenas with 16 MiB each, free all of it, and wait. A large block was freed before.
@@ -103,4 +104,37 @@ fn the_top_of_the_main_heap_is_told_from_what_a_free_never_gives_back() {
     let set = seen(&["1000000000"], None);
     assert!(set.contains("trim threshold, 953.7 MiB here, which the program"), "{set}");
     assert!(!set.contains("glibc raised"), "{set}");
+}
+
+/// 64 MiB of its own mapping beside less than 3 MiB from malloc.
+const MAPS: &str = r#"
+#define _GNU_SOURCE
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+int main(void)
+{
+    alarm(60);
+    memset(mmap(0, 64 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), 1, 64 << 20);
+    for (int i = 0; i < 2000; i++) memset(malloc(1000), 1, 1000);
+    puts("ready");
+    fflush(stdout);
+    pause();
+}
+"#;
+
+#[test]
+fn of_a_process_whose_memory_is_not_mallocs_it_says_how_little_malloc_has() {
+    let place = Place::new("heap-maps");
+    let running = Running::ready(&mut Command::new(place.compile("maps", MAPS, &["-O1", "-fno-builtin"])));
+    let pid = running.pid();
+    let report = faultless(&["heap", "--json", "--pid", &pid]).output().unwrap();
+    let rss = serde_json::from_slice::<Value>(&report.stdout).unwrap()["counted_rss_bytes"].as_u64().unwrap();
+    assert!((64 << 20..80 << 20).contains(&rss), "{rss}");
+    let shown = text(&faultless(&["heap", "--pid", &pid]).output().unwrap());
+    let sentence = shown.lines().find(|line| line.starts_with("The process has")).unwrap();
+    assert!(sentence.contains("in malloc's heaps and mapped blocks"), "{sentence}");
+    assert!(shown.contains(&format!("\nfaultless map --pid {pid} names the rest.\n")), "{shown}");
 }

@@ -56,6 +56,8 @@ pub struct HeapReport {
     pub took: Duration,
     /// Version of its glibc, where a file told.
     pub glibc: Option<(u32, u32)>,
+    /// Resident bytes of the whole process, by the kernel's cheap counter (`VmRSS`); none where it is not known.
+    pub counted_rss_bytes: Option<u64>,
     /// One walk for each glibc whose malloc was used; seldom more than one.
     pub walks: Vec<HeapWalk>,
     /// Another allocator, by name, with the anonymous mappings that are nobody else's.

@@ -36,6 +36,7 @@ pub fn json(report: &HeapReport) -> String {
         "moving_threads": moving,
         "walk_seconds": report.took.as_secs_f64(),
         "glibc": report.glibc.map(|(major, minor)| format!("{major}.{minor}")),
+        "counted_rss_bytes": report.counted_rss_bytes,
         "walks": report.walks.iter().map(walk).collect::<Vec<_>>(),
         "other_allocator": other,
         "faultless": report.faultless.as_ref().map(faultless),

@@ -105,6 +105,7 @@ impl Unit {
 pub fn text(report: &HeapReport, all: bool, columns: Option<usize>) -> String {
     let fit = |text: String| wrapped(&text, columns.unwrap_or(USUAL_COLUMNS));
     let mut parts = vec![fit(heading(report))];
+    parts.extend(report.counted_rss_bytes.map(|bytes| fit(part_of_process(report, bytes))));
     for walk in &report.walks {
         let reserved: u64 = walk.arenas.iter().map(Arena::reserved_bytes).sum();
         let unit = Unit::of(walk.total.holding.resident_bytes.max(walk.total.walked_bytes()));
@@ -125,6 +126,24 @@ pub fn text(report: &HeapReport, all: bool, columns: Option<usize>) -> String {
     let mut text = parts.join("\n\n");
     text.push('\n');
     text
+}
+
+/// What malloc has to do with the size of the process: one may be large, and the other not.
+fn part_of_process(report: &HeapReport, rss_bytes: u64) -> String {
+    let unit = Unit::of(rss_bytes);
+    let whole = format!("The process has {} resident", unit.with_name(rss_bytes));
+    if report.walks.is_empty() {
+        return format!("{whole}.");
+    }
+    let of_walk = |walk: &HeapWalk| walk.total.holding.resident_bytes + walk.mapped.resident_bytes;
+    let mallocs: u64 = report.walks.iter().map(of_walk).sum();
+    let rest = match (&report.source, report.pid) {
+        _ if mallocs >= rss_bytes / 2 => String::new(),
+        (Source::Process { .. }, Some(pid)) => format!("\nfaultless map --pid {pid} names the rest."),
+        _ => "\nfaultless map -- COMMAND names the rest.".to_owned(),
+    };
+    let part = mallocs as f64 / rss_bytes.max(1) as f64 * 100.0;
+    format!("{whole}; {} of it, {part:.1} %, in malloc's heaps and mapped blocks.{rest}", unit.text(mallocs))
 }
 
 fn other(name: &str, regions: &Regions, is_closed: bool) -> String {
@@ -442,6 +461,7 @@ mod tests {
             source: Source::AtExit,
             took: Duration::ZERO,
             glibc: Some((2, 36)),
+            counted_rss_bytes: Some(300 << 20),
             walks: vec![],
             other: Some(("jemalloc".into(), Regions { count: 24, ..Regions::default() })),
             faultless: None,
