@@ -127,12 +127,13 @@ fn consult(patient: &Patient, room: &Room, rounds: u32, signals: &Signals) -> Re
     };
     let orphans: Vec<Orphan> = orphans.into_iter().filter(counts).collect();
     progress.say(&format!("{}: observing its sizes under Faultless", patient.command.name()));
-    let (observed, processes) = observe(patient, room, signals)?;
+    let (observed, others) = observe(patient, room, signals)?;
 
     let glibc = loader::glibc_version(&look.measurement.mapped_files);
     let findings = check_environment(patient, &look.measurement, glibc);
     let tuning = derive(&Evidence {
         report: observed.as_ref(),
+        others: &others,
         peak_rss_bytes: look.measurement.peak_rss_bytes,
         processors: std::thread::available_parallelism().map_or(1, |number| number.get() as u64),
     });
@@ -171,7 +172,7 @@ fn consult(patient: &Patient, room: &Room, rounds: u32, signals: &Signals) -> Re
         faultless_probe::machine::numa_nodes(),
     );
     let mut remarks = remarks(&arms, as_is, libc_is_reachable);
-    if processes > 1 {
+    if !others.is_empty() {
         remarks.push(
             "several processes took part: times and faults are of all that were waited for, peak RSS of the largest, \
              final RSS of the first"
@@ -207,13 +208,13 @@ fn counts(orphan: &Orphan) -> bool {
     orphan.goes_on || orphan.processor >= LEAST_PROCESSOR
 }
 
-/// One run under the library with its report, and how many processes reported; the largest heap counts. None where a process that left
+/// One run under the library with the report of its largest heap, and those of its other processes. No largest where a process that left
 /// no report was larger by far than those that did, as a server that its command kills.
 fn observe(
     patient: &Patient,
     room: &Room,
     signals: &Signals,
-) -> Result<(Option<HeapReport>, usize), Failure> {
+) -> Result<(Option<HeapReport>, Vec<HeapReport>), Failure> {
     let prefix = room.directory.path().join(REPORT_PREFIX);
     let mut option = OsString::from("report:");
     option.push(&prefix);
@@ -221,7 +222,6 @@ fn observe(
     let (_, sizes) = run_with_sizes(&patient.command, &environment, signals)
         .map_err(|error| Failure::of_run(&patient.command.name(), error))?;
     let reports = reports(room.directory.path());
-    let processes = reports.len();
     let is_reported = |pid: &i32| reports.contains_key(pid);
     let seen = |is_wanted: bool| {
         let fits = sizes.iter().filter(move |(pid, _)| is_reported(pid) == is_wanted);
@@ -229,8 +229,10 @@ fn observe(
     };
     let heap_peak = reports.values().map(|report| report.heap_peak_bytes).max().unwrap_or(0);
     let is_missing = seen(false) > LEAST_MISSED_BYTES.max(FAR_LARGER * heap_peak.max(seen(true)));
-    let largest = reports.into_values().max_by_key(|report| report.heap_peak_bytes);
-    Ok((largest.filter(|_| !is_missing), processes))
+    let mut reports: Vec<HeapReport> = reports.into_values().collect();
+    reports.sort_by_key(|report| report.heap_peak_bytes);
+    let largest = reports.pop();
+    Ok((largest.filter(|_| !is_missing), reports))
 }
 
 /// What processes reported, by number.

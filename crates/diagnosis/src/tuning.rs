@@ -15,8 +15,10 @@ use crate::setting::{DEFAULT_THRESHOLD_BYTES, LARGEST_MMAP_THRESHOLD_BYTES, Sett
 /// What is known of the program.
 #[derive(Debug, Clone, Copy)]
 pub struct Evidence<'report> {
-    /// What the observing run reported; none when the program ended without (a crash, `_exit`).
+    /// What the process with the largest heap of the observing run reported; none when it ended without (a crash, `_exit`).
     pub report: Option<&'report HeapReport>,
+    /// What its other processes reported, which get the same settings.
+    pub others: &'report [HeapReport],
     /// Its peak resident bytes under the user's own settings.
     pub peak_rss_bytes: u64,
     /// Processors it may use.
@@ -32,6 +34,17 @@ pub struct Part {
     pub settings: Vec<Setting>,
     /// Why these numbers.
     pub reason: String,
+}
+
+impl Part {
+    /// The larger of two serves a process that needs the smaller.
+    fn reach(&self) -> u64 {
+        let of_setting = |setting: &Setting| match setting.variable {
+            "MALLOC_MMAP_MAX_" => u64::MAX,
+            _ => setting.value.parse().unwrap_or(0),
+        };
+        self.settings.iter().map(of_setting).max().unwrap_or(0)
+    }
 }
 
 /// A tuning: no parts when the sizes give no reason for any.
@@ -62,28 +75,40 @@ const NEGLIGIBLE_PART: u64 = 100;
 pub fn derive(evidence: &Evidence<'_>) -> Tuning {
     let Some(report) = evidence.report else { return without_report(evidence) };
     let mut tuning = Tuning::default();
-    let churned = churned_bins(report);
-    match mmap_part(&churned) {
+    let reports = || evidence.others.iter().chain([report]);
+    let total_bytes: u64 =
+        reports().flat_map(|report| &report.large_bins).map(LargeBin::repeated_bytes).sum();
+    // The last of those with the same setting is taken: the one with the largest heap.
+    let needed_most = |part_of: &dyn Fn(&HeapReport, &[LargeBin]) -> Option<Part>| {
+        let of_each = reports().filter_map(|of| {
+            let mut part = part_of(of, &churned_bins(of, total_bytes))?;
+            if !std::ptr::eq(of, report) {
+                part.reason.push_str(" (a process with less heap than the largest)");
+            }
+            Some(part)
+        });
+        of_each.max_by_key(Part::reach)
+    };
+    match needed_most(&|_, churned| mmap_part(churned)) {
         Some(part) => tuning.parts.push(part),
         None => tuning.remarks.push(format!(
             "mmap half: left out, no size above {} is asked for again and again",
             size(DEFAULT_THRESHOLD_BYTES)
         )),
     }
-    match trim_part(report, &churned) {
+    match needed_most(&trim_part) {
         Some(part) => tuning.parts.push(part),
         None => tuning.remarks.push(format!(
             "trim half: left out, what comes and goes stays below glibc's {}",
             size(DEFAULT_THRESHOLD_BYTES)
         )),
     }
-    tuning.parts.extend(arena_part(report, evidence.processors));
+    tuning.parts.extend(needed_most(&|report, _| arena_part(report, evidence.processors)));
     tuning
 }
 
-/// The sizes that are freed and asked for again often enough to matter.
-fn churned_bins(report: &HeapReport) -> Vec<LargeBin> {
-    let total_bytes: u64 = report.large_bins.iter().map(LargeBin::repeated_bytes).sum();
+/// The sizes that are freed and asked for again often enough to matter, where all processes ask again for so much.
+fn churned_bins(report: &HeapReport, total_bytes: u64) -> Vec<LargeBin> {
     let matters = |bin: &&LargeBin| {
         bin.repeats() >= LEAST_REPEATS && bin.repeated_bytes() >= total_bytes / NEGLIGIBLE_PART
     };
@@ -224,7 +249,7 @@ pub(crate) mod tests {
     }
 
     fn derived(report: &HeapReport) -> Tuning {
-        derive(&Evidence { report: Some(report), peak_rss_bytes: 0, processors: 2 })
+        derive(&Evidence { report: Some(report), others: &[], peak_rss_bytes: 0, processors: 2 })
     }
 
     fn shown(tuning: &Tuning) -> Vec<String> {
@@ -279,8 +304,28 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn a_process_that_asks_again_and_again_counts_beside_one_that_keeps_more() {
+        let keeps = HeapReport { large_bins: vec![bin(70 * MIB, 1, 1)], ..HeapReport::default() };
+        let asks = HeapReport { large_bins: vec![bin(192 << 10, 1400, 2)], ..HeapReport::default() };
+        let of_both = |report, other: &HeapReport| {
+            let others = std::slice::from_ref(other);
+            derive(&Evidence { report: Some(report), others, peak_rss_bytes: 0, processors: 2 })
+        };
+        let tuning = of_both(&keeps, &asks);
+        assert_eq!(shown(&tuning), ["MALLOC_MMAP_THRESHOLD_=262144", "MALLOC_TRIM_THRESHOLD_=524288"]);
+        assert!(tuning.remarks.is_empty(), "{:?}", tuning.remarks);
+        let is_of_another =
+            |part: &Part| part.reason.ends_with("(a process with less heap than the largest)");
+        assert!(tuning.parts.iter().all(is_of_another), "{:?}", tuning.parts);
+        assert!(!of_both(&asks, &keeps).parts.iter().any(is_of_another));
+        let asks_less = HeapReport { large_bins: vec![bin(136 << 10, 8, 1)], ..HeapReport::default() };
+        assert_eq!(of_both(&asks, &asks_less), derived(&asks), "it matters to nobody");
+    }
+
+    #[test]
     fn without_a_report_both_ways_are_closed() {
-        let tuning = derive(&Evidence { report: None, peak_rss_bytes: 10 * MIB + 1, processors: 2 });
+        let tuning =
+            derive(&Evidence { report: None, others: &[], peak_rss_bytes: 10 * MIB + 1, processors: 2 });
         assert_eq!(shown(&tuning), ["MALLOC_MMAP_MAX_=0", "MALLOC_TRIM_THRESHOLD_=11534336"]);
     }
 
