@@ -16,12 +16,12 @@ const UNKNOWN: FileIdentity = FileIdentity::Inode { device: (0, 0), inode: 0 };
 /// Damaged copies that are tried.
 const COPIES: u64 = 400;
 
-/// A small program with debug information, functions and unwinding tables.
+/// A small program with debug information, functions and unwinding tables; `g` is named by the scopes that it stands in.
 fn program(place: &Path) -> Vec<u8> {
-    let (source, program) = (place.join("a.c"), place.join("a"));
-    let text = "static inline int twice(int a) { return a * 2; }\nint g(int a) { return twice(a) + 1; }\nint main(int n, char **v) { return g(n); }\n";
+    let (source, program) = (place.join("a.cc"), place.join("a"));
+    let text = "static inline int twice(int a) { return a * 2; }\nnamespace { struct Row { __attribute__((noinline)) int g(int a) { return twice(a) + 1; } }; }\nint main(int n, char **v) { return Row().g(n); }\n";
     fs::write(&source, text).unwrap();
-    let status = Command::new("cc").args(["-g", "-O1", "-o"]).arg(&program).arg(&source).status().unwrap();
+    let status = Command::new("c++").args(["-g", "-O1", "-o"]).arg(&program).arg(&source).status().unwrap();
     assert!(status.success());
     fs::read(program).unwrap()
 }

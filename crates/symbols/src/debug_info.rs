@@ -5,18 +5,20 @@ use std::path::Path;
 use std::sync::Arc;
 
 use addr2line::Context;
-use gimli::{EndianArcSlice, RunTimeEndian};
+use gimli::{DwLang, EndianArcSlice, RunTimeEndian, UnitOffset};
 use object::read::{ReadCache, ReadRef};
 use object::{Object, ObjectSection};
 
 use crate::module::parse;
+use crate::scopes::Scopes;
 use crate::symbol_table::demangled_from;
 
-type Reader = EndianArcSlice<RunTimeEndian>;
+pub(crate) type Reader = EndianArcSlice<RunTimeEndian>;
 
 /// The debug information of one module.
 pub struct DebugInfo {
     context: Context<Reader>,
+    scopes: Scopes,
 }
 
 /// A function at an address, or one that was inlined there.
@@ -53,7 +55,9 @@ impl DebugInfo {
                 dwarf.set_sup(supplement);
             }
         }
-        Some(Self { context: Context::from_dwarf(dwarf).ok()? })
+        let dwarf = Arc::new(dwarf);
+        let scopes = Scopes::new(Arc::clone(&dwarf));
+        Some(Self { context: Context::from_arc_dwarf(dwarf).ok()?, scopes })
     }
 
     /// What stands at an address of the module, innermost first; empty when unknown.
@@ -62,10 +66,14 @@ impl DebugInfo {
         let Ok(mut found) = self.context.find_frames(address).skip_all_loads() else { return Vec::new() };
         let mut frames = Vec::new();
         while let Ok(Some(frame)) = found.next() {
-            let function = frame
-                .function
-                .as_ref()
-                .and_then(|function| Some(demangled_from(&function.raw_name().ok()?, function.language)));
+            let function = frame.function.as_ref().and_then(|function| {
+                let raw = function.raw_name().ok()?;
+                let name = demangled_from(&raw, function.language);
+                // What is no name for the linker, or one that cannot be read.
+                let is_bare = name == raw && function.language.is_some_and(is_cpp);
+                let scoped = || self.scoped_name(address, frame.dw_die_offset?);
+                is_bare.then(scoped).flatten().or(Some(name))
+            });
             let location = frame.location;
             frames.push(Frame {
                 function,
@@ -79,6 +87,24 @@ impl DebugInfo {
         }
         frames
     }
+
+    /// The name of a function that is described in the unit of this address.
+    fn scoped_name(&self, address: u64, description: UnitOffset) -> Option<String> {
+        let unit = self.context.find_dwarf_and_unit(address).skip_all_loads()?;
+        self.scopes.name(description.to_debug_info_offset(&unit.header)?)
+    }
+}
+
+fn is_cpp(language: DwLang) -> bool {
+    matches!(
+        language,
+        gimli::DW_LANG_C_plus_plus
+            | gimli::DW_LANG_C_plus_plus_03
+            | gimli::DW_LANG_C_plus_plus_11
+            | gimli::DW_LANG_C_plus_plus_14
+            | gimli::DW_LANG_C_plus_plus_17
+            | gimli::DW_LANG_C_plus_plus_20
+    )
 }
 
 fn load<'data, R: ReadRef<'data>>(object: &object::File<'data, R>) -> Option<gimli::Dwarf<Reader>> {

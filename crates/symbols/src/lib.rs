@@ -12,6 +12,7 @@ mod debug_info;
 pub mod exported;
 pub mod module;
 pub mod modules;
+mod scopes;
 mod separate_debug;
 mod symbol_table;
 pub mod unwinding;

@@ -45,12 +45,15 @@ pub fn without_arguments(name: &str) -> String {
     short + &name[written..]
 }
 
-/// Its last part: the name without namespaces and classes.
+/// Its last part: the name without namespaces and classes; that of a lambda with the function that it stands in.
 #[must_use]
 pub fn last_part(name: &str) -> &str {
     let mut start = 0;
     for (place, byte) in top_level(name) {
         if byte == b':' && name[place + 1..].starts_with(':') {
+            if name[place + 2..].starts_with('{') {
+                break;
+            }
             start = place + 2;
         }
         if byte == b'(' && is_parameters(name, place) {
@@ -170,6 +173,8 @@ mod tests {
         }
         assert_eq!(last_part("std::__new_allocator<…>::construct<…>(a::b)"), "construct<…>(a::b)");
         assert_eq!(last_part("memcpy"), "memcpy");
+        assert_eq!(last_part("shop::load::{lambda}::operator()"), "load::{lambda}::operator()");
+        assert_eq!(last_part("shop::load::{{closure}}"), "load::{{closure}}");
     }
 
     #[test]
