@@ -53,6 +53,14 @@ const SERVANT_FUNCTIONS: &[&str] = &[
     "_ZN9__gnu_cxx",
 ];
 
+/// Starts of functions of those libraries that are all of a thread of the program: its lambda or closure became part of them.
+const THREADS: &[&str] = &[
+    "std::thread::_State_impl<",
+    "std::__1::__thread_proxy",
+    "std::sys::backtrace::__rust_begin_short_backtrace",
+    "std::sys_common::backtrace::__rust_begin_short_backtrace",
+];
+
 /// Programs and libraries that run other languages: what they do they do on behalf of a function of that language.
 const RUNTIMES: &[&str] = &["libpython", "python", "pypy", "node", "libnode", "libjvm", "libjava", "libjli"];
 
@@ -117,7 +125,8 @@ fn is_servant(tree: &CallTree, frame: &CallFrame) -> bool {
 /// Whether a function is one of C++'s or Rust's own library or of Go's run time, by its name.
 pub(crate) fn is_of_standard_library(function: &str) -> bool {
     let bare = without_answer_type(function);
-    SERVANT_FUNCTIONS.iter().any(|start| bare.starts_with(start)) || is_of_rusts_library(function)
+    let starts = |starts: &[&str]| starts.iter().any(|start| bare.starts_with(start));
+    starts(SERVANT_FUNCTIONS) && !starts(THREADS) || is_of_rusts_library(function)
 }
 
 /// What Rust's own library does for the language's own types: `<[u8]>::fill`, `<[T] as alloc::slice::Concat<T>>::concat`,
@@ -212,6 +221,10 @@ mod tests {
             "memory_pool_grow",
             "memcpy2d",
             "stdx::f",
+            "std::thread::_State_impl<std::thread::_Invoker<std::tuple<main::{lambda()#1}> > >::_M_run()",
+            "void* std::__1::__thread_proxy[abi:v160006]<std::__1::tuple<main::$_0> >(void*)",
+            "std::sys::backtrace::__rust_begin_short_backtrace",
+            "std::sys::backtrace::__rust_begin_short_backtrace::<shop::main::{closure#0}, ()>",
             "freeze",
             "std::vector<int> load<int>(int)",
             "void fill<std::string>(std::string*)",
