@@ -10,6 +10,7 @@ use faultless_report::map_saved_totals::{self, SavedTotals};
 use faultless_report::map_view::MapView;
 
 use crate::failure::{Failure, hint_of_process};
+use crate::saved_file;
 
 /// Most bytes of a saved file: a million mappings.
 const LARGEST_BYTES: u64 = 1 << 30;
@@ -20,13 +21,15 @@ const LARGEST_BYTES: u64 = 1 << 30;
 /// [`Failure::Failed`] when it is neither smaps nor output of pmap -X.
 pub fn view(path: &Path) -> Result<MapView, Failure> {
     let bytes = read(path)?;
-    if saved_totals(&bytes).is_some_and(|saved| saved.is_ok()) {
-        let shown = shown(path);
-        return Err(Failure::Failed(format!(
-            "{shown} holds sums that map --json printed: faultless map --diff {shown} OTHER compares them with another file's"
-        )));
+    match saved_totals(path, &bytes)? {
+        None => of_bytes(path, &bytes),
+        Some(_) => {
+            let shown = shown(path);
+            Err(Failure::Failed(format!(
+                "{shown} holds sums that map --json printed: faultless map --diff {shown} OTHER compares them with another file's"
+            )))
+        }
     }
-    of_bytes(path, &bytes)
 }
 
 /// The sums in a file of any of the forms.
@@ -35,20 +38,24 @@ pub fn view(path: &Path) -> Result<MapView, Failure> {
 /// As [`view`].
 pub fn totals(path: &Path) -> Result<SavedTotals, Failure> {
     let bytes = read(path)?;
-    if let Some(saved) = saved_totals(&bytes) {
-        return saved.map_err(|reason| Failure::of_reading(path, reason));
+    if let Some(saved) = saved_totals(path, &bytes)? {
+        return Ok(saved);
     }
     let view = of_bytes(path, &bytes)?;
     let is_measured = view.is_measured();
     Ok(SavedTotals { name: view.subject, totals: view.totals, is_measured, remarks: view.remarks })
 }
 
-/// What `map --json` printed, if it looks like that.
-fn saved_totals(bytes: &[u8]) -> Option<Result<SavedTotals, String>> {
+/// What `map --json` printed, if it looks like that; neither of the other forms begins so.
+fn saved_totals(path: &Path, bytes: &[u8]) -> Result<Option<SavedTotals>, Failure> {
     if !bytes.trim_ascii_start().starts_with(b"{") {
-        return None;
+        return Ok(None);
     }
-    Some(map_saved_totals::load(&String::from_utf8_lossy(bytes)))
+    if let Some(text) = saved_file::of_another(path, bytes) {
+        return Err(Failure::Failed(text));
+    }
+    let saved = map_saved_totals::load(&String::from_utf8_lossy(bytes));
+    saved.map(Some).map_err(|reason| Failure::Failed(format!("cannot read {}: {reason}", shown(path))))
 }
 
 fn of_bytes(path: &Path, bytes: &[u8]) -> Result<MapView, Failure> {

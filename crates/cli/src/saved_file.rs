@@ -79,18 +79,23 @@ fn refuse(
         return Ok(());
     }
     let shown = path.display();
-    let mut text = match saved_form::writer_and_reader(head) {
+    let mut text = match of_another(path, head) {
         _ if head.is_empty() => format!("{shown} is empty: no {wanted}"),
         _ if is_core => format!("{shown} is a core file: show it with `faultless heap {shown}`"),
-        Some((writer, reader)) => {
-            format!("{shown} is a recording of faultless {writer}: show it with `faultless {reader} {shown}`")
-        }
+        Some(text) => text,
         None => format!("{shown} is no {wanted}"),
     };
     if program::find(word).is_ok() {
         text.push_str(&format!(" (faultless {subcommand} -- {shown} runs the command of this name)"));
     }
     Err(Failure::Failed(text))
+}
+
+/// What shows a file that begins so, if it is the recording of an instrument.
+pub fn of_another(path: &Path, head: &[u8]) -> Option<String> {
+    let (writer, reader) = saved_form::writer_and_reader(head)?;
+    let shown = path.display();
+    Some(format!("{shown} is a recording of faultless {writer}: show it with `faultless {reader} {shown}`"))
 }
 
 /// Opens a file and reads its first bytes.

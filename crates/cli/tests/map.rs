@@ -258,6 +258,13 @@ fn files_cut_off_or_foreign_are_refused_in_one_line() {
     let own = place.write("own", text(&["--json", &place.write("smaps", &smaps)]));
     let line = message(&[&own], 1);
     assert!(line.contains("faultless map --diff"), "{line}");
+    let newer = place.write("newer", br#"{"format":"faultless-map/9"}"#);
+    assert!(message(&[&newer], 1).contains("newer version of faultless (faultless-map/9)"));
+    let faults = place.write("faults", br#"{"format":"faultless-faults-recording/1"}"#);
+    for words in [&[&*faults][..], &["--diff", &own, &faults]] {
+        let line = message(words, 1);
+        assert!(line.ends_with(&format!("show it with `faultless faults {faults}`\n")), "{line}");
+    }
     let empty = place.write("empty", b"");
     assert!(message(&[&empty], 1).contains("it is empty"));
     let twice = place.write("twice", [smaps.as_slice(), &smaps].concat());
