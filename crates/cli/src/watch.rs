@@ -74,15 +74,10 @@ pub fn watch(
     }
     let plotted = plot.map_or(Ok(()), |plot| plot.write(&history));
     let written = outlets.finish().and(plotted);
-    match (ending, launched.is_some()) {
-        (Ok(ending), true) => {
-            if let Err(Failure::Failed(message)) = written {
-                crate::say(&message);
-            }
-            Ok(ending)
-        }
-        (Ok(ending), false) => written.map(|()| ending),
-        (Err(failure), _) => Err(failure),
+    match (ending?, written) {
+        // Who reads our lines no more takes nothing from the command's status.
+        (ending, Err(Failure::OutputClosed)) if launched.is_some() => Ok(ending),
+        (ending, written) => written.map(|()| ending),
     }
 }
 

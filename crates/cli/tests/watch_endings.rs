@@ -88,3 +88,12 @@ fn a_watch_ends_when_nothing_that_it_writes_can_be_written() {
         assert!(said.lines().last().unwrap().contains("No space left on device"), "{said}");
     }
 }
+
+#[test]
+fn a_commands_status_does_not_hide_that_its_recording_was_lost() {
+    let output = faultless(&["watch", "--lines", "--record", "/dev/full", "--", "sh", "-c", "exit 7"])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(errors(&output).ends_with("cannot write /dev/full: No space left on device (os error 28)\n"));
+}
