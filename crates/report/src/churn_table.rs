@@ -154,9 +154,10 @@ pub(crate) fn byte_rate(bytes: u64, seconds: f64) -> String {
     if rate.is_finite() { size(rate as u64) } else { "-".into() }
 }
 
-/// The class with most calls; a dash where most calls have no size that is known, as in the kernel's records of new mappings.
+/// The mean of the class with most calls: their size, where all have the same. A dash where most calls have no size that is known, as
+/// in the kernel's records of new mappings.
 fn usual_size(sum: &OperationSum) -> String {
-    let Some((class, amount)) = sum.sizes.iter().max_by_key(|(_, amount)| amount.count) else {
+    let Some(amount) = sum.sizes.values().max_by_key(|amount| amount.count) else {
         return "-".into();
     };
     let known: u64 = sum.sizes.values().map(|amount| amount.count).sum();
@@ -164,7 +165,7 @@ fn usual_size(sum: &OperationSum) -> String {
         return "-".into();
     }
     let part = amount.count * 100 / sum.amount.count.max(1);
-    format!("{} ({part} %)", class_range(*class))
+    format!("{} ({part} %)", size(amount.bytes / amount.count.max(1)))
 }
 
 /// The sizes of a class; `4 KiB` stands for all from there to twice as much.
@@ -363,13 +364,13 @@ mod tests {
     #[test]
     fn a_usual_size_is_named_where_most_calls_have_one_that_is_known() {
         let sum = |calls: u64| OperationSum {
-            amount: Amount { count: calls, bytes: 3 << 18 },
+            amount: Amount { count: calls, bytes: 3 * (400 << 10) },
             failed: 0,
-            sizes: [(18, Amount { count: 3, bytes: 3 << 18 })].into(),
+            sizes: [(18, Amount { count: 3, bytes: 3 * (400 << 10) })].into(),
         };
         assert_eq!(
             [3, 5, 447].map(|calls| usual_size(&sum(calls))),
-            ["256 KiB (100 %)", "256 KiB (60 %)", "-"]
+            ["400 KiB (100 %)", "400 KiB (60 %)", "-"]
         );
     }
 
