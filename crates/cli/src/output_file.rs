@@ -101,9 +101,17 @@ pub fn refuse_dash(path: &Path) -> Result<(), Failure> {
     }
 }
 
-/// Whether there is a device, a pipe or the like, or what we print to, which is written as it is.
+/// Whether there is a device, a pipe or the like, or what we print to, or were given opened, which is written as it is.
 pub fn is_stream(path: &Path) -> bool {
-    fs::metadata(path).is_ok_and(|file| !file.is_file() && !file.is_dir()) || own_stream(path).is_some()
+    let is_open = |file: fs::Metadata| !file.is_dir() && (!file.is_file() || is_descriptor(path));
+    fs::metadata(path).is_ok_and(is_open) || own_stream(path).is_some()
+}
+
+/// Whether a path names what is open under a number, as `--json /dev/fd/3 3>> log`.
+fn is_descriptor(path: &Path) -> bool {
+    let is_number =
+        path.file_name().is_some_and(|name| name.as_encoded_bytes().iter().all(u8::is_ascii_digit));
+    is_number && ["/dev/fd", "/proc/self/fd"].iter().any(|folder| path.parent() == Some(Path::new(folder)))
 }
 
 /// Our own standard output or standard error, where `path` leads to what that is, as `/dev/stdout` does: replaced or opened again, a
@@ -126,7 +134,8 @@ pub fn open_stream(path: &Path) -> io::Result<File> {
     }
     match fs::metadata(path)?.file_type().is_fifo() {
         true => named_pipe::open(path),
-        false => OpenOptions::new().write(true).open(path),
+        // Others may have written there before, and may go on.
+        false => OpenOptions::new().append(is_descriptor(path)).write(true).open(path),
     }
 }
 
@@ -203,6 +212,7 @@ pub fn named_twice(path: &Path) -> Failure {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsRawFd;
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
@@ -220,6 +230,19 @@ mod tests {
         assert!(OutputFile::create(&directory).is_err());
         OutputFile::create(Path::new("/dev/null")).unwrap().write("text").unwrap();
         fs::remove_dir_all(&directory).unwrap();
+    }
+
+    #[test]
+    fn what_is_open_under_a_number_is_written_behind_what_stands_there() {
+        let path = std::env::temp_dir().join(format!("faultless-descriptor-{}", std::process::id()));
+        fs::write(&path, "old ").unwrap();
+        let log = OpenOptions::new().append(true).open(&path).unwrap();
+        for folder in ["/dev/fd", "/proc/self/fd"] {
+            let named = Path::new(folder).join(log.as_raw_fd().to_string());
+            OutputFile::create(&named).unwrap().write("new ").unwrap();
+        }
+        assert_eq!(fs::read_to_string(&path).unwrap(), "old new new ");
+        fs::remove_file(&path).unwrap();
     }
 
     #[test]
