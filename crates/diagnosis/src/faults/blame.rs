@@ -46,6 +46,10 @@ const SERVANT_FUNCTIONS: &[&str] = &[
     // Go's run time. A package of a program has the path of its module before its name.
     "runtime.",
     "internal/",
+    // OCaml's run time and library. A function of a program has `caml` and the name of its module before its name.
+    "caml_",
+    "camlStdlib__",
+    "camlStdlib.",
     // Names of the C++ library that could not be demangled.
     "_ZSt",
     "_ZNSt",
@@ -202,6 +206,8 @@ mod tests {
             "memset",
             "operator new(unsigned long)",
             "malloc",
+            "caml_make_vect",
+            "camlStdlib__Array__init_103",
             "void std::__new_allocator<long>::construct<long, long>(long*, long&&)",
             "std::vector<int>& std::vector<int>::emplace_back<int>(int&&)",
             "_ZSt14__relocate_a_1IllENSt9enable_ifIXsrSt24__is_bitwise_relocatableIT_vE5valueEPS2_E4typeES4_S4_S4_RSaIT0_E",
@@ -235,6 +241,7 @@ mod tests {
             "_ZN4shop4loadEv",
             "example.org/shop/runtime.load",
             "runtime_load",
+            "camlShop__load_12",
         ] {
             assert!(!is_servant(&tree, &frame(name, 0, 1)), "{name}");
         }
