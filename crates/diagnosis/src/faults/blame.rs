@@ -89,7 +89,9 @@ pub fn blame(tree: &CallTree, call: Option<usize>) -> Option<Blame<'_>> {
     let mut own = tree.outwards(call).skip(inside).skip_while(|frame| is_servant(tree, frame));
     let culprit = own.next().map(|first| match is_runtime(tree, first) {
         true => own
-            .take_while(|frame| is_servant(tree, frame) || is_runtime(tree, frame) || is_compiled(frame))
+            .take_while(|frame| {
+                is_servant(tree, frame) || is_runtime(tree, frame) || is_compiled(frame) || is_stub(frame)
+            })
             .find(|frame| is_compiled(frame))
             .unwrap_or(first),
         false => first,
@@ -111,6 +113,11 @@ fn is_compiled(frame: &CallFrame) -> bool {
     let is_method = || name.ends_with(')') && name.split('(').next().is_some_and(|start| start.contains('.'));
     let starts = ["py::", "JS:", "LazyCompile:", "Function:", "Script:", "Eval:"];
     frame.module.is_none() && (starts.iter().any(|start| name.starts_with(start)) || is_method())
+}
+
+/// What a just-in-time compiler made for the run time itself: `_new_array_Java`. An interpreter stands for a function of its own.
+fn is_stub(frame: &CallFrame) -> bool {
+    frame.module.is_none() && frame.function.as_deref() != Some("Interpreter")
 }
 
 fn is_servant(tree: &CallTree, frame: &CallFrame) -> bool {
@@ -195,6 +202,19 @@ mod tests {
             "dgemm",
             "an extension is named itself"
         );
+    }
+
+    #[test]
+    fn stubs_between_a_runtime_and_a_compiled_function_are_nobodys() {
+        let mut tree = recording().tree;
+        tree.modules[0].path = "/opt/jdk/lib/server/libjvm.so".into();
+        tree.frames[0] = CallFrame { module: None, ..frame("void A.load()", 0, 1) };
+        tree.frames[1] = CallFrame { module: None, ..frame("_new_array_Java", 0, 1) };
+        tree.frames[2] = frame("ObjArrayAllocator::initialize(HeapWordImpl**) const", 0, 1);
+        let named = |tree: &CallTree| tree.name(blame(tree, Some(2)).unwrap().culprit);
+        assert_eq!(named(&tree), "void A.load()");
+        tree.frames[1].function = Some("Interpreter".into());
+        assert!(named(&tree).starts_with("ObjArrayAllocator"), "what was interpreted is another method");
     }
 
     #[test]
