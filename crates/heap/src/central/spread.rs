@@ -15,6 +15,9 @@ const WORTH_BYTES: usize = 4 << 20;
 /// As much, and this part of the heap, must come of it, or the heap grow by, for another time.
 const PART: u32 = 4;
 
+/// Granules by which the heap grows from one look to the next.
+const STEP: u32 = 16;
+
 /// What is known of it.
 pub struct Spread {
     /// Granules in use from which on it is looked at.
@@ -34,8 +37,17 @@ impl Central {
     /// A slab is made for a shard, of memory that no shard kept.
     pub(super) fn look_for_spread(&self, spans: &Spans, shard: &Shard) {
         let Spread { looked_at_from, is_found } = &self.spread;
-        if !spans.keeps() && spans.used() >= looked_at_from.get() && free_bytes(shard) >= WORTH_BYTES {
+        if spans.keeps() {
+            return;
+        }
+        let used = spans.used();
+        if used < looked_at_from.get() {
+            return;
+        }
+        if free_bytes(shard) >= WORTH_BYTES {
             is_found.set(1);
+        } else {
+            looked_at_from.set(used + STEP);
         }
     }
 

@@ -177,7 +177,11 @@ mod tests {
             filled.stands_for(BYTES).into_iter().for_each(|blocks| filled.note(BYTES, blocks, true));
             filled.wants_huge(BYTES)
         });
-        assert_eq!(freed, Some(usize::from(DEBT_MAX) - 7), "as many as if each were looked at, but for seven");
+        assert_eq!(
+            freed,
+            Some(usize::from(DEBT_MAX) - 7),
+            "as many as if each were looked at, but for seven"
+        );
     }
 
     #[test]
