@@ -100,7 +100,7 @@ impl Filled {
         if known.state.load(Ordering::Relaxed) < LOOK_AGAIN {
             return Some(1);
         }
-        (known.unseen.fetch_add(1, Ordering::Relaxed) % LOOK_AGAIN == 0).then_some(LOOK_AGAIN)
+        known.unseen.fetch_add(1, Ordering::Relaxed).is_multiple_of(LOOK_AGAIN).then_some(LOOK_AGAIN)
     }
 
     fn note(&self, bytes: usize, blocks: u8, is_filled: bool) {
