@@ -55,7 +55,7 @@ fn saved_totals(path: &Path, bytes: &[u8]) -> Result<Option<SavedTotals>, Failur
         return Err(Failure::Failed(text));
     }
     let saved = map_saved_totals::load(&String::from_utf8_lossy(bytes));
-    saved.map(Some).map_err(|reason| Failure::Failed(format!("cannot read {}: {reason}", shown(path))))
+    saved.map(Some).map_err(|reason| Failure::of_reading(shown(path).as_ref(), reason))
 }
 
 fn of_bytes(path: &Path, bytes: &[u8]) -> Result<MapView, Failure> {

@@ -229,6 +229,18 @@ impl PageMap {
         }
     }
 
+    /// Gives the pages of such a range back to the kernel. False: refused.
+    ///
+    /// # Safety
+    /// As for [`PageMap::break_huge_pages`].
+    pub unsafe fn purge(&self, address: usize, bytes: usize) -> bool {
+        // SAFETY: the caller's contract is the same.
+        unsafe {
+            self.break_huge_pages(address, bytes);
+            os::purge(address, bytes)
+        }
+    }
+
     /// The bitmap words of a slab that starts at `granule` and is `granules` long; a set bit is a free block.
     pub fn bitmap(&self, granule: u32, granules: u32) -> &[Guarded64] {
         let reservation = &self.reservation;

@@ -33,9 +33,6 @@ const STEP_MIN: u32 = 512;
 const STEP_MAX: u32 = 1024;
 /// Where the program locked its memory (`mlockall`), which brings in all that is committed: 1 MiB.
 const STEP_LOCKED: u32 = 16;
-/// Where a limit counts what is committed, which leaves less for stacks and mappings: 1 MiB, or this part of the heap.
-const LIMITED_STEP: u32 = 16;
-const LIMITED_PART: u32 = 16;
 /// Least that is reserved in one piece: 16 GiB.
 const WHOLE_MIN: u32 = 1 << 18;
 /// Where to look for free address space when it must grow at its end; far from what kernels and runtimes use, with 47 bits of

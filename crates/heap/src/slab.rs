@@ -272,10 +272,7 @@ pub fn purge_free_pages(map: &PageMap, first: u32, class: usize) -> usize {
         due &= !run;
         let bytes = length as usize * page_bytes;
         // SAFETY: pages of which every block is free in the bitmap, which the class lock guards.
-        let is_done = unsafe {
-            map.break_huge_pages(base + start as usize * page_bytes, bytes);
-            os::purge(base + start as usize * page_bytes, bytes)
-        };
+        let is_done = unsafe { map.purge(base + start as usize * page_bytes, bytes) };
         if is_done {
             slab.set_purged_pages(slab.purged_pages() | run);
             total += bytes;

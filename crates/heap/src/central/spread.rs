@@ -14,7 +14,6 @@ use crate::spans::Spans;
 const WORTH_BYTES: usize = 4 << 20;
 /// As much, and this part of the heap, must come of it, or the heap grow by, for another time.
 const PART: u32 = 4;
-
 /// Granules by which the heap grows from one look to the next.
 const STEP: u32 = 16;
 

@@ -1,12 +1,16 @@
 //! A program that limits its addresses while it runs: what is reserved and not used would count, and is given up. The heap goes on in
 //! pieces at its end, as where there was a limit from the start; the tables, which have their place, are reserved again further.
 
-use super::{COVERAGE_MIN, Growth, LIMITED_PART, LIMITED_STEP, ORDER, Reservation, bytes_of};
+use super::{COVERAGE_MIN, Growth, ORDER, Reservation, bytes_of};
 use crate::granule::GRANULE_BYTES;
 use crate::os;
 use core::ops::Range;
 use core::sync::atomic::Ordering;
 
+/// Where a limit counts what is committed, which leaves less for stacks and mappings, the heap grows by 1 MiB, in granules, or by this
+/// part of itself.
+const STEP_LEAST: u32 = 16;
+const STEP_PART: u32 = 16;
 /// So often it is tried to have the lock: a child of `fork` that handlers knew nothing of waits for ever for who held it.
 const TRIES: u32 = 1000;
 
@@ -23,7 +27,7 @@ impl Reservation {
         if !self.is_limited.load(Ordering::Relaxed) {
             return step;
         }
-        ((self.limit() - self.first_granule()) / LIMITED_PART).clamp(LIMITED_STEP, step)
+        ((self.limit() - self.first_granule()) / STEP_PART).clamp(STEP_LEAST, step)
     }
 
     /// Gives up addresses that a heap under a limit of so many bytes does not need.
@@ -112,7 +116,7 @@ mod tests {
         let reservation = Reservation::new();
         reservation.count_committed();
         let grown = |granules| reservation.grow(granules, 0).unwrap().granules;
-        assert_eq!([grown(1), grown(1), grown(1600), grown(1)], [LIMITED_STEP, LIMITED_STEP, 1600, 102]);
+        assert_eq!([grown(1), grown(1), grown(1600), grown(1)], [STEP_LEAST, STEP_LEAST, 1600, 102]);
     }
 
     #[test]
