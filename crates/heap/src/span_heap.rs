@@ -7,6 +7,7 @@
 
 mod due;
 mod free_lists;
+mod growing;
 pub mod huge_page;
 mod pieces;
 mod slab_pages;
@@ -155,9 +156,14 @@ impl SpanHeap {
     /// As [`SpanHeap::take`], only from memory that may have pages.
     pub fn take_used(&mut self, map: &PageMap, granules: u32, align: u32, now: u64) -> Option<Taken> {
         let padded = granules.checked_add(align - 1)?;
+        let span = self.used_fit(map, padded, granules)?;
+        Some(self.take_of(map, span, granules, align, now))
+    }
+
+    /// The free span that may have pages and would be taken for `granules`, of at least `padded`.
+    fn used_fit(&self, map: &PageMap, padded: u32, granules: u32) -> Option<u32> {
         let span = self.dirty.best_fit(map, padded, FEW)?;
-        (!self.is_held_back(map, span, granules, granules))
-            .then(|| self.take_of(map, span, granules, align, now))
+        (!self.is_held_back(map, span, granules, granules)).then_some(span)
     }
 
     /// Whether a dirty span is expected back as a whole, and so not to be cut for `granules`, instead of which `fresh` would be used.
@@ -238,40 +244,10 @@ impl SpanHeap {
         self.free_before(map, limit, State::Clean).map_or(0, |first| limit - first)
     }
 
-    /// Takes `more` granules directly behind a used span, if they are free, or if new memory continues what is.
-    pub fn take_behind(&mut self, map: &PageMap, span: Span, more: u32, now: u64) -> Option<Taken> {
-        let end = span.first + span.granules;
-        let is_free = self.free_from(map, end) >= more || self.reserve_behind(map, span, more);
-        is_free.then(|| self.take_of(map, end, more, 1, now))
-    }
-
-    /// Length of the free span that begins at a granule, 0 for none.
-    fn free_from(&self, map: &PageMap, granule: u32) -> u32 {
-        if granule >= map.reservation.limit() {
-            return 0;
-        }
-        let record = map.record(granule);
-        if matches!(record.state(), State::Clean | State::Dirty) { record.granules.get() } else { 0 }
-    }
-
     /// Where the free span of this kind begins that ends before a granule.
     fn free_before(&self, map: &PageMap, granule: u32, state: State) -> Option<u32> {
         let is_free = granule > map.reservation.first_granule() && map.record(granule - 1).state() == state;
         is_free.then(|| map.record(granule - 1).first.get())
-    }
-
-    /// Makes `more` granules behind a used span free, where nothing used follows it; not where memory with pages has room for both.
-    #[cold]
-    fn reserve_behind(&mut self, map: &PageMap, span: Span, more: u32) -> bool {
-        let (end, limit) = (span.first + span.granules, map.reservation.limit());
-        let is_last = end == limit || end + self.clean_at_limit(map) == limit;
-        if !is_last || self.dirty.best_fit(map, span.granules + more, FEW).is_some() {
-            return false;
-        }
-        let Some(fresh) = map.reservation.grow(more, limit - end) else { return false };
-        self.add_clean(map, fresh);
-        // Elsewhere, if somebody else's mapping was in the way.
-        self.free_from(map, end) >= more
     }
 
     /// Takes a free span out of its lists for use and puts back what is before `offset` and behind `offset + granules`.

@@ -281,6 +281,31 @@ fn the_last_span_grows_into_new_memory_unless_it_is_refused_or_memory_with_pages
 }
 
 #[test]
+fn a_span_that_grows_by_much_goes_to_memory_with_pages_before_it_takes_such_without_behind_it() {
+    let (map, mut spans) = heap();
+    let mut take =
+        |granules| Span { first: spans.take(&map, granules, 1, false, 0).unwrap().first, granules };
+    let [elsewhere, _, block, behind, _] = [80, 1, 60, 40, 1].map(&mut take);
+    spans.give(&map, behind.first, behind.granules, true, 0);
+    let behind = |zero| Some(Taken { first: behind.first, zero });
+    let grow = |spans: &mut SpanHeap, more| {
+        let taken = spans.take_behind(&map, block, more, 0);
+        if let Some(Taken { first, zero }) = taken {
+            spans.give(&map, first, more, zero, 0);
+        }
+        taken
+    };
+    assert_eq!(grow(&mut spans, 20), behind(true), "there is no memory with pages");
+    spans.give(&map, elsewhere.first, elsewhere.granules, false, 0);
+    assert_eq!(grow(&mut spans, 20), None);
+    assert_eq!(grow(&mut spans, 9), behind(true), "by little");
+    assert_eq!(grow(&mut spans, 21), behind(true), "no room for both elsewhere");
+    spans.take(&map, 40, 1, true, 0).unwrap();
+    spans.give(&map, behind(true).unwrap().first, 40, false, 0);
+    assert_eq!(grow(&mut spans, 20), behind(false), "it has pages itself");
+}
+
+#[test]
 fn alignment_is_by_address() {
     let (map, mut spans) = heap();
     for align in [1u32, 2, 16, 64, 1024] {

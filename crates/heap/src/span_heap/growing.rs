@@ -1,0 +1,49 @@
+//! Used spans that grow in place, into what is free behind them.
+
+use super::free_lists::FEW;
+use super::{SpanHeap, Taken};
+use crate::granule::Span;
+use crate::page_map::{PageMap, State};
+
+/// A span that grows by this part of itself or more, and has clean memory behind it, is copied to memory with pages, where that has room:
+/// to fault in a page costs as much as copying four that no cache holds, or twenty that one does.
+const COPIED_GROWTH: u32 = 6;
+
+impl SpanHeap {
+    /// Takes `more` granules directly behind a used span, if they are free, or if new memory continues what is; not such without pages
+    /// for a span that grows by much, where memory with pages has room for both.
+    pub fn take_behind(&mut self, map: &PageMap, span: Span, more: u32, now: u64) -> Option<Taken> {
+        let end = span.first + span.granules;
+        let is_free = if self.free_from(map, end) >= more {
+            more < span.granules / COPIED_GROWTH
+                || map.record(end).state() == State::Dirty
+                || self.used_fit(map, span.granules + more, span.granules + more).is_none()
+        } else {
+            self.reserve_behind(map, span, more)
+        };
+        is_free.then(|| self.take_of(map, end, more, 1, now))
+    }
+
+    /// Length of the free span that begins at a granule, 0 for none.
+    fn free_from(&self, map: &PageMap, granule: u32) -> u32 {
+        if granule >= map.reservation.limit() {
+            return 0;
+        }
+        let record = map.record(granule);
+        if matches!(record.state(), State::Clean | State::Dirty) { record.granules.get() } else { 0 }
+    }
+
+    /// Makes `more` granules behind a used span free, where nothing used follows it; not where memory with pages has room for both.
+    #[cold]
+    fn reserve_behind(&mut self, map: &PageMap, span: Span, more: u32) -> bool {
+        let (end, limit) = (span.first + span.granules, map.reservation.limit());
+        let is_last = end == limit || end + self.clean_at_limit(map) == limit;
+        if !is_last || self.dirty.best_fit(map, span.granules + more, FEW).is_some() {
+            return false;
+        }
+        let Some(fresh) = map.reservation.grow(more, limit - end) else { return false };
+        self.add_clean(map, fresh);
+        // Elsewhere, if somebody else's mapping was in the way.
+        self.free_from(map, end) >= more
+    }
+}
