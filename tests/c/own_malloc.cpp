@@ -1,7 +1,9 @@
 // A program has a malloc of its own, as some embed an allocator; operator new and delete follow it, and C23's free_sized, as in glibc
 // (2.43).
 #include "check.h"
+#include <algorithm>
 #include <dlfcn.h>
+#include <new>
 #include <string>
 #include <vector>
 
@@ -29,6 +31,12 @@ extern "C" void *realloc(void *old, size_t bytes) {
     if (block && old) memcpy(block, old, had < bytes ? had : bytes);
     return block;
 }
+extern "C" void *aligned_alloc(size_t align, size_t bytes) {
+    char *block = (char *)malloc(bytes + align);
+    return block + (-(uintptr_t)block & (align - 1));
+}
+
+static bool is_in_arena(void *block) { return (char *)block >= arena && (char *)block < arena + sizeof arena; }
 
 int main() {
     {
@@ -36,6 +44,17 @@ int main() {
         for (int i = 0; i < 10000; i++) words.push_back(std::string(i % 100, 'a'));
     }
     CHECK(frees > 8000, "free was called %zu times", frees);
+    for (int i = 0; i < 2; i++) {
+        auto align = std::align_val_t(128);
+        void *one = i ? ::operator new(100, std::nothrow) : ::operator new[](100, std::nothrow);
+        void *wide = i ? ::operator new(100, align, std::nothrow) : ::operator new[](100, align, std::nothrow);
+        CHECK(is_in_arena(one) && is_in_arena(wide), "new without exceptions has another malloc");
+        ::operator delete(one), ::operator delete(wide, align);
+    }
+    std::vector<int> numbers(1000);
+    for (int i = 0; i < 1000; i++) numbers[i] = i * 7919 % 1000;
+    std::stable_sort(numbers.begin(), numbers.end()); // its buffer comes from new without exceptions
+    CHECK(numbers[999] == 999, "not sorted");
     auto sized = (void (*)(void *, size_t))dlsym(RTLD_DEFAULT, "free_sized");
     auto aligned = (void (*)(void *, size_t, size_t))dlsym(RTLD_DEFAULT, "free_aligned_sized");
     if (sized && aligned) {

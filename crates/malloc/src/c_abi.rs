@@ -166,6 +166,9 @@ macro_rules! by_name {
     )*};
 }
 
+#[cfg(all(feature = "operators", target_arch = "x86_64"))]
+pub(crate) use by_name;
+
 by_name! {
     realloc_by_name(block: *mut c_void, bytes: usize) -> *mut c_void = realloc;
     free_by_name(block: *mut c_void) -> () = free;

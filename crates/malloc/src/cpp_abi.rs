@@ -11,7 +11,7 @@
 //! definition of the same function is *jumped* to, which is libstdc++'s or libc++'s; it tries again, calls the handler
 //! and throws as if it had been called in our place.
 
-use crate::c_abi::{aligned_alloc, free, malloc};
+use crate::c_abi::{aligned_alloc, by_name, free, malloc};
 use core::arch::{asm, naked_asm};
 use core::ffi::{CStr, c_void};
 use core::ptr::{null_mut, with_exposed_provenance_mut};
@@ -242,6 +242,11 @@ macro_rules! is_own {
     }};
 }
 
+by_name! {
+    malloc_by_name(bytes: usize) -> *mut c_void = malloc;
+    aligned_alloc_by_name(align: usize, bytes: usize) -> *mut c_void = aligned_alloc;
+}
+
 /// Forms that do not throw: `$first` where the forms that they lead to are ours; where those are others', or memory is exhausted,
 /// the C++ library's, which catches what they throw.
 macro_rules! nothrow_new {
@@ -255,15 +260,17 @@ macro_rules! nothrow_new {
         pub unsafe extern "C" fn $name() {
             extern "C" fn allocate($($arg: $kind,)* tag: *const c_void, caller: usize) -> *mut c_void {
                 let is_ours = true $(&& is_own!($through))*;
+                // SAFETY: as the C functions, which have no contract.
+                let first = || -> *mut c_void { unsafe { $first } };
                 if is_ours {
-                    let block: *mut c_void = $first;
+                    let block = first();
                     if !block.is_null() {
                         return block;
                     }
                 }
                 let next = in_cpp_library(&FORMS[$form], caller);
                 if next.is_null() {
-                    return if is_ours { null_mut() } else { $first };
+                    return if is_ours { null_mut() } else { first() };
                 }
                 // SAFETY: a function of that name has these arguments and this result.
                 unsafe {
@@ -278,10 +285,10 @@ macro_rules! nothrow_new {
 }
 
 nothrow_new! {
-    _ZnwmRKSt9nothrow_t(bytes: usize) = 2 "mov rdx, qword ptr [rsp]" malloc(bytes), by _Znwm;
-    _ZnamRKSt9nothrow_t(bytes: usize) = 3 "mov rdx, qword ptr [rsp]" malloc(bytes), by _Znam _Znwm;
+    _ZnwmRKSt9nothrow_t(bytes: usize) = 2 "mov rdx, qword ptr [rsp]" malloc_by_name(bytes), by _Znwm;
+    _ZnamRKSt9nothrow_t(bytes: usize) = 3 "mov rdx, qword ptr [rsp]" malloc_by_name(bytes), by _Znam _Znwm;
     _ZnwmSt11align_val_tRKSt9nothrow_t(bytes: usize, align: usize) = 4 "mov rcx, qword ptr [rsp]"
-        aligned_alloc(align, bytes), by _ZnwmSt11align_val_t;
+        aligned_alloc_by_name(align, bytes), by _ZnwmSt11align_val_t;
     _ZnamSt11align_val_tRKSt9nothrow_t(bytes: usize, align: usize) = 5 "mov rcx, qword ptr [rsp]"
-        aligned_alloc(align, bytes), by _ZnamSt11align_val_t _ZnwmSt11align_val_t;
+        aligned_alloc_by_name(align, bytes), by _ZnamSt11align_val_t _ZnwmSt11align_val_t;
 }
