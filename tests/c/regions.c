@@ -56,6 +56,19 @@ static bool is_forbidden(volatile char *address) {
     return forbidden;
 }
 
+/* Since glibc 2.32. */
+extern char __libc_single_threaded __attribute__((weak));
+
+/* With a second thread libc's locks cost more, in malloc and stdio too, for the rest of the process. */
+static void one_piece_of_work_takes_no_other_thread(void) {
+    for (int shared = 0; shared < 2; shared++) {
+        fl_region *region = map((fl_region_options){.bytes = 16 * MIB, .shared = shared, .threads = 8});
+        CHECK(fl_region_populate(region, NULL, NULL, NULL) == 0, "populate: errno %d", errno);
+        fl_region_unmap(region);
+    }
+    CHECK(!&__libc_single_threaded || __libc_single_threaded, "a thread was started");
+}
+
 static void searches_take_no_fault(void) {
     for (int shared = 0; shared < 2; shared++) {
         for (int pages = FL_PAGES_HUGE_WANTED; pages <= FL_PAGES_SMALL; pages++) {
@@ -244,6 +257,7 @@ static void forks_while_populating_end_well(void) {
 }
 
 int main(void) {
+    one_piece_of_work_takes_no_other_thread();
     searches_take_no_fault();
     errors_speak();
     a_pipe_that_nobody_writes_to_is_refused_at_once();

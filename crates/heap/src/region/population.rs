@@ -125,7 +125,8 @@ impl Population {
         tell: OnProgress<'_>,
     ) -> Result<(), RegionError> {
         self.begin(plan);
-        self.start(&plan, workers);
+        // One is for this thread.
+        self.start(workers, chunks(&plan) - 1);
         while self.step(&plan) {
             self.tell(tell);
         }
@@ -137,7 +138,7 @@ impl Population {
     pub fn run_in_background(&self, mut plan: Plan, workers: &mut [Option<Worker>]) {
         plan.is_alone = !plan.may_touch() && self.must_touch(&plan);
         self.begin(plan);
-        self.start(&plan, workers);
+        self.start(workers, chunks(&plan));
         if plan.is_alone || workers.iter().all(Option::is_none) {
             while self.step(&plan) {}
         }
@@ -156,9 +157,8 @@ impl Population {
         self.must_touch.load(Ordering::Relaxed)
     }
 
-    /// Starts no more workers than there are chunks.
-    fn start(&self, plan: &Plan, workers: &mut [Option<Worker>]) {
-        let chunks = plan.bytes.div_ceil(chunk_bytes(plan));
+    /// Starts no more workers than there are chunks for them.
+    fn start(&self, workers: &mut [Option<Worker>], chunks: usize) {
         for worker in workers.iter_mut().take(chunks) {
             self.running.fetch_add(1, Ordering::Relaxed);
             // SAFETY: `work` takes a population, and its owner keeps it until it has joined the worker.
@@ -341,6 +341,11 @@ impl Default for Population {
 
 fn chunk_bytes(plan: &Plan) -> usize {
     CHUNK_BYTES.max(plan.page_bytes)
+}
+
+/// At least one: no region is empty.
+fn chunks(plan: &Plan) -> usize {
+    plan.bytes.div_ceil(chunk_bytes(plan))
 }
 
 /// What a worker runs; its argument is the population, which outlives it because its owner joins it.
