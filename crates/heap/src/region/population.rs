@@ -56,13 +56,31 @@ impl Plan {
     fn may_touch(&self) -> bool {
         self.is_alone || self.access == Access::Read
     }
+
+    /// Where the chunks begin, the first of which may lie in front in part: no huge page that is to be made lies in two.
+    fn chunks_from(&self) -> usize {
+        self.from - self.collapse_bytes.map_or(0, |huge_bytes| self.from % huge_bytes)
+    }
+
+    fn end(&self) -> usize {
+        self.from + self.bytes
+    }
+
+    fn chunk_bytes(&self) -> usize {
+        CHUNK_BYTES.max(self.page_bytes)
+    }
+
+    /// At least one: no region is empty.
+    fn chunks(&self) -> usize {
+        (self.end() - self.chunks_from()).div_ceil(self.chunk_bytes())
+    }
 }
 
 /// A region's populating: under way, or how it ended.
 pub struct Population {
     plan: Lock<Plan>,
     failure: Lock<Option<RegionError>>,
-    /// Offset of the first chunk that nobody has taken.
+    /// Address of the first chunk that nobody has taken.
     next: AtomicUsize,
     done: AtomicUsize,
     total: AtomicUsize,
@@ -110,7 +128,7 @@ impl Population {
         debug_assert_eq!(self.running.load(Ordering::Relaxed), 0);
         *self.plan.lock() = plan;
         *self.failure.lock() = None;
-        self.next.store(0, Ordering::Relaxed);
+        self.next.store(plan.chunks_from(), Ordering::Relaxed);
         self.done.store(0, Ordering::Relaxed);
         self.total.store(plan.bytes, Ordering::Relaxed);
         self.is_cancelled.store(false, Ordering::Relaxed);
@@ -126,7 +144,7 @@ impl Population {
     ) -> Result<(), RegionError> {
         self.begin(plan);
         // One is for this thread.
-        self.start(workers, chunks(&plan) - 1);
+        self.start(workers, plan.chunks() - 1);
         while self.step(&plan) {
             self.tell(tell);
         }
@@ -138,7 +156,7 @@ impl Population {
     pub fn run_in_background(&self, mut plan: Plan, workers: &mut [Option<Worker>]) {
         plan.is_alone = !plan.may_touch() && self.must_touch(&plan);
         self.begin(plan);
-        self.start(workers, chunks(&plan));
+        self.start(workers, plan.chunks());
         if plan.is_alone || workers.iter().all(Option::is_none) {
             while self.step(&plan) {}
         }
@@ -252,15 +270,15 @@ impl Population {
         if self.is_cancelled.load(Ordering::Relaxed) || self.has_failed.load(Ordering::Relaxed) {
             return false;
         }
-        let chunk = chunk_bytes(plan);
-        let at = self.next.fetch_add(chunk, Ordering::Relaxed);
-        if at >= plan.bytes {
+        let at = self.next.fetch_add(plan.chunk_bytes(), Ordering::Relaxed);
+        if at >= plan.end() {
             return false;
         }
-        let bytes = chunk.min(plan.bytes - at);
+        let from = at.max(plan.from);
+        let bytes = plan.end().min(at + plan.chunk_bytes()) - from;
         let filled = self.look(plan, at).and_then(|()| {
             let refused = |errno| RegionError::Refused { step: Step::Populate, errno, bytes: plan.bytes };
-            self.fill(plan, plan.from + at, bytes).map_err(refused)
+            self.fill(plan, from, bytes).map_err(refused)
         });
         match filled {
             Ok(()) => {
@@ -277,10 +295,10 @@ impl Population {
 
     /// Now and then, whether what is left still fits.
     fn look(&self, plan: &Plan, at: usize) -> Result<(), RegionError> {
-        if !plan.is_checked || at == 0 || !at.is_multiple_of(LOOK_BYTES) {
+        if !plan.is_checked || at <= plan.from || !(at - plan.chunks_from()).is_multiple_of(LOOK_BYTES) {
             return Ok(());
         }
-        let need = Need { populated_bytes: plan.bytes - at, ..Need::default() };
+        let need = Need { populated_bytes: plan.end() - at, ..Need::default() };
         limits::judge(&need, &facts::gather(&need))
     }
 
@@ -337,15 +355,6 @@ impl Default for Population {
     fn default() -> Self {
         Self::new()
     }
-}
-
-fn chunk_bytes(plan: &Plan) -> usize {
-    CHUNK_BYTES.max(plan.page_bytes)
-}
-
-/// At least one: no region is empty.
-fn chunks(plan: &Plan) -> usize {
-    plan.bytes.div_ceil(chunk_bytes(plan))
 }
 
 /// What a worker runs; its argument is the population, which outlives it because its owner joins it.

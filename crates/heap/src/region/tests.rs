@@ -297,6 +297,19 @@ fn growing_and_shrinking_keep_what_stays_and_clear_what_is_new() {
 }
 
 #[test]
+fn what_is_grown_by_comes_in_as_many_huge_pages_as_what_is_mapped() {
+    let options = |bytes| RegionOptions::new(bytes).sharing(Sharing::Shared);
+    let huge_bytes = |region: &Region| region.pages().unwrap().huge_bytes;
+    let is_as_huge = || {
+        // It ends inside of a huge page, which stays in small ones.
+        let mut region = options(5 * MIB).map().unwrap();
+        region.resize(54 * MIB, &mut silent()).unwrap();
+        huge_bytes(&region) + 2 * MIB >= huge_bytes(&options(54 * MIB).map().unwrap())
+    };
+    assert!((0..4).any(|_| is_as_huge()));
+}
+
+#[test]
 fn a_region_is_aligned_by_a_page_and_for_huge_pages_once_it_is_as_large_as_one() {
     for (sharing, wish, populate) in every_kind() {
         let options = RegionOptions::new(MIB).sharing(sharing).pages(wish).populate(populate);
