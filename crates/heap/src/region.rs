@@ -142,7 +142,13 @@ impl Region {
         }
         let mut silent = silent();
         let workers = options.workers();
-        region.bring_in(0, options.populate, workers, options.progress.unwrap_or(&mut silent))?;
+        region.bring_in(
+            0,
+            shape.mapped_bytes,
+            options.populate,
+            workers,
+            options.progress.unwrap_or(&mut silent),
+        )?;
         Ok(region)
     }
 
@@ -184,22 +190,24 @@ impl Region {
         })
     }
 
-    /// Brings in the pages from offset `from` to the end.
+    /// Brings in the pages from offset `from` to the end, of which so many bytes are not there yet.
     fn bring_in(
         &mut self,
         from: usize,
+        missing_bytes: usize,
         when: Populate,
         workers: usize,
         tell: OnProgress<'_>,
     ) -> Result<(), RegionError> {
         let state = self.state();
+        let is_checked = state.is_checked && state.wish != PageWish::HugeRequired;
         let plan = Plan {
             from: state.base + from,
             bytes: state.mapped_bytes - from,
             access: state.access,
             collapse_bytes: self.collapse_bytes(),
             page_bytes: state.page_bytes,
-            is_checked: state.is_checked && state.wish != PageWish::HugeRequired,
+            missing_bytes: if is_checked { missing_bytes } else { 0 },
             // `&mut self` lasts until then.
             is_alone: when == Populate::Now,
         };
@@ -234,9 +242,9 @@ impl Region {
     /// [`RegionError::Cancelled`].
     pub fn populate(&mut self, tell: OnProgress<'_>) -> Result<(), RegionError> {
         self.stop_workers();
-        self.check_population()?;
+        let missing_bytes = self.check_population()?;
         let workers = options::workers(self.state().threads, Populate::Now);
-        self.bring_in(0, Populate::Now, workers, tell)
+        self.bring_in(0, missing_bytes, Populate::Now, workers, tell)
     }
 
     /// As [`populate`](Self::populate), by threads of its own; without threads at once.
@@ -245,21 +253,31 @@ impl Region {
     /// [`RegionError::Limit`] when there is not enough memory for all of it.
     pub fn populate_in_background(&mut self) -> Result<(), RegionError> {
         self.stop_workers();
-        self.check_population()?;
+        let missing_bytes = self.check_population()?;
         self.state_mut().owner = os::process_id();
         let workers = options::workers(self.state().threads, Populate::InBackground);
-        self.bring_in(0, Populate::InBackground, workers, &mut silent())
+        self.bring_in(0, missing_bytes, Populate::InBackground, workers, &mut silent())
     }
 
-    fn check_population(&self) -> Result<(), RegionError> {
+    /// Bytes that populating would bring in and for which there is memory.
+    fn check_population(&self) -> Result<usize, RegionError> {
         let state = self.state();
         if !state.is_checked || state.wish == PageWish::HugeRequired {
-            return Ok(());
+            return Ok(0);
         }
-        let resident_bytes = self.pages().map_or(0, |pages| pages.resident_bytes);
-        let populated_bytes = state.mapped_bytes.saturating_sub(resident_bytes);
-        let need = Need { populated_bytes, ..Need::default() };
-        limits::judge(&need, &facts::gather(&need))
+        let need = Need { populated_bytes: self.missing_bytes(), ..Need::default() };
+        limits::judge(&need, &facts::gather(&need))?;
+        Ok(need.populated_bytes)
+    }
+
+    fn missing_bytes(&self) -> usize {
+        let state = self.state();
+        let there_bytes = match &state.descriptor {
+            // A page that another process brought in is in none of this one's page tables.
+            Some(file) => file.allocated_bytes(),
+            None => self.pages().map(|pages| pages.resident_bytes),
+        };
+        state.mapped_bytes.saturating_sub(there_bytes.unwrap_or(0))
     }
 
     /// Waits for the end of populating in the background, telling the progress some twenty times a second; `Break` cancels.

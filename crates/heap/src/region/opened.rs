@@ -83,6 +83,6 @@ fn map(
         workers: [None; MOST_WORKERS],
     })?;
     let mut silent = silent();
-    region.bring_in(0, populate, workers(0, populate), tell.unwrap_or(&mut silent))?;
+    region.bring_in(0, mapped_bytes, populate, workers(0, populate), tell.unwrap_or(&mut silent))?;
     Ok(ReadOnlyRegion(region))
 }

@@ -46,8 +46,8 @@ pub struct Plan {
     pub collapse_bytes: Option<usize>,
     /// Bytes of a page.
     pub page_bytes: usize,
-    /// Whether to go on only while there is memory.
-    pub is_checked: bool,
+    /// Bytes that are not there yet, to go on only while there is memory for them; 0: without looking.
+    pub missing_bytes: usize,
     /// Whether pages that are to be written to may be touched: no reference into the region is in use until the workers are gone.
     pub is_alone: bool,
 }
@@ -60,6 +60,11 @@ impl Plan {
     /// Where the chunks begin, the first of which may lie in front in part: no huge page that is to be made lies in two.
     fn chunks_from(&self) -> usize {
         self.from - self.collapse_bytes.map_or(0, |huge_bytes| self.from % huge_bytes)
+    }
+
+    /// The most that may be missing from an address on.
+    fn missing_from(&self, at: usize) -> usize {
+        self.missing_bytes.min(self.end() - at)
     }
 
     fn end(&self) -> usize {
@@ -108,7 +113,7 @@ impl Population {
                 access: Access::Read,
                 collapse_bytes: None,
                 page_bytes: 4096,
-                is_checked: false,
+                missing_bytes: 0,
                 is_alone: false,
             }),
             failure: Lock::new(None),
@@ -295,10 +300,11 @@ impl Population {
 
     /// Now and then, whether what is left still fits.
     fn look(&self, plan: &Plan, at: usize) -> Result<(), RegionError> {
-        if !plan.is_checked || at <= plan.from || !(at - plan.chunks_from()).is_multiple_of(LOOK_BYTES) {
+        let is_time = at > plan.from && (at - plan.chunks_from()).is_multiple_of(LOOK_BYTES);
+        if !is_time || plan.missing_bytes == 0 {
             return Ok(());
         }
-        let need = Need { populated_bytes: plan.end() - at, ..Need::default() };
+        let need = Need { populated_bytes: plan.missing_from(at), ..Need::default() };
         limits::judge(&need, &facts::gather(&need))
     }
 
@@ -368,4 +374,15 @@ extern "C" fn work(population: *mut c_void) -> *mut c_void {
     population.running.fetch_sub(1, Ordering::Release);
     os::futex_wake_all(&population.running);
     core::ptr::null_mut()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_is_asked_of_the_machine_than_is_missing() {
+        let plan = Plan { from: 4096, bytes: 100, missing_bytes: 30, ..*Population::new().plan.lock() };
+        assert_eq!([0, 60, 70, 80, 100].map(|offset| plan.missing_from(4096 + offset)), [30, 30, 30, 20, 0]);
+    }
 }

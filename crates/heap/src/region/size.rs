@@ -126,7 +126,7 @@ pub fn resize(region: &mut Region, bytes: usize, tell: OnProgress<'_>) -> Result
             grow(region, bytes, new)?;
             let when = if populate == Populate::ByUse { Populate::ByUse } else { Populate::Now };
             let workers = workers(region.state().threads, Populate::Now);
-            region.bring_in(old_bytes, when, workers, tell)
+            region.bring_in(old_bytes, new - old_bytes, when, workers, tell)
         }
         same => {
             resize_file(region, bytes, same)?;

@@ -443,6 +443,21 @@ fn a_child_forked_while_workers_held_the_locks_waits_for_none_of_them() {
 }
 
 #[test]
+fn pages_of_a_shared_region_are_there_for_a_forked_child_too() {
+    let region = RegionOptions::new(8 * MIB).sharing(Sharing::Shared).map().unwrap();
+    // SAFETY: the child makes system calls alone until its end.
+    let child = unsafe { fork() };
+    if child == 0 {
+        // SAFETY: ends the child.
+        unsafe { _exit(i32::from(region.missing_bytes() != 0)) };
+    }
+    let mut status = 0;
+    // SAFETY: the child is ours.
+    assert_eq!(unsafe { waitpid(child, &mut status, 0) }, child);
+    assert_eq!(status, 0, "the child would ask the machine for memory that it has");
+}
+
+#[test]
 fn a_region_travels_as_a_pointer() {
     let mut region = RegionOptions::new(100).map().unwrap();
     region[99] = 5;
