@@ -121,6 +121,15 @@ static void errors_speak(void) {
     if (setrlimit(RLIMIT_FSIZE, &small) == 0) {
         options = (fl_region_options){.bytes = 2 * MIB, .shared = 1};
         CHECK(fl_region_map(&options, &error) == NULL && error.code == FL_REGION_LIMIT_FILE_SIZE, "%s", error.message);
+        /* Files are as long as asked for, in the middle of a page too. */
+        fl_region *region = map((fl_region_options){.bytes = MIB - 2000, .shared = 1});
+        small.rlim_cur = MIB - 1000;
+        setrlimit(RLIMIT_FSIZE, &small);
+        CHECK(fl_region_resize(region, MIB - 1000, NULL, NULL, &error) == 0, "%s", error.message);
+        CHECK(fl_region_resize(region, MIB - 999, NULL, NULL, &error) == FL_REGION_LIMIT_FILE_SIZE, "%s", error.message);
+        CHECK(fl_region_bytes(region) == MIB - 1000, "%zu bytes", fl_region_bytes(region));
+        fl_region_unmap(region);
+        fl_region_unmap(map((fl_region_options){.bytes = MIB - 1000, .shared = 1}));
         setrlimit(RLIMIT_FSIZE, &before);
     }
 }

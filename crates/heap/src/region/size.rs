@@ -85,7 +85,7 @@ pub fn need(options: &RegionOptions<'_>, shape: &Shape, more_bytes: usize) -> Ne
         // The address is aligned by taking more than is kept.
         mapped_bytes: more_bytes + shape.align_bytes,
         private_bytes: if is_private { more_bytes } else { 0 },
-        file_bytes: if is_private { 0 } else { shape.mapped_bytes },
+        file_bytes: if is_private { 0 } else { shape.file_bytes(options.bytes) },
         committed_bytes: more_bytes,
         populated_bytes: if options.populate == Populate::ByUse { 0 } else { more_bytes },
         locked_bytes: if options.is_locked { more_bytes } else { 0 },
@@ -140,7 +140,12 @@ pub fn resize(region: &mut Region, bytes: usize, tell: OnProgress<'_>) -> Result
 fn resize_file(region: &Region, bytes: usize, mapped_bytes: usize) -> Result<(), RegionError> {
     let state = region.state();
     let Some(file) = &state.descriptor else { return Ok(()) };
-    let bytes = if state.wish == PageWish::HugeRequired { mapped_bytes } else { bytes };
+    let is_pool = state.wish == PageWish::HugeRequired;
+    let (old_bytes, bytes) = if is_pool { (state.mapped_bytes, mapped_bytes) } else { (state.bytes, bytes) };
+    if state.is_checked && bytes > old_bytes {
+        let need = Need { file_bytes: bytes, ..Need::default() };
+        limits::judge(&need, &facts::gather(&need))?;
+    }
     file.resize(bytes).map_err(|errno| RegionError::Refused { step: Step::Resize, errno, bytes })
 }
 
@@ -181,7 +186,7 @@ fn grow(region: &mut Region, bytes: usize, mapped_bytes: usize) -> Result<(), Re
         let need = Need {
             mapped_bytes: if is_pool { more_bytes } else { mapped_bytes + align_bytes },
             private_bytes: if state.descriptor.is_none() { more_bytes } else { 0 },
-            file_bytes: if state.descriptor.is_some() { mapped_bytes } else { 0 },
+            file_bytes: 0,
             committed_bytes: more_bytes,
             populated_bytes: if state.populate == Populate::ByUse { 0 } else { more_bytes },
             locked_bytes: if state.is_locked { more_bytes } else { 0 },
