@@ -216,6 +216,21 @@ static int status_of(pid_t child) {
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
+/* The kernel's figure of locked bytes is a share of them where others map the file. */
+static void what_is_locked_is_locked_however_many_map_it(void) {
+    fl_region_options options = {.bytes = 4 * MIB, .shared = 1, .locked = 1};
+    fl_region_error error;
+    fl_region *region = fl_region_map(&options, &error), *opened;
+    if (region == NULL && error.code == FL_REGION_LIMIT_LOCKED_MEMORY) return;
+    CHECK(region != NULL, "%s", error.message);
+    CHECK((opened = fl_region_open_descriptor(fl_region_descriptor(region), FL_POPULATE_NOW, &error)) != NULL, "%s", error.message);
+    fl_region_pages look, other;
+    CHECK(fl_region_look(region, &look) == 0 && look.locked_bytes == 4 * MIB, "%zu locked", look.locked_bytes);
+    CHECK(fl_region_look(opened, &other) == 0 && other.locked_bytes == 0, "%zu locked", other.locked_bytes);
+    fl_region_unmap(opened);
+    fl_region_unmap(region);
+}
+
 static void other_processes_see_shared_regions(void) {
     fl_region *region = map((fl_region_options){.bytes = 3 * MIB + 5, .shared = 1});
     ((char *)fl_region_data(region))[3 * MIB + 4] = 77;
@@ -273,6 +288,7 @@ int main(void) {
     guards_and_freezing_stop_writes();
     sizes_change();
     refusals_unmap_nothing_of_other_threads();
+    what_is_locked_is_locked_however_many_map_it();
     other_processes_see_shared_regions();
     forks_while_populating_end_well();
     return 0;

@@ -36,11 +36,14 @@ pub enum Obstacle {
 pub fn read(base: usize, bytes: usize, page_bytes: usize, obstacle: Option<Obstacle>) -> Option<Pages> {
     let mut lines = Lines::open(c"/proc/self/smaps")?;
     let mut sum = Pages { resident_bytes: 0, huge_bytes: 0, locked_bytes: 0, page_bytes, obstacle };
-    let mut is_ours = false;
+    let (mut is_ours, mut before_bytes) = (false, 0);
     while let Some(line) = lines.next_line() {
         match addresses(line) {
-            Some((from, to)) => is_ours = from >= base && to <= base + bytes,
-            None if is_ours => sum.take(line),
+            Some((from, to)) => {
+                is_ours = from >= base && to <= base + bytes;
+                before_bytes = sum.resident_bytes;
+            }
+            None if is_ours => sum.take(line, before_bytes),
             None => {}
         }
     }
@@ -48,7 +51,8 @@ pub fn read(base: usize, bytes: usize, page_bytes: usize, obstacle: Option<Obsta
 }
 
 impl Pages {
-    fn take(&mut self, line: &str) {
+    /// Takes a line of a mapping; so many bytes are resident of those before it.
+    fn take(&mut self, line: &str, before_bytes: usize) {
         let field = |key| kib_field(line, key);
         // Pages of the pool are not in Rss.
         let of_pool = field("Private_Hugetlb:").or_else(|| field("Shared_Hugetlb:"));
@@ -56,7 +60,10 @@ impl Pages {
         let add = |sum: &mut usize, bytes: Option<usize>| *sum = sum.saturating_add(bytes.unwrap_or(0));
         add(&mut self.resident_bytes, field("Rss:").or(of_pool));
         add(&mut self.huge_bytes, huge.or_else(|| field("FilePmdMapped:")).or(of_pool));
-        add(&mut self.locked_bytes, field("Locked:"));
+        // Not `Locked:`, which of a file is this mapping's share of what several map. The flags come last.
+        if line.strip_prefix("VmFlags:").is_some_and(|flags| flags.split(' ').any(|flag| flag == "lo")) {
+            self.locked_bytes += self.resident_bytes - before_bytes;
+        }
     }
 }
 
@@ -106,13 +113,17 @@ mod tests {
     fn fields_of_a_mapping_add_up() {
         let mut sum =
             Pages { resident_bytes: 0, huge_bytes: 0, locked_bytes: 0, page_bytes: 4096, obstacle: None };
-        for line in
-            ["Rss:  8 kB", "AnonHugePages: 4 kB", "ShmemPmdMapped: 0 kB", "Locked: 8 kB", "VmFlags: rd"]
-        {
-            sum.take(line);
+        for line in [
+            "Rss:  8 kB",
+            "AnonHugePages: 4 kB",
+            "ShmemPmdMapped: 0 kB",
+            "Locked: 4 kB",
+            "VmFlags: rd lo sd ",
+        ] {
+            sum.take(line, 0);
         }
         assert_eq!((sum.resident_bytes, sum.huge_bytes, sum.locked_bytes), (8192, 4096, 8192));
-        sum.take("Shared_Hugetlb: 2048 kB");
+        sum.take("Shared_Hugetlb: 2048 kB", 8192);
         assert_eq!((sum.resident_bytes, sum.huge_bytes), (8192 + (2 << 20), 4096 + (2 << 20)));
     }
 
@@ -129,7 +140,7 @@ mod tests {
             for line in [line.clone(), format!("{digits}-{digits} {line}"), format!("Rss: {digits} kB")] {
                 let _ = (addresses(&line), chosen(&line));
                 let mut sum = Pages { resident_bytes: 0, huge_bytes: 0, locked_bytes: 0, page_bytes: 1, obstacle: None };
-                sum.take(&line);
+                sum.take(&line, 0);
             }
         }
     }
