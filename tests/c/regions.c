@@ -255,6 +255,16 @@ static void other_processes_see_shared_regions(void) {
     fl_region_unmap(region);
 }
 
+static void only_the_owner_seals_the_file(void) {
+    fl_region *region = map((fl_region_options){.bytes = MIB, .shared = 1});
+    fl_region *opened = fl_region_open_descriptor(fl_region_descriptor(region), FL_POPULATE_NOW, NULL);
+    CHECK(opened != NULL && fl_region_freeze(opened, NULL) == 0, "an opened region is read-only already: errno %d", errno);
+    fl_region_unmap(opened);
+    fl_region_error error;
+    CHECK(fl_region_resize(region, 2 * MIB, NULL, NULL, &error) == 0, "%s", error.message);
+    fl_region_unmap(region);
+}
+
 static void forks_while_populating_end_well(void) {
     for (int round = 0; round < 10; round++) {
         fl_region *region =
@@ -290,6 +300,7 @@ int main(void) {
     refusals_unmap_nothing_of_other_threads();
     what_is_locked_is_locked_however_many_map_it();
     other_processes_see_shared_regions();
+    only_the_owner_seals_the_file();
     forks_while_populating_end_well();
     return 0;
 }

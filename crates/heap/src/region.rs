@@ -347,7 +347,7 @@ impl Region {
             RegionError::Refused { step: Step::Protect, errno, bytes: state.mapped_bytes }
         })?;
         state.access = access;
-        if let (Access::Read, Some(file)) = (access, &state.descriptor) {
+        if let (Access::Read, Some(file), false) = (access, &state.descriptor, state.is_opened) {
             // A kernel before 5.1 cannot; this process's own mapping is read-only all the same.
             file.seal();
         }
