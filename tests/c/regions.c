@@ -105,6 +105,12 @@ static void errors_speak(void) {
     CHECK(fl_region_open("/no/such/file", 0, &error) == NULL && error.errno_value == ENOENT, "%s", error.message);
     CHECK(fl_region_open("/", 0, &error) == NULL && strstr(error.message, "; only a file"), "%s", error.message);
     CHECK(fl_region_open_descriptor(-1, 0, &error) == NULL && strstr(error.message, "; the number"), "%s", error.message);
+    int write_only = open("/dev/shm", O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
+    if (write_only >= 0) {
+        CHECK(ftruncate(write_only, 4096) == 0, "ftruncate: errno %d", errno);
+        CHECK(fl_region_open_descriptor(write_only, 0, &error) == NULL && strstr(error.message, "open for reading"), "%s", error.message);
+        close(write_only);
+    }
     char long_name[400] = {0};
     memset(long_name, 'x', sizeof long_name - 1);
     options = (fl_region_options){.bytes = 1, .shared = 1, .name = long_name};

@@ -174,7 +174,9 @@ fn write_refusal(out: &mut fmt::Formatter<'_>, step: Step, errno: Errno, size: S
         }
         (Step::Open, 9) => "the number must be of a file that is open for reading",
         (Step::Open, 19) => "only a file of a file system or of memory can be mapped, no directory or device",
-        (Step::Open, 1 | 13) => "ask the file's owner for the right to read it",
+        (Step::Open, 1 | 13) => {
+            "ask the file's owner for the right to read it; a number must be of a file that is open for reading"
+        }
         (Step::Populate, 12) => "memory or its limit ran out meanwhile; free memory, or ask for less",
         (Step::Populate, 14) => "the file behind it has become shorter",
         (Step::Populate, 133) => "the memory is damaged; see the kernel's log",
