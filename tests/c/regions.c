@@ -271,6 +271,37 @@ static void only_the_owner_seals_the_file(void) {
     fl_region_unmap(region);
 }
 
+static pthread_t first_thread;
+static void *look_alone(void *nothing) {
+    pthread_join(first_thread, NULL);
+    /* It is a zombie once the kernel has ended it, too. */
+    char stat[256], *state;
+    do read_text("/proc/self/stat", stat, sizeof stat);
+    while ((state = strrchr(stat, ')')) && state[2] != 'Z');
+    fl_region *region = map((fl_region_options){.bytes = 4 * MIB});
+    fl_region_pages look;
+    CHECK(fl_region_look(region, &look) == 0 && look.resident_bytes == 4 * MIB, "not seen");
+    struct rlimit small = {GIB, GIB};
+    CHECK(setrlimit(RLIMIT_AS, &small) == 0, "setrlimit: errno %d", errno);
+    fl_region_options options = {.bytes = GIB - 4 * MIB, .populate = FL_POPULATE_BY_USE};
+    fl_region_error error;
+    CHECK(fl_region_map(&options, &error) == NULL && error.code == FL_REGION_LIMIT_ADDRESS_SPACE, "%s", error.message);
+    _exit(0);
+    return nothing;
+}
+
+/* /proc/self is that of the first thread, and then tells nothing of the process's memory. */
+static void a_process_whose_first_thread_ended_is_known(void) {
+    pid_t child = fork();
+    if (child == 0) {
+        pthread_t thread;
+        first_thread = pthread_self();
+        CHECK(pthread_create(&thread, NULL, look_alone, NULL) == 0, "thread");
+        pthread_exit(NULL);
+    }
+    CHECK(status_of(child) == 0, "the child failed");
+}
+
 static void forks_while_populating_end_well(void) {
     for (int round = 0; round < 10; round++) {
         fl_region *region =
@@ -307,6 +338,7 @@ int main(void) {
     what_is_locked_is_locked_however_many_map_it();
     other_processes_see_shared_regions();
     only_the_owner_seals_the_file();
+    a_process_whose_first_thread_ended_is_known();
     forks_while_populating_end_well();
     return 0;
 }

@@ -31,6 +31,16 @@ pub fn gather(need: &Need) -> Facts {
     }
 }
 
+/// A file of this thread in `/proc`. The process's are its first thread's, which tell nothing of memory once that has ended, but all that
+/// there is before Linux 3.17.
+pub fn own_file(name: &str) -> Option<Lines> {
+    ["/proc/thread-self/", "/proc/self/"].into_iter().find_map(|folder| {
+        let mut path = Path::new();
+        write!(path, "{folder}{name}").ok()?;
+        Lines::open(path.as_c_str()?)
+    })
+}
+
 /// Bytes of the kernel's usual huge page; `None` where it has none.
 pub fn huge_page_bytes() -> Option<usize> {
     let mut lines = Lines::open(c"/proc/meminfo")?;
@@ -59,7 +69,7 @@ struct Status {
 impl Status {
     fn read() -> Self {
         let mut status = Self::default();
-        let Some(mut lines) = Lines::open(c"/proc/self/status") else { return status };
+        let Some(mut lines) = own_file("status") else { return status };
         while let Some(line) = lines.next_line() {
             status.take(line);
         }
@@ -116,7 +126,7 @@ fn pool_bytes(page_bytes: usize) -> Option<usize> {
 /// What the tightest of the cgroups that this process is in leaves.
 fn cgroup() -> Option<(Limit, usize)> {
     let mut tightest: Option<(Limit, usize)> = None;
-    let mut mounts = Lines::open(c"/proc/self/mountinfo")?;
+    let mut mounts = own_file("mountinfo")?;
     while let Some(line) = mounts.next_line() {
         let Some(mount) = Mount::parse(line) else { continue };
         let Some(directory) = directory(&mount) else { continue };
@@ -172,7 +182,7 @@ fn membership(line: &str, limit: Limit) -> Option<&str> {
 fn directory(mount: &Mount<'_>) -> Option<Path> {
     let mut directory = Path::new();
     directory.write_str(mount.point).ok()?;
-    let mut lines = Lines::open(c"/proc/self/cgroup")?;
+    let mut lines = own_file("cgroup")?;
     while let Some(line) = lines.next_line() {
         if let Some(path) = membership(line, mount.limit) {
             directory.write_str(below_root(path, mount.root)).ok()?;

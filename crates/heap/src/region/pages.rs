@@ -1,6 +1,6 @@
-//! What pages the kernel gave: read from `/proc/self/smaps`, and why they are not huge where that can be told.
+//! What pages the kernel gave: read from `smaps`, and why they are not huge where that can be told.
 
-use super::facts::kib_field;
+use super::facts::{kib_field, own_file};
 use crate::os::{self, Lines};
 
 /// What a region's memory consists of at the moment.
@@ -34,7 +34,7 @@ pub enum Obstacle {
 /// Sums up the mappings that lie in `base..base + bytes`; `None` where `/proc` cannot be read. Walks the page tables of the whole
 /// process: not for a fast path.
 pub fn read(base: usize, bytes: usize, page_bytes: usize, obstacle: Option<Obstacle>) -> Option<Pages> {
-    let mut lines = Lines::open(c"/proc/self/smaps")?;
+    let mut lines = own_file("smaps")?;
     let mut sum = Pages { resident_bytes: 0, huge_bytes: 0, locked_bytes: 0, page_bytes, obstacle };
     let (mut is_ours, mut before_bytes) = (false, 0);
     while let Some(line) = lines.next_line() {
