@@ -5,6 +5,7 @@
 #include <setjmp.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -86,6 +87,19 @@ static void searches_take_no_fault(void) {
     CHECK(fl_region_populate(region, remember, &last_done, NULL) == 0 && last_done == 8 * MIB, "%zu", last_done);
     fl_region_unmap(region);
     fl_region_unmap(NULL);
+}
+
+/* Since Linux 6.18 a process may be told to do without huge pages but where they are asked for, as regions ask. */
+static void huge_pages_for_the_asking_are_not_said_to_be_kept_away(void) {
+    enum { EXCEPT_ADVISED = 2 };
+    if (prctl(PR_SET_THP_DISABLE, 1, EXCEPT_ADVISED, 0, 0) != 0) return;
+    for (int shared = 0; shared < 2; shared++) {
+        fl_region *region = map((fl_region_options){.bytes = 8 * MIB, .shared = shared});
+        fl_region_pages look;
+        CHECK(fl_region_look(region, &look) == 0 && look.obstacle != FL_OBSTACLE_DISABLED, "shared %d", shared);
+        fl_region_unmap(region);
+    }
+    CHECK(prctl(PR_SET_THP_DISABLE, 0, 0, 0, 0) == 0, "prctl: errno %d", errno);
 }
 
 static void errors_speak(void) {
@@ -330,6 +344,7 @@ static void forks_while_populating_end_well(void) {
 int main(void) {
     one_piece_of_work_takes_no_other_thread();
     searches_take_no_fault();
+    huge_pages_for_the_asking_are_not_said_to_be_kept_away();
     errors_speak();
     a_pipe_that_nobody_writes_to_is_refused_at_once();
     guards_and_freezing_stop_writes();

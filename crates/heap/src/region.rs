@@ -229,7 +229,7 @@ impl Region {
         let state = self.state();
         let is_wanted = state.wish == PageWish::HugeWanted && state.access == Access::ReadWrite;
         let is_kept_away = || {
-            let obstacle = pages::obstacle(state.descriptor.is_some());
+            let obstacle = pages::obstacle(state.descriptor.is_some(), !state.is_opened);
             matches!(obstacle, Some(Obstacle::Never | Obstacle::SharedNever))
         };
         if is_wanted && is_kept_away() { pages::transparent_page_bytes() } else { None }
@@ -359,7 +359,7 @@ impl Region {
     pub fn pages(&self) -> Option<Pages> {
         let state = self.state();
         let obstacle = match state.wish {
-            PageWish::HugeWanted => pages::obstacle(state.descriptor.is_some()),
+            PageWish::HugeWanted => pages::obstacle(state.descriptor.is_some(), !state.is_opened),
             PageWish::Small | PageWish::HugeRequired => None,
         };
         pages::read(state.base, state.mapped_bytes, state.page_bytes, obstacle)

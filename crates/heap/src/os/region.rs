@@ -25,6 +25,8 @@ const MADV_COLLAPSE: usize = 25;
 const MLOCK_ONFAULT: usize = 1;
 const FUTEX_CMP_REQUEUE_PRIVATE: usize = 4 | 128;
 const PR_GET_THP_DISABLE: usize = 42;
+/// Since Linux 6.18.
+const PR_THP_DISABLE_EXCEPT_ADVISED: isize = 2;
 const PR_SET_VMA: usize = 0x5356_4d41;
 const PR_SET_VMA_ANON_NAME: usize = 0;
 
@@ -265,10 +267,11 @@ pub fn name_region(base: usize, bytes: usize, name: &CStr) {
     };
 }
 
-/// Whether this process was told to do without transparent huge pages.
-pub fn are_huge_pages_disabled() -> bool {
-    // SAFETY: asks for a flag.
-    unsafe { syscall(number::PRCTL, [PR_GET_THP_DISABLE, 0, 0, 0, 0, 0]) > 0 }
+/// Whether this process was told to do without transparent huge pages, in memory that [asks for them](advise_region) or in other.
+pub fn are_huge_pages_disabled(is_asked: bool) -> bool {
+    // SAFETY: asks for flags.
+    let flags = unsafe { syscall(number::PRCTL, [PR_GET_THP_DISABLE, 0, 0, 0, 0, 0]) };
+    flags > 0 && !(is_asked && flags & PR_THP_DISABLE_EXCEPT_ADVISED != 0)
 }
 
 #[cfg(test)]

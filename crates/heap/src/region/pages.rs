@@ -78,12 +78,12 @@ pub fn transparent_page_bytes() -> Option<usize> {
     os::read_number(c"/sys/kernel/mm/transparent_hugepage/hpage_pmd_size")
 }
 
-/// What keeps transparent huge pages from coming by themselves.
-pub fn obstacle(is_shared: bool) -> Option<Obstacle> {
+/// What keeps transparent huge pages from coming by themselves, to memory that was asked for or mapped without.
+pub fn obstacle(is_shared: bool, is_asked: bool) -> Option<Obstacle> {
     if transparent_page_bytes().is_none() {
         return Some(Obstacle::Missing);
     }
-    if os::are_huge_pages_disabled() {
+    if os::are_huge_pages_disabled(is_asked) {
         return Some(Obstacle::Disabled);
     }
     let says = |path, words: &[&str]| {

@@ -100,7 +100,7 @@ fn expected_obstacle(sharing: Sharing) -> Option<Obstacle> {
     }
     let setting = fs::read_to_string(format!("{folder}/{file}")).unwrap_or_default();
     let is_never = is_never.iter().any(|word| setting.contains(word));
-    if os::are_huge_pages_disabled() { Some(Obstacle::Disabled) } else { is_never.then_some(obstacle) }
+    if os::are_huge_pages_disabled(true) { Some(Obstacle::Disabled) } else { is_never.then_some(obstacle) }
 }
 
 #[test]
