@@ -2,6 +2,7 @@
 #include "check.h"
 #include <faultless.h>
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -236,6 +237,20 @@ static int status_of(pid_t child) {
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
+/* The kernel asks for CAP_IPC_LOCK in its first user namespace, and root in a container of an ordinary user has it in another. */
+static void root_of_a_namespace_may_lock_no_more_than_others(void) {
+    pid_t child = fork();
+    if (child == 0) {
+        struct rlimit small = {64 * KIB, 64 * KIB};
+        if (unshare(CLONE_NEWUSER) != 0 || setrlimit(RLIMIT_MEMLOCK, &small) != 0) _exit(0);
+        fl_region_options options = {.bytes = MIB, .locked = 1};
+        fl_region_error error;
+        CHECK(fl_region_map(&options, &error) == NULL && error.code == FL_REGION_LIMIT_LOCKED_MEMORY, "%s", error.message);
+        _exit(0);
+    }
+    CHECK(status_of(child) == 0, "the child failed");
+}
+
 /* The kernel's figure of locked bytes is a share of them where others map the file. */
 static void what_is_locked_is_locked_however_many_map_it(void) {
     fl_region_options options = {.bytes = 4 * MIB, .shared = 1, .locked = 1};
@@ -350,6 +365,7 @@ int main(void) {
     guards_and_freezing_stop_writes();
     sizes_change();
     refusals_unmap_nothing_of_other_threads();
+    root_of_a_namespace_may_lock_no_more_than_others();
     what_is_locked_is_locked_however_many_map_it();
     other_processes_see_shared_regions();
     only_the_owner_seals_the_file();

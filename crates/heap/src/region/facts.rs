@@ -23,7 +23,8 @@ pub fn gather(need: &Need) -> Facts {
         memory_bytes: meminfo.available_bytes.filter(|_| populates),
         commit: meminfo.commit.filter(|_| keeps_to_commit),
         cgroup: if populates { cgroup() } else { None },
-        locked: room(ResourceLimit::LockedMemory, status.locked_bytes).filter(|_| !status.may_lock_all),
+        locked: room(ResourceLimit::LockedMemory, status.locked_bytes)
+            .filter(|_| !status.may_lock_all || is_in_user_namespace()),
         addresses: room(ResourceLimit::AddressSpace, status.mapped_bytes),
         data: room(ResourceLimit::Data, status.data_bytes),
         file_bytes: os::resource_limit(ResourceLimit::FileSize),
@@ -56,6 +57,13 @@ pub fn huge_page_bytes() -> Option<usize> {
 pub fn kib_field(line: &str, key: &str) -> Option<usize> {
     let kib: usize = line.strip_prefix(key)?.trim().strip_suffix("kB")?.trim_end().parse().ok()?;
     kib.checked_mul(1024)
+}
+
+/// Whether capabilities are those of a user namespace, which for the kernel's limits are none: of root in a container that an ordinary
+/// user started.
+fn is_in_user_namespace() -> bool {
+    let Some(mut lines) = own_file("uid_map") else { return false };
+    !lines.next_line().is_some_and(|line| line.split_whitespace().eq(["0", "0", "4294967295"]))
 }
 
 #[derive(Default)]
