@@ -1,6 +1,6 @@
 //! Regions that are loaded: read by many, written by nobody.
 
-use super::{Pages, Plain, Region, RegionError};
+use super::{OnProgress, Pages, Plain, Progress, Region, RegionError};
 use crate::os::Access;
 use core::ffi::c_void;
 use core::ops::Deref;
@@ -45,6 +45,41 @@ impl ReadOnlyRegion {
         let mut region = self.0;
         region.set_access(Access::ReadWrite)?;
         Ok(region)
+    }
+
+    /// See [`Region::populate`].
+    ///
+    /// # Errors
+    /// As [`Region::populate`].
+    pub fn populate(&mut self, tell: OnProgress<'_>) -> Result<(), RegionError> {
+        self.0.populate(tell)
+    }
+
+    /// See [`Region::populate_in_background`].
+    ///
+    /// # Errors
+    /// As [`Region::populate_in_background`].
+    pub fn populate_in_background(&mut self) -> Result<(), RegionError> {
+        self.0.populate_in_background()
+    }
+
+    /// See [`Region::wait`].
+    ///
+    /// # Errors
+    /// As [`Region::wait`].
+    pub fn wait(&mut self, tell: OnProgress<'_>) -> Result<(), RegionError> {
+        self.0.wait(tell)
+    }
+
+    /// See [`Region::progress`].
+    #[must_use]
+    pub fn progress(&self) -> Progress {
+        self.0.progress()
+    }
+
+    /// See [`Region::cancel`].
+    pub fn cancel(&self) {
+        self.0.cancel();
     }
 
     /// See [`Region::pages`].

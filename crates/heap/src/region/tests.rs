@@ -399,6 +399,15 @@ fn another_mapping_of_the_file_sees_the_data_without_faults() {
         assert_eq!(faults_of_a_search(&opened), 0);
         assert!(matches!(opened.thaw(), Err(RegionError::Argument(_))));
     }
+    // SAFETY: as above.
+    let mut later = unsafe { open_descriptor(number, Populate::InBackground, None) }.unwrap();
+    later.wait(&mut silent()).unwrap();
+    assert_eq!(later.progress().done_bytes, later.progress().total_bytes);
+    assert_eq!(faults_of_a_search(&later), 0);
+    // SAFETY: as above.
+    let mut by_use = unsafe { open_descriptor(number, Populate::ByUse, None) }.unwrap();
+    by_use.populate(&mut silent()).unwrap();
+    assert_eq!(faults_of_a_search(&by_use), 0);
     // SAFETY: there is nothing to be written to.
     let missing = unsafe { open(c"/proc/self/fd/no such", Populate::Now, None) };
     assert!(matches!(missing, Err(RegionError::Refused { step: Step::Open, .. })));
