@@ -48,6 +48,16 @@ fn text_that_is_no_list_of_keys_is_survived() {
 }
 
 #[test]
+fn an_option_too_long_to_be_shown_is_a_line_that_says_what_is_expected() {
+    let long = "x".repeat(2000);
+    for (value, expected) in [(long.clone(), "the keys are"), (format!("report:{long}"), "1 to 1024 bytes")] {
+        let Some(outcome) = ordinary_with(&value) else { return };
+        assert_eq!(outcome.stderr.lines().count(), 1, "stderr: {}", outcome.stderr);
+        assert!(outcome.stderr.ends_with('\n') && outcome.stderr.contains(expected), "{}", outcome.stderr);
+    }
+}
+
+#[test]
 fn empty_variable_is_as_none() {
     let Some(outcome) = ordinary_with("") else { return };
     assert_eq!(outcome.stderr, "");

@@ -15,6 +15,13 @@ impl Line {
         Self { bytes: [0; 512], used: 0 }
     }
 
+    /// Ends the line, also one that was cut.
+    fn end(&mut self) {
+        self.used = self.used.min(self.bytes.len() - 1);
+        self.bytes[self.used] = b'\n';
+        self.used += 1;
+    }
+
     /// The text so far.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..self.used]
@@ -41,7 +48,8 @@ impl Write for Line {
 pub fn say(text: fmt::Arguments) {
     let mut line = Line::new();
     // A `Line` never fails: it cuts.
-    let _ = writeln!(line, "faultless: {text}");
+    let _ = write!(line, "faultless: {text}");
+    line.end();
     os::write_stderr(line.as_bytes());
 }
 

@@ -12,6 +12,9 @@ use faultless_heap::trace;
 /// Longest report prefix, in bytes.
 pub const PREFIX_MAX: usize = 1024;
 
+/// Most bytes of an option that a line about it shows.
+const SHOWN_MAX: usize = 100;
+
 /// What the process does at its end.
 pub struct AtExit {
     /// Print statistics to standard error.
@@ -68,6 +71,8 @@ fn apply(option: &[u8]) {
     let mut parts = option.splitn(2, |&byte| byte == b':');
     let (key, value) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
     let text = core::str::from_utf8(option).unwrap_or("(not UTF-8)");
+    // What is expected is to fit into the line, too.
+    let text = &text[..text.floor_char_boundary(SHOWN_MAX)];
     match (key, value) {
         (b"stats", b"exit") => AT_EXIT.lock().statistics = true,
         (b"stats", b"off") => AT_EXIT.lock().statistics = false,
@@ -99,8 +104,13 @@ fn apply(option: &[u8]) {
         (b"stats", _) => {
             say(format_args!("ignored FAULTLESS option {text:?}: expected stats:exit or stats:off"))
         }
-        (b"report", _) => say(format_args!("ignored FAULTLESS option {text:?}: expected report:PATH_PREFIX")),
-        (b"trace", _) => say(format_args!("ignored FAULTLESS option {text:?}: expected trace:PATH_PREFIX")),
+        (b"report", _) => say(format_args!(
+            "ignored FAULTLESS option {text:?}: expected report:PATH_PREFIX, 1 to {PREFIX_MAX} bytes"
+        )),
+        (b"trace", _) => say(format_args!(
+            "ignored FAULTLESS option {text:?}: expected trace:PATH_PREFIX, 1 to {} bytes",
+            trace::PREFIX_MAX
+        )),
         (b"purge", _) => {
             say(format_args!("ignored FAULTLESS option {text:?}: expected purge:auto, now or never"))
         }
