@@ -274,8 +274,9 @@ static void other_processes_see_shared_regions(void) {
     snprintf(path, sizeof path, "/proc/%d/fd/%d", getpid(), fl_region_descriptor(region));
     pid_t child = fork();
     if (child == 0) {
-        fl_region_unmap(region); /* the child's own mapping alone */
         fl_region_error error;
+        CHECK(fl_region_populate(region, NULL, NULL, &error) == 0 && faults_of_a_search(region) == 0, "the child's region faults");
+        fl_region_unmap(region); /* the child's own mapping alone */
         fl_region *opened = fl_region_open(path, FL_POPULATE_NOW, &error);
         CHECK(opened != NULL, "%s", error.message);
         CHECK(fl_region_bytes(opened) == 3 * MIB + 5, "%zu bytes", fl_region_bytes(opened));

@@ -325,7 +325,8 @@ impl Region {
     /// Grows or shrinks the region; it may move. What is new reads as zero and is populated, except in a region by use.
     ///
     /// # Errors
-    /// [`RegionError`]: the region is as it was; only [`RegionError::Cancelled`] and a refusal to populate come after it has grown.
+    /// [`RegionError`]: the region is as it was, unless populating what it has grown by was cancelled, refused, or ended because others took
+    /// the memory: its length tells.
     pub fn resize(&mut self, bytes: usize, tell: OnProgress<'_>) -> Result<(), RegionError> {
         size::resize(self, bytes, tell)
     }

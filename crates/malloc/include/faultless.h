@@ -43,7 +43,7 @@ void free_aligned_sized(void *block, size_t alignment, size_t bytes);
  * Limits (memory, cgroup, locked memory, the pool of huge pages, ...) are compared with what is needed before a page is
  * populated; error.message says which is too low and what to do. Functions of one region are not to be called at the same time by
  * several threads, except fl_region_data, fl_region_bytes, fl_region_populated, fl_region_cancel, fl_region_descriptor and
- * fl_region_look. Failures also set errno; error may be NULL everywhere.
+ * fl_region_look. Failures also set errno, but for that of fl_region_look; error may be NULL everywhere.
  */
 typedef struct fl_region fl_region;
 
@@ -60,7 +60,8 @@ enum {
     FL_REGION_ARGUMENT = 1,  /* the request makes no sense */
     FL_REGION_REFUSED = 2,   /* the kernel refused a call: errno_value */
     FL_REGION_CANCELLED = 3, /* needed_bytes were to be populated, available_bytes were */
-    /* A limit leaves available_bytes where needed_bytes are needed; nothing was populated. */
+    /* A limit leaves available_bytes where needed_bytes are needed. Found before anything is populated, or where others took the memory
+     * meanwhile. */
     FL_REGION_LIMIT_ADDRESS_SPACE = 10, /* RLIMIT_AS */
     FL_REGION_LIMIT_DATA = 11,          /* RLIMIT_DATA */
     FL_REGION_LIMIT_FILE_SIZE = 12,     /* RLIMIT_FSIZE, for shared regions */
@@ -141,7 +142,8 @@ int fl_region_wait(fl_region *region, fl_region_progress progress, void *context
 void fl_region_populated(const fl_region *region, size_t *done_bytes, size_t *total_bytes);
 void fl_region_cancel(const fl_region *region);
 
-/* Grows or shrinks; the contents may move. What is new reads as zero and is populated, except in a region by use. */
+/* Grows or shrinks; the contents may move. What is new reads as zero and is populated, except in a region by use. On failure the region
+ * is as it was, unless it grew and what is new was not populated to the end: fl_region_bytes tells. */
 int fl_region_resize(fl_region *region, size_t bytes, fl_region_progress progress, void *context, fl_region_error *error);
 
 /* Read-only from now on (a write ends the process); writable again, for this process. The file of a shared region is sealed by

@@ -53,7 +53,7 @@ pub enum Step {
 pub enum RegionError {
     /// The request makes no sense; what to ask for instead.
     Argument(&'static str),
-    /// A limit is too low; nothing was populated.
+    /// A limit is too low. Found before anything is populated, or where others took the memory meanwhile.
     Limit {
         /// Which one.
         limit: Limit,
