@@ -40,6 +40,10 @@ static int remember(void *context, size_t done, size_t total) {
     CHECK(context == &last_done && done <= total, "done %zu of %zu", done, total);
     return 0;
 }
+static int percent(void *context, size_t done, size_t total) {
+    *(size_t *)context = done * 100 / total;
+    return 0;
+}
 static int stop(void *context, size_t done, size_t total) {
     (void)context, (void)done, (void)total;
     return 1;
@@ -85,6 +89,7 @@ static void searches_take_no_fault(void) {
     fl_region *region =
         map((fl_region_options){.bytes = 8 * MIB, .pages = FL_PAGES_SMALL, .populate = FL_POPULATE_BY_USE});
     CHECK(faults_of_a_search(region) > 100, "a region by use took no faults: the count is blind");
+    CHECK(fl_region_wait(region, percent, &last_done, NULL) == 0, "wait: errno %d", errno);
     CHECK(fl_region_populate(region, remember, &last_done, NULL) == 0 && last_done == 8 * MIB, "%zu", last_done);
     fl_region_unmap(region);
     fl_region_unmap(NULL);

@@ -265,7 +265,9 @@ impl Population {
     }
 
     fn tell(&self, tell: OnProgress<'_>) {
-        if tell(self.progress()).is_break() {
+        let progress = self.progress();
+        // Of a region by use there is nothing to tell: whoever reckons in percent would divide by it.
+        if progress.total_bytes > 0 && tell(progress).is_break() {
             self.cancel();
         }
     }
