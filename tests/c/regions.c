@@ -123,6 +123,7 @@ static void errors_speak(void) {
     options = (fl_region_options){.bytes = 64 * MIB, .progress = stop, .threads = 1};
     CHECK(fl_region_map(&options, &error) == NULL && error.code == FL_REGION_CANCELLED && errno == ECANCELED, "%d", error.code);
     CHECK(fl_region_open("/no/such/file", 0, &error) == NULL && error.errno_value == ENOENT, "%s", error.message);
+    CHECK(fl_region_open("/dev/zero", 0, &error) == NULL && strstr(error.message, "device"), "%s", error.message);
     CHECK(fl_region_open("/", 0, &error) == NULL && strstr(error.message, "; only a file"), "%s", error.message);
     CHECK(fl_region_open_descriptor(-1, 0, &error) == NULL && strstr(error.message, "; the number"), "%s", error.message);
     int write_only = open("/dev/shm", O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);

@@ -56,7 +56,9 @@ fn map(
     let pool_page_bytes = file.huge_page_bytes();
     let page_bytes = pool_page_bytes.unwrap_or_else(os::page_bytes);
     let mapped_bytes = match bytes.checked_next_multiple_of(page_bytes) {
-        None | Some(0) => return Err(RegionError::Argument("the file is empty: nothing to map")),
+        None | Some(0) => {
+            return Err(RegionError::Argument("nothing to map: an empty file, a pipe or a device"));
+        }
         Some(mapped_bytes) => mapped_bytes,
     };
     let align_bytes = size::align_bytes(mapped_bytes, page_bytes);
