@@ -8,7 +8,7 @@ use faultless_diagnosis::standing::{
 use faultless_records::bench::{Campaign, Suite};
 
 use crate::plain::plain;
-use crate::quantity::{self, count, mebibytes, seconds_of, several};
+use crate::quantity::{self, count, mebibytes, seconds_of, several, whole};
 use crate::seeds_table;
 use crate::table_form::{right, ruled};
 
@@ -198,7 +198,7 @@ fn standing(campaign: &Campaign, cell: usize, contender: usize, metric: Metric) 
             "{}{mark}",
             match metric {
                 Metric::Elapsed | Metric::Processor => seconds_of(own.median),
-                Metric::MinorFaults => count(own.median as u64),
+                Metric::MinorFaults => whole(own.median),
                 Metric::PeakRss | Metric::EndRss | Metric::IdleRss => mebibytes(own.median as u64),
             }
         )
@@ -308,6 +308,15 @@ mod tests {
         assert_eq!(standing(&campaign(), 0, 1, Metric::Processor), "×0.50*");
         assert_eq!(standing(&campaign(), 0, 1, Metric::PeakRss), "×1.00*");
         assert_eq!(standing(&campaign(), 0, 1, Metric::IdleRss), "-");
+    }
+
+    #[test]
+    fn a_median_between_two_counts_is_rounded_as_on_the_page() {
+        let mut campaign = campaign();
+        for (sample, minor_faults) in [(0, 10), (1, 11)] {
+            campaign.samples[sample].figures.as_mut().unwrap().minor_faults = minor_faults;
+        }
+        assert_eq!(standing(&campaign, 0, 0, Metric::MinorFaults), "11 ");
     }
 
     #[test]

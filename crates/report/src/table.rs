@@ -5,7 +5,7 @@ use faultless_diagnosis::effect::{Figures, LEAST_TIME};
 use faultless_diagnosis::spread::Spread;
 use faultless_diagnosis::verdict::{ArmResult, Verdict};
 
-use crate::quantity::{count, mebibytes, ratio, seconds_of};
+use crate::quantity::{mebibytes, ratio, seconds_of, whole};
 use crate::table_form::{right, ruled};
 
 /// One column: its heading, where its figure is, and how it is written.
@@ -137,10 +137,6 @@ fn cell(column: &Column, spread: Option<Spread>, base: Option<Spread>, ranges: R
     format!("{}\n{compared}\n{range}", (column.written)(spread.median))
 }
 
-fn whole(number: f64) -> String {
-    count(number as u64)
-}
-
 fn mebibytes_of(bytes: f64) -> String {
     mebibytes(bytes as u64)
 }
@@ -166,6 +162,11 @@ mod tests {
         );
         let faults = &COLUMNS[4];
         assert_eq!(cell(faults, spread(&[100.0]), spread(&[200.0]), Ranges::OneLine), "100\n×0.50\n");
+    }
+
+    #[test]
+    fn a_median_between_two_counts_is_rounded() {
+        assert_eq!(cell(&COLUMNS[4], spread(&[10.0, 11.0]), None, Ranges::OneLine), "11\n\n10–11");
     }
 
     #[test]
