@@ -195,11 +195,14 @@ fn rows(board: &Board, group: &Group, what: Shown) -> Vec<Row> {
             let who = format!("{}, {}", board.name(contender), cell_name(of));
             Some((contender, figure.ratio?, sentence(&who, what, figure, board.reference())))
         };
-        let name = workload_name(&of.workload);
-        let name = match of.threads {
-            Some(threads) => format!("{name} · {threads}T"),
-            None => name.to_owned(),
-        };
+        let mut name = workload_name(&of.workload).to_owned();
+        // Of a random form without its seed, which is the campaign's.
+        if let Some(form) = of.variant.as_deref().and_then(|variant| variant.split(':').next()) {
+            let _ = write!(name, " {form}");
+        }
+        if let Some(threads) = of.threads {
+            let _ = write!(name, " · {threads}T");
+        }
         Row { name, ratios: board.entries(*cell).iter().enumerate().filter_map(ratio).collect() }
     };
     group.cells.iter().map(row).collect()

@@ -17,7 +17,7 @@ pub struct Row {
 const WIDTH: f64 = 560.0;
 /// Height of a row in pixels.
 const ROW: f64 = 25.0;
-const LETTERS: usize = 24;
+const LETTERS: usize = 28;
 
 /// The chart as a figure of HTML.
 #[must_use]

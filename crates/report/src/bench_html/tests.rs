@@ -260,6 +260,23 @@ fn forms_of_one_case_have_lines_of_their_own() {
 }
 
 #[test]
+fn forms_of_one_case_have_rows_of_their_own() {
+    let mut campaign = campaign();
+    let case = |workload: &str, variant: &str, threads| Cell {
+        variant: Some(variant.into()),
+        ..cell(Suite::Seeds, workload, Some(threads))
+    };
+    campaign.cells =
+        vec![case("churn", "<1M>", 1), case("churn", "8M", 1), case("parked_random", "random:127969", 300)];
+    campaign.samples.retain(|sample| sample.cell < 3);
+    let page = html(&campaign);
+    is_sound(&page);
+    for name in ["churn &lt;1M&gt; · 1T", "churn 8M · 1T", "parked_random random · 300T"] {
+        assert_eq!(page.matches(&format!(">{name}</text>")).count(), 2, "{name}");
+    }
+}
+
+#[test]
 fn the_criteria_of_the_seeds_stand_first_with_their_limits() {
     let mut campaign = campaign();
     assert!(!html(&campaign).contains("What each case must show"));
