@@ -2,6 +2,7 @@
 
 use comfy_table::{Cell, Table};
 use faultless_diagnosis::seeds;
+use faultless_diagnosis::spread::Spread;
 use faultless_diagnosis::standing::{
     BUSY, Metric, Ratio, cells_of, is_among_best, ratio, spread, suite_ratio,
 };
@@ -223,12 +224,11 @@ pub fn remarks(campaign: &Campaign) -> Vec<String> {
         }
     }
     remarks.extend(few_rounds(campaign.rounds() as usize));
-    let mut foreign: Vec<f64> = campaign.samples.iter().map(|sample| sample.foreign_cpu).collect();
-    foreign.sort_by(f64::total_cmp);
-    if let Some(median) = foreign.get(foreign.len() / 2).filter(|median| **median > BUSY) {
+    let foreign = Spread::of(campaign.samples.iter().map(|sample| sample.foreign_cpu));
+    if let Some(foreign) = foreign.filter(|foreign| foreign.median > BUSY) {
         remarks.push(format!(
-            "the machine was busy: in half of the runs others took more than {:.0} % of its CPU time; ratios suffer less than times",
-            median * 100.0
+            "the machine was busy: in half of the runs others took {:.0} % of its CPU time or more; ratios suffer less than times",
+            foreign.median * 100.0
         ));
     }
     remarks
@@ -337,6 +337,18 @@ mod tests {
         assert_eq!(standing(&campaign(), 0, 2, Metric::Processor), "failed");
         let of_broken = super::text(&Campaign { reference: 2, ..campaign() });
         assert!(!of_broken.contains("×1"), "nor has a reference that failed: {of_broken}");
+    }
+
+    #[test]
+    fn half_of_the_runs_are_half_of_them() {
+        let mut campaign = campaign();
+        campaign.samples.truncate(2);
+        campaign.samples[1].foreign_cpu = 0.02;
+        let is_said =
+            |campaign: &Campaign, part: &str| remarks(campaign).iter().any(|remark| remark.contains(part));
+        assert!(is_said(&campaign, "others took 11 % of its CPU time or more"), "{:?}", remarks(&campaign));
+        campaign.samples[0].foreign_cpu = 0.07;
+        assert!(!is_said(&campaign, "busy"), "{:?}", remarks(&campaign));
     }
 
     #[test]
