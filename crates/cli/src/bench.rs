@@ -6,9 +6,10 @@ use std::path::Path;
 use faultless_probe::allocators::installed;
 use faultless_probe::clock::unix_s;
 use faultless_probe::signals::Signals;
-use faultless_probe::{java, loader, machine, program};
+use faultless_probe::{java, loader, machine, program, terminal};
 use faultless_records::bench::{Campaign, Cell, Contender, SCHEMA, Sample, Size, Suite};
 use faultless_records::measurement::Ending;
+use faultless_report::plain::fitted;
 use faultless_report::{bench_html, bench_json, bench_table};
 use faultless_trial::benchmark::campaign::{Job, count_calls, run_all};
 use faultless_trial::benchmark::catalogue::{self, WORKLOADS, Wish};
@@ -41,7 +42,7 @@ pub fn bench(
     hold_signals: impl FnOnce() -> Result<Signals, Failure>,
 ) -> Result<Ending, Failure> {
     if arguments.list {
-        crate::print(list())?;
+        crate::print(fitted(list(), terminal::columns()))?;
         return Ok(Ending::Exited(0));
     }
     // Before signals are held: a pipe that nobody writes into must not outlast them.
@@ -59,7 +60,7 @@ pub fn bench(
     let saved = samples.map_or(Ok(()), |file| file.write(&bench_json::json(&campaign)));
     let drawn = page.map_or(Ok(()), |file| file.write(&bench_html::html(&campaign)));
     // A disk that is full by now costs its file and not the result.
-    let table = bench_table::text(&campaign);
+    let table = bench_table::text(&campaign, terminal::columns());
     let printed = match prints_samples {
         true => {
             let _ = write!(std::io::stderr(), "{table}");

@@ -59,7 +59,7 @@ pub fn map(
         let changes = changes(&before.totals, &after.totals);
         let text = match arguments.json {
             true => map_json::changes(&before, &after, &changes),
-            false => map_change::text(&before, &after, &changes),
+            false => map_change::text(&before, &after, &changes, terminal::columns()),
         };
         crate::print(text)?;
     } else if let Some(pid) = arguments.pid {

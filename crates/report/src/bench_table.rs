@@ -8,7 +8,7 @@ use faultless_diagnosis::standing::{
 };
 use faultless_records::bench::{Campaign, Suite};
 
-use crate::plain::plain;
+use crate::plain::{fitted, plain};
 use crate::quantity::{self, count, mebibytes, seconds_of, several, whole};
 use crate::seeds_table;
 use crate::table_form::{right, ruled};
@@ -18,19 +18,21 @@ const SURE: f64 = 0.95;
 
 /// What stands in the cells.
 const LEGEND: &str = "\
-The reference's median, and for the others the median over the rounds of the ratio to it; less is better. * marks the best of
-a row and what cannot be told from it, by the sign test's interval. The last row is the geometric mean with its interval.";
+The reference's median, and for the others the median over the rounds of the ratio to it; less is better.
+* marks the best of a row and what cannot be told from it, by the sign test's interval.
+The last row is the geometric mean with its interval.";
 
-/// All tables, with what limits them.
+/// All tables, with what limits them; prose broken at `columns`.
 #[must_use]
-pub fn text(campaign: &Campaign) -> String {
-    let mut parts = vec![heading(campaign)];
+pub fn text(campaign: &Campaign, columns: Option<usize>) -> String {
+    let fit = |text| fitted(text, columns);
+    let mut parts = vec![fit(heading(campaign))];
     for suite in Suite::ALL {
         if cells_of(campaign, suite).next().is_none() {
             continue;
         }
         if suite == Suite::Seeds {
-            parts.push(seeds_part(campaign));
+            parts.extend(seeds_parts(campaign, &fit));
         }
         for metric in metrics(suite).into_iter().filter(|metric| is_known(campaign, suite, *metric)) {
             parts.push(format!("{}: {}\n{}", suite.name(), title(metric), table(campaign, suite, metric)));
@@ -45,9 +47,9 @@ pub fn text(campaign: &Campaign) -> String {
         }
     }
     if campaign.cells.iter().any(|cell| cell.suite != Suite::Seeds) {
-        parts.push(LEGEND.to_owned());
+        parts.push(fit(LEGEND.to_owned()));
     }
-    parts.extend(remarks(campaign));
+    parts.extend(remarks(campaign).into_iter().map(fit));
     let mut text = parts.join("\n\n");
     text.push('\n');
     text
@@ -65,7 +67,7 @@ fn metrics(suite: Suite) -> Vec<Metric> {
     metrics
 }
 
-fn seeds_part(campaign: &Campaign) -> String {
+fn seeds_parts(campaign: &Campaign, fit: &dyn Fn(String) -> String) -> Vec<String> {
     let rows = seeds::judge(campaign);
     let mut table = headed(campaign, seeds_table::COLUMNS);
     seeds_table::fill(&mut table, campaign, &rows);
@@ -74,16 +76,11 @@ fn seeds_part(campaign: &Campaign) -> String {
             "; sizes and pauses of the random forms are drawn from seed {seed} (--seed {seed} repeats them)"
         )
     });
-    let mut lines = vec![
-        format!(
-            "seeds: what each case must show{drawn}\n{}\n{}",
-            seeds_table::summary(campaign, &rows),
-            close_up(table)
-        ),
-        seeds_table::LEGEND.into(),
-    ];
-    lines.extend(seeds_table::remarks(campaign, &rows));
-    lines.join("\n\n")
+    let summary = seeds_table::summary(campaign, &rows);
+    let head = fit(format!("seeds: what each case must show{drawn}\n{summary}"));
+    let mut parts = vec![format!("{head}\n{}", close_up(table)), fit(seeds_table::LEGEND.into())];
+    parts.extend(seeds_table::remarks(campaign, &rows).into_iter().map(fit));
+    parts
 }
 
 /// Whether some run has the figure, or none has any: without idle time there is no RSS after it.
@@ -326,16 +323,16 @@ mod tests {
             campaign.samples[sample].figures.as_mut().unwrap().user_s = user_s;
         }
         assert_eq!(standing(&campaign, 0, 1, Metric::Processor), "×0.004*");
-        assert!(text(&campaign).contains("0.003–0.005"), "{}", text(&campaign));
+        assert!(text(&campaign, None).contains("0.003–0.005"), "{}", text(&campaign, None));
     }
 
     #[test]
     fn failures_are_said_once_and_have_no_mean() {
-        let text = text(&campaign());
+        let text = text(&campaign(), None);
         assert_eq!(text.matches("broken failed in sh6 small 2: killed by signal 11").count(), 1);
         assert!(text.contains("failed") && text.contains("the machine was busy"));
         assert_eq!(standing(&campaign(), 0, 2, Metric::Processor), "failed");
-        let of_broken = super::text(&Campaign { reference: 2, ..campaign() });
+        let of_broken = super::text(&Campaign { reference: 2, ..campaign() }, None);
         assert!(!of_broken.contains("×1"), "nor has a reference that failed: {of_broken}");
     }
 
@@ -354,20 +351,33 @@ mod tests {
     #[test]
     fn too_few_rounds_for_an_interval_are_said_to_be() {
         assert!(few_rounds(1).unwrap().contains("noise"));
-        assert!(text(&campaign()).contains("2 rounds are few") && text(&campaign()).contains("50 %"));
+        assert!(
+            text(&campaign(), None).contains("2 rounds are few") && text(&campaign(), None).contains("50 %")
+        );
         assert!(few_rounds(5).unwrap().contains("94 %"));
         assert_eq!(few_rounds(6), None);
+    }
+
+    #[test]
+    fn prose_is_broken_at_the_width_of_the_terminal() {
+        let mut campaign = campaign();
+        campaign.cells.push(bench::Cell { suite: Suite::Seeds, ..campaign.cells[0].clone() });
+        campaign.samples[5].failure = Some("a long reason ".repeat(9));
+        let text = text(&campaign, Some(60));
+        let longest = text.lines().map(|line| line.chars().count()).max();
+        assert!(longest.is_some_and(|longest| longest <= 60), "{text}");
+        assert!(super::text(&campaign, None).contains("the ratio to it; less is better.\n* marks the best"));
     }
 
     #[test]
     fn figures_that_nobody_has_make_no_table() {
         let mut parked = campaign();
         parked.cells[0].suite = Suite::Threads;
-        assert!(!text(&parked).contains("idle time"));
+        assert!(!text(&parked, None).contains("idle time"));
         parked.samples[0].figures = Some(Figures { idle_rss_bytes: Some(1 << 20), ..Figures::default() });
-        assert!(text(&parked).contains("RSS after the idle time"));
+        assert!(text(&parked, None).contains("RSS after the idle time"));
         parked.samples.iter_mut().for_each(|sample| sample.figures = None);
-        assert!(text(&parked).contains("RSS after the idle time"));
+        assert!(text(&parked, None).contains("RSS after the idle time"));
     }
 
     #[test]
@@ -377,6 +387,6 @@ mod tests {
         odd.cells[0].workload = "b\x1b".into();
         odd.machine.kernel = "c\x1b".into();
         odd.samples[4].failure = Some("d\x1b\ne".into());
-        assert!(!text(&odd).contains('\x1b') && text(&odd).contains("d\\u{1b}\\ne"));
+        assert!(!text(&odd, None).contains('\x1b') && text(&odd, None).contains("d\\u{1b}\\ne"));
     }
 }

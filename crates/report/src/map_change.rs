@@ -8,13 +8,14 @@ use faultless_diagnosis::tuning::size;
 
 use crate::map_saved_totals::SavedTotals;
 use crate::map_table::{grouped, without_rules};
-use crate::plain::plain;
+use crate::plain::{fitted, plain};
 use crate::quantity::count;
 use crate::table_form::{right, ruled};
 
-/// The comparison as text.
+/// The comparison as text, prose broken at `columns`.
 #[must_use]
-pub fn text(before: &SavedTotals, after: &SavedTotals, changes: &[Change]) -> String {
+pub fn text(before: &SavedTotals, after: &SavedTotals, changes: &[Change], columns: Option<usize>) -> String {
+    let fit = |text| fitted(text, columns);
     let is_measured = before.is_measured && after.is_measured;
     let head = if is_measured { heading(before, after, changes) } else { unmeasured(before, after) };
     let mut header = vec![Cell::new("MiB")];
@@ -38,7 +39,7 @@ pub fn text(before: &SavedTotals, after: &SavedTotals, changes: &[Change]) -> St
         row.push(right(signed(change.count.0, change.count.1, count)));
         table.add_row(row);
     }
-    format!("{head}\n\n{}\n{}", without_rules(&table, false), notes([before, after]))
+    format!("{}\n\n{}\n{}", fit(head), without_rules(&table, false), fit(notes([before, after])))
 }
 
 fn names(before: &SavedTotals, after: &SavedTotals) -> String {
@@ -133,10 +134,15 @@ mod tests {
             is_measured,
             remarks: Vec::new(),
         };
-        let addresses = text(&map("a", true), &map("b", false), &changes);
+        let addresses = text(&map("a", true), &map("b", false), &changes, None);
         assert!(addresses.starts_with("a → b: addresses only; what is in memory is not known of b\n"));
         assert!(addresses.contains("+128.0") && !addresses.contains("RSS"), "{addresses}");
-        let text = text(&map("a", true), &map("b", true), &changes);
+        let narrow = text(&map("a", true), &map("b", true), &changes, Some(60));
+        assert!(
+            narrow.starts_with("a → b: resident memory grew by 4 MiB, from 1 MiB to 5 MiB;\n  most: "),
+            "{narrow}"
+        );
+        let text = text(&map("a", true), &map("b", true), &changes, None);
         assert!(text.starts_with(
             "a → b: resident memory grew by 4 MiB, from 1 MiB to 5 MiB; most: glibc heaps +4 MiB\n"
         ));

@@ -10,8 +10,9 @@ use crate::table_form::right;
 
 /// What stands in the cells.
 pub const LEGEND: &str = "\
-seeds: ✓ is within the limit, ✗ is not; times count as within it when the interval of their ratios is or holds it. Faults are
-above those of a program that does nothing, under the same allocator. A limit that depends on the run is shown as a range.";
+seeds: ✓ is within the limit, ✗ is not; times count as within it when the interval of their ratios is or holds it.
+Faults are above those of a program that does nothing, under the same allocator.
+A limit that depends on the run is shown as a range.";
 
 /// Limits that differ by less than this part are shown as one.
 const SAME_LIMIT: f64 = 0.02;
