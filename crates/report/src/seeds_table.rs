@@ -101,10 +101,19 @@ pub fn limit(row: &Row) -> String {
     format!("{}–{}", written(low, row.unit), written(high, row.unit))
 }
 
+/// The figure of an outcome, if it has one; of one beyond its limit by less than is written, that it is more.
+#[must_use]
+pub fn figure(outcome: &Outcome, unit: Unit) -> Option<String> {
+    let figure = written(outcome.figure?, unit);
+    let limit = outcome.limit.filter(|_| outcome.standing == Standing::Missed);
+    let is_written_alike = limit.is_some_and(|limit| written(limit, unit) == figure);
+    Some(if is_written_alike { format!(">{figure}") } else { figure })
+}
+
 /// A figure with its mark.
 #[must_use]
 pub fn shown(outcome: &Outcome, unit: Unit) -> String {
-    let figure = outcome.figure.map_or("-".into(), |figure| written(figure, unit));
+    let figure = figure(outcome, unit).unwrap_or("-".into());
     match outcome.standing {
         Standing::Reached => format!("{figure} ✓"),
         Standing::Missed => format!("{figure} ✗"),
@@ -158,6 +167,8 @@ mod tests {
         let outcome = |standing| Outcome { figure: Some(1.0), limit: Some(2.0), standing };
         assert_eq!(shown(&outcome(Standing::Reached), Unit::Ratio), "×1.00 ✓");
         assert_eq!(shown(&outcome(Standing::Missed), Unit::Seconds), "1.00 ✗");
+        let barely = Outcome { figure: Some(1.0046), limit: Some(1.0), standing: Standing::Missed };
+        assert_eq!(shown(&barely, Unit::Ratio), ">×1.00 ✗");
         assert_eq!(written(0.0033, Unit::Ratio), "×0.003");
         assert_eq!(shown(&row(Unit::Count, &[None]).outcomes[0], Unit::Count), "-  ");
     }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use faultless_diagnosis::seeds::{self, Outcome, Row, Standing, tally};
 
 use crate::html_page::escape;
-use crate::seeds_table::{case_name, heading, limit, written};
+use crate::seeds_table::{case_name, figure, heading, limit, written};
 
 use super::board::Board;
 use super::look;
@@ -61,7 +61,7 @@ fn body(board: &Board, rows: &[Row]) -> String {
 }
 
 fn cell(outcome: &Outcome, row: &Row) -> String {
-    let figure = outcome.figure.map_or("–".into(), |figure| written(figure, row.unit));
+    let figure = figure(outcome, row.unit).map_or("–".into(), |figure| escape(&figure));
     let (class, mark, title) = match &outcome.standing {
         Standing::Reached => ("shared", " <span role=\"img\" aria-label=\"reached\">✓</span>", String::new()),
         Standing::Missed => ("missed", " <span role=\"img\" aria-label=\"missed\">✗</span>", String::new()),
