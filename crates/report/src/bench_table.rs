@@ -220,7 +220,8 @@ pub fn remarks(campaign: &Campaign) -> Vec<String> {
             remarks.push(remark);
         }
     }
-    remarks.extend(few_rounds(campaign.rounds() as usize));
+    remarks.extend(few_rounds(campaign.rounds() as usize, marks_of_one_round(campaign)));
+    remarks.extend(rounds_that_failed(campaign));
     let foreign = Spread::of(campaign.samples.iter().map(|sample| sample.foreign_cpu));
     if let Some(foreign) = foreign.filter(|foreign| foreign.median > BUSY) {
         remarks.push(format!(
@@ -231,17 +232,49 @@ pub fn remarks(campaign: &Campaign) -> Vec<String> {
     remarks
 }
 
-fn few_rounds(rounds: usize) -> Option<String> {
+fn few_rounds(rounds: usize, marks: &str) -> Option<String> {
     match rounds {
         0 => None,
-        1 => Some("one round cannot tell a difference from noise: * marks the smallest figure and no more".into()),
-        _ => Ratio::of(vec![1.0; rounds]).filter(|ratio| ratio.confidence < SURE).map(|ratio| {
+        1 => Some(format!("one round cannot tell a difference from noise: {marks}")),
+        _ => Some(confidence_of(rounds)).filter(|confidence| *confidence < SURE).map(|confidence| {
             format!(
                 "{rounds} rounds are few: intervals are the whole range and hold the true ratio with {:.0} % confidence; 6 rounds reach 95 %",
-                ratio.confidence * 100.0
+                confidence * 100.0
             )
         }),
     }
+}
+
+/// What the marks in the tables say where there is one round.
+fn marks_of_one_round(campaign: &Campaign) -> &'static str {
+    let has = |seeds: bool| campaign.cells.iter().any(|cell| (cell.suite == Suite::Seeds) == seeds);
+    match (has(false), has(true)) {
+        (_, false) => "* marks the smallest figure and no more",
+        (false, true) => "✓ and ✗ of times are those of this round and no more",
+        (true, true) => "* marks the smallest figure, ✓ and ✗ of times are those of this round, and no more",
+    }
+}
+
+/// The confidence of an interval from so many ratios.
+fn confidence_of(rounds: usize) -> f64 {
+    Ratio::of(vec![1.0; rounds]).map_or(0.0, |ratio| ratio.confidence)
+}
+
+/// Whether runs that failed leave a ratio with less confidence than the rounds would give.
+fn rounds_that_failed(campaign: &Campaign) -> Option<String> {
+    let contenders = 0..campaign.contenders.len();
+    let ratios = (0..campaign.cells.len()).flat_map(|cell| {
+        let to_reference =
+            move |contender| ratio(campaign, cell, contender, campaign.reference, Metric::PeakRss);
+        contenders.clone().filter_map(to_reference)
+    });
+    let least = ratios.map(|ratio| ratio.confidence).min_by(f64::total_cmp)?;
+    (least < SURE.min(confidence_of(campaign.rounds() as usize))).then(|| {
+        format!(
+            "where runs failed, fewer rounds are left: intervals there hold the true ratio with as little as {:.0} % confidence",
+            least * 100.0
+        )
+    })
 }
 
 #[cfg(test)]
@@ -350,12 +383,38 @@ mod tests {
 
     #[test]
     fn too_few_rounds_for_an_interval_are_said_to_be() {
-        assert!(few_rounds(1).unwrap().contains("noise"));
+        assert!(few_rounds(1, "").unwrap().contains("noise"));
         assert!(
             text(&campaign(), None).contains("2 rounds are few") && text(&campaign(), None).contains("50 %")
         );
-        assert!(few_rounds(5).unwrap().contains("94 %"));
-        assert_eq!(few_rounds(6), None);
+        assert!(few_rounds(5, "").unwrap().contains("94 %"));
+        assert_eq!(few_rounds(6, ""), None);
+    }
+
+    #[test]
+    fn what_the_marks_of_one_round_say_is_said_of_those_that_there_are() {
+        let mut campaign = campaign();
+        campaign.samples.retain(|sample| sample.round == 0);
+        let said = |campaign: &Campaign| text(campaign, None);
+        assert!(said(&campaign).contains("noise: * marks the smallest figure and no more"));
+        campaign.cells[0].suite = Suite::Seeds;
+        assert!(!said(&campaign).contains("* marks") && said(&campaign).contains("noise: ✓ and ✗"));
+    }
+
+    #[test]
+    fn rounds_that_failed_are_missed_where_they_were() {
+        let mut campaign = campaign();
+        let mut of_round = std::mem::take(&mut campaign.samples);
+        of_round.retain(|sample| sample.round == 0 && sample.contender < 2);
+        for round in 0..6 {
+            campaign.samples.extend(of_round.iter().map(|sample| Sample { round, ..sample.clone() }));
+        }
+        assert!(remarks(&campaign).iter().all(|remark| !remark.contains("confidence")));
+        for sample in campaign.samples.iter_mut().filter(|sample| sample.contender == 1 && sample.round > 2) {
+            sample.figures = None;
+        }
+        let remarks = remarks(&campaign).join("\n");
+        assert!(remarks.contains("where runs failed") && remarks.contains("as little as 75 %"), "{remarks}");
     }
 
     #[test]
