@@ -107,16 +107,18 @@ fn title(metric: Metric) -> &'static str {
 
 fn heading(campaign: &Campaign) -> String {
     let machine = &campaign.machine;
-    plain(&format!(
-        "{}, {} CPUs, {} MiB, Linux {}, {}, huge pages {}; {}",
-        machine.processor,
-        machine.cpus,
-        machine.memory_bytes >> 20,
-        machine.kernel,
-        machine.libc,
-        machine.huge_pages,
-        several(campaign.rounds().into(), "round")
-    ))
+    // Not every processor has a name, nor every kernel huge pages.
+    let known = |name: &str, value: &str| (!value.is_empty()).then(|| format!("{name}{value}"));
+    let facts = [
+        known("", &machine.processor),
+        Some(several(machine.cpus.into(), "CPU")),
+        Some(format!("{} MiB", machine.memory_bytes >> 20)),
+        known("Linux ", &machine.kernel),
+        known("", &machine.libc),
+        known("huge pages ", &machine.huge_pages),
+    ];
+    let facts: Vec<String> = facts.into_iter().flatten().collect();
+    plain(&format!("{}; {}", facts.join(", "), several(campaign.rounds().into(), "round")))
 }
 
 /// A table with the contenders' names over its columns, and others before them.
@@ -437,6 +439,16 @@ mod tests {
         assert!(text(&parked, None).contains("RSS after the idle time"));
         parked.samples.iter_mut().for_each(|sample| sample.figures = None);
         assert!(text(&parked, None).contains("RSS after the idle time"));
+    }
+
+    #[test]
+    fn what_is_not_known_of_the_machine_is_left_out() {
+        assert_eq!(
+            heading(&campaign()),
+            "cpu, 2 CPUs, 1024 MiB, Linux 6.1, glibc 2.36, huge pages madvise; 2 rounds"
+        );
+        let machine = Machine { cpus: 1, memory_bytes: 1 << 30, kernel: "6.1".into(), ..Machine::default() };
+        assert_eq!(heading(&Campaign { machine, ..campaign() }), "1 CPU, 1024 MiB, Linux 6.1; 2 rounds");
     }
 
     #[test]

@@ -42,8 +42,8 @@ pub fn header(campaign: &Campaign) -> String {
         date_utc(campaign.started_unix_s),
         escape(&campaign.tool_version)
     );
-    for (name, value) in facts {
-        let _ = write!(header, "<div><dt>{name}</dt><dd>{}</dd></div>", escape(&value));
+    for (name, value) in facts.iter().filter(|(_, value)| !value.is_empty()) {
+        let _ = write!(header, "<div><dt>{name}</dt><dd>{}</dd></div>", escape(value));
     }
     header.push_str("</dl>\n<ul class=\"contenders\" aria-label=\"Contenders\">\n");
     for (index, contender) in campaign.contenders.iter().enumerate() {

@@ -197,6 +197,9 @@ fn odd_campaigns_have_pages_too() {
     is_sound(&page);
     assert!(page.contains("holds no samples") && !page.contains("<h2>"));
 
+    let unknown = Campaign { machine: Machine { cpus: 1, ..Machine::default() }, ..campaign() };
+    assert!(!html(&unknown).contains("<dd></dd>"));
+
     let no_runs = Campaign { samples: Vec::new(), ..campaign() };
     is_sound(&html(&no_runs));
 
