@@ -225,7 +225,11 @@ fn index_of(contenders: &[Contender], name: &str) -> Result<usize, Failure> {
 fn load(path: &Path, reference: Option<&str>) -> Result<Campaign, Failure> {
     let bytes = saved_file::read(path)?;
     let parsed = bench_json::parse(&String::from_utf8_lossy(&bytes));
-    let mut campaign = parsed.map_err(|reason| Failure::of_reading(path, reason))?;
+    let refused = |reason: String| match saved_file::of_another(path, &bytes) {
+        Some(text) => Failure::Failed(text),
+        None => Failure::of_reading(path, reason),
+    };
+    let mut campaign = parsed.map_err(refused)?;
     if let Some(name) = reference {
         campaign.reference = index_of(&campaign.contenders, name)?;
     }

@@ -201,6 +201,8 @@ fn files_that_cannot_be_written_or_read_are_named_before_anything_runs() {
     }
     assert_refused(&mut bench(&place, &["--load", "/no/such/file"]), 1, "/no/such/file");
     assert_refused(&mut bench(&place, &["--load", "/etc/passwd"]), 1, "is no campaign of");
+    assert!(tool::faultless(&["watch", "--record", &other, "true"]).output().unwrap().status.success());
+    assert_refused(&mut bench(&place, &["--load", &other]), 1, "show it with `faultless watch --replay");
     place.holds_only(&["other", "page.html"]);
     assert_eq!(fs::read_to_string(&page).unwrap(), drawn, "a page stays as it was");
 
