@@ -131,6 +131,11 @@ fn locate(wish: &str, installed: &[Installed], faultless: &Path) -> Result<Optio
     if let Some(known) = installed.iter().find(|known| key(known) == wish) {
         return Ok(Some(known.library.clone()));
     }
+    if wish.is_empty() {
+        return Err(Failure::Usage(
+            "an allocator has no name: one stands between two commas, and a library behind NAME=".into(),
+        ));
+    }
     if !wish.contains('/') {
         return Err(Failure::Usage(format!(
             "no allocator {wish} is installed; `faultless bench --list` names those that are, NAME=PATH takes any library"

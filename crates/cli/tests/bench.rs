@@ -143,6 +143,8 @@ fn what_makes_no_sense_is_refused_in_one_line_and_leaves_nothing() {
         (&[WORKLOAD, "-a", "libc,nomalloc"], "no allocator nomalloc"),
         (&[WORKLOAD, "-a", "libc,x=/no/such/library.so"], "/no/such/library.so: there is no such library"),
         (&[WORKLOAD, "-a", "libc,=/bin/sh"], "name"),
+        (&[WORKLOAD, "-a", "libc,"], "an allocator has no name"),
+        (&[WORKLOAD, "-a", "libc,x="], "an allocator has no name"),
         (&[WORKLOAD, "-a", "libc,libc"], "named twice"),
         (&[WORKLOAD, "-a", "libc", "-r", "faultless"], "faultless is not among the allocators"),
     ];
