@@ -64,6 +64,14 @@ pub fn contenders(
         };
         contenders.push((contender, Entry { environment, library }));
     }
+    // Two libraries of one file name, such as two versions in folders of their own, are not one.
+    let paths: Vec<PathBuf> = contenders.iter().filter_map(|(_, entry)| entry.library.clone()).collect();
+    for (contender, entry) in &mut contenders {
+        let Some(path) = &entry.library else { continue };
+        if paths.iter().any(|other| other != path && other.file_name() == path.file_name()) {
+            contender.library = Some(path.to_string_lossy().into_owned());
+        }
+    }
     Ok(contenders)
 }
 
@@ -202,6 +210,28 @@ mod tests {
         assert_eq!(found[1].1.environment.get("MALLOC_ARENA_MAX"), None);
         assert_eq!(found[2].1.environment.get("FAULTLESS").unwrap(), "purge:never");
         assert!(found[0].1.library.is_none() && found[2].1.library.is_some());
+    }
+
+    #[test]
+    fn two_libraries_of_one_file_name_are_told_apart_by_their_folders() {
+        let Some(libc) = loaded_libc() else { return };
+        let place = std::env::temp_dir().join(format!("faultless-contenders-{}", std::process::id()));
+        let wanted = ["old", "new"].map(|name| {
+            let library = place.join(name).join("libx.so");
+            fs::create_dir_all(place.join(name)).unwrap();
+            fs::copy(&libc, &library).unwrap();
+            format!("{name}={}", library.display())
+        });
+        let wanted = [&wanted[..], &[format!("same=A=1 {}", &wanted[0][4..])]].concat();
+        let found = contenders(&wanted, &Environment::default(), Path::new("/f/libfaultless-1.so")).unwrap();
+        let libraries: Vec<_> =
+            found.iter().map(|(contender, _)| contender.library.as_ref().unwrap()).collect();
+        assert!(
+            libraries[0].ends_with("/old/libx.so") && libraries[1].ends_with("/new/libx.so"),
+            "{libraries:?}"
+        );
+        assert_eq!(libraries[0], libraries[2]);
+        fs::remove_dir_all(place).unwrap();
     }
 
     #[test]
