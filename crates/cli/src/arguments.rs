@@ -96,6 +96,9 @@ pub struct DoctorArguments {
     pub command: Vec<OsString>,
 }
 
+/// A run of `bench` is killed after 300 s, and its work takes up to a minute.
+const LONGEST_IDLE_MS: i64 = 240_000;
+
 /// `faultless bench`
 #[derive(Debug, Args)]
 #[command(after_help = EXIT_STATUS)]
@@ -123,7 +126,7 @@ pub struct BenchArguments {
     #[arg(short, long)]
     pub quick: bool,
     /// Milliseconds that a workload idles at its end, so that memory given back late is seen [default: 1000].
-    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u32).range(0..=600_000))]
+    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u32).range(0..=LONGEST_IDLE_MS))]
     pub idle: Option<u32>,
     /// Draw the sizes and pauses of the random forms of `seeds` from N [default: from the clock; it is printed].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=2_147_483_647))]

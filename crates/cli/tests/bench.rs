@@ -162,7 +162,13 @@ fn what_makes_no_sense_is_refused_in_one_line_and_leaves_nothing() {
     let library = format!("x={}", odd.join("libx.so").display());
     assert_refused(&mut one_round(&place, &library, &[]), 2, "a path with a blank cannot be preloaded");
 
-    for words in [&["--load", "x", "--json", "y"][..], &["-n", "0"], &["-t", "0"], &["-s", "huge"]] {
+    for words in [
+        &["--load", "x", "--json", "y"][..],
+        &["-n", "0"],
+        &["-t", "0"],
+        &["-s", "huge"],
+        &["--idle", "300000"],
+    ] {
         assert_misused(&mut bench(&place, words), "");
     }
     place.holds_only(&["a directory"]);
