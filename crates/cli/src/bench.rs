@@ -7,16 +7,17 @@ use faultless_probe::allocators::installed;
 use faultless_probe::clock::unix_s;
 use faultless_probe::signals::Signals;
 use faultless_probe::{java, loader, machine, program, terminal};
-use faultless_records::bench::{Campaign, Cell, Contender, SCHEMA, Sample, Size, Suite};
+use faultless_records::bench::{Campaign, Cell, Contender, SCHEMA, Sample, Size, Suite, SystemCalls};
 use faultless_records::measurement::Ending;
 use faultless_report::plain::fitted;
 use faultless_report::{bench_html, bench_json, bench_table};
-use faultless_trial::benchmark::campaign::{Job, count_calls, run_all};
+use faultless_trial::benchmark::campaign::{Entry, Job, count_calls, run_all};
 use faultless_trial::benchmark::catalogue::{self, WORKLOADS, Wish};
 use faultless_trial::benchmark::programs::{self, PROGRAMS};
 use faultless_trial::benchmark::seeds;
 use faultless_trial::command::{self, RunError};
 use faultless_trial::environment::Environment;
+use faultless_trial::turns::Turn;
 
 use crate::arguments::{self, BenchArguments};
 use crate::bench_progress::BenchProgress;
@@ -131,16 +132,9 @@ fn run(arguments: &BenchArguments, signals: &Signals) -> Result<(Campaign, Optio
     }
     let mut system_calls = Vec::new();
     if arguments.system_calls && interrupted.is_none() {
-        let mut progress = BenchProgress::start(1, cells.len(), entries.len());
-        let counted = count_calls(&jobs, &entries, signals, &mut |turn| {
-            let cell = &cells[turn.cell].workload;
-            progress.begins(&format!("counting calls: {cell} under {}", contenders[turn.contender].name));
-            progress.ended();
-        });
-        match counted {
-            Ok(counts) => system_calls = counts,
-            Err(error) => interrupted = Some(error),
-        }
+        let name =
+            |turn: Turn| format!("{} under {}", cells[turn.cell].workload, contenders[turn.contender].name);
+        (system_calls, interrupted) = count(&jobs, &entries, signals, &name);
     }
     let campaign = Campaign {
         schema: SCHEMA,
@@ -155,6 +149,35 @@ fn run(arguments: &BenchArguments, signals: &Signals) -> Result<(Campaign, Optio
         system_calls,
     };
     Ok((campaign, interrupted))
+}
+
+/// Counts system calls, and says which could not be counted; an interruption leaves what was counted.
+fn count(
+    jobs: &[Job],
+    entries: &[Entry],
+    signals: &Signals,
+    name: &dyn Fn(Turn) -> String,
+) -> (Vec<SystemCalls>, Option<RunError>) {
+    let mut progress = BenchProgress::start(1, jobs.len(), entries.len());
+    let mut uncounted = Vec::new();
+    let counted = count_calls(jobs, entries, signals, &mut |turn, result| match result {
+        None => progress.begins(&format!("counting calls: {}", name(turn))),
+        Some(result) => {
+            progress.ended();
+            let reason = result.as_ref().err().map(|error| match error {
+                RunError::Watch(error) => error.to_string(),
+                error => error.to_string(),
+            });
+            uncounted.extend(reason.map(|why| format!("calls of {} were not counted: {why}", name(turn))));
+        }
+    });
+    drop(progress);
+    uncounted.iter().for_each(|line| crate::say(line));
+    if counted.1.is_some() {
+        let all = jobs.len() * entries.len();
+        crate::say(&format!("interrupted: {} of {all} counts of system calls are kept", counted.0.len()));
+    }
+    counted
 }
 
 /// Keeps the rounds that are complete, or of the first round the cells that are; which, in words. None where not even a cell is.

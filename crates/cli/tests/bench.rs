@@ -121,6 +121,37 @@ fn system_calls_of_threads_are_counted_in_a_run_of_their_own() {
 }
 
 #[test]
+fn calls_that_could_not_be_counted_are_named_with_the_reason() {
+    let place = Place::with_temporary("uncounted");
+    // The measured run makes the file, and the one that is counted finds it there.
+    let source = "#include <fcntl.h>\n#include <stdlib.h>\n#include <unistd.h>\n\
+                  void *_Znwm(unsigned long size) { return malloc(size); }\n\
+                  __attribute__((constructor)) static void begin(void)\n\
+                  { if (open(getenv(\"SEEN\"), O_CREAT | O_EXCL, 0600) < 0) _exit(3); }\n";
+    let library = place.compile("libonce.so", source, &["-shared", "-fPIC"]);
+    let allocators = format!("libc,once=SEEN={} {library}", place.file("seen"));
+    let output = one_round(&place, &allocators, &["--system-calls"]).output().unwrap();
+    assert!(output.status.success(), "{}{}", table(&output), errors(&output));
+    let says = "calls of thread_churn under once were not counted: it failed while its calls were counted";
+    assert!(errors(&output).contains(says), "{}", errors(&output));
+}
+
+#[test]
+fn an_interrupt_while_calls_are_counted_leaves_those_that_were() {
+    let place = Place::with_temporary("counted");
+    let saved = place.file("samples.json");
+    let mut command = one_round(&place, "libc,faultless", &["--system-calls", "--json", &saved]);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // Two are measured; the second of those that are counted.
+    let output = interrupt_in_run(child, 4, "INT");
+    assert_eq!(output.status.signal(), Some(2), "{}", errors(&output));
+    let says = "interrupted: 1 of 2 counts of system calls are kept\n";
+    assert!(errors(&output).ends_with(says), "{}", errors(&output));
+    let value = json(&saved);
+    assert_eq!(["samples", "system_calls"].map(|key| value[key].as_array().unwrap().len()), [2, 1]);
+}
+
+#[test]
 fn the_list_names_suites_workloads_and_allocators() {
     let place = Place::with_temporary("list");
     let output = bench(&place, &["--list"]).output().unwrap();

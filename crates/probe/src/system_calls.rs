@@ -56,7 +56,10 @@ impl Count {
                     return Err(WatchError::Interrupted(arrival.number));
                 }
                 Some(_) => {}
-                None => return Err(io::Error::from(io::ErrorKind::TimedOut).into()),
+                None => {
+                    let reason = format!("no end after {} s", limit.as_secs());
+                    return Err(io::Error::new(io::ErrorKind::TimedOut, reason).into());
+                }
             }
         }
     }

@@ -75,27 +75,31 @@ pub fn run_all(
     (samples, None)
 }
 
-/// Counts the system calls of every contender in every cell, in a run each. What fails here has no count.
-///
-/// # Errors
-/// Only an interruption.
+/// The system calls of a run, or why they are not known.
+pub type Counted = Result<u64, RunError>;
+
+/// Counts the system calls of every contender in every cell, in a run each; `observe` hears of each before and after. An interruption
+/// ends it early, as in [`run_all`].
 pub fn count_calls(
     jobs: &[Job],
     entries: &[Entry],
     signals: &Signals,
-    begins: &mut dyn FnMut(Turn),
-) -> Result<Vec<SystemCalls>, RunError> {
+    observe: &mut dyn FnMut(Turn, Option<&Counted>),
+) -> (Vec<SystemCalls>, Option<RunError>) {
     let mut counts = Vec::new();
     for turn in turns(1, jobs.len(), entries.len()) {
-        begins(turn);
+        observe(turn, None);
         let Turn { cell, contender, .. } = turn;
-        match count_system_calls(&jobs[cell].command, &entries[contender].environment, signals, LIMIT) {
-            Ok(calls) => counts.push(SystemCalls { cell, contender, calls }),
-            Err(error @ RunError::Interrupted(_)) => return Err(error),
-            Err(_) => {}
+        let (command, environment) = (&jobs[cell].command, &entries[contender].environment);
+        match count_system_calls(command, environment, signals, LIMIT) {
+            Err(error @ RunError::Interrupted(_)) => return (counts, Some(error)),
+            counted => {
+                observe(turn, Some(&counted));
+                counts.extend(counted.ok().map(|calls| SystemCalls { cell, contender, calls }));
+            }
         }
     }
-    Ok(counts)
+    (counts, None)
 }
 
 /// The figures of a run, or why it does not count.
