@@ -151,6 +151,18 @@ mod tests {
     }
 
     #[test]
+    fn a_pause_behind_the_last_burst_of_a_pool_parts_no_stretches() {
+        let directory = fresh_directory("pool");
+        let program = workload_into(&directory, workload("pool").unwrap()).unwrap();
+        // The four pauses that this seed draws are 0, 0, 2 and 292 ms long.
+        let words = ["1", "small", "0", "random:887"];
+        let output = std::process::Command::new(program).args(words).output().unwrap();
+        let line = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success() && line.contains(" stretches=1 "), "{line}");
+        fs::remove_dir_all(&directory).unwrap();
+    }
+
+    #[test]
     fn unknown_workload_is_none() {
         assert_eq!(workload("no such program"), None);
     }

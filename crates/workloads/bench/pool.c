@@ -8,7 +8,7 @@
  *
  * Work: small, 10 bursts of 500 blocks a thread; large, 24 of 4,000. rss_idle_kib is taken after two seconds in which no
  * thread does anything; live_kib is what they still hold; stretches, how often a burst may find memory given back: one
- * more than pauses of PRICE_MS or longer. Live peak: the largest sum over the threads, exact.
+ * more than pauses of PRICE_MS or longer between bursts. Live peak: the largest sum over the threads, exact.
  */
 #include <math.h>
 
@@ -119,7 +119,7 @@ int main(int argc, char **argv)
     for (int i = 0; i < run.threads; i++)
         live_bytes += run.workers[i].live_bytes;
     double stretches = 1;
-    for (int burst = 0; pause_seed != 0 && burst < bursts; burst++)
+    for (int burst = 1; pause_seed != 0 && burst < bursts; burst++)
         stretches += draw_pause_ms(&pause_seed) >= PRICE_MS;
     mark("stretches", stretches);
     mark("live_kib", (double)live_bytes / 1024.0);
