@@ -53,6 +53,8 @@ pub fn run(mut arguments: Arguments) -> Result<()> {
     if workloads.is_empty() {
         workloads = WORKLOADS.map(str::to_owned).to_vec();
     }
+    // What is not there is known before minutes of counting.
+    workloads.iter().try_for_each(|workload| source(workload).map(drop))?;
     tool("valgrind", "valgrind")?;
     tool("objdump", "binutils")?;
     let mut allocators = vec![
@@ -119,14 +121,18 @@ fn is_libc(object: &str) -> bool {
     Path::new(object).file_name().is_some_and(|name| name == "libc.so.6")
 }
 
-fn compile(folder: &Path, workload: &str) -> Result<PathBuf> {
+fn source(workload: &str) -> Result<PathBuf> {
     let source = root().join(format!("crates/workloads/bench/{workload}.c"));
-    if !source.is_file() {
-        return wrong(format!("no workload is called {workload:?} ({} is not there)", source.display()));
+    if source.is_file() {
+        return Ok(source);
     }
+    wrong(format!("no workload is called {workload:?} ({} is not there)", source.display()))
+}
+
+fn compile(folder: &Path, workload: &str) -> Result<PathBuf> {
     let program = folder.join(workload);
     let words = ["-O2", "-std=gnu11", "-pthread", "-o"].map(Path::new);
-    succeed(c_compiler().args(words).args([&program, &source]).arg("-lm"))?;
+    succeed(c_compiler().args(words).args([&program, &source(workload)?]).arg("-lm"))?;
     Ok(program)
 }
 

@@ -118,7 +118,7 @@ const FOLDERS: &[&str] =
 pub fn run(mut arguments: Arguments) -> Result<()> {
     let tool = arguments.option("--tool")?.map(PathBuf::from);
     let preload = arguments.option("--preload")?.map(PathBuf::from);
-    let names = arguments.words()?;
+    let programs = chosen(&arguments.words()?)?;
     let tool = match tool {
         Some(tool) => tool.canonicalize().at(&tool)?,
         None => newest_tool()?,
@@ -131,11 +131,7 @@ pub fn run(mut arguments: Arguments) -> Result<()> {
     let columns = columns(&library);
     let heads: Vec<&str> = columns.iter().map(|(name, _)| name.as_str()).collect();
     println!("| unknown, % of RSS | {} |\n|---|{}", heads.join(" | "), "---:|".repeat(heads.len()));
-    let chosen = |program: &&Program| {
-        names.is_empty()
-            || names.iter().any(|name| program.name.to_lowercase().contains(&name.to_lowercase()))
-    };
-    for program in PROGRAMS.iter().filter(chosen) {
+    for program in programs {
         let place = folder.join(program.name.replace([' ', ','], "-"));
         let _ = fs::remove_dir_all(&place);
         fs::create_dir_all(&place).at(&place)?;
@@ -152,6 +148,17 @@ pub fn run(mut arguments: Arguments) -> Result<()> {
         println!("| {} | {} |", program.name, cells.join(" | "));
     }
     Ok(())
+}
+
+/// The programs whose names contain one of these, in the order of the table; all where none is given.
+fn chosen(names: &[String]) -> Result<Vec<&'static Program>> {
+    let fits = |program: &Program, name: &String| program.name.to_lowercase().contains(&name.to_lowercase());
+    if let Some(unknown) = names.iter().find(|name| !PROGRAMS.iter().any(|program| fits(program, name))) {
+        let known: Vec<&str> = PROGRAMS.iter().map(|program| program.name).collect();
+        return wrong(format!("no program is called {unknown:?}; there are {}", known.join("; ")));
+    }
+    let is_chosen = |program: &&Program| names.is_empty() || names.iter().any(|name| fits(program, name));
+    Ok(PROGRAMS.iter().filter(is_chosen).collect())
 }
 
 fn newest_tool() -> Result<PathBuf> {
@@ -232,4 +239,20 @@ fn settle(child: &mut Child) -> Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_are_chosen_by_a_part_of_their_names_and_an_unknown_one_is_an_error() {
+        let names = |words: &[&str]| -> Result<Vec<&str>> {
+            let words: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
+            Ok(chosen(&words)?.into_iter().map(|program| program.name).collect())
+        };
+        assert_eq!(names(&[]).unwrap().len(), PROGRAMS.len());
+        assert_eq!(names(&["ruby", "node"]).unwrap(), ["Node", "Ruby"]);
+        assert!(names(&["ruby", "pyhton"]).is_err_and(|failure| failure.to_string().contains("CPython")));
+    }
 }
