@@ -2,8 +2,10 @@
 //!
 //! Within a round all contenders run a cell one after the other, so that their runs lie close together in time.
 
+use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use faultless_probe::machine::CpuTimes;
 use faultless_probe::signals::Signals;
@@ -47,13 +49,18 @@ pub fn run_all(
     observe: &mut dyn FnMut(Turn, Option<&Sample>),
 ) -> (Vec<Sample>, Option<RunError>) {
     let mut samples = Vec::new();
+    let files: Vec<_> = entries.iter().map(library_file).collect();
     for turn in turns(rounds, jobs.len(), entries.len()) {
         observe(turn, None);
         let (job, entry) = (&jobs[turn.cell], &entries[turn.contender]);
         let before = CpuTimes::now();
         let (judged, own_s) = match run_within(&job.command, &entry.environment, signals, Some(LIMIT)) {
             Ok(run) => {
-                let judged = judge(job, entry, &run).map(|figures| (figures, marks(&run.output_tail)));
+                let is_same = library_file(entry) == files[turn.contender];
+                let judged = judge(job, entry, &run).and_then(|figures| match is_same {
+                    true => Ok((figures, marks(&run.output_tail))),
+                    false => Err("its library was replaced since the campaign began".into()),
+                });
                 (judged, run.measurement.processor().as_secs_f64())
             }
             Err(error @ RunError::Interrupted(_)) => return (samples, Some(error)),
@@ -100,6 +107,12 @@ pub fn count_calls(
         }
     }
     (counts, None)
+}
+
+/// Which file an entry's library is: what was built meanwhile is another, under the same name.
+fn library_file(entry: &Entry) -> Option<(u64, u64, u64, SystemTime)> {
+    let file = fs::metadata(entry.library.as_ref()?).ok()?;
+    Some((file.dev(), file.ino(), file.len(), file.modified().ok()?))
 }
 
 /// The figures of a run, or why it does not count.
@@ -207,6 +220,20 @@ mod tests {
         let jemalloc = run(Ending::Exited(0), &["/l/libjemalloc.so.2"], "");
         assert!(judge(&job(false), &entry(None), &jemalloc).unwrap_err().contains("jemalloc ran instead"));
         assert!(judge(&job(false), &entry(None), &run(Ending::Exited(0), &[], "")).is_err());
+    }
+
+    #[test]
+    fn a_library_that_was_built_again_is_another_file() {
+        let path = std::env::temp_dir().join(format!("faultless-built-{}.so", std::process::id()));
+        fs::write(&path, "old").unwrap();
+        let built = entry(path.to_str());
+        let file = library_file(&built);
+        assert!(file.is_some() && file == library_file(&built));
+        fs::write(path.with_extension("new"), "new").unwrap();
+        fs::rename(path.with_extension("new"), &path).unwrap();
+        assert_ne!(file, library_file(&built));
+        fs::remove_file(&path).unwrap();
+        assert_eq!(library_file(&entry(None)), None);
     }
 
     #[test]
