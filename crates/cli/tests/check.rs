@@ -64,6 +64,16 @@ fn as_nobody(copy: &str, words: &[&str]) -> Option<Output> {
 }
 
 #[test]
+fn where_too_few_files_may_be_open_no_permission_is_said_to_help() {
+    let report = report(&tool::after("ulimit -n 12", &["check", "--json"]).output().unwrap());
+    for attempt in report["attempts"].as_array().unwrap() {
+        if attempt["evidence"].as_str().unwrap().to_lowercase().contains("too many open files") {
+            assert!(attempt["answer"] == "failed" && attempt["cure"].is_null(), "{attempt}");
+        }
+    }
+}
+
+#[test]
 fn every_instrument_has_an_answer_and_every_answer_its_evidence() {
     let report = report(&check(&["--json"]).output().unwrap());
     assert_eq!(report["format"], "faultless-check/1");

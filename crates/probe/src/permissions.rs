@@ -256,10 +256,15 @@ fn others(rights: &Rights) -> Vec<Attempt> {
     attempts
 }
 
+/// As [`answer_of`], of a reason in words: where too few files may be open, no permission helps.
+fn answer_in_words(reason: &str) -> Answer {
+    if reason.to_lowercase().contains("too many open files") { Answer::Failed } else { Answer::Denied }
+}
+
 fn tracepoints() -> Attempt {
     let (answer, evidence) = match trap_cost::of_traced_call(Sight::Calls) {
         Ok(_) => (Answer::Allowed, "calls of a child were seen by tracepoints".to_owned()),
-        Err(reason) => (Answer::Denied, reason),
+        Err(reason) => (answer_in_words(&reason), reason),
     };
     attempt(Mechanism::Tracepoints, Subject::Machine, answer, evidence)
 }
@@ -270,7 +275,7 @@ fn uprobes() -> Attempt {
         Err(_) if !fs::exists("/sys/bus/event_source/devices/uprobe/type").unwrap_or(false) => {
             (Answer::Absent, "this kernel shows no uprobes (CONFIG_UPROBE_EVENTS, /sys mounted)".to_owned())
         }
-        Err(reason) => (Answer::Denied, format!("a probe at a function of a child: {reason}")),
+        Err(reason) => (answer_in_words(&reason), format!("a probe at a function of a child: {reason}")),
     };
     attempt(Mechanism::Uprobes, Subject::Machine, answer, evidence)
 }
