@@ -141,10 +141,10 @@ pub struct BenchArguments {
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
     /// Run nothing: show what an earlier --json wrote to FILE.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["names", "allocators", "threads", "sizes", "repeat", "quick", "idle", "seed", "system_calls", "json", "list"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["names", "allocators", "threads", "sizes", "repeat", "quick", "idle", "seed", "system_calls", "json"])]
     pub load: Option<PathBuf>,
     /// List suites, workloads and the allocators that were found, and run nothing.
-    #[arg(long)]
+    #[arg(long, exclusive = true)]
     pub list: bool,
 }
 

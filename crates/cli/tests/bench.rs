@@ -196,6 +196,7 @@ fn what_makes_no_sense_is_refused_in_one_line_and_leaves_nothing() {
     for words in [
         &["--load", "x", "--json", "y"][..],
         &["-n", "0"],
+        &["--list", "--json", "y"],
         &["-t", "0"],
         &["-s", "huge"],
         &["--idle", "300000"],
