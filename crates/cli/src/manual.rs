@@ -27,7 +27,7 @@ fn write_pages(mut definition: clap::Command, text: &mut Vec<u8>) -> io::Result<
     let page = clap_mangen::Man::new(definition.clone());
     page.render_title(text)?;
     page.render_name_section(text)?;
-    page.render_synopsis_section(text)?;
+    write_synopsis(&definition, text)?;
     page.render_description_section(text)?;
     page.render_options_section(text)?;
     let is_ours = |command: &&clap::Command| !command.is_hide_set() && command.get_name() != "help";
@@ -35,7 +35,7 @@ fn write_pages(mut definition: clap::Command, text: &mut Vec<u8>) -> io::Result<
         let page = clap_mangen::Man::new(command.clone());
         writeln!(text, ".SH \"FAULTLESS {}\"", command.get_name().to_uppercase())?;
         page.render_description_section(text)?;
-        page.render_synopsis_section(text)?;
+        write_synopsis(command, text)?;
         page.render_options_section(text)?;
     }
     writeln!(text, ".SH \"EXIT STATUS\"")?;
@@ -44,6 +44,12 @@ fn write_pages(mut definition: clap::Command, text: &mut Vec<u8>) -> io::Result<
         writeln!(text, ".TP\n\\fB{status}\\fR\n{}", meaning.trim())?;
     }
     page.render_version_section(text)
+}
+
+/// The usage as `--help` prints it, which says behind which words `--` stands.
+fn write_synopsis(command: &clap::Command, text: &mut Vec<u8>) -> io::Result<()> {
+    let usage = command.clone().render_usage().to_string();
+    writeln!(text, ".SH SYNOPSIS\n{}", usage.trim_start_matches("Usage: ").replace('-', "\\-"))
 }
 
 #[cfg(test)]
@@ -59,6 +65,9 @@ mod tests {
             assert!(text.contains(&format!(".SH {section}\n")), "{section}: {text}");
         }
         assert!(text.contains(".TP\n\\fB127\\fR\nno such command\n"), "{text}");
+        for usage in ["map [OPTIONS] [FILE] [\\-\\- <CMD>...]", "run [OPTIONS] <CMD>..."] {
+            assert!(text.contains(&format!(".SH SYNOPSIS\nfaultless {usage}\n")), "{usage}: {text}");
+        }
         assert!(
             !text.contains("EXTRA") && !text.contains("faultless\\-run(1)"),
             "no pages that do not exist"
