@@ -190,6 +190,17 @@ mod tests {
     }
 
     #[test]
+    fn there_are_as_many_cells_as_the_document_says() {
+        let count = |is_quick, sizes: &[Size], javas: &[u32]| {
+            let wish = Wish { javas: javas.to_vec(), ..wish(is_quick) };
+            super::cells(&wish, sizes, |_| true).len()
+        };
+        let both = [Size::Small, Size::Large];
+        assert_eq!((count(true, &both[..1], &[]), count(true, &both[..1], &[17])), (71, 72));
+        assert_eq!((count(false, &both, &[]), count(false, &both, &[17])), (182, 186));
+    }
+
+    #[test]
     fn without_java_there_is_no_case_jvm() {
         let without = Wish { javas: Vec::new(), ..wish(false) };
         assert!(cells(&without, |_| true).iter().all(|cell| cell.workload != JVM));
