@@ -4,6 +4,7 @@
 
 use std::collections::HashSet;
 use std::io;
+use std::thread;
 use std::time::Duration;
 
 use faultless_records::measurement::Ending;
@@ -15,6 +16,9 @@ use crate::signals::Signals;
 use crate::tracer::{ending, is_job_control, wait_without_blocking};
 use crate::watch::{WatchError, resume};
 
+/// Between two looks for the end of what was killed.
+const LOOK: Duration = Duration::from_millis(1);
+
 /// How the command ended, and its calls since exec; fails when it does not end within `limit`.
 ///
 /// # Errors
@@ -24,6 +28,15 @@ pub fn count(launched: &Launched, signals: &Signals, limit: Duration) -> Result<
     let result = count.follow(launched, signals, limit);
     // What the command left behind is traced by us and would stop for ever.
     let _ = killpg(launched.pid, Signal::SIGKILL);
+    // One that is cut off ends before we go on.
+    let mut has_ended = result.is_ok();
+    while !has_ended {
+        match wait_without_blocking() {
+            Ok(Some((pid, status))) => has_ended = pid == launched.pid() && ending(status).is_some(),
+            Ok(None) => thread::sleep(LOOK),
+            Err(_) => has_ended = true,
+        }
+    }
     while matches!(wait_without_blocking(), Ok(Some(_))) {}
     result.map(|ending| (ending, count.calls))
 }
