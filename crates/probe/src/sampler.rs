@@ -11,6 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use faultless_records::recording::{Cost, Event, Happening, Line, Note, Process, Source};
+use faultless_records::thousands::several;
 use nix::libc;
 
 use crate::clock;
@@ -222,7 +223,7 @@ impl Sampler {
     pub fn cost(&mut self) -> Cost {
         if self.unseen > 0 {
             let unseen = std::mem::take(&mut self.unseen);
-            self.note(&format!("{unseen} wanted processes ended before they could be looked at"));
+            self.note(&format!("{} ended before a first look", several(unseen, "wanted process")));
         }
         self.cost.processor_s =
             whole_us(clock::own_processor_time().saturating_sub(self.processor_at_origin).as_secs_f64());
@@ -443,4 +444,24 @@ fn seconds(ns: u64) -> f64 {
 
 fn whole_us(seconds: f64) -> f64 {
     (seconds * 1e6).round() / 1e6
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_process_that_was_missed_is_one() {
+        let mut sampler = Sampler::new(Selection::default(), None);
+        sampler.take_lines();
+        for (unseen, says) in [
+            (1, "1 wanted process ended before a first look"),
+            (2, "2 wanted processes ended before a first look"),
+        ] {
+            sampler.unseen = unseen;
+            sampler.cost();
+            let lines = sampler.take_lines();
+            assert!(matches!(lines.as_slice(), [Line::Note(note)] if note.text == says), "{lines:?}");
+        }
+    }
 }
