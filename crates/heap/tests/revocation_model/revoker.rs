@@ -3,20 +3,19 @@
 use crate::state::{GATE, LEAST_CAPACITY, OWNERS, Revoker, State, Steps, TRIES, bit};
 use crate::{Memory, Part, Setting};
 
+/// No list that was gated.
+const LEFT_ALONE: i8 = GATE;
 /// What only the second barrier shows.
 pub const WON_LATE: &str = "revoker: the owner won, as the second barrier shows";
 
 impl State {
     pub fn revoker_steps(&self, setting: &Setting, steps: &mut Steps) -> Result<(), String> {
         let mut state = *self;
-        let settle = |bin: u8| {
-            if self.lists[bin as usize] > GATE { Revoker::ReadRoom(bin, 0) } else { Revoker::Unlock(bin) }
-        };
         let what = match self.revoker {
             Revoker::Rest if self.revocations == 0 => return Ok(()),
             Revoker::Rest => {
                 state.revocations -= 1;
-                state.lists = [0; OWNERS];
+                state.lists = [LEFT_ALONE; OWNERS];
                 state.revoker = Revoker::Lock(0);
                 "revoker begins"
             }
@@ -26,9 +25,10 @@ impl State {
                     return Ok(());
                 }
                 owner.locked = true;
-                // An empty or gated bin is left alone; the look and the exchange are two steps.
+                // A gated bin, or an empty one of the least capacity, is left alone; the look and the exchange are two steps.
+                let has_something = owner.head > GATE || (owner.head == 0 && owner.capacity > LEAST_CAPACITY);
                 state.revoker =
-                    if owner.head > GATE { Revoker::Exchange(bin) } else { state.after_gating(bin, setting) };
+                    if has_something { Revoker::Exchange(bin) } else { state.after_gating(bin, setting) };
                 "revoker locks, looks at head"
             }
             Revoker::Exchange(bin) => {
@@ -39,8 +39,11 @@ impl State {
             Revoker::Barrier(bin) => {
                 state.pass_barrier(bin as usize);
                 let following = bin + 1;
-                state.revoker =
-                    if following < setting.owners as u8 { Revoker::Barrier(following) } else { settle(0) };
+                state.revoker = if following < setting.owners as u8 {
+                    Revoker::Barrier(following)
+                } else {
+                    self.settling(0)
+                };
                 "revoker's barrier empties a buffer"
             }
             Revoker::ReadRoom(bin, attempt) => {
@@ -111,7 +114,7 @@ impl State {
                 state.owners[bin as usize].locked = false;
                 let following = bin + 1;
                 state.revoker =
-                    if following < setting.owners as u8 { settle(following) } else { Revoker::Rest };
+                    if following < setting.owners as u8 { self.settling(following) } else { Revoker::Rest };
                 "revoker unlocks"
             }
         };
@@ -127,13 +130,18 @@ impl State {
         Ok(())
     }
 
+    /// What follows when the barrier is passed, or the bin before this one is settled.
+    fn settling(&self, bin: u8) -> Revoker {
+        if self.lists[bin as usize] == LEFT_ALONE { Revoker::Unlock(bin) } else { Revoker::ReadRoom(bin, 0) }
+    }
+
     /// What follows when the bin is gated: the next bin, then the barrier.
     fn after_gating(&self, bin: u8, setting: &Setting) -> Revoker {
         let following = bin + 1;
         if following < setting.owners as u8 {
             Revoker::Lock(following)
         } else if setting.without == Some(Part::Barrier) {
-            if self.lists[0] > GATE { Revoker::ReadRoom(0, 0) } else { Revoker::Unlock(0) }
+            self.settling(0)
         } else {
             Revoker::Barrier(0)
         }
