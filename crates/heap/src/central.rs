@@ -381,8 +381,8 @@ impl Central {
         counts
     }
 
-    /// The most bytes of blocks that ever were out of their slabs: in use, or in a thread's cache. Less than that by at most 32 KiB
-    /// a shard.
+    /// The most bytes of blocks that ever were out of their slabs: in use, in a thread's cache, or in transit. Less than that by at most
+    /// 32 KiB a shard.
     pub fn out_bytes_peak(&self) -> usize {
         // ORDERING: Relaxed; statistics.
         let own =

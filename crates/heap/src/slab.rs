@@ -1,7 +1,8 @@
 //! Slabs: spans cut into equal blocks. Which blocks are free is out of band, one bit each, so that the pages of
 //! free blocks can be purged too.
 //!
-//! SYNCHRONIZATION: every function here is called under the lock of the slab's class.
+//! SYNCHRONIZATION: slabs are made, read and changed under the lock of their class and shard. What finds a block's slab and its shard
+//! ([`HomeSlabs::find`], [`HomeSlab::shard`]) may be called by who has the block without it, to know which lock that is.
 
 use crate::granule::bytes_of;
 use crate::magazine::{self, Magazine};

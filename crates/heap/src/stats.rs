@@ -37,7 +37,7 @@ pub struct Snapshot {
     pub span_bytes: usize,
     /// Most of these at once.
     pub span_peak_bytes: usize,
-    /// Most bytes of small blocks in use or cached at once.
+    /// Most bytes of small blocks at once that were out of their slabs: in use, cached, or on their way between threads.
     pub small_peak_bytes: usize,
     /// Bytes of free spans that may hold pages.
     pub dirty_bytes: usize,

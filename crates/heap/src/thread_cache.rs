@@ -2,7 +2,7 @@
 //!
 //! A cache is *revocable*: another thread can take the magazines of a thread that does nothing, without a fence or an
 //! extra store on the owner's fast path. Per bin, `head` is the list, [`GATE`] or 0, and `room` is how many more
-//! blocks it may hold. Only the owner writes `room`; `room + length == capacity` whenever the owner is outside an
+//! blocks it may hold. Only the owner writes `room`; `room + length == capacity` of a list whenever the owner is outside an
 //! operation. The owner changes `room` *before* it reads `head`; [`revoke`](revocation::revoke) exchanges `head` with GATE, makes every
 //! thread pass a barrier, and takes the list only if `head` is still GATE and the sum holds: an operation that was
 //! under way has either shown itself in `room` or will read GATE and come to the slow path, which waits for the
