@@ -112,6 +112,21 @@ static void locked_page(void) {
     for (size_t i = 0; i < 64 * MIB; i += 4096) CHECK(p[i] == 0, "calloc gives byte %zu as %d", i, p[i]);
     free(p);
 }
+/* What was freed while all memory was locked stays; when it is locked no more malloc_trim gives it back. */
+static void locked_for_a_while(void) {
+    enum { COUNT = 64 };
+    static unsigned char *block[COUNT];
+    size_t start = rss_bytes();
+    if (mlockall(MCL_CURRENT | MCL_FUTURE) != 0) return; /* nothing may be locked here */
+    for (int i = 0; i < COUNT; i++) memset(block[i] = malloc(MIB), 1, MIB);
+    for (int i = 0; i < COUNT; i++) free(block[i]);
+    malloc_trim(0);
+    CHECK(rss_bytes() >= start + 60 * MIB, "locked memory was given back");
+    munlockall();
+    CHECK(malloc_trim(0) == 1, "malloc_trim says that there was nothing");
+    /* What libraries have was brought in, too. */
+    expect_within(start, 8 * MIB, "64 MiB freed while they were locked, then malloc_trim");
+}
 /* realloc of a great block moves pages, not bytes: no second copy is ever resident. */
 static void realloc_grows_in_place_of_pages(void) {
     size_t start = rss_bytes(), n = 64 * MIB;
@@ -183,7 +198,8 @@ int main(int argc, char **argv) {
         {"comes_and_goes", comes_and_goes},
         {"comes_and_goes_in_all_sizes", comes_and_goes_in_all_sizes},
         {"few_then_many", few_then_many},
-        {"locked_page", locked_page}};
+        {"locked_page", locked_page},
+        {"locked_for_a_while", locked_for_a_while}};
     for (size_t i = 0; i < COUNT_OF(cases); i++)
         if (strcmp(argv[1], cases[i].name) == 0) {
             cases[i].run();

@@ -77,6 +77,13 @@ fn one_locked_page_does_not_keep_the_block_around_it() {
 }
 
 #[test]
+fn memory_freed_while_it_was_locked_goes_with_malloc_trim_when_it_is_not() {
+    if preload().is_some() {
+        case("locked_for_a_while");
+    }
+}
+
+#[test]
 fn program_that_locks_its_memory_keeps_it_locked() {
     Program::new("locked.c").passes();
     Program::new("locked.c").limit('v', 4096).passes();

@@ -328,7 +328,7 @@ impl Heap {
         self.caches.revoke_all(own, self.home());
         self.central.return_transit(&self.spans);
         let pages = self.central.purge_slab_pages(&self.spans);
-        pages + self.spans.purge_all()
+        pages + self.spans.trim()
     }
 }
 

@@ -205,6 +205,12 @@ impl Spans {
         self.purge_rounds(Which::All)
     }
 
+    /// As [`Spans::purge_all`], for who asks for it (`malloc_trim`): also what the kernel refused to take before.
+    pub fn trim(&self) -> usize {
+        self.heap.lock().ask_again(&self.map);
+        self.purge_all()
+    }
+
     fn purge_rounds(&self, which: Which) -> usize {
         let mut purged_granules = 0;
         for round in 0.. {

@@ -95,6 +95,17 @@ impl SpanHeap {
         count
     }
 
+    /// Lets what the kernel refused to take wait for the next batch: it may have been locked then.
+    pub fn ask_again(&mut self, map: &PageMap) {
+        for first in self.dirty.all(map) {
+            let record = map.record(first);
+            if record.free().waiting() == Waiting::None {
+                record.free().set_waiting(Waiting::Pending);
+                self.pending.insert_behind(map, self.pending.newest(), first, record.granules.get());
+            }
+        }
+    }
+
     /// Takes a span back that [`SpanHeap::take_due`] handed out; `done`: its pages are gone.
     pub fn purged(&mut self, map: &PageMap, due: Due, done: bool) {
         if done {
@@ -105,7 +116,7 @@ impl SpanHeap {
             // SAFETY: the caller holds the lock, and the span is part of the whole, which is clean.
             unsafe { map.purge_tables_around(due.span, whole) };
         } else {
-            // Never asked again: a seccomp filter or locked memory will refuse the next time too.
+            // Not asked again but by [`SpanHeap::ask_again`]: a seccomp filter or locked memory will refuse the next time, too.
             self.counts.refused += 1;
             self.merge(map, due.span, State::Dirty, Waiting::None, 0);
         }

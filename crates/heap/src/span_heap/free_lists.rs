@@ -88,6 +88,11 @@ impl FreeLists {
         nearly.or_else(|| (shorter != 0).then(|| self.heads[shorter.ilog2() as usize]))
     }
 
+    /// All spans.
+    pub fn all(&self, map: &PageMap) -> impl Iterator<Item = u32> {
+        (0..LISTS).flat_map(|list| self.spans_in(map, list))
+    }
+
     fn spans_in(&self, map: &PageMap, list: usize) -> impl Iterator<Item = u32> {
         let listed = |span: u32| (span != 0).then_some(span);
         core::iter::successors(listed(self.heads[list]), move |&span| listed(map.record(span).next.get()))

@@ -24,6 +24,7 @@ impl TimeList {
     }
 
     /// Adds a span behind `older`, which is in the list, or 0 for its front.
+    #[inline(always)] // Into `SpanHeap::link`, of which it is a part each time; the other caller is rare.
     pub fn insert_behind(&mut self, map: &PageMap, older: u32, first: u32, granules: u32) {
         let newer = if older != 0 { map.record(older).free().newer() } else { self.oldest };
         let span = map.record(first).free();

@@ -201,3 +201,20 @@ fn what_a_block_grows_over_does_not_show_that_it_was_filled() {
         assert_eq!(heap.large.are_filled(long), !had_pages);
     }
 }
+
+#[test]
+fn what_the_kernel_refused_to_take_goes_when_it_is_asked_for_again() {
+    const BYTES: usize = 1 << 20;
+    let heap = heap();
+    let blocks = [0; 3].map(|_| exact(&heap, BYTES));
+    blocks.iter().for_each(|&block| fill(block, BYTES, 1));
+    refusing(&[Call::Purge], || {
+        heap.free(None, blocks[0]);
+        heap.free(None, blocks[2]);
+        assert_eq!(heap.trim(None), 0);
+    });
+    assert_eq!(heap.spans.purge_all(), 0, "only who asks for it wants another try");
+    assert_eq!((heap.trim(None), heap.trim(None)), (2 * BYTES, 0));
+    assert_eq!(heap.spans.counts().dirty, 0);
+    assert!(holds(blocks[1], BYTES, 1));
+}
