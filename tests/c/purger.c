@@ -112,6 +112,14 @@ static void end_parked(pthread_t thread) {
     pthread_join(thread, NULL);
 }
 
+static void wait_until_it_leaves(const char *why) {
+    sleep_ms(200); /* one that was just started has its name by then */
+    for (int waited = 0; purgers_now() > 0; waited += 50) {
+        CHECK(waited < DEADLINE_MS, "%s, but the purger stays", why);
+        sleep_ms(50);
+    }
+}
+
 static void parked_threads(void) {
     pthread_t thread[THREADS];
     pthread_barrier_init(&worked, NULL, THREADS + 1);
@@ -133,6 +141,26 @@ static void large_block(void) {
         free(p);
     }
     expect_given_back(start, 2 * MIB, "128 MiB freed three times beside another thread");
+    end_parked(other);
+}
+/* What comes back again and again in bursts says nothing of more than one burst: when the purger has left, nobody holds more. */
+static void small_blocks_after_bursts(void) {
+    enum { SIZE = 1000, BURST = 64 * 1024, MANY = 4 * BURST };
+    pthread_t other = start_parked();
+    size_t start = rss_bytes(), bytes = MANY * sizeof(char *);
+    char **block = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    for (int burst = 0; burst < 7; burst++) {
+        int count = burst < 6 ? BURST : MANY;
+        for (int i = 0; i < count; i++) memset(block[i] = malloc(SIZE), 1, SIZE);
+        /* Given back, and missed soon after. */
+        if (burst < 6)
+            for (int i = 0; i < count; i++) free(block[i]);
+        sleep_ms(400);
+    }
+    wait_until_it_leaves("nothing left to give back");
+    for (int i = 0; i < MANY; i++) free(block[i]);
+    munmap(block, bytes);
+    expect_given_back(start, 8 * MIB, "256 MiB freed in small blocks after bursts of 64 MiB");
     end_parked(other);
 }
 static void survivors(void) {
@@ -160,13 +188,6 @@ static void contents(void) {
                 CHECK(block[i][at] == i % 251, "block %zu holds %d at %zu", i, block[i][at], at);
     }
     end_parked(other);
-}
-static void wait_until_it_leaves(const char *why) {
-    sleep_ms(200); /* one that was just started has its name by then */
-    for (int waited = 0; purgers_now() > 0; waited += 50) {
-        CHECK(waited < DEADLINE_MS, "%s, but the purger stays", why);
-        sleep_ms(50);
-    }
 }
 static void leaves(void) {
     pthread_t other = start_parked();
@@ -314,6 +335,7 @@ int main(int argc, char **argv) {
         const char *name;
         void (*run)(void);
     } cases[] = {
+        {"small_blocks_after_bursts", small_blocks_after_bursts},
         {"parked_threads", parked_threads}, {"large_block", large_block}, {"survivors", survivors},
         {"waits_for_long_turns", waits_for_long_turns},
         {"contents", contents},             {"leaves", leaves},           {"none_with_one_thread", none_with_one_thread},

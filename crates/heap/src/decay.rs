@@ -186,6 +186,10 @@ impl Decay {
 
     /// Memory that was not held, or is held no longer because its phase is over, is being purged, `granules` of it.
     pub fn purged(&mut self, granules: u32, now: u64) {
+        if self.has_purger {
+            // Or what comes back again and again after its purge would add up.
+            self.forget(granules);
+        }
         if self.has_purger && self.purged > 0 && now.saturating_sub(self.purged_at) > self.hold_max_ns() {
             // Nobody missed what was purged before.
             self.purged = 0;
@@ -198,8 +202,15 @@ impl Decay {
 
     /// A span that was held was not reused in time and is being purged: that much evidence is gone.
     pub fn expired(&mut self, granules: u32, now: u64) {
-        self.depth = self.depth.saturating_sub(granules);
+        if !self.has_purger {
+            self.forget(granules);
+        }
         self.purged(granules, now);
+    }
+
+    /// So much less was seen to be reused.
+    fn forget(&mut self, granules: u32) {
+        self.depth = self.depth.saturating_sub(granules);
     }
 
     fn hold_at_least(&mut self, hold_ns: u64) {
@@ -334,6 +345,20 @@ mod tests {
         assert_eq!(holds, [50, 100, 200, 250, 250]);
         let holds: [u64; 5] = core::array::from_fn(|_| hold(&mut decay, false));
         assert_eq!(holds, [250, 250, 125, 62, 50]);
+    }
+
+    #[test]
+    fn with_a_purger_what_is_missed_after_each_purge_does_not_add_up() {
+        let mut decay = Decay::new();
+        decay.set_purger(true);
+        let pause = 2 * HOLD_MAX_NS;
+        for round in 1..100 {
+            decay.purged(64, round * pause);
+            decay.faulted(64, round * pause + 100 * MS);
+        }
+        decay.set_purger(false);
+        assert!(matches!(decay.freed(80, 0, 100 * pause), Verdict::HoldUntil(_)));
+        assert_eq!(decay.freed(1, 80, 100 * pause), Verdict::Purge);
     }
 
     #[test]
