@@ -163,6 +163,21 @@ static void small_blocks_after_bursts(void) {
     expect_given_back(start, 8 * MIB, "256 MiB freed in small blocks after bursts of 64 MiB");
     end_parked(other);
 }
+/* Who has nothing but realloc has a purger, too. */
+static void resized_block(void) {
+    pthread_t other = start_parked();
+    char *block = malloc(MIB);
+    wait_until_it_leaves("nothing to give back");
+    size_t start = rss_bytes();
+    for (int round = 0; round < 3; round++) {
+        block = realloc(block, 128 * MIB);
+        memset(block, 1, 128 * MIB);
+        block = realloc(block, MIB);
+    }
+    expect_given_back(start, 2 * MIB, "a block that grew to 128 MiB and shrank three times beside another thread");
+    free(block);
+    end_parked(other);
+}
 static void survivors(void) {
     pthread_t other = start_parked();
     size_t start = rss_bytes(), every = 1000;
@@ -336,6 +351,7 @@ int main(int argc, char **argv) {
         void (*run)(void);
     } cases[] = {
         {"small_blocks_after_bursts", small_blocks_after_bursts},
+        {"resized_block", resized_block},
         {"parked_threads", parked_threads}, {"large_block", large_block}, {"survivors", survivors},
         {"waits_for_long_turns", waits_for_long_turns},
         {"contents", contents},             {"leaves", leaves},           {"none_with_one_thread", none_with_one_thread},

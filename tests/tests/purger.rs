@@ -21,6 +21,11 @@ fn large_blocks_that_were_kept_for_reuse_are_given_back_without_a_further_call()
 }
 
 #[test]
+fn a_block_that_grows_and_shrinks_beside_a_thread_is_given_back_without_a_further_call() {
+    case("resized_block");
+}
+
+#[test]
 fn small_blocks_freed_when_it_has_left_are_given_back_after_bursts_that_came_again_and_again() {
     case("small_blocks_after_bursts");
 }

@@ -265,7 +265,9 @@ pub unsafe fn resize(pointer: *mut u8, bytes: usize, align: usize) -> *mut u8 {
     let old_bytes = HEAP.usable_bytes(pointer as usize);
     // Large blocks that are moved keep their place in the page, and those of more alignment begin at spans.
     if old_bytes > SMALL_MAX && bytes > SMALL_MAX && align <= GRANULE_BYTES {
-        return HEAP.resize_large(attached(), pointer as usize, bytes) as *mut u8;
+        let block = HEAP.resize_large(attached(), pointer as usize, bytes);
+        purger::call();
+        return block as *mut u8;
     }
     if bytes <= old_bytes && bytes >= old_bytes / 2 {
         return pointer;
