@@ -10,6 +10,7 @@ use crate::message::{Misuse, misuse};
 use crate::os;
 use crate::page_map::{PageMap, SlabRecord, State, Tables, Tag};
 use crate::size_class::{self, Locator};
+use crate::span_heap::Purges;
 
 const CACHE_LINE_BYTES: usize = 64;
 const WORD_BITS: u32 = 64;
@@ -258,14 +259,14 @@ fn pages_of(offset: usize, size: usize, page_bytes: usize) -> u64 {
     (u64::MAX >> (63 - (to - from))) << from
 }
 
-/// Purges every run of pages in which all blocks are free and which were not purged before. Returns the bytes given back.
-pub fn purge_free_pages(map: &PageMap, first: u32, class: usize) -> usize {
+/// Purges every run of pages in which all blocks are free and which were not purged before.
+pub fn purge_free_pages(map: &PageMap, first: u32, class: usize) -> Purges {
     let (slab, page_bytes) = (map.record(first).slab(), os::page_bytes());
     let base = map.address(first);
     let pages = bytes_of(size_class::slab_granules(class)) / page_bytes;
     let whole = u64::MAX >> (64 - pages);
     let mut due = whole & !slab.purged_pages() & !pages_in_use(map, first, class, page_bytes, whole);
-    let mut total = 0;
+    let mut purges = Purges::NONE;
     while due != 0 {
         let start = due.trailing_zeros();
         let length = (due >> start).trailing_ones();
@@ -274,12 +275,12 @@ pub fn purge_free_pages(map: &PageMap, first: u32, class: usize) -> usize {
         let bytes = length as usize * page_bytes;
         // SAFETY: pages of which every block is free in the bitmap, which the class lock guards.
         let is_done = unsafe { map.purge(base + start as usize * page_bytes, bytes) };
+        purges.note(bytes, is_done);
         if is_done {
             slab.set_purged_pages(slab.purged_pages() | run);
-            total += bytes;
         }
     }
-    total
+    purges
 }
 
 /// Bits of the pages that blocks out of the slab touch; `whole` are those of all its pages.

@@ -17,7 +17,7 @@ use crate::decay::{self, Decay, Verdict, bin_of};
 use crate::granule::Span;
 use crate::page_map::{PageMap, State, Waiting};
 use crate::trace::{Event, Trace};
-pub use due::{Due, PURGE_BATCH};
+pub use due::{Due, PURGE_BATCH, Purges};
 use free_lists::{ALL, FEW, FreeLists, MANY};
 use huge_page::HugePage;
 pub use pieces::{PIECE_MIN, Piece};
@@ -52,12 +52,8 @@ pub struct SpanCounts {
     pub clean: u32,
     /// Free, maybe with pages.
     pub dirty: u32,
-    /// Granules purged since the start.
-    pub purged: u64,
-    /// Purge calls since the start.
-    pub purges: u64,
-    /// Purges the kernel refused.
-    pub refused: u64,
+    /// What was purged of spans, and of the pages of slabs.
+    pub purges: Purges,
     /// Huge pages brought in since the start.
     pub huge_pages: u64,
 }
@@ -113,9 +109,7 @@ impl SpanHeap {
                 used_peak: 0,
                 clean: 0,
                 dirty: 0,
-                purged: 0,
-                purges: 0,
-                refused: 0,
+                purges: Purges::NONE,
                 huge_pages: 0,
             },
             trace: Trace::new(),

@@ -12,7 +12,7 @@ use crate::granule::Span;
 use crate::lock::Lock;
 use crate::os;
 use crate::page_map::{PageMap, State};
-use crate::span_heap::{Due, PURGE_BATCH, PurgeMode, SpanCounts, SpanHeap, Taken};
+use crate::span_heap::{Due, PURGE_BATCH, PurgeMode, Purges, SpanCounts, SpanHeap, Taken};
 use crate::trace::Event;
 use core::sync::atomic::{AtomicBool, Ordering};
 pub use gathering::Gathered;
@@ -255,10 +255,17 @@ impl Spans {
         self.is_releasing() && os::is_single_threaded()
     }
 
-    /// Pages of partly used slabs, so many bytes, were purged.
-    pub fn slab_pages_purged(&self, bytes: usize) {
+    /// Pages of partly used slabs were purged, for nothing speaks for holding memory.
+    pub fn slab_pages_purged(&self, purges: Purges) {
         let now = os::now_ns();
-        self.with(now, |heap, _| heap.slab_pages_purged(bytes, now));
+        self.with(now, |heap, _| heap.slab_pages_purged(purges, now));
+    }
+
+    /// Pages of partly used slabs were purged whatever speaks for holding memory: `decay` does not hear of it.
+    pub fn count_purges(&self, purges: Purges) {
+        if purges != Purges::NONE {
+            self.heap.lock().counts.purges.add(purges);
+        }
     }
 
     /// Purged pages of slabs, so many bytes, were wanted again.

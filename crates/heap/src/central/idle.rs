@@ -8,6 +8,7 @@ use super::Central;
 use crate::os;
 use crate::size_class::{self, CLASSES};
 use crate::slab;
+use crate::span_heap::Purges;
 use crate::spans::Spans;
 
 /// Looks during which a slab must have been left alone before its free pages go.
@@ -35,7 +36,7 @@ impl Central {
     /// Purges the free pages of slabs that were left alone for [`QUIET_LOOKS`] calls. Returns whether a later call has something
     /// to purge.
     pub fn purge_quiet_slabs(&self, spans: &Spans) -> bool {
-        let mut is_left = false;
+        let (mut is_left, mut purges) = (false, Purges::NONE);
         self.each_slab_with_free_blocks(spans, |class, first| {
             let slab = spans.map.record(first).slab();
             match slab.quiet() {
@@ -46,20 +47,22 @@ impl Central {
                 }
                 _ => {
                     slab.set_quiet(PURGED);
-                    slab::purge_free_pages(&spans.map, first, class);
+                    purges.add(slab::purge_free_pages(&spans.map, first, class));
                 }
             }
         });
+        spans.count_purges(purges);
         is_left
     }
 
     /// Purges the free pages of all partly used slabs. Returns the bytes given back.
     pub fn purge_slab_pages(&self, spans: &Spans) -> usize {
-        let mut total = 0;
+        let mut purges = Purges::NONE;
         self.each_slab_with_free_blocks(spans, |class, first| {
-            total += slab::purge_free_pages(&spans.map, first, class);
+            purges.add(slab::purge_free_pages(&spans.map, first, class));
         });
-        total
+        spans.count_purges(purges);
+        purges.bytes as usize
     }
 
     /// Calls `act(class, first)` for each slab that has at least a page of free blocks, under its class lock.

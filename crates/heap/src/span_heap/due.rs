@@ -1,7 +1,7 @@
 //! Which free spans are due to go back to the kernel, and their way there.
 
 use super::SpanHeap;
-use crate::granule::Span;
+use crate::granule::{Span, bytes_of};
 use crate::os;
 use crate::page_map::{PageMap, State, Waiting};
 
@@ -11,6 +11,36 @@ pub const PURGE_BATCH: u32 = 8;
 
 /// Granules that one call to [`SpanHeap::take_due`] hands out at most: 64 MiB.
 const PURGE_ROUND: u32 = 1024;
+
+/// What went back to the kernel since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Purges {
+    /// Bytes that went.
+    pub bytes: u64,
+    /// Calls by which they did.
+    pub calls: u64,
+    /// Calls that the kernel refused.
+    pub refused: u64,
+}
+
+impl Purges {
+    /// Nothing.
+    pub const NONE: Self = Self { bytes: 0, calls: 0, refused: 0 };
+
+    /// So many bytes were to go; `done`: they did.
+    pub fn note(&mut self, bytes: usize, done: bool) {
+        self.bytes += if done { bytes as u64 } else { 0 };
+        self.calls += u64::from(done);
+        self.refused += u64::from(!done);
+    }
+
+    /// And so did these.
+    pub fn add(&mut self, others: Self) {
+        self.bytes += others.bytes;
+        self.calls += others.calls;
+        self.refused += others.refused;
+    }
+}
 
 /// A span on its way to the kernel: in no list, owned by the caller.
 #[derive(Debug, PartialEq, Eq)]
@@ -108,16 +138,14 @@ impl SpanHeap {
 
     /// Takes a span back that [`SpanHeap::take_due`] handed out; `done`: its pages are gone.
     pub fn purged(&mut self, map: &PageMap, due: Due, done: bool) {
+        self.counts.purges.note(bytes_of(due.span.granules), done);
         if done {
             map.set_moved(due.span.first, false);
-            self.counts.purged += u64::from(due.span.granules);
-            self.counts.purges += 1;
             let whole = self.add_clean(map, due.span);
             // SAFETY: the caller holds the lock, and the span is part of the whole, which is clean.
             unsafe { map.purge_tables_around(due.span, whole) };
         } else {
             // Not asked again but by [`SpanHeap::ask_again`]: a seccomp filter or locked memory will refuse the next time, too.
-            self.counts.refused += 1;
             self.merge(map, due.span, State::Dirty, Waiting::None, 0);
         }
     }

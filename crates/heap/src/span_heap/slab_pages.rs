@@ -1,6 +1,6 @@
 //! Pages of partly used slabs that were purged, and that were wanted again, in the unit in which `decay` hears of them.
 
-use super::SpanHeap;
+use super::{Purges, SpanHeap};
 use crate::granule::GRANULE_BYTES;
 
 /// Bytes, of each less than a granule so far.
@@ -27,9 +27,10 @@ impl SlabPages {
 }
 
 impl SpanHeap {
-    /// Pages of partly used slabs, so many bytes, were purged at `now`.
-    pub fn slab_pages_purged(&mut self, bytes: usize, now: u64) {
-        let granules = self.slab_pages.purged(bytes);
+    /// Pages of partly used slabs were purged at `now`.
+    pub fn slab_pages_purged(&mut self, purges: Purges, now: u64) {
+        self.counts.purges.add(purges);
+        let granules = self.slab_pages.purged(purges.bytes as usize);
         if granules > 0 {
             self.decay.purged(granules, now);
         }

@@ -1,6 +1,7 @@
 //! What becomes of the pages of slabs, and of blocks on their way.
 
 use super::*;
+use crate::span_heap::Purges;
 
 fn class_of(bytes: usize) -> usize {
     size_class::class_of(bytes).unwrap()
@@ -41,6 +42,8 @@ fn pages_that_were_used_again_are_purged_again() {
         blocks[1..].iter().for_each(|&block| heap.free(None, block));
         assert_eq!(resident(blocks[0], class), 16, "held where there is a purger, round {round}");
         assert_eq!((heap.trim(None), resident(blocks[0], class)), (15 * 4096, 1), "round {round}");
+        let purges = Purges { bytes: (round + 1) * 15 * 4096, calls: round + 1, refused: 0 };
+        assert_eq!(heap.spans.counts().purges, purges);
         blocks[1..].iter().for_each(|_| fill(heap.allocate_small(None, class), 512, 2));
     }
 }
