@@ -1,5 +1,6 @@
 //! Memory that runs out, mappings that run out, what dumps hold, system calls that are refused.
 
+use faultless_tests::library::preload;
 use faultless_tests::program::Program;
 
 /// Under a limit of `mib` half of it at least must be had, in blocks of `block_bytes` (0: mixed sizes).
@@ -128,6 +129,16 @@ fn hundred_thousand_large_blocks_need_few_mappings() {
 #[test]
 fn block_of_several_mappings_grows_where_there_may_be_hardly_more() {
     Program::new("many_mappings.c").passes();
+}
+
+#[test]
+fn what_was_moved_to_a_block_before_mappings_ran_out_is_given_back() {
+    // libc may need a mapping to free one.
+    if preload().is_some() {
+        for how in ["malloc", "realloc"] {
+            Program::new("moved_in_vain.c").argument(how).variable("FAULTLESS", "purge:never").passes();
+        }
+    }
 }
 
 #[test]

@@ -438,6 +438,8 @@ impl Large {
                 let moved = block.address..(target + done).max(block.address);
                 let new = self.relocate(spans, shard, old, (old_bytes, new_bytes), false);
                 copy(moved, new.unwrap_or(content.start));
+                // SAFETY: the moves mapped it, what it held was copied, and the span is nobody's from now on.
+                unsafe { map.purge_moved(target, done) };
                 return new;
             }
         }

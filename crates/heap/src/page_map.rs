@@ -241,6 +241,17 @@ impl PageMap {
         }
     }
 
+    /// As [`PageMap::purge`], of what was moved to a place that was lost then; nothing, if nothing was.
+    ///
+    /// # Safety
+    /// As there.
+    pub unsafe fn purge_moved(&self, address: usize, bytes: usize) {
+        if bytes > 0 {
+            // SAFETY: the caller's contract is the same.
+            unsafe { self.purge(address, bytes) };
+        }
+    }
+
     /// The bitmap words of a slab that starts at `granule` and is `granules` long; a set bit is a free block.
     pub fn bitmap(&self, granule: u32, granules: u32) -> &[Guarded64] {
         let reservation = &self.reservation;

@@ -56,7 +56,12 @@ impl Spans {
                     self.map.reservation.advise(target, bytes);
                     break;
                 }
-                os::Moved::TargetLost => return Gathered::Lost,
+                os::Moved::TargetLost => {
+                    let start = self.map.address(first + from);
+                    // SAFETY: the moves mapped it, and the span is nobody's from now on.
+                    unsafe { self.map.purge_moved(start, target + moved - start) };
+                    return Gathered::Lost;
+                }
             }
         }
         Gathered::UpTo(done)
