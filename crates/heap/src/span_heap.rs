@@ -341,8 +341,8 @@ impl SpanHeap {
     }
 
     /// Links a free span after joining it with free neighbours of the same kind that wait for the same. The whole's time is its
-    /// parts' mean, weighted by size: a little that comes and goes beside much that is idle does not keep it; alone it is put behind
-    /// `place`. Returns the whole.
+    /// parts' mean, weighted by size: a little that comes and goes beside much that is idle does not keep it, unless as much as the
+    /// whole comes and goes in the time for which it is held; alone it is put behind `place`. Returns the whole.
     fn merge(
         &mut self,
         map: &PageMap,
