@@ -36,21 +36,16 @@ const MOST_ALIGNED_BYTES: u64 = 16 << 10;
 pub fn claim(sight: &Sight<'_>, reader: &Reader<'_>, claims: &mut Claims) {
     let writable = |mapping: &&Mapping| mapping.is_anonymous() && mapping.is_writable();
     for mapping in sight.mappings.iter().filter(writable) {
-        let mut base = mapping.start.next_multiple_of(HUGE_PAGES_HEAP_BYTES);
-        while base < mapping.end {
+        reader.each_multiple(extent_of(mapping), HUGE_PAGES_HEAP_BYTES, |base| {
             let heap = [HEAP_BYTES, HUGE_PAGES_HEAP_BYTES]
                 .into_iter()
-                .find_map(|reserved_bytes| Heap::read(sight, reader, base, reserved_bytes));
-            let Some(heap) = heap else {
-                base += HUGE_PAGES_HEAP_BYTES;
-                continue;
-            };
+                .find_map(|reserved_bytes| Heap::read(sight, reader, base, reserved_bytes))?;
             let arena = if heap.is_first { "of arena" } else { "added to arena" };
             let detail = format!("{arena} {:#x}, {} KiB in use", heap.arena, heap.used_bytes >> 10);
             let evidence = Evidence::with(Strength::Contents, "heap_info at its start", detail);
             claims.add(Extent::new(base, heap.reserved_bytes), Kind::GlibcHeap, evidence);
-            base += heap.reserved_bytes;
-        }
+            Some(base + heap.reserved_bytes)
+        });
     }
     // All that lies in a row has one end; to follow it from each mapping would take the square of their number.
     let mut row = Extent { start: 0, end: 0 };

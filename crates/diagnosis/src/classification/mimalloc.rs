@@ -33,11 +33,10 @@ const MOST_DATA_BYTES: u64 = 64 << 20;
 pub fn claim(sight: &Sight<'_>, reader: &Reader<'_>, loaded: &Loaded, claims: &mut Claims) {
     let mut candidates: HashMap<u64, Vec<Extent>> = HashMap::new();
     for gap in sight.unclaimed(claims) {
-        let mut start = gap.start.next_multiple_of(OLD_SEGMENT_BYTES);
-        while start < gap.end {
+        reader.each_multiple(gap, OLD_SEGMENT_BYTES, |start| {
             note_candidates(reader, start, end_of_run(sight, start), &mut candidates);
-            start += OLD_SEGMENT_BYTES;
-        }
+            None
+        });
     }
     if candidates.is_empty() {
         return;

@@ -61,9 +61,8 @@ mod tests {
     use super::super::reader::made_up::{MadeUp, mapping};
     use super::*;
 
-    #[test]
-    fn pools_are_known_by_offsets_that_follow_from_their_class() {
-        let start = 0x4000_0000;
+    /// Twenty pools, of which the fourth states another largest offset than that of its class.
+    fn twenty_pools(start: u64) -> MadeUp {
         let mut memory = MadeUp::default();
         for pool in 0..20_u64 {
             let class = pool % CLASSES;
@@ -72,6 +71,27 @@ mod tests {
             let words = [5, 0, 0, 0, class << 32 | 1, (most << 32) | (48 + 3 * block)];
             memory.put(start + pool * (16 << 10), &words);
         }
+        memory
+    }
+
+    #[test]
+    fn pools_are_known_beside_a_mapping_of_which_nearly_nothing_was_touched() {
+        let (start, sparse) = (0x4000_0000, 0x10_0000_0000);
+        let mut memory = twenty_pools(start);
+        memory.put(sparse + 0x1000, &[1]);
+        let mappings = [
+            mapping(start, start + (1 << 20), b"rw-p", ""),
+            mapping(sparse, sparse + (512 << 30), b"rw-p", ""),
+        ];
+        let sight = Sight { mappings: &mappings, contents: Some(&memory), threads: &[] };
+        let parts = super::super::classify(&sight);
+        assert_eq!(parts[0].kind, Kind::PythonObjects);
+    }
+
+    #[test]
+    fn pools_are_known_by_offsets_that_follow_from_their_class() {
+        let start = 0x4000_0000;
+        let memory = twenty_pools(start);
         let mappings = [mapping(start, start + (1 << 20), b"rw-p", "")];
         let mut claims = Claims::default();
         let sight = Sight { mappings: &mappings, contents: None, threads: &[] };

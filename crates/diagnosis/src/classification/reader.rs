@@ -150,6 +150,19 @@ impl<'contents> Reader<'contents> {
         found
     }
 
+    /// Calls `look` with each multiple of `stride` whose page is in memory; where it returns an end, the next one lies behind that. Memory
+    /// that is mapped and was never touched may be without measure, and nothing is read for it.
+    pub fn each_multiple(&self, extent: Extent, stride: u64, mut look: impl FnMut(u64) -> Option<u64>) {
+        let Some(mut next) = extent.start.checked_next_multiple_of(stride) else { return };
+        self.each_run(Extent { start: next, end: extent.end }, |run| {
+            next = next.max(run.start).next_multiple_of(stride);
+            while next < run.end.min(extent.end) {
+                next = look(next).unwrap_or(next + 1).next_multiple_of(stride);
+            }
+            false
+        });
+    }
+
     /// Calls `look` with each run of pages in memory, until it returns true.
     fn each_run(&self, extent: Extent, mut look: impl FnMut(Extent) -> bool) {
         let mut start = extent.start;

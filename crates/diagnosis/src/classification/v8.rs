@@ -27,15 +27,11 @@ pub fn claim(sight: &Sight<'_>, reader: &Reader<'_>, claims: &mut Claims) {
     let mut heaps: HashMap<u64, Vec<Extent>> = HashMap::new();
     for mapping in sight.mappings.iter().filter(|mapping| mapping.is_anonymous() && mapping.is_readable()) {
         for gap in claims.gaps(extent_of(mapping)) {
-            let mut start = gap.start.next_multiple_of(PAGE_BYTES);
-            while start < gap.end {
-                let found = page(reader, start);
-                if let Some((heap, extent)) = found {
-                    heaps.entry(heap).or_default().push(extent);
-                }
-                let end = found.map_or(start + PAGE_BYTES, |(_, extent)| extent.end);
-                start = end.next_multiple_of(PAGE_BYTES);
-            }
+            reader.each_multiple(gap, PAGE_BYTES, |start| {
+                let (heap, extent) = page(reader, start)?;
+                heaps.entry(heap).or_default().push(extent);
+                Some(extent.end)
+            });
         }
     }
     for pages in heaps.into_values().filter(|pages| pages.len() > 1) {

@@ -23,16 +23,14 @@ const HEAP_WORDS: usize = 64;
 pub fn claim(sight: &Sight<'_>, reader: &Reader<'_>, claims: &mut Claims) {
     let mut heaps = BTreeSet::new();
     for gap in sight.unclaimed(claims) {
-        let mut chunk = gap.start.next_multiple_of(CHUNK_BYTES);
-        while chunk < gap.end {
+        reader.each_multiple(gap, CHUNK_BYTES, |chunk| {
             let whole = Extent::new(chunk, CHUNK_BYTES);
-            if let Some(heap) = heap_of(reader, chunk).filter(|_| sight.is_private(whole)) {
-                heaps.insert(heap);
-                let evidence = Evidence::plain(Strength::Contents, "header of a chunk of PHP");
-                claims.add(whole, Kind::PhpHeap, evidence);
-            }
-            chunk += CHUNK_BYTES;
-        }
+            let heap = heap_of(reader, chunk).filter(|_| sight.is_private(whole))?;
+            heaps.insert(heap);
+            let evidence = Evidence::plain(Strength::Contents, "header of a chunk of PHP");
+            claims.add(whole, Kind::PhpHeap, evidence);
+            Some(whole.end)
+        });
     }
     for heap in heaps {
         for block in large_blocks(reader, heap) {
