@@ -332,4 +332,8 @@ impl Memory for LiveMemory<'_> {
     fn pages(&self, address: u64, count: usize) -> Option<Vec<Page>> {
         Some(self.known.pagemap.states(address, count).unwrap_or_default())
     }
+
+    fn next_present(&self, address: u64, end: u64) -> u64 {
+        self.known.pagemap.next_present(address, end).unwrap_or(address)
+    }
 }

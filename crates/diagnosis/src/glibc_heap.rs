@@ -49,6 +49,12 @@ pub trait Memory {
 
     /// State of `count` pages from `address` on; none where it is not known, as in a core file.
     fn pages(&self, address: u64, count: usize) -> Option<Vec<Page>>;
+
+    /// The first page from `address` on that may have memory, or `end` if there is none below; `address` where that can be told only
+    /// page by page.
+    fn next_present(&self, address: u64, _end: u64) -> u64 {
+        address
+    }
 }
 
 /// A mapping, as far as the walk is concerned.

@@ -12,6 +12,14 @@ use crate::process::{Process, ProcessError};
 /// Pages that were read and never written: the kernel's page of zeros, which `pagemap` calls present and RSS does not count.
 const ZERO_PAGES: Wanted = Wanted { mask: page_scan::ZERO, inverted: 0, any_of: 0, told: page_scan::ZERO };
 
+/// Pages in memory or in swap.
+const PRESENT_PAGES: Wanted = Wanted {
+    mask: 0,
+    inverted: 0,
+    any_of: page_scan::PRESENT | page_scan::SWAPPED,
+    told: page_scan::PRESENT | page_scan::SWAPPED,
+};
+
 /// A process's `pagemap`, held open.
 #[derive(Debug)]
 pub struct PageMap {
@@ -51,6 +59,18 @@ impl PageMap {
             self.leave_out_zeros(address / self.page_bytes * self.page_bytes, &mut pages);
         }
         Ok(pages)
+    }
+
+    /// The first page from `start` on that is in memory or in swap, or `end` if there is none below. None where the kernel does not tell
+    /// (before Linux 6.7).
+    #[must_use]
+    pub fn next_present(&self, start: u64, end: u64) -> Option<u64> {
+        if start >= end {
+            return Some(end);
+        }
+        let mut first = [Region::default()];
+        let (filled, _) = page_scan::scan(&self.file, start, end, PRESENT_PAGES, &mut first)?;
+        Some(if filled == 0 { end } else { first[0].start })
     }
 
     fn leave_out_zeros(&self, first: u64, pages: &mut [Page]) {
@@ -113,6 +133,16 @@ mod tests {
         assert_eq!(count(map.states(first as u64, 60).unwrap()), 0);
         block.resize(64 * page, 1);
         assert_eq!(count(map.states(first as u64, 60).unwrap()), 60);
+        // Other pages of the block may not have been touched.
+        let (start, end) =
+            (block.as_ptr().addr() as u64 + (20 << 20), block.as_ptr().addr() as u64 + (39 << 20));
+        let aligned = |address: u64| address.next_multiple_of(map.page_bytes());
+        if let Some(none) = map.next_present(aligned(start), aligned(end)) {
+            assert_eq!(none, aligned(end));
+            assert_eq!(map.next_present(first as u64, aligned(end)), Some(first as u64));
+            block.resize(30 << 20, 1);
+            assert_eq!(map.next_present(aligned(start), aligned(end)), Some(aligned(start)));
+        }
         assert_eq!(map.states(u64::MAX - 1, 3).unwrap(), [Page::Absent; 3]);
         drop(block);
     }

@@ -104,6 +104,9 @@ fn claim_missing(
     }
 }
 
+/// Bytes in which the next page is looked for at first; twice as many each time that there is none.
+const FIRST_LOOK_BYTES: u64 = 1 << 20;
+
 /// Memory in which what is not there is zero, as it is where nobody wrote; what is in swap stays there.
 struct Present<'contents>(&'contents dyn Contents);
 
@@ -133,5 +136,18 @@ impl Memory for Present<'_> {
             pages[first..end.min(count)].fill(if run.is_swapped { Page::Swapped } else { Page::Resident });
         }
         Some(pages)
+    }
+
+    fn next_present(&self, address: u64, end: u64) -> u64 {
+        let (mut at, mut bytes) = (address, FIRST_LOOK_BYTES);
+        while at < end {
+            let look = Extent { start: at, end: end.min(at.saturating_add(bytes)) };
+            match self.0.pages(look).as_deref() {
+                Some([]) => (at, bytes) = (look.end, bytes.saturating_mul(2)),
+                Some([first, ..]) => return first.extent.start.max(at),
+                None => return at,
+            }
+        }
+        end
     }
 }

@@ -143,7 +143,7 @@ fn search_in(
     while at < end && probes < MOST_PROBES {
         // A head was written, so its page has memory or lies in swap.
         if pages.state(at / PAGE_BYTES) == Page::Absent {
-            at += PAGE_BYTES;
+            at = memory.next_present(at + PAGE_BYTES, end);
             continue;
         }
         probes += 1;
@@ -310,6 +310,37 @@ mod tests {
 
     fn area(start: u64, end: u64, is_writable: bool) -> Area {
         Area { start: START + start, end: START + end, is_writable, is_anonymous: true, is_break: false }
+    }
+
+    #[test]
+    fn a_block_behind_memory_that_nobody_touched_is_found_without_a_look_at_each_page() {
+        struct Sparse(Heads, std::cell::Cell<u32>);
+        impl Memory for Sparse {
+            fn read(&self, address: u64, buffer: &mut [u8]) -> bool {
+                self.0.read(address, buffer)
+            }
+            fn pages(&self, address: u64, count: usize) -> Option<Vec<Page>> {
+                self.1.set(self.1.get() + 1);
+                let state = |page: u64| match self.0.0[0].0 == address + page * PAGE_BYTES {
+                    true => Page::Resident,
+                    false => Page::Absent,
+                };
+                Some((0..count as u64).map(state).collect())
+            }
+            fn next_present(&self, address: u64, end: u64) -> u64 {
+                let head = self.0.0[0].0;
+                if head < address { end } else { head.min(end) }
+            }
+        }
+        let bytes = 64 << 30;
+        let memory = Sparse(Heads(vec![(START + bytes - 0x3000, 0x3000)]), std::cell::Cell::new(0));
+        let layout = Layout::of((2, 36)).unwrap();
+        let mut parameters = Parameters::parse(&[0; Parameters::BYTES], layout).unwrap();
+        (parameters.mmap_count, parameters.mmapped_bytes) = (1, 0x3000);
+        let areas = [area(0, bytes, true)];
+        let found = find(&memory, &areas, &[], (layout, &parameters), &mut Pages::new(&memory));
+        assert_eq!((found.found_blocks, found.resident_bytes), (1, 0x1000));
+        assert!(memory.1.get() < 10, "{}", memory.1.get());
     }
 
     #[test]

@@ -50,6 +50,14 @@ impl<'memory> Pages<'memory> {
         let mut counted = 0;
         let mut page = first;
         while page < end {
+            if !self.has(page) {
+                // Memory that is mapped and was never touched may be without measure.
+                let [address, limit] = [page, end].map(|page| page.saturating_mul(PAGE_BYTES));
+                page = self.memory.next_present(address, limit) / PAGE_BYTES;
+                if page >= end {
+                    break;
+                }
+            }
             self.look_at(page);
             // No page is looked at then: the range may be as long as a damaged core file says.
             if !self.is_known {
@@ -64,9 +72,13 @@ impl<'memory> Pages<'memory> {
         counted
     }
 
+    /// Whether the state of this page was read.
+    fn has(&self, page: u64) -> bool {
+        (self.first..self.first + self.states.len() as u64).contains(&page)
+    }
+
     fn look_at(&mut self, page: u64) {
-        let have = self.first + self.states.len() as u64;
-        if (self.first..have).contains(&page) {
+        if self.has(page) {
             return;
         }
         self.first = page;
@@ -224,6 +236,30 @@ mod tests {
         let mut pages = Pages::new(&Untold);
         let counted = [Page::Resident, Page::Swapped].map(|state| pages.count(7, 1 << 50, state));
         assert_eq!((counted, pages.is_known()), ([(1 << 50) - 7, 0], false));
+    }
+
+    #[test]
+    fn pages_between_those_that_have_memory_are_not_asked_for() {
+        struct Sparse(std::cell::Cell<u32>);
+        const LAST: u64 = 1 << 36;
+        impl Memory for Sparse {
+            fn read(&self, _: u64, _: &mut [u8]) -> bool {
+                false
+            }
+            fn pages(&self, address: u64, count: usize) -> Option<Vec<Page>> {
+                self.0.set(self.0.get() + 1);
+                Few(vec![3, LAST]).pages(address, count)
+            }
+            fn next_present(&self, address: u64, end: u64) -> u64 {
+                let pages = [3, LAST].map(|page| page * PAGE_BYTES);
+                pages.into_iter().find(|page| *page >= address).unwrap_or(end).min(end)
+            }
+        }
+        let memory = Sparse(std::cell::Cell::new(0));
+        let mut pages = Pages::new(&memory);
+        assert_eq!(pages.count(0, LAST + 5, Page::Resident), 2);
+        assert_eq!(pages.count(LAST + 1, 2 * LAST, Page::Resident), 0);
+        assert_eq!(memory.0.get(), 2);
     }
 
     #[test]

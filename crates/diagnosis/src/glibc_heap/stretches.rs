@@ -86,14 +86,16 @@ impl Search {
                     at = end.next_multiple_of(PAGE_BYTES);
                     continue;
                 }
-                if pages.state(at / PAGE_BYTES) != Page::Absent {
-                    self.pages_left -= 1;
-                    let limit = owned.get(behind).map_or(area.end, |(start, _)| area.end.min(*start));
-                    let end = end_of_piece(memory, (at, limit), top);
-                    if let Some(end) = end.filter(|end| end - at <= most_bytes) {
-                        self.unseen_from = end;
-                        return Some((at, area.clone()));
-                    }
+                if pages.state(at / PAGE_BYTES) == Page::Absent {
+                    at = memory.next_present(at + PAGE_BYTES, area.end);
+                    continue;
+                }
+                self.pages_left -= 1;
+                let limit = owned.get(behind).map_or(area.end, |(start, _)| area.end.min(*start));
+                let end = end_of_piece(memory, (at, limit), top);
+                if let Some(end) = end.filter(|end| end - at <= most_bytes) {
+                    self.unseen_from = end;
+                    return Some((at, area.clone()));
                 }
                 at += PAGE_BYTES;
             }
