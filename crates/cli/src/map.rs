@@ -103,17 +103,17 @@ fn run(arguments: &MapArguments, signals: &Signals) -> Result<(), Failure> {
 /// # Errors
 /// [`Failure`] when it cannot be read.
 pub fn look(process: &Process, manner: Manner<'_>) -> Result<MapView, Failure> {
+    // Where its program, loader and stack lie, drawn anew by each exec; what it maps and unmaps changes nothing here.
+    let program = || (process.link("exe").ok(), process.read("auxv").ok());
     for _ in 0..TRIES {
-        let program = process.link("exe").ok();
+        let before = program();
         let view = look_once(process, manner)?;
-        // Another program by exec has other mappings: what was read first no longer fits what was read last.
-        let first = subject::mappings(process, "maps")?.first().map(|mapping| mapping.start);
-        let is_same = process.link("exe").ok() == program
-            && first == view.mappings.first().map(|mapping| mapping.start);
-        if is_same {
+        if program() == before {
             return Ok(view);
         }
     }
+    // One that has ended has no program either.
+    subject::mappings(process, "maps")?;
     Err(Failure::Failed(format!("process {} keeps becoming another program while it is read", process.pid())))
 }
 

@@ -148,6 +148,33 @@ int main(void) {
 }
 "#;
 
+/// Its lowest mapping is another one at each moment.
+const RESTLESS: &str = r#"
+#include <stdint.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <unistd.h>
+int main(void) {
+    puts("ready");
+    fflush(stdout);
+    for (uintptr_t at = 0x10000000;; at = at < 0x20000000 ? at + 65536 : 0x10000000) {
+        char *low = mmap((void *)at, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        usleep(100);
+        munmap(low, 4096);
+    }
+}
+"#;
+
+#[test]
+fn a_program_that_maps_memory_below_its_own_has_not_become_another() {
+    let place = Place::new("restless");
+    let program = place.compile("restless", RESTLESS, &["-fpie", "-pie", "-w"]);
+    let running = Running::ready(&mut Command::new(program));
+    for _ in 0..5 {
+        assert!(text(&["--pid", &running.pid()]).starts_with("restless ("));
+    }
+}
+
 #[test]
 fn large_blocks_by_turns_with_the_programs_own_mappings_are_known() {
     let place = Place::new("turns");
