@@ -187,6 +187,11 @@ pub enum MappingsError {
     Truncated,
     /// It is an `smaps_rollup`.
     Rollup,
+    /// Another process begins behind the one that was read.
+    Several {
+        /// Number of the line, from 1.
+        number: usize,
+    },
     /// Mappings are not in ascending order: several processes in one file, or a damaged one.
     Disorder {
         /// Number of the line, from 1.
@@ -202,6 +207,9 @@ impl fmt::Display for MappingsError {
                 write!(out, "line {number} is no line of smaps, maps or pmap -X: '{text}'")
             }
             Self::Truncated => write!(out, "it was cut off in the middle of a mapping"),
+            Self::Several { number } => {
+                write!(out, "another process begins in line {number}: a file of one process is expected")
+            }
             Self::Rollup => write!(out, "it is an smaps_rollup, the sums alone, which do not say of what"),
             Self::Disorder { number } => write!(
                 out,

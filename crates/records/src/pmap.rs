@@ -40,7 +40,13 @@ pub fn parse(bytes: &[u8]) -> Result<Vec<Mapping>, MappingsError> {
             continue;
         }
         if line.trim_ascii().starts_with(b"==") {
-            return if mappings.is_empty() { Err(MappingsError::Empty) } else { Ok(mappings) };
+            // The heading of another one stands behind the line with its number.
+            let number = lines(bytes).skip(place).position(is_heading).map(|behind| place + behind);
+            return match number {
+                Some(number) => Err(MappingsError::Several { number }),
+                None if mappings.is_empty() => Err(MappingsError::Empty),
+                None => Ok(mappings),
+            };
         }
         let is_last = place + 1 == line_count;
         match row(&columns, line) {
@@ -187,6 +193,12 @@ mod tests {
             assert_eq!(named("00:01", printed), name);
         }
         assert_eq!(named("fe:00", "memfd:a"), "memfd:a", "a file on a disk");
+    }
+
+    #[test]
+    fn output_of_several_processes_is_refused() {
+        let twice = PMAP.to_owned() + &PMAP.replace("42:", "43:");
+        assert_eq!(parse(twice.as_bytes()), Err(MappingsError::Several { number: 8 }));
     }
 
     #[test]
