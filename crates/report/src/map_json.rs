@@ -31,12 +31,12 @@ pub fn value(view: &MapView, all: bool) -> Value {
         "pid": view.pid,
         "mappings": view.mappings.len(),
         "is_measured": is_measured,
-        "sum": usage(&view.sum()),
+        "sum": is_measured.then(|| usage(&view.sum())),
         "kernel_sum": view.kernel.as_ref().map(usage),
-        "mapped_again": usage(&view.mapped_again()),
+        "mapped_again": is_measured.then(|| usage(&view.mapped_again())),
         "counted_rss_bytes": view.counted_rss_bytes,
         "unknown_share": is_measured.then(|| view.unknown_share()),
-        "kinds": view.totals.iter().map(total).collect::<Vec<_>>(),
+        "kinds": view.totals.iter().map(|of_kind| total(of_kind, is_measured)).collect::<Vec<_>>(),
         "control_group": view.group.as_ref().map(group),
         "native_memory_tracking": view.java.as_ref().map(map_nmt::value),
         "remarks": view.remarks,
@@ -63,7 +63,7 @@ fn evidence(proof: &str, strength: &str, detail: &str) -> Value {
     json!({ "proof": proof, "strength": strength, "detail": if detail.is_empty() { None } else { Some(detail) } })
 }
 
-fn total(total: &Total) -> Value {
+fn total(total: &Total, is_measured: bool) -> Value {
     let proofs = total.proofs.iter().map(
         |(proof, strength, count)| json!({ "proof": proof, "strength": strength.word(), "count": count }),
     );
@@ -73,7 +73,7 @@ fn total(total: &Total) -> Value {
         "count": total.count,
         "reserved_bytes": total.reserved_bytes,
         "accessible_bytes": total.accessible_bytes,
-        "usage": usage(&total.usage),
+        "usage": is_measured.then(|| usage(&total.usage)),
         "evidence": proofs.collect::<Vec<_>>(),
     })
 }
@@ -121,8 +121,8 @@ pub fn changes(before: &SavedTotals, after: &SavedTotals, changes: &[Change]) ->
             "name": change.kind.name(),
             "count": [change.count.0, change.count.1],
             "reserved_bytes": [change.reserved_bytes.0, change.reserved_bytes.1],
-            "before": usage(&change.before),
-            "after": usage(&change.after),
+            "before": before.is_measured.then(|| usage(&change.before)),
+            "after": after.is_measured.then(|| usage(&change.after)),
         })
     });
     let value = json!({
@@ -140,6 +140,25 @@ mod tests {
     use super::*;
     use faultless_diagnosis::classification::{Sight, classify};
     use faultless_records::mappings;
+
+    #[test]
+    fn sizes_in_memory_that_were_not_measured_are_missing_and_not_zero() {
+        let mappings = mappings::parse(
+            b"10000-20000 rw-p 00000000 00:00 0 [heap]\n30000-40000 r--p 00000000 00:00 0 /x\n",
+        );
+        let mappings = mappings.unwrap();
+        let parts = classify(&Sight { mappings: &mappings, contents: None, threads: &[] });
+        let text = json(&MapView::new("x".into(), None, mappings, parts), true);
+        let value: Value = serde_json::from_str(&text).unwrap();
+        for figures in ["/sum", "/mapped_again", "/unknown_share", "/kinds/0/usage", "/parts/0/usage"] {
+            assert_eq!(value.pointer(figures), Some(&Value::Null), "{figures}: {text}");
+        }
+        let saved = crate::map_saved_totals::load(&text).unwrap();
+        assert!(!saved.is_measured && saved.totals.len() == 2);
+        let change = faultless_diagnosis::classification::totals::changes(&saved.totals, &saved.totals);
+        let value: Value = serde_json::from_str(&changes(&saved, &saved, &change)).unwrap();
+        assert_eq!((&value["kinds"][0]["before"], &value["kinds"][1]["after"]), (&Value::Null, &Value::Null));
+    }
 
     #[test]
     fn kinds_and_parts_add_up_to_the_sum() {

@@ -31,11 +31,13 @@ pub fn load(text: &str) -> Result<SavedTotals, String> {
         serde_json::from_str(text).map_err(|error| format!("it is no JSON: {}", reason(text, &error)))?;
     saved_form::check(value["format"].as_str().ok_or("it is JSON of something else")?, FORMAT)?;
     let kinds = value["kinds"].as_array().ok_or("it has no kinds")?;
-    let totals = kinds.iter().map(|kind| total(kind).ok_or_else(|| "one of its kinds is damaged".to_owned()));
+    let is_measured = value["is_measured"] != false;
+    let totals = kinds
+        .iter()
+        .map(|kind| total(kind, is_measured).ok_or_else(|| "one of its kinds is damaged".to_owned()));
     let name = value["subject"].as_str().unwrap_or("a process").to_owned();
     let remarks = value["remarks"].as_array().into_iter().flatten();
     let remarks = remarks.filter_map(|remark| remark.as_str().map(str::to_owned)).collect();
-    let is_measured = value["is_measured"] != false;
     Ok(SavedTotals { name, totals: totals.collect::<Result<_, _>>()?, is_measured, remarks })
 }
 
@@ -44,14 +46,14 @@ fn amount(value: &Value) -> Option<u64> {
     value.as_u64().filter(|number| *number <= 1 << 57)
 }
 
-fn total(value: &Value) -> Option<Total> {
+fn total(value: &Value, is_measured: bool) -> Option<Total> {
     let number = |name: &str| amount(&value[name]);
     Some(Total {
         kind: Kind::of_key(value["kind"].as_str()?)?,
         count: number("count")?,
         reserved_bytes: number("reserved_bytes")?,
         accessible_bytes: number("accessible_bytes")?,
-        usage: usage(&value["usage"])?,
+        usage: if is_measured { usage(&value["usage"])? } else { Usage::default() },
         proofs: Vec::new(),
     })
 }
