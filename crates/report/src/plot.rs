@@ -30,6 +30,8 @@ pub struct Choice {
     pub to: f64,
     /// One panel for each.
     pub metrics: Vec<Metric>,
+    /// The place in the history of the only process that is to be shown; none for all.
+    pub alone: Option<usize>,
 }
 
 impl Choice {
@@ -43,7 +45,17 @@ impl Choice {
             Metric::Swap | Metric::MajorFaults => largest(history, *metric) > 0.0,
         };
         let metrics = Metric::ALL.into_iter().filter(is_worth).collect();
-        Self { from: 0.0, to: history.latest_s, metrics }
+        Self { from: 0.0, to: history.latest_s, metrics, alone: None }
+    }
+
+    /// The processes that it shows.
+    pub(crate) fn tracks<'history>(
+        &self,
+        history: &'history History,
+    ) -> impl Iterator<Item = &'history Track> {
+        let alone = self.alone;
+        let all = history.tracks.iter().enumerate();
+        all.filter(move |(place, _)| alone.is_none_or(|alone| alone == *place)).map(|(_, track)| track)
     }
 }
 
@@ -55,14 +67,14 @@ fn largest(history: &History, metric: Metric) -> f64 {
 /// The picture.
 #[must_use]
 pub fn scene(history: &History, choice: &Choice) -> Scene {
-    let shown = shown(history);
+    let shown = shown(history, choice);
     let groups = usize::from(!history.groups.is_empty());
     let panels = choice.metrics.len() + groups;
     let height = TOP + panels as f64 * (PANEL + GAP) + 6.0;
     let title = plain_subject(&history.begin.subject);
     let mut scene = Scene { width: WIDTH, height, title: title.clone(), shapes: Vec::new() };
     text(&mut scene, (12.0, 22.0), Anchor::Start, Ink::Text, &cut(&title, 118));
-    legend(&mut scene, &shown, history.tracks.len());
+    legend(&mut scene, &shown, choice.tracks(history).count());
 
     let time = Axis::of_time(choice.from, choice.to, 8);
     for (place, metric) in choice.metrics.iter().enumerate() {
@@ -106,8 +118,8 @@ pub fn scene(history: &History, choice: &Choice) -> Scene {
 }
 
 /// The processes with the largest resident sets.
-fn shown(history: &History) -> Vec<&Track> {
-    let mut tracks: Vec<&Track> = history.tracks.iter().filter(|track| track.last().is_some()).collect();
+fn shown<'history>(history: &'history History, choice: &Choice) -> Vec<&'history Track> {
+    let mut tracks: Vec<&Track> = choice.tracks(history).filter(|track| track.last().is_some()).collect();
     tracks.sort_by_key(|track| std::cmp::Reverse(track.peak_rss_bytes));
     tracks.truncate(MOST_SERIES);
     tracks

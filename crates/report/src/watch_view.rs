@@ -120,7 +120,9 @@ impl View {
     #[must_use]
     pub fn choice(&self, history: &History) -> Choice {
         let (from, to) = self.window(history);
-        Choice { from, to, metrics: self.metrics() }
+        let chosen = || self.list(history).get(self.chosen).map(|(place, _)| *place);
+        let alone = if self.is_alone { chosen() } else { None };
+        Choice { from, to, metrics: self.metrics(), alone }
     }
 
     /// The list: those that run first, the larger ones first. Each with its place in the history.
@@ -152,7 +154,7 @@ impl View {
 pub fn points_csv(history: &History, choice: &Choice) -> String {
     let mut csv = String::from("t_s,pid,name,figure,value\n");
     for metric in &choice.metrics {
-        for track in &history.tracks {
+        for track in choice.tracks(history) {
             let (pid, name) = (track.process.pid, crate::watch_lines::field(&track.process.name));
             for (t, value) in metric.series(&track.samples, choice.from, choice.to, usize::MAX) {
                 csv += &format!("{t:.6},{pid},{name},{},{value}\n", metric.name());
@@ -251,6 +253,26 @@ mod tests {
         assert_eq!(view.metric, None);
         view.press(Key::PreviousMetric, &history);
         assert_eq!(view.metric, Some(Metric::ALL[Metric::ALL.len() - 1]));
+    }
+
+    #[test]
+    fn of_one_that_is_seen_alone_that_one_is_exported() {
+        let (mut history, mut view) = (history(), View::default());
+        let other = Process { process: 1, pid: 9, name: "other".into(), ..Process::default() };
+        history.add(Line::Process(other)).unwrap();
+        let sample = Sample { process: 1, t: 50.0, rss_bytes: Some(99), ..Sample::default() };
+        history.add(Line::Sample(sample)).unwrap();
+        view.press(Key::Alone, &history);
+        let exported = |view: &View| {
+            let choice = view.choice(&history);
+            let (csv, svg) = (points_csv(&history, &choice), crate::plot::scene(&history, &choice).svg());
+            [csv.contains("other"), svg.contains("other 9"), csv.contains("a,b"), svg.contains("a,b 0")]
+        };
+        assert_eq!(exported(&view), [true, true, false, false], "the larger one is the first");
+        view.press(Key::Down, &history);
+        assert_eq!(exported(&view), [false, false, true, true]);
+        view.press(Key::Alone, &history);
+        assert_eq!(exported(&view), [true; 4]);
     }
 
     #[test]
