@@ -223,17 +223,27 @@ fn send(mut stream: &TcpStream, bytes: &[u8], patience: Duration) -> io::Result<
 
 /// Closes so that the answer arrives: where bytes lie unread, the kernel resets the connection, and the other side may lose what it
 /// has not read yet.
-fn part(mut stream: &TcpStream, farewell: Duration) -> io::Result<()> {
+fn part(stream: &TcpStream, farewell: Duration) -> io::Result<()> {
     stream.shutdown(Shutdown::Write)?;
     let (mut taken, deadline) = (0, Instant::now() + farewell);
     while taken < FAREWELL.1 {
-        stream.set_read_timeout(Some(time_left(deadline)?))?;
-        match stream.read(&mut [0; 4096])? {
+        match read(stream, &mut [0; 4096], deadline)? {
             0 => break,
             length => taken += length,
         }
     }
     Ok(())
+}
+
+/// Reads some bytes, also where we were stopped and let go on meanwhile: a call with a time limit is interrupted by that.
+fn read(mut stream: &TcpStream, bytes: &mut [u8], deadline: Instant) -> io::Result<usize> {
+    loop {
+        stream.set_read_timeout(Some(time_left(deadline)?))?;
+        match stream.read(bytes) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            read => return read,
+        }
+    }
 }
 
 fn time_left(deadline: Instant) -> io::Result<Duration> {
@@ -242,12 +252,11 @@ fn time_left(deadline: Instant) -> io::Result<Duration> {
 }
 
 /// Reads a request; whether it wants the head of the answer only.
-fn receive(mut stream: &TcpStream, patience: Duration) -> io::Result<(Request, bool)> {
+fn receive(stream: &TcpStream, patience: Duration) -> io::Result<(Request, bool)> {
     let (mut head, deadline) = (Vec::new(), Instant::now() + patience);
     loop {
-        stream.set_read_timeout(Some(time_left(deadline)?))?;
         let mut more = [0; 1024];
-        match stream.read(&mut more)? {
+        match read(stream, &mut more, deadline)? {
             0 => return Err(io::ErrorKind::UnexpectedEof.into()),
             length => head.extend_from_slice(&more[..length]),
         }

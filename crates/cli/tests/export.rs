@@ -353,6 +353,27 @@ fn who_asks_slowly_or_for_something_else_holds_nobody_up() {
 }
 
 #[test]
+fn who_asks_while_the_exporter_is_stopped_is_answered_when_it_goes_on() {
+    let (exporter, address) = serve(&["--name", "nobody-of-this-name", "--heap", "0"]);
+    let mut slow = TcpStream::connect(&address).unwrap();
+    slow.write_all(b"GET /metr").unwrap();
+    // It has been taken when another that came later is answered.
+    scrape(&address);
+    send("STOP", exporter.pid());
+    wait_until_stopped(&exporter);
+    send("CONT", exporter.pid());
+    scrape(&address);
+    slow.write_all(b"ics HTTP/1.1\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    slow.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+}
+
+fn wait_until_stopped(process: &Running) {
+    assert!(is_so_within(PATIENCE, || running::state(process.pid()) == Some('T')));
+}
+
+#[test]
 fn many_who_ask_at_once_are_all_answered() {
     let pid = std::process::id().to_string();
     let (_exporter, address) = serve(&["--pid", &pid]);
