@@ -1,14 +1,15 @@
 //! Text of others, made fit for one of our lines.
 
-/// The text with its control characters written as escapes, so that it neither breaks a line nor steers a terminal.
+/// The text with its control characters written as escapes, so that it neither breaks a line nor steers a terminal; and marks that turn
+/// the direction of writing, by which a name would rearrange the text around it, and what is no character in XML.
 #[must_use]
 pub fn plain(text: &str) -> String {
+    let steers = |character: char| {
+        (character.is_control() && character != '\t')
+            || matches!(character, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{fffe}' | '\u{ffff}')
+    };
     let escaped = |character: char| -> String {
-        if character.is_control() && character != '\t' {
-            character.escape_default().to_string()
-        } else {
-            character.to_string()
-        }
+        if steers(character) { character.escape_default().to_string() } else { character.to_string() }
     };
     text.chars().map(escaped).collect()
 }
@@ -65,6 +66,7 @@ mod tests {
     fn control_characters_are_shown_and_letters_stay() {
         assert_eq!(plain("a\nb\x1b[2J\r\u{9b}"), "a\\nb\\u{1b}[2J\\r\\u{9b}");
         assert_eq!(plain("\t»é« 'x' \\"), "\t»é« 'x' \\");
+        assert_eq!(plain("a\u{202e}b\u{2067}\u{ffff}\u{fffd}"), "a\\u{202e}b\\u{2067}\\u{ffff}\u{fffd}");
     }
 
     #[test]
