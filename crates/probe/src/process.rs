@@ -3,11 +3,11 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use faultless_records::counters::Counters;
@@ -244,8 +244,12 @@ impl Process {
         }
         let shown = || String::from_utf8_lossy(path).into_owned();
         let path = PathBuf::from(std::ffi::OsString::from_vec(path.to_vec()));
-        let file =
-            File::open(self.path_in_root(&path)).map_err(|error| failure(self.pid, &shown(), error))?;
+        // What lies there now may be a pipe that nobody writes into.
+        let file = OpenOptions::new()
+            .read(true)
+            .custom_flags(OFlag::O_NONBLOCK.bits())
+            .open(self.path_in_root(&path));
+        let file = file.map_err(|error| failure(self.pid, &shown(), error))?;
         match file.metadata() {
             Ok(metadata) if metadata.ino() == inode => Ok(file),
             _ => Err(failure(
@@ -457,6 +461,11 @@ mod tests {
         assert!(own.open_mapped(parse(start), parse(end), bytes, inode).is_ok());
         assert!(own.open_mapped(1, 2, bytes, inode).is_ok());
         let error = own.open_mapped(1, 2, bytes, inode + 1).unwrap_err();
+        assert!(error.to_string().ends_with("was replaced since it was mapped"), "{error}");
+        let pipe = std::env::temp_dir().join(format!("faultless-replaced-{}", own.pid()));
+        nix::unistd::mkfifo(&pipe, Mode::S_IRUSR | Mode::S_IWUSR).unwrap();
+        let error = own.open_mapped(1, 2, pipe.as_os_str().as_bytes(), inode).unwrap_err();
+        std::fs::remove_file(&pipe).unwrap();
         assert!(error.to_string().ends_with("was replaced since it was mapped"), "{error}");
     }
 }
