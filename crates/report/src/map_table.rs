@@ -76,7 +76,9 @@ fn heading(view: &MapView) -> String {
     let largest: Vec<String> = view
         .totals
         .iter()
-        .filter(|total| total.kind != Kind::Unknown && total.usage.rss_bytes * 10 >= sum.rss_bytes.max(1))
+        .filter(|total| {
+            total.kind != Kind::Unknown && total.usage.rss_bytes >= sum.rss_bytes.max(1).div_ceil(10)
+        })
         .take(3)
         .map(|total| format!("{} {}", total.kind.name(), size(total.usage.rss_bytes)))
         .collect();
@@ -366,6 +368,19 @@ VmFlags: rd
         let line = "rpmalloc is loaded and none of its memory is recognised: much of the unknown 1 MiB may be what it serves";
         assert!(foot_beside("librpmalloc.so").contains(line), "{}", foot_beside("librpmalloc.so"));
         assert!(!foot_beside("libc.so.6").contains("recognised"));
+    }
+
+    #[test]
+    fn figures_that_no_process_has_can_be_shown() {
+        let most = u64::MAX >> 10;
+        let text =
+            format!("10000-20000 rw-p 00000000 00:00 0 \nRss: {most} kB\nSwap: {most} kB\nVmFlags: rd\n");
+        let mappings = mappings::parse(text.as_bytes()).unwrap();
+        let parts = classify(&Sight { mappings: &mappings, contents: None, threads: &[] });
+        assert!(
+            super::text(&MapView::new("x".into(), None, mappings, parts), true, None)
+                .contains("unknown: 100.0 %")
+        );
     }
 
     #[test]

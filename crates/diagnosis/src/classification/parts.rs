@@ -118,7 +118,7 @@ fn by_name(mapping: &Mapping, is_program: bool) -> (Kind, Evidence) {
 }
 
 fn nameless(mapping: &Mapping) -> (Kind, Evidence) {
-    let resident_bytes = mapping.usage.map_or(0, |usage| usage.rss_bytes + usage.swap_bytes);
+    let resident_bytes = mapping.usage.map_or(0, |usage| usage.rss_bytes.saturating_add(usage.swap_bytes));
     if mapping.is_shared() {
         (Kind::SharedMemory, Evidence::plain(Strength::Kernel, "named by the kernel"))
     } else if mapping.is_inaccessible() && resident_bytes == 0 {

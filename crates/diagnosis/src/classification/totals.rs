@@ -65,7 +65,8 @@ pub fn totals(parts: &[Part], mappings: &[Mapping]) -> Vec<Total> {
     for total in &mut totals {
         total.proofs.sort_by_key(|(_, _, count)| std::cmp::Reverse(*count));
     }
-    let weight = |total: &Total| (total.usage.rss_bytes + total.usage.swap_bytes, total.reserved_bytes);
+    let weight =
+        |total: &Total| (total.usage.rss_bytes.saturating_add(total.usage.swap_bytes), total.reserved_bytes);
     totals.sort_by_key(|total| std::cmp::Reverse(weight(total)));
     totals
 }
