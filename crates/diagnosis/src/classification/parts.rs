@@ -111,8 +111,9 @@ fn by_name(mapping: &Mapping, is_program: bool) -> (Kind, Evidence) {
             (kind, Evidence::with(Strength::Kernel, "named by the process itself", word.to_owned()))
         }
         other if other.starts_with('[') => named(Kind::Kernel),
-        // Anonymous huge pages: the file is the kernel's own.
+        // Anonymous huge pages: the file is the kernel's own. A private mapping of zeros is as one of no file.
         "/anon_hugepage (deleted)" => nameless(mapping),
+        "/dev/zero" if !mapping.is_shared() => nameless(mapping),
         path => (by_file(path, is_program), Evidence::plain(Strength::Kernel, "file of the mapping")),
     }
 }
@@ -268,6 +269,8 @@ mod tests {
             ("/memfd:java_heap (deleted)", Kind::JavaHeap),
             ("/secretmem (deleted)", Kind::SharedMemory),
             ("/anon_hugepage (deleted)", Kind::Unknown),
+            ("/dev/zero", Kind::Unknown),
+            ("/dev/zero (deleted)", Kind::SharedMemory),
             ("/dev/nvidia0", Kind::Device),
             ("", Kind::Unknown),
             ("[ anon ]", Kind::Unknown),
