@@ -127,8 +127,9 @@ impl Watched {
         let is_ended = counters.is_ended();
         let mut sample = self.sample(&counters);
         let change = if is_ended { None } else { self.change(&counters) };
-        if self.name.is_empty() {
-            // It ended before the first look.
+        if is_ended {
+            // It may have become another program since, and ended before we looked.
+            self.name.clear();
             self.name.extend_from_slice(counters.name);
         }
         self.parent = counters.parent;
@@ -306,6 +307,20 @@ mod tests {
         watched.name.clear();
         until(|| watched.look(Depth::default()).unwrap().is_ended);
         assert_eq!(watched.name(), "sleep");
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn who_became_another_program_and_ended_before_the_next_look_has_its_name() {
+        let mut child =
+            Command::new("sh").args(["-c", "read x; exec true"]).stdin(Stdio::piped()).spawn().unwrap();
+        let mut watched = Watched::open(number(child.id())).unwrap();
+        until(|| watched.look(Depth::default()).is_ok() && watched.name() == "sh");
+        let pid = child.id();
+        drop(child.stdin.take());
+        until(|| std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap().contains(") Z "));
+        assert!(watched.look(Depth::default()).unwrap().is_ended);
+        assert_eq!(watched.name(), "true");
         child.wait().unwrap();
     }
 

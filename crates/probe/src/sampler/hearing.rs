@@ -134,7 +134,7 @@ impl Sampler {
             What::Exec(pid) => match self.places.get(&pid).copied() {
                 Some(index) => {
                     let one = &mut self.tracked[index];
-                    // Only for the new name; one that has ended meanwhile keeps the old one.
+                    // Only for the new name; one that is gone keeps the old one.
                     let _ = one.watched.look(Depth::default());
                     one.unheard = None;
                     // A thread that becomes another program ends the first one and goes on in its place.
