@@ -110,8 +110,10 @@ impl History {
         if !(0.0..LATEST_S).contains(&t) {
             return Err(format!("{t:?} is no time in seconds"));
         }
-        if self.has_begun == matches!(line, Line::Begin(_)) {
-            return Err("exactly the first line is one of the kind begin".into());
+        match (self.has_begun, &line) {
+            (true, Line::Begin(_)) => return Err("another recording begins there".into()),
+            (false, Line::Begin(_)) | (true, _) => {}
+            (false, _) => return Err("its beginning is missing".into()),
         }
         match line {
             Line::Begin(begin) => self.begin(begin)?,
@@ -326,7 +328,7 @@ mod tests {
         for t in [f64::NAN, f64::INFINITY, -1.0, 1e300] {
             assert!(history.add(sample(0, t, 1)).is_err(), "{t}");
         }
-        assert!(history.add(Line::Begin(Begin::default())).is_err());
+        assert!(history.add(Line::Begin(Begin::default())).unwrap_err().contains("another recording begins"));
     }
 
     #[test]
