@@ -278,6 +278,9 @@ fn parse(head: &[u8]) -> Option<(Request, bool)> {
         Err(_) => return Some((Request::Nonsense, false)),
     }
     let path = request.path.unwrap_or_default();
+    // The form that a proxy is asked in names the host, too; RFC 9112, 3.2.2.
+    let of_host = path.strip_prefix("http://");
+    let path = of_host.map_or(path, |host| host.find('/').map_or("/", |end| &host[end..]));
     let path = path.split_once('?').map_or(path, |(path, _)| path);
     let is_head = request.method == Some("HEAD");
     let wanted = match (request.method, path) {
@@ -301,6 +304,8 @@ mod tests {
         assert_eq!(of("GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n"), Some((Request::Page, false)));
         assert_eq!(of("HEAD /metrics?x=1 HTTP/1.0\r\n\r\n"), Some((Request::Page, true)));
         assert_eq!(of("GET / HTTP/1.1\r\n\r\n"), Some((Request::Welcome, false)));
+        assert_eq!(of("GET http://a:1/metrics?x HTTP/1.1\r\n\r\n"), Some((Request::Page, false)));
+        assert_eq!(of("GET http://a:1 HTTP/1.1\r\n\r\n"), Some((Request::Welcome, false)));
         assert_eq!(of("GET /etc/passwd HTTP/1.1\r\n\r\n"), Some((Request::Elsewhere, false)));
         assert_eq!(of("POST /metrics HTTP/1.1\r\n\r\n"), Some((Request::OtherMethod, false)));
         assert_eq!(of("GET /metrics HTTP/1.1\r\nHost"), None);
