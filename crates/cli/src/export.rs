@@ -1,6 +1,7 @@
 //! `faultless export`: the figures of `watch` and `heap` for Prometheus, over HTTP or as a file for node_exporter.
 
 use std::ffi::OsString;
+use std::io::IsTerminal;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -150,6 +151,10 @@ fn fleet(arguments: &ExportArguments) -> Result<Fleet, Failure> {
 fn write_once(text: &str, textfile: Option<&Path>) -> Result<(), Failure> {
     match textfile {
         Some(path) => OutputFile::create(path)?.write(text),
+        // A name may hold what steers a terminal; who scrapes gets it as it is.
+        None if std::io::stdout().is_terminal() => {
+            crate::print(text.lines().map(|line| plain(line) + "\n").collect::<String>())
+        }
         None => crate::print(text),
     }
 }

@@ -175,6 +175,18 @@ fn one_look_has_sizes_counts_and_the_heap_of_a_process() {
 }
 
 #[test]
+fn a_name_steers_no_terminal_and_is_a_label_as_it_is() {
+    let script = "printf 'a\\033[2Jb' > /proc/$$/comm; echo ready; read line";
+    let named = Running::ready(Command::new("sh").args(["-c", script]).stdin(Stdio::piped()));
+    let words = ["export", "--once", "--heap", "0", "--pid", &named.pid()];
+    assert!(text(&faultless(&words).output().unwrap()).contains("{name=\"a\u{1b}[2Jb\"} 1\n"));
+    let tool = format!("{} {}", env!("CARGO_BIN_EXE_faultless"), words.join(" "));
+    let output = Command::new("script").args(["-qec", &tool, "/dev/null"]).stdin(Stdio::null()).output();
+    let Ok(output) = output else { return faultless_skipped::skipped("script is not installed (bsdutils)") };
+    assert!(text(&output).contains("{name=\"a\\u{1b}[2Jb\"} 1") && !text(&output).contains('\u{1b}'));
+}
+
+#[test]
 fn counts_begin_where_the_looking_began_and_go_on_when_the_process_has_ended() {
     let place = Place::new("counts");
     let mut toucher = Toucher::start(&place, "toucher-counts");
