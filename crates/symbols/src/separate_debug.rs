@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::Read;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use object::Object;
@@ -30,7 +31,9 @@ pub fn find(module: &Module, path: &Path, roots: &[PathBuf]) -> Option<File> {
         let beside = [root.join(folder).join(name), root.join(folder).join(".debug").join(name)];
         let apart = PLACES.iter().map(|place| root.join(place).join(folder).join(name));
         for candidate in beside.into_iter().chain(apart) {
+            // The program itself, where the debug file has its name and lies in `.debug`.
             if let Ok(file) = File::open(candidate)
+                && !are_one(&file, module.file())
                 && (has_build_id(&file, &module.build_id) || checksum_of(&file) == Some(*checksum))
             {
                 return Some(file);
@@ -48,6 +51,11 @@ fn build_id_paths(build_id: &[u8], root: &Path) -> Vec<PathBuf> {
     let rest: String = rest.iter().map(|byte| format!("{byte:02x}")).collect();
     let file = format!(".build-id/{first:02x}/{rest}.debug");
     PLACES.iter().map(|place| root.join(place).join(&file)).collect()
+}
+
+fn are_one(one: &File, other: &File) -> bool {
+    let identity = |file: &File| file.metadata().ok().map(|of| (of.dev(), of.ino()));
+    identity(one).is_some_and(|one| Some(one) == identity(other))
 }
 
 fn has_build_id(file: &File, build_id: &[u8]) -> bool {
@@ -78,6 +86,8 @@ fn checksum_of(file: &File) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
+    use std::process::Command;
+
     use super::*;
 
     #[test]
@@ -85,6 +95,22 @@ mod tests {
         let paths = build_id_paths(&[0xab, 0xcd, 0x01], Path::new("/r"));
         assert_eq!(paths[0], Path::new("/r/usr/lib/debug/.build-id/ab/cd01.debug"));
         assert!(build_id_paths(&[], Path::new("/")).is_empty());
+    }
+
+    #[test]
+    fn a_debug_file_of_the_programs_own_name_is_found_and_not_the_program() {
+        let place = std::env::temp_dir().join(format!("faultless-debuglink-{}", std::process::id()));
+        std::fs::create_dir_all(place.join(".debug")).unwrap();
+        let script = "echo 'int main(void) { return 0; }' > a.c && cc -g -o shop a.c \
+            && objcopy --only-keep-debug shop .debug/shop && strip shop && objcopy --add-gnu-debuglink=.debug/shop shop";
+        let status = Command::new("sh").args(["-c", script]).current_dir(&place).status().unwrap();
+        assert!(status.success());
+        let program = place.join("shop");
+        let module = Module::read(File::open(&program).unwrap()).unwrap();
+        let found = find(&module, &program, &["/".into()]).unwrap().metadata().unwrap();
+        let wanted = std::fs::metadata(place.join(".debug/shop")).unwrap();
+        std::fs::remove_dir_all(&place).unwrap();
+        assert_eq!(found.ino(), wanted.ino());
     }
 
     #[test]
