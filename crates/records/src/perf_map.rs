@@ -2,16 +2,17 @@
 //!
 //! Source: the kernel's tools/perf/Documentation/jit-interface.txt.
 
+use std::collections::BTreeMap;
+
 /// Functions by their addresses in the process that wrote the file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PerfMap {
-    /// Sorted by address. Of code written over older code the last line counts.
-    functions: Vec<JitFunction>,
+    /// By their first addresses; they do not overlap.
+    functions: BTreeMap<u64, JitFunction>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct JitFunction {
-    start: u64,
     end: u64,
     name: String,
 }
@@ -20,30 +21,44 @@ impl PerfMap {
     /// Reads lines of start, length (both hexadecimal) and name; others are passed over.
     #[must_use]
     pub fn parse(text: &str) -> Self {
-        let mut functions: Vec<JitFunction> = text.lines().filter_map(function).collect();
-        // Stable, so that of the same start the later line comes last, and is the one that is kept.
-        functions.sort_by_key(|function| function.start);
-        functions.reverse();
-        functions.dedup_by_key(|function| function.start);
-        functions.reverse();
-        Self { functions }
+        let mut map = Self::default();
+        text.lines().filter_map(function).for_each(|(start, function)| map.write(start, function));
+        map
+    }
+
+    /// Of code written over older code the last line counts, wherever the older began: no line tells of code that is gone.
+    fn write(&mut self, start: u64, new: JitFunction) {
+        let below_end = |functions: &BTreeMap<u64, JitFunction>| {
+            let (old, function) = functions.range(..new.end).next_back()?;
+            (function.end > start).then_some(*old)
+        };
+        while let Some((old, function)) =
+            below_end(&self.functions).and_then(|old| self.functions.remove_entry(&old))
+        {
+            if function.end > new.end {
+                self.functions.insert(new.end, function.clone());
+            }
+            if old < start {
+                self.functions.insert(old, JitFunction { end: start, ..function });
+            }
+        }
+        self.functions.insert(start, new);
     }
 
     /// The function that holds this address.
     #[must_use]
     pub fn function(&self, address: u64) -> Option<&str> {
-        let place = self.functions.partition_point(|function| function.start <= address);
-        let function = self.functions.get(place.checked_sub(1)?)?;
+        let (_, function) = self.functions.range(..=address).next_back()?;
         (address < function.end).then_some(function.name.as_str())
     }
 }
 
-fn function(line: &str) -> Option<JitFunction> {
+fn function(line: &str) -> Option<(u64, JitFunction)> {
     let (start, rest) = line.split_once(' ')?;
     let (length, name) = rest.split_once(' ')?;
     let number = |text: &str| u64::from_str_radix(text.strip_prefix("0x").unwrap_or(text), 16).ok();
-    let (start, length) = (number(start)?, number(length)?);
-    Some(JitFunction { start, end: start.checked_add(length)?, name: name.trim().to_owned() })
+    let (start, length) = (number(start)?, number(length).filter(|length| *length > 0)?);
+    Some((start, JitFunction { end: start.checked_add(length)?, name: name.trim().to_owned() }))
 }
 
 #[cfg(test)]
@@ -60,6 +75,23 @@ mod tests {
         assert_eq!(map.function(0x7f30), None);
         assert_eq!(map.function(0x7f57), Some("LazyCompile:~work"), "written over the older code");
         assert!(PerfMap::parse("x\n").functions.is_empty());
+    }
+
+    #[test]
+    fn code_over_older_code_is_named_by_the_last_line_wherever_the_older_begins() {
+        let map = PerfMap::parse("7f20 40 old\n7f80 8 inside\n7f10 20 new\n7f70 40 large\n7fb0 0 nothing\n");
+        let seen = [0x7f0f, 0x7f10, 0x7f25, 0x7f30, 0x7f5f, 0x7f60, 0x7f84, 0x7faf, 0x7fb0];
+        let new = Some("new");
+        let (old, large) = (Some("old"), Some("large"));
+        assert_eq!(
+            seen.map(|address| map.function(address)),
+            [None, new, new, old, old, None, large, large, None]
+        );
+        let map = PerfMap::parse("7f00 100 all\n7f40 10 part\n");
+        assert_eq!(
+            [0x7f3f, 0x7f40, 0x7f50].map(|address| map.function(address).unwrap()),
+            ["all", "part", "all"]
+        );
     }
 
     proptest! {
