@@ -1,6 +1,7 @@
 //! Parts of a function's name as it is demangled: `std::vector<int> shop::load<int>(char const*)`.
 
-/// The name without the type of its answer, which demangled templates begin with.
+/// The name without the type of its answer, which demangled templates begin with. Where no parameters follow, as in
+/// `JS:*load /srv/a.js:1`, what stands before a blank is no type.
 #[must_use]
 pub fn without_answer_type(name: &str) -> &str {
     let mut start = 0;
@@ -10,13 +11,10 @@ pub fn without_answer_type(name: &str) -> &str {
             start = place + 1;
         }
         if byte == b'(' && is_parameters(name, place) {
-            break;
+            return if place > start { &name[start..] } else { name };
         }
     }
-    match name[start..].starts_with('(') && !name[start..].starts_with(ANONYMOUS) {
-        true => name,
-        false => &name[start..],
-    }
+    name
 }
 
 /// The same with `…` for arguments of templates and for parameters.
@@ -73,11 +71,12 @@ fn is_operator(part: &str) -> bool {
     })
 }
 
-/// Whether what begins with this parenthesis are parameters, and no name or type.
+/// Whether what begins with this parenthesis are parameters, and no name or type; of Go's `shop.(*Table).grow` it is a type.
 fn is_parameters(name: &str, place: usize) -> bool {
     let before = name[..place].trim_end();
     let is_call_operator = before.ends_with("operator") && name[place..].starts_with("()");
-    !name[place..].starts_with(ANONYMOUS) && !before.ends_with("decltype") && !is_call_operator
+    let is_type = ["decltype", "."].iter().any(|end| before.ends_with(end));
+    !name[place..].starts_with(ANONYMOUS) && !is_type && !is_call_operator
 }
 
 /// The bytes that stand in no brackets, opening ones among them.
@@ -148,6 +147,9 @@ mod tests {
             ("load_table(unsigned int)", "load_table(unsigned int)"),
             ("memcpy", "memcpy"),
             ("bool operator< <int>(int, int)", "operator< <int>(int, int)"),
+            ("JS:*load /srv/a.js:10:3", "JS:*load /srv/a.js:10:3"),
+            ("py::load:/srv/my shop/a.py", "py::load:/srv/my shop/a.py"),
+            ("void shop.Table.load(int, java.util.List)", "shop.Table.load(int, java.util.List)"),
             ("", ""),
         ] {
             assert_eq!(without_answer_type(name), expected);
@@ -167,6 +169,8 @@ mod tests {
                 "<alloc::vec::Vec<u8> as core::clone::Clone>::clone",
             ),
             ("Pool::operator()(int) const", "Pool::operator()(…) const"),
+            ("example.org/shop.(*Table).grow", "example.org/shop.(*Table).grow"),
+            ("JS:*load /srv/a.js:10:3", "JS:*load /srv/a.js:10:3"),
             ("memcpy", "memcpy"),
         ] {
             assert_eq!(without_arguments(name), expected);
