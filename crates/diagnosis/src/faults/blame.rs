@@ -18,6 +18,7 @@ const SERVANTS: &[&str] = &[
     "libstdc++.so",
     "libc++.so",
     "libgcc_s",
+    "libgfortran",
     "libfaultless",
     "libjemalloc",
     "libtcmalloc",
@@ -50,6 +51,8 @@ const SERVANT_FUNCTIONS: &[&str] = &[
     "caml_",
     "camlStdlib__",
     "camlStdlib.",
+    // Fortran's.
+    "_gfortran",
     // Names of the C++ library that could not be demangled.
     "_ZSt",
     "_ZNSt",
@@ -228,6 +231,8 @@ mod tests {
             "malloc",
             "caml_make_vect",
             "camlStdlib__Array__init_103",
+            "_gfortran_reshape_r8",
+            "_gfortrani_pack_r8",
             "void std::__new_allocator<long>::construct<long, long>(long*, long&&)",
             "std::vector<int>& std::vector<int>::emplace_back<int>(int&&)",
             "_ZSt14__relocate_a_1IllENSt9enable_ifIXsrSt24__is_bitwise_relocatableIT_vE5valueEPS2_E4typeES4_S4_S4_RSaIT0_E",
