@@ -2,7 +2,7 @@
 
 use faultless_records::call_tree::{CallFrame, CallTree};
 
-use super::function_name::without_answer_type;
+use super::function_name::{has_parentheses, without_answer_type};
 use crate::churn::blame::is_entrance;
 
 /// Libraries whose functions touch memory on behalf of whoever calls them.
@@ -33,15 +33,12 @@ const SERVANTS: &[&str] = &[
 const SERVANT_FUNCTIONS: &[&str] = &[
     "std::",
     "__gnu_cxx::",
-    "core::",
-    "alloc::",
     "<core::",
     "<alloc::",
     "<std::",
     "operator new",
     "__rust_alloc",
     "__rdl_",
-    "hashbrown::",
     "<hashbrown::",
     "<str>::",
     // Go's run time. A package of a program has the path of its module before its name.
@@ -59,6 +56,9 @@ const SERVANT_FUNCTIONS: &[&str] = &[
     "_ZNKSt",
     "_ZN9__gnu_cxx",
 ];
+
+/// Starts of functions of Rust's own library; programs of C++ have namespaces of these names.
+const RUSTS_FUNCTIONS: &[&str] = &["core::", "alloc::", "hashbrown::"];
 
 /// Starts of functions of those libraries that are all of a thread of the program: its lambda or closure became part of them.
 const THREADS: &[&str] = &[
@@ -140,7 +140,9 @@ fn is_servant(tree: &CallTree, frame: &CallFrame) -> bool {
 pub(crate) fn is_of_standard_library(function: &str) -> bool {
     let bare = without_answer_type(function);
     let starts = |starts: &[&str]| starts.iter().any(|start| bare.starts_with(start));
-    starts(SERVANT_FUNCTIONS) && !starts(THREADS) || is_of_rusts_library(function)
+    starts(SERVANT_FUNCTIONS) && !starts(THREADS)
+        || starts(RUSTS_FUNCTIONS) && !has_parentheses(function)
+        || is_of_rusts_library(function)
 }
 
 /// What Rust's own library does for the language's own types: `<[u8]>::fill`, `<[T] as alloc::slice::Concat<T>>::concat`,
@@ -244,6 +246,8 @@ mod tests {
             "internal/runtime/maps.newarray",
             "<[alloc::string::String] as alloc::slice::Join<&str>>::join",
             "<u8 as alloc::vec::spec_from_elem::SpecFromElem>::from_elem",
+            "core::ptr::drop_in_place::<(u8, fn(u8))>",
+            "alloc::raw_vec::finish_grow",
         ] {
             assert!(is_servant(&tree, &frame(name, 0, 1)), "{name}");
         }
@@ -267,6 +271,9 @@ mod tests {
             "example.org/shop/runtime.load",
             "runtime_load",
             "camlShop__load_12",
+            "core::Engine::load(unsigned long)",
+            "void core::fill<int>(int*)",
+            "alloc::(anonymous namespace)::grow",
         ] {
             assert!(!is_servant(&tree, &frame(name, 0, 1)), "{name}");
         }

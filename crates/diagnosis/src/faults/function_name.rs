@@ -79,6 +79,12 @@ fn is_parameters(name: &str, place: usize) -> bool {
     !name[place..].starts_with(ANONYMOUS) && !is_type && !is_call_operator
 }
 
+/// Whether a parenthesis stands outside of all other brackets: of parameters or an anonymous namespace of C++. Names of Rust have none.
+#[must_use]
+pub fn has_parentheses(name: &str) -> bool {
+    top_level(name).any(|(_, byte)| byte == b'(')
+}
+
 /// The bytes that stand in no brackets, opening ones among them.
 fn top_level(name: &str) -> impl Iterator<Item = (usize, u8)> {
     let mut end = 0;
