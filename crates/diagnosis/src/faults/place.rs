@@ -37,9 +37,9 @@ const MAP_SHARED: u32 = 1;
 const MAP_HUGETLB: u32 = 0x40000;
 
 impl Kind {
-    /// The kind of a place.
+    /// The kind of a place; `is_program` tells of a path whether it is a program's or library's, whose code was mapped, too.
     #[must_use]
-    pub fn of(place: &Place) -> Self {
+    pub fn of(place: &Place, is_program: impl Fn(&str) -> bool) -> Self {
         let name = place.mapping.strip_suffix(" (deleted)").unwrap_or(&place.mapping);
         if place.flags & MAP_HUGETLB != 0 {
             return Self::HugeTlb;
@@ -58,6 +58,7 @@ impl Kind {
             }
             _ if place.protection & PROT_EXEC != 0 => Self::Code(file()),
             _ if is_library(name)
+                || is_program(name)
                 || (place.protection & PROT_WRITE != 0 && place.flags & MAP_SHARED == 0) =>
             {
                 Self::Data(file())
@@ -106,7 +107,8 @@ mod tests {
     use super::*;
 
     fn kind(mapping: &str, protection: u32, flags: u32, is_stack: bool) -> String {
-        Kind::of(&Place { mapping: mapping.into(), protection, flags, is_stack }).name()
+        let place = Place { mapping: mapping.into(), protection, flags, is_stack };
+        Kind::of(&place, |path| path == "/bin/shop").name()
     }
 
     #[test]
@@ -125,6 +127,9 @@ mod tests {
             ("/usr/lib/libc.so.6", 5, 2, false, "code of libc.so.6"),
             ("/usr/lib/libc.so.6", 1, 2, false, "data of libc.so.6"),
             ("/srv/table.bin", 1, 1, false, "file table.bin"),
+            ("/bin/shop", 5, 2, false, "code of shop"),
+            ("/bin/shop", 3, 2, false, "data of shop"),
+            ("/bin/shop (deleted)", 1, 2, false, "data of shop"),
             ("[vdso]", 5, 2, false, "kernel's own"),
             ("", 0, 0, false, "unknown"),
         ] {

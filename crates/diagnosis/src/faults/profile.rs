@@ -1,6 +1,6 @@
 //! Faults by function and by kind of memory.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::AddAssign;
 
 use faultless_records::fault_recording::FaultRecording;
@@ -111,6 +111,7 @@ impl Profile {
         let weights = Weights::of(recording);
         let has_few = steps_with_few(recording);
         let tree = &recording.tree;
+        let programs: HashSet<&str> = tree.modules.iter().map(|module| module.path.as_str()).collect();
         let mut all = Amount::default();
         let mut functions: HashMap<(String, Option<String>), Gathered> = HashMap::new();
         let mut kinds: HashMap<Kind, Amount> = HashMap::new();
@@ -118,7 +119,8 @@ impl Profile {
         for faults in &recording.faults {
             let number = weights.faults(faults);
             let is_huge = faults.is_huge == Some(true);
-            let kind = recording.places.get(faults.place).map_or(Kind::Unknown, Kind::of);
+            let place = recording.places.get(faults.place);
+            let kind = place.map_or(Kind::Unknown, |place| Kind::of(place, |path| programs.contains(path)));
             all.add(number, faults.is_major, faults.in_kernel, is_huge);
             *processes.entry(faults.process).or_default() += number;
             let blame = blame(tree, faults.call);
