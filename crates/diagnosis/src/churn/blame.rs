@@ -170,7 +170,7 @@ impl<'recording> Makers<'recording> {
 pub struct Culprit {
     /// Its name.
     pub function: String,
-    /// Who called it, if that is known.
+    /// Who called it most, if that is known.
     pub called_by: Option<String>,
     /// What it had done.
     pub operation: Operation,
@@ -183,22 +183,32 @@ pub struct Culprit {
 /// The functions that calls are blamed on, most calls first.
 #[must_use]
 pub fn culprits(recording: &ChurnRecording) -> Vec<Culprit> {
-    let mut sums: BTreeMap<(&str, Operation, bool), (Amount, Option<&str>)> = BTreeMap::new();
+    #[derive(Default)]
+    struct Sum<'recording> {
+        amount: Amount,
+        callers: BTreeMap<&'recording str, u64>,
+    }
+    let mut sums: BTreeMap<(&str, Operation, bool), Sum> = BTreeMap::new();
     for caller in &recording.callers {
         let Some(stack) = recording.stacks.get(caller.stack as usize) else { continue };
         let Some(function) = blamed(stack) else { continue };
         let place = stack.iter().position(|frame| frame == function).unwrap_or(0);
         let key = (function, caller.operation, goes_through_malloc(stack));
-        let (sum, _) =
-            sums.entry(key).or_insert_with(|| (Amount::default(), stack.get(place + 1).map(String::as_str)));
-        sum.count += caller.amount.count;
-        sum.bytes = sum.bytes.saturating_add(caller.amount.bytes);
+        let Sum { amount, callers } = sums.entry(key).or_default();
+        amount.count += caller.amount.count;
+        amount.bytes = amount.bytes.saturating_add(caller.amount.bytes);
+        if let Some(outer) = stack.get(place + 1) {
+            *callers.entry(outer).or_default() += caller.amount.count;
+        }
     }
     let mut culprits: Vec<Culprit> = sums
         .into_iter()
-        .map(|((function, operation, through_malloc), (amount, called_by))| Culprit {
+        .map(|((function, operation, through_malloc), Sum { amount, callers })| Culprit {
             function: function.to_owned(),
-            called_by: called_by.map(str::to_owned),
+            called_by: callers
+                .into_iter()
+                .max_by_key(|(_, count)| *count)
+                .map(|(caller, _)| caller.to_owned()),
             operation,
             amount,
             through_malloc,
@@ -213,9 +223,34 @@ pub fn culprits(recording: &ChurnRecording) -> Vec<Culprit> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::churn::circumstances::Circumstances;
+    use crate::churn::tally::Tally;
+    use faultless_records::memory_call::{CallKind, MemoryCall, MemoryEvent, TakenStack};
 
     fn stack(frames: &[&str]) -> Vec<String> {
         frames.iter().map(|&frame| frame.to_owned()).collect()
+    }
+
+    #[test]
+    fn who_calls_a_function_most_is_named_by_however_many_ways() {
+        let mut tally = Tally::begin(0);
+        for index in [0, 0, 0, 1, 1, 2, 2] {
+            tally.take(&MemoryEvent::Call(MemoryCall {
+                time_ns: 1,
+                pid: 1,
+                tid: 1,
+                kind: CallKind::Munmap,
+                arguments: [0x1000, 4096, 0, 0, 0],
+                result: Ok(0),
+                stack: Some(TakenStack { index, weight: 1 }),
+            }));
+        }
+        let ways = [["pool_trim", "by_one"], ["pool_trim", "by_two"], ["pool_trim", "by_two"]];
+        let stacks = ways.iter().zip(["first", "second", "third"]);
+        let stacks = stacks.map(|(way, outer)| stack(&[way[0], way[1], outer, "main"])).collect();
+        let recording = tally.finish(Circumstances { stacks, ..Circumstances::default() });
+        let [culprit] = culprits(&recording).try_into().unwrap();
+        assert_eq!((culprit.amount.count, culprit.called_by.as_deref()), (7, Some("by_two")));
     }
 
     #[test]
