@@ -28,6 +28,32 @@ const ENTRANCES: &[&str] = &[
     "valloc",
     "pvalloc",
     "malloc_trim",
+    // jemalloc's own.
+    "mallocx",
+    "rallocx",
+    "xallocx",
+    "dallocx",
+    "sdallocx",
+];
+
+/// How allocators that are linked into a program begin the names of their functions: jemalloc, also as built for Rust, mimalloc, oneTBB.
+const PREFIXES: &[&str] = &["je_", "rjem_", "mi_", "scalable_"];
+
+/// Entrances behind one of these that plain names do not have.
+const PREFIXED_ENTRANCES: &[&str] = &[
+    "zalloc",
+    "malloc_small",
+    "malloc_aligned",
+    "zalloc_aligned",
+    "calloc_aligned",
+    "realloc_aligned",
+    "rezalloc",
+    "free_size",
+    "free_aligned",
+    "free_size_aligned",
+    "aligned_malloc",
+    "aligned_realloc",
+    "aligned_free",
 ];
 
 /// The wrappers of system calls.
@@ -87,7 +113,10 @@ fn plain_name(frame: &str) -> &str {
 /// Whether a function is one by which programs ask an allocator for memory or give it back.
 pub(crate) fn is_entrance(frame: &str) -> bool {
     let name = plain_name(frame);
-    ENTRANCES.contains(&name) || name.starts_with("operator ")
+    let of_allocator = PREFIXES.iter().find_map(|prefix| name.strip_prefix(prefix));
+    ENTRANCES.contains(&name)
+        || name.starts_with("operator ")
+        || of_allocator.is_some_and(|name| ENTRANCES.contains(&name) || PREFIXED_ENTRANCES.contains(&name))
 }
 
 fn is_of_malloc(frame: &str) -> bool {
@@ -98,15 +127,20 @@ fn is_inside(frame: &str) -> bool {
     is_of_malloc(frame) || CALLS.contains(&plain_name(frame))
 }
 
+/// Nothing can be said of code without a name and a file: the end of a chain that was cut off, or what it was unwound to wrongly.
+fn is_nobodys(frame: &str) -> bool {
+    frame.starts_with('[') || frame.starts_with("0x")
+}
+
 /// The first frame, from the innermost, that is neither the allocator's, nor a system call's, nor of a language's own library, nor
-/// the end of a chain that was cut off. What lies inside an entrance of malloc is the allocator's, whatever its functions are
+/// nobody's. What lies inside an entrance of malloc is the allocator's, whatever its functions are
 /// called. Where nothing else is left, the first that is the library's; else the innermost.
 #[must_use]
 pub fn blamed(stack: &[String]) -> Option<&str> {
     let outside = stack.iter().position(|frame| is_entrance(frame)).unwrap_or(0);
-    let mut others = stack[outside..].iter().filter(|frame| !is_inside(frame));
+    let mut others = stack[outside..].iter().filter(|frame| !is_inside(frame) && !is_nobodys(frame));
     let first = others.clone().next();
-    let own = others.find(|frame| !is_of_standard_library(frame) && !frame.starts_with('['));
+    let own = others.find(|frame| !is_of_standard_library(frame));
     own.or(first).or(stack.first()).map(String::as_str)
 }
 
@@ -133,9 +167,11 @@ impl<'recording> Makers<'recording> {
         let mut makers = Self::default();
         for caller in recording.callers.iter().filter(|caller| operations.contains(&caller.operation)) {
             let Some(stack) = recording.stacks.get(caller.stack as usize) else { continue };
-            let Some(function) = blamed(stack).filter(|function| *function != NOT_SEEN) else { continue };
+            let Some(function) = blamed(stack) else { continue };
             let sum = match () {
                 () if goes_through_malloc(stack) => &mut makers.by_malloc,
+                // Who called it is not known.
+                () if is_nobodys(function) || is_inside(function) => continue,
                 () if THREAD_ENDS.contains(&plain_name(function)) => &mut makers.by_thread_ends,
                 () => makers.by_others.entry(function).or_default(),
             };
@@ -268,6 +304,8 @@ mod tests {
         assert!(goes_through_malloc(&chain));
         assert_eq!(blamed(&stack(&["munmap", "own_pool"])), Some("own_pool"));
         assert_eq!(blamed(&stack(&["mmap"])), Some("mmap"));
+        assert_eq!(blamed(&stack(&["munmap", "0x8ce85b2c289b9488", "[stack cut off]"])), Some("munmap"));
+        assert_eq!(blamed(&stack(&["mmap", "0x7f0000001000", "load"])), Some("load"));
         assert_eq!(blamed(&[]), None);
     }
 

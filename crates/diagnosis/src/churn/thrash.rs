@@ -330,6 +330,8 @@ mod tests {
         assert!(own.remedy.starts_with("no setting of malloc reaches it"), "{}", own.remedy);
         let unknown = run(&[]);
         assert!(unknown.sentence.contains("as malloc does") && unknown.remedy.contains("doctor"));
+        let cut = run(&[&["mmap", "0x8ce85b2c289b9488", "[stack cut off]"]]);
+        assert_eq!((cut.sentence, cut.caller), (unknown.sentence, None), "as of a libc without tables");
     }
 
     #[test]
