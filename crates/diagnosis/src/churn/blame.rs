@@ -36,24 +36,22 @@ const ENTRANCES: &[&str] = &[
     "sdallocx",
 ];
 
-/// How allocators that are linked into a program begin the names of their functions: jemalloc, also as built for Rust, mimalloc, oneTBB.
-const PREFIXES: &[&str] = &["je_", "rjem_", "mi_", "scalable_"];
-
-/// Entrances behind one of these that plain names do not have.
-const PREFIXED_ENTRANCES: &[&str] = &[
-    "zalloc",
-    "malloc_small",
-    "malloc_aligned",
-    "zalloc_aligned",
-    "calloc_aligned",
-    "realloc_aligned",
-    "rezalloc",
-    "free_size",
-    "free_aligned",
-    "free_size_aligned",
-    "aligned_malloc",
-    "aligned_realloc",
-    "aligned_free",
+/// Starts of functions of allocators that are linked into programs: jemalloc, as Redis and as Rust build it, mimalloc, oneTBB. Their
+/// entrances jump to others, so that they are in few chains.
+const LINKED: &[&str] = &[
+    "je_",
+    "rjem_",
+    "mi_malloc",
+    "mi_zalloc",
+    "mi_calloc",
+    "mi_realloc",
+    "mi_free",
+    "mi_heap_",
+    "mi_page_",
+    "mi_segment_",
+    "mi_arena_",
+    "mi_os_",
+    "scalable_",
 ];
 
 /// The wrappers of system calls.
@@ -113,10 +111,24 @@ fn plain_name(frame: &str) -> &str {
 /// Whether a function is one by which programs ask an allocator for memory or give it back.
 pub(crate) fn is_entrance(frame: &str) -> bool {
     let name = plain_name(frame);
-    let of_allocator = PREFIXES.iter().find_map(|prefix| name.strip_prefix(prefix));
-    ENTRANCES.contains(&name)
-        || name.starts_with("operator ")
-        || of_allocator.is_some_and(|name| ENTRANCES.contains(&name) || PREFIXED_ENTRANCES.contains(&name))
+    ENTRANCES.contains(&name) || name.starts_with("operator ") || is_linked(frame)
+}
+
+fn is_linked(frame: &str) -> bool {
+    let name = plain_name(frame);
+    LINKED.iter().any(|start| name.starts_with(start))
+}
+
+/// The place in a chain, from the innermost frame, up to which all is the allocator's, whatever its functions are called: an entrance,
+/// or the last function of one that is linked into the program.
+pub(crate) fn entrance<'frame>(frames: impl Iterator<Item = &'frame str>) -> Option<usize> {
+    let mut found = None;
+    for (place, frame) in frames.enumerate() {
+        if is_linked(frame) || (found.is_none() && is_entrance(frame)) {
+            found = Some(place);
+        }
+    }
+    found
 }
 
 fn is_of_malloc(frame: &str) -> bool {
@@ -137,7 +149,7 @@ fn is_nobodys(frame: &str) -> bool {
 /// called. Where nothing else is left, the first that is the library's; else the innermost.
 #[must_use]
 pub fn blamed(stack: &[String]) -> Option<&str> {
-    let outside = stack.iter().position(|frame| is_entrance(frame)).unwrap_or(0);
+    let outside = entrance(stack.iter().map(String::as_str)).unwrap_or(0);
     let mut others = stack[outside..].iter().filter(|frame| !is_inside(frame) && !is_nobodys(frame));
     let first = others.clone().next();
     let own = others.find(|frame| !is_of_standard_library(frame));
@@ -287,6 +299,30 @@ mod tests {
         let recording = tally.finish(Circumstances { stacks, ..Circumstances::default() });
         let [culprit] = culprits(&recording).try_into().unwrap();
         assert_eq!((culprit.amount.count, culprit.called_by.as_deref()), (7, Some("by_two")));
+    }
+
+    #[test]
+    fn an_allocator_that_is_linked_into_a_program_works_for_who_called_it() {
+        for inside in [
+            &["os_pages_map", "arena_new", "mallocx"][..],
+            &["os_pages_map", "je_pages_map", "arena_new", "je_malloc_default"],
+            &["os_pages_map", "_rjem_je_pages_map", "_rjem_je_malloc_default", "alloc::raw_vec::finish_grow"],
+            &[
+                "__GI_madvise",
+                "unix_madvise",
+                "_mi_os_purge",
+                "mi_segment_purge",
+                "span_free",
+                "_mi_page_free",
+            ],
+        ] {
+            let chain = stack(&[inside, &["load", "main"]].concat());
+            assert_eq!(blamed(&chain), Some("load"), "{inside:?}");
+            assert!(goes_through_malloc(&chain));
+        }
+        for own in ["jemalloc_test", "mi_open", "heap_grow"] {
+            assert!(!is_entrance(own), "{own}");
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use faultless_records::call_tree::{CallFrame, CallTree};
 
 use super::function_name::{has_parentheses, without_answer_type};
-use crate::churn::blame::is_entrance;
+use crate::churn::blame::{entrance, is_entrance};
 
 /// Libraries whose functions touch memory on behalf of whoever calls them.
 const SERVANTS: &[&str] = &[
@@ -86,9 +86,8 @@ pub struct Blame<'tree> {
 #[must_use]
 pub fn blame(tree: &CallTree, call: Option<usize>) -> Option<Blame<'_>> {
     let innermost = tree.outwards(call).next()?;
-    let asks = |frame: &CallFrame| frame.function.as_deref().is_some_and(is_entrance);
-    // What lies inside an entrance of malloc is the allocator's, whatever its functions are called.
-    let inside = tree.outwards(call).position(asks).unwrap_or(0);
+    let names = tree.outwards(call).map(|frame| frame.function.as_deref().unwrap_or_default());
+    let inside = entrance(names).unwrap_or(0);
     let mut own = tree.outwards(call).skip(inside).skip_while(|frame| is_servant(tree, frame));
     let culprit = own.next().map(|first| match is_runtime(tree, first) {
         true => own
