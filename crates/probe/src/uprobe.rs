@@ -338,10 +338,12 @@ impl Decoder {
                     return;
                 }
                 self.open.remove(&record.tid);
-                if let Some(old) = old {
+                let block = sample.function.answer;
+                // A refusal leaves the block where it was; of no bytes it is a free.
+                if let Some(old) = old.filter(|_| block != 0 || size_bytes == 0) {
                     self.free(old, record, true, observer);
                 }
-                self.allocate(function, size_bytes, sample.function.answer, record, observer);
+                self.allocate(function, size_bytes, block, record, observer);
             }
         }
     }
@@ -402,7 +404,48 @@ impl Decoder {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use faultless_records::perf_record::FunctionRegisters;
     use std::process::Command;
+
+    #[derive(Default)]
+    struct Seen(Vec<MallocEvent>);
+
+    impl Observer for Seen {
+        fn take(&mut self, event: MallocEvent, _: Option<u32>) {
+            self.0.push(event);
+        }
+        fn chain(&mut self, _: &PerfRecord, _: &Sample) -> Option<u32> {
+            None
+        }
+        fn lose_sight(&mut self) {}
+        fn tick(&mut self, _: u64) {}
+        fn removes_probes(&mut self, _: u64) {}
+    }
+
+    #[test]
+    fn a_block_that_realloc_refuses_to_move_lives_on_and_one_of_no_bytes_does_not() {
+        let places = vec![(0, false), (0, true), (REALLOC, false), (REALLOC, true)];
+        let mut decoder = Decoder { places, ..Decoder::default() };
+        let mut seen = Seen::default();
+        let mut hit = |place, arguments, answer| {
+            let record = PerfRecord { time_ns: 1, pid: 1, tid: 1, cpu: 0, news: News::Other };
+            let function = FunctionRegisters { answer, arguments };
+            decoder.take(place, &record, &Sample { function, ..Sample::default() }, &mut seen);
+        };
+        for block in [0x10, 0x20] {
+            hit(0, [100, 0], 0);
+            hit(1, [0; 2], block);
+        }
+        hit(2, [0x10, u64::MAX / 2], 0);
+        hit(3, [0; 2], 0);
+        hit(2, [0x20, 0], 0);
+        hit(3, [0; 2], 0);
+        let freed = |event: &MallocEvent| match event {
+            MallocEvent::Freed { id, .. } => Some(*id),
+            _ => None,
+        };
+        assert_eq!(seen.0.iter().filter_map(freed).collect::<Vec<_>>(), [2]);
+    }
 
     #[test]
     fn probes_for_a_process_that_has_ended_are_no_failure_and_for_one_that_lives_they_are() {
