@@ -11,7 +11,7 @@ use faultless_probe::clock::{nanoseconds, own_processor_time, unix_s};
 use faultless_probe::launch::{Launch, launch};
 use faultless_probe::malloc_recorder::{self, DIRECTORY_VARIABLE, Observer};
 use faultless_probe::place::{self, PrivateDirectory};
-use faultless_probe::process::Process;
+use faultless_probe::process::{Process, ProcessError};
 use faultless_probe::signals::Signals;
 use faultless_records::malloc_event::{MallocEvent, RecorderHead, RingCounts};
 use faultless_records::malloc_recording::{MallocCost, MallocMechanism, MallocRecording};
@@ -167,10 +167,12 @@ impl Sums {
                 open.push(process);
                 true
             }
-            Err(_) => {
+            Err(ProcessError::Missing(_) | ProcessError::Ended(_)) => {
                 over.push(*program);
                 false
             }
+            // No descriptor was left to ask with.
+            Err(_) => true,
         });
         open
     }

@@ -333,3 +333,27 @@ fn a_process_that_goes_on_has_no_known_end() {
     assert_eq!(sum(&report, "live").round(), 100.0);
     assert!(report["live_blocks"].is_null(), "{}", report["live_blocks"]);
 }
+
+#[test]
+fn of_more_processes_than_files_may_be_open_none_is_missed() {
+    let place = Place::new("crowd");
+    let program = place.compile(
+        "crowd",
+        "#include <stdlib.h>
+        #include <sys/wait.h>
+        #include <unistd.h>
+        int main(void) {
+            for (int i = 0; i < 150; i++) {
+                if (fork() == 0) { free(malloc(3000)); _exit(0); }
+                wait(0);
+            }
+            return 0;
+        }",
+        &OPTIONS,
+    );
+    let output = tool::after("ulimit -n 64", &["churn", "--malloc", "--json", "--", &program]).output();
+    let report = tool::json(&output.unwrap());
+    let calls = report["functions"][0]["calls"].as_u64();
+    assert_eq!((report["processes"].as_u64(), calls), (Some(150), Some(150)), "{report:#}");
+    assert_eq!(sum(&report, "live"), 0.0);
+}

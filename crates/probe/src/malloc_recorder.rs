@@ -3,7 +3,7 @@
 //! Each program has a file of its own in one directory. It is read and written, never mapped: a process that cuts its file
 //! short does no harm to us.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -16,9 +16,13 @@ use faultless_records::malloc_event::{
     self, MallocEvent, PAGE_BYTES, RecorderHead, RingCounts, SPILL_PLACES, SPILL_TAIL_OFFSET, SPILLED_BYTES,
 };
 use faultless_records::measurement::Ending;
+use nix::errno::Errno;
 use nix::libc;
+use nix::sys::signal::kill;
+use nix::unistd::Pid;
 
 use crate::deadline::Deadline;
+use crate::file_limit;
 use crate::launch::Launched;
 use crate::recorded_process;
 use crate::signals::Signals;
@@ -36,6 +40,9 @@ const DAMAGED: u32 = 2;
 
 /// How often the observer hears that time passes.
 const TICK: Duration = Duration::from_millis(250);
+
+/// How long after the command's end files are read that found no descriptor before.
+const REST: Duration = Duration::from_secs(1);
 
 /// Who is told what happens.
 pub trait Observer {
@@ -70,6 +77,8 @@ pub fn follow(
     directory: &Path,
     observer: &mut dyn Observer,
 ) -> Result<(Option<Ending>, Duration), WatchError> {
+    // Each process that lives has a file.
+    file_limit::raise();
     let began = Instant::now();
     let mut files = Files::new(directory);
     let mut next_tick = began;
@@ -82,9 +91,9 @@ pub fn follow(
             due.into_iter().for_each(|signal| launched.send(signal as i32));
             return Some(IDLE);
         }
-        let events = files.read(observer);
-        if now >= next_tick || moment == Moment::AtExit {
-            files.count(observer);
+        let is_tick = now >= next_tick || moment == Moment::AtExit;
+        let events = if is_tick { files.take_stock(observer).0 } else { files.read(observer) };
+        if is_tick {
             observer.tick();
             next_tick = now + TICK;
         }
@@ -96,8 +105,9 @@ pub fn follow(
     })?;
     let is_own_end = deadline.passed().is_none();
     if is_own_end {
-        files.read(observer);
-        files.count(observer);
+        // Some may have waited for the descriptors of others; what the command left behind may start others without end.
+        let until = Instant::now() + REST;
+        while files.take_stock(observer).1 && Instant::now() < until {}
     }
     observer.unrecorded(files.unready);
     let end = deadline.passed().unwrap_or_else(Instant::now);
@@ -107,69 +117,72 @@ pub fn follow(
 struct Files<'directory> {
     directory: &'directory Path,
     seen: HashSet<OsString>,
-    files: Vec<RecorderFile>,
+    /// By program, numbered as they were met. Those of processes that have ended are gone: a command may start any number.
+    files: BTreeMap<usize, RecorderFile>,
+    /// Programs that were met.
+    met: usize,
     /// Files that were there at the last look and could not be read.
     unready: usize,
 }
 
 impl<'directory> Files<'directory> {
     fn new(directory: &'directory Path) -> Self {
-        Self { directory, seen: HashSet::new(), files: Vec::new(), unready: 0 }
+        Self { directory, seen: HashSet::new(), files: BTreeMap::new(), met: 0, unready: 0 }
     }
 
     /// Reads what has come, and returns how many events that were.
     fn read(&mut self, observer: &mut dyn Observer) -> usize {
         // Old files first, then each new one as soon as its code is known: a program that follows another in the same
         // process has other code at the same addresses.
-        let already = self.files.len();
+        let already = self.met;
         let mut events = self.read_first(already, observer);
         self.open_new();
-        if self.files.len() > already {
+        if self.met > already {
             // What ended before the new ones began has written its last by now, and does not live beside them.
             observer.look();
             events += self.read_first(already, observer);
         }
-        for process in already..self.files.len() {
-            let file = &self.files[process];
+        for (process, file) in self.files.range_mut(already..) {
             let maps = fs::read(&file.maps).unwrap_or_default();
-            observer.began(process, &file.head, file.number, &maps);
-            events += self.read_one(process, observer);
+            observer.began(*process, &file.head, file.number, &maps);
+            events += file.take_all(*process, observer);
         }
         events
     }
 
     fn read_first(&mut self, files: usize, observer: &mut dyn Observer) -> usize {
-        let events = (0..files).map(|process| self.read_one(process, observer)).sum();
+        let first = self.files.range_mut(..files);
+        let events = first.map(|(process, file)| file.take_all(*process, observer)).sum();
         observer.all_taken();
         events
     }
 
-    fn read_one(&mut self, process: usize, observer: &mut dyn Observer) -> usize {
-        let file = &mut self.files[process];
-        file.refresh();
-        let mut number = 0;
-        for ring in 0..file.head.rings {
-            for event in file.read_ring(ring).unwrap_or_default() {
-                number += 1;
-                observer.take(process, event);
-            }
+    /// Reads, counts, and lets go of what had ended before; how many events came, and whether anything had.
+    fn take_stock(&mut self, observer: &mut dyn Observer) -> (usize, bool) {
+        // What is read from here on is the last of these.
+        let over = self.over();
+        let events = self.read(observer);
+        self.count(observer);
+        self.let_go(&over);
+        (events, !over.is_empty())
+    }
+
+    /// The programs whose processes have ended.
+    fn over(&self) -> Vec<usize> {
+        self.files.iter().filter(|(_, file)| file.is_over()).map(|(process, _)| *process).collect()
+    }
+
+    /// Gives back the memory and the descriptors of these, of which all has been read and counted.
+    fn let_go(&mut self, over: &[usize]) {
+        for file in over.iter().filter_map(|process| self.files.remove(process)) {
+            let _ = fs::remove_file(file.maps.with_extension("rings"));
+            let _ = fs::remove_file(file.maps);
         }
-        // After the rings: there is what came before.
-        for event in file.read_spill().unwrap_or_default() {
-            number += 1;
-            observer.take(process, event);
-        }
-        if file.number.is_none() && file.head.has_ended {
-            observer.ended(process);
-        }
-        number
     }
 
     fn count(&mut self, observer: &mut dyn Observer) {
-        for (process, file) in self.files.iter_mut().enumerate() {
-            file.refresh();
-            let counts = (0..file.head.rings).filter_map(|ring| file.ring_counts(ring)).collect();
-            observer.counted(process, &file.head, counts);
+        for (process, file) in &mut self.files {
+            file.count(*process, observer);
         }
     }
 
@@ -191,7 +204,9 @@ impl<'directory> Files<'directory> {
             }
         }
         new.sort_by_key(|file| file.head.start_ns);
-        self.files.extend(new);
+        let already = self.met;
+        self.met += new.len();
+        self.files.extend((already..).zip(new));
     }
 }
 
@@ -216,6 +231,42 @@ impl RecorderFile {
         let maps = path.with_extension("maps");
         let number = recorded_process::number(&head, path);
         Some(Self { file, maps, head, number, senseless: HashMap::new(), spill_tail: 0 })
+    }
+
+    /// Whether its process is known and has ended: nothing more is written. To ask takes no descriptor, which there may be none left of.
+    fn is_over(&self) -> bool {
+        self.number.is_some_and(|number| {
+            // The numbers in `/proc` may be those of another PID namespace.
+            kill(Pid::from_raw(number), None) == Err(Errno::ESRCH)
+                && !Path::new("/proc").join(number.to_string()).exists()
+        })
+    }
+
+    /// Takes all that was written, and returns how many events that were.
+    fn take_all(&mut self, process: usize, observer: &mut dyn Observer) -> usize {
+        self.refresh();
+        let mut number = 0;
+        for ring in 0..self.head.rings {
+            for event in self.read_ring(ring).unwrap_or_default() {
+                number += 1;
+                observer.take(process, event);
+            }
+        }
+        // After the rings: there is what came before.
+        for event in self.read_spill().unwrap_or_default() {
+            number += 1;
+            observer.take(process, event);
+        }
+        if self.number.is_none() && self.head.has_ended {
+            observer.ended(process);
+        }
+        number
+    }
+
+    fn count(&mut self, process: usize, observer: &mut dyn Observer) {
+        self.refresh();
+        let counts = (0..self.head.rings).filter_map(|ring| self.ring_counts(ring)).collect();
+        observer.counted(process, &self.head, counts);
     }
 
     fn refresh(&mut self) {
@@ -309,135 +360,4 @@ fn read_head(file: &File) -> io::Result<Option<RecorderHead>> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[derive(Default)]
-    struct Seen {
-        events: Vec<MallocEvent>,
-        /// Programs that ended by their own word, and how many events came before.
-        ended: Vec<(usize, usize)>,
-    }
-
-    impl Observer for Seen {
-        fn began(&mut self, _process: usize, _head: &RecorderHead, _number: Option<i32>, _maps: &[u8]) {}
-        fn ended(&mut self, process: usize) {
-            self.ended.push((process, self.events.len()));
-        }
-        fn look(&mut self) {}
-        fn all_taken(&mut self) {}
-        fn take(&mut self, _process: usize, event: MallocEvent) {
-            self.events.push(event);
-        }
-        fn counted(&mut self, _process: usize, _head: &RecorderHead, _counts: Vec<RingCounts>) {}
-        fn unrecorded(&mut self, _programs: usize) {}
-        fn tick(&mut self) {}
-    }
-
-    fn directory(name: &str) -> PathBuf {
-        let path = std::env::temp_dir().join(format!("faultless-rings-{name}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&path);
-        fs::create_dir(&path).unwrap();
-        path
-    }
-
-    fn words(words: &[u64]) -> Vec<u8> {
-        words.iter().flat_map(|word| word.to_ne_bytes()).collect()
-    }
-
-    const RING_BYTES: u64 = 4096;
-    const RING: u64 = 4096;
-    const RECORDS: u64 = RING + 8192;
-
-    fn file_with_one_ring(path: &Path, head: u64, tail: u64) -> File {
-        let file = OpenOptions::new().read(true).write(true).create_new(true).open(path).unwrap();
-        file.set_len(RECORDS + RING_BYTES).unwrap();
-        let magic = u64::from_ne_bytes(*b"FALTREC1");
-        file.write_all_at(&words(&[magic, 2 | RING_BYTES << 32, 7, 0, 1, 0, 0, 0, 0]), 0).unwrap();
-        file.write_all_at(&words(&[head]), RING).unwrap();
-        file.write_all_at(&words(&[tail]), RING + 64).unwrap();
-        file
-    }
-
-    #[test]
-    fn a_record_over_the_end_of_a_ring_is_read_once_and_makes_room() {
-        let place = directory("wrap");
-        let tail = RING_BYTES * 3 - 16;
-        let file = file_with_one_ring(&place.join("7-0.rings"), tail + 40, tail);
-        file.write_all_at(&words(&[2 | 40 << 32, 5]), RECORDS + RING_BYTES - 16).unwrap();
-        file.write_all_at(&words(&[9, 3, 0]), RECORDS).unwrap();
-        let (mut files, mut seen) = (Files::new(&place), Seen::default());
-        assert_eq!(files.read(&mut seen), 1);
-        assert_eq!(seen.events, [MallocEvent::Freed { time_ns: 5, id: 9, tid: 3, by_realloc: false }]);
-        assert_eq!(files.read(&mut seen), 0);
-        assert_eq!(files.files[0].word(RING + 64).unwrap(), tail + 40);
-        fs::remove_dir_all(&place).unwrap();
-    }
-
-    #[test]
-    fn frees_without_room_in_a_ring_are_read_once_over_the_end_of_their_places_and_make_room() {
-        let place = directory("spill");
-        let file = file_with_one_ring(&place.join("7-0.rings"), 0, 0);
-        let start = RING + 1024 * (8192 + RING_BYTES);
-        let before = SPILL_PLACES - 1;
-        file.set_len(start + SPILL_PLACES * SPILLED_BYTES).unwrap();
-        file.write_all_at(&words(&[5, 9, 3, SPILL_PLACES << 1]), start + before * SPILLED_BYTES).unwrap();
-        file.write_all_at(&words(&[6, 8, 3, (SPILL_PLACES + 1) << 1 | 1]), start).unwrap();
-        // The third is not written yet.
-        file.write_all_at(&words(&[before + 3]), 80).unwrap();
-        let (mut files, mut seen) = (Files::new(&place), Seen::default());
-        files.open_new();
-        files.files[0].spill_tail = before;
-        assert_eq!(files.read(&mut seen), 2);
-        let freed = |time_ns, id, by_realloc| MallocEvent::Freed { time_ns, id, tid: 3, by_realloc };
-        assert_eq!(seen.events, [freed(5, 9, false), freed(6, 8, true)]);
-        assert_eq!(files.read(&mut seen), 0);
-        assert_eq!(files.files[0].word(SPILL_TAIL_OFFSET).unwrap(), before + 2);
-        fs::remove_dir_all(&place).unwrap();
-    }
-
-    #[test]
-    fn a_program_that_is_not_to_be_seen_ends_by_its_own_word_when_all_is_taken() {
-        let place = directory("word");
-        let file = file_with_one_ring(&place.join("7-0.rings"), 40, 0);
-        file.write_all_at(&words(&[2 | 40 << 32, 5, 9, 3, 0]), RECORDS).unwrap();
-        let (mut files, mut seen) = (Files::new(&place), Seen::default());
-        assert_eq!((files.read(&mut seen), files.files[0].number), (1, None));
-        assert_eq!(seen.ended, []);
-        file.write_all_at(&words(&[2 | 40 << 32, 6, 8, 3, 0]), RECORDS + 40).unwrap();
-        file.write_all_at(&words(&[80]), RING).unwrap();
-        file.write_all_at(&words(&[1]), 64).unwrap();
-        files.read(&mut seen);
-        assert_eq!(seen.ended, [(0, 2)]);
-        fs::remove_dir_all(&place).unwrap();
-    }
-
-    #[test]
-    fn a_head_that_was_half_written_once_condemns_no_ring_and_nonsense_twice_does() {
-        let place = directory("torn");
-        let file = file_with_one_ring(&place.join("7-0.rings"), u64::MAX / 2, 0);
-        let record = [2 | 40 << 32, 5, 9, 3, 0];
-        file.write_all_at(&words(&[record; 3].concat()), RECORDS).unwrap();
-        let (mut files, mut seen) = (Files::new(&place), Seen::default());
-        let nonsense = u64::MAX / 2;
-        let events = [nonsense, 40, nonsense, 40, nonsense, 80, nonsense, nonsense, 120].map(|head| {
-            file.write_all_at(&words(&[head]), RING).unwrap();
-            files.read(&mut seen)
-        });
-        assert_eq!(events, [0, 1, 0, 0, 0, 1, 0, 0, 0]);
-        fs::remove_dir_all(&place).unwrap();
-    }
-
-    #[test]
-    fn rings_that_make_no_sense_are_left_alone_and_files_cut_short_do_no_harm() {
-        let place = directory("damaged");
-        let file = file_with_one_ring(&place.join("7-0.rings"), u64::MAX / 2, 5);
-        fs::write(place.join("8-0.rings"), b"short").unwrap();
-        let (mut files, mut seen) = (Files::new(&place), Seen::default());
-        assert_eq!((files.read(&mut seen), files.files.len(), files.unready), (0, 1, 1));
-        file.set_len(100).unwrap();
-        assert_eq!(files.read(&mut seen), 0);
-        files.count(&mut seen);
-        fs::remove_dir_all(&place).unwrap();
-    }
-}
+mod tests;
