@@ -61,6 +61,8 @@ const LEAST_MEMORY: f64 = 4.0 * 1024.0 * 1024.0;
 pub struct Effect {
     /// Processor time, and time by the clock where it does not speak against it.
     pub time: Change,
+    /// Time by the clock alone.
+    pub elapsed: Change,
     /// Minor faults.
     pub faults: Change,
     /// Peak resident memory.
@@ -115,6 +117,7 @@ impl Effect {
         };
         Self {
             time: time(processor, elapsed),
+            elapsed,
             faults: arm.minor_faults.change_from(&base.minor_faults, LEAST_FAULTS_PART, LEAST_FAULTS),
             peak_rss: arm.peak_rss.change_from(&base.peak_rss, LEAST_MEMORY_PART, LEAST_MEMORY),
             final_rss,

@@ -300,7 +300,7 @@ fn praise(name: &str, verdict: &ArmVerdict) -> String {
     let Some(effect) = verdict.effect else { return String::new() };
     let what = match effect.judgement() {
         Judgement::Smaller => format!("peak RSS ×{:.2}", effect.peak_ratio),
-        _ => format!("elapsed ×{:.2}", effect.elapsed_ratio),
+        _ => less_time(&effect),
     };
     let mut text = format!("{name} helps ({what}, faults ×{:.4})", effect.fault_ratio);
     let final_rss = verdict.figures.final_rss.map_or(0.0, |spread| spread.median);
@@ -312,9 +312,17 @@ fn praise(name: &str, verdict: &ArmVerdict) -> String {
     text
 }
 
+/// The time that is less: by the clock, where it shows there, too.
+fn less_time(effect: &Effect) -> String {
+    match effect.elapsed {
+        Change::Less => format!("elapsed ×{:.2}", effect.elapsed_ratio),
+        _ => format!("processor time ×{:.2}", effect.processor_ratio),
+    }
+}
+
 fn plain(effect: &Effect, verdict: &ArmVerdict) -> String {
     let mut text = match effect.judgement() {
-        Judgement::Faster => format!("helps (elapsed ×{:.2})", effect.elapsed_ratio),
+        Judgement::Faster => format!("helps ({})", less_time(effect)),
         Judgement::Smaller if effect.faults == Change::More => format!(
             "takes less memory (peak RSS ×{:.2}) and more faults (×{:.2})",
             effect.peak_ratio, effect.fault_ratio

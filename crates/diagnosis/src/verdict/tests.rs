@@ -62,6 +62,26 @@ fn memory_that_is_gone_at_the_end_is_named_where_nothing_else_differs() {
 }
 
 #[test]
+fn less_processor_time_that_the_clock_does_not_show_is_told_as_that() {
+    let waiting = |mut runs: Vec<Measurement>| {
+        runs.iter_mut().for_each(|run| run.elapsed = std::time::Duration::from_secs(9));
+        runs
+    };
+    let verdict = judge(&[
+        arm("libc as is", Role::AsIs, waiting(runs(2.0, 300_000, 18, 2))),
+        arm("libc tuned", Role::Libc(Vec::new()), waiting(runs(1.0, 4_300, 18, 2))),
+        arm("libc defaults", Role::Defaults, waiting(runs(1.5, 4_300, 18, 2))),
+    ])
+    .unwrap();
+    assert!(
+        verdict.sentence.contains("libc tuned helps (processor time ×0.50, faults"),
+        "{}",
+        verdict.sentence
+    );
+    assert!(verdict.sentence.contains("libc defaults helps (processor time ×0.75)"), "{}", verdict.sentence);
+}
+
+#[test]
 fn a_half_that_does_all_of_it_is_preferred() {
     let (mmap, trim) = halves();
     let verdict = judge(&[
