@@ -25,7 +25,8 @@ pub struct LoadedData {
     pub data_faults: u64,
     /// Blocks that come and go, those with the most bytes first.
     pub scratch: Vec<LargeBin>,
-    /// What the other arms leave of the faults that are not the data's: name and part, 1 for all.
+    /// What the other arms leave of the faults that are not the data's: name and part, 1 for all. Those whose figures do not compare are
+    /// not among them.
     pub left: Vec<(String, f64)>,
     /// Nodes of the machine's memory.
     pub numa_nodes: usize,
@@ -70,7 +71,7 @@ pub fn recognise(
         return None;
     }
     scratch.sort_by_key(|bin| std::cmp::Reverse(bin.repeated_bytes()));
-    let others = arms.iter().zip(verdicts).enumerate().filter(|(place, _)| *place != base);
+    let others = arms.iter().zip(verdicts).filter(|(_, verdict)| verdict.effect.is_some());
     Some(LoadedData {
         data_bytes,
         data_blocks: data.iter().map(|bin| bin.allocations).sum(),
@@ -79,7 +80,7 @@ pub fn recognise(
         data_faults,
         scratch,
         left: others
-            .map(|(_, (arm, verdict))| (arm.name.clone(), (excess(verdict) / base_excess).max(0.0)))
+            .map(|(arm, verdict)| (arm.name.clone(), (excess(verdict) / base_excess).max(0.0)))
             .collect(),
         numa_nodes,
     })
@@ -154,6 +155,7 @@ mod tests {
     use crate::effect::tests::runs;
     use crate::tuning::tests::bin;
     use crate::verdict::judge;
+    use faultless_records::measurement::Ending;
 
     const MIB: u64 = 1 << 20;
 
@@ -166,17 +168,23 @@ mod tests {
         }
     }
 
-    fn recognised(report: &HeapReport, faults: [u64; 3], numa_nodes: usize) -> Option<LoadedData> {
+    fn arms(faults: [u64; 3]) -> [ArmResult; 3] {
         let arm = |name: &str, role, faults| ArmResult {
             name: name.into(),
             role,
             runs: runs(1.0, faults, 400, 300),
         };
-        let arms = [
+        let mut arms = [
             arm("libc as is", Role::AsIs, faults[0]),
             arm("libc tuned", Role::Libc(Vec::new()), faults[1]),
             arm("Faultless", Role::Faultless, faults[2]),
         ];
+        arms[2].runs.iter_mut().for_each(|run| run.mapped_files.push("/f/libfaultless-1.so".into()));
+        arms
+    }
+
+    fn recognised(report: &HeapReport, faults: [u64; 3], numa_nodes: usize) -> Option<LoadedData> {
+        let arms = arms(faults);
         let verdict = judge(&arms, true).unwrap();
         recognise(Some(report), &arms, &verdict.arms, numa_nodes)
     }
@@ -201,6 +209,15 @@ mod tests {
     fn where_no_arm_helps_none_is_praised() {
         let text = recognised(&gallery(), [190_000, 185_000, 200_000], 2).unwrap().sentences();
         assert!(text.contains("No arm takes them away") && text.contains("2 NUMA nodes"), "{text}");
+    }
+
+    #[test]
+    fn an_arm_whose_figures_do_not_compare_is_no_cure() {
+        let mut arms = arms([190_000, 185_000, 500]);
+        arms[2].runs.iter_mut().for_each(|run| run.ending = Ending::Exited(1));
+        let verdict = judge(&arms, true).unwrap();
+        let found = recognise(Some(&gallery()), &arms, &verdict.arms, 1).unwrap();
+        assert!(found.cures().is_empty() && found.left.len() == 1, "{}", found.sentences());
     }
 
     #[test]
