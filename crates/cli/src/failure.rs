@@ -66,11 +66,15 @@ impl Failure {
     /// For a program that could not be started.
     #[must_use]
     pub fn of_start(name: &str, error: &io::Error) -> Self {
+        const ENOEXEC: i32 = 8;
         const ENFILE: i32 = 23;
         const EMFILE: i32 = 24;
         match error.kind() {
             _ if matches!(error.raw_os_error(), Some(ENFILE | EMFILE)) => Self::Failed(format!(
                 "cannot start {name}: no more files may be open: raise the limit (ulimit -n, LimitNOFILE= of a service)"
+            )),
+            _ if error.raw_os_error() == Some(ENOEXEC) => Self::Refused(format!(
+                "cannot start {name}: it is neither a program for this machine nor a script with a #! line; put its interpreter before it"
             )),
             io::ErrorKind::NotFound => {
                 Self::NotFound(format!("cannot start {name}: its interpreter is missing"))
@@ -120,6 +124,12 @@ impl Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_that_is_no_program_is_refused_with_what_to_do() {
+        let refusal = Failure::of_start("./build", &io::Error::from_raw_os_error(8));
+        assert!(matches!(refusal, Failure::Refused(says) if says.contains("#! line; put its interpreter")));
+    }
 
     #[test]
     fn what_the_tool_lacks_is_not_said_of_the_command() {
