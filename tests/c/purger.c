@@ -178,6 +178,34 @@ static void resized_block(void) {
     free(block);
     end_parked(other);
 }
+/* What lies idle goes, whatever comes and goes beside it. */
+static void beside_a_busy_thread(void) {
+    enum { IDLE = 100, BUSY = 8 };
+    pthread_t other = start_parked();
+    static char *idle[IDLE], *busy[BUSY];
+    size_t start = rss_bytes();
+    for (int i = 0; i < IDLE; i++) {
+        idle[i] = malloc(2 * MIB);
+        memset(idle[i], 1, 2 * MIB);
+    }
+    for (int i = 0; i < IDLE; i++) free(idle[i]);
+    struct timespec begin, now;
+    clock_gettime(CLOCK_MONOTONIC, &begin);
+    do {
+        // Asking for RSS takes time in which nothing comes and goes.
+        for (int turn = 0; turn < 2000; turn++) {
+            for (int i = 0; i < BUSY; i++) {
+                busy[i] = malloc(MIB);
+                memset(busy[i], 1, MIB);
+            }
+            for (int i = 0; i < BUSY; i++) free(busy[i]);
+        }
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        CHECK((now.tv_sec - begin.tv_sec) * 1000 < DEADLINE_MS, "%zu KiB resident more than at the start",
+              (rss_bytes() - start) / KIB);
+    } while (rss_bytes() > start + 24 * MIB);
+    end_parked(other);
+}
 static void survivors(void) {
     pthread_t other = start_parked();
     size_t start = rss_bytes(), every = 1000;
@@ -351,7 +379,7 @@ int main(int argc, char **argv) {
         void (*run)(void);
     } cases[] = {
         {"small_blocks_after_bursts", small_blocks_after_bursts},
-        {"resized_block", resized_block},
+        {"resized_block", resized_block},   {"beside_a_busy_thread", beside_a_busy_thread},
         {"parked_threads", parked_threads}, {"large_block", large_block}, {"survivors", survivors},
         {"waits_for_long_turns", waits_for_long_turns},
         {"contents", contents},             {"leaves", leaves},           {"none_with_one_thread", none_with_one_thread},

@@ -26,6 +26,11 @@ fn a_block_that_grows_and_shrinks_beside_a_thread_is_given_back_without_a_furthe
 }
 
 #[test]
+fn what_lies_idle_is_given_back_although_blocks_come_and_go_beside_it_at_full_speed() {
+    case("beside_a_busy_thread");
+}
+
+#[test]
 fn small_blocks_freed_when_it_has_left_are_given_back_after_bursts_that_came_again_and_again() {
     case("small_blocks_after_bursts");
 }

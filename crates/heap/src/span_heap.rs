@@ -29,7 +29,8 @@ use waiting::{TimeList, mean};
 /// 1.9 times the memory and 0.97 of the time, a quarter more 0.9 and 1.06.)
 const HELD_EIGHTHS: u32 = 3;
 
-/// Memory held for large spans is not cut for a request smaller than this part of one: its size is expected back.
+/// Memory held for large spans is not cut for a request smaller than this part of one: its size is expected back. Nor is less joined to
+/// it.
 const CUT_MAX: u32 = 8;
 
 /// A span taken from the heap.
@@ -340,9 +341,9 @@ impl SpanHeap {
         self.merge(map, span, State::Clean, Waiting::None, 0)
     }
 
-    /// Links a free span after joining it with free neighbours of the same kind that wait for the same. The whole's time is its
-    /// parts' mean, weighted by size: a little that comes and goes beside much that is idle does not keep it, unless as much as the
-    /// whole comes and goes in the time for which it is held; alone it is put behind `place`. Returns the whole.
+    /// Links a free span after joining it with free neighbours of the same kind that wait for the same; not with a held one of which it is
+    /// a small part, or what comes and goes would keep what is idle beside it. The whole's time is its parts' mean, weighted by size;
+    /// alone it is put behind `place`. Returns the whole.
     fn merge(
         &mut self,
         map: &PageMap,
@@ -353,7 +354,8 @@ impl SpanHeap {
     ) -> Span {
         let joins = |granule: u32| {
             let record = map.record(granule);
-            record.state() == state && record.free().waiting() == waiting
+            let is_much_more = waiting == Waiting::Held && record.granules.get() / CUT_MAX > granules;
+            record.state() == state && record.free().waiting() == waiting && !is_much_more
         };
         let end = first + granules;
         let right = (end < map.reservation.limit() && joins(end)).then_some(end);

@@ -157,6 +157,19 @@ fn what_is_held_for_large_spans_is_not_cut_for_small_ones_while_the_heap_was_lar
 }
 
 #[test]
+fn a_little_does_not_join_much_that_is_held() {
+    for (little, whole) in [(11, 99), (12, 99 + 12)] {
+        let (map, mut spans) = heap();
+        spans.decay.set_purger(true);
+        let [much, beside, _] =
+            [99, little, 1].map(|granules| spans.take(&map, granules, 1, false, 0).unwrap().first);
+        spans.give(&map, much, 99, false, 0);
+        spans.give(&map, beside, little, false, 1);
+        assert_eq!(map.record(much).granules.get(), whole);
+    }
+}
+
+#[test]
 fn both_parts_of_a_span_that_is_cut_know_that_pages_were_moved_there() {
     let (map, mut spans) = heap();
     let span = spans.take(&map, 16, 1, false, 0).unwrap();
