@@ -352,10 +352,10 @@ impl SpanHeap {
         waiting: Waiting,
         mut place: u32,
     ) -> Span {
+        let most = if waiting == Waiting::Held { CUT_MAX * granules } else { u32::MAX };
         let joins = |granule: u32| {
             let record = map.record(granule);
-            let is_much_more = waiting == Waiting::Held && record.granules.get() / CUT_MAX > granules;
-            record.state() == state && record.free().waiting() == waiting && !is_much_more
+            record.state() == state && record.free().waiting() == waiting && record.granules.get() <= most
         };
         let end = first + granules;
         let right = (end < map.reservation.limit() && joins(end)).then_some(end);
