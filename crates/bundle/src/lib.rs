@@ -116,6 +116,7 @@ fn write_new(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Mutex;
 
     fn fresh_directory(name: &str) -> PathBuf {
         let path = std::env::temp_dir().join(format!("faultless-bundle-{name}-{}", std::process::id()));
@@ -140,26 +141,29 @@ mod tests {
         fs::remove_dir_all(&directory).unwrap();
     }
 
+    /// What a workload prints, run from where it was written.
+    fn printed_by(name: &str, words: &[&str]) -> String {
+        // A child that another test forks meanwhile would hold the file open to be written, and it could not be run.
+        static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+        let _turn = ONE_AT_A_TIME.lock();
+        let directory = fresh_directory(name);
+        let program = workload_into(&directory, workload(name).unwrap()).unwrap();
+        let output = std::process::Command::new(program).args(words).output().unwrap();
+        assert!(output.status.success());
+        fs::remove_dir_all(&directory).unwrap();
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
     #[test]
     fn demo_program_runs_from_where_it_was_written() {
-        let directory = fresh_directory("demo");
-        let program = workload_into(&directory, workload("chem").unwrap()).unwrap();
-        let output = std::process::Command::new(program).arg("1").output().unwrap();
-        assert!(output.status.success());
-        assert!(String::from_utf8_lossy(&output.stdout).starts_with("chem calls=1 checksum="));
-        fs::remove_dir_all(&directory).unwrap();
+        assert!(printed_by("chem", &["1"]).starts_with("chem calls=1 checksum="));
     }
 
     #[test]
     fn a_pause_behind_the_last_burst_of_a_pool_parts_no_stretches() {
-        let directory = fresh_directory("pool");
-        let program = workload_into(&directory, workload("pool").unwrap()).unwrap();
         // The four pauses that this seed draws are 0, 0, 2 and 292 ms long.
-        let words = ["1", "small", "0", "random:887"];
-        let output = std::process::Command::new(program).args(words).output().unwrap();
-        let line = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert!(output.status.success() && line.contains(" stretches=1 "), "{line}");
-        fs::remove_dir_all(&directory).unwrap();
+        let line = printed_by("pool", &["1", "small", "0", "random:887"]);
+        assert!(line.contains(" stretches=1 "), "{line}");
     }
 
     #[test]
