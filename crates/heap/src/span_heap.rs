@@ -29,9 +29,11 @@ use waiting::{TimeList, mean};
 /// 1.9 times the memory and 0.97 of the time, a quarter more 0.9 and 1.06.)
 const HELD_EIGHTHS: u32 = 3;
 
-/// Memory held for large spans is not cut for a request smaller than this part of one: its size is expected back. Nor is less joined to
-/// it.
+/// Memory held for large spans is not cut for a request smaller than this part of one: its size is expected back.
 const CUT_MAX: u32 = 8;
+/// Nor is less joined to more than so much, 32 MiB: what comes and goes beside it would keep it. (Also to less: blocks of three sizes that
+/// come and go, 8 threads, 70,000 faults instead of 64,000.)
+const JOINED_MAX: u32 = 512;
 
 /// A span taken from the heap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -352,7 +354,7 @@ impl SpanHeap {
         waiting: Waiting,
         mut place: u32,
     ) -> Span {
-        let most = if waiting == Waiting::Held { CUT_MAX * granules } else { u32::MAX };
+        let most = if waiting == Waiting::Held { JOINED_MAX.max(CUT_MAX * granules) } else { u32::MAX };
         let joins = |granule: u32| {
             let record = map.record(granule);
             record.state() == state && record.free().waiting() == waiting && record.granules.get() <= most

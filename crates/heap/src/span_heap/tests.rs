@@ -158,13 +158,14 @@ fn what_is_held_for_large_spans_is_not_cut_for_small_ones_while_the_heap_was_lar
 
 #[test]
 fn a_little_does_not_join_much_that_is_held() {
-    for (little, whole) in [(12, 99), (13, 99 + 13)] {
+    for (much_granules, little, joins) in [(512, 1, true), (513, 64, false), (513, 65, true)] {
         let (map, mut spans) = heap();
         spans.decay.set_purger(true);
         let [much, beside, _] =
-            [99, little, 1].map(|granules| spans.take(&map, granules, 1, false, 0).unwrap().first);
-        spans.give(&map, much, 99, false, 0);
+            [much_granules, little, 1].map(|granules| spans.take(&map, granules, 1, false, 0).unwrap().first);
+        spans.give(&map, much, much_granules, false, 0);
         spans.give(&map, beside, little, false, 1);
+        let whole = much_granules + if joins { little } else { 0 };
         assert_eq!(map.record(much).granules.get(), whole);
     }
 }
