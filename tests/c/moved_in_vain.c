@@ -1,9 +1,8 @@
 /* Beside nearly as many mappings as a process may have, a block takes over the pages of free pieces until no more can be moved: what was
  * moved by then is given back when the block is, as all else. The argument says how the block comes into being. */
-#include "check.h"
-#include <sys/mman.h>
+#include "mappings.h"
 
-enum { LAST = 48, PIECES = 40, PAGE = 4096 };
+enum { LAST = 48, PIECES = 40 };
 
 int main(int argc, char **argv) {
     static char *piece[PIECES];
@@ -16,19 +15,14 @@ int main(int argc, char **argv) {
         CHECK(piece[i] != NULL && malloc(100 * KIB) != NULL, "no memory: errno %d", errno);
         memset(piece[i], 1, 8 * MIB);
     }
-    char text[32];
-    read_text("/proc/sys/vm/max_map_count", text, sizeof text);
-    size_t most = strtoull(text, NULL, 10);
-    char *pages = mmap(NULL, most * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    CHECK(pages != MAP_FAILED, "mmap of %zu pages: errno %d", most, errno);
-    for (size_t i = 1; i < most && mprotect(pages + i * PAGE, PAGE, PROT_READ) == 0; i += 2) {}
+    struct mappings used = use_up_mappings();
     for (size_t room = 0; room < LAST; room += 4) {
         pid_t child = fork();
         if (child == 0) {
-            for (size_t i = 1; i <= room; i++) munmap(pages + i * PAGE, PAGE);
+            leave_room(used, room);
             for (int i = 0; i < PIECES; i++) free(piece[i]);
             char *large = grows ? realloc(block, 300 * MIB) : malloc(300 * MIB);
-            munmap(pages, most * PAGE);
+            munmap(used.pages, used.bytes);
             if (grows) CHECK((large ? large : block)[40 * MIB - 1] == 1, "room for %zu mappings: the end of the block is lost", room);
             free(large ? large : block);
             malloc_trim(0);
