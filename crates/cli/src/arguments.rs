@@ -140,6 +140,9 @@ pub struct BenchArguments {
     /// Write a page with charts to FILE.
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
+    /// Draw time against memory into FILE: SVG, or PNG when its name ends so.
+    #[arg(long, value_name = "FILE")]
+    pub plot: Option<PathBuf>,
     /// Run nothing: show what an earlier --json wrote to FILE.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["names", "allocators", "threads", "sizes", "repeat", "quick", "idle", "seed", "system_calls", "json"])]
     pub load: Option<PathBuf>,

@@ -24,7 +24,8 @@ use crate::bench_progress::BenchProgress;
 use crate::contenders;
 use crate::failure::Failure;
 use crate::library;
-use crate::output_file::create_apart;
+use crate::output_file::{OutputFile, create_apart};
+use crate::picture::Form;
 use crate::saved_file;
 use crate::workshop::{Workshop, shell};
 
@@ -52,14 +53,17 @@ pub fn bench(
     let signals = hold_signals()?;
     // Files that cannot be written are refused before hours of work.
     let prints_samples = arguments.json.as_deref() == Some(Path::new("-"));
-    let paths = [arguments.json.as_deref().filter(|_| !prints_samples), arguments.html.as_deref()];
-    let [samples, page] = create_apart(paths, arguments.load.as_deref())?;
+    let json = arguments.json.as_deref().filter(|_| !prints_samples);
+    let form = arguments.plot.as_deref().map(Form::of).transpose()?;
+    let paths = [json, arguments.html.as_deref(), arguments.plot.as_deref()];
+    let [samples, page, picture] = create_apart(paths, arguments.load.as_deref())?;
     let (campaign, interrupted) = match loaded {
         Some(campaign) => (campaign, None),
         None => run(arguments, &signals)?,
     };
     let saved = samples.map_or(Ok(()), |file| file.write(&bench_json::json(&campaign)));
     let drawn = page.map_or(Ok(()), |file| file.write(&bench_html::html(&campaign)));
+    let plotted = form.zip(picture).map_or(Ok(()), |(form, file)| plot(&campaign, form, file));
     // A disk that is full by now costs its file and not the result.
     let table = bench_table::text(&campaign, terminal::columns());
     let printed = match prints_samples {
@@ -69,13 +73,21 @@ pub fn bench(
         }
         false => crate::print(table),
     };
-    saved.and(drawn)?;
+    saved.and(drawn).and(plotted)?;
     printed?;
     if let Some(error) = interrupted {
         return Err(Failure::of_run("the benchmark", error));
     }
     let has_failures = campaign.samples.iter().any(|sample| sample.failure.is_some());
     Ok(Ending::Exited(i32::from(has_failures)))
+}
+
+/// Draws time against memory.
+fn plot(campaign: &Campaign, form: Form, file: OutputFile) -> Result<(), Failure> {
+    let scene = bench_html::plot::scene(campaign).ok_or_else(|| {
+        Failure::Failed("nothing to draw: no allocator has figures for all of a suite".into())
+    })?;
+    form.write(file, &scene)
 }
 
 /// Runs; an interruption leaves the rounds that are complete, or of the first round the cells that are.

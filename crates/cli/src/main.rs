@@ -31,6 +31,7 @@ mod map_nmt;
 mod map_saved;
 mod observing_progress;
 mod output_file;
+mod picture;
 mod plan;
 mod progress;
 mod run;

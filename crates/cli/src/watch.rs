@@ -10,12 +10,12 @@ use faultless_probe::terminal;
 use faultless_probe::wakeup;
 use faultless_records::measurement::Ending;
 use faultless_records::recording::{Begin, FORMAT, Line};
-use faultless_report::plain::plain;
-use faultless_report::{plot, png, watch_summary};
+use faultless_report::{plot, watch_summary};
 
 use crate::failure::Failure;
 use crate::followed;
 use crate::output_file::{self, OutputFile};
+use crate::picture::Form;
 use crate::subject;
 use crate::watch_arguments::WatchArguments;
 use crate::watch_audience::{Nobody, Onlooker, Watchers};
@@ -43,7 +43,7 @@ pub fn watch(
     let command = followed::command_of(&arguments.command)?;
     let mut sampler = arguments.followed.sampler(arguments.pss)?;
     // After everything that may be refused: files are not touched for nothing.
-    let plot = Plot::create(&arguments)?;
+    let picture = picture(&arguments)?;
     let outlets = Outlets::open(&arguments, shows_chart, None)?;
     let spool = match &command {
         Some(_) if shows_chart => Some(Spool::create()?),
@@ -72,7 +72,7 @@ pub fn watch(
     if outlets.waits_for().is_none() || wakeup::is_writable(std::io::stderr().as_fd()).unwrap_or(true) {
         let _ = write!(std::io::stderr(), "{}", watch_summary::text(&history, terminal::columns()));
     }
-    let plotted = plot.map_or(Ok(()), |plot| plot.write(&history));
+    let plotted = draw(picture, &history);
     let written = outlets.finish().and(plotted);
     match (ending?, written) {
         // Who reads our lines no more takes nothing from the command's status.
@@ -90,7 +90,7 @@ fn show_recording(
     // Before signals are held: a pipe that nobody writes into must not outlast them.
     let input = watch_replay::open(path)?;
     let signals = &hold_signals()?;
-    let plot = Plot::create(arguments)?;
+    let picture = picture(arguments)?;
     let shows_chart = shows_chart(arguments) && arguments.plot.is_none();
     let mut outlets = Outlets::open(arguments, shows_chart, Some(&input))?;
     let history = watch_replay::replay(input, path, &mut outlets, signals)?;
@@ -99,51 +99,25 @@ fn show_recording(
         watch_replay::look_at(&history, &mut Screen::open()?, signals)?;
     }
     let _ = write!(std::io::stderr(), "{}", watch_summary::text(&history, terminal::columns()));
-    plot.map_or(Ok(()), |plot| plot.write(&history))?;
+    draw(picture, &history)?;
     outlets.finish()?;
     Ok(Ending::Exited(0))
 }
 
-/// A picture to be written at the end.
-struct Plot {
-    file: OutputFile,
-    is_png: bool,
+/// The file of a picture that is to be drawn at the end.
+fn picture(arguments: &WatchArguments) -> Result<Option<(Form, OutputFile)>, Failure> {
+    let Some(path) = &arguments.plot else { return Ok(None) };
+    let (form, file) = (Form::of(path)?, OutputFile::create(path)?);
+    let others = [&arguments.record, &arguments.output, &arguments.replay];
+    if others.into_iter().flatten().any(|other| file.is_at(other)) {
+        return Err(output_file::named_twice(path));
+    }
+    Ok(Some((form, file)))
 }
 
-impl Plot {
-    fn create(arguments: &WatchArguments) -> Result<Option<Self>, Failure> {
-        let Some(path) = &arguments.plot else { return Ok(None) };
-        let ending = path.extension().map(|ending| ending.to_ascii_lowercase());
-        let is_png = match ending.as_deref().and_then(std::ffi::OsStr::to_str) {
-            Some("png") => true,
-            Some("svg") => false,
-            _ => {
-                return Err(Failure::Usage(format!(
-                    "--plot draws a file that ends in .svg or .png, not {}",
-                    plain(&path.to_string_lossy())
-                )));
-            }
-        };
-        let file = OutputFile::create(path)?;
-        let others = [&arguments.record, &arguments.output, &arguments.replay];
-        if others.into_iter().flatten().any(|other| file.is_at(other)) {
-            return Err(output_file::named_twice(path));
-        }
-        Ok(Some(Self { file, is_png }))
-    }
-
-    fn write(self, history: &History) -> Result<(), Failure> {
-        let scene = plot::scene(history, &plot::Choice::whole(history));
-        match self.is_png {
-            true => {
-                let bytes = png::png(&scene);
-                let bytes = bytes
-                    .ok_or_else(|| Failure::Failed("the picture is too large for PNG: use .svg".into()))?;
-                self.file.write_bytes(&bytes)
-            }
-            false => self.file.write(&scene.svg()),
-        }
-    }
+fn draw(picture: Option<(Form, OutputFile)>, history: &History) -> Result<(), Failure> {
+    picture
+        .map_or(Ok(()), |(form, file)| form.write(file, &plot::scene(history, &plot::Choice::whole(history))))
 }
 
 /// The first line.

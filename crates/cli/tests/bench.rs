@@ -92,13 +92,17 @@ fn a_campaign_is_printed_saved_drawn_and_read_again() {
     assert!(again.status.success());
     assert_eq!(table(&again), text);
     assert_eq!(errors(&again), "");
-    let page_again = place.file("again.html");
-    let turned =
-        bench(&place, &["--load", &saved, "-r", "faultless", "--html", &page_again]).output().unwrap();
+    let (page_again, picture) = (place.file("again.html"), place.file("again.svg"));
+    let words = ["--load", &saved, "-r", "faultless", "--html", &page_again, "--plot", &picture];
+    let turned = bench(&place, &words).output().unwrap();
     assert_ne!(table(&turned), text);
     assert_ne!(fs::read_to_string(&page_again).unwrap(), html);
+    let drawn = fs::read_to_string(&picture).unwrap();
+    assert!(drawn.starts_with("<svg") && drawn.contains("ratios to faultless"), "{drawn}");
     assert_refused(&mut bench(&place, &["--load", &saved, "-r", "x"]), 2, "not among");
-    place.holds_only(&["again.html", "page.html", "samples.json"]);
+    let no_picture = place.file("again.gif");
+    assert_refused(&mut bench(&place, &["--load", &saved, "--plot", &no_picture]), 2, "ends in .svg or .png");
+    place.holds_only(&["again.html", "again.svg", "page.html", "samples.json"]);
 }
 
 #[test]

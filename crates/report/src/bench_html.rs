@@ -13,6 +13,7 @@ mod look;
 mod number;
 mod opening;
 mod placing;
+pub mod plot;
 mod scale;
 mod scatter;
 mod strip;

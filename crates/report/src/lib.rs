@@ -41,7 +41,7 @@ mod pprof;
 pub mod prometheus_text;
 pub mod quantity;
 pub mod saved_form;
-mod scene;
+pub mod scene;
 mod seeds_table;
 pub mod summary;
 mod table;

@@ -52,6 +52,18 @@ pub enum Anchor {
     End,
 }
 
+impl Anchor {
+    /// As SVG names it.
+    #[must_use]
+    pub fn svg(self) -> &'static str {
+        match self {
+            Self::Start => "start",
+            Self::Middle => "middle",
+            Self::End => "end",
+        }
+    }
+}
+
 /// One shape; all in pixels from the upper left corner.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Shape {
@@ -107,7 +119,7 @@ impl Scene {
     pub fn svg(&self) -> String {
         let mut svg = format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0}\" height=\"{1}\" viewBox=\"0 0 {0} {1}\" role=\"img\" \
-             font-family=\"system-ui, sans-serif\" font-size=\"12\">\n<title>{2}</title>\n<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n",
+             font-family=\"system-ui, sans-serif\" font-size=\"12\">\n<title>{2}</title>\n<rect width=\"{0}\" height=\"{1}\" fill=\"#fff\"/>\n",
             coordinate(self.width),
             coordinate(self.height),
             escape(&self.title)
@@ -138,11 +150,7 @@ fn write_shape(svg: &mut String, shape: &Shape) {
             let _ = writeln!(svg, "<circle cx=\"{x}\" cy=\"{y}\" r=\"{radius}\" fill=\"{colour}\"/>");
         }
         Shape::Text { at: (x, y), anchor, ink, text } => {
-            let anchor = match anchor {
-                Anchor::Start => "start",
-                Anchor::Middle => "middle",
-                Anchor::End => "end",
-            };
+            let anchor = anchor.svg();
             let (x, y, colour) = (coordinate(*x), coordinate(*y), ink.colour());
             let text = escape(text);
             let _ = writeln!(

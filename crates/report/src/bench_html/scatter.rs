@@ -3,13 +3,17 @@
 use std::fmt::Write as _;
 
 use faultless_diagnosis::standing::Ratio;
+use faultless_records::bench::Suite;
 
 use crate::html_page::escape;
+use crate::scene::Anchor;
 
+use super::board::{Board, Mean};
 use super::frame::{Frame, line, point, times};
 use super::number::coordinate;
 use super::placing::{self, Area};
 use super::scale::Scale;
+use super::words::{ratio_of, time_name};
 
 /// One contender.
 pub struct Dot<'a> {
@@ -23,6 +27,20 @@ pub struct Dot<'a> {
     pub time: Ratio,
     /// What is shown when it is pointed at.
     pub title: String,
+}
+
+/// The contenders that have means of both.
+#[must_use]
+pub fn dots<'a>(board: &'a Board, suite: Suite, times: &[Mean], memories: &[Mean]) -> Vec<Dot<'a>> {
+    let all = times.iter().zip(memories).enumerate();
+    all.filter_map(|(contender, (time, memory))| {
+        let (time, memory, name) = (time.ratio?, memory.ratio?, board.name(contender));
+        let of = |ratio| ratio_of(ratio, board.reference());
+        let measure = time_name(suite).to_lowercase();
+        let title = format!("{name}: {measure} {}, peak RSS {}", of(&time), of(&memory));
+        Some(Dot { contender, name, memory, time, title })
+    })
+    .collect()
 }
 
 const WIDTH: f64 = 560.0;
@@ -62,7 +80,8 @@ pub fn figure(heading: &str, subheading: &str, time: &str, dots: &[Dot]) -> Stri
         let (anchor, name_x) = anchored(x, &areas[place]);
         let _ = write!(
             group,
-            "<text class=\"name\" text-anchor=\"{anchor}\" x=\"{}\" y=\"{}\">{}</text>",
+            "<text class=\"name\" text-anchor=\"{}\" x=\"{}\" y=\"{}\">{}</text>",
+            anchor.svg(),
             coordinate(name_x),
             coordinate(areas[place].bottom - 3.0),
             escape(&names[place])
@@ -74,13 +93,14 @@ pub fn figure(heading: &str, subheading: &str, time: &str, dots: &[Dot]) -> Stri
 }
 
 /// A name begins or ends at the side of its point, so that a face wider or narrower than thought leaves no gap there.
-fn anchored(x: f64, area: &Area) -> (&'static str, f64) {
+#[must_use]
+pub fn anchored(x: f64, area: &Area) -> (Anchor, f64) {
     if area.left >= x {
-        ("start", area.left)
+        (Anchor::Start, area.left)
     } else if area.right <= x {
-        ("end", area.right)
+        (Anchor::End, area.right)
     } else {
-        ("middle", f64::midpoint(area.left, area.right))
+        (Anchor::Middle, f64::midpoint(area.left, area.right))
     }
 }
 

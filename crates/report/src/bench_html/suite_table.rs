@@ -11,8 +11,8 @@ use crate::quantity;
 use super::board::{Board, Mean};
 use super::look;
 use super::number::interval;
-use super::scatter::{self, Dot};
-use super::words::{cells, confidence, ratio_of, suite_title, time_name};
+use super::scatter;
+use super::words::{cells, confidence, means_over, suite_title, time_name};
 
 /// Table and chart of one suite.
 #[must_use]
@@ -104,23 +104,11 @@ fn cell(board: &Board, suite: Suite, contender: usize, mean: &Mean, largest: f64
 
 fn chart(board: &Board, suite: Suite, columns: &[Column], count: usize) -> String {
     let [(time_name, times), (_, memories), ..] = columns else { return String::new() };
-    let dots: Vec<Dot> = times
-        .iter()
-        .zip(memories)
-        .enumerate()
-        .filter_map(|(contender, (time, memory))| {
-            let (time, memory, name) = (time.ratio?, memory.ratio?, board.name(contender));
-            let of = |ratio| ratio_of(ratio, board.reference());
-            let title =
-                format!("{name}: {} {}, peak RSS {}", time_name.to_lowercase(), of(&time), of(&memory));
-            Some(Dot { contender, name, memory, time, title })
-        })
-        .collect();
+    let dots = scatter::dots(board, suite, times, memories);
     if dots.is_empty() {
         return String::new();
     }
     let heading = format!("{}: time against memory", suite.name());
-    let subheading =
-        format!("geometric means over {}, ratios to {}, logarithmic axes", cells(count), board.reference());
+    let subheading = format!("{}, logarithmic axes", means_over(count, board.reference()));
     scatter::figure(&heading, &subheading, &time_name.to_lowercase(), &dots)
 }

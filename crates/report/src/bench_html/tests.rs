@@ -2,7 +2,8 @@
 
 use faultless_records::bench::{Campaign, Cell, Contender, Figures, Machine, SCHEMA, Sample, Size, Suite};
 
-use super::html;
+use super::{html, plot};
+use crate::scene::Shape;
 
 fn cell(suite: Suite, workload: &str, threads: Option<u32>) -> Cell {
     Cell { suite, workload: workload.into(), size: threads.map(|_| Size::Small), threads, variant: None }
@@ -91,6 +92,51 @@ fn is_sound(page: &str) {
             assert!(number.parse::<f64>().is_ok_and(f64::is_finite), "{outline}");
         }
     }
+}
+
+/// The page, and the picture if there is something to draw, are sound, and the picture's shapes lie in it.
+fn are_sound(campaign: &Campaign) {
+    is_sound(&html(campaign));
+    let Some(scene) = plot::scene(campaign) else { return };
+    is_sound(&scene.svg());
+    let inside = |(x, y): &(f64, f64)| (0.0..=scene.width).contains(x) && (0.0..=scene.height).contains(y);
+    for shape in &scene.shapes {
+        let is_inside = match shape {
+            Shape::Path { points, .. } => points.iter().all(inside),
+            Shape::Disc { centre, .. } => inside(centre),
+            Shape::Text { at, .. } => inside(at),
+        };
+        assert!(is_inside, "{shape:?}");
+    }
+}
+
+#[test]
+fn the_picture_has_a_point_for_each_contender_in_each_suite() {
+    let campaign = campaign();
+    are_sound(&campaign);
+    let scene = plot::scene(&campaign).unwrap();
+    let points = scene.shapes.iter().filter(|shape| matches!(shape, Shape::Disc { .. }));
+    assert_eq!(points.count(), 2 * 3);
+    let svg = scene.svg();
+    for text in ["sun", "programs", "over 6 cells, ratios to libc", "mimalloc 3<", "×1.5", "wall time"] {
+        assert!(svg.contains(text), "{text}: {svg}");
+    }
+    // Libc is where both ratios are 1, and what takes more of both lies above it and to its right.
+    let centres: Vec<(f64, f64)> = scene
+        .shapes
+        .iter()
+        .filter_map(|shape| match shape {
+            Shape::Disc { centre, .. } => Some(*centre),
+            _ => None,
+        })
+        .collect();
+    assert!(centres[0].0 < centres[1].0 && centres[0].1 > centres[1].1, "{centres:?}");
+    assert!(centres[1].0 < centres[2].0 && centres[1].1 > centres[2].1, "{centres:?}");
+}
+
+#[test]
+fn a_campaign_without_means_has_no_picture() {
+    assert!(plot::scene(&Campaign { samples: Vec::new(), ..campaign() }).is_none());
 }
 
 #[test]
@@ -193,30 +239,29 @@ fn failures_and_a_busy_machine_are_said() {
 #[test]
 fn odd_campaigns_have_pages_too() {
     let empty = Campaign { contenders: Vec::new(), cells: Vec::new(), samples: Vec::new(), ..campaign() };
+    are_sound(&empty);
     let page = html(&empty);
-    is_sound(&page);
     assert!(page.contains("holds no samples") && !page.contains("<h2>"));
 
     let unknown = Campaign { machine: Machine { cpus: 1, ..Machine::default() }, ..campaign() };
     assert!(!html(&unknown).contains("<dd></dd>"));
 
     let no_runs = Campaign { samples: Vec::new(), ..campaign() };
-    is_sound(&html(&no_runs));
+    are_sound(&no_runs);
 
     let mut lost = campaign();
     lost.reference = 7;
     lost.samples[0].cell = 99;
     lost.samples[1].contender = 99;
     lost.started_unix_s = u64::MAX;
-    let page = html(&lost);
-    is_sound(&page);
-    assert!(page.contains("Not sound."));
+    are_sound(&lost);
+    assert!(html(&lost).contains("Not sound."));
 
     let mut zeros = campaign();
     for sample in &mut zeros.samples {
         sample.figures = Some(Figures { live_peak_bytes: Some(0), ..Figures::default() });
     }
-    is_sound(&html(&zeros));
+    are_sound(&zeros);
 
     let mut wild = campaign();
     for (sample, elapsed_s) in
@@ -232,7 +277,7 @@ fn odd_campaigns_have_pages_too() {
         sample.figures = Some(figures);
         sample.foreign_cpu = elapsed_s;
     }
-    is_sound(&html(&wild));
+    are_sound(&wild);
 }
 
 #[test]

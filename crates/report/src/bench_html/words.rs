@@ -101,6 +101,12 @@ pub fn confidence(ratio: &Ratio) -> String {
     format!("{} confidence", percent(ratio.confidence))
 }
 
+/// `geometric means over 2 cells, ratios to libc`.
+#[must_use]
+pub fn means_over(count: usize, reference: &str) -> String {
+    format!("geometric means over {}, ratios to {reference}", cells(count))
+}
+
 /// `1 cell`, `2 cells`.
 #[must_use]
 pub fn cells(count: usize) -> String {

@@ -1,0 +1,114 @@
+//! Time against memory as a picture by itself: one panel for each suite, one point for each contender.
+
+use faultless_diagnosis::standing::{self, Metric, Ratio};
+use faultless_records::bench::{Campaign, Suite};
+
+use crate::scene::{Anchor, Ink, Scene, Shape};
+
+use super::board::Board;
+use super::frame::times;
+use super::placing::{self, Area};
+use super::scale::Scale;
+use super::scatter::{self, Dot};
+use super::words::{means_over, time_name};
+
+/// Of a panel, in pixels.
+const WIDTH: f64 = 480.0;
+const HEIGHT: f64 = 400.0;
+/// Panels side by side.
+const COLUMNS: usize = 2;
+const LETTERS: usize = 20;
+
+/// The picture; none where no contender has a geometric mean of any suite.
+#[must_use]
+pub fn scene(campaign: &Campaign) -> Option<Scene> {
+    let board = Board::of(campaign);
+    let suites: Vec<(Suite, Vec<Dot>)> = board
+        .suites()
+        .map(|suite| {
+            let means = |metric| board.means(suite, metric);
+            (suite, scatter::dots(&board, suite, &means(Metric::time_of(suite)), &means(Metric::PeakRss)))
+        })
+        .filter(|(_, dots)| !dots.is_empty())
+        .collect();
+    if suites.is_empty() {
+        return None;
+    }
+    let names: Vec<&str> = suites.iter().map(|(suite, _)| suite.name()).collect();
+    let mut scene = Scene {
+        width: WIDTH * suites.len().min(COLUMNS) as f64,
+        height: HEIGHT * suites.len().div_ceil(COLUMNS) as f64,
+        title: format!("Time against memory: {}", names.join(", ")),
+        shapes: Vec::new(),
+    };
+    for (place, (suite, dots)) in suites.iter().enumerate() {
+        let corner = ((place % COLUMNS) as f64 * WIDTH, (place / COLUMNS) as f64 * HEIGHT);
+        let cells = standing::cells_of(campaign, *suite).count();
+        let mut panel = Panel { scene: &mut scene, corner };
+        panel.text((14.0, 22.0), Anchor::Start, Ink::Text, suite.name());
+        panel.text((14.0, 39.0), Anchor::Start, Ink::Faint, &means_over(cells, board.reference()));
+        panel.draw(&time_name(*suite).to_lowercase(), dots);
+    }
+    Some(scene)
+}
+
+struct Panel<'a> {
+    scene: &'a mut Scene,
+    corner: (f64, f64),
+}
+
+impl Panel<'_> {
+    fn draw(&mut self, time: &str, dots: &[Dot]) {
+        let plot = Area { left: 54.0, top: 72.0, right: WIDTH - 18.0, bottom: HEIGHT - 46.0 };
+        let ends = |of: fn(&Dot) -> Ratio| dots.iter().flat_map(move |dot| [of(dot).low, of(dot).high]);
+        let across = Scale::of_ratios(ends(|dot| dot.memory), plot.left, plot.right);
+        let up = Scale::of_ratios(ends(|dot| dot.time), plot.bottom, plot.top);
+
+        for ratio in up.ticks(8) {
+            let y = up.place(ratio);
+            self.line((plot.left, y), (plot.right, y), Ink::Grid);
+            self.text((plot.left - 7.0, y + 4.0), Anchor::End, Ink::Faint, &times(ratio));
+        }
+        for ratio in across.ticks(8) {
+            let x = across.place(ratio);
+            self.line((x, plot.top), (x, plot.bottom), Ink::Grid);
+            self.text((x, plot.bottom + 17.0), Anchor::Middle, Ink::Faint, &times(ratio));
+        }
+        let one = (across.place(1.0), up.place(1.0));
+        self.line((plot.left, one.1), (plot.right, one.1), Ink::Mark);
+        self.line((one.0, plot.top), (one.0, plot.bottom), Ink::Mark);
+        self.text((14.0, 62.0), Anchor::Start, Ink::Text, time);
+        let middle = f64::midpoint(plot.left, plot.right);
+        self.text((middle, HEIGHT - 10.0), Anchor::Middle, Ink::Text, "peak RSS");
+        self.text((plot.right, 62.0), Anchor::End, Ink::Faint, "↙ less is better");
+
+        let places: Vec<(f64, f64)> =
+            dots.iter().map(|dot| (across.place(dot.memory.median), up.place(dot.time.median))).collect();
+        let names: Vec<String> = dots.iter().map(|dot| placing::shortened(dot.name, LETTERS)).collect();
+        let widths: Vec<f64> = names.iter().map(|name| placing::width(name)).collect();
+        let areas = placing::beside(&places, &widths, 14.0, &plot);
+        for (((dot, (x, y)), area), name) in dots.iter().zip(places).zip(&areas).zip(&names) {
+            let ink = Ink::Series(dot.contender);
+            self.line((across.place(dot.memory.low), y), (across.place(dot.memory.high), y), ink);
+            self.line((x, up.place(dot.time.low)), (x, up.place(dot.time.high)), ink);
+            let (anchor, name_x) = scatter::anchored(x, area);
+            self.text((name_x, area.bottom - 3.0), anchor, ink, name);
+            let centre = self.at((x, y));
+            self.scene.shapes.push(Shape::Disc { centre, radius: 4.5, ink });
+        }
+    }
+
+    fn at(&self, (x, y): (f64, f64)) -> (f64, f64) {
+        (self.corner.0 + x, self.corner.1 + y)
+    }
+
+    fn line(&mut self, from: (f64, f64), to: (f64, f64), ink: Ink) {
+        let points = vec![self.at(from), self.at(to)];
+        self.scene.shapes.push(Shape::Path { points, ink, width: 1.0, is_dashed: ink == Ink::Mark });
+    }
+
+    fn text(&mut self, at: (f64, f64), anchor: Anchor, ink: Ink, text: &str) {
+        let (at, text) = (self.at(at), text.to_owned());
+        self.scene.shapes.push(Shape::Text { at, anchor, ink, text });
+    }
+}
