@@ -372,6 +372,22 @@ static void forked_from_one(void) {
     expect_success(child, "a child of one thread");
     end_parked(other);
 }
+/* A child of vfork that allocates before exec, as the JDK's does, has its parent's memory, but a thread that it makes ends with it. */
+static void vforked(void) {
+    pthread_t other = start_parked();
+    wait_until_it_leaves("nothing to give back");
+    pid_t child = vfork();
+    if (child == 0) {
+        int all;
+        allocate(NULL);
+        purgers(&all);
+        _exit(all != 1);
+    }
+    expect_success(child, "a child of vfork that allocates and makes no thread");
+    fill_and_free(6, 0);
+    CHECK(purgers_now() == 1 || !preloaded(), "a child of vfork was here, and no purger comes any more");
+    end_parked(other);
+}
 
 int main(int argc, char **argv) {
     static const struct {
@@ -386,6 +402,7 @@ int main(int argc, char **argv) {
         {"none_when_alone_again", none_when_alone_again},
         {"none_if_off", none_if_off},       {"forked", forked},
         {"forked_from_one", forked_from_one},
+        {"vforked", vforked},
         {"threads_end_when_it_has_left", threads_end_when_it_has_left},
         {"comes_after_a_refusal", comes_after_a_refusal},
         {"sleeps_where_nanosleep_is_refused", sleeps_where_nanosleep_is_refused},

@@ -95,6 +95,11 @@ fn forked_child_of_a_parent_in_which_one_thread_allocated_has_none() {
 }
 
 #[test]
+fn child_of_vfork_starts_none_and_its_parent_has_one_afterwards() {
+    Program::new("purger.c").argument("vforked").passes();
+}
+
+#[test]
 fn libc_frees_stacks_under_its_lock_when_no_purger_is_there() {
     case("threads_end_when_it_has_left");
 }

@@ -363,6 +363,7 @@ pub fn handle_forks() {
         os::find_single_threaded_flag();
         os::find_libc_create();
         os::at_fork(fork_prepare, fork_parent, fork_child);
+        purger::note_process();
     }
 }
 
@@ -423,6 +424,7 @@ unsafe extern "C" fn fork_parent() {
 }
 
 unsafe extern "C" fn fork_child() {
+    purger::note_process();
     // ORDERING: Relaxed, as in `fork_prepare`.
     if FORK_HOLDS.load(Ordering::Relaxed) {
         // SAFETY: libc calls this in the child before `fork` returns.

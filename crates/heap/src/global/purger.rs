@@ -45,6 +45,9 @@ const WORTH_GRANULES: u32 = 16;
 
 /// Whether there is a purger. Synchronization: from [`ABSENT`] or [`REFUSED`] by exchange, back by the purger itself or a forked child.
 static STATE: AtomicU32 = AtomicU32::new(ABSENT);
+/// The process that this memory is of, by its number, not 0 before that is known: so it lies on a page that each process writes to. A
+/// child of `vfork` has the same memory, and a thread that it started would end with it, maybe with a lock of ours.
+static PROCESS: AtomicU32 = AtomicU32::new(u32::MAX);
 /// Before that time in ns there is no other attempt.
 static RETRY_AT: AtomicU64 = AtomicU64::new(0);
 /// Time between two looks for other threads in a forked child, ns, and when the next may be.
@@ -117,6 +120,10 @@ fn others_ran() -> bool {
 
 #[cold]
 fn start(before: u32) {
+    // ORDERING: Relaxed; written before the process had another thread.
+    if PROCESS.load(Ordering::Relaxed) != os::process_id() {
+        return;
+    }
     // ORDERING: Acquire pairs with the Release in `leave`: what the last one said when it left does not overtake what is said here.
     if STATE.compare_exchange(before, PRESENT, Ordering::Acquire, Ordering::Relaxed).is_err() {
         return;
@@ -187,6 +194,12 @@ fn leave() -> bool {
     }
     HEAP.spans.set_purger(true);
     false
+}
+
+/// This process is the one that the memory is of: at its start, and in the child of a fork. Before it has threads.
+pub fn note_process() {
+    // ORDERING: Relaxed, as in `start`.
+    PROCESS.store(os::process_id(), Ordering::Relaxed);
 }
 
 /// Makes the child of a fork, in which no purger is, know that.
