@@ -156,7 +156,14 @@ static void errors_speak(void) {
         CHECK(fl_region_resize(region, MIB - 999, NULL, NULL, &error) == FL_REGION_LIMIT_FILE_SIZE, "%s", error.message);
         CHECK(fl_region_bytes(region) == MIB - 1000, "%zu bytes", fl_region_bytes(region));
         fl_region_unmap(region);
-        fl_region_unmap(map((fl_region_options){.bytes = MIB - 1000, .shared = 1}));
+        /* Nor does it where limits are not looked at. */
+        region = map((fl_region_options){.bytes = MIB - 1000, .shared = 1, .unchecked = 1});
+        CHECK(fl_region_resize(region, 2 * MIB, NULL, NULL, &error) == FL_REGION_REFUSED, "%s", error.message);
+        CHECK(error.errno_value == EFBIG && strstr(error.message, "ulimit -f"), "%s", error.message);
+        CHECK(fl_region_bytes(region) == MIB - 1000, "%zu bytes", fl_region_bytes(region));
+        fl_region_unmap(region);
+        options.unchecked = 1;
+        CHECK(fl_region_map(&options, &error) == NULL && error.errno_value == EFBIG, "%s", error.message);
         setrlimit(RLIMIT_FSIZE, &before);
     }
 }

@@ -3,6 +3,7 @@
 use super::errno::Errno;
 use super::memory::{Call, refused};
 use super::syscall::{number, syscall};
+use super::thread::without_ending_by_writes;
 use core::ffi::CStr;
 
 const AT_FDCWD: usize = -100isize as usize;
@@ -93,8 +94,8 @@ impl Descriptor {
     /// What `ftruncate` says.
     pub fn resize(&self, bytes: usize) -> Result<(), Errno> {
         // SAFETY: mappings beyond the new end belong to the caller, who gives them up first.
-        let answer = unsafe { syscall(number::FTRUNCATE, [self.0, bytes, 0, 0, 0, 0]) };
-        Errno::check(answer).map(drop)
+        let resize = || unsafe { syscall(number::FTRUNCATE, [self.0, bytes, 0, 0, 0, 0]) };
+        Errno::check(without_ending_by_writes(resize)).map(drop)
     }
 
     /// Bytes of the file.

@@ -374,7 +374,7 @@ pub(super) fn set_signals(mask: u64) -> u64 {
 }
 
 /// Calls `write` so that a file beyond the limit of its size (SIGXFSZ, `ulimit -f`) and a pipe that nobody reads (SIGPIPE) only refuse
-/// it: what we write for an observer is no reason to end the program.
+/// it: neither what we write for an observer nor a region's file is a reason to end the program.
 pub fn without_ending_by_writes<T>(write: impl FnOnce() -> T) -> T {
     const SIG_BLOCK: usize = 0;
     const SIGPIPE_SIGXFSZ: u64 = 1 << 12 | 1 << 24;

@@ -165,7 +165,7 @@ fn write_refusal(out: &mut fmt::Formatter<'_>, step: Step, errno: Errno, size: S
         (Step::Map, 22) | (Step::File, 19) => {
             "see /sys/kernel/mm/hugepages for the sizes of this kernel's huge pages"
         }
-        (Step::File, 27) => "raise the limit on file sizes (ulimit -f), or map it private",
+        (Step::File | Step::Resize, 27) => "raise the limit on file sizes (ulimit -f), or map it private",
         (Step::File | Step::Open, 23 | 24) => "too many open files; raise the limit (ulimit -n)",
         (Step::File, 1 | 38) => "a seccomp filter or an old kernel has no memfd_create; map it private",
         (Step::Resize, 1) => "the file is sealed: a region that was frozen keeps its size",
