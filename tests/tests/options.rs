@@ -193,6 +193,13 @@ fn what_is_written_at_exit_ends_no_program_that_may_not_write() {
 }
 
 #[test]
+fn lines_that_nobody_reads_do_not_end_the_program() {
+    if preload().is_some() {
+        Program::new("unread_lines.c").passes();
+    }
+}
+
+#[test]
 fn of_two_copies_only_the_one_that_serves_reports() {
     let Some(library) = preload() else { return };
     let name = format!("faultless-two-copies-{}", std::process::id());

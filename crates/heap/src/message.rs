@@ -44,13 +44,13 @@ impl Write for Line {
     }
 }
 
-/// Writes one line, prefixed by our name, to standard error.
+/// Writes one line, prefixed by our name, to standard error; a pipe that nobody reads is no reason to end the program.
 pub fn say(text: fmt::Arguments) {
     let mut line = Line::new();
     // A `Line` never fails: it cuts.
     let _ = write!(line, "faultless: {text}");
     line.end();
-    os::write_stderr(line.as_bytes());
+    os::without_ending_by_writes(|| os::write_stderr(line.as_bytes()));
 }
 
 /// What a program did wrong with a pointer.
