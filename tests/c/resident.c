@@ -172,6 +172,22 @@ static void many_kept_spans(void) {
     for (int i = 0; i < COUNT; i++) free(wall[i]);
 }
 
+/* A huge page that a small block gets reaches far into free memory beside it. */
+static void beside_huge_pages(void) {
+    enum { COUNT = 64 };
+    static char *large[COUNT], *small[COUNT];
+    size_t start = rss_bytes();
+    for (int i = 0; i < COUNT; i++) {
+        large[i] = malloc(2 * MIB - 128 * KIB);
+        small[i] = malloc(100 * KIB);
+    }
+    for (int i = 0; i < COUNT; i++) free(opaque(large[i]));
+    malloc_trim(0);
+    for (int i = 0; i < COUNT; i++) memset(small[i], 1, 100 * KIB);
+    for (int i = 0; i < COUNT; i++) free(small[i]);
+    malloc_trim(0);
+    expect_within(start, 2 * MIB, "small blocks on huge pages freed");
+}
 /* A few blocks that come and go, then many that go. */
 static void few_then_many(void) {
     enum { FEW = 2000, MANY = 20000 };
@@ -198,6 +214,7 @@ int main(int argc, char **argv) {
         {"comes_and_goes", comes_and_goes},
         {"comes_and_goes_in_all_sizes", comes_and_goes_in_all_sizes},
         {"few_then_many", few_then_many},
+        {"beside_huge_pages", beside_huge_pages},
         {"locked_page", locked_page},
         {"locked_for_a_while", locked_for_a_while}};
     for (size_t i = 0; i < COUNT_OF(cases); i++)

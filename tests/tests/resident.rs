@@ -40,6 +40,13 @@ fn realloc_of_large_blocks_never_holds_two_copies() {
 }
 
 #[test]
+fn huge_pages_that_reach_into_free_memory_are_given_back() {
+    for option in ["huge_pages:auto", "huge_pages:always"] {
+        Program::new("resident.c").argument("beside_huge_pages").variable("FAULTLESS", option).passes();
+    }
+}
+
+#[test]
 fn blocks_that_grow_by_copying_into_memory_with_pages_make_no_system_call() {
     Program::new("copied_growth.c").variable("FAULTLESS", "purge:never").passes();
 }

@@ -306,6 +306,24 @@ impl PageMap {
         }
     }
 
+    /// Where the kernel uses huge pages by itself: gives back what those that a part of a clean span had, and that reached beyond it, brought
+    /// in of the rest. It reads as zero, but is resident.
+    ///
+    /// # Safety
+    /// As for [`PageMap::purge_tables_around`].
+    pub unsafe fn purge_huge_around(&self, part: Span, whole: Span) {
+        if !self.reservation.are_huge_pages_everywhere() {
+            return;
+        }
+        let ((start, bytes), (first, all)) = (self.range(part), self.range(whole));
+        let from = first.max(start & !(HUGE_PAGE_BYTES - 1));
+        let to = (first + all).min((start + bytes).next_multiple_of(HUGE_PAGE_BYTES));
+        if to - from > bytes {
+            // SAFETY: committed memory that nobody has, see above.
+            unsafe { os::purge(from, to - from) };
+        }
+    }
+
     /// From where to where, as addresses, the bitmaps of a span lie, and its records but for those of the first and the last granule:
     /// they say how long a free span is.
     fn tables_of(&self, span: Span) -> [(usize, usize); 2] {

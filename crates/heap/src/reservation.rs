@@ -191,6 +191,11 @@ impl Reservation {
         self.huge_pages.load(ORDER) == HugePages::Auto as u8
     }
 
+    /// Whether the kernel may use huge pages in all memory.
+    pub fn are_huge_pages_everywhere(&self) -> bool {
+        self.huge_pages.load(ORDER) == HugePages::Always as u8
+    }
+
     /// Replaces memory by a fresh mapping that reads as zero and joins its neighbours again. False: refused.
     ///
     /// # Safety
@@ -206,7 +211,7 @@ impl Reservation {
 
     /// Tells the kernel what is wanted of huge pages in a committed range.
     pub fn advise(&self, address: usize, bytes: usize) {
-        let everywhere = self.huge_pages.load(ORDER) == HugePages::Always as u8;
+        let everywhere = self.are_huge_pages_everywhere();
         let advice = if everywhere { os::HugePageAdvice::Always } else { os::HugePageAdvice::Never };
         // SAFETY: the callers pass a committed range of the reservation; advice changes no contents.
         unsafe { os::advise_huge_pages(address, bytes, advice) };
@@ -257,9 +262,7 @@ impl Reservation {
         let layout = Layout::of(coverage);
         // mmap aligns to pages; one granule is given up for alignment where that is not enough.
         let aligned = start.next_multiple_of(GRANULE_BYTES);
-        if aligned != start {
-            reserved -= 1;
-        }
+        reserved -= u32::from(aligned != start);
         let limit = layout.first_granule;
         debug_assert!(limit <= reserved);
         // SAFETY: the start of the new reservation.

@@ -340,7 +340,10 @@ impl SpanHeap {
     /// Returns the clean span that it is part of then.
     fn add_clean(&mut self, map: &PageMap, span: Span) -> Span {
         debug_assert!(!map.record(span.first).is_moved());
-        self.merge(map, span, State::Clean, Waiting::None, 0)
+        let whole = self.merge(map, span, State::Clean, Waiting::None, 0);
+        // SAFETY: the caller holds the lock, and the span is part of the whole, which is clean.
+        unsafe { map.purge_huge_around(span, whole) };
+        whole
     }
 
     /// Links a free span after joining it with free neighbours of the same kind that wait for the same; not with a held one of which it is
