@@ -172,6 +172,22 @@ static void many_kept_spans(void) {
     for (int i = 0; i < COUNT; i++) free(wall[i]);
 }
 
+/* What the heap knows of blocks takes memory, too: of 4 MiB a page, where that is all there is. */
+static void untouched_blocks(void) {
+    enum { COUNT = 2000 };
+    static char *block[COUNT];
+    uint64_t random = 5;
+    size_t start = rss_bytes();
+    for (int i = 0; i < COUNT; i++) CHECK((block[i] = malloc(4 * MIB)) != NULL, "no memory for block %d", i);
+    for (int i = COUNT - 1; i > 0; i--) {
+        int other = next_random(&random) % (i + 1);
+        char *p = block[i];
+        block[i] = block[other], block[other] = p;
+    }
+    for (int i = 0; i < COUNT; i++) free(block[i]);
+    malloc_trim(0);
+    expect_within(start, MIB, "2,000 blocks of 4 MiB freed that nobody touched");
+}
 /* A huge page that a small block gets reaches far into free memory beside it. */
 static void beside_huge_pages(void) {
     enum { COUNT = 64 };
@@ -214,6 +230,7 @@ int main(int argc, char **argv) {
         {"comes_and_goes", comes_and_goes},
         {"comes_and_goes_in_all_sizes", comes_and_goes_in_all_sizes},
         {"few_then_many", few_then_many},
+        {"untouched_blocks", untouched_blocks},
         {"beside_huge_pages", beside_huge_pages},
         {"locked_page", locked_page},
         {"locked_for_a_while", locked_for_a_while}};

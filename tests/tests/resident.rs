@@ -40,6 +40,11 @@ fn realloc_of_large_blocks_never_holds_two_copies() {
 }
 
 #[test]
+fn what_is_known_of_freed_blocks_takes_no_memory() {
+    case("untouched_blocks");
+}
+
+#[test]
 fn huge_pages_that_reach_into_free_memory_are_given_back() {
     for option in ["huge_pages:auto", "huge_pages:always"] {
         Program::new("resident.c").argument("beside_huge_pages").variable("FAULTLESS", option).passes();

@@ -294,14 +294,18 @@ impl PageMap {
     /// The caller holds the span heap's lock, and `whole` is a clean span that `part` is in.
     pub unsafe fn purge_tables_around(&self, part: Span, whole: Span) {
         let page = os::page_bytes();
-        let parts = self.tables_of(part);
+        // Of records those of the part's first and last granule, and of its neighbours' beside them: these may lie in the next page.
+        let reaches = [0, 2 * RECORD_BYTES];
         let wholes = self.tables_of(whole).map(whole_pages);
-        for ((start, end), (first, last)) in parts.into_iter().zip(wholes) {
-            let [left, right] = [start, end].map(|edge| (edge % page != 0).then_some(edge & !(page - 1)));
-            let edges = [left, right.filter(|_| right != left)];
-            for place in edges.into_iter().flatten().filter(|place| (first..last).contains(place)) {
-                // SAFETY: a page of the tables of granules that nobody has, see above.
-                unsafe { os::purge(place, page) };
+        for ((table, reach), (first, last)) in self.tables_of(part).into_iter().zip(reaches).zip(wholes) {
+            let (start, end) = whole_pages(table);
+            let (from, to) = ((table.0 - reach) & !(page - 1), (table.1 + reach).next_multiple_of(page));
+            let edges = if start < end { [(from, start), (end, to)] } else { [(from, to), (to, to)] };
+            for (from, to) in edges.map(|(from, to)| (from.max(first), to.min(last))) {
+                if from < to {
+                    // SAFETY: pages of the tables of granules that nobody has, see above.
+                    unsafe { os::purge(from, to - from) };
+                }
             }
         }
     }
