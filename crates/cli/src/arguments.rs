@@ -90,8 +90,8 @@ pub struct DoctorArguments {
     /// Print the result as JSON.
     #[arg(long)]
     pub json: bool,
-    /// The command and its arguments; it runs without input, its output is dropped, and one that does not end by itself needs a limit, such
-    /// as timeout 30 CMD.
+    /// The command and its arguments; each run reads the file that doctor gets (< FILE), else nothing, its output is dropped, and one that
+    /// does not end by itself needs a limit, such as timeout 30 CMD.
     #[arg(trailing_var_arg = true, value_name = "CMD")]
     pub command: Vec<OsString>,
 }

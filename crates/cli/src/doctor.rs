@@ -28,6 +28,7 @@ use faultless_trial::environment::Environment;
 
 use crate::arguments::DoctorArguments;
 use crate::failure::Failure;
+use crate::input;
 use crate::library;
 use crate::output_file::OutputFile;
 use crate::plan;
@@ -58,7 +59,7 @@ pub fn doctor(arguments: DoctorArguments, signals: &Signals) -> Result<Ending, F
     let page = arguments.html.as_deref().map(OutputFile::create).transpose()?;
     let room = Room::prepare()?;
     let command = match given {
-        Some(command) => command,
+        Some(command) => Command { input: input::file(), ..command },
         None => library::demo(room.directory.path())?,
     };
     let patient = Patient { command, is_demo, environment: Environment::new(std::env::vars_os()) };

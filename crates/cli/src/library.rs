@@ -37,5 +37,5 @@ pub fn demo(directory: &Path) -> Result<Command, Failure> {
         .ok_or_else(|| Failure::Failed("this build carries no demo; name a command".into()))?;
     let program = faultless_bundle::workload_into(directory, workload)
         .map_err(|error| Failure::Failed(format!("cannot write the demo: {error}")))?;
-    Ok(Command { program, arguments: vec![DEMO.into()] })
+    Ok(Command { program, arguments: vec![DEMO.into()], input: None })
 }

@@ -24,6 +24,7 @@ mod heap_command;
 mod heap_core;
 mod heap_faultless;
 mod heap_process;
+mod input;
 mod library;
 mod manual;
 mod map;

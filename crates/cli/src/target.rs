@@ -44,7 +44,7 @@ pub fn find(words: Vec<OsString>) -> Result<Command, Failure> {
     let Some(name) = words.first() else { return Err(Failure::Usage("no command was given".into())) };
     let shown = name.to_string_lossy().into_owned();
     let program = program::find(name).map_err(|error| Failure::of_lookup(&shown, error))?;
-    Ok(Command { program, arguments: words })
+    Ok(Command { program, arguments: words, input: None })
 }
 
 /// How to start a command as a shell would; where our output must be the report alone, what it prints `is_apart`, on our

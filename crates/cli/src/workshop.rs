@@ -48,7 +48,7 @@ impl Workshop<'_> {
         let program = faultless_bundle::workload_into(self.directory, workload).map_err(failed)?;
         let mut arguments = self.arguments(cell, &cell.workload);
         arguments.extend(cell.variant.clone().map(OsString::from));
-        Ok(Job { command: Command { program, arguments }, reports: true })
+        Ok(Job { command: Command { program, arguments, input: None }, reports: true })
     }
 
     /// `NAME THREADS SIZE IDLE_MS`.
@@ -91,6 +91,7 @@ impl Workshop<'_> {
             let compile = Command {
                 program: java.home.join("bin/javac"),
                 arguments: words.iter().map(OsString::from).collect(),
+                input: None,
             };
             let compiled = match command::run(&compile, &own_environment(), self.signals) {
                 Ok(run) => run,
@@ -106,7 +107,8 @@ impl Workshop<'_> {
         arguments.extend([OsString::from("-cp"), place.into_os_string()]);
         arguments.extend(self.arguments(cell, "Bursts"));
         arguments.push(form.into());
-        Ok(Ok(Job { command: Command { program: java.home.join("bin/java"), arguments }, reports: true }))
+        let command = Command { program: java.home.join("bin/java"), arguments, input: None };
+        Ok(Ok(Job { command, reports: true }))
     }
 }
 
@@ -117,7 +119,8 @@ fn own_environment() -> Environment {
 /// `/bin/sh -c SCRIPT`.
 #[must_use]
 pub fn shell(script: &str) -> Command {
-    Command { program: "/bin/sh".into(), arguments: ["sh", "-c", script].map(OsString::from).to_vec() }
+    let arguments = ["sh", "-c", script].map(OsString::from).to_vec();
+    Command { program: "/bin/sh".into(), arguments, input: None }
 }
 
 #[cfg(test)]

@@ -30,6 +30,8 @@ pub struct Command {
     pub program: PathBuf,
     /// All arguments, the name first.
     pub arguments: Vec<OsString>,
+    /// A file that each run reads as its standard input, from the beginning; none for nothing.
+    pub input: Option<PathBuf>,
 }
 
 impl Command {
@@ -78,7 +80,7 @@ impl fmt::Display for RunError {
 
 impl std::error::Error for RunError {}
 
-/// Runs the command apart from the terminal: input from `/dev/null`, output read and dropped, a session of its own.
+/// Runs the command apart from the terminal: input from its file or none, output read and dropped, a session of its own.
 ///
 /// # Errors
 /// [`RunError`].
@@ -186,13 +188,17 @@ fn start(
     if let Some(number) = signals.pending_interruption() {
         return Err(RunError::Interrupted(number));
     }
-    let nothing = File::open("/dev/null").or_else(|_| ended_pipe()).map_err(RunError::Start)?;
+    let input = match &command.input {
+        Some(path) => File::open(path),
+        None => File::open("/dev/null").or_else(|_| ended_pipe()),
+    };
+    let input = input.map_err(RunError::Start)?;
     let (drain, output, errors) = Drain::start().map_err(RunError::Start)?;
     let start = Launch {
         program: command.program.clone(),
         arguments: command.arguments.clone(),
         environment: environment.variables().to_vec(),
-        streams: [Some(nothing), Some(output), Some(errors)],
+        streams: [Some(input), Some(output), Some(errors)],
         is_detached: true,
     };
     Ok((launch_traced(start, signals, tracing).map_err(RunError::Start)?, drain))

@@ -192,7 +192,7 @@ mod tests {
     }
 
     fn job(reports: bool) -> Job {
-        Job { command: Command { program: "/bin/true".into(), arguments: Vec::new() }, reports }
+        Job { command: Command { program: "/bin/true".into(), arguments: Vec::new(), input: None }, reports }
     }
 
     fn entry(library: Option<&str>) -> Entry {
