@@ -6,10 +6,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use faultless_diagnosis::doubt::{self, Observed};
 use faultless_diagnosis::environment::{Facts, Finding, check};
 use faultless_diagnosis::loaded_data;
 use faultless_diagnosis::tuning::{Evidence, Tuning, derive, size};
-use faultless_diagnosis::verdict::{ArmResult, judge};
+use faultless_diagnosis::verdict::{ArmResult, Scope, judge};
 use faultless_probe::loader;
 use faultless_probe::place::{self, PrivateDirectory};
 use faultless_probe::proc_view;
@@ -22,7 +23,7 @@ use faultless_records::measurement::{Ending, FinalView, Measurement, Orphan};
 use faultless_report::doctor::Consultation;
 use faultless_report::doctor::html::html;
 use faultless_report::doctor_json;
-use faultless_trial::command::{Command, Run, RunError, run_with_orphans, run_with_sizes};
+use faultless_trial::command::{Command, LargestView, Run, RunError, run_with_orphans, run_with_sizes};
 use faultless_trial::comparison::{Arm, compare};
 use faultless_trial::environment::Environment;
 
@@ -128,7 +129,7 @@ fn consult(patient: &Patient, room: &Room, rounds: u32, signals: &Signals) -> Re
     };
     let orphans: Vec<Orphan> = orphans.into_iter().filter(counts).collect();
     progress.say(&format!("{}: observing its sizes under Faultless", patient.command.name()));
-    let (observed, others) = observe(patient, room, signals)?;
+    let Observation { largest: observed, others, unreached } = observe(patient, room, signals)?;
 
     let glibc = loader::glibc_version(&look.measurement.mapped_files);
     let findings = check_environment(patient, &look.measurement, glibc);
@@ -164,8 +165,22 @@ fn consult(patient: &Patient, room: &Room, rounds: u32, signals: &Signals) -> Re
             runs: runs.into_iter().map(|run| run.measurement).collect(),
         })
         .collect();
-    let verdict =
-        judge(&arms, orphans.is_empty()).ok_or_else(|| Failure::Failed("no run was measured".into()))?;
+    let mut doubts = doubt::of_runs(&look.measurement, &arms);
+    doubts.extend(unreached);
+    if !patient.is_demo && terminal::is_input_waiting() {
+        doubts.push(
+            "the command ran without input, and some waits on standard input, which can be read once only: give it a file (< FILE)"
+                .into(),
+        );
+    }
+    doubts.extend(target::own_malloc(&patient.command.program));
+    let fails = arms.iter().flat_map(|arm| &arm.runs).all(|run| !run.ending.is_success());
+    let scope = match (fails || !doubts.is_empty(), orphans.is_empty()) {
+        (true, _) => Scope::Doubtful,
+        (false, false) => Scope::Part,
+        (false, true) => Scope::All,
+    };
+    let verdict = judge(&arms, scope).ok_or_else(|| Failure::Failed("no run was measured".into()))?;
     let loaded_data = loaded_data::recognise(
         observed.as_ref(),
         &arms,
@@ -181,7 +196,6 @@ fn consult(patient: &Patient, room: &Room, rounds: u32, signals: &Signals) -> Re
         );
     }
     remarks.extend(residence);
-    remarks.extend(target::own_malloc(&patient.command.program));
     // Each arm is as it was set up, and nothing proves it.
     remarks.extend(
         proc_view::obstacle().map(|obstacle| format!("which allocator ran was not seen: {obstacle}")),
@@ -199,6 +213,7 @@ fn consult(patient: &Patient, room: &Room, rounds: u32, signals: &Signals) -> Re
         arms,
         verdict,
         remarks,
+        doubts,
         failed_output,
         orphans,
     })
@@ -209,31 +224,51 @@ fn counts(orphan: &Orphan) -> bool {
     orphan.goes_on || orphan.processor >= LEAST_PROCESSOR
 }
 
-/// One run under the library with the report of its largest heap, and those of its other processes. No largest where a process that left
-/// no report was larger by far than those that did, as a server that its command kills.
-fn observe(
-    patient: &Patient,
-    room: &Room,
-    signals: &Signals,
-) -> Result<(Option<HeapReport>, Vec<HeapReport>), Failure> {
+/// What one run under the library showed.
+struct Observation {
+    /// The report of its largest heap; none where a process that left no report was larger by far than those that did, as a server that
+    /// its command kills.
+    largest: Option<HeapReport>,
+    /// Those of its other processes.
+    others: Vec<HeapReport>,
+    /// What is to be said of a large process that had not loaded the library.
+    unreached: Option<String>,
+}
+
+fn observe(patient: &Patient, room: &Room, signals: &Signals) -> Result<Observation, Failure> {
     let prefix = room.directory.path().join(REPORT_PREFIX);
     let mut option = OsString::from("report:");
     option.push(&prefix);
     let environment = patient.under_faultless(room).with_option("FAULTLESS", &option);
-    let (_, sizes) = run_with_sizes(&patient.command, &environment, signals)
+    let (_, views) = run_with_sizes(&patient.command, &environment, signals)
         .map_err(|error| Failure::of_run(&patient.command.name(), error))?;
     let reports = reports(room.directory.path());
     let is_reported = |pid: &i32| reports.contains_key(pid);
     let seen = |is_wanted: bool| {
-        let fits = sizes.iter().filter(move |(pid, _)| is_reported(pid) == is_wanted);
-        fits.map(|(_, bytes)| *bytes).max().unwrap_or(0)
+        let fits = views.iter().filter(move |(pid, _)| is_reported(pid) == is_wanted);
+        fits.map(|(_, view)| view.bytes).max().unwrap_or(0)
     };
     let heap_peak = reports.values().map(|report| report.heap_peak_bytes).max().unwrap_or(0);
     let is_missing = seen(false) > LEAST_MISSED_BYTES.max(FAR_LARGER * heap_peak.max(seen(true)));
     let mut reports: Vec<HeapReport> = reports.into_values().collect();
     reports.sort_by_key(|report| report.heap_peak_bytes);
     let largest = reports.pop();
-    Ok((largest.filter(|_| !is_missing), reports))
+    let observed: Vec<Observed> = views.values().map(observed).collect();
+    Ok(Observation {
+        largest: largest.filter(|_| !is_missing),
+        others: reports,
+        unreached: doubt::of_reach(&observed),
+    })
+}
+
+fn observed(view: &LargestView) -> Observed {
+    let files = || view.mapped_files.iter().map(String::as_str);
+    let program = files().next().unwrap_or_default();
+    Observed {
+        name: program.rsplit('/').next().unwrap_or_default().to_owned(),
+        bytes: view.bytes,
+        is_reached: files().next().is_none() || Allocator::of_process(files()) == Allocator::Faultless,
+    }
 }
 
 /// What processes reported, by number.
@@ -277,7 +312,10 @@ fn check_environment(patient: &Patient, look: &Measurement, glibc: Option<(u32, 
 
 /// What the runs printed last where they failed.
 fn failed_output(runs: &[Vec<Run>]) -> Option<String> {
-    runs.iter().flatten().find(|run| !run.measurement.ending.is_success()).map(|run| run.output_tail.clone())
+    runs.iter()
+        .flatten()
+        .find(|run| !run.measurement.ending.is_success() && !run.measurement.ending.is_time_limit())
+        .map(|run| run.output_tail.clone())
 }
 
 /// What the demo saw of itself, in the last run of each arm: whether memory it freed was given back.

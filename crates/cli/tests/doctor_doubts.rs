@@ -1,19 +1,131 @@
-//! What the runs of `faultless doctor` read.
+//! What makes a verdict of `faultless doctor` doubtful: runs that did other work than they seem to, and figures that are not of what is
+//! tried.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first thing that is not as it should be")]
 
 mod place;
 mod tool;
 
 use std::fs::{self, File};
+use std::io::Write;
 use std::process::{Command, Stdio};
 
 use place::Place;
+use serde_json::Value;
 use tool::{errors, json};
 
 fn doctor(place: &Place, words: &[&str]) -> Command {
     let mut command = tool::faultless(&["doctor", "-n", "1", "--json", "--"]);
     command.args(words).env("TMPDIR", place.0.join("tmp")).stdin(Stdio::null());
     command
+}
+
+/// The sentence of the verdict and the remarks of a JSON report.
+fn said(value: &Value) -> (String, String) {
+    (value["verdict"]["sentence"].as_str().unwrap().to_owned(), value["remarks"].to_string())
+}
+
+/// Keeps a processor busy for some tenths of a second.
+const WORK: &str = "n=0; while [ $n -lt 400000 ]; do n=$((n+1)); done";
+
+#[test]
+fn work_that_only_the_first_look_did_is_missed() {
+    let place = Place::with_temporary("made");
+    let done = place.file("done");
+    let script = format!("[ -e {done} ] && exit; {WORK}; touch {done}");
+    let (sentence, remarks) = said(&json(&doctor(&place, &["sh", "-c", &script]).output().unwrap()));
+    assert!(remarks.contains("the first look took"), "{remarks}");
+    assert!(!sentence.contains("leave the allocator alone"), "{sentence}");
+
+    let script = format!("{WORK}; touch {done}");
+    let (_, remarks) = said(&json(&doctor(&place, &["sh", "-c", &script]).output().unwrap()));
+    assert!(!remarks.contains("first look"), "{remarks}");
+}
+
+#[test]
+fn a_command_that_fails_once_it_has_succeeded_is_said_to() {
+    let place = Place::with_temporary("twice");
+    let (sentence, remarks) = said(&json(&doctor(&place, &["mkdir", &place.file("made")]).output().unwrap()));
+    let says = "the first look ended with exit status 0, the measured runs with exit status 1";
+    assert!(remarks.contains(says), "{remarks}");
+    assert!(!sentence.contains("leave the allocator alone"), "{sentence}");
+}
+
+#[test]
+fn of_a_command_that_always_fails_nothing_is_concluded() {
+    let place = Place::with_temporary("fails");
+    let (sentence, _) = said(&json(&doctor(&place, &["sh", "-c", "exit 2"]).output().unwrap()));
+    assert!(!sentence.contains("leave the allocator alone"), "{sentence}");
+}
+
+#[test]
+fn what_a_time_limit_ended_has_not_failed_and_is_not_judged_by_its_time() {
+    let place = Place::with_temporary("limited");
+    let words = ["timeout", "0.3", "sh", "-c", "while :; do :; done"];
+    let (sentence, remarks) = said(&json(&doctor(&place, &words).output().unwrap()));
+    assert!(remarks.contains("ended by its time limit (exit status 124)"), "{remarks}");
+    assert!(!sentence.contains("leave the allocator alone"), "{sentence}");
+    let mut command = tool::faultless(&["doctor", "-n", "1", "--"]);
+    let output = command.args(words).env("TMPDIR", place.0.join("tmp")).output().unwrap();
+    assert!(!tool::text(&output).contains("failed"), "{}", tool::text(&output));
+}
+
+#[test]
+fn a_process_that_no_arm_reaches_is_named_and_nothing_is_concluded_from_it() {
+    let place = Place::with_temporary("unreached");
+    let source = "
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+int main(void) {
+    for (int i = 0; i < 40; i++) {
+        char *block = malloc(32 << 20);
+        memset(block, 1, 32 << 20);
+        free(block);
+    }
+    sleep(1);
+    memset(malloc(16 << 20), 1, 16 << 20);
+    usleep(300000);
+    return 0;
+}
+";
+    let program = place.compile("churner", source, &["-O0"]);
+    let script = format!("env -i {program}; true");
+    let (sentence, remarks) = said(&json(&doctor(&place, &["sh", "-c", &script]).output().unwrap()));
+    assert!(remarks.contains("churner") && remarks.contains("no arm reached it"), "{remarks}");
+    assert!(!sentence.contains("alone") && !sentence.contains("not come from malloc"), "{sentence}");
+
+    let script = format!("{program}; true");
+    let (_, remarks) = said(&json(&doctor(&place, &["sh", "-c", &script]).output().unwrap()));
+    assert!(!remarks.contains("no arm reached it"), "{remarks}");
+}
+
+/// A program of many faults that come from a `malloc` of its own.
+const OWN_MALLOC: &str = r"
+#include <stddef.h>
+#include <string.h>
+#include <sys/mman.h>
+void *malloc(size_t size) {
+    void *block = mmap(0, 4 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return block == MAP_FAILED || size > 4 << 20 ? 0 : block;
+}
+void free(void *block) { if (block) munmap(block, 4 << 20); }
+int main(void) {
+    for (int i = 0; i < 50; i++) {
+        char *block = malloc(4 << 20);
+        memset(block, 1, 4 << 20);
+        free(block);
+    }
+    return 0;
+}
+";
+
+#[test]
+fn nothing_is_concluded_from_who_brings_its_own_malloc() {
+    let place = Place::with_temporary("brings");
+    let program = place.compile("brings", OWN_MALLOC, &["-O1", "-fno-builtin"]);
+    let (sentence, remarks) = said(&json(&doctor(&place, &[&program]).output().unwrap()));
+    assert!(remarks.contains("defines malloc itself"), "{remarks}");
+    assert!(!sentence.contains("alone") && !sentence.contains("not come from malloc"), "{sentence}");
 }
 
 /// Ends with 7 where its input is not the whole of what it should be.
@@ -29,4 +141,22 @@ fn every_run_reads_the_file_that_is_its_input() {
     for run in value["arms"].as_array().unwrap().iter().flat_map(|arm| arm["runs"].as_array().unwrap()) {
         assert_eq!(run["exit_status"], 0, "{}", errors(&output));
     }
+}
+
+#[test]
+fn input_that_can_be_read_once_only_is_said_to_reach_nobody() {
+    let place = Place::with_temporary("piped");
+    let mut child = doctor(&place, &["sh", "-c", "wc -c"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(b"text").unwrap();
+    let (sentence, remarks) = said(&json(&child.wait_with_output().unwrap()));
+    assert!(remarks.contains("standard input"), "{remarks}");
+    assert!(!sentence.contains("leave the allocator alone"), "{sentence}");
+
+    let (_, remarks) = said(&json(&doctor(&place, &["sh", "-c", "wc -c"]).output().unwrap()));
+    assert!(!remarks.contains("standard input"), "{remarks}");
 }

@@ -4,6 +4,7 @@
 
 pub mod churn;
 pub mod classification;
+pub mod doubt;
 pub mod effect;
 pub mod environment;
 pub mod faults;

@@ -33,6 +33,17 @@ pub struct ArmResult {
     pub runs: Vec<Measurement>,
 }
 
+/// What the figures of all arms are of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    /// All of the command.
+    All,
+    /// A part: it left processes to themselves.
+    Part,
+    /// Other work than the command's, or the work of processes that no arm reaches: so it seems.
+    Doubtful,
+}
+
 /// One arm's figures, and its effect where it has one.
 #[derive(Debug, Clone)]
 pub struct ArmVerdict {
@@ -66,11 +77,11 @@ const PAGE_BYTES: f64 = 4096.0;
 /// From here on memory was faulted in again, beyond what starting a program takes.
 const MANY_TIMES_OVER: f64 = 3.0;
 
-/// Judges all arms against the one as it is, by figures of all of the command, or of a part.
+/// Judges all arms against the one as it is, by figures of such a scope.
 ///
 /// `None` when no arm is as it is or an arm has no runs.
 #[must_use]
-pub fn judge(arms: &[ArmResult], is_all: bool) -> Option<Verdict> {
+pub fn judge(arms: &[ArmResult], scope: Scope) -> Option<Verdict> {
     let base_place = arms.iter().position(|arm| arm.role == Role::AsIs)?;
     let figures: Option<Vec<Figures>> = arms.iter().map(|arm| Figures::of(&arm.runs)).collect();
     let figures = figures?;
@@ -94,7 +105,7 @@ pub fn judge(arms: &[ArmResult], is_all: bool) -> Option<Verdict> {
     let best_libc = best_libc(&remedies);
     let faultless_helps = remedies.iter().any(|remedy| remedy.arm.role == Role::Faultless && remedy.helps());
     let endings_agree = arms.iter().all(|arm| end_alike(arm, as_is) && endings(arm).len() == 1);
-    let sentence = sentence(&remedies, &base, best_libc, faultless_helps, is_all);
+    let sentence = sentence(&remedies, &base, best_libc, faultless_helps, scope);
     Some(Verdict { arms: verdicts, sentence, best_libc, faultless_helps, endings_agree })
 }
 
@@ -207,7 +218,7 @@ fn sentence(
     base: &Figures,
     best_libc: Option<usize>,
     faultless_helps: bool,
-    is_all: bool,
+    scope: Scope,
 ) -> String {
     let mut clauses: Vec<String> = Vec::new();
     let faultless = remedies.iter().find(|remedy| remedy.arm.role == Role::Faultless);
@@ -216,14 +227,21 @@ fn sentence(
     // A command that is linked with it, or all programs of the machine.
     let is_alone = remedies.iter().flat_map(|remedy| &remedy.arm.runs).all(ran_faultless);
     if best_libc.is_some() || faultless_helps {
-        clauses.push(cause(base));
+        clauses.push(match scope {
+            Scope::Doubtful => format!("in figures that are in doubt, {}", cause(base)),
+            Scope::All | Scope::Part => cause(base),
+        });
     } else if is_alone {
         clauses.push("the command runs under Faultless as it is, and no other allocator was tried".into());
-    } else if !is_untried && !is_all {
-        clauses.push("nothing helps what was measured, which is not all that the command does".into());
     } else if !is_untried {
-        clauses.push("nothing helps, leave the allocator alone".into());
-        clauses.extend(foreign_faults(base, remedies));
+        clauses.push(match scope {
+            Scope::All => "nothing helps, leave the allocator alone".into(),
+            Scope::Part => "nothing helps what was measured, which is not all that the command does".into(),
+            Scope::Doubtful => "nothing that was tried helps, which proves little".into(),
+        });
+        if scope == Scope::All {
+            clauses.extend(foreign_faults(base, remedies));
+        }
     }
     if let Some(remedy) = faultless.filter(|_| faultless_helps) {
         clauses.push(praise("Faultless", remedy.verdict));

@@ -5,6 +5,8 @@ use std::io;
 use std::os::fd::AsFd;
 
 use nix::libc;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::stat::{SFlag, fstat};
 
 /// Columns of the terminal that standard output is; none when it is none, or does not know.
 #[must_use]
@@ -26,6 +28,17 @@ pub fn size() -> Option<(usize, usize)> {
 #[must_use]
 pub fn can_be_drawn_on() -> bool {
     std::env::var_os("TERM").is_none_or(|name| name != "dumb")
+}
+
+/// Whether somebody has written into the pipe or socket that standard input is, and nobody has read it.
+#[must_use]
+pub fn is_input_waiting() -> bool {
+    let input = io::stdin();
+    let kind = fstat(input.as_fd()).map(|found| SFlag::from_bits_truncate(found.st_mode) & SFlag::S_IFMT);
+    let mut polled = [PollFd::new(input.as_fd(), PollFlags::POLLIN)];
+    matches!(kind, Ok(SFlag::S_IFIFO | SFlag::S_IFSOCK))
+        && poll(&mut polled, PollTimeout::ZERO).is_ok()
+        && polled[0].revents().is_some_and(|events| events.contains(PollFlags::POLLIN))
 }
 
 /// Standard error once more, for a command whose output must not mix with ours on standard output.

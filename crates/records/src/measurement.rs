@@ -33,6 +33,12 @@ impl Ending {
         self == Self::Exited(0)
     }
 
+    /// What `timeout` exits with when it has ended its command.
+    #[must_use]
+    pub fn is_time_limit(self) -> bool {
+        self == Self::Exited(124)
+    }
+
     /// Its exit status; none when a signal killed it.
     #[must_use]
     pub fn exit_status(self) -> Option<i32> {

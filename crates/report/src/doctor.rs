@@ -12,7 +12,7 @@ use faultless_diagnosis::setting::Setting;
 use faultless_diagnosis::tuning::{Tuning, size};
 use faultless_diagnosis::verdict::{ArmResult, Role, Verdict, endings};
 use faultless_records::heap_report::HeapReport;
-use faultless_records::measurement::Orphan;
+use faultless_records::measurement::{Ending, Orphan};
 
 use crate::paste::{self, TakenOut};
 use crate::plain::{fitted, plain};
@@ -44,6 +44,8 @@ pub struct Consultation {
     pub verdict: Verdict,
     /// Things that limit what can be concluded.
     pub remarks: Vec<String>,
+    /// Why the figures may not be of what the command does.
+    pub doubts: Vec<String>,
     /// The end of the command's output, when it failed.
     pub failed_output: Option<String>,
     /// Processes of the first look that are in no figure.
@@ -171,7 +173,7 @@ impl Consultation {
                 arms.collect::<Vec<_>>().join("; ")
             ));
         } else if let Some(arm) =
-            self.arms.first().filter(|arm| !endings(arm).iter().all(|ending| ending.is_success()))
+            self.arms.first().filter(|arm| !endings(arm).iter().all(|ending| is_expected(*ending)))
         {
             warnings.push(format!("the command failed in every run ({})", shown_endings(arm)));
         }
@@ -180,6 +182,7 @@ impl Consultation {
             let last: Vec<String> = last.into_iter().rev().map(plain).collect();
             warnings.push(format!("where it failed, its last output was:\n    {}", last.join("\n    ")));
         }
+        warnings.extend(self.doubts.iter().map(|doubt| plain(doubt)));
         if !self.orphans.is_empty() {
             warnings.push(format!(
                 "no figure has what the command did not wait for, such as daemons: {}; let it keep servers in the foreground, \
@@ -189,6 +192,11 @@ impl Consultation {
         }
         warnings
     }
+}
+
+/// Success, or the end that was asked for.
+fn is_expected(ending: Ending) -> bool {
+    ending.is_success() || ending.is_time_limit()
 }
 
 fn shown_endings(arm: &ArmResult) -> String {
@@ -218,8 +226,8 @@ fn shown_orphans(orphans: &[Orphan]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use faultless_diagnosis::verdict::judge;
-    use faultless_records::measurement::{Ending, FinalView, Measurement};
+    use faultless_diagnosis::verdict::{Scope, judge};
+    use faultless_records::measurement::{FinalView, Measurement};
 
     fn of_a_command_that_fails(output: &str) -> Consultation {
         let run = Measurement {
@@ -246,9 +254,10 @@ mod tests {
             heap: None,
             tuning: Tuning::default(),
             loaded_data: None,
-            verdict: judge(&arms, true).unwrap(),
+            verdict: judge(&arms, Scope::All).unwrap(),
             arms,
             remarks: Vec::new(),
+            doubts: Vec::new(),
             failed_output: Some(output.into()),
             orphans: Vec::new(),
         }
@@ -299,7 +308,7 @@ mod tests {
         assert_eq!(page.matches("<circle").count(), 8, "a ring for each run");
         let mut faster = of_a_command_that_fails("");
         faster.arms[1].runs.iter_mut().for_each(|run| run.minor_faults = 90_000);
-        faster.verdict = judge(&faster.arms, true).unwrap();
+        faster.verdict = judge(&faster.arms, Scope::All).unwrap();
         assert_eq!(html::html(&faster).matches("<g class=\"more\">").count(), 1);
     }
 

@@ -39,13 +39,14 @@ pub fn json(consultation: &Consultation) -> String {
     let parts = consultation.tuning.parts.iter().map(
         |part| json!({ "name": part.name, "settings": settings(&part.settings), "reason": part.reason }),
     );
+    let remarks = [&consultation.doubts, &consultation.tuning.remarks, &consultation.remarks];
     let value = json!({
         "format": FORMAT,
         "command": if consultation.is_demo { None } else { Some(&consultation.command) },
         "glibc": consultation.glibc.map(|(major, minor)| format!("{major}.{minor}")),
         "environment": findings.collect::<Vec<_>>(),
         "tuning": parts.collect::<Vec<_>>(),
-        "remarks": consultation.tuning.remarks.iter().chain(&consultation.remarks).collect::<Vec<_>>(),
+        "remarks": remarks.into_iter().flatten().collect::<Vec<_>>(),
         "heap": heap(consultation),
         "loaded_data": loaded_data(consultation),
         "arms": arms.collect::<Vec<_>>(),

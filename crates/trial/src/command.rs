@@ -57,6 +57,15 @@ pub struct Run {
     pub output_tail: String,
 }
 
+/// A process when it was largest.
+#[derive(Debug, Clone, Default)]
+pub struct LargestView {
+    /// Its resident bytes.
+    pub bytes: u64,
+    /// The files that it had mapped; the first is its program. None where they could not be seen.
+    pub mapped_files: Vec<String>,
+}
+
 /// Why a run has no result.
 #[derive(Debug)]
 pub enum RunError {
@@ -105,8 +114,7 @@ pub fn run_with_orphans(
     Ok((run, orphanage.all()))
 }
 
-/// As [`run`]; also the most resident bytes that each of its processes was seen with, by number. Those that live for a moment are
-/// missed.
+/// As [`run`]; also each of its processes when it was largest, by number. Those that live for a moment are missed.
 ///
 /// # Errors
 /// [`RunError`].
@@ -114,14 +122,17 @@ pub fn run_with_sizes(
     command: &Command,
     environment: &Environment,
     signals: &Signals,
-) -> Result<(Run, HashMap<i32, u64>), RunError> {
-    let mut largest: HashMap<i32, u64> = HashMap::new();
+) -> Result<(Run, HashMap<i32, LargestView>), RunError> {
+    let mut largest: HashMap<i32, LargestView> = HashMap::new();
     let mut next = Instant::now();
     let run = run_beside(command, environment, signals, None, &mut |pid| {
         if Instant::now() >= next {
             for member in process_list::family(pid) {
+                let view = largest.entry(member).or_default();
                 let bytes = process_files::resident_bytes(member).unwrap_or(0);
-                largest.entry(member).and_modify(|most| *most = bytes.max(*most)).or_insert(bytes);
+                if bytes > view.bytes {
+                    *view = LargestView { bytes, mapped_files: process_files::mapped_files(member) };
+                }
             }
             next = Instant::now() + SIZES_EVERY;
         }

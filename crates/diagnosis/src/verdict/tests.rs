@@ -2,7 +2,7 @@ use super::*;
 use crate::effect::tests::runs;
 
 fn judge(arms: &[ArmResult]) -> Option<Verdict> {
-    super::judge(arms, true)
+    super::judge(arms, Scope::All)
 }
 
 fn setting(variable: &'static str) -> Setting {
@@ -169,8 +169,26 @@ fn of_a_part_it_does_not_say_to_leave_the_allocator_alone() {
         arm("libc as is", Role::AsIs, runs(1.2, 120_000, 40, 14)),
         arm("Faultless", Role::Faultless, under_faultless(1.2, 120_500, 41, 14)),
     ];
-    let sentence = super::judge(&arms, false).unwrap().sentence;
+    let sentence = super::judge(&arms, Scope::Part).unwrap().sentence;
     assert!(sentence.starts_with("Nothing helps what was measured, which is not all"), "{sentence}");
+    assert!(!sentence.contains("leave") && !sentence.contains("not come from malloc"), "{sentence}");
+}
+
+#[test]
+fn in_doubt_it_says_so_whatever_the_figures_say() {
+    let arms = |faults| {
+        [
+            arm("libc as is", Role::AsIs, runs(1.2, 120_000, 40, 14)),
+            arm("Faultless", Role::Faultless, under_faultless(faults as f64 / 1e5, faults, 41, 14)),
+        ]
+    };
+    let sentence = super::judge(&arms(50_000), Scope::Doubtful).unwrap().sentence;
+    assert!(
+        sentence.starts_with("In figures that are in doubt, as it is, 120,000 minor faults"),
+        "{sentence}"
+    );
+    let sentence = super::judge(&arms(120_000), Scope::Doubtful).unwrap().sentence;
+    assert!(sentence.starts_with("Nothing that was tried helps, which proves little"), "{sentence}");
     assert!(!sentence.contains("leave") && !sentence.contains("not come from malloc"), "{sentence}");
 }
 

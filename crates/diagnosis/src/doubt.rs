@@ -1,0 +1,134 @@
+//! What makes the figures of a comparison doubtful: runs that did other work than they seem to, and processes that nothing reached.
+
+use std::time::Duration;
+
+use faultless_records::measurement::{Ending, Measurement};
+use faultless_records::thousands::count;
+
+use crate::tuning::size;
+use crate::verdict::{ArmResult, endings};
+
+/// The first run of a command that was made before does so many times the work of the later ones, and so much more.
+const FAR_MORE: u32 = 3;
+const LEAST_MORE: Duration = Duration::from_millis(100);
+const LEAST_MORE_FAULTS: u64 = 10_000;
+
+/// A process of the observing run, at the moment when it was largest.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Observed {
+    /// The name of its program's file.
+    pub name: String,
+    /// Resident bytes.
+    pub bytes: u64,
+    /// Whether Faultless was loaded; true where it could not be seen.
+    pub is_reached: bool,
+}
+
+/// A process that nothing reached is the one that matters when it is so large, and so many times as large as all others.
+const LEAST_UNREACHED_BYTES: u64 = 8 << 20;
+const FAR_LARGER: u64 = 2;
+
+/// What the runs themselves show, beside the first look, which is in no figure.
+#[must_use]
+pub fn of_runs(look: &Measurement, arms: &[ArmResult]) -> Vec<String> {
+    let Some(as_is) = arms.first() else { return Vec::new() };
+    [other_ending(look, as_is), other_work(look, as_is), time_limit(arms)].into_iter().flatten().collect()
+}
+
+fn other_ending(look: &Measurement, as_is: &ArmResult) -> Option<String> {
+    let endings = endings(as_is);
+    let measured: Vec<String> = endings.iter().map(ToString::to_string).collect();
+    (!endings.contains(&look.ending)).then(|| {
+        format!(
+            "the first look ended with {}, the measured runs with {}: each run must find what the first one found \
+             (sh -c 'rm -rf out; CMD')",
+            look.ending,
+            measured.join(" or ")
+        )
+    })
+}
+
+/// What was made stays made: of a build the later runs do next to nothing.
+fn other_work(look: &Measurement, as_is: &ArmResult) -> Option<String> {
+    let processor = as_is.runs.iter().map(Measurement::processor).max()?;
+    let faults = as_is.runs.iter().map(|run| run.minor_faults).max()?;
+    let is_longer = look.processor() > (processor * FAR_MORE).max(processor + LEAST_MORE);
+    let is_more = look.minor_faults > (faults * u64::from(FAR_MORE)).max(faults + LEAST_MORE_FAULTS);
+    (is_longer || is_more).then(|| {
+        format!(
+            "the first look took {:.3} s of processor time and {} minor faults, a measured run {:.3} s and {} at most, as where a \
+             command finds its work done: let each run do all of it (sh -c 'make clean && make')",
+            look.processor().as_secs_f64(),
+            count(look.minor_faults),
+            processor.as_secs_f64(),
+            count(faults)
+        )
+    })
+}
+
+fn time_limit(arms: &[ArmResult]) -> Option<String> {
+    arms.iter().flat_map(endings).all(Ending::is_time_limit).then(|| {
+        "every run was ended by its time limit (exit status 124): what it used until then is compared, not how much it did with it"
+            .into()
+    })
+}
+
+/// The largest process by far, where it had not loaded Faultless.
+#[must_use]
+pub fn of_reach(observed: &[Observed]) -> Option<String> {
+    let reached = observed.iter().filter(|seen| seen.is_reached).map(|seen| seen.bytes).max().unwrap_or(0);
+    let largest = observed.iter().filter(|seen| !seen.is_reached).max_by_key(|seen| seen.bytes)?;
+    (largest.bytes > LEAST_UNREACHED_BYTES.max(FAR_LARGER * reached)).then(|| {
+        format!(
+            "the largest process, {} with {}, had not loaded Faultless, and no arm reached it: it is linked statically, gains \
+             privilege, or its environment was cleaned before (env -i)",
+            largest.name,
+            size(largest.bytes)
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::effect::tests::runs;
+    use crate::verdict::Role;
+
+    fn as_is(elapsed_s: f64, faults: u64) -> [ArmResult; 1] {
+        [ArmResult { name: "libc as is".into(), role: Role::AsIs, runs: runs(elapsed_s, faults, 20, 2) }]
+    }
+
+    fn look(elapsed_s: f64, faults: u64) -> Measurement {
+        runs(elapsed_s, faults, 20, 2).remove(1)
+    }
+
+    #[test]
+    fn a_first_run_far_beyond_the_others_did_other_work() {
+        let made = of_runs(&look(12.0, 900_000), &as_is(0.002, 180));
+        assert_eq!(made.len(), 1);
+        assert!(made[0].contains("took 10.800 s") && made[0].contains("900,000 minor faults"), "{made:?}");
+        assert_eq!(of_runs(&look(0.5, 90_000), &as_is(0.4, 180)).len(), 1, "by its faults");
+        assert!(of_runs(&look(2.0, 4_000), &as_is(1.0, 4_000)).is_empty(), "cold caches");
+        assert!(of_runs(&look(0.05, 4_000), &as_is(0.005, 400)).is_empty(), "too little to count");
+    }
+
+    #[test]
+    fn an_ending_of_the_first_run_that_did_not_come_back_is_told() {
+        let mut first = look(1.0, 400);
+        assert!(of_runs(&first, &as_is(1.0, 400)).is_empty());
+        first.ending = Ending::Exited(3);
+        let told = of_runs(&first, &as_is(1.0, 400));
+        assert!(told[0].contains("with exit status 3, the measured runs with exit status 0"), "{told:?}");
+    }
+
+    #[test]
+    fn a_process_that_was_not_reached_is_named_where_it_is_the_largest_by_far() {
+        let seen =
+            |name: &str, mib: u64, is_reached| Observed { name: name.into(), bytes: mib << 20, is_reached };
+        let told = of_reach(&[seen("sh", 2, true), seen("postgres", 30, false)]).unwrap();
+        assert!(told.starts_with("the largest process, postgres with 30 MiB, had not loaded"), "{told}");
+        assert_eq!(of_reach(&[seen("java", 20, true), seen("helper", 30, false)]), None);
+        assert_eq!(of_reach(&[seen("sh", 2, true), seen("busybox", 7, false)]), None);
+        assert_eq!(of_reach(&[]), None);
+    }
+}
