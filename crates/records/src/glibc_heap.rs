@@ -345,6 +345,17 @@ pub fn link(place: u64, stored: u64, layout: &Layout) -> u64 {
     if layout.links_are_mangled { stored ^ (place >> 12) } else { stored }
 }
 
+/// Where the head of a block with a mapping of its own stands that malloc aligned: before the multiples of powers of two above
+/// `start`, the nearest first.
+pub fn heads_of_aligned(start: u64) -> impl Iterator<Item = u64> {
+    let nearest = start.checked_add(CHUNK_HEADER_BYTES + CHUNK_STRUCT_BYTES);
+    let multiples = std::iter::successors(nearest, |multiple| {
+        let power = multiple & multiple.wrapping_neg();
+        multiple.checked_add(power)
+    });
+    multiples.map(|multiple| multiple - CHUNK_HEADER_BYTES)
+}
+
 /// The 8 bytes at an offset.
 #[must_use]
 pub fn word(bytes: &[u8], offset: usize) -> Option<u64> {
@@ -394,6 +405,15 @@ mod tests {
         assert!(cache.takes(0, 32) && cache.takes(63, 1040) && !cache.takes(1, 32));
         assert!(cache.takes(64, 1056) && cache.takes(64, 2032) && !cache.takes(64, 1040));
         assert!(cache.takes(65, 2048) && !cache.takes(64, 2048) && !cache.takes(65, 4096));
+    }
+
+    #[test]
+    fn the_head_of_an_aligned_block_stands_before_a_multiple_of_each_power_of_two() {
+        let start = 0x7f00_0000_3000;
+        let distances: Vec<u64> = heads_of_aligned(start).map(|head| head - start + 16).take(10).collect();
+        assert_eq!(distances, [64, 128, 256, 512, 1024, 2048, 0x1000, 0x5000, 0xd000, 0x1_d000]);
+        assert_eq!(heads_of_aligned(u64::MAX - 8).count(), 0);
+        assert!(heads_of_aligned(0).count() < 64);
     }
 
     #[test]

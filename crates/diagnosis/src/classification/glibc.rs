@@ -6,6 +6,7 @@
 //! Source: `heap_info` and `malloc_chunk` in glibc's malloc, 2.28 to 2.43, 64 bits.
 
 use faultless_records::contents::Extent;
+use faultless_records::glibc_heap::heads_of_aligned;
 use faultless_records::mappings::Mapping;
 
 use super::Sight;
@@ -162,24 +163,16 @@ fn large_block(reader: &Reader<'_>, extent: Extent) -> Option<Extent> {
                 .checked_add(bytes & !FLAGS)
                 .is_some_and(|whole| whole.is_multiple_of(PAGE_BYTES) && whole <= extent.bytes())
     };
-    let (before, bytes) = (reader.word(extent.start)?, reader.word(extent.start + 8)?);
-    if before == 0 && fits(0, bytes) {
-        return Some(Extent::new(extent.start, bytes & !FLAGS));
-    }
-    // An aligned block begins later; its header says how much lies before it.
-    let mut alignment = 32;
-    while alignment <= LARGEST_ALIGNMENT_BYTES {
-        let header = (extent.start + 16).next_multiple_of(alignment) - 16;
-        if header > extent.start
-            && let (Some(before), Some(bytes)) = (reader.word(header), reader.word(header + 8))
-            && before == header - extent.start
-            && fits(before, bytes)
-        {
-            return Some(Extent::new(extent.start, before + (bytes & !FLAGS)));
-        }
-        alignment *= 2;
-    }
-    None
+    let by_head = |head: u64| {
+        let (before, bytes) = (reader.word(head)?, reader.word(head + 8)?);
+        (before == head - extent.start && fits(before, bytes)).then(|| before + (bytes & !FLAGS))
+    };
+    let first = by_head(extent.start);
+    // An aligned block begins later; its header says how much lies before it. The one at the start is older than that, and what
+    // realloc made of the block is not in it.
+    let limit = extent.start + first.unwrap_or(LARGEST_ALIGNMENT_BYTES.min(extent.bytes()));
+    let aligned = heads_of_aligned(extent.start).take_while(|head| *head < limit).find_map(by_head);
+    Some(Extent::new(extent.start, aligned.or(first)?))
 }
 
 #[cfg(test)]
@@ -264,6 +257,22 @@ mod tests {
         let mut own = MadeUp::default();
         own.put(BASE, &[0, 17, 34]);
         assert_eq!(kinds(&own, &[mapping(BASE, BASE + (200 << 20), b"rw-p", "")], &[BASE]), [None]);
+    }
+
+    #[test]
+    fn an_aligned_block_is_as_long_as_realloc_made_it() {
+        let block = Some(Kind::GlibcLargeBlock);
+        for (first_bytes, bytes) in [(0x8000, 0x3000), (0x1000, 0x3000)] {
+            let mut memory = MadeUp::default();
+            memory.put(BASE, &[0, first_bytes | MAPPED]);
+            memory.put(BASE + 0x30, &[0x30, (bytes - 0x30) | MAPPED]);
+            let mappings = [mapping(BASE, BASE + 0x6000, b"rw-p", "")];
+            let at = [BASE, BASE + 0x2000, BASE + 0x3000];
+            assert_eq!(kinds(&memory, &mappings, &at), [block, block, None], "{first_bytes:#x}");
+        }
+        let mut other = MadeUp::default();
+        other.put(BASE, &[u64::MAX, u64::MAX]);
+        assert_eq!(kinds(&other, &[mapping(BASE, BASE + 0x6000, b"rw-p", "")], &[BASE]), [None]);
     }
 
     #[test]

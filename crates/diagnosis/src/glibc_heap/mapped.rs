@@ -1,7 +1,7 @@
 //! Blocks that have a mapping of their own: those above the mmap threshold. No list leads to them; their heads do, which stand
 //! at the start of a page and give a size in whole pages.
 
-use faultless_records::glibc_heap::{Layout, Parameters, SizeWord};
+use faultless_records::glibc_heap::{Layout, Parameters, SizeWord, heads_of_aligned};
 
 use super::pages::Pages;
 use super::{Area, Memory, PAGE_BYTES, Page};
@@ -147,7 +147,7 @@ fn search_in(
             continue;
         }
         probes += 1;
-        match block_at(memory, at, limit, layout).filter(|bytes| candidates.found.may_have(*bytes)) {
+        match block_at(memory, (at, limit), layout, pages).filter(|bytes| candidates.found.may_have(*bytes)) {
             Some(bytes) => {
                 blocks.push((at, bytes));
                 at += bytes;
@@ -158,23 +158,39 @@ fn search_in(
     (blocks, at)
 }
 
-/// Bytes of the block whose head stands at `address`. Aligned blocks have another head further in, and keep this one.
-fn block_at(memory: &dyn Memory, address: u64, end: u64, layout: &Layout) -> Option<u64> {
+/// Bytes of the block that begins at `address`. An aligned one keeps the head that malloc wrote before it moved it, and the moved one
+/// says what realloc made of the block since.
+fn block_at(
+    memory: &dyn Memory,
+    (address, end): (u64, u64),
+    layout: &Layout,
+    pages: &Pages<'_>,
+) -> Option<u64> {
+    let first = bytes_by_head(memory, address, 0, layout)?;
+    let moved = heads_of_aligned(address)
+        .take_while(|head| *head - address < first)
+        .filter(|head| pages.lone_state(head / PAGE_BYTES) != Page::Absent)
+        .find_map(|head| bytes_by_head(memory, head, head - address, layout));
+    Some(moved.unwrap_or(first)).filter(|bytes| *bytes <= end - address)
+}
+
+/// Bytes of a block by a head at `address`, which lies so far behind its start.
+fn bytes_by_head(memory: &dyn Memory, address: u64, distance: u64, layout: &Layout) -> Option<u64> {
     let mut head = [0; 16];
     if !memory.read(address, &mut head) {
         return None;
     }
     let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|byte| head[at + byte]));
     let size = SizeWord(word(8));
-    let bytes = size.bytes().checked_add(layout.mapped_head_bytes)?;
+    let bytes = distance.checked_add(size.bytes())?.checked_add(layout.mapped_head_bytes)?;
     // The first word is how far the head stands from the start, and since 2.43 a flag of huge pages.
-    let is_head = word(0) <= u64::from(layout.mapped_head_bytes > 0)
+    let flag = word(0).checked_sub(distance)?;
+    let is_head = flag <= u64::from(layout.mapped_head_bytes > 0)
         && size.is_mapping()
         && !size.previous_is_used()
         && !size.is_of_thread_arena()
         && size.bytes() > 0
-        && bytes.is_multiple_of(PAGE_BYTES)
-        && bytes <= end - address;
+        && bytes.is_multiple_of(PAGE_BYTES);
     is_head.then_some(bytes)
 }
 
@@ -275,6 +291,24 @@ mod tests {
     /// Heads of blocks by their address; every other word is zero.
     struct Heads(Vec<(u64, u64)>);
 
+    /// Words by their address; every other word is zero.
+    struct Words(Vec<(u64, u64)>);
+
+    impl Memory for Words {
+        fn read(&self, address: u64, buffer: &mut [u8]) -> bool {
+            for (place, word) in buffer.chunks_exact_mut(8).enumerate() {
+                let at = address + 8 * place as u64;
+                let value = self.0.iter().find(|(start, _)| *start == at).map_or(0, |(_, value)| *value);
+                word.copy_from_slice(&value.to_le_bytes());
+            }
+            true
+        }
+
+        fn pages(&self, _: u64, count: usize) -> Option<Vec<Page>> {
+            Some(vec![Page::Resident; count])
+        }
+    }
+
     impl Memory for Heads {
         fn read(&self, address: u64, buffer: &mut [u8]) -> bool {
             buffer.fill(0);
@@ -350,6 +384,29 @@ mod tests {
         assert_eq!(found(&super::super::joined(locked), &[], &heads), (2, 0x6000));
         let protected = [area(0, 0x2000, true), area(0x2000, 0x3000, false), area(0x3000, 0x6000, true)];
         assert_eq!(found(&super::super::joined(protected), &[], &heads), (2, 0x6000));
+    }
+
+    #[test]
+    fn an_aligned_block_is_as_long_as_realloc_made_it() {
+        let layout = Layout::of((2, 36)).unwrap();
+        for (alignment, first_bytes, bytes) in
+            [(64, 0x64000, 0x30000), (64, 0x10000, 0x30000), (0x4000, 0x64000, 0x30000)]
+        {
+            let distance = alignment - 16;
+            let next = START + bytes;
+            let words = [
+                (START + 8, first_bytes | 2),
+                (START + distance, distance),
+                (START + distance + 8, (bytes - distance) | 2),
+                (next + 8, 0x5000 | 2),
+            ];
+            let memory = Words(words.to_vec());
+            let mut parameters = Parameters::parse(&[0; Parameters::BYTES], layout).unwrap();
+            (parameters.mmap_count, parameters.mmapped_bytes) = (2, bytes + 0x5000);
+            let areas = [area(0, bytes + 0x5000, true)];
+            let found = find(&memory, &areas, &[], (layout, &parameters), &mut Pages::new(&memory));
+            assert_eq!((found.found_blocks, found.found_bytes), (2, bytes + 0x5000), "{alignment:#x}");
+        }
     }
 
     #[test]
