@@ -168,7 +168,6 @@ static void *(*next_aligned_alloc)(size_t, size_t);
 static void *(*next_memalign)(size_t, size_t);
 static void *(*next_valloc)(size_t);
 static void *(*next_pvalloc)(size_t);
-static void *(*next_reallocarray)(void *, size_t, size_t);
 static void *(*next_mallocx)(size_t, int);
 static void *(*next_rallocx)(void *, size_t, int);
 static void (*next_dallocx)(void *, int);
@@ -209,7 +208,6 @@ static COLD int resolve(void)
     next_memalign = dlsym(RTLD_NEXT, "memalign");
     next_valloc = dlsym(RTLD_NEXT, "valloc");
     next_pvalloc = dlsym(RTLD_NEXT, "pvalloc");
-    next_reallocarray = dlsym(RTLD_NEXT, "reallocarray");
     next_mallocx = dlsym(RTLD_NEXT, "mallocx");
     next_rallocx = dlsym(RTLD_NEXT, "rallocx");
     next_dallocx = dlsym(RTLD_NEXT, "dallocx");
@@ -804,13 +802,16 @@ API void *malloc(size_t size)
     return block;
 }
 
-API void *calloc(size_t number, size_t size)
+/* Bytes of so many; more than there are where no number is large enough, which every allocator refuses. */
+static inline size_t product(size_t number, size_t size)
 {
     size_t bytes;
-    if (unlikely(__builtin_mul_overflow(number, size, &bytes))) {
-        errno = ENOMEM;
-        return NULL;
-    }
+    return unlikely(__builtin_mul_overflow(number, size, &bytes)) ? SIZE_MAX : bytes;
+}
+
+API void *calloc(size_t number, size_t size)
+{
+    size_t bytes = product(number, size);
     if (unlikely(next_malloc == NULL) && !resolve())
         return boot_allocate(bytes); /* zero: nothing there is used twice */
     void *block = next_calloc(number, size);
@@ -873,12 +874,7 @@ API void *realloc(void *block, size_t size)
 
 API void *reallocarray(void *block, size_t number, size_t size)
 {
-    size_t bytes;
-    if (unlikely(__builtin_mul_overflow(number, size, &bytes))) {
-        errno = ENOMEM;
-        return NULL;
-    }
-    return realloc(block, bytes);
+    return realloc(block, product(number, size));
 }
 
 API int posix_memalign(void **result, size_t alignment, size_t size)
