@@ -48,11 +48,11 @@ pub fn totals(path: &Path) -> Result<SavedTotals, Failure> {
 
 /// What `map --json` printed, if it looks like that; neither of the other forms begins so.
 fn saved_totals(path: &Path, bytes: &[u8]) -> Result<Option<SavedTotals>, Failure> {
-    if !bytes.trim_ascii_start().starts_with(b"{") {
-        return Ok(None);
-    }
     if let Some(text) = saved_file::of_another(path, bytes) {
         return Err(Failure::Failed(text));
+    }
+    if !bytes.trim_ascii_start().starts_with(b"{") {
+        return Ok(None);
     }
     let saved = map_saved_totals::load(&String::from_utf8_lossy(bytes));
     saved.map(Some).map_err(|reason| Failure::of_reading(shown(path).as_ref(), reason))

@@ -74,14 +74,13 @@ fn refuse(
         return Ok(());
     }
     let head = head.map_err(|error| Failure::of_reading(path, error))?;
-    let is_core = core_file::is_core(head);
-    if head.starts_with(b"#!") || (head.starts_with(b"\x7fELF") && !is_core) {
+    let another = of_another(path, head);
+    if head.starts_with(b"#!") || (head.starts_with(b"\x7fELF") && another.is_none()) {
         return Ok(());
     }
     let shown = path.display();
-    let mut text = match of_another(path, head) {
+    let mut text = match another {
         _ if head.is_empty() => format!("{shown} is empty: no {wanted}"),
-        _ if is_core => format!("{shown} is a core file: show it with `faultless heap {shown}`"),
         Some(text) => text,
         None => format!("{shown} is no {wanted}"),
     };
@@ -91,10 +90,13 @@ fn refuse(
     Err(Failure::Failed(text))
 }
 
-/// What shows a file that begins so, if it is the recording of an instrument.
+/// What shows a file that begins so, if it is the recording of an instrument, or a core file.
 pub fn of_another(path: &Path, head: &[u8]) -> Option<String> {
-    let (writer, reader) = saved_form::writer_and_reader(head)?;
     let shown = path.display();
+    if core_file::is_core(head) {
+        return Some(format!("{shown} is a core file: show it with `faultless heap {shown}`"));
+    }
+    let (writer, reader) = saved_form::writer_and_reader(head)?;
     Some(format!("{shown} is a recording of faultless {writer}: show it with `faultless {reader} {shown}`"))
 }
 

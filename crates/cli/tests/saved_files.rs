@@ -161,7 +161,7 @@ fn a_file_that_is_no_recording_of_the_instrument_is_not_taken_for_a_command() {
         &[56],
         &[0; 9],
     ];
-    for subcommand in ["faults", "churn"] {
+    for subcommand in ["faults", "churn", "map"] {
         let text = refusal(&place, &[subcommand], &core.concat());
         assert!(text.contains("saved is a core file: show it with `faultless heap "), "{text}");
     }
