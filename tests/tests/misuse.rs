@@ -86,3 +86,21 @@ stopped! { is_stopped_or_unnoticed:
     free_inside_small => "invalid pointer",
     realloc_of_freed => "double free|invalid pointer",
 }
+
+/// The mistake is found under locks, and the handler describes it with blocks that nobody else has.
+#[test]
+fn a_handler_of_sigabrt_may_allocate_and_the_process_ends() {
+    for (found_by, threads) in [("trim", "1"), ("trim", "2"), ("flush", "1")] {
+        if preload().is_none() {
+            return;
+        }
+        let outcome = Program::new("misuse_handled.c").argument(found_by).argument(threads).run();
+        assert_eq!(
+            (outcome.signal(), outcome.stdout.as_str()),
+            (Some(SIGABRT), "handled\n"),
+            "{found_by}, {threads} threads: {}, {}",
+            outcome.status,
+            outcome.stderr
+        );
+    }
+}

@@ -2,6 +2,9 @@
 //!
 //! A thread that holds locks for a fork may take those again: handlers registered by others run inside our fork window
 //! and allocate. It finds the state whole, since nobody else is in that critical section.
+//!
+//! A thread that ends the process for a mistake may hold locks, and a handler of SIGABRT allocate: it takes over what nobody
+//! releases, since a process that hangs is worse than one that ends.
 
 use crate::os;
 use core::cell::UnsafeCell;
@@ -23,6 +26,10 @@ const FOR_FORK: u32 = 4;
 /// Rounds of spinning before a thread sleeps; critical sections last tens to hundreds of ns.
 const SPINS: u32 = if cfg!(loom) { 0 } else { 60 };
 
+/// Looks of a thread that ends the process before it takes a lock over, and the pause in ns between two.
+const LAST_LOOKS: u32 = 100;
+const LAST_PAUSE_NS: u64 = 1_000_000;
+
 /// The thread pointer of the thread that holds every lock for a fork, or 0.
 #[cfg(not(loom))]
 static FORKING: AtomicUsize = AtomicUsize::new(0);
@@ -33,7 +40,7 @@ pub struct Lock<T> {
     value: UnsafeCell<T>,
 }
 
-// SAFETY: `lock` hands the value to one thread at a time.
+// SAFETY: `lock` hands the value to one thread at a time, or to one that ends the process after a holder that does not go on.
 unsafe impl<T: Send> Sync for Lock<T> {}
 
 /// Leave to use the value; given back on drop.
@@ -99,7 +106,7 @@ impl<T> Lock<T> {
         if is_forking() && self.word.load(Ordering::Relaxed) & FOR_FORK != 0 {
             return true;
         }
-        let mut spins = SPINS;
+        let (mut spins, mut last_looks) = (SPINS, LAST_LOOKS);
         loop {
             // ORDERING: Relaxed load only decides what to try; the exchange acquires as in `take_free`.
             let word = self.word.load(Ordering::Relaxed);
@@ -112,6 +119,13 @@ impl<T> Lock<T> {
             } else if spins > 0 {
                 spins -= 1;
                 core::hint::spin_loop();
+            } else if os::is_dying() {
+                // Who holds it is this thread, which never goes on there, or waits for what this thread holds.
+                if last_looks == 0 {
+                    return false;
+                }
+                last_looks -= 1;
+                os::sleep_ns(LAST_PAUSE_NS);
             } else {
                 let marked = word | CONTENDED;
                 // ORDERING: Relaxed; the bit asks for a wake and publishes nothing.

@@ -370,6 +370,8 @@ impl ThreadCache {
         bin.open();
         let mut list = bin.list();
         if list.count >= bin.capacity.get() && !self.grow(place, budget) {
+            // Before the list is walked: whoever finds a mistake there ends the process, and a handler of SIGABRT allocates.
+            bin.replace(Magazine::EMPTY);
             // Only what the budget paid for is kept as a spare.
             let capacity = bin.capacity.get();
             if place != class {
@@ -385,7 +387,6 @@ impl ThreadCache {
             if capacity == 0 {
                 // SAFETY: the caller gave the block up.
                 unsafe { magazine::set_next(block, 0) };
-                bin.replace(list);
                 central.store(spans, tag.shard(), class, Magazine { head: block, count: 1 });
                 return;
             }

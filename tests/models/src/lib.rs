@@ -30,6 +30,14 @@ pub mod os {
         let Ok(_kernel) = KERNEL.0.lock() else { return };
         KERNEL.1.notify_one();
     }
+
+    /// Nobody ends the process.
+    pub fn is_dying() -> bool {
+        false
+    }
+
+    /// For who does.
+    pub fn sleep_ns(_duration_ns: u64) {}
 }
 
 #[cfg(test)]

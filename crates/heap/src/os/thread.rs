@@ -1,4 +1,4 @@
-//! Threads, CPUs, time, and the last words of a dying process.
+//! Threads, CPUs, and time.
 
 use super::elf::{self, Object};
 use super::syscall::{number, syscall};
@@ -23,7 +23,6 @@ struct Timespec {
 
 #[link(name = "c")]
 unsafe extern "C" {
-    fn abort() -> !;
     fn __errno_location() -> *mut c_int;
     fn getauxval(kind: core::ffi::c_ulong) -> core::ffi::c_ulong;
     #[cfg(not(target_env = "musl"))]
@@ -482,16 +481,4 @@ pub fn is_privileged() -> bool {
     const AT_SECURE: core::ffi::c_ulong = 23;
     // SAFETY: reads what the kernel passed at start.
     unsafe { getauxval(AT_SECURE) != 0 }
-}
-
-/// Number of this process.
-pub fn process_id() -> u32 {
-    // SAFETY: no argument, no effect.
-    unsafe { syscall(number::GETPID, [0; 6]) as u32 }
-}
-
-/// Ends the process with SIGABRT.
-pub fn die() -> ! {
-    // SAFETY: ends the process.
-    unsafe { abort() }
 }
