@@ -2,7 +2,7 @@
 
 use super::revocation::{self, Group};
 use super::{AgainStats, BINS, Budget, Home, ThreadCache};
-use crate::lock::{self, Lock};
+use crate::lock::{self, Guard, Lock};
 use crate::magazine::Magazine;
 use crate::os;
 use crate::spans::SHARDS;
@@ -14,6 +14,8 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 const MAPPED_BYTES: usize = 64 * 1024;
 /// Pause in ns between two searches for idle caches.
 const RELIEF_PAUSE_NS: u64 = 100_000_000;
+/// Pause in ns of the purger between the caches of one barrier and the next.
+const REVOKED_PAUSE_NS: u64 = 20_000;
 
 /// All thread caches of a heap.
 pub struct Caches {
@@ -222,8 +224,7 @@ impl Caches {
         if lock::is_forking() {
             return 0;
         }
-        let mut registry = self.registry.lock();
-        self.revoke_where(&mut registry, own, home, false, |_| true)
+        self.revoke_where(self.registry.lock(), own, home, false, |_| true)
     }
 
     /// Takes the caches of threads that do nothing, when the budget is used up: what parked threads hold is missing to those
@@ -237,20 +238,20 @@ impl Caches {
         {
             return;
         }
-        let Some(mut registry) = self.registry.try_lock() else { return };
+        let Some(registry) = self.registry.try_lock() else { return };
         self.relieved_at.store(now, Ordering::Relaxed);
         self.budget.begin_look();
-        self.revoke_where(&mut registry, own, home, false, ThreadCache::was_idle);
+        self.revoke_where(registry, own, home, false, ThreadCache::was_idle);
     }
 
     /// Takes the caches of threads that were never in the slow path since the last look. Returns whether others are left, which a
     /// later call may find idle.
     pub fn revoke_idle(&self, home: Home) -> bool {
-        let mut registry = self.registry.lock();
+        let registry = self.registry.lock();
         // ORDERING: Relaxed; a pace, as in `relieve`, whose looks are not to come right after this one.
         self.relieved_at.store(os::now_ns(), Ordering::Relaxed);
         let is_left = Cell::new(false);
-        self.revoke_where(&mut registry, None, home, true, |cache| {
+        self.revoke_where(registry, None, home, true, |cache| {
             let was_idle = cache.was_idle();
             is_left.set(is_left.get() || !was_idle);
             was_idle
@@ -283,17 +284,17 @@ impl Caches {
         }
     }
 
-    /// Empties the chosen caches but `own`: those of threads by revocation. `idle`: nobody needed what they hold for long. Returns the
-    /// blocks.
-    fn revoke_where(
-        &self,
-        registry: &mut Registry,
+    /// Empties the chosen caches but `own`: those of threads by revocation. `idle`: nobody needed what they hold for long, and nobody waits
+    /// for it. Returns the blocks.
+    fn revoke_where<'a>(
+        &'a self,
+        mut registry: Guard<'a, Registry>,
         own: Option<&ThreadCache>,
         home: Home,
         idle: bool,
         is_chosen: impl Fn(&ThreadCache) -> bool,
     ) -> usize {
-        let mut blocks = self.take_left(registry, home, &is_chosen);
+        let mut blocks = self.take_left(&mut registry, home, &is_chosen);
         // ORDERING: Relaxed; written before the first cache existed.
         if !self.revocable.load(Ordering::Relaxed) {
             return blocks;
@@ -307,6 +308,12 @@ impl Caches {
                 return blocks;
             }
             blocks += revocation::revoke(&group, idle, &self.budget, home);
+            if idle {
+                // Threads that begin or end, and forks, come in between: who is woken needs a while to be there.
+                drop(registry);
+                os::sleep_ns(REVOKED_PAUSE_NS);
+                registry = self.registry.lock();
+            }
         }
     }
 

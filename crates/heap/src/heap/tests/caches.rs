@@ -3,6 +3,7 @@
 use super::*;
 use crate::page_map::GuardedSize;
 use crate::spans::SHARDS;
+use core::sync::atomic::{AtomicBool, Ordering};
 
 #[test]
 fn caches_of_idle_threads_are_taken_when_the_budget_is_used_up() {
@@ -251,4 +252,31 @@ fn blocks_cached_in_no_order_do_not_keep_the_memory_of_one_size_from_the_next() 
     }
     let peak = heap.spans.counts().used_peak as usize * GRANULE_BYTES;
     assert!(peak <= 5 * BYTES / 2, "8 MiB of one size at a time: {peak} bytes");
+}
+
+#[test]
+fn threads_begin_and_end_while_the_purger_takes_the_caches_of_many_others() {
+    let heap = heap_with_purger();
+    let caches: Vec<_> = (0..1000).map(|_| heap.caches.acquire().unwrap()).collect();
+    caches.iter().for_each(|cache| give_small(&heap, cache, take_small(&heap, cache, 3)));
+    heap.caches.revoke_idle(heap.home());
+    let is_over = AtomicBool::new(false);
+    let begun = std::thread::scope(|scope| {
+        let threads = scope.spawn(|| {
+            let mut begun = 0;
+            // ORDERING: Relaxed, here and below; only ends the loop.
+            while !is_over.load(Ordering::Relaxed) {
+                let cache = heap.caches.acquire().unwrap();
+                heap.caches.release(cache, heap.home());
+                let (newest, oldest) = (caches[caches.len() - 1], caches[0]);
+                begun += usize::from(newest.held(3) == 0 && oldest.held(3) > 0);
+            }
+            begun
+        });
+        heap.caches.revoke_idle(heap.home());
+        is_over.store(true, Ordering::Relaxed);
+        threads.join().unwrap()
+    });
+    assert!(caches.iter().all(|cache| cache.held(3) == 0));
+    assert!(begun >= 5, "{begun} threads");
 }
