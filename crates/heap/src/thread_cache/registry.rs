@@ -359,3 +359,45 @@ impl Default for Caches {
         Self::new()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::heap::Heap;
+    use crate::large::Pages;
+    use crate::size_class;
+
+    /// Lets a cache hold small blocks, in its list and its spare, and a large one.
+    fn fill(heap: &Heap, cache: &ThreadCache, class: usize) {
+        let blocks: Vec<usize> = (0..1000).map(|_| heap.allocate_small(Some(cache), class)).collect();
+        blocks.into_iter().for_each(|block| heap.free(Some(cache), block));
+        for _ in 0..2 {
+            let block = heap.allocate_large(Some(cache), 1 << 18, 16, Pages::Any).address;
+            heap.free(Some(cache), block);
+        }
+    }
+
+    #[test]
+    fn a_forked_child_forgets_what_other_threads_held_and_gives_their_caches_to_new_ones() {
+        // SAFETY: zero bytes are a new heap.
+        let heap: Box<Heap> = unsafe { Box::new_zeroed().assume_init() };
+        heap.spans.set_purger(true);
+        let (own, other) = (heap.caches.acquire().unwrap(), heap.caches.acquire().unwrap());
+        let class = size_class::class_of(64).unwrap();
+        [own, other].into_iter().for_each(|cache| fill(&heap, cache, class));
+        let held = own.held(class);
+        assert!(held > 0 && other.again().is_free && other.spares[class].get() != 0);
+        other.set_owner(1);
+        // It was in its slow path.
+        core::mem::forget(other.lock.lock());
+        // SAFETY: no other thread uses this heap.
+        unsafe { heap.caches.forget_others(Some(own)) };
+        assert_eq!((own.held(class), own.again().is_free), (held, true));
+        assert_eq!((other.held(class), other.again().is_free, other.is_owned_by(1)), (0, false, false));
+        assert_eq!((heap.caches.counts().0, heap.caches.budget.threads()), (1, 1));
+        assert!(other.lock.try_lock().is_some());
+        assert!(core::ptr::eq(heap.caches.acquire().unwrap(), other));
+        fill(&heap, other, class);
+        assert!(other.held(class) > 0);
+    }
+}

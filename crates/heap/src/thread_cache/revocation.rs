@@ -158,3 +158,89 @@ fn walk(list: usize, class: usize, most: u32, map: &PageMap) -> Option<u32> {
     }
     Some(length)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CAPACITY: u32 = 8;
+    const LIST: usize = 0x1000;
+    const LATER: usize = 0x2000;
+
+    /// A bin that holds a list of so many blocks.
+    fn bin(count: u32) -> Bin {
+        let bin = Bin::gated();
+        bin.capacity.set(CAPACITY);
+        bin.replace(Magazine { head: if count > 0 { LIST } else { 0 }, count });
+        bin
+    }
+
+    /// What an owner's operation does to a bin before it reads `head`, at the place where it may be stopped for long.
+    fn begin(bin: &Bin, change: i32) {
+        bin.room.fetch_add(change, Ordering::Relaxed);
+    }
+
+    fn head(bin: &Bin) -> usize {
+        bin.head.load(Ordering::Relaxed)
+    }
+
+    #[test]
+    fn a_bin_with_blocks_or_room_is_gated_and_one_with_neither_is_left_alone() {
+        for (count, least, found) in [(3, CAPACITY, Some(LIST)), (0, 1, Some(0)), (0, CAPACITY, None)] {
+            let bin = bin(count);
+            assert_eq!(gate_bin(&bin, least), found);
+            assert_eq!(head(&bin) == GATE, found.is_some());
+            assert_ne!(gate_bin(&bin, least), Some(GATE), "once");
+        }
+    }
+
+    #[test]
+    fn a_list_is_taken_from_an_owner_outside_an_operation_and_left_to_one_inside() {
+        let resting = bin(3);
+        let list = gate_bin(&resting, 1).unwrap();
+        assert_eq!(settle_bin(&resting, list, || Some(3)), Some(Magazine { head: LIST, count: 3 }));
+        assert_eq!(head(&resting), GATE);
+        for change in [1, -1] {
+            let busy = bin(3);
+            begin(&busy, change);
+            let list = gate_bin(&busy, 1).unwrap();
+            assert_eq!(settle_bin(&busy, list, || Some(3)), None);
+            assert_eq!(head(&busy), LIST, "it goes on where it was");
+        }
+        // What is read of a list that is another's by now need not be one.
+        let broken = bin(3);
+        let list = gate_bin(&broken, 1).unwrap();
+        assert_eq!((settle_bin(&broken, list, || None), head(&broken)), (None, LIST));
+    }
+
+    #[test]
+    fn an_owner_that_ends_its_operation_behind_the_gate_has_won() {
+        // While the list is walked, and after the last look: the sum fits again, or never did.
+        let bin = bin(3);
+        begin(&bin, 1);
+        let list = gate_bin(&bin, 1).unwrap();
+        let ends = || {
+            bin.head.store(LATER, Ordering::Relaxed);
+            Some(2)
+        };
+        assert_eq!((settle_bin(&bin, list, ends), head(&bin)), (None, LATER));
+        undo(&bin, list);
+        assert_eq!(head(&bin), LATER, "what it stored stays");
+    }
+
+    #[test]
+    fn a_walk_ends_where_the_list_leaves_its_slabs_or_is_too_long() {
+        // SAFETY: zero bytes are a new heap.
+        let heap: Box<crate::heap::Heap> = unsafe { Box::new_zeroed().assume_init() };
+        let class = size_class::class_of(64).unwrap();
+        let Magazine { head, count } = heap.central.fetch(&heap.spans, 0, class, 5).unwrap();
+        let walk = |class, most| walk(head, class, most, &heap.spans.map);
+        assert_eq!((count, walk(class, 5), walk(class, 3), walk(class + 1, 5)), (5, Some(5), None, None));
+        // SAFETY: the test's own blocks.
+        unsafe { magazine::set_next(magazine::next(head), 0x10) };
+        assert_eq!(walk(class, 5), None, "a link to nowhere");
+        // SAFETY: as above.
+        unsafe { magazine::set_next(magazine::next(head), head) };
+        assert_eq!(walk(class, 5), None, "a ring");
+    }
+}

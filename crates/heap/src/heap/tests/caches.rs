@@ -228,6 +228,8 @@ fn exited_threads_leave_nothing_where_nobody_comes_by_for_it_and_little_elsewher
     assert_eq!((holding(&heap), heap.spans.counts().used), (0, 0));
     live_and_exit(&heap, 3);
     assert_eq!(holding(&heap), 1, "there is room for others again");
+    (0..SHARDS).for_each(|_| live_and_exit(&heap, 3));
+    assert_eq!(holding(&heap), 1, "who goes on with what another left makes room");
 }
 
 #[test]

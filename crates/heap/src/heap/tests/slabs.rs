@@ -135,3 +135,19 @@ fn of_magazines_in_transit_those_that_were_needed_since_the_last_look_stay() {
     assert!(!heap.central.return_idle_transit(&heap.spans));
     assert_eq!(in_transit(), 0);
 }
+
+#[test]
+fn where_memory_is_exhausted_a_shard_has_the_last_block_of_another() {
+    let heap = heap();
+    let class = size_class::class_of(48).unwrap();
+    let magazine = heap.central.fetch(&heap.spans, 0, class, 1).unwrap();
+    refusing(&[Call::Commit], || {
+        while heap.spans.take(1, 1, false).is_some() {}
+        let others = heap.central.counts(&heap.spans.map, class).free_blocks;
+        let taken = (0..others).map_while(|_| heap.central.fetch(&heap.spans, 1, class, 1)).count();
+        assert_eq!(taken, others);
+        assert_eq!(heap.central.fetch(&heap.spans, 1, class, 1), None);
+    });
+    heap.central.return_to_slabs(&heap.spans, class, magazine);
+    assert!(heap.central.fetch(&heap.spans, 1, class, 1).is_some());
+}
