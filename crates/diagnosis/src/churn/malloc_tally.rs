@@ -327,32 +327,8 @@ impl Process {
         callers: &mut HashMap<(u32, MallocFunction), MallocCaller>,
     ) -> LiveBytes {
         let left = self.blocks_left();
-        let mut survivors: BTreeMap<u8, ends::Survivors> = BTreeMap::new();
-        for block in std::mem::take(&mut self.live).into_values() {
-            let class = class_of(block.size_bytes);
-            survivors.entry(class).or_default().add(block.weight, LiveBytes::of(&block).variance);
-            self.lives.entry(class).or_default().live.add(block.weight, block.size_bytes);
-            if let Some(stack) = block.stack {
-                let part = self.callers.entry((stack, block.function, class)).or_default();
-                part.live.add(block.weight, block.size_bytes);
-                part.live_variance += block.weight * (block.weight - 1.0);
-            }
-        }
-        let mut exact: BTreeMap<u8, Estimate> = BTreeMap::new();
-        for ring in &self.counts {
-            for (function, class, count, bytes) in &ring.calls {
-                let counted = Estimate { count: *count as f64, bytes: *bytes as f64 };
-                exact.entry(*class).or_default().add_scaled(counted, 1.0);
-                let sum: &mut FunctionSum = recording.functions.entry(*function).or_default();
-                for amount in [&mut sum.amount, sum.sizes.entry(*class).or_default()] {
-                    amount.count = amount.count.saturating_add(*count);
-                    amount.bytes = amount.bytes.saturating_add(*bytes);
-                }
-            }
-            recording.frees += ring.frees;
-            recording.failed += ring.failed;
-            recording.lost += ring.dropped;
-        }
+        let survivors = self.take_survivors();
+        let exact = self.add_counts(recording);
         recording.described += self.described;
         let weights = |class: &u8| self.weights.get(class).copied().unwrap_or_default();
         // What was not counted is known from its descriptions alone.
@@ -413,6 +389,42 @@ impl Process {
         recording.handovers.extend(handovers);
         recording.handovers.sort_by(|one, other| other.amount.count.total_cmp(&one.amount.count));
         live
+    }
+
+    /// Adds the described blocks that live to their class and their caller; returns them by class.
+    fn take_survivors(&mut self) -> BTreeMap<u8, ends::Survivors> {
+        let mut survivors: BTreeMap<u8, ends::Survivors> = BTreeMap::new();
+        for block in std::mem::take(&mut self.live).into_values() {
+            let class = class_of(block.size_bytes);
+            survivors.entry(class).or_default().add(block.weight, LiveBytes::of(&block).variance);
+            self.lives.entry(class).or_default().live.add(block.weight, block.size_bytes);
+            if let Some(stack) = block.stack {
+                let part = self.callers.entry((stack, block.function, class)).or_default();
+                part.live.add(block.weight, block.size_bytes);
+                part.live_variance += block.weight * (block.weight - 1.0);
+            }
+        }
+        survivors
+    }
+
+    /// Adds what was counted exactly to the recording; returns the calls and bytes of each class.
+    fn add_counts(&self, recording: &mut MallocRecording) -> BTreeMap<u8, Estimate> {
+        let mut exact: BTreeMap<u8, Estimate> = BTreeMap::new();
+        for ring in &self.counts {
+            for (function, class, count, bytes) in &ring.calls {
+                let counted = Estimate { count: *count as f64, bytes: *bytes as f64 };
+                exact.entry(*class).or_default().add_scaled(counted, 1.0);
+                let sum: &mut FunctionSum = recording.functions.entry(*function).or_default();
+                for amount in [&mut sum.amount, sum.sizes.entry(*class).or_default()] {
+                    amount.count = amount.count.saturating_add(*count);
+                    amount.bytes = amount.bytes.saturating_add(*bytes);
+                }
+            }
+            recording.frees += ring.frees;
+            recording.failed += ring.failed;
+            recording.lost += ring.dropped;
+        }
+        exact
     }
 
     /// Returns the places of this process's threads in the recording.
