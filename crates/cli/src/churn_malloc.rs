@@ -89,6 +89,8 @@ struct Sums {
     programs: HashMap<(u64, i32), usize>,
     describing_ns: Vec<u64>,
     calls: Vec<u64>,
+    /// By program, of how many threads the counts cannot be read.
+    uncounted: Vec<u64>,
     unrecorded: usize,
     tool_began_ns: f64,
 }
@@ -107,6 +109,7 @@ impl Sums {
             programs: HashMap::new(),
             describing_ns: Vec::new(),
             calls: Vec::new(),
+            uncounted: Vec::new(),
             unrecorded: 0,
             tool_began_ns: own_processor_time().as_nanos() as f64,
         }
@@ -132,7 +135,14 @@ impl Sums {
                     .to_owned(),
             );
         }
-        let unringed: u64 = self.heads.iter().map(|head| head.unringed).sum();
+        let uncounted: u64 = self.uncounted.iter().sum();
+        if uncounted > 0 {
+            remarks.push(format!(
+                "calls of {}: the program wrote over their counts (a debugger, or AddressSanitizer, shows where)",
+                several(uncounted, "thread")
+            ));
+        }
+        let unringed = self.heads.iter().map(|head| head.unringed).fold(0, u64::saturating_add);
         if unringed > 0 {
             remarks.push(format!(
                 "calls of {}: no room for their records (set TMPDIR to a place with more)",
@@ -226,13 +236,15 @@ impl Observer for Sums {
         self.heads.resize(places, RecorderHead::default());
         self.describing_ns.resize(places, 0);
         self.calls.resize(places, 0);
+        self.uncounted.resize(places, 0);
         self.heads[process] = *head;
         self.describing_ns[process] = counts.iter().map(|ring| ring.describing_ns).sum();
         let of_ring =
             |ring: &RingCounts| ring.frees + ring.calls.iter().map(|(_, _, count, _)| count).sum::<u64>();
         self.calls[process] = counts.iter().map(of_ring).sum();
+        self.uncounted[process] = head.rings.saturating_sub(counts.len() as u64);
         let is_whole =
-            !head.is_forked && !head.has_missed && head.unringed == 0 && counts.len() as u64 == head.rings;
+            !head.is_forked && !head.has_missed && head.unringed == 0 && self.uncounted[process] == 0;
         self.tally.set_counts(process, head.pid, counts);
         self.tally.set_counts_whole(process, is_whole);
     }

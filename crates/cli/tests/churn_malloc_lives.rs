@@ -357,3 +357,43 @@ fn of_more_processes_than_files_may_be_open_none_is_missed() {
     assert_eq!((report["processes"].as_u64(), calls), (Some(150), Some(150)), "{report:#}");
     assert_eq!(sum(&report, "live"), 0.0);
 }
+
+#[test]
+fn counts_that_the_program_wrote_over_are_said_to_be_missing_and_the_others_are_told() {
+    let place = Place::new("scribble");
+    let program = place.compile(
+        "scribble",
+        "#include <pthread.h>
+        #include <stdio.h>
+        #include <stdlib.h>
+        #include <string.h>
+        #include <unistd.h>
+        enum { PAGE = 4096, FIRST_COUNTERS = 2 * PAGE };
+        static void *allocate(void *unused) {
+            for (int i = 0; i < 50; i++) free(malloc(3000));
+            return unused;
+        }
+        int main(void) {
+            pthread_t thread;
+            char line[512];
+            unsigned long start;
+            free(malloc(100));
+            if (pthread_create(&thread, NULL, allocate, NULL) != 0 || pthread_join(thread, NULL) != 0) return 1;
+            FILE *maps = fopen(\"/proc/self/maps\", \"r\");
+            while (fgets(line, sizeof line, maps))
+                if (strstr(line, \" 00000000 \") && strstr(line, \".rings\") && sscanf(line, \"%lx\", &start) == 1)
+                    memset((char *)start + FIRST_COUNTERS, 0xff, PAGE);
+            _exit(0);
+        }",
+        &OPTIONS,
+    );
+    let report = report(&[&program]);
+    let functions = report["functions"].as_array().unwrap();
+    let malloc = functions.iter().find(|function| function["function"] == "malloc").unwrap();
+    assert_eq!((malloc["calls"].as_u64(), report["frees"].as_u64()), (Some(50), Some(50)), "{report:#}");
+    assert!(report["live_blocks"].is_null(), "{}", report["live_blocks"]);
+    let remarks = report["remarks"].as_array().unwrap();
+    let tells =
+        |remark: &Value| remark.as_str().unwrap().contains("calls of 1 thread: the program wrote over");
+    assert!(remarks.iter().any(tells), "{remarks:?}");
+}

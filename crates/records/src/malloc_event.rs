@@ -6,6 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::perf_record::Registers;
+use crate::saved_form::check_calls;
 
 /// First word of a file that is ready to be read.
 const MAGIC: u64 = 0x3143_4552_544c_4146;
@@ -147,7 +148,7 @@ pub struct RingCounts {
 }
 
 impl RingCounts {
-    /// Reads the two pages before a ring's records.
+    /// Reads the two pages before a ring's records; none where the program wrote over them, and they tell of more than there can be.
     #[must_use]
     pub fn parse(pages: &[u8]) -> Option<Self> {
         let word = |place: usize| word(pages, place);
@@ -161,7 +162,7 @@ impl RingCounts {
                 }
             }
         }
-        Some(Self {
+        let counts = Self {
             calls,
             dropped: word(17)?,
             frees: word(18)?,
@@ -169,7 +170,12 @@ impl RingCounts {
             described: word(20)?,
             describing_ns: word(21)?,
             reallocated: word(23)?,
-        })
+        };
+        let Self { dropped, frees, failed, described, describing_ns, reallocated, .. } = counts;
+        let allocations = counts.calls.iter().map(|(_, _, count, _)| *count);
+        check_calls(allocations.chain([dropped, frees, failed, described, describing_ns, reallocated]))
+            .ok()?;
+        Some(counts)
     }
 }
 
@@ -367,6 +373,11 @@ mod tests {
         assert_eq!(counts.calls, [(MallocFunction::Realloc, 5, 3, 120)]);
         assert_eq!((counts.frees, counts.reallocated), (9, 2));
         assert_eq!(RingCounts::parse(&pages[..8000]), None);
+    }
+
+    #[test]
+    fn counters_that_the_program_wrote_over_are_refused() {
+        assert_eq!(RingCounts::parse(&[0xff; 8192]), None);
     }
 
     proptest! {
