@@ -79,7 +79,7 @@ impl Server {
     }
 
     /// What the server has written so far.
-    pub fn log_text(&self) -> String {
+    fn log_text(&self) -> String {
         String::from_utf8_lossy(&fs::read(&self.log).unwrap_or_default()).into_owned()
     }
 

@@ -42,8 +42,7 @@ pub fn workload(name: &str) -> Option<Workload> {
 }
 
 /// File name of the library, made from its contents so that versions never overwrite each other.
-#[must_use]
-pub fn library_file_name() -> String {
+fn library_file_name() -> String {
     format!("libfaultless-{}.so", embedded::LIBRARY_HASH)
 }
 

@@ -33,7 +33,7 @@ pub const GOING_HOME: usize = 16;
 pub const SMALL_MAX: usize = (ALIGNED_MAX + LINE) as usize;
 
 /// Block sizes in bytes, by class.
-pub const SIZES: [u32; CLASSES] = sizes();
+const SIZES: [u32; CLASSES] = sizes();
 
 const fn sizes() -> [u32; CLASSES] {
     let mut table = [0; CLASSES];

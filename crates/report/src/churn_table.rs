@@ -286,7 +286,7 @@ fn course(recording: &ChurnRecording) -> Option<String> {
 }
 
 /// Numbers as bars of eight heights; nothing for 0.
-pub(crate) fn sparks(numbers: &[u64]) -> String {
+fn sparks(numbers: &[u64]) -> String {
     const HEIGHTS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let most = numbers.iter().copied().max().unwrap_or(0).max(1);
     let height = |number: u64| match number {

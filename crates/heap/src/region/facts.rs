@@ -257,7 +257,7 @@ impl Path {
     }
 
     /// The path as a C string.
-    pub fn as_c_str(&self) -> Option<&CStr> {
+    fn as_c_str(&self) -> Option<&CStr> {
         CStr::from_bytes_until_nul(&self.bytes).ok()
     }
 

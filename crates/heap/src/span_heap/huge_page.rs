@@ -83,7 +83,7 @@ impl HugePage {
     }
 
     /// Takes out what is not cut yet.
-    pub fn take_rest(&mut self) -> Option<Span> {
+    fn take_rest(&mut self) -> Option<Span> {
         let rest = Span { first: self.next, granules: self.rest() };
         self.next = self.end;
         if rest.granules > GRANULES / 2 {

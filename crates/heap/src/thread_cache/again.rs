@@ -12,7 +12,7 @@ use crate::page_map::{Guarded32, Guarded64, GuardedSize};
 use core::sync::atomic::{Ordering, compiler_fence};
 
 /// Longest blocks that a place is made for, in bytes. For longer ones a lock's time is little beside that of using them.
-pub const AGAIN_MAX: usize = 1 << 20;
+const AGAIN_MAX: usize = 1 << 20;
 
 /// Operations in the slow path without a block taken from the place after which it is given back.
 const OLD: u32 = 64;
@@ -69,7 +69,7 @@ impl Again {
     }
 
     /// Whether a block was taken since the last call. Under the cache's lock, by the owner.
-    pub fn is_of_use(&self) -> bool {
+    fn is_of_use(&self) -> bool {
         let turns = self.turns.get();
         let is_of_use = self.seen.get() != turns;
         self.seen.set(turns);

@@ -7,9 +7,9 @@ pub const GATE: i8 = 1;
 pub const FIRST_BLOCK: i8 = 2;
 pub const NUMBERS: usize = 6;
 pub const OWNERS: usize = 2;
-pub const BUFFERED: usize = 12;
+const BUFFERED: usize = 12;
 /// Stores under the lock but those to links of the list: capacity, room, head, the lock, and one to what is handed out.
-pub const LOCKED_STORES: usize = 5;
+const LOCKED_STORES: usize = 5;
 pub const LEAST_CAPACITY: i8 = 1;
 pub const TRIES: u8 = 2;
 
