@@ -194,15 +194,15 @@ impl<Taker: Audience> Session<'_, Taker> {
             if is_over || is_unread || end.is_some_and(|end| Instant::now() >= end) {
                 return Ok(Stop::Done);
             }
-            let woken = self.wait(&wakeup, next, end, may_hear_at)?;
-            if woken.0 {
+            let (by_signal, by_kernel) = self.wait(&wakeup, next, end, may_hear_at)?;
+            if by_signal {
                 // One that has ended takes no signals: they are for us then.
                 let running = watch.as_deref_mut().filter(|_| ended.is_none());
                 if let Some(number) = self.take_signals(running)? {
                     return Ok(Stop::Signal(number));
                 }
             }
-            if woken.1 || self.sampler.haste().is_some() {
+            if by_kernel || self.sampler.haste().is_some() {
                 self.sampler.hear();
                 let pause = if self.sampler.is_urgent() { Duration::from_millis(2) } else { LEISURE };
                 may_hear_at = Instant::now() + pause;
@@ -229,20 +229,15 @@ impl<Taker: Audience> Session<'_, Taker> {
         if let Some(haste) = self.sampler.haste() {
             until = until.min(now + haste);
         }
-        let mut others = Vec::new();
-        let mut heard_at = None;
-        if let Some(descriptor) = self.sampler.descriptor() {
-            if may_hear_at <= now {
-                heard_at = Some(others.len());
-                others.push(descriptor);
-            } else {
-                until = until.min(may_hear_at);
-            }
+        let mut kernel = self.sampler.descriptor();
+        if kernel.is_some() && now < may_hear_at {
+            kernel = None;
+            until = until.min(may_hear_at);
         }
-        others.extend(self.audience.input());
+        let others: Vec<_> = kernel.into_iter().chain(self.audience.input()).collect();
         let patience = until.saturating_duration_since(now);
         let woken = wakeup.wait(&others, self.audience.waits_for(), patience).map_err(lost_sight)?;
-        Ok((woken.by_signal, heard_at.is_some_and(|place| woken.by(place))))
+        Ok((woken.by_signal, kernel.is_some() && woken.by(0)))
     }
 
     /// Takes all signals that have arrived, for a command that runs; without one, the number of one that asks us to end.
