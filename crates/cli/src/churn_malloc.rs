@@ -239,9 +239,7 @@ impl Observer for Sums {
         self.uncounted.resize(places, 0);
         self.heads[process] = *head;
         self.describing_ns[process] = counts.iter().map(|ring| ring.describing_ns).sum();
-        let of_ring =
-            |ring: &RingCounts| ring.frees + ring.calls.iter().map(|(_, _, count, _)| count).sum::<u64>();
-        self.calls[process] = counts.iter().map(of_ring).sum();
+        self.calls[process] = counts.iter().map(|ring| ring.frees + ring.allocations()).sum();
         self.uncounted[process] = head.rings.saturating_sub(counts.len() as u64);
         let is_whole =
             !head.is_forked && !head.has_missed && head.unringed == 0 && self.uncounted[process] == 0;

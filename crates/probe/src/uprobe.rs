@@ -11,7 +11,7 @@ use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
 use faultless_records::churn_recording::class_of;
-use faultless_records::malloc_event::{Allocated, MallocEvent, MallocFunction, RingCounts};
+use faultless_records::malloc_event::{Allocated, CallCount, MallocEvent, MallocFunction, RingCounts};
 use faultless_records::perf_record::{Content, News, PerfRecord, Registers, Sample};
 use faultless_records::thousands::several;
 
@@ -364,10 +364,13 @@ impl Decoder {
         }
         let function = MallocFunction::ALL[function.min(3)];
         let class = class_of(size_bytes);
-        let is_same = |sum: &&mut (MallocFunction, u8, u64, u64)| sum.0 == function && sum.1 == class;
+        let is_same = |count: &&mut CallCount| count.function == function && count.class == class;
         match self.counts.calls.iter_mut().find(is_same) {
-            Some(sum) => (sum.2, sum.3) = (sum.2 + 1, sum.3.saturating_add(size_bytes)),
-            None => self.counts.calls.push((function, class, 1, size_bytes)),
+            Some(count) => {
+                count.calls += 1;
+                count.bytes = count.bytes.saturating_add(size_bytes);
+            }
+            None => self.counts.calls.push(CallCount { function, class, calls: 1, bytes: size_bytes }),
         }
         self.counts.described += 1;
         self.next_id += 1;

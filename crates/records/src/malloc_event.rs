@@ -128,11 +128,24 @@ impl RecorderHead {
     }
 }
 
+/// Calls of one function for blocks of one size class that got them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CallCount {
+    /// Which function.
+    pub function: MallocFunction,
+    /// The size class.
+    pub class: u8,
+    /// How many calls.
+    pub calls: u64,
+    /// What they asked for.
+    pub bytes: u64,
+}
+
 /// What a ring counted, whoever's it was.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RingCounts {
-    /// Calls and bytes by function and size class; those that are not zero.
-    pub calls: Vec<(MallocFunction, u8, u64, u64)>,
+    /// By function and size class; those that are not zero.
+    pub calls: Vec<CallCount>,
     /// Calls of free.
     pub frees: u64,
     /// Blocks that were given to realloc and are its new ones, or freed, since.
@@ -158,7 +171,7 @@ impl RingCounts {
                 let place = 512 + (number * CLASSES + class) * 2;
                 let (count, bytes) = (word(place)?, word(place + 1)?);
                 if count > 0 {
-                    calls.push((function, class as u8, count, bytes));
+                    calls.push(CallCount { function, class: class as u8, calls: count, bytes });
                 }
             }
         }
@@ -172,10 +185,16 @@ impl RingCounts {
             reallocated: word(23)?,
         };
         let Self { dropped, frees, failed, described, describing_ns, reallocated, .. } = counts;
-        let allocations = counts.calls.iter().map(|(_, _, count, _)| *count);
+        let allocations = counts.calls.iter().map(|count| count.calls);
         check_calls(allocations.chain([dropped, frees, failed, described, describing_ns, reallocated]))
             .ok()?;
         Some(counts)
+    }
+
+    /// Calls that got a block.
+    #[must_use]
+    pub fn allocations(&self) -> u64 {
+        self.calls.iter().map(|count| count.calls).sum()
     }
 }
 
@@ -370,7 +389,8 @@ mod tests {
         set(18, 9);
         set(23, 2);
         let counts = RingCounts::parse(&pages).unwrap();
-        assert_eq!(counts.calls, [(MallocFunction::Realloc, 5, 3, 120)]);
+        let realloc = CallCount { function: MallocFunction::Realloc, class: 5, calls: 3, bytes: 120 };
+        assert_eq!((counts.calls.as_slice(), counts.allocations()), ([realloc].as_slice(), 3));
         assert_eq!((counts.frees, counts.reallocated), (9, 2));
         assert_eq!(RingCounts::parse(&pages[..8000]), None);
     }

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use faultless_records::churn_recording::class_of;
-use faultless_records::malloc_event::{Allocated, MallocEvent, MallocFunction, RingCounts};
+use faultless_records::malloc_event::{Allocated, CallCount, MallocEvent, MallocFunction, RingCounts};
 use faultless_records::malloc_recording::{
     BlockLives, Estimate, FORMAT, FunctionSum, Handover, MallocCaller, MallocRecording, ThreadSum,
 };
@@ -181,7 +181,7 @@ impl MallocTally {
     #[must_use]
     pub fn calls(&self) -> u64 {
         let rings = self.processes.values().flat_map(|process| &process.counts);
-        rings.map(|ring| ring.frees + ring.calls.iter().map(|(_, _, count, _)| count).sum::<u64>()).sum()
+        rings.map(|ring| ring.frees + ring.allocations()).sum()
     }
 
     /// The sums as they are saved.
@@ -313,10 +313,9 @@ impl Process {
 
     /// How many blocks live, where that can be told from the counts.
     fn blocks_left(&self) -> Option<u64> {
-        let sum = |of: &dyn Fn(&RingCounts) -> u64| self.counts.iter().map(of).fold(0, u64::saturating_add);
-        let handed =
-            sum(&|ring| ring.calls.iter().map(|(_, _, count, _)| *count).fold(0, u64::saturating_add));
-        let back = sum(&|ring| ring.frees.saturating_add(ring.reallocated));
+        let sum = |of: &dyn Fn(&RingCounts) -> u64| self.counts.iter().map(of).sum::<u64>();
+        let handed = sum(&RingCounts::allocations);
+        let back = sum(&|ring| ring.frees + ring.reallocated);
         self.counts_are_whole.then(|| handed.saturating_sub(back))
     }
 
@@ -411,13 +410,13 @@ impl Process {
     fn add_counts(&self, recording: &mut MallocRecording) -> BTreeMap<u8, Estimate> {
         let mut exact: BTreeMap<u8, Estimate> = BTreeMap::new();
         for ring in &self.counts {
-            for (function, class, count, bytes) in &ring.calls {
-                let counted = Estimate { count: *count as f64, bytes: *bytes as f64 };
-                exact.entry(*class).or_default().add_scaled(counted, 1.0);
-                let sum: &mut FunctionSum = recording.functions.entry(*function).or_default();
-                for amount in [&mut sum.amount, sum.sizes.entry(*class).or_default()] {
-                    amount.count = amount.count.saturating_add(*count);
-                    amount.bytes = amount.bytes.saturating_add(*bytes);
+            for CallCount { function, class, calls, bytes } in ring.calls.iter().copied() {
+                let counted = Estimate { count: calls as f64, bytes: bytes as f64 };
+                exact.entry(class).or_default().add_scaled(counted, 1.0);
+                let sum: &mut FunctionSum = recording.functions.entry(function).or_default();
+                for amount in [&mut sum.amount, sum.sizes.entry(class).or_default()] {
+                    amount.count += calls;
+                    amount.bytes = amount.bytes.saturating_add(bytes);
                 }
             }
             recording.frees += ring.frees;

@@ -3,7 +3,7 @@
 use faultless_diagnosis::churn::circumstances::{Circumstances, MallocCircumstances};
 use faultless_diagnosis::churn::malloc_tally::MallocTally;
 use faultless_diagnosis::churn::tally::Tally;
-use faultless_records::malloc_event::{Allocated, MallocEvent, MallocFunction, RingCounts};
+use faultless_records::malloc_event::{Allocated, CallCount, MallocEvent, MallocFunction, RingCounts};
 use faultless_records::memory_call::{CallKind, MemoryCall, MemoryEvent, TakenStack};
 
 use super::*;
@@ -89,9 +89,8 @@ fn blocks(described: u64, chains: &[Option<u32>], stacks: Vec<Vec<String>>) -> M
         tally.take(0, &MallocEvent::Allocated(block), chains[id as usize % chains.len()]);
     }
     tally.take(0, &MallocEvent::Freed { time_ns: 9, id: 1, tid: 1, by_realloc: false }, None);
-    let counts =
-        RingCounts { calls: vec![(MallocFunction::Malloc, 6, 100, 10_000)], ..RingCounts::default() };
-    tally.set_counts(0, 1, vec![counts]);
+    let count = CallCount { function: MallocFunction::Malloc, class: 6, calls: 100, bytes: 10_000 };
+    tally.set_counts(0, 1, vec![RingCounts { calls: vec![count], ..RingCounts::default() }]);
     tally.finish(MallocCircumstances { observed_ns: 1, stacks, ..MallocCircumstances::default() })
 }
 

@@ -19,7 +19,8 @@ fn freed(id: u64, tid: i32, time_ns: u64) -> MallocEvent {
 }
 
 fn counts(class: u8, calls: u64, bytes: u64) -> Vec<RingCounts> {
-    vec![RingCounts { calls: vec![(MallocFunction::Malloc, class, calls, bytes)], ..RingCounts::default() }]
+    let count = CallCount { function: MallocFunction::Malloc, class, calls, bytes };
+    vec![RingCounts { calls: vec![count], ..RingCounts::default() }]
 }
 
 fn finish(tally: MallocTally) -> MallocRecording {
