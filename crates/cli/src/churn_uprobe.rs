@@ -60,12 +60,15 @@ pub fn look_at_process(
     ];
     if looked.elapsed > looked.observed + Duration::from_millis(100) {
         remarks.push(format!(
-            "{:.1} s of {:.1} s: the probes are taken out in between, so that looking costs no more than a tenth of the time; rates are those of the windows, in which the probes slow the program: without them it calls more often. To set and to remove them took {:.1} s, in which they slow the program, too: that cost is in no figure",
+            "{:.1} s of {:.1} s: the probes are taken out in between, so that looking costs no more than a tenth of the time; rates are those of the windows, in which the probes slow the program: without them it calls more often",
             (looked.elapsed - looked.observed).as_secs_f64(),
-            looked.elapsed.as_secs_f64(),
-            looked.changing.as_secs_f64()
+            looked.elapsed.as_secs_f64()
         ));
     }
+    remarks.push(format!(
+        "what it calls while the probes come and go. To set and to remove them took {:.2} s, in which they slow the program, too: that cost is in no figure",
+        looked.changing.as_secs_f64()
+    ));
     remarks.extend(stopped);
     remarks.extend(looked.chains_refused.as_deref().map(no_callers));
     let tool = own_processor_time().saturating_sub(began);
