@@ -80,7 +80,12 @@ impl Panel<'_> {
         self.text((14.0, 62.0), Anchor::Start, Ink::Text, time);
         let middle = f64::midpoint(plot.left, plot.right);
         self.text((middle, HEIGHT - 10.0), Anchor::Middle, Ink::Text, "peak RSS");
-        self.text((plot.right, 62.0), Anchor::End, Ink::Faint, "↙ less is better");
+        self.text((plot.right, 62.0), Anchor::End, Ink::Faint, "less is better");
+        // An arrow, which fonts of pixels lack.
+        let tip = (plot.right - 126.0, 62.0);
+        for tail in [(9.0, -9.0), (0.0, -6.0), (6.0, 0.0)] {
+            self.line(tip, (tip.0 + tail.0, tip.1 + tail.1), Ink::Faint);
+        }
 
         let places: Vec<(f64, f64)> =
             dots.iter().map(|dot| (across.place(dot.memory.median), up.place(dot.time.median))).collect();
