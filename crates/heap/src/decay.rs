@@ -375,6 +375,75 @@ mod tests {
     }
 
     #[test]
+    fn as_much_more_is_held_as_is_missing_to_the_depth_and_its_slack() {
+        let mut decay = Decay::new();
+        decay.purged(64, 0);
+        decay.faulted(64, 0);
+        assert_eq!([0, 60, 90].map(|held| decay.most_held(held)), [80, 20, 0]);
+        decay.freed(81, 0, MS);
+        assert_eq!(decay.most_held(0), 0, "the phase is over");
+    }
+
+    #[test]
+    fn memory_is_held_for_twice_the_time_after_which_it_was_wanted_again() {
+        let until = |decay: &mut Decay| decay.freed(64, 0, 0);
+        let gap = HOLD_MIN_NS + MS;
+        let mut decay = Decay::new();
+        decay.rescued(80, gap);
+        assert_eq!(until(&mut decay), Verdict::HoldUntil(2 * gap));
+        decay.reused(gap + MS);
+        assert_eq!(until(&mut decay), Verdict::HoldUntil(2 * (gap + MS)));
+        let mut decay = Decay::new();
+        decay.purged(80, 0);
+        decay.faulted(40, 0);
+        decay.faulted(40, gap + MS);
+        assert_eq!(until(&mut decay), Verdict::HoldUntil(2 * (gap + MS)));
+    }
+
+    #[test]
+    fn the_longest_hold_is_a_ms_or_more_and_shortens_what_is_held_already() {
+        let mut decay = Decay::new();
+        decay.set_purger(true);
+        decay.reused(HOLD_MAX_NS);
+        assert_eq!(decay.freed(64, 0, 0), Verdict::HoldUntil(HOLD_MAX_NS));
+        for [most, longest] in [[HOLD_MAX_NS / 2, HOLD_MAX_NS / 2], [0, MS]] {
+            decay.set_hold_max(most);
+            assert_eq!(decay.freed(64, 0, 0), Verdict::HoldUntil(longest));
+        }
+    }
+
+    #[test]
+    fn what_is_not_missed_in_time_shortens_the_hold_once() {
+        let mut decay = Decay::new();
+        decay.rescued(1000, HOLD_MAX_NS);
+        decay.purged(64, 0);
+        (0..2).for_each(|_| decay.faulted(1, 2 * HOLD_MAX_NS));
+        assert_eq!(decay.freed(64, 0, 0), Verdict::HoldUntil(HOLD_MAX_NS / 2));
+    }
+
+    #[test]
+    fn with_a_purger_only_what_was_purged_lately_is_missed() {
+        let mut decay = Decay::new();
+        decay.set_purger(true);
+        let late = 2 * HOLD_MAX_NS;
+        [0, late].into_iter().for_each(|now| decay.purged(64, now));
+        decay.faulted(100, late);
+        assert_eq!(decay.depth, 64);
+    }
+
+    #[test]
+    fn what_is_held_in_vain_is_forgotten_once() {
+        for has_purger in [false, true] {
+            let mut decay = Decay::new();
+            decay.set_purger(has_purger);
+            decay.rescued(64, 0);
+            decay.expired(16, 0);
+            decay.set_purger(false);
+            assert_eq!(decay.most_held(0), 60, "{has_purger}");
+        }
+    }
+
+    #[test]
     fn a_hold_is_never_longer_than_the_ski_rental_bound() {
         let mut decay = Decay::new();
         for round in 0..40 {
