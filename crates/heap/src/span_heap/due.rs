@@ -150,3 +150,64 @@ impl SpanHeap {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_is_due_unless_any_is_asked_for() {
+        let (map, mut spans) = (PageMap::new(), SpanHeap::new());
+        let first = spans.take(&map, PURGE_BATCH, 1, false, 0).unwrap().first;
+        spans.give(&map, first, PURGE_BATCH - 1, false, 0);
+        assert_eq!([false, true].map(|any| spans.is_due(&map, any, 0)), [false, true]);
+        spans.give(&map, first + PURGE_BATCH - 1, 1, false, 0);
+        assert!(spans.is_due(&map, false, 0));
+    }
+
+    #[test]
+    fn what_is_held_is_due_when_it_is_a_batch_more_than_there_is_room_for() {
+        let (map, mut spans) = (PageMap::new(), SpanHeap::new());
+        spans.decay.set_purger(true);
+        let [first, _] = [16, 4].map(|granules| spans.take(&map, granules, 1, false, 0).unwrap().first);
+        spans.give(&map, first, 16, false, 1);
+        for (peak, room) in [(9, 8), (8, 7)] {
+            spans.counts.used_peak = peak;
+            assert_eq!((spans.room(), spans.is_due(&map, false, 1)), (room, room + PURGE_BATCH < 16));
+        }
+    }
+
+    #[test]
+    fn the_rest_of_a_huge_page_goes_with_all_and_where_nothing_is_held() {
+        for (has_purger, all, gone) in [(true, false, 0), (true, true, 31), (false, false, 31)] {
+            let (map, mut spans) = (PageMap::new(), SpanHeap::new());
+            spans.decay.set_purger(has_purger);
+            let first = spans.take(&map, 32, 1, false, 0).unwrap().first;
+            spans.huge_page.set(first);
+            spans.huge_page.cut(1);
+            let mut due = [Due::NONE; 1];
+            spans.take_due(&map, all, 1, &mut due);
+            assert_eq!(due[0].granules(), gone);
+        }
+    }
+
+    #[test]
+    fn no_more_than_64_mib_and_one_span_are_on_their_way_at_once() {
+        let (map, mut spans) = (PageMap::new(), SpanHeap::new());
+        for granules in [PURGE_ROUND - 1, 8, 8] {
+            let [first, _] =
+                [granules, 1].map(|granules| spans.take(&map, granules, 1, true, 0).unwrap().first);
+            spans.give(&map, first, granules, false, 0);
+        }
+        assert_eq!(spans.take_due(&map, true, 0, &mut [Due::NONE; 4]), 2);
+    }
+
+    #[test]
+    fn purges_that_are_done_and_refused_add_up() {
+        let mut purges = Purges::NONE;
+        purges.note(4096, true);
+        purges.note(8192, false);
+        purges.add(purges);
+        assert_eq!(purges, Purges { bytes: 8192, calls: 2, refused: 2 });
+    }
+}

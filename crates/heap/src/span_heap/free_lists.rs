@@ -108,6 +108,35 @@ impl FreeLists {
 mod tests {
     use super::*;
 
+    /// Lists of spans of these lengths, and where these begin.
+    fn listed(lengths: &[u32]) -> (PageMap, FreeLists, Vec<u32>) {
+        let (map, mut lists) = (PageMap::new(), FreeLists::new());
+        let mut next = map.reservation.grow(lengths.iter().sum(), 0).unwrap().first;
+        let firsts = lengths.iter().map(|&granules| {
+            let first = next;
+            map.record(first).granules.set(granules);
+            lists.insert(&map, first, granules);
+            next += granules;
+            first
+        });
+        let firsts = firsts.collect();
+        (map, lists, firsts)
+    }
+
+    #[test]
+    fn the_shortest_that_is_long_enough_fits_best_and_the_lowest_of_these() {
+        let (map, lists, firsts) = listed(&[30, 42, 44, 42, 41, 47, 100]);
+        let fits = [31, 42, 43, 48, 101].map(|granules| lists.best_fit(&map, granules, FEW));
+        assert_eq!(fits, [Some(firsts[4]), Some(firsts[1]), Some(firsts[2]), Some(firsts[6]), None]);
+    }
+
+    #[test]
+    fn the_longest_is_shorter_than_what_is_wanted_and_no_shorter_than_the_least() {
+        let (map, lists, firsts) = listed(&[2, 8, 20, 41, 47]);
+        let longest = [48, 47, 41, 20, 8].map(|granules| lists.longest(&map, granules, 4, FEW));
+        assert_eq!(longest, [Some(firsts[4]), Some(firsts[3]), Some(firsts[2]), Some(firsts[1]), None]);
+    }
+
     #[test]
     fn lists_are_ordered_by_size() {
         for granules in 1..100_000 {

@@ -51,14 +51,14 @@ fn who_takes_larger_and_larger_spans_brings_in_what_each_is_longer() {
         assert_eq!((map.record(first).granules.get(), spans.counts.dirty), (granules, 0));
         spans.give(&map, first, granules, false, 1);
     }
-    let aligned = spans.take(&map, 40, 8, false, 2).unwrap();
-    assert!(
-        aligned.zero && aligned.first >= map.reservation.first_granule() + 32,
-        "where more than that matters it is as before"
-    );
-    let long = spans.take(&map, 65, 1, false, 2).unwrap();
-    assert!(long.zero, "of much more than half nothing is gained");
-    assert_eq!(spans.counts.dirty, 32);
+    let first = map.reservation.first_granule();
+    // Of much more than half nothing is gained; where more than that matters it is as before.
+    for (granules, align, prefer_clean) in [(65, 1, false), (40, 8, false), (40, 1, true)] {
+        let taken = spans.take(&map, granules, align, prefer_clean, 2).unwrap();
+        assert!(taken.zero && taken.first >= first + 32, "{granules}, {align}, {prefer_clean}");
+        assert_eq!(spans.counts.dirty, 32);
+        spans.give(&map, taken.first, granules, true, 2);
+    }
 }
 
 #[test]
@@ -138,7 +138,7 @@ fn purge_modes_give_back_at_once_or_only_when_asked_whatever_was_missed() {
             while spans.is_due(&map, false, now) {
                 purge_all(&map, &mut spans, now);
             }
-            assert_eq!(spans.counts.dirty, waits);
+            assert_eq!((spans.counts.dirty, spans.most_held()), (waits, 0));
         }
         assert_eq!(purge_all(&map, &mut spans, 4), waits);
     }
@@ -146,14 +146,19 @@ fn purge_modes_give_back_at_once_or_only_when_asked_whatever_was_missed() {
 
 #[test]
 fn what_is_held_for_large_spans_is_not_cut_for_small_ones_while_the_heap_was_larger() {
-    let (map, mut spans) = heap();
-    spans.decay.set_purger(true);
-    let [large, more] = [64, 8].map(|granules| spans.take(&map, granules, 1, false, 0).unwrap().first);
-    spans.give(&map, more, 8, true, 0);
-    spans.give(&map, large, 64, false, 0);
-    let is_cut = |first: u32| (large..large + 64).contains(&first);
-    assert!(!is_cut(spans.take(&map, 7, 1, false, 0).unwrap().first));
-    assert!(is_cut(spans.take(&map, 8, 1, false, 0).unwrap().first));
+    for (has_purger, wanted, cut) in
+        [(true, &[1, 7, 7][..], &[false, false, true][..]), (true, &[8], &[true]), (false, &[7], &[true])]
+    {
+        let (map, mut spans) = heap();
+        spans.decay.set_purger(has_purger);
+        let [large, more] = [64, 8].map(|granules| spans.take(&map, granules, 1, false, 0).unwrap().first);
+        spans.give(&map, more, 8, true, 0);
+        spans.give(&map, large, 64, false, 0);
+        let mut take = |&granules| spans.take(&map, granules, 1, false, 0).unwrap().first;
+        let is_cut = |first: u32| (large..large + 64).contains(&first);
+        let found: Vec<bool> = wanted.iter().map(|granules| is_cut(take(granules))).collect();
+        assert_eq!(found, cut, "{wanted:?}");
+    }
 }
 
 #[test]
@@ -211,6 +216,38 @@ fn after_one_regret_memory_is_held_until_its_time() {
         now += 10_000;
     }
     assert!(spans.is_due(&map, false, now + HOLD_MAX_NS));
+}
+
+#[test]
+fn when_a_phase_is_over_what_is_held_goes_with_what_was_freed() {
+    let (map, mut spans) = heap();
+    let mut take = |granules| spans.take(&map, granules, 1, false, 0).unwrap().first;
+    let [held, _, freed] = [64, 1, 17].map(&mut take);
+    spans.decay.rescued(64, 0);
+    spans.give(&map, held, 64, false, 1);
+    assert!(!spans.is_due(&map, true, 1));
+    spans.give(&map, freed, 17, false, 2);
+    assert_eq!((spans.take_due(&map, false, 2, &mut [Due::NONE; 4]), spans.waiting()), (2, 0));
+    spans.decay.reused(0);
+    assert_eq!(spans.most_held(), 80, "it was not held in vain");
+}
+
+#[test]
+fn the_rest_of_a_span_goes_in_its_turn_and_its_time_between_free_and_reuse_counts() {
+    let (map, mut spans) = heap();
+    spans.decay.set_purger(true);
+    let mut take = |granules| spans.take(&map, granules, 1, false, HOLD_MAX_NS).unwrap().first;
+    let [first, _, second, _] = [20, 1, 16, 1].map(&mut take);
+    let freed_at = HOLD_MAX_NS + 1;
+    spans.give(&map, first, 20, false, freed_at);
+    let deadline = map.record(first).free().deadline();
+    spans.give(&map, second, 16, false, freed_at + 1);
+    assert_eq!(spans.take(&map, 4, 1, false, freed_at + 2).unwrap().first, second);
+    spans.give(&map, second, 4, false, freed_at + 2);
+    assert_eq!(map.record(second).free().deadline() - deadline, 1, "it is held no longer than before");
+    let mut due = [Due::NONE; 4];
+    assert_eq!(spans.take_due(&map, false, deadline, &mut due), 1);
+    assert_eq!(due[0].span.first, first);
 }
 
 #[test]
@@ -311,7 +348,7 @@ fn a_span_that_grows_by_much_goes_to_memory_with_pages_before_it_takes_such_with
     };
     assert_eq!(grow(&mut spans, 20), behind(true), "there is no memory with pages");
     spans.give(&map, elsewhere.first, elsewhere.granules, false, 0);
-    assert_eq!(grow(&mut spans, 20), None);
+    assert_eq!([10, 20].map(|more| grow(&mut spans, more)), [None; 2]);
     assert_eq!(grow(&mut spans, 9), behind(true), "by little");
     assert_eq!(grow(&mut spans, 21), behind(true), "no room for both elsewhere");
     spans.take(&map, 40, 1, true, 0).unwrap();
@@ -342,6 +379,27 @@ fn many_spans_just_too_short_are_not_all_looked_at() {
     let taken = spans.take(&map, 47, 1, false, 0).unwrap();
     assert!(short.iter().all(|&first| taken.first >= first + 41 || taken.first + 47 <= first));
     assert_eq!(spans.clean.best_fit(&map, 41, FEW).map(|first| map.record(first).granules.get()), Some(41));
+}
+
+#[test]
+fn behind_many_that_are_too_short_a_span_is_found_before_the_heap_grows_and_behind_all_when_it_cannot() {
+    for (zero, shorter, is_refused) in
+        [(true, FEW, false), (false, FEW, false), (true, MANY, true), (false, MANY, true)]
+    {
+        let (map, mut spans) = heap();
+        let lengths: Vec<u32> = std::iter::once(39).chain(std::iter::repeat_n(33, shorter)).collect();
+        let mut take = |granules| spans.take(&map, granules, 1, false, 0).unwrap().first;
+        let listed: Vec<u32> = lengths.iter().map(|&granules| [take(granules), take(1)][0]).collect();
+        let rest = spans.counts.clean;
+        spans.take(&map, rest, 1, false, 0).unwrap();
+        for (&first, &granules) in listed.iter().zip(&lengths) {
+            spans.give(&map, first, granules, zero, 0);
+        }
+        os::REFUSED.set(if is_refused { os::Call::Commit as u32 } else { 0 });
+        let taken = spans.take(&map, 39, 1, false, 0);
+        os::REFUSED.set(0);
+        assert_eq!(taken, Some(Taken { first: listed[0], zero }), "{shorter}");
+    }
 }
 
 mod random {

@@ -74,3 +74,43 @@ pub fn mean(time: u64, granules: u32, other: u64, other_granules: u32) -> u64 {
     let apart = (late - early).min(1 << 39);
     early + apart * u64::from(late_granules) / (u64::from(early_granules) + u64::from(late_granules))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Due, SpanHeap};
+    use super::*;
+    use crate::decay::bin_of;
+
+    #[test]
+    fn times_are_weighted_by_length_and_never_is_later_than_all() {
+        for [time, granules, other, other_granules, mean_of_both] in
+            [[100, 3, 200, 1, 125], [200, 1, 100, 3, 125], [u64::MAX, 1, 0, 9, u64::MAX]]
+        {
+            assert_eq!(mean(time, granules as u32, other, other_granules as u32), mean_of_both);
+        }
+        assert!(mean(0, 1, u64::MAX - 1, (1 << 24) - 1) > 0, "no overflow");
+    }
+
+    #[test]
+    fn what_joins_something_longer_waits_in_its_place_until_the_mean_of_their_times() {
+        let (map, mut spans) = (PageMap::new(), SpanHeap::new());
+        spans.decay.set_purger(true);
+        let mut take = |granules| spans.take(&map, granules, 1, false, 0).unwrap().first;
+        let [before, long, behind, _, other, _] = [8, 48, 8, 1, 16, 1].map(&mut take);
+        map.set_moved(long, true);
+        let mut deadline_of = |first, granules, now| {
+            spans.give(&map, first, granules, false, now);
+            map.record(first).free().deadline()
+        };
+        let deadline = deadline_of(long, 48, 1000);
+        deadline_of(other, 16, 1200);
+        deadline_of(behind, 8, 1800);
+        assert_eq!(deadline_of(before, 8, 1900) - deadline, 212);
+        assert_eq!(map.record(before).free().freed_at(), 1212);
+        assert_eq!((map.record(before).is_moved(), map.moved_spans()), (true, 1));
+        assert_eq!(map.record(before).free().bin(), bin_of(48) as u8, "what is expected back");
+        let mut due = [Due::NONE; 2];
+        assert_eq!(spans.take_due(&map, false, deadline + 212, &mut due), 2);
+        assert_eq!(due.map(|due| due.granules()), [64, 16]);
+    }
+}

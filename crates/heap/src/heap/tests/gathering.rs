@@ -91,6 +91,18 @@ fn a_block_is_gathered_of_few_mappings_however_long_it_is() {
 }
 
 #[test]
+fn memory_to_which_pages_were_moved_is_one_mapping_again_when_they_are_gone() {
+    let (heap, ..) = in_pieces(PIECE_BYTES);
+    let bytes = PIECES * PIECE_BYTES;
+    let block = heap.allocate_large(None, bytes, 128, Pages::Any).address;
+    let inside = || mappings(block + 1, block + bytes);
+    assert!(inside() > 0);
+    heap.free(None, block);
+    heap.trim(None);
+    assert_eq!(inside(), 0);
+}
+
+#[test]
 fn a_block_of_more_than_four_times_all_free_memory_with_pages_may_stay_untouched_and_gets_none() {
     for (bytes, gathered) in
         [(4 * PIECES * PIECE_BYTES, PIECES), (4 * PIECES * PIECE_BYTES + 4 * GRANULE_BYTES, 0)]
