@@ -370,10 +370,7 @@ impl SpanHeap {
         let (mut bin, mut moved) = (record.free().bin(), record.is_moved());
         let (mut freed_at, mut deadline) = (record.free().freed_at(), record.free().deadline());
         let (mut start, mut length, mut largest) = (first, granules, granules);
-        let length_of = |part: Option<u32>| part.map_or(0, |part| map.record(part).granules.get());
-        // The larger one last, so that its place in time is read when the other has left the list.
-        let parts = if length_of(left) > length_of(right) { [right, left] } else { [left, right] };
-        for part in parts.into_iter().flatten() {
+        for part in [left, right].into_iter().flatten() {
             let record = map.record(part);
             let free = record.free();
             let part_granules = record.granules.get();
