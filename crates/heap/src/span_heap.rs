@@ -265,7 +265,6 @@ impl SpanHeap {
         let (waiting, bin, place) = (free.waiting(), free.bin(), free.older());
         let (freed_at, deadline) = (free.freed_at(), free.deadline());
         self.unlink(map, span);
-        map.set_moved(span, false);
         let rest = length - offset - granules;
         for (first, count) in [(span, offset), (span + offset + granules, rest)] {
             if count == 0 {
@@ -275,12 +274,11 @@ impl SpanHeap {
             map.set_moved(first, moved);
             self.link(map, first, count, state, waiting, place);
         }
-        // A used span is marked by its owner; nothing of the free one may stay.
-        let record = map.record(span + offset);
-        record.set_state(State::Interior);
+        // A used span is marked by its owner; nothing of the free one stays.
+        let (record, last) = (map.record(span + offset), map.record(span + offset + granules - 1));
+        debug_assert_eq!([record.state(), last.state()], [State::Interior; 2]);
         map.set_moved(span + offset, moved);
         record.granules.set(granules);
-        map.record(span + offset + granules - 1).set_state(State::Interior);
         ((state == State::Dirty).then_some(waiting), freed_at)
     }
 
