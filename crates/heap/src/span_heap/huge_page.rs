@@ -163,6 +163,25 @@ mod tests {
         assert!(page.is_wanted(1));
     }
 
+    #[test]
+    fn a_new_one_is_clean_memory_between_others_and_what_is_left_of_the_one_before_goes_back() {
+        let (map, mut spans) = (PageMap::new(), SpanHeap::new());
+        spans.decay.set_purger(true);
+        let mut take = |granules| spans.take(&map, granules, 1, true, 1).unwrap().first;
+        // To the second granule of a huge page.
+        let position = (map.address(take(1)) % HUGE_PAGE_BYTES / GRANULE_BYTES) as u32;
+        take(GRANULES - position);
+        let [short, _, long, _, before, _] = [40, 1, 63, 1, GRANULES, 1].map(take);
+        spans.take(&map, spans.counts.clean, 1, true, 1).unwrap();
+        spans.give(&map, short, 40, true, 1);
+        spans.give(&map, long, 63, true, 1);
+        spans.huge_page.set(before);
+        spans.huge_page.cut(GRANULES - 1);
+        let first = spans.take_huge_page(&map, 4, 1).unwrap();
+        assert!(map.address(first).is_multiple_of(HUGE_PAGE_BYTES) && (long..long + 32).contains(&first));
+        assert_eq!((spans.waiting(), spans.is_due(&map, true, 1)), (1, true));
+    }
+
     /// Granules that come from small pages until a huge page is tried again.
     fn skipped(page: &mut HugePage) -> u32 {
         (0..).find(|_| page.is_wanted(1)).unwrap()

@@ -58,7 +58,7 @@ impl SpanHeap {
 mod tests {
     use super::super::Due;
     use super::*;
-    use crate::decay::HOLD_MAX_NS;
+    use crate::decay::{HOLD_MAX_NS, HOLD_MIN_NS, Verdict};
 
     /// A heap, maybe with a purger, and free spans with pages of these lengths, freed one ns after the other, each between used ones.
     fn with_pieces(has_purger: bool, lengths: &[u32]) -> (PageMap, SpanHeap, Vec<u32>) {
@@ -89,6 +89,8 @@ mod tests {
 
     #[test]
     fn what_is_held_for_large_spans_is_not_cut_for_pieces_while_the_heap_was_larger() {
+        let (map, mut spans, _) = with_pieces(true, &[64]);
+        assert_eq!(spans.take_piece(&map, 7), None);
         let (map, mut spans, pieces) = with_pieces(true, &[64, 8]);
         let taken = |spans: &mut SpanHeap, most: u32| {
             let piece = spans.take_piece(&map, most).unwrap();
@@ -133,8 +135,10 @@ mod tests {
         for (zero, is_held) in [(false, false), (true, true)] {
             let (map, mut spans, _) = with_pieces(false, &[16]);
             let piece = spans.take_piece(&map, 32).unwrap();
-            spans.return_piece(&map, piece, zero, 2);
+            spans.return_piece(&map, piece, zero, 1 + HOLD_MIN_NS);
             assert_eq!(spans.decay.is_releasing(), !is_held);
+            let hold = Verdict::HoldUntil(2 * HOLD_MIN_NS);
+            assert_eq!(spans.decay.freed(16, 0, 0), if is_held { hold } else { Verdict::Purge });
         }
     }
 }

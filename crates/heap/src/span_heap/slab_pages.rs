@@ -57,6 +57,16 @@ mod tests {
     use super::*;
 
     #[test]
+    fn pages_that_were_purged_are_counted_and_missed_when_they_are_wanted_again() {
+        let mut spans = SpanHeap::new();
+        let purges = Purges { bytes: GRANULE_BYTES as u64, calls: 3, refused: 2 };
+        spans.slab_pages_purged(purges, 0);
+        assert!(spans.counts.purges == purges && spans.decay.is_releasing());
+        spans.slab_pages_wanted(GRANULE_BYTES, 1);
+        assert!(!spans.decay.is_releasing());
+    }
+
+    #[test]
     fn pages_of_any_size_add_up_to_granules() {
         for page in [4 << 10, 16 << 10, 64 << 10] {
             let (mut pages, of) = (SlabPages::new(), GRANULE_BYTES / page);
