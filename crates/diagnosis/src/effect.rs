@@ -172,8 +172,12 @@ pub(crate) mod tests {
             .to_vec()
     }
 
+    fn effect(arm: &[Measurement], base: &[Measurement]) -> Effect {
+        Effect::of(&Figures::of(arm).unwrap(), &Figures::of(base).unwrap())
+    }
+
     fn judged(arm: &[Measurement], base: &[Measurement]) -> Judgement {
-        Effect::of(&Figures::of(arm).unwrap(), &Figures::of(base).unwrap()).judgement()
+        effect(arm, base).judgement()
     }
 
     #[test]
@@ -212,13 +216,29 @@ pub(crate) mod tests {
 
     #[test]
     fn a_process_of_milliseconds_is_not_judged_by_time() {
-        assert_eq!(judged(&runs(0.004, 300, 4, 4), &runs(0.002, 200, 4, 4)), Judgement::NoEffect);
+        let effect = effect(&runs(0.004, 300, 4, 4), &runs(0.002, 200, 4, 4));
+        assert_eq!((effect.judgement(), effect.elapsed), (Judgement::NoEffect, Change::Same));
     }
 
     #[test]
-    fn memory_kept_at_the_end_is_a_cost() {
-        let base = Figures::of(&runs(5.0, 3_000_000, 20, 2)).unwrap();
-        assert!(Effect::of(&Figures::of(&runs(1.2, 4_000, 20, 18)).unwrap(), &base).costs_memory());
-        assert!(!Effect::of(&Figures::of(&runs(1.2, 4_000, 20, 2)).unwrap(), &base).costs_memory());
+    fn faults_and_memory_differ_by_a_tenth_and_by_1000_faults_or_4_mib() {
+        for (base, same, more) in [(100_000, 109_000, 111_000), (1000, 1900, 2100)] {
+            let faults = |arm| effect(&runs(1.0, arm, 20, 2), &runs(1.0, base, 20, 2)).faults;
+            assert_eq!([same, more].map(faults), [Change::Same, Change::More], "{base}");
+        }
+        for (base, same, more) in [(100, 109, 111), (10, 13, 15)] {
+            let memory = |arm| {
+                let effect = effect(&runs(1.0, 3000, arm, arm), &runs(1.0, 3000, base, base));
+                [effect.peak_rss, effect.final_rss]
+            };
+            assert_eq!([same, more].map(memory), [[Change::Same; 2], [Change::More; 2]], "{base}");
+        }
+    }
+
+    #[test]
+    fn memory_kept_during_the_run_or_at_the_end_is_a_cost() {
+        let base = runs(5.0, 3_000_000, 20, 2);
+        let costs = |peak, at_end| effect(&runs(1.2, 4_000, peak, at_end), &base).costs_memory();
+        assert_eq!([costs(20, 2), costs(20, 18), costs(40, 2)], [false, true, true]);
     }
 }

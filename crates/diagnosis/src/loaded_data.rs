@@ -206,6 +206,20 @@ mod tests {
     }
 
     #[test]
+    fn four_threads_and_a_few_repeats_are_a_case_and_what_repeats_most_comes_first() {
+        let report = HeapReport {
+            large_bins: vec![bin(MIB, 512, 128), bin(4 * MIB, 3000, 4), bin(64 * MIB, 5, 4)],
+            threads_peak: MANY_THREADS,
+            small_live_peak_bytes: 4 * MIB,
+            ..gallery()
+        };
+        let found = recognised(&report, [190_000, 150_000, 70_000], 1).unwrap();
+        assert_eq!((found.data_blocks, found.data_faults), (5, 65_536 + 1024));
+        assert!(found.sentences().contains("(2,996 of 4 MiB, 384 of 1 MiB)"), "{}", found.sentences());
+        assert_eq!(found.cures(), ["Faultless"], "half of the faults left are no cure");
+    }
+
+    #[test]
     fn where_no_arm_helps_none_is_praised() {
         let text = recognised(&gallery(), [190_000, 185_000, 200_000], 2).unwrap().sentences();
         assert!(text.contains("No arm takes them away") && text.contains("2 NUMA nodes"), "{text}");
@@ -230,8 +244,15 @@ mod tests {
     fn few_threads_little_data_or_churn_alone_are_no_case() {
         let faults = [190_000, 85_000, 70_000];
         assert_eq!(recognised(&HeapReport { threads_peak: 2, ..gallery() }, faults, 1), None);
-        let small = HeapReport { large_bins: vec![bin(MIB, 512, 128), bin(MIB * 2, 4, 4)], ..gallery() };
+        let small = HeapReport {
+            large_bins: vec![bin(MIB, 512, 128), bin(MIB * 2, 4, 4)],
+            heap_peak_bytes: 16 * MIB,
+            ..gallery()
+        };
         assert_eq!(recognised(&small, faults, 1), None);
+        assert_eq!(recognised(&HeapReport { heap_peak_bytes: 1024 * MIB, ..gallery() }, faults, 1), None);
+        let data_alone = HeapReport { large_bins: vec![bin(64 * MIB, 4, 4)], ..gallery() };
+        assert_eq!(recognised(&data_alone, faults, 1), None);
         let churn = HeapReport { large_bins: vec![bin(4 * MIB, 3000, 4)], ..gallery() };
         assert_eq!(recognised(&churn, faults, 1), None);
         let arms = Vec::new();

@@ -97,6 +97,9 @@ mod tests {
     fn overlapping_ranges_are_the_same() {
         let base = spread(&[1.0, 1.2, 1.4]);
         assert_eq!(spread(&[1.1, 1.0, 0.9]).change_from(&base, 0.05, 0.0), Change::Same);
+        let (low, high) = (spread(&[1.0, 1.0, 2.0]), spread(&[2.0, 3.0, 3.0]));
+        assert_eq!(low.change_from(&high, 0.05, 0.0), Change::Same);
+        assert_eq!(high.change_from(&low, 0.05, 0.0), Change::Same);
     }
 
     #[test]
@@ -111,6 +114,7 @@ mod tests {
         let base = spread(&[1.00, 1.00, 1.00]);
         assert_eq!(spread(&[0.98, 0.98, 0.98]).change_from(&base, 0.05, 0.0), Change::Same);
         assert_eq!(spread(&[0.5, 0.5, 0.5]).change_from(&base, 0.05, 0.6), Change::Same);
+        assert_eq!(spread(&[0.5, 0.5, 0.5]).change_from(&base, 0.05, 0.5), Change::Less);
     }
 
     #[test]
@@ -119,6 +123,9 @@ mod tests {
         assert_eq!(spread(&[0.99, 0.98, 0.97]).change_from(&base, 0.05, 0.0), Change::Less);
         let noisy = spread(&[2.0, 2.1, 3.4]);
         assert_eq!(noisy.change_from(&spread(&[1.8, 1.85, 1.9]), 0.05, 0.0), Change::Same);
+        assert_eq!(spread(&[0.9]).change_from(&spread(&[1.0, 1.1, 3.0]), 0.05, 0.0), Change::Same);
+        let noise_alone = spread(&[0.1, 1.0, 9.9]);
+        assert_eq!(noise_alone.change_from(&spread(&[10.0]), 0.05, 0.0), Change::Less, "to a half at most");
     }
 
     #[test]

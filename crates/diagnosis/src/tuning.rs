@@ -291,16 +291,44 @@ pub(crate) mod tests {
     #[test]
     fn a_rare_giant_does_not_move_the_threshold_of_the_many() {
         let report = HeapReport {
-            large_bins: vec![bin(256 << 10, 100_000, 2), bin(64 * MIB, 3, 1)],
+            large_bins: vec![bin(256 << 10, 100_000, 2), bin(64 * MIB, 3, 1), bin(2 * MIB, 10, 1)],
             ..HeapReport::default()
         };
         assert_eq!(shown(&derived(&report))[0], "MALLOC_MMAP_THRESHOLD_=327680");
     }
 
     #[test]
-    fn many_threads_bring_in_the_arenas() {
-        let report = HeapReport { threads_peak: 64, ..HeapReport::default() };
-        assert_eq!(shown(&derived(&report)), ["MALLOC_ARENA_MAX=2"]);
+    fn what_glibc_would_do_by_itself_is_not_set() {
+        let with_blocks = |bytes, allocations| {
+            let report = HeapReport { large_bins: vec![bin(bytes, allocations, 1)], ..HeapReport::default() };
+            shown(&derived(&report)).first().cloned()
+        };
+        assert_eq!(with_blocks(4 * MIB, 8), None, "7 repeats");
+        assert_eq!(with_blocks(4 * MIB, 9).as_deref(), Some("MALLOC_MMAP_THRESHOLD_=5242880"));
+        assert_eq!(with_blocks(120 << 10, 100), None);
+        assert_eq!(with_blocks(124 << 10, 100).as_deref(), Some("MALLOC_MMAP_THRESHOLD_=131072"));
+        assert_eq!(with_blocks(31 * MIB, 100).as_deref(), Some("MALLOC_MMAP_THRESHOLD_=33554432"));
+        let with_small = |bytes| {
+            shown(&derived(&HeapReport { small_live_peak_bytes: bytes, ..HeapReport::default() })).len()
+        };
+        assert_eq!([0, 1].map(|more| with_small(DEFAULT_THRESHOLD_BYTES + more)), [0, 1]);
+    }
+
+    #[test]
+    fn more_threads_than_processors_and_than_two_bring_in_the_arenas() {
+        for (threads_peak, processors, arenas) in
+            [(64, 2, Some("2")), (2, 1, None), (3, 1, Some("1")), (4, 4, None), (5, 4, Some("4"))]
+        {
+            let report = HeapReport { threads_peak, ..HeapReport::default() };
+            let tuning =
+                derive(&Evidence { report: Some(&report), others: &[], peak_rss_bytes: 0, processors });
+            let arenas = arenas.map(|arenas| format!("MALLOC_ARENA_MAX={arenas}"));
+            assert_eq!(
+                shown(&tuning),
+                arenas.into_iter().collect::<Vec<_>>(),
+                "{threads_peak} on {processors}"
+            );
+        }
     }
 
     #[test]
@@ -327,6 +355,8 @@ pub(crate) mod tests {
         let tuning =
             derive(&Evidence { report: None, others: &[], peak_rss_bytes: 10 * MIB + 1, processors: 2 });
         assert_eq!(shown(&tuning), ["MALLOC_MMAP_MAX_=0", "MALLOC_TRIM_THRESHOLD_=11534336"]);
+        let tiny = derive(&Evidence { report: None, others: &[], peak_rss_bytes: 0, processors: 2 });
+        assert_eq!(shown(&tiny)[1], "MALLOC_TRIM_THRESHOLD_=131072", "no less than glibc's own");
     }
 
     #[test]

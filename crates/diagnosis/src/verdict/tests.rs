@@ -43,6 +43,7 @@ fn on_the_demo_both_halves_together_and_faultless_help() {
     );
     assert!(verdict.sentence.contains("trim half only has no effect"));
     assert!(verdict.sentence.starts_with("As it is, 3.00 million minor faults"));
+    assert_eq!(verdict.sentence.matches("Faultless").count(), 1, "{}", verdict.sentence);
 }
 
 #[test]
@@ -93,6 +94,21 @@ fn a_half_that_does_all_of_it_is_preferred() {
     .unwrap();
     assert_eq!(verdict.best_libc, Some(2));
     assert!(!verdict.faultless_helps);
+}
+
+#[test]
+fn of_settings_that_take_less_time_processor_time_decides() {
+    let elapsed = |mut runs: Vec<Measurement>, s| {
+        runs.iter_mut().for_each(|run| run.elapsed = std::time::Duration::from_secs_f64(s));
+        runs
+    };
+    let (mmap, trim) = halves();
+    let verdict = judge(&[
+        arm("libc as is", Role::AsIs, runs(5.0, 3_000_000, 18, 2)),
+        arm("mmap half only", Role::Libc(vec![mmap]), elapsed(runs(2.0, 4_300, 18, 2), 1.0)),
+        arm("trim half only", Role::Libc(vec![trim]), elapsed(runs(1.0, 4_300, 18, 2), 2.0)),
+    ]);
+    assert_eq!(verdict.unwrap().best_libc, Some(2));
 }
 
 #[test]
@@ -161,6 +177,41 @@ fn where_nothing_helps_it_says_so_and_names_what_is_worse() {
     assert_eq!((verdict.best_libc, verdict.faultless_helps), (None, false));
     assert!(verdict.sentence.starts_with("Nothing helps, leave the allocator alone"));
     assert!(verdict.sentence.contains("Faultless is worse (elapsed ×1.30"));
+    assert!(!verdict.sentence.contains("not come from malloc"), "of few faults nothing is said");
+    assert!(!verdict.sentence.contains("no libc setting"), "{}", verdict.sentence);
+}
+
+#[test]
+fn what_does_not_help_says_what_it_costs() {
+    let verdict = judge(&[
+        arm("libc as is", Role::AsIs, runs(5.0, 30_000, 100, 50)),
+        arm("libc tuned", Role::Libc(vec![setting("MALLOC_ARENA_MAX")]), runs(5.0, 60_000, 100, 50)),
+        arm("Faultless", Role::Faultless, under_faultless(5.0, 30_000, 100, 90)),
+    ])
+    .unwrap();
+    assert!(verdict.sentence.contains("libc tuned takes more faults (×2.00)"), "{}", verdict.sentence);
+    assert!(
+        verdict.sentence.contains("beyond the noise and keeps 90 MiB to the end"),
+        "{}",
+        verdict.sentence
+    );
+}
+
+#[test]
+fn one_remedy_is_enough_for_what_the_command_suffers_from_and_its_price_is_told() {
+    let tuned = Role::Libc(vec![setting("MALLOC_TRIM_THRESHOLD_")]);
+    for (name, role, remedied) in [
+        ("libc tuned", tuned, runs(1.0, 4_300, 40, 2)),
+        ("Faultless", Role::Faultless, under_faultless(1.0, 4_300, 40, 2)),
+    ] {
+        let as_is = arm("libc as is", Role::AsIs, runs(5.0, 3_000_000, 18, 2));
+        let sentence = judge(&[as_is, arm(name, role, remedied)]).unwrap().sentence;
+        assert!(
+            sentence.starts_with("As it is, 3.00 million") && !sentence.contains("othing helps"),
+            "{sentence}"
+        );
+        assert!(sentence.ends_with(" at the price of peak RSS ×2.22."), "{sentence}");
+    }
 }
 
 #[test]
@@ -239,6 +290,8 @@ fn an_allocator_under_which_the_command_fails_does_not_help() {
     assert_eq!(verdict.best_libc, None);
     assert!(verdict.sentence.contains("libc tuned ended otherwise"), "{}", verdict.sentence);
     assert!(!verdict.sentence.contains("tuned helps"), "{}", verdict.sentence);
+    assert!(verdict.sentence.starts_with("Nothing helps"), "{}", verdict.sentence);
+    assert!(!verdict.sentence.contains("not come from malloc"), "{}", verdict.sentence);
     assert!(verdict.arms.iter().all(|arm| arm.effect.is_none()));
 }
 
@@ -273,6 +326,8 @@ fn endings_that_differ_from_run_to_run_are_the_same_in_any_order() {
     };
     assert!(end_alike(&of([0, 1, 0]), &of([1, 0, 0])));
     assert!(!end_alike(&of([0, 1, 0]), &of([0, 0, 0])) && !end_alike(&of([0, 0, 0]), &of([1, 1, 1])));
+    assert!(!end_alike(&of([0, 0, 0]), &of([0, 1, 0])), "some failures are too many");
+    assert!(!judge(&[of([0, 1, 0])]).unwrap().endings_agree);
 }
 
 #[test]
