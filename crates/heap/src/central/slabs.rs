@@ -181,6 +181,69 @@ fn fill_list(class: usize, free: u32) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::heap::Heap;
+
+    fn heap() -> Box<Heap> {
+        // SAFETY: zero bytes are a new heap.
+        unsafe { Box::new_zeroed().assume_init() }
+    }
+
+    /// Each slab with free blocks is in the list of its fill, and what is read without the lock is what the lock guards.
+    fn assert_in_order(heap: &Heap, class: usize) {
+        for shard in heap.central.shards_in_use() {
+            let slabs = shard.slabs[class].lock();
+            let mut free_blocks = 0;
+            for (list, &head) in slabs.heads.iter().enumerate() {
+                let mut first = head;
+                while first != 0 {
+                    let record = heap.spans.map.record(first);
+                    let free = record.slab().free_blocks();
+                    assert_eq!([record.slab().list(), fill_list(class, free)], [list; 2]);
+                    free_blocks += free as usize;
+                    first = record.next.get();
+                }
+            }
+            assert_eq!([slabs.free_blocks, shard.free_blocks[class].get()], [free_blocks; 2]);
+        }
+    }
+
+    #[test]
+    fn slabs_are_where_they_are_looked_for_whatever_was_taken_and_put_back() {
+        let (heap, class) = (heap(), size_class::class_of(512).unwrap());
+        let mut taken = Vec::new();
+        for step in 0..300 {
+            taken.extend(heap.central.fetch(&heap.spans, step % 3, class, 1 + step as u32 % 50));
+            if step % 3 == 2 {
+                let magazine = taken.swap_remove(step * 7 % taken.len());
+                heap.central.return_to_slabs(&heap.spans, class, magazine);
+            }
+            assert_in_order(&heap, class);
+        }
+    }
+
+    #[test]
+    fn the_slab_with_most_free_blocks_moves_to_another_shard() {
+        let (heap, class) = (heap(), size_class::class_of(512).unwrap());
+        heap.central.open_shard(1);
+        let in_slab = size_class::slab_blocks(class) as usize;
+        let blocks: Vec<usize> = (0..2 * in_slab).map(|_| heap.allocate_small(None, class)).collect();
+        let go = blocks[..1].iter().chain(&blocks[in_slab + 28..]);
+        go.for_each(|&block| heap.free(None, block));
+        assert!(heap.central.move_slab(&heap.spans, class, 0, 1));
+        assert_eq!(
+            [0, 1].map(|shard| heap.central.shards[shard].free_blocks[class].get()),
+            [1, in_slab - 28]
+        );
+        assert_in_order(&heap, class);
+    }
+
+    #[test]
+    fn few_blocks_are_16_or_a_quarter_of_a_slab() {
+        for class in 1..CLASSES {
+            let most = (size_class::slab_blocks(class) / 4).min(16);
+            assert!(is_few(class, most) && !is_few(class, most + 1), "{class}");
+        }
+    }
 
     #[test]
     fn slabs_are_listed_by_equal_parts_of_their_blocks() {

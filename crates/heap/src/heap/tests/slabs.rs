@@ -64,6 +64,8 @@ fn only_slabs_that_are_left_alone_between_looks_give_their_free_pages() {
     free(&blocks[63..64]);
     assert_eq!(looks(2), (Some(true), 16), "one came back");
     assert_eq!(looks(1), (Some(false), 9));
+    let purges = heap.spans.counts().purges;
+    assert_eq!((purges.bytes, looks(3), heap.spans.counts().purges), (7 * 4096, (Some(false), 9), purges));
     free(&blocks[32..63]);
     assert_eq!(looks(3), (Some(false), 5), "what came back after the purge goes, too");
 }
@@ -102,11 +104,24 @@ fn blocks_that_share_a_cache_line_leave_a_slab_together() {
 #[test]
 fn bytes_out_of_their_slabs_are_what_was_taken_less_what_came_back() {
     let (heap, class) = (heap(), class_of(1024));
+    let few = heap.central.fetch(&heap.spans, 0, class, 4).unwrap();
+    assert_eq!(heap.central.out_bytes_peak(), 4 * 1024, "of little all shards need not hear");
+    heap.central.return_to_slabs(&heap.spans, class, few);
     for _ in 0..8 {
         fill_slabs(&heap, class, 16).into_iter().for_each(|block| heap.free(None, block));
     }
     let peak = heap.central.out_bytes_peak();
     assert!((15 << 16..=16 << 16).contains(&peak), "{peak}");
+}
+
+#[test]
+fn where_there_is_no_other_memory_a_shard_gets_the_few_free_blocks_of_another() {
+    let (heap, class) = (heap(), class_of(512));
+    let blocks = fill_slabs(&heap, class, 1);
+    heap.spans.take(heap.spans.counts().clean, 1, true).unwrap();
+    blocks[..3].iter().for_each(|&block| heap.free(None, block));
+    let fetched = refusing(&[Call::Commit], || heap.central.fetch(&heap.spans, 1, class, 8));
+    assert_eq!(fetched.map(|magazine| magazine.count), Some(3));
 }
 
 #[test]
