@@ -90,3 +90,23 @@ impl Spans {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::granule::Span;
+
+    #[test]
+    fn blocks_of_whole_huge_pages_begin_at_one_and_take_what_shards_keep_first() {
+        let spans = Spans::new();
+        spans.set_purger(true);
+        let granules = 2 * huge_page::GRANULES;
+        let taken: [u32; 2] = std::array::from_fn(|_| {
+            spans.take(1, 1, true).unwrap();
+            spans.take_for_huge(granules, 1).unwrap().first
+        });
+        assert!(taken.iter().all(|&first| spans.map.address(first).is_multiple_of(os::HUGE_PAGE_BYTES)));
+        spans.in_shard(0, |kept| spans.keep_large(kept, Span { first: taken[0], granules }));
+        assert_eq!(spans.take_for_huge(granules, 1), Some(Taken { first: taken[0], zero: false }));
+    }
+}

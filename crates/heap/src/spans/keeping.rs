@@ -217,3 +217,51 @@ impl Spans {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::span_heap::{PurgeMode, huge_page};
+
+    /// Spans with a purger, three of one granule each that shards 0 and 1 keep and that is free, with used ones between.
+    fn kept_and_free() -> (Spans, [u32; 3]) {
+        let spans = Spans::new();
+        spans.set_purger(true);
+        let take = || spans.take(1, 1, false).unwrap().first;
+        let [by_0, _, by_1, _, free, _] = std::array::from_fn(|_| take());
+        spans.give_for(0, by_0, 1);
+        spans.give_for(1, by_1, 1);
+        spans.give(free, 1, false);
+        (spans, [by_0, by_1, free])
+    }
+
+    #[test]
+    fn a_slab_is_made_of_what_its_shard_kept_then_of_what_is_free_then_of_what_others_keep() {
+        let (spans, [by_0, by_1, free]) = kept_and_free();
+        let taken = std::array::from_fn(|_| spans.take_used_for(1, 1));
+        assert_eq!(taken, [Some(by_1), Some(free), Some(by_0), None]);
+    }
+
+    #[test]
+    fn what_is_kept_or_waits_is_left_until_a_round_in_which_nobody_needs_it() {
+        let (spans, _) = kept_and_free();
+        assert!(spans.has_waiting());
+        assert_eq!([spans.return_unused(), spans.return_unused()], [true, false]);
+        assert_eq!((spans.counts().used, spans.used()), (3, 3));
+        let first = spans.take(huge_page::GRANULES, 1, true).unwrap().first;
+        spans.heap.lock().huge_page.set(first);
+        assert_eq!((spans.counts().used, spans.used()), (3, 3 + huge_page::GRANULES));
+        assert_eq!([spans.return_unused(), spans.return_unused()], [true, false]);
+        assert_eq!(spans.used(), 3);
+    }
+
+    #[test]
+    fn nothing_is_kept_where_memory_goes_back_at_once_or_only_when_asked() {
+        for (mode, keeps) in [(PurgeMode::Auto, true), (PurgeMode::Now, false), (PurgeMode::Never, false)] {
+            let spans = Spans::new();
+            spans.set_mode(mode);
+            spans.set_purger(true);
+            assert_eq!(spans.keeps(), keeps, "{mode:?}");
+        }
+    }
+}

@@ -50,6 +50,7 @@ fn a_block_longer_than_any_free_piece_has_their_pages_and_leaves_them_zero() {
     heap.free(None, block.address);
     let longer = heap.allocate_large(None, 2 * PIECES * PIECE_BYTES, 128, Pages::Any);
     assert!(holds(longer.address, PIECES * PIECE_BYTES, 5) && heap.spans.map.moved_spans() == 1);
+    assert_eq!(mappings(block.address + 1, block.address + PIECES * PIECE_BYTES), 0);
     heap.free(None, longer.address);
     heap.trim(None);
     assert_eq!((dirty(&heap), heap.spans.map.moved_spans()), (0, 0));
