@@ -69,3 +69,33 @@ impl Central {
 fn free_bytes(shard: &Shard) -> usize {
     (1..CLASSES).map(|class| shard.free_blocks[class].get() * size_class::size(class)).sum()
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::heap::Heap;
+
+    #[test]
+    fn spread_memory_is_looked_for_as_the_heap_grows_and_again_when_gathering_was_worth_it() {
+        // SAFETY: zero bytes are a new heap.
+        let heap: Box<Heap> = unsafe { Box::new_zeroed().assume_init() };
+        let Heap { central, spans, .. } = &*heap;
+        let shard = central.shard(0);
+        let is_found = |more: u32| {
+            let taken = (more > 0).then(|| spans.take(more, 1, true).unwrap());
+            central.look_for_spread(spans, shard);
+            assert_eq!(taken.is_some(), more > 0);
+            central.is_spread()
+        };
+        assert!(!is_found(100), "nothing is free");
+        // Class 1 is of 16 bytes: 4 MiB.
+        shard.free_blocks[1].set((4 << 20) / 16);
+        assert_eq!([is_found(15), is_found(1)], [false, true]);
+        central.note_gathered(116, 116);
+        assert_eq!([is_found(92), is_found(1)], [false, true], "in vain: a quarter and 4 MiB later");
+        central.note_gathered(209, 209 - 116);
+        assert!(is_found(0), "worth it");
+        central.note_gathered(209, 0);
+        spans.set_purger(true);
+        assert!(!is_found(0), "the purger sees to it");
+    }
+}

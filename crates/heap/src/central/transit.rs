@@ -174,3 +174,106 @@ pub fn is_in_order(map: &PageMap, class: usize, magazine: Magazine) -> bool {
     }
     2 * near > looks
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::heap::Heap;
+
+    const CLASS: usize = 10;
+    const OTHER: usize = 20;
+
+    fn heap() -> Box<Heap> {
+        // SAFETY: zero bytes are a new heap.
+        unsafe { Box::new_zeroed().assume_init() }
+    }
+
+    fn full(class: usize) -> Magazine {
+        Magazine { head: 0, count: size_class::magazine_max(class) }
+    }
+
+    /// Magazines of another class, of a MiB and more, go home.
+    fn pass_a_mib(transit: &Transit) {
+        for _ in 0..=(NEAR_KIB as usize * 1024) / magazine_bytes(OTHER) {
+            transit.note_sent_home(Regime::WithPurger, OTHER, full(OTHER));
+        }
+    }
+
+    #[test]
+    fn with_a_purger_each_magazine_that_is_wanted_soon_after_it_went_home_makes_room_for_one_more() {
+        let transit = Transit::new();
+        let allowed = || transit.most(Regime::WithPurger, CLASS, true) - ALWAYS[CLASS];
+        let send = || transit.note_sent_home(Regime::WithPurger, CLASS, full(CLASS));
+        let want = || transit.note_wanted(Regime::WithPurger, CLASS);
+        pass_a_mib(&transit);
+        send();
+        (0..2).for_each(|_| want());
+        assert_eq!(allowed(), 1);
+        send();
+        pass_a_mib(&transit);
+        want();
+        assert_eq!(allowed(), 1, "late");
+        send();
+        pass_a_mib(&transit);
+        send();
+        (0..2).for_each(|_| want());
+        assert_eq!(allowed(), 2, "what went home long before does not add up");
+        for _ in 0..2 * DEEP_BYTES / magazine_bytes(CLASS) {
+            send();
+            want();
+        }
+        let deep = u32::try_from(DEEP_BYTES / magazine_bytes(CLASS)).unwrap();
+        assert_eq!(allowed(), deep);
+        assert_eq!(transit.most(Regime::WithPurger, CLASS, false), ALWAYS[CLASS] + UNORDERED[CLASS]);
+        transit.note_unneeded(CLASS, 3);
+        assert_eq!(allowed(), deep - 3);
+    }
+
+    #[test]
+    fn where_memory_is_released_what_was_wanted_twice_as_often_may_stay_up_to_the_usual() {
+        let transit = Transit::new();
+        let want = |()| {
+            transit.note_wanted(Regime::Releasing, CLASS);
+            transit.most(Regime::Releasing, CLASS, true)
+        };
+        assert_eq!([(); 1].map(want), [0], "nothing went home");
+        (0..5).for_each(|_| transit.note_sent_home(Regime::Releasing, CLASS, full(CLASS)));
+        let usual = ALWAYS[CLASS];
+        assert_eq!([(); 5].map(want), [1, 3, 7, 15, 31].map(|more: u32| more.min(usual)));
+        assert_eq!(transit.classes[CLASS].allowed.get(), usual);
+        transit.note_sent_home(Regime::Releasing, CLASS, full(CLASS));
+        assert_eq!(transit.most(Regime::Releasing, CLASS, true), usual - 1);
+    }
+
+    #[test]
+    fn the_class_with_most_bytes_beyond_the_usual_goes_home_first() {
+        let heap = heap();
+        let shard = heap.central.shard(0);
+        let few = (1..CLASSES).min_by_key(|&class| magazine_bytes(class)).unwrap();
+        let many = (1..CLASSES).max_by_key(|&class| magazine_bytes(class)).unwrap();
+        assert_eq!(shard.transit.excess(shard), None);
+        for (class, excess) in [(few, 2), (many, 1)] {
+            shard.stacked[class].set(ALWAYS[class] + excess);
+            shard.transit.note_stored(class, ALWAYS[class] + excess);
+        }
+        assert!(2 * magazine_bytes(few) < magazine_bytes(many));
+        assert_eq!(shard.transit.excess(shard), Some((many, 1)));
+    }
+
+    #[test]
+    fn most_of_the_first_blocks_of_a_magazine_in_order_are_neighbours() {
+        let (heap, class) = (heap(), size_class::class_of(64).unwrap());
+        let start = heap.central.fetch(&heap.spans, 0, class, 64).unwrap().head;
+        for (order, is_ordered) in
+            [([0, 1, 2, 3, 40], true), ([0, 1, 40, 41, 20], false), ([0, 1, 40, 20, 60], false)]
+        {
+            let blocks = order.map(|number| start + number * 64);
+            for pair in blocks.windows(2) {
+                // SAFETY: the test owns the blocks.
+                unsafe { magazine::set_next(pair[0], pair[1]) };
+            }
+            let magazine = Magazine { head: blocks[0], count: 5 };
+            assert_eq!(is_in_order(&heap.spans.map, class, magazine), is_ordered, "{order:?}");
+        }
+    }
+}
