@@ -66,6 +66,24 @@ static void comes_and_goes(void) {
     malloc_trim(0);
     expect_within(start, 2 * MIB, "8 MiB that came and went, then malloc_trim");
 }
+/* It goes back, too, when the program does something else for long that takes no span and gives none. */
+static void comes_and_goes_no_more(void) {
+    enum { SMALL = 64 * 1024, TURNS = 2000 };
+    static unsigned char *block[SMALL];
+    for (int i = 0; i < SMALL; i++) memset(block[i] = malloc(64), 1, 64);
+    size_t start = rss_bytes();
+    for (int turn = 0; turn < 200; turn++) {
+        unsigned char *p = malloc(8 * MIB);
+        memset(p, 1, 8 * MIB);
+        free(opaque(p));
+    }
+    CHECK(rss_bytes() >= start + 7 * MIB, "8 MiB that came and went 200 times are not at hand");
+    for (int turn = 0; turn < TURNS && rss_bytes() > start + 2 * MIB; turn++) {
+        for (int i = 0; i < SMALL; i += 2) free(block[i]);
+        for (int i = 0; i < SMALL; i += 2) block[i] = malloc(64);
+    }
+    expect_within(start, 2 * MIB, "8 MiB that came and went, then small blocks for long");
+}
 static size_t spanned(size_t size) {
     return (size + 64 * KIB - 1) / (64 * KIB) * (64 * KIB);
 }
@@ -229,6 +247,7 @@ int main(int argc, char **argv) {
         {"many_kept_spans", many_kept_spans},
         {"comes_and_goes", comes_and_goes},
         {"comes_and_goes_in_all_sizes", comes_and_goes_in_all_sizes},
+        {"comes_and_goes_no_more", comes_and_goes_no_more},
         {"few_then_many", few_then_many},
         {"untouched_blocks", untouched_blocks},
         {"beside_huge_pages", beside_huge_pages},

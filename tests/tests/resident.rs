@@ -74,6 +74,13 @@ fn memory_of_a_block_that_came_and_went_serves_others() {
 }
 
 #[test]
+fn memory_of_a_block_that_came_and_went_goes_back_while_small_blocks_come_and_go() {
+    if preload().is_some() {
+        case("comes_and_goes_no_more");
+    }
+}
+
+#[test]
 fn memory_of_blocks_of_all_sizes_that_came_and_went_is_bounded_and_given_back() {
     if preload().is_some() {
         case("comes_and_goes_in_all_sizes");

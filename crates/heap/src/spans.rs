@@ -141,6 +141,9 @@ impl Spans {
         let is_releasing = heap.mode == PurgeMode::Auto && heap.decay.is_releasing();
         if os::is_single_threaded() {
             self.recent.set_most(heap.most_held());
+            self.recent.set_waits(heap.waiting() > 0);
+        } else if self.recent.waits() {
+            self.recent.set_waits(false);
         }
         // ORDERING: Relaxed; a hint. Read first: a line that all threads read is written only when it changes.
         if self.is_releasing.load(Ordering::Relaxed) != is_releasing {
@@ -159,9 +162,23 @@ impl Spans {
         if self.recent.has_any() || self.recent.has_shelved() {
             self.settle_recent();
         }
+        if self.recent.is_time_to_look() {
+            self.look_at_waiting();
+        }
         // ORDERING: Relaxed; a hint, see `with`.
         if self.due.load(Ordering::Relaxed) {
             self.purge_due();
+        }
+    }
+
+    /// Sees to it that what waits goes when its time has come.
+    #[cold]
+    fn look_at_waiting(&self) {
+        let heap = self.heap.lock();
+        self.recent.set_waits(os::is_single_threaded() && heap.waiting() > 0);
+        if heap.is_due(&self.map, false, os::now_ns()) {
+            // ORDERING: Relaxed; a hint, see `with`.
+            self.due.store(true, Ordering::Relaxed);
         }
     }
 

@@ -22,6 +22,9 @@ pub struct Recent {
     most: Guarded32,
     /// Slow paths in this round.
     visits: Guarded32,
+    /// Slow paths until one looks whether the time has come of what waits in the span heap; 0: nothing waits there. Those that need a
+    /// span look anyway.
+    looks_in: Guarded32,
 }
 
 struct Place {
@@ -46,7 +49,28 @@ impl Recent {
             shelved: Guarded32::new(0),
             most: Guarded32::new(0),
             visits: Guarded32::new(0),
+            looks_in: Guarded32::new(0),
         }
+    }
+
+    /// Somebody looked at what waits for its time. Says whether anything does.
+    pub fn set_waits(&self, waits: bool) {
+        self.looks_in.set(if waits { ROUND } else { 0 });
+    }
+
+    /// Whether anything waits for its time, as far as is known here.
+    pub fn waits(&self) -> bool {
+        self.looks_in.get() > 0
+    }
+
+    /// A slow path ends. Whether it is to look at what waits for its time.
+    #[inline(always)]
+    pub fn is_time_to_look(&self) -> bool {
+        let visits = self.looks_in.get();
+        if visits > 0 {
+            self.looks_in.set(visits - 1);
+        }
+        visits == 1
     }
 
     /// Says how many granules would be held.
@@ -162,5 +186,17 @@ mod tests {
         assert!(recent.begin_round());
         assert_eq!(recent.take(1), Some(Span { first: 110, granules: 1 }));
         assert!(!recent.has_any() && !recent.begin_round());
+    }
+
+    #[test]
+    fn what_waits_is_looked_at_when_nobody_did_in_a_round() {
+        let recent = Recent::new();
+        let looks_after = || (1..=2 * ROUND).find(|_| recent.is_time_to_look());
+        assert_eq!(looks_after(), None, "nothing waits");
+        recent.set_waits(true);
+        assert_eq!((recent.waits(), looks_after(), looks_after()), (true, Some(ROUND), None));
+        recent.set_waits(true);
+        recent.set_waits(false);
+        assert_eq!((recent.waits(), looks_after()), (false, None));
     }
 }
