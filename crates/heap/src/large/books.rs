@@ -316,6 +316,54 @@ mod tests {
         assert!(books.totals().live_peak >= (FEW as usize + 1) << 20);
     }
 
+    fn bins(books: &Books) -> Vec<LargeBin> {
+        let mut bins = Vec::new();
+        books.each_bin(|bin| bins.push(*bin));
+        bins
+    }
+
+    #[test]
+    fn a_bin_knows_its_smallest_and_largest_and_peaks_are_no_less_than_what_lives() {
+        let (books, unit) = (Box::new(Books::new()), 1 << UNIT_SHIFT);
+        [17, 16, 19, 18].into_iter().for_each(|units| books.add(0, units * unit));
+        let bin = bins(&books)[0];
+        assert_eq!((bin.smallest, bin.largest, bin.allocations), (16 * unit, 19 * unit, 4));
+        for _ in 0..=2 * FEW {
+            books.add(0, 16 * unit);
+            let (totals, bin) = (books.totals(), bins(&books)[0]);
+            assert_eq!([totals.live_peak, bin.live_peak], [totals.live, bin.live]);
+        }
+    }
+
+    #[test]
+    fn what_came_and_went_in_a_place_is_counted_when_it_is_settled() {
+        let (books, bytes) = (Box::new(Books::new()), 1 << 20);
+        let counts = || (books.totals().blocks, books.totals().live, bins(&books)[0].allocations);
+        (0..2).for_each(|_| books.add(0, bytes));
+        for _ in 0..3 {
+            books.remove_later(0, bytes);
+            assert!(books.was_freed_last(0, bytes));
+            books.add_again(0);
+            assert!(!books.was_freed_last(0, bytes));
+        }
+        (0..2).for_each(|_| books.settle());
+        assert_eq!(counts(), (2, 2 * bytes, 5));
+        books.remove_later(0, bytes);
+        books.remove_later(0, bytes);
+        books.add(0, 2 * bytes);
+        books.add_again(0);
+        books.remove_later(0, 2 * bytes);
+        (0..2).for_each(|_| books.settle());
+        assert_eq!(counts(), (1, bytes, 6));
+    }
+
+    #[test]
+    fn of_what_is_freed_while_the_books_are_read_no_giant_is_told() {
+        let books = Box::new(Books::new());
+        books.remove(0, 1 << 20);
+        assert_eq!(books.totals().live, 0);
+    }
+
     #[test]
     fn blocks_freed_by_another_shard_than_allocated_them_are_counted_right() {
         let books = Box::new(Books::new());
@@ -327,8 +375,7 @@ mod tests {
         assert_eq!((books.totals().blocks, books.totals().live), (1, 1 << 20));
         let peak = books.totals().live_peak;
         assert!(peak <= 100 * (25 << 12) && peak + 2 * BATCH as usize > 100 * (25 << 12), "{peak}");
-        let mut bins = Vec::new();
-        books.each_bin(|bin| bins.push(*bin));
+        let bins = bins(&books);
         assert_eq!(
             bins.iter().map(|bin| (bin.allocations, bin.live)).collect::<Vec<_>>(),
             [(100, 0), (1, 1 << 20)]

@@ -218,3 +218,17 @@ fn what_the_kernel_refused_to_take_goes_when_it_is_asked_for_again() {
     assert_eq!(heap.spans.counts().dirty, 0);
     assert!(holds(blocks[1], BYTES, 1));
 }
+
+#[test]
+fn a_block_that_grows_into_memory_to_which_pages_were_moved_or_from_such_is_one_span_of_these() {
+    for moved_part in 0..2 {
+        let heap = heap();
+        heap.spans.set_mode(PurgeMode::Never);
+        let parts = [1 << 20, 1 << 20, GRANULE_BYTES].map(|bytes| exact(&heap, bytes));
+        let granules = parts.map(|part| heap.spans.map.granule_of(part).unwrap());
+        heap.spans.map.set_moved(granules[moved_part], true);
+        heap.free(None, parts[1]);
+        assert_eq!(heap.resize_large(None, parts[0], 2 << 20), parts[0]);
+        assert_eq!((heap.spans.map.moved_spans(), heap.spans.map.record(granules[0]).is_moved()), (1, true));
+    }
+}
