@@ -341,8 +341,9 @@ mod tests {
         heap.trim(Some(other));
         assert_eq!((heap.large_totals().blocks, bins()), (1, vec![(21, 1 << 18)]), "after the places went");
         give(&heap, cache, block);
+        turns(&heap, cache, 1 << 18, 10);
         heap.caches.release(cache, heap.home());
-        assert_eq!((heap.large_totals().live, bins()), (0, vec![(21, 0)]), "after the thread went");
+        assert_eq!((heap.large_totals().live, bins()), (0, vec![(31, 0)]), "after the thread went");
     }
 
     #[test]
@@ -382,6 +383,36 @@ mod tests {
         heap.spans.set_purger(false);
         turns(&heap, caches[0], AGAIN_MAX, 3);
         assert_eq!(with_place(), 0);
+    }
+
+    #[test]
+    fn a_place_that_is_used_stays_and_what_is_in_it_is_no_block() {
+        let heap = heap_with_purger();
+        let cache = heap.caches.acquire().unwrap();
+        turns(&heap, cache, 1 << 19, 3);
+        for _ in 0..OLD / 8 {
+            turns(&heap, cache, 1 << 19, 2);
+            turns(&heap, cache, 1 << 18, 2);
+        }
+        for _ in 0..3 * OLD {
+            turn(&heap, cache, 1 << 19);
+            heap.free(Some(cache), heap.allocate_small(Some(cache), 3));
+        }
+        let again = cache.again();
+        assert!(again.bytes == 1 << 19 && again.allocations > u64::from(2 * OLD), "{again:?}");
+        let block = turn(&heap, cache, 1 << 19);
+        assert!(heap.large.find(&heap.spans, block).is_none(), "freed twice it would be noticed");
+    }
+
+    #[test]
+    fn what_a_place_was_paid_for_comes_back_when_another_takes_it() {
+        let heap = heap_with_purger();
+        let cache = heap.caches.acquire().unwrap();
+        for turn in 0..1000 {
+            let bytes = [AGAIN_MAX, AGAIN_MAX / 2][turn % 2];
+            turns(&heap, cache, bytes, 4);
+            assert_eq!(cache.again().bytes, bytes, "{turn}");
+        }
     }
 
     #[test]

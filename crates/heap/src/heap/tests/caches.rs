@@ -76,6 +76,7 @@ fn a_few_small_blocks_of_another_shard_go_home_and_many_are_used() {
     let line = |block: usize| block / 64;
     for _ in 0..100 {
         few.iter().for_each(|&block| give_small(&heap, user, block));
+        assert!(user.held(class) >= 8);
         let own: Vec<usize> = (0..8).map(|_| take_small(&heap, user, class)).collect();
         assert!(own.iter().all(|own| few.iter().all(|few| line(*own) != line(*few))), "no line is shared");
         own.into_iter().for_each(|block| give_small(&heap, user, block));
@@ -92,6 +93,33 @@ fn a_few_small_blocks_of_another_shard_go_home_and_many_are_used() {
     own.into_iter().chain(few).for_each(|block| give_small(&heap, user, block));
     heap.trim(Some(user));
     assert_eq!((heap.spans.counts().used, heap.spans.counts().dirty), (0, 0));
+}
+
+#[test]
+fn what_a_cache_holds_is_used_before_anything_else() {
+    let heap = heap();
+    let (cache, class) = (heap.caches.acquire().unwrap(), size_class::class_of(64).unwrap());
+    let most = 4 * size_class::magazine_max(class);
+    for _ in 0..3 {
+        let blocks: Vec<usize> = (0..most).map(|_| take_small(&heap, cache, class)).collect();
+        blocks.into_iter().for_each(|block| give_small(&heap, cache, block));
+    }
+    let (held, elsewhere) = (cache.held(class), heap.central.counts(&heap.spans.map, class));
+    assert!(held > size_class::magazine_max(class), "a list and a spare: {held}");
+    assert!((0..held).all(|_| take_small(&heap, cache, class) != 0));
+    assert_eq!((cache.held(class), heap.central.counts(&heap.spans.map, class)), (0, elsewhere));
+}
+
+#[test]
+fn what_a_thread_leaves_goes_to_the_shard_of_its_blocks() {
+    let heap = heap();
+    let (_first, cache) = (heap.caches.acquire().unwrap(), heap.caches.acquire().unwrap());
+    let (shard, class) = (cache.shard(), size_class::class_of(512).unwrap());
+    let blocks: Vec<usize> = (0..4).map(|_| take_small(&heap, cache, class)).collect();
+    blocks.iter().for_each(|&block| give_small(&heap, cache, block));
+    heap.caches.release(cache, heap.home());
+    let magazine = heap.central.fetch(&heap.spans, shard, class, 1).unwrap();
+    assert!(shard > 0 && magazine.count > 1 && blocks.contains(&magazine.head));
 }
 
 #[test]
