@@ -47,3 +47,18 @@ impl SpanHeap {
         self.free_from(map, end) >= more
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_taken_again_before_its_purge_is_evidence_for_holding_it() {
+        let (map, mut spans) = (PageMap::new(), SpanHeap::new());
+        let first = spans.take(&map, 64, 1, false, 0).unwrap().first;
+        spans.give(&map, first, 64, false, 1);
+        assert!(spans.decay.is_releasing());
+        assert_eq!(spans.take(&map, 64, 1, false, 2).unwrap().first, first);
+        assert!(!spans.decay.is_releasing());
+    }
+}

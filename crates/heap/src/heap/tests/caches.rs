@@ -310,3 +310,18 @@ fn threads_begin_and_end_while_the_purger_takes_the_caches_of_many_others() {
     assert!(caches.iter().all(|cache| cache.held(3) == 0));
     assert!(begun >= 5, "{begun} threads");
 }
+
+#[test]
+fn caches_in_use_are_counted_and_those_of_threads_that_a_fork_left_behind_are_not() {
+    let heap = heap();
+    let [own, left, other] = std::array::from_fn(|_| heap.caches.acquire().unwrap());
+    left.set_owner(7);
+    heap.caches.release(left, heap.home());
+    assert!(!left.is_owned_by(7));
+    assert_eq!((heap.caches.counts(), heap.caches.budget.threads()), ((2, 3), 2));
+    // SAFETY: no thread uses the other cache.
+    unsafe { heap.caches.forget_others(Some(own)) };
+    assert_eq!((heap.caches.counts(), heap.caches.budget.threads()), ((1, 3), 1));
+    let again = [heap.caches.acquire().unwrap(), heap.caches.acquire().unwrap()];
+    assert!([left, other].iter().all(|cache| again.iter().any(|found| std::ptr::eq(*found, *cache))));
+}
