@@ -390,9 +390,10 @@ mod tests {
         let heap = heap_with_purger();
         let cache = heap.caches.acquire().unwrap();
         turns(&heap, cache, 1 << 19, 3);
-        for _ in 0..OLD / 8 {
-            turns(&heap, cache, 1 << 19, 2);
-            turns(&heap, cache, 1 << 18, 2);
+        for _ in 0..3 {
+            turn(&heap, cache, 1 << 19);
+            turn(&heap, cache, 1 << 18);
+            assert_eq!(cache.again().bytes, 1 << 19);
         }
         for _ in 0..3 * OLD {
             turn(&heap, cache, 1 << 19);
