@@ -344,6 +344,25 @@ pub fn document_paths(documents: &BTreeMap<String, String>, paths: &[String]) ->
     violations
 }
 
+/// Prose is wrapped; tables and what is fenced or indented as code are as wide as they must be.
+#[must_use]
+pub fn document_widths(documents: &BTreeMap<String, String>) -> Vec<String> {
+    const WIDTH: usize = 120;
+    let mut violations = Vec::new();
+    for (document, text) in documents {
+        let mut is_fenced = false;
+        for (index, line) in text.lines().enumerate() {
+            is_fenced ^= line.trim_start().starts_with("```");
+            let is_prose = !is_fenced && !line.starts_with("    ") && !line.trim_start().starts_with('|');
+            let width = line.chars().count();
+            if is_prose && width > WIDTH && line.contains(' ') {
+                violations.push(format!("{document}:{}: {width} columns, at most {WIDTH}", index + 1));
+            }
+        }
+    }
+    violations
+}
+
 fn looks_like_path(word: &str, paths: &[String]) -> bool {
     const ENDINGS: &[&str] =
         &[".rs", ".md", ".toml", ".c", ".cpp", ".h", ".hpp", ".sh", ".py", ".yml", ".yaml"];

@@ -50,6 +50,11 @@ fn paths_in_documents_exist() {
     holds(&rules::document_paths(&workspace.documents, &workspace.paths));
 }
 
+#[test]
+fn prose_of_documents_is_wrapped() {
+    holds(&rules::document_widths(&Workspace::read().documents));
+}
+
 fn one(path: &str, text: &str) -> Vec<Source> {
     vec![Source::parse(path, text)]
 }
@@ -188,4 +193,12 @@ fn document_rule_finds_dead_paths_and_links() {
         ["README.md:2: crates/gone does not exist", "README.md:2: gone.rs does not exist"]
     );
     assert_eq!(violations("[a](docs/gone.md)").len(), 1);
+}
+
+#[test]
+fn width_rule_finds_long_prose_and_no_tables_or_code() {
+    let long = format!("a {}", "b".repeat(119));
+    let violations = |text: &str| rules::document_widths(&[("a.md".to_owned(), text.to_owned())].into());
+    holds(&violations(&format!("| {long} |\n    {long}\n```\n{long}\n```\n{}", &long[..120])));
+    assert_eq!(violations(&format!("x\n{long}")), ["a.md:2: 121 columns, at most 120"]);
 }
