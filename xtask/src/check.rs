@@ -1,5 +1,5 @@
-//! What CI runs: rustfmt, clippy, the tests. All steps run, also after one that failed. What tests had to leave out on
-//! this machine is named at the end, since their runner counts it as passed.
+//! What CI runs: rustfmt, clippy, rustdoc, the tests. All steps run, also after one that failed. What tests had to leave
+//! out on this machine is named at the end, since their runner counts it as passed.
 
 use std::process::Command;
 
@@ -16,6 +16,8 @@ const STEPS: &[&[&str]] = &[
     &["clippy", "--package", "faultless-malloc", "--lib", "--", "-D", "warnings"],
     // To run they need a nightly compiler; to be looked at, not.
     &["clippy", "--manifest-path", "fuzz/Cargo.toml", "--", "-D", "warnings"],
+    // The crate that others depend on.
+    &["rustdoc", "--package", "faultless-heap", "--", "-D", "warnings"],
     &["test", "--package", "xtask"],
     &["test"],
 ];

@@ -155,7 +155,7 @@ pub fn class_of(bytes: usize) -> Option<usize> {
 /// more than a line, or no slab holds `bytes`.
 ///
 /// Blocks begin at a line of their slab, so block `i`, `i * size` behind, is aligned exactly when `size` is a multiple. Sizes lie powers
-/// of two apart, and from [`LINED_FROM`] on are whole lines: where their distance is less than `align` each multiple of it is one,
+/// of two apart, and from `LINED_FROM` on are whole lines: where their distance is less than `align` each multiple of it is one,
 /// elsewhere each is a multiple. So the next multiple will do.
 #[inline(always)]
 pub fn aligned_request(bytes: usize, align: usize) -> Option<usize> {
@@ -275,7 +275,7 @@ static SPARE_LINES: [u32; CLASSES] = {
     table
 };
 
-/// Bytes from the start of the slab at `first` to its first block ([`crate::colour`]).
+/// Bytes from the start of the slab at `first` to its first block, by the slab's colour.
 #[inline]
 pub fn slab_offset(class: usize, first: u32) -> usize {
     colour::part_of(first, SPARE_LINES[class] + 1) as usize * LINE_BYTES
