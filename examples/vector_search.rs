@@ -118,7 +118,7 @@ fn main() -> Result<(), RegionError> {
         let loading = Meter::start();
         let mut region = RegionOptions::new(bytes).sharing(sharing).name(c"gallery").map()?;
         load(region.view_mut());
-        let gallery = region.freeze().map_err(|unfrozen| unfrozen.error)?;
+        let gallery = region.freeze()?;
         report(name, &loading, gallery.view(), shape);
         if let Some(pages) = gallery.pages() {
             let (resident, huge) = (pages.resident_bytes >> 20, pages.huge_bytes >> 20);

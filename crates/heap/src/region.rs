@@ -4,7 +4,7 @@
 //! use faultless_heap::region::{RegionOptions, Sharing};
 //! let mut region = RegionOptions::new(1 << 20).sharing(Sharing::Shared).name(c"gallery").map()?;
 //! region.view_mut::<f32>()[7] = 1.5;
-//! let gallery = region.freeze().map_err(|unfrozen| unfrozen.error)?;
+//! let gallery = region.freeze()?;
 //! assert_eq!(gallery.view::<f32>()[7], 1.5);
 //! # Ok::<(), faultless_heap::region::RegionError>(())
 //! ```
@@ -33,6 +33,7 @@ pub use read_only::{ReadOnlyRegion, Unfrozen};
 
 use crate::os::{self, Access, Descriptor, Errno, Store, Worker};
 use core::ffi::c_void;
+use core::fmt;
 use core::mem::ManuallyDrop;
 use core::ops::{ControlFlow, Deref, DerefMut};
 use core::ptr::NonNull;
@@ -80,6 +81,15 @@ const _: () = assert!(size_of::<Control>() <= CONTROL_BYTES);
 unsafe impl Send for Region {}
 // SAFETY: what `&Region` allows is reading the contents, and the atomic parts of `population`.
 unsafe impl Sync for Region {}
+
+impl fmt::Debug for Region {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.state();
+        let mut text = formatter.debug_struct("Region");
+        text.field("base", &format_args!("{:#x}", state.base)).field("bytes", &state.bytes);
+        text.field("access", &state.access).finish_non_exhaustive()
+    }
+}
 
 /// A callback for those who want none.
 fn silent() -> impl FnMut(Progress) -> ControlFlow<()> {

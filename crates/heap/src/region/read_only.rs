@@ -3,12 +3,15 @@
 use super::{OnProgress, Pages, Plain, Progress, Region, RegionError};
 use crate::os::Access;
 use core::ffi::c_void;
+use core::fmt;
 use core::ops::Deref;
 
 /// A region that nobody writes to any more.
+#[derive(Debug)]
 pub struct ReadOnlyRegion(pub(super) Region);
 
-/// A region that could not be made read-only, and why.
+/// A region that could not be made read-only, and why. `?` makes it a [`RegionError`], and gives the region up.
+#[derive(Debug)]
 pub struct Unfrozen {
     /// The region as it was.
     pub region: Region,
@@ -16,9 +19,17 @@ pub struct Unfrozen {
     pub error: RegionError,
 }
 
-impl core::fmt::Debug for Unfrozen {
-    fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        write!(formatter, "Unfrozen: {}", self.error)
+impl fmt::Display for Unfrozen {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(formatter)
+    }
+}
+
+impl core::error::Error for Unfrozen {}
+
+impl From<Unfrozen> for RegionError {
+    fn from(unfrozen: Unfrozen) -> Self {
+        unfrozen.error
     }
 }
 

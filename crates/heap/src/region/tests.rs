@@ -475,3 +475,19 @@ fn a_region_travels_as_a_pointer() {
     let region = unsafe { Region::from_raw(raw) };
     assert_eq!((region.len(), region[99]), (100, 5));
 }
+
+#[test]
+fn a_region_that_cannot_be_frozen_is_an_error_as_any_other() {
+    fn frozen<E: From<Unfrozen>>() -> Result<ReadOnlyRegion, E> {
+        let region = RegionOptions::new(100).map().unwrap();
+        refusing(&[Call::Protect], || Ok(region.freeze()?))
+    }
+    let error = frozen::<RegionError>().unwrap_err();
+    assert!(matches!(error, RegionError::Refused { step: Step::Protect, .. }));
+    assert_eq!(frozen::<Box<dyn std::error::Error>>().unwrap_err().to_string(), error.to_string());
+    let text = format!("{:?}", frozen::<Unfrozen>().unwrap_err().region);
+    assert!(
+        text.starts_with("Region { base: 0x") && text.contains("bytes: 100, access: ReadWrite"),
+        "{text}"
+    );
+}
