@@ -116,7 +116,12 @@ pub fn resize(region: &mut Region, bytes: usize, tell: OnProgress<'_>) -> Result
         return Err(RegionError::Argument(OPENED));
     }
     if state.access != Access::ReadWrite {
-        return Err(RegionError::Argument("only a writable region changes its size; thaw it first"));
+        let is_sealed = state.descriptor.as_ref().is_some_and(Descriptor::is_sealed_against_shrinking);
+        return Err(RegionError::Argument(if is_sealed {
+            "a shared region that was frozen keeps its size"
+        } else {
+            "only a writable region changes its size; thaw it first"
+        }));
     }
     let mapped_bytes = whole_pages(bytes, state.page_bytes)?;
     let (old_bytes, populate) = (state.mapped_bytes, state.populate);
