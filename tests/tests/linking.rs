@@ -1,6 +1,7 @@
 //! C and C++ programs that link the installed library: shared through pkg-config, static, fully static, by CMake.
 
 use std::ffi::OsStr;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -32,12 +33,31 @@ fn prefix() -> &'static Path {
         let prefix = build_folder().join("installed");
         let target = build_folder().join("install-target");
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let mut install = Command::new(cargo);
+        let _ = std::fs::remove_dir_all(&prefix);
+        let mut install = Command::new("sh");
         install.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."));
+        install.args(["-c", "umask 077; exec \"$@\"", "sh"]).arg(cargo);
         install.env("CARGO_TARGET_DIR", target).args(["xtask", "install", "--prefix"]).arg(&prefix);
         succeeds(&mut install);
         prefix
     })
+}
+
+/// Modes of a folder and of all that lies in it.
+fn modes(path: &Path) -> Vec<(PathBuf, u32)> {
+    let metadata = path.metadata().expect("what was installed");
+    let inside = path.read_dir().into_iter().flatten().flatten().flat_map(|entry| modes(&entry.path()));
+    [(path.to_owned(), metadata.permissions().mode() & 0o777)].into_iter().chain(inside).collect()
+}
+
+#[test]
+fn everybody_may_use_what_was_installed_with_a_umask_of_ones_own() {
+    let modes = modes(prefix());
+    assert!(modes.len() > 6, "{modes:?}");
+    for (path, mode) in modes {
+        let is_plain = path.extension().is_some_and(|extension| extension != "so");
+        assert_eq!(mode, if is_plain { 0o644 } else { 0o755 }, "{}", path.display());
+    }
 }
 
 fn is_installed(program: &str) -> bool {

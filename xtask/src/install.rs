@@ -1,6 +1,7 @@
 //! `cargo xtask install --prefix DIR`: the library for C and C++ programs, with what pkg-config and CMake look for.
 
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use crate::arguments::Arguments;
@@ -80,14 +81,30 @@ fn write(text: &str, to: &Path) -> Result<()> {
     place(to, |temporary| fs::write(temporary, text))
 }
 
+/// Makes a folder that is not there yet.
+fn create(folder: &Path) -> Result<()> {
+    if folder.as_os_str().is_empty() || folder.is_dir() {
+        return Ok(());
+    }
+    if let Some(above) = folder.parent() {
+        create(above)?;
+    }
+    fs::create_dir(folder).at(folder)?;
+    fs::set_permissions(folder, Permissions::from_mode(0o755)).at(folder)
+}
+
+/// For everybody, whatever the umask and the modes of the checkout are.
 fn place(to: &Path, make: impl FnOnce(&Path) -> std::io::Result<()>) -> Result<()> {
     if let Some(folder) = to.parent() {
-        fs::create_dir_all(folder).at(folder)?;
+        create(folder)?;
     }
     let mut temporary = to.as_os_str().to_owned();
     temporary.push(".new");
     let temporary = PathBuf::from(temporary);
     make(&temporary).at(&temporary)?;
+    let is_shared_library = to.extension().is_some_and(|extension| extension == "so");
+    let mode = if is_shared_library { 0o755 } else { 0o644 };
+    fs::set_permissions(&temporary, Permissions::from_mode(mode)).at(&temporary)?;
     fs::rename(&temporary, to).at(to)?;
     println!("{}", to.display());
     Ok(())
