@@ -384,13 +384,14 @@ impl Region {
         self.state().descriptor.as_ref().map(Descriptor::number)
     }
 
-    /// The contents as values; see [`Plain`].
+    /// The contents as values: as many as fit, without the bytes left over at the end. None of a type that has no size, or is aligned to
+    /// more than the region's beginning, which is a multiple of 4,096.
     #[must_use]
     pub fn view<T: Plain>(&self) -> &[T] {
         plain::view(self)
     }
 
-    /// The contents as values to be written; see [`Plain`].
+    /// As [`view`](Self::view), to be written to.
     #[must_use]
     pub fn view_mut<T: Plain>(&mut self) -> &mut [T] {
         plain::view_mut(self)
@@ -403,7 +404,7 @@ impl Region {
         self.state().access == Access::ReadWrite
     }
 
-    /// The region as a pointer, for C; [`from_raw`](Self::from_raw) takes it back.
+    /// The region as a pointer to what is known of it, for C; [`from_raw`](Self::from_raw) takes it back.
     #[must_use]
     pub fn into_raw(self) -> *mut c_void {
         ManuallyDrop::new(self).0.as_ptr().cast()
@@ -412,7 +413,8 @@ impl Region {
     /// The region of a pointer.
     ///
     /// # Safety
-    /// The pointer came from [`into_raw`](Self::into_raw) and was not taken back yet.
+    /// The pointer came from [`into_raw`](Self::into_raw) and was not taken back yet. If it came from [`ReadOnlyRegion::into_raw`], the
+    /// result is used as a [`ReadOnlyRegion`] is: nobody writes to its contents.
     #[must_use]
     pub unsafe fn from_raw(raw: NonNull<c_void>) -> Self {
         Self(raw.cast())

@@ -11,7 +11,8 @@ use core::ffi::CStr;
 /// Maps a file for reading, such as `/proc/PID/fd/NUMBER` of a process that has a shared region, and brings in its pages.
 ///
 /// # Errors
-/// [`RegionError::Refused`] or [`RegionError::Argument`] for an empty file.
+/// [`RegionError::Refused`], [`RegionError::Argument`] for an empty file, [`RegionError::Limit`] of addresses, or
+/// [`RegionError::Cancelled`].
 ///
 /// # Safety
 /// While the region exists nobody writes to the file or makes it shorter. A region that was frozen is sealed against the latter, and

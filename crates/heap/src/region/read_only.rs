@@ -48,10 +48,10 @@ impl Region {
 }
 
 impl ReadOnlyRegion {
-    /// Makes the region writable again for this process, to load other data. Impossible for one that was opened.
+    /// Makes the region writable again for this process, to load other data. A shared one keeps its size, since its file is sealed.
     ///
     /// # Errors
-    /// [`RegionError::Refused`]; the region is unmapped then.
+    /// [`RegionError::Refused`], or [`RegionError::Argument`] for one that was opened; the region is unmapped then.
     pub fn thaw(self) -> Result<Region, RegionError> {
         let mut region = self.0;
         region.set_access(Access::ReadWrite)?;
