@@ -143,6 +143,25 @@ fn cpp_programs_link_the_static_library_whatever_else_they_link_or_replace() {
     builds_and_runs("c++", "own_new.cpp", "static-own-new", &[&archive]);
 }
 
+/// The linker takes `operator new` from the shared library, and leaves out the one that could throw.
+#[test]
+fn a_program_with_a_cpp_library_inside_is_told_to_link_the_static_library() {
+    let program = build_folder().join("new-cannot-throw");
+    let mut compile = Command::new("c++");
+    compile
+        .args(["-static-libstdc++", "-fno-builtin", "-w", "-o"])
+        .arg(&program)
+        .arg(source("new_throws.cpp"));
+    succeeds(compile.arg("-L").arg(prefix().join("lib")).arg("-lfaultless"));
+    let ended = run(&program).env("LD_LIBRARY_PATH", prefix().join("lib")).output().unwrap();
+    let complaint = String::from_utf8_lossy(&ended.stderr);
+    assert!(
+        complaint.contains("(with -static-libstdc++ link libfaultless.a)"),
+        "{}: {complaint}",
+        ended.status
+    );
+}
+
 #[test]
 fn regions_work_from_c_and_from_cpp() {
     let archive = prefix().join("lib/libfaultless.a").into_os_string();

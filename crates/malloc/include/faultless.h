@@ -3,7 +3,8 @@
  * Linking libfaultless (or preloading it) replaces malloc, free, calloc, realloc, reallocarray, aligned_alloc,
  * posix_memalign, memalign, valloc, pvalloc, malloc_usable_size, free_sized, free_aligned_sized, mallopt, malloc_trim,
  * mallinfo, mallinfo2, malloc_stats, malloc_info and all C++ operator new and delete: nothing of this header is needed
- * for that.
+ * for that. A C++ program of -static-libstdc++ links libfaultless.a: under the shared library its operator new cannot throw, since the
+ * linker leaves the C++ library's own out, and the process ends with a message where memory is exhausted.
  */
 #ifndef FAULTLESS_H
 #define FAULTLESS_H

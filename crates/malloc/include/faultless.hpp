@@ -1,7 +1,7 @@
 // faultless.hpp - regions for C++: RAII, an allocator for std::vector, a std::pmr::memory_resource.
 //
 // A region is memory for data that is loaded once and searched by many threads, populated before the search begins so that the
-// search takes no page fault on it. C++11; the memory resource needs C++17. Link libfaultless.
+// search takes no page fault on it. C++11 with exceptions; the memory resource needs C++17. Link libfaultless.
 //
 //     faultless::region gallery(faultless::region_options(bytes).shared(true).name("gallery"));
 //     load(gallery.as<float>(), gallery.count<float>());
@@ -87,7 +87,8 @@ class region_options {
     region_progress progress_;
 };
 
-// A region, unmapped at the end of its life. Functions may be called by one thread at a time, except the const ones.
+// A region, unmapped at the end of its life. Functions may be called by one thread at a time, except the const ones; none of one that was
+// moved from, until another is moved there.
 class region {
   public:
     explicit region(const region_options &options) {

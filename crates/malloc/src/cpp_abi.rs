@@ -90,7 +90,7 @@ extern "C" fn find(form: usize, caller: usize) -> *mut c_void {
     }
     if definition.is_null() {
         message::say(format_args!(
-            "out of memory in operator new, and no C++ library to throw std::bad_alloc"
+            "out of memory in operator new, and no C++ library to throw std::bad_alloc (with -static-libstdc++ link libfaultless.a)"
         ));
         os::die();
     }
