@@ -14,6 +14,11 @@
 //! A library that uses it and is opened by `dlopen` (a `cdylib`) must stay loaded, since threads and handlers of the process lead into it:
 //! its build script prints `cargo::rustc-cdylib-link-arg=-Wl,-z,nodelete`.
 //!
+//! A program needs [`Faultless`], [`publish`] and [`region`]. The other modules are public for the C library, the tests and the tools of
+//! this workspace, and change as these need.
+//!
+//! The crate is `no_std` and takes no other crate; it calls Linux and a C library, glibc or musl.
+//!
 //! The modules stand in layer order: each uses only those above it. ARCHITECTURE.md walks one `malloc` and
 //! one `free` through them.
 #![cfg_attr(not(test), no_std)]
