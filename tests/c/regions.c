@@ -333,6 +333,24 @@ static void *look_alone(void *nothing) {
     return nothing;
 }
 
+/* Whatever the limit on addresses leaves, growth comes or the limit is named. */
+static void growth_that_addresses_are_lacking_for_names_their_limit(void) {
+    fl_region *region = map((fl_region_options){.bytes = 8 * MIB});
+    for (size_t limit = 8 * MIB; limit < 96 * MIB; limit += MIB) {
+        pid_t child = fork();
+        if (child == 0) {
+            fl_region_error error = {0};
+            struct rlimit addresses = {limit, limit};
+            CHECK(setrlimit(RLIMIT_AS, &addresses) == 0, "setrlimit: errno %d", errno);
+            int code = fl_region_resize(region, 16 * MIB, NULL, NULL, &error);
+            CHECK(code == 0 || code == FL_REGION_LIMIT_ADDRESS_SPACE, "limit %zu: %s", limit, error.message);
+            _exit(0);
+        }
+        CHECK(status_of(child) == 0, "the child failed");
+    }
+    fl_region_unmap(region);
+}
+
 /* /proc/self is that of the first thread, and then tells nothing of the process's memory. */
 static void a_process_whose_first_thread_ended_is_known(void) {
     pid_t child = fork();
@@ -378,6 +396,7 @@ int main(void) {
     a_pipe_that_nobody_writes_to_is_refused_at_once();
     guards_and_freezing_stop_writes();
     sizes_change();
+    growth_that_addresses_are_lacking_for_names_their_limit();
     refusals_unmap_nothing_of_other_threads();
     root_of_a_namespace_may_lock_no_more_than_others();
     what_is_locked_is_locked_however_many_map_it();

@@ -189,7 +189,12 @@ fn grow(region: &mut Region, bytes: usize, mapped_bytes: usize) -> Result<(), Re
     if state.is_checked {
         let more_bytes = mapped_bytes - state.mapped_bytes;
         let need = Need {
-            mapped_bytes: if is_pool { more_bytes } else { mapped_bytes + align_bytes },
+            // The new place with a page at either end, and while it is moved there the kernel counts what is new twice.
+            mapped_bytes: if is_pool {
+                more_bytes
+            } else {
+                mapped_bytes + align_bytes.max(more_bytes) + 2 * os::page_bytes()
+            },
             private_bytes: if state.descriptor.is_none() { more_bytes } else { 0 },
             file_bytes: 0,
             committed_bytes: more_bytes,
