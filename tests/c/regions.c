@@ -1,5 +1,5 @@
 /* Regions from C: no fault in the search, errors in words, guard pages, freezing, other processes, forks while populating. */
-#include "check.h"
+#include "seccomp.h"
 #include <faultless.h>
 #include <pthread.h>
 #include <sched.h>
@@ -388,6 +388,34 @@ static void forks_while_populating_end_well(void) {
     }
 }
 
+/* As on a kernel before Linux 5.14, which has no call for populating: pages are touched instead, in the way that they are used. */
+static void pages_are_there_where_the_kernel_has_no_call_for_populating(void) {
+    enum { MADV_POPULATE = 22 };
+    pid_t child = fork();
+    if (child == 0) {
+        struct sock_filter filter[] = {
+            BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+            BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_madvise, 0, 3),
+            BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[2])),
+            BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, MADV_POPULATE, 0, 1),
+            BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EINVAL),
+            BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+        install_filter(filter, COUNT_OF(filter));
+        for (int is_shared = 0; is_shared < 2; is_shared++) {
+            fl_region *region = map((fl_region_options){.bytes = 8 * MIB, .pages = FL_PAGES_SMALL, .shared = is_shared});
+            long faults = faults_of_a_search(region);
+            CHECK(faults == 0, "%ld faults of a search, shared: %d", faults, is_shared);
+            volatile char *data = fl_region_data(region);
+            long before = minor_faults();
+            for (size_t at = 0; at < 8 * MIB; at += 4096) data[at] = 1;
+            CHECK(minor_faults() == before, "%ld faults of writes, shared: %d", minor_faults() - before, is_shared);
+            fl_region_unmap(region);
+        }
+        _exit(0);
+    }
+    CHECK(status_of(child) == 0, "the child failed");
+}
+
 int main(void) {
     one_piece_of_work_takes_no_other_thread();
     searches_take_no_fault();
@@ -404,5 +432,6 @@ int main(void) {
     only_the_owner_seals_the_file();
     a_process_whose_first_thread_ended_is_known();
     forks_while_populating_end_well();
+    pages_are_there_where_the_kernel_has_no_call_for_populating();
     return 0;
 }

@@ -9,6 +9,7 @@ use super::limits::{self, Need};
 use crate::lock::Lock;
 use crate::os::{self, Access, Errno, Worker};
 use core::ffi::c_void;
+use core::hint::black_box;
 use core::ops::ControlFlow;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering};
 
@@ -345,9 +346,10 @@ impl Population {
             let byte = core::ptr::with_exposed_provenance_mut::<u8>(address);
             match plan.access {
                 // SAFETY: a byte of the mapped region, to which nobody in Rust has a reference: the plan says so, or this would not
-                // be reached. Threads of C may write to it at the same time; an atomic that changes nothing loses none of that.
+                // be reached. Threads of C may write to it at the same time; an atomic that changes nothing loses none of that. Where
+                // the compiler sees that it changes nothing it leaves it out.
                 Access::ReadWrite => unsafe {
-                    AtomicU8::from_ptr(byte).fetch_or(0, Ordering::Relaxed);
+                    AtomicU8::from_ptr(byte).fetch_or(black_box(0), Ordering::Relaxed);
                 },
                 // SAFETY: a readable byte of the mapped region, which nobody writes to before the workers are gone.
                 Access::Read => unsafe {
