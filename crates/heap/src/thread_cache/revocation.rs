@@ -149,7 +149,7 @@ pub fn undo(bin: &Bin, list: usize) {
 fn walk(list: usize, class: usize, most: u32, map: &PageMap) -> Option<u32> {
     let (mut block, mut length) = (list, 0);
     while block != 0 {
-        if length > most || map.class_of_block(block) != class {
+        if length >= most || map.class_of_block(block) != class {
             return None;
         }
         length += 1;
@@ -235,7 +235,7 @@ mod tests {
         let class = size_class::class_of(64).unwrap();
         let Magazine { head, count } = heap.central.fetch(&heap.spans, 0, class, 5).unwrap();
         let walk = |class, most| walk(head, class, most, &heap.spans.map);
-        assert_eq!((count, walk(class, 5), walk(class, 3), walk(class + 1, 5)), (5, Some(5), None, None));
+        assert_eq!((count, walk(class, 5), walk(class, 4), walk(class + 1, 5)), (5, Some(5), None, None));
         // SAFETY: the test's own blocks.
         unsafe { magazine::set_next(magazine::next(head), 0x10) };
         assert_eq!(walk(class, 5), None, "a link to nowhere");
