@@ -70,13 +70,8 @@ impl Registry {
         // SAFETY: null or a cache, and caches live as long as the process.
         let cache = unsafe { self.idle.load(Ordering::Relaxed).as_ref() }?;
         self.idle.store(cache.next_idle.load(Ordering::Relaxed), Ordering::Relaxed);
-        let state = cache.state.get();
+        self.left -= usize::from(cache.state.get() == LEFT);
         cache.state.set(IN_USE);
-        if state == LEFT {
-            self.left -= 1;
-        } else {
-            cache.prepare();
-        }
         Some(cache)
     }
 
@@ -171,7 +166,7 @@ impl Caches {
 
     /// What the books of large blocks do not know of the caches' places for them.
     pub fn again(&self) -> impl Iterator<Item = AgainStats> {
-        self.all().map(ThreadCache::again).filter(|again| again.is_free || again.allocations > 0)
+        self.all().map(ThreadCache::again)
     }
 
     /// Takes a cache back from a thread that exits. While there is a purger, a few keep what they hold for the next
@@ -206,7 +201,7 @@ impl Caches {
     /// Whether this process was forked, and no other thread of it or its parent ever had a cache.
     pub fn is_alone_since_fork(&self) -> bool {
         // ORDERING: Relaxed; written while there was one thread.
-        self.is_forked.load(Ordering::Relaxed) && self.budget.threads() <= 1 && !self.has_several()
+        self.is_forked.load(Ordering::Relaxed) && !self.has_several()
     }
 
     /// Threads that have a cache now, and the most that ever had one at a time.
@@ -395,6 +390,7 @@ mod tests {
         assert_eq!((own.held(class), own.again().is_free), (held, true));
         assert_eq!((other.held(class), other.again().is_free, other.is_owned_by(1)), (0, false, false));
         assert_eq!((heap.caches.counts().0, heap.caches.budget.threads()), (1, 1));
+        assert_eq!((other.room.paid.get(), other.bins[class].list()), (0, Magazine::EMPTY));
         assert!(other.lock.try_lock().is_some());
         assert!(core::ptr::eq(heap.caches.acquire().unwrap(), other));
         fill(&heap, other, class);

@@ -1,6 +1,7 @@
 //! What thread caches hold, and whose blocks.
 
 use super::*;
+use crate::granule::bytes_of;
 use crate::page_map::GuardedSize;
 use crate::spans::SHARDS;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -52,19 +53,24 @@ fn room_goes_from_the_classes_that_had_it_first_to_those_that_want_it() {
 
 #[test]
 fn what_a_cache_that_was_taken_had_room_for_others_may_have() {
-    let heap = heap();
-    let idle = heap.caches.acquire().unwrap();
-    let class = size_class::class_of(512).unwrap();
-    let others = GuardedSize::new(0);
-    while heap.caches.budget.take(&others, 1, class) {}
-    heap.caches.budget.give(&others, 40, class);
-    for _ in 0..10 {
-        let blocks: Vec<usize> = (0..200).map(|_| take_small(&heap, idle, class)).collect();
-        blocks.into_iter().for_each(|block| give_small(&heap, idle, block));
+    for has_blocks in [true, false] {
+        let heap = heap();
+        let idle = heap.caches.acquire().unwrap();
+        let class = size_class::class_of(512).unwrap();
+        let others = GuardedSize::new(0);
+        while heap.caches.budget.take(&others, 1, class) {}
+        heap.caches.budget.give(&others, 40, class);
+        for _ in 0..10 {
+            let blocks: Vec<usize> = (0..200).map(|_| take_small(&heap, idle, class)).collect();
+            blocks.into_iter().for_each(|block| give_small(&heap, idle, block));
+        }
+        while !has_blocks && idle.held(class) > 0 {
+            take_small(&heap, idle, class);
+        }
+        assert!(!heap.caches.budget.take(&others, 40, class));
+        heap.caches.revoke_all(None, heap.home());
+        assert!(heap.caches.budget.take(&others, 40, class));
     }
-    assert!(!heap.caches.budget.take(&others, 40, class));
-    heap.caches.revoke_all(None, heap.home());
-    assert!(heap.caches.budget.take(&others, 40, class));
 }
 
 #[test]
@@ -230,6 +236,7 @@ fn what_an_exited_thread_leaves_serves_the_next_and_goes_when_none_comes() {
     give_small(&heap, next, block);
     heap.caches.release(next, heap.home());
     assert!(heap.look(), "somebody was here since the last look");
+    assert_eq!(next.held(3), left);
     heap.look();
     assert_eq!((next.held(3), heap.spans.counts().used), (0, 0));
     assert!(core::ptr::eq(heap.caches.acquire().unwrap(), next));
@@ -315,6 +322,7 @@ fn threads_begin_and_end_while_the_purger_takes_the_caches_of_many_others() {
 fn caches_in_use_are_counted_and_those_of_threads_that_a_fork_left_behind_are_not() {
     let heap = heap();
     let [own, left, other] = std::array::from_fn(|_| heap.caches.acquire().unwrap());
+    assert_eq!((heap.caches.counts(), heap.caches.budget.threads()), ((3, 3), 3));
     left.set_owner(7);
     heap.caches.release(left, heap.home());
     assert!(!left.is_owned_by(7));
@@ -322,6 +330,68 @@ fn caches_in_use_are_counted_and_those_of_threads_that_a_fork_left_behind_are_no
     // SAFETY: no thread uses the other cache.
     unsafe { heap.caches.forget_others(Some(own)) };
     assert_eq!((heap.caches.counts(), heap.caches.budget.threads()), ((1, 3), 1));
-    let again = [heap.caches.acquire().unwrap(), heap.caches.acquire().unwrap()];
+    let first = heap.caches.acquire().unwrap();
+    assert_eq!(heap.caches.counts(), (2, 3), "the most stays");
+    let again = [first, heap.caches.acquire().unwrap()];
     assert!([left, other].iter().all(|cache| again.iter().any(|found| std::ptr::eq(*found, *cache))));
+}
+
+#[test]
+fn who_has_a_cache_tells_whether_a_thread_is_alone() {
+    let heap = heap();
+    let alone = || (heap.caches.is_alone_again(), heap.caches.is_alone_since_fork());
+    assert_eq!(alone(), (true, false), "none of any");
+    let own = heap.caches.acquire().unwrap();
+    assert_eq!(alone(), (false, false), "one of one");
+    // SAFETY: no other thread uses this heap.
+    unsafe { heap.caches.forget_others(Some(own)) };
+    assert_eq!(alone(), (false, true));
+    let other = heap.caches.acquire().unwrap();
+    assert_eq!(alone(), (false, false), "two of two");
+    heap.caches.release(other, heap.home());
+    assert_eq!(alone(), (true, false), "one of two");
+}
+
+#[test]
+fn a_look_at_idle_caches_tells_whether_threads_were_busy_whatever_others_did() {
+    let heap = heap_with_purger();
+    for busy in [0, 1].map(|_| heap.caches.acquire().unwrap()) {
+        heap.allocate_small(Some(busy), 3);
+        assert_eq!([0; 2].map(|_| heap.caches.revoke_idle(heap.home())), [true, false]);
+    }
+    let [older, newer] = std::array::from_fn(|place| heap.caches.all().nth(1 - place).unwrap());
+    for busy in [older, newer] {
+        heap.allocate_small(Some(busy), 3);
+        assert_eq!([0; 2].map(|_| heap.caches.revoke_idle(heap.home())), [true, false]);
+    }
+}
+
+#[test]
+fn large_blocks_have_room_for_each_cpu() {
+    let heap = heap();
+    heap.caches.acquire().unwrap();
+    let cpus = os::cpu_quota().unwrap_or(usize::MAX).min(os::cpus_allowed());
+    assert_eq!((0..).take_while(|_| heap.caches.budget.take_large(4 << 20)).count(), cpus);
+}
+
+#[test]
+fn a_large_block_that_a_thread_keeps_is_free_memory_in_the_statistics() {
+    let heap = heap_with_purger();
+    let cache = heap.caches.acquire().unwrap();
+    let bytes = 1 << 18;
+    let is_counted = |free_bytes: usize| {
+        let (snapshot, counts) = (Snapshot::take(&heap), heap.spans.counts());
+        assert_eq!(snapshot.used_bytes(), bytes - free_bytes);
+        assert_eq!(snapshot.span_bytes, bytes_of(counts.used) - free_bytes);
+        assert_eq!(snapshot.dirty_bytes, bytes_of(counts.dirty) + free_bytes);
+    };
+    for _ in 0..2 {
+        let block = heap.allocate_large(Some(cache), bytes, 16, Pages::Any).address;
+        heap.free(Some(cache), block);
+    }
+    assert!(cache.again().is_free);
+    is_counted(bytes);
+    // SAFETY: this thread owns the cache.
+    assert_ne!(unsafe { heap.allocate_again(|| cache, bytes) }, 0);
+    is_counted(0);
 }
