@@ -222,6 +222,17 @@ mod tests {
     }
 
     #[test]
+    fn a_full_slab_whose_blocks_all_come_back_at_once_takes_no_other_out_of_its_list() {
+        let (heap, class) = (heap(), size_class::class_of(4096).unwrap());
+        let fetch = |want| heap.central.fetch(&heap.spans, 0, class, want).unwrap();
+        let whole = fetch(size_class::slab_blocks(class));
+        assert_eq!(whole.count, size_class::slab_blocks(class));
+        fetch(1);
+        heap.central.return_to_slabs(&heap.spans, class, whole);
+        assert_in_order(&heap, class);
+    }
+
+    #[test]
     fn the_slab_with_most_free_blocks_moves_to_another_shard() {
         let (heap, class) = (heap(), size_class::class_of(512).unwrap());
         heap.central.open_shard(1);

@@ -49,6 +49,78 @@ fn pages_that_were_used_again_are_purged_again() {
 }
 
 #[test]
+fn pages_that_were_used_again_by_many_blocks_at_once_are_purged_again() {
+    for class in [48, 512, 1536, 3072, 4096].map(class_of) {
+        let heap = heap_with_purger();
+        let map = &heap.spans.map;
+        let blocks = fill_slabs(&heap, class, 4);
+        let slab_of = |block| map.record(map.granule_of(block).unwrap()).first.get();
+        let slabs: std::collections::BTreeSet<u32> = blocks.iter().map(|&block| slab_of(block)).collect();
+        let resident = || slabs.iter().map(|&slab| resident(map.address(slab), class)).sum::<usize>();
+        let in_slab = blocks.len() / slabs.len();
+        let (full, mut free) = (resident(), blocks);
+        let mut stay = 0;
+        free.retain(|_| (stay += 1, stay % in_slab != in_slab / 2).1);
+        free.into_iter().for_each(|block| heap.free(None, block));
+        heap.trim(None);
+        let few = resident();
+        assert!(few * 4 <= full, "{few} of {full} pages");
+        let mut taken = Vec::new();
+        while resident() < full - slabs.len() {
+            let magazine = heap.central.fetch(&heap.spans, 0, class, 100).unwrap();
+            let mut block = magazine.head;
+            for _ in 0..magazine.count {
+                // SAFETY: a block of the magazine's.
+                let next = unsafe { crate::magazine::next(block) };
+                fill(block, size_class::size(class), 1);
+                taken.push(block);
+                block = next;
+            }
+        }
+        taken.into_iter().for_each(|block| heap.free(None, block));
+        heap.trim(None);
+        assert_eq!(resident(), few, "blocks of {} bytes", size_class::size(class));
+    }
+}
+
+#[test]
+fn pages_whose_purge_was_refused_are_purged_later_and_a_single_one_is_enough() {
+    let (heap, class) = (heap_with_purger(), class_of(512));
+    let blocks = fill_slabs(&heap, class, 1);
+    blocks[8..16].iter().for_each(|&block| heap.free(None, block));
+    assert_eq!(refusing(&[Call::Purge], || heap.trim(None)), 0);
+    assert_eq!((heap.trim(None), resident(blocks[0], class)), (4096, 15));
+}
+
+#[test]
+fn neighbours_in_two_slabs_go_home_each_to_its_own() {
+    // Of a slab without a gap, whose last block's bit has others behind it in its word.
+    let is_tight = |&class: &usize| {
+        let (blocks, granules) = (size_class::slab_blocks(class), size_class::slab_granules(class));
+        blocks % 64 != 0 && size_class::size(class) * blocks as usize == crate::granule::bytes_of(granules)
+    };
+    let (heap, class) = (heap(), (1..CLASSES).find(is_tight).unwrap());
+    let blocks = fill_slabs(&heap, class, 2);
+    let in_slab = size_class::slab_blocks(class) as usize;
+    let [last, first] = [blocks[in_slab - 1], blocks[in_slab]];
+    assert_eq!(first - last, size_class::size(class));
+    for [head, next] in [[last, first], [first, last]] {
+        // SAFETY: blocks of the test's own.
+        unsafe {
+            crate::magazine::set_next(head, next);
+            crate::magazine::set_next(next, 0);
+        }
+        heap.central.return_to_slabs(&heap.spans, class, crate::magazine::Magazine { head, count: 2 });
+        let free_in = |block| {
+            let granule = heap.spans.map.granule_of(block).unwrap();
+            heap.spans.map.record(granule).slab().free_blocks()
+        };
+        assert_eq!([free_in(last), free_in(first)], [1, 1]);
+        assert_eq!([0; 2].map(|_| heap.allocate_small(None, class)).iter().sum::<usize>(), last + first);
+    }
+}
+
+#[test]
 fn only_slabs_that_are_left_alone_between_looks_give_their_free_pages() {
     let (heap, class) = (heap_with_purger(), class_of(512));
     let blocks = fill_slabs(&heap, class, 1);
