@@ -5,7 +5,7 @@ mod slabs;
 
 use super::*;
 use crate::granule::Span;
-use crate::os::{Call, REFUSED, resident_pages};
+use crate::os::{Call, MOVES_BEFORE, REFUSED, resident_pages};
 use crate::stats::Snapshot;
 
 /// Runs `act` while the kernel refuses `calls`.

@@ -58,6 +58,8 @@ pub enum Call {
 std::thread_local! {
     /// Bits of the [`Call`]s that fail on this thread from now on.
     pub static REFUSED: core::cell::Cell<u32> = const { core::cell::Cell::new(0) };
+    /// So many mappings are moved before a move fails.
+    pub static MOVES_BEFORE: core::cell::Cell<u32> = const { core::cell::Cell::new(0) };
 }
 
 #[cfg(test)]

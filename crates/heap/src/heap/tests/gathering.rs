@@ -1,7 +1,7 @@
 //! A longer block takes over the pages of free memory that is in shorter pieces.
 
 use super::*;
-use crate::granule::granules_for;
+use crate::granule::{bytes_of, granules_for};
 use crate::span_heap::PurgeMode;
 
 const PIECE_BYTES: usize = 1 << 20;
@@ -149,6 +149,26 @@ fn where_pages_cannot_be_moved_nothing_is_gathered_and_a_span_is_lost_at_most_on
             assert_eq!(heap.large_totals().blocks, blocks + count as usize);
         }
         assert_eq!(dirty(&heap), granules(PIECES * PIECE_BYTES));
+    }
+}
+
+#[test]
+fn pieces_that_were_gathered_before_a_move_failed_are_the_blocks_or_given_back() {
+    for (call, gathered) in [(Call::Move, PIECE_BYTES), (Call::KeepTarget, 0)] {
+        let (heap, live, _) = in_pieces(PIECE_BYTES);
+        let bytes = PIECES * PIECE_BYTES;
+        MOVES_BEFORE.set(1);
+        let block = refusing(&[call], || heap.allocate_large(None, bytes, 128, Pages::Any));
+        assert_eq!(MOVES_BEFORE.get(), 0);
+        assert_eq!((block.zero, dirty(&heap)), (gathered == 0, granules((PIECES - 1) * PIECE_BYTES)));
+        let map = &heap.spans.map;
+        let (first, end) = (map.reservation.first_granule(), map.reservation.limit());
+        let heap_bytes = bytes_of(end - first);
+        let resident = resident_pages(map.address(first), heap_bytes) * os::page_bytes();
+        assert_eq!(resident, PIECES * GRANULE_BYTES + (PIECES - 1) * PIECE_BYTES + gathered);
+        assert!(holds(block.address, gathered, 5));
+        assert!(holds(block.address + gathered, bytes - gathered, 0));
+        assert!(live.iter().all(|&live| holds(live, GRANULE_BYTES, 9)));
     }
 }
 

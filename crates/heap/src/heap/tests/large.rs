@@ -28,6 +28,45 @@ fn after_a_move_that_lost_its_target_blocks_are_copied() {
 }
 
 #[test]
+fn a_block_that_was_moved_in_part_keeps_its_contents() {
+    for (call, moves, has_more) in [Call::Move, Call::KeepTarget].into_iter().flat_map(|call| {
+        [(0, true), (1, true), (2, true), (1, false), (2, false)]
+            .map(|(moves, has_more)| (call, moves, has_more))
+    }) {
+        let (heap, bytes) = (heap(), (1 << 20) + 4096);
+        let place = exact(&heap, bytes);
+        let block = enclosed(&heap);
+        // Mappings of their own: of a page, and in front of it and behind.
+        let page = block + (256 << 10);
+        let _ = os::advise_region(page, os::page_bytes(), os::HugePageAdvice::Always);
+        heap.free(None, place);
+        heap.trim(None);
+        let before = heap.large_totals();
+        MOVES_BEFORE.set(moves);
+        let grown = if has_more {
+            refusing(&[call], || heap.resize_large(None, block, bytes))
+        } else {
+            let place = granules_for(bytes).unwrap();
+            let rest = heap.spans.counts().clean - place;
+            heap.spans.take(rest, 1, true).unwrap();
+            refusing(&[call, Call::Commit], || heap.resize_large(None, block, bytes))
+        };
+        MOVES_BEFORE.set(0);
+        let is_refused = call == Call::KeepTarget && !has_more;
+        assert_eq!(grown == 0, is_refused, "{call:?} after {moves}");
+        let at = if is_refused { block } else { grown };
+        assert!(holds(at, 1 << 20, 5), "{call:?} after {moves}");
+        let after = heap.large_totals();
+        let more = if is_refused { 0 } else { 4096 };
+        assert_eq!((after.blocks, after.live), (before.blocks, before.live + more));
+        if call == Call::KeepTarget {
+            // What was moved to the lost one is in memory nowhere.
+            assert_eq!(resident_pages(place, 1 << 20), if at == place { 257 } else { 0 });
+        }
+    }
+}
+
+#[test]
 fn blocks_are_copied_when_so_many_were_moved_that_mappings_may_run_out() {
     for (moved_before, moved_after) in [(4095, 4096), (4096, 4096)] {
         let heap = heap();

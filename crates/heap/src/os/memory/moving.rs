@@ -106,11 +106,8 @@ unsafe fn first_mapping(address: usize, bytes: usize) -> usize {
 /// # Safety
 /// As for [`move_pages`].
 unsafe fn move_mapping(from: usize, to: usize, bytes: usize) -> Moved {
-    if refused(Call::Move) {
-        return Moved::Refused;
-    }
-    if refused(Call::KeepTarget) {
-        return Moved::TargetLost;
+    if let Some(end) = refusal() {
+        return end;
     }
     // SAFETY: nobody needs the target's contents.
     if unsafe { is_locked(to) } {
@@ -136,6 +133,21 @@ unsafe fn move_mapping(from: usize, to: usize, bytes: usize) -> Moved {
         // A limit, or a mapping of somebody else's.
         None => Moved::TargetLost,
     }
+}
+
+/// How a move ends that fault injection makes fail.
+fn refusal() -> Option<Moved> {
+    let end = match (refused(Call::Move), refused(Call::KeepTarget)) {
+        (true, _) => Moved::Refused,
+        (_, true) => Moved::TargetLost,
+        _ => return None,
+    };
+    #[cfg(test)]
+    if super::MOVES_BEFORE.get() > 0 {
+        super::MOVES_BEFORE.set(super::MOVES_BEFORE.get() - 1);
+        return None;
+    }
+    Some(end)
 }
 
 /// What is known of moves; 0 until the first.
