@@ -67,6 +67,28 @@ fn a_block_that_was_moved_in_part_keeps_its_contents() {
 }
 
 #[test]
+fn what_lies_in_front_of_a_block_whose_pages_are_moved_is_zero_afterwards() {
+    let heap = heap();
+    heap.spans.set_mode(PurgeMode::Never);
+    let (bytes, span_bytes) = (1 << 20, (1 << 20) + GRANULE_BYTES);
+    let in_used_memory = || {
+        let (place, _blocker) = (exact(&heap, span_bytes), exact(&heap, span_bytes));
+        fill(place, span_bytes, 7);
+        heap.free(None, place);
+        let block = large(&heap, bytes);
+        let in_front = block.wrapping_sub(place) & !(os::page_bytes() - 1);
+        (0 < in_front && in_front < GRANULE_BYTES).then_some((place, block, in_front))
+    };
+    let (place, block, in_front) = (0..100).find_map(|_| in_used_memory()).unwrap();
+    assert!(holds(place, in_front, 7));
+    fill(block, bytes, 5);
+    let grown = heap.resize_large(None, block, bytes + span_bytes / 16);
+    assert!(grown != block && holds(grown, bytes, 5));
+    assert!(heap.spans.map.record(heap.spans.map.granule_of(grown).unwrap()).is_moved());
+    assert!(holds(place, in_front, 0));
+}
+
+#[test]
 fn blocks_are_copied_when_so_many_were_moved_that_mappings_may_run_out() {
     for (moved_before, moved_after) in [(4095, 4096), (4096, 4096)] {
         let heap = heap();
