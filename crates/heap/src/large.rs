@@ -17,7 +17,7 @@ pub use books::{LargeBin, LargeTotals};
 use core::ops::Range;
 use core::sync::atomic::AtomicBool;
 use filled::Filled;
-use gathering::{mappings_in, shows_filled};
+use gathering::{COPIED_MAX, mappings_in, shows_filled};
 
 /// log2 of the unit in which the sizes of large blocks are counted: 4 KiB whatever the kernel's page is. Where that is larger, a span
 /// is whole pages all the same; and no fast path asks for it.
@@ -427,6 +427,10 @@ impl Large {
                 // The target may be a new mapping.
                 if moves {
                     map.reservation.advise(target, bytes_of(map.record(new_first).granules.get()));
+                }
+                if may_move && grows_little && done == 0 && block.zero && new_bytes <= COPIED_MAX {
+                    self.give_untouched(spans, shard, new_first);
+                    return self.relocate(spans, shard, old, (old_bytes, new_bytes), false);
                 }
                 let rest = content.start.max(source + skipped + done)..content.end;
                 copy(rest.clone(), target + (rest.start - source - skipped));

@@ -6,6 +6,7 @@
 use super::{Large, Pages, UNIT_BYTES};
 use crate::granule::{GRANULE_BYTES, Span, bytes_of};
 use crate::os;
+use crate::page_map::State;
 use crate::span_heap::Taken;
 use crate::spans::{Gathered, Spans};
 use core::sync::atomic::Ordering;
@@ -20,6 +21,9 @@ const GATHERED_MAPPINGS: usize = 16;
 /// never joins what lies behind. One of more is copied, and so is of one again.
 const MAPPINGS: usize = 4;
 const BYTES_A_MAPPING: usize = 4 << 20;
+/// A block of up to so many bytes that is copied for its mappings goes to memory that has pages. That may be several mappings, too, and the
+/// block be copied again as soon as it grows; longer ones, which no cache holds, cost more so than their faults.
+pub(super) const COPIED_MAX: usize = 4 << 20;
 /// A block shows that it was filled if at least one of so many of its pages was new.
 const NEW_PART: u32 = 4;
 
@@ -72,6 +76,15 @@ impl Large {
             }
             None => os::Moved::TargetLost,
         }
+    }
+
+    /// Gives back a new block without pages to which nothing was moved: what is copied had better be so to memory that has some.
+    pub(super) fn give_untouched(&self, spans: &Spans, shard: usize, first: u32) {
+        let record = spans.map.record(first);
+        let (granules, bytes) = (record.granules.get(), record.large().bytes());
+        record.set_state(State::Interior);
+        spans.in_shard(shard, |_| self.books.remove(shard, bytes));
+        spans.give(first, granules, true);
     }
 
     /// Whether page tables may be moved.

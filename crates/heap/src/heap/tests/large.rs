@@ -101,22 +101,43 @@ fn blocks_are_copied_when_so_many_were_moved_that_mappings_may_run_out() {
     }
 }
 
+/// Protects parts of a block of 1 MiB, as a program does: mappings in front of each, of it, and behind.
+fn in_mappings(block: usize, protected: usize) {
+    for part in 1..=protected {
+        let page = (block & !(os::page_bytes() - 1)) + part * (256 << 10);
+        // SAFETY: a page of the block, which is read alone from now on.
+        unsafe { os::protect_region(page, os::page_bytes(), os::Access::Read).unwrap() };
+    }
+}
+
 #[test]
 fn a_block_of_few_mappings_is_moved_and_one_of_many_copied() {
     for (protected, moves) in [(0, true), (1, true), (2, false)] {
         let heap = heap();
         let block = enclosed(&heap);
-        for part in 1..=protected {
-            let page = (block & !(os::page_bytes() - 1)) + part * (256 << 10);
-            // As a program does that protects or locks a part: mappings in front, of it, and behind.
-            // SAFETY: a page of the block, which is read alone from now on.
-            unsafe { os::protect_region(page, os::page_bytes(), os::Access::Read).unwrap() };
-        }
+        in_mappings(block, protected);
         let grown = heap.resize_large(None, block, (1 << 20) + 4096);
         assert!(holds(grown, 1 << 20, 5));
         let first = heap.spans.map.granule_of(grown).unwrap();
         assert_eq!(heap.spans.map.record(first).is_moved(), moves, "{protected}");
     }
+}
+
+#[test]
+fn a_block_of_many_mappings_is_copied_to_memory_that_has_pages() {
+    let heap = heap();
+    heap.spans.set_mode(PurgeMode::Never);
+    let (free, _blocker) = (exact(&heap, 2 << 20), exact(&heap, 1 << 20));
+    fill(free, 2 << 20, 7);
+    let block = enclosed(&heap);
+    in_mappings(block, 2);
+    heap.free(None, free);
+    let counts = || (heap.spans.counts().clean, heap.large_totals().live);
+    let (clean, live) = counts();
+    let grown = heap.resize_large(None, block, (1 << 20) + 4096);
+    assert_eq!(heap.spans.map.granule_of(grown), heap.spans.map.granule_of(free));
+    assert!(holds(grown, 1 << 20, 5));
+    assert_eq!(counts(), (clean, live + 4096), "what it was to be moved to is free again");
 }
 
 #[test]
