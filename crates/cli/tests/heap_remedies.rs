@@ -14,6 +14,7 @@ use tool::{faultless, text};
 
 /// Four threads fill their arenas with 16 MiB each, free all of it, and wait. A large block was freed before.
 const TOPS: &str = r#"
+#include <malloc.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,9 +32,10 @@ static void *work(void *unused)
     pause();
     return unused;
 }
-int main(void)
+int main(int count, char **words)
 {
     alarm(60);
+    if (count > 1) mallopt(M_TRIM_THRESHOLD, atoi(words[1]));
     free(malloc(30 << 20));
     pthread_barrier_init(&barrier, 0, 5);
     pthread_t thread;
@@ -50,16 +52,24 @@ int main(void)
 fn what_holds_most_of_the_trapped_memory_is_named_with_what_helps() {
     let place = Place::new("heap-tops");
     let program = place.compile("tops", TOPS, &["-O1", "-fno-builtin", "-pthread"]);
-    let seen = |threshold: Option<&str>| {
-        let mut command = Command::new(&program);
-        command.envs(threshold.map(|bytes| ("MALLOC_TRIM_THRESHOLD_", bytes)));
-        let running = Running::ready(&mut command);
-        text(&faultless(&["heap", "--pid", &running.pid()]).output().unwrap())
-    };
-    let as_it_is = seen(None);
+    let seen = |words: &[&str], threshold: Option<&str>| shown(&program, words, threshold);
+    let as_it_is = seen(&[], None);
     assert!(as_it_is.contains("Most of what is trapped are tops of threads' arenas"), "{as_it_is}");
-    let remedied = seen(Some("131072"));
+    assert!(as_it_is.contains("60 MiB here, which glibc raised"), "{as_it_is}");
+    let remedied = seen(&[], Some("131072"));
     assert!(!remedied.contains("Most of what is trapped"), "the remedy helps: {remedied}");
+    let set = seen(&["62914560"], Some("131072"));
+    assert!(set.contains("60 MiB here, which the program or its environment has set"), "{set}");
+    assert!(!set.contains("MALLOC_TRIM_THRESHOLD_"), "the program overrides the environment: {set}");
+}
+
+/// What is said of the program as soon as it waits, without line breaks.
+fn shown(program: &str, words: &[&str], threshold: Option<&str>) -> String {
+    let mut command = Command::new(program);
+    command.args(words).envs(threshold.map(|bytes| ("MALLOC_TRIM_THRESHOLD_", bytes)));
+    let running = Running::ready(&mut command);
+    let text = text(&faultless(&["heap", "--pid", &running.pid()]).output().unwrap());
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// Frees a large block, fills the main heap with 48 MiB in blocks of 100,000 bytes, frees all of them, and waits.
@@ -88,22 +98,18 @@ int main(int count, char **words)
 fn the_top_of_the_main_heap_is_told_from_what_a_free_never_gives_back() {
     let place = Place::new("heap-main-top");
     let program = place.compile("main-top", MAIN_TOP, &["-O1", "-fno-builtin"]);
-    let seen = |words: &[&str], threshold: Option<&str>| {
-        let mut command = Command::new(&program);
-        command.args(words).envs(threshold.map(|bytes| ("MALLOC_TRIM_THRESHOLD_", bytes)));
-        let running = Running::ready(&mut command);
-        let text = text(&faultless(&["heap", "--pid", &running.pid()]).output().unwrap());
-        text.split_whitespace().collect::<Vec<_>>().join(" ")
-    };
+    let seen = |words: &[&str], threshold: Option<&str>| shown(&program, words, threshold);
     let as_it_is = seen(&[], None);
     assert!(as_it_is.contains("Most of what is trapped is the top of the main heap"), "{as_it_is}");
     assert!(as_it_is.contains("trim threshold, 60 MiB here, which glibc raised"), "{as_it_is}");
     assert!(!as_it_is.contains("a free gives back only the end of a heap"), "{as_it_is}");
     let remedied = seen(&[], Some("131072"));
     assert!(!remedied.contains("Most of what is trapped"), "the remedy helps: {remedied}");
-    let set = seen(&["1000000000"], None);
-    assert!(set.contains("trim threshold, 953.7 MiB here, which the program"), "{set}");
-    assert!(!set.contains("glibc raised"), "{set}");
+    for (bytes, shown) in [("1000000000", "953.7 MiB"), ("62914560", "60 MiB")] {
+        let set = seen(&[bytes], None);
+        assert!(set.contains(&format!("trim threshold, {shown} here, which the program")), "{set}");
+        assert!(!set.contains("glibc raised") && !set.contains("MALLOC_TRIM_THRESHOLD_"), "{set}");
+    }
 }
 
 /// 64 MiB of its own mapping beside less than 3 MiB from malloc.

@@ -3,7 +3,7 @@
 use comfy_table::{Cell, Table};
 use faultless_diagnosis::glibc_heap::account::Account;
 use faultless_diagnosis::glibc_heap::sizes::{Amount, Sizes};
-use faultless_diagnosis::glibc_heap::trap::Trap;
+use faultless_diagnosis::glibc_heap::trap::{Trap, TrimThreshold};
 use faultless_diagnosis::glibc_heap::walk::{Arena, HeapWalk};
 use faultless_diagnosis::tuning::size;
 
@@ -19,10 +19,6 @@ const MOST_ROWS: usize = 12;
 const USUAL_COLUMNS: usize = 120;
 /// Below this much in all heaps, figures are in KiB.
 const LARGE_BYTES: u64 = 32 << 20;
-/// Trim thresholds that glibc sets by itself: twice the size of a freed block that had a mapping of its own. Source:
-/// `DEFAULT_TRIM_THRESHOLD` and `DEFAULT_MMAP_THRESHOLD_MAX` in its `malloc/malloc.c`.
-const LEAST_RAISED_BYTES: u64 = (128 << 10) + 1;
-const MOST_RAISED_BYTES: u64 = 64 << 20;
 
 /// What the words mean; it stands under the tables.
 const LEGEND: &str = "\
@@ -34,46 +30,50 @@ const LEGEND: &str = "\
 /// What helps, by where most of what is trapped lies.
 fn remedy(trap: Trap) -> String {
     let text = match trap {
-        Trap::MainTop { threshold_bytes } => return main_top(threshold_bytes),
+        Trap::MainTop(threshold) => format!(
+            "is the top of the main heap. A free gives it back where it exceeds the trim threshold, {}. malloc_trim(0) gives \
+             it back at once",
+            lowered(threshold)
+        ),
         Trap::Returnable => {
             "goes back when the program calls malloc_trim(0). glibc never calls it by itself, and a free gives back only the \
              end of a heap"
+                .into()
         }
-        Trap::ThreadTops => {
-            "are tops of threads' arenas. A free gives a top back where it exceeds the trim threshold, which glibc raises to \
-             up to 64 MiB as the program frees large blocks. MALLOC_TRIM_THRESHOLD_=131072 in its environment when it starts \
-             keeps it at 128 KiB, and with it the threshold of mmap: tops and blocks above that go back at each free, at the \
-             price of page faults where the memory is wanted again"
-        }
+        Trap::ThreadTops(threshold) => format!(
+            "are tops of threads' arenas. A free gives a top back where it exceeds the trim threshold{}",
+            threshold.map_or_else(String::new, |threshold| format!(", {}", lowered(threshold)))
+        ),
         Trap::Pinned => {
             "are parts of pages with blocks in use. No setting of glibc gives them back; blocks of other sizes or lifetimes \
              would, or another allocator might: faultless run -- COMMAND starts it under ours"
+                .into()
         }
         Trap::Cached => {
             "are blocks in threads' caches, which go back to malloc when the threads end. Without caches, by \
              GLIBC_TUNABLES=glibc.malloc.tcache_count=0 in its environment when it starts, each call takes longer"
+                .into()
         }
     };
     format!("Most of what is trapped {text}.")
 }
 
-fn main_top(threshold_bytes: u64) -> String {
-    let is_raised = (LEAST_RAISED_BYTES..=MOST_RAISED_BYTES).contains(&threshold_bytes);
-    let (why, cure) = if is_raised {
-        (
-            "which glibc raised as the program freed large blocks",
-            "MALLOC_TRIM_THRESHOLD_=131072 in its environment when it starts keeps it at 128 KiB, and with it the threshold \
-             of mmap: the top and blocks above that go back at each free, at the price of page faults where the memory is \
-             wanted again",
-        )
-    } else {
-        ("which the program or its environment has set", "A lower one gives it back at such a free")
+/// The trim threshold, where it comes from and how it becomes lower. What the program sets itself, no environment changes.
+fn lowered(threshold: TrimThreshold) -> String {
+    let text = match threshold {
+        TrimThreshold::Default => {
+            "glibc's default. A lower one in its environment when it starts gives more back"
+        }
+        TrimThreshold::Raised(_) => {
+            "which glibc raised as the program freed large blocks. MALLOC_TRIM_THRESHOLD_=131072 in its environment when it \
+             starts keeps it at 128 KiB, and with it the threshold of mmap: tops and blocks above that go back at each free, \
+             at the price of page faults where the memory is wanted again"
+        }
+        TrimThreshold::Set(_) => {
+            "which the program or its environment has set. A lower one, set there, gives it back at such a free"
+        }
     };
-    format!(
-        "Most of what is trapped is the top of the main heap. A free gives it back where it exceeds the trim threshold, {} \
-         here, {why}. {cure}. malloc_trim(0) gives it back at once.",
-        size(threshold_bytes)
-    )
+    format!("{} here, {text}", size(threshold.bytes()))
 }
 
 #[derive(Clone, Copy)]
