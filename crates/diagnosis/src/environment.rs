@@ -3,6 +3,8 @@
 //! The paper that this tool repeats prints two of them without the underscore they end with; set like that they do
 //! nothing, and nothing says so.
 
+use std::num::ParseIntError;
+
 use faultless_records::allocator::Allocator;
 use faultless_records::tunables::Tunable;
 
@@ -148,6 +150,12 @@ fn check_value(tunable: &str, value: &str, facts: &Facts<'_>) -> Option<String> 
     let Some((number, rest)) = leading_number(digits) else {
         return Some(format!("has the value '{value}', which is no number: glibc reads 0 or ignores it"));
     };
+    let Ok(number) = number else {
+        return Some(format!(
+            "has the value '{value}' of more than 64 bits: glibc reads {} or ignores it",
+            u64::MAX
+        ));
+    };
     if !rest.is_empty() {
         let meant = with_unit(number, rest).map_or(String::new(), |bytes| format!("; write {bytes}"));
         return Some(format!(
@@ -169,16 +177,15 @@ fn check_value(tunable: &str, value: &str, facts: &Facts<'_>) -> Option<String> 
         .then(|| format!("has the value {value}, outside of {minimum} to {maximum}: glibc ignores it"))
 }
 
-/// Decimal, `0x…` or octal `0…`, then whatever follows.
-fn leading_number(text: &str) -> Option<(u64, &str)> {
+/// Decimal, `0x…` or octal `0…`, then whatever follows; an error in place of a number that is too large.
+fn leading_number(text: &str) -> Option<(Result<u64, ParseIntError>, &str)> {
     let (radix, digits) = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
         Some(digits) => (16, digits),
         None if text.starts_with('0') => (8, text),
         None => (10, text),
     };
     let end = digits.find(|character: char| !character.is_digit(radix)).unwrap_or(digits.len());
-    let number = u64::from_str_radix(&digits[..end], radix).ok()?;
-    Some((number, &digits[end..]))
+    (end > 0).then(|| (u64::from_str_radix(&digits[..end], radix), &digits[end..]))
 }
 
 fn with_unit(number: u64, unit: &str) -> Option<u64> {
@@ -327,6 +334,12 @@ mod tests {
         assert!(findings(&[("MALLOC_MMAP_MAX_", "off")])[0].contains("no number"));
         assert!(findings(&[("MALLOC_MMAP_MAX_", "-1")])[0].contains("outside of 0 to 2147483647"));
         assert!(findings(&[("MALLOC_ARENA_MAX", "0")])[0].contains("outside of 1"));
+        let beyond = &findings(&[("MALLOC_TRIM_THRESHOLD_", "99999999999999999999")])[0];
+        assert!(
+            beyond.contains("more than 64 bits: glibc reads 18446744073709551615 or ignores it"),
+            "{beyond}"
+        );
+        assert!(findings(&[("MALLOC_TRIM_THRESHOLD_", "0x")])[0].contains("no number"));
     }
 
     #[test]
