@@ -64,8 +64,9 @@ impl Tuning {
     }
 }
 
-/// Fewer repeats than this are no churn worth a setting.
+/// Fewer repeats than this of less than so much memory are no churn worth a setting.
 const LEAST_REPEATS: u64 = 8;
+const LEAST_REPEATED_BYTES: u64 = 64 << 20;
 
 /// A size that makes up less than one part in this many of the memory asked for again is left out.
 const NEGLIGIBLE_PART: u64 = 100;
@@ -110,7 +111,8 @@ pub fn derive(evidence: &Evidence<'_>) -> Tuning {
 /// The sizes that are freed and asked for again often enough to matter, where all processes ask again for so much.
 fn churned_bins(report: &HeapReport, total_bytes: u64) -> Vec<LargeBin> {
     let matters = |bin: &&LargeBin| {
-        bin.repeats() >= LEAST_REPEATS && bin.repeated_bytes() >= total_bytes / NEGLIGIBLE_PART
+        (bin.repeats() >= LEAST_REPEATS || bin.repeated_bytes() >= LEAST_REPEATED_BYTES)
+            && bin.repeated_bytes() >= total_bytes / NEGLIGIBLE_PART
     };
     report.large_bins.iter().filter(matters).copied().collect()
 }
@@ -295,6 +297,16 @@ pub(crate) mod tests {
             ..HeapReport::default()
         };
         assert_eq!(shown(&derived(&report))[0], "MALLOC_MMAP_THRESHOLD_=327680");
+    }
+
+    #[test]
+    fn a_few_repeats_of_much_memory_are_churn_too() {
+        let settings = |bytes, allocations| {
+            let report = HeapReport { large_bins: vec![bin(bytes, allocations, 1)], ..HeapReport::default() };
+            shown(&derived(&report))
+        };
+        assert_eq!(settings(64 * MIB, 2), ["MALLOC_MMAP_MAX_=0", "MALLOC_TRIM_THRESHOLD_=83886080"]);
+        assert!(settings(63 * MIB, 2).is_empty());
     }
 
     #[test]
