@@ -240,7 +240,7 @@ fn sentence(
             Scope::Doubtful => "nothing that was tried helps, which proves little".into(),
         });
         if scope == Scope::All {
-            clauses.extend(foreign_faults(base, remedies));
+            clauses.extend(lasting_faults(base, remedies));
         }
     }
     if let Some(remedy) = faultless.filter(|_| faultless_helps) {
@@ -287,17 +287,17 @@ fn cause(base: &Figures) -> String {
     }
 }
 
-/// Faults that bring in the memory again and again, stay the same under another allocator and are not fewer with any setting are not
-/// malloc's.
-fn foreign_faults(base: &Figures, remedies: &[Remedy<'_>]) -> Option<String> {
+/// Faults that bring in the memory again and again, and are not fewer under another allocator nor with any setting. Whose they are the
+/// figures do not tell: they come from mappings of the command's own, from each process that starts, or from memory that no allocator
+/// keeps for as long as it is not wanted.
+fn lasting_faults(base: &Figures, remedies: &[Remedy<'_>]) -> Option<String> {
     let faults = |remedy: &Remedy<'_>| remedy.verdict.effect.map(|effect| effect.faults);
     let faultless = remedies.iter().find(|remedy| remedy.arm.role == Role::Faultless)?;
     let stay = faults(faultless) == Some(Change::Same)
         && remedies.iter().all(|remedy| faults(remedy) != Some(Change::Less));
     (stay && times_over(base) >= MANY_TIMES_OVER).then(|| {
         format!(
-            "its {} minor faults bring in the peak RSS {:.0} times over and stay under another allocator, so they do \
-             not come from malloc",
+            "its {} minor faults bring in the peak RSS {:.0} times over, and nothing that was tried takes them away",
             number(base.minor_faults.median),
             times_over(base)
         )
