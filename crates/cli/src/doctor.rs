@@ -140,8 +140,8 @@ fn consult(patient: &Patient, room: &Room, rounds: u32, signals: &Signals) -> Re
         processors: std::thread::available_parallelism().map_or(1, |number| number.get() as u64),
     });
     let as_is = look.measurement.allocator().unwrap_or(Allocator::Libc);
-    let preloaded = plan::has_own_settings(&patient.environment);
-    let libc_is_reachable = matches!(as_is, Allocator::Libc | Allocator::LibcDebug) || preloaded;
+    let libc_is_reachable = matches!(as_is, Allocator::Libc | Allocator::LibcDebug)
+        || plan::preloads_allocator(&patient.environment);
 
     let (arms, roles): (Vec<Arm>, Vec<_>) =
         plan::arms(&patient.environment, &tuning, patient.under_faultless(room), libc_is_reachable)

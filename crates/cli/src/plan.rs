@@ -3,8 +3,7 @@
 use std::ffi::OsStr;
 use std::path::Path;
 
-use faultless_diagnosis::environment::is_effective_placement;
-use faultless_diagnosis::setting::{PLACEMENT_VARIABLES, Setting, tunables_without_malloc};
+use faultless_diagnosis::setting::{Setting, VARIABLES, tunables_without_malloc};
 use faultless_diagnosis::tuning::Tuning;
 use faultless_diagnosis::verdict::Role;
 use faultless_probe::place;
@@ -30,9 +29,9 @@ pub fn under_faultless(own: &Environment, library: &Path, system_preload: &str) 
 /// The user's environment without settings of malloc and without another allocator preloaded.
 #[must_use]
 pub fn with_defaults(own: &Environment) -> Environment {
-    let is_placement = |name: &OsStr| PLACEMENT_VARIABLES.iter().any(|known| name == *known);
-    let mut plain = own.clone().without(is_placement);
-    if let Some(tunables) = own.get("GLIBC_TUNABLES") {
+    let is_setting = |name: &OsStr| VARIABLES.iter().any(|(known, _)| name == *known);
+    let mut plain = own.clone().without(is_setting);
+    if let Some(tunables) = own.get("GLIBC_TUNABLES").filter(|tunables| !tunables.is_empty()) {
         plain = match tunables_without_malloc(&tunables.to_string_lossy()) {
             Some(kept) => plain.with("GLIBC_TUNABLES", kept),
             None => plain.without(|name| name == "GLIBC_TUNABLES"),
@@ -66,13 +65,10 @@ pub fn taken_out(own: &Environment) -> Vec<TakenOut> {
         .collect()
 }
 
-/// Whether the user's own environment changes malloc.
+/// Whether the user preloads an allocator, which the arms of libc's settings go without.
 #[must_use]
-pub fn has_own_settings(own: &Environment) -> bool {
-    own.variables().iter().any(|(name, value)| {
-        let (name, value) = (name.to_string_lossy(), value.to_string_lossy());
-        is_effective_placement(&name, &value) || (name == "LD_PRELOAD" && entries(&value).any(is_allocator))
-    })
+pub fn preloads_allocator(own: &Environment) -> bool {
+    own.get("LD_PRELOAD").is_some_and(|preload| entries(&preload.to_string_lossy()).any(is_allocator))
 }
 
 /// All arms, the base first.
@@ -87,15 +83,16 @@ pub fn arms(
 ) -> Vec<(Arm, Role)> {
     let arm = |name: &str, environment| Arm { name: name.to_owned(), environment };
     let mut arms = vec![(arm("libc as is", own.clone()), Role::AsIs)];
-    if has_own_settings(own) {
-        arms.push((arm("libc defaults", with_defaults(own)), Role::Defaults));
+    let defaults = with_defaults(own);
+    if libc_is_reachable && defaults != *own {
+        arms.push((arm("libc defaults", defaults.clone()), Role::Defaults));
     }
     if libc_is_reachable && !tuning.parts.is_empty() {
         let mut tuned = |name: &str, settings: Vec<Setting>| {
             let set = |environment: Environment, setting: &Setting| {
                 environment.with(setting.variable, &setting.value)
             };
-            let environment = settings.iter().fold(with_defaults(own), set);
+            let environment = settings.iter().fold(defaults.clone(), set);
             arms.push((arm(name, environment), Role::Libc(settings)));
         };
         tuned("libc tuned", tuning.settings());
@@ -170,6 +167,16 @@ mod tests {
     }
 
     #[test]
+    fn a_setting_that_makes_each_call_slower_is_the_users_own_too() {
+        let own = environment(&[("MALLOC_PERTURB_", "165")]);
+        let tried = arms(&own, &Tuning::default(), under(&own), true);
+        assert_eq!(tried.len(), 3);
+        assert_eq!(tried[1].0.environment, environment(&[]));
+        let own = environment(&[("GLIBC_TUNABLES", ""), ("MALLOC_CONF", "x:1")]);
+        assert_eq!(arms(&own, &Tuning::default(), under(&own), true).len(), 2, "nothing of libc's malloc");
+    }
+
+    #[test]
     fn another_allocator_is_taken_out_of_the_libc_arms_only() {
         let own = environment(&[("LD_PRELOAD", "/a/libjemalloc.so.2:/a/libother.so")]);
         assert_eq!(with_defaults(&own).get("LD_PRELOAD").unwrap(), "/a/libother.so");
@@ -198,6 +205,9 @@ mod tests {
     fn libc_settings_are_not_tried_where_libc_does_not_allocate() {
         let tuning =
             Tuning { parts: vec![part("trim half only", "MALLOC_TRIM_THRESHOLD_")], remarks: Vec::new() };
-        assert_eq!(arms(&environment(&[]), &tuning, environment(&[]), false).len(), 2);
+        let own = environment(&[("MALLOC_ARENA_MAX", "2")]);
+        assert_eq!(arms(&own, &tuning, under(&own), false).len(), 2);
+        assert!(!preloads_allocator(&own), "no reason to believe that libc can be reached");
+        assert!(preloads_allocator(&environment(&[("LD_PRELOAD", "/a/libtcmalloc.so.4")])));
     }
 }

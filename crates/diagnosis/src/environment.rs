@@ -82,15 +82,6 @@ pub fn check(facts: &Facts<'_>) -> Vec<Finding> {
     findings
 }
 
-/// Whether a variable really changes where glibc takes memory from or when it gives it back.
-#[must_use]
-pub fn is_effective_placement(name: &str, value: &str) -> bool {
-    match name {
-        "GLIBC_TUNABLES" => value.split(':').any(|entry| entry.starts_with("glibc.malloc.")),
-        _ => crate::setting::PLACEMENT_VARIABLES.contains(&name),
-    }
-}
-
 fn check_name(name: &str, value: &str, facts: &Facts<'_>) -> Option<String> {
     if let Some((_, allocator)) = FOREIGN.iter().find(|(start, _)| name.starts_with(start)) {
         let runs = facts.allocator == *allocator;

@@ -23,16 +23,6 @@ pub const VARIABLES: &[(&str, &str)] = &[
     ("MALLOC_TRIM_THRESHOLD_", "glibc.malloc.trim_threshold"),
 ];
 
-/// Those of them that decide where memory comes from and when it goes back.
-pub const PLACEMENT_VARIABLES: &[&str] = &[
-    "MALLOC_ARENA_MAX",
-    "MALLOC_ARENA_TEST",
-    "MALLOC_MMAP_MAX_",
-    "MALLOC_MMAP_THRESHOLD_",
-    "MALLOC_TOP_PAD_",
-    "MALLOC_TRIM_THRESHOLD_",
-];
-
 /// glibc's starting value of both thresholds.
 pub const DEFAULT_THRESHOLD_BYTES: u64 = 128 << 10;
 
