@@ -85,6 +85,7 @@ int main(int count, char **words)
     static void *blocks[BLOCKS];
     alarm(60);
     if (count > 1) mallopt(M_TRIM_THRESHOLD, atoi(words[1]));
+    if (count > 2) mallopt(M_TOP_PAD, atoi(words[2]));
     free(malloc(30 << 20));
     for (int i = 0; i < BLOCKS; i++) blocks[i] = memset(malloc(100000), 1, 100000);
     for (int i = BLOCKS; i-- > 0;) free(blocks[i]);
@@ -110,6 +111,11 @@ fn the_top_of_the_main_heap_is_told_from_what_a_free_never_gives_back() {
         assert!(set.contains(&format!("trim threshold, {shown} here, which the program")), "{set}");
         assert!(!set.contains("glibc raised") && !set.contains("MALLOC_TRIM_THRESHOLD_"), "{set}");
     }
+    let padded = seen(&["131072", "67108864"], None);
+    assert!(padded.contains("A free keeps the top pad of a top, 64 MiB here, which the program"), "{padded}");
+    assert!(!padded.contains("a free gives back only the end of a heap"), "{padded}");
+    let unpadded = seen(&["131072", "131072"], None);
+    assert!(!unpadded.contains("Most of what is trapped"), "without the pad it goes back: {unpadded}");
 }
 
 /// 64 MiB of its own mapping beside less than 3 MiB from malloc.

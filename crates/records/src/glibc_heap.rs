@@ -266,6 +266,8 @@ impl HeapInfo {
 pub struct Parameters {
     /// `trim_threshold`, in bytes.
     pub trim_threshold_bytes: u64,
+    /// `top_pad`, in bytes.
+    pub top_pad_bytes: u64,
     /// `mmap_threshold`, in bytes; it moves.
     pub mmap_threshold_bytes: u64,
     /// Unit of the main heap when it is told to use huge pages; otherwise 0.
@@ -296,6 +298,7 @@ impl Parameters {
         let after = layout.mmapped_bytes;
         Some(Self {
             trim_threshold_bytes: word(bytes, 0)?,
+            top_pad_bytes: word(bytes, 8)?,
             mmap_threshold_bytes: word(bytes, 16)?,
             huge_page_bytes: layout.huge_page.map_or(Some(0), |offset| word(bytes, offset))?,
             mmap_count: half(bytes, layout.mmap_count)?,

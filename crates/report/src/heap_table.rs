@@ -3,7 +3,7 @@
 use comfy_table::{Cell, Table};
 use faultless_diagnosis::glibc_heap::account::Account;
 use faultless_diagnosis::glibc_heap::sizes::{Amount, Sizes};
-use faultless_diagnosis::glibc_heap::trap::{Trap, TrimThreshold};
+use faultless_diagnosis::glibc_heap::trap::{Hold, Trap};
 use faultless_diagnosis::glibc_heap::walk::{Arena, HeapWalk};
 use faultless_diagnosis::tuning::size;
 
@@ -30,20 +30,16 @@ const LEGEND: &str = "\
 /// What helps, by where most of what is trapped lies.
 fn remedy(trap: Trap) -> String {
     let text = match trap {
-        Trap::MainTop(threshold) => format!(
-            "is the top of the main heap. A free gives it back where it exceeds the trim threshold, {}. malloc_trim(0) gives \
-             it back at once",
-            lowered(threshold)
-        ),
+        Trap::MainTop(hold) => {
+            format!("is the top of the main heap. {}. malloc_trim(0) gives it back at once", lowered(hold))
+        }
         Trap::Returnable => {
             "goes back when the program calls malloc_trim(0). glibc never calls it by itself, and a free gives back only the \
              end of a heap"
                 .into()
         }
-        Trap::ThreadTops(threshold) => format!(
-            "are tops of threads' arenas. A free gives a top back where it exceeds the trim threshold{}",
-            threshold.map_or_else(String::new, |threshold| format!(", {}", lowered(threshold)))
-        ),
+        Trap::ThreadTops(None) => "are tops of threads' arenas".into(),
+        Trap::ThreadTops(Some(hold)) => format!("are tops of threads' arenas. {}", lowered(hold)),
         Trap::Pinned => {
             "are parts of pages with blocks in use. No setting of glibc gives them back; blocks of other sizes or lifetimes \
              would, or another allocator might: faultless run -- COMMAND starts it under ours"
@@ -58,22 +54,24 @@ fn remedy(trap: Trap) -> String {
     format!("Most of what is trapped {text}.")
 }
 
-/// The trim threshold, where it comes from and how it becomes lower. What the program sets itself, no environment changes.
-fn lowered(threshold: TrimThreshold) -> String {
-    let text = match threshold {
-        TrimThreshold::Default => {
-            "glibc's default. A lower one in its environment when it starts gives more back"
-        }
-        TrimThreshold::Raised(_) => {
+/// What keeps a top, where it comes from and how it becomes lower. What the program sets itself, no environment changes.
+fn lowered(hold: Hold) -> String {
+    let what = match hold {
+        Hold::Pad(_) => "A free keeps the top pad of a top",
+        _ => "A free gives a top back where it exceeds the trim threshold",
+    };
+    let why = match hold {
+        Hold::Default => "glibc's default. A lower one in its environment when it starts gives more back",
+        Hold::Raised(_) => {
             "which glibc raised as the program freed large blocks. MALLOC_TRIM_THRESHOLD_=131072 in its environment when it \
              starts keeps it at 128 KiB, and with it the threshold of mmap: tops and blocks above that go back at each free, \
              at the price of page faults where the memory is wanted again"
         }
-        TrimThreshold::Set(_) => {
-            "which the program or its environment has set. A lower one, set there, gives it back at such a free"
+        Hold::Set(_) | Hold::Pad(_) => {
+            "which the program or its environment has set. A lower one, set there, gives more back at such a free"
         }
     };
-    format!("{} here, {text}", size(threshold.bytes()))
+    format!("{what}, {} here, {why}", size(hold.bytes()))
 }
 
 #[derive(Clone, Copy)]

@@ -2,6 +2,7 @@
 
 use faultless_records::glibc_heap::Parameters;
 
+use super::PAGE_BYTES;
 use super::walk::HeapWalk;
 use crate::setting::DEFAULT_THRESHOLD_BYTES;
 
@@ -11,34 +12,38 @@ const LEAST_TRAPPED_BYTES: u64 = 8 << 20;
 /// Where more than half of what is trapped lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trap {
-    /// In the top chunk of the main heap, which is below the trim threshold.
-    MainTop(TrimThreshold),
+    /// In the top chunk of the main heap, which is no larger than what a free keeps.
+    MainTop(Hold),
     /// In other whole pages that `malloc_trim(0)` gives back.
     Returnable,
-    /// In the top chunks of threads' arenas; with the threshold, where malloc's parameters were found.
-    ThreadTops(Option<TrimThreshold>),
+    /// In the top chunks of threads' arenas; with what keeps them, where malloc's parameters were found.
+    ThreadTops(Option<Hold>),
     /// In parts of pages with blocks in use.
     Pinned,
     /// In the caches of threads.
     Cached,
 }
 
-/// The trim threshold of a process, and where it comes from: that decides who can lower it.
+/// What keeps a top at a free, the trim threshold or the top pad, and where it comes from: that decides who can lower it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TrimThreshold {
-    /// glibc's own, at which it starts.
+pub enum Hold {
+    /// The threshold at which glibc starts.
     Default,
-    /// Raised by glibc to so many bytes.
+    /// The threshold, raised by glibc to so many bytes.
     Raised(u64),
-    /// Set to so many bytes, by the program or its environment.
+    /// The threshold, set to so many bytes by the program or its environment.
     Set(u64),
+    /// The pad, set to more than the threshold.
+    Pad(u64),
 }
 
-impl TrimThreshold {
-    /// glibc raises both thresholds together, this one to twice the other. Source: `__libc_free` in its `malloc/malloc.c`.
+impl Hold {
+    /// glibc raises both thresholds together, that of trimming to twice the other. Source: `__libc_free` in its `malloc/malloc.c`.
     fn of(parameters: &Parameters) -> Self {
         let (trim, mmap) = (parameters.trim_threshold_bytes, parameters.mmap_threshold_bytes);
-        if trim == DEFAULT_THRESHOLD_BYTES {
+        if parameters.top_pad_bytes > trim {
+            Self::Pad(parameters.top_pad_bytes)
+        } else if trim == DEFAULT_THRESHOLD_BYTES {
             Self::Default
         } else if mmap > DEFAULT_THRESHOLD_BYTES && trim == mmap.saturating_mul(2) {
             Self::Raised(trim)
@@ -52,7 +57,7 @@ impl TrimThreshold {
     pub fn bytes(self) -> u64 {
         match self {
             Self::Default => DEFAULT_THRESHOLD_BYTES,
-            Self::Raised(bytes) | Self::Set(bytes) => bytes,
+            Self::Raised(bytes) | Self::Set(bytes) | Self::Pad(bytes) => bytes,
         }
     }
 }
@@ -72,14 +77,14 @@ impl Trap {
         let of_threads = walk.arenas.iter().filter(|arena| !arena.is_main);
         let tops: u64 = of_threads.map(|arena| arena.account.top_bytes).sum();
         let main_top = main_top(walk).filter(|(_, bytes)| *bytes > trapped / 2);
-        if let Some((threshold, _)) = main_top {
-            return Some(Self::MainTop(threshold));
+        if let Some((hold, _)) = main_top {
+            return Some(Self::MainTop(hold));
         }
-        let threshold = walk.parameters.as_ref().map(TrimThreshold::of);
+        let hold = walk.parameters.as_ref().map(Hold::of);
         let places = [
             (Self::Returnable, total.returnable_bytes),
             // The rest of what is kept are pages in which heads of free chunks stand.
-            (Self::ThreadTops(threshold), total.kept_bytes().min(tops)),
+            (Self::ThreadTops(hold), total.kept_bytes().min(tops)),
             (Self::Pinned, total.holding.pinned_bytes),
             (Self::Cached, total.cached_resident_bytes),
         ];
@@ -87,11 +92,11 @@ impl Trap {
     }
 }
 
-/// The trim threshold, and the bytes of the main heap's top at least that a trim would give back; none where the top is above the
-/// threshold, so that something else keeps it.
-fn main_top(walk: &HeapWalk) -> Option<(TrimThreshold, u64)> {
-    let threshold = TrimThreshold::of(walk.parameters.as_ref()?);
+/// What keeps the main heap's top, and the bytes of it at least that a trim would give back; none where the top is larger than that, so
+/// that something else keeps it. Of the top a free leaves the pad and less than two pages.
+fn main_top(walk: &HeapWalk) -> Option<(Hold, u64)> {
+    let hold = Hold::of(walk.parameters.as_ref()?);
     let main = &walk.arenas.iter().find(|arena| arena.is_main)?.account;
     let bytes = main.returnable_bytes.saturating_sub(main.binned.bytes + main.fast.bytes);
-    (main.top_bytes < threshold.bytes()).then_some((threshold, bytes))
+    (main.top_bytes < hold.bytes().saturating_add(2 * PAGE_BYTES)).then_some((hold, bytes))
 }
