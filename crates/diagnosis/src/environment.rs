@@ -148,7 +148,10 @@ fn check_value(tunable: &str, value: &str, facts: &Facts<'_>) -> Option<String> 
         ));
     };
     if !rest.is_empty() {
-        let meant = with_unit(number, rest).map_or(String::new(), |bytes| format!("; write {bytes}"));
+        let is_size = ["_threshold", "_pad"].iter().any(|end| tunable.ends_with(end));
+        let meant = with_unit(number, rest)
+            .filter(|_| is_size)
+            .map_or(String::new(), |bytes| format!("; write {bytes}"));
         return Some(format!(
             "has the value '{value}': glibc knows no units and reads {number} or ignores it{meant}"
         ));
@@ -321,6 +324,10 @@ mod tests {
         assert!(
             findings(&[("MALLOC_TRIM_THRESHOLD_", "64M")])[0]
                 .contains("reads 64 or ignores it; write 67108864")
+        );
+        assert!(
+            findings(&[("MALLOC_ARENA_MAX", "2k")])[0].ends_with("reads 2 or ignores it"),
+            "a number, not a size"
         );
         assert!(findings(&[("MALLOC_MMAP_MAX_", "off")])[0].contains("no number"));
         assert!(findings(&[("MALLOC_MMAP_MAX_", "-1")])[0].contains("outside of 0 to 2147483647"));
