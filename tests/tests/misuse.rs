@@ -90,7 +90,7 @@ stopped! { is_stopped_or_unnoticed:
 /// The mistake is found under locks, and the handler describes it with blocks that nobody else has.
 #[test]
 fn a_handler_of_sigabrt_may_allocate_and_the_process_ends() {
-    for (found_by, threads) in [("trim", "1"), ("trim", "2"), ("flush", "1")] {
+    for (found_by, threads) in [("trim", "1"), ("trim", "2"), ("flush", "1"), ("both", "2")] {
         if preload().is_none() {
             return;
         }

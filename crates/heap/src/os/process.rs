@@ -15,19 +15,23 @@ pub fn process_id() -> u32 {
     unsafe { syscall(number::GETPID, [0; 6]) as u32 }
 }
 
-/// The thread pointer of the thread that ends the process, or 0.
-static DYING: AtomicUsize = AtomicUsize::new(0);
+/// The thread pointers of the threads that end the process, or 0: a second one may find a mistake while the first is in a handler of
+/// SIGABRT, and stop there until the first has described the crash, or the other way round. Of more the last are not known.
+static DYING: [AtomicUsize; 4] = [const { AtomicUsize::new(0) }; 4];
 
 /// Whether this thread ends the process, and is in a handler of SIGABRT.
 pub fn is_dying() -> bool {
     // ORDERING: Relaxed; a thread can only read its own thread pointer here if it wrote it itself.
-    DYING.load(Ordering::Relaxed) == thread_pointer()
+    DYING.iter().any(|dying| dying.load(Ordering::Relaxed) == thread_pointer())
 }
 
 /// Ends the process with SIGABRT.
 pub fn die() -> ! {
-    // ORDERING: Relaxed, as in `is_dying`.
-    DYING.store(thread_pointer(), Ordering::Relaxed);
+    let is_noted = |dying: &AtomicUsize| {
+        // ORDERING: Relaxed, as in `is_dying`.
+        dying.compare_exchange(0, thread_pointer(), Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    };
+    let _ = is_dying() || DYING.iter().any(is_noted);
     // SAFETY: ends the process.
     unsafe { abort() }
 }
