@@ -7,7 +7,7 @@
  * rest; then all pass their array to the next thread.
  *
  * Work: the slots and the visits to them are totals, divided among the threads. Live peak: the sum of the arrays' own
- * peaks at the ends of rounds, a bound.
+ * peaks, a bound, and exact with one thread.
  */
 #include "workload.h"
 
@@ -25,6 +25,8 @@ static void *make_sized(struct worker *self, struct array_state *array)
 {
     void *object = make_block(self, random_size(&self->random, 4, 10));
     array->bytes += (int64_t)stamped_bytes(object);
+    if (array->bytes > array->peak_bytes)
+        array->peak_bytes = array->bytes;
     return object;
 }
 
@@ -47,8 +49,6 @@ static void visit(struct worker *self, int number)
             fail_check("length of a wandering object", SMALLEST_BLOCK, stamped_bytes(slots[slot]));
         }
     }
-    if (array->bytes > array->peak_bytes)
-        array->peak_bytes = array->bytes;
 }
 
 static void body(struct worker *self)
