@@ -33,10 +33,9 @@ fn one_thread_that_passes_objects_on_to_itself_tells_exactly_what_it_had_at_once
 
 #[test]
 fn blocks_whose_pages_are_one_memory_are_noticed() {
-    for (name, variant, says) in [
-        ("sparse", "once", "sparse: first word of a page"),
-        ("hundred", "random:1", "ended with status 256"),
-    ] {
+    for (name, variant, says) in
+        [("sparse", "once", "sparse: first word of a page"), ("hundred", "random:1", "ended with status 256")]
+    {
         let run = run("one_memory.c", name, &["1", "small", "0", variant]);
         let said = String::from_utf8_lossy(&run.stderr);
         assert!(run.status.code() == Some(1) && said.contains(says), "{name}: {}: {said}", run.status);

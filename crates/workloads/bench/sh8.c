@@ -2,8 +2,8 @@
  * sh8: groups of blocks of short, middling and long life, some of which change hands between threads.
  *
  * Source: sh8bench of MicroQuill (1990s), the successor of sh6bench with blocks freed by other threads, known from its
- * published description. A thread keeps many groups of blocks. It replaces those of the first sixteenth half of the
- * time, those of the next three sixteenths a quarter of the time, the rest a quarter of the time. Before one
+ * published description. A thread keeps many groups of blocks. Half of the time it replaces one of the first sixteenth,
+ * a quarter of the time one of the first quarter, a quarter of the time any of them. Before one
  * replacement in four it swaps the group for one of the same size out of a mailbox that all threads use, and frees what
  * another thread allocated: forwards, backwards, or every other block first.
  *
