@@ -18,6 +18,9 @@ const HEIGHT: f64 = 400.0;
 /// Panels side by side.
 const COLUMNS: usize = 2;
 const LETTERS: usize = 20;
+const LETTERS_A_LINE: usize = 60;
+/// Where what the axes show is written.
+const TITLES: f64 = 68.0;
 
 /// The picture; none where no contender has a geometric mean of any suite.
 #[must_use]
@@ -45,11 +48,23 @@ pub fn scene(campaign: &Campaign) -> Option<Scene> {
         let corner = ((place % COLUMNS) as f64 * WIDTH, (place / COLUMNS) as f64 * HEIGHT);
         let cells = standing::cells_of(campaign, *suite).count();
         let mut panel = Panel { scene: &mut scene, corner };
-        panel.text((14.0, 22.0), Anchor::Start, Ink::Text, suite.name());
-        panel.text((14.0, 39.0), Anchor::Start, Ink::Faint, &means_over(cells, board.reference()));
+        panel.text((14.0, 20.0), Anchor::Start, Ink::Text, suite.name());
+        panel.text((14.0, 36.0), Anchor::Start, Ink::Faint, &means_over(cells, board.reference()));
+        let is_shown = |contender: usize| dots.iter().any(|dot| dot.contender == contender);
+        let absent: Vec<usize> = (0..campaign.contenders.len()).filter(|one| !is_shown(*one)).collect();
+        if !absent.is_empty() {
+            let names: Vec<String> = absent.iter().map(|one| cut(board.name(*one), LETTERS)).collect();
+            let text = format!("without a mean: {}", names.join(", "));
+            panel.text((14.0, 52.0), Anchor::Start, Ink::Faint, &cut(&text, LETTERS_A_LINE));
+        }
         panel.draw(&time_name(*suite).to_lowercase(), dots);
     }
     Some(scene)
+}
+
+/// As much of a text as has room. Fonts of pixels lack the letter of three dots, too.
+fn cut(text: &str, letters: usize) -> String {
+    placing::shortened(text, letters).replace('…', "...")
 }
 
 struct Panel<'a> {
@@ -59,7 +74,7 @@ struct Panel<'a> {
 
 impl Panel<'_> {
     fn draw(&mut self, time: &str, dots: &[Dot]) {
-        let plot = Area { left: 54.0, top: 72.0, right: WIDTH - 18.0, bottom: HEIGHT - 46.0 };
+        let plot = Area { left: 54.0, top: 78.0, right: WIDTH - 18.0, bottom: HEIGHT - 46.0 };
         let ends = |of: fn(&Dot) -> Ratio| dots.iter().flat_map(move |dot| [of(dot).low, of(dot).high]);
         let across = Scale::of_ratios(ends(|dot| dot.memory), plot.left, plot.right);
         let up = Scale::of_ratios(ends(|dot| dot.time), plot.bottom, plot.top);
@@ -77,19 +92,19 @@ impl Panel<'_> {
         let one = (across.place(1.0), up.place(1.0));
         self.line((plot.left, one.1), (plot.right, one.1), Ink::Mark);
         self.line((one.0, plot.top), (one.0, plot.bottom), Ink::Mark);
-        self.text((14.0, 62.0), Anchor::Start, Ink::Text, time);
+        self.text((14.0, TITLES), Anchor::Start, Ink::Text, time);
         let middle = f64::midpoint(plot.left, plot.right);
         self.text((middle, HEIGHT - 10.0), Anchor::Middle, Ink::Text, "peak RSS");
-        self.text((plot.right, 62.0), Anchor::End, Ink::Faint, "less is better");
+        self.text((plot.right, TITLES), Anchor::End, Ink::Faint, "less is better");
         // An arrow, which fonts of pixels lack.
-        let tip = (plot.right - 126.0, 62.0);
+        let tip = (plot.right - 126.0, TITLES);
         for tail in [(9.0, -9.0), (0.0, -6.0), (6.0, 0.0)] {
             self.line(tip, (tip.0 + tail.0, tip.1 + tail.1), Ink::Faint);
         }
 
         let places: Vec<(f64, f64)> =
             dots.iter().map(|dot| (across.place(dot.memory.median), up.place(dot.time.median))).collect();
-        let names: Vec<String> = dots.iter().map(|dot| placing::shortened(dot.name, LETTERS)).collect();
+        let names: Vec<String> = dots.iter().map(|dot| cut(dot.name, LETTERS)).collect();
         let widths: Vec<f64> = names.iter().map(|name| placing::width(name)).collect();
         let areas = placing::beside(&places, &widths, 14.0, &plot);
         for (((dot, (x, y)), area), name) in dots.iter().zip(places).zip(&areas).zip(&names) {

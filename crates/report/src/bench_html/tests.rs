@@ -135,6 +135,23 @@ fn the_picture_has_a_point_for_each_contender_in_each_suite() {
 }
 
 #[test]
+fn the_picture_says_who_is_not_in_it_and_its_letters_are_in_every_font() {
+    let mut campaign = campaign();
+    assert!(!plot::scene(&campaign).unwrap().svg().contains("without a mean"));
+    for contender in [1, 2] {
+        campaign.contenders[contender].name = format!("mimalloc-{contender}-with-a-long-name");
+    }
+    let failed = |sample: &&mut Sample| sample.contender == 2 && sample.cell == 0;
+    campaign.samples.iter_mut().filter(failed).for_each(|sample| sample.figures = None);
+    are_sound(&campaign);
+    let svg = plot::scene(&campaign).unwrap().svg();
+    for text in ["without a mean: mimalloc-2-with-a-l...<", ">mimalloc-1-with-a-l...<"] {
+        assert!(svg.contains(text), "{text}: {svg}");
+    }
+    assert!(svg.chars().all(|letter| u32::from(letter) < 256), "{svg}");
+}
+
+#[test]
 fn a_campaign_without_means_has_no_picture() {
     assert!(plot::scene(&Campaign { samples: Vec::new(), ..campaign() }).is_none());
 }
