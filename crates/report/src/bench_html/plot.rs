@@ -111,6 +111,9 @@ impl Panel<'_> {
             let ink = Ink::Series(dot.contender);
             self.line((across.place(dot.memory.low), y), (across.place(dot.memory.high), y), ink);
             self.line((x, up.place(dot.time.low)), (x, up.place(dot.time.high)), ink);
+            if let Some((from, to)) = scatter::leader((x, y), area) {
+                self.line(from, to, Ink::Faint);
+            }
             let (anchor, name_x) = scatter::anchored(x, area);
             self.text((name_x, area.bottom - 3.0), anchor, ink, name);
             let centre = self.at((x, y));

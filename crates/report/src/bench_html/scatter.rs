@@ -76,7 +76,9 @@ pub fn figure(heading: &str, subheading: &str, time: &str, dots: &[Dot]) -> Stri
         let mut group =
             line("whisker", (horizontal.place(dot.memory.low), y), (horizontal.place(dot.memory.high), y));
         group += &line("whisker", (x, vertical.place(dot.time.low)), (x, vertical.place(dot.time.high)));
-        group += &leader((x, y), &areas[place]);
+        if let Some((from, to)) = leader((x, y), &areas[place]) {
+            group += &line("leader", from, to);
+        }
         let (anchor, name_x) = anchored(x, &areas[place]);
         let _ = write!(
             group,
@@ -104,13 +106,11 @@ pub fn anchored(x: f64, area: &Area) -> (Anchor, f64) {
     }
 }
 
-/// A line from a point to its name, where that stands far off.
-fn leader((x, y): (f64, f64), area: &Area) -> String {
+/// The ends of a line from a point to its name, where that stands far off.
+#[must_use]
+pub fn leader((x, y): (f64, f64), area: &Area) -> Option<((f64, f64), (f64, f64))> {
     let end = (x.clamp(area.left, area.right), y.clamp(area.top, area.bottom));
     let length = (end.0 - x).hypot(end.1 - y);
-    if length < 13.0 {
-        return String::new();
-    }
     let part = 6.0 / length;
-    line("leader", (x + (end.0 - x) * part, y + (end.1 - y) * part), end)
+    (length >= 13.0).then_some(((x + (end.0 - x) * part, y + (end.1 - y) * part), end))
 }

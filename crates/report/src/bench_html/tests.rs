@@ -3,7 +3,7 @@
 use faultless_records::bench::{Campaign, Cell, Contender, Figures, Machine, SCHEMA, Sample, Size, Suite};
 
 use super::{html, plot};
-use crate::scene::Shape;
+use crate::scene::{Ink, Shape};
 
 fn cell(suite: Suite, workload: &str, threads: Option<u32>) -> Cell {
     Cell { suite, workload: workload.into(), size: threads.map(|_| Size::Small), threads, variant: None }
@@ -149,6 +149,24 @@ fn the_picture_says_who_is_not_in_it_and_its_letters_are_in_every_font() {
         assert!(svg.contains(text), "{text}: {svg}");
     }
     assert!(svg.chars().all(|letter| u32::from(letter) < 256), "{svg}");
+}
+
+#[test]
+fn a_line_leads_to_a_name_that_stands_far_from_its_point() {
+    let faint_lines = |campaign: &Campaign| {
+        let shapes = plot::scene(campaign).unwrap().shapes;
+        shapes.iter().filter(|shape| matches!(shape, Shape::Path { ink: Ink::Faint, .. })).count()
+    };
+    let mut crowd = campaign();
+    let arrows = faint_lines(&crowd);
+    for copy in 0..20 {
+        crowd.contenders.push(Contender { name: format!("copy {copy}"), ..crowd.contenders[1].clone() });
+        let of_one = |sample: &&Sample| sample.contender == 1;
+        let same: Vec<Sample> = crowd.samples.iter().filter(of_one).cloned().collect();
+        crowd.samples.extend(same.into_iter().map(|sample| Sample { contender: 3 + copy, ..sample }));
+    }
+    are_sound(&crowd);
+    assert!(faint_lines(&crowd) >= arrows + 2 * 8, "{} lines", faint_lines(&crowd));
 }
 
 #[test]
