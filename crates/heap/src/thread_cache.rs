@@ -396,7 +396,7 @@ impl ThreadCache {
         bin.replace(Magazine { head: block, count: list.count + 1 });
     }
 
-    /// Makes a new cache ready for a thread. Before it has an owner.
+    /// Makes an empty cache ready for a thread. Before it has an owner.
     fn prepare(&self) {
         for bin in 1..BINS {
             self.bins[bin].capacity.set(size_class::magazine_min(class_of_bin(bin)));

@@ -327,6 +327,8 @@ mod tests {
         let heap = heap_with_purger();
         let cache = heap.caches.acquire().unwrap();
         let other = heap.caches.acquire().unwrap();
+        let without_a_place = heap.caches.acquire().unwrap();
+        assert_eq!(without_a_place.again().bytes, 0);
         for cache in [cache, other] {
             turns(&heap, cache, 1 << 18, 10);
         }

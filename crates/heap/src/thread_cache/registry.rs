@@ -70,8 +70,13 @@ impl Registry {
         // SAFETY: null or a cache, and caches live as long as the process.
         let cache = unsafe { self.idle.load(Ordering::Relaxed).as_ref() }?;
         self.idle.store(cache.next_idle.load(Ordering::Relaxed), Ordering::Relaxed);
-        self.left -= usize::from(cache.state.get() == LEFT);
+        let state = cache.state.get();
         cache.state.set(IN_USE);
+        if state == LEFT {
+            self.left -= 1;
+        } else {
+            cache.prepare();
+        }
         Some(cache)
     }
 
@@ -166,7 +171,7 @@ impl Caches {
 
     /// What the books of large blocks do not know of the caches' places for them.
     pub fn again(&self) -> impl Iterator<Item = AgainStats> {
-        self.all().map(ThreadCache::again)
+        self.all().map(ThreadCache::again).filter(|again| again.is_free || again.allocations > 0)
     }
 
     /// Takes a cache back from a thread that exits. While there is a purger, a few keep what they hold for the next
@@ -201,7 +206,7 @@ impl Caches {
     /// Whether this process was forked, and no other thread of it or its parent ever had a cache.
     pub fn is_alone_since_fork(&self) -> bool {
         // ORDERING: Relaxed; written while there was one thread.
-        self.is_forked.load(Ordering::Relaxed) && !self.has_several()
+        self.is_forked.load(Ordering::Relaxed) && self.budget.threads() <= 1 && !self.has_several()
     }
 
     /// Threads that have a cache now, and the most that ever had one at a time.
