@@ -17,7 +17,7 @@ pub use books::{LargeBin, LargeTotals};
 use core::ops::Range;
 use core::sync::atomic::AtomicBool;
 use filled::Filled;
-use gathering::{COPIED_MAX, mappings_in, shows_filled};
+use gathering::{COPIED_MAX, move_block, shows_filled};
 
 /// log2 of the unit in which the sizes of large blocks are counted: 4 KiB whatever the kernel's page is. Where that is larger, a span
 /// is whole pages all the same; and no fast path asks for it.
@@ -407,7 +407,7 @@ impl Large {
         let moves = may_move && (is_empty || grows_little);
         let (done, end) = if moves {
             // SAFETY: both spans are blocks that belong to the caller of `realloc`, and distinct.
-            unsafe { os::move_pages(source + skipped, target, moved_bytes, &mut mappings_in(moved_bytes)) }
+            unsafe { move_block(spans, source + skipped, target, moved_bytes) }
         } else {
             (0, os::Moved::Refused)
         };

@@ -21,6 +21,10 @@ const GATHERED_MAPPINGS: usize = 16;
 /// never joins what lies behind. One of more is copied, and so is of one again.
 const MAPPINGS: usize = 4;
 const BYTES_A_MAPPING: usize = 4 << 20;
+/// While [`GATHERED_MAX`] spans were not moved, it is one more for so many bytes, up to so many in all: to move one costs 10 us, to fault
+/// in what it has ten times as much.
+const BYTES_A_MAPPING_OF_FEW: usize = 512 << 10;
+const MAPPINGS_OF_FEW: usize = 32;
 /// A block of up to so many bytes that is copied for its mappings goes to memory that has pages. That may be several mappings, too, and the
 /// block be copied again as soon as it grows; longer ones, which no cache holds, cost more so than their faults.
 pub(super) const COPIED_MAX: usize = 4 << 20;
@@ -105,7 +109,25 @@ pub(super) fn shows_filled(gathered: u32, granules: u32) -> bool {
     gathered <= granules - granules / NEW_PART
 }
 
-/// Of how many mappings so many bytes that were moved may consist.
-pub(super) fn mappings_in(bytes: usize) -> usize {
+/// Moves the page tables of a block of so many bytes, unless it is too many mappings. How many bytes were moved, and how that ended.
+///
+/// # Safety
+/// As for [`os::move_pages`].
+pub(super) unsafe fn move_block(
+    spans: &Spans,
+    source: usize,
+    target: usize,
+    bytes: usize,
+) -> (usize, os::Moved) {
+    let mut most = mappings_in(bytes);
+    if spans.map.moved_spans() < GATHERED_MAX {
+        most = most.max(MAPPINGS_OF_FEW.min(MAPPINGS + bytes / BYTES_A_MAPPING_OF_FEW));
+    }
+    // SAFETY: as the caller promises.
+    unsafe { os::move_pages(source, target, bytes, &mut most) }
+}
+
+/// Of how many mappings so many bytes may consist, however many spans were moved.
+fn mappings_in(bytes: usize) -> usize {
     MAPPINGS + bytes / BYTES_A_MAPPING
 }

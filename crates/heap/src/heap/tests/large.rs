@@ -112,14 +112,19 @@ fn in_mappings(block: usize, protected: usize) {
 
 #[test]
 fn a_block_of_few_mappings_is_moved_and_one_of_many_copied() {
-    for (protected, moves) in [(0, true), (1, true), (2, false)] {
+    let many = 1024;
+    for (moved_before, protected, moves) in
+        [(0, 0, true), (0, 2, true), (0, 3, false), (many, 1, true), (many, 2, false)]
+    {
         let heap = heap();
+        let others = heap.spans.map.granule_of(large(&heap, 2048 << 16)).unwrap();
+        (others..others + moved_before).for_each(|granule| heap.spans.map.set_moved(granule, true));
         let block = enclosed(&heap);
         in_mappings(block, protected);
         let grown = heap.resize_large(None, block, (1 << 20) + 4096);
         assert!(holds(grown, 1 << 20, 5));
         let first = heap.spans.map.granule_of(grown).unwrap();
-        assert_eq!(heap.spans.map.record(first).is_moved(), moves, "{protected}");
+        assert_eq!(heap.spans.map.record(first).is_moved(), moves, "{moved_before} {protected}");
     }
 }
 
@@ -130,7 +135,7 @@ fn a_block_of_many_mappings_is_copied_to_memory_that_has_pages() {
     let (free, _blocker) = (exact(&heap, 2 << 20), exact(&heap, 1 << 20));
     fill(free, 2 << 20, 7);
     let block = enclosed(&heap);
-    in_mappings(block, 2);
+    in_mappings(block, 3);
     heap.free(None, free);
     let counts = || (heap.spans.counts().clean, heap.large_totals().live);
     let (clean, live) = counts();
