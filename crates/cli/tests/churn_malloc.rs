@@ -450,10 +450,12 @@ fn a_running_process_is_seen_by_probes_or_the_refusal_is_told() {
         int main(void) {
             pthread_t thread;
             pthread_create(&thread, 0, give_back, 0);
+            puts(\"ready\");
+            fflush(stdout);
             for (;;) { free(make(3000)); if (!handed) handed = malloc(700); usleep(2000); }
         }",
     );
-    let mut running = Running::start(&mut Command::new(program));
+    let mut running = Running::ready(&mut Command::new(program));
     let output =
         place.churn(&["--malloc", "--json", "--for", "500ms", "--pid", &running.pid()]).output().unwrap();
     if !output.status.success() {
