@@ -472,8 +472,7 @@ mod tests {
 
     /// With so many free blocks in the books of the first shard.
     fn heap_with_free(class: usize, free: usize) -> Box<Heap> {
-        // SAFETY: zero bytes are a new heap.
-        let heap: Box<Heap> = unsafe { Box::new_zeroed().assume_init() };
+        let heap = Heap::boxed();
         heap.central.shard(0).slabs[class].lock().free_blocks = free;
         heap
     }

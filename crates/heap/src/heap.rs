@@ -44,6 +44,13 @@ const ASKED_BYTES: usize = 1 << 30;
 const HUGE_BYTES: usize = 128 << 20;
 
 impl Heap {
+    /// A heap without memory, which does not fit on a thread's stack.
+    #[cfg(test)]
+    pub(crate) fn boxed() -> Box<Self> {
+        // SAFETY: zero bytes are a new heap, as a test of it shows.
+        unsafe { Box::new_zeroed().assume_init() }
+    }
+
     /// A heap without memory; all zero bytes.
     pub const fn new() -> Self {
         Self {

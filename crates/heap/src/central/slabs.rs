@@ -183,11 +183,6 @@ mod tests {
     use super::*;
     use crate::heap::Heap;
 
-    fn heap() -> Box<Heap> {
-        // SAFETY: zero bytes are a new heap.
-        unsafe { Box::new_zeroed().assume_init() }
-    }
-
     /// Each slab with free blocks is in the list of its fill, and what is read without the lock is what the lock guards.
     fn assert_in_order(heap: &Heap, class: usize) {
         for shard in heap.central.shards_in_use() {
@@ -209,7 +204,7 @@ mod tests {
 
     #[test]
     fn slabs_are_where_they_are_looked_for_whatever_was_taken_and_put_back() {
-        let (heap, class) = (heap(), size_class::class_of(512).unwrap());
+        let (heap, class) = (Heap::boxed(), size_class::class_of(512).unwrap());
         let mut taken = Vec::new();
         for step in 0..300 {
             taken.extend(heap.central.fetch(&heap.spans, step % 3, class, 1 + step as u32 % 50));
@@ -223,7 +218,7 @@ mod tests {
 
     #[test]
     fn a_full_slab_whose_blocks_all_come_back_at_once_takes_no_other_out_of_its_list() {
-        let (heap, class) = (heap(), size_class::class_of(4096).unwrap());
+        let (heap, class) = (Heap::boxed(), size_class::class_of(4096).unwrap());
         let fetch = |want| heap.central.fetch(&heap.spans, 0, class, want).unwrap();
         let whole = fetch(size_class::slab_blocks(class));
         assert_eq!(whole.count, size_class::slab_blocks(class));
@@ -234,7 +229,7 @@ mod tests {
 
     #[test]
     fn the_slab_with_most_free_blocks_moves_to_another_shard() {
-        let (heap, class) = (heap(), size_class::class_of(512).unwrap());
+        let (heap, class) = (Heap::boxed(), size_class::class_of(512).unwrap());
         heap.central.open_shard(1);
         let in_slab = size_class::slab_blocks(class) as usize;
         let blocks: Vec<usize> = (0..2 * in_slab).map(|_| heap.allocate_small(None, class)).collect();

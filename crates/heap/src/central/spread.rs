@@ -76,8 +76,7 @@ mod tests {
 
     #[test]
     fn spread_memory_is_looked_for_as_the_heap_grows_and_again_when_gathering_was_worth_it() {
-        // SAFETY: zero bytes are a new heap.
-        let heap: Box<Heap> = unsafe { Box::new_zeroed().assume_init() };
+        let heap = Heap::boxed();
         let Heap { central, spans, .. } = &*heap;
         let shard = central.shard(0);
         let is_found = |more: u32| {

@@ -183,11 +183,6 @@ mod tests {
     const CLASS: usize = 10;
     const OTHER: usize = 20;
 
-    fn heap() -> Box<Heap> {
-        // SAFETY: zero bytes are a new heap.
-        unsafe { Box::new_zeroed().assume_init() }
-    }
-
     fn full(class: usize) -> Magazine {
         Magazine { head: 0, count: size_class::magazine_max(class) }
     }
@@ -247,7 +242,7 @@ mod tests {
 
     #[test]
     fn the_class_with_most_bytes_beyond_the_usual_goes_home_first() {
-        let heap = heap();
+        let heap = Heap::boxed();
         let shard = heap.central.shard(0);
         let few = (1..CLASSES).min_by_key(|&class| magazine_bytes(class)).unwrap();
         let many = (1..CLASSES).max_by_key(|&class| magazine_bytes(class)).unwrap();
@@ -262,7 +257,7 @@ mod tests {
 
     #[test]
     fn most_of_the_first_blocks_of_a_magazine_in_order_are_neighbours() {
-        let (heap, class) = (heap(), size_class::class_of(64).unwrap());
+        let (heap, class) = (Heap::boxed(), size_class::class_of(64).unwrap());
         let start = heap.central.fetch(&heap.spans, 0, class, 64).unwrap().head;
         for (order, is_ordered) in
             [([0, 1, 2, 3, 40], true), ([0, 1, 40, 41, 20], false), ([0, 1, 40, 20, 60], false)]

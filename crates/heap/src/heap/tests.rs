@@ -17,8 +17,7 @@ fn refusing<R>(calls: &[Call], act: impl FnOnce() -> R) -> R {
 }
 
 fn heap() -> Box<Heap> {
-    // SAFETY: zero bytes are a new heap, as the last of these tests shows; one does not fit on a thread's stack.
-    unsafe { Box::new_zeroed().assume_init() }
+    Heap::boxed()
 }
 
 fn large(heap: &Heap, bytes: usize) -> usize {

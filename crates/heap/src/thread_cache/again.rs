@@ -260,8 +260,7 @@ mod tests {
 
     /// As where there is a purger.
     fn heap_with_purger() -> Box<Heap> {
-        // SAFETY: zero bytes are a new heap.
-        let heap: Box<Heap> = unsafe { Box::new_zeroed().assume_init() };
+        let heap = Heap::boxed();
         heap.spans.set_purger(true);
         heap
     }

@@ -379,8 +379,7 @@ mod tests {
 
     #[test]
     fn a_forked_child_forgets_what_other_threads_held_and_gives_their_caches_to_new_ones() {
-        // SAFETY: zero bytes are a new heap.
-        let heap: Box<Heap> = unsafe { Box::new_zeroed().assume_init() };
+        let heap = Heap::boxed();
         heap.spans.set_purger(true);
         let (own, other) = (heap.caches.acquire().unwrap(), heap.caches.acquire().unwrap());
         let class = size_class::class_of(64).unwrap();

@@ -230,8 +230,7 @@ mod tests {
 
     #[test]
     fn a_walk_ends_where_the_list_leaves_its_slabs_or_is_too_long() {
-        // SAFETY: zero bytes are a new heap.
-        let heap: Box<crate::heap::Heap> = unsafe { Box::new_zeroed().assume_init() };
+        let heap = crate::heap::Heap::boxed();
         let class = size_class::class_of(64).unwrap();
         let Magazine { head, count } = heap.central.fetch(&heap.spans, 0, class, 5).unwrap();
         let walk = |class, most| walk(head, class, most, &heap.spans.map);
