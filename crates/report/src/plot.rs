@@ -295,16 +295,7 @@ mod tests {
             for (from, to) in [(0.0, 19.0), (5.0, 5.1), (7.0, 7.0), (100.0, 200.0)] {
                 (choice.from, choice.to) = (from, to);
                 let scene = scene(&history, &choice);
-                let inside =
-                    |(x, y): &(f64, f64)| (0.0..=scene.width).contains(x) && (0.0..=scene.height).contains(y);
-                for shape in &scene.shapes {
-                    let is_inside = match shape {
-                        Shape::Path { points, .. } => points.iter().all(inside),
-                        Shape::Disc { centre, .. } => inside(centre),
-                        Shape::Text { at, .. } => inside(at),
-                    };
-                    assert!(is_inside, "{shape:?}");
-                }
+                assert!(scene.holds_its_shapes(), "{:?}", scene.shapes);
             }
         }
     }

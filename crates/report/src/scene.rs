@@ -114,6 +114,17 @@ pub struct Scene {
 }
 
 impl Scene {
+    /// Whether all points of all shapes lie in the picture.
+    #[cfg(test)]
+    pub(crate) fn holds_its_shapes(&self) -> bool {
+        let inside = |(x, y): &(f64, f64)| (0.0..=self.width).contains(x) && (0.0..=self.height).contains(y);
+        self.shapes.iter().all(|shape| match shape {
+            Shape::Path { points, .. } => points.iter().all(inside),
+            Shape::Disc { centre, .. } => inside(centre),
+            Shape::Text { at, .. } => inside(at),
+        })
+    }
+
     /// As a file of SVG.
     #[must_use]
     pub fn svg(&self) -> String {

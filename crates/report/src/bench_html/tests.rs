@@ -99,15 +99,7 @@ fn are_sound(campaign: &Campaign) {
     is_sound(&html(campaign));
     let Some(scene) = plot::scene(campaign) else { return };
     is_sound(&scene.svg());
-    let inside = |(x, y): &(f64, f64)| (0.0..=scene.width).contains(x) && (0.0..=scene.height).contains(y);
-    for shape in &scene.shapes {
-        let is_inside = match shape {
-            Shape::Path { points, .. } => points.iter().all(inside),
-            Shape::Disc { centre, .. } => inside(centre),
-            Shape::Text { at, .. } => inside(at),
-        };
-        assert!(is_inside, "{shape:?}");
-    }
+    assert!(scene.holds_its_shapes(), "{:?}", scene.shapes);
 }
 
 #[test]
