@@ -1,6 +1,6 @@
 //! Time against memory as a picture by itself: one panel for each suite, one point for each contender.
 
-use faultless_diagnosis::standing::{self, Metric, Ratio};
+use faultless_diagnosis::standing::{self, Metric};
 use faultless_records::bench::{Campaign, Suite};
 
 use crate::scene::{Anchor, Ink, Scene, Shape};
@@ -8,8 +8,7 @@ use crate::scene::{Anchor, Ink, Scene, Shape};
 use super::board::Board;
 use super::frame::times;
 use super::placing::{self, Area};
-use super::scale::Scale;
-use super::scatter::{self, Dot};
+use super::scatter::{self, Axes, Dot};
 use super::words::{means_over, time_name};
 
 /// Of a panel, in pixels.
@@ -75,9 +74,8 @@ struct Panel<'a> {
 impl Panel<'_> {
     fn draw(&mut self, time: &str, dots: &[Dot]) {
         let plot = Area { left: 54.0, top: 78.0, right: WIDTH - 18.0, bottom: HEIGHT - 46.0 };
-        let ends = |of: fn(&Dot) -> Ratio| dots.iter().flat_map(move |dot| [of(dot).low, of(dot).high]);
-        let across = Scale::of_ratios(ends(|dot| dot.memory), plot.left, plot.right);
-        let up = Scale::of_ratios(ends(|dot| dot.time), plot.bottom, plot.top);
+        let axes = Axes::of(dots, &plot);
+        let Axes { across, up } = &axes;
 
         for ratio in up.ticks(8) {
             let y = up.place(ratio);
@@ -102,15 +100,13 @@ impl Panel<'_> {
             self.line(tip, (tip.0 + tail.0, tip.1 + tail.1), Ink::Faint);
         }
 
-        let places: Vec<(f64, f64)> =
-            dots.iter().map(|dot| (across.place(dot.memory.median), up.place(dot.time.median))).collect();
         let names: Vec<String> = dots.iter().map(|dot| cut(dot.name, LETTERS)).collect();
-        let widths: Vec<f64> = names.iter().map(|name| placing::width(name)).collect();
-        let areas = placing::beside(&places, &widths, 14.0, &plot);
-        for (((dot, (x, y)), area), name) in dots.iter().zip(places).zip(&areas).zip(&names) {
-            let ink = Ink::Series(dot.contender);
-            self.line((across.place(dot.memory.low), y), (across.place(dot.memory.high), y), ink);
-            self.line((x, up.place(dot.time.low)), (x, up.place(dot.time.high)), ink);
+        let areas = axes.areas(dots, &names, &plot);
+        for ((dot, area), name) in dots.iter().zip(&areas).zip(&names) {
+            let ((x, y), ink) = (axes.place(dot), Ink::Series(dot.contender));
+            for [from, to] in axes.whiskers(dot) {
+                self.line(from, to, ink);
+            }
             if let Some((from, to)) = scatter::leader((x, y), area) {
                 self.line(from, to, Ink::Faint);
             }

@@ -43,6 +43,49 @@ pub fn dots<'a>(board: &'a Board, suite: Suite, times: &[Mean], memories: &[Mean
     .collect()
 }
 
+/// Both axes in a plot, logarithmic, with a place for all ends of intervals.
+pub struct Axes {
+    /// Memory, from left to right.
+    pub across: Scale,
+    /// Time, from below.
+    pub up: Scale,
+}
+
+impl Axes {
+    /// For these contenders.
+    #[must_use]
+    pub fn of(dots: &[Dot], plot: &Area) -> Self {
+        let ends = |of: fn(&Dot) -> Ratio| dots.iter().flat_map(move |dot| [of(dot).low, of(dot).high]);
+        Self {
+            across: Scale::of_ratios(ends(|dot| dot.memory), plot.left, plot.right),
+            up: Scale::of_ratios(ends(|dot| dot.time), plot.bottom, plot.top),
+        }
+    }
+
+    /// Where a contender's point stands.
+    #[must_use]
+    pub fn place(&self, dot: &Dot) -> (f64, f64) {
+        (self.across.place(dot.memory.median), self.up.place(dot.time.median))
+    }
+
+    /// The ends of its intervals, of memory and of time.
+    #[must_use]
+    pub fn whiskers(&self, dot: &Dot) -> [[(f64, f64); 2]; 2] {
+        let (x, y) = self.place(dot);
+        let [left, right] = [dot.memory.low, dot.memory.high].map(|ratio| (self.across.place(ratio), y));
+        let [bottom, top] = [dot.time.low, dot.time.high].map(|ratio| (x, self.up.place(ratio)));
+        [[left, right], [bottom, top]]
+    }
+
+    /// Where the names of all stand, none on another or on a point.
+    #[must_use]
+    pub fn areas(&self, dots: &[Dot], names: &[String], plot: &Area) -> Vec<Area> {
+        let places: Vec<(f64, f64)> = dots.iter().map(|dot| self.place(dot)).collect();
+        let widths: Vec<f64> = names.iter().map(|name| placing::width(name)).collect();
+        placing::beside(&places, &widths, 14.0, plot)
+    }
+}
+
 const WIDTH: f64 = 560.0;
 const HEIGHT: f64 = 470.0;
 
@@ -51,31 +94,22 @@ const HEIGHT: f64 = 470.0;
 pub fn figure(heading: &str, subheading: &str, time: &str, dots: &[Dot]) -> String {
     let plot = Area { left: 58.0, top: 30.0, right: WIDTH - 14.0, bottom: HEIGHT - 44.0 };
     let mut frame = Frame::new(WIDTH, HEIGHT, plot);
-    let ends = |of: fn(&Dot) -> Ratio| dots.iter().flat_map(move |dot| [of(dot).low, of(dot).high]);
-    let horizontal = Scale::of_ratios(ends(|dot| dot.memory), plot.left, plot.right);
-    let vertical = Scale::of_ratios(ends(|dot| dot.time), plot.bottom, plot.top);
+    let axes = Axes::of(dots, &plot);
 
-    frame.vertical_axis(&vertical, &vertical.ticks(8), times);
-    frame.horizontal_axis(&horizontal, &horizontal.ticks(9), times);
-    let one = (horizontal.place(1.0), vertical.place(1.0));
+    frame.vertical_axis(&axes.up, &axes.up.ticks(8), times);
+    frame.horizontal_axis(&axes.across, &axes.across.ticks(9), times);
+    let one = (axes.across.place(1.0), axes.up.place(1.0));
     frame.line("one", (plot.left, one.1), (plot.right, one.1));
     frame.line("one", (one.0, plot.top), (one.0, plot.bottom));
     frame.text("axis-name", "start", (8.0, 14.0), time);
     frame.text("axis-name", "middle", (f64::midpoint(plot.left, plot.right), HEIGHT - 7.0), "peak RSS");
     frame.text("better", "end", (plot.right, 14.0), "↙ less is better");
 
-    let places: Vec<(f64, f64)> = dots
-        .iter()
-        .map(|dot| (horizontal.place(dot.memory.median), vertical.place(dot.time.median)))
-        .collect();
     let names: Vec<String> = dots.iter().map(|dot| placing::shortened(dot.name, 20)).collect();
-    let widths: Vec<f64> = names.iter().map(|name| placing::width(name)).collect();
-    let areas = placing::beside(&places, &widths, 14.0, &plot);
+    let areas = axes.areas(dots, &names, &plot);
     for (place, dot) in dots.iter().enumerate() {
-        let (x, y) = places[place];
-        let mut group =
-            line("whisker", (horizontal.place(dot.memory.low), y), (horizontal.place(dot.memory.high), y));
-        group += &line("whisker", (x, vertical.place(dot.time.low)), (x, vertical.place(dot.time.high)));
+        let (x, y) = axes.place(dot);
+        let mut group: String = axes.whiskers(dot).map(|[from, to]| line("whisker", from, to)).concat();
         if let Some((from, to)) = leader((x, y), &areas[place]) {
             group += &line("leader", from, to);
         }
