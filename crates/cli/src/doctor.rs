@@ -42,10 +42,6 @@ const LEAST_ROUNDS: usize = 3;
 /// What a process must have taken of the processor's time to be missed where it is in no figure.
 const LEAST_PROCESSOR: Duration = Duration::from_millis(10);
 
-/// A process without a report that is so large, and so many times as large as those with one, is the one that matters.
-const LEAST_MISSED_BYTES: u64 = 8 << 20;
-const FAR_LARGER: u64 = 2;
-
 /// Start of the names of the files that the observed processes write.
 const REPORT_PREFIX: &str = "heap-report";
 
@@ -249,7 +245,7 @@ fn observe(patient: &Patient, room: &Room, signals: &Signals) -> Result<Observat
         fits.map(|(_, view)| view.bytes).max().unwrap_or(0)
     };
     let heap_peak = reports.values().map(|report| report.heap_peak_bytes).max().unwrap_or(0);
-    let is_missing = seen(false) > LEAST_MISSED_BYTES.max(FAR_LARGER * heap_peak.max(seen(true)));
+    let is_missing = doubt::is_far_larger(seen(false), heap_peak.max(seen(true)));
     let mut reports: Vec<HeapReport> = reports.into_values().collect();
     reports.sort_by_key(|report| report.heap_peak_bytes);
     let largest = reports.pop();

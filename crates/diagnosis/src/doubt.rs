@@ -24,9 +24,16 @@ pub struct Observed {
     pub is_reached: bool,
 }
 
-/// A process that nothing reached is the one that matters when it is so large, and so many times as large as all others.
-const LEAST_UNREACHED_BYTES: u64 = 8 << 20;
+/// A process that nothing reached, or that left no report, is the one that matters when it is so large, and so many times as large as all
+/// others.
+const LEAST_LARGE_BYTES: u64 = 8 << 20;
 const FAR_LARGER: u64 = 2;
+
+/// Whether a process of so many bytes is the one that matters, where the largest of the others is of so many.
+#[must_use]
+pub fn is_far_larger(bytes: u64, others: u64) -> bool {
+    bytes > LEAST_LARGE_BYTES.max(FAR_LARGER * others)
+}
 
 /// What the runs themselves show, beside the first look, which is in no figure.
 #[must_use]
@@ -78,7 +85,7 @@ fn time_limit(arms: &[ArmResult]) -> Option<String> {
 pub fn of_reach(observed: &[Observed]) -> Option<String> {
     let reached = observed.iter().filter(|seen| seen.is_reached).map(|seen| seen.bytes).max().unwrap_or(0);
     let largest = observed.iter().filter(|seen| !seen.is_reached).max_by_key(|seen| seen.bytes)?;
-    (largest.bytes > LEAST_UNREACHED_BYTES.max(FAR_LARGER * reached)).then(|| {
+    is_far_larger(largest.bytes, reached).then(|| {
         format!(
             "the largest process, {} with {}, had not loaded Faultless, and no arm reached it: it is linked statically, gains \
              privilege, or its environment was cleaned before (env -i)",
