@@ -53,6 +53,8 @@ pub enum Pages {
     Any,
     /// Zero: what would have to be cleared is not brought here from elsewhere.
     Zero,
+    /// Such as there are in a span with room behind, for the block will grow again.
+    Room,
     /// None: the caller brings its own.
     None,
 }
@@ -393,11 +395,7 @@ impl Large {
         let start = Start::At(old.offset() - skipped);
         let (source, moved_bytes) = (map.address(first), bytes_of(record.granules.get()) - skipped);
         // What else is needed is gathered behind what was moved.
-        let pages = match may_move {
-            true if grows_little => Pages::None,
-            true => Pages::Zero,
-            false => Pages::Any,
-        };
+        let pages = if may_move && grows_little { Pages::None } else { Pages::Room };
         let block = self.allocate_at(spans, shard, new_bytes, GRANULE_BYTES, start, pages)?;
         let new_first = map.granule_of(block.address)?;
         let target = map.address(new_first);

@@ -116,6 +116,12 @@ impl Spans {
         self.with(now, |heap, map| heap.take(map, granules, align, prefer_clean, now))
     }
 
+    /// Takes a span for a block that grows, see [`SpanHeap::take_to_grow`].
+    pub fn take_to_grow(&self, granules: u32) -> Option<Taken> {
+        let now = os::now_ns();
+        self.with(now, |heap, map| heap.take_to_grow(map, granules, now))
+    }
+
     /// Takes `more` granules directly behind a used span, see [`SpanHeap::take_behind`].
     pub fn take_behind(&self, span: Span, more: u32) -> Option<Taken> {
         let now = os::now_ns();

@@ -40,6 +40,11 @@ impl Large {
         align: u32,
         pages: Pages,
     ) -> Option<(Taken, u32)> {
+        if pages == Pages::Room
+            && let Some(taken) = spans.take_to_grow(granules)
+        {
+            return Some((taken, 0));
+        }
         loop {
             let taken = spans.take(granules, align, pages == Pages::None)?;
             if !taken.zero || pages != Pages::Any {

@@ -9,7 +9,16 @@ use crate::page_map::{PageMap, State};
 /// to fault in a page costs as much as copying four that no cache holds, or twenty that one does.
 const COPIED_GROWTH: u32 = 6;
 
+/// Of a free span for a block that grows: so many times as long as the block, it will have room behind it when that grows again.
+const ROOM: u32 = 2;
+
 impl SpanHeap {
+    /// Takes a span for a block that grows out of one with pages in which it has room to grow again; `None` if there is none.
+    pub fn take_to_grow(&mut self, map: &PageMap, granules: u32, now: u64) -> Option<Taken> {
+        let span = self.used_fit(map, granules.checked_mul(ROOM)?, granules)?;
+        Some(self.take_of(map, span, granules, 1, now))
+    }
+
     /// Takes `more` granules directly behind a used span, if they are free, or if new memory continues what is; not such without pages
     /// for a span that grows by much, where memory with pages has room for both.
     pub fn take_behind(&mut self, map: &PageMap, span: Span, more: u32, now: u64) -> Option<Taken> {

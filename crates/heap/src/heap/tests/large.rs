@@ -319,3 +319,23 @@ fn a_block_that_grows_into_memory_to_which_pages_were_moved_or_from_such_is_one_
         assert_eq!((heap.spans.map.moved_spans(), heap.spans.map.record(granules[0]).is_moved()), (1, true));
     }
 }
+
+#[test]
+fn a_block_that_grows_goes_where_it_has_room_to_grow_again() {
+    const MIB: usize = 1 << 20;
+    let heap = heap_with_purger();
+    let cache = heap.caches.acquire();
+    let take = |bytes| heap.allocate_large(cache, bytes, 128, Pages::Any).address;
+    let [fitting, _, roomy, _, mut block, _] = [2, 1, 8, 1, 1, 1].map(|mib| take(mib * MIB));
+    [fitting, roomy].map(|free| heap.free(cache, free));
+    // The shards' own go by length.
+    heap.spans.return_unused();
+    heap.spans.return_unused();
+    fill(block, MIB, 1);
+    for mib in 2..=8 {
+        block = heap.resize_large(cache, block, mib * MIB);
+        assert_eq!(block, roomy, "{mib} MiB");
+    }
+    assert!(holds(block, MIB, 1));
+    assert_eq!(take(2 * MIB), fitting, "what others take");
+}
