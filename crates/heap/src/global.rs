@@ -211,9 +211,9 @@ pub unsafe fn free(pointer: *mut u8) {
     let address = pointer as usize;
     if let Some(tag) = HEAP.spans.map.tag_at(address) {
         let cache = thread_local::cache();
-        let Some(class) = cache.own_class(tag) else { return free_foreign(address) };
+        let Some(place) = cache.own_place(tag) else { return free_foreign(address) };
         // SAFETY: the cache is this thread's own, or gated. The caller gives the block up; class 0 is gated in every cache.
-        if unsafe { cache.push(class, address) } {
+        if unsafe { cache.push(place, address) } {
             return;
         }
     }

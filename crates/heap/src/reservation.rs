@@ -138,10 +138,11 @@ impl Reservation {
     /// The base and the granule of an address, if its tag may be read and the address is a multiple of 16.
     #[inline(always)]
     pub fn granule_of_block(&self, address: usize) -> Option<(usize, usize)> {
-        // The rotation moves the low bits to the top, so that one comparison serves both conditions.
         let base = self.base();
-        let units = address.wrapping_sub(base).rotate_right(4);
-        (units < self.limit_units.load(ORDER)).then_some((base, units >> (GRANULE_SHIFT - 4)))
+        let distance = address.wrapping_sub(base);
+        // The rotation moves the low bits to the top, so that one comparison serves both conditions. Nothing else waits for it.
+        let units = distance.rotate_right(4);
+        (units < self.limit_units.load(ORDER)).then_some((base, distance >> GRANULE_SHIFT))
     }
 
     fn set_limit(&self, limit: u32) {

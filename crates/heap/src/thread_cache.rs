@@ -10,6 +10,7 @@
 //! `tests/revocation_model.rs` checks all interleavings of this on x86-TSO and on aarch64, and that it breaks without a barrier.
 
 mod again;
+mod bin;
 mod budget;
 mod registry;
 mod revocation;
@@ -27,24 +28,10 @@ use crate::page_map::{Guarded32, GuardedSize, Hint32, PageMap, Tag};
 use crate::size_class::{self, CLASSES, GOING_HOME, Scaled};
 use crate::spans::Spans;
 use again::Again;
-use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicUsize, Ordering, compiler_fence};
+use bin::{BINS, Bin, class_of_bin, foreign_bin};
+pub use bin::{GATE, Place};
+use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering, compiler_fence};
 use room::{Room, most_in};
-
-/// A list for each class, and one more for those small blocks that are other shards': they go home instead of being used by this
-/// thread, maybe beside the neighbours of somebody else (passive false sharing).
-const BINS: usize = CLASSES + GOING_HOME;
-
-/// The bin of a class's blocks that belong to other shards. Larger blocks have none.
-const fn foreign_bin(class: usize) -> usize {
-    if class == 0 || class > GOING_HOME { class } else { CLASSES - 1 + class }
-}
-
-const fn class_of_bin(bin: usize) -> usize {
-    if bin < CLASSES { bin } else { bin + 1 - CLASSES }
-}
-
-/// A `head` that sends its owner to the slow path: the bin was revoked, or never holds anything.
-pub const GATE: usize = 1;
 
 /// Where blocks come from and go to that no cache holds.
 #[derive(Clone, Copy)]
@@ -55,17 +42,6 @@ pub struct Home<'a> {
     pub spans: &'a Spans,
     /// Large blocks.
     pub large: &'a Large,
-}
-
-/// One class's list in a thread cache.
-#[repr(C)]
-pub struct Bin {
-    /// First block, 0 or [`GATE`]. Synchronization: stored by the owner; exchanged with GATE by a revoker.
-    head: AtomicUsize,
-    /// How many more blocks the list may hold. Synchronization: owner only.
-    room: AtomicI32,
-    /// Most blocks the list may hold. Synchronization: the cache's lock.
-    capacity: Guarded32,
 }
 
 /// One thread's free blocks.
@@ -94,66 +70,6 @@ pub struct ThreadCache {
     next_idle: AtomicPtr<ThreadCache>,
     /// What tells its thread from others; 0 without one. Synchronization: set by that thread, cleared when the cache is taken back.
     owner: AtomicUsize,
-}
-
-impl Bin {
-    const fn gated() -> Self {
-        Self { head: AtomicUsize::new(GATE), room: AtomicI32::new(0), capacity: Guarded32::new(0) }
-    }
-
-    /// Takes one off `room`; true if that made it negative.
-    #[cfg(target_arch = "x86_64")]
-    #[inline(always)]
-    fn count_down(&self) -> bool {
-        // SAFETY: the owner's own counter. One instruction, whose flags the compiler cannot use from Rust.
-        unsafe {
-            core::arch::asm!(
-                "dec dword ptr [{bin} + {room}]",
-                "js {negative}",
-                bin = in(reg) self,
-                room = const core::mem::offset_of!(Bin, room),
-                negative = label { return true },
-                options(nostack)
-            );
-        }
-        false
-    }
-
-    /// Takes one off `room`; true if that made it negative.
-    #[cfg(not(target_arch = "x86_64"))]
-    #[inline(always)]
-    fn count_down(&self) -> bool {
-        // ORDERING: Relaxed; owner only.
-        let room = self.room.load(Ordering::Relaxed).wrapping_sub(1);
-        self.room.store(room, Ordering::Relaxed);
-        room < 0
-    }
-
-    fn capacity(&self) -> i32 {
-        self.capacity.get() as i32
-    }
-
-    /// What is in it. Under the cache's lock, by the owner, when it is open.
-    fn list(&self) -> Magazine {
-        // ORDERING: Relaxed; revokers are excluded by the lock.
-        let room = self.room.load(Ordering::Relaxed);
-        Magazine { head: self.head.load(Ordering::Relaxed), count: (self.capacity() - room) as u32 }
-    }
-
-    /// Turns a revoked bin into an empty one. Under the cache's lock, by the owner.
-    fn open(&self) {
-        // ORDERING: Relaxed; revokers are excluded by the lock.
-        if self.head.load(Ordering::Relaxed) == GATE {
-            self.replace(Magazine::EMPTY);
-        }
-    }
-
-    /// Installs a list. Under the cache's lock, by the owner.
-    fn replace(&self, list: Magazine) {
-        // ORDERING: Relaxed; revokers are excluded by the lock, whose release publishes both.
-        self.room.store(self.capacity() - list.count as i32, Ordering::Relaxed);
-        self.head.store(list.head, Ordering::Relaxed);
-    }
 }
 
 impl ThreadCache {
@@ -233,43 +149,21 @@ impl ThreadCache {
         head
     }
 
-    /// The class of a slab with this tag, if it is one of the cache's shard.
+    /// Where blocks of a slab with this tag are kept, if it is one of the cache's shard.
     #[inline(always)]
-    pub fn own_class(&self, tag: Tag) -> Option<usize> {
-        // What is left of a tag of this shard is the class.
-        let class = tag.0 ^ self.tag.0;
-        (class < CLASSES).then_some(class)
+    pub fn own_place(&self, tag: Tag) -> Option<Place> {
+        Place::of_own(tag, self.tag)
     }
 
     /// Keeps a free block of a slab of the cache's shard; false: the list is full or revoked, or the block is at its head already.
     ///
     /// # Safety
-    /// This thread owns the cache (or the cache is gated) and the block, which is of `class`.
+    /// This thread owns the cache (or the cache is gated) and the block, whose place it is.
     #[inline(always)]
-    pub unsafe fn push(&self, class: usize, block: usize) -> bool {
-        // SAFETY: the caller's contract; the bin of a class is one of its own.
-        unsafe { self.push_into(class, block) }
-    }
-
-    /// As [`ThreadCache::push`], a block of another shard's slab.
-    ///
-    /// # Safety
-    /// This thread owns the cache (or the cache is gated) and the block, which is of that slab.
-    #[inline(always)]
-    pub unsafe fn push_foreign(&self, tag: Tag, block: usize) -> bool {
-        // SAFETY: the caller's contract; a class is below CLASSES, and so its foreign bin below BINS.
-        unsafe { self.push_into(foreign_bin(tag.class()), block) }
-    }
-
-    /// # Safety
-    /// As for `push`; the bin is below BINS and one of the block's class.
-    #[inline(always)]
-    unsafe fn push_into(&self, bin: usize, block: usize) -> bool {
-        debug_assert!(bin < BINS);
-        // SAFETY: the caller's contract.
-        let bin = unsafe { self.bins.get_unchecked(bin) };
+    pub unsafe fn push(&self, place: Place, block: usize) -> bool {
+        let bin = place.of(&self.bins);
         // ORDERING: as in `pop`.
-        let is_full = bin.count_down();
+        let is_full = place.count_down(&self.bins);
         compiler_fence(Ordering::SeqCst);
         let head = bin.head.load(Ordering::Relaxed);
         if is_full || head == GATE || head == block {
@@ -283,6 +177,16 @@ impl ThreadCache {
         bin.head.store(block, Ordering::Relaxed);
         compiler_fence(Ordering::SeqCst);
         true
+    }
+
+    /// As [`ThreadCache::push`], a block of another shard's slab.
+    ///
+    /// # Safety
+    /// This thread owns the cache (or the cache is gated) and the block, which is of that slab.
+    #[inline(always)]
+    pub unsafe fn push_foreign(&self, tag: Tag, block: usize) -> bool {
+        // SAFETY: the caller's contract.
+        unsafe { self.push(Place::of_foreign(tag), block) }
     }
 
     /// The shard that its thread keeps to.

@@ -48,9 +48,9 @@ fn take_small(heap: &Heap, cache: &ThreadCache, class: usize) -> usize {
 
 fn give_small(heap: &Heap, cache: &ThreadCache, block: usize) {
     let tag = heap.spans.map.tag_at(block).unwrap();
-    let is_kept = match cache.own_class(tag) {
+    let is_kept = match cache.own_place(tag) {
         // SAFETY: this thread owns the cache and the block.
-        Some(class) => unsafe { cache.push(class, block) },
+        Some(place) => unsafe { cache.push(place, block) },
         // SAFETY: as above.
         None => unsafe { cache.push_foreign(tag, block) },
     };

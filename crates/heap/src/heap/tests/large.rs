@@ -327,7 +327,9 @@ fn a_block_that_grows_goes_where_it_has_room_to_grow_again() {
     let cache = heap.caches.acquire();
     let take = |bytes| heap.allocate_large(cache, bytes, 128, Pages::Any).address;
     let [fitting, _, roomy, _, mut block, _] = [2, 1, 8, 1, 1, 1].map(|mib| take(mib * MIB));
-    [fitting, roomy].map(|free| heap.free(cache, free));
+    for free in [fitting, roomy] {
+        heap.free(cache, free);
+    }
     // The shards' own go by length.
     heap.spans.return_unused();
     heap.spans.return_unused();

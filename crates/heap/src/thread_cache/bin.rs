@@ -1,0 +1,129 @@
+//! The lists of a cache, and how `free` finds that of a block.
+
+use crate::magazine::Magazine;
+use crate::page_map::{Guarded32, Tag};
+use crate::size_class::{CLASSES, GOING_HOME};
+use core::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
+
+/// A list for each class, and one more for those small blocks that are other shards': they go home instead of being used by this
+/// thread, maybe beside the neighbours of somebody else (passive false sharing).
+pub const BINS: usize = CLASSES + GOING_HOME;
+
+/// The bin of a class's blocks that belong to other shards. Larger blocks have none.
+pub const fn foreign_bin(class: usize) -> usize {
+    if class == 0 || class > GOING_HOME { class } else { CLASSES - 1 + class }
+}
+
+/// The other way.
+pub const fn class_of_bin(bin: usize) -> usize {
+    if bin < CLASSES { bin } else { bin + 1 - CLASSES }
+}
+
+/// A `head` that sends its owner to the slow path: the bin was revoked, or never holds anything.
+pub const GATE: usize = 1;
+
+/// One class's list in a thread cache.
+#[repr(C)]
+pub struct Bin {
+    /// First block, 0 or [`GATE`]. Synchronization: stored by the owner; exchanged with GATE by a revoker.
+    pub head: AtomicUsize,
+    /// How many more blocks the list may hold. Synchronization: owner only.
+    pub room: AtomicI32,
+    /// Most blocks the list may hold. Synchronization: the cache's lock.
+    pub capacity: Guarded32,
+}
+
+const _: () = assert!(size_of::<Bin>() == 1 << Tag::CLASS_SHIFT);
+
+/// Which of a cache's bins: so many bytes behind the first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place(usize);
+
+impl Place {
+    /// The bin of blocks with this tag in a cache of the tag `own`, if both are of one shard.
+    #[inline(always)]
+    pub fn of_own(tag: Tag, own: Tag) -> Option<Self> {
+        // What is left of a tag of this shard is the class.
+        let offset = tag.0 ^ own.0;
+        (offset < CLASSES * size_of::<Bin>()).then_some(Self(offset))
+    }
+
+    /// The bin of blocks with this tag in a cache of another shard.
+    #[inline(always)]
+    pub fn of_foreign(tag: Tag) -> Self {
+        // A class is below CLASSES, and so this below BINS.
+        Self(foreign_bin(tag.class()) * size_of::<Bin>())
+    }
+
+    /// The bin.
+    #[inline(always)]
+    pub fn of(self, bins: &[Bin; BINS]) -> &Bin {
+        // SAFETY: both of the above are whole bins, below BINS.
+        unsafe { &*bins.as_ptr().byte_add(self.0) }
+    }
+
+    /// Takes one off the bin's `room`; true if that made it negative.
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    pub fn count_down(self, bins: &[Bin; BINS]) -> bool {
+        // SAFETY: the owner's own counter. One instruction, whose flags the compiler cannot use from Rust; of two registers, because
+        // who allocates what was just freed waits for this address, and for their sum a cycle longer.
+        unsafe {
+            core::arch::asm!(
+                "dec dword ptr [{bins} + {offset} + {room}]",
+                "js {negative}",
+                bins = in(reg) bins,
+                offset = in(reg) self.0,
+                room = const core::mem::offset_of!(Bin, room),
+                negative = label { return true },
+                options(nostack)
+            );
+        }
+        false
+    }
+
+    /// Takes one off the bin's `room`; true if that made it negative.
+    #[cfg(not(target_arch = "x86_64"))]
+    #[inline(always)]
+    pub fn count_down(self, bins: &[Bin; BINS]) -> bool {
+        let bin = self.of(bins);
+        // ORDERING: Relaxed; owner only.
+        let room = bin.room.load(Ordering::Relaxed).wrapping_sub(1);
+        bin.room.store(room, Ordering::Relaxed);
+        room < 0
+    }
+}
+
+impl Bin {
+    /// One that sends every operation to the slow path.
+    pub const fn gated() -> Self {
+        Self { head: AtomicUsize::new(GATE), room: AtomicI32::new(0), capacity: Guarded32::new(0) }
+    }
+
+    /// Most blocks it may hold.
+    pub fn capacity(&self) -> i32 {
+        self.capacity.get() as i32
+    }
+
+    /// What is in it. Under the cache's lock, by the owner, when it is open.
+    pub fn list(&self) -> Magazine {
+        // ORDERING: Relaxed; revokers are excluded by the lock.
+        let room = self.room.load(Ordering::Relaxed);
+        Magazine { head: self.head.load(Ordering::Relaxed), count: (self.capacity() - room) as u32 }
+    }
+
+    /// Turns a revoked bin into an empty one. Under the cache's lock, by the owner.
+    pub fn open(&self) {
+        // ORDERING: Relaxed; revokers are excluded by the lock.
+        if self.head.load(Ordering::Relaxed) == GATE {
+            self.replace(Magazine::EMPTY);
+        }
+    }
+
+    /// Installs a list. Under the cache's lock, by the owner.
+    pub fn replace(&self, list: Magazine) {
+        // ORDERING: Relaxed; revokers are excluded by the lock, whose release publishes both.
+        self.room.store(self.capacity() - list.count as i32, Ordering::Relaxed);
+        self.head.store(list.head, Ordering::Relaxed);
+    }
+}
