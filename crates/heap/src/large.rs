@@ -11,13 +11,14 @@ use crate::message::{Misuse, misuse};
 use crate::os;
 use crate::page_map::{Record, State};
 use crate::span_heap::Taken;
-use crate::spans::{RECENT, SHARDS, Spans};
+use crate::spans::{Batch, RECENT, SHARDS, Spans};
 use books::Books;
 pub use books::{LargeBin, LargeTotals};
 use core::ops::Range;
 use core::sync::atomic::AtomicBool;
 use filled::Filled;
 use gathering::{COPIED_MAX, move_block, shows_filled};
+use start::Start;
 
 /// log2 of the unit in which the sizes of large blocks are counted: 4 KiB whatever the kernel's page is. Where that is larger, a span
 /// is whole pages all the same; and no fast path asks for it.
@@ -57,27 +58,6 @@ pub enum Pages {
     Room,
     /// None: the caller brings its own.
     None,
-}
-
-/// Where in its span a large block begins.
-#[derive(Clone, Copy)]
-enum Start {
-    /// Where it shares the fewest sets of the caches with others.
-    Coloured,
-    /// So many bytes from the span's start.
-    At(usize),
-}
-
-impl Start {
-    /// What a block of so many bytes must have of its span beyond.
-    fn at_least(self, bytes: usize) -> usize {
-        match self {
-            // A granule more where else there would be nothing to spare; of larger ones a huge page may hold all.
-            Self::Coloured if bytes < os::HUGE_PAGE_BYTES => LINE_BYTES,
-            Self::Coloured => 0,
-            Self::At(offset) => offset,
-        }
-    }
 }
 
 /// A large block that a thread has, or keeps.
@@ -147,28 +127,44 @@ impl Large {
         let granules = granules_for(bytes + start.at_least(bytes))?;
         let align_granules = u32::try_from(align.div_ceil(GRANULE_BYTES)).ok()?;
         spans.shelve_recent(shard);
+        let serves = align_granules <= 1 && pages != Pages::None;
         let recent = spans.in_shard(shard, |kept| {
             self.settle(shard);
-            let serves = align_granules <= 1 && pages != Pages::None;
-            let taken = serves.then(|| spans.take_large(kept, granules)).flatten();
-            if taken.is_some() {
+            let taken = if serves { spans.take_large(kept, granules) } else { Err(1) };
+            if taken.is_ok() {
                 self.books.add(shard, bytes);
             }
             taken
         });
+        let recent = match recent {
+            Err(count) if count > 1 => self.take_batch(spans, shard, bytes, granules, count),
+            taken => taken.ok(),
+        };
         let taken = match recent {
             Some(first) => Taken { first, zero: false },
             None => self.take(spans, shard, bytes, granules, align_granules, pages)?,
         };
-        let offset = match start {
-            Start::Coloured => start::offset(taken.first, bytes_of(granules) - bytes),
-            Start::At(offset) => offset,
-        };
+        let offset = start.offset_in(taken.first, bytes_of(granules) - bytes);
         let record = spans.map.record(taken.first).make_large(bytes, offset);
         if recent.is_some() {
             record.set_had_no_pages(false);
         }
         Some(LargeBlock { address: spans.map.address(taken.first) + offset, zero: taken.zero })
+    }
+
+    /// Takes so many spans for the shard, if there are such with pages. Returns one, for a block of so many bytes.
+    #[inline(never)]
+    fn take_batch(
+        &self,
+        spans: &Spans,
+        shard: usize,
+        bytes: usize,
+        granules: u32,
+        count: usize,
+    ) -> Option<u32> {
+        let first = spans.take_large_batch(shard, granules, count)?;
+        spans.in_shard(shard, |_| self.books.add(shard, bytes));
+        Some(first)
     }
 
     /// Takes a span that nobody keeps, for a block of so many bytes that begins somewhere in it. Not inlined: who finds what its shard
@@ -326,10 +322,10 @@ impl Large {
         let given = spans.in_shard(shard, |kept| {
             self.books.remove(shard, bytes);
             let span = Span { first, granules };
-            if may_keep { spans.keep_large(kept, span) } else { Some(span) }
+            if may_keep { spans.keep_large(kept, span) } else { Some(Batch::of(&spans.map, span)) }
         });
-        if let Some(Span { first, granules }) = given {
-            spans.give(first, granules, false);
+        if let Some(batch) = given {
+            spans.give_batch(batch);
         }
     }
 

@@ -3,15 +3,45 @@
 
 use super::UNIT_BYTES;
 use crate::colour::{LINE_BYTES, position_of};
+use crate::os::HUGE_PAGE_BYTES;
 
 /// Lines in a page: all sets of a first-level cache.
 const LINES: usize = UNIT_BYTES / LINE_BYTES;
+
+/// Where in its span a large block begins.
+#[derive(Clone, Copy)]
+pub enum Start {
+    /// Where it shares the fewest sets of the caches with others.
+    Coloured,
+    /// So many bytes from the span's start.
+    At(usize),
+}
+
+impl Start {
+    /// What a block of so many bytes must have of its span beyond.
+    pub fn at_least(self, bytes: usize) -> usize {
+        match self {
+            // A granule more where else there would be nothing to spare; of larger ones a huge page may hold all.
+            Self::Coloured if bytes < HUGE_PAGE_BYTES => LINE_BYTES,
+            Self::Coloured => 0,
+            Self::At(offset) => offset,
+        }
+    }
+
+    /// From the start of its span, of which it leaves `spare` bytes, to the block.
+    pub fn offset_in(self, first: u32, spare: usize) -> usize {
+        match self {
+            Self::Coloured => offset(first, spare),
+            Self::At(offset) => offset,
+        }
+    }
+}
 
 /// Bytes from the start of the span at `first` to its block, where the block leaves `spare` bytes of the span: some pages, and some lines.
 ///
 /// The same lines, and the same part of the spare pages, for all blocks of a span: the longer one covers the shorter, so none touches
 /// pages that others leave.
-pub fn offset(first: u32, spare: usize) -> usize {
+fn offset(first: u32, spare: usize) -> usize {
     debug_assert!(spare.is_multiple_of(UNIT_BYTES));
     if spare == 0 {
         return 0;

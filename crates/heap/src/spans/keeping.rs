@@ -1,6 +1,6 @@
 //! Free spans that are no part of the span heap for a while: what shards keep, and what is at hand in a process of one thread.
 
-use super::kept::Kept;
+use super::kept::{Batch, Kept};
 use super::{RECENT, Spans};
 use crate::granule::Span;
 use crate::lock::Lock;
@@ -71,11 +71,12 @@ impl Spans {
     }
 
     /// As [`Kept::keep_large`], where it is to be kept: there is a purger, or one thread, and no more than would be held.
-    pub fn keep_large(&self, kept: &mut Kept, span: Span) -> Option<Span> {
+    #[inline]
+    pub fn keep_large(&self, kept: &mut Kept, span: Span) -> Option<Batch> {
         // Who ends the keeping takes the lock afterwards.
         let for_all = self.keeps();
         if !for_all && !self.recent.may_shelve(span.granules) {
-            return Some(span);
+            return Some(Batch::of(&self.map, span));
         }
         let leaves = kept.keep_large(&self.map, span);
         if !for_all {
@@ -84,14 +85,42 @@ impl Spans {
         leaves
     }
 
-    /// As [`Kept::take_large`].
+    /// As [`Kept::take_large`]; if there is none, how many to take. One thread meets nobody, so one is enough for it.
     #[inline]
-    pub fn take_large(&self, kept: &mut Kept, granules: u32) -> Option<u32> {
-        let first = kept.take_large(&self.map, granules)?;
+    pub fn take_large(&self, kept: &mut Kept, granules: u32) -> Result<u32, usize> {
+        let Some(first) = kept.take_large(&self.map, granules) else {
+            return Err(if self.keeps() { kept.miss_large(granules) } else { 1 });
+        };
         if self.recent.has_shelved() {
             self.recent.set_shelved(kept.granules);
         }
+        Ok(first)
+    }
+
+    /// Takes so many spans of memory that may have pages, if there are, for large blocks of a shard, which keeps all but the one returned.
+    pub fn take_large_batch(&self, shard: usize, granules: u32, count: usize) -> Option<u32> {
+        let (now, mut batch) = (os::now_ns(), Batch::new(granules));
+        self.with(now, |heap, map| {
+            let spans = (0..count).map_while(|_| heap.take_used(map, granules, 1, now));
+            spans.for_each(|taken| batch.push(map, taken.first));
+        });
+        let first = batch.pop(&self.map)?.first;
+        self.in_shard(shard, |kept| {
+            while let Some(span) = batch.pop(&self.map) {
+                kept.push(&self.map, span.first, granules);
+            }
+        });
         Some(first)
+    }
+
+    /// Gives spans back.
+    pub fn give_batch(&self, mut batch: Batch) {
+        let now = os::now_ns();
+        self.with(now, |heap, map| {
+            while let Some(Span { first, granules }) = batch.pop(map) {
+                heap.give(map, first, granules, false, now);
+            }
+        });
     }
 
     fn keep(&self, shard: usize, first: u32, granules: u32) -> bool {
@@ -197,8 +226,8 @@ impl Spans {
     #[inline(never)]
     fn shelve(&self, shard: usize, span: Span) {
         self.map.record(span.first).set_state(State::Interior);
-        if let Some(Span { first, granules }) = self.in_shard(shard, |kept| self.keep_large(kept, span)) {
-            self.give(first, granules, false);
+        if let Some(batch) = self.in_shard(shard, |kept| self.keep_large(kept, span)) {
+            self.give_batch(batch);
         }
     }
 

@@ -1,6 +1,7 @@
 //! Spans that slabs left, kept by the shard that used them last: its next slab is made where its CPU's cache may still know the
 //! memory, and needs neither the clock nor the one lock that all threads share. And the spans of the large blocks that were freed
-//! last: who takes and gives such again and again needs no more than them.
+//! last: who takes and gives such again and again needs no more than them. Those no longer than slabs come and go in batches where that is
+//! seen to be worth it, so that threads seldom meet at that lock.
 
 use crate::granule::Span;
 use crate::page_map::{PageMap, State};
@@ -11,8 +12,12 @@ const LONGEST: u32 = 4;
 /// Spans of large blocks that are kept besides those that are no longer than slabs. (Four cost `large_blocks` 11 % more memory than none,
 /// two 5 %, and are as fast.)
 const MOST_LARGE: usize = 2;
-/// Spans of each of those lengths that large blocks leave.
+/// Spans of each of those lengths that large blocks leave, at first.
 const MOST_OF_LENGTH: u32 = 4;
+/// The same at most, in granules: 16 MiB.
+const MOST_GRANULES: u32 = 256;
+/// Spans that a shard gives or takes at once, at most.
+const BATCH: usize = 32;
 
 /// The spans one shard keeps. They count as used in the span heap.
 pub struct Kept {
@@ -32,6 +37,73 @@ struct List {
     count: u32,
     /// The fewest there were since [`Kept::begin_round`].
     least: u32,
+    /// How many more than [`MOST_OF_LENGTH`] large blocks may make it: they were seen to come and go in such numbers.
+    more: u32,
+    /// One found none since that grew.
+    was_missed: bool,
+}
+
+impl List {
+    const EMPTY: Self = Self { head: 0, count: 0, least: 0, more: 0, was_missed: false };
+
+    /// How many spans large blocks may make it.
+    fn most(&self) -> u32 {
+        MOST_OF_LENGTH + self.more
+    }
+
+    /// No room for a large block: whether there is twice as much from now on.
+    #[cold]
+    fn grows(&mut self, granules: u32) -> bool {
+        let grows = self.was_missed && 2 * self.most() * granules <= MOST_GRANULES;
+        if grows {
+            self.more += self.most();
+            self.was_missed = false;
+        }
+        grows
+    }
+
+    /// How many come and go at once.
+    fn batch(&self) -> usize {
+        if self.more == 0 { 1 } else { BATCH.min(self.most() as usize / 2) }
+    }
+}
+
+/// Spans of one length that a shard gives or takes at once, linked by their records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Batch {
+    /// 0 for none.
+    head: u32,
+    granules: u32,
+}
+
+impl Batch {
+    /// No span.
+    pub const fn new(granules: u32) -> Self {
+        Self { head: 0, granules }
+    }
+
+    /// One span.
+    pub fn of(map: &PageMap, Span { first, granules }: Span) -> Self {
+        let mut batch = Self::new(granules);
+        batch.push(map, first);
+        batch
+    }
+
+    /// Adds the span that begins there, which is in no list.
+    pub fn push(&mut self, map: &PageMap, first: u32) {
+        map.record(first).next.set(self.head);
+        self.head = first;
+    }
+
+    /// Takes one out.
+    pub fn pop(&mut self, map: &PageMap) -> Option<Span> {
+        let Self { head: first, granules } = *self;
+        if first == 0 {
+            return None;
+        }
+        self.head = map.record(first).next.get();
+        Some(Span { first, granules })
+    }
 }
 
 /// The span of a large block.
@@ -51,18 +123,22 @@ impl LargeSpan {
 impl Kept {
     /// No span.
     pub const fn new() -> Self {
-        Self {
-            lists: [List { head: 0, count: 0, least: 0 }; LONGEST as usize + 1],
-            large: [LargeSpan::NONE; MOST_LARGE],
-            granules: 0,
-        }
+        Self { lists: [List::EMPTY; LONGEST as usize + 1], large: [LargeSpan::NONE; MOST_LARGE], granules: 0 }
     }
 
-    /// Keeps the span of a large block. Returns the one that has to leave for it.
-    pub fn keep_large(&mut self, map: &PageMap, Span { first, granules }: Span) -> Option<Span> {
-        if granules <= LONGEST && self.lists[granules as usize].count < MOST_OF_LENGTH {
-            self.push(map, first, granules);
-            return None;
+    /// Keeps the span of a large block. Returns those that have to leave for it.
+    pub fn keep_large(&mut self, map: &PageMap, Span { first, granules }: Span) -> Option<Batch> {
+        if granules <= LONGEST {
+            let list = &mut self.lists[granules as usize];
+            if list.count < list.most() || list.grows(granules) {
+                self.push(map, first, granules);
+                return None;
+            }
+            if list.more > 0 {
+                let leaves = self.pop_batch(map, granules);
+                self.push(map, first, granules);
+                return Some(leaves);
+            }
         }
         let is_free = |span: &LargeSpan| span.granules == 0;
         let gap = self.large.iter().position(is_free).unwrap_or(MOST_LARGE - 1);
@@ -73,7 +149,15 @@ impl Kept {
         self.large[0] = LargeSpan { first, granules, is_old: false };
         map.record(first).set_state(State::Kept);
         self.granules += granules;
-        leaves
+        leaves.map(|span| Batch::of(map, span))
+    }
+
+    #[inline(never)]
+    fn pop_batch(&mut self, map: &PageMap, granules: u32) -> Batch {
+        let mut batch = Batch::new(granules);
+        let count = self.lists[granules as usize].batch();
+        (0..count).map_while(|_| self.pop(map, granules)).for_each(|first| batch.push(map, first));
+        batch
     }
 
     /// The span of a large block of so many granules that was freed last.
@@ -82,6 +166,16 @@ impl Kept {
             return self.remove_large(map, place).map(|span| span.first);
         }
         if granules <= LONGEST { self.pop(map, granules) } else { None }
+    }
+
+    /// A large block found no span here. How many to take for it and the next ones.
+    pub fn miss_large(&mut self, granules: u32) -> usize {
+        if granules > LONGEST {
+            return 1;
+        }
+        let list = &mut self.lists[granules as usize];
+        list.was_missed = true;
+        list.batch()
     }
 
     /// Takes a span out.
@@ -140,12 +234,19 @@ impl Kept {
             return self.remove_large(map, place);
         }
         let granules = self.lists.iter().position(|list| list.count > 0)? as u32;
+        // Who wants them had no other memory.
+        self.lists[granules as usize].more = 0;
         self.pop(map, granules).map(|first| Span { first, granules })
     }
 
     /// Begins a round: what stays until its end was not needed.
     pub fn begin_round(&mut self) {
-        self.lists.iter_mut().for_each(|list| list.least = list.count);
+        for list in &mut self.lists {
+            if list.least > list.most() / 2 {
+                list.more = (list.most() / 2).saturating_sub(MOST_OF_LENGTH);
+            }
+            list.least = list.count;
+        }
         self.large.iter_mut().for_each(|span| span.is_old = span.granules > 0);
     }
 }
@@ -212,7 +313,11 @@ mod tests {
         assert_eq!(kept.take_large(&map, 8), Some(base + 10), "freed last");
         assert_eq!(kept.take_large(&map, 7), None);
         assert_eq!(kept.keep_large(&map, span(20, 9)), None);
-        assert_eq!(kept.keep_large(&map, span(30, 11)), Some(span(0, 8)), "the oldest leaves");
+        assert_eq!(
+            kept.keep_large(&map, span(30, 11)),
+            Some(Batch::of(&map, span(0, 8))),
+            "the oldest leaves"
+        );
         kept.begin_round();
         assert_eq!(kept.take_large(&map, 9), Some(base + 20));
         assert_eq!(kept.keep_large(&map, span(20, 9)), None);
@@ -220,5 +325,31 @@ mod tests {
         assert_eq!(unused, [Some(11), None]);
         assert_eq!(kept.pop_any(&map), Some(span(20, 9)));
         assert_eq!((kept.granules, kept.pop_any(&map)), (0, None));
+    }
+
+    #[test]
+    fn large_blocks_that_come_and_go_in_numbers_find_their_spans_which_change_in_batches() {
+        let map = PageMap::new();
+        assert!(map.reservation.grow(512, 0).is_some());
+        let base = map.reservation.first_granule();
+        let mut kept = Kept::new();
+        // 100 blocks are freed and wanted again: how often spans left, how many blocks found none, and how many one would be given then.
+        let round = |kept: &mut Kept| {
+            let spans = (base..base + 200).step_by(2).map(|first| Span { first, granules: 2 });
+            let left = spans.filter(|&span| kept.keep_large(&map, span).is_some()).count();
+            let missed = (0..100).filter(|_| kept.take_large(&map, 2).is_none()).count();
+            (left, missed, kept.miss_large(2))
+        };
+        assert_eq!(round(&mut kept), (94, 94, 1), "nobody was seen to miss them");
+        assert_eq!(round(&mut kept), (23, 92, 4));
+        assert_eq!([(); 5].map(|()| round(&mut kept).1), [88, 80, 64, 0, 0]);
+        for first in (base..base + 200).step_by(2) {
+            assert_eq!(kept.keep_large(&map, Span { first, granules: 2 }), None);
+        }
+        kept.begin_round();
+        kept.begin_round();
+        assert_eq!(kept.lists[2].most(), 64, "not needed in a round");
+        while kept.pop_any(&map).is_some() {}
+        assert_eq!((kept.lists[2].most(), kept.granules), (4, 0), "others needed the memory");
     }
 }
