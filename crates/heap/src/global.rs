@@ -265,6 +265,10 @@ pub unsafe fn resize(pointer: *mut u8, bytes: usize, align: usize) -> *mut u8 {
     let old_bytes = HEAP.usable_bytes(pointer as usize);
     // Large blocks that are moved keep their place in the page, and those of more alignment begin at spans.
     if old_bytes > SMALL_MAX && bytes > SMALL_MAX && align <= GRANULE_BYTES {
+        // Who appends a little at a time comes here each time, and seldom needs more.
+        if whole_units(bytes) == old_bytes {
+            return pointer;
+        }
         let block = HEAP.resize_large(attached(), pointer as usize, bytes);
         purger::call();
         return block as *mut u8;

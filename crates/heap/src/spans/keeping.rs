@@ -181,8 +181,8 @@ impl Spans {
     pub(super) fn return_kept(&self) -> bool {
         let mut any = false;
         for shard in self.kept.iter().filter(|shard| shard.granules.get() > 0) {
-            while let Some(Span { first, granules }) = shard.with(|kept| kept.pop_any(&self.map)) {
-                self.give(first, granules, false);
+            while let Some(batch) = shard.with(|kept| kept.pop_any(&self.map)) {
+                self.give_batch(batch);
                 any = true;
             }
         }

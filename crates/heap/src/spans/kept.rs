@@ -135,7 +135,7 @@ impl Kept {
                 return None;
             }
             if list.more > 0 {
-                let leaves = self.pop_batch(map, granules);
+                let leaves = self.pop_batch(map, granules, self.lists[granules as usize].batch());
                 self.push(map, first, granules);
                 return Some(leaves);
             }
@@ -153,9 +153,8 @@ impl Kept {
     }
 
     #[inline(never)]
-    fn pop_batch(&mut self, map: &PageMap, granules: u32) -> Batch {
+    fn pop_batch(&mut self, map: &PageMap, granules: u32, count: usize) -> Batch {
         let mut batch = Batch::new(granules);
-        let count = self.lists[granules as usize].batch();
         (0..count).map_while(|_| self.pop(map, granules)).for_each(|first| batch.push(map, first));
         batch
     }
@@ -228,15 +227,15 @@ impl Kept {
         Some(Span { first, granules: granules as u32 })
     }
 
-    /// Any span.
-    pub fn pop_any(&mut self, map: &PageMap) -> Option<Span> {
+    /// Any spans.
+    pub fn pop_any(&mut self, map: &PageMap) -> Option<Batch> {
         if let Some(place) = self.large.iter().position(|span| span.granules > 0) {
-            return self.remove_large(map, place);
+            return self.remove_large(map, place).map(|span| Batch::of(map, span));
         }
         let granules = self.lists.iter().position(|list| list.count > 0)? as u32;
         // Who wants them had no other memory.
         self.lists[granules as usize].more = 0;
-        self.pop(map, granules).map(|first| Span { first, granules })
+        Some(self.pop_batch(map, granules, BATCH))
     }
 
     /// Begins a round: what stays until its end was not needed.
@@ -276,7 +275,10 @@ mod tests {
         kept.push(&map, base + 3, 1);
         let unused = core::array::from_fn(|_| kept.pop_unused(&map).map(|span| span.granules));
         assert_eq!(unused, [Some(1), Some(1), Some(1), Some(3), None]);
-        assert_eq!(kept.pop_any(&map).map(|span| span.granules), Some(1));
+        assert_eq!(
+            kept.pop_any(&map).and_then(|mut batch| batch.pop(&map)).map(|span| span.granules),
+            Some(1)
+        );
         assert_eq!(kept.pop_any(&map), None);
         assert_eq!(kept.granules, 0);
     }
@@ -323,7 +325,7 @@ mod tests {
         assert_eq!(kept.keep_large(&map, span(20, 9)), None);
         let unused = core::array::from_fn(|_| kept.pop_unused(&map).map(|span| span.granules));
         assert_eq!(unused, [Some(11), None]);
-        assert_eq!(kept.pop_any(&map), Some(span(20, 9)));
+        assert_eq!(kept.pop_any(&map), Some(Batch::of(&map, span(20, 9))));
         assert_eq!((kept.granules, kept.pop_any(&map)), (0, None));
     }
 
