@@ -29,6 +29,9 @@ const MOVE_BYTES_MIN: usize = 256 * 1024;
 /// A block that grows by less than this part of itself has its pages moved to a span without any; one that grows by more is
 /// copied to a span that has pages, where there is one: copying a page (0.2 us) costs a ninth of faulting one in.
 const MOVED_GROWTH: usize = 8;
+/// One that is copied and grows by less than this part of itself will need little more next time, so room behind it serves it. Vectors
+/// that double would seldom have enough, and leave none to others.
+const ROOM_GROWTH: usize = 3;
 
 /// The large blocks of a heap.
 pub struct Large {
@@ -137,7 +140,9 @@ impl Large {
             taken
         });
         let recent = match recent {
-            Err(count) if count > 1 => self.take_batch(spans, shard, bytes, granules, count),
+            Err(count) if count > 1 => spans.take_large_batch(shard, granules, count, || {
+                self.books.add(shard, bytes);
+            }),
             taken => taken.ok(),
         };
         let taken = match recent {
@@ -150,21 +155,6 @@ impl Large {
             record.set_had_no_pages(false);
         }
         Some(LargeBlock { address: spans.map.address(taken.first) + offset, zero: taken.zero })
-    }
-
-    /// Takes so many spans for the shard, if there are such with pages. Returns one, for a block of so many bytes.
-    #[inline(never)]
-    fn take_batch(
-        &self,
-        spans: &Spans,
-        shard: usize,
-        bytes: usize,
-        granules: u32,
-        count: usize,
-    ) -> Option<u32> {
-        let first = spans.take_large_batch(shard, granules, count)?;
-        spans.in_shard(shard, |_| self.books.add(shard, bytes));
-        Some(first)
     }
 
     /// Takes a span that nobody keeps, for a block of so many bytes that begins somewhere in it. Not inlined: who finds what its shard
@@ -391,7 +381,12 @@ impl Large {
         let start = Start::At(old.offset() - skipped);
         let (source, moved_bytes) = (map.address(first), bytes_of(record.granules.get()) - skipped);
         // What else is needed is gathered behind what was moved.
-        let pages = if may_move && grows_little { Pages::None } else { Pages::Room };
+        let pages = match may_move {
+            true if grows_little => Pages::None,
+            _ if new_bytes - old_bytes < old_bytes / ROOM_GROWTH => Pages::Room,
+            true => Pages::Zero,
+            false => Pages::Any,
+        };
         let block = self.allocate_at(spans, shard, new_bytes, GRANULE_BYTES, start, pages)?;
         let new_first = map.granule_of(block.address)?;
         let target = map.address(new_first);

@@ -97,8 +97,16 @@ impl Spans {
         Ok(first)
     }
 
-    /// Takes so many spans of memory that may have pages, if there are, for large blocks of a shard, which keeps all but the one returned.
-    pub fn take_large_batch(&self, shard: usize, granules: u32, count: usize) -> Option<u32> {
+    /// Takes so many spans of memory that may have pages, if there are, for large blocks of a shard, which keeps all but the one returned;
+    /// for that `account` is called under the shard's lock. Not inlined: who finds what its shard keeps should not save registers for this.
+    #[inline(never)]
+    pub fn take_large_batch(
+        &self,
+        shard: usize,
+        granules: u32,
+        count: usize,
+        account: impl FnOnce(),
+    ) -> Option<u32> {
         let (now, mut batch) = (os::now_ns(), Batch::new(granules));
         self.with(now, |heap, map| {
             let spans = (0..count).map_while(|_| heap.take_used(map, granules, 1, now));
@@ -106,6 +114,7 @@ impl Spans {
         });
         let first = batch.pop(&self.map)?.first;
         self.in_shard(shard, |kept| {
+            account();
             while let Some(span) = batch.pop(&self.map) {
                 kept.push(&self.map, span.first, granules);
             }

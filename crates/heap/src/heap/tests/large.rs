@@ -321,23 +321,25 @@ fn a_block_that_grows_into_memory_to_which_pages_were_moved_or_from_such_is_one_
 }
 
 #[test]
-fn a_block_that_grows_goes_where_it_has_room_to_grow_again() {
-    const MIB: usize = 1 << 20;
-    let heap = heap_with_purger();
-    let cache = heap.caches.acquire();
-    let take = |bytes| heap.allocate_large(cache, bytes, 128, Pages::Any).address;
-    let [fitting, _, roomy, _, mut block, _] = [2, 1, 8, 1, 1, 1].map(|mib| take(mib * MIB));
-    for free in [fitting, roomy] {
-        heap.free(cache, free);
+fn a_block_that_grows_a_little_goes_where_it_has_room_to_grow_again() {
+    const UNIT: usize = 1 << 18;
+    for (grown, goes_far) in [(5, true), (6, false)] {
+        let heap = heap_with_purger();
+        let cache = heap.caches.acquire();
+        let take = |units| heap.allocate_large(cache, units * UNIT, 128, Pages::Any).address;
+        let [fitting, _, roomy, _, mut block, _] = [6, 1, 12, 1, 4, 1].map(take);
+        for free in [fitting, roomy] {
+            heap.free(cache, free);
+        }
+        // What the shard keeps goes by length.
+        heap.spans.return_unused();
+        heap.spans.return_unused();
+        fill(block, 4 * UNIT, 1);
+        block = heap.resize_large(cache, block, grown * UNIT);
+        assert_eq!(block, if goes_far { roomy } else { fitting }, "by a fourth, by a half");
+        for units in 6..=if goes_far { 12 } else { 6 } {
+            assert_eq!(heap.resize_large(cache, block, units * UNIT), block);
+        }
+        assert!(holds(block, 4 * UNIT, 1));
     }
-    // The shards' own go by length.
-    heap.spans.return_unused();
-    heap.spans.return_unused();
-    fill(block, MIB, 1);
-    for mib in 2..=8 {
-        block = heap.resize_large(cache, block, mib * MIB);
-        assert_eq!(block, roomy, "{mib} MiB");
-    }
-    assert!(holds(block, MIB, 1));
-    assert_eq!(take(2 * MIB), fitting, "what others take");
 }
