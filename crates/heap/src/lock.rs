@@ -23,10 +23,10 @@ const CONTENDED: u32 = 2;
 /// Bit: held across a fork, so that its holder may take it again.
 const FOR_FORK: u32 = 4;
 
-/// Pauses of a thread between two looks at the lock: one at first, then twice as many each time, so many at most before it sleeps, some
-/// microseconds in all. Critical sections last tens to hundreds of ns; who holds the lock may take it several times meanwhile, and what
-/// it guards stays in one CPU's cache.
-const MOST_PAUSES: u32 = if cfg!(loom) { 0 } else { 32 };
+/// Looks of a thread at the lock before it sleeps: a pause after the first, and twice as many after each; some microseconds in all.
+/// Critical sections last tens to hundreds of ns; who holds the lock may take it several times meanwhile, and what it guards stays in
+/// one CPU's cache.
+const LOOKS: u32 = if cfg!(loom) { 0 } else { 6 };
 
 /// Looks of a thread that ends the process before it takes a lock over, and the pause in ns between two.
 const LAST_LOOKS: u32 = 100;
@@ -108,19 +108,19 @@ impl<T> Lock<T> {
         if is_forking() && self.word.load(Ordering::Relaxed) & FOR_FORK != 0 {
             return true;
         }
-        let (mut pauses, mut last_looks) = (1, LAST_LOOKS);
+        let (mut looks, mut last_looks) = (LOOKS, LAST_LOOKS);
         loop {
             // ORDERING: Relaxed load only decides what to try; the exchange acquires as in `take_free`.
             let word = self.word.load(Ordering::Relaxed);
             // After the spinning others may sleep, too: the bit is kept so that `release` wakes one.
-            let taken = if pauses <= MOST_PAUSES { HELD } else { HELD | CONTENDED };
+            let taken = if looks > 0 { HELD } else { HELD | CONTENDED };
             if word == FREE {
                 if self.word.compare_exchange(FREE, taken, Ordering::Acquire, Ordering::Relaxed).is_ok() {
                     return false;
                 }
-            } else if pauses <= MOST_PAUSES {
-                (0..pauses).for_each(|_| core::hint::spin_loop());
-                pauses *= 2;
+            } else if looks > 0 {
+                (0..1 << (LOOKS - looks)).for_each(|_| core::hint::spin_loop());
+                looks -= 1;
             } else if os::is_dying() {
                 // Who holds it is this thread, which never goes on there, or waits for what this thread holds.
                 if last_looks == 0 {
