@@ -11,7 +11,7 @@ use crate::message::{Misuse, misuse};
 use crate::os;
 use crate::page_map::{Record, State};
 use crate::span_heap::Taken;
-use crate::spans::{Batch, RECENT, SHARDS, Spans};
+use crate::spans::{RECENT, SHARDS, Spans};
 use books::Books;
 pub use books::{LargeBin, LargeTotals};
 use core::ops::Range;
@@ -309,13 +309,13 @@ impl Large {
         self.filled.freed(&spans.map, first, bytes);
         record.set_state(State::Interior);
         let granules = record.granules.get();
-        let given = spans.in_shard(shard, |kept| {
+        let span = Span { first, granules };
+        let leaves = spans.in_shard(shard, |kept| {
             self.books.remove(shard, bytes);
-            let span = Span { first, granules };
-            if may_keep { spans.keep_large(kept, span) } else { Some(Batch::of(&spans.map, span)) }
+            !may_keep || !spans.keep_large(kept, span)
         });
-        if let Some(batch) = given {
-            spans.give_batch(batch);
+        if leaves {
+            spans.give(first, granules, false);
         }
     }
 

@@ -17,7 +17,6 @@ use crate::trace::Event;
 use core::sync::atomic::{AtomicBool, Ordering};
 pub use gathering::Gathered;
 use keeping::KeptByShard;
-pub use kept::Batch;
 pub use recent::PLACES as RECENT;
 use recent::Recent;
 

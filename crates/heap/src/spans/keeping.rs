@@ -70,19 +70,22 @@ impl Spans {
         self.kept[shard].with(act)
     }
 
-    /// As [`Kept::keep_large`], where it is to be kept: there is a purger, or one thread, and no more than would be held.
+    /// Keeps the span of a large block, if there is a purger, or one thread and no more than would be held; what has to leave for it goes
+    /// back. False: it is not kept.
     #[inline]
-    pub fn keep_large(&self, kept: &mut Kept, span: Span) -> Option<Batch> {
+    pub fn keep_large(&self, kept: &mut Kept, span: Span) -> bool {
         // Who ends the keeping takes the lock afterwards.
         let for_all = self.keeps();
         if !for_all && !self.recent.may_shelve(span.granules) {
-            return Some(Batch::of(&self.map, span));
+            return false;
         }
-        let leaves = kept.keep_large(&self.map, span);
+        if let Some(leaves) = kept.keep_large(&self.map, span) {
+            self.give_batch(leaves);
+        }
         if !for_all {
             self.recent.set_shelved(kept.granules);
         }
-        leaves
+        true
     }
 
     /// As [`Kept::take_large`]; if there is none, how many to take. One thread meets nobody, so one is enough for it.
@@ -98,7 +101,8 @@ impl Spans {
     }
 
     /// Takes so many spans of memory that may have pages, if there are, for large blocks of a shard, which keeps all but the one returned;
-    /// for that `account` is called under the shard's lock. Not inlined: who finds what its shard keeps should not save registers for this.
+    /// for that `account` is called. Under the shard's lock throughout: who forks or runs out of memory waits for what is on its way. Not
+    /// inlined: who finds what its shard keeps should not save registers for this.
     #[inline(never)]
     pub fn take_large_batch(
         &self,
@@ -107,23 +111,25 @@ impl Spans {
         count: usize,
         account: impl FnOnce(),
     ) -> Option<u32> {
-        let (now, mut batch) = (os::now_ns(), Batch::new(granules));
-        self.with(now, |heap, map| {
-            let spans = (0..count).map_while(|_| heap.take_used(map, granules, 1, now));
-            spans.for_each(|taken| batch.push(map, taken.first));
-        });
-        let first = batch.pop(&self.map)?.first;
-        self.in_shard(shard, |kept| {
-            account();
-            while let Some(span) = batch.pop(&self.map) {
-                kept.push(&self.map, span.first, granules);
+        let (now, shard) = (os::now_ns(), &self.kept[shard]);
+        shard.with(|kept| {
+            // Who finds nothing in the span heap from now on asks this shard, too.
+            shard.granules.set(granules);
+            let first = self.with(now, |heap, map| {
+                let mut take = || heap.take_used(map, granules, 1, now).map(|taken| taken.first);
+                let first = take();
+                (1..count).map_while(|_| take()).for_each(|more| kept.push(map, more, granules));
+                first
+            });
+            if first.is_some() {
+                account();
             }
-        });
-        Some(first)
+            first
+        })
     }
 
-    /// Gives spans back.
-    pub fn give_batch(&self, mut batch: Batch) {
+    /// Gives spans back that a shard kept, under its lock for the same reason.
+    fn give_batch(&self, mut batch: Batch) {
         let now = os::now_ns();
         self.with(now, |heap, map| {
             while let Some(Span { first, granules }) = batch.pop(map) {
@@ -190,8 +196,7 @@ impl Spans {
     pub(super) fn return_kept(&self) -> bool {
         let mut any = false;
         for shard in self.kept.iter().filter(|shard| shard.granules.get() > 0) {
-            while let Some(batch) = shard.with(|kept| kept.pop_any(&self.map)) {
-                self.give_batch(batch);
+            while shard.with(|kept| kept.pop_any(&self.map).map(|batch| self.give_batch(batch))).is_some() {
                 any = true;
             }
         }
@@ -235,8 +240,8 @@ impl Spans {
     #[inline(never)]
     fn shelve(&self, shard: usize, span: Span) {
         self.map.record(span.first).set_state(State::Interior);
-        if let Some(batch) = self.in_shard(shard, |kept| self.keep_large(kept, span)) {
-            self.give_batch(batch);
+        if !self.in_shard(shard, |kept| self.keep_large(kept, span)) {
+            self.give(span.first, span.granules, false);
         }
     }
 
