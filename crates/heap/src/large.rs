@@ -130,21 +130,15 @@ impl Large {
         let granules = granules_for(bytes + start.at_least(bytes))?;
         let align_granules = u32::try_from(align.div_ceil(GRANULE_BYTES)).ok()?;
         spans.shelve_recent(shard);
-        let serves = align_granules <= 1 && pages != Pages::None;
         let recent = spans.in_shard(shard, |kept| {
             self.settle(shard);
-            let taken = if serves { spans.take_large(kept, granules) } else { Err(1) };
-            if taken.is_ok() {
+            let serves = align_granules <= 1 && pages != Pages::None;
+            let taken = serves.then(|| spans.take_large(shard, kept, granules)).flatten();
+            if taken.is_some() {
                 self.books.add(shard, bytes);
             }
             taken
         });
-        let recent = match recent {
-            Err(count) if count > 1 => spans.take_large_batch(shard, granules, count, || {
-                self.books.add(shard, bytes);
-            }),
-            taken => taken.ok(),
-        };
         let taken = match recent {
             Some(first) => Taken { first, zero: false },
             None => self.take(spans, shard, bytes, granules, align_granules, pages)?,

@@ -88,42 +88,33 @@ impl Spans {
         true
     }
 
-    /// As [`Kept::take_large`]; if there is none, how many to take. One thread meets nobody, so one is enough for it.
+    /// As [`Kept::take_large`], for this shard; if there is none, as many as it may need, of which it keeps all but one.
     #[inline]
-    pub fn take_large(&self, kept: &mut Kept, granules: u32) -> Result<u32, usize> {
-        let Some(first) = kept.take_large(&self.map, granules) else {
-            return Err(if self.keeps() { kept.miss_large(granules) } else { 1 });
-        };
+    pub fn take_large(&self, shard: usize, kept: &mut Kept, granules: u32) -> Option<u32> {
+        let own = kept.take_large(&self.map, granules);
+        let first = own.or_else(|| self.take_large_batch(shard, kept, granules))?;
         if self.recent.has_shelved() {
             self.recent.set_shelved(kept.granules);
         }
-        Ok(first)
+        Some(first)
     }
 
-    /// Takes so many spans of memory that may have pages, if there are, for large blocks of a shard, which keeps all but the one returned;
-    /// for that `account` is called. Under the shard's lock throughout: who forks or runs out of memory waits for what is on its way. Not
-    /// inlined: who finds what its shard keeps should not save registers for this.
+    /// Takes spans of memory that may have pages, if more than one is worth it: one thread meets nobody. Under the shard's lock: who
+    /// forks or runs out of memory waits for what is on its way. Not inlined: who finds what its shard keeps should not save registers for
+    /// this.
     #[inline(never)]
-    pub fn take_large_batch(
-        &self,
-        shard: usize,
-        granules: u32,
-        count: usize,
-        account: impl FnOnce(),
-    ) -> Option<u32> {
-        let (now, shard) = (os::now_ns(), &self.kept[shard]);
-        shard.with(|kept| {
-            // Who finds nothing in the span heap from now on asks this shard, too.
-            shard.granules.set(granules);
-            let first = self.with(now, |heap, map| {
-                let mut take = || heap.take_used(map, granules, 1, now).map(|taken| taken.first);
-                let first = take();
-                (1..count).map_while(|_| take()).for_each(|more| kept.push(map, more, granules));
-                first
-            });
-            if first.is_some() {
-                account();
-            }
+    fn take_large_batch(&self, shard: usize, kept: &mut Kept, granules: u32) -> Option<u32> {
+        let count = if self.keeps() { kept.miss_large(granules) } else { 1 };
+        if count == 1 {
+            return None;
+        }
+        // Who finds nothing in the span heap from now on asks this shard, too.
+        self.kept[shard].granules.set(granules);
+        let now = os::now_ns();
+        self.with(now, |heap, map| {
+            let mut take = || heap.take_used(map, granules, 1, now).map(|taken| taken.first);
+            let first = take();
+            (1..count).map_while(|_| take()).for_each(|more| kept.push(map, more, granules));
             first
         })
     }

@@ -260,12 +260,17 @@ impl Default for Kept {
 mod tests {
     use super::*;
 
+    /// Memory of so many granules, where it begins, and a shard that keeps none of it.
+    fn memory(granules: u32) -> (PageMap, u32, Kept) {
+        let map = PageMap::new();
+        assert!(map.reservation.grow(granules, 0).is_some());
+        let base = map.reservation.first_granule();
+        (map, base, Kept::new())
+    }
+
     #[test]
     fn what_was_not_needed_in_a_round_is_unused() {
-        let map = PageMap::new();
-        assert!(map.reservation.grow(16, 0).is_some());
-        let base = map.reservation.first_granule();
-        let mut kept = Kept::new();
+        let (map, base, mut kept) = memory(16);
         (0..4).for_each(|index| kept.push(&map, base + index, 1));
         kept.push(&map, base + 4, 3);
         assert_eq!(kept.granules, 7);
@@ -285,10 +290,7 @@ mod tests {
 
     #[test]
     fn spans_of_large_blocks_as_long_as_slabs_are_kept_by_length_too() {
-        let map = PageMap::new();
-        assert!(map.reservation.grow(64, 0).is_some());
-        let base = map.reservation.first_granule();
-        let mut kept = Kept::new();
+        let (map, base, mut kept) = memory(64);
         let span = |offset, granules| Span { first: base + offset, granules };
         let most = MOST_OF_LENGTH + MOST_LARGE as u32;
         for index in 0..most {
@@ -304,10 +306,7 @@ mod tests {
 
     #[test]
     fn spans_of_large_blocks_are_taken_by_length_and_leave_by_age() {
-        let map = PageMap::new();
-        assert!(map.reservation.grow(64, 0).is_some());
-        let base = map.reservation.first_granule();
-        let mut kept = Kept::new();
+        let (map, base, mut kept) = memory(64);
         let span = |offset, granules| Span { first: base + offset, granules };
         assert_eq!(kept.keep_large(&map, span(0, 8)), None);
         assert_eq!(kept.keep_large(&map, span(10, 8)), None);
@@ -331,10 +330,7 @@ mod tests {
 
     #[test]
     fn large_blocks_that_come_and_go_in_numbers_find_their_spans_which_change_in_batches() {
-        let map = PageMap::new();
-        assert!(map.reservation.grow(512, 0).is_some());
-        let base = map.reservation.first_granule();
-        let mut kept = Kept::new();
+        let (map, base, mut kept) = memory(512);
         // 100 blocks are freed and wanted again: how often spans left, how many blocks found none, and how many one would be given then.
         let round = |kept: &mut Kept| {
             let spans = (base..base + 200).step_by(2).map(|first| Span { first, granules: 2 });

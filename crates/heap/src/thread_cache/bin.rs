@@ -58,7 +58,7 @@ impl Place {
     /// The bin.
     #[inline(always)]
     pub fn of(self, bins: &[Bin; BINS]) -> &Bin {
-        // SAFETY: both of the above are whole bins, below BINS.
+        // SAFETY: both of the above are whole bins, since tags are multiples of a bin's bytes, and below BINS.
         unsafe { &*bins.as_ptr().byte_add(self.0) }
     }
 
