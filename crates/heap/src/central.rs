@@ -229,7 +229,7 @@ impl Central {
         self.look_for_spread(spans, &self.shards[own]);
         // ORDERING: Relaxed; a statistic that decides about speed only.
         let out_bytes = self.out_bytes.load(Ordering::Relaxed);
-        spans.take_for_slab(size_class::slab_granules(class), out_bytes >= WORTH_BYTES as isize)
+        spans.take_for_slab(own, size_class::slab_granules(class), out_bytes >= WORTH_BYTES as isize)
     }
 
     /// Sends magazines home that a shard has in transit beyond the usual; false if there are none. Those of others are left to them

@@ -166,9 +166,9 @@ impl Large {
         let has_own = pages == Pages::None;
         let wants_huge = self.filled.wants_huge(bytes) && !has_own;
         let (Taken { first, zero }, gathered) = if wants_huge && !spans.has_dirty(granules) {
-            (spans.take_for_huge(granules, align)?, 0)
+            (spans.take_for_huge(shard, granules, align)?, 0)
         } else {
-            self.take_and_gather(spans, granules, align, pages)?
+            self.take_and_gather(spans, shard, granules, align, pages)?
         };
         spans.map.record(first).make_large(bytes, 0);
         let is_new = gathered == 0 || !wants_huge && shows_filled(gathered, granules);
@@ -324,7 +324,7 @@ impl Large {
         let new_bytes = whole_units(new_bytes);
         let (old, new) = (record.granules.get(), granules_for(new_bytes + block.offset())?);
         if new > old {
-            let take_behind = || spans.take_behind(Span { first, granules: old }, new - old);
+            let take_behind = || spans.take_behind(shard, Span { first, granules: old }, new - old);
             let taken = match take_behind() {
                 Some(taken) => taken,
                 None => {

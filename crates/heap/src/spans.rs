@@ -1,6 +1,7 @@
 //! The span heap behind its lock: with its page map, the clock, the purging that happens outside the lock, and the spans that
 //! shards keep.
 
+mod depot;
 mod gathering;
 mod huge;
 mod keeping;
@@ -15,6 +16,7 @@ use crate::page_map::{PageMap, State};
 use crate::span_heap::{Due, PURGE_BATCH, PurgeMode, Purges, SpanCounts, SpanHeap, Taken};
 use crate::trace::Event;
 use core::sync::atomic::{AtomicBool, Ordering};
+use depot::Depot;
 pub use gathering::Gathered;
 use keeping::KeptByShard;
 pub use recent::PLACES as RECENT;
@@ -44,6 +46,8 @@ enum Which {
 pub struct Spans {
     /// Spans that shards keep, while there is a purger; of large blocks also what a process of one thread freed last.
     kept: [KeptByShard; SHARDS],
+    /// Spans that come and go between shards.
+    depot: Depot,
     heap: Lock<SpanHeap>,
     /// What every granule is.
     pub map: PageMap,
@@ -79,30 +83,27 @@ impl Spans {
             is_releasing: AtomicBool::new(false),
             is_traced: AtomicBool::new(false),
             kept: [const { KeptByShard::new() }; SHARDS],
+            depot: Depot::new(),
             keeps: AtomicBool::new(false),
             recent: Recent::new(),
         }
     }
 
-    /// Takes a span, see [`SpanHeap::take`]; what shards keep before fresh memory. Purges everything and tries again before it
-    /// gives up.
-    pub fn take(&self, granules: u32, align: u32, prefer_clean: bool) -> Option<Taken> {
-        let used = if !prefer_clean && self.has_kept() {
-            self.take_used_or_return_kept(granules, align)
-        } else {
-            None
-        };
+    /// Takes a span for a thread of this shard, see [`SpanHeap::take`]; what shards keep before fresh memory. Purges everything and tries
+    /// again before it gives up.
+    pub fn take(&self, shard: usize, granules: u32, align: u32, prefer_clean: bool) -> Option<Taken> {
+        let used =
+            if !prefer_clean && self.has_kept() { self.take_used(shard, granules, align) } else { None };
         used.or_else(|| self.take_any(granules, align, prefer_clean))
     }
 
-    /// Takes a span of memory that may have pages, or makes what shards keep such memory.
-    fn take_used_or_return_kept(&self, granules: u32, align: u32) -> Option<Taken> {
-        let now = os::now_ns();
-        let taken = self.with(now, |heap, map| heap.take_used(map, granules, align, now));
-        if taken.is_none() {
-            self.return_kept();
-        }
-        taken
+    /// Takes a span of memory that may have pages, of what shards keep, too: they give back as much as it takes, this one first.
+    fn take_used(&self, shard: usize, granules: u32, align: u32) -> Option<Taken> {
+        let take = || {
+            let now = os::now_ns();
+            self.with(now, |heap, map| heap.take_used(map, granules, align, now))
+        };
+        take().or_else(|| self.return_kept_until(shard, take))
     }
 
     /// As [`Spans::take`], when nobody keeps anything that serves.
@@ -122,14 +123,14 @@ impl Spans {
         self.with(now, |heap, map| heap.take_to_grow(map, granules, now))
     }
 
-    /// Takes `more` granules directly behind a used span, see [`SpanHeap::take_behind`].
-    pub fn take_behind(&self, span: Span, more: u32) -> Option<Taken> {
+    /// Takes `more` granules directly behind a used span of this shard's thread, see [`SpanHeap::take_behind`].
+    pub fn take_behind(&self, shard: usize, span: Span, more: u32) -> Option<Taken> {
         let now = os::now_ns();
         let end = span.first + span.granules;
         let take = || self.with(now, |heap, map| heap.take_behind(map, span, more, now));
-        // What a shard keeps is free, too.
+        // What the shard keeps is free, too.
         let is_kept = || end < self.map.reservation.limit() && self.map.record(end).state() == State::Kept;
-        take().or_else(|| (is_kept() && self.return_kept()).then(take).flatten())
+        take().or_else(|| (is_kept() && self.return_kept_by(&self.kept[shard])).then(take).flatten())
     }
 
     /// Gives a span back. `zero`: it reads as zero and holds no pages.
@@ -352,7 +353,8 @@ impl Spans {
 
     /// Sizes and counts.
     pub fn counts(&self) -> SpanCounts {
-        let kept: u32 = self.kept.iter().map(|shard| shard.granules.get()).sum();
+        let shards: u32 = self.kept.iter().map(|shard| shard.granules.get()).sum();
+        let kept = shards + self.depot.granules();
         let (mut counts, stored) = self.with(os::now_ns(), |heap, _| (heap.counts, heap.huge_page.rest()));
         counts.used = counts.used.saturating_sub(kept + stored);
         counts.dirty += kept + stored;
@@ -362,6 +364,7 @@ impl Spans {
     /// Takes the locks for the time of a fork.
     pub fn hold_for_fork(&self) {
         self.kept.iter().for_each(|shard| shard.spans.hold_for_fork());
+        self.depot.hold_for_fork();
         self.populating.hold_for_fork();
         self.gathering.hold_for_fork();
         self.purging.hold_for_fork();
@@ -376,6 +379,7 @@ impl Spans {
         self.purging.release_after_fork();
         self.gathering.release_after_fork();
         self.populating.release_after_fork();
+        self.depot.release_after_fork();
         self.kept.iter().for_each(|shard| shard.spans.release_after_fork());
     }
 }

@@ -80,7 +80,7 @@ mod tests {
         let Heap { central, spans, .. } = &*heap;
         let shard = central.shard(0);
         let is_found = |more: u32| {
-            let taken = (more > 0).then(|| spans.take(more, 1, true).unwrap());
+            let taken = (more > 0).then(|| spans.take(0, more, 1, true).unwrap());
             central.look_for_spread(spans, shard);
             assert_eq!(taken.is_some(), more > 0);
             central.is_spread()

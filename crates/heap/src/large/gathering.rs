@@ -36,6 +36,7 @@ impl Large {
     pub(super) fn take_and_gather(
         &self,
         spans: &Spans,
+        shard: usize,
         granules: u32,
         align: u32,
         pages: Pages,
@@ -46,7 +47,7 @@ impl Large {
             return Some((taken, 0));
         }
         loop {
-            let taken = spans.take(granules, align, pages == Pages::None)?;
+            let taken = spans.take(shard, granules, align, pages == Pages::None)?;
             if !taken.zero || pages != Pages::Any {
                 return Some((taken, 0));
             }

@@ -79,16 +79,16 @@ mod tests {
     fn who_runs_out_of_memory_waits_for_a_piece_on_its_way() {
         let spans = Spans::new();
         spans.set_mode(PurgeMode::Never);
-        let first = spans.take(8, 1, false).unwrap().first;
+        let first = spans.take(0, 8, 1, false).unwrap().first;
         spans.give(first, 8, false);
         let rest = spans.with(0, |heap, _| heap.counts.clean);
-        spans.take(rest, 1, true).unwrap();
+        spans.take(0, rest, 1, true).unwrap();
         let gathering = spans.gathering.lock();
         let piece = spans.with(0, |heap, map| heap.take_piece(map, 8)).unwrap();
         let taken = std::thread::scope(|scope| {
             let other = scope.spawn(|| {
                 REFUSED.set(Call::Commit as u32);
-                spans.take(8, 1, false)
+                spans.take(0, 8, 1, false)
             });
             // Time for it to find nothing, if it did not wait.
             std::thread::sleep(Duration::from_millis(20));

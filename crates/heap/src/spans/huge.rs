@@ -6,30 +6,25 @@ use crate::span_heap::{Taken, huge_page};
 
 impl Spans {
     /// Takes a span for a slab, when nobody keeps anything that serves. `is_large`: the heap is worth huge pages.
-    pub fn take_for_slab(&self, granules: u32, is_large: bool) -> Option<u32> {
+    pub fn take_for_slab(&self, shard: usize, granules: u32, is_large: bool) -> Option<u32> {
         let huge = if is_large { self.take_of_huge_page(granules) } else { None };
         if huge.is_some() {
             return huge;
         }
         // Where there is a purger the caller has looked.
-        let used = if self.recent.has_shelved() { self.take_used_or_return_kept(granules, 1) } else { None };
+        let used = if self.recent.has_shelved() { self.take_used(shard, granules, 1) } else { None };
         used.or_else(|| self.take_any(granules, 1, false)).map(|taken| taken.first)
     }
 
     /// Takes a span for a block that is to have huge pages: what has pages, or what can have them.
-    pub fn take_for_huge(&self, granules: u32, align: u32) -> Option<Taken> {
+    pub fn take_for_huge(&self, shard: usize, granules: u32, align: u32) -> Option<Taken> {
         if !self.map.reservation.are_huge_pages_auto() {
-            return self.take(granules, align, false);
+            return self.take(shard, granules, align, false);
         }
-        let take_used = || {
-            let now = os::now_ns();
-            self.with(now, |heap, map| heap.take_used(map, granules, align, now))
-        };
         // Others would leave gaps that serve none of their kind.
         let is_whole = granules.is_multiple_of(huge_page::GRANULES);
         let wanted = if is_whole { align.max(huge_page::GRANULES) } else { align };
-        take_used()
-            .or_else(|| (self.has_kept() && self.return_kept()).then(take_used).flatten())
+        self.take_used(shard, granules, align)
             .or_else(|| self.take_any(granules, wanted, true))
             .or_else(|| self.take_any(granules, align, false))
     }
@@ -102,11 +97,11 @@ mod tests {
         spans.set_purger(true);
         let granules = 2 * huge_page::GRANULES;
         let taken: [u32; 2] = std::array::from_fn(|_| {
-            spans.take(1, 1, true).unwrap();
-            spans.take_for_huge(granules, 1).unwrap().first
+            spans.take(0, 1, 1, true).unwrap();
+            spans.take_for_huge(0, granules, 1).unwrap().first
         });
         assert!(taken.iter().all(|&first| spans.map.address(first).is_multiple_of(os::HUGE_PAGE_BYTES)));
         spans.in_shard(0, |kept| spans.keep_large(kept, Span { first: taken[0], granules }));
-        assert_eq!(spans.take_for_huge(granules, 1), Some(Taken { first: taken[0], zero: false }));
+        assert_eq!(spans.take_for_huge(0, granules, 1), Some(Taken { first: taken[0], zero: false }));
     }
 }

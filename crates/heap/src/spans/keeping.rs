@@ -1,6 +1,6 @@
 //! Free spans that are no part of the span heap for a while: what shards keep, and what is at hand in a process of one thread.
 
-use super::kept::{Batch, Kept};
+use super::kept::{Batch, Kept, LONGEST};
 use super::{RECENT, Spans};
 use crate::granule::Span;
 use crate::lock::Lock;
@@ -46,11 +46,15 @@ impl Spans {
         let now = os::now_ns();
         let take_free =
             || self.with(now, |heap, map| heap.take_used(map, granules, 1, now)).map(|taken| taken.first);
-        let take_others = || self.kept.iter().find_map(|shard| self.take_kept_by(shard, granules));
-        take_free().or_else(take_others).or_else(|| {
-            // Others may be cut, or join.
-            self.return_kept().then(take_free).flatten()
-        })
+        let take_others = || self.from(shard).find_map(|shard| self.take_kept_by(shard, granules));
+        // Others may be cut, or join.
+        take_free().or_else(take_others).or_else(|| self.return_kept_until(shard, take_free))
+    }
+
+    /// What shards keep, that of one first, then in their order: so that not all meet at the same.
+    fn from(&self, shard: usize) -> impl Iterator<Item = &KeptByShard> {
+        let (before, behind) = self.kept.split_at(shard);
+        behind.iter().chain(before)
     }
 
     fn take_kept_by(&self, shard: &KeptByShard, granules: u32) -> Option<u32> {
@@ -79,8 +83,8 @@ impl Spans {
         if !for_all && !self.recent.may_shelve(span.granules) {
             return false;
         }
-        if let Some(leaves) = kept.keep_large(&self.map, span) {
-            self.give_batch(leaves);
+        if let Some(leaves) = kept.keep_large(&self.map, &self.depot, span) {
+            if leaves.count > 1 { self.depot.put(&self.map, leaves) } else { self.give_batch(leaves) }
         }
         if !for_all {
             self.recent.set_shelved(kept.granules);
@@ -99,17 +103,24 @@ impl Spans {
         Some(first)
     }
 
-    /// Takes spans of memory that may have pages, if more than one is worth it: one thread meets nobody. Under the shard's lock: who
-    /// forks or runs out of memory waits for what is on its way. Not inlined: who finds what its shard keeps should not save registers for
-    /// this.
+    /// Takes what others left, or spans of memory that may have pages, if more than one is worth it: one thread meets nobody. Under the
+    /// shard's lock: who forks or runs out of memory waits for what is on its way. Not inlined: who finds what its shard keeps should not
+    /// save registers for this.
     #[inline(never)]
     fn take_large_batch(&self, shard: usize, kept: &mut Kept, granules: u32) -> Option<u32> {
-        let count = if self.keeps() { kept.miss_large(granules) } else { 1 };
-        if count == 1 {
+        if granules > LONGEST || !self.keeps() {
             return None;
         }
         // Who finds nothing in the span heap from now on asks this shard, too.
         self.kept[shard].granules.set(granules);
+        if let Some(batch) = self.depot.take(&self.map, granules) {
+            kept.adopt(batch);
+            return kept.take_large(&self.map, granules);
+        }
+        let count = kept.miss_large(&self.depot, granules);
+        if count == 1 {
+            return None;
+        }
         let now = os::now_ns();
         self.with(now, |heap, map| {
             let mut take = || heap.take_used(map, granules, 1, now).map(|taken| taken.first);
@@ -180,19 +191,46 @@ impl Spans {
             shard.with(Kept::begin_round);
             left += shard.granules.get();
         }
-        left
+        self.depot
+            .end_round(&self.map, |mut batch| core::iter::from_fn(|| batch.pop(&self.map)).for_each(&give));
+        left + self.depot.granules()
     }
 
-    /// Gives back what shards keep; false if that is nothing.
-    pub(super) fn return_kept(&self) -> bool {
-        let mut any = false;
-        for shard in self.kept.iter().filter(|shard| shard.granules.get() > 0) {
-            while shard.with(|kept| kept.pop_any(&self.map).map(|batch| self.give_batch(batch))).is_some() {
-                any = true;
-            }
-        }
+    /// Gives back what shards keep.
+    pub(super) fn return_kept(&self) {
+        let by_shards = || self.kept.iter().for_each(|shard| _ = self.return_kept_by(shard));
+        by_shards();
+        while self.return_of_depot() {}
+        // What a shard had taken out meanwhile.
+        by_shards();
         self.recent.set_shelved(0);
+    }
+
+    /// Gives back what shards keep, one by one from `shard` on, and the depot, until `take` finds what it wants.
+    pub(super) fn return_kept_until<T>(&self, shard: usize, take: impl Fn() -> Option<T>) -> Option<T> {
+        let by_shard = |shard| self.return_kept_by(shard).then(&take).flatten();
+        let mut shards = self.from(shard);
+        let of_own = shards.next().and_then(by_shard);
+        let of_depot = || core::iter::from_fn(|| self.return_of_depot().then(&take)).flatten().next();
+        let taken = of_own.or_else(of_depot).or_else(|| shards.find_map(by_shard));
+        if self.recent.has_shelved() {
+            self.recent.set_shelved(0);
+        }
+        taken
+    }
+
+    /// Gives back what one shard keeps; false if that is nothing.
+    pub(super) fn return_kept_by(&self, shard: &KeptByShard) -> bool {
+        let any = shard.granules.get() > 0;
+        if any {
+            while shard.with(|kept| kept.pop_any(&self.map).map(|batch| self.give_batch(batch))).is_some() {}
+        }
         any
+    }
+
+    /// Gives back a batch of the depot; false if it has none.
+    fn return_of_depot(&self) -> bool {
+        self.depot.give_any(&self.map, |batch| self.give_batch(batch))
     }
 
     /// Keeps the span of a large block at hand in this place, in a process of one thread; false if it would not be held, or another is.
@@ -261,7 +299,7 @@ mod tests {
     fn kept_and_free() -> (Spans, [u32; 3]) {
         let spans = Spans::new();
         spans.set_purger(true);
-        let take = || spans.take(1, 1, false).unwrap().first;
+        let take = || spans.take(0, 1, 1, false).unwrap().first;
         let [by_0, _, by_1, _, free, _] = std::array::from_fn(|_| take());
         spans.give_for(0, by_0, 1);
         spans.give_for(1, by_1, 1);
@@ -282,7 +320,7 @@ mod tests {
         assert!(spans.has_waiting());
         assert_eq!([spans.return_unused(), spans.return_unused()], [true, false]);
         assert_eq!((spans.counts().used, spans.used()), (3, 3));
-        let first = spans.take(huge_page::GRANULES, 1, true).unwrap().first;
+        let first = spans.take(0, huge_page::GRANULES, 1, true).unwrap().first;
         spans.heap.lock().huge_page.set(first);
         assert_eq!((spans.counts().used, spans.used()), (3, 3 + huge_page::GRANULES));
         assert_eq!([spans.return_unused(), spans.return_unused()], [true, false]);

@@ -275,7 +275,7 @@ fn blocks_cached_in_no_order_do_not_keep_the_memory_of_one_size_from_the_next() 
     // Memory that comes back is held.
     let granules = (2 * BYTES / GRANULE_BYTES) as u32;
     for _ in 0..2 {
-        let span = heap.spans.take(granules, 1, false).unwrap();
+        let span = heap.spans.take(0, granules, 1, false).unwrap();
         heap.spans.give(span.first, granules, false);
     }
     let mut random = 1_u64;

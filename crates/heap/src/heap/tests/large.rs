@@ -48,7 +48,7 @@ fn a_block_that_was_moved_in_part_keeps_its_contents() {
         } else {
             let place = granules_for(bytes).unwrap();
             let rest = heap.spans.counts().clean - place;
-            heap.spans.take(rest, 1, true).unwrap();
+            heap.spans.take(0, rest, 1, true).unwrap();
             refusing(&[call, Call::Commit], || heap.resize_large(None, block, bytes))
         };
         MOVES_BEFORE.set(0);

@@ -190,7 +190,7 @@ fn bytes_out_of_their_slabs_are_what_was_taken_less_what_came_back() {
 fn where_there_is_no_other_memory_a_shard_gets_the_few_free_blocks_of_another() {
     let (heap, class) = (heap(), class_of(512));
     let blocks = fill_slabs(&heap, class, 1);
-    heap.spans.take(heap.spans.counts().clean, 1, true).unwrap();
+    heap.spans.take(0, heap.spans.counts().clean, 1, true).unwrap();
     blocks[..3].iter().for_each(|&block| heap.free(None, block));
     let fetched = refusing(&[Call::Commit], || heap.central.fetch(&heap.spans, 1, class, 8));
     assert_eq!(fetched.map(|magazine| magazine.count), Some(3));
@@ -229,7 +229,7 @@ fn where_memory_is_exhausted_a_shard_has_the_last_block_of_another() {
     let class = size_class::class_of(48).unwrap();
     let magazine = heap.central.fetch(&heap.spans, 0, class, 1).unwrap();
     refusing(&[Call::Commit], || {
-        while heap.spans.take(1, 1, false).is_some() {}
+        while heap.spans.take(0, 1, 1, false).is_some() {}
         let others = heap.central.counts(&heap.spans.map, class).free_blocks;
         let taken = (0..others).map_while(|_| heap.central.fetch(&heap.spans, 1, class, 1)).count();
         assert_eq!(taken, others);
