@@ -105,6 +105,11 @@ impl Decay {
         self.hold_more_ns = self.hold_more_ns.min(self.hold_limit_ns - self.hold_min_ns());
     }
 
+    /// One that has seen nothing, with the same limits.
+    pub fn with_nothing_seen(&self) -> Self {
+        Self { hold_limit_ns: self.hold_limit_ns, has_purger: self.has_purger, ..Self::new() }
+    }
+
     fn hold_ns(&self) -> u64 {
         self.hold_min_ns() + self.hold_more_ns
     }

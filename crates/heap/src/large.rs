@@ -165,7 +165,7 @@ impl Large {
     ) -> Option<Taken> {
         let has_own = pages == Pages::None;
         let wants_huge = self.filled.wants_huge(bytes) && !has_own;
-        let (Taken { first, zero }, gathered) = if wants_huge && !spans.has_dirty(granules) {
+        let (Taken { first, zero }, gathered) = if wants_huge && !spans.has_dirty(shard, granules) {
             (spans.take_for_huge(shard, granules, align)?, 0)
         } else {
             self.take_and_gather(spans, shard, granules, align, pages)?
@@ -347,6 +347,7 @@ impl Large {
             record.granules.set(new);
         } else if new < old {
             spans.map.set_moved(first + new, record.is_moved());
+            spans.map.record(first + new).heap.set(record.heap.get());
             record.granules.set(new);
             spans.give(first + new, old - new, false);
         }

@@ -15,7 +15,7 @@ mod waiting;
 
 use crate::decay::{self, Decay, Verdict, bin_of};
 use crate::granule::Span;
-use crate::page_map::{PageMap, State, Waiting};
+use crate::page_map::{PageMap, Record, State, Waiting};
 use crate::trace::{Event, Trace};
 pub use due::{Due, PURGE_BATCH, Purges};
 use free_lists::{ALL, FEW, FreeLists, MANY};
@@ -61,6 +61,18 @@ pub struct SpanCounts {
     pub huge_pages: u64,
 }
 
+impl SpanCounts {
+    /// And those of another heap. Peaks need not have been at the same time.
+    pub fn add(&mut self, other: Self) {
+        self.used += other.used;
+        self.used_peak += other.used_peak;
+        self.clean += other.clean;
+        self.dirty += other.dirty;
+        self.purges.add(other.purges);
+        self.huge_pages += other.huge_pages;
+    }
+}
+
 /// When free memory goes back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PurgeMode {
@@ -92,6 +104,8 @@ pub struct SpanHeap {
     pub mode: PurgeMode,
     /// Sizes and counts.
     pub counts: SpanCounts,
+    /// Its number.
+    place: u8,
 }
 
 impl SpanHeap {
@@ -116,7 +130,20 @@ impl SpanHeap {
                 huge_pages: 0,
             },
             trace: Trace::new(),
+            place: 0,
         }
+    }
+
+    /// Begins, as another beside the first, with its settings.
+    pub fn join(&mut self, first: &Self, place: usize) {
+        self.place = place as u8;
+        self.mode = first.mode;
+        self.decay = first.decay.with_nothing_seen();
+    }
+
+    /// What the records of its spans say.
+    fn mark(&self) -> u8 {
+        self.place + 1
     }
 
     /// Takes a span of `granules` whose first granule is a multiple of `align` granules by address.
@@ -225,26 +252,40 @@ impl SpanHeap {
 
     /// A clean span of at least `granules`, of new memory and what is clean directly before it.
     fn reserve(&mut self, map: &PageMap, granules: u32) -> Option<u32> {
-        let clean = self.clean_at_limit(map);
-        if clean >= granules {
-            return Some(map.reservation.limit() - clean);
+        let last = self.clean_at_limit(map);
+        if last.granules >= granules {
+            return Some(last.first);
         }
-        let fresh = map.reservation.grow(granules, clean)?;
-        self.add_clean(map, fresh);
-        // New memory is linked first, so a few looks find it.
-        self.clean.best_fit(map, granules, FEW)
+        let mut grow = |free| {
+            let fresh = map.reservation.grow(granules, free)?;
+            self.add_clean(map, fresh);
+            // New memory is linked first, so a few looks find it.
+            Some(self.clean.best_fit(map, granules, FEW))
+        };
+        // Another heap's may have come between.
+        grow(last.granules)?.or_else(|| grow(0)?)
     }
 
-    /// Granules of the clean span that ends at the limit, 0 for none.
-    fn clean_at_limit(&self, map: &PageMap) -> u32 {
+    /// The clean span that ends at the limit, maybe of no granules.
+    fn clean_at_limit(&self, map: &PageMap) -> Span {
         let limit = map.reservation.limit();
-        self.free_before(map, limit, State::Clean).map_or(0, |first| limit - first)
+        let first = self.free_before(map, limit, State::Clean).unwrap_or(limit);
+        Span { first, granules: limit - first }
     }
 
     /// Where the free span of this kind begins that ends before a granule.
     fn free_before(&self, map: &PageMap, granule: u32, state: State) -> Option<u32> {
-        let is_free = granule > map.reservation.first_granule() && map.record(granule - 1).state() == state;
-        is_free.then(|| map.record(granule - 1).first.get())
+        if granule <= map.reservation.first_granule() {
+            return None;
+        }
+        let last = map.record(granule - 1);
+        (self.is_own(last) && last.state() == state).then(|| last.first.get())
+    }
+
+    /// Whether it is the record of the first granule of a span of this heap, or of the last, if that is free. What others do meanwhile with
+    /// records of theirs is the same: those never say so.
+    fn is_own(&self, record: &Record) -> bool {
+        record.heap.get() == self.mark()
     }
 
     /// Takes a free span out of its lists for use and puts back what is before `offset` and behind `offset + granules`.
@@ -278,6 +319,7 @@ impl SpanHeap {
         let (record, last) = (map.record(span + offset), map.record(span + offset + granules - 1));
         debug_assert_eq!([record.state(), last.state()], [State::Interior; 2]);
         map.set_moved(span + offset, moved);
+        record.heap.set(self.mark());
         record.granules.set(granules);
         ((state == State::Dirty).then_some(waiting), freed_at)
     }
@@ -358,7 +400,8 @@ impl SpanHeap {
         let most = if waiting == Waiting::Held { JOINED_MAX.max(CUT_MAX * granules) } else { u32::MAX };
         let joins = |granule: u32| {
             let record = map.record(granule);
-            record.state() == state && record.free().waiting() == waiting && record.granules.get() <= most
+            let is_free = self.is_own(record) && record.state() == state;
+            is_free && record.free().waiting() == waiting && record.granules.get() <= most
         };
         let end = first + granules;
         let right = (end < map.reservation.limit() && joins(end)).then_some(end);
@@ -408,9 +451,11 @@ impl SpanHeap {
     fn link(&mut self, map: &PageMap, first: u32, granules: u32, state: State, waiting: Waiting, place: u32) {
         let record = map.record(first);
         record.granules.set(granules);
+        record.heap.set(self.mark());
         record.set_state(state);
         record.free().set_waiting(waiting);
         let last = map.record(first + granules - 1);
+        last.heap.set(self.mark());
         last.set_state(state);
         last.first.set(first);
         match state {

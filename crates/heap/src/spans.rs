@@ -3,6 +3,7 @@
 
 mod depot;
 mod gathering;
+mod heaps;
 mod huge;
 mod keeping;
 pub mod kept;
@@ -18,6 +19,7 @@ use crate::trace::Event;
 use core::sync::atomic::{AtomicBool, Ordering};
 use depot::Depot;
 pub use gathering::Gathered;
+use heaps::{HEAPS, Known};
 use keeping::KeptByShard;
 pub use recent::PLACES as RECENT;
 use recent::Recent;
@@ -48,6 +50,9 @@ pub struct Spans {
     kept: [KeptByShard; SHARDS],
     /// Spans that come and go between shards.
     depot: Depot,
+    /// Span heaps beside the first, in a process with threads.
+    others: [Lock<SpanHeap>; HEAPS - 1],
+    known: Known,
     heap: Lock<SpanHeap>,
     /// What every granule is.
     pub map: PageMap,
@@ -84,6 +89,8 @@ impl Spans {
             is_traced: AtomicBool::new(false),
             kept: [const { KeptByShard::new() }; SHARDS],
             depot: Depot::new(),
+            others: [const { Lock::new(SpanHeap::new()) }; HEAPS - 1],
+            known: Known::new(),
             keeps: AtomicBool::new(false),
             recent: Recent::new(),
         }
@@ -94,40 +101,27 @@ impl Spans {
     pub fn take(&self, shard: usize, granules: u32, align: u32, prefer_clean: bool) -> Option<Taken> {
         let used =
             if !prefer_clean && self.has_kept() { self.take_used(shard, granules, align) } else { None };
-        used.or_else(|| self.take_any(granules, align, prefer_clean))
+        used.or_else(|| self.take_any(shard, granules, align, prefer_clean))
     }
 
     /// Takes a span of memory that may have pages, of what shards keep, too: they give back as much as it takes, this one first.
     fn take_used(&self, shard: usize, granules: u32, align: u32) -> Option<Taken> {
-        let take = || {
-            let now = os::now_ns();
-            self.with(now, |heap, map| heap.take_used(map, granules, align, now))
-        };
+        let take = || self.take_free(shard, granules, align);
         take().or_else(|| self.return_kept_until(shard, take))
     }
 
-    /// As [`Spans::take`], when nobody keeps anything that serves.
-    pub fn take_any(&self, granules: u32, align: u32, prefer_clean: bool) -> Option<Taken> {
-        let now = os::now_ns();
-        let taken = self.with(now, |heap, map| heap.take(map, granules, align, prefer_clean, now));
-        if taken.is_some() {
-            return taken;
-        }
-        self.purge_all();
-        self.with(now, |heap, map| heap.take(map, granules, align, prefer_clean, now))
-    }
-
     /// Takes a span for a block that grows, see [`SpanHeap::take_to_grow`].
-    pub fn take_to_grow(&self, granules: u32) -> Option<Taken> {
+    pub fn take_to_grow(&self, shard: usize, granules: u32) -> Option<Taken> {
         let now = os::now_ns();
-        self.with(now, |heap, map| heap.take_to_grow(map, granules, now))
+        self.with_in(self.heap_of_shard(shard), now, |heap, map| heap.take_to_grow(map, granules, now))
     }
 
     /// Takes `more` granules directly behind a used span of this shard's thread, see [`SpanHeap::take_behind`].
     pub fn take_behind(&self, shard: usize, span: Span, more: u32) -> Option<Taken> {
         let now = os::now_ns();
         let end = span.first + span.granules;
-        let take = || self.with(now, |heap, map| heap.take_behind(map, span, more, now));
+        let place = self.heap_of(span.first);
+        let take = || self.with_in(place, now, |heap, map| heap.take_behind(map, span, more, now));
         // What the shard keeps is free, too.
         let is_kept = || end < self.map.reservation.limit() && self.map.record(end).state() == State::Kept;
         take().or_else(|| (is_kept() && self.return_kept_by(&self.kept[shard])).then(take).flatten())
@@ -136,15 +130,25 @@ impl Spans {
     /// Gives a span back. `zero`: it reads as zero and holds no pages.
     pub fn give(&self, first: u32, granules: u32, zero: bool) {
         let now = os::now_ns();
-        self.with(now, |heap, map| heap.give(map, first, granules, zero, now));
+        self.with_in(self.heap_of(first), now, |heap, map| heap.give(map, first, granules, zero, now));
     }
 
+    /// As [`Spans::with_in`], the first heap.
     fn with<R>(&self, now: u64, act: impl FnOnce(&mut SpanHeap, &PageMap) -> R) -> R {
-        let mut heap = self.heap.lock();
-        if self.recent.has_any() {
+        self.with_in(0, now, act)
+    }
+
+    /// Does something with a span heap.
+    fn with_in<R>(&self, place: usize, now: u64, act: impl FnOnce(&mut SpanHeap, &PageMap) -> R) -> R {
+        if place > 0 && self.recent.has_any() {
+            self.return_recent();
+        }
+        let mut heap = self.heap_at(place).lock();
+        if place == 0 && self.recent.has_any() {
             self.give_recent(&mut heap, now);
         }
         let result = act(&mut heap, &self.map);
+        self.note_known(place, &heap);
         let is_releasing = heap.mode == PurgeMode::Auto && heap.decay.is_releasing();
         if os::is_single_threaded() {
             self.recent.set_most(heap.most_held());
@@ -181,12 +185,15 @@ impl Spans {
     /// Sees to it that what waits goes when its time has come.
     #[cold]
     fn look_at_waiting(&self) {
-        let heap = self.heap.lock();
-        self.recent.set_waits(os::is_single_threaded() && heap.waiting() > 0);
-        if heap.is_due(&self.map, false, os::now_ns()) {
-            // ORDERING: Relaxed; a hint, see `with`.
-            self.due.store(true, Ordering::Relaxed);
+        let mut waits = false;
+        for (_, heap) in self.each_heap() {
+            waits |= heap.waiting() > 0;
+            if heap.is_due(&self.map, false, os::now_ns()) {
+                // ORDERING: Relaxed; a hint, see `with`.
+                self.due.store(true, Ordering::Relaxed);
+            }
         }
+        self.recent.set_waits(os::is_single_threaded() && waits);
     }
 
     #[cold]
@@ -210,13 +217,16 @@ impl Spans {
 
     /// Whether any free span waits for its time.
     pub fn has_waiting(&self) -> bool {
-        self.heap.lock().waiting() > 0
+        self.waiting() > 0
+    }
+
+    fn waiting(&self) -> u32 {
+        self.each_heap().map(|(_, heap)| heap.waiting()).sum()
     }
 
     /// Purges every free span if they are worth a purge. Whether they were.
     pub fn purge_batch(&self) -> bool {
-        let is_batch = self.heap.lock().waiting() >= PURGE_BATCH;
-        is_batch && self.purge_all() > 0
+        self.waiting() >= PURGE_BATCH && self.purge_all() > 0
     }
 
     /// Purges every free span, whatever `decay` says. Returns the bytes given back.
@@ -231,11 +241,15 @@ impl Spans {
 
     /// As [`Spans::purge_all`], for who asks for it (`malloc_trim`): also what the kernel refused to take before.
     pub fn trim(&self) -> usize {
-        self.heap.lock().ask_again(&self.map);
+        self.each_heap().for_each(|(_, mut heap)| heap.ask_again(&self.map));
         self.purge_all()
     }
 
     fn purge_rounds(&self, which: Which) -> usize {
+        (0..self.heaps()).map(|place| self.purge_rounds_of(place, which)).sum()
+    }
+
+    fn purge_rounds_of(&self, place: usize, which: Which) -> usize {
         let mut purged_granules = 0;
         for round in 0.. {
             if which == Which::Due && round == ROUNDS_AMONG_OTHERS && !os::is_single_threaded() {
@@ -246,7 +260,7 @@ impl Spans {
             let mut due = [Due::NONE; ROUND];
             let count = {
                 let now = os::now_ns();
-                let mut heap = self.heap.lock();
+                let mut heap = self.heap_at(place).lock();
                 if which != Which::All && !heap.is_due(&self.map, which == Which::DueOrFew, now) {
                     break;
                 }
@@ -259,7 +273,7 @@ impl Spans {
             for (span, done) in due[..count].iter().zip(&mut done) {
                 *done = span.purge(&self.map);
             }
-            let mut heap = self.heap.lock();
+            let mut heap = self.heap_at(place).lock();
             for (span, done) in due.into_iter().zip(done).take(count) {
                 purged_granules += if done { span.granules() as usize } else { 0 };
                 heap.purged(&self.map, span, done);
@@ -301,8 +315,8 @@ impl Spans {
     /// Says whether there is a purger from now on: somebody who calls [`Spans::return_unused`] and [`Spans::purge_idle`] again and again.
     pub fn set_purger(&self, has_purger: bool) {
         let now = os::now_ns();
+        self.each_heap().for_each(|(_, mut heap)| heap.decay.set_purger(has_purger));
         let keeps = self.with(now, |heap, _| {
-            heap.decay.set_purger(has_purger);
             let event = if has_purger { Event::PurgerStarts } else { Event::PurgerEnds };
             heap.trace.record(event, 0, heap.counts.used, now);
             // A record is to show all that happens.
@@ -338,17 +352,17 @@ impl Spans {
 
     /// What a MiB of idle memory is worth, in ns of CPU time a second; at least 1.
     pub fn set_price(&self, price_ns: u64) {
-        self.with(os::now_ns(), |heap, _| heap.decay.set_hold_max(decay::hold_max_ns(price_ns)));
+        self.each_heap().for_each(|(_, mut heap)| heap.decay.set_hold_max(decay::hold_max_ns(price_ns)));
     }
 
     /// When free memory goes back from now on.
     pub fn set_mode(&self, mode: PurgeMode) {
-        self.heap.lock().mode = mode;
+        self.each_heap().for_each(|(_, mut heap)| heap.mode = mode);
     }
 
     /// Granules in slabs and large blocks, with what shards keep.
     pub fn used(&self) -> u32 {
-        self.heap.lock().counts.used
+        self.each_heap().map(|(_, heap)| heap.counts.used).sum()
     }
 
     /// Sizes and counts.
@@ -356,6 +370,7 @@ impl Spans {
         let shards: u32 = self.kept.iter().map(|shard| shard.granules.get()).sum();
         let kept = shards + self.depot.granules();
         let (mut counts, stored) = self.with(os::now_ns(), |heap, _| (heap.counts, heap.huge_page.rest()));
+        self.each_heap().skip(1).for_each(|(_, heap)| counts.add(heap.counts));
         counts.used = counts.used.saturating_sub(kept + stored);
         counts.dirty += kept + stored;
         counts
@@ -368,14 +383,14 @@ impl Spans {
         self.populating.hold_for_fork();
         self.gathering.hold_for_fork();
         self.purging.hold_for_fork();
-        self.heap.hold_for_fork();
+        (0..self.heaps()).for_each(|place| self.heap_at(place).hold_for_fork());
         self.map.reservation.hold_for_fork();
     }
 
     /// The other half of [`Spans::hold_for_fork`].
     pub fn release_after_fork(&self) {
         self.map.reservation.release_after_fork();
-        self.heap.release_after_fork();
+        (0..self.heaps()).for_each(|place| self.heap_at(place).release_after_fork());
         self.purging.release_after_fork();
         self.gathering.release_after_fork();
         self.populating.release_after_fork();

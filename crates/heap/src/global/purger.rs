@@ -132,6 +132,7 @@ fn start(before: u32) {
     let stood_in_at = STOOD_IN_AT.swap(0, Ordering::Relaxed);
     let was_missed = stood_in_at != 0 && os::now_ns().saturating_sub(stood_in_at) < MISSED_NS;
     PATIENCE.store(next_patience(PATIENCE.load(Ordering::Relaxed), was_missed), Ordering::Relaxed);
+    HEAP.spans.divide(HEAP.caches.budget.cpus());
     HEAP.spans.set_purger(true);
     if !os::start_thread(run) {
         HEAP.spans.set_purger(false);

@@ -42,7 +42,7 @@ impl Large {
         pages: Pages,
     ) -> Option<(Taken, u32)> {
         if pages == Pages::Room
-            && let Some(taken) = spans.take_to_grow(granules)
+            && let Some(taken) = spans.take_to_grow(shard, granules)
         {
             return Some((taken, 0));
         }

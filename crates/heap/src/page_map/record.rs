@@ -56,6 +56,9 @@ pub struct Record {
     /// On the first granule of the memory of a huge page: 1 if it was brought in as one and nothing of it was purged since.
     /// Synchronization: none needed; who purges a part twice breaks what is broken.
     pub huge: Hint8,
+    /// The number of the span heap that its memory belongs to, plus one; 0: nobody said yet, and it is the first. On the first granule of
+    /// a span and the last of a free one. Synchronization: none; it is never another, but for 0, in the time of this memory.
+    pub heap: Hint8,
     /// Length in granules. Synchronization: as `state`.
     pub granules: Guarded32,
     /// First granule of the span: on every granule of a slab, on the last of a free span. Synchronization: as `state`.

@@ -21,10 +21,15 @@ impl Reservation {
         self.is_limited.store(true, Ordering::Relaxed);
     }
 
+    /// Whether what is committed counts.
+    pub fn is_limited(&self) -> bool {
+        // ORDERING: Relaxed, as in `count_committed`.
+        self.is_limited.load(Ordering::Relaxed)
+    }
+
     /// How much to commit next, where it would be `step` without a limit.
     pub(super) fn step_within_limits(&self, step: u32) -> u32 {
-        // ORDERING: Relaxed, as in `count_committed`.
-        if !self.is_limited.load(Ordering::Relaxed) {
+        if !self.is_limited() {
             return step;
         }
         ((self.limit() - self.first_granule()) / STEP_PART).clamp(STEP_LEAST, step)

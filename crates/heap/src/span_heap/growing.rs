@@ -39,14 +39,15 @@ impl SpanHeap {
             return 0;
         }
         let record = map.record(granule);
-        if matches!(record.state(), State::Clean | State::Dirty) { record.granules.get() } else { 0 }
+        let is_free = self.is_own(record) && matches!(record.state(), State::Clean | State::Dirty);
+        if is_free { record.granules.get() } else { 0 }
     }
 
     /// Makes `more` granules behind a used span free, where nothing used follows it; not where memory with pages has room for both.
     #[cold]
     fn reserve_behind(&mut self, map: &PageMap, span: Span, more: u32) -> bool {
         let (end, limit) = (span.first + span.granules, map.reservation.limit());
-        let is_last = end == limit || end + self.clean_at_limit(map) == limit;
+        let is_last = end == limit || self.clean_at_limit(map).first == end;
         if !is_last || self.dirty.best_fit(map, span.granules + more, FEW).is_some() {
             return false;
         }

@@ -19,23 +19,28 @@ pub enum Gathered {
 }
 
 impl Spans {
-    /// Whether so much free memory has pages, in however many pieces.
-    pub fn has_dirty(&self, granules: u32) -> bool {
-        self.heap.lock().counts.dirty >= granules
+    /// Whether so much free memory of a shard's span heap has pages, in however many pieces.
+    pub fn has_dirty(&self, shard: usize, granules: u32) -> bool {
+        self.has_dirty_in(self.heap_of_shard(shard), granules)
+    }
+
+    fn has_dirty_in(&self, place: usize, granules: u32) -> bool {
+        self.heap_at(place).lock().counts.dirty >= granules
     }
 
     /// Moves pages of free spans to a span of the caller's whose granules from `from` on are clean, of which they make `left` mappings at
     /// most.
     pub fn gather(&self, Span { first, granules }: Span, from: u32, mut left: usize) -> Gathered {
         let (mut done, wanted) = (from, granules - from);
-        if wanted < PIECE_MIN || !self.has_dirty(wanted / DIRTY_PART) {
+        let place = self.heap_of(first);
+        if wanted < PIECE_MIN || !self.has_dirty_in(place, wanted / DIRTY_PART) {
             return Gathered::UpTo(done);
         }
         let _gathering = self.gathering.lock();
         while left > 0 {
             let now = os::now_ns();
             let wanted = granules - done;
-            let take = || self.with(now, |heap, map| heap.take_piece(map, wanted));
+            let take = || self.with_in(place, now, |heap, map| heap.take_piece(map, wanted));
             let Some(piece) = (wanted >= PIECE_MIN).then(take).flatten() else { break };
             let ((source, bytes), target) = (self.map.range(piece.span), self.map.address(first + done));
             // SAFETY: the piece is in no list and no block lives in it; the target is the caller's, and clean.
@@ -48,7 +53,7 @@ impl Spans {
             let renew = || unsafe { self.map.reservation.renew(source, bytes) };
             let is_split = self.map.record(piece.span.first).is_moved();
             let zero = end == os::Moved::Done && (!is_split || renew());
-            self.with(now, |heap, map| heap.return_piece(map, piece, zero, now));
+            self.with_in(place, now, |heap, map| heap.return_piece(map, piece, zero, now));
             match end {
                 os::Moved::Done => {}
                 os::Moved::Refused => {

@@ -13,7 +13,7 @@ impl Spans {
         }
         // Where there is a purger the caller has looked.
         let used = if self.recent.has_shelved() { self.take_used(shard, granules, 1) } else { None };
-        used.or_else(|| self.take_any(granules, 1, false)).map(|taken| taken.first)
+        used.or_else(|| self.take_any(shard, granules, 1, false)).map(|taken| taken.first)
     }
 
     /// Takes a span for a block that is to have huge pages: what has pages, or what can have them.
@@ -25,8 +25,8 @@ impl Spans {
         let is_whole = granules.is_multiple_of(huge_page::GRANULES);
         let wanted = if is_whole { align.max(huge_page::GRANULES) } else { align };
         self.take_used(shard, granules, align)
-            .or_else(|| self.take_any(granules, wanted, true))
-            .or_else(|| self.take_any(granules, align, false))
+            .or_else(|| self.take_any(shard, granules, wanted, true))
+            .or_else(|| self.take_any(shard, granules, align, false))
     }
 
     /// Brings in the huge pages that lie whole in a clean span of the caller's, as far as they are worth it. Returns whether any is.

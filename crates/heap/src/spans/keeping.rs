@@ -5,7 +5,7 @@ use super::{RECENT, Spans};
 use crate::granule::Span;
 use crate::lock::Lock;
 use crate::os;
-use crate::page_map::{Hint32, Record, State};
+use crate::page_map::{Hint32, PageMap, Record, State};
 use crate::span_heap::SpanHeap;
 use core::sync::atomic::Ordering;
 
@@ -43,9 +43,7 @@ impl Spans {
         if own.is_some() {
             return own;
         }
-        let now = os::now_ns();
-        let take_free =
-            || self.with(now, |heap, map| heap.take_used(map, granules, 1, now)).map(|taken| taken.first);
+        let take_free = || self.take_free(shard, granules, 1).map(|taken| taken.first);
         let take_others = || self.from(shard).find_map(|shard| self.take_kept_by(shard, granules));
         // Others may be cut, or join.
         take_free().or_else(take_others).or_else(|| self.return_kept_until(shard, take_free))
@@ -122,7 +120,7 @@ impl Spans {
             return None;
         }
         let now = os::now_ns();
-        self.with(now, |heap, map| {
+        self.with_in(self.heap_of_shard(shard), now, |heap, map| {
             let mut take = || heap.take_used(map, granules, 1, now).map(|taken| taken.first);
             let first = take();
             (1..count).map_while(|_| take()).for_each(|more| kept.push(map, more, granules));
@@ -133,11 +131,16 @@ impl Spans {
     /// Gives spans back that a shard kept, under its lock for the same reason.
     fn give_batch(&self, mut batch: Batch) {
         let now = os::now_ns();
-        self.with(now, |heap, map| {
-            while let Some(Span { first, granules }) = batch.pop(map) {
-                heap.give(map, first, granules, false, now);
-            }
-        });
+        while batch.count > 0 {
+            let place = self.heap_of(batch.head);
+            self.with_in(place, now, |heap, map| {
+                while batch.count > 0 && self.heap_of(batch.head) == place {
+                    if let Some(Span { first, granules }) = batch.pop(map) {
+                        heap.give(map, first, granules, false, now);
+                    }
+                }
+            });
+        }
     }
 
     fn keep(&self, shard: usize, first: u32, granules: u32) -> bool {
@@ -178,7 +181,8 @@ impl Spans {
     /// As [`Spans::give`], of what nobody needed for long: it is purged with the next batch.
     pub fn give_unused(&self, first: u32, granules: u32) {
         let now = os::now_ns();
-        self.with(now, |heap, map| heap.give_unused(map, Span { first, granules }, now));
+        let give = |heap: &mut SpanHeap, map: &PageMap| heap.give_unused(map, Span { first, granules }, now);
+        self.with_in(self.heap_of(first), now, give);
     }
 
     /// Takes from the shards what they did not need since the last call. Returns the granules that they keep.
@@ -249,7 +253,10 @@ impl Spans {
     pub(super) fn give_recent(&self, heap: &mut SpanHeap, now: u64) {
         for Span { first, granules } in (0..RECENT).filter_map(|place| self.recent.take(place)) {
             self.map.record(first).set_state(State::Interior);
-            heap.give(&self.map, first, granules, false, now);
+            match self.heap_of(first) {
+                0 => heap.give(&self.map, first, granules, false, now),
+                place => self.heap_at(place).lock().give(&self.map, first, granules, false, now),
+            }
         }
     }
 

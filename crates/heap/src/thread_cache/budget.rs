@@ -119,9 +119,15 @@ impl Budget {
         self.extra_cpus.store(cpus as isize - 1, Ordering::Relaxed);
     }
 
+    /// CPUs that it is of.
+    pub fn cpus(&self) -> usize {
+        // ORDERING: Relaxed, as above.
+        1 + self.extra_cpus.load(Ordering::Relaxed).cast_unsigned()
+    }
+
     /// What all CPUs get together.
     fn limit(&self, per_cpu: isize) -> isize {
-        (1 + self.extra_cpus.load(Ordering::Relaxed)) * per_cpu
+        self.cpus().cast_signed() * per_cpu
     }
 }
 
