@@ -97,8 +97,10 @@ impl<T> Lock<T> {
     /// Takes the lock if it is free.
     #[inline]
     pub fn try_lock(&self) -> Option<Guard<'_, T>> {
+        // ORDERING: Relaxed; looked at first, since many may try again and again what one holds for long, each with its line to itself.
+        let may_be_free = self.word.load(Ordering::Relaxed) == FREE;
         // Lazily: a guard made for a failure would release somebody else's lock when dropped.
-        self.take_free().then(|| self.guard(false))
+        (may_be_free && self.take_free()).then(|| self.guard(false))
     }
 
     /// True if this thread already holds the lock, for a fork.

@@ -13,7 +13,7 @@ use crate::span_heap::{PurgeMode, SpanHeap, Taken};
 use core::sync::atomic::{AtomicU8, Ordering};
 
 /// Most span heaps.
-pub const HEAPS: usize = 8;
+pub const HEAPS: usize = 16;
 /// One for so many CPUs: two threads seldom meet.
 const CPUS_EACH: usize = 2;
 
@@ -110,5 +110,140 @@ impl Spans {
             self.purge_all();
             (0..self.heaps()).find_map(take)
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::granule::bytes_of;
+    use std::sync::atomic::AtomicUsize;
+
+    /// Spans of two heaps: shards 0 and 1 take from one each.
+    fn divided() -> Spans {
+        let spans = Spans::new();
+        spans.set_purger(true);
+        spans.divide(2 * CPUS_EACH);
+        assert_eq!(spans.heaps(), 2);
+        spans
+    }
+
+    fn take(spans: &Spans, shard: usize, granules: u32) -> u32 {
+        spans.take(shard, granules, 1, false).unwrap().first
+    }
+
+    fn dirty(spans: &Spans) -> Vec<u32> {
+        spans.each_heap().map(|(_, heap)| heap.counts.dirty).collect()
+    }
+
+    #[test]
+    fn what_is_freed_goes_back_to_its_heap_and_is_used_by_all_before_fresh_memory() {
+        let spans = divided();
+        let [a, b] = [0, 1].map(|shard| take(&spans, shard, 8));
+        assert_eq!([a, b].map(|first| spans.heap_of(first)), [0, 1]);
+        [a, b].into_iter().for_each(|first| spans.give(first, 8, false));
+        assert_eq!(dirty(&spans), [8, 8]);
+        assert_eq!([1, 1].map(|shard| take(&spans, shard, 8)), [b, a], "the own first");
+        let fresh = take(&spans, 1, 8);
+        assert_eq!((spans.heap_of(fresh), dirty(&spans)), (1, vec![0, 0]));
+        assert_eq!((spans.used(), spans.counts().used), (24, 24));
+    }
+
+    #[test]
+    fn neighbours_of_different_heaps_do_not_join_and_all_are_purged() {
+        let spans = divided();
+        let clean = |spans: &Spans, place: usize| spans.heap_at(place).lock().counts.clean;
+        take(&spans, 0, 1);
+        let last = take(&spans, 0, clean(&spans, 0));
+        let next = take(&spans, 1, 8);
+        let granules = next - last;
+        assert_eq!(spans.map.record(last).granules.get(), granules, "side by side");
+        spans.give(last, granules, false);
+        spans.give(next, 8, false);
+        assert_eq!(dirty(&spans), [granules, 8]);
+        assert!(spans.has_waiting());
+        assert_eq!(spans.purge_all(), bytes_of(granules + 8));
+        assert!(!spans.has_waiting());
+        assert_eq!((dirty(&spans), clean(&spans, 0)), (vec![0, 0], granules));
+        assert_eq!([0, 1].map(|shard| take(&spans, shard, 8)), [last, next]);
+    }
+
+    #[test]
+    fn what_shards_keep_goes_back_to_the_heaps_it_came_from() {
+        let spans = divided();
+        let firsts: Vec<u32> = (0..6).map(|index| take(&spans, index % 2, 2)).collect();
+        firsts.iter().for_each(|&first| spans.give_for(0, first, 2));
+        spans.return_kept();
+        assert_eq!(dirty(&spans), [6, 6]);
+    }
+
+    #[test]
+    fn a_heap_with_a_record_or_that_gives_back_at_once_is_not_divided() {
+        let spans = Spans::new();
+        spans.set_mode(PurgeMode::Now);
+        spans.divide(64);
+        assert_eq!(spans.heaps(), 1);
+        spans.set_mode(PurgeMode::Auto);
+        spans.divide(CPUS_EACH);
+        assert_eq!(spans.heaps(), 1, "few CPUs");
+        spans.divide(1000);
+        assert_eq!(spans.heaps(), HEAPS);
+        spans.divide(4);
+        assert_eq!(spans.heaps(), HEAPS, "never fewer");
+    }
+
+    #[test]
+    fn no_granule_has_two_users_whoever_takes_and_gives_it() {
+        const THREADS: usize = 4;
+        const GRANULES: usize = 1 << 14;
+        let spans = Spans::new();
+        spans.set_purger(true);
+        spans.divide(THREADS * CPUS_EACH);
+        let (users, given): (Vec<AtomicUsize>, _) =
+            ((0..GRANULES).map(|_| AtomicUsize::new(0)).collect(), std::sync::Mutex::new(Vec::new()));
+        let user_of = |granule: u32| &users[(granule - spans.map.reservation.first_granule()) as usize];
+        let give = |(first, granules, user): (u32, u32, usize)| {
+            for granule in first..first + granules {
+                assert_eq!(user_of(granule).swap(0, Ordering::Relaxed), user);
+            }
+            spans.give(first, granules, false);
+        };
+        std::thread::scope(|scope| {
+            for user in 1..=THREADS {
+                let (spans, give, given, user_of) = (&spans, &give, &given, &user_of);
+                scope.spawn(move || {
+                    let mut random = user as u32;
+                    let mut next = |below: u32| {
+                        random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                        (random >> 8) % below
+                    };
+                    let mut own = Vec::new();
+                    for round in 0..3000 {
+                        let granules = 1 + next(40);
+                        let first = take(spans, user, granules);
+                        for granule in first..first + granules {
+                            assert_eq!(user_of(granule).swap(user, Ordering::Relaxed), 0);
+                        }
+                        own.push((first, granules, user));
+                        if own.len() > 20 {
+                            let span = own.swap_remove(next(own.len() as u32) as usize);
+                            // Every other is given by another thread.
+                            let other = {
+                                let mut given = given.lock().unwrap();
+                                given.push(span);
+                                if given.len() > 10 { Some(given.remove(0)) } else { None }
+                            };
+                            other.into_iter().for_each(give);
+                        }
+                        if round % 500 == 0 {
+                            spans.purge_all();
+                        }
+                    }
+                    own.into_iter().for_each(give);
+                });
+            }
+        });
+        given.into_inner().unwrap().into_iter().for_each(give);
+        assert_eq!(spans.used(), 0);
     }
 }

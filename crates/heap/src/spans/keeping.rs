@@ -120,11 +120,26 @@ impl Spans {
             return None;
         }
         let now = os::now_ns();
-        self.with_in(self.heap_of_shard(shard), now, |heap, map| {
+        let taken = self.with_in(self.heap_of_shard(shard), now, |heap, map| {
             let mut take = || heap.take_used(map, granules, 1, now).map(|taken| taken.first);
             let first = take();
             (1..count).map_while(|_| take()).for_each(|more| kept.push(map, more, granules));
             first
+        });
+        taken.or_else(|| {
+            kept.adopt(self.take_half_of_other(shard, granules)?);
+            kept.take_large(&self.map, granules)
+        })
+    }
+
+    /// Half of what another shard keeps of a length. Who has its own lock does not wait for another's.
+    fn take_half_of_other(&self, shard: usize, granules: u32) -> Option<Batch> {
+        let others = self.from(shard).skip(1).filter(|other| other.granules.get() > granules);
+        others.into_iter().find_map(|other| {
+            let mut spans = other.spans.try_lock()?;
+            let half = spans.take_half(&self.map, granules)?;
+            other.granules.set(spans.granules);
+            Some(half)
         })
     }
 
@@ -319,6 +334,28 @@ mod tests {
         let (spans, [by_0, by_1, free]) = kept_and_free();
         let taken = std::array::from_fn(|_| spans.take_used_for(1, 1));
         assert_eq!(taken, [Some(by_1), Some(free), Some(by_0), None]);
+    }
+
+    #[test]
+    fn who_misses_spans_of_a_length_often_has_half_of_what_another_keeps_and_what_that_has_too_much_of() {
+        let spans = Spans::new();
+        spans.set_purger(true);
+        let give = |first| {
+            assert!(spans.in_shard(0, |kept| spans.keep_large(kept, Span { first, granules: 2 })));
+        };
+        let take = || spans.in_shard(1, |kept| spans.take_large(1, kept, 2));
+        let taken: Vec<u32> = (0..16).map(|_| spans.take(0, 2, 1, true).unwrap().first).collect();
+        taken[..4].iter().for_each(|&first| give(first));
+        let missed = (0..).take_while(|_| take().is_none()).count();
+        assert_eq!((missed, take()), (7, Some(taken[3])), "half");
+        assert_eq!(take(), Some(taken[1]), "half of the rest");
+        assert_eq!((take(), spans.counts().dirty), (None, 2), "a shard's last is left to it");
+        // Wanted, and so gathered for others.
+        taken[4..].iter().for_each(|&first| give(first));
+        let others = spans.depot.granules();
+        assert!(others > 0 && take().is_some() && spans.depot.granules() < others);
+        spans.return_kept();
+        assert_eq!((spans.depot.granules(), spans.counts().dirty + spans.used()), (0, 2 * 16));
     }
 
     #[test]

@@ -212,6 +212,12 @@ impl Kept {
         batch
     }
 
+    /// Half of the spans of so many granules, or as many as may go at once; none, if there is one.
+    pub fn take_half(&mut self, map: &PageMap, granules: u32) -> Option<Batch> {
+        let count = (self.lists[granules as usize].count / 2).min(BATCH);
+        (count > 0).then(|| self.pop_batch(map, granules, count))
+    }
+
     /// Keeps a batch of a length of which there are none.
     pub fn adopt(&mut self, Batch { head, count, granules }: Batch) {
         let list = &mut self.lists[granules as usize];
@@ -228,7 +234,7 @@ impl Kept {
         if granules <= LONGEST { self.pop(map, granules) } else { None }
     }
 
-    /// A large block found no span here or in the depot. How many to take for it and the next ones.
+    /// A large block found no span here or in the depot. How many to take for it and the next ones; 1: no more than it needs are worth it.
     pub fn miss_large(&mut self, depot: &Depot, granules: u32) -> u32 {
         self.misses = self.misses.wrapping_add(1);
         let list = &mut self.lists[granules as usize];
