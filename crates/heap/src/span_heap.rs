@@ -5,6 +5,7 @@
 //!
 //! SYNCHRONIZATION: everything here happens under one lock, held by `heap`; purging itself happens outside of it.
 
+mod counts;
 mod due;
 mod free_lists;
 mod growing;
@@ -17,6 +18,7 @@ use crate::decay::{self, Decay, Verdict, bin_of};
 use crate::granule::Span;
 use crate::page_map::{PageMap, Record, State, Waiting};
 use crate::trace::{Event, Trace};
+pub use counts::SpanCounts;
 pub use due::{Due, PURGE_BATCH, Purges};
 use free_lists::{ALL, FEW, FreeLists, MANY};
 use huge_page::HugePage;
@@ -42,35 +44,6 @@ pub struct Taken {
     pub first: u32,
     /// Whether it reads as zero.
     pub zero: bool,
-}
-
-/// Sizes of what the span heap knows, in granules, and counts since the start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SpanCounts {
-    /// In slabs and large blocks.
-    pub used: u32,
-    /// Most that was ever in slabs and large blocks.
-    pub used_peak: u32,
-    /// Free without pages.
-    pub clean: u32,
-    /// Free, maybe with pages.
-    pub dirty: u32,
-    /// What was purged of spans, and of the pages of slabs.
-    pub purges: Purges,
-    /// Huge pages brought in since the start.
-    pub huge_pages: u64,
-}
-
-impl SpanCounts {
-    /// And those of another heap. Peaks need not have been at the same time.
-    pub fn add(&mut self, other: Self) {
-        self.used += other.used;
-        self.used_peak += other.used_peak;
-        self.clean += other.clean;
-        self.dirty += other.dirty;
-        self.purges.add(other.purges);
-        self.huge_pages += other.huge_pages;
-    }
 }
 
 /// When free memory goes back.

@@ -16,7 +16,7 @@ use crate::os;
 use crate::page_map::{PageMap, State};
 use crate::span_heap::{Due, PURGE_BATCH, PurgeMode, Purges, SpanCounts, SpanHeap, Taken};
 use crate::trace::Event;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use depot::Depot;
 pub use gathering::Gathered;
 use heaps::{HEAPS, Known};
@@ -63,8 +63,8 @@ pub struct Spans {
     gathering: Lock<()>,
     /// Held while spans are on their way to the kernel, in no list: a fork and a thread that runs out of memory wait for them.
     purging: Lock<()>,
-    /// Something is to be purged; whoever leaves a slow path does it.
-    due: AtomicBool,
+    /// Bit `i`: something of heap `i` is to be purged; whoever leaves a slow path does it.
+    due: AtomicU32,
     /// Nothing speaks for holding memory at present.
     is_releasing: AtomicBool,
     /// Whether there is a record of what becomes of spans.
@@ -84,7 +84,7 @@ impl Spans {
             populating: Lock::new(()),
             gathering: Lock::new(()),
             purging: Lock::new(()),
-            due: AtomicBool::new(false),
+            due: AtomicU32::new(0),
             is_releasing: AtomicBool::new(false),
             is_traced: AtomicBool::new(false),
             kept: [const { KeptByShard::new() }; SHARDS],
@@ -161,10 +161,17 @@ impl Spans {
             self.is_releasing.store(is_releasing, Ordering::Relaxed);
         }
         if heap.is_due(&self.map, false, now) {
-            // ORDERING: Relaxed; only a hint to come and look, under the lock.
-            self.due.store(true, Ordering::Relaxed);
+            self.note_due(place);
         }
         result
+    }
+
+    /// Something of a heap is to be purged.
+    fn note_due(&self, place: usize) {
+        // ORDERING: Relaxed; only a hint to come and look, under the lock. Read first, as above.
+        if self.due.load(Ordering::Relaxed) & 1 << place == 0 {
+            self.due.fetch_or(1 << place, Ordering::Relaxed);
+        }
     }
 
     /// Purges what is due. Called where no lock is held, at the end of every slow path.
@@ -176,8 +183,8 @@ impl Spans {
         if self.recent.is_time_to_look() {
             self.look_at_waiting();
         }
-        // ORDERING: Relaxed; a hint, see `with`.
-        if self.due.load(Ordering::Relaxed) {
+        // ORDERING: Relaxed; a hint, see `note_due`.
+        if self.due.load(Ordering::Relaxed) != 0 {
             self.purge_due();
         }
     }
@@ -186,11 +193,10 @@ impl Spans {
     #[cold]
     fn look_at_waiting(&self) {
         let mut waits = false;
-        for (_, heap) in self.each_heap() {
+        for (place, heap) in self.each_heap() {
             waits |= heap.waiting() > 0;
             if heap.is_due(&self.map, false, os::now_ns()) {
-                // ORDERING: Relaxed; a hint, see `with`.
-                self.due.store(true, Ordering::Relaxed);
+                self.note_due(place);
             }
         }
         self.recent.set_waits(os::is_single_threaded() && waits);
@@ -200,9 +206,10 @@ impl Spans {
     fn purge_due(&self) {
         // Who purges now sees what is due, too.
         let Some(_purging) = self.purging.try_lock() else { return };
-        // ORDERING: Relaxed; a hint, see `with`.
-        if self.due.swap(false, Ordering::Relaxed) {
-            self.purge_rounds(Which::Due);
+        // ORDERING: Relaxed; a hint, see `note_due`.
+        let due = self.due.swap(0, Ordering::Relaxed);
+        for place in (0..self.heaps()).filter(|place| due & 1 << place != 0) {
+            self.purge_rounds_of(place, Which::Due);
         }
     }
 
@@ -253,8 +260,7 @@ impl Spans {
         let mut purged_granules = 0;
         for round in 0.. {
             if which == Which::Due && round == ROUNDS_AMONG_OTHERS && !os::is_single_threaded() {
-                // ORDERING: Relaxed; a hint, see `with`.
-                self.due.store(true, Ordering::Relaxed);
+                self.note_due(place);
                 break;
             }
             let mut due = [Due::NONE; ROUND];
