@@ -261,14 +261,19 @@ impl Change {
         let live = self.live.get().wrapping_add(bytes);
         self.live.set(live);
         let untold = self.untold.get().wrapping_add(bytes) as isize;
-        let part = ((live as isize) / UNTOLD_PART).saturating_abs().min(BATCH_MOST);
-        if is_exact || !(-BATCH_FREED.max(part)..BATCH.max(part)).contains(&untold) {
+        if is_exact || !(-BATCH_FREED..BATCH).contains(&untold) && is_much(untold, live as isize) {
             level.add(untold);
             self.untold.set(0);
         } else {
             self.untold.set(untold as usize);
         }
     }
+}
+
+/// Whether so many bytes untold, of so many in all, are worth telling.
+#[cold]
+fn is_much(untold: isize, live: isize) -> bool {
+    untold.saturating_abs() >= (live / UNTOLD_PART).saturating_abs().min(BATCH_MOST)
 }
 
 impl Level {

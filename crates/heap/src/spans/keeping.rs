@@ -230,12 +230,13 @@ impl Spans {
         let by_shard = |shard| self.return_kept_by(shard).then(&take).flatten();
         let mut shards = self.from(shard);
         let of_own = shards.next().and_then(by_shard);
-        let of_depot = || core::iter::from_fn(|| self.return_of_depot().then(&take)).flatten().next();
-        let taken = of_own.or_else(of_depot).or_else(|| shards.find_map(by_shard));
-        if self.recent.has_shelved() {
+        if !self.keeps() {
+            // The only thread's shard alone has any.
             self.recent.set_shelved(0);
+            return of_own;
         }
-        taken
+        let of_depot = || core::iter::from_fn(|| self.return_of_depot().then(&take)).flatten().next();
+        of_own.or_else(of_depot).or_else(|| shards.find_map(by_shard))
     }
 
     /// Gives back what one shard keeps; false if that is nothing.

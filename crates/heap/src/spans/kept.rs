@@ -183,6 +183,7 @@ impl Kept {
     }
 
     /// Keeps a span in the list of its length, which [has room](List::has_room). Returns those that have to leave for it.
+    #[inline]
     fn keep_by_length(&mut self, map: &PageMap, Span { first, granules }: Span) -> Option<Batch> {
         let list = self.lists[granules as usize];
         let leaves =
@@ -272,12 +273,14 @@ impl Kept {
     }
 
     /// The span of so many granules that was kept last.
+    #[inline]
     pub fn pop(&mut self, map: &PageMap, granules: u32) -> Option<u32> {
         let first = self.unlink(map, granules)?;
         map.record(first).set_state(State::Interior);
         Some(first)
     }
 
+    #[inline(always)] // Into `pop`, of which it is the greater part, and into a loop.
     fn unlink(&mut self, map: &PageMap, granules: u32) -> Option<u32> {
         let list = &mut self.lists[granules as usize];
         let first = list.head;
