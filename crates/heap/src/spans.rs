@@ -16,10 +16,10 @@ use crate::os;
 use crate::page_map::{PageMap, State};
 use crate::span_heap::{Due, PURGE_BATCH, PurgeMode, Purges, SpanCounts, SpanHeap, Taken};
 use crate::trace::Event;
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use depot::Depot;
 pub use gathering::Gathered;
-use heaps::{HEAPS, Known};
+use heaps::{Dirty, HEAPS};
 use keeping::KeptByShard;
 pub use recent::PLACES as RECENT;
 use recent::Recent;
@@ -52,7 +52,8 @@ pub struct Spans {
     depot: Depot,
     /// Span heaps beside the first, in a process with threads.
     others: [Lock<SpanHeap>; HEAPS - 1],
-    known: Known,
+    /// What may have pages in each.
+    dirty: [Dirty; HEAPS],
     heap: Lock<SpanHeap>,
     /// What every granule is.
     pub map: PageMap,
@@ -71,6 +72,8 @@ pub struct Spans {
     is_traced: AtomicBool,
     /// Whether there is a purger, so that all shards keep some. Synchronization: read under the lock of who wants to keep one.
     keeps: AtomicBool,
+    /// Span heaps in use beside the first.
+    more_heaps: AtomicU8,
     /// What was freed last, in a process of one thread.
     recent: Recent,
 }
@@ -90,7 +93,8 @@ impl Spans {
             kept: [const { KeptByShard::new() }; SHARDS],
             depot: Depot::new(),
             others: [const { Lock::new(SpanHeap::new()) }; HEAPS - 1],
-            known: Known::new(),
+            dirty: [const { Dirty::new() }; HEAPS],
+            more_heaps: AtomicU8::new(0),
             keeps: AtomicBool::new(false),
             recent: Recent::new(),
         }
@@ -148,7 +152,7 @@ impl Spans {
             self.give_recent(&mut heap, now);
         }
         let result = act(&mut heap, &self.map);
-        self.note_known(place, &heap);
+        self.tell_dirty(place, &heap);
         let is_releasing = heap.mode == PurgeMode::Auto && heap.decay.is_releasing();
         if os::is_single_threaded() {
             self.recent.set_most(heap.most_held());

@@ -10,28 +10,21 @@ use crate::lock::{Guard, Lock};
 use crate::os;
 use crate::page_map::Hint32;
 use crate::span_heap::{PurgeMode, SpanHeap, Taken};
-use core::sync::atomic::{AtomicU8, Ordering};
+use core::sync::atomic::Ordering;
 
 /// Most span heaps.
 pub const HEAPS: usize = 16;
 /// One for so many CPUs: two threads seldom meet.
 const CPUS_EACH: usize = 2;
 
-/// What is known of the span heaps without their locks.
-pub struct Known {
-    /// How many are in use, less the first.
-    more: AtomicU8,
-    dirty: [Dirty; HEAPS],
-}
-
-/// Granules of one heap that may have pages; a hint, and a line of its own. Kept where there are several.
+/// Granules of one heap that may have pages, for those who do not have its lock, in a line of its own. Told where there are several.
 #[repr(align(64))]
-struct Dirty(Hint32);
+pub struct Dirty(Hint32);
 
-impl Known {
-    /// One heap.
+impl Dirty {
+    /// None.
     pub const fn new() -> Self {
-        Self { more: AtomicU8::new(0), dirty: [const { Dirty(Hint32::new(0)) }; HEAPS] }
+        Self(Hint32::new(0))
     }
 }
 
@@ -51,13 +44,13 @@ impl Spans {
             self.heap_at(place).lock().join(&first, place);
         }
         // ORDERING: Release pairs with the Acquire in `heaps`: who counts a heap finds it made.
-        self.known.more.store(wanted as u8 - 1, Ordering::Release);
+        self.more_heaps.store(wanted as u8 - 1, Ordering::Release);
     }
 
     /// How many there are.
     pub(super) fn heaps(&self) -> usize {
         // ORDERING: Acquire, see `divide`. There are never fewer than before.
-        usize::from(self.known.more.load(Ordering::Acquire)) + 1
+        usize::from(self.more_heaps.load(Ordering::Acquire)) + 1
     }
 
     /// One of them.
@@ -80,10 +73,10 @@ impl Spans {
         usize::from(self.map.record(first).heap.get()).saturating_sub(1)
     }
 
-    /// Notes what others are to know of a heap.
-    pub(super) fn note_known(&self, place: usize, heap: &SpanHeap) {
+    /// Tells others how much of a heap may have pages.
+    pub(super) fn tell_dirty(&self, place: usize, heap: &SpanHeap) {
         if self.heaps() > 1 {
-            self.known.dirty[place].0.set(heap.counts.dirty);
+            self.dirty[place].0.set(heap.counts.dirty);
         }
     }
 
@@ -91,7 +84,7 @@ impl Spans {
     fn heaps_for(&self, shard: usize, granules: u32) -> impl Iterator<Item = usize> {
         let (own, count) = (self.heap_of_shard(shard), self.heaps());
         let others = (1..count).map(move |step| (own + step) % count);
-        core::iter::once(own).chain(others.filter(move |&other| self.known.dirty[other].0.get() >= granules))
+        core::iter::once(own).chain(others.filter(move |&other| self.dirty[other].0.get() >= granules))
     }
 
     /// Takes a span of free memory that may have pages.
