@@ -13,7 +13,7 @@ const ROUND: u32 = 64;
 
 /// At most a span in each place. They count as used in the span heap, as those do that the shard keeps.
 ///
-/// SYNCHRONIZATION: the process's only thread; afterwards the span lock, under which they are given back.
+/// SYNCHRONIZATION: the process's only thread; afterwards the first span heap's lock, under which they are given back.
 pub struct Recent {
     places: [Place; PLACES],
     /// Granules of what the shard keeps.
