@@ -140,7 +140,7 @@ pub struct BenchArguments {
     /// Write a page with charts to FILE.
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
-    /// Draw time against memory into FILE: SVG, or PNG when its name ends so.
+    /// Draw time against memory, and time by threads, into FILE: SVG, or PNG when its name ends so.
     #[arg(long, value_name = "FILE")]
     pub plot: Option<PathBuf>,
     /// Run nothing: show what an earlier --json wrote to FILE.

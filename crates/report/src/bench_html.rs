@@ -6,6 +6,7 @@
 mod board;
 mod charts;
 mod criteria;
+mod curves;
 mod details;
 mod frame;
 mod lines;

@@ -1,13 +1,18 @@
-//! Time against memory as a picture by itself: one panel for each suite, one point for each contender.
+//! Time against memory as a picture by itself: one panel for each suite, one point for each contender; and one with a curve for each,
+//! time by threads, where a suite ran with several numbers of threads.
 
 use faultless_diagnosis::standing::{self, Metric};
 use faultless_records::bench::{Campaign, Suite};
 
+use crate::quantity;
 use crate::scene::{Anchor, Ink, Scene, Shape};
 
 use super::board::Board;
+use super::curves::{self, Curve};
 use super::frame::times;
+use super::number::tick;
 use super::placing::{self, Area};
+use super::scale::Scale;
 use super::scatter::{self, Axes, Dot};
 use super::words::{means_over, time_name};
 
@@ -21,42 +26,61 @@ const LETTERS_A_LINE: usize = 60;
 /// Where what the axes show is written.
 const TITLES: f64 = 68.0;
 
+/// What one panel shows of a suite.
+enum View<'a> {
+    /// Time against memory.
+    Means(Vec<Dot<'a>>),
+    /// Time by threads, and over how many workloads.
+    ByThreads(Vec<Curve<'a>>, usize),
+}
+
 /// The picture; none where no contender has a geometric mean of any suite.
 #[must_use]
 pub fn scene(campaign: &Campaign) -> Option<Scene> {
     let board = Board::of(campaign);
-    let suites: Vec<(Suite, Vec<Dot>)> = board
-        .suites()
-        .map(|suite| {
-            let means = |metric| board.means(suite, metric);
-            (suite, scatter::dots(&board, suite, &means(Metric::time_of(suite)), &means(Metric::PeakRss)))
-        })
-        .filter(|(_, dots)| !dots.is_empty())
-        .collect();
-    if suites.is_empty() {
+    let views_of = |suite| {
+        let means = |metric| board.means(suite, metric);
+        let dots = scatter::dots(&board, suite, &means(Metric::time_of(suite)), &means(Metric::PeakRss));
+        let has_means = !dots.is_empty();
+        let curves = curves::curves(&board, suite).filter(|_| has_means);
+        let by_threads = curves.map(|(curves, workloads)| View::ByThreads(curves, workloads));
+        has_means.then_some(View::Means(dots)).into_iter().chain(by_threads).map(move |view| (suite, view))
+    };
+    let views: Vec<(Suite, View)> = board.suites().flat_map(views_of).collect();
+    if views.is_empty() {
         return None;
     }
-    let names: Vec<&str> = suites.iter().map(|(suite, _)| suite.name()).collect();
+    let is_means = |view: &View| matches!(view, View::Means(_));
+    let names: Vec<&str> =
+        views.iter().filter(|(_, view)| is_means(view)).map(|(suite, _)| suite.name()).collect();
     let mut scene = Scene {
-        width: WIDTH * suites.len().min(COLUMNS) as f64,
-        height: HEIGHT * suites.len().div_ceil(COLUMNS) as f64,
+        width: WIDTH * views.len().min(COLUMNS) as f64,
+        height: HEIGHT * views.len().div_ceil(COLUMNS) as f64,
         title: format!("Time against memory: {}", names.join(", ")),
         shapes: Vec::new(),
     };
-    for (place, (suite, dots)) in suites.iter().enumerate() {
+    for (place, (suite, view)) in views.iter().enumerate() {
         let corner = ((place % COLUMNS) as f64 * WIDTH, (place / COLUMNS) as f64 * HEIGHT);
-        let cells = standing::cells_of(campaign, *suite).count();
         let mut panel = Panel { scene: &mut scene, corner };
         panel.text((14.0, 20.0), Anchor::Start, Ink::Text, suite.name());
-        panel.text((14.0, 36.0), Anchor::Start, Ink::Faint, &means_over(cells, board.reference()));
-        let is_shown = |contender: usize| dots.iter().any(|dot| dot.contender == contender);
-        let absent: Vec<usize> = (0..campaign.contenders.len()).filter(|one| !is_shown(*one)).collect();
-        if !absent.is_empty() {
-            let names: Vec<String> = absent.iter().map(|one| cut(board.name(*one), LETTERS)).collect();
-            let text = format!("without a mean: {}", names.join(", "));
-            panel.text((14.0, 52.0), Anchor::Start, Ink::Faint, &cut(&text, LETTERS_A_LINE));
+        let time = time_name(*suite).to_lowercase();
+        match view {
+            View::Means(dots) => {
+                let cells = standing::cells_of(campaign, *suite).count();
+                panel.text((14.0, 36.0), Anchor::Start, Ink::Faint, &means_over(cells, board.reference()));
+                panel.name_absent(&board, dots);
+                panel.draw(&time, dots);
+            }
+            View::ByThreads(curves, workloads) => {
+                let fewest = curves.iter().filter_map(|curve| curve.points.first()).map(|point| point.0);
+                let fewest = quantity::several(fewest.fold(f64::MAX, f64::min) as u64, "thread");
+                let over = quantity::several(*workloads as u64, "workload");
+                let text =
+                    format!("geometric means over {over}, ratios to {} with {fewest}", board.reference());
+                panel.text((14.0, 36.0), Anchor::Start, Ink::Faint, &cut(&text, LETTERS_A_LINE + 10));
+                panel.draw_curves(&time, curves);
+            }
         }
-        panel.draw(&time_name(*suite).to_lowercase(), dots);
     }
     Some(scene)
 }
@@ -72,6 +96,56 @@ struct Panel<'a> {
 }
 
 impl Panel<'_> {
+    /// Says who has no point.
+    fn name_absent(&mut self, board: &Board, dots: &[Dot]) {
+        let is_shown = |contender: usize| dots.iter().any(|dot| dot.contender == contender);
+        let all = 0..board.campaign.contenders.len();
+        let absent: Vec<String> =
+            all.filter(|one| !is_shown(*one)).map(|one| cut(board.name(one), LETTERS)).collect();
+        if !absent.is_empty() {
+            let text = format!("without a mean: {}", absent.join(", "));
+            self.text((14.0, 52.0), Anchor::Start, Ink::Faint, &cut(&text, LETTERS_A_LINE));
+        }
+    }
+
+    fn draw_curves(&mut self, time: &str, curves: &[Curve]) {
+        let names: Vec<String> = curves.iter().map(|curve| cut(curve.name, LETTERS)).collect();
+        let widest = names.iter().map(|name| placing::width(name)).fold(0.0, f64::max);
+        let plot = Area { left: 54.0, top: 78.0, right: WIDTH - 28.0 - widest, bottom: HEIGHT - 46.0 };
+        let points = || curves.iter().flat_map(|curve| curve.points.iter().copied());
+        let mut counts: Vec<f64> = points().map(|(threads, _)| threads).collect();
+        counts.sort_by(f64::total_cmp);
+        counts.dedup();
+        let across = Scale::of_counts(counts.iter().copied(), plot.left + 8.0, plot.right - 8.0);
+        let up = Scale::of_ratios(points().map(|(_, ratio)| ratio), plot.bottom, plot.top);
+        for ratio in up.ticks(8) {
+            let y = up.place(ratio);
+            self.line((plot.left, y), (plot.right, y), Ink::Grid);
+            self.text((plot.left - 7.0, y + 4.0), Anchor::End, Ink::Faint, &times(ratio));
+        }
+        for &count in &counts {
+            let x = across.place(count);
+            self.line((x, plot.top), (x, plot.bottom), Ink::Grid);
+            self.text((x, plot.bottom + 17.0), Anchor::Middle, Ink::Faint, &tick(count));
+        }
+        self.text((14.0, TITLES), Anchor::Start, Ink::Text, time);
+        let middle = f64::midpoint(plot.left, plot.right);
+        self.text((middle, HEIGHT - 10.0), Anchor::Middle, Ink::Text, "threads");
+        self.text((plot.right, TITLES), Anchor::End, Ink::Faint, "less is better");
+
+        let last = |curve: &Curve| curve.points.last().map_or(plot.bottom, |point| up.place(point.1));
+        let ends: Vec<f64> = curves.iter().map(last).collect();
+        let heights = placing::apart(&ends, 14.0, plot.top, plot.bottom);
+        for (((curve, name), end), height) in curves.iter().zip(&names).zip(&ends).zip(&heights) {
+            let ink = Ink::Series(curve.contender);
+            let place = |&(threads, ratio): &(f64, f64)| self.at((across.place(threads), up.place(ratio)));
+            let points = curve.points.iter().map(place).collect();
+            self.scene.shapes.push(Shape::Path { points, ink, width: 1.8, is_dashed: false });
+            self.line((plot.right - 4.0, *end), (plot.right + 10.0, *height), Ink::Grid);
+            self.text((plot.right + 13.0, height + 4.0), Anchor::Start, ink, name);
+        }
+    }
+
     fn draw(&mut self, time: &str, dots: &[Dot]) {
         let plot = Area { left: 54.0, top: 78.0, right: WIDTH - 18.0, bottom: HEIGHT - 46.0 };
         let axes = Axes::of(dots, &plot);

@@ -127,6 +127,41 @@ fn the_picture_has_a_point_for_each_contender_in_each_suite() {
 }
 
 #[test]
+fn a_suite_with_three_numbers_of_threads_has_curves_of_time_by_threads() {
+    let mut campaign = campaign();
+    let eight = |cell: &Cell| cell.threads == Some(8);
+    let cells = campaign.cells.clone();
+    for sample in campaign.samples.iter_mut().filter(|sample| eight(&cells[sample.cell])) {
+        if let Some(figures) = sample.figures.as_mut() {
+            figures.elapsed_s /= 4.0;
+        }
+    }
+    are_sound(&campaign);
+    let curves_of = |campaign: &Campaign| {
+        let shapes = plot::scene(campaign).unwrap().shapes;
+        let curves = shapes.into_iter().filter_map(|shape| match shape {
+            Shape::Path { points, ink: Ink::Series(_), .. } if points.len() == 3 => Some(points),
+            _ => None,
+        });
+        curves.collect::<Vec<_>>()
+    };
+    let curves = curves_of(&campaign);
+    assert_eq!(curves.len(), 3);
+    for points in &curves {
+        let [one, two, eight] = points[..] else { panic!("{points:?}") };
+        assert!(one.0 < two.0 && two.0 < eight.0, "{points:?}");
+        assert!((one.1 - two.1).abs() < 0.1 && eight.1 > two.1 + 50.0, "a quarter of the time: {points:?}");
+    }
+    let svg = plot::scene(&campaign).unwrap().svg();
+    assert!(svg.contains("over 2 workloads, ratios to libc with 1 thread<"), "{svg}");
+    let failed = |sample: &&mut Sample| sample.contender == 2 && sample.cell == 1;
+    campaign.samples.iter_mut().filter(failed).for_each(|sample| sample.figures = None);
+    assert_eq!(curves_of(&campaign).len(), 2, "one of them has no time with two threads");
+    campaign.cells[1].threads = Some(3);
+    assert_eq!(curves_of(&campaign).len(), 0, "two numbers of threads that both workloads ran with");
+}
+
+#[test]
 fn the_picture_says_who_is_not_in_it_and_its_letters_are_in_every_font() {
     let mut campaign = campaign();
     assert!(!plot::scene(&campaign).unwrap().svg().contains("without a mean"));
