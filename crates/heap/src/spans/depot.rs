@@ -27,7 +27,7 @@ struct Stack {
     /// 0 for none.
     head: u32,
     batches: u32,
-    /// The fewest there were since [`Depot::begin_round`].
+    /// The fewest there were since [`Depot::end_round`].
     least: u32,
 }
 
@@ -74,19 +74,22 @@ impl Depot {
         if shelf.granules.get() == 0 {
             return None;
         }
-        let mut stack = shelf.stack.lock();
-        let batch = shelf.pop(&mut stack, map, granules)?;
-        stack.least = stack.least.min(stack.batches);
-        Some(batch)
+        shelf.pop(&mut shelf.stack.lock(), map, granules)
     }
 
-    /// Gives away what was not needed since the last call. `give` is called under a lock: who forks or runs out of memory waits for what is
-    /// on its way.
+    /// Gives away what was not needed since the last call. `give` is called under a lock, batch by batch: who forks or runs out of memory
+    /// waits for what is on its way.
     pub fn end_round(&self, map: &PageMap, mut give: impl FnMut(Batch)) {
         for (granules, shelf) in self.filled() {
-            let mut stack = shelf.stack.lock();
-            (0..stack.least).map_while(|_| shelf.pop(&mut stack, map, granules)).for_each(&mut give);
-            stack.least = stack.batches;
+            let unneeded = {
+                let Stack { batches, least, .. } = &mut *shelf.stack.lock();
+                core::mem::replace(least, *batches)
+            };
+            for _ in 0..unneeded {
+                let mut stack = shelf.stack.lock();
+                let Some(batch) = shelf.pop(&mut stack, map, granules) else { break };
+                give(batch);
+            }
         }
     }
 
@@ -138,6 +141,7 @@ impl Shelf {
         let batch = Batch { head: stack.head, count: record.first.get(), granules };
         stack.head = record.prev.get();
         stack.batches -= 1;
+        stack.least = stack.least.min(stack.batches);
         self.granules.set(self.granules.get() - batch.count * granules);
         Some(batch)
     }
@@ -169,6 +173,12 @@ mod tests {
         assert_eq!(depot.take(&map, 2), Some(batches[2]));
         depot.put(&map, batches[2]);
         assert_eq!(left_by(&depot), [batches[2], batches[1]], "one was needed");
+        assert_eq!(left_by(&depot), [batches[0]]);
+        batches.into_iter().for_each(|batch| depot.put(&map, batch));
+        assert_eq!(left_by(&depot), []);
+        assert!((0..2).all(|_| depot.give_any(&map, |_| ())), "others needed the memory");
+        depot.put(&map, batches[1]);
+        assert_eq!(left_by(&depot), [batches[1]], "one of the two was there all the time");
         assert_eq!(left_by(&depot), [batches[0]]);
         assert_eq!((depot.granules(), depot.give_any(&map, |_| ())), (0, false));
         depot.put(&map, batches[1]);
