@@ -82,7 +82,12 @@ impl Spans {
             return false;
         }
         if let Some(leaves) = kept.keep_large(&self.map, &self.depot, span) {
-            if leaves.count > 1 { self.depot.put(&self.map, leaves) } else { self.give_batch(leaves) }
+            // What one thread has too much of nobody else misses.
+            if for_all && leaves.count > 1 {
+                self.depot.put(&self.map, leaves);
+            } else {
+                self.give_batch(leaves);
+            }
         }
         if !for_all {
             self.recent.set_shelved(kept.granules);
