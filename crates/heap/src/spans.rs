@@ -103,14 +103,17 @@ impl Spans {
     /// Takes a span for a thread of this shard, see [`SpanHeap::take`]; what shards keep before fresh memory. Purges everything and tries
     /// again before it gives up.
     pub fn take(&self, shard: usize, granules: u32, align: u32, prefer_clean: bool) -> Option<Taken> {
-        let used =
-            if !prefer_clean && self.has_kept() { self.take_used(shard, granules, align) } else { None };
+        let used = if !prefer_clean && self.has_kept() {
+            self.take_used_or_kept(shard, granules, align)
+        } else {
+            None
+        };
         used.or_else(|| self.take_any(shard, granules, align, prefer_clean))
     }
 
     /// Takes a span of memory that may have pages, of what shards keep, too: they give back as much as it takes, this one first.
-    fn take_used(&self, shard: usize, granules: u32, align: u32) -> Option<Taken> {
-        let take = || self.take_free(shard, granules, align);
+    fn take_used_or_kept(&self, shard: usize, granules: u32, align: u32) -> Option<Taken> {
+        let take = || self.take_used(shard, granules, align);
         take().or_else(|| self.return_kept_until(shard, take))
     }
 

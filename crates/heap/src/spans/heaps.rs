@@ -87,8 +87,8 @@ impl Spans {
         core::iter::once(own).chain(others.filter(move |&other| self.dirty[other].0.get() >= granules))
     }
 
-    /// Takes a span of free memory that may have pages.
-    pub(super) fn take_free(&self, shard: usize, granules: u32, align: u32) -> Option<Taken> {
+    /// Takes a span of free memory that may have pages, see [`SpanHeap::take_used`].
+    pub(super) fn take_used(&self, shard: usize, granules: u32, align: u32) -> Option<Taken> {
         let now = os::now_ns();
         let take = |place| self.with_in(place, now, |heap, map| heap.take_used(map, granules, align, now));
         self.heaps_for(shard, granules).find_map(take)

@@ -12,7 +12,7 @@ impl Spans {
             return huge;
         }
         // Where there is a purger the caller has looked.
-        let used = if self.recent.has_shelved() { self.take_used(shard, granules, 1) } else { None };
+        let used = if self.recent.has_shelved() { self.take_used_or_kept(shard, granules, 1) } else { None };
         used.or_else(|| self.take_any(shard, granules, 1, false)).map(|taken| taken.first)
     }
 
@@ -24,7 +24,7 @@ impl Spans {
         // Others would leave gaps that serve none of their kind.
         let is_whole = granules.is_multiple_of(huge_page::GRANULES);
         let wanted = if is_whole { align.max(huge_page::GRANULES) } else { align };
-        self.take_used(shard, granules, align)
+        self.take_used_or_kept(shard, granules, align)
             .or_else(|| self.take_any(shard, granules, wanted, true))
             .or_else(|| self.take_any(shard, granules, align, false))
     }

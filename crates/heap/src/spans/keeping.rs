@@ -43,7 +43,7 @@ impl Spans {
         if own.is_some() {
             return own;
         }
-        let take_free = || self.take_free(shard, granules, 1).map(|taken| taken.first);
+        let take_free = || self.take_used(shard, granules, 1).map(|taken| taken.first);
         let take_others = || self.from(shard).find_map(|shard| self.take_kept_by(shard, granules));
         // Others may be cut, or join.
         take_free().or_else(take_others).or_else(|| self.return_kept_until(shard, take_free))
@@ -117,8 +117,7 @@ impl Spans {
         // Who finds nothing in the span heap from now on asks this shard, too.
         self.kept[shard].granules.set(granules);
         if let Some(batch) = self.depot.take(&self.map, granules) {
-            kept.adopt(batch);
-            return kept.take_large(&self.map, granules);
+            return kept.adopt(&self.map, batch);
         }
         let count = kept.miss_large(&self.depot, granules);
         if count == 1 {
@@ -131,16 +130,13 @@ impl Spans {
             (1..count).map_while(|_| take()).for_each(|more| kept.push(map, more, granules));
             first
         });
-        taken.or_else(|| {
-            kept.adopt(self.take_half_of_other(shard, granules)?);
-            kept.take_large(&self.map, granules)
-        })
+        taken.or_else(|| kept.adopt(&self.map, self.take_half_of_other(shard, granules)?))
     }
 
     /// Half of what another shard keeps of a length. Who has its own lock does not wait for another's.
     fn take_half_of_other(&self, shard: usize, granules: u32) -> Option<Batch> {
-        let others = self.from(shard).skip(1).filter(|other| other.granules.get() > granules);
-        others.into_iter().find_map(|other| {
+        let mut others = self.from(shard).skip(1).filter(|other| other.granules.get() > granules);
+        others.find_map(|other| {
             let mut spans = other.spans.try_lock()?;
             let half = spans.take_half(&self.map, granules)?;
             other.granules.set(spans.granules);

@@ -219,12 +219,13 @@ impl Kept {
         (count > 0).then(|| self.pop_batch(map, granules, count))
     }
 
-    /// Keeps a batch of a length of which there are none.
-    pub fn adopt(&mut self, Batch { head, count, granules }: Batch) {
+    /// Keeps a batch of a length of which there are none, but for one, which it returns.
+    pub fn adopt(&mut self, map: &PageMap, Batch { head, count, granules }: Batch) -> Option<u32> {
         let list = &mut self.lists[granules as usize];
         debug_assert_eq!(list.head, 0);
         (list.head, list.count) = (head, count);
         self.granules += count * granules;
+        self.pop(map, granules)
     }
 
     /// The span of a large block of so many granules that was freed last.
