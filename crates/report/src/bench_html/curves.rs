@@ -20,9 +20,20 @@ pub struct Curve<'a> {
     pub points: Vec<(f64, f64)>,
 }
 
-/// The curves of a suite, and over how many workloads they are; none where its workloads did not run with three numbers of threads.
+/// The curves of a suite.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Curves<'a> {
+    /// One for each contender that has two points or more.
+    pub curves: Vec<Curve<'a>>,
+    /// The numbers of threads that all workloads ran with, rising.
+    pub counts: Vec<u32>,
+    /// Over how many workloads the means are.
+    pub workloads: usize,
+}
+
+/// The curves of a suite; none where its workloads did not all run with the same three numbers of threads.
 #[must_use]
-pub fn curves<'a>(board: &'a Board, suite: Suite) -> Option<(Vec<Curve<'a>>, usize)> {
+pub fn curves<'a>(board: &'a Board, suite: Suite) -> Option<Curves<'a>> {
     let all = standing::cells_of(board.campaign, suite).map(|index| (index, &board.campaign.cells[index]));
     let cells: Vec<(usize, &Cell)> = all.filter(|(_, cell)| cell.threads.is_some()).collect();
     let is_same = |one: &Cell, other: &Cell| {
@@ -62,5 +73,5 @@ pub fn curves<'a>(board: &'a Board, suite: Suite) -> Option<(Vec<Curve<'a>>, usi
     };
     let curves = (0..board.campaign.contenders.len()).map(curve).filter(|curve| curve.points.len() > 1);
     let curves: Vec<Curve> = curves.collect();
-    (!curves.is_empty()).then_some((curves, workloads.len()))
+    (!curves.is_empty()).then_some(Curves { curves, counts, workloads: workloads.len() })
 }

@@ -8,7 +8,7 @@ use crate::quantity;
 use crate::scene::{Anchor, Ink, Scene, Shape};
 
 use super::board::Board;
-use super::curves::{self, Curve};
+use super::curves::{self, Curve, Curves};
 use super::frame::times;
 use super::number::tick;
 use super::placing::{self, Area};
@@ -30,8 +30,8 @@ const TITLES: f64 = 68.0;
 enum View<'a> {
     /// Time against memory.
     Means(Vec<Dot<'a>>),
-    /// Time by threads, and over how many workloads.
-    ByThreads(Vec<Curve<'a>>, usize),
+    /// Time by threads.
+    ByThreads(Curves<'a>),
 }
 
 /// The picture; none where no contender has a geometric mean of any suite.
@@ -43,7 +43,7 @@ pub fn scene(campaign: &Campaign) -> Option<Scene> {
         let dots = scatter::dots(&board, suite, &means(Metric::time_of(suite)), &means(Metric::PeakRss));
         let has_means = !dots.is_empty();
         let curves = curves::curves(&board, suite).filter(|_| has_means);
-        let by_threads = curves.map(|(curves, workloads)| View::ByThreads(curves, workloads));
+        let by_threads = curves.map(View::ByThreads);
         has_means.then_some(View::Means(dots)).into_iter().chain(by_threads).map(move |view| (suite, view))
     };
     let views: Vec<(Suite, View)> = board.suites().flat_map(views_of).collect();
@@ -71,10 +71,9 @@ pub fn scene(campaign: &Campaign) -> Option<Scene> {
                 panel.name_absent(&board, dots);
                 panel.draw(&time, dots);
             }
-            View::ByThreads(curves, workloads) => {
-                let fewest = curves.iter().filter_map(|curve| curve.points.first()).map(|point| point.0);
-                let fewest = quantity::several(fewest.fold(f64::MAX, f64::min) as u64, "thread");
-                let over = quantity::several(*workloads as u64, "workload");
+            View::ByThreads(curves) => {
+                let fewest = quantity::several(u64::from(curves.counts[0]), "thread");
+                let over = quantity::several(curves.workloads as u64, "workload");
                 let text =
                     format!("geometric means over {over}, ratios to {} with {fewest}", board.reference());
                 panel.text((14.0, 36.0), Anchor::Start, Ink::Faint, &cut(&text, LETTERS_A_LINE + 10));
@@ -108,30 +107,38 @@ impl Panel<'_> {
         }
     }
 
-    fn draw_curves(&mut self, time: &str, curves: &[Curve]) {
-        let names: Vec<String> = curves.iter().map(|curve| cut(curve.name, LETTERS)).collect();
-        let widest = names.iter().map(|name| placing::width(name)).fold(0.0, f64::max);
-        let plot = Area { left: 54.0, top: 78.0, right: WIDTH - 28.0 - widest, bottom: HEIGHT - 46.0 };
-        let points = || curves.iter().flat_map(|curve| curve.points.iter().copied());
-        let mut counts: Vec<f64> = points().map(|(threads, _)| threads).collect();
-        counts.sort_by(f64::total_cmp);
-        counts.dedup();
-        let across = Scale::of_counts(counts.iter().copied(), plot.left + 8.0, plot.right - 8.0);
-        let up = Scale::of_ratios(points().map(|(_, ratio)| ratio), plot.bottom, plot.top);
+    /// The grid with its ratios upwards and these places across, and what the axes show.
+    fn draw_axes(
+        &mut self,
+        plot: &Area,
+        (time, up): (&str, &Scale),
+        (name, across): (&str, impl Iterator<Item = (f64, String)>),
+    ) {
         for ratio in up.ticks(8) {
             let y = up.place(ratio);
             self.line((plot.left, y), (plot.right, y), Ink::Grid);
             self.text((plot.left - 7.0, y + 4.0), Anchor::End, Ink::Faint, &times(ratio));
         }
-        for &count in &counts {
-            let x = across.place(count);
+        for (x, label) in across {
             self.line((x, plot.top), (x, plot.bottom), Ink::Grid);
-            self.text((x, plot.bottom + 17.0), Anchor::Middle, Ink::Faint, &tick(count));
+            self.text((x, plot.bottom + 17.0), Anchor::Middle, Ink::Faint, &label);
         }
         self.text((14.0, TITLES), Anchor::Start, Ink::Text, time);
         let middle = f64::midpoint(plot.left, plot.right);
-        self.text((middle, HEIGHT - 10.0), Anchor::Middle, Ink::Text, "threads");
+        self.text((middle, HEIGHT - 10.0), Anchor::Middle, Ink::Text, name);
         self.text((plot.right, TITLES), Anchor::End, Ink::Faint, "less is better");
+    }
+
+    fn draw_curves(&mut self, time: &str, Curves { curves, counts, .. }: &Curves) {
+        let names: Vec<String> = curves.iter().map(|curve| cut(curve.name, LETTERS)).collect();
+        let widest = names.iter().map(|name| placing::width(name)).fold(0.0, f64::max);
+        let plot = Area { left: 54.0, top: 78.0, right: WIDTH - 28.0 - widest, bottom: HEIGHT - 46.0 };
+        let counts = counts.iter().copied().map(f64::from);
+        let across = Scale::of_counts(counts.clone(), plot.left + 8.0, plot.right - 8.0);
+        let ratios = curves.iter().flat_map(|curve| curve.points.iter().map(|(_, ratio)| *ratio));
+        let up = Scale::of_ratios(ratios, plot.bottom, plot.top);
+        let places = counts.map(|count| (across.place(count), tick(count)));
+        self.draw_axes(&plot, (time, &up), ("threads", places));
 
         let last = |curve: &Curve| curve.points.last().map_or(plot.bottom, |point| up.place(point.1));
         let ends: Vec<f64> = curves.iter().map(last).collect();
@@ -151,23 +158,11 @@ impl Panel<'_> {
         let axes = Axes::of(dots, &plot);
         let Axes { across, up } = &axes;
 
-        for ratio in up.ticks(8) {
-            let y = up.place(ratio);
-            self.line((plot.left, y), (plot.right, y), Ink::Grid);
-            self.text((plot.left - 7.0, y + 4.0), Anchor::End, Ink::Faint, &times(ratio));
-        }
-        for ratio in across.ticks(8) {
-            let x = across.place(ratio);
-            self.line((x, plot.top), (x, plot.bottom), Ink::Grid);
-            self.text((x, plot.bottom + 17.0), Anchor::Middle, Ink::Faint, &times(ratio));
-        }
+        let ratios = across.ticks(8).into_iter().map(|ratio| (across.place(ratio), times(ratio)));
+        self.draw_axes(&plot, (time, up), ("peak RSS", ratios));
         let one = (across.place(1.0), up.place(1.0));
         self.line((plot.left, one.1), (plot.right, one.1), Ink::Mark);
         self.line((one.0, plot.top), (one.0, plot.bottom), Ink::Mark);
-        self.text((14.0, TITLES), Anchor::Start, Ink::Text, time);
-        let middle = f64::midpoint(plot.left, plot.right);
-        self.text((middle, HEIGHT - 10.0), Anchor::Middle, Ink::Text, "peak RSS");
-        self.text((plot.right, TITLES), Anchor::End, Ink::Faint, "less is better");
         // An arrow, which fonts of pixels lack.
         let tip = (plot.right - 126.0, TITLES);
         for tail in [(9.0, -9.0), (0.0, -6.0), (6.0, 0.0)] {
