@@ -16,6 +16,9 @@ use core::sync::atomic::Ordering;
 pub const HEAPS: usize = 16;
 /// One for so many CPUs: two threads seldom meet.
 const CPUS_EACH: usize = 2;
+/// But not fewer than this, or one for each CPU: what a thread freed last its CPU's cache still knows, so it should be the next block of
+/// that thread and not of another.
+const FEW: usize = 2;
 
 /// Granules of one heap that may have pages, for those who do not have its lock, in a line of its own. Told where there are several.
 #[repr(align(64))]
@@ -31,7 +34,7 @@ impl Dirty {
 impl Spans {
     /// Uses as many span heaps as so many CPUs are worth from now on.
     pub fn divide(&self, cpus: usize) {
-        let wanted = (cpus / CPUS_EACH).clamp(1, HEAPS);
+        let wanted = (cpus / CPUS_EACH).clamp(FEW.min(cpus), HEAPS);
         if wanted <= self.heaps() {
             return;
         }
@@ -177,8 +180,8 @@ mod tests {
         spans.divide(64);
         assert_eq!(spans.heaps(), 1);
         spans.set_mode(PurgeMode::Auto);
-        spans.divide(CPUS_EACH);
-        assert_eq!(spans.heaps(), 1, "few CPUs");
+        spans.divide(1);
+        assert_eq!(spans.heaps(), 1, "one CPU");
         spans.divide(1000);
         assert_eq!(spans.heaps(), HEAPS);
         spans.divide(4);

@@ -99,11 +99,26 @@ impl Spans {
     #[inline]
     pub fn take_large(&self, shard: usize, kept: &mut Kept, granules: u32) -> Option<u32> {
         let own = kept.take_large(&self.map, granules);
-        let first = own.or_else(|| self.take_large_batch(shard, kept, granules))?;
+        let first = own.or_else(|| {
+            let batch = self.take_large_batch(shard, kept, granules);
+            if batch.is_none() {
+                self.give_last(kept);
+            }
+            batch
+        });
         if self.recent.has_shelved() {
             self.recent.set_shelved(kept.granules);
         }
-        Some(first)
+        first
+    }
+
+    /// Gives back what large blocks of other lengths left last: the block that found nothing is cut from that then, which the CPU's cache
+    /// still knows, and not from colder memory. Under the shard's lock, as [`Spans::take_large_batch`]. Not inlined for the same reason.
+    #[inline(never)]
+    fn give_last(&self, kept: &mut Kept) {
+        while let Some(span) = kept.pop_last(&self.map) {
+            self.give_batch(Batch::of(&self.map, span));
+        }
     }
 
     /// Takes what others left, or spans of memory that may have pages, if more than one is worth it: one thread meets nobody. Under the
@@ -358,6 +373,23 @@ mod tests {
         assert!(others > 0 && take().is_some() && spans.depot.granules() < others);
         spans.return_kept();
         assert_eq!((spans.depot.granules(), spans.counts().dirty + spans.used()), (0, 2 * 16));
+    }
+
+    #[test]
+    fn a_block_that_finds_no_span_of_its_length_is_cut_from_what_was_freed_last() {
+        let spans = Spans::new();
+        spans.set_purger(true);
+        let take = |granules| spans.take(0, granules, 1, false).unwrap().first;
+        let [cold, _, hot] = [80, 1, 50].map(take);
+        spans.give(cold, 80, false);
+        let keep = |first, granules| {
+            assert!(spans.in_shard(0, |kept| spans.keep_large(kept, Span { first, granules })));
+        };
+        let take_large = |granules| spans.in_shard(0, |kept| spans.take_large(0, kept, granules));
+        keep(hot, 50);
+        assert_eq!(take_large(50), Some(hot), "as long");
+        keep(hot, 50);
+        assert_eq!((take_large(40), take(40)), (None, hot));
     }
 
     #[test]

@@ -108,7 +108,7 @@ impl Batch {
     }
 
     /// One span.
-    fn of(map: &PageMap, Span { first, granules }: Span) -> Self {
+    pub fn of(map: &PageMap, Span { first, granules }: Span) -> Self {
         let mut batch = Self::new(granules);
         batch.push(map, first);
         batch
@@ -236,6 +236,12 @@ impl Kept {
         if granules <= LONGEST { self.pop(map, granules) } else { None }
     }
 
+    /// A span that a large block left, of those kept whatever their length.
+    pub fn pop_last(&mut self, map: &PageMap) -> Option<Span> {
+        let place = self.large.iter().position(|span| span.granules > 0)?;
+        self.remove_large(map, place)
+    }
+
     /// A large block found no span here or in the depot. How many to take for it and the next ones; 1: no more than it needs are worth it.
     pub fn miss_large(&mut self, depot: &Depot, granules: u32) -> u32 {
         self.misses = self.misses.wrapping_add(1);
@@ -309,8 +315,8 @@ impl Kept {
 
     /// Any spans.
     pub fn pop_any(&mut self, map: &PageMap) -> Option<Batch> {
-        if let Some(place) = self.large.iter().position(|span| span.granules > 0) {
-            return self.remove_large(map, place).map(|span| Batch::of(map, span));
+        if let Some(span) = self.pop_last(map) {
+            return Some(Batch::of(map, span));
         }
         let granules = self.lists.iter().position(|list| list.count > 0)? as u32;
         // Who wants them had no other memory.
