@@ -228,14 +228,14 @@ fn round(heap: &Heap, class: usize, magazines: usize) {
 fn spans_that_a_shard_keeps_are_used_before_fresh_memory_and_given_back_when_unused() {
     let heap = heap_with_purger();
     let class = size_class::class_of(8192).unwrap();
-    round(&heap, class, 48);
+    round(&heap, class, 20);
     heap.central.return_transit(&heap.spans);
     let counts = heap.spans.counts();
-    assert_eq!((counts.used, counts.dirty), (0, 20), "10 slabs of 15 blocks, each five magazines");
+    assert_eq!((counts.used, counts.dirty), (0, 20), "10 slabs of 15 blocks, each two magazines");
     let block = exact(&heap, 12 << 16);
     assert_eq!(heap.spans.counts().dirty, 8, "of what the shard kept");
     heap.free(None, block);
-    round(&heap, class, 24);
+    round(&heap, class, 10);
     heap.central.return_transit(&heap.spans);
     assert_eq!(heap.spans.counts().dirty, 20);
     heap.look();
@@ -310,14 +310,14 @@ fn magazines_wanted_again_soon_stay_in_transit_and_go_home_before_fresh_memory_i
     let heap = heap_with_purger();
     let (class, other) = (size_class::class_of(12288).unwrap(), size_class::class_of(48).unwrap());
     let most = size_class::magazine_max(class) as usize;
-    (0..4).for_each(|_| round(&heap, class, 35));
+    (0..6).for_each(|_| round(&heap, class, 16));
     let counts = heap.central.counts(&heap.spans.map, class);
-    assert_eq!((counts.transit_blocks, counts.free_blocks), (35 * most, 0), "no slab was asked");
+    assert_eq!((counts.transit_blocks, counts.free_blocks), (16 * most, 0), "no slab was asked");
     let before = heap.spans.counts();
     round(&heap, other, 16);
     let counts = heap.spans.counts();
     assert_eq!(counts.used + counts.dirty, before.used + before.dirty, "no fresh memory");
-    assert!(heap.central.counts(&heap.spans.map, class).transit_blocks < 35 * most);
+    assert!(heap.central.counts(&heap.spans.map, class).transit_blocks < 16 * most);
     // What is wanted only after much else was sent home is not passed on.
     round(&heap, size_class::class_of(4096).unwrap(), 4096);
     heap.look();
