@@ -7,6 +7,7 @@
 //! first. Whose a slab is may be read without a lock by who has a block of it, and is read again under that shard's lock.
 
 mod idle;
+mod sharing;
 mod slabs;
 mod spread;
 mod stack;
@@ -15,7 +16,6 @@ mod transit;
 use crate::lock::Lock;
 use crate::magazine::Magazine;
 use crate::message::{Misuse, misuse};
-use crate::os;
 use crate::page_map::{Hint32, HintSize, PageMap};
 use crate::size_class::{self, CLASSES};
 use crate::slab::{self, HomeSlabs};
@@ -23,6 +23,7 @@ use crate::span_heap::huge_page::WORTH_BYTES;
 use crate::spans::{SHARDS, Spans};
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
+use sharing::GIVEN_FROM;
 use slabs::Slabs;
 use spread::Spread;
 use stack::Stack;
@@ -31,9 +32,6 @@ use transit::{Regime, Transit, is_in_order};
 /// Magazines of excess that go home at a time before memory without pages is used, and how often that is tried.
 const RECLAIMED: u32 = 16;
 const RECLAIMS: u32 = 4;
-/// Slabs' worth of free blocks from which on a shard gives to others.
-const GIVEN_FROM: usize = 4;
-
 /// A shard's bytes go into the sum of all when they have changed by this much: one line less that all CPUs write.
 const OUT_BATCH: isize = 32 * 1024;
 
@@ -130,46 +128,10 @@ impl Central {
         self.take_from_others(spans, own, class, want, GIVEN_FROM * size_class::slab_blocks(class) as usize)
             .or_else(|| self.used_span_for_slab(spans, own, class).map(take_new))
             .or_else(|| self.take_part_from_others(spans, own, class, want))
+            .or_else(|| self.take_transit_of_other(spans, own, class))
             .or_else(|| self.fresh_span_for_slab(spans, own, class).map(take_new))
             // Memory is exhausted: whatever there is.
             .or_else(|| self.take_from_others(spans, own, class, want, 1))
-    }
-
-    /// A slab of another shard, where that has `many` free blocks, becomes one of this shard. Less is left to others, or threads that
-    /// free and allocate in bulk would meet at each other's locks; and a slab, not blocks of it, or these would go home when freed.
-    fn take_from_others(
-        &self,
-        spans: &Spans,
-        own: usize,
-        class: usize,
-        want: u32,
-        many: usize,
-    ) -> Option<Magazine> {
-        let others = self.shards_in_use().len();
-        let has_many = |other: &usize| self.shards[*other].free_blocks[class].get() >= many;
-        let mut givers = (1..others).map(|step| (own + step) % others).filter(has_many);
-        givers.find(|&giver| self.move_slab(spans, class, giver, own))?;
-        self.take_from_slabs(spans, own, class, want)
-    }
-
-    /// Moves the emptiest slab of a shard to another; false if it has none with free blocks.
-    fn move_slab(&self, spans: &Spans, class: usize, from: usize, to: usize) -> bool {
-        let lock = |shard: usize| self.shards[shard].slabs[class].lock();
-        let (mut giver, mut taker);
-        if from < to {
-            giver = lock(from);
-            taker = lock(to);
-        } else {
-            taker = lock(to);
-            giver = lock(from);
-        }
-        let Some(first) = giver.emptiest() else { return false };
-        giver.remove(&spans.map, first);
-        slab::set_shard(&spans.map, first, class, to);
-        taker.add(&spans.map, first, class);
-        self.shards[from].free_blocks[class].set(giver.free_blocks);
-        self.shards[to].free_blocks[class].set(taker.free_blocks);
-        true
     }
 
     fn take_from_slabs(&self, spans: &Spans, shard: usize, class: usize, want: u32) -> Option<Magazine> {
@@ -199,15 +161,6 @@ impl Central {
         drop(slabs);
         self.note_out(shard, (magazine.count as usize * size_class::size(class)) as isize);
         magazine
-    }
-
-    /// Before memory without pages is used, half a slab of free blocks is enough for a shard to give. Not of small ones: two shards'
-    /// would share lines, and the giver's go home when freed. Not of pages and more: those cost memory of their own in any slab.
-    fn take_part_from_others(&self, spans: &Spans, own: usize, class: usize, want: u32) -> Option<Magazine> {
-        if class <= size_class::GOING_HOME || size_class::size(class) >= os::page_bytes() {
-            return None;
-        }
-        self.take_from_others(spans, own, class, want, size_class::slab_blocks(class).div_ceil(2) as usize)
     }
 
     /// A span with pages for a slab of the shard `own`; for it, what is in transit beyond the usual goes home.
@@ -272,7 +225,16 @@ impl Central {
 
     /// Takes a magazine over. It is passed on as it is, by the shard `own`, or its blocks go back to their slabs.
     pub fn store(&self, spans: &Spans, own: usize, class: usize, magazine: Magazine) {
-        if !magazine.is_empty() && !self.pass_on(spans, own, class, magazine) {
+        self.store_from::<false>(spans, own, class, magazine);
+    }
+
+    /// As [`Central::store`], of blocks of the shard `home` that a thread of another freed.
+    pub fn store_foreign(&self, spans: &Spans, home: usize, class: usize, magazine: Magazine) {
+        self.store_from::<true>(spans, home, class, magazine);
+    }
+
+    fn store_from<const FOREIGN: bool>(&self, spans: &Spans, own: usize, class: usize, magazine: Magazine) {
+        if !magazine.is_empty() && !self.pass_on::<FOREIGN>(spans, own, class, magazine) {
             self.send_back(spans, own, class, magazine);
         }
     }
@@ -287,7 +249,7 @@ impl Central {
         older: Magazine,
         newer: Magazine,
     ) -> Magazine {
-        if older.is_empty() || self.pass_on(spans, own, class, older) {
+        if older.is_empty() || self.pass_on::<false>(spans, own, class, older) {
             return newer;
         }
         self.send_back(spans, own, class, newer);
@@ -295,9 +257,16 @@ impl Central {
     }
 
     /// Keeps a magazine in transit in a shard; false where that has as many as it may.
-    fn pass_on(&self, spans: &Spans, own: usize, class: usize, magazine: Magazine) -> bool {
+    fn pass_on<const FOREIGN: bool>(
+        &self,
+        spans: &Spans,
+        own: usize,
+        class: usize,
+        magazine: Magazine,
+    ) -> bool {
         let (shard, regime) = (self.shard(own), regime(spans));
         let in_order = regime == Regime::WithPurger && is_in_order(&spans.map, class, magazine);
+        shard.transit.note_arrival(class, FOREIGN);
         shard.push(class, magazine, shard.transit.most(regime, class, in_order))
     }
 

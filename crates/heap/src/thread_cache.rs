@@ -279,7 +279,7 @@ impl ThreadCache {
             // Only what the budget paid for is kept as a spare.
             let capacity = bin.capacity.get();
             if place != class {
-                central.store(spans, tag.shard(), class, list);
+                central.store_foreign(spans, tag.shard(), class, list);
             } else if capacity > size_class::magazine_min(class) && !spans.is_releasing_alone() {
                 let spare = Magazine::unpack(self.spares[class].get());
                 let kept = central.store_either(spans, self.shard(), class, spare, list);

@@ -7,7 +7,7 @@
 
 use super::Shard;
 use crate::magazine::{self, Magazine};
-use crate::page_map::{Hint32, Hint64, PageMap};
+use crate::page_map::{Hint8, Hint32, Hint64, PageMap};
 use crate::size_class::{self, CLASSES};
 
 /// Magazines of a class that are passed on in any case: 66 KiB at most, which is one of the largest blocks, and 8.
@@ -22,6 +22,10 @@ const NEAR_KIB: u32 = 1024;
 /// Links looked at to see whether blocks are neighbours, and how many blocks apart they may be.
 const LOOKS: u32 = 4;
 const NEIGHBOURS: usize = 4;
+/// Other shards are given some where of the last magazines so many more were [foreign](Transit::note_arrival) than not, and what of that
+/// counts at most.
+const FOREIGN: u8 = 32;
+const FOREIGN_MOST: u8 = 63;
 
 /// What is known of the magazines in transit in a shard.
 ///
@@ -32,6 +36,8 @@ pub struct Transit {
     clock: Hint32,
     /// Bit per class: more than usual are in transit.
     deep: Hint64,
+    /// By class, how many more of the last magazines were foreign than not.
+    foreign: [Hint8; CLASSES],
 }
 
 struct ClassTransit {
@@ -68,6 +74,7 @@ impl Transit {
             }; CLASSES],
             clock: Hint32::new(0),
             deep: Hint64::new(0),
+            foreign: [const { Hint8::new(0) }; CLASSES],
         }
     }
 
@@ -80,6 +87,22 @@ impl Transit {
             Regime::WithPurger if in_order => ALWAYS[class] + allowed,
             Regime::WithPurger => ALWAYS[class] + allowed.min(UNORDERED[class]),
         }
+    }
+
+    /// A magazine comes; `is_foreign`: threads of other shards freed its blocks.
+    pub fn note_arrival(&self, class: usize, is_foreign: bool) {
+        let known = &self.foreign[class];
+        let before = known.get();
+        let now = if is_foreign { (before + 1).min(FOREIGN_MOST) } else { before.saturating_sub(1) };
+        if now != before {
+            known.set(now);
+        }
+    }
+
+    /// How many magazines stay, at least, when threads of other shards need some. All, unless blocks change between CPUs anyway: else each
+    /// of them would cost a miss of the CPU's cache.
+    pub fn stays(&self, class: usize) -> u32 {
+        if self.foreign[class].get() < FOREIGN { u32::MAX } else { ALWAYS[class] }
     }
 
     /// So many are in transit now.

@@ -407,7 +407,10 @@ mod tests {
             Some(Batch::of(&map, span(0, 8))),
             "the oldest leaves"
         );
-        assert_eq!([12, 13].map(|granules| kept.take_large(&map, granules)), [Some(base + 40), Some(base + 50)]);
+        assert_eq!(
+            [12, 13].map(|granules| kept.take_large(&map, granules)),
+            [Some(base + 40), Some(base + 50)]
+        );
         kept.begin_round();
         assert_eq!(kept.take_large(&map, 9), Some(base + 20));
         assert_eq!(kept.keep_large(&map, &depot, span(20, 9)), None);
