@@ -223,6 +223,11 @@ pub fn magazine_max(class: usize) -> u32 {
     MAGAZINE_MAX[class]
 }
 
+/// Whether a magazine of the class holds more bytes, because its blocks would be few: they are larger than 2 KiB.
+pub const fn has_few(class: usize) -> bool {
+    SIZES[class] > LINED_FROM
+}
+
 /// Blocks a thread cache may hold outside the budget: 512 bytes worth, at most 8 blocks; so all of a thread's lists together,
 /// those of other shards' blocks among them, are less than 14 KiB.
 #[inline]
@@ -252,7 +257,7 @@ const fn blocks_in((small, larger): (u32, u32), most: u32) -> [u32; CLASSES] {
     let mut class = 1;
     while class < CLASSES {
         let is_lined = class < PLAIN && SIZES[class] > LINED_FROM;
-        let bytes = if SIZES[class] > LINED_FROM { larger } else { small };
+        let bytes = if has_few(class) { larger } else { small };
         let blocks = bytes / (SIZES[class] - if is_lined { LINE } else { 0 });
         table[class] = if blocks > most { most } else { blocks };
         class += 1;

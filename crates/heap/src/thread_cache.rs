@@ -31,7 +31,7 @@ use again::Again;
 use bin::{BINS, Bin, class_of_bin, foreign_bin};
 pub use bin::{GATE, Place};
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering, compiler_fence};
-use room::{Room, most_in};
+use room::{Growth, Room, most_in};
 
 /// Where blocks come from and go to that no cache holds.
 #[derive(Clone, Copy)]
@@ -219,7 +219,7 @@ impl ThreadCache {
             list = self.take_foreign(class);
         }
         if list.is_empty() {
-            if !self.grow(class, budget) && bin.capacity.get() < most_in(class) {
+            if self.grow(class, spans, budget) == Growth::Refused {
                 self.make_room(central, spans, budget);
             }
             match central.fetch(spans, self.shard(), class, bin.capacity.get().max(1)) {
@@ -273,7 +273,7 @@ impl ThreadCache {
         let bin = &self.bins[place];
         bin.open();
         let mut list = bin.list();
-        if list.count >= bin.capacity.get() && !self.grow(place, budget) {
+        if list.count >= bin.capacity.get() && self.grow(place, spans, budget) != Growth::Grown {
             // Before the list is walked: whoever finds a mistake there ends the process, and a handler of SIGABRT allocates.
             bin.replace(Magazine::EMPTY);
             // Only what the budget paid for is kept as a spare.

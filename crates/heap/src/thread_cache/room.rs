@@ -28,6 +28,24 @@ pub fn most_in(bin: usize) -> u32 {
     size_class::magazine_max(class) / if bin == class { 1 } else { 2 }
 }
 
+/// As [`most_in`]; half of it, of blocks that are few in a list, where one thread gives memory back and nothing speaks for holding it.
+fn most_at_present(bin: usize, spans: &Spans) -> u32 {
+    let most = most_in(bin);
+    let is_lean = size_class::has_few(class_of_bin(bin)) && spans.is_releasing_alone();
+    if is_lean { most.div_ceil(2) } else { most }
+}
+
+/// What became of a bin that asked for room.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Growth {
+    /// It has more.
+    Grown,
+    /// It has as much as it may.
+    AtMost,
+    /// The budget gives no more.
+    Refused,
+}
+
 impl Room {
     /// The least.
     pub const fn new() -> Self {
@@ -46,18 +64,18 @@ impl Room {
 
 impl ThreadCache {
     /// Doubles a bin's capacity if the class and the budget allow it. Under the lock, by the owner, who sets the bin's `room` afterwards.
-    pub(super) fn grow(&self, bin: usize, budget: &Budget) -> bool {
+    pub(super) fn grow(&self, bin: usize, spans: &Spans, budget: &Budget) -> Growth {
         let (class, capacity) = (class_of_bin(bin), self.bins[bin].capacity.get());
-        let more = capacity.max(1).min(most_in(bin).saturating_sub(capacity));
+        let more = capacity.max(1).min(most_at_present(bin, spans).saturating_sub(capacity));
         if more == 0 {
-            return false;
+            return Growth::AtMost;
         }
         self.room.asked.set(self.room.asked.get() | 1 << bin);
-        let grows = budget.take(&self.room.paid, more, class);
-        if grows {
-            self.bins[bin].capacity.set(capacity + more);
+        if !budget.take(&self.room.paid, more, class) {
+            return Growth::Refused;
         }
-        grows
+        self.bins[bin].capacity.set(capacity + more);
+        Growth::Grown
     }
 
     /// A bin that may hold more was refused to: the one whose turn it is gives half of its own to whoever asks next. Under the lock, by the
