@@ -133,7 +133,8 @@ impl Large {
         let recent = spans.in_shard(shard, |kept| {
             self.settle(shard);
             let serves = align_granules <= 1 && pages != Pages::None;
-            let taken = serves.then(|| spans.take_large(shard, kept, granules)).flatten();
+            let taken =
+                serves.then(|| spans.take_large(shard, kept, granules, pages != Pages::Room)).flatten();
             if taken.is_some() {
                 self.books.add(shard, bytes);
             }

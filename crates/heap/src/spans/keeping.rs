@@ -95,30 +95,37 @@ impl Spans {
         true
     }
 
-    /// As [`Kept::take_large`], for this shard; if there is none, as many as it may need, of which it keeps all but one.
+    /// As [`Kept::take_large`], for this shard; if there is none, as many as it may need, of which it keeps all but one; else, if `or_free`,
+    /// one of free memory that may have pages.
     #[inline]
-    pub fn take_large(&self, shard: usize, kept: &mut Kept, granules: u32) -> Option<u32> {
+    pub fn take_large(&self, shard: usize, kept: &mut Kept, granules: u32, or_free: bool) -> Option<u32> {
         let own = kept.take_large(&self.map, granules);
-        let first = own.or_else(|| {
-            let batch = self.take_large_batch(shard, kept, granules);
-            if batch.is_none() {
-                self.give_last(kept);
-            }
-            batch
-        });
+        let first = own
+            .or_else(|| self.take_large_batch(shard, kept, granules))
+            .or_else(|| self.give_last_and_take(shard, kept, granules, or_free));
         if self.recent.has_shelved() {
             self.recent.set_shelved(kept.granules);
         }
         first
     }
 
-    /// Gives back what large blocks of other lengths left last: the block that found nothing is cut from that then, which the CPU's cache
-    /// still knows, and not from colder memory. Under the shard's lock, as [`Spans::take_large_batch`]. Not inlined for the same reason.
+    /// Gives back what large blocks of other lengths left last, and takes a span, if `or_free`: it is cut from that then, which the CPU's
+    /// cache still knows, and not from colder memory. Under the shard's lock, as [`Spans::take_large_batch`]. Not inlined for the same
+    /// reason.
     #[inline(never)]
-    fn give_last(&self, kept: &mut Kept) {
-        while let Some(span) = kept.pop_last(&self.map) {
+    fn give_last_and_take(&self, shard: usize, kept: &mut Kept, granules: u32, or_free: bool) -> Option<u32> {
+        let place = self.heap_of_shard(shard);
+        while let Some(span) = kept.pop_last(&self.map, |first| self.heap_of(first) != place) {
             self.give_batch(Batch::of(&self.map, span));
         }
+        let now = os::now_ns();
+        self.with_in(place, now, |heap, map| {
+            while let Some(Span { first, granules }) = kept.pop_last(map, |_| true) {
+                heap.give(map, first, granules, false, now);
+            }
+            let taken = or_free.then(|| heap.take_used(map, granules, 1, now)).flatten();
+            taken.map(|taken| taken.first)
+        })
     }
 
     /// Takes what others left, or spans of memory that may have pages, if more than one is worth it: one thread meets nobody. Under the
@@ -360,7 +367,7 @@ mod tests {
         let give = |first| {
             assert!(spans.in_shard(0, |kept| spans.keep_large(kept, Span { first, granules: 2 })));
         };
-        let take = || spans.in_shard(1, |kept| spans.take_large(1, kept, 2));
+        let take = || spans.in_shard(1, |kept| spans.take_large(1, kept, 2, false));
         let taken: Vec<u32> = (0..16).map(|_| spans.take(0, 2, 1, true).unwrap().first).collect();
         taken[..4].iter().for_each(|&first| give(first));
         let missed = (0..).take_while(|_| take().is_none()).count();
@@ -385,11 +392,19 @@ mod tests {
         let keep = |first, granules| {
             assert!(spans.in_shard(0, |kept| spans.keep_large(kept, Span { first, granules })));
         };
-        let take_large = |granules| spans.in_shard(0, |kept| spans.take_large(0, kept, granules));
+        let take_large =
+            |granules, or_free| spans.in_shard(0, |kept| spans.take_large(0, kept, granules, or_free));
         keep(hot, 50);
-        assert_eq!(take_large(50), Some(hot), "as long");
-        keep(hot, 50);
-        assert_eq!((take_large(40), take(40)), (None, hot));
+        assert_eq!(take_large(50, true), Some(hot), "as long");
+        for or_free in [true, false] {
+            keep(hot, 50);
+            let found = take_large(40, or_free);
+            assert_eq!(found, or_free.then_some(hot));
+            let first = found.unwrap_or_else(|| take(40));
+            assert_eq!(first, hot);
+            spans.give(first, 40, false);
+            assert_eq!(take(50), hot, "the rest was free");
+        }
     }
 
     #[test]

@@ -235,9 +235,9 @@ impl Kept {
         if granules <= LONGEST { self.pop(map, granules) } else { None }
     }
 
-    /// A span that a large block left, of those kept whatever their length.
-    pub fn pop_last(&mut self, map: &PageMap) -> Option<Span> {
-        let place = self.large.iter().position(|span| span.granules > 0)?;
+    /// A span that a large block left, of those kept whatever their length, and that is `wanted` by its first granule.
+    pub fn pop_last(&mut self, map: &PageMap, wanted: impl Fn(u32) -> bool) -> Option<Span> {
+        let place = self.large.iter().position(|span| span.granules > 0 && wanted(span.first))?;
         self.remove_large(map, place)
     }
 
@@ -314,7 +314,7 @@ impl Kept {
 
     /// Any spans.
     pub fn pop_any(&mut self, map: &PageMap) -> Option<Batch> {
-        if let Some(span) = self.pop_last(map) {
+        if let Some(span) = self.pop_last(map, |_| true) {
             return Some(Batch::of(map, span));
         }
         let granules = self.lists.iter().position(|list| list.count > 0)? as u32;
