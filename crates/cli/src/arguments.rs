@@ -103,7 +103,7 @@ const LONGEST_IDLE_MS: i64 = 240_000;
 #[derive(Debug, Args)]
 #[command(after_help = EXIT_STATUS)]
 pub struct BenchArguments {
-    /// Suites (sun, classic, programs, threads, seeds) and single workloads; without any, all suites (--quick: all but seeds).
+    /// Suites (sun, classic, programs, threads, drawn, seeds) and single workloads; without any, all suites (--quick: all but drawn and seeds).
     #[arg(value_name = "SUITE|WORKLOAD")]
     pub names: Vec<String>,
     /// Allocators: libc, faultless, the name of an installed one, or NAME=PATH of a library; settings for one stand before it,
@@ -113,7 +113,7 @@ pub struct BenchArguments {
     /// The allocator that the others are compared with [default: the first].
     #[arg(short, long, value_name = "NAME")]
     pub reference: Option<String>,
-    /// Threads of the workloads in sun and classic, and of churn and dgemm [default: sun 1,2,4,6,8,10, classic and churn 1,2,8].
+    /// Threads of the workloads in sun and classic, and of churn and dgemm; of the programs of drawn by turns [default: sun 1,2,4,6,8,10, classic, drawn and churn 1,2,8].
     #[arg(short, long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub threads: Vec<u32>,
     /// Problem sizes: small, large [default: both].
@@ -128,7 +128,7 @@ pub struct BenchArguments {
     /// Milliseconds that a workload idles at its end, so that memory given back late is seen [default: 1000].
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u32).range(0..=LONGEST_IDLE_MS))]
     pub idle: Option<u32>,
-    /// Draw the sizes and pauses of the random forms of `seeds` from N [default: from the clock; it is printed].
+    /// Draw the programs of drawn, and the sizes and pauses of the random forms of seeds, from N [default: from the clock; it is printed].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=2_147_483_647))]
     pub seed: Option<u32>,
     /// Count system calls, too, in one more run of each, which takes many times as long.

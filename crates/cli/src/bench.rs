@@ -108,7 +108,7 @@ fn run(arguments: &BenchArguments, signals: &Signals) -> Result<(Campaign, Optio
     if cells.is_empty() {
         return Err(Failure::Failed("none of these programs is installed".into()));
     }
-    let has_seeds = cells.iter().any(|cell| cell.suite == Suite::Seeds);
+    let is_drawn = cells.iter().any(|cell| matches!(cell.suite, Suite::Drawn | Suite::Seeds));
     let (directory, library) = library::private()?;
     let own = Environment::new(std::env::vars_os());
     let (contenders, entries): (Vec<_>, Vec<_>) =
@@ -155,7 +155,7 @@ fn run(arguments: &BenchArguments, signals: &Signals) -> Result<(Campaign, Optio
         machine: machine::machine(libc),
         contenders,
         reference,
-        seed: has_seeds.then_some(seed),
+        seed: is_drawn.then_some(seed),
         cells,
         samples,
         system_calls,
@@ -286,6 +286,9 @@ fn list() -> String {
                     missing => format!("{} (needs {})", program.name, missing.join(", ")),
                 }
             }));
+        }
+        if suite == Suite::Drawn {
+            names.push(format!("{} programs, others each time (--seed)", catalogue::DRAWN));
         }
         if suite == Suite::Seeds {
             names.extend(seeds::names().map(|name| match name {

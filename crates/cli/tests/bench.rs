@@ -484,6 +484,27 @@ fn a_case_of_the_seeds_is_judged_in_table_file_and_page_and_its_seed_repeats_it(
 }
 
 #[test]
+fn programs_are_drawn_from_numbers_that_repeat_them() {
+    let place = Place::with_temporary("drawn");
+    let saved = place.file("samples.json");
+    let words = ["-q", "-n", "1", "-a", "libc,faultless", "drawn", "--seed", "7", "--json", &saved];
+    let output = bench(&place, &words).output().unwrap();
+    assert!(output.status.success(), "{}", errors(&output));
+    let text = table(&output);
+    assert!(text.contains("--seed 7 repeats them") && text.contains("drawn 9 small 8"), "{text}");
+    let value = json(&saved);
+    assert_eq!((&value["seed"], value["cells"].as_array().unwrap().len()), (&Value::from(7), 12));
+    let samples = value["samples"].as_array().unwrap();
+    for cell in 0..12 {
+        let of_cell: Vec<&Value> = samples.iter().filter(|run| run["cell"] == cell).collect();
+        let asked_for =
+            |run: &Value| (run["figures"]["live_peak_bytes"].clone(), run["marks"]["mean_bytes"].clone());
+        assert!(of_cell[0]["marks"]["mean_bytes"].as_f64().is_some(), "{:?}", of_cell[0]);
+        assert_eq!(asked_for(of_cell[0]), asked_for(of_cell[1]), "allocators meet the same");
+    }
+}
+
+#[test]
 fn seeds_that_no_program_takes_are_refused() {
     let place = Place::with_temporary("seed");
     assert_misused(&mut bench(&place, &["grow", "--seed", "4294967296"]), "--seed");

@@ -54,7 +54,9 @@ impl Metric {
     pub fn time_of(suite: Suite) -> Self {
         match suite {
             Suite::Sun => Self::Elapsed,
-            Suite::Classic | Suite::Programs | Suite::Threads | Suite::Seeds => Self::Processor,
+            Suite::Classic | Suite::Programs | Suite::Threads | Suite::Drawn | Suite::Seeds => {
+                Self::Processor
+            }
         }
     }
 }

@@ -32,6 +32,7 @@ use transit::{Regime, Transit, is_in_order};
 /// Magazines of excess that go home at a time before memory without pages is used, and how often that is tried.
 const RECLAIMED: u32 = 16;
 const RECLAIMS: u32 = 4;
+
 /// A shard's bytes go into the sum of all when they have changed by this much: one line less that all CPUs write.
 const OUT_BATCH: isize = 32 * 1024;
 

@@ -91,13 +91,16 @@ pub enum Suite {
     Programs,
     /// Many threads, most of which do nothing.
     Threads,
+    /// Programs of which everything is drawn from a number.
+    Drawn,
     /// The cases of the documents that this allocator was made for, each with a criterion of its own.
     Seeds,
 }
 
 impl Suite {
     /// All, in the order of the table.
-    pub const ALL: [Self; 5] = [Self::Sun, Self::Classic, Self::Programs, Self::Threads, Self::Seeds];
+    pub const ALL: [Self; 6] =
+        [Self::Sun, Self::Classic, Self::Programs, Self::Threads, Self::Drawn, Self::Seeds];
 
     /// Name on the command line and in tables.
     #[must_use]
@@ -107,6 +110,7 @@ impl Suite {
             Self::Classic => "classic",
             Self::Programs => "programs",
             Self::Threads => "threads",
+            Self::Drawn => "drawn",
             Self::Seeds => "seeds",
         }
     }

@@ -34,6 +34,11 @@ pub fn text(campaign: &Campaign, columns: Option<usize>) -> String {
         if suite == Suite::Seeds {
             parts.extend(seeds_parts(campaign, &fit));
         }
+        if suite == Suite::Drawn
+            && let Some(seed) = campaign.seed
+        {
+            parts.push(fit(format!("drawn: programs from number {seed} on (--seed {seed} repeats them)")));
+        }
         for metric in metrics(suite).into_iter().filter(|metric| is_known(campaign, suite, *metric)) {
             parts.push(format!("{}: {}\n{}", suite.name(), title(metric), table(campaign, suite, metric)));
         }
@@ -60,7 +65,7 @@ fn metrics(suite: Suite) -> Vec<Metric> {
     match suite {
         Suite::Threads => metrics.extend([Metric::EndRss, Metric::IdleRss]),
         Suite::Programs => metrics.push(Metric::MinorFaults),
-        Suite::Sun | Suite::Classic => {}
+        Suite::Sun | Suite::Classic | Suite::Drawn => {}
         // Its cases have criteria of their own; their other figures are in the saved file and on the page.
         Suite::Seeds => metrics.clear(),
     }

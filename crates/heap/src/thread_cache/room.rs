@@ -28,11 +28,11 @@ pub fn most_in(bin: usize) -> u32 {
     size_class::magazine_max(class) / if bin == class { 1 } else { 2 }
 }
 
-/// As [`most_in`]; half of it, of blocks that are few in a list, where one thread gives memory back and nothing speaks for holding it.
+/// As [`most_in`]; three eighths of it, of blocks that are few in a list, where one thread gives memory back and nothing speaks for holding it.
 fn most_at_present(bin: usize, spans: &Spans) -> u32 {
     let most = most_in(bin);
     let is_lean = size_class::has_few(class_of_bin(bin)) && spans.is_releasing_alone();
-    if is_lean { most.div_ceil(2) } else { most }
+    if is_lean { (most * 3 / 8).max(1) } else { most }
 }
 
 /// What became of a bin that asked for room.

@@ -16,6 +16,7 @@ pub fn suite_title(suite: Suite) -> (&'static str, &'static str) {
         Suite::Classic => "programs that allocator papers have used since",
         Suite::Programs => "real programs",
         Suite::Threads => "many threads, most of which do nothing",
+        Suite::Drawn => "programs of which everything is drawn at random",
         Suite::Seeds => "memory given back, and no needless fault",
     };
     (suite.name(), holds)

@@ -35,6 +35,14 @@ pub const WORKLOADS: &[(Suite, &str)] = &[
     (Suite::Threads, "pools"),
 ];
 
+/// Programs of the suite `drawn`, and in a quick campaign.
+pub const DRAWN: u32 = 40;
+const DRAWN_QUICK: u32 = 12;
+/// The C file that they all are.
+const DRAWN_WORKLOAD: &str = "drawn";
+/// The largest number that it takes.
+const DRAWN_LAST: u32 = i32::MAX.cast_unsigned();
+
 /// The article's thread counts.
 const SUN_THREADS: &[u32] = &[1, 2, 4, 6, 8, 10];
 const SUN_THREADS_QUICK: &[u32] = &[1, 2, 8];
@@ -44,15 +52,15 @@ const CLASSIC_THREADS_QUICK: &[u32] = &[2];
 /// What the user wants to run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Wish {
-    /// Suites and workloads by name; empty: all, but `seeds` only where the campaign is not quick.
+    /// Suites and workloads by name; empty: all, but `drawn` and `seeds` only where the campaign is not quick.
     pub names: Vec<String>,
-    /// Thread counts of `sun` and `classic`; empty: the usual ones.
+    /// Thread counts of `sun` and `classic`, of `drawn` by turns; empty: the usual ones.
     pub threads: Vec<u32>,
     /// Sizes; empty: both, or the small one of a quick campaign.
     pub sizes: Vec<Size>,
     /// Fewer thread counts, and the small size only.
     pub is_quick: bool,
-    /// What the random forms of `seeds` are drawn from.
+    /// What the programs of `drawn` and the random forms of `seeds` are drawn from.
     pub seed: u32,
     /// Java versions that can run here.
     pub javas: Vec<u32>,
@@ -67,7 +75,8 @@ pub fn cells(wish: &Wish, is_installed: impl Fn(&str) -> bool) -> Result<Vec<Cel
         return Err(format!("there is no suite or workload {unknown}; `faultless bench --list` names them"));
     }
     let wants = |suite: Suite, workload: &str| {
-        let is_usual = wish.names.is_empty() && !(wish.is_quick && suite == Suite::Seeds);
+        let is_usual =
+            wish.names.is_empty() && !(wish.is_quick && matches!(suite, Suite::Drawn | Suite::Seeds));
         is_usual || wish.names.iter().any(|name| name == suite.name() || name == workload)
     };
     let sizes: &[Size] = match (wish.sizes.as_slice(), wish.is_quick) {
@@ -102,6 +111,9 @@ pub fn cells(wish: &Wish, is_installed: impl Fn(&str) -> bool) -> Result<Vec<Cel
                 variant: None,
             }));
         }
+        if suite == Suite::Drawn && wants(suite, DRAWN_WORKLOAD) {
+            cells.extend(sizes.iter().flat_map(|&size| drawn(wish, size)));
+        }
         if suite == Suite::Seeds {
             cells.extend(seeds::cells(wish, sizes, |workload| wants(suite, workload)));
         }
@@ -110,6 +122,20 @@ pub fn cells(wish: &Wish, is_installed: impl Fn(&str) -> bool) -> Result<Vec<Cel
     let mut seen = HashSet::new();
     cells.retain(|cell| seen.insert(cell.clone()));
     Ok(cells)
+}
+
+/// Programs of one size: those of one number of threads after the other have numbers in a row.
+fn drawn(wish: &Wish, size: Size) -> impl Iterator<Item = Cell> {
+    let threads = threads_of(Suite::Drawn, DRAWN_WORKLOAD, size, &Wish { is_quick: false, ..wish.clone() });
+    let count = if wish.is_quick { DRAWN_QUICK } else { DRAWN };
+    let seed = wish.seed;
+    (0..count).zip(threads.into_iter().cycle()).map(move |(index, threads)| Cell {
+        suite: Suite::Drawn,
+        workload: DRAWN_WORKLOAD.to_owned(),
+        size: Some(size),
+        threads: Some(threads),
+        variant: Some((seed.wrapping_add(index) & DRAWN_LAST).to_string()),
+    })
 }
 
 fn is_known(name: &str) -> bool {
@@ -163,13 +189,32 @@ mod tests {
     }
 
     #[test]
-    fn a_quick_campaign_has_the_seeds_only_when_they_are_named() {
-        let has_seeds = |names: &[&str], is_quick| {
+    fn a_quick_campaign_has_what_is_drawn_and_the_seeds_only_when_they_are_named() {
+        let has = |suite: Suite, names: &[&str], is_quick| {
             let cells = cells(&Wish { is_quick, ..wish(names) }, |_| true).unwrap();
-            cells.iter().any(|cell| cell.suite == Suite::Seeds)
+            cells.iter().any(|cell| cell.suite == suite)
         };
-        assert!(has_seeds(&[], false) && has_seeds(&["seeds"], true) && has_seeds(&["churn"], true));
-        assert!(!has_seeds(&[], true) && !has_seeds(&["sun"], false));
+        for (suite, name) in [(Suite::Seeds, "seeds"), (Suite::Seeds, "churn"), (Suite::Drawn, "drawn")] {
+            assert!(has(suite, &[], false) && has(suite, &[name], true));
+            assert!(!has(suite, &[], true) && !has(suite, &["sun"], false));
+        }
+    }
+
+    #[test]
+    fn programs_are_drawn_from_numbers_in_a_row_with_threads_by_turns() {
+        let of = |is_quick, threads: &[u32]| {
+            let wish = Wish { is_quick, threads: threads.to_vec(), seed: DRAWN_LAST, ..wish(&["drawn"]) };
+            let cells = cells(&wish, |_| true).unwrap();
+            let first: Vec<_> =
+                cells.iter().take(3).map(|cell| (cell.variant.clone(), cell.threads)).collect();
+            (cells.len(), first)
+        };
+        let (count, first) = of(true, &[]);
+        let expected = [(DRAWN_LAST, 1), (0, 2), (1, 8)];
+        assert_eq!(count, DRAWN_QUICK as usize);
+        assert_eq!(first, expected.map(|(number, threads)| (Some(number.to_string()), Some(threads))));
+        assert_eq!(of(false, &[4]).0, 2 * DRAWN as usize);
+        assert!(of(true, &[4]).1.iter().all(|(_, threads)| *threads == Some(4)));
     }
 
     #[test]
