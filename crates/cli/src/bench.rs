@@ -108,7 +108,7 @@ fn run(arguments: &BenchArguments, signals: &Signals) -> Result<(Campaign, Optio
     if cells.is_empty() {
         return Err(Failure::Failed("none of these programs is installed".into()));
     }
-    let is_drawn = cells.iter().any(|cell| matches!(cell.suite, Suite::Drawn | Suite::Seeds));
+    let is_drawn = cells.iter().any(|cell| cell.suite.takes_a_seed());
     let (directory, library) = library::private()?;
     let own = Environment::new(std::env::vars_os());
     let (contenders, entries): (Vec<_>, Vec<_>) =

@@ -36,12 +36,7 @@ impl Place {
 }
 
 fn bench(place: &Place, words: &[&str]) -> Command {
-    let mut command = tool::faultless(&["bench"]);
-    command.args(words).env("TMPDIR", place.0.join("tmp"));
-    for name in ["MALLOC_ARENA_MAX", "GLIBC_TUNABLES"] {
-        command.env_remove(name);
-    }
-    command
+    tool::bench(&place.file("tmp"), words)
 }
 
 /// One round of the shortest workload under these allocators.

@@ -12,9 +12,7 @@ use serde_json::Value;
 use tool::{assert_misused, errors, json_of_file as json, text as table};
 
 fn bench(place: &Place, words: &[&str]) -> Command {
-    let mut command = tool::faultless(&["bench"]);
-    command.args(words).env("TMPDIR", place.0.join("tmp"));
-    command
+    tool::bench(&place.file("tmp"), words)
 }
 
 #[test]

@@ -114,6 +114,12 @@ impl Suite {
             Self::Seeds => "seeds",
         }
     }
+
+    /// Whether its programs, or forms of them, are drawn from a seed.
+    #[must_use]
+    pub fn takes_a_seed(self) -> bool {
+        matches!(self, Self::Drawn | Self::Seeds)
+    }
 }
 
 /// Size of a workload's problem.

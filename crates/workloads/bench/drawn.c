@@ -1,17 +1,18 @@
 /*
- * drawn: a program of which everything is drawn from a number: how large its blocks are, how many live, for how long, what is
- * written into them, which are zeroed or grow, and how many of them other threads free.
+ * drawn: a program of which everything is drawn from a number: how large its blocks are, how many live, for how long,
+ * what is written into them, which are zeroed or grow, and how many of them other threads free.
  *
  * Source: own; so that an allocator can be measured by programs that nobody made it for. VARIANT is the number.
  *
- * Sizes have one of five distributions, from 16 bytes to 4 MiB; all live blocks together are 16 KiB to 32 MiB, large eight
- * times as much. Each thread keeps its blocks in slots of its own: replaced at random, or the oldest first, or pushed and
- * popped in bursts like a stack, or all filled and all freed, or half of them freed at random and filled again. Where blocks
- * are shared, a part of those to be freed is laid into a place that all threads have, and what lay there is freed instead.
- * A program ends after some work, as it is guessed from its sizes; so it takes some tenths of a second, large four times that.
+ * Sizes have one of five distributions, from 16 bytes to 4 MiB; all live blocks together are 16 KiB to 32 MiB, large
+ * eight times as much. Each thread keeps its blocks in slots of its own: replaced at random, or the oldest first, or
+ * pushed and popped in bursts like a stack, or all filled and all freed, or half of them freed at random and filled
+ * again. Where blocks are shared, a part of those to be freed is laid into a place that all threads have, and what
+ * lay there is freed instead. A program ends after some work, as it is guessed from its sizes; so it takes some
+ * tenths of a second, large four times that.
  *
- * An operation is a malloc and free. Live peak: the sum of the threads' own peaks, and the largest block in every shared
- * place, a bound.
+ * An operation is a malloc and free. Live peak: the sum of the threads' own peaks, and the largest block in every
+ * shared place, a bound.
  */
 #include "workload.h"
 

@@ -15,7 +15,17 @@ pub fn faultless(words: &[&str]) -> Command {
     command
 }
 
-/// The same after a line of shell, which may set limits.
+/// `bench` with these words, its temporary files in a directory, without the user's settings of glibc's malloc.
+pub fn bench(temporary: &str, words: &[&str]) -> Command {
+    let mut command = faultless(&["bench"]);
+    command.args(words).env("TMPDIR", temporary);
+    for name in ["MALLOC_ARENA_MAX", "GLIBC_TUNABLES"] {
+        command.env_remove(name);
+    }
+    command
+}
+
+/// As [`faultless`], after a line of shell, which may set limits.
 pub fn after(line: &str, words: &[&str]) -> Command {
     let tool = faultless(words);
     let mut command = Command::new("sh");

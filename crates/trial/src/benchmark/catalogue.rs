@@ -75,8 +75,7 @@ pub fn cells(wish: &Wish, is_installed: impl Fn(&str) -> bool) -> Result<Vec<Cel
         return Err(format!("there is no suite or workload {unknown}; `faultless bench --list` names them"));
     }
     let wants = |suite: Suite, workload: &str| {
-        let is_usual =
-            wish.names.is_empty() && !(wish.is_quick && matches!(suite, Suite::Drawn | Suite::Seeds));
+        let is_usual = wish.names.is_empty() && !(wish.is_quick && suite.takes_a_seed());
         is_usual || wish.names.iter().any(|name| name == suite.name() || name == workload)
     };
     let sizes: &[Size] = match (wish.sizes.as_slice(), wish.is_quick) {
@@ -124,9 +123,9 @@ pub fn cells(wish: &Wish, is_installed: impl Fn(&str) -> bool) -> Result<Vec<Cel
     Ok(cells)
 }
 
-/// Programs of one size: those of one number of threads after the other have numbers in a row.
+/// The programs of one size, of numbers in a row, with each number of threads by turns.
 fn drawn(wish: &Wish, size: Size) -> impl Iterator<Item = Cell> {
-    let threads = threads_of(Suite::Drawn, DRAWN_WORKLOAD, size, &Wish { is_quick: false, ..wish.clone() });
+    let threads = threads_of(Suite::Drawn, DRAWN_WORKLOAD, size, wish);
     let count = if wish.is_quick { DRAWN_QUICK } else { DRAWN };
     let seed = wish.seed;
     (0..count).zip(threads.into_iter().cycle()).map(move |(index, threads)| Cell {
@@ -158,6 +157,7 @@ fn threads_of(suite: Suite, workload: &str, size: Size, wish: &Wish) -> Vec<u32>
     let usual = match (suite, wish.is_quick) {
         (Suite::Sun, false) => SUN_THREADS,
         (Suite::Sun, true) => SUN_THREADS_QUICK,
+        (Suite::Drawn, _) => CLASSIC_THREADS,
         (_, false) => CLASSIC_THREADS,
         (_, true) => CLASSIC_THREADS_QUICK,
     };
