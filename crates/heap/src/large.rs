@@ -353,10 +353,13 @@ impl Large {
             spans.give(first + new, old - new, false);
         }
         record.large().set_bytes(new_bytes);
-        spans.in_shard(shard, |_| {
+        spans.in_shard(shard, |kept| {
             self.settle(shard);
             self.books.remove(shard, old_bytes);
             self.books.add(shard, new_bytes);
+            if new > old {
+                kept.note_growth();
+            }
         });
         Some(address)
     }
@@ -433,7 +436,10 @@ impl Large {
             }
         }
         record.set_state(State::Interior);
-        spans.in_shard(shard, |_| self.books.remove(shard, old_bytes));
+        spans.in_shard(shard, |kept| {
+            self.books.remove(shard, old_bytes);
+            kept.note_growth();
+        });
         // What lies in front of the block did not go along.
         // SAFETY: pages of a span that has no block and is in no list yet.
         let mut zero = end == os::Moved::Done && (skipped == 0 || unsafe { os::purge(source, skipped) });

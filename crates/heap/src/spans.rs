@@ -21,6 +21,7 @@ use depot::Depot;
 pub use gathering::Gathered;
 use heaps::{Dirty, HEAPS};
 use keeping::KeptByShard;
+use kept::SLAB_LONGEST;
 pub use recent::PLACES as RECENT;
 use recent::Recent;
 
@@ -123,14 +124,22 @@ impl Spans {
         self.with_in(self.heap_of_shard(shard), now, |heap, map| heap.take_to_grow(map, granules, now))
     }
 
-    /// Takes `more` granules directly behind a used span of this shard's thread, see [`SpanHeap::take_behind`].
+    /// Takes `more` granules directly behind a used span of this shard's thread: what the shard keeps, what is free, see
+    /// [`SpanHeap::take_behind`].
     pub fn take_behind(&self, shard: usize, span: Span, more: u32) -> Option<Taken> {
-        let now = os::now_ns();
-        let end = span.first + span.granules;
-        let place = self.heap_of(span.first);
-        let take = || self.with_in(place, now, |heap, map| heap.take_behind(map, span, more, now));
-        // What the shard keeps is free, too.
+        let (end, wanted) = (span.first + span.granules, span.granules + more);
         let is_kept = || end < self.map.reservation.limit() && self.map.record(end).state() == State::Kept;
+        if is_kept() {
+            let taken = self.take_kept_behind(shard, span, more);
+            // To copy so little takes less than to give back what the shard keeps, so that it joins.
+            if taken.is_some() || wanted <= SLAB_LONGEST && self.keeps() {
+                return taken;
+            }
+        }
+        let (place, now) = (self.heap_of(span.first), os::now_ns());
+        let keeps_as_much = self.kept[shard].granules.get() >= wanted;
+        let take =
+            || self.with_in(place, now, |heap, map| heap.take_behind(map, span, more, keeps_as_much, now));
         take().or_else(|| (is_kept() && self.return_kept_by(&self.kept[shard])).then(take).flatten())
     }
 

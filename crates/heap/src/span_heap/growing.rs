@@ -20,15 +20,23 @@ impl SpanHeap {
     }
 
     /// Takes `more` granules directly behind a used span, if they are free, or if new memory continues what is; not such without pages
-    /// for a span that grows by much, where memory with pages has room for both.
-    pub fn take_behind(&mut self, map: &PageMap, span: Span, more: u32, now: u64) -> Option<Taken> {
-        let end = span.first + span.granules;
+    /// for a span that grows by much, where memory with pages has room for both, or its shard keeps as much.
+    pub fn take_behind(
+        &mut self,
+        map: &PageMap,
+        span: Span,
+        more: u32,
+        keeps_as_much: bool,
+        now: u64,
+    ) -> Option<Taken> {
+        let (end, wanted) = (span.first + span.granules, span.granules + more);
+        let grows_little = more < span.granules / COPIED_GROWTH;
         let is_free = if self.free_from(map, end) >= more {
-            more < span.granules / COPIED_GROWTH
+            grows_little
                 || map.record(end).state() == State::Dirty
-                || self.used_fit(map, span.granules + more, span.granules + more).is_none()
+                || !keeps_as_much && self.used_fit(map, wanted, wanted).is_none()
         } else {
-            self.reserve_behind(map, span, more)
+            (grows_little || !keeps_as_much) && self.reserve_behind(map, span, more)
         };
         is_free.then(|| self.take_of(map, end, more, 1, now))
     }

@@ -314,21 +314,21 @@ fn the_last_span_grows_into_new_memory_unless_it_is_refused_or_memory_with_pages
     let [dirty, _, mut last] = [20_000, 1, 3000].map(&mut take);
     let limit = map.reservation.limit();
     assert_eq!(last.first + last.granules, limit);
-    assert_eq!(spans.take_behind(&map, dirty, 1, 0), None, "not the last");
+    assert_eq!(spans.take_behind(&map, dirty, 1, false, 0), None, "not the last");
     os::REFUSED.set(os::Call::Commit as u32);
-    assert_eq!(spans.take_behind(&map, last, 2000, 0), None, "refused");
+    assert_eq!(spans.take_behind(&map, last, 2000, false, 0), None, "refused");
     os::REFUSED.set(0);
     assert_eq!((spans.counts.used, map.reservation.limit()), (23_001, limit));
     // Nothing is free behind it, then less than it wants.
     for more in [2000, 1, 1500] {
         let end = last.first + last.granules;
-        assert_eq!(spans.take_behind(&map, last, more, 0), Some(Taken { first: end, zero: true }));
+        assert_eq!(spans.take_behind(&map, last, more, false, 0), Some(Taken { first: end, zero: true }));
         last.granules += more;
     }
     assert_eq!((spans.counts.used, spans.counts.clean), (26_502, 2 * 1024 - 1501));
     spans.give(&map, dirty.first, dirty.granules, false, 0);
-    assert_eq!(spans.take_behind(&map, last, 1000, 0), None, "there is room for both elsewhere");
-    assert!(spans.take_behind(&map, last, spans.counts.clean, 0).is_some());
+    assert_eq!(spans.take_behind(&map, last, 1000, false, 0), None, "there is room for both elsewhere");
+    assert!(spans.take_behind(&map, last, spans.counts.clean, false, 0).is_some());
 }
 
 #[test]
@@ -340,7 +340,7 @@ fn a_span_that_grows_by_much_goes_to_memory_with_pages_before_it_takes_such_with
     spans.give(&map, behind.first, behind.granules, true, 0);
     let behind = |zero| Some(Taken { first: behind.first, zero });
     let grow = |spans: &mut SpanHeap, more| {
-        let taken = spans.take_behind(&map, block, more, 0);
+        let taken = spans.take_behind(&map, block, more, false, 0);
         if let Some(Taken { first, zero }) = taken {
             spans.give(&map, first, more, zero, 0);
         }
@@ -447,7 +447,7 @@ mod random {
                         let place = granules as usize % live.len();
                         let (first, length, tag) = live[place];
                         let (end, more) = (first + length, granules << align);
-                        if spans.take_behind(&map, Span { first, granules: length }, more, now).is_some() {
+                        if spans.take_behind(&map, Span { first, granules: length }, more, false, now).is_some() {
                             prop_assert!(live.iter().all(|&(first, ..)| first < end || end + more <= first));
                             for granule in end..end + more {
                                 // SAFETY: the test owns the span.

@@ -6,7 +6,7 @@ use crate::granule::Span;
 use crate::lock::Lock;
 use crate::os;
 use crate::page_map::{Hint32, PageMap, Record, State};
-use crate::span_heap::SpanHeap;
+use crate::span_heap::{SpanHeap, Taken};
 use core::sync::atomic::Ordering;
 
 /// What one shard keeps.
@@ -100,13 +100,31 @@ impl Spans {
     #[inline]
     pub fn take_large(&self, shard: usize, kept: &mut Kept, granules: u32, or_free: bool) -> Option<u32> {
         let own = kept.take_large(&self.map, granules);
+        let may_cut = or_free && self.keeps();
         let first = own
+            .or_else(|| may_cut.then(|| kept.cut_to_grow(&self.map, granules)).flatten())
             .or_else(|| self.take_large_batch(shard, kept, granules))
             .or_else(|| self.give_last_and_take(shard, kept, granules, or_free));
         if self.recent.has_shelved() {
             self.recent.set_shelved(kept.granules);
         }
         first
+    }
+
+    /// Takes `more` granules directly behind a used span of this shard's thread, if the shard keeps them.
+    pub(super) fn take_kept_behind(&self, shard: usize, span: Span, more: u32) -> Option<Taken> {
+        let end = span.first + span.granules;
+        if self.heap_of(end) != self.heap_of(span.first) {
+            return None; // Each part goes back to its own one day.
+        }
+        let takes = self.in_shard(shard, |kept| {
+            let takes = kept.take_at(&self.map, end, more);
+            if takes && self.recent.has_shelved() {
+                self.recent.set_shelved(kept.granules);
+            }
+            takes
+        });
+        takes.then_some(Taken { first: end, zero: false })
     }
 
     /// Gives back what large blocks of other lengths left last, and takes a span, if `or_free`: it is cut from that then, which the CPU's
@@ -117,6 +135,9 @@ impl Spans {
         let place = self.heap_of_shard(shard);
         while let Some(span) = kept.pop_last(&self.map, |first| self.heap_of(first) != place) {
             self.give_batch(Batch::of(&self.map, span));
+        }
+        if !or_free && !kept.has_last() {
+            return None;
         }
         let now = os::now_ns();
         self.with_in(place, now, |heap, map| {
@@ -405,6 +426,35 @@ mod tests {
             spans.give(first, 40, false);
             assert_eq!(take(50), hot, "the rest was free");
         }
+    }
+
+    #[test]
+    fn a_block_grows_into_what_its_shard_keeps_or_goes_there_and_not_into_memory_without_pages() {
+        let spans = Spans::new();
+        spans.set_purger(true);
+        let take = |granules| spans.take(0, granules, 1, false).unwrap().first;
+        let keep = |first, granules| {
+            assert!(spans.in_shard(0, |kept| spans.keep_large(kept, Span { first, granules })));
+        };
+        let [long, block, behind] = [4, 1, 3].map(take);
+        let grow = |granules, more| {
+            let taken = spans.take_behind(0, Span { first: block, granules }, more);
+            spans.map.record(block).granules.set(granules + taken.map_or(0, |_| more));
+            taken.map(|taken| taken.first)
+        };
+        assert_eq!(grow(1, 1), None, "in use");
+        keep(behind, 3);
+        assert_eq!(spans.take_behind(1, Span { first: block, granules: 1 }, 1), None, "another shard's");
+        assert_eq!(grow(1, 1), Some(behind));
+        assert_eq!(grow(2, 3), None, "more than is kept there");
+        assert_eq!(grow(2, 2), Some(behind + 1));
+        keep(long, 4);
+        spans.map.record(block).granules.set(3);
+        spans.give(behind + 2, 1, true);
+        assert_eq!(grow(3, 1), None, "without pages, and as much is kept");
+        assert_eq!(spans.in_shard(0, |kept| spans.take_large(0, kept, 4, true)), Some(long));
+        assert_eq!(grow(3, 1), Some(behind + 2));
+        assert_eq!(spans.used(), 8);
     }
 
     #[test]

@@ -3,12 +3,14 @@
 //! last: who takes and gives such again and again needs no more than them. Where that is seen to be worth it more of a length are kept, and
 //! change in batches, most of them by the [`Depot`], so that threads seldom meet at that lock.
 
+mod growing;
+
 use super::depot::Depot;
 use crate::granule::Span;
 use crate::page_map::{PageMap, State};
 
 /// Longest spans of slabs, in granules.
-const SLAB_LONGEST: u32 = 4;
+pub const SLAB_LONGEST: u32 = 4;
 /// Longest spans of which many may be kept, in granules: 2 MiB. To write what is longer takes much longer than to wait for a lock.
 pub const LONGEST: u32 = 32;
 
@@ -34,6 +36,8 @@ pub struct Kept {
     pub granules: u32,
     /// Large blocks that found none, modulo 2^32.
     misses: u32,
+    /// So many blocks more may be cut from what is kept for longer ones, see [`Kept::note_growth`].
+    cuts: u32,
 }
 
 /// Spans of one length.
@@ -156,6 +160,7 @@ impl Kept {
             large: [LargeSpan::NONE; MOST_LARGE],
             granules: 0,
             misses: 0,
+            cuts: 0,
         }
     }
 
@@ -233,6 +238,11 @@ impl Kept {
             return self.remove_large(map, place).map(|span| span.first);
         }
         if granules <= LONGEST { self.pop(map, granules) } else { None }
+    }
+
+    /// Whether there is any that a large block left, of those kept whatever their length.
+    pub fn has_last(&self) -> bool {
+        self.large.iter().any(|span| span.granules > 0)
     }
 
     /// A span that a large block left, of those kept whatever their length, and that is `wanted` by its first granule.
@@ -318,8 +328,9 @@ impl Kept {
             return Some(Batch::of(map, span));
         }
         let granules = self.lists.iter().position(|list| list.count > 0)? as u32;
+        let list = &mut self.lists[granules as usize];
         // Who wants them had no other memory.
-        self.lists[granules as usize].more = 0;
+        (list.more, list.misses) = (0, 0);
         Some(self.pop_batch(map, granules, BATCH))
     }
 
