@@ -129,15 +129,16 @@ impl Spans {
     pub fn take_behind(&self, shard: usize, span: Span, more: u32) -> Option<Taken> {
         let (end, wanted) = (span.first + span.granules, span.granules + more);
         let is_kept = || end < self.map.reservation.limit() && self.map.record(end).state() == State::Kept;
-        if is_kept() {
+        let is_short = wanted <= SLAB_LONGEST && self.keeps();
+        if is_kept() && self.keeps() {
             let taken = self.take_kept_behind(shard, span, more);
             // To copy so little takes less than to give back what the shard keeps, so that it joins.
-            if taken.is_some() || wanted <= SLAB_LONGEST && self.keeps() {
+            if taken.is_some() || is_short {
                 return taken;
             }
         }
         let (place, now) = (self.heap_of(span.first), os::now_ns());
-        let keeps_as_much = self.kept[shard].granules.get() >= wanted;
+        let keeps_as_much = is_short && self.kept[shard].granules.get() >= wanted;
         let take =
             || self.with_in(place, now, |heap, map| heap.take_behind(map, span, more, keeps_as_much, now));
         take().or_else(|| (is_kept() && self.return_kept_by(&self.kept[shard])).then(take).flatten())

@@ -117,13 +117,7 @@ impl Spans {
         if self.heap_of(end) != self.heap_of(span.first) {
             return None; // Each part goes back to its own one day.
         }
-        let takes = self.in_shard(shard, |kept| {
-            let takes = kept.take_at(&self.map, end, more);
-            if takes && self.recent.has_shelved() {
-                self.recent.set_shelved(kept.granules);
-            }
-            takes
-        });
+        let takes = self.in_shard(shard, |kept| kept.take_at(&self.map, end, more));
         takes.then_some(Taken { first: end, zero: false })
     }
 

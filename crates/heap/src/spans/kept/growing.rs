@@ -4,16 +4,18 @@ use super::{Kept, LargeSpan, SLAB_LONGEST};
 use crate::granule::Span;
 use crate::page_map::{PageMap, State};
 
-/// After a block grew so many that find no span of their length are cut from longer ones. Where none grow, blocks of other lengths would
-/// only take what those of its length come back for.
+/// For each block that grows one that finds no span of its length is cut from a longer one, and for so many later, at most. Where few grow
+/// blocks of other lengths would only take what those of its length come back for.
 const CUTS: u32 = 4;
+/// What a large block left is not cut for one shorter than this part of it: blocks so much longer than others would find it in pieces.
+const CUT_PART: u32 = 16;
 /// Spans of a list looked at for one that lies where it is wanted.
 const LOOKS: usize = 4;
 
 impl Kept {
     /// A block of this shard grew, so the next ones may, too.
     pub fn note_growth(&mut self) {
-        self.cuts = CUTS;
+        self.cuts = (self.cuts + 1).min(CUTS);
     }
 
     /// Cuts a span out of a longer one, where blocks grow: of that which a large block left last, or of one as long as those of slabs.
@@ -22,11 +24,14 @@ impl Kept {
         let last = self.large.iter().position(|span| span.granules > 0);
         // Where that is not most of what is kept there are several such blocks, and others may wait for it. (`realloc_grow`, 8 threads,
         // takes a tenth less memory so.)
-        let is_most = |span: &LargeSpan| span.granules > granules && 2 * span.granules > self.granules;
-        if let Some(place) = last.filter(|&place| is_most(&self.large[place])) {
+        let is_near =
+            |span: &LargeSpan| span.granules > granules && span.granules.div_ceil(CUT_PART) <= granules;
+        let is_cut = |span: &LargeSpan| is_near(span) && 2 * span.granules > self.granules;
+        if let Some(place) = last.filter(|&place| is_cut(&self.large[place])) {
             return Some(self.cut_large(map, place, granules));
         }
-        let longer = (granules + 1..=SLAB_LONGEST).find(|&longer| self.lists[longer as usize].head != 0)?;
+        let has_longer = |longer: u32| longer > granules && self.lists[longer as usize].head != 0;
+        let longer = (1..=SLAB_LONGEST).find(|&longer| has_longer(longer))?;
         let first = self.unlink(map, longer)?;
         self.keep_rest(map, Span { first, granules: longer }, granules);
         Some(first)
@@ -130,11 +135,11 @@ mod tests {
 
     #[test]
     fn a_span_is_cut_from_a_longer_one_only_where_blocks_grow() {
-        for length in [SLAB_LONGEST, 40] {
+        for length in [SLAB_LONGEST, CUT_PART] {
             let (map, base, mut kept) = memory(64);
             keep(&map, &mut kept, base, length);
             assert_eq!(kept.cut_to_grow(&map, 1), None);
-            kept.note_growth();
+            (0..=CUTS).for_each(|_| kept.note_growth());
             assert_eq!(kept.cut_to_grow(&map, length), None, "no longer one");
             assert_eq!(kept.cut_to_grow(&map, 1), Some(base));
             assert_eq!(state(&map, base), (State::Interior, 1, 1));
@@ -142,10 +147,15 @@ mod tests {
             assert_eq!(kept.granules, length - 1);
             let cut: Vec<_> = (0..CUTS).filter_map(|_| kept.cut_to_grow(&map, 1)).collect();
             assert_eq!(cut, [base + 1, base + 2], "{CUTS} in all were looked for");
-            kept.note_growth();
             assert_eq!(kept.take_large(&map, length - 3), Some(base + 3), "the rest is found by its length");
             assert_eq!(kept.granules, 0);
         }
+        let (map, base, mut kept) = memory(64);
+        keep(&map, &mut kept, base, CUT_PART + 1);
+        (0..2).for_each(|_| kept.note_growth());
+        assert_eq!([1, 2].map(|granules| kept.cut_to_grow(&map, granules)), [None, Some(base)]);
+        kept.note_growth();
+        assert_eq!(kept.cut_to_grow(&map, u32::MAX), None);
     }
 
     #[test]
@@ -153,7 +163,7 @@ mod tests {
         let (map, base, mut kept) = memory(128);
         keep(&map, &mut kept, base, 30);
         keep(&map, &mut kept, base + 30, 31);
-        kept.note_growth();
+        (0..3).for_each(|_| kept.note_growth());
         assert_eq!(kept.cut_to_grow(&map, 10), Some(base + 30));
         assert_eq!(kept.cut_to_grow(&map, 10), None, "as much is kept besides");
         assert_eq!(kept.take_large(&map, 21), Some(base + 40));
