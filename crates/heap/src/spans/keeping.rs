@@ -33,6 +33,15 @@ impl KeptByShard {
     }
 }
 
+/// How a span of free memory is to fit a block.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fit {
+    /// As nearly as there is one.
+    Tight,
+    /// With room behind, if there is one: the block will grow.
+    Room,
+}
+
 impl Spans {
     /// Takes a span for a slab of a shard, of memory that may have pages: what the shard keeps, free spans, what others keep.
     pub fn take_used_for(&self, shard: usize, granules: u32) -> Option<u32> {
@@ -100,11 +109,12 @@ impl Spans {
     #[inline]
     pub fn take_large(&self, shard: usize, kept: &mut Kept, granules: u32, or_free: bool) -> Option<u32> {
         let own = kept.take_large(&self.map, granules);
-        let may_cut = or_free && self.keeps();
+        let grows = own.is_none() && or_free && self.keeps() && kept.expects_growth();
+        let fit = or_free.then_some(if grows { Fit::Room } else { Fit::Tight });
         let first = own
-            .or_else(|| may_cut.then(|| kept.cut_to_grow(&self.map, granules)).flatten())
+            .or_else(|| grows.then(|| kept.cut_longer(&self.map, granules)).flatten())
             .or_else(|| self.take_large_batch(shard, kept, granules))
-            .or_else(|| self.give_last_and_take(shard, kept, granules, or_free));
+            .or_else(|| self.give_last_and_take(shard, kept, granules, fit));
         if self.recent.has_shelved() {
             self.recent.set_shelved(kept.granules);
         }
@@ -121,16 +131,22 @@ impl Spans {
         takes.then_some(Taken { first: end, zero: false })
     }
 
-    /// Gives back what large blocks of other lengths left last, and takes a span, if `or_free`: it is cut from that then, which the CPU's
-    /// cache still knows, and not from colder memory. Under the shard's lock, as [`Spans::take_large_batch`]. Not inlined for the same
-    /// reason.
+    /// Gives back what large blocks of other lengths left last, and takes a span that fits like this, if any is wanted: it is cut from that
+    /// then, which the CPU's cache still knows, and not from colder memory. Under the shard's lock, as [`Spans::take_large_batch`]. Not
+    /// inlined for the same reason.
     #[inline(never)]
-    fn give_last_and_take(&self, shard: usize, kept: &mut Kept, granules: u32, or_free: bool) -> Option<u32> {
+    fn give_last_and_take(
+        &self,
+        shard: usize,
+        kept: &mut Kept,
+        granules: u32,
+        fit: Option<Fit>,
+    ) -> Option<u32> {
         let place = self.heap_of_shard(shard);
         while let Some(span) = kept.pop_last(&self.map, |first| self.heap_of(first) != place) {
             self.give_batch(Batch::of(&self.map, span));
         }
-        if !or_free && !kept.has_last() {
+        if fit.is_none() && !kept.has_last() {
             return None;
         }
         let now = os::now_ns();
@@ -138,8 +154,8 @@ impl Spans {
             while let Some(Span { first, granules }) = kept.pop_last(map, |_| true) {
                 heap.give(map, first, granules, false, now);
             }
-            let taken = or_free.then(|| heap.take_used(map, granules, 1, now)).flatten();
-            taken.map(|taken| taken.first)
+            let roomy = (fit? == Fit::Room).then(|| heap.take_to_grow(map, granules, now)).flatten();
+            roomy.or_else(|| heap.take_used(map, granules, 1, now)).map(|taken| taken.first)
         })
     }
 
@@ -449,6 +465,29 @@ mod tests {
         assert_eq!(spans.in_shard(0, |kept| spans.take_large(0, kept, 4, true)), Some(long));
         assert_eq!(grow(3, 1), Some(behind + 2));
         assert_eq!(spans.used(), 8);
+    }
+
+    #[test]
+    fn where_blocks_grow_the_next_has_room_behind_it() {
+        let spans = Spans::new();
+        spans.set_purger(true);
+        let taken = [6, 1, 8, 1, 4, 1].map(|granules| spans.take(0, granules, 1, false).unwrap().first);
+        let [tight, _, roomy, _, kept, _] = taken;
+        [(tight, 6), (roomy, 8)].into_iter().for_each(|(first, granules)| spans.give(first, granules, false));
+        let take = |granules| spans.in_shard(0, |kept| spans.take_large(0, kept, granules, true));
+        let give = |first, granules| spans.give(first, granules, false);
+        let note_growth = || spans.in_shard(0, |kept| kept.note_growth());
+        let found = take(4);
+        assert_eq!(found, Some(tight));
+        give(tight, 4);
+        note_growth();
+        let found = take(4);
+        assert_eq!(found, Some(roomy), "twice as long");
+        give(roomy, 4);
+        assert!(spans.in_shard(0, |of_shard| spans.keep_large(of_shard, Span { first: kept, granules: 4 })));
+        note_growth();
+        assert_eq!(take(3), Some(kept), "what the shard keeps is nearer");
+        assert_eq!(take(3), Some(tight), "one for each that grew");
     }
 
     #[test]

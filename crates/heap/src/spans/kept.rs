@@ -36,8 +36,8 @@ pub struct Kept {
     pub granules: u32,
     /// Large blocks that found none, modulo 2^32.
     misses: u32,
-    /// So many blocks more may be cut from what is kept for longer ones, see [`Kept::note_growth`].
-    cuts: u32,
+    /// So many blocks are to have room behind them, see [`Kept::note_growth`].
+    rooms: u32,
 }
 
 /// Spans of one length.
@@ -160,7 +160,7 @@ impl Kept {
             large: [LargeSpan::NONE; MOST_LARGE],
             granules: 0,
             misses: 0,
-            cuts: 0,
+            rooms: 0,
         }
     }
 

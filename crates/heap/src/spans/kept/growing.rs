@@ -4,9 +4,9 @@ use super::{Kept, LargeSpan, SLAB_LONGEST};
 use crate::granule::Span;
 use crate::page_map::{PageMap, State};
 
-/// For each block that grows one that finds no span of its length is cut from a longer one, and for so many later, at most. Where few grow
-/// blocks of other lengths would only take what those of its length come back for.
-const CUTS: u32 = 4;
+/// For each block that grows one that finds no span of its length has room behind it, and so many later, at most. Where few grow that
+/// would only take what blocks of other lengths come back for.
+const ROOMS: u32 = 4;
 /// What a large block left is not cut for one shorter than this part of it: blocks so much longer than others would find it in pieces.
 const CUT_PART: u32 = 16;
 /// Spans of a list looked at for one that lies where it is wanted.
@@ -15,12 +15,19 @@ const LOOKS: usize = 4;
 impl Kept {
     /// A block of this shard grew, so the next ones may, too.
     pub fn note_growth(&mut self) {
-        self.cuts = (self.cuts + 1).min(CUTS);
+        self.rooms = (self.rooms + 1).min(ROOMS);
     }
 
-    /// Cuts a span out of a longer one, where blocks grow: of that which a large block left last, or of one as long as those of slabs.
-    pub fn cut_to_grow(&mut self, map: &PageMap, granules: u32) -> Option<u32> {
-        self.cuts = self.cuts.checked_sub(1)?;
+    /// Whether a block that finds no span of its length is to have room behind it: one did not yet for each that grew.
+    pub fn expects_growth(&mut self) -> bool {
+        let expects = self.rooms > 0;
+        self.rooms -= u32::from(expects);
+        expects
+    }
+
+    /// Cuts a span for a block that is expected to grow from a longer one: from that which a large block left last, or from one as long as
+    /// those of slabs.
+    pub fn cut_longer(&mut self, map: &PageMap, granules: u32) -> Option<u32> {
         let last = self.large.iter().position(|span| span.granules > 0);
         // Where that is not most of what is kept there are several such blocks, and others may wait for it. (`realloc_grow`, 8 threads,
         // takes a tenth less memory so.)
@@ -134,28 +141,32 @@ mod tests {
     }
 
     #[test]
-    fn a_span_is_cut_from_a_longer_one_only_where_blocks_grow() {
+    fn a_block_is_expected_to_grow_for_each_that_grew_and_for_few_later() {
+        let mut kept = Kept::new();
+        let mut expected = |growths: u32| {
+            (0..growths).for_each(|_| kept.note_growth());
+            std::iter::from_fn(|| kept.expects_growth().then_some(())).count() as u32
+        };
+        assert_eq!([0, 1, 2, 2 * ROOMS, 0].map(&mut expected), [0, 1, 2, ROOMS, 0]);
+    }
+
+    #[test]
+    fn a_span_is_cut_from_a_longer_one_but_not_from_a_much_longer_one() {
         for length in [SLAB_LONGEST, CUT_PART] {
             let (map, base, mut kept) = memory(64);
             keep(&map, &mut kept, base, length);
-            assert_eq!(kept.cut_to_grow(&map, 1), None);
-            (0..=CUTS).for_each(|_| kept.note_growth());
-            assert_eq!(kept.cut_to_grow(&map, length), None, "no longer one");
-            assert_eq!(kept.cut_to_grow(&map, 1), Some(base));
+            assert_eq!([length, u32::MAX].map(|granules| kept.cut_longer(&map, granules)), [None; 2]);
+            assert_eq!(kept.cut_longer(&map, 1), Some(base));
             assert_eq!(state(&map, base), (State::Interior, 1, 1));
             assert_eq!(state(&map, base + 1), (State::Kept, length - 1, 1));
-            assert_eq!(kept.granules, length - 1);
-            let cut: Vec<_> = (0..CUTS).filter_map(|_| kept.cut_to_grow(&map, 1)).collect();
-            assert_eq!(cut, [base + 1, base + 2], "{CUTS} in all were looked for");
-            assert_eq!(kept.take_large(&map, length - 3), Some(base + 3), "the rest is found by its length");
+            assert_eq!(kept.cut_longer(&map, 1), Some(base + 1));
+            assert_eq!(kept.granules, length - 2);
+            assert_eq!(kept.take_large(&map, length - 2), Some(base + 2), "the rest is found by its length");
             assert_eq!(kept.granules, 0);
         }
         let (map, base, mut kept) = memory(64);
         keep(&map, &mut kept, base, CUT_PART + 1);
-        (0..2).for_each(|_| kept.note_growth());
-        assert_eq!([1, 2].map(|granules| kept.cut_to_grow(&map, granules)), [None, Some(base)]);
-        kept.note_growth();
-        assert_eq!(kept.cut_to_grow(&map, u32::MAX), None);
+        assert_eq!([1, 2].map(|granules| kept.cut_longer(&map, granules)), [None, Some(base)]);
     }
 
     #[test]
@@ -163,11 +174,10 @@ mod tests {
         let (map, base, mut kept) = memory(128);
         keep(&map, &mut kept, base, 30);
         keep(&map, &mut kept, base + 30, 31);
-        (0..3).for_each(|_| kept.note_growth());
-        assert_eq!(kept.cut_to_grow(&map, 10), Some(base + 30));
-        assert_eq!(kept.cut_to_grow(&map, 10), None, "as much is kept besides");
+        assert_eq!(kept.cut_longer(&map, 10), Some(base + 30));
+        assert_eq!(kept.cut_longer(&map, 10), None, "as much is kept besides");
         assert_eq!(kept.take_large(&map, 21), Some(base + 40));
-        assert_eq!(kept.cut_to_grow(&map, 10), Some(base));
+        assert_eq!(kept.cut_longer(&map, 10), Some(base));
     }
 
     #[test]
@@ -232,9 +242,8 @@ mod tests {
                 }
                 1 => {
                     let granules = 1 + next(6);
-                    kept.note_growth();
                     let first = kept.take_large(&map, granules);
-                    let cut = if first.is_none() { kept.cut_to_grow(&map, granules) } else { first };
+                    let cut = if first.is_none() { kept.cut_longer(&map, granules) } else { first };
                     cuts += u32::from(first.is_none() && cut.is_some());
                     used.extend(cut.map(|first| (first, granules)));
                 }
