@@ -7,6 +7,7 @@ mod heaps;
 mod huge;
 mod keeping;
 pub mod kept;
+mod large;
 mod recent;
 
 use crate::decay;
