@@ -13,6 +13,11 @@ fn blocks_outlive_the_thread_that_allocated_them() {
 }
 
 #[test]
+fn vectors_that_grow_in_many_threads_keep_their_contents() {
+    Program::new("growing_vectors.c").passes();
+}
+
+#[test]
 fn two_thousand_short_threads_leave_nothing() {
     Program::new("short_threads.c").passes();
 }
