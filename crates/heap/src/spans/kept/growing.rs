@@ -90,10 +90,9 @@ impl Kept {
             return self.unlink(map, granules).is_some();
         }
         let listed = |span: u32| (span != 0).then_some(span);
-        let mut spans =
-            core::iter::successors(listed(list.head), |&span| listed(map.record(span).next.get()));
+        let spans = core::iter::successors(listed(list.head), |&span| listed(map.record(span).next.get()));
         let is_before = |span: &u32| map.record(*span).next.get() == first;
-        let Some(before) = spans.by_ref().take(LOOKS).find(is_before) else { return false };
+        let Some(before) = spans.take(LOOKS).find(is_before) else { return false };
         map.record(before).next.set(map.record(first).next.get());
         list.count -= 1;
         list.least = list.least.min(list.count);
