@@ -266,9 +266,15 @@ impl Central {
         magazine: Magazine,
     ) -> bool {
         let (shard, regime) = (self.shard(own), regime(spans));
-        let in_order = regime == Regime::WithPurger && is_in_order(&spans.map, class, magazine);
-        shard.transit.note_arrival(class, FOREIGN);
-        shard.push(class, magazine, shard.transit.most(regime, class, in_order))
+        let transit = &shard.transit;
+        transit.note_arrival(class, FOREIGN);
+        if shard.push(class, magazine, transit.most(regime, class, FOREIGN)) {
+            return true;
+        }
+        let most = transit.most_in_order(regime, class);
+        shard.stacked[class].get() < most
+            && is_in_order(&spans.map, class, magazine, FOREIGN)
+            && shard.push(class, magazine, most)
     }
 
     /// Puts the blocks of a magazine back that found no place in transit, and of another if that may have fewer from now on.

@@ -12,16 +12,21 @@ use crate::size_class::{self, CLASSES};
 
 /// Magazines of a class that are passed on in any case: 66 KiB at most, which is one of the largest blocks, and 8.
 static ALWAYS: [u32; CLASSES] = size_class::magazines_in(66 * 1024, 8);
-/// As many of those whose blocks are in no order may be in transit beyond: 16 MiB.
+/// As many may be in transit beyond whatever the order of their blocks: 16 MiB; of those that threads of other shards freed 256 KiB, for
+/// they are in other CPUs' caches, and a block that does not lie beside the one before costs a miss of ours.
 static UNORDERED: [u32; CLASSES] = size_class::magazines_in(16 << 20, u32::MAX);
+static UNORDERED_FOREIGN: [u32; CLASSES] = size_class::magazines_in(256 << 10, u32::MAX);
 /// The most bytes beyond that are in transit in a shard.
 const DEEP_BYTES: usize = 128 << 20;
 /// KiB that a shard sends home meanwhile: after more, what was sent home is not in the CPU's cache any more, and nothing is gained by
 /// passing it on.
 const NEAR_KIB: u32 = 1024;
-/// Links looked at to see whether blocks are neighbours, and how many blocks apart they may be.
-const LOOKS: u32 = 4;
+/// How many blocks apart neighbours are at most.
 const NEIGHBOURS: usize = 4;
+/// Blocks are in order if of their first links half are between neighbours; of a foreign magazine all but one link in so many. Each magazine
+/// begins and ends somewhere, and so breaks up what was in order a little more: looked at less strictly, that goes on.
+const FIRST_LINKS: u32 = 4;
+const LINKS_FOR_ONE: u32 = 20;
 /// Other shards are given some where of the last magazines so many more were [foreign](Transit::note_arrival) than not, and what of that
 /// counts at most.
 const FOREIGN: u8 = 32;
@@ -78,14 +83,23 @@ impl Transit {
         }
     }
 
-    /// How many magazines may be in transit in all, for one whose blocks are neighbours or not.
-    pub fn most(&self, regime: Regime, class: usize, in_order: bool) -> u32 {
+    /// How many magazines may be in transit in all, whatever the order of their blocks; `is_foreign`: for one that threads of other shards
+    /// freed.
+    pub fn most(&self, regime: Regime, class: usize, is_foreign: bool) -> u32 {
         let allowed = self.classes[class].allowed.get();
+        let unordered = if is_foreign { UNORDERED_FOREIGN[class] } else { UNORDERED[class] };
         match regime {
             Regime::Releasing => ALWAYS[class].min(allowed),
             Regime::Usual => ALWAYS[class],
-            Regime::WithPurger if in_order => ALWAYS[class] + allowed,
-            Regime::WithPurger => ALWAYS[class] + allowed.min(UNORDERED[class]),
+            Regime::WithPurger => ALWAYS[class] + allowed.min(unordered),
+        }
+    }
+
+    /// How many, for one whose blocks are [in order](is_in_order).
+    pub fn most_in_order(&self, regime: Regime, class: usize) -> u32 {
+        match regime {
+            Regime::Releasing | Regime::Usual => 0,
+            Regime::WithPurger => ALWAYS[class] + self.classes[class].allowed.get(),
         }
     }
 
@@ -182,20 +196,29 @@ impl Transit {
     }
 }
 
-/// Whether most of a magazine's first blocks are neighbours, or nearly so.
-pub fn is_in_order(map: &PageMap, class: usize, magazine: Magazine) -> bool {
-    let (mut block, mut near) = (magazine.head, 0);
-    let looks = LOOKS.min(magazine.count.saturating_sub(1));
+/// Whether the blocks of a magazine are neighbours, or nearly so.
+pub fn is_in_order(map: &PageMap, class: usize, magazine: Magazine, is_foreign: bool) -> bool {
+    let links = magazine.count.saturating_sub(1);
+    let (looks, most) = if is_foreign {
+        (links, links / LINKS_FOR_ONE)
+    } else {
+        let looks = links.min(FIRST_LINKS);
+        (looks, looks.saturating_sub(1) / 2)
+    };
+    let (mut block, mut far) = (magazine.head, 0);
     for _ in 0..looks {
         if map.class_of_block(block) != class {
             return false;
         }
         // SAFETY: a place in a slab, which is committed memory.
         let next = unsafe { magazine::next(block) };
-        near += u32::from(next.abs_diff(block) <= NEIGHBOURS * size_class::size(class));
+        far += u32::from(next.abs_diff(block) > NEIGHBOURS * size_class::size(class));
+        if far > most {
+            return false;
+        }
         block = next;
     }
-    2 * near > looks
+    true
 }
 
 #[cfg(test)]
@@ -220,7 +243,7 @@ mod tests {
     #[test]
     fn with_a_purger_each_magazine_that_is_wanted_soon_after_it_went_home_makes_room_for_one_more() {
         let transit = Transit::new();
-        let allowed = || transit.most(Regime::WithPurger, CLASS, true) - ALWAYS[CLASS];
+        let allowed = || transit.most_in_order(Regime::WithPurger, CLASS) - ALWAYS[CLASS];
         let send = || transit.note_sent_home(Regime::WithPurger, CLASS, full(CLASS));
         let want = || transit.note_wanted(Regime::WithPurger, CLASS);
         pass_a_mib(&transit);
@@ -242,7 +265,9 @@ mod tests {
         }
         let deep = u32::try_from(DEEP_BYTES / magazine_bytes(CLASS)).unwrap();
         assert_eq!(allowed(), deep);
-        assert_eq!(transit.most(Regime::WithPurger, CLASS, false), ALWAYS[CLASS] + UNORDERED[CLASS]);
+        for (is_foreign, unordered) in [(false, UNORDERED[CLASS]), (true, UNORDERED_FOREIGN[CLASS])] {
+            assert_eq!(transit.most(Regime::WithPurger, CLASS, is_foreign), ALWAYS[CLASS] + unordered);
+        }
         transit.note_unneeded(CLASS, 3);
         assert_eq!(allowed(), deep - 3);
     }
@@ -252,7 +277,7 @@ mod tests {
         let transit = Transit::new();
         let want = |()| {
             transit.note_wanted(Regime::Releasing, CLASS);
-            transit.most(Regime::Releasing, CLASS, true)
+            transit.most(Regime::Releasing, CLASS, false)
         };
         assert_eq!([(); 1].map(want), [0], "nothing went home");
         (0..5).for_each(|_| transit.note_sent_home(Regime::Releasing, CLASS, full(CLASS)));
@@ -260,7 +285,7 @@ mod tests {
         assert_eq!([(); 5].map(want), [1, 3, 7, 15, 31].map(|more: u32| more.min(usual)));
         assert_eq!(transit.classes[CLASS].allowed.get(), usual);
         transit.note_sent_home(Regime::Releasing, CLASS, full(CLASS));
-        assert_eq!(transit.most(Regime::Releasing, CLASS, true), usual - 1);
+        assert_eq!(transit.most(Regime::Releasing, CLASS, false), usual - 1);
     }
 
     #[test]
@@ -278,20 +303,37 @@ mod tests {
         assert_eq!(shard.transit.excess(shard), Some((many, 1)));
     }
 
+    /// Whether blocks of these numbers in a slab, linked so, are in order: those of a thread's own shard, and another's.
+    fn are_in_order(numbers: &[usize]) -> [bool; 2] {
+        let (heap, class) = (Heap::boxed(), size_class::class_of(64).unwrap());
+        let start = heap.central.fetch(&heap.spans, 0, class, 192).unwrap().head;
+        let blocks: Vec<usize> = numbers.iter().map(|number| start + number * 64).collect();
+        for pair in blocks.windows(2) {
+            // SAFETY: the test owns the blocks.
+            unsafe { magazine::set_next(pair[0], pair[1]) };
+        }
+        let magazine = Magazine { head: blocks[0], count: blocks.len() as u32 };
+        [false, true].map(|is_foreign| is_in_order(&heap.spans.map, class, magazine, is_foreign))
+    }
+
     #[test]
     fn most_of_the_first_blocks_of_a_magazine_in_order_are_neighbours() {
-        let (heap, class) = (Heap::boxed(), size_class::class_of(64).unwrap());
-        let start = heap.central.fetch(&heap.spans, 0, class, 64).unwrap().head;
-        for (order, is_ordered) in
-            [([0, 1, 2, 3, 40], true), ([0, 1, 40, 41, 20], false), ([0, 1, 40, 20, 60], false)]
-        {
-            let blocks = order.map(|number| start + number * 64);
-            for pair in blocks.windows(2) {
-                // SAFETY: the test owns the blocks.
-                unsafe { magazine::set_next(pair[0], pair[1]) };
-            }
-            let magazine = Magazine { head: blocks[0], count: 5 };
-            assert_eq!(is_in_order(&heap.spans.map, class, magazine), is_ordered, "{order:?}");
-        }
+        assert_eq!(are_in_order(&[0, 1, 2, 3, 40]), [true, false]);
+        assert_eq!(are_in_order(&[0, 1, 40, 41, 20]), [false; 2]);
+        assert_eq!(are_in_order(&[0, 1, 40, 20, 60]), [false; 2]);
+        assert_eq!(are_in_order(&[7]), [true; 2]);
+    }
+
+    #[test]
+    fn of_a_foreign_magazine_in_order_nineteen_blocks_of_twenty_are_neighbours() {
+        let pieces = |pieces: &[(usize, usize)]| -> Vec<usize> {
+            pieces.iter().flat_map(|&(first, count)| (first..first + count).rev()).collect()
+        };
+        assert_eq!(are_in_order(&pieces(&[(0, 81)])), [true; 2]);
+        assert_eq!(are_in_order(&pieces(&[(0, 41), (100, 40)])), [true; 2]);
+        let with_five = [(0, 17), (100, 16), (40, 16), (140, 16), (70, 16)];
+        assert_eq!(are_in_order(&pieces(&with_five)), [true; 2], "four of 80 links");
+        let with_six = [(0, 10), (100, 15), (40, 15), (140, 15), (70, 15), (20, 9)];
+        assert_eq!(are_in_order(&pieces(&with_six)), [true, false], "five of 78 links");
     }
 }
