@@ -226,16 +226,16 @@ impl Central {
 
     /// Takes a magazine over. It is passed on as it is, by the shard `own`, or its blocks go back to their slabs.
     pub fn store(&self, spans: &Spans, own: usize, class: usize, magazine: Magazine) {
-        self.store_from::<false>(spans, own, class, magazine);
+        self.store_from(spans, own, class, magazine, false);
     }
 
     /// As [`Central::store`], of blocks of the shard `home` that a thread of another freed.
     pub fn store_foreign(&self, spans: &Spans, home: usize, class: usize, magazine: Magazine) {
-        self.store_from::<true>(spans, home, class, magazine);
+        self.store_from(spans, home, class, magazine, true);
     }
 
-    fn store_from<const FOREIGN: bool>(&self, spans: &Spans, own: usize, class: usize, magazine: Magazine) {
-        if !magazine.is_empty() && !self.pass_on::<FOREIGN>(spans, own, class, magazine) {
+    fn store_from(&self, spans: &Spans, own: usize, class: usize, magazine: Magazine, is_foreign: bool) {
+        if !magazine.is_empty() && !self.pass_on(spans, own, class, magazine, is_foreign) {
             self.send_back(spans, own, class, magazine);
         }
     }
@@ -250,7 +250,7 @@ impl Central {
         older: Magazine,
         newer: Magazine,
     ) -> Magazine {
-        if older.is_empty() || self.pass_on::<false>(spans, own, class, older) {
+        if older.is_empty() || self.pass_on(spans, own, class, older, false) {
             return newer;
         }
         self.send_back(spans, own, class, newer);
@@ -258,22 +258,16 @@ impl Central {
     }
 
     /// Keeps a magazine in transit in a shard; false where that has as many as it may.
-    fn pass_on<const FOREIGN: bool>(
-        &self,
-        spans: &Spans,
-        own: usize,
-        class: usize,
-        magazine: Magazine,
-    ) -> bool {
+    fn pass_on(&self, spans: &Spans, own: usize, class: usize, magazine: Magazine, is_foreign: bool) -> bool {
         let (shard, regime) = (self.shard(own), regime(spans));
         let transit = &shard.transit;
-        transit.note_arrival(class, FOREIGN);
-        if shard.push(class, magazine, transit.most(regime, class, FOREIGN)) {
+        transit.note_arrival(class, is_foreign);
+        if shard.push(class, magazine, transit.most(regime, class, is_foreign)) {
             return true;
         }
         let most = transit.most_in_order(regime, class);
         shard.stacked[class].get() < most
-            && is_in_order(&spans.map, class, magazine, FOREIGN)
+            && is_in_order(&spans.map, class, magazine, is_foreign)
             && shard.push(class, magazine, most)
     }
 

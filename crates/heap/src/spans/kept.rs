@@ -304,10 +304,17 @@ impl Kept {
             return None;
         }
         list.head = map.record(first).next.get();
+        self.note_taken(granules);
+        Some(first)
+    }
+
+    /// One of so many granules is in its list no more.
+    #[inline(always)] // As `unlink`, of which it is a part.
+    fn note_taken(&mut self, granules: u32) {
+        let list = &mut self.lists[granules as usize];
         list.count -= 1;
         list.least = list.least.min(list.count);
         self.granules -= granules;
-        Some(first)
     }
 
     /// A span that was not needed since [`Kept::begin_round`].

@@ -85,18 +85,16 @@ impl Kept {
 
     /// Takes a span out of the list of its length, if it is one of the last in it.
     fn unlink_at(&mut self, map: &PageMap, first: u32, granules: u32) -> bool {
-        let list = &mut self.lists[granules as usize];
-        if list.head == first {
+        let head = self.lists[granules as usize].head;
+        if head == first {
             return self.unlink(map, granules).is_some();
         }
         let listed = |span: u32| (span != 0).then_some(span);
-        let spans = core::iter::successors(listed(list.head), |&span| listed(map.record(span).next.get()));
+        let spans = core::iter::successors(listed(head), |&span| listed(map.record(span).next.get()));
         let is_before = |span: &u32| map.record(*span).next.get() == first;
         let Some(before) = spans.take(LOOKS).find(is_before) else { return false };
         map.record(before).next.set(map.record(first).next.get());
-        list.count -= 1;
-        list.least = list.least.min(list.count);
-        self.granules -= granules;
+        self.note_taken(granules);
         true
     }
 }
