@@ -23,7 +23,7 @@ const DEEP_BYTES: usize = 128 << 20;
 const NEAR_KIB: u32 = 1024;
 /// How many blocks apart neighbours are at most.
 const NEIGHBOURS: usize = 4;
-/// Blocks are in order if of their first links half are between neighbours; of a foreign magazine all but one link in so many. Each magazine
+/// Blocks are in order if most of their first links are between neighbours; in a foreign magazine all links but one in so many. Each magazine
 /// begins and ends somewhere, and so breaks up what was in order a little more: looked at less strictly, that goes on.
 const FIRST_LINKS: u32 = 4;
 const LINKS_FOR_ONE: u32 = 20;
