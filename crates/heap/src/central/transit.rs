@@ -224,6 +224,7 @@ pub fn is_in_order(map: &PageMap, class: usize, magazine: Magazine, is_foreign: 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::central::Central;
     use crate::heap::Heap;
 
     const CLASS: usize = 10;
@@ -286,6 +287,43 @@ mod tests {
         assert_eq!(transit.classes[CLASS].allowed.get(), usual);
         transit.note_sent_home(Regime::Releasing, CLASS, full(CLASS));
         assert_eq!(transit.most(Regime::Releasing, CLASS, false), usual - 1);
+    }
+
+    /// Lets two lists of so many blocks change places at each link, so that neither's lie beside each other any more.
+    fn interleave(one: Magazine, other: Magazine) {
+        let (mut at, mut beside) = (one.head, other.head);
+        for _ in 1..one.count {
+            // SAFETY: the test owns the blocks, and the lists are equally long.
+            unsafe {
+                let next = [magazine::next(beside), magazine::next(at)];
+                magazine::set_next(at, next[0]);
+                magazine::set_next(beside, next[1]);
+                [at, beside] = next;
+            }
+        }
+    }
+
+    #[test]
+    fn of_what_others_freed_in_no_order_little_stays_in_transit() {
+        const COUNT: u32 = 300;
+        let stay = |in_order: bool, is_foreign: bool| {
+            let heap = Heap::boxed();
+            heap.spans.set_purger(true);
+            let shard = heap.central.shard(0);
+            shard.transit.classes[CLASS].allowed.set(COUNT);
+            let most = size_class::magazine_max(CLASS);
+            let fetch = || heap.central.fetch(&heap.spans, 0, CLASS, most).unwrap();
+            let full = core::iter::repeat_with(fetch).filter(|magazine| magazine.count == most);
+            let magazines: Vec<Magazine> = full.take(COUNT as usize).collect();
+            if !in_order {
+                magazines.chunks(2).for_each(|pair| interleave(pair[0], pair[1]));
+            }
+            let store = if is_foreign { Central::store_foreign } else { Central::store };
+            magazines.into_iter().for_each(|magazine| store(&heap.central, &heap.spans, 0, CLASS, magazine));
+            shard.stacked[CLASS].get()
+        };
+        assert_eq!([stay(true, true), stay(true, false), stay(false, false)], [COUNT; 3]);
+        assert_eq!(stay(false, true), ALWAYS[CLASS] + UNORDERED_FOREIGN[CLASS]);
     }
 
     #[test]
