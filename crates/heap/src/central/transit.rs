@@ -95,7 +95,7 @@ impl Transit {
         }
     }
 
-    /// How many, for one whose blocks are [in order](is_in_order).
+    /// How many, for one whose blocks are [in order](is_in_order); 0 where order makes no difference.
     pub fn most_in_order(&self, regime: Regime, class: usize) -> u32 {
         match regime {
             Regime::Releasing | Regime::Usual => 0,
