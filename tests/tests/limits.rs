@@ -56,6 +56,11 @@ fn memory_runs_out_at_the_limit_that_a_program_sets_for_itself() {
 }
 
 #[test]
+fn a_child_of_vfork_that_limits_itself_leaves_its_parents_heap_as_it_is() {
+    Program::new("limit_in_vfork.c").passes();
+}
+
+#[test]
 fn a_program_that_limits_its_addresses_has_room_for_its_own_mappings() {
     for function in ["setrlimit", "setrlimit64", "prlimit", "prlimit64"] {
         Program::new("limit_room.c").argument(function).passes();

@@ -95,6 +95,19 @@ fn forked_child_of_a_parent_in_which_one_thread_allocated_has_none() {
 }
 
 #[test]
+fn without_one_what_is_held_goes_back_whatever_threads_there_are() {
+    // libc keeps what lies below the end of its heap.
+    if preload().is_some() {
+        let case = |options, name| {
+            Program::new("held_without_purger.c").variable("FAULTLESS", options).argument(name).passes();
+        };
+        case("", "child");
+        case("purger:off", "threads");
+        case("purger:off", "another");
+    }
+}
+
+#[test]
 fn child_of_vfork_starts_none_and_its_parent_has_one_afterwards() {
     Program::new("purger.c").argument("vforked").passes();
 }

@@ -128,6 +128,11 @@ impl Decay {
         self.is_phase_over = false;
     }
 
+    /// Whether there is one.
+    pub fn has_purger(&self) -> bool {
+        self.has_purger
+    }
+
     /// Whether nothing speaks for holding memory at present.
     pub fn is_releasing(&self) -> bool {
         !self.has_purger && (self.is_phase_over || self.depth == 0)

@@ -316,14 +316,18 @@ pub fn trim() -> usize {
 }
 
 /// Before this process limits its addresses to so many bytes (`RLIMIT_AS`): gives up what the heap has reserved and does not use, which
-/// would count.
+/// would count. Nothing in a child of `vfork`, whose limit is not its parent's.
 pub fn keep_within(bytes: usize) {
-    HEAP.spans.map.reservation.keep_within(bytes);
+    if purger::is_own_process() {
+        HEAP.spans.map.reservation.keep_within(bytes);
+    }
 }
 
 /// Before this process limits its data (`RLIMIT_DATA`): what the heap commits counts from now on.
 pub fn count_committed() {
-    HEAP.spans.map.reservation.count_committed();
+    if purger::is_own_process() {
+        HEAP.spans.map.reservation.count_committed();
+    }
 }
 
 /// Ends the process when the block at `pointer` is ours and has fewer than `bytes`.

@@ -6,7 +6,7 @@
 //!
 //! Unless it is asked for nobody touches the page: it is a few KiB of zeros that cost no memory.
 
-use crate::global::HEAP;
+use crate::global::{HEAP, purger};
 use crate::os;
 use crate::stats::Snapshot;
 use core::ffi::c_void;
@@ -46,10 +46,11 @@ unsafe extern "C" fn keep_publishing(_: *mut c_void) -> *mut c_void {
     loop {
         write(&Snapshot::take(&HEAP));
         os::sleep_ns(PERIOD_NS);
-        // All threads of the program have ended: it ends with the last thread, which takes no signals.
+        // All threads of the program have ended, and it ends with the last of ours.
         if matches!(HEAP.caches.counts(), (0, 1..)) {
             // ORDERING: Relaxed; as in `publish`.
             PUBLISHER.store(0, Ordering::Relaxed);
+            purger::end_before_another();
             return core::ptr::null_mut();
         }
     }

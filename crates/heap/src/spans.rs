@@ -105,7 +105,7 @@ impl Spans {
     /// Takes a span for a thread of this shard, see [`SpanHeap::take`]; what shards keep before fresh memory. Purges everything and tries
     /// again before it gives up.
     pub fn take(&self, shard: usize, granules: u32, align: u32, prefer_clean: bool) -> Option<Taken> {
-        let used = if !prefer_clean && self.has_kept() {
+        let used = if !prefer_clean && (self.has_kept() || self.heaps() > 1) {
             self.take_used_or_kept(shard, granules, align)
         } else {
             None
@@ -170,9 +170,11 @@ impl Spans {
         let is_releasing = heap.mode == PurgeMode::Auto && heap.decay.is_releasing();
         if os::is_single_threaded() {
             self.recent.set_most(heap.most_held());
-            self.recent.set_waits(heap.waiting() > 0);
-        } else if self.recent.waits() {
+        }
+        if heap.decay.has_purger() {
             self.recent.set_waits(false);
+        } else if heap.waiting() > 0 {
+            self.recent.set_waits(true);
         }
         // ORDERING: Relaxed; a hint. Read first: a line that all threads read is written only when it changes.
         if self.is_releasing.load(Ordering::Relaxed) != is_releasing {
@@ -207,17 +209,17 @@ impl Spans {
         }
     }
 
-    /// Sees to it that what waits goes when its time has come.
+    /// Sees to it that what waits goes when its time has come, where there is no purger.
     #[cold]
     fn look_at_waiting(&self) {
         let mut waits = false;
         for (place, heap) in self.each_heap() {
-            waits |= heap.waiting() > 0;
+            waits |= heap.waiting() > 0 && !heap.decay.has_purger();
             if heap.is_due(&self.map, false, os::now_ns()) {
                 self.note_due(place);
             }
         }
-        self.recent.set_waits(os::is_single_threaded() && waits);
+        self.recent.set_waits(waits);
     }
 
     #[cold]

@@ -19,7 +19,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 const ABSENT: u32 = 0;
 const PRESENT: u32 = 1;
 const OFF: u32 = 2;
-/// None could be started: a limit on threads or memory, or a filter.
+/// None could be started: a limit on threads or memory, or a filter; or none is to be for now.
 const REFUSED: u32 = 3;
 
 /// Time between two looks at everything, ns: P. What nobody needs goes at the second look that finds it, between P and 2 P after its
@@ -120,8 +120,7 @@ fn others_ran() -> bool {
 
 #[cold]
 fn start(before: u32) {
-    // ORDERING: Relaxed; written before the process had another thread.
-    if PROCESS.load(Ordering::Relaxed) != os::process_id() {
+    if !is_own_process() {
         return;
     }
     // ORDERING: Acquire pairs with the Release in `leave`: what the last one said when it left does not overtake what is said here.
@@ -157,8 +156,8 @@ unsafe extern "C" fn run(_: *mut c_void) -> *mut c_void {
         slept_ns += pause_ns;
         let looks_at_all = slept_ns >= PAUSE_NS;
         let begun_ns = os::thread_time_ns();
-        let is_left = if looks_at_all { HEAP.look() } else { HEAP.spans.purge_idle() };
-        spans_wait = HEAP.spans.has_waiting();
+        let is_left = looks_at_all && HEAP.look();
+        spans_wait = if looks_at_all { HEAP.spans.has_waiting() } else { HEAP.spans.purge_idle() };
         let spent_ns = os::thread_time_ns().saturating_sub(begun_ns);
         // ORDERING: Relaxed; statistics.
         LOOKS.fetch_add(1, Ordering::Relaxed);
@@ -174,6 +173,7 @@ unsafe extern "C" fn run(_: *mut c_void) -> *mut c_void {
             if HEAP.caches.is_alone_again() { PATIENCE_ALONE } else { PATIENCE.load(Ordering::Relaxed) };
         if idle_looks >= patience {
             if leave() {
+                end_before_another();
                 return null_mut();
             }
             idle_looks = 0;
@@ -195,6 +195,24 @@ fn leave() -> bool {
     }
     HEAP.spans.set_purger(true);
     false
+}
+
+/// Sees to it that no thread of ours that ends is the process's last, if no other has a cache.
+pub fn end_before_another() {
+    if HEAP.caches.counts().0 > 0 {
+        return;
+    }
+    // What the new thread's making allocates is no reason for a purger.
+    // ORDERING: Relaxed, as in `try_again`.
+    RETRY_AT.store(os::now_ns() + RETRY_NS, Ordering::Relaxed);
+    let _ = STATE.compare_exchange(ABSENT, REFUSED, Ordering::Relaxed, Ordering::Relaxed);
+    os::leave_end_to_another();
+}
+
+/// Whether this process is the one that the memory is of: a child of `vfork` has its parent's.
+pub fn is_own_process() -> bool {
+    // ORDERING: Relaxed; written before the process had another thread.
+    PROCESS.load(Ordering::Relaxed) == os::process_id()
 }
 
 /// This process is the one that the memory is of: at its start, and in the child of a fork. Before it has threads.

@@ -5,11 +5,12 @@
 //! read: one that was never written holds zeros. (`mincore` would tell pages of zeros from those, but systemd's `@system-service` does
 //! not list it, so services would be ended for it.) So are those of one that `calloc` cleared. From then on blocks of its size bin get
 //! huge pages when they come from memory without pages, and `calloc` keeps the pages of such that have some. One in [`LOOK_AGAIN`] stays
-//! small, to see whether they are still filled; where one is not, more must be before the next. What has small pages keeps them: to
-//! purge it for the sake of huge ones cost a third of `churn` with threads, of which twelve turns do not bring it back.
+//! small, to see whether they are still filled; where one is not, more must be before the next. A block gets more than 64 MiB at once only
+//! when several like it were filled, one after the other: one that is sparse after all is no reason for gigabytes. What has small pages
+//! keeps them: to purge it for the sake of huge ones cost a third of `churn` with threads, of which twelve turns do not bring it back.
 
 use super::books::{BINS, bin_of};
-use crate::granule::bytes_of;
+use crate::granule::{GRANULE_BYTES, bytes_of};
 use crate::os::{self, HUGE_PAGE_BYTES};
 use crate::page_map::PageMap;
 use crate::spans::Spans;
@@ -21,6 +22,8 @@ const MISSING_PART: usize = 16;
 const SAMPLES: usize = 128;
 /// One of so many blocks is looked at again, of sizes that are filled and of those that mostly are not.
 const LOOK_AGAIN: u8 = 8;
+/// Bytes of huge pages that a block gets where one was seen filled; twice as many with each further one.
+const REACH_BYTES: usize = 64 << 20;
 /// A block that is not filled takes back what so many that are have shown, at most.
 const DEBT_MAX: u8 = 64;
 
@@ -35,12 +38,27 @@ struct Evidence {
     state: AtomicU8,
     /// Blocks of which one in [`LOOK_AGAIN`] is looked at.
     unseen: AtomicU8,
+    /// Blocks that were seen filled since one was not.
+    in_a_row: AtomicU8,
+}
+
+impl Evidence {
+    const fn new() -> Self {
+        Self { state: AtomicU8::new(0), unseen: AtomicU8::new(0), in_a_row: AtomicU8::new(0) }
+    }
+
+    /// Bytes of huge pages that a block gets at most.
+    fn reach(&self) -> usize {
+        // ORDERING: Relaxed; evidence, not exact.
+        let further = self.in_a_row.load(Ordering::Relaxed).saturating_sub(1);
+        REACH_BYTES << further.min(20)
+    }
 }
 
 impl Filled {
     /// Nothing known.
     pub const fn new() -> Self {
-        Self { bins: [const { Evidence { state: AtomicU8::new(0), unseen: AtomicU8::new(0) } }; BINS] }
+        Self { bins: [const { Evidence::new() }; BINS] }
     }
 
     /// Whether a block of so many bytes should have huge pages.
@@ -62,12 +80,18 @@ impl Filled {
         map.record(first).large().had_no_pages()
     }
 
+    /// Whether it is not to be looked at when it is freed.
     #[cold]
     fn bring_in(&self, spans: &Spans, first: u32, bytes: usize) -> bool {
+        let (known, granules) = (&self.bins[bin_of(bytes)], spans.map.record(first).granules.get());
         // ORDERING: Relaxed, as above.
-        let unseen = self.bins[bin_of(bytes)].unseen.fetch_add(1, Ordering::Relaxed);
-        unseen % LOOK_AGAIN != LOOK_AGAIN - 1
-            && spans.populate_huge(first, spans.map.record(first).granules.get())
+        let unseen = known.unseen.fetch_add(1, Ordering::Relaxed);
+        if unseen % LOOK_AGAIN == LOOK_AGAIN - 1 {
+            return false;
+        }
+        let is_whole = bytes <= known.reach();
+        let part = if is_whole { granules } else { (known.reach() / GRANULE_BYTES) as u32 };
+        spans.populate_huge(first, part) && is_whole
     }
 
     /// A block of so many bytes is freed.
@@ -114,6 +138,9 @@ impl Filled {
             (debt, false) => debt.saturating_mul(2).saturating_add(1).min(DEBT_MAX),
         };
         state.store(after, Ordering::Relaxed);
+        let in_a_row = &self.bins[bin_of(bytes)].in_a_row;
+        let seen = in_a_row.load(Ordering::Relaxed).saturating_add(blocks);
+        in_a_row.store(if is_filled { seen } else { 0 }, Ordering::Relaxed);
     }
 }
 
@@ -164,6 +191,22 @@ mod tests {
             })
             .collect();
         assert!(all.iter().all(|&seen| seen > 2 && seen < i32::from(DEBT_MAX)), "{all:?}");
+    }
+
+    #[test]
+    fn the_more_blocks_of_a_size_were_filled_in_a_row_the_more_huge_pages_one_gets_at_once() {
+        let filled = Filled::new();
+        let reach = |filled: &Filled| filled.bins[bin_of(BYTES)].reach();
+        let after = |is_filled: bool| {
+            filled.note(BYTES, 1, is_filled);
+            reach(&filled)
+        };
+        assert_eq!(
+            [true, true, true, false, true].map(after).map(|bytes| bytes / REACH_BYTES),
+            [1, 2, 4, 1, 1]
+        );
+        (0..300).for_each(|_| filled.note(BYTES, 1, true));
+        assert_eq!(reach(&filled), REACH_BYTES << 20, "64 TiB");
     }
 
     #[test]

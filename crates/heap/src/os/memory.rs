@@ -13,8 +13,8 @@ pub use moving::{Moved, move_pages};
 const MAP_FIXED_NOREPLACE: usize = 0x10_0000;
 const EINVAL: isize = -22;
 const MADV_DONTNEED: usize = 4;
-const MADV_DONTNEED_LOCKED: usize = 24;
 /// Since Linux 5.18.
+const MADV_DONTNEED_LOCKED: usize = 24;
 const MADV_DONTDUMP: usize = 16;
 const MADV_DODUMP: usize = 17;
 /// Since Linux 5.4.

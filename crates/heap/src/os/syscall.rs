@@ -23,9 +23,11 @@ pub mod number {
     pub const FSTATFS: usize = 138;
     pub const RT_SIGTIMEDWAIT: usize = 128;
     pub const PRCTL: usize = 157;
+    pub const GETTID: usize = 186;
     pub const FUTEX: usize = 202;
     pub const SCHED_GETAFFINITY: usize = 204;
     pub const CLOCK_GETTIME: usize = 228;
+    pub const TGKILL: usize = 234;
     pub const OPENAT: usize = 257;
     pub const PRLIMIT64: usize = 302;
     pub const MEMFD_CREATE: usize = 319;
@@ -52,6 +54,8 @@ pub mod number {
     pub const MINCORE: usize = 232;
     pub const MADVISE: usize = 233;
     pub const GETPID: usize = 172;
+    pub const GETTID: usize = 178;
+    pub const TGKILL: usize = 131;
     pub const FCNTL: usize = 25;
     pub const FTRUNCATE: usize = 46;
     pub const FSTATFS: usize = 44;

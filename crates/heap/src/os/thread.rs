@@ -1,11 +1,12 @@
 //! Threads, CPUs, and time.
 
 use super::elf::{self, Object};
+use super::process::process_id;
 use super::syscall::{number, syscall};
 use core::arch::{asm, global_asm};
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::mem::MaybeUninit;
-use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 const FUTEX_WAIT_PRIVATE: usize = 128;
 const FUTEX_WAKE_PRIVATE: usize = 129;
@@ -294,6 +295,13 @@ type Create = unsafe extern "C" fn(*mut usize, *const Attributes, ThreadBody, *m
 #[repr(C, align(8))]
 struct Attributes([u8; 64]);
 
+const DETACHED: c_int = 1;
+/// The signals that are blocked in a thread of ours: all but libc's own two, for `setuid` and cancellation, and the two that cannot be. Who
+/// starts one may be about to start another already: to start one allocates.
+const OUR_SIGNALS: u64 = !(1 << 31 | 1 << 32 | 1 << 8 | 1 << 18);
+/// Those that are blocked in who started one last.
+static SIGNALS: AtomicU64 = AtomicU64::new(0);
+
 /// Stack of a thread of ours, in bytes: it must also hold the static thread-local variables of all libraries.
 const STACK_BYTES: [usize; 2] = [128 * 1024, 1024 * 1024];
 
@@ -308,8 +316,11 @@ pub fn start_thread(body: ThreadBody) -> bool {
     ) else {
         return false;
     };
-    const DETACHED: c_int = 1;
     let signals = block_signals();
+    if signals != OUR_SIGNALS {
+        // ORDERING: Relaxed; the new thread begins afterwards.
+        SIGNALS.store(signals, Ordering::Relaxed);
+    }
     let start = |bytes| {
         let (mut attributes, mut thread) = (Attributes([0; 64]), 0);
         // SAFETY: the attributes are initialised before they are used; the body is a function of ours.
@@ -323,6 +334,39 @@ pub fn start_thread(body: ThreadBody) -> bool {
     let is_started = keeping_errno(|| STACK_BYTES.into_iter().any(start));
     set_signals(signals);
     is_started
+}
+
+/// Before a thread of ours ends that may be the process's last: libc runs the handlers of `exit` in the last one, and they need signals and
+/// a stack as usual. Starts a thread with both, which ends when this one has. May call `malloc`.
+pub fn leave_end_to_another() {
+    let (Some(create), Some(init), Some(set_detached)) = (
+        libc_create().or(found!("pthread_create" as Create)),
+        found!("pthread_attr_init" as AttributesInit),
+        found!("pthread_attr_setdetachstate" as AttributesSetDetached),
+    ) else {
+        return;
+    };
+    // SAFETY: no argument, no effect.
+    let own = unsafe { syscall(number::GETTID, [0; 6]) } as usize;
+    let (mut attributes, mut thread) = (Attributes([0; 64]), 0);
+    // SAFETY: as in `start_thread`. If it is refused this thread may be the last, as it is.
+    unsafe {
+        let _ = init(&mut attributes) == 0
+            && set_detached(&mut attributes, DETACHED) == 0
+            && create(&mut thread, &attributes, end_after, core::ptr::without_provenance_mut(own)) == 0;
+    }
+}
+
+unsafe extern "C" fn end_after(thread: *mut c_void) -> *mut c_void {
+    const PAUSE_NS: u64 = 1_000_000;
+    // ORDERING: Relaxed; the thread that started this one was started after it was written.
+    set_signals(SIGNALS.load(Ordering::Relaxed));
+    let process = process_id() as usize;
+    // SAFETY: signal 0 only asks whether the thread is there.
+    while unsafe { syscall(number::TGKILL, [process, thread.addr(), 0, 0, 0, 0]) } == 0 {
+        sleep_ns(PAUSE_NS);
+    }
+    core::ptr::null_mut()
 }
 
 /// libc's own `pthread_create`. libc stays loaded. Not null before it was found, and so beside [`SINGLE_THREADED`], on a page that each
@@ -358,9 +402,9 @@ fn libc_create() -> Option<Create> {
     found.map(|place| unsafe { core::mem::transmute::<*mut c_void, Create>(place) })
 }
 
-/// Blocks all signals of this thread but those that libc needs for `setuid` and cancellation (32 and 33). Returns the mask before.
+/// Blocks the signals of this thread that can be blocked, but libc's own. Returns the mask before.
 pub(super) fn block_signals() -> u64 {
-    set_signals(!(1 << 31 | 1 << 32))
+    set_signals(OUR_SIGNALS)
 }
 
 pub(super) fn set_signals(mask: u64) -> u64 {

@@ -50,7 +50,8 @@ impl Spans {
             .or_else(|| grows.then(|| kept.cut_longer(&self.map, granules)).flatten())
             .or_else(|| self.take_large_batch(shard, kept, granules))
             .or_else(|| self.give_last_and_take(shard, kept, granules, fit));
-        if self.recent.has_shelved() {
+        // Another thread's shard is not the one that keeps them.
+        if self.recent.has_shelved() && os::is_single_threaded() {
             self.recent.set_shelved(kept.granules);
         }
         first

@@ -4,7 +4,7 @@
 
 use crate::granule::Span;
 use crate::os;
-use crate::page_map::{Guarded8, Guarded32, Record, State};
+use crate::page_map::{Guarded8, Guarded32, Hint32, Record, State};
 
 /// Spans at hand, at most.
 pub const PLACES: usize = 2;
@@ -13,18 +13,19 @@ const ROUND: u32 = 64;
 
 /// At most a span in each place. They count as used in the span heap, as those do that the shard keeps.
 ///
-/// SYNCHRONIZATION: the process's only thread; afterwards the first span heap's lock, under which they are given back.
+/// SYNCHRONIZATION: the process's only thread; afterwards the first span heap's lock, under which they are given back. Hints are read and
+/// written by any thread.
 pub struct Recent {
     places: [Place; PLACES],
     /// Granules of what the shard keeps.
-    shelved: Guarded32,
+    shelved: Hint32,
     /// Most granules that would be held.
     most: Guarded32,
     /// Slow paths in this round.
     visits: Guarded32,
-    /// Slow paths until one looks whether the time has come of what waits in the span heap; 0: nothing waits there. Those that need a
-    /// span look anyway.
-    looks_in: Guarded32,
+    /// Slow paths until one looks whether the time has come of what waits in the span heaps; 0: nothing waits there, or a purger looks.
+    /// Those that need a span look anyway.
+    looks_in: Hint32,
 }
 
 struct Place {
@@ -46,21 +47,20 @@ impl Recent {
     pub const fn new() -> Self {
         Self {
             places: [const { Place::new() }; PLACES],
-            shelved: Guarded32::new(0),
+            shelved: Hint32::new(0),
             most: Guarded32::new(0),
             visits: Guarded32::new(0),
-            looks_in: Guarded32::new(0),
+            looks_in: Hint32::new(0),
         }
     }
 
-    /// Somebody looked at what waits for its time. Says whether anything does.
+    /// Somebody looked at what waits for its time. Says whether anything does that no purger looks at.
     pub fn set_waits(&self, waits: bool) {
-        self.looks_in.set(if waits { ROUND } else { 0 });
-    }
-
-    /// Whether anything waits for its time, as far as is known here.
-    pub fn waits(&self) -> bool {
-        self.looks_in.get() > 0
+        let looks_in = if waits { ROUND } else { 0 };
+        // Read first: a line that all threads read is written only when it changes.
+        if self.looks_in.get() != looks_in {
+            self.looks_in.set(looks_in);
+        }
     }
 
     /// A slow path ends. Whether it is to look at what waits for its time.
@@ -194,9 +194,9 @@ mod tests {
         let looks_after = || (1..=2 * ROUND).find(|_| recent.is_time_to_look());
         assert_eq!(looks_after(), None, "nothing waits");
         recent.set_waits(true);
-        assert_eq!((recent.waits(), looks_after(), looks_after()), (true, Some(ROUND), None));
+        assert_eq!((looks_after(), looks_after()), (Some(ROUND), None));
         recent.set_waits(true);
         recent.set_waits(false);
-        assert_eq!((recent.waits(), looks_after()), (false, None));
+        assert_eq!(looks_after(), None);
     }
 }

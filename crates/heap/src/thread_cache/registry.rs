@@ -1,6 +1,6 @@
 //! All thread caches of a heap: made, handed out, taken back at thread exit, revoked.
 
-use super::revocation::{self, Group};
+use super::revocation::{self, GROUP, Group};
 use super::{AgainStats, BINS, Budget, Home, ThreadCache};
 use crate::lock::{self, Guard, Lock};
 use crate::magazine::Magazine;
@@ -259,20 +259,11 @@ impl Caches {
         is_left.get()
     }
 
-    /// Empties the chosen ones of those that exited threads left. Nobody is in them, so this needs no barrier.
-    fn take_left(
-        &self,
-        registry: &mut Registry,
-        home: Home,
-        is_chosen: impl Fn(&ThreadCache) -> bool,
-    ) -> usize {
-        let left = self.all().filter(|cache| cache.state.get() == LEFT && is_chosen(cache));
-        left.map(|cache| {
-            cache.state.set(EMPTY);
-            registry.left -= 1;
-            cache.empty(home, &self.budget, true)
-        })
-        .sum()
+    /// Lets go of the registry for a while: threads that begin or end, and forks, come in between. Who is woken needs a while to be there.
+    fn pause<'a>(&'a self, registry: Guard<'a, Registry>) -> Guard<'a, Registry> {
+        drop(registry);
+        os::sleep_ns(REVOKED_PAUSE_NS);
+        self.registry.lock()
     }
 
     /// Lets every thread pass a barrier: what it wrote before is seen, and what it reads afterwards is no older. Nothing where the kernel
@@ -294,7 +285,17 @@ impl Caches {
         idle: bool,
         is_chosen: impl Fn(&ThreadCache) -> bool,
     ) -> usize {
-        let mut blocks = self.take_left(&mut registry, home, &is_chosen);
+        let (mut blocks, mut emptied) = (0, 0);
+        // What exited threads left: nobody is in there, so this needs no barrier.
+        for cache in self.all().filter(|cache| cache.state.get() == LEFT && is_chosen(cache)) {
+            cache.state.set(EMPTY);
+            registry.left -= 1;
+            blocks += cache.empty(home, &self.budget, true);
+            emptied += 1;
+            if idle && emptied % GROUP == 0 {
+                registry = self.pause(registry);
+            }
+        }
         // ORDERING: Relaxed; written before the first cache existed.
         if !self.revocable.load(Ordering::Relaxed) {
             return blocks;
@@ -309,10 +310,7 @@ impl Caches {
             }
             blocks += revocation::revoke(&group, idle, &self.budget, home);
             if idle {
-                // Threads that begin or end, and forks, come in between: who is woken needs a while to be there.
-                drop(registry);
-                os::sleep_ns(REVOKED_PAUSE_NS);
-                registry = self.registry.lock();
+                registry = self.pause(registry);
             }
         }
     }

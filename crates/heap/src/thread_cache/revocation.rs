@@ -10,7 +10,7 @@ use crate::size_class;
 use core::sync::atomic::{Ordering, fence};
 
 /// Caches revoked under one barrier.
-const GROUP: usize = 8;
+pub const GROUP: usize = 8;
 /// Looks at a bin whose owner is in the middle of an operation before it is left to the owner.
 const TRIES: u32 = 20;
 
