@@ -271,7 +271,9 @@ impl Central {
             && shard.push(class, magazine, most)
     }
 
-    /// Puts the blocks of a magazine back that found no place in transit, and of another if that may have fewer from now on.
+    /// Puts the blocks of a magazine back that found no place in transit in the shard `own`, and of another if that may have fewer from now
+    /// on. Blocks that belong to another shard may have a place there, where they are wanted: who only frees what others make would send
+    /// each of them to its slab, and who makes them would take each from there.
     fn send_back(&self, spans: &Spans, own: usize, class: usize, magazine: Magazine) {
         let (shard, regime) = (self.shard(own), regime(spans));
         shard.transit.note_sent_home(regime, class, magazine);
@@ -280,6 +282,13 @@ impl Central {
             && let Some(other) = shard.pop(spans, class)
         {
             self.return_to_slabs(spans, class, other);
+        }
+        let home = spans.map.shard_of_block(magazine.head);
+        if home != own {
+            if self.pass_on(spans, home, class, magazine, true) {
+                return;
+            }
+            self.shard(home).transit.note_sent_home(regime, class, magazine);
         }
         self.return_to_slabs(spans, class, magazine);
     }

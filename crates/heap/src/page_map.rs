@@ -145,6 +145,11 @@ impl PageMap {
         self.tag_at(address).map_or(0, Tag::class)
     }
 
+    /// Shard of the block at an address: 0 where it is no block of a slab for sure.
+    pub fn shard_of_block(&self, address: usize) -> usize {
+        self.tag_at(address).map_or(0, Tag::shard)
+    }
+
     /// The tag of the granule of an address, `None` where that is no multiple of 16 or outside the reservation.
     #[inline(always)]
     pub fn tag_at(&self, address: usize) -> Option<Tag> {

@@ -24,7 +24,7 @@ use crate::central::Central;
 use crate::large::Large;
 use crate::lock::Lock;
 use crate::magazine::{self, Magazine};
-use crate::page_map::{Guarded32, GuardedSize, Hint32, PageMap, Tag};
+use crate::page_map::{Guarded32, GuardedSize, Hint32, Tag};
 use crate::size_class::{self, CLASSES, GOING_HOME, Scaled};
 use crate::spans::Spans;
 use again::Again;
@@ -325,7 +325,7 @@ impl ThreadCache {
                 if to_slabs {
                     central.return_to_slabs(spans, class, magazine);
                 } else {
-                    central.store(spans, shard_of(&spans.map, magazine), class, magazine);
+                    central.store(spans, spans.map.shard_of_block(magazine.head), class, magazine);
                 }
             }
         }
@@ -365,11 +365,6 @@ impl ThreadCache {
         let foreign = if foreign_bin(class) == class { 0 } else { listed(foreign_bin(class)) };
         listed(class) + foreign + Magazine::unpack(self.spares[class].get()).count
     }
-}
-
-/// The shard that a magazine's first block belongs to.
-fn shard_of(map: &PageMap, magazine: Magazine) -> usize {
-    map.tag_at(magazine.head).map_or(0, Tag::shard)
 }
 
 #[cfg(test)]

@@ -327,6 +327,23 @@ mod tests {
     }
 
     #[test]
+    fn what_threads_of_another_shard_free_stays_where_it_belongs_once_it_was_wanted_there() {
+        let (heap, class) = (Heap::boxed(), size_class::class_of(1024).unwrap());
+        heap.spans.set_purger(true);
+        let most = size_class::magazine_max(class);
+        let in_transit = || {
+            let fetch = |_| heap.central.fetch(&heap.spans, 0, class, most).unwrap();
+            let taken: Vec<Magazine> = (0..60).map(fetch).collect();
+            taken.into_iter().for_each(|magazine| heap.central.store(&heap.spans, 1, class, magazine));
+            [0, 1].map(|shard: usize| heap.central.shard(shard).stacked[class].get())
+        };
+        assert_eq!(in_transit(), [ALWAYS[class]; 2], "nobody wanted it yet");
+        let [home, other] = [(); 8].map(|()| in_transit())[7];
+        assert!(home > 3 * ALWAYS[class], "{home}");
+        assert_eq!(other, ALWAYS[class], "nobody wants it there");
+    }
+
+    #[test]
     fn the_class_with_most_bytes_beyond_the_usual_goes_home_first() {
         let heap = Heap::boxed();
         let shard = heap.central.shard(0);

@@ -4,7 +4,7 @@
 //! each refill that was refused looks at one, by turns, which gives half of what it has unless it asked since its last turn. So room goes
 //! to where it saves visits to the slow path, whatever class came first. (Figures: docs/choices.md, "Thread caches".)
 
-use super::{BINS, Budget, ThreadCache, class_of_bin, shard_of};
+use super::{BINS, Budget, ThreadCache, class_of_bin};
 use crate::central::Central;
 use crate::page_map::{Guarded32, Guarded64, GuardedSize};
 use crate::size_class;
@@ -97,7 +97,7 @@ impl ThreadCache {
         self.lower(bin, capacity, budget);
         self.bins[bin].replace(kept);
         for magazine in [excess, self.take_spare(bin)] {
-            central.store(spans, shard_of(&spans.map, magazine), class_of_bin(bin), magazine);
+            central.store(spans, spans.map.shard_of_block(magazine.head), class_of_bin(bin), magazine);
         }
     }
 
