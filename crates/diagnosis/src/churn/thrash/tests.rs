@@ -1,0 +1,306 @@
+//! Thrash of programs whose calls are made up.
+
+use super::*;
+use crate::churn::circumstances::Circumstances;
+use crate::churn::tally::Tally;
+use faultless_records::memory_call::{CallKind, MemoryCall, MemoryEvent, TakenStack};
+
+const ANONYMOUS: u64 = 0x22;
+
+struct Program {
+    tally: Tally,
+    now_ns: u64,
+    stack: Option<TakenStack>,
+}
+
+impl Program {
+    fn start() -> Self {
+        Self { tally: Tally::begin(0), now_ns: 0, stack: None }
+    }
+
+    fn call(&mut self, kind: CallKind, arguments: [u64; 5], result: u64) {
+        self.now_ns += 16_000;
+        let (time_ns, stack) = (self.now_ns, self.stack);
+        let call = MemoryCall { time_ns, pid: 1, tid: 1, kind, arguments, result: Ok(result), stack };
+        self.tally.take(&MemoryEvent::Call(call));
+    }
+
+    fn end(self, stacks: &[&[&str]]) -> Vec<Finding> {
+        self.end_seen_by(Mechanism::Seccomp, stacks)
+    }
+
+    fn end_seen_by(self, mechanism: Mechanism, stacks: &[&[&str]]) -> Vec<Finding> {
+        let stacks = stacks.iter().map(|stack| stack.iter().map(|&name| name.to_owned()).collect()).collect();
+        findings(&self.tally.finish(Circumstances {
+            mechanism,
+            observed_ns: self.now_ns,
+            stacks,
+            ..Circumstances::default()
+        }))
+    }
+}
+
+#[test]
+fn the_articles_threshold_thrash_is_told_in_its_words() {
+    let mut program = Program::start();
+    program.stack = Some(TakenStack { index: 0, weight: 1 });
+    for _ in 0..1000 {
+        program.call(CallKind::Mmap, [0, 135_168, 3, ANONYMOUS, u64::MAX], 0x7f00_0000_0000);
+        program.call(CallKind::Munmap, [0x7f00_0000_0000, 135_168, 0, 0, 0], 0);
+    }
+    let findings = program.end(&[&["mmap", "sysmalloc", "_int_malloc", "malloc", "dgemm", "main"]]);
+    assert_eq!(findings.len(), 1);
+    assert_eq!(
+        findings[0].sentence,
+        "blocks of 128 KiB and more go through mmap; each free gives 33 pages back, 16 µs later; 31,300 times a second"
+    );
+    assert_eq!((findings[0].times, findings[0].range_bytes), (999, (135_168, 135_168)));
+}
+
+#[test]
+fn what_is_given_back_at_once_and_not_taken_again_is_no_thrash() {
+    for flags in [ANONYMOUS, 0x2_0022] {
+        let mut program = Program::start();
+        let place = |number: u64| 0x7f00_0000_0000 + number * 0x10_0000;
+        for number in 0..3000 {
+            program.call(CallKind::Mmap, [0, 303_104, 3, flags, u64::MAX], place(number));
+        }
+        for number in 0..3000 {
+            program.call(CallKind::Munmap, [place(number), 303_104, 0, 0, 0], 0);
+        }
+        // What is taken again is as much as is mapped, in whatever pieces.
+        for number in 0..300 {
+            program.call(CallKind::Mmap, [0, 2 * 303_104, 3, flags, u64::MAX], place(number));
+        }
+        let findings = program.end(&[]);
+        let times: Vec<(u64, f64)> = findings.iter().map(|one| (one.times, one.pages_each)).collect();
+        assert_eq!(times, [(600, 74.0)]);
+    }
+}
+
+#[test]
+fn records_of_new_mappings_accuse_nobody() {
+    let mut program = Program::start();
+    for _ in 0..1000 {
+        program.call(CallKind::Mmap, [0, 135_168, 3, ANONYMOUS, u64::MAX], 0x7f00_0000_0000);
+    }
+    assert_eq!(program.end_seen_by(Mechanism::MmapRecords, &[]), []);
+}
+
+#[test]
+fn mappings_that_the_program_makes_itself_are_not_blamed_on_malloc() {
+    let run = |stacks: &[&[&str]]| {
+        let mut program = Program::start();
+        program.stack = (!stacks.is_empty()).then_some(TakenStack { index: 0, weight: 1 });
+        for _ in 0..200 {
+            program.call(CallKind::Mmap, [0, 1 << 20, 3, ANONYMOUS, 0], 0x7f00_0000_0000);
+            program.call(CallKind::Munmap, [0x7f00_0000_0000, 1 << 20, 0, 0, 0], 0);
+        }
+        program.end(stacks).remove(0)
+    };
+    let own = run(&[&["mmap", "own_pool", "main"]]);
+    assert!(own.sentence.starts_with("the program itself maps 1 MiB"), "{}", own.sentence);
+    assert!(own.remedy.starts_with("no setting of malloc reaches it"), "{}", own.remedy);
+    let unknown = run(&[]);
+    assert!(unknown.sentence.contains("as malloc does") && unknown.remedy.contains("doctor"));
+    let cut = run(&[&["mmap", "0x8ce85b2c289b9488", "[stack cut off]"]]);
+    assert_eq!((cut.sentence, cut.caller), (unknown.sentence, None), "as of a libc without tables");
+}
+
+#[test]
+fn mappings_of_malloc_and_of_the_program_are_not_told_as_those_of_one() {
+    let run = |one_of: u32| {
+        let mut program = Program::start();
+        for round in 0..200 {
+            program.stack = Some(TakenStack { index: u32::from(round % one_of == 0), weight: 1 });
+            program.call(CallKind::Mmap, [0, 1 << 20, 3, ANONYMOUS, 0], 0x7f00_0000_0000);
+            program.call(CallKind::Munmap, [0x7f00_0000_0000, 1 << 20, 0, 0, 0], 0);
+        }
+        program.end(&[&["mmap", "own_pool", "main"], &["mmap", "malloc", "load", "main"]]).remove(0)
+    };
+    let quarter = run(4);
+    let sentence = &quarter.sentence;
+    assert!(sentence.starts_with("mappings of 1 MiB are made and given back"), "{sentence}");
+    assert!(
+        sentence.ends_with("(25 % of the mappings are malloc's, the others the program's own)"),
+        "{sentence}"
+    );
+    assert!(quarter.remedy.contains("doctor"), "{}", quarter.remedy);
+    // What settings of malloc would reach is hardly worth a setting.
+    let little = run(10);
+    assert!(little.sentence.contains("(10 % of the mappings are malloc's"), "{}", little.sentence);
+    assert!(little.remedy.starts_with("no setting of malloc reaches it"), "{}", little.remedy);
+}
+
+#[test]
+fn a_heap_that_is_trimmed_and_grown_again_is_trim_thrash() {
+    let mut program = Program::start();
+    program.call(CallKind::Brk, [0; 5], 0x10_0000);
+    program.call(CallKind::Brk, [0x20_0000, 0, 0, 0, 0], 0x20_0000);
+    for _ in 0..150 {
+        program.call(CallKind::Brk, [0x18_0000, 0, 0, 0, 0], 0x18_0000);
+        program.call(CallKind::Brk, [0x20_0000, 0, 0, 0, 0], 0x20_0000);
+    }
+    let findings = program.end(&[]);
+    assert_eq!((findings[0].pattern, findings[0].times), (Pattern::TopTrim, 150));
+    assert!(findings[0].sentence.contains("128 pages each time"), "{}", findings[0].sentence);
+}
+
+#[test]
+fn a_top_that_goes_down_and_up_in_many_steps_is_counted_at_each_of_them() {
+    let mut program = Program::start();
+    program.call(CallKind::Brk, [0; 5], 0x10_0000);
+    let mut move_end = |end: u64| program.call(CallKind::Brk, [end, 0, 0, 0, 0], end);
+    move_end(0x20_0000);
+    for _ in 0..10 {
+        (1..=16).for_each(|step| move_end(0x20_0000 - step * 0x1_0000));
+        (1..=4).for_each(|step| move_end(0x10_0000 + step * 0x4_0000));
+    }
+    // What was given back and not taken again is no fault to come.
+    move_end(0x10_0000);
+    move_end(0x14_0000);
+    move_end(0x18_0000);
+    let finding = program.end(&[]).remove(0);
+    assert_eq!((finding.pattern, finding.times), (Pattern::TopTrim, 161));
+    let pages = finding.pages_each * finding.times as f64;
+    assert!((pages - 10.5 * 256.0).abs() < 1e-6, "{pages}");
+}
+
+/// What is found of a heap's top that goes up by so many bytes and down again, so many times, with a pause after each.
+fn trims(times: u64, bytes: u64, pause_ns: u64) -> Vec<Finding> {
+    const START: u64 = 0x10_0000;
+    let mut program = Program::start();
+    program.call(CallKind::Brk, [0; 5], START);
+    for _ in 0..times {
+        program.call(CallKind::Brk, [START + bytes, 0, 0, 0, 0], START + bytes);
+        program.call(CallKind::Brk, [START, 0, 0, 0, 0], START);
+        program.now_ns += pause_ns;
+    }
+    program.end(&[])
+}
+
+#[test]
+fn few_large_trims_are_thrash_by_their_pages() {
+    let finding = trims(60, 96 << 20, 100_000_000).remove(0);
+    assert_eq!((finding.pattern, finding.times), (Pattern::TopTrim, 59));
+    assert!(finding.sentence.contains("24,600 pages each time"), "{}", finding.sentence);
+    assert_eq!(trims(60, 4 << 20, 100_000_000), [], "10,000 pages a second");
+    assert_eq!(trims(60, 1 << 20, 0), [], "15,000 pages");
+    assert_eq!(trims(LEAST_LARGE_TIMES, 96 << 20, 0), [], "taken again one time less");
+}
+
+#[test]
+fn large_memory_that_is_given_back_and_not_taken_again_is_no_thrash() {
+    let mut program = Program::start();
+    let place = |number: u64| 0x7f00_0000_0000 + (number << 30);
+    (0..60).for_each(|number| program.call(CallKind::Mmap, [0, 1 << 28, 3, ANONYMOUS, 0], place(number)));
+    (0..60).for_each(|number| program.call(CallKind::Munmap, [place(number), 1 << 28, 0, 0, 0], 0));
+    (0..5).for_each(|number| program.call(CallKind::Mmap, [0, 1 << 28, 3, ANONYMOUS, 0], place(number)));
+    assert_eq!(program.end(&[]), []);
+}
+
+#[test]
+fn few_stacks_of_threads_are_no_thrash_however_long_they_are() {
+    let mut program = Program::start();
+    for _ in 0..60 {
+        program.call(CallKind::Mmap, [0, 64 << 20, 0, 0x2_0022, 0], 0x7f00_0000_0000);
+        program.call(CallKind::Munmap, [0x7f00_0000_0000, 64 << 20, 0, 0, 0], 0);
+    }
+    assert_eq!(program.end(&[]), []);
+}
+
+#[test]
+fn trims_of_an_arena_are_told_from_purges_of_other_allocators() {
+    let purge = |length: u64| {
+        let mut program = Program::start();
+        let start = 0x7f00_0000_0000;
+        program.call(CallKind::Mmap, [0, length, 0, 0x4022, u64::MAX], start);
+        for _ in 0..150 {
+            program.call(CallKind::Madvise, [start + 0x10_0000, 0x2_0000, 4, 0, 0], 0);
+        }
+        program.end(&[])[0].pattern
+    };
+    assert_eq!(purge(64 << 20), Pattern::ArenaTrim);
+    assert_eq!(purge(1 << 30), Pattern::Purge);
+}
+
+#[test]
+fn a_stack_that_is_given_back_when_its_thread_ends_is_no_purge_of_an_allocator() {
+    let mut program = Program::start();
+    let start = 0x7f00_0000_0000;
+    program.call(CallKind::Mmap, [0, 8 << 20, 0, 0x2_0022, u64::MAX], start);
+    for _ in 0..150 {
+        program.call(CallKind::Madvise, [start, (8 << 20) - 0x8000, 4, 0, 0], 0);
+    }
+    let findings = program.end(&[]);
+    assert_eq!(findings.len(), 1);
+    assert_eq!((findings[0].pattern, findings[0].times), (Pattern::Stack, 149));
+    assert_eq!(
+        findings[0].sentence,
+        "threads' stacks of 8 MiB are taken and given back 16 µs later; 62,500 times a second"
+    );
+    assert!(findings[0].remedy.contains("thread pool"), "{}", findings[0].remedy);
+}
+
+#[test]
+fn the_stacks_of_which_little_is_touched_stand_last() {
+    let mut program = Program::start();
+    let (stack, pool) = (0x7f00_0000_0000, 0x7e00_0000_0000);
+    program.call(CallKind::Mmap, [0, 8 << 20, 0, 0x2_0022, u64::MAX], stack);
+    for _ in 0..150 {
+        program.call(CallKind::Madvise, [stack, (8 << 20) - 0x8000, 4, 0, 0], 0);
+        program.call(CallKind::Madvise, [pool, 1 << 20, 4, 0, 0], 0);
+    }
+    let patterns: Vec<Pattern> = program.end(&[]).iter().map(|finding| finding.pattern).collect();
+    assert_eq!(patterns, [Pattern::Purge, Pattern::Stack]);
+}
+
+#[test]
+fn what_others_than_malloc_purge_is_not_put_down_to_an_allocators_delay() {
+    let run = |stack: &[&str]| {
+        let mut program = Program::start();
+        program.stack = Some(TakenStack { index: 0, weight: 1 });
+        for _ in 0..150 {
+            program.call(CallKind::Madvise, [0x7f00_0000_0000, 1 << 20, 4, 0, 0], 0);
+        }
+        program.end(&[stack]).remove(0)
+    };
+    let by_malloc = run(&["madvise", "je_pages_purge_forced", "je_arena_decay", "free", "work", "main"]);
+    assert!(by_malloc.sentence.starts_with("the same pages are given back by madvise"));
+    assert!(by_malloc.remedy.starts_with("let the allocator wait longer"), "{}", by_malloc.remedy);
+    let own = run(&["madvise", "reset_arena", "main"]);
+    assert_eq!((by_malloc.caller, own.caller.as_deref()), (None, Some("reset_arena")));
+    assert!(own.remedy.starts_with("let it keep the pages longer"), "{}", own.remedy);
+    let thread_end = run(&["madvise", "start_thread", "clone3"]);
+    assert!(thread_end.sentence.starts_with("threads' stacks"), "{}", thread_end.sentence);
+    assert!(thread_end.remedy.contains("thread pool"), "{}", thread_end.remedy);
+}
+
+#[test]
+fn what_is_rare_or_slow_is_quiet() {
+    let mut program = Program::start();
+    for _ in 0..LEAST_TIMES {
+        program.call(CallKind::Mmap, [0, 135_168, 3, ANONYMOUS, 0], 0x7f00_0000_0000);
+        program.call(CallKind::Munmap, [0x7f00_0000_0000, 135_168, 0, 0, 0], 0);
+    }
+    assert_eq!(program.end(&[]), []);
+    let mut program = Program::start();
+    for _ in 0..LEAST_TIMES * 2 {
+        program.now_ns += 60_000_000;
+        program.call(CallKind::Mmap, [0, 135_168, 3, ANONYMOUS, 0], 0x7f00_0000_0000);
+        program.call(CallKind::Munmap, [0x7f00_0000_0000, 135_168, 0, 0, 0], 0);
+    }
+    assert_eq!(program.end(&[]), []);
+    let mut program = Program::start();
+    for place in 0..500 {
+        program.call(CallKind::Mmap, [0, 135_168, 3, ANONYMOUS, 0], 0x7f00_0000_0000 + place * 0x10_0000);
+    }
+    assert_eq!(program.end(&[]), [], "what is kept is no churn");
+}
+
+#[test]
+fn numbers_are_written_as_people_say_them() {
+    assert_eq!([0.4, 31_044.0, 987.6, 1_234_567.0].map(whole), ["0", "31,000", "988", "1,230,000"]);
+    assert_eq!([33.0, 1.0, 2.5].map(pages), ["33 pages", "1 page", "2.5 pages"]);
+    assert_eq!([250.0, 1_500.0, 2e7, 3e9].map(duration), ["250 ns", "1.5 µs", "20 ms", "3.0 s"]);
+}
