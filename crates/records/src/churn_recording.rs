@@ -150,7 +150,7 @@ pub struct Lifetimes {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Pattern {
-    /// A mapping is made and given back as a whole soon after.
+    /// A mapping is made and given back soon after, as a whole or in pieces.
     Mapping,
     /// The top of the heap is given back and grown again soon after.
     TopTrim,

@@ -24,13 +24,15 @@ pub struct Ended {
     pub mapping: Mapping,
     /// Its bytes.
     pub bytes: u64,
+    /// The mapping itself goes on: it was made smaller.
+    pub goes_on: bool,
 }
 
 impl Ended {
     /// Whether the mapping went as a whole.
     #[must_use]
     pub fn is_whole(&self) -> bool {
-        self.bytes == self.mapping.made_bytes
+        !self.goes_on && self.bytes == self.mapping.made_bytes
     }
 }
 
@@ -55,7 +57,7 @@ impl AddressSpace {
     pub fn unmap(&mut self, start: u64, bytes: u64) -> Vec<Ended> {
         self.cut(start, bytes)
             .into_iter()
-            .map(|(from, to, mapping)| Ended { mapping, bytes: to - from })
+            .map(|(from, to, mapping)| Ended { mapping, bytes: to - from, goes_on: false })
             .collect()
     }
 
@@ -66,9 +68,7 @@ impl AddressSpace {
         let Some(mapping) = mapping else { return self.unmap(new, new_bytes) };
         let mut ended = self.map(new, new_bytes, mapping);
         if new_bytes < old_bytes {
-            // A mapping that goes on has not ended as a whole, however much of it went.
-            let mapping = Mapping { made_bytes: old_bytes, ..mapping };
-            ended.push(Ended { mapping, bytes: old_bytes - new_bytes });
+            ended.push(Ended { mapping, bytes: old_bytes - new_bytes, goes_on: true });
         }
         ended
     }
@@ -91,7 +91,11 @@ impl AddressSpace {
 
     /// Everything that is there.
     pub fn parts(&self) -> impl Iterator<Item = Ended> {
-        self.parts.iter().map(|(start, (end, mapping))| Ended { mapping: *mapping, bytes: end - start })
+        self.parts.iter().map(|(start, (end, mapping))| Ended {
+            mapping: *mapping,
+            bytes: end - start,
+            goes_on: false,
+        })
     }
 
     /// The same mappings in a copy of the process, which did not make them.
@@ -151,7 +155,7 @@ mod tests {
         let mut space = AddressSpace::default();
         assert_eq!(space.map(0x1000, 0x5000, mapping(1, 0x5000)), []);
         let ended = space.unmap(0x2000, 0x1000);
-        assert_eq!(ended, [Ended { mapping: mapping(1, 0x5000), bytes: 0x1000 }]);
+        assert_eq!(ended, [Ended { mapping: mapping(1, 0x5000), bytes: 0x1000, goes_on: false }]);
         assert!(!ended[0].is_whole());
         assert_eq!(space.at(0x1fff).unwrap().1, 0x2000);
         assert_eq!(space.at(0x2000), None);
@@ -184,7 +188,7 @@ mod tests {
         space.map(0x1000, 0x3000, mapping(8, 0x3000));
         let shrunk = space.remap(0x1000, 0x3000, 0x1000, 0x1000);
         assert_eq!(shrunk.iter().map(|ended| ended.bytes).sum::<u64>(), 0x2000);
-        assert!(!shrunk[0].is_whole());
+        assert!(shrunk[0].goes_on && !shrunk[0].is_whole());
     }
 
     #[test]
@@ -205,7 +209,7 @@ mod tests {
         space.map(0, 0, mapping(1, 0));
         assert_eq!(
             space.remap(5, 0, u64::MAX, u64::MAX),
-            [Ended { mapping: mapping(1, 100), bytes: 0 }][..0]
+            [Ended { mapping: mapping(1, 100), bytes: 0, goes_on: false }][..0]
         );
         space.unmap(0, u64::MAX);
         assert_eq!(space.copied().parts().count(), 0);

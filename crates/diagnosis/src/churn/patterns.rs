@@ -13,8 +13,18 @@ const SOON_NS: u64 = 1_000_000_000;
 /// Length and alignment of the address range of a thread's arena: `HEAP_MAX_SIZE` in glibc's `malloc/arena.c`.
 const ARENA_BYTES: u64 = 64 << 20;
 
-/// How many places of purges are remembered in each process.
+/// How many places of purges, and mappings that were cut, are remembered in each process.
 const PLACES: usize = 1 << 16;
+
+/// Makes room for one more place: what is not recent goes, and everything where all is.
+fn make_room<Kept>(places: &mut HashMap<u64, Kept>, is_recent: impl Fn(u64, &Kept) -> bool) {
+    if places.len() >= PLACES {
+        places.retain(|place, kept| is_recent(*place, kept));
+        if places.len() >= PLACES {
+            places.clear();
+        }
+    }
+}
 
 /// All cycles of an observation, by pattern and size.
 #[derive(Debug, Default)]
@@ -103,6 +113,16 @@ impl Pool {
     }
 }
 
+/// A mapping of which pieces are gone and others are there.
+#[derive(Debug, Clone, Default)]
+struct Cut {
+    gone_bytes: u64,
+    /// Those of them that may have been touched.
+    used_bytes: u64,
+    /// How long the piece that went last was there.
+    life_ns: u64,
+}
+
 /// What one process gave back lately.
 #[derive(Debug, Clone, Default)]
 pub struct Lately {
@@ -110,6 +130,8 @@ pub struct Lately {
     stacks: Pool,
     /// What was above the heap's end; the last of it lies lowest, and is taken again first.
     trims: Pool,
+    /// Mappings that go in pieces, by their birth.
+    cut: HashMap<u64, Cut>,
     /// When pages were given back last, by their first address.
     purged: HashMap<u64, u64>,
 }
@@ -134,13 +156,34 @@ impl Lately {
     /// A part of a mapping ended.
     pub fn unmapped(&mut self, ended: &Ended, time_ns: u64) {
         let life_ns = time_ns.saturating_sub(ended.mapping.born_ns);
-        if ended.is_whole()
-            && ended.mapping.is_own
-            && life_ns <= SOON_NS
-            && let Some((_, pool)) = self.pool(ended.mapping.origin)
-        {
-            pool.give(ended.bytes, time_ns, Some(life_ns));
+        let origin = ended.mapping.origin;
+        if ended.goes_on || !ended.mapping.is_own || life_ns > SOON_NS || self.pool(origin).is_none() {
+            return;
         }
+        let given = if ended.is_whole() { Some(ended.bytes) } else { self.last_of_pieces(ended, time_ns) };
+        if let (Some(bytes), Some((_, pool))) = (given, self.pool(origin)) {
+            pool.give(bytes, time_ns, Some(life_ns));
+        }
+    }
+
+    /// The bytes that a mapping gave back in pieces, when the last of them goes: who keeps a piece may have cut off the others to align
+    /// it. What went in the first half of the mapping's life was cut off so, and hardly touched.
+    fn last_of_pieces(&mut self, ended: &Ended, time_ns: u64) -> Option<u64> {
+        let born_ns = ended.mapping.born_ns;
+        let life_ns = time_ns.saturating_sub(born_ns);
+        make_room(&mut self.cut, |born_ns, _| time_ns.saturating_sub(born_ns) <= SOON_NS);
+        let cut = self.cut.entry(born_ns).or_default();
+        if cut.life_ns < life_ns / 2 {
+            cut.used_bytes = 0;
+        }
+        cut.gone_bytes = cut.gone_bytes.saturating_add(ended.bytes);
+        cut.used_bytes = cut.used_bytes.saturating_add(ended.bytes);
+        cut.life_ns = life_ns;
+        let used_bytes = cut.used_bytes;
+        (cut.gone_bytes >= ended.mapping.made_bytes).then(|| {
+            self.cut.remove(&born_ns);
+            used_bytes
+        })
     }
 
     /// The heap's top went down.
@@ -156,12 +199,7 @@ impl Lately {
     /// Pages were given back without their addresses.
     pub fn purged(&mut self, cycles: &mut Cycles, space: &AddressSpace, range: (u64, u64), time_ns: u64) {
         let (start, bytes) = range;
-        if self.purged.len() >= PLACES {
-            self.purged.retain(|_, at| time_ns.saturating_sub(*at) <= SOON_NS);
-            if self.purged.len() >= PLACES {
-                self.purged.clear();
-            }
-        }
+        make_room(&mut self.purged, |_, at| time_ns.saturating_sub(*at) <= SOON_NS);
         let Some(before) = self.purged.insert(start, time_ns) else { return };
         let gap_ns = time_ns.saturating_sub(before);
         if gap_ns > SOON_NS {

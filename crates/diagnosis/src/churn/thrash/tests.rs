@@ -78,6 +78,37 @@ fn what_is_given_back_at_once_and_not_taken_again_is_no_thrash() {
     }
 }
 
+const MIB: u64 = 1 << 20;
+
+/// Times and pages each time of what a program is found to do that maps so many bytes and unmaps these pieces of them, each after so
+/// many nanoseconds, again and again.
+fn found_of_pieces(bytes: u64, pieces: &[(u64, u64, u64)]) -> Vec<(u64, f64)> {
+    let mut program = Program::start();
+    for number in 0..200 {
+        let start = 0x7f00_0000_0000 + (number << 30);
+        program.call(CallKind::Mmap, [0, bytes, 3, ANONYMOUS, u64::MAX], start);
+        for (offset, length, after_ns) in pieces {
+            program.now_ns += after_ns;
+            program.call(CallKind::Munmap, [start + offset, *length, 0, 0, 0], 0);
+        }
+    }
+    program.end(&[]).iter().map(|finding| (finding.times, finding.pages_each)).collect()
+}
+
+#[test]
+fn a_mapping_that_is_unmapped_in_pieces_is_given_back_once() {
+    assert_eq!(found_of_pieces(2 * MIB, &[(0, MIB, 400_000), (MIB, MIB, 0)]), [(199, 512.0)]);
+    let quarters = [(0, MIB, 400_000), (3 * MIB, MIB, 50_000), (2 * MIB, MIB, 50_000), (MIB, MIB, 50_000)];
+    assert_eq!(found_of_pieces(4 * MIB, &quarters), [(199, 1024.0)]);
+}
+
+#[test]
+fn what_is_cut_off_a_mapping_to_align_the_rest_is_no_memory_given_back() {
+    let aligned = [(0, MIB, 0), (3 * MIB, 3 * MIB, 0), (MIB, 2 * MIB, 400_000)];
+    assert_eq!(found_of_pieces(6 * MIB, &aligned), [(199, 512.0)]);
+    assert_eq!(found_of_pieces(6 * MIB, &aligned[..2]), [], "the rest is kept");
+}
+
 #[test]
 fn records_of_new_mappings_accuse_nobody() {
     let mut program = Program::start();
