@@ -160,6 +160,8 @@ pub enum Pattern {
     Purge,
     /// A thread's stack is made and given back soon after.
     Stack,
+    /// A mapping is made smaller, and as much is mapped again soon after.
+    Resize,
 }
 
 /// One pattern at one size.

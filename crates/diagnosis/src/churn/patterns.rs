@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use faultless_records::churn_recording::{Amount, Cycle, Pattern, class_of};
 use faultless_records::memory_call::Operation;
 
-use super::address_space::{AddressSpace, Ended};
+use super::address_space::{AddressSpace, Ended, Mapping};
 
 /// What is made again, or given back, within this time counts as churn: nobody needs memory back for so short a time.
 const SOON_NS: u64 = 1_000_000_000;
@@ -68,6 +68,8 @@ impl Cycles {
 
 #[derive(Debug, Clone, Copy)]
 struct GivenBack {
+    /// What it is told as, if it is taken again.
+    pattern: Pattern,
     time_ns: u64,
     bytes: u64,
     /// What has not been taken again.
@@ -81,14 +83,14 @@ struct GivenBack {
 struct Pool(Vec<GivenBack>);
 
 impl Pool {
-    fn give(&mut self, bytes: u64, time_ns: u64, life_ns: Option<u64>) {
+    fn give(&mut self, pattern: Pattern, bytes: u64, time_ns: u64, life_ns: Option<u64>) {
         if self.0.last().is_some_and(|last| time_ns.saturating_sub(last.time_ns) > SOON_NS) {
             self.0.clear();
         }
-        self.0.push(GivenBack { time_ns, bytes, left_bytes: bytes, life_ns });
+        self.0.push(GivenBack { pattern, time_ns, bytes, left_bytes: bytes, life_ns });
     }
 
-    fn take(&mut self, cycles: &mut Cycles, pattern: Pattern, bytes: u64, time_ns: u64) {
+    fn take(&mut self, cycles: &mut Cycles, bytes: u64, time_ns: u64) {
         let mut bytes = bytes;
         while bytes > 0
             && let Some(given) = self.0.last_mut()
@@ -96,7 +98,7 @@ impl Pool {
             let again_bytes = bytes.min(given.left_bytes);
             let away_ns = time_ns.saturating_sub(given.time_ns);
             if away_ns <= SOON_NS {
-                let cycle = cycles.of(pattern, given.bytes, time_ns);
+                let cycle = cycles.of(given.pattern, given.bytes, time_ns);
                 // It is one cycle, in however many pieces it is taken again.
                 if given.left_bytes == given.bytes {
                     cycle.amount.count += 1;
@@ -148,8 +150,25 @@ impl Lately {
 
     /// A mapping was made.
     pub fn mapped(&mut self, cycles: &mut Cycles, origin: Operation, bytes: u64, time_ns: u64) {
-        if let Some((pattern, pool)) = self.pool(origin) {
-            pool.take(cycles, pattern, bytes, time_ns);
+        if let Some((_, pool)) = self.pool(origin) {
+            pool.take(cycles, bytes, time_ns);
+        }
+    }
+
+    /// A mapping, where it is known, was made smaller or larger. What is resized is seldom a file, so others count as memory.
+    pub fn resized(
+        &mut self,
+        cycles: &mut Cycles,
+        mapping: Option<Mapping>,
+        (old_bytes, new_bytes): (u64, u64),
+        time_ns: u64,
+    ) {
+        if mapping.is_some_and(|mapping| mapping.is_own && mapping.origin != Operation::MapAnonymous) {
+            return;
+        }
+        match new_bytes.checked_sub(old_bytes) {
+            Some(more_bytes) => self.mappings.take(cycles, more_bytes, time_ns),
+            None => self.mappings.give(Pattern::Resize, old_bytes - new_bytes, time_ns, None),
         }
     }
 
@@ -161,8 +180,8 @@ impl Lately {
             return;
         }
         let given = if ended.is_whole() { Some(ended.bytes) } else { self.last_of_pieces(ended, time_ns) };
-        if let (Some(bytes), Some((_, pool))) = (given, self.pool(origin)) {
-            pool.give(bytes, time_ns, Some(life_ns));
+        if let (Some(bytes), Some((pattern, pool))) = (given, self.pool(origin)) {
+            pool.give(pattern, bytes, time_ns, Some(life_ns));
         }
     }
 
@@ -188,12 +207,12 @@ impl Lately {
 
     /// The heap's top went down.
     pub fn trimmed(&mut self, bytes: u64, time_ns: u64) {
-        self.trims.give(bytes, time_ns, None);
+        self.trims.give(Pattern::TopTrim, bytes, time_ns, None);
     }
 
     /// The heap's top went up.
     pub fn grown(&mut self, cycles: &mut Cycles, bytes: u64, time_ns: u64) {
-        self.trims.take(cycles, Pattern::TopTrim, bytes, time_ns);
+        self.trims.take(cycles, bytes, time_ns);
     }
 
     /// Pages were given back without their addresses.

@@ -382,7 +382,12 @@ impl Tally {
                 let mapping = Mapping { born_ns: time_ns, origin, made_bytes: bytes, is_own: true };
                 space.mappings.map(answer, bytes, mapping)
             }
-            CallKind::Mremap => space.mappings.remap(start, whole_pages(length), answer, bytes),
+            CallKind::Mremap => {
+                let old_bytes = whole_pages(length);
+                let mapping = space.mappings.at(start).map(|(_, _, mapping)| mapping);
+                space.lately.resized(&mut self.cycles, mapping, (old_bytes, bytes), time_ns);
+                space.mappings.remap(start, old_bytes, answer, bytes)
+            }
             CallKind::Brk => {
                 space.heap_end = Some(answer);
                 match operation {

@@ -61,7 +61,8 @@ pub fn findings(recording: &ChurnRecording) -> Vec<Finding> {
     if recording.mechanism == Mechanism::MmapRecords {
         return Vec::new();
     }
-    let patterns = [Pattern::Mapping, Pattern::TopTrim, Pattern::ArenaTrim, Pattern::Purge, Pattern::Stack];
+    use Pattern::*;
+    let patterns = [Mapping, Resize, TopTrim, ArenaTrim, Purge, Stack];
     let mut findings: Vec<Finding> =
         patterns.into_iter().filter_map(|pattern| finding(recording, pattern)).collect();
     // Of a stack little is touched, of the others most.
@@ -132,6 +133,7 @@ fn matters(pattern: Pattern, times: u64, per_second: f64, pages_each: f64) -> bo
 fn operations(pattern: Pattern) -> &'static [Operation] {
     match pattern {
         Pattern::Mapping => &[Operation::MapAnonymous],
+        Pattern::Resize => &[Operation::Remap],
         Pattern::TopTrim => &[Operation::BreakTrim],
         Pattern::ArenaTrim | Pattern::Purge => &[Operation::AdviseDontneed, Operation::AdviseFree],
         Pattern::Stack => &[Operation::MapStack],
@@ -167,6 +169,9 @@ fn sentence(finding: &Finding, part_of_malloc: Option<f64>) -> String {
                 ),
             }
         }
+        Pattern::Resize => {
+            format!("mappings are made smaller and larger again {gap} later, {pages} each time; {rate}")
+        }
         Pattern::TopTrim if part_of_malloc.is_some_and(|part| part < LITTLE) => format!(
             "the program itself gives the top of the heap back and takes it again {gap} later, {pages} each time; {rate}"
         ),
@@ -192,7 +197,7 @@ fn sentence(finding: &Finding, part_of_malloc: Option<f64>) -> String {
 
 fn remedy(pattern: Pattern, part_of_malloc: Option<f64>) -> &'static str {
     match pattern {
-        Pattern::Mapping if part_of_malloc.is_some_and(|part| part < LITTLE) => {
+        Pattern::Mapping | Pattern::Resize if part_of_malloc.is_some_and(|part| part < LITTLE) => {
             "no setting of malloc reaches it: let the program keep the mapping and use it again"
         }
         Pattern::TopTrim if part_of_malloc.is_some_and(|part| part < LITTLE) => {
@@ -201,7 +206,7 @@ fn remedy(pattern: Pattern, part_of_malloc: Option<f64>) -> &'static str {
         Pattern::Purge if part_of_malloc.is_some_and(|part| part < NEARLY_ALL) => {
             "let it keep the pages longer (an allocator: by its decay or purge delay)"
         }
-        Pattern::Mapping | Pattern::TopTrim | Pattern::ArenaTrim => {
+        Pattern::Mapping | Pattern::Resize | Pattern::TopTrim | Pattern::ArenaTrim => {
             "`faultless doctor -- COMMAND` tries the settings that stop it, and the allocator that does not need them"
         }
         Pattern::Purge => "let the allocator wait longer before it purges (its decay or purge delay)",

@@ -110,6 +110,47 @@ fn what_is_cut_off_a_mapping_to_align_the_rest_is_no_memory_given_back() {
 }
 
 #[test]
+fn a_block_that_realloc_makes_smaller_and_larger_again_is_thrash() {
+    let start = 0x7f00_0000_0000;
+    let run = |stacks: &[&[&str]], flags: u64| {
+        let mut program = Program::start();
+        program.stack = (!stacks.is_empty()).then_some(TakenStack { index: 0, weight: 1 });
+        program.call(CallKind::Mmap, [0, 2 * MIB, 3, flags, u64::MAX], start);
+        for _ in 0..200 {
+            program.call(CallKind::Mremap, [start, 2 * MIB, 4 * MIB, 1, 0], start);
+            program.call(CallKind::Mremap, [start, 4 * MIB, 2 * MIB, 1, 0], start);
+        }
+        program.end(stacks)
+    };
+    let finding = run(&[&["mremap", "mremap_chunk", "realloc", "main"]], ANONYMOUS).remove(0);
+    assert_eq!((finding.pattern, finding.times, finding.pages_each), (Pattern::Resize, 199, 512.0));
+    let expected =
+        "mappings are made smaller and larger again 16 µs later, 512 pages each time; 31,300 times a second";
+    assert_eq!(finding.sentence, expected);
+    assert!(finding.remedy.contains("doctor"), "{}", finding.remedy);
+    let own = run(&[&["mremap", "own_buffer", "main"]], ANONYMOUS).remove(0);
+    assert_eq!(own.caller.as_deref(), Some("own_buffer"));
+    assert!(own.remedy.starts_with("no setting of malloc reaches it"), "{}", own.remedy);
+    assert_eq!(run(&[], 2), [], "a file");
+}
+
+#[test]
+fn a_buffer_that_grows_by_realloc_takes_again_all_that_it_grows_by() {
+    let mut program = Program::start();
+    for number in 0..200 {
+        let start = 0x7f00_0000_0000 + (number << 30);
+        program.call(CallKind::Mmap, [0, MIB, 3, ANONYMOUS, u64::MAX], start);
+        for mib in [1, 2, 4] {
+            program.call(CallKind::Mremap, [start, mib * MIB, 2 * mib * MIB, 1, 0], start);
+        }
+        program.call(CallKind::Munmap, [start, 8 * MIB, 0, 0, 0], 0);
+    }
+    let findings = program.end(&[]);
+    let found: Vec<_> = findings.iter().map(|one| (one.pattern, one.times, one.pages_each)).collect();
+    assert_eq!(found, [(Pattern::Mapping, 199, 2048.0)]);
+}
+
+#[test]
 fn records_of_new_mappings_accuse_nobody() {
     let mut program = Program::start();
     for _ in 0..1000 {
