@@ -162,6 +162,8 @@ pub enum Pattern {
     Stack,
     /// A mapping is made smaller, and as much is mapped again soon after.
     Resize,
+    /// Shared memory without a file is mapped and given back soon after.
+    Shared,
 }
 
 /// One pattern at one size.

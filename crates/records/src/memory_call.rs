@@ -144,7 +144,9 @@ pub enum Operation {
     MapReserve,
     /// mmap of a thread's stack.
     MapStack,
-    /// mmap of a file or of shared memory.
+    /// mmap of shared memory without a file.
+    MapShared,
+    /// mmap of a file.
     MapFile,
     /// munmap
     Unmap,
@@ -156,12 +158,18 @@ pub enum Operation {
     BreakTrim,
     /// mremap
     Remap,
-    /// madvise MADV_DONTNEED: pages are given back at once.
+    /// madvise MADV_DONTNEED, also of locked pages: pages are given back at once.
     AdviseDontneed,
     /// madvise MADV_FREE: pages are given back when the kernel wants them.
     AdviseFree,
-    /// madvise about huge pages.
+    /// madvise MADV_REMOVE: pages are given back, and what stands in them in the file.
+    AdviseRemove,
+    /// madvise MADV_HUGEPAGE; in recordings of before the two that follow, these too.
     AdviseHugePages,
+    /// madvise MADV_NOHUGEPAGE
+    AdviseNoHugePages,
+    /// madvise MADV_COLLAPSE: huge pages are made at once.
+    AdviseCollapse,
     /// madvise with any other advice.
     AdviseOther,
     /// mprotect
@@ -176,6 +184,7 @@ impl Operation {
             Self::MapAnonymous => "mmap memory",
             Self::MapReserve => "mmap reserve",
             Self::MapStack => "mmap stack",
+            Self::MapShared => "mmap shared",
             Self::MapFile => "mmap file",
             Self::Unmap => "munmap",
             Self::BreakQuery => "brk query",
@@ -184,7 +193,10 @@ impl Operation {
             Self::Remap => "mremap",
             Self::AdviseDontneed => "madvise DONTNEED",
             Self::AdviseFree => "madvise FREE",
+            Self::AdviseRemove => "madvise REMOVE",
             Self::AdviseHugePages => "madvise HUGEPAGE",
+            Self::AdviseNoHugePages => "madvise NOHUGEPAGE",
+            Self::AdviseCollapse => "madvise COLLAPSE",
             Self::AdviseOther => "madvise other",
             Self::Protect => "mprotect",
         }
@@ -194,13 +206,19 @@ impl Operation {
     #[must_use]
     pub fn kind(self) -> CallKind {
         match self {
-            Self::MapAnonymous | Self::MapReserve | Self::MapStack | Self::MapFile => CallKind::Mmap,
+            Self::MapAnonymous | Self::MapReserve | Self::MapStack | Self::MapShared | Self::MapFile => {
+                CallKind::Mmap
+            }
             Self::Unmap => CallKind::Munmap,
             Self::BreakQuery | Self::BreakGrow | Self::BreakTrim => CallKind::Brk,
             Self::Remap => CallKind::Mremap,
-            Self::AdviseDontneed | Self::AdviseFree | Self::AdviseHugePages | Self::AdviseOther => {
-                CallKind::Madvise
-            }
+            Self::AdviseDontneed
+            | Self::AdviseFree
+            | Self::AdviseRemove
+            | Self::AdviseHugePages
+            | Self::AdviseNoHugePages
+            | Self::AdviseCollapse
+            | Self::AdviseOther => CallKind::Madvise,
             Self::Protect => CallKind::Mprotect,
         }
     }
@@ -208,7 +226,10 @@ impl Operation {
     /// Whether it takes pages away that had to be faulted in.
     #[must_use]
     pub fn gives_back(self) -> bool {
-        matches!(self, Self::Unmap | Self::BreakTrim | Self::AdviseDontneed | Self::AdviseFree)
+        matches!(
+            self,
+            Self::Unmap | Self::BreakTrim | Self::AdviseDontneed | Self::AdviseFree | Self::AdviseRemove
+        )
     }
 }
 
@@ -226,9 +247,10 @@ mod tests {
     #[test]
     fn every_operation_belongs_to_the_call_that_its_name_begins_with() {
         use Operation::*;
-        let maps = [MapAnonymous, MapReserve, MapStack, MapFile, Unmap, BreakQuery, BreakGrow, BreakTrim];
-        let others = [Remap, AdviseDontneed, AdviseFree, AdviseHugePages, AdviseOther, Protect];
-        for operation in maps.into_iter().chain(others) {
+        let maps = [MapAnonymous, MapReserve, MapStack, MapShared, MapFile];
+        let advice = [AdviseDontneed, AdviseFree, AdviseRemove, AdviseHugePages, AdviseNoHugePages];
+        let others = [Unmap, BreakQuery, BreakGrow, BreakTrim, Remap, AdviseCollapse, AdviseOther, Protect];
+        for operation in maps.into_iter().chain(advice).chain(others) {
             assert!(operation.name().starts_with(operation.kind().name()), "{operation:?}");
         }
     }

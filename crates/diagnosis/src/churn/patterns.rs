@@ -129,6 +129,7 @@ struct Cut {
 #[derive(Debug, Clone, Default)]
 pub struct Lately {
     mappings: Pool,
+    shared: Pool,
     stacks: Pool,
     /// What was above the heap's end; the last of it lies lowest, and is taken again first.
     trims: Pool,
@@ -143,6 +144,7 @@ impl Lately {
     fn pool(&mut self, origin: Operation) -> Option<(Pattern, &mut Pool)> {
         match origin {
             Operation::MapAnonymous => Some((Pattern::Mapping, &mut self.mappings)),
+            Operation::MapShared => Some((Pattern::Shared, &mut self.shared)),
             Operation::MapStack => Some((Pattern::Stack, &mut self.stacks)),
             _ => None,
         }

@@ -18,15 +18,16 @@ const FIRST_STEP_NS: u64 = 1_000_000;
 
 /// Flags and advice of the calls. Source: include/uapi/asm-generic/mman-common.h and mman.h of the kernel.
 const PROT_NONE: u64 = 0;
-const MAP_SHARED_BITS: u64 = 0x03;
-const MAP_PRIVATE: u64 = 0x02;
+const MAP_SHARED: u64 = 0x01;
 const MAP_ANONYMOUS: u64 = 0x20;
 const MAP_STACK: u64 = 0x2_0000;
 const MREMAP_DONTUNMAP: u64 = 4;
 const MADV_DONTNEED: u64 = 4;
 const MADV_FREE: u64 = 8;
+const MADV_REMOVE: u64 = 9;
 const MADV_HUGEPAGE: u64 = 14;
 const MADV_NOHUGEPAGE: u64 = 15;
+const MADV_DONTNEED_LOCKED: u64 = 24;
 const MADV_COLLAPSE: u64 = 25;
 
 /// The sums so far.
@@ -314,13 +315,12 @@ impl Tally {
         let answer = result.ok();
         match kind {
             CallKind::Mmap => {
-                let is_private_memory =
-                    fourth & MAP_ANONYMOUS != 0 && fourth & MAP_SHARED_BITS == MAP_PRIVATE;
-                let operation = match is_private_memory {
+                let operation = match fourth & MAP_ANONYMOUS != 0 {
+                    false => Operation::MapFile,
+                    true if fourth & MAP_SHARED != 0 => Operation::MapShared,
                     true if fourth & MAP_STACK != 0 => Operation::MapStack,
                     true if third == PROT_NONE => Operation::MapReserve,
                     true => Operation::MapAnonymous,
-                    false => Operation::MapFile,
                 };
                 (operation, whole_pages(length), answer)
             }
@@ -329,9 +329,12 @@ impl Tally {
             CallKind::Mprotect => (Operation::Protect, whole_pages(length), answer),
             CallKind::Madvise => {
                 let operation = match third {
-                    MADV_DONTNEED => Operation::AdviseDontneed,
+                    MADV_DONTNEED | MADV_DONTNEED_LOCKED => Operation::AdviseDontneed,
                     MADV_FREE => Operation::AdviseFree,
-                    MADV_HUGEPAGE | MADV_NOHUGEPAGE | MADV_COLLAPSE => Operation::AdviseHugePages,
+                    MADV_REMOVE => Operation::AdviseRemove,
+                    MADV_HUGEPAGE => Operation::AdviseHugePages,
+                    MADV_NOHUGEPAGE => Operation::AdviseNoHugePages,
+                    MADV_COLLAPSE => Operation::AdviseCollapse,
                     _ => Operation::AdviseOther,
                 };
                 (operation, whole_pages(length), answer)

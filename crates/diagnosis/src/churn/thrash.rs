@@ -62,7 +62,7 @@ pub fn findings(recording: &ChurnRecording) -> Vec<Finding> {
         return Vec::new();
     }
     use Pattern::*;
-    let patterns = [Mapping, Resize, TopTrim, ArenaTrim, Purge, Stack];
+    let patterns = [Mapping, Resize, Shared, TopTrim, ArenaTrim, Purge, Stack];
     let mut findings: Vec<Finding> =
         patterns.into_iter().filter_map(|pattern| finding(recording, pattern)).collect();
     // Of a stack little is touched, of the others most.
@@ -135,7 +135,10 @@ fn operations(pattern: Pattern) -> &'static [Operation] {
         Pattern::Mapping => &[Operation::MapAnonymous],
         Pattern::Resize => &[Operation::Remap],
         Pattern::TopTrim => &[Operation::BreakTrim],
-        Pattern::ArenaTrim | Pattern::Purge => &[Operation::AdviseDontneed, Operation::AdviseFree],
+        Pattern::Shared => &[Operation::MapShared],
+        Pattern::ArenaTrim | Pattern::Purge => {
+            &[Operation::AdviseDontneed, Operation::AdviseFree, Operation::AdviseRemove]
+        }
         Pattern::Stack => &[Operation::MapStack],
     }
 }
@@ -172,6 +175,10 @@ fn sentence(finding: &Finding, part_of_malloc: Option<f64>) -> String {
         Pattern::Resize => {
             format!("mappings are made smaller and larger again {gap} later, {pages} each time; {rate}")
         }
+        Pattern::Shared => format!(
+            "shared memory of {} is mapped and unmapped {gap} later, {pages} each time; {rate}",
+            range(smallest, largest)
+        ),
         Pattern::TopTrim if part_of_malloc.is_some_and(|part| part < LITTLE) => format!(
             "the program itself gives the top of the heap back and takes it again {gap} later, {pages} each time; {rate}"
         ),
@@ -197,6 +204,7 @@ fn sentence(finding: &Finding, part_of_malloc: Option<f64>) -> String {
 
 fn remedy(pattern: Pattern, part_of_malloc: Option<f64>) -> &'static str {
     match pattern {
+        Pattern::Shared => "let the program keep the mapping and use it again",
         Pattern::Mapping | Pattern::Resize if part_of_malloc.is_some_and(|part| part < LITTLE) => {
             "no setting of malloc reaches it: let the program keep the mapping and use it again"
         }

@@ -9,6 +9,8 @@ const LARGE: u64 = 1 << 20;
 
 const ENOMEM: i32 = 12;
 
+const MAP_PRIVATE: u64 = 2;
+
 fn event(length: u64, chain: Option<TakenStack>) -> MemoryEvent {
     let (pid, kind, arguments) = (7, CallKind::Mmap, [0, length, 3, MAP_PRIVATE | MAP_ANONYMOUS, 0]);
     match chain {
@@ -57,6 +59,18 @@ fn a_process_that_makes_no_call_is_one_all_the_same() {
     tally.attach(7);
     tally.attach(7);
     assert_eq!(tally.processes_seen, 1);
+}
+
+#[test]
+fn calls_are_told_apart_by_what_they_are_for() {
+    let mut tally = Tally::begin(0);
+    let mut operation = |kind, third, fourth| tally.classify(7, kind, &[0, SMALL, third, fourth, 0], Ok(0)).0;
+    let advice = [4, 24, 8, 9, 14, 15, 25, 21].map(|advice| operation(CallKind::Madvise, advice, 0).name());
+    let names = ["DONTNEED", "DONTNEED", "FREE", "REMOVE", "HUGEPAGE", "NOHUGEPAGE", "COLLAPSE", "other"];
+    assert_eq!(advice, names.map(|name| format!("madvise {name}")));
+    // Private, shared, and such as the kernel may drop; a file of each of the first.
+    let mappings = [0x22, 0x21, 0x28, 0x02, 0x01].map(|flags| operation(CallKind::Mmap, 3, flags).name());
+    assert_eq!(mappings, ["memory", "shared", "memory", "file", "file"].map(|name| format!("mmap {name}")));
 }
 
 #[test]

@@ -151,6 +151,32 @@ fn a_buffer_that_grows_by_realloc_takes_again_all_that_it_grows_by() {
 }
 
 #[test]
+fn shared_memory_that_is_mapped_again_and_again_is_thrash_of_its_own() {
+    let mut program = Program::start();
+    program.stack = Some(TakenStack { index: 0, weight: 1 });
+    for _ in 0..200 {
+        program.call(CallKind::Mmap, [0, MIB, 3, 0x21, u64::MAX], 0x7f00_0000_0000);
+        program.call(CallKind::Munmap, [0x7f00_0000_0000, MIB, 0, 0, 0], 0);
+    }
+    let finding = program.end(&[&["mmap", "exchange", "main"]]).remove(0);
+    assert_eq!((finding.pattern, finding.times, finding.pages_each), (Pattern::Shared, 199, 256.0));
+    assert!(finding.sentence.starts_with("shared memory of 1 MiB is mapped"), "{}", finding.sentence);
+    assert_eq!(finding.caller.as_deref(), Some("exchange"));
+}
+
+#[test]
+fn all_advice_that_takes_pages_away_at_once_is_a_purge() {
+    for advice in [4, 9, 24] {
+        let mut program = Program::start();
+        for _ in 0..150 {
+            program.call(CallKind::Madvise, [0x7f00_0000_0000, MIB, advice, 0, 0], 0);
+        }
+        let patterns: Vec<Pattern> = program.end(&[]).iter().map(|finding| finding.pattern).collect();
+        assert_eq!(patterns, [Pattern::Purge], "advice {advice}");
+    }
+}
+
+#[test]
 fn records_of_new_mappings_accuse_nobody() {
     let mut program = Program::start();
     for _ in 0..1000 {
