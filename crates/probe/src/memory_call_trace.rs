@@ -44,8 +44,9 @@ const TURN: Duration = Duration::from_millis(10);
 /// How often the observer hears that time passes.
 const TICK: Duration = Duration::from_millis(200);
 
-/// `MAP_PRIVATE` and `MAP_ANONYMOUS`, as the mmap of a record without a file must have had them.
+/// `MAP_PRIVATE` or `MAP_SHARED`, and `MAP_ANONYMOUS`, as the mmap of a record without a file must have had them.
 const PRIVATE_MEMORY: u64 = 0x22;
+const SHARED_MEMORY: u64 = 0x21;
 const PRIVATE_FILE: u64 = 0x02;
 
 /// What is seen of a process.
@@ -423,8 +424,12 @@ fn call_of_mapping(record: &PerfRecord, new: &NewMapping) -> MemoryCall {
     let (kind, arguments, result) = match new.name.as_str() {
         "[heap]" => (CallKind::Brk, [end, BREAK_GREW, 0, 0, 0], end),
         name => {
-            let flags =
-                if name.starts_with('/') && !name.starts_with("//") { PRIVATE_FILE } else { PRIVATE_MEMORY };
+            let flags = match name {
+                // So the kernel calls the file behind shared memory without one.
+                "/dev/zero (deleted)" => SHARED_MEMORY,
+                name if name.starts_with('/') && !name.starts_with("//") => PRIVATE_FILE,
+                _ => PRIVATE_MEMORY,
+            };
             (CallKind::Mmap, [0, new.length_bytes, u64::from(new.protection), flags, 0], new.start)
         }
     };

@@ -1,5 +1,6 @@
 //! What `faultless churn` found, for people: the verdict first, then calls, sizes with lifetimes, callers, the course.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use comfy_table::{Cell, Table};
@@ -91,7 +92,9 @@ fn verdict(recording: &ChurnRecording) -> String {
         return "Whether it thrashes is not known: calls of 32-bit programs are not seen this way.\n".into();
     }
     if findings.is_empty() {
-        return "No thrash: nothing is given back and taken again at a rate that matters.\n".into();
+        return "No thrash found: nothing is given back and taken again at a rate that matters.\n\
+            Looked at: mappings without a file, the top of the heap, purges by madvise, threads' stacks.\n"
+            .into();
     }
     let mut text = String::from("Thrash\n");
     for finding in &findings {
@@ -183,6 +186,8 @@ pub(crate) fn bar(number: u64, most: u64) -> String {
 fn sizes(recording: &ChurnRecording) -> Option<String> {
     let made = &recording.operations.get(&Operation::MapAnonymous)?.sizes;
     let most = made.values().map(|amount| amount.count).max()?;
+    // What was cut or grew ends in other classes than it was made in.
+    let classes: BTreeSet<u8> = made.keys().chain(recording.ended_mappings.keys()).copied().collect();
     let mut table = headed(vec![
         right("mmap memory\nfrom"),
         right("made"),
@@ -191,13 +196,14 @@ fn sizes(recording: &ChurnRecording) -> Option<String> {
         right("half live\nshorter than"),
         right("nine in ten\nshorter than"),
     ]);
-    for (class, amount) in made {
-        let lives = recording.ended_mappings.get(class);
+    for class in classes {
+        let made_count = made.get(&class).map_or(0, |amount| amount.count);
+        let lives = recording.ended_mappings.get(&class);
         let quantile = |part| lives.and_then(|lives| life_below(lives, part)).map_or("-".into(), span);
         table.add_row(vec![
-            right(class_range(*class)),
-            right(count(amount.count)),
-            Cell::new(bar(amount.count, most)),
+            right(class_range(class)),
+            right(if made_count == 0 { "-".into() } else { count(made_count) }),
+            Cell::new(bar(made_count, most)),
             right(lives.map_or("-".into(), |lives| count(lives.amount.count))),
             right(quantile(0.5)),
             right(quantile(0.9)),
@@ -352,6 +358,8 @@ fn limits(recording: &ChurnRecording) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use faultless_diagnosis::churn::circumstances::Circumstances;
+    use faultless_diagnosis::churn::tally::Tally;
     use faultless_records::churn_recording::Amount;
 
     #[test]
@@ -372,6 +380,26 @@ mod tests {
             [3, 5, 447].map(|calls| usual_size(&sum(calls))),
             ["400 KiB (100 %)", "400 KiB (60 %)", "-"]
         );
+    }
+
+    #[test]
+    fn mappings_that_ended_larger_or_smaller_than_they_were_made_have_rows_of_their_own() {
+        let amount = |count: u64, bytes| Amount { count, bytes: count * bytes };
+        let made =
+            OperationSum { amount: amount(7, 1 << 20), failed: 0, sizes: [(20, amount(7, 1 << 20))].into() };
+        let ended = |class: u8, count| {
+            (class, Lifetimes { amount: amount(count, 1 << class), by_life: [(13, count)].into() })
+        };
+        let recording = ChurnRecording {
+            operations: [(Operation::MapAnonymous, made)].into(),
+            ended_mappings: [ended(12, 14), ended(23, 7)].into(),
+            ..Tally::begin(0).finish(Circumstances::default())
+        };
+        let text = sizes(&recording).unwrap_or_default();
+        let rows: Vec<Vec<&str>> = text.lines().skip(3).map(|row| row.split_whitespace().collect()).collect();
+        assert_eq!(rows[0], ["4", "KiB", "-", "14", "16", "µs", "16", "µs"], "{text}");
+        assert_eq!(rows[1], ["1", "MiB", "7", "████████████████████████", "-", "-", "-"], "{text}");
+        assert_eq!(rows[2], ["8", "MiB", "-", "7", "16", "µs", "16", "µs"], "{text}");
     }
 
     #[test]
