@@ -9,7 +9,7 @@ use faultless_probe::clock::{nanoseconds, own_processor_time, unix_s};
 use faultless_probe::process::Process;
 use faultless_probe::signals::Signals;
 use faultless_probe::trap_cost;
-use faultless_probe::uprobe::{self, Allocator, FUNCTIONS, Observer};
+use faultless_probe::uprobe::{self, Allocator, CallsElsewhere, FUNCTIONS, Observer};
 use faultless_records::malloc_event::MallocEvent;
 use faultless_records::malloc_recording::{MallocCost, MallocMechanism, MallocRecording};
 use faultless_records::perf_record::{PerfRecord, Sample};
@@ -69,6 +69,7 @@ pub fn look_at_process(
         "what it calls while the probes come and go. To set and to remove them took {:.2} s, in which they slow the program, too: that cost is in no figure",
         looked.changing.as_secs_f64()
     ));
+    remarks.extend(calls_elsewhere(&looked.elsewhere));
     remarks.extend(stopped);
     remarks.extend(looked.chains_refused.as_deref().map(no_callers));
     let tool = own_processor_time().saturating_sub(began);
@@ -86,6 +87,17 @@ pub fn look_at_process(
         stacks: sums.stacks.into_names(|_| false),
         remarks,
     }))
+}
+
+/// That calls of children were left out, where there were any.
+fn calls_elsewhere(elsewhere: &CallsElsewhere) -> Option<String> {
+    let calls = several(elsewhere.calls, "call");
+    let processes = several(elsewhere.processes.len() as u64, "process");
+    (elsewhere.calls > 0).then(|| {
+        format!(
+            "{calls} of {processes} that it started meanwhile: what they free are copies of their own; --pid looks at one of them, churn --malloc -- COMMAND at all processes of a command"
+        )
+    })
 }
 
 /// The file whose malloc the process uses: the program's own, else a library's, libc's last, as the loader looks.

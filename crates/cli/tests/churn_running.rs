@@ -150,3 +150,50 @@ fn what_setting_and_removing_probes_costs_is_said_to_be_in_no_figure() {
         "{remarks}"
     );
 }
+
+/// Keeps ten blocks of 1,000 bytes in each round; a child gives its copies back and takes other blocks, a thread takes others yet.
+const MASTER: &str = r"
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+static void *run(void *unused) { free(malloc(9000)); return unused; }
+int main(void) {
+    for (;;) {
+        void *kept[10];
+        pthread_t thread;
+        for (int i = 0; i < 10; i++) kept[i] = malloc(1000);
+        if (fork() == 0) {
+            for (int i = 0; i < 10; i++) free(kept[i]);
+            *(volatile char *)malloc(70000) = 1;
+            _exit(0);
+        }
+        wait(0);
+        pthread_create(&thread, 0, run, 0);
+        pthread_join(thread, 0);
+        usleep(10000);
+    }
+}";
+
+#[test]
+fn what_children_free_of_their_copies_lives_on_in_the_process_and_new_threads_are_its_own() {
+    let place = Place::new("master");
+    let program = place.compile("master", MASTER, &["-fno-builtin", "-pthread"]);
+    let running = start(&program, "");
+    let output = churn(&running).output().unwrap();
+    if !output.status.success() {
+        assert!(errors(&output).contains("cannot set probes"), "{}", errors(&output));
+        return faultless_skipped::skipped("probes are not permitted");
+    }
+    let report = json(&output);
+    let size = |from: u64| {
+        let sizes = report["sizes"].as_array().unwrap();
+        sizes.iter().find(|size| size["from_bytes"] == from).cloned().unwrap_or_default()
+    };
+    let (kept, of_threads, of_children) = (size(512), size(8192), size(65536));
+    assert!(kept["live"]["blocks"].as_f64() > Some(9.0) && kept["freed"]["blocks"] == 0.0, "{report}");
+    assert!(of_threads["freed"]["blocks"].as_f64() > Some(0.0), "{report}");
+    assert!(of_children.is_null() && report["processes"] == 1, "{report}");
+    let remarks = report["remarks"].to_string();
+    assert!(remarks.contains("that it started meanwhile: "), "{remarks}");
+}

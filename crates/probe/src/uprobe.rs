@@ -4,7 +4,7 @@
 //! A probe costs the program some microseconds, so a program that calls malloc often is looked at in windows, with pauses that
 //! keep the cost below a tenth of the time.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -79,10 +79,22 @@ pub struct Looked {
     pub changing: Duration,
     /// Exact counts, as a recorder has them.
     pub counts: RingCounts,
-    /// Probes that were hit.
+    /// Probes that the process hit.
     pub hits: u64,
+    /// What the processes called that it started meanwhile, which is in no other figure.
+    pub elsewhere: CallsElsewhere,
     /// Why call chains were not taken, in some window at least.
     pub chains_refused: Option<String>,
+}
+
+/// Calls of other processes: the kernel lets events go along with children, as it does with new threads.
+#[derive(Debug, Default)]
+pub struct CallsElsewhere {
+    /// Which processes.
+    pub processes: HashSet<i32>,
+    /// How many calls.
+    pub calls: u64,
+    hits: u64,
 }
 
 /// Looks until the process has ended, the time is over, or a signal asks us to end; a probe that is hit costs the process
@@ -102,7 +114,7 @@ pub fn follow(
     let mut has_begun = false;
     let places = places(allocator);
     let named = ProbePoints::name(&allocator.file, &in_file(allocator, &places));
-    let mut decoder = Decoder { places, ..Decoder::default() };
+    let mut decoder = Decoder { pid: process.pid(), places, ..Decoder::default() };
     let mut looked = Looked::default();
     let is_over =
         |began: Instant, now: Instant| limit.is_some_and(|limit| now >= began + limit) || !process.is_alive();
@@ -162,7 +174,8 @@ pub fn follow(
             break;
         }
     }
-    (looked.hits, looked.counts) = (decoder.hits, decoder.counts);
+    (looked.hits, looked.counts) = (decoder.hits - decoder.elsewhere.hits, decoder.counts);
+    looked.elsewhere = decoder.elsewhere;
     Ok(looked)
 }
 
@@ -261,10 +274,13 @@ fn places(allocator: &Allocator) -> Vec<(usize, bool)> {
 
 #[derive(Default)]
 struct Decoder {
+    pid: i32,
     /// Function and whether it is its return, by place in the plan.
     places: Vec<(usize, bool)>,
     counts: RingCounts,
+    /// All of them cost time.
     hits: u64,
+    elsewhere: CallsElsewhere,
     calls: u64,
     /// Calls that have begun: function, size, and the block that realloc got.
     open: HashMap<i32, (usize, u64, Option<u64>)>,
@@ -301,16 +317,28 @@ impl Decoder {
                 }
                 _ => continue,
             };
+            let is_elsewhere = record.pid != self.pid;
             if is_chain {
-                if let Some(chain) = observer.chain(&record, sample) {
+                if !is_elsewhere && let Some(chain) = observer.chain(&record, sample) {
                     self.chains.insert(record.tid, chain);
                 }
                 continue;
             }
             self.hits += 1;
-            let Some(place) = calls.place_of(sample.event) else { continue };
-            self.take(place, &record, sample, observer);
+            match calls.place_of(sample.event) {
+                Some(place) if is_elsewhere => self.leave_out(place, record.pid),
+                Some(place) => self.take(place, &record, sample, observer),
+                None => {}
+            }
         }
+    }
+
+    /// What a child frees are copies of its own, at addresses where the process may have blocks.
+    fn leave_out(&mut self, place: usize, pid: i32) {
+        let is_call = self.places.get(place).is_some_and(|(_, is_return)| !is_return);
+        self.elsewhere.processes.insert(pid);
+        self.elsewhere.calls += u64::from(is_call);
+        self.elsewhere.hits += 1;
     }
 
     fn take(&mut self, place: usize, record: &PerfRecord, sample: &Sample, observer: &mut dyn Observer) {
