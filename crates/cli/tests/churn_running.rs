@@ -1,4 +1,4 @@
-//! `faultless churn --malloc --pid` through the real program, on processes that are not as usual.
+//! `faultless churn --malloc --pid` through the real program, on processes that are not as usual, and what a killed run leaves.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first thing that is not as it should be")]
 
 mod place;
@@ -6,13 +6,14 @@ mod running;
 mod tool;
 
 use std::fs;
+use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::thread::{sleep, spawn};
 use std::time::Duration;
 
 use faultless_probe::tracefs::Tracefs;
 use place::Place;
-use running::{Running, stopped};
+use running::{Running, stopped, wait_until};
 use tool::{assert_refused, errors, json};
 
 /// Calls malloc and free 500 times a second in each thread.
@@ -196,4 +197,43 @@ fn what_children_free_of_their_copies_lives_on_in_the_process_and_new_threads_ar
     assert!(of_children.is_null() && report["processes"] == 1, "{report}");
     let remarks = report["remarks"].to_string();
     assert!(remarks.contains("that it started meanwhile: "), "{remarks}");
+}
+
+/// Directories that the run of this number made, in a place and where files are memory.
+fn directories(place: &Place, run: u32) -> Vec<PathBuf> {
+    let entries =
+        [place.0.join("tmp"), "/dev/shm".into()].map(|place| fs::read_dir(place).into_iter().flatten());
+    let paths = entries.into_iter().flatten().map(|entry| entry.unwrap().path());
+    let name = format!("/faultless-{run}-");
+    paths.filter(|path| path.to_str().unwrap().contains(&name)).collect()
+}
+
+#[test]
+fn what_a_killed_run_left_goes_with_the_next_run_after_its_command_has_ended() {
+    let place = Place::with_temporary("killed");
+    let churn = |command: &[&str]| {
+        let mut churn = tool::faultless(&[&["churn", "--malloc", "--json", "--"], command].concat());
+        churn.env("TMPDIR", place.0.join("tmp"));
+        churn
+    };
+    let (number, go_on, errors_of_command) =
+        (place.file("number"), place.file("go_on"), place.file("errors"));
+    let script = format!("echo $$ > {number}; until test -e {go_on}; do sleep 0.05; done; exec sleep 0.5");
+    let mut command = churn(&["sh", "-c", &script]);
+    let mut run =
+        Running::start(command.stdout(Stdio::null()).stderr(fs::File::create(&errors_of_command).unwrap()));
+    let command: i32 = running::written_line(&number).parse().unwrap();
+    let id = run.0.id();
+    let left = directories(&place, id);
+    assert_eq!(left.len(), 2, "{left:?}");
+    run.0.kill().unwrap();
+    run.0.wait().unwrap();
+
+    assert!(churn(&["true"]).output().unwrap().status.success());
+    assert_eq!(directories(&place, id), left, "its command still starts programs with the recorder");
+    fs::write(go_on, "").unwrap();
+    wait_until(|| running::has_ended(command));
+    assert_eq!(fs::read_to_string(errors_of_command).unwrap(), "");
+    assert!(churn(&["true"]).output().unwrap().status.success());
+    assert_eq!(directories(&place, id), Vec::<PathBuf>::new());
 }

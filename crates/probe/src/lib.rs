@@ -16,6 +16,7 @@ pub mod java;
 pub mod jcmd;
 pub mod launch;
 mod leaderless;
+mod left_behind;
 pub mod loader;
 pub mod machine;
 pub mod malloc_recorder;

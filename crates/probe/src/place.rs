@@ -1,7 +1,7 @@
 //! Where the tool may write: a cache that stays, and private directories that are removed.
 
 use std::ffi::OsString;
-use std::fs::{self, DirBuilder, Permissions};
+use std::fs::{self, DirBuilder, File, Permissions};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
@@ -10,6 +10,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use nix::sys::statvfs::{FsFlags, statvfs};
 use nix::unistd::geteuid;
+
+use crate::left_behind;
 
 /// Others may read and enter: a command may change its user and must still load the library.
 const DIRECTORY_MODE: u32 = 0o755;
@@ -26,10 +28,12 @@ const PLENTY_BYTES: u64 = 512 << 20;
 /// The cache of programs that run as root: root's home is closed to the users a service may change to.
 const CACHE_OF_ROOT: &str = "/var/cache";
 
-/// A directory of our own, removed with all its contents when dropped.
+/// A directory of our own, removed with all its contents when dropped, or by the next run where we are killed.
 #[derive(Debug)]
 pub struct PrivateDirectory {
     path: PathBuf,
+    /// Tells others that we live.
+    _lock: File,
 }
 
 impl PrivateDirectory {
@@ -80,13 +84,17 @@ impl PrivateDirectory {
 
     fn make_below(place: &Path) -> io::Result<Self> {
         static MADE: AtomicU32 = AtomicU32::new(0);
+        left_behind::remove_from(place);
         loop {
             // ORDERING: Relaxed; only the uniqueness of the number matters.
             let number = MADE.fetch_add(1, Ordering::Relaxed);
-            let path = place.join(format!("faultless-{}-{number}", std::process::id()));
-            match make(&path) {
-                Ok(()) => return Ok(Self { path }),
+            let path = place.join(format!("{}{}-{number}", left_behind::PREFIX, std::process::id()));
+            let hold = || left_behind::hold(&path).inspect_err(|_| drop(fs::remove_dir(&path)));
+            match make(&path).and_then(|()| hold()) {
+                Ok(lock) => return Ok(Self { path, _lock: lock }),
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                // Another run has just taken it for left behind.
+                Err(error) if error.kind() == io::ErrorKind::NotFound && place.exists() => {}
                 Err(error) => return Err(error),
             }
         }
