@@ -6,7 +6,7 @@ mod running;
 mod tool;
 
 use std::fs;
-use std::process::Command;
+use std::process::{Command, Output};
 
 use place::Place;
 use running::{Running, stopped};
@@ -147,4 +147,23 @@ fn a_process_that_a_debugger_holds_is_said_to_be_held() {
     let says = format!("is held by its tracer, process {tracer} (debugger), and does nothing");
     assert!(errors(&output).contains(&says), "{}", errors(&output));
     assert!(json(&output)["remarks"].to_string().contains("held it, as when we began"));
+}
+
+#[test]
+fn as_many_files_as_are_asked_for_are_enough_and_two_thirds_are_not() {
+    let limited = |files: usize| {
+        let words = ["faults", "--", "true"];
+        tool::after(&format!("ulimit -n {files}"), &words).output().unwrap()
+    };
+    let refused = errors(&limited(12));
+    let Some((_, rest)) = refused.split_once("(ulimit -n ") else {
+        return faultless_skipped::skipped(refused);
+    };
+    let files = rest.split(',').next().unwrap().parse().unwrap();
+    let is_whole = |output: &Output| {
+        output.status.success() && !String::from_utf8_lossy(&output.stdout).contains("not looked at")
+    };
+    let (enough, few) = (limited(files), limited(files * 2 / 3));
+    assert!(is_whole(&enough), "{files} files: {}", errors(&enough));
+    assert!(!is_whole(&few), "{files} files are more than enough");
 }

@@ -125,7 +125,7 @@ impl fmt::Display for PerfError {
             }
             Self::Files { needed } => write!(
                 out,
-                "too many open files: one for each event, thread and CPU makes {needed} (ulimit -n {needed}, or observe a process with fewer threads)"
+                "too many open files: one for each event, thread and CPU, with buffers and what is read meanwhile, makes {needed} (ulimit -n {needed}, or observe a process with fewer threads)"
             ),
             Self::System { what, error } => write!(out, "the kernel refuses {what}: {error}"),
         }

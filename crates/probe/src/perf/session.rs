@@ -39,8 +39,11 @@ struct Buffer {
     lost: u64,
 }
 
-/// Open files beside those of the threads: buffers, and what is read on the way.
-const FILES_BESIDE: usize = 64;
+/// Open files beside those of events and buffers: what is read on the way, such as symbols.
+const FILES_BESIDE: usize = 24;
+
+/// Buffers of each CPU at most; each takes a file.
+const BUFFERS_A_CPU: usize = 2;
 
 /// An observation that goes on.
 pub struct Session {
@@ -69,8 +72,9 @@ impl Session {
         let cpus = online_cpus();
         let sampled = plan.sampled();
         file_limit::raise();
-        let needed =
-            file_limit::descriptors().len() + threads.len() * plan.files_a_thread(cpus.len()) + FILES_BESIDE;
+        let of_threads = threads.len() * plan.files_a_thread(cpus.len());
+        let of_buffers = BUFFERS_A_CPU * cpus.len();
+        let needed = file_limit::descriptors().len() + of_threads + of_buffers + FILES_BESIDE;
         let buffer_bytes = buffer_bytes(plan.buffer_bytes, cpus.len());
         let mut session = Self {
             plan,
@@ -108,8 +112,8 @@ impl Session {
         let (already, cpus) = (self.opened.len(), online_cpus());
         match self.open_thread(thread, &cpus) {
             Err(PerfError::Files { .. }) => {
-                let needed = already + self.plan.files_a_thread(cpus.len()) + FILES_BESIDE;
-                Err(PerfError::Files { needed })
+                let of_thread = self.plan.files_a_thread(cpus.len());
+                Err(PerfError::Files { needed: already + self.buffers.len() + of_thread + FILES_BESIDE })
             }
             result => result,
         }?;
