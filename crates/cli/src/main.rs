@@ -58,6 +58,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use faultless_probe::signals::{self, Signals};
+use faultless_probe::stack;
 use faultless_records::measurement::Ending;
 use faultless_report::plain::plain;
 
@@ -74,11 +75,16 @@ fn main() -> ExitCode {
         say(&format!("this is a bug, please report it: {} at {place}", panic_message(panic)));
         std::process::exit(1);
     }));
-    let result = match Arguments::try_parse() {
+    let result = stack::with_enough(|| match Arguments::try_parse() {
         Ok(arguments) => act(arguments.action),
         Err(answer) => show(&answer),
+    });
+    let no_stack = |error| {
+        let cure =
+            "the limit of a stack is too small, and there is no memory for a larger one (ulimit -s 8192)";
+        Err(Failure::Failed(format!("{cure}: {error}")))
     };
-    match result {
+    match result.unwrap_or_else(no_stack) {
         Ok(Ending::Exited(status)) => ExitCode::from(u8::try_from(status).unwrap_or(1)),
         Ok(Ending::Killed(number)) | Err(Failure::Interrupted(number)) => signals::die_by(number),
         Err(Failure::OutputClosed) => signals::die_by(SIGPIPE),

@@ -1,6 +1,7 @@
 //! What the program says of its own command line, through the real program.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first thing that is not as it should be")]
 
+mod place;
 mod running;
 mod tool;
 
@@ -9,8 +10,9 @@ use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
 
-use running::{Running, SOON, has_ended, send, wait_until};
-use tool::{assert_misused, assert_refused, faultless, text};
+use place::Place;
+use running::{Running, SOON, has_ended, send, wait_until, written_line};
+use tool::{after, assert_misused, assert_refused, errors, faultless, text};
 
 /// SIGPIPE's number.
 const SIGPIPE: i32 = 13;
@@ -111,4 +113,33 @@ fn a_terminal_that_only_prints_gets_lines() {
         };
         assert!(output.contains(says) && !output.contains("\x1b[?1049h"), "{words}: {output:?}");
     }
+}
+
+#[test]
+fn a_small_limit_of_stacks_is_the_commands_and_no_matter_of_ours() {
+    let limited = |words: &[&str]| after("ulimit -s 128", words);
+    for words in [&["--version"][..], &["bench", "--list"], &["faults", "--help"]] {
+        let output = limited(words).output().unwrap();
+        assert!(output.status.success(), "{words:?}: {}", errors(&output));
+    }
+    for words in [&["faults"][..], &["churn"], &["churn", "--malloc"], &["run"], &["heap"]] {
+        let output = limited(&[words, &["--", "sh", "-c", "ulimit -s; exit 0"]].concat()).output().unwrap();
+        assert!(output.status.code().is_some_and(|code| code < 2), "{words:?}: {}", errors(&output));
+        let said = text(&output) + &errors(&output);
+        let is_refused = !output.status.success() && errors(&output).lines().count() == 1;
+        assert!(is_refused || said.lines().any(|line| line == "128"), "{words:?}: {said}");
+    }
+}
+
+#[test]
+fn a_signal_ends_what_runs_under_a_small_limit_of_stacks_and_its_command() {
+    let place = Place::new("stack");
+    let (script, number) = ("echo $$ > $0; exec sleep 600", place.file("number"));
+    let words = ["run", "--", "sh", "-c", script, &number];
+    let mut run = Running::start(&mut after("ulimit -s 128", &words));
+    let command: i32 = written_line(&number).parse().unwrap();
+    send("TERM", run.pid());
+    let status = run.end_within(SOON).unwrap();
+    assert_eq!(status.signal(), Some(15), "{status}");
+    assert!(has_ended(command));
 }

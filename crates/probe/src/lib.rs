@@ -42,6 +42,7 @@ pub mod program;
 mod recorded_process;
 pub mod sampler;
 pub mod signals;
+pub mod stack;
 pub mod standstill;
 pub mod system_call_trap;
 pub mod system_calls;
