@@ -8,7 +8,7 @@ use std::num::ParseIntError;
 use faultless_records::allocator::Allocator;
 use faultless_records::tunables::Tunable;
 
-use crate::setting::{LARGEST_MMAP_THRESHOLD_BYTES, VARIABLES};
+use crate::setting::{Limit, VARIABLES};
 
 /// What the checks are made on.
 #[derive(Debug, Clone, Copy)]
@@ -37,8 +37,8 @@ pub struct Finding {
 /// From this version on glibc's debugging allocator is a library of its own.
 const DEBUG_LIBRARY_SINCE: (u32, u32) = (2, 34);
 
-/// Before this version glibc ignored a larger mmap threshold (`do_set_mmap_threshold`); 2.36 was seen to take any.
-const ANY_MMAP_THRESHOLD_SINCE: (u32, u32) = (2, 35);
+/// From this version on glibc has no fast bins and takes their tunable without a word (`do_set_mxfast`).
+const NO_FAST_BINS_SINCE: (u32, u32) = (2, 43);
 
 /// The names of mallopt's parameters, which are not names of variables.
 const PARAMETERS: &[&str] = &[
@@ -133,6 +133,9 @@ fn needs_debug_library(facts: &Facts<'_>) -> Option<String> {
 
 /// Source for the way numbers are read: `_dl_strtoul` in glibc's `elf/dl-minimal.c`.
 fn check_value(tunable: &str, value: &str, facts: &Facts<'_>) -> Option<String> {
+    if tunable == "glibc.malloc.mxfast" && facts.glibc.is_some_and(|version| version >= NO_FAST_BINS_SINCE) {
+        return Some("has no effect from glibc 2.43 on, which has no fast bins".into());
+    }
     let text = value.trim_start_matches([' ', '\t']);
     let (is_negative, digits) = match text.strip_prefix('-') {
         Some(digits) => (true, digits),
@@ -157,13 +160,8 @@ fn check_value(tunable: &str, value: &str, facts: &Facts<'_>) -> Option<String> 
         ));
     }
     let number = if is_negative { number.wrapping_neg() } else { number };
-    if tunable == "glibc.malloc.mmap_threshold"
-        && number > LARGEST_MMAP_THRESHOLD_BYTES
-        && facts.glibc.is_none_or(|version| version < ANY_MMAP_THRESHOLD_SINCE)
-    {
-        return Some(format!(
-            "is above {LARGEST_MMAP_THRESHOLD_BYTES} (32 MiB), which glibc before 2.35 ignores"
-        ));
+    if let Some(limit) = Limit::passed_by(tunable, number, facts.glibc) {
+        return Some(format!("has the value {value}, above {limit}"));
     }
     let known = facts.tunables.iter().find(|known| known.name == tunable)?;
     let (minimum, maximum) = (known.minimum?, known.maximum?);
@@ -262,7 +260,10 @@ mod tests {
             "glibc.malloc.arena_max: 0x0 (min: 0x1, max: 0xffffffffffffffff)\n\
              glibc.malloc.mmap_max: 0 (min: 0, max: 2147483647)\n\
              glibc.malloc.mmap_threshold: 0x0 (min: 0x0, max: 0xffffffffffffffff)\n\
+             glibc.malloc.mxfast: 0x0 (min: 0x0, max: 0xffffffffffffffff)\n\
              glibc.malloc.perturb: 0 (min: 0, max: 255)\n\
+             glibc.malloc.tcache_count: 0x0 (min: 0x0, max: 0xffffffffffffffff)\n\
+             glibc.malloc.tcache_max: 0x0 (min: 0x0, max: 0xffffffffffffffff)\n\
              glibc.malloc.trim_threshold: 0x0 (min: 0x0, max: 0xffffffffffffffff)\n\
              glibc.rtld.nns: 0x4 (min: 0x1, max: 0x10)\n",
         )
@@ -349,6 +350,31 @@ mod tests {
         assert!(findings_with(Allocator::Libc, (2, 36), &check)[0].contains("libc_malloc_debug"));
         assert_eq!(findings_with(Allocator::Libc, (2, 33), &check).len(), 0);
         assert_eq!(findings_with(Allocator::LibcDebug, (2, 36), &check).len(), 0);
+    }
+
+    #[test]
+    fn values_beyond_mallocs_own_limits_are_named_though_the_loader_takes_them() {
+        let said = |glibc, name: &str, value: &str| {
+            let entry = format!("glibc.malloc.{name}={value}");
+            findings_with(Allocator::Libc, glibc, &[("GLIBC_TUNABLES", &entry)])
+        };
+        for (glibc, name, largest, beyond) in [
+            ((2, 36), "tcache_count", "65535", "65536"),
+            ((2, 36), "mxfast", "160", "161"),
+            ((2, 36), "tcache_max", "1032", "1033"),
+            ((2, 42), "tcache_max", "4194280", "4194281"),
+            ((2, 34), "mmap_threshold", "33554432", "33554433"),
+        ] {
+            assert_eq!(said(glibc, name, largest), Vec::<String>::new(), "{name}");
+            let found = said(glibc, name, beyond).join(" ");
+            let start = format!("sets glibc.malloc.{name}, which has the value {beyond}, above {largest}");
+            assert!(found.starts_with(&start) && found.ends_with(" ignores it"), "{found}");
+        }
+        assert_eq!(said((2, 28), "tcache_count", "65536").len(), 0, "any was taken");
+        assert!(
+            said((2, 43), "mxfast", "64")[0]
+                .ends_with("no effect from glibc 2.43 on, which has no fast bins")
+        );
     }
 
     #[test]

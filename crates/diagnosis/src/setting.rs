@@ -1,5 +1,7 @@
 //! The settings of glibc's malloc that the environment can carry.
 
+use std::fmt;
+
 /// A variable and the value it is given.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Setting {
@@ -29,6 +31,60 @@ pub const DEFAULT_THRESHOLD_BYTES: u64 = 128 << 10;
 /// Largest mmap threshold that glibc accepts on 64-bit machines; a higher one is ignored.
 /// Source: `HEAP_MAX_SIZE / 2` in glibc's `malloc/arena.c`.
 pub const LARGEST_MMAP_THRESHOLD_BYTES: u64 = 32 << 20;
+
+/// A limit that malloc sets itself and `ld.so --list-tunables` does not tell, in some versions of glibc.
+#[derive(Debug, Clone, Copy)]
+pub struct Limit {
+    tunable: &'static str,
+    largest: u64,
+    /// The first version that has it.
+    since: (u32, u32),
+    /// The first version that has it no more.
+    before: Option<(u32, u32)>,
+}
+
+/// On 64-bit machines; a value beyond them is ignored.
+///
+/// Source: the functions `do_set_…` in glibc's `malloc/malloc.c` of each version; 2.36 was seen to do so. Before 2.30 any
+/// `tcache_count` was taken.
+const LIMITS: &[Limit] = &[
+    Limit {
+        tunable: "glibc.malloc.mmap_threshold",
+        largest: LARGEST_MMAP_THRESHOLD_BYTES,
+        since: (2, 26),
+        before: Some((2, 35)),
+    },
+    Limit { tunable: "glibc.malloc.mxfast", largest: 160, since: (2, 31), before: Some((2, 43)) },
+    Limit { tunable: "glibc.malloc.tcache_count", largest: 65_535, since: (2, 30), before: None },
+    Limit { tunable: "glibc.malloc.tcache_max", largest: 1032, since: (2, 26), before: Some((2, 42)) },
+    // Blocks with their header stay below 4 MiB.
+    Limit { tunable: "glibc.malloc.tcache_max", largest: 4_194_280, since: (2, 42), before: None },
+];
+
+impl Limit {
+    /// The limit that this value is beyond; of all versions where that of glibc is not known.
+    #[must_use]
+    pub fn passed_by(tunable: &str, value: u64, glibc: Option<(u32, u32)>) -> Option<&'static Self> {
+        LIMITS.iter().find(|limit| {
+            let holds =
+                |version| limit.since <= version && limit.before.is_none_or(|before| version < before);
+            limit.tunable == tunable && value > limit.largest && glibc.is_none_or(holds)
+        })
+    }
+}
+
+impl fmt::Display for Limit {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(to, "{}", self.largest)?;
+        if self.largest == LARGEST_MMAP_THRESHOLD_BYTES {
+            write!(to, " (32 MiB)")?;
+        }
+        match self.before {
+            Some((major, minor)) => write!(to, ": glibc before {major}.{minor} ignores it"),
+            None => write!(to, ": glibc ignores it"),
+        }
+    }
+}
 
 /// The value of `GLIBC_TUNABLES` without the settings of malloc; none when nothing else is in it.
 #[must_use]
