@@ -252,12 +252,15 @@ fn foot(view: &MapView) -> String {
             size(again.pss_bytes)
         );
     }
-    let unknown_bytes = view.rss_bytes(Kind::Unknown);
-    if let Some(allocator) = view.unseen_allocator().filter(|_| unknown_bytes > 0) {
+    if let Some(allocator) = view.unseen_allocator() {
+        let known = match view.rss_bytes(Kind::Allocator(allocator)) {
+            0 => "none".into(),
+            bytes => format!("only {}", size(bytes)),
+        };
         let _ = writeln!(
             text,
-            "{allocator} is loaded and none of its memory is recognised: much of the unknown {} may be what it serves",
-            size(unknown_bytes)
+            "{allocator} is loaded and {known} of its memory is recognised: much of the unknown {} may be what it serves",
+            size(view.rss_bytes(Kind::Unknown))
         );
     }
     if let Some(kernel) = view.kernel {

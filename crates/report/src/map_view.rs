@@ -1,5 +1,6 @@
 //! Everything `faultless map` found, before it is written as a table or JSON.
 
+use faultless_diagnosis::classification::claim::Strength;
 use faultless_diagnosis::classification::kind::Kind;
 use faultless_diagnosis::classification::parts::Part;
 use faultless_diagnosis::classification::totals::{self, Total};
@@ -78,18 +79,64 @@ impl MapView {
         totals::unknown_share(&self.totals)
     }
 
-    /// The allocator library that is loaded, if none of the memory is known as its.
+    /// The allocator library that is loaded, if none of the memory is known as its by its records, or by name, and more is unknown than
+    /// variables point to.
     #[must_use]
     pub fn unseen_allocator(&self) -> Option<Allocator> {
         let allocator = mappings::allocator(&self.mappings);
-        let is_seen = |total: &Total| total.kind == Kind::Allocator(allocator);
+        let kind = Kind::Allocator(allocator);
         let is_another = !matches!(allocator, Allocator::Libc | Allocator::LibcDebug);
-        (is_another && !self.totals.iter().any(is_seen)).then_some(allocator)
+        let is_seen =
+            self.parts.iter().any(|part| part.kind == kind && part.evidence.strength > Strength::Pointer);
+        let is_unseen = is_another && !is_seen && self.rss_bytes(kind) < self.rss_bytes(Kind::Unknown);
+        is_unseen.then_some(allocator)
     }
 
     /// Resident bytes of one kind.
     #[must_use]
     pub fn rss_bytes(&self, kind: Kind) -> u64 {
         self.totals.iter().find(|total| total.kind == kind).map_or(0, |total| total.usage.rss_bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use faultless_diagnosis::classification::claim::Evidence;
+    use faultless_records::contents::Extent;
+
+    /// What snmalloc's one variable points to, then what it serves.
+    fn under_snmalloc(kind: Kind, strength: Strength) -> MapView {
+        let smaps = "10000-20000 rw-p 00000000 00:00 0 \nRss: 4 kB\n\
+                     20000-30000 rw-p 00000000 00:00 0 \nRss: 64 kB\n\
+                     40000-50000 r-xp 00000000 08:01 7 /lib/libsnmalloc.so\nRss: 4 kB\n";
+        let mappings = mappings::parse(smaps.as_bytes()).unwrap();
+        let part = |place: usize, kind, strength| Part {
+            mapping: place,
+            extent: Extent { start: mappings[place].start, end: mappings[place].end },
+            kind,
+            evidence: Evidence::plain(strength, "test"),
+            claim: None,
+            usage: mappings[place].usage,
+            is_estimated: false,
+        };
+        let parts = vec![
+            part(0, Kind::Allocator(Allocator::Snmalloc), Strength::Pointer),
+            part(1, kind, strength),
+            part(2, Kind::Program, Strength::Kernel),
+        ];
+        MapView::new("x".into(), None, mappings, parts)
+    }
+
+    #[test]
+    fn an_allocator_of_which_a_variable_shows_one_page_is_unseen() {
+        let its = Kind::Allocator(Allocator::Snmalloc);
+        for (kind, strength, unseen) in [
+            (Kind::Unknown, Strength::Pattern, Some(Allocator::Snmalloc)),
+            (its, Strength::Pointer, None),
+            (its, Strength::Contents, None),
+        ] {
+            assert_eq!(under_snmalloc(kind, strength).unseen_allocator(), unseen, "{kind:?}");
+        }
     }
 }
