@@ -51,6 +51,8 @@ pub enum Kind {
     SharedMemory,
     /// A mapping that a program or library made for itself.
     OwnMapping,
+    /// Huge pages of the kernel's pool (`MAP_HUGETLB`) that the program mapped itself.
+    HugeTlb,
     /// Pages that the kernel puts into every process.
     Kernel,
     /// Memory of a device.
@@ -85,6 +87,7 @@ const KINDS: &[Kind] = &[
     Kind::MappedFile,
     Kind::SharedMemory,
     Kind::OwnMapping,
+    Kind::HugeTlb,
     Kind::Kernel,
     Kind::Device,
     Kind::Inaccessible,
@@ -147,6 +150,7 @@ impl Kind {
             Self::MappedFile => ("mapped_file", "mapped files"),
             Self::SharedMemory => ("shared_memory", "shared memory"),
             Self::OwnMapping => ("own_mapping", "own mappings"),
+            Self::HugeTlb => ("hugetlb_pages", "hugetlb pages"),
             Self::Kernel => ("kernel", "kernel's pages"),
             Self::Device => ("device", "devices"),
             Self::Inaccessible => ("inaccessible", "reserved addresses"),

@@ -52,10 +52,9 @@ pub fn divide(sight: &Sight<'_>, claims: Claims) -> Vec<Part> {
         let mut from = extent.start;
         for claim in claims.within(extent) {
             let Some(common) = claim.extent.overlap(&extent) else { continue };
-            // The kernel's word on a named mapping stands against weaker evidence.
+            // The kernel's word on a named mapping stands against weaker evidence, where it says whose it is.
             let (kind, evidence) = by_name(mapping, is_program);
-            if kind != Kind::Unknown
-                && kind != Kind::Inaccessible
+            if !matches!(kind, Kind::Unknown | Kind::Inaccessible | Kind::HugeTlb)
                 && claim.evidence.strength < evidence.strength
             {
                 continue;
@@ -111,8 +110,14 @@ fn by_name(mapping: &Mapping, is_program: bool) -> (Kind, Evidence) {
             (kind, Evidence::with(Strength::Kernel, "named by the process itself", word.to_owned()))
         }
         other if other.starts_with('[') => named(Kind::Kernel),
-        // Anonymous huge pages: the file is the kernel's own. A private mapping of zeros is as one of no file.
-        "/anon_hugepage (deleted)" => nameless(mapping),
+        // The file is the kernel's own.
+        "/anon_hugepage (deleted)" => match nameless(mapping) {
+            (Kind::Unknown, _) => {
+                (Kind::HugeTlb, Evidence::plain(Strength::Kernel, "anonymous and mapped with MAP_HUGETLB"))
+            }
+            other => other,
+        },
+        // A private mapping of zeros is as one of no file.
         "/dev/zero" if !mapping.is_shared() => nameless(mapping),
         path => (by_file(path, is_program), Evidence::plain(Strength::Kernel, "file of the mapping")),
     }
@@ -268,7 +273,7 @@ mod tests {
             ("/memfd:x (deleted)", Kind::SharedMemory),
             ("/memfd:java_heap (deleted)", Kind::JavaHeap),
             ("/secretmem (deleted)", Kind::SharedMemory),
-            ("/anon_hugepage (deleted)", Kind::Unknown),
+            ("/anon_hugepage (deleted)", Kind::HugeTlb),
             ("/dev/zero", Kind::Unknown),
             ("/dev/zero (deleted)", Kind::SharedMemory),
             ("/dev/nvidia0", Kind::Device),
@@ -279,6 +284,19 @@ mod tests {
             assert_eq!(kind_of(name, b"rw-p"), kind, "{name}");
         }
         assert_eq!(kind_of("", b"---p"), Kind::Inaccessible);
+        assert_eq!(kind_of("/anon_hugepage (deleted)", b"---p"), Kind::Inaccessible);
+        assert_eq!(kind_of("/anon_hugepage (deleted)", b"rw-s"), Kind::SharedMemory);
+    }
+
+    #[test]
+    fn whose_huge_pages_are_is_said_before_that_they_are_huge_pages() {
+        let mappings = [mapping(0x1000, 0x9000, b"rw-p", "/anon_hugepage (deleted)")];
+        let mut claims = Claims::default();
+        let layout = Evidence::plain(Strength::Pattern, "test");
+        claims.add(Extent { start: 0x1000, end: 0x4000 }, Kind::GlibcHeap, layout);
+        let parts = divide(&Sight { mappings: &mappings, contents: None, threads: &[] }, claims);
+        let seen: Vec<_> = parts.iter().map(|part| (part.kind, part.evidence.strength)).collect();
+        assert_eq!(seen, [(Kind::GlibcHeap, Strength::Pattern), (Kind::HugeTlb, Strength::Kernel)]);
     }
 
     #[test]
