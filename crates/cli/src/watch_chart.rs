@@ -187,9 +187,9 @@ fn figures(track: &Track) -> Vec<String> {
     vec![
         track.process.pid.to_string(),
         known(sized.and_then(|sample| sample.rss_bytes)),
-        known(track.pss_bytes),
+        known(track.program.pss_bytes),
         known(sized.and_then(|sample| sample.vsize_bytes)),
-        known(track.swap_bytes),
+        known(track.program.swap_bytes),
         last.map_or_else(String::new, |sample| sample.threads.to_string()),
         last.map_or_else(String::new, |sample| count(sample.minor_faults)),
         rate(Metric::MinorFaults),

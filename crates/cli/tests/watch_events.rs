@@ -9,7 +9,7 @@ use std::process::Stdio;
 
 use place::Place;
 use serde_json::Value;
-use tool::{faultless, json_lines};
+use tool::{errors, faultless, json_lines};
 
 /// The status of a command that is this C code, and the lines of a watch of it and its children.
 fn watched(name: &str, interval: &str, code: &str) -> (Option<i32>, Vec<Value>) {
@@ -99,4 +99,26 @@ fn a_thread_that_becomes_another_program_does_not_end_the_process() {
     assert!(exit[0]["process"] == 0 && exit[0]["t"].as_f64().unwrap() > 0.5, "{lines:?}");
     let of_first = lines.iter().filter(|line| line["line"] == "sample" && line["process"] == 0);
     assert!(of_first.count() < 10, "{lines:?}");
+}
+
+#[test]
+fn a_program_before_an_exec_keeps_its_figures_to_itself() {
+    let place = Place::new("large");
+    let code = "#include <string.h>\n#include <stdlib.h>\n#include <unistd.h>\n
+        int main(void) { memset(malloc(64 << 20), 1, 64 << 20); usleep(500000); execlp(\"sleep\", \"sleep\", \"0.5\", NULL); }";
+    let program = place.compile("large", code, &[]);
+    let output = faultless(&["watch", "--lines", "-i", "50ms", "--", &program]).output().unwrap();
+    let said = errors(&output);
+    let sums = said.split_once("peak RSS").unwrap().1;
+    let row = |name: &str| -> Vec<&str> {
+        let row = sums.lines().find(|line| line.trim_start().starts_with(name)).unwrap();
+        row.split_whitespace().collect()
+    };
+    let (large, sleep) = (row("large"), row("sleep"));
+    let figure = |row: &[&str], at: usize| row[at].replace(',', "").parse::<f64>().unwrap();
+    assert!(figure(&large, 2) > 64.0 && figure(&large, 6) > 16_000.0 && large.ends_with(&["exec"]), "{said}");
+    assert!(
+        figure(&sleep, 2) < 16.0 && figure(&sleep, 6) < 8_000.0 && sleep.ends_with(&["status", "0"]),
+        "{said}"
+    );
 }

@@ -8,6 +8,8 @@ use faultless_records::recording::{
 };
 use faultless_records::saved_form;
 
+use crate::programs::{Earlier, Program};
+
 /// Samples kept of all tracks together, about 64 MiB.
 const MOST_SAMPLES: usize = 400_000;
 
@@ -53,16 +55,16 @@ pub struct Track {
     pub process: Process,
     /// In the order of time.
     pub samples: Vec<Sample>,
-    /// The largest resident set of any sample, or that the kernel saw until then, in bytes.
+    /// The largest resident set of any of its programs, in bytes.
     pub peak_rss_bytes: u64,
-    /// The largest address space of any sample, in bytes.
-    pub peak_vsize_bytes: u64,
-    /// The latest known share of the resident set, in bytes.
-    pub pss_bytes: Option<u64>,
-    /// The latest known memory in swap, in bytes.
-    pub swap_bytes: Option<u64>,
+    /// What it is now, or was last.
+    pub program: Program,
+    /// The programs that it was before, of those that a sample saw.
+    pub earlier: Vec<Earlier>,
     /// How and when it ended, or left.
     pub exit: Option<(f64, Happening)>,
+    /// It came into view as the copy of its parent that a fork makes.
+    is_copy: bool,
 }
 
 /// A control group and its samples.
@@ -85,6 +87,16 @@ impl Track {
     #[must_use]
     pub fn last_sized(&self) -> Option<&Sample> {
         self.samples.iter().rev().find(|sample| sample.rss_bytes.is_some())
+    }
+
+    /// An exec: what the process was until then is kept where there `has_room` for it. The copy that a fork makes, looked at once,
+    /// has the figures of its parent, and is no program.
+    fn end_program(&mut self, t: f64, has_room: bool) {
+        let Some(program) = self.program.end(t, &self.samples) else { return };
+        let is_copy = std::mem::take(&mut self.is_copy) && program.first == program.last;
+        if has_room && !is_copy {
+            self.earlier.push(Earlier { name: self.process.name.clone(), program });
+        }
     }
 
     /// Its name and number.
@@ -158,8 +170,18 @@ impl History {
             return Err(format!("process {place} comes out of turn"));
         }
         self.told_processes += 1;
-        keep(&mut self.tracks, Track { process, ..Track::default() }, &mut self.left_out);
+        let is_copy = self.is_copy(&process);
+        keep(&mut self.tracks, Track { process, is_copy, ..Track::default() }, &mut self.left_out);
         Ok(())
+    }
+
+    /// Whether the latest event is its fork, and its name still that of its parent.
+    fn is_copy(&self, process: &Process) -> bool {
+        let Some(Event { process: parent, what: Happening::Fork { child }, .. }) = self.events.last() else {
+            return false;
+        };
+        let parent = self.tracks.get(*parent as usize);
+        *child == process.pid && parent.is_some_and(|parent| parent.process.name == process.name)
     }
 
     fn add_sample(&mut self, sample: Sample) -> Result<(), String> {
@@ -167,11 +189,8 @@ impl History {
         if track.last().is_some_and(|last| last.t > sample.t) {
             return Err(format!("a sample of process {} goes back in time", sample.process));
         }
-        let peak_bytes = sample.rss_bytes.max(sample.peak_rss_bytes);
-        track.peak_rss_bytes = track.peak_rss_bytes.max(peak_bytes.unwrap_or(0));
-        track.peak_vsize_bytes = track.peak_vsize_bytes.max(sample.vsize_bytes.unwrap_or(0));
-        track.pss_bytes = sample.pss_bytes.or(track.pss_bytes);
-        track.swap_bytes = sample.swap_bytes.or(track.swap_bytes);
+        track.program.add(&sample);
+        track.peak_rss_bytes = track.peak_rss_bytes.max(track.program.peak_rss_bytes);
         track.samples.push(sample);
         self.samples += 1;
         self.seen += 1;
@@ -210,7 +229,11 @@ impl History {
     }
 
     fn add_event(&mut self, event: Event) -> Result<(), String> {
+        let has_room = self.events.len() < MOST_ITEMS;
         let Some(track) = self.track(event.process)? else { return Ok(()) };
+        if matches!(event.what, Happening::Exec { .. }) {
+            track.end_program(event.t, has_room);
+        }
         match &event.what {
             Happening::Exec { name } | Happening::Rename { name } => track.process.name.clone_from(name),
             Happening::Exit { .. } | Happening::Left => track.exit = Some((event.t, event.what.clone())),
@@ -353,6 +376,35 @@ mod tests {
         let what = Happening::Exec { name: "sleep".into() };
         history.add(Line::Event(Event { t: 1.0, process: 0, source: Source::Kernel, what })).unwrap();
         assert_eq!(history.tracks[0].label(), "sleep 5");
+    }
+
+    #[test]
+    fn an_exec_ends_a_program_but_not_the_copy_that_a_fork_made() {
+        let mut history = begun();
+        let exec = |process, t| {
+            let what = Happening::Exec { name: "true".into() };
+            Line::Event(Event { t, process, source: Source::Kernel, what })
+        };
+        let python = |process, pid| {
+            Line::Process(Process { process, pid, name: "python".into(), ..Process::default() })
+        };
+        history.add(python(0, 5)).unwrap();
+        history.add(sample(0, 1.0, 200)).unwrap();
+        let what = Happening::Fork { child: 6 };
+        history.add(Line::Event(Event { t: 1.5, process: 0, source: Source::Kernel, what })).unwrap();
+        history.add(python(1, 6)).unwrap();
+        history.add(sample(1, 1.5, 200)).unwrap();
+        for process in 0..2 {
+            history.add(exec(process, 2.0)).unwrap();
+            history.add(sample(process, 3.0, 2)).unwrap();
+        }
+        let [parent, child] = &history.tracks[..] else { panic!("{:?}", history.tracks) };
+        assert_eq!(
+            (parent.earlier[0].name.as_str(), parent.earlier[0].program.peak_rss_bytes),
+            ("python", 200)
+        );
+        assert_eq!((parent.program.peak_rss_bytes, parent.peak_rss_bytes), (2, 200));
+        assert_eq!((child.earlier.len(), child.program.peak_rss_bytes), (0, 2));
     }
 
     #[test]

@@ -17,6 +17,7 @@ pub mod metric;
 mod options;
 pub mod permission;
 pub mod preload;
+pub mod programs;
 mod seed_case;
 pub mod seeds;
 pub mod setting;

@@ -2,13 +2,14 @@
 
 use comfy_table::{Cell, ColumnConstraint, Table};
 use faultless_diagnosis::history::{History, Track};
+use faultless_diagnosis::programs::Program;
 use faultless_records::recording::{Cost, End, Happening, Use};
 
 use crate::plain::{fitted, plain};
 use crate::quantity::{count, mebibytes, seconds_of, several};
 use crate::table_form::{headed, right};
 
-/// Processes shown; those with the largest resident sets.
+/// Rows shown; those with the largest resident sets.
 const MOST: usize = 20;
 
 /// Columns that are left out, from the first on, where the terminal is too narrow for all.
@@ -19,12 +20,35 @@ const LEFT_OUT: [usize; 3] = [5, 4, 7];
 #[must_use]
 pub fn text(history: &History, columns: Option<usize>) -> String {
     let mut text = String::new();
-    let mut tracks: Vec<&Track> = history.tracks.iter().filter(|track| track.last().is_some()).collect();
-    tracks.sort_by_key(|track| std::cmp::Reverse(track.peak_rss_bytes));
-    if !tracks.is_empty() {
-        text += &format!("{}\n", fitting(table(&tracks[..tracks.len().min(MOST)]), columns));
+    let mut rows: Vec<Row<'_>> = history.tracks.iter().flat_map(rows).collect();
+    rows.sort_by_key(|row| std::cmp::Reverse(row.program.peak_rss_bytes));
+    if !rows.is_empty() {
+        text += &format!("{}\n", fitting(table(&rows[..rows.len().min(MOST)]), columns));
     }
-    text + &fitted(notes(history, tracks.len()), columns)
+    text + &fitted(notes(history, rows.len()), columns)
+}
+
+/// A program that a process was; its figures are no other's.
+struct Row<'history> {
+    name: &'history str,
+    pid: i32,
+    program: &'history Program,
+    end: String,
+}
+
+/// The programs of a process that a sample saw.
+fn rows(track: &Track) -> impl Iterator<Item = Row<'_>> {
+    let pid = track.process.pid;
+    let earlier = track.earlier.iter();
+    let earlier =
+        earlier.map(move |one| Row { name: &one.name, pid, program: &one.program, end: "exec".into() });
+    let last = track.program.last.map(|_| Row {
+        name: &track.process.name,
+        pid,
+        program: &track.program,
+        end: end_of(track),
+    });
+    earlier.chain(last)
 }
 
 /// The table, set closer and without some columns where it would be wider.
@@ -48,11 +72,10 @@ fn fitting(mut table: Table, columns: Option<usize>) -> Table {
     table
 }
 
-fn notes(history: &History, processes: usize) -> String {
+fn notes(history: &History, rows: usize) -> String {
     let mut text = String::new();
-    if processes > MOST {
-        let rest = several((processes - MOST) as u64, "more process");
-        text += &format!("and {rest} with smaller peaks\n");
+    if rows > MOST {
+        text += &format!("and {} more with smaller peaks\n", count((rows - MOST) as u64));
     }
     for group in &history.groups {
         if let Some(last) = group.samples.last() {
@@ -71,7 +94,7 @@ fn notes(history: &History, processes: usize) -> String {
     text
 }
 
-fn table(tracks: &[&Track]) -> Table {
+fn table(rows: &[Row<'_>]) -> Table {
     let headings = [
         "pid",
         "peak RSS\nMiB",
@@ -88,26 +111,25 @@ fn table(tracks: &[&Track]) -> Table {
     header.extend(headings.map(right));
     header.push(Cell::new("end"));
     let mut table = headed(header);
-    for track in tracks {
-        let (Some(first), Some(last)) = (track.samples.first(), track.last()) else { continue };
+    for Row { name, pid, program, end } in rows {
         let known = |bytes: Option<u64>| bytes.map_or_else(|| "-".into(), mebibytes);
-        let mut row = vec![Cell::new(plain(&track.process.name))];
+        let mut row = vec![Cell::new(plain(name))];
         row.extend(
             [
-                track.process.pid.to_string(),
-                mebibytes(track.peak_rss_bytes),
-                known(track.last_sized().and_then(|sample| sample.rss_bytes)),
-                known(track.pss_bytes),
-                mebibytes(track.peak_vsize_bytes),
-                count(last.minor_faults),
-                count(last.major_faults),
-                format!("{:.2}", last.user_s),
-                format!("{:.2}", last.system_s),
-                format!("{:.1}", last.t - first.t),
+                pid.to_string(),
+                mebibytes(program.peak_rss_bytes),
+                known(program.rss_bytes),
+                known(program.pss_bytes),
+                mebibytes(program.peak_vsize_bytes),
+                count(program.own(|sample| sample.minor_faults)),
+                count(program.own(|sample| sample.major_faults)),
+                format!("{:.2}", program.own(|sample| sample.user_s)),
+                format!("{:.2}", program.own(|sample| sample.system_s)),
+                format!("{:.1}", program.seen_s()),
             ]
             .map(right),
         );
-        row.push(Cell::new(end_of(track)));
+        row.push(Cell::new(end));
         table.add_row(row);
     }
     table
@@ -194,7 +216,7 @@ fn of_watching(cost: &Cost, elapsed_s: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use faultless_records::recording::{Begin, FORMAT, Line, Process, Sample};
+    use faultless_records::recording::{Begin, Event, FORMAT, Line, Process, Sample, Source};
 
     #[test]
     fn peaks_ends_and_cost_are_told() {
@@ -234,7 +256,7 @@ mod tests {
         }
         let text = text(&history, None);
         assert!(
-            text.contains("n24") && !text.contains("n4 ") && text.contains("and 5 more processes"),
+            text.contains("n24") && !text.contains("n4 ") && text.contains("and 5 more with smaller peaks"),
             "{text}"
         );
         assert!(
@@ -244,5 +266,25 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("30 of these minor faults"), "{text}");
+    }
+
+    #[test]
+    fn a_process_that_became_another_program_has_a_row_for_each() {
+        let mut history = History::new();
+        history.add(Line::Begin(Begin { format: FORMAT.into(), ..Begin::default() })).unwrap();
+        history.add(Line::Process(Process { pid: 7, name: "python".into(), ..Process::default() })).unwrap();
+        for (t, mebibytes, minor_faults) in [(0.0, 200, 50_000), (2.0, 2, 50_070)] {
+            let rss_bytes = Some(mebibytes << 20);
+            history.add(Line::Sample(Sample { t, rss_bytes, minor_faults, ..Sample::default() })).unwrap();
+        }
+        let what = Happening::Exec { name: "sleep".into() };
+        history.add(Line::Event(Event { t: 1.0, process: 0, source: Source::Kernel, what })).unwrap();
+        let text = text(&history, None);
+        let words = |name: &str| {
+            let row = text.lines().find(|line| line.contains(name)).unwrap();
+            row.split_whitespace().map(str::to_owned).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(words("python"), "python 7 200.0 200.0 - 0.0 50,000 0 0.00 0.00 0.0 exec");
+        assert_eq!(words("sleep"), "sleep 7 2.0 2.0 - 0.0 70 0 0.00 0.00 0.0 runs on");
     }
 }
