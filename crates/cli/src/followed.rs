@@ -1,14 +1,15 @@
 //! What `watch` and `export` follow: processes by number, name or command line, control groups, a command of their own.
 
+use std::collections::HashSet;
 use std::ffi::OsString;
 use std::fs::File;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
 use faultless_probe::file_limit;
 use faultless_probe::launch::{Launch, Launched, launch};
-use faultless_probe::process_list::{Matcher, Selection};
+use faultless_probe::process_list::{Candidate, Matcher, Selection};
 use faultless_probe::sampler::Sampler;
 use faultless_probe::signals::Signals;
 use faultless_probe::watched_group::WatchedGroup;
@@ -21,6 +22,9 @@ use crate::target;
 
 /// Source: `TASK_COMM_LEN`, 16 with the zero at the end; proc_pid_comm(5).
 const NAME_BYTES: usize = 15;
+
+/// Looked at; more there are nowhere, but numbers that are given anew could lead in a circle.
+const MOST_ANCESTORS: usize = 100;
 
 /// Who is followed.
 #[derive(Debug, Args)]
@@ -118,11 +122,39 @@ impl FollowedArguments {
         if names.is_empty() && pattern.is_none() {
             return Ok(None);
         }
+        let fits = Fits { pattern, callers: callers() };
         Ok(Some(Box::new(move |name, command| {
-            names.iter().any(|wanted| wanted == name)
-                || pattern.as_ref().is_some_and(|pattern| pattern.is_match(&command()))
+            names.iter().any(|wanted| wanted == name) || fits.fits(command)
         })))
     }
+}
+
+/// Decides by command line.
+struct Fits {
+    pattern: Option<Regex>,
+    callers: HashSet<String>,
+}
+
+impl Fits {
+    fn fits(&self, command: &dyn Fn() -> String) -> bool {
+        self.pattern.as_ref().is_some_and(|pattern| {
+            let command = command();
+            pattern.is_match(&command) && !self.callers.contains(&command)
+        })
+    }
+}
+
+/// The command lines of those who run us, as `timeout` and `sudo` do, with our own call in them: what fits there is the pattern itself.
+/// A shell that was not told of us on its command line is none of them.
+fn callers() -> HashSet<String> {
+    let mut words = std::env::args_os();
+    let program = words.next().map(PathBuf::from);
+    let program = program.as_deref().and_then(Path::file_name).unwrap_or_default().to_string_lossy();
+    let call = format!("{program} {}", words.next().unwrap_or_default().to_string_lossy());
+    let own = Candidate::read(std::process::id().cast_signed());
+    let ancestors =
+        std::iter::successors(own, |one| Candidate::read(one.parent)).skip(1).take(MOST_ANCESTORS);
+    ancestors.map(|one| one.command()).filter(|command| command.contains(&call)).collect()
 }
 
 /// What the kernel keeps of a name, and tells.

@@ -97,3 +97,16 @@ fn a_commands_status_does_not_hide_that_its_recording_was_lost() {
     assert_eq!(output.status.code(), Some(1));
     assert!(errors(&output).ends_with("cannot write /dev/full: No space left on device (os error 28)\n"));
 }
+
+#[test]
+fn who_runs_the_tool_with_the_pattern_on_its_command_line_does_not_fit() {
+    let mark = format!("no-such-mark-{}", std::process::id());
+    let tool = format!("{} watch --match {mark} --lines --for 300ms", env!("CARGO_BIN_EXE_faultless"));
+    let words: Vec<&str> = tool.split(' ').collect();
+    let line = format!("{tool}; true");
+    for (program, arguments) in [("timeout", [&["20"], &words[..]].concat()), ("sh", vec!["-c", &line])] {
+        let output = Command::new(program).args(&arguments).env_remove("LD_PRELOAD").output().unwrap();
+        let said = text(&output) + &errors(&output);
+        assert!(said.contains("no process fits yet") && !said.contains(program), "{program}: {said}");
+    }
+}
