@@ -19,8 +19,8 @@ pub trait Onlooker {
     fn answer(&mut self, history: &History) -> Wish;
     /// Shows what is new.
     fn show(&mut self, history: &History);
-    /// Whether they want to go on looking when nothing more will come.
-    fn lingers(&self) -> bool;
+    /// Whether they want to go on looking when nothing more will come; to be asked again now and then.
+    fn lingers(&mut self) -> bool;
 }
 
 /// Nobody.
@@ -34,7 +34,7 @@ impl Onlooker for Nobody {
         Wish::GoOn
     }
     fn show(&mut self, _: &History) {}
-    fn lingers(&self) -> bool {
+    fn lingers(&mut self) -> bool {
         false
     }
 }
@@ -70,7 +70,7 @@ impl Audience for Watchers {
         self.onlooker.answer(&self.history)
     }
 
-    fn lingers(&self) -> bool {
+    fn lingers(&mut self) -> bool {
         self.onlooker.lingers()
     }
 

@@ -85,8 +85,8 @@ fn draw_title(frame: &mut Frame<'_>, area: Rect, history: &History, view: &View)
     let all_ended = !history.tracks.is_empty() && history.tracks.iter().all(|track| track.exit.is_some());
     let (state, colour) = match () {
         () if view.is_paused() => ("standing still", Color::Yellow),
-        () if history.end.is_some() => ("recording", Color::Blue),
-        () if all_ended => ("ended", Color::Red),
+        () if history.end.is_some() => ("recording, q leaves", Color::Blue),
+        () if all_ended => ("ended, q leaves", Color::Red),
         () => ("live", Color::Green),
     };
     let line = Line::from(vec![
@@ -355,6 +355,16 @@ mod tests {
                 && !text.contains("RSS, MiB"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn who_looks_on_when_all_have_ended_is_told_how_to_leave() {
+        let mut history = history(1);
+        let what = Happening::Exit { status: Some(0), signal: None };
+        let exit = form::Event { t: 30.0, process: 0, source: form::Source::Kernel, what };
+        history.add(form::Line::Event(exit)).unwrap();
+        let text = drawn((80, 24), &history, &View::default());
+        assert!(text.contains("● ended, q leaves"), "{text}");
     }
 
     #[test]

@@ -13,6 +13,9 @@ use faultless_report::watch_view::Key;
 /// What each key begins with that has no letter.
 const ESCAPE: u8 = 0x1b;
 
+/// Ctrl-D, which script(1) types when its own input is at an end, and what becomes of one that was typed before we read keys.
+const NOBODY: [u8; 2] = [0x04, 0];
+
 /// The longest key that is waited for, in bytes; more is none.
 const LONGEST: usize = 32;
 
@@ -40,6 +43,8 @@ pub enum Press {
 pub struct Keys {
     /// The beginning of a key whose rest has not come.
     begun: Vec<u8>,
+    /// Something came: a key, or the terminal's answer to a question.
+    pub has_heard: bool,
 }
 
 impl Keys {
@@ -60,6 +65,7 @@ impl Keys {
             }
             bytes => bytes?,
         };
+        self.has_heard |= bytes.iter().any(|byte| !NOBODY.contains(byte));
         let presses = self.take(bytes);
         let length = bytes.len();
         input.consume(length);

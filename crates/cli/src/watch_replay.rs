@@ -16,7 +16,7 @@ use faultless_report::{saved_form, watch_json};
 use crate::failure::Failure;
 use crate::watch_audience::Onlooker;
 use crate::watch_outlets::Outlets;
-use crate::watch_session::Wish;
+use crate::watch_session::{ASKED_EVERY, Wish};
 
 /// A line longer than this is no line of a recording.
 const LONGEST_LINE: u64 = 1 << 20;
@@ -139,7 +139,7 @@ pub fn drain(outlets: &mut Outlets, signals: &Signals) -> Result<(), Failure> {
     }
 }
 
-/// Lets somebody look at it until they have seen enough.
+/// Lets somebody look at it until they have seen enough; ends by itself where nobody is there.
 ///
 /// # Errors
 /// [`Failure::Interrupted`] by a signal, [`Failure::Failed`] when the kernel does not let us wait.
@@ -149,14 +149,14 @@ pub fn look_at(history: &History, onlooker: &mut dyn Onlooker, signals: &Signals
     loop {
         onlooker.show(history);
         let input: Vec<_> = onlooker.input().into_iter().collect();
-        let woken = wakeup.wait(&input, None, Duration::from_secs(3600)).map_err(failed)?;
+        let woken = wakeup.wait(&input, None, ASKED_EVERY).map_err(failed)?;
         drop(input);
         if woken.by_signal
             && let Some(number) = signals.pending_interruption()
         {
             return Err(Failure::Interrupted(number));
         }
-        if let Wish::End(_) = onlooker.answer(history) {
+        if matches!(onlooker.answer(history), Wish::End(_)) || !onlooker.lingers() {
             return Ok(());
         }
     }

@@ -13,6 +13,7 @@ use faultless_report::plot;
 use faultless_report::watch_view::{View, points_csv};
 use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
+use ratatui::crossterm::style::Print;
 use ratatui::crossterm::terminal::{self, EnterAlternateScreen, LeaveAlternateScreen};
 use ratatui::crossterm::{cursor, execute};
 
@@ -25,6 +26,12 @@ use crate::watch_session::Wish;
 
 /// Time from one picture to the next while no key is pressed.
 const PICTURE_EVERY: Duration = Duration::from_millis(250);
+
+/// How long a terminal has to answer where nobody has pressed a key: the way to it and back may be long.
+const ANSWER_WITHIN: Duration = Duration::from_secs(2);
+
+/// Asks a terminal where its cursor is, which all answer that somebody can look at. Source: console_codes(4), ECMA-48's DSR.
+const QUESTION: &str = "\x1b[6n";
 
 /// Numbers of the signals that keys stand for, on every Linux.
 const SIGHUP: i32 = 1;
@@ -58,6 +65,8 @@ pub struct Screen {
     is_stale: bool,
     requests_to_end: u32,
     has_gone: bool,
+    /// When the terminal was asked whether somebody is there.
+    asked: Option<Instant>,
 }
 
 impl Screen {
@@ -83,6 +92,7 @@ impl Screen {
             is_stale: true,
             requests_to_end: 0,
             has_gone: false,
+            asked: None,
         })
     }
 
@@ -167,8 +177,17 @@ impl Onlooker for Screen {
         self.is_stale = false;
     }
 
-    fn lingers(&self) -> bool {
-        self.requests_to_end == 0 && !self.has_gone
+    /// Not on a terminal that nobody looks at, as that of script(1) in a job at night: it would never end.
+    fn lingers(&mut self) -> bool {
+        let stays = self.requests_to_end == 0 && !self.has_gone;
+        if !stays || self.keys.has_heard {
+            return stays;
+        }
+        let asked = *self.asked.get_or_insert_with(|| {
+            let _ = execute!(io::stdout(), Print(QUESTION));
+            Instant::now()
+        });
+        asked.elapsed() < ANSWER_WITHIN
     }
 }
 

@@ -18,6 +18,9 @@ use crate::watch_arguments::SHORTEST;
 /// How long messages of the kernel may wait when nothing depends on them.
 const LEISURE: Duration = Duration::from_millis(50);
 
+/// How soon somebody who goes on looking is asked again.
+pub const ASKED_EVERY: Duration = Duration::from_millis(500);
+
 /// How long a slow reader has when a signal asked for the end.
 const FAREWELL: Duration = Duration::from_secs(2);
 
@@ -46,8 +49,8 @@ pub trait Audience {
     fn answer(&mut self) -> Wish {
         Wish::GoOn
     }
-    /// Whether they want to go on looking when nothing more will come.
-    fn lingers(&self) -> bool {
+    /// Whether they want to go on looking when nothing more will come; to be asked again now and then.
+    fn lingers(&mut self) -> bool {
         false
     }
     /// Can be written when a slow reader takes more; none when it has taken all.
@@ -183,18 +186,20 @@ impl<Taker: Audience> Session<'_, Taker> {
             self.audience.show();
 
             let mut is_over = self.is_over(ended.is_some());
+            let mut until = next;
             if is_over {
                 // The last of them may have started others that we were not told of yet.
                 self.sampler.hear();
                 self.emit();
                 is_over = self.is_over(ended.is_some()) && !self.audience.lingers();
+                until = next.min(Instant::now() + ASKED_EVERY);
             }
             // A started command is watched for its sums, whoever reads along.
             let is_unread = self.audience.has_gone() && (watch.is_none() || ended.is_some());
             if is_over || is_unread || end.is_some_and(|end| Instant::now() >= end) {
                 return Ok(Stop::Done);
             }
-            let (by_signal, by_kernel) = self.wait(&wakeup, next, end, may_hear_at)?;
+            let (by_signal, by_kernel) = self.wait(&wakeup, until, end, may_hear_at)?;
             if by_signal {
                 // One that has ended takes no signals: they are for us then.
                 let running = watch.as_deref_mut().filter(|_| ended.is_none());

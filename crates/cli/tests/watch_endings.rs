@@ -4,7 +4,7 @@
 mod running;
 mod tool;
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -96,6 +96,41 @@ fn a_commands_status_does_not_hide_that_its_recording_was_lost() {
         .unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(errors(&output).ends_with("cannot write /dev/full: No space left on device (os error 28)\n"));
+}
+
+/// `watch` with these words under the terminal of script(1), with this input.
+fn on_a_terminal(words: &[&str], input: Stdio) -> Option<Running> {
+    let tool = format!("{} watch {}", env!("CARGO_BIN_EXE_faultless"), words.join(" "));
+    let mut command = Command::new("script");
+    command.args(["-qec", &tool, "/dev/null"]).env("TERM", "xterm").env_remove("LD_PRELOAD").stdin(input);
+    let started = command.stdout(Stdio::piped()).spawn().map(Running);
+    started.inspect_err(|_| faultless_skipped::skipped("script is not installed (bsdutils)")).ok()
+}
+
+#[test]
+fn the_chart_of_a_command_that_has_ended_ends_where_nobody_is_at_the_terminal() {
+    let Some(mut watch) = on_a_terminal(&["-i", "1h", "--", "sh", "-c", "'exit 3'"], Stdio::null()) else {
+        return;
+    };
+    let status = watch.end_within(SOON).and_then(|status| status.code());
+    assert_eq!(status, Some(3), "the command's own");
+}
+
+#[test]
+fn the_chart_stays_until_q_where_a_terminal_answers() {
+    let Some(mut watch) = on_a_terminal(&["-i", "100ms", "--", "true"], Stdio::piped()) else { return };
+    let (mut screen, mut drawn) = (watch.0.stdout.take().unwrap(), Vec::new());
+    while !drawn.ends_with(b"\x1b[6n") {
+        let mut byte = [0];
+        screen.read_exact(&mut byte).unwrap();
+        drawn.extend(byte);
+    }
+    std::thread::spawn(move || std::io::copy(&mut screen, &mut std::io::sink()));
+    let mut keyboard = watch.0.stdin.take().unwrap();
+    keyboard.write_all(b"\x1b[1;1R").unwrap();
+    assert_eq!(watch.end_within(Duration::from_secs(4)), None, "somebody looks on");
+    keyboard.write_all(b"q").unwrap();
+    assert!(watch.end_within(SOON).is_some());
 }
 
 #[test]
