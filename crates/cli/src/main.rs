@@ -53,12 +53,13 @@ mod watch_session;
 mod watch_spool;
 mod workshop;
 
-use std::io::Write;
+use std::io::{Stdout, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
 use faultless_probe::signals::{self, Signals};
 use faultless_probe::stack;
+use faultless_probe::terminal;
 use faultless_records::measurement::Ending;
 use faultless_report::plain::plain;
 
@@ -97,6 +98,9 @@ fn main() -> ExitCode {
 
 /// Shows help or the version that was asked for, or what is wrong with the command line.
 fn show(answer: &clap::Error) -> Result<Ending, Failure> {
+    if !answer.use_stderr() {
+        output()?;
+    }
     match answer.print() {
         Err(error) if !answer.use_stderr() => Err(Failure::of_output(&error)),
         // Where the complaint cannot be shown its status still can.
@@ -142,12 +146,23 @@ fn fail(status: u8, message: &str) -> ExitCode {
     ExitCode::from(status)
 }
 
+/// Standard output, where a result goes.
+///
+/// # Errors
+/// [`Failure`] when it was closed before we were started: `/dev/null` stands in its place.
+pub(crate) fn output() -> Result<Stdout, Failure> {
+    match terminal::was_output_closed() {
+        true => Err(Failure::Failed("cannot write the result: standard output is closed".into())),
+        false => Ok(std::io::stdout()),
+    }
+}
+
 /// Writes a result to standard output.
 ///
 /// # Errors
 /// [`Failure`] when it cannot be written.
 pub(crate) fn print(text: impl AsRef<[u8]>) -> Result<(), Failure> {
-    std::io::stdout().write_all(text.as_ref()).map_err(|error| Failure::of_output(&error))
+    output()?.write_all(text.as_ref()).map_err(|error| Failure::of_output(&error))
 }
 
 /// One line on standard error; a reader that has gone is no reason to fail.

@@ -85,7 +85,11 @@ impl Outlets {
             None if shows_chart => None,
             // The command's own output must stay what it is.
             None if !arguments.command.is_empty() => Some(own(io::stderr().as_fd())?),
-            None => Some(own(io::stdout().as_fd())?),
+            // A recording or picture is worth watching for, whoever reads along.
+            None if arguments.record.is_some() || arguments.plot.is_some() => {
+                Some(own(io::stdout().as_fd())?)
+            }
+            None => Some(own(crate::output()?.as_fd())?),
         };
         let mut reader = reader.map(|file| (Reader::new(file), form));
         if let Some((reader, Form::Csv)) = &mut reader {

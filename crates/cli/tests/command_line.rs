@@ -32,6 +32,24 @@ fn help_that_cannot_be_written_is_a_failure() {
 }
 
 #[test]
+fn a_result_for_a_standard_output_that_is_closed_is_a_failure() {
+    let own = std::process::id().to_string();
+    let works: [&[&str]; 4] = [
+        &["check"],
+        &["map", "--", "true"],
+        &["watch", "--lines", "--for", "1ms", "--pid", &own],
+        &["--help"],
+    ];
+    for words in works {
+        assert_refused(
+            &mut after("exec >&-", words),
+            1,
+            "cannot write the result: standard output is closed",
+        );
+    }
+}
+
+#[test]
 fn help_that_nobody_reads_any_more_ends_by_a_broken_pipe() {
     for words in QUESTIONS {
         let (reader, writer) = io::pipe().unwrap();

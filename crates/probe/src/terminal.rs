@@ -3,10 +3,32 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::stat::{SFlag, fstat};
+
+/// Whether standard output was closed when we were started (`>&-`); Rust's runtime opens `/dev/null` in its place before `main`.
+static WAS_OUTPUT_CLOSED: AtomicBool = AtomicBool::new(false);
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static LOOK: extern "C" fn() = look_at_output;
+
+extern "C" fn look_at_output() {
+    // SAFETY: the request takes a number of any kind and writes nothing.
+    let flags = unsafe { libc::fcntl(libc::STDOUT_FILENO, libc::F_GETFD) };
+    // ORDERING: Relaxed; there is one thread yet.
+    WAS_OUTPUT_CLOSED.store(flags == -1, Ordering::Relaxed);
+}
+
+/// Whether nobody can read what is written to standard output, because it was closed before we were started.
+#[must_use]
+pub fn was_output_closed() -> bool {
+    // ORDERING: Relaxed; as in `look_at_output`.
+    WAS_OUTPUT_CLOSED.load(Ordering::Relaxed)
+}
 
 /// Columns of the terminal that standard output is; none when it is none, or does not know.
 #[must_use]
