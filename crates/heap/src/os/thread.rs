@@ -1,12 +1,11 @@
 //! Threads, CPUs, and time.
 
-use super::elf::{self, Object};
-use super::process::process_id;
+use super::elf::Object;
 use super::syscall::{number, syscall};
 use core::arch::{asm, global_asm};
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::mem::MaybeUninit;
-use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, Ordering};
 
 const FUTEX_WAIT_PRIVATE: usize = 128;
 const FUTEX_WAKE_PRIVATE: usize = 129;
@@ -273,7 +272,7 @@ impl ExitKey {
 }
 
 /// Calls what may set `errno` and leaves it as it was: `free` preserves it, and so does what succeeds here.
-fn keeping_errno<R>(act: impl FnOnce() -> R) -> R {
+pub(super) fn keeping_errno<R>(act: impl FnOnce() -> R) -> R {
     // SAFETY: this thread's own variable, which lives as long as the thread and is of no reference here.
     unsafe {
         let errno = __errno_location();
@@ -282,129 +281,6 @@ fn keeping_errno<R>(act: impl FnOnce() -> R) -> R {
         errno.write(before);
         result
     }
-}
-
-/// What [`start_thread`] runs.
-pub type ThreadBody = unsafe extern "C" fn(*mut c_void) -> *mut c_void;
-type AttributesInit = unsafe extern "C" fn(*mut Attributes) -> c_int;
-type AttributesSetSize = unsafe extern "C" fn(*mut Attributes, usize) -> c_int;
-type AttributesSetDetached = unsafe extern "C" fn(*mut Attributes, c_int) -> c_int;
-type Create = unsafe extern "C" fn(*mut usize, *const Attributes, ThreadBody, *mut c_void) -> c_int;
-
-/// `pthread_attr_t`: 56 bytes on x86-64, 64 on aarch64.
-#[repr(C, align(8))]
-struct Attributes([u8; 64]);
-
-const DETACHED: c_int = 1;
-/// The signals that are blocked in a thread of ours: all but libc's own two, for `setuid` and cancellation, and the two that cannot be. Who
-/// starts one may be about to start another already: to start one allocates.
-const OUR_SIGNALS: u64 = !(1 << 31 | 1 << 32 | 1 << 8 | 1 << 18);
-/// Those that are blocked in who started one last.
-static SIGNALS: AtomicU64 = AtomicU64::new(0);
-
-/// Stack of a thread of ours, in bytes: it must also hold the static thread-local variables of all libraries.
-const STACK_BYTES: [usize; 2] = [128 * 1024, 1024 * 1024];
-
-/// Starts a detached thread that gets no signals. False: refused, or no threads library is loaded; `errno` is as it was. May call
-/// `malloc`.
-pub fn start_thread(body: ThreadBody) -> bool {
-    let (Some(create), Some(init), Some(set_size), Some(set_detached)) = (
-        libc_create().or(found!("pthread_create" as Create)),
-        found!("pthread_attr_init" as AttributesInit),
-        found!("pthread_attr_setstacksize" as AttributesSetSize),
-        found!("pthread_attr_setdetachstate" as AttributesSetDetached),
-    ) else {
-        return false;
-    };
-    let signals = block_signals();
-    if signals != OUR_SIGNALS {
-        // ORDERING: Relaxed; the new thread begins afterwards.
-        SIGNALS.store(signals, Ordering::Relaxed);
-    }
-    let start = |bytes| {
-        let (mut attributes, mut thread) = (Attributes([0; 64]), 0);
-        // SAFETY: the attributes are initialised before they are used; the body is a function of ours.
-        unsafe {
-            init(&mut attributes) == 0
-                && set_size(&mut attributes, bytes) == 0
-                && set_detached(&mut attributes, DETACHED) == 0
-                && create(&mut thread, &attributes, body, core::ptr::null_mut()) == 0
-        }
-    };
-    let is_started = keeping_errno(|| STACK_BYTES.into_iter().any(start));
-    set_signals(signals);
-    is_started
-}
-
-/// Before a thread of ours ends that may be the process's last: libc runs the handlers of `exit` in the last one, and they need signals and
-/// a stack as usual. Starts a thread with both, which ends when this one has. May call `malloc`.
-pub fn leave_end_to_another() {
-    let (Some(create), Some(init), Some(set_detached)) = (
-        libc_create().or(found!("pthread_create" as Create)),
-        found!("pthread_attr_init" as AttributesInit),
-        found!("pthread_attr_setdetachstate" as AttributesSetDetached),
-    ) else {
-        return;
-    };
-    // SAFETY: no argument, no effect.
-    let own = unsafe { syscall(number::GETTID, [0; 6]) } as usize;
-    let (mut attributes, mut thread) = (Attributes([0; 64]), 0);
-    // SAFETY: as in `start_thread`. If it is refused this thread may be the last, as it is.
-    unsafe {
-        let _ = init(&mut attributes) == 0
-            && set_detached(&mut attributes, DETACHED) == 0
-            && create(&mut thread, &attributes, end_after, core::ptr::without_provenance_mut(own)) == 0;
-    }
-}
-
-unsafe extern "C" fn end_after(thread: *mut c_void) -> *mut c_void {
-    const PAUSE_NS: u64 = 1_000_000;
-    // ORDERING: Relaxed; the thread that started this one was started after it was written.
-    set_signals(SIGNALS.load(Ordering::Relaxed));
-    let process = process_id() as usize;
-    // SAFETY: signal 0 only asks whether the thread is there.
-    while unsafe { syscall(number::TGKILL, [process, thread.addr(), 0, 0, 0, 0]) } == 0 {
-        sleep_ns(PAUSE_NS);
-    }
-    core::ptr::null_mut()
-}
-
-/// libc's own `pthread_create`. libc stays loaded. Not null before it was found, and so beside [`SINGLE_THREADED`], on a page that each
-/// process writes to.
-static LIBC_CREATE: AtomicPtr<c_void> = AtomicPtr::new(NOT_FOUND);
-const NOT_FOUND: *mut c_void = core::ptr::without_provenance_mut(1);
-
-/// Looks for libc's own `pthread_create`, for threads of ours: a tool's wrapper around it may hold a lock while libc allocates, and so
-/// while we are here. Early, because this takes a lock of the loader, which in a forked child a thread may hold that is not there.
-pub fn find_libc_create() {
-    // Only libc, or its library of threads, has this name.
-    const OWN: &CStr = c"__pthread_register_cancel";
-    let mut found = None;
-    elf::objects(|object| {
-        found = object.find(OWN).and_then(|_| object.find(c"pthread_create"));
-        found.is_some()
-    });
-    if let Some(place) = found {
-        // ORDERING: Relaxed; an address of code that was there before it was written, the same whoever finds it.
-        LIBC_CREATE.store(core::ptr::with_exposed_provenance_mut(place), Ordering::Relaxed);
-    }
-}
-
-fn libc_create() -> Option<Create> {
-    // ORDERING: Relaxed, as in `find_libc_create`.
-    let known = || Some(LIBC_CREATE.load(Ordering::Relaxed)).filter(|place| *place != NOT_FOUND);
-    let found = known().or_else(|| {
-        // Before glibc 2.34 the library of threads may have come later.
-        find_libc_create();
-        known()
-    });
-    // SAFETY: libc's function of that name, which has these arguments and this result.
-    found.map(|place| unsafe { core::mem::transmute::<*mut c_void, Create>(place) })
-}
-
-/// Blocks the signals of this thread that can be blocked, but libc's own. Returns the mask before.
-pub(super) fn block_signals() -> u64 {
-    set_signals(OUR_SIGNALS)
 }
 
 pub(super) fn set_signals(mask: u64) -> u64 {

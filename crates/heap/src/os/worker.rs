@@ -1,7 +1,8 @@
 //! Threads of ours that are waited for; those of `start_thread` are not.
 
 use super::memory::{Call, refused};
-use super::thread::{ThreadBody, block_signals, found, set_signals};
+use super::service::{ThreadBody, block_signals};
+use super::thread::{found, set_signals};
 use core::arch::asm;
 use core::ffi::{c_int, c_void};
 
