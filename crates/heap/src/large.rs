@@ -4,6 +4,7 @@ mod books;
 mod filled;
 mod gathering;
 mod start;
+mod tail;
 
 use crate::colour::LINE_BYTES;
 use crate::granule::{GRANULE_BYTES, Span, bytes_of, granules_for};
@@ -11,11 +12,11 @@ use crate::message::{Misuse, misuse};
 use crate::os;
 use crate::page_map::{Record, State};
 use crate::span_heap::Taken;
-use crate::spans::{RECENT, SHARDS, Spans};
+use crate::spans::{RECENT, Spans};
 use books::Books;
 pub use books::{LargeBin, LargeTotals};
 use core::ops::Range;
-use core::sync::atomic::AtomicBool;
+use core::sync::atomic::{AtomicBool, AtomicUsize};
 use filled::Filled;
 use gathering::{COPIED_MAX, move_block, shows_filled};
 use start::Start;
@@ -39,6 +40,8 @@ pub struct Large {
     filled: Filled,
     /// Whether a move lost its target: a limit of the process refuses moves, and would take a span each time.
     loses_targets: AtomicBool,
+    /// Bytes of pages around blocks that became smaller. Synchronization: any thread.
+    left_around: AtomicUsize,
 }
 
 /// A large block just allocated.
@@ -98,7 +101,12 @@ impl LargeBlock {
 impl Large {
     /// No blocks.
     pub const fn new() -> Self {
-        Self { books: Books::new(), filled: Filled::new(), loses_targets: AtomicBool::new(false) }
+        Self {
+            books: Books::new(),
+            filled: Filled::new(),
+            loses_targets: AtomicBool::new(false),
+            left_around: AtomicUsize::new(0),
+        }
     }
 
     /// Allocates `bytes` at a multiple of `align`, a power of two, for a thread of this shard.
@@ -225,6 +233,7 @@ impl Large {
         let keeps = spans.keep_recent(place, block.first, block.record);
         if keeps {
             self.filled.freed(&spans.map, block.first, bytes);
+            self.forget_around(block);
             self.books.remove_later(place, bytes);
         }
         keeps
@@ -302,6 +311,7 @@ impl Large {
         let block = self.look_up(spans, address);
         let (Live { first, record }, bytes) = (block, block.bytes());
         self.filled.freed(&spans.map, first, bytes);
+        self.forget_around(block);
         record.set_state(State::Interior);
         let granules = record.granules.get();
         let span = Span { first, granules };
@@ -323,6 +333,7 @@ impl Large {
         let block = self.look_up(spans, address);
         let (Live { first, record }, old_bytes) = (block, block.bytes());
         let new_bytes = whole_units(new_bytes);
+        self.forget_around(block);
         let (old, new) = (record.granules.get(), granules_for(new_bytes + block.offset())?);
         if new > old {
             let take_behind = || spans.take_behind(shard, Span { first, granules: old }, new - old);
@@ -353,6 +364,9 @@ impl Large {
             spans.give(first + new, old - new, false);
         }
         record.large().set_bytes(new_bytes);
+        if new_bytes < old_bytes {
+            self.leave_around(spans, block);
+        }
         spans.in_shard(shard, |kept| {
             self.settle(shard);
             self.books.remove(shard, old_bytes);
@@ -450,22 +464,6 @@ impl Large {
         }
         spans.give(first, granules, zero);
         Some(block.address)
-    }
-
-    /// Sums over all large blocks.
-    pub fn totals(&self, spans: &Spans) -> LargeTotals {
-        self.settle_all(spans);
-        self.books.totals()
-    }
-
-    /// Calls `visit` with every size bin that was ever used, smallest first.
-    pub fn each_bin(&self, spans: &Spans, visit: impl FnMut(&LargeBin)) {
-        self.settle_all(spans);
-        self.books.each_bin(visit);
-    }
-
-    fn settle_all(&self, spans: &Spans) {
-        (0..SHARDS).for_each(|shard| spans.in_shard(shard, |_| self.settle(shard)));
     }
 }
 

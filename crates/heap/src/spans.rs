@@ -319,6 +319,11 @@ impl Spans {
         self.is_releasing() && os::is_single_threaded()
     }
 
+    /// When free memory is given back.
+    pub fn mode(&self) -> PurgeMode {
+        self.heap.lock().mode
+    }
+
     /// Pages of partly used slabs were purged, for nothing speaks for holding memory.
     pub fn slab_pages_purged(&self, purges: Purges) {
         let now = os::now_ns();

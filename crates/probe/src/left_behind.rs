@@ -46,8 +46,12 @@ pub(crate) fn remove_from(place: &Path) {
     }
     let Ok(named) = named_by_processes() else { return };
     let is_named = |path: &Path| named.iter().any(|text| text.contains(&*path.to_string_lossy()));
-    for (path, _) in left.iter().filter(|(path, _)| !is_named(path)) {
-        let _ = fs::remove_dir_all(path);
+    for (path, directory) in &left {
+        if !is_named(path) {
+            let _ = fs::remove_dir_all(path);
+        }
+        // A child that was forked meanwhile has the descriptor until its exec, and with it the lock.
+        let _ = directory.unlock();
     }
 }
 

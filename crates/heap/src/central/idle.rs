@@ -6,6 +6,7 @@
 
 use super::Central;
 use crate::os;
+use crate::page_map::{Record, State};
 use crate::size_class::{self, CLASSES};
 use crate::slab;
 use crate::span_heap::Purges;
@@ -71,13 +72,13 @@ impl Central {
         let mut granule = map.reservation.first_granule();
         while granule < map.reservation.limit() {
             let first = granule;
-            granule += 1;
-            let tag = map.tag(first);
+            let (tag, record) = (map.tag(first), map.record(first));
             let (class, shard) = (tag.class(), tag.shard());
             if class == 0 {
+                granule += behind(record);
                 continue;
             }
-            let record = map.record(first);
+            granule += 1;
             let has_page = || {
                 let free = record.as_slab().map_or(0, |slab| slab.free_blocks() as usize);
                 free * size_class::size(class) >= os::page_bytes()
@@ -91,5 +92,34 @@ impl Central {
                 act(class, first);
             }
         }
+    }
+}
+
+/// How far behind a granule of no slab others may be. Without a lock: a slab that is made in there meanwhile is found by the next look.
+fn behind(record: &Record) -> u32 {
+    let is_inside = record.state() == State::Interior;
+    if is_inside { 1 } else { record.granules.get().max(1) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::heap::Heap;
+
+    #[test]
+    fn a_look_steps_over_blocks_and_free_memory_however_long_and_finds_the_slab_behind() {
+        let (heap, class) = (Heap::boxed(), size_class::class_of(1024).unwrap());
+        let Heap { central, spans, .. } = &*heap;
+        let free = spans.take(0, 3000, 1, true).unwrap().first;
+        let large = spans.take(0, 2000, 1, true).unwrap().first;
+        spans.map.record(large).make_large(1, 0);
+        let magazine = central.fetch(spans, 0, class, 1).unwrap();
+        assert!(spans.map.granule_of(magazine.head).unwrap() > large);
+        spans.give(free, 3000, true);
+        assert_eq!([free, large].map(|first| behind(spans.map.record(first))), [3000, 2000]);
+        assert_eq!(behind(spans.map.record(large + 1)), 1, "inside");
+        let mut found = Vec::new();
+        central.each_slab_with_free_blocks(spans, |class, _| found.push(class));
+        assert_eq!(found, [class]);
     }
 }

@@ -3,10 +3,10 @@
 //! SYNCHRONIZATION: a shard's part is guarded by the lock of what the shard keeps (`spans`). Peaks need the sum over the shards; so
 //! that threads do not meet at one line with every block, a shard tells of its changes in batches.
 
-use super::UNIT_SHIFT;
+use super::{Large, UNIT_SHIFT};
 use crate::os;
 use crate::page_map::{Guarded64, GuardedSize};
-use crate::spans::{RECENT, SHARDS};
+use crate::spans::{RECENT, SHARDS, Spans};
 use core::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
 
 /// Size bins: four per doubling, from the unit of 4 KiB on that all sizes are multiples of.
@@ -298,6 +298,24 @@ impl Level {
     fn peak_with(&self, live: usize) -> usize {
         // ORDERING: Relaxed; statistics.
         self.peak.load(Ordering::Relaxed).max(live)
+    }
+}
+
+impl Large {
+    /// Sums over all large blocks.
+    pub fn totals(&self, spans: &Spans) -> LargeTotals {
+        self.settle_all(spans);
+        self.books.totals()
+    }
+
+    /// Calls `visit` with every size bin that was ever used, smallest first.
+    pub fn each_bin(&self, spans: &Spans, visit: impl FnMut(&LargeBin)) {
+        self.settle_all(spans);
+        self.books.each_bin(visit);
+    }
+
+    fn settle_all(&self, spans: &Spans) {
+        (0..SHARDS).for_each(|shard| spans.in_shard(shard, |_| self.settle(shard)));
     }
 }
 

@@ -68,7 +68,7 @@ pub struct Record {
     /// As `prev`; also of what a shard keeps.
     pub next: Link,
     /// Free: order in time. Synchronization: the span heap's lock. Slab: `shard`, written before a block leaves it, and under the class
-    /// locks of both shards when it moves.
+    /// locks of both shards when it moves. Large: `left_around`, the block's owner.
     older: Link,
     /// As `older`.
     newer: Link,
@@ -151,6 +151,7 @@ impl Record {
     pub fn make_large(&self, bytes: usize, offset: usize) -> LargeRecord<'_> {
         self.value.set(bytes as u64);
         self.hint.set(offset as u16);
+        self.older.set(0);
         self.set_state(State::Large);
         LargeRecord(self)
     }
@@ -216,6 +217,8 @@ view! {
         bytes, set_bytes: usize = value as u64;
         /// Bytes from the start of its span to the block.
         offset, set_offset: usize = hint as u16;
+        /// Bytes of pages around it that were left when it became smaller.
+        left_around, set_left_around: usize = older as u32;
     }
 }
 

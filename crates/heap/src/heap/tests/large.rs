@@ -1,7 +1,7 @@
 //! Where large blocks come from and go to when the kernel refuses.
 
 use super::*;
-use crate::granule::granules_for;
+use crate::granule::{bytes_of, granules_for};
 use crate::span_heap::PurgeMode;
 
 /// A block of 1 MiB that cannot grow in place.
@@ -357,4 +357,40 @@ fn what_a_block_that_shrinks_leaves_goes_back_to_the_heap_that_it_is_of() {
     assert!(after.dirty >= 12);
     let of_other = heap.large.allocate(&heap.spans, 1, 640 << 10, 4096, Pages::Any).unwrap().address;
     assert!((block..block + (1 << 20)).contains(&of_other), "of the same heap");
+}
+
+#[test]
+fn blocks_that_become_smaller_keep_few_pages_in_front_of_them_and_behind_them() {
+    const SMALL: usize = 36 << 10;
+    let heap = heap();
+    // It holds the pages that others leave in front of each block and behind it.
+    heap.spans.set_purger(true);
+    let before = exact(&heap, 32 << 20);
+    fill(before, 32 << 20, 1);
+    heap.free(None, before);
+    let shrunk = || {
+        let block = large(&heap, 200 << 10);
+        fill(block, SMALL, 7);
+        let before = heap.spans.counts().purges;
+        assert_eq!(heap.resize_large(None, block, SMALL), block);
+        assert!(holds(block, SMALL, 7));
+        let offset = block % bytes_of(1);
+        let span = bytes_of(granules_for(offset + SMALL).unwrap());
+        let is_purged = heap.spans.counts().purges != before;
+        assert!(!is_purged || resident_pages(block - offset, span) * os::page_bytes() <= SMALL + (7 << 12));
+        (block, is_purged)
+    };
+    let blocks: Vec<(usize, bool)> = (0..64).map(|_| shrunk()).collect();
+    let kept = blocks.iter().take_while(|(_, is_purged)| !is_purged).count();
+    assert!((11..=40).contains(&kept), "{kept} that leave 28 to 92 KiB each, of a MiB");
+    assert!(blocks[kept..].iter().filter(|(_, is_purged)| *is_purged).count() > 20);
+    blocks.into_iter().for_each(|(block, _)| heap.free(None, block));
+    // Of short lives they are left to the next, also where a thread or the process's only one keeps the block.
+    for round in 0..300 {
+        let (block, is_purged) = shrunk();
+        assert!(!is_purged, "{round}");
+        heap.free(None, block);
+    }
+    heap.set_purge_mode(PurgeMode::Never);
+    assert!((0..64).all(|_| !shrunk().1));
 }
