@@ -35,7 +35,7 @@ impl Large {
     /// The block became smaller, by its owner.
     pub(super) fn leave_around(&self, spans: &Spans, block: Live<'_>) {
         let bytes: usize = block.around(spans).map(|pages| pages.len()).sum();
-        // ORDERING: Relaxed, here and below; a sum that decides about speed only.
+        // ORDERING: Relaxed, both; a sum that decides about speed only.
         let left = self.left_around.load(Ordering::Relaxed) + bytes;
         let most = LEFT_BYTES.max(bytes_of(spans.used()) / LEFT_PART);
         if left <= most || spans.mode() == PurgeMode::Never {
@@ -62,6 +62,7 @@ impl Large {
     #[cold]
     fn forget_left(&self, block: Live<'_>) {
         let record = block.record.large();
+        // ORDERING: Relaxed, as above.
         self.left_around.fetch_sub(record.left_around(), Ordering::Relaxed);
         record.set_left_around(0);
     }
