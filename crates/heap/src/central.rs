@@ -284,13 +284,11 @@ impl Central {
             self.return_to_slabs(spans, class, other);
         }
         let home = spans.map.shard_of_block(magazine.head);
-        if home != own {
-            if self.pass_on(spans, home, class, magazine, true) {
-                return;
-            }
-            self.shard(home).transit.note_sent_home(regime, class, magazine);
+        if home == own {
+            self.return_to_slabs(spans, class, magazine);
+        } else {
+            self.store_foreign(spans, home, class, magazine);
         }
-        self.return_to_slabs(spans, class, magazine);
     }
 
     /// Puts every block of a magazine back into its slab, and empty slabs back into the span heap.

@@ -19,7 +19,6 @@ type Create = unsafe extern "C" fn(*mut usize, *const Attributes, ThreadBody, *m
 #[repr(C, align(8))]
 struct Attributes([u8; 64]);
 
-const DETACHED: c_int = 1;
 /// The signals that are blocked in a thread of ours: all but libc's own two, for `setuid` and cancellation, and the two that cannot be. Who
 /// starts one may be about to start another already: to start one allocates.
 const OUR_SIGNALS: u64 = !(1 << 31 | 1 << 32 | 1 << 8 | 1 << 18);
@@ -32,6 +31,28 @@ const STACK_BYTES: [usize; 2] = [128 * 1024, 1024 * 1024];
 /// Starts a detached thread that gets no signals. False: refused, or no threads library is loaded; `errno` is as it was. May call
 /// `malloc`.
 pub fn start_thread(body: ThreadBody) -> bool {
+    let signals = block_signals();
+    if signals != OUR_SIGNALS {
+        // ORDERING: Relaxed; the new thread begins afterwards.
+        SIGNALS.store(signals, Ordering::Relaxed);
+    }
+    let start = |bytes| create(body, core::ptr::null_mut(), Some(bytes));
+    let is_started = keeping_errno(|| STACK_BYTES.into_iter().any(start));
+    set_signals(signals);
+    is_started
+}
+
+/// Before a thread of ours ends that may be the process's last: libc runs the handlers of `exit` in the last one, and they need signals and
+/// a stack as usual. Starts a thread with both, which ends when this one has; if that is refused, this one may be the last. May call
+/// `malloc`.
+pub fn leave_end_to_another() {
+    // SAFETY: no argument, no effect.
+    let own = unsafe { syscall(number::GETTID, [0; 6]) } as usize;
+    create(end_after, core::ptr::without_provenance_mut(own), None);
+}
+
+/// Creates a detached thread, with a stack of so many bytes or as usual. Whether there is one.
+fn create(body: ThreadBody, argument: *mut c_void, stack_bytes: Option<usize>) -> bool {
     let (Some(create), Some(init), Some(set_size), Some(set_detached)) = (
         libc_create().or(found!("pthread_create" as Create)),
         found!("pthread_attr_init" as AttributesInit),
@@ -40,44 +61,14 @@ pub fn start_thread(body: ThreadBody) -> bool {
     ) else {
         return false;
     };
-    let signals = block_signals();
-    if signals != OUR_SIGNALS {
-        // ORDERING: Relaxed; the new thread begins afterwards.
-        SIGNALS.store(signals, Ordering::Relaxed);
-    }
-    let start = |bytes| {
-        let (mut attributes, mut thread) = (Attributes([0; 64]), 0);
-        // SAFETY: the attributes are initialised before they are used; the body is a function of ours.
-        unsafe {
-            init(&mut attributes) == 0
-                && set_size(&mut attributes, bytes) == 0
-                && set_detached(&mut attributes, DETACHED) == 0
-                && create(&mut thread, &attributes, body, core::ptr::null_mut()) == 0
-        }
-    };
-    let is_started = keeping_errno(|| STACK_BYTES.into_iter().any(start));
-    set_signals(signals);
-    is_started
-}
-
-/// Before a thread of ours ends that may be the process's last: libc runs the handlers of `exit` in the last one, and they need signals and
-/// a stack as usual. Starts a thread with both, which ends when this one has. May call `malloc`.
-pub fn leave_end_to_another() {
-    let (Some(create), Some(init), Some(set_detached)) = (
-        libc_create().or(found!("pthread_create" as Create)),
-        found!("pthread_attr_init" as AttributesInit),
-        found!("pthread_attr_setdetachstate" as AttributesSetDetached),
-    ) else {
-        return;
-    };
-    // SAFETY: no argument, no effect.
-    let own = unsafe { syscall(number::GETTID, [0; 6]) } as usize;
+    const DETACHED: c_int = 1;
     let (mut attributes, mut thread) = (Attributes([0; 64]), 0);
-    // SAFETY: as in `start_thread`. If it is refused this thread may be the last, as it is.
+    // SAFETY: the attributes are initialised before they are used; the body is a function of ours, and takes the argument for a number.
     unsafe {
-        let _ = init(&mut attributes) == 0
+        init(&mut attributes) == 0
+            && stack_bytes.is_none_or(|bytes| set_size(&mut attributes, bytes) == 0)
             && set_detached(&mut attributes, DETACHED) == 0
-            && create(&mut thread, &attributes, end_after, core::ptr::without_provenance_mut(own)) == 0;
+            && create(&mut thread, &attributes, body, argument) == 0
     }
 }
 

@@ -385,7 +385,7 @@ fn blocks_that_become_smaller_keep_few_pages_in_front_of_them_and_behind_them() 
     assert!((11..=40).contains(&kept), "{kept} that leave 28 to 92 KiB each, of a MiB");
     assert!(blocks[kept..].iter().filter(|(_, is_purged)| *is_purged).count() > 20);
     blocks.into_iter().for_each(|(block, _)| heap.free(None, block));
-    // Of short lives they are left to the next, also where a thread or the process's only one keeps the block.
+    // Of short lives they are left to the next.
     for round in 0..300 {
         let (block, is_purged) = shrunk();
         assert!(!is_purged, "{round}");
