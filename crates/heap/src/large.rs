@@ -3,6 +3,7 @@
 mod books;
 mod filled;
 mod gathering;
+mod relocation;
 mod start;
 mod tail;
 
@@ -15,25 +16,15 @@ use crate::span_heap::Taken;
 use crate::spans::{RECENT, Spans};
 use books::Books;
 pub use books::{LargeBin, LargeTotals};
-use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicUsize};
 use filled::Filled;
-use gathering::{COPIED_MAX, move_block, shows_filled};
+use gathering::shows_filled;
 use start::Start;
 
 /// log2 of the unit in which the sizes of large blocks are counted: 4 KiB whatever the kernel's page is. Where that is larger, a span
 /// is whole pages all the same; and no fast path asks for it.
 const UNIT_SHIFT: usize = 12;
 const UNIT_BYTES: usize = 1 << UNIT_SHIFT;
-/// From this size on page tables are moved; below, copying is cheaper than the mappings it costs.
-const MOVE_BYTES_MIN: usize = 256 * 1024;
-/// A block that grows by less than this part of itself has its pages moved to a span without any; one that grows by more is
-/// copied to a span that has pages, where there is one: copying a page (0.2 us) costs a ninth of faulting one in.
-const MOVED_GROWTH: usize = 8;
-/// One that is copied and grows by less than this part of itself will need little more next time, so room behind it serves it. Vectors
-/// that double would seldom have enough, and leave none to others.
-const ROOM_GROWTH: usize = 3;
-
 /// The large blocks of a heap.
 pub struct Large {
     books: Books,
@@ -340,8 +331,7 @@ impl Large {
             let taken = match take_behind() {
                 Some(taken) => taken,
                 None => {
-                    let may_move = old_bytes >= MOVE_BYTES_MIN && self.may_move(spans);
-                    let moved = self.relocate(spans, shard, block, (old_bytes, new_bytes), may_move);
+                    let moved = self.relocate(spans, shard, block, new_bytes);
                     if moved.is_some() {
                         return moved;
                     }
@@ -376,94 +366,6 @@ impl Large {
             }
         });
         Some(address)
-    }
-
-    /// Moves a block that grows to the first page of a new span; its page tables, if they may be moved.
-    fn relocate(
-        &self,
-        spans: &Spans,
-        shard: usize,
-        old: Live,
-        (old_bytes, new_bytes): (usize, usize),
-        may_move: bool,
-    ) -> Option<usize> {
-        let (map, Live { first, record }) = (&spans.map, old);
-        let grows_little = new_bytes - old_bytes < old_bytes / MOVED_GROWTH;
-        // To a block that grows pages behind it are worth more than in front.
-        let skipped = old.offset() & !(os::page_bytes() - 1);
-        let start = Start::At(old.offset() - skipped);
-        let (source, moved_bytes) = (map.address(first), bytes_of(record.granules.get()) - skipped);
-        // What else is needed is gathered behind what was moved.
-        let pages = match may_move {
-            true if grows_little => Pages::None,
-            _ if new_bytes - old_bytes < old_bytes / ROOM_GROWTH => Pages::Room,
-            true => Pages::Zero,
-            false => Pages::Any,
-        };
-        let block = self.allocate_at(spans, shard, new_bytes, GRANULE_BYTES, start, pages)?;
-        let new_first = map.granule_of(block.address)?;
-        let target = map.address(new_first);
-        let granules = record.granules.get();
-        // Moving to a span that has pages would throw these away, huge ones that were just brought in for it, too.
-        let is_empty = block.zero && self.filled.had_no_pages(map, new_first);
-        let moves = may_move && (is_empty || grows_little);
-        let (done, end) = if moves {
-            // SAFETY: both spans are blocks that belong to the caller of `realloc`, and distinct.
-            unsafe { move_block(spans, source + skipped, target, moved_bytes) }
-        } else {
-            (0, os::Moved::Refused)
-        };
-        if done > 0 {
-            map.set_moved(new_first, true);
-        }
-        let end =
-            if end == os::Moved::Done { self.gather_behind(spans, new_first, moved_bytes) } else { end };
-        let content = source + old.offset()..source + old.offset() + old_bytes;
-        let copy = |part: Range<usize>, to: usize| {
-            // SAFETY: parts of live blocks, the old one or what was moved of it, and of a new one.
-            unsafe { core::ptr::copy_nonoverlapping(part.start as *const u8, to as *mut u8, part.len()) }
-        };
-        match end {
-            os::Moved::Done => {}
-            os::Moved::Refused => {
-                // The target may be a new mapping.
-                if moves {
-                    map.reservation.advise(target, bytes_of(map.record(new_first).granules.get()));
-                }
-                if may_move && grows_little && done == 0 && block.zero && new_bytes <= COPIED_MAX {
-                    self.give_untouched(spans, shard, new_first);
-                    return self.relocate(spans, shard, old, (old_bytes, new_bytes), false);
-                }
-                let rest = content.start.max(source + skipped + done)..content.end;
-                copy(rest.clone(), target + (rest.start - source - skipped));
-            }
-            // The target span stays a block of nobody, and in no books: its addresses are not ours any more, but for what was moved.
-            os::Moved::TargetLost => {
-                self.lose_target();
-                spans.in_shard(shard, |_| self.books.remove(shard, new_bytes));
-                let moved = block.address..(target + done).max(block.address);
-                let new = self.relocate(spans, shard, old, (old_bytes, new_bytes), false);
-                copy(moved, new.unwrap_or(content.start));
-                // SAFETY: the moves mapped it, what it held was copied, and the span is nobody's from now on.
-                unsafe { map.purge_moved(target, done) };
-                return new;
-            }
-        }
-        record.set_state(State::Interior);
-        spans.in_shard(shard, |kept| {
-            self.books.remove(shard, old_bytes);
-            kept.note_growth();
-        });
-        // What lies in front of the block did not go along.
-        // SAFETY: pages of a span that has no block and is in no list yet.
-        let mut zero = end == os::Moved::Done && (skipped == 0 || unsafe { os::purge(source, skipped) });
-        if zero && record.is_moved() {
-            // SAFETY: the pages were moved away, and the span is in no list yet.
-            zero = unsafe { map.reservation.renew(source, bytes_of(granules)) };
-            map.set_moved(first, !zero);
-        }
-        spans.give(first, granules, zero);
-        Some(block.address)
     }
 }
 

@@ -239,7 +239,7 @@ impl Reservation {
         let step = growth.step.max(STEP_MIN);
         let is_locked = if growth.next < growth.reserved {
             // SAFETY: reserved, and not committed: nobody uses it.
-            unsafe { os::is_locked(self.address(growth.next)) }
+            unsafe { !os::discard_unless_locked(self.address(growth.next)) }
         } else {
             os::are_new_pages_locked()
         };

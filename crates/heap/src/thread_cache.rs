@@ -346,8 +346,8 @@ impl ThreadCache {
         self.visits.set(self.visits.get().wrapping_add(1));
     }
 
-    /// Whether its owner was not in the slow path since the last call. Under the registry's lock.
-    fn was_idle(&self) -> bool {
+    /// Returns whether its owner was not in the slow path since the last call. Under the registry's lock.
+    fn poll_idle(&self) -> bool {
         let visits = self.visits.get();
         let was_idle = self.visits_seen.get() == visits;
         self.visits_seen.set(visits);

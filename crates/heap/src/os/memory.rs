@@ -145,7 +145,7 @@ pub fn are_new_pages_locked() -> bool {
     let Some(page) = map(0, bytes, PROT_NONE, 0) else { return false };
     // SAFETY: just mapped by us, and given to nobody.
     unsafe {
-        let is_locked = is_locked(page);
+        let is_locked = !discard_unless_locked(page);
         unmap(page, bytes);
         is_locked
     }
@@ -227,13 +227,13 @@ unsafe fn advise(address: usize, bytes: usize, advice: usize) -> isize {
     unsafe { syscall(number::MADVISE, [address, bytes, advice, 0, 0, 0]) }
 }
 
-/// Whether the page at an address is locked; false where the kernel does not tell.
+/// Discards what the page at an address holds, unless it is locked. Returns whether it is not; also true where the kernel does not tell.
 ///
 /// # Safety
 /// Nobody needs its contents.
-pub unsafe fn is_locked(address: usize) -> bool {
+pub unsafe fn discard_unless_locked(address: usize) -> bool {
     // SAFETY: the caller gives the contents up.
-    unsafe { advise(address, page_bytes(), MADV_DONTNEED) == EINVAL }
+    unsafe { advise(address, page_bytes(), MADV_DONTNEED) != EINVAL }
 }
 
 /// Whether the process locks all of its memory, or all that is to come (`mlockall`): whether pages are locked that only that could lock.
@@ -245,7 +245,7 @@ fn locks_all() -> bool {
     // SAFETY: pages that nobody uses.
     unsafe {
         let unused = (&raw const UNUSED).addr().next_multiple_of(page);
-        page <= UNUSED.len() / 2 && is_locked(unused) || are_new_pages_locked()
+        page <= UNUSED.len() / 2 && !discard_unless_locked(unused) || are_new_pages_locked()
     }
 }
 

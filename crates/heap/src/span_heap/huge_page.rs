@@ -59,8 +59,8 @@ impl HugePage {
         Some(first)
     }
 
-    /// Whether another is wanted for a slab of `granules`, and not a small page for once.
-    pub fn is_wanted(&mut self, granules: u32) -> bool {
+    /// Counts a slab of `granules`. Returns whether another is wanted for it, and not a small page for once.
+    pub fn next_is_wanted(&mut self, granules: u32) -> bool {
         let is_wanted = self.to_skip == 0;
         self.to_skip = self.to_skip.saturating_sub(granules);
         is_wanted
@@ -118,7 +118,7 @@ impl SpanHeap {
     /// Takes the clean memory of a whole huge page, for slabs to be cut from, if it is time for one; `granules` of it are wanted.
     /// It counts as used. What is left of the one before goes back.
     pub fn take_huge_page(&mut self, map: &PageMap, granules: u32, now: u64) -> Option<u32> {
-        if !self.huge_page.is_wanted(granules) {
+        if !self.huge_page.next_is_wanted(granules) {
             return None;
         }
         self.give_huge_page(map, now);
@@ -160,7 +160,7 @@ mod tests {
         assert_eq!(firsts, [64, 68, 72, 76, 80, 84, 88]);
         assert_eq!((page.rest(), page.take_unneeded()), (4, None), "cut since the last look");
         assert_eq!((page.take_unneeded(), page.rest()), (Some(Span { first: 92, granules: 4 }), 0));
-        assert!(page.is_wanted(1));
+        assert!(page.next_is_wanted(1));
     }
 
     #[test]
@@ -184,7 +184,7 @@ mod tests {
 
     /// Granules that come from small pages until a huge page is tried again.
     fn skipped(page: &mut HugePage) -> u32 {
-        (0..).find(|_| page.is_wanted(1)).unwrap()
+        (0..).find(|_| page.next_is_wanted(1)).unwrap()
     }
 
     #[test]

@@ -44,7 +44,7 @@ impl Spans {
                 break;
             };
             let now = os::now_ns();
-            if !self.with(now, |heap, _| heap.huge_page.is_wanted(huge_page::GRANULES)) {
+            if !self.with(now, |heap, _| heap.huge_page.next_is_wanted(huge_page::GRANULES)) {
                 continue;
             }
             let (is_huge, spent_ns) = self.bring_in(granule);

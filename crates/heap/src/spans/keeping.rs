@@ -233,7 +233,7 @@ impl Spans {
         if !os::is_single_threaded() || self.recent.is_too_much() {
             self.return_recent();
             self.return_kept();
-        } else if self.recent.ends_round() {
+        } else if self.recent.end_visit() {
             if self.recent.begin_round() {
                 self.return_recent();
             }

@@ -69,8 +69,8 @@ impl List {
         self.misses >= if granules <= SLAB_LONGEST { 1 } else { MISSES }
     }
 
-    /// Whether a span of a large block fits in, if need be for others that leave.
-    fn has_room(&mut self, granules: u32, depot: &Depot) -> bool {
+    /// Lets a span of a large block fit in, if need be for others that leave. Returns whether it does.
+    fn make_room(&mut self, granules: u32, depot: &Depot) -> bool {
         self.count < self.most(granules) || self.grow(granules, depot) || self.more > 0
     }
 
@@ -168,13 +168,13 @@ impl Kept {
     pub fn keep_large(&mut self, map: &PageMap, depot: &Depot, span: Span) -> Option<Batch> {
         if self
             .list_of(span)
-            .is_some_and(|list| list.most(span.granules) > 0 && list.has_room(span.granules, depot))
+            .is_some_and(|list| list.most(span.granules) > 0 && list.make_room(span.granules, depot))
         {
             return self.keep_by_length(map, span);
         }
         let leaves = self.keep_last(map, span)?;
         if leaves.granules > SLAB_LONGEST
-            && self.list_of(leaves).is_some_and(|list| list.has_room(leaves.granules, depot))
+            && self.list_of(leaves).is_some_and(|list| list.make_room(leaves.granules, depot))
         {
             return self.keep_by_length(map, leaves);
         }

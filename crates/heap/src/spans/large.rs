@@ -44,7 +44,7 @@ impl Spans {
     #[inline]
     pub fn take_large(&self, shard: usize, kept: &mut Kept, granules: u32, or_free: bool) -> Option<u32> {
         let own = kept.take_large(&self.map, granules);
-        let grows = own.is_none() && or_free && self.keeps() && kept.expects_growth();
+        let grows = own.is_none() && or_free && self.keeps() && kept.use_room();
         let fit = or_free.then_some(if grows { Fit::Room } else { Fit::Tight });
         let first = own
             .or_else(|| grows.then(|| kept.cut_longer(&self.map, granules)).flatten())

@@ -138,8 +138,8 @@ impl Recent {
         self.places.iter().any(|place| place.granules.get() > 0)
     }
 
-    /// A slow path ends. Whether a round does.
-    pub fn ends_round(&self) -> bool {
+    /// A slow path ends. Returns whether a round does.
+    pub fn end_visit(&self) -> bool {
         let visits = self.visits.get() + 1;
         self.visits.set(visits % ROUND);
         visits == ROUND
@@ -181,7 +181,7 @@ mod tests {
         assert!(recent.keep(1, 110, &short));
         assert_eq!(recent.take(0), Some(Span { first: 100, granules: 4 }));
         assert_eq!(recent.take(0), None);
-        assert_eq!((1..).find(|_| recent.ends_round()), Some(ROUND));
+        assert_eq!((1..).find(|_| recent.end_visit()), Some(ROUND));
         assert!(!recent.begin_round(), "new in the round");
         assert!(recent.begin_round());
         assert_eq!(recent.take(1), Some(Span { first: 110, granules: 1 }));

@@ -68,8 +68,8 @@ impl Again {
         unsafe { (&raw mut (*place).bin).write(Bin::gated()) };
     }
 
-    /// Whether a block was taken since the last call. Under the cache's lock, by the owner.
-    fn is_of_use(&self) -> bool {
+    /// Returns whether a block was taken since the last call. Under the cache's lock, by the owner.
+    fn poll_use(&self) -> bool {
         let turns = self.turns.get();
         let is_of_use = self.seen.get() != turns;
         self.seen.set(turns);
@@ -189,7 +189,7 @@ impl ThreadCache {
         self.visit();
         again.bin.open();
         // A place that is of use stays as it is. Who ends the keeping looks at this cache afterwards, or this thread calls it back.
-        if (again.is_paid() && (again.bytes.get() == bytes || again.is_of_use()))
+        if (again.is_paid() && (again.bytes.get() == bytes || again.poll_use()))
             || !home.spans.keeps()
             || !budget.take_large(bytes)
         {
@@ -220,7 +220,7 @@ impl ThreadCache {
     pub fn give_unused_again(&self, home: Home, budget: &Budget) {
         let _guard = self.lock.lock();
         self.again.looked_at.set(self.visits.get());
-        if !self.again.is_of_use() {
+        if !self.again.poll_use() {
             self.give_again(home, budget);
         }
     }

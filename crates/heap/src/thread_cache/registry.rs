@@ -241,7 +241,7 @@ impl Caches {
         let Some(registry) = self.registry.try_lock() else { return };
         self.relieved_at.store(now, Ordering::Relaxed);
         self.budget.begin_look();
-        self.revoke_where(registry, own, home, false, ThreadCache::was_idle);
+        self.revoke_where(registry, own, home, false, ThreadCache::poll_idle);
     }
 
     /// Takes the caches of threads that were never in the slow path since the last look. Returns whether others are left, which a
@@ -252,7 +252,7 @@ impl Caches {
         self.relieved_at.store(os::now_ns(), Ordering::Relaxed);
         let is_left = Cell::new(false);
         self.revoke_where(registry, None, home, true, |cache| {
-            let was_idle = cache.was_idle();
+            let was_idle = cache.poll_idle();
             is_left.set(is_left.get() || !was_idle);
             was_idle
         });

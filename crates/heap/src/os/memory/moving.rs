@@ -4,7 +4,8 @@ use super::super::page_bytes;
 use super::super::syscall::flag::PROT_READ_WRITE;
 use super::super::syscall::{number, syscall};
 use super::{
-    Call, EINVAL, MADV_DONTNEED, MAP_FIXED_NOREPLACE, advise, is_locked, map, map_records, refused, unmap,
+    Call, EINVAL, MADV_DONTNEED, MAP_FIXED_NOREPLACE, advise, discard_unless_locked, map, map_records,
+    refused, unmap,
 };
 use crate::granule::GRANULE_BYTES;
 use core::sync::atomic::{AtomicU8, Ordering};
@@ -110,7 +111,7 @@ unsafe fn move_mapping(from: usize, to: usize, bytes: usize) -> Moved {
         return end;
     }
     // SAFETY: nobody needs the target's contents.
-    if unsafe { is_locked(to) } {
+    if unsafe { !discard_unless_locked(to) } {
         return Moved::Refused;
     }
     let args = [from, bytes, bytes, MREMAP_MOVE_FIXED_DONTUNMAP, to, 0];

@@ -18,8 +18,8 @@ impl Kept {
         self.rooms = (self.rooms + 1).min(ROOMS);
     }
 
-    /// Whether a block that finds no span of its length is to have room behind it: one did not yet for each that grew.
-    pub fn expects_growth(&mut self) -> bool {
+    /// Returns whether a block that finds no span of its length is to have room behind it: one does for each that grew.
+    pub fn use_room(&mut self) -> bool {
         let expects = self.rooms > 0;
         self.rooms -= u32::from(expects);
         expects
@@ -142,7 +142,7 @@ mod tests {
         let mut kept = Kept::new();
         let mut expected = |growths: u32| {
             (0..growths).for_each(|_| kept.note_growth());
-            std::iter::from_fn(|| kept.expects_growth().then_some(())).count() as u32
+            std::iter::from_fn(|| kept.use_room().then_some(())).count() as u32
         };
         assert_eq!([0, 1, 2, 2 * ROOMS, 0].map(&mut expected), [0, 1, 2, ROOMS, 0]);
     }
