@@ -105,6 +105,7 @@ fn behind(record: &Record) -> u32 {
 mod tests {
     use super::*;
     use crate::heap::Heap;
+    use crate::os::{Call, REFUSED};
 
     #[test]
     fn a_look_steps_over_blocks_and_free_memory_however_long_and_finds_the_slab_behind() {
@@ -121,5 +122,19 @@ mod tests {
         let mut found = Vec::new();
         central.each_slab_with_free_blocks(spans, |class, _| found.push(class));
         assert_eq!(found, [class]);
+    }
+
+    #[test]
+    fn the_pages_of_a_slab_that_was_left_alone_are_given_back_once_also_where_the_kernel_refuses() {
+        let (heap, class) = (Heap::boxed(), size_class::class_of(1024).unwrap());
+        let Heap { central, spans, .. } = &*heap;
+        central.fetch(spans, 0, class, 1).unwrap();
+        let look = |_| (central.purge_quiet_slabs(spans), spans.counts().purges.refused > 0);
+        REFUSED.set(Call::Purge as u32);
+        assert_eq!([0, 1, 2].map(look), [(true, false), (true, false), (false, true)]);
+        let once = spans.counts().purges;
+        assert_eq!([0, 1].map(look), [(false, true); 2]);
+        assert_eq!(spans.counts().purges, once);
+        REFUSED.set(0);
     }
 }
