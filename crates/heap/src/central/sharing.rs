@@ -119,4 +119,37 @@ mod tests {
         assert!(in_transit > 30);
         assert_eq!(given(foreign), (in_transit - 2, before + 1), "but those that stay in any case");
     }
+
+    #[test]
+    fn slabs_that_move_both_ways_wait_neither_for_each_other_nor_for_a_fork() {
+        const ROUNDS: usize = 20_000;
+        let heap = Heap::boxed();
+        let class = size_class::class_of(256).unwrap();
+        for shard in [0, 1] {
+            heap.central.fetch(&heap.spans, shard, class, 1).unwrap();
+        }
+        let heap: &'static Heap = Box::leak(heap);
+        let moves = |from: usize, to: usize| {
+            move || (0..ROUNDS).for_each(|_| _ = heap.central.move_slab(&heap.spans, class, from, to))
+        };
+        let forks = move || {
+            for _ in 0..ROUNDS {
+                // In the order of `hold_for_fork`.
+                let _held = [0, 1].map(|shard| heap.central.shards[shard].slabs[class].lock());
+            }
+        };
+        let (done, all_done) = std::sync::mpsc::channel();
+        let acts: [Box<dyn FnOnce() + Send>; 3] =
+            [Box::new(moves(0, 1)), Box::new(moves(1, 0)), Box::new(forks)];
+        for act in acts {
+            let done = done.clone();
+            std::thread::spawn(move || {
+                act();
+                done.send(()).unwrap();
+            });
+        }
+        for _ in 0..3 {
+            all_done.recv_timeout(std::time::Duration::from_secs(120)).expect("nobody waits for ever");
+        }
+    }
 }
