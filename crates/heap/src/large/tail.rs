@@ -67,3 +67,45 @@ impl Large {
         record.set_left_around(0);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::granule::GRANULE_BYTES;
+    use crate::heap::Heap;
+
+    /// A block in the middle of a span of so many granules, with so many pages in front of it and behind it.
+    fn block(spans: &Spans, granules: u32, before: usize, behind: usize) -> Live<'_> {
+        let first = spans.take(0, granules, 1, false).unwrap().first;
+        let record = spans.map.record(first);
+        record
+            .make_large(bytes_of(granules) - (before + behind) * os::page_bytes(), before * os::page_bytes());
+        Live { first, record }
+    }
+
+    #[test]
+    fn fewer_than_four_pages_are_worth_no_call() {
+        let heap = Heap::boxed();
+        for (before, behind, pages) in [(3, 3, vec![]), (4, 3, vec![4]), (3, 4, vec![4]), (5, 6, vec![5, 6])]
+        {
+            let around = block(&heap.spans, 2, before, behind).around(&heap.spans);
+            assert_eq!(around.map(|range| range.len() / os::page_bytes()).collect::<Vec<_>>(), pages);
+        }
+    }
+
+    #[test]
+    fn a_sixteenth_of_what_is_in_use_may_lie_around_blocks() {
+        let heap = Heap::boxed();
+        let Heap { spans, large, .. } = &*heap;
+        let others = u32::try_from(LEFT_PART * 2 * LEFT_BYTES / GRANULE_BYTES).unwrap();
+        spans.take(0, others, 1, false).unwrap();
+        // Each leaves ten pages.
+        let leaves = || {
+            large.leave_around(spans, block(spans, 1, 4, 6));
+            spans.counts().purges == Purges::NONE
+        };
+        let left = (0..).take_while(|_| leaves()).count() * 10 * os::page_bytes();
+        let most = bytes_of(spans.used()) / LEFT_PART;
+        assert!(left <= most && left + 10 * os::page_bytes() > most, "{left} of {most}");
+    }
+}
