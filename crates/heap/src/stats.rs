@@ -176,3 +176,125 @@ pub fn write_report(heap: &Heap, out: &mut impl Write) -> fmt::Result {
     writeln!(out, "purges {}", snapshot.purges)?;
     writeln!(out, "threads_peak {}", snapshot.threads_peak)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An invented heap, of which each figure is another.
+    fn snapshot() -> Snapshot {
+        let mut classes = [ClassStats::default(); CLASSES];
+        classes[1] =
+            ClassStats { block_bytes: 16, slabs: 2, blocks: 8000, used: 6000, cached: 512, transit: 64 };
+        classes[3] =
+            ClassStats { block_bytes: 48, slabs: 1, blocks: 1000, used: 300, cached: 100, transit: 50 };
+        Snapshot {
+            classes,
+            large: LargeTotals { blocks: 3, live: 400 << 10, live_peak: 500 << 10 },
+            span_bytes: 600 << 10,
+            span_peak_bytes: 700 << 10,
+            small_peak_bytes: 128 << 10,
+            dirty_bytes: 64 << 10,
+            purged_bytes: 9 << 20,
+            purges: 12,
+            purges_refused: 2,
+            huge_pages: 5,
+            threads: 4,
+            threads_peak: 6,
+        }
+    }
+
+    #[test]
+    fn sums_are_of_all_classes() {
+        let snapshot = snapshot();
+        assert_eq!(snapshot.small_used_bytes(), 6000 * 16 + 300 * 48);
+        assert_eq!(snapshot.small_free_bytes(), 2000 * 16 + 700 * 48);
+        assert_eq!(snapshot.cached_bytes(), 512 * 16 + 100 * 48);
+        assert_eq!(snapshot.used_bytes(), snapshot.small_used_bytes() + (400 << 10));
+    }
+
+    #[test]
+    fn people_read_kib_of_what_there_is() {
+        let written = |snapshot: &Snapshot| {
+            let mut text = String::new();
+            snapshot.write(&mut text).unwrap();
+            text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect::<Vec<_>>()
+        };
+        let all = written(&snapshot());
+        assert_eq!(
+            all[1..],
+            [
+                "in use 508",
+                "small 108",
+                "large 400 in 3 blocks, peak 500",
+                "free in slabs 65",
+                "cached 13 by 4 threads, most at once 6",
+                "spans 600 peak 700",
+                "free, dirty 64",
+                "purged 9216 in 12 calls, 2 refused",
+                "huge pages 10240 brought in so far",
+                "size class slabs blocks used cached transit",
+                "16 2 8000 6000 512 64",
+                "48 1 1000 300 100 50",
+            ]
+        );
+        let without = written(&Snapshot { huge_pages: 0, ..snapshot() });
+        assert!(!without.iter().any(|line| line.starts_with("huge pages")));
+    }
+
+    #[test]
+    fn each_block_of_a_slab_is_used_or_cached_or_in_transit_or_free() {
+        let (heap, class) = (Heap::boxed(), size_class::class_of(1024).unwrap());
+        let cache = heap.caches.acquire().unwrap();
+        heap.spans.set_purger(true);
+        let most = size_class::magazine_max(class);
+        let magazines = [0; 2].map(|_| heap.central.fetch(&heap.spans, 0, class, most).unwrap());
+        let counted = || {
+            let place = size_class::BY_SIZE.iter().position(|&other| other == class).unwrap();
+            Snapshot::take(&heap).classes[place]
+        };
+        let fetched: usize = magazines.iter().map(|magazine| magazine.count as usize).sum();
+        let blocks = counted().slabs * size_class::slab_blocks(class) as usize;
+        let expected = ClassStats {
+            block_bytes: size_class::size(class),
+            slabs: blocks / size_class::slab_blocks(class) as usize,
+            blocks,
+            used: fetched,
+            cached: 0,
+            transit: 0,
+        };
+        assert_eq!(counted(), expected);
+        let [first, _] = magazines;
+        let in_transit = first.count as usize;
+        heap.central.store(&heap.spans, 0, class, first);
+        assert_eq!(counted(), ClassStats { used: fetched - in_transit, transit: in_transit, ..expected });
+        let block = heap.allocate_small(Some(cache), class);
+        let ClassStats { used, cached, transit, .. } = counted();
+        assert_eq!((used, cached + transit), (fetched - in_transit + 1, in_transit - 1));
+        heap.free(Some(cache), block);
+        let ClassStats { used, cached, transit, .. } = counted();
+        assert_eq!((used, cached + transit), (fetched - in_transit, in_transit));
+        assert!(cached > 0);
+    }
+
+    #[test]
+    fn the_report_names_each_figure_that_is_read_from_it() {
+        let heap = Heap::boxed();
+        heap.allocate_large(None, 1 << 20, 16, crate::large::Pages::Any);
+        let mut text = String::new();
+        write_report(&heap, &mut text).unwrap();
+        let snapshot = Snapshot::take(&heap);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[0], "faultless-report 1");
+        assert!(lines[1].starts_with("large ") && lines[1].ends_with(" 1 1048576"), "{}", lines[1]);
+        let figures = [
+            ("large_live_peak_bytes", 1 << 20),
+            ("small_live_peak_bytes", snapshot.small_peak_bytes as u64),
+            ("heap_peak_bytes", snapshot.span_peak_bytes as u64),
+            ("purged_bytes", snapshot.purged_bytes),
+            ("purges", snapshot.purges),
+            ("threads_peak", snapshot.threads_peak as u64),
+        ];
+        assert_eq!(lines[2..], figures.map(|(name, figure)| format!("{name} {figure}")));
+    }
+}
