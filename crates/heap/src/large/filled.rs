@@ -244,6 +244,26 @@ mod tests {
     }
 
     #[test]
+    fn one_of_eight_blocks_of_a_size_that_is_filled_stays_small_and_one_of_memory_with_pages_is_not_looked_at()
+     {
+        let heap = crate::heap::Heap::boxed();
+        let (filled, spans) = (Filled::new(), &heap.spans);
+        let first = spans.take(0, (BYTES >> 16) as u32, 1, true).unwrap().first;
+        spans.map.record(first).make_large(BYTES, 0);
+        filled.allocated(spans, first, BYTES, false);
+        assert!(!filled.had_no_pages(&spans.map, first));
+        filled.note(BYTES, 1, true);
+        let small: Vec<u8> = (0..3 * LOOK_AGAIN)
+            .filter(|_| {
+                filled.allocated(spans, first, BYTES, true);
+                filled.had_no_pages(&spans.map, first)
+            })
+            .collect();
+        // All, where the kernel has no huge pages.
+        assert!([7, 15, 23].iter().all(|block| small.contains(block)), "{small:?}");
+    }
+
+    #[test]
     fn small_blocks_are_worth_none() {
         let filled = Filled::new();
         filled.note(1 << 20, 1, true);
