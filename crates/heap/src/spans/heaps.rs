@@ -186,6 +186,10 @@ mod tests {
         assert_eq!(spans.heaps(), HEAPS);
         spans.divide(4);
         assert_eq!(spans.heaps(), HEAPS, "never fewer");
+        let recorded = Spans::new();
+        recorded.start_trace(b"/nowhere/record");
+        recorded.divide(1000);
+        assert_eq!(recorded.heaps(), 1);
     }
 
     #[test]
