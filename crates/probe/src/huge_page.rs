@@ -99,6 +99,7 @@ mod tests {
         let setting =
             std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_default();
         if setting.contains("[never]") || setting.is_empty() {
+            faultless_skipped::skipped("this machine makes no huge pages of anonymous memory");
             return;
         }
         // The kernel may have no huge page to give; then the whole range is not there.

@@ -91,10 +91,13 @@ mod tests {
 
     #[test]
     fn names_go_with_their_owner_and_those_of_the_dead_with_the_next() {
-        let Ok(file) = File::open("/proc/self/exe") else { return };
+        let file = File::open("/proc/self/exe").unwrap();
         let points = match ProbePoints::name(&file, &[(0x1000, false), (0x1000, true)]) {
             Ok(points) => points,
-            Err(reason) => return assert!(!reason.contains('\n'), "{reason}"),
+            Err(reason) => {
+                assert!(!reason.contains('\n'), "{reason}");
+                return faultless_skipped::skipped(reason);
+            }
         };
         assert!(points.ids()[0] > 0 && points.ids()[0] != points.ids()[1]);
         let names = |group: &str| points.tracefs.text(LIST).unwrap().matches(&format!(":{group}/")).count();

@@ -246,6 +246,7 @@ mod tests {
             Err(error) => {
                 // Where attaching is forbidden the message says what would help.
                 assert!(error.to_string().contains("sudo"), "{error}");
+                faultless_skipped::skipped(error);
                 child.kill().unwrap();
                 child.wait().unwrap();
                 return;
@@ -303,6 +304,8 @@ mod tests {
         if receive.recv().unwrap() {
             let Err(error) = Standstill::begin(&process) else { panic!("it has a tracer") };
             assert!(matches!(error, StandstillError::Traced { .. }), "{error}");
+        } else {
+            faultless_skipped::skipped("nobody may trace here");
         }
         drop(done);
         tracer.join().unwrap();
