@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::source::{Line, Source};
-use crate::workspace::{dependencies, rooms};
+use crate::workspace::{dependencies, reasons, rooms};
 
 /// Most lines of a Rust file.
 const MOST_LINES: usize = 500;
@@ -16,7 +16,14 @@ const EMPTY_NAMES: &[&str] = &["util", "utils", "common", "helper", "helpers", "
 const MAY_BE_UNSAFE: &[&str] =
     &["crates/heap/", "crates/malloc/", "crates/probe/", "tests/models/", "fuzz/", "bench/peers/dlmalloc/"];
 /// Where raw system calls may stand.
-const MAY_CALL_SYSTEM: &[&str] = &["crates/heap/src/os.rs", "crates/heap/src/os/", "crates/probe/"];
+const MAY_CALL_SYSTEM: &[&str] = &["crates/heap/src/os/", "crates/probe/"];
+/// Data in, data out.
+const PURE: &[&str] = &["crates/records/src/", "crates/diagnosis/src/", "crates/report/src/"];
+/// What reaches out of a program, and the clocks.
+const IMPURE: &[&str] =
+    &["std::fs", "std::net", "std::process", "std::thread", "std::env", "Instant::now", "SystemTime::now"];
+/// What prints.
+const PRINTS: &[&str] = &["print!", "println!", "eprint!", "eprintln!"];
 /// How far above its subject a comment may stand.
 const NEAR_LINES: usize = 12;
 
@@ -154,6 +161,30 @@ pub fn system_calls(sources: &[Source]) -> Vec<String> {
             if in_assembly || by_libc {
                 violations
                     .push(format!("{}: raw system calls stand only in heap::os and probe", source.at(index)));
+            }
+        }
+    }
+    violations
+}
+
+/// No files, processes and clocks in the pure crates, and nothing is printed by a crate other than `cli`; tests may.
+#[must_use]
+pub fn pure_rooms(sources: &[Source]) -> Vec<String> {
+    let mut violations = Vec::new();
+    for source in sources {
+        let is_pure = starts_with_any(&source.path, PURE);
+        let is_silent = source.path.starts_with("crates/")
+            && source.path.contains("/src/")
+            && !source.path.starts_with("crates/cli/");
+        for (index, line) in source.lines.iter().enumerate().filter(|(_, line)| !line.is_test) {
+            if is_pure && IMPURE.iter().any(|word| has_word(&line.code, word)) {
+                violations.push(format!(
+                    "{}: records, diagnosis and report take data and return data: no I/O, no clocks",
+                    source.at(index)
+                ));
+            }
+            if is_silent && PRINTS.iter().any(|word| has_word(&line.code, word)) {
+                violations.push(format!("{}: nothing is printed outside cli", source.at(index)));
             }
         }
     }
@@ -309,6 +340,41 @@ pub fn crate_dependencies(manifests: &BTreeMap<String, String>, architecture: &s
                     dependency.line
                 ));
             }
+        }
+    }
+    violations
+}
+
+/// Every package of others has its reason in ARCHITECTURE.md, in the crates that it is in, and no other has one.
+#[must_use]
+pub fn dependency_reasons(manifests: &BTreeMap<String, String>, architecture: &str) -> Vec<String> {
+    let reasons = reasons(architecture);
+    let mut violations = Vec::new();
+    let mut used = Vec::new();
+    for (folder, manifest) in manifests {
+        let name = folder.rsplit('/').next().unwrap_or(folder);
+        for dependency in dependencies(manifest) {
+            if dependency.name.starts_with("faultless-") {
+                continue;
+            }
+            let is_told = |crates: &Vec<String>| crates.is_empty() || crates.iter().any(|room| room == name);
+            if !reasons.get(&dependency.name).is_some_and(is_told) {
+                violations.push(format!(
+                    "{folder}/Cargo.toml:{}: {} in {name} has no reason in ARCHITECTURE.md, Dependencies",
+                    dependency.line, dependency.name
+                ));
+            }
+            used.push((dependency.name, name));
+        }
+    }
+    let is_read = |room: &str| manifests.keys().any(|folder| folder.rsplit('/').next() == Some(room));
+    for (package, crates) in &reasons {
+        let idle = crates
+            .iter()
+            .filter(|room| is_read(room) && !used.iter().any(|(name, user)| name == package && user == room));
+        violations.extend(idle.map(|room| format!("ARCHITECTURE.md: {room} does not depend on {package}")));
+        if crates.is_empty() && !used.iter().any(|(name, _)| name == package) {
+            violations.push(format!("ARCHITECTURE.md: nobody depends on {package}"));
         }
     }
     violations

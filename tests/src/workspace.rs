@@ -134,15 +134,9 @@ pub fn dependencies(manifest: &str) -> Vec<Dependency> {
 /// When the table is not there.
 #[must_use]
 pub fn rooms(architecture: &str) -> BTreeMap<String, Vec<String>> {
-    let Some((_, section)) = architecture.split_once("\n## Rooms\n") else {
-        panic!("ARCHITECTURE.md has no section 'Rooms'")
-    };
-    let rows =
-        section.lines().skip_while(|line| !line.starts_with('|')).take_while(|line| line.starts_with('|'));
     let mut rooms = BTreeMap::new();
     let mut unlimited = Vec::new();
-    for row in rows.skip(2) {
-        let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
+    for cells in table(architecture, "Rooms") {
         let (Some(name), Some(uses)) = (cells.first(), cells.last()) else { continue };
         let name = name.trim_matches('`').to_owned();
         if uses.contains("all of the tool") {
@@ -157,6 +151,32 @@ pub fn rooms(architecture: &str) -> BTreeMap<String, Vec<String>> {
         rooms.insert(name, all.clone());
     }
     rooms
+}
+
+/// Who may depend on whose package, by the table "Dependencies" of ARCHITECTURE.md: package and the crates it is in; none where it is
+/// in tests of any.
+///
+/// # Panics
+/// When the table is not there.
+#[must_use]
+pub fn reasons(architecture: &str) -> BTreeMap<String, Vec<String>> {
+    let mut reasons = BTreeMap::new();
+    for cells in table(architecture, "Dependencies") {
+        let [packages, crates, ..] = cells[..] else { continue };
+        let crates: Vec<String> = crates.split('`').skip(1).step_by(2).map(str::to_owned).collect();
+        reasons.extend(packages.split(',').map(|package| (package.trim().to_owned(), crates.clone())));
+    }
+    reasons
+}
+
+/// The cells of each row of the first table in the document's section of that heading.
+fn table<'text>(document: &'text str, heading: &str) -> impl Iterator<Item = Vec<&'text str>> {
+    let Some((_, section)) = document.split_once(&format!("\n## {heading}\n")) else {
+        panic!("ARCHITECTURE.md has no section '{heading}'")
+    };
+    let rows =
+        section.lines().skip_while(|line| !line.starts_with('|')).take_while(|line| line.starts_with('|'));
+    rows.skip(2).map(|row| row.trim_matches('|').split('|').map(str::trim).collect())
 }
 
 #[cfg(test)]

@@ -21,6 +21,12 @@ fn crates_use_only_the_crates_they_may() {
 }
 
 #[test]
+fn dependencies_have_their_reasons_in_the_architecture() {
+    let workspace = Workspace::read();
+    holds(&rules::dependency_reasons(&workspace.manifests, &workspace.documents["ARCHITECTURE.md"]));
+}
+
+#[test]
 fn files_are_short_and_named_by_what_they_hold() {
     let workspace = Workspace::read();
     holds(&rules::file_lengths(&workspace.sources));
@@ -42,6 +48,11 @@ fn memory_orderings_say_what_they_publish() {
 #[test]
 fn raw_system_calls_stand_at_the_rim() {
     holds(&rules::system_calls(&Workspace::read().sources));
+}
+
+#[test]
+fn pure_crates_read_no_files_and_no_clocks_and_only_the_tool_prints() {
+    holds(&rules::pure_rooms(&Workspace::read().sources));
 }
 
 #[test]
@@ -109,6 +120,25 @@ fn crate_rule_finds_forbidden_dependencies_and_missing_lints() {
 }
 
 #[test]
+fn reason_rule_finds_dependencies_without_reasons_and_reasons_without_dependencies() {
+    let architecture = "\n## Dependencies\n\n| crate | in | why |\n|---|---|---|\n| a, b | `report` | |\n| c | `cli`, `fuzz` | |\n| t | tests | |\n";
+    let violations = |report: &str, cli: &str| {
+        let manifests = [("crates/report", report), ("crates/cli", cli)];
+        let manifests = manifests.map(|(folder, text)| (folder.to_owned(), text.to_owned())).into();
+        rules::dependency_reasons(&manifests, architecture)
+    };
+    let (report, cli) = ("[dependencies]\na = \"1\"\nb = \"1\"\n", "[dependencies]\nc.workspace = true\n");
+    let tests = format!("{report}faultless-records.workspace = true\n[dev-dependencies]\nt = \"1\"\n");
+    holds(&violations(&tests, cli));
+    assert_eq!(violations(report, cli), ["ARCHITECTURE.md: nobody depends on t"]);
+    assert_eq!(
+        violations(&tests, &format!("{cli}a = \"1\"\n")),
+        ["crates/cli/Cargo.toml:3: a in cli has no reason in ARCHITECTURE.md, Dependencies"]
+    );
+    assert_eq!(violations(&tests, ""), ["ARCHITECTURE.md: cli does not depend on c"]);
+}
+
+#[test]
 fn length_and_name_rules_find_long_and_empty_ones() {
     assert_eq!(rules::file_lengths(&one("crates/heap/src/a.rs", &"x\n".repeat(501))).len(), 1);
     holds(&rules::file_lengths(&one("crates/heap/src/a.rs", &"x\n".repeat(500))));
@@ -168,6 +198,20 @@ fn system_call_rule_finds_assembly_and_libc() {
     assert_eq!(violations("crates/cli/src/run.rs", "libc::syscall(1)"), 1);
     assert_eq!(violations("crates/heap/src/os/linux.rs", "asm!(\"syscall\")"), 0);
     assert_eq!(violations("crates/heap/src/heap.rs", "// a syscall\nlet a = \"a syscall\";"), 0);
+}
+
+#[test]
+fn purity_rule_finds_files_clocks_and_printing_outside_of_tests() {
+    let violations = |path: &str, text: &str| rules::pure_rooms(&one(path, text)).len();
+    for bad in ["use std::fs;", "let now = Instant::now();", "std::fs::read(path)", "println!(\"x\");"] {
+        assert_eq!(violations("crates/diagnosis/src/verdict.rs", bad), 1, "{bad}");
+    }
+    assert_eq!(violations("crates/diagnosis/src/verdict.rs", "\"std::fs\"; // std::fs\nuse std::fmt;"), 0);
+    assert_eq!(violations("crates/records/src/elf.rs", "#[cfg(test)]\nmod tests {\n    use std::fs;\n}"), 0);
+    assert_eq!(violations("crates/probe/src/process.rs", "use std::fs;"), 0);
+    assert_eq!(violations("crates/trial/src/command.rs", "eprintln!(\"x\");"), 1);
+    assert_eq!(violations("crates/cli/src/main.rs", "eprintln!(\"x\");"), 0);
+    assert_eq!(violations("crates/bundle/build.rs", "println!(\"x\");"), 0);
 }
 
 #[test]
