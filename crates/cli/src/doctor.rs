@@ -151,46 +151,21 @@ fn consult(patient: &Patient, room: &Room, rounds: u32, signals: &Signals) -> Re
 
     let failed_output = failed_output(&runs);
     let residence = if patient.is_demo { demo_residence(&names, &runs) } else { None };
-    let arms: Vec<ArmResult> = names
-        .into_iter()
-        .zip(roles)
-        .zip(runs)
-        .map(|((name, role), runs)| ArmResult {
-            name,
-            role,
-            runs: runs.into_iter().map(|run| run.measurement).collect(),
-        })
-        .collect();
-    let mut doubts = doubt::of_runs(&look.measurement, &arms);
-    doubts.extend(unreached);
-    if !patient.is_demo && terminal::is_input_waiting() {
-        doubts.push(
-            "the command ran without input, and some waits on standard input, which can be read once only: give it a file (< FILE)"
-                .into(),
-        );
-    }
-    doubts.extend(target::own_malloc(&patient.command.program));
-    let fails = arms.iter().flat_map(|arm| &arm.runs).all(|run| !run.ending.is_success());
-    let scope = match (fails || !doubts.is_empty(), orphans.is_empty()) {
-        (true, _) => Scope::Doubtful,
-        (false, false) => Scope::Part,
-        (false, true) => Scope::All,
+    let of_arm = |((name, role), runs): (_, Vec<Run>)| {
+        let runs = runs.into_iter().map(|run| run.measurement).collect();
+        ArmResult { name, role, runs }
     };
-    let verdict = judge(&arms, scope).ok_or_else(|| Failure::Failed("no run was measured".into()))?;
+    let arms: Vec<ArmResult> = names.into_iter().zip(roles).zip(runs).map(of_arm).collect();
+    let doubts = doubts(patient, &look.measurement, &arms, unreached);
+    let verdict = judge(&arms, scope(&arms, &doubts, &orphans))
+        .ok_or_else(|| Failure::Failed("no run was measured".into()))?;
     let loaded_data = loaded_data::recognise(
         observed.as_ref(),
         &arms,
         &verdict.arms,
         faultless_probe::machine::numa_nodes(),
     );
-    let mut remarks = remarks(&arms, as_is, libc_is_reachable);
-    if !others.is_empty() {
-        remarks.push(
-            "several processes took part: times and faults are of all that were waited for, peak RSS of the largest, \
-             final RSS of the first"
-                .into(),
-        );
-    }
+    let mut remarks = remarks(&arms, as_is, libc_is_reachable, !others.is_empty());
     remarks.extend(residence);
     // Each arm is as it was set up, and nothing proves it.
     remarks.extend(
@@ -324,8 +299,42 @@ fn demo_residence(names: &[String], runs: &[Vec<Run>]) -> Option<String> {
     Some(format!("resident at the demo's start and after its idle second: {}", seen?.join("; ")))
 }
 
+/// Why the runs may not show what the command does elsewhere.
+fn doubts(
+    patient: &Patient,
+    look: &Measurement,
+    arms: &[ArmResult],
+    unreached: Option<String>,
+) -> Vec<String> {
+    let mut doubts = doubt::of_runs(look, arms);
+    doubts.extend(unreached);
+    if !patient.is_demo && terminal::is_input_waiting() {
+        doubts.push(
+            "the command ran without input, and some waits on standard input, which can be read once only: give it a file (< FILE)"
+                .into(),
+        );
+    }
+    doubts.extend(target::own_malloc(&patient.command.program));
+    doubts
+}
+
+/// What a verdict on these runs speaks of.
+fn scope(arms: &[ArmResult], doubts: &[String], orphans: &[Orphan]) -> Scope {
+    let fails = arms.iter().flat_map(|arm| &arm.runs).all(|run| !run.ending.is_success());
+    match (fails || !doubts.is_empty(), orphans.is_empty()) {
+        (true, _) => Scope::Doubtful,
+        (false, false) => Scope::Part,
+        (false, true) => Scope::All,
+    }
+}
+
 /// What limits the conclusions.
-fn remarks(arms: &[ArmResult], as_is: Allocator, libc_is_reachable: bool) -> Vec<String> {
+fn remarks(
+    arms: &[ArmResult],
+    as_is: Allocator,
+    libc_is_reachable: bool,
+    has_several_processes: bool,
+) -> Vec<String> {
     let mut remarks = Vec::new();
     let rounds = arms.first().map_or(0, |arm| arm.runs.len());
     if rounds < LEAST_ROUNDS {
@@ -342,6 +351,13 @@ fn remarks(arms: &[ArmResult], as_is: Allocator, libc_is_reachable: bool) -> Vec
     let is_sampled = |run: &Measurement| run.final_view == FinalView::Sampled;
     if arms.iter().flat_map(|arm| &arm.runs).any(is_sampled) {
         remarks.push("an exit was not seen (tracing was refused, or a first thread ended before others), so the final RSS is the last sample taken before the end".into());
+    }
+    if has_several_processes {
+        remarks.push(
+            "several processes took part: times and faults are of all that were waited for, peak RSS of the largest, \
+             final RSS of the first"
+                .into(),
+        );
     }
     remarks
 }
