@@ -231,22 +231,24 @@ pub fn launch_prepared<T, E>(
     if is_traced {
         answer_stops_until_readable(pid, &failure_read);
     }
-    let mut reason = [0_u8; 4];
-    if File::from(failure_read).read_exact(&mut reason).is_ok() {
+    if let Some(error) = failure(failure_read) {
         reap(pid);
-        let error = match i32::from_ne_bytes(reason) {
-            reason if reason & FILTER_REFUSED != 0 => {
-                let error = io::Error::from_raw_os_error(reason & !FILTER_REFUSED);
-                io::Error::new(
-                    io::ErrorKind::Unsupported,
-                    format!("the kernel refused the seccomp filter: {error}"),
-                )
-            }
-            reason => io::Error::from_raw_os_error(reason),
-        };
         return Err(error.into());
     }
     Ok((launched, observer))
+}
+
+/// Why the child did not become the command, as it wrote it into the pipe; none when it did, which closed the pipe.
+fn failure(pipe: OwnedFd) -> Option<io::Error> {
+    let mut reason = [0_u8; 4];
+    File::from(pipe).read_exact(&mut reason).ok()?;
+    let reason = i32::from_ne_bytes(reason);
+    let error = io::Error::from_raw_os_error(reason & !FILTER_REFUSED);
+    if reason & FILTER_REFUSED == 0 {
+        return Some(error);
+    }
+    let text = format!("the kernel refused the seccomp filter: {error}");
+    Some(io::Error::new(io::ErrorKind::Unsupported, text))
 }
 
 /// Lets a seized child go on whenever a signal stops it before it has become the command, with the signal, until the pipe
