@@ -88,6 +88,10 @@ fn a_c_program_links_the_shared_library_that_pkg_config_names() {
     let flags = succeeds(&mut ask);
     let flags: Vec<&OsStr> = flags.split_whitespace().map(OsStr::new).collect();
     builds_and_runs("cc", "uses_header.c", "uses-shared", &flags);
+    let as_needed = [&[OsStr::new("-Wl,--as-needed")], &flags[..]].concat();
+    builds_and_runs("cc", "asks_libc.c", "asks-libc-shared", &as_needed);
+    let fully_static = [&[OsStr::new("-static")], &flags[..]].concat();
+    builds_and_runs("cc", "asks_libc.c", "asks-libc-static", &fully_static);
 }
 
 #[test]
@@ -195,6 +199,8 @@ fn a_cmake_project_finds_the_package() {
     let build = built_by_cmake("cmake", "cmake-build");
     succeeds(&mut run(build.join("with_shared")));
     succeeds(&mut run(build.join("with_static")));
+    succeeds(&mut run(build.join("asks_libc_shared")));
+    succeeds(&mut run(build.join("asks_libc_static")));
     succeeds(run(build.join("closed_plugin")).arg(build.join("libclosed_inside.so")));
 }
 

@@ -9,6 +9,8 @@ use crate::failure::{At, Result, wrong};
 use crate::library::{Profile, build, build_static};
 use crate::workspace::root;
 
+/// The library is wanted also where only libc calls malloc for a program: many compilers drop a shared library that a program itself
+/// names nothing of (`--as-needed`), and of an archive what it names nothing of.
 const PKG_CONFIG: &str = "\
 prefix=${pcfiledir}/../..
 libdir=${prefix}/lib
@@ -17,7 +19,7 @@ includedir=${prefix}/include
 Name: faultless
 Description: Memory allocator: few page faults, memory given back, bounded by CPUs
 Version: @VERSION@
-Libs: -L${libdir} -lfaultless
+Libs: -L${libdir} -Wl,--push-state,--no-as-needed,-u,malloc,-lfaultless,--pop-state -lfaultless
 Cflags: -I${includedir}
 ";
 
@@ -29,14 +31,16 @@ if(NOT TARGET faultless::faultless)
   set_target_properties(faultless::faultless PROPERTIES
     IMPORTED_LOCATION \"${_faultless_prefix}/lib/libfaultless.so\"
     IMPORTED_SONAME \"libfaultless.so\"
-    INTERFACE_INCLUDE_DIRECTORIES \"${_faultless_prefix}/include\")
+    INTERFACE_INCLUDE_DIRECTORIES \"${_faultless_prefix}/include\"
+    INTERFACE_LINK_OPTIONS
+      \"LINKER:--push-state,--no-as-needed,${_faultless_prefix}/lib/libfaultless.so,--pop-state\")
 
   add_library(faultless::static STATIC IMPORTED)
   set_target_properties(faultless::static PROPERTIES
     IMPORTED_LOCATION \"${_faultless_prefix}/lib/libfaultless.a\"
     INTERFACE_INCLUDE_DIRECTORIES \"${_faultless_prefix}/include\"
     INTERFACE_LINK_LIBRARIES \"${CMAKE_DL_LIBS}\"
-    INTERFACE_LINK_OPTIONS \"LINKER:-z,nodelete\")
+    INTERFACE_LINK_OPTIONS \"LINKER:-z,nodelete;LINKER:-u,malloc\")
 endif()
 unset(_faultless_prefix)
 ";
