@@ -38,7 +38,7 @@ fn prefix() -> &'static Path {
         install.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."));
         install.args(["-c", "umask 077; exec \"$@\"", "sh"]).arg(cargo);
         install.env("CARGO_TARGET_DIR", target).args(["xtask", "install", "--prefix"]).arg(&prefix);
-        succeeds(&mut install);
+        succeeds(install.env_remove("DESTDIR"));
         prefix
     })
 }
@@ -58,6 +58,18 @@ fn everybody_may_use_what_was_installed_with_a_umask_of_ones_own() {
         let is_plain = path.extension().is_some_and(|extension| extension != "so");
         assert_eq!(mode, if is_plain { 0o644 } else { 0o755 }, "{}", path.display());
     }
+}
+
+#[test]
+fn a_package_is_staged_below_destdir() {
+    let stage = build_folder().join("stage");
+    let _ = std::fs::remove_dir_all(&stage);
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut install = Command::new(cargo);
+    install.env("CARGO_TARGET_DIR", prefix().with_file_name("install-target")).env("DESTDIR", &stage);
+    succeeds(install.args(["xtask", "install", "--prefix"]).arg(prefix()));
+    let staged = stage.join(prefix().strip_prefix("/").unwrap());
+    assert_eq!(modes(&staged).len(), modes(prefix()).len(), "{}", staged.display());
 }
 
 fn is_installed(program: &str) -> bool {

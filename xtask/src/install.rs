@@ -1,5 +1,6 @@
 //! `cargo xtask install --prefix DIR`: the library for C and C++ programs, with what pkg-config and CMake look for.
 
+use std::ffi::OsString;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -64,7 +65,7 @@ pub fn run(mut arguments: Arguments) -> Result<()> {
     };
     arguments.end()?;
     let shared = build(Profile::Dist)?;
-    let prefix = PathBuf::from(prefix);
+    let prefix = staged(PathBuf::from(prefix), std::env::var_os("DESTDIR"));
     let version = |text: &str| text.replace("@VERSION@", env!("CARGO_PKG_VERSION"));
     copy(&shared, &prefix.join("lib/libfaultless.so"))?;
     copy(&build_static()?, &prefix.join("lib/libfaultless.a"))?;
@@ -74,6 +75,14 @@ pub fn run(mut arguments: Arguments) -> Result<()> {
     write(&version(PKG_CONFIG), &prefix.join("lib/pkgconfig/faultless.pc"))?;
     write(CMAKE_CONFIG, &prefix.join("lib/cmake/Faultless/FaultlessConfig.cmake"))?;
     write(&version(CMAKE_VERSION), &prefix.join("lib/cmake/Faultless/FaultlessConfigVersion.cmake"))
+}
+
+/// Where files go that are to be packed: below `DESTDIR`. None of them names the prefix.
+fn staged(prefix: PathBuf, stage: Option<OsString>) -> PathBuf {
+    match stage.filter(|stage| !stage.is_empty()) {
+        Some(stage) => PathBuf::from(stage).join(prefix.strip_prefix("/").unwrap_or(&prefix)),
+        None => prefix,
+    }
 }
 
 /// Replaces the file as a whole: programs may be running on the old library.
