@@ -353,6 +353,12 @@ impl PageMap {
         self.reservation.address(granule)
     }
 
+    /// Granules from this one to the next whose address is a multiple of `align` granules, a power of two.
+    pub fn offset_to(&self, granule: u32, align: u32) -> u32 {
+        let number = self.address(granule) >> GRANULE_SHIFT;
+        (number.next_multiple_of(align as usize) - number) as u32
+    }
+
     /// Address and bytes of a span.
     pub fn range(&self, span: Span) -> (usize, usize) {
         (self.address(span.first), bytes_of(span.granules))

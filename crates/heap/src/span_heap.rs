@@ -134,8 +134,8 @@ impl SpanHeap {
     ) -> Option<Taken> {
         debug_assert!(granules > 0 && align.is_power_of_two());
         let padded = granules.checked_add(align - 1)?;
-        let dirty = self.dirty.best_fit(map, padded, FEW);
-        let clean = || self.clean.best_fit(map, padded, FEW);
+        let dirty = self.dirty.best_aligned(map, granules, align, FEW);
+        let clean = || self.clean.best_aligned(map, granules, align, FEW);
         let found = match dirty {
             Some(span) if !prefer_clean && !self.is_held_back(map, span, granules, granules) => Some(span),
             Some(span) => clean().or(Some(span)),
@@ -152,9 +152,9 @@ impl SpanHeap {
 
     /// As [`SpanHeap::take`], only from memory that may have pages.
     pub fn take_used(&mut self, map: &PageMap, granules: u32, align: u32, now: u64) -> Option<Taken> {
-        let padded = granules.checked_add(align - 1)?;
-        let span = self.used_fit(map, padded, granules)?;
-        Some(self.take_of(map, span, granules, align, now))
+        let span = self.dirty.best_aligned(map, granules, align, FEW)?;
+        let serves = !self.is_held_back(map, span, granules, granules);
+        serves.then(|| self.take_of(map, span, granules, align, now))
     }
 
     /// The free span that may have pages and would be taken for `granules`, of at least `padded`.
@@ -191,11 +191,7 @@ impl SpanHeap {
 
     /// Takes `granules` of a free span that is long enough.
     fn take_of(&mut self, map: &PageMap, span: u32, granules: u32, align: u32, now: u64) -> Taken {
-        let offset = {
-            let unit = align as usize;
-            let address = map.address(span) >> crate::granule::GRANULE_SHIFT;
-            (address.next_multiple_of(unit) - address) as u32
-        };
+        let offset = map.offset_to(span, align);
         let zero = map.record(span).state() == State::Clean;
         self.cut(map, span, offset, granules, now);
         self.note_taken(granules, now);

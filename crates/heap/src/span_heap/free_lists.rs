@@ -79,6 +79,27 @@ impl FreeLists {
         None
     }
 
+    /// As [`FreeLists::best_fit`], of those that have so many granules from a multiple of `align` on, by address: what
+    /// such a block left has, although it is no longer.
+    pub fn best_aligned(&self, map: &PageMap, granules: u32, align: u32, looks: usize) -> Option<u32> {
+        if align == 1 {
+            return self.best_fit(map, granules, looks);
+        }
+        let mut candidates = self.filled & (u128::MAX << list_of(granules));
+        while candidates != 0 {
+            let spans = self.spans_in(map, candidates.trailing_zeros() as usize).take(looks);
+            let lengths = spans.map(|span| (map.record(span).granules.get(), span));
+            let has_room = |&(length, span): &(u32, u32)| {
+                length.checked_sub(granules).is_some_and(|spare| spare >= map.offset_to(span, align))
+            };
+            if let Some((_, best)) = lengths.filter(has_room).min() {
+                return Some(best);
+            }
+            candidates &= candidates - 1;
+        }
+        None
+    }
+
     /// One of the longest spans of less than `granules`, and of `least` or more, if there is any; of about as many, as far as `looks` find it.
     pub fn longest(&self, map: &PageMap, granules: u32, least: u32, looks: usize) -> Option<u32> {
         let list = list_of(granules);
@@ -128,6 +149,23 @@ mod tests {
         let (map, lists, firsts) = listed(&[30, 42, 44, 42, 41, 47, 100]);
         let fits = [31, 42, 43, 48, 101].map(|granules| lists.best_fit(&map, granules, FEW));
         assert_eq!(fits, [Some(firsts[4]), Some(firsts[1]), Some(firsts[2]), Some(firsts[6]), None]);
+    }
+
+    #[test]
+    fn a_span_serves_who_asks_for_alignment_if_what_is_left_of_it_from_there_is_long_enough() {
+        let (map, lists, firsts) = listed(&[400, 3, 4, 70, 300]);
+        let fit = |granules, align| lists.best_aligned(&map, granules, align, FEW).unwrap();
+        assert_eq!(fit(3, 1), firsts[1]);
+        for (granules, align) in [(1, 4), (2, 2), (4, 4), (3, 32), (60, 8), (200, 64)] {
+            let has_room = |&first: &u32| {
+                let length = map.record(first).granules.get();
+                length >= granules + map.offset_to(first, align)
+            };
+            let length = |first: u32| map.record(first).granules.get();
+            let shortest = firsts.iter().copied().filter(has_room).map(length).min().unwrap();
+            assert_eq!(length(fit(granules, align)), shortest, "{granules} at {align}");
+        }
+        assert_eq!(lists.best_aligned(&map, 401, 2, FEW), None);
     }
 
     #[test]
