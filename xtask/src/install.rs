@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs::{self, Permissions};
+use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -114,11 +115,34 @@ fn place(to: &Path, make: impl FnOnce(&Path) -> std::io::Result<()>) -> Result<(
     let mut temporary = to.as_os_str().to_owned();
     temporary.push(".new");
     let temporary = PathBuf::from(temporary);
-    make(&temporary).at(&temporary)?;
     let is_shared_library = to.extension().is_some_and(|extension| extension == "so");
     let mode = if is_shared_library { 0o755 } else { 0o644 };
-    fs::set_permissions(&temporary, Permissions::from_mode(mode)).at(&temporary)?;
-    fs::rename(&temporary, to).at(to)?;
-    println!("{}", to.display());
+    let placed = make(&temporary)
+        .and_then(|()| fs::set_permissions(&temporary, Permissions::from_mode(mode)))
+        .and_then(|()| fs::rename(&temporary, to));
+    if placed.is_err() {
+        // What there is of it is of no use, as on a full disk; that it may not be there is no second failure.
+        let _ = fs::remove_file(&temporary);
+    }
+    placed.at(to)?;
+    // Who reads the list may have seen enough (`| head -1`).
+    let _ = writeln!(std::io::stdout(), "{}", to.display());
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Error, ErrorKind};
+
+    #[test]
+    fn a_file_that_could_not_be_written_as_a_whole_leaves_nothing_behind() {
+        let folder = std::env::temp_dir().join(format!("faultless-install-{}", std::process::id()));
+        let full = |path: &Path| fs::write(path, "a part").and(Err(Error::from(ErrorKind::StorageFull)));
+        let placed = place(&folder.join("lib"), full);
+        let left = fs::read_dir(&folder).unwrap().count();
+        fs::remove_dir_all(&folder).unwrap();
+        assert!(placed.is_err());
+        assert_eq!(left, 0);
+    }
 }
