@@ -133,7 +133,6 @@ impl SpanHeap {
         now: u64,
     ) -> Option<Taken> {
         debug_assert!(granules > 0 && align.is_power_of_two());
-        let padded = granules.checked_add(align - 1)?;
         let dirty = self.dirty.best_aligned(map, granules, align, FEW);
         let clean = || self.clean.best_aligned(map, granules, align, FEW);
         let found = match dirty {
@@ -143,7 +142,7 @@ impl SpanHeap {
         };
         let span = match found {
             Some(span) => span,
-            None => self.grow(map, padded)?,
+            None => self.grow(map, granules, align)?,
         };
         let dirty = if align > 1 || prefer_clean { None } else { self.dirty_before(map, span, granules) };
         let both = dirty.map(|dirty| self.take_both(map, dirty, span, granules, now));
@@ -204,19 +203,17 @@ impl SpanHeap {
         self.trace.record(Event::Take, granules, self.counts.used, now);
     }
 
-    /// A free span of at least `granules`: what a longer search of the old memory finds, new memory, or, when there is none,
-    /// what a full search finds.
+    /// A free span with room for `granules` from a multiple of `align` on: what a longer search of the old memory finds, new memory, or,
+    /// when there is none, what a full search finds.
     #[cold]
-    fn grow(&mut self, map: &PageMap, granules: u32) -> Option<u32> {
-        let old =
-            self.clean.best_fit(map, granules, MANY).or_else(|| self.dirty.best_fit(map, granules, MANY));
-        if old.is_some() {
-            return old;
-        }
-        if let Some(fresh) = self.reserve(map, granules) {
-            return Some(fresh);
-        }
-        self.clean.best_fit(map, granules, ALL).or_else(|| self.dirty.best_fit(map, granules, ALL))
+    fn grow(&mut self, map: &PageMap, granules: u32, align: u32) -> Option<u32> {
+        let old = |spans: &Self, looks| {
+            let clean = spans.clean.best_aligned(map, granules, align, looks);
+            clean.or_else(|| spans.dirty.best_aligned(map, granules, align, looks))
+        };
+        old(self, MANY)
+            .or_else(|| self.reserve(map, granules.checked_add(align - 1)?))
+            .or_else(|| old(self, ALL))
     }
 
     /// A clean span of at least `granules`, of new memory and what is clean directly before it.

@@ -79,16 +79,21 @@ impl FreeLists {
         None
     }
 
-    /// As [`FreeLists::best_fit`], of those that have so many granules from a multiple of `align` on, by address: what
-    /// such a block left has, although it is no longer.
+    /// As [`FreeLists::best_fit`], of those that have so many granules from a multiple of `align` on, by address: what such a block left
+    /// has, although it is no longer. There are many lists of spans that may not serve, so looks at all together are no more than
+    /// [`MANY`], if not at one list; then the first of those serves that are long enough wherever they begin.
     pub fn best_aligned(&self, map: &PageMap, granules: u32, align: u32, looks: usize) -> Option<u32> {
         if align == 1 {
             return self.best_fit(map, granules, looks);
         }
         let mut candidates = self.filled & (u128::MAX << list_of(granules));
+        let mut left = looks.max(MANY);
         while candidates != 0 {
-            let spans = self.spans_in(map, candidates.trailing_zeros() as usize).take(looks);
-            let lengths = spans.map(|span| (map.record(span).granules.get(), span));
+            let spans = self.spans_in(map, candidates.trailing_zeros() as usize).take(looks.min(left).max(1));
+            let lengths = spans.map(|span| {
+                left = left.saturating_sub(1);
+                (map.record(span).granules.get(), span)
+            });
             let has_room = |&(length, span): &(u32, u32)| {
                 length.checked_sub(granules).is_some_and(|spare| spare >= map.offset_to(span, align))
             };
@@ -166,6 +171,26 @@ mod tests {
             assert_eq!(length(fit(granules, align)), shortest, "{granules} at {align}");
         }
         assert_eq!(lists.best_aligned(&map, 401, 2, FEW), None);
+    }
+
+    #[test]
+    fn so_many_that_do_not_serve_aligned_end_the_search_in_all_lists_together_and_one_that_is_longer_serves()
+    {
+        const EACH: u32 = MANY as u32 / 4 * 3;
+        let (map, mut lists) = (PageMap::new(), FreeLists::new());
+        let base = map.reservation.grow(16 * EACH + 32, 0).unwrap().first;
+        let mut next = base + map.offset_to(base, 4);
+        let mut insert = |from: u32, granules: u32| {
+            let first = next + from;
+            next += 8;
+            map.record(first).granules.set(granules);
+            lists.insert(&map, first, granules);
+            first
+        };
+        let (long, fits) = (insert(1, 5), insert(0, 2));
+        (0..2 * EACH).for_each(|index| _ = insert(1, 1 + index % 2));
+        let found = [FEW, MANY, ALL].map(|looks| lists.best_aligned(&map, 1, 4, looks));
+        assert_eq!(found, [Some(long), Some(long), Some(fits)]);
     }
 
     #[test]

@@ -1,3 +1,5 @@
+mod aligned;
+
 use super::*;
 use crate::decay::HOLD_MAX_NS;
 use crate::granule::bytes_of;
@@ -482,17 +484,4 @@ fn sizes_by_turns_use_the_memory_of_the_largest() {
         }
     }
     assert!(fresh <= 2 * (1 + 16 + 496) + 496, "{fresh} granules were fresh");
-}
-
-#[test]
-fn an_aligned_block_is_made_of_what_one_left_between_others() {
-    let (map, mut spans) = (PageMap::new(), SpanHeap::new());
-    spans.mode = PurgeMode::Never;
-    let [_, left, _] = [(); 3].map(|()| spans.take(&map, 4, 4, false, 0).unwrap().first);
-    spans.give(&map, left, 4, false, 1);
-    assert_eq!(spans.take_used(&map, 4, 4, 2).map(|taken| taken.first), Some(left));
-    spans.give(&map, left, 4, false, 3);
-    assert_eq!(spans.take(&map, 4, 4, false, 4).map(|taken| taken.first), Some(left));
-    spans.give(&map, left, 4, false, 5);
-    assert!(spans.take_used(&map, 4, 8, 6).is_none_or(|taken| map.offset_to(taken.first, 8) == 0));
 }
