@@ -186,7 +186,7 @@ impl Kept {
         self.lists.get_mut(span.granules as usize)
     }
 
-    /// Keeps a span in the list of its length, which [has room](List::has_room). Returns those that have to leave for it.
+    /// Keeps a span in the list of its length, for which there is [room](List::make_room). Returns those that have to leave for it.
     #[inline]
     fn keep_by_length(&mut self, map: &PageMap, Span { first, granules }: Span) -> Option<Batch> {
         let list = self.lists[granules as usize];
