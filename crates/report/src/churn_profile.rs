@@ -9,6 +9,7 @@ use faultless_records::memory_call::Operation;
 
 use crate::folded;
 use crate::pprof::{Module, Place, Profile, Sample, ValueType};
+use crate::whole_numbers::WholeNumbers;
 
 const CALL_VALUES: &[ValueType] =
     &[ValueType { name: "calls", unit: "count" }, ValueType { name: "bytes", unit: "bytes" }];
@@ -121,9 +122,14 @@ impl<'recording> ChurnProfile<'recording> {
                 places.len() - 1
             })
         };
+        let mut rounding = vec![WholeNumbers::default(); self.values.len()];
         let sample = |chain: &Chain<'recording>| Sample {
             chain: chain.names.iter().map(|name| place(*name)).collect(),
-            values: chain.values.iter().map(|value| value.round() as u64).collect(),
+            values: rounding
+                .iter_mut()
+                .zip(&chain.values)
+                .map(|(rounding, value)| rounding.next(*value))
+                .collect(),
             label: chain.operation.map(|operation| ("operation", word(operation))),
         };
         let profile = Profile {

@@ -6,6 +6,7 @@ use faultless_records::fault_recording::FaultRecording;
 
 use crate::faults_tree::KERNEL;
 use crate::pprof::{Module, Place, Profile, Sample, ValueType};
+use crate::whole_numbers::WholeNumbers;
 
 /// What is counted of each chain.
 const VALUES: &[ValueType] =
@@ -33,8 +34,10 @@ pub fn profile(recording: &FaultRecording) -> Vec<u8> {
     let [nobody, not_looked_at] = [kernel + 1, kernel + 2];
     let sample = |chain: Vec<usize>, values: [u64; 2]| Sample { chain, values: values.to_vec(), label: None };
     let mut samples = Vec::new();
+    let [mut minor, mut major] = [WholeNumbers::default(); 2];
     for faults in &recording.faults {
-        let number = weights.faults(faults).round() as u64;
+        let rounding = if faults.is_major { &mut major } else { &mut minor };
+        let number = rounding.next(weights.faults(faults));
         let mut chain: Vec<usize> = faults.in_kernel.then_some(kernel).into_iter().collect();
         let mut next = faults.call;
         while let Some(call) = next.and_then(|call| tree.calls.get(call)) {
@@ -47,8 +50,8 @@ pub fn profile(recording: &FaultRecording) -> Vec<u8> {
         samples.push(sample(chain, [number, if faults.is_major { number } else { 0 }]));
     }
     let rest = weights.not_looked_at();
-    let rest = [rest.minor + rest.major, rest.major].map(|rest| rest.round() as u64);
-    samples.push(sample(vec![not_looked_at], rest));
+    let rest = [minor.next(rest.minor), major.next(rest.major)];
+    samples.push(sample(vec![not_looked_at], [rest[0] + rest[1], rest[1]]));
     let profile = Profile {
         values: VALUES,
         shown: 0,
@@ -66,6 +69,8 @@ pub fn profile(recording: &FaultRecording) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use faultless_records::fault_recording::{FaultCounts, Faults, Step};
+
     use crate::faults_tree::tests::recording;
     use crate::pprof::tests::{ReadProfile, read};
 
@@ -82,6 +87,18 @@ mod tests {
         assert_eq!(chains[0], ["dgemm", "main"]);
         assert_eq!(chains[2], ["[in the kernel]", "chem+0x40", "main"]);
         assert_eq!(numbers(&profile), [[95, 0], [3, 0], [2, 2]]);
+    }
+
+    #[test]
+    fn estimates_of_many_chains_add_up_to_what_was_counted() {
+        let mut recording = recording();
+        let sample =
+            Faults { samples: 1, weight: 1.0, is_major: false, in_kernel: false, ..recording.faults[0] };
+        recording.faults = vec![sample; 10];
+        recording.method.steps[0] = Step { minor_period: 2, minor_faults: 14, ..Step::default() };
+        recording.counters.user = FaultCounts { minor: 14, major: 0 };
+        let profile = read(&profile(&recording));
+        assert_eq!(numbers(&profile).iter().map(|values| values[0]).sum::<u64>(), 14);
     }
 
     #[test]

@@ -50,3 +50,4 @@ pub mod watch_json;
 pub mod watch_lines;
 pub mod watch_summary;
 pub mod watch_view;
+mod whole_numbers;
