@@ -22,6 +22,7 @@ use faultless_trial::environment::Environment;
 
 use crate::arguments::ChurnArguments;
 use crate::failure::Failure;
+use crate::library;
 use crate::observing_progress::{Elsewhere, ObservingProgress};
 use crate::target;
 
@@ -64,7 +65,8 @@ impl Place {
     fn make() -> Result<Self, Failure> {
         let failed = |error: std::io::Error| Failure::Failed(format!("cannot write the recorder: {error}"));
         let directory = PrivateDirectory::create().map_err(failed)?;
-        let recorder = faultless_bundle::recorder_into(directory.path()).map_err(failed)?;
+        let recorder = faultless_bundle::recorder_into(directory.path())
+            .map_err(|error| library::unwritten("the recorder", directory.path(), &error))?;
         let recordings = PrivateDirectory::create_in_memory().map_err(failed)?;
         fs::set_permissions(recordings.path(), fs::Permissions::from_mode(SHARED_DIRECTORY_MODE))
             .map_err(failed)?;

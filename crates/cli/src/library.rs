@@ -1,5 +1,6 @@
 //! The carried library and the carried demo as files of a private directory.
 
+use std::io;
 use std::path::{Path, PathBuf};
 
 use faultless_probe::place::PrivateDirectory;
@@ -15,27 +16,48 @@ const DEMO: &str = "chem";
 /// # Errors
 /// [`Failure::Failed`] with the place, the reason and what to do.
 pub fn private() -> Result<(PrivateDirectory, PathBuf), Failure> {
-    let failed = |reason: String| Failure::Failed(format!("cannot write the library: {reason}"));
-    let directory = PrivateDirectory::create().map_err(|error| failed(error.to_string()))?;
+    let directory = PrivateDirectory::create()
+        .map_err(|error| Failure::Failed(format!("cannot write the library: {error}")))?;
     match faultless_bundle::library_into(directory.path()) {
         Ok(library) => Ok((directory, library)),
-        // Only the kernel's reasons depend on the place.
-        Err(error) if error.raw_os_error().is_some() => {
-            let place = directory.path().parent().unwrap_or(Path::new("/"));
-            Err(failed(format!("{}: {error}; set TMPDIR to a directory with room", place.display())))
-        }
-        Err(error) => Err(failed(error.to_string())),
+        Err(error) => Err(unwritten("the library", directory.path(), &error)),
     }
+}
+
+/// What could not be written into a private directory: with the place where that lies and what to do, where the kernel refused.
+pub fn unwritten(what: &str, directory: &Path, error: &io::Error) -> Failure {
+    // Only the kernel's reasons depend on the place.
+    if error.raw_os_error().is_none() {
+        return Failure::Failed(format!("cannot write {what}: {error}"));
+    }
+    let place = directory.parent().unwrap_or(Path::new("/")).display();
+    Failure::Failed(format!("cannot write {what}: {place}: {error}; set TMPDIR to a directory with room"))
 }
 
 /// Writes the demo into a directory.
 ///
 /// # Errors
-/// [`Failure::Failed`] with the reason.
+/// [`Failure::Failed`] with the place, the reason and what to do.
 pub fn demo(directory: &Path) -> Result<Command, Failure> {
     let workload = faultless_bundle::workload(DEMO)
         .ok_or_else(|| Failure::Failed("this build carries no demo; name a command".into()))?;
     let program = faultless_bundle::workload_into(directory, workload)
-        .map_err(|error| Failure::Failed(format!("cannot write the demo: {error}")))?;
+        .map_err(|error| unwritten("the demo", directory, &error))?;
     Ok(Command { program, arguments: vec![DEMO.into()], input: None })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_demo_that_finds_no_room_is_said_with_its_place_and_what_to_do() {
+        let Err(Failure::Failed(reason)) = demo(Path::new("/nowhere/private")) else {
+            panic!("it was written")
+        };
+        assert_eq!(
+            reason,
+            "cannot write the demo: /nowhere: No such file or directory (os error 2); set TMPDIR to a directory with room"
+        );
+    }
 }

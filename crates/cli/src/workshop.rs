@@ -17,6 +17,7 @@ use faultless_trial::command::{self, Command};
 use faultless_trial::environment::Environment;
 
 use crate::failure::Failure;
+use crate::library;
 
 /// Where and for whom.
 pub struct Workshop<'a> {
@@ -45,7 +46,8 @@ impl Workshop<'_> {
         }
         let workload = faultless_bundle::workload(&cell.workload)
             .ok_or_else(|| Failure::Failed(format!("this build carries no workload {}", cell.workload)))?;
-        let program = faultless_bundle::workload_into(self.directory, workload).map_err(failed)?;
+        let program = faultless_bundle::workload_into(self.directory, workload)
+            .map_err(|error| library::unwritten(&cell.workload, self.directory, &error))?;
         let mut arguments = self.arguments(cell, &cell.workload);
         arguments.extend(cell.variant.clone().map(OsString::from));
         Ok(Job { command: Command { program, arguments, input: None }, reports: true })
