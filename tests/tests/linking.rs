@@ -31,16 +31,21 @@ fn prefix() -> &'static Path {
     static PREFIX: OnceLock<PathBuf> = OnceLock::new();
     PREFIX.get_or_init(|| {
         let prefix = build_folder().join("installed");
-        let target = build_folder().join("install-target");
-        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let _ = std::fs::remove_dir_all(&prefix);
-        let mut install = Command::new("sh");
-        install.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."));
-        install.args(["-c", "umask 077; exec \"$@\"", "sh"]).arg(cargo);
-        install.env("CARGO_TARGET_DIR", target).args(["xtask", "install", "--prefix"]).arg(&prefix);
-        succeeds(install.env_remove("DESTDIR"));
+        succeeds(install(&prefix).env_remove("DESTDIR"));
         prefix
     })
+}
+
+/// Installs as somebody who shares nothing by default.
+fn install(prefix: &Path) -> Command {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut install = Command::new("sh");
+    install.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."));
+    install.args(["-c", "umask 077; exec \"$@\"", "sh"]).arg(cargo);
+    install.env("CARGO_TARGET_DIR", build_folder().join("install-target"));
+    install.args(["xtask", "install", "--prefix"]).arg(prefix);
+    install
 }
 
 /// Modes of a folder and of all that lies in it.
@@ -64,10 +69,7 @@ fn everybody_may_use_what_was_installed_with_a_umask_of_ones_own() {
 fn a_package_is_staged_below_destdir() {
     let stage = build_folder().join("stage");
     let _ = std::fs::remove_dir_all(&stage);
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut install = Command::new(cargo);
-    install.env("CARGO_TARGET_DIR", prefix().with_file_name("install-target")).env("DESTDIR", &stage);
-    succeeds(install.args(["xtask", "install", "--prefix"]).arg(prefix()));
+    succeeds(install(prefix()).env("DESTDIR", &stage));
     let staged = stage.join(prefix().strip_prefix("/").unwrap());
     assert_eq!(modes(&staged).len(), modes(prefix()).len(), "{}", staged.display());
 }

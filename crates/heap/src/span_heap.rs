@@ -151,14 +151,13 @@ impl SpanHeap {
 
     /// As [`SpanHeap::take`], only from memory that may have pages.
     pub fn take_used(&mut self, map: &PageMap, granules: u32, align: u32, now: u64) -> Option<Taken> {
-        let span = self.dirty.best_aligned(map, granules, align, FEW)?;
-        let serves = !self.is_held_back(map, span, granules, granules);
-        serves.then(|| self.take_of(map, span, granules, align, now))
+        let span = self.used_fit(map, granules, align, granules)?;
+        Some(self.take_of(map, span, granules, align, now))
     }
 
-    /// The free span that may have pages and would be taken for `granules`, of at least `padded`.
-    fn used_fit(&self, map: &PageMap, padded: u32, granules: u32) -> Option<u32> {
-        let span = self.dirty.best_fit(map, padded, FEW)?;
+    /// The free span that may have pages and would be taken for `granules`, with room for `padded` from a multiple of `align` on.
+    fn used_fit(&self, map: &PageMap, padded: u32, align: u32, granules: u32) -> Option<u32> {
+        let span = self.dirty.best_aligned(map, padded, align, FEW)?;
         (!self.is_held_back(map, span, granules, granules)).then_some(span)
     }
 

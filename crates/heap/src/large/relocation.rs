@@ -106,8 +106,8 @@ impl Large {
                 if moves {
                     map.reservation.advise(target, bytes_of(map.record(new_first).granules.get()));
                 }
-                let may_copy_elsewhere = growth.pages() == Pages::None && new.zero;
-                if may_copy_elsewhere && done == 0 && growth.new_bytes <= COPIED_MAX {
+                let is_untouched = moves && done == 0 && new.zero;
+                if is_untouched && growth.is_little() && growth.new_bytes <= COPIED_MAX {
                     self.give_untouched(spans, shard, new_first);
                     return self.relocate_as(spans, shard, Growth { may_move: false, ..growth });
                 }

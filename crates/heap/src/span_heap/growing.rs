@@ -15,7 +15,7 @@ const ROOM: u32 = 2;
 impl SpanHeap {
     /// Takes a span for a block that grows out of one with pages in which it has room to grow again; `None` if there is none.
     pub fn take_to_grow(&mut self, map: &PageMap, granules: u32, now: u64) -> Option<Taken> {
-        let span = self.used_fit(map, granules.checked_mul(ROOM)?, granules)?;
+        let span = self.used_fit(map, granules.checked_mul(ROOM)?, 1, granules)?;
         Some(self.take_of(map, span, granules, 1, now))
     }
 
@@ -34,7 +34,7 @@ impl SpanHeap {
         let is_free = if self.free_from(map, end) >= more {
             grows_little
                 || map.record(end).state() == State::Dirty
-                || !keeps_as_much && self.used_fit(map, wanted, wanted).is_none()
+                || !keeps_as_much && self.used_fit(map, wanted, 1, wanted).is_none()
         } else {
             (grows_little || !keeps_as_much) && self.reserve_behind(map, span, more)
         };
