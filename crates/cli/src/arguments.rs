@@ -42,7 +42,7 @@ pub enum Action {
     Run(RunArguments),
     /// Find out what the allocator costs a command and which remedy helps; without a command, on a demo.
     Doctor(DoctorArguments),
-    /// Compare allocators on the programs that papers compare them with, and on real ones.
+    /// Compare allocators on a command of your own, the programs that papers compare them with, and real ones.
     Bench(BenchArguments),
     /// Count the calls by which a program gets memory (from the kernel, or from malloc) and gives it back; name thrash.
     Churn(ChurnArguments),
@@ -144,11 +144,15 @@ pub struct BenchArguments {
     #[arg(long, value_name = "FILE")]
     pub plot: Option<PathBuf>,
     /// Run nothing: show what an earlier --json wrote to FILE.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["names", "allocators", "threads", "sizes", "repeat", "quick", "idle", "seed", "system_calls", "json"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["names", "allocators", "threads", "sizes", "repeat", "quick", "idle", "seed", "system_calls", "json", "command"])]
     pub load: Option<PathBuf>,
     /// List suites, workloads and the allocators that were found, and run nothing.
     #[arg(long, exclusive = true)]
     pub list: bool,
+    /// A command of your own instead; each run reads the file that bench gets (< FILE), else nothing, its output is dropped, and one
+    /// that does not end by itself needs a limit, such as timeout 30 CMD.
+    #[arg(last = true, value_name = "CMD", conflicts_with_all = ["names", "threads", "sizes", "idle", "seed"])]
+    pub command: Vec<OsString>,
 }
 
 /// `faultless churn`

@@ -5,8 +5,9 @@ use std::path::Path;
 
 use faultless_probe::allocators::installed;
 use faultless_probe::clock::unix_s;
+use faultless_probe::java::{self, Java};
 use faultless_probe::signals::Signals;
-use faultless_probe::{java, loader, machine, program, terminal};
+use faultless_probe::{loader, machine, program, terminal};
 use faultless_records::bench::{Campaign, Cell, Contender, SCHEMA, Sample, Size, Suite, SystemCalls};
 use faultless_records::measurement::Ending;
 use faultless_report::plain::fitted;
@@ -20,6 +21,7 @@ use faultless_trial::environment::Environment;
 use faultless_trial::turns::Turn;
 
 use crate::arguments::{self, BenchArguments};
+use crate::bench_command;
 use crate::bench_progress::BenchProgress;
 use crate::contenders;
 use crate::failure::Failure;
@@ -95,23 +97,15 @@ fn run(arguments: &BenchArguments, signals: &Signals) -> Result<(Campaign, Optio
     let started_unix_s = unix_s();
     let seed = arguments.seed.unwrap_or((started_unix_s & u64::from(SEED_MASK)) as u32);
     let javas = java::installed();
-    let wish = Wish {
-        names: arguments.names.clone(),
-        threads: arguments.threads.clone(),
-        sizes: arguments.sizes.iter().map(|size| size_of(*size)).collect(),
-        is_quick: arguments.quick,
-        seed,
-        javas: javas.iter().map(|java| java.version).collect(),
+    let command = bench_command::find(&arguments.command)?;
+    let mut cells = match &command {
+        Some(command) => vec![bench_command::cell(command)],
+        None => cells(arguments, seed, &javas)?,
     };
-    let mut cells = catalogue::cells(&wish, is_installed).map_err(Failure::Usage)?;
-    refuse_missing(&arguments.names)?;
-    if cells.is_empty() {
-        return Err(Failure::Failed("none of these programs is installed".into()));
-    }
     let is_drawn = cells.iter().any(|cell| cell.suite.takes_a_seed());
     let (directory, library) = library::private()?;
     let own = Environment::new(std::env::vars_os());
-    let (contenders, entries): (Vec<_>, Vec<_>) =
+    let (mut contenders, entries): (Vec<_>, Vec<_>) =
         contenders::contenders(&arguments.allocators, &own, &library)?.into_iter().unzip();
     let reference = match &arguments.reference {
         None => 0,
@@ -119,7 +113,10 @@ fn run(arguments: &BenchArguments, signals: &Signals) -> Result<(Campaign, Optio
     };
     let idle_ms = arguments.idle.unwrap_or(if arguments.quick { 0 } else { IDLE_MS });
     let workshop = Workshop { directory: directory.path(), idle_ms, javas: &javas, signals };
-    let jobs: Vec<Job> = cells.iter().map(|cell| workshop.job(cell)).collect::<Result<_, _>>()?;
+    let jobs: Vec<Job> = match &command {
+        Some(command) => vec![bench_command::look(command, &own, &mut contenders, signals)?],
+        None => cells.iter().map(|cell| workshop.job(cell)).collect::<Result<_, _>>()?,
+    };
     let rounds = arguments.repeat.unwrap_or(if arguments.quick { ROUNDS_QUICK } else { ROUNDS });
 
     let libc = libc(signals)?;
@@ -155,12 +152,31 @@ fn run(arguments: &BenchArguments, signals: &Signals) -> Result<(Campaign, Optio
         machine: machine::machine(libc),
         contenders,
         reference,
+        command: command.map_or_else(Vec::new, |command| command.words()),
         seed: is_drawn.then_some(seed),
         cells,
         samples,
         system_calls,
     };
     Ok((campaign, interrupted))
+}
+
+/// The cells of the suites and workloads that are asked for.
+fn cells(arguments: &BenchArguments, seed: u32, javas: &[Java]) -> Result<Vec<Cell>, Failure> {
+    let wish = Wish {
+        names: arguments.names.clone(),
+        threads: arguments.threads.clone(),
+        sizes: arguments.sizes.iter().map(|size| size_of(*size)).collect(),
+        is_quick: arguments.quick,
+        seed,
+        javas: javas.iter().map(|java| java.version).collect(),
+    };
+    let cells = catalogue::cells(&wish, is_installed).map_err(Failure::Usage)?;
+    refuse_missing(&arguments.names)?;
+    match cells.is_empty() {
+        true => Err(Failure::Failed("none of these programs is installed".into())),
+        false => Ok(cells),
+    }
 }
 
 /// Counts system calls, and says which could not be counted; an interruption leaves what was counted.
@@ -274,7 +290,7 @@ fn load(path: &Path, reference: Option<&str>) -> Result<Campaign, Failure> {
 /// What can be asked for on this machine.
 fn list() -> String {
     let mut text = String::from("Workloads\n");
-    for suite in Suite::ALL {
+    for suite in Suite::ALL.into_iter().filter(|suite| suite.has_programs()) {
         let mut names: Vec<String> =
             WORKLOADS.iter().filter(|(of, _)| *of == suite).map(|(_, name)| (*name).to_owned()).collect();
         if suite == Suite::Programs {
@@ -298,6 +314,7 @@ fn list() -> String {
         }
         text.push_str(&format!("  {:<9}{}\n", suite.name(), names.join(", ")));
     }
+    text.push_str("  -- CMD   a command of your own\n");
     text.push_str("Allocators\n  libc\n  faultless\n");
     for found in installed() {
         text.push_str(&format!("  {:<16} {}\n", contenders::key(&found), found.library.display()));

@@ -54,14 +54,14 @@ pub fn doctor(arguments: DoctorArguments, signals: &Signals) -> Result<Ending, F
     // What can be refused without writing anything is refused first.
     let given = if is_demo { None } else { Some(target::resolve(arguments.command)?) };
     let page = arguments.html.as_deref().map(OutputFile::create).transpose()?;
-    let room = Room::prepare()?;
+    let files = Files::prepare()?;
     let command = match given {
         Some(command) => Command { input: input::file(), ..command },
-        None => library::demo(room.directory.path())?,
+        None => library::demo(files.directory.path())?,
     };
     let patient = Patient { command, is_demo, environment: Environment::new(std::env::vars_os()) };
-    let consultation = consult(&patient, &room, arguments.runs, signals)?;
-    drop(room);
+    let consultation = consult(&patient, &files, arguments.runs, signals)?;
+    drop(files);
 
     // A disk that is full by now costs its file and not the result.
     let drawn = page.map_or(Ok(()), |page| page.write(&html(&consultation)));
@@ -76,12 +76,12 @@ pub fn doctor(arguments: DoctorArguments, signals: &Signals) -> Result<Ending, F
 }
 
 /// Where the files of a consultation are; gone when it is over.
-struct Room {
+struct Files {
     directory: PrivateDirectory,
     library: PathBuf,
 }
 
-impl Room {
+impl Files {
     fn prepare() -> Result<Self, Failure> {
         let (directory, library) = library::private()?;
         Ok(Self { directory, library })
@@ -101,12 +101,17 @@ impl Patient {
         if self.is_demo { vec!["CMD".into()] } else { self.command.words() }
     }
 
-    fn under_faultless(&self, room: &Room) -> Environment {
-        plan::under_faultless(&self.environment, &room.library, &place::system_preload())
+    fn under_faultless(&self, files: &Files) -> Environment {
+        plan::under_faultless(&self.environment, &files.library, &place::system_preload())
     }
 }
 
-fn consult(patient: &Patient, room: &Room, rounds: u32, signals: &Signals) -> Result<Consultation, Failure> {
+fn consult(
+    patient: &Patient,
+    files: &Files,
+    rounds: u32,
+    signals: &Signals,
+) -> Result<Consultation, Failure> {
     let mut progress = Progress::start();
     let name = patient.command.name();
     progress.say(&format!("{name}: first look, as it is, until it ends (Ctrl-C stops it)"));
@@ -125,7 +130,7 @@ fn consult(patient: &Patient, room: &Room, rounds: u32, signals: &Signals) -> Re
     };
     let orphans: Vec<Orphan> = orphans.into_iter().filter(counts).collect();
     progress.say(&format!("{}: observing its sizes under Faultless", patient.command.name()));
-    let Observation { largest: observed, others, unreached } = observe(patient, room, signals)?;
+    let Observation { largest: observed, others, unreached } = observe(patient, files, signals)?;
 
     let glibc = loader::glibc_version(&look.measurement.mapped_files);
     let findings = check_environment(patient, &look.measurement, glibc);
@@ -140,7 +145,7 @@ fn consult(patient: &Patient, room: &Room, rounds: u32, signals: &Signals) -> Re
         || plan::preloads_allocator(&patient.environment);
 
     let (arms, roles): (Vec<Arm>, Vec<_>) =
-        plan::arms(&patient.environment, &tuning, patient.under_faultless(room), libc_is_reachable)
+        plan::arms(&patient.environment, &tuning, patient.under_faultless(files), libc_is_reachable)
             .into_iter()
             .unzip();
     let names: Vec<String> = arms.iter().map(|arm| arm.name.clone()).collect();
@@ -206,14 +211,14 @@ struct Observation {
     unreached: Option<String>,
 }
 
-fn observe(patient: &Patient, room: &Room, signals: &Signals) -> Result<Observation, Failure> {
-    let prefix = room.directory.path().join(REPORT_PREFIX);
+fn observe(patient: &Patient, files: &Files, signals: &Signals) -> Result<Observation, Failure> {
+    let prefix = files.directory.path().join(REPORT_PREFIX);
     let mut option = OsString::from("report:");
     option.push(&prefix);
-    let environment = patient.under_faultless(room).with_option("FAULTLESS", &option);
+    let environment = patient.under_faultless(files).with_option("FAULTLESS", &option);
     let (_, views) = run_with_sizes(&patient.command, &environment, signals)
         .map_err(|error| Failure::of_run(&patient.command.name(), error))?;
-    let reports = reports(room.directory.path());
+    let reports = reports(files.directory.path());
     let is_reported = |pid: &i32| reports.contains_key(pid);
     let seen = |is_wanted: bool| {
         let fits = views.iter().filter(move |(pid, _)| is_reported(pid) == is_wanted);

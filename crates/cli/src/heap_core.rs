@@ -8,7 +8,7 @@ use faultless_diagnosis::glibc_heap::arenas::Data;
 use faultless_diagnosis::glibc_heap::choice::{self, Outcome};
 use faultless_diagnosis::glibc_heap::{self, Area, Memory, Page, is_libc};
 use faultless_probe::core_image::CoreImage;
-use faultless_records::core_file::MappedFile;
+use faultless_records::core_file::{MappedFile, Segment};
 use faultless_records::glibc;
 use faultless_records::thousands::several;
 use faultless_report::heap::{HeapReport, Source};
@@ -27,12 +27,11 @@ pub fn look(path: &Path) -> Result<HeapReport, Failure> {
     let image = CoreImage::open(path).map_err(|error| Failure::Failed(error.to_string()))?;
     let began = Instant::now();
     let files = &image.notes.files;
-    let memory = CoreMemory { image: &image };
+    let missing = (image.missing_bytes() > 0).then(|| several(image.missing_bytes(), "byte"));
     let mut remarks = Vec::new();
-    if image.missing_bytes() > 0 {
+    if let Some(missing) = &missing {
         remarks.push(format!(
-            "The file was cut off, {} missing (ulimit -c, or a full disk), and what lies there cannot be walked.",
-            several(image.missing_bytes(), "byte")
+            "The file was cut off, {missing} missing (ulimit -c, or a full disk), and what lies there cannot be walked."
         ));
     }
     let is_named = files.iter().any(|file| is_libc(&file.path));
@@ -51,31 +50,21 @@ pub fn look(path: &Path) -> Result<HeapReport, Failure> {
     let mut walks = Vec::new();
     let mut is_unused = false;
     for file in files.iter().filter(wanted) {
-        let is_writable =
-            |start| image.segments().iter().any(|segment| segment.start == start && segment.is_writable);
-        if !is_writable(file.start) {
-            continue;
-        }
-        let areas = areas(&image, files);
-        let behind =
-            areas.iter().find(|area| area.start == file.end && area.is_anonymous && area.is_writable);
-        let whole = (file.start, behind.map_or(file.end, |area| area.end));
-        let data = Data::read(&memory, whole).or_else(|| Data::read(&memory, (file.start, file.end)));
-        match data.map(|data| choice::walk(&memory, &areas, &data, version)) {
+        match walk(&image, file, version) {
             Some(Outcome::Walked(walk)) => walks.push(*walk),
             Some(Outcome::Unused) => is_unused = true,
             Some(Outcome::Nothing) | None => {}
         }
     }
-    if walks.is_empty() && image.missing_bytes() > 0 {
-        return Err(Failure::Failed(format!(
-            "cannot use {}: it was cut off, {} missing (ulimit -c, or a full disk), the data of libc among them",
-            path.display(),
-            several(image.missing_bytes(), "byte")
-        )));
-    }
-    if walks.is_empty() {
-        remarks.push(nothing_found(is_unused, !is_named));
+    match missing {
+        Some(missing) if walks.is_empty() => {
+            return Err(Failure::Failed(format!(
+                "cannot use {}: it was cut off, {missing} missing (ulimit -c, or a full disk), the data of libc among them",
+                path.display()
+            )));
+        }
+        None if walks.is_empty() => remarks.push(nothing_found(is_unused, !is_named)),
+        _ => {}
     }
     let (pid, name) = match &image.notes.process {
         Some((pid, name)) => (Some(*pid), name.clone()),
@@ -96,6 +85,19 @@ pub fn look(path: &Path) -> Result<HeapReport, Failure> {
         faultless: None,
         remarks,
     })
+}
+
+/// Walks the heaps that the data of a libc lead to; none where this part of the file has no data.
+fn walk(image: &CoreImage, file: &MappedFile, version: Option<(u32, u32)>) -> Option<Outcome> {
+    let is_data = |segment: &Segment| segment.start == file.start && segment.is_writable;
+    if !image.segments().iter().any(is_data) {
+        return None;
+    }
+    let (memory, areas) = (CoreMemory { image }, areas(image, &image.notes.files));
+    let behind = areas.iter().find(|area| area.start == file.end && area.is_anonymous && area.is_writable);
+    let whole = (file.start, behind.map_or(file.end, |area| area.end));
+    let data = Data::read(&memory, whole).or_else(|| Data::read(&memory, (file.start, file.end)))?;
+    Some(choice::walk(&memory, &areas, &data, version))
 }
 
 /// The version of a libc, if the file of that path is still the one that the process had mapped.

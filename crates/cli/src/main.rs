@@ -3,6 +3,7 @@
 
 mod arguments;
 mod bench;
+mod bench_command;
 mod bench_progress;
 mod check;
 mod churn;

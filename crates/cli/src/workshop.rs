@@ -50,7 +50,7 @@ impl Workshop<'_> {
             .map_err(|error| library::unwritten(&cell.workload, self.directory, &error))?;
         let mut arguments = self.arguments(cell, &cell.workload);
         arguments.extend(cell.variant.clone().map(OsString::from));
-        Ok(Job { command: Command { program, arguments, input: None }, reports: true })
+        Ok(Job::new(Command { program, arguments, input: None }, true))
     }
 
     /// `NAME THREADS SIZE IDLE_MS`.
@@ -74,7 +74,7 @@ impl Workshop<'_> {
             }
         }
         let script = program.map_or("", |program| program.script);
-        Ok(Ok(Job { command: command(script), reports: false }))
+        Ok(Ok(Job::new(command(script), false)))
     }
 
     /// The case `jvm`, compiled by the version's own compiler once and for all its cells. Its variant is `VERSION` or
@@ -110,7 +110,7 @@ impl Workshop<'_> {
         arguments.extend(self.arguments(cell, "Bursts"));
         arguments.push(form.into());
         let command = Command { program: java.home.join("bin/java"), arguments, input: None };
-        Ok(Ok(Job { command, reports: true }))
+        Ok(Ok(Job::new(command, true)))
     }
 }
 

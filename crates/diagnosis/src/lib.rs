@@ -25,3 +25,4 @@ pub mod spread;
 pub mod standing;
 pub mod tuning;
 pub mod verdict;
+pub mod whole_numbers;

@@ -54,9 +54,12 @@ impl Metric {
     pub fn time_of(suite: Suite) -> Self {
         match suite {
             Suite::Sun => Self::Elapsed,
-            Suite::Classic | Suite::Programs | Suite::Threads | Suite::Drawn | Suite::Seeds => {
-                Self::Processor
-            }
+            Suite::Classic
+            | Suite::Programs
+            | Suite::Threads
+            | Suite::Drawn
+            | Suite::Seeds
+            | Suite::Command => Self::Processor,
         }
     }
 }

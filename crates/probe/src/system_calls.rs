@@ -19,11 +19,15 @@ use crate::watch::{WatchError, resume};
 /// Between two looks for the end of what was killed.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// How the command ended, and its calls since exec; fails when it does not end within `limit`.
+/// How the command ended, and its calls since exec; fails when it does not end within `limit`, if there is one.
 ///
 /// # Errors
 /// [`WatchError`].
-pub fn count(launched: &Launched, signals: &Signals, limit: Duration) -> Result<(Ending, u64), WatchError> {
+pub fn count(
+    launched: &Launched,
+    signals: &Signals,
+    limit: Option<Duration>,
+) -> Result<(Ending, u64), WatchError> {
     let mut count = Count { pid: launched.pid(), inside: HashSet::new(), calls: 0, has_begun: false };
     let result = count.follow(launched, signals, limit);
     // What the command left behind is traced by us and would stop for ever.
@@ -55,7 +59,7 @@ impl Count {
         &mut self,
         launched: &Launched,
         signals: &Signals,
-        limit: Duration,
+        limit: Option<Duration>,
     ) -> Result<Ending, WatchError> {
         loop {
             while let Some((pid, status)) = wait_without_blocking()? {
@@ -63,14 +67,14 @@ impl Count {
                     return Ok(ending);
                 }
             }
-            let patience = limit.saturating_sub(launched.started.elapsed());
-            match signals.next(Some(patience))? {
+            let patience = limit.map(|limit| limit.saturating_sub(launched.started.elapsed()));
+            match signals.next(patience)? {
                 Some(arrival) if arrival.is_interruption() => {
                     return Err(WatchError::Interrupted(arrival.number));
                 }
                 Some(_) => {}
                 None => {
-                    let reason = format!("no end after {} s", limit.as_secs());
+                    let reason = format!("no end after {} s", limit.unwrap_or_default().as_secs());
                     return Err(io::Error::new(io::ErrorKind::TimedOut, reason).into());
                 }
             }

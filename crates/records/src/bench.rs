@@ -27,6 +27,9 @@ pub struct Campaign {
     pub contenders: Vec<Contender>,
     /// Index of the contender that the others are compared with.
     pub reference: usize,
+    /// The words of the user's own command, where that was run: of the only cell of [`Suite::Command`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub command: Vec<String>,
     /// What the random forms of the suite `seeds` drew their sizes and pauses from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seed: Option<u32>,
@@ -95,12 +98,20 @@ pub enum Suite {
     Drawn,
     /// The cases of the documents that this allocator was made for, each with a criterion of its own.
     Seeds,
+    /// A command of the user's own.
+    Command,
 }
 
 impl Suite {
     /// All, in the order of the table.
-    pub const ALL: [Self; 6] =
-        [Self::Sun, Self::Classic, Self::Programs, Self::Threads, Self::Drawn, Self::Seeds];
+    pub const ALL: [Self; 7] =
+        [Self::Sun, Self::Classic, Self::Programs, Self::Threads, Self::Drawn, Self::Seeds, Self::Command];
+
+    /// Whether it holds programs of the tool's, which are asked for by its name.
+    #[must_use]
+    pub fn has_programs(self) -> bool {
+        self != Self::Command
+    }
 
     /// Name on the command line and in tables.
     #[must_use]
@@ -112,6 +123,7 @@ impl Suite {
             Self::Threads => "threads",
             Self::Drawn => "drawn",
             Self::Seeds => "seeds",
+            Self::Command => "command",
         }
     }
 

@@ -8,6 +8,7 @@ use faultless_diagnosis::standing::{
 };
 use faultless_records::bench::{Campaign, Suite};
 
+use crate::bench_command_table;
 use crate::plain::{fitted, plain};
 use crate::quantity::{self, count, mebibytes, seconds_of, several, whole};
 use crate::seeds_table;
@@ -31,6 +32,11 @@ pub fn text(campaign: &Campaign, columns: Option<usize>) -> String {
         if cells_of(campaign, suite).next().is_none() {
             continue;
         }
+        if suite == Suite::Command {
+            parts.extend(cells_of(campaign, suite).map(|cell| bench_command_table::text(campaign, cell)));
+            parts.push(fit(bench_command_table::legend(campaign)));
+            continue;
+        }
         if suite == Suite::Seeds {
             parts.extend(seeds_parts(campaign, &fit));
         }
@@ -51,7 +57,7 @@ pub fn text(campaign: &Campaign, columns: Option<usize>) -> String {
             ));
         }
     }
-    if campaign.cells.iter().any(|cell| cell.suite != Suite::Seeds) {
+    if campaign.cells.iter().any(|cell| !matches!(cell.suite, Suite::Seeds | Suite::Command)) {
         parts.push(fit(LEGEND.to_owned()));
     }
     parts.extend(remarks(campaign).into_iter().map(fit));
@@ -68,6 +74,8 @@ fn metrics(suite: Suite) -> Vec<Metric> {
         Suite::Sun | Suite::Classic | Suite::Drawn => {}
         // Its cases have criteria of their own; their other figures are in the saved file and on the page.
         Suite::Seeds => metrics.clear(),
+        // It has a table of its own.
+        Suite::Command => metrics.clear(),
     }
     metrics
 }
@@ -161,16 +169,34 @@ fn table(campaign: &Campaign, suite: Suite, metric: Metric) -> Table {
             if contender == campaign.reference {
                 return "×1".to_owned();
             }
-            let bare = |number: f64| quantity::ratio(number).trim_start_matches('×').to_owned();
-            format!("{}\n{}–{}", quantity::ratio(mean.median), bare(mean.low), bare(mean.high))
+            with_interval(&mean, "\n")
         })
     };
     table.add_row(row(campaign, "geometric mean", mean));
     close_up(table)
 }
 
+/// A ratio, and `between` it and that its interval; of one round there is none.
+pub(crate) fn with_interval(ratio: &Ratio, between: &str) -> String {
+    let bare = |number: f64| quantity::ratio(number).trim_start_matches('×').to_owned();
+    let median = quantity::ratio(ratio.median);
+    match ratio.confidence > 0.0 {
+        true => format!("{median}{between}{}–{}", bare(ratio.low), bare(ratio.high)),
+        false => median,
+    }
+}
+
+/// A figure as it stands in a table.
+pub(crate) fn amount(metric: Metric, figure: f64) -> String {
+    match metric {
+        Metric::Elapsed | Metric::Processor => seconds_of(figure),
+        Metric::MinorFaults => whole(figure),
+        Metric::PeakRss | Metric::EndRss | Metric::IdleRss => mebibytes(figure as u64),
+    }
+}
+
 /// Little room between columns: there are as many as allocators.
-fn close_up(mut table: Table) -> Table {
+pub(crate) fn close_up(mut table: Table) -> Table {
     for column in table.column_iter_mut() {
         column.set_padding((0, 1));
     }
@@ -198,16 +224,7 @@ fn standing(campaign: &Campaign, cell: usize, contender: usize, metric: Metric) 
         return if has_run { "-".into() } else { "failed".into() };
     };
     let mark = if is_among_best(campaign, cell, contender, metric) { "*" } else { " " };
-    let absolute = || {
-        format!(
-            "{}{mark}",
-            match metric {
-                Metric::Elapsed | Metric::Processor => seconds_of(own.median),
-                Metric::MinorFaults => whole(own.median),
-                Metric::PeakRss | Metric::EndRss | Metric::IdleRss => mebibytes(own.median as u64),
-            }
-        )
-    };
+    let absolute = || format!("{}{mark}", amount(metric, own.median));
     if contender == campaign.reference {
         return absolute();
     }
@@ -319,6 +336,7 @@ mod tests {
             },
             contenders: vec![contender("libc"), contender("fast"), contender("broken")],
             reference: 0,
+            command: Vec::new(),
             seed: None,
             cells: vec![bench::Cell {
                 suite: Suite::Classic,

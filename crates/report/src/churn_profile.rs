@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use faultless_diagnosis::churn::blame::NOT_SEEN;
+use faultless_diagnosis::whole_numbers::WholeNumbers;
 use faultless_records::churn_recording::ChurnRecording;
 use faultless_records::malloc_recording::{Estimate, MallocRecording};
 use faultless_records::memory_call::Operation;
 
 use crate::folded;
 use crate::pprof::{Module, Place, Profile, Sample, ValueType};
-use crate::whole_numbers::WholeNumbers;
 
 const CALL_VALUES: &[ValueType] =
     &[ValueType { name: "calls", unit: "count" }, ValueType { name: "bytes", unit: "bytes" }];

@@ -2,11 +2,11 @@
 
 use faultless_diagnosis::faults::profile::{NOBODY, NOT_LOOKED_AT};
 use faultless_diagnosis::faults::weight::Weights;
+use faultless_diagnosis::whole_numbers::WholeNumbers;
 use faultless_records::fault_recording::FaultRecording;
 
 use crate::faults_tree::KERNEL;
 use crate::pprof::{Module, Place, Profile, Sample, ValueType};
-use crate::whole_numbers::WholeNumbers;
 
 /// What is counted of each chain.
 const VALUES: &[ValueType] =

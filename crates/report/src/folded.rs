@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use faultless_diagnosis::whole_numbers::WholeNumbers;
+
 use crate::plain::plain;
-use crate::whole_numbers::WholeNumbers;
 
 /// A line for each chain: outermost call first, separated by `;`, then its number. Chains of the same names are one.
 pub(crate) fn lines<'text>(chains: impl Iterator<Item = (impl Iterator<Item = &'text str>, f64)>) -> String {

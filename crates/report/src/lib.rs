@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 pub mod axis;
+mod bench_command_table;
 pub mod bench_html;
 pub mod bench_json;
 pub mod bench_table;
@@ -50,4 +51,3 @@ pub mod watch_json;
 pub mod watch_lines;
 pub mod watch_summary;
 pub mod watch_view;
-mod whole_numbers;

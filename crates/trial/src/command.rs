@@ -15,7 +15,7 @@ use faultless_probe::signals::{self, Signals};
 use faultless_probe::system_calls;
 use faultless_probe::watch::{Moment, WatchError, watch_beside};
 use faultless_probe::{process_files, process_list};
-use faultless_records::measurement::{Measurement, Orphan};
+use faultless_records::measurement::{Ending, Measurement, Orphan};
 
 use crate::environment::Environment;
 use crate::output::Drain;
@@ -173,16 +173,17 @@ pub fn run_within(
 /// Runs the command as [`run`] does and counts the system calls of all its processes, which slows it many times.
 ///
 /// # Errors
-/// [`RunError`]; also when it does not end within `limit`, or fails.
+/// [`RunError`]; also when it does not end within `limit`, or otherwise than `expected`.
 pub fn count_system_calls(
     command: &Command,
     environment: &Environment,
     signals: &Signals,
-    limit: Duration,
+    limit: Option<Duration>,
+    expected: Ending,
 ) -> Result<u64, RunError> {
     let (launched, drain) = start(command, environment, signals, Tracing::SystemCalls)?;
     let (ending, calls) = system_calls::count(&launched, signals, limit)?;
-    if ending.is_success() {
+    if ending == expected {
         return Ok(calls);
     }
     let output = drain.tail();

@@ -12,6 +12,7 @@ use super::address_space::{AddressSpace, Ended, Mapping, whole_pages};
 use super::blame::NOT_SEEN;
 use super::circumstances::Circumstances;
 use super::patterns::{Cycles, Lately};
+use crate::whole_numbers::WholeNumbers;
 
 /// Length of a timeline's steps at the beginning; they double when there are too many.
 const FIRST_STEP_NS: u64 = 1_000_000;
@@ -193,8 +194,13 @@ impl Tally {
                 *bytes += rest.bytes as f64;
             }
         }
-        let caller = |((stack, operation), (count, bytes)): ((u32, Operation), (f64, f64))| {
-            let amount = Amount { count: count.round() as u64, bytes: bytes.round() as u64 };
+        let mut sums: Vec<_> = sums.into_iter().collect();
+        sums.sort_by_key(|(key, _)| *key);
+        let mut rounding: HashMap<Operation, [WholeNumbers; 2]> = HashMap::new();
+        let caller = |((stack, operation), (count, bytes))| {
+            // The calls of an operation are known: what its callers are said to have made is as many.
+            let [counts, sizes] = rounding.entry(operation).or_default();
+            let amount = Amount { count: counts.next(count), bytes: sizes.next(bytes) };
             CallerSum { stack, operation, amount }
         };
         let mut callers: Vec<CallerSum> = sums.into_iter().map(caller).collect();

@@ -8,6 +8,7 @@ use faultless_diagnosis::standing::BUSY;
 use faultless_records::bench::Campaign;
 
 use crate::html_page::escape;
+use crate::paste;
 use crate::quantity::whole;
 
 use super::board::Board;
@@ -33,6 +34,7 @@ pub fn header(campaign: &Campaign) -> String {
         ("Kernel", machine.kernel.clone()),
         ("C library", machine.libc.clone()),
         ("Huge pages", machine.huge_pages.clone()),
+        ("Command", paste::with_settings(&[], &[], &campaign.command)),
         ("Rounds", campaign.rounds().to_string()),
         ("Runs", whole(campaign.samples.len() as f64)),
     ];

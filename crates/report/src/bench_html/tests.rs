@@ -63,6 +63,7 @@ fn campaign() -> Campaign {
         },
         contenders: names.map(contender).into(),
         reference: 0,
+        command: Vec::new(),
         seed: None,
         cells,
         samples,

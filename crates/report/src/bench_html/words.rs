@@ -18,6 +18,7 @@ pub fn suite_title(suite: Suite) -> (&'static str, &'static str) {
         Suite::Threads => "many threads, most of which do nothing",
         Suite::Drawn => "programs of which everything is drawn at random",
         Suite::Seeds => "memory given back, and no needless fault",
+        Suite::Command => "of your own",
     };
     (suite.name(), holds)
 }

@@ -14,11 +14,11 @@ use faultless_records::bench::{Figures, Sample, SystemCalls};
 use faultless_records::measurement::{Ending, Measurement};
 use faultless_records::workload_report::{self, marks};
 
-use crate::command::{Command, Run, RunError, count_system_calls, run_within};
+use crate::command::{Command, LargestView, Run, RunError, count_system_calls, run_within};
 use crate::environment::Environment;
 use crate::turns::{Turn, turns};
 
-/// A run that goes on for longer counts as hanging.
+/// A run of one of our own programs that goes on for longer counts as hanging.
 const LIMIT: Duration = Duration::from_secs(300);
 
 /// What a cell runs.
@@ -28,6 +28,42 @@ pub struct Job {
     pub command: Command,
     /// Whether it prints a workload's report; without one it has failed.
     pub reports: bool,
+    /// After which a run counts as hanging; none for a command of the user's.
+    limit: Option<Duration>,
+    /// How a run must end.
+    expected: Ending,
+    /// What serves it without a preload, where that is another allocator than the C library's.
+    brought: Option<Allocator>,
+}
+
+impl Job {
+    /// One of our own programs.
+    #[must_use]
+    pub fn new(command: Command, reports: bool) -> Self {
+        Self { command, reports, limit: Some(LIMIT), expected: Ending::Exited(0), brought: None }
+    }
+
+    /// A command of the user's, which was run as it is, and its processes, as they were seen then: it ends so under every allocator,
+    /// however long it takes.
+    #[must_use]
+    pub fn of_user<'view>(
+        command: Command,
+        as_it_is: &Measurement,
+        processes: impl IntoIterator<Item = &'view LargestView>,
+    ) -> Self {
+        let of_view =
+            |view: &LargestView| Allocator::of_process(view.mapped_files.iter().map(String::as_str));
+        let largest = processes.into_iter().max_by_key(|view| view.bytes).map(of_view);
+        let served = [as_it_is.allocator(), largest].into_iter().flatten();
+        let brought = served.into_iter().find(|allocator| *allocator != Allocator::Libc);
+        Self { command, reports: false, limit: None, expected: as_it_is.ending, brought }
+    }
+
+    /// What serves it without a preload, where that is another allocator than the C library's.
+    #[must_use]
+    pub fn brought(&self) -> Option<Allocator> {
+        self.brought
+    }
 }
 
 /// How a contender is made to take part.
@@ -54,7 +90,7 @@ pub fn run_all(
         observe(turn, None);
         let (job, entry) = (&jobs[turn.cell], &entries[turn.contender]);
         let before = CpuTimes::now();
-        let (judged, own_s) = match run_within(&job.command, &entry.environment, signals, Some(LIMIT)) {
+        let (judged, own_s) = match run_within(&job.command, &entry.environment, signals, job.limit) {
             Ok(run) => {
                 let is_same = library_file(entry) == files[turn.contender];
                 let judged = judge(job, entry, &run).and_then(|figures| match is_same {
@@ -97,8 +133,8 @@ pub fn count_calls(
     for turn in turns(1, jobs.len(), entries.len()) {
         observe(turn, None);
         let Turn { cell, contender, .. } = turn;
-        let (command, environment) = (&jobs[cell].command, &entries[contender].environment);
-        match count_system_calls(command, environment, signals, LIMIT) {
+        let (job, environment) = (&jobs[cell], &entries[contender].environment);
+        match count_system_calls(&job.command, environment, signals, job.limit, job.expected) {
             Err(error @ RunError::Interrupted(_)) => return (counts, Some(error)),
             counted => {
                 observe(turn, Some(&counted));
@@ -118,10 +154,10 @@ fn library_file(entry: &Entry) -> Option<(u64, u64, u64, SystemTime)> {
 /// The figures of a run, or why it does not count.
 fn judge(job: &Job, entry: &Entry, run: &Run) -> Result<Figures, String> {
     let measured = &run.measurement;
-    if !measured.ending.is_success() {
-        return Err(ending(measured, &run.output_tail));
+    if measured.ending != job.expected {
+        return Err(ending(job, measured, &run.output_tail));
     }
-    prove(entry, measured)?;
+    prove(job, entry, measured)?;
     let report = workload_report::parse(&run.output_tail);
     if job.reports && report.is_none() {
         return Err(format!("it printed no report{}", last_line(&run.output_tail)));
@@ -143,13 +179,14 @@ fn judge(job: &Job, entry: &Entry, run: &Run) -> Result<Figures, String> {
 }
 
 /// Whether the mappings at the end show the library that should have been there, and no other allocator's.
-fn prove(entry: &Entry, measured: &Measurement) -> Result<(), String> {
+fn prove(job: &Job, entry: &Entry, measured: &Measurement) -> Result<(), String> {
     if measured.mapped_files.is_empty() {
         return Err("its mappings could not be read, so nothing proves which allocator ran".into());
     }
     let Some(library) = &entry.library else {
         return match measured.allocator() {
             None | Some(Allocator::Libc) => Ok(()),
+            other if other == job.brought => Ok(()),
             Some(other) => Err(format!("{other} ran instead of libc's allocator")),
         };
     };
@@ -157,10 +194,13 @@ fn prove(entry: &Entry, measured: &Measurement) -> Result<(), String> {
     if is_mapped { Ok(()) } else { Err(format!("{} was not loaded", library.display())) }
 }
 
-fn ending(measured: &Measurement, output: &str) -> String {
-    match measured.ending {
-        Ending::Killed(9) if measured.elapsed >= LIMIT => format!("no end after {} s", LIMIT.as_secs()),
-        ending => format!("{ending}{}", last_line(output)),
+fn ending(job: &Job, measured: &Measurement, output: &str) -> String {
+    match (measured.ending, job.limit) {
+        (Ending::Killed(9), Some(limit)) if measured.elapsed >= limit => {
+            format!("no end after {} s", limit.as_secs())
+        }
+        (ending, _) if job.expected.is_success() => format!("{ending}{}", last_line(output)),
+        (ending, _) => format!("{ending}, {} as it is{}", job.expected, last_line(output)),
     }
 }
 
@@ -191,8 +231,12 @@ mod tests {
         }
     }
 
+    fn command() -> Command {
+        Command { program: "/bin/true".into(), arguments: Vec::new(), input: None }
+    }
+
     fn job(reports: bool) -> Job {
-        Job { command: Command { program: "/bin/true".into(), arguments: Vec::new(), input: None }, reports }
+        Job::new(command(), reports)
     }
 
     fn entry(library: Option<&str>) -> Entry {
@@ -234,6 +278,40 @@ mod tests {
         assert_ne!(file, library_file(&built));
         fs::remove_file(&path).unwrap();
         assert_eq!(library_file(&entry(None)), None);
+    }
+
+    #[test]
+    fn a_command_of_the_users_ends_as_it_does_without_us_however_long_it_takes() {
+        let files = ["/l/libc.so.6"];
+        let job = Job::of_user(command(), &run(Ending::Exited(124), &files, "").measurement, &[]);
+        assert_eq!((job.limit, job.brought()), (None, None));
+        assert!(judge(&job, &entry(None), &run(Ending::Exited(124), &files, "")).is_ok());
+        let other = run(Ending::Exited(0), &files, "done");
+        assert_eq!(
+            judge(&job, &entry(None), &other).unwrap_err(),
+            "exit status 0, exit status 124 as it is: done"
+        );
+        let mut long = run(Ending::Killed(9), &files, "");
+        long.measurement.elapsed = LIMIT * 2;
+        assert_eq!(
+            judge(&job, &entry(None), &long).unwrap_err(),
+            "killed by signal 9, exit status 124 as it is"
+        );
+    }
+
+    #[test]
+    fn an_allocator_that_a_command_brings_is_the_one_that_it_has_as_it_is() {
+        let linked = run(Ending::Exited(0), &["/l/libjemalloc.so.2"], "");
+        let job = Job::of_user(command(), &linked.measurement, &[]);
+        assert_eq!(job.brought().map(Allocator::name), Some("jemalloc"));
+        assert!(judge(&job, &entry(None), &linked).is_ok());
+        let shell = run(Ending::Exited(0), &["/l/libc.so.6"], "");
+        let view = |bytes, file: &str| LargestView { bytes, mapped_files: vec![file.to_owned()] };
+        let server =
+            [view(1, "/l/libtcmalloc.so.4"), view(9, "/l/libjemalloc.so.2"), view(2, "/l/libc.so.6")];
+        assert_eq!(Job::of_user(command(), &shell.measurement, &server).brought(), job.brought());
+        let other = run(Ending::Exited(0), &["/l/libmimalloc.so.2"], "");
+        assert!(judge(&job, &entry(None), &other).unwrap_err().contains("mimalloc ran instead"));
     }
 
     #[test]

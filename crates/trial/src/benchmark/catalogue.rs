@@ -72,7 +72,9 @@ pub struct Wish {
 /// A name that is neither a suite nor a workload, with what would have been.
 pub fn cells(wish: &Wish, is_installed: impl Fn(&str) -> bool) -> Result<Vec<Cell>, String> {
     if let Some(unknown) = wish.names.iter().find(|name| !is_known(name)) {
-        return Err(format!("there is no suite or workload {unknown}; `faultless bench --list` names them"));
+        return Err(format!(
+            "there is no suite or workload {unknown}; `faultless bench --list` names them, and a command of your own stands behind --"
+        ));
     }
     let wants = |suite: Suite, workload: &str| {
         let is_usual = wish.names.is_empty() && !(wish.is_quick && suite.takes_a_seed());
@@ -137,8 +139,14 @@ fn drawn(wish: &Wish, size: Size) -> impl Iterator<Item = Cell> {
     })
 }
 
+/// The only cell of a campaign on a command of the user's.
+#[must_use]
+pub fn of_command(name: &str) -> Cell {
+    Cell { suite: Suite::Command, workload: name.to_owned(), size: None, threads: None, variant: None }
+}
+
 fn is_known(name: &str) -> bool {
-    Suite::ALL.iter().any(|suite| suite.name() == name)
+    Suite::ALL.iter().any(|suite| suite.has_programs() && suite.name() == name)
         || WORKLOADS.iter().any(|(_, workload)| *workload == name)
         || PROGRAMS.iter().any(|program| program.name == name)
         || seeds::names().any(|workload| workload == name)
@@ -236,6 +244,8 @@ mod tests {
 
     #[test]
     fn an_unknown_name_is_refused() {
-        assert!(cells(&wish(&["larsen"]), |_| true).unwrap_err().contains("larsen"));
+        for name in ["larsen", Suite::Command.name()] {
+            assert!(cells(&wish(&[name]), |_| true).unwrap_err().contains(name));
+        }
     }
 }

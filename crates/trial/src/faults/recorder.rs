@@ -372,7 +372,6 @@ impl Recorder {
     /// # Errors
     /// [`PerfError`] when the kernel's counts cannot be read, for which it has no reason.
     pub fn finish(&mut self, subject: Subject, accounts: Accounts) -> Result<FaultRecording, PerfError> {
-        let events = self.steps.len() * 2;
         let records = self.session.read_last();
         self.arrivals.hear(&records, &self.session);
         for record in &records {
@@ -384,42 +383,8 @@ impl Recorder {
             self.images.read_perf_map(pid);
         }
         let (tree, calls) = self.images.name_calls(&self.tree);
-        let two = |minor: usize| -> Result<FaultCounts, PerfError> {
-            Ok(FaultCounts { minor: self.session.count(minor)?, major: self.session.count(minor + 1)? })
-        };
-        let steps = self.steps.iter().enumerate().map(|(step, periods)| {
-            let counted = two(step * 2)?;
-            Ok(Step {
-                minor_period: periods.minor,
-                major_period: periods.major,
-                lost_samples: self
-                    .session
-                    .lost_of(step * 2..step * 2 + 2)
-                    .unwrap_or(self.arrivals.lost(step)),
-                minor_faults: counted.minor,
-                major_faults: counted.major,
-            })
-        });
-        let steps = steps.collect::<Result<Vec<Step>, PerfError>>()?;
-        let kernel = match self.access {
-            Access::UserAndKernel => Some(two(events)?),
-            Access::User => None,
-        };
-        // A counter of its own for faults in programs would cost each of them some per cent of its time.
-        let minor = steps.iter().map(|step| step.minor_faults).sum();
-        let major = steps.iter().map(|step| step.major_faults).sum();
-        let (minor, accounted_minor) =
-            self.agreed(minor, self.twice[0], accounts.faults, |counts| counts.minor);
-        let (major, accounted_major) =
-            self.agreed(major, self.twice[1], accounts.faults, |counts| counts.major);
-        let user = FaultCounts { minor, major }.minus(kernel.unwrap_or_default());
-        let counters = Counters {
-            user,
-            kernel,
-            accounts: accounts.faults.map(|_| FaultCounts { minor: accounted_minor, major: accounted_major }),
-            before: self.before,
-            accounts_are_late: accounts.are_late,
-        };
+        let steps = self.counted_steps()?;
+        let counters = self.counters(&steps, &accounts)?;
         let (places, pids, faults) = std::mem::take(&mut self.taken).finish(&calls);
         let process = |pid| FaultProcess { pid, name: self.name(pid) };
         Ok(FaultRecording {
@@ -429,16 +394,7 @@ impl Recorder {
             duration_ns,
             machine: machine::machine(String::new()),
             subject,
-            method: Method {
-                steps,
-                stack_bytes: self.options.stack_bytes,
-                cut_chains: self.images.cut_chains,
-                lost_samples: self.session.lost_samples(),
-                lost_news: self.session.lost_news(),
-                buffer_bytes: self.session.buffer_bytes() as u64,
-                sees_kernel: self.access == Access::UserAndKernel,
-                sees_huge_pages: self.saw_huge_pages,
-            },
+            method: self.method(steps),
             counters,
             cost: Cost {
                 observer_cpu_ns: nanoseconds(observer_cpu),
@@ -450,6 +406,60 @@ impl Recorder {
             faults,
             remarks: Vec::new(),
         })
+    }
+
+    /// What the counter of minor faults with this number counted, and that of major ones behind it.
+    fn counted(&self, minor: usize) -> Result<FaultCounts, PerfError> {
+        Ok(FaultCounts { minor: self.session.count(minor)?, major: self.session.count(minor + 1)? })
+    }
+
+    fn counted_steps(&self) -> Result<Vec<Step>, PerfError> {
+        let steps = self.steps.iter().enumerate().map(|(step, periods)| {
+            let counted = self.counted(step * 2)?;
+            let lost = self.session.lost_of(step * 2..step * 2 + 2);
+            Ok(Step {
+                minor_period: periods.minor,
+                major_period: periods.major,
+                lost_samples: lost.unwrap_or(self.arrivals.lost(step)),
+                minor_faults: counted.minor,
+                major_faults: counted.major,
+            })
+        });
+        steps.collect()
+    }
+
+    fn counters(&self, steps: &[Step], accounts: &Accounts) -> Result<Counters, PerfError> {
+        let kernel = match self.access {
+            Access::UserAndKernel => Some(self.counted(self.steps.len() * 2)?),
+            Access::User => None,
+        };
+        // A counter of its own for faults in programs would cost each of them some per cent of its time.
+        let minor = steps.iter().map(|step| step.minor_faults).sum();
+        let major = steps.iter().map(|step| step.major_faults).sum();
+        let (minor, accounted_minor) =
+            self.agreed(minor, self.twice[0], accounts.faults, |counts| counts.minor);
+        let (major, accounted_major) =
+            self.agreed(major, self.twice[1], accounts.faults, |counts| counts.major);
+        Ok(Counters {
+            user: FaultCounts { minor, major }.minus(kernel.unwrap_or_default()),
+            kernel,
+            accounts: accounts.faults.map(|_| FaultCounts { minor: accounted_minor, major: accounted_major }),
+            before: self.before,
+            accounts_are_late: accounts.are_late,
+        })
+    }
+
+    fn method(&self, steps: Vec<Step>) -> Method {
+        Method {
+            steps,
+            stack_bytes: self.options.stack_bytes,
+            cut_chains: self.images.cut_chains,
+            lost_samples: self.session.lost_samples(),
+            lost_news: self.session.lost_news(),
+            buffer_bytes: self.session.buffer_bytes() as u64,
+            sees_kernel: self.access == Access::UserAndKernel,
+            sees_huge_pages: self.saw_huge_pages,
+        }
     }
 }
 

@@ -102,6 +102,25 @@ fn callers_bytes_are_together_those_of_the_operation() {
 }
 
 #[test]
+fn callers_are_together_said_to_have_made_as_many_calls_as_there_were() {
+    let mut tally = Tally::begin(0);
+    (0..100).for_each(|_| tally.take(&event(SMALL, None)));
+    (0..7).for_each(|index| tally.take(&event(SMALL, Some(TakenStack { index, weight: 10 }))));
+    let stacks = (0..7).map(|index| vec![format!("caller {index}")]).collect();
+    let of_a_sample = tally.finish(Circumstances {
+        mechanism: Mechanism::Tracepoints,
+        observed_ns: 1,
+        stacks,
+        ..Circumstances::default()
+    });
+    // 14.29 each.
+    let calls: Vec<u64> = callers(&of_a_sample).iter().map(|caller| caller.1).collect();
+    assert_eq!((calls.len(), calls.iter().sum::<u64>()), (7, 100));
+    assert!(calls.iter().all(|calls| (14..=15).contains(calls)), "{calls:?}");
+    assert_eq!(callers(&of_a_sample).iter().map(|caller| caller.2).sum::<u64>(), 100 * SMALL);
+}
+
+#[test]
 fn calls_whose_chains_were_lost_are_not_given_to_callers_that_were_seen() {
     let seen = recording(20, 100, 1, 80);
     let expected = [("large", 100, 100 * LARGE), (NOT_SEEN, 80, 80 * SMALL), ("small", 20, 20 * SMALL)];

@@ -2,14 +2,14 @@
 
 /// Rounds one number after the other. What rounding took from or gave to one goes to the next, so that the sum of many
 /// small ones is right, too; numbers that are whole stay as they are.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct WholeNumbers {
+#[derive(Debug, Clone, Copy, Default)]
+pub struct WholeNumbers {
     owed: f64,
 }
 
 impl WholeNumbers {
     /// The next one.
-    pub(crate) fn next(&mut self, number: f64) -> u64 {
+    pub fn next(&mut self, number: f64) -> u64 {
         let wanted = number + self.owed;
         let given = wanted.round().max(0.0);
         self.owed = wanted - given;
