@@ -222,6 +222,17 @@ static void beside_huge_pages(void) {
     malloc_trim(0);
     expect_within(start, 2 * MIB, "small blocks on huge pages freed");
 }
+/* Buffers of a server of which most hold little: a huge page would be resident as a whole. */
+static void begun_buffers(void) {
+    enum { COUNT = 12000 };
+    size_t start = rss_bytes(), page = sysconf(_SC_PAGESIZE);
+    for (int i = 0; i < COUNT; i++) {
+        char *buffer = opaque(malloc(16 * KIB));
+        CHECK(buffer != NULL, "no memory for buffer %d", i);
+        memset(buffer, 1, 100);
+    }
+    expect_within(start, COUNT * page * 5 / 4, "12,000 buffers of 16 KiB with 100 bytes each");
+}
 /* A few blocks that come and go, then many that go. */
 static void few_then_many(void) {
     enum { FEW = 2000, MANY = 20000 };
@@ -249,6 +260,7 @@ int main(int argc, char **argv) {
         {"comes_and_goes_in_all_sizes", comes_and_goes_in_all_sizes},
         {"comes_and_goes_no_more", comes_and_goes_no_more},
         {"few_then_many", few_then_many},
+        {"begun_buffers", begun_buffers},
         {"untouched_blocks", untouched_blocks},
         {"beside_huge_pages", beside_huge_pages},
         {"locked_page", locked_page},

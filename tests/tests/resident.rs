@@ -27,6 +27,18 @@ fn zeroed_blocks_keep_their_pages_while_they_are_filled_and_give_them_back_once_
 }
 
 #[test]
+fn fresh_zeroed_blocks_that_are_read_and_written_are_faulted_in_once_and_those_that_are_begun_stay_lean() {
+    if preload().is_some() {
+        Program::new("calloc_first_use.c").passes();
+    }
+}
+
+#[test]
+fn buffers_that_hold_little_are_resident_where_they_do() {
+    case("begun_buffers");
+}
+
+#[test]
 fn two_million_small_blocks_freed_at_random_leave_with_malloc_trim() {
     case("small_blocks_at_random");
 }

@@ -6,6 +6,7 @@
 
 pub mod purger;
 mod thread_local;
+mod zeroing;
 
 use crate::colour::LINE_BYTES;
 use crate::fork;
@@ -20,14 +21,11 @@ use crate::thread_cache::ThreadCache;
 use core::alloc::{GlobalAlloc, Layout};
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicBool, Ordering};
+pub use zeroing::clear_tail;
+use zeroing::zeroed;
 
 /// Alignment in bytes of every block.
 pub const MIN_ALIGN: usize = 16;
-
-/// Bytes from which on a block that held something is cleared for `calloc` by giving its pages back: such a block may be used
-/// sparsely. Clearing a page costs a quarter of what faulting it in again does, so shorter blocks are cleared, and those of a size that
-/// was seen filled.
-const PURGED_TO_CLEAR: usize = 4 << 20;
 
 /// Frees of a thread that has no cache before it gets one. A thread that ends frees what libc kept for others' stacks when its
 /// destructors have run already (a block, and one for each library with thread-local variables): a cache made then would not be released.
@@ -144,42 +142,6 @@ pub fn allocate_zeroed(bytes: usize) -> *mut u8 {
         unsafe { block.write_bytes(0, bytes) };
     }
     block
-}
-
-/// Clears a new large block of `bytes`.
-#[inline(never)]
-fn zeroed(bytes: usize, block: LargeBlock) -> *mut u8 {
-    if block.address != 0 && !block.zero {
-        let first_page = block.address & !(os::page_bytes() - 1);
-        let may_purge = !HEAP.large.are_filled(bytes);
-        // SAFETY: a new block of at least `bytes`; the pages around it are its own.
-        unsafe { clear(first_page, block.address as *mut u8, bytes, may_purge) };
-        HEAP.large.note_cleared(&HEAP.spans, block.address, bytes);
-    }
-    block.address as *mut u8
-}
-
-/// Clears what a block has from `start` on, `bytes` to its end.
-///
-/// # Safety
-/// The bytes are the caller's to write.
-pub unsafe fn clear_tail(start: *mut u8, bytes: usize) {
-    // SAFETY: the caller's bytes; behind the last of so many there is nothing in its page.
-    unsafe { clear((start as usize).next_multiple_of(os::page_bytes()), start, bytes, true) };
-}
-
-/// Clears the last `bytes` of a block. Where they are many their pages go back to the kernel if they may, those from `first_page` on.
-///
-/// # Safety
-/// The bytes are the caller's to write, and the pages its own.
-unsafe fn clear(first_page: usize, start: *mut u8, bytes: usize, may_purge: bool) {
-    let end = (start as usize + bytes).next_multiple_of(os::page_bytes());
-    // SAFETY: as the caller says; many bytes reach beyond the page in which they begin.
-    unsafe {
-        let is_purged =
-            may_purge && bytes >= PURGED_TO_CLEAR && HEAP.spans.map.purge(first_page, end - first_page);
-        start.write_bytes(0, if is_purged { first_page.saturating_sub(start as usize) } else { bytes });
-    }
 }
 
 /// Allocates `bytes` at a multiple of `align`, a power of two.

@@ -116,7 +116,10 @@ impl Heap {
 
     fn try_allocate_small(&self, cache: Option<&ThreadCache>, class: usize) -> usize {
         match cache {
-            Some(cache) => cache.refill(class, &self.central, &self.spans, &self.caches.budget),
+            Some(cache) => {
+                cache.first_use.look();
+                cache.refill(class, &self.central, &self.spans, &self.caches.budget)
+            }
             None => self.allocate_uncached(class),
         }
     }
@@ -217,6 +220,9 @@ impl Heap {
     ) -> LargeBlock {
         if bytes | align >= HUGE_BYTES && self.is_impossible(bytes, align, bytes) {
             return LargeBlock::NONE;
+        }
+        if let Some(cache) = cache {
+            cache.first_use.look();
         }
         let shard = cache.map_or(0, ThreadCache::shard);
         let mut block = self.large.allocate(&self.spans, shard, bytes, align, pages);

@@ -12,6 +12,7 @@
 mod again;
 mod bin;
 mod budget;
+mod first_use;
 mod registry;
 mod revocation;
 mod room;
@@ -31,6 +32,7 @@ use again::Again;
 use bin::{BINS, Bin, class_of_bin, foreign_bin};
 pub use bin::{GATE, Place};
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering, compiler_fence};
+use first_use::FirstUse;
 use room::{Growth, Room, most_in};
 
 /// Where blocks come from and go to that no cache holds.
@@ -66,6 +68,8 @@ pub struct ThreadCache {
     visits: Hint32,
     /// `visits` when idle caches were last looked for. Synchronization: the registry's lock.
     visits_seen: Guarded32,
+    /// What the thread does with memory without pages.
+    pub first_use: FirstUse,
     /// The next idle cache. Synchronization: the registry's lock.
     next_idle: AtomicPtr<ThreadCache>,
     /// What tells its thread from others; 0 without one. Synchronization: set by that thread, cleared when the cache is taken back.
@@ -88,6 +92,7 @@ impl ThreadCache {
             owner: AtomicUsize::new(0),
             visits: Hint32::new(0),
             visits_seen: Guarded32::new(0),
+            first_use: FirstUse::new(),
         }
     }
 

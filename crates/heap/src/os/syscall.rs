@@ -20,6 +20,7 @@ pub mod number {
     pub const GETPID: usize = 39;
     pub const FCNTL: usize = 72;
     pub const FTRUNCATE: usize = 77;
+    pub const GETRUSAGE: usize = 98;
     pub const FSTATFS: usize = 138;
     pub const RT_SIGTIMEDWAIT: usize = 128;
     pub const PRCTL: usize = 157;
@@ -48,6 +49,7 @@ pub mod number {
     pub const SCHED_YIELD: usize = 124;
     pub const RT_SIGPROCMASK: usize = 135;
     pub const RT_SIGTIMEDWAIT: usize = 137;
+    pub const GETRUSAGE: usize = 165;
     pub const PRCTL: usize = 167;
     pub const MREMAP: usize = 216;
     #[cfg(test)]
