@@ -1,15 +1,17 @@
 /*
  * sparse: calloc of 1 GiB, of which one page in a hundred is used. Is the rest touched?
  *
- * Source: own, for hash tables and matrices that are mostly empty. Variants: `once`; `again`, the same three times, so that
- * freed memory that was used is there when the next is asked for; random, drawn sizes, three times, pauses between.
+ * Source: own, for hash tables and matrices that are mostly empty, and buffers of which most hold little. Variants:
+ * `once`; `again`, the same three times, so that freed memory that was used is there when the next is asked for;
+ * `buffers`, malloc of many of 16 KiB, as a server has one for each connection, and 100 bytes in each; random, drawn sizes
+ * of `again`, three times, pauses between.
  *
  * Work: random pages are found zero, written, and in the end read back; the others are left alone, for a read of them
- * would fault. used_kib: the pages written in the largest. Live peak: the bytes asked for, exact.
+ * would fault. used_kib: the pages written in the largest, or all buffers. Live peak: the bytes asked for, exact.
  */
 #include "seed_case.h"
 
-enum { USE_ONE_IN = 100, TIMES = 3 };
+enum { USE_ONE_IN = 100, TIMES = 3, BUFFER_BYTES = 16 << 10, BUFFER_USED = 100 };
 
 /* The first word of a page that was written. */
 static uint64_t word_of(const struct worker *self, size_t page) { return mix(self->serial << 32 | page); }
@@ -44,13 +46,41 @@ static void read_back(struct worker *self, const char *array, size_t pages, uint
     }
 }
 
+static int with_buffers(struct worker *self)
+{
+    size_t count = pick(12000, 40000);
+    char **buffers = map_array(count, sizeof *buffers);
+    record_start();
+    double started_s = now_s();
+    for (size_t i = 0; i < count; i++) {
+        buffers[i] = opaque(malloc(BUFFER_BYTES));
+        if (buffers[i] == NULL)
+            fail_memory(BUFFER_BYTES);
+        memset(buffers[i], (int)(i % 251 + 1), BUFFER_USED);
+    }
+    long peak_kib = resident_kib();
+    for (size_t i = 0; i < count; i++) {
+        self->written_sum += i % 251 + 1;
+        self->read_sum += (unsigned char)buffers[i][BUFFER_USED - 1];
+        free(buffers[i]);
+    }
+    self->operations = count;
+    run.seconds = now_s() - started_s;
+    record();
+    mark("used_kib", (double)(count * PAGE_BYTES / 1024));
+    mark("top_kib", (double)peak_kib);
+    return print_line(count * BUFFER_BYTES);
+}
+
 int main(int argc, char **argv)
 {
     begin_case("sparse", argc, argv);
     struct worker *self = &run.workers[0];
+    if (variant_is("buffers"))
+        return with_buffers(self);
     uint64_t drawn = drawn_seed();
     if (drawn == 0 && !variant_is("once") && !variant_is("again"))
-        fail_variant("once, again");
+        fail_variant("once, again, buffers");
     size_t bytes = pick((size_t)256 << 20, (size_t)1 << 30), largest = 0, most_used = 0;
     long peak_kib = 0;
     record_start();
