@@ -5,9 +5,9 @@ use std::path::Path;
 
 use faultless_probe::signals::Signals;
 use faultless_records::bench::{Cell, Contender};
-use faultless_trial::benchmark::campaign::Job;
+use faultless_trial::benchmark::campaign::{self, Job};
 use faultless_trial::benchmark::catalogue;
-use faultless_trial::command::{self, Command, RunError};
+use faultless_trial::command::{self, Command};
 use faultless_trial::environment::Environment;
 
 use crate::failure::Failure;
@@ -53,16 +53,9 @@ pub fn look(
     let name = command.name();
     say(&format!("{name}: first look, as it is, until it ends (Ctrl-C stops it)"));
     let looked = command::run_with_sizes(command, &plan::with_defaults(own), signals);
-    let (look, processes) = looked.map_err(|error| {
-        if matches!(error, RunError::Interrupted(_)) {
-            say(&format!(
-                "bench compares whole runs: what does not end by itself needs a limit, as in: faultless bench -- timeout 30 {name} …"
-            ));
-        }
-        Failure::of_run(&name, error)
-    })?;
+    let (look, processes) = looked.map_err(|error| target::not_whole("bench", &name, error))?;
     let ending = look.measurement.ending;
-    let last_line = look.output_tail.lines().last().map_or(String::new(), |line| format!(": {line}"));
+    let last_line = campaign::last_line(&look.output_tail);
     if ending.signal().is_some() {
         return Err(Failure::Failed(format!("{name} cannot be compared: {ending} as it is{last_line}")));
     }

@@ -23,7 +23,7 @@ use faultless_records::measurement::{Ending, FinalView, Measurement, Orphan};
 use faultless_report::doctor::Consultation;
 use faultless_report::doctor::html::html;
 use faultless_report::doctor_json;
-use faultless_trial::command::{Command, LargestView, Run, RunError, run_with_orphans, run_with_sizes};
+use faultless_trial::command::{Command, LargestView, Run, run_with_orphans, run_with_sizes};
 use faultless_trial::comparison::{Arm, compare};
 use faultless_trial::environment::Environment;
 
@@ -34,7 +34,7 @@ use crate::library;
 use crate::output_file::OutputFile;
 use crate::plan;
 use crate::progress::Progress;
-use crate::{say, target};
+use crate::target;
 
 /// Fewer runs have ranges that lie apart by chance too often: always with one, one time in three with two.
 const LEAST_ROUNDS: usize = 3;
@@ -120,12 +120,11 @@ fn consult(
         Err(error) => {
             drop(progress);
             // The demo ends.
-            if matches!(error, RunError::Interrupted(_)) && !patient.is_demo {
-                say(&format!(
-                    "doctor compares whole runs: what does not end by itself needs a limit, as in: faultless doctor -- timeout 30 {name} …"
-                ));
-            }
-            return Err(Failure::of_run(&name, error));
+            let failure = match patient.is_demo {
+                true => Failure::of_run(&name, error),
+                false => target::not_whole("doctor", &name, error),
+            };
+            return Err(failure);
         }
     };
     let orphans: Vec<Orphan> = orphans.into_iter().filter(counts).collect();

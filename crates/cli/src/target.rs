@@ -14,7 +14,7 @@ use faultless_probe::{program, terminal};
 use faultless_records::program::{ProgramFile, ProgramKind};
 use faultless_report::plain::plain;
 use faultless_symbols::exported;
-use faultless_trial::command::Command;
+use faultless_trial::command::{Command, RunError};
 
 use crate::failure::Failure;
 use crate::subject;
@@ -45,6 +45,17 @@ pub fn find(words: Vec<OsString>) -> Result<Command, Failure> {
     let shown = name.to_string_lossy().into_owned();
     let program = program::find(name).map_err(|error| Failure::of_lookup(&shown, error))?;
     Ok(Command { program, arguments: words, input: None })
+}
+
+/// Why the first look of a tool that compares whole runs has no result; who had to interrupt it is told what helps.
+#[must_use]
+pub fn not_whole(tool: &str, name: &str, error: RunError) -> Failure {
+    if matches!(error, RunError::Interrupted(_)) {
+        crate::say(&format!(
+            "{tool} compares whole runs: what does not end by itself needs a limit, as in: faultless {tool} -- timeout 30 {name} …"
+        ));
+    }
+    Failure::of_run(name, error)
 }
 
 /// How to start a command as a shell would; where our output must be the report alone, what it prints `is_apart`, on our

@@ -28,7 +28,7 @@ pub(crate) fn legend(campaign: &Campaign) -> String {
 
 /// The words of the command, and the table of its cell.
 pub(crate) fn text(campaign: &Campaign, cell: usize) -> String {
-    let words = plain(&paste::with_settings(&[], &[], &campaign.command));
+    let words = plain(&paste::line(&campaign.command));
     let has_calls = !campaign.system_calls.is_empty();
     let mut header = vec![Cell::new("")];
     header.extend(COLUMNS.iter().map(|(heading, _)| right(*heading)));

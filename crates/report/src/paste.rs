@@ -26,15 +26,21 @@ pub fn with_settings(taken_out: &[TakenOut], settings: &[Setting], command: &[St
     let kept = own.iter().filter_map(|own| Some((own.variable.as_str(), own.kept.as_ref()?)));
     let set = settings.iter().map(|setting| (setting.variable, &setting.value));
     words.extend(kept.chain(set).map(|(variable, value)| format!("{variable}={}", quoted(value))));
-    words.extend(command.iter().map(|word| quoted(word)));
+    words.push(line(command));
+    words.join(" ")
+}
+
+/// The command as it is.
+#[must_use]
+pub fn line(command: &[String]) -> String {
+    let words: Vec<String> = command.iter().map(|word| quoted(word)).collect();
     words.join(" ")
 }
 
 /// The command under the allocator.
 #[must_use]
 pub fn under_faultless(command: &[String]) -> String {
-    let words: Vec<String> = command.iter().map(|word| quoted(word)).collect();
-    format!("faultless run -- {}", words.join(" "))
+    format!("faultless run -- {}", line(command))
 }
 
 /// A word as a POSIX shell needs it.

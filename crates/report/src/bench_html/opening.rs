@@ -34,7 +34,7 @@ pub fn header(campaign: &Campaign) -> String {
         ("Kernel", machine.kernel.clone()),
         ("C library", machine.libc.clone()),
         ("Huge pages", machine.huge_pages.clone()),
-        ("Command", paste::with_settings(&[], &[], &campaign.command)),
+        ("Command", paste::line(&campaign.command)),
         ("Rounds", campaign.rounds().to_string()),
         ("Runs", whole(campaign.samples.len() as f64)),
     ];
