@@ -17,6 +17,7 @@ use crate::colour::LINE_BYTES;
 use crate::lock::Lock;
 use crate::magazine::Magazine;
 use crate::message::{Misuse, misuse};
+use crate::os;
 use crate::page_map::{Hint32, HintSize, PageMap};
 use crate::size_class::{self, CLASSES};
 use crate::slab::{self, HomeSlabs};
@@ -30,8 +31,6 @@ use spread::Spread;
 use stack::Stack;
 use transit::{Regime, Transit, is_in_order};
 
-/// Slabs of blocks up to this size have some of a block in each page: of a page, and the line that its class is longer.
-const DENSE_BYTES: usize = 4096 + LINE_BYTES;
 /// Magazines of excess that go home at a time before memory without pages is used, and how often that is tried.
 const RECLAIMED: u32 = 16;
 const RECLAIMS: u32 = 4;
@@ -186,8 +185,8 @@ impl Central {
         self.look_for_spread(spans, &self.shards[own]);
         // ORDERING: Relaxed; a statistic that decides about speed only.
         let out_bytes = self.out_bytes.load(Ordering::Relaxed);
-        // In each page of a slab of larger blocks may be what nobody writes.
-        let is_dense = size_class::size(class) <= DENSE_BYTES;
+        // Of a page, and the line that its class is longer. In each page of a slab of larger blocks may be what nobody writes.
+        let is_dense = size_class::size(class) <= os::page_bytes() + LINE_BYTES;
         let is_worth = is_dense && out_bytes >= WORTH_BYTES as isize;
         spans.take_for_slab(own, size_class::slab_granules(class), is_worth)
     }

@@ -25,6 +25,9 @@ use start::Start;
 /// is whole pages all the same; and no fast path asks for it.
 const UNIT_SHIFT: usize = 12;
 const UNIT_BYTES: usize = 1 << UNIT_SHIFT;
+/// A block counts as used in full if at most one of so many of its pages is missing: to bring in all then costs no more than that.
+pub const MISSING_PART: usize = 16;
+
 /// The large blocks of a heap.
 pub struct Large {
     books: Books,

@@ -4,21 +4,23 @@
 //! A probe costs the program some microseconds, so a program that calls malloc often is looked at in windows, with pauses that
 //! keep the cost below a tenth of the time.
 
-use std::collections::{HashMap, HashSet};
+mod decoder;
+
+use std::collections::HashSet;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
-use faultless_records::churn_recording::class_of;
-use faultless_records::malloc_event::{Allocated, CallCount, MallocEvent, MallocFunction, RingCounts};
-use faultless_records::perf_record::{Content, News, PerfRecord, Registers, Sample};
+use faultless_records::malloc_event::{MallocEvent, RingCounts};
+use faultless_records::perf_record::{Content, PerfRecord, Sample};
 use faultless_records::thousands::several;
 
-use crate::perf::{Event, Moment, PerfError, Plan, Sampling, Scope, Session, What, cpus};
+use crate::perf::{Event, PerfError, Plan, Sampling, Scope, Session, What, cpus};
 use crate::probe_points::{Place, ProbePoints};
 use crate::process::{Process, ProcessError};
 use crate::signals::Signals;
+use decoder::Decoder;
 
 /// The functions, in the order of their offsets in [`Allocator`].
 pub const FUNCTIONS: &[&str] = &["malloc", "calloc", "realloc", "aligned_alloc", "memalign", "free"];
@@ -110,73 +112,109 @@ pub fn follow(
     cost_per_hit_ns: f64,
     observer: &mut dyn Observer,
 ) -> Result<Looked, String> {
-    let mut began = Instant::now();
-    let mut has_begun = false;
     let places = places(allocator);
     let named = ProbePoints::name(&allocator.file, &in_file(allocator, &places));
-    let mut decoder = Decoder { pid: process.pid(), places, ..Decoder::default() };
-    let mut looked = Looked::default();
-    let is_over =
-        |began: Instant, now: Instant| limit.is_some_and(|limit| now >= began + limit) || !process.is_alive();
+    let decoder = Decoder::new(process.pid(), places);
+    let (began, looked) = (None, Looked::default());
+    let mut look = Look { process, signals, limit, cost_per_hit_ns, began, decoder, looked };
     loop {
         let setting = Instant::now();
         let opened = open_window(allocator, &named, process)?;
-        looked.changing += setting.elapsed();
-        let Some((mut calls, chains)) = opened else {
-            if !has_begun {
-                return Err(ProcessError::Ended(process.pid()).to_string());
-            }
-            looked.elapsed = began.elapsed();
+        look.looked.changing += setting.elapsed();
+        let Some(window) = opened else {
+            let Some(began) = look.began else { return Err(ProcessError::Ended(process.pid()).to_string()) };
+            look.looked.elapsed = began.elapsed();
             break;
         };
-        let mut chains = chains.map_err(|error| looked.chains_refused = Some(error.to_string())).ok();
-        let (window, hits_before) = (Instant::now(), decoder.hits);
-        if !std::mem::replace(&mut has_begun, true) {
-            // To set the probes takes its time.
-            began = window;
+        let Some(pause) = look.through(window, observer)? else { break };
+        if look.ends_in(pause)? {
+            break;
         }
+    }
+    let Look { decoder, mut looked, .. } = look;
+    (looked.hits, looked.counts) = (decoder.hits - decoder.elsewhere.hits, decoder.counts);
+    looked.elsewhere = decoder.elsewhere;
+    Ok(looked)
+}
+
+/// A process that is looked at in windows.
+struct Look<'look> {
+    process: &'look Process,
+    signals: &'look Signals,
+    limit: Option<Duration>,
+    cost_per_hit_ns: f64,
+    /// When the first window began: to set the probes takes its time.
+    began: Option<Instant>,
+    decoder: Decoder,
+    looked: Looked,
+}
+
+impl Look<'_> {
+    /// Looks through a window and closes it. Returns the pause until the next, none where this was the last.
+    fn through(
+        &mut self,
+        (mut calls, chains): Window,
+        observer: &mut dyn Observer,
+    ) -> Result<Option<Duration>, String> {
+        let mut chains = chains.map_err(|error| self.looked.chains_refused = Some(error.to_string())).ok();
+        let (window, hits_before) = (Instant::now(), self.decoder.hits);
+        let began = *self.began.get_or_insert(window);
         let (ends, now) = loop {
-            let arrival = signals.next(Some(TURN)).map_err(|error: io::Error| error.to_string())?;
+            let is_interrupted = self.is_interrupted_in(TURN)?;
             let now = Instant::now();
-            let ends = is_over(began, now) || arrival.is_some_and(|arrival| arrival.is_interruption());
-            let rate = (decoder.hits - hits_before) as f64 / window.elapsed().as_secs_f64();
-            let is_much = rate * cost_per_hit_ns / 1e9 > SHARE;
-            let closes = ends || (now >= window + WINDOW && is_much) || decoder.is_held_back;
-            decoder.read(&mut calls, chains.as_mut(), closes, observer);
-            observer.tick(decoder.calls);
+            let ends = is_interrupted || self.is_over(now);
+            let rate = (self.decoder.hits - hits_before) as f64 / window.elapsed().as_secs_f64();
+            let is_much = rate * self.cost_per_hit_ns / 1e9 > SHARE;
+            let closes = ends || (now >= window + WINDOW && is_much) || self.decoder.is_held_back;
+            self.decoder.read(&mut calls, chains.as_mut(), closes, observer);
+            observer.tick(self.decoder.calls);
             if closes {
                 break (ends, now);
             }
         };
-        observer.removes_probes(decoder.calls);
+        observer.removes_probes(self.decoder.calls);
         let length = window.elapsed();
-        looked.observed += length;
-        decoder.counts.dropped += calls.lost() + u64::from(decoder.is_held_back);
-        decoder.is_held_back = false;
+        self.looked.observed += length;
+        self.decoder.counts.dropped += calls.lost() + u64::from(self.decoder.is_held_back);
+        self.decoder.is_held_back = false;
         if ends {
             // Before the probes are removed, which takes its time.
-            looked.elapsed = began.elapsed();
+            self.looked.elapsed = began.elapsed();
         }
         let removing = Instant::now();
         drop((calls, chains));
-        looked.changing += removing.elapsed();
+        self.looked.changing += removing.elapsed();
         if ends {
-            break;
+            return Ok(None);
         }
         observer.lose_sight();
-        decoder.forget();
-        let share = (decoder.hits - hits_before) as f64 * cost_per_hit_ns / length.as_nanos() as f64;
+        self.decoder.forget();
+        let cost_ns = (self.decoder.hits - hits_before) as f64 * self.cost_per_hit_ns;
+        let share = cost_ns / length.as_nanos() as f64;
         let pause = length.mul_f64((share / SHARE - 1.0).max(0.0)).min(LONGEST_PAUSE);
-        let left = limit.map_or(pause, |limit| pause.min((began + limit).saturating_duration_since(now)));
-        let arrival = signals.next(Some(left)).map_err(|error: io::Error| error.to_string())?;
-        if arrival.is_some_and(|arrival| arrival.is_interruption()) || is_over(began, Instant::now()) {
-            looked.elapsed = began.elapsed();
-            break;
-        }
+        let left = self.limit.map(|limit| (began + limit).saturating_duration_since(now));
+        Ok(Some(left.map_or(pause, |left| pause.min(left))))
     }
-    (looked.hits, looked.counts) = (decoder.hits - decoder.elsewhere.hits, decoder.counts);
-    looked.elsewhere = decoder.elsewhere;
-    Ok(looked)
+
+    /// Pauses. Whether it ends with that.
+    fn ends_in(&mut self, pause: Duration) -> Result<bool, String> {
+        let ends = self.is_interrupted_in(pause)? || self.is_over(Instant::now());
+        if let Some(began) = self.began.filter(|_| ends) {
+            self.looked.elapsed = began.elapsed();
+        }
+        Ok(ends)
+    }
+
+    /// Waits so long, or until a signal comes. Whether one asks for the end.
+    fn is_interrupted_in(&self, wait: Duration) -> Result<bool, String> {
+        let arrival = self.signals.next(Some(wait)).map_err(|error: io::Error| error.to_string())?;
+        Ok(arrival.is_some_and(|arrival| arrival.is_interruption()))
+    }
+
+    fn is_over(&self, now: Instant) -> bool {
+        let end = self.began.zip(self.limit).map(|(began, limit)| began + limit);
+        end.is_some_and(|end| now >= end) || !self.process.is_alive()
+    }
 }
 
 /// Calls, and their chains where those can be had.
@@ -272,211 +310,10 @@ fn places(allocator: &Allocator) -> Vec<(usize, bool)> {
     entries.chain(there.iter().filter(|place| **place != FREE).map(|place| (*place, true))).collect()
 }
 
-#[derive(Default)]
-struct Decoder {
-    pid: i32,
-    /// Function and whether it is its return, by place in the plan.
-    places: Vec<(usize, bool)>,
-    counts: RingCounts,
-    /// All of them cost time.
-    hits: u64,
-    elsewhere: CallsElsewhere,
-    calls: u64,
-    /// Calls that have begun: function, size, and the block that realloc got.
-    open: HashMap<i32, (usize, u64, Option<u64>)>,
-    /// Chains of calls that have begun.
-    chains: HashMap<i32, u32>,
-    /// Blocks by address.
-    live: HashMap<u64, u64>,
-    next_id: u64,
-    /// The kernel left calls out, because they came too often for its limit.
-    is_held_back: bool,
-}
-
-impl Decoder {
-    fn read(
-        &mut self,
-        calls: &mut Session,
-        chains: Option<&mut Session>,
-        is_last: bool,
-        observer: &mut dyn Observer,
-    ) {
-        let moment = Moment::last_or_settled(is_last);
-        let take = |session: &mut Session| session.read_until(moment);
-        let mut records: Vec<(bool, PerfRecord)> =
-            take(calls).into_iter().map(|record| (false, record)).collect();
-        records.extend(chains.map(take).unwrap_or_default().into_iter().map(|record| (true, record)));
-        // Of the same moment the chain comes first: its call takes it.
-        records.sort_by_key(|(is_chain, record)| (record.time_ns, !is_chain));
-        for (is_chain, record) in records {
-            let sample = match &record.news {
-                News::Sample(sample) => sample,
-                News::Throttled => {
-                    self.is_held_back |= !is_chain;
-                    continue;
-                }
-                _ => continue,
-            };
-            let is_elsewhere = record.pid != self.pid;
-            if is_chain {
-                if !is_elsewhere && let Some(chain) = observer.chain(&record, sample) {
-                    self.chains.insert(record.tid, chain);
-                }
-                continue;
-            }
-            self.hits += 1;
-            match calls.place_of(sample.event) {
-                Some(place) if is_elsewhere => self.leave_out(place, record.pid),
-                Some(place) => self.take(place, &record, sample, observer),
-                None => {}
-            }
-        }
-    }
-
-    /// What a child frees are copies of its own, at addresses where the process may have blocks.
-    fn leave_out(&mut self, place: usize, pid: i32) {
-        let is_call = self.places.get(place).is_some_and(|(_, is_return)| !is_return);
-        self.elsewhere.processes.insert(pid);
-        self.elsewhere.calls += u64::from(is_call);
-        self.elsewhere.hits += 1;
-    }
-
-    fn take(&mut self, place: usize, record: &PerfRecord, sample: &Sample, observer: &mut dyn Observer) {
-        let Some((function, is_return)) = self.places.get(place).copied() else { return };
-        let [first, second] = sample.function.arguments;
-        match (function, is_return) {
-            (FREE, _) => {
-                self.counts.frees += u64::from(first != 0);
-                self.calls += u64::from(first != 0);
-                self.free(first, record, false, observer);
-            }
-            (_, false) => {
-                let size = match function {
-                    1 => first.saturating_mul(second),
-                    0 => first,
-                    _ => second,
-                };
-                let old = (function == REALLOC && first != 0).then_some(first);
-                // A call inside another (memalign by aligned_alloc) is one with it.
-                self.open.entry(record.tid).or_insert((function, size, old));
-            }
-            (_, true) => {
-                let Some((opened, size_bytes, old)) = self.open.get(&record.tid).copied() else { return };
-                if opened != function {
-                    return;
-                }
-                self.open.remove(&record.tid);
-                let block = sample.function.answer;
-                // A refusal leaves the block where it was; of no bytes it is a free.
-                if let Some(old) = old.filter(|_| block != 0 || size_bytes == 0) {
-                    self.free(old, record, true, observer);
-                }
-                self.allocate(function, size_bytes, block, record, observer);
-            }
-        }
-    }
-
-    fn allocate(
-        &mut self,
-        function: usize,
-        size_bytes: u64,
-        block: u64,
-        record: &PerfRecord,
-        observer: &mut dyn Observer,
-    ) {
-        let chain = self.chains.remove(&record.tid);
-        self.calls += 1;
-        if block == 0 {
-            self.counts.failed += u64::from(size_bytes > 0);
-            return;
-        }
-        let function = MallocFunction::ALL[function.min(3)];
-        let class = class_of(size_bytes);
-        let is_same = |count: &&mut CallCount| count.function == function && count.class == class;
-        match self.counts.calls.iter_mut().find(is_same) {
-            Some(count) => {
-                count.calls += 1;
-                count.bytes = count.bytes.saturating_add(size_bytes);
-            }
-            None => self.counts.calls.push(CallCount { function, class, calls: 1, bytes: size_bytes }),
-        }
-        self.counts.described += 1;
-        self.next_id += 1;
-        self.live.insert(block, self.next_id);
-        let allocated = Allocated {
-            time_ns: record.time_ns,
-            id: self.next_id,
-            size_bytes,
-            weight: 1,
-            function,
-            is_tracked: true,
-            tid: record.tid,
-            registers: Registers::default(),
-            stack: Vec::new(),
-        };
-        observer.take(MallocEvent::Allocated(allocated), chain);
-    }
-
-    fn free(&mut self, block: u64, record: &PerfRecord, by_realloc: bool, observer: &mut dyn Observer) {
-        if let Some(id) = self.live.remove(&block) {
-            let freed = MallocEvent::Freed { time_ns: record.time_ns, id, tid: record.tid, by_realloc };
-            observer.take(freed, None);
-        }
-    }
-
-    /// Nothing is known of what happens in a pause.
-    fn forget(&mut self) {
-        self.open.clear();
-        self.chains.clear();
-        self.live.clear();
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use faultless_records::perf_record::FunctionRegisters;
     use std::process::Command;
-
-    #[derive(Default)]
-    struct Seen(Vec<MallocEvent>);
-
-    impl Observer for Seen {
-        fn take(&mut self, event: MallocEvent, _: Option<u32>) {
-            self.0.push(event);
-        }
-        fn chain(&mut self, _: &PerfRecord, _: &Sample) -> Option<u32> {
-            None
-        }
-        fn lose_sight(&mut self) {}
-        fn tick(&mut self, _: u64) {}
-        fn removes_probes(&mut self, _: u64) {}
-    }
-
-    #[test]
-    fn a_block_that_realloc_refuses_to_move_lives_on_and_one_of_no_bytes_does_not() {
-        let places = vec![(0, false), (0, true), (REALLOC, false), (REALLOC, true)];
-        let mut decoder = Decoder { places, ..Decoder::default() };
-        let mut seen = Seen::default();
-        let mut hit = |place, arguments, answer| {
-            let record = PerfRecord { time_ns: 1, pid: 1, tid: 1, cpu: 0, news: News::Other };
-            let function = FunctionRegisters { answer, arguments };
-            decoder.take(place, &record, &Sample { function, ..Sample::default() }, &mut seen);
-        };
-        for block in [0x10, 0x20] {
-            hit(0, [100, 0], 0);
-            hit(1, [0; 2], block);
-        }
-        hit(2, [0x10, u64::MAX / 2], 0);
-        hit(3, [0; 2], 0);
-        hit(2, [0x20, 0], 0);
-        hit(3, [0; 2], 0);
-        let freed = |event: &MallocEvent| match event {
-            MallocEvent::Freed { id, .. } => Some(*id),
-            _ => None,
-        };
-        assert_eq!(seen.0.iter().filter_map(freed).collect::<Vec<_>>(), [2]);
-    }
 
     #[test]
     fn probes_for_a_process_that_has_ended_are_no_failure_and_for_one_that_lives_they_are() {

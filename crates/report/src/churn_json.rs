@@ -14,52 +14,6 @@ pub const FORMAT: &str = "faultless-churn/1";
 pub fn json(recording: &ChurnRecording) -> String {
     let seconds = recording.observed_ns as f64 / 1e9;
     let calls: u64 = recording.operations.values().map(|sum| sum.amount.count + sum.failed).sum();
-    let operations = recording.operations.iter().map(|(operation, sum)| {
-        json!({
-            "call": operation.kind().name(),
-            "operation": operation,
-            "calls": sum.amount.count,
-            "failed": sum.failed,
-            "bytes": sum.amount.bytes,
-            // JSON has no infinity: of no time at all these are null.
-            "calls_per_second": (sum.amount.count + sum.failed) as f64 / seconds,
-            "bytes_per_second": sum.amount.bytes as f64 / seconds,
-            "sizes": sum.sizes.iter().map(|(class, amount)| size(*class, *amount)).collect::<Vec<_>>(),
-        })
-    });
-    let thrash = findings(recording).into_iter().map(|finding| {
-        json!({
-            "pattern": finding.pattern,
-            "sentence": finding.sentence,
-            "remedy": finding.remedy,
-            "caller": finding.caller,
-            "times": finding.times,
-            "times_per_second": finding.per_second,
-            "pages_each": finding.pages_each,
-            "pages_per_second": finding.pages_per_second,
-            "smallest_bytes": finding.range_bytes.0,
-            "largest_bytes": finding.range_bytes.1,
-            "gap_seconds": finding.gap_ns / 1e9,
-        })
-    });
-    let callers = culprits(recording).into_iter().map(|culprit| {
-        json!({
-            "function": culprit.function,
-            "called_by": culprit.called_by,
-            "operation": culprit.operation,
-            "calls": culprit.amount.count,
-            "bytes": culprit.amount.bytes,
-            "through_malloc": culprit.through_malloc,
-        })
-    });
-    let stacks = recording.callers.iter().map(|caller| {
-        json!({
-            "operation": caller.operation,
-            "calls": caller.amount.count,
-            "bytes": caller.amount.bytes,
-            "frames": recording.stacks.get(caller.stack as usize),
-        })
-    });
     let value = json!({
         "format": FORMAT,
         "subject": recording.subject,
@@ -79,13 +33,13 @@ pub fn json(recording: &ChurnRecording) -> String {
             "seconds_per_call": cost_ns / 1e9,
             "seconds": cost_ns * calls as f64 / 1e9,
         })),
-        "thrash": thrash.collect::<Vec<_>>(),
-        "operations": operations.collect::<Vec<_>>(),
+        "thrash": thrash(recording),
+        "operations": operations(recording, seconds),
         "lifetimes": recording.ended_mappings.iter().map(|(class, lives)| lifetimes(*class, lives)).collect::<Vec<_>>(),
         "live_at_end": { "mappings": recording.live_mappings.count, "bytes": recording.live_mappings.bytes },
         "call_chains": { "taken": recording.chains.taken, "lost": recording.chains.lost },
-        "callers": callers.collect::<Vec<_>>(),
-        "stacks": stacks.collect::<Vec<_>>(),
+        "callers": callers(recording),
+        "stacks": stacks(recording),
         "timeline": {
             "step_seconds": recording.timeline.step_ns as f64 / 1e9,
             "calls": recording.timeline.calls,
@@ -94,6 +48,82 @@ pub fn json(recording: &ChurnRecording) -> String {
         "remarks": recording.remarks,
     });
     format!("{value:#}\n")
+}
+
+/// What was called.
+fn operations(recording: &ChurnRecording, seconds: f64) -> Value {
+    recording
+        .operations
+        .iter()
+        .map(|(operation, sum)| {
+            json!({
+                "call": operation.kind().name(),
+                "operation": operation,
+                "calls": sum.amount.count,
+                "failed": sum.failed,
+                "bytes": sum.amount.bytes,
+                // JSON has no infinity: of no time at all these are null.
+                "calls_per_second": (sum.amount.count + sum.failed) as f64 / seconds,
+                "bytes_per_second": sum.amount.bytes as f64 / seconds,
+                "sizes": sum.sizes.iter().map(|(class, amount)| size(*class, *amount)).collect::<Vec<_>>(),
+            })
+        })
+        .collect()
+}
+
+/// What comes back again and again.
+fn thrash(recording: &ChurnRecording) -> Value {
+    findings(recording)
+        .into_iter()
+        .map(|finding| {
+            json!({
+                "pattern": finding.pattern,
+                "sentence": finding.sentence,
+                "remedy": finding.remedy,
+                "caller": finding.caller,
+                "times": finding.times,
+                "times_per_second": finding.per_second,
+                "pages_each": finding.pages_each,
+                "pages_per_second": finding.pages_per_second,
+                "smallest_bytes": finding.range_bytes.0,
+                "largest_bytes": finding.range_bytes.1,
+                "gap_seconds": finding.gap_ns / 1e9,
+            })
+        })
+        .collect()
+}
+
+/// Who called.
+fn callers(recording: &ChurnRecording) -> Value {
+    culprits(recording)
+        .into_iter()
+        .map(|culprit| {
+            json!({
+                "function": culprit.function,
+                "called_by": culprit.called_by,
+                "operation": culprit.operation,
+                "calls": culprit.amount.count,
+                "bytes": culprit.amount.bytes,
+                "through_malloc": culprit.through_malloc,
+            })
+        })
+        .collect()
+}
+
+/// By which call chains.
+fn stacks(recording: &ChurnRecording) -> Value {
+    recording
+        .callers
+        .iter()
+        .map(|caller| {
+            json!({
+                "operation": caller.operation,
+                "calls": caller.amount.count,
+                "bytes": caller.amount.bytes,
+                "frames": recording.stacks.get(caller.stack as usize),
+            })
+        })
+        .collect()
 }
 
 fn size(class: u8, amount: Amount) -> Value {

@@ -11,63 +11,6 @@ pub const FORMAT: &str = "faultless-churn-malloc/1";
 /// The whole report.
 #[must_use]
 pub fn json(recording: &MallocRecording) -> String {
-    let functions = recording.functions.iter().map(|(function, sum)| {
-        let sizes = sum.sizes.iter().map(|(class, amount)| {
-            json!({ "from_bytes": from(*class), "calls": amount.count, "bytes": amount.bytes })
-        });
-        json!({
-            "function": function.name(),
-            "calls": sum.amount.count,
-            "bytes": sum.amount.bytes,
-            "sizes": sizes.collect::<Vec<_>>(),
-        })
-    });
-    let sizes = recording.sizes.iter().map(|(class, lives)| {
-        let by_life = lives
-            .by_life
-            .iter()
-            .map(|(life, blocks)| json!({ "from_seconds": from(*life) as f64 / 1e9, "blocks": blocks }));
-        json!({
-            "from_bytes": from(*class),
-            "freed": estimate(lives.freed),
-            "freed_by_another_thread": estimate(lives.freed_elsewhere),
-            "live": estimate(lives.live),
-            "unknown": estimate(lives.unknown),
-            "by_life": by_life.collect::<Vec<_>>(),
-        })
-    });
-    let callers = customers(recording).into_iter().map(|customer| {
-        json!({
-            "function": customer.function,
-            "called_by": customer.called_by,
-            "calls_of": customer.by.name(),
-            "allocated": estimate(customer.allocated),
-            "live": estimate(customer.live),
-            "mean_life_seconds": customer.mean_life_ns.map(|life_ns| life_ns / 1e9),
-        })
-    });
-    let stacks = recording.callers.iter().map(|caller| {
-        json!({
-            "calls_of": caller.function.name(),
-            "allocated": estimate(caller.allocated),
-            "live": estimate(caller.live),
-            "frames": recording.stacks.get(caller.stack as usize),
-        })
-    });
-    let threads = recording.threads.iter().map(|thread| {
-        json!({
-            "pid": thread.pid,
-            "tid": thread.tid,
-            "name": thread.name,
-            "allocated": estimate(thread.allocated),
-            "freed_own": estimate(thread.freed_own),
-            "freed_of_others": estimate(thread.freed_of_others),
-        })
-    });
-    let handovers = recording.handovers.iter().map(|handover| {
-        let tid = |place: usize| recording.threads.get(place).map(|thread| thread.tid);
-        json!({ "from": tid(handover.from), "to": tid(handover.to), "amount": estimate(handover.amount) })
-    });
     let value = json!({
         "format": FORMAT,
         "subject": recording.subject,
@@ -77,7 +20,7 @@ pub fn json(recording: &MallocRecording) -> String {
         "signal": recording.ending.and_then(Ending::signal),
         "processes": recording.processes,
         "execs": recording.execs,
-        "functions": functions.collect::<Vec<_>>(),
+        "functions": functions(recording),
         "frees": recording.frees,
         "failed": recording.failed,
         "described": recording.described,
@@ -85,11 +28,11 @@ pub fn json(recording: &MallocRecording) -> String {
         "peak_live_bytes": recording.most_live_bytes(),
         "live_error_bytes": recording.live_error_bytes,
         "live_blocks": recording.live_blocks,
-        "sizes": sizes.collect::<Vec<_>>(),
-        "callers": callers.collect::<Vec<_>>(),
-        "stacks": stacks.collect::<Vec<_>>(),
-        "threads": threads.collect::<Vec<_>>(),
-        "handovers": handovers.collect::<Vec<_>>(),
+        "sizes": sizes(recording),
+        "callers": callers(recording),
+        "stacks": stacks(recording),
+        "threads": threads(recording),
+        "handovers": handovers(recording),
         "cost": {
             "counting_seconds": recording.cost.counting_ns / 1e9,
             "describing_seconds": recording.cost.describing_ns / 1e9,
@@ -98,6 +41,110 @@ pub fn json(recording: &MallocRecording) -> String {
         "remarks": recording.remarks,
     });
     format!("{value:#}\n")
+}
+
+/// What was called, and for blocks of which sizes.
+fn functions(recording: &MallocRecording) -> Value {
+    recording
+        .functions
+        .iter()
+        .map(|(function, sum)| {
+            let sizes = sum.sizes.iter().map(|(class, amount)| {
+            json!({ "from_bytes": from(*class), "calls": amount.count, "bytes": amount.bytes })
+        });
+            json!({
+                "function": function.name(),
+                "calls": sum.amount.count,
+                "bytes": sum.amount.bytes,
+                "sizes": sizes.collect::<Vec<_>>(),
+            })
+        })
+        .collect()
+}
+
+/// What became of the blocks of each size.
+fn sizes(recording: &MallocRecording) -> Value {
+    recording
+        .sizes
+        .iter()
+        .map(|(class, lives)| {
+            let by_life = lives
+                .by_life
+                .iter()
+                .map(|(life, blocks)| json!({ "from_seconds": from(*life) as f64 / 1e9, "blocks": blocks }));
+            json!({
+                "from_bytes": from(*class),
+                "freed": estimate(lives.freed),
+                "freed_by_another_thread": estimate(lives.freed_elsewhere),
+                "live": estimate(lives.live),
+                "unknown": estimate(lives.unknown),
+                "by_life": by_life.collect::<Vec<_>>(),
+            })
+        })
+        .collect()
+}
+
+/// Who called.
+fn callers(recording: &MallocRecording) -> Value {
+    customers(recording)
+        .into_iter()
+        .map(|customer| {
+            json!({
+                "function": customer.function,
+                "called_by": customer.called_by,
+                "calls_of": customer.by.name(),
+                "allocated": estimate(customer.allocated),
+                "live": estimate(customer.live),
+                "mean_life_seconds": customer.mean_life_ns.map(|life_ns| life_ns / 1e9),
+            })
+        })
+        .collect()
+}
+
+/// By which call chains.
+fn stacks(recording: &MallocRecording) -> Value {
+    recording
+        .callers
+        .iter()
+        .map(|caller| {
+            json!({
+                "calls_of": caller.function.name(),
+                "allocated": estimate(caller.allocated),
+                "live": estimate(caller.live),
+                "frames": recording.stacks.get(caller.stack as usize),
+            })
+        })
+        .collect()
+}
+
+/// What each thread took and gave.
+fn threads(recording: &MallocRecording) -> Value {
+    recording
+        .threads
+        .iter()
+        .map(|thread| {
+            json!({
+                "pid": thread.pid,
+                "tid": thread.tid,
+                "name": thread.name,
+                "allocated": estimate(thread.allocated),
+                "freed_own": estimate(thread.freed_own),
+                "freed_of_others": estimate(thread.freed_of_others),
+            })
+        })
+        .collect()
+}
+
+/// Which threads freed what others had allocated.
+fn handovers(recording: &MallocRecording) -> Value {
+    recording
+        .handovers
+        .iter()
+        .map(|handover| {
+            let tid = |place: usize| recording.threads.get(place).map(|thread| thread.tid);
+            json!({ "from": tid(handover.from), "to": tid(handover.to), "amount": estimate(handover.amount) })
+        })
+        .collect()
 }
 
 fn from(class: u8) -> u64 {

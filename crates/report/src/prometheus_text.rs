@@ -47,7 +47,8 @@ pub struct Own {
 /// Everything.
 #[must_use]
 pub fn text(fleet: &Fleet, own: &Own) -> String {
-    let mut families = processes(fleet);
+    let mut families = sizes(fleet);
+    families.extend(counts(fleet));
     families.extend(heaps(fleet));
     families.push(kinds(fleet));
     families.extend(control_groups(fleet));
@@ -109,7 +110,8 @@ fn pair(name: &str, value: &str) -> LabelPair {
     pair
 }
 
-fn processes(fleet: &Fleet) -> Vec<Family> {
+/// What the processes that live take now.
+fn sizes(fleet: &Fleet) -> Vec<Family> {
     type OfSizes = fn(&Sizes) -> Option<u64>;
     let sizes: [(&str, &str, OfSizes); 6] = [
         ("processes", "Processes that live.", |sizes| Some(sizes.processes)),
@@ -128,19 +130,20 @@ fn processes(fleet: &Fleet) -> Vec<Family> {
         ("swapped_memory_bytes", "Their memory in swap.", |sizes| sizes.swap_bytes),
     ];
     let all = fleet.sizes();
-    let mut families: Vec<Family> = sizes
-        .into_iter()
-        .map(|(name, help, figure)| {
-            let mut family = Family::gauge(name, help);
-            for (label, sizes) in &all {
-                if let Some(value) = figure(sizes) {
-                    family.of(label, &[], value as f64);
-                }
+    let family = |(name, help, figure): (_, _, OfSizes)| {
+        let mut family = Family::gauge(name, help);
+        for (label, sizes) in &all {
+            if let Some(value) = figure(sizes) {
+                family.of(label, &[], value as f64);
             }
-            family
-        })
-        .collect();
+        }
+        family
+    };
+    sizes.into_iter().map(family).collect()
+}
 
+/// What all processes did since they were met, those that have ended too.
+fn counts(fleet: &Fleet) -> Vec<Family> {
     /// Label, its value, the figure.
     type Part = (&'static str, &'static str, fn(&Counts) -> f64);
     let counts: [(&str, &str, &[Part]); 6] = [
@@ -183,7 +186,7 @@ fn processes(fleet: &Fleet) -> Vec<Family> {
             ],
         ),
     ];
-    families.extend(counts.into_iter().map(|(name, help, parts)| {
+    let family = |(name, help, parts): (_, _, &[Part])| {
         let mut family = Family::counter(name, help);
         for (label, counts) in fleet.counts() {
             for (part, value, figure) in parts {
@@ -192,8 +195,8 @@ fn processes(fleet: &Fleet) -> Vec<Family> {
             }
         }
         family
-    }));
-    families
+    };
+    counts.into_iter().map(family).collect()
 }
 
 fn heaps(fleet: &Fleet) -> Vec<Family> {

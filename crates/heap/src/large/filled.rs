@@ -9,6 +9,7 @@
 //! when several like it were filled, one after the other: one that is sparse after all is no reason for gigabytes. What has small pages
 //! keeps them: to purge it for the sake of huge ones cost a third of `churn` with threads, of which twelve turns do not bring it back.
 
+use super::MISSING_PART;
 use super::books::{BINS, bin_of};
 use crate::granule::{GRANULE_BYTES, bytes_of};
 use crate::os::{self, HUGE_PAGE_BYTES};
@@ -16,8 +17,6 @@ use crate::page_map::PageMap;
 use crate::spans::Spans;
 use core::sync::atomic::{AtomicU8, Ordering};
 
-/// A block counts as filled if at most one page in so many is missing: huge pages then cost no more than that.
-const MISSING_PART: usize = 16;
 /// Pages of a block that are read.
 const SAMPLES: usize = 128;
 /// One of so many blocks is looked at again, of sizes that are filled and of those that mostly are not.

@@ -5,11 +5,10 @@
 //! virtual machine of two CPUs). Where the thread's last such block had its pages by the time that the thread came to a slow path
 //! again, others are brought in at once, by a write: [`REACH`] times as many pages. Then one is watched again.
 
+use crate::large::MISSING_PART;
 use crate::os;
 use crate::page_map::{Hint32, Hint64};
 
-/// A block counts as used if at most one page in so many is missing.
-const MISSING_PART: u32 = 16;
 /// A block that was used speaks for so many times its pages.
 const REACH: u32 = 16;
 
@@ -54,7 +53,7 @@ impl FirstUse {
         let pages = self.pages.get();
         let faults = os::thread_faults().saturating_sub(self.faults.get());
         self.pages.set(0);
-        let is_used = faults >= u64::from(pages - pages / MISSING_PART);
+        let is_used = faults >= u64::from(pages - pages / MISSING_PART as u32);
         self.ahead.set(if is_used { REACH * pages } else { 0 });
     }
 }
