@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use crate::failure::{Failure, Result, wrong};
+use crate::failure::{Failure, Result, usage};
 
 /// The arguments that no one has taken yet.
 pub struct Arguments(Vec<String>);
@@ -36,7 +36,7 @@ impl Arguments {
         if index < self.0.len() {
             Ok(Some(self.0.remove(index)))
         } else {
-            wrong(format!("{name} needs a value"))
+            usage(format!("{name} needs a value"))
         }
     }
 
@@ -45,7 +45,7 @@ impl Arguments {
         match self.option(name)? {
             None => Ok(default),
             Some(text) => {
-                text.parse().map_err(|_| Failure::Wrong(format!("{name} needs a number, not {text:?}")))
+                text.parse().map_err(|_| Failure::Usage(format!("{name} needs a number, not {text:?}")))
             }
         }
     }
@@ -55,7 +55,7 @@ impl Arguments {
         let words = std::iter::from_fn(|| self.word()).collect();
         match self.0.first() {
             None => Ok(words),
-            Some(option) => wrong(format!("unknown option {option} (cargo xtask help)")),
+            Some(option) => usage(format!("unknown option {option} (cargo xtask help)")),
         }
     }
 
@@ -63,7 +63,7 @@ impl Arguments {
     pub fn end(self) -> Result<()> {
         match self.words()?.first() {
             None => Ok(()),
-            Some(word) => wrong(format!("unexpected argument {word:?} (cargo xtask help)")),
+            Some(word) => usage(format!("unexpected argument {word:?} (cargo xtask help)")),
         }
     }
 }
@@ -85,7 +85,10 @@ mod tests {
     }
 
     #[test]
-    fn an_option_that_no_one_took_is_an_error() {
-        assert!(arguments("redis --lits").words().is_err());
+    fn what_no_one_took_and_what_is_no_number_is_wrong_use() {
+        let is_usage = |failed: Option<Failure>| matches!(failed, Some(Failure::Usage(_)));
+        assert!(is_usage(arguments("redis --lits").words().err()));
+        assert!(is_usage(arguments("redis").end().err()));
+        assert!(is_usage(arguments("--seed x").number("--seed", 1).err()));
     }
 }

@@ -10,6 +10,8 @@ pub enum Failure {
     Missing(String),
     /// An expectation that did not hold.
     Wrong(String),
+    /// Arguments that mean nothing.
+    Usage(String),
 }
 
 /// What tasks and checks return.
@@ -18,7 +20,7 @@ pub type Result<T> = std::result::Result<T, Failure>;
 impl fmt::Display for Failure {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Failure::Missing(text) | Failure::Wrong(text) => formatter.write_str(text),
+            Failure::Missing(text) | Failure::Wrong(text) | Failure::Usage(text) => formatter.write_str(text),
         }
     }
 }
@@ -26,6 +28,11 @@ impl fmt::Display for Failure {
 /// A failed expectation, in words.
 pub fn wrong<T>(text: impl Into<String>) -> Result<T> {
     Err(Failure::Wrong(text.into()))
+}
+
+/// Arguments that mean nothing, in words.
+pub fn usage<T>(text: impl Into<String>) -> Result<T> {
+    Err(Failure::Usage(text.into()))
 }
 
 /// Checks that `seen` equals `expected`; the failure shows the first line that differs.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use crate::arguments::Arguments;
-use crate::failure::{At, Failure, Result, expect_equal, wrong};
+use crate::failure::{At, Failure, Result, expect_equal, usage, wrong};
 use crate::workspace::{c_compiler, cargo, root, succeed, target};
 
 /// Threads, blocks, largest block, survivors in percent, seed, and what else; see the program.
@@ -30,7 +30,7 @@ const DEPTH: usize = 5;
 pub fn run(arguments: Arguments) -> Result<()> {
     let folders = arguments.words()?;
     if folders.is_empty() {
-        return wrong("name folders with an extracted libc each (dpkg-deb -x libc6_VERSION_ARCH.deb FOLDER)");
+        return usage("name folders with an extracted libc each (dpkg-deb -x libc6_VERSION_ARCH.deb FOLDER)");
     }
     succeed(cargo().args(["build", "--package", "faultless-cli"]))?;
     let tool = target()?.join("debug/faultless");

@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use crate::arguments::Arguments;
-use crate::failure::{At, Result, wrong};
+use crate::failure::{At, Result, usage};
 use crate::library::{Profile, build, build_static};
 use crate::workspace::root;
 
@@ -62,7 +62,7 @@ endif()
 /// Runs the task.
 pub fn run(mut arguments: Arguments) -> Result<()> {
     let Some(prefix) = arguments.option("--prefix")? else {
-        return wrong("install needs --prefix DIR, such as --prefix /usr/local");
+        return usage("install needs --prefix DIR, such as --prefix /usr/local");
     };
     arguments.end()?;
     let shared = build(Profile::Dist)?;

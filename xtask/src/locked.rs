@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::arguments::Arguments;
-use crate::failure::{At, Failure, Result, wrong};
+use crate::failure::{At, Failure, Result, usage, wrong};
 use crate::library::{Profile, build};
 use crate::sandbox::tool;
 use crate::workspace::{c_compiler, output, root, succeed};
@@ -63,7 +63,7 @@ pub fn run(mut arguments: Arguments) -> Result<()> {
     ];
     for peer in peers.iter().flat_map(|peers| peers.split(',')) {
         let Some((name, path)) = peer.split_once('=') else {
-            return wrong(format!("--allocators: {peer:?} is not NAME=PATH"));
+            return usage(format!("--allocators: {peer:?} is not NAME=PATH"));
         };
         let path = Path::new(path).canonicalize().at(Path::new(path))?;
         allocators.push(Allocator { name: name.to_owned(), path: Some(path) });
@@ -126,7 +126,7 @@ fn source(workload: &str) -> Result<PathBuf> {
     if source.is_file() {
         return Ok(source);
     }
-    wrong(format!("no workload is called {workload:?} ({} is not there)", source.display()))
+    usage(format!("no workload is called {workload:?} ({} is not there)", source.display()))
 }
 
 fn compile(folder: &Path, workload: &str) -> Result<PathBuf> {

@@ -87,13 +87,13 @@ fn main() -> ExitCode {
             print!("{USAGE}");
             Ok(())
         }
-        Some(other) => Err(Failure::Wrong(format!("no task is called {other:?}\n\n{USAGE}"))),
+        Some(other) => failure::usage(format!("no task is called {other:?} (cargo xtask help)")),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             eprintln!("xtask: {failure}");
-            ExitCode::FAILURE
+            ExitCode::from(if matches!(failure, Failure::Usage(_)) { 2 } else { 1 })
         }
     }
 }

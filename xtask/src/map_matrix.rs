@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::arguments::Arguments;
-use crate::failure::{At, Failure, Result, wrong};
+use crate::failure::{At, Failure, Result, usage, wrong};
 use crate::library::{Profile, build};
 use crate::workspace::{output, target};
 
@@ -155,7 +155,7 @@ fn chosen(names: &[String]) -> Result<Vec<&'static Program>> {
     let fits = |program: &Program, name: &String| program.name.to_lowercase().contains(&name.to_lowercase());
     if let Some(unknown) = names.iter().find(|name| !PROGRAMS.iter().any(|program| fits(program, name))) {
         let known: Vec<&str> = PROGRAMS.iter().map(|program| program.name).collect();
-        return wrong(format!("no program is called {unknown:?}; there are {}", known.join("; ")));
+        return usage(format!("no program is called {unknown:?}; there are {}", known.join("; ")));
     }
     let is_chosen = |program: &&Program| names.is_empty() || names.iter().any(|name| fits(program, name));
     Ok(PROGRAMS.iter().filter(is_chosen).collect())

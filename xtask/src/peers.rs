@@ -153,7 +153,7 @@ fn chosen(names: &[String]) -> Result<Vec<&'static Peer>> {
     let find = |name: &String| {
         let known = || PEERS.iter().map(|peer| peer.name).collect::<Vec<_>>().join(" ");
         let peer = PEERS.iter().find(|peer| peer.name == name);
-        peer.ok_or_else(|| Failure::Wrong(format!("no peer is called {name:?}; there are {}", known())))
+        peer.ok_or_else(|| Failure::Usage(format!("no peer is called {name:?}; there are {}", known())))
     };
     names.iter().map(find).collect()
 }

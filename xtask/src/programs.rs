@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use crate::arguments::Arguments;
-use crate::failure::{At, Failure, Result, wrong};
+use crate::failure::{At, Failure, Result, usage, wrong};
 use crate::library::{Profile, build};
 use crate::sandbox::Sandbox;
 
@@ -97,7 +97,9 @@ pub fn run(mut arguments: Arguments) -> Result<()> {
         let (counter, verdict) = match &outcome {
             Ok(()) => (&mut passed, "passed".to_owned()),
             Err(Failure::Missing(reason)) => (&mut skipped, format!("skipped ({reason})")),
-            Err(Failure::Wrong(reason)) => (&mut failed, format!("FAILED: {reason}")),
+            Err(Failure::Wrong(reason) | Failure::Usage(reason)) => {
+                (&mut failed, format!("FAILED: {reason}"))
+            }
         };
         *counter += 1;
         println!("{:<14} {:>6.1} s  {verdict}", program.name, start.elapsed().as_secs_f64());
@@ -117,7 +119,7 @@ fn chosen(names: &[String]) -> Result<Vec<&'static Program>> {
     }
     let find = |name: &String| match PROGRAMS.iter().find(|program| program.name == name) {
         Some(program) => Ok(program),
-        None => wrong(format!("no program is called {name:?} (cargo xtask programs --list)")),
+        None => usage(format!("no program is called {name:?} (cargo xtask programs --list)")),
     };
     names.iter().map(find).collect()
 }

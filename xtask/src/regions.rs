@@ -11,7 +11,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use crate::arguments::Arguments;
-use crate::failure::{At, Result, wrong};
+use crate::failure::{At, Result, usage};
 use crate::library::{Profile, build};
 use programs::Programs;
 use sample::Sample;
@@ -23,10 +23,10 @@ pub fn run(mut arguments: Arguments) -> Result<()> {
     let out = arguments.option("--out")?.map(PathBuf::from);
     let parts = arguments.words()?;
     if rounds == 0 {
-        return wrong("--rounds needs at least 1");
+        return usage("--rounds needs at least 1");
     }
     if let Some(unknown) = parts.iter().find(|part| !["populate", "gallery"].contains(&part.as_str())) {
-        return wrong(format!("no part is called {unknown:?}; there are populate and gallery"));
+        return usage(format!("no part is called {unknown:?}; there are populate and gallery"));
     }
     let is_wanted = |part: &str| parts.is_empty() || parts.iter().any(|wanted| wanted == part);
     // What cannot be written is known before minutes of work.

@@ -12,7 +12,7 @@ use std::path::Path;
 use faultless_heap::decay::{Decay, HOLD_MAX_NS, HOLD_MIN_NS};
 
 use crate::arguments::Arguments;
-use crate::failure::{Failure, Result, wrong};
+use crate::failure::{Failure, Result, usage};
 use policy::{Fixed, Policy};
 use pool::{Cost, optimum, replay};
 use trace::Step;
@@ -74,7 +74,7 @@ fn add(sum: &mut Cost, cost: Cost) {
 pub fn run(arguments: Arguments) -> Result<()> {
     let files = arguments.words()?;
     if files.is_empty() {
-        return wrong("regret needs traces: FAULTLESS=trace:PREFIX writes PREFIX.PID (docs/decay.md)");
+        return usage("regret needs traces: FAULTLESS=trace:PREFIX writes PREFIX.PID (docs/decay.md)");
     }
     let mut lines: BTreeMap<String, Line> = BTreeMap::new();
     for file in files {
