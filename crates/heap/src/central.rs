@@ -6,6 +6,7 @@
 //! number, stack, class, spans; no two of one rank are held at once, except for a fork, and by who moves a slab: the lower shard's
 //! first. Whose a slab is may be read without a lock by who has a block of it, and is read again under that shard's lock.
 
+mod fetching;
 mod idle;
 mod sharing;
 mod slabs;
@@ -13,27 +14,22 @@ mod spread;
 mod stack;
 mod transit;
 
-use crate::colour::LINE_BYTES;
 use crate::lock::Lock;
 use crate::magazine::Magazine;
 use crate::message::{Misuse, misuse};
-use crate::os;
 use crate::page_map::{Hint32, HintSize, PageMap};
 use crate::size_class::{self, CLASSES};
-use crate::slab::{self, HomeSlabs};
-use crate::span_heap::huge_page::WORTH_BYTES;
+use crate::slab::HomeSlabs;
 use crate::spans::{SHARDS, Spans};
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
-use sharing::GIVEN_FROM;
 use slabs::Slabs;
 use spread::Spread;
 use stack::Stack;
 use transit::{Regime, Transit, is_in_order};
 
-/// Magazines of excess that go home at a time before memory without pages is used, and how often that is tried.
+/// Magazines of excess that go home at a time before memory without pages is used.
 const RECLAIMED: u32 = 16;
-const RECLAIMS: u32 = 4;
 
 /// A shard's bytes go into the sum of all when they have changed by this much: one line less that all CPUs write.
 const OUT_BATCH: isize = 32 * 1024;
@@ -113,82 +109,6 @@ impl Central {
     fn shards_in_use(&self) -> &[Shard] {
         // ORDERING: Relaxed, as in `shard`.
         &self.shards[..self.shards_used.load(Ordering::Relaxed)]
-    }
-
-    /// A magazine of up to `want` blocks (a magazine in transit may hold more), of the shard `own` if that has any; `None` when
-    /// memory is exhausted.
-    pub fn fetch(&self, spans: &Spans, own: usize, class: usize, want: u32) -> Option<Magazine> {
-        self.shard(own)
-            .pop(spans, class)
-            .or_else(|| self.take_from_slabs(spans, own, class, want))
-            .or_else(|| self.take_elsewhere(spans, own, class, want))
-    }
-
-    /// From another shard's slab, or a new one. Not inlined: what has blocks should not save registers for this.
-    #[inline(never)]
-    fn take_elsewhere(&self, spans: &Spans, own: usize, class: usize, want: u32) -> Option<Magazine> {
-        let take_new = |span| self.take_from_new_slab(spans, span, own, class, want);
-        self.take_from_others(spans, own, class, want, GIVEN_FROM * size_class::slab_blocks(class) as usize)
-            .or_else(|| self.used_span_for_slab(spans, own, class).map(take_new))
-            .or_else(|| self.take_part_from_others(spans, own, class, want))
-            .or_else(|| self.take_transit_of_other(spans, own, class))
-            .or_else(|| self.fresh_span_for_slab(spans, own, class).map(take_new))
-            // Memory is exhausted: whatever there is.
-            .or_else(|| self.take_from_others(spans, own, class, want, 1))
-    }
-
-    fn take_from_slabs(&self, spans: &Spans, shard: usize, class: usize, want: u32) -> Option<Magazine> {
-        let shard = &self.shards[shard];
-        if shard.free_blocks[class].get() == 0 {
-            return None;
-        }
-        shard.transit.note_wanted(regime(spans), class);
-        let mut slabs = shard.slabs[class].lock();
-        let first = slabs.fullest()?;
-        let magazine = slabs.take(spans, first, class, want);
-        shard.free_blocks[class].set(slabs.free_blocks);
-        drop(slabs);
-        self.note_out(shard, (magazine.count as usize * size_class::size(class)) as isize);
-        Some(magazine)
-    }
-
-    /// Not inlined: one copy serves both kinds of span.
-    #[inline(never)]
-    fn take_from_new_slab(&self, spans: &Spans, span: u32, own: usize, class: usize, want: u32) -> Magazine {
-        let shard = &self.shards[own];
-        let mut slabs = shard.slabs[class].lock();
-        slab::format(&spans.map, span, class, own);
-        slabs.add(&spans.map, span, class);
-        let magazine = slabs.take(spans, span, class, want);
-        shard.free_blocks[class].set(slabs.free_blocks);
-        drop(slabs);
-        self.note_out(shard, (magazine.count as usize * size_class::size(class)) as isize);
-        magazine
-    }
-
-    /// A span with pages for a slab of the shard `own`; for it, what is in transit beyond the usual goes home.
-    fn used_span_for_slab(&self, spans: &Spans, own: usize, class: usize) -> Option<u32> {
-        for _ in 0..RECLAIMS {
-            let span = spans.take_used_for(own, size_class::slab_granules(class));
-            if span.is_some() {
-                return span;
-            }
-            if !self.reclaim(spans, own) {
-                break;
-            }
-        }
-        None
-    }
-
-    /// A span for a slab, with pages or without.
-    fn fresh_span_for_slab(&self, spans: &Spans, own: usize, class: usize) -> Option<u32> {
-        self.look_for_spread(spans, &self.shards[own]);
-        // ORDERING: Relaxed; a statistic that decides about speed only.
-        let out_bytes = self.out_bytes.load(Ordering::Relaxed);
-        // Of a page, and the line that its class is longer. In each page of a slab of larger blocks may be what nobody writes.
-        let is_dense = size_class::size(class) <= os::page_bytes() + LINE_BYTES;
-        let is_worth = is_dense && out_bytes >= WORTH_BYTES as isize;
-        spans.take_for_slab(own, size_class::slab_granules(class), is_worth)
     }
 
     /// Sends magazines home that a shard has in transit beyond the usual; false if there are none. Those of others are left to them
@@ -448,32 +368,4 @@ impl Shard {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::heap::Heap;
-
-    /// With so many free blocks in the books of the first shard.
-    fn heap_with_free(class: usize, free: usize) -> Box<Heap> {
-        let heap = Heap::boxed();
-        heap.central.shard(0).slabs[class].lock().free_blocks = free;
-        heap
-    }
-
-    #[test]
-    fn free_blocks_of_all_shards_are_counted_beyond_32_bits() {
-        let heap = heap_with_free(1, 3 << 30);
-        heap.central.shard(1).slabs[1].lock().free_blocks = 3 << 30;
-        assert_eq!(heap.central.counts(&heap.spans.map, 1).free_blocks, 6 << 30);
-    }
-
-    #[test]
-    fn a_shard_with_2_to_the_32nd_free_blocks_has_some() {
-        let before = (1 << 32) - size_class::slab_blocks(1) as usize + 1;
-        let heap = heap_with_free(1, before);
-        let counts = || heap.central.counts(&heap.spans.map, 1);
-        heap.central.fetch(&heap.spans, 0, 1, 1).unwrap();
-        assert_eq!((counts().slabs, counts().free_blocks), (1, 1 << 32));
-        heap.central.fetch(&heap.spans, 0, 1, 1).unwrap();
-        assert_eq!((counts().slabs, counts().free_blocks), (1, (1 << 32) - 1), "of the slab that has them");
-    }
-}
+mod tests;

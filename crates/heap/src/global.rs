@@ -12,7 +12,7 @@ use crate::colour::LINE_BYTES;
 use crate::fork;
 use crate::granule::GRANULE_BYTES;
 use crate::heap::Heap;
-use crate::large::{LargeBlock, Pages, whole_units};
+use crate::large::{NewBlock, Pages, whole_units};
 use crate::lock::Lock;
 use crate::message::{Misuse, misuse};
 use crate::os;
@@ -22,7 +22,7 @@ use core::alloc::{GlobalAlloc, Layout};
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicBool, Ordering};
 pub use zeroing::clear_tail;
-use zeroing::zeroed;
+use zeroing::{UNUSED_FROM, small_zeroed, zeroed};
 
 /// Alignment in bytes of every block.
 pub const MIN_ALIGN: usize = 16;
@@ -95,28 +95,28 @@ pub fn allocate_slow(bytes: usize) -> *mut u8 {
 }
 
 #[inline(always)]
-fn allocate_large(bytes: usize, pages: Pages) -> LargeBlock {
+fn allocate_large(bytes: usize, pages: Pages) -> NewBlock {
     // SAFETY: the cache is this thread's own, or gated.
     match unsafe { HEAP.allocate_again(thread_local::cache, bytes) } {
         0 => allocate_other(bytes, MIN_ALIGN, pages),
-        address => LargeBlock { address, zero: false },
+        address => NewBlock { address, zero: false },
     }
 }
 
 #[inline(never)]
-fn allocate_large_aligned(bytes: usize, align: usize, pages: Pages) -> LargeBlock {
+fn allocate_large_aligned(bytes: usize, align: usize, pages: Pages) -> NewBlock {
     if align > GRANULE_BYTES {
         return allocate_other(bytes, align, pages);
     }
     // SAFETY: the cache is this thread's own, or gated.
     match unsafe { HEAP.allocate_again(thread_local::cache, bytes) } {
         0 => allocate_other(bytes, align, pages),
-        again => LargeBlock { address: HEAP.large.move_to_start(&HEAP.spans, again), zero: false },
+        again => NewBlock { address: HEAP.large.move_to_start(&HEAP.spans, again), zero: false },
     }
 }
 
 #[inline(never)]
-fn allocate_other(bytes: usize, align: usize, pages: Pages) -> LargeBlock {
+fn allocate_other(bytes: usize, align: usize, pages: Pages) -> NewBlock {
     let block = HEAP.allocate_large(attached(), bytes, align, pages);
     purger::call();
     block
@@ -135,6 +135,9 @@ fn refill(class: usize) -> *mut u8 {
 pub fn allocate_zeroed(bytes: usize) -> *mut u8 {
     if bytes > SMALL_MAX {
         return zeroed(bytes, allocate_large(bytes, Pages::Zero));
+    }
+    if bytes >= UNUSED_FROM {
+        return small_zeroed(bytes);
     }
     let block = allocate(bytes);
     if !block.is_null() {

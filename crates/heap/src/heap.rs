@@ -2,7 +2,7 @@
 
 use crate::central::Central;
 use crate::granule::GRANULE_BYTES;
-use crate::large::{Large, LargeBin, LargeBlock, LargeTotals, Pages, whole_units};
+use crate::large::{Large, LargeBin, LargeTotals, NewBlock, Pages, whole_units};
 use crate::message::{Misuse, misuse};
 use crate::os;
 use crate::page_map::Tag;
@@ -92,11 +92,16 @@ impl Heap {
         Home { central: &self.central, spans: &self.spans, large: &self.large }
     }
 
-    /// Allocates a block of `class` that the thread's cache did not have. Without a cache: straight from the slabs.
+    /// Allocates a block of `class` that the thread's cache did not have; 0 when memory is exhausted.
     pub(crate) fn allocate_small(&self, cache: Option<&ThreadCache>, class: usize) -> usize {
-        let mut block = self.try_allocate_small(cache, class);
-        if block == 0 && self.gather(cache) {
-            block = self.try_allocate_small(cache, class);
+        self.new_small(cache, class, false).address
+    }
+
+    /// As [`Heap::allocate_small`]; `zeroed`: one that reads as zero if there is no other at hand. Without a cache: straight from the slabs.
+    pub(crate) fn new_small(&self, cache: Option<&ThreadCache>, class: usize, zeroed: bool) -> NewBlock {
+        let mut block = self.try_allocate_small(cache, class, zeroed);
+        if block.address == 0 && self.gather(cache) {
+            block = self.try_allocate_small(cache, class, zeroed);
         }
         if self.central.is_spread() {
             self.gather_spread(cache);
@@ -114,13 +119,13 @@ impl Heap {
         self.spans.settle();
     }
 
-    fn try_allocate_small(&self, cache: Option<&ThreadCache>, class: usize) -> usize {
+    fn try_allocate_small(&self, cache: Option<&ThreadCache>, class: usize, zeroed: bool) -> NewBlock {
         match cache {
             Some(cache) => {
                 cache.first_use.look();
-                cache.refill(class, &self.central, &self.spans, &self.caches.budget)
+                cache.refill(class, zeroed, &self.central, &self.spans, &self.caches.budget)
             }
-            None => self.allocate_uncached(class),
+            None => NewBlock { address: self.allocate_uncached(class), zero: false },
         }
     }
 
@@ -210,16 +215,16 @@ impl Heap {
             || new_bytes >= ASKED_BYTES && os::is_more_than_memory(new_bytes)
     }
 
-    /// Allocates a large block; [`LargeBlock::NONE`] when memory is exhausted.
+    /// Allocates a large block; [`NewBlock::NONE`] when memory is exhausted.
     pub(crate) fn allocate_large(
         &self,
         cache: Option<&ThreadCache>,
         bytes: usize,
         align: usize,
         pages: Pages,
-    ) -> LargeBlock {
+    ) -> NewBlock {
         if bytes | align >= HUGE_BYTES && self.is_impossible(bytes, align, bytes) {
-            return LargeBlock::NONE;
+            return NewBlock::NONE;
         }
         if let Some(cache) = cache {
             cache.first_use.look();
@@ -230,7 +235,7 @@ impl Heap {
             block = self.large.allocate(&self.spans, shard, bytes, align, pages);
         }
         self.spans.settle();
-        block.unwrap_or(LargeBlock::NONE)
+        block.unwrap_or(NewBlock::NONE)
     }
 
     /// Frees a block that the thread's cache did not take and that its caller gives up, or something that is no block at all.

@@ -38,9 +38,9 @@ pub struct Large {
     left_around: AtomicUsize,
 }
 
-/// A large block just allocated.
+/// A block just allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LargeBlock {
+pub struct NewBlock {
     /// Its address.
     pub address: usize,
     /// Whether it reads as zero.
@@ -87,7 +87,7 @@ impl Live<'_> {
     }
 }
 
-impl LargeBlock {
+impl NewBlock {
     /// What there is when memory is exhausted.
     pub const NONE: Self = Self { address: 0, zero: false };
 }
@@ -111,7 +111,7 @@ impl Large {
         bytes: usize,
         align: usize,
         pages: Pages,
-    ) -> Option<LargeBlock> {
+    ) -> Option<NewBlock> {
         let start = if align <= LINE_BYTES { Start::Coloured } else { Start::At(0) };
         self.allocate_at(spans, shard, bytes, align, start, pages)
     }
@@ -124,7 +124,7 @@ impl Large {
         align: usize,
         start: Start,
         pages: Pages,
-    ) -> Option<LargeBlock> {
+    ) -> Option<NewBlock> {
         if bytes > isize::MAX as usize {
             return None;
         }
@@ -151,7 +151,7 @@ impl Large {
         if recent.is_some() {
             record.set_had_no_pages(false);
         }
-        Some(LargeBlock { address: spans.map.address(taken.first) + offset, zero: taken.zero })
+        Some(NewBlock { address: spans.map.address(taken.first) + offset, zero: taken.zero })
     }
 
     /// Takes a span that nobody keeps, for a block of so many bytes that begins somewhere in it. Not inlined: who finds what its shard

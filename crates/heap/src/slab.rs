@@ -10,19 +10,20 @@ use crate::message::{Misuse, misuse};
 use crate::os;
 use crate::page_map::{PageMap, SlabRecord, State, Tables, Tag};
 use crate::size_class::{self, Locator};
-use crate::span_heap::Purges;
+use crate::span_heap::{Purges, Taken};
 
 const CACHE_LINE_BYTES: usize = 64;
 const WORD_BITS: u32 = 64;
 
-/// Makes a slab of `class` from the span that starts at `first`, for the shard of that number: every block free.
-pub fn format(map: &PageMap, first: u32, class: usize, shard: usize) {
+/// Makes a slab of `class` from a span, for the shard of that number: every block free.
+pub fn format(map: &PageMap, span: Taken, class: usize, shard: usize) {
+    let first = span.first;
     let granules = size_class::slab_granules(class);
     let blocks = size_class::slab_blocks(class);
     for granule in first..first + granules {
         map.record(granule).first.set(first);
     }
-    map.record(first).make_slab(granules, blocks);
+    map.record(first).make_slab(granules, blocks, if span.zero { 0 } else { blocks });
     let bitmap = map.bitmap(first, granules);
     for word in 0..blocks.div_ceil(WORD_BITS) {
         let bits = (blocks - word * WORD_BITS).min(WORD_BITS);
@@ -56,6 +57,7 @@ pub fn take(map: &PageMap, first: u32, class: usize, want: u32) -> Magazine {
     let bitmap = map.bitmap(first, slab.granules());
     let words = size_class::slab_blocks(class).div_ceil(WORD_BITS) as usize;
     let (mut head, mut tail, mut count) = (0, 0, 0);
+    let mut behind = 0;
     let mut purged = slab.purged_pages();
     let mut word = usize::from(slab.hint());
     while word < words && count < want {
@@ -86,6 +88,7 @@ pub fn take(map: &PageMap, first: u32, class: usize, want: u32) -> Magazine {
             }
         }
         count += taken;
+        behind = word as u32 * WORD_BITS + start + taken;
         if purged != 0 {
             purged &= !pages_of(block - span, taken as usize * size, os::page_bytes());
         }
@@ -97,10 +100,17 @@ pub fn take(map: &PageMap, first: u32, class: usize, want: u32) -> Magazine {
     slab.set_hint(word as u16);
     slab.set_quiet(0);
     slab.set_purged_pages(purged);
+    slab.set_unused_from(slab.unused_from().max(behind));
     let free = slab.free_blocks();
     debug_assert!(count <= free);
     slab.set_free_blocks(free - count);
     Magazine { head, count }
+}
+
+/// Whether the next block taken is one that never left its slab since the memory came from the kernel: all that are free are such.
+pub fn gives_unused(map: &PageMap, first: u32, class: usize) -> bool {
+    let slab = map.record(first).slab();
+    slab.free_blocks() + slab.unused_from() == size_class::slab_blocks(class)
 }
 
 /// How many of `room` neighbouring blocks from `block` on to take so that the next begins a cache line; all where that would

@@ -22,7 +22,7 @@ pub use budget::Budget;
 pub use registry::Caches;
 
 use crate::central::Central;
-use crate::large::Large;
+use crate::large::{Large, NewBlock};
 use crate::lock::Lock;
 use crate::magazine::{self, Magazine};
 use crate::page_map::{Guarded32, GuardedSize, Hint32, Tag};
@@ -209,14 +209,21 @@ impl ThreadCache {
         self.bins[self.bin_of(tag)].head.load(Ordering::Relaxed) == block
     }
 
-    /// Takes a block of `class` after [`ThreadCache::pop`] found none, from the spare magazine or from `central`. Returns 0
-    /// when memory is exhausted.
-    pub fn refill(&self, class: usize, central: &Central, spans: &Spans, budget: &Budget) -> usize {
+    /// Takes a block of `class` after [`ThreadCache::pop`] found none, from the spare magazine or from `central`; `zeroed`: one that
+    /// reads as zero if there is no other at hand. [`NewBlock::NONE`] when memory is exhausted.
+    pub fn refill(
+        &self,
+        class: usize,
+        zeroed: bool,
+        central: &Central,
+        spans: &Spans,
+        budget: &Budget,
+    ) -> NewBlock {
         let _guard = self.lock.lock();
         self.visit();
         let bin = &self.bins[class];
         bin.open();
-        let mut list = bin.list();
+        let (mut list, mut zero) = (bin.list(), false);
         if list.is_empty() {
             list = self.take_spare(class);
         }
@@ -227,12 +234,18 @@ impl ThreadCache {
             if self.grow(class, spans, budget) == Growth::Refused {
                 self.make_room(central, spans, budget);
             }
-            match central.fetch(spans, self.shard(), class, bin.capacity.get().max(1)) {
+            let want = bin.capacity.get().max(1);
+            let fetched = if zeroed {
+                central.fetch_zeroed(spans, self.shard(), class, want, &mut zero)
+            } else {
+                central.fetch(spans, self.shard(), class, want)
+            };
+            match fetched {
                 Some(magazine) => list = magazine,
                 None => {
                     // The capacity may have grown.
                     bin.replace(Magazine::EMPTY);
-                    return 0;
+                    return NewBlock::NONE;
                 }
             }
         }
@@ -248,7 +261,7 @@ impl ThreadCache {
         let (kept, excess) = unsafe { rest.split(bin.capacity.get()) };
         central.store(spans, self.shard(), class, excess);
         bin.replace(kept);
-        block
+        NewBlock { address: block, zero }
     }
 
     /// The blocks of other shards, if they are many: a few would be used beside those of others, many fill lines of their own, and

@@ -3,8 +3,8 @@
  *
  * Source: own, for hash tables and matrices that are mostly empty, and buffers of which most hold little. Variants:
  * `once`; `again`, the same three times, so that freed memory that was used is there when the next is asked for;
- * `buffers`, malloc of many of 16 KiB, as a server has one for each connection, and 100 bytes in each; random, drawn sizes
- * of `again`, three times, pauses between.
+ * `buffers`, malloc of many of 16 KiB, as a server has one for each connection, and 100 bytes in each; `zeroed`, the same
+ * of calloc; random, drawn sizes of `again`, three times, pauses between.
  *
  * Work: random pages are found zero, written, and in the end read back; the others are left alone, for a read of them
  * would fault. used_kib: the pages written in the largest, or all buffers. Live peak: the bytes asked for, exact.
@@ -46,16 +46,18 @@ static void read_back(struct worker *self, const char *array, size_t pages, uint
     }
 }
 
-static int with_buffers(struct worker *self)
+static int with_buffers(struct worker *self, bool is_zeroed)
 {
     size_t count = pick(12000, 40000);
     char **buffers = map_array(count, sizeof *buffers);
     record_start();
     double started_s = now_s();
     for (size_t i = 0; i < count; i++) {
-        buffers[i] = opaque(malloc(BUFFER_BYTES));
+        buffers[i] = opaque(is_zeroed ? calloc(BUFFER_BYTES, 1) : malloc(BUFFER_BYTES));
         if (buffers[i] == NULL)
             fail_memory(BUFFER_BYTES);
+        if (is_zeroed && buffers[i][BUFFER_USED] != 0)
+            fail_check("byte of a zeroed buffer", 0, (unsigned char)buffers[i][BUFFER_USED]);
         memset(buffers[i], (int)(i % 251 + 1), BUFFER_USED);
     }
     long peak_kib = resident_kib();
@@ -76,11 +78,11 @@ int main(int argc, char **argv)
 {
     begin_case("sparse", argc, argv);
     struct worker *self = &run.workers[0];
-    if (variant_is("buffers"))
-        return with_buffers(self);
+    if (variant_is("buffers") || variant_is("zeroed"))
+        return with_buffers(self, variant_is("zeroed"));
     uint64_t drawn = drawn_seed();
     if (drawn == 0 && !variant_is("once") && !variant_is("again"))
-        fail_variant("once, again, buffers");
+        fail_variant("once, again, buffers, zeroed");
     size_t bytes = pick((size_t)256 << 20, (size_t)1 << 30), largest = 0, most_used = 0;
     long peak_kib = 0;
     record_start();

@@ -1,17 +1,41 @@
-//! Large blocks that read as zero.
+//! Blocks that read as zero.
 
-use super::{HEAP, attached};
-use crate::large::LargeBlock;
+use super::{HEAP, allocate, attached, purger, thread_local};
+use crate::large::NewBlock;
 use crate::os;
+use crate::size_class;
 
 /// Bytes from which on a block that held something is cleared for `calloc` by giving its pages back: such a block may be used
 /// sparsely. Clearing a page costs a quarter of what faulting it in again does, so shorter blocks are cleared, and those of a size that
 /// was seen filled.
 const PURGED_TO_CLEAR: usize = 4 << 20;
 
+/// Bytes from which on a small block has pages of its own, and one that was never used need not be cleared.
+pub(super) const UNUSED_FROM: usize = 8192;
+
+/// Allocates a small block of [`UNUSED_FROM`] bytes or more that reads as zero.
+#[inline(never)]
+pub(super) fn small_zeroed(bytes: usize) -> *mut u8 {
+    let Some(class) = size_class::coarse_class_of(bytes) else { return allocate(bytes) };
+    // SAFETY: the cache is this thread's own, or gated.
+    let cached = unsafe { thread_local::cache().pop(class) };
+    let block = match cached {
+        0 => HEAP.new_small(attached(), class.class(), true),
+        address => NewBlock { address, zero: false },
+    };
+    purger::call();
+    if block.zero {
+        bring_in(bytes, block.address);
+    } else if block.address != 0 {
+        // SAFETY: a new block of at least `bytes`.
+        unsafe { (block.address as *mut u8).write_bytes(0, bytes) };
+    }
+    block.address as *mut u8
+}
+
 /// Clears a new large block of `bytes`.
 #[inline(never)]
-pub(super) fn zeroed(bytes: usize, block: LargeBlock) -> *mut u8 {
+pub(super) fn zeroed(bytes: usize, block: NewBlock) -> *mut u8 {
     if block.zero {
         bring_in(bytes, block.address);
     } else if block.address != 0 {
@@ -30,8 +54,11 @@ fn bring_in(bytes: usize, address: usize) {
     if bytes >= os::HUGE_PAGE_BYTES || os::is_single_threaded() {
         return;
     }
-    if attached().is_some_and(|cache| cache.first_use.given(bytes)) {
-        for offset in (0..bytes).step_by(os::page_bytes()) {
+    let page = os::page_bytes();
+    // Those that it shares with others may be there.
+    let own = ((address + bytes) & !(page - 1)).saturating_sub(address.next_multiple_of(page));
+    if own > 0 && attached().is_some_and(|cache| cache.first_use.given(own)) {
+        for offset in (0..bytes).step_by(page) {
             // SAFETY: in a new block of so many bytes, which holds zeros.
             unsafe { (address as *mut u8).add(offset).write_volatile(0) };
         }

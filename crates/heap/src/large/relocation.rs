@@ -2,7 +2,7 @@
 
 use super::gathering::{COPIED_MAX, move_block};
 use super::start::Start;
-use super::{Large, LargeBlock, Live, Pages};
+use super::{Large, Live, NewBlock, Pages};
 use crate::granule::{GRANULE_BYTES, bytes_of};
 use crate::os;
 use crate::page_map::State;
@@ -55,7 +55,7 @@ impl Growth<'_> {
     }
 
     /// Copies to the new block what is left of this one behind so many bytes that were moved from `source` on.
-    fn copy_rest(&self, source: usize, done: usize, new: LargeBlock) {
+    fn copy_rest(&self, source: usize, done: usize, new: NewBlock) {
         let start = source + self.block.offset() - self.skipped();
         let rest = start.max(source + done)..start + self.bytes;
         let target = new.address + (rest.start - start);
@@ -126,7 +126,7 @@ impl Large {
         spans: &Spans,
         shard: usize,
         growth: Growth,
-        lost: LargeBlock,
+        lost: NewBlock,
         done: usize,
     ) -> Option<usize> {
         self.lose_target();

@@ -78,7 +78,7 @@ pub struct Record {
     hint: Guarded16,
     /// Slab: `purged_pages`. Free: `freed_at`. Large: `bytes`. Synchronization: as `state`.
     value: Guarded64,
-    /// Free. Synchronization: the span heap's lock.
+    /// Free. Synchronization: the span heap's lock. Slab: `unused_from`, the class lock.
     deadline: Guarded64,
 }
 
@@ -127,13 +127,14 @@ impl Record {
         (self.state() == State::Slab).then_some(SlabRecord(self))
     }
 
-    /// A slab of so many blocks starts here, all free.
+    /// A slab of so many blocks starts here, all free; those of `unused_from` and more read as zero.
     #[inline(always)]
-    pub fn make_slab(&self, granules: u32, blocks: u32) -> SlabRecord<'_> {
+    pub fn make_slab(&self, granules: u32, blocks: u32, unused_from: u32) -> SlabRecord<'_> {
         self.granules.set(granules);
         self.free_blocks.set(blocks as u16);
         self.hint.set(0);
         self.value.set(0);
+        self.deadline.set(u64::from(unused_from));
         self.quiet.set(0);
         self.set_state(State::Slab);
         SlabRecord(self)
@@ -207,6 +208,8 @@ view! {
         hint, set_hint: u16 = hint as u16;
         /// One bit per page that was purged and holds no block since.
         purged_pages, set_purged_pages: u64 = value as u64;
+        /// Blocks of this index and more never left it since its memory came from the kernel, and read as zero.
+        unused_from, set_unused_from: u32 = deadline as u64;
     }
 }
 
@@ -293,7 +296,7 @@ mod tests {
         let record = Record::default();
         record.free().set_freed_at(7);
         record.free().set_older(9);
-        let slab = record.make_slab(2, 100);
+        let slab = record.make_slab(2, 100, 100);
         slab.set_shard(63);
         assert_eq!((slab.purged_pages(), slab.free_blocks(), slab.shard(), slab.hint()), (0, 100, 63, 0));
         assert_eq!(record.granules.get(), 2);

@@ -6,14 +6,14 @@ use crate::span_heap::{Taken, huge_page};
 
 impl Spans {
     /// Takes a span for a slab, when nobody keeps anything that serves. `is_large`: the heap is worth huge pages.
-    pub fn take_for_slab(&self, shard: usize, granules: u32, is_large: bool) -> Option<u32> {
+    pub fn take_for_slab(&self, shard: usize, granules: u32, is_large: bool) -> Option<Taken> {
         let huge = if is_large { self.take_of_huge_page(granules) } else { None };
-        if huge.is_some() {
-            return huge;
+        if let Some(first) = huge {
+            return Some(Taken { first, zero: false });
         }
         // Where there is a purger the caller has looked.
         let used = if self.recent.has_shelved() { self.take_used_or_kept(shard, granules, 1) } else { None };
-        used.or_else(|| self.take_any(shard, granules, 1, false)).map(|taken| taken.first)
+        used.or_else(|| self.take_any(shard, granules, 1, false))
     }
 
     /// Takes a span for a block that is to have huge pages: what has pages, or what can have them.

@@ -94,7 +94,7 @@ const CASES: &[Case] = &[
     Case { workload: "hundred", forms: &[form("little", &[1]), form("some", &[1])], random_threads: &[1] },
     Case {
         workload: "sparse",
-        forms: &[form("once", &[1]), form("again", &[1]), form("buffers", &[1])],
+        forms: &[form("once", &[1]), form("again", &[1]), form("buffers", &[1]), form("zeroed", &[1])],
         random_threads: &[1],
     },
     Case { workload: "grow", forms: &[form("one", &[1]), form("two", &[1])], random_threads: &[1] },

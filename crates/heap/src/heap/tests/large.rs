@@ -230,13 +230,13 @@ fn a_request_for_more_than_can_ever_be_leaves_free_memory_and_caches_alone() {
     let before = state();
     assert!(before.0.dirty > 0 && before.1 > 0);
     for bytes in [1 << 40, 1 << 46, isize::MAX as usize, usize::MAX] {
-        assert_eq!(heap.allocate_large(Some(own), bytes, 16, Pages::Any), LargeBlock::NONE);
+        assert_eq!(heap.allocate_large(Some(own), bytes, 16, Pages::Any), NewBlock::NONE);
         assert_eq!(heap.resize_large(Some(own), live, bytes), 0);
     }
-    assert_eq!(heap.allocate_large(Some(own), 1 << 20, 1 << 41, Pages::Any), LargeBlock::NONE);
+    assert_eq!(heap.allocate_large(Some(own), 1 << 20, 1 << 41, Pages::Any), NewBlock::NONE);
     // Nor one for more than the kernel promises.
     refusing(&[Call::Promise], || {
-        assert_eq!(heap.allocate_large(Some(own), 1 << 30, 16, Pages::Any), LargeBlock::NONE);
+        assert_eq!(heap.allocate_large(Some(own), 1 << 30, 16, Pages::Any), NewBlock::NONE);
         assert_eq!(heap.resize_large(Some(own), live, 2 << 30), 0);
     });
     assert_eq!(state(), before);
