@@ -157,12 +157,8 @@ fn record(arguments: &FaultsArguments, signals: &Signals) -> Result<FaultRecordi
             subject::CLOSED_TO_EVENTS
         )));
     }
-    match ending {
-        None | Some(Ending::Exited(0)) => {}
-        Some(Ending::Exited(status)) => crate::say(&format!("{name} ended with status {status}")),
-        Some(Ending::Killed(number)) => {
-            crate::say(&format!("{name} was killed by {}", faultless_probe::signals::name(number)));
-        }
+    if let Some(ending) = ending {
+        target::say_ending(&name, ending);
     }
     Ok(recording)
 }

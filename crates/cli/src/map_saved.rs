@@ -73,6 +73,12 @@ fn of_bytes(path: &Path, bytes: &[u8]) -> Result<MapView, Failure> {
     view.remarks.push(
         "a saved file shows no contents: heaps and stacks are known by their layout only, and memory of other allocators and large blocks are unknown; --pid sees them".into(),
     );
+    let mut usages = view.mappings.iter().filter_map(|mapping| mapping.usage.as_ref());
+    if usages.any(|usage| !usage.is_divided()) {
+        view.remarks.push(
+            "of dirty pages this file has the shares alone (PSS), so dirty is less than what smaps or pmap -XX show where pages are shared".into(),
+        );
+    }
     Ok(view)
 }
 

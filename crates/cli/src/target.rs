@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 use faultless_diagnosis::preload;
 use faultless_probe::launch::{Launch, launch};
 use faultless_probe::process::Process;
-use faultless_probe::signals::Signals;
+use faultless_probe::signals::{self, Signals};
 use faultless_probe::watch::{Moment, watch_beside};
 use faultless_probe::{program, terminal};
+use faultless_records::measurement::Ending;
 use faultless_records::program::{ProgramFile, ProgramKind};
 use faultless_report::plain::plain;
 use faultless_symbols::exported;
@@ -110,8 +111,19 @@ pub fn look_once(
         outcome = Some(process.and_then(|process| look(&process, moment)));
         None
     };
-    watch_beside(&launched, signals, None, &mut observe).map_err(|error| Failure::of_watch(&name, error))?;
+    let measurement = watch_beside(&launched, signals, None, &mut observe)
+        .map_err(|error| Failure::of_watch(&name, error))?;
+    say_ending(&name, measurement.ending);
     outcome.unwrap_or_else(|| Err(Failure::Failed(format!("{name} {unseen}"))))
+}
+
+/// Says how a command ended, where that was no success and the report does not tell.
+pub fn say_ending(name: &str, ending: Ending) {
+    match ending {
+        Ending::Exited(0) => {}
+        Ending::Exited(status) => crate::say(&format!("{name} ended with status {status}")),
+        Ending::Killed(number) => crate::say(&format!("{name} was killed by {}", signals::name(number))),
+    }
 }
 
 /// The dynamic loader named in the headers of what the command really runs.

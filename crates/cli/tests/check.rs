@@ -157,3 +157,20 @@ fn numbers_that_are_no_process_are_refused_in_one_line() {
     assert_refused(&mut check(&["--pid", "0"]), 2, "");
     assert_refused(&mut check(&["--pid", "2147483647"]), 1, "no process 2147483647");
 }
+
+#[test]
+fn a_process_whose_first_thread_has_ended_is_answered_for_as_another() {
+    let place = Place::new("leaderless");
+    let code = "#include <pthread.h>\n#include <stdio.h>\n#include <unistd.h>
+        static void *last(void *none) { usleep(200000); puts(\"ready\"); fflush(stdout); pause(); return none; }
+        int main(void) { pthread_t thread; pthread_create(&thread, 0, last, 0); pthread_exit(0); }";
+    let leaderless = Running::ready(&mut Command::new(place.compile("leaderless", code, &["-pthread"])));
+    let usual = Running::start(Command::new("sleep").arg("100"));
+    let [report, usual] = [leaderless.pid(), usual.pid()]
+        .map(|pid| report(&check(&["--json", "--pid", &pid]).output().unwrap()));
+    for instrument in ["faults", "churn --malloc"] {
+        let allowed = |report| allowed(report, instrument, "given");
+        assert_eq!(allowed(&report), allowed(&usual), "{instrument}: {report}");
+    }
+    assert!(!report.to_string().contains("process has ended"), "{report}");
+}

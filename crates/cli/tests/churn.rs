@@ -216,6 +216,25 @@ fn a_top_that_is_trimmed_and_grown_again_is_named() {
 }
 
 #[test]
+fn each_mechanism_tells_a_trim_from_growth_whatever_is_in_the_registers_that_brk_does_not_take() {
+    let place = Place::new("registers");
+    let program = place.program(
+        "brk",
+        "#include <sys/syscall.h>
+        int main(void) {
+            char *end = sbrk(0);
+            for (int i = 0; i < 300; i++) { syscall(SYS_brk, end + (1 << 20), 1L); syscall(SYS_brk, end, 1L); }
+            return 0;
+        }",
+    );
+    for mechanism in ["tracepoints", "seccomp", "ptrace"] {
+        let Some(report) = report(&["--by", mechanism, "--", &program]) else { continue };
+        assert_eq!(calls_of_size(&report, "break_trim", MIB), 300, "{mechanism}");
+        assert_eq!(report["thrash"][0]["times"], 299, "{mechanism}");
+    }
+}
+
+#[test]
 fn exec_begins_a_new_program_and_a_sudden_end_is_an_end() {
     let place = Place::new("exec");
     let program = place.program(

@@ -241,6 +241,8 @@ fn saved_files_agree_with_the_live_process_and_admit_what_they_cannot_show() {
         for key in ["glibc_heap", "shared_memory"] {
             assert_eq!(rss(&map, key), rss(&saved, key), "{key}");
         }
+        assert!(map["sum"]["private_dirty_bytes"].is_null() && saved["sum"]["private_dirty_bytes"].is_u64());
+        assert!(map["remarks"][1].as_str().unwrap().contains("shares alone"), "{}", map["remarks"]);
     } else {
         faultless_skipped::skipped("pmap is not installed (apt-get install procps)");
     }

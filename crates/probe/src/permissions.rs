@@ -39,7 +39,7 @@ pub fn find_out(given: Option<&Process>) -> io::Result<Permissions> {
         Some(process) => {
             found.attempts.extend(files(process, Subject::Given));
             found.attempts.push(attach_by_right(process, Subject::Given));
-            found.attempts.extend(events(process.pid(), Subject::Given, &name_of(process)));
+            found.attempts.extend(events(process, Subject::Given, &name_of(process)));
         }
         None => {
             let sleeper = Sleeper::start()?;
@@ -48,9 +48,9 @@ pub fn find_out(given: Option<&Process>) -> io::Result<Permissions> {
             found.attempts.extend(files(&process, Subject::Command));
             found.attempts.push(stops(false));
             found.attempts.push(stops(true));
-            found.attempts.extend(events(process.pid(), Subject::Command, "a child"));
+            found.attempts.extend(events(&process, Subject::Command, "a child"));
             found.attempts.extend(files_from_a_stranger(&process)?);
-            found.attempts.extend(events(process.pid(), Subject::Own, "a child (Yama has no say in events)"));
+            found.attempts.extend(events(&process, Subject::Own, "a child (Yama has no say in events)"));
             found.attempts.extend(others(&found.rights));
         }
     }
@@ -99,7 +99,10 @@ fn files(process: &Process, subject: Subject) -> Vec<Attempt> {
         })
         .collect();
     let direct = match first_mapped(process) {
-        Some(file) => process.open_file(&file).map(drop).map_err(|error| in_words(&error).1),
+        Some(file) => process.open_file(&file).map(drop).map_err(|error| match error {
+            ProcessError::Ended(_) if process.is_alive() => "its first thread has ended".to_owned(),
+            error => in_words(&error).1,
+        }),
         None => Err("its mappings are not shown".to_owned()),
     };
     attempts.push(match (direct, process.open_file("root")) {
@@ -165,8 +168,10 @@ fn attach_by_right(process: &Process, subject: Subject) -> Attempt {
 }
 
 /// Opens events on a process, in programs and in the kernel.
-fn events(pid: i32, subject: Subject, name: &str) -> [Attempt; 2] {
-    let found = perf::access_to(pid);
+fn events(process: &Process, subject: Subject, name: &str) -> [Attempt; 2] {
+    // The first thread may have ended before the others.
+    let thread = process.threads().ok().and_then(|threads| threads.first().copied());
+    let found = perf::access_to(thread.unwrap_or(process.pid()));
     let refusal = |error: &PerfError| {
         let answer = match error {
             PerfError::Absent { .. } => Answer::Absent,
@@ -238,7 +243,7 @@ fn others(rights: &Rights) -> Vec<Attempt> {
     if let Some(process) = other.find_map(|pid| Process::open(pid).ok()) {
         let mut attempts = files(&process, Subject::Others);
         attempts.push(attach_by_right(&process, Subject::Others));
-        attempts.extend(events(process.pid(), Subject::Others, &name_of(&process)));
+        attempts.extend(events(&process, Subject::Others, &name_of(&process)));
         return attempts;
     }
     let by = |mechanism, has, capability: &str| {

@@ -320,7 +320,7 @@ impl Family {
                 let record = PerfRecord { time_ns: 0, pid: thread.pid, tid, cpu: 0, news: News::Other };
                 let index = sample.and_then(|sample| observer.chain(&record, &sample));
                 let stack = index.map(|index| TakenStack { index, weight: 1 });
-                thread.call = Some((kind, [first, second, third, fourth, fifth], stack));
+                thread.call = Some((kind, kind.arguments_of([first, second, third, fourth, fifth]), stack));
             }
             Some(Stop::Exit { answer }) => {
                 let Some((kind, arguments, stack)) = thread.call.take() else { return };

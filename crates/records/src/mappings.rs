@@ -72,6 +72,18 @@ impl Usage {
         }
     }
 
+    /// Whether it is known how much of it is shared or its own, clean or dirty: `pmap -X` does not show that.
+    #[must_use]
+    pub fn is_divided(&self) -> bool {
+        let parts = [
+            self.shared_clean_bytes,
+            self.shared_dirty_bytes,
+            self.private_clean_bytes,
+            self.private_dirty_bytes,
+        ];
+        self.rss_bytes == 0 || parts.iter().any(|&bytes| bytes > 0)
+    }
+
     /// The field with this name in `smaps` and in the columns of `pmap -X`; hugetlb pages add up.
     pub(crate) fn set(&mut self, name: &[u8], bytes: u64) {
         match name {

@@ -41,6 +41,21 @@ impl CallKind {
     }
 }
 
+impl CallKind {
+    /// The arguments that it takes of what was in the registers for them: in the others is what was left there.
+    #[must_use]
+    pub fn arguments_of(self, mut registers: [u64; 5]) -> [u64; 5] {
+        let taken = match self {
+            Self::Brk => 1,
+            Self::Munmap => 2,
+            Self::Madvise | Self::Mprotect => 3,
+            Self::Mmap | Self::Mremap => 5,
+        };
+        registers[taken..].fill(0);
+        registers
+    }
+}
+
 /// One finished call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemoryCall {
@@ -52,7 +67,7 @@ pub struct MemoryCall {
     pub tid: i32,
     /// Which call.
     pub kind: CallKind,
-    /// Its first five arguments, as the kernel got them.
+    /// Its first five arguments, as the kernel got them; 0 for those that it does not take.
     pub arguments: [u64; 5],
     /// What it returned, or the number of the error.
     pub result: Result<u64, i32>,
@@ -242,6 +257,13 @@ mod tests {
         assert_eq!(MemoryCall::result_of_register(0x7f00_0000_0000), Ok(0x7f00_0000_0000));
         assert_eq!(MemoryCall::result_of_register(-12), Err(12));
         assert_eq!(MemoryCall::result_of_register(-4096), Ok((-4096_i64).cast_unsigned()));
+    }
+
+    #[test]
+    fn what_was_left_in_registers_is_no_argument() {
+        assert_eq!(CallKind::Brk.arguments_of([1, 2, 3, 4, 5]), [1, 0, 0, 0, 0]);
+        assert_eq!(CallKind::Madvise.arguments_of([1, 2, 3, 4, 5]), [1, 2, 3, 0, 0]);
+        assert_eq!(CallKind::Mremap.arguments_of([1, 2, 3, 4, 5]), [1, 2, 3, 4, 5]);
     }
 
     #[test]

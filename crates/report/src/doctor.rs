@@ -179,7 +179,8 @@ impl Consultation {
         }
         if let Some(output) = self.failed_output.as_ref().filter(|output| !output.is_empty()) {
             let last: Vec<&str> = output.lines().rev().take(5).collect();
-            let last: Vec<String> = last.into_iter().rev().map(plain).collect();
+            let last: Vec<String> =
+                last.into_iter().rev().map(|line| plain(&line.replace('\t', " "))).collect();
             warnings.push(format!("where it failed, its last output was:\n    {}", last.join("\n    ")));
         }
         warnings.extend(self.doubts.iter().map(|doubt| plain(doubt)));

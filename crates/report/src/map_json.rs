@@ -81,15 +81,16 @@ fn total(total: &Total, is_measured: bool) -> Value {
 /// Figures of one piece or sum, all in bytes.
 #[must_use]
 pub fn usage(usage: &Usage) -> Value {
+    let part = |bytes: u64| usage.is_divided().then_some(bytes);
     json!({
         "rss_bytes": usage.rss_bytes,
         "pss_bytes": usage.pss_bytes,
         "dirty_bytes": usage.dirty_bytes(),
         "pss_dirty_bytes": usage.pss_dirty_bytes,
-        "shared_clean_bytes": usage.shared_clean_bytes,
-        "shared_dirty_bytes": usage.shared_dirty_bytes,
-        "private_clean_bytes": usage.private_clean_bytes,
-        "private_dirty_bytes": usage.private_dirty_bytes,
+        "shared_clean_bytes": part(usage.shared_clean_bytes),
+        "shared_dirty_bytes": part(usage.shared_dirty_bytes),
+        "private_clean_bytes": part(usage.private_clean_bytes),
+        "private_dirty_bytes": part(usage.private_dirty_bytes),
         "anonymous_bytes": usage.anonymous_bytes,
         "lazy_free_bytes": usage.lazy_free_bytes,
         "huge_page_bytes": usage.anonymous_huge_bytes,

@@ -60,14 +60,15 @@ fn total(value: &Value, is_measured: bool) -> Option<Total> {
 
 fn usage(value: &Value) -> Option<Usage> {
     let bytes = |name: &str| amount(&value[name]);
+    let part = |name: &str| if value[name].is_null() { Some(0) } else { bytes(name) };
     Some(Usage {
         rss_bytes: bytes("rss_bytes")?,
         pss_bytes: bytes("pss_bytes")?,
         pss_dirty_bytes: bytes("pss_dirty_bytes")?,
-        shared_clean_bytes: bytes("shared_clean_bytes")?,
-        shared_dirty_bytes: bytes("shared_dirty_bytes")?,
-        private_clean_bytes: bytes("private_clean_bytes")?,
-        private_dirty_bytes: bytes("private_dirty_bytes")?,
+        shared_clean_bytes: part("shared_clean_bytes")?,
+        shared_dirty_bytes: part("shared_dirty_bytes")?,
+        private_clean_bytes: part("private_clean_bytes")?,
+        private_dirty_bytes: part("private_dirty_bytes")?,
         anonymous_bytes: bytes("anonymous_bytes")?,
         lazy_free_bytes: bytes("lazy_free_bytes")?,
         anonymous_huge_bytes: bytes("huge_page_bytes")?,

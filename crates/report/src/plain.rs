@@ -5,7 +5,7 @@
 #[must_use]
 pub fn plain(text: &str) -> String {
     let steers = |character: char| {
-        (character.is_control() && character != '\t')
+        character.is_control()
             || matches!(character, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{fffe}' | '\u{ffff}')
     };
     let escaped = |character: char| -> String {
@@ -65,7 +65,7 @@ mod tests {
     #[test]
     fn control_characters_are_shown_and_letters_stay() {
         assert_eq!(plain("a\nb\x1b[2J\r\u{9b}"), "a\\nb\\u{1b}[2J\\r\\u{9b}");
-        assert_eq!(plain("\t»é« 'x' \\"), "\t»é« 'x' \\");
+        assert_eq!(plain("\t»é« 'x' \\"), "\\t»é« 'x' \\");
         assert_eq!(plain("a\u{202e}b\u{2067}\u{ffff}\u{fffd}"), "a\\u{202e}b\\u{2067}\\u{ffff}\u{fffd}");
     }
 

@@ -22,11 +22,11 @@ pub fn whole(number: f64) -> String {
     count(number.round() as u64)
 }
 
-/// Mebibytes with one decimal.
+/// Mebibytes with one decimal; halves go up, as in sentences.
 #[must_use]
 pub fn mebibytes(bytes: u64) -> String {
-    let mebibytes = bytes as f64 / f64::from(1 << 20);
-    format!("{mebibytes:.1}")
+    let tenths = (u128::from(bytes) * 10 + (1 << 19)) >> 20;
+    format!("{}.{}", tenths / 10, tenths % 10)
 }
 
 /// A ratio to the first arm: more decimals the smaller it is.
@@ -49,7 +49,7 @@ mod tests {
     fn numbers_are_short_and_keep_what_matters() {
         assert_eq!(seconds(Duration::from_millis(8)), "0.008");
         assert_eq!(seconds(Duration::from_millis(4123)), "4.12");
-        assert_eq!(mebibytes(26_214_400), "25.0");
+        assert_eq!((mebibytes(26_214_400), mebibytes(3328 << 10)), ("25.0".into(), "3.3".into()));
         assert_eq!(count(4_036_512), "4,036,512");
         assert_eq!((count(0), count(999), count(1000)), ("0".into(), "999".into(), "1,000".into()));
         assert_eq!(

@@ -207,7 +207,7 @@ fn ending(job: &Job, measured: &Measurement, output: &str) -> String {
 /// The last line of what a command printed, behind what is said of it; nothing of nothing.
 #[must_use]
 pub fn last_line(output: &str) -> String {
-    output.lines().last().map_or(String::new(), |line| format!(": {line}"))
+    output.lines().last().map_or(String::new(), |line| format!(": {}", line.replace('\t', " ")))
 }
 
 #[cfg(test)]
