@@ -10,7 +10,7 @@ use faultless_diagnosis::doubt::{self, Observed};
 use faultless_diagnosis::environment::{Facts, Finding, check};
 use faultless_diagnosis::loaded_data;
 use faultless_diagnosis::tuning::{Evidence, Tuning, derive, size};
-use faultless_diagnosis::verdict::{ArmResult, Scope, judge};
+use faultless_diagnosis::verdict::{ArmResult, Scope, do_endings_agree, judge};
 use faultless_probe::loader;
 use faultless_probe::place::{self, PrivateDirectory};
 use faultless_probe::proc_view;
@@ -23,7 +23,7 @@ use faultless_records::measurement::{Ending, FinalView, Measurement, Orphan};
 use faultless_report::doctor::Consultation;
 use faultless_report::doctor::html::html;
 use faultless_report::doctor_json;
-use faultless_trial::command::{Command, LargestView, Run, run_with_orphans, run_with_sizes};
+use faultless_trial::command::{Command, LargestView, Run, first_look, run_with_sizes};
 use faultless_trial::comparison::{Arm, compare};
 use faultless_trial::environment::Environment;
 
@@ -115,7 +115,7 @@ fn consult(
     let mut progress = Progress::start();
     let name = patient.command.name();
     progress.say(&format!("{name}: first look, as it is, until it ends (Ctrl-C stops it)"));
-    let (look, orphans) = match run_with_orphans(&patient.command, &patient.environment, signals) {
+    let first = match first_look(&patient.command, &patient.environment, signals) {
         Ok(looked) => looked,
         Err(error) => {
             drop(progress);
@@ -127,9 +127,12 @@ fn consult(
             return Err(failure);
         }
     };
-    let orphans: Vec<Orphan> = orphans.into_iter().filter(counts).collect();
+    let as_is = first.brought().unwrap_or(Allocator::Libc);
+    let look = first.run;
+    let orphans: Vec<Orphan> = first.orphans.into_iter().filter(counts).collect();
     progress.say(&format!("{}: observing its sizes under Faultless", patient.command.name()));
-    let Observation { largest: observed, others, unreached } = observe(patient, files, signals)?;
+    let Observation { largest: observed, others, unreached, has_several_processes } =
+        observe(patient, files, signals)?;
 
     let glibc = loader::glibc_version(&look.measurement.mapped_files);
     let findings = check_environment(patient, &look.measurement, glibc);
@@ -139,7 +142,6 @@ fn consult(
         peak_rss_bytes: look.measurement.peak_rss_bytes,
         processors: std::thread::available_parallelism().map_or(1, |number| number.get() as u64),
     });
-    let as_is = look.measurement.allocator().unwrap_or(Allocator::Libc);
     let libc_is_reachable = matches!(as_is, Allocator::Libc | Allocator::LibcDebug)
         || plan::preloads_allocator(&patient.environment);
 
@@ -169,7 +171,7 @@ fn consult(
         &verdict.arms,
         faultless_probe::machine::numa_nodes(),
     );
-    let mut remarks = remarks(&arms, as_is, libc_is_reachable, !others.is_empty());
+    let mut remarks = remarks(&arms, as_is, libc_is_reachable, has_several_processes);
     remarks.extend(residence);
     // Each arm is as it was set up, and nothing proves it.
     remarks.extend(
@@ -208,6 +210,8 @@ struct Observation {
     others: Vec<HeapReport>,
     /// What is to be said of a large process that had not loaded the library.
     unreached: Option<String>,
+    /// Whether there were several, reports or not.
+    has_several_processes: bool,
 }
 
 fn observe(patient: &Patient, files: &Files, signals: &Signals) -> Result<Observation, Failure> {
@@ -230,6 +234,7 @@ fn observe(patient: &Patient, files: &Files, signals: &Signals) -> Result<Observ
     let largest = reports.pop();
     let observed: Vec<Observed> = views.values().map(observed).collect();
     Ok(Observation {
+        has_several_processes: !reports.is_empty() || views.len() > 1,
         largest: largest.filter(|_| !is_missing),
         others: reports,
         unreached: doubt::of_reach(&observed),
@@ -243,7 +248,14 @@ fn observed(view: &LargestView) -> Observed {
         name: program.rsplit('/').next().unwrap_or_default().to_owned(),
         bytes: view.bytes,
         is_reached: files().next().is_none() || Allocator::of_process(files()) == Allocator::Faultless,
+        is_static: !files().any(is_loader),
     }
+}
+
+/// Whether a mapped file is the dynamic loader, which each program has that is not linked statically.
+fn is_loader(path: &str) -> bool {
+    let name = path.rsplit('/').next().unwrap_or_default();
+    name.starts_with("ld-") || name.starts_with("ld64") || name.starts_with("ld.so")
 }
 
 /// What processes reported, by number.
@@ -325,6 +337,7 @@ fn doubts(
 /// What a verdict on these runs speaks of.
 fn scope(arms: &[ArmResult], doubts: &[String], orphans: &[Orphan]) -> Scope {
     let fails = arms.iter().flat_map(|arm| &arm.runs).all(|run| !run.ending.is_success());
+    let fails = fails || !do_endings_agree(arms);
     match (fails || !doubts.is_empty(), orphans.is_empty()) {
         (true, _) => Scope::Doubtful,
         (false, false) => Scope::Part,

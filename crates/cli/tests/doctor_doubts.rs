@@ -160,3 +160,28 @@ fn input_that_can_be_read_once_only_is_said_to_reach_nobody() {
     let (_, remarks) = said(&json(&doctor(&place, &["sh", "-c", "wc -c"]).output().unwrap()));
     assert!(!remarks.contains("standard input"), "{remarks}");
 }
+
+#[test]
+fn of_a_command_that_ends_otherwise_each_time_nothing_is_concluded() {
+    let place = Place::with_temporary("turns");
+    let count = place.file("count");
+    let script =
+        format!("n=$(cat {count} 2>/dev/null || echo 0); echo $((n + 1)) > {count}; exit $((n % 2))");
+    let mut command = doctor(&place, &["sh", "-c", &script]);
+    let output = command.output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", errors(&output));
+    let (sentence, _) = said(&serde_json::from_slice(&output.stdout).unwrap());
+    assert!(!sentence.contains("leave the allocator alone"), "{sentence}");
+}
+
+#[test]
+fn a_static_process_is_said_to_be_reached_by_settings_alone() {
+    let place = Place::with_temporary("linked");
+    let source = "#include <stdlib.h>\n#include <string.h>\n#include <unistd.h>\n
+        int main(void) { memset(malloc(16 << 20), 1, 16 << 20); usleep(300000); return 0; }";
+    let program = place.compile("linked", source, &["-O0", "-static"]);
+    let (_, remarks) =
+        said(&json(&doctor(&place, &["sh", "-c", &format!("{program}; true")]).output().unwrap()));
+    assert!(remarks.contains("settings of libc alone reach it"), "{remarks}");
+    assert!(remarks.contains("several processes took part"), "{remarks}");
+}

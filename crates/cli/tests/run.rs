@@ -250,6 +250,11 @@ fn a_peak_is_the_commands_and_not_ours() {
     let (peak, last) =
         (value["peak_rss_bytes"].as_u64().unwrap(), value["final_rss_bytes"].as_u64().unwrap());
     assert!(peak < 2 * last, "peak {peak}, final {last}");
+    let source = "#include <stdlib.h>\n#include <string.h>\nint main(void) { memset(malloc(4 << 20), 1, 4 << 20); return 0; }";
+    let program = place.compile("small", source, &["-O0"]);
+    faultless(&["run", "--json", &file, "--", "sh", "-c", &format!("{program}; true")]).output().unwrap();
+    let peak = json_of_file(&file)["peak_rss_bytes"].as_u64().unwrap();
+    assert!(peak > 4 << 20, "{peak}: that of a child, which is less than what we have");
 }
 
 #[test]

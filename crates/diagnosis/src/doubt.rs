@@ -22,11 +22,13 @@ pub struct Observed {
     pub bytes: u64,
     /// Whether Faultless was loaded; true where it could not be seen.
     pub is_reached: bool,
+    /// Whether its program is linked statically.
+    pub is_static: bool,
 }
 
 /// A process that nothing reached, or that left no report, is the one that matters when it is so large, and so many times as large as all
 /// others.
-const LEAST_LARGE_BYTES: u64 = 8 << 20;
+const LEAST_LARGE_BYTES: u64 = 4 << 20;
 const FAR_LARGER: u64 = 2;
 
 /// Whether a process of so many bytes is the one that matters, where the largest of the others is of so many.
@@ -86,9 +88,12 @@ pub fn of_reach(observed: &[Observed]) -> Option<String> {
     let reached = observed.iter().filter(|seen| seen.is_reached).map(|seen| seen.bytes).max().unwrap_or(0);
     let largest = observed.iter().filter(|seen| !seen.is_reached).max_by_key(|seen| seen.bytes)?;
     is_far_larger(largest.bytes, reached).then(|| {
+        let why = match largest.is_static {
+            true => "it is linked statically, and of all arms settings of libc alone reach it, if its malloc is glibc's",
+            false => "no arm reached it, for it gains privilege, or its environment was cleaned before (env -i)",
+        };
         format!(
-            "the largest process, {} with {}, had not loaded Faultless, and no arm reached it: it is linked statically, gains \
-             privilege, or its environment was cleaned before (env -i)",
+            "the largest process, {} with {}, had not loaded Faultless: {why}",
             largest.name,
             size(largest.bytes)
         )
@@ -130,12 +135,18 @@ mod tests {
 
     #[test]
     fn a_process_that_was_not_reached_is_named_where_it_is_the_largest_by_far() {
-        let seen =
-            |name: &str, mib: u64, is_reached| Observed { name: name.into(), bytes: mib << 20, is_reached };
+        let seen = |name: &str, mib: u64, is_reached| Observed {
+            name: name.into(),
+            bytes: mib << 20,
+            is_reached,
+            is_static: false,
+        };
         let told = of_reach(&[seen("sh", 2, true), seen("postgres", 30, false)]).unwrap();
         assert!(told.starts_with("the largest process, postgres with 30 MiB, had not loaded"), "{told}");
         assert_eq!(of_reach(&[seen("java", 20, true), seen("helper", 30, false)]), None);
-        assert_eq!(of_reach(&[seen("sh", 2, true), seen("busybox", 7, false)]), None);
+        assert_eq!(of_reach(&[seen("sh", 2, true), seen("busybox", 3, false)]), None);
+        let linked = Observed { is_static: true, ..seen("busybox", 9, false) };
+        assert!(of_reach(&[linked]).unwrap().contains("settings of libc alone reach it"));
         assert_eq!(of_reach(&[]), None);
     }
 }

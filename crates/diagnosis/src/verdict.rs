@@ -104,7 +104,7 @@ pub fn judge(arms: &[ArmResult], scope: Scope) -> Option<Verdict> {
         .collect();
     let best_libc = best_libc(&remedies);
     let faultless_helps = remedies.iter().any(|remedy| remedy.arm.role == Role::Faultless && remedy.helps());
-    let endings_agree = arms.iter().all(|arm| end_alike(arm, as_is) && endings(arm).len() == 1);
+    let endings_agree = do_endings_agree(arms);
     let sentence = sentence(&remedies, &base, best_libc, faultless_helps, scope);
     Some(Verdict { arms: verdicts, sentence, best_libc, faultless_helps, endings_agree })
 }
@@ -160,6 +160,12 @@ fn ran_faultless(run: &Measurement) -> bool {
 }
 
 /// Whether the runs of both ended in the same ways, in whatever order.
+/// Whether all runs of all arms ended the same way.
+#[must_use]
+pub fn do_endings_agree(arms: &[ArmResult]) -> bool {
+    arms.first().is_none_or(|as_is| arms.iter().all(|arm| end_alike(arm, as_is) && endings(arm).len() == 1))
+}
+
 fn end_alike(one: &ArmResult, other: &ArmResult) -> bool {
     let (one, other) = (endings(one), endings(other));
     one.len() == other.len() && one.iter().all(|ending| other.contains(ending))
@@ -250,7 +256,10 @@ fn sentence(
         Some(place) => clauses.push(praise(&remedies[place].arm.name, remedies[place].verdict)),
         // Where the command brings another allocator along, none was tried.
         None if has_libc_settings && (faultless_helps || is_untried) => {
-            clauses.push("no libc setting helps".into());
+            clauses.push(match scope {
+                Scope::Doubtful => "no libc setting helps, which proves little".into(),
+                Scope::All | Scope::Part => "no libc setting helps".into(),
+            });
         }
         None => {}
     }

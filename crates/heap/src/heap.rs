@@ -148,7 +148,7 @@ impl Heap {
     fn gather_spread(&self, own: Option<&ThreadCache>) {
         let before = self.spans.used();
         self.gather(own);
-        self.central.note_gathered(before, self.spans.used());
+        self.central.note_gathered(&self.spans, before);
     }
 
     fn allocate_uncached(&self, class: usize) -> usize {

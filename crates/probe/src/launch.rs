@@ -82,7 +82,7 @@ pub struct Launched {
     pub(crate) is_traced: bool,
     pub(crate) is_detached: bool,
     pub(crate) started: Instant,
-    /// Our own resident bytes at the fork, which the kernel counts into the child's high-water mark.
+    /// What it had resident before it became the command, a part of ours, which the kernel counts into its high-water mark.
     pub(crate) inherited_rss_bytes: u64,
 }
 
@@ -178,7 +178,6 @@ pub fn launch_prepared<T, E>(
     if tracing == Tracing::FilteredFamily {
         prepared.filter = memory_call_filter::program();
     }
-    let inherited_rss_bytes = process_files::own_resident_bytes().unwrap_or(0);
 
     // The child takes no signal before it has its tracer and is about to become the command.
     let mut own_mask = SigSet::empty();
@@ -219,6 +218,9 @@ pub fn launch_prepared<T, E>(
             return Err(error);
         }
     };
+    let inherited_rss_bytes = process_files::peak_resident_bytes(pid.as_raw())
+        .or_else(process_files::own_resident_bytes)
+        .unwrap_or(0);
     let started = Instant::now();
     let _ = nix::unistd::write(&go_write, &[1]);
     drop(go_write);

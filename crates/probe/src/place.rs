@@ -13,6 +13,9 @@ use nix::unistd::geteuid;
 
 use crate::left_behind;
 
+/// How often a place may vanish that is being made. Some places (`/proc`) say that of each.
+const TRIES: u32 = 20;
+
 /// Others may read and enter: a command may change its user and must still load the library.
 const DIRECTORY_MODE: u32 = 0o755;
 
@@ -85,6 +88,7 @@ impl PrivateDirectory {
     fn make_below(place: &Path) -> io::Result<Self> {
         static MADE: AtomicU32 = AtomicU32::new(0);
         left_behind::remove_from(place);
+        let mut tries = TRIES;
         loop {
             // ORDERING: Relaxed; only the uniqueness of the number matters.
             let number = MADE.fetch_add(1, Ordering::Relaxed);
@@ -94,7 +98,9 @@ impl PrivateDirectory {
                 Ok(lock) => return Ok(Self { path, _lock: lock }),
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 // Another run has just taken it for left behind.
-                Err(error) if error.kind() == io::ErrorKind::NotFound && place.exists() => {}
+                Err(error) if error.kind() == io::ErrorKind::NotFound && place.exists() && tries > 0 => {
+                    tries -= 1;
+                }
                 Err(error) => return Err(error),
             }
         }

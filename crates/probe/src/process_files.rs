@@ -88,6 +88,12 @@ pub fn own_resident_bytes() -> Option<u64> {
     status::resident_bytes_of_statm(&fs::read_to_string("/proc/self/statm").ok()?, page_bytes())
 }
 
+/// The most bytes that a process, as it is until its next exec, ever had resident.
+#[must_use]
+pub fn peak_resident_bytes(pid: i32) -> Option<u64> {
+    status::bytes_of_field(&read(pid, "status")?, "VmHWM")
+}
+
 /// Paths need not be UTF-8, so the text is taken as it comes.
 fn read(pid: i32, file: &str) -> Option<String> {
     if proc_view::obstacle().is_some() {

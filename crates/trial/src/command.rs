@@ -15,6 +15,7 @@ use faultless_probe::signals::{self, Signals};
 use faultless_probe::system_calls;
 use faultless_probe::watch::{Moment, WatchError, watch_beside};
 use faultless_probe::{process_files, process_list};
+use faultless_records::allocator::Allocator;
 use faultless_records::measurement::{Ending, Measurement, Orphan};
 
 use crate::environment::Environment;
@@ -97,21 +98,51 @@ pub fn run(command: &Command, environment: &Environment, signals: &Signals) -> R
     run_within(command, environment, signals, None)
 }
 
-/// As [`run`]; also what the command left to itself. No other child of ours may live meanwhile.
+/// A command as it is: its run, each of its processes when it was largest, by number, and what it left to itself.
+#[derive(Debug)]
+pub struct FirstLook {
+    /// The run.
+    pub run: Run,
+    /// Its processes; those that live for a moment are missed.
+    pub processes: HashMap<i32, LargestView>,
+    /// What it did not wait for.
+    pub orphans: Vec<Orphan>,
+}
+
+impl FirstLook {
+    /// What serves it or the largest of its processes, where that is another allocator than the C library's.
+    #[must_use]
+    pub fn brought(&self) -> Option<Allocator> {
+        brought(&self.run.measurement, self.processes.values())
+    }
+}
+
+/// As [`run`], with more to tell. No other child of ours may live meanwhile.
 ///
 /// # Errors
 /// [`RunError`].
-pub fn run_with_orphans(
+pub fn first_look(
     command: &Command,
     environment: &Environment,
     signals: &Signals,
-) -> Result<(Run, Vec<Orphan>), RunError> {
-    let mut orphanage = Orphanage::open();
+) -> Result<FirstLook, RunError> {
+    let (mut orphanage, mut sizes) = (Orphanage::open(), Sizes::new());
     let run = run_beside(command, environment, signals, None, &mut |pid| {
         orphanage.wait_for_ended(Some(pid));
-        None
+        Some(sizes.look(pid))
     })?;
-    Ok((run, orphanage.all()))
+    Ok(FirstLook { run, processes: sizes.largest, orphans: orphanage.all() })
+}
+
+/// What serves a command as it is, or the largest of its processes, where that is another allocator than the C library's.
+pub fn brought<'view>(
+    as_it_is: &Measurement,
+    processes: impl IntoIterator<Item = &'view LargestView>,
+) -> Option<Allocator> {
+    let of_view = |view: &LargestView| Allocator::of_process(view.mapped_files.iter().map(String::as_str));
+    let largest = processes.into_iter().max_by_key(|view| view.bytes).map(of_view);
+    let served = [as_it_is.allocator(), largest].into_iter().flatten();
+    served.into_iter().find(|allocator| *allocator != Allocator::Libc)
 }
 
 /// As [`run`]; also each of its processes when it was largest, by number. Those that live for a moment are missed.
@@ -123,22 +154,36 @@ pub fn run_with_sizes(
     environment: &Environment,
     signals: &Signals,
 ) -> Result<(Run, HashMap<i32, LargestView>), RunError> {
-    let mut largest: HashMap<i32, LargestView> = HashMap::new();
-    let mut next = Instant::now();
-    let run = run_beside(command, environment, signals, None, &mut |pid| {
-        if Instant::now() >= next {
+    let mut sizes = Sizes::new();
+    let run = run_beside(command, environment, signals, None, &mut |pid| Some(sizes.look(pid)))?;
+    Ok((run, sizes.largest))
+}
+
+/// The processes of a command, looked at again and again.
+struct Sizes {
+    largest: HashMap<i32, LargestView>,
+    next: Instant,
+}
+
+impl Sizes {
+    fn new() -> Self {
+        Self { largest: HashMap::new(), next: Instant::now() }
+    }
+
+    /// Looks if it is time for that. Returns when to come again.
+    fn look(&mut self, pid: i32) -> Duration {
+        if Instant::now() >= self.next {
             for member in process_list::family(pid) {
-                let view = largest.entry(member).or_default();
+                let view = self.largest.entry(member).or_default();
                 let bytes = process_files::resident_bytes(member).unwrap_or(0);
                 if bytes > view.bytes {
                     *view = LargestView { bytes, mapped_files: process_files::mapped_files(member) };
                 }
             }
-            next = Instant::now() + SIZES_EVERY;
+            self.next = Instant::now() + SIZES_EVERY;
         }
-        Some(next.saturating_duration_since(Instant::now()))
-    })?;
-    Ok((run, largest))
+        self.next.saturating_duration_since(Instant::now())
+    }
 }
 
 /// As [`run_within`]; `observe` is called in between with the command's number, and says how long it can wait for its next turn.

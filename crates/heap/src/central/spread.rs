@@ -11,10 +11,17 @@ use crate::page_map::{Hint8, Hint32};
 use crate::size_class::{self, CLASSES};
 use crate::spans::Spans;
 
-/// Bytes free in a shard's slabs from which on caches are worth emptying: the faults of so much memory take longer than that.
-const WORTH_BYTES: usize = 4 << 20;
-/// As much, and this part of the heap, must come of it, or the heap grow by, for another time.
-const PART: u32 = 4;
+/// From which on caches are worth emptying.
+struct Worth {
+    /// Bytes free in a shard's slabs: the faults of so much memory take longer than to empty the caches.
+    bytes: usize,
+    /// As much, and this part of the heap, must come of it, or the heap grow by, for another time.
+    part: u32,
+}
+
+/// Where a purger sends home what is not needed for a while; and where nobody else does, and there is one cache.
+const WITH_PURGER: Worth = Worth { bytes: 4 << 20, part: 4 };
+const ALONE: Worth = Worth { bytes: 1 << 20, part: 8 };
 /// Granules by which the heap grows from one look to the next.
 const STEP: u32 = 16;
 
@@ -41,7 +48,7 @@ impl Central {
         if used < looked_at_from.get() {
             return;
         }
-        if free_bytes(shard) >= WORTH_BYTES {
+        if free_bytes(shard) >= worth(spans).bytes {
             is_found.set(1);
         } else {
             looked_at_from.set(used + STEP);
@@ -54,13 +61,18 @@ impl Central {
         self.spread.is_found.get() == 1
     }
 
-    /// It went home; so many granules were in use before, and are now.
-    pub fn note_gathered(&self, before: u32, now: u32) {
-        let part = before / PART + (WORTH_BYTES / GRANULE_BYTES) as u32;
+    /// It went home; so many granules were in use before.
+    pub fn note_gathered(&self, spans: &Spans, before: u32) {
+        let (Worth { bytes, part }, now) = (worth(spans), spans.used());
+        let part = before / part + (bytes / GRANULE_BYTES) as u32;
         let was_worth_it = before.saturating_sub(now) >= part;
         self.spread.looked_at_from.set(if was_worth_it { before } else { before + part });
         self.spread.is_found.set(0);
     }
+}
+
+fn worth(spans: &Spans) -> Worth {
+    if spans.keeps() { WITH_PURGER } else { ALONE }
 }
 
 /// Bytes of free blocks in a shard's slabs.
@@ -70,29 +82,41 @@ fn free_bytes(shard: &Shard) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
     use crate::heap::Heap;
 
     #[test]
     fn spread_memory_is_looked_for_as_the_heap_grows_and_again_when_gathering_was_worth_it() {
-        let heap = Heap::boxed();
-        let Heap { central, spans, .. } = &*heap;
-        let shard = central.shard(0);
-        let is_found = |more: u32| {
-            let taken = (more > 0).then(|| spans.take(0, more, 1, true).unwrap());
-            central.look_for_spread(spans, shard);
-            assert_eq!(taken.is_some(), more > 0);
-            central.is_spread()
-        };
-        assert!(!is_found(100), "nothing is free");
-        // Class 1 is of 16 bytes: 4 MiB.
-        shard.free_blocks[1].set((4 << 20) / 16);
-        assert_eq!([is_found(15), is_found(1)], [false, true]);
-        central.note_gathered(116, 116);
-        assert_eq!([is_found(92), is_found(1)], [false, true], "in vain: a quarter and 4 MiB later");
-        central.note_gathered(209, 209 - 116);
-        assert!(is_found(0), "worth it");
-        central.note_gathered(209, 0);
-        spans.set_purger(true);
-        assert!(is_found(0), "a purger may come too late");
+        for (has_purger, worth) in [(false, ALONE), (true, WITH_PURGER)] {
+            let heap = Heap::boxed();
+            let Heap { central, spans, .. } = &*heap;
+            spans.set_purger(has_purger);
+            let shard = central.shard(0);
+            let take = |more: u32| spans.take(0, more, 1, true).unwrap().first;
+            let is_found = || {
+                central.look_for_spread(spans, shard);
+                central.is_spread()
+            };
+            take(1000);
+            assert!(!is_found(), "nothing is free");
+            // Class 1 is of 16 bytes.
+            shard.free_blocks[1].set(worth.bytes / 16);
+            take(STEP - 1);
+            assert!(!is_found());
+            take(1);
+            assert!(is_found());
+            let before = spans.used();
+            central.note_gathered(spans, before);
+            let further = before / worth.part + (worth.bytes / GRANULE_BYTES) as u32;
+            take(further - 1);
+            assert!(!is_found(), "in vain: a part of the heap and as much as is worth it later");
+            let last = take(2 * further);
+            assert!(is_found());
+            let before = spans.used();
+            spans.give(last, 2 * further, false);
+            central.note_gathered(spans, before);
+            take(2 * further);
+            assert!(is_found(), "worth it");
+        }
     }
 }

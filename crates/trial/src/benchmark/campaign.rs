@@ -14,7 +14,7 @@ use faultless_records::bench::{Figures, Sample, SystemCalls};
 use faultless_records::measurement::{Ending, Measurement};
 use faultless_records::workload_report::{self, marks};
 
-use crate::command::{Command, LargestView, Run, RunError, count_system_calls, run_within};
+use crate::command::{Command, LargestView, Run, RunError, brought, count_system_calls, run_within};
 use crate::environment::Environment;
 use crate::turns::{Turn, turns};
 
@@ -51,11 +51,7 @@ impl Job {
         as_it_is: &Measurement,
         processes: impl IntoIterator<Item = &'view LargestView>,
     ) -> Self {
-        let of_view =
-            |view: &LargestView| Allocator::of_process(view.mapped_files.iter().map(String::as_str));
-        let largest = processes.into_iter().max_by_key(|view| view.bytes).map(of_view);
-        let served = [as_it_is.allocator(), largest].into_iter().flatten();
-        let brought = served.into_iter().find(|allocator| *allocator != Allocator::Libc);
+        let brought = brought(as_it_is, processes);
         Self { command, reports: false, limit: None, expected: as_it_is.ending, brought }
     }
 
