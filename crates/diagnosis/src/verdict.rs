@@ -329,7 +329,11 @@ fn praise(name: &str, verdict: &ArmVerdict) -> String {
         Judgement::Smaller => format!("peak RSS ×{:.2}", effect.peak_ratio),
         _ => less_time(&effect),
     };
-    let mut text = format!("{name} helps ({what}, faults ×{:.4})", effect.fault_ratio);
+    // Where they are as many as before they are no reason.
+    let has_fewer_faults = effect.fault_ratio < 0.995;
+    let faults =
+        if has_fewer_faults { format!(", faults ×{:.4}", effect.fault_ratio) } else { String::new() };
+    let mut text = format!("{name} helps ({what}{faults})");
     let final_rss = verdict.figures.final_rss.map_or(0.0, |spread| spread.median);
     match (effect.final_rss, effect.peak_rss) {
         (Change::More, _) => text.push_str(&format!(" and keeps {} to the end", size(final_rss as u64))),
