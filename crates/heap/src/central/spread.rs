@@ -11,17 +11,17 @@ use crate::page_map::{Hint8, Hint32};
 use crate::size_class::{self, CLASSES};
 use crate::spans::Spans;
 
-/// From which on caches are worth emptying.
-struct Worth {
-    /// Bytes free in a shard's slabs: the faults of so much memory take longer than to empty the caches.
+/// Bytes free in a shard's slabs from which on caches are worth emptying: the faults of so much memory take longer than that.
+const WORTH_BYTES: usize = 4 << 20;
+/// So much, and a part of the heap, must come of it, or the heap grow by, for another time.
+struct Further {
     bytes: usize,
-    /// As much, and this part of the heap, must come of it, or the heap grow by, for another time.
     part: u32,
 }
 
 /// Where a purger sends home what is not needed for a while; and where nobody else does, and there is one cache.
-const WITH_PURGER: Worth = Worth { bytes: 4 << 20, part: 4 };
-const ALONE: Worth = Worth { bytes: 1 << 20, part: 8 };
+const WITH_PURGER: Further = Further { bytes: WORTH_BYTES, part: 4 };
+const ALONE: Further = Further { bytes: 1 << 20, part: 8 };
 /// Granules by which the heap grows from one look to the next.
 const STEP: u32 = 16;
 
@@ -48,7 +48,7 @@ impl Central {
         if used < looked_at_from.get() {
             return;
         }
-        if free_bytes(shard) >= worth(spans).bytes {
+        if free_bytes(shard) >= WORTH_BYTES {
             is_found.set(1);
         } else {
             looked_at_from.set(used + STEP);
@@ -63,16 +63,13 @@ impl Central {
 
     /// It went home; so many granules were in use before.
     pub fn note_gathered(&self, spans: &Spans, before: u32) {
-        let (Worth { bytes, part }, now) = (worth(spans), spans.used());
+        let Further { bytes, part } = if spans.keeps() { WITH_PURGER } else { ALONE };
+        let now = spans.used();
         let part = before / part + (bytes / GRANULE_BYTES) as u32;
         let was_worth_it = before.saturating_sub(now) >= part;
         self.spread.looked_at_from.set(if was_worth_it { before } else { before + part });
         self.spread.is_found.set(0);
     }
-}
-
-fn worth(spans: &Spans) -> Worth {
-    if spans.keeps() { WITH_PURGER } else { ALONE }
 }
 
 /// Bytes of free blocks in a shard's slabs.
@@ -87,7 +84,7 @@ mod tests {
 
     #[test]
     fn spread_memory_is_looked_for_as_the_heap_grows_and_again_when_gathering_was_worth_it() {
-        for (has_purger, worth) in [(false, ALONE), (true, WITH_PURGER)] {
+        for (has_purger, further) in [(false, ALONE), (true, WITH_PURGER)] {
             let heap = Heap::boxed();
             let Heap { central, spans, .. } = &*heap;
             spans.set_purger(has_purger);
@@ -100,14 +97,14 @@ mod tests {
             take(1000);
             assert!(!is_found(), "nothing is free");
             // Class 1 is of 16 bytes.
-            shard.free_blocks[1].set(worth.bytes / 16);
+            shard.free_blocks[1].set(WORTH_BYTES / 16);
             take(STEP - 1);
             assert!(!is_found());
             take(1);
             assert!(is_found());
             let before = spans.used();
             central.note_gathered(spans, before);
-            let further = before / worth.part + (worth.bytes / GRANULE_BYTES) as u32;
+            let further = before / further.part + (further.bytes / GRANULE_BYTES) as u32;
             take(further - 1);
             assert!(!is_found(), "in vain: a part of the heap and as much as is worth it later");
             let last = take(2 * further);
