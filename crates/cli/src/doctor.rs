@@ -20,6 +20,7 @@ use faultless_records::allocator::Allocator;
 use faultless_records::demo;
 use faultless_records::heap_report::{self, HeapReport};
 use faultless_records::measurement::{Ending, FinalView, Measurement, Orphan};
+use faultless_records::program::is_loader;
 use faultless_report::doctor::Consultation;
 use faultless_report::doctor::html::html;
 use faultless_report::doctor_json;
@@ -252,12 +253,6 @@ fn observed(view: &LargestView) -> Observed {
     }
 }
 
-/// Whether a mapped file is the dynamic loader, which each program has that is not linked statically.
-fn is_loader(path: &str) -> bool {
-    let name = path.rsplit('/').next().unwrap_or_default();
-    name.starts_with("ld-") || name.starts_with("ld64") || name.starts_with("ld.so")
-}
-
 /// What processes reported, by number.
 fn reports(directory: &Path) -> HashMap<i32, HeapReport> {
     let number = |name: &OsStr| -> Option<i32> {
@@ -337,8 +332,8 @@ fn doubts(
 /// What a verdict on these runs speaks of.
 fn scope(arms: &[ArmResult], doubts: &[String], orphans: &[Orphan]) -> Scope {
     let fails = arms.iter().flat_map(|arm| &arm.runs).all(|run| !run.ending.is_success());
-    let fails = fails || !do_endings_agree(arms);
-    match (fails || !doubts.is_empty(), orphans.is_empty()) {
+    let is_doubtful = fails || !do_endings_agree(arms) || !doubts.is_empty();
+    match (is_doubtful, orphans.is_empty()) {
         (true, _) => Scope::Doubtful,
         (false, false) => Scope::Part,
         (false, true) => Scope::All,

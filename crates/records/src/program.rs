@@ -39,3 +39,26 @@ pub enum Privilege {
     /// File capabilities.
     Capabilities,
 }
+
+/// Whether a file is the dynamic loader, which each program has mapped that is not linked statically: `ld-linux-x86-64.so.2`,
+/// `ld-musl-x86_64.so.1`, `ld-2.31.so`, `ld64.so.2`.
+#[must_use]
+pub fn is_loader(path: &str) -> bool {
+    let name = path.rsplit('/').next().unwrap_or_default();
+    ["ld-", "ld64.so", "ld.so"].iter().any(|start| name.starts_with(start))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loaders_are_known_by_their_names() {
+        for path in
+            ["/lib64/ld-linux-x86-64.so.2", "/lib/ld-musl-x86_64.so.1", "ld-2.31.so", "/lib64/ld64.so.2"]
+        {
+            assert!(is_loader(path), "{path}");
+        }
+        assert!(!is_loader("/usr/lib/libld.so") && !is_loader("/lib/ld-linux/libc.so.6"));
+    }
+}

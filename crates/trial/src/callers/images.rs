@@ -7,6 +7,7 @@ use faultless_probe::mapped_file;
 use faultless_probe::process::{Process, ProcessError};
 use faultless_records::perf_map::PerfMap;
 use faultless_records::perf_record::{NewMapping, News, PerfRecord, Sample};
+use faultless_records::program::is_loader;
 use faultless_symbols::address_space::{AddressSpace, Mapped};
 use faultless_symbols::modules::{Found, Modules};
 use faultless_symbols::unwinding::{StackUnwinder, UnwindCache};
@@ -275,11 +276,6 @@ impl Images {
         }
         observed.outside.get(&address).cloned().flatten().or_else(|| observed.image.area(address))
     }
-}
-
-/// `ld-linux-x86-64.so.2`, `ld-musl-x86_64.so.1`, `ld-2.31.so`.
-fn is_loader(path: &str) -> bool {
-    path.rsplit('/').next().is_some_and(|name| name.starts_with("ld-"))
 }
 
 #[cfg(test)]
