@@ -19,8 +19,9 @@ use crate::tracer::{ending, is_job_control};
 /// How often an untraced command is sampled.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Uncertainty of the kernel's resident counters, for telling our own mark from the command's.
-const RSS_MARGIN_BYTES: u64 = 1024 * 1024;
+/// Uncertainty of the kernel's resident counters, and what the child may touch between our look and its exec, for telling the mark that
+/// the command inherits from its own.
+const RSS_MARGIN_BYTES: u64 = 2 * 1024 * 1024;
 
 /// Why a command's figures are missing.
 #[derive(Debug)]
