@@ -108,11 +108,8 @@ impl Filled {
             return;
         }
         let Some(blocks) = self.stands_for(bytes) else { return };
-        let record = map.record(first);
-        let bytes = bytes.min(bytes_of(record.granules.get()));
-        let start = (map.address(first) + record.large().offset()) & !(os::page_bytes() - 1);
-        // SAFETY: the block's pages are committed, and it is being freed: nobody else's.
-        self.note(bytes, blocks, unsafe { is_filled(start, bytes) });
+        // SAFETY: the block is being freed: nobody else's.
+        self.note(bytes, blocks, unsafe { is_filled(map, first, bytes) });
     }
 
     /// For how many blocks one of so many bytes speaks that is freed; `None`: for none, it is not looked at. A look at what is not filled
@@ -143,18 +140,21 @@ impl Filled {
     }
 }
 
-/// Whether nearly all pages of a block hold something else than zeros, as far as samples tell. To read a page that is not in memory
-/// costs a fault, so it ends at the first page too many.
+/// Whether nearly all pages of a block of so many bytes hold something else than zeros, as far as samples tell. To read a page that is
+/// not in memory costs a fault, so it ends at the first page too many.
 ///
 /// # Safety
-/// The block's pages are committed, and nobody writes to them meanwhile.
-unsafe fn is_filled(address: usize, bytes: usize) -> bool {
+/// Nobody writes to the block meanwhile.
+pub unsafe fn is_filled(map: &PageMap, first: u32, bytes: usize) -> bool {
+    let record = map.record(first);
+    let bytes = bytes.min(bytes_of(record.granules.get()));
+    let address = (map.address(first) + record.large().offset()) & !(os::page_bytes() - 1);
     let samples = SAMPLES.min(bytes / os::page_bytes());
     let step = bytes / os::page_bytes() / samples;
     (0..samples)
         // Not always the same page of each step: programs, too, touch every so many pages.
         .map(|sample| address + (sample * step + sample % step) * os::page_bytes())
-        // SAFETY: the page lies in the block, and the caller guarantees the rest.
+        // SAFETY: the page lies in the block, whose pages are committed, and the caller guarantees the rest.
         .filter(|&page| unsafe { os::holds_zeros(page) })
         .nth(samples / MISSING_PART)
         .is_none()
@@ -275,6 +275,8 @@ mod tests {
             let map = PageMap::new();
             let granules = u32::try_from(bytes >> 16).unwrap();
             let Span { first, .. } = map.reservation.grow(granules, 0).unwrap();
+            map.record(first).granules.set(granules);
+            map.record(first).make_large(bytes, 0);
             let address = map.address(first);
             let touch = |skipped: usize| {
                 for page in (0..bytes / 4096).filter(|page| page % skipped != 0) {
@@ -283,7 +285,7 @@ mod tests {
                 }
             };
             // SAFETY: committed, and nobody else's.
-            let look = || unsafe { is_filled(address, bytes) };
+            let look = || unsafe { is_filled(&map, first, bytes) };
             assert!(!look(), "{bytes}");
             touch(10);
             assert!(!look(), "{bytes}");

@@ -1,5 +1,6 @@
 //! A block that grows where nothing is free behind it goes to a new span: its page tables do where that is cheaper, else it is copied.
 
+use super::filled::is_filled;
 use super::gathering::{COPIED_MAX, move_block};
 use super::start::Start;
 use super::{Large, Live, NewBlock, Pages};
@@ -14,6 +15,8 @@ const MOVE_BYTES_MIN: usize = 256 * 1024;
 /// A block that grows by less than this part of itself has its pages moved to a span without any; one that grows by more is
 /// copied to a span that has pages, where there is one: copying a page (0.2 us) costs a ninth of faulting one in.
 const MOVED_GROWTH: usize = 8;
+/// From this size on it is looked whether a block is filled: of one that is not pages are moved in any case. Copying would bring in all.
+const LOOKED_AT_MIN: usize = os::HUGE_PAGE_BYTES;
 /// One that is copied and grows by less than this part of itself will need little more next time, so room behind it serves it. Vectors
 /// that double would seldom have enough, and leave none to others.
 const ROOM_GROWTH: usize = 3;
@@ -26,11 +29,14 @@ struct Growth<'map> {
     new_bytes: usize,
     /// Whether its page tables may be moved.
     may_move: bool,
+    /// Whether little of it is written.
+    is_sparse: bool,
 }
 
 impl Growth<'_> {
-    fn is_little(&self) -> bool {
-        self.new_bytes - self.bytes < self.bytes / MOVED_GROWTH
+    /// Whether the pages it has are worth more than those of another span.
+    fn keeps_pages(&self) -> bool {
+        self.is_sparse || self.new_bytes - self.bytes < self.bytes / MOVED_GROWTH
     }
 
     /// Bytes in whole pages between the start of its span and the block. They do not go along: to a block that grows pages behind it are
@@ -47,7 +53,7 @@ impl Growth<'_> {
     /// What the new span is to have. What else is needed is gathered behind what was moved.
     fn pages(&self) -> Pages {
         match self.may_move {
-            true if self.is_little() => Pages::None,
+            true if self.keeps_pages() => Pages::None,
             _ if self.new_bytes - self.bytes < self.bytes / ROOM_GROWTH => Pages::Room,
             true => Pages::Zero,
             false => Pages::Any,
@@ -75,7 +81,10 @@ impl Large {
     ) -> Option<usize> {
         let bytes = block.bytes();
         let may_move = bytes >= MOVE_BYTES_MIN && self.may_move(spans);
-        self.relocate_as(spans, shard, Growth { block, bytes, new_bytes, may_move })
+        // SAFETY: the block belongs to the caller of `realloc`.
+        let is_sparse =
+            may_move && bytes >= LOOKED_AT_MIN && unsafe { !is_filled(&spans.map, block.first, bytes) };
+        self.relocate_as(spans, shard, Growth { block, bytes, new_bytes, may_move, is_sparse })
     }
 
     fn relocate_as(&self, spans: &Spans, shard: usize, growth: Growth) -> Option<usize> {
@@ -86,7 +95,7 @@ impl Large {
         let (source, target) = (map.address(growth.block.first) + skipped, map.address(new_first));
         // Moving to a span that has pages would throw these away, huge ones that were just brought in for it, too.
         let is_empty = new.zero && self.filled.had_no_pages(map, new_first);
-        let moves = growth.may_move && (is_empty || growth.is_little());
+        let moves = growth.may_move && (is_empty || growth.keeps_pages());
         let (done, mut end) = if moves {
             // SAFETY: both spans are blocks that belong to the caller of `realloc`, and distinct.
             unsafe { move_block(spans, source, target, moved_bytes) }
@@ -107,7 +116,7 @@ impl Large {
                     map.reservation.advise(target, bytes_of(map.record(new_first).granules.get()));
                 }
                 let is_untouched = moves && done == 0 && new.zero;
-                if is_untouched && growth.is_little() && growth.new_bytes <= COPIED_MAX {
+                if is_untouched && growth.keeps_pages() && growth.new_bytes <= COPIED_MAX {
                     self.give_untouched(spans, shard, new_first);
                     return self.relocate_as(spans, shard, Growth { may_move: false, ..growth });
                 }

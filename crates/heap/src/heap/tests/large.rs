@@ -89,6 +89,24 @@ fn what_lies_in_front_of_a_block_whose_pages_are_moved_is_zero_afterwards() {
 }
 
 #[test]
+fn a_block_that_is_hardly_written_takes_its_pages_along_however_much_it_grows() {
+    let bytes = 4 << 20;
+    for is_filled in [false, true] {
+        let heap = heap();
+        heap.spans.set_mode(PurgeMode::Never);
+        let used = exact(&heap, 4 * bytes);
+        let (block, _blocker) = (exact(&heap, bytes), exact(&heap, bytes));
+        fill(block, if is_filled { bytes } else { 4096 }, 5);
+        fill(used, 4 * bytes, 7);
+        heap.free(None, used);
+        let grown = heap.resize_large(None, block, 2 * bytes);
+        assert!(holds(grown, 4096, 5) && holds(grown + bytes - 4096, 4096, if is_filled { 5 } else { 0 }));
+        assert_eq!(grown == used, is_filled, "what is filled is copied to memory that has pages");
+        assert_eq!(resident_pages(grown, bytes) < 16, !is_filled);
+    }
+}
+
+#[test]
 fn blocks_are_copied_when_so_many_were_moved_that_mappings_may_run_out() {
     for (moved_before, moved_after) in [(4095, 4096), (4096, 4096)] {
         let heap = heap();
