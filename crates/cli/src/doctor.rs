@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use faultless_diagnosis::doubt::{self, Observed};
+use faultless_diagnosis::effect::LEAST_ROUNDS;
 use faultless_diagnosis::environment::{Facts, Finding, check};
 use faultless_diagnosis::loaded_data;
 use faultless_diagnosis::tuning::{Evidence, Tuning, derive, size};
@@ -36,9 +37,6 @@ use crate::output_file::OutputFile;
 use crate::plan;
 use crate::progress::Progress;
 use crate::target;
-
-/// Fewer runs have ranges that lie apart by chance too often: always with one, one time in three with two.
-const LEAST_ROUNDS: usize = 3;
 
 /// What a process must have taken of the processor's time to be missed where it is in no figure.
 const LEAST_PROCESSOR: Duration = Duration::from_millis(10);
@@ -174,6 +172,9 @@ fn consult(
     );
     let mut remarks = remarks(&arms, as_is, libc_is_reachable, has_several_processes);
     remarks.extend(residence);
+    if patient.command.arguments.iter().any(|word| word.to_str().is_none()) {
+        remarks.push("a word of the command is no UTF-8: in lines to paste \u{fffd} stands for the bytes that are none".into());
+    }
     // Each arm is as it was set up, and nothing proves it.
     remarks.extend(
         proc_view::obstacle().map(|obstacle| format!("which allocator ran was not seen: {obstacle}")),
@@ -352,7 +353,7 @@ fn remarks(
     if rounds < LEAST_ROUNDS {
         let runs = if rounds == 1 { "one run".to_owned() } else { format!("{rounds} runs") };
         remarks.push(format!(
-            "{runs} of each arm cannot tell a difference from noise; -n {LEAST_ROUNDS} or more can"
+            "{runs} of each arm can tell from noise only what is half or twice as much; -n {LEAST_ROUNDS} or more can tell less"
         ));
     }
     if !libc_is_reachable {

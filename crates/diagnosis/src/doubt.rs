@@ -5,6 +5,7 @@ use std::time::Duration;
 use faultless_records::measurement::{Ending, Measurement};
 use faultless_records::thousands::count;
 
+use crate::effect::{Figures, LEAST_TIME};
 use crate::tuning::size;
 use crate::verdict::{ArmResult, endings};
 
@@ -12,6 +13,14 @@ use crate::verdict::{ArmResult, endings};
 const FAR_MORE: u32 = 3;
 const LEAST_MORE: Duration = Duration::from_millis(100);
 const LEAST_MORE_FAULTS: u64 = 10_000;
+
+/// Arms take as long when the clock differs by no more than this part, and the processor, which others use, too, by no more than that.
+const SAME_ELAPSED: f64 = 0.03;
+const SAME_PROCESSOR: f64 = 0.25;
+/// A command that waits for more than the rest takes as long whatever it computes.
+const LEAST_BUSY: f64 = 0.5;
+/// What the kernel takes of the processor time differs by such a part of it only where another amount of work was done in the same time.
+const OTHER_KERNEL_PART: f64 = 0.25;
 
 /// A process of the observing run, at the moment when it was largest.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,7 +50,9 @@ pub fn is_far_larger(bytes: u64, others: u64) -> bool {
 #[must_use]
 pub fn of_runs(look: &Measurement, arms: &[ArmResult]) -> Vec<String> {
     let Some(as_is) = arms.first() else { return Vec::new() };
-    [other_ending(look, as_is), other_work(look, as_is), time_limit(arms)].into_iter().flatten().collect()
+    let doubts =
+        [other_ending(look, as_is), other_work(look, as_is), time_limit(arms).or_else(|| fixed_time(arms))];
+    doubts.into_iter().flatten().collect()
 }
 
 fn other_ending(look: &Measurement, as_is: &ArmResult) -> Option<String> {
@@ -79,6 +90,28 @@ fn time_limit(arms: &[ArmResult]) -> Option<String> {
     arms.iter().flat_map(endings).all(Ending::is_time_limit).then(|| {
         "every run was ended by its time limit (exit status 124): what it used until then is compared, not how much it did with it"
             .into()
+    })
+}
+
+/// What does a fixed amount of work ends sooner when the kernel takes less of its time.
+fn fixed_time(arms: &[ArmResult]) -> Option<String> {
+    let base = Figures::of(&arms.first()?.runs)?;
+    let is_alike = |one: f64, other: f64, part: f64| (one - other).abs() <= other * part;
+    let in_kernel = |figures: &Figures| figures.system.median / figures.processor.median.max(LEAST_TIME);
+    let is_busy = |figures: &Figures| figures.processor.median > figures.elapsed.median * LEAST_BUSY;
+    arms.iter().skip(1).find_map(|arm| {
+        let figures = Figures::of(&arm.runs)?;
+        let is_fixed = is_alike(figures.elapsed.median, base.elapsed.median, SAME_ELAPSED)
+            && is_alike(figures.processor.median, base.processor.median, SAME_PROCESSOR)
+            && (is_busy(&figures) || is_busy(&base))
+            && (in_kernel(&figures) - in_kernel(&base)).abs() > OTHER_KERNEL_PART;
+        is_fixed.then(|| {
+            format!(
+                "as it is the kernel took {:.2} s of the processor time, under {} {:.2} s, and both took as long, as where a command \
+                 runs for a fixed time and does more or less in it: let it do a fixed amount of work, or compare how much it did",
+                base.system.median, arm.name, figures.system.median
+            )
+        })
     })
 }
 
@@ -131,6 +164,27 @@ mod tests {
         first.ending = Ending::Exited(3);
         let told = of_runs(&first, &as_is(1.0, 400));
         assert!(told[0].contains("with exit status 3, the measured runs with exit status 0"), "{told:?}");
+    }
+
+    #[test]
+    fn arms_that_take_as_long_with_another_part_of_it_in_the_kernel_run_for_a_fixed_time() {
+        let arm = |name: &str, user_s: f64, system_s: f64, elapsed_s: f64| {
+            let mut runs = runs(elapsed_s, 400, 20, 2);
+            for run in &mut runs {
+                run.user = Duration::from_secs_f64(user_s);
+                run.system = Duration::from_secs_f64(system_s);
+            }
+            ArmResult { name: name.into(), role: Role::AsIs, runs }
+        };
+        let told = |other: ArmResult| of_runs(&look(1.0, 400), &[arm("libc as is", 0.2, 0.7, 1.0), other]);
+        let doubts = told(arm("Faultless", 0.85, 0.01, 1.01));
+        assert!(
+            doubts[0].contains("took 0.70 s of the processor time, under Faultless 0.01 s"),
+            "{doubts:?}"
+        );
+        assert!(told(arm("Faultless", 0.2, 0.01, 0.3)).is_empty(), "it ended sooner");
+        assert!(told(arm("Faultless", 0.2, 0.01, 1.0)).is_empty(), "it waits for something else");
+        assert!(told(arm("Faultless", 0.3, 0.6, 1.0)).is_empty(), "noise");
     }
 
     #[test]

@@ -1,8 +1,11 @@
 //! What one arm changed, measured against the command as it is.
 
+use std::cmp::Ordering;
+
 use faultless_records::measurement::Measurement;
 
 use crate::spread::{Change, Spread};
+use crate::standing::Ratio;
 
 /// The quantities of the table, each over all runs of an arm.
 #[derive(Debug, Clone, PartialEq)]
@@ -45,6 +48,13 @@ impl Figures {
     }
 }
 
+/// Fewer rounds have ranges that lie apart by chance too often: always with one, one time in three with two. They show only what is half or
+/// twice as much.
+pub const LEAST_ROUNDS: usize = 3;
+/// From so many rounds on arms are compared within each: the interval of their ratios has a confidence of 95 % then, and grows narrower with
+/// each more, while ranges only grow wider.
+const PAIRED_ROUNDS: usize = 6;
+
 /// Part of the time that a difference must reach.
 const LEAST_TIME_PART: f64 = 0.05;
 /// Seconds below which no difference counts: starting a process varies by as much.
@@ -81,7 +91,7 @@ pub struct Effect {
 
 /// An allocator changes the time by the clock through the processor time it needs, so the clock alone proves nothing:
 /// on a busy machine it shows the neighbours. Where the two contradict each other there is no verdict.
-fn time(processor: Change, elapsed: Change) -> Change {
+fn without_contradiction(processor: Change, elapsed: Change) -> Change {
     match (processor, elapsed) {
         (Change::Less, Change::More) | (Change::More, Change::Less) => Change::Same,
         (processor, _) => processor,
@@ -105,27 +115,61 @@ pub enum Judgement {
     Slower,
 }
 
+/// How a figure of an arm compares with that of the command as it is, whose runs are in the order of the same rounds.
+fn change(
+    arm: &[Measurement],
+    base: &[Measurement],
+    figure: impl Fn(&Measurement) -> Option<f64>,
+    least_part: f64,
+    least: f64,
+) -> Change {
+    let (of_arm, of_base): (Vec<f64>, Vec<f64>) =
+        arm.iter().zip(base).filter_map(|(arm, base)| Some((figure(arm)?, figure(base)?))).unzip();
+    let (Some(spread), Some(base)) = (Spread::of(of_arm.clone()), Spread::of(of_base.clone())) else {
+        return Change::Same;
+    };
+    if of_arm.len() < LEAST_ROUNDS {
+        let least_part = if spread.median < base.median { 0.5 } else { 1.0 };
+        return spread.change_from(&base, least_part, least);
+    }
+    if of_arm.len() < PAIRED_ROUNDS {
+        return spread.change_from(&base, least_part, least);
+    }
+    // What is nothing in both is no evidence, and nothing beside something is.
+    let ratios = of_arm.iter().zip(&of_base).filter(|(arm, base)| **arm > 0.0 || **base > 0.0);
+    let within_rounds = Ratio::of(ratios.map(|(arm, base)| arm / base).collect());
+    let change = spread.beyond(&base, least_part, least);
+    match (within_rounds.map(|ratio| ratio.verdict()), change) {
+        (Some(Ordering::Less), Change::Less) | (Some(Ordering::Greater), Change::More) => change,
+        _ => Change::Same,
+    }
+}
+
 impl Effect {
-    /// Of an arm, against the command as it is.
+    /// Of an arm, against the command as it is; none without runs.
     #[must_use]
-    pub fn of(arm: &Figures, base: &Figures) -> Self {
-        let elapsed = arm.elapsed.change_from(&base.elapsed, LEAST_TIME_PART, LEAST_TIME);
-        let processor = arm.processor.change_from(&base.processor, LEAST_TIME_PART, LEAST_TIME);
-        let final_rss = match (&arm.final_rss, &base.final_rss) {
-            (Some(arm), Some(base)) => arm.change_from(base, LEAST_MEMORY_PART, LEAST_MEMORY),
-            _ => Change::Same,
+    pub fn of(arm: &[Measurement], base: &[Measurement]) -> Option<Self> {
+        let (figures, of_base) = (Figures::of(arm)?, Figures::of(base)?);
+        let time = |figure: fn(&Measurement) -> f64| {
+            change(arm, base, |run| Some(figure(run)), LEAST_TIME_PART, LEAST_TIME)
         };
-        Self {
-            time: time(processor, elapsed),
+        let memory = |figure: fn(&Measurement) -> Option<u64>| {
+            let bytes = |run: &Measurement| figure(run).map(|bytes| bytes as f64);
+            change(arm, base, bytes, LEAST_MEMORY_PART, LEAST_MEMORY)
+        };
+        let faults = |run: &Measurement| Some(run.minor_faults as f64);
+        let elapsed = time(|run| run.elapsed.as_secs_f64());
+        Some(Self {
+            time: without_contradiction(time(|run| run.processor().as_secs_f64()), elapsed),
             elapsed,
-            faults: arm.minor_faults.change_from(&base.minor_faults, LEAST_FAULTS_PART, LEAST_FAULTS),
-            peak_rss: arm.peak_rss.change_from(&base.peak_rss, LEAST_MEMORY_PART, LEAST_MEMORY),
-            final_rss,
-            elapsed_ratio: arm.elapsed.ratio_to(&base.elapsed),
-            processor_ratio: arm.processor.ratio_to(&base.processor),
-            fault_ratio: arm.minor_faults.ratio_to(&base.minor_faults),
-            peak_ratio: arm.peak_rss.ratio_to(&base.peak_rss),
-        }
+            faults: change(arm, base, faults, LEAST_FAULTS_PART, LEAST_FAULTS),
+            peak_rss: memory(|run| Some(run.peak_rss_bytes)),
+            final_rss: memory(|run| run.final_rss_bytes),
+            elapsed_ratio: figures.elapsed.ratio_to(&of_base.elapsed),
+            processor_ratio: figures.processor.ratio_to(&of_base.processor),
+            fault_ratio: figures.minor_faults.ratio_to(&of_base.minor_faults),
+            peak_ratio: figures.peak_rss.ratio_to(&of_base.peak_rss),
+        })
     }
 
     /// All in all: time first, then memory, then faults that bought nothing.
@@ -173,7 +217,7 @@ pub(crate) mod tests {
     }
 
     fn effect(arm: &[Measurement], base: &[Measurement]) -> Effect {
-        Effect::of(&Figures::of(arm).unwrap(), &Figures::of(base).unwrap())
+        Effect::of(arm, base).unwrap()
     }
 
     fn judged(arm: &[Measurement], base: &[Measurement]) -> Judgement {
@@ -189,6 +233,40 @@ pub(crate) mod tests {
         assert_eq!(judged(&runs(5.0, 3_000_000, 60, 2), &base), Judgement::Larger);
         assert_eq!(judged(&runs(5.0, 1_000_000, 20, 2), &base), Judgement::FewerFaultsOnly);
         assert_eq!(judged(&runs(5.02, 3_000_000, 20, 2), &base), Judgement::NoEffect);
+    }
+
+    /// Runs of so many rounds, each a little slower than the one before, as when a machine grows busy, by these ratios to 1 s.
+    fn rounds(count: usize, ratios: [f64; 2]) -> Vec<Measurement> {
+        let round = |round: usize| {
+            runs(ratios[round % 2] * (1.0 + round as f64 / 10.0), 30_000, 20, 2).swap_remove(1)
+        };
+        (0..count).map(round).collect()
+    }
+
+    #[test]
+    fn from_six_rounds_on_ratios_within_rounds_count_and_more_of_them_see_more() {
+        for (count, judgement) in [(3, Judgement::NoEffect), (6, Judgement::Faster), (20, Judgement::Faster)]
+        {
+            assert_eq!(judged(&rounds(count, [0.85, 0.9]), &rounds(count, [1.0; 2])), judgement, "{count}");
+        }
+        assert_eq!(judged(&rounds(20, [1.0; 2]), &rounds(20, [0.85, 0.9])), Judgement::Slower);
+        assert_eq!(judged(&rounds(20, [0.9, 1.1]), &rounds(20, [1.0; 2])), Judgement::NoEffect, "to and fro");
+        assert_eq!(judged(&rounds(20, [0.96; 2]), &rounds(20, [1.0; 2])), Judgement::NoEffect, "under 5 %");
+    }
+
+    #[test]
+    fn fewer_than_three_rounds_show_only_what_is_half_or_twice_as_much() {
+        for (ratio, judgement) in [
+            (0.6, Judgement::NoEffect),
+            (0.49, Judgement::Faster),
+            (1.9, Judgement::NoEffect),
+            (2.1, Judgement::Slower),
+        ] {
+            for count in [1, 2] {
+                let (arm, base) = (runs(ratio, 30_000, 20, 2), runs(1.0, 30_000, 20, 2));
+                assert_eq!(judged(&arm[..count], &base[..count]), judgement, "{ratio}, {count}");
+            }
+        }
     }
 
     #[test]

@@ -63,17 +63,21 @@ impl Spread {
     /// that rare enough for a table of five arms.
     #[must_use]
     pub fn change_from(&self, base: &Self, least_part: f64, least: f64) -> Change {
-        let difference = self.median - base.median;
         let noise = self.relative_range().max(base.relative_range()) / 2.0;
-        let margin = (base.median * least_part.max(noise.min(0.5))).max(least);
-        if difference.abs() < margin {
+        let is_apart = self.maximum < base.minimum || self.minimum > base.maximum;
+        if is_apart { self.beyond(base, least_part.max(noise.min(0.5)), least) } else { Change::Same }
+    }
+
+    /// Whether the medians differ by at least `least_part` of the base, and by at least `least`.
+    #[must_use]
+    pub fn beyond(&self, base: &Self, least_part: f64, least: f64) -> Change {
+        let difference = self.median - base.median;
+        if difference.abs() < (base.median * least_part).max(least) {
             Change::Same
-        } else if self.maximum < base.minimum {
+        } else if difference < 0.0 {
             Change::Less
-        } else if self.minimum > base.maximum {
-            Change::More
         } else {
-            Change::Same
+            Change::More
         }
     }
 }

@@ -92,7 +92,9 @@ pub fn judge(arms: &[ArmResult], scope: Scope) -> Option<Verdict> {
         .into_iter()
         .enumerate()
         .map(|(place, figures)| ArmVerdict {
-            effect: (place != base_place && obstacles[place].is_none()).then(|| Effect::of(&figures, &base)),
+            effect: (place != base_place && obstacles[place].is_none())
+                .then(|| Effect::of(&arms[place].runs, &as_is.runs))
+                .flatten(),
             figures,
         })
         .collect();
@@ -204,19 +206,21 @@ fn best_libc(remedies: &[Remedy<'_>]) -> Option<usize> {
         candidates.filter_map(|place| Some((place, score(place)?))).collect();
     let (best, (best_rank, _)) =
         *scored.iter().min_by(|(_, one), (_, other)| one.0.cmp(&other.0).then(one.1.total_cmp(&other.1)))?;
-    let figures = |place: usize| &remedies[place].verdict.figures;
+    let is_nearly_best = |place: usize| is_nearly_as_good(&remedies[place], &remedies[best]);
     scored
         .into_iter()
-        .filter(|(place, (rank, _))| *rank == best_rank && is_nearly_as_good(figures(*place), figures(best)))
+        .filter(|(place, (rank, _))| *rank == best_rank && is_nearly_best(*place))
         .map(|(place, _)| place)
         .min_by_key(|place| settings(*place))
 }
 
 /// Whether an arm takes hardly more time than the best one, or no more than counts anywhere, and no more memory.
-fn is_nearly_as_good(figures: &Figures, best: &Figures) -> bool {
-    let best_s = best.processor.median;
-    let is_fast = figures.processor.median <= (best_s * NEARLY).max(best_s + LEAST_TIME);
-    is_fast && !Effect::of(figures, best).costs_memory()
+fn is_nearly_as_good(remedy: &Remedy<'_>, best: &Remedy<'_>) -> bool {
+    let median_s = |remedy: &Remedy<'_>| remedy.verdict.figures.processor.median;
+    let best_s = median_s(best);
+    let is_fast = median_s(remedy) <= (best_s * NEARLY).max(best_s + LEAST_TIME);
+    let effect = Effect::of(&remedy.arm.runs, &best.arm.runs);
+    is_fast && effect.is_some_and(|effect| !effect.costs_memory())
 }
 
 fn sentence(
@@ -240,7 +244,11 @@ fn sentence(
     } else if is_alone {
         clauses.push("the command runs under Faultless as it is, and no other allocator was tried".into());
     } else if !is_untried {
+        let keeps_less = |remedy: &Remedy<'_>| {
+            remedy.verdict.effect.is_some_and(|effect| effect.final_rss == Change::Less)
+        };
         clauses.push(match scope {
+            Scope::All if remedies.iter().any(keeps_less) => "nothing takes less time or a lower peak".into(),
             Scope::All => "nothing helps, leave the allocator alone".into(),
             Scope::Part => "nothing helps what was measured, which is not all that the command does".into(),
             Scope::Doubtful => "nothing that was tried helps, which proves little".into(),
@@ -269,7 +277,7 @@ fn sentence(
         match (remedy.obstacle, remedy.verdict.effect) {
             (Some(obstacle), _) => clauses.push(format!("{name} {}", obstacle.in_words())),
             (None, Some(effect)) if !is_praised => {
-                clauses.push(format!("{name} {}", plain(&effect, remedy.verdict)));
+                clauses.push(format!("{name} {}", plain(&effect, &remedy.verdict.figures, base, scope)));
             }
             _ => {}
         }
@@ -351,7 +359,9 @@ fn less_time(effect: &Effect) -> String {
     }
 }
 
-fn plain(effect: &Effect, verdict: &ArmVerdict) -> String {
+fn plain(effect: &Effect, figures: &Figures, base: &Figures, scope: Scope) -> String {
+    // Of a command that runs for a fixed time nothing shows in time.
+    let unseen = if scope == Scope::Doubtful { "" } else { ", which does not show in time" };
     let mut text = match effect.judgement() {
         Judgement::Faster => format!("helps ({})", less_time(effect)),
         Judgement::Smaller if effect.faults == Change::More => format!(
@@ -359,12 +369,11 @@ fn plain(effect: &Effect, verdict: &ArmVerdict) -> String {
             effect.peak_ratio, effect.fault_ratio
         ),
         Judgement::Smaller => format!("takes less memory (peak RSS ×{:.2})", effect.peak_ratio),
-        Judgement::FewerFaultsOnly => {
-            format!("takes fewer faults (×{:.2}), which does not show in time", effect.fault_ratio)
-        }
+        Judgement::FewerFaultsOnly => format!("takes fewer faults (×{:.2}){unseen}", effect.fault_ratio),
         Judgement::NoEffect if effect.faults == Change::More => {
-            format!("takes more faults (×{:.2}), which does not show in time", effect.fault_ratio)
+            format!("takes more faults (×{:.2}){unseen}", effect.fault_ratio)
         }
+        Judgement::NoEffect if effect.final_rss == Change::Less => "takes as long".to_owned(),
         Judgement::NoEffect => "has no effect beyond the noise".to_owned(),
         Judgement::Larger => format!("is worse (peak RSS ×{:.2}, no faster)", effect.peak_ratio),
         Judgement::Slower => {
@@ -374,16 +383,14 @@ fn plain(effect: &Effect, verdict: &ArmVerdict) -> String {
             )
         }
     };
-    if let Some(final_rss) = verdict.figures.final_rss {
-        let kept = size(final_rss.median as u64);
+    if let (Some(kept), Some(kept_as_is)) = (figures.final_rss, base.final_rss) {
+        let [kept, kept_as_is] = [kept, kept_as_is].map(|spread| size(spread.median as u64));
         match effect.final_rss {
             Change::More => text.push_str(&format!(" and keeps {kept} to the end")),
             Change::Less => {
-                let is_good = matches!(effect.judgement(), Judgement::Faster | Judgement::Smaller);
-                text.push_str(&format!(
-                    " {} keeps only {kept} to the end",
-                    if is_good { "and" } else { "but" }
-                ));
+                let is_worse = matches!(effect.judgement(), Judgement::Larger | Judgement::Slower);
+                let and = if is_worse { "but" } else { "and" };
+                text.push_str(&format!(" {and} keeps only {kept} to the end, not {kept_as_is}"));
             }
             Change::Same => {}
         }

@@ -33,7 +33,11 @@ pub fn with_settings(taken_out: &[TakenOut], settings: &[Setting], command: &[St
 /// The command as it is.
 #[must_use]
 pub fn line(command: &[String]) -> String {
-    let words: Vec<String> = command.iter().map(|word| quoted(word)).collect();
+    let mut words: Vec<String> = command.iter().map(|word| quoted(word)).collect();
+    // Unquoted a shell would take `a=b` for a setting, and do nothing.
+    if let Some(name) = words.first_mut().filter(|name| name.contains('=') && !name.starts_with('\'')) {
+        *name = format!("'{name}'");
+    }
     words.join(" ")
 }
 
@@ -64,6 +68,8 @@ mod tests {
         assert_eq!(under_faultless(&command), r"faultless run -- sh -c 'echo '\''a b'\''' ''");
         let setting = Setting { variable: "MALLOC_TRIM_THRESHOLD_", value: "1048576".into() };
         assert_eq!(with_settings(&[], &[setting], &command[..1]), "MALLOC_TRIM_THRESHOLD_=1048576 sh");
+        assert_eq!(line(&["a=b".into(), "c=d".into()]), "'a=b' c=d");
+        assert_eq!(line(&["a =b".into()]), "'a =b'");
     }
 
     #[test]
