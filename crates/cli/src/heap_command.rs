@@ -26,13 +26,20 @@ pub fn look(
     let unseen = "ended before it could be looked at: tracing was refused, so give a time at which it still runs (--after 2s)";
     // Standard output is the report's.
     target::look_once(words, after, true, signals, unseen, &|process, moment| {
-        let is_last = moment == Moment::AtExit;
-        let mut report = heap_process::look(process, if is_last { Manner::AtExit } else { manner })?;
-        if is_last && after.is_some() {
-            report
-                .remarks
-                .push("It ended before the time it was to be looked at: this is how it was then.".to_owned());
-        }
+        let manner = match moment {
+            Moment::AtExit => Manner::AtExit,
+            // Others cannot be stopped beside a thread that we trace already.
+            Moment::FirstThreadAtExit => Manner::Running,
+            Moment::Running | Moment::Ended(_) => manner,
+        };
+        let mut report = heap_process::look(process, manner)?;
+        report.remarks.extend(target::said_of(moment, after).map(sentence));
         show(&report)
     })
+}
+
+/// With a capital letter and a full stop.
+fn sentence(text: &str) -> String {
+    let (first, rest) = text.split_at(1);
+    format!("{}{rest}.", first.to_uppercase())
 }

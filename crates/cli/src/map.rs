@@ -9,7 +9,6 @@ use faultless_diagnosis::java_account::account;
 use faultless_probe::contents::LiveContents;
 use faultless_probe::process::{Process, ProcessError};
 use faultless_probe::signals::Signals;
-use faultless_probe::watch::Moment;
 use faultless_probe::{memory_group, terminal, thread_states};
 use faultless_records::contents::Contents;
 use faultless_records::mappings;
@@ -90,10 +89,7 @@ fn run(arguments: &MapArguments, signals: &Signals) -> Result<(), Failure> {
     let (command, after) = (arguments.command.clone(), arguments.after);
     target::look_once(command, after, arguments.json, signals, unseen, &|process, moment| {
         let mut view = look(process, Manner::of(arguments))?;
-        if moment == Moment::AtExit && after.is_some() {
-            view.remarks
-                .push("it ended before the time it was to be looked at: this is how it was then".into());
-        }
+        view.remarks.extend(target::said_of(moment, after).map(String::from));
         show(arguments, &view)
     })
 }

@@ -77,7 +77,7 @@ pub fn start(command: Command, is_apart: bool) -> Result<Launch, Failure> {
 }
 
 /// Starts the command and lets `look` see its process: after `after`, else when it is about to end and its memory is still
-/// whole. The command runs to its end. Where our output must be the report alone, what it prints `is_apart`.
+/// whole, or its first thread is, since the end of others cannot be waited for. The command runs to its end. Where our output must be the report alone, what it prints `is_apart`.
 ///
 /// # Errors
 /// [`Failure`] when it cannot be started or looked at; `unseen` says what helps where it ended before.
@@ -101,7 +101,7 @@ pub fn look_once(
         if outcome.is_some() || matches!(moment, Moment::Ended(_)) {
             return None;
         }
-        if moment == Moment::Running {
+        if moment == Moment::Running || (moment == Moment::FirstThreadAtExit && after.is_some()) {
             let left = after?.checked_sub(began.elapsed());
             if left.is_some_and(|left| !left.is_zero()) {
                 return left;
@@ -115,6 +115,20 @@ pub fn look_once(
         .map_err(|error| Failure::of_watch(&name, error))?;
     say_ending(&name, measurement.ending);
     outcome.unwrap_or_else(|| Err(Failure::Failed(format!("{name} {unseen}"))))
+}
+
+/// What is to be said of a look at a command at this moment, where it was to be `after` its start.
+#[must_use]
+pub fn said_of(moment: Moment, after: Option<Duration>) -> Option<&'static str> {
+    match moment {
+        Moment::AtExit if after.is_some() => {
+            Some("it ended before the time it was to be looked at: this is how it was then")
+        }
+        Moment::FirstThreadAtExit if after.is_none() => Some(
+            "its first thread ended before others: this is how it was then (--after DURATION looks when they work)",
+        ),
+        _ => None,
+    }
 }
 
 /// Says how a command ended, where that was no success and the report does not tell.

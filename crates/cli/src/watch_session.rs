@@ -263,7 +263,7 @@ impl<Taker: Audience> Session<'_, Taker> {
         let sampler = &mut self.sampler;
         let mut observe = |moment| {
             match moment {
-                Moment::AtExit => sampler.look_closely(pid),
+                Moment::AtExit | Moment::FirstThreadAtExit => sampler.look_closely(pid),
                 Moment::Ended(status) => sampler.end(pid, status),
                 Moment::Running => {}
             }

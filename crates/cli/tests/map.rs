@@ -351,6 +351,29 @@ fn a_command_is_looked_at_when_it_ends_or_when_asked_to() {
 }
 
 #[test]
+fn another_thread_that_goes_on_or_becomes_another_program_is_not_missed() {
+    let place = Place::new("other-thread");
+    let program = |name: &str, last: &str, main: &str| {
+        let source = format!(
+            "#include <pthread.h>\n#include <stdlib.h>\n#include <unistd.h>
+            static void *last(void *none) {{ usleep(50000); {last}; return 0; }}
+            int main(void) {{ pthread_t thread; pthread_create(&thread, 0, last, 0); {main}; return 1; }}"
+        );
+        place.compile(name, &source, &["-pthread"])
+    };
+    let becomes =
+        program("becomes", "execl(\"/bin/sleep\", \"sleep\", \"0.1\", NULL)", "pthread_join(thread, 0)");
+    let shown = text(&["--", &becomes]);
+    assert!(shown.starts_with("sleep ("), "{shown}");
+    let goes_on = program("goes_on", "usleep(400000); exit(0)", "pthread_exit(0)");
+    let note = "first thread ended before others";
+    let shown = text(&["--", &goes_on]);
+    assert!(shown.starts_with("goes_on (") && shown.contains(note), "{shown}");
+    let shown = text(&["--after", "100ms", "--", &goes_on]);
+    assert!(shown.starts_with("goes_on (") && !shown.contains(note), "{shown}");
+}
+
+#[test]
 fn what_jcmd_printed_of_another_process_or_was_cut_off_is_refused() {
     let place = Place::new("nmt");
     let running = Running::start(Command::new("sleep").arg("600"));

@@ -17,8 +17,6 @@ const LEAST_MORE_FAULTS: u64 = 10_000;
 /// Arms take as long when the clock differs by no more than this part, and the processor, which others use, too, by no more than that.
 const SAME_ELAPSED: f64 = 0.03;
 const SAME_PROCESSOR: f64 = 0.25;
-/// A command that waits for more than the rest takes as long whatever it computes.
-const LEAST_BUSY: f64 = 0.5;
 /// What the kernel takes of the processor time differs by such a part of it only where another amount of work was done in the same time.
 const OTHER_KERNEL_PART: f64 = 0.25;
 
@@ -98,12 +96,10 @@ fn fixed_time(arms: &[ArmResult]) -> Option<String> {
     let base = Figures::of(&arms.first()?.runs)?;
     let is_alike = |one: f64, other: f64, part: f64| (one - other).abs() <= other * part;
     let in_kernel = |figures: &Figures| figures.system.median / figures.processor.median.max(LEAST_TIME);
-    let is_busy = |figures: &Figures| figures.processor.median > figures.elapsed.median * LEAST_BUSY;
     arms.iter().skip(1).find_map(|arm| {
         let figures = Figures::of(&arm.runs)?;
         let is_fixed = is_alike(figures.elapsed.median, base.elapsed.median, SAME_ELAPSED)
             && is_alike(figures.processor.median, base.processor.median, SAME_PROCESSOR)
-            && (is_busy(&figures) || is_busy(&base))
             && (in_kernel(&figures) - in_kernel(&base)).abs() > OTHER_KERNEL_PART;
         is_fixed.then(|| {
             format!(

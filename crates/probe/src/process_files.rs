@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use faultless_records::counters::Counters;
 use faultless_records::{maps, status};
+use nix::libc;
 use nix::unistd::{SysconfVar, sysconf};
 
 use crate::proc_view;
@@ -43,14 +44,31 @@ pub fn snapshot_by_any_thread(pid: i32) -> Snapshot {
     others.find(|seen| seen.rss_bytes.is_some_and(|bytes| bytes > 0)).unwrap_or(first)
 }
 
-/// Whether other threads of a process go on while its first stands at its end: they neither end nor were told to.
+/// What the other threads of a process do while its first stands at its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Others {
+    /// There are none, or they end, too.
+    End,
+    /// They go on.
+    GoOn,
+    /// One becomes another program, and waits for the others' end.
+    Exec,
+}
+
+/// What they do: who goes on neither ends nor was told to.
 #[must_use]
-pub fn others_go_on(pid: i32) -> bool {
+pub fn others(pid: i32) -> Others {
+    let others = || threads(pid).filter(|thread| *thread != pid);
     // Between taking the kill and showing that it ends a thread shows neither, for as long as it waits for a CPU.
-    (0..LOOKS_AT_OTHERS).all(|look| {
+    let go_on = (0..LOOKS_AT_OTHERS).all(|look| {
         std::thread::sleep(Duration::from_millis(u64::from(look > 0)));
-        threads(pid).any(|thread| thread != pid && goes_on(thread))
-    })
+        others().any(goes_on)
+    });
+    match go_on {
+        false => Others::End,
+        true if others().any(is_in_exec) => Others::Exec,
+        true => Others::GoOn,
+    }
 }
 
 const LOOKS_AT_OTHERS: u32 = 10;
@@ -59,9 +77,16 @@ const LOOKS_AT_OTHERS: u32 = 10;
 fn goes_on(thread: i32) -> bool {
     let stat = read(thread, "stat").unwrap_or_default();
     let is_exiting = Counters::parse(stat.as_bytes()).is_none_or(|counters| counters.is_exiting());
-    let kill = 1 << (nix::libc::SIGKILL - 1);
+    let kill = 1 << (libc::SIGKILL - 1);
     let pending = || status::bits_of_field(&read(thread, "status").unwrap_or_default(), "SigPnd");
     !is_exiting && pending().is_some_and(|signals| signals & kill == 0)
+}
+
+/// Whether a thread waits in execve(2) or execveat(2).
+fn is_in_exec(thread: i32) -> bool {
+    let call = read(thread, "syscall").unwrap_or_default();
+    let number = call.split(' ').next().and_then(|word| word.parse().ok());
+    number.is_some_and(|number| [libc::SYS_execve, libc::SYS_execveat].contains(&number))
 }
 
 /// The numbers of a process's threads.
@@ -127,11 +152,11 @@ mod tests {
     fn threads_that_wait_go_on_and_a_process_without_others_has_none() {
         let (send, receive) = std::sync::mpsc::channel::<()>();
         let waiting = std::thread::spawn(move || receive.recv());
-        assert!(others_go_on(std::process::id().cast_signed()));
+        assert_eq!(others(std::process::id().cast_signed()), Others::GoOn);
         drop(send);
         let _ = waiting.join();
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
-        assert!(!others_go_on(child.id().cast_signed()));
+        assert_eq!(others(child.id().cast_signed()), Others::End);
         child.kill().unwrap();
         child.wait().unwrap();
     }

@@ -6,12 +6,13 @@ use std::time::{Duration, Instant};
 
 use faultless_records::measurement::{Ending, FinalView, Measurement};
 use nix::libc;
+use nix::sys::ptrace;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::{Pid, getpgid, getsid};
 
 use crate::deadline::GRACE;
 use crate::launch::Launched;
-use crate::process_files::{self, Snapshot};
+use crate::process_files::{self, Others, Snapshot};
 use crate::process_list;
 use crate::signals::{self, Arrival, Signals};
 use crate::tracer::{ending, is_job_control};
@@ -69,8 +70,10 @@ pub fn watch(
 pub enum Moment {
     /// While the command runs.
     Running,
-    /// The command's first thread stands still on its way out, the memory and files as they were; others may go on.
+    /// The command stands still on its way out, the memory and files as they were.
     AtExit,
+    /// Its first thread does, and others go on: the end of those will not stop for us.
+    FirstThreadAtExit,
     /// The command has ended with this status of wait(2), and its last counters are still to be read.
     Ended(i32),
 }
@@ -174,13 +177,22 @@ impl<'launched> Watch<'launched> {
             libc::PTRACE_EVENT_EXIT => {
                 let start = Instant::now();
                 self.last_look = process_files::snapshot(pid);
-                observe(Moment::AtExit);
-                // Only the first thread is traced. What others of the process do from here on, ending it or becoming another
-                // program in its place, does not stop for us.
+                // Only the first thread is traced.
                 self.is_traced = false;
-                self.looked_at_exit = !process_files::others_go_on(pid);
+                let others = process_files::others(pid);
+                match others {
+                    Others::End => {
+                        self.looked_at_exit = true;
+                        observe(Moment::AtExit);
+                    }
+                    Others::GoOn => _ = observe(Moment::FirstThreadAtExit),
+                    Others::Exec => {}
+                }
                 self.looking += start.elapsed();
                 resume(libc::PTRACE_CONT, pid, 0);
+                if others == Others::Exec {
+                    self.is_traced = trace_again(pid);
+                }
             }
             // It stays stopped, and we hear of its going on.
             _ if is_job_control(signal, event) => resume(libc::PTRACE_LISTEN, pid, 0),
@@ -275,6 +287,18 @@ impl<'launched> Watch<'launched> {
         }
     }
 }
+
+/// Traces the program that another thread became: it has the first one's number as soon as that is gone. Whether it will stop at its exit.
+fn trace_again(pid: i32) -> bool {
+    let seize = || ptrace::seize(Pid::from_raw(pid), ptrace::Options::PTRACE_O_TRACEEXIT).is_ok();
+    (0..TRIES_TO_TRACE).any(|_| {
+        std::thread::sleep(TRY_TO_TRACE_EVERY);
+        seize()
+    })
+}
+
+const TRIES_TO_TRACE: u32 = 50;
+const TRY_TO_TRACE_EVERY: Duration = Duration::from_micros(100);
 
 /// What became of a child.
 pub(crate) enum Change {

@@ -197,7 +197,7 @@ fn run_beside(
     let (launched, drain) = start(command, environment, signals, Tracing::AtExit)?;
     let measurement = watch_beside(&launched, signals, limit, &mut |moment| match moment {
         Moment::Running => observe(launched.pid()),
-        Moment::AtExit | Moment::Ended(_) => None,
+        Moment::AtExit | Moment::FirstThreadAtExit | Moment::Ended(_) => None,
     })?;
     Ok(Run { measurement, output_tail: drain.tail() })
 }

@@ -93,7 +93,7 @@ pub fn record_command(
     let mut deadline = Deadline::new(options.limit.map(|limit| told + limit));
     let measurement = watch_beside(&launched, signals, None, &mut |moment| {
         let patience = recorder.turn();
-        if moment == Moment::AtExit {
+        if matches!(moment, Moment::AtExit | Moment::FirstThreadAtExit) {
             recorder.note_names(pid);
         }
         if told.elapsed() >= TELL_EVERY {
