@@ -22,6 +22,9 @@ const COLOURS: [Color; 6] =
 /// Rows of the list.
 const MOST_ROWS: usize = 8;
 
+/// How old a share of the resident set may be that stands beside it, in s: it is read every 10 s, in the round after.
+const RECENT_S: f64 = 15.0;
+
 /// Marks of events drawn at most.
 const MOST_MARKS: usize = 40;
 
@@ -187,7 +190,7 @@ fn figures(track: &Track) -> Vec<String> {
     vec![
         track.process.pid.to_string(),
         known(sized.and_then(|sample| sample.rss_bytes)),
-        known(track.program.pss_bytes),
+        known(track.program.pss_bytes(RECENT_S)),
         known(sized.and_then(|sample| sample.vsize_bytes)),
         known(track.program.swap_bytes),
         last.map_or_else(String::new, |sample| sample.threads.to_string()),

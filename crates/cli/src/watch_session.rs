@@ -115,7 +115,7 @@ impl<Taker: Audience> Session<'_, Taker> {
         let stop = self.look_until_stop(times, watch.as_mut(), &mut ended, &mut looked)?;
         // The sums tell how it is at the end, and not how it was an interval before.
         if looked.elapsed() >= SHORTEST && !self.audience.is_behind() {
-            self.sampler.round();
+            self.sampler.last_round();
         }
         self.sampler.hear();
         let command = ended.as_ref().map(in_use);
@@ -163,6 +163,8 @@ impl<Taker: Audience> Session<'_, Taker> {
             if now >= next {
                 match self.audience.is_behind() {
                     true => self.sampler.miss(1),
+                    // The look at the end takes the place of one right before it.
+                    false if end.is_some_and(|end| end < now + SHORTEST) => {}
                     false => {
                         self.sampler.round();
                         *looked = Instant::now();

@@ -58,6 +58,21 @@ fn the_last_figures_are_those_of_the_end_however_long_the_interval_is() {
 }
 
 #[test]
+fn the_share_is_read_once_more_at_the_end_and_stands_in_no_row_in_between() {
+    let own = std::process::id().to_string();
+    let words = ["watch", "-i", "100ms", "--lines", "--for", "500ms", "--pid", &own];
+    let output = faultless(&words).output().unwrap();
+    let said = text(&output);
+    let rows: Vec<Vec<&str>> = said.lines().map(|line| line.split_whitespace().collect()).collect();
+    let is_sample = |row: &&Vec<&str>| row.len() == 13 && row[1] == own;
+    let shares: Vec<&str> = rows.iter().filter(is_sample).map(|row| row[5]).collect();
+    let [first, between @ .., last] = &shares[..] else { panic!("{said}") };
+    assert!(*first != "-" && *last != "-" && !between.is_empty(), "{said}");
+    assert!(between.iter().all(|share| *share == "-"), "{said}");
+    assert!(errors(&output).contains(&format!(" {last} ")), "{}", errors(&output));
+}
+
+#[test]
 fn an_end_is_heard_of_whatever_else_happens_on_the_machine() {
     let mut child = Running::start(Command::new("sleep").arg("600"));
     let words = ["watch", "-i", "10m", "--json", "--pid", &child.pid()];

@@ -11,8 +11,6 @@ pub struct Program {
     pub last: Option<Sample>,
     /// The latest known resident set, in bytes.
     pub rss_bytes: Option<u64>,
-    /// The latest known share of the resident set, in bytes.
-    pub pss_bytes: Option<u64>,
     /// The latest known memory in swap, in bytes.
     pub swap_bytes: Option<u64>,
     /// The largest resident set of any sample, or that the kernel saw until then, in bytes.
@@ -21,6 +19,10 @@ pub struct Program {
     pub peak_vsize_bytes: u64,
     /// The last sample of the program before: counters go on over an exec.
     before: Option<Sample>,
+    /// The latest known share of the resident set, in bytes, and its time.
+    pss: Option<(u64, f64)>,
+    /// The time of the latest known resident set.
+    sized_t: f64,
 }
 
 /// A program that a process was before an exec.
@@ -38,7 +40,8 @@ impl Program {
         self.first = self.first.or(Some(*sample));
         self.last = Some(*sample);
         self.rss_bytes = sample.rss_bytes.or(self.rss_bytes);
-        self.pss_bytes = sample.pss_bytes.or(self.pss_bytes);
+        self.sized_t = sample.rss_bytes.map_or(self.sized_t, |_| sample.t);
+        self.pss = sample.pss_bytes.map(|bytes| (bytes, sample.t)).or(self.pss);
         self.swap_bytes = sample.swap_bytes.or(self.swap_bytes);
         let peak_bytes = sample.rss_bytes.max(sample.peak_rss_bytes).unwrap_or(0);
         self.peak_rss_bytes = self.peak_rss_bytes.max(peak_bytes);
@@ -63,6 +66,13 @@ impl Program {
             samples[begun..since].iter().for_each(|sample| ended.add(sample));
         }
         Some(ended)
+    }
+
+    /// The latest known share of the resident set, in bytes, if it was read no longer than this, in s, before the latest
+    /// resident set: beside a size of another time it would be taken for part of that.
+    #[must_use]
+    pub fn pss_bytes(&self, most_age_s: f64) -> Option<u64> {
+        self.pss.filter(|(_, t)| self.sized_t - t <= most_age_s).map(|(bytes, _)| bytes)
     }
 
     /// What it added to a counter of the process.
@@ -118,6 +128,18 @@ mod tests {
         assert_eq!(now.end(2.5, &samples), None, "two execs between two samples");
         now.add(&sample(3.0, 9, 4));
         assert_eq!(now.own(|sample| sample.minor_faults), 3);
+    }
+
+    #[test]
+    fn a_share_is_known_as_long_as_the_resident_set_is_no_later() {
+        let mut now = Program::default();
+        now.add(&Sample { pss_bytes: Some(3), ..sample(1.0, 5, 1) });
+        assert_eq!(now.pss_bytes(0.0), Some(3));
+        now.add(&sample(4.0, 300, 90));
+        assert_eq!([0.0, 2.0, 3.0].map(|age_s| now.pss_bytes(age_s)), [None, None, Some(3)]);
+        now.add(&Sample { pss_bytes: Some(299), ..sample(5.0, 300, 90) });
+        now.add(&Sample { t: 9.0, ..Sample::default() });
+        assert_eq!(now.pss_bytes(0.0), Some(299), "what has ended shows no sizes");
     }
 
     #[test]

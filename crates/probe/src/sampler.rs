@@ -151,6 +151,18 @@ impl Sampler {
 
     /// Looks at all of them once, and for new ones when it is time.
     pub fn round(&mut self) {
+        self.look_at_all(Self::depth);
+    }
+
+    /// As [`Sampler::round`], with everything there is to see of each: nothing comes after it.
+    pub fn last_round(&mut self) {
+        self.look_at_all(|sampler, index| {
+            let rollup = sampler.tracked[index].next_rollup_ns.is_some();
+            Depth { status: true, rollup }
+        });
+    }
+
+    fn look_at_all(&mut self, depth: impl Fn(&mut Self, usize) -> Depth) {
         self.hear();
         self.search();
         self.look_at_groups();
@@ -158,7 +170,7 @@ impl Sampler {
             if let Some(event) = self.tracked[index].unheard.take() {
                 self.lines.push(Line::Event(event));
             }
-            let depth = self.depth(index);
+            let depth = depth(self, index);
             self.look(index, depth);
         }
     }

@@ -64,7 +64,7 @@ fn row(track: &Track, sample: &Sample) -> String {
         cut(&track.process.name),
         size(sample.vsize_bytes),
         size(sample.rss_bytes),
-        size(track.program.pss_bytes.filter(|_| sample.rss_bytes.is_some())),
+        size(sample.pss_bytes),
         size(track.program.swap_bytes.filter(|_| sample.rss_bytes.is_some())),
         sample.threads,
         count(sample.minor_faults),
@@ -240,6 +240,31 @@ mod tests {
         assert!(lines[3].contains(" - "), "{text}");
         assert!(lines[4].ends_with("exit: status 2"), "{text}");
         assert!(!text.contains('\x1b'), "{text}");
+    }
+
+    #[test]
+    fn a_share_stands_only_in_rows_where_it_was_read() {
+        let mut history = History::new();
+        let mut columns = Columns::default();
+        let mut text = String::new();
+        let sample = |t, mebibytes: u64, pss: Option<u64>| {
+            let pss_bytes = pss.map(|pss| pss << 20);
+            Line::Sample(Sample { t, rss_bytes: Some(mebibytes << 20), pss_bytes, ..Sample::default() })
+        };
+        for line in [
+            Line::Begin(Begin { format: FORMAT.into(), ..Begin::default() }),
+            Line::Process(Process::default()),
+            sample(0.0, 6, Some(5)),
+            sample(1.0, 300, None),
+        ] {
+            history.add(line.clone()).unwrap();
+            text += &columns.text(&line, &history);
+        }
+        let rows: Vec<Vec<&str>> = text.lines().skip(1).map(|row| row.split_whitespace().collect()).collect();
+        assert_eq!((rows[0][3], rows[0][4]), ("6.0", "5.0"), "{text}");
+        assert_eq!((rows[1][3], rows[1][4]), ("300.0", "-"), "{text}");
+        let sums = crate::watch_summary::text(&history, None);
+        assert!(sums.contains("300.0") && !sums.contains("5.0"), "{sums}");
     }
 
     #[test]

@@ -119,7 +119,7 @@ fn table(rows: &[Row<'_>]) -> Table {
                 pid.to_string(),
                 mebibytes(program.peak_rss_bytes),
                 known(program.rss_bytes),
-                known(program.pss_bytes),
+                known(program.pss_bytes(0.0)),
                 mebibytes(program.peak_vsize_bytes),
                 count(program.own(|sample| sample.minor_faults)),
                 count(program.own(|sample| sample.major_faults)),
