@@ -7,7 +7,7 @@ use faultless_probe::signals::Signals;
 use faultless_records::bench::{Cell, Contender};
 use faultless_trial::benchmark::campaign::{self, Job};
 use faultless_trial::benchmark::catalogue;
-use faultless_trial::command::{self, Command};
+use faultless_trial::command::{self, Command, LargestView};
 use faultless_trial::environment::Environment;
 
 use crate::failure::Failure;
@@ -25,9 +25,6 @@ pub fn find(words: &[OsString]) -> Result<Option<Command>, Failure> {
         return Ok(None);
     }
     let command = target::resolve(words.to_vec())?;
-    if let Some(obstacle) = target::own_malloc(&command.program) {
-        say(&obstacle);
-    }
     Ok(Some(Command { input: input::file(), ..command }))
 }
 
@@ -61,6 +58,10 @@ pub fn look(
     }
     if !ending.is_success() {
         say(&format!("{name} ends with {ending} as it is, and so must each run{last_line}"));
+    }
+    let largest = processes.values().max_by_key(|view| view.bytes).and_then(LargestView::program);
+    if let Some(obstacle) = target::own_malloc(&command.program, [look.measurement.program(), largest]) {
+        say(&obstacle);
     }
     let job = Job::of_user(command.clone(), &look.measurement, processes.values());
     if let Some(brought) = job.brought() {

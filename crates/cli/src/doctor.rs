@@ -234,7 +234,8 @@ fn observe(patient: &Patient, files: &Files, signals: &Signals) -> Result<Observ
     let mut reports: Vec<HeapReport> = reports.into_values().collect();
     reports.sort_by_key(|report| report.heap_peak_bytes);
     let largest = reports.pop();
-    let observed: Vec<Observed> = views.values().map(observed).collect();
+    let mut own_mallocs = HashMap::new();
+    let observed: Vec<Observed> = views.values().map(|view| observed(view, &mut own_mallocs)).collect();
     Ok(Observation {
         has_several_processes: !reports.is_empty() || views.len() > 1,
         largest: largest.filter(|_| !is_missing),
@@ -243,7 +244,10 @@ fn observe(patient: &Patient, files: &Files, signals: &Signals) -> Result<Observ
     })
 }
 
-fn observed(view: &LargestView) -> Observed {
+/// What is known of programs that define `malloc` is kept: a build starts a compiler many times.
+fn observed<'view>(view: &'view LargestView, own_mallocs: &mut HashMap<&'view str, bool>) -> Observed {
+    let defines_malloc =
+        |program| *own_mallocs.entry(program).or_insert_with(|| target::defines_malloc(program.as_ref()));
     let files = || view.mapped_files.iter().map(String::as_str);
     let program = files().next().unwrap_or_default();
     Observed {
@@ -251,6 +255,7 @@ fn observed(view: &LargestView) -> Observed {
         bytes: view.bytes,
         is_reached: files().next().is_none() || Allocator::of_process(files()) == Allocator::Faultless,
         is_static: !files().any(is_loader),
+        has_own_malloc: view.program().is_some_and(defines_malloc),
     }
 }
 
@@ -319,14 +324,14 @@ fn doubts(
     unreached: Option<String>,
 ) -> Vec<String> {
     let mut doubts = doubt::of_runs(look, arms);
-    doubts.extend(unreached);
+    // The program's own malloc is said once, of the process that matters if it is known.
+    doubts.extend(unreached.or_else(|| target::own_malloc(&patient.command.program, [look.program()])));
     if !patient.is_demo && terminal::is_input_waiting() {
         doubts.push(
             "the command ran without input, and some waits on standard input, which can be read once only: give it a file (< FILE)"
                 .into(),
         );
     }
-    doubts.extend(target::own_malloc(&patient.command.program));
     doubts
 }
 

@@ -26,7 +26,7 @@ use crate::target;
 pub fn run(arguments: RunArguments, signals: &Signals) -> Result<Ending, Failure> {
     let command = target::resolve(arguments.command)?;
     let name = command.name();
-    let own_malloc = target::own_malloc(&command.program);
+    let program = command.program.clone();
     // A place that cannot be written is found out before the command has run, not after.
     let json = arguments.json.as_deref().map(OutputFile::create).transpose()?;
     let library = LibraryFile::put()?;
@@ -41,8 +41,11 @@ pub fn run(arguments: RunArguments, signals: &Signals) -> Result<Ending, Failure
     let launched = launch(start, signals).map_err(|error| Failure::of_start(&name, &error))?;
     let measurement = watch(&launched, signals, None).map_err(|error| Failure::of_watch(&name, error))?;
 
+    // What is called may become another program, as rustup's rustc does.
+    let own_malloc = target::own_malloc(&program, [measurement.program()]);
+
     match json {
-        Some(file) => file.write(&summary::json(&measurement))?,
+        Some(file) => file.write(&summary::json(&measurement, own_malloc.is_some()))?,
         None => crate::say(&summary::line(&measurement)),
     }
     // Short programs may end before a sample was taken; only what was seen is judged.

@@ -149,17 +149,27 @@ pub fn loader(program: &Path) -> Option<PathBuf> {
     }
 }
 
-/// Says of a program that defines `malloc` itself that no other serves it: the loader finds a program's own first.
+/// Says of the first of a command's program, and of those that it was `seen` to become or to start, that defines `malloc`
+/// itself, that no other serves it.
 #[must_use]
-pub fn own_malloc(program: &Path) -> Option<String> {
-    let path = really_run(program)?.path;
-    let exported = exported::offsets(&File::open(&path).ok()?, &["malloc"]).ok()?;
-    exported[0].map(|_| {
-        format!(
-            "{} defines malloc itself: neither a preloaded allocator nor a setting of libc's reaches it, only what it starts",
-            plain(&path.to_string_lossy())
-        )
-    })
+pub fn own_malloc<'path>(
+    program: &Path,
+    seen: impl IntoIterator<Item = Option<&'path str>>,
+) -> Option<String> {
+    let first = really_run(program).map(|file| file.path);
+    let seen = seen.into_iter().flatten().map(PathBuf::from);
+    let path = first.into_iter().chain(seen).find(|path| defines_malloc(path))?;
+    Some(format!(
+        "{} defines malloc itself: neither a preloaded allocator nor a setting of libc's reaches it, only what it starts",
+        plain(&path.to_string_lossy())
+    ))
+}
+
+/// Whether a program exports a `malloc` of its own: the loader finds that before any preloaded one.
+#[must_use]
+pub fn defines_malloc(program: &Path) -> bool {
+    let exported = File::open(program).ok().and_then(|file| exported::offsets(&file, &["malloc"]).ok());
+    exported.is_some_and(|offsets| offsets[0].is_some())
 }
 
 /// The file that is run in the end; none where one on the way to it cannot be inspected.

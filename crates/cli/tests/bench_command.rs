@@ -89,6 +89,17 @@ fn what_a_command_is_linked_with_is_what_it_is_compared_with() {
 }
 
 #[test]
+fn a_malloc_of_its_own_is_told_of_the_program_that_a_command_becomes() {
+    let place = Place::with_temporary("own");
+    let source = "static char pool[1 << 20];\nvoid *malloc(unsigned long size) { return size < sizeof pool ? pool : 0; }\n\
+        void free(void *block) { (void)block; }\nint main(void) { return !malloc(100); }";
+    let program = place.compile("brings", source, &["-O1", "-fno-builtin"]);
+    let output = one_round(&place, &format!("exec {program}"), &[]).output().unwrap();
+    let says = format!("{program} defines malloc itself");
+    assert_eq!(errors(&output).matches(&says).count(), 1, "{}", errors(&output));
+}
+
+#[test]
 fn one_that_does_not_end_is_told_to_need_a_limit() {
     let place = Place::with_temporary("endless");
     let started = place.file("started");

@@ -104,6 +104,7 @@ const OWN_MALLOC: &str = r"
 #include <stddef.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 void *malloc(size_t size) {
     void *block = mmap(0, 4 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     return block == MAP_FAILED || size > 4 << 20 ? 0 : block;
@@ -115,6 +116,8 @@ int main(void) {
         memset(block, 1, 4 << 20);
         free(block);
     }
+    for (int i = 0; i < 4; i++) memset(malloc(4 << 20), 1, 4 << 20);
+    usleep(300000);
     return 0;
 }
 ";
@@ -123,9 +126,15 @@ int main(void) {
 fn nothing_is_concluded_from_who_brings_its_own_malloc() {
     let place = Place::with_temporary("brings");
     let program = place.compile("brings", OWN_MALLOC, &["-O1", "-fno-builtin"]);
-    let (sentence, remarks) = said(&json(&doctor(&place, &[&program]).output().unwrap()));
-    assert!(remarks.contains("defines malloc itself"), "{remarks}");
-    assert!(!sentence.contains("alone") && !sentence.contains("takes them away"), "{sentence}");
+    let (becomes, starts) = (format!("exec {program}"), format!("{program}; true"));
+    for words in [&[&program[..]][..], &["sh", "-c", &becomes], &["sh", "-c", &starts]] {
+        let (sentence, remarks) = said(&json(&doctor(&place, words).output().unwrap()));
+        assert_eq!(remarks.matches("defines malloc itself").count(), 1, "{words:?}: {remarks}");
+        assert!(
+            !sentence.contains("alone") && !sentence.contains("takes them away"),
+            "{words:?}: {sentence}"
+        );
+    }
 }
 
 /// Ends with 7 where its input is not the whole of what it should be.

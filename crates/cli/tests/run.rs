@@ -63,6 +63,24 @@ fn a_summary_for_standard_output_or_error_comes_behind_what_is_there() {
 }
 
 #[test]
+fn a_malloc_of_the_programs_own_is_told_also_where_another_became_that_program() {
+    let place = Place::new("own-malloc");
+    let source = "static char pool[1 << 20]; static unsigned long used;\n\
+        void *malloc(unsigned long size) { void *block = pool + used; used += (size + 15) & ~15ul; return block; }\n\
+        void free(void *block) { (void)block; }\nint main(void) { return !malloc(100); }";
+    let program = place.compile("brings", source, &["-O1", "-fno-builtin"]);
+    for (line, is_told) in [(format!("exec {program}"), true), ("true".to_owned(), false)] {
+        let output = faultless(&["run", "--", "sh", "-c", &line]).output().unwrap();
+        let says = format!("{program} defines malloc itself");
+        assert_eq!(errors(&output).contains(&says), is_told, "{}", errors(&output));
+        let summary = place.file("summary");
+        let output = faultless(&["run", "--json", &summary, "--", "sh", "-c", &line]).output().unwrap();
+        assert!(output.status.success(), "{}", errors(&output));
+        assert_eq!(json_of_file(&summary)["own_malloc"], is_told);
+    }
+}
+
+#[test]
 fn standard_input_reaches_the_command() {
     let output = faultless(&["run", "cat"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().and_then(
         |mut child| {

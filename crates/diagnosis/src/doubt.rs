@@ -31,6 +31,8 @@ pub struct Observed {
     pub is_reached: bool,
     /// Whether its program is linked statically.
     pub is_static: bool,
+    /// Whether its program defines `malloc` itself, which no library takes the place of.
+    pub has_own_malloc: bool,
 }
 
 /// A process that nothing reached, or that left no report, is the one that matters when it is so large, and so many times as large as all
@@ -111,21 +113,26 @@ fn fixed_time(arms: &[ArmResult]) -> Option<String> {
     })
 }
 
-/// The largest process by far, where it had not loaded Faultless.
+/// The largest process by far, where Faultless did not serve it.
 #[must_use]
 pub fn of_reach(observed: &[Observed]) -> Option<String> {
-    let reached = observed.iter().filter(|seen| seen.is_reached).map(|seen| seen.bytes).max().unwrap_or(0);
-    let largest = observed.iter().filter(|seen| !seen.is_reached).max_by_key(|seen| seen.bytes)?;
-    is_far_larger(largest.bytes, reached).then(|| {
-        let why = match largest.is_static {
-            true => "it is linked statically, and of all arms settings of libc alone reach it, if its malloc is glibc's",
-            false => "no arm reached it, for it gains privilege, or its environment was cleaned before (env -i)",
+    let is_served = |seen: &&Observed| seen.is_reached && !seen.has_own_malloc;
+    let served = observed.iter().filter(is_served).map(|seen| seen.bytes).max().unwrap_or(0);
+    let largest = observed.iter().filter(|seen| !is_served(seen)).max_by_key(|seen| seen.bytes)?;
+    is_far_larger(largest.bytes, served).then(|| {
+        let why = match largest {
+            Observed { has_own_malloc: true, .. } => {
+                "defines malloc itself: no arm reached it, neither Faultless nor a setting of libc's"
+            }
+            Observed { is_static: true, .. } => {
+                "had not loaded Faultless: it is linked statically, and of all arms settings of libc alone reach it, if its malloc \
+                 is glibc's"
+            }
+            _ => {
+                "had not loaded Faultless: no arm reached it, for it gains privilege, or its environment was cleaned before (env -i)"
+            }
         };
-        format!(
-            "the largest process, {} with {}, had not loaded Faultless: {why}",
-            largest.name,
-            size(largest.bytes)
-        )
+        format!("the largest process, {} with {}, {why}", largest.name, size(largest.bytes))
     })
 }
 
@@ -190,6 +197,7 @@ mod tests {
             bytes: mib << 20,
             is_reached,
             is_static: false,
+            has_own_malloc: false,
         };
         let told = of_reach(&[seen("sh", 2, true), seen("postgres", 30, false)]).unwrap();
         assert!(told.starts_with("the largest process, postgres with 30 MiB, had not loaded"), "{told}");
@@ -197,6 +205,9 @@ mod tests {
         assert_eq!(of_reach(&[seen("sh", 2, true), seen("busybox", 3, false)]), None);
         let linked = Observed { is_static: true, ..seen("busybox", 9, false) };
         assert!(of_reach(&[linked]).unwrap().contains("settings of libc alone reach it"));
+        let own = Observed { has_own_malloc: true, ..seen("rustc", 135, true) };
+        let told = of_reach(&[seen("cargo", 30, true), own]).unwrap();
+        assert!(told.starts_with("the largest process, rustc with 135 MiB, defines malloc itself"), "{told}");
         assert_eq!(of_reach(&[]), None);
     }
 }

@@ -4,6 +4,7 @@ use std::fs;
 use std::time::Duration;
 
 use faultless_records::counters::Counters;
+use faultless_records::program::is_loader;
 use faultless_records::{maps, status};
 use nix::libc;
 use nix::unistd::{SysconfVar, sysconf};
@@ -17,7 +18,7 @@ pub struct Snapshot {
     pub rss_bytes: Option<u64>,
     /// Highest resident bytes since it became this program.
     pub peak_rss_bytes: Option<u64>,
-    /// Files it has mapped.
+    /// Files it has mapped, its program first.
     pub mapped_files: Vec<String>,
 }
 
@@ -101,10 +102,18 @@ pub fn resident_bytes(pid: i32) -> Option<u64> {
     status::resident_bytes_of_statm(&read(pid, "statm")?, page_bytes())
 }
 
-/// Files the process has mapped; empty when the kernel does not show them.
+/// Files the process has mapped, its program first; empty when the kernel does not show them.
 #[must_use]
 pub fn mapped_files(pid: i32) -> Vec<String> {
-    read(pid, "maps").map(|text| maps::mapped_files(&text)).unwrap_or_default()
+    let mut files = read(pid, "maps").map(|text| maps::mapped_files(&text)).unwrap_or_default();
+    let program = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
+    let program = program.to_string_lossy();
+    let program = program.strip_suffix(" (deleted)").unwrap_or(&program);
+    // Others may lie below it, such as Java's archive of classes. A loader that was called by its name is not the program.
+    if let Some(place) = files.iter().position(|file| file == program && !is_loader(file)) {
+        files[..=place].rotate_right(1);
+    }
+    files
 }
 
 /// Resident bytes of this process.
@@ -143,7 +152,7 @@ mod tests {
         let pid = std::process::id().cast_signed();
         let snapshot = snapshot(pid);
         let program = std::env::current_exe().unwrap();
-        assert!(snapshot.mapped_files.iter().any(|file| *file == program.to_string_lossy()));
+        assert_eq!(snapshot.mapped_files[0], program.to_string_lossy());
         assert!(snapshot.rss_bytes.unwrap() > 100 * 1024);
         assert!(snapshot.peak_rss_bytes.unwrap() >= snapshot.rss_bytes.unwrap() / 2);
     }

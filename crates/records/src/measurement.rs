@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::allocator::Allocator;
+use crate::program::program_of;
 
 /// How a process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -99,7 +100,7 @@ pub struct Measurement {
     pub final_rss_bytes: Option<u64>,
     /// Where the figures at the end come from.
     pub final_view: FinalView,
-    /// The files mapped at the end: the evidence for which allocator ran.
+    /// The files mapped at the end, the program first: the evidence for which allocator ran.
     pub mapped_files: Vec<String>,
 }
 
@@ -109,6 +110,12 @@ impl Measurement {
     pub fn allocator(&self) -> Option<Allocator> {
         (!self.mapped_files.is_empty())
             .then(|| Allocator::of_process(self.mapped_files.iter().map(String::as_str)))
+    }
+
+    /// The file of the program that it was in the end; none when the mappings could not be read.
+    #[must_use]
+    pub fn program(&self) -> Option<&str> {
+        program_of(&self.mapped_files)
     }
 
     /// User and system time together.

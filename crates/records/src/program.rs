@@ -48,6 +48,12 @@ pub fn is_loader(path: &str) -> bool {
     ["ld-", "ld64.so", "ld.so"].iter().any(|start| name.starts_with(start))
 }
 
+/// The program among the files that a process has mapped, which it is the first of; none where a loader was called by its name.
+#[must_use]
+pub fn program_of(mapped_files: &[String]) -> Option<&str> {
+    mapped_files.first().map(String::as_str).filter(|file| !is_loader(file))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

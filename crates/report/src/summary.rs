@@ -29,11 +29,12 @@ pub fn line(measurement: &Measurement) -> String {
     )
 }
 
-/// The same for programs.
+/// The same for programs; whether the program `has_own_malloc`, which no library takes the place of.
 #[must_use]
-pub fn json(measurement: &Measurement) -> String {
+pub fn json(measurement: &Measurement, has_own_malloc: bool) -> String {
     let mut value = figures(measurement);
     value["format"] = json!(FORMAT);
+    value["own_malloc"] = json!(has_own_malloc);
     format!("{value:#}\n")
 }
 

@@ -17,6 +17,7 @@ use faultless_probe::watch::{Moment, WatchError, watch_beside};
 use faultless_probe::{process_files, process_list};
 use faultless_records::allocator::Allocator;
 use faultless_records::measurement::{Ending, Measurement, Orphan};
+use faultless_records::program::program_of;
 
 use crate::environment::Environment;
 use crate::output::Drain;
@@ -65,6 +66,14 @@ pub struct LargestView {
     pub bytes: u64,
     /// The files that it had mapped; the first is its program. None where they could not be seen.
     pub mapped_files: Vec<String>,
+}
+
+impl LargestView {
+    /// The file of its program; none where it could not be seen.
+    #[must_use]
+    pub fn program(&self) -> Option<&str> {
+        program_of(&self.mapped_files)
+    }
 }
 
 /// Why a run has no result.
