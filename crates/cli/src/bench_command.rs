@@ -5,9 +5,10 @@ use std::path::Path;
 
 use faultless_probe::signals::Signals;
 use faultless_records::bench::{Cell, Contender};
+use faultless_report::orphans;
 use faultless_trial::benchmark::campaign::{self, Job};
 use faultless_trial::benchmark::catalogue;
-use faultless_trial::command::{self, Command, LargestView};
+use faultless_trial::command::{self, Command, FirstLook, LargestView};
 use faultless_trial::environment::Environment;
 
 use crate::failure::Failure;
@@ -49,8 +50,9 @@ pub fn look(
 ) -> Result<Job, Failure> {
     let name = command.name();
     say(&format!("{name}: first look, as it is, until it ends (Ctrl-C stops it)"));
-    let looked = command::run_with_sizes(command, &plan::with_defaults(own), signals);
-    let (look, processes) = looked.map_err(|error| target::not_whole("bench", &name, error))?;
+    let looked = command::first_look(command, &plan::with_defaults(own), signals);
+    let FirstLook { run: look, processes, orphans } =
+        looked.map_err(|error| target::not_whole("bench", &name, error))?;
     let ending = look.measurement.ending;
     let last_line = campaign::last_line(&look.output_tail);
     if ending.signal().is_some() {
@@ -58,6 +60,9 @@ pub fn look(
     }
     if !ending.is_success() {
         say(&format!("{name} ends with {ending} as it is, and so must each run{last_line}"));
+    }
+    if let Some(missed) = orphans::in_no_figure(&orphans) {
+        say(&missed);
     }
     let largest = processes.values().max_by_key(|view| view.bytes).and_then(LargestView::program);
     if let Some(obstacle) = target::own_malloc(&command.program, [look.measurement.program(), largest]) {

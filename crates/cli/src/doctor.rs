@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use faultless_diagnosis::doubt::{self, Observed};
 use faultless_diagnosis::effect::LEAST_ROUNDS;
@@ -37,9 +36,6 @@ use crate::output_file::OutputFile;
 use crate::plan;
 use crate::progress::Progress;
 use crate::target;
-
-/// What a process must have taken of the processor's time to be missed where it is in no figure.
-const LEAST_PROCESSOR: Duration = Duration::from_millis(10);
 
 /// Start of the names of the files that the observed processes write.
 const REPORT_PREFIX: &str = "heap-report";
@@ -128,7 +124,7 @@ fn consult(
     };
     let as_is = first.brought().unwrap_or(Allocator::Libc);
     let look = first.run;
-    let orphans: Vec<Orphan> = first.orphans.into_iter().filter(counts).collect();
+    let orphans = first.orphans;
     progress.say(&format!("{}: observing its sizes under Faultless", patient.command.name()));
     let Observation { largest: observed, others, unreached, has_several_processes } =
         observe(patient, files, signals)?;
@@ -196,11 +192,6 @@ fn consult(
         failed_output,
         orphans,
     })
-}
-
-/// Helpers that do next to nothing and end with their command change no verdict.
-fn counts(orphan: &Orphan) -> bool {
-    orphan.goes_on || orphan.processor >= LEAST_PROCESSOR
 }
 
 /// What one run under the library showed.

@@ -100,6 +100,16 @@ fn a_malloc_of_its_own_is_told_of_the_program_that_a_command_becomes() {
 }
 
 #[test]
+fn what_a_command_leaves_behind_is_said_to_be_in_no_figure() {
+    let place = Place::with_temporary("leaves");
+    let output = one_round(&place, "sleep 2 & true", &[]).output().unwrap();
+    let says = "such as daemons: sleep (went on when it had ended);";
+    assert!(errors(&output).contains(says), "{}", errors(&output));
+    let output = one_round(&place, "sleep 0.1 & wait", &[]).output().unwrap();
+    assert!(!errors(&output).contains("daemons"), "{}", errors(&output));
+}
+
+#[test]
 fn one_that_does_not_end_is_told_to_need_a_limit() {
     let place = Place::with_temporary("endless");
     let started = place.file("started");

@@ -2,9 +2,7 @@
 
 pub mod html;
 
-use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::time::Duration;
 
 use faultless_diagnosis::environment::Finding;
 use faultless_diagnosis::loaded_data::LoadedData;
@@ -14,9 +12,10 @@ use faultless_diagnosis::verdict::{ArmResult, Role, Verdict, endings};
 use faultless_records::heap_report::HeapReport;
 use faultless_records::measurement::{Ending, Orphan};
 
+use crate::orphans;
 use crate::paste::{self, TakenOut};
 use crate::plain::{fitted, plain};
-use crate::quantity::{count, seconds, several};
+use crate::quantity::{count, several};
 use crate::table;
 
 /// Everything a consultation brought to light.
@@ -184,13 +183,7 @@ impl Consultation {
             warnings.push(format!("where it failed, its last output was:\n    {}", last.join("\n    ")));
         }
         warnings.extend(self.doubts.iter().map(|doubt| plain(doubt)));
-        if !self.orphans.is_empty() {
-            warnings.push(format!(
-                "no figure has what the command did not wait for, such as daemons: {}; let it keep servers in the foreground, \
-                 end them and wait for them",
-                shown_orphans(&self.orphans)
-            ));
-        }
+        warnings.extend(orphans::in_no_figure(&self.orphans));
         warnings
     }
 }
@@ -205,28 +198,11 @@ fn shown_endings(arm: &ArmResult) -> String {
     shown.join(" or ")
 }
 
-/// One entry for each name.
-fn shown_orphans(orphans: &[Orphan]) -> String {
-    let mut by_name: BTreeMap<&str, (u64, Duration, bool)> = BTreeMap::new();
-    for orphan in orphans {
-        let (number, processor, goes_on) = by_name.entry(&orphan.name).or_default();
-        (*number, *processor, *goes_on) =
-            (*number + 1, *processor + orphan.processor, *goes_on || orphan.goes_on);
-    }
-    let shown = by_name.into_iter().map(|(name, (number, processor, goes_on))| {
-        let times = if number > 1 { format!("{} × ", count(number)) } else { String::new() };
-        let what = match goes_on {
-            true => "went on when it had ended".to_owned(),
-            false => format!("{} s of processor time", seconds(processor)),
-        };
-        format!("{times}{} ({what})", plain(name))
-    });
-    shown.collect::<Vec<_>>().join(", ")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
+
     use faultless_diagnosis::verdict::{Scope, judge};
     use faultless_records::measurement::{FinalView, Measurement};
 
@@ -278,21 +254,6 @@ mod tests {
         let text = consultation.text(None);
         assert!(text.contains("    first\n    \\u{1b}[2Jlast\n"), "{text}");
         assert!(text.contains("  MALLOC_\\u{1b}[2J has the value '\\u{1b}[31m'\n"), "{text}");
-    }
-
-    #[test]
-    fn what_the_command_left_to_itself_is_named_once_each() {
-        let orphan = |name: &str, processor_ms, goes_on| Orphan {
-            name: name.into(),
-            processor: Duration::from_millis(processor_ms),
-            goes_on,
-        };
-        let mut consultation = of_a_command_that_fails("");
-        consultation.orphans =
-            vec![orphan("worker", 200, false), orphan("nginx", 0, true), orphan("worker", 150, false)];
-        let text = consultation.text(None);
-        let named = "daemons: nginx (went on when it had ended), 2 × worker (0.35 s of processor time);";
-        assert!(text.contains(named), "{text}");
     }
 
     #[test]

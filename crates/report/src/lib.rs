@@ -34,6 +34,7 @@ mod map_nmt;
 pub mod map_saved_totals;
 pub mod map_table;
 pub mod map_view;
+pub mod orphans;
 pub mod paste;
 pub mod plain;
 pub mod plot;

@@ -25,6 +25,9 @@ use crate::output::Drain;
 /// Time from one look at the sizes of processes to the next.
 const SIZES_EVERY: Duration = Duration::from_millis(50);
 
+/// What a process must have taken of the processor's time to be missed where it is in no figure.
+const LEAST_PROCESSOR: Duration = Duration::from_millis(10);
+
 /// A command whose program was found.
 #[derive(Debug, Clone)]
 pub struct Command {
@@ -114,7 +117,7 @@ pub struct FirstLook {
     pub run: Run,
     /// Its processes; those that live for a moment are missed.
     pub processes: HashMap<i32, LargestView>,
-    /// What it did not wait for.
+    /// What it did not wait for, and what is missed in its figures.
     pub orphans: Vec<Orphan>,
 }
 
@@ -140,7 +143,13 @@ pub fn first_look(
         orphanage.wait_for_ended(Some(pid));
         Some(sizes.look(pid))
     })?;
-    Ok(FirstLook { run, processes: sizes.largest, orphans: orphanage.all() })
+    let orphans = orphanage.all().into_iter().filter(counts).collect();
+    Ok(FirstLook { run, processes: sizes.largest, orphans })
+}
+
+/// Helpers that do next to nothing and end with their command change no figure.
+fn counts(orphan: &Orphan) -> bool {
+    orphan.goes_on || orphan.processor >= LEAST_PROCESSOR
 }
 
 /// What serves a command as it is, or the largest of its processes, where that is another allocator than the C library's.
