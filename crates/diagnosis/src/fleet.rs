@@ -202,7 +202,10 @@ impl Fleet {
                     if let Some(member) = self.members.get_mut(&event.process) {
                         member.begin_program();
                     }
-                    self.rename(event.process, &name);
+                    // Of an exec that the next one overtook the name is not known.
+                    if !name.is_empty() {
+                        self.rename(event.process, &name);
+                    }
                 }
                 Happening::Rename { name } => self.rename(event.process, &name),
                 Happening::Fork { .. } => {}

@@ -235,6 +235,8 @@ impl History {
             track.end_program(event.t, has_room);
         }
         match &event.what {
+            // Of an exec that the next one overtook the name is not known.
+            Happening::Exec { name } if name.is_empty() => {}
             Happening::Exec { name } | Happening::Rename { name } => track.process.name.clone_from(name),
             Happening::Exit { .. } | Happening::Left => track.exit = Some((event.t, event.what.clone())),
             Happening::Fork { .. } => {}
@@ -376,6 +378,9 @@ mod tests {
         let what = Happening::Exec { name: "sleep".into() };
         history.add(Line::Event(Event { t: 1.0, process: 0, source: Source::Kernel, what })).unwrap();
         assert_eq!(history.tracks[0].label(), "sleep 5");
+        let what = Happening::Exec { name: String::new() };
+        history.add(Line::Event(Event { t: 2.0, process: 0, source: Source::Kernel, what })).unwrap();
+        assert_eq!(history.tracks[0].label(), "sleep 5", "a name that is not known takes no other's place");
     }
 
     #[test]

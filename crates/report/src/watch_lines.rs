@@ -113,6 +113,8 @@ fn group_row(path: &str, sample: &GroupSample) -> String {
 pub fn told(event: &Event) -> String {
     let text = match &event.what {
         Happening::Fork { child } => format!("fork: child {child}"),
+        // The name was gone when it was asked for.
+        Happening::Exec { name } if name.is_empty() => "exec".into(),
         Happening::Exec { name } => format!("exec: now {name}"),
         Happening::Rename { name } => format!("name: now {name}"),
         Happening::Exit { signal: Some(signal), .. } => format!("exit: killed by signal {signal}"),

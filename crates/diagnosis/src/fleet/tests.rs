@@ -145,7 +145,9 @@ fn another_name_is_another_series_of_names_and_takes_the_series_of_a_process_alo
         (Grouping::Process, vec![("work", 17, 1)]),
     ] {
         let mut fleet = fleet(grouping);
-        for line in [process(0, "sh", 2_000), sample(0, 1.0, 10), exec("cc"), process(0, "cc", 2_000)] {
+        for line in
+            [process(0, "sh", 2_000), sample(0, 1.0, 10), exec(""), exec("cc"), process(0, "cc", 2_000)]
+        {
             fleet.add(line);
         }
         for line in [sample(0, 2.0, 15), rename("work"), rename("work"), sample(0, 3.0, 17)] {

@@ -1,6 +1,6 @@
 //! What a sampler makes of the kernel's messages: who is new, who has become another program, who has ended.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use faultless_records::process_event::{ProcessEvent, What};
@@ -93,8 +93,9 @@ impl Sampler {
             self.note("the kernel said more than could be taken in: some forks, execs and exits are missing or seen late");
             self.next_search_ns = 0;
         }
-        for event in heard.events {
-            self.take_event(event);
+        let overtaken = overtaken(&heard.events);
+        for (event, is_overtaken) in heard.events.into_iter().zip(overtaken) {
+            self.take_event(event, is_overtaken);
         }
         self.is_taking_in = false;
         self.departed.forget_until(begun);
@@ -114,7 +115,8 @@ impl Sampler {
         }
     }
 
-    fn take_event(&mut self, event: ProcessEvent) {
+    /// Of an exec that `is_overtaken` only the time is known: the name is that of a later one by now.
+    fn take_event(&mut self, event: ProcessEvent, is_overtaken: bool) {
         let t = self.seconds(event.monotonic_ns);
         match event.what {
             What::Answer(_) => {}
@@ -141,7 +143,8 @@ impl Sampler {
                     one.ending = None;
                     one.settle(event.monotonic_ns);
                     one.is_to_introduce = true;
-                    let (process, name) = (one.place, one.watched.name());
+                    let name = if is_overtaken { String::new() } else { one.watched.name() };
+                    let process = one.place;
                     self.push_event(t, process, Source::Kernel, Happening::Exec { name });
                 }
                 None => self.consider(pid, false),
@@ -172,5 +175,28 @@ impl Sampler {
             }
             None => {}
         }
+    }
+}
+
+/// For each of these, whether it is an exec and a later one of them is another of the same process.
+fn overtaken(events: &[ProcessEvent]) -> Vec<bool> {
+    let mut later = HashSet::new();
+    let is_overtaken = |event: &ProcessEvent| matches!(event.what, What::Exec(pid) if !later.insert(pid));
+    let mut overtaken: Vec<bool> = events.iter().rev().map(is_overtaken).collect();
+    overtaken.reverse();
+    overtaken
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_exec_is_overtaken_by_a_later_one_of_the_same_process_alone() {
+        let event = |what| ProcessEvent { monotonic_ns: 0, what };
+        let exit = What::Exit { pid: 7, wait_status: 0 };
+        let events = [What::Exec(7), What::Exec(8), What::Exec(7), exit, What::Fork { parent: 8, child: 9 }]
+            .map(event);
+        assert_eq!(overtaken(&events), [true, false, false, false, false]);
     }
 }
