@@ -73,21 +73,25 @@ fn heading(view: &MapView) -> String {
         let _ = write!(text, ", {} in swap", size(sum.swap_bytes));
     }
     let _ = write!(text, " in {}", several(view.mappings.len() as u64, "mapping"));
-    let largest: Vec<String> = view
-        .totals
-        .iter()
-        .filter(|total| {
-            total.kind != Kind::Unknown && total.usage.rss_bytes >= sum.rss_bytes.max(1).div_ceil(10)
-        })
-        .take(3)
-        .map(|total| format!("{} {}", total.kind.name(), size(total.usage.rss_bytes)))
-        .collect();
-    if !largest.is_empty() {
-        let _ = write!(text, "; most of it: {}", largest.join(", "));
-    }
+    text += &largest_kinds(view, sum.rss_bytes);
     let unknown = percent(view.rss_bytes(Kind::Unknown), sum.rss_bytes);
     let _ = writeln!(text, "; unknown: {} %", if unknown.is_empty() { "0.0" } else { &unknown });
     text
+}
+
+/// The largest known kinds, from a tenth on; called most of it only where they are.
+fn largest_kinds(view: &MapView, resident_bytes: u64) -> String {
+    let is_large = |total: &&Total| {
+        total.kind != Kind::Unknown && total.usage.rss_bytes >= resident_bytes.max(1).div_ceil(10)
+    };
+    let largest: Vec<&Total> = view.totals.iter().filter(is_large).take(3).collect();
+    if largest.is_empty() {
+        return String::new();
+    }
+    let bytes = largest.iter().fold(0_u64, |sum, total| sum.saturating_add(total.usage.rss_bytes));
+    let what = if bytes > resident_bytes / 2 { "most of it" } else { "largest known" };
+    let named = largest.iter().map(|total| format!("{} {}", total.kind.name(), size(total.usage.rss_bytes)));
+    format!("; {what}: {}", named.collect::<Vec<_>>().join(", "))
 }
 
 fn kinds(view: &MapView, columns: Option<usize>) -> String {
@@ -341,6 +345,25 @@ VmFlags: rd
         assert!(text.contains("16 KiB of the resident memory is given up by MADV_FREE"));
         let rules = text.lines().filter(|line| line.starts_with('─') || line.starts_with('═')).count();
         assert_eq!(rules, 4, "{text}");
+    }
+
+    #[test]
+    fn less_than_half_is_not_called_most() {
+        let first_line = |unknown_kib: u64| {
+            let text = format!(
+                "10000-20000 r-xp 00000000 08:01 7 /usr/lib/libc.so.6\nRss: 40 kB\nVmFlags: rd\n\
+                 7f0000000000-7f0000100000 rw-p 00000000 00:00 0 \nRss: {unknown_kib} kB\nVmFlags: rd\n"
+            );
+            let mappings = mappings::parse(text.as_bytes()).unwrap();
+            let parts = classify(&Sight { mappings: &mappings, contents: None, threads: &[] });
+            heading(&MapView::new("saved".into(), None, mappings, parts))
+        };
+        assert!(
+            first_line(60).contains("; largest known: programs, libraries 40 KiB;"),
+            "{}",
+            first_line(60)
+        );
+        assert!(first_line(36).contains("; most of it: programs, libraries 40 KiB;"), "{}", first_line(36));
     }
 
     #[test]
