@@ -14,11 +14,12 @@ use nix::libc;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
+use crate::halt::{self, Halt};
 use crate::identity::Identity;
 use crate::process::Process;
 use crate::program;
 
-/// How long the virtual machine may take to answer; a stopped one never does.
+/// How long the virtual machine may take to answer.
 const LIMIT: Duration = Duration::from_secs(30);
 
 /// More than any virtual machine's account has.
@@ -42,6 +43,12 @@ pub fn native_memory(process: &Process) -> Result<String, String> {
     if !maps.contains("/libjvm.so") {
         return Err(format!("process {} is no Java virtual machine, so jcmd is not asked", process.pid()));
     }
+    if let Some(why) = silent(process) {
+        return Err(format!(
+            "process {} {why}, and jcmd gets no answer until it goes on; --nmt=FILE reads what jcmd printed before",
+            process.pid()
+        ));
+    }
     if !process.text("status").is_ok_and(|status| catches_quit(&status)) {
         return Err(format!(
             "process {} does not catch SIGQUIT (-Xrs), by which jcmd asks: it would end; --nmt=FILE reads what jcmd printed elsewhere",
@@ -51,6 +58,14 @@ pub fn native_memory(process: &Process) -> Result<String, String> {
     check_namespaces(process)?;
     let detail = ask(process, "detail")?;
     if detail.contains("Detail tracking is not enabled") { ask(process, "summary") } else { Ok(detail) }
+}
+
+/// Why it answers nothing, where somebody stopped all of it.
+fn silent(process: &Process) -> Option<String> {
+    match halt::of(process)? {
+        Halt::JobControl => Some(format!("is stopped (state T; kill -CONT {} lets it go on)", process.pid())),
+        Halt::Tracer { held, threads, .. } => (held == threads).then(|| "is held by its tracer".to_owned()),
+    }
 }
 
 /// Whether the mask of caught signals in `/proc/PID/status` has SIGQUIT, signal 3.
@@ -276,6 +291,25 @@ mod tests {
         ended(pretender);
         let line = answer.unwrap_err();
         assert!(line.contains("a container") && line.contains("--nmt=FILE"), "{line}");
+    }
+
+    #[test]
+    fn who_is_stopped_is_not_asked() {
+        let Some(pretender) = pretender("stopped", false) else {
+            faultless_skipped::skipped("no process of another user: the tests are not root's");
+            return;
+        };
+        let pid = Pid::from_raw(i32::try_from(pretender.0.id()).unwrap());
+        let process = Process::open(pid.as_raw()).unwrap();
+        nix::sys::signal::kill(pid, Signal::SIGSTOP).unwrap();
+        while halt::of(&process).is_none() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let answer = native_memory(&process);
+        nix::sys::signal::kill(pid, Signal::SIGCONT).unwrap();
+        ended(pretender);
+        let line = answer.unwrap_err();
+        assert!(line.contains("is stopped (state T") && line.contains("--nmt=FILE"), "{line}");
     }
 
     #[test]

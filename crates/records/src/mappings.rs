@@ -199,6 +199,8 @@ pub enum MappingsError {
     Truncated,
     /// It is an `smaps_rollup`.
     Rollup,
+    /// It is what `pmap -x` printed.
+    LowerX,
     /// Another process begins behind the one that was read.
     Several {
         /// Number of the line, from 1.
@@ -222,6 +224,7 @@ impl fmt::Display for MappingsError {
             Self::Several { number } => {
                 write!(out, "another process begins in line {number}: a file of one process is expected")
             }
+            Self::LowerX => write!(out, "it is what pmap -x printed: pmap -X, with a capital, is needed"),
             Self::Rollup => write!(out, "it is an smaps_rollup, the sums alone, which do not say of what"),
             Self::Disorder { number } => write!(
                 out,

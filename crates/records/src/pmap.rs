@@ -10,7 +10,7 @@ use crate::mappings::{
 /// Whether a file looks like output of pmap: its first or second line has the heading of the columns.
 #[must_use]
 pub fn is_pmap(bytes: &[u8]) -> bool {
-    lines(bytes).take(4).any(is_heading)
+    lines(bytes).take(4).any(|line| is_heading(line) || is_heading_of_x(line))
 }
 
 /// The process and the command in the first line, such as `42:   java -jar x.jar`.
@@ -32,6 +32,9 @@ pub fn parse(bytes: &[u8]) -> Result<Vec<Mapping>, MappingsError> {
     let line_count = lines(bytes).count();
     for (place, line) in lines(bytes).enumerate() {
         if columns.is_empty() {
+            if is_heading_of_x(line) {
+                return Err(MappingsError::LowerX);
+            }
             if is_heading(line) {
                 columns = line.split(|byte| *byte == b' ').filter(|word| !word.is_empty()).collect();
             } else if place > 2 {
@@ -64,6 +67,12 @@ pub fn parse(bytes: &[u8]) -> Result<Vec<Mapping>, MappingsError> {
 fn is_heading(line: &[u8]) -> bool {
     let has = |name: &[u8]| line.split(|byte| *byte == b' ').any(|word| word == name);
     has(b"Address") && has(b"Perm") && has(b"Size") && has(b"Rss")
+}
+
+/// What `pmap -x` heads its columns with.
+fn is_heading_of_x(line: &[u8]) -> bool {
+    let names: [&[u8]; 6] = [b"Address", b"Kbytes", b"RSS", b"Dirty", b"Mode", b"Mapping"];
+    line.split(|byte| *byte == b' ').filter(|word| !word.is_empty()).eq(names)
 }
 
 fn row(columns: &[&[u8]], line: &[u8]) -> Option<Mapping> {
@@ -139,6 +148,14 @@ fn take_flags<'line>(mapping: &mut Mapping, line: &'line [u8]) -> &'line [u8] {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn output_of_a_lower_x_is_told_from_other_files() {
+        let text = b"42:   sleep 60\nAddress           Kbytes     RSS   Dirty Mode  Mapping\n\
+            000056107e8f1000     188     188       0 r---- sleep\n";
+        assert!(is_pmap(text));
+        assert!(parse(text).unwrap_err().to_string().contains("pmap -X"));
+    }
 
     const PMAP: &str = "\
 42:   java -jar my app.jar
