@@ -16,7 +16,7 @@ use faultless_records::churn_recording::{ChurnRecording, Mechanism};
 use faultless_records::measurement::Ending;
 use faultless_records::memory_call::MemoryEvent;
 use faultless_records::perf_record::{News, PerfRecord, Sample};
-use faultless_records::thousands::several;
+use faultless_records::quantity::several;
 use faultless_trial::call_stacks::CallStacks;
 
 use crate::arguments::{ChurnArguments, ChurnMechanism};

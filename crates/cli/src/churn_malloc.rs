@@ -16,7 +16,7 @@ use faultless_probe::signals::Signals;
 use faultless_records::malloc_event::{MallocEvent, RecorderHead, RingCounts};
 use faultless_records::malloc_recording::{MallocCost, MallocMechanism, MallocRecording};
 use faultless_records::measurement::Ending;
-use faultless_records::thousands::several;
+use faultless_records::quantity::several;
 use faultless_trial::call_stacks::CallStacks;
 use faultless_trial::environment::Environment;
 

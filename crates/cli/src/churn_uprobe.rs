@@ -13,7 +13,7 @@ use faultless_probe::uprobe::{self, Allocator, CallsElsewhere, FUNCTIONS, Observ
 use faultless_records::malloc_event::MallocEvent;
 use faultless_records::malloc_recording::{MallocCost, MallocMechanism, MallocRecording};
 use faultless_records::perf_record::{PerfRecord, Sample};
-use faultless_records::thousands::several;
+use faultless_records::quantity::several;
 use faultless_symbols::exported;
 use faultless_trial::call_stacks::CallStacks;
 

@@ -10,7 +10,7 @@ use faultless_probe::terminal;
 use faultless_records::fault_recording::{FaultCounts, FaultRecording};
 use faultless_records::measurement::Ending;
 use faultless_records::program::ProgramKind;
-use faultless_records::thousands::several;
+use faultless_records::quantity::several;
 use faultless_report::{
     faults_diff, faults_json, faults_pprof, faults_table, faults_tree, flame, saved_form,
 };

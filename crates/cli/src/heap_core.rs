@@ -10,7 +10,7 @@ use faultless_diagnosis::glibc_heap::{self, Area, Memory, Page, is_libc};
 use faultless_probe::core_image::CoreImage;
 use faultless_records::core_file::{MappedFile, Segment};
 use faultless_records::glibc;
-use faultless_records::thousands::several;
+use faultless_records::quantity::several;
 use faultless_report::heap::{HeapReport, Source};
 
 use crate::failure::Failure;

@@ -2,10 +2,10 @@
 
 use faultless_diagnosis::history::{History, Track};
 use faultless_diagnosis::metric::{Metric, Unit};
+use faultless_records::quantity::{count, mebibytes, whole};
 use faultless_records::recording::Happening;
 use faultless_report::axis::Axis as Figures;
 use faultless_report::plain::plain;
-use faultless_report::quantity::{count, mebibytes, whole};
 use faultless_report::watch_lines::told;
 use faultless_report::watch_view::View;
 use ratatui::Frame;

@@ -3,10 +3,9 @@
 use std::time::Duration;
 
 use faultless_records::measurement::{Ending, Measurement};
-use faultless_records::thousands::count;
+use faultless_records::quantity::{count, size};
 
 use crate::effect::{Figures, LEAST_TIME};
-use crate::tuning::size;
 use crate::verdict::{ArmResult, endings};
 
 /// The first run of a command that was made before does so many times the work of the later ones, and so much more.

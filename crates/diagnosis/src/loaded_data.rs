@@ -5,9 +5,8 @@
 //! rest is held against the blocks that come and go and against what the other arms leave of it.
 
 use faultless_records::heap_report::{HeapReport, LargeBin};
-use faultless_records::thousands::{count, several};
+use faultless_records::quantity::{count, several, size};
 
-use crate::tuning::size;
 use crate::verdict::{ArmResult, ArmVerdict, Role};
 
 /// A command that loads data and works on it with many threads.

@@ -8,7 +8,7 @@
 use std::fmt::Write;
 
 use faultless_records::heap_report::{HeapReport, LargeBin};
-use faultless_records::thousands::several;
+use faultless_records::quantity::{range, several, size};
 
 use crate::setting::{DEFAULT_THRESHOLD_BYTES, LARGEST_MMAP_THRESHOLD_BYTES, Setting};
 
@@ -212,33 +212,6 @@ fn round_up(bytes: u64) -> u64 {
     bytes.div_ceil(step) * step
 }
 
-/// A size in words.
-#[must_use]
-pub fn size(bytes: u64) -> String {
-    match bytes {
-        0..1024 => format!("{bytes} B"),
-        1024..0x10_0000 => trimmed(bytes, 10, "KiB"),
-        0x10_0000..0x4000_0000 => trimmed(bytes, 20, "MiB"),
-        _ => trimmed(bytes, 30, "GiB"),
-    }
-}
-
-/// One decimal, and none where it would be zero.
-fn trimmed(bytes: u64, shift: u32, unit: &str) -> String {
-    let tenths = (u128::from(bytes) * 10 + (1 << (shift - 1))) >> shift;
-    if tenths.is_multiple_of(10) {
-        format!("{} {unit}", tenths / 10)
-    } else {
-        format!("{}.{} {unit}", tenths / 10, tenths % 10)
-    }
-}
-
-/// Both, or one where they look the same.
-pub(crate) fn range(smallest_bytes: u64, largest_bytes: u64) -> String {
-    let (smallest, largest) = (size(smallest_bytes), size(largest_bytes));
-    if smallest == largest { largest } else { format!("{smallest} to {largest}") }
-}
-
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
@@ -369,13 +342,5 @@ pub(crate) mod tests {
         assert_eq!(shown(&tuning), ["MALLOC_MMAP_MAX_=0", "MALLOC_TRIM_THRESHOLD_=11534336"]);
         let tiny = derive(&Evidence { report: None, others: &[], peak_rss_bytes: 0, processors: 2 });
         assert_eq!(shown(&tiny)[1], "MALLOC_TRIM_THRESHOLD_=131072", "no less than glibc's own");
-    }
-
-    #[test]
-    fn sizes_are_in_words() {
-        assert_eq!(size(100), "100 B");
-        assert_eq!(size(128 << 10), "128 KiB");
-        assert_eq!(size(4 * MIB + MIB / 2), "4.5 MiB");
-        assert_eq!(size(u64::MAX), "17179869184 GiB");
     }
 }

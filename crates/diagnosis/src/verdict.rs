@@ -2,12 +2,11 @@
 
 use faultless_records::allocator::Allocator;
 use faultless_records::measurement::{Ending, Measurement};
-use faultless_records::thousands;
+use faultless_records::quantity::{ratio, size, whole};
 
 use crate::effect::{Effect, Figures, Judgement, LEAST_TIME};
 use crate::setting::Setting;
 use crate::spread::Change;
-use crate::tuning::size;
 
 /// What an arm is to the comparison.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -328,24 +327,26 @@ fn times_over(base: &Figures) -> f64 {
 
 /// A count in a sentence.
 fn number(count: f64) -> String {
-    if count >= 1e6 { format!("{:.2} million", count / 1e6) } else { thousands::count(count.round() as u64) }
+    if count >= 1e6 { format!("{:.2} million", count / 1e6) } else { whole(count) }
 }
 
 fn praise(name: &str, verdict: &ArmVerdict) -> String {
     let Some(effect) = verdict.effect else { return String::new() };
     let what = match effect.judgement() {
-        Judgement::Smaller => format!("peak RSS ×{:.2}", effect.peak_ratio),
+        Judgement::Smaller => format!("peak RSS {}", ratio(effect.peak_ratio)),
         _ => less_time(&effect),
     };
     // Where they are as many as before they are no reason.
     let has_fewer_faults = effect.fault_ratio < 0.995;
     let faults =
-        if has_fewer_faults { format!(", faults ×{:.4}", effect.fault_ratio) } else { String::new() };
+        if has_fewer_faults { format!(", faults {}", ratio(effect.fault_ratio)) } else { String::new() };
     let mut text = format!("{name} helps ({what}{faults})");
     let final_rss = verdict.figures.final_rss.map_or(0.0, |spread| spread.median);
     match (effect.final_rss, effect.peak_rss) {
         (Change::More, _) => text.push_str(&format!(" and keeps {} to the end", size(final_rss as u64))),
-        (_, Change::More) => text.push_str(&format!(" at the price of peak RSS ×{:.2}", effect.peak_ratio)),
+        (_, Change::More) => {
+            text.push_str(&format!(" at the price of peak RSS {}", ratio(effect.peak_ratio)))
+        }
         _ => {}
     }
     text
@@ -354,8 +355,8 @@ fn praise(name: &str, verdict: &ArmVerdict) -> String {
 /// The time that is less: by the clock, where it shows there, too.
 fn less_time(effect: &Effect) -> String {
     match effect.elapsed {
-        Change::Less => format!("elapsed ×{:.2}", effect.elapsed_ratio),
-        _ => format!("processor time ×{:.2}", effect.processor_ratio),
+        Change::Less => format!("elapsed {}", ratio(effect.elapsed_ratio)),
+        _ => format!("processor time {}", ratio(effect.processor_ratio)),
     }
 }
 
@@ -365,21 +366,23 @@ fn plain(effect: &Effect, figures: &Figures, base: &Figures, scope: Scope) -> St
     let mut text = match effect.judgement() {
         Judgement::Faster => format!("helps ({})", less_time(effect)),
         Judgement::Smaller if effect.faults == Change::More => format!(
-            "takes less memory (peak RSS ×{:.2}) and more faults (×{:.2})",
-            effect.peak_ratio, effect.fault_ratio
+            "takes less memory (peak RSS {}) and more faults ({})",
+            ratio(effect.peak_ratio),
+            ratio(effect.fault_ratio)
         ),
-        Judgement::Smaller => format!("takes less memory (peak RSS ×{:.2})", effect.peak_ratio),
-        Judgement::FewerFaultsOnly => format!("takes fewer faults (×{:.2}){unseen}", effect.fault_ratio),
+        Judgement::Smaller => format!("takes less memory (peak RSS {})", ratio(effect.peak_ratio)),
+        Judgement::FewerFaultsOnly => format!("takes fewer faults ({}){unseen}", ratio(effect.fault_ratio)),
         Judgement::NoEffect if effect.faults == Change::More => {
-            format!("takes more faults (×{:.2}){unseen}", effect.fault_ratio)
+            format!("takes more faults ({}){unseen}", ratio(effect.fault_ratio))
         }
         Judgement::NoEffect if effect.final_rss == Change::Less => "takes as long".to_owned(),
         Judgement::NoEffect => "has no effect beyond the noise".to_owned(),
-        Judgement::Larger => format!("is worse (peak RSS ×{:.2}, no faster)", effect.peak_ratio),
+        Judgement::Larger => format!("is worse (peak RSS {}, no faster)", ratio(effect.peak_ratio)),
         Judgement::Slower => {
             format!(
-                "is worse (elapsed ×{:.2}, processor time ×{:.2})",
-                effect.elapsed_ratio, effect.processor_ratio
+                "is worse (elapsed {}, processor time {})",
+                ratio(effect.elapsed_ratio),
+                ratio(effect.processor_ratio)
             )
         }
     };

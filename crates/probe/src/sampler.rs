@@ -10,8 +10,8 @@ use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
+use faultless_records::quantity::several;
 use faultless_records::recording::{Cost, Event, Happening, Line, Note, Process, Source};
-use faultless_records::thousands::several;
 use nix::libc;
 
 use crate::clock;

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use faultless_records::malloc_event::{MallocEvent, RingCounts};
 use faultless_records::perf_record::{Content, PerfRecord, Sample};
-use faultless_records::thousands::several;
+use faultless_records::quantity::several;
 
 use crate::perf::{Event, PerfError, Plan, Sampling, Scope, Session, What, cpus};
 use crate::probe_points::{Place, ProbePoints};

@@ -3,11 +3,11 @@
 use comfy_table::Cell;
 use faultless_diagnosis::standing::{Metric, is_among_best, ratio, spread};
 use faultless_records::bench::Campaign;
+use faultless_records::quantity::count;
 
 use crate::bench_table::{amount, close_up, with_interval};
 use crate::paste;
 use crate::plain::plain;
-use crate::quantity::count;
 use crate::table_form::{right, ruled};
 
 const COLUMNS: [(&str, Metric); 4] = [

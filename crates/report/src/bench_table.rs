@@ -7,10 +7,10 @@ use faultless_diagnosis::standing::{
     BUSY, Metric, Ratio, cells_of, is_among_best, ratio, spread, suite_ratio,
 };
 use faultless_records::bench::{Campaign, Suite};
+use faultless_records::quantity::{self, count, mebibytes, seconds_of, several, whole};
 
 use crate::bench_command_table;
 use crate::plain::{fitted, plain};
-use crate::quantity::{self, count, mebibytes, seconds_of, several, whole};
 use crate::seeds_table;
 use crate::table_form::{right, ruled};
 

@@ -6,14 +6,13 @@ use std::fmt::Write;
 use comfy_table::{Cell, Table};
 use faultless_diagnosis::churn::blame::culprits;
 use faultless_diagnosis::churn::thrash::{duration, findings};
-use faultless_diagnosis::tuning::size;
 use faultless_records::churn_recording::{ChurnRecording, Lifetimes, Mechanism, OperationSum, Pattern};
 use faultless_records::measurement::Ending;
 use faultless_records::memory_call::Operation;
+use faultless_records::quantity::{count, seconds_of, several, size, whole};
 
 use crate::faults_table::shortened;
 use crate::plain::{fitted, plain, plain_subject};
-use crate::quantity::{count, seconds_of, several, whole};
 use crate::table_form::{headed, right};
 
 /// Callers shown.

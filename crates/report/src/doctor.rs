@@ -7,15 +7,15 @@ use std::fmt::Write;
 use faultless_diagnosis::environment::Finding;
 use faultless_diagnosis::loaded_data::LoadedData;
 use faultless_diagnosis::setting::Setting;
-use faultless_diagnosis::tuning::{Tuning, size};
+use faultless_diagnosis::tuning::Tuning;
 use faultless_diagnosis::verdict::{ArmResult, Role, Verdict, endings};
 use faultless_records::heap_report::HeapReport;
 use faultless_records::measurement::{Ending, Orphan};
+use faultless_records::quantity::{count, seconds, several, size};
 
 use crate::orphans;
 use crate::paste::{self, TakenOut};
 use crate::plain::{fitted, plain};
-use crate::quantity::{count, several};
 use crate::table;
 
 /// Everything a consultation brought to light.

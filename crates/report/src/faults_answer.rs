@@ -5,10 +5,10 @@ use std::fmt::Write as _;
 use faultless_diagnosis::faults::profile::{Function, NOT_LOOKED_AT, Profile};
 use faultless_diagnosis::faults::weight::{Few, counted, known_by_few};
 use faultless_records::fault_recording::FaultRecording;
+use faultless_records::quantity::{count, percent, seconds_of, several, whole};
 
-use crate::faults_table::{LONGEST_NAME, file_name, percent, shown_name, subject};
+use crate::faults_table::{LONGEST_NAME, file_name, shown_name, subject};
 use crate::plain::plain;
-use crate::quantity::{count, seconds_of, several, whole};
 
 /// A function that takes less than this part is not the answer.
 const STANDS_OUT: f64 = 0.2;

@@ -4,10 +4,10 @@ use std::fmt::Write as _;
 
 use comfy_table::Cell;
 use faultless_diagnosis::faults::comparison::Comparison;
+use faultless_records::quantity::{ratio, seconds_of, several, whole};
 
 use crate::faults_table::shortened;
 use crate::plain::plain;
-use crate::quantity::{ratio, seconds_of, several, whole};
 use crate::table_form::{headed, right};
 
 /// Functions shown.

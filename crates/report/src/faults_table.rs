@@ -8,10 +8,10 @@ use faultless_diagnosis::faults::balance::Balance;
 use faultless_diagnosis::faults::function_name::{last_part, without_arguments};
 use faultless_diagnosis::faults::profile::{Amount, Function, NOT_LOOKED_AT, Profile};
 use faultless_records::fault_recording::FaultRecording;
+use faultless_records::quantity::{count, percent, seconds_of, several, whole};
 
 use crate::faults_answer::answer;
 use crate::plain::{fitted, plain, plain_subject};
-use crate::quantity::{count, seconds_of, several, whole};
 use crate::table_form::{headed, right};
 
 /// Functions shown.
@@ -41,16 +41,6 @@ pub fn text(recording: &FaultRecording, columns: Option<usize>) -> String {
     parts.push(fit(agreement(recording)));
     parts.push(fit(method(recording)));
     parts.join("\n")
-}
-
-/// A part of all as `97.8 %`.
-#[must_use]
-pub(crate) fn percent(share: f64) -> String {
-    match share * 100.0 {
-        0.0 => "0 %".into(),
-        percent if percent < 0.1 => "<0.1 %".into(),
-        percent => format!("{percent:.1} %"),
-    }
 }
 
 /// What was observed, on one line.

@@ -6,11 +6,11 @@ use std::fmt::Write as _;
 use faultless_diagnosis::faults::profile::NOT_LOOKED_AT;
 use faultless_diagnosis::faults::weight::Weights;
 use faultless_records::fault_recording::FaultRecording;
+use faultless_records::quantity::{percent, whole};
 
-use crate::faults_table::{percent, shortened};
+use crate::faults_table::shortened;
 use crate::folded;
 use crate::plain::plain;
-use crate::quantity::whole;
 
 /// Calls below this part of all faults are left out.
 const LEAST_SHARE: f64 = 0.005;

@@ -1,12 +1,12 @@
 //! A flame graph of page faults as one page of HTML: searched, zoomed and turned over by its own script, without network.
 
 use faultless_records::fault_recording::FaultRecording;
+use faultless_records::quantity::{seconds_of, whole};
 use serde_json::{Value, json};
 
 use crate::faults_table::subject;
 use crate::faults_tree::Nodes;
 use crate::html_page::{escape, page};
-use crate::quantity::{seconds_of, whole};
 
 const STYLE: &str = include_str!("flame/page.css");
 const SCRIPT: &str = include_str!("flame/page.js");

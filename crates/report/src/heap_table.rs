@@ -5,12 +5,11 @@ use faultless_diagnosis::glibc_heap::account::Account;
 use faultless_diagnosis::glibc_heap::sizes::{Amount, Sizes};
 use faultless_diagnosis::glibc_heap::trap::{Hold, Trap};
 use faultless_diagnosis::glibc_heap::walk::{Arena, HeapWalk};
-use faultless_diagnosis::tuning::size;
+use faultless_records::quantity::{count, mebibytes, percent, several, size};
 
 use crate::heap::{FaultlessHeap, HeapReport, Regions, Source};
 use crate::heap_json::flaw_text;
 use crate::plain::{plain, wrapped};
-use crate::quantity::{count, mebibytes, several};
 use crate::table_form::{headed, right};
 
 /// Arenas with a row of their own; the rest share one.
@@ -140,8 +139,8 @@ fn part_of_process(report: &HeapReport, rss_bytes: u64) -> String {
         (Source::Process { .. }, Some(pid)) => format!("\nfaultless map --pid {pid} names the rest."),
         _ => "\nfaultless map -- COMMAND names the rest.".to_owned(),
     };
-    let part = mallocs as f64 / rss_bytes.max(1) as f64 * 100.0;
-    format!("{whole}; {} of it, {part:.1} %, in malloc's heaps and mapped blocks.{rest}", unit.text(mallocs))
+    let part = percent(mallocs as f64 / rss_bytes.max(1) as f64);
+    format!("{whole}; {} of it, {part}, in malloc's heaps and mapped blocks.{rest}", unit.text(mallocs))
 }
 
 fn other(name: &str, regions: &Regions, is_closed: bool) -> String {
@@ -241,7 +240,7 @@ fn answer(walk: &HeapWalk, unit: Unit, reserved: u64) -> String {
     let heaps: usize = walk.arenas.iter().map(|arena| arena.heaps.len()).sum();
     let used = total.used.total();
     let resident = |bytes: u64| if walk.residency_is_known { unit.text(bytes) } else { "?".to_owned() };
-    let part = total.fragmentation().map_or("-".to_owned(), |part| format!("{:.1} %", part * 100.0));
+    let part = total.fragmentation().map_or("-".to_owned(), percent);
     let mut rows = vec![
         (
             "reserved",

@@ -41,7 +41,6 @@ pub mod plot;
 pub mod png;
 mod pprof;
 pub mod prometheus_text;
-pub mod quantity;
 pub mod saved_form;
 pub mod scene;
 mod seeds_table;

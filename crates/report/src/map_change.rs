@@ -4,12 +4,11 @@ use std::fmt::Write;
 
 use comfy_table::Cell;
 use faultless_diagnosis::classification::totals::Change;
-use faultless_diagnosis::tuning::size;
+use faultless_records::quantity::{count, size};
 
 use crate::map_saved_totals::SavedTotals;
 use crate::map_table::{grouped, without_rules};
 use crate::plain::{fitted, plain};
-use crate::quantity::count;
 use crate::table_form::{right, ruled};
 
 /// The comparison as text, prose broken at `columns`.

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use comfy_table::Cell;
 use faultless_diagnosis::java_account::JavaAccount;
-use faultless_diagnosis::tuning::size;
+use faultless_records::quantity::size;
 use serde_json::{Value, json};
 
 use crate::map_table::{grouped, without_rules};

@@ -7,14 +7,13 @@ use faultless_diagnosis::classification::claim::Strength;
 use faultless_diagnosis::classification::kind::Kind;
 use faultless_diagnosis::classification::parts::Part;
 use faultless_diagnosis::classification::totals::Total;
-use faultless_diagnosis::tuning::size;
 use faultless_records::cgroup::{MemoryGroup, Version};
 use faultless_records::mappings::Usage;
+use faultless_records::quantity::{count, mebibytes, percent, several, size};
 
 use crate::map_nmt;
 use crate::map_view::MapView;
 use crate::plain::{fitted, plain, wrapped};
-use crate::quantity::{count, mebibytes, several};
 use crate::table_form::{right, ruled};
 
 /// Proofs named in a row; the rest is counted.
@@ -48,12 +47,9 @@ pub fn grouped(bytes: u64) -> String {
     }
 }
 
-fn percent(part: u64, whole: u64) -> String {
-    if whole == 0 {
-        return String::new();
-    }
-    let share = part as f64 * 100.0 / whole as f64;
-    if part > 0 && share < 0.05 { "<0.1".into() } else { format!("{share:.1}") }
+/// A part of what is resident, nothing of nothing.
+fn share(bytes: u64, resident_bytes: u64) -> String {
+    percent(bytes as f64 / resident_bytes.max(1) as f64)
 }
 
 fn heading(view: &MapView) -> String {
@@ -74,8 +70,7 @@ fn heading(view: &MapView) -> String {
     }
     let _ = write!(text, " in {}", several(view.mappings.len() as u64, "mapping"));
     text += &largest_kinds(view, sum.rss_bytes);
-    let unknown = percent(view.rss_bytes(Kind::Unknown), sum.rss_bytes);
-    let _ = writeln!(text, "; unknown: {} %", if unknown.is_empty() { "0.0" } else { &unknown });
+    let _ = writeln!(text, "; unknown: {}", share(view.rss_bytes(Kind::Unknown), sum.rss_bytes));
     text
 }
 
@@ -113,7 +108,7 @@ fn kinds(view: &MapView, columns: Option<usize>) -> String {
         }
         let mut cells = vec![
             right(grouped(usage.rss_bytes)),
-            right(percent(usage.rss_bytes, sum.rss_bytes)),
+            right(share(usage.rss_bytes, sum.rss_bytes).trim_end_matches(" %")),
             right(grouped(usage.pss_bytes)),
             right(grouped(usage.dirty_bytes())),
         ];
@@ -419,7 +414,6 @@ VmFlags: rd
     #[test]
     fn large_numbers_have_their_thousands_apart() {
         assert_eq!(grouped(1 << 40), "1,048,576.0");
-        assert_eq!(percent(1, 1 << 30), "<0.1");
-        assert_eq!(percent(0, 0), "");
+        assert_eq!(share(0, 0), "0 %");
     }
 }

@@ -3,9 +3,9 @@
 use comfy_table::{Cell, LineStyle, Table};
 use faultless_diagnosis::seeds::{Outcome, Row, Standing, Unit, tally};
 use faultless_records::bench::{Campaign, Contender, Size};
+use faultless_records::quantity::{count, mebibytes, ratio, seconds_of};
 
 use crate::plain::plain;
-use crate::quantity::{count, mebibytes, ratio, seconds_of};
 use crate::table_form::right;
 
 /// What stands in the cells.

@@ -1,9 +1,8 @@
 //! The summary at the end of `faultless run`.
 
 use faultless_records::measurement::{FinalView, Measurement};
+use faultless_records::quantity::{count, mebibytes, seconds};
 use serde_json::{Value, json};
-
-use crate::quantity::{count, mebibytes, seconds};
 
 /// Version of the JSON form, documented in `docs/json.md`.
 pub const FORMAT: &str = "faultless-run/1";

@@ -4,8 +4,8 @@ use comfy_table::{Cell, Table};
 use faultless_diagnosis::effect::{Figures, LEAST_TIME};
 use faultless_diagnosis::spread::Spread;
 use faultless_diagnosis::verdict::{ArmResult, Verdict};
+use faultless_records::quantity::{mebibytes, ratio, seconds_of, whole};
 
-use crate::quantity::{mebibytes, ratio, seconds_of, whole};
 use crate::table_form::{right, ruled};
 
 /// One column: its heading, where its figure is, and how it is written.

@@ -5,10 +5,10 @@ use std::fmt::Write as _;
 
 use faultless_diagnosis::history::{History, Track};
 use faultless_diagnosis::metric::Metric;
+use faultless_records::quantity::{count, mebibytes, several, whole};
 use faultless_records::recording::{Event, GroupSample, Happening, Line, Sample, Source};
 
 use crate::plain::plain;
-use crate::quantity::{count, mebibytes, several, whole};
 
 /// Lines between two headings.
 const HEADING_EVERY: usize = 24;

@@ -3,10 +3,10 @@
 use comfy_table::{Cell, ColumnConstraint, Table};
 use faultless_diagnosis::history::{History, Track};
 use faultless_diagnosis::programs::Program;
+use faultless_records::quantity::{count, mebibytes, seconds_of, several};
 use faultless_records::recording::{Cost, End, Happening, Use};
 
 use crate::plain::{fitted, plain};
-use crate::quantity::{count, mebibytes, seconds_of, several};
 use crate::table_form::{headed, right};
 
 /// Rows shown; those with the largest resident sets.

@@ -1,10 +1,11 @@
 //! How fast memory is brought in: first touch, MAP_POPULATE, and regions of every kind.
 
+use faultless_records::quantity::several;
+
 use super::programs::{Programs, kernel, run};
 use super::sample::Sample;
 use super::summary::{columns, count, decimal, median};
 use crate::failure::Result;
-use faultless_records::thousands::several;
 
 const MIB: u64 = 1 << 20;
 

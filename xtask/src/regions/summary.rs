@@ -1,6 +1,6 @@
 //! Medians, and tables in plain text.
 
-use faultless_records::thousands;
+use faultless_records::quantity;
 
 use super::sample::Sample;
 
@@ -20,7 +20,7 @@ pub fn count(value: f64) -> String {
     if !value.is_finite() {
         return "-".to_owned();
     }
-    thousands::apart(&format!("{value:.0}"))
+    quantity::apart(&format!("{value:.0}"))
 }
 
 /// A number with so many decimals; a dash where there is none.

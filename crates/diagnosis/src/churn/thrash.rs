@@ -2,10 +2,9 @@
 
 use faultless_records::churn_recording::{ChurnRecording, Cycle, Mechanism, Pattern};
 use faultless_records::memory_call::{Operation, PAGE_BYTES};
-use faultless_records::thousands;
+use faultless_records::quantity::{self, range, size};
 
 use super::blame::Makers;
-use crate::tuning::{range, size};
 
 /// Fewer times than this are no thrash: programs map and unmap a few things when they start.
 const LEAST_TIMES: u64 = 100;
@@ -237,7 +236,7 @@ fn whole(number: f64) -> String {
     let number = number.max(0.0);
     let unit = 10_f64.powf((number.max(1.0).log10().floor() - 2.0).max(0.0));
     let digits = format!("{:.0}", (number / unit).round() * unit);
-    thousands::apart(&digits)
+    quantity::apart(&digits)
 }
 
 /// A time in words, two digits of it.

@@ -39,7 +39,7 @@ fn on_the_demo_both_halves_together_and_faultless_help() {
     assert!(
         verdict
             .sentence
-            .contains("libc tuned helps (elapsed ×0.22, faults ×0.0014) and keeps 17 MiB to the end")
+            .contains("libc tuned helps (elapsed ×0.22, faults ×0.001) and keeps 17 MiB to the end")
     );
     assert!(verdict.sentence.contains("trim half only has no effect"));
     assert!(verdict.sentence.starts_with("As it is, 3.00 million minor faults"));

@@ -3,8 +3,8 @@
 use std::collections::{HashMap, HashSet};
 use std::io;
 
+use faultless_records::quantity::several;
 use faultless_records::recording::{Group, GroupLeft, GroupSample, Line};
-use faultless_records::thousands::several;
 
 use super::{REST, Sampler};
 use crate::clock;

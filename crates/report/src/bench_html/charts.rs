@@ -4,13 +4,13 @@ use std::fmt::Write as _;
 
 use faultless_diagnosis::standing;
 use faultless_records::bench::{Campaign, Size, Suite};
+use faultless_records::quantity::several;
 
 use super::board::{Board, Entry, Figure};
 use super::lines::{self, Chart, Point, Series};
 use super::number::in_mebibytes;
 use super::strip::{self, Row};
 use super::words::{Shown, cell_name, sentence, size_name, suite_title, time_name, workload_name};
-use crate::quantity::several;
 
 /// A workload in one form at one size, with its cells by rising number of threads.
 struct Group<'a> {

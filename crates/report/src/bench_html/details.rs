@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 
 use faultless_diagnosis::standing;
 use faultless_records::bench::{Cell, Suite};
+use faultless_records::quantity::{self, whole};
 
 use crate::html_page::escape;
-use crate::quantity::{self, whole};
 
 use super::board::{Board, Entry, Figure};
 use super::look;

@@ -1,8 +1,7 @@
 //! Numbers of the page: figures, ticks, coordinates, dates.
 
 use faultless_diagnosis::standing::Ratio;
-
-use crate::quantity;
+use faultless_records::quantity;
 
 /// Three significant digits, more before the decimal point: `0.0312`, `1.24`, `1,310`.
 #[must_use]
@@ -43,13 +42,6 @@ pub fn mebibytes(bytes: f64) -> String {
 #[must_use]
 pub fn in_mebibytes(bytes: f64) -> f64 {
     bytes / f64::from(1 << 20)
-}
-
-/// A part as per cent: `7 %`, and one decimal where it is near an end.
-#[must_use]
-pub fn percent(part: f64) -> String {
-    let percent = part * 100.0;
-    if (10.0..=90.0).contains(&percent) { format!("{percent:.0} %") } else { format!("{percent:.1} %") }
 }
 
 /// The interval of a ratio: `0.79–0.84`.
@@ -101,7 +93,6 @@ mod tests {
             ["0", "0.25", "1", "1.005", "1,250", "0.000000001"]
         );
         assert_eq!(three_digits(f64::NAN), "–");
-        assert_eq!(percent(0.9375), "93.8 %");
     }
 
     #[test]

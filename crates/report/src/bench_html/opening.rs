@@ -6,14 +6,14 @@ use std::fmt::Write as _;
 use faultless_diagnosis::spread::Spread;
 use faultless_diagnosis::standing::BUSY;
 use faultless_records::bench::Campaign;
+use faultless_records::quantity::{percent, several, whole};
 
 use crate::html_page::escape;
 use crate::paste;
-use crate::quantity::whole;
 
 use super::board::Board;
 use super::look;
-use super::number::{date_utc, percent};
+use super::number::date_utc;
 use super::words::cell_name;
 
 /// Foreign CPU time above which a campaign is said to be disturbed: in the median run, and in the worst.
@@ -128,7 +128,7 @@ fn failures(campaign: &Campaign) -> String {
     }
     if counts.len() > MOST_FAILURES {
         let rest = (counts.len() - MOST_FAILURES) as u64;
-        let _ = writeln!(list, "<li>and {}</li>", crate::quantity::several(rest, "more kind"));
+        let _ = writeln!(list, "<li>and {}</li>", several(rest, "more kind"));
     }
     list.push_str("</ul>\n");
     list

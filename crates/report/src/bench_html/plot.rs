@@ -3,8 +3,8 @@
 
 use faultless_diagnosis::standing::{self, Metric};
 use faultless_records::bench::{Campaign, Suite};
+use faultless_records::quantity;
 
-use crate::quantity;
 use crate::scene::{Anchor, Ink, Scene, Shape};
 
 use super::board::Board;

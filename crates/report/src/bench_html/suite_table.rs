@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 
 use faultless_diagnosis::standing::{self, Metric};
 use faultless_records::bench::Suite;
+use faultless_records::quantity;
 
 use crate::html_page::escape;
-use crate::quantity;
 
 use super::board::{Board, Mean};
 use super::look;

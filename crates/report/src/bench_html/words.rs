@@ -2,11 +2,10 @@
 
 use faultless_diagnosis::standing::{Metric, Ratio};
 use faultless_records::bench::{Cell, Size, Suite};
-
-use crate::quantity;
+use faultless_records::quantity::{self, percent};
 
 use super::board::Figure;
-use super::number::{interval, mebibytes, percent, three_digits};
+use super::number::{interval, mebibytes, three_digits};
 
 /// Name of a suite and what it holds.
 #[must_use]

@@ -5,12 +5,12 @@ use std::fmt::Write;
 use faultless_diagnosis::effect::{Effect, Figures};
 use faultless_diagnosis::spread::{Change, Spread};
 use faultless_records::measurement::Measurement;
+use faultless_records::quantity::{count, mebibytes, seconds_of};
 
 use super::Consultation;
 use crate::bench_html::coordinate;
 use crate::html_page::{escape, page};
 use crate::paste;
-use crate::quantity::{count, mebibytes, seconds_of};
 use crate::table::{self, LEGEND};
 
 /// Rules that all pages have, and those of this one.
