@@ -14,6 +14,7 @@ use faultless_diagnosis::verdict::{ArmResult, Scope, do_endings_agree, judge};
 use faultless_probe::loader;
 use faultless_probe::place::{self, PrivateDirectory};
 use faultless_probe::proc_view;
+use faultless_probe::process_files::page_bytes;
 use faultless_probe::signals::Signals;
 use faultless_probe::terminal;
 use faultless_records::allocator::Allocator;
@@ -159,7 +160,7 @@ fn consult(
     };
     let arms: Vec<ArmResult> = names.into_iter().zip(roles).zip(runs).map(of_arm).collect();
     let doubts = doubts(patient, &look.measurement, &arms, unreached);
-    let verdict = judge(&arms, scope(&arms, &doubts, &orphans))
+    let verdict = judge(&arms, scope(&arms, &doubts, &orphans), page_bytes())
         .ok_or_else(|| Failure::Failed("no run was measured".into()))?;
     let loaded_data = loaded_data::recognise(
         observed.as_ref(),

@@ -56,6 +56,12 @@ impl<'a> Case<'a> {
         self.cell().threads.unwrap_or(1)
     }
 
+    /// Bytes of a page of the machine.
+    #[must_use]
+    pub fn page_bytes(&self) -> f64 {
+        self.campaign.machine.page_bytes() as f64
+    }
+
     /// The median of a figure.
     ///
     /// # Errors

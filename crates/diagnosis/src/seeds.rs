@@ -17,7 +17,6 @@ const PER_PARKED: f64 = (32 << 10) as f64;
 
 const MIB: f64 = (1 << 20) as f64;
 const KIB: f64 = 1024.0;
-const PAGE_BYTES: f64 = 4096.0;
 
 /// What a figure counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -211,7 +210,7 @@ const CRITERIA: &[Criterion] = &[
         Ok(Measure::AtMost(case.median(&|run| Metric::PeakRss.of(run.figures))?, libc))
     }),
     criterion("pool", "faults", Unit::Count, |case| {
-        let pages = case.over_start(Metric::PeakRss)? / PAGE_BYTES * case.mark("stretches")?;
+        let pages = case.over_start(Metric::PeakRss)? / case.page_bytes() * case.mark("stretches")?;
         Ok(Measure::AtMost(case.faults()?, pages * 1.2))
     }),
     criterion("hundred", "private memory of a process", Unit::Bytes, |case| {

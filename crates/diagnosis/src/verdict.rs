@@ -70,17 +70,14 @@ pub struct Verdict {
 /// A setting nearly as good as the best is preferred when it sets less.
 const NEARLY: f64 = 1.05;
 
-/// Size of the pages that faults are counted in; a huge page is one fault, so figures from it are lower bounds.
-const PAGE_BYTES: f64 = 4096.0;
-
 /// From here on memory was faulted in again, beyond what starting a program takes.
 const MANY_TIMES_OVER: f64 = 3.0;
 
-/// Judges all arms against the one as it is, by figures of such a scope.
+/// Judges all arms against the one as it is, by figures of such a scope, where pages have so many bytes.
 ///
 /// `None` when no arm is as it is or an arm has no runs.
 #[must_use]
-pub fn judge(arms: &[ArmResult], scope: Scope) -> Option<Verdict> {
+pub fn judge(arms: &[ArmResult], scope: Scope, page_bytes: u64) -> Option<Verdict> {
     let base_place = arms.iter().position(|arm| arm.role == Role::AsIs)?;
     let figures: Option<Vec<Figures>> = arms.iter().map(|arm| Figures::of(&arm.runs)).collect();
     let figures = figures?;
@@ -106,7 +103,7 @@ pub fn judge(arms: &[ArmResult], scope: Scope) -> Option<Verdict> {
     let best_libc = best_libc(&remedies);
     let faultless_helps = remedies.iter().any(|remedy| remedy.arm.role == Role::Faultless && remedy.helps());
     let endings_agree = do_endings_agree(arms);
-    let sentence = sentence(&remedies, &base, best_libc, faultless_helps, scope);
+    let sentence = sentence(&remedies, &base, best_libc, faultless_helps, scope, page_bytes as f64);
     Some(Verdict { arms: verdicts, sentence, best_libc, faultless_helps, endings_agree })
 }
 
@@ -228,6 +225,7 @@ fn sentence(
     best_libc: Option<usize>,
     faultless_helps: bool,
     scope: Scope,
+    page_bytes: f64,
 ) -> String {
     let mut clauses: Vec<String> = Vec::new();
     let faultless = remedies.iter().find(|remedy| remedy.arm.role == Role::Faultless);
@@ -237,8 +235,8 @@ fn sentence(
     let is_alone = remedies.iter().flat_map(|remedy| &remedy.arm.runs).all(ran_faultless);
     if best_libc.is_some() || faultless_helps {
         clauses.push(match scope {
-            Scope::Doubtful => format!("in figures that are in doubt, {}", cause(base)),
-            Scope::All | Scope::Part => cause(base),
+            Scope::Doubtful => format!("in figures that are in doubt, {}", cause(base, page_bytes)),
+            Scope::All | Scope::Part => cause(base, page_bytes),
         });
     } else if is_alone {
         clauses.push("the command runs under Faultless as it is, and no other allocator was tried".into());
@@ -253,7 +251,7 @@ fn sentence(
             Scope::Doubtful => "nothing that was tried helps, which proves little".into(),
         });
         if scope == Scope::All {
-            clauses.extend(lasting_faults(base, remedies));
+            clauses.extend(lasting_faults(base, page_bytes, remedies));
         }
     }
     if let Some(remedy) = faultless.filter(|_| faultless_helps) {
@@ -290,39 +288,32 @@ fn sentence(
 }
 
 /// What the command suffers from as it is, where the figures show it.
-fn cause(base: &Figures) -> String {
-    let times_over = times_over(base);
-    if times_over >= MANY_TIMES_OVER {
-        format!(
-            "as it is, {} minor faults bring in the peak RSS {times_over:.0} times over ({:.2} s of system time)",
-            number(base.minor_faults.median),
-            base.system.median
-        )
-    } else {
-        "the allocator makes a difference".into()
+fn cause(base: &Figures, page_bytes: f64) -> String {
+    match many_times_over(base, page_bytes) {
+        Some(faults) => format!("as it is, {faults} ({:.2} s of system time)", base.system.median),
+        None => "the allocator makes a difference".into(),
     }
 }
 
 /// Faults that bring in the memory again and again, and are not fewer under another allocator nor with any setting. Whose they are the
 /// figures do not tell: they come from mappings of the command's own, from each process that starts, or from memory that no allocator
 /// keeps for as long as it is not wanted.
-fn lasting_faults(base: &Figures, remedies: &[Remedy<'_>]) -> Option<String> {
+fn lasting_faults(base: &Figures, page_bytes: f64, remedies: &[Remedy<'_>]) -> Option<String> {
     let faults = |remedy: &Remedy<'_>| remedy.verdict.effect.map(|effect| effect.faults);
     let faultless = remedies.iter().find(|remedy| remedy.arm.role == Role::Faultless)?;
     let stay = faults(faultless) == Some(Change::Same)
         && remedies.iter().all(|remedy| faults(remedy) != Some(Change::Less));
-    (stay && times_over(base) >= MANY_TIMES_OVER).then(|| {
-        format!(
-            "its {} minor faults bring in the peak RSS {:.0} times over, and nothing that was tried takes them away",
-            number(base.minor_faults.median),
-            times_over(base)
-        )
-    })
+    let faults = many_times_over(base, page_bytes).filter(|_| stay)?;
+    Some(format!("its {faults}, and nothing that was tried takes them away"))
 }
 
-/// How often the faults could have brought in the whole peak resident memory.
-fn times_over(base: &Figures) -> f64 {
-    base.minor_faults.median * PAGE_BYTES / base.peak_rss.median.max(PAGE_BYTES)
+/// How often the faults could have brought in the whole peak resident memory, where that is often: at least, as a huge
+/// page is one fault.
+fn many_times_over(base: &Figures, page_bytes: f64) -> Option<String> {
+    let faults = base.minor_faults.median;
+    let times_over = faults * page_bytes / base.peak_rss.median.max(page_bytes);
+    (times_over >= MANY_TIMES_OVER)
+        .then(|| format!("{} minor faults bring in the peak RSS {times_over:.0} times over", number(faults)))
 }
 
 /// A count in a sentence.

@@ -6,11 +6,13 @@ use std::io;
 use nix::libc;
 
 use crate::page_scan::{self, Region, Wanted};
+use crate::process_files::page_bytes;
 
 /// The page tables of a process.
 #[derive(Debug)]
 pub struct PageTables {
     pagemap: File,
+    page_bytes: u64,
 }
 
 /// Why page tables cannot be looked at.
@@ -31,8 +33,6 @@ impl Closed {
     }
 }
 
-const PAGE_BYTES: u64 = 4096;
-
 impl PageTables {
     /// Opens those of a process.
     ///
@@ -40,20 +40,21 @@ impl PageTables {
     /// [`Closed`].
     pub fn open(pid: i32) -> Result<Self, Closed> {
         let pagemap = File::open(format!("/proc/{pid}/pagemap")).map_err(|error| Closed::of(&error))?;
-        Ok(Self { pagemap })
+        Ok(Self { pagemap, page_bytes: page_bytes() })
     }
 
     /// Whether the page at an address is a huge one; none when nothing is there any more, or the kernel cannot tell.
     #[must_use]
     pub fn is_huge(&self, address: u64) -> Option<bool> {
-        let start = address / PAGE_BYTES * PAGE_BYTES;
+        let start = address / self.page_bytes * self.page_bytes;
         let wanted = Wanted {
             mask: page_scan::PRESENT,
             told: page_scan::PRESENT | page_scan::HUGE,
             ..Wanted::default()
         };
         let mut regions = [Region::default()];
-        let (found, _) = page_scan::scan(&self.pagemap, start, start + PAGE_BYTES, wanted, &mut regions)?;
+        let (found, _) =
+            page_scan::scan(&self.pagemap, start, start + self.page_bytes, wanted, &mut regions)?;
         (found == 1).then_some(regions[0].categories & page_scan::HUGE != 0)
     }
 }
@@ -95,7 +96,7 @@ mod tests {
             return;
         };
         assert!(!is_huge);
-        assert_eq!(tables.is_huge(small + 5 * PAGE_BYTES), None, "nothing is there");
+        assert_eq!(tables.is_huge(small + 5 * tables.page_bytes), None, "nothing is there");
         let setting =
             std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_default();
         if setting.contains("[never]") || setting.is_empty() {
@@ -104,7 +105,7 @@ mod tests {
         }
         // The kernel may have no huge page to give; then the whole range is not there.
         let huge = touched(libc::MADV_HUGEPAGE);
-        let far = tables.is_huge(huge + 100 * PAGE_BYTES);
+        let far = tables.is_huge(huge + 20 * tables.page_bytes);
         assert_eq!(tables.is_huge(huge), Some(far.is_some()));
         assert_ne!(far, Some(false));
     }

@@ -6,6 +6,8 @@ use std::time::Duration;
 use faultless_records::bench::Machine;
 use nix::unistd::{SysconfVar, sysconf};
 
+use crate::process_files;
+
 /// What is known of this machine; parts that cannot be read are empty or 0.
 #[must_use]
 pub fn machine(libc: String) -> Machine {
@@ -19,6 +21,7 @@ pub fn machine(libc: String) -> Machine {
         kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
         libc,
         huge_pages: huge_pages(),
+        page_bytes: process_files::page_bytes(),
     }
 }
 

@@ -68,6 +68,17 @@ pub struct Machine {
     pub libc: String,
     /// The kernel's setting of transparent huge pages: `always`, `madvise` or `never`.
     pub huge_pages: String,
+    /// Bytes of a page; 0 where it was not noted, which is taken for 4 KiB.
+    #[serde(default)]
+    pub page_bytes: u64,
+}
+
+impl Machine {
+    /// Bytes of a page, noted or not.
+    #[must_use]
+    pub fn page_bytes(&self) -> u64 {
+        if self.page_bytes == 0 { 4096 } else { self.page_bytes }
+    }
 }
 
 /// One allocator.

@@ -333,6 +333,7 @@ mod tests {
                 kernel: "6.1".into(),
                 libc: "glibc 2.36".into(),
                 huge_pages: "madvise".into(),
+                page_bytes: 4096,
             },
             contenders: vec![contender("libc"), contender("fast"), contender("broken")],
             reference: 0,

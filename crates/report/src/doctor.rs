@@ -231,7 +231,7 @@ mod tests {
             heap: None,
             tuning: Tuning::default(),
             loaded_data: None,
-            verdict: judge(&arms, Scope::All).unwrap(),
+            verdict: judge(&arms, Scope::All, 4096).unwrap(),
             arms,
             remarks: Vec::new(),
             doubts: Vec::new(),
@@ -270,7 +270,7 @@ mod tests {
         assert_eq!(page.matches("<circle").count(), 8, "a ring for each run");
         let mut faster = of_a_command_that_fails("");
         faster.arms[1].runs.iter_mut().for_each(|run| run.minor_faults = 90_000);
-        faster.verdict = judge(&faster.arms, Scope::All).unwrap();
+        faster.verdict = judge(&faster.arms, Scope::All, 4096).unwrap();
         assert_eq!(html::html(&faster).matches("<g class=\"more\">").count(), 1);
     }
 

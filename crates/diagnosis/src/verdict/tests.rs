@@ -2,7 +2,11 @@ use super::*;
 use crate::effect::tests::runs;
 
 fn judge(arms: &[ArmResult]) -> Option<Verdict> {
-    super::judge(arms, Scope::All)
+    judge_in(Scope::All, arms)
+}
+
+fn judge_in(scope: Scope, arms: &[ArmResult]) -> Option<Verdict> {
+    super::judge(arms, scope, 4096)
 }
 
 fn setting(variable: &'static str) -> Setting {
@@ -220,7 +224,7 @@ fn of_a_part_it_does_not_say_to_leave_the_allocator_alone() {
         arm("libc as is", Role::AsIs, runs(1.2, 120_000, 40, 14)),
         arm("Faultless", Role::Faultless, under_faultless(1.2, 120_500, 41, 14)),
     ];
-    let sentence = super::judge(&arms, Scope::Part).unwrap().sentence;
+    let sentence = judge_in(Scope::Part, &arms).unwrap().sentence;
     assert!(sentence.starts_with("Nothing helps what was measured, which is not all"), "{sentence}");
     assert!(!sentence.contains("leave") && !sentence.contains("takes them away"), "{sentence}");
 }
@@ -233,12 +237,12 @@ fn in_doubt_it_says_so_whatever_the_figures_say() {
             arm("Faultless", Role::Faultless, under_faultless(faults as f64 / 1e5, faults, 41, 14)),
         ]
     };
-    let sentence = super::judge(&arms(50_000), Scope::Doubtful).unwrap().sentence;
+    let sentence = judge_in(Scope::Doubtful, &arms(50_000)).unwrap().sentence;
     assert!(
         sentence.starts_with("In figures that are in doubt, as it is, 120,000 minor faults"),
         "{sentence}"
     );
-    let sentence = super::judge(&arms(120_000), Scope::Doubtful).unwrap().sentence;
+    let sentence = judge_in(Scope::Doubtful, &arms(120_000)).unwrap().sentence;
     assert!(sentence.starts_with("Nothing that was tried helps, which proves little"), "{sentence}");
     assert!(!sentence.contains("leave") && !sentence.contains("takes them away"), "{sentence}");
 }
@@ -349,4 +353,19 @@ fn settings_that_were_not_tried_are_not_said_not_to_help() {
 fn nothing_is_judged_without_a_base_or_runs() {
     assert!(judge(&[]).is_none());
     assert!(judge(&[arm("libc as is", Role::AsIs, Vec::new())]).is_none());
+}
+
+#[test]
+fn as_many_faults_bring_in_more_where_pages_are_larger() {
+    let arms = [
+        arm("libc as is", Role::AsIs, runs(1.2, 30_000, 100, 14)),
+        arm("Faultless", Role::Faultless, under_faultless(0.5, 1_000, 100, 14)),
+    ];
+    let of_pages = |bytes| super::judge(&arms, Scope::All, bytes).unwrap().sentence;
+    assert!(of_pages(4 << 10).starts_with("The allocator makes a difference"), "{}", of_pages(4 << 10));
+    let large = of_pages(64 << 10);
+    assert!(
+        large.starts_with("As it is, 30,000 minor faults bring in the peak RSS 19 times over"),
+        "{large}"
+    );
 }

@@ -60,6 +60,7 @@ fn campaign() -> Campaign {
             kernel: "6.1".into(),
             libc: "glibc 2.36".into(),
             huge_pages: "madvise".into(),
+            page_bytes: 4096,
         },
         contenders: names.map(contender).into(),
         reference: 0,
