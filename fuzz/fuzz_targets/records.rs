@@ -5,8 +5,8 @@
 
 use faultless_records::{
     allocator, call_tracepoint, cgroup, core_file, counters, demo, elf, faultless_page, glibc, glibc_heap,
-    heap_report, malloc_event, mappings, maps, nmt, pagemap, perf_map, perf_record, permission,
-    pmap, process_event, script, status, thread, tunables, workload_report,
+    heap_report, malloc_event, mappings, nmt, pagemap, perf_map, perf_record, permission, pmap,
+    process_event, script, status, thread, tunables, workload_report,
 };
 use libfuzzer_sys::fuzz_target;
 
@@ -55,7 +55,7 @@ fuzz_target!(|bytes: &[u8]| {
         let _ = (cgroup::mount(&text, version), cgroup::sample(version, &|_| Some(text.to_string())));
     }
     let _ = heap_report::parse(&text);
-    let _ = maps::mapped_files(&text);
+    let _ = mappings::mapped_files(bytes);
     let _ = perf_map::PerfMap::parse(&text).function(0x7f00);
     let _ = status::bytes_of_field(&text, "VmRSS");
     let _ = status::bits_of_field(&text, "CapEff");

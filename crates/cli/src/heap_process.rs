@@ -12,7 +12,7 @@ use faultless_probe::process::{self, Process, ProcessError};
 use faultless_probe::standstill::{Standstill, StandstillError};
 use faultless_records::allocator::Allocator;
 use faultless_records::glibc;
-use faultless_records::mappings::{self, Mapping};
+use faultless_records::mappings::{self, DELETED, Mapping};
 use faultless_records::status;
 use faultless_report::heap::{FaultlessHeap, HeapReport, Regions, Source};
 
@@ -231,7 +231,7 @@ fn libraries(mappings: &[Mapping], process: &Process) -> Vec<Library> {
     }
     let Ok(program) = process.link("exe") else { return Vec::new() };
     let program = program.into_os_string().into_encoded_bytes();
-    let program = program.strip_suffix(b" (deleted)").unwrap_or(&program);
+    let program = program.strip_suffix(DELETED.as_bytes()).unwrap_or(&program);
     writable(mappings, |path| path == program)
 }
 

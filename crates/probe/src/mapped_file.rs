@@ -4,6 +4,7 @@ use std::fs::File;
 use std::os::linux::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use faultless_records::mappings::DELETED;
 use faultless_records::perf_record::{FileIdentity, NewMapping};
 use nix::libc;
 
@@ -61,7 +62,7 @@ pub fn perf_map(pid: i32) -> Option<String> {
 
 /// The path, and whether the kernel says that it is no longer there.
 fn path_of(name: &str) -> (&Path, bool) {
-    match name.strip_suffix(" (deleted)") {
+    match name.strip_suffix(DELETED) {
         Some(path) => (Path::new(path), true),
         None => (Path::new(name), false),
     }
@@ -119,7 +120,7 @@ mod tests {
         std::fs::remove_file(&path).unwrap();
         std::fs::remove_file(&aside).unwrap();
         assert!(open(pid, &mapped).unwrap_err().contains("No such file"));
-        let deleted = NewMapping { name: format!("{} (deleted)", path.display()), ..mapped };
+        let deleted = NewMapping { name: format!("{}{DELETED}", path.display()), ..mapped };
         assert!(open(pid, &deleted).unwrap_err().contains("deleted or replaced"));
     }
 

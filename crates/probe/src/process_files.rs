@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use faultless_records::counters::Counters;
 use faultless_records::program::is_loader;
-use faultless_records::{maps, status};
+use faultless_records::{mappings, status};
 use nix::libc;
 use nix::unistd::{SysconfVar, sysconf};
 
@@ -105,10 +105,11 @@ pub fn resident_bytes(pid: i32) -> Option<u64> {
 /// Files the process has mapped, its program first; empty when the kernel does not show them.
 #[must_use]
 pub fn mapped_files(pid: i32) -> Vec<String> {
-    let mut files = read(pid, "maps").map(|text| maps::mapped_files(&text)).unwrap_or_default();
+    let text = read(pid, "maps").unwrap_or_default();
+    let mut files = mappings::mapped_files(text.as_bytes());
     let program = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
     let program = program.to_string_lossy();
-    let program = program.strip_suffix(" (deleted)").unwrap_or(&program);
+    let program = program.strip_suffix(mappings::DELETED).unwrap_or(&program);
     // Others may lie below it, such as Java's archive of classes. A loader that was called by its name is not the program.
     if let Some(place) = files.iter().position(|file| file == program && !is_loader(file)) {
         files[..=place].rotate_right(1);

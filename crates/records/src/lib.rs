@@ -22,7 +22,6 @@ pub mod heap_report;
 pub mod malloc_event;
 pub mod malloc_recording;
 pub mod mappings;
-pub mod maps;
 pub mod measurement;
 pub mod memory_call;
 pub mod nmt;

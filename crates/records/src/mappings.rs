@@ -8,6 +8,9 @@ use std::ops::AddAssign;
 
 use crate::allocator::Allocator;
 
+/// The kernel's mark behind the path of a file that was deleted or replaced since it was opened.
+pub const DELETED: &str = " (deleted)";
+
 /// One mapping.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Mapping {
@@ -178,7 +181,7 @@ impl Mapping {
     /// The path of its file, without the kernel's mark of a deleted one; none for other mappings.
     #[must_use]
     pub fn path(&self) -> Option<&[u8]> {
-        let path = self.name.strip_suffix(b" (deleted)").unwrap_or(&self.name);
+        let path = self.name.strip_suffix(DELETED.as_bytes()).unwrap_or(&self.name);
         (path.first() == Some(&b'/')).then_some(path)
     }
 }
@@ -248,6 +251,19 @@ impl MappingsError {
 pub fn allocator(mappings: &[Mapping]) -> Allocator {
     let paths: Vec<_> = mappings.iter().filter_map(Mapping::path).map(String::from_utf8_lossy).collect();
     Allocator::of_process(paths.iter().map(Cow::as_ref))
+}
+
+/// Paths of the mapped files in a `maps`, each once, in the order of their first mapping; other lines are passed over.
+#[must_use]
+pub fn mapped_files(bytes: &[u8]) -> Vec<String> {
+    let mut files: Vec<String> = Vec::new();
+    for mapping in lines(bytes).filter_map(heading) {
+        let Some(path) = mapping.path().map(String::from_utf8_lossy) else { continue };
+        if !files.iter().any(|known| *known == path) {
+            files.push(path.into_owned());
+        }
+    }
+    files
 }
 
 /// Reads a whole `smaps` or `maps`.
@@ -399,99 +415,4 @@ pub(crate) fn decimal(digits: &[u8]) -> Option<u64> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    const SMAPS: &str = "\
-55d000-55e000 r--p 00001000 fe:00 131                /usr/my bin/c\\012at (deleted)
-Size:                  4 kB
-Rss:                   4 kB
-Pss:                   1 kB
-Pss_Dirty:             0 kB
-Shared_Clean:          4 kB
-THPeligible:           0
-ProtectionKey:         0
-VmFlags: rd mr mw me 
-7f0000-7f4000 rw-p 00000000 00:00 0 
-Size:                 16 kB
-Rss:                   8 kB
-Pss:                   8 kB
-Private_Dirty:         8 kB
-Shared_Hugetlb:        4 kB
-Private_Hugetlb:       8 kB
-LazyFree:              4 kB
-VmFlags: rd wr mr nh 
-";
-
-    #[test]
-    fn headings_and_fields_are_read() {
-        let mappings = parse(SMAPS.as_bytes()).unwrap();
-        let [file, anonymous] = mappings.as_slice() else { panic!("{mappings:?}") };
-        assert_eq!((file.start, file.end, file.offset, file.inode), (0x55d000, 0x55e000, 0x1000, 131));
-        assert_eq!((file.device, file.permissions), ((0xfe, 0), *b"r--p"));
-        assert_eq!(file.name, b"/usr/my bin/c\nat (deleted)");
-        assert_eq!(file.path(), Some(b"/usr/my bin/c\nat".as_slice()));
-        assert!(anonymous.is_anonymous() && anonymous.flags == b"rd wr mr nh");
-        let usage = anonymous.usage.unwrap();
-        assert_eq!((usage.rss_bytes, usage.dirty_bytes(), usage.hugetlb_bytes), (8192, 8192, 12288));
-        assert_eq!(usage.lazy_free_bytes, 4096);
-    }
-
-    #[test]
-    fn maps_is_read_without_usage() {
-        let text =
-            "1000-2000 ---p 00000000 00:00 0\n2000-3000 rw-s 00000000 00:01 7   /SYSV00000001 (deleted)\n";
-        let mappings = parse(text.as_bytes()).unwrap();
-        assert!(mappings[0].is_inaccessible() && mappings[0].usage.is_none());
-        assert!(mappings[1].is_shared() && !mappings[1].is_anonymous());
-    }
-
-    #[test]
-    fn a_file_cut_off_or_of_something_else_is_refused() {
-        assert_eq!(parse(b""), Err(MappingsError::Empty));
-        assert_eq!(parse(b"\n\n"), Err(MappingsError::Empty));
-        assert!(matches!(parse(b"hello world\n"), Err(MappingsError::Line { number: 1, .. })));
-        assert!(matches!(parse(b"Rss: 1 kB\n"), Err(MappingsError::Line { number: 1, .. })));
-        let twice = [SMAPS, SMAPS].concat();
-        assert!(matches!(parse(twice.as_bytes()), Err(MappingsError::Disorder { number: 19 })));
-        let overlapping = b"1000-3000 r--p 00000000 00:00 0 \n2000-4000 r--p 00000000 00:00 0 \n";
-        assert_eq!(parse(overlapping), Err(MappingsError::Disorder { number: 2 }));
-        for length in 1..SMAPS.len() {
-            let whole = length == SMAPS.len() || SMAPS[..length].ends_with("me \n");
-            assert_eq!(parse(&SMAPS.as_bytes()[..length]).is_ok(), whole, "{length}");
-        }
-    }
-
-    #[test]
-    fn the_sums_of_a_process_are_read_past_their_heading() {
-        let text = "55d0-7ffd ---p 00000000 00:00 0    [rollup]\nRss:  16 kB\nPss_Anon:  1 kB\nPrivate_Hugetlb:  8 kB\n";
-        let expected = Usage { rss_bytes: 16 << 10, hugetlb_bytes: 8 << 10, ..Usage::default() };
-        assert_eq!(rollup(text.as_bytes()), expected);
-    }
-
-    #[test]
-    fn this_process_is_read() {
-        let bytes = std::fs::read("/proc/self/smaps").unwrap();
-        let mappings = parse(&bytes).unwrap();
-        assert!(mappings.iter().any(|mapping| mapping.name == b"[stack]"));
-        assert!(mappings.iter().all(|mapping| mapping.usage.is_some()));
-        assert_eq!(parse(&std::fs::read("/proc/self/maps").unwrap()).map(|maps| maps.is_empty()), Ok(false));
-    }
-
-    proptest! {
-        #[test]
-        fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
-            let _ = parse(&bytes);
-        }
-
-        #[test]
-        fn no_damage_makes_it_panic(at in 0..SMAPS.len(), byte in any::<u8>()) {
-            let mut bytes = SMAPS.as_bytes().to_vec();
-            bytes[at] = byte;
-            if let Ok(mappings) = parse(&bytes) {
-                prop_assert!(mappings.iter().all(|mapping| mapping.start < mapping.end));
-            }
-        }
-    }
-}
+mod tests;

@@ -1,6 +1,7 @@
 //! What kind of memory a fault was on, from the mapping's name and flags.
 
 use faultless_records::fault_recording::Place;
+use faultless_records::mappings::DELETED;
 
 /// A kind of memory.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -40,7 +41,7 @@ impl Kind {
     /// The kind of a place; `is_program` tells of a path whether it is a program's or library's, whose code was mapped, too.
     #[must_use]
     pub fn of(place: &Place, is_program: impl Fn(&str) -> bool) -> Self {
-        let name = place.mapping.strip_suffix(" (deleted)").unwrap_or(&place.mapping);
+        let name = place.mapping.strip_suffix(DELETED).unwrap_or(&place.mapping);
         if place.flags & MAP_HUGETLB != 0 {
             return Self::HugeTlb;
         }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use faultless_probe::mapped_file;
 use faultless_probe::process::{Process, ProcessError};
+use faultless_records::mappings::DELETED;
 use faultless_records::perf_map::PerfMap;
 use faultless_records::perf_record::{NewMapping, News, PerfRecord, Sample};
 use faultless_records::program::is_loader;
@@ -183,7 +184,7 @@ impl Images {
                 let file = mapped_file::open(pid, &new)?;
                 Ok(Found { file, roots: mapped_file::roots(pid) })
             };
-            let path = new.name.strip_suffix(" (deleted)").unwrap_or(&new.name);
+            let path = new.name.strip_suffix(DELETED).unwrap_or(&new.name);
             self.modules.place(path, &new.file, find)
         });
         let image = Arc::make_mut(&mut self.processes.entry(pid).or_default().image);
