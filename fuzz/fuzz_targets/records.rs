@@ -50,7 +50,7 @@ fuzz_target!(|bytes: &[u8]| {
     let _ = (allocator::Allocator::of_file(&text), demo::parse(&text));
     let _ = thread::Thread::parse(&text, Some(&text));
     let _ = permission::Rights::parse(0, &text, Some(&text), Some(&text));
-    let _ = (cgroup::membership(&text), cgroup::limit_bytes(&text), cgroup::processes(&text));
+    let _ = (cgroup::membership(&text), cgroup::processes(&text));
     for version in [cgroup::Version::One, cgroup::Version::Two] {
         let _ = (cgroup::mount(&text, version), cgroup::sample(version, &|_| Some(text.to_string())));
     }

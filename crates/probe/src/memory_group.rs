@@ -36,20 +36,15 @@ fn directory(point: &Path, root: &Path, path: &Path) -> Option<PathBuf> {
 }
 
 fn read(directory: &Path, point: &Path, version: Version) -> Option<MemoryGroup> {
-    let text = |name: &str| fs::read_to_string(directory.join(name)).ok();
-    let (limit, usage, anonymous, file) = match version {
-        Version::One => ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_rss", "total_cache"),
-        Version::Two => ("memory.max", "memory.current", "anon", "file"),
-    };
-    let statistics = text("memory.stat").unwrap_or_default();
+    let sample = cgroup::sample(version, &|name| fs::read_to_string(directory.join(name)).ok())?;
     let path = directory.strip_prefix(point).ok()?;
     Some(MemoryGroup {
         version,
         path: format!("/{}", path.display()),
-        limit_bytes: text(limit).and_then(|text| cgroup::limit_bytes(&text)),
-        usage_bytes: text(usage)?.trim().parse().ok()?,
-        anonymous_bytes: cgroup::stat_bytes(&statistics, anonymous),
-        file_bytes: cgroup::stat_bytes(&statistics, file),
+        limit_bytes: sample.limit_bytes,
+        usage_bytes: sample.current_bytes,
+        anonymous_bytes: sample.anonymous_bytes,
+        file_bytes: sample.file_bytes,
     })
 }
 

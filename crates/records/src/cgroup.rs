@@ -74,14 +74,12 @@ pub fn mount(text: &str, version: Version) -> Option<(String, String)> {
 }
 
 /// A number of bytes in a file of its own; `max`, and version 1's "more than there can be", are no limit.
-#[must_use]
-pub fn limit_bytes(text: &str) -> Option<u64> {
+fn limit_bytes(text: &str) -> Option<u64> {
     text.trim().parse().ok().filter(|bytes: &u64| *bytes < 1 << 60)
 }
 
 /// A line `name number` of `memory.stat`.
-#[must_use]
-pub fn stat_bytes(text: &str, name: &str) -> Option<u64> {
+fn stat_bytes(text: &str, name: &str) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
 }
 
