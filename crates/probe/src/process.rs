@@ -115,7 +115,7 @@ impl Process {
             return Err(ProcessError::KernelThread(pid, name));
         }
         let process = Self { pid, name, start_ticks: stat.start_ticks, directory };
-        if stat.thread_has_ended() && process.living_thread().is_none() {
+        if stat.first_thread_has_ended() && process.living_thread().is_none() {
             return Err(ProcessError::Ended(pid));
         }
         match process.leader()? {
@@ -201,10 +201,10 @@ impl Process {
         self.lives("stat") || self.living_thread().is_some()
     }
 
-    /// Whether the thread that this `stat` is of has not ended.
+    /// Whether the thread that this `stat` is of has not ended, nor let go of its memory on its way there.
     fn lives(&self, stat: &str) -> bool {
         read_at(self.pid, &self.directory, stat)
-            .is_ok_and(|text| Counters::parse(&text).is_some_and(|stat| !stat.thread_has_ended()))
+            .is_ok_and(|text| Counters::parse(&text).is_some_and(|stat| !stat.first_thread_has_ended()))
     }
 
     /// Another thread than the first that has not ended.

@@ -10,6 +10,7 @@ use nix::libc;
 use nix::unistd::{SysconfVar, sysconf};
 
 use crate::proc_view;
+use crate::process::Process;
 
 /// A process's memory at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -25,24 +26,14 @@ pub struct Snapshot {
 /// Reads all of it; what the kernel does not show stays empty.
 #[must_use]
 pub fn snapshot(pid: i32) -> Snapshot {
-    let status = read(pid, "status").unwrap_or_default();
-    let exact = read(pid, "smaps_rollup").and_then(|text| status::bytes_of_field(&text, "Rss"));
+    let Some(process) = open(pid) else { return Snapshot::default() };
+    let status = process.text("status").unwrap_or_default();
+    let exact = process.text("smaps_rollup").ok().and_then(|text| status::bytes_of_field(&text, "Rss"));
     Snapshot {
         rss_bytes: exact.or_else(|| status::bytes_of_field(&status, "VmRSS")),
         peak_rss_bytes: status::bytes_of_field(&status, "VmHWM"),
-        mapped_files: mapped_files(pid),
+        mapped_files: process.read("maps").map(|bytes| mappings::mapped_files(&bytes)).unwrap_or_default(),
     }
-}
-
-/// The same of a process whose first thread may have ended: such a thread shows no memory, the others show it all.
-#[must_use]
-pub fn snapshot_by_any_thread(pid: i32) -> Snapshot {
-    let first = snapshot(pid);
-    if first.rss_bytes.is_some_and(|bytes| bytes > 0) {
-        return first;
-    }
-    let mut others = threads(pid).filter(|thread| *thread != pid).map(snapshot);
-    others.find(|seen| seen.rss_bytes.is_some_and(|bytes| bytes > 0)).unwrap_or(first)
 }
 
 /// What the other threads of a process do while its first stands at its end.
@@ -59,15 +50,16 @@ pub enum Others {
 /// What they do: who goes on neither ends nor was told to.
 #[must_use]
 pub fn others(pid: i32) -> Others {
-    let others = || threads(pid).filter(|thread| *thread != pid);
+    let Some(process) = open(pid) else { return Others::End };
+    let others = || process.threads().unwrap_or_default().into_iter().filter(|thread| *thread != pid);
     // Between taking the kill and showing that it ends a thread shows neither, for as long as it waits for a CPU.
     let go_on = (0..LOOKS_AT_OTHERS).all(|look| {
         std::thread::sleep(Duration::from_millis(u64::from(look > 0)));
-        others().any(goes_on)
+        others().any(|thread| goes_on(&process, thread))
     });
     match go_on {
         false => Others::End,
-        true if others().any(is_in_exec) => Others::Exec,
+        true if others().any(|thread| is_in_exec(&process, thread)) => Others::Exec,
         true => Others::GoOn,
     }
 }
@@ -75,25 +67,20 @@ pub fn others(pid: i32) -> Others {
 const LOOKS_AT_OTHERS: u32 = 10;
 
 /// The end of a whole process reaches each of its threads as a kill of its own. Source: kernel/signal.c, zap_other_threads.
-fn goes_on(thread: i32) -> bool {
-    let stat = read(thread, "stat").unwrap_or_default();
-    let is_exiting = Counters::parse(stat.as_bytes()).is_none_or(|counters| counters.is_exiting());
+fn goes_on(process: &Process, thread: i32) -> bool {
+    let stat = process.read(&format!("task/{thread}/stat")).unwrap_or_default();
+    let is_exiting = Counters::parse(&stat).is_none_or(|counters| counters.is_exiting());
     let kill = 1 << (libc::SIGKILL - 1);
-    let pending = || status::bits_of_field(&read(thread, "status").unwrap_or_default(), "SigPnd");
+    let status = || process.text(&format!("task/{thread}/status")).unwrap_or_default();
+    let pending = || status::bits_of_field(&status(), "SigPnd");
     !is_exiting && pending().is_some_and(|signals| signals & kill == 0)
 }
 
 /// Whether a thread waits in execve(2) or execveat(2).
-fn is_in_exec(thread: i32) -> bool {
-    let call = read(thread, "syscall").unwrap_or_default();
+fn is_in_exec(process: &Process, thread: i32) -> bool {
+    let call = process.text(&format!("task/{thread}/syscall")).unwrap_or_default();
     let number = call.split(' ').next().and_then(|word| word.parse().ok());
     number.is_some_and(|number| [libc::SYS_execve, libc::SYS_execveat].contains(&number))
-}
-
-/// The numbers of a process's threads.
-fn threads(pid: i32) -> impl Iterator<Item = i32> {
-    let entries = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten();
-    entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
 }
 
 /// Resident bytes by the cheapest way, for sampling.
@@ -127,6 +114,10 @@ pub fn own_resident_bytes() -> Option<u64> {
 #[must_use]
 pub fn peak_resident_bytes(pid: i32) -> Option<u64> {
     status::bytes_of_field(&read(pid, "status")?, "VmHWM")
+}
+
+fn open(pid: i32) -> Option<Process> {
+    proc_view::obstacle().is_none().then(|| Process::open(pid).ok()).flatten()
 }
 
 /// Paths need not be UTF-8, so the text is taken as it comes.

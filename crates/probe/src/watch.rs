@@ -253,7 +253,7 @@ impl<'launched> Watch<'launched> {
         if self.is_traced || self.looked_at_exit {
             return;
         }
-        let snapshot = process_files::snapshot_by_any_thread(self.launched.pid());
+        let snapshot = process_files::snapshot(self.launched.pid());
         // A process on its way out shows no memory any more: the sample before counts.
         if snapshot.rss_bytes.is_some_and(|bytes| bytes > 0) {
             self.last_look = snapshot;

@@ -207,13 +207,10 @@ impl Watched {
         }
     }
 
-    /// The first thread has ended and shows no sizes; the others have the same memory.
+    /// Those that another thread shows, where the first has ended.
     fn sizes_of_other_thread(&self) -> (Option<u64>, Option<u64>) {
-        let threads = self.process.threads().unwrap_or_default();
-        let sizes = threads.into_iter().filter(|thread| *thread != self.process.pid()).find_map(|thread| {
-            let text = self.process.read(&format!("task/{thread}/statm")).ok()?;
-            pages_of_statm(&text).filter(|(pages, _)| *pages > 0)
-        });
+        let text = self.process.read("statm").unwrap_or_default();
+        let sizes = pages_of_statm(&text).filter(|(pages, _)| *pages > 0);
         let bytes = |pages: u64| pages.saturating_mul(self.page_bytes);
         (sizes.map(|(all, _)| bytes(all)), sizes.map(|(_, resident)| bytes(resident)))
     }
