@@ -19,7 +19,7 @@ use faultless_report::prometheus_text::Look;
 use crate::arguments::EXIT_STATUS;
 use crate::export_looks;
 use crate::export_notes::Told;
-use crate::export_page::Page;
+use crate::export_page::MetricsPage;
 use crate::export_server::Server;
 use crate::failure::Failure;
 use crate::followed::{self, FollowedArguments};
@@ -93,7 +93,7 @@ pub fn export(arguments: &ExportArguments, signals: &Signals) -> Result<Ending, 
         Some(path) if !is_stream(path) => drop(OutputFile::create(path)?),
         _ => {}
     }
-    let page = Arc::new(Page::new(fleet(arguments)?, arguments.interval));
+    let page = Arc::new(MetricsPage::new(fleet(arguments)?, arguments.interval));
     let is_served = !arguments.once && (arguments.listen.is_some() || arguments.textfile.is_none());
     let server =
         is_served.then(|| Server::bind(arguments.listen.as_deref().unwrap_or(ADDRESS))).transpose()?;
@@ -168,7 +168,7 @@ fn no_file(path: &Path) -> Failure {
 
 /// Takes the lines of the watch for those who scrape.
 struct Scraped {
-    page: Arc<Page>,
+    page: Arc<MetricsPage>,
     textfile: Option<Textfile>,
     told: Told,
 }

@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 use faultless_diagnosis::fleet::heap::{GLIBC, Heap, UNKNOWN};
 use faultless_diagnosis::glibc_heap::walk::HeapWalk;
 use faultless_probe::process::Process;
-use faultless_report::heap::HeapReport;
+use faultless_report::heap::HeapView;
 use faultless_report::map_view::MapView;
 use faultless_report::prometheus_text::Look;
 
 use crate::export_notes::Told;
-use crate::export_page::Page;
+use crate::export_page::MetricsPage;
 use crate::failure::Failure;
 use crate::heap_process::{self, Manner};
 use crate::map;
@@ -40,7 +40,7 @@ struct Subject {
 }
 
 /// Goes on looking, at each process every so often, in a thread of its own; `kinds` are the looks, with the time between two.
-pub fn follow(page: Arc<Page>, kinds: Vec<(Look, Duration)>) {
+pub fn follow(page: Arc<MetricsPage>, kinds: Vec<(Look, Duration)>) {
     std::thread::spawn(move || {
         let mut due: HashMap<(u32, u32, Look), Instant> = HashMap::new();
         let mut told = Told::default();
@@ -68,7 +68,7 @@ pub fn follow(page: Arc<Page>, kinds: Vec<(Look, Duration)>) {
 }
 
 /// Looks at each of them once.
-pub fn look_at_all(page: &Page, kinds: &[(Look, Duration)]) {
+pub fn look_at_all(page: &MetricsPage, kinds: &[(Look, Duration)]) {
     let mut told = Told::default();
     for (kind, _) in kinds {
         for reason in subjects(page).into_iter().filter_map(|subject| look(page, subject, *kind).err()) {
@@ -77,7 +77,7 @@ pub fn look_at_all(page: &Page, kinds: &[(Look, Duration)]) {
     }
 }
 
-fn subjects(page: &Page) -> Vec<Subject> {
+fn subjects(page: &MetricsPage) -> Vec<Subject> {
     let fleet = page.fleet();
     let members = fleet.members();
     members
@@ -100,7 +100,7 @@ enum Seen {
 }
 
 /// Looks into one; the reason where it cannot be seen.
-fn look(page: &Page, subject: Subject, kind: Look) -> Result<(), String> {
+fn look(page: &MetricsPage, subject: Subject, kind: Look) -> Result<(), String> {
     let Ok(process) = Process::open(subject.pid) else { return Ok(()) };
     if process.start_ticks() != subject.start_ticks {
         return Ok(());
@@ -133,7 +133,12 @@ fn exact(mut look: impl FnMut() -> Result<Seen, Failure>) -> Result<Seen, Failur
 }
 
 /// Shows what was seen, and no longer what was seen before where a look failed.
-fn put_down(page: &Page, subject: Subject, kind: Look, seen: Result<Seen, Failure>) -> Result<(), String> {
+fn put_down(
+    page: &MetricsPage,
+    subject: Subject,
+    kind: Look,
+    seen: Result<Seen, Failure>,
+) -> Result<(), String> {
     let (pid, mut fleet) = (subject.pid, page.fleet());
     if !fleet.runs(subject.place, subject.program) {
         return Ok(());
@@ -172,7 +177,7 @@ fn put_down(page: &Page, subject: Subject, kind: Look, seen: Result<Seen, Failur
     Ok(())
 }
 
-fn of_heap(report: &HeapReport) -> Seen {
+fn of_heap(report: &HeapView) -> Seen {
     match (&report.faultless, &report.other) {
         (Some(faultless), _) => Seen::Heap(Heap::of_faultless(&faultless.page)),
         (None, Some((name, _))) => Seen::Heap(Heap::of_another(&name.to_lowercase())),
@@ -208,8 +213,8 @@ mod tests {
 
     use super::*;
 
-    fn report(glibc: Option<(u32, u32)>) -> HeapReport {
-        HeapReport {
+    fn report(glibc: Option<(u32, u32)>) -> HeapView {
+        HeapView {
             pid: Some(7),
             name: "x".into(),
             source: Source::AtExit,
@@ -254,7 +259,7 @@ mod tests {
         };
         assert_eq!(of_mappings(&view(Some(Usage::default()))).unwrap(), Seen::Kinds(Vec::new()));
         let failed = of_mappings(&view(None));
-        let page = Page::new(Fleet::new(Grouping::Name, 0), Duration::from_secs(5));
+        let page = MetricsPage::new(Fleet::new(Grouping::Name, 0), Duration::from_secs(5));
         page.fleet().add(Line::Process(Process { pid: 7, ..Process::default() }));
         page.fleet().set_kinds(0, vec![("stack", 5)]);
         let subject = Subject { place: 0, pid: 7, start_ticks: 0, program: 0 };

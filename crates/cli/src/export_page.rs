@@ -11,7 +11,7 @@ use faultless_report::prometheus_text::{self, Look, Own};
 const OLD: (u32, Duration) = (10, Duration::from_secs(60));
 
 /// The figures of one moment after the other.
-pub struct Page {
+pub struct MetricsPage {
     fleet: Mutex<Fleet>,
     own: Mutex<Own>,
     /// When a round was over last; at first, when it was made.
@@ -20,7 +20,7 @@ pub struct Page {
     keeps: Duration,
 }
 
-impl Page {
+impl MetricsPage {
     /// Of a fleet in which nobody was seen yet; `interval` is the time from one round of looks to the next.
     pub fn new(fleet: Fleet, interval: Duration) -> Self {
         Self {
@@ -84,7 +84,7 @@ mod tests {
     #[test]
     fn figures_are_old_ten_intervals_after_the_last_round_and_never_before_a_minute() {
         for (interval_s, lasts_s) in [(1, 60), (30, 300)] {
-            let page = Page::new(Fleet::new(Grouping::Name, 0), Duration::from_secs(interval_s));
+            let page = MetricsPage::new(Fleet::new(Grouping::Name, 0), Duration::from_secs(interval_s));
             assert!(!page.text().contains("last_round"), "there was none");
             page.end_round();
             let later = |s| Instant::now() + Duration::from_secs(s);

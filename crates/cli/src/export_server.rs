@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use faultless_report::plain::plain;
 use faultless_report::prometheus_text::CONTENT_TYPE;
 
-use crate::export_page::Page;
+use crate::export_page::MetricsPage;
 use crate::failure::Failure;
 
 /// Connections answered at once; more wait for their turn in the kernel.
@@ -22,8 +22,9 @@ const MOST_FIELDS: usize = 64;
 /// Time for a request to arrive, and again for the answer to be taken.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Who sent more than a request has so long, and so many bytes, to see the answer.
-const FAREWELL: (Duration, usize) = (Duration::from_secs(1), 1 << 20);
+/// Who was answered has so long to close, and may send so many bytes more meanwhile.
+const CLOSING_TIME: Duration = Duration::from_secs(1);
+const MOST_SURPLUS_BYTES: usize = 1 << 20;
 
 /// How long no connection is taken after the kernel refused one, as where descriptors have run out.
 const BREATH: Duration = Duration::from_millis(200);
@@ -36,7 +37,7 @@ pub struct Server {
     listener: TcpListener,
     address: SocketAddr,
     patience: Duration,
-    farewell: Duration,
+    closing_time: Duration,
 }
 
 impl Server {
@@ -66,7 +67,7 @@ impl Server {
             .collect();
         let listener = TcpListener::bind(addresses.as_slice()).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
-        Ok(Self { listener, address, patience: PATIENCE, farewell: FAREWELL.0 })
+        Ok(Self { listener, address, patience: PATIENCE, closing_time: CLOSING_TIME })
     }
 
     /// Where it listens.
@@ -78,29 +79,29 @@ impl Server {
     ///
     /// # Errors
     /// [`Failure::Failed`] where there can be no thread.
-    pub fn serve(self, page: &Arc<Page>) -> Result<(), Failure> {
-        let (listener, times) = (Arc::new(self.listener), (self.patience, self.farewell));
-        let desks = Arc::new(Mutex::new(Desks::default()));
+    pub fn serve(self, page: &Arc<MetricsPage>) -> Result<(), Failure> {
+        let (listener, times) = (Arc::new(self.listener), (self.patience, self.closing_time));
+        let connections = Arc::new(Mutex::new(Connections::default()));
         // Held until all are there: who comes before that must not make way for want of the others.
-        let mut counted = locked(&desks);
+        let mut counted = locked(&connections);
         for number in 0..MOST_CONNECTIONS {
-            let (listener, page, own) = (Arc::clone(&listener), Arc::clone(page), Arc::clone(&desks));
+            let (listener, page, own) = (Arc::clone(&listener), Arc::clone(page), Arc::clone(&connections));
             let answer_all = move || {
                 loop {
                     match listener.accept() {
                         Ok((stream, _)) => {
                             let stream = Arc::new(stream);
-                            locked(&own).take(&stream);
+                            locked(&own).begin(&stream);
                             // Who goes away in the middle is nobody's loss.
                             drop(answer(&stream, &page, times, &own));
-                            locked(&own).leave(&stream);
+                            locked(&own).end(&stream);
                         }
                         Err(_) => std::thread::sleep(BREATH),
                     }
                 }
             };
             match std::thread::Builder::new().spawn(answer_all) {
-                Ok(_) => counted.all += 1,
+                Ok(_) => counted.threads += 1,
                 Err(error) if number == 0 => {
                     return Err(Failure::Failed(format!("cannot start a thread that answers: {error}")));
                 }
@@ -112,30 +113,30 @@ impl Server {
     }
 }
 
-/// The threads that answer, and whom they wait for: who is idle does not keep out who asks.
+/// The open connections, one for each thread at most, and who of them is waited for: who is idle does not keep out who asks.
 #[derive(Default)]
-struct Desks {
-    all: usize,
-    taken: usize,
+struct Connections {
+    threads: usize,
+    open: usize,
     /// Whose request has not wholly arrived, or who was answered and has not closed; who came first is first.
     waiting: VecDeque<Arc<TcpStream>>,
     /// Who was told to make way, and will.
     leaving: Vec<Arc<TcpStream>>,
 }
 
-impl Desks {
-    fn take(&mut self, stream: &Arc<TcpStream>) {
-        self.taken += 1;
+impl Connections {
+    fn begin(&mut self, stream: &Arc<TcpStream>) {
+        self.open += 1;
         // Not the new one: its request may be under way.
         self.make_room();
         self.waiting.push_back(Arc::clone(stream));
     }
 
-    fn serve(&mut self, stream: &Arc<TcpStream>) {
+    fn end_waiting(&mut self, stream: &Arc<TcpStream>) {
         self.waiting.retain(|other| !Arc::ptr_eq(other, stream));
     }
 
-    fn part(&mut self, stream: &Arc<TcpStream>) {
+    fn await_close(&mut self, stream: &Arc<TcpStream>) {
         // Who makes way already is not waited for.
         if !self.leaving.iter().any(|other| Arc::ptr_eq(other, stream)) {
             self.waiting.push_back(Arc::clone(stream));
@@ -143,15 +144,15 @@ impl Desks {
         }
     }
 
-    fn leave(&mut self, stream: &Arc<TcpStream>) {
-        self.serve(stream);
+    fn end(&mut self, stream: &Arc<TcpStream>) {
+        self.end_waiting(stream);
         self.leaving.retain(|other| !Arc::ptr_eq(other, stream));
-        self.taken -= 1;
+        self.open -= 1;
     }
 
     /// Where the last one is taken, the one that is waited for longest is read no further, and so gives its own up.
     fn make_room(&mut self) {
-        if self.taken - self.leaving.len() >= self.all
+        if self.open - self.leaving.len() >= self.threads
             && let Some(idle) = self.waiting.pop_front()
         {
             // What has arrived can still be read. Who has gone away meanwhile makes way, too.
@@ -162,14 +163,14 @@ impl Desks {
 }
 
 /// A panic ends the program, so nothing is left half changed.
-fn locked(desks: &Mutex<Desks>) -> MutexGuard<'_, Desks> {
-    desks.lock().unwrap_or_else(PoisonError::into_inner)
+fn locked(connections: &Mutex<Connections>) -> MutexGuard<'_, Connections> {
+    connections.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What was asked for.
 #[derive(Debug, PartialEq, Eq)]
 enum Request {
-    Page,
+    Metrics,
     Welcome,
     Elsewhere,
     OtherMethod,
@@ -178,14 +179,14 @@ enum Request {
 
 fn answer(
     stream: &Arc<TcpStream>,
-    page: &Page,
-    (patience, farewell): (Duration, Duration),
-    desks: &Mutex<Desks>,
+    page: &MetricsPage,
+    (patience, closing_time): (Duration, Duration),
+    connections: &Mutex<Connections>,
 ) -> io::Result<()> {
     let (request, is_head) = receive(stream, patience)?;
-    locked(desks).serve(stream);
+    locked(connections).end_waiting(stream);
     let (status, content_type, body) = match request {
-        Request::Page => match page.is_old(Instant::now()) {
+        Request::Metrics => match page.is_old(Instant::now()) {
             None => ("200 OK", CONTENT_TYPE, page.text()),
             Some(reason) => ("503 Service Unavailable", "text/plain", format!("{reason}\n")),
         },
@@ -202,8 +203,8 @@ fn answer(
         text.push_str(&body);
     }
     send(stream, text.as_bytes(), patience)?;
-    locked(desks).part(stream);
-    part(stream, farewell)
+    locked(connections).await_close(stream);
+    close_after_them(stream, closing_time)
 }
 
 /// Sends everything in this time, however little a reader takes at once.
@@ -223,10 +224,10 @@ fn send(mut stream: &TcpStream, bytes: &[u8], patience: Duration) -> io::Result<
 
 /// Closes so that the answer arrives: where bytes lie unread, the kernel resets the connection, and the other side may lose what it
 /// has not read yet.
-fn part(stream: &TcpStream, farewell: Duration) -> io::Result<()> {
+fn close_after_them(stream: &TcpStream, closing_time: Duration) -> io::Result<()> {
     stream.shutdown(Shutdown::Write)?;
-    let (mut taken, deadline) = (0, Instant::now() + farewell);
-    while taken < FAREWELL.1 {
+    let (mut taken, deadline) = (0, Instant::now() + closing_time);
+    while taken < MOST_SURPLUS_BYTES {
         match read(stream, &mut [0; 4096], deadline)? {
             0 => break,
             length => taken += length,
@@ -284,7 +285,7 @@ fn parse(head: &[u8]) -> Option<(Request, bool)> {
     let path = path.split_once('?').map_or(path, |(path, _)| path);
     let is_head = request.method == Some("HEAD");
     let wanted = match (request.method, path) {
-        (Some("GET" | "HEAD"), "/metrics") => Request::Page,
+        (Some("GET" | "HEAD"), "/metrics") => Request::Metrics,
         (Some("GET" | "HEAD"), "/") => Request::Welcome,
         (Some("GET" | "HEAD"), _) => Request::Elsewhere,
         _ => Request::OtherMethod,
@@ -301,10 +302,10 @@ mod tests {
     #[test]
     fn requests_are_told_apart() {
         let of = |text: &str| parse(text.as_bytes());
-        assert_eq!(of("GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n"), Some((Request::Page, false)));
-        assert_eq!(of("HEAD /metrics?x=1 HTTP/1.0\r\n\r\n"), Some((Request::Page, true)));
+        assert_eq!(of("GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n"), Some((Request::Metrics, false)));
+        assert_eq!(of("HEAD /metrics?x=1 HTTP/1.0\r\n\r\n"), Some((Request::Metrics, true)));
         assert_eq!(of("GET / HTTP/1.1\r\n\r\n"), Some((Request::Welcome, false)));
-        assert_eq!(of("GET http://a:1/metrics?x HTTP/1.1\r\n\r\n"), Some((Request::Page, false)));
+        assert_eq!(of("GET http://a:1/metrics?x HTTP/1.1\r\n\r\n"), Some((Request::Metrics, false)));
         assert_eq!(of("GET http://a:1 HTTP/1.1\r\n\r\n"), Some((Request::Welcome, false)));
         assert_eq!(of("GET /etc/passwd HTTP/1.1\r\n\r\n"), Some((Request::Elsewhere, false)));
         assert_eq!(of("POST /metrics HTTP/1.1\r\n\r\n"), Some((Request::OtherMethod, false)));
@@ -317,9 +318,11 @@ mod tests {
     #[test]
     fn who_asks_nothing_or_does_not_close_makes_way_for_who_asks() {
         let mut server = Server::bind("127.0.0.1:0").unwrap();
-        (server.patience, server.farewell) = (Duration::from_hours(1), Duration::from_hours(1));
+        (server.patience, server.closing_time) = (Duration::from_hours(1), Duration::from_hours(1));
         let address = server.address();
-        server.serve(&Arc::new(Page::new(Fleet::new(Grouping::Name, 0), Duration::from_secs(1)))).unwrap();
+        server
+            .serve(&Arc::new(MetricsPage::new(Fleet::new(Grouping::Name, 0), Duration::from_secs(1))))
+            .unwrap();
         let connect = || {
             let stream = TcpStream::connect(address).unwrap();
             stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
@@ -354,7 +357,7 @@ mod tests {
                 (1..MOST_CONNECTIONS).map(|_| TcpStream::connect(address).unwrap()).collect();
             waiting[0].write_all(b"GET /metr").unwrap();
             server
-                .serve(&Arc::new(Page::new(Fleet::new(Grouping::Name, 0), Duration::from_secs(1))))
+                .serve(&Arc::new(MetricsPage::new(Fleet::new(Grouping::Name, 0), Duration::from_secs(1))))
                 .unwrap();
             // One thread is left: who makes way is read to its end at once.
             waiting[1].set_read_timeout(Some(Duration::from_millis(20))).unwrap();
@@ -372,18 +375,18 @@ mod tests {
         let address = listener.local_addr().unwrap();
         let others: Vec<TcpStream> = (0..2).map(|_| TcpStream::connect(address).unwrap()).collect();
         let [first, second] = [(); 2].map(|()| Arc::new(listener.accept().unwrap().0));
-        let mut desks = Desks { all: 2, ..Desks::default() };
+        let mut connections = Connections { threads: 2, ..Connections::default() };
         for stream in [&first, &second] {
-            desks.take(stream);
-            desks.serve(stream);
+            connections.begin(stream);
+            connections.end_waiting(stream);
         }
-        assert!(desks.leaving.is_empty(), "both are being answered");
-        desks.part(&first);
-        desks.part(&second);
-        assert!(Arc::ptr_eq(&desks.leaving[0], &first) && desks.leaving.len() == 1);
+        assert!(connections.leaving.is_empty(), "both are being answered");
+        connections.await_close(&first);
+        connections.await_close(&second);
+        assert!(Arc::ptr_eq(&connections.leaving[0], &first) && connections.leaving.len() == 1);
         assert_eq!((&*first).read(&mut [0]).unwrap(), 0, "it does not wait for who does not close");
-        desks.leave(&first);
-        assert_eq!((desks.taken, desks.waiting.len(), desks.leaving.len()), (1, 1, 0));
+        connections.end(&first);
+        assert_eq!((connections.open, connections.waiting.len(), connections.leaving.len()), (1, 1, 0));
         drop(others);
     }
 

@@ -12,7 +12,7 @@ use faultless_probe::signals::Signals;
 use faultless_probe::terminal;
 use faultless_records::core_file::{self, HEADER_BYTES};
 use faultless_records::measurement::Ending;
-use faultless_report::heap::HeapReport;
+use faultless_report::heap::HeapView;
 use faultless_report::{heap_json, heap_table, malloc_info};
 
 use crate::arguments::EXIT_STATUS;
@@ -57,7 +57,7 @@ pub fn heap(
     hold: impl Fn() -> Result<Signals, Failure>,
 ) -> Result<Ending, Failure> {
     let manner = if arguments.stop { Manner::Standing } else { Manner::Running };
-    let show = |report: &HeapReport| crate::print(text(report, &arguments)?);
+    let show = |report: &HeapView| crate::print(text(report, &arguments)?);
     match (arguments.pid, arguments.words.as_slice()) {
         (Some(pid), _) => {
             let process = subject::process(pid)?;
@@ -115,7 +115,7 @@ fn is_core(path: &Path) -> bool {
         })
 }
 
-fn text(report: &HeapReport, arguments: &HeapArguments) -> Result<String, Failure> {
+fn text(report: &HeapView, arguments: &HeapArguments) -> Result<String, Failure> {
     if arguments.json {
         return Ok(heap_json::json(report));
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use faultless_probe::signals::Signals;
 use faultless_probe::watch::Moment;
-use faultless_report::heap::HeapReport;
+use faultless_report::heap::HeapView;
 
 use crate::failure::Failure;
 use crate::heap_process::{self, Manner};
@@ -21,7 +21,7 @@ pub fn look(
     after: Option<Duration>,
     manner: Manner,
     signals: &Signals,
-    show: &dyn Fn(&HeapReport) -> Result<(), Failure>,
+    show: &dyn Fn(&HeapView) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let unseen = "ended before it could be looked at: tracing was refused, so give a time at which it still runs (--after 2s)";
     // Standard output is the report's.

@@ -11,7 +11,7 @@ use faultless_probe::core_image::CoreImage;
 use faultless_records::core_file::{MappedFile, Segment};
 use faultless_records::glibc;
 use faultless_records::quantity::several;
-use faultless_report::heap::{HeapReport, Source};
+use faultless_report::heap::{HeapView, Source};
 
 use crate::failure::Failure;
 use crate::heap_process::nothing_found;
@@ -23,7 +23,7 @@ const HEAD_BYTES: usize = 2048;
 ///
 /// # Errors
 /// [`Failure`] when it is no core file.
-pub fn look(path: &Path) -> Result<HeapReport, Failure> {
+pub fn look(path: &Path) -> Result<HeapView, Failure> {
     let image = CoreImage::open(path).map_err(|error| Failure::Failed(error.to_string()))?;
     let began = Instant::now();
     let files = &image.notes.files;
@@ -73,7 +73,7 @@ pub fn look(path: &Path) -> Result<HeapReport, Failure> {
     remarks.push(
         "A core file does not say which pages had memory: what a trim would give back is a bound.".to_owned(),
     );
-    Ok(HeapReport {
+    Ok(HeapView {
         pid,
         name,
         source: Source::Core(path.display().to_string()),

@@ -14,7 +14,7 @@ use faultless_records::allocator::Allocator;
 use faultless_records::glibc;
 use faultless_records::mappings::{self, DELETED, Mapping};
 use faultless_records::status;
-use faultless_report::heap::{FaultlessHeap, HeapReport, Regions, Source};
+use faultless_report::heap::{FaultlessHeap, HeapView, Regions, Source};
 
 use crate::failure::Failure;
 use crate::heap_faultless::Host;
@@ -44,7 +44,7 @@ pub enum Manner {
 ///
 /// # Errors
 /// [`Failure`] when it cannot be seen or stopped.
-pub fn look(process: &Process, manner: Manner) -> Result<HeapReport, Failure> {
+pub fn look(process: &Process, manner: Manner) -> Result<HeapView, Failure> {
     let memory = process.memory().map_err(Failure::of_process)?;
     let pagemap = PageMap::open(process).map_err(Failure::of_process)?;
     if pagemap.page_bytes() != PAGE_BYTES {
@@ -76,7 +76,7 @@ pub fn look(process: &Process, manner: Manner) -> Result<HeapReport, Failure> {
         };
         seen.remarks.push(format!("faultless map {whom} names what memory it has."));
     }
-    Ok(HeapReport {
+    Ok(HeapView {
         pid: Some(process.pid()),
         name: process.name().to_owned(),
         source,

@@ -68,7 +68,7 @@ impl Outcome {
 
 /// What becomes of an instrument on a subject.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Verdict {
+pub struct Prospect {
     /// Which.
     pub instrument: Instrument,
     /// On whom.
@@ -83,7 +83,7 @@ pub struct Verdict {
     pub wants: Vec<Mechanism>,
 }
 
-/// The subjects that the verdicts are about.
+/// The subjects that the prospects are about.
 #[must_use]
 pub fn subjects(permissions: &Permissions) -> &'static [Subject] {
     match permissions.given {
@@ -94,14 +94,14 @@ pub fn subjects(permissions: &Permissions) -> &'static [Subject] {
 
 /// One for each instrument and subject.
 #[must_use]
-pub fn verdicts(permissions: &Permissions) -> Vec<Verdict> {
+pub fn prospects(permissions: &Permissions) -> Vec<Prospect> {
     let of = |instrument| {
         subjects(permissions).iter().map(move |subject| judge(permissions, instrument, *subject))
     };
     Instrument::ALL.into_iter().flat_map(of).collect()
 }
 
-fn judge(permissions: &Permissions, instrument: Instrument, subject: Subject) -> Verdict {
+fn judge(permissions: &Permissions, instrument: Instrument, subject: Subject) -> Prospect {
     let allows = |mechanism| permissions.allows(mechanism, subject);
     let is_command = subject == Subject::Command;
     let stop = if is_command { Mechanism::Trace } else { Mechanism::Attach };
@@ -212,14 +212,14 @@ impl Case<'_> {
         }
     }
 
-    fn close(self, instrument: Instrument, by: &'static str) -> Verdict {
+    fn close(self, instrument: Instrument, by: &'static str) -> Prospect {
         let outcome = match self.lacks.as_slice() {
             [] => Outcome::Whole,
             lacks if lacks.contains(&ALL) => Outcome::Nothing,
             _ => Outcome::Part,
         };
         let works = outcome != Outcome::Nothing;
-        Verdict {
+        Prospect {
             instrument,
             subject: self.subject,
             outcome,
@@ -328,19 +328,19 @@ mod tests {
         Permissions { attempts, ..Permissions::default() }
     }
 
-    fn verdict(permissions: &Permissions, instrument: Instrument, subject: Subject) -> Verdict {
-        let all = verdicts(permissions);
+    fn prospect(permissions: &Permissions, instrument: Instrument, subject: Subject) -> Prospect {
+        let all = prospects(permissions);
         all.into_iter()
-            .find(|verdict| (verdict.instrument, verdict.subject) == (instrument, subject))
+            .find(|prospect| (prospect.instrument, prospect.subject) == (instrument, subject))
             .unwrap()
     }
 
     #[test]
     fn who_may_all_sees_all() {
-        let all = verdicts(&found(&[]));
+        let all = prospects(&found(&[]));
         assert_eq!(all.len(), 21);
         assert!(
-            all.iter().all(|verdict| verdict.outcome == Outcome::Whole && verdict.wants.is_empty()),
+            all.iter().all(|prospect| prospect.outcome == Outcome::Whole && prospect.wants.is_empty()),
             "{all:?}"
         );
     }
@@ -349,9 +349,9 @@ mod tests {
     fn each_thing_denied_takes_away_what_hangs_on_it_and_no_more() {
         use Instrument::{Churn, ChurnMalloc, Faults, Heap, HeapStop, Map, Watch};
         let hit = |mechanism, subject| -> Vec<(Instrument, Subject, Outcome)> {
-            let all = verdicts(&found(&[(mechanism, subject)]));
-            let hit = all.into_iter().filter(|verdict| verdict.outcome != Outcome::Whole);
-            hit.map(|verdict| (verdict.instrument, verdict.subject, verdict.outcome)).collect()
+            let all = prospects(&found(&[(mechanism, subject)]));
+            let hit = all.into_iter().filter(|prospect| prospect.outcome != Outcome::Whole);
+            hit.map(|prospect| (prospect.instrument, prospect.subject, prospect.outcome)).collect()
         };
         let (own, others, machine) = (Subject::Own, Subject::Others, Subject::Machine);
         assert_eq!(hit(Mechanism::Sizes, own), [(Map, own, Outcome::Nothing), (Watch, own, Outcome::Part)]);
@@ -365,7 +365,7 @@ mod tests {
         );
         let sizes = found(&[(Mechanism::Sizes, own)]);
         // What is swapped is told by a file that everybody may read.
-        assert_eq!(verdict(&sizes, Watch, own).lacks, ["PSS and exact RSS (smaps_rollup)"]);
+        assert_eq!(prospect(&sizes, Watch, own).lacks, ["PSS and exact RSS (smaps_rollup)"]);
         assert_eq!(hit(Mechanism::Attach, own), [(HeapStop, own, Outcome::Nothing)]);
         assert_eq!(hit(Mechanism::KernelEvents, own), [(Faults, own, Outcome::Part)]);
         assert_eq!(
@@ -383,14 +383,14 @@ mod tests {
     fn churn_takes_the_best_that_is_left() {
         let machine = (Mechanism::Tracepoints, Subject::Machine);
         let command =
-            |denied: &[(Mechanism, Subject)]| verdict(&found(denied), Instrument::Churn, Subject::Command);
+            |denied: &[(Mechanism, Subject)]| prospect(&found(denied), Instrument::Churn, Subject::Command);
         assert_eq!(command(&[]).by, Some("tracepoints"));
         assert!(command(&[machine]).by.unwrap().contains("seccomp"));
         let filter = (Mechanism::Filter, Subject::Command);
         assert!(command(&[machine, filter]).by.unwrap().starts_with("ptrace"));
         let trace = (Mechanism::Trace, Subject::Command);
         assert_eq!(command(&[machine, filter, trace]).outcome, Outcome::Nothing);
-        let own = |denied: &[(Mechanism, Subject)]| verdict(&found(denied), Instrument::Churn, Subject::Own);
+        let own = |denied: &[(Mechanism, Subject)]| prospect(&found(denied), Instrument::Churn, Subject::Own);
         let (events, attach) = ((Mechanism::UserEvents, Subject::Own), (Mechanism::Attach, Subject::Own));
         assert!(own(&[machine]).lacks[0].contains("--by ptrace"));
         assert!(!own(&[machine, attach]).lacks[0].contains("ptrace"));

@@ -3,7 +3,7 @@
 use faultless_records::bench::{Campaign, Cell, Contender, Figures, Sample, Suite};
 
 use crate::spread::Spread;
-use crate::standing::{Metric, Ratio};
+use crate::standing::{Cost, Ratio};
 
 /// One run that has figures.
 #[derive(Clone, Copy)]
@@ -82,8 +82,8 @@ impl<'a> Case<'a> {
     ///
     /// # Errors
     /// When no run has both.
-    pub fn over_start(&self, metric: Metric) -> Result<f64, String> {
-        self.median(&|run| Some(metric.of(run.figures)? - run.figures.start_rss_bytes? as f64))
+    pub fn over_start(&self, cost: Cost) -> Result<f64, String> {
+        self.median(&|run| Some(cost.of(run.figures)? - run.figures.start_rss_bytes? as f64))
     }
 
     /// The same of a mark in KiB; the result is in bytes.

@@ -7,7 +7,7 @@
 use faultless_records::bench::{Campaign, Cell, Contender, Suite};
 
 use crate::seed_case::Case;
-use crate::standing::{Metric, Ratio, cells_of};
+use crate::standing::{Cost, Ratio, cells_of};
 
 /// Room in bytes that an allocator may keep where a case says "live + 2 MiB".
 const SMALL_REST: f64 = (2 << 20) as f64;
@@ -175,7 +175,7 @@ const CRITERIA: &[Criterion] = &[
     criterion("release", "RSS over the start, 1 s after", Unit::Bytes, |case| {
         let live = case.mark("live_kib")? * KIB;
         let limit = live * 1.1 + SMALL_REST + case.mark("parked")? * PER_PARKED;
-        Ok(Measure::AtMost(case.over_start(Metric::IdleRss)?, limit))
+        Ok(Measure::AtMost(case.over_start(Cost::IdleRss)?, limit))
     }),
     Criterion {
         applies: idles_little,
@@ -196,21 +196,21 @@ const CRITERIA: &[Criterion] = &[
         Ok(if has_limit { Measure::AtMost(kept, SMALL_REST) } else { Measure::Only(kept) })
     }),
     criterion("spike", "RSS over the start at the end", Unit::Bytes, |case| {
-        Ok(Measure::AtMost(case.over_start(Metric::EndRss)?, case.mark("live_kib")? * KIB * 1.1))
+        Ok(Measure::AtMost(case.over_start(Cost::EndRss)?, case.mark("live_kib")? * KIB * 1.1))
     }),
     criterion("parked_random", "RSS over the start, 2 s after", Unit::Bytes, |case| {
         let limit = 4.0 * MIB + case.mark("parked")? * PER_PARKED;
-        Ok(Measure::AtMost(case.over_start(Metric::IdleRss)?, limit))
+        Ok(Measure::AtMost(case.over_start(Cost::IdleRss)?, limit))
     }),
     criterion("pool", "RSS over the start, idle", Unit::Bytes, |case| {
-        Ok(Measure::AtMost(case.over_start(Metric::IdleRss)?, case.mark("live_kib")? * KIB * 3.0))
+        Ok(Measure::AtMost(case.over_start(Cost::IdleRss)?, case.mark("live_kib")? * KIB * 3.0))
     }),
     criterion("pool", "peak RSS", Unit::Bytes, |case| {
-        let libc = case.of_libc(&|run| Metric::PeakRss.of(run.figures))?;
-        Ok(Measure::AtMost(case.median(&|run| Metric::PeakRss.of(run.figures))?, libc))
+        let libc = case.of_libc(&|run| Cost::PeakRss.of(run.figures))?;
+        Ok(Measure::AtMost(case.median(&|run| Cost::PeakRss.of(run.figures))?, libc))
     }),
     criterion("pool", "faults", Unit::Count, |case| {
-        let pages = case.over_start(Metric::PeakRss)? / case.page_bytes() * case.mark("stretches")?;
+        let pages = case.over_start(Cost::PeakRss)? / case.page_bytes() * case.mark("stretches")?;
         Ok(Measure::AtMost(case.faults()?, pages * 1.2))
     }),
     criterion("hundred", "private memory of a process", Unit::Bytes, |case| {
@@ -228,15 +228,15 @@ const CRITERIA: &[Criterion] = &[
         Ok(Measure::AtMost(case.mark_over_start("top_kib")?, limit))
     }),
     criterion("jvm", "RSS, idle", Unit::Bytes, |case| {
-        let limit = case.of_purging_jemalloc(&|run| Metric::IdleRss.of(run.figures))?;
-        Ok(Measure::AtMost(case.median(&|run| Metric::IdleRss.of(run.figures))?, limit))
+        let limit = case.of_purging_jemalloc(&|run| Cost::IdleRss.of(run.figures))?;
+        Ok(Measure::AtMost(case.median(&|run| Cost::IdleRss.of(run.figures))?, limit))
     }),
     criterion("jvm", "faults", Unit::Count, |case| {
         let jemalloc = case.of_purging_jemalloc(&|run| run.mark("faults"))?;
         Ok(Measure::AtMost(case.mark("faults")?, jemalloc * 2.0 / 3.0))
     }),
     criterion("jvm", "processor time, ratio to the best other", Unit::Ratio, |case| {
-        Ok(Measure::Ratio(case.ratio_to_best(&|run| Metric::Processor.of(run.figures))?, 1.0))
+        Ok(Measure::Ratio(case.ratio_to_best(&|run| Cost::Processor.of(run.figures))?, 1.0))
     }),
 ];
 
@@ -311,9 +311,9 @@ fn huge_pages(campaign: &Campaign, cell: usize) -> Option<Row> {
             return Err("it was told to do without huge pages".to_owned());
         }
         let is_twin = |other: &Contender| other.library == own.library && does_without_huge_pages(other);
-        let without = case.of_contender(&is_twin, &|run| Metric::PeakRss.of(run.figures));
+        let without = case.of_contender(&is_twin, &|run| Cost::PeakRss.of(run.figures));
         let without = without.ok_or("the same allocator without huge pages is not among the contenders")?;
-        let peak = case.median(&|run| Metric::PeakRss.of(run.figures))?;
+        let peak = case.median(&|run| Cost::PeakRss.of(run.figures))?;
         Ok(Measure::AtMost(peak, without * HUGE_PAGES_AT_MOST))
     };
     Some(row(campaign, cell, "peak RSS with huge pages", Unit::Bytes, measure))

@@ -20,7 +20,7 @@ const CONFIDENCE: f64 = 0.95;
 
 /// What is compared. Less is better in all of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Metric {
+pub enum Cost {
     /// Wall time, in s.
     Elapsed,
     /// User and system time, in s.
@@ -35,7 +35,7 @@ pub enum Metric {
     MinorFaults,
 }
 
-impl Metric {
+impl Cost {
     /// The figure, where the run has it.
     #[must_use]
     pub fn of(self, figures: &Figures) -> Option<f64> {
@@ -121,8 +121,8 @@ fn sign_interval(n: usize) -> (usize, f64) {
 
 /// Median and range of a figure in one cell.
 #[must_use]
-pub fn spread(campaign: &Campaign, cell: usize, contender: usize, metric: Metric) -> Option<Spread> {
-    Spread::of(campaign.runs(cell, contender).filter_map(|(_, figures)| metric.of(figures)))
+pub fn spread(campaign: &Campaign, cell: usize, contender: usize, cost: Cost) -> Option<Spread> {
+    Spread::of(campaign.runs(cell, contender).filter_map(|(_, figures)| cost.of(figures)))
 }
 
 /// The ratio of two contenders in one cell, from the rounds that both finished.
@@ -132,11 +132,9 @@ pub fn ratio(
     cell: usize,
     contender: usize,
     reference: usize,
-    metric: Metric,
+    cost: Cost,
 ) -> Option<Ratio> {
-    Ratio::of(
-        round_ratios(campaign, cell, contender, reference, metric).into_iter().map(|(_, r)| r).collect(),
-    )
+    Ratio::of(round_ratios(campaign, cell, contender, reference, cost).into_iter().map(|(_, r)| r).collect())
 }
 
 fn round_ratios(
@@ -144,11 +142,11 @@ fn round_ratios(
     cell: usize,
     contender: usize,
     reference: usize,
-    metric: Metric,
+    cost: Cost,
 ) -> Vec<(u32, f64)> {
     // Each campaign is walked once and not once a round: it may hold a million runs.
     let of = |who: usize| -> Vec<(u32, f64)> {
-        let figures = campaign.runs(cell, who).filter_map(|(round, run)| Some((round, metric.of(run)?)));
+        let figures = campaign.runs(cell, who).filter_map(|(round, run)| Some((round, cost.of(run)?)));
         figures.filter(|(_, figure)| *figure > 0.0).collect()
     };
     let bases = of(reference);
@@ -168,10 +166,10 @@ pub fn suite_ratio(
     suite: Suite,
     contender: usize,
     reference: usize,
-    metric: Metric,
+    cost: Cost,
 ) -> Option<Ratio> {
     let cells: Vec<Vec<(u32, f64)>> = cells_of(campaign, suite)
-        .map(|cell| round_ratios(campaign, cell, contender, reference, metric))
+        .map(|cell| round_ratios(campaign, cell, contender, reference, cost))
         .collect();
     let rounds: Vec<u32> = cells.first()?.iter().map(|(round, _)| *round).collect();
     let mean_of_round = |round: u32| {
@@ -191,18 +189,18 @@ pub fn cells_of(campaign: &Campaign, suite: Suite) -> impl Iterator<Item = usize
 
 /// The contender with the smallest median in a cell.
 #[must_use]
-pub fn best(campaign: &Campaign, cell: usize, metric: Metric) -> Option<usize> {
+pub fn best(campaign: &Campaign, cell: usize, cost: Cost) -> Option<usize> {
     let medians = (0..campaign.contenders.len())
-        .filter_map(|contender| Some((contender, spread(campaign, cell, contender, metric)?.median)));
+        .filter_map(|contender| Some((contender, spread(campaign, cell, contender, cost)?.median)));
     medians.min_by(|a, b| a.1.total_cmp(&b.1)).map(|(contender, _)| contender)
 }
 
 /// Whether a contender is the best of a cell or cannot be told from it.
 #[must_use]
-pub fn is_among_best(campaign: &Campaign, cell: usize, contender: usize, metric: Metric) -> bool {
-    let Some(best) = best(campaign, cell, metric) else { return false };
+pub fn is_among_best(campaign: &Campaign, cell: usize, contender: usize, cost: Cost) -> bool {
+    let Some(best) = best(campaign, cell, cost) else { return false };
     best == contender
-        || ratio(campaign, cell, contender, best, metric)
+        || ratio(campaign, cell, contender, best, cost)
             .is_some_and(|ratio| ratio.verdict() != Ordering::Greater)
 }
 
@@ -264,30 +262,30 @@ mod tests {
     fn ratios_pair_the_runs_of_a_round() {
         // The machine is twice as slow in round 1; the ratio does not see it.
         let runs = campaign(&[&[&[1.0, 2.0, 1.0], &[0.5, 1.0, 0.6]], &[&[1.0], &[1.0]]]);
-        let ratio = ratio(&runs, 0, 1, 0, Metric::Elapsed).unwrap();
+        let ratio = ratio(&runs, 0, 1, 0, Cost::Elapsed).unwrap();
         assert_eq!((ratio.median, ratio.low, ratio.high), (0.5, 0.5, 0.6));
         assert_eq!(ratio.verdict(), Ordering::Less);
-        assert_eq!(best(&runs, 0, Metric::Elapsed), Some(1));
-        assert!(!is_among_best(&runs, 0, 0, Metric::Elapsed));
+        assert_eq!(best(&runs, 0, Cost::Elapsed), Some(1));
+        assert!(!is_among_best(&runs, 0, 0, Cost::Elapsed));
     }
 
     #[test]
     fn a_suite_is_the_geometric_mean_of_its_cells() {
         let runs = campaign(&[&[&[1.0], &[0.5]], &[&[1.0], &[2.0]]]);
-        let mean = suite_ratio(&runs, Suite::Sun, 1, 0, Metric::Elapsed).unwrap();
+        let mean = suite_ratio(&runs, Suite::Sun, 1, 0, Cost::Elapsed).unwrap();
         assert!((mean.median - 1.0).abs() < 1e-12);
     }
 
     #[test]
     fn a_suite_with_a_failed_cell_has_no_mean() {
         let runs = campaign(&[&[&[1.0], &[0.5]], &[&[1.0], &[]]]);
-        assert_eq!(suite_ratio(&runs, Suite::Sun, 1, 0, Metric::Elapsed), None);
-        assert_eq!(suite_ratio(&runs, Suite::Classic, 1, 0, Metric::Elapsed), None);
+        assert_eq!(suite_ratio(&runs, Suite::Sun, 1, 0, Cost::Elapsed), None);
+        assert_eq!(suite_ratio(&runs, Suite::Classic, 1, 0, Cost::Elapsed), None);
     }
 
     #[test]
     fn equals_are_both_among_the_best() {
         let runs = campaign(&[&[&[1.0, 1.1, 1.0], &[1.1, 1.0, 1.0]], &[&[1.0], &[1.0]]]);
-        assert!(is_among_best(&runs, 0, 0, Metric::Elapsed) && is_among_best(&runs, 0, 1, Metric::Elapsed));
+        assert!(is_among_best(&runs, 0, 0, Cost::Elapsed) && is_among_best(&runs, 0, 1, Cost::Elapsed));
     }
 }

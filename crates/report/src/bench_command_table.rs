@@ -1,7 +1,7 @@
 //! The table of a command of the user's own: a row for each allocator, since there is nothing else to be told apart.
 
 use comfy_table::Cell;
-use faultless_diagnosis::standing::{Metric, is_among_best, ratio, spread};
+use faultless_diagnosis::standing::{Cost, is_among_best, ratio, spread};
 use faultless_records::bench::Campaign;
 use faultless_records::quantity::count;
 
@@ -10,11 +10,11 @@ use crate::paste;
 use crate::plain::plain;
 use crate::table_form::{right, ruled};
 
-const COLUMNS: [(&str, Metric); 4] = [
-    ("CPU time (s)", Metric::Processor),
-    ("elapsed (s)", Metric::Elapsed),
-    ("peak RSS (MiB)", Metric::PeakRss),
-    ("minor faults", Metric::MinorFaults),
+const COLUMNS: [(&str, Cost); 4] = [
+    ("CPU time (s)", Cost::Processor),
+    ("elapsed (s)", Cost::Elapsed),
+    ("peak RSS (MiB)", Cost::PeakRss),
+    ("minor faults", Cost::MinorFaults),
 ];
 
 /// What stands in the table.
@@ -36,18 +36,18 @@ pub(crate) fn text(campaign: &Campaign, cell: usize) -> String {
     let mut table = ruled(header);
     for (contender, named) in campaign.contenders.iter().enumerate() {
         let mut row = vec![Cell::new(plain(&named.name))];
-        row.extend(COLUMNS.iter().map(|(_, metric)| right(figure(campaign, cell, contender, *metric))));
+        row.extend(COLUMNS.iter().map(|(_, cost)| right(figure(campaign, cell, contender, *cost))));
         row.extend(has_calls.then(|| right(campaign.calls(cell, contender).map_or("-".into(), count))));
         table.add_row(row);
     }
     format!("command: {words}\n{}", close_up(table))
 }
 
-fn figure(campaign: &Campaign, cell: usize, contender: usize, metric: Metric) -> String {
-    let Some(own) = spread(campaign, cell, contender, metric) else { return "failed".into() };
-    let mark = if is_among_best(campaign, cell, contender, metric) { "*" } else { " " };
-    let median = format!("{}{mark}", amount(metric, own.median));
-    match ratio(campaign, cell, contender, campaign.reference, metric) {
+fn figure(campaign: &Campaign, cell: usize, contender: usize, cost: Cost) -> String {
+    let Some(own) = spread(campaign, cell, contender, cost) else { return "failed".into() };
+    let mark = if is_among_best(campaign, cell, contender, cost) { "*" } else { " " };
+    let median = format!("{}{mark}", amount(cost, own.median));
+    match ratio(campaign, cell, contender, campaign.reference, cost) {
         Some(ratio) if contender != campaign.reference => {
             format!("{median}\n{} ", with_interval(&ratio, " "))
         }

@@ -3,9 +3,7 @@
 use comfy_table::{Cell, Table};
 use faultless_diagnosis::seeds;
 use faultless_diagnosis::spread::Spread;
-use faultless_diagnosis::standing::{
-    BUSY, Metric, Ratio, cells_of, is_among_best, ratio, spread, suite_ratio,
-};
+use faultless_diagnosis::standing::{BUSY, Cost, Ratio, cells_of, is_among_best, ratio, spread, suite_ratio};
 use faultless_records::bench::{Campaign, Suite};
 use faultless_records::quantity::{self, count, mebibytes, seconds_of, several, whole};
 
@@ -45,8 +43,8 @@ pub fn text(campaign: &Campaign, columns: Option<usize>) -> String {
         {
             parts.push(fit(format!("drawn: programs from number {seed} on (--seed {seed} repeats them)")));
         }
-        for metric in metrics(suite).into_iter().filter(|metric| is_known(campaign, suite, *metric)) {
-            parts.push(format!("{}: {}\n{}", suite.name(), title(metric), table(campaign, suite, metric)));
+        for cost in costs(suite).into_iter().filter(|cost| is_known(campaign, suite, *cost)) {
+            parts.push(format!("{}: {}\n{}", suite.name(), title(cost), table(campaign, suite, cost)));
         }
         if cells_of(campaign, suite).any(|cell| campaign.system_calls.iter().any(|calls| calls.cell == cell))
         {
@@ -66,18 +64,18 @@ pub fn text(campaign: &Campaign, columns: Option<usize>) -> String {
     text
 }
 
-fn metrics(suite: Suite) -> Vec<Metric> {
-    let mut metrics = vec![Metric::time_of(suite), Metric::PeakRss];
+fn costs(suite: Suite) -> Vec<Cost> {
+    let mut costs = vec![Cost::time_of(suite), Cost::PeakRss];
     match suite {
-        Suite::Threads => metrics.extend([Metric::EndRss, Metric::IdleRss]),
-        Suite::Programs => metrics.push(Metric::MinorFaults),
+        Suite::Threads => costs.extend([Cost::EndRss, Cost::IdleRss]),
+        Suite::Programs => costs.push(Cost::MinorFaults),
         Suite::Sun | Suite::Classic | Suite::Drawn => {}
         // Its cases have criteria of their own; their other figures are in the saved file and on the page.
-        Suite::Seeds => metrics.clear(),
+        Suite::Seeds => costs.clear(),
         // It has a table of its own.
-        Suite::Command => metrics.clear(),
+        Suite::Command => costs.clear(),
     }
-    metrics
+    costs
 }
 
 fn seeds_parts(campaign: &Campaign, fit: &dyn Fn(String) -> String) -> Vec<String> {
@@ -97,24 +95,24 @@ fn seeds_parts(campaign: &Campaign, fit: &dyn Fn(String) -> String) -> Vec<Strin
 }
 
 /// Whether some run has the figure, or none has any: without idle time there is no RSS after it.
-fn is_known(campaign: &Campaign, suite: Suite, metric: Metric) -> bool {
+fn is_known(campaign: &Campaign, suite: Suite, cost: Cost) -> bool {
     let mut figures = campaign
         .samples
         .iter()
         .filter(|sample| campaign.cells[sample.cell].suite == suite)
         .filter_map(|sample| sample.figures.as_ref())
         .peekable();
-    figures.peek().is_none() || figures.any(|figures| metric.of(figures).is_some())
+    figures.peek().is_none() || figures.any(|figures| cost.of(figures).is_some())
 }
 
-fn title(metric: Metric) -> &'static str {
-    match metric {
-        Metric::Elapsed => "elapsed time (s)",
-        Metric::Processor => "user and system time (s)",
-        Metric::PeakRss => "peak RSS (MiB)",
-        Metric::EndRss => "RSS at the end, threads still there (MiB)",
-        Metric::IdleRss => "RSS after the idle time (MiB)",
-        Metric::MinorFaults => "minor page faults",
+fn title(cost: Cost) -> &'static str {
+    match cost {
+        Cost::Elapsed => "elapsed time (s)",
+        Cost::Processor => "user and system time (s)",
+        Cost::PeakRss => "peak RSS (MiB)",
+        Cost::EndRss => "RSS at the end, threads still there (MiB)",
+        Cost::IdleRss => "RSS after the idle time (MiB)",
+        Cost::MinorFaults => "minor page faults",
     }
 }
 
@@ -157,14 +155,14 @@ fn row(campaign: &Campaign, heading: &str, text: impl Fn(usize) -> String) -> Ve
     [Cell::new(heading)].into_iter().chain(texts).collect()
 }
 
-fn table(campaign: &Campaign, suite: Suite, metric: Metric) -> Table {
+fn table(campaign: &Campaign, suite: Suite, cost: Cost) -> Table {
     let mut table = headed(campaign, &[]);
     for cell in cells_of(campaign, suite) {
-        let standing = |contender| standing(campaign, cell, contender, metric);
+        let standing = |contender| standing(campaign, cell, contender, cost);
         table.add_row(row(campaign, &name(campaign, cell), standing));
     }
     let mean = |contender| {
-        let mean = suite_ratio(campaign, suite, contender, campaign.reference, metric);
+        let mean = suite_ratio(campaign, suite, contender, campaign.reference, cost);
         mean.map_or("-".into(), |mean| {
             if contender == campaign.reference {
                 return "×1".to_owned();
@@ -187,11 +185,11 @@ pub(crate) fn with_interval(ratio: &Ratio, between: &str) -> String {
 }
 
 /// A figure as it stands in a table.
-pub(crate) fn amount(metric: Metric, figure: f64) -> String {
-    match metric {
-        Metric::Elapsed | Metric::Processor => seconds_of(figure),
-        Metric::MinorFaults => whole(figure),
-        Metric::PeakRss | Metric::EndRss | Metric::IdleRss => mebibytes(figure as u64),
+pub(crate) fn amount(cost: Cost, figure: f64) -> String {
+    match cost {
+        Cost::Elapsed | Cost::Processor => seconds_of(figure),
+        Cost::MinorFaults => whole(figure),
+        Cost::PeakRss | Cost::EndRss | Cost::IdleRss => mebibytes(figure as u64),
     }
 }
 
@@ -218,17 +216,17 @@ fn name(campaign: &Campaign, cell: usize) -> String {
     name
 }
 
-fn standing(campaign: &Campaign, cell: usize, contender: usize, metric: Metric) -> String {
-    let Some(own) = spread(campaign, cell, contender, metric) else {
+fn standing(campaign: &Campaign, cell: usize, contender: usize, cost: Cost) -> String {
+    let Some(own) = spread(campaign, cell, contender, cost) else {
         let has_run = campaign.runs(cell, contender).next().is_some();
         return if has_run { "-".into() } else { "failed".into() };
     };
-    let mark = if is_among_best(campaign, cell, contender, metric) { "*" } else { " " };
-    let absolute = || format!("{}{mark}", amount(metric, own.median));
+    let mark = if is_among_best(campaign, cell, contender, cost) { "*" } else { " " };
+    let absolute = || format!("{}{mark}", amount(cost, own.median));
     if contender == campaign.reference {
         return absolute();
     }
-    ratio(campaign, cell, contender, campaign.reference, metric)
+    ratio(campaign, cell, contender, campaign.reference, cost)
         .map_or_else(absolute, |ratio| format!("{}{mark}", quantity::ratio(ratio.median)))
 }
 
@@ -289,7 +287,7 @@ fn rounds_that_failed(campaign: &Campaign) -> Option<String> {
     let contenders = 0..campaign.contenders.len();
     let ratios = (0..campaign.cells.len()).flat_map(|cell| {
         let to_reference =
-            move |contender| ratio(campaign, cell, contender, campaign.reference, Metric::PeakRss);
+            move |contender| ratio(campaign, cell, contender, campaign.reference, Cost::PeakRss);
         contenders.clone().filter_map(to_reference)
     });
     let least = ratios.map(|ratio| ratio.confidence).min_by(f64::total_cmp)?;
@@ -360,10 +358,10 @@ mod tests {
 
     #[test]
     fn the_best_is_marked_and_ratios_are_to_the_reference() {
-        assert_eq!(standing(&campaign(), 0, 0, Metric::Processor), "1.10 ");
-        assert_eq!(standing(&campaign(), 0, 1, Metric::Processor), "×0.50*");
-        assert_eq!(standing(&campaign(), 0, 1, Metric::PeakRss), "×1.00*");
-        assert_eq!(standing(&campaign(), 0, 1, Metric::IdleRss), "-");
+        assert_eq!(standing(&campaign(), 0, 0, Cost::Processor), "1.10 ");
+        assert_eq!(standing(&campaign(), 0, 1, Cost::Processor), "×0.50*");
+        assert_eq!(standing(&campaign(), 0, 1, Cost::PeakRss), "×1.00*");
+        assert_eq!(standing(&campaign(), 0, 1, Cost::IdleRss), "-");
     }
 
     #[test]
@@ -372,7 +370,7 @@ mod tests {
         for (sample, minor_faults) in [(0, 10), (1, 11)] {
             campaign.samples[sample].figures.as_mut().unwrap().minor_faults = minor_faults;
         }
-        assert_eq!(standing(&campaign, 0, 0, Metric::MinorFaults), "11 ");
+        assert_eq!(standing(&campaign, 0, 0, Cost::MinorFaults), "11 ");
     }
 
     #[test]
@@ -381,7 +379,7 @@ mod tests {
         for (sample, user_s) in [(2, 0.003), (3, 0.006)] {
             campaign.samples[sample].figures.as_mut().unwrap().user_s = user_s;
         }
-        assert_eq!(standing(&campaign, 0, 1, Metric::Processor), "×0.004*");
+        assert_eq!(standing(&campaign, 0, 1, Cost::Processor), "×0.004*");
         assert!(text(&campaign, None).contains("0.003–0.005"), "{}", text(&campaign, None));
     }
 
@@ -390,7 +388,7 @@ mod tests {
         let text = text(&campaign(), None);
         assert_eq!(text.matches("broken failed in sh6 small 2: killed by signal 11").count(), 1);
         assert!(text.contains("failed") && text.contains("the machine was busy"));
-        assert_eq!(standing(&campaign(), 0, 2, Metric::Processor), "failed");
+        assert_eq!(standing(&campaign(), 0, 2, Cost::Processor), "failed");
         let of_broken = super::text(&Campaign { reference: 2, ..campaign() }, None);
         assert!(!of_broken.contains("×1"), "nor has a reference that failed: {of_broken}");
     }

@@ -1,6 +1,6 @@
 //! What the present permissions allow, for programs.
 
-use faultless_diagnosis::permission::{Outcome, cure, verdicts};
+use faultless_diagnosis::permission::{Outcome, cure, prospects};
 use faultless_records::permission::Permissions;
 use serde_json::json;
 
@@ -11,18 +11,18 @@ pub const FORMAT: &str = "faultless-check/1";
 #[must_use]
 pub fn json(permissions: &Permissions) -> String {
     let rights = &permissions.rights;
-    let instruments = verdicts(permissions).into_iter().map(|verdict| {
+    let instruments = prospects(permissions).into_iter().map(|prospect| {
         json!({
-            "instrument": verdict.instrument.name(),
-            "subject": verdict.subject.name(),
-            "allowed": match verdict.outcome {
+            "instrument": prospect.instrument.name(),
+            "subject": prospect.subject.name(),
+            "allowed": match prospect.outcome {
                 Outcome::Whole => "yes",
                 Outcome::Part => "partly",
                 Outcome::Nothing => "no",
             },
-            "by": verdict.by,
-            "lacks": verdict.lacks,
-            "wants": verdict.wants.iter().map(|mechanism| mechanism.name()).collect::<Vec<_>>(),
+            "by": prospect.by,
+            "lacks": prospect.lacks,
+            "wants": prospect.wants.iter().map(|mechanism| mechanism.name()).collect::<Vec<_>>(),
         })
     });
     let attempts = permissions.attempts.iter().map(|attempt| {

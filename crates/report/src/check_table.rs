@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use comfy_table::Cell;
-use faultless_diagnosis::permission::{Outcome, Verdict, cure, subjects, verdicts};
+use faultless_diagnosis::permission::{Outcome, Prospect, cure, prospects, subjects};
 use faultless_records::permission::{Answer, Permissions, Rights, Subject};
 
 use crate::plain::{fitted, plain};
@@ -13,7 +13,7 @@ use crate::table_form::headed;
 #[must_use]
 pub fn text(permissions: &Permissions, columns: Option<usize>) -> String {
     let fit = |text| fitted(text, columns);
-    let all = verdicts(permissions);
+    let all = prospects(permissions);
     let mut parts = vec![fit(heading(permissions, &all)), answers(permissions, &all)];
     let lacking = lacking(permissions, &all);
     if !lacking.is_empty() {
@@ -23,11 +23,11 @@ pub fn text(permissions: &Permissions, columns: Option<usize>) -> String {
     parts.join("\n")
 }
 
-fn heading(permissions: &Permissions, all: &[Verdict]) -> String {
-    let works = all.iter().filter(|verdict| verdict.outcome == Outcome::Whole).count();
+fn heading(permissions: &Permissions, all: &[Prospect]) -> String {
+    let works = all.iter().filter(|prospect| prospect.outcome == Outcome::Whole).count();
     let sum = match all.len() - works {
         0 => "every instrument sees all".to_owned(),
-        _ if all.iter().all(|verdict| verdict.outcome == Outcome::Nothing) => {
+        _ if all.iter().all(|prospect| prospect.outcome == Outcome::Nothing) => {
             "no instrument works".to_owned()
         }
         1 => format!("1 of {} answers is less than a full yes", all.len()),
@@ -69,26 +69,26 @@ fn title(subject: Subject) -> &'static str {
     }
 }
 
-fn answers(permissions: &Permissions, all: &[Verdict]) -> String {
+fn answers(permissions: &Permissions, all: &[Prospect]) -> String {
     let subjects = subjects(permissions);
     let mut header = vec![Cell::new("faultless")];
     header.extend(subjects.iter().map(|subject| Cell::new(title(*subject))));
     let mut table = headed(header);
     for row in all.chunks(subjects.len()) {
         let mut cells: Vec<Cell> =
-            row.iter().take(1).map(|verdict| Cell::new(verdict.instrument.name())).collect();
-        cells.extend(row.iter().map(|verdict| Cell::new(verdict.outcome.word())));
+            row.iter().take(1).map(|prospect| Cell::new(prospect.instrument.name())).collect();
+        cells.extend(row.iter().map(|prospect| Cell::new(prospect.outcome.word())));
         table.add_row(cells);
     }
     format!("{table}\n")
 }
 
 /// What is not to be seen, with what would show it; the same of several instruments or subjects is told once.
-fn lacking(permissions: &Permissions, all: &[Verdict]) -> String {
+fn lacking(permissions: &Permissions, all: &[Prospect]) -> String {
     let mut told: Vec<Lacking> = Vec::new();
-    for verdict in all.iter().filter(|verdict| verdict.outcome != Outcome::Whole) {
-        let (instrument, whom) = (verdict.instrument.name(), title(verdict.subject));
-        let (lacks, cures) = (verdict.lacks.join("; "), cures(permissions, verdict));
+    for prospect in all.iter().filter(|prospect| prospect.outcome != Outcome::Whole) {
+        let (instrument, whom) = (prospect.instrument.name(), title(prospect.subject));
+        let (lacks, cures) = (prospect.lacks.join("; "), cures(permissions, prospect));
         let is_same = |other: &&mut Lacking| other.lacks == lacks && other.cures == cures;
         let of_same = |other: &&mut Lacking| other.instruments == [instrument] || other.subjects == [whom];
         match told.iter_mut().filter(is_same).find(of_same) {
@@ -118,11 +118,11 @@ struct Lacking {
     cures: Vec<String>,
 }
 
-/// What would allow what a verdict wants, each once.
-fn cures(permissions: &Permissions, verdict: &Verdict) -> Vec<String> {
+/// What would allow what a prospect wants, each once.
+fn cures(permissions: &Permissions, prospect: &Prospect) -> Vec<String> {
     let mut cures = Vec::new();
-    for mechanism in &verdict.wants {
-        let attempt = permissions.attempt(*mechanism, verdict.subject);
+    for mechanism in &prospect.wants {
+        let attempt = permissions.attempt(*mechanism, prospect.subject);
         if let Some(cure) = attempt.and_then(|attempt| cure(attempt, &permissions.rights))
             && !cures.contains(&cure)
         {

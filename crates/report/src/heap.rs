@@ -45,7 +45,7 @@ pub struct FaultlessHeap {
 
 /// Everything about one process.
 #[derive(Debug, Clone, PartialEq)]
-pub struct HeapReport {
+pub struct HeapView {
     /// Its number, where it is known.
     pub pid: Option<i32>,
     /// Its name.

@@ -5,14 +5,14 @@ use faultless_diagnosis::glibc_heap::sizes::{Amount, Sizes};
 use faultless_diagnosis::glibc_heap::walk::{Arena, Flaw, HeapWalk};
 use serde_json::{Value, json};
 
-use crate::heap::{FaultlessHeap, HeapReport, Source};
+use crate::heap::{FaultlessHeap, HeapView, Source};
 
 /// Version of the JSON form, documented in `docs/json.md`.
 pub const FORMAT: &str = "faultless-heap/1";
 
 /// The whole report.
 #[must_use]
-pub fn json(report: &HeapReport) -> String {
+pub fn json(report: &HeapView) -> String {
     let (source, stood, moving) = match &report.source {
         Source::Process { stood, moving_threads } => ("process", *stood, *moving_threads),
         Source::AtExit => ("exit", None, 0),

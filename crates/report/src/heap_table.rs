@@ -7,7 +7,7 @@ use faultless_diagnosis::glibc_heap::trap::{Hold, Trap};
 use faultless_diagnosis::glibc_heap::walk::{Arena, HeapWalk};
 use faultless_records::quantity::{count, mebibytes, percent, several, size};
 
-use crate::heap::{FaultlessHeap, HeapReport, Regions, Source};
+use crate::heap::{FaultlessHeap, HeapView, Regions, Source};
 use crate::heap_json::flaw_text;
 use crate::plain::{plain, wrapped};
 use crate::table_form::{headed, right};
@@ -99,7 +99,7 @@ impl Unit {
 
 /// All of it, prose broken at `columns`; every arena has a row if `all` is set.
 #[must_use]
-pub fn text(report: &HeapReport, all: bool, columns: Option<usize>) -> String {
+pub fn text(report: &HeapView, all: bool, columns: Option<usize>) -> String {
     let fit = |text: String| wrapped(&text, columns.unwrap_or(USUAL_COLUMNS));
     let mut parts = vec![fit(heading(report))];
     parts.extend(report.counted_rss_bytes.map(|bytes| fit(part_of_process(report, bytes))));
@@ -126,7 +126,7 @@ pub fn text(report: &HeapReport, all: bool, columns: Option<usize>) -> String {
 }
 
 /// What malloc has to do with the size of the process: one may be large, and the other not.
-fn part_of_process(report: &HeapReport, rss_bytes: u64) -> String {
+fn part_of_process(report: &HeapView, rss_bytes: u64) -> String {
     let unit = Unit::of(rss_bytes);
     let whole = format!("The process has {} resident", unit.with_name(rss_bytes));
     if report.walks.is_empty() {
@@ -207,7 +207,7 @@ fn account(unit: Unit, rows: &[(&str, String, String)]) -> String {
     lines.join("\n")
 }
 
-fn heading(report: &HeapReport) -> String {
+fn heading(report: &HeapView) -> String {
     let glibc = match report.glibc {
         Some((major, minor)) => format!(", glibc {major}.{minor}"),
         None if report.walks.is_empty() => String::new(),
@@ -452,7 +452,7 @@ mod tests {
 
     #[test]
     fn a_narrow_terminal_gets_no_sentence_that_it_must_break() {
-        let report = HeapReport {
+        let report = HeapView {
             pid: Some(4711),
             name: "server".into(),
             source: Source::AtExit,

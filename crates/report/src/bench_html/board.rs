@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 
 use faultless_diagnosis::spread::Spread;
-use faultless_diagnosis::standing::{self, Metric, Ratio};
+use faultless_diagnosis::standing::{self, Cost, Ratio};
 use faultless_records::bench::{Campaign, Cell, Sample, Suite};
 
 /// How a figure stands among those of the other contenders.
@@ -111,9 +111,9 @@ impl<'a> Board<'a> {
 
     /// For each contender its geometric mean over a suite.
     #[must_use]
-    pub fn means(&self, suite: Suite, metric: Metric) -> Vec<Mean> {
+    pub fn means(&self, suite: Suite, cost: Cost) -> Vec<Mean> {
         let to = |contender, base| {
-            standing::suite_ratio(self.campaign, suite, contender, base, metric).filter(is_drawable)
+            standing::suite_ratio(self.campaign, suite, contender, base, cost).filter(is_drawable)
         };
         let contenders = 0..self.campaign.contenders.len();
         let ratios: Vec<Option<Ratio>> =
@@ -176,24 +176,24 @@ fn alone(campaign: &Campaign, index: usize, cell: &Cell) -> Campaign {
 fn entry(alone: &Campaign, suite: Suite, contender: usize) -> Entry {
     let per_live = alone.runs(0, contender).filter_map(|(_, figures)| figures.memory_per_live());
     Entry {
-        time: figure(alone, contender, Metric::time_of(suite)),
-        peak_rss: figure(alone, contender, Metric::PeakRss),
-        end_rss: figure(alone, contender, Metric::EndRss),
-        idle_rss: figure(alone, contender, Metric::IdleRss),
-        minor_faults: figure(alone, contender, Metric::MinorFaults),
+        time: figure(alone, contender, Cost::time_of(suite)),
+        peak_rss: figure(alone, contender, Cost::PeakRss),
+        end_rss: figure(alone, contender, Cost::EndRss),
+        idle_rss: figure(alone, contender, Cost::IdleRss),
+        minor_faults: figure(alone, contender, Cost::MinorFaults),
         memory_per_live: Spread::of(per_live).map(|spread| spread.median),
     }
 }
 
-fn figure(alone: &Campaign, contender: usize, metric: Metric) -> Figure {
+fn figure(alone: &Campaign, contender: usize, cost: Cost) -> Figure {
     let is_sound = |spread: &Spread| spread.minimum >= 0.0 && spread.maximum.is_finite();
-    let spread = standing::spread(alone, 0, contender, metric).filter(is_sound);
-    let ratio = standing::ratio(alone, 0, contender, alone.reference, metric).filter(is_drawable);
+    let spread = standing::spread(alone, 0, contender, cost).filter(is_sound);
+    let ratio = standing::ratio(alone, 0, contender, alone.reference, cost).filter(is_drawable);
     let rank = if spread.is_none() || alone.contenders.len() < 2 {
         Rank::Behind
-    } else if standing::best(alone, 0, metric) == Some(contender) {
+    } else if standing::best(alone, 0, cost) == Some(contender) {
         Rank::Best
-    } else if standing::is_among_best(alone, 0, contender, metric) {
+    } else if standing::is_among_best(alone, 0, contender, cost) {
         Rank::Shared
     } else {
         Rank::Behind

@@ -1,7 +1,7 @@
 //! Time against memory as a picture by itself: one panel for each suite, one point for each contender; and one with a curve for each,
 //! time by threads, where a suite ran with several numbers of threads.
 
-use faultless_diagnosis::standing::{self, Metric};
+use faultless_diagnosis::standing::{self, Cost};
 use faultless_records::bench::{Campaign, Suite};
 use faultless_records::quantity;
 
@@ -39,8 +39,8 @@ enum View<'a> {
 pub fn scene(campaign: &Campaign) -> Option<Scene> {
     let board = Board::of(campaign);
     let views_of = |suite| {
-        let means = |metric| board.means(suite, metric);
-        let dots = scatter::dots(&board, suite, &means(Metric::time_of(suite)), &means(Metric::PeakRss));
+        let means = |cost| board.means(suite, cost);
+        let dots = scatter::dots(&board, suite, &means(Cost::time_of(suite)), &means(Cost::PeakRss));
         let has_means = !dots.is_empty();
         let curves = curves::curves(&board, suite).filter(|_| has_means);
         let by_threads = curves.map(View::ByThreads);

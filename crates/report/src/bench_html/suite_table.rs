@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use faultless_diagnosis::standing::{self, Metric};
+use faultless_diagnosis::standing::{self, Cost};
 use faultless_records::bench::Suite;
 use faultless_records::quantity;
 
@@ -19,17 +19,17 @@ use super::words::{cells, confidence, means_over, suite_title, time_name};
 pub fn section(board: &Board, suite: Suite) -> String {
     let (name, holds) = suite_title(suite);
     let mut columns = vec![
-        (time_name(suite), board.means(suite, Metric::time_of(suite))),
-        ("Peak RSS", board.means(suite, Metric::PeakRss)),
+        (time_name(suite), board.means(suite, Cost::time_of(suite))),
+        ("Peak RSS", board.means(suite, Cost::PeakRss)),
     ];
     // As in the tables for people: what stays resident is what this suite is about.
-    let more: &[(&str, Metric)] = match suite {
-        Suite::Threads => &[("RSS at the end", Metric::EndRss), ("RSS after idle time", Metric::IdleRss)],
-        _ => &[("Minor faults", Metric::MinorFaults)],
+    let more: &[(&str, Cost)] = match suite {
+        Suite::Threads => &[("RSS at the end", Cost::EndRss), ("RSS after idle time", Cost::IdleRss)],
+        _ => &[("Minor faults", Cost::MinorFaults)],
     };
-    for (name, metric) in more {
-        let means = board.means(suite, *metric);
-        if *metric == Metric::MinorFaults || means.iter().any(|mean| mean.ratio.is_some()) {
+    for (name, cost) in more {
+        let means = board.means(suite, *cost);
+        if *cost == Cost::MinorFaults || means.iter().any(|mean| mean.ratio.is_some()) {
             columns.push((name, means));
         }
     }

@@ -1,6 +1,6 @@
 //! Names of suites, workloads and cells, and figures in a sentence.
 
-use faultless_diagnosis::standing::{Metric, Ratio};
+use faultless_diagnosis::standing::{Cost, Ratio};
 use faultless_records::bench::{Cell, Size, Suite};
 use faultless_records::quantity::{self, percent};
 
@@ -57,8 +57,8 @@ pub fn cell_name(cell: &Cell) -> String {
 /// The time that ranks a suite.
 #[must_use]
 pub fn time_name(suite: Suite) -> &'static str {
-    match Metric::time_of(suite) {
-        Metric::Elapsed => "Wall time",
+    match Cost::time_of(suite) {
+        Cost::Elapsed => "Wall time",
         _ => "Processor time",
     }
 }
