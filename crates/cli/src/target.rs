@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use faultless_diagnosis::preload;
 use faultless_probe::launch::{Launch, launch};
 use faultless_probe::process::Process;
-use faultless_probe::signals::{self, Signals};
+use faultless_probe::signals::Signals;
 use faultless_probe::watch::{Moment, watch_beside};
 use faultless_probe::{program, terminal};
 use faultless_records::measurement::Ending;
@@ -133,10 +133,8 @@ pub fn said_of(moment: Moment, after: Option<Duration>) -> Option<&'static str> 
 
 /// Says how a command ended, where that was no success and the report does not tell.
 pub fn say_ending(name: &str, ending: Ending) {
-    match ending {
-        Ending::Exited(0) => {}
-        Ending::Exited(status) => crate::say(&format!("{name} ended with status {status}")),
-        Ending::Killed(number) => crate::say(&format!("{name} was killed by {}", signals::name(number))),
+    if let Some(failure) = ending.failure() {
+        crate::say(&format!("{name} {failure}"));
     }
 }
 

@@ -28,6 +28,16 @@ impl fmt::Display for Ending {
 }
 
 impl Ending {
+    /// What is said of a command that failed, behind its name; none of a success.
+    #[must_use]
+    pub fn failure(self) -> Option<String> {
+        match self {
+            Self::Exited(0) => None,
+            Self::Exited(_) => Some(format!("ended with {self}")),
+            Self::Killed(_) => Some(format!("was {self}")),
+        }
+    }
+
     /// Exit status 0.
     #[must_use]
     pub fn is_success(self) -> bool {

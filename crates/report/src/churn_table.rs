@@ -64,11 +64,7 @@ fn heading(recording: &ChurnRecording) -> String {
 
 /// How a command ended, where that was no success.
 pub(crate) fn failure(ending: Option<Ending>) -> String {
-    match ending {
-        None | Some(Ending::Exited(0)) => String::new(),
-        Some(ending @ Ending::Exited(_)) => format!("The command ended with {ending}.\n"),
-        Some(ending @ Ending::Killed(_)) => format!("The command was {ending}.\n"),
-    }
+    ending.and_then(Ending::failure).map_or_else(String::new, |failure| format!("The command {failure}.\n"))
 }
 
 /// A mechanism in words.
