@@ -7,6 +7,7 @@ use std::alloc::{GlobalAlloc, Layout};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
+use std::time::{Duration, Instant};
 
 #[global_allocator]
 static ALLOCATOR: faultless_heap::Faultless = faultless_heap::Faultless;
@@ -192,6 +193,8 @@ unsafe extern "C" {
     fn alarm(seconds: u32) -> u32;
     fn waitpid(child: i32, status: &mut i32, options: i32) -> i32;
     fn _exit(status: i32) -> !;
+    fn getuid() -> u32;
+    fn setuid(user: u32) -> i32;
 }
 
 #[test]
@@ -230,4 +233,43 @@ fn children_forked_beside_threads_that_allocate_use_the_heap() {
         is_over.store(true, Ordering::Relaxed);
         assert_eq!(endings, [(true, 0); 20]);
     });
+}
+
+#[test]
+fn who_changes_its_user_does_not_wait_for_a_thread_of_ours() {
+    const NAME: &str = "who_changes_its_user_does_not_wait_for_a_thread_of_ours";
+    const INSIDE: &str = "FAULTLESS_TEST_CHANGES_USER";
+    if std::env::var_os(INSIDE).is_some() {
+        let is_ours = |task: std::fs::DirEntry| {
+            std::fs::read_to_string(task.path().join("comm")).is_ok_and(|name| name == "faultless\n")
+        };
+        let has_purger = || std::fs::read_dir("/proc/self/task").unwrap().flatten().any(is_ours);
+        let mut blocks: Vec<Vec<u8>> = Vec::new();
+        while !has_purger() {
+            blocks.truncate(50);
+            blocks.push(vec![1; 100_000]);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        // SAFETY: the process stays who it is. libc makes every thread say so, by a signal.
+        assert_eq!(unsafe { setuid(getuid()) }, 0);
+        return;
+    }
+    // Where one thread is not reached the whole process stands still: it takes another to tell.
+    let mut child = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", NAME])
+        .env(INSIDE, "1")
+        .spawn()
+        .unwrap();
+    let begun = Instant::now();
+    let status = loop {
+        match child.try_wait().unwrap() {
+            None if begun.elapsed() < Duration::from_secs(20) => std::thread::sleep(Duration::from_millis(2)),
+            status => break status,
+        }
+    };
+    if status.is_none() {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    assert!(status.is_some_and(|status| status.success()), "{status:?}");
 }

@@ -19,9 +19,12 @@ type Create = unsafe extern "C" fn(*mut usize, *const Attributes, ThreadBody, *m
 #[repr(C, align(8))]
 struct Attributes([u8; 64]);
 
-/// The signals that are blocked in a thread of ours: all but libc's own two, for `setuid` and cancellation, and the two that cannot be. Who
-/// starts one may be about to start another already: to start one allocates.
-const OUR_SIGNALS: u64 = !(1 << 31 | 1 << 32 | 1 << 8 | 1 << 18);
+/// libc's own signals, 32 and 33, and musl's third, 34: by the last of them `setuid` waits for every thread. To glibc 34 is `SIGRTMIN`, a
+/// program's to use, and no handler of a program's is to run in a thread of ours.
+const LIBC_SIGNALS: u64 = if cfg!(target_env = "musl") { 0b111 << 31 } else { 0b11 << 31 };
+/// The signals that are blocked in a thread of ours: all but [`LIBC_SIGNALS`], and the two that cannot be. Who starts one may be about to
+/// start another already: to start one allocates.
+const OUR_SIGNALS: u64 = !(LIBC_SIGNALS | 1 << 8 | 1 << 18);
 /// Those that are blocked in who started one last.
 static SIGNALS: AtomicU64 = AtomicU64::new(0);
 
