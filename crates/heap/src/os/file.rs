@@ -143,7 +143,7 @@ fn cpus_of(quota: &str, period: &str) -> Option<usize> {
 }
 
 /// The file's beginning, as much as `text` takes; `None` where there is none to be read.
-fn read<'text>(path: &CStr, text: &'text mut [u8]) -> Option<&'text str> {
+pub(super) fn read<'text>(path: &CStr, text: &'text mut [u8]) -> Option<&'text str> {
     // SAFETY: the path is a C string; the kernel writes at most `text.len()` bytes to `text`.
     let length = unsafe {
         let file = syscall(number::OPENAT, [AT_FDCWD, path.as_ptr() as usize, O_RDONLY_CLOEXEC, 0, 0, 0]);

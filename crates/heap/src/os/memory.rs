@@ -249,7 +249,12 @@ fn locks_all() -> bool {
     }
 }
 
-/// Replaces a committed range by a fresh mapping, which also joins mappings that [`move_pages`] split.
+/// Replaces a committed range by a fresh mapping, which also joins mappings that [`move_pages`] split. False: a limit of the process or a
+/// filter refused it, and the range is as it was.
+///
+/// Before Linux 6.12 the kernel first unmaps what it replaces and then looks whether it may promise as much, which it does here only with
+/// `vm.overcommit_memory=2`: other processes may have got it meanwhile, and a hole be left that others map into. So there [`move_pages`]
+/// splits nothing, and there is nothing to be renewed.
 ///
 /// # Safety
 /// The range is committed, and nobody needs its contents.

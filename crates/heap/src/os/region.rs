@@ -76,7 +76,7 @@ fn unmap_range(from: usize, to: usize) {
 ///
 /// A kernel that refuses to put something in their place may have unmapped them before, depending on its version and the reason:
 /// `mremap` looks at most limits afterwards (until Linux 6.16; at the commit limit always), `mmap` at a file's own (the pool of huge
-/// pages). No error tells, and another thread may have mapped something there by then. So they begin with a mark by which they are
+/// pages), and until Linux 6.11 at what it may promise (`vm.overcommit_memory`). No error tells, and another thread may have mapped something there by then. So they begin with a mark by which they are
 /// known again.
 struct Place {
     base: usize,

@@ -1,5 +1,6 @@
 //! Pages are moved by their page tables, mapping by mapping.
 
+use super::super::file::read;
 use super::super::page_bytes;
 use super::super::syscall::flag::PROT_READ_WRITE;
 use super::super::syscall::{number, syscall};
@@ -156,16 +157,25 @@ static MOVES: AtomicU8 = AtomicU8::new(0);
 const MOVES_WELL: u8 = 1;
 const MOVES_BADLY: u8 = 2;
 
-/// Whether what a move leaves can be written to, and what it brought can be given back. Of qemu-user (7.2) neither holds: it forgets
-/// that the source is mapped, and then says of the target that it gave it back and does nothing.
+/// Whether what a move leaves can be written to, and what it brought can be given back and [renewed](super::renew). Of qemu-user (7.2)
+/// neither holds: it forgets that the source is mapped, and then says of the target that it gave it back and does nothing.
 fn moves_well() -> bool {
     // ORDERING: Relaxed; what is known of the kernel, and whoever finds out finds the same.
     let mut known = MOVES.load(Ordering::Relaxed);
     if known == 0 {
         known = try_a_move();
+        if known == MOVES_WELL && keeps_to_commit(read(c"/proc/sys/vm/overcommit_memory", &mut [0; 8])) {
+            known = MOVES_BADLY;
+        }
         MOVES.store(known, Ordering::Relaxed);
     }
     known == MOVES_WELL
+}
+
+/// Whether this value of `vm.overcommit_memory` says that the kernel promises no more than it has. Read once, as glibc's malloc reads it
+/// before it gives memory back; where a filter refuses that, it is taken for the usual one.
+fn keeps_to_commit(overcommit: Option<&str>) -> bool {
+    overcommit.is_some_and(|value| value.trim() == "2")
 }
 
 /// Moves a page of its own; 0: a limit, locked memory or a filter is in the way.
@@ -192,5 +202,16 @@ fn try_a_move() -> u8 {
         }
         unmap(from, page);
         known
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_kernel_that_promises_no_more_than_it_has_keeps_to_its_commit_limit() {
+        let values = [Some("0\n"), Some("1\n"), Some("2\n"), None];
+        assert_eq!(values.map(keeps_to_commit), [false, false, true, false]);
     }
 }
