@@ -197,6 +197,24 @@ fn moved_blocks_that_were_freed_and_purged_do_not_count_against_later_moves() {
 }
 
 #[test]
+fn a_mapping_that_could_not_be_renewed_is_known_to_be_split_until_it_can() {
+    let heap = heap();
+    let [block, _blocker] = [large(&heap, 1 << 20), large(&heap, 1 << 20)];
+    fill(block, 1 << 20, 5);
+    let moved = heap.resize_large(None, block, 2 << 20);
+    refusing(&[Call::Renew], || {
+        heap.free(None, moved);
+        heap.spans.purge_all();
+    });
+    let (resident, refused) = (resident_pages(moved, 1 << 20), heap.spans.counts().purges.refused);
+    assert_eq!((heap.spans.map.moved_spans(), resident, refused), (1, 0, 1));
+    heap.spans.purge_all();
+    assert_eq!(heap.spans.counts().purges.refused, refused, "asked again only by who trims");
+    heap.trim(None);
+    assert_eq!((heap.spans.map.moved_spans(), heap.spans.counts().dirty), (0, 0));
+}
+
+#[test]
 fn blocks_are_split_off_a_magazine_without_loss() {
     let heap = heap();
     let class = size_class::class_of(256).unwrap();

@@ -52,6 +52,8 @@ pub enum Call {
     KeepTarget = 4096,
     /// Promising memory.
     Promise = 8192,
+    /// Replacing a mapping by a fresh one.
+    Renew = 16_384,
 }
 
 #[cfg(test)]
@@ -259,7 +261,9 @@ fn locks_all() -> bool {
 /// # Safety
 /// The range is committed, and nobody needs its contents.
 pub unsafe fn renew(address: usize, bytes: usize) -> bool {
-    !refused(Call::Purge) && map(address, bytes, PROT_READ_WRITE, MAP_FIXED).is_some()
+    !refused(Call::Purge)
+        && !refused(Call::Renew)
+        && map(address, bytes, PROT_READ_WRITE, MAP_FIXED).is_some()
 }
 
 /// What the kernel may do with huge pages in a range.

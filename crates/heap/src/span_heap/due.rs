@@ -59,7 +59,9 @@ impl Due {
         self.span.granules
     }
 
-    /// Gives its pages back to the kernel. False: refused.
+    /// Gives its pages back to the kernel. False: refused, or its mapping is still split. Such a span stays known for one, as memory that may
+    /// have pages: it is used before fresh memory, and `malloc_trim` and who frees it next renew it. Clean, it would pass the mark on to all
+    /// that it joins and to each part that is cut.
     ///
     /// Only a [`super::SpanHeap`] makes one, and takes it back for good; so who has it owns the span, and no lock is held.
     pub fn purge(&self, map: &PageMap) -> bool {
@@ -67,8 +69,9 @@ impl Due {
         // SAFETY: the span is in no list and no block lives in it, so its contents are nobody's.
         unsafe {
             map.break_huge_pages(address, bytes);
-            // A limit of the process may refuse a new mapping.
-            let done = self.moved && map.reservation.renew(address, bytes) || os::purge(address, bytes);
+            // A limit of the process may refuse a new mapping. The pages go in any case.
+            let is_renewed = self.moved && map.reservation.renew(address, bytes);
+            let done = is_renewed || os::purge(address, bytes) && !self.moved;
             if done {
                 map.purge_tables(self.span);
             }
