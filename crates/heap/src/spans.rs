@@ -414,7 +414,9 @@ impl Spans {
         self.populating.hold_for_fork();
         self.gathering.hold_for_fork();
         self.purging.hold_for_fork();
-        (0..self.heaps()).for_each(|place| self.heap_at(place).hold_for_fork());
+        // `divide` adds heaps under the lock of the first: how many there are stands only when that is held.
+        self.heap.hold_for_fork();
+        (1..self.heaps()).for_each(|place| self.heap_at(place).hold_for_fork());
         self.map.reservation.hold_for_fork();
     }
 

@@ -193,6 +193,29 @@ mod tests {
     }
 
     #[test]
+    fn a_fork_that_waits_for_a_division_holds_the_new_heaps_too() {
+        let spans = Spans::new();
+        take(&spans, 0, 1);
+        let first = spans.heap.lock();
+        std::thread::scope(|scope| {
+            let fork = scope.spawn(|| {
+                spans.hold_for_fork();
+                let held = [0, 1].map(|place| spans.heap_at(place).try_lock().is_none());
+                spans.release_after_fork();
+                held
+            });
+            // Time to reach the lock; later it sees both heaps in any case.
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            // As `divide`.
+            spans.heap_at(1).lock().join(&first, 1);
+            spans.more_heaps.store(1, Ordering::Release);
+            drop(first);
+            assert_eq!(fork.join().unwrap(), [true, true]);
+        });
+        assert!(spans.heap_at(1).try_lock().is_some());
+    }
+
+    #[test]
     fn no_granule_has_two_users_whoever_takes_and_gives_it() {
         const THREADS: usize = 4;
         const GRANULES: usize = 1 << 14;
