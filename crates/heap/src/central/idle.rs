@@ -106,6 +106,7 @@ mod tests {
     use super::*;
     use crate::heap::Heap;
     use crate::os::{Call, REFUSED};
+    use core::sync::atomic::{AtomicBool, Ordering};
 
     #[test]
     fn a_look_steps_over_blocks_and_free_memory_however_long_and_finds_the_slab_behind() {
@@ -136,5 +137,40 @@ mod tests {
         assert_eq!([0, 1].map(look), [(false, true); 2]);
         assert_eq!(spans.counts().purges, once);
         REFUSED.set(0);
+    }
+
+    #[test]
+    fn what_slabs_hold_that_are_made_and_dissolved_during_a_look_stays() {
+        let heap = Heap::boxed();
+        let Heap { central, spans, .. } = &*heap;
+        let is_over = AtomicBool::new(false);
+        let use_blocks = |user: usize| {
+            (0..20_000).all(|round| {
+                let class = size_class::class_of([1024, 4096, 2048][(round + user) % 3]).unwrap();
+                let magazine = central.fetch(spans, user, class, 2).unwrap();
+                let link = size_of::<usize>();
+                let (start, bytes) = ((magazine.head + link) as *mut u8, size_class::size(class) - link);
+                // SAFETY: the thread's own block, but for the link to the next.
+                let rest = unsafe { core::slice::from_raw_parts_mut(start, bytes) };
+                rest.fill(1);
+                std::thread::yield_now();
+                let is_whole = rest.iter().all(|&byte| byte == 1);
+                central.return_to_slabs(spans, class, magazine);
+                is_whole
+            })
+        };
+        let whole = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                // ORDERING: Relaxed; only ends the loop.
+                while !is_over.load(Ordering::Relaxed) {
+                    central.purge_slab_pages(spans);
+                }
+            });
+            let users = [0, 1].map(|user| scope.spawn(move || use_blocks(user)));
+            let whole = users.map(|user| user.join());
+            is_over.store(true, Ordering::Relaxed);
+            whole.map(Result::unwrap)
+        });
+        assert_eq!(whole, [true; 2], "a block in use was purged");
     }
 }

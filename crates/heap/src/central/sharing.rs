@@ -152,4 +152,27 @@ mod tests {
             all_done.recv_timeout(std::time::Duration::from_secs(120)).expect("nobody waits for ever");
         }
     }
+
+    #[test]
+    fn blocks_come_home_to_slabs_that_move_meanwhile() {
+        let (heap, class) = (Heap::boxed(), size_class::class_of(256).unwrap());
+        let Heap { central, spans, .. } = &*heap;
+        let magazine = central.fetch(spans, 0, class, 8).unwrap();
+        let [mut giver, mut taker] = [0, 1].map(|shard| central.shards[shard].slabs[class].lock());
+        std::thread::scope(|scope| {
+            let comes_home = scope.spawn(|| central.return_to_slabs(spans, class, magazine));
+            // Time to find the slab and wait for the giver's lock; later it finds it where it is then.
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            // As `move_slab`.
+            let first = giver.emptiest().unwrap();
+            giver.remove(&spans.map, first);
+            slab::set_shard(&spans.map, first, class, 1);
+            taker.add(&spans.map, first, class);
+            drop((giver, taker));
+            comes_home.join().unwrap();
+        });
+        let free = [0, 1].map(|shard| central.shards[shard].slabs[class].lock().free_blocks);
+        assert_eq!(free, [0; 2], "the slab is empty and gone");
+        assert_eq!(spans.counts().used, 0);
+    }
 }

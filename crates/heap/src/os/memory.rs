@@ -52,6 +52,8 @@ pub enum Call {
     KeepTarget = 4096,
     /// Promising memory.
     Promise = 8192,
+    /// Moving page tables, when the kernel has unmapped the target already.
+    MoveLate = 32_768,
     /// Replacing a mapping by a fresh one.
     Renew = 16_384,
 }

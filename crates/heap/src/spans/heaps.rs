@@ -112,7 +112,7 @@ impl Spans {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::granule::bytes_of;
+    use crate::granule::{Span, bytes_of};
     use std::sync::atomic::AtomicUsize;
 
     /// Spans of two heaps: shards 0 and 1 take from one each.
@@ -162,6 +162,20 @@ mod tests {
         assert!(!spans.has_waiting());
         assert_eq!((dirty(&spans), clean(&spans, 0)), (vec![0, 0], granules));
         assert_eq!([0, 1].map(|shard| take(&spans, shard, 8)), [last, next]);
+    }
+
+    #[test]
+    fn a_block_does_not_grow_into_what_its_shard_keeps_of_another_heap() {
+        let spans = divided();
+        take(&spans, 0, 1);
+        let clean = spans.heap_at(0).lock().counts.clean;
+        let (block, behind) = (take(&spans, 0, clean), take(&spans, 1, 8));
+        let span = Span { first: block, granules: behind - block };
+        assert_eq!([block, behind].map(|first| spans.heap_of(first)), [0, 1]);
+        let kept = Span { first: behind, granules: 8 };
+        assert!(spans.in_shard(0, |of_shard| spans.keep_large(of_shard, kept)));
+        assert_eq!(spans.take_kept_behind(0, span, 1), None);
+        assert_eq!(spans.take_behind(0, span, 1), None, "nor when that was given back");
     }
 
     #[test]

@@ -289,4 +289,14 @@ mod tests {
             assert_eq!(spans.keeps(), keeps, "{mode:?}");
         }
     }
+
+    #[test]
+    fn who_comes_to_keep_a_span_when_the_keeping_has_just_ended_keeps_none() {
+        let spans = Spans::new();
+        let first = spans.take(0, 1, 1, false).unwrap().first;
+        spans.set_purger(true);
+        spans.set_purger(false);
+        assert!(!spans.keep(0, first, 1));
+        assert_eq!(spans.kept[0].granules.get(), 0);
+    }
 }

@@ -387,6 +387,18 @@ mod tests {
     }
 
     #[test]
+    fn who_comes_to_make_a_place_when_the_keeping_has_just_ended_makes_none() {
+        for keeps in [true, false] {
+            let heap = heap_with_purger();
+            let cache = heap.caches.acquire().unwrap();
+            let block = take(&heap, cache, 1 << 18);
+            heap.spans.set_purger(keeps);
+            let make = |_| cache.make_place_again(1 << 18, block, heap.home(), &heap.caches.budget);
+            assert_eq!([0, 1].map(make), [block, if keeps { 0 } else { block }]);
+        }
+    }
+
+    #[test]
     fn a_place_that_is_used_stays_and_what_is_in_it_is_no_block() {
         let heap = heap_with_purger();
         let cache = heap.caches.acquire().unwrap();

@@ -189,3 +189,29 @@ fn a_block_that_would_get_huge_pages_gathers_others_if_there_are_enough() {
         assert!(block.zero != enough && holds(block.address, bytes, if enough { 5 } else { 0 }));
     }
 }
+
+/// Mappings of all that a heap has committed.
+fn mappings_of(heap: &Heap) -> usize {
+    let map = &heap.spans.map;
+    let (first, end) = (map.reservation.first_granule(), map.reservation.limit());
+    mappings(map.address(first), map.address(end))
+}
+
+#[test]
+fn targets_of_moves_that_are_refused_late_are_advised_as_before_and_no_mappings_of_their_own() {
+    let (heap, ..) = in_pieces(PIECE_BYTES);
+    let before = mappings_of(&heap);
+    let gathered = refusing(&[Call::MoveLate], || {
+        heap.allocate_large(None, PIECES * PIECE_BYTES, 128, Pages::Any).address
+    });
+    assert!(holds(gathered, PIECES * PIECE_BYTES, 0));
+    assert_eq!(mappings_of(&heap), before, "gathered");
+    let [block, _behind] = [PIECES * PIECE_BYTES, 2 * PIECE_BYTES]
+        .map(|bytes| heap.allocate_large(None, bytes, 128, Pages::Zero).address);
+    fill(block, PIECES * PIECE_BYTES, 3);
+    let grown = refusing(&[Call::MoveLate], || {
+        heap.resize_large(None, block, PIECES * PIECE_BYTES + 2 * GRANULE_BYTES)
+    });
+    assert!(grown != block && holds(grown, PIECES * PIECE_BYTES, 3));
+    assert_eq!(mappings_of(&heap), before, "moved");
+}

@@ -115,16 +115,25 @@ unsafe fn move_mapping(from: usize, to: usize, bytes: usize) -> Moved {
     if unsafe { !discard_unless_locked(to) } {
         return Moved::Refused;
     }
+    if refused(Call::MoveLate) {
+        // SAFETY: the target is the caller's, and the kernel unmaps it, too, before it refuses.
+        unsafe { unmap(to, bytes) };
+        return keep_target(to, bytes);
+    }
     let args = [from, bytes, bytes, MREMAP_MOVE_FIXED_DONTUNMAP, to, 0];
     // SAFETY: the caller owns both ranges; DONTUNMAP keeps the source mapped.
     match unsafe { syscall(number::MREMAP, args) } {
-        answer if answer == to as isize => return Moved::Done,
+        answer if answer == to as isize => Moved::Done,
         // Flags are looked at first. Unknown before Linux 5.7 and to valgrind, which may not know MAP_FIXED_NOREPLACE either; or a
         // filter refuses.
-        EINVAL | EPERM | ENOSYS => return Moved::Refused,
-        _ => {}
+        EINVAL | EPERM | ENOSYS => Moved::Refused,
+        // The kernel unmaps the target before it looks at limits and at the source's mapping.
+        _ => keep_target(to, bytes),
     }
-    // The kernel unmaps the target before it looks at limits and at the source's mapping. Whoever maps there in between keeps it.
+}
+
+/// Maps the target of a move again that is refused and has unmapped it. Whoever maps there in between keeps it.
+fn keep_target(to: usize, bytes: usize) -> Moved {
     match map(to, bytes, PROT_READ_WRITE, MAP_FIXED_NOREPLACE) {
         Some(got) if got == to => Moved::Refused,
         Some(elsewhere) => {
@@ -213,5 +222,18 @@ mod tests {
     fn only_a_kernel_that_promises_no_more_than_it_has_keeps_to_its_commit_limit() {
         let values = [Some("0\n"), Some("1\n"), Some("2\n"), None];
         assert_eq!(values.map(keeps_to_commit), [false, false, true, false]);
+    }
+
+    #[test]
+    fn nothing_is_moved_to_a_locked_target() {
+        let page = page_bytes();
+        let [from, to] = [0, 1].map(|_| map_records(page).unwrap());
+        // A limit may refuse the lock.
+        if super::super::super::lock_region(to, page).is_ok() {
+            // SAFETY: the test's own pages, which nobody refers to.
+            assert_eq!(unsafe { move_pages(from, to, page, &mut 1) }, (0, Moved::Refused));
+        }
+        // SAFETY: as above.
+        [from, to].into_iter().for_each(|start| unsafe { unmap(start, page) });
     }
 }
