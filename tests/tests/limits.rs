@@ -68,6 +68,11 @@ fn a_program_that_limits_its_addresses_has_room_for_its_own_mappings() {
 }
 
 #[test]
+fn a_limit_that_is_refused_is_so_as_by_libc() {
+    Program::new("limit_refused.c").passes();
+}
+
+#[test]
 fn a_heap_under_a_limit_leaves_room_for_stacks() {
     for kind in ['v', 'd'] {
         Program::new("limit_stacks.c").limit(kind, 128).argument("10").passes();

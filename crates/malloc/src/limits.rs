@@ -63,12 +63,18 @@ pub unsafe extern "C" fn prlimit64(
 /// As for [`prlimit`].
 unsafe fn set(pid: c_int, resource: c_uint, new: *const LimitPair, old: *mut LimitPair) -> c_int {
     let is_own = pid == 0 || pid.cast_unsigned() == os::process_id();
-    // SAFETY: null or readable, as the caller says.
-    let wanted = unsafe { new.as_ref() }.filter(|[soft, _]| is_own && *soft != RLIM_INFINITY);
+    let concerns_heap = [ResourceLimit::AddressSpace, ResourceLimit::Data].map(|limit| limit as c_uint);
+    let wanted = if is_own && concerns_heap.contains(&resource) {
+        // Of other limits nothing is read: an address that cannot be is the kernel's to refuse.
+        // SAFETY: null or readable, as the caller says.
+        unsafe { new.as_ref() }.filter(|[soft, _]| *soft != RLIM_INFINITY)
+    } else {
+        None
+    };
     if let Some(&[soft, _]) = wanted {
         if resource == ResourceLimit::AddressSpace as c_uint {
             global::keep_within(usize::try_from(soft).unwrap_or(usize::MAX));
-        } else if resource == ResourceLimit::Data as c_uint {
+        } else {
             global::count_committed();
         }
     }
