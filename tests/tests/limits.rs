@@ -68,7 +68,7 @@ fn a_program_that_limits_its_addresses_has_room_for_its_own_mappings() {
 }
 
 #[test]
-fn a_limit_that_is_refused_is_so_as_by_libc() {
+fn a_limit_that_is_refused_or_leaves_room_for_all_costs_no_addresses() {
     Program::new("limit_refused.c").passes();
 }
 

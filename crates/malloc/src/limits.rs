@@ -3,7 +3,7 @@
 
 use crate::libc::set_errno;
 use core::ffi::{c_int, c_uint};
-use core::ptr::null_mut;
+use core::ptr::{null, null_mut};
 use faultless_heap::global;
 use faultless_heap::os::{self, LimitPair, ResourceLimit};
 
@@ -67,23 +67,49 @@ unsafe fn set(pid: c_int, resource: c_uint, new: *const LimitPair, old: *mut Lim
     let wanted = if is_own && concerns_heap.contains(&resource) {
         // Of other limits nothing is read: an address that cannot be is the kernel's to refuse.
         // SAFETY: null or readable, as the caller says.
-        unsafe { new.as_ref() }.filter(|[soft, _]| *soft != RLIM_INFINITY)
+        unsafe { new.as_ref() }.copied()
     } else {
         None
     };
-    if let Some(&[soft, _]) = wanted {
-        if resource == ResourceLimit::AddressSpace as c_uint {
-            global::keep_within(usize::try_from(soft).unwrap_or(usize::MAX));
-        } else {
-            global::count_committed();
+    // What is given up does not come back in one piece. Where the kernel may refuse, it is asked first, and other threads may not map for
+    // that moment.
+    let is_certain = wanted.is_some_and(|wanted| is_allowed_to_all(resource, wanted));
+    let prepare = || {
+        if let Some([soft, _]) = wanted.filter(|[soft, _]| *soft != RLIM_INFINITY) {
+            prepare_heap(resource, soft);
         }
+    };
+    if is_certain {
+        prepare();
     }
     // SAFETY: the caller's contract is the same.
     match unsafe { os::change_limit(pid, resource, new, old) } {
-        0.. => 0,
+        0.. => {
+            if !is_certain {
+                prepare();
+            }
+            0
+        }
         error => {
             set_errno(-error as c_int);
             -1
         }
+    }
+}
+
+/// Whether anybody may set this limit of the own process so: no soft limit above its hard one, and no hard one that is raised.
+fn is_allowed_to_all(resource: c_uint, [soft, hard]: LimitPair) -> bool {
+    let mut present = [0; 2];
+    // SAFETY: only the pair is written.
+    let answer = unsafe { os::change_limit(0, resource, null(), &mut present) };
+    answer == 0 && soft <= hard && hard <= present[1]
+}
+
+/// The heap is to be under this soft limit.
+fn prepare_heap(resource: c_uint, soft: u64) {
+    if resource == ResourceLimit::AddressSpace as c_uint {
+        global::keep_within(usize::try_from(soft).unwrap_or(usize::MAX));
+    } else {
+        global::count_committed();
     }
 }

@@ -35,8 +35,12 @@ impl Reservation {
         ((self.limit() - self.first_granule()) / STEP_PART).clamp(STEP_LEAST, step)
     }
 
-    /// Gives up addresses that a heap under a limit of so many bytes does not need.
+    /// Gives up addresses that a heap under a limit of so many bytes does not need. None, if all that is reserved leaves as much again to
+    /// the rest of the process.
     pub fn keep_within(&self, limit_bytes: usize) {
+        if self.base() != 0 && limit_bytes / 2 >= bytes_of(self.coverage.load(ORDER)) {
+            return;
+        }
         self.count_committed();
         let mut growth = (0..TRIES).find_map(|_| {
             let growth = self.growth.try_lock();
@@ -122,6 +126,19 @@ mod tests {
         reservation.count_committed();
         let grown = |granules| reservation.grow(granules, 0).unwrap().granules;
         assert_eq!([grown(1), grown(1), grown(1600), grown(1)], [STEP_LEAST, STEP_LEAST, 1600, 102]);
+    }
+
+    #[test]
+    fn under_a_limit_of_twice_what_is_reserved_nothing_is_given_up() {
+        let reservation = Reservation::new();
+        reservation.grow(1, 0).unwrap();
+        let all = bytes_of(reservation.coverage.load(ORDER));
+        let state = || (reservation.is_limited(), reservation.growth.lock().reserved);
+        let before = state();
+        reservation.keep_within(2 * all);
+        assert_eq!(state(), before);
+        reservation.keep_within(2 * all - 1);
+        assert_ne!(state(), before);
     }
 
     #[test]
