@@ -3,7 +3,8 @@
 //! Clean spans (they read as zero and hold no pages) and dirty ones are kept apart and only merge with their own kind, so
 //! that memory with pages is used first and a purge never gives back what is not there.
 //!
-//! SYNCHRONIZATION: everything here happens under one lock, held by `heap`; purging itself happens outside of it.
+//! SYNCHRONIZATION: everything here happens under the lock that `spans` has for each span heap, of which there are up to 16; purging
+//! itself happens outside of it.
 
 mod counts;
 mod due;

@@ -1,4 +1,4 @@
-//! The span heap behind its lock: with its page map, the clock, the purging that happens outside the lock, and the spans that
+//! The span heaps, each behind its lock: with their page map, the clock, the purging that happens outside the locks, and the spans that
 //! shards keep.
 
 mod depot;

@@ -74,12 +74,7 @@ impl Filled {
         spans.map.record(first).large().set_had_no_pages(zero && !is_huge);
     }
 
-    /// Whether a block was allocated of memory without pages, and got none at once.
-    pub fn had_no_pages(&self, map: &PageMap, first: u32) -> bool {
-        map.record(first).large().had_no_pages()
-    }
-
-    /// Whether it is not to be looked at when it is freed.
+    /// Brings in huge pages for a new block as far as evidence reaches; returns whether it need not be looked at when freed.
     #[cold]
     fn bring_in(&self, spans: &Spans, first: u32, bytes: usize) -> bool {
         let (known, granules) = (&self.bins[bin_of(bytes)], spans.map.record(first).granules.get());
@@ -96,7 +91,7 @@ impl Filled {
     /// A block of so many bytes is freed.
     #[inline]
     pub fn freed(&self, map: &PageMap, first: u32, bytes: usize) {
-        if bytes >= HUGE_PAGE_BYTES && self.had_no_pages(map, first) {
+        if bytes >= HUGE_PAGE_BYTES && map.record(first).large().had_no_pages() {
             self.look(map, first, bytes);
         }
     }
@@ -250,12 +245,13 @@ mod tests {
         let first = spans.take(0, (BYTES >> 16) as u32, 1, true).unwrap().first;
         spans.map.record(first).make_large(BYTES, 0);
         filled.allocated(spans, first, BYTES, false);
-        assert!(!filled.had_no_pages(&spans.map, first));
+        let had_no_pages = || spans.map.record(first).large().had_no_pages();
+        assert!(!had_no_pages());
         filled.note(BYTES, 1, true);
         let small: Vec<u8> = (0..3 * LOOK_AGAIN)
             .filter(|_| {
                 filled.allocated(spans, first, BYTES, true);
-                filled.had_no_pages(&spans.map, first)
+                had_no_pages()
             })
             .collect();
         // All, where the kernel has no huge pages.

@@ -80,7 +80,7 @@ impl Large {
         let granules = record.granules.get();
         match self.gather(spans, Span { first, granules }, moved_bytes.div_ceil(GRANULE_BYTES) as u32) {
             Some(gathered) => {
-                let had_no_pages = self.filled.had_no_pages(&spans.map, first);
+                let had_no_pages = record.large().had_no_pages();
                 record.large().set_had_no_pages(had_no_pages && shows_filled(gathered, granules));
                 os::Moved::Done
             }

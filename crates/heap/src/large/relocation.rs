@@ -94,7 +94,7 @@ impl Large {
         let new_first = map.granule_of(new.address)?;
         let (source, target) = (map.address(growth.block.first) + skipped, map.address(new_first));
         // Moving to a span that has pages would throw these away, huge ones that were just brought in for it, too.
-        let is_empty = new.zero && self.filled.had_no_pages(map, new_first);
+        let is_empty = new.zero && map.record(new_first).large().had_no_pages();
         let moves = growth.may_move && (is_empty || growth.keeps_pages());
         let (done, mut end) = if moves {
             // SAFETY: both spans are blocks that belong to the caller of `realloc`, and distinct.

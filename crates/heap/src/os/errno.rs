@@ -15,6 +15,8 @@ impl Errno {
     pub const EAGAIN: Self = Self(11);
     /// Not enough memory, or a limit on it.
     pub const ENOMEM: Self = Self(12);
+    /// What an address names cannot be read or written.
+    pub const EFAULT: Self = Self(14);
     /// Invalid argument; of `madvise` also advice that this kernel does not know.
     pub const EINVAL: Self = Self(22);
     /// This kernel has no such call.

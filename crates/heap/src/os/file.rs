@@ -1,5 +1,6 @@
 //! Files: standard error, the report, and the kernel's word on CPU limits. Nothing here allocates.
 
+use super::errno::Errno;
 use super::syscall::{number, syscall};
 use core::ffi::CStr;
 use core::fmt::{self, Write};
@@ -8,23 +9,19 @@ const AT_FDCWD: usize = -100isize as usize;
 const O_WRONLY_CREATE_TRUNCATE_CLOEXEC: usize = 0o2_001_101;
 const O_WRONLY_APPEND_CLOEXEC: usize = 0o2_002_001;
 const O_RDONLY_CLOEXEC: usize = 0o2_000_000;
-/// A signal came first.
-const EINTR: isize = -4;
 const MODE: usize = 0o644;
 
 fn write_all(descriptor: usize, text: &[u8]) -> bool {
     let mut rest = text;
     while !rest.is_empty() {
         // SAFETY: the kernel only reads `rest`.
-        let written =
+        let answer =
             unsafe { syscall(number::WRITE, [descriptor, rest.as_ptr() as usize, rest.len(), 0, 0, 0]) };
-        if written == EINTR {
-            continue;
+        match Errno::check(answer) {
+            Err(Errno::EINTR) => {}
+            Ok(0) | Err(_) => return false,
+            Ok(written) => rest = &rest[written.min(rest.len())..],
         }
-        if written <= 0 {
-            return false;
-        }
-        rest = &rest[(written as usize).min(rest.len())..];
     }
     true
 }

@@ -2,6 +2,7 @@
 
 mod moving;
 
+use super::errno::Errno;
 use super::syscall::flag::{
     MAP_ANONYMOUS, MAP_FIXED, MAP_NORESERVE, MAP_PRIVATE, PROT_NONE, PROT_READ_WRITE,
 };
@@ -11,7 +12,6 @@ use core::sync::atomic::{AtomicU8, Ordering};
 pub use moving::{Moved, move_pages};
 
 const MAP_FIXED_NOREPLACE: usize = 0x10_0000;
-const EINVAL: isize = -22;
 const MADV_DONTNEED: usize = 4;
 /// Since Linux 5.18.
 const MADV_DONTNEED_LOCKED: usize = 24;
@@ -86,7 +86,7 @@ fn map_counted(address: usize, bytes: usize, protection: usize, extra_flags: usi
     // SAFETY: the public functions of this module that pass MAP_FIXED own the range; without it, and with
     // MAP_FIXED_NOREPLACE, the kernel never touches an existing mapping.
     let answer = unsafe { syscall(number::MMAP, [address, bytes, protection, flags, usize::MAX, 0]) };
-    if (-4095..0).contains(&answer) { None } else { Some(answer as usize) }
+    Errno::check(answer).ok()
 }
 
 /// Reserves `bytes` of address space without access, anywhere. Core dumps leave it out.
@@ -116,7 +116,7 @@ pub fn reserve_at(address: usize, bytes: usize) -> bool {
 fn set_dumped(address: usize, bytes: usize, is_dumped: bool) {
     let advice = if is_dumped { MADV_DODUMP } else { MADV_DONTDUMP };
     // SAFETY: the advice changes no contents.
-    unsafe { advise(address, bytes, advice) };
+    _ = unsafe { advise(address, bytes, advice) };
 }
 
 /// Maps `bytes` of zeroed memory for the allocator's own records.
@@ -192,8 +192,8 @@ pub unsafe fn purge(address: usize, bytes: usize) -> bool {
     // SAFETY: the caller gives the contents up.
     let give_back = || unsafe {
         // The second call also takes locked pages. Who locks all memory wants no faults, and would fault it in again.
-        advise(address, bytes, MADV_DONTNEED) == 0
-            || (!locks_all() && advise(address, bytes, MADV_DONTNEED_LOCKED) == 0)
+        advise(address, bytes, MADV_DONTNEED).is_ok()
+            || (!locks_all() && advise(address, bytes, MADV_DONTNEED_LOCKED).is_ok())
     };
     if known == PURGES_CLEAR {
         return give_back();
@@ -222,13 +222,13 @@ static PURGES: AtomicU8 = AtomicU8::new(0);
 const PURGES_CLEAR: u8 = 1;
 const PURGES_DO_NOTHING: u8 = 2;
 
-/// `madvise`: 0, or the negative number of an error.
+/// `madvise`.
 ///
 /// # Safety
 /// What the advice does to the range is no harm to anybody.
-unsafe fn advise(address: usize, bytes: usize, advice: usize) -> isize {
+unsafe fn advise(address: usize, bytes: usize, advice: usize) -> Result<usize, Errno> {
     // SAFETY: the caller's contract is the same.
-    unsafe { syscall(number::MADVISE, [address, bytes, advice, 0, 0, 0]) }
+    Errno::check(unsafe { syscall(number::MADVISE, [address, bytes, advice, 0, 0, 0]) })
 }
 
 /// Discards what the page at an address holds, unless it is locked. Returns whether it is not; also true where the kernel does not tell.
@@ -237,7 +237,7 @@ unsafe fn advise(address: usize, bytes: usize, advice: usize) -> isize {
 /// Nobody needs its contents.
 pub unsafe fn discard_unless_locked(address: usize) -> bool {
     // SAFETY: the caller gives the contents up.
-    unsafe { advise(address, page_bytes(), MADV_DONTNEED) != EINVAL }
+    unsafe { advise(address, page_bytes(), MADV_DONTNEED) != Err(Errno::EINVAL) }
 }
 
 /// Whether the process locks all of its memory, or all that is to come (`mlockall`): whether pages are locked that only that could lock.
@@ -294,7 +294,7 @@ impl HugePageAdvice {
 /// The range lies in a reservation of this module.
 pub unsafe fn advise_huge_pages(address: usize, bytes: usize, advice: HugePageAdvice) {
     // SAFETY: this advice changes no contents.
-    unsafe { advise(address, bytes, advice.number()) };
+    _ = unsafe { advise(address, bytes, advice.number()) };
 }
 
 /// Bytes of the huge page that the kernel uses where pages are of 4 KiB.
@@ -336,7 +336,7 @@ pub unsafe fn populate_huge_page(address: usize) -> bool {
 /// The page at `address` is committed, and nobody needs its contents.
 pub unsafe fn break_huge_page(address: usize) {
     // SAFETY: advice changes no contents.
-    unsafe { advise(address, page_bytes(), MADV_COLD) };
+    _ = unsafe { advise(address, page_bytes(), MADV_COLD) };
 }
 
 /// Whether a page holds nothing but zeros.

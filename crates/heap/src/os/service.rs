@@ -3,7 +3,7 @@
 use super::elf;
 use super::process::process_id;
 use super::syscall::{number, syscall};
-use super::thread::{found, keeping_errno, set_signals, sleep_ns};
+use super::thread::{SIG_SETMASK, found, keeping_errno, set_signals, sleep_ns};
 use core::arch::asm;
 use core::ffi::{CStr, c_int, c_void};
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
@@ -13,11 +13,13 @@ pub type ThreadBody = unsafe extern "C" fn(*mut c_void) -> *mut c_void;
 type AttributesInit = unsafe extern "C" fn(*mut Attributes) -> c_int;
 type AttributesSetSize = unsafe extern "C" fn(*mut Attributes, usize) -> c_int;
 type AttributesSetDetached = unsafe extern "C" fn(*mut Attributes, c_int) -> c_int;
-type Create = unsafe extern "C" fn(*mut usize, *const Attributes, ThreadBody, *mut c_void) -> c_int;
+/// `pthread_create`.
+pub(super) type Create =
+    unsafe extern "C" fn(*mut usize, *const Attributes, ThreadBody, *mut c_void) -> c_int;
 
 /// `pthread_attr_t`: 56 bytes on x86-64, 64 on aarch64.
 #[repr(C, align(8))]
-struct Attributes([u8; 64]);
+pub(super) struct Attributes([u8; 64]);
 
 /// libc's own signals, 32 and 33, and musl's third, 34: by the last of them `setuid` waits for every thread. To glibc 34 is `SIGRTMIN`, a
 /// program's to use, and no handler of a program's is to run in a thread of ours.
@@ -41,7 +43,7 @@ pub fn start_thread(body: ThreadBody) -> bool {
     }
     let start = |bytes| create(body, core::ptr::null_mut(), Some(bytes));
     let is_started = keeping_errno(|| STACK_BYTES.into_iter().any(start));
-    set_signals(signals);
+    set_signals(SIG_SETMASK, signals);
     is_started
 }
 
@@ -78,7 +80,7 @@ fn create(body: ThreadBody, argument: *mut c_void, stack_bytes: Option<usize>) -
 unsafe extern "C" fn end_after(thread: *mut c_void) -> *mut c_void {
     const PAUSE_NS: u64 = 1_000_000;
     // ORDERING: Relaxed; the thread that started this one was started after it was written.
-    set_signals(SIGNALS.load(Ordering::Relaxed));
+    set_signals(SIG_SETMASK, SIGNALS.load(Ordering::Relaxed));
     let process = process_id() as usize;
     // SAFETY: signal 0 only asks whether the thread is there.
     while unsafe { syscall(number::TGKILL, [process, thread.addr(), 0, 0, 0, 0]) } == 0 {
@@ -120,7 +122,8 @@ fn libc_create() -> Option<Create> {
     found.map(|place| unsafe { core::mem::transmute::<*mut c_void, Create>(place) })
 }
 
-/// Blocks the signals of this thread that can be blocked, but libc's own. Returns the mask before.
+/// Blocks the signals of this thread that can be blocked, but libc's own. Returns the mask before, or any: who is refused this cannot set
+/// it back either.
 pub(super) fn block_signals() -> u64 {
-    set_signals(OUR_SIGNALS)
+    set_signals(SIG_SETMASK, OUR_SIGNALS).unwrap_or_default()
 }

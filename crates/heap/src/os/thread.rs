@@ -1,6 +1,7 @@
 //! Threads, CPUs, and time.
 
 use super::elf::Object;
+use super::errno::Errno;
 use super::syscall::{number, syscall};
 use core::arch::{asm, global_asm};
 use core::ffi::{CStr, c_char, c_int, c_void};
@@ -295,32 +296,42 @@ pub(super) fn keeping_errno<R>(act: impl FnOnce() -> R) -> R {
     }
 }
 
-pub(super) fn set_signals(mask: u64) -> u64 {
-    const SIG_SETMASK: usize = 2;
-    let mut before = 0u64;
-    let (new, old) = ((&raw const mask) as usize, (&raw mut before) as usize);
-    // SAFETY: the kernel reads and writes 8 bytes each.
-    unsafe { syscall(number::RT_SIGPROCMASK, [SIG_SETMASK, new, old, 8, 0, 0]) };
-    before
+/// Blocks signals besides those that are blocked.
+pub(super) const SIG_BLOCK: usize = 0;
+/// Blocks these signals and no others.
+pub(super) const SIG_SETMASK: usize = 2;
+
+/// Changes which signals are blocked in this thread, and tells which were.
+///
+/// # Safety
+/// `new` is null or may be read; what `old` names, if the kernel can write it, may be written.
+pub(super) unsafe fn change_signals(how: usize, new: *const u64, old: *mut u64) -> Result<usize, Errno> {
+    let arguments = [how, new.expose_provenance(), old.expose_provenance(), size_of::<u64>(), 0, 0];
+    // SAFETY: the kernel reads and writes a mask each, as the caller allows.
+    Errno::check(unsafe { syscall(number::RT_SIGPROCMASK, arguments) })
+}
+
+/// Blocks signals of this thread. Returns which were before; `None`: refused.
+pub(super) fn set_signals(how: usize, mask: u64) -> Option<u64> {
+    let mut before = 0;
+    // SAFETY: masks of ours.
+    let answer = unsafe { change_signals(how, &raw const mask, &raw mut before) };
+    answer.is_ok().then_some(before)
 }
 
 /// Calls `write` so that a file beyond the limit of its size (SIGXFSZ, `ulimit -f`) and a pipe that nobody reads (SIGPIPE) only refuse
 /// it: neither what we write for an observer nor a region's file is a reason to end the program.
 pub fn without_ending_by_writes<T>(write: impl FnOnce() -> T) -> T {
-    const SIG_BLOCK: usize = 0;
     const SIGPIPE_SIGXFSZ: u64 = 1 << 12 | 1 << 24;
-    let (held, mut before) = (SIGPIPE_SIGXFSZ, 0u64);
-    let (new, old) = ((&raw const held) as usize, (&raw mut before) as usize);
-    // SAFETY: the kernel reads and writes 8 bytes each.
-    let answer = unsafe { syscall(number::RT_SIGPROCMASK, [SIG_BLOCK, new, old, 8, 0, 0]) };
+    let before = set_signals(SIG_BLOCK, SIGPIPE_SIGXFSZ);
     let result = write();
-    if answer == 0 {
-        let (ours, now) = (held & !before, Timespec { seconds: 0, nanoseconds: 0 });
+    if let Some(before) = before {
+        let (ours, now) = (SIGPIPE_SIGXFSZ & !before, Timespec { seconds: 0, nanoseconds: 0 });
         let arguments = [(&raw const ours) as usize, 0, (&raw const now) as usize, 8, 0, 0];
         // Each that came is taken.
         // SAFETY: the kernel reads the set and the time.
         while unsafe { syscall(number::RT_SIGTIMEDWAIT, arguments) } > 0 {}
-        set_signals(before);
+        set_signals(SIG_SETMASK, before);
     }
     result
 }

@@ -1,12 +1,11 @@
 //! Threads of ours that are waited for; those of `start_thread` are not.
 
 use super::memory::{Call, refused};
-use super::service::{ThreadBody, block_signals};
-use super::thread::{found, set_signals};
+use super::service::{Create, ThreadBody, block_signals};
+use super::thread::{SIG_SETMASK, found, set_signals};
 use core::arch::asm;
 use core::ffi::{c_int, c_void};
 
-type Create = unsafe extern "C" fn(*mut usize, *const c_void, ThreadBody, *mut c_void) -> c_int;
 type Join = unsafe extern "C" fn(usize, *mut *mut c_void) -> c_int;
 
 /// A running thread, to be joined.
@@ -23,13 +22,15 @@ impl Worker {
         if refused(Call::StartThread) {
             return None;
         }
+        // The process's, as `join` calls: a tool that wraps the two knows a thread by both. Other than in `start_thread` no lock is held that
+        // a wrapper could wait for.
         let create = found!("pthread_create" as Create)?;
         found!("pthread_join" as Join)?;
         let signals = block_signals();
         let mut thread = 0;
         // SAFETY: the caller's body and argument fit each other, and live until it joins the thread.
         let error = unsafe { create(&mut thread, core::ptr::null(), body, argument) };
-        set_signals(signals);
+        set_signals(SIG_SETMASK, signals);
         (error == 0).then_some(Self(thread))
     }
 

@@ -1,5 +1,5 @@
 //! Spans that slabs left, kept by the shard that used them last: its next slab is made where its CPU's cache may still know the
-//! memory, and needs neither the clock nor the one lock that all threads share. And the spans of the large blocks that were freed
+//! memory, and needs neither the clock nor the lock of a span heap, which threads share. And the spans of the large blocks that were freed
 //! last: who takes and gives such again and again needs no more than them. Where that is seen to be worth it more of a length are kept, and
 //! change in batches, most of them by the [`Depot`], so that threads seldom meet at that lock.
 

@@ -1,19 +1,17 @@
 //! Pages are moved by their page tables, mapping by mapping.
 
+use super::super::errno::Errno;
 use super::super::file::read;
 use super::super::page_bytes;
 use super::super::syscall::flag::PROT_READ_WRITE;
 use super::super::syscall::{number, syscall};
+use super::super::thread::{SIG_BLOCK, change_signals};
 use super::{
-    Call, EINVAL, MADV_DONTNEED, MAP_FIXED_NOREPLACE, advise, discard_unless_locked, map, map_records,
-    refused, unmap,
+    Call, MADV_DONTNEED, MAP_FIXED_NOREPLACE, advise, discard_unless_locked, map, map_records, refused, unmap,
 };
 use crate::granule::GRANULE_BYTES;
 use core::sync::atomic::{AtomicU8, Ordering};
 
-const EPERM: isize = -1;
-const EFAULT: isize = -14;
-const ENOSYS: isize = -38;
 const MREMAP_MOVE_DONTUNMAP: usize = 1 | 4;
 const MREMAP_MOVE_FIXED_DONTUNMAP: usize = MREMAP_MOVE_DONTUNMAP | 2;
 /// Of so many mappings [`move_pages`] looks only once where they end.
@@ -79,11 +77,11 @@ unsafe fn first_mapping(address: usize, bytes: usize) -> usize {
     let is_one = |bytes: usize| {
         // SAFETY: it stays as it is; what is mapped behind it, should nothing be there, is nobody's.
         unsafe {
-            let answer = syscall(number::MREMAP, [address, bytes, bytes + page, 0, 0, 0]);
-            if answer == address as isize {
+            let answer = Errno::check(syscall(number::MREMAP, [address, bytes, bytes + page, 0, 0, 0]));
+            if answer == Ok(address) {
                 unmap(address + bytes, page);
             }
-            answer != EFAULT
+            answer != Err(Errno::EFAULT)
         }
     };
     if is_one(bytes) {
@@ -122,11 +120,11 @@ unsafe fn move_mapping(from: usize, to: usize, bytes: usize) -> Moved {
     }
     let args = [from, bytes, bytes, MREMAP_MOVE_FIXED_DONTUNMAP, to, 0];
     // SAFETY: the caller owns both ranges; DONTUNMAP keeps the source mapped.
-    match unsafe { syscall(number::MREMAP, args) } {
-        answer if answer == to as isize => Moved::Done,
+    match Errno::check(unsafe { syscall(number::MREMAP, args) }) {
+        Ok(place) if place == to => Moved::Done,
         // Flags are looked at first. Unknown before Linux 5.7 and to valgrind, which may not know MAP_FIXED_NOREPLACE either; or a
         // filter refuses.
-        EINVAL | EPERM | ENOSYS => Moved::Refused,
+        Err(Errno::EINVAL | Errno::EPERM | Errno::ENOSYS) => Moved::Refused,
         // The kernel unmaps the target before it looks at limits and at the source's mapping.
         _ => keep_target(to, bytes),
     }
@@ -190,21 +188,20 @@ fn keeps_to_commit(overcommit: Option<&str>) -> bool {
 /// Moves a page of its own; 0: a limit, locked memory or a filter is in the way.
 #[cold]
 fn try_a_move() -> u8 {
-    const SIG_BLOCK: usize = 0;
     let page = page_bytes();
     let Some(from) = map_records(page) else { return 0 };
     // SAFETY: the first page was just mapped by us, the kernel finds a place for the second, and both are nobody else's; volatile, for
     // the kernel changes them.
     unsafe {
         let mut known = 0;
-        let answer = syscall(number::MREMAP, [from, page, page, MREMAP_MOVE_DONTUNMAP, 0, 0]);
-        if answer > 0 {
-            let to = answer as usize;
+        let args = [from, page, page, MREMAP_MOVE_DONTUNMAP, 0, 0];
+        if let Ok(to) = Errno::check(syscall(number::MREMAP, args)) {
             let target = core::ptr::with_exposed_provenance_mut::<u8>(to);
             target.write_volatile(1);
             // The kernel writes the mask of signals there, which does not change; it would say that it cannot, where we would end.
-            let is_left = syscall(number::RT_SIGPROCMASK, [SIG_BLOCK, 0, from, 8, 0, 0]) != EFAULT;
-            if advise(to, page, MADV_DONTNEED) == 0 {
+            let mask = core::ptr::with_exposed_provenance_mut(from);
+            let is_left = change_signals(SIG_BLOCK, core::ptr::null(), mask) != Err(Errno::EFAULT);
+            if advise(to, page, MADV_DONTNEED).is_ok() {
                 known = if is_left && target.read_volatile() == 0 { MOVES_WELL } else { MOVES_BADLY };
             }
             unmap(to, page);
