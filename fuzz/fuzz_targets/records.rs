@@ -11,7 +11,11 @@ use faultless_records::{
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
-    let _ = elf::executable(bytes);
+    let _ = elf::executable(&|offset, buffer| {
+        let rest = usize::try_from(offset).ok().and_then(|offset| bytes.get(offset..));
+        let wanted = rest.and_then(|rest| rest.get(..buffer.len()));
+        wanted.map(|wanted| buffer.copy_from_slice(wanted)).is_some()
+    });
     let _ = (counters::Counters::parse(bytes), counters::pages_of_statm(bytes));
     let _ = process_event::parse(bytes);
     let _ = glibc::version(bytes);

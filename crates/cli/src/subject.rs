@@ -1,6 +1,6 @@
 //! What a command looks at: a process that runs already.
 
-use std::io::Read;
+use std::os::unix::fs::FileExt;
 
 use faultless_probe::halt::{self, Halt};
 use faultless_probe::proc_view::{self, Obstacle};
@@ -114,10 +114,9 @@ pub const CLOSED_TO_EVENTS: &str = "the kernel tells nothing of a program that c
 /// Whether it runs a 32-bit program, as far as its file can be read.
 #[must_use]
 pub fn is_32_bit(process: &Process) -> bool {
-    let mut head = Vec::new();
-    let file = process.open_file("exe").ok();
-    let read = file.map(|file| file.take(elf::HEAD_BYTES as u64).read_to_end(&mut head));
-    matches!((read, elf::executable(&head)), (Some(Ok(_)), Ok(executable)) if !executable.is_64_bit)
+    let Ok(file) = process.open_file("exe") else { return false };
+    let executable = elf::executable(&|offset, buffer| file.read_exact_at(buffer, offset).is_ok());
+    executable.is_ok_and(|executable| !executable.is_64_bit)
 }
 
 impl Failure {

@@ -160,6 +160,7 @@ fn programs_that_a_preload_does_not_reach_are_refused() {
     assert_refused(&[&script], 127, "");
 
     assert_refused(&[&place.executable("plain", "neither\n")], 126, "#! line");
+    assert_refused(&[&place.executable("cut", "\x7fELF\x02\x01")], 126, "damaged or cut off");
 
     // Only root can give a file away, so that running it would change the user.
     if Command::new("chown").arg("65534").arg(&dynamic).stderr(Stdio::null()).status().unwrap().success() {

@@ -20,6 +20,9 @@ pub fn obstacle(chain: &[ProgramFile]) -> Option<String> {
         ProgramKind::Script(_) => {
             Some("its interpreters are scripts without end; start the last one by name".into())
         }
+        ProgramKind::Damaged => Some(
+            "it is an ELF program whose headers are damaged or cut off; build or install it again".into(),
+        ),
         ProgramKind::Unknown => Some(
             "it is neither an ELF program nor a script with a #! line; put its interpreter before it".into(),
         ),
@@ -107,6 +110,7 @@ mod tests {
         assert!(message(file(elf(None))).contains("statically"));
         assert!(message(file(elf(Some("/lib/ld-musl-x86_64.so.1")))).contains("another C library"));
         assert!(message(file(ProgramKind::Unknown)).contains("#! line"));
+        assert!(message(file(ProgramKind::Damaged)).contains("damaged or cut off"));
         let old = Executable { is_64_bit: false, machine: 3, loader: Some("/lib/ld-linux.so.2".into()) };
         assert!(message(file(ProgramKind::Elf(old))).contains("32-bit"));
         let foreign = Executable { is_64_bit: true, machine: 243, loader: None };

@@ -4,10 +4,10 @@ use std::ffi::{CString, OsStr};
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use faultless_records::elf::{self, HEAD_BYTES};
+use faultless_records::elf::{self, ElfError};
 use faultless_records::program::{Privilege, ProgramFile, ProgramKind};
 use faultless_records::script;
 use nix::libc;
@@ -16,6 +16,9 @@ use nix::unistd::{AccessFlags, access, getegid, geteuid};
 
 /// How many scripts may follow each other; the kernel stops at five. Source: execve(2).
 const SCRIPTS_IN_A_ROW: usize = 5;
+
+/// More than the kernel reads of a `#!` line. Source: execve(2).
+const LINE_BYTES: u64 = 4096;
 
 /// Where execvp(3) looks when `PATH` is not set.
 const DEFAULT_PATH: &str = "/bin:/usr/bin";
@@ -107,12 +110,8 @@ pub fn chain(path: &Path) -> io::Result<Vec<ProgramFile>> {
 fn inspect(path: &Path) -> io::Result<ProgramFile> {
     let with_path = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
     let metadata = fs::metadata(path).map_err(with_path)?;
-    let mut head = Vec::new();
     let kind = match File::open(path) {
-        Ok(file) => {
-            file.take(HEAD_BYTES as u64).read_to_end(&mut head).map_err(with_path)?;
-            kind(&head)
-        }
+        Ok(file) => kind(&file).map_err(with_path)?,
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => ProgramKind::Unreadable,
         Err(error) => return Err(with_path(error)),
     };
@@ -121,11 +120,17 @@ fn inspect(path: &Path) -> io::Result<ProgramFile> {
     Ok(ProgramFile { path: path.to_path_buf(), kind, gains_privilege })
 }
 
-fn kind(head: &[u8]) -> ProgramKind {
-    if let Some(interpreter) = script::interpreter(head) {
-        return ProgramKind::Script(interpreter);
+fn kind(file: &File) -> io::Result<ProgramKind> {
+    let mut head = Vec::new();
+    file.take(LINE_BYTES).read_to_end(&mut head)?;
+    if let Some(interpreter) = script::interpreter(&head) {
+        return Ok(ProgramKind::Script(interpreter));
     }
-    elf::executable(head).map_or(ProgramKind::Unknown, ProgramKind::Elf)
+    Ok(match elf::executable(&|offset, buffer| file.read_exact_at(buffer, offset).is_ok()) {
+        Ok(executable) => ProgramKind::Elf(executable),
+        Err(ElfError::Damaged) => ProgramKind::Damaged,
+        Err(ElfError::NotElf) => ProgramKind::Unknown,
+    })
 }
 
 /// Source: the kernel's `bprm_creds_from_file` and `cap_bprm_creds_from_file`; ld.so(8), "secure-execution mode".
@@ -186,6 +191,31 @@ mod tests {
         assert_eq!(files.len(), 1);
         assert!(matches!(&files[0].kind, ProgramKind::Elf(elf) if elf.loader.is_some()));
         assert_eq!(files[0].gains_privilege, None);
+    }
+
+    #[test]
+    fn a_program_whose_loader_is_named_at_its_end_is_an_elf_program_until_it_is_cut() {
+        let path = std::env::temp_dir().join(format!("faultless-patched-{}", std::process::id()));
+        let mut bytes = fs::read(std::env::current_exe().unwrap()).unwrap();
+        let number = |bytes: &[u8], place: usize, length: usize| {
+            bytes[place..][..length].iter().rev().fold(0, |number, byte| number << 8 | usize::from(*byte))
+        };
+        let (table, entries) = (number(&bytes, 32, 8), number(&bytes, 56, 2));
+        let mut places = (0..entries).map(|entry| table + 56 * entry);
+        let entry = places.find(|place| number(&bytes, *place, 4) == 3).unwrap();
+        let (offset, length) = (number(&bytes, entry + 8, 8), number(&bytes, entry + 32, 8));
+        // As patchelf leaves it.
+        let end = bytes.len();
+        bytes.extend_from_within(offset..offset + length);
+        bytes[entry + 8..][..8].copy_from_slice(&(end as u64).to_le_bytes());
+        let kinds = [end + length, end].map(|length| {
+            fs::write(&path, &bytes[..length]).unwrap();
+            chain(&path).unwrap().remove(0).kind
+        });
+        fs::remove_file(&path).unwrap();
+        let [ProgramKind::Elf(whole), cut] = kinds else { panic!("{kinds:?}") };
+        assert!(whole.loader.unwrap().contains("/ld-linux"));
+        assert_eq!(cut, ProgramKind::Damaged);
     }
 
     #[test]

@@ -20,61 +20,86 @@ pub enum ElfError {
     Damaged,
 }
 
-/// How many bytes from the start of a file [`executable`] needs: headers and loader path stand at the front.
-pub const HEAD_BYTES: usize = 64 * 1024;
+/// Reads bytes of a file from an offset on; whether all of them are there.
+pub type ReadAt<'file> = &'file dyn Fn(u64, &mut [u8]) -> bool;
 
 const MAGIC: &[u8] = b"\x7fELF";
 const CLASS_64: u8 = 2;
 const LITTLE_ENDIAN: u8 = 1;
 const PT_INTERP: u32 = 3;
+const HEADER_BYTES: usize = 64;
+/// Most bytes of program headers that the kernel reads. Source: `load_elf_phdrs` in its fs/binfmt_elf.c.
+const MOST_TABLE_BYTES: usize = 64 * 1024;
+/// Most bytes of a loader's path with its null: `PATH_MAX`.
+const MOST_LOADER_BYTES: u64 = 4096;
 
-/// Reads the headers from the first [`HEAD_BYTES`] of a file. Source: elf(5).
+/// Reads the headers and the loader's path, which patchelf moves to the end of the file. Source: elf(5).
 ///
 /// # Errors
-/// [`ElfError`] when the bytes are no ELF file or are cut off.
-pub fn executable(head: &[u8]) -> Result<Executable, ElfError> {
-    if !head.starts_with(MAGIC) {
+/// [`ElfError`] when it is no ELF file or is cut off.
+pub fn executable(read_at: ReadAt<'_>) -> Result<Executable, ElfError> {
+    let mut magic = [0; MAGIC.len()];
+    if !read_at(0, &mut magic) || magic != MAGIC {
         return Err(ElfError::NotElf);
     }
-    read(head).ok_or(ElfError::Damaged)
+    read(read_at).ok_or(ElfError::Damaged)
 }
 
-fn read(head: &[u8]) -> Option<Executable> {
+fn read(read_at: ReadAt<'_>) -> Option<Executable> {
+    let head = read_bytes(read_at, 0, HEADER_BYTES)?;
     let is_64_bit = *head.get(4)? == CLASS_64;
-    let bytes = Bytes { head, is_little_endian: *head.get(5)? == LITTLE_ENDIAN };
-    let machine = bytes.u16(18)?;
-    let (table, entry_bytes, entries) = if is_64_bit {
-        (usize::try_from(bytes.u64(32)?).ok()?, bytes.u16(54)?, bytes.u16(56)?)
+    let is_little_endian = *head.get(5)? == LITTLE_ENDIAN;
+    let head = Bytes { bytes: &head, is_little_endian };
+    let machine = head.u16(18)?;
+    let (offset, entry_bytes, entries) = if is_64_bit {
+        (head.u64(32)?, head.u16(54)?, head.u16(56)?)
     } else {
-        (usize::try_from(bytes.u32(28)?).ok()?, bytes.u16(42)?, bytes.u16(44)?)
+        (u64::from(head.u32(28)?), head.u16(42)?, head.u16(44)?)
     };
-    let mut loader = None;
-    for entry in 0..usize::from(entries) {
-        let start = table.checked_add(entry.checked_mul(usize::from(entry_bytes))?)?;
-        if bytes.u32(start)? != PT_INTERP {
-            continue;
-        }
-        let (offset, length) = if is_64_bit {
-            (bytes.u64(start.checked_add(8)?)?, bytes.u64(start.checked_add(32)?)?)
-        } else {
-            (u64::from(bytes.u32(start.checked_add(4)?)?), u64::from(bytes.u32(start.checked_add(16)?)?))
-        };
-        let offset = usize::try_from(offset).ok()?;
-        let text = head.get(offset..offset.checked_add(usize::try_from(length).ok()?)?)?;
-        let text = text.split(|byte| *byte == 0).next()?;
-        loader = Some(String::from_utf8_lossy(text).into_owned());
+    let table_bytes = usize::from(entry_bytes) * usize::from(entries);
+    if table_bytes > MOST_TABLE_BYTES {
+        return None;
     }
+    let table = read_bytes(read_at, offset, table_bytes)?;
+    let loader = match loader_place(Bytes { bytes: &table, is_little_endian }, entry_bytes, is_64_bit)? {
+        Some((offset, length)) if length <= MOST_LOADER_BYTES => {
+            let text = read_bytes(read_at, offset, usize::try_from(length).ok()?)?;
+            let text = text.split(|byte| *byte == 0).next()?;
+            Some(String::from_utf8_lossy(text).into_owned())
+        }
+        Some(_) => return None,
+        None => None,
+    };
     Some(Executable { is_64_bit, machine, loader })
 }
 
-struct Bytes<'head> {
-    head: &'head [u8],
+/// Offset and length of the loader's path, an empty option inside where none is named; none when the table is damaged.
+fn loader_place(table: Bytes<'_>, entry_bytes: u16, is_64_bit: bool) -> Option<Option<(u64, u64)>> {
+    for start in (0..table.bytes.len()).step_by(usize::from(entry_bytes).max(1)) {
+        if table.u32(start)? == PT_INTERP {
+            return Some(Some(if is_64_bit {
+                (table.u64(start + 8)?, table.u64(start + 32)?)
+            } else {
+                (u64::from(table.u32(start + 4)?), u64::from(table.u32(start + 16)?))
+            }));
+        }
+    }
+    Some(None)
+}
+
+fn read_bytes(read_at: ReadAt<'_>, offset: u64, length: usize) -> Option<Vec<u8>> {
+    let mut bytes = vec![0; length];
+    (length == 0 || read_at(offset, &mut bytes)).then_some(bytes)
+}
+
+struct Bytes<'file> {
+    bytes: &'file [u8],
     is_little_endian: bool,
 }
 
 impl Bytes<'_> {
     fn array<const N: usize>(&self, offset: usize) -> Option<[u8; N]> {
-        let mut bytes: [u8; N] = self.head.get(offset..offset.checked_add(N)?)?.try_into().ok()?;
+        let mut bytes: [u8; N] = self.bytes.get(offset..offset.checked_add(N)?)?.try_into().ok()?;
         if !self.is_little_endian {
             bytes.reverse();
         }
@@ -98,10 +123,17 @@ impl Bytes<'_> {
 mod tests {
     use super::*;
 
+    fn of_bytes(bytes: &[u8]) -> Result<Executable, ElfError> {
+        executable(&|offset, buffer| {
+            let wanted = bytes.get(offset as usize..).and_then(|rest| rest.get(..buffer.len()));
+            wanted.map(|wanted| buffer.copy_from_slice(wanted)).is_some()
+        })
+    }
+
     #[test]
     fn this_test_program_is_dynamic_and_of_this_machine() {
         let bytes = std::fs::read(std::env::current_exe().unwrap()).unwrap();
-        let found = executable(&bytes[..HEAD_BYTES]).unwrap();
+        let found = of_bytes(&bytes).unwrap();
         assert!(found.is_64_bit);
         assert!(found.loader.unwrap().contains("/ld-linux"));
     }
@@ -110,19 +142,45 @@ mod tests {
     fn a_file_cut_anywhere_is_refused_and_never_panics() {
         let bytes = std::fs::read(std::env::current_exe().unwrap()).unwrap();
         for length in 0..1024 {
-            let _ = executable(&bytes[..length]);
+            let _ = of_bytes(&bytes[..length]);
         }
-        assert_eq!(executable(b"#!/bin/sh"), Err(ElfError::NotElf));
-        assert_eq!(executable(b"\x7fELF\x02\x01"), Err(ElfError::Damaged));
+        assert_eq!(of_bytes(b"#!/bin/sh"), Err(ElfError::NotElf));
+        assert_eq!(of_bytes(b"\x7fELF\x02\x01"), Err(ElfError::Damaged));
+    }
+
+    /// A header of 64 bits with a table of `entries` behind it.
+    fn header(entries: u16, table: u64) -> Vec<u8> {
+        let mut bytes = vec![0_u8; 128];
+        bytes[..6].copy_from_slice(b"\x7fELF\x02\x01");
+        bytes[32..40].copy_from_slice(&table.to_le_bytes());
+        bytes[54..56].copy_from_slice(&56_u16.to_le_bytes());
+        bytes[56..58].copy_from_slice(&entries.to_le_bytes());
+        bytes
     }
 
     #[test]
     fn hostile_offsets_are_refused() {
-        let mut bytes = vec![0_u8; 128];
-        bytes[..6].copy_from_slice(b"\x7fELF\x02\x01");
-        bytes[32..40].copy_from_slice(&u64::MAX.to_le_bytes());
-        bytes[54..56].copy_from_slice(&56_u16.to_le_bytes());
-        bytes[56..58].copy_from_slice(&u16::MAX.to_le_bytes());
-        assert_eq!(executable(&bytes), Err(ElfError::Damaged));
+        assert_eq!(of_bytes(&header(u16::MAX, 64)), Err(ElfError::Damaged));
+        assert_eq!(of_bytes(&header(1, u64::MAX)), Err(ElfError::Damaged));
+        assert_eq!(of_bytes(&header(1, 64)).map(|found| found.loader), Ok(None));
+        for (offset, length) in [(u64::MAX, 8), (0, u64::MAX), (120, 9)] {
+            let mut bytes = header(1, 64);
+            bytes[64..68].copy_from_slice(&PT_INTERP.to_le_bytes());
+            bytes[72..80].copy_from_slice(&offset.to_le_bytes());
+            bytes[96..104].copy_from_slice(&length.to_le_bytes());
+            assert_eq!(of_bytes(&bytes), Err(ElfError::Damaged), "{offset} {length}");
+        }
+    }
+
+    #[test]
+    fn a_loader_may_be_named_at_the_end_of_a_large_file() {
+        let mut bytes = header(1, 64);
+        bytes.resize(1 << 20, 0);
+        let offset = bytes.len() as u64;
+        bytes.extend(b"/nix/store/ld-linux-x86-64.so.2\0");
+        bytes[64..68].copy_from_slice(&PT_INTERP.to_le_bytes());
+        bytes[72..80].copy_from_slice(&offset.to_le_bytes());
+        bytes[96..104].copy_from_slice(&32_u64.to_le_bytes());
+        assert_eq!(of_bytes(&bytes).unwrap().loader.as_deref(), Some("/nix/store/ld-linux-x86-64.so.2"));
     }
 }

@@ -10,7 +10,7 @@ use crate::script::Interpreter;
 pub struct ProgramFile {
     /// Where it is.
     pub path: PathBuf,
-    /// What its first bytes say.
+    /// What its headers say.
     pub kind: ProgramKind,
     /// The kernel would change the user, the group or the capabilities, and the loader would drop every preload.
     pub gains_privilege: Option<Privilege>,
@@ -23,6 +23,8 @@ pub enum ProgramKind {
     Elf(Executable),
     /// A script with a `#!` line.
     Script(Interpreter),
+    /// A file that begins as an ELF program does, with headers that end too early or contradict themselves.
+    Damaged,
     /// Something the kernel does not start.
     Unknown,
     /// The file may be executed but not read.
