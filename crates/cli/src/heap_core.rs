@@ -1,15 +1,18 @@
 //! A core file as the heap walk reads it.
 
-use std::fs;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::Instant;
 
 use faultless_diagnosis::glibc_heap::arenas::Data;
 use faultless_diagnosis::glibc_heap::choice::{self, Outcome};
-use faultless_diagnosis::glibc_heap::{self, Area, Memory, Page, is_libc};
+use faultless_diagnosis::glibc_heap::{self, Area, Memory, Page};
 use faultless_probe::core_image::CoreImage;
+use faultless_probe::{loader, mapped_file};
 use faultless_records::core_file::{MappedFile, Segment};
-use faultless_records::glibc;
+use faultless_records::glibc::is_libc;
 use faultless_records::quantity::several;
 use faultless_report::heap::{HeapView, Source};
 
@@ -102,11 +105,11 @@ fn walk(image: &CoreImage, file: &MappedFile, version: Option<(u32, u32)>) -> Op
 
 /// The version of a libc, if the file of that path is still the one that the process had mapped.
 fn version_of(image: &CoreImage, file: &MappedFile) -> Option<(u32, u32)> {
-    let path = std::ffi::OsString::from(String::from_utf8(file.path.clone()).ok()?);
-    let bytes = fs::read(Path::new(&path)).ok()?;
-    let mut head = [0; HEAD_BYTES];
-    let is_same = image.read_at(file.start, &mut head) && bytes.starts_with(&head);
-    is_same.then(|| glibc::version(&bytes)).flatten()
+    let library = mapped_file::open_regular(Path::new(OsStr::from_bytes(&file.path))).ok()?;
+    let (mut mapped, mut present) = ([0; HEAD_BYTES], [0; HEAD_BYTES]);
+    library.read_exact_at(&mut present, 0).ok()?;
+    let is_same = image.read_at(file.start, &mut mapped) && mapped == present;
+    is_same.then(|| loader::version_of(&library)).flatten()
 }
 
 fn areas(image: &CoreImage, files: &[MappedFile]) -> Vec<Area> {

@@ -1,18 +1,18 @@
 //! A live process as the heap walk reads it.
 
-use std::io::Read;
 use std::time::{Duration, Instant};
 
 use faultless_diagnosis::glibc_heap::arenas::Data;
 use faultless_diagnosis::glibc_heap::choice::{self, Outcome};
 use faultless_diagnosis::glibc_heap::pages::Pages;
-use faultless_diagnosis::glibc_heap::{Area, Memory, PAGE_BYTES, Page, area_of, areas, is_libc, walk};
+use faultless_diagnosis::glibc_heap::{Area, Memory, PAGE_BYTES, Page, area_of, areas, walk};
+use faultless_probe::loader;
 use faultless_probe::pagemap::PageMap;
 use faultless_probe::process::{self, Process, ProcessError};
 use faultless_probe::standstill::{Standstill, StandstillError};
 use faultless_records::allocator::Allocator;
-use faultless_records::glibc;
-use faultless_records::mappings::{self, DELETED, Mapping};
+use faultless_records::glibc::is_libc;
+use faultless_records::mappings::{self, Mapping};
 use faultless_records::status;
 use faultless_report::heap::{FaultlessHeap, HeapView, Regions, Source};
 
@@ -26,8 +26,6 @@ const MOST_SEARCHES: usize = 8;
 const MOST_STANDING: Duration = Duration::from_secs(2);
 /// How long it runs before it is stopped again.
 const BETWEEN_STOPS: Duration = Duration::from_millis(2);
-/// More than any libc has.
-const MOST_LIBRARY_BYTES: u64 = 64 << 20;
 
 /// How a process is while it is walked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -253,9 +251,7 @@ fn writable(mappings: &[Mapping], is_wanted: impl Fn(&[u8]) -> bool) -> Vec<Libr
 fn version_of(process: &Process, library: &Library) -> Option<(u32, u32)> {
     let mapping = &library.mapping;
     let file = process.open_mapped(mapping.start, mapping.end, mapping.path()?, mapping.inode).ok()?;
-    let mut bytes = Vec::new();
-    file.take(MOST_LIBRARY_BYTES).read_to_end(&mut bytes).ok()?;
-    glibc::version(&bytes)
+    loader::version_of(&file)
 }
 
 /// Anonymous memory that no arena owns and no name claims.

@@ -115,13 +115,6 @@ pub fn areas(mappings: &[Mapping]) -> Vec<Area> {
     }))
 }
 
-/// Whether a file is glibc's, by its path.
-#[must_use]
-pub fn is_libc(path: &[u8]) -> bool {
-    let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
-    name.starts_with(b"libc.so.6") || (name.starts_with(b"libc-2.") && name.ends_with(b".so"))
-}
-
 /// The area that holds `address`; `areas` are in ascending order.
 #[must_use]
 pub fn area_of(areas: &[Area], address: u64) -> Option<&Area> {

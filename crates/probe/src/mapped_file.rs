@@ -1,12 +1,26 @@
 //! The file behind a mapping that was recorded a moment ago, of a process that may have ended since.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
+use std::io;
 use std::os::linux::fs::MetadataExt;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use faultless_records::mappings::DELETED;
 use faultless_records::perf_record::{FileIdentity, NewMapping};
 use nix::libc;
+
+/// Opens a regular file at a path that another process named: a pipe that lies there now is not waited for.
+///
+/// # Errors
+/// Those of opening; anything but a regular file is one.
+pub fn open_regular(path: &Path) -> io::Result<File> {
+    let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::Error::other("it is no regular file")),
+    }
+}
 
 /// Opens the very file that process `pid` mapped: by the mapping itself where that is permitted, else by its path in the
 /// process's file system, else in ours.
@@ -23,7 +37,7 @@ pub fn open(pid: i32, mapping: &NewMapping) -> Result<File, String> {
     }
     let mut trouble = None;
     for root in roots(pid) {
-        match File::open(root.join(path.strip_prefix("/").unwrap_or(path))) {
+        match open_regular(&root.join(path.strip_prefix("/").unwrap_or(path))) {
             Ok(file) if is_same(&file, &mapping.file) != Some(false) && !is_deleted => return Ok(file),
             Ok(_) => trouble = Some("the file was replaced since it was mapped".to_owned()),
             Err(error) => trouble = trouble.or_else(|| Some(error.to_string())),

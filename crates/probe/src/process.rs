@@ -3,11 +3,11 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use faultless_records::counters::Counters;
@@ -17,6 +17,7 @@ use nix::fcntl::{OFlag, openat, readlinkat};
 use nix::sys::stat::Mode;
 
 use crate::closed::{self, Access};
+use crate::mapped_file;
 
 /// A live process.
 #[derive(Debug)]
@@ -244,12 +245,8 @@ impl Process {
         }
         let shown = || String::from_utf8_lossy(path).into_owned();
         let path = PathBuf::from(std::ffi::OsString::from_vec(path.to_vec()));
-        // What lies there now may be a pipe that nobody writes into.
-        let file = OpenOptions::new()
-            .read(true)
-            .custom_flags(OFlag::O_NONBLOCK.bits())
-            .open(self.path_in_root(&path));
-        let file = file.map_err(|error| failure(self.pid, &shown(), error))?;
+        let file = mapped_file::open_regular(&self.path_in_root(&path))
+            .map_err(|error| failure(self.pid, &shown(), error))?;
         match file.metadata() {
             Ok(metadata) if metadata.ino() == inode => Ok(file),
             _ => Err(failure(
@@ -466,6 +463,6 @@ mod tests {
         nix::unistd::mkfifo(&pipe, Mode::S_IRUSR | Mode::S_IWUSR).unwrap();
         let error = own.open_mapped(1, 2, pipe.as_os_str().as_bytes(), inode).unwrap_err();
         std::fs::remove_file(&pipe).unwrap();
-        assert!(error.to_string().ends_with("was replaced since it was mapped"), "{error}");
+        assert!(error.to_string().ends_with("it is no regular file"), "{error}");
     }
 }

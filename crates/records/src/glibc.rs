@@ -1,4 +1,4 @@
-//! The version of glibc, from the text that every `libc.so.6` carries.
+//! Which files are glibc's, and its version, from the text that every `libc.so.6` carries.
 
 /// Start of the text; the version follows further on: `… stable release version 2.36.`
 const BANNER: &[u8] = b"GNU C Library ";
@@ -6,6 +6,14 @@ const BEFORE_VERSION: &str = "release version ";
 
 /// How long the text can be.
 const BANNER_BYTES: usize = 200;
+
+/// Whether a file is glibc's, by its path, which the kernel may have marked as deleted.
+#[must_use]
+pub fn is_libc(path: &[u8]) -> bool {
+    let path = path.strip_suffix(b" (deleted)").unwrap_or(path);
+    let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+    name.starts_with(b"libc.so.6") || (name.starts_with(b"libc-2.") && name.ends_with(b".so"))
+}
 
 /// Major and minor version in the bytes of a `libc.so.6`.
 #[must_use]
@@ -22,6 +30,16 @@ pub fn version(library: &[u8]) -> Option<(u32, u32)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_libc_is_known_by_its_name() {
+        for path in ["/usr/lib/libc.so.6", "libc.so.6", "/lib/libc-2.31.so", "/lib/libc-2.31.so (deleted)"] {
+            assert!(is_libc(path.as_bytes()), "{path}");
+        }
+        for path in ["/lib/libc.musl-x86_64.so.1", "/lib/libc-2.31.a", "/lib/libc.so.6/libm.so.6", ""] {
+            assert!(!is_libc(path.as_bytes()), "{path}");
+        }
+    }
 
     #[test]
     fn the_version_is_found_inside_other_bytes() {

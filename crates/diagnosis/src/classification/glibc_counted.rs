@@ -3,6 +3,7 @@
 //! coincidence. Pieces of the main arena where `brk` was refused: from the start of a page chunks lead to its top or its fenceposts.
 
 use faultless_records::contents::{Contents, Extent};
+use faultless_records::glibc::is_libc;
 use faultless_records::glibc_heap::{ArenaState, LAYOUTS, Layout};
 
 use super::Sight;
@@ -29,9 +30,9 @@ pub fn claim(sight: &Sight<'_>, reader: &Reader<'_>, loaded: &Loaded, claims: &m
     let Some(contents) = sight.contents else { return };
     let memory = Present(contents);
     let areas = glibc_heap::areas(sight.mappings);
-    let is_any_libc = loaded.objects.iter().any(|object| glibc_heap::is_libc(&object.path));
+    let is_any_libc = loaded.objects.iter().any(|object| is_libc(&object.path));
     for object in &loaded.objects {
-        if is_any_libc != glibc_heap::is_libc(&object.path) {
+        if is_any_libc != is_libc(&object.path) {
             continue;
         }
         for ring in object.data.iter().filter_map(|data| ring(&memory, &areas, *data)) {
