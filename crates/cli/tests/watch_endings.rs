@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use running::{Running, SOON, send};
-use tool::{errors, faultless, json_lines, text};
+use tool::{after, errors, faultless, json_lines, text};
 
 #[test]
 fn a_signal_ends_a_watch_whose_command_has_ended() {
@@ -40,6 +40,19 @@ fn who_waits_for_processes_that_are_not_there_is_told() {
         let said = text(&output) + &errors(&output);
         assert!(output.status.success() && !said.contains("no process fits"), "{said}");
     }
+}
+
+#[test]
+fn who_may_open_too_few_files_to_look_for_processes_is_told_so() {
+    let words = ["watch", "--lines", "--for", "10ms", "--name", "no-such-name"];
+    let said = (5..10).map(|files| {
+        let output = after(&format!("ulimit -n {files}"), &words).output().unwrap();
+        let said = text(&output);
+        let (lacks, fits) = ("processes cannot be looked for: no more files may be open", "no process fits");
+        assert!(!(said.contains(lacks) && said.contains(fits)), "{files}: {said}");
+        said.contains(lacks)
+    });
+    assert!(said.collect::<Vec<_>>().contains(&true));
 }
 
 #[test]

@@ -90,7 +90,7 @@ fn is_at(directory: &File, path: &Path) -> bool {
 /// # Errors
 /// When they cannot be looked at, for want of descriptors or of a `/proc` of ours.
 fn named_by_processes() -> io::Result<Vec<String>> {
-    let numbers = process_list::numbers();
+    let numbers = process_list::numbers()?;
     if !numbers.contains(&std::process::id().cast_signed()) {
         return Err(io::ErrorKind::NotFound.into());
     }

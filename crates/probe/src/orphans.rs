@@ -76,9 +76,11 @@ impl Drop for Orphanage {
     }
 }
 
+/// Those that we have; none where they cannot be listed.
 fn children() -> impl Iterator<Item = Candidate> {
     let own = std::process::id().cast_signed();
     process_list::numbers()
+        .unwrap_or_default()
         .into_iter()
         .filter_map(Candidate::read)
         .filter(move |candidate| candidate.parent == own)

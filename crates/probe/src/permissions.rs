@@ -239,7 +239,7 @@ fn others(rights: &Rights) -> Vec<Attempt> {
         fs::metadata(format!("/proc/{pid}")).is_ok_and(|directory| directory.uid() != rights.user)
             && Candidate::read(*pid).is_some()
     };
-    let mut other = process_list::numbers().into_iter().filter(is_of_another);
+    let mut other = process_list::numbers().unwrap_or_default().into_iter().filter(is_of_another);
     if let Some(process) = other.find_map(|pid| Process::open(pid).ok()) {
         let mut attempts = files(&process, Subject::Others);
         attempts.push(attach_by_right(&process, Subject::Others));

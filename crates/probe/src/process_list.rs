@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::fs;
-use std::io::Read;
+use std::io::{self, Read};
 
 use faultless_records::counters::Counters;
 
@@ -96,14 +96,20 @@ const FORGET_AFTER: u32 = 10;
 
 impl Refused {
     /// The processes that are wanted and not `watched` yet, parents before their children.
-    #[must_use]
-    pub fn search(&mut self, selection: &Selection, watched: &dyn Fn(i32) -> bool) -> Vec<Candidate> {
+    ///
+    /// # Errors
+    /// As [`numbers`].
+    pub fn search(
+        &mut self,
+        selection: &Selection,
+        watched: &dyn Fn(i32) -> bool,
+    ) -> io::Result<Vec<Candidate>> {
         self.searches += 1;
         if self.searches.is_multiple_of(FORGET_AFTER) {
             self.known.clear();
         }
         let own = std::process::id().cast_signed();
-        let mut others: Vec<Candidate> = numbers()
+        let mut others: Vec<Candidate> = numbers()?
             .into_iter()
             .filter(|pid| *pid != own && !watched(*pid))
             .filter_map(Candidate::read)
@@ -134,26 +140,29 @@ impl Refused {
         }
         let present: HashSet<i32> = others.iter().map(|candidate| candidate.pid).collect();
         self.known.retain(|pid, _| present.contains(pid));
-        found
+        Ok(found)
     }
 }
 
-/// The numbers of a process, its children, and theirs.
+/// The numbers of a process, its children, and theirs; its own alone where they cannot be listed.
 #[must_use]
 pub fn family(pid: i32) -> Vec<i32> {
     let selection = Selection { matcher: None, with_children: true };
-    let descendants = Refused::default().search(&selection, &|watched| watched == pid);
+    let descendants = Refused::default().search(&selection, &|watched| watched == pid).unwrap_or_default();
     std::iter::once(pid).chain(descendants.into_iter().map(|candidate| candidate.pid)).collect()
 }
 
 /// The numbers of all processes that are to be seen, ascending.
-#[must_use]
-pub fn numbers() -> Vec<i32> {
-    let entries = fs::read_dir("/proc").into_iter().flatten();
-    let mut numbers: Vec<i32> =
-        entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect();
+///
+/// # Errors
+/// When `/proc` cannot be listed: no more files may be open, or it is not there.
+pub fn numbers() -> io::Result<Vec<i32>> {
+    let mut numbers = Vec::new();
+    for entry in fs::read_dir("/proc")? {
+        numbers.extend(entry?.file_name().to_str().and_then(|name| name.parse::<i32>().ok()));
+    }
     numbers.sort_unstable();
-    numbers
+    Ok(numbers)
 }
 
 #[cfg(test)]
@@ -171,7 +180,7 @@ mod tests {
         let mut by_name = Vec::new();
         let selection = Selection { matcher: Some(matcher(format!("sleep {mark}"))), with_children: false };
         for _ in 0..1000 {
-            by_name = Refused::default().search(&selection, &|_| false);
+            by_name = Refused::default().search(&selection, &|_| false).unwrap();
             if !by_name.is_empty() {
                 break;
             }
@@ -181,12 +190,12 @@ mod tests {
         assert_eq!((by_name[0].name.as_str(), by_name[0].parent), ("sleep", pid));
 
         let selection = Selection { matcher: None, with_children: true };
-        let children = Refused::default().search(&selection, &|watched| watched == pid);
+        let children = Refused::default().search(&selection, &|watched| watched == pid).unwrap();
         assert_eq!(children.len(), 2, "{children:?}");
 
         let mut refused = Refused::default();
-        assert!(refused.search(&selection, &|_| false).is_empty());
-        assert_eq!(refused.search(&selection, &|watched| watched == pid).len(), 2);
+        assert!(refused.search(&selection, &|_| false).unwrap().is_empty());
+        assert_eq!(refused.search(&selection, &|watched| watched == pid).unwrap().len(), 2);
         for candidate in children {
             let _ = nix::sys::signal::kill(
                 nix::unistd::Pid::from_raw(candidate.pid),
@@ -198,7 +207,7 @@ mod tests {
 
     #[test]
     fn threads_of_the_kernel_are_no_candidates() {
-        for pid in numbers() {
+        for pid in numbers().unwrap() {
             if let Some(candidate) = Candidate::read(pid) {
                 assert_ne!(candidate.name, "kthreadd");
             }

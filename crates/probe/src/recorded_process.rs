@@ -20,7 +20,7 @@ pub fn number(head: &RecorderHead, path: &Path) -> Option<i32> {
     if head.namespace != 0 && Some(head.namespace) == own_namespace() {
         return Some(head.pid);
     }
-    process_list::numbers().into_iter().find(|number| {
+    process_list::numbers().ok()?.into_iter().find(|number| {
         Process::open(*number)
             .is_ok_and(|process| inner_number(&process) == Some(head.pid) && has_mapped(&process, path))
     })

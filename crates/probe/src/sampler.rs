@@ -7,6 +7,7 @@ mod groups;
 mod hearing;
 
 use std::collections::HashMap;
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
@@ -32,6 +33,10 @@ const SETTLED_NS: u64 = 1_000_000_000;
 
 /// A search, or a reading of `smaps_rollup`, is not repeated before this many times its own duration has passed.
 const REST: u64 = 500;
+
+/// Why nothing more can be opened, and what helps.
+const NO_MORE_FILES: &str =
+    "no more files may be open; raise the limit (ulimit -n, LimitNOFILE= of a service)";
 
 /// The watched processes.
 #[derive(Debug)]
@@ -139,9 +144,9 @@ impl Sampler {
     /// Looks for those that are wanted and run already; where it `is_all`, nobody is found later.
     pub fn begin(&mut self, is_all: bool) {
         self.hear();
-        self.search();
+        let found = self.search();
         self.look_at_groups();
-        if self.tracked.is_empty() && self.selection.matcher.is_some() {
+        if found == Some(0) && self.tracked.is_empty() && self.selection.matcher.is_some() {
             self.note(match is_all {
                 true => "no process fits",
                 false => "no process fits yet; those that begin later are watched",
@@ -248,19 +253,29 @@ impl Sampler {
         seconds(ns.saturating_sub(self.origin_ns))
     }
 
-    fn search(&mut self) {
+    /// Searches, if it is time, and tells how many were found.
+    fn search(&mut self) -> Option<usize> {
         let begun = clock::monotonic_ns();
         if !self.selection.is_open() || begun < self.next_search_ns {
-            return;
+            return None;
         }
         let places = &self.places;
         let found = self.refused.search(&self.selection, &|pid| places.contains_key(&pid));
-        for candidate in found {
-            self.adopt(&candidate);
+        match &found {
+            Ok(found) => found.iter().for_each(|candidate| self.adopt(candidate)),
+            Err(error) => self.say_what_is_lacking(&no_search(error)),
         }
         let end = clock::monotonic_ns();
         let least = if self.events.is_some() { SEARCH_EVERY_NS } else { 0 };
         self.next_search_ns = end + least.max((end - begun).saturating_mul(REST));
+        found.ok().map(|found| found.len())
+    }
+
+    /// Once: it would be the same at each search.
+    fn say_what_is_lacking(&mut self, text: &str) {
+        if !std::mem::replace(&mut self.has_said_what_lacks_files, true) {
+            self.note(text);
+        }
     }
 
     /// Takes a process that was found; its parent's fork is marked if the kernel does not tell of it.
@@ -286,12 +301,10 @@ impl Sampler {
             }
             Err(ProcessError::KernelThread(..)) => {}
             Err(ProcessError::Files(_)) => {
-                if !std::mem::replace(&mut self.has_said_what_lacks_files, true) {
-                    self.note(&format!(
-                        "only {} of the wanted processes are watched, others when these end: no more files may be open; raise the limit (ulimit -n, LimitNOFILE= of a service)",
-                        self.tracked.len()
-                    ));
-                }
+                self.say_what_is_lacking(&format!(
+                    "only {} of the wanted processes are watched, others when these end: {NO_MORE_FILES}",
+                    self.tracked.len()
+                ));
                 return false;
             }
             Err(error) => self.note(&error.to_string()),
@@ -433,6 +446,14 @@ impl Sampler {
 
     fn push_event(&mut self, t: f64, process: u32, source: Source, what: Happening) {
         self.lines.push(Line::Event(Event { t, process, source, what }));
+    }
+}
+
+/// Why wanted processes cannot be looked for.
+fn no_search(error: &io::Error) -> String {
+    match error.raw_os_error() {
+        Some(libc::EMFILE | libc::ENFILE) => format!("processes cannot be looked for: {NO_MORE_FILES}"),
+        _ => format!("processes cannot be looked for: cannot list /proc: {error}"),
     }
 }
 

@@ -20,6 +20,9 @@ use crate::tracer::{ending, is_job_control};
 /// How often an untraced command is sampled.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(20);
 
+/// Most processes that Linux numbers: `PID_MAX_LIMIT` in its include/linux/threads.h.
+const MOST_PROCESSES: i32 = 4 << 20;
+
 /// Uncertainty of the kernel's resident counters, and what the child may touch between our look and its exec, for telling the mark that
 /// the command inherits from its own.
 const RSS_MARGIN_BYTES: u64 = 2 * 1024 * 1024;
@@ -243,7 +246,9 @@ impl<'launched> Watch<'launched> {
         let is_apart = |pid: &Pid| {
             getsid(Some(*pid)) == Ok(session) && getpgid(Some(*pid)).is_ok_and(|group| group != session)
         };
-        for pid in process_list::numbers().into_iter().map(Pid::from_raw).filter(is_apart) {
+        // Where no more files may be open every number that there can be is tried, which takes none.
+        let numbers = process_list::numbers().unwrap_or_else(|_| (1..=MOST_PROCESSES).collect());
+        for pid in numbers.into_iter().map(Pid::from_raw).filter(is_apart) {
             let _ = nix::sys::signal::kill(pid, signal);
         }
     }

@@ -26,11 +26,11 @@ struct Child {
 }
 
 impl EarlierChildren {
-    /// Those that a process has now.
+    /// Those that a process has now; none where they cannot be listed.
     pub fn of(process: &Process) -> Self {
         let pid = process.pid();
         let selection = Selection { matcher: None, with_children: true };
-        let found = Refused::default().search(&selection, &|parent| parent == pid);
+        let found = Refused::default().search(&selection, &|parent| parent == pid).unwrap_or_default();
         let child = |pid| {
             let process = Process::open(pid).ok()?;
             Some(Child { accounts: accounts(&process)?, process, is_there: true })
