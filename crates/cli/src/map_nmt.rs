@@ -8,6 +8,7 @@ use faultless_records::nmt::{self, NativeMemory, NmtError};
 use faultless_records::status;
 
 use crate::failure::Failure;
+use crate::saved_file;
 
 /// Reads `file`, or asks the process where that is empty.
 ///
@@ -18,7 +19,7 @@ pub fn native_memory(process: &Process, file: &Path) -> Result<NativeMemory, Fai
         let text = jcmd::native_memory(process).map_err(Failure::Failed)?;
         (text, format!("process {}", process.pid()))
     } else {
-        let bytes = std::fs::read(file).map_err(|error| Failure::of_reading(file, error))?;
+        let bytes = saved_file::read(file)?;
         (String::from_utf8_lossy(&bytes).into_owned(), file.display().to_string())
     };
     let memory = nmt::parse(&text).map_err(|error| {

@@ -1,7 +1,6 @@
 //! Saved files of mappings: smaps, maps, output of pmap -X; and what an earlier `faultless map --json` printed.
 
 use std::fs::File;
-use std::io::Read;
 use std::path::Path;
 
 use faultless_diagnosis::classification::{Sight, classify};
@@ -11,9 +10,6 @@ use faultless_report::map_view::MapView;
 
 use crate::failure::{Failure, hint_of_process};
 use crate::saved_file;
-
-/// Most bytes of a saved file: a million mappings.
-const LARGEST_BYTES: u64 = 1 << 30;
 
 /// The map in a file, or in standard input for `-`.
 ///
@@ -84,9 +80,8 @@ fn of_bytes(path: &Path, bytes: &[u8]) -> Result<MapView, Failure> {
 
 fn read(path: &Path) -> Result<Vec<u8>, Failure> {
     let failed = |error: std::io::Error| refused(path, &error.to_string());
-    let mut bytes = Vec::new();
     let read = if path.as_os_str() == "-" {
-        std::io::stdin().lock().take(LARGEST_BYTES).read_to_end(&mut bytes)
+        saved_file::read_whole(std::io::stdin().lock())
     } else {
         let file = File::open(path).map_err(|error| match error.kind() {
             std::io::ErrorKind::NotFound => {
@@ -98,9 +93,9 @@ fn read(path: &Path) -> Result<Vec<u8>, Failure> {
             }
             _ => failed(error),
         })?;
-        file.take(LARGEST_BYTES).read_to_end(&mut bytes)
+        saved_file::read_whole(file)
     };
-    read.map_err(failed)?;
+    let mut bytes = read.map_err(failed)?;
     // Windows writes a mark before UTF-8, and UTF-16 where PowerShell redirects.
     if bytes.starts_with(b"\xef\xbb\xbf") {
         bytes.drain(..3);

@@ -15,7 +15,7 @@ use crate::failure::Failure;
 /// Bytes by which a recording is known from a command.
 const HEAD_BYTES: u64 = 128;
 
-/// Most bytes of a file.
+/// Most bytes of a file: a million mappings, or samples of days.
 const LARGEST_BYTES: u64 = 1 << 30;
 
 /// The recording of `subcommand`, if the first word is the name of one; then it is to be the only one.
@@ -42,9 +42,8 @@ pub fn named<'words>(
     if !rest.is_empty() {
         return Err(Failure::of_words_behind(path, subcommand));
     }
-    let read = file.take(LARGEST_BYTES).read_to_end(&mut bytes);
-    read.map_err(|error| Failure::of_reading(path, error))?;
-    Ok(Some((path, bytes)))
+    let whole = read_whole(bytes.as_slice().chain(file));
+    Ok(Some((path, whole.map_err(|error| Failure::of_reading(path, error))?)))
 }
 
 /// As [`refuse`], for a file that was not read yet.
@@ -112,8 +111,32 @@ fn head(path: &Path, bytes: &mut Vec<u8>) -> io::Result<File> {
 /// # Errors
 /// [`Failure::Failed`] when it cannot be read.
 pub fn read(path: &Path) -> Result<Vec<u8>, Failure> {
+    File::open(path).and_then(read_whole).map_err(|error| Failure::of_reading(path, error))
+}
+
+/// All that is to be read.
+///
+/// # Errors
+/// Those of reading; more than [`LARGEST_BYTES`] is one, since a part would be taken for something else.
+pub fn read_whole(from: impl Read) -> io::Result<Vec<u8>> {
+    read_up_to(from, LARGEST_BYTES)?.ok_or_else(|| io::Error::other("it is larger than 1 GiB"))
+}
+
+/// None of what is longer.
+fn read_up_to(from: impl Read, most_bytes: u64) -> io::Result<Option<Vec<u8>>> {
     let mut bytes = Vec::new();
-    let read = File::open(path).and_then(|file| file.take(LARGEST_BYTES).read_to_end(&mut bytes));
-    read.map_err(|error| Failure::of_reading(path, error))?;
-    Ok(bytes)
+    let length = from.take(most_bytes + 1).read_to_end(&mut bytes)?;
+    Ok((length as u64 <= most_bytes).then_some(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_too_large_is_not_read_in_part() {
+        assert_eq!(read_up_to(&b"1234"[..], 4).unwrap().as_deref(), Some(&b"1234"[..]));
+        assert_eq!(read_up_to(&b"12345"[..], 4).unwrap(), None);
+        assert_eq!(read_up_to(io::repeat(b'1'), 4).unwrap(), None);
+    }
 }
