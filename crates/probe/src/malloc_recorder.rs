@@ -13,7 +13,8 @@ use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
 
 use faultless_records::malloc_event::{
-    self, MallocEvent, PAGE_BYTES, RecorderHead, RingCounts, SPILL_PLACES, SPILL_TAIL_OFFSET, SPILLED_BYTES,
+    self, MallocEvent, PAGE_BYTES, Parsed, RecorderHead, RingCounts, SPILL_PLACES, SPILL_TAIL_OFFSET,
+    SPILLED_BYTES,
 };
 use faultless_records::measurement::Ending;
 use nix::errno::Errno;
@@ -301,17 +302,23 @@ impl RecorderFile {
             return Ok(Vec::new());
         }
         let records = start + 2 * PAGE_BYTES;
-        let taken = if used > self.head.ring_bytes { None } else { self.parse(records, tail, used)? };
-        let Some((events, bytes)) = taken else {
-            *self.senseless.entry(ring).or_default() += 1;
-            return Ok(Vec::new());
+        let parsed = match used > self.head.ring_bytes {
+            true => Parsed { is_damaged: true, ..Parsed::default() },
+            false => self.parse(records, tail, used)?,
         };
-        self.senseless.remove(&ring);
-        self.file.write_all_at(&tail.wrapping_add(bytes as u64).to_ne_bytes(), start + TAIL_OFFSET)?;
-        Ok(events)
+        if parsed.is_damaged {
+            *self.senseless.entry(ring).or_default() += 1;
+        } else {
+            self.senseless.remove(&ring);
+        }
+        if parsed.bytes > 0 {
+            let tail = tail.wrapping_add(parsed.bytes as u64);
+            self.file.write_all_at(&tail.to_ne_bytes(), start + TAIL_OFFSET)?;
+        }
+        Ok(parsed.events)
     }
 
-    fn parse(&self, records: u64, tail: u64, used: u64) -> io::Result<Option<(Vec<MallocEvent>, usize)>> {
+    fn parse(&self, records: u64, tail: u64, used: u64) -> io::Result<Parsed> {
         let place = tail & (self.head.ring_bytes - 1);
         let first = used.min(self.head.ring_bytes - place);
         let mut bytes = vec![0; usize::try_from(used).unwrap_or(0)];

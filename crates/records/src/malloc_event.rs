@@ -246,23 +246,37 @@ pub struct Allocated {
     pub stack: Vec<u8>,
 }
 
-/// Reads records from the beginning; returns them and how many bytes they took. What follows is not whole yet.
-///
-/// None when the bytes contradict the layout: the rest of this ring is lost then.
+/// Records that were read in a row.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Parsed {
+    /// What they tell.
+    pub events: Vec<MallocEvent>,
+    /// Bytes that they took; what follows is not whole yet, or damaged.
+    pub bytes: usize,
+    /// What follows contradicts the layout: the rest of this ring is lost.
+    pub is_damaged: bool,
+}
+
+/// Reads records from the beginning.
 #[must_use]
-pub fn parse(bytes: &[u8]) -> Option<(Vec<MallocEvent>, usize)> {
-    let mut events = Vec::new();
-    let mut taken = 0;
-    while let Some(header) = word(&bytes[taken..], 0) {
-        let length = usize::try_from(header >> 32).ok()?;
-        if length < 8 || !length.is_multiple_of(8) {
-            return None;
+pub fn parse(bytes: &[u8]) -> Parsed {
+    let mut parsed = Parsed::default();
+    while let Some(header) = word(&bytes[parsed.bytes..], 0) {
+        let length = usize::try_from(header >> 32).unwrap_or(0);
+        let is_possible = length >= 8 && length.is_multiple_of(8);
+        let record = bytes[parsed.bytes..].get(..length);
+        if is_possible && record.is_none() {
+            break;
         }
-        let Some(record) = bytes.get(taken..taken.checked_add(length)?) else { break };
-        events.extend(event(header & 0xffff_ffff, &record[8..])?);
-        taken += length;
+        let body = record.filter(|_| is_possible).map(|record| &record[8..]);
+        let Some(event) = body.and_then(|body| event(header & 0xffff_ffff, body)) else {
+            parsed.is_damaged = true;
+            break;
+        };
+        parsed.events.extend(event);
+        parsed.bytes += length;
     }
-    Some((events, taken))
+    parsed
 }
 
 /// Frees that found no room in a ring, from the place with the number `first` on, up to one that is not written yet.
@@ -340,13 +354,22 @@ mod tests {
         bytes.extend(record(2, &[20, 1, 43, 1]));
         let whole = bytes.len();
         bytes.extend(&record(2, &[30, 2, 43, 0])[..16]);
-        let (events, taken) = parse(&bytes).unwrap();
-        assert_eq!(taken, whole);
+        let Parsed { events, bytes, is_damaged } = parse(&bytes);
+        assert_eq!((bytes, is_damaged), (whole, false));
         assert_eq!(events[0], MallocEvent::Thread { tid: 42, name: "worker".into() });
         let MallocEvent::Allocated(block) = &events[1] else { panic!("{events:?}") };
         assert_eq!((block.size_bytes, block.weight, block.function), (100, 4, MallocFunction::Calloc));
         assert!(block.is_tracked && block.stack.len() == 16 && block.registers.sp == 0xb);
         assert_eq!(events[2], MallocEvent::Freed { time_ns: 20, id: 1, tid: 43, by_realloc: true });
+    }
+
+    #[test]
+    fn a_damaged_record_takes_none_of_those_before_it_along() {
+        let good = [record(2, &[20, 1, 43, 1]), record(2, &[30, 2, 43, 0])].concat();
+        for damage in [record(2, &[40, 3, u64::MAX, 0]), vec![0; 16], (12_u64 << 32).to_ne_bytes().to_vec()] {
+            let parsed = parse(&[good.clone(), damage].concat());
+            assert_eq!((parsed.events.len(), parsed.bytes, parsed.is_damaged), (2, good.len(), true));
+        }
     }
 
     #[test]
@@ -408,9 +431,7 @@ mod tests {
             let _ = RecorderHead::parse(&bytes);
             let _ = RingCounts::parse(&bytes);
             let _ = spilled(&bytes, first);
-            if let Some((_, taken)) = parse(&bytes) {
-                prop_assert!(taken <= bytes.len());
-            }
+            prop_assert!(parse(&bytes).bytes <= bytes.len());
         }
 
         #[test]

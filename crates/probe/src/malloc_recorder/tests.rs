@@ -142,6 +142,19 @@ fn a_head_that_was_half_written_once_condemns_no_ring_and_nonsense_twice_does() 
 }
 
 #[test]
+fn what_stands_before_a_damaged_record_is_taken_once() {
+    let place = directory("before");
+    let file = file_with_one_ring(&place.join("7-0.rings"), 120, 0);
+    let record = [2 | 40 << 32, 5, 9, 3, 0];
+    file.write_all_at(&words(&[record; 2].concat()), RECORDS).unwrap();
+    let (mut files, mut seen) = (Files::new(&place), Seen::default());
+    assert_eq!([0; 4].map(|_| files.read(&mut seen)), [2, 0, 0, 0]);
+    assert_eq!(files.files[&0].word(RING + 64).unwrap(), 80);
+    assert_eq!(files.files[&0].senseless[&0], DAMAGED);
+    fs::remove_dir_all(&place).unwrap();
+}
+
+#[test]
 fn rings_that_make_no_sense_are_left_alone_and_files_cut_short_do_no_harm() {
     let place = directory("damaged");
     let file = file_with_one_ring(&place.join("7-0.rings"), u64::MAX / 2, 5);
