@@ -15,7 +15,7 @@ use crate::failure::{At, Failure, Result, wrong};
 use crate::library::{Profile, build};
 use crate::programs::source;
 use crate::sandbox::{Sandbox, tool};
-use crate::workspace::{c_compiler, succeed};
+use crate::workspace::{TemporaryFolder, c_compiler, succeed};
 
 const SIZES_BYTES: [u64; 5] = [16, 64, 1_000, 4_000, 20_000];
 const PAIRS: u64 = 20_000;
@@ -45,10 +45,7 @@ pub fn run(mut arguments: Arguments) -> Result<()> {
         Some(path) => PathBuf::from(&path).canonicalize().at(Path::new(&path))?,
         None => build(Profile::Dist)?,
     };
-    let folder = std::env::temp_dir().join(format!("faultless-instructions-{}", std::process::id()));
-    let counted = count(&folder, &library, is_check);
-    std::fs::remove_dir_all(&folder).at(&folder)?;
-    counted
+    count(TemporaryFolder::new("instructions")?.path(), &library, is_check)
 }
 
 /// Builds the driver in the folder and counts what it runs.

@@ -15,7 +15,7 @@ use crate::arguments::Arguments;
 use crate::failure::{At, Failure, Result, usage, wrong};
 use crate::library::{Profile, build};
 use crate::sandbox::tool;
-use crate::workspace::{c_compiler, output, root, succeed};
+use crate::workspace::{TemporaryFolder, c_compiler, output, root, succeed};
 
 /// Programs in which threads allocate for themselves, for each other, and in bulk.
 const WORKLOADS: [&str; 9] =
@@ -68,12 +68,7 @@ pub fn run(mut arguments: Arguments) -> Result<()> {
         let path = Path::new(path).canonicalize().at(Path::new(path))?;
         allocators.push(Allocator { name: name.to_owned(), path: Some(path) });
     }
-    let folder = std::env::temp_dir().join(format!("faultless-locked-{}", std::process::id()));
-    fs::create_dir_all(&folder).at(&folder)?;
-
-    let counted = table(&folder, &workloads, &allocators, threads);
-    fs::remove_dir_all(&folder).at(&folder)?;
-    counted
+    table(TemporaryFolder::new("locked")?.path(), &workloads, &allocators, threads)
 }
 
 /// Prints a row for each workload, made in the folder.

@@ -19,6 +19,7 @@ use crate::arguments::Arguments;
 use crate::failure::{At, Failure, Result, usage, wrong};
 use crate::library::{Profile, build};
 use crate::sandbox::Sandbox;
+use crate::workspace::TemporaryFolder;
 
 struct Program {
     name: &'static str,
@@ -88,12 +89,12 @@ pub fn run(mut arguments: Arguments) -> Result<()> {
         None => build(Profile::Dist)?,
     };
     println!("under {}", library.display());
-    let folder = std::env::temp_dir().join(format!("faultless-programs-{}", std::process::id()));
+    let folder = TemporaryFolder::new("programs")?;
     let (mut passed, mut failed, mut skipped) = (0, 0, 0);
     for program in programs {
         let start = Instant::now();
-        let outcome =
-            Sandbox::new(&folder, program.name, &library).and_then(|mut sandbox| (program.run)(&mut sandbox));
+        let outcome = Sandbox::new(folder.path(), program.name, &library)
+            .and_then(|mut sandbox| (program.run)(&mut sandbox));
         let (counter, verdict) = match &outcome {
             Ok(()) => (&mut passed, "passed".to_owned()),
             Err(Failure::Missing(reason)) => (&mut skipped, format!("skipped ({reason})")),
@@ -105,9 +106,7 @@ pub fn run(mut arguments: Arguments) -> Result<()> {
         println!("{:<14} {:>6.1} s  {verdict}", program.name, start.elapsed().as_secs_f64());
     }
     if keep {
-        println!("kept {}", folder.display());
-    } else {
-        std::fs::remove_dir_all(&folder).at(&folder)?;
+        println!("kept {}", folder.keep().display());
     }
     println!("{passed} passed, {failed} failed, {skipped} skipped");
     if failed == 0 { Ok(()) } else { wrong(format!("{failed} of the programs failed")) }

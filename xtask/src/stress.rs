@@ -1,14 +1,13 @@
 //! `cargo xtask stress`: `tests/c/stress.c` under the library, with and without its debug assertions.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::arguments::Arguments;
-use crate::failure::{At, Result, wrong};
+use crate::failure::{Result, wrong};
 use crate::library::{Profile, build};
 use crate::sandbox::Sandbox;
-use crate::workspace::{c_compiler, root, succeed};
+use crate::workspace::{TemporaryFolder, c_compiler, root, succeed};
 
 /// Runs the task.
 pub fn run(mut arguments: Arguments) -> Result<()> {
@@ -17,10 +16,10 @@ pub fn run(mut arguments: Arguments) -> Result<()> {
     let seed: u64 = arguments.number("--seed", 1)?;
     arguments.end()?;
 
-    let folder = std::env::temp_dir().join(format!("faultless-stress-{}", std::process::id()));
+    let folder = TemporaryFolder::new("stress")?;
     let mut failed = 0;
     for profile in [Profile::Checked, Profile::Dist] {
-        let sandbox = Sandbox::new(&folder, profile.name(), &build(profile)?)?;
+        let sandbox = Sandbox::new(folder.path(), profile.name(), &build(profile)?)?;
         let program = compile(&sandbox)?;
         let words = [seconds.to_string(), threads.to_string(), seed.to_string()];
         println!("{:<8} stress {} (seconds, threads, seed)", profile.name(), words.join(" "));
@@ -38,10 +37,10 @@ pub fn run(mut arguments: Arguments) -> Result<()> {
     if failed > 0 {
         return wrong(format!(
             "{failed} of 2 stress runs failed; their programs and outputs are in {}",
-            folder.display()
+            folder.keep().display()
         ));
     }
-    fs::remove_dir_all(&folder).at(&folder)
+    Ok(())
 }
 
 fn compile(sandbox: &Sandbox) -> Result<PathBuf> {

@@ -1,10 +1,11 @@
-//! Where the workspace and its build outputs are, and how tasks start Cargo.
+//! Where the workspace, its build outputs and temporary files are, and how tasks start Cargo.
 
 use std::ffi::OsString;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::failure::{Failure, Result, wrong};
+use crate::failure::{At, Failure, Result, wrong};
 
 /// The folder that holds the workspace's `Cargo.toml`.
 pub fn root() -> &'static Path {
@@ -17,6 +18,44 @@ pub fn target() -> Result<PathBuf> {
     match own.ancestors().nth(2) {
         Some(target) => Ok(target.to_owned()),
         None => wrong(format!("no target folder above {}", own.display())),
+    }
+}
+
+/// A folder of one run of a task, gone with it unless it is kept.
+pub struct TemporaryFolder {
+    path: PathBuf,
+    is_kept: bool,
+}
+
+impl TemporaryFolder {
+    /// Makes it, with the task in its name.
+    pub fn new(task: &str) -> Result<Self> {
+        let path = std::env::temp_dir().join(format!("faultless-{task}-{}", std::process::id()));
+        fs::create_dir_all(&path).at(&path)?;
+        Ok(Self { path, is_kept: false })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Leaves it to whoever looks into it, and tells where it is.
+    pub fn keep(mut self) -> PathBuf {
+        self.is_kept = true;
+        self.path.clone()
+    }
+}
+
+impl Drop for TemporaryFolder {
+    /// What cannot be removed is said and no more: the task's own result counts.
+    fn drop(&mut self) {
+        if self.is_kept {
+            return;
+        }
+        if let Err(error) = fs::remove_dir_all(&self.path) {
+            eprintln!("cannot remove {}: {error}", self.path.display());
+        }
     }
 }
 
@@ -59,4 +98,33 @@ pub fn output(command: &mut Command) -> Result<String> {
 pub fn words(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     words.map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_temporary_folder_goes_when_its_task_fails_and_stays_when_it_is_kept() {
+        let fails = |place: &mut PathBuf| -> Result<()> {
+            let folder = TemporaryFolder::new("fails")?;
+            *place = folder.path().to_owned();
+            assert!(place.is_dir());
+            wrong("the task's own reason".to_owned())
+        };
+        let mut place = PathBuf::new();
+        let Err(Failure::Wrong(reason)) = fails(&mut place) else { panic!("it fails") };
+        assert_eq!(reason, "the task's own reason");
+        assert!(!place.exists());
+        let kept = TemporaryFolder::new("kept").unwrap().keep();
+        assert!(kept.is_dir());
+        fs::remove_dir(&kept).unwrap();
+    }
+
+    #[test]
+    fn a_temporary_folder_that_is_gone_already_changes_no_result() {
+        let folder = TemporaryFolder::new("gone").unwrap();
+        fs::remove_dir(folder.path()).unwrap();
+        drop(folder);
+    }
 }
