@@ -192,10 +192,7 @@ fn count(
         None => progress.begins(&format!("counting calls: {}", name(turn))),
         Some(result) => {
             progress.ended();
-            let reason = result.as_ref().err().map(|error| match error {
-                RunError::Watch(error) => error.to_string(),
-                error => error.to_string(),
-            });
+            let reason = result.as_ref().err().map(ToString::to_string);
             uncounted.extend(reason.map(|why| format!("calls of {} were not counted: {why}", name(turn))));
         }
     });

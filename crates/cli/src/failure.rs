@@ -93,6 +93,7 @@ impl Failure {
             RunError::Interrupted(number) => Self::Interrupted(number),
             RunError::Start(error) => Self::of_start(name, &error),
             RunError::Watch(error) => Self::of_lost(name, &error),
+            RunError::Ended(how) => Self::Failed(format!("{name}: {how}")),
         }
     }
 

@@ -130,7 +130,7 @@ impl Screen {
     /// As Ctrl-Z does elsewhere: the shell gets its terminal until we are continued.
     fn pause_process(&mut self) {
         restore();
-        signals::stop_self();
+        signals::stop_job();
         let _ = take();
         let _ = self.terminal.clear();
     }

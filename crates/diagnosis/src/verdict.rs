@@ -157,13 +157,13 @@ fn ran_faultless(run: &Measurement) -> bool {
     run.allocator() == Some(Allocator::Faultless)
 }
 
-/// Whether the runs of both ended in the same ways, in whatever order.
 /// Whether all runs of all arms ended the same way.
 #[must_use]
 pub fn do_endings_agree(arms: &[ArmResult]) -> bool {
     arms.first().is_none_or(|as_is| arms.iter().all(|arm| end_alike(arm, as_is) && endings(arm).len() == 1))
 }
 
+/// Whether the runs of both ended in the same ways, in whatever order.
 fn end_alike(one: &ArmResult, other: &ArmResult) -> bool {
     let (one, other) = (endings(one), endings(other));
     one.len() == other.len() && one.iter().all(|ending| other.contains(ending))

@@ -186,9 +186,9 @@ pub fn die_by(number: i32) -> ! {
     std::process::exit(128_i32.saturating_add(number) & 0xff)
 }
 
-/// Stops this process as Ctrl-Z does; returns when it is continued.
-pub fn stop_self() {
-    // Ours alone: a shell's other processes of this job are stopped by the terminal where it does that.
+/// Stops this process and all others of its group, as Ctrl-Z stops a job; returns when it is continued.
+pub fn stop_job() {
+    // A terminal that is read key by key sends no signal: the group stands for what it would have stopped.
     let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(0), Signal::SIGTSTP);
 }
 

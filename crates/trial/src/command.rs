@@ -88,6 +88,8 @@ pub enum RunError {
     Start(io::Error),
     /// The kernel refused to let us follow it.
     Watch(io::Error),
+    /// It did not end as it was to, in words.
+    Ended(String),
 }
 
 impl fmt::Display for RunError {
@@ -96,6 +98,7 @@ impl fmt::Display for RunError {
             Self::Interrupted(number) => write!(out, "interrupted by {}", signals::name(*number)),
             Self::Start(error) => write!(out, "cannot start: {error}"),
             Self::Watch(error) => write!(out, "cannot be followed: {error}"),
+            Self::Ended(how) => out.write_str(how),
         }
     }
 }
@@ -245,13 +248,18 @@ pub fn count_system_calls(
     expected: Ending,
 ) -> Result<u64, RunError> {
     let (launched, drain) = start(command, environment, signals, Tracing::SystemCalls)?;
-    let (ending, calls) = system_calls::count(&launched, signals, limit)?;
+    let (ending, calls) = match system_calls::count(&launched, signals, limit) {
+        Err(WatchError::System(error)) if error.kind() == io::ErrorKind::TimedOut => {
+            return Err(RunError::Ended(error.to_string()));
+        }
+        counted => counted?,
+    };
     if ending == expected {
         return Ok(calls);
     }
     let output = drain.tail();
     let last = output.lines().last().unwrap_or_default();
-    Err(RunError::Watch(io::Error::other(format!("it failed while its calls were counted: {last}"))))
+    Err(RunError::Ended(format!("it failed while its calls were counted: {last}")))
 }
 
 fn start(
@@ -304,5 +312,6 @@ mod tests {
         assert_eq!(in_words(WatchError::Interrupted(2)), "interrupted by SIGINT");
         assert_eq!(in_words(io::Error::other("no trace").into()), "cannot be followed: no trace");
         assert_eq!(RunError::Start(io::Error::other("no room")).to_string(), "cannot start: no room");
+        assert_eq!(RunError::Ended("no end after 300 s".to_owned()).to_string(), "no end after 300 s");
     }
 }

@@ -174,7 +174,8 @@ fn judge(job: &Job, entry: &Entry, run: &Run) -> Result<Figures, String> {
     })
 }
 
-/// Whether the mappings at the end show the library that should have been there, and no other allocator's.
+/// Whether the mappings at the end show the library that should have been there; without one, no other allocator's. A program
+/// that brings another has both, and the preloaded one comes first.
 fn prove(job: &Job, entry: &Entry, measured: &Measurement) -> Result<(), String> {
     if measured.mapped_files.is_empty() {
         return Err("its mappings could not be read, so nothing proves which allocator ran".into());
