@@ -407,8 +407,18 @@ mod tests {
                 for key in [Key::Down, Key::Alone, Key::ZoomIn, Key::First, Key::Metric(0), Key::Help] {
                     let mut view = View::default();
                     view.press(key, &history);
+                    let once = drawn(size, &history, &view);
                     view.press(key, &history);
-                    drawn(size, &history, &view);
+                    let twice = drawn(size, &history, &view);
+                    for text in [&once, &twice] {
+                        assert_eq!(text.lines().count(), usize::from(size.1), "{text}");
+                    }
+                    if size.0 >= 80 {
+                        let name = view.list(&history).get(view.chosen).map(|(_, track)| &track.process.name);
+                        let is_shown = name.is_none_or(|name| twice.contains(&format!("▸━ {name}")));
+                        assert!(is_shown, "{key:?} {twice}");
+                        assert_eq!(once.contains("┌ keys ─"), key == Key::Help, "{key:?} {once}");
+                    }
                 }
             }
         }

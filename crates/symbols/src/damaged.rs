@@ -26,11 +26,11 @@ fn program(place: &Path) -> Vec<u8> {
     fs::read(program).unwrap()
 }
 
-/// Asks everything of a file that is asked of programs.
-fn ask(path: &Path) {
+/// Asks everything of a file that is asked of programs; whether there was an answer.
+fn ask(path: &Path) -> bool {
     let open = || File::open(path).unwrap();
     let _ = exported::offsets(&open(), &["main", "malloc"]);
-    let Ok(module) = Module::read(open()) else { return };
+    let Ok(module) = Module::read(open()) else { return false };
     let mut modules = Modules::default();
     let found = || Ok(Found { file: open(), roots: Vec::new() });
     let place = modules.place("a", &UNKNOWN, found);
@@ -44,6 +44,7 @@ fn ask(path: &Path) {
         let sample = Sample { registers: Some(registers), stack, ..Sample::default() };
         let _ = unwinder.chain(&sample, &mut cache);
     }
+    true
 }
 
 /// Numbers as they come from a linear congruence: the same at each run.
@@ -62,7 +63,9 @@ fn a_damaged_program_is_an_answer_or_a_reason() {
     let whole = program(&place);
     let file = place.join("damaged");
     let mut number = numbers();
+    assert!(ask(&place.join("a")));
     let headers = u64::from_le_bytes(whole[40..48].try_into().unwrap()) as usize;
+    let mut answers = 0;
     for copy in 0..COPIES {
         let mut bytes = whole.clone();
         for _ in 0..=number(8) {
@@ -78,7 +81,8 @@ fn a_damaged_program_is_an_answer_or_a_reason() {
             bytes.truncate(number(whole.len()));
         }
         fs::write(&file, bytes).unwrap();
-        ask(&file);
+        answers += u64::from(ask(&file));
     }
+    assert!((1..COPIES).contains(&answers), "{answers} of {COPIES} copies are read");
     fs::remove_dir_all(&place).unwrap();
 }
