@@ -39,6 +39,9 @@ const SIGINT: i32 = 2;
 const SIGKILL: i32 = 9;
 const SIGTERM: i32 = 15;
 
+/// A command that does not listen is killed at this request to end.
+const REQUESTS_TO_KILL: u32 = 3;
+
 /// Whether the terminal is ours at this moment.
 static IS_SHOWN: AtomicBool = AtomicBool::new(false);
 
@@ -113,12 +116,11 @@ impl Screen {
         Wish::GoOn
     }
 
-    /// A command that does not listen is killed at the third request.
     fn request_end(&mut self, signal: i32) -> Wish {
         self.requests_to_end += 1;
         self.is_stale = true;
-        self.message = "waiting for the command to end (q again to kill it)".into();
-        Wish::End(if self.requests_to_end > 2 { SIGKILL } else { signal })
+        self.message = waiting(self.requests_to_end);
+        Wish::End(if self.requests_to_end < REQUESTS_TO_KILL { signal } else { SIGKILL })
     }
 
     /// Nobody looks on any more: as when a terminal is closed, a command is told once.
@@ -197,6 +199,16 @@ impl Drop for Screen {
     }
 }
 
+/// What is said after so many requests to end.
+fn waiting(requests: u32) -> String {
+    let kills = match REQUESTS_TO_KILL.saturating_sub(requests) {
+        0 => "it was killed",
+        1 => "q once more kills it",
+        _ => "q twice more kills it",
+    };
+    format!("waiting for the command to end ({kills})")
+}
+
 /// Standard input, which lives as long as we do.
 static STDIN: std::sync::LazyLock<io::Stdin> = std::sync::LazyLock::new(io::stdin);
 
@@ -220,4 +232,17 @@ fn export(view: &View, history: &History) -> String {
         }
     }
     format!("written: {}, {}", names[0], names[1])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn how_many_requests_more_kill_a_command_is_said() {
+        let says = [1, 2, REQUESTS_TO_KILL].map(waiting);
+        assert!(says[0].ends_with("(q twice more kills it)"), "{says:?}");
+        assert!(says[1].ends_with("(q once more kills it)"), "{says:?}");
+        assert!(!says[2].contains("more"), "{says:?}");
+    }
 }
