@@ -12,7 +12,7 @@ use faultless_probe::process::{self, Process, ProcessError};
 use faultless_probe::standstill::{Standstill, StandstillError};
 use faultless_records::allocator::Allocator;
 use faultless_records::glibc::is_libc;
-use faultless_records::mappings::{self, Mapping};
+use faultless_records::mappings::{self, DELETED, Mapping};
 use faultless_records::status;
 use faultless_report::heap::{FaultlessHeap, HeapView, Regions, Source};
 

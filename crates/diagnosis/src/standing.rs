@@ -288,7 +288,7 @@ mod tests {
         // Each looked for among all the others, it would take minutes.
         let (slow, fast) = (vec![1.0; 100_000], vec![0.5; 100_000]);
         let runs = campaign(&[&[&slow, &fast], &[&slow, &fast]]);
-        let mean = suite_ratio(&runs, Suite::Sun, 1, 0, Metric::Elapsed).unwrap();
+        let mean = suite_ratio(&runs, Suite::Sun, 1, 0, Cost::Elapsed).unwrap();
         assert!((mean.median - 0.5).abs() < 1e-12);
     }
 

@@ -11,7 +11,7 @@ use faultless_diagnosis::tuning::Tuning;
 use faultless_diagnosis::verdict::{ArmResult, Role, Verdict, endings};
 use faultless_records::heap_report::HeapReport;
 use faultless_records::measurement::{Ending, Orphan};
-use faultless_records::quantity::{count, seconds, several, size};
+use faultless_records::quantity::{count, several, size};
 
 use crate::orphans;
 use crate::paste::{self, TakenOut};

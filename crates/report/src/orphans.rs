@@ -6,7 +6,7 @@ use std::time::Duration;
 use faultless_records::measurement::Orphan;
 
 use crate::plain::plain;
-use crate::quantity::{count, seconds};
+use faultless_records::quantity::{count, seconds};
 
 /// Says of what the command did not wait for that it is in no figure; none where there was nothing.
 #[must_use]
