@@ -89,7 +89,7 @@ pub fn divide(sight: &Sight<'_>, claims: Claims) -> Vec<Part> {
 }
 
 /// Files of which some part can be executed.
-fn programs(mappings: &[Mapping]) -> HashSet<((u32, u32), u64)> {
+pub(super) fn programs(mappings: &[Mapping]) -> HashSet<((u32, u32), u64)> {
     let code = mappings.iter().filter(|mapping| mapping.is_executable() && mapping.inode != 0);
     code.map(|mapping| (mapping.device, mapping.inode)).collect()
 }

@@ -11,6 +11,7 @@ use super::Sight;
 use super::claim::{Claims, Evidence, Strength};
 use super::glibc::HEAP_BYTES;
 use super::kind::Kind;
+use super::parts;
 use super::reader::extent_of;
 
 /// Compressed pointers reach 32 GiB: the Java virtual machine puts its heap below, when it fits.
@@ -99,11 +100,13 @@ fn claim_whole(run: &[Mapping], has_faultless: bool, claims: &mut Claims) {
     }
 }
 
-/// Memory that begins where the writable part of a library's file ends.
+/// Memory that begins where the writable part of a library's file ends. Files of data are mapped so, too.
 fn claim_static_data(mappings: &[Mapping], claims: &mut Claims) {
+    let programs = parts::programs(mappings);
     for pair in mappings.windows(2) {
         let [file, data] = pair else { continue };
-        let joins = file.end == data.start && file.inode != 0 && file.is_writable() && !file.is_shared();
+        let is_data = file.is_writable() && !file.is_shared();
+        let joins = file.end == data.start && is_data && programs.contains(&(file.device, file.inode));
         if joins && data.is_anonymous() && data.is_writable() {
             claims.add(extent_of(data), Kind::StaticData, pattern("follows a library's writable data"));
         }
@@ -187,6 +190,20 @@ mod tests {
         let program = Kind::Program;
         let expected = [heap, heap, code, code, stack, stack, program, program, Kind::StaticData];
         assert_eq!(kinds(&mappings), expected);
+    }
+
+    #[test]
+    fn memory_behind_a_file_that_is_no_program_is_no_static_data() {
+        let data = Mapping { inode: 2, ..mapping(BASE, BASE + MIB, b"rw-p", "/x/index") };
+        let mappings = [
+            data,
+            mapping(BASE + MIB, BASE + 301 * MIB, b"rw-p", ""),
+            mapping(BASE + 400 * MIB, BASE + 401 * MIB, b"r-xp", "/x/libc.so.6"),
+            mapping(BASE + 401 * MIB, BASE + 402 * MIB, b"rw-p", "/x/libc.so.6"),
+            mapping(BASE + 402 * MIB, BASE + 403 * MIB, b"rw-p", ""),
+        ];
+        let (file, program) = (Kind::MappedFile, Kind::Program);
+        assert_eq!(kinds(&mappings), [file, Kind::Unknown, program, program, Kind::StaticData]);
     }
 
     #[test]
