@@ -152,6 +152,31 @@ fn what_setting_and_removing_probes_costs_is_said_to_be_in_no_figure() {
     );
 }
 
+/// Begins blocks with realloc and aligned_alloc, which glibc leaves to malloc by a jump.
+const GROWING: &str = r"
+#include <stdlib.h>
+#include <unistd.h>
+void *volatile kept;
+__attribute__((noinline)) void grow(void) { kept = realloc(0, 100); free(kept); }
+__attribute__((noinline)) void align(void) { kept = aligned_alloc(16, 200); free(kept); }
+int main(void) { for (;;) { grow(); align(); usleep(500); } }";
+
+#[test]
+fn who_called_realloc_is_known_also_where_that_jumps_to_malloc() {
+    let place = Place::new("growing");
+    let program = place.compile("growing", GROWING, &["-fno-builtin"]);
+    let running = start(&program, "");
+    let output = churn(&running).output().unwrap();
+    if !output.status.success() {
+        assert!(errors(&output).contains("cannot set probes"), "{}", errors(&output));
+        return faultless_skipped::skipped("probes are not permitted");
+    }
+    let report = json(&output);
+    let callers = report["callers"].as_array().unwrap();
+    let names: Vec<_> = callers.iter().map(|caller| caller["function"].as_str().unwrap()).collect();
+    assert!(!names.is_empty() && names.iter().all(|name| ["grow", "align"].contains(name)), "{report}");
+}
+
 /// Keeps ten blocks of 1,000 bytes in each round; a child gives its copies back and takes other blocks, a thread takes others yet.
 const MASTER: &str = r"
 #include <pthread.h>

@@ -43,7 +43,7 @@ impl Decoder {
     pub fn read(
         &mut self,
         calls: &mut Session,
-        chains: Option<&mut Session>,
+        mut chains: Option<&mut Session>,
         is_last: bool,
         observer: &mut dyn Observer,
     ) {
@@ -51,7 +51,8 @@ impl Decoder {
         let take = |session: &mut Session| session.read_until(moment);
         let mut records: Vec<(bool, PerfRecord)> =
             take(calls).into_iter().map(|record| (false, record)).collect();
-        records.extend(chains.map(take).unwrap_or_default().into_iter().map(|record| (true, record)));
+        let taken = chains.as_deref_mut().map(take).unwrap_or_default();
+        records.extend(taken.into_iter().map(|record| (true, record)));
         // Of the same moment the chain comes first: its call takes it.
         records.sort_by_key(|(is_chain, record)| (record.time_ns, !is_chain));
         for (is_chain, record) in records {
@@ -65,8 +66,9 @@ impl Decoder {
             };
             let is_elsewhere = record.pid != self.pid;
             if is_chain {
-                if !is_elsewhere && let Some(chain) = observer.chain(&record, sample) {
-                    self.chains.insert(record.tid, chain);
+                let place = chains.as_ref().and_then(|chains| chains.place_of(sample.event));
+                if let Some(place) = place.filter(|_| !is_elsewhere) {
+                    self.take_chain(place, &record, sample, observer);
                 }
                 continue;
             }
@@ -85,6 +87,23 @@ impl Decoder {
         self.elsewhere.processes.insert(pid);
         self.elsewhere.calls += u64::from(is_call);
         self.elsewhere.hits += 1;
+    }
+
+    /// Of a call inside another there is none: glibc's realloc may end in a jump to malloc, whose caller is the kernel's code at
+    /// the return of realloc then. The chain of the outer call tells who asked.
+    fn take_chain(
+        &mut self,
+        place: usize,
+        record: &PerfRecord,
+        sample: &Sample,
+        observer: &mut dyn Observer,
+    ) {
+        // The plan of chains begins with the same entries as that of calls.
+        let Some((function, _)) = self.places.get(place).copied() else { return };
+        let is_inside = self.open.get(&record.tid).is_some_and(|(outer, ..)| *outer != function);
+        if !is_inside && let Some(chain) = observer.chain(record, sample) {
+            self.chains.insert(record.tid, chain);
+        }
     }
 
     fn take(&mut self, place: usize, record: &PerfRecord, sample: &Sample, observer: &mut dyn Observer) {
@@ -184,18 +203,55 @@ mod tests {
     use faultless_records::perf_record::FunctionRegisters;
 
     #[derive(Default)]
-    struct Seen(Vec<MallocEvent>);
+    struct Seen {
+        events: Vec<MallocEvent>,
+        chains: Vec<Option<u32>>,
+    }
 
     impl Observer for Seen {
-        fn take(&mut self, event: MallocEvent, _: Option<u32>) {
-            self.0.push(event);
+        fn take(&mut self, event: MallocEvent, chain: Option<u32>) {
+            self.events.push(event);
+            self.chains.push(chain);
         }
-        fn chain(&mut self, _: &PerfRecord, _: &Sample) -> Option<u32> {
-            None
+        /// Chains are called by the time when they were taken.
+        fn chain(&mut self, record: &PerfRecord, _: &Sample) -> Option<u32> {
+            u32::try_from(record.time_ns).ok()
         }
         fn lose_sight(&mut self) {}
         fn tick(&mut self, _: u64) {}
         fn removes_probes(&mut self, _: u64) {}
+    }
+
+    fn record(time_ns: u64) -> PerfRecord {
+        PerfRecord { time_ns, pid: 1, tid: 1, cpu: 0, news: News::Other }
+    }
+
+    fn sample(arguments: [u64; 2], answer: u64) -> Sample {
+        Sample { function: FunctionRegisters { answer, arguments }, ..Sample::default() }
+    }
+
+    #[test]
+    fn a_call_inside_another_is_of_who_called_the_outer_one() {
+        let places = vec![(0, false), (REALLOC, false), (0, true), (REALLOC, true)];
+        let mut decoder = Decoder::new(1, places);
+        let mut seen = Seen::default();
+        for outer_chain in [None, Some(5)] {
+            let (call, answer) = (sample([0, 100], 0), sample([0; 2], 0x10));
+            if outer_chain.is_some() {
+                decoder.take_chain(1, &record(5), &call, &mut seen);
+            }
+            decoder.take(1, &record(6), &call, &mut seen);
+            decoder.take_chain(0, &record(7), &call, &mut seen);
+            decoder.take(0, &record(7), &call, &mut seen);
+            decoder.take(2, &record(8), &answer, &mut seen);
+            decoder.take(3, &record(9), &answer, &mut seen);
+            assert_eq!(seen.chains.pop(), Some(outer_chain));
+        }
+        // A chain may come behind its call.
+        decoder.take(1, &record(20), &sample([0, 100], 0), &mut seen);
+        decoder.take_chain(1, &record(21), &sample([0, 100], 0), &mut seen);
+        decoder.take(3, &record(22), &sample([0; 2], 0x20), &mut seen);
+        assert_eq!(seen.chains.pop(), Some(Some(21)));
     }
 
     #[test]
@@ -204,9 +260,7 @@ mod tests {
         let mut decoder = Decoder::new(1, places);
         let mut seen = Seen::default();
         let mut hit = |place, arguments, answer| {
-            let record = PerfRecord { time_ns: 1, pid: 1, tid: 1, cpu: 0, news: News::Other };
-            let function = FunctionRegisters { answer, arguments };
-            decoder.take(place, &record, &Sample { function, ..Sample::default() }, &mut seen);
+            decoder.take(place, &record(1), &sample(arguments, answer), &mut seen);
         };
         for block in [0x10, 0x20] {
             hit(0, [100, 0], 0);
@@ -220,6 +274,6 @@ mod tests {
             MallocEvent::Freed { id, .. } => Some(*id),
             _ => None,
         };
-        assert_eq!(seen.0.iter().filter_map(freed).collect::<Vec<_>>(), [2]);
+        assert_eq!(seen.events.iter().filter_map(freed).collect::<Vec<_>>(), [2]);
     }
 }
