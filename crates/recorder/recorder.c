@@ -53,6 +53,7 @@ enum {
     VERSION = 2,
     CLASSES = 64,
     RINGS = 1024,
+    BARE_RINGS = 15 * 1024, /* for the threads beyond: counts, and no room for records */
     RING_BYTES = 1 << 20, /* of records; a power of two */
     STACK_BYTES = 4096,
     PAGE = 4096,
@@ -90,11 +91,17 @@ struct head {
     _Atomic uint64_t spill_head;
     uint64_t is_forked;          /* a child of fork: it may free what its parent allocated */
     _Atomic uint64_t has_missed; /* a call was not counted */
-    uint64_t pad[3];
+    _Atomic uint64_t bare_rings;   /* places up to the last one made */
+    _Atomic uint64_t bare_threads; /* threads that got one of these */
+    uint64_t pad;
     _Atomic uint64_t spill_tail; /* the tool's */
 };
 
-/* Synchronization: written by the thread that owns the ring, read by the tool; `tail` the other way round. */
+/*
+ * A bare ring has no `records`: the calls of its thread are counted and not described.
+ *
+ * Synchronization: written by the thread that owns the ring, read by the tool; `tail` the other way round.
+ */
 struct ring {
     _Atomic uint64_t head;
     uint64_t pad0[7];
@@ -118,7 +125,7 @@ _Static_assert(sizeof(struct ring) % PAGE == 0, "rings are whole pages");
 
 /*
  * A free that found no room in its thread's ring, or whose thread has none. The places of the process lie behind the
- * rings; each remembered block has one reserved.
+ * rings and before the bare ones; each remembered block has one reserved.
  */
 struct spilled {
     uint64_t time_ns, id, tid;
@@ -142,12 +149,12 @@ struct own {
     struct ring *rings;
     struct tracked (*tracked)[WAYS];
     struct spilled *spill;
+    uint8_t *bare; /* the bare rings; behind all others in the file and in memory */
     _Atomic uint64_t reserved; /* places of `spill` kept for remembered blocks */
     _Atomic uint64_t roomy;    /* places of `spill` that have room in the file */
     /* Not in the file: a ring that was never made is a hole there, which a full disk ends us for reading. */
-    _Atomic uint8_t ring_states[RINGS];
+    _Atomic uint8_t ring_states[RINGS + BARE_RINGS];
 };
-_Static_assert(sizeof(struct own) <= PAGE, "it is given one page");
 
 static struct own *own;
 static struct own no_memory = {.state = 3};
@@ -357,13 +364,16 @@ static uint64_t own_namespace(void)
 }
 
 static const uint64_t spill_at = PAGE + (uint64_t)RINGS * sizeof(struct ring);
+static const uint64_t bare_at =
+    PAGE + (uint64_t)RINGS * sizeof(struct ring) + SPILL_PLACES * sizeof(struct spilled);
+static const uint64_t bare_bytes = offsetof(struct ring, records);
 
 static void set_up(struct own *mine)
 {
     mine->state = 3;
     if (!make_paths())
         return;
-    size_t bytes = spill_at + SPILL_PLACES * sizeof(struct spilled);
+    size_t bytes = bare_at + BARE_RINGS * bare_bytes;
     int file = (int)syscall(SYS_openat, AT_FDCWD, rings_path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (file < 0)
         return;
@@ -384,6 +394,7 @@ static void set_up(struct own *mine)
     mine->rings = (struct ring *)(memory + PAGE);
     mine->tracked = (void *)tracked;
     mine->spill = (struct spilled *)(memory + spill_at);
+    mine->bare = memory + bare_at;
     mine->head = (struct head *)memory;
     mine->head->version = VERSION;
     mine->head->ring_bytes = RING_BYTES;
@@ -400,17 +411,37 @@ static void set_up(struct own *mine)
     mine->state = 2;
 }
 
+static int is_bare(const struct ring *ring)
+{
+    return (const uint8_t *)ring >= own->bare;
+}
+
+/* Of all rings: the bare ones come last. */
+static struct ring *ring_at(struct own *mine, uint64_t place)
+{
+    return place < RINGS ? &mine->rings[place] : (struct ring *)(mine->bare + (place - RINGS) * bare_bytes);
+}
+
+static uint64_t place_of(struct own *mine, const struct ring *ring)
+{
+    if (is_bare(ring))
+        return RINGS + (uint64_t)((const uint8_t *)ring - mine->bare) / bare_bytes;
+    return (uint64_t)(ring - mine->rings);
+}
+
 static void release_ring(void *unused)
 {
     (void)unused;
     if (my_ring && own && own->state == 2 && my_generation == generation)
-        atomic_store_explicit(&own->ring_states[my_ring - own->rings], FREE, memory_order_release);
+        atomic_store_explicit(&own->ring_states[place_of(own, my_ring)], FREE, memory_order_release);
     my_ring = NULL;
 }
 
 /* Room for a record of so many bytes, or 0. */
 static int has_room(struct ring *ring, uint64_t bytes)
 {
+    if (is_bare(ring))
+        return 0;
     uint64_t tail = atomic_load_explicit(&ring->tail, memory_order_acquire);
     uint64_t used = atomic_load_explicit(&ring->head, memory_order_relaxed) - tail;
     return used <= RING_BYTES && RING_BYTES - used >= bytes;
@@ -445,11 +476,11 @@ static int open_rings(void)
     return (int)syscall(SYS_openat, AT_FDCWD, rings_path, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
 }
 
-/* The first ring of that state, which is ours alone then. */
-static uint64_t claim(struct own *mine, uint8_t state)
+/* The first ring of that state among these, which is ours alone then; `to` where there is none. */
+static uint64_t claim(struct own *mine, uint64_t from, uint64_t to, uint8_t state)
 {
-    uint64_t place = 0;
-    for (; place < RINGS; place++) {
+    uint64_t place = from;
+    for (; place < to; place++) {
         uint8_t found = state;
         if (atomic_load_explicit(&mine->ring_states[place], memory_order_relaxed) == state &&
             atomic_compare_exchange_strong(&mine->ring_states[place], &found, IN_USE))
@@ -458,16 +489,19 @@ static uint64_t claim(struct own *mine, uint8_t state)
     return place;
 }
 
-static struct ring *take_ring(struct own *mine)
+/* `made`: how many of these were made. */
+static struct ring *take_one_of(struct own *mine, uint64_t from, uint64_t to, _Atomic uint64_t *made)
 {
-    uint64_t place = claim(mine, FREE);
-    if (place < RINGS)
-        return &mine->rings[place];
-    place = claim(mine, NEVER_MADE);
-    if (place == RINGS)
+    uint64_t place = claim(mine, from, to, FREE);
+    if (place < to)
+        return ring_at(mine, place);
+    place = claim(mine, from, to, NEVER_MADE);
+    if (place == to)
         return NULL;
+    struct ring *ring = ring_at(mine, place);
     int file = open_rings();
-    int has_room = file >= 0 && make_room(file, PAGE + place * sizeof(struct ring), sizeof(struct ring));
+    int has_room = file >= 0 && make_room(file, (uint64_t)((uint8_t *)ring - (uint8_t *)mine->head),
+                                          is_bare(ring) ? bare_bytes : sizeof(struct ring));
     if (file >= 0)
         syscall(SYS_close, file);
     if (!has_room) {
@@ -475,10 +509,21 @@ static struct ring *take_ring(struct own *mine)
         return NULL;
     }
     /* The tool may look at rings before this one that are being made: to a reader they are empty. */
-    uint64_t rings = atomic_load(&mine->head->rings);
-    while (rings <= place && !atomic_compare_exchange_weak(&mine->head->rings, &rings, place + 1)) {
+    uint64_t before = atomic_load(made), now = place - from + 1;
+    while (before < now && !atomic_compare_exchange_weak(made, &before, now)) {
     }
-    return &mine->rings[place];
+    return ring;
+}
+
+static struct ring *take_ring(struct own *mine)
+{
+    struct ring *ring = take_one_of(mine, 0, RINGS, &mine->head->rings);
+    if (ring)
+        return ring;
+    ring = take_one_of(mine, RINGS, RINGS + BARE_RINGS, &mine->head->bare_rings);
+    if (ring)
+        atomic_fetch_add(&mine->head->bare_threads, 1);
+    return ring;
 }
 
 static COLD struct ring *attach(void)
@@ -494,8 +539,8 @@ static COLD struct ring *attach(void)
     struct own *mine = own;
     if (mine == NULL) {
         /* Only the first call of the process is here: threads come later. */
-        mine = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        if (mine == MAP_FAILED || madvise(mine, PAGE, MADV_WIPEONFORK) != 0)
+        mine = mmap(NULL, sizeof *mine, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (mine == MAP_FAILED || madvise(mine, sizeof *mine, MADV_WIPEONFORK) != 0)
             mine = &no_memory;
         own = mine;
     }
@@ -520,11 +565,11 @@ static COLD struct ring *attach(void)
         } else {
             uint64_t words[4] = {now_ns(), tid, 0, 0};
             prctl(PR_GET_NAME, &words[2]);
-            ring->dropped += !write_record(ring, KIND_THREAD, words, 4, NULL, 0);
+            ring->dropped += !is_bare(ring) && !write_record(ring, KIND_THREAD, words, 4, NULL, 0);
             ring->tid = tid;
             ring->random = words[0] * 0x9e3779b97f4a7c15u + tid;
             for (int class = 0; class < CLASSES; class++)
-                ring->strata[class] = (struct stratum){1, 0, 1, 0, words[0]};
+                ring->strata[class] = (struct stratum){!is_bare(ring), 0, 1, 0, words[0]};
             my_generation = generation;
             my_ring = ring;
             if (has_key)

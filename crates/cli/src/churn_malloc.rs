@@ -13,7 +13,7 @@ use faultless_probe::malloc_recorder::{self, DIRECTORY_VARIABLE, Observer};
 use faultless_probe::place::{self, PrivateDirectory};
 use faultless_probe::process::{Process, ProcessError};
 use faultless_probe::signals::Signals;
-use faultless_records::malloc_event::{MallocEvent, RecorderHead, RingCounts};
+use faultless_records::malloc_event::{MOST_BARE_RINGS, MOST_RINGS, MallocEvent, RecorderHead, RingCounts};
 use faultless_records::malloc_recording::{MallocCost, MallocMechanism, MallocRecording};
 use faultless_records::measurement::Ending;
 use faultless_records::quantity::several;
@@ -128,7 +128,7 @@ impl Sums {
         let mut remarks = Vec::new();
         if self.unrecorded > 0 {
             remarks.push(format!(
-                "calls of programs that found no room for their records: {} (a limit of file sizes or addresses, ulimit -f or -v, below 1.1 GiB, or a full disk: set TMPDIR to a place with more)",
+                "calls of programs that found no room for their records: {} (a limit of file sizes or addresses, ulimit -f or -v, below 1.2 GiB, or a full disk: set TMPDIR to a place with more)",
                 self.unrecorded
             ));
         } else if self.calls.iter().all(|calls| *calls == 0) {
@@ -137,20 +137,15 @@ impl Sums {
                     .to_owned(),
             );
         }
-        let uncounted: u64 = self.uncounted.iter().sum();
-        if uncounted > 0 {
+        let overwritten: u64 = self.uncounted.iter().sum();
+        if overwritten > 0 {
             remarks.push(format!(
                 "calls of {}: the program wrote over their counts (a debugger, or AddressSanitizer, shows where)",
-                several(uncounted, "thread")
+                several(overwritten, "thread")
             ));
         }
-        let unringed = self.heads.iter().map(|head| head.unringed).fold(0, u64::saturating_add);
-        if unringed > 0 {
-            remarks.push(format!(
-                "calls of {}: no room for their records (set TMPDIR to a place with more)",
-                several(unringed, "thread")
-            ));
-        }
+        let unringed = threads(&self.heads, |head| head.unringed);
+        remarks.extend(of_threads(&self.heads, unringed));
         let runs_on =
             |(head, number): (&RecorderHead, &i32)| !head.has_ended && Process::open(*number).is_ok();
         let any_runs_on = self.heads.iter().zip(&self.numbers).any(runs_on);
@@ -164,6 +159,7 @@ impl Sums {
             stacks: self.stacks.into_names(|module| module == faultless_bundle::RECORDER_FILE_NAME),
             remarks,
         });
+        recording.uncounted_threads = overwritten.saturating_add(unringed);
         if any_runs_on {
             recording.live_blocks = None;
         }
@@ -188,6 +184,37 @@ impl Sums {
         });
         open
     }
+}
+
+/// So many threads in all programs.
+fn threads(heads: &[RecorderHead], of: impl Fn(&RecorderHead) -> u64) -> u64 {
+    heads.iter().map(of).fold(0, u64::saturating_add)
+}
+
+/// Of which threads the calls were not described, and of which `unringed` ones not even counted, where there were any.
+fn of_threads(heads: &[RecorderHead], unringed: u64) -> Vec<String> {
+    let mut remarks = Vec::new();
+    let bare = threads(heads, |head| head.bare_threads);
+    if bare > 0 {
+        let is_limit = heads.iter().any(|head| head.bare_threads > 0 && head.rings == MOST_RINGS);
+        let why = match is_limit {
+            true => "they are more than 1,024 of a process at once",
+            false => "no room for their records (set TMPDIR to a place with more)",
+        };
+        remarks.push(format!(
+            "callers and lives of {}, whose calls are counted alone: {why}",
+            several(bare, "thread")
+        ));
+    }
+    if unringed > 0 {
+        let is_limit = heads.iter().any(|head| head.unringed > 0 && head.bare_rings == MOST_BARE_RINGS);
+        let why = match is_limit {
+            true => "they are more than 16,384 of a process at once",
+            false => "no room for their records (set TMPDIR to a place with more)",
+        };
+        remarks.push(format!("calls of {}: {why}", several(unringed, "thread")));
+    }
+    remarks
 }
 
 impl Observer for Sums {
@@ -242,7 +269,8 @@ impl Observer for Sums {
         self.heads[process] = *head;
         self.describing_ns[process] = counts.iter().map(|ring| ring.describing_ns).sum();
         self.calls[process] = counts.iter().map(|ring| ring.frees + ring.allocations()).sum();
-        self.uncounted[process] = head.rings.saturating_sub(counts.len() as u64);
+        let rings = head.rings.saturating_add(head.bare_rings);
+        self.uncounted[process] = rings.saturating_sub(counts.len() as u64);
         let is_whole =
             !head.is_forked && !head.has_missed && head.unringed == 0 && self.uncounted[process] == 0;
         self.tally.set_counts(process, head.pid, counts);

@@ -314,7 +314,7 @@ fn a_disk_that_runs_full_ends_no_program() {
     );
     let Some(text) = on_a_small_disk(&place, &format!("{program}; echo ended with $?")) else { return };
     assert!(text.contains("ended with 7"), "{text}");
-    assert!(text.contains(": no room for their records (set TMPDIR"), "{text}");
+    assert!(text.contains("counted alone: no room for their records (set TMPDIR"), "{text}");
 }
 
 #[test]

@@ -266,7 +266,10 @@ impl RecorderFile {
 
     fn count(&mut self, process: usize, observer: &mut dyn Observer) {
         self.refresh();
-        let counts = (0..self.head.rings).filter_map(|ring| self.ring_counts(ring)).collect();
+        let head = &self.head;
+        let described = (0..head.rings).map(|ring| head.ring_offset(ring));
+        let bare = (0..head.bare_rings).map(|ring| head.bare_ring_offset(ring));
+        let counts = described.chain(bare).filter_map(|offset| self.counts_at(offset)).collect();
         observer.counted(process, &self.head, counts);
     }
 
@@ -353,9 +356,9 @@ impl RecorderFile {
         Ok(malloc_event::spilled(&bytes, self.spill_tail))
     }
 
-    fn ring_counts(&self, ring: u64) -> Option<RingCounts> {
+    fn counts_at(&self, offset: u64) -> Option<RingCounts> {
         let mut pages = vec![0; 2 * PAGE_BYTES as usize];
-        self.file.read_exact_at(&mut pages, self.head.ring_offset(ring)).ok()?;
+        self.file.read_exact_at(&mut pages, offset).ok()?;
         RingCounts::parse(&pages)
     }
 }

@@ -16,7 +16,10 @@ const VERSION: u64 = 2;
 pub const PAGE_BYTES: u64 = 4096;
 
 /// Most rings that a file has.
-const MOST_RINGS: u64 = 1024;
+pub const MOST_RINGS: u64 = 1024;
+
+/// Most rings without records, for the threads beyond.
+pub const MOST_BARE_RINGS: u64 = 15 * 1024;
 
 /// Most bytes of a ring's records.
 const MOST_RING_BYTES: u64 = 1 << 24;
@@ -76,6 +79,10 @@ pub struct RecorderHead {
     pub rings: u64,
     /// Threads that found no ring; their calls are not counted.
     pub unringed: u64,
+    /// Rings without room for records that were made so far.
+    pub bare_rings: u64,
+    /// Threads that had one of these: their calls are counted and not described.
+    pub bare_threads: u64,
     /// Picoseconds that counting a call takes.
     pub fast_ps: u64,
     /// The process has ended in the ordinary way.
@@ -112,6 +119,8 @@ impl RecorderHead {
             spill_head: word(10)?,
             is_forked: word(11)? != 0,
             has_missed: word(12)? != 0,
+            bare_rings: word(13)?.min(MOST_BARE_RINGS),
+            bare_threads: word(14)?,
         })
     }
 
@@ -125,6 +134,12 @@ impl RecorderHead {
     #[must_use]
     pub fn spill_offset(&self) -> u64 {
         self.ring_offset(MOST_RINGS)
+    }
+
+    /// Where in the file a ring without records begins: behind those frees.
+    #[must_use]
+    pub fn bare_ring_offset(&self, ring: u64) -> u64 {
+        self.spill_offset() + SPILL_PLACES * SPILLED_BYTES + ring * 2 * PAGE_BYTES
     }
 }
 
@@ -375,17 +390,18 @@ mod tests {
     #[test]
     fn a_file_that_is_not_ready_or_not_ours_is_refused() {
         let head = |words: &[u64]| -> Vec<u8> { words.iter().flat_map(|word| word.to_ne_bytes()).collect() };
-        let ready = head(&[MAGIC, 2 | 1 << 18 << 32, 7, 8, 2, 0, 0, 900, 1, 4_026_531_836, 3, 1, 0]);
+        let ready = head(&[MAGIC, 2 | 1 << 18 << 32, 7, 8, 2, 0, 0, 900, 1, 4_026_531_836, 3, 1, 0, 5, 6]);
         let parsed = RecorderHead::parse(&ready).unwrap();
         assert_eq!((parsed.pid, parsed.rings, parsed.fast_ps, parsed.has_ended), (7, 2, 900, true));
         assert_eq!((parsed.namespace, parsed.spill_head), (4_026_531_836, 3));
         assert_eq!((parsed.is_forked, parsed.has_missed), (true, false));
+        assert_eq!((parsed.bare_rings, parsed.bare_threads), (5, 6));
         assert_eq!(parsed.ring_offset(1), 4096 + 8192 + (1 << 18));
         for bad in [
-            head(&[0, 2 | 1 << 18 << 32, 7, 8, 2, 0, 0, 0, 0, 0, 0, 0, 0]),
-            head(&[MAGIC, 1 | 1 << 18 << 32, 7, 8, 2, 0, 0, 0, 0, 0, 0, 0, 0]),
-            head(&[MAGIC, 2 | 3 << 32, 7, 8, 2, 0, 0, 0, 0, 0, 0, 0, 0]),
-            head(&[MAGIC, 2 | 1 << 18 << 32, u64::MAX, 8, 2, 0, 0, 0, 0, 0, 0, 0, 0]),
+            head(&[0, 2 | 1 << 18 << 32, 7, 8, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
+            head(&[MAGIC, 1 | 1 << 18 << 32, 7, 8, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
+            head(&[MAGIC, 2 | 3 << 32, 7, 8, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
+            head(&[MAGIC, 2 | 1 << 18 << 32, u64::MAX, 8, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
             Vec::new(),
         ] {
             assert_eq!(RecorderHead::parse(&bad), None);

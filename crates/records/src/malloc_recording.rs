@@ -102,6 +102,9 @@ pub struct MallocRecording {
     pub described: u64,
     /// Descriptions that were lost.
     pub lost: u64,
+    /// Threads whose calls are in no figure.
+    #[serde(default)]
+    pub uncounted_threads: u64,
     /// What became of the blocks, by power of two of their size.
     pub sizes: BTreeMap<u8, BlockLives>,
     /// Most bytes that lived at once; none where that is not known.

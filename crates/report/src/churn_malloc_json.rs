@@ -25,6 +25,7 @@ pub fn json(recording: &MallocRecording) -> String {
         "failed": recording.failed,
         "described": recording.described,
         "lost": recording.lost,
+        "uncounted_threads": recording.uncounted_threads,
         "peak_live_bytes": recording.most_live_bytes(),
         "live_error_bytes": recording.live_error_bytes,
         "live_blocks": recording.live_blocks,

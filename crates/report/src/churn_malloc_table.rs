@@ -289,25 +289,32 @@ fn threads(recording: &MallocRecording) -> Option<String> {
     Some(format!("{table}\n{}", more(threads.len(), ROWS)))
 }
 
+/// Which figures are exact, and what the others are made from.
+fn exactness(recording: &MallocRecording) -> String {
+    let allocations: u64 = recording.functions.values().map(|sum| sum.amount.count).sum();
+    let estimated = format!(
+        "the rest is estimated from {} of {} allocations",
+        count(recording.described),
+        count(allocations)
+    );
+    match (recording.uncounted_threads, is_complete(recording)) {
+        (0, true) if recording.mechanism == MallocMechanism::Uprobes => {
+            "Every call while the probes were set was seen; only the callers' shares are estimated, from one call chain in 17.".to_owned()
+        }
+        (0, true) => "Every call was counted and described; nothing is estimated.".to_owned(),
+        (0, false) => format!(
+            "Calls and bytes by function and size{} are exact; {estimated}.",
+            if recording.live_blocks.is_some() { " and the number of blocks at the end" } else { "" },
+        ),
+        (threads, _) => format!("The calls of {} are in no figure; {estimated}.", several(threads, "thread")),
+    }
+}
+
 fn limits(recording: &MallocRecording) -> String {
     let mut text = String::new();
-    let allocations: u64 = recording.functions.values().map(|sum| sum.amount.count).sum();
     let all = calls(recording);
     if all > 0 {
-        let _ = match is_complete(recording) {
-            true if recording.mechanism == MallocMechanism::Uprobes => writeln!(
-                text,
-                "Every call while the probes were set was seen; only the callers' shares are estimated, from one call chain in 17."
-            ),
-            true => writeln!(text, "Every call was counted and described; nothing is estimated."),
-            false => writeln!(
-                text,
-                "Calls and bytes by function and size{} are exact; the rest is estimated from {} of {} allocations.",
-                if recording.live_blocks.is_some() { " and the number of blocks at the end" } else { "" },
-                count(recording.described),
-                count(allocations)
-            ),
-        };
+        let _ = writeln!(text, "{}", exactness(recording));
         let cost = &recording.cost;
         let in_program_s = (cost.counting_ns + cost.describing_ns) / 1e9;
         let _ = writeln!(
@@ -404,6 +411,17 @@ mod tests {
         };
         assert!(of(Some(7)).contains("about 100 B live in 7 blocks;"), "{}", of(Some(7)));
         assert!(of(None).contains("about 100 B live in about 1 block;"), "{}", of(None));
+    }
+
+    #[test]
+    fn figures_that_lack_threads_are_not_said_to_be_exact() {
+        let of = |threads| {
+            let mut recording = MallocTally::default().finish(circumstances(MallocMechanism::Recorder));
+            (recording.uncounted_threads, recording.frees, recording.lost) = (threads, 1, 1);
+            limits(&recording)
+        };
+        assert!(of(0).starts_with("Calls and bytes by function and size are exact; "), "{}", of(0));
+        assert!(of(3).starts_with("The calls of 3 threads are in no figure; the rest is estimated"), "{}", of(3));
     }
 
     #[test]

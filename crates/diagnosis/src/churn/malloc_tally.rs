@@ -202,6 +202,7 @@ impl MallocTally {
             failed: 0,
             described: 0,
             lost: 0,
+            uncounted_threads: 0,
             sizes: BTreeMap::new(),
             peak_live_bytes: self.peak_live_bytes,
             live_error_bytes: 0.0,

@@ -1,0 +1,70 @@
+//! `faultless churn --malloc`: what is counted where there is more than it has room to describe, and what a call is.
+#![allow(clippy::unwrap_used, reason = "a test stops at the first thing that is not as it should be")]
+
+mod place;
+mod tool;
+
+use place::Place;
+use serde_json::Value;
+use tool::{errors, json};
+
+const HEAD: &str = "
+#include <pthread.h>
+#include <stdlib.h>
+#include <unistd.h>
+void *volatile kept;
+";
+
+/// What is said of a program of this code, as text or as JSON.
+fn output(place: &Place, body: &str, form: &[&str]) -> std::process::Output {
+    let program = place.compile("program", &format!("{HEAD}{body}"), &["-O1", "-fno-builtin", "-pthread"]);
+    let words = [&["churn", "--malloc"], form, &["--", &program]].concat();
+    let output = tool::faultless(&words).env("TMPDIR", place.0.join("tmp")).output().unwrap();
+    assert!(output.status.success(), "{}", errors(&output));
+    output
+}
+
+fn report(place: &Place, body: &str) -> Value {
+    json(&output(place, body, &["--json"]))
+}
+
+/// Calls of a function that got a block of any size, and others.
+fn calls(report: &Value, function: &str) -> u64 {
+    let functions = report["functions"].as_array().unwrap();
+    let found = functions.iter().find(|entry| entry["function"] == function);
+    found.map_or(0, |entry| entry["calls"].as_u64().unwrap())
+}
+
+/// All of these threads are there at once, with two blocks of 200 bytes each.
+const CROWD: &str = "
+enum { THREADS = 1100 };
+static pthread_barrier_t all;
+static void *run(void *unused) {
+    kept = malloc(200);
+    pthread_barrier_wait(&all);
+    free(malloc(200));
+    return 0;
+}
+int main(void) {
+    static pthread_t threads[THREADS];
+    pthread_attr_t small;
+    pthread_attr_init(&small);
+    pthread_attr_setstacksize(&small, 65536);
+    pthread_barrier_init(&all, 0, THREADS);
+    for (int i = 0; i < THREADS; i++) pthread_create(&threads[i], &small, run, 0);
+    for (int i = 0; i < THREADS; i++) pthread_join(threads[i], 0);
+    return 0;
+}";
+
+#[test]
+fn threads_without_room_for_descriptions_are_counted() {
+    let place = Place::with_temporary("crowd");
+    let report = report(&place, CROWD);
+    assert_eq!((calls(&report, "malloc"), report["uncounted_threads"].as_u64()), (2200, Some(0)));
+    let sizes = report["sizes"].as_array().unwrap();
+    let small = sizes.iter().find(|size| size["from_bytes"] == 128).unwrap();
+    assert_eq!(small["live"]["blocks"].as_f64().map(f64::round), Some(1100.0), "{small}");
+    assert!(report["live_blocks"].as_u64() >= Some(1100), "{}", report["live_blocks"]);
+    let remarks = report["remarks"].to_string();
+    assert!(remarks.contains("callers and lives of 77 threads, whose calls are counted alone"), "{remarks}");
+}
