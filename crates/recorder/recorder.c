@@ -115,10 +115,12 @@ struct ring {
         uint32_t countdown, rest, period, samples;
         uint64_t since_ns;
     } strata[CLASSES];
-    uint8_t pad3[PAGE - 192 - CLASSES * 24];
+    uint64_t freed_by_realloc; /* blocks that realloc freed: no bytes were asked for */
+    uint8_t pad3[PAGE - 192 - CLASSES * 24 - 8];
     struct counter counters[OPERATIONS][CLASSES];
     uint8_t records[RING_BYTES];
 };
+_Static_assert(offsetof(struct ring, freed_by_realloc) == 1728, "the tool knows where it is");
 _Static_assert(offsetof(struct ring, counters) == PAGE, "the tool knows where the counters are");
 _Static_assert(offsetof(struct ring, records) == 2 * PAGE, "the tool knows where the records are");
 _Static_assert(sizeof(struct ring) % PAGE == 0, "rings are whole pages");
@@ -888,8 +890,10 @@ static inline void reallocated(const void *block, uint64_t id, size_t size, cons
     if (block == NULL || (unlikely(moved == NULL && size > 0) && (id == 0 || remember(block, id))))
         return;
     struct ring *ring = ring_of_thread();
-    if (ring && (moved || size == 0))
+    if (ring && moved)
         ring->reallocated++;
+    else if (ring && size == 0)
+        ring->freed_by_realloc++;
     if (unlikely(id))
         describe_free(ring, id, 1);
 }

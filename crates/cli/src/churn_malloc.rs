@@ -268,7 +268,7 @@ impl Observer for Sums {
         self.uncounted.resize(places, 0);
         self.heads[process] = *head;
         self.describing_ns[process] = counts.iter().map(|ring| ring.describing_ns).sum();
-        self.calls[process] = counts.iter().map(|ring| ring.frees + ring.allocations()).sum();
+        self.calls[process] = counts.iter().map(RingCounts::all_calls).sum();
         let rings = head.rings.saturating_add(head.bare_rings);
         self.uncounted[process] = rings.saturating_sub(counts.len() as u64);
         let is_whole =

@@ -6,7 +6,7 @@ mod tool;
 
 use place::Place;
 use serde_json::Value;
-use tool::{errors, json};
+use tool::{errors, json, text};
 
 const HEAD: &str = "
 #include <pthread.h>
@@ -33,6 +33,24 @@ fn calls(report: &Value, function: &str) -> u64 {
     let functions = report["functions"].as_array().unwrap();
     let found = functions.iter().find(|entry| entry["function"] == function);
     found.map_or(0, |entry| entry["calls"].as_u64().unwrap())
+}
+
+#[test]
+fn a_realloc_that_frees_is_a_call_and_a_free_of_nothing_is_none() {
+    let place = Place::with_temporary("nothing");
+    let body = "int main(void) {
+        for (int i = 0; i < 50; i++) kept = realloc(malloc(100), 0);
+        for (int i = 0; i < 50; i++) free(0);
+        for (int i = 0; i < 50; i++) free(realloc(0, 0));
+        return 0;
+    }";
+    let report = report(&place, body);
+    assert_eq!(["malloc", "realloc"].map(|function| calls(&report, function)), [50, 100]);
+    let rest = ["frees", "freed_by_realloc", "live_blocks"].map(|key| report[key].as_u64());
+    assert_eq!(rest, [Some(50), Some(50), Some(0)], "{report}");
+    let text = text(&output(&place, body, &[]));
+    assert!(text.contains(": 200 calls of malloc and its family in "), "{text}");
+    assert!(text.contains("Every call was counted and described; nothing is estimated."), "{text}");
 }
 
 /// All of these threads are there at once, with two blocks of 200 bytes each.

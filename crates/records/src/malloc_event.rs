@@ -35,6 +35,9 @@ pub const SPILL_TAIL_OFFSET: u64 = 128;
 
 const CLASSES: usize = 64;
 
+/// Which word of a ring it is, behind what is kept for each class.
+const FREED_BY_REALLOC_PLACE: usize = 216;
+
 /// A function that hands out memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -161,10 +164,12 @@ pub struct CallCount {
 pub struct RingCounts {
     /// By function and size class; those that are not zero.
     pub calls: Vec<CallCount>,
-    /// Calls of free.
+    /// Calls of free with a block.
     pub frees: u64,
-    /// Blocks that were given to realloc and are its new ones, or freed, since.
+    /// Blocks that were given to realloc and are its new ones since.
     pub reallocated: u64,
+    /// Blocks that realloc freed, because no bytes were asked for.
+    pub freed_by_realloc: u64,
     /// Calls that got no memory.
     pub failed: u64,
     /// Descriptions that found no room.
@@ -198,11 +203,13 @@ impl RingCounts {
             described: word(20)?,
             describing_ns: word(21)?,
             reallocated: word(23)?,
+            freed_by_realloc: word(FREED_BY_REALLOC_PLACE)?,
         };
-        let Self { dropped, frees, failed, described, describing_ns, reallocated, .. } = counts;
+        let Self { dropped, frees, failed, described, describing_ns, .. } = counts;
+        let others = [dropped, frees, failed, described, describing_ns];
+        let of_realloc = [counts.reallocated, counts.freed_by_realloc];
         let allocations = counts.calls.iter().map(|count| count.calls);
-        check_calls(allocations.chain([dropped, frees, failed, described, describing_ns, reallocated]))
-            .ok()?;
+        check_calls(allocations.chain(others).chain(of_realloc)).ok()?;
         Some(counts)
     }
 
@@ -210,6 +217,18 @@ impl RingCounts {
     #[must_use]
     pub fn allocations(&self) -> u64 {
         self.calls.iter().map(|count| count.calls).sum()
+    }
+
+    /// Calls that did something.
+    #[must_use]
+    pub fn all_calls(&self) -> u64 {
+        self.allocations() + self.frees + self.freed_by_realloc
+    }
+
+    /// Blocks that are there no more.
+    #[must_use]
+    pub fn blocks_back(&self) -> u64 {
+        self.frees + self.reallocated + self.freed_by_realloc
     }
 }
 
@@ -427,10 +446,12 @@ mod tests {
         set(512 + (2 * 64 + 5) * 2 + 1, 120);
         set(18, 9);
         set(23, 2);
+        set(216, 4);
         let counts = RingCounts::parse(&pages).unwrap();
         let realloc = CallCount { function: MallocFunction::Realloc, class: 5, calls: 3, bytes: 120 };
         assert_eq!((counts.calls.as_slice(), counts.allocations()), ([realloc].as_slice(), 3));
-        assert_eq!((counts.frees, counts.reallocated), (9, 2));
+        assert_eq!((counts.frees, counts.reallocated, counts.freed_by_realloc), (9, 2, 4));
+        assert_eq!((counts.all_calls(), counts.blocks_back()), (16, 15));
         assert_eq!(RingCounts::parse(&pages[..8000]), None);
     }
 

@@ -92,10 +92,13 @@ pub struct MallocRecording {
     /// Programs that were started in them by exec and seen, after the first of each.
     #[serde(default)]
     pub execs: u64,
-    /// Calls by function, exact, with their sizes by power of two.
+    /// Calls that got a block by function, exact, with their sizes by power of two.
     pub functions: BTreeMap<MallocFunction, FunctionSum>,
-    /// Calls of free, exact.
+    /// Calls of free with a block, exact.
     pub frees: u64,
+    /// Calls of realloc that freed a block, because no bytes were asked for, exact; not among `functions`.
+    #[serde(default)]
+    pub freed_by_realloc: u64,
     /// Calls that got no memory, exact.
     pub failed: u64,
     /// Calls that were described: what all estimates are made from.
@@ -136,6 +139,17 @@ impl MallocRecording {
         self.processes + self.execs
     }
 
+    /// Calls by function with those of realloc that freed a block, of which no size is told.
+    #[must_use]
+    pub fn calls_by_function(&self) -> BTreeMap<MallocFunction, FunctionSum> {
+        let mut functions = self.functions.clone();
+        if self.freed_by_realloc > 0 {
+            let amount = &mut functions.entry(MallocFunction::Realloc).or_default().amount;
+            amount.count = amount.count.saturating_add(self.freed_by_realloc);
+        }
+        functions
+    }
+
     /// Most bytes that lived at once. What lives at the end of a lone process lived at once, too: older recordings may
     /// say less.
     #[must_use]
@@ -154,7 +168,7 @@ impl Recording for MallocRecording {
             let sizes = sum.sizes.values().map(|amount| amount.count);
             sizes.chain([sum.amount.count])
         });
-        check_calls(functions.chain([self.frees]))
+        check_calls(functions.chain([self.frees, self.freed_by_realloc]))
     }
 }
 

@@ -22,6 +22,7 @@ pub fn json(recording: &MallocRecording) -> String {
         "execs": recording.execs,
         "functions": functions(recording),
         "frees": recording.frees,
+        "freed_by_realloc": recording.freed_by_realloc,
         "failed": recording.failed,
         "described": recording.described,
         "lost": recording.lost,
@@ -47,7 +48,7 @@ pub fn json(recording: &MallocRecording) -> String {
 /// What was called, and for blocks of which sizes.
 fn functions(recording: &MallocRecording) -> Value {
     recording
-        .functions
+        .calls_by_function()
         .iter()
         .map(|(function, sum)| {
             let sizes = sum.sizes.iter().map(|(class, amount)| {

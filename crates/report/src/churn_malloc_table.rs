@@ -37,7 +37,8 @@ pub fn text(recording: &MallocRecording, columns: Option<usize>) -> String {
 }
 
 fn calls(recording: &MallocRecording) -> u64 {
-    recording.functions.values().map(|sum| sum.amount.count).sum::<u64>() + recording.frees
+    let got = recording.functions.values().map(|sum| sum.amount.count).sum::<u64>();
+    got + recording.frees + recording.freed_by_realloc
 }
 
 fn seconds(recording: &MallocRecording) -> f64 {
@@ -181,7 +182,7 @@ fn functions(recording: &MallocRecording) -> Table {
         right("bytes/s"),
     ]);
     let seconds = seconds(recording);
-    for (function, sum) in &recording.functions {
+    for (function, sum) in &recording.calls_by_function() {
         table.add_row(vec![
             Cell::new(function.name()),
             right(count(sum.amount.count)),
@@ -197,6 +198,9 @@ fn functions(recording: &MallocRecording) -> Table {
         right("-"),
         right("-"),
     ]);
+    if recording.freed_by_realloc > 0 {
+        table.add_row(vec![Cell::new("freed by realloc"), right(count(recording.freed_by_realloc))]);
+    }
     if recording.failed > 0 {
         table.add_row(vec![Cell::new("got no memory"), right(count(recording.failed))]);
     }

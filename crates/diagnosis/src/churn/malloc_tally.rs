@@ -181,7 +181,7 @@ impl MallocTally {
     #[must_use]
     pub fn calls(&self) -> u64 {
         let rings = self.processes.values().flat_map(|process| &process.counts);
-        rings.map(|ring| ring.frees + ring.allocations()).sum()
+        rings.map(RingCounts::all_calls).sum()
     }
 
     /// The sums as they are saved.
@@ -199,6 +199,7 @@ impl MallocTally {
             execs: self.execs,
             functions: BTreeMap::new(),
             frees: 0,
+            freed_by_realloc: 0,
             failed: 0,
             described: 0,
             lost: 0,
@@ -316,7 +317,7 @@ impl Process {
     fn blocks_left(&self) -> Option<u64> {
         let sum = |of: &dyn Fn(&RingCounts) -> u64| self.counts.iter().map(of).sum::<u64>();
         let handed = sum(&RingCounts::allocations);
-        let back = sum(&|ring| ring.frees + ring.reallocated);
+        let back = sum(&RingCounts::blocks_back);
         self.counts_are_whole.then(|| handed.saturating_sub(back))
     }
 
@@ -421,6 +422,7 @@ impl Process {
                 }
             }
             recording.frees += ring.frees;
+            recording.freed_by_realloc += ring.freed_by_realloc;
             recording.failed += ring.failed;
             recording.lost += ring.dropped;
         }

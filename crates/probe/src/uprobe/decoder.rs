@@ -134,6 +134,7 @@ impl Decoder {
                 let block = sample.function.answer;
                 // A refusal leaves the block where it was; of no bytes it is a free.
                 if let Some(old) = old.filter(|_| block != 0 || size_bytes == 0) {
+                    self.counts.freed_by_realloc += u64::from(block == 0);
                     self.free(old, record, true, observer);
                 }
                 self.allocate(function, size_bytes, block, record, observer);
@@ -275,5 +276,6 @@ mod tests {
             _ => None,
         };
         assert_eq!(seen.events.iter().filter_map(freed).collect::<Vec<_>>(), [2]);
+        assert_eq!((decoder.counts.freed_by_realloc, decoder.counts.failed), (1, 1));
     }
 }
