@@ -110,7 +110,7 @@ pub struct MallocRecording {
     pub uncounted_threads: u64,
     /// What became of the blocks, by power of two of their size.
     pub sizes: BTreeMap<u8, BlockLives>,
-    /// Most bytes that lived at once; none where that is not known.
+    /// Most bytes that lived at once; where they are estimated, less the standard error.
     pub peak_live_bytes: f64,
     /// Standard error of the bytes that live at the end; 0 where nothing was estimated, and of recordings from before it was saved.
     #[serde(default)]

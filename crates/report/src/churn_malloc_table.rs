@@ -77,6 +77,15 @@ fn total(recording: &MallocRecording, part: impl Fn(&BlockLives) -> Estimate) ->
     sum
 }
 
+/// How far off the bytes that live at the end may be, where that is much. They are not less than nothing.
+fn doubt(live_bytes: f64, error_bytes: f64) -> String {
+    match error_bytes {
+        error if error > live_bytes => format!(" (up to {} are not ruled out)", bytes(live_bytes + error)),
+        error if error > live_bytes * LARGE_ERROR => format!(" (give or take {})", bytes(error)),
+        _ => String::new(),
+    }
+}
+
 fn verdict(recording: &MallocRecording) -> String {
     let (freed, elsewhere) =
         (total(recording, |lives| lives.freed), total(recording, |lives| lives.freed_elsewhere));
@@ -95,19 +104,19 @@ fn verdict(recording: &MallocRecording) -> String {
         (programs, _) => format!("At the ends of {} together", several(programs, "program")),
     };
     let most = bytes(recording.most_live_bytes());
+    // An estimate has its error taken off: the highest of many errs upwards.
+    let most =
+        if is_complete(recording) { format!("at most {most}") } else { format!("at least about {most}") };
     let mut text = match ends_are_known(recording) {
         true => format!(
-            "{end} {about_bytes}{} live in {about_blocks}{}{}; at most {about}{most} lived at once.\n",
+            "{end} {about_bytes}{} live in {about_blocks}{}{}; {most} lived at once.\n",
             bytes(live.bytes),
             several(blocks, "block"),
-            match recording.live_error_bytes {
-                error if error > live.bytes * LARGE_ERROR => format!(" (give or take {})", bytes(error)),
-                _ => String::new(),
-            }
+            doubt(live.bytes, recording.live_error_bytes),
         ),
-        false => format!(
-            "What lives at the end is not known; of what was seen to begin at most {about}{most} lived at once.\n"
-        ),
+        false => {
+            format!("What lives at the end is not known; of what was seen to begin {most} lived at once.\n")
+        }
     };
     let mut by_life = std::collections::BTreeMap::new();
     for (life, number) in recording.sizes.values().flat_map(|lives| &lives.by_life) {
@@ -380,11 +389,11 @@ mod tests {
         };
         let (one, three) = (of(1), of(3));
         assert!(
-            one.starts_with("At the end about 100 B live in about 1 block; at most about 100 B lived"),
+            one.starts_with("At the end about 100 B live in about 1 block; at least about 100 B lived"),
             "{one}"
         );
         assert!(three.starts_with("At the ends of 3 processes together about 300 B live in"), "{three}");
-        assert!(three.contains("at most about 90 B lived at once"), "{three}");
+        assert!(three.contains("at least about 90 B lived at once"), "{three}");
         let mut recording = MallocTally::default().finish(circumstances(MallocMechanism::Recorder));
         (recording.processes, recording.execs) = (1, 2);
         assert!(verdict(&recording).starts_with("At the ends of 3 programs together "));
@@ -400,8 +409,13 @@ mod tests {
             recording.live_error_bytes = error;
             verdict(&recording)
         };
-        assert!(of(30.0).contains("live in about 1 block (give or take 30 B); at most"), "{}", of(30.0));
+        assert!(of(30.0).contains("live in about 1 block (give or take 30 B); at least"), "{}", of(30.0));
         assert!(!of(9.0).contains("give or take"), "{}", of(9.0));
+        assert!(
+            of(400.0).contains("in about 1 block (up to 500 B are not ruled out); at least"),
+            "{}",
+            of(400.0)
+        );
     }
 
     #[test]
@@ -425,7 +439,11 @@ mod tests {
             limits(&recording)
         };
         assert!(of(0).starts_with("Calls and bytes by function and size are exact; "), "{}", of(0));
-        assert!(of(3).starts_with("The calls of 3 threads are in no figure; the rest is estimated"), "{}", of(3));
+        assert!(
+            of(3).starts_with("The calls of 3 threads are in no figure; the rest is estimated"),
+            "{}",
+            of(3)
+        );
     }
 
     #[test]

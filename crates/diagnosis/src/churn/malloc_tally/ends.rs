@@ -82,6 +82,11 @@ impl ClassEnd {
         end
     }
 
+    /// No fewer live than were seen to, no more than there are, and than the others leave of those that must live.
+    fn most_live(&self, spare: f64) -> f64 {
+        (self.seen + spare).min(self.all().count).max(self.seen)
+    }
+
     fn all(&self) -> Estimate {
         let mut all = self.live;
         all.add_scaled(self.freed, 1.0);
@@ -134,9 +139,9 @@ impl ClassEnd {
 
 /// Makes the classes agree with the number of blocks that live in all of them; what they then vary by is what is left to doubt.
 pub(super) fn settle(ends: &mut BTreeMap<u8, ClassEnd>, blocks: f64) {
+    let spare = (blocks - ends.values().map(|end| end.seen).sum::<f64>()).max(0.0);
     for end in ends.values_mut() {
-        // No fewer live than were seen to, no more than there are.
-        let most = blocks.min(end.all().count).max(end.seen);
+        let most = end.most_live(spare);
         let furthest = (end.live.count - end.seen).max(most - end.live.count).max(0.0);
         end.count_variance = (end.count_variance + end.unknown.count.powi(2)).min(furthest * furthest);
     }
@@ -144,18 +149,20 @@ pub(super) fn settle(ends: &mut BTreeMap<u8, ClassEnd>, blocks: f64) {
     for _ in 0..=ends.len() {
         let missing = blocks - ends.values().map(|end| end.live.count).sum::<f64>();
         let is_open = |end: &ClassEnd| {
-            let most = blocks.min(end.all().count);
-            end.count_variance > 0.0
-                && if missing > 0.0 { end.live.count < most } else { end.live.count > end.seen }
+            let is_at_limit = match missing > 0.0 {
+                true => end.live.count >= end.most_live(spare),
+                false => end.live.count <= end.seen,
+            };
+            end.count_variance > 0.0 && !is_at_limit
         };
         let variance: f64 = ends.values().filter(|end| is_open(end)).map(|end| end.count_variance).sum();
         if missing.abs() < 1e-6 || variance <= 0.0 {
             break;
         }
         for end in ends.values_mut().filter(|end| is_open(end)) {
-            let most = blocks.min(end.all().count).max(end.seen);
+            let most = end.most_live(spare);
             let wanted = end.live.count + missing * end.count_variance / variance;
-            end.revive(wanted.clamp(end.seen.min(most), most) - end.live.count);
+            end.revive(wanted.clamp(end.seen, most) - end.live.count);
         }
     }
     let variance: f64 = ends.values().map(|end| end.count_variance).sum();
@@ -198,6 +205,13 @@ mod tests {
     fn where_nothing_lives_nothing_is_uncertain() {
         let (ends, variance) = settled(&[end(0.0, 9e6, 600.0, 60_000.0, 0.0)], 0.0);
         assert_eq!((ends[&0].live.count, variance), (0.0, 0.0));
+    }
+
+    #[test]
+    fn where_all_that_lives_was_seen_nothing_else_may_live() {
+        let (ends, variance) =
+            settled(&[end(150.0, 0.0, 100.0, 1.0, 150.0), end(0.0, 20.0, 10e6, 8.0, 0.0)], 150.0);
+        assert_eq!((ends[&0].live.count, ends[&1].live.count, variance), (150.0, 0.0, 0.0));
     }
 
     #[test]
