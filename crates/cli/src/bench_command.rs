@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::path::Path;
 
+use faultless_diagnosis::preload::Purpose;
 use faultless_probe::signals::Signals;
 use faultless_records::bench::{Cell, Contender};
 use faultless_report::orphans;
@@ -25,7 +26,7 @@ pub fn find(words: &[OsString]) -> Result<Option<Command>, Failure> {
     if words.is_empty() {
         return Ok(None);
     }
-    let command = target::resolve(words.to_vec())?;
+    let command = target::resolve(words.to_vec(), Purpose::Observation)?;
     Ok(Some(Command { input: input::file(), ..command }))
 }
 

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use faultless_diagnosis::churn::circumstances::MallocCircumstances;
 use faultless_diagnosis::churn::malloc_tally::MallocTally;
+use faultless_diagnosis::preload::Purpose;
 use faultless_probe::clock::{nanoseconds, own_processor_time, unix_s};
 use faultless_probe::launch::{Launch, launch};
 use faultless_probe::malloc_recorder::{self, DIRECTORY_VARIABLE, Observer};
@@ -34,7 +35,7 @@ const SHARED_DIRECTORY_MODE: u32 = 0o1777;
 /// # Errors
 /// [`Failure`] when a preload does not reach it, or it cannot be run.
 pub fn look_at_command(arguments: &ChurnArguments, signals: &Signals) -> Result<MallocRecording, Failure> {
-    let command = target::resolve(arguments.words.clone())?;
+    let command = target::resolve(arguments.words.clone(), Purpose::Observation)?;
     let name = command.name();
     let shown = command.words().join(" ");
     let place = Place::make()?;

@@ -9,6 +9,7 @@ use faultless_diagnosis::doubt::{self, Observed};
 use faultless_diagnosis::effect::LEAST_ROUNDS;
 use faultless_diagnosis::environment::{Facts, Finding, check};
 use faultless_diagnosis::loaded_data;
+use faultless_diagnosis::preload::Purpose;
 use faultless_diagnosis::tuning::{Evidence, Tuning, derive};
 use faultless_diagnosis::verdict::{ArmResult, Scope, do_endings_agree, judge};
 use faultless_probe::loader;
@@ -49,7 +50,7 @@ const REPORT_PREFIX: &str = "heap-report";
 pub fn doctor(arguments: DoctorArguments, signals: &Signals) -> Result<Ending, Failure> {
     let is_demo = arguments.command.is_empty();
     // What can be refused without writing anything is refused first.
-    let given = if is_demo { None } else { Some(target::resolve(arguments.command)?) };
+    let given = if is_demo { None } else { Some(target::resolve(arguments.command, Purpose::Observation)?) };
     let page = arguments.html.as_deref().map(OutputFile::create).transpose()?;
     let files = Files::prepare()?;
     let command = match given {

@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::path::PathBuf;
 
+use faultless_diagnosis::preload::Purpose;
 use faultless_probe::launch::{Launch, launch};
 use faultless_probe::place::{self, PrivateDirectory};
 use faultless_probe::signals::Signals;
@@ -24,7 +25,7 @@ use crate::target;
 /// # Errors
 /// [`Failure`] when it could not be run.
 pub fn run(arguments: RunArguments, signals: &Signals) -> Result<Ending, Failure> {
-    let command = target::resolve(arguments.command)?;
+    let command = target::resolve(arguments.command, Purpose::Allocator)?;
     let name = command.name();
     let program = command.program.clone();
     // A place that cannot be written is found out before the command has run, not after.

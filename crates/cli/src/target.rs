@@ -5,7 +5,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use faultless_diagnosis::preload;
+use faultless_diagnosis::preload::{self, Purpose};
 use faultless_probe::launch::{Launch, launch};
 use faultless_probe::process::Process;
 use faultless_probe::signals::Signals;
@@ -24,14 +24,14 @@ use crate::subject;
 ///
 /// # Errors
 /// [`Failure::NotFound`] or [`Failure::Refused`].
-pub fn resolve(words: Vec<OsString>) -> Result<Command, Failure> {
+pub fn resolve(words: Vec<OsString>, purpose: Purpose) -> Result<Command, Failure> {
     let command = find(words)?;
     let shown = command.name();
     let chain = program::chain(&command.program).map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => Failure::NotFound(format!("cannot run {shown}: {error}")),
         _ => Failure::Failed(format!("cannot inspect {shown}: {error}")),
     })?;
-    match preload::obstacle(&chain) {
+    match preload::obstacle(&chain, purpose) {
         Some(obstacle) => Err(Failure::Refused(obstacle)),
         None => Ok(command),
     }

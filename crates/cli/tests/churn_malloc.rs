@@ -480,6 +480,6 @@ fn a_running_process_is_seen_by_probes_or_the_refusal_is_told() {
 fn programs_that_a_preload_does_not_reach_are_refused() {
     let place = Place::with_temporary("refused");
     let program = place.program("static", &["-static"], "int main(void) { return 0; }");
-    assert_refused(&mut place.churn(&["--malloc", "--", &program]), 126, "statically");
+    assert_refused(&mut place.churn(&["--malloc", "--", &program]), 126, "statically; link it dynamically\n");
     assert_misused(&mut place.churn(&["--malloc", "--by", "ptrace", "--", "true"]), "--by");
 }

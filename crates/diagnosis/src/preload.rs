@@ -8,15 +8,24 @@ use faultless_records::program::{Privilege, ProgramFile, ProgramKind};
 /// `e_machine` of the machine this tool and its library are built for. Source: elf.h.
 const HOST_MACHINE: u16 = if cfg!(target_arch = "aarch64") { 183 } else { 62 };
 
-/// Why the command cannot be run under a preloaded allocator and what to do about it; none when it can.
+/// What a preload is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// Our allocator, which can be linked into the program, too.
+    Allocator,
+    /// To compare allocators or to see calls, which takes a preload.
+    Observation,
+}
+
+/// Why a preload does not reach the command and what to do about it; none when it does.
 ///
 /// `chain` is the program, or a script followed by its interpreters; the last one decides.
 #[must_use]
-pub fn obstacle(chain: &[ProgramFile]) -> Option<String> {
+pub fn obstacle(chain: &[ProgramFile], purpose: Purpose) -> Option<String> {
     let file = chain.last()?;
     let path = file.path.display();
     let why = match &file.kind {
-        ProgramKind::Elf(executable) => obstacle_in_elf(&file.path, executable),
+        ProgramKind::Elf(executable) => obstacle_in_elf(&file.path, executable, purpose),
         ProgramKind::Script(_) => {
             Some("its interpreters are scripts without end; start the last one by name".into())
         }
@@ -38,7 +47,7 @@ pub fn obstacle(chain: &[ProgramFile]) -> Option<String> {
     })
 }
 
-fn obstacle_in_elf(path: &Path, executable: &Executable) -> Option<String> {
+fn obstacle_in_elf(path: &Path, executable: &Executable, purpose: Purpose) -> Option<String> {
     if !executable.is_64_bit {
         return Some(
             "it is a 32-bit program and the library is a 64-bit one; use a 64-bit build of it".into(),
@@ -52,7 +61,11 @@ fn obstacle_in_elf(path: &Path, executable: &Executable) -> Option<String> {
         if is_glibc_loader(path) {
             return None;
         }
-        return Some("it is linked statically; link it dynamically, or link libfaultless.a into it".into());
+        let otherwise = match purpose {
+            Purpose::Allocator => ", or link libfaultless.a into it",
+            Purpose::Observation => "",
+        };
+        return Some(format!("it is linked statically; link it dynamically{otherwise}"));
     };
     if is_glibc_loader(Path::new(loader)) {
         return None;
@@ -89,6 +102,10 @@ mod tests {
         ProgramFile { path: "/usr/bin/thing".into(), kind, gains_privilege: None }
     }
 
+    fn obstacle(chain: &[ProgramFile]) -> Option<String> {
+        super::obstacle(chain, Purpose::Allocator)
+    }
+
     const GLIBC: Option<&str> = Some("/lib64/ld-linux-x86-64.so.2");
 
     #[test]
@@ -117,6 +134,14 @@ mod tests {
         assert!(message(file(ProgramKind::Elf(foreign))).contains("processor"));
         let setuid = ProgramFile { gains_privilege: Some(Privilege::User), ..file(elf(GLIBC)) };
         assert!(message(setuid).contains("set-user-ID"));
+    }
+
+    #[test]
+    fn a_static_program_is_not_told_to_link_our_allocator_where_that_would_not_help() {
+        let chain = [file(elf(None))];
+        let says = |purpose| super::obstacle(&chain, purpose).unwrap();
+        assert!(says(Purpose::Allocator).ends_with("link it dynamically, or link libfaultless.a into it"));
+        assert!(says(Purpose::Observation).ends_with("it is linked statically; link it dynamically"));
     }
 
     #[test]
