@@ -206,7 +206,7 @@ impl Sums {
     fn know(&mut self, process: &Process) {
         let mapped = process.mappings("maps").ok().and_then(Result::ok);
         for mapping in mapped.unwrap_or_default() {
-            self.tally.know(process.pid(), mapping.start, mapping.end, mapping.name == b"[heap]");
+            self.tally.know(process.pid(), mapping.start, mapping.end);
         }
     }
 

@@ -21,6 +21,7 @@ pub mod loader;
 pub mod machine;
 pub mod malloc_recorder;
 pub mod mapped_file;
+mod mapping_call;
 mod memory_call_filter;
 pub mod memory_call_trace;
 pub mod memory_group;

@@ -8,13 +8,14 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use faultless_records::call_tracepoint::{self, OpenCalls};
-use faultless_records::memory_call::{BREAK_GREW, CallKind, MemoryCall, MemoryEvent, TakenStack};
-use faultless_records::perf_record::{Content, NewMapping, News, PerfRecord, Sample};
+use faultless_records::memory_call::{CallKind, MemoryEvent, TakenStack};
+use faultless_records::perf_record::{Content, News, PerfRecord, Sample};
 
 use crate::clock::monotonic_ns;
 use crate::deadline::Deadline;
 use crate::launch::Launched;
 use crate::leaderless::Leaderless;
+use crate::mapping_call::MappingCalls;
 use crate::memory_call_filter::CALLS;
 use crate::perf::{Event, Moment, PerfError, Plan, Sampling, Scope, Session, What};
 use crate::process::Process;
@@ -43,11 +44,6 @@ const TURN: Duration = Duration::from_millis(10);
 
 /// How often the observer hears that time passes.
 const TICK: Duration = Duration::from_millis(200);
-
-/// `MAP_PRIVATE` or `MAP_SHARED`, and `MAP_ANONYMOUS`, as the mmap of a record without a file must have had them.
-const PRIVATE_MEMORY: u64 = 0x22;
-const SHARED_MEMORY: u64 = 0x21;
-const PRIVATE_FILE: u64 = 0x02;
 
 /// What is seen of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,6 +76,7 @@ pub struct Trace {
     descendants: HashSet<i32>,
     /// Processes whose first thread has ended, and perhaps not the others.
     leaderless: Leaderless,
+    mapping_calls: MappingCalls,
     lost: u64,
     lost_chains: u64,
 }
@@ -135,6 +132,7 @@ impl Trace {
             awaits_exec: waits_for_exec,
             descendants: HashSet::new(),
             leaderless: Leaderless::default(),
+            mapping_calls: MappingCalls::default(),
             lost: 0,
             lost_chains: 0,
         })
@@ -238,6 +236,7 @@ impl Trace {
             News::Name { is_exec: true, .. } => {
                 // Another thread than the first has called it, which the kernel ends before.
                 self.leaderless.remove(pid);
+                self.mapping_calls.forget(pid);
                 if !std::mem::take(&mut self.awaits_exec) {
                     observer.take(MemoryEvent::Exec { pid });
                 }
@@ -249,6 +248,7 @@ impl Trace {
                     observer.take(MemoryEvent::Exit { pid });
                 }
                 self.descendants.insert(pid);
+                self.mapping_calls.forget(pid);
                 observer.take(MemoryEvent::Fork { parent: *parent_pid, child: pid });
             }
             News::Exit => {
@@ -259,8 +259,10 @@ impl Trace {
             }
             // Where calls are seen, these are only news about code.
             News::Mapping(new) if self.sight == Sight::Mappings => {
-                self.seen += 1;
-                observer.take(MemoryEvent::Call(call_of_mapping(record, new)));
+                if let Some(call) = self.mapping_calls.call(record, new) {
+                    self.seen += 1;
+                    observer.take(MemoryEvent::Call(call));
+                }
             }
             _ => {}
         }
@@ -416,25 +418,6 @@ fn tracepoints(tracefs: &Tracefs) -> io::Result<(Vec<u64>, Vec<u64>)> {
         CALLS.iter().map(|(_, _, name)| tracefs.id(&format!("syscalls/sys_{moment}_{name}"))).collect()
     };
     Ok((ids("enter")?, ids("exit")?))
-}
-
-/// The call that must have made a mapping, as far as its record tells.
-fn call_of_mapping(record: &PerfRecord, new: &NewMapping) -> MemoryCall {
-    let end = new.start.saturating_add(new.length_bytes);
-    let (kind, arguments, result) = match new.name.as_str() {
-        "[heap]" => (CallKind::Brk, [end, BREAK_GREW, 0, 0, 0], end),
-        name => {
-            let flags = match name {
-                // So the kernel calls the file behind shared memory without one.
-                "/dev/zero (deleted)" => SHARED_MEMORY,
-                name if name.starts_with('/') && !name.starts_with("//") => PRIVATE_FILE,
-                _ => PRIVATE_MEMORY,
-            };
-            (CallKind::Mmap, [0, new.length_bytes, u64::from(new.protection), flags, 0], new.start)
-        }
-    };
-    let (time_ns, pid, tid) = (record.time_ns, record.pid, record.tid);
-    MemoryCall { time_ns, pid, tid, kind, arguments, result: Ok(result), stack: None }
 }
 
 #[cfg(test)]

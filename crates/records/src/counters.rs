@@ -40,6 +40,8 @@ pub struct Counters<'text> {
     pub rss_pages: u64,
     /// Bottom of the stack, which another program gets at another place; 0 or 1 where we may not see it.
     pub stack_start: u64,
+    /// Where the heap of brk(2) begins; 0 where we may not see it.
+    pub heap_start: u64,
 }
 
 /// Source: PF_KTHREAD in the kernel's include/linux/sched.h.
@@ -69,6 +71,7 @@ impl<'text> Counters<'text> {
         let start_ticks = number(fields.nth(22 - 21)?)?;
         let (vsize_bytes, rss_pages) = (number(fields.next()?)?, number(fields.next()?)?);
         let stack_start = number(fields.nth(28 - 25)?)?;
+        let heap_start = fields.nth(47 - 29).and_then(number).unwrap_or(0);
         Some(Self {
             name,
             state,
@@ -87,6 +90,7 @@ impl<'text> Counters<'text> {
             vsize_bytes,
             rss_pages,
             stack_start,
+            heap_start,
         })
     }
 
@@ -139,7 +143,7 @@ mod tests {
     use proptest::prelude::*;
 
     const WHOLE: &str = "42 (a) b (c) S 7 20 20 0 -1 4194560 100 11 3 12 70 21 1 2 20 0 4 0 31415 1000000 200 \
-                         18446744073709551615 1 2 140720000000000 0 0 0 0 0 0 0 0 0 17 1 0 0 0 0 0\n";
+                         18446744073709551615 1 2 140720000000000 0 0 0 0 0 0 0 0 0 17 1 0 0 0 0 0 5 6 93000000\n";
 
     #[test]
     fn each_counter_is_taken_from_its_field() {
@@ -150,7 +154,7 @@ mod tests {
         assert_eq!((counters.user_ticks, counters.system_ticks, counters.threads), (70, 21, 4));
         assert_eq!((counters.children_user_ticks, counters.children_system_ticks), (1, 2));
         assert_eq!((counters.start_ticks, counters.vsize_bytes, counters.rss_pages), (31415, 1_000_000, 200));
-        assert_eq!(counters.stack_start, 140_720_000_000_000);
+        assert_eq!((counters.stack_start, counters.heap_start), (140_720_000_000_000, 93_000_000));
         assert!(!counters.is_kernel_thread() && !counters.thread_has_ended() && !counters.is_ended());
         let kernel = WHOLE.replace(" 4194560 ", " 2129984 ");
         assert!(Counters::parse(kernel.as_bytes()).unwrap().is_kernel_thread());

@@ -5,7 +5,8 @@ use serde::{Deserialize, Serialize};
 /// Bytes of a page.
 pub const PAGE_BYTES: u64 = 4096;
 
-/// Second argument of a brk that was not seen itself: the heap ends there now, and had ended lower before.
+/// Second argument of a brk that was not seen itself: the heap ends at the first now, and had ended lower before. The third is
+/// where it begins.
 pub const BREAK_GREW: u64 = 1;
 
 /// The system calls that change what a process has mapped.

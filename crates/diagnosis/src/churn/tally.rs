@@ -247,10 +247,8 @@ impl Tally {
     }
 
     /// A mapping that a process had at the start.
-    pub fn know(&mut self, pid: i32, start: u64, end: u64, is_heap: bool) {
-        let space = self.space(pid);
-        space.mappings.learn(start, end.saturating_sub(start));
-        space.heap_end = if is_heap { Some(end) } else { space.heap_end };
+    pub fn know(&mut self, pid: i32, start: u64, end: u64) {
+        self.space(pid).mappings.learn(start, end.saturating_sub(start));
     }
 
     fn space(&mut self, pid: i32) -> &mut Space {
@@ -274,8 +272,9 @@ impl Tally {
         let pid = call.pid;
         let (operation, mut bytes, worked) = self.classify(pid, call.kind, &call.arguments, call.result);
         let key = (operation, class_of(bytes));
-        let is_joined = self.is_of_records && call.kind == CallKind::Mmap;
-        if let (true, Some(start)) = (is_joined, worked) {
+        let is_joined = self.is_of_records && matches!(call.kind, CallKind::Mmap | CallKind::Brk);
+        if let (true, Some(answer)) = (is_joined, worked) {
+            let start = if call.kind == CallKind::Brk { call.arguments[2] } else { answer };
             bytes = self.space(pid).mappings.learn(start, bytes);
         }
         let sum = self.operations.entry(operation).or_default();
@@ -345,10 +344,9 @@ impl Tally {
                 };
                 (operation, whole_pages(length), answer)
             }
-            // Where trims are not seen, the heap may have ended anywhere below.
+            // All of the heap: what it grew by is what was not mapped before.
             CallKind::Brk if length == BREAK_GREW => {
-                let before = self.space(pid).heap_end.unwrap_or(first);
-                (Operation::BreakGrow, first.saturating_sub(before), answer)
+                (Operation::BreakGrow, first.saturating_sub(third), answer)
             }
             CallKind::Brk => self.classify_break(pid, first, answer.unwrap_or(0)),
         }

@@ -77,7 +77,7 @@ fn calls_are_told_apart_by_what_they_are_for() {
 fn mappings_that_grow_into_one_are_counted_once_and_have_no_lives() {
     let mut tally = Tally::of_records(0);
     // What was there at the start is joined to, too.
-    tally.know(7, 0x7fff_0000_0000, 0x8000_0000_0000, false);
+    tally.know(7, 0x7fff_0000_0000, 0x8000_0000_0000);
     for number in 1..=300 {
         let MemoryEvent::Call(mut call) = event(number * LARGE + (1 << 32), None) else { return };
         call.result = Ok(0x7fff_0000_0000 - number * LARGE);
@@ -89,6 +89,22 @@ fn mappings_that_grow_into_one_are_counted_once_and_have_no_lives() {
     assert_eq!(sum.sizes[&class_of(LARGE)].count, 300);
     assert!(recording.ended_mappings.is_empty() && recording.cycles.is_empty());
     assert_eq!(recording.live_mappings, Amount::default());
+}
+
+#[test]
+fn a_heap_of_records_grows_by_what_was_not_mapped_before() {
+    let mut tally = Tally::of_records(0);
+    let (start, step) = (0x5555_0000_0000, 132 << 10);
+    for growths in [1, 2, 4, 4] {
+        let MemoryEvent::Call(call) = event(LARGE, None) else { return };
+        let end = start + growths * step;
+        let (kind, arguments) = (CallKind::Brk, [end, BREAK_GREW, start, 0, 0]);
+        tally.take(&MemoryEvent::Call(MemoryCall { kind, arguments, result: Ok(end), ..call }));
+    }
+    let recording = finished(tally, Mechanism::MmapRecords);
+    let sum = &recording.operations[&Operation::BreakGrow];
+    assert_eq!(sum.amount, Amount { count: 4, bytes: 4 * step });
+    assert_eq!(sum.sizes[&class_of(step)].count, 2);
 }
 
 #[test]
