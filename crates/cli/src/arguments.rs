@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::watch_arguments::WatchArguments;
+use crate::watch::arguments::WatchArguments;
 
 /// Runs programs under the Faultless allocator and finds out what an allocator costs them.
 #[derive(Debug, Parser)]

@@ -1,5 +1,10 @@
 //! `faultless bench`: runs the workloads under several allocators in turn and says how they compare.
 
+mod contenders;
+mod progress;
+mod user_command;
+mod workshop;
+
 use std::io::Write;
 use std::path::Path;
 
@@ -10,8 +15,8 @@ use faultless_probe::signals::Signals;
 use faultless_probe::{loader, machine, program, terminal};
 use faultless_records::bench::{Campaign, Cell, Contender, SCHEMA, Sample, Size, Suite, SystemCalls};
 use faultless_records::measurement::Ending;
+use faultless_report::bench;
 use faultless_report::plain::fitted;
-use faultless_report::{bench_html, bench_json, bench_table};
 use faultless_trial::benchmark::campaign::{Entry, Job, count_calls, run_all};
 use faultless_trial::benchmark::catalogue::{self, WORKLOADS, Wish};
 use faultless_trial::benchmark::programs::{self, PROGRAMS};
@@ -21,15 +26,13 @@ use faultless_trial::environment::Environment;
 use faultless_trial::turns::Turn;
 
 use crate::arguments::{self, BenchArguments};
-use crate::bench_command;
-use crate::bench_progress::BenchProgress;
-use crate::contenders;
 use crate::failure::Failure;
 use crate::library;
 use crate::output_file::{OutputFile, create_apart};
 use crate::picture::Form;
 use crate::saved_file;
-use crate::workshop::{Workshop, shell};
+use progress::BenchProgress;
+use workshop::{Workshop, shell};
 
 const ROUNDS: u32 = 10;
 const ROUNDS_QUICK: u32 = 3;
@@ -63,15 +66,15 @@ pub fn bench(
         Some(campaign) => (campaign, None),
         None => run(arguments, &signals)?,
     };
-    let saved = samples.map_or(Ok(()), |file| file.write(&bench_json::json(&campaign)));
-    let drawn = page.map_or(Ok(()), |file| file.write(&bench_html::html(&campaign)));
+    let saved = samples.map_or(Ok(()), |file| file.write(&bench::json::json(&campaign)));
+    let drawn = page.map_or(Ok(()), |file| file.write(&bench::html::html(&campaign)));
     let plotted = form.zip(picture).map_or(Ok(()), |(form, file)| plot(&campaign, form, file));
     // A disk that is full by now costs its file and not the result.
-    let table = bench_table::text(&campaign, terminal::columns());
+    let table = bench::table::text(&campaign, terminal::columns());
     let printed = match prints_samples {
         true => {
             let _ = write!(std::io::stderr(), "{table}");
-            crate::print(bench_json::json(&campaign))
+            crate::print(bench::json::json(&campaign))
         }
         false => crate::print(table),
     };
@@ -86,7 +89,7 @@ pub fn bench(
 
 /// Draws time against memory.
 fn plot(campaign: &Campaign, form: Form, file: OutputFile) -> Result<(), Failure> {
-    let scene = bench_html::plot::scene(campaign).ok_or_else(|| {
+    let scene = bench::html::plot::scene(campaign).ok_or_else(|| {
         Failure::Failed("nothing to draw: no allocator has figures for all of a suite".into())
     })?;
     form.write(file, &scene)
@@ -97,9 +100,9 @@ fn run(arguments: &BenchArguments, signals: &Signals) -> Result<(Campaign, Optio
     let started_unix_s = unix_s();
     let seed = arguments.seed.unwrap_or((started_unix_s & u64::from(SEED_MASK)) as u32);
     let javas = java::installed();
-    let command = bench_command::find(&arguments.command)?;
+    let command = user_command::find(&arguments.command)?;
     let mut cells = match &command {
-        Some(command) => vec![bench_command::cell(command)],
+        Some(command) => vec![user_command::cell(command)],
         None => cells(arguments, seed, &javas)?,
     };
     let is_drawn = cells.iter().any(|cell| cell.suite.takes_a_seed());
@@ -114,7 +117,7 @@ fn run(arguments: &BenchArguments, signals: &Signals) -> Result<(Campaign, Optio
     let idle_ms = arguments.idle.unwrap_or(if arguments.quick { 0 } else { IDLE_MS });
     let workshop = Workshop { directory: directory.path(), idle_ms, javas: &javas, signals };
     let jobs: Vec<Job> = match &command {
-        Some(command) => vec![bench_command::look(command, &own, &mut contenders, signals)?],
+        Some(command) => vec![user_command::look(command, &own, &mut contenders, signals)?],
         None => cells.iter().map(|cell| workshop.job(cell)).collect::<Result<_, _>>()?,
     };
     let rounds = arguments.repeat.unwrap_or(if arguments.quick { ROUNDS_QUICK } else { ROUNDS });
@@ -272,7 +275,7 @@ fn index_of(contenders: &[Contender], name: &str) -> Result<usize, Failure> {
 /// A saved campaign.
 fn load(path: &Path, reference: Option<&str>) -> Result<Campaign, Failure> {
     let bytes = saved_file::read(path)?;
-    let parsed = bench_json::parse(&String::from_utf8_lossy(&bytes));
+    let parsed = bench::json::parse(&String::from_utf8_lossy(&bytes));
     let refused = |reason: String| match saved_file::of_another(path, &bytes) {
         Some(text) => Failure::Failed(text),
         None => Failure::of_reading(path, reason),

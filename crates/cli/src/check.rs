@@ -3,7 +3,7 @@
 use clap::Args;
 use faultless_probe::{permissions, terminal};
 use faultless_records::measurement::Ending;
-use faultless_report::{check_json, check_table};
+use faultless_report::check;
 
 use crate::arguments::EXIT_STATUS;
 use crate::failure::Failure;
@@ -32,8 +32,8 @@ pub fn check(arguments: &CheckArguments) -> Result<Ending, Failure> {
     let found =
         found.map_err(|error| Failure::Failed(format!("cannot start a process to try on: {error}")))?;
     let text = match arguments.json {
-        true => check_json::json(&found),
-        false => check_table::text(&found, terminal::columns()),
+        true => check::json::json(&found),
+        false => check::table::text(&found, terminal::columns()),
     };
     crate::print(text)?;
     Ok(Ending::Exited(0))

@@ -1,5 +1,9 @@
 //! `faultless churn`: what a program asks the kernel for and gives back, and whether it does so in vain.
 
+mod kernel;
+pub mod malloc;
+mod uprobe;
+
 use std::ffi::OsString;
 use std::path::Path;
 
@@ -8,13 +12,14 @@ use faultless_probe::terminal;
 use faultless_records::churn_recording::ChurnRecording;
 use faultless_records::malloc_recording::MallocRecording;
 use faultless_records::measurement::Ending;
-use faultless_report::churn_profile::ChurnProfile;
-use faultless_report::{churn_json, churn_malloc_json, churn_malloc_table, churn_table, saved_form};
+use faultless_report::churn;
+use faultless_report::churn::profile::ChurnProfile;
+use faultless_report::saved_form;
 
 use crate::arguments::ChurnArguments;
 use crate::failure::Failure;
 use crate::output_file::{OutputFile, create_apart};
-use crate::{churn_kernel, churn_malloc, churn_uprobe, saved_file};
+use crate::saved_file;
 
 /// Looks at a command, a process or a saved recording, and prints what was found.
 ///
@@ -43,17 +48,17 @@ pub fn churn(
         }
         Some(seen) => seen,
         None if arguments.malloc => Seen::Malloc(match arguments.pid {
-            Some(pid) => churn_uprobe::look_at_process(pid, &arguments, signals)?,
-            None => churn_malloc::look_at_command(&arguments, signals)?,
+            Some(pid) => uprobe::look_at_process(pid, &arguments, signals)?,
+            None => malloc::look_at_command(&arguments, signals)?,
         }),
-        None => Seen::Kernel(churn_kernel::look(&arguments, signals)?),
+        None => Seen::Kernel(kernel::look(&arguments, signals)?),
     };
     let written = files.write(&seen);
     let text = match (&seen, arguments.json) {
-        (Seen::Kernel(recording), true) => churn_json::json(recording),
-        (Seen::Kernel(recording), false) => churn_table::text(recording, terminal::columns()),
-        (Seen::Malloc(recording), true) => churn_malloc_json::json(recording),
-        (Seen::Malloc(recording), false) => churn_malloc_table::text(recording, terminal::columns()),
+        (Seen::Kernel(recording), true) => churn::json::json(recording),
+        (Seen::Kernel(recording), false) => churn::table::text(recording, terminal::columns()),
+        (Seen::Malloc(recording), true) => churn::malloc_json::json(recording),
+        (Seen::Malloc(recording), false) => churn::malloc_table::text(recording, terminal::columns()),
     };
     // A disk that is full by now costs its file and not the result.
     let printed = crate::print(text);

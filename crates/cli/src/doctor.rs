@@ -24,9 +24,9 @@ use faultless_records::heap_report::{self, HeapReport};
 use faultless_records::measurement::{Ending, FinalView, Measurement, Orphan};
 use faultless_records::program::is_loader;
 use faultless_records::quantity::size;
+use faultless_report::doctor;
 use faultless_report::doctor::Consultation;
 use faultless_report::doctor::html::html;
-use faultless_report::doctor_json;
 use faultless_trial::command::{Command, LargestView, Run, first_look, run_with_sizes};
 use faultless_trial::comparison::{Arm, compare};
 use faultless_trial::environment::Environment;
@@ -64,7 +64,7 @@ pub fn doctor(arguments: DoctorArguments, signals: &Signals) -> Result<Ending, F
     // A disk that is full by now costs its file and not the result.
     let drawn = page.map_or(Ok(()), |page| page.write(&html(&consultation)));
     let text = if arguments.json {
-        doctor_json::json(&consultation)
+        doctor::json::json(&consultation)
     } else {
         consultation.text(terminal::columns())
     };

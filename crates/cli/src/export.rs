@@ -1,5 +1,10 @@
 //! `faultless export`: the figures of `watch` and `heap` for Prometheus, over HTTP or as a file for node_exporter.
 
+mod looks;
+mod notes;
+mod page;
+mod server;
+
 use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::os::unix::fs::MetadataExt;
@@ -17,16 +22,15 @@ use faultless_report::plain::plain;
 use faultless_report::prometheus_text::Look;
 
 use crate::arguments::EXIT_STATUS;
-use crate::export_looks;
-use crate::export_notes::Told;
-use crate::export_page::MetricsPage;
-use crate::export_server::Server;
 use crate::failure::Failure;
 use crate::followed::{self, FollowedArguments};
 use crate::output_file::{OutputFile, is_stream};
-use crate::watch_arguments::{duration, interval};
-use crate::watch_session::{Audience, Session, Times};
+use crate::watch::arguments::{duration, interval};
+use crate::watch::session::{Audience, Session, Times};
 use crate::{say, subject};
+use notes::Told;
+use page::MetricsPage;
+use server::Server;
 
 /// Where figures are served unless something else is asked for: to this machine alone.
 const ADDRESS: &str = "127.0.0.1:19477";
@@ -111,7 +115,7 @@ pub fn export(arguments: &ExportArguments, signals: &Signals) -> Result<Ending, 
     let looks = [(Look::Heap, arguments.heap), (Look::Map, arguments.map)];
     let looks: Vec<_> = looks.into_iter().filter(|(_, every)| !every.is_zero()).collect();
     if !arguments.once && !looks.is_empty() {
-        export_looks::follow(Arc::clone(&page), looks.clone());
+        looks::follow(Arc::clone(&page), looks.clone());
     }
     let audience = Scraped {
         page: Arc::clone(&page),
@@ -126,7 +130,7 @@ pub fn export(arguments: &ExportArguments, signals: &Signals) -> Result<Ending, 
         let pids: Vec<i32> = page.fleet().members().map(|(_, member)| member.pid).collect();
         pids.iter().for_each(|pid| session.sampler.look_closely(*pid));
         session.emit();
-        export_looks::look_at_all(&page, &looks);
+        looks::look_at_all(&page, &looks);
         write_once(&page.text(), arguments.textfile.as_deref())?;
     }
     Ok(ending)

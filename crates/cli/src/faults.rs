@@ -11,9 +11,8 @@ use faultless_records::fault_recording::{FaultCounts, FaultRecording};
 use faultless_records::measurement::Ending;
 use faultless_records::program::ProgramKind;
 use faultless_records::quantity::several;
-use faultless_report::{
-    faults_diff, faults_json, faults_pprof, faults_table, faults_tree, flame, saved_form,
-};
+use faultless_report::faults;
+use faultless_report::{flame, saved_form};
 use faultless_trial::command::Command;
 use faultless_trial::environment::Environment;
 use faultless_trial::faults::{FaultOptions, RecordError, record_command, record_process};
@@ -57,9 +56,9 @@ pub fn faults(
     // A disk that is full by now costs its file and not the result.
     let written = files.write(&recording);
     let text = match (arguments.json, arguments.tree) {
-        (true, _) => faults_json::json(&recording),
-        (false, true) => faults_tree::text(&recording),
-        (false, false) => faults_table::text(&recording, terminal::columns()),
+        (true, _) => faults::json::json(&recording),
+        (false, true) => faults::tree::text(&recording),
+        (false, false) => faults::table::text(&recording, terminal::columns()),
     };
     let printed = crate::print(text);
     written.and(printed)?;
@@ -88,8 +87,8 @@ impl Files {
         };
         write(self.record, &|| saved_form::write(recording).into_bytes())?;
         write(self.html, &|| flame::html(recording).into_bytes())?;
-        write(self.folded, &|| faults_tree::folded(recording).into_bytes())?;
-        write(self.pprof, &|| faults_pprof::profile(recording))
+        write(self.folded, &|| faults::tree::folded(recording).into_bytes())?;
+        write(self.pprof, &|| faults::pprof::profile(recording))
     }
 }
 
@@ -113,7 +112,7 @@ fn parsed(path: &Path, bytes: &[u8]) -> Result<FaultRecording, Failure> {
 
 fn compare(before: &Path, after: &Path, as_json: bool) -> Result<Ending, Failure> {
     let comparison = Comparison::of(&load(before)?, &load(after)?);
-    crate::print(if as_json { faults_json::diff(&comparison) } else { faults_diff::text(&comparison) })?;
+    crate::print(if as_json { faults::json::diff(&comparison) } else { faults::diff::text(&comparison) })?;
     Ok(Ending::Exited(0))
 }
 

@@ -1,5 +1,10 @@
 //! `faultless heap`: what glibc's malloc holds of a process, which of it is free, and which of the free part has memory.
 
+mod command;
+mod core;
+mod faultless;
+pub mod process;
+
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{IsTerminal, Read};
@@ -12,14 +17,15 @@ use faultless_probe::signals::Signals;
 use faultless_probe::terminal;
 use faultless_records::core_file::{self, HEADER_BYTES};
 use faultless_records::measurement::Ending;
+use faultless_report::heap;
 use faultless_report::heap::HeapView;
-use faultless_report::{heap_json, heap_table, malloc_info};
+use faultless_report::malloc_info;
 
 use crate::arguments::EXIT_STATUS;
 use crate::failure::Failure;
-use crate::heap_process::Manner;
 use crate::progress::Progress;
-use crate::{heap_command, heap_core, heap_process, saved_file, subject};
+use crate::{saved_file, subject};
+use process::Manner;
 
 /// `faultless heap`
 #[derive(Debug, Args)]
@@ -62,7 +68,7 @@ pub fn heap(
         (Some(pid), _) => {
             let process = subject::process(pid)?;
             let progress = progress(&format!("walking the heaps of {}", process.name()));
-            let report = heap_process::look(&process, manner);
+            let report = process::look(&process, manner);
             drop(progress);
             show(&report?)?;
         }
@@ -78,7 +84,7 @@ pub fn heap(
                 ));
             }
             let progress = progress("walking the heaps of the core file");
-            let report = heap_core::look(Path::new(word));
+            let report = core::look(Path::new(word));
             drop(progress);
             show(&report?)?;
         }
@@ -87,7 +93,7 @@ pub fn heap(
         }
         (None, words) => {
             saved_file::refuse_unread(words, "heap", "core file")?;
-            heap_command::look(words.to_vec(), arguments.after, manner, &hold()?, &show)?;
+            command::look(words.to_vec(), arguments.after, manner, &hold()?, &show)?;
         }
     }
     Ok(Ending::Exited(0))
@@ -117,7 +123,7 @@ fn is_core(path: &Path) -> bool {
 
 fn text(report: &HeapView, arguments: &HeapArguments) -> Result<String, Failure> {
     if arguments.json {
-        return Ok(heap_json::json(report));
+        return Ok(heap::json::json(report));
     }
     if arguments.malloc_info {
         if report.walks.is_empty() {
@@ -125,5 +131,5 @@ fn text(report: &HeapView, arguments: &HeapArguments) -> Result<String, Failure>
         }
         return Ok(report.walks.iter().map(malloc_info::text).collect());
     }
-    Ok(heap_table::text(report, arguments.all, terminal::columns()))
+    Ok(heap::table::text(report, arguments.all, terminal::columns()))
 }

@@ -3,34 +3,18 @@
 
 mod arguments;
 mod bench;
-mod bench_command;
-mod bench_progress;
 mod check;
 mod churn;
-mod churn_kernel;
-mod churn_malloc;
-mod churn_uprobe;
-mod contenders;
 mod doctor;
 mod export;
-mod export_looks;
-mod export_notes;
-mod export_page;
-mod export_server;
 mod failure;
 mod faults;
 mod followed;
 mod heap;
-mod heap_command;
-mod heap_core;
-mod heap_faultless;
-mod heap_process;
 mod input;
 mod library;
 mod manual;
 mod map;
-mod map_nmt;
-mod map_saved;
 mod observing_progress;
 mod output_file;
 mod picture;
@@ -42,17 +26,6 @@ mod subject;
 mod target;
 mod time_span;
 mod watch;
-mod watch_arguments;
-mod watch_audience;
-mod watch_chart;
-mod watch_keys;
-mod watch_outlets;
-mod watch_reader;
-mod watch_replay;
-mod watch_screen;
-mod watch_session;
-mod watch_spool;
-mod workshop;
 
 use std::io::{Stdout, Write};
 use std::process::ExitCode;
@@ -72,7 +45,7 @@ const SIGPIPE: i32 = 13;
 
 fn main() -> ExitCode {
     std::panic::set_hook(Box::new(|panic| {
-        watch_screen::restore();
+        watch::screen::restore();
         let place = panic.location().map(ToString::to_string).unwrap_or_default();
         say(&format!("this is a bug, please report it: {} at {place}", panic_message(panic)));
         std::process::exit(1);

@@ -1,5 +1,8 @@
 //! `faultless map`: what every mapping of a process, a command or a saved file is.
 
+mod nmt;
+pub mod saved;
+
 use std::ffi::OsStr;
 use std::path::Path;
 
@@ -14,12 +17,12 @@ use faultless_records::contents::Contents;
 use faultless_records::mappings;
 use faultless_records::measurement::Ending;
 use faultless_records::status;
-use faultless_report::map_view::MapView;
-use faultless_report::{map_change, map_json, map_table};
+use faultless_report::map;
+use faultless_report::map::view::MapView;
 
 use crate::arguments::MapArguments;
 use crate::failure::Failure;
-use crate::{map_nmt, map_saved, subject, target};
+use crate::{subject, target};
 
 /// Above so much resident memory, measuring walks so many pages that it may be felt: it takes some tenths of a second for each.
 const LARGE_RSS_BYTES: u64 = 64 << 30;
@@ -54,17 +57,17 @@ pub fn map(
     hold_signals: impl FnOnce() -> Result<Signals, Failure>,
 ) -> Result<Ending, Failure> {
     if let [before, after] = arguments.diff.as_slice() {
-        let (before, after) = (map_saved::totals(before)?, map_saved::totals(after)?);
+        let (before, after) = (saved::totals(before)?, saved::totals(after)?);
         let changes = changes(&before.totals, &after.totals);
         let text = match arguments.json {
-            true => map_json::changes(&before, &after, &changes),
-            false => map_change::text(&before, &after, &changes, terminal::columns()),
+            true => map::json::changes(&before, &after, &changes),
+            false => map::change::text(&before, &after, &changes, terminal::columns()),
         };
         crate::print(text)?;
     } else if let Some(pid) = arguments.pid {
         show(&arguments, &look(&subject::process(pid)?, Manner::of(&arguments))?)?;
     } else if let Some(file) = &arguments.file {
-        show(&arguments, &map_saved::view(file)?)?;
+        show(&arguments, &saved::view(file)?)?;
     } else if arguments.command.is_empty() {
         return Err(Failure::Usage(
             "nothing to look at: give --pid, a command after --, or a saved file".into(),
@@ -77,8 +80,8 @@ pub fn map(
 
 fn show(arguments: &MapArguments, view: &MapView) -> Result<(), Failure> {
     crate::print(match arguments.json {
-        true => map_json::json(view, arguments.all),
-        false => map_table::text(view, arguments.all, terminal::columns()),
+        true => map::json::json(view, arguments.all),
+        false => map::table::text(view, arguments.all, terminal::columns()),
     })
 }
 
@@ -115,7 +118,7 @@ pub fn look(process: &Process, manner: Manner<'_>) -> Result<MapView, Failure> {
 
 fn look_once(process: &Process, manner: Manner<'_>) -> Result<MapView, Failure> {
     // Asked first: the answer makes the virtual machine start a thread.
-    let memory = manner.nmt.map(|file| map_nmt::native_memory(process, Path::new(file))).transpose()?;
+    let memory = manner.nmt.map(|file| nmt::native_memory(process, Path::new(file))).transpose()?;
     let title = format!("{} ({})", process.name(), process.pid());
     let status_text = process.text("status").map_err(Failure::of_process)?;
     let counted_rss_bytes = status::bytes_of_field(&status_text, "VmRSS");

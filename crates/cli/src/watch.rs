@@ -1,5 +1,16 @@
 //! `faultless watch`: sizes, faults and processor time of processes over time.
 
+pub mod arguments;
+mod audience;
+mod chart;
+mod keys;
+mod outlets;
+mod reader;
+mod replay;
+pub mod screen;
+pub mod session;
+mod spool;
+
 use std::io::{IsTerminal, Write};
 use std::os::fd::AsFd;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -10,20 +21,20 @@ use faultless_probe::terminal;
 use faultless_probe::wakeup;
 use faultless_records::measurement::Ending;
 use faultless_records::recording::{Begin, FORMAT, Line};
-use faultless_report::{plot, watch_summary};
+use faultless_report::plot;
+use faultless_report::watch;
 
 use crate::failure::Failure;
 use crate::followed;
 use crate::output_file::{self, OutputFile};
 use crate::picture::Form;
 use crate::subject;
-use crate::watch_arguments::WatchArguments;
-use crate::watch_audience::{Nobody, Onlooker, Watchers};
-use crate::watch_outlets::Outlets;
-use crate::watch_replay;
-use crate::watch_screen::Screen;
-use crate::watch_session::{Audience, Session, Times};
-use crate::watch_spool::Spool;
+use arguments::WatchArguments;
+use audience::{Nobody, Onlooker, Watchers};
+use outlets::Outlets;
+use screen::Screen;
+use session::{Audience, Session, Times};
+use spool::Spool;
 
 /// Watches what the arguments name.
 ///
@@ -70,7 +81,7 @@ pub fn watch(
     }
     // A reader of standard error who took no more lines when we were asked to end takes no sums either.
     if outlets.waits_for().is_none() || wakeup::is_writable(std::io::stderr().as_fd()).unwrap_or(true) {
-        let _ = write!(std::io::stderr(), "{}", watch_summary::text(&history, terminal::columns()));
+        let _ = write!(std::io::stderr(), "{}", watch::summary::text(&history, terminal::columns()));
     }
     let plotted = draw(picture, &history);
     let written = outlets.finish().and(plotted);
@@ -88,17 +99,17 @@ fn show_recording(
     hold_signals: impl FnOnce() -> Result<Signals, Failure>,
 ) -> Result<Ending, Failure> {
     // Before signals are held: a pipe that nobody writes into must not outlast them.
-    let input = watch_replay::open(path)?;
+    let input = replay::open(path)?;
     let signals = &hold_signals()?;
     let picture = picture(arguments)?;
     let shows_chart = shows_chart(arguments) && arguments.plot.is_none();
     let mut outlets = Outlets::open(arguments, shows_chart, Some(&input))?;
-    let history = watch_replay::replay(input, path, &mut outlets, signals)?;
-    watch_replay::drain(&mut outlets, signals)?;
+    let history = replay::replay(input, path, &mut outlets, signals)?;
+    replay::drain(&mut outlets, signals)?;
     if shows_chart {
-        watch_replay::look_at(&history, &mut Screen::open()?, signals)?;
+        replay::look_at(&history, &mut Screen::open()?, signals)?;
     }
-    let _ = write!(std::io::stderr(), "{}", watch_summary::text(&history, terminal::columns()));
+    let _ = write!(std::io::stderr(), "{}", watch::summary::text(&history, terminal::columns()));
     draw(picture, &history)?;
     outlets.finish()?;
     Ok(Ending::Exited(0))

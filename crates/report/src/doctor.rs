@@ -1,6 +1,7 @@
 //! The report of `faultless doctor` for people.
 
 pub mod html;
+pub mod json;
 
 use std::fmt::Write;
 

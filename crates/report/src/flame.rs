@@ -4,8 +4,8 @@ use faultless_records::fault_recording::FaultRecording;
 use faultless_records::quantity::{seconds_of, whole};
 use serde_json::{Value, json};
 
-use crate::faults_table::subject;
-use crate::faults_tree::Nodes;
+use crate::faults::table::subject;
+use crate::faults::tree::Nodes;
 use crate::html_page::{escape, page};
 
 const STYLE: &str = include_str!("flame/page.css");
@@ -82,7 +82,7 @@ fn in_script(value: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::faults_tree::tests::recording;
+    use crate::faults::tree::tests::recording;
 
     fn nodes_of(page: &str) -> Value {
         let start = page.find("id=\"data\">").unwrap() + 10;

@@ -1,5 +1,8 @@
 //! What was learnt of a process's heaps, as the table and the JSON show it.
 
+pub mod json;
+pub mod table;
+
 use std::time::Duration;
 
 use faultless_diagnosis::glibc_heap::walk::HeapWalk;

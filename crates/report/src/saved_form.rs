@@ -88,7 +88,7 @@ mod tests {
     use faultless_records::fault_recording::FaultRecording;
 
     use super::*;
-    use crate::faults_tree::tests::recording;
+    use crate::faults::tree::tests::recording;
 
     #[test]
     fn what_is_saved_is_read_again() {

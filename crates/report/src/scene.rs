@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::bench_html::coordinate;
+use crate::bench::html::coordinate;
 use crate::html_page::escape;
 
 /// What a shape is drawn with.

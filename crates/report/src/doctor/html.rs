@@ -8,13 +8,13 @@ use faultless_records::measurement::Measurement;
 use faultless_records::quantity::{count, mebibytes, seconds_of};
 
 use super::Consultation;
-use crate::bench_html::coordinate;
+use crate::bench::html::coordinate;
 use crate::html_page::{escape, page};
 use crate::paste;
 use crate::table::{self, LEGEND};
 
 /// Rules that all pages have, and those of this one.
-const STYLE: &str = concat!(include_str!("../bench_html/page.css"), include_str!("page.css"));
+const STYLE: &str = concat!(include_str!("../bench/html/page.css"), include_str!("page.css"));
 
 /// Width of a picture, and where its bars begin and end at most, in pixels.
 const WIDTH: f64 = 480.0;

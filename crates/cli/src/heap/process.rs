@@ -1,0 +1,335 @@
+//! A live process as the heap walk reads it.
+
+use std::time::{Duration, Instant};
+
+use faultless_diagnosis::glibc_heap::arenas::Data;
+use faultless_diagnosis::glibc_heap::choice::{self, Outcome};
+use faultless_diagnosis::glibc_heap::pages::Pages;
+use faultless_diagnosis::glibc_heap::{Area, Memory, PAGE_BYTES, Page, area_of, areas, walk};
+use faultless_probe::loader;
+use faultless_probe::pagemap::PageMap;
+use faultless_probe::process::{self, Process, ProcessError};
+use faultless_probe::standstill::{Standstill, StandstillError};
+use faultless_records::allocator::Allocator;
+use faultless_records::glibc::is_libc;
+use faultless_records::mappings::{self, DELETED, Mapping};
+use faultless_records::status;
+use faultless_report::heap::{FaultlessHeap, HeapView, Regions, Source};
+
+use super::faultless::Host;
+use crate::failure::Failure;
+use crate::subject;
+
+/// How often arenas are looked for in a process that changes meanwhile.
+const MOST_SEARCHES: usize = 8;
+/// A process is not stopped again when it has stood for this long in all.
+const MOST_STANDING: Duration = Duration::from_secs(2);
+/// How long it runs before it is stopped again.
+const BETWEEN_STOPS: Duration = Duration::from_millis(2);
+
+/// How a process is while it is walked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Manner {
+    /// It runs on.
+    Running,
+    /// We make it stand still.
+    Standing,
+    /// It stands still by itself, on its way out.
+    AtExit,
+}
+
+/// Walks the heaps of a process.
+///
+/// # Errors
+/// [`Failure`] when it cannot be seen or stopped.
+pub fn look(process: &Process, manner: Manner) -> Result<HeapView, Failure> {
+    let memory = process.memory().map_err(Failure::of_process)?;
+    let pagemap = PageMap::open(process).map_err(Failure::of_process)?;
+    if pagemap.page_bytes() != PAGE_BYTES {
+        return Err(Failure::Failed(format!(
+            "this machine's pages have {} bytes, and heap knows those of {PAGE_BYTES} only",
+            pagemap.page_bytes()
+        )));
+    }
+    // What does not change is read before the process is stopped.
+    let mappings = subject::mappings(process, "maps")?;
+    let version = libraries(&mappings, process).iter().find_map(|library| version_of(process, library));
+    let host = Host::find(process, &mappings);
+    let known = Known { process, memory: &memory, pagemap: &pagemap, version, host };
+    let began = Instant::now();
+    let (mut seen, source) = match manner {
+        Manner::Standing => see_standing(&known)?,
+        Manner::Running => {
+            let source = Source::Process { stood: None, moving_threads: 0 };
+            (see(&known, false)?, source)
+        }
+        Manner::AtExit => (see(&known, false)?, Source::AtExit),
+    };
+    let took = began.elapsed();
+    let status = process.text("status").map_err(Failure::of_process)?;
+    if seen.walks.is_empty() && seen.other.is_none() {
+        let whom = match manner {
+            Manner::AtExit => "-- COMMAND".to_owned(),
+            Manner::Running | Manner::Standing => format!("--pid {}", process.pid()),
+        };
+        seen.remarks.push(format!("faultless map {whom} names what memory it has."));
+    }
+    Ok(HeapView {
+        pid: Some(process.pid()),
+        name: process.name().to_owned(),
+        source,
+        took,
+        glibc: version,
+        counted_rss_bytes: status::bytes_of_field(&status, "VmRSS"),
+        walks: seen.walks,
+        other: seen.other,
+        faultless: seen.faultless,
+        remarks: seen.remarks,
+    })
+}
+
+/// A thread that was stopped in the middle of `malloc` leaves its arena half changed: all go on for a moment and are stopped
+/// again, until every arena was seen at rest once.
+fn see_standing(known: &Known<'_>) -> Result<(Seen, Source), Failure> {
+    let mut stood = Duration::ZERO;
+    let mut best: Option<Seen> = None;
+    let mut stops = 0;
+    loop {
+        stops += 1;
+        let standstill = Standstill::begin(known.process).map_err(of_standstill)?;
+        let moving_threads = standstill.moving_threads();
+        // Most stops in a busy process find the same arenas locked: they end at once.
+        let is_worth_it = best.as_ref().is_none_or(|best| {
+            let live = LiveMemory { known, areas: Vec::new(), is_standing: true };
+            best.walks.is_empty() || walk::is_any_at_rest(&live, best.flawed_arenas())
+        });
+        let seen = is_worth_it.then(|| see(known, true));
+        stood += standstill.end();
+        match (&mut best, seen.transpose()?) {
+            (Some(best), Some(seen)) if best.walks.len() == seen.walks.len() => {
+                for (walk, later) in best.walks.iter_mut().zip(seen.walks) {
+                    walk.improve(later);
+                }
+            }
+            (best, Some(seen)) => *best = Some(seen),
+            (_, None) => {}
+        }
+        // Where nothing was found the main arena may just have been changing.
+        let is_exact = best.as_ref().is_none_or(|best| {
+            best.flawed_arenas().next().is_none() && (!best.walks.is_empty() || stops >= STOPS_FOR_NOTHING)
+        });
+        if let Some(seen) = best.take_if(|_| is_exact || stood > MOST_STANDING) {
+            return Ok((seen, Source::Process { stood: Some(stood), moving_threads }));
+        }
+        // Longer each time: on a busy machine a thread may wait in the middle of malloc for a processor.
+        std::thread::sleep(BETWEEN_STOPS * stops.min(STOPS_FOR_NOTHING));
+    }
+}
+
+/// A process as it is however often it is looked at.
+struct Known<'process> {
+    process: &'process Process,
+    memory: &'process process::Memory,
+    pagemap: &'process PageMap,
+    version: Option<(u32, u32)>,
+    host: Option<Host>,
+}
+
+/// Stops after which a process in which no arena was found has none.
+const STOPS_FOR_NOTHING: u32 = 8;
+
+struct Seen {
+    walks: Vec<walk::HeapWalk>,
+    other: Option<(String, Regions)>,
+    faultless: Option<FaultlessHeap>,
+    remarks: Vec<String>,
+}
+
+impl Seen {
+    /// Those that another look may find at rest.
+    fn flawed_arenas(&self) -> impl Iterator<Item = u64> {
+        let arenas = self.walks.iter().flat_map(|walk| &walk.arenas);
+        let moving = arenas.filter(|arena| arena.flaw.is_some() && !arena.has_lasting_flaw());
+        moving.map(|arena| arena.address)
+    }
+}
+
+fn see(known: &Known<'_>, is_standing: bool) -> Result<Seen, Failure> {
+    let Known { process, memory, ref host, .. } = *known;
+    let mappings = subject::mappings(process, "maps")?;
+    let libraries = libraries(&mappings, process);
+    let mut live = LiveMemory { known, areas: areas(&mappings), is_standing };
+    let mut seen = Seen { walks: Vec::new(), other: None, faultless: None, remarks: Vec::new() };
+    let mut is_unused = false;
+    for library in &libraries {
+        match walk_library(&mut live, library)? {
+            Outcome::Walked(walk) => seen.walks.push(*walk),
+            Outcome::Unused => is_unused = true,
+            Outcome::Nothing => {}
+        }
+    }
+    if !process.is_alive() {
+        return Err(Failure::of_process(ProcessError::Ended(process.pid())));
+    }
+    let allocator = if host.is_some() { Allocator::Faultless } else { mappings::allocator(&mappings) };
+    // That glibc's malloc has nothing does not prove another one: the process may have asked none.
+    if allocator != Allocator::Libc {
+        seen.other = Some((allocator.name().to_owned(), regions(&live, &mappings, &seen.walks)));
+    }
+    if let Some(host) = host {
+        match host.look(process, memory) {
+            Ok(faultless) => seen.faultless = Some(faultless),
+            Err(remark) => seen.remarks.push(remark),
+        }
+    } else if seen.walks.is_empty() {
+        seen.remarks.push(match subject::is_32_bit(process) {
+            true => "It is a 32-bit program, and only heaps of 64-bit ones are known.".to_owned(),
+            false => nothing_found(is_unused, libraries.is_empty()),
+        });
+    }
+    Ok(seen)
+}
+
+/// Why there is no walk, as a remark.
+pub fn nothing_found(is_unused: bool, is_without_libc: bool) -> String {
+    match (is_unused, is_without_libc) {
+        (true, _) => "glibc's malloc is there, and was never asked for memory.",
+        (false, true) => "No glibc is mapped: the program is static, or uses another C library.",
+        (false, false) => "No arena of a known layout (glibc 2.28 to 2.44) was found.",
+    }
+    .to_owned()
+}
+
+/// Walks, again where a ring of arenas was broken by a change.
+fn walk_library(live: &mut LiveMemory<'_>, library: &Library) -> Result<Outcome, Failure> {
+    for _ in 0..MOST_SEARCHES {
+        if let Some(data) = Data::read(live, library.data) {
+            let outcome = choice::walk(live, &live.areas, &data, live.known.version);
+            if outcome != Outcome::Nothing {
+                return Ok(outcome);
+            }
+        }
+        live.areas = areas(&subject::mappings(live.known.process, "maps")?);
+    }
+    Ok(Outcome::Nothing)
+}
+
+/// Where a malloc of glibc may have its data.
+struct Library {
+    /// The mapping of its file that names it.
+    mapping: Mapping,
+    data: (u64, u64),
+}
+
+/// Writable stretches of every libc; of the program itself where there is none.
+fn libraries(mappings: &[Mapping], process: &Process) -> Vec<Library> {
+    let named = writable(mappings, is_libc);
+    if !named.is_empty() {
+        return named;
+    }
+    let Ok(program) = process.link("exe") else { return Vec::new() };
+    let program = program.into_os_string().into_encoded_bytes();
+    let program = program.strip_suffix(DELETED.as_bytes()).unwrap_or(&program);
+    writable(mappings, |path| path == program)
+}
+
+fn writable(mappings: &[Mapping], is_wanted: impl Fn(&[u8]) -> bool) -> Vec<Library> {
+    let mut found = Vec::new();
+    for (place, mapping) in mappings.iter().enumerate() {
+        if !mapping.is_writable() || !mapping.path().is_some_and(&is_wanted) {
+            continue;
+        }
+        // What is zero at the start lies behind, without a file.
+        let behind = mappings.get(place + 1).filter(|next| next.start == mapping.end && next.is_anonymous());
+        let end = behind.map_or(mapping.end, |next| next.end);
+        found.push(Library { mapping: mapping.clone(), data: (mapping.start, end) });
+    }
+    found
+}
+
+/// The version that the library's own file states.
+fn version_of(process: &Process, library: &Library) -> Option<(u32, u32)> {
+    let mapping = &library.mapping;
+    let file = process.open_mapped(mapping.start, mapping.end, mapping.path()?, mapping.inode).ok()?;
+    loader::version_of(&file)
+}
+
+/// Anonymous memory that no arena owns and no name claims.
+fn regions(live: &LiveMemory<'_>, mappings: &[Mapping], walks: &[walk::HeapWalk]) -> Regions {
+    let heaps = || walks.iter().flat_map(|walk| &walk.arenas).flat_map(|arena| &arena.heaps);
+    let mut regions = Regions::default();
+    let mut pages = Pages::new(live);
+    for mapping in mappings.iter().filter(|mapping| mapping.is_anonymous() || mapping.name == b"[heap]") {
+        if heaps().any(|heap| heap.start < mapping.end && mapping.start < heap.start + heap.reserved_bytes) {
+            continue;
+        }
+        regions.count += 1;
+        regions.reserved_bytes += mapping.bytes();
+        if mapping.is_writable() {
+            regions.accessible_bytes += mapping.bytes();
+            let pages = pages.count(mapping.start / PAGE_BYTES, mapping.end / PAGE_BYTES, Page::Resident);
+            regions.resident_bytes += pages * PAGE_BYTES;
+        }
+    }
+    regions
+}
+
+fn of_standstill(error: StandstillError) -> Failure {
+    Failure::Failed(error.to_string())
+}
+
+struct LiveMemory<'process> {
+    known: &'process Known<'process>,
+    areas: Vec<Area>,
+    is_standing: bool,
+}
+
+impl Memory for LiveMemory<'_> {
+    fn changes(&self) -> bool {
+        !self.is_standing
+    }
+
+    fn read(&self, address: u64, buffer: &mut [u8]) -> bool {
+        self.known.memory.read_at(address, buffer).is_ok()
+    }
+
+    /// Anonymous pages without memory are zero; reading them would give them the kernel's page of zeros.
+    fn read_sparse(&self, address: u64, buffer: &mut [u8]) -> bool {
+        let Some(area) = area_of(&self.areas, address).filter(|area| area.is_anonymous) else {
+            return self.read(address, buffer);
+        };
+        let first = address / PAGE_BYTES;
+        let end = (address + buffer.len() as u64).div_ceil(PAGE_BYTES);
+        let count = usize::try_from(end - first).unwrap_or(0);
+        if area.end < address + buffer.len() as u64 || !address.is_multiple_of(PAGE_BYTES) {
+            return self.read(address, buffer);
+        }
+        let Ok(pages) = self.known.pagemap.states(address, count) else { return false };
+        let page_bytes = PAGE_BYTES as usize;
+        let mut place = 0;
+        for run in pages.chunk_by(|left, right| (*left == Page::Absent) == (*right == Page::Absent)) {
+            let from = place * page_bytes;
+            place += run.len();
+            let end = (place * page_bytes).min(buffer.len());
+            let part = &mut buffer[from..end];
+            if run[0] == Page::Absent {
+                part.fill(0);
+            } else if !self.read(address + from as u64, part) {
+                return false;
+            }
+        }
+        true
+    }
+
+    fn areas(&self) -> Option<Vec<Area>> {
+        subject::mappings(self.known.process, "maps").ok().map(|mappings| areas(&mappings))
+    }
+
+    fn pages(&self, address: u64, count: usize) -> Option<Vec<Page>> {
+        Some(self.known.pagemap.states(address, count).unwrap_or_default())
+    }
+
+    fn next_present(&self, address: u64, end: u64) -> u64 {
+        self.known.pagemap.next_present(address, end).unwrap_or(address)
+    }
+}

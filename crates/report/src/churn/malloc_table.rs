@@ -1,0 +1,465 @@
+//! What `faultless churn --malloc` found, for people: what lives, which functions, sizes, callers, threads, the cost.
+
+use std::fmt::Write;
+
+use comfy_table::{Cell, Table};
+use faultless_diagnosis::churn::malloc_blame::customers;
+use faultless_records::malloc_recording::{
+    BlockLives, Estimate, MallocMechanism, MallocRecording, ThreadSum,
+};
+use faultless_records::quantity::{count, percent, seconds_of, several, size, whole};
+
+use super::table::{bar, byte_rate, class_range, failure, life_quantile, more, rate, span};
+use crate::faults::table::shortened;
+use crate::plain::{fitted, plain, plain_subject};
+use crate::table_form::{headed, right};
+
+/// Callers and threads shown.
+const ROWS: usize = 12;
+
+/// From this part of it on the error of what lives at the end is given.
+const LARGE_ERROR: f64 = 0.1;
+
+/// The whole report, prose broken at `columns`.
+#[must_use]
+pub fn text(recording: &MallocRecording, columns: Option<usize>) -> String {
+    let fit = |text| fitted(text, columns);
+    let mut parts = vec![fit(heading(recording))];
+    if calls(recording) > 0 {
+        parts.push(fit(verdict(recording)));
+        parts.push(format!("{}\n", functions(recording)));
+        parts.push(format!("{}\n", sizes(recording)));
+    }
+    parts.extend(callers(recording));
+    parts.extend(threads(recording));
+    parts.push(fit(limits(recording)));
+    parts.join("\n")
+}
+
+fn calls(recording: &MallocRecording) -> u64 {
+    let got = recording.functions.values().map(|sum| sum.amount.count).sum::<u64>();
+    got + recording.frees + recording.freed_by_realloc
+}
+
+fn seconds(recording: &MallocRecording) -> f64 {
+    recording.observed_ns as f64 / 1e9
+}
+
+fn bytes(number: f64) -> String {
+    size(number.round() as u64)
+}
+
+fn heading(recording: &MallocRecording) -> String {
+    let all = calls(recording);
+    let text = format!(
+        "{}: {} of malloc and its family in {} s ({} a second), {}{}; seen by {}\n",
+        plain_subject(&recording.subject),
+        several(all, "call"),
+        seconds_of(seconds(recording)),
+        rate(all as f64, seconds(recording)),
+        several(recording.processes, "process"),
+        match recording.execs {
+            0 => String::new(),
+            execs => format!(", {} by exec", several(execs, "program")),
+        },
+        match recording.mechanism {
+            MallocMechanism::Recorder => "a preloaded recorder",
+            MallocMechanism::Uprobes => "uprobes of the kernel",
+        }
+    );
+    text + &failure(recording.ending)
+}
+
+/// Sum over all sizes.
+fn total(recording: &MallocRecording, part: impl Fn(&BlockLives) -> Estimate) -> Estimate {
+    let mut sum = Estimate::default();
+    recording.sizes.values().for_each(|lives| sum.add_scaled(part(lives), 1.0));
+    sum
+}
+
+/// How far off the bytes that live at the end may be, where that is much. They are not less than nothing.
+fn doubt(live_bytes: f64, error_bytes: f64) -> String {
+    match error_bytes {
+        error if error > live_bytes => format!(" (up to {} are not ruled out)", bytes(live_bytes + error)),
+        error if error > live_bytes * LARGE_ERROR => format!(" (give or take {})", bytes(error)),
+        _ => String::new(),
+    }
+}
+
+fn verdict(recording: &MallocRecording) -> String {
+    let (freed, elsewhere) =
+        (total(recording, |lives| lives.freed), total(recording, |lives| lives.freed_elsewhere));
+    let (live, unknown) = (total(recording, |lives| lives.live), total(recording, |lives| lives.unknown));
+    let about = if is_complete(recording) { "" } else { "about " };
+    let (about_blocks, blocks) = match recording.live_blocks {
+        Some(blocks) => ("", blocks),
+        None => (about, live.count.round() as u64),
+    };
+    // Nothing is exact.
+    let about_bytes = if recording.live_blocks == Some(0) { "" } else { about };
+    // Programs that run one after the other end with more together than ever lived at once.
+    let end = match (recording.programs(), recording.execs) {
+        (0 | 1, _) => "At the end".to_owned(),
+        (processes, 0) => format!("At the ends of {} together", several(processes, "process")),
+        (programs, _) => format!("At the ends of {} together", several(programs, "program")),
+    };
+    let most = bytes(recording.most_live_bytes());
+    // An estimate has its error taken off: the highest of many errs upwards.
+    let most =
+        if is_complete(recording) { format!("at most {most}") } else { format!("at least about {most}") };
+    let mut text = match ends_are_known(recording) {
+        true => format!(
+            "{end} {about_bytes}{} live in {about_blocks}{}{}; {most} lived at once.\n",
+            bytes(live.bytes),
+            several(blocks, "block"),
+            doubt(live.bytes, recording.live_error_bytes),
+        ),
+        false => {
+            format!("What lives at the end is not known; of what was seen to begin {most} lived at once.\n")
+        }
+    };
+    let mut by_life = std::collections::BTreeMap::new();
+    for (life, number) in recording.sizes.values().flat_map(|lives| &lives.by_life) {
+        *by_life.entry(*life).or_insert(0.0) += number;
+    }
+    if let Some(half_ns) = life_quantile(by_life.iter().map(|(life, number)| (*life, *number)), 0.5) {
+        let _ = writeln!(text, "Half of the freed blocks lived shorter than {}.", span(half_ns));
+    }
+    if elsewhere.count > 0.0 {
+        let _ = write!(
+            text,
+            "Another thread than the one that allocated it freed {} of the freed blocks ({})",
+            percent(elsewhere.count / freed.count),
+            bytes(elsewhere.bytes)
+        );
+        let first = recording.handovers.first().and_then(|handover| {
+            Some((recording.threads.get(handover.from)?, recording.threads.get(handover.to)?, handover))
+        });
+        if let Some((from, to, handover)) = first {
+            let (from, to, blocks) = (thread_name(from), thread_name(to), whole(handover.amount.count));
+            let _ = write!(text, ", most of them {to} from {from}: {about}{blocks}");
+        }
+        text.push_str(".\n");
+    }
+    if unknown.count >= 0.5 {
+        // The recorder has places for so many blocks; uprobes look for a while at a time.
+        let why = match recording.mechanism {
+            MallocMechanism::Recorder => "too many lived to follow them all, and neither figure has them",
+            MallocMechanism::Uprobes => "they lived when a stretch of looking ended",
+        };
+        let _ = writeln!(
+            text,
+            "What became of {} ({}) is not known: {why}.",
+            several(unknown.count.round() as u64, "block"),
+            bytes(unknown.bytes)
+        );
+    }
+    text
+}
+
+/// Whether what lives at the end is among the blocks that were followed: where stretches of looking have pauses between them, what
+/// outlives its stretch is not.
+fn ends_are_known(recording: &MallocRecording) -> bool {
+    let outlived = total(recording, |lives| lives.unknown).count >= 0.5;
+    recording.mechanism == MallocMechanism::Recorder || !outlived
+}
+
+/// What lives at the end, in a column.
+fn live_cell(recording: &MallocRecording, live: Estimate) -> Cell {
+    right(if ends_are_known(recording) { bytes(live.bytes) } else { "-".into() })
+}
+
+/// Whether every allocation was described, so that nothing is an estimate.
+fn is_complete(recording: &MallocRecording) -> bool {
+    let allocations: u64 = recording.functions.values().map(|sum| sum.amount.count).sum();
+    recording.described == allocations && recording.lost == 0
+}
+
+fn thread_name(thread: &ThreadSum) -> String {
+    match thread.name.as_str() {
+        "" => thread.tid.to_string(),
+        name => format!("{} ({})", plain(name), thread.tid),
+    }
+}
+
+fn functions(recording: &MallocRecording) -> Table {
+    let mut table = headed(vec![
+        Cell::new("function"),
+        right("calls"),
+        right("calls/s"),
+        right("bytes"),
+        right("bytes/s"),
+    ]);
+    let seconds = seconds(recording);
+    for (function, sum) in &recording.calls_by_function() {
+        table.add_row(vec![
+            Cell::new(function.name()),
+            right(count(sum.amount.count)),
+            right(rate(sum.amount.count as f64, seconds)),
+            right(size(sum.amount.bytes)),
+            right(byte_rate(sum.amount.bytes, seconds)),
+        ]);
+    }
+    table.add_row(vec![
+        Cell::new("free"),
+        right(count(recording.frees)),
+        right(rate(recording.frees as f64, seconds)),
+        right("-"),
+        right("-"),
+    ]);
+    if recording.freed_by_realloc > 0 {
+        table.add_row(vec![Cell::new("freed by realloc"), right(count(recording.freed_by_realloc))]);
+    }
+    if recording.failed > 0 {
+        table.add_row(vec![Cell::new("got no memory"), right(count(recording.failed))]);
+    }
+    table
+}
+
+fn sizes(recording: &MallocRecording) -> Table {
+    let mut exact = std::collections::BTreeMap::new();
+    for (class, amount) in recording.functions.values().flat_map(|sum| &sum.sizes) {
+        let sum: &mut (u64, u64) = exact.entry(*class).or_default();
+        *sum = (sum.0 + amount.count, sum.1.saturating_add(amount.bytes));
+    }
+    let most = exact.values().map(|(calls, _)| *calls).max().unwrap_or(0);
+    let mut table = headed(vec![
+        right("blocks\nfrom"),
+        right("calls"),
+        Cell::new(""),
+        right("bytes"),
+        right("live at\nthe end"),
+        right("half live\nshorter than"),
+        right("freed by\nanother thread"),
+    ]);
+    for (class, (calls, size_bytes)) in exact {
+        let lives = recording.sizes.get(&class);
+        let half =
+            lives.and_then(|lives| life_quantile(lives.by_life.iter().map(|(life, n)| (*life, *n)), 0.5));
+        table.add_row(vec![
+            right(class_range(class)),
+            right(count(calls)),
+            Cell::new(bar(calls, most)),
+            right(size(size_bytes)),
+            lives.map_or(right("-"), |lives| live_cell(recording, lives.live)),
+            right(half.map_or("-".into(), span)),
+            right(lives.map_or("-".into(), |lives| percent(lives.freed_elsewhere.count / lives.freed.count))),
+        ]);
+    }
+    table
+}
+
+fn callers(recording: &MallocRecording) -> Option<String> {
+    let customers = customers(recording);
+    if customers.is_empty() {
+        return None;
+    }
+    let mut table = headed(vec![
+        Cell::new("caller"),
+        Cell::new("calls of"),
+        right("calls"),
+        right("bytes"),
+        right("live at\nthe end"),
+        right("mean\nlife"),
+        Cell::new("called by"),
+    ]);
+    for customer in customers.iter().take(ROWS) {
+        table.add_row(vec![
+            Cell::new(shortened(&plain(&customer.function))),
+            Cell::new(customer.by.name()),
+            right(whole(customer.allocated.count)),
+            right(bytes(customer.allocated.bytes)),
+            live_cell(recording, customer.live),
+            right(customer.mean_life_ns.map_or("-".into(), |life_ns| span(life_ns as u64))),
+            Cell::new(shortened(&plain(customer.called_by.as_deref().unwrap_or("")))),
+        ]);
+    }
+    Some(format!("{table}\n{}", more(customers.len(), ROWS)))
+}
+
+fn threads(recording: &MallocRecording) -> Option<String> {
+    let mut threads: Vec<&ThreadSum> = recording.threads.iter().collect();
+    if threads.len() < 2 {
+        return None;
+    }
+    threads.sort_by(|one, other| other.allocated.count.total_cmp(&one.allocated.count));
+    let mut table = headed(vec![
+        Cell::new("thread"),
+        right("allocates"),
+        right("bytes"),
+        right("frees of\nits own"),
+        right("frees of\nothers"),
+    ]);
+    for thread in threads.iter().take(ROWS) {
+        table.add_row(vec![
+            Cell::new(thread_name(thread)),
+            right(whole(thread.allocated.count)),
+            right(bytes(thread.allocated.bytes)),
+            right(whole(thread.freed_own.count)),
+            right(whole(thread.freed_of_others.count)),
+        ]);
+    }
+    Some(format!("{table}\n{}", more(threads.len(), ROWS)))
+}
+
+/// Which figures are exact, and what the others are made from.
+fn exactness(recording: &MallocRecording) -> String {
+    let allocations: u64 = recording.functions.values().map(|sum| sum.amount.count).sum();
+    let estimated = format!(
+        "the rest is estimated from {} of {} allocations",
+        count(recording.described),
+        count(allocations)
+    );
+    match (recording.uncounted_threads, is_complete(recording)) {
+        (0, true) if recording.mechanism == MallocMechanism::Uprobes => {
+            "Every call while the probes were set was seen; only the callers' shares are estimated, from one call chain in 17.".to_owned()
+        }
+        (0, true) => "Every call was counted and described; nothing is estimated.".to_owned(),
+        (0, false) => format!(
+            "Calls and bytes by function and size{} are exact; {estimated}.",
+            if recording.live_blocks.is_some() { " and the number of blocks at the end" } else { "" },
+        ),
+        (threads, _) => format!("The calls of {} are in no figure; {estimated}.", several(threads, "thread")),
+    }
+}
+
+fn limits(recording: &MallocRecording) -> String {
+    let mut text = String::new();
+    let all = calls(recording);
+    if all > 0 {
+        let _ = writeln!(text, "{}", exactness(recording));
+        let cost = &recording.cost;
+        let in_program_s = (cost.counting_ns + cost.describing_ns) / 1e9;
+        let _ = writeln!(
+            text,
+            "Looking cost the program {} s of processor time ({} a call), and this tool {} s.",
+            seconds_of(in_program_s),
+            span((in_program_s * 1e9 / all as f64) as u64),
+            seconds_of(cost.tool_ns / 1e9)
+        );
+    }
+    if recording.lost > 0 {
+        let _ = writeln!(
+            text,
+            "Lost: {} without room; the estimates make up for that, except for what lived at once before the end.",
+            several(recording.lost, "description")
+        );
+    }
+    for remark in &recording.remarks {
+        let _ = writeln!(text, "Not seen: {}", plain(remark));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use faultless_diagnosis::churn::circumstances::MallocCircumstances;
+    use faultless_diagnosis::churn::malloc_tally::MallocTally;
+    use faultless_records::malloc_event::{Allocated, MallocEvent};
+
+    fn block() -> Allocated {
+        Allocated {
+            time_ns: 1000,
+            id: 1,
+            size_bytes: 100,
+            weight: 1,
+            is_tracked: true,
+            tid: 1,
+            ..Allocated::default()
+        }
+    }
+
+    fn circumstances(mechanism: MallocMechanism) -> MallocCircumstances {
+        MallocCircumstances { mechanism, observed_ns: 1, ..MallocCircumstances::default() }
+    }
+
+    #[test]
+    fn what_lives_at_several_ends_is_told_from_what_lives_at_one() {
+        let of = |processes: usize| {
+            let mut tally = MallocTally::default();
+            for process in 0..processes {
+                tally.take(process, &MallocEvent::Allocated(block()), None);
+                tally.end(process);
+            }
+            let mut recording = tally.finish(circumstances(MallocMechanism::Recorder));
+            // As recordings said before.
+            recording.peak_live_bytes = 90.0;
+            verdict(&recording)
+        };
+        let (one, three) = (of(1), of(3));
+        assert!(
+            one.starts_with("At the end about 100 B live in about 1 block; at least about 100 B lived"),
+            "{one}"
+        );
+        assert!(three.starts_with("At the ends of 3 processes together about 300 B live in"), "{three}");
+        assert!(three.contains("at least about 90 B lived at once"), "{three}");
+        let mut recording = MallocTally::default().finish(circumstances(MallocMechanism::Recorder));
+        (recording.processes, recording.execs) = (1, 2);
+        assert!(verdict(&recording).starts_with("At the ends of 3 programs together "));
+        assert!(heading(&recording).contains(", 1 process, 2 programs by exec; seen by "));
+    }
+
+    #[test]
+    fn what_lives_at_the_end_is_given_with_its_error_where_that_is_large() {
+        let of = |error| {
+            let mut tally = MallocTally::default();
+            tally.take(0, &MallocEvent::Allocated(block()), None);
+            let mut recording = tally.finish(circumstances(MallocMechanism::Recorder));
+            recording.live_error_bytes = error;
+            verdict(&recording)
+        };
+        assert!(of(30.0).contains("live in about 1 block (give or take 30 B); at least"), "{}", of(30.0));
+        assert!(!of(9.0).contains("give or take"), "{}", of(9.0));
+        assert!(
+            of(400.0).contains("in about 1 block (up to 500 B are not ruled out); at least"),
+            "{}",
+            of(400.0)
+        );
+    }
+
+    #[test]
+    fn a_number_of_blocks_that_is_known_is_not_said_to_be_about_right() {
+        let of = |blocks| {
+            let mut tally = MallocTally::default();
+            tally.take(0, &MallocEvent::Allocated(block()), None);
+            let mut recording = tally.finish(circumstances(MallocMechanism::Recorder));
+            recording.live_blocks = blocks;
+            verdict(&recording)
+        };
+        assert!(of(Some(7)).contains("about 100 B live in 7 blocks;"), "{}", of(Some(7)));
+        assert!(of(None).contains("about 100 B live in about 1 block;"), "{}", of(None));
+    }
+
+    #[test]
+    fn figures_that_lack_threads_are_not_said_to_be_exact() {
+        let of = |threads| {
+            let mut recording = MallocTally::default().finish(circumstances(MallocMechanism::Recorder));
+            (recording.uncounted_threads, recording.frees, recording.lost) = (threads, 1, 1);
+            limits(&recording)
+        };
+        assert!(of(0).starts_with("Calls and bytes by function and size are exact; "), "{}", of(0));
+        assert!(
+            of(3).starts_with("The calls of 3 threads are in no figure; the rest is estimated"),
+            "{}",
+            of(3)
+        );
+    }
+
+    #[test]
+    fn a_block_that_outlived_a_stretch_of_looking_is_not_said_to_be_one_too_many() {
+        let of = |mechanism| {
+            let mut tally = MallocTally::default();
+            tally.take(0, &MallocEvent::Allocated(block()), None);
+            tally.lose_sight();
+            verdict(&tally.finish(circumstances(mechanism)))
+        };
+        let (uprobes, recorder) = (of(MallocMechanism::Uprobes), of(MallocMechanism::Recorder));
+        assert!(
+            uprobes.contains("when a stretch of looking ended") && !uprobes.contains("too many"),
+            "{uprobes}"
+        );
+        assert!(uprobes.starts_with("What lives at the end is not known; "), "{uprobes}");
+        assert!(recorder.contains("too many lived to follow them all"), "{recorder}");
+    }
+}

@@ -1,0 +1,8 @@
+//! What `faults` says: answers, tables, trees, comparisons, JSON and pprof.
+
+mod answer;
+pub mod diff;
+pub mod json;
+pub mod pprof;
+pub mod table;
+pub mod tree;

@@ -1,0 +1,475 @@
+//! What a recording of page faults says, for people: the answer, the functions, the memory, the agreement with the kernel's
+//! own figures, what could not be seen.
+
+use std::fmt::Write as _;
+
+use comfy_table::Cell;
+use faultless_diagnosis::faults::balance::Balance;
+use faultless_diagnosis::faults::function_name::{last_part, without_arguments};
+use faultless_diagnosis::faults::profile::{Amount, Function, NOT_LOOKED_AT, Profile};
+use faultless_records::fault_recording::FaultRecording;
+use faultless_records::quantity::{count, percent, seconds_of, several, whole};
+
+use super::answer::answer;
+use crate::plain::{fitted, plain, plain_subject};
+use crate::table_form::{headed, right};
+
+/// Functions shown.
+const FUNCTIONS: usize = 15;
+/// Processes, or names of processes, shown.
+const PROCESSES: usize = 8;
+/// Functions below this part of all faults are put together, unless there are few.
+const LEAST_SHARE: f64 = 0.001;
+/// CPU time from which on the cost of observing is given as a part of it.
+const LONG_ENOUGH_NS: u64 = 300_000_000;
+/// Longest name of a function in the table, in characters.
+pub(crate) const LONGEST_NAME: usize = 48;
+
+/// The whole report, prose broken at `columns`.
+#[must_use]
+pub fn text(recording: &FaultRecording, columns: Option<usize>) -> String {
+    let fit = |text| fitted(text, columns);
+    let profile = Profile::of(recording);
+    let mut parts = vec![fit(answer(recording, &profile))];
+    if !profile.functions.is_empty() {
+        parts.push(fitting(&profile, columns));
+        parts.push(memory(&profile));
+    }
+    if profile.processes.len() > 1 {
+        parts.push(processes(&profile));
+    }
+    parts.push(fit(agreement(recording)));
+    parts.push(fit(method(recording)));
+    parts.join("\n")
+}
+
+/// What was observed, on one line.
+#[must_use]
+pub(crate) fn subject(recording: &FaultRecording) -> String {
+    let subject = &recording.subject;
+    plain_subject(&match subject.command.as_slice() {
+        [] => format!("process {} ({})", subject.pid, subject.name),
+        words => words.join(" "),
+    })
+}
+
+pub(crate) fn shown_name(function: &Function, longest: usize) -> String {
+    shortened_to(&plain(&function.name), longest)
+}
+
+/// A long name without arguments of templates and functions; where that is still too long, something before its last part left out.
+pub(crate) fn shortened(name: &str) -> String {
+    shortened_to(name, LONGEST_NAME)
+}
+
+fn shortened_to(name: &str, longest: usize) -> String {
+    if name.chars().count() <= longest {
+        return name.to_owned();
+    }
+    let name = without_arguments(name);
+    let characters: Vec<char> = name.chars().collect();
+    if characters.len() <= longest {
+        return name;
+    }
+    let own = last_part(&name).chars().count();
+    let end = if own < longest { own.max(longest / 3) } else { longest / 3 };
+    let start = longest - end - 1;
+    let part = |range: std::ops::Range<usize>| characters[range].iter().collect::<String>();
+    format!("{}…{}", part(0..start), part(characters.len() - end..characters.len()))
+}
+
+pub(crate) fn file_name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}
+
+/// The table of functions in the widest form that fits.
+fn fitting(profile: &Profile, columns: Option<usize>) -> String {
+    let forms = [(LONGEST_NAME, true), (32, true), (32, false), (20, false)];
+    let tables = forms.map(|(longest, has_through)| functions(profile, longest, has_through));
+    let width = |table: &String| table.lines().map(|line| line.trim_end().chars().count()).max().unwrap_or(0);
+    let fits = |table: &&String| columns.is_none_or(|columns| width(table) <= columns);
+    tables.iter().find(fits).unwrap_or(&tables[3]).clone()
+}
+
+fn functions(profile: &Profile, longest: usize, has_through: bool) -> String {
+    let has_lines = profile.functions.iter().take(FUNCTIONS).any(|function| !function.lines.is_empty());
+    let mut header = headings(profile);
+    header.push(Cell::new("function"));
+    header.push(Cell::new(if has_lines { "lines" } else { "module" }));
+    if has_through {
+        header.push(Cell::new("through"));
+    }
+    header.push(Cell::new("memory"));
+    let mut table = headed(header);
+    let few = profile.functions.len() <= FUNCTIONS;
+    let mut rest = Amount::default();
+    let mut left_out = 0_u64;
+    for (place, function) in profile.functions.iter().enumerate() {
+        let amount = function.amount;
+        if place >= FUNCTIONS || (!few && profile.share(amount.faults) < LEAST_SHARE) {
+            rest += amount;
+            left_out += 1;
+            continue;
+        }
+        let location = if function.lines.is_empty() { module(function) } else { lines(function, longest) };
+        let mut memory = parts(&function.kinds, amount.faults, longest, |kind| kind.name());
+        if memory.is_empty() && !function.kinds.is_empty() {
+            memory.push(several(function.kinds.len() as u64, "kind"));
+        }
+        let mut through = parts(&function.through, amount.faults, longest, |name| name.clone());
+        if amount.in_kernel > amount.faults * 0.05 {
+            let share = percent(amount.in_kernel / amount.faults);
+            through.push(if share == "100.0 %" {
+                "the kernel".into()
+            } else {
+                format!("the kernel {share}")
+            });
+        }
+        let mut row = amounts(profile, amount);
+        row.extend([shown_name(function, longest), location].map(Cell::new));
+        if has_through {
+            row.push(Cell::new(through.join("\n")));
+        }
+        row.push(Cell::new(memory.join("\n")));
+        table.add_row(row);
+    }
+    if left_out > 0 {
+        let mut row = amounts(profile, rest);
+        row.push(Cell::new(several(left_out, "other")));
+        table.add_row(row);
+    }
+    format!("{table}\n")
+}
+
+fn headings(profile: &Profile) -> Vec<Cell> {
+    figures(profile, ["faults", "share", "major", "huge"].map(str::to_owned))
+}
+
+fn amounts(profile: &Profile, amount: Amount) -> Vec<Cell> {
+    let share = percent(profile.share(amount.faults));
+    figures(profile, [whole(amount.faults), share, whole(amount.major), whole(amount.huge)])
+}
+
+/// Major and huge faults have columns where there are any.
+fn figures(profile: &Profile, columns: [String; 4]) -> Vec<Cell> {
+    let is_shown = [true, true, profile.all.major > 0.0, profile.all.huge >= 0.5];
+    columns.into_iter().zip(is_shown).filter(|(_, is_shown)| *is_shown).map(|(text, _)| right(text)).collect()
+}
+
+fn module(function: &Function) -> String {
+    plain(function.module.as_deref().unwrap_or_default())
+}
+
+/// The first lines of a function that matter, with their parts where there are several.
+fn lines(function: &Function, longest: usize) -> String {
+    let names =
+        function.lines.iter().map(|((file, line), number)| (format!("{}:{line}", file_name(file)), *number));
+    let names: Vec<(String, f64)> = names.collect();
+    parts(&names, function.amount.faults, longest, |name| name.clone()).join("\n")
+}
+
+/// The first parts of at least 15 %, with their shares unless the first is all.
+fn parts<K>(list: &[(K, f64)], all: f64, longest: usize, name: impl Fn(&K) -> String) -> Vec<String> {
+    let shown = list.iter().take(2).filter(|(_, number)| *number >= all * 0.15);
+    shown
+        .map(|(key, number)| {
+            let name = shortened_to(&plain(&name(key)), longest);
+            if *number >= all * 0.995 { name } else { format!("{name} {}", percent(number / all)) }
+        })
+        .collect()
+}
+
+fn memory(profile: &Profile) -> String {
+    let mut header = headings(profile);
+    header.push(Cell::new("memory"));
+    let mut table = headed(header);
+    for (kind, amount) in profile.kinds.iter().take(8) {
+        let mut row = amounts(profile, *amount);
+        row.push(Cell::new(plain(&kind.name())));
+        table.add_row(row);
+    }
+    if profile.kinds.len() > 8 {
+        let mut rest = Amount::default();
+        profile.kinds.iter().skip(8).for_each(|(_, amount)| rest += *amount);
+        let mut row = amounts(profile, rest);
+        row.push(Cell::new(several(profile.kinds.len() as u64 - 8, "other kind")));
+        table.add_row(row);
+    }
+    format!("{table}\n")
+}
+
+/// Few processes one by one; many by name, as hundreds of short ones have a small part each.
+fn processes(profile: &Profile) -> String {
+    let (numbers, title) = match profile.processes.len() > PROCESSES {
+        true => ("processes", "name, and the one with most"),
+        false => ("process", "name"),
+    };
+    let mut table = headed(vec![right("faults"), right("share"), right(numbers), Cell::new(title)]);
+    let mut row = |faults: f64, number: String, name: String| {
+        let share = percent(profile.share(faults));
+        table.add_row(vec![right(whole(faults)), right(share), right(number), Cell::new(name)]);
+    };
+    if profile.processes.len() <= PROCESSES {
+        for (name, pid, faults) in &profile.processes {
+            row(*faults, pid.to_string(), plain(name));
+        }
+        return format!("{table}\n");
+    }
+    let programs = profile.programs();
+    for program in programs.iter().take(PROCESSES) {
+        let (pid, most) = program.first;
+        let name = format!("{} ({pid}: {})", plain(program.name), whole(most));
+        row(program.faults, count(program.processes), name);
+    }
+    let mut text = format!("{table}\n");
+    if programs.len() > PROCESSES {
+        let _ = writeln!(text, "and {}", several((programs.len() - PROCESSES) as u64, "more name"));
+    }
+    text
+}
+
+/// How the figures agree with the kernel's accounts.
+fn agreement(recording: &FaultRecording) -> String {
+    let balance = Balance::of(recording);
+    let mut lines: Vec<(u64, String)> = Vec::new();
+    if let Some(accounts) = balance.accounts {
+        let what = "in the processes' own accounts (ru_minflt and ru_majflt), of which";
+        lines.push((accounts.all(), what.into()));
+    }
+    lines.push((balance.user.all(), "in programs: counted by events, attributed above".into()));
+    if let Some(kernel) = balance.kernel {
+        lines.push((kernel.all(), "inside system calls: counted by events, attributed above".into()));
+    }
+    if balance.before.all() > 0 {
+        lines.push((balance.before.all(), "before the command began, in our copy that became it".into()));
+    }
+    if let Some(rest) = balance.without_event {
+        let populated = "on pages populated without an event (MAP_POPULATE, MADV_POPULATE, mlock, direct I/O; execve's stack)";
+        lines.push((
+            rest.all(),
+            match balance.kernel {
+                Some(_) => populated.into(),
+                None => format!("inside system calls, which we may not see, or {populated}"),
+            },
+        ));
+    }
+    if balance.beyond_accounts.all() > 0 {
+        let what = "of the events belong to processes that nobody has waited for yet";
+        lines.push((balance.beyond_accounts.all(), what.into()));
+    }
+    let width = lines.iter().map(|(number, _)| count(*number).len()).max().unwrap_or(0);
+    let mut text = String::from("Agreement with the kernel\n");
+    for (number, what) in lines {
+        let _ = writeln!(text, "  {:>width$}  {what}", count(number));
+    }
+    if recording.counters.accounts_are_late {
+        text.push_str("  the process ended meanwhile: its accounts are those of a moment before\n");
+    }
+    text
+}
+
+/// How it was observed, what that cost, what could not be seen.
+fn method(recording: &FaultRecording) -> String {
+    let method = &recording.method;
+    let samples = recording.faults.iter().map(|faults| faults.samples).sum();
+    let used: Vec<String> = method
+        .steps
+        .iter()
+        .filter(|step| step.minor_faults + step.major_faults > 0)
+        .map(|step| match step.minor_period {
+            1 => format!("each of {}", count(step.minor_faults + step.major_faults)),
+            period => format!("one in {period} of {}", count(step.minor_faults + step.major_faults)),
+        })
+        .collect();
+    let mut text = String::from("Method\n");
+    let _ = writeln!(
+        text,
+        "  looked at {}: {}",
+        several(samples, "fault"),
+        if used.is_empty() { "there were none".into() } else { used.join(", ") }
+    );
+    let observer = recording.cost.observer_cpu_ns as f64 / 1e9;
+    match recording.cost.subject_cpu_ns {
+        Some(subject) if subject > LONG_ENOUGH_NS => {
+            let subject = subject as f64 / 1e9;
+            let _ = writeln!(
+                text,
+                "  observing took {} s of CPU beside the {} s of what was observed ({})",
+                seconds_of(observer),
+                seconds_of(subject),
+                percent(observer / subject)
+            );
+        }
+        _ => {
+            let _ = writeln!(text, "  observing took {} s of CPU", seconds_of(observer));
+        }
+    }
+    if method.lost_samples > 0 {
+        let _ = writeln!(
+            text,
+            "  lost {}: buffers of {} KiB a CPU were full (counts are exact all the same, and what they stand for is {NOT_LOOKED_AT}; a larger --every or a smaller --stack loses fewer)",
+            several(method.lost_samples, "sample"),
+            method.buffer_bytes / 1024
+        );
+    }
+    if method.lost_news > 0 {
+        let _ = writeln!(
+            text,
+            "  lost {} of new mappings: some kinds of memory and some names are not known",
+            several(method.lost_news, "record")
+        );
+    }
+    if method.cut_chains > 0 {
+        let _ = writeln!(
+            text,
+            "  {} could not be followed to the outermost call (--stack {} looks further; code of just-in-time compilers needs frame pointers)",
+            several(method.cut_chains, "call chain"),
+            (method.stack_bytes * 2).min(61_440)
+        );
+    }
+    if !method.sees_kernel {
+        text.push_str("  faults inside system calls were not to be seen: root, CAP_PERFMON or sudo sysctl kernel.perf_event_paranoid=1 shows them\n");
+    }
+    if !method.sees_huge_pages {
+        text.push_str(
+            "  whether a page was huge was not to be seen: become the process's user or root (sudo)\n",
+        );
+    }
+    for remark in &recording.remarks {
+        let _ = writeln!(text, "  not seen: {}", plain(remark));
+    }
+    for module in recording.tree.modules.iter().filter(|module| module.trouble.is_some()).take(5) {
+        let trouble = module.trouble.as_deref().unwrap_or_default();
+        let _ = writeln!(text, "  no names from {}: {}", plain(&module.path), plain(trouble));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::faults::tree::tests::recording;
+    use faultless_records::fault_recording::{FaultProcess, Faults, Place};
+
+    #[test]
+    fn the_answer_comes_first_and_what_was_remarks_last() {
+        let text = text(&recording(), None);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[0], "chem: 100 page faults in 2.00 s (50 a second), 2 of them major");
+        assert_eq!(lines[1], "95.0 % of them are dgemm's (a b.c:5), on anonymous memory from mmap");
+        assert!(text.contains("152  in the processes' own accounts"), "{text}");
+        assert!(text.contains("inside system calls, which we may not see, or on pages populated"), "{text}");
+        assert!(text.contains("lost 4 samples: ") && text.contains("3 call chains"), "{text}");
+        assert!(text.contains("CAP_PERFMON") && text.contains("no names from /bin/chem: gone"), "{text}");
+    }
+
+    #[test]
+    fn an_answer_from_which_much_is_missing_says_so_at_once() {
+        let mut recording = recording();
+        let lose = |recording: &mut FaultRecording, number: u64| {
+            recording.method.steps[0].minor_faults += number;
+            recording.counters.user.minor += number;
+            text(recording, None)
+        };
+        assert!(!lose(&mut recording, 5).contains("were not looked at"), "5 of 105");
+        let text = lose(&mut recording, 95);
+        assert_eq!(
+            text.lines().nth(1).unwrap(),
+            "47.5 % of them are dgemm's (a b.c:5), on anonymous memory from mmap"
+        );
+        assert!(text.lines().nth(2).unwrap().starts_with("50.0 % of them were not looked at"), "{text}");
+        assert!(text.contains(" 100   50.0 %       0   [not looked at]"), "{text}");
+        recording.counters.user = faultless_records::fault_recording::FaultCounts::default();
+        recording.faults.clear();
+        assert!(!super::text(&recording, None).contains("were not looked at"), "none of none");
+    }
+
+    #[test]
+    fn a_kind_of_memory_that_has_a_small_part_does_not_speak_for_the_rest() {
+        let mut recording = recording();
+        let (anonymous, of_dgemm) = (recording.places[0].clone(), recording.faults[0]);
+        recording.faults.remove(0);
+        for place in 1..=10 {
+            let samples = if place == 10 { 5 } else { 10 };
+            let mapping = format!("/objects/{place}");
+            recording.places.push(Place { mapping, protection: 1, ..anonymous.clone() });
+            recording.faults.push(Faults { place, samples, weight: samples as f64, ..of_dgemm });
+        }
+        let text = text(&recording, None);
+        assert_eq!(text.lines().nth(1), Some("95.0 % of them are dgemm's (a b.c:5)"), "{text}");
+        let row = text.lines().find(|line| line.contains(" dgemm ")).unwrap();
+        assert!(row.trim_end().ends_with(" 10 kinds"), "{row}");
+        let rest = text.lines().find(|line| line.contains("3 other kinds")).unwrap();
+        let rest: Vec<&str> = rest.split_whitespace().collect();
+        assert_eq!(rest[..4], ["20", "20.0", "%", "2"], "{text}");
+    }
+
+    #[test]
+    fn many_processes_are_put_together_by_their_names() {
+        let mut recording = recording();
+        let of_chem = recording.faults[0];
+        let each = of_chem.weight as u64;
+        for pid in 100..400 {
+            let name = if pid < 395 { "true" } else { "sleep" };
+            recording.faults.push(Faults { process: recording.processes.len(), ..of_chem });
+            recording.processes.push(FaultProcess { pid, name: name.into() });
+            recording.method.steps[0].minor_faults += each;
+            recording.counters.user.minor += each;
+        }
+        let text = text(&recording, None);
+        let row = |name: &str| {
+            let line = text.lines().find(|line| line.contains(name)).unwrap();
+            line.split_whitespace().map(str::to_owned).collect::<Vec<_>>()
+        };
+        let of_true = [&count(295 * each), "98.0", "%", "295", "true", "(100:", &format!("{each})")];
+        assert_eq!(row(" true ("), of_true);
+        assert_eq!(row(" sleep (")[3..5], ["5", "sleep"]);
+        assert_eq!(row(" chem (")[3..6], ["1", "chem", "(7:"]);
+    }
+
+    #[test]
+    fn with_permission_the_two_gaps_stand_apart() {
+        let mut recording = recording();
+        recording.counters.kernel =
+            Some(faultless_records::fault_recording::FaultCounts { minor: 20, major: 0 });
+        let text = text(&recording, None);
+        assert!(text.contains("20  inside system calls: counted by events"), "{text}");
+        assert!(text.contains("12  on pages populated without an event"), "{text}");
+    }
+
+    #[test]
+    fn the_table_is_set_closer_where_there_is_little_room() {
+        let mut recording = recording();
+        recording.tree.frames[1].function = Some(format!("space::{}::grow(int)", "very_".repeat(20)));
+        for columns in [80, 100, 140] {
+            let text = text(&recording, Some(columns));
+            let widest = text.lines().map(|line| line.trim_end().chars().count()).max().unwrap();
+            assert!(widest <= columns, "{widest} of {columns}:\n{text}");
+        }
+        assert!(text(&recording, None).contains('…'));
+    }
+
+    #[test]
+    fn a_shortened_name_keeps_the_functions_own() {
+        let name = "void std::__new_allocator<long>::construct<long, long>(long*, long&&)";
+        assert_eq!(shortened(name), "std::__new_allocator<…>::construct<…>(…)");
+        assert_eq!(shortened_to(name, 20), "std:…construct<…>(…)");
+        assert_eq!(shortened_to("a_name_of_c_that_does_not_end", 20), "a_name_of_c_t…ot_end");
+    }
+
+    #[test]
+    fn text_of_others_steers_no_terminal() {
+        let mut recording = recording();
+        recording.tree.frames[1].function = Some("\u{1b}[2J".into());
+        recording.subject.command = vec!["\u{1b}]0;x".into()];
+        assert!(!text(&recording, None).contains('\u{1b}'));
+    }
+
+    #[test]
+    fn a_recording_without_faults_is_an_answer_too() {
+        let mut recording = recording();
+        recording.faults.clear();
+        recording.counters.user = faultless_records::fault_recording::FaultCounts::default();
+        assert!(text(&recording, Some(80)).starts_with("chem: no page faults in 2.00 s\n"));
+    }
+}

@@ -1,0 +1,8 @@
+//! What `map` says: tables, changes, sums of saved files, JSON.
+
+pub mod change;
+pub mod json;
+mod nmt;
+pub mod saved_totals;
+pub mod table;
+pub mod view;
