@@ -66,7 +66,7 @@ fn each_run_must_end_as_the_command_does_as_it_is() {
     let killed = one_round(&place, "kill -SEGV $$", &[]).output().unwrap();
     assert_eq!((killed.status.code(), text(&killed).as_str()), (Some(1), ""));
     assert!(
-        errors(&killed).contains("sh cannot be compared: killed by signal 11 as it is"),
+        errors(&killed).contains("sh cannot be compared: killed by SIGSEGV as it is"),
         "{}",
         errors(&killed)
     );

@@ -319,7 +319,7 @@ fn how_a_command_ended_is_told_and_kept_in_recordings() {
     for instrument in [&["--malloc"][..], &["--by", "seccomp"], &["--by", "tracepoints"]] {
         for (script, status, signal, line) in [
             ("exit 3", Some(3), None, "The command ended with exit status 3."),
-            ("kill -SEGV $$", None, Some(11), "The command was killed by signal 11."),
+            ("kill -SEGV $$", None, Some(11), "The command was killed by SIGSEGV."),
             ("exit 0", Some(0), None, ""),
         ] {
             let words = [instrument, &["--record", &saved, "--", "sh", "-c", script]].concat();

@@ -379,7 +379,7 @@ fn a_command_is_walked_at_its_exit_or_after_a_time_and_runs_to_its_end() {
 #[test]
 fn a_command_that_fails_is_walked_and_said_to_have_failed() {
     for (script, ending) in
-        [("exit 7", "sh ended with exit status 7"), ("kill -9 $$", "sh was killed by signal 9")]
+        [("exit 7", "sh ended with exit status 7"), ("kill -9 $$", "sh was killed by SIGKILL")]
     {
         let mut command = faultless_heap(&["--after", "50ms", "--", "sh", "-c"]);
         let output = command.arg(format!("sleep 0.3; {script}")).output().unwrap();

@@ -192,21 +192,9 @@ pub fn stop_job() {
     let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(0), Signal::SIGTSTP);
 }
 
-/// Name of a signal, such as `SIGSEGV`.
-#[must_use]
-pub fn name(number: i32) -> String {
-    Signal::try_from(number).map_or_else(|_| format!("signal {number}"), |signal| signal.as_str().to_owned())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn signals_have_names_and_unknown_ones_numbers() {
-        assert_eq!(name(11), "SIGSEGV");
-        assert_eq!(name(60), "signal 60");
-    }
 
     #[test]
     fn interruptions_are_told_from_news_about_children() {

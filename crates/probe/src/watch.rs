@@ -5,6 +5,7 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use faultless_records::measurement::{Ending, FinalView, Measurement};
+use faultless_records::signal;
 use nix::libc;
 use nix::sys::ptrace;
 use nix::sys::signal::{Signal, killpg};
@@ -14,7 +15,7 @@ use crate::deadline::GRACE;
 use crate::launch::Launched;
 use crate::process_files::{self, Others, Snapshot};
 use crate::process_list;
-use crate::signals::{self, Arrival, Signals};
+use crate::signals::{Arrival, Signals};
 use crate::tracer::{ending, is_job_control};
 
 /// How often an untraced command is sampled.
@@ -39,7 +40,7 @@ pub enum WatchError {
 impl fmt::Display for WatchError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Interrupted(number) => write!(out, "interrupted by {}", signals::name(*number)),
+            Self::Interrupted(number) => write!(out, "interrupted by {}", signal::name(*number)),
             Self::System(error) => write!(out, "cannot be followed: {error}"),
         }
     }

@@ -37,6 +37,7 @@ pub mod recording;
 pub mod saved_campaign;
 pub mod saved_form;
 pub mod script;
+pub mod signal;
 pub mod status;
 pub mod thread;
 pub mod tunables;

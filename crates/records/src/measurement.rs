@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::allocator::Allocator;
 use crate::program::program_of;
+use crate::signal;
 
 /// How a process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,7 +23,7 @@ impl fmt::Display for Ending {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Exited(status) => write!(formatter, "exit status {status}"),
-            Self::Killed(number) => write!(formatter, "killed by signal {number}"),
+            Self::Killed(number) => write!(formatter, "killed by {}", signal::name(*number)),
         }
     }
 }

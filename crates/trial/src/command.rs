@@ -11,13 +11,14 @@ use std::time::{Duration, Instant};
 
 use faultless_probe::launch::{Launch, Launched, Tracing, launch_traced};
 use faultless_probe::orphans::Orphanage;
-use faultless_probe::signals::{self, Signals};
+use faultless_probe::signals::Signals;
 use faultless_probe::system_calls;
 use faultless_probe::watch::{Moment, WatchError, watch_beside};
 use faultless_probe::{process_files, process_list};
 use faultless_records::allocator::Allocator;
 use faultless_records::measurement::{Ending, Measurement, Orphan};
 use faultless_records::program::program_of;
+use faultless_records::signal;
 
 use crate::environment::Environment;
 use crate::output::Drain;
@@ -95,7 +96,7 @@ pub enum RunError {
 impl fmt::Display for RunError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Interrupted(number) => write!(out, "interrupted by {}", signals::name(*number)),
+            Self::Interrupted(number) => write!(out, "interrupted by {}", signal::name(*number)),
             Self::Start(error) => write!(out, "cannot start: {error}"),
             Self::Watch(error) => write!(out, "cannot be followed: {error}"),
             Self::Ended(how) => out.write_str(how),

@@ -74,7 +74,7 @@ mod tests {
                 minor_faults: 3000,
                 ..Figures::default()
             }),
-            failure: user_s.is_none().then(|| "killed by signal 11".into()),
+            failure: user_s.is_none().then(|| "killed by SIGSEGV".into()),
             foreign_cpu: 0.0,
             marks: Default::default(),
         };
@@ -109,7 +109,7 @@ mod tests {
         assert_eq!(words(line("fast")), ["fast", "1.16*", "1.16*", "20.0*", "3,000*"]);
         assert_eq!(words(line("×0.55"))[..2], ["×0.55", "0.50–0.60"]);
         assert_eq!(words(line("broken")), ["broken", "failed", "failed", "failed", "failed"]);
-        assert!(text.contains("broken failed in sh: killed by signal 11"), "{text}");
+        assert!(text.contains("broken failed in sh: killed by SIGSEGV"), "{text}");
         assert!(text.contains("Medians, and under them") && !text.contains("geometric mean"), "{text}");
     }
 

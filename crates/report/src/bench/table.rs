@@ -350,8 +350,8 @@ mod tests {
                 sample(0, 1, Some(figures(1.2)), None),
                 sample(1, 0, Some(figures(0.5)), None),
                 sample(1, 1, Some(figures(0.6)), None),
-                sample(2, 0, None, Some("killed by signal 11")),
-                sample(2, 1, None, Some("killed by signal 11")),
+                sample(2, 0, None, Some("killed by SIGSEGV")),
+                sample(2, 1, None, Some("killed by SIGSEGV")),
             ],
         }
     }
@@ -386,7 +386,7 @@ mod tests {
     #[test]
     fn failures_are_said_once_and_have_no_mean() {
         let text = text(&campaign(), None);
-        assert_eq!(text.matches("broken failed in sh6 small 2: killed by signal 11").count(), 1);
+        assert_eq!(text.matches("broken failed in sh6 small 2: killed by SIGSEGV").count(), 1);
         assert!(text.contains("failed") && text.contains("the machine was busy"));
         assert_eq!(standing(&campaign(), 0, 2, Cost::Processor), "failed");
         let of_broken = super::text(&Campaign { reference: 2, ..campaign() }, None);

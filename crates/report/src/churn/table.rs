@@ -401,7 +401,7 @@ mod tests {
     fn a_success_is_not_worth_a_line() {
         assert_eq!([None, Some(Ending::Exited(0))].map(failure), ["", ""]);
         let failures = [Ending::Exited(7), Ending::Killed(11)].map(|ending| failure(Some(ending)));
-        let expected = ["The command ended with exit status 7.\n", "The command was killed by signal 11.\n"];
+        let expected = ["The command ended with exit status 7.\n", "The command was killed by SIGSEGV.\n"];
         assert_eq!(failures, expected);
     }
 

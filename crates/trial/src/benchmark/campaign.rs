@@ -294,7 +294,7 @@ mod tests {
         long.measurement.elapsed = LIMIT * 2;
         assert_eq!(
             judge(&job, &entry(None), &long).unwrap_err(),
-            "killed by signal 9, exit status 124 as it is"
+            "killed by SIGKILL, exit status 124 as it is"
         );
     }
 
@@ -319,7 +319,7 @@ mod tests {
         let failed = run(Ending::Exited(1), &files, "first\nout of memory");
         assert_eq!(judge(&job(true), &entry(None), &failed).unwrap_err(), "exit status 1: out of memory");
         let killed = run(Ending::Killed(11), &files, "");
-        assert_eq!(judge(&job(true), &entry(None), &killed).unwrap_err(), "killed by signal 11");
+        assert_eq!(judge(&job(true), &entry(None), &killed).unwrap_err(), "killed by SIGSEGV");
         assert!(judge(&job(true), &entry(None), &run(Ending::Exited(0), &files, "hello")).is_err());
     }
 }
