@@ -27,7 +27,7 @@ use faultless_records::quantity::size;
 use faultless_report::doctor;
 use faultless_report::doctor::Consultation;
 use faultless_report::doctor::html::html;
-use faultless_trial::command::{Command, LargestView, Run, first_look, run_with_sizes};
+use faultless_trial::command::{Command, FirstLook, LargestView, Run, first_look, run_with_sizes};
 use faultless_trial::comparison::{Arm, compare};
 use faultless_trial::environment::Environment;
 
@@ -110,7 +110,7 @@ fn consult(
     rounds: u32,
     signals: &Signals,
 ) -> Result<Consultation, Failure> {
-    let mut progress = Progress::start();
+    let progress = Progress::start();
     let name = patient.command.name();
     progress.say(&format!("{name}: first look, as it is, until it ends (Ctrl-C stops it)"));
     let first = match first_look(&patient.command, &patient.environment, signals) {
@@ -125,52 +125,91 @@ fn consult(
             return Err(failure);
         }
     };
-    let as_is = first.brought().unwrap_or(Allocator::Libc);
-    let look = first.run;
-    let orphans = first.orphans;
-    progress.say(&format!("{}: observing its sizes under Faultless", patient.command.name()));
-    let Observation { largest: observed, others, unreached, has_several_processes } =
-        observe(patient, files, signals)?;
+    progress.say(&format!("{name}: observing its sizes under Faultless"));
+    let observation = observe(patient, files, signals)?;
+    let remedies = Remedies::derive(patient, &first, &observation);
+    let tried = try_arms(patient, files, &first, &remedies, rounds, progress, signals)?;
+    conclude(patient, first, observation, remedies, tried)
+}
 
-    let glibc = loader::glibc_version(&look.measurement.mapped_files);
-    let findings = check_environment(patient, &look.measurement, glibc);
-    let tuning = derive(&Evidence {
-        report: observed.as_ref(),
-        others: &others,
-        peak_rss_bytes: look.measurement.peak_rss_bytes,
-        processors: std::thread::available_parallelism().map_or(1, |number| number.get() as u64),
-    });
-    let libc_is_reachable = matches!(as_is, Allocator::Libc | Allocator::LibcDebug)
-        || plan::preloads_allocator(&patient.environment);
+/// What is tried on a command.
+struct Remedies {
+    /// Settings of libc.
+    tuning: Tuning,
+    /// The allocator that the command has as it is.
+    as_is: Allocator,
+    /// Whether settings of libc reach it.
+    is_libc_reachable: bool,
+}
 
-    let (arms, roles): (Vec<Arm>, Vec<_>) =
-        plan::arms(&patient.environment, &tuning, patient.under_faultless(files), libc_is_reachable)
-            .into_iter()
-            .unzip();
+impl Remedies {
+    fn derive(patient: &Patient, first: &FirstLook, observation: &Observation) -> Self {
+        let as_is = first.brought().unwrap_or(Allocator::Libc);
+        let tuning = derive(&Evidence {
+            report: observation.largest.as_ref(),
+            others: &observation.others,
+            peak_rss_bytes: first.run.measurement.peak_rss_bytes,
+            processors: std::thread::available_parallelism().map_or(1, |number| number.get() as u64),
+        });
+        let is_libc_reachable = matches!(as_is, Allocator::Libc | Allocator::LibcDebug)
+            || plan::preloads_allocator(&patient.environment);
+        Self { tuning, as_is, is_libc_reachable }
+    }
+}
+
+/// What came of it.
+struct Tried {
+    arms: Vec<ArmResult>,
+    /// What the command printed last where it failed.
+    failed_output: Option<String>,
+    /// What the demo saw of its own memory.
+    residence: Option<String>,
+}
+
+fn try_arms(
+    patient: &Patient,
+    files: &Files,
+    first: &FirstLook,
+    remedies: &Remedies,
+    rounds: u32,
+    mut progress: Progress,
+    signals: &Signals,
+) -> Result<Tried, Failure> {
+    let under_faultless = patient.under_faultless(files);
+    let arms =
+        plan::arms(&patient.environment, &remedies.tuning, under_faultless, remedies.is_libc_reachable);
+    let (arms, roles): (Vec<Arm>, Vec<_>) = arms.into_iter().unzip();
     let names: Vec<String> = arms.iter().map(|arm| arm.name.clone()).collect();
-    progress.plan(names.clone(), rounds, look.measurement.elapsed);
+    progress.plan(names.clone(), rounds, first.run.measurement.elapsed);
     let runs = compare(&patient.command, &arms, rounds, signals, &mut progress)
         .map_err(|error| Failure::of_run(&patient.command.name(), error))?;
-    drop(progress);
-
     let failed_output = failed_output(&runs);
     let residence = if patient.is_demo { demo_residence(&names, &runs) } else { None };
     let of_arm = |((name, role), runs): (_, Vec<Run>)| {
         let runs = runs.into_iter().map(|run| run.measurement).collect();
         ArmResult { name, role, runs }
     };
-    let arms: Vec<ArmResult> = names.into_iter().zip(roles).zip(runs).map(of_arm).collect();
-    let doubts = doubts(patient, &look.measurement, &arms, unreached);
+    let arms = names.into_iter().zip(roles).zip(runs).map(of_arm).collect();
+    Ok(Tried { arms, failed_output, residence })
+}
+
+fn conclude(
+    patient: &Patient,
+    first: FirstLook,
+    observation: Observation,
+    remedies: Remedies,
+    tried: Tried,
+) -> Result<Consultation, Failure> {
+    let (look, orphans) = (first.run.measurement, first.orphans);
+    let glibc = loader::glibc_version(&look.mapped_files);
+    let arms = tried.arms;
+    let doubts = doubts(patient, &look, &arms, observation.unreached);
     let verdict = judge(&arms, scope(&arms, &doubts, &orphans), page_bytes())
         .ok_or_else(|| Failure::Failed("no run was measured".into()))?;
-    let loaded_data = loaded_data::recognise(
-        observed.as_ref(),
-        &arms,
-        &verdict.arms,
-        faultless_probe::machine::numa_nodes(),
-    );
-    let mut remarks = remarks(&arms, as_is, libc_is_reachable, has_several_processes);
-    remarks.extend(residence);
+    let heap = observation.largest;
+    let numa_nodes = faultless_probe::machine::numa_nodes();
+    let mut remarks = remarks(&arms, &remedies, observation.has_several_processes);
+    remarks.extend(tried.residence);
     if patient.command.arguments.iter().any(|word| word.to_str().is_none()) {
         remarks.push("a word of the command is no UTF-8: in lines to paste \u{fffd} stands for the bytes that are none".into());
     }
@@ -178,21 +217,20 @@ fn consult(
     remarks.extend(
         proc_view::obstacle().map(|obstacle| format!("which allocator ran was not seen: {obstacle}")),
     );
-    let tuning = if libc_is_reachable { tuning } else { Tuning::default() };
     Ok(Consultation {
         command: patient.words(),
         is_demo: patient.is_demo,
         glibc,
         taken_out: plan::taken_out(&patient.environment),
-        findings,
-        heap: observed,
-        tuning,
-        loaded_data,
+        findings: check_environment(patient, &look, glibc),
+        tuning: if remedies.is_libc_reachable { remedies.tuning } else { Tuning::default() },
+        loaded_data: loaded_data::recognise(heap.as_ref(), &arms, &verdict.arms, numa_nodes),
+        heap,
         arms,
         verdict,
         remarks,
         doubts,
-        failed_output,
+        failed_output: tried.failed_output,
         orphans,
     })
 }
@@ -341,12 +379,7 @@ fn scope(arms: &[ArmResult], doubts: &[String], orphans: &[Orphan]) -> Scope {
 }
 
 /// What limits the conclusions.
-fn remarks(
-    arms: &[ArmResult],
-    as_is: Allocator,
-    libc_is_reachable: bool,
-    has_several_processes: bool,
-) -> Vec<String> {
+fn remarks(arms: &[ArmResult], remedies: &Remedies, has_several_processes: bool) -> Vec<String> {
     let mut remarks = Vec::new();
     let rounds = arms.first().map_or(0, |arm| arm.runs.len());
     if rounds < LEAST_ROUNDS {
@@ -355,9 +388,10 @@ fn remarks(
             "{runs} of each arm can tell from noise only what is half or twice as much; -n {LEAST_ROUNDS} or more can tell less"
         ));
     }
-    if !libc_is_reachable {
+    if !remedies.is_libc_reachable {
         remarks.push(format!(
-            "the command brings {as_is} along, so settings of libc do not reach it and none was tried"
+            "the command brings {} along, so settings of libc do not reach it and none was tried",
+            remedies.as_is
         ));
     }
     let is_sampled = |run: &Measurement| run.final_view == FinalView::Sampled;

@@ -159,18 +159,8 @@ impl<Taker: Audience> Session<'_, Taker> {
         *looked = Instant::now();
         let mut has_looked = true;
         loop {
-            let now = Instant::now();
-            if now >= next {
-                match self.audience.is_behind() {
-                    true => self.sampler.miss(1),
-                    // The look at the end takes the place of one right before it.
-                    false if end.is_some_and(|end| end < now + SHORTEST) => {}
-                    false => {
-                        self.sampler.round();
-                        *looked = Instant::now();
-                        has_looked = true;
-                    }
-                }
+            if Instant::now() >= next {
+                has_looked |= self.look_or_miss(end, looked);
                 next = self.next_round(next, times.interval);
                 if let Some(watch) = watch.as_deref_mut() {
                     watch.sample();
@@ -221,6 +211,21 @@ impl<Taker: Audience> Session<'_, Taker> {
                 }
             }
         }
+    }
+
+    /// Looks, unless those who read along are behind, or the last look is about to come. Whether it did, and when.
+    fn look_or_miss(&mut self, end: Option<Instant>, looked: &mut Instant) -> bool {
+        let takes_the_last = end.is_some_and(|end| end < Instant::now() + SHORTEST);
+        if self.audience.is_behind() {
+            self.sampler.miss(1);
+            return false;
+        }
+        if takes_the_last {
+            return false;
+        }
+        self.sampler.round();
+        *looked = Instant::now();
+        true
     }
 
     /// Waits for what comes first; whether a signal came, and whether the kernel said something.

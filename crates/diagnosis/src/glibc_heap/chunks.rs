@@ -111,14 +111,8 @@ pub fn walk(
             size = next?;
             continue;
         }
-        if bytes < LEAST_CHUNK_BYTES || fenceposts > 0 {
-            return Err(fault("its size is smaller than any chunk's"));
-        }
-        if size.is_mapping() {
-            return Err(fault("it says that it is a mapping of its own"));
-        }
-        if bytes == left {
-            return Err(fault("it ends where a top chunk or a fencepost should be"));
+        if let Some(reason) = objection(size, left, fenceposts) {
+            return Err(fault(reason));
         }
         // Before the next one's head, which may lie far away.
         let [stored, forward, back] = window.words::<3>(address + 8).ok_or(fault("it cannot be read"))?;
@@ -136,22 +130,31 @@ pub fn walk(
             size = next;
             continue;
         }
-        let kind = if next.previous_is_used() {
-            if !is_marked {
-                return Err(fault("it says that it belongs to another kind of arena"));
-            }
-            if stretch.fast.contains(&address) { Kind::Fast } else { Kind::Used }
-        } else {
-            if footer != bytes {
-                return Err(fault("it is free, and its two sizes differ"));
-            }
-            Kind::Binned { stored, next: forward, previous: back }
+        let kind = match (next.previous_is_used(), is_marked) {
+            (true, false) => return Err(fault("it says that it belongs to another kind of arena")),
+            (true, true) if stretch.fast.contains(&address) => Kind::Fast,
+            (true, true) => Kind::Used,
+            (false, _) if footer != bytes => return Err(fault("it is free, and its two sizes differ")),
+            (false, _) => Kind::Binned { stored, next: forward, previous: back },
         };
         visit(window, Chunk { address, bytes, kind });
         address += bytes;
         size = next;
     }
     Err(Fault { address, reason: "the heap ends before its last chunk" })
+}
+
+/// Why a chunk in a stretch, of which so much is left, cannot have this size if it is neither top nor fencepost.
+fn objection(size: SizeWord, left: u64, fenceposts: u32) -> Option<&'static str> {
+    if size.bytes() < LEAST_CHUNK_BYTES || fenceposts > 0 {
+        Some("its size is smaller than any chunk's")
+    } else if size.is_mapping() {
+        Some("it says that it is a mapping of its own")
+    } else if size.bytes() == left {
+        Some("it ends where a top chunk or a fencepost should be")
+    } else {
+        None
+    }
 }
 
 fn read_size(window: &mut Window<'_>, address: u64) -> Result<SizeWord, Fault> {
