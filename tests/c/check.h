@@ -68,6 +68,13 @@ static inline void read_text(const char *path, char *text, size_t room) {
     text[used] = 0;
 }
 
+/* Size of the address space in pages. */
+static inline long addresses(void) {
+    char text[256];
+    read_text("/proc/self/statm", text, sizeof text);
+    return strtol(text, NULL, 10);
+}
+
 /* Whether a line of smaps has a flag, given with the blank before it. */
 static inline bool line_has(const char *line, const char *flag) {
     const char *found = strstr(line, flag);

@@ -3,13 +3,6 @@
 #include "check.h"
 #include <sys/resource.h>
 
-/* Size of the address space in pages. */
-static long addresses(void) {
-    char text[256];
-    read_text("/proc/self/statm", text, sizeof text);
-    return strtol(text, NULL, 10);
-}
-
 int main(void) {
     free(opaque(malloc(100)));
     long before = addresses();

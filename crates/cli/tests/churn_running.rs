@@ -14,6 +14,7 @@ use std::time::Duration;
 use faultless_probe::tracefs::Tracefs;
 use place::Place;
 use running::{Running, stopped, wait_until};
+use serde_json::Value;
 use tool::{assert_refused, errors, json};
 
 /// Calls malloc and free 500 times a second in each thread.
@@ -41,6 +42,16 @@ fn start(program: &str, libraries: &str) -> Running {
 fn churn(running: &Running) -> Command {
     let words = ["churn", "--malloc", "--json", "--for", "300ms", "--pid", &running.pid()];
     tool::faultless(&words)
+}
+
+/// What it reported; none where no probes are permitted.
+fn report(output: &Output) -> Option<Value> {
+    if output.status.success() {
+        return Some(json(output));
+    }
+    assert!(errors(output).contains("cannot set probes"), "{}", errors(output));
+    faultless_skipped::skipped("probes are not permitted");
+    None
 }
 
 /// The libc of this test.
@@ -93,11 +104,7 @@ fn all_threads_share_one_probe_at_each_function() {
     let running = start(&program, "");
     let tool = churn(&running).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let (output, most) = with_most_named(tool);
-    if !output.status.success() {
-        assert!(errors(&output).contains("cannot set probes"), "{}", errors(&output));
-        return faultless_skipped::skipped("probes are not permitted");
-    }
-    let report = json(&output);
+    let Some(report) = report(&output) else { return };
     assert!(report["frees"].as_u64() > Some(100), "{report}");
     // 1,280 probes of their own took minutes: entries of six functions and the returns of five are enough.
     assert!((1..=11).contains(&most), "{most}");
@@ -140,12 +147,8 @@ fn what_setting_and_removing_probes_costs_is_said_to_be_in_no_figure() {
         &["-fno-builtin"],
     );
     let running = start(&program, "");
-    let output = churn(&running).output().unwrap();
-    if !output.status.success() {
-        assert!(errors(&output).contains("cannot set probes"), "{}", errors(&output));
-        return faultless_skipped::skipped("probes are not permitted");
-    }
-    let remarks = json(&output)["remarks"].to_string();
+    let Some(report) = report(&churn(&running).output().unwrap()) else { return };
+    let remarks = report["remarks"].to_string();
     assert!(
         remarks.contains("To set and to remove them took ") && remarks.contains("in no figure"),
         "{remarks}"
@@ -166,12 +169,7 @@ fn who_called_realloc_is_known_also_where_that_jumps_to_malloc() {
     let place = Place::new("growing");
     let program = place.compile("growing", GROWING, &["-fno-builtin"]);
     let running = start(&program, "");
-    let output = churn(&running).output().unwrap();
-    if !output.status.success() {
-        assert!(errors(&output).contains("cannot set probes"), "{}", errors(&output));
-        return faultless_skipped::skipped("probes are not permitted");
-    }
-    let report = json(&output);
+    let Some(report) = report(&churn(&running).output().unwrap()) else { return };
     let callers = report["callers"].as_array().unwrap();
     let names: Vec<_> = callers.iter().map(|caller| caller["function"].as_str().unwrap()).collect();
     assert!(!names.is_empty() && names.iter().all(|name| ["grow", "align"].contains(name)), "{report}");
@@ -206,12 +204,7 @@ fn what_children_free_of_their_copies_lives_on_in_the_process_and_new_threads_ar
     let place = Place::new("master");
     let program = place.compile("master", MASTER, &["-fno-builtin", "-pthread"]);
     let running = start(&program, "");
-    let output = churn(&running).output().unwrap();
-    if !output.status.success() {
-        assert!(errors(&output).contains("cannot set probes"), "{}", errors(&output));
-        return faultless_skipped::skipped("probes are not permitted");
-    }
-    let report = json(&output);
+    let Some(report) = report(&churn(&running).output().unwrap()) else { return };
     let size = |from: u64| {
         let sizes = report["sizes"].as_array().unwrap();
         sizes.iter().find(|size| size["from_bytes"] == from).cloned().unwrap_or_default()

@@ -128,11 +128,9 @@ fn change(
     let (Some(spread), Some(base)) = (Spread::of(of_arm.clone()), Spread::of(of_base.clone())) else {
         return Change::Same;
     };
-    if of_arm.len() < LEAST_ROUNDS {
-        let least_part = if spread.median < base.median { 0.5 } else { 1.0 };
-        return spread.change_from(&base, least_part, least);
-    }
     if of_arm.len() < PAIRED_ROUNDS {
+        let half_or_twice = if spread.median < base.median { 0.5 } else { 1.0 };
+        let least_part = if of_arm.len() < LEAST_ROUNDS { half_or_twice } else { least_part };
         return spread.change_from(&base, least_part, least);
     }
     // What is nothing in both is no evidence, and nothing beside something is.
