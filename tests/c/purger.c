@@ -372,6 +372,35 @@ static void forked_from_one(void) {
     expect_success(child, "a child of one thread");
     end_parked(other);
 }
+static void *fill_in_turns(void *unused) {
+    enum { BLOCKS_OF_TURN = 64, TURNS = 30 };
+    for (int turn = 0; turn < TURNS; turn++) {
+        char *block[BLOCKS_OF_TURN];
+        for (size_t i = 0; i < BLOCKS_OF_TURN; i++) memset(block[i] = malloc(100000 + i * 5000), 1, 100000 + i * 5000);
+        for (size_t i = 0; i < BLOCKS_OF_TURN; i++) free(block[i]);
+    }
+    return unused;
+}
+static long minor_faults(void) {
+    struct rusage usage;
+    getrusage(RUSAGE_SELF, &usage);
+    return usage.ru_minflt;
+}
+static pid_t raw_clone(void) { return (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0); }
+/* No handler tells the child of a process with one thread that it is one: with threads it holds its memory all the same. */
+static void cloned(void) {
+    free(allocate(NULL));
+    pid_t child = raw_clone();
+    if (child == 0) {
+        pthread_t threads[2];
+        for (size_t i = 0; i < COUNT_OF(threads); i++) pthread_create(&threads[i], NULL, fill_in_turns, NULL);
+        for (size_t i = 0; i < COUNT_OF(threads); i++) pthread_join(threads[i], NULL);
+        /* The pages of 64 blocks for each thread are 8,000; of all blocks 240,000. */
+        CHECK(minor_faults() < 60000 || !preloaded(), "%ld faults", minor_faults());
+        _exit(0);
+    }
+    expect_success(child, "a child of a raw clone");
+}
 /* A child of vfork that allocates before exec, as the JDK's does, has its parent's memory, but a thread that it makes ends with it. */
 static void vforked(void) {
     pthread_t other = start_parked();
@@ -402,7 +431,7 @@ int main(int argc, char **argv) {
         {"none_when_alone_again", none_when_alone_again},
         {"none_if_off", none_if_off},       {"forked", forked},
         {"forked_from_one", forked_from_one},
-        {"vforked", vforked},
+        {"cloned", cloned},                 {"vforked", vforked},
         {"threads_end_when_it_has_left", threads_end_when_it_has_left},
         {"comes_after_a_refusal", comes_after_a_refusal},
         {"sleeps_where_nanosleep_is_refused", sleeps_where_nanosleep_is_refused},

@@ -70,6 +70,21 @@ fn statistics_at_exit_are_printed_on_stderr() {
 }
 
 #[test]
+fn statistics_at_exit_go_into_no_file_that_took_the_place_of_stderr() {
+    if preload().is_some() {
+        let outcome = Program::new("other_standard_error.c").variable("FAULTLESS", "stats:exit").run();
+        assert!(outcome.status.success(), "{outcome:?}");
+        assert_eq!(outcome.stdout, "alone\n");
+    }
+}
+
+#[test]
+fn trace_that_cannot_be_written_is_said() {
+    let Some(outcome) = ordinary_with("trace:/proc/none/trace") else { return };
+    assert!(outcome.stderr.contains("cannot write the whole trace"), "{}", outcome.stderr);
+}
+
+#[test]
 fn statistics_of_several_processes_do_not_mix_in_a_pipe() {
     if preload().is_some() {
         Program::new("stats_print.c").argument("whole").passes();
@@ -185,7 +200,7 @@ fn what_is_written_at_exit_ends_no_program_that_may_not_write() {
     for value in
         ["stats:exit", &format!("report:{}", prefix.display()), &format!("trace:{}", prefix.display())]
     {
-        Program::new("refused_writes.c").variable("FAULTLESS", value).passes();
+        Program::new("refused_writes.c").argument("pipe").variable("FAULTLESS", value).passes();
     }
     for file in files_of(&prefix) {
         let _ = std::fs::remove_file(file);

@@ -108,6 +108,11 @@ fn without_one_what_is_held_goes_back_whatever_threads_there_are() {
 }
 
 #[test]
+fn child_of_a_raw_clone_holds_its_memory_once_it_has_threads() {
+    Program::new("purger.c").argument("cloned").passes();
+}
+
+#[test]
 fn child_of_vfork_starts_none_and_its_parent_has_one_afterwards() {
     Program::new("purger.c").argument("vforked").passes();
 }

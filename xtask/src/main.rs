@@ -50,7 +50,7 @@ usage: cargo xtask TASK [OPTIONS]
       --allocators N=P,..  others beside libc and ours, NAME=PATH
       --threads N          default 8
   aarch64                  programs of tests/c under the library for aarch64, by qemu-aarch64
-  musl                     the tests of the heap in static programs of musl
+  musl                     the tests of the heap in static programs of musl, and a program that depends on it
   peers [NAME...]          other allocators as libraries for `faultless bench --allocators NAME=PATH`, in target/peers
       --out DIR            another folder
   regret TRACE...          what policies of purging cost on traces of FAULTLESS=trace:PREFIX (docs/decay.md)

@@ -324,6 +324,7 @@ fn attach() -> Option<&'static ThreadCache> {
         key.arm((&raw const *cache).addr());
     }
     handle_forks();
+    purger::note_thread();
     Some(cache)
 }
 

@@ -82,9 +82,9 @@ impl Heap {
         self.spans.start_trace(prefix);
     }
 
-    /// Writes what is left of the record, if there is one.
-    pub fn end_trace(&self) {
-        self.spans.end_trace();
+    /// Writes what is left of the record, if there is one. False: not all of it could be written.
+    pub fn end_trace(&self) -> bool {
+        self.spans.end_trace()
     }
 
     /// Where blocks come from and go to that no cache holds.

@@ -370,15 +370,18 @@ impl Spans {
         self.heap.lock().trace.start(prefix);
     }
 
-    /// Writes what is left of the record, if there is one. Else no lock is taken: a signal handler that interrupted who holds it may end
-    /// the process.
-    pub fn end_trace(&self) {
+    /// Writes what is left of the record, if there is one; false: not all of it could be written. Else no lock is taken: a signal handler
+    /// that interrupted who holds it may end the process.
+    pub fn end_trace(&self) -> bool {
         // ORDERING: Relaxed, as in `start_trace`.
         if !self.is_traced.load(Ordering::Relaxed) {
-            return;
+            return true;
         }
         let now = os::now_ns();
-        self.with(now, |heap, _| heap.trace.record(Event::End, 0, heap.counts.used, now));
+        self.with(now, |heap, _| {
+            heap.trace.record(Event::End, 0, heap.counts.used, now);
+            heap.trace.is_on()
+        })
     }
 
     /// What a MiB of idle memory is worth, in ns of CPU time a second; at least 1.

@@ -9,6 +9,10 @@
 #ifndef FAULTLESS_HPP
 #define FAULTLESS_HPP
 
+#if !defined(__cpp_exceptions) && !defined(__EXCEPTIONS)
+#error "faultless.hpp needs exceptions; without them use the functions of faultless.h"
+#endif
+
 #include <faultless.h>
 
 #include <cstddef>

@@ -5,6 +5,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use faultless_heap::global::{HEAP, purger};
 use faultless_heap::lock::Lock;
 use faultless_heap::message::say;
+use faultless_heap::os::FileIdentity;
 use faultless_heap::reservation::HugePages;
 use faultless_heap::span_heap::PurgeMode;
 use faultless_heap::trace;
@@ -19,6 +20,8 @@ const SHOWN_MAX: usize = 100;
 pub struct AtExit {
     /// Print statistics to standard error.
     pub statistics: bool,
+    /// What standard error is at the start: who closes it may have another file there at the end.
+    standard_error: Option<FileIdentity>,
     prefix: [u8; PREFIX_MAX],
     prefix_bytes: usize,
 }
@@ -28,11 +31,16 @@ impl AtExit {
     pub fn report_prefix(&self) -> &[u8] {
         &self.prefix[..self.prefix_bytes]
     }
+
+    /// Whether what was standard error at the start still is.
+    pub fn may_speak(&self) -> bool {
+        self.standard_error.is_some() && self.standard_error == FileIdentity::of_standard_error()
+    }
 }
 
 /// What to do at the end of the process.
 pub static AT_EXIT: Lock<AtExit> =
-    Lock::new(AtExit { statistics: false, prefix: [0; PREFIX_MAX], prefix_bytes: 0 });
+    Lock::new(AtExit { statistics: false, standard_error: None, prefix: [0; PREFIX_MAX], prefix_bytes: 0 });
 
 /// Whether the statistics page is wanted. Synchronization: the thread that starts the process.
 pub static PUBLISHES: AtomicBool = AtomicBool::new(false);
@@ -63,6 +71,7 @@ pub unsafe fn read(environment: *const *const c_char) {
 #[inline(never)]
 fn apply_all(value: &[u8]) {
     value.split(|&byte| byte == b',').filter(|option| !option.is_empty()).for_each(apply);
+    AT_EXIT.lock().standard_error = FileIdentity::of_standard_error();
     // ORDERING: Relaxed; the end of the process comes later.
     ARE_GIVEN.store(true, Ordering::Relaxed);
 }

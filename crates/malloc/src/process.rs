@@ -48,14 +48,18 @@ extern "C" fn end() {
 #[cold]
 #[inline(never)]
 fn write_results() {
-    HEAP.end_trace();
+    let trace_is_lost = !HEAP.end_trace();
     if is_idle_copy() {
         return;
     }
     // Held by a thread that is at its end, too.
     let Some(at_exit) = AT_EXIT.try_lock() else { return };
-    if at_exit.statistics {
+    let may_speak = at_exit.may_speak();
+    if at_exit.statistics && may_speak {
         statistics::print();
+    }
+    if trace_is_lost && may_speak {
+        say(format_args!("cannot write the whole trace to the file that FAULTLESS=trace:PREFIX names"));
     }
     let prefix = at_exit.report_prefix();
     if prefix.is_empty() {
@@ -72,7 +76,7 @@ fn write_results() {
         let mut file = os::File::create(path)?;
         stats::write_report(&HEAP, &mut file).ok()
     });
-    if written.is_none() {
+    if written.is_none() && may_speak {
         let name = core::str::from_utf8(prefix).unwrap_or("(not UTF-8)");
         say(format_args!("cannot write the report to {name}.{}", os::process_id()));
     }

@@ -221,6 +221,16 @@ pub fn note_process() {
     PROCESS.store(os::process_id(), Ordering::Relaxed);
 }
 
+/// Where a thread comes that has no cache yet: the child of a raw `clone` or `_Fork`, of which no handler told, has a copy of its
+/// parent's memory, and threads of its own. That of `vfork` is one thread, with the number of its process.
+pub fn note_thread() {
+    let own = os::process_id();
+    // ORDERING: Relaxed; all threads of a process store the same.
+    if PROCESS.load(Ordering::Relaxed) != own && os::thread_id() != own {
+        PROCESS.store(own, Ordering::Relaxed);
+    }
+}
+
 /// Makes the child of a fork, in which no purger is, know that.
 pub fn forget() {
     // ORDERING: Relaxed; the child has one thread.

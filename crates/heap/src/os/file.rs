@@ -78,6 +78,21 @@ impl Drop for StandardError {
     }
 }
 
+/// Which file it is, whatever its names and numbers: device and inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileIdentity(u64, u64);
+
+impl FileIdentity {
+    /// Of what standard error is now; `None` if it is closed.
+    pub fn of_standard_error() -> Option<Self> {
+        // struct stat: 144 bytes on x86-64, 128 on aarch64, which begins with st_dev and st_ino in both.
+        let mut stat = [0u64; 18];
+        // SAFETY: the kernel writes one struct stat.
+        let answer = unsafe { syscall(number::FSTAT, [2, stat.as_mut_ptr() as usize, 0, 0, 0, 0]) };
+        (answer == 0).then_some(Self(stat[0], stat[1]))
+    }
+}
+
 /// A file being written; closed on drop.
 pub struct File(usize);
 

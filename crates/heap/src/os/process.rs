@@ -15,6 +15,12 @@ pub fn process_id() -> u32 {
     unsafe { syscall(number::GETPID, [0; 6]) as u32 }
 }
 
+/// Number of this thread: that of its process if it is the first.
+pub fn thread_id() -> u32 {
+    // SAFETY: no argument, no effect.
+    unsafe { syscall(number::GETTID, [0; 6]) as u32 }
+}
+
 /// The thread pointers of the threads that end the process, or 0: a second one may find a mistake while the first is in a handler of
 /// SIGABRT, and stop there until the first has described the crash, or the other way round. Of more the last are not known.
 static DYING: [AtomicUsize; 4] = [const { AtomicUsize::new(0) }; 4];

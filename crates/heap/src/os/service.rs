@@ -1,7 +1,7 @@
 //! Threads of ours that nobody waits for: how they are started, and what becomes of the process when one ends last.
 
 use super::elf;
-use super::process::process_id;
+use super::process::{process_id, thread_id};
 use super::syscall::{number, syscall};
 use super::thread::{SIG_SETMASK, found, keeping_errno, set_signals, sleep_ns};
 use core::arch::asm;
@@ -51,9 +51,7 @@ pub fn start_thread(body: ThreadBody) -> bool {
 /// a stack as usual. Starts a thread with both, which ends when this one has; if that is refused, this one may be the last. May call
 /// `malloc`.
 pub fn leave_end_to_another() {
-    // SAFETY: no argument, no effect.
-    let own = unsafe { syscall(number::GETTID, [0; 6]) } as usize;
-    create(end_after, core::ptr::without_provenance_mut(own), None);
+    create(end_after, core::ptr::without_provenance_mut(thread_id() as usize), None);
 }
 
 /// Creates a detached thread, with a stack of so many bytes or as usual. Whether there is one.

@@ -3,7 +3,7 @@
 use super::elf::Object;
 use super::errno::Errno;
 use super::syscall::{number, syscall};
-use core::arch::{asm, global_asm};
+use core::arch::asm;
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, Ordering};
@@ -194,21 +194,23 @@ pub fn thread_pointer() -> usize {
 
 // Not in every libc, or not in libc itself: before glibc 2.34 `dlsym` and the keys are in libdl and libpthread, which a
 // program need not have loaded. The shared library refers to those weakly, too (`faultless-malloc`, feature `old-glibc`).
-// The `_IO_list` functions are glibc's lock around its list of open streams; recursive.
-global_asm!(".weak _IO_list_lock", ".weak _IO_list_unlock", ".weak _IO_list_resetlock");
 
-/// The function of this name and type that the linker found, if any.
+/// The function of this name and type that the linker found, if any; with `weak`, that need not be there.
 macro_rules! found {
-    ($name:literal as $kind:ty) => {{
+    (weak $name:literal as $kind:ty) => {
+        // Beside the reference: it holds for the object file that it stands in.
+        found!($name as $kind, concat!(".weak ", $name))
+    };
+    ($name:literal as $kind:ty $(, $weak:expr)?) => {{
         let address: usize;
         // SAFETY: loads the address that the linker found, null if none, which is `None` for a function pointer; the type is
         // that of the function's documentation.
         unsafe {
             #[cfg(target_arch = "x86_64")]
-            asm!(concat!("mov {}, qword ptr [rip + ", $name, "@GOTPCREL]"), out(reg) address,
+            asm!($($weak,)? concat!("mov {}, qword ptr [rip + ", $name, "@GOTPCREL]"), out(reg) address,
                 options(pure, readonly, nostack, preserves_flags));
             #[cfg(target_arch = "aarch64")]
-            asm!(concat!("adrp {0}, :got:", $name), concat!("ldr {0}, [{0}, :got_lo12:", $name, "]"),
+            asm!($($weak,)? concat!("adrp {0}, :got:", $name), concat!("ldr {0}, [{0}, :got_lo12:", $name, "]"),
                 out(reg) address, options(pure, readonly, nostack, preserves_flags));
             core::mem::transmute::<usize, Option<$kind>>(address)
         }
@@ -395,9 +397,9 @@ pub fn has_threads() -> Option<bool> {
     is_known.then(|| !is_single_threaded())
 }
 
-/// Takes libc's lock around its list of streams.
+/// Takes libc's lock around its list of streams: glibc's, which may be taken again by who has it.
 pub fn lock_stdio_list() {
-    if let Some(function) = found!("_IO_list_lock" as unsafe extern "C" fn()) {
+    if let Some(function) = found!(weak "_IO_list_lock" as unsafe extern "C" fn()) {
         // SAFETY: glibc's own function for this, which takes no argument.
         unsafe { function() };
     }
@@ -405,7 +407,7 @@ pub fn lock_stdio_list() {
 
 /// Releases what [`lock_stdio_list`] took.
 pub fn unlock_stdio_list() {
-    if let Some(function) = found!("_IO_list_unlock" as unsafe extern "C" fn()) {
+    if let Some(function) = found!(weak "_IO_list_unlock" as unsafe extern "C" fn()) {
         // SAFETY: glibc's own function for this, which takes no argument.
         unsafe { function() };
     }
@@ -413,7 +415,7 @@ pub fn unlock_stdio_list() {
 
 /// Makes libc's lock around its list of streams free, in a forked child.
 pub fn reset_stdio_list_lock() {
-    if let Some(function) = found!("_IO_list_resetlock" as unsafe extern "C" fn()) {
+    if let Some(function) = found!(weak "_IO_list_resetlock" as unsafe extern "C" fn()) {
         // SAFETY: glibc's own function for this, which takes no argument.
         unsafe { function() };
     }
