@@ -17,7 +17,7 @@ use crate::lock::Lock;
 use crate::message::{Misuse, misuse};
 use crate::os;
 use crate::size_class::{self, SMALL_MAX, Scaled};
-use crate::thread_cache::ThreadCache;
+use crate::thread_cache::{Rest, ThreadCache};
 use core::alloc::{GlobalAlloc, Layout};
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -176,7 +176,10 @@ pub unsafe fn free(pointer: *mut u8) {
     let address = pointer as usize;
     if let Some(tag) = HEAP.spans.map.tag_at(address) {
         let cache = thread_local::cache();
-        let Some(place) = cache.own_place(tag) else { return free_foreign(address) };
+        let place = match cache.own_place(tag) {
+            Ok(place) => place,
+            Err(rest) => return free_foreign(address, cache, rest),
+        };
         // SAFETY: the cache is this thread's own, or gated. The caller gives the block up; class 0 is gated in every cache.
         if unsafe { cache.push(place, address) } {
             return;
@@ -185,15 +188,11 @@ pub unsafe fn free(pointer: *mut u8) {
     free_slow(address);
 }
 
-/// Frees a block of another shard. Out of line, so that the usual case is short; it looks the tag up again, which the usual case would
-/// have to keep for it.
+/// Frees a block of another shard. Out of line, so that the usual case is short.
 #[inline(never)]
-fn free_foreign(address: usize) {
-    let is_kept = HEAP.spans.map.tag_at(address).is_some_and(|tag| {
-        // SAFETY: as in `free`.
-        unsafe { thread_local::cache().push_foreign(tag, address) }
-    });
-    if !is_kept {
+fn free_foreign(address: usize, cache: &'static ThreadCache, rest: Rest) {
+    // SAFETY: as in `free`.
+    if unsafe { !cache.push_foreign(rest, address) } {
         free_slow(address);
     }
 }

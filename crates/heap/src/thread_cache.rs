@@ -30,7 +30,7 @@ use crate::size_class::{self, CLASSES, GOING_HOME, Scaled};
 use crate::spans::Spans;
 use again::Again;
 use bin::{BINS, Bin, class_of_bin, foreign_bin};
-pub use bin::{GATE, Place};
+pub use bin::{GATE, Place, Rest};
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering, compiler_fence};
 use first_use::FirstUse;
 use room::{Growth, Room, most_in};
@@ -154,9 +154,9 @@ impl ThreadCache {
         head
     }
 
-    /// Where blocks of a slab with this tag are kept, if it is one of the cache's shard.
+    /// Where blocks of a slab with this tag are kept, if it is one of the cache's shard; else what [`ThreadCache::push_foreign`] needs.
     #[inline(always)]
-    pub fn own_place(&self, tag: Tag) -> Option<Place> {
+    pub fn own_place(&self, tag: Tag) -> Result<Place, Rest> {
         Place::of_own(tag, self.tag)
     }
 
@@ -189,9 +189,9 @@ impl ThreadCache {
     /// # Safety
     /// This thread owns the cache (or the cache is gated) and the block, which is of that slab.
     #[inline(always)]
-    pub unsafe fn push_foreign(&self, tag: Tag, block: usize) -> bool {
+    pub unsafe fn push_foreign(&self, rest: Rest, block: usize) -> bool {
         // SAFETY: the caller's contract.
-        unsafe { self.push(Place::of_foreign(tag), block) }
+        unsafe { self.push(Place::of_foreign(rest), block) }
     }
 
     /// The shard that its thread keeps to.

@@ -50,9 +50,9 @@ fn give_small(heap: &Heap, cache: &ThreadCache, block: usize) {
     let tag = heap.spans.map.tag_at(block).unwrap();
     let is_kept = match cache.own_place(tag) {
         // SAFETY: this thread owns the cache and the block.
-        Some(place) => unsafe { cache.push(place, block) },
+        Ok(place) => unsafe { cache.push(place, block) },
         // SAFETY: as above.
-        None => unsafe { cache.push_foreign(tag, block) },
+        Err(rest) => unsafe { cache.push_foreign(rest, block) },
     };
     if !is_kept {
         heap.free(Some(cache), block);

@@ -35,22 +35,27 @@ pub struct Bin {
 
 const _: () = assert!(size_of::<Bin>() == 1 << Tag::CLASS_SHIFT);
 
+/// What is left of a tag where that of a cache of another shard is taken off: the class is as it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rest(Tag);
+
 /// Which of a cache's bins: so many bytes behind the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place(usize);
 
 impl Place {
-    /// The bin of blocks with this tag in a cache of the tag `own`, if both are of one shard.
+    /// The bin of blocks with this tag in a cache of the tag `own`, which has no class, if both are of one shard; else what is left of
+    /// the tag.
     #[inline(always)]
-    pub fn of_own(tag: Tag, own: Tag) -> Option<Self> {
+    pub fn of_own(tag: Tag, own: Tag) -> Result<Self, Rest> {
         // What is left of a tag of this shard is the class.
-        let offset = tag.0 ^ own.0;
-        (offset < CLASSES * size_of::<Bin>()).then_some(Self(offset))
+        let rest = tag.0 ^ own.0;
+        if rest < CLASSES * size_of::<Bin>() { Ok(Self(rest)) } else { Err(Rest(Tag(rest))) }
     }
 
-    /// The bin of blocks with this tag in a cache of another shard.
+    /// The bin of another shard's blocks in a cache that is not theirs.
     #[inline(always)]
-    pub fn of_foreign(tag: Tag) -> Self {
+    pub fn of_foreign(Rest(tag): Rest) -> Self {
         // A class is below CLASSES, and so this below BINS.
         Self(foreign_bin(tag.class()) * size_of::<Bin>())
     }
