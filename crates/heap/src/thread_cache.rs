@@ -351,6 +351,10 @@ impl ThreadCache {
     }
 
     /// The spare of a bin, if it has one. Under the cache's lock.
+    fn has_spare(&self, bin: usize) -> bool {
+        self.spares.get(bin).is_some_and(|spare| spare.get() != 0)
+    }
+
     fn take_spare(&self, bin: usize) -> Magazine {
         let Some(spare) = self.spares.get(bin) else { return Magazine::EMPTY };
         let magazine = Magazine::unpack(spare.get());

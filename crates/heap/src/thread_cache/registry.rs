@@ -16,6 +16,8 @@ const MAPPED_BYTES: usize = 64 * 1024;
 const RELIEF_PAUSE_NS: u64 = 100_000_000;
 /// Pause in ns of the purger between the caches of one barrier and the next.
 const REVOKED_PAUSE_NS: u64 = 20_000;
+/// Groups after which it does so in any case: those of threads that are parked hold nothing, look after look.
+const EMPTY_GROUPS: u32 = 8;
 
 /// All thread caches of a heap.
 pub struct Caches {
@@ -303,16 +305,18 @@ impl Caches {
         let is_own = |cache: &ThreadCache| own.is_some_and(|own| core::ptr::eq(own, cache));
         let in_use = self.all().filter(|cache| cache.state.get() == IN_USE && !is_own(cache));
         let mut chosen = in_use.filter(|cache| is_chosen(cache));
-        loop {
+        for groups in 1.. {
             let group: Group = core::array::from_fn(|_| chosen.next());
             if group[0].is_none() {
-                return blocks;
+                break;
             }
-            blocks += revocation::revoke(&group, idle, &self.budget, home);
-            if idle {
+            let taken = revocation::revoke(&group, idle, &self.budget, home);
+            blocks += taken;
+            if idle && (taken > 0 || groups % EMPTY_GROUPS == 0) {
                 registry = self.pause(registry);
             }
         }
+        blocks
     }
 
     /// Takes the lock for the time of a fork.

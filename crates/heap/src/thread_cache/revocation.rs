@@ -71,6 +71,10 @@ impl ThreadCache {
         for (place, &head) in gated.heads.iter().enumerate().skip(1) {
             let class = class_of_bin(place);
             let list = Some(head).filter(|&head| head != LEFT_ALONE);
+            // Of a parked thread that is so for all of them, look after look.
+            if list.is_none() && !self.has_spare(place) {
+                continue;
+            }
             let taken = list.and_then(|list| self.settle_list(place, list, passed, &home.spans.map));
             if taken.is_some() {
                 // The owner reads the capacity when it opens the bin, under the lock.
