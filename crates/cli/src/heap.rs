@@ -34,7 +34,7 @@ pub struct HeapArguments {
     /// Walk the heaps of the process with this number.
     #[arg(short, long, value_name = "PID", allow_negative_numbers = true, value_parser = crate::subject::number, conflicts_with = "words")]
     pub pid: Option<i32>,
-    /// Let the process stand still during the walk, so that its figures are exact; it notices nothing but the time.
+    /// Let the process stand still during the walk, for 2 s at most, so that its figures are exact; it notices nothing but the time.
     #[arg(short, long)]
     pub stop: bool,
     /// Walk a command's heaps after this time (10s, 500ms, 2m) [default: at its exit].

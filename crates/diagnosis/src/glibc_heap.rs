@@ -42,6 +42,11 @@ pub trait Memory {
         true
     }
 
+    /// Whether the walk has to end: who waits for it has waited for long enough.
+    fn is_overdue(&self) -> bool {
+        false
+    }
+
     /// The mappings as they are now, where they may be others than those that the walk began with.
     fn areas(&self) -> Option<Vec<Area>> {
         None

@@ -11,17 +11,23 @@ use faultless_records::faultless_page::FaultlessPage;
 /// Where the figures come from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
-    /// A running process.
-    Process {
-        /// How long it stood still; none when it was not stopped.
-        stood: Option<Duration>,
-        /// Threads that could not be stopped.
-        moving_threads: usize,
-    },
+    /// A running process; how it was stopped, if it was.
+    Process(Option<Stop>),
     /// A process on its way out, which changes no more.
     AtExit,
     /// A core file of this name.
     Core(String),
+}
+
+/// How a process was made to stand still.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stop {
+    /// For how long.
+    pub stood: Duration,
+    /// Threads that could not be stopped.
+    pub moving_threads: usize,
+    /// Arenas that were still to be walked when it had stood for long enough: their figures are of later, while it ran.
+    pub overdue_arenas: usize,
 }
 
 /// Memory of an allocator whose inside is not known.

@@ -14,7 +14,7 @@ use faultless_records::allocator::Allocator;
 use faultless_records::glibc::is_libc;
 use faultless_records::mappings::{self, DELETED, Mapping};
 use faultless_records::status;
-use faultless_report::heap::{FaultlessHeap, HeapView, Regions, Source};
+use faultless_report::heap::{FaultlessHeap, HeapView, Regions, Source, Stop};
 
 use super::faultless::Host;
 use crate::failure::Failure;
@@ -22,7 +22,7 @@ use crate::subject;
 
 /// How often arenas are looked for in a process that changes meanwhile.
 const MOST_SEARCHES: usize = 8;
-/// A process is not stopped again when it has stood for this long in all.
+/// A process does not stand for longer in all: then it goes on, and what was not walked yet is walked while it runs.
 const MOST_STANDING: Duration = Duration::from_secs(2);
 /// How long it runs before it is stopped again.
 const BETWEEN_STOPS: Duration = Duration::from_millis(2);
@@ -59,11 +59,8 @@ pub fn look(process: &Process, manner: Manner) -> Result<HeapView, Failure> {
     let began = Instant::now();
     let (mut seen, source) = match manner {
         Manner::Standing => see_standing(&known)?,
-        Manner::Running => {
-            let source = Source::Process { stood: None, moving_threads: 0 };
-            (see(&known, false)?, source)
-        }
-        Manner::AtExit => (see(&known, false)?, Source::AtExit),
+        Manner::Running => (see(&known, None)?, Source::Process(None)),
+        Manner::AtExit => (see(&known, None)?, Source::AtExit),
     };
     let took = began.elapsed();
     let status = process.text("status").map_err(Failure::of_process)?;
@@ -98,28 +95,27 @@ fn see_standing(known: &Known<'_>) -> Result<(Seen, Source), Failure> {
         stops += 1;
         let standstill = Standstill::begin(known.process).map_err(of_standstill)?;
         let moving_threads = standstill.moving_threads();
+        let until = Instant::now() + MOST_STANDING.saturating_sub(stood);
         // Most stops in a busy process find the same arenas locked: they end at once.
         let is_worth_it = best.as_ref().is_none_or(|best| {
-            let live = LiveMemory { known, areas: Vec::new(), is_standing: true };
+            let live = LiveMemory { known, areas: Vec::new(), until: Some(until) };
             best.walks.is_empty() || walk::is_any_at_rest(&live, best.flawed_arenas())
         });
-        let seen = is_worth_it.then(|| see(known, true));
+        let seen = is_worth_it.then(|| see(known, Some(until)));
         stood += standstill.end();
-        match (&mut best, seen.transpose()?) {
-            (Some(best), Some(seen)) if best.walks.len() == seen.walks.len() => {
-                for (walk, later) in best.walks.iter_mut().zip(seen.walks) {
-                    walk.improve(later);
-                }
-            }
-            (best, Some(seen)) => *best = Some(seen),
-            (_, None) => {}
+        if let Some(seen) = seen.transpose()? {
+            best = Some(Seen::joined(best, seen));
         }
         // Where nothing was found the main arena may just have been changing.
         let is_exact = best.as_ref().is_none_or(|best| {
             best.flawed_arenas().next().is_none() && (!best.walks.is_empty() || stops >= STOPS_FOR_NOTHING)
         });
-        if let Some(seen) = best.take_if(|_| is_exact || stood > MOST_STANDING) {
-            return Ok((seen, Source::Process { stood: Some(stood), moving_threads }));
+        if let Some(mut seen) = best.take_if(|_| is_exact || stood >= MOST_STANDING) {
+            let overdue_arenas = seen.walks.iter().map(walk::HeapWalk::overdue_arenas).sum();
+            if overdue_arenas > 0 {
+                seen = Seen::joined(Some(seen), see(known, None)?);
+            }
+            return Ok((seen, Source::Process(Some(Stop { stood, moving_threads, overdue_arenas }))));
         }
         // Longer each time: on a busy machine a thread may wait in the middle of malloc for a processor.
         std::thread::sleep(BETWEEN_STOPS * stops.min(STOPS_FOR_NOTHING));
@@ -146,6 +142,17 @@ struct Seen {
 }
 
 impl Seen {
+    /// The later look, with the arenas of the one before that were at rest only then.
+    fn joined(before: Option<Self>, mut later: Self) -> Self {
+        let Some(mut before) = before.filter(|before| before.walks.len() == later.walks.len()) else {
+            return later;
+        };
+        for (walk, later) in before.walks.iter_mut().zip(std::mem::take(&mut later.walks)) {
+            walk.improve(later);
+        }
+        Self { walks: before.walks, ..later }
+    }
+
     /// Those that another look may find at rest.
     fn flawed_arenas(&self) -> impl Iterator<Item = u64> {
         let arenas = self.walks.iter().flat_map(|walk| &walk.arenas);
@@ -154,11 +161,12 @@ impl Seen {
     }
 }
 
-fn see(known: &Known<'_>, is_standing: bool) -> Result<Seen, Failure> {
+/// One look; at a process that stands, until it goes on.
+fn see(known: &Known<'_>, until: Option<Instant>) -> Result<Seen, Failure> {
     let Known { process, memory, ref host, .. } = *known;
     let mappings = subject::mappings(process, "maps")?;
     let libraries = libraries(&mappings, process);
-    let mut live = LiveMemory { known, areas: areas(&mappings), is_standing };
+    let mut live = LiveMemory { known, areas: areas(&mappings), until };
     let mut seen = Seen { walks: Vec::new(), other: None, faultless: None, remarks: Vec::new() };
     let mut is_unused = false;
     for library in &libraries {
@@ -281,12 +289,17 @@ fn of_standstill(error: StandstillError) -> Failure {
 struct LiveMemory<'process> {
     known: &'process Known<'process>,
     areas: Vec<Area>,
-    is_standing: bool,
+    /// When the process goes on; none where it runs.
+    until: Option<Instant>,
 }
 
 impl Memory for LiveMemory<'_> {
     fn changes(&self) -> bool {
-        !self.is_standing
+        self.until.is_none()
+    }
+
+    fn is_overdue(&self) -> bool {
+        self.until.is_some_and(|until| Instant::now() >= until)
     }
 
     fn read(&self, address: u64, buffer: &mut [u8]) -> bool {

@@ -1,9 +1,8 @@
 //! What one arena holds, added up chunk by chunk; and what `malloc_trim(0)` would give back of it.
 
-use std::collections::HashMap;
-
 use faultless_records::glibc_heap::{CHUNK_STRUCT_BYTES, LEAST_CHUNK_BYTES};
 
+use super::bins::Met;
 use super::chunks::{Chunk, Kind};
 use super::pages::{Holding, Pages, Tally};
 use super::sizes::{Amount, Sizes};
@@ -123,7 +122,7 @@ pub struct Accountant<'account, 'pages, 'memory> {
     /// Where the free chunks began that end where the walk stands; a trim first joins fast chunks with their neighbours.
     run: Option<u64>,
     /// Chunks of bins that were met.
-    pub met: &'account mut HashMap<u64, FreeChunk>,
+    pub met: &'account mut Met,
 }
 
 impl<'account, 'pages, 'memory> Accountant<'account, 'pages, 'memory> {
@@ -132,7 +131,7 @@ impl<'account, 'pages, 'memory> Accountant<'account, 'pages, 'memory> {
         account: &'account mut Account,
         pages: &'pages mut Pages<'memory>,
         trimming: Trimming,
-        met: &'account mut HashMap<u64, FreeChunk>,
+        met: &'account mut Met,
     ) -> Self {
         Self { account, tally: Tally::new(pages), trimming, run: None, met }
     }

@@ -1,6 +1,7 @@
 //! The lists of free chunks that an arena keeps, followed and checked; they must name the chunks that the walk met.
 
 use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasher, Hasher, RandomState};
 
 use faultless_records::glibc_heap::{
     ArenaState, BINS, CHUNK_HEADER_BYTES, LEAST_CHUNK_BYTES, Layout, SizeWord, link, word,
@@ -71,15 +72,59 @@ pub fn fast_chunks(
     Some((chunks, lists))
 }
 
+/// Chunks of bins that the walk met.
+pub type Met = HashMap<u64, FreeChunk, AddressHash>;
+
+/// Places addresses by a product: there may be millions, in no order, and the hash that Rust has is most of what finding one costs.
+#[derive(Debug, Clone)]
+pub struct AddressHash {
+    /// Odd, and drawn anew each time: no process can be made such that its chunks fall together.
+    factor: u64,
+}
+
+impl Default for AddressHash {
+    fn default() -> Self {
+        Self { factor: RandomState::new().hash_one(0) | 1 }
+    }
+}
+
+impl BuildHasher for AddressHash {
+    type Hasher = AddressHasher;
+
+    fn build_hasher(&self) -> AddressHasher {
+        AddressHasher { factor: self.factor, product: 0 }
+    }
+}
+
+/// Hashes one address.
+pub struct AddressHasher {
+    factor: u64,
+    product: u64,
+}
+
+impl Hasher for AddressHasher {
+    fn finish(&self) -> u64 {
+        // The table goes by the lowest bits, and the highest are the best of a product.
+        self.product ^ (self.product >> 32)
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64(u64::from(*byte));
+        }
+    }
+
+    fn write_u64(&mut self, address: u64) {
+        self.product = (self.product ^ address).wrapping_mul(self.factor);
+    }
+}
+
+/// How many chunks of bins are followed before it is asked again whether the walk has to end.
+const BETWEEN_QUESTIONS: u64 = 4096;
+
 /// Follows the regular bins through the chunks that the walk met; others are read.
 #[must_use]
-pub fn follow(
-    memory: &dyn Memory,
-    state: &ArenaState,
-    address: u64,
-    layout: &Layout,
-    met: &HashMap<u64, FreeChunk>,
-) -> Lists {
+pub fn follow(memory: &dyn Memory, state: &ArenaState, address: u64, layout: &Layout, met: &Met) -> Lists {
     let mut lists = Lists { is_sound: true, ..Lists::default() };
     let most = state.system_bytes / LEAST_CHUNK_BYTES + 1;
     for bin in 0..BINS {
@@ -95,7 +140,8 @@ pub fn follow(
             if known.is_none() {
                 lists.unmet.push(chunk);
             }
-            if found.previous != before || lists.binned.blocks >= most {
+            let has_to_end = lists.binned.blocks.is_multiple_of(BETWEEN_QUESTIONS) && memory.is_overdue();
+            if found.previous != before || lists.binned.blocks >= most || has_to_end {
                 lists.is_sound = false;
                 break;
             }

@@ -1,13 +1,13 @@
 //! The whole walk: every arena, again where it moved under the walk; then the caches of threads and the mapped blocks.
 
 use std::borrow::Cow;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
 use faultless_records::glibc_heap::{ArenaState, HeapInfo, Layout, Parameters};
 
-use super::account::{Account, Accountant, FreeChunk, Trimming};
+use super::account::{Account, Accountant, Trimming};
 use super::arenas::{self, Found, Ring};
-use super::bins::{self, Lists};
+use super::bins::{self, Lists, Met};
 use super::caches::{self, Candidate};
 use super::chunks::{self, Chunk, Fault, Stretch};
 use super::mapped::{self, MappedBlocks};
@@ -67,6 +67,8 @@ pub enum Flaw {
         /// Bytes that were walked.
         walked_bytes: u64,
     },
+    /// The walk had to end before.
+    Overdue,
 }
 
 /// One arena.
@@ -137,6 +139,12 @@ pub struct HeapWalk {
 }
 
 impl HeapWalk {
+    /// Arenas that the walk did not come to the end of, since it had to end.
+    #[must_use]
+    pub fn overdue_arenas(&self) -> usize {
+        self.arenas.iter().filter(|arena| arena.flaw == Some(Flaw::Overdue)).count()
+    }
+
     /// Whether every figure is exact.
     #[must_use]
     pub fn is_exact(&self) -> bool {
@@ -228,7 +236,7 @@ struct Walker<'memory> {
 struct Attempt {
     account: Account,
     heaps: Vec<Heap>,
-    met: HashMap<u64, FreeChunk>,
+    met: Met,
     candidates: Vec<Candidate>,
     fault: Option<Fault>,
 }
@@ -253,6 +261,9 @@ impl Walker<'_> {
             };
             let Some(state) = state else { continue };
             let (mut arena, candidates) = self.arena(found, &state);
+            if arena.flaw.is_some() && self.memory.is_overdue() {
+                arena.flaw = Some(Flaw::Overdue);
+            }
             arena.attempts = attempts;
             arena.follow(last.0, last.1);
             last = (arena.flaw, arena.same_looks);
@@ -359,7 +370,10 @@ impl Walker<'_> {
             let end = self.stretch(attempt, &stretch, first, first, trimming);
             let bytes = end - first;
             attempt.heaps.push(Heap { start: first, bytes, accessible_bytes: bytes, reserved_bytes: bytes });
-            if attempt.fault.is_some() {
+            let walked_bytes: u64 = attempt.heaps.iter().map(|heap| heap.bytes).sum();
+            // Most heaps are one piece, and following the lists only to see that costs as much as at the end.
+            let is_whole = !state.is_noncontiguous && walked_bytes == state.system_bytes;
+            if attempt.fault.is_some() || is_whole {
                 break;
             }
             let search = search.get_or_insert_with(|| {
@@ -367,7 +381,6 @@ impl Walker<'_> {
                 Search::new(lists.unmet.into_iter().chain(fast.iter().copied()).chain([state.top]), known)
             });
             next = search.next(self.memory, &areas, &attempt.heaps);
-            let walked_bytes: u64 = attempt.heaps.iter().map(|heap| heap.bytes).sum();
             let missing_bytes = state.system_bytes.saturating_sub(walked_bytes);
             if next.is_none() && state.is_noncontiguous && missing_bytes > 0 {
                 let wanted = (state.top, missing_bytes);

@@ -45,7 +45,10 @@ impl<'memory> Window<'memory> {
 
     /// Begins at the page of `address`.
     fn move_to(&mut self, address: u64, end: u64) -> Option<()> {
-        if end > self.limit || end - address > LEAST_BLOCK_BYTES - super::PAGE_BYTES {
+        if end > self.limit
+            || end - address > LEAST_BLOCK_BYTES - super::PAGE_BYTES
+            || self.memory.is_overdue()
+        {
             return None;
         }
         let start = address & !(super::PAGE_BYTES - 1);

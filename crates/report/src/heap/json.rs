@@ -13,10 +13,10 @@ pub const FORMAT: &str = "faultless-heap/1";
 /// The whole report.
 #[must_use]
 pub fn json(report: &HeapView) -> String {
-    let (source, stood, moving) = match &report.source {
-        Source::Process { stood, moving_threads } => ("process", *stood, *moving_threads),
-        Source::AtExit => ("exit", None, 0),
-        Source::Core(_) => ("core", None, 0),
+    let (source, stop) = match &report.source {
+        Source::Process(stop) => ("process", *stop),
+        Source::AtExit => ("exit", None),
+        Source::Core(_) => ("core", None),
     };
     let other = report.other.as_ref().map(|(name, regions)| {
         json!({
@@ -32,8 +32,9 @@ pub fn json(report: &HeapView) -> String {
         "pid": report.pid,
         "name": report.name,
         "source": source,
-        "stood_still_seconds": stood.map(|time| time.as_secs_f64()),
-        "moving_threads": moving,
+        "stood_still_seconds": stop.map(|stop| stop.stood.as_secs_f64()),
+        "moving_threads": stop.map_or(0, |stop| stop.moving_threads),
+        "overdue_arenas": stop.map_or(0, |stop| stop.overdue_arenas),
         "walk_seconds": report.took.as_secs_f64(),
         "glibc": report.glibc.map(|(major, minor)| format!("{major}.{minor}")),
         "counted_rss_bytes": report.counted_rss_bytes,
@@ -178,5 +179,6 @@ pub fn flaw_text(flaw: &Flaw) -> String {
             format!("its lists name {} free chunks and the walk met {}", listed.blocks, met.blocks)
         }
         Flaw::Size { walked_bytes } => format!("{walked_bytes} bytes were walked, which is not its size"),
+        Flaw::Overdue => "it was not walked to its end".into(),
     }
 }

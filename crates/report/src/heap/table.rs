@@ -8,7 +8,7 @@ use faultless_diagnosis::glibc_heap::walk::{Arena, HeapWalk};
 use faultless_records::quantity::{count, mebibytes, percent, several, size};
 
 use super::json::flaw_text;
-use crate::heap::{FaultlessHeap, HeapView, Regions, Source};
+use crate::heap::{FaultlessHeap, HeapView, Regions, Source, Stop};
 use crate::plain::{plain, wrapped};
 use crate::table_form::{headed, right};
 
@@ -136,7 +136,7 @@ fn part_of_process(report: &HeapView, rss_bytes: u64) -> String {
     let mallocs: u64 = report.walks.iter().map(of_walk).sum();
     let rest = match (&report.source, report.pid) {
         _ if mallocs >= rss_bytes / 2 => String::new(),
-        (Source::Process { .. }, Some(pid)) => format!("\nfaultless map --pid {pid} names the rest."),
+        (Source::Process(_), Some(pid)) => format!("\nfaultless map --pid {pid} names the rest."),
         _ => "\nfaultless map -- COMMAND names the rest.".to_owned(),
     };
     let part = percent(mallocs as f64 / rss_bytes.max(1) as f64);
@@ -218,20 +218,32 @@ fn heading(report: &HeapView) -> String {
         None => plain(&report.name),
     };
     let how = match &report.source {
-        Source::Process { stood: Some(stood), moving_threads: 0 } => {
-            format!("it stood still for {:.1} ms", stood.as_secs_f64() * 1e3)
-        }
-        Source::Process { stood: Some(stood), moving_threads } => format!(
-            "it stood for {:.1} ms, but {moving_threads} of its threads could not be stopped",
-            stood.as_secs_f64() * 1e3
-        ),
-        Source::Process { stood: None, .. } => {
+        Source::Process(Some(stop)) => standing(stop),
+        Source::Process(None) => {
             format!("walked while it ran, in {:.1} ms", report.took.as_secs_f64() * 1e3)
         }
         Source::AtExit => "at its exit".to_owned(),
         Source::Core(file) => format!("from {}", plain(file)),
     };
     format!("{subject}{glibc}: {how}")
+}
+
+fn standing(stop: &Stop) -> String {
+    let milliseconds = stop.stood.as_secs_f64() * 1e3;
+    let mut text = match stop.moving_threads {
+        0 => format!("it stood still for {milliseconds:.1} ms"),
+        moving => {
+            format!("it stood for {milliseconds:.1} ms, but {moving} of its threads could not be stopped")
+        }
+    };
+    match stop.overdue_arenas {
+        0 => {}
+        1 => text += ", and ran on while an arena was walked for which that was too short",
+        arenas => {
+            text += &format!(", and ran on while {arenas} arenas were walked for which that was too short")
+        }
+    }
+    text
 }
 
 fn answer(walk: &HeapWalk, unit: Unit, reserved: u64) -> String {
@@ -425,7 +437,8 @@ fn flaws(walk: &HeapWalk, source: &Source) -> Vec<String> {
     let (lasting, moving): (Vec<&Arena>, Vec<&Arena>) =
         flawed.partition(|arena| stands || arena.has_lasting_flaw());
     let cure = match source {
-        Source::Process { stood: None, .. } => "--stop makes the process stand still meanwhile.",
+        Source::Process(None) => "--stop makes the process stand still meanwhile.",
+        Source::Process(Some(stop)) if stop.overdue_arenas > 0 => "It had stood for long enough, and ran on.",
         _ => "It was stopped again and again, each time in the middle of malloc.",
     };
     let moved = flaw_line(&moving, walk, "moved under the walk").map(|line| format!("{line} {cure}"));
@@ -449,6 +462,23 @@ fn flaw_line(arenas: &[&Arena], walk: &HeapWalk, what: &str) -> Option<String> {
 mod tests {
     use super::*;
     use std::time::Duration;
+
+    #[test]
+    fn how_long_it_stood_and_what_that_was_too_short_for_is_said() {
+        let stop = |moving_threads, overdue_arenas| {
+            standing(&Stop { stood: Duration::from_millis(2003), moving_threads, overdue_arenas })
+        };
+        assert_eq!(stop(0, 0), "it stood still for 2003.0 ms");
+        assert_eq!(
+            stop(0, 1),
+            "it stood still for 2003.0 ms, and ran on while an arena was walked for which that was too short"
+        );
+        assert_eq!(
+            stop(2, 3),
+            "it stood for 2003.0 ms, but 2 of its threads could not be stopped, and ran on while 3 arenas were walked for which \
+             that was too short"
+        );
+    }
 
     #[test]
     fn a_narrow_terminal_gets_no_sentence_that_it_must_break() {
