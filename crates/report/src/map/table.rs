@@ -22,6 +22,10 @@ const PROOFS: usize = 2;
 /// A difference to the kernel's sum below this is not worth a warning in a process that runs.
 const TEARING: f64 = 0.01;
 
+/// Huge and locked pages are named from so many bytes on, where they are a tenth of what is resident, too.
+const NOTABLE_BYTES: u64 = 8 << 20;
+const NOTABLE_PART: u64 = 10;
+
 /// The whole report, made to fit a terminal of so many columns; with `all`, every mapping.
 #[must_use]
 pub fn text(view: &MapView, all: bool, columns: Option<usize>) -> String {
@@ -229,18 +233,7 @@ fn foot(view: &MapView) -> String {
     if let Some(group) = &view.group {
         let _ = writeln!(text, "{}", group_line(group));
     }
-    let lazy_bytes = view.sum().lazy_free_bytes;
-    if lazy_bytes > 0 {
-        let _ = writeln!(
-            text,
-            "{} of the resident memory is given up by MADV_FREE: the kernel takes it when it needs it",
-            size(lazy_bytes)
-        );
-    }
-    let hugetlb_bytes = view.sum().hugetlb_bytes;
-    if hugetlb_bytes > 0 {
-        let _ = writeln!(text, "{} in hugetlbfs pages, which RSS does not count", size(hugetlb_bytes));
-    }
+    text += &why_resident(&view.sum());
     let again = view.mapped_again();
     if again.rss_bytes > 0 {
         let _ = writeln!(
@@ -271,6 +264,38 @@ fn foot(view: &MapView) -> String {
     }
     for remark in &view.remarks {
         let _ = writeln!(text, "Note: {}", plain(remark));
+    }
+    text
+}
+
+/// What makes memory resident, or keeps it so, that may not be in use.
+fn why_resident(sum: &Usage) -> String {
+    let mut text = String::new();
+    let is_notable = |bytes: u64| bytes >= NOTABLE_BYTES && bytes >= sum.rss_bytes / NOTABLE_PART;
+    if sum.lazy_free_bytes > 0 {
+        let _ = writeln!(
+            text,
+            "{} of the resident memory is given up by MADV_FREE: the kernel takes it when it needs it",
+            size(sum.lazy_free_bytes)
+        );
+    }
+    if is_notable(sum.anonymous_huge_bytes) {
+        let _ = writeln!(
+            text,
+            "{} of the resident memory is transparent huge pages: each is resident whole, however little of it was touched",
+            size(sum.anonymous_huge_bytes)
+        );
+    }
+    if is_notable(sum.locked_bytes) {
+        let _ = writeln!(
+            text,
+            "{} of the resident memory is locked (mlock, mlockall): none of it goes to swap, and locking brings pages in that \
+             were never touched",
+            size(sum.locked_bytes)
+        );
+    }
+    if sum.hugetlb_bytes > 0 {
+        let _ = writeln!(text, "{} in hugetlbfs pages, which RSS does not count", size(sum.hugetlb_bytes));
     }
     text
 }
@@ -373,6 +398,30 @@ VmFlags: rd
         let line = "128 KiB of the resident memory is shared mappings that show the same pages at several addresses: \
                     RSS counts these at each, PSS once (64 KiB)";
         assert!(text.lines().any(|found| found == line), "{text}");
+    }
+
+    #[test]
+    fn huge_and_locked_pages_are_named_where_they_are_a_notable_part() {
+        let foot_of = |figures: &str| {
+            let text = format!("7f0000000000-7f0010000000 rw-p 00000000 00:00 0 \n{figures}VmFlags: rd\n");
+            let mappings = mappings::parse(text.as_bytes()).unwrap();
+            let parts = classify(&Sight { mappings: &mappings, contents: None, threads: &[] });
+            foot(&MapView::new("saved".into(), None, mappings, parts))
+        };
+        let notable = foot_of("Rss: 102400 kB\nAnonHugePages: 20480 kB\nLocked: 10240 kB\n");
+        assert!(
+            notable.contains("20 MiB of the resident memory is transparent huge pages: each is"),
+            "{notable}"
+        );
+        assert!(
+            notable.contains("10 MiB of the resident memory is locked (mlock, mlockall): none"),
+            "{notable}"
+        );
+        for little in
+            ["Rss: 204800 kB\nAnonHugePages: 10240 kB\nLocked: 10240 kB\n", "Rss: 4096 kB\nLocked: 4096 kB\n"]
+        {
+            assert_eq!(foot_of(little), "", "{little}");
+        }
     }
 
     #[test]
