@@ -125,6 +125,22 @@ impl Kind {
         self.key_and_name().0
     }
 
+    /// What tells, in a process or of it, how much of such memory is in use: a runtime's own heap, whose inside is not looked at.
+    #[must_use]
+    pub fn account(self) -> Option<&'static str> {
+        match self {
+            Self::GoHeap => Some(
+                "runtime.ReadMemStats inside (HeapInuse, HeapIdle less HeapReleased, StackInuse) or GODEBUG=gctrace=1 at its start",
+            ),
+            Self::PythonObjects => Some("sys._debugmallocstats() inside"),
+            Self::JavaHeap => Some("jcmd PID GC.heap_info"),
+            Self::V8Heap => Some("process.memoryUsage() inside"),
+            Self::PhpHeap => Some("memory_get_usage() inside"),
+            Self::RubyObjects => Some("GC.stat inside"),
+            _ => None,
+        }
+    }
+
     fn key_and_name(self) -> (&'static str, &'static str) {
         match self {
             Self::MainHeap => ("main_heap", "main heap"),

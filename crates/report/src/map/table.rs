@@ -22,7 +22,7 @@ const PROOFS: usize = 2;
 /// A difference to the kernel's sum below this is not worth a warning in a process that runs.
 const TEARING: f64 = 0.01;
 
-/// Huge and locked pages are named from so many bytes on, where they are a tenth of what is resident, too.
+/// Huge pages and what else may not be in use are named from so many bytes on, where they are a tenth of what is resident, too.
 const NOTABLE_BYTES: u64 = 8 << 20;
 const NOTABLE_PART: u64 = 10;
 
@@ -234,6 +234,7 @@ fn foot(view: &MapView) -> String {
         let _ = writeln!(text, "{}", group_line(group));
     }
     text += &why_resident(&view.sum());
+    text += &unseen_inside(view);
     let again = view.mapped_again();
     if again.rss_bytes > 0 {
         let _ = writeln!(
@@ -268,10 +269,28 @@ fn foot(view: &MapView) -> String {
     text
 }
 
+fn is_notable(bytes: u64, sum: &Usage) -> bool {
+    bytes >= NOTABLE_BYTES && bytes >= sum.rss_bytes / NOTABLE_PART
+}
+
+/// Who tells how much of a runtime's heap is in use: all of it stands in the table, garbage and what is kept free, too.
+fn unseen_inside(view: &MapView) -> String {
+    let mut text = String::new();
+    for total in view.totals.iter().filter(|total| is_notable(total.usage.rss_bytes, &view.sum())) {
+        if let Some(account) = total.kind.account() {
+            let _ = writeln!(
+                text,
+                "{}: what of it is in use and what free is not seen from outside; {account} tells it",
+                total.kind.name()
+            );
+        }
+    }
+    text
+}
+
 /// What makes memory resident, or keeps it so, that may not be in use.
 fn why_resident(sum: &Usage) -> String {
     let mut text = String::new();
-    let is_notable = |bytes: u64| bytes >= NOTABLE_BYTES && bytes >= sum.rss_bytes / NOTABLE_PART;
     if sum.lazy_free_bytes > 0 {
         let _ = writeln!(
             text,
@@ -279,14 +298,14 @@ fn why_resident(sum: &Usage) -> String {
             size(sum.lazy_free_bytes)
         );
     }
-    if is_notable(sum.anonymous_huge_bytes) {
+    if is_notable(sum.anonymous_huge_bytes, sum) {
         let _ = writeln!(
             text,
             "{} of the resident memory is transparent huge pages: each is resident whole, however little of it was touched",
             size(sum.anonymous_huge_bytes)
         );
     }
-    if is_notable(sum.locked_bytes) {
+    if is_notable(sum.locked_bytes, sum) {
         let _ = writeln!(
             text,
             "{} of the resident memory is locked (mlock, mlockall): none of it goes to swap, and locking brings pages in that \
@@ -422,6 +441,21 @@ VmFlags: rd
         {
             assert_eq!(foot_of(little), "", "{little}");
         }
+    }
+
+    #[test]
+    fn of_a_runtimes_heap_it_is_said_what_tells_used_from_free() {
+        let foot_of = |kind: Kind| {
+            let mappings =
+                mappings::parse(b"10000-20000 rw-p 00000000 00:00 0 \nRss: 20480 kB\nVmFlags: rd\n").unwrap();
+            let mut parts = classify(&Sight { mappings: &mappings, contents: None, threads: &[] });
+            parts[0].kind = kind;
+            foot(&MapView::new("x".into(), None, mappings, parts))
+        };
+        let line = "Python objects: what of it is in use and what free is not seen from outside; sys._debugmallocstats() inside tells it\n";
+        assert_eq!(foot_of(Kind::PythonObjects), line);
+        assert!(foot_of(Kind::GoHeap).contains("StackInuse"), "{}", foot_of(Kind::GoHeap));
+        assert_eq!(foot_of(Kind::GlibcHeap), "", "faultless heap sees it");
     }
 
     #[test]
