@@ -12,7 +12,7 @@ use faultless_diagnosis::java_account::account;
 use faultless_probe::contents::LiveContents;
 use faultless_probe::process::{Process, ProcessError};
 use faultless_probe::signals::Signals;
-use faultless_probe::{memory_group, terminal, thread_states};
+use faultless_probe::{memory_group, terminal, thread_states, unmapped_files};
 use faultless_records::contents::Contents;
 use faultless_records::mappings;
 use faultless_records::measurement::Ending;
@@ -128,6 +128,7 @@ fn look_once(process: &Process, manner: Manner<'_>) -> Result<MapView, Failure> 
         let parts = classify(&Sight { mappings: &outline, contents: None, threads: &[] });
         let mut view = MapView::new(title, Some(process.pid()), outline, parts);
         view.counted_rss_bytes = counted_rss_bytes;
+        view.unmapped_files = unmapped_files::of(process, &view.mappings).ok();
         view.group = memory_group::of(process);
         view.remarks.push(
             "it is so large that measuring it may hold it up, so kinds are by layout, without resident sizes; --full measures".into(),
@@ -155,6 +156,7 @@ fn look_once(process: &Process, manner: Manner<'_>) -> Result<MapView, Failure> 
     let mut view = MapView::new(title, Some(process.pid()), mappings, parts);
     view.kernel = kernel;
     view.counted_rss_bytes = counted_rss_bytes;
+    view.unmapped_files = unmapped_files::of(process, &view.mappings).ok();
     view.group = memory_group::of(process);
     view.java = java;
     view.remarks = remarks;

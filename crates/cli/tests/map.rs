@@ -204,6 +204,44 @@ fn the_heap_of_a_program_under_faultless_is_known() {
     }
 }
 
+/// A memfd of 12 MiB that is open twice and mapped no more, and one of 9 MiB that is mapped.
+const HOLDER: &str = r#"
+#define _GNU_SOURCE
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+static int file(size_t bytes, int stays) {
+    int file = memfd_create("held", 0);
+    ftruncate(file, bytes);
+    char *memory = mmap(0, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    memset(memory, 1, bytes);
+    if (!stays) munmap(memory, bytes);
+    return file;
+}
+int main(void) {
+    alarm(60);
+    dup(file(12 << 20, 0));
+    file(9 << 20, 1);
+    puts("ready");
+    fflush(stdout);
+    pause();
+}
+"#;
+
+#[test]
+fn memory_that_only_descriptors_hold_is_named() {
+    let place = Place::new("map-holder");
+    let running = Running::ready(&mut Command::new(place.compile("holder", HOLDER, &["-w"])));
+    let pid = running.pid();
+    let held = &json(&["--json", "--pid", &pid])["unmapped_files"];
+    assert_eq!((held["count"].as_u64(), held["bytes"].as_u64()), (Some(1), Some(12 * MIB)));
+    let line = "12 MiB beside RSS in 1 file that it holds by descriptors and does not map";
+    assert!(text(&["--pid", &pid]).contains(line));
+    let saved = json(&["--json", &place.write("smaps.txt", smaps(&running))]);
+    assert_eq!(saved["unmapped_files"], Value::Null);
+}
+
 #[test]
 fn every_mapping_can_be_listed_with_its_evidence() {
     let place = Place::new("all");

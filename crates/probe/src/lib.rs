@@ -52,6 +52,7 @@ pub mod thread_states;
 pub mod tracefs;
 mod tracer;
 pub mod trap_cost;
+pub mod unmapped_files;
 pub mod uprobe;
 pub mod wakeup;
 pub mod watch;

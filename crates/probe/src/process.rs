@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 
 use faultless_records::counters::Counters;
 use faultless_records::status::number_of_field;
+use nix::dir::Dir;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat, readlinkat};
 use nix::sys::stat::Mode;
@@ -182,9 +183,7 @@ impl Process {
     /// # Errors
     /// [`ProcessError`].
     pub fn threads(&self) -> Result<Vec<i32>, ProcessError> {
-        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-        let mut directory = nix::dir::Dir::openat(&self.directory, "task", flags, Mode::empty())
-            .map_err(|errno| failure(self.pid, "task", errno.into()))?;
+        let mut directory = self.open_directory("task")?;
         let mut threads: Vec<i32> = directory
             .iter()
             .filter_map(|entry| entry.ok()?.file_name().to_str().ok()?.parse().ok())
@@ -194,6 +193,16 @@ impl Process {
             threads.retain(|thread| *thread != self.pid);
         }
         Ok(threads)
+    }
+
+    /// One of its directories, such as `fd`, to be listed.
+    ///
+    /// # Errors
+    /// [`ProcessError`].
+    pub(crate) fn open_directory(&self, place: &str) -> Result<Dir, ProcessError> {
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        Dir::openat(&self.directory, &*self.place_of(place), flags, Mode::empty())
+            .map_err(|errno| failure(self.pid, place, errno.into()))
     }
 
     /// Whether it still runs: any of its threads does.

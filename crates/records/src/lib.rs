@@ -41,4 +41,5 @@ pub mod signal;
 pub mod status;
 pub mod thread;
 pub mod tunables;
+pub mod unmapped_files;
 pub mod workload_report;

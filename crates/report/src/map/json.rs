@@ -37,6 +37,7 @@ pub fn value(view: &MapView, all: bool) -> Value {
         "counted_rss_bytes": view.counted_rss_bytes,
         "unknown_share": is_measured.then(|| view.unknown_share()),
         "kinds": view.totals.iter().map(|of_kind| total(of_kind, is_measured)).collect::<Vec<_>>(),
+        "unmapped_files": view.unmapped_files.map(|files| json!({ "count": files.count, "bytes": files.bytes })),
         "control_group": view.group.as_ref().map(group),
         "native_memory_tracking": view.java.as_ref().map(nmt::value),
         "remarks": view.remarks,

@@ -235,6 +235,14 @@ fn foot(view: &MapView) -> String {
     }
     text += &why_resident(&view.sum());
     text += &unseen_inside(view);
+    if let Some(files) = view.unmapped_files.filter(|files| is_notable(files.bytes, &view.sum())) {
+        let _ = writeln!(
+            text,
+            "{} beside RSS in {} that it holds by descriptors and does not map (memfd, or deleted from a tmpfs)",
+            size(files.bytes),
+            several(files.count, "file")
+        );
+    }
     let again = view.mapped_again();
     if again.rss_bytes > 0 {
         let _ = writeln!(

@@ -8,6 +8,7 @@ use faultless_diagnosis::java_account::JavaAccount;
 use faultless_records::allocator::Allocator;
 use faultless_records::cgroup::MemoryGroup;
 use faultless_records::mappings::{self, Mapping, Usage};
+use faultless_records::unmapped_files::UnmappedFiles;
 
 use crate::plain::plain;
 
@@ -28,6 +29,8 @@ pub struct MapView {
     pub kernel: Option<Usage>,
     /// The kernel's cheap counter, where mappings were not measured.
     pub counted_rss_bytes: Option<u64>,
+    /// Files in memory that it holds by descriptors alone; none where these are not seen.
+    pub unmapped_files: Option<UnmappedFiles>,
     /// Its control group.
     pub group: Option<MemoryGroup>,
     /// What its Java virtual machine says it uses, set against what is resident.
@@ -49,6 +52,7 @@ impl MapView {
             totals,
             kernel: None,
             counted_rss_bytes: None,
+            unmapped_files: None,
             group: None,
             java: None,
             remarks: Vec::new(),
