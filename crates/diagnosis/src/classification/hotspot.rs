@@ -7,6 +7,7 @@
 use std::collections::{BTreeSet, HashSet};
 
 use faultless_records::contents::Extent;
+use faultless_records::mappings::Mapping;
 
 use super::Sight;
 use super::claim::{Claims, Evidence, Strength};
@@ -159,7 +160,12 @@ impl Machine<'_> {
         let mut variables = Vec::new();
         for data in &self.library.data {
             self.reader.each_page(*data, |_, words| {
-                self.claim_pairs(words, Kind::JavaOther, "bounds in libjvm's variables", claims);
+                self.claim_ranges(
+                    self.ranges(words).collect(),
+                    Kind::JavaOther,
+                    "bounds in libjvm's variables",
+                    claims,
+                );
                 variables.extend(
                     (0..words.len()).filter(|place| self.is_object(words[*place])).map(|place| words[place]),
                 );
@@ -173,6 +179,7 @@ impl Machine<'_> {
     fn claim_bounded(&self, roots: Vec<u64>, kind: Kind, proof: &'static str, claims: &mut Claims) {
         let depth = if roots.len() <= 3 { DEPTH } else { 1 };
         let mut seen: HashSet<u64> = HashSet::new();
+        let mut ranges = Vec::new();
         let mut level = roots;
         for step in 0..depth {
             let mut next = Vec::new();
@@ -182,35 +189,30 @@ impl Machine<'_> {
                 }
                 let count = if step == 0 && depth == DEPTH { HEAP_OBJECT_WORDS } else { OBJECT_WORDS };
                 let words = self.reader.words(object, count);
-                self.claim_pairs(&words, kind, proof, claims);
+                ranges.extend(self.ranges(&words));
                 next.extend(words.into_iter().filter(|word| self.is_object(*word)));
             }
             level = next;
         }
+        self.claim_ranges(ranges, kind, proof, claims);
     }
 
-    fn claim_pairs(&self, words: &[u64], kind: Kind, proof: &'static str, claims: &mut Claims) {
-        for pair in words.windows(2) {
-            let [start, end] = *pair else { continue };
-            let pages = start.is_multiple_of(PAGE_BYTES) && end.is_multiple_of(PAGE_BYTES) && start < end;
+    /// Private memory of which these words state first and last address, side by side.
+    fn ranges(&self, words: &[u64]) -> impl Iterator<Item = Extent> {
+        words.windows(2).filter_map(|pair| {
+            let (start, end) = (pair[0], pair[1]);
+            let is_of_pages = start.is_multiple_of(PAGE_BYTES) && end.is_multiple_of(PAGE_BYTES);
             let extent = Extent { start, end };
-            if !pages
-                || start == 0
-                || !self.is_private(extent)
-                || !(self.is_bound(start) || self.is_bound(end))
-            {
-                continue;
-            }
-            for gap in claims.gaps(extent) {
+            (is_of_pages && 0 < start && start < end && self.is_private(extent)).then_some(extent)
+        })
+    }
+
+    fn claim_ranges(&self, ranges: Vec<Extent>, kind: Kind, proof: &'static str, claims: &mut Claims) {
+        for range in bounded(self.sight.mappings, ranges) {
+            for gap in claims.gaps(range) {
                 claims.add(gap, kind, Evidence::plain(Strength::Contents, proof));
             }
         }
-    }
-
-    /// Whether mappings begin or end there; the kernel joins some with their neighbours, so one of two bounds is enough.
-    fn is_bound(&self, address: u64) -> bool {
-        let at = |address| mapping_at(self.sight.mappings, address);
-        at(address).is_none_or(|mapping| mapping.start == address)
     }
 
     /// Whether a word leads to something in writable memory that is not a Java object.
@@ -236,5 +238,42 @@ impl Machine<'_> {
             .filter(|mapping| mapping.is_anonymous())
             .filter_map(|mapping| super::reader::extent_of(mapping).overlap(&extent));
         joined(pieces.collect())
+    }
+}
+
+/// Those that begin or end where a mapping does, or where one of the others that do. The kernel joins some mappings with their
+/// neighbours, so one of two bounds is enough, and one between two others may have none of its own.
+fn bounded(mappings: &[Mapping], mut ranges: Vec<Extent>) -> Vec<Extent> {
+    let begins = |address| mapping_at(mappings, address).is_none_or(|mapping| mapping.start == address);
+    let mut known = Vec::new();
+    let mut bounds: HashSet<u64> = HashSet::new();
+    loop {
+        let is_bound = |address| begins(address) || bounds.contains(&address);
+        let (found, rest): (Vec<_>, Vec<_>) =
+            ranges.into_iter().partition(|range| is_bound(range.start) || is_bound(range.end));
+        if found.is_empty() {
+            return known;
+        }
+        bounds.extend(found.iter().flat_map(|range| [range.start, range.end]));
+        known.extend(found);
+        ranges = rest;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use faultless_records::mappings;
+
+    #[test]
+    fn a_table_between_others_in_one_mapping_is_known_by_the_one_that_ends_where_the_mapping_does() {
+        // G1's two bitmaps of marks, behind what was reserved and never used, as the kernel joined them in a JVM 17.
+        let smaps = "7fa7d5400000-7fa7d9400000 rw-p 00000000 00:00 0 \n7fa7f4600000-7fa7f4800000 rw-p 00000000 00:00 0 \n";
+        let mappings = mappings::parse(smaps.as_bytes()).unwrap();
+        let between = Extent { start: 0x7fa7_d740_0000, end: 0x7fa7_d840_0000 };
+        let last = Extent { start: 0x7fa7_d840_0000, end: 0x7fa7_d940_0000 };
+        let lone = Extent { start: 0x7fa7_d600_0000, end: 0x7fa7_d700_0000 };
+        assert_eq!(bounded(&mappings, vec![between, lone, last]), [last, between]);
+        assert_eq!(bounded(&mappings, vec![between, lone]), []);
     }
 }
