@@ -72,6 +72,42 @@ fn shown(program: &str, words: &[&str], threshold: Option<&str>) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
+/// Takes 48 MiB in blocks of 3,000 bytes, frees all but the last where it has a word, and waits.
+const LEAK: &str = r#"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+enum { BLOCKS = 16000 };
+int main(int count, char **words)
+{
+    static void *blocks[BLOCKS];
+    alarm(60);
+    for (int i = 0; i < BLOCKS; i++) blocks[i] = memset(malloc(3000), 1, 3000);
+    for (int i = 0; count > 1 && i < BLOCKS - 1; i++) free(blocks[i]);
+    puts("ready");
+    fflush(stdout);
+    pause();
+}
+"#;
+
+#[test]
+fn a_leak_is_told_from_what_only_a_trim_gives_back() {
+    let place = Place::new("heap-leak");
+    let program = place.compile("leak", LEAK, &["-O1", "-fno-builtin"]);
+    let leak = shown(&program, &[], None);
+    assert!(leak.contains("Nearly all of malloc's memory is in use"), "{leak}");
+    assert!(leak.contains("faultless churn --malloc -- COMMAND names who asked"), "{leak}");
+    let kept = shown(&program, &["free"], None);
+    assert!(kept.contains("goes back when the program calls malloc_trim(0)"), "{kept}");
+    assert!(kept.contains("faultless run -- COMMAND starts it under ours"), "{kept}");
+    let running = Running::ready(Command::new(&program).arg("free"));
+    let json = text(&faultless(&["heap", "--json", "--pid", &running.pid()]).output().unwrap());
+    let json: Value = serde_json::from_str(&json).unwrap();
+    let remedy = json["walks"][0]["remedy"].as_str().unwrap();
+    assert!(remedy.contains("malloc_trim(0)"), "{remedy}");
+}
+
 /// Frees a large block, fills the main heap with 48 MiB in blocks of 100,000 bytes, frees all of them, and waits.
 const MAIN_TOP: &str = r#"
 #include <malloc.h>

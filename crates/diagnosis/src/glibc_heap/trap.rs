@@ -9,6 +9,21 @@ use crate::setting::DEFAULT_THRESHOLD_BYTES;
 /// Less than this is not worth a remedy, nor is less than a quarter of what is resident.
 const LEAST_TRAPPED_BYTES: u64 = 8 << 20;
 
+/// Less than this in use is what any program has.
+const LEAST_IN_USE_BYTES: u64 = 32 << 20;
+
+/// Of what is resident, less than this part may be free where nearly all is in use.
+const LITTLE_TRAPPED: u64 = 10;
+
+/// Whether nearly all of the memory that malloc has is in use by the program, and it is worth a word.
+#[must_use]
+pub fn is_in_use(walk: &HeapWalk) -> bool {
+    let resident = walk.total.holding.resident_bytes + walk.mapped.resident_bytes;
+    walk.residency_is_known
+        && resident >= LEAST_IN_USE_BYTES
+        && walk.total.trapped_bytes() < resident / LITTLE_TRAPPED
+}
+
 /// Where more than half of what is trapped lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trap {

@@ -5,6 +5,7 @@ use faultless_diagnosis::glibc_heap::sizes::{Amount, Sizes};
 use faultless_diagnosis::glibc_heap::walk::{Arena, Flaw, HeapWalk};
 use serde_json::{Value, json};
 
+use super::remedy::remedy;
 use crate::heap::{FaultlessHeap, HeapView, Source};
 
 /// Version of the JSON form, documented in `docs/json.md`.
@@ -86,6 +87,7 @@ fn walk(walk: &HeapWalk) -> Value {
         "thread_caches": walk.caches,
         "mmap_threshold_bytes": walk.parameters.map(|parameters| parameters.mmap_threshold_bytes),
         "trim_threshold_bytes": walk.parameters.map(|parameters| parameters.trim_threshold_bytes),
+        "remedy": remedy(walk),
         "total": account(&walk.total),
         "mapped_blocks": walk.parameters.map(|_| json!({
             "blocks": walk.mapped.blocks,

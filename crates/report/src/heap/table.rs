@@ -3,11 +3,11 @@
 use comfy_table::{Cell, Table};
 use faultless_diagnosis::glibc_heap::account::Account;
 use faultless_diagnosis::glibc_heap::sizes::{Amount, Sizes};
-use faultless_diagnosis::glibc_heap::trap::{Hold, Trap};
 use faultless_diagnosis::glibc_heap::walk::{Arena, HeapWalk};
-use faultless_records::quantity::{count, mebibytes, percent, several, size};
+use faultless_records::quantity::{count, mebibytes, percent, several};
 
 use super::json::flaw_text;
+use super::remedy::remedy;
 use crate::heap::{FaultlessHeap, HeapView, Regions, Source, Stop};
 use crate::plain::{plain, wrapped};
 use crate::table_form::{headed, right};
@@ -25,53 +25,6 @@ const LEGEND: &str = "\
     whole pages it would not (tops of threads' arenas, first pages of free chunks). Pinned: free parts of pages in which a \
     block is in use. Cached: blocks in threads' caches. Fragmentation: trapped as a part of resident. Sizes are of chunks, \
     8 bytes more than what was asked for, rounded up to 16.";
-
-/// What helps, by where most of what is trapped lies.
-fn remedy(trap: Trap) -> String {
-    let text = match trap {
-        Trap::MainTop(hold) => {
-            format!("is the top of the main heap. {}. malloc_trim(0) gives it back at once", lowered(hold))
-        }
-        Trap::Returnable => {
-            "goes back when the program calls malloc_trim(0). glibc never calls it by itself, and a free gives back only the \
-             end of a heap"
-                .into()
-        }
-        Trap::ThreadTops(None) => "are tops of threads' arenas".into(),
-        Trap::ThreadTops(Some(hold)) => format!("are tops of threads' arenas. {}", lowered(hold)),
-        Trap::Pinned => {
-            "are parts of pages with blocks in use. No setting of glibc gives them back; blocks of other sizes or lifetimes \
-             would, or another allocator might: faultless run -- COMMAND starts it under ours"
-                .into()
-        }
-        Trap::Cached => {
-            "are blocks in threads' caches, which go back to malloc when the threads end. Without caches, by \
-             GLIBC_TUNABLES=glibc.malloc.tcache_count=0 in its environment when it starts, each call takes longer"
-                .into()
-        }
-    };
-    format!("Most of what is trapped {text}.")
-}
-
-/// What keeps a top, where it comes from and how it becomes lower. What the program sets itself, no environment changes.
-fn lowered(hold: Hold) -> String {
-    let what = match hold {
-        Hold::Pad(_) => "A free keeps the top pad of a top",
-        _ => "A free gives a top back where it exceeds the trim threshold",
-    };
-    let why = match hold {
-        Hold::Default => "glibc's default. A lower one in its environment when it starts gives more back",
-        Hold::Raised(_) => {
-            "which glibc raised as the program freed large blocks. MALLOC_TRIM_THRESHOLD_=131072 in its environment when it \
-             starts keeps it at 128 KiB, and with it the threshold of mmap: tops and blocks above that go back at each free, \
-             at the price of page faults where the memory is wanted again"
-        }
-        Hold::Set(_) | Hold::Pad(_) => {
-            "which the program or its environment has set. A lower one, set there, gives more back at such a free"
-        }
-    };
-    format!("{what}, {} here, {why}", size(hold.bytes()))
-}
 
 #[derive(Clone, Copy)]
 struct Unit {
@@ -107,7 +60,7 @@ pub fn text(report: &HeapView, all: bool, columns: Option<usize>) -> String {
         let reserved: u64 = walk.arenas.iter().map(Arena::reserved_bytes).sum();
         let unit = Unit::of(walk.total.holding.resident_bytes.max(walk.total.walked_bytes()));
         parts.push(fit(answer(walk, unit, reserved)));
-        parts.extend(Trap::of(walk).map(remedy).map(fit));
+        parts.extend(remedy(walk).map(fit));
         parts.push(arenas(walk, unit, all));
         parts.push(sizes(&walk.total, unit));
         parts.extend(flaws(walk, &report.source).into_iter().map(fit));

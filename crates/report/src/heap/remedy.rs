@@ -1,0 +1,66 @@
+//! What helps against what a walk found, in words.
+
+use faultless_diagnosis::glibc_heap::trap::{Hold, Trap, is_in_use};
+use faultless_diagnosis::glibc_heap::walk::HeapWalk;
+use faultless_records::quantity::size;
+
+const IN_USE: &str = "\
+    Nearly all of malloc's memory is in use: no trim and no setting gives it back. faultless churn --malloc -- COMMAND names who \
+    asked for what is not freed.";
+
+/// What helps, by where most of what is trapped lies; where nearly all is in use, what names its owners.
+#[must_use]
+pub fn remedy(walk: &HeapWalk) -> Option<String> {
+    match Trap::of(walk) {
+        Some(trap) => Some(against(trap)),
+        None if is_in_use(walk) => Some(IN_USE.into()),
+        None => None,
+    }
+}
+
+fn against(trap: Trap) -> String {
+    let text = match trap {
+        Trap::MainTop(hold) => {
+            format!("is the top of the main heap. {}. malloc_trim(0) gives it back at once", lowered(hold))
+        }
+        Trap::Returnable => {
+            "goes back when the program calls malloc_trim(0). glibc never calls it by itself, and a free gives back only the \
+             end of a heap. Our allocator gives free pages back by itself: faultless run -- COMMAND starts it under ours, \
+             faultless doctor -- COMMAND compares them"
+                .into()
+        }
+        Trap::ThreadTops(None) => "are tops of threads' arenas".into(),
+        Trap::ThreadTops(Some(hold)) => format!("are tops of threads' arenas. {}", lowered(hold)),
+        Trap::Pinned => {
+            "are parts of pages with blocks in use. No setting of glibc gives them back; blocks of other sizes or lifetimes \
+             would, or another allocator might: faultless run -- COMMAND starts it under ours"
+                .into()
+        }
+        Trap::Cached => {
+            "are blocks in threads' caches, which go back to malloc when the threads end. Without caches, by \
+             GLIBC_TUNABLES=glibc.malloc.tcache_count=0 in its environment when it starts, each call takes longer"
+                .into()
+        }
+    };
+    format!("Most of what is trapped {text}.")
+}
+
+/// What keeps a top, where it comes from and how it becomes lower. What the program sets itself, no environment changes.
+fn lowered(hold: Hold) -> String {
+    let what = match hold {
+        Hold::Pad(_) => "A free keeps the top pad of a top",
+        _ => "A free gives a top back where it exceeds the trim threshold",
+    };
+    let why = match hold {
+        Hold::Default => "glibc's default. A lower one in its environment when it starts gives more back",
+        Hold::Raised(_) => {
+            "which glibc raised as the program freed large blocks. MALLOC_TRIM_THRESHOLD_=131072 in its environment when it \
+             starts keeps it at 128 KiB, and with it the threshold of mmap: tops and blocks above that go back at each free, \
+             at the price of page faults where the memory is wanted again"
+        }
+        Hold::Set(_) | Hold::Pad(_) => {
+            "which the program or its environment has set. A lower one, set there, gives more back at such a free"
+        }
+    };
+    format!("{what}, {} here, {why}", size(hold.bytes()))
+}
