@@ -1,0 +1,216 @@
+//! What stands below the table of a map: the control group, what makes memory resident that may not be in use, what no RSS counts, what
+//! was not seen.
+
+use std::fmt::Write;
+
+use faultless_diagnosis::classification::kind::Kind;
+use faultless_records::cgroup::{MemoryGroup, Version};
+use faultless_records::mappings::Usage;
+use faultless_records::quantity::{several, size};
+
+use super::view::MapView;
+use crate::plain::plain;
+
+/// A difference to the kernel's sum below this is not worth a warning in a process that runs.
+const TEARING: f64 = 0.01;
+
+/// Huge pages and what else may not be in use are named from so many bytes on, where they are a tenth of what is resident, too.
+const NOTABLE_BYTES: u64 = 8 << 20;
+const NOTABLE_PART: u64 = 10;
+
+/// All of it, a line for each.
+#[must_use]
+pub fn text(view: &MapView) -> String {
+    let mut text = String::new();
+    if let Some(group) = &view.group {
+        let _ = writeln!(text, "{}", group_line(group));
+    }
+    text += &why_resident(&view.sum());
+    text += &unseen_inside(view);
+    if let Some(files) = view.unmapped_files.filter(|files| is_notable(files.bytes, &view.sum())) {
+        let _ = writeln!(
+            text,
+            "{} beside RSS in {} that it holds by descriptors and does not map (memfd, or deleted from a tmpfs)",
+            size(files.bytes),
+            several(files.count, "file")
+        );
+    }
+    let again = view.mapped_again();
+    if again.rss_bytes > 0 {
+        let _ = writeln!(
+            text,
+            "{} of the resident memory is shared mappings that show the same pages at several addresses: RSS counts these at each, \
+             PSS once ({})",
+            size(again.rss_bytes),
+            size(again.pss_bytes)
+        );
+    }
+    if let Some(allocator) = view.unseen_allocator() {
+        let known = match view.rss_bytes(Kind::Allocator(allocator)) {
+            0 => "none".into(),
+            bytes => format!("only {}", size(bytes)),
+        };
+        let _ = writeln!(
+            text,
+            "{allocator} is loaded and {known} of its memory is recognised: much of the unknown {} may be what it serves",
+            size(view.rss_bytes(Kind::Unknown))
+        );
+    }
+    if let Some(kernel) = view.kernel {
+        let sum_bytes = view.sum().rss_bytes.max(1);
+        let apart = kernel.rss_bytes.abs_diff(sum_bytes) as f64 / sum_bytes as f64;
+        if view.is_measured() && apart > TEARING {
+            text.push_str("Note: it changed while it was read; a process that stands still (kill -STOP) is read exactly\n");
+        }
+    }
+    for remark in &view.remarks {
+        let _ = writeln!(text, "Note: {}", plain(remark));
+    }
+    text
+}
+
+fn is_notable(bytes: u64, sum: &Usage) -> bool {
+    bytes >= NOTABLE_BYTES && bytes >= sum.rss_bytes / NOTABLE_PART
+}
+
+/// Who tells how much of a runtime's heap is in use: all of it stands in the table, garbage and what is kept free, too.
+fn unseen_inside(view: &MapView) -> String {
+    let mut text = String::new();
+    for total in view.totals.iter().filter(|total| is_notable(total.usage.rss_bytes, &view.sum())) {
+        if let Some(account) = total.kind.account() {
+            let _ = writeln!(
+                text,
+                "{}: what of it is in use and what free is not seen from outside; {account} tells it",
+                total.kind.name()
+            );
+        }
+    }
+    text
+}
+
+/// What makes memory resident, or keeps it so, that may not be in use.
+fn why_resident(sum: &Usage) -> String {
+    let mut text = String::new();
+    if sum.lazy_free_bytes > 0 {
+        let _ = writeln!(
+            text,
+            "{} of the resident memory is given up by MADV_FREE: the kernel takes it when it needs it",
+            size(sum.lazy_free_bytes)
+        );
+    }
+    if is_notable(sum.anonymous_huge_bytes, sum) {
+        let _ = writeln!(
+            text,
+            "{} of the resident memory is transparent huge pages: each is resident whole, however little of it was touched",
+            size(sum.anonymous_huge_bytes)
+        );
+    }
+    if is_notable(sum.locked_bytes, sum) {
+        let _ = writeln!(
+            text,
+            "{} of the resident memory is locked (mlock, mlockall): none of it goes to swap, and locking brings pages in that \
+             were never touched",
+            size(sum.locked_bytes)
+        );
+    }
+    if sum.hugetlb_bytes > 0 {
+        let _ = writeln!(text, "{} in hugetlbfs pages, which RSS does not count", size(sum.hugetlb_bytes));
+    }
+    text
+}
+
+/// Limit and usage of a control group in words.
+fn group_line(group: &MemoryGroup) -> String {
+    let version = match group.version {
+        Version::One => "v1",
+        Version::Two => "v2",
+    };
+    let limit = group.limit_bytes.map_or("no limit".into(), |bytes| format!("limit {}", size(bytes)));
+    let mut text = format!(
+        "control group {} ({version}): {limit}, in use {}",
+        plain(&group.path),
+        size(group.usage_bytes)
+    );
+    if let (Some(anonymous), Some(file)) = (group.anonymous_bytes, group.file_bytes) {
+        let _ = write!(text, " (anonymous {}, files {})", size(anonymous), size(file));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use faultless_diagnosis::classification::{Sight, classify};
+    use faultless_records::mappings;
+
+    const UNKNOWN: &str = "7f0009000000-7f0009100000 rw-p 00000000 00:00 0 \nRss: 1024 kB\nVmFlags: rd\n";
+
+    #[test]
+    fn huge_and_locked_pages_are_named_where_they_are_a_notable_part() {
+        let foot_of = |figures: &str| {
+            let text = format!("7f0000000000-7f0010000000 rw-p 00000000 00:00 0 \n{figures}VmFlags: rd\n");
+            let mappings = mappings::parse(text.as_bytes()).unwrap();
+            let parts = classify(&Sight { mappings: &mappings, contents: None, threads: &[] });
+            super::text(&MapView::new("saved".into(), None, mappings, parts))
+        };
+        let notable = foot_of("Rss: 102400 kB\nAnonHugePages: 20480 kB\nLocked: 10240 kB\n");
+        assert!(
+            notable.contains("20 MiB of the resident memory is transparent huge pages: each is"),
+            "{notable}"
+        );
+        assert!(
+            notable.contains("10 MiB of the resident memory is locked (mlock, mlockall): none"),
+            "{notable}"
+        );
+        for little in
+            ["Rss: 204800 kB\nAnonHugePages: 10240 kB\nLocked: 10240 kB\n", "Rss: 4096 kB\nLocked: 4096 kB\n"]
+        {
+            assert_eq!(foot_of(little), "", "{little}");
+        }
+    }
+
+    #[test]
+    fn of_a_runtimes_heap_it_is_said_what_tells_used_from_free() {
+        let foot_of = |kind: Kind| {
+            let mappings =
+                mappings::parse(b"10000-20000 rw-p 00000000 00:00 0 \nRss: 20480 kB\nVmFlags: rd\n").unwrap();
+            let mut parts = classify(&Sight { mappings: &mappings, contents: None, threads: &[] });
+            parts[0].kind = kind;
+            super::text(&MapView::new("x".into(), None, mappings, parts))
+        };
+        let line = "Python objects: what of it is in use and what free is not seen from outside; sys._debugmallocstats() inside tells it\n";
+        assert_eq!(foot_of(Kind::PythonObjects), line);
+        assert!(foot_of(Kind::GoHeap).contains("StackInuse"), "{}", foot_of(Kind::GoHeap));
+        assert_eq!(foot_of(Kind::GlibcHeap), "", "faultless heap sees it");
+    }
+
+    #[test]
+    fn what_is_mapped_at_two_addresses_is_said_to_be_counted_twice() {
+        let at = |start: u32| {
+            let head = format!("{start:x}-{:x} rw-s 00000000 00:01 7 /memfd:heap", start + 0x10000);
+            format!("{head} (deleted)\nRss: 64 kB\nPss: 32 kB\nVmFlags: rd\n")
+        };
+        let mappings = mappings::parse((at(0x10000) + &at(0x50000)).as_bytes()).unwrap();
+        let parts = classify(&Sight { mappings: &mappings, contents: None, threads: &[] });
+        let text = super::text(&MapView::new("zgc".into(), None, mappings, parts));
+        let line = "128 KiB of the resident memory is shared mappings that show the same pages at several addresses: \
+                    RSS counts these at each, PSS once (64 KiB)";
+        assert!(text.lines().any(|found| found == line), "{text}");
+    }
+
+    #[test]
+    fn an_allocator_whose_memory_bears_no_mark_is_named_beside_what_is_unknown() {
+        let library = |name: &str| {
+            let head = format!("7f0009100000-7f0009200000 r-xp 00000000 08:01 7 /usr/lib/{name}\n");
+            mappings::parse((UNKNOWN.to_owned() + &head + "Rss: 8 kB\nVmFlags: rd\n").as_bytes()).unwrap()
+        };
+        let foot_beside = |name: &str| {
+            let mappings = library(name);
+            let parts = classify(&Sight { mappings: &mappings, contents: None, threads: &[] });
+            super::text(&MapView::new("saved".into(), None, mappings, parts))
+        };
+        let line = "rpmalloc is loaded and none of its memory is recognised: much of the unknown 1 MiB may be what it serves";
+        assert!(foot_beside("librpmalloc.so").contains(line), "{}", foot_beside("librpmalloc.so"));
+        assert!(!foot_beside("libc.so.6").contains("recognised"));
+    }
+}
