@@ -90,6 +90,10 @@ pub struct Step {
     /// Samples of it that the kernel said it lost; recordings of before it was saved have given theirs to others.
     #[serde(default)]
     pub lost_samples: u64,
+    /// Threads that ended, those of processes included, and have samples of minor faults in it; recordings of before it was saved
+    /// tell none.
+    #[serde(default)]
+    pub ended_threads: u64,
 }
 
 /// Minor and major faults.

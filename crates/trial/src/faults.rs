@@ -3,6 +3,7 @@
 mod arrivals;
 mod earlier_children;
 mod ladder;
+mod lives;
 mod recorder;
 mod sampling;
 mod second_looks;

@@ -6,10 +6,13 @@ use faultless_probe::perf::Session;
 use faultless_records::perf_record::{News, PerfRecord};
 
 use super::ladder::STEPS;
+use super::lives::Lives;
 
 /// Samples by step.
 #[derive(Debug, Default)]
 pub struct Arrivals {
+    /// Of the threads that they are of.
+    pub lives: Lives,
     /// Since the last turn, with those that were lost.
     turn: [u64; STEPS.len()],
     lost: [u64; STEPS.len()],
@@ -26,11 +29,15 @@ impl Arrivals {
             match &record.news {
                 News::Lost(number) => self.lose(record.cpu, *number),
                 News::Sample(sample) => {
-                    session
-                        .place_of(sample.event)
-                        .into_iter()
-                        .for_each(|event| self.add(record.cpu, event / 2));
+                    if let Some(event) = session.place_of(sample.event) {
+                        self.add(record.cpu, event / 2);
+                        // A major one stands for fewer faults, and there are few.
+                        if event % 2 == 0 {
+                            self.lives.add(record.tid, event / 2);
+                        }
+                    }
                 }
+                News::Exit => self.lives.end(record.tid),
                 _ => {}
             }
         }

@@ -199,7 +199,8 @@ impl Recorder {
         self.last_turn = Instant::now();
         // What still arrives of the step before says nothing of this one.
         if self.steps.len() > 1
-            && let Some(next) = self.ladder.hear(arrived[step], time, self.session.is_crowded())
+            && let Some(next) =
+                self.ladder.hear(arrived[step], time, self.session.is_crowded(), &self.arrivals.lives)
         {
             // A refusal has no reason but a bug; the step then stays, and its faults are counted all the same.
             let _ = sampling::switch(&self.session, step, next, &mut self.twice);
@@ -328,11 +329,8 @@ impl Recorder {
             faults = faults.plus(child.all());
         }
         let ticks = last.cpu_ticks.saturating_sub(first.cpu_ticks);
-        Accounts {
-            faults: Some(faults),
-            cpu: machine::duration_of_ticks(ticks),
-            are_late: !process.is_alive(),
-        }
+        let (cpu, are_late) = (machine::duration_of_ticks(ticks), !process.is_alive());
+        Accounts { faults: Some(faults), cpu, are_late }
     }
 
     /// Counts no further events; of a process that ran already, says what happened since its accounts were read.
@@ -423,6 +421,7 @@ impl Recorder {
                 lost_samples: lost.unwrap_or(self.arrivals.lost(step)),
                 minor_faults: counted.minor,
                 major_faults: counted.major,
+                ended_threads: self.arrivals.lives.ended(step),
             })
         });
         steps.collect()
