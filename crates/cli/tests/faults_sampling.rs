@@ -48,6 +48,44 @@ fn faults_of_many_threads_are_counted_once_while_the_sampling_changes() {
     assert!(count("beyond_accounts") <= 20 && count("without_event") < 100, "{agreement}");
 }
 
+/// 300 processes that each take some 75 faults, in the same order.
+const SHORT: &str = r"
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+enum { PAGES = 30, BYTES = PAGES * 4096 };
+__attribute__((noinline)) static void early(volatile char *memory) {
+    for (int place = 0; place < BYTES; place += 4096) memory[place] = 1;
+}
+__attribute__((noinline)) static void late(volatile char *memory) {
+    for (int place = 0; place < BYTES; place += 4096) memory[place] = 1;
+}
+int main(void) {
+    for (int i = 0; i < 300; i++) {
+        if (fork() == 0) {
+            char *memory = mmap(0, 2 * BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+            madvise(memory, 2 * BYTES, MADV_NOHUGEPAGE);
+            early(memory);
+            late(memory + BYTES);
+            _exit(0);
+        }
+        wait(0);
+    }
+}";
+
+#[test]
+fn who_always_takes_the_same_fault_of_short_processes_is_not_accused_of_all() {
+    let place = Place::new("short");
+    let program = place.compile("short", SHORT, &[]);
+    let output = tool::faultless(&["faults", "--every", "53", "--", &program]).output().unwrap();
+    if !output.status.success() {
+        return faultless_skipped::skipped(errors(&output));
+    }
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("\nNo function stands out for certain: up to "), "{text}");
+    assert!(text.contains("; --every 2 looks at more\n"), "{text}");
+}
+
 /// 100 threads that fault now and then.
 const CROWD: &str = r"
 #include <pthread.h>

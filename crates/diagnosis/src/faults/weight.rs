@@ -36,11 +36,7 @@ impl Weights {
         let steps = &recording.method.steps;
         // Of each step those that arrived and those that did not, minor and major.
         let sampled = |(place, step): (usize, &Step)| {
-            let arrived = [false, true].map(|is_major| {
-                let those = recording.faults.iter();
-                let those = those.filter(|faults| faults.step == place && faults.is_major == is_major);
-                those.map(|faults| faults.weight).sum::<f64>()
-            });
+            let arrived = arrived(recording, place);
             (arrived, lost(step, arrived))
         };
         let samples: Vec<([f64; 2], [f64; 2])> = steps.iter().enumerate().map(sampled).collect();
@@ -113,6 +109,56 @@ pub(super) fn steps_with_few(recording: &FaultRecording) -> Vec<bool> {
         step.minor_period > 1 && (1..FEW).contains(&those.map(|faults| faults.samples).sum::<u64>())
     };
     recording.method.steps.iter().enumerate().map(has_few).collect()
+}
+
+/// Faults of which samples tell little because threads end soon.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct OfShortLives {
+    /// Minor faults that may be of others than those that samples say.
+    pub faults: f64,
+    /// The coarsest period among those of their steps; 0 where there are none.
+    pub period: u64,
+}
+
+/// What coarse steps cannot tell of threads and processes that end after few of their periods: the kernel begins a period anew with
+/// each, so the first sample of all that do the same is always at the same place, and what follows the last one is in none.
+#[must_use]
+pub fn of_short_lives(recording: &FaultRecording) -> OfShortLives {
+    let mut sum = OfShortLives::default();
+    for (place, step) in recording.method.steps.iter().enumerate().filter(|(_, step)| step.minor_period > 1) {
+        let arrived = arrived(recording, place);
+        // Where there are none, all of it is not looked at.
+        if arrived[0] > 0.0 {
+            let told = (arrived[0] + lost(step, arrived)[0]) * step.minor_period as f64;
+            let left_over = (step.minor_faults as f64 - told).max(0.0);
+            let at_same_places = (step.ended_threads * step.minor_period) as f64;
+            sum.faults += (at_same_places + left_over).min(step.minor_faults as f64);
+            sum.period = sum.period.max(step.minor_period);
+        }
+    }
+    sum
+}
+
+/// The coarsest period of which no thread lived to see the end, so that nothing of its step was looked at; none where there is none.
+#[must_use]
+pub fn period_without_end(recording: &FaultRecording) -> Option<u64> {
+    let steps = recording.method.steps.iter().enumerate();
+    let without_end = steps.filter(|(place, step)| {
+        step.minor_period > 1
+            && step.minor_faults > 0
+            && step.lost_samples == 0
+            && arrived(recording, *place) == [0.0; 2]
+    });
+    without_end.map(|(_, step)| step.minor_period).max()
+}
+
+/// Samples of a step that arrived, minor and major.
+fn arrived(recording: &FaultRecording, step: usize) -> [f64; 2] {
+    [false, true].map(|is_major| {
+        let those = recording.faults.iter();
+        let those = those.filter(|faults| faults.step == step && faults.is_major == is_major);
+        those.map(|faults| faults.weight).sum()
+    })
 }
 
 /// Samples of a step that did not arrive, minor and major, beside those that did.
@@ -219,6 +265,18 @@ pub(crate) mod tests {
         assert_eq!(weights.not_looked_at(), NotLookedAt { minor: 10.0, major: 0.0 });
         recording.faults.clear();
         assert_eq!(Weights::of(&recording).not_looked_at(), NotLookedAt { minor: 9100.0, major: 0.0 });
+    }
+
+    #[test]
+    fn of_each_short_life_a_period_is_in_doubt_and_what_no_period_ended_with() {
+        let mut recording = recording();
+        assert_eq!(of_short_lives(&recording), OfShortLives { faults: 0.0, period: 101 });
+        let step = &mut recording.method.steps[1];
+        (step.ended_threads, step.minor_faults) = (40, 10_000);
+        let found = of_short_lives(&recording);
+        assert_eq!(found, OfShortLives { faults: 40.0 * 101.0 + 910.0, period: 101 });
+        recording.method.steps[1].ended_threads = 90;
+        assert_eq!(of_short_lives(&recording).faults, 10_000.0);
     }
 
     #[test]

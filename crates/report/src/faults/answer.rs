@@ -3,7 +3,9 @@
 use std::fmt::Write as _;
 
 use faultless_diagnosis::faults::profile::{Function, NOT_LOOKED_AT, Profile};
-use faultless_diagnosis::faults::weight::{Few, counted, known_by_few};
+use faultless_diagnosis::faults::weight::{
+    Few, OfShortLives, counted, known_by_few, of_short_lives, period_without_end,
+};
 use faultless_records::fault_recording::FaultRecording;
 use faultless_records::quantity::{count, percent, seconds_of, several, whole};
 
@@ -42,32 +44,74 @@ pub(crate) fn answer(recording: &FaultRecording, profile: &Profile) -> String {
         }
     };
     let first = profile.functions.iter().find(|function| function.name != NOT_LOOKED_AT);
-    let few = known_by_few(recording);
-    let is_certain = first.is_none_or(|first| first.known_by_few <= first.amount.faults * MOST_BY_FEW);
-    match (first, few) {
-        (Some(_), Some(few)) if !is_certain => {
-            let _ = writeln!(text, "No function stands out for certain: {}", in_words(few));
+    let doubt = Doubt::of(recording, profile, first);
+    match (first, &doubt) {
+        (Some(_), Some(Doubt { words, is_certain: false })) => {
+            let _ = writeln!(text, "No function stands out for certain: {words}");
         }
         (Some(first), _) => text += &of_first(first, profile),
         (None, _) => {}
     }
-    let unseen = profile.functions.iter().find(|function| function.name == NOT_LOOKED_AT);
-    if let Some(part) = unseen.map(|unseen| profile.share(unseen.amount.faults)).filter(|part| *part > MUCH) {
-        let _ = writeln!(text, "{} of them were not looked at, and may be of any function", percent(part));
+    let unseen = unseen(profile);
+    if unseen > MUCH {
+        let _ = write!(text, "{} of them were not looked at, and may be of any function", percent(unseen));
+        if let Some(period) = period_without_end(recording) {
+            let _ = write!(text, "; --every {} looks at some", finer(period));
+        }
+        text.push('\n');
     }
-    if let Some(few) = few.filter(|few| is_certain && few.faults / all.all() as f64 > MUCH) {
-        let _ = writeln!(text, "Shares are rough: {}", in_words(few));
+    if let Some(Doubt { words, is_certain: true }) = doubt {
+        let _ = writeln!(text, "Shares are rough: {words}");
     }
     text
 }
 
+/// Part of all faults that was not looked at.
+fn unseen(profile: &Profile) -> f64 {
+    let unseen = profile.functions.iter().find(|function| function.name == NOT_LOOKED_AT);
+    unseen.map_or(0.0, |unseen| profile.share(unseen.amount.faults))
+}
+
+/// A function's part of the faults that were looked at.
+fn share_of_seen(faults: f64, profile: &Profile) -> f64 {
+    profile.share(faults) / (1.0 - unseen(profile)).max(f64::EPSILON)
+}
+
+/// Why samples do not say enough of functions.
+struct Doubt {
+    words: String,
+    /// The first function takes most all the same, or no function does.
+    is_certain: bool,
+}
+
+impl Doubt {
+    fn of(recording: &FaultRecording, profile: &Profile, first: Option<&Function>) -> Option<Self> {
+        let is_much = |faults: f64| profile.share(faults) > MUCH;
+        let short = of_short_lives(recording);
+        let is_known = first.is_none_or(|first| first.known_by_few <= first.amount.faults * MOST_BY_FEW);
+        let words = match known_by_few(recording) {
+            Some(few) if !is_known || is_much(few.faults) => of_few(few),
+            _ if is_much(short.faults) => of_short(short),
+            _ => return None,
+        };
+        let stands_out = |faults: f64| share_of_seen(faults, profile) >= STANDS_OUT;
+        let falls = |first: &Function| {
+            stands_out(first.amount.faults) && !stands_out(first.amount.faults - short.faults)
+        };
+        Some(Self { words, is_certain: is_known && !first.is_some_and(falls) })
+    }
+}
+
 /// Who takes most, where, and on what memory.
 fn of_first(first: &Function, profile: &Profile) -> String {
-    let share = profile.share(first.amount.faults);
+    let (share, of_seen) = (profile.share(first.amount.faults), share_of_seen(first.amount.faults, profile));
     let name = shown_name(first, LONGEST_NAME);
-    let mut text = match share < STANDS_OUT {
-        true => format!("No function stands out; the first, {name}, takes {} of them", percent(share)),
-        false => format!("{} of them are {name}'s", percent(share)),
+    let mut text = if share >= STANDS_OUT {
+        format!("{} of them are {name}'s", percent(share))
+    } else if of_seen >= STANDS_OUT {
+        format!("{} of those looked at are {name}'s", percent(of_seen))
+    } else {
+        format!("No function stands out; the first, {name}, takes {} of them", percent(share))
     };
     let is_most = |faults: f64| faults >= first.amount.faults * MOST;
     if let Some(((file, line), _)) = first.lines.first().filter(|(_, faults)| is_most(*faults)) {
@@ -79,11 +123,22 @@ fn of_first(first: &Function, profile: &Profile) -> String {
     text + "\n"
 }
 
-fn in_words(few: Few) -> String {
+fn of_few(few: Few) -> String {
     let (samples, faults) = (several(few.samples, "sample"), whole(few.faults));
     let stand = if few.samples == 1 { "stands" } else { "stand" };
-    let finer = (few.period / FINER).max(1);
-    format!("{samples} {stand} for {faults} of them; --every {finer} looks at more")
+    format!("{samples} {stand} for {faults} of them; --every {} looks at more", finer(few.period))
+}
+
+fn of_short(short: OfShortLives) -> String {
+    let (faults, every) = (whole(short.faults), finer(short.period));
+    format!(
+        "up to {faults} of them may be others', as short processes or threads were looked at in the same few places each time; --every {every} looks at more"
+    )
+}
+
+/// A period that looks at enough where another did not.
+fn finer(period: u64) -> u64 {
+    (period / FINER).max(1)
 }
 
 fn kind_in_words(name: &str) -> String {
@@ -120,6 +175,48 @@ mod tests {
         );
         recording.faults[0].samples = 30;
         assert!(text(&recording).contains("of them are ") && !text(&recording).contains("certain"));
+    }
+
+    #[test]
+    fn a_function_that_the_same_place_of_short_lives_speaks_for_is_not_accused() {
+        let mut recording = recording();
+        let step = &mut recording.method.steps[0];
+        (step.minor_period, step.minor_faults, step.ended_threads) = (53, 100 * 69, 100);
+        recording.counters.user.minor = 100 * 69;
+        recording.faults.truncate(1);
+        (recording.faults[0].samples, recording.faults[0].weight) = (100, 100.0);
+        let doubtful = text(&recording);
+        assert!(
+            doubtful.contains("\nNo function stands out for certain: up to 6,900 of them may be others'"),
+            "{doubtful}"
+        );
+        assert!(doubtful.contains("; --every 2 looks at more\n"), "{doubtful}");
+        // With ten periods in each life it is a tenth that may be others'.
+        let step = &mut recording.method.steps[0];
+        (step.minor_faults, step.ended_threads) = (100 * 53, 10);
+        recording.counters.user.minor = 100 * 53;
+        let certain = text(&recording);
+        assert!(certain.contains("of them are ") && !certain.contains("rough"), "{certain}");
+        recording.method.steps[0].ended_threads = 20;
+        let rough = text(&recording);
+        assert!(
+            rough.contains("of them are ") && rough.contains("\nShares are rough: up to 1,060 of"),
+            "{rough}"
+        );
+    }
+
+    #[test]
+    fn a_function_stands_out_of_what_was_looked_at_where_most_was_not() {
+        let mut recording = recording();
+        let first = text(&recording);
+        let share = first.lines().nth(1).unwrap().split(' ').next().unwrap();
+        let counted = recording.method.steps[0].minor_faults;
+        let coarse = Step { minor_period: 503, minor_faults: counted * 9, ..recording.method.steps[0] };
+        recording.counters.user.minor += coarse.minor_faults;
+        recording.method.steps.push(Step { major_faults: 0, ..coarse });
+        let of_few = text(&recording);
+        assert!(of_few.contains(&format!("\n{share} % of those looked at are ")), "{first}{of_few}");
+        assert!(of_few.contains(" may be of any function; --every 20 looks at some\n"), "{of_few}");
     }
 
     #[test]
