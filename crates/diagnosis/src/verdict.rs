@@ -63,6 +63,8 @@ pub struct Verdict {
     pub best_libc: Option<usize>,
     /// Whether Faultless helps.
     pub faultless_helps: bool,
+    /// Whether nothing that was tried takes away faults that bring in the memory many times over.
+    pub faults_stay: bool,
     /// Whether all runs of all arms ended the same way.
     pub endings_agree: bool,
 }
@@ -103,8 +105,12 @@ pub fn judge(arms: &[ArmResult], scope: Scope, page_bytes: u64) -> Option<Verdic
     let best_libc = best_libc(&remedies);
     let faultless_helps = remedies.iter().any(|remedy| remedy.arm.role == Role::Faultless && remedy.helps());
     let endings_agree = do_endings_agree(arms);
-    let sentence = sentence(&remedies, &base, best_libc, faultless_helps, scope, page_bytes as f64);
-    Some(Verdict { arms: verdicts, sentence, best_libc, faultless_helps, endings_agree })
+    let helps = best_libc.is_some() || faultless_helps;
+    let lasting =
+        lasting_faults(&base, page_bytes as f64, &remedies).filter(|_| !helps && scope == Scope::All);
+    let faults_stay = lasting.is_some();
+    let sentence = sentence(&remedies, &base, best_libc, lasting, scope, page_bytes as f64);
+    Some(Verdict { arms: verdicts, sentence, best_libc, faultless_helps, faults_stay, endings_agree })
 }
 
 /// An arm with what is known of it.
@@ -223,12 +229,13 @@ fn sentence(
     remedies: &[Remedy<'_>],
     base: &Figures,
     best_libc: Option<usize>,
-    faultless_helps: bool,
+    lasting_faults: Option<String>,
     scope: Scope,
     page_bytes: f64,
 ) -> String {
     let mut clauses: Vec<String> = Vec::new();
     let faultless = remedies.iter().find(|remedy| remedy.arm.role == Role::Faultless);
+    let faultless_helps = faultless.is_some_and(Remedy::helps);
     let has_libc_settings = remedies.iter().any(|remedy| matches!(remedy.arm.role, Role::Libc(_)));
     let is_untried = faultless.is_some_and(|remedy| remedy.obstacle == Some(Obstacle::NotLoaded));
     // A command that is linked with it, or all programs of the machine.
@@ -250,9 +257,7 @@ fn sentence(
             Scope::Part => "nothing helps what was measured, which is not all that the command does".into(),
             Scope::Doubtful => "nothing that was tried helps, which proves little".into(),
         });
-        if scope == Scope::All {
-            clauses.extend(lasting_faults(base, page_bytes, remedies));
-        }
+        clauses.extend(lasting_faults);
     }
     if let Some(remedy) = faultless.filter(|_| faultless_helps) {
         clauses.push(praise("Faultless", remedy.verdict));

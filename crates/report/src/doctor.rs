@@ -52,6 +52,9 @@ pub struct Consultation {
     pub orphans: Vec<Orphan>,
 }
 
+/// What the lines to look further tell.
+const LOOK_FURTHER: &str = "To see which functions take the faults, and who maps and unmaps memory";
+
 impl Consultation {
     /// The best settings of libc; none when no setting helps.
     #[must_use]
@@ -75,13 +78,28 @@ impl Consultation {
         lines
     }
 
+    /// Commands that tell whose the faults are which nothing takes away.
+    #[must_use]
+    pub fn lines_to_look_further(&self) -> Vec<String> {
+        let instruments: &[&str] = if self.verdict.faults_stay { &["faults", "churn"] } else { &[] };
+        let line = |instrument| format!("faultless {instrument} -- {}", paste::line(&self.command));
+        instruments.iter().map(line).collect()
+    }
+
     /// The whole report, made to fit a terminal of so many columns.
     #[must_use]
     pub fn text(&self, columns: Option<usize>) -> String {
         let fit = |text| fitted(text, columns);
         let table = table::text(&self.arms, &self.verdict, columns);
         // The lines to paste stay whole: a terminal's own wrapping does not break them.
-        [fit(self.before_the_table()), table, fit(self.after_the_table()), self.to_paste()].concat()
+        [
+            fit(self.before_the_table()),
+            table,
+            fit(self.after_the_table()),
+            self.to_paste(),
+            self.to_look_further(),
+        ]
+        .concat()
     }
 
     fn before_the_table(&self) -> String {
@@ -128,12 +146,11 @@ impl Consultation {
     }
 
     fn to_paste(&self) -> String {
-        let lines = self.lines_to_paste();
-        if lines.is_empty() {
-            return String::new();
-        }
-        let lines: Vec<String> = lines.into_iter().map(|line| format!("  {line}\n")).collect();
-        format!("\nTo use it:\n{}", lines.concat())
+        under_heading("To use it", self.lines_to_paste())
+    }
+
+    fn to_look_further(&self) -> String {
+        under_heading(LOOK_FURTHER, self.lines_to_look_further())
     }
 
     fn observed(&self) -> Vec<String> {
@@ -187,6 +204,14 @@ impl Consultation {
         warnings.extend(orphans::in_no_figure(&self.orphans));
         warnings
     }
+}
+
+fn under_heading(heading: &str, lines: Vec<String>) -> String {
+    if lines.is_empty() {
+        return String::new();
+    }
+    let lines: Vec<String> = lines.into_iter().map(|line| format!("  {line}\n")).collect();
+    format!("\n{heading}:\n{}", lines.concat())
 }
 
 /// Success, or the end that was asked for.
@@ -245,6 +270,22 @@ mod tests {
     fn a_heading_without_contents_is_left_out() {
         let text = of_a_command_that_fails("").text(None);
         assert!(text.contains("\n\n───") && !text.contains("Tried"), "{text}");
+    }
+
+    #[test]
+    fn faults_that_nothing_takes_away_are_looked_into_by_other_commands() {
+        let mut consultation = of_a_command_that_fails("");
+        assert!(!consultation.text(None).contains("To see"));
+        for arm in &mut consultation.arms {
+            arm.runs[0].minor_faults = 90_000;
+        }
+        consultation.command = vec!["my server".into()];
+        consultation.verdict = judge(&consultation.arms, Scope::All, 4096).unwrap();
+        let (text, page) = (consultation.text(None), html::html(&consultation));
+        for line in ["faultless faults -- 'my server'\n", "faultless churn -- 'my server'\n"] {
+            assert!(text.contains(&format!("  {line}")), "{text}");
+            assert!(page.contains(&crate::html_page::escape(line.trim_end())), "{page}");
+        }
     }
 
     #[test]

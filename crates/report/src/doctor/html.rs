@@ -7,7 +7,7 @@ use faultless_diagnosis::spread::{Change, Spread};
 use faultless_records::measurement::Measurement;
 use faultless_records::quantity::{count, mebibytes, seconds_of};
 
-use super::Consultation;
+use super::{Consultation, LOOK_FURTHER};
 use crate::bench::html::coordinate;
 use crate::html_page::{escape, page};
 use crate::paste;
@@ -119,10 +119,15 @@ fn verdict(consultation: &Consultation) -> String {
 }
 
 fn to_paste(consultation: &Consultation) -> String {
-    let lines: Vec<String> = consultation.lines_to_paste().iter().map(|line| escape(line)).collect();
+    let use_it = under_heading("To use it", &consultation.lines_to_paste());
+    use_it + &under_heading(LOOK_FURTHER, &consultation.lines_to_look_further())
+}
+
+fn under_heading(heading: &str, lines: &[String]) -> String {
+    let lines: Vec<String> = lines.iter().map(|line| escape(line)).collect();
     match lines.is_empty() {
         true => String::new(),
-        false => format!("<div class=\"paste\"><b>To use it</b><pre>{}</pre></div>\n", lines.join("\n")),
+        false => format!("<div class=\"paste\"><b>{heading}</b><pre>{}</pre></div>\n", lines.join("\n")),
     }
 }
 

@@ -57,6 +57,7 @@ pub fn json(consultation: &Consultation) -> String {
             "best_libc_settings": consultation.best_settings().map(settings),
             "endings_agree": consultation.verdict.endings_agree,
             "lines_to_paste": consultation.lines_to_paste(),
+            "lines_to_look_further": consultation.lines_to_look_further(),
         },
     });
     format!("{value:#}\n")
