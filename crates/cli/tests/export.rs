@@ -1,6 +1,7 @@
 //! `faultless export`: what Prometheus scrapes and what node_exporter reads, through the real program.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first thing that is not as it should be")]
 
+mod exporter;
 mod place;
 mod running;
 mod tool;
@@ -9,15 +10,12 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::process::ExitStatusExt;
-use std::process::{ChildStderr, ChildStdin, ChildStdout, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 
+use exporter::{PATIENCE, SERVES, scrape, serve, serving, value, wait_for, wait_until};
 use place::Place;
 use running::{Running, is_so_within, send};
 use tool::{after, assert_misused, assert_refused, errors, faultless, text};
-
-/// Longest time that anything may take here.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A program that takes so many page faults for each line of its input.
 struct Toucher {
@@ -58,68 +56,6 @@ impl Toucher {
 
     fn pid(&self) -> String {
         self.process.pid()
-    }
-}
-
-/// An exporter that serves, at an address of the kernel's choice.
-fn serve(words: &[&str]) -> (Running, String) {
-    let (exporter, address, mut said) = serving(faultless(&[&SERVES, words].concat()));
-    // Whoever reads no more must not end it.
-    std::thread::spawn(move || std::io::copy(&mut said, &mut std::io::sink()));
-    (exporter, address)
-}
-
-const SERVES: [&str; 5] = ["export", "--listen", "127.0.0.1:0", "--interval", "50ms"];
-
-/// The exporter, where it listens, and what it says after that.
-fn serving(mut command: Command) -> (Running, String, BufReader<ChildStderr>) {
-    let mut exporter = Running::start(command.stderr(Stdio::piped()));
-    let mut said = BufReader::new(exporter.0.stderr.take().unwrap());
-    let address = said.by_ref().lines().map(Result::unwrap).find_map(|line| {
-        Some(line.strip_prefix("faultless: metrics at http://")?.strip_suffix("/metrics")?.to_owned())
-    });
-    (exporter, address.expect("it says where it listens"), said)
-}
-
-/// The head and the body of the answer to one request.
-fn ask(address: &str, request: &str) -> (String, String) {
-    let mut stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    stream.write_all(request.as_bytes()).unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-    (head.to_owned(), body.to_owned())
-}
-
-fn scrape(address: &str) -> String {
-    let (head, body) = ask(address, "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
-    assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
-    assert!(head.contains("Content-Type: text/plain; version=0.0.4"), "{head}");
-    assert!(head.contains(&format!("Content-Length: {}", body.len())), "{head}");
-    body
-}
-
-/// The value of a metric, if it is there.
-fn value(text: &str, metric: &str) -> Option<f64> {
-    text.lines().find_map(|line| line.strip_prefix(metric)?.strip_prefix(' ')?.parse().ok())
-}
-
-/// Scrapes until a metric satisfies a condition.
-fn wait_for(address: &str, metric: &str, is_right: impl Fn(f64) -> bool) -> f64 {
-    value(&wait_until(address, |text| value(text, metric).is_some_and(&is_right)), metric).unwrap()
-}
-
-/// Scrapes until the page satisfies a condition.
-fn wait_until(address: &str, is_right: impl Fn(&str) -> bool) -> String {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        let text = scrape(address);
-        if is_right(&text) {
-            return text;
-        }
-        assert!(Instant::now() < deadline, "{text}");
-        std::thread::sleep(Duration::from_millis(20));
     }
 }
 
@@ -331,77 +267,6 @@ fn heaps_are_looked_at_beside_the_watch() {
     let labels = format!("{{name=\"toucher-heaps\",pid=\"{}\",allocator=\"glibc\"}}", toucher.pid());
     wait_for(&address, &format!("faultless_heap_used_bytes{labels}"), |bytes| bytes > 3e6);
     assert_eq!(value(&scrape(&address), "faultless_exporter_failed_looks_total{at=\"heap\"}"), Some(0.0));
-}
-
-#[test]
-fn who_asks_slowly_or_for_something_else_holds_nobody_up() {
-    let (_exporter, address) = serve(&["--name", "nobody-of-this-name", "--heap", "0"]);
-    let mut slow = TcpStream::connect(&address).unwrap();
-    slow.write_all(b"GET /metr").unwrap();
-    let began = Instant::now();
-    assert!(value(&scrape(&address), "faultless_exporter_cpu_seconds_total").is_some());
-    assert!(began.elapsed() < Duration::from_secs(5), "the slow one's time has not come yet");
-    for (request, status) in [
-        ("GET /other HTTP/1.1\r\n\r\n", "404"),
-        ("POST /metrics HTTP/1.1\r\n\r\n", "405"),
-        ("\u{1}nonsense\r\n\r\n", "400"),
-        ("GET / HTTP/1.1\r\n\r\n", "200"),
-    ] {
-        let (head, _) = ask(&address, request);
-        assert!(head.starts_with(&format!("HTTP/1.1 {status} ")), "{request}: {head}");
-    }
-    let (head, body) = ask(&address, "HEAD /metrics HTTP/1.1\r\n\r\n");
-    assert!(head.starts_with("HTTP/1.1 200") && body.is_empty(), "{head} {body}");
-    // What nobody reads must not cost the answer.
-    let (head, body) = ask(&address, &format!("GET /metrics HTTP/1.1\r\n\r\n{}", "x".repeat(100_000)));
-    assert!(
-        head.starts_with("HTTP/1.1 200") && head.contains(&format!("Content-Length: {}", body.len())),
-        "{head}"
-    );
-    slow.write_all(b"ics HTTP/1.1\r\n\r\n").unwrap();
-    let mut answer = String::new();
-    slow.read_to_string(&mut answer).unwrap();
-    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
-}
-
-#[test]
-fn who_asks_while_the_exporter_is_stopped_is_answered_when_it_goes_on() {
-    let (exporter, address) = serve(&["--name", "nobody-of-this-name", "--heap", "0"]);
-    let mut slow = TcpStream::connect(&address).unwrap();
-    slow.write_all(b"GET /metr").unwrap();
-    // It has been taken when another that came later is answered.
-    scrape(&address);
-    send("STOP", exporter.pid());
-    wait_until_stopped(&exporter);
-    send("CONT", exporter.pid());
-    scrape(&address);
-    slow.write_all(b"ics HTTP/1.1\r\n\r\n").unwrap();
-    let mut answer = String::new();
-    slow.read_to_string(&mut answer).unwrap();
-    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
-}
-
-fn wait_until_stopped(process: &Running) {
-    assert!(is_so_within(PATIENCE, || running::state(process.pid()) == Some('T')));
-}
-
-#[test]
-fn many_who_ask_at_once_are_all_answered() {
-    let pid = std::process::id().to_string();
-    let (_exporter, address) = serve(&["--pid", &pid]);
-    let asked: Vec<TcpStream> = (0..50)
-        .map(|_| {
-            let mut stream = TcpStream::connect(&address).unwrap();
-            stream.set_read_timeout(Some(PATIENCE)).unwrap();
-            stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
-            stream
-        })
-        .collect();
-    for mut stream in asked {
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
-    }
 }
 
 #[test]

@@ -3,15 +3,14 @@
 //! Names and units follow Prometheus's rules: base units, `_total` for what only grows.
 
 use std::collections::BTreeMap;
+use std::fmt::Write;
 use std::time::Duration;
 
 use faultless_diagnosis::fleet::{Counts, Fleet, Label, Sizes};
 use faultless_records::recording::GroupSample;
-use prometheus::TextEncoder;
-use prometheus::proto::{Counter, Gauge, LabelPair, Metric, MetricFamily, MetricType};
 
 /// Type of the content, for HTTP.
-pub const CONTENT_TYPE: &str = prometheus::TEXT_FORMAT;
+pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4";
 
 /// Looks into a process that take longer than its counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -44,53 +43,48 @@ pub struct Own {
     pub last_round_s: Option<f64>,
 }
 
-/// Everything.
-#[must_use]
-pub fn text(fleet: &Fleet, own: &Own) -> String {
-    let mut families = sizes(fleet);
-    families.extend(counts(fleet));
-    families.extend(heaps(fleet));
-    families.push(kinds(fleet));
-    families.extend(control_groups(fleet));
-    families.extend(exporter(own));
-    families.retain(|family| !family.0.get_metric().is_empty());
-    let families: Vec<MetricFamily> = families.into_iter().map(|family| family.0).collect();
-    // It refuses families without a name or metrics only.
-    TextEncoder::new().encode_to_string(&families).unwrap_or_default()
+/// Writes everything behind what stands on the page: one family of metrics after the other, so that it is in memory once.
+pub fn write(page: &mut String, fleet: &Fleet, own: &Own) {
+    sizes(page, fleet);
+    counts(page, fleet);
+    heaps(page, fleet);
+    kinds(page, fleet);
+    control_groups(page, fleet);
+    exporter(page, own);
 }
 
-/// Metrics of one name.
-struct Family(MetricFamily);
+/// Metrics of one name, as their lines.
+struct Family {
+    name: &'static str,
+    text: String,
+    head_bytes: usize,
+}
 
 impl Family {
-    fn new(name: &str, kind: MetricType, help: &str) -> Self {
-        let mut family = MetricFamily::default();
-        family.set_name(format!("faultless_{name}"));
-        family.set_help(help.to_owned());
-        family.set_field_type(kind);
-        Self(family)
+    fn new(name: &'static str, kind: &str, help: &str) -> Self {
+        let text = format!("# HELP faultless_{name} {help}\n# TYPE faultless_{name} {kind}\n");
+        Self { name, head_bytes: text.len(), text }
     }
 
-    fn gauge(name: &str, help: &str) -> Self {
-        Self::new(name, MetricType::GAUGE, help)
+    fn gauge(name: &'static str, help: &str) -> Self {
+        Self::new(name, "gauge", help)
     }
 
-    fn counter(name: &str, help: &str) -> Self {
-        Self::new(name, MetricType::COUNTER, help)
+    fn counter(name: &'static str, help: &str) -> Self {
+        Self::new(name, "counter", help)
     }
 
     fn push(&mut self, labels: &[(&str, &str)], value: f64) {
-        let mut metric = Metric::from_label(labels.iter().map(|(name, value)| pair(name, value)).collect());
-        if self.0.get_field_type() == MetricType::COUNTER {
-            let mut counter = Counter::default();
-            counter.set_value(value);
-            metric.set_counter(counter);
-        } else {
-            let mut gauge = Gauge::default();
-            gauge.set_value(value);
-            metric.set_gauge(gauge);
+        let text = &mut self.text;
+        text.extend(["faultless_", self.name]);
+        for (place, (label, value)) in labels.iter().enumerate() {
+            text.extend([if place == 0 { "{" } else { "," }, label, "=\""]);
+            push_escaped(text, value);
+            text.push('"');
         }
-        self.0.mut_metric().push(metric);
+        let end = if labels.is_empty() { "" } else { "}" };
+        // A string takes everything.
+        let _ = writeln!(text, "{end} {value}");
     }
 
     /// One metric with the labels of `of`, and others.
@@ -101,17 +95,30 @@ impl Family {
         labels.extend(more);
         self.push(&labels, value);
     }
+
+    /// Puts it on the page, unless there are no metrics.
+    fn write(self, page: &mut String) {
+        if self.text.len() > self.head_bytes {
+            page.push_str(&self.text);
+        }
+    }
 }
 
-fn pair(name: &str, value: &str) -> LabelPair {
-    let mut pair = LabelPair::default();
-    pair.set_name(name.to_owned());
-    pair.set_value(value.to_owned());
-    pair
+/// The value of a label. Source: <https://prometheus.io/docs/instrumenting/exposition_formats/>, "Comments, help text, and type
+/// information": any characters, but for these three.
+fn push_escaped(text: &mut String, value: &str) {
+    for character in value.chars() {
+        match character {
+            '\\' => text.push_str("\\\\"),
+            '"' => text.push_str("\\\""),
+            '\n' => text.push_str("\\n"),
+            other => text.push(other),
+        }
+    }
 }
 
 /// What the processes that live take now.
-fn sizes(fleet: &Fleet) -> Vec<Family> {
+fn sizes(page: &mut String, fleet: &Fleet) {
     type OfSizes = fn(&Sizes) -> Option<u64>;
     let sizes: [(&str, &str, OfSizes); 6] = [
         ("processes", "Processes that live.", |sizes| Some(sizes.processes)),
@@ -130,20 +137,19 @@ fn sizes(fleet: &Fleet) -> Vec<Family> {
         ("swapped_memory_bytes", "Their memory in swap.", |sizes| sizes.swap_bytes),
     ];
     let all = fleet.sizes();
-    let family = |(name, help, figure): (_, _, OfSizes)| {
+    for (name, help, figure) in sizes {
         let mut family = Family::gauge(name, help);
         for (label, sizes) in &all {
             if let Some(value) = figure(sizes) {
                 family.of(label, &[], value as f64);
             }
         }
-        family
-    };
-    sizes.into_iter().map(family).collect()
+        family.write(page);
+    }
 }
 
 /// What all processes did since they were met, those that have ended too.
-fn counts(fleet: &Fleet) -> Vec<Family> {
+fn counts(page: &mut String, fleet: &Fleet) {
     /// Label, its value, the figure.
     type Part = (&'static str, &'static str, fn(&Counts) -> f64);
     let counts: [(&str, &str, &[Part]); 6] = [
@@ -186,7 +192,7 @@ fn counts(fleet: &Fleet) -> Vec<Family> {
             ],
         ),
     ];
-    let family = |(name, help, parts): (_, _, &[Part])| {
+    for (name, help, parts) in counts {
         let mut family = Family::counter(name, help);
         for (label, counts) in fleet.counts() {
             for (part, value, figure) in parts {
@@ -194,12 +200,11 @@ fn counts(fleet: &Fleet) -> Vec<Family> {
                 family.of(label, more, figure(counts));
             }
         }
-        family
-    };
-    counts.into_iter().map(family).collect()
+        family.write(page);
+    }
 }
 
-fn heaps(fleet: &Fleet) -> Vec<Family> {
+fn heaps(page: &mut String, fleet: &Fleet) {
     let mut processes = Family::gauge(
         "heap_processes",
         "Processes whose heaps were looked at, by the allocator that serves them.",
@@ -238,19 +243,21 @@ fn heaps(fleet: &Fleet) -> Vec<Family> {
             purged.of(label, &[("allocator", "faultless")], bytes as f64);
         }
     }
-    vec![processes, used, free, resident, trapped, arenas, purged]
+    for family in [processes, used, free, resident, trapped, arenas, purged] {
+        family.write(page);
+    }
 }
 
-fn kinds(fleet: &Fleet) -> Family {
+fn kinds(page: &mut String, fleet: &Fleet) {
     let help = "Resident bytes of mappings by what they are (kinds[].kind of faultless map --json).";
     let mut family = Family::gauge("mapped_resident_bytes", help);
     for ((label, kind), bytes) in fleet.kinds() {
         family.of(label, &[("kind", kind)], bytes as f64);
     }
-    family
+    family.write(page);
 }
 
-fn control_groups(fleet: &Fleet) -> Vec<Family> {
+fn control_groups(page: &mut String, fleet: &Fleet) {
     type OfGroup = fn(&GroupSample) -> Option<u64>;
     let memory: [(&str, OfGroup); 4] = [
         ("charged", |sample| Some(sample.current_bytes)),
@@ -294,12 +301,12 @@ fn control_groups(fleet: &Fleet) -> Vec<Family> {
             }
         }
     }
-    let mut families = vec![charged, limit];
-    families.append(&mut counted);
-    families
+    for family in [charged, limit].into_iter().chain(counted) {
+        family.write(page);
+    }
 }
 
-fn exporter(own: &Own) -> Vec<Family> {
+fn exporter(page: &mut String, own: &Own) {
     let mut build = Family::gauge("exporter_build_info", "The exporter's version; always 1.");
     build.push(&[("version", env!("CARGO_PKG_VERSION"))], 1.0);
     let mut processor =
@@ -323,7 +330,9 @@ fn exporter(own: &Own) -> Vec<Family> {
     if let Some(at_s) = own.last_round_s {
         last.push(&[], at_s);
     }
-    vec![build, processor, last, times, took, failed]
+    for family in [build, processor, last, times, took, failed] {
+        family.write(page);
+    }
 }
 
 #[cfg(test)]
@@ -346,7 +355,9 @@ mod tests {
 
     fn lines(fleet: &Fleet) -> Vec<String> {
         let own = Own { last_round_s: Some(1.5e9), ..Own::default() };
-        text(fleet, &own).lines().map(str::to_owned).collect()
+        let mut page = String::new();
+        write(&mut page, fleet, &own);
+        page.lines().map(str::to_owned).collect()
     }
 
     #[test]

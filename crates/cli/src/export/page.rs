@@ -1,6 +1,7 @@
 //! What there is to scrape: the fleet as it was last seen, shared by who looks and who answers.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::mem;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use faultless_diagnosis::fleet::Fleet;
@@ -18,6 +19,15 @@ pub struct MetricsPage {
     last_round: Mutex<Instant>,
     /// Figures older than this are not served.
     keeps: Duration,
+    written: Mutex<Written>,
+}
+
+/// The page as it was asked for last.
+#[derive(Default)]
+struct Written {
+    text: Arc<String>,
+    /// Nothing was seen since.
+    is_current: bool,
 }
 
 impl MetricsPage {
@@ -28,6 +38,7 @@ impl MetricsPage {
             own: Mutex::new(Own::default()),
             last_round: Mutex::new(Instant::now()),
             keeps: OLD.1.max(interval.saturating_mul(OLD.0)),
+            written: Mutex::default(),
         }
     }
 
@@ -43,6 +54,8 @@ impl MetricsPage {
         looks.times += 1;
         looks.took += took;
         looks.failed += u64::from(has_failed);
+        drop(own);
+        locked(&self.written).is_current = false;
     }
 
     /// All that are followed were looked at.
@@ -50,6 +63,7 @@ impl MetricsPage {
         let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         locked(&self.own).last_round_s = Some(since_1970.as_millis() as f64 / 1e3);
         *locked(&self.last_round) = Instant::now();
+        locked(&self.written).is_current = false;
     }
 
     /// Why the figures are not those of the present, in one line.
@@ -63,10 +77,20 @@ impl MetricsPage {
         })
     }
 
-    /// The page.
-    pub fn text(&self) -> String {
-        let own = Own { processor: clock::own_processor_time(), ..locked(&self.own).clone() };
-        prometheus_text::text(&self.fleet(), &own)
+    /// The page after the last look: written when somebody asks, and once for all who do.
+    pub fn text(&self) -> Arc<String> {
+        let mut written = locked(&self.written);
+        if !written.is_current {
+            // Who still sends the last one keeps it; else its memory serves again, in whatever thread: an arena of each would keep its own.
+            let mut text = Arc::try_unwrap(mem::take(&mut written.text)).unwrap_or_default();
+            let last_bytes = text.len();
+            text.clear();
+            text.shrink_to(2 * last_bytes);
+            let own = Own { processor: clock::own_processor_time(), ..locked(&self.own).clone() };
+            prometheus_text::write(&mut text, &self.fleet(), &own);
+            *written = Written { text: Arc::new(text), is_current: true };
+        }
+        Arc::clone(&written.text)
     }
 }
 
@@ -92,5 +116,22 @@ mod tests {
             assert!(page.is_old(later(lasts_s + 10)).is_some_and(|reason| reason.lines().count() == 1));
             assert!(page.text().contains("faultless_exporter_last_round_timestamp_seconds "));
         }
+    }
+    #[test]
+    fn a_page_is_written_once_between_two_looks_and_in_the_same_place_when_nobody_sends_it() {
+        let page = MetricsPage::new(Fleet::new(Grouping::Name, 0), Duration::from_secs(5));
+        page.end_round();
+        let first = page.text();
+        assert!(Arc::ptr_eq(&first, &page.text()));
+        page.count_look(Look::Heap, Duration::ZERO, false);
+        let second = page.text();
+        let looks = "faultless_exporter_looks_total{at=\"heap\"} 1";
+        assert!(second.contains(looks) && !first.contains(looks), "{second}");
+        let place = second.as_ptr();
+        drop((first, second));
+        page.end_round();
+        let third = page.text();
+        assert!(third.contains(looks), "{third}");
+        assert_eq!(third.as_ptr(), place);
     }
 }

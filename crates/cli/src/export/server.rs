@@ -185,38 +185,45 @@ fn answer(
 ) -> io::Result<()> {
     let (request, is_head) = receive(stream, patience)?;
     locked(connections).end_waiting(stream);
+    let (metrics, reason);
     let (status, content_type, body) = match request {
         Request::Metrics => match page.is_old(Instant::now()) {
-            None => ("200 OK", CONTENT_TYPE, page.text()),
-            Some(reason) => ("503 Service Unavailable", "text/plain", format!("{reason}\n")),
+            None => {
+                metrics = page.text();
+                ("200 OK", CONTENT_TYPE, metrics.as_str())
+            }
+            Some(why) => {
+                reason = why + "\n";
+                ("503 Service Unavailable", "text/plain", reason.as_str())
+            }
         },
-        Request::Welcome => ("200 OK", "text/html; charset=utf-8", WELCOME.to_owned()),
-        Request::Elsewhere => ("404 Not Found", "text/plain", "metrics are at /metrics\n".to_owned()),
-        Request::OtherMethod => ("405 Method Not Allowed", "text/plain", "GET and HEAD only\n".to_owned()),
-        Request::Nonsense => ("400 Bad Request", "text/plain", "this is no request of HTTP/1\n".to_owned()),
+        Request::Welcome => ("200 OK", "text/html; charset=utf-8", WELCOME),
+        Request::Elsewhere => ("404 Not Found", "text/plain", "metrics are at /metrics\n"),
+        Request::OtherMethod => ("405 Method Not Allowed", "text/plain", "GET and HEAD only\n"),
+        Request::Nonsense => ("400 Bad Request", "text/plain", "this is no request of HTTP/1\n"),
     };
-    let mut text = format!(
+    let head = format!(
         "HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\nContent-Length: {}\r\nAllow: GET, HEAD\r\nConnection: close\r\n\r\n",
         body.len()
     );
-    if !is_head {
-        text.push_str(&body);
-    }
-    send(stream, text.as_bytes(), patience)?;
+    send(stream, [head.as_bytes(), if is_head { b"" } else { body.as_bytes() }], patience)?;
     locked(connections).await_close(stream);
     close_after_them(stream, closing_time)
 }
 
 /// Sends everything in this time, however little a reader takes at once.
-fn send(mut stream: &TcpStream, bytes: &[u8], patience: Duration) -> io::Result<()> {
-    let (mut rest, deadline) = (bytes, Instant::now() + patience);
-    while !rest.is_empty() {
-        stream.set_write_timeout(Some(time_left(deadline)?))?;
-        match stream.write(rest) {
-            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-            Ok(length) => rest = &rest[length..],
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
+fn send(mut stream: &TcpStream, parts: [&[u8]; 2], patience: Duration) -> io::Result<()> {
+    let deadline = Instant::now() + patience;
+    for part in parts {
+        let mut rest = part;
+        while !rest.is_empty() {
+            stream.set_write_timeout(Some(time_left(deadline)?))?;
+            match stream.write(rest) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(length) => rest = &rest[length..],
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
         }
     }
     Ok(())
@@ -401,7 +408,7 @@ mod tests {
                 std::thread::sleep(Duration::from_millis(5));
             }
         });
-        let sent = send(&writer, &vec![0; 1 << 30], Duration::from_millis(300));
+        let sent = send(&writer, [b"", &vec![0; 1 << 30]], Duration::from_millis(300));
         assert!(matches!(sent.unwrap_err().kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock));
         writer.shutdown(Shutdown::Both).unwrap();
         drop(writer);

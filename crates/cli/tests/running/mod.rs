@@ -66,6 +66,14 @@ pub fn state(pid: impl Display) -> Option<char> {
     stat.rsplit_once(") ")?.1.chars().next()
 }
 
+/// A process's resident set in KiB.
+#[track_caller]
+pub fn resident_kib(pid: impl Display) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().strip_suffix(" kB").unwrap().parse().unwrap()
+}
+
 /// A process that was stopped and does nothing until it is let go on.
 pub fn stopped() -> Running {
     let running = Running::start(Command::new("sleep").arg("600"));
