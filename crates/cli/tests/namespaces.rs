@@ -59,6 +59,23 @@ fn a_process_of_another_namespace_is_not_taken_for_the_command() {
 }
 
 #[test]
+fn as_the_first_process_of_a_container_it_waits_for_orphans() {
+    // Each says its number and ends, after who started it; the last line is reached when all have said so.
+    let script = "pids=$(for n in 1 2 3 4 5; do (sh -c 'echo $$' &); done)
+        for try in $(seq 400); do
+            left=; for pid in $pids; do [ -d /proc/$pid ] && left=$pid; done
+            [ -z \"$left\" ] && exit 3
+            sleep 0.05
+        done";
+    let container = ["--user", "--map-root-user", "--pid", "--fork", "--mount-proc"];
+    for tool in [&["run"][..], &["watch", "--lines"], &["export", "--listen", "127.0.0.1:0"]] {
+        let words = [tool, &["--", "sh", "-c", script]].concat();
+        let Some(output) = apart(&container, "true", &words) else { return };
+        assert_eq!(output.status.code(), Some(3), "{output:?}");
+    }
+}
+
+#[test]
 fn a_proc_that_is_not_mounted_is_named() {
     let line = "mount -t tmpfs none /proc";
     let names = &["watch", "--lines", "--for", "10ms", "--name", "sleep"][..];

@@ -1,5 +1,5 @@
 //! Processes that outlive who started them, as daemons do: nobody waits for them, so what they use is in nobody's figures. For the
-//! time of one command they become our children, which shows who they are.
+//! time of one command they become our children, which shows who they are; where we are init they are ours anyway.
 
 use std::collections::HashSet;
 use std::fs;
@@ -39,7 +39,7 @@ impl Orphanage {
     /// Waits for those that have ended, as init would: who looks for one by its number must not find it for ever. The `command` is
     /// left to who follows it.
     pub fn wait_for_ended(&mut self, command: Option<i32>) {
-        while let Some(pid) = ended_child().filter(|pid| Some(*pid) != command) {
+        while let Some(pid) = ended_child(0).filter(|pid| Some(*pid) != command) {
             let name = name(pid);
             let Some(processor) = reap(pid) else { return };
             if !self.earlier.contains(&pid) {
@@ -76,6 +76,19 @@ impl Drop for Orphanage {
     }
 }
 
+/// Waits for orphans that have ended, where we are the first process of a PID namespace, as in a container: nobody else does. The
+/// `command` is left to who follows it, and to other threads of ours what they started.
+pub fn wait_as_init(command: Option<i32>) {
+    if std::process::id() != 1 {
+        return;
+    }
+    while let Some(pid) = ended_child(libc::__WNOTHREAD).filter(|pid| Some(*pid) != command) {
+        if reap(pid).is_none() {
+            return;
+        }
+    }
+}
+
 /// Those that we have; none where they cannot be listed.
 fn children() -> impl Iterator<Item = Candidate> {
     let own = std::process::id().cast_signed();
@@ -86,11 +99,11 @@ fn children() -> impl Iterator<Item = Candidate> {
         .filter(move |candidate| candidate.parent == own)
 }
 
-/// A child that is to be waited for; one that stands still for us is among them.
-fn ended_child() -> Option<i32> {
+/// A child that is to be waited for, with more `options` of waitid(2); one that stands still for us is among them.
+fn ended_child(options: i32) -> Option<i32> {
     // SAFETY: siginfo_t is plain data; all zeros is a value of it.
     let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
-    let options = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT | libc::__WALL;
+    let options = options | libc::WEXITED | libc::WNOHANG | libc::WNOWAIT | libc::__WALL;
     // SAFETY: the pointer is valid for writing during the call.
     if unsafe { libc::waitid(libc::P_ALL, 0, &raw mut info, options) } != 0 {
         return None;

@@ -13,6 +13,7 @@ use nix::unistd::{Pid, getpgid, getsid};
 
 use crate::deadline::GRACE;
 use crate::launch::Launched;
+use crate::orphans;
 use crate::process_files::{self, Others, Snapshot};
 use crate::process_list;
 use crate::signals::{Arrival, Signals};
@@ -170,6 +171,10 @@ impl<'launched> Watch<'launched> {
                     }
                 }
             }
+        }
+        // Those of a detached one are counted; `orphans::Orphanage` waits for them. While the command stands still none behind it is seen.
+        if !self.launched.is_detached {
+            orphans::wait_as_init(Some(pid));
         }
         Ok(None)
     }

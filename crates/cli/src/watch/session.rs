@@ -5,6 +5,7 @@ use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use faultless_probe::launch::Launched;
+use faultless_probe::orphans;
 use faultless_probe::sampler::Sampler;
 use faultless_probe::signals::Signals;
 use faultless_probe::wakeup::Wakeup;
@@ -170,6 +171,8 @@ impl<Taker: Audience> Session<'_, Taker> {
                 && ended.is_none()
             {
                 *ended = self.follow(watch)?;
+            } else {
+                orphans::wait_as_init(None);
             }
             self.emit();
             if std::mem::take(&mut has_looked) {
