@@ -73,6 +73,48 @@ fn where_too_few_files_may_be_open_no_permission_is_said_to_help() {
     }
 }
 
+/// Runs a command under a seccomp filter that refuses ptrace and performance events, as containers' filters do.
+const FILTERED: &str = r#"
+#include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stddef.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+int main(int count, char **words) {
+    struct sock_filter filter[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_ptrace, 1, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_perf_event_open, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {sizeof filter / sizeof *filter, filter};
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program)) return 9;
+    return execv(words[1], words + 1);
+}"#;
+
+#[test]
+fn what_a_seccomp_filter_refuses_is_not_permitted_on_anybody() {
+    let place = Place::new("filtered");
+    let program = place.compile("filtered", FILTERED, &[]);
+    let sleeper = Running::start(Command::new("sleep").arg("100"));
+    for (words, subjects) in [
+        (&["--json"][..], &["command", "own", "others"][..]),
+        (&["--json", "--pid", &sleeper.pid()], &["given"]),
+    ] {
+        let tool = check(words);
+        let output = Command::new(&program).arg(tool.get_program()).args(tool.get_args()).output().unwrap();
+        let report = report(&output);
+        for (instrument, subject) in
+            ["heap --stop", "faults"].into_iter().flat_map(|one| subjects.iter().map(move |on| (one, on)))
+        {
+            assert_eq!(allowed(&report, instrument, subject), "no", "{instrument} {subject}: {report}");
+        }
+    }
+}
+
 #[test]
 fn every_instrument_has_an_answer_and_every_answer_its_evidence() {
     let report = report(&check(&["--json"]).output().unwrap());

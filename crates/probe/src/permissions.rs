@@ -12,6 +12,7 @@ use faultless_records::status;
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::libc;
+use nix::sys::ptrace;
 use nix::unistd::{ForkResult, Pid, fork, geteuid, pipe2};
 
 use crate::memory_call_trace::Sight;
@@ -24,6 +25,9 @@ use crate::trap_cost;
 /// Files of `/proc/PID` that are opened, and what each stands for.
 const FILES: [(&str, Mechanism); 3] =
     [("smaps", Mechanism::Sizes), ("pagemap", Mechanism::Pages), ("mem", Mechanism::Memory)];
+
+/// So many processes of others are tried, where one after the other is closed.
+const MOST_EXAMPLES: usize = 100;
 
 /// Tries everything; on one process only, when it is given.
 ///
@@ -51,7 +55,8 @@ pub fn find_out(given: Option<&Process>) -> io::Result<Permissions> {
             found.attempts.extend(events(&process, Subject::Command, "a child"));
             found.attempts.extend(files_from_a_stranger(&process)?);
             found.attempts.extend(events(&process, Subject::Own, "a child (Yama has no say in events)"));
-            found.attempts.extend(others(&found.rights));
+            let others = others(&found);
+            found.attempts.extend(others);
         }
     }
     let of_the_machine = [tracepoints(), uprobes(), connector()];
@@ -146,7 +151,8 @@ pub fn user() -> u32 {
     geteuid().as_raw()
 }
 
-/// Whether it could be traced, without doing so: `mem` asks for the same right, and nobody else may trace it.
+/// Whether it could be traced, without doing so: `mem` asks for the same right, nobody else may trace it, and a seccomp filter that
+/// refuses the call refuses it on a child of ours, too.
 fn attach_by_right(process: &Process, subject: Subject) -> Attempt {
     let name = name_of(process);
     let tracer: Option<i32> =
@@ -157,7 +163,14 @@ fn attach_by_right(process: &Process, subject: Subject) -> Attempt {
             format!("process {tracer} traces {name} already, and there can be one tracer only"),
         ),
         (Ok(_), _) => {
-            (Answer::Allowed, format!("not done; mem of {name}, which needs the same right, was opened"))
+            let right = format!("not done; mem of {name}, which needs the same right, was opened");
+            match attach_to_child() {
+                Ok(()) => (Answer::Allowed, right),
+                Err(error) => {
+                    let answer = answer_of(error.raw_os_error().map(Errno::from_raw));
+                    (answer, format!("{right}, but attaching to a child of ours: {error}"))
+                }
+            }
         }
         (Err(error), _) => {
             let (answer, reason) = in_words(&error);
@@ -165,6 +178,13 @@ fn attach_by_right(process: &Process, subject: Subject) -> Attempt {
         }
     };
     attempt(Mechanism::Attach, subject, answer, evidence)
+}
+
+/// Whether ptrace is to be had at all.
+fn attach_to_child() -> io::Result<()> {
+    let sleeper = Sleeper::start()?;
+    // It does not stop, and is let go by its end.
+    ptrace::seize(sleeper.pid, ptrace::Options::empty()).map_err(io::Error::from)
 }
 
 /// Opens events on a process, in programs and in the kernel.
@@ -233,14 +253,15 @@ fn tried_by_stranger(mechanism: Mechanism, what: &str, number: i32) -> Attempt {
     attempt(mechanism, Subject::Own, answer, evidence)
 }
 
-/// A process of another user, if one is to be seen; else what the capabilities say.
-fn others(rights: &Rights) -> Vec<Attempt> {
+/// A process of another user, if one is to be seen; else what the capabilities say, and what came of the same on a command.
+fn others(found: &Permissions) -> Vec<Attempt> {
+    let rights = &found.rights;
     let is_of_another = |pid: &i32| {
         fs::metadata(format!("/proc/{pid}")).is_ok_and(|directory| directory.uid() != rights.user)
             && Candidate::read(*pid).is_some()
     };
-    let mut other = process_list::numbers().unwrap_or_default().into_iter().filter(is_of_another);
-    if let Some(process) = other.find_map(|pid| Process::open(pid).ok()) {
+    let others = process_list::numbers().unwrap_or_default().into_iter().filter(is_of_another);
+    if let Some(process) = example(others, |process| process.open_file("mem").is_ok()) {
         let mut attempts = files(&process, Subject::Others);
         attempts.push(attach_by_right(&process, Subject::Others));
         attempts.extend(events(&process, Subject::Others, &name_of(&process)));
@@ -249,7 +270,15 @@ fn others(rights: &Rights) -> Vec<Attempt> {
     let by = |mechanism, has, capability: &str| {
         let (answer, state) =
             if has { (Answer::Allowed, "in force") } else { (Answer::Denied, "not in force") };
-        let evidence = format!("no process of another user is to be seen here; {capability} is {state}");
+        let nobody = "no process of another user is to be seen here";
+        let on_command = if mechanism == Mechanism::Attach { Mechanism::Trace } else { mechanism };
+        let (answer, evidence) = match found.attempt(on_command, Subject::Command) {
+            // A seccomp filter asks for no capability.
+            Some(own) if has && own.answer != Answer::Allowed => {
+                (own.answer, format!("{nobody}; {capability} is {state}, but {}", own.evidence))
+            }
+            _ => (answer, format!("{nobody}; {capability} is {state}")),
+        };
         attempt(mechanism, Subject::Others, answer, evidence)
     };
     let mut attempts: Vec<Attempt> =
@@ -259,6 +288,19 @@ fn others(rights: &Rights) -> Vec<Attempt> {
     let events = [Mechanism::UserEvents, Mechanism::KernelEvents];
     attempts.extend(events.map(|mechanism| by(mechanism, rights.may_observe, "CAP_PERFMON")));
     attempts
+}
+
+/// The one that stands for others: the first that is open to us, else the first that is there. Some are closed to all but root, as those
+/// in another user namespace and, often, the first of all, init.
+fn example(others: impl Iterator<Item = i32>, is_open: impl Fn(&Process) -> bool) -> Option<Process> {
+    let mut first = None;
+    for process in others.filter_map(|pid| Process::open(pid).ok()).take(MOST_EXAMPLES) {
+        if is_open(&process) {
+            return Some(process);
+        }
+        first = first.or(Some(process));
+    }
+    first
 }
 
 /// As [`answer_of`], of a reason in words: where too few files may be open, no permission helps.
@@ -397,6 +439,17 @@ mod tests {
         sleeper.wake = None;
         assert_eq!(before.answer, Answer::Allowed, "{before:?}");
         assert_eq!(after.answer, Answer::Taken, "{after:?}");
+    }
+
+    #[test]
+    fn a_process_that_is_closed_does_not_stand_for_those_that_are_open() {
+        let sleeper = Sleeper::start().unwrap();
+        let (closed, open) = (std::process::id().cast_signed(), sleeper.pid.as_raw());
+        let of = |is_open: &dyn Fn(i32) -> bool| {
+            example([closed, open].into_iter(), |process| is_open(process.pid())).map(|process| process.pid())
+        };
+        assert_eq!(of(&|pid| pid == open), Some(open));
+        assert_eq!(of(&|_| false), Some(closed));
     }
 
     #[test]
