@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use place::Place;
-use running::{Running, SOON, send};
+use running::{Running, SOON, send, wait_until};
 use tool::{assert_refused, faultless};
 
 #[test]
@@ -58,6 +58,23 @@ fn what_stands_in_the_file_that_we_print_to_stays_there() {
         assert!(text.starts_with("before\n"), "{option}: {text}");
         assert!(text.contains("said\n") && text.contains("faultless-watch/1"), "{option}: {text}");
     }
+}
+
+#[test]
+fn a_file_that_is_emptied_meanwhile_has_whole_lines_only() {
+    let place = Place::new("rotated");
+    let file = place.write("lines", "old\n".repeat(1000));
+    let words = ["watch", "-i", "10ms", "--csv", "-o", &file, "--pid", &std::process::id().to_string()];
+    let mut watch = Running::start(faultless(&words).stderr(Stdio::null()));
+    let has_more_than = |bytes: u64| wait_until(|| fs::metadata(&file).unwrap().len() > bytes);
+    wait_until(|| fs::read_to_string(&file).unwrap().starts_with("t_s"));
+    has_more_than(1000);
+    fs::OpenOptions::new().write(true).open(&file).unwrap().set_len(0).unwrap();
+    has_more_than(200);
+    send("INT", watch.pid());
+    assert!(watch.end_within(SOON).is_some_and(|status| status.success()));
+    let text = fs::read_to_string(&file).unwrap();
+    assert!(!text.contains('\0') && text.ends_with('\n'), "{text:?}");
 }
 
 #[test]

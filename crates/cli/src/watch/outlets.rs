@@ -55,7 +55,8 @@ impl Outlets {
             let is_stream = output_file::is_stream(path);
             let file = match is_stream {
                 true => output_file::open_stream(path),
-                false => OpenOptions::new().write(true).create(true).truncate(false).open(path),
+                // Appending: what empties it meanwhile, as logrotate does, leaves no hole in front of the next line.
+                false => OpenOptions::new().append(true).create(true).open(path),
             }
             .map_err(failed)?;
             for other in input.into_iter().chain(&unbegun) {
