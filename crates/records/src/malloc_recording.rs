@@ -139,6 +139,14 @@ impl MallocRecording {
         self.processes + self.execs
     }
 
+    /// Whether what lives at the end is among the blocks that were followed: where stretches of looking have pauses between them,
+    /// what outlives its stretch is not.
+    #[must_use]
+    pub fn ends_are_known(&self) -> bool {
+        let outlived: f64 = self.sizes.values().map(|lives| lives.unknown.count).sum();
+        self.mechanism == MallocMechanism::Recorder || outlived < 0.5
+    }
+
     /// Calls by function with those of realloc that freed a block, of which no size is told.
     #[must_use]
     pub fn calls_by_function(&self) -> BTreeMap<MallocFunction, FunctionSum> {

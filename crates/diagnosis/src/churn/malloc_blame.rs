@@ -6,6 +6,7 @@ use faultless_records::malloc_event::MallocFunction;
 use faultless_records::malloc_recording::{Estimate, MallocRecording};
 
 use super::blame::blamed;
+use super::holders::sort_by_weight;
 
 /// One function and its blocks; all of it estimated.
 #[derive(Debug, Clone, PartialEq)]
@@ -24,7 +25,7 @@ pub struct Customer {
     pub mean_life_ns: Option<f64>,
 }
 
-/// The functions that asked for memory, most calls first.
+/// The functions that asked for memory: those first that hold much of what lives at the end, then by calls.
 #[must_use]
 pub fn customers(recording: &MallocRecording) -> Vec<Customer> {
     #[derive(Default)]
@@ -62,6 +63,7 @@ pub fn customers(recording: &MallocRecording) -> Vec<Customer> {
         mean_life_ns: (sum.freed > 0.0).then(|| sum.life_sum_ns / sum.freed),
     };
     let mut customers: Vec<Customer> = sums.into_iter().map(customer).collect();
-    customers.sort_by(|one, other| other.allocated.count.total_cmp(&one.allocated.count));
+    let held = |customer: &Customer| if recording.ends_are_known() { customer.live.bytes } else { 0.0 };
+    sort_by_weight(&mut customers, held, |customer| customer.allocated.count);
     customers
 }

@@ -1,5 +1,6 @@
 //! What `faultless churn --malloc` found, for programs.
 
+use faultless_diagnosis::churn::holders::not_freed_by_thread;
 use faultless_diagnosis::churn::malloc_blame::customers;
 use faultless_records::malloc_recording::{Estimate, MallocRecording};
 use faultless_records::measurement::Ending;
@@ -124,7 +125,8 @@ fn threads(recording: &MallocRecording) -> Value {
     recording
         .threads
         .iter()
-        .map(|thread| {
+        .zip(not_freed_by_thread(recording))
+        .map(|(thread, not_freed_bytes)| {
             json!({
                 "pid": thread.pid,
                 "tid": thread.tid,
@@ -132,6 +134,7 @@ fn threads(recording: &MallocRecording) -> Value {
                 "allocated": estimate(thread.allocated),
                 "freed_own": estimate(thread.freed_own),
                 "freed_of_others": estimate(thread.freed_of_others),
+                "not_freed_bytes": not_freed_bytes,
             })
         })
         .collect()

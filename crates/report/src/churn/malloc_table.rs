@@ -3,12 +3,14 @@
 use std::fmt::Write;
 
 use comfy_table::{Cell, Table};
+use faultless_diagnosis::churn::holders;
 use faultless_diagnosis::churn::malloc_blame::customers;
 use faultless_records::malloc_recording::{
     BlockLives, Estimate, MallocMechanism, MallocRecording, ThreadSum,
 };
 use faultless_records::quantity::{count, percent, seconds_of, several, size, whole};
 
+use super::holders::held;
 use super::table::{bar, byte_rate, class_range, failure, life_quantile, more, rate, span};
 use crate::faults::table::shortened;
 use crate::plain::{fitted, plain, plain_subject};
@@ -107,12 +109,13 @@ fn verdict(recording: &MallocRecording) -> String {
     // An estimate has its error taken off: the highest of many errs upwards.
     let most =
         if is_complete(recording) { format!("at most {most}") } else { format!("at least about {most}") };
-    let mut text = match ends_are_known(recording) {
+    let mut text = match recording.ends_are_known() {
         true => format!(
-            "{end} {about_bytes}{} live in {about_blocks}{}{}; {most} lived at once.\n",
+            "{end} {about_bytes}{} live in {about_blocks}{}{}; {most} lived at once.\n{}",
             bytes(live.bytes),
             several(blocks, "block"),
             doubt(live.bytes, recording.live_error_bytes),
+            held(&holders::of_blocks(recording), live.bytes),
         ),
         false => {
             format!("What lives at the end is not known; of what was seen to begin {most} lived at once.\n")
@@ -157,16 +160,9 @@ fn verdict(recording: &MallocRecording) -> String {
     text
 }
 
-/// Whether what lives at the end is among the blocks that were followed: where stretches of looking have pauses between them, what
-/// outlives its stretch is not.
-fn ends_are_known(recording: &MallocRecording) -> bool {
-    let outlived = total(recording, |lives| lives.unknown).count >= 0.5;
-    recording.mechanism == MallocMechanism::Recorder || !outlived
-}
-
 /// What lives at the end, in a column.
-fn live_cell(recording: &MallocRecording, live: Estimate) -> Cell {
-    right(if ends_are_known(recording) { bytes(live.bytes) } else { "-".into() })
+fn live_cell(recording: &MallocRecording, live_bytes: f64) -> Cell {
+    right(if recording.ends_are_known() { bytes(live_bytes) } else { "-".into() })
 }
 
 /// Whether every allocation was described, so that nothing is an estimate.
@@ -241,7 +237,7 @@ fn sizes(recording: &MallocRecording) -> Table {
             right(count(calls)),
             Cell::new(bar(calls, most)),
             right(size(size_bytes)),
-            lives.map_or(right("-"), |lives| live_cell(recording, lives.live)),
+            lives.map_or(right("-"), |lives| live_cell(recording, lives.live.bytes)),
             right(half.map_or("-".into(), span)),
             right(lives.map_or("-".into(), |lives| percent(lives.freed_elsewhere.count / lives.freed.count))),
         ]);
@@ -269,7 +265,7 @@ fn callers(recording: &MallocRecording) -> Option<String> {
             Cell::new(customer.by.name()),
             right(whole(customer.allocated.count)),
             right(bytes(customer.allocated.bytes)),
-            live_cell(recording, customer.live),
+            live_cell(recording, customer.live.bytes),
             right(customer.mean_life_ns.map_or("-".into(), |life_ns| span(life_ns as u64))),
             Cell::new(shortened(&plain(customer.called_by.as_deref().unwrap_or("")))),
         ]);
@@ -278,23 +274,27 @@ fn callers(recording: &MallocRecording) -> Option<String> {
 }
 
 fn threads(recording: &MallocRecording) -> Option<String> {
-    let mut threads: Vec<&ThreadSum> = recording.threads.iter().collect();
+    let mut threads: Vec<(&ThreadSum, f64)> =
+        recording.threads.iter().zip(holders::not_freed_by_thread(recording)).collect();
     if threads.len() < 2 {
         return None;
     }
-    threads.sort_by(|one, other| other.allocated.count.total_cmp(&one.allocated.count));
+    let held = |(_, bytes): &(&ThreadSum, f64)| if recording.ends_are_known() { *bytes } else { 0.0 };
+    holders::sort_by_weight(&mut threads, held, |(thread, _)| thread.allocated.count);
     let mut table = headed(vec![
         Cell::new("thread"),
         right("allocates"),
         right("bytes"),
+        right("not freed\nby any"),
         right("frees of\nits own"),
         right("frees of\nothers"),
     ]);
-    for thread in threads.iter().take(ROWS) {
+    for (thread, not_freed_bytes) in threads.iter().take(ROWS) {
         table.add_row(vec![
             Cell::new(thread_name(thread)),
             right(whole(thread.allocated.count)),
             right(bytes(thread.allocated.bytes)),
+            live_cell(recording, *not_freed_bytes),
             right(whole(thread.freed_own.count)),
             right(whole(thread.freed_of_others.count)),
         ]);
@@ -444,6 +444,37 @@ mod tests {
             "{}",
             of(3)
         );
+    }
+
+    #[test]
+    fn who_holds_what_lives_is_named_first_however_often_others_call() {
+        let mut tally = MallocTally::default();
+        let mut id = 0;
+        let mut allocate = |stack: u32, is_kept: bool| {
+            id += 1;
+            let tid = 100 + i32::try_from(stack).unwrap();
+            let block = Allocated { id, tid, ..block() };
+            tally.take(0, &MallocEvent::Allocated(block), Some(stack));
+            if !is_kept {
+                let freed = MallocEvent::Freed { time_ns: 2000, id, tid, by_realloc: false };
+                tally.take(0, &freed, None);
+            }
+        };
+        (0..20).for_each(|busy| (0..50).for_each(|_| allocate(busy, false)));
+        (0..10).for_each(|_| allocate(20, true));
+        let name = |number| if number == 20 { "the_leak".to_owned() } else { format!("busy{number}") };
+        let stacks = (0..=20).map(|number| vec!["malloc".into(), name(number), "main".into()]).collect();
+        let recording =
+            tally.finish(MallocCircumstances { stacks, ..circumstances(MallocMechanism::Recorder) });
+        let verdict = verdict(&recording);
+        assert!(
+            verdict.contains("\nWho holds it: the_leak 1000 B (100.0 %, called by main).\n"),
+            "{verdict}"
+        );
+        let first_row =
+            |table: Option<String>, head: usize| table.unwrap().lines().nth(head).unwrap().to_owned();
+        assert!(first_row(callers(&recording), 3).contains(" the_leak "));
+        assert!(first_row(threads(&recording), 3).contains(" 120 "));
     }
 
     #[test]

@@ -1,0 +1,110 @@
+//! Who holds what lives at the end: the functions that asked for it, whatever they did before.
+
+use std::collections::BTreeMap;
+
+use faultless_records::malloc_recording::{MallocRecording, ThreadSum};
+
+use super::blame::blamed;
+
+/// From this part of what lives at the end on, who holds it is worth a place before those who only call often.
+pub const MUCH: f64 = 0.1;
+
+/// A function, and what lives at the end of what it asked for.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Holder {
+    /// Its name.
+    pub function: String,
+    /// Who called it for most of these bytes, if that is known.
+    pub called_by: Option<String>,
+    /// What it holds.
+    pub bytes: f64,
+}
+
+/// The functions that hold blocks at the end, most bytes first; estimated.
+#[must_use]
+pub fn of_blocks(recording: &MallocRecording) -> Vec<Holder> {
+    let parts = recording.callers.iter().map(|caller| (caller.stack, caller.live.bytes));
+    holders(&recording.stacks, parts)
+}
+
+fn holders(stacks: &[Vec<String>], parts: impl Iterator<Item = (u32, f64)>) -> Vec<Holder> {
+    let mut sums: BTreeMap<&str, (f64, BTreeMap<&str, f64>)> = BTreeMap::new();
+    for (stack, bytes) in parts.filter(|(_, bytes)| *bytes > 0.0) {
+        let Some(stack) = stacks.get(stack as usize) else { continue };
+        let Some(function) = blamed(stack) else { continue };
+        let (sum, callers) = sums.entry(function).or_default();
+        *sum += bytes;
+        let place = stack.iter().position(|frame| frame == function).unwrap_or(0);
+        if let Some(outer) = stack.get(place + 1) {
+            *callers.entry(outer).or_default() += bytes;
+        }
+    }
+    let holder = |(function, (bytes, callers)): (&str, (f64, BTreeMap<&str, f64>))| Holder {
+        function: function.to_owned(),
+        called_by: callers
+            .into_iter()
+            .max_by(|one, other| one.1.total_cmp(&other.1))
+            .map(|(caller, _)| caller.to_owned()),
+        bytes,
+    };
+    let mut holders: Vec<Holder> = sums.into_iter().map(holder).collect();
+    holders.sort_by(|one, other| other.bytes.total_cmp(&one.bytes));
+    holders
+}
+
+/// Bytes that each thread allocated and that nobody was seen to free, in the order of the recording's threads; estimated.
+#[must_use]
+pub fn not_freed_by_thread(recording: &MallocRecording) -> Vec<f64> {
+    let own = |thread: &ThreadSum| thread.allocated.bytes - thread.freed_own.bytes;
+    let mut left: Vec<f64> = recording.threads.iter().map(own).collect();
+    for handover in &recording.handovers {
+        if let Some(left) = left.get_mut(handover.from) {
+            *left -= handover.amount.bytes;
+        }
+    }
+    left.into_iter().map(|bytes| bytes.max(0.0)).collect()
+}
+
+/// Those that hold much come first, most bytes first, then the others, most calls first.
+pub fn sort_by_weight<Row>(rows: &mut [Row], bytes: impl Fn(&Row) -> f64, calls: impl Fn(&Row) -> f64) {
+    let all: f64 = rows.iter().map(&bytes).sum();
+    let held = |row: &Row| if bytes(row) >= all * MUCH { bytes(row) } else { 0.0 };
+    rows.sort_by(|one, other| held(other).total_cmp(&held(one)).then(calls(other).total_cmp(&calls(one))));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::churn::circumstances::MallocCircumstances;
+    use crate::churn::malloc_tally::MallocTally;
+    use faultless_records::malloc_event::{Allocated, MallocEvent};
+
+    #[test]
+    fn what_a_thread_allocated_and_others_freed_it_does_not_hold() {
+        let mut tally = MallocTally::default();
+        for (id, tid, freed_by) in [(1, 1, Some(1)), (2, 1, Some(2)), (3, 2, None)] {
+            let block = Allocated {
+                id,
+                tid,
+                time_ns: 1,
+                size_bytes: 100,
+                weight: 1,
+                is_tracked: true,
+                ..Allocated::default()
+            };
+            tally.take(0, &MallocEvent::Allocated(block), None);
+            if let Some(tid) = freed_by {
+                tally.take(0, &MallocEvent::Freed { time_ns: 2, id, tid, by_realloc: false }, None);
+            }
+        }
+        let recording = tally.finish(MallocCircumstances::default());
+        assert_eq!(not_freed_by_thread(&recording), [0.0, 100.0]);
+    }
+
+    #[test]
+    fn who_holds_much_comes_before_who_calls_often() {
+        let mut rows = [("busy", 9.0, 0.0), ("busier", 99.0, 1.0), ("some", 1.0, 20.0), ("most", 2.0, 79.0)];
+        sort_by_weight(&mut rows, |row| row.2, |row| row.1);
+        assert_eq!(rows.map(|row| row.0), ["most", "some", "busier", "busy"]);
+    }
+}
