@@ -85,6 +85,9 @@ pub struct ChurnRecording {
     pub ended_mappings: BTreeMap<u8, Lifetimes>,
     /// Anonymous mappings made while it looked that were there at the end.
     pub live_mappings: Amount,
+    /// Those of them whose call chains were taken, by chain.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub live_callers: Vec<CallerSum>,
     /// Memory given back and made again soon.
     pub cycles: Vec<Cycle>,
     /// The course of time.

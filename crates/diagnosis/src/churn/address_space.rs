@@ -15,6 +15,8 @@ pub struct Mapping {
     pub made_bytes: u64,
     /// It was made by the process itself, not by one that it is a copy of.
     pub is_own: bool,
+    /// The call chain that made it, where that was taken.
+    pub stack: Option<u32>,
 }
 
 /// A part of a mapping that is there no more.
@@ -77,7 +79,7 @@ impl AddressSpace {
     /// is the neighbours that the kernel joined a new mapping to, or a mapping whose permissions changed.
     pub fn learn(&mut self, start: u64, bytes: u64) -> u64 {
         let of_unknown_age =
-            Mapping { born_ns: 0, origin: Operation::MapFile, made_bytes: bytes, is_own: false };
+            Mapping { born_ns: 0, origin: Operation::MapFile, made_bytes: bytes, is_own: false, stack: None };
         let known: u64 = self.map(start, bytes, of_unknown_age).iter().map(|part| part.bytes).sum();
         bytes.saturating_sub(known)
     }
@@ -147,7 +149,7 @@ mod tests {
     use super::*;
 
     fn mapping(born_ns: u64, made_bytes: u64) -> Mapping {
-        Mapping { born_ns, origin: Operation::MapAnonymous, made_bytes, is_own: true }
+        Mapping { born_ns, origin: Operation::MapAnonymous, made_bytes, is_own: true, stack: None }
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Whose calls they are: the frames of a call chain that belong to the allocator, and the first one that does not.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use faultless_records::churn_recording::{Amount, ChurnRecording};
@@ -206,10 +207,29 @@ impl<'recording> Makers<'recording> {
         self.by_thread_ends as f64 / all.max(1) as f64
     }
 
-    /// The function, not malloc's, that made most.
+    /// The function, not malloc's, that made more than any other.
     #[must_use]
-    pub fn foremost_other(&self) -> Option<&'recording str> {
-        self.by_others.iter().max_by_key(|(_, count)| **count).map(|(function, _)| *function)
+    pub fn foremost_other(&self) -> Option<Foremost> {
+        Foremost::of(&self.by_others)
+    }
+}
+
+/// The function that made more of some calls than any other, which need not be many.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Foremost {
+    /// Its name.
+    pub function: String,
+    /// The part that it made, 0 to 1.
+    pub part: f64,
+    /// So many functions made them.
+    pub functions: usize,
+}
+
+impl Foremost {
+    fn of(sums: &BTreeMap<&str, u64>) -> Option<Self> {
+        let (function, most) = sums.iter().max_by_key(|(function, count)| (**count, Reverse(**function)))?;
+        let part = *most as f64 / sums.values().sum::<u64>().max(1) as f64;
+        Some(Self { function: (*function).to_owned(), part, functions: sums.len() })
     }
 }
 

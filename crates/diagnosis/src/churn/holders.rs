@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use faultless_records::churn_recording::ChurnRecording;
 use faultless_records::malloc_recording::{MallocRecording, ThreadSum};
 
 use super::blame::blamed;
@@ -24,6 +25,13 @@ pub struct Holder {
 #[must_use]
 pub fn of_blocks(recording: &MallocRecording) -> Vec<Holder> {
     let parts = recording.callers.iter().map(|caller| (caller.stack, caller.live.bytes));
+    holders(&recording.stacks, parts)
+}
+
+/// The functions that made the mappings which are there at the end, as far as their chains were taken, most bytes first.
+#[must_use]
+pub fn of_mappings(recording: &ChurnRecording) -> Vec<Holder> {
+    let parts = recording.live_callers.iter().map(|caller| (caller.stack, caller.amount.bytes as f64));
     holders(&recording.stacks, parts)
 }
 

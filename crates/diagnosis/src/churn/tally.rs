@@ -17,6 +17,9 @@ use crate::whole_numbers::WholeNumbers;
 /// Length of a timeline's steps at the beginning; they double when there are too many.
 const FIRST_STEP_NS: u64 = 1_000_000;
 
+/// Calls of mmap that were begun and not seen to end, at most: more than threads.
+const MOST_BEING_MADE: usize = 1 << 16;
+
 /// Flags and advice of the calls. Source: include/uapi/asm-generic/mman-common.h and mman.h of the kernel.
 const PROT_NONE: u64 = 0;
 const MAP_SHARED: u64 = 0x01;
@@ -44,6 +47,10 @@ pub struct Tally {
     ended_mappings: BTreeMap<u8, Lifetimes>,
     /// Mappings that were there when their process ended.
     kept: Amount,
+    /// Those of them whose chains are known, by chain.
+    kept_by: BTreeMap<u32, Amount>,
+    /// Chains of mappings that are being made: where chains come apart from the calls, they come before them.
+    being_made: HashMap<(i32, [u64; 5]), u32>,
     cycles: Cycles,
     timeline: Timeline,
     chains: Chains,
@@ -85,6 +92,8 @@ impl Tally {
             operations: BTreeMap::new(),
             ended_mappings: BTreeMap::new(),
             kept: Amount::default(),
+            kept_by: BTreeMap::new(),
+            being_made: HashMap::new(),
             cycles: Cycles::default(),
             timeline: Timeline { step_ns: FIRST_STEP_NS, calls: Vec::new(), returned_bytes: Vec::new() },
             chains: Chains::default(),
@@ -115,6 +124,9 @@ impl Tally {
                 let answer = if *kind == CallKind::Brk { arguments[0] } else { 0 };
                 let (operation, bytes, _) = self.classify(*pid, *kind, arguments, Ok(answer));
                 self.note_caller(*stack, (operation, class_of(bytes)), bytes);
+                if *kind == CallKind::Mmap {
+                    self.begin_mapping((*pid, *arguments), stack.index);
+                }
             }
             MemoryEvent::Fork { parent, child } => {
                 let space = self.space(*parent);
@@ -143,6 +155,10 @@ impl Tally {
         for pid in self.processes.keys().copied().collect::<Vec<_>>() {
             self.end(pid);
         }
+        let kept_by = std::mem::take(&mut self.kept_by);
+        let operation = Operation::MapAnonymous;
+        let live_callers =
+            kept_by.into_iter().map(|(stack, amount)| CallerSum { stack, operation, amount }).collect();
         let mut stacks = circumstances.stacks;
         let not_seen = u32::try_from(stacks.len()).unwrap_or(u32::MAX);
         let callers = self.callers(not_seen);
@@ -167,6 +183,7 @@ impl Tally {
             operations: self.operations,
             ended_mappings: self.ended_mappings,
             live_mappings: self.kept,
+            live_callers,
             cycles: self.cycles.into_sums(),
             timeline: self.timeline,
             chains: self.chains,
@@ -264,6 +281,9 @@ impl Tally {
         for part in space.mappings.parts() {
             if part.mapping.is_own && part.mapping.origin == Operation::MapAnonymous {
                 self.kept.add(part.bytes);
+                if let Some(stack) = part.mapping.stack {
+                    self.kept_by.entry(stack).or_default().add(part.bytes);
+                }
             }
         }
     }
@@ -295,9 +315,19 @@ impl Tally {
         if let Some(stack) = call.stack {
             self.note_caller(stack, key, done_bytes);
         }
+        let chain = self.being_made.remove(&(pid, call.arguments));
+        let stack = call.stack.map(|stack| stack.index).or(chain);
         if let Some(answer) = worked.filter(|_| !is_joined) {
-            self.apply(pid, operation, call, answer, bytes, since_start_ns);
+            self.apply(operation, (call, stack), answer, bytes, since_start_ns);
         }
+    }
+
+    fn begin_mapping(&mut self, call: (i32, [u64; 5]), stack: u32) {
+        // Calls whose ends were lost are never answered.
+        if self.being_made.len() >= MOST_BEING_MADE {
+            self.being_made.clear();
+        }
+        self.being_made.insert(call, stack);
     }
 
     fn note_caller(&mut self, stack: TakenStack, (operation, class): (Operation, u8), bytes: u64) {
@@ -366,27 +396,26 @@ impl Tally {
 
     fn apply(
         &mut self,
-        pid: i32,
         operation: Operation,
-        call: &MemoryCall,
+        (call, stack): (&MemoryCall, Option<u32>),
         answer: u64,
         bytes: u64,
         time_ns: u64,
     ) {
         // Taken out, so that sums and space may both be written.
-        let mut space = std::mem::take(self.space(pid));
+        let mut space = std::mem::take(self.space(call.pid));
         let [start, length, _, fourth, _] = call.arguments;
         let ended = match operation.kind() {
             CallKind::Mmap => {
                 let mapping =
-                    Mapping { born_ns: time_ns, origin: operation, made_bytes: bytes, is_own: true };
+                    Mapping { born_ns: time_ns, origin: operation, made_bytes: bytes, is_own: true, stack };
                 space.mappings.map(answer, bytes, mapping)
             }
             CallKind::Munmap => space.mappings.unmap(start, bytes),
             CallKind::Mremap if fourth & MREMAP_DONTUNMAP != 0 => {
                 let origin =
                     space.mappings.at(start).map_or(Operation::MapFile, |(_, _, mapping)| mapping.origin);
-                let mapping = Mapping { born_ns: time_ns, origin, made_bytes: bytes, is_own: true };
+                let mapping = Mapping { born_ns: time_ns, origin, made_bytes: bytes, is_own: true, stack };
                 space.mappings.map(answer, bytes, mapping)
             }
             CallKind::Mremap => {
@@ -417,7 +446,7 @@ impl Tally {
         if operation.kind() == CallKind::Mmap {
             space.lately.mapped(&mut self.cycles, operation, bytes, time_ns);
         }
-        self.processes.insert(pid, space);
+        self.processes.insert(call.pid, space);
     }
 
     fn note_life(&mut self, part: &Ended, time_ns: u64) {

@@ -4,7 +4,7 @@ use faultless_records::churn_recording::{ChurnRecording, Cycle, Mechanism, Patte
 use faultless_records::memory_call::{Operation, PAGE_BYTES};
 use faultless_records::quantity::{self, range, size};
 
-use super::blame::Makers;
+use super::blame::{Foremost, Makers};
 
 /// Fewer times than this are no thrash: programs map and unmap a few things when they start.
 const LEAST_TIMES: u64 = 100;
@@ -45,8 +45,9 @@ pub struct Finding {
     pub pages_per_second: f64,
     /// Average nanoseconds between making and giving back, or the other way round.
     pub gap_ns: f64,
-    /// The function, not malloc's, that makes most of these calls; none where nearly all are malloc's, or nobody is known.
-    pub caller: Option<String>,
+    /// The function, not malloc's, that makes more of these calls than any other; none where nearly all are malloc's, or nobody is
+    /// known.
+    pub caller: Option<Foremost>,
     /// The whole in words.
     pub sentence: String,
     /// What to do about it.
@@ -110,7 +111,7 @@ fn finding(recording: &ChurnRecording, pattern: Pattern) -> Option<Finding> {
     };
     let part_of_malloc = makers.part_of_malloc();
     if pattern != Pattern::Stack && part_of_malloc.is_some_and(|part| part < NEARLY_ALL) {
-        finding.caller = makers.foremost_other().map(str::to_owned);
+        finding.caller = makers.foremost_other();
     }
     finding.sentence = sentence(&finding, part_of_malloc);
     finding.remedy = remedy(pattern, part_of_malloc);

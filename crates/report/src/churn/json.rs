@@ -1,6 +1,7 @@
 //! What `faultless churn` found, for programs.
 
 use faultless_diagnosis::churn::blame::culprits;
+use faultless_diagnosis::churn::holders::of_mappings;
 use faultless_diagnosis::churn::thrash::findings;
 use faultless_records::churn_recording::{Amount, ChurnRecording, Lifetimes};
 use faultless_records::measurement::Ending;
@@ -36,7 +37,7 @@ pub fn json(recording: &ChurnRecording) -> String {
         "thrash": thrash(recording),
         "operations": operations(recording, seconds),
         "lifetimes": recording.ended_mappings.iter().map(|(class, lives)| lifetimes(*class, lives)).collect::<Vec<_>>(),
-        "live_at_end": { "mappings": recording.live_mappings.count, "bytes": recording.live_mappings.bytes },
+        "live_at_end": live_at_end(recording),
         "call_chains": { "taken": recording.chains.taken, "lost": recording.chains.lost },
         "callers": callers(recording),
         "stacks": stacks(recording),
@@ -80,7 +81,9 @@ fn thrash(recording: &ChurnRecording) -> Value {
                 "pattern": finding.pattern,
                 "sentence": finding.sentence,
                 "remedy": finding.remedy,
-                "caller": finding.caller,
+                "caller": finding.caller.as_ref().map(|caller| &caller.function),
+                "caller_part": finding.caller.as_ref().map(|caller| caller.part),
+                "callers": finding.caller.as_ref().map(|caller| caller.functions),
                 "times": finding.times,
                 "times_per_second": finding.per_second,
                 "pages_each": finding.pages_each,
@@ -91,6 +94,18 @@ fn thrash(recording: &ChurnRecording) -> Value {
             })
         })
         .collect()
+}
+
+/// What is held, and by whom.
+fn live_at_end(recording: &ChurnRecording) -> Value {
+    let holders = of_mappings(recording).into_iter().map(
+        |holder| json!({ "function": holder.function, "called_by": holder.called_by, "bytes": holder.bytes }),
+    );
+    json!({
+        "mappings": recording.live_mappings.count,
+        "bytes": recording.live_mappings.bytes,
+        "holders": holders.collect::<Vec<_>>(),
+    })
 }
 
 /// Who called.

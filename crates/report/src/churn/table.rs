@@ -4,19 +4,24 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use comfy_table::{Cell, Table};
-use faultless_diagnosis::churn::blame::culprits;
+use faultless_diagnosis::churn::blame::{Foremost, culprits};
+use faultless_diagnosis::churn::holders;
 use faultless_diagnosis::churn::thrash::{duration, findings};
 use faultless_records::churn_recording::{ChurnRecording, Lifetimes, Mechanism, OperationSum, Pattern};
 use faultless_records::measurement::Ending;
 use faultless_records::memory_call::Operation;
-use faultless_records::quantity::{count, seconds_of, several, size, whole};
+use faultless_records::quantity::{count, percent, seconds_of, several, size, whole};
 
+use super::holders::held;
 use crate::faults::table::shortened;
 use crate::plain::{fitted, plain, plain_subject};
 use crate::table_form::{headed, right};
 
 /// Callers shown.
 const CALLERS: usize = 12;
+
+/// Of less that is held to the end it is not said by whom: the loader holds some in every program.
+const LEAST_HELD_BYTES: u64 = 1 << 20;
 
 /// Width of the longest bar.
 const BAR: usize = 24;
@@ -98,14 +103,24 @@ fn verdict(recording: &ChurnRecording) -> String {
             Pattern::Stack => String::new(),
             _ => format!(", {} a second", several(finding.pages_per_second.round() as u64, "page")),
         };
-        let caller = finding
-            .caller
-            .as_ref()
-            .map_or_else(String::new, |function| format!(", most by {}", shortened(&plain(function))));
+        let caller = finding.caller.as_ref().map_or_else(String::new, makers);
         let times = several(finding.times, "time");
         let _ = writeln!(text, "    {times} in all{pages}{caller}; {}", finding.remedy);
     }
     text
+}
+
+/// Who makes the calls: one function most of them, or many together.
+fn makers(foremost: &Foremost) -> String {
+    let function = shortened(&plain(&foremost.function));
+    match foremost.part > 0.5 {
+        true => format!(", most by {function}"),
+        false => format!(
+            ", by {}, the first {function} ({})",
+            several(foremost.functions as u64, "function"),
+            percent(foremost.part)
+        ),
+    }
 }
 
 fn calls(recording: &ChurnRecording) -> Table {
@@ -204,12 +219,20 @@ fn sizes(recording: &ChurnRecording) -> Option<String> {
             right(quantile(0.9)),
         ]);
     }
+    Some(format!("{table}\n{}", kept(recording)))
+}
+
+/// What is held to the end, and by whom.
+fn kept(recording: &ChurnRecording) -> String {
     let kept = recording.live_mappings;
-    let rest = match kept.count {
-        0 => String::new(),
-        _ => format!("{}, {}, held to the end.\n", several(kept.count, "mapping"), size(kept.bytes)),
+    if kept.count == 0 {
+        return String::new();
+    }
+    let who = match kept.bytes < LEAST_HELD_BYTES {
+        true => String::new(),
+        false => held(&holders::of_mappings(recording), kept.bytes as f64),
     };
-    Some(format!("{table}\n{rest}"))
+    format!("{}, {}, held to the end.\n{who}", several(kept.count, "mapping"), size(kept.bytes))
 }
 
 /// Upper end, in nanoseconds, of the class of lives below which this part of them lies.
@@ -362,6 +385,13 @@ mod tests {
         assert_eq!(bar(1000, 1000).chars().count(), BAR);
         assert_eq!((bar(1, 1000), bar(0, 1000)), ("▏".to_owned(), String::new()));
         assert_eq!(sparks(&[0, 1, 50, 100]), " ▁▄█");
+    }
+
+    #[test]
+    fn who_makes_less_than_half_of_the_calls_does_not_make_most() {
+        let of = |part, functions| makers(&Foremost { function: "m0".into(), part, functions });
+        assert_eq!(of(0.51, 2), ", most by m0");
+        assert_eq!(of(0.05, 20), ", by 20 functions, the first m0 (5.0 %)");
     }
 
     #[test]

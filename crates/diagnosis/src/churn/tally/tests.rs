@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::churn::blame::Makers;
+use crate::churn::holders;
 use faultless_records::churn_recording::Mechanism;
 
 const SMALL: u64 = 4096;
@@ -163,4 +164,26 @@ fn calls_of_a_size_that_no_chain_was_taken_of_are_nobodys() {
     let of_a_sample = recording(2, 0, 50, 0);
     assert_eq!(callers(&of_a_sample), [("small", 100, 100 * SMALL), (NOT_SEEN, 100, 100 * LARGE)]);
     assert!(callers(&recording(0, 0, 1, 0)).is_empty(), "no way to see callers");
+}
+
+#[test]
+fn what_is_held_to_the_end_is_told_by_who_mapped_it_where_that_is_known() {
+    let mut tally = Tally::begin(0);
+    let place = 0x7f00_0000_0000;
+    for (number, chain) in [(0, Some(0)), (1, Some(1)), (2, None), (3, Some(1))] {
+        if let Some(index) = chain {
+            tally.take(&event(LARGE, Some(TakenStack { index, weight: 1 })));
+        }
+        let MemoryEvent::Call(mut call) = event(LARGE, None) else { return };
+        call.result = Ok(place + number * LARGE);
+        tally.take(&MemoryEvent::Call(call));
+    }
+    let MemoryEvent::Call(call) = event(LARGE, None) else { return };
+    let (kind, arguments) = (CallKind::Munmap, [place, LARGE, 0, 0, 0]);
+    tally.take(&MemoryEvent::Call(MemoryCall { kind, arguments, result: Ok(0), ..call }));
+    let recording = finished(tally, Mechanism::Tracepoints);
+    assert_eq!(recording.live_mappings, Amount { count: 3, bytes: 3 * LARGE });
+    let held = holders::of_mappings(&recording);
+    let held: Vec<(&str, f64)> = held.iter().map(|one| (one.function.as_str(), one.bytes)).collect();
+    assert_eq!(held, [("large", 2.0 * LARGE as f64)]);
 }

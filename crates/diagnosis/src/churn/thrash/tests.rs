@@ -129,7 +129,7 @@ fn a_block_that_realloc_makes_smaller_and_larger_again_is_thrash() {
     assert_eq!(finding.sentence, expected);
     assert!(finding.remedy.contains("doctor"), "{}", finding.remedy);
     let own = run(&[&["mremap", "own_buffer", "main"]], ANONYMOUS).remove(0);
-    assert_eq!(own.caller.as_deref(), Some("own_buffer"));
+    assert_eq!(own.caller.unwrap().function, "own_buffer");
     assert!(own.remedy.starts_with("no setting of malloc reaches it"), "{}", own.remedy);
     assert_eq!(run(&[], 2), [], "a file");
 }
@@ -161,7 +161,7 @@ fn shared_memory_that_is_mapped_again_and_again_is_thrash_of_its_own() {
     let finding = program.end(&[&["mmap", "exchange", "main"]]).remove(0);
     assert_eq!((finding.pattern, finding.times, finding.pages_each), (Pattern::Shared, 199, 256.0));
     assert!(finding.sentence.starts_with("shared memory of 1 MiB is mapped"), "{}", finding.sentence);
-    assert_eq!(finding.caller.as_deref(), Some("exchange"));
+    assert_eq!(finding.caller.unwrap().function, "exchange");
 }
 
 #[test]
@@ -203,6 +203,21 @@ fn mappings_that_the_program_makes_itself_are_not_blamed_on_malloc() {
     assert!(unknown.sentence.contains("as malloc does") && unknown.remedy.contains("doctor"));
     let cut = run(&[&["mmap", "0x8ce85b2c289b9488", "[stack cut off]"]]);
     assert_eq!((cut.sentence, cut.caller), (unknown.sentence, None), "as of a libc without tables");
+}
+
+#[test]
+fn of_many_functions_that_do_the_same_none_is_said_to_do_most() {
+    let mut program = Program::start();
+    for round in 0..200 {
+        program.stack = Some(TakenStack { index: round % 20, weight: 1 });
+        program.call(CallKind::Mmap, [0, 1 << 16, 3, ANONYMOUS, 0], 0x7f00_0000_0000);
+        program.call(CallKind::Munmap, [0x7f00_0000_0000, 1 << 16, 0, 0, 0], 0);
+    }
+    let names: Vec<String> = (0..20).map(|number| format!("m{number:02}")).collect();
+    let stacks: Vec<[&str; 2]> = names.iter().map(|name| ["mmap", name.as_str()]).collect();
+    let stacks: Vec<&[&str]> = stacks.iter().map(|stack| &stack[..]).collect();
+    let finding = program.end(&stacks).remove(0);
+    assert_eq!(finding.caller, Some(Foremost { function: "m00".into(), part: 0.05, functions: 20 }));
 }
 
 #[test]
@@ -367,7 +382,7 @@ fn what_others_than_malloc_purge_is_not_put_down_to_an_allocators_delay() {
     assert!(by_malloc.sentence.starts_with("the same pages are given back by madvise"));
     assert!(by_malloc.remedy.starts_with("let the allocator wait longer"), "{}", by_malloc.remedy);
     let own = run(&["madvise", "reset_arena", "main"]);
-    assert_eq!((by_malloc.caller, own.caller.as_deref()), (None, Some("reset_arena")));
+    assert_eq!((by_malloc.caller, own.caller.unwrap().function.as_str()), (None, "reset_arena"));
     assert!(own.remedy.starts_with("let it keep the pages longer"), "{}", own.remedy);
     let thread_end = run(&["madvise", "start_thread", "clone3"]);
     assert!(thread_end.sentence.starts_with("threads' stacks"), "{}", thread_end.sentence);
