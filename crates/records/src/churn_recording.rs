@@ -167,6 +167,8 @@ pub enum Pattern {
     Resize,
     /// Shared memory without a file is mapped and given back soon after.
     Shared,
+    /// What malloc keeps is given back because the program calls malloc_trim; told from others by call chains alone, so in no cycle.
+    MallocTrim,
 }
 
 /// One pattern at one size.

@@ -11,6 +11,9 @@ use crate::faults::blame::is_of_standard_library;
 /// Stands for the callers of calls whose chains were lost.
 pub const NOT_SEEN: &str = "[callers not seen]";
 
+/// By this a program has malloc give back what it would keep.
+const MALLOC_TRIM: &str = "malloc_trim";
+
 /// Functions by which programs ask an allocator for memory or give it back.
 const ENTRANCES: &[&str] = &[
     "malloc",
@@ -28,7 +31,7 @@ const ENTRANCES: &[&str] = &[
     "memalign",
     "valloc",
     "pvalloc",
-    "malloc_trim",
+    MALLOC_TRIM,
     // jemalloc's own.
     "mallocx",
     "rallocx",
@@ -169,6 +172,8 @@ const THREAD_ENDS: &[&str] = &["advise_stack_range", "start_thread"];
 #[derive(Debug, Default)]
 pub struct Makers<'recording> {
     by_malloc: u64,
+    /// Those of malloc's that it did not decide itself: who called malloc_trim.
+    by_trims: BTreeMap<&'recording str, u64>,
     by_thread_ends: u64,
     by_others: BTreeMap<&'recording str, u64>,
 }
@@ -181,6 +186,9 @@ impl<'recording> Makers<'recording> {
         for caller in recording.callers.iter().filter(|caller| operations.contains(&caller.operation)) {
             let Some(stack) = recording.stacks.get(caller.stack as usize) else { continue };
             let Some(function) = blamed(stack) else { continue };
+            if stack.iter().any(|frame| plain_name(frame) == MALLOC_TRIM) {
+                *makers.by_trims.entry(function).or_default() += caller.amount.count;
+            }
             let sum = match () {
                 () if goes_through_malloc(stack) => &mut makers.by_malloc,
                 // Who called it is not known.
@@ -203,8 +211,23 @@ impl<'recording> Makers<'recording> {
     /// The part, 0 to 1, that ends of threads made.
     #[must_use]
     pub fn part_of_thread_ends(&self) -> f64 {
-        let all = self.by_malloc + self.by_thread_ends + self.by_others.values().sum::<u64>();
-        self.by_thread_ends as f64 / all.max(1) as f64
+        self.by_thread_ends as f64 / self.all().max(1) as f64
+    }
+
+    /// The part, 0 to 1, that malloc made because the program called malloc_trim.
+    #[must_use]
+    pub fn part_of_trims(&self) -> f64 {
+        self.by_trims.values().sum::<u64>() as f64 / self.all().max(1) as f64
+    }
+
+    fn all(&self) -> u64 {
+        self.by_malloc + self.by_thread_ends + self.by_others.values().sum::<u64>()
+    }
+
+    /// The function that called malloc_trim for more of them than any other.
+    #[must_use]
+    pub fn foremost_trimmer(&self) -> Option<Foremost> {
+        Foremost::of(&self.by_trims)
     }
 
     /// The function, not malloc's, that made more than any other.

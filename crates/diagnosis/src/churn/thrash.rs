@@ -28,6 +28,9 @@ const NEARLY_ALL: f64 = 0.95;
 /// Of which less than this part is malloc's: its settings would leave four in five as they are, so they are no advice.
 const LITTLE: f64 = 0.2;
 
+/// What makes more than this part makes most.
+const HALF: f64 = 0.5;
+
 /// One pattern of thrash in an observation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Finding {
@@ -62,7 +65,7 @@ pub fn findings(recording: &ChurnRecording) -> Vec<Finding> {
         return Vec::new();
     }
     use Pattern::*;
-    let patterns = [Mapping, Resize, Shared, TopTrim, ArenaTrim, Purge, Stack];
+    let patterns = [Mapping, Resize, Shared, TopTrim, ArenaTrim, Purge, Stack, MallocTrim];
     let mut findings: Vec<Finding> =
         patterns.into_iter().filter_map(|pattern| finding(recording, pattern)).collect();
     // Of a stack little is touched, of the others most.
@@ -75,13 +78,7 @@ pub fn findings(recording: &ChurnRecording) -> Vec<Finding> {
 
 fn finding(recording: &ChurnRecording, pattern: Pattern) -> Option<Finding> {
     let makers = Makers::of(recording, operations(pattern));
-    // Where a stack was mapped before the observation only the chains tell what it is.
-    let purges_are_stacks =
-        || Makers::of(recording, operations(Pattern::Purge)).part_of_thread_ends() >= NEARLY_ALL;
-    let is_of_pattern = |cycle: &&Cycle| match cycle.pattern {
-        Pattern::Purge if purges_are_stacks() => pattern == Pattern::Stack,
-        other => other == pattern,
-    };
+    let is_of_pattern = |cycle: &&Cycle| told_as(recording, cycle.pattern) == pattern;
     let cycles: Vec<&Cycle> = recording.cycles.iter().filter(is_of_pattern).collect();
     let times: u64 = cycles.iter().map(|cycle| cycle.amount.count).sum();
     let first = cycles.iter().map(|cycle| cycle.seen_ns.0).min()?;
@@ -110,12 +107,27 @@ fn finding(recording: &ChurnRecording, pattern: Pattern) -> Option<Finding> {
         remedy: "",
     };
     let part_of_malloc = makers.part_of_malloc();
-    if pattern != Pattern::Stack && part_of_malloc.is_some_and(|part| part < NEARLY_ALL) {
-        finding.caller = makers.foremost_other();
-    }
+    finding.caller = match pattern {
+        Pattern::MallocTrim => makers.foremost_trimmer(),
+        Pattern::Stack => None,
+        _ => makers.foremost_other().filter(|_| part_of_malloc.is_some_and(|part| part < NEARLY_ALL)),
+    };
     finding.sentence = sentence(&finding, part_of_malloc);
     finding.remedy = remedy(pattern, part_of_malloc);
     Some(finding)
+}
+
+/// What cycles are told as: the chains tell more than the calls.
+fn told_as(recording: &ChurnRecording, pattern: Pattern) -> Pattern {
+    let makers = || Makers::of(recording, operations(pattern));
+    match pattern {
+        Pattern::TopTrim | Pattern::ArenaTrim | Pattern::Purge if makers().part_of_trims() > HALF => {
+            Pattern::MallocTrim
+        }
+        // Where a stack was mapped before the observation only the chains tell what it is.
+        Pattern::Purge if makers().part_of_thread_ends() >= NEARLY_ALL => Pattern::Stack,
+        other => other,
+    }
 }
 
 /// Whether something that happens so often costs enough to be named: by its calls, or by its pages.
@@ -138,6 +150,9 @@ fn operations(pattern: Pattern) -> &'static [Operation] {
         Pattern::Shared => &[Operation::MapShared],
         Pattern::ArenaTrim | Pattern::Purge => {
             &[Operation::AdviseDontneed, Operation::AdviseFree, Operation::AdviseRemove]
+        }
+        Pattern::MallocTrim => {
+            &[Operation::BreakTrim, Operation::AdviseDontneed, Operation::AdviseFree, Operation::AdviseRemove]
         }
         Pattern::Stack => &[Operation::MapStack],
     }
@@ -193,6 +208,9 @@ fn sentence(finding: &Finding, part_of_malloc: Option<f64>) -> String {
                 "the same pages are given back by madvise again and again, {pages} each time, every {gap}; {rate}"
             )
         }
+        Pattern::MallocTrim => format!(
+            "the program itself calls malloc_trim, which gives back what malloc keeps for the next blocks, {pages} each time; {rate}"
+        ),
         Pattern::Stack => {
             format!(
                 "threads' stacks of {} are taken and given back {gap} later; {rate}",
@@ -218,6 +236,9 @@ fn remedy(pattern: Pattern, part_of_malloc: Option<f64>) -> &'static str {
             "`faultless doctor -- COMMAND` tries the settings that stop it, and the allocator that does not need them"
         }
         Pattern::Purge => "let the allocator wait longer before it purges (its decay or purge delay)",
+        Pattern::MallocTrim => {
+            "call malloc_trim less often, after a large phase and not after each piece of work: no setting of malloc stops it"
+        }
         Pattern::Stack => {
             "keep threads and give them work (a thread pool) instead of starting one for each piece of it"
         }
