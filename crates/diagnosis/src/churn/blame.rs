@@ -14,6 +14,9 @@ pub const NOT_SEEN: &str = "[callers not seen]";
 /// By this a program has malloc give back what it would keep.
 const MALLOC_TRIM: &str = "malloc_trim";
 
+/// Start of the functions of Go's run time.
+const GO: &str = "runtime.";
+
 /// Functions by which programs ask an allocator for memory or give it back.
 const ENTRANCES: &[&str] = &[
     "malloc",
@@ -174,6 +177,7 @@ pub struct Makers<'recording> {
     by_malloc: u64,
     /// Those of malloc's that it did not decide itself: who called malloc_trim.
     by_trims: BTreeMap<&'recording str, u64>,
+    by_go: u64,
     by_thread_ends: u64,
     by_others: BTreeMap<&'recording str, u64>,
 }
@@ -188,6 +192,10 @@ impl<'recording> Makers<'recording> {
             let Some(function) = blamed(stack) else { continue };
             if stack.iter().any(|frame| plain_name(frame) == MALLOC_TRIM) {
                 *makers.by_trims.entry(function).or_default() += caller.amount.count;
+            }
+            // It makes its system calls itself.
+            if stack.first().is_some_and(|frame| frame.starts_with(GO)) {
+                makers.by_go += caller.amount.count;
             }
             let sum = match () {
                 () if goes_through_malloc(stack) => &mut makers.by_malloc,
@@ -218,6 +226,12 @@ impl<'recording> Makers<'recording> {
     #[must_use]
     pub fn part_of_trims(&self) -> f64 {
         self.by_trims.values().sum::<u64>() as f64 / self.all().max(1) as f64
+    }
+
+    /// The part, 0 to 1, that Go's run time made.
+    #[must_use]
+    pub fn part_of_go(&self) -> f64 {
+        self.by_go as f64 / self.all().max(1) as f64
     }
 
     fn all(&self) -> u64 {

@@ -107,13 +107,18 @@ fn finding(recording: &ChurnRecording, pattern: Pattern) -> Option<Finding> {
         remedy: "",
     };
     let part_of_malloc = makers.part_of_malloc();
+    let is_of_go = pattern == Pattern::Purge && makers.part_of_go() > HALF;
     finding.caller = match pattern {
         Pattern::MallocTrim => makers.foremost_trimmer(),
         Pattern::Stack => None,
+        _ if is_of_go => None,
         _ => makers.foremost_other().filter(|_| part_of_malloc.is_some_and(|part| part < NEARLY_ALL)),
     };
     finding.sentence = sentence(&finding, part_of_malloc);
     finding.remedy = remedy(pattern, part_of_malloc);
+    if is_of_go {
+        (finding.sentence, finding.remedy) = (of_go(&finding), GO_REMEDY);
+    }
     Some(finding)
 }
 
@@ -244,6 +249,19 @@ fn remedy(pattern: Pattern, part_of_malloc: Option<f64>) -> &'static str {
         }
     }
 }
+
+/// The purges of Go's run time, which keeps what the next collection is expected to fill and a tenth more, and gives back the rest,
+/// and what is beyond the memory limit. Source: runtime/mgcscavenge.go of Go 1.26.
+fn of_go(finding: &Finding) -> String {
+    format!(
+        "Go's run time (its scavenger) gives the same pages back again and again, {} each time, every {}; {} times a second",
+        pages(finding.pages_each),
+        duration(finding.gap_ns),
+        whole(finding.per_second)
+    )
+}
+
+const GO_REMEDY: &str = "a larger GOGC lets it keep more; so does a GOMEMLIMIT, where one is set, that the program stays well below; debug.FreeOSMemory, where it is called, gives back all that is free";
 
 fn pages(number: f64) -> String {
     match number {

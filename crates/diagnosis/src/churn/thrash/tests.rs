@@ -415,6 +415,20 @@ fn what_the_program_has_malloc_give_back_is_put_down_to_no_threshold_and_to_no_d
 }
 
 #[test]
+fn what_gos_run_time_purges_is_told_with_its_own_settings() {
+    let mut program = Program::start();
+    program.stack = Some(TakenStack { index: 0, weight: 1 });
+    for _ in 0..150 {
+        program.call(CallKind::Madvise, [0x7f00_0000_0000, 1 << 20, 4, 0, 0], 0);
+    }
+    let chain = ["runtime.madvise", "runtime.sysUnusedOS", "runtime.sysUnused", "runtime.systemstack"];
+    let finding = program.end(&[&chain]).remove(0);
+    assert!(finding.sentence.starts_with("Go's run time (its scavenger) gives"), "{}", finding.sentence);
+    assert!(finding.remedy.contains("GOGC"), "{}", finding.remedy);
+    assert_eq!((finding.pattern, finding.caller), (Pattern::Purge, None));
+}
+
+#[test]
 fn what_is_rare_or_slow_is_quiet() {
     let mut program = Program::start();
     for _ in 0..LEAST_TIMES {
