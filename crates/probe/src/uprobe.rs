@@ -2,7 +2,7 @@
 //! instructions and at their returns: uprobes of perf_event_open(2).
 //!
 //! A probe costs the program some microseconds, so a program that calls malloc often is looked at in windows, with pauses that
-//! keep the cost below a tenth of the time.
+//! keep the cost to about a tenth of the time.
 
 mod decoder;
 
@@ -29,10 +29,14 @@ pub const FUNCTIONS: &[&str] = &["malloc", "calloc", "realloc", "aligned_alloc",
 const FREE: usize = 5;
 const REALLOC: usize = 2;
 
-/// Length of a window, and the part of the time that the probes may take.
-const WINDOW: Duration = Duration::from_millis(50);
+/// The part of the time that the probes may take.
 const SHARE: f64 = 0.1;
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// A window has the first of these lengths at least. It is twice as long as it takes to set the probes and to remove them, which slows
+/// the process, too, while nobody looks; but the second is enough.
+const WINDOW: Duration = Duration::from_millis(50);
+const LONG_WINDOW: Duration = Duration::from_secs(2);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// Between two looks into the buffers.
 const TURN: Duration = Duration::from_millis(10);
@@ -116,11 +120,14 @@ pub fn follow(
     let named = ProbePoints::name(&allocator.file, &in_file(allocator, &places));
     let decoder = Decoder::new(process.pid(), places);
     let (began, looked) = (None, Looked::default());
-    let mut look = Look { process, signals, limit, cost_per_hit_ns, began, decoder, looked };
+    let (setting, removing) = (Duration::ZERO, None);
+    let mut look =
+        Look { process, signals, limit, cost_per_hit_ns, began, setting, removing, decoder, looked };
     loop {
         let setting = Instant::now();
         let opened = open_window(allocator, &named, process)?;
-        look.looked.changing += setting.elapsed();
+        look.setting = setting.elapsed();
+        look.looked.changing += look.setting;
         let Some(window) = opened else {
             let Some(began) = look.began else { return Err(ProcessError::Ended(process.pid()).to_string()) };
             look.looked.elapsed = began.elapsed();
@@ -145,6 +152,9 @@ struct Look<'look> {
     cost_per_hit_ns: f64,
     /// When the first window began: to set the probes takes its time.
     began: Option<Instant>,
+    /// How long the probes took to be set and to be removed, the last time each.
+    setting: Duration,
+    removing: Option<Duration>,
     decoder: Decoder,
     looked: Looked,
 }
@@ -163,9 +173,8 @@ impl Look<'_> {
             let is_interrupted = self.is_interrupted_in(TURN)?;
             let now = Instant::now();
             let ends = is_interrupted || self.is_over(now);
-            let rate = (self.decoder.hits - hits_before) as f64 / window.elapsed().as_secs_f64();
-            let is_much = rate * self.cost_per_hit_ns / 1e9 > SHARE;
-            let closes = ends || (now >= window + WINDOW && is_much) || self.decoder.is_held_back;
+            let is_over = is_long_enough(self.cost(window.elapsed(), hits_before), self.limit);
+            let closes = ends || is_over || self.decoder.is_held_back;
             self.decoder.read(&mut calls, chains.as_mut(), closes, observer);
             observer.tick(self.decoder.calls);
             if closes {
@@ -183,17 +192,23 @@ impl Look<'_> {
         }
         let removing = Instant::now();
         drop((calls, chains));
+        self.removing = Some(removing.elapsed());
         self.looked.changing += removing.elapsed();
         if ends {
             return Ok(None);
         }
         observer.lose_sight();
         self.decoder.forget();
-        let cost_ns = (self.decoder.hits - hits_before) as f64 * self.cost_per_hit_ns;
-        let share = cost_ns / length.as_nanos() as f64;
-        let pause = length.mul_f64((share / SHARE - 1.0).max(0.0)).min(LONGEST_PAUSE);
+        let pause = self.cost(length, hits_before).pause().min(LONGEST_PAUSE);
         let left = self.limit.map(|limit| (began + limit).saturating_duration_since(now));
         Ok(Some(left.map_or(pause, |left| pause.min(left))))
+    }
+
+    /// What a window costs that has this length, and began at so many hits.
+    fn cost(&self, length: Duration, hits_before: u64) -> WindowCost {
+        let cost_ns = (self.decoder.hits - hits_before) as f64 * self.cost_per_hit_ns;
+        let changing = self.setting + self.removing.unwrap_or(self.setting);
+        WindowCost { length, changing, share: cost_ns / length.as_nanos().max(1) as f64 }
     }
 
     /// Pauses. Whether it ends with that.
@@ -215,6 +230,31 @@ impl Look<'_> {
         let end = self.began.zip(self.limit).map(|(began, limit)| began + limit);
         end.is_some_and(|end| now >= end) || !self.process.is_alive()
     }
+}
+
+/// What a window costs the process.
+#[derive(Debug, Clone, Copy)]
+struct WindowCost {
+    length: Duration,
+    /// How long it takes to set the probes and to remove them.
+    changing: Duration,
+    /// The part of the time that the probes take while they are set.
+    share: f64,
+}
+
+impl WindowCost {
+    /// After so long without probes they will have taken [`SHARE`] of the time.
+    fn pause(self) -> Duration {
+        (self.length + self.changing).mul_f64((self.share / SHARE - 1.0).max(0.0))
+    }
+}
+
+/// Whether a window is to be closed: the probes cost much, it was long beside the time that they take to come and go, and the pause
+/// will be, too. Of a look that is limited it takes no more than the probes may cost in all of it.
+fn is_long_enough(window: WindowCost, limit: Option<Duration>) -> bool {
+    let allowed = limit.map_or(LONG_WINDOW, |limit| limit.mul_f64(SHARE / window.share.max(SHARE)));
+    let length = (window.changing * 2).min(LONG_WINDOW).min(allowed).max(WINDOW);
+    window.share > SHARE && window.length >= length && window.pause() >= window.changing
 }
 
 /// Calls, and their chains where those can be had.
@@ -314,6 +354,24 @@ fn places(allocator: &Allocator) -> Vec<(usize, bool)> {
 mod tests {
     use super::*;
     use std::process::Command;
+
+    #[test]
+    fn windows_are_long_beside_the_time_that_probes_take_to_come_and_go_and_cheap_ones_stay_open() {
+        let is_long_enough = |length_ms, changing_ms, share, limit_s: Option<u64>| {
+            let (length, changing) = (Duration::from_millis(length_ms), Duration::from_millis(changing_ms));
+            is_long_enough(WindowCost { length, changing, share }, limit_s.map(Duration::from_secs))
+        };
+        assert_eq!([49, 50].map(|length| is_long_enough(length, 2, 0.5, None)), [false, true]);
+        assert_eq!([999, 1000].map(|length| is_long_enough(length, 500, 0.5, None)), [false, true]);
+        assert_eq!([1999, 2000].map(|length| is_long_enough(length, 100_000, 0.5, None)), [false, true]);
+        assert_eq!([799, 800].map(|length| is_long_enough(length, 1000, 0.5, Some(4))), [false, true]);
+        // Nobody waits for a pause that is shorter than the change.
+        assert_eq!([1999, 2001].map(|length| is_long_enough(length, 500, 0.12, Some(4))), [false, true]);
+        assert!(!is_long_enough(100_000, 500, 0.09, None));
+        let window =
+            WindowCost { length: Duration::from_secs(1), changing: Duration::from_secs(1), share: 0.3 };
+        assert_eq!(window.pause().as_secs_f64().round(), 4.0);
+    }
 
     #[test]
     fn probes_for_a_process_that_has_ended_are_no_failure_and_for_one_that_lives_they_are() {

@@ -60,7 +60,7 @@ pub fn look_at_process(
     ];
     if looked.elapsed > looked.observed + Duration::from_millis(100) {
         remarks.push(format!(
-            "{:.1} s of {:.1} s: the probes are taken out in between, so that looking costs no more than a tenth of the time; rates are those of the windows, in which the probes slow the program: without them it calls more often",
+            "{:.1} s of {:.1} s: the probes are taken out in between, so that they cost the program no more than about a tenth of the time; rates are those of the windows, in which the probes slow the program: without them it calls more often",
             (looked.elapsed - looked.observed).as_secs_f64(),
             looked.elapsed.as_secs_f64()
         ));
