@@ -128,10 +128,10 @@ fn record(arguments: &FaultsArguments, signals: &Signals) -> Result<FaultRecordi
         if subject::is_32_bit(&process) {
             return Err(Failure::Refused(format!("process {pid} ({}) {NOT_32_BIT}", process.name())));
         }
-        let stopped = subject::say_if_stopped(&process);
+        let unseen = subject::unseen(&process);
         let mut recording = record_process(&process, signals, options, &mut tell)
             .map_err(|error| failed(&format!("process {pid}"), error))?;
-        recording.remarks.extend(stopped);
+        recording.remarks.extend(unseen);
         return Ok(recording);
     }
     subject::check_view_if_any()?;

@@ -5,8 +5,10 @@ use std::os::unix::fs::FileExt;
 use faultless_probe::halt::{self, Halt};
 use faultless_probe::proc_view::{self, Obstacle};
 use faultless_probe::process::{Process, ProcessError};
+use faultless_probe::process_list;
 use faultless_records::elf;
 use faultless_records::mappings::{Mapping, MappingsError};
+use faultless_records::quantity::several;
 
 use crate::failure::Failure;
 
@@ -63,9 +65,32 @@ pub fn check_view_if_any() -> Result<(), Failure> {
     }
 }
 
-/// Says of a process that is stopped that there is nothing to wait for; the same as a remark, of what was not seen.
+/// Children of a process that are named.
+const NAMED_CHILDREN: usize = 8;
+
+/// What a look at a process that begins now does not see: what it does while it is stopped, which is said at once, and what the
+/// processes do that it had started before.
 #[must_use]
-pub fn say_if_stopped(process: &Process) -> Option<String> {
+pub fn unseen(process: &Process) -> Vec<String> {
+    let family = process_list::family(process.pid());
+    say_if_stopped(process).into_iter().chain(children(&family[1..])).collect()
+}
+
+fn children(pids: &[i32]) -> Option<String> {
+    let (last, others) = pids.split_last()?;
+    let named: Vec<String> = pids.iter().take(NAMED_CHILDREN).map(i32::to_string).collect();
+    let rest = if pids.len() > NAMED_CHILDREN { ", …" } else { "" };
+    let children = if others.is_empty() {
+        format!("process {last}, which it had started before: --pid {last} looks at it")
+    } else {
+        let (number, named) = (several(pids.len() as u64, "process"), named.join(", "));
+        format!("{number} that it had started before ({named}{rest}): --pid looks at one of them")
+    };
+    Some(format!("anything of {children}"))
+}
+
+/// Says of a process that is stopped that there is nothing to wait for; the same as a remark.
+fn say_if_stopped(process: &Process) -> Option<String> {
     let (says, remark) = stopped(process.pid(), process.name(), halt::of(process)?);
     crate::say(&says);
     Some(remark)
@@ -130,6 +155,17 @@ impl Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn children_from_before_are_named_while_they_are_few() {
+        assert_eq!(children(&[]), None);
+        let one = "anything of process 8, which it had started before: --pid 8 looks at it";
+        assert_eq!(children(&[8]).as_deref(), Some(one));
+        let many = children(&(10..30).collect::<Vec<_>>()).unwrap();
+        let expected =
+            "anything of 20 processes that it had started before (10, 11, 12, 13, 14, 15, 16, 17, …): ";
+        assert!(many.starts_with(expected), "{many}");
+    }
 
     #[test]
     fn who_lets_a_stopped_process_go_on_is_named() {

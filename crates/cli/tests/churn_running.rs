@@ -11,6 +11,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::thread::{sleep, spawn};
 use std::time::Duration;
 
+use faultless_probe::process_list;
 use faultless_probe::tracefs::Tracefs;
 use place::Place;
 use running::{Running, stopped, wait_until};
@@ -134,6 +135,22 @@ fn a_process_that_is_stopped_is_said_to_be() {
         assert!(errors(&output).contains(&says), "{}", errors(&output));
         let remarks = json(&output)["remarks"].to_string();
         assert!(remarks.contains("stopped, as it was when we began"), "{remarks}");
+    }
+}
+
+#[test]
+fn children_from_before_are_said_not_to_be_seen() {
+    let running = Running::start(Command::new("sh").args(["-c", "sleep 20 & sleep 20 & wait"]));
+    wait_until(|| process_list::family(running.pid().parse().unwrap()).len() == 3);
+    for way in ["ptrace", "mmap-records"] {
+        let words = ["churn", "--json", "--for", "50ms", "--by", way, "--pid", &running.pid()];
+        let output = tool::faultless(&words).output().unwrap();
+        if !output.status.success() {
+            faultless_skipped::skipped(errors(&output));
+            continue;
+        }
+        let remarks = json(&output)["remarks"].to_string();
+        assert!(remarks.contains("anything of 2 processes that it had started before ("), "{remarks}");
     }
 }
 

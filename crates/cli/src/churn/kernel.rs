@@ -109,12 +109,12 @@ fn look_at_process(
             let threads = process.threads().map_err(Failure::of_process)?;
             let trace = Trace::open(sight, &threads, false).map_err(Failure::Failed)?;
             remarks.extend(trace.chains_refused().map(no_callers));
-            remarks.extend(subject::say_if_stopped(&process));
+            remarks.extend(subject::unseen(&process));
             memory_call_trace::follow_process(trace, &process, signals, arguments.limit, &mut sums)
                 .map_err(|error| Failure::of_lost(&name, &error))?
         }
         None => {
-            remarks.extend(subject::say_if_stopped(&process));
+            remarks.extend(subject::unseen(&process));
             let subject = Subject::Process(&process);
             let followed = system_call_trap::follow(&subject, signals, arguments.limit, &mut sums);
             let followed = followed.map_err(|error| match error {

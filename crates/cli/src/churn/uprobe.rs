@@ -48,7 +48,7 @@ pub fn look_at_process(
         progress: ObservingProgress::start("looking", arguments.limit, Elsewhere::Lines),
     };
     sums.stacks.adopt(&process);
-    let stopped = subject::say_if_stopped(&process);
+    let unseen = subject::unseen(&process);
     let (started_unix_s, began) = (unix_s(), own_processor_time());
     let looked = uprobe::follow(&allocator, &process, signals, arguments.limit, cost_per_hit_ns, &mut sums)
         .map_err(refused)?;
@@ -70,7 +70,7 @@ pub fn look_at_process(
         looked.changing.as_secs_f64()
     ));
     remarks.extend(calls_elsewhere(&looked.elsewhere));
-    remarks.extend(stopped);
+    remarks.extend(unseen);
     remarks.extend(looked.chains_refused.as_deref().map(no_callers));
     let tool = own_processor_time().saturating_sub(began);
     Ok(sums.tally.finish(MallocCircumstances {
