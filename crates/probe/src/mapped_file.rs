@@ -1,7 +1,7 @@
 //! The file behind a mapping that was recorded a moment ago, of a process that may have ended since.
 
 use std::fs::{File, OpenOptions};
-use std::io;
+use std::io::{self, Read};
 use std::os::linux::fs::MetadataExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,11 @@ use nix::libc;
 /// # Errors
 /// Those of opening; anything but a regular file is one.
 pub fn open_regular(path: &Path) -> io::Result<File> {
-    let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
+    open_regular_with(path, 0)
+}
+
+fn open_regular_with(path: &Path, flags: i32) -> io::Result<File> {
+    let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | flags).open(path)?;
     match file.metadata()?.is_file() {
         true => Ok(file),
         false => Err(io::Error::other("it is no regular file")),
@@ -31,7 +35,8 @@ pub fn open(pid: i32, mapping: &NewMapping) -> Result<File, String> {
     let (path, is_deleted) = path_of(&mapping.name);
     let exact =
         format!("/proc/{pid}/map_files/{:x}-{:x}", mapping.start, mapping.start + mapping.length_bytes);
-    let file = File::open(exact).ok().filter(|file| is_same(file, &mapping.file) != Some(false));
+    let file =
+        open_regular(Path::new(&exact)).ok().filter(|file| is_same(file, &mapping.file) != Some(false));
     if let Some(file) = file {
         return Ok(file);
     }
@@ -64,14 +69,17 @@ pub fn perf_map(pid: i32) -> Option<String> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let inner = faultless_records::status::innermost_number(&status).unwrap_or(pid);
     let names = [inner, pid].map(|pid| format!("tmp/perf-{pid}.map"));
-    roots(pid).iter().flat_map(|root| names.iter().map(|name| root.join(name))).find_map(|path| {
-        let metadata = std::fs::symlink_metadata(&path).ok()?;
-        let is_plain = metadata.is_file() && metadata.len() <= LONGEST_BYTES;
-        is_plain
-            .then(|| std::fs::read(&path).ok())
-            .flatten()
-            .map(|text| String::from_utf8_lossy(&text).into_owned())
-    })
+    let mut paths = roots(pid).into_iter().flat_map(|root| names.iter().map(move |name| root.join(name)));
+    paths.find_map(|path| text_of(&path, LONGEST_BYTES))
+}
+
+/// The text of a file, unless it is longer; one that is a link is none.
+fn text_of(path: &Path, longest_bytes: u64) -> Option<String> {
+    let file = open_regular_with(path, libc::O_NOFOLLOW).ok()?;
+    let mut bytes = Vec::new();
+    // Whoever writes it may go on while we read.
+    let length = file.take(longest_bytes.saturating_add(1)).read_to_end(&mut bytes).ok()?;
+    (length as u64 <= longest_bytes).then(|| String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// The path, and whether the kernel says that it is no longer there.
@@ -136,6 +144,21 @@ mod tests {
         assert!(open(pid, &mapped).unwrap_err().contains("No such file"));
         let deleted = NewMapping { name: format!("{}{DELETED}", path.display()), ..mapped };
         assert!(open(pid, &deleted).unwrap_err().contains("deleted or replaced"));
+    }
+
+    #[test]
+    fn a_pipe_is_not_waited_for_and_text_is_read_of_short_files_alone() {
+        let place = crate::place::PrivateDirectory::create().unwrap();
+        let [pipe, text, link] = ["pipe", "text", "link"].map(|name| place.path().join(name));
+        nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        assert!(open_regular(&pipe).unwrap_err().to_string().contains("no regular file"));
+        std::fs::write(&text, "four").unwrap();
+        std::os::unix::fs::symlink(&text, &link).unwrap();
+        assert_eq!(text_of(&text, 4).as_deref(), Some("four"));
+        assert_eq!(
+            [(&text, 3), (&link, 4), (&pipe, 4)].map(|(path, most)| text_of(path, most)),
+            [const { None }; 3]
+        );
     }
 
     #[test]

@@ -13,6 +13,6 @@ pub mod exported;
 pub mod module;
 pub mod modules;
 mod scopes;
-mod separate_debug;
+pub mod separate_debug;
 mod symbol_table;
 pub mod unwinding;

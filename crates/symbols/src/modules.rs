@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use faultless_records::perf_record::FileIdentity;
@@ -10,7 +10,7 @@ use object::read::ReadCache;
 
 use crate::debug_info::{DebugInfo, Frame};
 use crate::module::{Module, parse};
-use crate::separate_debug;
+use crate::separate_debug::{self, Root};
 use crate::symbol_table::{SymbolTable, demangled};
 
 /// A file, as whoever found it says.
@@ -19,7 +19,7 @@ pub struct Found {
     /// It, opened.
     pub file: File,
     /// Roots under which debug files are sought: the process's own file system, then ours.
-    pub roots: Vec<PathBuf>,
+    pub roots: Vec<Root>,
 }
 
 /// The modules by their places in this list.
@@ -35,7 +35,7 @@ type Identity = Vec<u8>;
 struct Known {
     path: String,
     module: Result<Arc<Module>, String>,
-    roots: Vec<PathBuf>,
+    roots: Vec<Root>,
     names: Option<Names>,
 }
 
@@ -100,7 +100,7 @@ impl Modules {
 }
 
 impl Names {
-    fn read(module: &Module, path: &Path, roots: &[PathBuf]) -> Self {
+    fn read(module: &Module, path: &Path, roots: &[Root]) -> Self {
         let own = module.file().try_clone().ok().and_then(|file| Self::of_file(file, roots));
         let own = own.unwrap_or(Self { table: SymbolTable::default(), debug: None });
         if own.debug.is_some() {
@@ -115,14 +115,14 @@ impl Names {
         }
     }
 
-    fn of_file(file: File, roots: &[PathBuf]) -> Option<Self> {
+    fn of_file(file: File, roots: &[Root]) -> Option<Self> {
         let cache = ReadCache::new(file);
         let object = parse(&cache).ok()?;
         let open = |path: &Path| {
             // Written as `../../.dwz/…` or absolute; always below `usr/lib/debug`.
             let text = path.to_str()?;
             let tail = text.split_once(".dwz/")?.1;
-            roots.iter().find_map(|root| File::open(root.join("usr/lib/debug/.dwz").join(tail)).ok())
+            roots.iter().find_map(|root| root.open(&Path::new("usr/lib/debug/.dwz").join(tail)))
         };
         let debug = DebugInfo::read(&object, open);
         Some(Self { table: SymbolTable::read(&object), debug })
@@ -156,7 +156,12 @@ mod tests {
 
     fn own(modules: &mut Modules, identity: &FileIdentity) -> usize {
         let path = std::env::current_exe().unwrap();
-        let found = || Ok(Found { file: File::open(&path).unwrap(), roots: vec!["/".into()] });
+        let found = || {
+            Ok(Found {
+                file: File::open(&path).unwrap(),
+                roots: vec![Root::new("/", |path| File::open(path))],
+            })
+        };
         modules.place(&path.to_string_lossy(), identity, found)
     }
 

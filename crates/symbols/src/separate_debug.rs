@@ -1,7 +1,7 @@
 //! Where debug information lies that was split off a program: by build id, or by the name in `.gnu_debuglink`.
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -13,44 +13,57 @@ use crate::module::{Module, parse};
 /// Where distributions put such files.
 const PLACES: &[&str] = &["usr/lib/debug", "usr/local/lib/debug"];
 
+/// A folder that stands for `/`, and how files below it are opened: whoever observes a process knows what its file system may hold in
+/// their places.
+#[derive(Debug, Clone)]
+pub struct Root {
+    folder: PathBuf,
+    open: fn(&Path) -> io::Result<File>,
+}
+
+impl Root {
+    /// A root and the function that opens what lies below it.
+    #[must_use]
+    pub fn new(folder: impl Into<PathBuf>, open: fn(&Path) -> io::Result<File>) -> Self {
+        Self { folder: folder.into(), open }
+    }
+
+    /// The file at a path relative to it.
+    pub(crate) fn open(&self, path: &Path) -> Option<File> {
+        (self.open)(&self.folder.join(path)).ok()
+    }
+}
+
 /// The debug file of a module that is known by `path`, sought under each of these roots; only one that belongs to it.
 #[must_use]
-pub fn find(module: &Module, path: &Path, roots: &[PathBuf]) -> Option<File> {
-    let by_id = roots.iter().flat_map(|root| build_id_paths(&module.build_id, root));
-    for candidate in by_id {
-        if let Ok(file) = File::open(candidate)
-            && has_build_id(&file, &module.build_id)
-        {
-            return Some(file);
-        }
+pub fn find(module: &Module, path: &Path, roots: &[Root]) -> Option<File> {
+    let by_id = build_id_paths(&module.build_id);
+    let mut by_id = roots.iter().flat_map(|root| by_id.iter().filter_map(|path| root.open(path)));
+    if let Some(file) = by_id.find(|file| has_build_id(file, &module.build_id)) {
+        return Some(file);
     }
     let (name, checksum) = module.debug_link.as_ref()?;
     let name = Path::new(std::str::from_utf8(name).ok()?).file_name()?;
     let folder = path.parent()?.strip_prefix("/").ok()?;
-    for root in roots {
-        let beside = [root.join(folder).join(name), root.join(folder).join(".debug").join(name)];
-        let apart = PLACES.iter().map(|place| root.join(place).join(folder).join(name));
-        for candidate in beside.into_iter().chain(apart) {
-            // The program itself, where the debug file has its name and lies in `.debug`.
-            if let Ok(file) = File::open(candidate)
-                && !are_one(&file, module.file())
-                && (has_build_id(&file, &module.build_id) || checksum_of(&file) == Some(*checksum))
-            {
-                return Some(file);
-            }
-        }
-    }
-    None
+    let beside = [folder.join(name), folder.join(".debug").join(name)];
+    let apart = PLACES.iter().map(|place| Path::new(place).join(folder).join(name));
+    let by_link: Vec<PathBuf> = beside.into_iter().chain(apart).collect();
+    let mut by_link = roots.iter().flat_map(|root| by_link.iter().filter_map(|path| root.open(path)));
+    by_link.find(|file| {
+        // The program itself, where the debug file has its name and lies in `.debug`.
+        !are_one(file, module.file())
+            && (has_build_id(file, &module.build_id) || checksum_of(file) == Some(*checksum))
+    })
 }
 
-/// `ROOT/usr/lib/debug/.build-id/ab/cdef….debug`.
-fn build_id_paths(build_id: &[u8], root: &Path) -> Vec<PathBuf> {
+/// `usr/lib/debug/.build-id/ab/cdef….debug`.
+fn build_id_paths(build_id: &[u8]) -> Vec<PathBuf> {
     let Some((first, rest)) = build_id.split_first().filter(|(_, rest)| !rest.is_empty()) else {
         return Vec::new();
     };
     let rest: String = rest.iter().map(|byte| format!("{byte:02x}")).collect();
     let file = format!(".build-id/{first:02x}/{rest}.debug");
-    PLACES.iter().map(|place| root.join(place).join(&file)).collect()
+    PLACES.iter().map(|place| Path::new(place).join(&file)).collect()
 }
 
 fn are_one(one: &File, other: &File) -> bool {
@@ -92,9 +105,9 @@ mod tests {
 
     #[test]
     fn debug_files_are_sought_by_build_id() {
-        let paths = build_id_paths(&[0xab, 0xcd, 0x01], Path::new("/r"));
-        assert_eq!(paths[0], Path::new("/r/usr/lib/debug/.build-id/ab/cd01.debug"));
-        assert!(build_id_paths(&[], Path::new("/")).is_empty());
+        let paths = build_id_paths(&[0xab, 0xcd, 0x01]);
+        assert_eq!(paths[0], Path::new("usr/lib/debug/.build-id/ab/cd01.debug"));
+        assert!(build_id_paths(&[]).is_empty());
     }
 
     #[test]
@@ -107,7 +120,10 @@ mod tests {
         assert!(status.success());
         let program = place.join("shop");
         let module = Module::read(File::open(&program).unwrap()).unwrap();
-        let found = find(&module, &program, &["/".into()]).unwrap().metadata().unwrap();
+        let root = |open| [Root::new("/", open)];
+        let found = find(&module, &program, &root(|path| File::open(path))).unwrap().metadata().unwrap();
+        let refused = find(&module, &program, &root(|_| Err(io::ErrorKind::PermissionDenied.into())));
+        assert!(refused.is_none(), "files are opened by whoever knows how, and in no other way");
         let wanted = std::fs::metadata(place.join(".debug/shop")).unwrap();
         std::fs::remove_dir_all(&place).unwrap();
         assert_eq!(found.ino(), wanted.ino());

@@ -11,6 +11,7 @@ use faultless_records::perf_record::{NewMapping, News, PerfRecord, Sample};
 use faultless_records::program::is_loader;
 use faultless_symbols::address_space::{AddressSpace, Mapped};
 use faultless_symbols::modules::{Found, Modules};
+use faultless_symbols::separate_debug::Root;
 use faultless_symbols::unwinding::{StackUnwinder, UnwindCache};
 
 use super::raw_tree::{Code, RawTree};
@@ -182,7 +183,9 @@ impl Images {
         let place = is_code.then(|| {
             let find = || {
                 let file = mapped_file::open(pid, &new)?;
-                Ok(Found { file, roots: mapped_file::roots(pid) })
+                let roots = mapped_file::roots(pid).into_iter();
+                let roots = roots.map(|root| Root::new(root, mapped_file::open_regular)).collect();
+                Ok(Found { file, roots })
             };
             let path = new.name.strip_suffix(DELETED).unwrap_or(&new.name);
             self.modules.place(path, &new.file, find)
