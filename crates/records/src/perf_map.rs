@@ -3,6 +3,7 @@
 //! Source: the kernel's tools/perf/Documentation/jit-interface.txt.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Functions by their addresses in the process that wrote the file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -14,7 +15,8 @@ pub struct PerfMap {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct JitFunction {
     end: u64,
-    name: String,
+    /// Shared by what newer code leaves of it.
+    name: Arc<str>,
 }
 
 impl PerfMap {
@@ -49,7 +51,7 @@ impl PerfMap {
     #[must_use]
     pub fn function(&self, address: u64) -> Option<&str> {
         let (_, function) = self.functions.range(..=address).next_back()?;
-        (address < function.end).then_some(function.name.as_str())
+        (address < function.end).then_some(&*function.name)
     }
 }
 
@@ -58,7 +60,7 @@ fn function(line: &str) -> Option<(u64, JitFunction)> {
     let (length, name) = rest.split_once(' ')?;
     let number = |text: &str| u64::from_str_radix(text.strip_prefix("0x").unwrap_or(text), 16).ok();
     let (start, length) = (number(start)?, number(length).filter(|length| *length > 0)?);
-    Some((start, JitFunction { end: start.checked_add(length)?, name: name.trim().to_owned() }))
+    Some((start, JitFunction { end: start.checked_add(length)?, name: name.trim().into() }))
 }
 
 #[cfg(test)]
@@ -92,6 +94,12 @@ mod tests {
             [0x7f3f, 0x7f40, 0x7f50].map(|address| map.function(address).unwrap()),
             ["all", "part", "all"]
         );
+    }
+
+    #[test]
+    fn what_is_left_of_older_code_shares_its_name() {
+        let map = PerfMap::parse("7f00 100 all\n7f40 10 part\n");
+        assert!(Arc::ptr_eq(&map.functions[&0x7f00].name, &map.functions[&0x7f50].name));
     }
 
     proptest! {
