@@ -217,10 +217,15 @@ impl Process {
             .is_ok_and(|text| Counters::parse(&text).is_some_and(|stat| !stat.first_thread_has_ended()))
     }
 
+    /// Whether one of its threads is gone: it cannot be attached to, and the kernel says that that is forbidden.
+    pub(crate) fn thread_has_ended(&self, thread: i32) -> bool {
+        !self.lives(&format!("task/{thread}/stat"))
+    }
+
     /// Another thread than the first that has not ended.
     fn living_thread(&self) -> Option<i32> {
         let threads = self.threads().unwrap_or_default().into_iter();
-        threads.filter(|thread| *thread != self.pid).find(|thread| self.lives(&format!("task/{thread}/stat")))
+        threads.filter(|thread| *thread != self.pid).find(|thread| !self.thread_has_ended(*thread))
     }
 
     /// The place of a file in the directory: a first thread that has ended shows no memory, the others show it all.
@@ -328,7 +333,7 @@ fn failure(pid: i32, file: &str, error: io::Error) -> ProcessError {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use nix::libc;
     use std::os::fd::AsRawFd;
@@ -377,7 +382,7 @@ mod tests {
     static KNOWN: [u8; 11] = *b"known bytes";
 
     /// A process whose first thread has ended while another waits for the end of the pipe.
-    fn leaderless() -> (Process, OwnedFd) {
+    pub(crate) fn leaderless() -> (Process, OwnedFd) {
         extern "C" fn wait(pipe: *mut libc::c_void) -> *mut libc::c_void {
             let mut byte = 0_u8;
             // SAFETY: system calls; one byte is read into a place for it.

@@ -7,7 +7,6 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use faultless_records::status::number_of_field;
-use nix::errno::Errno;
 use nix::libc;
 use nix::sys::ptrace::{self, Options};
 use nix::unistd::Pid;
@@ -121,7 +120,7 @@ impl Standstill {
             match ptrace::seize(thread, Options::empty()) {
                 Ok(()) => {}
                 // It ended while we looked.
-                Err(Errno::ESRCH) => return Ok(()),
+                Err(_) if process.thread_has_ended(thread.as_raw()) => return Ok(()),
                 Err(_) => {
                     let pid = process.pid();
                     return Err(match tracer.filter(|tracer| tracer.as_raw() != 0) {
@@ -258,6 +257,16 @@ mod tests {
         let stood = standstill.end();
         assert!(stood < Duration::from_secs(5), "{stood:?}");
         assert_eq!(child.wait().unwrap().code(), Some(7), "it went on and took its signal");
+    }
+
+    #[test]
+    fn a_thread_that_has_ended_is_not_one_that_may_not_be_stopped() {
+        let (process, pipe) = crate::process::tests::leaderless();
+        let mut standstill = Standstill { held: Vec::new(), began: Instant::now() };
+        let seized = standstill.seize(&process, Pid::from_raw(process.pid()));
+        drop(pipe);
+        nix::sys::wait::waitpid(Pid::from_raw(process.pid()), None).unwrap();
+        assert!(seized.is_ok() && standstill.held.is_empty(), "{seized:?}");
     }
 
     #[test]
