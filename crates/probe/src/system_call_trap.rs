@@ -130,27 +130,32 @@ impl Family {
         // Threads started meanwhile by one that is traced already are traced by themselves.
         loop {
             let threads = process.threads().map_err(|error| io::Error::other(error.to_string()))?;
-            let mut is_complete = true;
-            for tid in threads {
-                if self.threads.contains_key(&tid) {
-                    continue;
-                }
-                match seize(tid) {
-                    Ok(()) => {
-                        self.threads.insert(tid, Thread { pid: self.pid, call: None });
-                        is_complete = false;
-                    }
-                    // Ended, or traced by us since a moment ago.
-                    Err(_) if !self.threads.is_empty() => {}
-                    Err(error) => {
-                        return Err(io::Error::new(error.kind(), refusal(self.pid, &error)).into());
-                    }
-                }
-            }
-            if is_complete {
+            let is_complete = !self.attach_to(process, &threads)?;
+            if is_complete && !(self.threads.is_empty() && process.is_alive()) {
                 self.began = Some(Instant::now());
                 return Ok(());
             }
+        }
+    }
+
+    /// Attaches to those of these threads that are not traced yet; whether there were any.
+    fn attach_to(&mut self, process: &Process, threads: &[i32]) -> Result<bool, WatchError> {
+        let known = self.threads.len();
+        let mut refused = None;
+        for tid in threads {
+            if self.threads.contains_key(tid) {
+                continue;
+            }
+            match seize(*tid) {
+                Ok(()) => drop(self.threads.insert(*tid, Thread { pid: self.pid, call: None })),
+                Err(_) if process.thread_has_ended(*tid) => {}
+                // Not for us, or traced by us since a moment ago.
+                Err(error) => refused = Some(error),
+            }
+        }
+        match refused.filter(|_| self.threads.is_empty()) {
+            Some(error) => Err(io::Error::new(error.kind(), refusal(self.pid, &error)).into()),
+            None => Ok(self.threads.len() > known),
         }
     }
 
@@ -428,6 +433,26 @@ mod tests {
         fn record(&mut self, _: &PerfRecord) {}
         fn code_changed(&mut self, _: i32) {}
         fn tick(&mut self) {}
+    }
+
+    #[test]
+    fn a_process_is_followed_although_its_first_thread_has_just_ended() {
+        let (process, pipe) = crate::process::tests::leaderless();
+        let living = process.threads().unwrap()[0];
+        let mut family = Family::new(process.pid(), false, false);
+        let ended = family.attach_to(&process, &[process.pid()]);
+        let attached = family.attach_to(&process, &[process.pid(), living]);
+        kill(Pid::from_raw(process.pid()), Signal::SIGKILL).unwrap();
+        drop(pipe);
+        for tid in [living, process.pid()] {
+            // SAFETY: a null status is not written. Who is not traced is no child, and not waited for.
+            while unsafe { libc::waitpid(tid, std::ptr::null_mut(), libc::__WALL) } == tid {}
+        }
+        assert!(ended.is_ok_and(|found| !found), "it may have other threads");
+        match attached {
+            Ok(found) => assert!(found && family.threads.len() == 1),
+            Err(error) => faultless_skipped::skipped(format!("nobody may trace here: {error}")),
+        }
     }
 
     #[test]
