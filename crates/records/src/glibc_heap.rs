@@ -1,7 +1,10 @@
 //! How glibc lays out its heaps: offsets by version, and the structs read from bytes at those offsets.
 //!
-//! Sources: malloc/malloc.c and malloc/arena.c of glibc 2.28 to 2.43, and the debugging information of the builds that
+//! Sources: malloc/malloc.c and malloc/arena.c of the versions named in [`VERSIONS`], and the debugging information of builds that
 //! `docs/heap.md` lists. All figures are of 64-bit little-endian machines, where x86-64 and aarch64 agree.
+
+/// Versions of glibc whose heaps are known; `docs/heap.md` has what was tried with which.
+pub const VERSIONS: &str = "2.28 to 2.44";
 
 /// Bytes of a chunk's header: its size, and before that the size of a free predecessor.
 pub const CHUNK_HEADER_BYTES: u64 = 16;

@@ -12,6 +12,7 @@ use faultless_probe::process::{self, Process, ProcessError};
 use faultless_probe::standstill::{Standstill, StandstillError};
 use faultless_records::allocator::Allocator;
 use faultless_records::glibc::is_libc;
+use faultless_records::glibc_heap::VERSIONS;
 use faultless_records::mappings::{self, DELETED, Mapping};
 use faultless_records::status;
 use faultless_report::heap::{FaultlessHeap, HeapView, Regions, Source, Stop};
@@ -201,11 +202,10 @@ fn see(known: &Known<'_>, until: Option<Instant>) -> Result<Seen, Failure> {
 /// Why there is no walk, as a remark.
 pub fn nothing_found(is_unused: bool, is_without_libc: bool) -> String {
     match (is_unused, is_without_libc) {
-        (true, _) => "glibc's malloc is there, and was never asked for memory.",
-        (false, true) => "No glibc is mapped: the program is static, or uses another C library.",
-        (false, false) => "No arena of a known layout (glibc 2.28 to 2.44) was found.",
+        (true, _) => "glibc's malloc is there, and was never asked for memory.".to_owned(),
+        (false, true) => "No glibc is mapped: the program is static, or uses another C library.".to_owned(),
+        (false, false) => format!("No arena of a known layout (glibc {VERSIONS}) was found."),
     }
-    .to_owned()
 }
 
 /// Walks, again where a ring of arenas was broken by a change.

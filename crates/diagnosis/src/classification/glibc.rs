@@ -3,7 +3,8 @@
 //! A heap of an arena other than the main one is 64 MiB of addresses at a multiple of 64 MiB, or four huge pages at a multiple of that
 //! (`glibc.malloc.hugetlb=2` up to glibc 2.42). It begins with its record: the arena, the heap before it, its size, how much of it is
 //! accessible. A block of its own mapping begins with a word 0 and a word with its size and the flag 2.
-//! Source: `heap_info` and `malloc_chunk` in glibc's malloc, 2.28 to 2.43, 64 bits.
+//! Source: `heap_info` and `malloc_chunk` in glibc's malloc, of the versions in
+//! `records::glibc_heap::VERSIONS`, 64 bits.
 
 use faultless_records::contents::Extent;
 use faultless_records::glibc_heap::heads_of_aligned;
