@@ -105,8 +105,8 @@ impl Figures {
 
 fn sum(lists: &[Listed]) -> Amount {
     lists.iter().fold(Amount::default(), |sum, list| Amount {
-        blocks: sum.blocks + list.count,
-        bytes: sum.bytes + list.total,
+        blocks: sum.blocks.saturating_add(list.count),
+        bytes: sum.bytes.saturating_add(list.total),
     })
 }
 

@@ -147,7 +147,7 @@ pub fn follow(memory: &dyn Memory, state: &ArenaState, address: u64, layout: &La
             }
             listed.from = listed.from.min(found.stored);
             listed.to = listed.to.max(found.stored);
-            listed.total += found.stored;
+            listed.total = listed.total.saturating_add(found.stored);
             listed.count += 1;
             lists.binned.add(SizeWord(found.stored).bytes());
             (before, chunk) = (chunk, found.next);

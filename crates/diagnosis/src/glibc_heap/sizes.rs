@@ -5,7 +5,7 @@ const LAST_EXACT_BYTES: u64 = 1040;
 const EXACT: usize = (LAST_EXACT_BYTES / 16) as usize + 1;
 const POWERS: usize = 64;
 
-/// Blocks and their bytes, headers included.
+/// Blocks and their bytes, headers included. Damaged memory may tell of more bytes than there are numbers for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Amount {
     /// How many.
@@ -17,8 +17,7 @@ pub struct Amount {
 impl Amount {
     /// Counts one more.
     pub fn add(&mut self, bytes: u64) {
-        self.blocks += 1;
-        self.bytes += bytes;
+        self.merge(Self { blocks: 1, bytes });
     }
 
     /// Counts one less.
@@ -29,8 +28,8 @@ impl Amount {
 
     /// Counts all of another.
     pub fn merge(&mut self, other: Self) {
-        self.blocks += other.blocks;
-        self.bytes += other.bytes;
+        self.blocks = self.blocks.saturating_add(other.blocks);
+        self.bytes = self.bytes.saturating_add(other.bytes);
     }
 }
 
@@ -115,6 +114,13 @@ impl Sizes {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sizes_of_damaged_memory_add_up_to_the_most_there_can_be() {
+        let mut amount = Amount { blocks: u64::MAX, bytes: 16 };
+        amount.add(u64::MAX);
+        assert_eq!(amount, Amount { blocks: u64::MAX, bytes: u64::MAX });
+    }
 
     #[test]
     fn every_size_lies_in_its_row() {
