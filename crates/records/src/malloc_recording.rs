@@ -136,7 +136,7 @@ impl MallocRecording {
     /// Programs whose calls were seen: each has an end of its own.
     #[must_use]
     pub fn programs(&self) -> u64 {
-        self.processes + self.execs
+        self.processes.saturating_add(self.execs)
     }
 
     /// Whether what lives at the end is among the blocks that were followed: where stretches of looking have pauses between them,

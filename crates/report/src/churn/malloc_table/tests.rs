@@ -45,6 +45,8 @@ fn what_lives_at_several_ends_is_told_from_what_lives_at_one() {
     (recording.processes, recording.execs) = (1, 2);
     assert!(verdict(&recording).starts_with("At the ends of 3 programs together "));
     assert!(heading(&recording).contains(", 1 process, 2 programs by exec; seen by "));
+    recording.processes = u64::MAX;
+    assert!(verdict(&recording).starts_with("At the ends of "), "a damaged file's");
 }
 
 #[test]
