@@ -25,9 +25,9 @@ use crate::arguments::EXIT_STATUS;
 use crate::failure::Failure;
 use crate::followed::{self, FollowedArguments};
 use crate::output_file::{OutputFile, is_stream};
-use crate::watch::arguments::{duration, interval};
+use crate::watch::arguments::interval;
 use crate::watch::session::{Audience, Session, Times};
-use crate::{say, subject};
+use crate::{say, subject, time_span};
 use notes::Told;
 use page::MetricsPage;
 use server::Server;
@@ -59,13 +59,13 @@ pub struct ExportArguments {
     #[arg(short, long, value_name = "TIME", default_value = "5s", value_parser = interval)]
     pub interval: Duration,
     /// Time between two readings of PSS and exact RSS (smaps_rollup), for which a process waits; 0 for none.
-    #[arg(long, value_name = "TIME", default_value = "1m", value_parser = duration)]
+    #[arg(long, value_name = "TIME", default_value = "1m", value_parser = time_span::parse_or_zero)]
     pub pss: Duration,
     /// Time between two looks at what malloc holds of a process, and 100 times as long as one takes; 0 for none.
-    #[arg(long, value_name = "TIME", default_value = "1m", value_parser = duration)]
+    #[arg(long, value_name = "TIME", default_value = "1m", value_parser = time_span::parse_or_zero)]
     pub heap: Duration,
     /// Time between two looks at what the mappings of a process are (smaps), and 100 times as long as one takes; 0 for none.
-    #[arg(long, value_name = "TIME", default_value = "0", value_parser = duration)]
+    #[arg(long, value_name = "TIME", default_value = "0", value_parser = time_span::parse_or_zero)]
     pub map: Duration,
     /// A command to start and follow.
     #[arg(trailing_var_arg = true, value_name = "CMD")]

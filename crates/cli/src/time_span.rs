@@ -10,6 +10,17 @@ const LONGEST_S: f64 = 366.0 * 86_400.0;
 /// # Errors
 /// One line that says what was expected.
 pub fn parse(text: &str) -> Result<Duration, String> {
+    match parse_or_zero(text)? {
+        Duration::ZERO => Err(out_of_range(text)),
+        time => Ok(time),
+    }
+}
+
+/// The same where 0, in whatever unit, has a meaning of its own.
+///
+/// # Errors
+/// One line that says what was expected.
+pub fn parse_or_zero(text: &str) -> Result<Duration, String> {
     let expected = || format!("expected a time such as 10s, 500ms, 2m or 1h, not {text}");
     let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
     let factor = match &text[digits.len()..] {
@@ -22,11 +33,16 @@ pub fn parse(text: &str) -> Result<Duration, String> {
     let is_plain = digits.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
     let number: f64 = digits.parse().ok().filter(|_| is_plain).ok_or_else(expected)?;
     let seconds = number * factor;
-    if seconds > 0.0 && seconds <= LONGEST_S {
-        Ok(Duration::from_secs_f64(seconds))
-    } else {
-        Err(format!("expected a time above 0 and of at most a year (8784h), not {text}"))
+    if seconds > LONGEST_S {
+        return Err(out_of_range(text));
     }
+    // What is too short to be told from 0 is none that was meant.
+    let time = Duration::from_secs_f64(seconds);
+    if time.is_zero() && number > 0.0 { Err(out_of_range(text)) } else { Ok(time) }
+}
+
+fn out_of_range(text: &str) -> String {
+    format!("expected a time of 1 ns or more, and of at most a year (8784h), not {text}")
 }
 
 #[cfg(test)]
@@ -42,12 +58,19 @@ mod tests {
     }
 
     #[test]
+    fn no_time_at_all_is_no_time_in_every_unit() {
+        assert_eq!(["0", "0s", "0ms", "0.0h"].map(parse_or_zero), [const { Ok(Duration::ZERO) }; 4]);
+        assert_eq!(parse_or_zero("2m"), Ok(Duration::from_secs(120)));
+        assert!(["0.0000000001s", "0x", "9000h"].map(parse_or_zero).iter().all(Result::is_err));
+    }
+
+    #[test]
     fn what_is_no_time_is_refused_in_one_line() {
         for text in ["", "s", "-1s", "0", "1e9s", "10 s", "nan", "inf", "5d", "99999999h", "é"] {
             let error = parse(text).unwrap_err();
             assert!(error.starts_with("expected a time") && !error.contains('\n'), "{text}: {error}");
         }
-        for text in ["0", "0ms", "9000h", "99999999999999999999s"] {
+        for text in ["0", "0ms", "0.0000000001s", "9000h", "99999999999999999999s"] {
             let error = parse(text).unwrap_err();
             assert!(
                 error.contains("at most a year (8784h)") && error.ends_with(text),

@@ -24,7 +24,7 @@ pub struct WatchArguments {
     #[arg(long = "for", value_name = "TIME", value_parser = time_span::parse)]
     pub limit: Option<Duration>,
     /// Time between two readings of PSS and exact RSS (smaps_rollup), for which a process waits; 0 for none.
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = time_span::parse_or_zero)]
     pub pss: Duration,
     /// Print lines even where a chart could be shown.
     #[arg(short, long)]
@@ -57,15 +57,10 @@ pub const SHORTEST: Duration = Duration::from_millis(10);
 
 /// At least [`SHORTEST`].
 pub fn interval(text: &str) -> Result<Duration, String> {
-    match duration(text)? {
+    match time_span::parse_or_zero(text)? {
         short if short < SHORTEST => Err("expected 10ms or more".into()),
         interval => Ok(interval),
     }
-}
-
-/// As others, and 0.
-pub fn duration(text: &str) -> Result<Duration, String> {
-    if text == "0" { Ok(Duration::ZERO) } else { time_span::parse(text) }
 }
 
 #[cfg(test)]
@@ -73,9 +68,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn intervals_have_a_least_and_no_time_is_a_time_for_pss() {
+    fn intervals_have_a_least() {
         assert!(interval("9ms").is_err() && interval("0").is_err() && interval("x").is_err());
         assert_eq!(interval("10ms"), Ok(SHORTEST));
-        assert_eq!((duration("0"), duration("2m")), (Ok(Duration::ZERO), Ok(Duration::from_secs(120))));
     }
 }
