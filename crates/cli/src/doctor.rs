@@ -22,6 +22,7 @@ use faultless_records::allocator::Allocator;
 use faultless_records::demo;
 use faultless_records::heap_report::{self, HeapReport};
 use faultless_records::measurement::{Ending, FinalView, Measurement, Orphan};
+use faultless_records::preload_list;
 use faultless_records::program::is_loader;
 use faultless_records::quantity::size;
 use faultless_report::doctor;
@@ -314,7 +315,9 @@ fn check_environment(patient: &Patient, look: &Measurement, glibc: Option<(u32, 
     let missing_preloads: Vec<String> = patient
         .environment
         .get("LD_PRELOAD")
-        .map(|preload| plan::entries(&preload.to_string_lossy()).map(str::to_owned).collect::<Vec<_>>())
+        .map(|preload| {
+            preload_list::entries(&preload.to_string_lossy()).map(str::to_owned).collect::<Vec<_>>()
+        })
         .unwrap_or_default()
         .into_iter()
         .filter(|entry| entry.contains('/') && !Path::new(entry).exists())

@@ -8,6 +8,7 @@ use faultless_diagnosis::tuning::Tuning;
 use faultless_diagnosis::verdict::Role;
 use faultless_probe::place;
 use faultless_records::allocator::Allocator;
+use faultless_records::preload_list::entries;
 use faultless_report::paste::TakenOut;
 use faultless_trial::comparison::Arm;
 use faultless_trial::environment::Environment;
@@ -104,11 +105,6 @@ pub fn arms(
     }
     arms.push((arm("Faultless", faultless), Role::Faultless));
     arms
-}
-
-/// Entries of `LD_PRELOAD`, separated by colons or blanks.
-pub fn entries(preload: &str) -> impl Iterator<Item = &str> {
-    preload.split([':', ' ']).filter(|entry| !entry.is_empty())
 }
 
 fn is_allocator(entry: &str) -> bool {

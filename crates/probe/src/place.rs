@@ -8,6 +8,7 @@ use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use faultless_records::preload_list::{self, refusal_of_option, refusal_of_preload};
 use nix::sys::statvfs::{FsFlags, statvfs};
 use nix::unistd::geteuid;
 
@@ -147,11 +148,11 @@ fn make(path: &Path) -> io::Result<()> {
     fs::set_permissions(path, Permissions::from_mode(DIRECTORY_MODE))
 }
 
-/// A library can be preloaded from here: the loader splits `LD_PRELOAD` at colons and blanks, and maps code.
+/// A library can be preloaded from here, and report to here: paths are those of lists, and the loader maps code.
 fn check_suits_preload(place: &Path) -> io::Result<()> {
     let path = place.as_os_str().as_bytes();
-    if path.iter().any(|byte| matches!(byte, b':' | b' ' | b'\t' | b'\n' | b',')) {
-        return Err(io::Error::other("its path contains a character that LD_PRELOAD cannot carry"));
+    if let Some(reason) = refusal_of_preload(path).or_else(|| refusal_of_option(path)) {
+        return Err(io::Error::other(reason));
     }
     if statvfs(place)?.flags().contains(FsFlags::ST_NOEXEC) {
         return Err(io::Error::other("it is mounted noexec, so no library can be loaded from it"));
@@ -168,9 +169,8 @@ pub fn system_preload() -> String {
 /// The libraries that this text names, those that are there.
 fn preloads(text: &str) -> String {
     let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default());
-    let entries =
-        lines.flat_map(|line| line.split([':', ' ', '\t'])).filter(|entry| Path::new(entry).is_file());
-    entries.collect::<Vec<_>>().join(":")
+    let files = lines.flat_map(preload_list::entries).filter(|entry| Path::new(entry).is_file());
+    files.collect::<Vec<_>>().join(":")
 }
 
 /// The value of `LD_PRELOAD` with our library first and the user's own after it.
@@ -206,9 +206,12 @@ mod tests {
     #[test]
     fn a_place_that_a_preload_cannot_name_is_refused() {
         let directory = PrivateDirectory::create().unwrap();
-        let odd = directory.path().join("with space");
-        fs::create_dir(&odd).unwrap();
-        assert!(PrivateDirectory::create_in(&odd).is_err());
+        for (name, reason) in [("with space", "LD_PRELOAD"), ("with,comma", "FAULTLESS")] {
+            let odd = directory.path().join(name);
+            fs::create_dir(&odd).unwrap();
+            let error = PrivateDirectory::create_in(&odd).unwrap_err().to_string();
+            assert!(error.contains(reason), "{error}");
+        }
         assert!(PrivateDirectory::create_in(Path::new("/no/such/place")).is_err());
     }
 

@@ -30,6 +30,7 @@ pub mod perf_map;
 pub mod perf_record;
 pub mod permission;
 pub mod pmap;
+pub mod preload_list;
 pub mod process_event;
 pub mod program;
 pub mod quantity;

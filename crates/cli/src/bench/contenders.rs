@@ -1,10 +1,12 @@
 //! Which allocators take part in a benchmark, and how each is made to.
 
 use std::fs::{self, File};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use faultless_probe::allocators::{Installed, installed};
 use faultless_records::bench::Contender;
+use faultless_records::preload_list::refusal_of_preload;
 use faultless_report::plain::plain;
 use faultless_symbols::exported;
 use faultless_trial::benchmark::campaign::Entry;
@@ -154,9 +156,8 @@ fn locate(wish: &str, installed: &[Installed], faultless: &Path) -> Result<Optio
         .ok()
         .filter(|library| library.is_file())
         .ok_or_else(|| refused("there is no such library"))?;
-    // The loader splits the variable there.
-    if library.to_string_lossy().contains([':', ' ']) {
-        return Err(refused("its path contains a character that LD_PRELOAD cannot carry"));
+    if let Some(reason) = refusal_of_preload(library.as_os_str().as_bytes()) {
+        return Err(refused(reason));
     }
     // Its row would be libc's under another name.
     let exported = File::open(&library)
