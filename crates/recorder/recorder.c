@@ -163,7 +163,13 @@ static struct own no_memory = {.state = 3};
 static __thread struct ring *my_ring __attribute__((tls_model("initial-exec")));
 static __thread uint32_t my_generation __attribute__((tls_model("initial-exec")));
 static __thread uint32_t my_refusal __attribute__((tls_model("initial-exec"))); /* the generation without a ring for us */
+static __thread uint32_t my_bareness __attribute__((tls_model("initial-exec"))); /* the generation that counts us as bare */
 static __thread uint8_t busy __attribute__((tls_model("initial-exec")));
+/*
+ * Our destructor has run: it may be the last. libc frees buffers of a thread after all of them, and nobody would release a ring that
+ * is taken there: such a thread has one for the time of a call.
+ */
+static __thread uint8_t is_leaving __attribute__((tls_model("initial-exec")));
 static pthread_key_t key;
 static int has_key;
 static _Atomic uint32_t generation;
@@ -431,12 +437,18 @@ static uint64_t place_of(struct own *mine, const struct ring *ring)
     return (uint64_t)(ring - mine->rings);
 }
 
+static COLD void give_back(struct ring *ring)
+{
+    atomic_store_explicit(&own->ring_states[place_of(own, ring)], FREE, memory_order_release);
+}
+
 static void release_ring(void *unused)
 {
     (void)unused;
     if (my_ring && own && own->state == 2 && my_generation == generation)
-        atomic_store_explicit(&own->ring_states[place_of(own, my_ring)], FREE, memory_order_release);
+        give_back(my_ring);
     my_ring = NULL;
+    is_leaving = 1;
 }
 
 /* Room for a record of so many bytes, or 0. */
@@ -523,9 +535,29 @@ static struct ring *take_ring(struct own *mine)
     if (ring)
         return ring;
     ring = take_one_of(mine, RINGS, RINGS + BARE_RINGS, &mine->head->bare_rings);
-    if (ring)
+    if (ring && my_bareness != generation) {
+        my_bareness = generation;
         atomic_fetch_add(&mine->head->bare_threads, 1);
+    }
     return ring;
+}
+
+/* The ring is this thread's from here on; of one that is leaving, until the call has been counted. */
+static void begin_ring(struct ring *ring, uint32_t tid)
+{
+    uint64_t words[4] = {now_ns(), tid, 0, 0};
+    ring->tid = tid;
+    ring->random = words[0] * 0x9e3779b97f4a7c15u + tid;
+    for (int class = 0; class < CLASSES; class++)
+        ring->strata[class] = (struct stratum){!is_bare(ring), 0, 1, 0, words[0]};
+    if (is_leaving)
+        return;
+    prctl(PR_GET_NAME, &words[2]);
+    ring->dropped += !is_bare(ring) && !write_record(ring, KIND_THREAD, words, 4, NULL, 0);
+    my_generation = generation;
+    my_ring = ring;
+    if (has_key)
+        pthread_setspecific(key, ring);
 }
 
 static COLD struct ring *attach(void)
@@ -565,17 +597,7 @@ static COLD struct ring *attach(void)
             atomic_fetch_add(&mine->head->unringed, 1);
             mine->head->has_missed = 1;
         } else {
-            uint64_t words[4] = {now_ns(), tid, 0, 0};
-            prctl(PR_GET_NAME, &words[2]);
-            ring->dropped += !is_bare(ring) && !write_record(ring, KIND_THREAD, words, 4, NULL, 0);
-            ring->tid = tid;
-            ring->random = words[0] * 0x9e3779b97f4a7c15u + tid;
-            for (int class = 0; class < CLASSES; class++)
-                ring->strata[class] = (struct stratum){!is_bare(ring), 0, 1, 0, words[0]};
-            my_generation = generation;
-            my_ring = ring;
-            if (has_key)
-                pthread_setspecific(key, ring);
+            begin_ring(ring, tid);
         }
     }
     errno = error;
@@ -583,17 +605,25 @@ static COLD struct ring *attach(void)
     return ring;
 }
 
-static inline struct ring *ring_of_thread(void)
+/* The ring that this thread has; it may still have to ask for one. */
+static inline struct ring *own_ring(void)
 {
     struct own *mine = own;
-    if (unlikely(mine == NULL || mine->state < 2))
-        return attach();
-    if (unlikely(mine->state > 2))
-        return NULL;
     struct ring *ring = my_ring;
-    if (unlikely(ring == NULL || my_generation != generation))
-        return attach();
-    return ring;
+    return likely(mine != NULL && mine->state == 2 && ring != NULL && my_generation == generation) ? ring : NULL;
+}
+
+/* For one call; to be followed by `counted`. */
+static struct ring *asked_for_ring(void)
+{
+    struct own *mine = own;
+    return mine != NULL && mine->state > 2 ? NULL : attach();
+}
+
+static void counted(struct ring *ring)
+{
+    if (ring != my_ring && ring != NULL)
+        give_back(ring);
 }
 
 static uint64_t hash(const void *block)
@@ -778,11 +808,9 @@ static COLD void describe(struct ring *ring, enum operation operation, size_t si
     __asm__ volatile("" ::: "memory");
 }
 
-static inline __attribute__((always_inline)) void allocated(enum operation operation, size_t size, void *block)
+static inline __attribute__((always_inline)) void count_allocated(struct ring *ring, enum operation operation, size_t size,
+                                                                  void *block)
 {
-    struct ring *ring = ring_of_thread();
-    if (unlikely(ring == NULL))
-        return;
     if (unlikely(block == NULL)) {
         ring->failed += size > 0;
         return;
@@ -793,6 +821,23 @@ static inline __attribute__((always_inline)) void allocated(enum operation opera
     counter->bytes += size;
     if (unlikely(--ring->strata[class].countdown == 0))
         describe(ring, operation, size, block, class);
+}
+
+static COLD void allocated_without_ring(enum operation operation, size_t size, void *block)
+{
+    struct ring *ring = asked_for_ring();
+    if (ring)
+        count_allocated(ring, operation, size, block);
+    counted(ring);
+}
+
+static inline __attribute__((always_inline)) void allocated(enum operation operation, size_t size, void *block)
+{
+    struct ring *ring = own_ring();
+    if (likely(ring != NULL))
+        count_allocated(ring, operation, size, block);
+    else
+        allocated_without_ring(operation, size, block);
 }
 
 /* Without a ring where the thread found no room for one. */
@@ -818,26 +863,40 @@ static inline __attribute__((always_inline)) uint64_t forget(const void *block)
     return 0;
 }
 
-/* A thread whose calls are not counted may free what others allocated. */
-static COLD uint64_t forget_uncounted(const void *block)
+/* The same by a thread that may have no ring: it may free what others allocated. */
+static inline uint64_t forget_anyway(const void *block)
 {
     struct own *mine = own;
-    return mine != NULL && mine->state == 2 ? forget(block) : 0;
+    return likely(mine != NULL && mine->state == 2) ? forget(block) : 0;
+}
+
+static inline __attribute__((always_inline)) void count_freeing(struct ring *ring, const void *block)
+{
+    uint64_t id = forget(block);
+    ring->frees++;
+    if (unlikely(id))
+        describe_free(ring, id, 0);
+}
+
+static COLD void freeing_without_ring(const void *block)
+{
+    struct ring *ring = asked_for_ring();
+    uint64_t id;
+    if (ring)
+        count_freeing(ring, block);
+    else if ((id = forget_anyway(block)) != 0)
+        describe_free(NULL, id, 0);
+    counted(ring);
 }
 
 /* Before the block goes back: afterwards another thread may get it. */
 static inline void freeing(const void *block)
 {
-    struct ring *ring = ring_of_thread();
-    uint64_t id;
-    if (unlikely(ring == NULL)) {
-        id = forget_uncounted(block);
-    } else {
-        ring->frees++;
-        id = forget(block);
-    }
-    if (unlikely(id))
-        describe_free(ring, id, 0);
+    struct ring *ring = own_ring();
+    if (likely(ring != NULL))
+        count_freeing(ring, block);
+    else
+        freeing_without_ring(block);
 }
 
 API void *malloc(size_t size)
@@ -879,9 +938,7 @@ API void free(void *block)
 /* Before a block may move; what it was remembered by, for `reallocated`. */
 static inline uint64_t reallocating(const void *block)
 {
-    if (block == NULL)
-        return 0;
-    return likely(ring_of_thread() != NULL) ? forget(block) : forget_uncounted(block);
+    return block == NULL ? 0 : forget_anyway(block);
 }
 
 /* Afterwards: a refusal leaves the block where it was. Of no bytes it is a free. */
@@ -889,13 +946,16 @@ static inline void reallocated(const void *block, uint64_t id, size_t size, cons
 {
     if (block == NULL || (unlikely(moved == NULL && size > 0) && (id == 0 || remember(block, id))))
         return;
-    struct ring *ring = ring_of_thread();
+    struct ring *ring = own_ring();
+    if (ring == NULL)
+        ring = asked_for_ring();
     if (ring && moved)
         ring->reallocated++;
     else if (ring && size == 0)
         ring->freed_by_realloc++;
     if (unlikely(id))
         describe_free(ring, id, 1);
+    counted(ring);
 }
 
 static void *reallocate(void *block, size_t size)

@@ -86,3 +86,20 @@ fn threads_without_room_for_descriptions_are_counted() {
     let remarks = report["remarks"].to_string();
     assert!(remarks.contains("callers and lives of 77 threads, whose calls are counted alone"), "{remarks}");
 }
+
+#[test]
+fn threads_whose_last_free_comes_after_all_destructors_leave_their_rings_to_others() {
+    let place = Place::with_temporary("last-free");
+    // The text of the error is freed when the thread has no more destructors.
+    let body = "
+#include <dlfcn.h>
+static void *run(void *unused) { kept = dlsym(0, \"nothing_has_this_name\"); return unused; }
+int main(void) {
+    pthread_t thread;
+    for (int i = 0; i < 1100; i++) { pthread_create(&thread, 0, run, 0); pthread_join(thread, 0); }
+    return 0;
+}";
+    let report = report(&place, body);
+    let remarks = report["remarks"].to_string();
+    assert!(!remarks.contains("counted alone") && report["uncounted_threads"] == 0, "{remarks}");
+}
