@@ -133,6 +133,7 @@ fn read_up_to(file: &File, buffer: &mut [u8], offset: u64) -> Result<usize, Reas
         match file.read_at(&mut buffer[filled..], offset + filled as u64) {
             Ok(0) => break,
             Ok(read) => filled += read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(Reason::Read(error)),
         }
     }
