@@ -935,6 +935,22 @@ API void free(void *block)
     next_free(block);
 }
 
+/*
+ * C23. To the next allocator they are frees: glibc's lead to whoever has the name `free`, which is us, so that one would be counted twice
+ * if it were called by this name; others' do not.
+ */
+API void free_sized(void *block, size_t size)
+{
+    (void)size;
+    free(block);
+}
+
+API void free_aligned_sized(void *block, size_t alignment, size_t size)
+{
+    (void)alignment;
+    free_sized(block, size);
+}
+
 /* Before a block may move; what it was remembered by, for `reallocated`. */
 static inline uint64_t reallocating(const void *block)
 {
@@ -976,7 +992,7 @@ static void *reallocate(void *block, size_t size)
 
 API void *realloc(void *block, size_t size)
 {
-    if (unlikely(next_malloc == NULL) && !resolve())
+    if (unlikely(next_malloc == NULL) && !resolve() && !is_boot(block))
         return boot_allocate(size);
     return reallocate(block, size);
 }

@@ -103,3 +103,19 @@ int main(void) {
     let remarks = report["remarks"].to_string();
     assert!(!remarks.contains("counted alone") && report["uncounted_threads"] == 0, "{remarks}");
 }
+
+#[test]
+fn the_frees_of_c23_are_frees() {
+    let place = Place::with_temporary("sized");
+    let body = "
+#include <dlfcn.h>
+int main(void) {
+    void (*sized)(void *, size_t) = dlsym(0, \"free_sized\");
+    void (*aligned)(void *, size_t, size_t) = dlsym(0, \"free_aligned_sized\");
+    for (int i = 0; i < 50; i++) sized(malloc(100), 100);
+    for (int i = 0; i < 50; i++) aligned(aligned_alloc(64, 128), 64, 128);
+    return 0;
+}";
+    let report = report(&place, body);
+    assert_eq!((report["frees"].as_u64(), report["live_blocks"].as_u64()), (Some(100), Some(0)), "{report}");
+}
