@@ -41,6 +41,7 @@ pub mod process_list;
 mod process_mappings;
 pub mod program;
 mod recorded_process;
+pub mod refused;
 pub mod sampler;
 pub mod signals;
 pub mod stack;

@@ -17,8 +17,9 @@ use crate::launch::Launched;
 use crate::leaderless::Leaderless;
 use crate::mapping_call::MappingCalls;
 use crate::memory_call_filter::CALLS;
-use crate::perf::{Event, Moment, PerfError, Plan, Sampling, Scope, Session, What};
+use crate::perf::{Event, Moment, Plan, Sampling, Scope, Session, What};
 use crate::process::Process;
+use crate::refused::Refused;
 use crate::signals::{Arrival, Signals};
 use crate::system_call_trap::{Followed, Observer};
 use crate::tracefs::Tracefs;
@@ -86,8 +87,7 @@ impl Trace {
     ///
     /// # Errors
     /// One line that says what would help.
-    pub fn open(sight: Sight, threads: &[i32], waits_for_exec: bool) -> Result<Self, String> {
-        let in_words = |error: PerfError| error.to_string();
+    pub fn open(sight: Sight, threads: &[i32], waits_for_exec: bool) -> Result<Self, Refused> {
         let kinds: Vec<CallKind> = CALLS.iter().map(|(_, kind, _)| *kind).collect();
         let plan = |events, stack_bytes, follows_processes, buffer_bytes| Plan {
             events,
@@ -96,11 +96,11 @@ impl Trace {
             waits_for_exec,
             buffer_bytes,
         };
-        let open = |plan| Session::open(plan, threads).map_err(in_words);
+        let open = |plan| Session::open(plan, threads);
         let news = open(plan(Vec::new(), 0, true, NEWS_BUFFER_BYTES))?;
         let (mut calls, mut chains, mut chains_refused) = (None, None, None);
         if sight == Sight::Calls {
-            let (entries, exits) = tracepoints(&Tracefs::open()?).map_err(|error| error.to_string())?;
+            let (entries, exits) = tracepoints(&Tracefs::open()?)?;
             let event = |id: &u64, period: u32, starts_enabled| Event {
                 what: What::Tracepoint { id: *id, filter: String::new() },
                 sampling: Sampling::Every(u64::from(period)),
@@ -114,7 +114,7 @@ impl Trace {
             // Without room for chains the calls are still seen.
             match open(plan(all.chain(some).collect(), STACK_BYTES, false, CHAIN_BUFFER_BYTES)) {
                 Ok(session) => chains = Some(session),
-                Err(reason) => chains_refused = Some(reason),
+                Err(error) => chains_refused = Some(error.to_string()),
             }
         }
         Ok(Self {

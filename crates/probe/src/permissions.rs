@@ -303,15 +303,10 @@ fn example(others: impl Iterator<Item = i32>, is_open: impl Fn(&Process) -> bool
     first
 }
 
-/// As [`answer_of`], of a reason in words: where too few files may be open, no permission helps.
-fn answer_in_words(reason: &str) -> Answer {
-    if reason.to_lowercase().contains("too many open files") { Answer::Failed } else { Answer::Denied }
-}
-
 fn tracepoints() -> Attempt {
     let (answer, evidence) = match trap_cost::of_traced_call(Sight::Calls) {
         Ok(_) => (Answer::Allowed, "calls of a child were seen by tracepoints".to_owned()),
-        Err(reason) => (answer_in_words(&reason), reason),
+        Err(refused) => (refused.answer, refused.reason),
     };
     attempt(Mechanism::Tracepoints, Subject::Machine, answer, evidence)
 }
@@ -319,10 +314,7 @@ fn tracepoints() -> Attempt {
 fn uprobes() -> Attempt {
     let (answer, evidence) = match trap_cost::of_probed_call() {
         Ok(_) => (Answer::Allowed, "a probe at a function of a child was hit".to_owned()),
-        Err(_) if !fs::exists("/sys/bus/event_source/devices/uprobe/type").unwrap_or(false) => {
-            (Answer::Absent, "this kernel shows no uprobes (CONFIG_UPROBE_EVENTS, /sys mounted)".to_owned())
-        }
-        Err(reason) => (answer_in_words(&reason), format!("a probe at a function of a child: {reason}")),
+        Err(refused) => (refused.answer, format!("a probe at a function of a child: {refused}")),
     };
     attempt(Mechanism::Uprobes, Subject::Machine, answer, evidence)
 }
@@ -330,8 +322,7 @@ fn uprobes() -> Attempt {
 fn connector() -> Attempt {
     let (answer, evidence) = match ProcessEvents::open() {
         Ok(_) => (Answer::Allowed, "the kernel agreed to tell of forks, execs and exits".to_owned()),
-        Err(reason) if reason.contains("only to root") => (Answer::Denied, reason),
-        Err(reason) => (Answer::Absent, reason),
+        Err(refused) => (refused.answer, refused.reason),
     };
     attempt(Mechanism::ProcessConnector, Subject::Machine, answer, evidence)
 }

@@ -8,9 +8,11 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 
+use faultless_records::permission::Answer;
 use faultless_records::process_event::{self, ProcessEvent, What, kind};
 use nix::libc;
 
+use crate::refused::Refused;
 use crate::wakeup;
 
 /// How long the kernel may take to say that it will speak to us.
@@ -41,18 +43,16 @@ impl ProcessEvents {
     ///
     /// # Errors
     /// One line: why the kernel does not speak to us, and what would change it.
-    pub fn open() -> Result<Self, String> {
-        let refused = |error: io::Error| {
-            match error.raw_os_error() {
-            Some(libc::EPERM | libc::EACCES) => {
-                "the kernel tells of forks, execs and exits only to root before Linux 6.6 (sudo, or CAP_NET_ADMIN)"
-                    .into()
-            }
+    pub fn open() -> Result<Self, Refused> {
+        let refused = |error: io::Error| match error.raw_os_error() {
+            Some(libc::EPERM | libc::EACCES) => Refused::new(
+                Answer::Denied,
+                "the kernel tells of forks, execs and exits only to root before Linux 6.6 (sudo, or CAP_NET_ADMIN)",
+            ),
             Some(libc::EPROTONOSUPPORT | libc::EAFNOSUPPORT) => {
-                "this kernel has no process connector (CONFIG_PROC_EVENTS)".into()
+                Refused::new(Answer::Absent, "this kernel has no process connector (CONFIG_PROC_EVENTS)")
             }
-            _ => format!("the process connector cannot be opened: {error}"),
-        }
+            _ => Refused::new(Answer::Failed, format!("the process connector cannot be opened: {error}")),
         };
         let mut events = Self { socket: bound_socket().map_err(refused)?, early: VecDeque::new() };
         events.send(&process_event::wish(true, None)).map_err(refused)?;
@@ -67,8 +67,10 @@ impl ProcessEvents {
             }
             None => {}
         }
-        Err("the kernel does not answer on the process connector: it speaks only outside of containers (the first PID and user namespace), and from Linux 6.6 on also to ordinary users"
-            .into())
+        Err(Refused::new(
+            Answer::Absent,
+            "the kernel does not answer on the process connector: it speaks only outside of containers (the first PID and user namespace), and from Linux 6.6 on also to ordinary users",
+        ))
     }
 
     /// Everything heard since the last time, without waiting.
@@ -191,7 +193,7 @@ mod tests {
     fn a_process_of_ours_is_heard_from_beginning_to_end_or_the_reason_is_given() {
         let mut events = match ProcessEvents::open() {
             Ok(events) => events,
-            Err(reason) => {
+            Err(Refused { reason, .. }) => {
                 assert!(reason.contains("kernel") || reason.contains("connector"), "{reason}");
                 return faultless_skipped::skipped(reason);
             }

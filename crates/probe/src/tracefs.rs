@@ -7,9 +7,12 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::path::Path;
 
+use faultless_records::permission::Answer;
 use nix::fcntl::{OFlag, openat};
 use nix::libc;
 use nix::sys::stat::Mode;
+
+use crate::refused::Refused;
 
 /// Where systems mount it.
 const PLACES: &[&str] = &["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
@@ -28,7 +31,7 @@ impl Tracefs {
     ///
     /// # Errors
     /// One line that says what would help.
-    pub fn open() -> Result<Self, String> {
+    pub fn open() -> Result<Self, Refused> {
         let mut refused = None;
         for place in PLACES {
             let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
@@ -42,13 +45,19 @@ impl Tracefs {
         }
         match (refused, mount()) {
             (_, Ok(root)) => Ok(Self { root }),
-            (Some(_), Err(_)) => Err("tracepoints are shown to root only (sudo)".into()),
-            (None, Err(error)) if error.kind() == io::ErrorKind::PermissionDenied => {
-                Err("tracepoints need tracefs, which only root can mount (sudo)".into())
+            (Some(_), Err(_)) => {
+                Err(Refused::new(Answer::Denied, "tracepoints are shown to root only (sudo)"))
             }
-            (None, Err(error)) => Err(format!(
-                "tracepoints need tracefs, which is not mounted (sudo mount -t tracefs tracefs /sys/kernel/tracing): {error}"
-            )),
+            (None, Err(error)) if error.kind() == io::ErrorKind::PermissionDenied => {
+                let reason = "tracepoints need tracefs, which only root can mount (sudo)";
+                Err(Refused::new(Answer::Denied, reason))
+            }
+            (None, Err(error)) => {
+                let reason = format!(
+                    "tracepoints need tracefs, which is not mounted (sudo mount -t tracefs tracefs /sys/kernel/tracing): {error}"
+                );
+                Err(Refused { reason, ..error.into() })
+            }
         }
     }
 
@@ -120,7 +129,7 @@ mod tests {
                 assert!(tracefs.id("syscalls/sys_enter_munmap").unwrap() > 0);
                 assert!(tracefs.id("syscalls/no_such_call").is_err());
             }
-            Err(reason) => {
+            Err(Refused { reason, .. }) => {
                 assert!(reason.contains("sudo"), "{reason}");
                 faultless_skipped::skipped(reason);
             }

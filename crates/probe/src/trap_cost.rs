@@ -16,6 +16,7 @@ use crate::clock::monotonic_ns;
 use crate::memory_call_filter;
 use crate::memory_call_trace::{Sight, Trace};
 use crate::perf::{Event, Plan, Sampling, Scope, Session, What};
+use crate::refused::Refused;
 use crate::tracer::{call_of, ending};
 
 /// Batches of calls timed with the trap, and as many without, and the calls of each. The median batch speaks: on a busy machine
@@ -51,27 +52,25 @@ pub fn of_call(is_filtered: bool) -> io::Result<f64> {
 ///
 /// # Errors
 /// One line that says what would help.
-pub fn of_traced_call(sight: Sight) -> Result<f64, String> {
+pub fn of_traced_call(sight: Sight) -> Result<f64, Refused> {
     traced(sight).map(|(cost_ns, _)| cost_ns)
 }
 
 /// The same, and what the kernel told meanwhile, unread.
-fn traced(sight: Sight) -> Result<(f64, Trace), String> {
-    let in_words = |error: io::Error| error.to_string();
-    let mut measured = Measured::start(Vec::new()).map_err(in_words)?;
+fn traced(sight: Sight) -> Result<(f64, Trace), Refused> {
+    let mut measured = Measured::start(Vec::new())?;
     let trace = Trace::open(sight, &[measured.pid.as_raw()], false)?;
-    trace.start().map_err(in_words)?;
+    trace.start()?;
     measured.go();
-    Ok((measured.added_ns().map_err(in_words)?, trace))
+    Ok((measured.added_ns()?, trace))
 }
 
 /// What the kernel's probes at a function's first instruction and at its return cost for each call of it, in nanoseconds.
 ///
 /// # Errors
 /// One line that says what would help.
-pub fn of_probed_call() -> Result<f64, String> {
-    let in_words = |error: io::Error| error.to_string();
-    let (file, offset) = place_of_timed_function().map_err(in_words)?;
+pub fn of_probed_call() -> Result<f64, Refused> {
+    let (file, offset) = place_of_timed_function()?;
     let event = |is_return| Event {
         what: What::Function { file: file.clone(), offset, is_return },
         sampling: Sampling::Every(1),
@@ -85,11 +84,11 @@ pub fn of_probed_call() -> Result<f64, String> {
         waits_for_exec: false,
         buffer_bytes: 1 << 20,
     };
-    let mut measured = Measured::start(Vec::new()).map_err(in_words)?;
-    let session = Session::open(plan, &[measured.pid.as_raw()]).map_err(|error| error.to_string())?;
-    session.start().map_err(|error| error.to_string())?;
+    let mut measured = Measured::start(Vec::new())?;
+    let session = Session::open(plan, &[measured.pid.as_raw()])?;
+    session.start()?;
     measured.go();
-    measured.added_ns().map_err(in_words)
+    Ok(measured.added_ns()?)
 }
 
 /// The file and the offset in it of [`timed_call`].
@@ -286,7 +285,8 @@ mod tests {
     }
 
     /// What this machine does not permit is one line, which the summary of the tests shows.
-    fn is_told(reason: String) {
+    fn is_told(refused: crate::refused::Refused) {
+        let reason = refused.reason;
         assert!(!reason.contains('\n') && !reason.is_empty(), "{reason}");
         faultless_skipped::skipped(reason);
     }

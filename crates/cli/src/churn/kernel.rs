@@ -59,7 +59,7 @@ fn look_at_command(arguments: &ChurnArguments, signals: &Signals) -> Result<Chur
             launch_prepared(start, signals, Tracing::AtExit, |pid| Trace::open(sight, &[pid], true));
         let (launched, trace) = started.map_err(|error| match error {
             LaunchError::Start(error) => cannot_start(error),
-            LaunchError::Observer(reason) => Failure::Failed(reason),
+            LaunchError::Observer(refused) => Failure::Failed(refused.reason),
         })?;
         remarks.extend(trace.chains_refused().map(no_callers));
         let followed =
@@ -107,7 +107,8 @@ fn look_at_process(
     let observed = match way.sight() {
         Some(sight) => {
             let threads = process.threads().map_err(Failure::of_process)?;
-            let trace = Trace::open(sight, &threads, false).map_err(Failure::Failed)?;
+            let trace =
+                Trace::open(sight, &threads, false).map_err(|refused| Failure::Failed(refused.reason))?;
             remarks.extend(trace.chains_refused().map(no_callers));
             remarks.extend(subject::unseen(&process));
             memory_call_trace::follow_process(trace, &process, signals, arguments.limit, &mut sums)
@@ -158,8 +159,8 @@ fn choose(wanted: Option<ChurnMechanism>, usual: &[Mechanism]) -> Result<Way, Fa
     let mut refusals: Vec<String> = Vec::new();
     for mechanism in wanted.as_ref().map_or(usual, std::slice::from_ref) {
         let tried = match mechanism {
-            Mechanism::Tracepoints => trap_cost::of_traced_call(Sight::Calls),
-            Mechanism::MmapRecords => trap_cost::of_traced_call(Sight::Mappings),
+            Mechanism::Tracepoints => trap_cost::of_traced_call(Sight::Calls).map_err(String::from),
+            Mechanism::MmapRecords => trap_cost::of_traced_call(Sight::Mappings).map_err(String::from),
             Mechanism::Seccomp => trap_cost::of_call(true).map_err(|error| error.to_string()),
             Mechanism::Ptrace => trap_cost::of_call(false).map_err(|error| error.to_string()),
         };

@@ -41,7 +41,7 @@ pub fn look_at_process(
     let allocator = allocator(&process)?;
     let refused = |reason: String| Failure::Failed(format!("cannot set probes in {name}: {reason}"));
     // Entry and return of a call are two hits.
-    let cost_per_hit_ns = trap_cost::of_probed_call().map_err(refused)? / 2.0;
+    let cost_per_hit_ns = trap_cost::of_probed_call().map_err(|error| refused(error.reason))? / 2.0;
     let mut sums = Sums {
         tally: MallocTally::default(),
         stacks: CallStacks::default(),

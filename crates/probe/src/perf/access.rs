@@ -39,8 +39,7 @@ pub fn access_to(pid: i32) -> Result<Access, PerfError> {
             waits_for_exec: false,
             buffer_bytes: 0,
         };
-        let attribute = super::attribute::of_event(&event, &plan, Abilities::LEAST)
-            .map_err(|error| PerfError::System { what: "a performance event".into(), error })?;
+        let attribute = super::attribute::of_event(&event, &plan, Abilities::LEAST)?;
         open_event(attribute, pid, -1).map_err(|errno| PerfError::of_open(pid, errno, &rights()))
     };
     match sees(Scope::All) {

@@ -2,7 +2,7 @@
 
 use std::ffi::CString;
 use std::fs;
-use std::io;
+use std::num::ParseIntError;
 use std::os::unix::ffi::OsStrExt;
 
 use faultless_records::perf_record::REGISTERS;
@@ -12,6 +12,7 @@ use perf_event_open_sys::bindings::{
 };
 
 use super::events::{Event, Plan, Sampling, Scope, What};
+use super::refusal::PerfError;
 
 /// Where the kernel tells the number of its kind of event for uprobes.
 const UPROBE_TYPE: &str = "/sys/bus/event_source/devices/uprobe/type";
@@ -43,7 +44,7 @@ impl Abilities {
 ///
 /// # Errors
 /// When the kernel has no uprobes, or a path holds a NUL.
-pub(super) fn of_event(event: &Event, plan: &Plan, abilities: Abilities) -> io::Result<Attribute> {
+pub(super) fn of_event(event: &Event, plan: &Plan, abilities: Abilities) -> Result<Attribute, PerfError> {
     let mut kernel = empty();
     let mut path = None;
     match &event.what {
@@ -54,14 +55,15 @@ pub(super) fn of_event(event: &Event, plan: &Plan, abilities: Abilities) -> io::
             kernel.config = *id;
         }
         What::Function { file, offset, is_return } => {
-            let number = fs::read_to_string(UPROBE_TYPE).map_err(|error| {
-                let lack = "this kernel shows no uprobes (CONFIG_UPROBE_EVENTS, /sys mounted)";
-                io::Error::other(format!("{lack}: {UPROBE_TYPE}: {error}"))
-            })?;
-            let number = number.trim().parse::<u32>();
-            kernel.type_ = number.map_err(|error| io::Error::other(format!("{UPROBE_TYPE}: {error}")))?;
+            let lack = |reason: String| PerfError::NoProbes(format!("{UPROBE_TYPE}: {reason}"));
+            let number = fs::read_to_string(UPROBE_TYPE).map_err(|error| lack(error.to_string()))?;
+            kernel.type_ = number.trim().parse().map_err(|error: ParseIntError| lack(error.to_string()))?;
             kernel.config = if *is_return { RETURN_PROBE } else { 0 };
-            let file = path.insert(CString::new(file.as_os_str().as_bytes())?);
+            let named = CString::new(file.as_os_str().as_bytes());
+            let file = path.insert(named.map_err(|error| PerfError::System {
+                what: "a probe at a function".into(),
+                error: error.into(),
+            })?);
             kernel.__bindgen_anon_3.uprobe_path = file.as_ptr().expose_provenance() as u64;
             kernel.__bindgen_anon_4.probe_offset = *offset;
         }

@@ -27,6 +27,8 @@ pub enum PerfError {
     NotOurs(i32),
     /// Probes at functions want more than other events.
     Probes,
+    /// This kernel has no probes at functions, or does not show them.
+    NoProbes(String),
     /// The process ended meanwhile.
     Ended(i32),
     /// Not even small buffers fit into the limit on locked memory.
@@ -115,6 +117,9 @@ impl fmt::Display for PerfError {
                 out,
                 "not permitted to probe functions: become root (sudo), or get CAP_SYS_ADMIN (older kernels are content with CAP_PERFMON)"
             ),
+            Self::NoProbes(reason) => {
+                write!(out, "this kernel shows no uprobes (CONFIG_UPROBE_EVENTS, /sys mounted): {reason}")
+            }
             Self::Ended(pid) => write!(out, "process {pid} has ended"),
             Self::LockedMemory { limit_kib } => {
                 let limit = limit_kib.map_or("unknown".into(), |limit| limit.to_string());
@@ -166,6 +171,7 @@ mod tests {
             PerfError::Files { needed: 70_000 },
             PerfError::NotOurs(1),
             PerfError::Probes,
+            PerfError::NoProbes("No such file or directory".into()),
         ];
         for error in errors {
             assert_eq!(error.to_string().lines().count(), 1);

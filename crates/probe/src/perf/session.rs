@@ -176,8 +176,7 @@ impl Session {
     fn open_planned(&self, place: usize, thread: i32, cpu: i32) -> Result<OwnedFd, PerfError> {
         let event = &self.plan.events[place];
         let system = |what: String, error: io::Error| PerfError::System { what, error };
-        let attribute = attribute::of_event(event, &self.plan, self.abilities)
-            .map_err(|error| system("a probe at a function".into(), error))?;
+        let attribute = attribute::of_event(event, &self.plan, self.abilities)?;
         let file = open_event(attribute, thread, cpu).map_err(|errno| match (&event.what, errno) {
             (What::Function { .. }, Errno::EACCES | Errno::EPERM) => PerfError::Probes,
             _ => PerfError::of_open(thread, errno, &rights()),
