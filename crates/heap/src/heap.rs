@@ -147,6 +147,9 @@ impl Heap {
     #[cold]
     fn gather_spread(&self, own: Option<&ThreadCache>) {
         let before = self.spans.used();
+        if !self.central.claim_spread(&self.spans, before) {
+            return;
+        }
         self.gather(own);
         self.central.note_gathered(&self.spans, before);
     }
