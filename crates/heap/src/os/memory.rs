@@ -407,3 +407,22 @@ pub fn address_space_limit_met() -> Option<usize> {
         None => resource_limit(ResourceLimit::AddressSpace),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_first_purge_that_is_refused_leaves_what_it_looked_at() {
+        let address = map_records(page_bytes()).unwrap() + 8;
+        let byte = core::ptr::with_exposed_provenance_mut::<u8>(address);
+        // SAFETY: the test's own page; the kernel refuses what begins inside one.
+        unsafe {
+            byte.write_volatile(7);
+            PURGES.store(0, Ordering::Relaxed);
+            assert!(!purge(address, 8));
+            assert_eq!(byte.read_volatile(), 7);
+            unmap(address - 8, page_bytes());
+        }
+    }
+}

@@ -172,8 +172,16 @@ pub fn register_barrier() -> bool {
     unsafe { syscall(number::MEMBARRIER, [MEMBARRIER_REGISTER_PRIVATE_EXPEDITED, 0, 0, 0, 0, 0]) == 0 }
 }
 
+#[cfg(test)]
+std::thread_local! {
+    /// Barriers that this thread made all threads pass.
+    pub static BARRIERS: core::cell::Cell<u32> = const { core::cell::Cell::new(0) };
+}
+
 /// A full memory barrier on every thread of this process that runs now. False: not available.
 pub fn barrier_all_threads() -> bool {
+    #[cfg(test)]
+    BARRIERS.set(BARRIERS.get() + 1);
     // SAFETY: no effect on memory contents.
     unsafe { syscall(number::MEMBARRIER, [MEMBARRIER_PRIVATE_EXPEDITED, 0, 0, 0, 0, 0]) == 0 }
 }

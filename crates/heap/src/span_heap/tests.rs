@@ -4,7 +4,7 @@ use super::*;
 use crate::decay::HOLD_MAX_NS;
 use crate::granule::bytes_of;
 use crate::os;
-use crate::reservation::BITMAP_BYTES;
+use crate::reservation::{BITMAP_BYTES, RECORD_BYTES};
 
 fn heap() -> (PageMap, SpanHeap) {
     (PageMap::new(), SpanHeap::new())
@@ -107,6 +107,29 @@ fn bitmaps_of_memory_that_goes_back_piece_by_piece_go_too() {
         purge_all(&map, &mut spans, 0);
     }
     assert_eq!((resident(), map.bitmap(behind.first, 1)[0].get()), (0, 7));
+}
+
+#[test]
+fn records_of_memory_that_goes_back_piece_by_piece_go_too() {
+    const EACH: u32 = 16;
+    let (map, mut spans) = heap();
+    let granules = 6 * os::page_bytes() as u32 / RECORD_BYTES as u32;
+    let mut take = |granules| spans.take(&map, granules, 1, false, 0).unwrap().first;
+    // Some begin with a page of records, and their neighbours' last records lie in the page before.
+    let first = take(1);
+    take(first.next_multiple_of(EACH) - first + EACH - 1);
+    let mut taken: Vec<u32> = (0..granules / EACH).map(|_| take(EACH)).collect();
+    take(1);
+    let (page, record) = (os::page_bytes(), |granule| (&raw const *map.record(granule)).addr());
+    // But for the records of both ends of the whole.
+    let (start, end) =
+        ((record(taken[0]) + 1).next_multiple_of(page), record(taken[0] + granules - 1) & !(page - 1));
+    assert!(os::resident_pages(start, end - start) > 3);
+    while let Some(first) = (!taken.is_empty()).then(|| taken.swap_remove(taken.len() / 3)) {
+        spans.give(&map, first, EACH, false, 0);
+        purge_all(&map, &mut spans, 0);
+    }
+    assert_eq!(os::resident_pages(start, end - start), 0);
 }
 
 #[test]
