@@ -1,5 +1,6 @@
 //! fork, in all its forms, while other threads allocate.
 
+use faultless_tests::library::preload;
 use faultless_tests::program::Program;
 
 #[test]
@@ -20,6 +21,14 @@ fn fork_handlers_may_allocate() {
 #[test]
 fn fork_handlers_that_are_registered_first_may_wait_for_who_allocates() {
     Program::new("fork_handlers_first.c").passes();
+}
+
+#[test]
+fn fork_handlers_that_libc_refused_at_first_are_registered_with_the_next_thread() {
+    // Nobody registers any without the library.
+    if preload().is_some() {
+        Program::new("fork_handlers_refused.c").passes();
+    }
 }
 
 #[test]

@@ -327,16 +327,18 @@ fn attach() -> Option<&'static ThreadCache> {
     Some(cache)
 }
 
-/// Registers the handlers of forks, once. As early as may be: libc runs those registered last first, and while ours hold the locks of
-/// the heap no other may wait for a thread that allocates.
+/// Registers the handlers of forks, once; where libc refuses, for want of memory, again with the next thread. As early as may be: libc
+/// runs those registered last first, and while ours hold the locks of the heap no other may wait for a thread that allocates.
 #[inline(never)]
 pub fn handle_forks() {
-    // ORDERING: Relaxed; whoever is first registers, nothing else depends on it.
+    // ORDERING: Relaxed, both; whoever is first registers, nothing else depends on it.
     if FORK_UNHANDLED.swap(false, Ordering::Relaxed) {
         os::find_single_threaded_flag();
         os::find_libc_create();
-        os::at_fork(fork_prepare, fork_parent, fork_child);
-        purger::note_process();
+        if !os::at_fork(fork_prepare, fork_parent, fork_child) {
+            FORK_UNHANDLED.store(true, Ordering::Relaxed);
+        }
+        purger::note_first_process();
     }
 }
 

@@ -27,18 +27,35 @@ static PAGE: Page = Page([const { AtomicU64::new(0) }; WORDS]);
 
 /// The process that publishes: one that is forked has no thread for it, and may ask for one. Synchronization: any thread.
 static PUBLISHER: AtomicU32 = AtomicU32::new(0);
+/// Bit of that: its thread is being started. No process has such a number.
+const STARTING: u32 = 1 << 31;
+/// Time in ns between two looks whether another thread could start it.
+const LOOK_PAUSE_NS: u64 = 1_000_000;
 
 /// Shows `faultless heap` what the heap of this process holds: from now on a thread of ours counts it every 250 ms. Whether that
 /// thread runs; it is false where none can be started.
 pub fn publish() -> bool {
     let own = os::process_id();
-    // ORDERING: Relaxed; whose exchange finds another number starts the thread, and nothing else hangs on it.
-    if PUBLISHER.swap(own, Ordering::Relaxed) == own || os::start_thread(keep_publishing) {
-        return true;
+    loop {
+        // ORDERING: Relaxed throughout; whose exchange finds another number starts the thread, and nothing else hangs on it.
+        let before = PUBLISHER.load(Ordering::Relaxed);
+        if before == own {
+            return true;
+        }
+        if before == own | STARTING {
+            os::sleep_ns(LOOK_PAUSE_NS);
+            continue;
+        }
+        let starting = own | STARTING;
+        if PUBLISHER.compare_exchange(before, starting, Ordering::Relaxed, Ordering::Relaxed).is_err() {
+            continue;
+        }
+        let is_started = os::start_thread(keep_publishing);
+        // Else a later call tries again. The thread may have ended already, as the process does.
+        let after = if is_started { own } else { 0 };
+        let _ = PUBLISHER.compare_exchange(starting, after, Ordering::Relaxed, Ordering::Relaxed);
+        return is_started;
     }
-    // ORDERING: Relaxed; so that a later call tries again.
-    PUBLISHER.store(0, Ordering::Relaxed);
-    false
 }
 
 unsafe extern "C" fn keep_publishing(_: *mut c_void) -> *mut c_void {

@@ -47,7 +47,8 @@ const WORTH_GRANULES: u32 = 16;
 static STATE: AtomicU32 = AtomicU32::new(ABSENT);
 /// The process that this memory is of, by its number, not 0 before that is known: so it lies on a page that each process writes to. A
 /// child of `vfork` has the same memory, and a thread that it started would end with it, maybe with a lock of ours.
-static PROCESS: AtomicU32 = AtomicU32::new(u32::MAX);
+static PROCESS: AtomicU32 = AtomicU32::new(UNKNOWN);
+const UNKNOWN: u32 = u32::MAX;
 /// Before that time in ns there is no other attempt.
 static RETRY_AT: AtomicU64 = AtomicU64::new(0);
 /// Time between two looks for other threads in a forked child, ns, and when the next may be.
@@ -213,6 +214,14 @@ pub fn end_before_another() {
 pub fn is_own_process() -> bool {
     // ORDERING: Relaxed; written before the process had another thread.
     PROCESS.load(Ordering::Relaxed) == os::process_id()
+}
+
+/// As [`note_process`], at the start; nothing where the process is known.
+pub fn note_first_process() {
+    // ORDERING: Relaxed, as in `start`.
+    if PROCESS.load(Ordering::Relaxed) == UNKNOWN {
+        note_process();
+    }
 }
 
 /// This process is the one that the memory is of: at its start, and in the child of a fork. Before it has threads.

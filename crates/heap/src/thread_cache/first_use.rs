@@ -40,6 +40,12 @@ impl FirstUse {
         false
     }
 
+    /// Another thread has the cache from now on.
+    pub fn forget(&self) {
+        self.pages.set(0);
+        self.ahead.set(0);
+    }
+
     /// The thread comes to a slow path.
     #[inline]
     pub fn look(&self) {
@@ -93,5 +99,18 @@ mod tests {
     fn blocks_are_brought_in_while_all_of_one_is_used_at_once() {
         assert_eq!(brought_in(32), 64, "one in 17 is watched");
         assert_eq!(brought_in(1), 0);
+    }
+
+    #[test]
+    fn what_a_thread_did_says_nothing_of_the_next_that_has_its_cache() {
+        for has_purger in [false, true] {
+            let heap = crate::heap::Heap::boxed();
+            heap.spans.set_purger(has_purger);
+            let cache = heap.caches.acquire().unwrap();
+            cache.first_use.ahead.set(REACH);
+            heap.caches.release(cache, heap.home());
+            let next = heap.caches.acquire().unwrap();
+            assert!(core::ptr::eq(cache, next) && !next.first_use.given(os::page_bytes()), "{has_purger}");
+        }
     }
 }

@@ -79,6 +79,8 @@ impl Registry {
         } else {
             cache.prepare();
         }
+        // It counts another thread's faults.
+        cache.first_use.forget();
         Some(cache)
     }
 
