@@ -330,11 +330,24 @@ impl Spans {
         self.with(now, |heap, _| heap.slab_pages_purged(purges, now));
     }
 
-    /// Pages of partly used slabs were purged whatever speaks for holding memory: `decay` does not hear of it.
+    /// Pages of blocks or partly used slabs were purged whatever speaks for holding memory: `decay` does not hear of it.
     pub fn count_purges(&self, purges: Purges) {
         if purges != Purges::NONE {
             self.heap.lock().counts.purges.add(purges);
         }
+    }
+
+    /// As [`PageMap::purge`], of pages that are the caller's, and counts it.
+    ///
+    /// # Safety
+    /// As there.
+    pub unsafe fn purge(&self, address: usize, bytes: usize) -> bool {
+        // SAFETY: the caller's contract is the same.
+        let is_done = unsafe { self.map.purge(address, bytes) };
+        let mut purges = Purges::NONE;
+        purges.note(bytes, is_done);
+        self.count_purges(purges);
+        is_done
     }
 
     /// Purged pages of slabs, so many bytes, were wanted again.

@@ -82,8 +82,27 @@ unsafe fn clear(first_page: usize, start: *mut u8, bytes: usize, may_purge: bool
     let end = (start as usize + bytes).next_multiple_of(os::page_bytes());
     // SAFETY: as the caller says; many bytes reach beyond the page in which they begin.
     unsafe {
-        let is_purged =
-            may_purge && bytes >= PURGED_TO_CLEAR && HEAP.spans.map.purge(first_page, end - first_page);
+        let is_purged = may_purge && bytes >= PURGED_TO_CLEAR && HEAP.spans.purge(first_page, end - first_page);
         start.write_bytes(0, if is_purged { first_page.saturating_sub(start as usize) } else { bytes });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_goes_back_instead_of_being_cleared_is_counted() {
+        let (page, bytes) = (os::page_bytes(), PURGED_TO_CLEAR);
+        let start = os::map_records(bytes).unwrap() as *mut u8;
+        let purged = || HEAP.spans.counts().purges.bytes;
+        let before = purged();
+        // SAFETY: the test's own pages.
+        unsafe {
+            start.add(page).write(1);
+            clear_tail(start, bytes);
+            assert_eq!(start.add(page).read(), 0);
+        }
+        assert!(purged() >= before + bytes as u64);
     }
 }

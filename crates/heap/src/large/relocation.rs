@@ -165,7 +165,7 @@ impl Large {
         });
         // What lies in front of the block did not go along.
         // SAFETY: pages of a span that has no block and is in no list yet.
-        let mut zero = is_moved_away && (skipped == 0 || unsafe { os::purge(source, skipped) });
+        let mut zero = is_moved_away && (skipped == 0 || unsafe { spans.purge(source, skipped) });
         if zero && record.is_moved() {
             // SAFETY: the pages were moved away, and the span is in no list yet.
             zero = unsafe { map.reservation.renew(source, bytes_of(granules)) };

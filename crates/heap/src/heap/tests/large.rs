@@ -82,10 +82,12 @@ fn what_lies_in_front_of_a_block_whose_pages_are_moved_is_zero_afterwards() {
     let (place, block, in_front) = (0..100).find_map(|_| in_used_memory()).unwrap();
     assert!(holds(place, in_front, 7));
     fill(block, bytes, 5);
+    let before = heap.spans.counts().purges.bytes;
     let grown = heap.resize_large(None, block, bytes + span_bytes / 16);
     assert!(grown != block && holds(grown, bytes, 5));
     assert!(heap.spans.map.record(heap.spans.map.granule_of(grown).unwrap()).is_moved());
     assert!(holds(place, in_front, 0));
+    assert_eq!(heap.spans.counts().purges.bytes - before, in_front as u64);
 }
 
 #[test]
