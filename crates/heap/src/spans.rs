@@ -76,6 +76,10 @@ pub struct Spans {
     keeps: AtomicBool,
     /// Span heaps in use beside the first.
     more_heaps: AtomicU8,
+    /// Shards with an index below this ever kept any, or counted large blocks. Synchronization: written under `opening`.
+    shards_used: AtomicU8,
+    /// Held while a shard comes into use, and across a fork.
+    opening: Lock<()>,
     /// What was freed last, in a process of one thread.
     recent: Recent,
 }
@@ -97,6 +101,8 @@ impl Spans {
             others: [const { Lock::new(SpanHeap::new()) }; HEAPS - 1],
             dirty: [const { Dirty::new() }; HEAPS],
             more_heaps: AtomicU8::new(0),
+            shards_used: AtomicU8::new(0),
+            opening: Lock::new(()),
             keeps: AtomicBool::new(false),
             recent: Recent::new(),
         }
@@ -139,10 +145,10 @@ impl Spans {
             }
         }
         let (place, now) = (self.heap_of(span.first), os::now_ns());
-        let keeps_as_much = is_short && self.kept[shard].granules.get() >= wanted;
+        let keeps_as_much = is_short && self.kept_by(shard).granules.get() >= wanted;
         let take =
             || self.with_in(place, now, |heap, map| heap.take_behind(map, span, more, keeps_as_much, now));
-        take().or_else(|| (is_kept() && self.return_kept_by(&self.kept[shard])).then(take).flatten())
+        take().or_else(|| (is_kept() && self.return_kept_by(self.kept_by(shard))).then(take).flatten())
     }
 
     /// Gives a span back. `zero`: it reads as zero and holds no pages.
@@ -366,12 +372,14 @@ impl Spans {
             // A record is to show all that happens.
             has_purger && heap.mode == PurgeMode::Auto && !heap.trace.is_on()
         });
-        // ORDERING: Relaxed; the locks that `return_kept` takes order it.
+        // ORDERING: Relaxed; the locks that are taken below order it.
         self.keeps.store(keeps, Ordering::Relaxed);
         // What the shard of the thread that was alone keeps is the purger's to give back.
         self.recent.set_shelved(0);
         if !keeps {
-            self.kept.iter().for_each(|shard| drop(shard.spans.lock()));
+            // Whatever shard comes into use from now on reads that none keeps.
+            drop(self.opening.lock());
+            self.shards_in_use().iter().for_each(|shard| drop(shard.spans.lock()));
             self.return_kept();
         }
     }
@@ -414,7 +422,7 @@ impl Spans {
 
     /// Sizes and counts.
     pub fn counts(&self) -> SpanCounts {
-        let shards: u32 = self.kept.iter().map(|shard| shard.granules.get()).sum();
+        let shards: u32 = self.shards_in_use().iter().map(|shard| shard.granules.get()).sum();
         let kept = shards + self.depot.granules();
         let (mut counts, stored) = self.with(os::now_ns(), |heap, _| (heap.counts, heap.huge_page.rest()));
         self.each_heap().skip(1).for_each(|(_, heap)| counts.add(heap.counts));
@@ -425,7 +433,8 @@ impl Spans {
 
     /// Takes the locks for the time of a fork.
     pub fn hold_for_fork(&self) {
-        self.kept.iter().for_each(|shard| shard.spans.hold_for_fork());
+        self.opening.hold_for_fork();
+        self.shards_in_use().iter().for_each(|shard| shard.spans.hold_for_fork());
         self.depot.hold_for_fork();
         self.populating.hold_for_fork();
         self.gathering.hold_for_fork();
@@ -444,7 +453,9 @@ impl Spans {
         self.gathering.release_after_fork();
         self.populating.release_after_fork();
         self.depot.release_after_fork();
-        self.kept.iter().for_each(|shard| shard.spans.release_after_fork());
+        // This thread may have brought another into use meanwhile, whose lock is not held.
+        self.shards_in_use().iter().for_each(|shard| shard.spans.release_after_fork());
+        self.opening.release_after_fork();
     }
 }
 

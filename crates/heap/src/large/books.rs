@@ -315,7 +315,7 @@ impl Large {
     }
 
     fn settle_all(&self, spans: &Spans) {
-        (0..SHARDS).for_each(|shard| spans.in_shard(shard, |_| self.settle(shard)));
+        (0..spans.shards()).for_each(|shard| spans.in_shard(shard, |_| self.settle(shard)));
     }
 }
 

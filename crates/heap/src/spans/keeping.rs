@@ -35,12 +35,40 @@ impl KeptByShard {
 }
 
 impl Spans {
+    /// What a shard keeps, which comes into use by this.
+    #[inline]
+    pub(super) fn kept_by(&self, shard: usize) -> &KeptByShard {
+        // ORDERING: Acquire pairs with the Release in `open_shard`: who finds it in use has seen what whoever opened it saw.
+        if shard >= usize::from(self.shards_used.load(Ordering::Acquire)) {
+            self.open_shard(shard);
+        }
+        &self.kept[shard]
+    }
+
+    #[cold]
+    fn open_shard(&self, shard: usize) {
+        let _opening = self.opening.lock();
+        // ORDERING: Relaxed load; writers take turns. The Release pairs with the Acquire in `kept_by`.
+        let used = self.shards_used.load(Ordering::Relaxed);
+        self.shards_used.store(used.max(shard as u8 + 1), Ordering::Release);
+    }
+
+    /// How many shards are in use: all that keep any, or have books, are below.
+    pub fn shards(&self) -> usize {
+        // ORDERING: Relaxed; a bound to visit all. Who must not miss any that keeps held `opening` before.
+        usize::from(self.shards_used.load(Ordering::Relaxed))
+    }
+
+    pub(super) fn shards_in_use(&self) -> &[KeptByShard] {
+        &self.kept[..self.shards()]
+    }
+
     /// Takes a span for a slab of a shard, of memory that may have pages: what the shard keeps, free spans, what others keep.
     pub fn take_used_for(&self, shard: usize, granules: u32) -> Option<u32> {
         if !self.keeps() {
             return None;
         }
-        let own = self.take_kept_by(&self.kept[shard], granules);
+        let own = self.take_kept_by(self.kept_by(shard), granules);
         if own.is_some() {
             return own;
         }
@@ -52,7 +80,8 @@ impl Spans {
 
     /// What shards keep, that of one first, then in their order: so that not all meet at the same.
     pub(super) fn from(&self, shard: usize) -> impl Iterator<Item = &KeptByShard> {
-        let (before, behind) = self.kept.split_at(shard);
+        self.kept_by(shard);
+        let (before, behind) = self.shards_in_use().split_at(shard);
         behind.iter().chain(before)
     }
 
@@ -70,7 +99,7 @@ impl Spans {
     /// Does something under the lock of what a shard keeps.
     #[inline]
     pub fn in_shard<R>(&self, shard: usize, act: impl FnOnce(&mut Kept) -> R) -> R {
-        self.kept[shard].with(act)
+        self.kept_by(shard).with(act)
     }
 
     /// Gives spans back that a shard kept, under its lock for the same reason.
@@ -89,7 +118,7 @@ impl Spans {
     }
 
     fn keep(&self, shard: usize, first: u32, granules: u32) -> bool {
-        self.kept[shard].with(|kept| {
+        self.kept_by(shard).with(|kept| {
             // Who ends the keeping takes this lock afterwards.
             let keeps = self.keeps();
             if keeps {
@@ -133,7 +162,7 @@ impl Spans {
     /// Takes from the shards what they did not need since the last call. Returns the granules that they keep.
     fn end_round(&self, give: impl Fn(Span)) -> u32 {
         let mut left = 0;
-        for shard in self.kept.iter().filter(|shard| shard.granules.get() > 0) {
+        for shard in self.shards_in_use().iter().filter(|shard| shard.granules.get() > 0) {
             while let Some(span) = shard.with(|kept| kept.pop_unused(&self.map)) {
                 give(span);
             }
@@ -147,7 +176,7 @@ impl Spans {
 
     /// Gives back what shards keep.
     pub(super) fn return_kept(&self) {
-        let by_shards = || self.kept.iter().for_each(|shard| _ = self.return_kept_by(shard));
+        let by_shards = || self.shards_in_use().iter().for_each(|shard| _ = self.return_kept_by(shard));
         by_shards();
         while self.return_of_depot() {}
         // What a shard had taken out meanwhile.
@@ -245,6 +274,7 @@ impl Spans {
 
 #[cfg(test)]
 mod tests {
+    use super::super::SHARDS;
     use super::*;
     use crate::span_heap::{PurgeMode, huge_page};
 
@@ -278,6 +308,33 @@ mod tests {
         assert_eq!((spans.counts().used, spans.used()), (3, 3 + huge_page::GRANULES));
         assert_eq!([spans.return_unused(), spans.return_unused()], [true, false]);
         assert_eq!(spans.used(), 3);
+    }
+
+    #[test]
+    fn shards_that_nobody_uses_are_not_locked_by_a_fork_and_those_that_come_into_use_in_it_are_free_after_it() {
+        let (spans, _) = kept_and_free();
+        let is_held = |shard: usize| spans.kept[shard].spans.try_lock().is_none();
+        spans.hold_for_fork();
+        assert_eq!((spans.shards(), [0, 1, 2].map(is_held)), (2, [true, true, false]));
+        // SAFETY: one guard at a time, and the fork ends before anything is released.
+        unsafe { crate::lock::begin_fork() };
+        spans.in_shard(4, |_| ());
+        crate::lock::end_fork();
+        spans.release_after_fork();
+        assert_eq!((spans.shards(), [0, 1, 4].map(is_held)), (5, [false; 3]));
+        spans.in_shard(5, |_| ());
+        assert_eq!(spans.shards(), 6);
+    }
+
+    #[test]
+    fn what_a_shard_keeps_that_comes_into_use_late_goes_when_the_keeping_ends() {
+        let spans = Spans::new();
+        spans.set_purger(true);
+        let first = spans.take(0, 1, 1, false).unwrap().first;
+        spans.give_for(SHARDS - 1, first, 1);
+        assert_eq!((spans.shards(), spans.counts().dirty, spans.used()), (SHARDS, 1, 1));
+        spans.set_purger(false);
+        assert_eq!((spans.counts().used, spans.used()), (0, 0));
     }
 
     #[test]

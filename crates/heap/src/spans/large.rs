@@ -104,7 +104,7 @@ impl Spans {
             return None;
         }
         // Who finds nothing in the span heap from now on asks this shard, too.
-        self.kept[shard].granules.set(granules);
+        self.kept_by(shard).granules.set(granules);
         if let Some(batch) = self.depot.take(&self.map, granules) {
             return kept.adopt(&self.map, batch);
         }
