@@ -27,8 +27,8 @@ pub use pieces::{PIECE_MIN, Piece};
 use slab_pages::SlabPages;
 use waiting::{TimeList, mean};
 
-/// Used and held memory together are at most the largest use ever seen and so many eighths of it more, for what does not fit where it
-/// is wanted. (`realloc_grow`, whose buffers grow too long for the gaps between others: three times the largest use instead took 1.2 to
+/// Used and held memory of a heap together are at most the largest use that it ever saw and so many eighths of it more, for what does not
+/// fit where it is wanted. (`realloc_grow`, whose buffers grow too long for the gaps between others: three times the largest use instead took 1.2 to
 /// 1.9 times the memory and 0.97 of the time, a quarter more 0.9 and 1.06.)
 const HELD_EIGHTHS: u32 = 3;
 
