@@ -295,6 +295,23 @@ static void none_when_alone_again(void) {
         CHECK(purgers(&all) == 0 && all == 1, "one thread was left, now there are %d", all);
     }
 }
+/* What it could give back is less than its stack and its looks take. */
+static void none_below_a_mib(void) {
+    pthread_t other = start_parked();
+    char *small[8];
+    for (size_t i = 0; i < COUNT_OF(small); i++) small[i] = opaque(malloc(100 * (i + 1)));
+    for (size_t i = 0; i < COUNT_OF(small); i++) free(small[i]);
+    int all;
+    CHECK(purgers(&all) == 0 && all == 2, "two threads and some KiB, but %d threads", all);
+    char *block = opaque(malloc(2 * MIB));
+    /* It has its name a moment after it is there. */
+    for (int waited = 0; preloaded() && purgers_now() == 0; waited += 10) {
+        CHECK(waited < DEADLINE_MS, "2 MiB in use, but no purger");
+        sleep_ms(10);
+    }
+    free(block);
+    end_parked(other);
+}
 static void none_if_off(void) {
     pthread_t other = start_parked();
     fill_and_free(5, 0);
@@ -429,6 +446,7 @@ int main(int argc, char **argv) {
         {"waits_for_long_turns", waits_for_long_turns},
         {"contents", contents},             {"leaves", leaves},           {"none_with_one_thread", none_with_one_thread},
         {"none_when_alone_again", none_when_alone_again},
+        {"none_below_a_mib", none_below_a_mib},
         {"none_if_off", none_if_off},       {"forked", forked},
         {"forked_from_one", forked_from_one},
         {"cloned", cloned},                 {"vforked", vforked},

@@ -61,6 +61,11 @@ fn process_of_one_thread_has_no_purger() {
 }
 
 #[test]
+fn process_with_threads_and_less_than_a_mib_has_none() {
+    Program::new("purger.c").argument("none_below_a_mib").passes();
+}
+
+#[test]
 fn process_whose_other_threads_ended_has_none_again() {
     case("none_when_alone_again");
 }

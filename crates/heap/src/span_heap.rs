@@ -80,6 +80,8 @@ pub struct SpanHeap {
     pub counts: SpanCounts,
     /// Its number.
     place: u8,
+    /// What others know of `counts.used`, see [`UsedOfAll`](crate::spans::UsedOfAll).
+    pub used_told: u32,
 }
 
 impl SpanHeap {
@@ -105,6 +107,7 @@ impl SpanHeap {
             },
             trace: Trace::new(),
             place: 0,
+            used_told: 0,
         }
     }
 

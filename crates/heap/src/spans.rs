@@ -14,13 +14,14 @@ use crate::decay;
 use crate::granule::Span;
 use crate::lock::Lock;
 use crate::os;
-use crate::page_map::{PageMap, State};
+use crate::page_map::{Hint32, PageMap, State};
 use crate::span_heap::{Due, PURGE_BATCH, PurgeMode, Purges, SpanCounts, SpanHeap, Taken};
 use crate::trace::Event;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use depot::Depot;
 pub use gathering::Gathered;
-use heaps::{Dirty, HEAPS};
+pub use heaps::UsedOfAll;
+use heaps::{HEAPS, Told};
 use keeping::KeptByShard;
 use kept::SLAB_LONGEST;
 pub use recent::PLACES as RECENT;
@@ -54,8 +55,10 @@ pub struct Spans {
     depot: Depot,
     /// Span heaps beside the first, in a process with threads.
     others: [Lock<SpanHeap>; HEAPS - 1],
-    /// What may have pages in each.
-    dirty: [Dirty; HEAPS],
+    /// What each tells others, but for `first_paged`.
+    told: [Told; HEAPS],
+    /// What is in use of all, where there are several.
+    used: UsedOfAll,
     heap: Lock<SpanHeap>,
     /// What every granule is.
     pub map: PageMap,
@@ -74,6 +77,8 @@ pub struct Spans {
     is_traced: AtomicBool,
     /// Whether there is a purger, so that all shards keep some. Synchronization: read under the lock of who wants to keep one.
     keeps: AtomicBool,
+    /// Granules of the first heap that may have pages, up to [`WORTH_GRANULES`].
+    first_paged: Hint32,
     /// Span heaps in use beside the first.
     more_heaps: AtomicU8,
     /// Shards with an index below this ever kept any, or counted large blocks. Synchronization: written under `opening`.
@@ -99,7 +104,9 @@ impl Spans {
             kept: [const { KeptByShard::new() }; SHARDS],
             depot: Depot::new(),
             others: [const { Lock::new(SpanHeap::new()) }; HEAPS - 1],
-            dirty: [const { Dirty::new() }; HEAPS],
+            told: [const { Told::new() }; HEAPS],
+            used: UsedOfAll::new(),
+            first_paged: Hint32::new(0),
             more_heaps: AtomicU8::new(0),
             shards_used: AtomicU8::new(0),
             opening: Lock::new(()),
@@ -172,7 +179,7 @@ impl Spans {
             self.give_recent(&mut heap, now);
         }
         let result = act(&mut heap, &self.map);
-        self.tell_dirty(place, &heap);
+        self.tell(place, &mut heap);
         let is_releasing = heap.mode == PurgeMode::Auto && heap.decay.is_releasing();
         if os::is_single_threaded() {
             self.recent.set_most(heap.most_held());
@@ -310,6 +317,7 @@ impl Spans {
                 purged_granules += if done { span.granules() as usize } else { 0 };
                 heap.purged(&self.map, span, done);
             }
+            self.tell(place, &mut heap);
         }
         purged_granules * crate::granule::GRANULE_BYTES
     }
@@ -420,12 +428,15 @@ impl Spans {
         self.each_heap().map(|(_, heap)| heap.counts.used).sum()
     }
 
-    /// Sizes and counts.
+    /// Sizes and counts. The peak is of the whole: where there are several heaps, as exact as [`UsedOfAll`] is.
     pub fn counts(&self) -> SpanCounts {
         let shards: u32 = self.shards_in_use().iter().map(|shard| shard.granules.get()).sum();
         let kept = shards + self.depot.granules();
         let (mut counts, stored) = self.with(os::now_ns(), |heap, _| (heap.counts, heap.huge_page.rest()));
         self.each_heap().skip(1).for_each(|(_, heap)| counts.add(heap.counts));
+        if self.heaps() > 1 {
+            counts.used_peak = counts.used_peak.max(self.used.peak()).max(counts.used);
+        }
         counts.used = counts.used.saturating_sub(kept + stored);
         counts.dirty += kept + stored;
         counts

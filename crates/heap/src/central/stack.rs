@@ -75,7 +75,9 @@ mod tests {
         let (heap, class) = (Heap::boxed(), size_class::class_of(64).unwrap());
         let map = &heap.spans.map;
         let [top, under] = [0; 2].map(|_| heap.central.fetch(&heap.spans, 0, class, 1).unwrap());
-        for (head, is_one) in [(under.head, true), (under.head + 8, false), (under.head + 1, false), (16, false)] {
+        for (head, is_one) in
+            [(under.head, true), (under.head + 8, false), (under.head + 1, false), (16, false)]
+        {
             let linked = Magazine { head, count: 1 };
             // SAFETY: the test's own block.
             unsafe { magazine::set_link(top.head, linked.pack()) };

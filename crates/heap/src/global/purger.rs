@@ -40,8 +40,6 @@ const PATIENCE_MAX: u32 = 344;
 const MISSED_NS: u64 = HOLD_MAX_NS;
 /// Time until another attempt after one that was refused, ns.
 const RETRY_NS: u64 = 1_000_000_000;
-/// Granules of memory from which on a process is worth a purger: 1 MiB.
-const WORTH_GRANULES: u32 = 16;
 
 /// Whether there is a purger. Synchronization: from [`ABSENT`] or [`REFUSED`] by exchange, back by the purger itself or a forked child.
 static STATE: AtomicU32 = AtomicU32::new(ABSENT);
@@ -96,8 +94,7 @@ pub fn stand_in() {
 }
 
 fn is_worth_it() -> bool {
-    let reservation = &HEAP.spans.map.reservation;
-    reservation.limit().saturating_sub(reservation.first_granule()) >= WORTH_GRANULES
+    HEAP.spans.are_worth_a_purger()
         && !lock::is_forking()
         && os::has_threads().unwrap_or_else(|| HEAP.caches.has_several())
         && !HEAP.caches.is_alone_again()

@@ -82,7 +82,8 @@ unsafe fn clear(first_page: usize, start: *mut u8, bytes: usize, may_purge: bool
     let end = (start as usize + bytes).next_multiple_of(os::page_bytes());
     // SAFETY: as the caller says; many bytes reach beyond the page in which they begin.
     unsafe {
-        let is_purged = may_purge && bytes >= PURGED_TO_CLEAR && HEAP.spans.purge(first_page, end - first_page);
+        let is_purged =
+            may_purge && bytes >= PURGED_TO_CLEAR && HEAP.spans.purge(first_page, end - first_page);
         start.write_bytes(0, if is_purged { first_page.saturating_sub(start as usize) } else { bytes });
     }
 }

@@ -20,10 +20,10 @@ pub struct SpanCounts {
 }
 
 impl SpanCounts {
-    /// And those of another heap. Peaks need not have been at the same time.
+    /// And those of another heap. Of peaks the larger is one of both together for sure.
     pub fn add(&mut self, other: Self) {
         self.used += other.used;
-        self.used_peak += other.used_peak;
+        self.used_peak = self.used_peak.max(other.used_peak);
         self.clean += other.clean;
         self.dirty += other.dirty;
         self.purges.add(other.purges);

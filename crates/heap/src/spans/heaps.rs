@@ -10,7 +10,7 @@ use crate::lock::{Guard, Lock};
 use crate::os;
 use crate::page_map::Hint32;
 use crate::span_heap::{PurgeMode, SpanHeap, Taken};
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU32, Ordering};
 
 /// Most span heaps.
 pub const HEAPS: usize = 16;
@@ -20,14 +20,71 @@ const CPUS_EACH: usize = 2;
 /// that thread and not of another.
 const FEW: usize = 2;
 
-/// Granules of one heap that may have pages, for those who do not have its lock, in a line of its own. Told where there are several.
-#[repr(align(64))]
-pub struct Dirty(Hint32);
+/// Granules that may have pages from which on a process is worth a purger: 1 MiB.
+pub const WORTH_GRANULES: u32 = 16;
 
-impl Dirty {
-    /// None.
+/// Granules by which what one heap uses may differ from what it told.
+const UNTOLD: u32 = 16;
+/// Where it uses more, so great a part of that, up to as much, as in the books of large blocks.
+const UNTOLD_PART: u32 = 16;
+const UNTOLD_MOST: u32 = 64;
+
+/// What one heap says of itself to those who do not have its lock, in granules, in a line of its own. Told where there are several.
+#[repr(align(64))]
+pub struct Told {
+    /// Free, maybe with pages.
+    dirty: Hint32,
+    /// What may have pages, up to [`WORTH_GRANULES`]; not told of the first heap.
+    paged: Hint32,
+}
+
+impl Told {
+    /// Nothing.
     pub const fn new() -> Self {
-        Self(Hint32::new(0))
+        Self { dirty: Hint32::new(0), paged: Hint32::new(0) }
+    }
+}
+
+/// What is in use of several heaps together, with what shards keep, and the most there was, in granules; each heap tells of its changes in
+/// batches: of a MiB, or a sixteenth of what it uses, up to 4 MiB.
+#[repr(align(64))]
+pub struct UsedOfAll {
+    now: AtomicU32,
+    peak: AtomicU32,
+}
+
+impl UsedOfAll {
+    /// Nothing.
+    pub const fn new() -> Self {
+        Self { now: AtomicU32::new(0), peak: AtomicU32::new(0) }
+    }
+
+    // ORDERING: Relaxed throughout; statistics.
+
+    /// The first heap is not the only one any more. Under its lock.
+    fn begin(&self, first: &mut SpanHeap) {
+        first.used_told = first.counts.used;
+        self.now.store(first.counts.used, Ordering::Relaxed);
+        self.peak.store(first.counts.used_peak, Ordering::Relaxed);
+    }
+
+    /// A heap tells what it uses, if that is much else than before. Under its lock.
+    fn tell(&self, heap: &mut SpanHeap) {
+        let (used, told) = (heap.counts.used, heap.used_told);
+        if used.abs_diff(told) < (used / UNTOLD_PART).clamp(UNTOLD, UNTOLD_MOST) {
+            return;
+        }
+        heap.used_told = used;
+        let change = used.wrapping_sub(told);
+        let now = self.now.fetch_add(change, Ordering::Relaxed).wrapping_add(change);
+        if now > self.peak.load(Ordering::Relaxed) {
+            self.peak.fetch_max(now, Ordering::Relaxed);
+        }
+    }
+
+    /// The most that heaps told of together.
+    pub fn peak(&self) -> u32 {
+        self.peak.load(Ordering::Relaxed)
     }
 }
 
@@ -38,10 +95,13 @@ impl Spans {
         if wanted <= self.heaps() {
             return;
         }
-        let first = self.heap.lock();
+        let mut first = self.heap.lock();
         // A limit leaves no room for steps of several heaps; a record is to show all that happens.
         if self.map.reservation.is_limited() || first.mode != PurgeMode::Auto || first.trace.is_on() {
             return;
+        }
+        if self.heaps() == 1 {
+            self.used.begin(&mut first);
         }
         for place in self.heaps()..wanted {
             self.heap_at(place).lock().join(&first, place);
@@ -76,18 +136,34 @@ impl Spans {
         usize::from(self.map.record(first).heap.get()).saturating_sub(1)
     }
 
-    /// Tells others how much of a heap may have pages.
-    pub(super) fn tell_dirty(&self, place: usize, heap: &SpanHeap) {
-        if self.heaps() > 1 {
-            self.dirty[place].0.set(heap.counts.dirty);
+    /// Tells others how much of a heap may have pages, and is in use.
+    #[inline]
+    pub(super) fn tell(&self, place: usize, heap: &mut SpanHeap) {
+        let paged = (heap.counts.used + heap.counts.dirty).min(WORTH_GRANULES);
+        let told_paged = if place == 0 { &self.first_paged } else { &self.told[place].paged };
+        // Read first: a line that all threads read is written only when it changes.
+        if told_paged.get() != paged {
+            told_paged.set(paged);
         }
+        if self.heaps() > 1 {
+            self.told[place].dirty.set(heap.counts.dirty);
+            self.used.tell(heap);
+        }
+    }
+
+    /// Whether so much may have pages that it is worth a purger; a hint.
+    #[inline]
+    pub fn are_worth_a_purger(&self) -> bool {
+        let others = || (1..self.heaps()).map(|place| self.told[place].paged.get()).sum::<u32>();
+        let first = self.first_paged.get();
+        first >= WORTH_GRANULES || first + others() >= WORTH_GRANULES
     }
 
     /// All heaps that may serve who wants free memory with pages, that of the shard first.
     fn heaps_for(&self, shard: usize, granules: u32) -> impl Iterator<Item = usize> {
         let (own, count) = (self.heap_of_shard(shard), self.heaps());
         let others = (1..count).map(move |step| (own + step) % count);
-        core::iter::once(own).chain(others.filter(move |&other| self.dirty[other].0.get() >= granules))
+        core::iter::once(own).chain(others.filter(move |&other| self.told[other].dirty.get() >= granules))
     }
 
     /// Takes a span of free memory that may have pages, see [`SpanHeap::take_used`].
@@ -143,6 +219,50 @@ mod tests {
         let fresh = take(&spans, 1, 8);
         assert_eq!((spans.heap_of(fresh), dirty(&spans)), (1, vec![0, 0]));
         assert_eq!((spans.used(), spans.counts().used), (24, 24));
+    }
+
+    #[test]
+    fn the_peak_of_all_is_what_was_in_use_at_one_time() {
+        const MOST: u32 = 3200;
+        let spans = divided();
+        let used_by = |shard| {
+            let first = take(&spans, shard, MOST);
+            spans.give(first, MOST, false);
+            spans.purge_all();
+            spans.heap_of(first)
+        };
+        assert_eq!([0, 1, 0, 1].map(used_by), [0, 1, 0, 1]);
+        assert_eq!(spans.counts().used_peak, MOST, "in turn");
+        let [a, b] = [0, 1].map(|shard| take(&spans, shard, MOST));
+        [a, b].into_iter().for_each(|first| spans.give(first, MOST, false));
+        assert_eq!(spans.counts().used_peak, 2 * MOST, "together");
+        // What was used before there were several, and little of each.
+        let spans = Spans::new();
+        let first = take(&spans, 0, 100);
+        spans.give(first, 100, false);
+        take(&spans, 0, 10);
+        spans.divide(2 * CPUS_EACH);
+        take(&spans, 1, 10);
+        assert_eq!(spans.counts().used_peak, 100);
+        take(&spans, 1, 200);
+        assert_eq!(spans.counts().used_peak, 220);
+    }
+
+    #[test]
+    fn a_mib_that_may_have_pages_is_worth_a_purger_whatever_heap_has_it() {
+        let spans = divided();
+        let half = WORTH_GRANULES / 2;
+        assert!(!spans.are_worth_a_purger());
+        let [a, b] = [(0, half), (1, half - 1)].map(|(shard, granules)| take(&spans, shard, granules));
+        assert!(!spans.are_worth_a_purger());
+        let last = take(&spans, 1, 1);
+        assert!(spans.are_worth_a_purger());
+        [(a, half), (b, half - 1), (last, 1)]
+            .into_iter()
+            .for_each(|(first, count)| spans.give(first, count, false));
+        assert!(spans.are_worth_a_purger(), "free, but with pages");
+        spans.purge_all();
+        assert!(!spans.are_worth_a_purger());
     }
 
     #[test]

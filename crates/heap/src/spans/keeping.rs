@@ -230,7 +230,11 @@ impl Spans {
             self.map.record(first).set_state(State::Interior);
             match self.heap_of(first) {
                 0 => heap.give(&self.map, first, granules, false, now),
-                place => self.heap_at(place).lock().give(&self.map, first, granules, false, now),
+                place => {
+                    let mut heap = self.heap_at(place).lock();
+                    heap.give(&self.map, first, granules, false, now);
+                    self.tell(place, &mut heap);
+                }
             }
         }
     }
@@ -311,7 +315,8 @@ mod tests {
     }
 
     #[test]
-    fn shards_that_nobody_uses_are_not_locked_by_a_fork_and_those_that_come_into_use_in_it_are_free_after_it() {
+    fn shards_that_nobody_uses_are_not_locked_by_a_fork_and_those_that_come_into_use_in_it_are_free_after_it()
+    {
         let (spans, _) = kept_and_free();
         let is_held = |shard: usize| spans.kept[shard].spans.try_lock().is_none();
         spans.hold_for_fork();
