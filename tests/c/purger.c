@@ -295,6 +295,25 @@ static void none_when_alone_again(void) {
         CHECK(purgers(&all) == 0 && all == 1, "one thread was left, now there are %d", all);
     }
 }
+/* Run with a price of memory at which what nobody needs is looked at every 2.9 s. */
+static void holds_small_blocks_longer(void) {
+    pthread_t other = start_parked();
+    size_t start = rss_bytes();
+    struct timespec begin, now;
+    fill_and_free(5, 0);
+    clock_gettime(CLOCK_MONOTONIC, &begin);
+    for (;;) {
+        size_t rss = rss_bytes();
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        long ms = (now.tv_sec - begin.tv_sec) * 1000 + (now.tv_nsec - begin.tv_nsec) / 1000000;
+        if (ms > 2000) break;
+        CHECK(rss > start + 10 * MIB, "after %ld ms %zu KiB are resident more than at the start", ms,
+              rss > start ? (rss - start) / KIB : 0);
+        sleep_ms(50);
+    }
+    expect_given_back(start, 2 * MIB, "freed small blocks at a low price");
+    end_parked(other);
+}
 /* What it could give back is less than its stack and its looks take. */
 static void none_below_a_mib(void) {
     pthread_t other = start_parked();
@@ -446,7 +465,7 @@ int main(int argc, char **argv) {
         {"waits_for_long_turns", waits_for_long_turns},
         {"contents", contents},             {"leaves", leaves},           {"none_with_one_thread", none_with_one_thread},
         {"none_when_alone_again", none_when_alone_again},
-        {"none_below_a_mib", none_below_a_mib},
+        {"none_below_a_mib", none_below_a_mib}, {"holds_small_blocks_longer", holds_small_blocks_longer},
         {"none_if_off", none_if_off},       {"forked", forked},
         {"forked_from_one", forked_from_one},
         {"cloned", cloned},                 {"vforked", vforked},

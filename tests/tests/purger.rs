@@ -61,6 +61,14 @@ fn process_of_one_thread_has_no_purger() {
 }
 
 #[test]
+fn what_small_blocks_left_is_held_longer_where_memory_is_worth_less() {
+    if preload().is_some() {
+        let case = Program::new("purger.c").argument("holds_small_blocks_longer");
+        case.variable("FAULTLESS", "thrift:122").passes();
+    }
+}
+
+#[test]
 fn process_with_threads_and_less_than_a_mib_has_none() {
     Program::new("purger.c").argument("none_below_a_mib").passes();
 }

@@ -29,6 +29,21 @@ pub const fn hold_max_ns(price_ns: u64) -> u64 {
     PURGE_AND_REFAULT_NS * 1_000_000_000 / price_ns
 }
 
+/// Time in ns between two looks of the purger at everything, where memory is held for at most `hold_max_ns` (H): P. What nobody needs goes
+/// at the second look that finds it, between P and 2 P after its last use. If it is wanted right then it has cost (P + H) / P of what
+/// hindsight pays, or (2 P + H) / H, where H is worth a purge and the faults after it. P = H / sqrt(2) makes both 2.4; with P = H the
+/// latter was 3. At a high price no shorter than [`HOLD_MIN_NS`], for a look costs, too; at a low one no longer than 5 s: what one shard
+/// does not need another has to do without.
+pub const fn pause_ns(hold_max_ns: u64) -> u64 {
+    match hold_max_ns / 10 * 7 {
+        ..HOLD_MIN_NS => HOLD_MIN_NS,
+        PAUSE_MOST_NS.. => PAUSE_MOST_NS,
+        pause_ns => pause_ns,
+    }
+}
+
+const PAUSE_MOST_NS: u64 = 5_000_000_000;
+
 /// Shortest time in ns that memory is held, if it is held, at the usual price.
 pub const HOLD_MIN_NS: u64 = HOLD_MAX_NS / MIN_PART;
 
@@ -118,7 +133,8 @@ impl Decay {
         self.hold_max_ns() / MIN_PART
     }
 
-    fn hold_max_ns(&self) -> u64 {
+    /// The longest that memory is held.
+    pub fn hold_max_ns(&self) -> u64 {
         if self.hold_limit_ns == 0 { HOLD_MAX_NS } else { self.hold_limit_ns }
     }
 
@@ -420,6 +436,12 @@ mod tests {
             decay.set_hold_max(most);
             assert_eq!(decay.freed(64, 0, 0), Verdict::HoldUntil(longest));
         }
+    }
+
+    #[test]
+    fn the_purger_looks_the_less_often_the_less_memory_is_worth() {
+        let pauses = [1, 10, 100, 1000, 100_000].map(|part| pause_ns(hold_max_ns(PRICE_NS * 10 / part)) / MS);
+        assert_eq!(pauses, [50, 175, 1750, 5000, 5000]);
     }
 
     #[test]

@@ -418,6 +418,11 @@ impl Spans {
         self.each_heap().for_each(|(_, mut heap)| heap.decay.set_hold_max(decay::hold_max_ns(price_ns)));
     }
 
+    /// The longest time in ns that free memory is held.
+    pub fn hold_max_ns(&self) -> u64 {
+        self.heap.lock().decay.hold_max_ns()
+    }
+
     /// When free memory goes back from now on.
     pub fn set_mode(&self, mode: PurgeMode) {
         self.each_heap().for_each(|(_, mut heap)| heap.mode = mode);

@@ -1,7 +1,7 @@
 //! The purger: a thread of ours that gives back what the program leaves lying, whether or not the program calls us again.
 //!
-//! There is one only in a process that has threads. It looks every 175 ms, every 50 ms at free spans while any wait for their time, and
-//! never takes more than a fifth of one CPU's time.
+//! There is one only in a process that has threads. It looks every 175 ms (at another price of memory at other times, see
+//! [`pause_ns`]), every 50 ms at free spans while any wait for their time, and never takes more than a fifth of one CPU's time.
 //! When nothing was left to give back for a while it ends; a process whose other threads all ended by `pthread_exit` lives until then.
 //! It holds no cache, allocates nothing, and opens no file: a sandbox may have closed around it.
 //!
@@ -9,7 +9,7 @@
 //! variables of a library are, under a lock that `pthread_create` takes (glibc's `__nptl_free_stacks`), but allocates under none.
 
 use super::HEAP;
-use crate::decay::{HOLD_MAX_NS, HOLD_MIN_NS};
+use crate::decay::{HOLD_MAX_NS, HOLD_MIN_NS, pause_ns};
 use crate::lock;
 use crate::os;
 use core::ffi::c_void;
@@ -22,16 +22,14 @@ const OFF: u32 = 2;
 /// None could be started: a limit on threads or memory, or a filter; or none is to be for now.
 const REFUSED: u32 = 3;
 
-/// Time between two looks at everything, ns: P. What nobody needs goes at the second look that finds it, between P and 2 P after its
-/// last use. If it is wanted right then it has cost (P + H) / P of what hindsight pays, or (2 P + H) / H, where H, the longest time that
-/// anything is held, is worth a purge and the faults after it. P = H / sqrt(2) makes both 2.4; with P = H the latter was 3.
-const PAUSE_NS: u64 = HOLD_MAX_NS * 7 / 10;
+/// Time between two looks at everything at the usual price, ns. So often it wakes at least: where one thread is left it is to end soon.
+const PAUSE_NS: u64 = pause_ns(HOLD_MAX_NS);
 /// Time between two looks at free spans, ns: these are held for at most that much longer than `decay` says.
 const STEP_NS: u64 = HOLD_MIN_NS;
 /// The purger pauses for at least so many times the CPU time that its last look took. What it purges was held for as long as is
 /// worth a purge, so the work is worth its time; this is for a program that makes more of it than that.
 const REST: u64 = 4;
-/// Looks without anything to give back after which it ends where one thread is left.
+/// Looks at the usual price without anything to give back after which it ends where one thread is left.
 const PATIENCE_ALONE: u32 = 3;
 /// The same where there are others: 2 s at first, and up to a minute where it was missed.
 const PATIENCE_MIN: u32 = 12;
@@ -145,14 +143,15 @@ fn next_patience(patience: u32, was_missed: bool) -> u32 {
 
 unsafe extern "C" fn run(_: *mut c_void) -> *mut c_void {
     os::name_thread(c"faultless");
-    let (mut slept_ns, mut rest_ns, mut idle_looks) = (0, 0, 0);
+    let (mut slept_ns, mut rest_ns, mut idle_ns) = (0_u64, 0, 0);
     let mut spans_wait = true;
+    let pause_among_others_ns = pause_ns(HEAP.spans.hold_max_ns());
     loop {
-        let rest_of_pause_ns = PAUSE_NS - slept_ns;
-        let pause_ns = if spans_wait { STEP_NS.min(rest_of_pause_ns) } else { rest_of_pause_ns };
-        os::sleep_ns(pause_ns.max(rest_ns));
-        slept_ns += pause_ns;
-        let looks_at_all = slept_ns >= PAUSE_NS;
+        let pause_ns = if HEAP.caches.is_alone_again() { PAUSE_NS } else { pause_among_others_ns };
+        let step_ns = if spans_wait { STEP_NS } else { PAUSE_NS }.min(pause_ns.saturating_sub(slept_ns));
+        os::sleep_ns(step_ns.max(rest_ns));
+        slept_ns += step_ns;
+        let looks_at_all = slept_ns >= pause_ns;
         let begun_ns = os::thread_time_ns();
         let is_left = looks_at_all && HEAP.look();
         spans_wait = if looks_at_all { HEAP.spans.has_waiting() } else { HEAP.spans.purge_idle() };
@@ -164,17 +163,17 @@ unsafe extern "C" fn run(_: *mut c_void) -> *mut c_void {
         if !looks_at_all {
             continue;
         }
+        idle_ns = if is_left { 0 } else { idle_ns + slept_ns };
         slept_ns = 0;
-        idle_looks = if is_left { 0 } else { idle_looks + 1 };
         // ORDERING: Relaxed; a hint.
         let patience =
             if HEAP.caches.is_alone_again() { PATIENCE_ALONE } else { PATIENCE.load(Ordering::Relaxed) };
-        if idle_looks >= patience {
+        if idle_ns >= u64::from(patience) * PAUSE_NS {
             if leave() {
                 end_before_another();
                 return null_mut();
             }
-            idle_looks = 0;
+            idle_ns = 0;
         }
     }
 }
