@@ -14,8 +14,9 @@ use crate::lock;
 use crate::thread_cache::ThreadCache;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-/// Shards held by the fork that is under way. Synchronization: the registry's lock, held across the fork.
-static SHARDS_HELD: AtomicUsize = AtomicUsize::new(0);
+/// Shards held by the fork that is under way, or was. Not 0 at first, for the same reason as in `lock`. Synchronization: the registry's
+/// lock, held across the fork.
+static SHARDS_HELD: AtomicUsize = AtomicUsize::new(1);
 
 /// Makes the heap ready for a fork: nobody but this thread is in it until [`after_in_parent`] or [`after_in_child`].
 pub fn before(heap: &Heap) {

@@ -41,8 +41,8 @@ static EXITED: ThreadCache = ThreadCache::gated(0);
 static EXIT_KEY: Lock<u32> = Lock::new(NO_KEY);
 const NO_KEY: u32 = u32::MAX;
 
-/// Whether the fork that is under way holds our locks. Synchronization: the thread that forks.
-static FORK_HOLDS: AtomicBool = AtomicBool::new(false);
+/// Whether the fork that is under way holds our locks. True before the first, for the same reason. Synchronization: the thread that forks.
+static FORK_HOLDS: AtomicBool = AtomicBool::new(true);
 
 /// Whether the fork handlers are still to be registered. True at first, for the same reason.
 static FORK_UNHANDLED: AtomicBool = AtomicBool::new(true);

@@ -32,9 +32,12 @@ const LOOKS: u32 = if cfg!(loom) { 0 } else { 6 };
 const LAST_LOOKS: u32 = 100;
 const LAST_PAUSE_NS: u64 = 1_000_000;
 
-/// The thread pointer of the thread that holds every lock for a fork, or 0.
+/// The thread pointer of the thread that holds every lock for a fork, or [`NOBODY`], which is not 0: so it lies on a page that each
+/// process writes to.
 #[cfg(not(loom))]
-static FORKING: AtomicUsize = AtomicUsize::new(0);
+static FORKING: AtomicUsize = AtomicUsize::new(NOBODY);
+#[cfg(not(loom))]
+const NOBODY: usize = 1;
 
 /// A value that one thread at a time may use.
 pub struct Lock<T> {
@@ -208,7 +211,7 @@ pub unsafe fn begin_fork() {
 #[cfg(not(loom))]
 pub fn end_fork() {
     // ORDERING: Relaxed, as in `begin_fork`.
-    FORKING.store(0, Ordering::Relaxed);
+    FORKING.store(NOBODY, Ordering::Relaxed);
 }
 
 /// Whether this thread holds locks for a fork.

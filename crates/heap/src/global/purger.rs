@@ -16,11 +16,12 @@ use core::ffi::c_void;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-const ABSENT: u32 = 0;
-const PRESENT: u32 = 1;
-const OFF: u32 = 2;
+/// Not 0, so that what says it lies on a page that each process writes to, also the child of a fork.
+const ABSENT: u32 = 1;
+const PRESENT: u32 = 2;
+const OFF: u32 = 3;
 /// None could be started: a limit on threads or memory, or a filter; or none is to be for now.
-const REFUSED: u32 = 3;
+const REFUSED: u32 = 4;
 
 /// Time between two looks at everything at the usual price, ns. So often it wakes at least: where one thread is left it is to end soon.
 const PAUSE_NS: u64 = pause_ns(HOLD_MAX_NS);

@@ -10,6 +10,8 @@ use crate::page_map::{Hint8, Hint32, PageMap};
 pub struct Depot {
     /// By length of the spans in granules; the first is not used.
     shelves: [Shelf; LONGEST as usize + 1],
+    /// 1: there ever was a batch. Synchronization: the locks of the shards, of which one is held by who puts a batch in.
+    is_used: Hint8,
 }
 
 /// Batches of spans of one length.
@@ -34,7 +36,7 @@ struct Stack {
 impl Depot {
     /// No batch.
     pub const fn new() -> Self {
-        Self { shelves: [const { Shelf::new() }; LONGEST as usize + 1] }
+        Self { shelves: [const { Shelf::new() }; LONGEST as usize + 1], is_used: Hint8::new(0) }
     }
 
     /// Whether spans of so many granules are missed; a hint.
@@ -55,8 +57,11 @@ impl Depot {
         self.shelves.iter().map(|shelf| shelf.granules.get()).sum()
     }
 
-    /// Puts a batch in.
+    /// Puts a batch in. Under the lock of what a shard keeps.
     pub fn put(&self, map: &PageMap, batch: Batch) {
+        if self.is_used.get() == 0 {
+            self.is_used.set(1);
+        }
         let shelf = self.shelf(batch.granules);
         let mut stack = shelf.stack.lock();
         let record = map.record(batch.head);
@@ -112,9 +117,12 @@ impl Depot {
         &self.shelves[granules as usize]
     }
 
-    /// Takes the locks for the time of a fork.
+    /// Takes the locks for the time of a fork, if there ever was a batch; nobody locks a shelf that is empty but who puts one in. After
+    /// those of all shards.
     pub fn hold_for_fork(&self) {
-        self.shelves.iter().for_each(|shelf| shelf.stack.hold_for_fork());
+        if self.is_used.get() != 0 {
+            self.shelves.iter().for_each(|shelf| shelf.stack.hold_for_fork());
+        }
     }
 
     /// The other half of [`Depot::hold_for_fork`].
@@ -150,6 +158,22 @@ impl Shelf {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_fork_locks_the_shelves_once_there_was_a_batch() {
+        let (map, depot) = (PageMap::new(), Depot::new());
+        let is_held = || {
+            depot.hold_for_fork();
+            let is_held = depot.shelf(2).stack.try_lock().is_none();
+            depot.release_after_fork();
+            is_held
+        };
+        assert!(!is_held());
+        let first = map.reservation.grow(64, 0).unwrap().first;
+        depot.put(&map, batch(&map, first));
+        depot.take(&map, 2);
+        assert!(is_held() && depot.shelf(2).stack.try_lock().is_some());
+    }
 
     /// A batch of two spans of two granules.
     fn batch(map: &PageMap, head: u32) -> Batch {

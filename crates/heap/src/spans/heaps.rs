@@ -146,7 +146,10 @@ impl Spans {
             told_paged.set(paged);
         }
         if self.heaps() > 1 {
-            self.told[place].dirty.set(heap.counts.dirty);
+            let told = &self.told[place].dirty;
+            if told.get() != heap.counts.dirty {
+                told.set(heap.counts.dirty);
+            }
             self.used.tell(heap);
         }
     }
