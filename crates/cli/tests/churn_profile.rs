@@ -76,9 +76,7 @@ fn chains_of_calls_of_the_kernel_are_written_and_their_absence_is_told() {
         assert_eq!(errors(&output).contains("no call chains were seen"), !sees_chains, "{}", errors(&output));
         assert_eq!(text.starts_with("[callers not seen]"), !sees_chains, "{text}");
         if sees_chains {
-            let of_map: u64 = ["mmap", "mmap64", "munmap"].iter().map(|call| calls(&text, call)).sum();
-            assert!(of_map >= 80, "{mechanism}: {text}");
-            assert!(text.contains("main;map;"), "{mechanism}: {text}");
+            assert!(calls(&text, "main;map") >= 80, "{mechanism}: {text}");
         }
         assert_eq!(fs::read(&pprof).unwrap()[..2], [0x1f, 0x8b], "compressed");
         [&pprof, &folded].into_iter().for_each(|file| fs::remove_file(file).unwrap());

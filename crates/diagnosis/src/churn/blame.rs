@@ -163,6 +163,18 @@ pub fn blamed(stack: &[String]) -> Option<&str> {
     own.or(first).or(stack.first()).map(String::as_str)
 }
 
+/// The frames of a chain from whoever asked the allocator, or made the system call: without what lies inside, however the chain
+/// was taken. All of it where nothing else is known.
+#[must_use]
+pub fn from_asker(stack: &[String]) -> &[String] {
+    let entrance = entrance(stack.iter().map(String::as_str)).unwrap_or(0);
+    let inside = stack[entrance..].iter().take_while(|frame| is_inside(frame)).count();
+    match &stack[entrance + inside..] {
+        [] => stack,
+        rest => rest,
+    }
+}
+
 /// Whether a call chain goes through malloc and its family.
 fn goes_through_malloc(stack: &[String]) -> bool {
     stack.iter().any(|frame| is_of_malloc(frame))
@@ -400,6 +412,30 @@ mod tests {
         assert_eq!(blamed(&stack(&["munmap", "0x8ce85b2c289b9488", "[stack cut off]"])), Some("munmap"));
         assert_eq!(blamed(&stack(&["mmap", "0x7f0000001000", "load"])), Some("load"));
         assert_eq!(blamed(&[]), None);
+    }
+
+    #[test]
+    fn a_chain_from_who_asked_is_the_same_however_deep_it_was_taken() {
+        let asker = stack(&["load", "main"]);
+        for inside in [
+            &[][..],
+            &["__GI___libc_malloc"],
+            &["operator new(unsigned long)"],
+            &["__GI___brk", "__sbrk", "__glibc_morecore", "sysmalloc", "_int_malloc", "__libc_malloc"],
+            &["__mmap64"],
+            &[
+                "os_pages_map",
+                "_rjem_je_pages_map",
+                "je_large_malloc",
+                "malloc",
+                "operator new[](unsigned long)",
+            ],
+        ] {
+            assert_eq!(from_asker(&stack(&[inside, &["load", "main"]].concat())), asker, "{inside:?}");
+        }
+        let nobody = stack(&["madvise", "purge", "free"]);
+        assert_eq!(from_asker(&nobody), nobody);
+        assert!(from_asker(&[]).is_empty());
     }
 
     #[test]

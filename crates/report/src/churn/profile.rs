@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use faultless_diagnosis::churn::blame::NOT_SEEN;
+use faultless_diagnosis::churn::blame::{NOT_SEEN, from_asker};
 use faultless_diagnosis::whole_numbers::WholeNumbers;
 use faultless_records::churn_recording::ChurnRecording;
 use faultless_records::malloc_recording::{Estimate, MallocRecording};
@@ -160,8 +160,10 @@ fn word(operation: Operation) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
+/// The chain of a stack, which begins with whoever asked for the memory: whether frames of an allocator stand before it depends on
+/// how the chain was taken.
 fn names(stacks: &[Vec<String>], stack: u32) -> Vec<&str> {
-    match stacks.get(stack as usize).map(Vec::as_slice) {
+    match stacks.get(stack as usize).map(|names| from_asker(names)) {
         None | Some([]) => vec![NOT_SEEN],
         Some(names) => names.iter().map(String::as_str).collect(),
     }

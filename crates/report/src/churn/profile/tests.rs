@@ -51,14 +51,15 @@ fn calls_of_the_kernel_are_told_by_chain_and_operation() {
     let profile = ChurnProfile::of_kernel(&recording);
     assert!(profile.has_callers());
     let read = read(&profile.pprof());
+    // Whose calls they are stands innermost, as in heap profiles; what it called is the label.
     let expected = [
-        sample(&["munmap", "main"], &[2, 4096], Some("unmap")),
-        sample(&["munmap", "work", "main"], &[4, 2 * 4096], Some("unmap")),
+        sample(&["main"], &[2, 4096], Some("unmap")),
+        sample(&["work", "main"], &[4, 2 * 4096], Some("unmap")),
     ];
     assert_eq!(read.samples, expected);
     assert_eq!((read.shown.as_str(), read.value_types.len()), ("calls", 2));
     assert_eq!((read.comment.as_str(), read.time_ns, read.duration_ns), ("thrash 9", 3_000_000_000, 5));
-    assert_eq!(profile.folded(), "main;munmap 2\nmain;work;munmap 4\n");
+    assert_eq!(profile.folded(), "main 2\nmain;work 4\n");
 }
 
 #[test]
@@ -117,6 +118,15 @@ fn a_heap_profile_has_what_readers_of_heap_profiles_look_for_scaled_to_the_exact
     ];
     assert_eq!(read.samples, expected);
     assert_eq!(profile.folded(), "main 50\nmain;load 50\n");
+}
+
+#[test]
+fn chains_of_probes_which_begin_in_malloc_are_those_that_begin_with_its_caller() {
+    let [of_probes, of_recorder] = [&["__GI___libc_malloc", "load", "main"][..], &["load", "main"]]
+        .map(|chain| blocks(4, &[Some(0)], stacks(&[chain])));
+    let [of_probes, of_recorder] = [&of_probes, &of_recorder].map(ChurnProfile::of_malloc);
+    assert_eq!(of_probes.pprof(), of_recorder.pprof());
+    assert_eq!(of_probes.folded(), "main;load 100\n");
 }
 
 #[test]
