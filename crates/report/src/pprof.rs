@@ -51,26 +51,35 @@ pub(crate) struct Profile<'text> {
     pub duration_ns: u64,
 }
 
-/// A program or library whose functions have their names already: nothing is to be looked up again.
+/// A program or library.
 pub(crate) struct Module<'text> {
     pub path: &'text str,
     pub build_id: &'text str,
+    /// Functions have their names already: readers look nothing up again.
+    pub has_functions: bool,
 }
 
-/// A place in code.
+/// A place in code: one address, or what stands for one.
 pub(crate) struct Place<'text> {
-    pub name: String,
-    pub file: &'text str,
-    pub line: u32,
+    /// The function there, at the end, and before it what was inlined into it, the innermost first.
+    pub lines: Vec<Line<'text>>,
     /// Index of its module.
     pub module: Option<usize>,
     pub offset: u64,
 }
 
+/// A function at a place, and how far it has come there.
+pub(crate) struct Line<'text> {
+    pub function: String,
+    pub file: &'text str,
+    /// 0 where that is not known.
+    pub number: u32,
+}
+
 impl Place<'_> {
     /// A function of which only the name is known, or what stands for one.
     pub fn named(name: &str, module: Option<usize>) -> Self {
-        Self { name: name.to_owned(), file: "", line: 0, module, offset: 0 }
+        Self { lines: vec![Line { function: name.to_owned(), file: "", number: 0 }], module, offset: 0 }
     }
 }
 
@@ -102,11 +111,22 @@ impl Profile<'_> {
             out.message(field::SAMPLE, &sample.message(&mut strings));
         }
         for (index, module) in self.modules.iter().enumerate() {
-            out.message(field::MAPPING, &module.message(index, &mut strings));
+            let places = self.places.iter().filter(|place| place.module == Some(index));
+            out.message(field::MAPPING, &module.message(index, places, &mut strings));
         }
+        // Each function once, whatever its places.
+        let mut functions: HashMap<(&str, &str), u64> = HashMap::new();
         for (index, place) in self.places.iter().enumerate() {
-            out.message(field::FUNCTION, &place.function(index, &mut strings));
-            out.message(field::LOCATION, &place.location(index));
+            let mut location = place.location(index);
+            for line in &place.lines {
+                let function = functions.len() as u64 + 1;
+                let function = *functions.entry((&line.function, line.file)).or_insert_with(|| {
+                    out.message(field::FUNCTION, &line.function(function, &mut strings));
+                    function
+                });
+                location.message(4, &line.message(function));
+            }
+            out.message(field::LOCATION, &location);
         }
         out.number(field::TIME_NANOS, self.started_unix_s.saturating_mul(1_000_000_000));
         out.number(field::DURATION_NANOS, self.duration_ns);
@@ -139,38 +159,54 @@ impl ValueType {
 }
 
 impl Module<'_> {
-    fn message(&self, index: usize, strings: &mut Strings) -> Message {
+    fn message<'place>(
+        &self,
+        index: usize,
+        places: impl Iterator<Item = &'place Place<'place>>,
+        strings: &mut Strings,
+    ) -> Message {
+        let (mut has_files, mut has_lines, mut has_inlined) = (false, false, false);
+        for place in places {
+            has_files |= place.lines.iter().any(|line| !line.file.is_empty());
+            has_lines |= place.lines.iter().any(|line| line.number != 0);
+            has_inlined |= place.lines.len() > 1;
+        }
         let mut mapping = Message::default();
         mapping.number(1, id(index));
         mapping.number(5, strings.number(self.path));
         mapping.number(6, strings.number(self.build_id));
-        for has in 7..=10 {
-            // Functions, files, lines, inlined frames.
-            mapping.number(has, 1);
+        for (field, has) in (7..).zip([self.has_functions, has_files, has_lines, has_inlined]) {
+            mapping.number(field, u64::from(has));
         }
         mapping
     }
 }
 
-impl Place<'_> {
-    fn function(&self, index: usize, strings: &mut Strings) -> Message {
+impl Line<'_> {
+    fn function(&self, id: u64, strings: &mut Strings) -> Message {
         let mut function = Message::default();
-        function.number(1, id(index));
-        function.number(2, strings.number(&self.name));
-        function.number(3, strings.number(&self.name));
+        function.number(1, id);
+        function.number(2, strings.number(&self.function));
+        function.number(3, strings.number(&self.function));
         function.number(4, strings.number(self.file));
         function
     }
 
-    fn location(&self, index: usize) -> Message {
+    fn message(&self, function: u64) -> Message {
         let mut line = Message::default();
-        line.number(1, id(index));
-        line.number(2, u64::from(self.line));
+        line.number(1, function);
+        line.number(2, u64::from(self.number));
+        line
+    }
+}
+
+impl Place<'_> {
+    /// Without its lines.
+    fn location(&self, index: usize) -> Message {
         let mut location = Message::default();
         location.number(1, id(index));
         location.number(2, self.module.map_or(0, id));
         location.number(3, self.offset);
-        location.message(4, &line);
         location
     }
 }

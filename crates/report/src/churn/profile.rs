@@ -138,7 +138,7 @@ impl<'recording> ChurnProfile<'recording> {
             period: self.period,
             samples: self.chains.iter().map(sample).collect(),
             // One for all: readers look up names again where there is none.
-            modules: vec![Module { path: "", build_id: "" }],
+            modules: vec![Module { path: "", build_id: "", has_functions: true }],
             places,
             subject: self.subject.to_owned(),
             started_unix_s: self.started_unix_s,

@@ -1,12 +1,15 @@
 //! A recording of page faults as a profile for pprof.
 
+use std::collections::HashMap;
+
 use faultless_diagnosis::faults::profile::{NOBODY, NOT_LOOKED_AT};
 use faultless_diagnosis::faults::weight::Weights;
 use faultless_diagnosis::whole_numbers::WholeNumbers;
+use faultless_records::call_tree::CallTree;
 use faultless_records::fault_recording::FaultRecording;
 
 use super::tree::KERNEL;
-use crate::pprof::{Module, Place, Profile, Sample, ValueType};
+use crate::pprof::{Line, Module, Place, Profile, Sample, ValueType};
 
 /// What is counted of each chain.
 const VALUES: &[ValueType] =
@@ -17,21 +20,16 @@ const VALUES: &[ValueType] =
 pub fn profile(recording: &FaultRecording) -> Vec<u8> {
     let tree = &recording.tree;
     let weights = Weights::of(recording);
-    let modules = tree.modules.iter().map(|module| Module {
+    let modules = tree.modules.iter().enumerate().map(|(index, module)| Module {
         path: &module.path,
         build_id: module.build_id.as_deref().unwrap_or_default(),
+        has_functions: tree
+            .frames
+            .iter()
+            .any(|frame| frame.module == Some(index) && frame.function.is_some()),
     });
-    let places = tree.frames.iter().map(|frame| Place {
-        name: tree.name(frame),
-        file: frame.file.as_deref().unwrap_or_default(),
-        line: frame.line.unwrap_or(0),
-        module: frame.module,
-        offset: frame.offset,
-    });
-    // The last places are for what has no frame.
-    let others = [KERNEL, NOBODY, NOT_LOOKED_AT].map(|name| Place::named(name, None));
-    let kernel = tree.frames.len();
-    let [nobody, not_looked_at] = [kernel + 1, kernel + 2];
+    let mut places = Places { tree, list: Vec::new(), known: HashMap::new() };
+    let [kernel, nobody, not_looked_at] = [KERNEL, NOBODY, NOT_LOOKED_AT].map(|name| places.named(name));
     let sample = |chain: Vec<usize>, values: [u64; 2]| Sample { chain, values: values.to_vec(), label: None };
     let mut samples = Vec::new();
     let [mut minor, mut major] = [WholeNumbers::default(); 2];
@@ -39,11 +37,7 @@ pub fn profile(recording: &FaultRecording) -> Vec<u8> {
         let rounding = if faults.is_major { &mut major } else { &mut minor };
         let number = rounding.next(weights.faults(faults));
         let mut chain: Vec<usize> = faults.in_kernel.then_some(kernel).into_iter().collect();
-        let mut next = faults.call;
-        while let Some(call) = next.and_then(|call| tree.calls.get(call)) {
-            chain.push(call.frame);
-            next = call.parent;
-        }
+        places.extend(&mut chain, faults.call);
         if chain.is_empty() {
             chain.push(nobody);
         }
@@ -57,13 +51,65 @@ pub fn profile(recording: &FaultRecording) -> Vec<u8> {
         shown: 0,
         period: VALUES[0],
         modules: modules.collect(),
-        places: places.chain(others).collect(),
+        places: places.list,
         samples,
         subject: recording.subject.command.join(" "),
         started_unix_s: recording.started_unix_s,
         duration_ns: recording.duration_ns,
     };
     profile.compressed()
+}
+
+/// The places of a profile, each once.
+struct Places<'tree> {
+    tree: &'tree CallTree,
+    list: Vec<Place<'tree>>,
+    /// By their frames.
+    known: HashMap<Vec<usize>, usize>,
+}
+
+impl Places<'_> {
+    /// What has no frame.
+    fn named(&mut self, name: &str) -> usize {
+        self.list.push(Place::named(name, None));
+        self.list.len() - 1
+    }
+
+    /// The places from a call outwards. Calls of one address, all but the last of them inlined, are one.
+    fn extend(&mut self, chain: &mut Vec<usize>, call: Option<usize>) {
+        let CallTree { calls, frames, .. } = self.tree;
+        let mut next = call.and_then(|call| calls.get(call));
+        let mut at_one_address = Vec::new();
+        while let Some(call) = next {
+            at_one_address.push(call.frame);
+            next = call.parent.and_then(|parent| calls.get(parent));
+            let frame = &frames[call.frame];
+            let outer = next.map(|outer| &frames[outer.frame]);
+            let goes_on =
+                outer.is_some_and(|outer| (outer.module, outer.offset) == (frame.module, frame.offset));
+            if !(frame.is_inlined && goes_on) {
+                let place = std::mem::take(&mut at_one_address);
+                chain.push(self.place(place));
+            }
+        }
+    }
+
+    fn place(&mut self, at_one_address: Vec<usize>) -> usize {
+        if let Some(known) = self.known.get(&at_one_address) {
+            return *known;
+        }
+        let tree = self.tree;
+        let frames = at_one_address.iter().map(|frame| &tree.frames[*frame]);
+        let lines = frames.clone().map(|frame| Line {
+            function: tree.name(frame),
+            file: frame.file.as_deref().unwrap_or_default(),
+            number: frame.line.unwrap_or(0),
+        });
+        let (module, offset) = frames.clone().next().map_or((None, 0), |frame| (frame.module, frame.offset));
+        self.list.push(Place { lines: lines.collect(), module, offset });
+        self.known.insert(at_one_address, self.list.len() - 1);
+        self.list.len() - 1
+    }
 }
 
 #[cfg(test)]
@@ -87,6 +133,31 @@ mod tests {
         assert_eq!(chains[0], ["dgemm", "main"]);
         assert_eq!(chains[2], ["[in the kernel]", "chem+0x40", "main"]);
         assert_eq!(numbers(&profile), [[95, 0], [3, 0], [2, 2]]);
+    }
+
+    #[test]
+    fn functions_that_were_inlined_at_an_address_are_lines_of_one_place() {
+        let mut recording = recording();
+        // dgemm was inlined into main, and has called the nameless function, which has another address.
+        recording.tree.frames[1].is_inlined = true;
+        recording.tree.calls[2].parent = Some(1);
+        recording.tree.frames[2].offset = 0x70;
+        let read = read(&profile(&recording));
+        assert_eq!(read.samples[0].0, ["dgemm", "main"]);
+        assert_eq!(read.samples[1].0, ["chem+0x70", "dgemm", "main"]);
+        assert_eq!(read.addresses, [vec![0x40], vec![0x70, 0x40], vec![0, 0x70, 0x40]]);
+        assert_eq!(read.known, [[true; 4]]);
+    }
+
+    #[test]
+    fn what_is_not_known_of_a_module_is_not_said_to_be() {
+        let mut recording = recording();
+        for frame in &mut recording.tree.frames {
+            (frame.function, frame.file, frame.line) = (None, None, None);
+        }
+        assert_eq!(read(&profile(&recording)).known, [[false; 4]]);
+        recording.tree.frames[0].function = Some("main".into());
+        assert_eq!(read(&profile(&recording)).known, [[true, false, false, false]]);
     }
 
     #[test]

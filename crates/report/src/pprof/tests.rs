@@ -12,6 +12,10 @@ pub(crate) struct ReadProfile {
     pub period: ((String, String), u64),
     pub samples: Vec<ReadSample>,
     pub modules: Vec<String>,
+    /// For each module whether it has functions, files, lines, inlined frames.
+    pub known: Vec<[bool; 4]>,
+    /// Addresses of the locations of all samples, each as often as it stands there.
+    pub addresses: Vec<Vec<u64>>,
     pub comment: String,
     pub time_ns: u64,
     pub duration_ns: u64,
@@ -88,15 +92,22 @@ pub(crate) fn read(compressed: &[u8]) -> ReadProfile {
     let functions = profile.messages(field::FUNCTION);
     let locations = profile.messages(field::LOCATION);
     let by_id = |list: &[Fields], id: u64| list.iter().find(|of| of.number(1) == id).unwrap().clone();
-    let name = |id: u64| {
-        let line = by_id(&locations, id).messages(4)[0].clone();
-        text(&by_id(&functions, line.number(1)), 2)
+    let names = |id: u64| {
+        let lines = by_id(&locations, id).messages(4);
+        lines.iter().map(|line| text(&by_id(&functions, line.number(1)), 2)).collect::<Vec<_>>()
     };
     let sample = |sample: Fields| {
         let label = sample.messages(3).first().map(|label| (text(label, 1), text(label, 2)));
-        (sample.numbers(1).into_iter().map(name).collect(), sample.numbers(2), label)
+        (sample.numbers(1).into_iter().flat_map(names).collect(), sample.numbers(2), label)
+    };
+    let known = |module: Fields| [7, 8, 9, 10].map(|field| module.number(field) == 1);
+    let addresses = |sample: Fields| {
+        let chain = sample.numbers(1).into_iter();
+        chain.map(|id| by_id(&locations, id).number(3)).collect()
     };
     ReadProfile {
+        known: profile.messages(field::MAPPING).into_iter().map(known).collect(),
+        addresses: profile.messages(field::SAMPLE).into_iter().map(addresses).collect(),
         value_types: profile.messages(field::SAMPLE_TYPE).iter().map(value_type).collect(),
         shown: text(&profile, field::DEFAULT_SAMPLE_TYPE),
         period: (value_type(&profile.messages(field::PERIOD_TYPE)[0]), profile.number(field::PERIOD)),
@@ -114,7 +125,7 @@ fn a_reader_finds_what_was_written_and_no_sample_of_nothing() {
         values: &[ValueType { name: "calls", unit: "count" }, ValueType { name: "bytes", unit: "bytes" }],
         shown: 1,
         period: ValueType { name: "space", unit: "bytes" },
-        modules: vec![Module { path: "/bin/chem", build_id: "" }],
+        modules: vec![Module { path: "/bin/chem", build_id: "", has_functions: true }],
         places: vec![Place::named("main", Some(0)), Place::named("load", None)],
         samples: vec![
             Sample {
@@ -139,6 +150,8 @@ fn a_reader_finds_what_was_written_and_no_sample_of_nothing() {
             (vec!["main".into()], vec![0, 7], None),
         ],
         modules: vec!["/bin/chem".into()],
+        known: vec![[true, false, false, false]],
+        addresses: vec![vec![0, 0], vec![0]],
         comment: "chem 9".into(),
         time_ns: 2_000_000_000,
         duration_ns: 5,
