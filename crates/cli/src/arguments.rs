@@ -6,34 +6,17 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::exit_status;
 use crate::watch::arguments::WatchArguments;
 
 /// Runs programs under the Faultless allocator and finds out what an allocator costs them.
 #[derive(Debug, Parser)]
-#[command(name = "faultless", version, max_term_width = 100, after_help = EXIT_STATUS)]
+#[command(name = "faultless", version, max_term_width = 100, after_help = exit_status::of_all())]
 pub struct Arguments {
     /// What to do.
     #[command(subcommand)]
     pub action: Action,
 }
-
-/// Heading, then one line for each status: blanks, the status, blanks, what it means.
-pub const EXIT_STATUS: &str = "\
-Exit status:
-  run     the command's own; when a signal killed the command, the same signal
-  doctor  0 when a verdict was reached, whatever it says
-  faults  0 when faults were recorded, however the command ended
-  bench   0 when every allocator finished every run
-  heap    0 when it could look, however the command ended
-  map     0 when a map was shown, however the command ended
-  churn   0 when a report was made, however the command ended
-  watch   that of the command it started, as run; otherwise 0
-  export  the same
-  check   0, whatever is permitted
-  1       something went wrong, the command ended differently under different arms, or an allocator failed in a run
-  2       usage
-  126     the command cannot be executed, or a preload does not reach it
-  127     no such command";
 
 /// What to do.
 #[derive(Debug, Subcommand)]
@@ -64,7 +47,7 @@ pub enum Action {
 
 /// `faultless run`
 #[derive(Debug, Args)]
-#[command(after_help = EXIT_STATUS)]
+#[command(after_help = exit_status::of("run"))]
 pub struct RunArguments {
     /// Have the allocator print its statistics to standard error when the command exits.
     #[arg(long)]
@@ -79,7 +62,7 @@ pub struct RunArguments {
 
 /// `faultless doctor`
 #[derive(Debug, Args)]
-#[command(after_help = EXIT_STATUS)]
+#[command(after_help = exit_status::of("doctor"))]
 pub struct DoctorArguments {
     /// How often to run each arm.
     #[arg(short = 'n', long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
@@ -101,7 +84,7 @@ const LONGEST_IDLE_MS: i64 = 240_000;
 
 /// `faultless bench`
 #[derive(Debug, Args)]
-#[command(after_help = EXIT_STATUS)]
+#[command(after_help = exit_status::of("bench"))]
 pub struct BenchArguments {
     /// Suites (sun, classic, programs, threads, drawn, seeds) and single workloads; without any, all suites (--quick: all but drawn and seeds).
     #[arg(value_name = "SUITE|WORKLOAD")]
@@ -157,7 +140,7 @@ pub struct BenchArguments {
 
 /// `faultless churn`
 #[derive(Debug, Args)]
-#[command(after_help = EXIT_STATUS)]
+#[command(after_help = exit_status::of("churn"))]
 pub struct ChurnArguments {
     /// Calls of malloc and its family instead of those of the kernel.
     #[arg(long, conflicts_with = "by")]
@@ -203,7 +186,7 @@ pub enum ChurnMechanism {
 
 /// `faultless map`
 #[derive(Debug, Args)]
-#[command(after_help = EXIT_STATUS)]
+#[command(after_help = exit_status::of("faults"))]
 pub struct MapArguments {
     /// Look at the process with this number.
     #[arg(short, long, value_name = "PID", allow_negative_numbers = true, value_parser = crate::subject::number, conflicts_with = "file")]
@@ -237,7 +220,7 @@ pub struct MapArguments {
 
 /// `faultless faults`
 #[derive(Debug, Args)]
-#[command(after_help = EXIT_STATUS)]
+#[command(after_help = exit_status::of("map"))]
 pub struct FaultsArguments {
     /// Observe the process with this number instead of starting a command, until it ends or Ctrl-C.
     #[arg(short, long, value_name = "PID", allow_negative_numbers = true, value_parser = crate::subject::number, conflicts_with_all = ["words", "diff"])]
@@ -298,6 +281,7 @@ pub struct ManualArguments {
 mod tests {
     use super::*;
     use clap::CommandFactory;
+#[command(after_help = exit_status::of("manual"))]
 
     #[test]
     fn definitions_are_consistent() {

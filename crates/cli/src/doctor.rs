@@ -388,7 +388,7 @@ fn remarks(arms: &[ArmResult], remedies: &Remedies, has_several_processes: bool)
     if rounds < LEAST_ROUNDS {
         let runs = if rounds == 1 { "one run".to_owned() } else { format!("{rounds} runs") };
         remarks.push(format!(
-            "{runs} of each arm can tell from noise only what is half or twice as much; -n {LEAST_ROUNDS} or more can tell less"
+            "{runs} of each arm can tell from noise only what is half or twice as much; -n {LEAST_ROUNDS} or more tells smaller differences"
         ));
     }
     if !remedies.is_libc_reachable {

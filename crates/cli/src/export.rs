@@ -21,7 +21,7 @@ use faultless_records::recording::Line;
 use faultless_report::plain::plain;
 use faultless_report::prometheus_text::Look;
 
-use crate::arguments::EXIT_STATUS;
+use crate::exit_status;
 use crate::failure::Failure;
 use crate::followed::{self, FollowedArguments};
 use crate::output_file::{OutputFile, is_stream};
@@ -37,7 +37,7 @@ const ADDRESS: &str = "127.0.0.1:19477";
 
 /// `faultless export`
 #[derive(Debug, Args)]
-#[command(after_help = EXIT_STATUS)]
+#[command(after_help = exit_status::of("export"))]
 pub struct ExportArguments {
     /// Who is followed.
     #[command(flatten)]

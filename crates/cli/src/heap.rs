@@ -21,7 +21,7 @@ use faultless_report::heap;
 use faultless_report::heap::HeapView;
 use faultless_report::malloc_info;
 
-use crate::arguments::EXIT_STATUS;
+use crate::exit_status;
 use crate::failure::Failure;
 use crate::progress::Progress;
 use crate::{saved_file, subject};
@@ -29,7 +29,7 @@ use process::Manner;
 
 /// `faultless heap`
 #[derive(Debug, Args)]
-#[command(after_help = EXIT_STATUS)]
+#[command(after_help = exit_status::of("heap"))]
 pub struct HeapArguments {
     /// Walk the heaps of the process with this number.
     #[arg(short, long, value_name = "PID", allow_negative_numbers = true, value_parser = crate::subject::number, conflicts_with = "words")]

@@ -4,7 +4,8 @@ use std::io::{self, Write};
 
 use clap::CommandFactory;
 
-use crate::arguments::{Arguments, EXIT_STATUS, ManualArguments};
+use crate::arguments::{Arguments, ManualArguments};
+use crate::exit_status;
 use crate::failure::Failure;
 
 /// Prints what was asked for.
@@ -39,9 +40,8 @@ fn write_pages(mut definition: clap::Command, text: &mut Vec<u8>) -> io::Result<
         page.render_options_section(text)?;
     }
     writeln!(text, ".SH \"EXIT STATUS\"")?;
-    for line in EXIT_STATUS.lines().skip(1) {
-        let (status, meaning) = line.trim().split_once(' ').unwrap_or((line, ""));
-        writeln!(text, ".TP\n\\fB{status}\\fR\n{}", meaning.trim())?;
+    for (status, meaning) in exit_status::rows_of_all() {
+        writeln!(text, ".TP\n\\fB{status}\\fR\n{meaning}")?;
     }
     page.render_version_section(text)
 }

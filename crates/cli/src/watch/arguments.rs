@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use clap::Args;
 
-use crate::arguments::EXIT_STATUS;
+use crate::exit_status;
 use crate::followed::FollowedArguments;
 use crate::time_span;
 
 /// `faultless watch`
 #[derive(Debug, Args)]
-#[command(after_help = EXIT_STATUS)]
+#[command(after_help = exit_status::of("watch"))]
 pub struct WatchArguments {
     /// Who is watched.
     #[command(flatten)]
