@@ -3,10 +3,14 @@
 //! `build.rs` builds both; see there for the ways round it (`FAULTLESS_SO`).
 #![forbid(unsafe_code)]
 
-use std::fs::{self, OpenOptions};
+use std::fs;
 use std::io::{self, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+
+use unfinished::Unfinished;
+
+pub mod unfinished;
 
 mod embedded {
     include!(concat!(env!("OUT_DIR"), "/embedded.rs"));
@@ -95,21 +99,10 @@ pub fn workload_into(directory: &Path, workload: Workload) -> io::Result<PathBuf
 }
 
 fn write_by_renaming(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
-    let mut name = path.as_os_str().to_owned();
-    name.push(format!(".{}.new", std::process::id()));
-    let unfinished = PathBuf::from(name);
-    let result = write_new(&unfinished, bytes, mode).and_then(|()| fs::rename(&unfinished, path));
-    if result.is_err() {
-        let _ = fs::remove_file(&unfinished);
-    }
-    result
-}
-
-fn write_new(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?;
-    file.write_all(bytes)?;
-    // The mode given to open is cut by the umask.
-    file.set_permissions(fs::Permissions::from_mode(mode))
+    let mut made = Unfinished::beside(path)?;
+    made.file.write_all(bytes)?;
+    made.file.set_permissions(fs::Permissions::from_mode(mode))?;
+    made.rename(path)
 }
 
 #[cfg(test)]
@@ -137,6 +130,17 @@ mod tests {
         library_into(&directory).unwrap();
         assert_eq!(fs::read(&path).unwrap(), LIBRARY);
         assert_eq!(fs::read_dir(&directory).unwrap().count(), 1, "no unfinished file stays");
+        fs::remove_dir_all(&directory).unwrap();
+    }
+
+    #[test]
+    fn what_a_killed_writer_of_our_number_left_keeps_no_library_away() {
+        let directory = fresh_directory("left");
+        let left = directory.join(format!("{}.{}.new", library_file_name(), std::process::id()));
+        fs::write(left, "half").unwrap();
+        let path = library_into(&directory).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), LIBRARY);
+        assert_eq!(fs::read_dir(&directory).unwrap().count(), 1);
         fs::remove_dir_all(&directory).unwrap();
     }
 

@@ -1,13 +1,13 @@
 //! A file that appears whole or not at all.
 
-use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use faultless_probe::{named_pipe, permissions};
+use faultless_bundle::unfinished::Unfinished;
+use faultless_probe::named_pipe;
 use faultless_report::plain::plain;
 
 use crate::failure::Failure;
@@ -17,9 +17,15 @@ pub struct OutputFile {
     path: PathBuf,
     /// Where it is to appear, with no links on the way.
     place: PathBuf,
-    file: File,
-    /// Where it is written before it gets its name; none for what [`is_stream`].
-    unfinished: Option<PathBuf>,
+    target: Target,
+}
+
+/// What is written.
+enum Target {
+    /// It has its name already: what [`is_stream`].
+    Stream(File),
+    /// It gets its name in the end.
+    Beside(Unfinished),
 }
 
 impl OutputFile {
@@ -30,19 +36,13 @@ impl OutputFile {
     pub fn create(path: &Path) -> Result<Self, Failure> {
         refuse_dash(path)?;
         let place = place_of(path);
-        let made = if is_stream(path) {
-            open_stream(path).map(|file| (file, None))
-        } else {
-            let mut name = place.as_os_str().to_owned();
-            name.push(OsString::from(format!(".{}.new", std::process::id())));
-            let unfinished = PathBuf::from(name);
-            match path.is_dir() {
-                true => Err(io::Error::from(io::ErrorKind::IsADirectory)),
-                false => create_as(&unfinished, &place).map(|file| (file, Some(unfinished))),
-            }
+        let made = match () {
+            () if is_stream(path) => open_stream(path).map(Target::Stream),
+            () if path.is_dir() => Err(io::Error::from(io::ErrorKind::IsADirectory)),
+            () => create_beside(&place).map(Target::Beside),
         };
-        let (file, unfinished) = made.map_err(|error| Failure::of_writing(path, &error))?;
-        Ok(Self { path: path.to_owned(), place, file, unfinished })
+        let target = made.map_err(|error| Failure::of_writing(path, &error))?;
+        Ok(Self { path: path.to_owned(), place, target })
     }
 
     /// Where it is to appear, with no links on the way.
@@ -69,22 +69,12 @@ impl OutputFile {
     ///
     /// # Errors
     /// The same.
-    pub fn write_bytes(mut self, bytes: &[u8]) -> Result<(), Failure> {
-        let written = self.file.write_all(bytes).and_then(|()| match &self.unfinished {
-            Some(unfinished) => fs::rename(unfinished, &self.place),
-            None => Ok(()),
-        });
-        written.map_err(|error| Failure::of_writing(&self.path, &error))?;
-        self.unfinished = None;
-        Ok(())
-    }
-}
-
-impl Drop for OutputFile {
-    fn drop(&mut self) {
-        if let Some(unfinished) = &self.unfinished {
-            let _ = fs::remove_file(unfinished);
-        }
+    pub fn write_bytes(self, bytes: &[u8]) -> Result<(), Failure> {
+        let written = match self.target {
+            Target::Stream(mut file) => file.write_all(bytes),
+            Target::Beside(mut made) => made.file.write_all(bytes).and_then(|()| made.rename(&self.place)),
+        };
+        written.map_err(|error| Failure::of_writing(&self.path, &error))
     }
 }
 
@@ -139,29 +129,13 @@ pub fn open_stream(path: &Path) -> io::Result<File> {
     }
 }
 
-/// Makes a file that was not there, for those only who may read the one that it is to replace.
-fn create_as(unfinished: &Path, replaced: &Path) -> io::Result<File> {
-    let create = || OpenOptions::new().write(true).create_new(true).open(unfinished);
-    let file = match create() {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && is_left_over(unfinished) => {
-            fs::remove_file(unfinished)?;
-            create()?
-        }
-        made => made?,
-    };
-    // Held until it has its name: who finds it without its writer may take it away.
-    let _ = file.try_lock();
-    match fs::metadata(replaced) {
-        Ok(old) => file.set_permissions(old.permissions()).map(|()| file),
-        Err(_) => Ok(file),
+/// Makes the file beside its place, for those only who may read the one that it is to replace.
+fn create_beside(place: &Path) -> io::Result<Unfinished> {
+    let made = Unfinished::beside(place)?;
+    if let Ok(old) = fs::metadata(place) {
+        made.file.set_permissions(old.permissions())?;
     }
-}
-
-/// Whether a file of ours was left by a writer of our number that was killed, as in a container, where numbers come again.
-fn is_left_over(unfinished: &Path) -> bool {
-    let is_ours = fs::symlink_metadata(unfinished)
-        .is_ok_and(|found| found.is_file() && found.uid() == permissions::user());
-    is_ours && File::open(unfinished).is_ok_and(|file| file.try_lock().is_ok())
+    Ok(made)
 }
 
 /// The path of a file, of one that is to be made by its folder.

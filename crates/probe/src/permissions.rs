@@ -145,12 +145,6 @@ fn first_mapped(process: &Process) -> Option<String> {
     Some(format!("map_files/{:x}-{:x}", mapping.start, mapping.end))
 }
 
-/// The user whose rights we have.
-#[must_use]
-pub fn user() -> u32 {
-    geteuid().as_raw()
-}
-
 /// Whether it could be traced, without doing so: `mem` asks for the same right, nobody else may trace it, and a seccomp filter that
 /// refuses the call refuses it on a child of ours, too.
 fn attach_by_right(process: &Process, subject: Subject) -> Attempt {
