@@ -6,6 +6,10 @@ use faultless_diagnosis::spread::Spread;
 use faultless_diagnosis::standing::{self, Cost, Ratio};
 use faultless_records::bench::{Campaign, Cell, Sample, Suite};
 
+use crate::html_page::escape;
+
+use super::look;
+
 /// How a figure stands among those of the other contenders.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rank {
@@ -138,6 +142,12 @@ impl<'a> Board<'a> {
     #[must_use]
     pub fn name(&self, contender: usize) -> &str {
         self.campaign.contenders.get(contender).map_or("?", |contender| contender.name.as_str())
+    }
+
+    /// The head of a contender's column: how it is told apart, and its name.
+    #[must_use]
+    pub fn column_head(&self, contender: usize) -> String {
+        format!("{}<br>{}", look::sample(contender), escape(self.name(contender)))
     }
 
     /// Name of the contender that the others are compared with.

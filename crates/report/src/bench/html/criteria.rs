@@ -8,7 +8,6 @@ use crate::bench::seeds_table::{case_name, figure, heading, limit, written};
 use crate::html_page::escape;
 
 use super::board::Board;
-use super::look;
 
 /// The table of all criteria; nothing without cells of the suite.
 #[must_use]
@@ -29,12 +28,8 @@ pub fn section(board: &Board) -> String {
     );
     for contender in 0..board.campaign.contenders.len() {
         let (reached, judged) = tally(&rows, contender);
-        let _ = write!(
-            table,
-            "<th scope=\"col\">{}<br>{}<br>{reached} of {judged}</th>",
-            look::sample(contender),
-            escape(board.name(contender))
-        );
+        let head = board.column_head(contender);
+        let _ = write!(table, "<th scope=\"col\">{head}<br>{reached} of {judged}</th>");
     }
     table.push_str("</tr></thead>\n");
     for of_cell in rows.chunk_by(|one, other| one.cell == other.cell) {

@@ -9,7 +9,6 @@ use faultless_records::quantity::{self, whole};
 use crate::html_page::escape;
 
 use super::board::{Board, Entry, Figure};
-use super::look;
 use super::number::{interval, mebibytes, three_digits};
 use super::words::{cells, suite_title, time_name, workload_name};
 
@@ -25,12 +24,7 @@ pub fn section(board: &Board, suite: Suite) -> String {
         cells(count)
     );
     for contender in 0..board.campaign.contenders.len() {
-        let _ = write!(
-            table,
-            "<th scope=\"col\">{}<br>{}</th>",
-            look::sample(contender),
-            escape(board.name(contender))
-        );
+        let _ = write!(table, "<th scope=\"col\">{}</th>", board.column_head(contender));
     }
     table.push_str("</tr></thead>\n");
     for cell in standing::cells_of(board.campaign, suite) {
