@@ -4,7 +4,10 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
+use faultless_records::bench::Size;
+use faultless_records::churn_recording::Mechanism;
 
 use crate::exit_status;
 use crate::watch::arguments::WatchArguments;
@@ -79,6 +82,24 @@ pub struct DoctorArguments {
     pub command: Vec<OsString>,
 }
 
+/// Values that a recording has, too, by the names that they have in tables, with what `--help` says of each.
+fn by_name<Value: Copy + Send + Sync + 'static, const COUNT: usize>(
+    values: [(Value, &'static str); COUNT],
+    name: fn(Value) -> &'static str,
+) -> impl TypedValueParser<Value = Value> {
+    let possible = values.map(|(value, help)| PossibleValue::new(name(value)).help(help));
+    PossibleValuesParser::new(possible).try_map(move |word| {
+        let named = values.iter().find(|(value, _)| name(*value) == word);
+        named.map(|(value, _)| *value).ok_or("no such value")
+    })
+}
+
+/// What `--help` says of the sizes of a workload's problem.
+const SIZES: [(Size, &str); 2] = [
+    (Size::Small, "Some tenths of a second"),
+    (Size::Large, "About four times the work on eight times the memory"),
+];
+
 /// A run of `bench` is killed after 300 s, and its work takes up to a minute.
 const LONGEST_IDLE_MS: i64 = 240_000;
 
@@ -100,7 +121,7 @@ pub struct BenchArguments {
     #[arg(short, long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub threads: Vec<u32>,
     /// Problem sizes: small, large [default: both].
-    #[arg(short, long, value_delimiter = ',', value_name = "SIZE,...")]
+    #[arg(short, long, value_delimiter = ',', value_name = "SIZE,...", value_parser = by_name(SIZES, Size::name))]
     pub sizes: Vec<Size>,
     /// Rounds: how often each allocator runs each workload [default: 10, or 3 with --quick].
     #[arg(short = 'n', long, value_parser = clap::value_parser!(u32).range(1..=1000))]
@@ -152,8 +173,8 @@ pub struct ChurnArguments {
     #[arg(long = "for", value_name = "DURATION", value_parser = crate::time_span::parse)]
     pub limit: Option<Duration>,
     /// See the calls in this way only [default: the best that is permitted].
-    #[arg(long, value_name = "MECHANISM")]
-    pub by: Option<ChurnMechanism>,
+    #[arg(long, value_name = "MECHANISM", value_parser = by_name(MECHANISMS, Mechanism::name))]
+    pub by: Option<Mechanism>,
     /// Print the result as JSON; what a command prints then goes to standard error.
     #[arg(long)]
     pub json: bool,
@@ -171,22 +192,20 @@ pub struct ChurnArguments {
     pub words: Vec<OsString>,
 }
 
-/// A way to see the calls of a process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum ChurnMechanism {
-    /// The kernel's tracepoints: nothing stops; needs root.
-    Tracepoints,
-    /// The kernel's records of new mappings: nothing stops, and what is given back is not seen.
-    MmapRecords,
-    /// A filter that stops a command at these calls only.
-    Seccomp,
-    /// Stops at every system call.
-    Ptrace,
-}
+/// What `--help` says of the ways to see calls.
+const MECHANISMS: [(Mechanism, &str); 4] = [
+    (Mechanism::Tracepoints, "The kernel's tracepoints: nothing stops; needs root"),
+    (
+        Mechanism::MmapRecords,
+        "The kernel's records of new mappings: nothing stops, and what is given back is not seen",
+    ),
+    (Mechanism::Seccomp, "A filter that stops a command at these calls only"),
+    (Mechanism::Ptrace, "Stops at every system call"),
+];
 
 /// `faultless map`
 #[derive(Debug, Args)]
-#[command(after_help = exit_status::of("faults"))]
+#[command(after_help = exit_status::of("map"))]
 pub struct MapArguments {
     /// Look at the process with this number.
     #[arg(short, long, value_name = "PID", allow_negative_numbers = true, value_parser = crate::subject::number, conflicts_with = "file")]
@@ -220,7 +239,7 @@ pub struct MapArguments {
 
 /// `faultless faults`
 #[derive(Debug, Args)]
-#[command(after_help = exit_status::of("map"))]
+#[command(after_help = exit_status::of("faults"))]
 pub struct FaultsArguments {
     /// Observe the process with this number instead of starting a command, until it ends or Ctrl-C.
     #[arg(short, long, value_name = "PID", allow_negative_numbers = true, value_parser = crate::subject::number, conflicts_with_all = ["words", "diff"])]
@@ -260,17 +279,9 @@ pub struct FaultsArguments {
     pub words: Vec<OsString>,
 }
 
-/// Size of a workload's problem.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum Size {
-    /// Some tenths of a second.
-    Small,
-    /// About four times the work on eight times the memory.
-    Large,
-}
-
 /// `faultless manual`
 #[derive(Debug, Args)]
+#[command(after_help = exit_status::of("manual"))]
 pub struct ManualArguments {
     /// Completions for this shell instead of the man page.
     #[arg(long, value_name = "SHELL")]
@@ -281,7 +292,6 @@ pub struct ManualArguments {
 mod tests {
     use super::*;
     use clap::CommandFactory;
-#[command(after_help = exit_status::of("manual"))]
 
     #[test]
     fn definitions_are_consistent() {

@@ -13,7 +13,7 @@ use faultless_probe::clock::unix_s;
 use faultless_probe::java::{self, Java};
 use faultless_probe::signals::Signals;
 use faultless_probe::{loader, machine, program, terminal};
-use faultless_records::bench::{Campaign, Cell, Contender, SCHEMA, Sample, Size, Suite, SystemCalls};
+use faultless_records::bench::{Campaign, Cell, Contender, SCHEMA, Sample, Suite, SystemCalls};
 use faultless_records::measurement::Ending;
 use faultless_report::bench;
 use faultless_report::plain::fitted;
@@ -25,7 +25,7 @@ use faultless_trial::command::{self, RunError};
 use faultless_trial::environment::Environment;
 use faultless_trial::turns::Turn;
 
-use crate::arguments::{self, BenchArguments};
+use crate::arguments::BenchArguments;
 use crate::failure::Failure;
 use crate::library;
 use crate::output_file::{OutputFile, create_apart};
@@ -169,7 +169,7 @@ fn cells(arguments: &BenchArguments, seed: u32, javas: &[Java]) -> Result<Vec<Ce
     let wish = Wish {
         names: arguments.names.clone(),
         threads: arguments.threads.clone(),
-        sizes: arguments.sizes.iter().map(|size| size_of(*size)).collect(),
+        sizes: arguments.sizes.clone(),
         is_quick: arguments.quick,
         seed,
         javas: javas.iter().map(|java| java.version).collect(),
@@ -256,13 +256,6 @@ fn libc(signals: &Signals) -> Result<String, Failure> {
         .map_err(|error| Failure::of_run("/bin/sh", error))?;
     let version = loader::glibc_version(&look.measurement.mapped_files);
     Ok(version.map_or(String::new(), |(major, minor)| format!("glibc {major}.{minor}")))
-}
-
-fn size_of(size: arguments::Size) -> Size {
-    match size {
-        arguments::Size::Small => Size::Small,
-        arguments::Size::Large => Size::Large,
-    }
 }
 
 fn index_of(contenders: &[Contender], name: &str) -> Result<usize, Failure> {

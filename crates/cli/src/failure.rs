@@ -4,6 +4,7 @@ use std::fmt::Display;
 use std::io;
 use std::path::Path;
 
+use faultless_probe::file_limit;
 use faultless_probe::program::LookupError;
 use faultless_probe::watch::WatchError;
 use faultless_trial::command::RunError;
@@ -67,12 +68,10 @@ impl Failure {
     #[must_use]
     pub fn of_start(name: &str, error: &io::Error) -> Self {
         const ENOEXEC: i32 = 8;
-        const ENFILE: i32 = 23;
-        const EMFILE: i32 = 24;
         match error.kind() {
-            _ if matches!(error.raw_os_error(), Some(ENFILE | EMFILE)) => Self::Failed(format!(
-                "cannot start {name}: no more files may be open: raise the limit (ulimit -n, LimitNOFILE= of a service)"
-            )),
+            _ if file_limit::is_reached(error) => {
+                Self::Failed(format!("cannot start {name}: {}", file_limit::NO_MORE_FILES))
+            }
             _ if error.raw_os_error() == Some(ENOEXEC) => Self::Refused(format!(
                 "cannot start {name}: it is neither a program for this machine nor a script with a #! line; put its interpreter before it"
             )),

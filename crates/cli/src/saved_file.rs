@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use faultless_probe::program;
-use faultless_records::core_file;
+use faultless_records::{core_file, elf};
 use faultless_report::saved_form;
 
 use crate::failure::Failure;
@@ -74,7 +74,7 @@ fn refuse(
     }
     let head = head.map_err(|error| Failure::of_reading(path, error))?;
     let another = of_another(path, head);
-    if head.starts_with(b"#!") || (head.starts_with(b"\x7fELF") && another.is_none()) {
+    if head.starts_with(b"#!") || (head.starts_with(elf::MAGIC) && another.is_none()) {
         return Ok(());
     }
     let shown = path.display();

@@ -36,6 +36,10 @@ pub(crate) fn is_beyond(file: &impl AsFd) -> bool {
     number >= soft - RESERVE.min(soft / 2)
 }
 
+/// Why nothing more can be opened, and what helps.
+pub const NO_MORE_FILES: &str =
+    "no more files may be open; raise the limit (ulimit -n, LimitNOFILE= of a service)";
+
 /// Whether the kernel refused because too many files are open, here or in all of the system.
 #[must_use]
 pub fn is_reached(error: &io::Error) -> bool {

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use nix::libc;
 use nix::unistd::geteuid;
 
-use crate::process_list;
+use crate::{file_limit, process_list};
 
 /// What the names of all private directories begin with; the number of the process follows, and one of its own.
 pub(crate) const PREFIX: &str = "faultless-";
@@ -94,9 +94,7 @@ fn named_by_processes() -> io::Result<Vec<String>> {
         for file in ["maps", "environ"] {
             match fs::read(format!("/proc/{pid}/{file}")) {
                 Ok(bytes) => texts.push(String::from_utf8_lossy(&bytes).into_owned()),
-                Err(error) if matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) => {
-                    return Err(error);
-                }
+                Err(error) if file_limit::is_reached(&error) => return Err(error),
                 // It has ended, or is another user's.
                 Err(_) => {}
             }

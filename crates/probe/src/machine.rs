@@ -4,9 +4,8 @@ use std::fs;
 use std::time::Duration;
 
 use faultless_records::bench::Machine;
-use nix::unistd::{SysconfVar, sysconf};
 
-use crate::process_files;
+use crate::{clock, process_files};
 
 /// What is known of this machine; parts that cannot be read are empty or 0.
 #[must_use]
@@ -33,9 +32,8 @@ pub fn huge_pages() -> String {
 
 /// The time of so many clock ticks, in which `/proc` counts CPU time.
 #[must_use]
-pub fn duration_of_ticks(ticks: u64) -> Option<Duration> {
-    let ticks_per_s = u64::try_from(sysconf(SysconfVar::CLK_TCK).ok()??).ok()?;
-    Some(Duration::from_millis(ticks.checked_mul(1000)?.checked_div(ticks_per_s)?))
+pub fn duration_of_ticks(ticks: u64) -> Duration {
+    Duration::from_secs_f64(ticks as f64 / clock::ticks_per_s())
 }
 
 /// Value of the first `name : value` line.
@@ -78,8 +76,7 @@ impl CpuTimes {
     /// Reads `/proc/stat`; none where it cannot be read.
     #[must_use]
     pub fn now() -> Option<Self> {
-        let ticks_per_s = sysconf(SysconfVar::CLK_TCK).ok()??;
-        parse_stat(&fs::read_to_string("/proc/stat").ok()?, ticks_per_s as f64)
+        parse_stat(&fs::read_to_string("/proc/stat").ok()?, clock::ticks_per_s())
     }
 
     /// Part of the CPU time since `earlier` that neither was idle nor went into `own_s` seconds of our own.

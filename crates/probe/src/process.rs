@@ -18,6 +18,7 @@ use nix::fcntl::{OFlag, openat, readlinkat};
 use nix::sys::stat::Mode;
 
 use crate::closed::{self, Access};
+use crate::file_limit::{self, NO_MORE_FILES};
 use crate::mapped_file;
 
 /// A live process.
@@ -80,10 +81,7 @@ impl fmt::Display for ProcessError {
                 let cure = closed::cure(*pid, access, "CAP_SYS_PTRACE");
                 write!(out, "not permitted to read {file} of process {pid}{cure}")
             }
-            Self::Files(pid) => write!(
-                out,
-                "process {pid} cannot be read, since no more files may be open: raise the limit (ulimit -n, LimitNOFILE= of a service)"
-            ),
+            Self::Files(pid) => write!(out, "process {pid} cannot be read, since {NO_MORE_FILES}"),
             Self::System { pid, file, error } => write!(out, "cannot read {file} of process {pid}: {error}"),
         }
     }
@@ -326,7 +324,7 @@ fn failure(pid: i32, file: &str, error: io::Error) -> ProcessError {
         Some(Errno::ESRCH) => ProcessError::Ended(pid),
         // A directory of a process that has ended is empty.
         Some(Errno::ENOENT) if !Path::new(&format!("/proc/{pid}/stat")).exists() => ProcessError::Ended(pid),
-        Some(Errno::EMFILE | Errno::ENFILE) => ProcessError::Files(pid),
+        _ if file_limit::is_reached(&error) => ProcessError::Files(pid),
         Some(Errno::EACCES | Errno::EPERM) => ProcessError::Denied { pid, file: file.to_owned() },
         _ => ProcessError::System { pid, file: file.to_owned(), error },
     }

@@ -16,6 +16,7 @@ use faultless_records::recording::{Cost, Event, Happening, Line, Note, Process, 
 use nix::libc;
 
 use crate::clock;
+use crate::file_limit::{self, NO_MORE_FILES};
 use crate::process::ProcessError;
 use crate::process_events::ProcessEvents;
 use crate::process_list::{Candidate, Refused, Selection};
@@ -33,10 +34,6 @@ const SETTLED_NS: u64 = 1_000_000_000;
 
 /// A search, or a reading of `smaps_rollup`, is not repeated before this many times its own duration has passed.
 const REST: u64 = 500;
-
-/// Why nothing more can be opened, and what helps.
-const NO_MORE_FILES: &str =
-    "no more files may be open; raise the limit (ulimit -n, LimitNOFILE= of a service)";
 
 /// The watched processes.
 #[derive(Debug)]
@@ -451,9 +448,9 @@ impl Sampler {
 
 /// Why wanted processes cannot be looked for.
 fn no_search(error: &io::Error) -> String {
-    match error.raw_os_error() {
-        Some(libc::EMFILE | libc::ENFILE) => format!("processes cannot be looked for: {NO_MORE_FILES}"),
-        _ => format!("processes cannot be looked for: cannot list /proc: {error}"),
+    match file_limit::is_reached(error) {
+        true => format!("processes cannot be looked for: {NO_MORE_FILES}"),
+        false => format!("processes cannot be looked for: cannot list /proc: {error}"),
     }
 }
 

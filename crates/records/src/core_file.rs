@@ -4,6 +4,8 @@
 
 use std::fmt;
 
+use crate::elf;
+
 /// Bytes that [`Header::parse`] needs from the start of the file.
 pub const HEADER_BYTES: usize = 64;
 /// Most bytes of notes that are read: a process with very many mapped files.
@@ -54,7 +56,7 @@ pub fn is_core(head: &[u8]) -> bool {
         Some(2) => kind.map(u16::from_be_bytes),
         _ => kind.map(u16::from_le_bytes),
     };
-    head.starts_with(b"\x7fELF") && kind == Some(TYPE_CORE)
+    head.starts_with(elf::MAGIC) && kind == Some(TYPE_CORE)
 }
 
 /// Where the table of segments is.
@@ -73,7 +75,7 @@ impl Header {
     /// # Errors
     /// [`CoreError`].
     pub fn parse(bytes: &[u8]) -> Result<Self, CoreError> {
-        if !bytes.starts_with(b"\x7fELF") {
+        if !bytes.starts_with(elf::MAGIC) {
             return Err(CoreError::NotElf);
         }
         if bytes.get(4..6) != Some(&[2, 1]) {

@@ -23,7 +23,8 @@ pub enum ElfError {
 /// Reads bytes of a file from an offset on; whether all of them are there.
 pub type ReadAt<'file> = &'file dyn Fn(u64, &mut [u8]) -> bool;
 
-const MAGIC: &[u8] = b"\x7fELF";
+/// How every ELF file begins.
+pub const MAGIC: &[u8] = b"\x7fELF";
 const CLASS_64: u8 = 2;
 const LITTLE_ENDIAN: u8 = 1;
 const PT_INTERP: u32 = 3;

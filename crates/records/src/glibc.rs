@@ -1,5 +1,7 @@
 //! Which files are glibc's, and its version, from the text that every `libc.so.6` carries.
 
+use crate::mappings::DELETED;
+
 /// Start of the text; the version follows further on: `… stable release version 2.36.`
 const BANNER: &[u8] = b"GNU C Library ";
 const BEFORE_VERSION: &str = "release version ";
@@ -10,7 +12,7 @@ const BANNER_BYTES: usize = 200;
 /// Whether a file is glibc's, by its path, which the kernel may have marked as deleted.
 #[must_use]
 pub fn is_libc(path: &[u8]) -> bool {
-    let path = path.strip_suffix(b" (deleted)").unwrap_or(path);
+    let path = path.strip_suffix(DELETED.as_bytes()).unwrap_or(path);
     let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
     name.starts_with(b"libc.so.6") || (name.starts_with(b"libc-2.") && name.ends_with(b".so"))
 }

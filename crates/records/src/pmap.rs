@@ -4,7 +4,7 @@
 //! unless `-p` was given.
 
 use crate::mappings::{
-    Mapping, MappingsError, Usage, decimal, hexadecimal, lines, read_permissions, split, word,
+    DELETED, Mapping, MappingsError, Usage, decimal, hexadecimal, lines, read_permissions, split, word,
 };
 
 /// Whether a file looks like output of pmap: its first or second line has the heading of the columns.
@@ -118,7 +118,7 @@ fn row(columns: &[&[u8]], line: &[u8]) -> Option<Mapping> {
 /// The name as `smaps` has it, where it is one that the kernel gives to memory that is shared: of its own file system, which
 /// has no device, and without the slash or folder that pmap leaves out.
 fn name(printed: &[u8], device: (u32, u32)) -> Vec<u8> {
-    let is_shared_segment = printed.starts_with(b"SYSV") && printed.ends_with(b" (deleted)");
+    let is_shared_segment = printed.starts_with(b"SYSV") && printed.ends_with(DELETED.as_bytes());
     let folder: &[u8] = match printed {
         _ if device.0 != 0 => b"",
         b"zero (deleted)" => b"/dev/",

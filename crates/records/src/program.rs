@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 
 use crate::elf::Executable;
+use crate::glibc;
+use crate::mappings::DELETED;
 use crate::script::Interpreter;
 
 /// One file that takes part in starting a command: the program, or a script and its interpreters in order.
@@ -50,6 +52,14 @@ pub fn is_loader(path: &str) -> bool {
     ["ld-", "ld64.so", "ld.so"].iter().any(|start| name.starts_with(start))
 }
 
+/// Whether a file is a C library: glibc's, or musl's, which is its loader, too.
+#[must_use]
+pub fn is_libc(path: &str) -> bool {
+    let name = path.rsplit('/').next().unwrap_or_default();
+    let name = name.strip_suffix(DELETED).unwrap_or(name);
+    glibc::is_libc(name.as_bytes()) || name.starts_with("ld-musl-") || name == "libc.so"
+}
+
 /// The program among the files that a process has mapped, which it is the first of; none where a loader was called by its name.
 #[must_use]
 pub fn program_of(mapped_files: &[String]) -> Option<&str> {
@@ -61,12 +71,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn loaders_are_known_by_their_names() {
+    fn loaders_and_c_libraries_are_known_by_their_names() {
         for path in
             ["/lib64/ld-linux-x86-64.so.2", "/lib/ld-musl-x86_64.so.1", "ld-2.31.so", "/lib64/ld64.so.2"]
         {
             assert!(is_loader(path), "{path}");
         }
+        let libraries =
+            ["/lib/libc.so.6", "libc-2.31.so", "/lib/ld-musl-x86_64.so.1 (deleted)", "/usr/lib/libc.so"];
+        assert!(libraries.into_iter().all(is_libc));
+        assert!(!is_libc("/lib64/ld-linux-x86-64.so.2") && !is_libc("/usr/lib/libc++.so.1"));
         assert!(!is_loader("/usr/lib/libld.so") && !is_loader("/lib/ld-linux/libc.so.6"));
     }
 }

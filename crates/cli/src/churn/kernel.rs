@@ -19,7 +19,7 @@ use faultless_records::perf_record::{News, PerfRecord, Sample};
 use faultless_records::quantity::several;
 use faultless_trial::call_stacks::CallStacks;
 
-use crate::arguments::{ChurnArguments, ChurnMechanism};
+use crate::arguments::ChurnArguments;
 use crate::churn::no_callers;
 use crate::failure::Failure;
 use crate::observing_progress::{Elsewhere, ObservingProgress};
@@ -88,7 +88,7 @@ fn look_at_process(
     signals: &Signals,
 ) -> Result<ChurnRecording, Failure> {
     let process = subject::process(pid)?;
-    if arguments.by == Some(ChurnMechanism::Seccomp) {
+    if arguments.by == Some(Mechanism::Seccomp) {
         return Err(Failure::Usage(
             "a seccomp filter can only be given to a command that is started: use --by ptrace with --pid"
                 .into(),
@@ -149,13 +149,7 @@ impl Way {
 
 /// The first of these ways that works here, or the one that is wanted; tried out on a process of ours, which also shows what it
 /// costs.
-fn choose(wanted: Option<ChurnMechanism>, usual: &[Mechanism]) -> Result<Way, Failure> {
-    let wanted = wanted.map(|wanted| match wanted {
-        ChurnMechanism::Tracepoints => Mechanism::Tracepoints,
-        ChurnMechanism::MmapRecords => Mechanism::MmapRecords,
-        ChurnMechanism::Seccomp => Mechanism::Seccomp,
-        ChurnMechanism::Ptrace => Mechanism::Ptrace,
-    });
+fn choose(wanted: Option<Mechanism>, usual: &[Mechanism]) -> Result<Way, Failure> {
     let mut refusals: Vec<String> = Vec::new();
     for mechanism in wanted.as_ref().map_or(usual, std::slice::from_ref) {
         let tried = match mechanism {

@@ -13,6 +13,7 @@ use faultless_probe::uprobe::{self, Allocator, CallsElsewhere, FUNCTIONS, Observ
 use faultless_records::malloc_event::MallocEvent;
 use faultless_records::malloc_recording::{MallocCost, MallocMechanism, MallocRecording};
 use faultless_records::perf_record::{PerfRecord, Sample};
+use faultless_records::program::{is_libc, is_loader};
 use faultless_records::quantity::several;
 use faultless_symbols::exported;
 use faultless_trial::call_stacks::CallStacks;
@@ -110,12 +111,12 @@ fn allocator(process: &Process) -> Result<Allocator, Failure> {
         if !mapping.is_executable() || !path.starts_with('/') {
             continue;
         }
-        let name = path.rsplit('/').next().unwrap_or_default();
-        let rank = match name {
-            _ if Path::new(&path) == program => 0,
-            name if name.starts_with("ld-linux") || name.starts_with("ld-2") => continue,
-            name if name.starts_with("libc.so") || name.starts_with("libc-2") => 2,
-            _ => 1,
+        let rank = match () {
+            () if Path::new(&path) == program => 0,
+            // Before loaders are left out: musl's is its libc.
+            () if is_libc(&path) => 2,
+            () if is_loader(&path) => continue,
+            () => 1,
         };
         let file = process.open_mapped(mapping.start, mapping.end, &mapping.name, mapping.inode);
         let Ok(file) = file else { continue };

@@ -329,7 +329,7 @@ impl Recorder {
             faults = faults.plus(child.all());
         }
         let ticks = last.cpu_ticks.saturating_sub(first.cpu_ticks);
-        let (cpu, are_late) = (machine::duration_of_ticks(ticks), !process.is_alive());
+        let (cpu, are_late) = (Some(machine::duration_of_ticks(ticks)), !process.is_alive());
         Accounts { faults: Some(faults), cpu, are_late }
     }
 
