@@ -13,6 +13,7 @@ use perf_event_open_sys::bindings::{
 
 use super::events::{Event, Plan, Sampling, Scope, What};
 use super::refusal::PerfError;
+use crate::file_limit;
 
 /// Where the kernel tells the number of its kind of event for uprobes.
 const UPROBE_TYPE: &str = "/sys/bus/event_source/devices/uprobe/type";
@@ -56,7 +57,12 @@ pub(super) fn of_event(event: &Event, plan: &Plan, abilities: Abilities) -> Resu
         }
         What::Function { file, offset, is_return } => {
             let lack = |reason: String| PerfError::NoProbes(format!("{UPROBE_TYPE}: {reason}"));
-            let number = fs::read_to_string(UPROBE_TYPE).map_err(|error| lack(error.to_string()))?;
+            let number = fs::read_to_string(UPROBE_TYPE).map_err(|error| {
+                if file_limit::is_reached(&error) {
+                    return PerfError::Files { needed: 0 };
+                }
+                lack(error.to_string())
+            })?;
             kernel.type_ = number.trim().parse().map_err(|error: ParseIntError| lack(error.to_string()))?;
             kernel.config = if *is_return { RETURN_PROBE } else { 0 };
             let named = CString::new(file.as_os_str().as_bytes());
