@@ -159,6 +159,23 @@ impl Central {
         self.store_from(spans, home, class, magazine, true);
     }
 
+    /// As [`Central::store`], of what a thread of the shard `own` freed that takes no such blocks: the shard `home`, whose blocks they most
+    /// likely are, has the first place. False if their blocks went back to their slabs.
+    pub fn store_unwanted(
+        &self,
+        spans: &Spans,
+        own: usize,
+        home: usize,
+        class: usize,
+        magazine: Magazine,
+    ) -> bool {
+        if magazine.is_empty() || self.pass_on(spans, home, class, magazine, own != home) {
+            return true;
+        }
+        self.send_back(spans, home, class, magazine);
+        false
+    }
+
     fn store_from(&self, spans: &Spans, own: usize, class: usize, magazine: Magazine, is_foreign: bool) {
         if !magazine.is_empty() && !self.pass_on(spans, own, class, magazine, is_foreign) {
             self.send_back(spans, own, class, magazine);

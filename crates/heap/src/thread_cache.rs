@@ -12,6 +12,7 @@
 mod again;
 mod bin;
 mod budget;
+mod demand;
 mod first_use;
 mod registry;
 mod revocation;
@@ -223,6 +224,7 @@ impl ThreadCache {
         self.visit();
         let bin = &self.bins[class];
         bin.open();
+        bin.note_wanted();
         let (mut list, mut zero) = (bin.list(), false);
         if list.is_empty() {
             list = self.take_spare(class);
@@ -283,7 +285,8 @@ impl ThreadCache {
     }
 
     /// Keeps a free block after [`ThreadCache::push`] found no room: the full list becomes the spare, and the former spare goes to
-    /// `central`, or the other way about. A list of other shards' blocks goes to the shard of the last one.
+    /// `central`, or the other way about. A list of other shards' blocks goes to the shard of the last one, and so does one of a class
+    /// that this thread does not take.
     pub fn flush(&self, tag: Tag, block: usize, central: &Central, spans: &Spans, budget: &Budget) {
         let _guard = self.lock.lock();
         self.visit();
@@ -291,19 +294,31 @@ impl ThreadCache {
         let bin = &self.bins[place];
         bin.open();
         let mut list = bin.list();
-        if list.count >= bin.capacity.get() && self.grow(place, spans, budget) != Growth::Grown {
+        let is_unwanted = place == class && !bin.is_wanted();
+        let is_enough = is_unwanted && bin.capacity.get() >= demand::enough_unwanted(class);
+        if list.count >= bin.capacity.get() && (is_enough || self.grow(place, spans, budget) != Growth::Grown)
+        {
             // Before the list is walked: whoever finds a mistake there ends the process, and a handler of SIGABRT allocates.
             bin.replace(Magazine::EMPTY);
             // Only what the budget paid for is kept as a spare.
             let capacity = bin.capacity.get();
             if place != class {
                 central.store_foreign(spans, tag.shard(), class, list);
+            } else if is_unwanted {
+                let is_passed_on = central.store_unwanted(spans, self.shard(), tag.shard(), class, list);
+                if bin.note_sent(is_passed_on) {
+                    self.grow(place, spans, budget);
+                }
             } else if capacity > size_class::magazine_min(class) && !spans.is_releasing_alone() {
                 let spare = Magazine::unpack(self.spares[class].get());
                 let kept = central.store_either(spans, self.shard(), class, spare, list);
                 self.spares[class].set(kept.pack());
             } else {
                 central.store(spans, self.shard(), class, list);
+            }
+            let is_foreign = place == class && tag.shard() != self.shard();
+            if is_foreign && capacity >= demand::enough_unwanted(class) {
+                bin.note_foreign();
             }
             list = Magazine::EMPTY;
             if capacity == 0 {

@@ -1,7 +1,8 @@
 //! The lists of a cache, and how `free` finds that of a block.
 
+use super::demand::Demand;
 use crate::magazine::Magazine;
-use crate::page_map::{Guarded32, Tag};
+use crate::page_map::{Guarded16, Tag};
 use crate::size_class::{CLASSES, GOING_HOME};
 use core::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 
@@ -30,7 +31,27 @@ pub struct Bin {
     /// How many more blocks the list may hold. Synchronization: owner only.
     pub room: AtomicI32,
     /// Most blocks the list may hold. Synchronization: the cache's lock.
-    pub capacity: Guarded32,
+    pub capacity: Capacity,
+    /// Whether the thread takes such blocks. Synchronization: the cache's lock.
+    pub demand: Demand,
+}
+
+/// A number of blocks, a magazine's at most, in 16 bits.
+pub struct Capacity(Guarded16);
+
+impl Capacity {
+    /// The number.
+    #[inline]
+    pub fn get(&self) -> u32 {
+        self.0.get().into()
+    }
+
+    /// Another.
+    #[inline]
+    pub fn set(&self, blocks: u32) {
+        debug_assert!(u16::try_from(blocks).is_ok());
+        self.0.set(blocks as u16);
+    }
 }
 
 const _: () = assert!(size_of::<Bin>() == 1 << Tag::CLASS_SHIFT);
@@ -102,7 +123,12 @@ impl Place {
 impl Bin {
     /// One that sends every operation to the slow path.
     pub const fn gated() -> Self {
-        Self { head: AtomicUsize::new(GATE), room: AtomicI32::new(0), capacity: Guarded32::new(0) }
+        Self {
+            head: AtomicUsize::new(GATE),
+            room: AtomicI32::new(0),
+            capacity: Capacity(Guarded16::new(0)),
+            demand: Demand::new(),
+        }
     }
 
     /// Most blocks it may hold.

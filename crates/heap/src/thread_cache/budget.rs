@@ -40,7 +40,8 @@ impl Budget {
         }
     }
 
-    /// A list and its spare both grow by `blocks`; lists of other shards' blocks, which have no spare, pay as much.
+    /// A list and its spare both grow by `blocks`; lists that have no spare, of other shards' blocks or of a class that is only freed, pay as
+    /// much.
     fn bytes(blocks: u32, class: usize) -> isize {
         (2 * blocks as usize * size_class::size(class)) as isize
     }
