@@ -5,7 +5,6 @@ mod filled;
 mod gathering;
 mod relocation;
 mod start;
-mod tail;
 
 use crate::colour::LINE_BYTES;
 use crate::granule::{GRANULE_BYTES, Span, bytes_of, granules_for};
@@ -16,7 +15,7 @@ use crate::span_heap::Taken;
 use crate::spans::{RECENT, Spans};
 use books::Books;
 pub use books::{LargeBin, LargeTotals};
-use core::sync::atomic::{AtomicBool, AtomicUsize};
+use core::sync::atomic::AtomicBool;
 use filled::Filled;
 use gathering::shows_filled;
 use start::Start;
@@ -34,8 +33,6 @@ pub struct Large {
     filled: Filled,
     /// Whether a move lost its target: a limit of the process refuses moves, and would take a span each time.
     loses_targets: AtomicBool,
-    /// Bytes of pages around blocks that became smaller. Synchronization: any thread.
-    left_around: AtomicUsize,
 }
 
 /// A block just allocated.
@@ -80,6 +77,12 @@ impl Live<'_> {
         self.record.large().offset()
     }
 
+    /// It ends, or gets another size; whether the pages that it left are wanted again. Returns the bytes of those that are there.
+    #[inline(always)]
+    fn forget_rest(self, spans: &Spans, is_wanted: bool) -> usize {
+        if self.record.large().rest() > 0 { spans.forget_rest(self.first, is_wanted) } else { 0 }
+    }
+
     /// Says that a thread keeps it, or that it is live.
     #[inline]
     pub fn set_kept(self, is_kept: bool) {
@@ -95,12 +98,7 @@ impl NewBlock {
 impl Large {
     /// No blocks.
     pub const fn new() -> Self {
-        Self {
-            books: Books::new(),
-            filled: Filled::new(),
-            loses_targets: AtomicBool::new(false),
-            left_around: AtomicUsize::new(0),
-        }
+        Self { books: Books::new(), filled: Filled::new(), loses_targets: AtomicBool::new(false) }
     }
 
     /// Allocates `bytes` at a multiple of `align`, a power of two, for a thread of this shard.
@@ -227,7 +225,7 @@ impl Large {
         let keeps = spans.keep_recent(place, block.first, block.record);
         if keeps {
             self.filled.freed(&spans.map, block.first, bytes);
-            self.forget_around(block);
+            block.forget_rest(spans, true);
             self.books.remove_later(place, bytes);
         }
         keeps
@@ -305,7 +303,7 @@ impl Large {
         let block = self.look_up(spans, address);
         let (Live { first, record }, bytes) = (block, block.bytes());
         self.filled.freed(&spans.map, first, bytes);
-        self.forget_around(block);
+        block.forget_rest(spans, true);
         record.set_state(State::Interior);
         let granules = record.granules.get();
         let span = Span { first, granules };
@@ -327,7 +325,7 @@ impl Large {
         let block = self.look_up(spans, address);
         let (Live { first, record }, old_bytes) = (block, block.bytes());
         let new_bytes = whole_units(new_bytes);
-        self.forget_around(block);
+        let rest = block.forget_rest(spans, new_bytes > old_bytes);
         let (old, new) = (record.granules.get(), granules_for(new_bytes + block.offset())?);
         if new > old {
             let take_behind = || spans.take_behind(shard, Span { first, granules: old }, new - old);
@@ -358,7 +356,7 @@ impl Large {
         }
         record.large().set_bytes(new_bytes);
         if new_bytes < old_bytes {
-            self.leave_around(spans, block);
+            spans.leave_rest(first, rest + old_bytes - new_bytes);
         }
         spans.in_shard(shard, |kept| {
             self.settle(shard);

@@ -9,6 +9,7 @@ mod keeping;
 pub mod kept;
 mod large;
 mod recent;
+mod rests;
 
 use crate::decay;
 use crate::granule::Span;
@@ -26,6 +27,7 @@ use keeping::KeptByShard;
 use kept::SLAB_LONGEST;
 pub use recent::PLACES as RECENT;
 use recent::Recent;
+use rests::Rests;
 
 /// Most shards; threads beyond share them.
 pub const SHARDS: usize = 64;
@@ -62,6 +64,8 @@ pub struct Spans {
     heap: Lock<SpanHeap>,
     /// What every granule is.
     pub map: PageMap,
+    /// Large blocks that became smaller and left pages around them.
+    rests: Lock<Rests>,
     /// Held while a huge page is brought in, in no list.
     populating: Lock<()>,
     /// Held while pages of free spans are moved to a block, and these are in no list: a fork and a thread that runs out of memory wait for
@@ -95,6 +99,7 @@ impl Spans {
         Self {
             map: PageMap::new(),
             heap: Lock::new(SpanHeap::new()),
+            rests: Lock::new(Rests::new()),
             populating: Lock::new(()),
             gathering: Lock::new(()),
             purging: Lock::new(()),
@@ -225,7 +230,7 @@ impl Spans {
     /// Sees to it that what waits goes when its time has come, where there is no purger.
     #[cold]
     fn look_at_waiting(&self) {
-        let mut waits = false;
+        let mut waits = self.give_rests(usize::MAX);
         for (place, heap) in self.each_heap() {
             waits |= heap.waiting() > 0 && !heap.decay.has_purger();
             if heap.is_due(&self.map, false, os::now_ns()) {
@@ -282,7 +287,7 @@ impl Spans {
     /// As [`Spans::purge_all`], for who asks for it (`malloc_trim`): also what the kernel refused to take before.
     pub fn trim(&self) -> usize {
         self.each_heap().for_each(|(_, mut heap)| heap.ask_again(&self.map));
-        self.purge_all()
+        self.give_all_rests() + self.purge_all()
     }
 
     fn purge_rounds(&self, which: Which) -> usize {
@@ -415,7 +420,9 @@ impl Spans {
 
     /// What a MiB of idle memory is worth, in ns of CPU time a second; at least 1.
     pub fn set_price(&self, price_ns: u64) {
-        self.each_heap().for_each(|(_, mut heap)| heap.decay.set_hold_max(decay::hold_max_ns(price_ns)));
+        let hold_max_ns = decay::hold_max_ns(price_ns);
+        self.each_heap().for_each(|(_, mut heap)| heap.decay.set_hold_max(hold_max_ns));
+        self.hold_rests_for(hold_max_ns);
     }
 
     /// The longest time in ns that free memory is held.
@@ -452,6 +459,7 @@ impl Spans {
         self.opening.hold_for_fork();
         self.shards_in_use().iter().for_each(|shard| shard.spans.hold_for_fork());
         self.depot.hold_for_fork();
+        self.rests.hold_for_fork();
         self.populating.hold_for_fork();
         self.gathering.hold_for_fork();
         self.purging.hold_for_fork();
@@ -468,6 +476,7 @@ impl Spans {
         self.purging.release_after_fork();
         self.gathering.release_after_fork();
         self.populating.release_after_fork();
+        self.rests.release_after_fork();
         self.depot.release_after_fork();
         // This thread may have brought another into use meanwhile, whose lock is not held.
         self.shards_in_use().iter().for_each(|shard| shard.spans.release_after_fork());

@@ -51,7 +51,7 @@ pub struct Record {
     bin: Guarded8,
     /// Bit 0: page tables were moved here, so the mapping is split. Synchronization: as `state`.
     flags: Guarded8,
-    /// Slab. Synchronization: the class lock.
+    /// Slab. Synchronization: the class lock. Large: `has_lost_rest`, the lock of the rests.
     quiet: Guarded8,
     /// On the first granule of the memory of a huge page: 1 if it was brought in as one and nothing of it was purged since.
     /// Synchronization: none needed; who purges a part twice breaks what is broken.
@@ -65,10 +65,10 @@ pub struct Record {
     pub first: Guarded32,
     /// List of slabs of a class, or of free spans of a size. Synchronization: the list's lock.
     pub prev: Link,
-    /// As `prev`; also of what a shard keeps.
+    /// As `prev`; also of what a shard keeps. Large: `rest`, the block's owner.
     pub next: Link,
     /// Free: order in time. Synchronization: the span heap's lock. Slab: `shard`, written before a block leaves it, and under the class
-    /// locks of both shards when it moves. Large: `left_around`, the block's owner.
+    /// locks of both shards when it moves. Large: of the blocks that have rests, that of the rests.
     older: Link,
     /// As `older`.
     newer: Link,
@@ -78,7 +78,7 @@ pub struct Record {
     hint: Guarded16,
     /// Slab: `purged_pages`. Free: `freed_at`. Large: `bytes`. Synchronization: as `state`.
     value: Guarded64,
-    /// Free. Synchronization: the span heap's lock. Slab: `unused_from`, the class lock.
+    /// Free. Synchronization: the span heap's lock. Slab: `unused_from`, the class lock. Large: `rest_since`, the lock of the rests.
     deadline: Guarded64,
 }
 
@@ -152,7 +152,7 @@ impl Record {
     pub fn make_large(&self, bytes: usize, offset: usize) -> LargeRecord<'_> {
         self.value.set(bytes as u64);
         self.hint.set(offset as u16);
-        self.older.set(0);
+        self.next.set(0);
         self.set_state(State::Large);
         LargeRecord(self)
     }
@@ -221,7 +221,13 @@ view! {
         /// Bytes from the start of its span to the block.
         offset, set_offset: usize = hint as u16;
         /// Bytes of pages around it that were left when it became smaller.
-        left_around, set_left_around: usize = older as u32;
+        rest, set_rest: usize = next as u32;
+        /// When that was, or when they went, ns.
+        rest_since, set_rest_since: u64 = deadline as u64;
+        /// The block that became smaller before it.
+        older, set_older: u32 = older as u32;
+        /// The block that became smaller after it.
+        newer, set_newer: u32 = newer as u32;
     }
 }
 
@@ -240,6 +246,14 @@ impl LargeRecord<'_> {
         self.0.bin.get() == 1
     }
 
+    /// Whether the pages around it that were left went back.
+    pub fn has_lost_rest(self) -> bool {
+        self.0.quiet.get() == 1
+    }
+    /// Says whether they went back.
+    pub fn set_has_lost_rest(self, has_lost: bool) {
+        self.0.quiet.set(u8::from(has_lost));
+    }
     /// Says whether its pages are the first there, and small, or it was cleared.
     #[inline(always)]
     pub fn set_had_no_pages(self, had_none: bool) {

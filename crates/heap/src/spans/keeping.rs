@@ -142,6 +142,7 @@ impl Spans {
 
     /// Purges, with the next batch, what shards keep and did not need since the last call. Returns whether they keep more.
     pub fn return_unused(&self) -> bool {
+        let rests = self.give_rests(usize::MAX);
         let now = os::now_ns();
         let is_left = self.with(now, |heap, map| {
             if let Some(rest) = heap.huge_page.take_unneeded() {
@@ -149,7 +150,7 @@ impl Spans {
             }
             heap.huge_page.rest() > 0
         });
-        self.end_round(|Span { first, granules }| self.give_unused(first, granules)) > 0 || is_left
+        self.end_round(|Span { first, granules }| self.give_unused(first, granules)) > 0 || is_left || rests
     }
 
     /// As [`Spans::give`], of what nobody needed for long: it is purged with the next batch.

@@ -396,16 +396,19 @@ fn blocks_that_become_smaller_keep_few_pages_in_front_of_them_and_behind_them() 
         let before = heap.spans.counts().purges;
         assert_eq!(heap.resize_large(None, block, SMALL), block);
         assert!(holds(block, SMALL, 7));
-        let offset = block % bytes_of(1);
-        let span = bytes_of(granules_for(offset + SMALL).unwrap());
-        let is_purged = heap.spans.counts().purges != before;
-        assert!(!is_purged || resident_pages(block - offset, span) * os::page_bytes() <= SMALL + (7 << 12));
-        (block, is_purged)
+        (block, heap.spans.counts().purges != before)
     };
     let blocks: Vec<(usize, bool)> = (0..64).map(|_| shrunk()).collect();
     let kept = blocks.iter().take_while(|(_, is_purged)| !is_purged).count();
     assert!((11..=40).contains(&kept), "{kept} that leave 28 to 92 KiB each, of a MiB");
-    assert!(blocks[kept..].iter().filter(|(_, is_purged)| *is_purged).count() > 20);
+    let is_lean = |block| {
+        let offset = block % bytes_of(1);
+        let span = bytes_of(granules_for(offset + SMALL).unwrap());
+        resident_pages(block - offset, span) * os::page_bytes() <= SMALL + (7 << 12)
+    };
+    let lean: Vec<bool> = blocks.iter().map(|&(block, _)| is_lean(block)).collect();
+    assert!(lean[..20].iter().all(|&is_lean| is_lean), "those that became smaller first");
+    assert!(lean.iter().filter(|&&is_lean| is_lean).count() >= 24);
     blocks.into_iter().for_each(|(block, _)| heap.free(None, block));
     // Of short lives they are left to the next.
     for round in 0..300 {
