@@ -17,6 +17,8 @@ const MOVED_MAX: usize = 4096;
 const GATHERED_MAX: usize = MOVED_MAX / 4;
 /// What was gathered is no more mappings than this, however long the block is.
 const GATHERED_MAPPINGS: usize = 16;
+/// And of short ones [`MAPPINGS`] and one more for so many bytes: what was gathered is several mappings often, and given back in parts.
+const BYTES_A_GATHERED_MAPPING: usize = 128 << 10;
 /// Mappings of a block whose pages are moved, at most, and one more for so many bytes. Each move leaves it with one more: what was moved
 /// never joins what lies behind. One of more is copied, and so is of one again.
 const MAPPINGS: usize = 4;
@@ -64,7 +66,8 @@ impl Large {
         if !self.may_move(spans) || spans.map.moved_spans() >= GATHERED_MAX {
             return Some(0);
         }
-        let most = mappings_in(bytes_of(span.granules - from)).min(GATHERED_MAPPINGS);
+        let parts = bytes_of(span.granules - from) / BYTES_A_GATHERED_MAPPING;
+        let most = (MAPPINGS + parts).min(GATHERED_MAPPINGS);
         match spans.gather(span, from, most) {
             Gathered::UpTo(end) => Some(end - from),
             Gathered::Lost => {

@@ -82,13 +82,21 @@ fn a_block_is_gathered_of_few_mappings_however_long_it_is() {
     };
     let (long, long_mappings) = mapped(52 << 20);
     assert_eq!((long_mappings, dirty(&heap)), (17, granules(96 * short)), "what is not gathered is one");
-    // The first piece is four mappings now, and 9 MiB may be six.
+    // The first piece is four mappings now, and 9 MiB may be sixteen.
     let (middle, _) = mapped(4 * short);
     let _blocker = exact(&heap, GRANULE_BYTES);
     heap.free(None, middle);
     let (_, longer_mappings) = mapped(9 << 20);
-    assert_eq!((longer_mappings, dirty(&heap)), (7, granules(90 * short) - 1), "and the blocker");
+    assert_eq!((longer_mappings, dirty(&heap)), (17, granules(80 * short) - 1), "and the blocker");
     heap.free(None, long);
+}
+
+#[test]
+fn a_block_of_two_mib_is_gathered_of_eight_pieces() {
+    let short = 256 << 10;
+    let (heap, ..) = in_so_many_pieces(8, short);
+    heap.allocate_large(None, 8 * short, 128, Pages::Any);
+    assert_eq!(dirty(&heap), 0);
 }
 
 #[test]
