@@ -12,6 +12,7 @@ mod free_lists;
 mod growing;
 pub mod huge_page;
 mod pieces;
+mod room;
 mod slab_pages;
 mod waiting;
 
@@ -24,13 +25,9 @@ pub use due::{Due, PURGE_BATCH, Purges};
 use free_lists::{ALL, FEW, FreeLists, MANY};
 use huge_page::HugePage;
 pub use pieces::{PIECE_MIN, Piece};
+use room::Room;
 use slab_pages::SlabPages;
 use waiting::{TimeList, mean};
-
-/// Used and held memory of a heap together are at most the largest use that it ever saw and so many eighths of it more, for what does not
-/// fit where it is wanted. (`realloc_grow`, whose buffers grow too long for the gaps between others: three times the largest use instead took 1.2 to
-/// 1.9 times the memory and 0.97 of the time, a quarter more 0.9 and 1.06.)
-const HELD_EIGHTHS: u32 = 3;
 
 /// Memory held for large spans is not cut for a request smaller than this part of one: its size is expected back.
 const CUT_MAX: u32 = 8;
@@ -78,6 +75,7 @@ pub struct SpanHeap {
     pub mode: PurgeMode,
     /// Sizes and counts.
     pub counts: SpanCounts,
+    room: Room,
     /// Its number.
     place: u8,
     /// What others know of `counts.used`, see [`UsedOfAll`](crate::spans::UsedOfAll).
@@ -96,6 +94,7 @@ impl SpanHeap {
             slab_pages: SlabPages::new(),
             huge_page: HugePage::new(),
             released_at: 0,
+            room: Room::new(),
             mode: PurgeMode::Auto,
             counts: SpanCounts {
                 used: 0,
@@ -262,7 +261,10 @@ impl SpanHeap {
         let (waiting, freed_at) = self.cut_out(map, span, offset, granules);
         match waiting {
             Some(waiting) => self.note_reused(waiting, granules, now.saturating_sub(freed_at)),
-            None => self.decay.faulted(granules, now),
+            None => {
+                self.room.faulted(granules, now);
+                self.decay.faulted(granules, now);
+            }
         }
     }
 
@@ -343,7 +345,7 @@ impl SpanHeap {
         if self.mode != PurgeMode::Auto {
             return u32::MAX - PURGE_BATCH;
         }
-        self.counts.used_peak + self.counts.used_peak / 8 * HELD_EIGHTHS - self.counts.used
+        self.room.beyond(self.counts.used_peak) - self.counts.used
     }
 
     /// Returns the clean span that it is part of then.

@@ -116,6 +116,12 @@ impl SpanHeap {
             let Some(first) = expired.or_else(|| self.pending.oldest()) else { break };
             let record = map.record(first);
             let span = Span { first, granules: record.granules.get() };
+            if expired.is_some() && !all {
+                match self.is_hold_over(map, first, now) {
+                    true => self.room.expired(span.granules),
+                    false => self.room.exceeded(span.granules, now),
+                }
+            }
             match record.free().waiting() {
                 Waiting::Held if record.free().deadline() <= now => self.decay.expired(span.granules, now),
                 _ => self.decay.purged(span.granules, now),
@@ -177,6 +183,25 @@ mod tests {
         for (peak, room) in [(9, 8), (8, 7)] {
             spans.counts.used_peak = peak;
             assert_eq!((spans.room(), spans.is_due(&map, false, 1)), (room, room + PURGE_BATCH < 16));
+        }
+    }
+
+    #[test]
+    fn what_had_to_go_and_was_missed_at_once_has_room_the_next_time() {
+        let (map, mut spans) = (PageMap::new(), SpanHeap::new());
+        spans.decay.set_purger(true);
+        let [first, _] = [40, 1].map(|granules| spans.take(&map, granules, 1, false, 0).unwrap().first);
+        spans.counts.used_peak = 24;
+        let mut due = [Due::NONE; 1];
+        for (round, count) in [(1, 1), (2, 0)] {
+            spans.give(&map, first, 40, false, round);
+            assert_eq!(spans.take_due(&map, false, round, &mut due), count, "{round}");
+            if count == 1 {
+                let [span] = core::mem::replace(&mut due, [Due::NONE; 1]);
+                spans.purged(&map, span, true);
+            }
+            spans.take(&map, 40, 1, false, round).unwrap();
+            spans.counts.used_peak = 32;
         }
     }
 
