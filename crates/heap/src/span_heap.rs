@@ -78,7 +78,7 @@ pub struct SpanHeap {
     room: Room,
     /// Its number.
     place: u8,
-    /// What others know of `counts.used`, see [`UsedOfAll`](crate::spans::UsedOfAll).
+    /// What others know of `counts.used`, see `UsedOfAll`.
     pub used_told: u32,
 }
 

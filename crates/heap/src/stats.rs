@@ -36,7 +36,7 @@ pub struct Snapshot {
     /// Bytes of spans in slabs and large blocks.
     pub span_bytes: usize,
     /// Most of these at once, with what shards kept then; where there are several span heaps, as exact as
-    /// [`UsedOfAll`](crate::spans::UsedOfAll).
+    /// `UsedOfAll`.
     pub span_peak_bytes: usize,
     /// Most bytes of small blocks at once that were out of their slabs: in use, cached, or on their way between threads.
     pub small_peak_bytes: usize,
