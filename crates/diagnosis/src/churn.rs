@@ -4,6 +4,7 @@ mod address_space;
 pub mod blame;
 pub mod circumstances;
 pub mod holders;
+pub mod makers;
 pub mod malloc_blame;
 pub mod malloc_tally;
 mod patterns;

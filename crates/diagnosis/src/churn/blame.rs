@@ -1,6 +1,5 @@
 //! Whose calls they are: the frames of a call chain that belong to the allocator, and the first one that does not.
 
-use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use faultless_records::churn_recording::{Amount, ChurnRecording};
@@ -12,10 +11,10 @@ use crate::faults::blame::is_of_standard_library;
 pub const NOT_SEEN: &str = "[callers not seen]";
 
 /// By this a program has malloc give back what it would keep.
-const MALLOC_TRIM: &str = "malloc_trim";
+pub(super) const MALLOC_TRIM: &str = "malloc_trim";
 
 /// Start of the functions of Go's run time.
-const GO: &str = "runtime.";
+pub(super) const GO: &str = "runtime.";
 
 /// Functions by which programs ask an allocator for memory or give it back.
 const ENTRANCES: &[&str] = &[
@@ -103,7 +102,7 @@ const INSIDES: &[&str] = &[
 
 /// A function's plain name: without arguments, module, the marks of glibc's own aliases (`__GI___libc_malloc`, `mmap64`) and of
 /// the compiler (`systrim.constprop.0`).
-fn plain_name(frame: &str) -> &str {
+pub(super) fn plain_name(frame: &str) -> &str {
     for operator in ["operator new", "operator delete"] {
         if frame.starts_with(operator) {
             return operator;
@@ -142,12 +141,12 @@ fn is_of_malloc(frame: &str) -> bool {
     is_entrance(frame) || INSIDES.contains(&plain_name(frame))
 }
 
-fn is_inside(frame: &str) -> bool {
+pub(super) fn is_inside(frame: &str) -> bool {
     is_of_malloc(frame) || CALLS.contains(&plain_name(frame))
 }
 
 /// Nothing can be said of code without a name and a file: the end of a chain that was cut off, or what it was unwound to wrongly.
-fn is_nobodys(frame: &str) -> bool {
+pub(super) fn is_nobodys(frame: &str) -> bool {
     frame.starts_with('[') || frame.starts_with("0x")
 }
 
@@ -176,110 +175,8 @@ pub fn from_asker(stack: &[String]) -> &[String] {
 }
 
 /// Whether a call chain goes through malloc and its family.
-fn goes_through_malloc(stack: &[String]) -> bool {
+pub(super) fn goes_through_malloc(stack: &[String]) -> bool {
     stack.iter().any(|frame| is_of_malloc(frame))
-}
-
-/// Functions of glibc that give back what a thread's stack had, when it ends.
-const THREAD_ENDS: &[&str] = &["advise_stack_range", "start_thread"];
-
-/// Who made some calls, as far as their chains are known.
-#[derive(Debug, Default)]
-pub struct Makers<'recording> {
-    by_malloc: u64,
-    /// Those of malloc's that it did not decide itself: who called malloc_trim.
-    by_trims: BTreeMap<&'recording str, u64>,
-    by_go: u64,
-    by_thread_ends: u64,
-    by_others: BTreeMap<&'recording str, u64>,
-}
-
-impl<'recording> Makers<'recording> {
-    /// The makers of these calls.
-    #[must_use]
-    pub fn of(recording: &'recording ChurnRecording, operations: &[Operation]) -> Self {
-        let mut makers = Self::default();
-        for caller in recording.callers.iter().filter(|caller| operations.contains(&caller.operation)) {
-            let Some(stack) = recording.stacks.get(caller.stack as usize) else { continue };
-            let Some(function) = blamed(stack) else { continue };
-            if stack.iter().any(|frame| plain_name(frame) == MALLOC_TRIM) {
-                *makers.by_trims.entry(function).or_default() += caller.amount.count;
-            }
-            // It makes its system calls itself.
-            if stack.first().is_some_and(|frame| frame.starts_with(GO)) {
-                makers.by_go += caller.amount.count;
-            }
-            let sum = match () {
-                () if goes_through_malloc(stack) => &mut makers.by_malloc,
-                // Who called it is not known.
-                () if is_nobodys(function) || is_inside(function) => continue,
-                () if THREAD_ENDS.contains(&plain_name(function)) => &mut makers.by_thread_ends,
-                () => makers.by_others.entry(function).or_default(),
-            };
-            *sum += caller.amount.count;
-        }
-        makers
-    }
-
-    /// The part of malloc and its family, 0 to 1, of what no thread's end made; none when no chain of it is known.
-    #[must_use]
-    pub fn part_of_malloc(&self) -> Option<f64> {
-        let all = self.by_malloc + self.by_others.values().sum::<u64>();
-        (all > 0).then(|| self.by_malloc as f64 / all as f64)
-    }
-
-    /// The part, 0 to 1, that ends of threads made.
-    #[must_use]
-    pub fn part_of_thread_ends(&self) -> f64 {
-        self.by_thread_ends as f64 / self.all().max(1) as f64
-    }
-
-    /// The part, 0 to 1, that malloc made because the program called malloc_trim.
-    #[must_use]
-    pub fn part_of_trims(&self) -> f64 {
-        self.by_trims.values().sum::<u64>() as f64 / self.all().max(1) as f64
-    }
-
-    /// The part, 0 to 1, that Go's run time made.
-    #[must_use]
-    pub fn part_of_go(&self) -> f64 {
-        self.by_go as f64 / self.all().max(1) as f64
-    }
-
-    fn all(&self) -> u64 {
-        self.by_malloc + self.by_thread_ends + self.by_others.values().sum::<u64>()
-    }
-
-    /// The function that called malloc_trim for more of them than any other.
-    #[must_use]
-    pub fn foremost_trimmer(&self) -> Option<Foremost> {
-        Foremost::of(&self.by_trims)
-    }
-
-    /// The function, not malloc's, that made more than any other.
-    #[must_use]
-    pub fn foremost_other(&self) -> Option<Foremost> {
-        Foremost::of(&self.by_others)
-    }
-}
-
-/// The function that made more of some calls than any other, which need not be many.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Foremost {
-    /// Its name.
-    pub function: String,
-    /// The part that it made, 0 to 1.
-    pub part: f64,
-    /// So many functions made them.
-    pub functions: usize,
-}
-
-impl Foremost {
-    fn of(sums: &BTreeMap<&str, u64>) -> Option<Self> {
-        let (function, most) = sums.iter().max_by_key(|(function, count)| (**count, Reverse(**function)))?;
-        let part = *most as f64 / sums.values().sum::<u64>().max(1) as f64;
-        Some(Self { function: (*function).to_owned(), part, functions: sums.len() })
-    }
 }
 
 /// One guilty function and what it did.

@@ -4,7 +4,7 @@ use faultless_records::churn_recording::{ChurnRecording, Cycle, Mechanism, Patte
 use faultless_records::memory_call::{Operation, PAGE_BYTES};
 use faultless_records::quantity::{self, range, size};
 
-use super::blame::{Foremost, Makers};
+use super::makers::{Foremost, Makers};
 
 /// Fewer times than this are no thrash: programs map and unmap a few things when they start.
 const LEAST_TIMES: u64 = 100;

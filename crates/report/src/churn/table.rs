@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use comfy_table::{Cell, Table};
-use faultless_diagnosis::churn::blame::{Foremost, culprits};
+use faultless_diagnosis::churn::blame::culprits;
 use faultless_diagnosis::churn::holders;
+use faultless_diagnosis::churn::makers::Foremost;
 use faultless_diagnosis::churn::thrash::{duration, findings};
 use faultless_records::churn_recording::{ChurnRecording, Lifetimes, Mechanism, OperationSum, Pattern};
 use faultless_records::measurement::Ending;

@@ -1,8 +1,8 @@
 //! Sums of events that are made up.
 
 use super::*;
-use crate::churn::blame::Makers;
 use crate::churn::holders;
+use crate::churn::makers::Makers;
 use faultless_records::churn_recording::Mechanism;
 
 const SMALL: u64 = 4096;

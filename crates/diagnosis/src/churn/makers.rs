@@ -1,0 +1,112 @@
+//! Who made the calls of a pattern: malloc by itself, malloc because the program called malloc_trim, Go's run time, ends of threads, or
+//! other functions.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use faultless_records::churn_recording::ChurnRecording;
+use faultless_records::memory_call::Operation;
+
+use super::blame::{GO, MALLOC_TRIM, blamed, goes_through_malloc, is_inside, is_nobodys, plain_name};
+
+/// Functions of glibc that give back what a thread's stack had, when it ends.
+const THREAD_ENDS: &[&str] = &["advise_stack_range", "start_thread"];
+
+/// Who made some calls, as far as their chains are known.
+#[derive(Debug, Default)]
+pub struct Makers<'recording> {
+    by_malloc: u64,
+    /// Those of malloc's that it did not decide itself: who called malloc_trim.
+    by_trims: BTreeMap<&'recording str, u64>,
+    by_go: u64,
+    by_thread_ends: u64,
+    by_others: BTreeMap<&'recording str, u64>,
+}
+
+impl<'recording> Makers<'recording> {
+    /// The makers of these calls.
+    #[must_use]
+    pub fn of(recording: &'recording ChurnRecording, operations: &[Operation]) -> Self {
+        let mut makers = Self::default();
+        for caller in recording.callers.iter().filter(|caller| operations.contains(&caller.operation)) {
+            let Some(stack) = recording.stacks.get(caller.stack as usize) else { continue };
+            let Some(function) = blamed(stack) else { continue };
+            if stack.iter().any(|frame| plain_name(frame) == MALLOC_TRIM) {
+                *makers.by_trims.entry(function).or_default() += caller.amount.count;
+            }
+            // It makes its system calls itself.
+            if stack.first().is_some_and(|frame| frame.starts_with(GO)) {
+                makers.by_go += caller.amount.count;
+            }
+            let sum = match () {
+                () if goes_through_malloc(stack) => &mut makers.by_malloc,
+                // Who called it is not known.
+                () if is_nobodys(function) || is_inside(function) => continue,
+                () if THREAD_ENDS.contains(&plain_name(function)) => &mut makers.by_thread_ends,
+                () => makers.by_others.entry(function).or_default(),
+            };
+            *sum += caller.amount.count;
+        }
+        makers
+    }
+
+    /// The part of malloc and its family, 0 to 1, of what no thread's end made; none when no chain of it is known.
+    #[must_use]
+    pub fn part_of_malloc(&self) -> Option<f64> {
+        let all = self.by_malloc + self.by_others.values().sum::<u64>();
+        (all > 0).then(|| self.by_malloc as f64 / all as f64)
+    }
+
+    /// The part, 0 to 1, that ends of threads made.
+    #[must_use]
+    pub fn part_of_thread_ends(&self) -> f64 {
+        self.by_thread_ends as f64 / self.all().max(1) as f64
+    }
+
+    /// The part, 0 to 1, that malloc made because the program called malloc_trim.
+    #[must_use]
+    pub fn part_of_trims(&self) -> f64 {
+        self.by_trims.values().sum::<u64>() as f64 / self.all().max(1) as f64
+    }
+
+    /// The part, 0 to 1, that Go's run time made.
+    #[must_use]
+    pub fn part_of_go(&self) -> f64 {
+        self.by_go as f64 / self.all().max(1) as f64
+    }
+
+    fn all(&self) -> u64 {
+        self.by_malloc + self.by_thread_ends + self.by_others.values().sum::<u64>()
+    }
+
+    /// The function that called malloc_trim for more of them than any other.
+    #[must_use]
+    pub fn foremost_trimmer(&self) -> Option<Foremost> {
+        Foremost::of(&self.by_trims)
+    }
+
+    /// The function, not malloc's, that made more than any other.
+    #[must_use]
+    pub fn foremost_other(&self) -> Option<Foremost> {
+        Foremost::of(&self.by_others)
+    }
+}
+
+/// The function that made more of some calls than any other, which need not be many.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Foremost {
+    /// Its name.
+    pub function: String,
+    /// The part that it made, 0 to 1.
+    pub part: f64,
+    /// So many functions made them.
+    pub functions: usize,
+}
+
+impl Foremost {
+    fn of(sums: &BTreeMap<&str, u64>) -> Option<Self> {
+        let (function, most) = sums.iter().max_by_key(|(function, count)| (**count, Reverse(**function)))?;
+        let part = *most as f64 / sums.values().sum::<u64>().max(1) as f64;
+        Some(Self { function: (*function).to_owned(), part, functions: sums.len() })
+    }
+}
