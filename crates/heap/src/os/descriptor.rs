@@ -111,12 +111,8 @@ impl Descriptor {
         self.stat().ok().map(|stat| stat[8] as usize * 512)
     }
 
-    /// struct stat: 144 bytes on x86-64, 128 on aarch64; st_size is at 48 in both, st_blocks at 64.
     fn stat(&self) -> Result<[u64; 18], Errno> {
-        let mut stat = [0; 18];
-        // SAFETY: the kernel writes one struct stat.
-        let answer = unsafe { syscall(number::FSTAT, [self.0, stat.as_mut_ptr() as usize, 0, 0, 0, 0]) };
-        Errno::check(answer).map(|_| stat)
+        stat_of(self.0)
     }
 
     /// Bytes of its pages where they are huge pages of the kernel's pool.
@@ -141,6 +137,14 @@ impl Descriptor {
         // SAFETY: changes what later calls may do; memory is not touched.
         unsafe { syscall(number::FCNTL, [self.0, F_ADD_SEALS, SEAL_SHRINK_GROW_FUTURE_WRITE, 0, 0, 0]) == 0 }
     }
+}
+
+/// struct stat: 144 bytes on x86-64, 128 on aarch64, which begins with st_dev and st_ino in both; st_size is at 48, st_blocks at 64.
+pub(super) fn stat_of(descriptor: usize) -> Result<[u64; 18], Errno> {
+    let mut stat = [0; 18];
+    // SAFETY: the kernel writes one struct stat.
+    let answer = unsafe { syscall(number::FSTAT, [descriptor, stat.as_mut_ptr() as usize, 0, 0, 0, 0]) };
+    Errno::check(answer).map(|_| stat)
 }
 
 impl Drop for Descriptor {

@@ -1,5 +1,6 @@
 //! Files: standard error, the report, and the kernel's word on CPU limits. Nothing here allocates.
 
+use super::descriptor::stat_of;
 use super::errno::Errno;
 use super::syscall::{number, syscall};
 use core::ffi::CStr;
@@ -85,11 +86,7 @@ pub struct FileIdentity(u64, u64);
 impl FileIdentity {
     /// Of what standard error is now; `None` if it is closed.
     pub fn of_standard_error() -> Option<Self> {
-        // struct stat: 144 bytes on x86-64, 128 on aarch64, which begins with st_dev and st_ino in both.
-        let mut stat = [0u64; 18];
-        // SAFETY: the kernel writes one struct stat.
-        let answer = unsafe { syscall(number::FSTAT, [2, stat.as_mut_ptr() as usize, 0, 0, 0, 0]) };
-        (answer == 0).then_some(Self(stat[0], stat[1]))
+        stat_of(2).ok().map(|stat| Self(stat[0], stat[1]))
     }
 }
 
