@@ -131,7 +131,7 @@ pub fn of_short_lives(recording: &FaultRecording) -> OfShortLives {
         if arrived[0] > 0.0 {
             let told = (arrived[0] + lost(step, arrived)[0]) * step.minor_period as f64;
             let left_over = (step.minor_faults as f64 - told).max(0.0);
-            let at_same_places = (step.ended_threads * step.minor_period) as f64;
+            let at_same_places = step.ended_threads as f64 * step.minor_period as f64;
             sum.faults += (at_same_places + left_over).min(step.minor_faults as f64);
             sum.period = sum.period.max(step.minor_period);
         }
@@ -277,6 +277,8 @@ pub(crate) mod tests {
         assert_eq!(found, OfShortLives { faults: 40.0 * 101.0 + 910.0, period: 101 });
         recording.method.steps[1].ended_threads = 90;
         assert_eq!(of_short_lives(&recording).faults, 10_000.0);
+        recording.method.steps[1].ended_threads = u64::MAX;
+        assert_eq!(of_short_lives(&recording).faults, 10_000.0, "a damaged file's");
     }
 
     #[test]
