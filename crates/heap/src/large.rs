@@ -246,7 +246,11 @@ impl Large {
 
     /// Lets the large block at `address`, new and of nobody yet, begin at the start of its span. Returns where that is.
     pub fn move_to_start(&self, spans: &Spans, address: usize) -> usize {
-        self.look_up(spans, address).record.large().set_offset(0);
+        let block = self.look_up(spans, address);
+        // One that a thread kept may have pages in front of it that are just being given back.
+        let rest = block.forget_rest(spans, true);
+        block.record.large().set_offset(0);
+        spans.leave_rest(block.first, rest);
         address & !(GRANULE_BYTES - 1)
     }
 

@@ -135,6 +135,9 @@ impl Rests {
 impl Spans {
     /// The large block at `first` became smaller, by its owner, and left so many bytes, of which a part is free now.
     pub fn leave_rest(&self, first: u32, bytes: usize) {
+        if bytes == 0 {
+            return;
+        }
         let around: usize = rest_of(&self.map, first).map(|pages| pages.len()).sum();
         if around == 0 {
             return;
@@ -206,6 +209,8 @@ fn rest_of(map: &PageMap, first: u32) -> impl Iterator<Item = Range<usize>> {
 mod tests {
     use super::*;
     use crate::granule::GRANULE_BYTES;
+    use crate::heap::Heap;
+    use crate::large::Pages;
 
     const REST: usize = 10;
     const MS: u64 = 1_000_000;
@@ -300,5 +305,32 @@ mod tests {
             assert_eq!(rests.forget(&spans.map, blocks[place], true, || 0), REST);
         }
         assert_eq!((rests.oldest, rests.newest, rests.bytes), (0, 0, 0));
+    }
+
+    /// A block of so many bytes at least four pages behind the start of its span, which became smaller.
+    fn smaller(heap: &Heap, bytes: usize) -> usize {
+        let far_in = |block: &usize| block % GRANULE_BYTES >= WORTH_PAGES * os::page_bytes();
+        let coloured = || heap.allocate_large(None, 4 * bytes, 16, Pages::Any).address;
+        let block = core::iter::repeat_with(coloured).find(far_in).unwrap();
+        assert_eq!(heap.resize_large(None, block, bytes), block);
+        block
+    }
+
+    fn rest(heap: &Heap, block: usize) -> usize {
+        heap.spans.map.record_at(block).unwrap().1.large().rest()
+    }
+
+    #[test]
+    fn nobody_gives_back_what_is_in_front_of_a_block_while_it_moves_there() {
+        let heap = Heap::boxed();
+        let block = smaller(&heap, 40_960);
+        assert!(rest(&heap, block) > 0);
+        std::thread::scope(|scope| {
+            let giving_back = heap.spans.rests.lock();
+            let moves = scope.spawn(|| heap.large.move_to_start(&heap.spans, block));
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            assert!(!moves.is_finished());
+            drop(giving_back);
+        });
     }
 }
