@@ -329,8 +329,8 @@ impl Large {
         let block = self.look_up(spans, address);
         let (Live { first, record }, old_bytes) = (block, block.bytes());
         let new_bytes = whole_units(new_bytes);
-        let rest = block.forget_rest(spans, new_bytes > old_bytes);
-        let (old, new) = (record.granules.get(), granules_for(new_bytes + block.offset())?);
+        let new = granules_for(new_bytes + block.offset())?;
+        let (old, rest) = (record.granules.get(), block.forget_rest(spans, new_bytes > old_bytes));
         if new > old {
             let take_behind = || spans.take_behind(shard, Span { first, granules: old }, new - old);
             let taken = match take_behind() {
@@ -341,7 +341,11 @@ impl Large {
                         return moved;
                     }
                     // What was free behind it in two parts is one when memory ran out: all was purged.
-                    take_behind()?
+                    let Some(taken) = take_behind() else {
+                        spans.leave_rest(first, rest);
+                        return None;
+                    };
+                    taken
                 }
             };
             if !taken.zero {
@@ -359,9 +363,7 @@ impl Large {
             spans.give(first + new, old - new, false);
         }
         record.large().set_bytes(new_bytes);
-        if new_bytes < old_bytes {
-            spans.leave_rest(first, rest + old_bytes - new_bytes);
-        }
+        spans.leave_rest(first, (rest + old_bytes).saturating_sub(new_bytes));
         spans.in_shard(shard, |kept| {
             self.settle(shard);
             self.books.remove(shard, old_bytes);

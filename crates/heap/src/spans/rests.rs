@@ -133,7 +133,8 @@ impl Rests {
 }
 
 impl Spans {
-    /// The large block at `first` became smaller, by its owner, and left so many bytes, of which a part is free now.
+    /// The large block at `first` became smaller, or grew and did not take all that it had left, by its owner, and left so many bytes, of
+    /// which a part is free now.
     pub fn leave_rest(&self, first: u32, bytes: usize) {
         if bytes == 0 {
             return;
@@ -332,5 +333,22 @@ mod tests {
             assert!(!moves.is_finished());
             drop(giving_back);
         });
+    }
+
+    #[test]
+    fn what_is_left_around_a_block_that_grows_again_goes_in_its_turn() {
+        let heap = Heap::boxed();
+        for is_refused in [false, true] {
+            let block = smaller(&heap, 40_960);
+            let before = rest(&heap, block);
+            let (bytes, call) = if is_refused { (1 << 30, os::Call::Commit as u32) } else { (45_056, 0) };
+            os::REFUSED.set(call);
+            let grown = heap.resize_large(None, block, bytes);
+            os::REFUSED.set(0);
+            assert_eq!(grown, if is_refused { 0 } else { block });
+            assert_eq!(rest(&heap, block), before - if is_refused { 0 } else { 4096 });
+        }
+        heap.trim(None);
+        assert_eq!(heap.spans.rests.lock().bytes, 0);
     }
 }
