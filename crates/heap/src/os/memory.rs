@@ -349,15 +349,27 @@ pub unsafe fn holds_zeros(page: usize) -> bool {
     (0..words).all(|word| unsafe { (page as *const usize).add(word).read_volatile() } == 0)
 }
 
+/// What the kernel says of each page of a range that starts with one, the highest byte.
+#[cfg(test)]
+fn page_states(address: usize, bytes: usize) -> impl Iterator<Item = u8> {
+    use std::os::unix::fs::FileExt;
+    let page = page_bytes();
+    let mut entries = vec![0; bytes.div_ceil(page) * 8];
+    let pagemap = std::fs::File::open("/proc/self/pagemap").unwrap();
+    pagemap.read_exact_at(&mut entries, (address / page * 8) as u64).unwrap();
+    (7..entries.len()).step_by(8).map(move |place| entries[place])
+}
+
 /// Pages of a range that are in memory.
 #[cfg(test)]
 pub fn resident_pages(address: usize, bytes: usize) -> usize {
-    use std::os::unix::fs::FileExt;
-    let page = page_bytes();
-    let mut entries = vec![0; bytes / page * 8];
-    let pagemap = std::fs::File::open("/proc/self/pagemap").unwrap();
-    pagemap.read_exact_at(&mut entries, (address / page * 8) as u64).unwrap();
-    entries.chunks(8).filter(|entry| entry[7] & 0x80 != 0).count()
+    page_states(address, bytes / page_bytes() * page_bytes()).filter(|state| state & 0x80 != 0).count()
+}
+
+/// Pages of a range that are neither in memory nor on their way from one place there to another.
+#[cfg(test)]
+pub fn missing_pages(address: usize, bytes: usize) -> usize {
+    page_states(address, bytes).filter(|state| state & 0xc0 == 0).count()
 }
 
 /// A limit of this process.

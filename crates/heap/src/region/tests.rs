@@ -1,36 +1,15 @@
 //! Regions against the kernel of this machine: what it may refuse is checked to be refused in words.
 
+mod search;
+
 use super::*;
 use crate::os::Call;
+use search::faults_of_a_search;
 use std::ffi::CString;
 use std::fs;
-use std::os::unix::fs::FileExt;
 use std::sync::Mutex;
 
 const MIB: usize = 1 << 20;
-
-/// Faults of a thread of its own that reads every page. It reads them through a file opened before, into its stack: nothing but
-/// the search may fault in between.
-fn faults_of_a_search(bytes: &[u8]) -> u64 {
-    let minor_faults = |text: &[u8]| -> u64 {
-        let text = String::from_utf8_lossy(text);
-        text.rsplit(')').next().unwrap().split_whitespace().nth(7).unwrap().parse().unwrap()
-    };
-    let search = || {
-        let stat = fs::File::open("/proc/thread-self/stat").unwrap();
-        let mut texts = [[0u8; 512]; 2];
-        let mut sum = 0;
-        // The first round, over one page, faults in what the thread itself needs.
-        for part in [&bytes[..1], bytes] {
-            stat.read_at(&mut texts[0], 0).unwrap();
-            sum += part.iter().step_by(4096).map(|&byte| u64::from(byte)).sum::<u64>();
-            stat.read_at(&mut texts[1], 0).unwrap();
-        }
-        std::hint::black_box(sum);
-        minor_faults(&texts[1]) - minor_faults(&texts[0])
-    };
-    std::thread::scope(|scope| scope.spawn(search).join().unwrap())
-}
 
 fn refusing<T>(calls: &[Call], action: impl FnOnce() -> T) -> T {
     os::REFUSED.set(calls.iter().fold(0, |bits, &call| bits | call as u32));
