@@ -290,6 +290,15 @@ mod tests {
     }
 
     #[test]
+    fn no_more_stays_for_a_while_than_a_part_of_what_is_in_use_however_much_was_missed() {
+        let (spans, mut rests, blocks) = with_blocks(4);
+        rests.depth = 4 * REST;
+        let limits = Limits { left: 0, held: 2 * REST };
+        let due = [(); 3].map(|()| rests.take_due(&spans.map, limits, 4 * MS));
+        assert_eq!(due, [Some(blocks[0]), Some(blocks[1]), None]);
+    }
+
+    #[test]
     fn who_ends_late_or_becomes_smaller_again_missed_nothing() {
         for (is_wanted, after, depth) in [(true, HOLD_MAX_NS, 0), (false, 1, 0), (true, 1, REST)] {
             let (spans, mut rests, blocks) = with_blocks(1);
