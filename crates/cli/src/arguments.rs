@@ -9,8 +9,8 @@ use clap::{Args, Parser, Subcommand};
 use faultless_records::bench::Size;
 use faultless_records::churn_recording::Mechanism;
 
-use crate::exit_status;
 use crate::watch::arguments::WatchArguments;
+use crate::{examples, exit_status};
 
 /// Runs programs under the Faultless allocator and finds out what an allocator costs them.
 #[derive(Debug, Parser)]
@@ -24,22 +24,22 @@ pub struct Arguments {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Action {
-    /// Run a command under the allocator and sum up what it used.
-    Run(RunArguments),
     /// Find out what the allocator costs a command and which remedy helps; without a command, on a demo.
     Doctor(DoctorArguments),
+    /// Run a command under the allocator and sum up what it used.
+    Run(RunArguments),
     /// Compare allocators on a command of your own, the programs that papers compare them with, and real ones.
     Bench(BenchArguments),
-    /// Count the calls by which a program gets memory (from the kernel, or from malloc) and gives it back; name thrash.
-    Churn(ChurnArguments),
-    /// Show what malloc holds of a process: in use, free, and free but resident.
-    Heap(crate::heap::HeapArguments),
-    /// Show what every mapping of a process is, how that is known, and what of it is in memory.
+    /// Show what every mapping of a process is, how that is known, and how much of it is in memory.
     Map(MapArguments),
-    /// Attribute the page faults of a command or process to functions, lines and kinds of memory; without either, of a demo.
-    Faults(FaultsArguments),
+    /// Show what malloc holds in a process: in use, free, and free but resident.
+    Heap(crate::heap::HeapArguments),
     /// Follow sizes, page faults and processor time of processes over time: a live chart, lines, recordings, plots.
     Watch(WatchArguments),
+    /// Attribute the page faults of a command or process to functions, lines and kinds of memory; without either, of a demo.
+    Faults(FaultsArguments),
+    /// Count the calls by which a program gets memory (from the kernel, or from malloc) and gives it back; name thrash.
+    Churn(ChurnArguments),
     /// Serve sizes, page faults, processor time and heaps of processes to Prometheus, or to node_exporter as a file.
     Export(crate::export::ExportArguments),
     /// Find out what the present permissions allow: for commands, own processes, those of others, or one.
@@ -50,7 +50,7 @@ pub enum Action {
 
 /// `faultless run`
 #[derive(Debug, Args)]
-#[command(after_help = exit_status::of("run"))]
+#[command(after_help = examples::and_statuses("run"))]
 pub struct RunArguments {
     /// Have the allocator print its statistics to standard error when the command exits.
     #[arg(long)]
@@ -65,19 +65,19 @@ pub struct RunArguments {
 
 /// `faultless doctor`
 #[derive(Debug, Args)]
-#[command(after_help = exit_status::of("doctor"))]
+#[command(after_help = examples::and_statuses("doctor"))]
 pub struct DoctorArguments {
-    /// How often to run each arm.
-    #[arg(short = 'n', long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    /// Rounds: how often to run the command with each remedy, and as it is.
+    #[arg(short = 'n', long = "rounds", alias = "runs", value_name = "ROUNDS", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub runs: u32,
-    /// Write the report to FILE, too, as one page of HTML with pictures.
+    /// Also write the report to FILE, as one page of HTML with pictures.
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
     /// Print the result as JSON.
     #[arg(long)]
     pub json: bool,
-    /// The command and its arguments; each run reads the file that doctor gets (< FILE), else nothing, its output is dropped, and one that
-    /// does not end by itself needs a limit, such as timeout 30 CMD.
+    /// The command and its arguments. Each run reads the file that doctor gets (< FILE) from its beginning, or nothing; its output is
+    /// dropped. A command that does not end by itself needs a limit, such as timeout 30 CMD.
     #[arg(trailing_var_arg = true, value_name = "CMD")]
     pub command: Vec<OsString>,
 }
@@ -105,26 +105,26 @@ const LONGEST_IDLE_MS: i64 = 240_000;
 
 /// `faultless bench`
 #[derive(Debug, Args)]
-#[command(after_help = exit_status::of("bench"))]
+#[command(after_help = examples::and_statuses("bench"))]
 pub struct BenchArguments {
     /// Suites (sun, classic, programs, threads, drawn, seeds) and single workloads; without any, all suites (--quick: all but drawn and seeds).
     #[arg(value_name = "SUITE|WORKLOAD")]
     pub names: Vec<String>,
-    /// Allocators: libc, faultless, the name of an installed one, or NAME=PATH of a library; settings for one stand before it,
-    /// 'NAME=VARIABLE=VALUE PATH'; without this option, all installed.
+    /// Allocators: libc, faultless, the name of an installed one, or NAME=PATH of a library; settings for one alone stand before
+    /// its library, as in 'NAME=VARIABLE=VALUE PATH' [default: all that are installed].
     #[arg(short, long, value_delimiter = ',', value_name = "NAME[=PATH],...")]
     pub allocators: Vec<String>,
     /// The allocator that the others are compared with [default: the first].
     #[arg(short, long, value_name = "NAME")]
     pub reference: Option<String>,
-    /// Threads of the workloads in sun and classic, and of churn and dgemm; of the programs of drawn by turns [default: sun 1,2,4,6,8,10, classic, drawn and churn 1,2,8].
-    #[arg(short, long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1024))]
+    /// Numbers of threads for the workloads of sun and classic, for churn and dgemm, and by turns for the programs of drawn [default: sun 1,2,4,6,8,10, classic, drawn and churn 1,2,8].
+    #[arg(short, long, value_name = "THREADS,...", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub threads: Vec<u32>,
     /// Problem sizes: small, large [default: both].
     #[arg(short, long, value_delimiter = ',', value_name = "SIZE,...", value_parser = by_name(SIZES, Size::name))]
     pub sizes: Vec<Size>,
     /// Rounds: how often each allocator runs each workload [default: 10, or 3 with --quick].
-    #[arg(short = 'n', long, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(short = 'n', long = "rounds", alias = "repeat", value_name = "ROUNDS", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub repeat: Option<u32>,
     /// Small problems, fewer thread counts, three rounds, no idle time.
     #[arg(short, long)]
@@ -135,7 +135,7 @@ pub struct BenchArguments {
     /// Draw the programs of drawn, and the sizes and pauses of the random forms of seeds, from N [default: from the clock; it is printed].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=2_147_483_647))]
     pub seed: Option<u32>,
-    /// Count system calls, too, in one more run of each, which takes many times as long.
+    /// Also count system calls, in one more run of each, which takes many times as long.
     #[arg(long)]
     pub system_calls: bool,
     /// Write every sample to FILE as JSON; - is standard output, and the table then goes to standard error.
@@ -153,32 +153,32 @@ pub struct BenchArguments {
     /// List suites, workloads and the allocators that were found, and run nothing.
     #[arg(long, exclusive = true)]
     pub list: bool,
-    /// A command of your own instead; each run reads the file that bench gets (< FILE), else nothing, its output is dropped, and one
-    /// that does not end by itself needs a limit, such as timeout 30 CMD.
+    /// A command of your own instead. Each run reads the file that bench gets (< FILE) from its beginning, or nothing; its output is
+    /// dropped. A command that does not end by itself needs a limit, such as timeout 30 CMD.
     #[arg(last = true, value_name = "CMD", conflicts_with_all = ["names", "threads", "sizes", "idle", "seed"])]
     pub command: Vec<OsString>,
 }
 
 /// `faultless churn`
 #[derive(Debug, Args)]
-#[command(after_help = exit_status::of("churn"))]
+#[command(after_help = examples::and_statuses("churn"))]
 pub struct ChurnArguments {
-    /// Calls of malloc and its family instead of those of the kernel.
+    /// Count the calls of malloc and its family instead of those of the kernel.
     #[arg(long, conflicts_with = "by")]
     pub malloc: bool,
     /// Look at the process with this number instead of starting a command.
     #[arg(short, long, value_name = "PID", allow_negative_numbers = true, value_parser = crate::subject::number, conflicts_with = "words")]
     pub pid: Option<i32>,
-    /// Look for so long (10s, 500ms, 2m); a command that was started is ended then [default: to its end].
+    /// Look for this long (10s, 500ms, 2m); a command that was started is ended then [default: to its end].
     #[arg(long = "for", value_name = "DURATION", value_parser = crate::time_span::parse)]
     pub limit: Option<Duration>,
-    /// See the calls in this way only [default: the best that is permitted].
+    /// See the calls only in this way [default: the best that is permitted].
     #[arg(long, value_name = "MECHANISM", value_parser = by_name(MECHANISMS, Mechanism::name))]
     pub by: Option<Mechanism>,
     /// Print the result as JSON; what a command prints then goes to standard error.
     #[arg(long)]
     pub json: bool,
-    /// Save what was seen to FILE, to be shown again by `faultless churn FILE`.
+    /// Save what was seen to FILE; `faultless churn FILE` shows it again.
     #[arg(long, value_name = "FILE")]
     pub record: Option<PathBuf>,
     /// Write a profile for pprof to FILE: calls and bytes of each call chain; with --malloc, a heap profile.
@@ -205,25 +205,25 @@ const MECHANISMS: [(Mechanism, &str); 4] = [
 
 /// `faultless map`
 #[derive(Debug, Args)]
-#[command(after_help = exit_status::of("map"))]
+#[command(after_help = examples::and_statuses("map"))]
 pub struct MapArguments {
     /// Look at the process with this number.
     #[arg(short, long, value_name = "PID", allow_negative_numbers = true, value_parser = crate::subject::number, conflicts_with = "file")]
     pub pid: Option<i32>,
-    /// Look at a command that was started after so long (10s, 500ms) [default: when it ends].
+    /// Look at a started command after this time (10s, 500ms, 2m) [default: when it ends].
     #[arg(long, value_name = "DURATION", value_parser = crate::time_span::parse, conflicts_with_all = ["pid", "diff", "file"])]
     pub after: Option<Duration>,
     /// Compare two saved files: smaps, output of pmap -X, or what --json printed; - for standard input.
     #[arg(long, num_args = 2, value_names = ["BEFORE", "AFTER"], conflicts_with_all = ["pid", "file", "all"])]
     pub diff: Vec<PathBuf>,
-    /// Show single mappings, too.
-    #[arg(long)]
+    /// Also show each mapping.
+    #[arg(short, long)]
     pub all: bool,
-    /// Set what a Java process says it uses against what is resident: asks it by jcmd, or reads what jcmd PID VM.native_memory
-    /// printed to FILE.
+    /// Compare what a Java process says it uses with what is resident: asks it by jcmd, or reads from FILE what jcmd PID
+    /// VM.native_memory printed.
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "", conflicts_with_all = ["diff", "file", "command"])]
     pub nmt: Option<OsString>,
-    /// Measure a process of any size, though reading it may hold it up.
+    /// Measure also a very large process (64 GiB of RSS, 100,000 mappings), though reading may delay it.
     #[arg(long, conflicts_with_all = ["diff", "file"])]
     pub full: bool,
     /// Print the result as JSON; what a command prints then goes to standard error.
@@ -239,15 +239,15 @@ pub struct MapArguments {
 
 /// `faultless faults`
 #[derive(Debug, Args)]
-#[command(after_help = exit_status::of("faults"))]
+#[command(after_help = examples::and_statuses("faults"))]
 pub struct FaultsArguments {
     /// Observe the process with this number instead of starting a command, until it ends or Ctrl-C.
     #[arg(short, long, value_name = "PID", allow_negative_numbers = true, value_parser = crate::subject::number, conflicts_with_all = ["words", "diff"])]
     pub pid: Option<i32>,
-    /// Observe for so long (10s, 500ms, 2m); a command that was started is ended then [default: to its end].
+    /// Observe for this long (10s, 500ms, 2m); a command that was started is ended then [default: to its end].
     #[arg(long = "for", value_name = "DURATION", value_parser = crate::time_span::parse, conflicts_with = "diff")]
     pub limit: Option<Duration>,
-    /// Look at one fault of every N [default: at each of the first 10,000 and while they are few, at fewer while they are many].
+    /// Look at one fault in N [default: at each of the first 10,000 and while they are few, at fewer while they are many].
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     pub every: Option<u64>,
     /// Look at this many bytes of the stack to find the callers [default: 8192].
@@ -259,10 +259,10 @@ pub struct FaultsArguments {
     /// Print the tree of calls instead of the table.
     #[arg(long, conflicts_with = "json")]
     pub tree: bool,
-    /// Save the recording to FILE, to be shown again by `faultless faults FILE`, here or on another machine.
+    /// Save the recording to FILE; `faultless faults FILE` shows it again, here or on another machine.
     #[arg(long, value_name = "FILE")]
     pub record: Option<PathBuf>,
-    /// Write a flame graph to FILE: one page, searched and zoomed without a network.
+    /// Write a flame graph to FILE: one page that needs no network.
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
     /// Write folded stacks to FILE, a line for each chain of calls.
@@ -281,7 +281,7 @@ pub struct FaultsArguments {
 
 /// `faultless manual`
 #[derive(Debug, Args)]
-#[command(after_help = exit_status::of("manual"))]
+#[command(after_help = examples::and_statuses("manual"))]
 pub struct ManualArguments {
     /// Completions for this shell instead of the man page.
     #[arg(long, value_name = "SHELL")]

@@ -5,13 +5,13 @@ use faultless_probe::{permissions, terminal};
 use faultless_records::measurement::Ending;
 use faultless_report::check;
 
-use crate::exit_status;
+use crate::examples;
 use crate::failure::Failure;
 use crate::subject;
 
 /// `faultless check`
 #[derive(Debug, Args)]
-#[command(after_help = exit_status::of("check"))]
+#[command(after_help = examples::and_statuses("check"))]
 pub struct CheckArguments {
     /// Ask for the process with this number instead of for commands, own processes and those of others.
     #[arg(short, long, value_name = "PID", allow_negative_numbers = true, value_parser = crate::subject::number)]

@@ -2,14 +2,14 @@
 
 /// What each command ends with when nothing went wrong.
 const GOOD: &[(&str, &str)] = &[
-    ("run", "the command's own; when a signal killed the command, the same signal"),
     ("doctor", "0 when a verdict was reached, whatever it says"),
-    ("faults", "0 when faults were recorded, however the command ended"),
+    ("run", "the command's own; when a signal killed the command, the same signal"),
     ("bench", "0 when every allocator finished every run"),
-    ("heap", "0 when it could look, however the command ended"),
     ("map", "0 when a map was shown, however the command ended"),
-    ("churn", "0 when a report was made, however the command ended"),
+    ("heap", "0 when it could look, however the command ended"),
     ("watch", "that of the command it started, as run; otherwise 0"),
+    ("faults", "0 when faults were recorded, however the command ended"),
+    ("churn", "0 when a report was made, however the command ended"),
     ("export", "that of the command it started, as run; otherwise 0"),
     ("check", "0, whatever is permitted"),
     ("manual", "0"),
@@ -43,7 +43,7 @@ pub fn of_all() -> String {
 
 /// A command or a status, and what that means, for all commands.
 pub fn rows_of_all() -> Vec<(&'static str, &'static str)> {
-    let wrong = "something went wrong, the command ended differently under different arms, or an allocator failed in a run";
+    let wrong = "something went wrong; of doctor also: runs ended differently; of bench: a run failed";
     let mut rows = GOOD.to_vec();
     rows.extend([("1", wrong), ("2", "usage")]);
     rows.extend(not_run(CANNOT_RUN_OR_LOAD));
@@ -74,7 +74,7 @@ mod tests {
             let name = command.get_name();
             assert!(GOOD.iter().any(|(known, _)| *known == name), "{name}");
             let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
-            assert_eq!(help, of(name));
+            assert!(help.ends_with(&of(name)), "{help}");
             assert_eq!(help.contains("127"), !["check", "manual"].contains(&name), "{help}");
         }
     }
@@ -83,6 +83,6 @@ mod tests {
     fn what_is_good_stands_first_and_then_a_line_for_each_status() {
         let expected = "Exit status: 0, whatever is permitted; else\n  1  something went wrong\n  2  usage";
         assert_eq!(of("check"), expected);
-        assert!(of_all().starts_with("Exit status:\n  run     the command's own;"), "{}", of_all());
+        assert!(of_all().starts_with("Exit status:\n  doctor  0 when a verdict"), "{}", of_all());
     }
 }

@@ -21,7 +21,7 @@ use faultless_records::recording::Line;
 use faultless_report::plain::plain;
 use faultless_report::prometheus_text::Look;
 
-use crate::exit_status;
+use crate::examples;
 use crate::failure::Failure;
 use crate::followed::{self, FollowedArguments};
 use crate::output_file::{OutputFile, is_stream};
@@ -37,7 +37,7 @@ const ADDRESS: &str = "127.0.0.1:19477";
 
 /// `faultless export`
 #[derive(Debug, Args)]
-#[command(after_help = exit_status::of("export"))]
+#[command(after_help = examples::and_statuses("export"))]
 pub struct ExportArguments {
     /// Who is followed.
     #[command(flatten)]
@@ -52,20 +52,20 @@ pub struct ExportArguments {
     /// Look once, print the figures or write them to --textfile, which then stays, and end.
     #[arg(long, conflicts_with_all = ["interval", "command"])]
     pub once: bool,
-    /// What makes processes one series.
+    /// Whether processes of one name make one series, or each has its own.
     #[arg(long, value_name = "WHAT", default_value = "name")]
     pub by: By,
     /// Time from one look to the next, such as 1s, 15s.
-    #[arg(short, long, value_name = "TIME", default_value = "5s", value_parser = interval)]
+    #[arg(short, long, value_name = "DURATION", default_value = "5s", value_parser = interval)]
     pub interval: Duration,
-    /// Time between two readings of PSS and exact RSS (smaps_rollup), for which a process waits; 0 for none.
-    #[arg(long, value_name = "TIME", default_value = "1m", value_parser = time_span::parse_or_zero)]
+    /// Time between two readings of PSS and exact RSS (smaps_rollup), during which a process may have to wait; 0 for none.
+    #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = time_span::parse_or_zero)]
     pub pss: Duration,
-    /// Time between two looks at what malloc holds of a process, and 100 times as long as one takes; 0 for none.
-    #[arg(long, value_name = "TIME", default_value = "1m", value_parser = time_span::parse_or_zero)]
+    /// Time between two looks at what malloc holds in a process, and at least 100 times as long as a look takes; 0 for none.
+    #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = time_span::parse_or_zero)]
     pub heap: Duration,
-    /// Time between two looks at what the mappings of a process are (smaps), and 100 times as long as one takes; 0 for none.
-    #[arg(long, value_name = "TIME", default_value = "0", value_parser = time_span::parse_or_zero)]
+    /// Time between two looks at what the mappings of a process are (smaps), and at least 100 times as long as a look takes; 0 for none.
+    #[arg(long, value_name = "DURATION", default_value = "0", value_parser = time_span::parse_or_zero)]
     pub map: Duration,
     /// A command to start and follow.
     #[arg(trailing_var_arg = true, value_name = "CMD")]
@@ -75,9 +75,9 @@ pub struct ExportArguments {
 /// What makes processes one series.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum By {
-    /// Their name: counts go on when processes end.
+    /// One series for each name: counts go on when processes end.
     Name,
-    /// Nothing: each has its own, with its number, until it ends.
+    /// One series for each process, with its number, until it ends.
     Process,
 }
 

@@ -29,21 +29,20 @@ const MOST_ANCESTORS: usize = 100;
 /// Who is followed.
 #[derive(Debug, Args)]
 pub struct FollowedArguments {
-    /// Watch the processes with these numbers.
+    /// Processes with these numbers.
     #[arg(short, long, value_delimiter = ',', value_name = "PID,...", allow_negative_numbers = true, value_parser = crate::subject::number)]
     pub pid: Vec<i32>,
-    /// Watch the processes of these names (as ps -o comm shows them; of a longer one the first 15 bytes count, which are all that
-    /// the kernel keeps), also those that begin later.
+    /// Processes with these names, also those that begin later: as ps -o comm shows them (at most 15 bytes).
     #[arg(short, long, value_delimiter = ',', value_name = "NAME,...")]
     pub name: Vec<String>,
-    /// Watch the processes whose command line fits this regular expression, also those that begin later.
+    /// Processes whose command line matches this regular expression, also those that begin later.
     #[arg(short = 'm', long = "match", value_name = "REGEX")]
     pub pattern: Option<String>,
-    /// Watch a control group, its memory and its processes, also those that come later: its directory, or its path as in
+    /// A control group, its memory and its processes, also those that come later: its directory, or its path as in
     /// /proc/PID/cgroup.
     #[arg(long, value_name = "PATH")]
     pub cgroup: Vec<PathBuf>,
-    /// Watch the children of all these, too, and theirs.
+    /// Also the children of all these, and theirs.
     #[arg(short, long)]
     pub children: bool,
 }

@@ -21,7 +21,7 @@ use faultless_report::heap;
 use faultless_report::heap::HeapView;
 use faultless_report::malloc_info;
 
-use crate::exit_status;
+use crate::examples;
 use crate::failure::Failure;
 use crate::progress::Progress;
 use crate::{saved_file, subject};
@@ -29,18 +29,18 @@ use process::Manner;
 
 /// `faultless heap`
 #[derive(Debug, Args)]
-#[command(after_help = exit_status::of("heap"))]
+#[command(after_help = examples::and_statuses("heap"))]
 pub struct HeapArguments {
     /// Walk the heaps of the process with this number.
     #[arg(short, long, value_name = "PID", allow_negative_numbers = true, value_parser = crate::subject::number, conflicts_with = "words")]
     pub pid: Option<i32>,
-    /// Let the process stand still during the walk, for 2 s at most, so that its figures are exact; it notices nothing but the time.
+    /// Stop the process during the walk, for 2 s at most, so that its figures are exact; it notices nothing but the time.
     #[arg(short, long)]
     pub stop: bool,
     /// Walk a command's heaps after this time (10s, 500ms, 2m) [default: at its exit].
     #[arg(long, value_name = "DURATION", value_parser = crate::time_span::parse, conflicts_with = "pid")]
     pub after: Option<Duration>,
-    /// A row for each arena, however many there are.
+    /// Show a row for each arena, however many there are.
     #[arg(short, long)]
     pub all: bool,
     /// Print the result as JSON.

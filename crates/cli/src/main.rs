@@ -6,6 +6,7 @@ mod bench;
 mod check;
 mod churn;
 mod doctor;
+mod examples;
 mod exit_status;
 mod export;
 mod failure;

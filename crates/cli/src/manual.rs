@@ -5,8 +5,8 @@ use std::io::{self, Write};
 use clap::CommandFactory;
 
 use crate::arguments::{Arguments, ManualArguments};
-use crate::exit_status;
 use crate::failure::Failure;
+use crate::{examples, exit_status};
 
 /// Prints what was asked for.
 ///
@@ -38,6 +38,10 @@ fn write_pages(mut definition: clap::Command, text: &mut Vec<u8>) -> io::Result<
         page.render_description_section(text)?;
         write_synopsis(command, text)?;
         page.render_options_section(text)?;
+        writeln!(text, ".SH EXAMPLES")?;
+        for (line, meaning) in examples::of(command.get_name()) {
+            writeln!(text, ".TP\n\\fB{}\\fR\n{meaning}", line.replace('-', "\\-"))?;
+        }
     }
     writeln!(text, ".SH \"EXIT STATUS\"")?;
     for (status, meaning) in exit_status::rows_of_all() {
@@ -61,7 +65,9 @@ mod tests {
         let mut text = Vec::new();
         write_pages(Arguments::command(), &mut text).unwrap();
         let text = String::from_utf8(text).unwrap();
-        for section in ["\"FAULTLESS RUN\"", "\"FAULTLESS DOCTOR\"", "\"EXIT STATUS\"", "SYNOPSIS"] {
+        for section in
+            ["\"FAULTLESS RUN\"", "\"FAULTLESS DOCTOR\"", "\"EXIT STATUS\"", "SYNOPSIS", "EXAMPLES"]
+        {
             assert!(text.contains(&format!(".SH {section}\n")), "{section}: {text}");
         }
         assert!(text.contains(".TP\n\\fB127\\fR\nno such command\n"), "{text}");

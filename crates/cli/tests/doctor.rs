@@ -270,7 +270,7 @@ fn a_page_that_cannot_be_written_in_the_end_does_not_take_the_report_along() {
 fn bad_commands_are_refused_before_anything_is_written() {
     let place = Place::with_temporary("refused");
     assert_refused(&mut doctor(&place, &["--", "no-such-command"]), 127, "");
-    assert_misused(&mut doctor(&place, &["--runs", "0"]), "--runs");
+    assert_misused(&mut doctor(&place, &["--runs", "0"]), "--rounds");
     assert_refused(doctor(&place, &["--", "true"]).env("TMPDIR", "/no/such/place"), 1, "TMPDIR");
     assert!(place.is_clean());
 }

@@ -6,27 +6,27 @@ use std::time::Duration;
 
 use clap::Args;
 
-use crate::exit_status;
+use crate::examples;
 use crate::followed::FollowedArguments;
 use crate::time_span;
 
 /// `faultless watch`
 #[derive(Debug, Args)]
-#[command(after_help = exit_status::of("watch"))]
+#[command(after_help = examples::and_statuses("watch"))]
 pub struct WatchArguments {
     /// Who is watched.
     #[command(flatten)]
     pub followed: FollowedArguments,
     /// Time from one sample to the next, such as 100ms, 1s; at least 10ms.
-    #[arg(short, long, value_name = "TIME", default_value = "1s", value_parser = interval)]
+    #[arg(short, long, value_name = "DURATION", default_value = "1s", value_parser = interval)]
     pub interval: Duration,
-    /// Stop after this time, such as 30s, 5m; a started command goes on to its end, unwatched.
-    #[arg(long = "for", value_name = "TIME", value_parser = time_span::parse)]
+    /// Stop after this time, such as 30s, 5m; a started command goes on to its end, unwatched [default: when all has ended].
+    #[arg(long = "for", value_name = "DURATION", value_parser = time_span::parse)]
     pub limit: Option<Duration>,
-    /// Time between two readings of PSS and exact RSS (smaps_rollup), for which a process waits; 0 for none.
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = time_span::parse_or_zero)]
+    /// Time between two readings of PSS and exact RSS (smaps_rollup), during which a process may have to wait; 0 for none.
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = time_span::parse_or_zero)]
     pub pss: Duration,
-    /// Print lines even where a chart could be shown.
+    /// Print lines instead of the chart.
     #[arg(short, long)]
     pub lines: bool,
     /// Print CSV.
@@ -38,7 +38,7 @@ pub struct WatchArguments {
     /// Where lines, CSV or JSON go [default: standard output; standard error when a command is started].
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
-    /// Record everything to FILE, which is whole at any moment.
+    /// Record everything to FILE, line by line; --replay shows it again.
     #[arg(short, long, value_name = "FILE", conflicts_with = "replay")]
     pub record: Option<PathBuf>,
     /// Watch nothing: show what an earlier --record wrote to FILE (- for standard input).
