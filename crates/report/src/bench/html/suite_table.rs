@@ -47,8 +47,10 @@ type Column = (&'static str, Vec<Mean>);
 fn table(board: &Board, suite: Suite, columns: &[Column], count: usize) -> String {
     let known = columns.iter().flat_map(|(_, means)| means.iter().filter_map(|mean| mean.ratio));
     let sure = known.min_by(|a, b| a.confidence.total_cmp(&b.confidence));
-    let sure =
-        sure.map_or_else(String::new, |ratio| format!(", with intervals of at least {}", confidence(&ratio)));
+    let sure = sure.map_or_else(String::new, |ratio| match ratio.confidence > 0.0 {
+        true => format!(", with intervals of at least {}", confidence(&ratio)),
+        false => format!(" ({})", confidence(&ratio)),
+    });
     let mut table = format!(
         "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Means of {}\"><table class=\"means\">\
          <caption>Geometric mean over {} of the ratio to {}{sure}</caption>\n<thead><tr><th scope=\"col\">Allocator</th>",

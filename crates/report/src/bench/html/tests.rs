@@ -105,6 +105,14 @@ fn are_sound(campaign: &Campaign) {
 }
 
 #[test]
+fn of_a_single_round_no_confidence_is_shown() {
+    let mut campaign = campaign();
+    campaign.samples.retain(|sample| sample.round == 0);
+    let page = html(&campaign);
+    assert!(page.contains("one round: no interval") && !page.contains("0 % confidence"));
+}
+
+#[test]
 fn the_picture_has_a_point_for_each_contender_in_each_suite() {
     let campaign = campaign();
     are_sound(&campaign);

@@ -96,10 +96,13 @@ pub fn ratio_of(ratio: &Ratio, reference: &str) -> String {
     format!("{} of {reference} ({})", quantity::ratio(ratio.median), interval(ratio))
 }
 
-/// `93.8 % confidence`.
+/// `93.8 % confidence`; of a single round there is none.
 #[must_use]
 pub fn confidence(ratio: &Ratio) -> String {
-    format!("{} confidence", percent(ratio.confidence))
+    match ratio.confidence > 0.0 {
+        true => format!("{} confidence", percent(ratio.confidence)),
+        false => "one round: no interval".into(),
+    }
 }
 
 /// `geometric means over 2 cells, ratios to libc`.
