@@ -121,20 +121,22 @@ fn push_escaped(text: &mut String, value: &str) {
 fn sizes(page: &mut String, fleet: &Fleet) {
     type OfSizes = fn(&Sizes) -> Option<u64>;
     let sizes: [(&str, &str, OfSizes); 6] = [
-        ("processes", "Processes that live.", |sizes| Some(sizes.processes)),
-        ("threads", "Their threads.", |sizes| Some(sizes.threads)),
-        ("virtual_memory_bytes", "Their address space.", |sizes| Some(sizes.vsize_bytes)),
+        ("processes", "Number of live processes.", |sizes| Some(sizes.processes)),
+        ("threads", "Number of threads of the live processes.", |sizes| Some(sizes.threads)),
+        ("virtual_memory_bytes", "Address space of the live processes (VSZ).", |sizes| {
+            Some(sizes.vsize_bytes)
+        }),
         (
             "resident_memory_bytes",
-            "Their resident sets (RSS); pages of several processes count several times.",
+            "Resident memory of the live processes (RSS); a shared page counts in each.",
             |sizes| Some(sizes.rss_bytes),
         ),
         (
             "proportional_memory_bytes",
-            "Their shares of the resident sets (PSS), of the processes where it may be read.",
+            "Proportional share of resident memory (PSS) of the live processes, where it may be read.",
             |sizes| sizes.pss_bytes,
         ),
-        ("swapped_memory_bytes", "Their memory in swap.", |sizes| sizes.swap_bytes),
+        ("swapped_memory_bytes", "Memory of the live processes in swap.", |sizes| sizes.swap_bytes),
     ];
     let all = fleet.sizes();
     for (name, help, figure) in sizes {
@@ -155,10 +157,14 @@ fn counts(page: &mut String, fleet: &Fleet) {
     let counts: [(&str, &str, &[Part]); 6] = [
         (
             "processes_met_total",
-            "Processes that began, or were found, or took this name.",
+            "Number of processes that began, were found, or took this name.",
             &[("", "", |counts| counts.met as f64)],
         ),
-        ("processes_ended_total", "Processes that ended.", &[("", "", |counts| counts.ended as f64)]),
+        (
+            "processes_ended_total",
+            "Number of processes that ended.",
+            &[("", "", |counts| counts.ended as f64)],
+        ),
         (
             "page_faults_total",
             "Page faults: minor ones without I/O, major ones with it.",
@@ -177,7 +183,7 @@ fn counts(page: &mut String, fleet: &Fleet) {
         ),
         (
             "children_page_faults_total",
-            "Page faults of their children that ended and were waited for, and of theirs, seen or not.",
+            "Page faults of children that ended and were waited for, and of their children, seen or not.",
             &[
                 ("kind", "minor", |counts| counts.children.minor_faults as f64),
                 ("kind", "major", |counts| counts.children.major_faults as f64),
@@ -185,7 +191,7 @@ fn counts(page: &mut String, fleet: &Fleet) {
         ),
         (
             "children_cpu_seconds_total",
-            "Processor time of their children that ended and were waited for, and of theirs, seen or not.",
+            "Processor time of children that ended and were waited for, and of their children, seen or not.",
             &[
                 ("mode", "user", |counts| counts.children.user_us as f64 / 1e6),
                 ("mode", "system", |counts| counts.children.system_us as f64 / 1e6),
@@ -209,14 +215,14 @@ fn heaps(page: &mut String, fleet: &Fleet) {
         "heap_processes",
         "Processes whose heaps were looked at, by the allocator that serves them.",
     );
-    let mut used = Family::gauge("heap_used_bytes", "Bytes of blocks that programs have.");
-    let mut free = Family::gauge("heap_free_bytes", "Bytes of heaps that are free, with memory or without.");
-    let mut resident = Family::gauge("heap_resident_bytes", "Bytes of heaps with memory, used or free.");
+    let mut used = Family::gauge("heap_used_bytes", "Bytes in blocks that programs have allocated.");
+    let mut free = Family::gauge("heap_free_bytes", "Free bytes in heaps, resident or not.");
+    let mut resident = Family::gauge("heap_resident_bytes", "Resident bytes of heaps, used or free.");
     let mut trapped = Family::gauge(
         "heap_trapped_bytes",
         "Bytes of heaps with memory that are free: pages that malloc_trim would return, those that it would keep, parts of pages in use, and what is in threads' caches.",
     );
-    let mut arenas = Family::gauge("heap_arenas", "glibc's arenas.");
+    let mut arenas = Family::gauge("heap_arenas", "Number of glibc's arenas.");
     for ((label, allocator), heap) in fleet.heaps() {
         let allocator = [("allocator", allocator)];
         processes.of(label, &allocator, heap.processes as f64);
@@ -312,9 +318,10 @@ fn exporter(page: &mut String, own: &Own) {
     let mut processor =
         Family::counter("exporter_cpu_seconds_total", "Processor time of the exporter itself.");
     processor.push(&[], own.processor.as_secs_f64());
-    let mut times = Family::counter("exporter_looks_total", "Looks into processes: at heaps, at mappings.");
-    let mut took = Family::counter("exporter_look_seconds_total", "Time that they took.");
-    let help = "Looks that saw nothing, as where reading a process is not permitted, or nothing exact.";
+    let mut times =
+        Family::counter("exporter_looks_total", "Number of looks into processes, at heaps or at mappings.");
+    let mut took = Family::counter("exporter_look_seconds_total", "Time that looks into processes took.");
+    let help = "Number of looks that failed: reading was not permitted, or the figures did not agree.";
     let mut failed = Family::counter("exporter_failed_looks_total", help);
     for (look, looks) in &own.looks {
         let at = match look {
@@ -325,7 +332,7 @@ fn exporter(page: &mut String, own: &Own) {
         took.push(&at, looks.took.as_secs_f64());
         failed.push(&at, looks.failed as f64);
     }
-    let help = "When the exporter had last looked at all processes, in seconds since 1970.";
+    let help = "Time of the last look at all processes, in seconds since 1970.";
     let mut last = Family::gauge("exporter_last_round_timestamp_seconds", help);
     if let Some(at_s) = own.last_round_s {
         last.push(&[], at_s);
