@@ -3,7 +3,7 @@
 use crate::granule::bytes_of;
 use crate::heap::Heap;
 use crate::large::LargeTotals;
-use crate::os::HUGE_PAGE_BYTES;
+use crate::os::{self, HUGE_PAGE_BYTES};
 use crate::size_class::{self, CLASSES};
 use core::fmt::{self, Write};
 
@@ -114,7 +114,7 @@ impl Snapshot {
     /// What `out` reports.
     pub fn write(&self, out: &mut impl Write) -> fmt::Result {
         let kib = |bytes: usize| bytes.div_ceil(1024);
-        writeln!(out, "faultless statistics (KiB unless said otherwise)")?;
+        writeln!(out, "faultless statistics of process {} (KiB unless said otherwise)", os::process_id())?;
         writeln!(out, "  in use        {:>12}", kib(self.used_bytes()))?;
         writeln!(out, "    small       {:>12}", kib(self.small_used_bytes()))?;
         let blocks = self.large.blocks;
