@@ -96,7 +96,7 @@ fn calls_elsewhere(elsewhere: &CallsElsewhere) -> Option<String> {
     let processes = several(elsewhere.processes.len() as u64, "process");
     (elsewhere.calls > 0).then(|| {
         format!(
-            "{calls} of {processes} that it started meanwhile: what they free are copies of their own; --pid looks at one of them, churn --malloc -- COMMAND at all processes of a command"
+            "{calls} of {processes} that it started meanwhile: what they free are copies of their own; --pid looks at one of them, churn --malloc -- CMD at all processes of a command"
         )
     })
 }

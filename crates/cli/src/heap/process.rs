@@ -67,7 +67,7 @@ pub fn look(process: &Process, manner: Manner) -> Result<HeapView, Failure> {
     let status = process.text("status").map_err(Failure::of_process)?;
     if seen.walks.is_empty() && seen.other.is_none() {
         let whom = match manner {
-            Manner::AtExit => "-- COMMAND".to_owned(),
+            Manner::AtExit => "-- CMD".to_owned(),
             Manner::Running | Manner::Standing => format!("--pid {}", process.pid()),
         };
         seen.remarks.push(format!("faultless map {whom} names what memory it has."));

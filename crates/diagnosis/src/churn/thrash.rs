@@ -238,7 +238,7 @@ fn remedy(pattern: Pattern, part_of_malloc: Option<f64>) -> &'static str {
             "let it keep the pages longer (an allocator: by its decay or purge delay)"
         }
         Pattern::Mapping | Pattern::Resize | Pattern::TopTrim | Pattern::ArenaTrim => {
-            "`faultless doctor -- COMMAND` tries the settings that stop it, and the allocator that does not need them"
+            "`faultless doctor -- CMD` tries the settings that stop it, and the allocator that does not need them"
         }
         Pattern::Purge => "let the allocator wait longer before it purges (its decay or purge delay)",
         Pattern::MallocTrim => {

@@ -119,7 +119,7 @@ fn verdict(recording: &MallocRecording) -> String {
         ),
         false => {
             format!(
-                "What lives at the end, and who holds it, is not known: the look had pauses. `faultless churn --malloc -- COMMAND`, which begins with the program, shows it. Of what was seen to begin {most} lived at once.\n"
+                "What lives at the end, and who holds it, is not known: the look had pauses. `faultless churn --malloc -- CMD`, which begins with the program, shows it. Of what was seen to begin {most} lived at once.\n"
             )
         }
     };

@@ -5,7 +5,7 @@ use faultless_diagnosis::glibc_heap::walk::HeapWalk;
 use faultless_records::quantity::size;
 
 const IN_USE: &str = "\
-    Nearly all of malloc's memory is in use: no trim and no setting gives it back. faultless churn --malloc -- COMMAND names who \
+    Nearly all of malloc's memory is in use: no trim and no setting gives it back. faultless churn --malloc -- CMD names who \
     asked for what is not freed.";
 
 /// What helps, by where most of what is trapped lies; where nearly all is in use, what names its owners.
@@ -25,15 +25,15 @@ fn against(trap: Trap) -> String {
         }
         Trap::Returnable => {
             "goes back when the program calls malloc_trim(0). glibc never calls it by itself, and a free gives back only the \
-             end of a heap. Our allocator gives free pages back by itself: faultless run -- COMMAND starts it under ours, \
-             faultless doctor -- COMMAND compares them"
+             end of a heap. Faultless gives free pages back by itself: faultless run -- CMD runs the program under it, \
+             faultless doctor -- CMD compares the two"
                 .into()
         }
         Trap::ThreadTops(None) => "are tops of threads' arenas".into(),
         Trap::ThreadTops(Some(hold)) => format!("are tops of threads' arenas. {}", lowered(hold)),
         Trap::Pinned => {
             "are parts of pages with blocks in use. No setting of glibc gives them back; blocks of other sizes or lifetimes \
-             would, or another allocator might: faultless run -- COMMAND starts it under ours"
+             would, or another allocator might: faultless run -- CMD runs the program under Faultless"
                 .into()
         }
         Trap::Cached => {

@@ -90,7 +90,7 @@ fn part_of_process(report: &HeapView, rss_bytes: u64) -> String {
     let rest = match (&report.source, report.pid) {
         _ if mallocs >= rss_bytes / 2 => String::new(),
         (Source::Process(_), Some(pid)) => format!("\nfaultless map --pid {pid} names the rest."),
-        _ => "\nfaultless map -- COMMAND names the rest.".to_owned(),
+        _ => "\nfaultless map -- CMD names the rest.".to_owned(),
     };
     let part = percent(mallocs as f64 / rss_bytes.max(1) as f64);
     format!("{whole}; {} of it, {part}, in malloc's heaps and mapped blocks.{rest}", unit.text(mallocs))

@@ -131,6 +131,6 @@ fn a_block_that_outlived_a_stretch_of_looking_is_not_said_to_be_one_too_many() {
         "{uprobes}"
     );
     assert!(uprobes.starts_with("What lives at the end, and who holds it, is not known: "), "{uprobes}");
-    assert!(uprobes.contains("`faultless churn --malloc -- COMMAND`"), "{uprobes}");
+    assert!(uprobes.contains("`faultless churn --malloc -- CMD`"), "{uprobes}");
     assert!(recorder.contains("too many lived to follow them all"), "{recorder}");
 }
