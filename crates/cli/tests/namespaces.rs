@@ -103,7 +103,7 @@ fn a_process_that_is_hidden_is_not_said_to_have_ended() {
     }
     let Some(output) = apart(&["--mount"], line, &["map", "--pid", &hidden.pid()]) else { return };
     assert_eq!(output.status.code(), Some(1));
-    assert!(errors(&output).contains("is to be seen") && errors(&output).contains("hidepid"), "{output:?}");
+    assert!(errors(&output).contains("can be seen") && errors(&output).contains("hidepid"), "{output:?}");
 }
 
 /// A program that is closed to its own user.

@@ -264,7 +264,7 @@ fn others(found: &Permissions) -> Vec<Attempt> {
     let by = |mechanism, has, capability: &str| {
         let (answer, state) =
             if has { (Answer::Allowed, "in force") } else { (Answer::Denied, "not in force") };
-        let nobody = "no process of another user is to be seen here";
+        let nobody = "no process of another user can be seen here";
         let on_command = if mechanism == Mechanism::Attach { Mechanism::Trace } else { mechanism };
         let (answer, evidence) = match found.attempt(on_command, Subject::Command) {
             // A seccomp filter asks for no capability.

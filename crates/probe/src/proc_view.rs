@@ -17,7 +17,7 @@ pub enum Obstacle {
 impl fmt::Display for Obstacle {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = match self {
-            Self::Absent => "/proc is not mounted, so no process is to be seen (mount -t proc proc /proc)",
+            Self::Absent => "/proc is not mounted, so no process can be seen (mount -t proc proc /proc)",
             Self::Foreign => {
                 "/proc shows another PID namespace than ours, so a number means another process there (unshare --mount-proc, or mount -t proc proc /proc)"
             }

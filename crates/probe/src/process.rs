@@ -67,7 +67,7 @@ impl fmt::Display for ProcessError {
         match self {
             Self::Missing(pid) => write!(
                 out,
-                "no process {pid} is to be seen (in a container, use the number it has there; with hidepid, become its user or root)"
+                "no process {pid} can be seen (in a container, use the number it has there; with hidepid, become its user or root)"
             ),
             Self::Ended(pid) => write!(out, "process {pid} has ended"),
             Self::KernelThread(pid, name) => {

@@ -167,7 +167,7 @@ impl Sampler {
         }
         if unnumbered + unread > 0 && !std::mem::replace(&mut self.groups.has_said_what_is_hidden, true) {
             self.note(&format!(
-                "not all processes of the control group are to be seen: hidden are {} of another PID namespace and {} below it that could not be read",
+                "not all processes of the control group can be seen: hidden are {} of another PID namespace and {} below it that could not be read",
                 several(unnumbered as u64, "process"),
                 several(unread as u64, "group")
             ));
