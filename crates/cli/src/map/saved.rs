@@ -17,7 +17,9 @@ use crate::saved_file;
 /// # Errors
 /// [`Failure::Failed`] when it is neither smaps nor output of pmap -X.
 pub fn view(path: &Path) -> Result<MapView, Failure> {
-    let bytes = read(path)?;
+    let name = path.to_string_lossy();
+    let hint = format!(" (to run it: faultless map -- {name}){}", hint_of_process(&name));
+    let bytes = read(path, &hint)?;
     match saved_totals(path, &bytes)? {
         None => of_bytes(path, &bytes),
         Some(_) => {
@@ -34,7 +36,7 @@ pub fn view(path: &Path) -> Result<MapView, Failure> {
 /// # Errors
 /// As [`view`].
 pub fn totals(path: &Path) -> Result<SavedTotals, Failure> {
-    let bytes = read(path)?;
+    let bytes = read(path, "")?;
     if let Some(saved) = saved_totals(path, &bytes)? {
         return Ok(saved);
     }
@@ -79,18 +81,15 @@ fn of_bytes(path: &Path, bytes: &[u8]) -> Result<MapView, Failure> {
     Ok(view)
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, Failure> {
+/// The bytes; of a file that is not there a hint says what may have been meant.
+fn read(path: &Path, hint: &str) -> Result<Vec<u8>, Failure> {
     let failed = |error: std::io::Error| refused(path, &error.to_string());
     let read = if path.as_os_str() == "-" {
         saved_file::read_whole(std::io::stdin().lock())
     } else {
         let file = File::open(path).map_err(|error| match error.kind() {
             std::io::ErrorKind::NotFound => {
-                let hint = hint_of_process(&path.to_string_lossy());
-                Failure::Failed(format!(
-                    "no such file: {} (a command stands behind --){hint}",
-                    path.display()
-                ))
+                Failure::Failed(format!("no such file: {}{hint}", path.display()))
             }
             _ => failed(error),
         })?;
