@@ -1,7 +1,8 @@
 /*
- * `dlopen`, so that calls of libraries opened with RTLD_DEEPBIND are counted, too: such a library looks into libc before it
- * looks into what was preloaded. Before the first of them is opened, libc's own table of symbols leads from the functions
- * that are counted to where they lead everybody else. The allocator does the same, and says more: crates/malloc/src/deepbind.rs.
+ * `dlopen`, so that calls of libraries opened with RTLD_DEEPBIND are counted, too: such a library looks into libc
+ * before it looks into what was preloaded. Before the first of them is opened, libc's own table of symbols leads from
+ * the functions that are counted to where they lead everybody else. The allocator does the same, and says more:
+ * crates/malloc/src/deepbind.rs.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

@@ -1,7 +1,7 @@
 //! What the recorder of malloc's calls writes into its file: its layout, and the records in its rings.
 //!
-//! Source: `crates/recorder/recorder.c`, which writes it. A file comes from a process under observation, so nothing in it is
-//! believed: numbers out of range are refused, and what makes no sense is left out.
+//! Source: `crates/recorder/layout.h`, by which it is written. A file comes from a process under observation, so nothing
+//! in it is believed: numbers out of range are refused, and what makes no sense is left out.
 
 use serde::{Deserialize, Serialize};
 
