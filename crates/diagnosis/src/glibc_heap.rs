@@ -22,10 +22,7 @@ pub mod walk;
 mod window;
 
 use faultless_records::mappings::Mapping;
-pub use faultless_records::pagemap::Page;
-
-/// Bytes of a page, as far as the walk is concerned; where pages are larger nothing is said about them.
-pub const PAGE_BYTES: u64 = 4096;
+pub use faultless_records::pagemap::{PAGE_BYTES, Page};
 
 /// What a walk reads.
 pub trait Memory {

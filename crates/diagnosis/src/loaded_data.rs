@@ -5,6 +5,7 @@
 //! rest is held against the blocks that come and go and against what the other arms leave of it.
 
 use faultless_records::heap_report::{HeapReport, LargeBin};
+use faultless_records::pagemap::PAGE_BYTES;
 use faultless_records::quantity::{count, several, size};
 
 use crate::verdict::{ArmResult, ArmVerdict, Role};
@@ -41,7 +42,6 @@ const LEAST_DATA_PART: u64 = 3;
 const SCRATCH_PERCENT: u64 = 50;
 /// Fewer faults beyond the data's are not worth a word.
 const LEAST_EXCESS: u64 = 10_000;
-const PAGE_BYTES: u64 = 4096;
 /// An arm that leaves less than this of them cures them.
 const CURED: f64 = 0.5;
 

@@ -7,6 +7,7 @@
 
 use std::fmt::Write;
 
+use faultless_records::glibc::MAPPED_OVERHEAD_BYTES;
 use faultless_records::heap_report::{HeapReport, LargeBin};
 use faultless_records::quantity::{range, several, size};
 
@@ -119,8 +120,8 @@ fn churned_bins(report: &HeapReport, total_bytes: u64) -> Vec<LargeBin> {
 
 fn mmap_part(churned: &[LargeBin]) -> Option<Part> {
     let largest = churned.iter().max_by_key(|bin| bin.largest_bytes)?;
-    // Below the default threshold glibc takes them from the heap anyway; the chunk's header counts, too.
-    if largest.largest_bytes + 4096 < DEFAULT_THRESHOLD_BYTES {
+    // Below the default threshold glibc takes them from the heap anyway.
+    if largest.largest_bytes + MAPPED_OVERHEAD_BYTES < DEFAULT_THRESHOLD_BYTES {
         return None;
     }
     let repeats: u64 = churned.iter().map(LargeBin::repeats).sum();
@@ -129,7 +130,7 @@ fn mmap_part(churned: &[LargeBin]) -> Option<Part> {
         range(churned.iter().map(|bin| bin.smallest_bytes).min()?, largest.largest_bytes),
         several(repeats, "time")
     );
-    let threshold_bytes = round_up(largest.largest_bytes + 4096);
+    let threshold_bytes = round_up(largest.largest_bytes + MAPPED_OVERHEAD_BYTES);
     let (setting, reason) = if threshold_bytes <= LARGEST_MMAP_THRESHOLD_BYTES {
         let reason = format!(
             "{seen}; {} is just above the largest, so that they come from the heap",

@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 
 use faultless_records::counters::Counters;
-use faultless_records::memory_call::{BREAK_GREW, CallKind, MemoryCall, PAGE_BYTES};
+use faultless_records::memory_call::{BREAK_GREW, CallKind, MemoryCall};
+use faultless_records::pagemap::PAGE_BYTES;
 use faultless_records::perf_record::{NewMapping, PerfRecord};
 
 /// `MAP_PRIVATE` or `MAP_SHARED`, and `MAP_ANONYMOUS`, as the mmap of a record without a file must have had them.

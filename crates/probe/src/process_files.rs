@@ -4,6 +4,7 @@ use std::fs;
 use std::time::Duration;
 
 use faultless_records::counters::Counters;
+use faultless_records::pagemap::PAGE_BYTES;
 use faultless_records::program::is_loader;
 use faultless_records::{mappings, status};
 use nix::libc;
@@ -132,7 +133,11 @@ fn read(pid: i32, file: &str) -> Option<String> {
 /// Bytes of a page of this machine.
 #[must_use]
 pub fn page_bytes() -> u64 {
-    sysconf(SysconfVar::PAGE_SIZE).ok().flatten().and_then(|bytes| u64::try_from(bytes).ok()).unwrap_or(4096)
+    sysconf(SysconfVar::PAGE_SIZE)
+        .ok()
+        .flatten()
+        .and_then(|bytes| u64::try_from(bytes).ok())
+        .unwrap_or(PAGE_BYTES)
 }
 
 #[cfg(test)]

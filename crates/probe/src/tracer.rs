@@ -3,6 +3,7 @@
 use std::io;
 
 use faultless_records::measurement::Ending;
+use faultless_records::pagemap::PAGE_BYTES;
 use faultless_records::perf_record::{Registers, Sample};
 use nix::libc;
 
@@ -95,14 +96,13 @@ fn registers(tid: i32) -> Option<Registers> {
 
 /// Reads up to where nothing is mapped; how many bytes that were.
 fn read_memory(tid: i32, address: u64, buffer: &mut [u8]) -> usize {
-    const PAGE: u64 = 4096;
     let end = address.saturating_add(buffer.len() as u64);
     let mut remote = Vec::new();
     let mut at = address;
     // A piece for each page: the kernel reads whole pieces only.
     while at < end {
         // In the last page of all addresses there is no next one.
-        let next = (at | (PAGE - 1)).checked_add(1).map_or(end, |next| next.min(end));
+        let next = (at | (PAGE_BYTES - 1)).checked_add(1).map_or(end, |next| next.min(end));
         remote.push(libc::iovec { iov_base: at as *mut libc::c_void, iov_len: (next - at) as usize });
         at = next;
     }

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::pagemap::PAGE_BYTES;
 use crate::saved_form::newer;
 
 /// Version of the saved form; a reader refuses newer ones.
@@ -77,7 +78,7 @@ impl Machine {
     /// Bytes of a page, noted or not.
     #[must_use]
     pub fn page_bytes(&self) -> u64 {
-        if self.page_bytes == 0 { 4096 } else { self.page_bytes }
+        if self.page_bytes == 0 { PAGE_BYTES } else { self.page_bytes }
     }
 }
 

@@ -1,6 +1,10 @@
-//! Which files are glibc's, and its version, from the text that every `libc.so.6` carries.
+//! Which files are glibc's, what its malloc adds to a block, and its version, from the text that every `libc.so.6` carries.
 
 use crate::mappings::DELETED;
+use crate::pagemap::PAGE_BYTES;
+
+/// The most that its malloc adds to a block that it maps: the header and the rest of the last page.
+pub const MAPPED_OVERHEAD_BYTES: u64 = PAGE_BYTES;
 
 /// Start of the text; the version follows further on: `… stable release version 2.36.`
 const BANNER: &[u8] = b"GNU C Library ";

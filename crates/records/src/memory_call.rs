@@ -2,9 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Bytes of a page.
-pub const PAGE_BYTES: u64 = 4096;
-
 /// Second argument of a brk that was not seen itself: the heap ends at the first now, and had ended lower before. The third is
 /// where it begins.
 pub const BREAK_GREW: u64 = 1;

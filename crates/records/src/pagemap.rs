@@ -1,5 +1,8 @@
 //! `/proc/PID/pagemap`: eight bytes for each page. Source: Documentation/admin-guide/mm/pagemap.rst of the kernel.
 
+/// Bytes of a page on x86-64, and the least that a page has anywhere.
+pub const PAGE_BYTES: u64 = 4096;
+
 /// Bytes of an entry.
 pub const ENTRY_BYTES: usize = 8;
 

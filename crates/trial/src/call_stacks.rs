@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use faultless_probe::process::Process;
 use faultless_records::mappings;
-use faultless_records::memory_call::PAGE_BYTES;
+use faultless_records::pagemap::PAGE_BYTES;
 use faultless_records::perf_record::{News, PerfRecord, Registers, Sample};
 
 use crate::callers::{Images, RawTree};

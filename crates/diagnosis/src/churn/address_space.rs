@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use faultless_records::memory_call::{Operation, PAGE_BYTES};
+use faultless_records::memory_call::Operation;
+use faultless_records::pagemap::PAGE_BYTES;
 
 /// A run of addresses that one call made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,7 +1,9 @@
 //! Recognises memory that is given back only to be taken again, and says it in words.
 
 use faultless_records::churn_recording::{ChurnRecording, Cycle, Mechanism, Pattern};
-use faultless_records::memory_call::{Operation, PAGE_BYTES};
+use faultless_records::glibc::MAPPED_OVERHEAD_BYTES;
+use faultless_records::memory_call::Operation;
+use faultless_records::pagemap::PAGE_BYTES;
 use faultless_records::quantity::{self, range, size};
 
 use super::makers::{Foremost, Makers};
@@ -18,9 +20,6 @@ const LEAST_LARGE_TIMES: u64 = 10;
 /// From so many pages a second on, and so many in all, pages are worth a word however few times they go. To bring one in again takes
 /// 0.25 to 2 µs: of a processor's time that is half a percent at least, and 5 ms.
 const LEAST_PAGES: f64 = 20_000.0;
-
-/// The most that glibc adds to a block that it maps: its header and the rest of the last page.
-const MAPPED_OVERHEAD_BYTES: u64 = PAGE_BYTES;
 
 /// Mappings of which this part is malloc's, or the program's own, are told as its alone.
 const NEARLY_ALL: f64 = 0.95;

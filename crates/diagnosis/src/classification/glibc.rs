@@ -9,11 +9,12 @@
 use faultless_records::contents::Extent;
 use faultless_records::glibc_heap::heads_of_aligned;
 use faultless_records::mappings::Mapping;
+use faultless_records::pagemap::PAGE_BYTES;
 
 use super::Sight;
 use super::claim::{Claims, Evidence, Strength};
 use super::kind::Kind;
-use super::reader::{PAGE_BYTES, Reader, extent_of, mapping_at};
+use super::reader::{Reader, extent_of, mapping_at};
 
 /// Addresses that a heap reserves, and their alignment.
 pub const HEAP_BYTES: u64 = 64 << 20;

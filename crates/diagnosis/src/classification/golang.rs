@@ -7,6 +7,7 @@
 use std::collections::HashSet;
 
 use faultless_records::contents::Extent;
+use faultless_records::pagemap::PAGE_BYTES;
 
 use super::Sight;
 use super::claim::{Claims, Evidence, Strength};
@@ -67,7 +68,7 @@ fn arena_map(sight: &Sight<'_>, reader: &Reader<'_>, object: &Object) -> Option<
     let (mut found, mut candidates) = (None, 0);
     for data in &object.data {
         reader.each_page(*data, |_, words| {
-            for word in words.iter().filter(|word| word.is_multiple_of(4096) && **word != 0) {
+            for word in words.iter().filter(|word| word.is_multiple_of(PAGE_BYTES) && **word != 0) {
                 let whole = mapping_at(sight.mappings, *word)
                     .filter(|mapping| mapping.is_anonymous() && mapping.is_writable());
                 if whole.is_some()
@@ -100,7 +101,7 @@ fn arena_map_at(sight: &Sight<'_>, reader: &Reader<'_>, start: u64) -> Option<Ar
         for (number, record) in words.iter().enumerate().filter(|(_, word)| **word != 0) {
             let index = (page - start) / 8 + number as u64;
             let arena = (index * ARENA_BYTES).wrapping_sub(OFFSET);
-            is_other |= !record.is_multiple_of(4096) || !anonymous(*record) || !anonymous(arena);
+            is_other |= !record.is_multiple_of(PAGE_BYTES) || !anonymous(*record) || !anonymous(arena);
             map.arenas.push(Extent::new(arena, ARENA_BYTES));
             map.records.push(*record);
         }
@@ -124,7 +125,7 @@ fn claim_tables(
         reader.each_page(*data, |_, words| {
             for triple in words.windows(3) {
                 let [start, length, capacity] = *triple else { continue };
-                let is_slice = start.is_multiple_of(4096) && length <= capacity && capacity >= 64;
+                let is_slice = start.is_multiple_of(PAGE_BYTES) && length <= capacity && capacity >= 64;
                 let Some(mapping) = anonymous(start).filter(|mapping| is_slice && mapping.start <= start)
                 else {
                     continue;
@@ -135,7 +136,7 @@ fn claim_tables(
                     found.push(Extent { start, end });
                 }
             }
-            for word in words.iter().filter(|word| word.is_multiple_of(4096) && **word != 0) {
+            for word in words.iter().filter(|word| word.is_multiple_of(PAGE_BYTES) && **word != 0) {
                 small_records(sight, reader, *word, &mut chunks);
             }
             false
@@ -157,12 +158,12 @@ fn small_records(sight: &Sight<'_>, reader: &Reader<'_>, first: u64, met: &mut H
     let anonymous =
         |address| mapping_at(sight.mappings, address).is_some_and(|mapping| mapping.is_anonymous());
     let mut chunk = first;
-    while chunk.is_multiple_of(4096)
+    while chunk.is_multiple_of(PAGE_BYTES)
         && !met.contains(&chunk)
         && sight.is_private(Extent::new(chunk, CHUNK_BYTES))
     {
         let Some(before) = reader.word(chunk) else { return };
-        if before != 0 && !(before.is_multiple_of(4096) && anonymous(before)) {
+        if before != 0 && !(before.is_multiple_of(PAGE_BYTES) && anonymous(before)) {
             return;
         }
         met.insert(chunk);

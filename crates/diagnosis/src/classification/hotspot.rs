@@ -8,6 +8,7 @@ use std::collections::{BTreeSet, HashSet};
 
 use faultless_records::contents::Extent;
 use faultless_records::mappings::Mapping;
+use faultless_records::pagemap::PAGE_BYTES;
 
 use super::Sight;
 use super::claim::{Claims, Evidence, Strength};
@@ -15,7 +16,7 @@ use super::hotspot_structs::Structs;
 use super::kind::Kind;
 use super::loaded::{Loaded, Object};
 use super::radix::joined;
-use super::reader::{PAGE_BYTES, Reader, mapping_at};
+use super::reader::{Reader, mapping_at};
 
 /// Types whose fields are needed.
 const TYPES: &[&str] = &[

@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 
 use faultless_records::contents::Extent;
 use faultless_records::mappings::Mapping;
+use faultless_records::pagemap::PAGE_BYTES;
 
 use super::Sight;
 use super::claim::{Claims, Evidence, Strength};
 use super::kind::Kind;
-use super::reader::{PAGE_BYTES, Reader, extent_of, mapping_at};
+use super::reader::{Reader, extent_of, mapping_at};
 
 const PT_LOAD: u32 = 1;
 const PT_DYNAMIC: u32 = 2;
@@ -156,7 +157,7 @@ fn object(mappings: &[Mapping], head: &Mapping, reader: &Reader<'_>) -> Option<O
     let segments: Vec<Segment> = (0..u64::from(entries))
         .filter_map(|entry| Segment::read(reader, table.checked_add(entry * u64::from(entry_bytes))?))
         .collect();
-    let first = segments.iter().find(|segment| segment.kind == PT_LOAD && segment.offset < 4096)?;
+    let first = segments.iter().find(|segment| segment.kind == PT_LOAD && segment.offset < PAGE_BYTES)?;
     let mut object = Object {
         path: path_of(head).to_vec(),
         bias: start.wrapping_sub(first.address & !4095),
@@ -175,8 +176,9 @@ fn object(mappings: &[Mapping], head: &Mapping, reader: &Reader<'_>) -> Option<O
             PT_LOAD if segment.flags & EXECUTABLE != 0 && is_there() => object.code.push(extent),
             PT_LOAD if segment.flags & WRITABLE != 0 && is_there() => {
                 object.data.push(extent);
-                let unbacked = from.saturating_add(segment.file_bytes).checked_next_multiple_of(4096)?;
-                let end = extent.end.checked_next_multiple_of(4096)?;
+                let unbacked =
+                    from.saturating_add(segment.file_bytes).checked_next_multiple_of(PAGE_BYTES)?;
+                let end = extent.end.checked_next_multiple_of(PAGE_BYTES)?;
                 object.unbacked.push(Extent { start: unbacked, end: end.max(unbacked) });
             }
             _ => {}

@@ -9,6 +9,7 @@ use std::collections::HashMap;
 
 use faultless_records::allocator::Allocator;
 use faultless_records::contents::Extent;
+use faultless_records::pagemap::PAGE_BYTES;
 
 use super::Sight;
 use super::claim::{Claims, Evidence, Strength};
@@ -79,7 +80,7 @@ fn note_candidates(reader: &Reader<'_>, start: u64, end: u64, candidates: &mut H
         }
         let slices = size.checked_mul(SLICE_BYTES).filter(|_| start.is_multiple_of(SEGMENT_BYTES));
         let old_bytes =
-            Some(size).filter(|size| size.is_multiple_of(4096) && *size >= OLD_SEGMENT_BYTES / 64);
+            Some(size).filter(|size| size.is_multiple_of(PAGE_BYTES) && *size >= OLD_SEGMENT_BYTES / 64);
         let bytes = slices.filter(|bytes| (1..=end - start).contains(bytes)).or(old_bytes);
         if let Some(bytes) = bytes.filter(|bytes| *bytes <= end - start) {
             candidates.entry(secret).or_default().push(Extent::new(start, bytes));

@@ -7,6 +7,7 @@ use std::collections::HashMap;
 
 use faultless_records::allocator::Allocator;
 use faultless_records::contents::Extent;
+use faultless_records::pagemap::PAGE_BYTES;
 
 use super::Sight;
 use super::claim::{Claims, Evidence, Strength};
@@ -28,7 +29,7 @@ pub fn claim(sight: &Sight<'_>, reader: &Reader<'_>, loaded: &Loaded, claims: &m
     for object in &loaded.objects {
         for data in object.data.iter().filter(|data| data.bytes() <= MOST_DATA_BYTES) {
             reader.each_page(*data, |_, words| {
-                for word in words.iter().filter(|word| word.is_multiple_of(4096) && **word != 0) {
+                for word in words.iter().filter(|word| word.is_multiple_of(PAGE_BYTES) && **word != 0) {
                     if let Some(gap) = starts.remove(word) {
                         add(sight, reader, object, gap, claims);
                     }
@@ -62,7 +63,7 @@ fn add(sight: &Sight<'_>, reader: &Reader<'_>, object: &Object, gap: Extent, cla
 /// All of an allocator's arena, of which this is the first part: as large as it says of itself, or to the end of what follows
 /// without a hole, where locked pages and advice divide it.
 fn arena(sight: &Sight<'_>, first: Extent, words: &[u64]) -> Extent {
-    let stated = words.windows(2).find(|pair| pair[0] == first.start && pair[1].is_multiple_of(4096));
+    let stated = words.windows(2).find(|pair| pair[0] == first.start && pair[1].is_multiple_of(PAGE_BYTES));
     let stated = stated.map(|pair| Extent::new(first.start, pair[1]));
     let whole = stated.filter(|stated| stated.end > first.end && sight.is_private(*stated));
     whole.unwrap_or(Extent { start: first.start, end: sight.end_of_row(first.start).max(first.end) })

@@ -5,12 +5,13 @@
 //! number, from byte 48 on. Source: CPython's `obmalloc.c`, 3.3 to 3.14; free-threaded builds use mimalloc.
 
 use faultless_records::contents::Extent;
+use faultless_records::pagemap::PAGE_BYTES;
 
 use super::Sight;
 use super::claim::{Claims, Evidence, Strength};
 use super::kind::Kind;
 use super::radix::joined;
-use super::reader::{PAGE_BYTES, Reader};
+use super::reader::Reader;
 
 /// Sizes of pools, the newer first.
 const POOL_BYTES: [u64; 2] = [16 << 10, 4 << 10];

@@ -15,11 +15,12 @@ use std::collections::BTreeSet;
 
 use faultless_records::allocator::Allocator;
 use faultless_records::contents::Extent;
+use faultless_records::pagemap::PAGE_BYTES;
 
 use super::Sight;
 use super::claim::Claims;
 use super::loaded::Loaded;
-use super::reader::{PAGE_BYTES, Reader, mapping_at};
+use super::reader::{Reader, mapping_at};
 use density::Density;
 use tree::Tree;
 

@@ -5,9 +5,7 @@ use std::collections::HashMap;
 
 use faultless_records::contents::{Contents, Extent, PageRun};
 use faultless_records::mappings::Mapping;
-
-/// Bytes read at once.
-pub const PAGE_BYTES: u64 = 4096;
+use faultless_records::pagemap::PAGE_BYTES;
 
 /// Pages kept, 128 MiB of them; when there are more, all are dropped.
 const KEPT_PAGES: usize = 32 * 1024;

@@ -6,6 +6,7 @@
 //! ended, whose stack libc keeps for the next one. Source: `struct pthread` in glibc's nptl/descr.h, 2.28 to 2.43, x86-64.
 
 use faultless_records::contents::Extent;
+use faultless_records::pagemap::PAGE_BYTES;
 use faultless_records::thread::Thread;
 
 use super::Sight;
@@ -83,7 +84,7 @@ fn claim_running(
 /// Stacks of threads that have ended or that were running, from the top of what nobody claims downwards.
 fn claim_kept(sight: &Sight<'_>, reader: &Reader<'_>, loaded: &Loaded, claims: &mut Claims) {
     let writable = sight.mappings.iter().filter(|mapping| mapping.is_anonymous() && mapping.is_writable());
-    for mapping in writable.filter(|mapping| mapping.bytes() >= 4 * 4096) {
+    for mapping in writable.filter(|mapping| mapping.bytes() >= 4 * PAGE_BYTES) {
         for gap in claims.gaps(extent_of(mapping)) {
             let mut end = gap.end;
             loop {
@@ -166,11 +167,11 @@ fn stack_of(reader: &Reader<'_>, block: u64) -> Option<Stack> {
     words.windows(3).enumerate().find_map(|(place, window)| {
         let [start, bytes, guard] = *window else { return None };
         let extent = Extent::new(start, bytes);
-        let pages = |number: u64| number.is_multiple_of(4096);
+        let pages = |number: u64| number.is_multiple_of(PAGE_BYTES);
         let fits = start != 0 && pages(start) && pages(guard) && guard < bytes && extent.contains(block);
         let is_at_top = extent.end.checked_sub(block)? <= 4 * TOP_BYTES;
         (fits && is_at_top).then_some(Stack {
-            extent: Extent { start, end: extent.end.next_multiple_of(4096) },
+            extent: Extent { start, end: extent.end.next_multiple_of(PAGE_BYTES) },
             number: number_at(reader, block),
             range_at: block + at + 8 * place as u64,
         })

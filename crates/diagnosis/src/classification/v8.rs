@@ -7,14 +7,15 @@
 use std::collections::HashMap;
 
 use faultless_records::contents::Extent;
+use faultless_records::pagemap::PAGE_BYTES;
 
 use super::Sight;
 use super::claim::{Claims, Evidence, Strength};
 use super::kind::Kind;
 use super::reader::{Reader, extent_of};
 
-/// Size and alignment of ordinary pages; large ones have one object and any size.
-const PAGE_BYTES: u64 = 256 << 10;
+/// Size and alignment of what V8 calls ordinary pages; large ones have one object and any size.
+const CHUNK_BYTES: u64 = 256 << 10;
 
 /// Words of the header in which the reservation is searched.
 const HEAD_WORDS: usize = 24;
@@ -27,7 +28,7 @@ pub fn claim(sight: &Sight<'_>, reader: &Reader<'_>, claims: &mut Claims) {
     let mut heaps: HashMap<u64, Vec<Extent>> = HashMap::new();
     for mapping in sight.mappings.iter().filter(|mapping| mapping.is_anonymous() && mapping.is_readable()) {
         for gap in claims.gaps(extent_of(mapping)) {
-            reader.each_multiple(gap, PAGE_BYTES, |start| {
+            reader.each_multiple(gap, CHUNK_BYTES, |start| {
                 let (heap, extent) = page(reader, start)?;
                 heaps.entry(heap).or_default().push(extent);
                 Some(extent.end)
@@ -46,7 +47,7 @@ pub fn claim(sight: &Sight<'_>, reader: &Reader<'_>, claims: &mut Claims) {
 fn page(reader: &Reader<'_>, start: u64) -> Option<(u64, Extent)> {
     let size = reader.word(start)?;
     let extent = Extent::new(start, size);
-    let is_sane = size.is_multiple_of(4096) && (8192..1 << 40).contains(&size);
+    let is_sane = size.is_multiple_of(PAGE_BYTES) && (8192..1 << 40).contains(&size);
     if !is_sane {
         return None;
     }
@@ -55,7 +56,7 @@ fn page(reader: &Reader<'_>, start: u64) -> Option<(u64, Extent)> {
     let bounds_fit = from > start && from < start + HEAD_BYTES && to > from && to <= extent.end;
     let states_reservation = words.windows(2).skip(5).any(|pair| {
         let [at, bytes] = *pair else { return false };
-        at == start && bytes.next_multiple_of(4096) == size
+        at == start && bytes.next_multiple_of(PAGE_BYTES) == size
             || at <= start && at > 0 && at.checked_add(bytes) == Some(extent.end)
     });
     (heap != 0 && heap.is_multiple_of(8) && bounds_fit && states_reservation).then_some((heap, extent))
@@ -70,7 +71,7 @@ mod tests {
 
     fn put(memory: &mut MadeUp, start: u64, heap: u64) {
         let head =
-            [PAGE_BYTES, 0x18, heap, start + 0x110, start + PAGE_BYTES, 5, 0, 0, 7, 9, start, PAGE_BYTES];
+            [CHUNK_BYTES, 0x18, heap, start + 0x110, start + CHUNK_BYTES, 5, 0, 0, 7, 9, start, CHUNK_BYTES];
         memory.put(start, &head);
     }
 
@@ -78,13 +79,13 @@ mod tests {
     fn pages_of_one_heap_are_found_and_a_lone_one_is_not_believed() {
         let mut memory = MadeUp::default();
         put(&mut memory, START, 0x1000);
-        put(&mut memory, START + PAGE_BYTES, 0x1000);
-        put(&mut memory, START + 2 * PAGE_BYTES, 0x5000);
-        let mappings = [mapping(START, START + 4 * PAGE_BYTES, b"rw-p", "")];
+        put(&mut memory, START + CHUNK_BYTES, 0x1000);
+        put(&mut memory, START + 2 * CHUNK_BYTES, 0x5000);
+        let mappings = [mapping(START, START + 4 * CHUNK_BYTES, b"rw-p", "")];
         let mut claims = Claims::default();
         let sight = Sight { mappings: &mappings, contents: None, threads: &[] };
         claim(&sight, &Reader::new(&memory), &mut claims);
-        let of = |page: u64| claims.at(START + page * PAGE_BYTES).map(|claim| claim.kind);
+        let of = |page: u64| claims.at(START + page * CHUNK_BYTES).map(|claim| claim.kind);
         assert_eq!([of(0), of(1), of(2), of(3)], [Some(Kind::V8Heap), Some(Kind::V8Heap), None, None]);
     }
 }

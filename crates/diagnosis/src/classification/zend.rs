@@ -8,6 +8,7 @@
 use std::collections::BTreeSet;
 
 use faultless_records::contents::Extent;
+use faultless_records::pagemap::PAGE_BYTES;
 
 use super::Sight;
 use super::claim::{Claims, Evidence, Strength};
@@ -64,7 +65,7 @@ fn large_blocks(reader: &Reader<'_>, heap: u64) -> Vec<Extent> {
     while entry != 0 && seen.insert(entry) {
         let [start, bytes, next] = *reader.words(entry, 3).as_slice() else { break };
         let is_block = start.is_multiple_of(CHUNK_BYTES)
-            && bytes.is_multiple_of(4096)
+            && bytes.is_multiple_of(PAGE_BYTES)
             && start.checked_add(bytes).is_some();
         if !is_block || start == 0 || bytes == 0 {
             break;

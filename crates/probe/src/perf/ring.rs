@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use nix::libc;
 use perf_event_open_sys::bindings::perf_event_mmap_page;
 
+use crate::process_files::page_bytes;
+
 /// The smallest buffer that holds a record of any size (they are shorter than 64 KiB).
 pub(super) const SMALLEST_BYTES: usize = 64 * 1024;
 
@@ -32,8 +34,7 @@ impl Ring {
     /// The kernel's; EPERM when the limit on locked memory is reached.
     pub(super) fn map(event: impl AsFd, data_bytes: usize) -> io::Result<Self> {
         debug_assert!(data_bytes.is_power_of_two());
-        // SAFETY: sysconf touches no memory of ours.
-        let page_bytes = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096);
+        let page_bytes = page_bytes() as usize;
         // SAFETY: a new mapping at a place of the kernel's choice; nothing of ours lies there.
         let base = unsafe {
             libc::mmap(

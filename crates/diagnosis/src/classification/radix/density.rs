@@ -4,9 +4,10 @@
 //! 2^17 pointers.
 
 use faultless_records::contents::Extent;
+use faultless_records::pagemap::PAGE_BYTES;
 
 use super::super::Sight;
-use super::super::reader::{PAGE_BYTES, Reader};
+use super::super::reader::Reader;
 
 /// Entries beyond those for memory that is mapped now: of memory that was given back.
 const STALE_ENTRIES: u64 = 64;

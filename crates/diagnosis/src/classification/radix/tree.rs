@@ -3,12 +3,13 @@
 use faultless_records::allocator::Allocator;
 use faultless_records::contents::Extent;
 use faultless_records::mappings::Mapping;
+use faultless_records::pagemap::PAGE_BYTES;
 
 use super::super::Sight;
 use super::super::claim::{Claims, Evidence, Strength};
 use super::super::kind::Kind;
 use super::super::loaded::Object;
-use super::super::reader::{PAGE_BYTES, Reader, extent_of, mapping_at};
+use super::super::reader::{Reader, extent_of, mapping_at};
 use super::{Form, MISSES_PER_HIT, TRIED_ENTRIES, each_entry, google_region, is_pointer, joined, run_at};
 
 /// jemalloc's blocks for its own records are at least this large.
