@@ -61,7 +61,7 @@ fn held(process: &Process, thread: i32) -> Option<Held> {
     let number = |name| status::number_of_field(&text, name);
     (state(&text) == Some('t')).then(|| Held {
         thread,
-        tracer: status::number_of_field(&text, "TracerPid").unwrap_or(0),
+        tracer: status::tracer(&text).unwrap_or(0),
         waits: number("voluntary_ctxt_switches").zip(number("nonvoluntary_ctxt_switches")),
     })
 }

@@ -22,7 +22,7 @@ use crate::file_limit;
 use crate::memory_call_filter;
 use crate::process_files;
 use crate::signals::Signals;
-use crate::tracer::is_job_control;
+use crate::tracer::{FAMILY, is_job_control};
 use crate::watch::{Change, resume, wait_without_blocking};
 
 /// How long a child that a signal stopped before it became the command may wait for us.
@@ -46,16 +46,11 @@ pub enum Tracing {
 
 impl Tracing {
     fn options(self) -> Options {
-        let family = Options::PTRACE_O_TRACESYSGOOD
-            | Options::PTRACE_O_TRACECLONE
-            | Options::PTRACE_O_TRACEFORK
-            | Options::PTRACE_O_TRACEVFORK
-            | Options::PTRACE_O_TRACEEXEC;
         match self {
             Self::AtExit => Options::PTRACE_O_TRACEEXIT,
-            Self::SystemCalls | Self::Family => family,
+            Self::SystemCalls | Self::Family => FAMILY,
             // Without a tracer the filtered calls would fail, so nobody outlives us.
-            Self::FilteredFamily => family | Options::PTRACE_O_TRACESECCOMP | Options::PTRACE_O_EXITKILL,
+            Self::FilteredFamily => FAMILY | Options::PTRACE_O_TRACESECCOMP | Options::PTRACE_O_EXITKILL,
         }
     }
 }
@@ -174,31 +169,16 @@ pub fn launch_prepared<T, E>(
     let (go_read, go_write) = pipe2(OFlag::O_CLOEXEC).map_err(io::Error::from)?;
     let (failure_read, failure_write) = pipe2(OFlag::O_CLOEXEC).map_err(io::Error::from)?;
     let is_detached = launch.is_detached;
+    let mut options = tracing.options();
+    if is_detached {
+        options |= Options::PTRACE_O_EXITKILL;
+    }
     let mut prepared = prepare(&launch, signals, go_read, failure_write)?;
     if tracing == Tracing::FilteredFamily {
         prepared.filter = memory_call_filter::program();
     }
 
-    // The child takes no signal before it has its tracer and is about to become the command.
-    let mut own_mask = SigSet::empty();
-    sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::all()), Some(&mut own_mask))
-        .map_err(io::Error::from)?;
-    // SAFETY: the child calls only async-signal-safe functions (see `become_command`), so locks held by other threads
-    // of ours at this moment are never waited for.
-    let forked = unsafe { fork() };
-    if !matches!(forked, Ok(ForkResult::Child)) {
-        let _ = sigprocmask(SigmaskHow::SIG_SETMASK, Some(&own_mask), None);
-    }
-    let pid = match forked.map_err(io::Error::from)? {
-        ForkResult::Child => become_command(&prepared, go_write.as_raw_fd()),
-        ForkResult::Parent { child } => child,
-    };
-    drop(prepared);
-
-    let mut options = tracing.options();
-    if is_detached {
-        options |= Options::PTRACE_O_EXITKILL;
-    }
+    let pid = waiting_child(prepared, go_write.as_raw_fd())?;
     let seized = ptrace::seize(pid, options);
     let is_traced = seized.is_ok();
     let ready = open_observer(pid.as_raw()).map_err(LaunchError::Observer).and_then(|observer| {
@@ -238,6 +218,23 @@ pub fn launch_prepared<T, E>(
         return Err(error.into());
     }
     Ok((launched, observer))
+}
+
+/// A child that becomes the command as soon as it is told so by a byte; it ends where the pipe does.
+fn waiting_child(prepared: Prepared, go_write: RawFd) -> io::Result<Pid> {
+    // It takes no signal before it has its tracer and is about to become the command.
+    let mut own_mask = SigSet::empty();
+    sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::all()), Some(&mut own_mask))?;
+    // SAFETY: the child calls only async-signal-safe functions (see `become_command`), so locks held by other threads
+    // of ours at this moment are never waited for.
+    let forked = unsafe { fork() };
+    if !matches!(forked, Ok(ForkResult::Child)) {
+        let _ = sigprocmask(SigmaskHow::SIG_SETMASK, Some(&own_mask), None);
+    }
+    match forked? {
+        ForkResult::Child => become_command(&prepared, go_write),
+        ForkResult::Parent { child } => Ok(child),
+    }
 }
 
 /// Why the child did not become the command, as it wrote it into the pipe; none when it did, which closed the pipe.

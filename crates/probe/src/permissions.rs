@@ -149,10 +149,9 @@ fn first_mapped(process: &Process) -> Option<String> {
 /// refuses the call refuses it on a child of ours, too.
 fn attach_by_right(process: &Process, subject: Subject) -> Attempt {
     let name = name_of(process);
-    let tracer: Option<i32> =
-        process.text("status").ok().and_then(|text| status::number_of_field(&text, "TracerPid"));
+    let tracer = process.text("status").ok().and_then(|text| status::tracer(&text));
     let (answer, evidence) = match (process.open_file("mem"), tracer) {
-        (Ok(_), Some(tracer)) if tracer != 0 => (
+        (Ok(_), Some(tracer)) => (
             Answer::Taken,
             format!("process {tracer} traces {name} already, and there can be one tracer only"),
         ),

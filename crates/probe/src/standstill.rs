@@ -6,14 +6,14 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use faultless_records::status::number_of_field;
+use faultless_records::status;
 use nix::libc;
 use nix::sys::ptrace::{self, Options};
 use nix::unistd::Pid;
 
 use crate::closed::{self, Access};
 use crate::process::{Process, ProcessError};
-use crate::tracer::is_job_control;
+use crate::tracer::{CALL_STOP, is_job_control};
 use crate::watch::{Change, wait_without_blocking};
 
 /// How long threads have to stop; one that waits for a disk cannot.
@@ -115,7 +115,7 @@ impl Standstill {
 
     fn seize(&mut self, process: &Process, thread: Pid) -> Result<(), StandstillError> {
         let tracer = tracer_of(process, thread);
-        let is_ours = tracer == Some(nix::unistd::gettid());
+        let is_ours = tracer == Some(nix::unistd::gettid().as_raw());
         if !is_ours {
             match ptrace::seize(thread, Options::empty()) {
                 Ok(()) => {}
@@ -123,8 +123,8 @@ impl Standstill {
                 Err(_) if process.thread_has_ended(thread.as_raw()) => return Ok(()),
                 Err(_) => {
                     let pid = process.pid();
-                    return Err(match tracer.filter(|tracer| tracer.as_raw() != 0) {
-                        Some(tracer) => StandstillError::Traced { pid, tracer: tracer.as_raw() },
+                    return Err(match tracer {
+                        Some(tracer) => StandstillError::Traced { pid, tracer },
                         None => StandstillError::Denied(pid),
                     });
                 }
@@ -194,7 +194,7 @@ impl Held {
         self.is_stopped = true;
         self.is_in_group_stop = is_job_control(signal, event);
         // It was about to take a signal: it takes it when it goes on. Stops at calls are marked by the bit.
-        if event == 0 && signal != libc::SIGTRAP | 0x80 {
+        if event == 0 && signal != CALL_STOP {
             self.signal = signal;
         }
         true
@@ -204,13 +204,12 @@ impl Held {
 /// Whether we started a process.
 fn is_child(process: &Process) -> bool {
     let status = process.text("status").unwrap_or_default();
-    number_of_field(&status, "PPid") == Some(std::process::id())
+    status::number_of_field(&status, "PPid") == Some(std::process::id())
 }
 
 /// Who traces a thread.
-fn tracer_of(process: &Process, thread: Pid) -> Option<Pid> {
-    let status = process.text(&format!("task/{thread}/status")).ok()?;
-    number_of_field(&status, "TracerPid").map(Pid::from_raw)
+fn tracer_of(process: &Process, thread: Pid) -> Option<i32> {
+    status::tracer(&process.text(&format!("task/{thread}/status")).ok()?)
 }
 
 #[cfg(test)]

@@ -23,7 +23,8 @@ use crate::memory_call_filter::{ARCHITECTURE, kind_of};
 use crate::process::Process;
 use crate::signals::{Arrival, Signals};
 use crate::tracer::{
-    Stop, call_of, ending, event_message, interrupt, is_job_control, sample_of, seize, wait_without_blocking,
+    CALL_STOP, Stop, call_of, ending, event_message, interrupt, is_job_control, sample_of, seize,
+    wait_without_blocking,
 };
 use crate::watch::{WatchError, resume};
 
@@ -286,7 +287,7 @@ impl Family {
             return;
         }
         match event {
-            0 if signal == libc::SIGTRAP | 0x80 => self.at_call(tid, observer),
+            0 if signal == CALL_STOP => self.at_call(tid, observer),
             0 => return self.go_on(tid, signal),
             _ if is_job_control(signal, event) && !self.leaving => {
                 return resume(libc::PTRACE_LISTEN, tid, 0);
@@ -411,7 +412,7 @@ fn is_foreign(tid: i32) -> bool {
 
 fn refusal(pid: i32, error: &io::Error) -> String {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    if let Some(tracer) = status::number_of_field(&status, "TracerPid").filter(|tracer: &i32| *tracer != 0) {
+    if let Some(tracer) = status::tracer(&status) {
         return format!("cannot trace process {pid}: process {tracer} traces it already (end that)");
     }
     let cure = closed::cure(pid, Access::Attachment, "CAP_SYS_PTRACE");

@@ -13,7 +13,7 @@ use nix::sys::signal::{Signal, killpg};
 
 use crate::launch::Launched;
 use crate::signals::Signals;
-use crate::tracer::{ending, is_job_control, wait_without_blocking};
+use crate::tracer::{CALL_STOP, ending, is_job_control, wait_without_blocking};
 use crate::watch::{WatchError, resume};
 
 /// Between two looks for the end of what was killed.
@@ -92,7 +92,7 @@ impl Count {
         }
         let (signal, event) = (libc::WSTOPSIG(status), status >> 16);
         match event {
-            0 if signal == libc::SIGTRAP | 0x80 => {
+            0 if signal == CALL_STOP => {
                 let enters = self.inside.insert(pid);
                 if enters {
                     self.calls += u64::from(self.has_begun);

@@ -6,6 +6,18 @@ use faultless_records::measurement::Ending;
 use faultless_records::pagemap::PAGE_BYTES;
 use faultless_records::perf_record::{Registers, Sample};
 use nix::libc;
+use nix::sys::ptrace::{self, Options};
+use nix::unistd::Pid;
+
+/// With these a thread tells of its calls by stops of their own, and whatever it starts is traced, too.
+pub(crate) const FAMILY: Options = Options::PTRACE_O_TRACESYSGOOD
+    .union(Options::PTRACE_O_TRACECLONE)
+    .union(Options::PTRACE_O_TRACEFORK)
+    .union(Options::PTRACE_O_TRACEVFORK)
+    .union(Options::PTRACE_O_TRACEEXEC);
+
+/// The signal of a stop at a call, under `PTRACE_O_TRACESYSGOOD`; that of a breakpoint lacks the bit.
+pub(crate) const CALL_STOP: i32 = libc::SIGTRAP | 0x80;
 
 /// A call that a thread stands at, or comes back from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,14 +95,13 @@ pub fn sample_of(tid: i32) -> Option<Sample> {
 
 #[cfg(target_arch = "x86_64")]
 fn registers(tid: i32) -> Option<Registers> {
-    let all = nix::sys::ptrace::getregs(nix::unistd::Pid::from_raw(tid)).ok()?;
+    let all = ptrace::getregs(Pid::from_raw(tid)).ok()?;
     Some(Registers { ip: all.rip, sp: all.rsp, fp: all.rbp, lr: 0 })
 }
 
 #[cfg(target_arch = "aarch64")]
 fn registers(tid: i32) -> Option<Registers> {
-    use nix::sys::ptrace::{getregset, regset::NT_PRSTATUS};
-    let all = getregset::<NT_PRSTATUS>(nix::unistd::Pid::from_raw(tid)).ok()?;
+    let all = ptrace::getregset::<ptrace::regset::NT_PRSTATUS>(Pid::from_raw(tid)).ok()?;
     Some(Registers { ip: all.pc, sp: all.sp, fp: all.regs[29], lr: all.regs[30] })
 }
 
@@ -135,23 +146,7 @@ pub fn event_message(tid: i32) -> Option<i32> {
 /// # Errors
 /// The kernel's reason, such as missing rights or another tracer.
 pub fn seize(tid: i32) -> io::Result<()> {
-    let options = libc::PTRACE_O_TRACESYSGOOD
-        | libc::PTRACE_O_TRACECLONE
-        | libc::PTRACE_O_TRACEFORK
-        | libc::PTRACE_O_TRACEVFORK
-        | libc::PTRACE_O_TRACEEXEC;
-    // SAFETY: this request takes no address; the last argument is a number of option bits.
-    let answer = unsafe {
-        libc::ptrace(
-            libc::PTRACE_SEIZE,
-            tid,
-            std::ptr::null_mut::<libc::c_void>(),
-            libc::c_long::from(options),
-        )
-    };
-    if answer != 0 {
-        return Err(io::Error::last_os_error());
-    }
+    ptrace::seize(Pid::from_raw(tid), FAMILY)?;
     interrupt(tid);
     Ok(())
 }

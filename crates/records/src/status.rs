@@ -23,6 +23,12 @@ pub fn bits_of_field(text: &str, name: &str) -> Option<u64> {
     u64::from_str_radix(field(text, name)?, 16).ok()
 }
 
+/// The process that traces this one, or this thread; none where nobody does, which the kernel writes as 0.
+#[must_use]
+pub fn tracer(text: &str) -> Option<i32> {
+    number_of_field(text, "TracerPid").filter(|tracer| *tracer != 0)
+}
+
 /// The number in the innermost PID namespace, the last in `NSpid: 700 12`; kernels before 4.1 do not tell.
 #[must_use]
 pub fn innermost_number(text: &str) -> Option<i32> {
