@@ -1,5 +1,7 @@
 //! Recognises memory that is given back only to be taken again, and says it in words.
 
+use std::collections::HashMap;
+
 use faultless_records::churn_recording::{ChurnRecording, Cycle, Mechanism, Pattern};
 use faultless_records::glibc::MAPPED_OVERHEAD_BYTES;
 use faultless_records::memory_call::Operation;
@@ -65,8 +67,11 @@ pub fn findings(recording: &ChurnRecording) -> Vec<Finding> {
     }
     use Pattern::*;
     let patterns = [Mapping, Resize, Shared, TopTrim, ArenaTrim, Purge, Stack, MallocTrim];
-    let mut findings: Vec<Finding> =
-        patterns.into_iter().filter_map(|pattern| finding(recording, pattern)).collect();
+    let cycles = cycles_as_told(recording);
+    let mut findings: Vec<Finding> = patterns
+        .into_iter()
+        .filter_map(|pattern| finding(recording, pattern, cycles.get(&pattern)?))
+        .collect();
     // Of a stack little is touched, of the others most.
     findings.sort_by(|one, other| {
         let is_stack = |finding: &Finding| finding.pattern == Pattern::Stack;
@@ -75,10 +80,7 @@ pub fn findings(recording: &ChurnRecording) -> Vec<Finding> {
     findings
 }
 
-fn finding(recording: &ChurnRecording, pattern: Pattern) -> Option<Finding> {
-    let makers = Makers::of(recording, operations(pattern));
-    let is_of_pattern = |cycle: &&Cycle| told_as(recording, cycle.pattern) == pattern;
-    let cycles: Vec<&Cycle> = recording.cycles.iter().filter(is_of_pattern).collect();
+fn finding(recording: &ChurnRecording, pattern: Pattern, cycles: &[&Cycle]) -> Option<Finding> {
     let times: u64 = cycles.iter().map(|cycle| cycle.amount.count).sum();
     let first = cycles.iter().map(|cycle| cycle.seen_ns.0).min()?;
     let last = cycles.iter().map(|cycle| cycle.seen_ns.1).max()?;
@@ -105,6 +107,7 @@ fn finding(recording: &ChurnRecording, pattern: Pattern) -> Option<Finding> {
         sentence: String::new(),
         remedy: "",
     };
+    let makers = Makers::of(recording, operations(pattern));
     let part_of_malloc = makers.part_of_malloc();
     let is_of_go = pattern == Pattern::Purge && makers.part_of_go() > HALF;
     finding.caller = match pattern {
@@ -121,15 +124,27 @@ fn finding(recording: &ChurnRecording, pattern: Pattern) -> Option<Finding> {
     Some(finding)
 }
 
-/// What cycles are told as: the chains tell more than the calls.
+/// The cycles by what they are told as.
+fn cycles_as_told(recording: &ChurnRecording) -> HashMap<Pattern, Vec<&Cycle>> {
+    let mut told: HashMap<Pattern, Pattern> = HashMap::new();
+    let mut cycles: HashMap<Pattern, Vec<&Cycle>> = HashMap::new();
+    for cycle in &recording.cycles {
+        let told = told.entry(cycle.pattern).or_insert_with(|| told_as(recording, cycle.pattern));
+        cycles.entry(*told).or_default().push(cycle);
+    }
+    cycles
+}
+
+/// What cycles of a pattern are told as: the chains tell more than the calls.
 fn told_as(recording: &ChurnRecording, pattern: Pattern) -> Pattern {
-    let makers = || Makers::of(recording, operations(pattern));
+    if !matches!(pattern, Pattern::TopTrim | Pattern::ArenaTrim | Pattern::Purge) {
+        return pattern;
+    }
+    let makers = Makers::of(recording, operations(pattern));
     match pattern {
-        Pattern::TopTrim | Pattern::ArenaTrim | Pattern::Purge if makers().part_of_trims() > HALF => {
-            Pattern::MallocTrim
-        }
+        _ if makers.part_of_trims() > HALF => Pattern::MallocTrim,
         // Where a stack was mapped before the observation only the chains tell what it is.
-        Pattern::Purge if makers().part_of_thread_ends() >= NEARLY_ALL => Pattern::Stack,
+        Pattern::Purge if makers.part_of_thread_ends() >= NEARLY_ALL => Pattern::Stack,
         other => other,
     }
 }
