@@ -163,6 +163,7 @@ impl SpanHeap {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::decay::HOLD_MAX_NS;
 
     #[test]
     fn a_batch_is_due_unless_any_is_asked_for() {
@@ -202,6 +203,34 @@ mod tests {
             }
             spans.take(&map, 40, 1, false, round).unwrap();
             spans.counts.used_peak = 32;
+        }
+    }
+
+    #[test]
+    fn what_is_held_in_vain_had_too_much_room_and_what_goes_with_all_says_nothing() {
+        for (all, more) in [(true, 20), (false, 4)] {
+            let (map, mut spans) = (PageMap::new(), SpanHeap::new());
+            spans.decay.set_purger(true);
+            let [first, _] = [16, 4].map(|granules| spans.take(&map, granules, 1, false, 0).unwrap().first);
+            spans.counts.used_peak = 800;
+            spans.room.exceeded(20, 0);
+            spans.room.faulted(20, 0);
+            spans.give(&map, first, 16, false, 1);
+            assert_eq!(spans.take_due(&map, all, 10 * HOLD_MAX_NS, &mut [Due::NONE; 1]), 1);
+            assert_eq!(spans.room() + 4, 1100 + more);
+        }
+    }
+
+    #[test]
+    fn with_one_thread_what_was_held_in_vain_is_held_no_more_but_what_was_asked_for_is() {
+        for (all, most_held) in [(false, 0), (true, 80)] {
+            let (map, mut spans) = (PageMap::new(), SpanHeap::new());
+            let [first, _] = [64, 1].map(|granules| spans.take(&map, granules, 1, false, 0).unwrap().first);
+            spans.decay.rescued(64, 0);
+            spans.give(&map, first, 64, false, 1);
+            let now = if all { 2 } else { 2 * HOLD_MAX_NS };
+            assert_eq!(spans.take_due(&map, all, now, &mut [Due::NONE; 1]), 1);
+            assert_eq!(spans.most_held(), most_held);
         }
     }
 

@@ -72,6 +72,10 @@ mod tests {
         room.exceeded(20, 3);
         room.faulted(20, 4 + HOLD_MIN_NS);
         assert_eq!(room.beyond(800), 1120, "not soon");
+        room.exceeded(2, 5 + HOLD_MIN_NS);
+        room.faulted(20, 5 + HOLD_MIN_NS);
+        assert_eq!(room.beyond(800), 1122, "what went before that is not missed any more");
+        room.expired(2);
         room.expired(15);
         assert_eq!(room.beyond(800), 1105);
         room.expired(15);
