@@ -31,6 +31,7 @@ use crate::picture::Form;
 use crate::subject;
 use arguments::WatchArguments;
 use audience::{Nobody, Onlooker, Watchers};
+use chart::Subject;
 use outlets::Outlets;
 use screen::Screen;
 use session::{Audience, Session, Times};
@@ -61,7 +62,9 @@ pub fn watch(
         _ => None,
     };
     // Dropped, the terminal is what it was, whatever the outcome.
-    let onlooker: Box<dyn Onlooker> = if shows_chart { Box::new(Screen::open()?) } else { Box::new(Nobody) };
+    let whose = if command.is_some() { Subject::Command } else { Subject::Processes };
+    let onlooker: Box<dyn Onlooker> =
+        if shows_chart { Box::new(Screen::open(whose)?) } else { Box::new(Nobody) };
     let launched = match command {
         Some(command) => {
             let streams = spool.as_ref().map_or(Ok([None, None, None]), Spool::streams)?;
@@ -107,7 +110,7 @@ fn show_recording(
     let history = replay::replay(input, path, &mut outlets, signals)?;
     replay::drain(&mut outlets, signals)?;
     if shows_chart {
-        replay::look_at(&history, &mut Screen::open()?, signals)?;
+        replay::look_at(&history, &mut Screen::open(Subject::Recording)?, signals)?;
     }
     let _ = write!(std::io::stderr(), "{}", watch::summary::text(&history, terminal::columns()));
     draw(picture, &history)?;

@@ -32,7 +32,7 @@ const KEYS: &str = " q quit  ? keys  space pause  +/- zoom  ←/→ scroll  w al
 
 const HELP: &[(&str, &str)] = &[
     ("q", "leave; a started command is asked to end, at the third time killed"),
-    ("space", "stand still, go along again"),
+    ("space", "pause, continue"),
     ("+ -", "less or more time"),
     ("← →", "earlier, later; Home to the beginning, End along with the latest"),
     ("w", "all of the time"),
@@ -42,8 +42,19 @@ const HELP: &[(&str, &str)] = &[
     ("^Z", "back to the shell, fg returns"),
 ];
 
+/// Whose history is drawn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Subject {
+    /// What was recorded before.
+    Recording,
+    /// Processes that others started.
+    Processes,
+    /// A command that was started here.
+    Command,
+}
+
 /// Draws everything.
-pub fn draw(frame: &mut Frame<'_>, history: &History, view: &View, message: &str) {
+pub fn draw(frame: &mut Frame<'_>, history: &History, subject: Subject, view: &View, message: &str) {
     let list = view.list(history);
     let rows = list.len().clamp(1, MOST_ROWS);
     let groups = history.groups.len().min(2);
@@ -55,7 +66,7 @@ pub fn draw(frame: &mut Frame<'_>, history: &History, view: &View, message: &str
         Constraint::Length(1),
     ])
     .areas(frame.area());
-    draw_title(frame, top, history, view);
+    draw_title(frame, top, history, subject, view);
     draw_list(frame, processes, &list, view);
     let lines: Vec<Line<'_>> = history
         .groups
@@ -84,12 +95,16 @@ pub fn draw(frame: &mut Frame<'_>, history: &History, view: &View, message: &str
     }
 }
 
-fn draw_title(frame: &mut Frame<'_>, area: Rect, history: &History, view: &View) {
-    let all_ended = !history.tracks.is_empty() && history.tracks.iter().all(|track| track.exit.is_some());
+/// Whether all processes that were seen have ended.
+pub fn have_all_ended(history: &History) -> bool {
+    !history.tracks.is_empty() && history.tracks.iter().all(|track| track.exit.is_some())
+}
+
+fn draw_title(frame: &mut Frame<'_>, area: Rect, history: &History, subject: Subject, view: &View) {
     let (state, colour) = match () {
-        () if view.is_paused() => ("standing still", Color::Yellow),
-        () if history.end.is_some() => ("recording, q leaves", Color::Blue),
-        () if all_ended => ("ended, q leaves", Color::Red),
+        () if view.is_paused() => ("paused", Color::Yellow),
+        () if subject == Subject::Recording => ("recording, q leaves", Color::Blue),
+        () if history.end.is_some() || have_all_ended(history) => ("ended, q leaves", Color::Red),
         () => ("live", Color::Green),
     };
     let line = Line::from(vec![
@@ -332,8 +347,12 @@ mod tests {
     }
 
     fn drawn(size: (u16, u16), history: &History, view: &View) -> String {
+        drawn_as(Subject::Processes, size, history, view)
+    }
+
+    fn drawn_as(subject: Subject, size: (u16, u16), history: &History, view: &View) -> String {
         let mut terminal = Terminal::new(TestBackend::new(size.0, size.1)).unwrap();
-        terminal.draw(|frame| draw(frame, history, view, "")).unwrap();
+        terminal.draw(|frame| draw(frame, history, subject, view, "")).unwrap();
         let buffer = terminal.backend().buffer();
         let cells: Vec<&str> = buffer.content().iter().map(|cell| cell.symbol()).collect();
         cells.chunks(usize::from(size.0)).map(|row| row.concat() + "\n").collect()
@@ -353,9 +372,7 @@ mod tests {
         view.press(Key::Help, &history);
         let text = drawn((140, 40), &history, &view);
         assert!(
-            text.contains("standing still")
-                && text.contains("back to the shell")
-                && !text.contains("RSS, MiB"),
+            text.contains("● paused") && text.contains("back to the shell") && !text.contains("RSS, MiB"),
             "{text}"
         );
     }
@@ -368,6 +385,16 @@ mod tests {
         history.add(form::Line::Event(exit)).unwrap();
         let text = drawn((80, 24), &history, &View::default());
         assert!(text.contains("● ended, q leaves"), "{text}");
+    }
+
+    #[test]
+    fn a_recording_is_called_so_also_where_it_was_cut_off_and_a_watch_that_is_over_has_ended() {
+        let mut history = history(1);
+        let says = |subject, history: &History| drawn_as(subject, (80, 24), history, &View::default());
+        assert!(says(Subject::Recording, &history).contains("● recording, q leaves"));
+        history.add(form::Line::End(form::End::default())).unwrap();
+        assert!(says(Subject::Recording, &history).contains("● recording, q leaves"));
+        assert!(says(Subject::Processes, &history).contains("● ended, q leaves"));
     }
 
     #[test]

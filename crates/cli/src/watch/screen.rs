@@ -18,7 +18,7 @@ use ratatui::crossterm::terminal::{self, EnterAlternateScreen, LeaveAlternateScr
 use ratatui::crossterm::{cursor, execute};
 
 use super::audience::Onlooker;
-use super::chart;
+use super::chart::{self, Subject};
 use super::keys::{Keys, Press};
 use super::session::Wish;
 use crate::failure::Failure;
@@ -57,6 +57,7 @@ pub fn restore() {
 /// The chart on the terminal; leaves it when dropped.
 pub struct Screen {
     terminal: Terminal<CrosstermBackend<Stdout>>,
+    subject: Subject,
     keys: Keys,
     view: View,
     /// What the last key did, where that is not to be seen.
@@ -77,7 +78,7 @@ impl Screen {
     ///
     /// # Errors
     /// [`Failure::Failed`] when it is none, or refuses.
-    pub fn open() -> Result<Self, Failure> {
+    pub fn open(subject: Subject) -> Result<Self, Failure> {
         let failed = |error: io::Error| {
             restore();
             Failure::Failed(format!("cannot draw on this terminal: {error} (--lines prints lines)"))
@@ -86,6 +87,7 @@ impl Screen {
         let terminal = Terminal::new(CrosstermBackend::new(io::stdout())).map_err(failed)?;
         Ok(Self {
             terminal,
+            subject,
             keys: Keys::default(),
             view: View::default(),
             message: String::new(),
@@ -102,8 +104,8 @@ impl Screen {
     fn press(&mut self, press: Press, history: &History) -> Wish {
         self.message.clear();
         match press {
-            Press::Interrupt => return self.request_end(SIGINT),
-            Press::Leave => return self.request_end(SIGTERM),
+            Press::Interrupt => return self.request_end(SIGINT, history),
+            Press::Leave => return self.request_end(SIGTERM, history),
             Press::Stop => self.pause_process(),
             Press::Redraw => {
                 let _ = self.terminal.clear();
@@ -116,10 +118,12 @@ impl Screen {
         Wish::GoOn
     }
 
-    fn request_end(&mut self, signal: i32) -> Wish {
+    fn request_end(&mut self, signal: i32, history: &History) -> Wish {
         self.requests_to_end += 1;
         self.is_stale = true;
-        self.message = waiting(self.requests_to_end);
+        if self.subject == Subject::Command && !chart::have_all_ended(history) {
+            self.message = waiting(self.requests_to_end);
+        }
         Wish::End(if self.requests_to_end < REQUESTS_TO_KILL { signal } else { SIGKILL })
     }
 
@@ -171,9 +175,10 @@ impl Onlooker for Screen {
         if !self.is_stale && (!is_due || self.drawn_s == history.latest_s) {
             return;
         }
-        let (view, message) = (&self.view, &self.message);
+        let (subject, view, message) = (self.subject, &self.view, &self.message);
         // A terminal that has gone says so here, also where SIGHUP is ignored.
-        self.has_gone |= self.terminal.draw(|frame| chart::draw(frame, history, view, message)).is_err();
+        let drawn = self.terminal.draw(|frame| chart::draw(frame, history, subject, view, message));
+        self.has_gone |= drawn.is_err();
         (self.drawn, self.drawn_s, self.drawn_size) = (Some(Instant::now()), history.latest_s, size);
         self.is_stale = false;
     }
