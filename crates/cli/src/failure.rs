@@ -32,6 +32,14 @@ pub fn hint_of_process(name: &str) -> &'static str {
     if is_process { "; watch, map, heap, faults and churn look at a running process by --pid" } else { "" }
 }
 
+/// What to say, too, of a name that is not found but is that of a result; else nothing.
+fn hint_of_file(name: &str) -> &'static str {
+    match name.ends_with(".json") {
+        true => "; nor is there such a file (only run and bench take a name behind --json)",
+        false => "",
+    }
+}
+
 impl Failure {
     /// For a file that cannot be read, or is not what it is read as.
     #[must_use]
@@ -55,9 +63,11 @@ impl Failure {
     #[must_use]
     pub fn of_lookup(name: &str, error: LookupError) -> Self {
         match error {
-            LookupError::NotFound => {
-                Self::NotFound(format!("no such command: {name}{}", hint_of_process(name)))
-            }
+            LookupError::NotFound => Self::NotFound(format!(
+                "no such command: {name}{}{}",
+                hint_of_process(name),
+                hint_of_file(name)
+            )),
             LookupError::NotExecutable { path, reason } => {
                 Self::Refused(format!("cannot run {}: {reason}", path.display()))
             }
@@ -129,6 +139,16 @@ mod tests {
     fn a_file_that_is_no_program_is_refused_with_what_to_do() {
         let refusal = Failure::of_start("./build", &io::Error::from_raw_os_error(8));
         assert!(matches!(refusal, Failure::Refused(says) if says.contains("#! line; put its interpreter")));
+    }
+
+    #[test]
+    fn who_names_a_file_is_told_that_it_is_not_there() {
+        let said = |name| match Failure::of_lookup(name, LookupError::NotFound) {
+            Failure::NotFound(line) => line,
+            other => format!("{other:?}"),
+        };
+        assert_eq!(said("programm"), "no such command: programm");
+        assert!(said("out.json").starts_with("no such command: out.json; nor is there such a file"));
     }
 
     #[test]
