@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueHint};
 use faultless_records::bench::Size;
 use faultless_records::churn_recording::Mechanism;
 
@@ -59,7 +59,7 @@ pub struct RunArguments {
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
     /// The command and its arguments.
-    #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
+    #[arg(required = true, trailing_var_arg = true, value_name = "CMD", value_hint = ValueHint::CommandWithArguments)]
     pub command: Vec<OsString>,
 }
 
@@ -78,7 +78,7 @@ pub struct DoctorArguments {
     pub json: bool,
     /// The command and its arguments. Each run reads the file that doctor gets (< FILE) from its beginning, or nothing; its output is
     /// dropped. A command that does not end by itself needs a limit, such as timeout 30 CMD.
-    #[arg(trailing_var_arg = true, value_name = "CMD")]
+    #[arg(trailing_var_arg = true, value_name = "CMD", value_hint = ValueHint::CommandWithArguments)]
     pub command: Vec<OsString>,
 }
 

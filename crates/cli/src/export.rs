@@ -68,7 +68,7 @@ pub struct ExportArguments {
     #[arg(long, value_name = "DURATION", default_value = "0", value_parser = time_span::parse_or_zero)]
     pub map: Duration,
     /// A command to start and follow.
-    #[arg(trailing_var_arg = true, value_name = "CMD")]
+    #[arg(trailing_var_arg = true, value_name = "CMD", value_hint = clap::ValueHint::CommandWithArguments)]
     pub command: Vec<OsString>,
 }
 

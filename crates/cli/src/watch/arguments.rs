@@ -48,7 +48,7 @@ pub struct WatchArguments {
     #[arg(long, value_name = "FILE")]
     pub plot: Option<PathBuf>,
     /// A command to start and watch.
-    #[arg(trailing_var_arg = true, value_name = "CMD")]
+    #[arg(trailing_var_arg = true, value_name = "CMD", value_hint = clap::ValueHint::CommandWithArguments)]
     pub command: Vec<OsString>,
 }
 
