@@ -16,7 +16,7 @@ use faultless_probe::{loader, machine, program, terminal};
 use faultless_records::bench::{Campaign, Cell, Contender, SCHEMA, Sample, Suite, SystemCalls};
 use faultless_records::measurement::Ending;
 use faultless_report::bench;
-use faultless_report::plain::fitted;
+use faultless_report::plain::{fitted, trimmed};
 use faultless_trial::benchmark::campaign::{Entry, Job, count_calls, run_all};
 use faultless_trial::benchmark::catalogue::{self, WORKLOADS, Wish};
 use faultless_trial::benchmark::programs::{self, PROGRAMS};
@@ -49,7 +49,7 @@ pub fn bench(
     hold_signals: impl FnOnce() -> Result<Signals, Failure>,
 ) -> Result<Ending, Failure> {
     if arguments.list {
-        crate::print(fitted(list(), terminal::columns()))?;
+        crate::print_report(&fitted(list(), terminal::columns()))?;
         return Ok(Ending::Exited(0));
     }
     // Before signals are held: a pipe that nobody writes into must not outlast them.
@@ -70,7 +70,7 @@ pub fn bench(
     let drawn = page.map_or(Ok(()), |file| file.write(&bench::html::html(&campaign)));
     let plotted = form.zip(picture).map_or(Ok(()), |(form, file)| plot(&campaign, form, file));
     // A disk that is full by now costs its file and not the result.
-    let table = bench::table::text(&campaign, terminal::columns());
+    let table = trimmed(&bench::table::text(&campaign, terminal::columns()));
     let printed = match prints_samples {
         true => {
             let _ = write!(std::io::stderr(), "{table}");

@@ -35,6 +35,6 @@ pub fn check(arguments: &CheckArguments) -> Result<Ending, Failure> {
         true => check::json::json(&found),
         false => check::table::text(&found, terminal::columns()),
     };
-    crate::print(text)?;
+    crate::print_report(&text)?;
     Ok(Ending::Exited(0))
 }

@@ -61,7 +61,7 @@ pub fn churn(
         (Seen::Malloc(recording), false) => churn::malloc_table::text(recording, terminal::columns()),
     };
     // A disk that is full by now costs its file and not the result.
-    let printed = crate::print(text);
+    let printed = crate::print_report(&text);
     written.and(printed)?;
     Ok(Ending::Exited(0))
 }

@@ -60,7 +60,7 @@ pub fn faults(
         (false, true) => faults::tree::text(&recording),
         (false, false) => faults::table::text(&recording, terminal::columns()),
     };
-    let printed = crate::print(text);
+    let printed = crate::print_report(&text);
     written.and(printed)?;
     Ok(Ending::Exited(0))
 }
@@ -112,7 +112,8 @@ fn parsed(path: &Path, bytes: &[u8]) -> Result<FaultRecording, Failure> {
 
 fn compare(before: &Path, after: &Path, as_json: bool) -> Result<Ending, Failure> {
     let comparison = Comparison::of(&load(before)?, &load(after)?);
-    crate::print(if as_json { faults::json::diff(&comparison) } else { faults::diff::text(&comparison) })?;
+    let text = if as_json { faults::json::diff(&comparison) } else { faults::diff::text(&comparison) };
+    crate::print_report(&text)?;
     Ok(Ending::Exited(0))
 }
 

@@ -63,7 +63,7 @@ pub fn heap(
     hold: impl Fn() -> Result<Signals, Failure>,
 ) -> Result<Ending, Failure> {
     let manner = if arguments.stop { Manner::Standing } else { Manner::Running };
-    let show = |report: &HeapView| crate::print(text(report, &arguments)?);
+    let show = |report: &HeapView| crate::print_report(&text(report, &arguments)?);
     match (arguments.pid, arguments.words.as_slice()) {
         (Some(pid), _) => {
             let process = subject::process(pid)?;

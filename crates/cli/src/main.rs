@@ -37,7 +37,7 @@ use faultless_probe::signals::{self, Signals};
 use faultless_probe::stack;
 use faultless_probe::terminal;
 use faultless_records::measurement::Ending;
-use faultless_report::plain::plain;
+use faultless_report::plain::{plain, trimmed};
 
 use arguments::{Action, Arguments};
 use failure::Failure;
@@ -139,6 +139,14 @@ pub(crate) fn output() -> Result<Stdout, Failure> {
 /// [`Failure`] when it cannot be written.
 pub(crate) fn print(text: impl AsRef<[u8]>) -> Result<(), Failure> {
     output()?.write_all(text.as_ref()).map_err(|error| Failure::of_output(&error))
+}
+
+/// Writes a report to standard output.
+///
+/// # Errors
+/// As [`print`].
+pub(crate) fn print_report(text: &str) -> Result<(), Failure> {
+    print(trimmed(text))
 }
 
 /// One line on standard error; a reader that has gone is no reason to fail.

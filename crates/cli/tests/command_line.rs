@@ -161,3 +161,24 @@ fn a_signal_ends_what_runs_under_a_small_limit_of_stacks_and_its_command() {
     assert_eq!(status.signal(), Some(15), "{status}");
     assert!(has_ended(command));
 }
+
+#[test]
+fn no_line_of_a_report_ends_with_blanks() {
+    let own = std::process::id().to_string();
+    let reports: [&[&str]; 8] = [
+        &["check"],
+        &["map", "--", "true"],
+        &["heap", "--", "true"],
+        &["churn", "--", "true"],
+        &["doctor", "-n", "1", "--", "true"],
+        &["bench", "-n", "1", "-a", "libc,faultless", "--", "true"],
+        &["bench", "--list"],
+        &["watch", "--lines", "--for", "1ms", "--pid", &own],
+    ];
+    for words in reports {
+        let output = faultless(words).output().unwrap();
+        let said = text(&output) + &errors(&output);
+        let blank = said.lines().find(|line| line.ends_with(' '));
+        assert_eq!(blank, None, "{words:?}");
+    }
+}

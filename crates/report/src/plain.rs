@@ -14,6 +14,17 @@ pub fn plain(text: &str) -> String {
     text.chars().map(escaped).collect()
 }
 
+/// The text without the blanks that cells of tables leave at the ends of lines.
+#[must_use]
+pub fn trimmed(text: &str) -> String {
+    let mut whole = String::with_capacity(text.len());
+    for line in text.split_inclusive('\n') {
+        whole.push_str(line.trim_end_matches([' ', '\n']));
+        whole.extend(line.ends_with('\n').then_some('\n'));
+    }
+    whole
+}
+
 /// Characters of a command that are shown: scripts given by `-c` may be as long as a file.
 const COMMAND_CHARACTERS: usize = 200;
 

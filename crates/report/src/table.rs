@@ -77,7 +77,8 @@ fn table(arms: &[ArmResult], verdict: &Verdict, ranges: Ranges) -> Table {
     let mut table = ruled(header);
     for (arm, cells) in arms.iter().zip(written(verdict, ranges)) {
         let mut row = vec![Cell::new(format!("{}\n  {}", arm.name, ran(arm)))];
-        row.extend(cells.map(right));
+        // A line that is empty in all cells of a row is none.
+        row.extend(cells.map(|cell| right(cell.trim_end_matches('\n'))));
         table.add_row(row);
     }
     table

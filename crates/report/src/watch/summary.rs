@@ -6,7 +6,7 @@ use faultless_diagnosis::programs::Program;
 use faultless_records::quantity::{count, mebibytes, seconds_of, several};
 use faultless_records::recording::{Cost, End, Happening, Use};
 
-use crate::plain::{fitted, plain};
+use crate::plain::{fitted, plain, trimmed};
 use crate::table_form::{headed, right};
 
 /// Rows shown; those with the largest resident sets.
@@ -23,7 +23,8 @@ pub fn text(history: &History, columns: Option<usize>) -> String {
     let mut rows: Vec<Row<'_>> = history.tracks.iter().flat_map(rows).collect();
     rows.sort_by_key(|row| std::cmp::Reverse(row.program.peak_rss_bytes));
     if !rows.is_empty() {
-        text += &format!("{}\n", fitting(table(&rows[..rows.len().min(MOST)]), columns));
+        let table = fitting(table(&rows[..rows.len().min(MOST)]), columns);
+        text += &trimmed(&format!("{table}\n"));
     }
     text + &fitted(notes(history, rows.len()), columns)
 }
