@@ -337,6 +337,8 @@ fn files_cut_off_or_foreign_are_refused_in_one_line() {
     let twice = place.write("twice", [smaps.as_slice(), &smaps].concat());
     assert!(message(&[&twice], 1).contains("one process"));
     assert!(message(&["--diff", &cut, &empty], 1).contains("cut off"));
+    assert!(message(&["no-such-file"], 1).ends_with("(to run it: faultless map -- no-such-file)\n"));
+    assert!(message(&["--diff", "no-such-file", &cut], 1).ends_with("no such file: no-such-file\n"));
 }
 
 #[test]
