@@ -349,7 +349,7 @@ fn a_32_bit_program_is_said_to_be_one_and_a_command_that_has_ended_is_not_to_be_
     let output = faultless_heap(&["--", &program]).output().unwrap();
     let table = text(&output);
     assert!(output.status.success() && table.contains("a 32-bit program"), "{table}");
-    assert!(table.contains("faultless map -- COMMAND") && !table.contains("--pid"), "{table}");
+    assert!(table.contains("faultless map -- CMD") && !table.contains("--pid"), "{table}");
 }
 
 #[test]

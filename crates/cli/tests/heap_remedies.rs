@@ -97,10 +97,10 @@ fn a_leak_is_told_from_what_only_a_trim_gives_back() {
     let program = place.compile("leak", LEAK, &["-O1", "-fno-builtin"]);
     let leak = shown(&program, &[], None);
     assert!(leak.contains("Nearly all of malloc's memory is in use"), "{leak}");
-    assert!(leak.contains("faultless churn --malloc -- COMMAND names who asked"), "{leak}");
+    assert!(leak.contains("faultless churn --malloc -- CMD names who asked"), "{leak}");
     let kept = shown(&program, &["free"], None);
     assert!(kept.contains("goes back when the program calls malloc_trim(0)"), "{kept}");
-    assert!(kept.contains("faultless run -- COMMAND starts it under ours"), "{kept}");
+    assert!(kept.contains("faultless run -- CMD runs the program under it"), "{kept}");
     let running = Running::ready(Command::new(&program).arg("free"));
     let json = text(&faultless(&["heap", "--json", "--pid", &running.pid()]).output().unwrap());
     let json: Value = serde_json::from_str(&json).unwrap();
