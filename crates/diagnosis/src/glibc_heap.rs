@@ -10,6 +10,8 @@ pub mod bins;
 mod caches;
 pub mod choice;
 mod chunks;
+#[cfg(any(test, feature = "made-heaps"))]
+pub mod made;
 pub mod mapped;
 pub mod pages;
 mod parameters;
