@@ -1,5 +1,7 @@
 //! The programs that a process was, one after the other: what each exec ends and begins.
 
+use std::ops::Sub;
+
 use faultless_records::recording::Sample;
 
 /// What samples showed of a process while it was one program.
@@ -75,14 +77,15 @@ impl Program {
         self.pss.filter(|(_, t)| self.sized_t - t <= most_age_s).map(|(bytes, _)| bytes)
     }
 
-    /// What it added to a counter of the process.
+    /// What it added to a counter of the process; nothing where that goes back, in a damaged recording.
     #[must_use]
-    pub fn own<Figure: Copy + Default + std::ops::Sub<Output = Figure>>(
+    pub fn own<Figure: Copy + Default + PartialOrd + Sub<Output = Figure>>(
         &self,
         counter: impl Fn(&Sample) -> Figure,
     ) -> Figure {
         let at = |sample: &Option<Sample>| sample.as_ref().map(&counter).unwrap_or_default();
-        at(&self.last) - at(&self.before)
+        let (before, last) = (at(&self.before), at(&self.last));
+        if last > before { last - before } else { Figure::default() }
     }
 
     /// From its first sample to its last, in s.
@@ -128,6 +131,8 @@ mod tests {
         assert_eq!(now.end(2.5, &samples), None, "two execs between two samples");
         now.add(&sample(3.0, 9, 4));
         assert_eq!(now.own(|sample| sample.minor_faults), 3);
+        now.add(&sample(4.0, 9, 0));
+        assert_eq!(now.own(|sample| sample.minor_faults), 0, "a counter that goes back is damage");
     }
 
     #[test]

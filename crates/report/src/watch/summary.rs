@@ -171,7 +171,8 @@ fn ending(end: &End, history: &History) -> String {
 
 /// The kernel's account covers the children that were waited for; what samples did not see is named.
 fn of_command(used: &Use, history: &History) -> String {
-    let seen: u64 = history.tracks.iter().filter_map(Track::last).map(|last| last.minor_faults).sum();
+    let seen = history.tracks.iter().filter_map(Track::last).map(|last| last.minor_faults);
+    let seen = seen.fold(0, u64::saturating_add);
     let mut text = format!(
         "the command and the children it waited for: user {} s, system {} s, faults {} minor {} major, peak RSS {} MiB\n",
         seconds_of(used.user_s),
@@ -287,5 +288,20 @@ mod tests {
         };
         assert_eq!(words("python"), "python 7 200.0 200.0 - 0.0 50,000 0 0.00 0.00 0.0 exec");
         assert_eq!(words("sleep"), "sleep 7 2.0 2.0 - 0.0 70 0 0.00 0.00 0.0 runs on");
+    }
+
+    #[test]
+    fn counters_of_a_damaged_recording_are_added_up_as_far_as_there_is_room() {
+        let mut history = History::new();
+        history.add(Line::Begin(Begin { format: FORMAT.into(), ..Begin::default() })).unwrap();
+        for process in 0..2 {
+            history.add(Line::Process(Process { process, ..Process::default() })).unwrap();
+            let sample = Sample { process, minor_faults: u64::MAX, ..Sample::default() };
+            history.add(Line::Sample(sample)).unwrap();
+        }
+        let used =
+            Use { user_s: 0.0, system_s: 0.0, minor_faults: u64::MAX, major_faults: 0, peak_rss_bytes: 0 };
+        history.add(Line::End(End { t: 1.0, cost: Cost::default(), command: Some(used) })).unwrap();
+        assert!(!text(&history, None).contains("no sample saw"));
     }
 }
