@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::bench::Machine;
 use crate::call_tree::CallTree;
-use crate::saved_form::{self, Recording};
+use crate::saved_form::{self, Recording, check_sum};
 
 /// Version of the saved form.
 pub const FORMAT: &str = "faultless-faults-recording/1";
@@ -210,11 +210,39 @@ impl Recording for FaultRecording {
                 || faults.step >= self.method.steps.len()
                 || !(0.0..1e18).contains(&faults.weight)
         };
-        match self.faults.iter().position(is_wrong) {
-            Some(place) => {
-                Err(format!("faults {place} name something that is not there, or weigh what nothing weighs"))
-            }
-            None => Ok(()),
+        if let Some(place) = self.faults.iter().position(is_wrong) {
+            return Err(format!(
+                "faults {place} name something that is not there, or weigh what nothing weighs"
+            ));
+        }
+        check_sum(self.faults.iter().map(|faults| faults.samples), "page faults")?;
+        let steps = self.method.steps.iter();
+        check_sum(steps.flat_map(|step| [step.minor_faults, step.major_faults]), "page faults")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn faults_are_refused_where_their_sums_have_no_room() {
+        let recording = |samples, minor_faults, major_faults| FaultRecording {
+            format: FORMAT.into(),
+            method: Method {
+                steps: vec![Step { minor_faults, major_faults, ..Step::default() }; 2],
+                ..Method::default()
+            },
+            processes: vec![FaultProcess { pid: 1, name: "x".into() }],
+            places: vec![Place::default()],
+            faults: vec![Faults { samples, ..Faults::default() }; 2],
+            ..FaultRecording::default()
+        };
+        assert_eq!(recording(7, 8, 9).check(), Ok(()));
+        for (samples, minor_faults, major_faults) in [(1 << 63, 1, 1), (1, 1 << 63, 1), (1, 1 << 62, 1 << 62)]
+        {
+            let refusal = recording(samples, minor_faults, major_faults).check().unwrap_err();
+            assert!(refusal.contains("more page faults than there can be"), "{refusal}");
         }
     }
 }

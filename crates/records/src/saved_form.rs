@@ -58,18 +58,26 @@ pub fn newer(form: &str) -> String {
     )
 }
 
-/// Most calls that a recording may tell of: any sum of their numbers then has room in 64 bits.
-const MOST_CALLS: u64 = 1 << 53;
+/// Most calls, or page faults, that a recording may tell of: any sum of their numbers then has room in 64 bits.
+const MOST: u64 = 1 << 53;
 
 /// Whether these numbers of calls can be added up.
 ///
 /// # Errors
 /// Otherwise, in words.
-pub fn check_calls(mut numbers: impl Iterator<Item = u64>) -> Result<(), String> {
+pub fn check_calls(numbers: impl Iterator<Item = u64>) -> Result<(), String> {
+    check_sum(numbers, "calls")
+}
+
+/// Whether these numbers can be added up; `what` says of what they are.
+///
+/// # Errors
+/// Otherwise, in words.
+pub fn check_sum(mut numbers: impl Iterator<Item = u64>, what: &str) -> Result<(), String> {
     let sum = numbers.try_fold(0_u64, u64::checked_add);
-    match sum.is_some_and(|sum| sum <= MOST_CALLS) {
+    match sum.is_some_and(|sum| sum <= MOST) {
         true => Ok(()),
-        false => Err("it is damaged: it tells of more calls than there can be".into()),
+        false => Err(format!("it is damaged: it tells of more {what} than there can be")),
     }
 }
 
@@ -89,8 +97,8 @@ mod tests {
 
     #[test]
     fn calls_are_refused_where_their_sum_has_no_room() {
-        assert!(check_calls([1, 2, MOST_CALLS - 3].into_iter()).is_ok());
-        assert!(check_calls([1, MOST_CALLS].into_iter()).is_err());
+        assert!(check_calls([1, 2, MOST - 3].into_iter()).is_ok());
+        assert!(check_calls([1, MOST].into_iter()).is_err());
         assert!(check_calls([u64::MAX, u64::MAX].into_iter()).is_err());
     }
 }

@@ -324,7 +324,7 @@ fn method(recording: &FaultRecording) -> String {
             text,
             "  {} could not be followed to the outermost call (--stack {} looks further; code of just-in-time compilers needs frame pointers)",
             several(method.cut_chains, "call chain"),
-            (method.stack_bytes * 2).min(61_440)
+            method.stack_bytes.saturating_mul(2).min(61_440)
         );
     }
     if !method.sees_kernel {
@@ -361,6 +361,13 @@ mod tests {
         assert!(text.contains("inside system calls, which we may not see, or on pages populated"), "{text}");
         assert!(text.contains("lost 4 samples: ") && text.contains("3 call chains"), "{text}");
         assert!(text.contains("CAP_PERFMON") && text.contains("no names from /bin/chem: gone"), "{text}");
+    }
+
+    #[test]
+    fn no_deeper_look_is_advised_than_there_can_be() {
+        let mut recording = recording();
+        recording.method.stack_bytes = u32::MAX;
+        assert!(text(&recording, None).contains("--stack 61440 looks further"));
     }
 
     #[test]
