@@ -140,29 +140,7 @@ fn judge(permissions: &Permissions, instrument: Instrument, subject: Subject) ->
             }
             "performance events"
         }
-        Instrument::Churn if allows(Mechanism::Tracepoints) && allows(Mechanism::UserEvents) => "tracepoints",
-        Instrument::Churn if is_command => {
-            case.wants.push(Mechanism::Tracepoints);
-            if allows(Mechanism::Filter) {
-                "a seccomp filter, which stops the command at these calls"
-            } else {
-                case.needs(&[Mechanism::Trace]);
-                "ptrace, which stops the command at every call"
-            }
-        }
-        Instrument::Churn => {
-            case.needs_one(&[Mechanism::UserEvents, Mechanism::Attach]);
-            if allows(Mechanism::UserEvents) {
-                case.misses(&[Mechanism::Tracepoints], match allows(Mechanism::Attach) {
-                    true => "munmap, madvise and callers; --by ptrace sees all and stops the process at every call",
-                    false => "munmap, madvise and callers",
-                });
-                "the kernel's records of new mappings"
-            } else {
-                case.wants.push(Mechanism::Tracepoints);
-                "ptrace (--by ptrace), which stops the process at every call"
-            }
-        }
+        Instrument::Churn => case.churn(),
         Instrument::ChurnMalloc if is_command => "a preloaded recorder, which needs no permission",
         Instrument::ChurnMalloc => {
             case.needs(&[Mechanism::Uprobes, Mechanism::UserEvents, Mechanism::Files]);
@@ -184,6 +162,34 @@ struct Case<'found> {
 const ALL: &str = "everything";
 
 impl Case<'_> {
+    /// Calls that change mappings: by the best mechanism that is allowed.
+    fn churn(&mut self) -> &'static str {
+        let (permissions, subject) = (self.permissions, self.subject);
+        let allows = |mechanism| permissions.allows(mechanism, subject);
+        if allows(Mechanism::Tracepoints) && allows(Mechanism::UserEvents) {
+            return "tracepoints";
+        }
+        if subject == Subject::Command {
+            self.wants.push(Mechanism::Tracepoints);
+            if allows(Mechanism::Filter) {
+                return "a seccomp filter, which stops the command at these calls";
+            }
+            self.needs(&[Mechanism::Trace]);
+            return "ptrace, which stops the command at every call";
+        }
+        self.needs_one(&[Mechanism::UserEvents, Mechanism::Attach]);
+        if allows(Mechanism::UserEvents) {
+            self.misses(&[Mechanism::Tracepoints], match allows(Mechanism::Attach) {
+                true => "munmap, madvise and callers; --by ptrace sees all and stops the process at every call",
+                false => "munmap, madvise and callers",
+            });
+            "the kernel's records of new mappings"
+        } else {
+            self.wants.push(Mechanism::Tracepoints);
+            "ptrace (--by ptrace), which stops the process at every call"
+        }
+    }
+
     fn refused(&self, mechanisms: &[Mechanism]) -> Vec<Mechanism> {
         let is_refused = |mechanism: &Mechanism| !self.permissions.allows(*mechanism, self.subject);
         mechanisms.iter().copied().filter(is_refused).collect()

@@ -248,15 +248,7 @@ fn sentence(
     } else if is_alone {
         clauses.push("the command runs under Faultless as it is, and no other allocator was tried".into());
     } else if !is_untried {
-        let keeps_less = |remedy: &Remedy<'_>| {
-            remedy.verdict.effect.is_some_and(|effect| effect.final_rss == Change::Less)
-        };
-        clauses.push(match scope {
-            Scope::All if remedies.iter().any(keeps_less) => "nothing takes less time or a lower peak".into(),
-            Scope::All => "nothing helps, leave the allocator alone".into(),
-            Scope::Part => "nothing helps what was measured, which is not all that the command does".into(),
-            Scope::Doubtful => "nothing that was tried helps, which proves little".into(),
-        });
+        clauses.push(nothing_helps(remedies, scope).into());
         clauses.extend(lasting_faults);
     }
     if let Some(remedy) = faultless.filter(|_| faultless_helps) {
@@ -284,12 +276,27 @@ fn sentence(
             _ => {}
         }
     }
+    one_sentence(&clauses)
+}
+
+fn one_sentence(clauses: &[String]) -> String {
     let mut text = clauses.join("; ");
     text.push('.');
     if let Some(first) = text.get(..1).map(str::to_uppercase) {
         text.replace_range(..1, &first);
     }
     text
+}
+
+fn nothing_helps(remedies: &[Remedy<'_>], scope: Scope) -> &'static str {
+    let keeps_less =
+        |remedy: &Remedy<'_>| remedy.verdict.effect.is_some_and(|effect| effect.final_rss == Change::Less);
+    match scope {
+        Scope::All if remedies.iter().any(keeps_less) => "nothing takes less time or a lower peak",
+        Scope::All => "nothing helps, leave the allocator alone",
+        Scope::Part => "nothing helps what was measured, which is not all that the command does",
+        Scope::Doubtful => "nothing that was tried helps, which proves little",
+    }
 }
 
 /// What the command suffers from as it is, where the figures show it.

@@ -9,7 +9,7 @@ use faultless_probe::clock::{nanoseconds, own_processor_time, unix_s};
 use faultless_probe::process::Process;
 use faultless_probe::signals::Signals;
 use faultless_probe::trap_cost;
-use faultless_probe::uprobe::{self, Allocator, CallsElsewhere, FUNCTIONS, Observer};
+use faultless_probe::uprobe::{self, Allocator, CallsElsewhere, FUNCTIONS, Looked, Observer};
 use faultless_records::malloc_event::MallocEvent;
 use faultless_records::malloc_recording::{MallocCost, MallocMechanism, MallocRecording};
 use faultless_records::perf_record::{PerfRecord, Sample};
@@ -53,8 +53,27 @@ pub fn look_at_process(
     let (started_unix_s, began) = (unix_s(), own_processor_time());
     let looked = uprobe::follow(&allocator, &process, signals, arguments.limit, cost_per_hit_ns, &mut sums)
         .map_err(refused)?;
+    let remarks = remarks(&looked, unseen);
     sums.tally.set_counts(0, pid, vec![looked.counts]);
+    let tool = own_processor_time().saturating_sub(began);
+    Ok(sums.tally.finish(MallocCircumstances {
+        subject: name,
+        started_unix_s,
+        ending: None,
+        mechanism: MallocMechanism::Uprobes,
+        observed_ns: nanoseconds(looked.observed),
+        cost: MallocCost {
+            counting_ns: looked.hits as f64 * cost_per_hit_ns,
+            describing_ns: 0.0,
+            tool_ns: tool.as_nanos() as f64,
+        },
+        stacks: sums.stacks.into_names(|_| false),
+        remarks,
+    }))
+}
 
+/// What is in no figure, and what the looking changed.
+fn remarks(looked: &Looked, unseen: Vec<String>) -> Vec<String> {
     let mut remarks = vec![
         "blocks from before we looked: what is freed of them is counted, but has no size and no life".to_owned(),
         "posix_memalign, which answers elsewhere than in a register, jemalloc's own functions (mallocx), and calls inside the allocator's own library".to_owned(),
@@ -73,21 +92,7 @@ pub fn look_at_process(
     remarks.extend(calls_elsewhere(&looked.elsewhere));
     remarks.extend(unseen);
     remarks.extend(looked.chains_refused.as_deref().map(no_callers));
-    let tool = own_processor_time().saturating_sub(began);
-    Ok(sums.tally.finish(MallocCircumstances {
-        subject: name,
-        started_unix_s,
-        ending: None,
-        mechanism: MallocMechanism::Uprobes,
-        observed_ns: nanoseconds(looked.observed),
-        cost: MallocCost {
-            counting_ns: looked.hits as f64 * cost_per_hit_ns,
-            describing_ns: 0.0,
-            tool_ns: tool.as_nanos() as f64,
-        },
-        stacks: sums.stacks.into_names(|_| false),
-        remarks,
-    }))
+    remarks
 }
 
 /// That calls of children were left out, where there were any.

@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use faultless_diagnosis::glibc_heap::arenas::Data;
 use faultless_diagnosis::glibc_heap::choice::{self, Outcome};
+use faultless_diagnosis::glibc_heap::walk::HeapWalk;
 use faultless_diagnosis::glibc_heap::{self, Area, Memory, Page};
 use faultless_probe::core_image::CoreImage;
 use faultless_probe::{loader, mapped_file};
@@ -50,15 +51,7 @@ pub fn look(path: &Path) -> Result<HeapView, Failure> {
                 .to_owned(),
         );
     }
-    let mut walks = Vec::new();
-    let mut is_unused = false;
-    for file in files.iter().filter(wanted) {
-        match walk(&image, file, version) {
-            Some(Outcome::Walked(walk)) => walks.push(*walk),
-            Some(Outcome::Unused) => is_unused = true,
-            Some(Outcome::Nothing) | None => {}
-        }
-    }
+    let (walks, is_unused) = walks(&image, files.iter().filter(wanted), version);
     match missing {
         Some(missing) if walks.is_empty() => {
             return Err(Failure::Failed(format!(
@@ -88,6 +81,24 @@ pub fn look(path: &Path) -> Result<HeapView, Failure> {
         faultless: None,
         remarks,
     })
+}
+
+/// Walks what can be walked; whether some libc was not used at all.
+fn walks<'files>(
+    image: &CoreImage,
+    files: impl Iterator<Item = &'files MappedFile>,
+    version: Option<(u32, u32)>,
+) -> (Vec<HeapWalk>, bool) {
+    let mut walks = Vec::new();
+    let mut is_unused = false;
+    for file in files {
+        match walk(image, file, version) {
+            Some(Outcome::Walked(walk)) => walks.push(*walk),
+            Some(Outcome::Unused) => is_unused = true,
+            Some(Outcome::Nothing) | None => {}
+        }
+    }
+    (walks, is_unused)
 }
 
 /// Walks the heaps that the data of a libc lead to; none where this part of the file has no data.

@@ -32,12 +32,9 @@ pub struct Amount {
 }
 
 impl Amount {
-    fn add(&mut self, faults: f64, is_major: bool, in_kernel: bool, is_huge: bool) {
+    fn of(faults: f64, is_major: bool, in_kernel: bool, is_huge: bool) -> Self {
         let when = |is: bool| if is { faults } else { 0.0 };
-        self.faults += faults;
-        self.major += when(is_major);
-        self.in_kernel += when(in_kernel);
-        self.huge += when(is_huge);
+        Self { faults, major: when(is_major), in_kernel: when(in_kernel), huge: when(is_huge) }
     }
 }
 
@@ -95,6 +92,7 @@ pub struct Program<'profile> {
     pub first: (i32, f64),
 }
 
+/// What is known of one function on the way.
 #[derive(Default)]
 struct Gathered {
     amount: Amount,
@@ -102,6 +100,40 @@ struct Gathered {
     lines: HashMap<(String, u32), f64>,
     through: HashMap<String, f64>,
     kinds: HashMap<Kind, f64>,
+}
+
+impl Gathered {
+    fn into_function(self, (name, module): (String, Option<String>)) -> Function {
+        Function {
+            name,
+            module,
+            amount: self.amount,
+            known_by_few: self.known_by_few,
+            lines: most_first(self.lines),
+            through: most_first(self.through),
+            kinds: most_first(self.kinds),
+        }
+    }
+}
+
+/// The sums on the way.
+#[derive(Default)]
+struct Sums {
+    all: Amount,
+    functions: HashMap<(String, Option<String>), Gathered>,
+    kinds: HashMap<Kind, Amount>,
+}
+
+impl Sums {
+    /// Adds faults to all, to their kind and to their function, which is returned.
+    fn add(&mut self, function: (String, Option<String>), kind: Kind, amount: Amount) -> &mut Gathered {
+        self.all += amount;
+        *self.kinds.entry(kind.clone()).or_default() += amount;
+        let gathered = self.functions.entry(function).or_default();
+        gathered.amount += amount;
+        *gathered.kinds.entry(kind).or_default() += amount.faults;
+        gathered
+    }
 }
 
 impl Profile {
@@ -112,29 +144,24 @@ impl Profile {
         let has_few = steps_with_few(recording);
         let tree = &recording.tree;
         let programs: HashSet<&str> = tree.modules.iter().map(|module| module.path.as_str()).collect();
-        let mut all = Amount::default();
-        let mut functions: HashMap<(String, Option<String>), Gathered> = HashMap::new();
-        let mut kinds: HashMap<Kind, Amount> = HashMap::new();
+        let mut sums = Sums::default();
         let mut processes: HashMap<usize, f64> = HashMap::new();
         for faults in &recording.faults {
             let number = weights.faults(faults);
-            let is_huge = faults.is_huge == Some(true);
+            *processes.entry(faults.process).or_default() += number;
             let place = recording.places.get(faults.place);
             let kind = place.map_or(Kind::Unknown, |place| Kind::of(place, |path| programs.contains(path)));
-            all.add(number, faults.is_major, faults.in_kernel, is_huge);
-            *processes.entry(faults.process).or_default() += number;
             let blame = blame(tree, faults.call);
             let nobody = if faults.in_kernel { EXECVE } else { NOBODY };
-            let key = blame.map_or((nobody.to_owned(), None), |blame| {
+            let function = blame.map_or((nobody.to_owned(), None), |blame| {
                 (tree.name(blame.culprit), tree.module_name(blame.culprit).map(str::to_owned))
             });
-            let gathered = functions.entry(key).or_default();
-            gathered.amount.add(number, faults.is_major, faults.in_kernel, is_huge);
+            let is_huge = faults.is_huge == Some(true);
+            let amount = Amount::of(number, faults.is_major, faults.in_kernel, is_huge);
+            let gathered = sums.add(function, kind, amount);
             if has_few.get(faults.step) == Some(&true) {
                 gathered.known_by_few += number;
             }
-            *gathered.kinds.entry(kind.clone()).or_default() += number;
-            kinds.entry(kind).or_default().add(number, faults.is_major, faults.in_kernel, is_huge);
             let Some(blame) = blame else { continue };
             if let (Some(file), Some(line)) = (&blame.culprit.file, blame.culprit.line) {
                 *gathered.lines.entry((file.clone(), line)).or_default() += number;
@@ -146,34 +173,21 @@ impl Profile {
         let rest = weights.not_looked_at();
         for (number, is_major) in [(rest.minor, false), (rest.major, true)] {
             if number > 0.0 {
-                let gathered = functions.entry((NOT_LOOKED_AT.to_owned(), None)).or_default();
-                gathered.amount.add(number, is_major, false, false);
-                *gathered.kinds.entry(Kind::Unknown).or_default() += number;
-                kinds.entry(Kind::Unknown).or_default().add(number, is_major, false, false);
-                all.add(number, is_major, false, false);
+                let amount = Amount::of(number, is_major, false, false);
+                sums.add((NOT_LOOKED_AT.to_owned(), None), Kind::Unknown, amount);
             }
         }
-        let mut functions: Vec<Function> = functions
-            .into_iter()
-            .map(|((name, module), gathered)| Function {
-                name,
-                module,
-                amount: gathered.amount,
-                known_by_few: gathered.known_by_few,
-                lines: most_first(gathered.lines),
-                through: most_first(gathered.through),
-                kinds: most_first(gathered.kinds),
-            })
-            .collect();
+        let functions = sums.functions.into_iter().map(|(key, gathered)| gathered.into_function(key));
+        let mut functions: Vec<Function> = functions.collect();
         functions
             .sort_by(|a, b| b.amount.faults.total_cmp(&a.amount.faults).then_with(|| a.name.cmp(&b.name)));
-        let mut kinds: Vec<(Kind, Amount)> = kinds.into_iter().collect();
+        let mut kinds: Vec<(Kind, Amount)> = sums.kinds.into_iter().collect();
         kinds.sort_by(|a, b| b.1.faults.total_cmp(&a.1.faults).then_with(|| a.0.cmp(&b.0)));
         let named = most_first(processes).into_iter().filter_map(|(place, number)| {
             let process = recording.processes.get(place)?;
             Some((process.name.clone(), process.pid, number))
         });
-        Self { all, functions, kinds, processes: named.collect() }
+        Self { all: sums.all, functions, kinds, processes: named.collect() }
     }
 
     /// The processes by name, most faults first.

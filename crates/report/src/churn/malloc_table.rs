@@ -89,10 +89,26 @@ fn doubt(live_bytes: f64, error_bytes: f64) -> String {
 }
 
 fn verdict(recording: &MallocRecording) -> String {
-    let (freed, elsewhere) =
-        (total(recording, |lives| lives.freed), total(recording, |lives| lives.freed_elsewhere));
-    let (live, unknown) = (total(recording, |lives| lives.live), total(recording, |lives| lives.unknown));
-    let about = if is_complete(recording) { "" } else { "about " };
+    [at_the_end(recording), half_life(recording), freed_elsewhere(recording), unknown(recording)].concat()
+}
+
+/// For figures that are estimates.
+fn about(recording: &MallocRecording) -> &'static str {
+    if is_complete(recording) { "" } else { "about " }
+}
+
+fn at_the_end(recording: &MallocRecording) -> String {
+    let most = bytes(recording.most_live_bytes());
+    // An estimate has its error taken off: the highest of many errs upwards.
+    let most =
+        if is_complete(recording) { format!("at most {most}") } else { format!("at least about {most}") };
+    if !recording.ends_are_known() {
+        return format!(
+            "What lives at the end, and who holds it, is not known: the look had pauses. `faultless churn --malloc -- CMD`, which begins with the program, shows it. Of what was seen to begin {most} lived at once.\n"
+        );
+    }
+    let live = total(recording, |lives| lives.live);
+    let about = about(recording);
     let (about_blocks, blocks) = match recording.live_blocks {
         Some(blocks) => ("", blocks),
         None => (about, live.count.round() as u64),
@@ -105,61 +121,63 @@ fn verdict(recording: &MallocRecording) -> String {
         (processes, 0) => format!("At the ends of {} together", several(processes, "process")),
         (programs, _) => format!("At the ends of {} together", several(programs, "program")),
     };
-    let most = bytes(recording.most_live_bytes());
-    // An estimate has its error taken off: the highest of many errs upwards.
-    let most =
-        if is_complete(recording) { format!("at most {most}") } else { format!("at least about {most}") };
-    let mut text = match recording.ends_are_known() {
-        true => format!(
-            "{end} {about_bytes}{} live in {about_blocks}{}{}; {most} lived at once.\n{}",
-            bytes(live.bytes),
-            several(blocks, "block"),
-            doubt(live.bytes, recording.live_error_bytes),
-            held(&holders::of_blocks(recording), live.bytes),
-        ),
-        false => {
-            format!(
-                "What lives at the end, and who holds it, is not known: the look had pauses. `faultless churn --malloc -- CMD`, which begins with the program, shows it. Of what was seen to begin {most} lived at once.\n"
-            )
-        }
-    };
+    format!(
+        "{end} {about_bytes}{} live in {about_blocks}{}{}; {most} lived at once.\n{}",
+        bytes(live.bytes),
+        several(blocks, "block"),
+        doubt(live.bytes, recording.live_error_bytes),
+        held(&holders::of_blocks(recording), live.bytes),
+    )
+}
+
+fn half_life(recording: &MallocRecording) -> String {
     let mut by_life = std::collections::BTreeMap::new();
     for (life, number) in recording.sizes.values().flat_map(|lives| &lives.by_life) {
         *by_life.entry(*life).or_insert(0.0) += number;
     }
-    if let Some(half_ns) = life_quantile(by_life.iter().map(|(life, number)| (*life, *number)), 0.5) {
-        let _ = writeln!(text, "Half of the freed blocks lived shorter than {}.", span(half_ns));
+    let half_ns = life_quantile(by_life.iter().map(|(life, number)| (*life, *number)), 0.5);
+    half_ns.map_or_else(String::new, |half_ns| {
+        format!("Half of the freed blocks lived shorter than {}.\n", span(half_ns))
+    })
+}
+
+fn freed_elsewhere(recording: &MallocRecording) -> String {
+    let (freed, elsewhere) =
+        (total(recording, |lives| lives.freed), total(recording, |lives| lives.freed_elsewhere));
+    if elsewhere.count <= 0.0 {
+        return String::new();
     }
-    if elsewhere.count > 0.0 {
-        let _ = write!(
-            text,
-            "Another thread than the one that allocated it freed {} of the freed blocks ({})",
-            percent(elsewhere.count / freed.count),
-            bytes(elsewhere.bytes)
-        );
-        let first = recording.handovers.first().and_then(|handover| {
-            Some((recording.threads.get(handover.from)?, recording.threads.get(handover.to)?, handover))
-        });
-        if let Some((from, to, handover)) = first {
-            let (from, to, blocks) = (thread_name(from), thread_name(to), whole(handover.amount.count));
-            let _ = write!(text, ", most of them {to} from {from}: {about}{blocks}");
-        }
-        text.push_str(".\n");
+    let mut text = format!(
+        "Another thread than the one that allocated it freed {} of the freed blocks ({})",
+        percent(elsewhere.count / freed.count),
+        bytes(elsewhere.bytes)
+    );
+    let first = recording.handovers.first().and_then(|handover| {
+        Some((recording.threads.get(handover.from)?, recording.threads.get(handover.to)?, handover))
+    });
+    if let Some((from, to, handover)) = first {
+        let (from, to, blocks) = (thread_name(from), thread_name(to), whole(handover.amount.count));
+        let _ = write!(text, ", most of them {to} from {from}: {}{blocks}", about(recording));
     }
-    if unknown.count >= 0.5 {
-        // The recorder has places for so many blocks; uprobes look for a while at a time.
-        let why = match recording.mechanism {
-            MallocMechanism::Recorder => "too many lived to follow them all, and neither figure has them",
-            MallocMechanism::Uprobes => "they lived when a stretch of looking ended",
-        };
-        let _ = writeln!(
-            text,
-            "What became of {} ({}) is not known: {why}.",
-            several(unknown.count.round() as u64, "block"),
-            bytes(unknown.bytes)
-        );
-    }
+    text.push_str(".\n");
     text
+}
+
+fn unknown(recording: &MallocRecording) -> String {
+    let unknown = total(recording, |lives| lives.unknown);
+    if unknown.count < 0.5 {
+        return String::new();
+    }
+    // The recorder has places for so many blocks; uprobes look for a while at a time.
+    let why = match recording.mechanism {
+        MallocMechanism::Recorder => "too many lived to follow them all, and neither figure has them",
+        MallocMechanism::Uprobes => "they lived when a stretch of looking ended",
+    };
+    format!(
+        "What became of {} ({}) is not known: {why}.\n",
+        several(unknown.count.round() as u64, "block"),
+        bytes(unknown.bytes)
+    )
 }
 
 /// What lives at the end, in a column.

@@ -2,7 +2,7 @@
 
 use faultless_diagnosis::faults::balance::Balance;
 use faultless_diagnosis::faults::comparison::Comparison;
-use faultless_diagnosis::faults::profile::{Amount, Profile};
+use faultless_diagnosis::faults::profile::{Amount, Function, Profile};
 use faultless_diagnosis::faults::weight::counted;
 use faultless_records::fault_recording::{FaultCounts, FaultRecording};
 use serde_json::{Value, json};
@@ -18,24 +18,6 @@ const DIFF_FORMAT: &str = "faultless-faults-diff/1";
 pub fn json(recording: &FaultRecording) -> String {
     let profile = Profile::of(recording);
     let balance = Balance::of(recording);
-    let seconds = recording.duration_ns as f64 / 1e9;
-    let functions = profile.functions.iter().map(|function| {
-        let through =
-            function.through.iter().map(|(name, faults)| json!({ "function": name, "faults": faults }));
-        let lines = function
-            .lines
-            .iter()
-            .map(|((file, line), faults)| json!({ "file": file, "line": line, "faults": faults }));
-        let memory =
-            function.kinds.iter().map(|(kind, faults)| json!({ "memory": kind.name(), "faults": faults }));
-        let mut value = amount(&function.amount, profile.share(function.amount.faults));
-        value["function"] = json!(function.name);
-        value["module"] = json!(function.module);
-        value["lines"] = lines.collect();
-        value["through"] = through.collect();
-        value["memory"] = memory.collect();
-        value
-    });
     let memory = profile.kinds.iter().map(|(kind, sum)| {
         let mut value = amount(sum, profile.share(sum.faults));
         value["memory"] = json!(kind.name());
@@ -45,16 +27,15 @@ pub fn json(recording: &FaultRecording) -> String {
         .processes
         .iter()
         .map(|(name, pid, faults)| json!({ "pid": pid, "name": name, "faults": faults }));
-    let method = &recording.method;
     let value = json!({
         "format": FORMAT,
         "command": (!recording.subject.command.is_empty()).then_some(&recording.subject.command),
         "pid": recording.subject.pid,
         "name": recording.subject.name,
         "started_unix_s": recording.started_unix_s,
-        "seconds": seconds,
+        "seconds": recording.duration_ns as f64 / 1e9,
         "faults": counts(counted(recording)),
-        "functions": functions.collect::<Vec<_>>(),
+        "functions": profile.functions.iter().map(|each| function(each, &profile)).collect::<Vec<_>>(),
         "memory": memory.collect::<Vec<_>>(),
         "processes": processes.collect::<Vec<_>>(),
         "agreement": {
@@ -66,19 +47,7 @@ pub fn json(recording: &FaultRecording) -> String {
             "without_event": balance.without_event.map(counts),
             "beyond_accounts": counts(balance.beyond_accounts),
         },
-        "method": {
-            "steps": method.steps,
-            "samples": recording.faults.iter().map(|faults| faults.samples).sum::<u64>(),
-            "stack_bytes": method.stack_bytes,
-            "cut_chains": method.cut_chains,
-            "lost_samples": method.lost_samples,
-            "lost_mapping_records": method.lost_news,
-            "buffer_bytes": method.buffer_bytes,
-            "sees_kernel": method.sees_kernel,
-            "sees_huge_pages": method.sees_huge_pages,
-            "observer_cpu_seconds": recording.cost.observer_cpu_ns as f64 / 1e9,
-            "subject_cpu_seconds": recording.cost.subject_cpu_ns.map(|time| time as f64 / 1e9),
-        },
+        "method": method(recording),
         "remarks": recording.remarks,
         "modules_without_names": recording
             .tree
@@ -88,6 +57,40 @@ pub fn json(recording: &FaultRecording) -> String {
             .collect::<Vec<_>>(),
     });
     format!("{value:#}\n")
+}
+
+fn function(function: &Function, profile: &Profile) -> Value {
+    let through = function.through.iter().map(|(name, faults)| json!({ "function": name, "faults": faults }));
+    let lines = function
+        .lines
+        .iter()
+        .map(|((file, line), faults)| json!({ "file": file, "line": line, "faults": faults }));
+    let memory =
+        function.kinds.iter().map(|(kind, faults)| json!({ "memory": kind.name(), "faults": faults }));
+    let mut value = amount(&function.amount, profile.share(function.amount.faults));
+    value["function"] = json!(function.name);
+    value["module"] = json!(function.module);
+    value["lines"] = lines.collect();
+    value["through"] = through.collect();
+    value["memory"] = memory.collect();
+    value
+}
+
+fn method(recording: &FaultRecording) -> Value {
+    let method = &recording.method;
+    json!({
+        "steps": method.steps,
+        "samples": recording.faults.iter().map(|faults| faults.samples).sum::<u64>(),
+        "stack_bytes": method.stack_bytes,
+        "cut_chains": method.cut_chains,
+        "lost_samples": method.lost_samples,
+        "lost_mapping_records": method.lost_news,
+        "buffer_bytes": method.buffer_bytes,
+        "sees_kernel": method.sees_kernel,
+        "sees_huge_pages": method.sees_huge_pages,
+        "observer_cpu_seconds": recording.cost.observer_cpu_ns as f64 / 1e9,
+        "subject_cpu_seconds": recording.cost.subject_cpu_ns.map(|time| time as f64 / 1e9),
+    })
 }
 
 fn counts(counts: FaultCounts) -> Value {

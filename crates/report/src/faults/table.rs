@@ -304,6 +304,14 @@ fn method(recording: &FaultRecording) -> String {
             let _ = writeln!(text, "  observing took {} s of CPU", seconds_of(observer));
         }
     }
+    text.push_str(&unseen(recording));
+    text
+}
+
+/// What was lost, cut or not to be seen, and what would show it.
+fn unseen(recording: &FaultRecording) -> String {
+    let method = &recording.method;
+    let mut text = String::new();
     if method.lost_samples > 0 {
         let _ = writeln!(
             text,

@@ -205,7 +205,6 @@ fn answer(walk: &HeapWalk, unit: Unit, reserved: u64) -> String {
     let heaps: usize = walk.arenas.iter().map(|arena| arena.heaps.len()).sum();
     let used = total.used.total();
     let resident = |bytes: u64| if walk.residency_is_known { unit.text(bytes) } else { "?".to_owned() };
-    let part = total.fragmentation().map_or("-".to_owned(), percent);
     let mut rows = vec![
         (
             "reserved",
@@ -235,25 +234,7 @@ fn answer(walk: &HeapWalk, unit: Unit, reserved: u64) -> String {
             },
         ),
     ];
-    if walk.residency_is_known {
-        rows.extend([
-            ("trapped", unit.text(total.trapped_bytes()), format!("fragmentation {part}")),
-            ("  trim", unit.text(total.returnable_bytes), "malloc_trim(0) would give it back".to_owned()),
-            (
-                "  left",
-                unit.text(total.kept_bytes()),
-                "whole free pages that it would not give back".to_owned(),
-            ),
-            ("  pinned", unit.text(holding.pinned_bytes), "free parts of pages in use".to_owned()),
-            ("  cached", unit.text(total.cached_resident_bytes), "in threads' caches".to_owned()),
-        ]);
-    } else {
-        rows.push((
-            "  trim",
-            unit.text(total.returnable_bytes),
-            "malloc_trim(0) would give back at most".to_owned(),
-        ));
-    }
+    rows.extend(returnable(walk, unit));
     if walk.mapped.blocks > 0 {
         let mapped = walk.mapped;
         rows.push((
@@ -269,6 +250,28 @@ fn answer(walk: &HeapWalk, unit: Unit, reserved: u64) -> String {
         ));
     }
     account(unit, &rows)
+}
+
+/// What free memory is resident, and why.
+fn returnable(walk: &HeapWalk, unit: Unit) -> Vec<(&'static str, String, String)> {
+    let total = &walk.total;
+    if walk.residency_is_known {
+        let part = total.fragmentation().map_or("-".to_owned(), percent);
+        vec![
+            ("trapped", unit.text(total.trapped_bytes()), format!("fragmentation {part}")),
+            ("  trim", unit.text(total.returnable_bytes), "malloc_trim(0) would give it back".to_owned()),
+            (
+                "  left",
+                unit.text(total.kept_bytes()),
+                "whole free pages that it would not give back".to_owned(),
+            ),
+            ("  pinned", unit.text(total.holding.pinned_bytes), "free parts of pages in use".to_owned()),
+            ("  cached", unit.text(total.cached_resident_bytes), "in threads' caches".to_owned()),
+        ]
+    } else {
+        let bound = "malloc_trim(0) would give back at most".to_owned();
+        vec![("  trim", unit.text(total.returnable_bytes), bound)]
+    }
 }
 
 /// A table of figures behind the names of its rows, with little room between its columns.

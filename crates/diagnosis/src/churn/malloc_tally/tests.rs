@@ -1,5 +1,7 @@
 //! On events whose sums are known.
 
+use faultless_records::malloc_event::CallCount;
+
 use super::*;
 
 fn allocated(id: u64, size_bytes: u64, weight: u32, tid: i32) -> MallocEvent {
