@@ -212,6 +212,14 @@ pub struct CallerSum {
     pub amount: Amount,
 }
 
+impl ChurnRecording {
+    /// Seconds that were observed.
+    #[must_use]
+    pub fn observed_s(&self) -> f64 {
+        self.observed_ns as f64 / 1e9
+    }
+}
+
 impl Recording for ChurnRecording {
     const FORMAT: &'static str = FORMAT;
 

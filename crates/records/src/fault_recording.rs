@@ -197,6 +197,14 @@ pub struct Faults {
     pub weight: f64,
 }
 
+impl FaultRecording {
+    /// Seconds that were observed.
+    #[must_use]
+    pub fn observed_s(&self) -> f64 {
+        self.duration_ns as f64 / 1e9
+    }
+}
+
 impl Recording for FaultRecording {
     const FORMAT: &'static str = FORMAT;
 

@@ -133,6 +133,12 @@ pub struct MallocRecording {
 }
 
 impl MallocRecording {
+    /// Seconds that were observed.
+    #[must_use]
+    pub fn observed_s(&self) -> f64 {
+        self.observed_ns as f64 / 1e9
+    }
+
     /// Programs whose calls were seen: each has an end of its own.
     #[must_use]
     pub fn programs(&self) -> u64 {

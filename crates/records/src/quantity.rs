@@ -50,6 +50,18 @@ pub fn seconds_of(seconds: f64) -> String {
     if seconds < 0.0995 { format!("{seconds:.3}") } else { format!("{seconds:.2}") }
 }
 
+/// A time in words, two digits of it.
+#[must_use]
+pub fn span(nanoseconds: f64) -> String {
+    let (number, unit) = match nanoseconds {
+        short if short < 1e3 => (short, "ns"),
+        short if short < 1e6 => (short / 1e3, "µs"),
+        long if long < 1e9 => (long / 1e6, "ms"),
+        long => (long / 1e9, "s"),
+    };
+    if number < 9.95 { format!("{number:.1} {unit}") } else { format!("{number:.0} {unit}") }
+}
+
 /// Mebibytes with one decimal, without the unit; halves go up.
 #[must_use]
 pub fn mebibytes(bytes: u64) -> String {
@@ -136,6 +148,12 @@ mod tests {
             [0.0, 0.00041, 0.0123, 0.5, 12.3, f64::INFINITY, f64::NAN].map(ratio),
             ["×0.0000", "×0.0004", "×0.012", "×0.50", "×12", "-", "-"]
         );
+    }
+
+    #[test]
+    fn times_have_two_digits() {
+        let times = [5.0, 250.0, 1_500.0, 2048.0, 2_097_152.0, 2e7, 3e9].map(span);
+        assert_eq!(times, ["5.0 ns", "250 ns", "1.5 µs", "2.0 µs", "2.1 ms", "20 ms", "3.0 s"]);
     }
 
     #[test]

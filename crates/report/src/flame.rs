@@ -18,7 +18,7 @@ const LEAST_SHARE: f64 = 0.000_02;
 #[must_use]
 pub fn html(recording: &FaultRecording) -> String {
     let nodes = Nodes::of(recording);
-    let seconds = recording.duration_ns as f64 / 1e9;
+    let seconds = recording.observed_s();
     let title = escape(&format!("Page faults of {}", subject(recording)));
     let summary = format!(
         "{} page faults in {} s. A box is a function; its width is the part of the faults in it and in what it calls.",

@@ -6,7 +6,7 @@ use faultless_records::churn_recording::{ChurnRecording, Cycle, Mechanism, Patte
 use faultless_records::glibc::MAPPED_OVERHEAD_BYTES;
 use faultless_records::memory_call::Operation;
 use faultless_records::pagemap::PAGE_BYTES;
-use faultless_records::quantity::{self, range, size};
+use faultless_records::quantity::{self, range, size, span};
 
 use super::makers::{Foremost, Makers};
 
@@ -181,7 +181,7 @@ fn sentence(finding: &Finding, part_of_malloc: Option<f64>) -> String {
     let (smallest, largest) = finding.range_bytes;
     let pages = pages(finding.pages_each);
     let rate = format!("{} times a second", whole(finding.per_second));
-    let gap = duration(finding.gap_ns);
+    let gap = span(finding.gap_ns);
     match finding.pattern {
         Pattern::Mapping => {
             let blocks = size(smallest.saturating_sub(MAPPED_OVERHEAD_BYTES));
@@ -270,7 +270,7 @@ fn of_go(finding: &Finding) -> String {
     format!(
         "Go's run time (its scavenger) gives the same pages back again and again, {} each time, every {}; {} times a second",
         pages(finding.pages_each),
-        duration(finding.gap_ns),
+        span(finding.gap_ns),
         whole(finding.per_second)
     )
 }
@@ -291,18 +291,6 @@ fn whole(number: f64) -> String {
     let unit = 10_f64.powf((number.max(1.0).log10().floor() - 2.0).max(0.0));
     let digits = format!("{:.0}", (number / unit).round() * unit);
     quantity::apart(&digits)
-}
-
-/// A time in words, two digits of it.
-#[must_use]
-pub fn duration(nanoseconds: f64) -> String {
-    let (number, unit) = match nanoseconds {
-        short if short < 1e3 => (short, "ns"),
-        short if short < 1e6 => (short / 1e3, "µs"),
-        long if long < 1e9 => (long / 1e6, "ms"),
-        long => (long / 1e9, "s"),
-    };
-    if number < 9.95 { format!("{number:.1} {unit}") } else { format!("{number:.0} {unit}") }
 }
 
 #[cfg(test)]

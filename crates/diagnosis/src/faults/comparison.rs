@@ -56,10 +56,9 @@ impl Comparison {
             .filter(|change| change.difference() != 0.0)
             .collect();
         functions.sort_by(|a, b| b.difference().abs().total_cmp(&a.difference().abs()));
-        let seconds = |recording: &FaultRecording| recording.duration_ns as f64 / 1e9;
         Self {
             all: (first.all.faults, second.all.faults),
-            seconds: (seconds(before), seconds(after)),
+            seconds: (before.observed_s(), after.observed_s()),
             functions,
         }
     }

@@ -13,7 +13,7 @@ pub const FORMAT: &str = "faultless-churn/1";
 /// The whole report.
 #[must_use]
 pub fn json(recording: &ChurnRecording) -> String {
-    let seconds = recording.observed_ns as f64 / 1e9;
+    let seconds = recording.observed_s();
     let calls: u64 = recording.operations.values().map(|sum| sum.amount.count + sum.failed).sum();
     let value = json!({
         "format": FORMAT,

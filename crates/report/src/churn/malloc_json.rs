@@ -16,7 +16,7 @@ pub fn json(recording: &MallocRecording) -> String {
         "format": FORMAT,
         "subject": recording.subject,
         "mechanism": recording.mechanism.name(),
-        "observed_seconds": recording.observed_ns as f64 / 1e9,
+        "observed_seconds": recording.observed_s(),
         "exit_status": recording.ending.and_then(Ending::exit_status),
         "signal": recording.ending.and_then(Ending::signal),
         "processes": recording.processes,

@@ -8,10 +8,10 @@ use faultless_diagnosis::churn::malloc_blame::customers;
 use faultless_records::malloc_recording::{
     BlockLives, Estimate, MallocMechanism, MallocRecording, ThreadSum,
 };
-use faultless_records::quantity::{count, percent, seconds_of, several, size, whole};
+use faultless_records::quantity::{count, percent, seconds_of, several, size, span, whole};
 
 use super::holders::held;
-use super::table::{bar, byte_rate, class_range, failure, life_quantile, more, rate, span};
+use super::table::{bar, byte_rate, class_range, failure, life_quantile, more, rate};
 use crate::faults::table::shortened;
 use crate::plain::{fitted, plain, plain_subject};
 use crate::table_form::{headed, right};
@@ -43,10 +43,6 @@ fn calls(recording: &MallocRecording) -> u64 {
     got + recording.frees + recording.freed_by_realloc
 }
 
-fn seconds(recording: &MallocRecording) -> f64 {
-    recording.observed_ns as f64 / 1e9
-}
-
 fn bytes(number: f64) -> String {
     size(number.round() as u64)
 }
@@ -57,8 +53,8 @@ fn heading(recording: &MallocRecording) -> String {
         "{}: {} of malloc and its family in {} s ({} a second), {}{}; seen by {}\n",
         plain_subject(&recording.subject),
         several(all, "call"),
-        seconds_of(seconds(recording)),
-        rate(all as f64, seconds(recording)),
+        seconds_of(recording.observed_s()),
+        rate(all as f64, recording.observed_s()),
         several(recording.processes, "process"),
         match recording.execs {
             0 => String::new(),
@@ -137,7 +133,7 @@ fn half_life(recording: &MallocRecording) -> String {
     }
     let half_ns = life_quantile(by_life.iter().map(|(life, number)| (*life, *number)), 0.5);
     half_ns.map_or_else(String::new, |half_ns| {
-        format!("Half of the freed blocks lived shorter than {}.\n", span(half_ns))
+        format!("Half of the freed blocks lived shorter than {}.\n", span(half_ns as f64))
     })
 }
 
@@ -206,7 +202,7 @@ fn functions(recording: &MallocRecording) -> Table {
         right("bytes"),
         right("bytes/s"),
     ]);
-    let seconds = seconds(recording);
+    let seconds = recording.observed_s();
     for (function, sum) in &recording.calls_by_function() {
         table.add_row(vec![
             Cell::new(function.name()),
@@ -258,7 +254,7 @@ fn sizes(recording: &MallocRecording) -> Table {
             Cell::new(bar(calls, most)),
             right(size(size_bytes)),
             lives.map_or(right("-"), |lives| live_cell(recording, lives.live.bytes)),
-            right(half.map_or("-".into(), span)),
+            right(half.map_or("-".into(), |ns| span(ns as f64))),
             right(lives.map_or("-".into(), |lives| percent(lives.freed_elsewhere.count / lives.freed.count))),
         ]);
     }
@@ -286,7 +282,7 @@ fn callers(recording: &MallocRecording) -> Option<String> {
             right(whole(customer.allocated.count)),
             right(bytes(customer.allocated.bytes)),
             live_cell(recording, customer.live.bytes),
-            right(customer.mean_life_ns.map_or("-".into(), |life_ns| span(life_ns as u64))),
+            right(customer.mean_life_ns.map_or("-".into(), |life_ns| span(life_ns.trunc()))),
             Cell::new(shortened(&plain(customer.called_by.as_deref().unwrap_or("")))),
         ]);
     }
@@ -336,7 +332,7 @@ fn exactness(recording: &MallocRecording) -> String {
                 true => "Every call while the probes were set was seen".to_owned(),
                 false => format!(
                     "Every call in the {} s in which the probes were set was seen, and none in the pauses between",
-                    seconds_of(seconds(recording))
+                    seconds_of(recording.observed_s())
                 ),
             };
             format!("{seen}; only the callers' shares are estimated, from one call chain in 17.")
@@ -361,7 +357,7 @@ fn limits(recording: &MallocRecording) -> String {
             text,
             "Looking cost the program {} s of processor time ({} a call), and this tool {} s.",
             seconds_of(in_program_s),
-            span((in_program_s * 1e9 / all as f64) as u64),
+            span((in_program_s * 1e9 / all as f64).trunc()),
             seconds_of(cost.tool_ns / 1e9)
         );
     }

@@ -7,11 +7,11 @@ use comfy_table::{Cell, Table};
 use faultless_diagnosis::churn::blame::culprits;
 use faultless_diagnosis::churn::holders;
 use faultless_diagnosis::churn::makers::Foremost;
-use faultless_diagnosis::churn::thrash::{duration, findings};
+use faultless_diagnosis::churn::thrash::findings;
 use faultless_records::churn_recording::{ChurnRecording, Lifetimes, Mechanism, OperationSum, Pattern};
 use faultless_records::measurement::Ending;
 use faultless_records::memory_call::Operation;
-use faultless_records::quantity::{count, percent, seconds_of, several, size, whole};
+use faultless_records::quantity::{count, percent, seconds_of, several, size, span, whole};
 
 use super::holders::held;
 use crate::faults::table::shortened;
@@ -42,10 +42,6 @@ pub fn text(recording: &ChurnRecording, columns: Option<usize>) -> String {
     parts.join("\n")
 }
 
-fn seconds(recording: &ChurnRecording) -> f64 {
-    recording.observed_ns as f64 / 1e9
-}
-
 fn all_calls(recording: &ChurnRecording) -> u64 {
     recording.operations.values().map(|sum| sum.amount.count + sum.failed).sum()
 }
@@ -55,7 +51,7 @@ fn heading(recording: &ChurnRecording) -> String {
         "{}: {} in {} s, {}",
         plain_subject(&recording.subject),
         several(all_calls(recording), "call"),
-        seconds_of(seconds(recording)),
+        seconds_of(recording.observed_s()),
         several(recording.processes, "process"),
     );
     if recording.threads_started > 0 {
@@ -134,7 +130,7 @@ fn calls(recording: &ChurnRecording) -> Table {
         right("failed"),
         Cell::new("usual size"),
     ]);
-    let seconds = seconds(recording);
+    let seconds = recording.observed_s();
     for (operation, sum) in &recording.operations {
         table.add_row(vec![
             Cell::new(operation.name()),
@@ -210,7 +206,8 @@ fn sizes(recording: &ChurnRecording) -> Option<String> {
     for class in classes {
         let made_count = made.get(&class).map_or(0, |amount| amount.count);
         let lives = recording.ended_mappings.get(&class);
-        let quantile = |part| lives.and_then(|lives| life_below(lives, part)).map_or("-".into(), span);
+        let quantile =
+            |part| lives.and_then(|lives| life_below(lives, part)).map_or("-".into(), |ns| span(ns as f64));
         table.add_row(vec![
             right(class_range(class)),
             right(if made_count == 0 { "-".into() } else { count(made_count) }),
@@ -252,12 +249,6 @@ pub(crate) fn life_quantile(by_life: impl Iterator<Item = (u8, f64)> + Clone, pa
         }
     }
     None
-}
-
-/// A time in words.
-#[must_use]
-pub fn span(nanoseconds: u64) -> String {
-    duration(nanoseconds as f64)
 }
 
 fn callers(recording: &ChurnRecording) -> Option<String> {
@@ -303,9 +294,9 @@ fn course(recording: &ChurnRecording) -> Option<String> {
         format!(
             "Calls over time  {}\n                 {} a column, at most {} in {}\n",
             sparks(&sums),
-            span(recording.timeline.step_ns.saturating_mul(joined as u64)),
+            span(recording.timeline.step_ns.saturating_mul(joined as u64) as f64),
             count(most),
-            span(recording.timeline.step_ns),
+            span(recording.timeline.step_ns as f64),
         )
     })
 }
@@ -326,7 +317,7 @@ fn sparks(numbers: &[u64]) -> String {
 pub fn overhead(recording: &ChurnRecording) -> Option<String> {
     let cost_ns = recording.cost_per_call_ns?;
     let together_s = cost_ns * all_calls(recording) as f64 / 1e9;
-    let part = together_s / seconds(recording) * 100.0;
+    let part = together_s / recording.observed_s() * 100.0;
     // Two threads may stand still at the same time, so the sum may pass what was observed.
     let part = if part.is_finite() {
         format!(", {:.0} % of the time observed", part.min(100.0))
@@ -335,7 +326,7 @@ pub fn overhead(recording: &ChurnRecording) -> Option<String> {
     };
     Some(format!(
         "Looking cost about {} a call (measured before), {} s together{part}.",
-        span(cost_ns as u64),
+        span(cost_ns.trunc()),
         seconds_of(together_s)
     ))
 }
@@ -444,7 +435,6 @@ mod tests {
         assert_eq!(life_below(&lives, 0.9), Some(1 << 21));
         assert_eq!(life_below(&lives, 0.91), Some(1 << 31));
         assert_eq!(life_below(&Lifetimes::default(), 0.5), None);
-        assert_eq!([span(2048), span(1 << 21), span(5)], ["2.0 µs", "2.1 ms", "5.0 ns"]);
     }
 
     #[test]

@@ -25,7 +25,7 @@ const FINER: u64 = 25;
 
 /// The answer in a few sentences.
 pub(crate) fn answer(recording: &FaultRecording, profile: &Profile) -> String {
-    let seconds = recording.duration_ns as f64 / 1e9;
+    let seconds = recording.observed_s();
     let all = counted(recording);
     if all.all() == 0 {
         return format!("{}: no page faults in {} s\n", subject(recording), seconds_of(seconds));

@@ -33,7 +33,7 @@ pub fn json(recording: &FaultRecording) -> String {
         "pid": recording.subject.pid,
         "name": recording.subject.name,
         "started_unix_s": recording.started_unix_s,
-        "seconds": recording.duration_ns as f64 / 1e9,
+        "seconds": recording.observed_s(),
         "faults": counts(counted(recording)),
         "functions": profile.functions.iter().map(|each| function(each, &profile)).collect::<Vec<_>>(),
         "memory": memory.collect::<Vec<_>>(),
