@@ -121,6 +121,16 @@ fn program_that_locks_its_memory_keeps_it_locked() {
 }
 
 #[test]
+fn what_a_program_may_lock_is_had_by_its_blocks_where_it_locks_before_it_allocates() {
+    for (limit_kib, blocks_kib) in [(8192, 5000), (2048, 500)] {
+        Program::new("locked_first.c")
+            .argument(limit_kib.to_string())
+            .argument(blocks_kib.to_string())
+            .passes();
+    }
+}
+
+#[test]
 fn a_process_of_one_thread_passes_no_blocks_on_that_come_faster_than_they_are_wanted() {
     if preload().is_none() {
         return;

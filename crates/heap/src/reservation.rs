@@ -25,7 +25,7 @@ pub const BITMAP_BYTES: usize = GRANULE_BYTES / 16 / 8;
 
 /// Granules covered, the tables included, where nothing limits us: 1 TiB.
 const COVERAGE_MAX: u32 = 1 << 24;
-/// Fewest granules a range covers: 256 MiB.
+/// Fewest granules a range covers: 256 MiB, and where even the tables of that are refused a half or a quarter of it.
 const COVERAGE_MIN: u32 = 1 << 12;
 /// First and largest steps, in granules, in which memory is committed: 32 and 64 MiB. A program that locks all its memory
 /// makes a whole step resident.
@@ -368,13 +368,13 @@ fn reserve_whole() -> Option<Range> {
     })
 }
 
-/// Reserves the tables of as large a heap as a limit of addresses leaves room for; it is covered in pieces.
+/// Reserves the tables of as large a heap as a limit leaves room for; it is covered in pieces.
 fn reserve_tables(limit_bytes: Option<usize>) -> Option<Range> {
-    let fitting = limit_bytes.map_or(COVERAGE_MAX, |bytes| {
+    let fitting = limited::coverage_bytes(limit_bytes).map_or(COVERAGE_MAX, |bytes| {
         let granules = (bytes / GRANULE_BYTES).clamp(COVERAGE_MIN as usize, COVERAGE_MAX as usize);
         (granules as u32).next_power_of_two()
     });
-    halves(fitting, COVERAGE_MIN).find_map(|coverage| {
+    halves(fitting, COVERAGE_MIN / 4).find_map(|coverage| {
         // One more than the tables: alignment may cost a granule.
         let reserved = Layout::of(coverage).first_granule + 1;
         let start = reserve_below_space(bytes_of(reserved))?;

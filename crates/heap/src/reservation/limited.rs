@@ -11,6 +11,9 @@ use core::sync::atomic::Ordering;
 /// part of itself.
 const STEP_LEAST: u32 = 16;
 const STEP_PART: u32 = 16;
+/// Where the program locked its memory under a limit, the tables count against it: they cover so many times as much, and take a
+/// fourteenth of it.
+const LOCKED_COVERAGE: usize = 8;
 /// So often it is tried to have the lock: a child of `fork` that handlers knew nothing of waits for ever for who held it.
 const TRIES: u32 = 1000;
 
@@ -94,6 +97,14 @@ impl Reservation {
             start..end
         })
     }
+}
+
+/// How large a heap has tables, in bytes, given the limit of addresses: less where what is mapped is locked, and a limit counts that.
+pub(super) fn coverage_bytes(limit_bytes: Option<usize>) -> Option<usize> {
+    let are_locked = os::are_new_pages_locked();
+    let locked_bytes = are_locked.then(|| os::resource_limit(os::ResourceLimit::LockedMemory)).flatten();
+    let coverage_bytes = locked_bytes.map(|bytes| bytes.saturating_mul(LOCKED_COVERAGE));
+    limit_bytes.into_iter().chain(coverage_bytes).min()
 }
 
 #[cfg(test)]
