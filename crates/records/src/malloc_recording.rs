@@ -110,8 +110,11 @@ pub struct MallocRecording {
     pub uncounted_threads: u64,
     /// What became of the blocks, by power of two of their size.
     pub sizes: BTreeMap<u8, BlockLives>,
-    /// Most bytes that lived at once; where they are estimated, less the standard error.
+    /// Most bytes that lived at once; where they are estimated, less two standard errors.
     pub peak_live_bytes: f64,
+    /// Who held them then, most bytes first; nothing in recordings from before it was saved.
+    #[serde(default)]
+    pub held_at_peak: Vec<PeakHolder>,
     /// Standard error of the bytes that live at the end; 0 where nothing was estimated, and of recordings from before it was saved.
     #[serde(default)]
     pub live_error_bytes: f64,
@@ -253,6 +256,15 @@ pub struct MallocCaller {
     pub life_sum_ns: f64,
     /// How much was freed.
     pub freed: Estimate,
+}
+
+/// What one place held when most lived; estimated.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct PeakHolder {
+    /// Index into [`MallocRecording::stacks`].
+    pub stack: u32,
+    /// Bytes of its blocks.
+    pub bytes: f64,
 }
 
 /// What looking cost.

@@ -28,6 +28,12 @@ pub fn of_blocks(recording: &MallocRecording) -> Vec<Holder> {
     holders(&recording.stacks, parts)
 }
 
+/// The functions that held blocks when most lived, most bytes first; estimated.
+#[must_use]
+pub fn at_peak(recording: &MallocRecording) -> Vec<Holder> {
+    holders(&recording.stacks, recording.held_at_peak.iter().map(|held| (held.stack, held.bytes)))
+}
+
 /// The functions that made the mappings which are there at the end, as far as their chains were taken, most bytes first.
 #[must_use]
 pub fn of_mappings(recording: &ChurnRecording) -> Vec<Holder> {

@@ -11,8 +11,10 @@ use faultless_records::malloc_event::{Allocated, MallocEvent, MallocFunction, Ri
 use faultless_records::malloc_recording::{BlockLives, Estimate, FORMAT, MallocCaller, MallocRecording};
 
 use super::circumstances::MallocCircumstances;
+use peak::Peak;
 
 mod ends;
+mod peak;
 mod scaling;
 
 /// Frees that arrived before what they free are kept up to this number in each process: rings are read one by one.
@@ -24,7 +26,7 @@ pub struct MallocTally {
     processes: HashMap<usize, Process>,
     execs: u64,
     live: LiveBytes,
-    peak_live_bytes: f64,
+    peak: Peak,
 }
 
 /// Bytes that live, and the variance of their estimate: of a block that stands for many it is not known how many of those live.
@@ -45,13 +47,13 @@ impl LiveBytes {
         self.variance += sign * other.variance;
     }
 
-    /// The highest of many estimates is one that errs upwards, so a standard error is taken off. Off what is exact that is nothing.
-    fn for_the_peak(self) -> f64 {
-        self.estimate - self.variance.max(0.0).sqrt()
+    /// The estimate less so many standard errors. Off what is exact that is nothing.
+    fn less(self, standard_errors: f64) -> f64 {
+        self.estimate - standard_errors * self.variance.max(0.0).sqrt()
     }
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 struct Block {
     size_bytes: u64,
     weight: f64,
@@ -121,19 +123,23 @@ impl MallocTally {
     pub fn take(&mut self, process: usize, event: &MallocEvent, stack: Option<u32>) {
         let of = self.processes.entry(process).or_default();
         let before = of.live_bytes;
-        match event {
+        let changed = match event {
             MallocEvent::Allocated(block) => of.allocate(block, stack),
             MallocEvent::Freed { time_ns, id, tid, .. } => of.free(*id, *time_ns, *tid),
             MallocEvent::Thread { tid, name } => {
                 of.names.insert(*tid, name.clone());
+                None
             }
-        }
+        };
         // What is read late of one that has ended no longer lives.
         if !of.has_ended {
             self.live.add(1.0, of.live_bytes);
             self.live.add(-1.0, before);
+            if let Some((sign, block)) = changed {
+                self.peak.change(process, sign, &block);
+            }
         }
-        self.peak_live_bytes = self.peak_live_bytes.max(self.live.for_the_peak());
+        self.peak.see(self.live);
     }
 
     /// A process runs another program than this one, which is over.
@@ -147,6 +153,7 @@ impl MallocTally {
         let of = self.processes.entry(process).or_default();
         if !std::mem::replace(&mut of.has_ended, true) {
             self.live.add(-1.0, of.live_bytes);
+            self.peak.end(process);
         }
     }
 
@@ -173,6 +180,7 @@ impl MallocTally {
             process.live_bytes = LiveBytes::default();
         }
         self.live = LiveBytes::default();
+        self.peak.lose_sight();
     }
 
     /// Calls counted so far.
@@ -203,7 +211,8 @@ impl MallocTally {
             lost: 0,
             uncounted_threads: 0,
             sizes: BTreeMap::new(),
-            peak_live_bytes: self.peak_live_bytes,
+            peak_live_bytes: self.peak.bytes(),
+            held_at_peak: Vec::new(),
             live_error_bytes: 0.0,
             live_blocks: None,
             threads: Vec::new(),
@@ -232,9 +241,12 @@ impl MallocTally {
         let most = recording.sizes.values().map(asked_for).sum::<f64>();
         let peak = recording.peak_live_bytes.min(most).max(together).max(alone);
         recording.peak_live_bytes = peak;
-        // What lives at an end is no less than nothing, and no more than ever did.
-        let error = |end: LiveBytes| end.variance.max(0.0).sqrt().min(end.estimate.max(peak - end.estimate));
+        // What lives at an end is no less than nothing, and no more than is likely ever to have lived.
+        let likely = self.peak.likely_bytes().min(most).max(peak);
+        let error =
+            |end: LiveBytes| end.variance.max(0.0).sqrt().min(end.estimate.max(likely - end.estimate));
         recording.live_error_bytes = ends.into_iter().map(|end| error(end).powi(2)).sum::<f64>().sqrt();
+        recording.held_at_peak = self.peak.holders(peak);
         recording.callers = callers.into_values().collect();
         let order = |one: &MallocCaller, other: &MallocCaller| {
             other.allocated.count.total_cmp(&one.allocated.count).then(one.stack.cmp(&other.stack))
@@ -245,7 +257,8 @@ impl MallocTally {
 }
 
 impl Process {
-    fn allocate(&mut self, event: &Allocated, stack: Option<u32>) {
+    /// Returns what lives from now on.
+    fn allocate(&mut self, event: &Allocated, stack: Option<u32>) -> Option<(f64, Block)> {
         let (class, weight) = (class_of(event.size_bytes), f64::from(event.weight));
         self.described += 1;
         self.weights.entry(class).or_default().add(weight, event.size_bytes);
@@ -261,7 +274,7 @@ impl Process {
         }
         if !event.is_tracked {
             self.lives.entry(class).or_default().unknown.add(weight, event.size_bytes);
-            return;
+            return None;
         }
         let block = Block {
             size_bytes: event.size_bytes,
@@ -273,21 +286,24 @@ impl Process {
         };
         if let Some((time_ns, tid)) = self.early_frees.remove(&event.id) {
             self.end(&block, time_ns, tid);
-            return;
+            return None;
         }
         self.live_bytes.add(1.0, LiveBytes::of(&block));
         self.live.insert(event.id, block);
+        Some((1.0, block))
     }
 
-    fn free(&mut self, id: u64, time_ns: u64, tid: i32) {
+    /// Returns what no longer lives.
+    fn free(&mut self, id: u64, time_ns: u64, tid: i32) -> Option<(f64, Block)> {
         let Some(block) = self.live.remove(&id) else {
             if self.early_frees.len() < EARLY_FREES {
                 self.early_frees.insert(id, (time_ns, tid));
             }
-            return;
+            return None;
         };
         self.end(&block, time_ns, tid);
         self.live_bytes.add(-1.0, LiveBytes::of(&block));
+        Some((-1.0, block))
     }
 
     fn end(&mut self, block: &Block, time_ns: u64, tid: i32) {

@@ -12,6 +12,15 @@ const NAMED: usize = 3;
 /// Those who hold much of so many bytes; where nobody does, how many hold them and who is the first. Nothing where it is
 /// not known of most.
 pub fn held(holders: &[Holder], all_bytes: f64) -> String {
+    held_when(holders, all_bytes, ["Who holds it", "It is held", "holds"])
+}
+
+/// The same of the moment when most lived.
+pub fn held_at_peak(holders: &[Holder], all_bytes: f64) -> String {
+    held_when(holders, all_bytes, ["Who held that", "It was held", "held"])
+}
+
+fn held_when(holders: &[Holder], all_bytes: f64, [who, it_is_held, holds]: [&str; 3]) -> String {
     let Some(first) = holders.first() else { return String::new() };
     let part = |holder: &Holder| percent((holder.bytes / all_bytes).min(1.0));
     let of = |holder: &Holder| {
@@ -32,9 +41,9 @@ pub fn held(holders: &[Holder], all_bytes: f64) -> String {
         [] => {
             let (function, caller) = of(first);
             let holders = several(holders.len() as u64, "function");
-            format!("It is held by {holders}, of which {function} holds most: {}{caller}.\n", part(first))
+            format!("{it_is_held} by {holders}, of which {function} {holds} most: {}{caller}.\n", part(first))
         }
-        much => format!("Who holds it: {}.\n", much.join("; ")),
+        much => format!("{who}: {}.\n", much.join("; ")),
     }
 }
 

@@ -1,6 +1,6 @@
 //! What `faultless churn --malloc` found, for programs.
 
-use faultless_diagnosis::churn::holders::not_freed_by_thread;
+use faultless_diagnosis::churn::holders::{at_peak, not_freed_by_thread};
 use faultless_diagnosis::churn::malloc_blame::customers;
 use faultless_records::malloc_recording::{Estimate, MallocRecording};
 use faultless_records::measurement::Ending;
@@ -29,6 +29,7 @@ pub fn json(recording: &MallocRecording) -> String {
         "lost": recording.lost,
         "uncounted_threads": recording.uncounted_threads,
         "peak_live_bytes": recording.most_live_bytes(),
+        "held_at_peak": held_at_peak(recording),
         "live_error_bytes": recording.live_error_bytes,
         "live_blocks": recording.live_blocks,
         "sizes": sizes(recording),
@@ -100,6 +101,16 @@ fn callers(recording: &MallocRecording) -> Value {
                 "live": estimate(customer.live),
                 "mean_life_seconds": customer.mean_life_ns.map(|life_ns| life_ns / 1e9),
             })
+        })
+        .collect()
+}
+
+/// Who held most when most lived.
+fn held_at_peak(recording: &MallocRecording) -> Value {
+    at_peak(recording)
+        .into_iter()
+        .map(|holder| {
+            json!({ "function": holder.function, "called_by": holder.called_by, "bytes": holder.bytes })
         })
         .collect()
 }

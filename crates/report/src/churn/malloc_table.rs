@@ -5,12 +5,13 @@ use std::fmt::Write;
 use comfy_table::{Cell, Table};
 use faultless_diagnosis::churn::holders;
 use faultless_diagnosis::churn::malloc_blame::customers;
+use faultless_records::malloc_event::MallocFunction;
 use faultless_records::malloc_recording::{
     BlockLives, Estimate, MallocMechanism, MallocRecording, ThreadSum,
 };
 use faultless_records::quantity::{count, percent, seconds_of, several, size, span, whole};
 
-use super::holders::held;
+use super::holders::{held, held_at_peak};
 use super::table::{bar, byte_rate, class_range, failure, life_quantile, more, rate};
 use crate::faults::table::shortened;
 use crate::plain::{fitted, plain, plain_subject};
@@ -21,6 +22,13 @@ const ROWS: usize = 12;
 
 /// From this part of it on the error of what lives at the end is given.
 const LARGE_ERROR: f64 = 0.1;
+
+/// So many sizes of one block, and so many calls of realloc together, are steps too small.
+const MANY_STEPS: u64 = 100;
+const MANY_REALLOCS: u64 = 10_000;
+
+/// Where so many times as much lived at once as at the end, that is a question of its own.
+const MUCH_MORE: f64 = 1.5;
 
 /// The whole report, prose broken at `columns`.
 #[must_use]
@@ -75,22 +83,37 @@ fn total(recording: &MallocRecording, part: impl Fn(&BlockLives) -> Estimate) ->
     sum
 }
 
-/// How far off the bytes that live at the end may be, where that is much. They are not less than nothing.
+/// How far off the bytes that live at the end may be, where that is much. They are not less than nothing; what is two
+/// standard errors away is not ruled out.
 fn doubt(live_bytes: f64, error_bytes: f64) -> String {
     match error_bytes {
-        error if error > live_bytes => format!(" (up to {} are not ruled out)", bytes(live_bytes + error)),
+        error if error > live_bytes => {
+            format!(" (up to {} are not ruled out)", bytes(live_bytes + 2.0 * error))
+        }
         error if error > live_bytes * LARGE_ERROR => format!(" (give or take {})", bytes(error)),
         _ => String::new(),
     }
 }
 
 fn verdict(recording: &MallocRecording) -> String {
-    [at_the_end(recording), half_life(recording), freed_elsewhere(recording), unknown(recording)].concat()
+    [
+        at_the_end(recording),
+        half_life(recording),
+        small_steps(recording),
+        freed_elsewhere(recording),
+        unknown(recording),
+    ]
+    .concat()
 }
 
 /// For figures that are estimates.
 fn about(recording: &MallocRecording) -> &'static str {
     if is_complete(recording) { "" } else { "about " }
+}
+
+/// How many live at the end, as near as that is known.
+fn live_blocks(recording: &MallocRecording) -> u64 {
+    recording.live_blocks.unwrap_or_else(|| total(recording, |lives| lives.live).count.round() as u64)
 }
 
 fn at_the_end(recording: &MallocRecording) -> String {
@@ -105,10 +128,8 @@ fn at_the_end(recording: &MallocRecording) -> String {
     }
     let live = total(recording, |lives| lives.live);
     let about = about(recording);
-    let (about_blocks, blocks) = match recording.live_blocks {
-        Some(blocks) => ("", blocks),
-        None => (about, live.count.round() as u64),
-    };
+    let blocks = live_blocks(recording);
+    let about_blocks = if recording.live_blocks.is_some() { "" } else { about };
     // Nothing is exact.
     let about_bytes = if recording.live_blocks == Some(0) { "" } else { about };
     // Programs that run one after the other end with more together than ever lived at once.
@@ -118,10 +139,11 @@ fn at_the_end(recording: &MallocRecording) -> String {
         (programs, _) => format!("At the ends of {} together", several(programs, "program")),
     };
     format!(
-        "{end} {about_bytes}{} live in {about_blocks}{}{}; {most} lived at once.\n{}",
+        "{end} {about_bytes}{} live in {about_blocks}{}{}; {most} lived at once.\n{}{}",
         bytes(live.bytes),
         several(blocks, "block"),
         doubt(live.bytes, recording.live_error_bytes),
+        at_peak(recording, live.bytes),
         held(&holders::of_blocks(recording), live.bytes),
     )
 }
@@ -174,6 +196,34 @@ fn unknown(recording: &MallocRecording) -> String {
         several(unknown.count.round() as u64, "block"),
         bytes(unknown.bytes)
     )
+}
+
+/// That blocks grow by small steps: who doubles a block each time never asks so often.
+fn small_steps(recording: &MallocRecording) -> String {
+    let Some(reallocs) = recording.functions.get(&MallocFunction::Realloc) else { return String::new() };
+    let ended = recording.frees.saturating_add(recording.freed_by_realloc);
+    let times = reallocs.amount.count / ended.saturating_add(live_blocks(recording)).max(1);
+    if times < MANY_STEPS || reallocs.amount.count < MANY_REALLOCS {
+        return String::new();
+    }
+    let most = customers(recording)
+        .into_iter()
+        .filter(|customer| customer.by == MallocFunction::Realloc)
+        .max_by(|one, other| one.allocated.count.total_cmp(&other.allocated.count))
+        .map_or(String::new(), |customer| format!(", mostly in {}", shortened(&plain(&customer.function))));
+    let times = count(times);
+    format!(
+        "Each block got another size from realloc {times} times on average{most}; grow it by half of itself each time.\n"
+    )
+}
+
+/// Who held what lived at once, where little of it is left at the end.
+fn at_peak(recording: &MallocRecording, live_bytes: f64) -> String {
+    let most = recording.most_live_bytes();
+    match most >= live_bytes * MUCH_MORE {
+        true => held_at_peak(&holders::at_peak(recording), most),
+        false => String::new(),
+    }
 }
 
 /// What lives at the end, in a column.
