@@ -171,6 +171,9 @@ pub struct Place {
     pub flags: u32,
     /// The mapping holds the stack of the thread that faulted.
     pub is_stack: bool,
+    /// The process has had it since it was forked; recordings of before it was saved do not tell.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_inherited: bool,
 }
 
 /// Faults that differ in nothing but their addresses.

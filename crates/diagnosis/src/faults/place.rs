@@ -28,9 +28,14 @@ pub enum Kind {
     File(String),
     /// The kernel's own pages in the process.
     Kernel,
+    /// Private memory that a process has had since it was forked: a page is copied when it is first written.
+    Inherited(Box<Kind>),
     /// Nothing was known to be mapped there.
     Unknown,
 }
+
+/// Ends the names of kinds of memory that a process has had since it was forked.
+pub const INHERITED: &str = ", inherited";
 
 const PROT_WRITE: u32 = 2;
 const PROT_EXEC: u32 = 4;
@@ -41,6 +46,19 @@ impl Kind {
     /// The kind of a place; `is_program` tells of a path whether it is a program's or library's, whose code was mapped, too.
     #[must_use]
     pub fn of(place: &Place, is_program: impl Fn(&str) -> bool) -> Self {
+        let own = Self::of_own(place, is_program);
+        let is_private = place.flags & MAP_SHARED == 0 && place.protection & PROT_WRITE != 0;
+        match own {
+            Self::BrkHeap | Self::Anonymous | Self::Stack | Self::ThreadStack | Self::Data(_)
+                if place.is_inherited && is_private =>
+            {
+                Self::Inherited(Box::new(own))
+            }
+            own => own,
+        }
+    }
+
+    fn of_own(place: &Place, is_program: impl Fn(&str) -> bool) -> Self {
         let name = place.mapping.strip_suffix(DELETED).unwrap_or(&place.mapping);
         if place.flags & MAP_HUGETLB != 0 {
             return Self::HugeTlb;
@@ -92,6 +110,7 @@ impl Kind {
             Self::Data(file) => format!("data of {file}"),
             Self::File(file) => format!("file {file}"),
             Self::Kernel => "kernel's own".into(),
+            Self::Inherited(kind) => kind.name() + INHERITED,
             Self::Unknown => "unknown".into(),
         }
     }
@@ -108,8 +127,25 @@ mod tests {
     use super::*;
 
     fn kind(mapping: &str, protection: u32, flags: u32, is_stack: bool) -> String {
-        let place = Place { mapping: mapping.into(), protection, flags, is_stack };
+        let place = Place { mapping: mapping.into(), protection, flags, is_stack, is_inherited: false };
         Kind::of(&place, |path| path == "/bin/shop").name()
+    }
+
+    #[test]
+    fn what_a_child_has_of_its_parent_is_said_where_its_pages_are_copied_when_written() {
+        for (mapping, protection, flags, expected) in [
+            ("[heap]", 3, 2, "heap (brk), inherited"),
+            ("//anon", 3, 2, "anonymous (mmap), inherited"),
+            ("//anon", 3, 1, "shared memory"),
+            ("[stack]", 3, 2, "stack, inherited"),
+            ("/usr/lib/libc.so.6", 3, 2, "data of libc.so.6, inherited"),
+            ("/usr/lib/libc.so.6", 1, 2, "data of libc.so.6"),
+            ("/usr/lib/libc.so.6", 5, 2, "code of libc.so.6"),
+        ] {
+            let place =
+                Place { mapping: mapping.into(), protection, flags, is_stack: false, is_inherited: true };
+            assert_eq!(Kind::of(&place, |_| false).name(), expected, "{mapping}");
+        }
     }
 
     #[test]

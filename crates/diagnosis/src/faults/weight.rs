@@ -205,7 +205,7 @@ pub(crate) mod tests {
             Faults { call: Some(call), place, step, samples, weight, ..Faults::default() }
         };
         let place =
-            |mapping: &str| Place { mapping: mapping.into(), protection: 3, flags: 2, is_stack: false };
+            |mapping: &str| Place { mapping: mapping.into(), protection: 3, flags: 2, ..Place::default() };
         let step = |minor_period, major_period, minor_faults| Step {
             minor_period,
             major_period,

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use faultless_diagnosis::faults::place::INHERITED;
 use faultless_diagnosis::faults::profile::{Function, NOT_LOOKED_AT, Profile};
 use faultless_diagnosis::faults::weight::{
     Few, OfShortLives, counted, known_by_few, of_short_lives, period_without_end,
@@ -142,6 +143,10 @@ fn finer(period: u64) -> u64 {
 }
 
 fn kind_in_words(name: &str) -> String {
+    if let Some(own) = name.strip_suffix(INHERITED) {
+        return kind_in_words(own)
+            + " that was there before the fork: each page is copied at its first write";
+    }
     plain(&match name {
         "anonymous (mmap)" => "anonymous memory from mmap".to_owned(),
         "heap (brk)" => "the heap that brk grows".to_owned(),

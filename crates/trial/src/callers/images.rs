@@ -30,6 +30,17 @@ pub struct Backing {
     pub flags: u32,
     /// Place of its code in the list of modules.
     pub module: Option<usize>,
+    /// The process that mapped it: an ancestor where it was there before the fork.
+    pub mapped_by: i32,
+}
+
+impl Backing {
+    /// The kernel joins such memory with neighbours of its kind, and tells of the whole.
+    fn joins(&self, other: &Self) -> bool {
+        let is_nameless = &*self.name == "//anon" || &*self.name == "[heap]";
+        is_nameless
+            && (&self.name, self.protection, self.flags) == (&other.name, other.protection, other.flags)
+    }
 }
 
 /// All processes under observation.
@@ -191,11 +202,23 @@ impl Images {
             self.modules.place(path, &new.file, find)
         });
         let image = Arc::make_mut(&mut self.processes.entry(pid).or_default().image);
-        let what =
-            Backing { name: new.name.into(), protection: new.protection, flags: new.flags, module: place };
+        let what = Backing {
+            name: new.name.into(),
+            protection: new.protection,
+            flags: new.flags,
+            module: place,
+            mapped_by: pid,
+        };
+        // What a new mapping is longer than was joined with it; what is as long took its place.
+        let is_joined =
+            |old: &&Mapped<Backing>| old.what.mapped_by != pid && old.range != range && old.what.joins(&what);
+        let joined: Vec<Mapped<Backing>> = image.space.inside(&range).filter(is_joined).cloned().collect();
         let gone = image.space.map(Mapped { range: range.clone(), file_offset: new.file_offset, what });
         for start in gone {
             image.unwinder.remove(start);
+        }
+        for inherited in joined {
+            image.space.map(inherited);
         }
         let module = place.and_then(|place| self.modules.module(place));
         self.saw_foreign_code |= module.is_some_and(|module| module.is_foreign);
@@ -329,6 +352,29 @@ mod tests {
             images.take(&record(child, child, News::Exit));
         }
         assert_eq!(images.pids(), [1]);
+    }
+
+    #[test]
+    fn memory_is_whose_who_mapped_it_also_where_the_kernel_joined_it_with_a_childs_own() {
+        let mut images = Images::default();
+        let heap = |start, pages: u64| match mapping(start, "[heap]") {
+            News::Mapping(new) => News::Mapping(NewMapping { length_bytes: pages * 4096, ..new }),
+            other => other,
+        };
+        images.take(&exec(1));
+        images.take(&record(1, 1, heap(0x1000, 2)));
+        images.take(&fork(1, 2, 2));
+        let of = |images: &Images, address| images.mapping(2, address).map(|mapped| mapped.what.mapped_by);
+        assert_eq!(of(&images, 0x1000), Some(1));
+        // It grows, and is told of as a whole.
+        images.take(&record(2, 2, heap(0x1000, 3)));
+        assert_eq!(
+            (of(&images, 0x1000), of(&images, 0x2fff), of(&images, 0x3000)),
+            (Some(1), Some(1), Some(2))
+        );
+        // Another takes its place.
+        images.take(&record(2, 2, heap(0x1000, 2)));
+        assert_eq!((of(&images, 0x1000), of(&images, 0x3000)), (Some(2), Some(2)));
     }
 
     #[test]

@@ -234,15 +234,13 @@ impl Recorder {
         }
         let mapped = self.images.mapping(record.pid, sample.address);
         let stack_pointer = sample.registers.map_or(0, |registers| registers.sp);
-        let place = mapped.map_or(
-            Place { mapping: String::new(), protection: 0, flags: 0, is_stack: false },
-            |mapped| Place {
-                mapping: mapped.what.name.to_string(),
-                protection: mapped.what.protection,
-                flags: mapped.what.flags,
-                is_stack: is_on_stack(&mapped.range, stack_pointer, sample.address),
-            },
-        );
+        let place = mapped.map_or(Place::default(), |mapped| Place {
+            mapping: mapped.what.name.to_string(),
+            protection: mapped.what.protection,
+            flags: mapped.what.flags,
+            is_stack: is_on_stack(&mapped.range, stack_pointer, sample.address),
+            is_inherited: mapped.what.mapped_by != record.pid,
+        });
         let length = mapped.map_or(0, |mapped| mapped.range.end - mapped.range.start);
         let is_huge = self.is_huge(record.pid, sample.address, &place, length, looks);
         let place = self.taken.place(place);

@@ -113,7 +113,7 @@ mod tests {
     #[test]
     fn faults_that_get_the_same_name_are_put_together() {
         let mut taken = Taken::default();
-        let mapping = Place { mapping: "[heap]".into(), protection: 3, flags: 2, is_stack: false };
+        let mapping = Place { mapping: "[heap]".into(), protection: 3, flags: 2, ..Place::default() };
         let place = taken.place(mapping.clone());
         assert_eq!(taken.place(mapping), place);
         let kind =

@@ -48,7 +48,7 @@ pub(crate) fn recording() -> FaultRecording {
         },
         cost: Cost { observer_cpu_ns: 5_000_000, subject_cpu_ns: Some(500_000_000) },
         processes: vec![FaultProcess { pid: 7, name: "chem".into() }],
-        places: vec![Place { mapping: "//anon".into(), protection: 3, flags: 2, is_stack: false }],
+        places: vec![Place { mapping: "//anon".into(), protection: 3, flags: 2, ..Place::default() }],
         tree: CallTree {
             modules: vec![CallModule {
                 path: "/bin/chem".into(),
