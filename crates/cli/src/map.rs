@@ -122,12 +122,14 @@ fn look_once(process: &Process, manner: Manner<'_>) -> Result<MapView, Failure> 
     let title = format!("{} ({})", process.name(), process.pid());
     let status_text = process.text("status").map_err(Failure::of_process)?;
     let counted_rss_bytes = status::bytes_of_field(&status_text, "VmRSS");
+    let page_table_bytes = status::bytes_of_field(&status_text, "VmPTE");
     let outline = subject::mappings(process, "maps")?;
     let is_large = counted_rss_bytes.is_some_and(|bytes| bytes > LARGE_RSS_BYTES);
     if !manner.is_full && (is_large || outline.len() > MANY_MAPPINGS) {
         let parts = classify(&Sight { mappings: &outline, contents: None, threads: &[] });
         let mut view = MapView::new(title, Some(process.pid()), outline, parts);
         view.counted_rss_bytes = counted_rss_bytes;
+        view.page_table_bytes = page_table_bytes;
         view.unmapped_files = unmapped_files::of(process, &view.mappings).ok();
         view.group = memory_group::of(process);
         view.remarks.push(
@@ -156,6 +158,7 @@ fn look_once(process: &Process, manner: Manner<'_>) -> Result<MapView, Failure> 
     let mut view = MapView::new(title, Some(process.pid()), mappings, parts);
     view.kernel = kernel;
     view.counted_rss_bytes = counted_rss_bytes;
+    view.page_table_bytes = page_table_bytes;
     view.unmapped_files = unmapped_files::of(process, &view.mappings).ok();
     view.group = memory_group::of(process);
     view.java = java;

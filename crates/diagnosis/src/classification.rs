@@ -13,6 +13,7 @@ mod hotspot_structs;
 pub mod kind;
 pub mod loaded;
 mod mimalloc;
+mod musl;
 pub mod parts;
 mod patterns;
 mod pointers;
@@ -100,6 +101,7 @@ fn claim_by_contents(sight: &Sight<'_>, reader: &Reader<'_>, loaded: &Loaded, cl
     hotspot::claim(sight, reader, loaded, claims);
     golang::claim(sight, reader, loaded, claims);
     mimalloc::claim(sight, reader, loaded, claims);
+    musl::claim(sight, reader, claims);
     v8::claim(sight, reader, claims);
     pymalloc::claim(sight, reader, claims);
     zend::claim(sight, reader, claims);

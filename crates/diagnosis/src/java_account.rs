@@ -34,7 +34,10 @@ pub struct JavaAccount {
 
 /// Whether malloc hands out of this kind of memory.
 fn is_malloc(kind: Kind) -> bool {
-    matches!(kind, Kind::MainHeap | Kind::GlibcHeap | Kind::GlibcLargeBlock | Kind::Allocator(_))
+    matches!(
+        kind,
+        Kind::MainHeap | Kind::GlibcHeap | Kind::GlibcLargeBlock | Kind::MuslHeap | Kind::Allocator(_)
+    )
 }
 
 /// The category that a kind is, where no ranges say it.

@@ -31,8 +31,15 @@ pub fn of(process: &Process, mappings: &[Mapping]) -> Result<UnmappedFiles, Proc
         .map(|mapping| ((u64::from(mapping.device.0), u64::from(mapping.device.1)), mapping.inode))
         .collect();
     let mut files = UnmappedFiles::default();
+    let mut seen = HashSet::new();
     for descriptor in &descriptors {
         let link = readlinkat(&directory, descriptor.as_c_str()).unwrap_or_default();
+        let is_pipe = link.as_bytes().starts_with(b"pipe:[");
+        if is_pipe || link.as_bytes().starts_with(b"socket:[") {
+            let is_new = u64::from(seen.insert(link));
+            *(if is_pipe { &mut files.pipes } else { &mut files.sockets }) += is_new;
+            continue;
+        }
         if !link.as_bytes().ends_with(DELETED.as_bytes()) {
             continue;
         }

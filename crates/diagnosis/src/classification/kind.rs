@@ -11,6 +11,8 @@ pub enum Kind {
     GlibcHeap,
     /// A block that glibc gave a mapping of its own.
     GlibcLargeBlock,
+    /// A mapping of musl's malloc.
+    MuslHeap,
     /// Memory of another allocator.
     Allocator(Allocator),
     /// Stack of the first thread.
@@ -68,6 +70,7 @@ const KINDS: &[Kind] = &[
     Kind::MainHeap,
     Kind::GlibcHeap,
     Kind::GlibcLargeBlock,
+    Kind::MuslHeap,
     Kind::MainStack,
     Kind::ThreadStack,
     Kind::JavaThreadStack,
@@ -146,6 +149,7 @@ impl Kind {
             Self::MainHeap => ("main_heap", "main heap"),
             Self::GlibcHeap => ("glibc_heap", "glibc heaps"),
             Self::GlibcLargeBlock => ("glibc_large_block", "glibc large blocks"),
+            Self::MuslHeap => ("musl_heap", "musl heaps"),
             Self::Allocator(allocator) => (key_of(allocator), allocator.name()),
             Self::MainStack => ("main_stack", "main stack"),
             Self::ThreadStack => ("thread_stack", "thread stacks"),

@@ -18,6 +18,9 @@ const TEARING: f64 = 0.01;
 const NOTABLE_BYTES: u64 = 8 << 20;
 const NOTABLE_PART: u64 = 10;
 
+/// So many pipes and sockets may hold a notable amount.
+const MANY_BUFFERS: u64 = 256;
+
 /// All of it, a line for each.
 #[must_use]
 pub fn text(view: &MapView) -> String {
@@ -33,6 +36,21 @@ pub fn text(view: &MapView) -> String {
             "{} beside RSS in {} that it holds by descriptors and does not map (memfd, or deleted from a tmpfs)",
             size(files.bytes),
             several(files.count, "file")
+        );
+    }
+    if let Some(bytes) = view.page_table_bytes.filter(|bytes| is_notable(*bytes, &view.sum())) {
+        let _ = writeln!(
+            text,
+            "{} beside RSS in page tables: 8 bytes for each page of 4 KiB that was touched, in each process that shares it, too",
+            size(bytes)
+        );
+    }
+    if let Some(files) = view.unmapped_files.filter(|files| files.pipes + files.sockets >= MANY_BUFFERS) {
+        let _ = writeln!(
+            text,
+            "it has {} and {} open: what waits in them is the kernel's memory, in no RSS (up to 64 KiB in a pipe of the usual size)",
+            several(files.pipes, "pipe"),
+            several(files.sockets, "socket")
         );
     }
     let again = view.mapped_again();
@@ -132,7 +150,16 @@ fn group_line(group: &MemoryGroup) -> String {
         size(group.usage_bytes)
     );
     if let (Some(anonymous), Some(file)) = (group.anonymous_bytes, group.file_bytes) {
-        let _ = write!(text, " (anonymous {}, files {})", size(anonymous), size(file));
+        let rest = group.usage_bytes.saturating_sub(anonymous).saturating_sub(file);
+        let _ = write!(text, " (anonymous {}, files {}", size(anonymous), size(file));
+        if rest >= NOTABLE_BYTES && rest >= group.usage_bytes / NOTABLE_PART {
+            let _ = write!(
+                text,
+                ", the rest of {} is the kernel's: slabs, page tables, what waits in pipes and sockets",
+                size(rest)
+            );
+        }
+        text.push(')');
     }
     text
 }
@@ -142,8 +169,42 @@ mod tests {
     use super::*;
     use faultless_diagnosis::classification::{Sight, classify};
     use faultless_records::mappings;
+    use faultless_records::unmapped_files::UnmappedFiles;
 
     const UNKNOWN: &str = "7f0009000000-7f0009100000 rw-p 00000000 00:00 0 \nRss: 1024 kB\nVmFlags: rd\n";
+
+    #[test]
+    fn memory_of_the_kernels_is_named_where_there_is_much_of_it() {
+        let mappings = mappings::parse(
+            b"7f0000000000-7f0010000000 rw-p 00000000 00:00 0 \nRss: 102400 kB\nVmFlags: rd\n",
+        );
+        let mut view = MapView::new("shop".into(), None, mappings.unwrap(), Vec::new());
+        let of = |usage_bytes| MemoryGroup {
+            version: Version::Two,
+            path: "/shop".into(),
+            limit_bytes: None,
+            usage_bytes,
+            anonymous_bytes: Some(100 << 20),
+            file_bytes: Some(20 << 20),
+        };
+        let files = |pipes, sockets| Some(UnmappedFiles { pipes, sockets, ..UnmappedFiles::default() });
+        view.group = Some(of(125 << 20));
+        (view.page_table_bytes, view.unmapped_files) = (Some(200 << 10), files(100, 100));
+        assert_eq!(
+            text(&view),
+            "control group /shop (v2): no limit, in use 125 MiB (anonymous 100 MiB, files 20 MiB)\n"
+        );
+        view.group = Some(of(320 << 20));
+        (view.page_table_bytes, view.unmapped_files) = (Some(40 << 20), files(1500, 1000));
+        let text = text(&view);
+        for said in [
+            "files 20 MiB, the rest of 200 MiB is the kernel's: slabs",
+            "40 MiB beside RSS in page tables: 8 bytes",
+            "it has 1,500 pipes and 1,000 sockets open: what waits in them is",
+        ] {
+            assert!(text.contains(said), "{text}");
+        }
+    }
 
     #[test]
     fn huge_and_locked_pages_are_named_where_they_are_a_notable_part() {

@@ -31,6 +31,8 @@ pub struct MapView {
     pub counted_rss_bytes: Option<u64>,
     /// Files in memory that it holds by descriptors alone; none where these are not seen.
     pub unmapped_files: Option<UnmappedFiles>,
+    /// Page tables, which the kernel keeps for it beside RSS; none of a saved file.
+    pub page_table_bytes: Option<u64>,
     /// Its control group.
     pub group: Option<MemoryGroup>,
     /// What its Java virtual machine says it uses, set against what is resident.
@@ -53,6 +55,7 @@ impl MapView {
             kernel: None,
             counted_rss_bytes: None,
             unmapped_files: None,
+            page_table_bytes: None,
             group: None,
             java: None,
             remarks: Vec::new(),
