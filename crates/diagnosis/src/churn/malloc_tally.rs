@@ -231,20 +231,23 @@ impl MallocTally {
         let left = processes.iter().map(Process::blocks_left).sum::<Option<u64>>();
         recording.live_blocks = left.filter(|_| recording.ending.is_some());
         for process in processes {
-            let has_ended = process.has_ended;
+            let (has_ended, most) = (process.has_ended, process.most_left_bytes());
             let live = process.add_to(&mut recording, &mut callers);
             together += if has_ended { 0.0 } else { live.estimate };
             alone = alone.max(live.estimate);
-            ends.push(live);
+            ends.push((live, most));
         }
         let asked_for = |lives: &BlockLives| lives.live.bytes + lives.freed.bytes + lives.unknown.bytes;
-        let most = recording.sizes.values().map(asked_for).sum::<f64>();
-        let peak = recording.peak_live_bytes.min(most).max(together).max(alone);
+        let asked_for_bytes = recording.sizes.values().map(asked_for).sum::<f64>();
+        let peak = recording.peak_live_bytes.min(asked_for_bytes).max(together).max(alone);
         recording.peak_live_bytes = peak;
-        // What lives at an end is no less than nothing, and no more than is likely ever to have lived.
-        let likely = self.peak.likely_bytes().min(most).max(peak);
-        let error =
-            |end: LiveBytes| end.variance.max(0.0).sqrt().min(end.estimate.max(likely - end.estimate));
+        // What lives at an end is no less than nothing. It is no more than so many blocks can be; where their number is not known, no
+        // more than is likely ever to have lived. Two standard errors reach as far.
+        let likely = self.peak.likely_bytes().max(peak);
+        let error = |(end, most): (LiveBytes, Option<f64>)| {
+            let room = most.unwrap_or(likely).min(asked_for_bytes) - end.estimate;
+            end.variance.max(0.0).sqrt().min(end.estimate.max(room / 2.0))
+        };
         recording.live_error_bytes = ends.into_iter().map(|end| error(end).powi(2)).sum::<f64>().sqrt();
         recording.held_at_peak = self.peak.holders(peak);
         recording.callers = callers.into_values().collect();
@@ -333,6 +336,12 @@ impl Process {
         let handed = sum(&RingCounts::allocations);
         let back = sum(&RingCounts::blocks_back);
         self.counts_are_whole.then(|| handed.saturating_sub(back))
+    }
+
+    /// How many bytes live at most, where it is known how many blocks do.
+    fn most_left_bytes(&self) -> Option<f64> {
+        let largest = self.extremes.values().map(|extremes| extremes.largest_bytes).max().unwrap_or(0);
+        Some(self.blocks_left()? as f64 * largest as f64)
     }
 }
 

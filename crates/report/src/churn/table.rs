@@ -312,6 +312,9 @@ fn sparks(numbers: &[u64]) -> String {
     numbers.iter().map(|number| height(*number)).collect()
 }
 
+/// So many processes cost more to follow than their calls to see: a millisecond each, where two processors were, twice a short one's own.
+const MANY_PROCESSES: u64 = 100;
+
 /// What the looking cost, in words; none when it was not measured.
 #[must_use]
 pub fn overhead(recording: &ChurnRecording) -> Option<String> {
@@ -324,8 +327,18 @@ pub fn overhead(recording: &ChurnRecording) -> Option<String> {
     } else {
         String::new()
     };
+    // Each has events of its own, some dozens on each processor, to set up and to remove.
+    let starts = match (recording.mechanism, recording.processes) {
+        (Mechanism::Tracepoints, processes) if processes >= MANY_PROCESSES => {
+            format!(
+                " Not among it is what the start and the end of each of {} processes costs more while they are observed, which may be most.",
+                count(processes)
+            )
+        }
+        _ => String::new(),
+    };
     Some(format!(
-        "Looking cost about {} a call (measured before), {} s together{part}.",
+        "Looking cost about {} a call (measured before), {} s together{part}.{starts}",
         span(cost_ns.trunc()),
         seconds_of(together_s)
     ))
@@ -377,6 +390,19 @@ mod tests {
         assert_eq!(bar(1000, 1000).chars().count(), BAR);
         assert_eq!((bar(1, 1000), bar(0, 1000)), ("▏".to_owned(), String::new()));
         assert_eq!(sparks(&[0, 1, 50, 100]), " ▁▄█");
+    }
+
+    #[test]
+    fn what_following_many_processes_costs_is_said_not_to_be_among_the_cost_of_calls() {
+        let of = |processes, mechanism| {
+            let circumstances = Circumstances { cost_per_call_ns: Some(2000.0), ..Circumstances::default() };
+            let recording = Tally::begin(0).finish(circumstances);
+            overhead(&ChurnRecording { processes, mechanism, ..recording }).unwrap_or_default()
+        };
+        let said = "Not among it is what the start and the end of each of 1,001 processes";
+        assert!(of(1001, Mechanism::Tracepoints).contains(said));
+        assert!(!of(99, Mechanism::Tracepoints).contains("Not among"));
+        assert!(!of(1001, Mechanism::Seccomp).contains("Not among"));
     }
 
     #[test]

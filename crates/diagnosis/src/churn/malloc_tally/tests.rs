@@ -80,6 +80,30 @@ fn a_few_blocks_that_stand_for_many_are_no_peak_of_as_many() {
 }
 
 #[test]
+fn the_doubt_reaches_as_far_as_so_many_blocks_can_be() {
+    let mut tally = MallocTally::default();
+    // Of 16 blocks that grew to 2 MB and live, none was described at its last size.
+    for id in 1..=2000 {
+        tally.take(0, &allocated(id, id * 1000, 160, 1), Some(0));
+        tally.take(0, &freed(id, 1, 2_000_000), None);
+    }
+    let rings = (0..=20).map(|class| {
+        let calls = (1..=2000_u64).filter(|id| class_of(id * 1000) == class);
+        let (number, sum) = calls.fold((0, 0), |(number, sum), id| (number + 160, sum + 160_000 * id));
+        RingCounts {
+            reallocated: number - if class == 20 { 16 } else { 0 },
+            ..counts(class, number, sum).remove(0)
+        }
+    });
+    tally.set_counts(0, 5, rings.collect());
+    tally.set_counts_whole(0, true);
+    let recording = finish(tally);
+    let live_bytes: f64 = recording.sizes.values().map(|lives| lives.live.bytes).sum();
+    let most = live_bytes + 2.0 * recording.live_error_bytes;
+    assert!((31e6..=32e6).contains(&most), "{live_bytes} {} of 31.7e6", recording.live_error_bytes);
+}
+
+#[test]
 fn who_held_most_at_the_peak_is_known_although_all_is_freed_in_the_end() {
     let mut tally = MallocTally::default();
     // A cache that grows beside much that comes and goes; the next program holds less.
@@ -136,7 +160,7 @@ fn the_doubt_about_what_lives_reaches_no_further_than_what_lived_at_once() {
     }
     let recording = finish(tally);
     assert!(recording.peak_live_bytes < 10_000.0, "{}", recording.peak_live_bytes);
-    assert_eq!(recording.live_error_bytes, recording.peak_live_bytes);
+    assert_eq!(2.0 * recording.live_error_bytes, recording.peak_live_bytes);
 }
 
 #[test]
