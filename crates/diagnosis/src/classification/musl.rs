@@ -40,7 +40,7 @@ fn group(reader: &Reader<'_>, start: u64, words: &[u64]) -> Option<Extent> {
     }
     let [_, _, group, _, bits] = *reader.words(record, 5).as_slice() else { return None };
     let [secret, _, records] = *reader.words(record - record % PAGE_BYTES, 3).as_slice() else { return None };
-    let (last_slot, class, pages) = (bits & 31, bits >> 6 & 63, bits >> 12);
+    let (last_slot, class, pages) = (bits & 31, (bits >> 6) & 63, bits >> 12);
     let is_group = group == start && active & 31 <= last_slot && (class < CLASSES || class == LARGE);
     let is_area = secret != 0 && in_area / RECORD_BYTES < records & 0xffff_ffff;
     let bytes = pages.checked_mul(PAGE_BYTES).filter(|bytes| *bytes > 0)?;
@@ -57,7 +57,7 @@ mod tests {
     fn groups_and_large_blocks_are_known_by_their_records_and_what_looks_alike_is_not() {
         let (records, base) = (0x55_5000_0000, 0x7f00_0000_0000);
         let record = |place: u64| records + AREA_HEAD_BYTES + place * RECORD_BYTES;
-        let bits = |pages: u64, class: u64, last_slot: u64| pages << 12 | class << 6 | last_slot;
+        let bits = |pages: u64, class: u64, last_slot: u64| (pages << 12) | (class << 6) | last_slot;
         let mut memory = MadeUp::default();
         memory.put(records, &[0x1234_5678_9abc_def0, 0, 101]);
         let (group, large, damaged, forged) = (base, base + 0x4000, base + 0x8000, base + 0x9000);
