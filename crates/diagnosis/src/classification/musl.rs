@@ -9,7 +9,9 @@ use faultless_records::contents::Extent;
 use super::Sight;
 use super::claim::{Claims, Evidence, Strength};
 use super::kind::Kind;
-use super::reader::{PAGE_BYTES, Reader};
+use faultless_records::pagemap::PAGE_BYTES;
+
+use super::reader::Reader;
 
 /// What stands before the records of a page, and the bytes of a record.
 const AREA_HEAD_BYTES: u64 = 24;
