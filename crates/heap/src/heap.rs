@@ -27,8 +27,8 @@ pub struct Heap {
     pub(crate) central: Central,
 }
 
-/// How much of the end of `spans` each process writes: from the lists of clean spans of 16 MiB and more on.
-const SPANS_END_BYTES: usize = 1152;
+/// How much of the end of `spans` each process writes: from the lists of clean spans of 24 MiB and more on.
+const SPANS_END_BYTES: usize = 1216;
 /// Puts that at the beginning of a page.
 const AHEAD_BYTES: usize =
     PAGE_BYTES - (size_of::<Large>() + size_of::<Spans>() - SPANS_END_BYTES) % PAGE_BYTES;

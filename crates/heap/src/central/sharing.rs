@@ -14,6 +14,7 @@ pub const GIVEN_FROM: usize = 4;
 impl Central {
     /// A slab of another shard, where that has `many` free blocks, becomes one of this shard. Less is left to others, or threads that
     /// free and allocate in bulk would meet at each other's locks; and a slab, not blocks of it, or these would go home when freed.
+    #[inline]
     pub(super) fn take_from_others(
         &self,
         spans: &Spans,
@@ -23,6 +24,19 @@ impl Central {
         many: usize,
     ) -> Option<Magazine> {
         let others = self.shards_in_use().len();
+        if others > 1 { self.find_giver(spans, own, class, want, many, others) } else { None }
+    }
+
+    #[inline(never)]
+    fn find_giver(
+        &self,
+        spans: &Spans,
+        own: usize,
+        class: usize,
+        want: u32,
+        many: usize,
+        others: usize,
+    ) -> Option<Magazine> {
         let has_many = |other: &usize| self.shards[*other].free_blocks[class].get() >= many;
         let mut givers = (1..others).map(|step| (own + step) % others).filter(has_many);
         givers.find(|&giver| self.move_slab(spans, class, giver, own))?;

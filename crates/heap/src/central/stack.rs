@@ -6,7 +6,8 @@ use crate::page_map::PageMap;
 
 /// Magazines, linked through their first blocks.
 pub struct Stack {
-    top: Magazine,
+    /// The magazine on top, packed: so a stack and its lock take 24 bytes, and what each process writes of the heap two pages.
+    top: usize,
     /// How many.
     pub magazines: u32,
     /// The fewest there were since the purger looked.
@@ -16,27 +17,27 @@ pub struct Stack {
 impl Stack {
     /// No magazine.
     pub const fn new() -> Self {
-        Self { top: Magazine::EMPTY, magazines: 0, least: 0 }
+        Self { top: 0, magazines: 0, least: 0 }
     }
 
     /// Puts a magazine on top.
     pub fn push(&mut self, magazine: Magazine) {
         // SAFETY: the magazine's blocks are the caller's and become the stack's.
-        unsafe { magazine::set_link(magazine.head, self.top.pack()) };
-        self.top = magazine;
+        unsafe { magazine::set_link(magazine.head, self.top) };
+        self.top = magazine.pack();
         self.magazines += 1;
     }
 
     /// Takes the top one.
     pub fn pop(&mut self, map: &PageMap, class: usize) -> Option<Magazine> {
-        let magazine = self.top;
+        let magazine = Magazine::unpack(self.top);
         if magazine.is_empty() {
             return None;
         }
         let Some(below) = below(magazine, map, class) else {
             misuse(Misuse::CorruptedFreeList, magazine.head);
         };
-        self.top = below;
+        self.top = below.pack();
         self.magazines -= 1;
         self.least = self.least.min(self.magazines);
         Some(magazine)
@@ -44,7 +45,7 @@ impl Stack {
 
     /// Blocks in all of them.
     pub fn blocks(&self, map: &PageMap) -> usize {
-        let (mut magazine, mut blocks) = (self.top, 0);
+        let (mut magazine, mut blocks) = (Magazine::unpack(self.top), 0);
         for _ in 0..self.magazines {
             blocks += magazine.count as usize;
             if map.class_of_block(magazine.head) == 0 {

@@ -135,8 +135,8 @@ pub fn cpu_quota() -> Option<usize> {
     let mut period = [0; QUOTA_BYTES];
     // Of version 2, which has one file for both, or else of version 1.
     if let Some(limit) = read(c"/sys/fs/cgroup/cpu.max", &mut text) {
-        let (quota, period) = limit.split_once(' ')?;
-        return cpus_of(quota, period);
+        let mut words = limit.split(|&byte| byte == b' ');
+        return cpus_of(words.next()?, words.next()?);
     }
     let quota = read(c"/sys/fs/cgroup/cpu/cpu.cfs_quota_us", &mut text)?;
     cpus_of(quota, read(c"/sys/fs/cgroup/cpu/cpu.cfs_period_us", &mut period)?)
@@ -146,13 +146,22 @@ pub fn cpu_quota() -> Option<usize> {
 const QUOTA_BYTES: usize = 64;
 
 /// CPUs' worth of time that `quota` of each `period` are, rounded up; `None` for a quota that is none: `max`, or -1.
-fn cpus_of(quota: &str, period: &str) -> Option<usize> {
-    let (quota, period): (usize, usize) = (quota.trim().parse().ok()?, period.trim().parse().ok()?);
-    Some(quota.div_ceil(period.max(1)).max(1))
+fn cpus_of(quota: &[u8], period: &[u8]) -> Option<usize> {
+    Some(number(quota)?.div_ceil(number(period)?.max(1)).max(1))
+}
+
+/// A number, and maybe the end of its line; `None` for anything else. Of bytes: a start should not bring in what reads text.
+fn number(text: &[u8]) -> Option<usize> {
+    let digits = text.strip_suffix(b"\n").unwrap_or(text);
+    let add = |number: usize, byte: &u8| {
+        let digit = byte.checked_sub(b'0').filter(|&digit| digit < 10)?;
+        number.checked_mul(10)?.checked_add(digit.into())
+    };
+    if digits.is_empty() { None } else { digits.iter().try_fold(0, add) }
 }
 
 /// The file's beginning, as much as `text` takes; `None` where there is none to be read.
-pub(super) fn read<'text>(path: &CStr, text: &'text mut [u8]) -> Option<&'text str> {
+pub(super) fn read<'text>(path: &CStr, text: &'text mut [u8]) -> Option<&'text [u8]> {
     // SAFETY: the path is a C string; the kernel writes at most `text.len()` bytes to `text`.
     let length = unsafe {
         let file = syscall(number::OPENAT, [AT_FDCWD, path.as_ptr() as usize, O_RDONLY_CLOEXEC, 0, 0, 0]);
@@ -163,7 +172,7 @@ pub(super) fn read<'text>(path: &CStr, text: &'text mut [u8]) -> Option<&'text s
         syscall(number::CLOSE, [file as usize, 0, 0, 0, 0, 0]);
         length
     };
-    core::str::from_utf8(text.get(..usize::try_from(length).ok()?)?).ok()
+    text.get(..usize::try_from(length).ok()?)
 }
 
 #[cfg(test)]
@@ -172,18 +181,18 @@ mod tests {
 
     #[test]
     fn a_quota_is_a_number_of_cpus_rounded_up_or_none() {
-        assert_eq!(cpus_of("200000", "100000\n"), Some(2));
-        assert_eq!(cpus_of("150000\n", "100000\n"), Some(2));
-        assert_eq!(cpus_of("1000", "100000"), Some(1));
-        for none in ["max", "-1\n", ""] {
-            assert_eq!(cpus_of(none, "100000\n"), None, "{none}");
+        assert_eq!(cpus_of(b"200000", b"100000\n"), Some(2));
+        assert_eq!(cpus_of(b"150000\n", b"100000\n"), Some(2));
+        assert_eq!(cpus_of(b"1000", b"100000"), Some(1));
+        for none in ["max", "-1\n", "", "\n", "1 2", "99999999999999999999"] {
+            assert_eq!(cpus_of(none.as_bytes(), b"100000\n"), None, "{none}");
         }
     }
 
     #[test]
     fn a_file_is_read_from_its_beginning_if_there_is_one() {
         let mut text = [0; 7];
-        assert_eq!(read(c"/proc/self/status", &mut text[..5]), Some("Name:"));
+        assert_eq!(read(c"/proc/self/status", &mut text[..5]), Some(b"Name:".as_slice()));
         assert_eq!(read(c"/proc/self/no_such_file", &mut text), None);
     }
 }

@@ -160,7 +160,8 @@ struct Mount<'a> {
 impl<'a> Mount<'a> {
     /// Source: proc_pid_mountinfo(5): `36 35 98:0 /root /point options optional-fields - type source super-options`.
     fn parse(line: &'a str) -> Option<Self> {
-        let (before, after) = line.split_once(" - ")?;
+        let end = place_of(b" - ", line)?;
+        let (before, after) = (line.get(..end)?, line.get(end + 3..)?);
         let mut before = before.split(' ').skip(3);
         let (root, point) = (before.next()?, before.next()?);
         let mut after = after.split(' ');
@@ -203,7 +204,7 @@ fn directory(mount: &Mount<'_>) -> Option<Path> {
 /// The part of a cgroup's path below the folder that is mounted.
 fn below_root<'a>(path: &'a str, root: &str) -> &'a str {
     match path.strip_prefix(root.trim_end_matches('/')) {
-        Some(rest) if rest.starts_with('/') && rest.len() > 1 && !rest.contains("/..") => rest,
+        Some(rest) if rest.starts_with('/') && rest.len() > 1 && place_of(b"/..", rest).is_none() => rest,
         _ => "",
     }
 }
@@ -295,6 +296,11 @@ impl Write for Path {
         self.used = end;
         Ok(())
     }
+}
+
+/// Where three bytes begin in a text. What `str` has for that comes with tables that each process would write to when it is loaded.
+fn place_of(part: &[u8; 3], text: &str) -> Option<usize> {
+    text.as_bytes().windows(3).position(|bytes| bytes == part)
 }
 
 #[cfg(test)]

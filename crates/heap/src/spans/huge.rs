@@ -65,6 +65,8 @@ impl Spans {
         (is_huge, os::thread_time_ns().saturating_sub(begun_ns))
     }
 
+    /// Not inlined: a start should not bring it in.
+    #[inline(never)]
     fn take_of_huge_page(&self, granules: u32) -> Option<u32> {
         if !self.map.reservation.are_huge_pages_auto() {
             return None;

@@ -181,8 +181,8 @@ fn moves_well() -> bool {
 
 /// Whether this value of `vm.overcommit_memory` says that the kernel promises no more than it has. Read once, as glibc's malloc reads it
 /// before it gives memory back; where a filter refuses that, it is taken for the usual one.
-fn keeps_to_commit(overcommit: Option<&str>) -> bool {
-    overcommit.is_some_and(|value| value.trim() == "2")
+fn keeps_to_commit(overcommit: Option<&[u8]>) -> bool {
+    overcommit.is_some_and(|value| value.trim_ascii() == b"2")
 }
 
 /// Moves a page of its own; 0: a limit, locked memory or a filter is in the way.
@@ -217,7 +217,7 @@ mod tests {
 
     #[test]
     fn only_a_kernel_that_promises_no_more_than_it_has_keeps_to_its_commit_limit() {
-        let values = [Some("0\n"), Some("1\n"), Some("2\n"), None];
+        let values = [Some(b"0\n".as_slice()), Some(b"1\n"), Some(b"2\n"), None];
         assert_eq!(values.map(keeps_to_commit), [false, false, true, false]);
     }
 
