@@ -7,6 +7,7 @@
 //! first. Whose a slab is may be read without a lock by who has a block of it, and is read again under that shard's lock.
 
 mod fetching;
+mod gone;
 mod idle;
 mod sharing;
 mod slabs;
@@ -23,6 +24,7 @@ use crate::slab::HomeSlabs;
 use crate::spans::{SHARDS, Spans};
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
+use gone::Gone;
 use slabs::Slabs;
 use spread::Spread;
 use stack::Stack;
@@ -46,6 +48,8 @@ pub struct Central {
     out_bytes_peak: AtomicUsize,
     spread: Spread,
     shards: [Shard; SHARDS],
+    /// By class, what went to the kernel of its slabs. Behind all that each process writes.
+    gone: Gone,
 }
 
 /// What some threads share.
@@ -87,6 +91,7 @@ impl Central {
             out_bytes: AtomicIsize::new(0),
             out_bytes_peak: AtomicUsize::new(0),
             spread: Spread::new(),
+            gone: Gone::new(),
         }
     }
 

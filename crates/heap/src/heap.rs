@@ -143,15 +143,17 @@ impl Heap {
         true
     }
 
-    /// As [`Heap::gather`], where cached blocks keep much memory from other use.
+    /// As [`Heap::gather`], where cached blocks keep much memory from other use. Pages without blocks go then: the heap grows by others.
     #[cold]
     fn gather_spread(&self, own: Option<&ThreadCache>) {
         let before = self.spans.used();
-        if !self.central.claim_spread(&self.spans, before) {
+        if !self.central.claim_spread(&self.spans) {
             return;
         }
         self.gather(own);
-        self.central.note_gathered(&self.spans, before);
+        let purges = self.spans.mode() != PurgeMode::Never;
+        let purged_bytes = if purges { self.central.purge_spread_pages(&self.spans) } else { 0 };
+        self.central.note_gathered(&self.spans, before, purged_bytes);
     }
 
     fn allocate_uncached(&self, class: usize) -> usize {

@@ -269,12 +269,16 @@ fn pages_of(offset: usize, size: usize, page_bytes: usize) -> u64 {
     (u64::MAX >> (63 - (to - from))) << from
 }
 
+/// Pages of a slab.
+pub fn pages(class: usize) -> u32 {
+    (bytes_of(size_class::slab_granules(class)) / os::page_bytes()) as u32
+}
+
 /// Purges every run of pages in which all blocks are free and which were not purged before.
 pub fn purge_free_pages(map: &PageMap, first: u32, class: usize) -> Purges {
     let (slab, page_bytes) = (map.record(first).slab(), os::page_bytes());
     let base = map.address(first);
-    let pages = bytes_of(size_class::slab_granules(class)) / page_bytes;
-    let whole = u64::MAX >> (64 - pages);
+    let whole = u64::MAX >> (64 - pages(class));
     let mut due = whole & !slab.purged_pages() & !pages_in_use(map, first, class, page_bytes, whole);
     let mut purges = Purges::NONE;
     while due != 0 {

@@ -5,12 +5,11 @@
 //! slots of larger ones. Records lie behind each other in pages that begin with a secret. Source: musl's `src/malloc/mallocng/meta.h`.
 
 use faultless_records::contents::Extent;
+use faultless_records::pagemap::PAGE_BYTES;
 
 use super::Sight;
 use super::claim::{Claims, Evidence, Strength};
 use super::kind::Kind;
-use faultless_records::pagemap::PAGE_BYTES;
-
 use super::reader::Reader;
 
 /// What stands before the records of a page, and the bytes of a record.

@@ -113,7 +113,7 @@ impl Central {
         class: usize,
         want: u32,
     ) -> Magazine {
-        let magazine = slabs.take(spans, first, class, want);
+        let magazine = slabs.take(spans, self.gone_if_any(), first, class, want);
         shard.free_blocks[class].set(slabs.free_blocks);
         drop(slabs);
         self.note_out(shard, (magazine.count as usize * size_class::size(class)) as isize);
@@ -133,6 +133,9 @@ impl Central {
         let shard = &self.shards[own];
         let mut slabs = shard.slabs[class].lock();
         slab::format(&spans.map, span, class, own);
+        if let Some(gone) = self.gone_if_any() {
+            gone.note_wanted(class, slab::pages(class));
+        }
         slabs.add(&spans.map, span.first, class);
         self.take_of(spans, shard, slabs, span.first, class, want)
     }
@@ -153,7 +156,7 @@ impl Central {
 
     /// A span for a slab, with pages or without.
     fn fresh_span_for_slab(&self, spans: &Spans, own: usize, class: usize) -> Option<Taken> {
-        self.look_for_spread(spans, &self.shards[own]);
+        self.look_for_spread(&self.shards[own], size_class::slab_granules(class));
         // ORDERING: Relaxed; a statistic that decides about speed only.
         let out_bytes = self.out_bytes.load(Ordering::Relaxed);
         // Of a page, and the line that its class is longer. In each page of a slab of larger blocks may be what nobody writes.

@@ -66,6 +66,24 @@ impl Central {
         purges.bytes as usize
     }
 
+    /// Purges the free pages of partly used slabs, but for classes that [want them again](super::gone). Returns the bytes given back.
+    pub fn purge_spread_pages(&self, spans: &Spans) -> usize {
+        let (gone, mut purges) = (&self.gone, Purges::NONE);
+        let next = gone.next();
+        self.spread.note_gone();
+        self.each_slab_with_free_blocks(spans, |class, first| {
+            if next >> class & 1 == 1 {
+                let more = slab::purge_free_pages(&spans.map, first, class);
+                if more != Purges::NONE {
+                    gone.note(class, (more.bytes as usize / os::page_bytes()) as u32);
+                    purges.add(more);
+                }
+            }
+        });
+        spans.count_purges(purges);
+        purges.bytes as usize
+    }
+
     /// Calls `act(class, first)` for each slab that has at least a page of free blocks, under its class lock.
     fn each_slab_with_free_blocks(&self, spans: &Spans, mut act: impl FnMut(usize, u32)) {
         let map = &spans.map;

@@ -1,5 +1,6 @@
 //! The slabs of one class and shard, by how full they are.
 
+use super::gone::Gone;
 use crate::magazine::Magazine;
 use crate::os;
 use crate::page_map::PageMap;
@@ -64,14 +65,24 @@ impl Slabs {
         self.unlink(map, first);
     }
 
-    /// Takes up to `want` blocks of the slab at `first`.
-    pub fn take(&mut self, spans: &Spans, first: u32, class: usize, want: u32) -> Magazine {
+    /// Takes up to `want` blocks of the slab at `first`. `gone` hears of pages that are wanted again.
+    pub fn take(
+        &mut self,
+        spans: &Spans,
+        gone: Option<&Gone>,
+        first: u32,
+        class: usize,
+        want: u32,
+    ) -> Magazine {
         let map = &spans.map;
         let purged = map.record(first).slab().purged_pages();
         let magazine = slab::take(map, first, class, want);
         self.free_blocks -= magazine.count as usize;
         let wanted = purged & !map.record(first).slab().purged_pages();
         if wanted != 0 {
+            if let Some(gone) = gone {
+                gone.note_wanted(class, wanted.count_ones());
+            }
             spans.slab_pages_wanted(wanted.count_ones() as usize * os::page_bytes());
         }
         let free = map.record(first).slab().free_blocks();

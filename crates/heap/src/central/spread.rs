@@ -5,16 +5,18 @@
 //!
 //! SYNCHRONIZATION: hints; of several threads that see it one sends home.
 
+use super::gone::Gone;
 use super::{Central, Shard};
 use crate::granule::GRANULE_BYTES;
-use crate::page_map::Hint32;
+use crate::page_map::{Hint8, Hint32};
 use crate::size_class::{self, CLASSES};
 use crate::spans::Spans;
 use core::sync::atomic::{AtomicBool, Ordering};
 
 /// Bytes free in a shard's slabs from which on caches are worth emptying: the faults of so much memory take longer than that.
 const WORTH_BYTES: usize = 4 << 20;
-/// So much, and a part of the heap, must come of it, or the heap grow by, for another time.
+/// So much must come of it, or have been made of slabs without pages, for another time; and so much as this part of what is out of the
+/// slabs, or this of the heap, whose granules are looked at.
 struct Further {
     bytes: usize,
     part: u32,
@@ -23,38 +25,78 @@ struct Further {
 /// Where a purger sends home what is not needed for a while; and where nobody else does, and there is one cache.
 const WITH_PURGER: Further = Further { bytes: WORTH_BYTES, part: 4 };
 const ALONE: Further = Further { bytes: 1 << 20, part: 8 };
-/// Granules by which the heap grows from one look to the next.
+const PART_OF_HEAP: u32 = 32;
+/// Granules of slabs without pages that are made from one look to the next.
 const STEP: u32 = 16;
+/// The distance doubles so often at most.
+const IN_VAIN_MOST: u8 = 5;
 
 /// What is known of it.
 pub struct Spread {
-    /// Granules in use from which on it is looked at.
-    looked_at_from: Hint32,
+    /// Granules of slabs that were made of memory without pages since the last look. Memory grows by these, not by what is in use: of
+    /// slabs that are in use the pages without blocks went.
+    fresh: Hint32,
+    /// How many more than [`STEP`] there must be for the next.
+    further: Hint32,
+    /// How often in a row little came of it.
+    in_vain: Hint8,
     /// It is so, and nobody sends home or did since.
     is_found: AtomicBool,
+    /// Pages went to the kernel: else nobody needs to say what is wanted again.
+    has_gone: AtomicBool,
 }
 
 impl Spread {
     /// Nothing known.
     pub const fn new() -> Self {
-        Self { looked_at_from: Hint32::new(0), is_found: AtomicBool::new(false) }
+        Self {
+            fresh: Hint32::new(0),
+            further: Hint32::new(0),
+            in_vain: Hint8::new(0),
+            is_found: AtomicBool::new(false),
+            has_gone: AtomicBool::new(false),
+        }
+    }
+
+    /// Pages went to the kernel.
+    pub fn note_gone(&self) {
+        // ORDERING: Relaxed, here and below; a hint.
+        self.has_gone.store(true, Ordering::Relaxed);
+    }
+
+    /// Looks again when so many granules more were made slabs, but [`STEP`] at least.
+    fn look_after(&self, granules: u32) {
+        self.fresh.set(0);
+        self.further.set(granules.saturating_sub(STEP));
     }
 }
 
 impl Central {
-    /// A slab is made for a shard, of memory that no shard kept.
-    pub(super) fn look_for_spread(&self, spans: &Spans, shard: &Shard) {
-        let Spread { looked_at_from, is_found } = &self.spread;
-        let used = spans.used();
-        if used < looked_at_from.get() {
-            return;
+    /// A slab of so many granules is made for a shard, of memory without pages.
+    pub(super) fn look_for_spread(&self, shard: &Shard, granules: u32) {
+        let Spread { fresh, further, .. } = &self.spread;
+        let now = fresh.get().saturating_add(granules);
+        fresh.set(now);
+        if now >= further.get().saturating_add(STEP) {
+            self.look_at(shard);
         }
+    }
+
+    /// Not inlined: few look.
+    #[cold]
+    fn look_at(&self, shard: &Shard) {
+        self.spread.look_after(0);
         if free_bytes(shard) >= WORTH_BYTES {
             // ORDERING: Relaxed; a hint.
-            is_found.store(true, Ordering::Relaxed);
-        } else {
-            looked_at_from.set(used + STEP);
+            self.spread.is_found.store(true, Ordering::Relaxed);
         }
+    }
+
+    /// Who is to hear of pages that are wanted again, if any went.
+    #[inline]
+    pub(super) fn gone_if_any(&self) -> Option<&Gone> {
+        // ORDERING: Relaxed; a hint.
+        self.spread.has_gone.load(Ordering::Relaxed).then_some(&self.gone)
     }
 
     /// Whether what is cached and in transit had better go home.
@@ -64,28 +106,34 @@ impl Central {
         self.spread.is_found.load(Ordering::Relaxed)
     }
 
-    /// Whether it is the caller's to send home, with so many granules in use: one thread's. Until the heap has grown others do not look.
-    pub fn claim_spread(&self, spans: &Spans, before: u32) -> bool {
+    /// Whether it is the caller's to send home: one thread's. Until the heap has grown others do not look.
+    pub fn claim_spread(&self, spans: &Spans) -> bool {
         // ORDERING: Relaxed; of those who see it the exchange chooses one.
         let is_own = self.spread.is_found.swap(false, Ordering::Relaxed);
         if is_own {
-            self.spread.looked_at_from.set(before + further(spans, before));
+            self.spread.look_after(self.further(spans));
         }
         is_own
     }
 
-    /// It went home; so many granules were in use before.
-    pub fn note_gathered(&self, spans: &Spans, before: u32) {
-        let further = further(spans, before);
-        let was_worth_it = before.saturating_sub(spans.used()) >= further;
-        self.spread.looked_at_from.set(if was_worth_it { before } else { before + further });
+    /// It went home, and so many bytes of pages to the kernel; so many granules were in use before. After each time in vain the next one
+    /// is twice as far off.
+    pub fn note_gathered(&self, spans: &Spans, before: u32, purged_bytes: usize) {
+        let (further, in_vain) = (self.further(spans), &self.spread.in_vain);
+        let emptied = before.saturating_sub(spans.used());
+        let purged = (purged_bytes / GRANULE_BYTES) as u32;
+        in_vain.set(if emptied + purged >= further / 4 { 0 } else { (in_vain.get() + 1).min(IN_VAIN_MOST) });
+        self.spread.look_after(if emptied >= further { 0 } else { further << in_vain.get() });
     }
-}
 
-/// So many granules must come of it, or the heap, of which so many are in use, grow by, for another time.
-fn further(spans: &Spans, used: u32) -> u32 {
-    let Further { bytes, part } = if spans.keeps() { WITH_PURGER } else { ALONE };
-    used / part + (bytes / GRANULE_BYTES) as u32
+    /// So many granules must come of it, or be made slabs, for another time.
+    fn further(&self, spans: &Spans) -> u32 {
+        let Further { bytes, part } = if spans.keeps() { WITH_PURGER } else { ALONE };
+        let free = self.shards_in_use().iter().map(free_bytes).sum::<usize>() / GRANULE_BYTES;
+        let used = spans.used();
+        let out = used.saturating_sub(free as u32);
+        (out / part).max(used / PART_OF_HEAP) + (bytes / GRANULE_BYTES) as u32
+    }
 }
 
 /// Bytes of free blocks in a shard's slabs.
@@ -103,48 +151,47 @@ mod tests {
         let heap = Heap::boxed();
         let (central, shard) = (&heap.central, heap.central.shard(0));
         shard.free_blocks[1].set(WORTH_BYTES / 16);
-        central.look_for_spread(&heap.spans, shard);
+        central.look_for_spread(shard, STEP);
         assert!(central.is_spread());
-        let claims = [0; 2].map(|_| central.claim_spread(&heap.spans, 0));
+        let claims = [0; 2].map(|_| central.claim_spread(&heap.spans));
         assert_eq!((claims, central.is_spread()), ([true, false], false));
-        central.look_for_spread(&heap.spans, shard);
-        assert!(!central.is_spread(), "nor do others find it before the heap has grown");
+        central.look_for_spread(shard, 1);
+        assert!(!central.is_spread(), "nor do others find it before more slabs were made");
     }
 
     #[test]
-    fn spread_memory_is_looked_for_as_the_heap_grows_and_again_when_gathering_was_worth_it() {
-        for (has_purger, further) in [(false, ALONE), (true, WITH_PURGER)] {
+    fn spread_memory_is_looked_for_as_slabs_are_made_again_when_that_was_worth_it_and_later_each_time_when_not()
+     {
+        for has_purger in [false, true] {
             let heap = Heap::boxed();
             let Heap { central, spans, .. } = &*heap;
             spans.set_purger(has_purger);
             let shard = central.shard(0);
             let take = |more: u32| spans.take(0, more, 1, true).unwrap().first;
-            let is_found = || {
-                central.look_for_spread(spans, shard);
+            let is_found_after = |granules: u32| {
+                central.look_for_spread(shard, granules);
                 central.is_spread()
             };
             take(1000);
-            assert!(!is_found(), "nothing is free");
+            assert!(!is_found_after(STEP), "nothing is free");
             // Class 1 is of 16 bytes.
             shard.free_blocks[1].set(WORTH_BYTES / 16);
-            take(STEP - 1);
-            assert!(!is_found());
-            take(1);
-            assert!(is_found());
-            let before = spans.used();
-            assert!(central.claim_spread(spans, before));
-            central.note_gathered(spans, before);
-            let further = before / further.part + (further.bytes / GRANULE_BYTES) as u32;
-            take(further - 1);
-            assert!(!is_found(), "in vain: a part of the heap and as much as is worth it later");
-            let last = take(2 * further);
-            assert!(is_found());
-            let before = spans.used();
-            assert!(central.claim_spread(spans, before));
-            spans.give(last, 2 * further, false);
-            central.note_gathered(spans, before);
-            take(2 * further);
-            assert!(is_found(), "worth it");
+            assert!(!is_found_after(STEP - 1));
+            assert!(is_found_after(1));
+            let further = central.further(spans);
+            for distance in [2 * further, 4 * further] {
+                assert!(central.claim_spread(spans));
+                central.note_gathered(spans, spans.used(), 0);
+                assert!(!is_found_after(distance - 1), "in vain: twice as far off");
+                assert!(is_found_after(1));
+            }
+            assert!(central.claim_spread(spans));
+            central.note_gathered(spans, spans.used(), further as usize * GRANULE_BYTES);
+            assert!(!is_found_after(further - 1));
+            assert!(is_found_after(1), "pages went");
+            assert!(central.claim_spread(spans));
+            central.note_gathered(spans, spans.used() + further, 0);
+            assert!(is_found_after(STEP), "slabs were empty then");
         }
     }
 }

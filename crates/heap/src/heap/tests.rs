@@ -2,6 +2,7 @@ mod caches;
 mod gathering;
 mod large;
 mod slabs;
+mod spread;
 
 use super::*;
 use crate::granule::Span;
