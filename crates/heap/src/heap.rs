@@ -143,7 +143,8 @@ impl Heap {
         true
     }
 
-    /// As [`Heap::gather`], where cached blocks keep much memory from other use. Pages without blocks go then: the heap grows by others.
+    /// As [`Heap::gather`], where cached blocks keep much memory from other use. Where there is no purger, pages without
+    /// blocks go then: the heap grows by others.
     #[cold]
     fn gather_spread(&self, own: Option<&ThreadCache>) {
         let before = self.spans.used();
@@ -151,7 +152,8 @@ impl Heap {
             return;
         }
         self.gather(own);
-        let purges = self.spans.mode() != PurgeMode::Never;
+        // A purger gives them back in time by itself; meanwhile many are wanted again.
+        let purges = self.spans.mode() != PurgeMode::Never && !self.spans.keeps();
         let purged_bytes = if purges { self.central.purge_spread_pages(&self.spans) } else { 0 };
         self.central.note_gathered(&self.spans, before, purged_bytes);
     }
