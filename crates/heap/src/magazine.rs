@@ -93,6 +93,21 @@ pub fn fetch_ahead(block: usize) {
     }
 }
 
+/// As [`fetch_ahead`], of a block that is to be written.
+#[inline(always)]
+pub fn fetch_to_write(block: usize) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a hint, without effect for an address that is none.
+    unsafe {
+        core::arch::asm!("prefetchw [{}]", in(reg) block, options(nostack, preserves_flags, readonly));
+    }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: as above.
+    unsafe {
+        core::arch::asm!("prfm pstl1keep, [{}]", in(reg) block, options(nostack, preserves_flags, readonly));
+    }
+}
+
 /// Links `block` before `next`.
 ///
 /// # Safety

@@ -56,7 +56,7 @@ pub fn take(map: &PageMap, first: u32, class: usize, want: u32) -> Magazine {
     let base = span + size_class::slab_offset(class, first);
     let bitmap = map.bitmap(first, slab.granules());
     let words = size_class::slab_blocks(class).div_ceil(WORD_BITS) as usize;
-    let (mut head, mut tail, mut count) = (0, 0, 0);
+    let (mut head, mut pending, mut count) = (0, (0, 0), 0);
     let mut behind = 0;
     let mut purged = slab.purged_pages();
     let mut word = usize::from(slab.hint());
@@ -74,29 +74,21 @@ pub fn take(map: &PageMap, first: u32, class: usize, want: u32) -> Magazine {
             break;
         }
         bitmap[word].set(bits & !(u64::MAX >> (WORD_BITS - taken) << start));
-        // SAFETY: the run's blocks, and `tail` before them, were free in the bitmap; the class lock makes them ours.
-        unsafe {
-            if tail == 0 {
-                head = block;
-            } else {
-                magazine::set_next(tail, block);
-            }
-            tail = block;
-            for _ in 1..taken {
-                magazine::set_next(tail, tail + size);
-                tail += size;
-            }
+        fetch_run(block, size, taken);
+        // SAFETY: the blocks before this run were free in the bitmap, as it is; the class lock makes them ours.
+        unsafe { link_run(pending, size, block) };
+        if head == 0 {
+            head = block;
         }
+        pending = (block, taken);
         count += taken;
         behind = word as u32 * WORD_BITS + start + taken;
         if purged != 0 {
             purged &= !pages_of(block - span, taken as usize * size, os::page_bytes());
         }
     }
-    if tail != 0 {
-        // SAFETY: as above.
-        unsafe { magazine::set_next(tail, 0) };
-    }
+    // SAFETY: as above.
+    unsafe { link_run(pending, size, 0) };
     slab.set_hint(word as u16);
     slab.set_quiet(0);
     slab.set_purged_pages(purged);
@@ -105,6 +97,36 @@ pub fn take(map: &PageMap, first: u32, class: usize, want: u32) -> Magazine {
     debug_assert!(count <= free);
     slab.set_free_blocks(free - count);
     Magazine { head, count }
+}
+
+/// Fetches the lines of `count` neighbouring blocks that are about to be linked, all at once: else the links wait for one line after the
+/// other, and who releases a lock behind them waits for all.
+#[inline(always)]
+fn fetch_run(block: usize, size: usize, count: u32) {
+    let (lines, distance) = if size < CACHE_LINE_BYTES {
+        ((count as usize * size).div_ceil(CACHE_LINE_BYTES), CACHE_LINE_BYTES)
+    } else {
+        (count as usize, size)
+    };
+    (0..lines).for_each(|line| magazine::fetch_to_write(block + line * distance));
+}
+
+/// Links so many neighbouring blocks from one on, if there are any, each before the next and the last before `behind`.
+///
+/// # Safety
+/// They are the caller's.
+#[inline(always)]
+unsafe fn link_run((mut block, count): (usize, u32), size: usize, behind: usize) {
+    if block == 0 {
+        return;
+    }
+    for _ in 1..count {
+        // SAFETY: the caller says so.
+        unsafe { magazine::set_next(block, block + size) };
+        block += size;
+    }
+    // SAFETY: as above.
+    unsafe { magazine::set_next(block, behind) };
 }
 
 /// Whether the next block taken is one that never left its slab since the memory came from the kernel: all that are free are such.
@@ -197,7 +219,9 @@ impl<'map> HomeSlabs<'map> {
         let (record, size, blocks) = (slab.record, self.locator.size(), self.blocks);
         let (base, end) = (block - index as usize * size, blocks as usize * size);
         let bitmap = self.tables.bitmap(slab.first, record.granules());
-        let (mut block, mut index, mut put, mut hint) = (block, index, 0, record.hint());
+        let (mut block, mut index, mut left, mut hint) = (block, index, count, record.hint());
+        // How far apart the last two blocks were, in bytes and in indices, if they were no neighbours.
+        let (mut step, mut places) = (0, 0);
         // A word is read and written once for all blocks that come in a row.
         let mut word = (index / WORD_BITS) as usize;
         let mut bits = bitmap[word].get();
@@ -205,24 +229,40 @@ impl<'map> HomeSlabs<'map> {
             let bit = index % WORD_BITS;
             // SAFETY: a block of this slab, whose memory is committed.
             let next = unsafe { magazine::next(block) };
-            let has_neighbour = next == block.wrapping_add(size) || next == block.wrapping_sub(size);
-            let (mut mask, mut run, mut rest) = (1 << bit, 1, next);
-            if has_neighbour {
-                // SAFETY: as above.
-                (mask, run, rest) = unsafe { neighbours(block, next, bit, blocks - index, count - put) };
-            }
-            if bits & mask != 0 {
-                misuse(Misuse::DoubleFree, block);
-            }
-            (bits, put, block) = (bits | mask, put + run, rest);
-            let offset = block.wrapping_sub(base);
-            if put == count || offset >= end {
-                break;
-            }
-            let inside;
-            (index, inside) = self.locator.locate(offset);
-            if inside != 0 {
-                break;
+            if next.wrapping_sub(block) == step {
+                if bits & 1 << bit != 0 {
+                    misuse(Misuse::DoubleFree, block);
+                }
+                (bits, left) = (bits | 1 << bit, left - 1);
+                // Not `next`, which is the same: nobody waits for what was read, since how the comparison ends is foretold.
+                (block, index) = (block.wrapping_add(step), index.wrapping_add(places));
+                if left == 0 || index >= blocks {
+                    break;
+                }
+            } else {
+                let has_neighbour = next == block.wrapping_add(size) || next == block.wrapping_sub(size);
+                let (mut mask, mut run, mut rest) = (1 << bit, 1, next);
+                if has_neighbour {
+                    // SAFETY: as above.
+                    (mask, run, rest) = unsafe { neighbours(block, next, bit, blocks - index, left) };
+                }
+                if bits & mask != 0 {
+                    misuse(Misuse::DoubleFree, block);
+                }
+                (bits, left) = (bits | mask, left - run);
+                let (before, offset) = (block, rest.wrapping_sub(base));
+                block = rest;
+                if left == 0 || offset >= end {
+                    break;
+                }
+                let (place, inside) = self.locator.locate(offset);
+                if inside != 0 {
+                    break;
+                }
+                if !has_neighbour {
+                    (step, places) = (block.wrapping_sub(before), place.wrapping_sub(index));
+                }
+                index = place;
             }
             let its_word = (index / WORD_BITS) as usize;
             if its_word != word {
@@ -231,6 +271,7 @@ impl<'map> HomeSlabs<'map> {
                 (word, bits) = (its_word, bitmap[its_word].get());
             }
         }
+        let put = count - left;
         bitmap[word].set(bits);
         record.set_hint(hint.min(word as u16));
         record.set_quiet(0);

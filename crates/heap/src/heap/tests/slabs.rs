@@ -121,6 +121,35 @@ fn neighbours_in_two_slabs_go_home_each_to_its_own() {
 }
 
 #[test]
+fn blocks_that_lie_equally_far_apart_go_home_whatever_lies_between_and_behind() {
+    for (class, step) in (1..CLASSES).flat_map(|class| [1, 2, 3, 5, 64, 100].map(|step| (class, step))) {
+        let heap = heap();
+        let mut blocks = fill_slabs(&heap, class, 3);
+        blocks.sort_unstable();
+        // Up and down, each block once, by equal steps, and a larger one between two turns; through all slabs.
+        let turns = (0..step).flat_map(|start| {
+            let turn: Vec<usize> = blocks.iter().copied().skip(start).step_by(step).collect();
+            if start % 2 == 0 { turn } else { turn.into_iter().rev().collect() }
+        });
+        let order: Vec<usize> = turns.collect();
+        let (go, stay) = order.split_at(order.len() * 2 / 3);
+        let link = |list: &[usize]| {
+            // SAFETY: blocks of the test's own.
+            list.windows(2).for_each(|pair| unsafe { crate::magazine::set_next(pair[0], pair[1]) });
+            // SAFETY: as above.
+            list.last().iter().for_each(|&&last| unsafe { crate::magazine::set_next(last, 0) });
+            crate::magazine::Magazine { head: list[0], count: list.len() as u32 }
+        };
+        heap.central.return_to_slabs(&heap.spans, class, link(go));
+        let counts = || heap.central.counts(&heap.spans.map, class);
+        let all_free = |slabs: usize| slabs * size_class::slab_blocks(class) as usize - stay.len();
+        assert_eq!(counts().free_blocks, all_free(counts().slabs), "class {class}, step {step}");
+        heap.central.return_to_slabs(&heap.spans, class, link(stay));
+        assert_eq!((counts().slabs, heap.spans.counts().used), (0, 0), "class {class}, step {step}");
+    }
+}
+
+#[test]
 fn only_slabs_that_are_left_alone_between_looks_give_their_free_pages() {
     let (heap, class) = (heap_with_purger(), class_of(512));
     let blocks = fill_slabs(&heap, class, 1);
