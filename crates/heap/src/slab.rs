@@ -74,7 +74,9 @@ pub fn take(map: &PageMap, first: u32, class: usize, want: u32) -> Magazine {
             break;
         }
         bitmap[word].set(bits & !(u64::MAX >> (WORD_BITS - taken) << start));
-        fetch_run(block, size, taken);
+        if taken > FEW {
+            fetch_run(block, size, taken);
+        }
         // SAFETY: the blocks before this run were free in the bitmap, as it is; the class lock makes them ours.
         unsafe { link_run(pending, size, block) };
         if head == 0 {
@@ -98,6 +100,9 @@ pub fn take(map: &PageMap, first: u32, class: usize, want: u32) -> Magazine {
     slab.set_free_blocks(free - count);
     Magazine { head, count }
 }
+
+/// Of a run of no more blocks fetching the lines costs more than it saves.
+const FEW: u32 = 4;
 
 /// Fetches the lines of `count` neighbouring blocks that are about to be linked, all at once: else the links wait for one line after the
 /// other, and who releases a lock behind them waits for all.
