@@ -12,6 +12,7 @@ const EMPTY: &str = "#![no_std] #[panic_handler] fn panic(_: &core::panic::Panic
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-changed=order.ld");
+    println!("cargo::rerun-if-changed=data.ld");
     // Threads and exit handlers of the process point into the library: it must never be unloaded.
     println!("cargo::rustc-cdylib-link-arg=-Wl,-z,nodelete");
     // No lazy binding inside malloc.
@@ -23,13 +24,16 @@ fn main() {
     // Each segment from the beginning of a page on: what is relocated and what is written at the start take one page each.
     let ordered = ["-Wl,-z,separate-loadable-segments".to_owned(), format!("-Wl,-T,{folder}/order.ld")];
     // What the loader reads is mapped with what runs first, in one piece of 64 KiB; two segments are two pieces.
-    let joined = ["-Wl,--no-rosegment".to_owned()];
+    let joined = ["-Wl,--no-rosegment".to_owned(), format!("-Wl,-T,{folder}/data.ld")];
     // rust-lld takes all of it, GNU ld the order. Without them the library has more resident pages and is the same otherwise.
-    for arguments in [&ordered[..], &joined[..]] {
-        if linker_takes(arguments).unwrap_or(false) {
-            arguments.iter().for_each(|argument| println!("cargo::rustc-cdylib-link-arg={argument}"));
+    let mut taken = Vec::new();
+    for arguments in [ordered, joined] {
+        let more = [taken.clone(), arguments.to_vec()].concat();
+        if linker_takes(&more).unwrap_or(false) {
+            taken = more;
         }
     }
+    taken.iter().for_each(|argument| println!("cargo::rustc-cdylib-link-arg={argument}"));
 }
 
 /// Whether a shared library can be linked with these arguments, as this crate is going to be.
