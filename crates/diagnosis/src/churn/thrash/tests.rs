@@ -455,3 +455,15 @@ fn numbers_are_written_as_people_say_them() {
     assert_eq!([0.4, 31_044.0, 987.6, 1_234_567.0].map(whole), ["0", "31,000", "988", "1,230,000"]);
     assert_eq!([33.0, 1.0, 2.5].map(pages), ["33 pages", "1 page", "2.5 pages"]);
 }
+
+#[test]
+fn a_damaged_recording_in_which_the_last_time_comes_before_the_first_ends_nothing() {
+    let mut program = Program::start();
+    for _ in 0..10 {
+        program.call(CallKind::Mmap, [0, 135_168, 3, ANONYMOUS, u64::MAX], 0x7f00_0000_0000);
+        program.call(CallKind::Munmap, [0x7f00_0000_0000, 135_168, 0, 0, 0], 0);
+    }
+    let mut recording = program.tally.finish(Circumstances::default());
+    recording.cycles.iter_mut().for_each(|cycle| cycle.seen_ns = (2, 1));
+    findings(&recording);
+}
