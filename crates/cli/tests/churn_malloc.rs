@@ -456,23 +456,31 @@ fn a_running_process_is_seen_by_probes_or_the_refusal_is_told() {
         }",
     );
     let mut running = Running::ready(&mut Command::new(program));
-    let output =
-        place.churn(&["--malloc", "--json", "--for", "500ms", "--pid", &running.pid()]).output().unwrap();
-    if !output.status.success() {
-        assert!(errors(&output).contains("cannot set probes"), "{}", errors(&output));
-        return faultless_skipped::skipped(errors(&output));
+    let is_seen = |report: &Value| {
+        let handed_over = &with(&report["sizes"], "from_bytes", 512)["freed_by_another_thread"]["blocks"];
+        calls(report, "malloc", 2 * KIB) > 3 && handed_over.as_f64() > Some(0.0)
+    };
+    let mut report = Value::Null;
+    // Where others keep the CPUs busy it makes few calls.
+    for time in ["500ms", "4s", "16s"] {
+        let output =
+            place.churn(&["--malloc", "--json", "--for", time, "--pid", &running.pid()]).output().unwrap();
+        if !output.status.success() {
+            assert!(errors(&output).contains("cannot set probes"), "{}", errors(&output));
+            return faultless_skipped::skipped(errors(&output));
+        }
+        report = json(&output);
+        if is_seen(&report) {
+            break;
+        }
     }
-    let report = json(&output);
     assert_eq!(report["mechanism"], "uprobes");
-    let seen = calls(&report, "malloc", 2 * KIB);
-    assert!(seen > 3, "{report}");
+    assert!(is_seen(&report), "{report}");
     let make = with(&report["callers"], "function", "make");
     assert!(
         number(&make["allocated"]["blocks"]) > 0.0 || report["described"].as_u64() < Some(100),
         "{report}"
     );
-    let handed_over = &with(&report["sizes"], "from_bytes", 512)["freed_by_another_thread"]["blocks"];
-    assert!(number(handed_over) > 0.0, "{report}");
     assert!(running.0.try_wait().unwrap().is_none(), "it goes on");
 }
 
