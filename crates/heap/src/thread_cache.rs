@@ -10,6 +10,7 @@
 //! `tests/revocation_model.rs` checks all interleavings of this on x86-TSO and on aarch64, and that it breaks without a barrier.
 
 mod again;
+mod ahead;
 mod bin;
 mod budget;
 mod demand;
@@ -151,7 +152,7 @@ impl ThreadCache {
         // ORDERING: for the compiler, as above: whoever has the block may overwrite its link, and this thread change `room` again, only
         // after `head` is stored, or the sum may fit with this operation still under way.
         compiler_fence(Ordering::SeqCst);
-        magazine::fetch_ahead(next);
+        magazine::fetch_ahead(bin.ahead.of(next));
         head
     }
 
@@ -263,6 +264,7 @@ impl ThreadCache {
         let (kept, excess) = unsafe { rest.split(bin.capacity.get()) };
         central.store(spans, self.shard(), class, excess);
         bin.replace(kept);
+        bin.look_ahead(kept);
         NewBlock { address: block, zero }
     }
 
@@ -331,6 +333,7 @@ impl ThreadCache {
         // SAFETY: the caller gave the block up.
         unsafe { magazine::set_next(block, list.head) };
         bin.replace(Magazine { head: block, count: list.count + 1 });
+        bin.fetch_next();
     }
 
     /// Makes an empty cache ready for a thread. Before it has an owner.

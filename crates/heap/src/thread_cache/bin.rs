@@ -1,8 +1,9 @@
 //! The lists of a cache, and how `free` finds that of a block.
 
+use super::ahead::Ahead;
 use super::demand::Demand;
 use crate::magazine::Magazine;
-use crate::page_map::{Guarded16, Tag};
+use crate::page_map::{Guarded8, Tag};
 use crate::size_class::{CLASSES, GOING_HOME};
 use core::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 
@@ -34,10 +35,12 @@ pub struct Bin {
     pub capacity: Capacity,
     /// Whether the thread takes such blocks. Synchronization: the cache's lock.
     pub demand: Demand,
+    /// What is fetched ahead. Synchronization: owner only.
+    pub ahead: Ahead,
 }
 
-/// A number of blocks, a magazine's at most, in 16 bits.
-pub struct Capacity(Guarded16);
+/// A number of blocks, a magazine's at most, in 8 bits.
+pub struct Capacity(Guarded8);
 
 impl Capacity {
     /// The number.
@@ -49,8 +52,8 @@ impl Capacity {
     /// Another.
     #[inline]
     pub fn set(&self, blocks: u32) {
-        debug_assert!(u16::try_from(blocks).is_ok());
-        self.0.set(blocks as u16);
+        debug_assert!(u8::try_from(blocks).is_ok());
+        self.0.set(blocks as u8);
     }
 }
 
@@ -126,8 +129,9 @@ impl Bin {
         Self {
             head: AtomicUsize::new(GATE),
             room: AtomicI32::new(0),
-            capacity: Capacity(Guarded16::new(0)),
+            capacity: Capacity(Guarded8::new(0)),
             demand: Demand::new(),
+            ahead: Ahead::new(),
         }
     }
 

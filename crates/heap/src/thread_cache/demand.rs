@@ -15,18 +15,35 @@ const REFUSED: u8 = 2;
 /// The pressure at which a list becomes longer.
 const PRESSING: u8 = 8;
 
-/// What is known of a bin. Synchronization: the cache's lock.
-pub struct Demand {
-    /// Lists that may fill with others' blocks before the class counts as unwanted. 0 at first: who takes blocks begins with a refill.
-    wanted: Guarded8,
-    /// How much oftener than not the last lists found no place in transit.
-    pressure: Guarded8,
-}
+const PRESSURE_SHIFT: u32 = 4;
+const WANTED: u8 = (1 << PRESSURE_SHIFT) - 1;
+const _: () = assert!(LISTS <= WANTED && PRESSING + REFUSED - 1 <= u8::MAX >> PRESSURE_SHIFT);
+
+/// What is known of a bin, two numbers in a byte. Synchronization: the cache's lock.
+pub struct Demand(Guarded8);
 
 impl Demand {
     /// Nobody took any.
     pub const fn new() -> Self {
-        Self { wanted: Guarded8::new(0), pressure: Guarded8::new(0) }
+        Self(Guarded8::new(0))
+    }
+
+    /// Lists that may fill with others' blocks before the class counts as unwanted. 0 at first: who takes blocks begins with a refill.
+    fn wanted(&self) -> u8 {
+        self.0.get() & WANTED
+    }
+
+    fn set_wanted(&self, lists: u8) {
+        self.0.set(self.pressure() << PRESSURE_SHIFT | lists);
+    }
+
+    /// How much oftener than not the last lists found no place in transit.
+    fn pressure(&self) -> u8 {
+        self.0.get() >> PRESSURE_SHIFT
+    }
+
+    fn set_pressure(&self, pressure: u8) {
+        self.0.set(pressure << PRESSURE_SHIFT | self.wanted());
     }
 }
 
@@ -38,25 +55,25 @@ pub fn enough_unwanted(class: usize) -> u32 {
 impl Bin {
     /// The thread wanted a block, and there was none.
     pub fn note_wanted(&self) {
-        self.demand.wanted.set(LISTS);
+        self.demand.set_wanted(LISTS);
     }
 
     /// The list was full, and the block that found no room is another shard's.
     pub fn note_foreign(&self) {
-        self.demand.wanted.set(self.demand.wanted.get().saturating_sub(1));
+        self.demand.set_wanted(self.demand.wanted().saturating_sub(1));
     }
 
     /// Whether the thread takes blocks of the class, too.
     pub fn is_wanted(&self) -> bool {
-        self.demand.wanted.get() > 0
+        self.demand.wanted() > 0
     }
 
     /// An unwanted list went away, and was passed on as a whole or not. Returns whether longer ones are worth it.
     pub fn note_sent(&self, is_passed_on: bool) -> bool {
-        let before = self.demand.pressure.get();
+        let before = self.demand.pressure();
         let pressure = if is_passed_on { before.saturating_sub(1) } else { before + REFUSED };
         let is_pressing = pressure >= PRESSING;
-        self.demand.pressure.set(if is_pressing { 0 } else { pressure });
+        self.demand.set_pressure(if is_pressing { 0 } else { pressure });
         is_pressing
     }
 }
