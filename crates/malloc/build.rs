@@ -28,7 +28,8 @@ fn main() {
     // rust-lld takes all of it, GNU ld the order. Without them the library has more resident pages and is the same otherwise.
     let mut taken = Vec::new();
     for arguments in [ordered, joined] {
-        let more = [taken.clone(), arguments.to_vec()].concat();
+        // data.ld in front of order.ld, whose .bss would take all.
+        let more = [arguments.to_vec(), taken.clone()].concat();
         if linker_takes(&more).unwrap_or(false) {
             taken = more;
         }

@@ -27,15 +27,15 @@ pub struct Heap {
     pub(crate) central: Central,
 }
 
-/// How much of the end of `spans` each process writes: from the lists of clean spans of 24 MiB and more on.
-const SPANS_END_BYTES: usize = 1216;
+/// How much of the end of `spans` each process reads or writes: from the end of the first span heap's trace on, which its lists follow.
+const SPANS_END_BYTES: usize = 1408;
 /// Puts that at the beginning of a page.
 const AHEAD_BYTES: usize =
     PAGE_BYTES - (size_of::<Large>() + size_of::<Spans>() - SPANS_END_BYTES) % PAGE_BYTES;
 const PAGE_BYTES: usize = 4096;
 const _: () = assert!(
     SPANS_END_BYTES + size_of::<Caches>() + Central::FIRST_SHARD_END <= 2 * PAGE_BYTES,
-    "what each process writes lies on two pages"
+    "what each process reads or writes lies on two pages"
 );
 
 /// From this size on the kernel is asked whether there is so much memory: what the heap maps it does not count.

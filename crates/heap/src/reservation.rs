@@ -27,9 +27,9 @@ pub const BITMAP_BYTES: usize = GRANULE_BYTES / 16 / 8;
 const COVERAGE_MAX: u32 = 1 << 24;
 /// Fewest granules a range covers: 256 MiB, and where even the tables of that are refused a half or a quarter of it.
 const COVERAGE_MIN: u32 = 1 << 12;
-/// First and largest steps, in granules, in which memory is committed: 32 and 64 MiB. A program that locks all its memory
-/// makes a whole step resident.
-const STEP_MIN: u32 = 512;
+/// First, second and largest steps, in granules: 4, 32 and 64 MiB. The records of both ends of the first lie on one page.
+const STEP_MIN: u32 = 64;
+const SECOND_STEP: u32 = 512;
 const STEP_MAX: u32 = 1024;
 /// Where the program locked its memory (`mlockall`), which brings in all that is committed: 1 MiB.
 const STEP_LOCKED: u32 = 16;
@@ -247,7 +247,7 @@ impl Reservation {
         let ambitious = granules.max(wanted + free);
         let grown =
             self.extend(&mut growth, ambitious, free).or_else(|| self.extend(&mut growth, granules, free))?;
-        growth.step = (step * 2).min(STEP_MAX);
+        growth.step = if step < SECOND_STEP { SECOND_STEP } else { STEP_MAX };
         Some(grown)
     }
 
@@ -454,7 +454,7 @@ mod tests {
         os::REFUSED.set(0);
         let next = reservation.grow(4, 3).unwrap();
         assert!(next.first >= behind, "{next:?}, and {end} to {behind} are not ours");
-        assert_eq!(next.granules, STEP_MAX + 3, "what is free before the limit does not continue there");
+        assert_eq!(next.granules, SECOND_STEP + 3, "what is free before the limit does not continue there");
     }
 
     #[test]
