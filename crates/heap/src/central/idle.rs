@@ -37,49 +37,49 @@ impl Central {
     /// Purges the free pages of slabs that were left alone for [`QUIET_LOOKS`] calls. Returns whether a later call has something
     /// to purge.
     pub fn purge_quiet_slabs(&self, spans: &Spans) -> bool {
-        let (mut is_left, mut purges) = (false, Purges::NONE);
-        self.each_slab_with_free_blocks(spans, |class, first| {
+        let mut is_left = false;
+        self.purge_slabs(spans, |class, first| {
             let slab = spans.map.record(first).slab();
             match slab.quiet() {
-                PURGED => {}
+                PURGED => Purges::NONE,
                 looks if looks < QUIET_LOOKS => {
                     slab.set_quiet(looks + 1);
                     is_left = true;
+                    Purges::NONE
                 }
                 _ => {
                     slab.set_quiet(PURGED);
-                    purges.add(slab::purge_free_pages(&spans.map, first, class));
+                    slab::purge_free_pages(&spans.map, first, class)
                 }
             }
         });
-        spans.count_purges(purges);
         is_left
     }
 
     /// Purges the free pages of all partly used slabs. Returns the bytes given back.
     pub fn purge_slab_pages(&self, spans: &Spans) -> usize {
-        let mut purges = Purges::NONE;
-        self.each_slab_with_free_blocks(spans, |class, first| {
-            purges.add(slab::purge_free_pages(&spans.map, first, class));
-        });
-        spans.count_purges(purges);
-        purges.bytes as usize
+        self.purge_slabs(spans, |class, first| slab::purge_free_pages(&spans.map, first, class))
     }
 
-    /// Purges the free pages of partly used slabs, but for classes that [want them again](super::gone). Returns the bytes given back.
+    /// Purges the free pages of partly used slabs, except those of classes that [want them again](super::gone). Returns the bytes
+    /// given back.
     pub fn purge_spread_pages(&self, spans: &Spans) -> usize {
-        let (gone, mut purges) = (&self.gone, Purges::NONE);
-        let next = gone.next();
+        let next = self.gone.next();
         self.spread.note_gone();
-        self.each_slab_with_free_blocks(spans, |class, first| {
-            if next >> class & 1 == 1 {
-                let more = slab::purge_free_pages(&spans.map, first, class);
-                if more != Purges::NONE {
-                    gone.note(class, (more.bytes as usize / os::page_bytes()) as u32);
-                    purges.add(more);
-                }
+        self.purge_slabs(spans, |class, first| {
+            if next >> class & 1 == 0 {
+                return Purges::NONE;
             }
-        });
+            let purges = slab::purge_free_pages(&spans.map, first, class);
+            self.gone.note(class, (purges.bytes as usize / os::page_bytes()) as u32);
+            purges
+        })
+    }
+
+    /// Calls `purge(class, first)` as [`Self::each_slab_with_free_blocks`] does, and counts what it purged. Returns the bytes given back.
+    fn purge_slabs(&self, spans: &Spans, mut purge: impl FnMut(usize, u32) -> Purges) -> usize {
+        let mut purges = Purges::NONE;
+        self.each_slab_with_free_blocks(spans, |class, first| purges.add(purge(class, first)));
         spans.count_purges(purges);
         purges.bytes as usize
     }
