@@ -78,83 +78,142 @@ pub fn walk(
     let mut size = read_size(window, address)?;
     let mut fenceposts = 0;
     while address < stretch.end {
-        let fault = |reason| Fault { address, reason };
+        let head = Head { address, size, left: stretch.end - address, fenceposts };
         let bytes = size.bytes();
-        let left = stretch.end - address;
-        if bytes == 0 {
-            // The second fencepost of a thread's heap; a few bytes of padding may follow.
-            if fenceposts == 0 || left > LEAST_CHUNK_BYTES {
-                return Err(fault("its size is 0"));
+        match head.place(stretch.top)? {
+            Place::Last => {
+                visit(window, Chunk { address, bytes: head.left, kind: Kind::Fencepost });
+                return Ok(stretch.end);
             }
-            visit(window, Chunk { address, bytes: left, kind: Kind::Fencepost });
-            return Ok(stretch.end);
-        }
-        if !bytes.is_multiple_of(ALIGNMENT) || bytes > left {
-            return Err(fault("its size leads out of the heap"));
-        }
-        if address == stretch.top {
-            visit(window, Chunk { address, bytes, kind: Kind::Top });
-            return Ok(address + bytes);
-        }
-        if bytes == FENCEPOST_BYTES {
-            visit(window, Chunk { address, bytes, kind: Kind::Fencepost });
-            address += bytes;
-            fenceposts += 1;
-            if address == stretch.end {
-                return Ok(address);
+            Place::Top => {
+                visit(window, Chunk { address, bytes, kind: Kind::Top });
+                return Ok(address + bytes);
             }
-            // Two of them end a stretch of the main arena, and behind a top of the least size a third.
-            let next = read_size(window, address);
-            if fenceposts > 1 && !next.is_ok_and(|next| next.bytes() == FENCEPOST_BYTES && fenceposts == 2) {
-                return Ok(address);
+            Place::Fencepost => {
+                visit(window, Chunk { address, bytes, kind: Kind::Fencepost });
+                address += bytes;
+                fenceposts += 1;
+                match read_behind_fencepost(window, address, stretch.end, fenceposts)? {
+                    Some(next) => size = next,
+                    None => return Ok(address),
+                }
             }
-            size = next?;
-            continue;
+            Place::Between => {
+                let (kind, next) = head.read_body(window, stretch)?;
+                visit(window, Chunk { address, bytes, kind });
+                address += bytes;
+                fenceposts += u32::from(kind == Kind::Fencepost);
+                size = next;
+            }
         }
-        if let Some(reason) = objection(size, left, fenceposts) {
-            return Err(fault(reason));
-        }
-        // Before the next one's head, which may lie far away.
-        let [stored, forward, back] = window.words::<3>(address + 8).ok_or(fault("it cannot be read"))?;
-        let [footer, next] = window
-            .words::<2>(address + bytes)
-            .ok_or(Fault { address: address + bytes, reason: "it cannot be read" })?;
-        let next = SizeWord(next);
-        // What was left of the top of a thread's heap: 48 bytes make one fencepost of 32, without the arena's flag.
-        let is_marked = size.is_of_thread_arena() == stretch.is_of_thread_arena;
-        if !is_marked && bytes == LEAST_CHUNK_BYTES && next.bytes() == 0 && left - bytes <= LEAST_CHUNK_BYTES
-        {
-            visit(window, Chunk { address, bytes, kind: Kind::Fencepost });
-            address += bytes;
-            fenceposts += 1;
-            size = next;
-            continue;
-        }
-        let kind = match (next.previous_is_used(), is_marked) {
-            (true, false) => return Err(fault("it says that it belongs to another kind of arena")),
-            (true, true) if stretch.fast.contains(&address) => Kind::Fast,
-            (true, true) => Kind::Used,
-            (false, _) if footer != bytes => return Err(fault("it is free, and its two sizes differ")),
-            (false, _) => Kind::Binned { stored, next: forward, previous: back },
-        };
-        visit(window, Chunk { address, bytes, kind });
-        address += bytes;
-        size = next;
     }
     Err(Fault { address, reason: "the heap ends before its last chunk" })
 }
 
-/// Why a chunk in a stretch, of which so much is left, cannot have this size if it is neither top nor fencepost.
-fn objection(size: SizeWord, left: u64, fenceposts: u32) -> Option<&'static str> {
-    if size.bytes() < LEAST_CHUNK_BYTES || fenceposts > 0 {
-        Some("its size is smaller than any chunk's")
-    } else if size.is_mapping() {
-        Some("it says that it is a mapping of its own")
-    } else if size.bytes() == left {
-        Some("it ends where a top chunk or a fencepost should be")
-    } else {
-        None
+/// A chunk of which only the size was read, and where in its stretch it lies.
+struct Head {
+    address: u64,
+    size: SizeWord,
+    /// Bytes from here to the end of the stretch.
+    left: u64,
+    /// Fenceposts in front of it.
+    fenceposts: u32,
+}
+
+/// What the size alone tells about a chunk.
+enum Place {
+    /// The second fencepost of a thread's heap, which has no size; a few bytes of padding may follow.
+    Last,
+    /// The arena's top chunk.
+    Top,
+    /// A fencepost of the usual size.
+    Fencepost,
+    /// Anything else: its contents tell what it is.
+    Between,
+}
+
+impl Head {
+    fn place(&self, top: u64) -> Result<Place, Fault> {
+        let bytes = self.size.bytes();
+        if bytes == 0 {
+            let is_last = self.fenceposts > 0 && self.left <= LEAST_CHUNK_BYTES;
+            return if is_last { Ok(Place::Last) } else { Err(self.fault("its size is 0")) };
+        }
+        if !bytes.is_multiple_of(ALIGNMENT) || bytes > self.left {
+            return Err(self.fault("its size leads out of the heap"));
+        }
+        if self.address == top {
+            return Ok(Place::Top);
+        }
+        if bytes == FENCEPOST_BYTES {
+            return Ok(Place::Fencepost);
+        }
+        self.objection().map_or(Ok(Place::Between), |reason| Err(self.fault(reason)))
     }
+
+    /// Why a chunk that is neither top nor fencepost cannot have this size.
+    fn objection(&self) -> Option<&'static str> {
+        if self.size.bytes() < LEAST_CHUNK_BYTES || self.fenceposts > 0 {
+            Some("its size is smaller than any chunk's")
+        } else if self.size.is_mapping() {
+            Some("it says that it is a mapping of its own")
+        } else if self.size.bytes() == self.left {
+            Some("it ends where a top chunk or a fencepost should be")
+        } else {
+            None
+        }
+    }
+
+    /// What the chunk is, by its contents and the flags of the next one, and the size of that.
+    fn read_body(&self, window: &mut Window<'_>, stretch: &Stretch<'_>) -> Result<(Kind, SizeWord), Fault> {
+        let (address, bytes) = (self.address, self.size.bytes());
+        // Read before the next chunk's head: that may lie far away, and the window would have to come back.
+        let [stored, forward, back] =
+            window.words::<3>(address + 8).ok_or(self.fault("it cannot be read"))?;
+        let [footer, next] = window
+            .words::<2>(address + bytes)
+            .ok_or(Fault { address: address + bytes, reason: "it cannot be read" })?;
+        let next = SizeWord(next);
+        let is_marked = self.size.is_of_thread_arena() == stretch.is_of_thread_arena;
+        // If 48 bytes are left of the top of a thread's heap, its first fencepost has 32 bytes and lacks the arena's flag.
+        let is_at_end = next.bytes() == 0 && self.left - bytes <= LEAST_CHUNK_BYTES;
+        if !is_marked && bytes == LEAST_CHUNK_BYTES && is_at_end {
+            return Ok((Kind::Fencepost, next));
+        }
+        let kind = match (next.previous_is_used(), is_marked) {
+            (true, false) => return Err(self.fault("it says that it belongs to another kind of arena")),
+            (true, true) if stretch.fast.contains(&address) => Kind::Fast,
+            (true, true) => Kind::Used,
+            (false, _) if footer != bytes => {
+                return Err(self.fault("it is free, and its two sizes differ"));
+            }
+            (false, _) => Kind::Binned { stored, next: forward, previous: back },
+        };
+        Ok((kind, next))
+    }
+
+    fn fault(&self, reason: &'static str) -> Fault {
+        Fault { address: self.address, reason }
+    }
+}
+
+/// The size of what lies behind a fencepost; none where the stretch ends there. Two fenceposts end a stretch of the main arena,
+/// or three where its top had the least size.
+fn read_behind_fencepost(
+    window: &mut Window<'_>,
+    address: u64,
+    end: u64,
+    fenceposts: u32,
+) -> Result<Option<SizeWord>, Fault> {
+    if address == end {
+        return Ok(None);
+    }
+    let next = read_size(window, address);
+    let is_third = |next: SizeWord| next.bytes() == FENCEPOST_BYTES && fenceposts == 2;
+    if fenceposts > 1 && !next.is_ok_and(is_third) {
+        return Ok(None);
+    }
+    next.map(Some)
 }
 
 fn read_size(window: &mut Window<'_>, address: u64) -> Result<SizeWord, Fault> {
