@@ -103,13 +103,12 @@ pub fn judge(arms: &[ArmResult], scope: Scope, page_bytes: u64) -> Option<Verdic
         .map(|((arm, verdict), obstacle)| Remedy { arm, verdict, obstacle })
         .collect();
     let best_libc = best_libc(&remedies);
-    let faultless_helps = remedies.iter().any(|remedy| remedy.arm.role == Role::Faultless && remedy.helps());
+    let findings =
+        Findings { remedies: &remedies, base: &base, best_libc, scope, page_bytes: page_bytes as f64 };
+    let lasting = findings.lasting_faults().filter(|_| !findings.something_helps() && scope == Scope::All);
+    let (faultless_helps, faults_stay) = (findings.faultless_helps(), lasting.is_some());
+    let sentence = findings.sentence(lasting);
     let endings_agree = do_endings_agree(arms);
-    let helps = best_libc.is_some() || faultless_helps;
-    let lasting =
-        lasting_faults(&base, page_bytes as f64, &remedies).filter(|_| !helps && scope == Scope::All);
-    let faults_stay = lasting.is_some();
-    let sentence = sentence(&remedies, &base, best_libc, lasting, scope, page_bytes as f64);
     Some(Verdict { arms: verdicts, sentence, best_libc, faultless_helps, faults_stay, endings_agree })
 }
 
@@ -225,58 +224,102 @@ fn is_nearly_as_good(remedy: &Remedy<'_>, best: &Remedy<'_>) -> bool {
     is_fast && effect.is_some_and(|effect| !effect.costs_memory())
 }
 
-fn sentence(
-    remedies: &[Remedy<'_>],
-    base: &Figures,
+/// What the sentence is about.
+struct Findings<'a> {
+    remedies: &'a [Remedy<'a>],
+    base: &'a Figures,
     best_libc: Option<usize>,
-    lasting_faults: Option<String>,
     scope: Scope,
     page_bytes: f64,
-) -> String {
-    let mut clauses: Vec<String> = Vec::new();
-    let faultless = remedies.iter().find(|remedy| remedy.arm.role == Role::Faultless);
-    let faultless_helps = faultless.is_some_and(Remedy::helps);
-    let has_libc_settings = remedies.iter().any(|remedy| matches!(remedy.arm.role, Role::Libc(_)));
-    let is_untried = faultless.is_some_and(|remedy| remedy.obstacle == Some(Obstacle::NotLoaded));
-    // A command that is linked with it, or all programs of the machine.
-    let is_alone = remedies.iter().flat_map(|remedy| &remedy.arm.runs).all(ran_faultless);
-    if best_libc.is_some() || faultless_helps {
-        clauses.push(match scope {
-            Scope::Doubtful => format!("in figures that are in doubt, {}", cause(base, page_bytes)),
-            Scope::All | Scope::Part => cause(base, page_bytes),
-        });
-    } else if is_alone {
-        clauses.push("the command runs under Faultless as it is, and no other allocator was tried".into());
-    } else if !is_untried {
-        clauses.push(nothing_helps(remedies, scope).into());
-        clauses.extend(lasting_faults);
+}
+
+impl Findings<'_> {
+    fn sentence(&self, lasting_faults: Option<String>) -> String {
+        let mut clauses = self.opening(lasting_faults);
+        let helpful_faultless = self.faultless().filter(|remedy| remedy.helps());
+        clauses.extend(helpful_faultless.map(|remedy| praise("Faultless", remedy.verdict)));
+        clauses.extend(self.on_libc());
+        clauses.extend(self.on_others());
+        one_sentence(&clauses)
     }
-    if let Some(remedy) = faultless.filter(|_| faultless_helps) {
-        clauses.push(praise("Faultless", remedy.verdict));
+
+    /// The answer: what is wrong with the command as it is, or that there is nothing to do.
+    fn opening(&self, lasting_faults: Option<String>) -> Vec<String> {
+        // A command that is linked with Faultless, or a machine all of whose programs are started with it.
+        let is_alone = self.remedies.iter().flat_map(|remedy| &remedy.arm.runs).all(ran_faultless);
+        if self.something_helps() {
+            let cause = cause(self.base, self.page_bytes);
+            vec![match self.scope {
+                Scope::Doubtful => format!("in figures that are in doubt, {cause}"),
+                Scope::All | Scope::Part => cause,
+            }]
+        } else if is_alone {
+            vec!["the command runs under Faultless as it is, and no other allocator was tried".into()]
+        } else if self.faultless_is_untried() {
+            vec![]
+        } else {
+            let nothing = nothing_helps(self.remedies, self.scope).to_owned();
+            [nothing].into_iter().chain(lasting_faults).collect()
+        }
     }
-    match best_libc {
-        Some(place) => clauses.push(praise(&remedies[place].arm.name, remedies[place].verdict)),
+
+    /// The best settings, or that there are none although something else helps or could not be tried.
+    fn on_libc(&self) -> Option<String> {
+        if let Some(place) = self.best_libc {
+            let Remedy { arm, verdict, .. } = &self.remedies[place];
+            return Some(praise(&arm.name, verdict));
+        }
         // Where the command brings another allocator along, none was tried.
-        None if has_libc_settings && (faultless_helps || is_untried) => {
-            clauses.push(match scope {
-                Scope::Doubtful => "no libc setting helps, which proves little".into(),
-                Scope::All | Scope::Part => "no libc setting helps".into(),
-            });
-        }
-        None => {}
+        let has_settings = self.remedies.iter().any(|remedy| matches!(remedy.arm.role, Role::Libc(_)));
+        let is_worth_saying = self.faultless_helps() || self.faultless_is_untried();
+        (has_settings && is_worth_saying).then(|| match self.scope {
+            Scope::Doubtful => "no libc setting helps, which proves little".to_owned(),
+            Scope::All | Scope::Part => "no libc setting helps".to_owned(),
+        })
     }
-    for (place, remedy) in remedies.iter().enumerate() {
-        let name = &remedy.arm.name;
-        let is_praised = best_libc == Some(place) || (remedy.arm.role == Role::Faultless && remedy.helps());
-        match (remedy.obstacle, remedy.verdict.effect) {
-            (Some(obstacle), _) => clauses.push(format!("{name} {}", obstacle.in_words())),
-            (None, Some(effect)) if !is_praised => {
-                clauses.push(format!("{name} {}", plain(&effect, &remedy.verdict.figures, base, scope)));
+
+    /// A clause for each arm that is not praised.
+    fn on_others(&self) -> impl Iterator<Item = String> {
+        self.remedies.iter().enumerate().filter_map(|(place, remedy)| {
+            let Remedy { arm, verdict, obstacle } = remedy;
+            let is_praised = self.best_libc == Some(place) || (arm.role == Role::Faultless && remedy.helps());
+            match (obstacle, verdict.effect) {
+                (Some(obstacle), _) => Some(format!("{} {}", arm.name, obstacle.in_words())),
+                (None, Some(effect)) if !is_praised => {
+                    let outcome = plain(&effect, &verdict.figures, self.base, self.scope);
+                    Some(format!("{} {outcome}", arm.name))
+                }
+                _ => None,
             }
-            _ => {}
-        }
+        })
     }
-    one_sentence(&clauses)
+
+    fn faultless(&self) -> Option<&Remedy<'_>> {
+        self.remedies.iter().find(|remedy| remedy.arm.role == Role::Faultless)
+    }
+
+    fn faultless_helps(&self) -> bool {
+        self.faultless().is_some_and(Remedy::helps)
+    }
+
+    fn faultless_is_untried(&self) -> bool {
+        self.faultless().is_some_and(|remedy| remedy.obstacle == Some(Obstacle::NotLoaded))
+    }
+
+    fn something_helps(&self) -> bool {
+        self.best_libc.is_some() || self.faultless_helps()
+    }
+
+    /// Faults that bring in the memory again and again, and are not fewer under another allocator nor with any setting. The figures
+    /// do not tell whose they are: they may come from mappings of the command's own, from each process that starts, or from memory
+    /// that lies idle for so long that every allocator gives it back.
+    fn lasting_faults(&self) -> Option<String> {
+        let faults = |remedy: &Remedy<'_>| remedy.verdict.effect.map(|effect| effect.faults);
+        let stay = faults(self.faultless()?) == Some(Change::Same)
+            && self.remedies.iter().all(|remedy| faults(remedy) != Some(Change::Less));
+        let faults = many_times_over(self.base, self.page_bytes).filter(|_| stay)?;
+        Some(format!("its {faults}, and nothing that was tried takes them away"))
+    }
 }
 
 fn one_sentence(clauses: &[String]) -> String {
@@ -305,18 +348,6 @@ fn cause(base: &Figures, page_bytes: f64) -> String {
         Some(faults) => format!("as it is, {faults} ({:.2} s of system time)", base.system.median),
         None => "the allocator makes a difference".into(),
     }
-}
-
-/// Faults that bring in the memory again and again, and are not fewer under another allocator nor with any setting. Whose they are the
-/// figures do not tell: they come from mappings of the command's own, from each process that starts, or from memory that no allocator
-/// keeps for as long as it is not wanted.
-fn lasting_faults(base: &Figures, page_bytes: f64, remedies: &[Remedy<'_>]) -> Option<String> {
-    let faults = |remedy: &Remedy<'_>| remedy.verdict.effect.map(|effect| effect.faults);
-    let faultless = remedies.iter().find(|remedy| remedy.arm.role == Role::Faultless)?;
-    let stay = faults(faultless) == Some(Change::Same)
-        && remedies.iter().all(|remedy| faults(remedy) != Some(Change::Less));
-    let faults = many_times_over(base, page_bytes).filter(|_| stay)?;
-    Some(format!("its {faults}, and nothing that was tried takes them away"))
 }
 
 /// How often the faults could have brought in the whole peak resident memory, where that is often: at least, as a huge
