@@ -149,13 +149,12 @@ fn faultless(heap: &FaultlessHeap) -> String {
     format!("Its own account, {:.1} s old:\n{account}\n\n{table}", heap.age.as_secs_f64())
 }
 
-/// Names, figures and words about them, under the figures' unit.
-fn account(unit: Unit, rows: &[(&str, String, String)]) -> String {
+/// Rows under the unit of their figures.
+fn account(unit: Unit, rows: &[Row]) -> String {
     let width = rows.iter().map(|(_, figure, _)| figure.len()).max().unwrap_or(0).max(3);
     let mut lines = vec![format!("{:<9} {:>width$}", "", unit.name)];
-    let line = |(name, figure, words): &(&str, String, String)| {
-        format!("{name:<9} {figure:>width$}  {words}").trim_end().to_owned()
-    };
+    let line =
+        |(name, figure, words): &Row| format!("{name:<9} {figure:>width$}  {words}").trim_end().to_owned();
     lines.extend(rows.iter().map(line));
     lines.join("\n")
 }
@@ -199,61 +198,66 @@ fn standing(stop: &Stop) -> String {
     text
 }
 
+/// A line of an account: what is counted, how much of it there is, and words about it.
+type Row = (&'static str, String, String);
+
+/// All arenas as one account.
 fn answer(walk: &HeapWalk, unit: Unit, reserved: u64) -> String {
     let total = &walk.total;
-    let holding = total.holding;
     let heaps: usize = walk.arenas.iter().map(|arena| arena.heaps.len()).sum();
+    let extent = format!("{}, {}", several(walk.arenas.len() as u64, "arena"), several(heaps as u64, "heap"));
     let used = total.used.total();
-    let resident = |bytes: u64| if walk.residency_is_known { unit.text(bytes) } else { "?".to_owned() };
-    let mut rows = vec![
-        (
-            "reserved",
-            unit.text(reserved),
-            format!("{}, {}", several(walk.arenas.len() as u64, "arena"), several(heaps as u64, "heap")),
-        ),
+    let swapped = match total.holding.swapped_bytes {
+        0 => String::new(),
+        bytes => format!("and {} in swap", unit.with_name(bytes)),
+    };
+    let mut rows: Vec<Row> = vec![
+        ("reserved", unit.text(reserved), extent),
         ("in use", unit.text(used.bytes), several(used.blocks, "block")),
-        (
-            "free",
-            unit.text(total.free_bytes()),
-            format!(
-                "bins {}, fast bins {}, threads' caches {} ({} found), tops {}; the largest {}",
-                unit.text(total.binned.bytes),
-                unit.text(total.fast.bytes),
-                unit.text(total.cached.bytes),
-                walk.caches,
-                unit.text(total.top_bytes),
-                unit.text(total.largest_free_bytes)
-            ),
-        ),
-        (
-            "resident",
-            resident(holding.resident_bytes),
-            match holding.swapped_bytes {
-                0 => String::new(),
-                bytes => format!("and {} in swap", unit.with_name(bytes)),
-            },
-        ),
+        ("free", unit.text(total.free_bytes()), where_free(walk, unit)),
+        ("resident", resident_text(walk, unit, total.holding.resident_bytes), swapped),
     ];
     rows.extend(returnable(walk, unit));
-    if walk.mapped.blocks > 0 {
-        let mapped = walk.mapped;
-        rows.push((
-            "mapped",
-            unit.text(mapped.bytes),
-            format!(
-                "{} with a mapping of {} own, in use; {} found, with {} resident",
-                several(mapped.blocks, "block"),
-                if mapped.blocks == 1 { "its" } else { "their" },
-                count(mapped.found_blocks),
-                resident(mapped.resident_bytes)
-            ),
-        ));
-    }
+    rows.extend(mapped(walk, unit));
     account(unit, &rows)
 }
 
+fn where_free(walk: &HeapWalk, unit: Unit) -> String {
+    let total = &walk.total;
+    format!(
+        "bins {}, fast bins {}, threads' caches {} ({} found), tops {}; the largest {}",
+        unit.text(total.binned.bytes),
+        unit.text(total.fast.bytes),
+        unit.text(total.cached.bytes),
+        walk.caches,
+        unit.text(total.top_bytes),
+        unit.text(total.largest_free_bytes)
+    )
+}
+
+/// Resident bytes, or that nobody knows.
+fn resident_text(walk: &HeapWalk, unit: Unit, bytes: u64) -> String {
+    if walk.residency_is_known { unit.text(bytes) } else { "?".to_owned() }
+}
+
+/// Blocks with mappings of their own, which lie in no arena.
+fn mapped(walk: &HeapWalk, unit: Unit) -> Option<Row> {
+    let mapped = walk.mapped;
+    if mapped.blocks == 0 {
+        return None;
+    }
+    let words = format!(
+        "{} with a mapping of {} own, in use; {} found, with {} resident",
+        several(mapped.blocks, "block"),
+        if mapped.blocks == 1 { "its" } else { "their" },
+        count(mapped.found_blocks),
+        resident_text(walk, unit, mapped.resident_bytes)
+    );
+    Some(("mapped", unit.text(mapped.bytes), words))
+}
+
 /// What free memory is resident, and why.
-fn returnable(walk: &HeapWalk, unit: Unit) -> Vec<(&'static str, String, String)> {
+fn returnable(walk: &HeapWalk, unit: Unit) -> Vec<Row> {
     let total = &walk.total;
     if walk.residency_is_known {
         let part = total.fragmentation().map_or("-".to_owned(), percent);
