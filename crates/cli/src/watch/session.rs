@@ -104,121 +104,147 @@ enum Stop {
     Signal(i32),
 }
 
+/// How far a watch has come.
+struct Course<'a> {
+    /// The started command.
+    watch: Option<Watch<'a>>,
+    /// Its figures once it has ended.
+    ended: Option<Measurement>,
+    /// When everything was looked at last.
+    looked: Instant,
+    /// When the next round is due.
+    next: Instant,
+    /// When to stop; none without an end.
+    end: Option<Instant>,
+    /// Until then messages of the kernel wait.
+    may_hear_at: Instant,
+}
+
+impl<'a> Course<'a> {
+    fn new(launched: Option<&'a Launched>, times: Times) -> Self {
+        let now = Instant::now();
+        Self {
+            watch: launched.map(|launched| Watch::new(launched, None)),
+            ended: None,
+            looked: now,
+            next: now + times.interval,
+            end: times.limit.map(|limit| now + limit),
+            may_hear_at: now,
+        }
+    }
+
+    /// The started command while it runs.
+    fn running(&mut self) -> Option<&mut Watch<'a>> {
+        self.watch.as_mut().filter(|_| self.ended.is_none())
+    }
+
+    fn has_running(&self) -> bool {
+        self.watch.is_some() && self.ended.is_none()
+    }
+}
+
 impl<Taker: Audience> Session<'_, Taker> {
     /// Looks until the end; returns how the tool is to end.
     ///
     /// # Errors
     /// [`Failure`].
     pub fn run(&mut self, times: Times) -> Result<Ending, Failure> {
-        let mut watch = self.launched.map(|launched| Watch::new(launched, None));
-        let mut ended: Option<Measurement> = None;
-        let mut looked = Instant::now();
-        let stop = self.look_until_stop(times, watch.as_mut(), &mut ended, &mut looked)?;
-        // The sums tell how it is at the end, and not how it was an interval before.
-        if looked.elapsed() >= SHORTEST && !self.audience.is_behind() {
-            self.sampler.last_round();
-        }
-        self.sampler.hear();
-        let command = ended.as_ref().map(in_use);
-        let cost = self.sampler.cost();
-        let t = self.sampler.t();
-        self.emit();
-        self.audience.take(Line::End(End { t, cost, command }));
-        self.audience.show();
-        // A command that outlives the watching has a status to pass on.
-        while let (Some(watch), None) = (&mut watch, &ended) {
-            let patience = (!self.is_traced()).then_some(Duration::from_millis(20));
-            if let Some(arrival) = self.signals.next(patience).map_err(lost_sight)? {
-                watch.pass_on(arrival);
-            }
-            watch.sample();
-            ended = watch.take_changes(&mut |_| None).map_err(lost_sight)?;
-        }
-        // Who asked for the end does not wait for a slow reader; otherwise the next signal is one not to wait.
+        let mut course = Course::new(self.launched, times);
+        let stop = self.look_until_stop(times, &mut course)?;
+        self.hand_on_the_end(&course);
+        self.wait_for_command(&mut course)?;
+        // Whoever asked for the end does not wait for a slow reader; others wait until the next signal.
         let patience = matches!(stop, Stop::Signal(_)).then_some(FAREWELL);
         let interrupted = self.audience.drain(self.signals, patience).map_err(lost_sight)?;
         let stop = interrupted.filter(|_| matches!(stop, Stop::Done)).map_or(stop, Stop::Signal);
-        match (ended, stop) {
+        match (course.ended, stop) {
             (Some(measurement), _) => Ok(measurement.ending),
             (None, Stop::Signal(number)) if number != SIGINT => Err(Failure::Interrupted(number)),
             (None, _) => Ok(Ending::Exited(0)),
         }
     }
 
-    fn look_until_stop(
-        &mut self,
-        times: Times,
-        mut watch: Option<&mut Watch<'_>>,
-        ended: &mut Option<Measurement>,
-        looked: &mut Instant,
-    ) -> Result<Stop, Failure> {
+    fn look_until_stop(&mut self, times: Times, course: &mut Course<'_>) -> Result<Stop, Failure> {
         let wakeup = Wakeup::new(self.signals).map_err(lost_sight)?;
-        let begun = Instant::now();
-        let end = times.limit.map(|limit| begun + limit);
-        let (mut next, mut may_hear_at) = (begun + times.interval, begun);
         self.sampler.begin(times.limit == Some(Duration::ZERO));
-        *looked = Instant::now();
+        course.looked = Instant::now();
         let mut has_looked = true;
         loop {
-            if Instant::now() >= next {
-                has_looked |= self.look_or_miss(end, looked);
-                next = self.next_round(next, times.interval);
-                if let Some(watch) = watch.as_deref_mut() {
-                    watch.sample();
-                }
-            }
-            if let Some(watch) = watch.as_deref_mut()
-                && ended.is_none()
-            {
-                *ended = self.follow(watch)?;
-            } else {
-                orphans::wait_as_init(None);
-            }
+            has_looked |= self.look_if_due(times.interval, course);
+            self.follow(course)?;
             self.emit();
             if std::mem::take(&mut has_looked) {
                 self.audience.end_round();
             }
             self.audience.show();
 
-            let mut is_over = self.is_over(ended.is_some());
-            let mut until = next;
-            if is_over {
-                // The last of them may have started others that we were not told of yet.
-                self.sampler.hear();
-                self.emit();
-                is_over = self.is_over(ended.is_some()) && !self.audience.lingers();
-                until = next.min(Instant::now() + ASKED_EVERY);
-            }
-            // A started command is watched for its sums, whoever reads along.
-            let is_unread = self.audience.has_gone() && (watch.is_none() || ended.is_some());
-            if is_over || is_unread || end.is_some_and(|end| Instant::now() >= end) {
+            let is_over = self.is_over(course);
+            if self.is_done(is_over, course) {
                 return Ok(Stop::Done);
             }
-            let (by_signal, by_kernel) = self.wait(&wakeup, until, end, may_hear_at)?;
-            if by_signal {
-                // One that has ended takes no signals: they are for us then.
-                let running = watch.as_deref_mut().filter(|_| ended.is_none());
-                if let Some(number) = self.take_signals(running)? {
-                    return Ok(Stop::Signal(number));
-                }
+            let until = if is_over { course.next.min(Instant::now() + ASKED_EVERY) } else { course.next };
+            let (by_signal, by_kernel) = self.wait(&wakeup, until, course)?;
+            if by_signal && let Some(number) = self.take_signals(course.running())? {
+                return Ok(Stop::Signal(number));
             }
             if by_kernel || self.sampler.haste().is_some() {
                 self.sampler.hear();
                 let pause = if self.sampler.is_urgent() { Duration::from_millis(2) } else { LEISURE };
-                may_hear_at = Instant::now() + pause;
+                course.may_hear_at = Instant::now() + pause;
             }
             if let Wish::End(signal) = self.audience.answer() {
-                match &self.launched {
-                    Some(launched) if ended.is_none() => launched.send(signal),
+                match self.launched {
+                    Some(launched) if course.has_running() => launched.send(signal),
                     _ => return Ok(Stop::Done),
                 }
             }
         }
     }
 
-    /// Looks, unless those who read along are behind, or the last look is about to come. Whether it did, and when.
-    fn look_or_miss(&mut self, end: Option<Instant>, looked: &mut Instant) -> bool {
-        let takes_the_last = end.is_some_and(|end| end < Instant::now() + SHORTEST);
+    /// The last look, and the sums.
+    fn hand_on_the_end(&mut self, course: &Course<'_>) {
+        // The sums are those of the end, not of an interval before it.
+        if course.looked.elapsed() >= SHORTEST && !self.audience.is_behind() {
+            self.sampler.last_round();
+        }
+        self.sampler.hear();
+        let command = course.ended.as_ref().map(in_use);
+        let cost = self.sampler.cost();
+        let t = self.sampler.t();
+        self.emit();
+        self.audience.take(Line::End(End { t, cost, command }));
+        self.audience.show();
+    }
+
+    /// A command that outlives the watching has a status to pass on.
+    fn wait_for_command(&self, course: &mut Course<'_>) -> Result<(), Failure> {
+        let patience = (!self.is_traced()).then_some(Duration::from_millis(20));
+        while let Some(watch) = course.running() {
+            if let Some(arrival) = self.signals.next(patience).map_err(lost_sight)? {
+                watch.pass_on(arrival);
+            }
+            watch.sample();
+            course.ended = watch.take_changes(&mut |_| None).map_err(lost_sight)?;
+        }
+        Ok(())
+    }
+
+    /// Looks if a round is due; whether it did.
+    fn look_if_due(&mut self, interval: Duration, course: &mut Course<'_>) -> bool {
+        if Instant::now() < course.next {
+            return false;
+        }
+        let has_looked = self.look_or_miss(course);
+        course.next = self.next_round(course.next, interval);
+        if let Some(watch) = &mut course.watch {
+            watch.sample();
+        }
+        has_looked
+    }
+
+    /// Looks, unless those who read along are behind, or the last look is about to come. Whether it did.
+    fn look_or_miss(&mut self, course: &mut Course<'_>) -> bool {
+        let takes_the_last = course.end.is_some_and(|end| end < Instant::now() + SHORTEST);
         if self.audience.is_behind() {
             self.sampler.miss(1);
             return false;
@@ -227,27 +253,34 @@ impl<Taker: Audience> Session<'_, Taker> {
             return false;
         }
         self.sampler.round();
-        *looked = Instant::now();
+        course.looked = Instant::now();
         true
     }
 
+    /// Whether to stop looking; `is_over`: there was nothing more to see a moment ago.
+    fn is_done(&mut self, mut is_over: bool, course: &Course<'_>) -> bool {
+        if is_over {
+            // The last of them may have started others that we were not told of yet.
+            self.sampler.hear();
+            self.emit();
+            is_over = self.is_over(course) && !self.audience.lingers();
+        }
+        // A started command is watched for its sums, whoever reads along.
+        let is_unread = self.audience.has_gone() && !course.has_running();
+        is_over || is_unread || course.end.is_some_and(|end| Instant::now() >= end)
+    }
+
     /// Waits for what comes first; whether a signal came, and whether the kernel said something.
-    fn wait(
-        &self,
-        wakeup: &Wakeup,
-        next: Instant,
-        end: Option<Instant>,
-        may_hear_at: Instant,
-    ) -> Result<(bool, bool), Failure> {
+    fn wait(&self, wakeup: &Wakeup, until: Instant, course: &Course<'_>) -> Result<(bool, bool), Failure> {
         let now = Instant::now();
-        let mut until = end.map_or(next, |end| end.min(next));
+        let mut until = course.end.map_or(until, |end| end.min(until));
         if let Some(haste) = self.sampler.haste() {
             until = until.min(now + haste);
         }
         let mut kernel = self.sampler.descriptor();
-        if kernel.is_some() && now < may_hear_at {
+        if kernel.is_some() && now < course.may_hear_at {
             kernel = None;
-            until = until.min(may_hear_at);
+            until = until.min(course.may_hear_at);
         }
         let others: Vec<_> = kernel.into_iter().chain(self.audience.input()).collect();
         let patience = until.saturating_duration_since(now);
@@ -255,10 +288,11 @@ impl<Taker: Audience> Session<'_, Taker> {
         Ok((woken.by_signal, kernel.is_some() && woken.by(0)))
     }
 
-    /// Takes all signals that have arrived, for a command that runs; without one, the number of one that asks us to end.
-    fn take_signals(&self, mut watch: Option<&mut Watch<'_>>) -> Result<Option<i32>, Failure> {
+    /// Takes all signals that have arrived, for a command that runs; without one they are for us: the number of one that asks us to
+    /// end.
+    fn take_signals(&self, mut running: Option<&mut Watch<'_>>) -> Result<Option<i32>, Failure> {
         while let Some(arrival) = self.signals.next(Some(Duration::ZERO)).map_err(lost_sight)? {
-            match &mut watch {
+            match &mut running {
                 Some(watch) => watch.pass_on(arrival),
                 None if arrival.is_interruption() => return Ok(Some(arrival.number)),
                 None => {}
@@ -267,10 +301,13 @@ impl<Taker: Audience> Session<'_, Taker> {
         Ok(None)
     }
 
-    /// Takes in what became of the command; its figures when it has ended.
-    fn follow(&mut self, watch: &mut Watch<'_>) -> Result<Option<Measurement>, Failure> {
-        let Some(pid) = self.launched.map(Launched::pid) else { return Ok(None) };
-        let sampler = &mut self.sampler;
+    /// Takes in what became of the command while it runs, and afterwards of orphans.
+    fn follow(&mut self, course: &mut Course<'_>) -> Result<(), Failure> {
+        let (Some(watch), Some(launched)) = (course.running(), self.launched) else {
+            orphans::wait_as_init(None);
+            return Ok(());
+        };
+        let (pid, sampler) = (launched.pid(), &mut self.sampler);
         let mut observe = |moment| {
             match moment {
                 Moment::AtExit | Moment::FirstThreadAtExit => sampler.look_closely(pid),
@@ -279,16 +316,17 @@ impl<Taker: Audience> Session<'_, Taker> {
             }
             None
         };
-        watch.take_changes(&mut observe).map_err(lost_sight)
+        course.ended = watch.take_changes(&mut observe).map_err(lost_sight)?;
+        Ok(())
     }
 
     fn is_traced(&self) -> bool {
         self.launched.is_none_or(Launched::is_traced)
     }
 
-    fn is_over(&self, command_has_ended: bool) -> bool {
-        let waits_for_command = self.launched.is_some() && !command_has_ended;
-        self.sampler.alive() == 0 && !self.sampler.is_open() && !waits_for_command
+    /// Whether nothing that is known is left to be looked at.
+    fn is_over(&self, course: &Course<'_>) -> bool {
+        self.sampler.alive() == 0 && !self.sampler.is_open() && !course.has_running()
     }
 
     /// The time of the round after this one; rounds whose time has passed are left out.
