@@ -1,6 +1,7 @@
 //! `faultless bench`: runs the workloads under several allocators in turn and says how they compare.
 
 mod contenders;
+mod plan;
 mod progress;
 mod user_command;
 mod workshop;
@@ -10,33 +11,27 @@ use std::path::Path;
 
 use faultless_probe::allocators::installed;
 use faultless_probe::clock::unix_s;
-use faultless_probe::java::{self, Java};
+use faultless_probe::java;
 use faultless_probe::signals::Signals;
-use faultless_probe::{loader, machine, program, terminal};
-use faultless_records::bench::{Campaign, Cell, Contender, SCHEMA, Sample, Suite, SystemCalls};
+use faultless_probe::{loader, machine, terminal};
+use faultless_records::bench::{Campaign, Contender, SCHEMA, Suite};
 use faultless_records::measurement::Ending;
 use faultless_report::bench;
 use faultless_report::plain::{fitted, trimmed};
-use faultless_trial::benchmark::campaign::{Entry, Job, count_calls, run_all};
-use faultless_trial::benchmark::catalogue::{self, WORKLOADS, Wish};
-use faultless_trial::benchmark::programs::{self, PROGRAMS};
+use faultless_trial::benchmark::catalogue::{self, WORKLOADS};
+use faultless_trial::benchmark::programs::PROGRAMS;
 use faultless_trial::benchmark::seeds;
 use faultless_trial::command::{self, RunError};
 use faultless_trial::environment::Environment;
-use faultless_trial::turns::Turn;
 
 use crate::arguments::BenchArguments;
 use crate::failure::Failure;
-use crate::library;
 use crate::output_file::{OutputFile, create_apart};
 use crate::picture::Form;
 use crate::saved_file;
-use progress::BenchProgress;
-use workshop::{Workshop, shell};
+use plan::{Plan, is_installed};
+use workshop::shell;
 
-const ROUNDS: u32 = 10;
-const ROUNDS_QUICK: u32 = 3;
-const IDLE_MS: u32 = 1000;
 /// A seed from the clock is small enough to be typed again.
 const SEED_MASK: u32 = 0xf_ffff;
 
@@ -99,155 +94,29 @@ fn plot(campaign: &Campaign, form: Form, file: OutputFile) -> Result<(), Failure
 fn run(arguments: &BenchArguments, signals: &Signals) -> Result<(Campaign, Option<RunError>), Failure> {
     let started_unix_s = unix_s();
     let seed = arguments.seed.unwrap_or((started_unix_s & u64::from(SEED_MASK)) as u32);
-    let javas = java::installed();
     let command = user_command::find(&arguments.command)?;
-    let mut cells = match &command {
-        Some(command) => vec![user_command::cell(command)],
-        None => cells(arguments, seed, &javas)?,
-    };
-    let is_drawn = cells.iter().any(|cell| cell.suite.takes_a_seed());
-    let (directory, library) = library::private()?;
-    let own = Environment::new(std::env::vars_os());
-    let (mut contenders, entries): (Vec<_>, Vec<_>) =
-        contenders::contenders(&arguments.allocators, &own, &library)?.into_iter().unzip();
-    let reference = match &arguments.reference {
-        None => 0,
-        Some(name) => index_of(&contenders, name)?,
-    };
-    let idle_ms = arguments.idle.unwrap_or(if arguments.quick { 0 } else { IDLE_MS });
-    let workshop = Workshop { directory: directory.path(), idle_ms, javas: &javas, signals };
-    let jobs: Vec<Job> = match &command {
-        Some(command) => vec![user_command::look(command, &own, &mut contenders, signals)?],
-        None => cells.iter().map(|cell| workshop.job(cell)).collect::<Result<_, _>>()?,
-    };
-    let rounds = arguments.repeat.unwrap_or(if arguments.quick { ROUNDS_QUICK } else { ROUNDS });
-
+    let mut plan = Plan::new(arguments, command.as_ref(), seed, signals)?;
+    let is_drawn = plan.cells.iter().any(|cell| cell.suite.takes_a_seed());
     let libc = libc(signals)?;
-    let mut progress = BenchProgress::start(rounds, cells.len(), entries.len());
-    let (mut samples, mut interrupted) =
-        run_all(&jobs, &entries, rounds, signals, &mut |turn, sample| match sample {
-            None => progress.begins(&format!(
-                "round {} of {rounds}: {} under {}",
-                turn.round + 1,
-                cells[turn.cell].workload,
-                contenders[turn.contender].name
-            )),
-            Some(_) => progress.ended(),
-        });
-    drop(progress);
-    if let Some(error) = interrupted.take() {
-        let Some(kept) = keep_complete(&mut cells, &mut samples, contenders.len(), rounds) else {
-            return Err(Failure::of_run("the benchmark", error));
-        };
-        crate::say(&format!("interrupted: {kept} complete and counted"));
-        interrupted = Some(error);
-    }
+    let (samples, mut interrupted) = plan.run(signals)?;
     let mut system_calls = Vec::new();
     if arguments.system_calls && interrupted.is_none() {
-        let name =
-            |turn: Turn| format!("{} under {}", cells[turn.cell].workload, contenders[turn.contender].name);
-        (system_calls, interrupted) = count(&jobs, &entries, signals, &name);
+        (system_calls, interrupted) = plan.count_calls(signals);
     }
     let campaign = Campaign {
         schema: SCHEMA,
         tool_version: env!("CARGO_PKG_VERSION").to_owned(),
         started_unix_s,
         machine: machine::machine(libc),
-        contenders,
-        reference,
+        contenders: plan.contenders,
+        reference: plan.reference,
         command: command.map_or_else(Vec::new, |command| command.words()),
         seed: is_drawn.then_some(seed),
-        cells,
+        cells: plan.cells,
         samples,
         system_calls,
     };
     Ok((campaign, interrupted))
-}
-
-/// The cells of the suites and workloads that are asked for.
-fn cells(arguments: &BenchArguments, seed: u32, javas: &[Java]) -> Result<Vec<Cell>, Failure> {
-    let wish = Wish {
-        names: arguments.names.clone(),
-        threads: arguments.threads.clone(),
-        sizes: arguments.sizes.clone(),
-        is_quick: arguments.quick,
-        seed,
-        javas: javas.iter().map(|java| java.version).collect(),
-    };
-    let cells = catalogue::cells(&wish, is_installed).map_err(Failure::Usage)?;
-    refuse_missing(&arguments.names)?;
-    match cells.is_empty() {
-        true => Err(Failure::Failed("none of these programs is installed".into())),
-        false => Ok(cells),
-    }
-}
-
-/// Counts system calls, and says which could not be counted; an interruption leaves what was counted.
-fn count(
-    jobs: &[Job],
-    entries: &[Entry],
-    signals: &Signals,
-    name: &dyn Fn(Turn) -> String,
-) -> (Vec<SystemCalls>, Option<RunError>) {
-    let mut progress = BenchProgress::start(1, jobs.len(), entries.len());
-    let mut uncounted = Vec::new();
-    let counted = count_calls(jobs, entries, signals, &mut |turn, result| match result {
-        None => progress.begins(&format!("counting calls: {}", name(turn))),
-        Some(result) => {
-            progress.ended();
-            let reason = result.as_ref().err().map(ToString::to_string);
-            uncounted.extend(reason.map(|why| format!("calls of {} were not counted: {why}", name(turn))));
-        }
-    });
-    drop(progress);
-    uncounted.iter().for_each(|line| crate::say(line));
-    if counted.1.is_some() {
-        let all = jobs.len() * entries.len();
-        crate::say(&format!("interrupted: {} of {all} counts of system calls are kept", counted.0.len()));
-    }
-    counted
-}
-
-/// Keeps the rounds that are complete, or of the first round the cells that are; which, in words. None where not even a cell is.
-fn keep_complete(
-    cells: &mut Vec<Cell>,
-    samples: &mut Vec<Sample>,
-    contenders: usize,
-    rounds: u32,
-) -> Option<String> {
-    let all = cells.len();
-    let whole_rounds = samples.len() / (all * contenders);
-    let whole_cells = samples.len() / contenders;
-    if whole_rounds == 0 {
-        cells.truncate(whole_cells);
-    }
-    samples.truncate(whole_rounds.max(1) * cells.len() * contenders);
-    match (whole_rounds, whole_cells) {
-        (_, 0) => None,
-        (0, cells) => Some(format!("{cells} of {all} cells of the first round")),
-        (whole, _) => Some(format!("{whole} of {rounds} rounds")),
-    }
-}
-
-/// A program that was asked for by its name is not left out in silence, as one of its suite is.
-fn refuse_missing(names: &[String]) -> Result<(), Failure> {
-    for program in names.iter().filter_map(|name| programs::program(name)) {
-        if let Some(needed) = program.needs.iter().find(|needed| !is_installed(needed)) {
-            return Err(Failure::Failed(format!(
-                "{} cannot run here: {needed} is not installed",
-                program.name
-            )));
-        }
-    }
-    if names.iter().any(|name| name == seeds::JVM) && java::installed().is_empty() {
-        return Err(Failure::Failed("jvm cannot run here: no JDK is installed".into()));
-    }
-    Ok(())
-}
-
-/// Whether a command is in `PATH`.
-fn is_installed(name: &str) -> bool {
-    program::find(name.as_ref()).is_ok()
 }
 
 /// The C library of this machine's programs; ours may be another when the tool is linked statically.
