@@ -1,17 +1,17 @@
-//! Pages without blocks that went to the kernel because the heap grew by other classes, and which classes want theirs again.
+//! Free pages that were purged from a class's slabs because the heap grew by other classes, and which classes want theirs again.
 //!
-//! What a program is through with stays in slabs that a few blocks keep: a queue whose items grow, a list of which every second item goes.
-//! The pages between those had better serve the next size. But a program may come back to the first, again and again, and each time fault
-//! them in. So a class that wanted half of it again is left alone: once, then for three times, seven, and so on.
+//! A program may leave a size behind whose slabs a few blocks keep alive: a queue whose items grow, a list from which every second item
+//! goes. The pages between those blocks had better serve the next size. But a program may return to the first size again and again, and
+//! fault the pages in each time. So a class that wanted half of its pages again is left alone: once, then three times, seven, and so on.
 //!
-//! SYNCHRONIZATION: hints; what threads overwrite of each other's they say again.
+//! SYNCHRONIZATION: hints; a thread whose note was overwritten by another's notes again.
 
 use crate::page_map::{Hint8, Hint32};
 use crate::size_class::CLASSES;
 
-/// A class is left alone for so many times at most.
+/// How many times in a row a class is left alone, at most.
 const PATIENCE_MOST: u8 = 63;
-/// Fewer pages say nothing: those that a slab still being filled has not used yet go, too.
+/// Fewer pages are no evidence: those that a slab has not used yet while it is being filled go, too.
 const LEAST_PAGES: u32 = 64;
 
 /// What is known of the classes.
@@ -20,11 +20,11 @@ pub struct Gone {
 }
 
 struct ClassGone {
-    /// Pages that went the last time.
+    /// Pages that went last time.
     pages: Hint32,
-    /// Pages that were wanted since, of its slabs and for more of them.
+    /// Pages wanted since then, in its slabs and for new ones.
     wanted: Hint32,
-    /// For how many times it is left alone where it wants them again, and how many of those are left.
+    /// How many times it is left alone if it wants them again, and how many of those remain.
     patience: Hint8,
     left: Hint8,
 }
@@ -50,7 +50,7 @@ impl Gone {
         known.pages.set(known.pages.get().saturating_add(pages));
     }
 
-    /// A class takes pages that went, or a slab of so many.
+    /// A class takes pages that went, or a new slab of so many pages.
     pub fn note_wanted(&self, class: usize, pages: u32) {
         let wanted = &self.classes[class].wanted;
         wanted.set(wanted.get().saturating_add(pages));

@@ -1,5 +1,5 @@
-//! What `central` gives back when nobody comes for it: magazines that stay in their stacks, and the free pages of slabs from which
-//! nothing was taken and to which nothing came back.
+//! What `central` gives back when nobody wants it: magazines that stay in their stacks, and the free pages of slabs from which nothing
+//! was taken and to which nothing came back.
 //!
 //! SYNCHRONIZATION: the slabs are found by their tags, in the order of addresses. Which lock guards a slab is read without that
 //! lock, in one load, and checked under it: a slab changes its class and shard only while the lock of its class and shard is held.
@@ -18,7 +18,7 @@ const QUIET_LOOKS: u8 = 2;
 const PURGED: u8 = u8::MAX;
 
 impl Central {
-    /// Returns the magazines that were not needed since the last call to their slabs; the spans of those that are empty then go with the
+    /// Sends home the blocks of magazines that were not needed since the last call. The spans of slabs that are empty then go with the
     /// next batch. Returns whether magazines are left.
     pub fn return_idle_transit(&self, spans: &Spans) -> bool {
         let mut is_left = false;
@@ -88,7 +88,7 @@ impl Central {
     fn each_slab_with_free_blocks(&self, spans: &Spans, mut act: impl FnMut(usize, u32)) {
         let map = &spans.map;
         let mut granule = map.reservation.first_granule();
-        // There was no heap yet. By now there may be one, but what lies in front of the first granule has no records.
+        // There was no heap when `first_granule` was read. There may be one by now, but granule 0 has no record.
         if granule == 0 {
             return;
         }
@@ -108,7 +108,7 @@ impl Central {
             if !has_page() {
                 continue;
             }
-            // The tag becomes another, and this one again, under this lock alone.
+            // The tag changes, and changes back, only under this lock.
             let _slabs = self.shards[shard].slabs[class].lock();
             if map.tag(first) == tag && has_page() {
                 act(class, first);
@@ -117,7 +117,7 @@ impl Central {
     }
 }
 
-/// How far behind a granule of no slab others may be. Without a lock: a slab that is made in there meanwhile is found by the next look.
+/// How many granules to skip where one belongs to no slab. Without a lock: the next look finds a slab that is made there meanwhile.
 fn behind(record: &Record) -> u32 {
     let is_inside = record.state() == State::Interior;
     if is_inside { 1 } else { record.granules.get().max(1) }

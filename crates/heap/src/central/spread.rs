@@ -1,9 +1,8 @@
-//! Whether free blocks that lie in caches and in transit keep many slabs from emptying. Blocks freed in no order are of as many slabs as
-//! they are themselves, and stay where they are when the program goes on with another size. A purger sends them home when they were not
-//! needed for a while; before that, and where there is none, whoever makes a slab looks whether the heap grows although much is free in
-//! slabs.
+//! Whether free blocks in caches and in transit keep many slabs from emptying. Blocks freed in no order may each be of another slab, and
+//! stay where they are when the program goes on with another size. A purger sends them home when they were not needed for a while. Before
+//! that, and where there is no purger, whoever makes a slab checks whether the heap grows although much is free in slabs.
 //!
-//! SYNCHRONIZATION: hints; of several threads that see it one sends home.
+//! SYNCHRONIZATION: hints; if several threads see it, one of them sends the blocks home.
 
 use super::gone::Gone;
 use super::{Central, Shard};
@@ -13,36 +12,38 @@ use crate::size_class::{self, CLASSES};
 use crate::spans::Spans;
 use core::sync::atomic::{AtomicBool, Ordering};
 
-/// Bytes free in a shard's slabs from which on caches are worth emptying: the faults of so much memory take longer than that.
+/// From so many free bytes in a shard's slabs on, emptying the caches pays: it takes less time than faulting in as much memory.
 const WORTH_BYTES: usize = 4 << 20;
-/// So much must come of it, or have been made of slabs without pages, for another time; and so much as this part of what is out of the
-/// slabs, or this of the heap, whose granules are looked at.
+/// How much must have come of the last time, or must have been made slabs of memory without pages since, before the next time.
 struct Further {
+    /// So much,
     bytes: usize,
+    /// and this part of what is out of the slabs, but at least [`PART_OF_HEAP`] of the heap, all of whose granules are looked at.
     part: u32,
 }
 
-/// Where a purger sends home what is not needed for a while; and where nobody else does, and there is one cache.
+/// Where a purger sends home in time what is not needed.
 const WITH_PURGER: Further = Further { bytes: WORTH_BYTES, part: 4 };
+/// Where nobody else does, and there is one cache.
 const ALONE: Further = Further { bytes: 1 << 20, part: 8 };
 const PART_OF_HEAP: u32 = 32;
-/// Granules of slabs without pages that are made from one look to the next.
+/// Granules of slabs that are made of memory without pages between one look and the next, at least.
 const STEP: u32 = 16;
-/// The distance doubles so often at most.
+/// How often the distance doubles, at most.
 const IN_VAIN_MOST: u8 = 5;
 
 /// What is known of it.
 pub struct Spread {
-    /// Granules of slabs that were made of memory without pages since the last look. Memory grows by these, not by what is in use: of
-    /// slabs that are in use the pages without blocks went.
+    /// Granules of slabs that were made of memory without pages since the last look. These tell by how much memory grows; what is in use
+    /// does not, since free pages of slabs in use may have gone.
     fresh: Hint32,
     /// How many more than [`STEP`] there must be for the next.
     further: Hint32,
-    /// How often in a row little came of it.
+    /// How many times in a row little came of it.
     in_vain: Hint8,
-    /// It is so, and nobody sends home or did since.
+    /// Blocks were found spread, and nobody has claimed to send them home.
     is_found: AtomicBool,
-    /// Pages went to the kernel: else nobody needs to say what is wanted again.
+    /// Pages were purged at least once. Until then nobody has to note what is wanted again.
     has_gone: AtomicBool,
 }
 
@@ -64,7 +65,7 @@ impl Spread {
         self.has_gone.store(true, Ordering::Relaxed);
     }
 
-    /// Looks again when so many granules more were made slabs, but [`STEP`] at least.
+    /// The next look is due when so many more granules, but at least [`STEP`], were made slabs.
     fn look_after(&self, granules: u32) {
         self.fresh.set(0);
         self.further.set(granules.saturating_sub(STEP));
@@ -72,7 +73,7 @@ impl Spread {
 }
 
 impl Central {
-    /// A slab of so many granules is made for a shard, of memory without pages.
+    /// Notes that a slab of so many granules is made of memory without pages, and looks if that is due.
     pub(super) fn look_for_spread(&self, shard: &Shard, granules: u32) {
         let Spread { fresh, further, .. } = &self.spread;
         let now = fresh.get().saturating_add(granules);
@@ -82,7 +83,7 @@ impl Central {
         }
     }
 
-    /// Not inlined: few look.
+    /// Not inlined, since it is rarely called.
     #[cold]
     fn look_at(&self, shard: &Shard) {
         self.spread.look_after(0);
@@ -92,7 +93,7 @@ impl Central {
         }
     }
 
-    /// Who is to hear of pages that are wanted again, if any went.
+    /// Where to note that pages are wanted again, if any went.
     #[inline]
     pub(super) fn gone_if_any(&self) -> Option<&Gone> {
         // ORDERING: Relaxed; a hint.
@@ -106,7 +107,7 @@ impl Central {
         self.spread.is_found.load(Ordering::Relaxed)
     }
 
-    /// Whether it is the caller's to send home: one thread's. Until the heap has grown others do not look.
+    /// Whether the caller is the one thread that is to send blocks home. The others do not look again until the heap has grown.
     pub fn claim_spread(&self, spans: &Spans) -> bool {
         // ORDERING: Relaxed; of those who see it the exchange chooses one.
         let is_own = self.spread.is_found.swap(false, Ordering::Relaxed);
@@ -116,8 +117,8 @@ impl Central {
         is_own
     }
 
-    /// It went home, and so many bytes of pages to the kernel; so many granules were in use before. After each time in vain the next one
-    /// is twice as far off.
+    /// Blocks went home and so many bytes to the kernel, where `before` granules had been in use. After each time in vain the next one is
+    /// twice as far off.
     pub fn note_gathered(&self, spans: &Spans, before: u32, purged_bytes: usize) {
         let (further, in_vain) = (self.further(spans), &self.spread.in_vain);
         let emptied = before.saturating_sub(spans.used());
@@ -126,7 +127,7 @@ impl Central {
         self.spread.look_after(if emptied >= further { 0 } else { further << in_vain.get() });
     }
 
-    /// So many granules must come of it, or be made slabs, for another time.
+    /// [`Further`] in granules.
     fn further(&self, spans: &Spans) -> u32 {
         let Further { bytes, part } = if spans.keeps() { WITH_PURGER } else { ALONE };
         let free = self.shards_in_use().iter().map(free_bytes).sum::<usize>() / GRANULE_BYTES;
