@@ -30,6 +30,23 @@ pub fn text(view: &MapView) -> String {
     }
     text += &why_resident(&view.sum());
     text += &unseen_inside(view);
+    text += &beside_rss(view);
+    text += &counted_again(view);
+    text += &unrecognised(view);
+    if has_changed(view) {
+        text.push_str(
+            "Note: it changed while it was read; a process that stands still (kill -STOP) is read exactly\n",
+        );
+    }
+    for remark in &view.remarks {
+        let _ = writeln!(text, "Note: {}", plain(remark));
+    }
+    text
+}
+
+/// What the kernel keeps for the process and RSS does not have.
+fn beside_rss(view: &MapView) -> String {
+    let mut text = String::new();
     if let Some(files) = view.unmapped_files.filter(|files| is_notable(files.bytes, &view.sum())) {
         let _ = writeln!(
             text,
@@ -53,38 +70,43 @@ pub fn text(view: &MapView) -> String {
             several(files.sockets, "socket")
         );
     }
-    let again = view.mapped_again();
-    if again.rss_bytes > 0 {
-        let _ = writeln!(
-            text,
-            "{} of the resident memory is shared mappings that show the same pages at several addresses: RSS counts these at each, \
-             PSS once ({})",
-            size(again.rss_bytes),
-            size(again.pss_bytes)
-        );
-    }
-    if let Some(allocator) = view.unseen_allocator() {
-        let known = match view.rss_bytes(Kind::Allocator(allocator)) {
-            0 => "none".into(),
-            bytes => format!("only {}", size(bytes)),
-        };
-        let _ = writeln!(
-            text,
-            "{allocator} is loaded and {known} of its memory is recognised: much of the unknown {} may be what it serves",
-            size(view.rss_bytes(Kind::Unknown))
-        );
-    }
-    if let Some(kernel) = view.kernel {
-        let sum_bytes = view.sum().rss_bytes.max(1);
-        let apart = kernel.rss_bytes.abs_diff(sum_bytes) as f64 / sum_bytes as f64;
-        if view.is_measured() && apart > TEARING {
-            text.push_str("Note: it changed while it was read; a process that stands still (kill -STOP) is read exactly\n");
-        }
-    }
-    for remark in &view.remarks {
-        let _ = writeln!(text, "Note: {}", plain(remark));
-    }
     text
+}
+
+/// Memory that RSS has more than once.
+fn counted_again(view: &MapView) -> String {
+    let again = view.mapped_again();
+    if again.rss_bytes == 0 {
+        return String::new();
+    }
+    format!(
+        "{} of the resident memory is shared mappings that show the same pages at several addresses: RSS counts these at each, \
+         PSS once ({})\n",
+        size(again.rss_bytes),
+        size(again.pss_bytes)
+    )
+}
+
+/// An allocator that is there and whose memory is hardly found.
+fn unrecognised(view: &MapView) -> String {
+    let Some(allocator) = view.unseen_allocator() else { return String::new() };
+    let known = match view.rss_bytes(Kind::Allocator(allocator)) {
+        0 => "none".into(),
+        bytes => format!("only {}", size(bytes)),
+    };
+    format!(
+        "{allocator} is loaded and {known} of its memory is recognised: much of the unknown {} may be what it serves\n",
+        size(view.rss_bytes(Kind::Unknown))
+    )
+}
+
+/// Whether the sum of the mappings is so far from the kernel's that they must have changed while they were read.
+fn has_changed(view: &MapView) -> bool {
+    let sum_bytes = view.sum().rss_bytes.max(1);
+    view.is_measured()
+        && view
+            .kernel
+            .is_some_and(|kernel| kernel.rss_bytes.abs_diff(sum_bytes) as f64 / sum_bytes as f64 > TEARING)
 }
 
 fn is_notable(bytes: u64, sum: &Usage) -> bool {
