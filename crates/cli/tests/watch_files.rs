@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use place::Place;
 use running::{Running, SOON, send, wait_until};
-use tool::{assert_refused, faultless};
+use tool::{after, assert_refused, errors, faultless, json_lines};
 
 #[test]
 fn files_keep_what_they_hold_when_nothing_is_written_into_them() {
@@ -75,6 +75,32 @@ fn a_file_that_is_emptied_meanwhile_has_whole_lines_only() {
     assert!(watch.end_within(SOON).is_some_and(|status| status.success()));
     let text = fs::read_to_string(&file).unwrap();
     assert!(!text.contains('\0') && text.ends_with('\n'), "{text:?}");
+}
+
+#[test]
+fn a_file_that_may_grow_no_longer_ends_with_a_whole_line() {
+    let place = Place::new("full");
+    let (record, lines) = (place.file("record"), place.file("lines"));
+    let own = std::process::id().to_string();
+    let watched = ["-i", "10ms", "--for", "2s", "--pid", &own];
+    // 4 KiB; a recording of this test has longer lines and ends within one.
+    let limit = "ulimit -f 8";
+    for (option, path) in [("--record", &record), ("--output", &lines)] {
+        let words = [&["watch", "--json", option, path][..], &watched].concat();
+        let output = after(limit, &words).stdout(Stdio::null()).output().unwrap();
+        let said = errors(&output);
+        assert_eq!(output.status.code(), Some(1), "{option}: {said}");
+        let says = match option {
+            "--record" => {
+                format!("cannot write {record}: File too large (os error 27); it ends with a whole line\n")
+            }
+            _ => "cannot write the result: File too large (os error 27)\n".to_owned(),
+        };
+        assert!(said.ends_with(&says), "{option}: {said}");
+        let text = fs::read_to_string(path).unwrap();
+        assert!(text.ends_with('\n') && text.len() > 3000, "{option}: {text}");
+        json_lines(&text);
+    }
 }
 
 #[test]

@@ -1,9 +1,9 @@
 //! Where the lines of a watch go: to a reader, into a recording, both.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, BufWriter, Write};
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use faultless_diagnosis::history::History;
@@ -14,7 +14,9 @@ use faultless_report::watch;
 use faultless_report::watch::lines::Columns;
 
 use super::arguments::WatchArguments;
+use super::line_file::LineFile;
 use super::reader::Reader;
+use super::recording::Recording;
 use crate::failure::Failure;
 use crate::output_file;
 
@@ -28,7 +30,7 @@ enum Form {
 /// What reads along.
 pub struct Outlets {
     reader: Option<(Reader, Form)>,
-    recording: Option<(BufWriter<File>, PathBuf)>,
+    recording: Option<Recording>,
     /// Files that keep what they hold until the first line is there.
     unbegun: Vec<File>,
     /// A chart is shown, or a picture drawn at the end, whoever reads along.
@@ -49,7 +51,7 @@ impl Outlets {
         input: Option<&File>,
     ) -> Result<Self, Failure> {
         let mut unbegun = Vec::new();
-        let mut open = |path: &Path| -> Result<File, Failure> {
+        let mut open = |path: &Path| -> Result<(File, bool), Failure> {
             output_file::refuse_dash(path)?;
             let failed = |error: io::Error| Failure::of_writing(path, &error);
             let is_stream = output_file::is_stream(path);
@@ -67,10 +69,13 @@ impl Outlets {
             if !is_stream {
                 unbegun.push(file.try_clone().map_err(failed)?);
             }
-            Ok(file)
+            Ok((file, !is_stream))
         };
         let recording = match &arguments.record {
-            Some(path) => Some((BufWriter::new(open(path)?), path.clone())),
+            Some(path) => {
+                let (file, is_own) = open(path)?;
+                Some(Recording::new(file, path.clone(), is_own))
+            }
             None => None,
         };
         let form = match (arguments.csv, arguments.json) {
@@ -79,7 +84,8 @@ impl Outlets {
             _ => Form::Columns(Columns::default()),
         };
         let own = |stream: BorrowedFd<'_>| {
-            stream.try_clone_to_owned().map(File::from).map_err(|error| Failure::of_output(&error))
+            let file = stream.try_clone_to_owned().map(File::from);
+            file.map(|file| (file, false)).map_err(|error| Failure::of_output(&error))
         };
         let reader = match &arguments.output {
             Some(path) => Some(open(path)?),
@@ -92,7 +98,7 @@ impl Outlets {
             }
             None => Some(own(crate::output()?.as_fd())?),
         };
-        let mut reader = reader.map(|file| (Reader::new(file), form));
+        let mut reader = reader.map(|(file, is_own)| (Reader::new(LineFile::new(file, is_own)), form));
         if let Some((reader, Form::Csv)) = &mut reader {
             reader.push(watch::lines::CSV_HEADING);
         }
@@ -113,9 +119,8 @@ impl Outlets {
             };
             reader.push(&text);
         }
-        if let Some((writer, _)) = &mut self.recording {
-            let written = writer.write_all(watch::json::json(line).as_bytes());
-            self.note_recording(written);
+        if let Some(recording) = &mut self.recording {
+            recording.push(&watch::json::json(line));
         }
     }
 
@@ -125,9 +130,11 @@ impl Outlets {
             let written = reader.write();
             self.note_reader(written);
         }
-        if let Some((writer, _)) = &mut self.recording {
-            let written = writer.flush();
-            self.note_recording(written);
+        if let Some(recording) = &mut self.recording
+            && let Err(failure) = recording.write()
+        {
+            self.recording = None;
+            self.failure.get_or_insert(failure);
         }
     }
 
@@ -188,14 +195,6 @@ impl Outlets {
         if let Err(error) = written {
             self.reader = None;
             self.failure.get_or_insert(Failure::of_output(&error));
-        }
-    }
-
-    fn note_recording(&mut self, written: io::Result<()>) {
-        if let Err(error) = written
-            && let Some((_, path)) = self.recording.take()
-        {
-            self.failure.get_or_insert(Failure::of_writing(&path, &error));
         }
     }
 }

@@ -3,11 +3,12 @@
 //! What they have not taken waits here and not in a call of ours: while we stand in a call no signal is taken, and a started
 //! command that stops for us stays stopped.
 
-use std::fs::File;
-use std::io::{self, Write};
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use faultless_probe::wakeup;
+
+use super::line_file::LineFile;
 
 /// Bytes that a pipe takes at once or not at all. Source: PIPE_BUF, pipe(7).
 const PIECE_BYTES: usize = 4096;
@@ -17,7 +18,7 @@ const MOST_BYTES: usize = 4 << 20;
 
 /// The reader.
 pub struct Reader {
-    file: File,
+    file: LineFile,
     waiting: Vec<u8>,
     /// Bytes of these that are written.
     written: usize,
@@ -25,7 +26,7 @@ pub struct Reader {
 
 impl Reader {
     /// Of what is written to this file.
-    pub fn new(file: File) -> Self {
+    pub fn new(file: LineFile) -> Self {
         Self { file, waiting: Vec::new(), written: 0 }
     }
 
@@ -37,14 +38,17 @@ impl Reader {
     /// Writes what is taken without waiting.
     ///
     /// # Errors
-    /// The kernel's reason: it will take no more.
+    /// The kernel's reason: it will take no more. A file of ours ends with a whole line then.
     pub fn write(&mut self) -> io::Result<()> {
         while self.is_waited_for() && wakeup::is_writable(self.file.as_fd())? {
             match self.file.write(piece(&self.waiting[self.written..])) {
                 Ok(bytes) => self.written += bytes,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                Err(error) => return Err(error),
+                Err(error) => {
+                    self.file.cut_back();
+                    return Err(error);
+                }
             }
         }
         self.waiting.drain(..self.written);
@@ -81,13 +85,18 @@ fn piece(bytes: &[u8]) -> &[u8] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs::File;
     use std::io::Read;
     use std::os::fd::OwnedFd;
+
+    fn reader_of(giver: io::PipeWriter) -> Reader {
+        Reader::new(LineFile::new(File::from(OwnedFd::from(giver)), false))
+    }
 
     #[test]
     fn a_reader_that_takes_nothing_is_not_waited_for_and_gets_all_later() {
         let (mut taker, giver) = io::pipe().unwrap();
-        let mut reader = Reader::new(File::from(OwnedFd::from(giver)));
+        let mut reader = reader_of(giver);
         let line = format!("{}\n", "x".repeat(99));
         for _ in 0..2000 {
             reader.push(&line);
@@ -109,7 +118,7 @@ mod tests {
     fn a_reader_that_has_gone_is_told_of() {
         let (taker, giver) = io::pipe().unwrap();
         drop(taker);
-        let mut reader = Reader::new(File::from(OwnedFd::from(giver)));
+        let mut reader = reader_of(giver);
         reader.push("x");
         assert_eq!(reader.write().unwrap_err().kind(), io::ErrorKind::BrokenPipe);
     }
