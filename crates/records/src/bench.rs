@@ -298,6 +298,13 @@ impl Campaign {
                 self.samples.len()
             ));
         }
+        // Tables have a place for each round of each contender in each cell, and whole rounds are kept.
+        let places = (self.rounds().max(1) as usize)
+            .saturating_mul(self.cells.len())
+            .saturating_mul(self.contenders.len());
+        if places > LEAST_PLACES.max(self.samples.len().saturating_mul(PLACES_A_SAMPLE)) {
+            return Err(format!("it has {} samples for {places} places", self.samples.len()));
+        }
         if !self.samples.iter().flat_map(amounts).all(is_amount) {
             return Err("a sample has a time, share or mark that no run has".into());
         }
@@ -311,6 +318,12 @@ impl Campaign {
         }
     }
 }
+
+/// So many places for samples take no room that matters.
+const LEAST_PLACES: usize = 1 << 20;
+
+/// Where most are empty they are not of one campaign.
+const PLACES_A_SAMPLE: usize = 16;
 
 /// Larger than any time in s, share or mark of a run, and far from where sums and ratios are no numbers any more.
 const LARGEST_AMOUNT: f64 = 1e18;
@@ -348,9 +361,8 @@ mod tests {
         }
     }
 
-    #[test]
-    fn figures_and_rounds_that_no_campaign_has_are_refused() {
-        let sound = Sample {
+    fn sample() -> Sample {
+        Sample {
             cell: 0,
             contender: 0,
             round: 0,
@@ -358,7 +370,12 @@ mod tests {
             failure: None,
             foreign_cpu: 0.1,
             marks: BTreeMap::from([("pause_us".into(), -1.0)]),
-        };
+        }
+    }
+
+    #[test]
+    fn figures_and_rounds_that_no_campaign_has_are_refused() {
+        let sound = sample();
         assert_eq!(campaign(&sound).check(), Ok(()));
         for figure in [1e308, f64::INFINITY, f64::NAN, -1e300] {
             let figures = Some(Figures { user_s: figure, ..Figures::default() });
@@ -370,5 +387,16 @@ mod tests {
         }
         let refused = campaign(&Sample { round: 200_000_000, ..sound }).check().unwrap_err();
         assert_eq!(refused, "a sample is of round 200000000 where all are 2");
+    }
+
+    #[test]
+    fn a_campaign_with_far_more_places_than_samples_is_refused() {
+        let none = Campaign::default();
+        let cells = vec![Cell { suite: Suite::Command, ..campaign(&sample()).cells[0].clone() }; 2000];
+        let contenders = vec![campaign(&sample()).contenders[0].clone(); 600];
+        let wide = Campaign { cells, contenders, ..none };
+        assert_eq!(wide.check().unwrap_err(), "it has 0 samples for 1200000 places");
+        let samples = vec![sample(); 75_000];
+        assert_eq!(Campaign { samples, ..wide }.check(), Ok(()));
     }
 }
