@@ -42,7 +42,7 @@ pub fn named<'words>(
     if !rest.is_empty() {
         return Err(Failure::of_words_behind(path, subcommand));
     }
-    let whole = read_whole(bytes.as_slice().chain(file));
+    let whole = read_file(&bytes, file);
     Ok(Some((path, whole.map_err(|error| Failure::of_reading(path, error))?)))
 }
 
@@ -111,7 +111,19 @@ fn head(path: &Path, bytes: &mut Vec<u8>) -> io::Result<File> {
 /// # Errors
 /// [`Failure::Failed`] when it cannot be read.
 pub fn read(path: &Path) -> Result<Vec<u8>, Failure> {
-    File::open(path).and_then(read_whole).map_err(|error| Failure::of_reading(path, error))
+    File::open(path).and_then(|file| read_file(&[], file)).map_err(|error| Failure::of_reading(path, error))
+}
+
+/// All of a file of which this much was read already.
+///
+/// # Errors
+/// As [`read_whole`]; where its size tells, nothing is read.
+pub fn read_file(head: &[u8], file: File) -> io::Result<Vec<u8>> {
+    let of = file.metadata()?;
+    match of.is_file() && of.len() > LARGEST_BYTES {
+        true => Err(too_large()),
+        false => read_whole(head.chain(file)),
+    }
 }
 
 /// All that is to be read.
@@ -119,7 +131,11 @@ pub fn read(path: &Path) -> Result<Vec<u8>, Failure> {
 /// # Errors
 /// Those of reading; more than [`LARGEST_BYTES`] is one, since a part would be taken for something else.
 pub fn read_whole(from: impl Read) -> io::Result<Vec<u8>> {
-    read_up_to(from, LARGEST_BYTES)?.ok_or_else(|| io::Error::other("it is larger than 1 GiB"))
+    read_up_to(from, LARGEST_BYTES)?.ok_or_else(too_large)
+}
+
+fn too_large() -> io::Error {
+    io::Error::other("it is larger than 1 GiB")
 }
 
 /// None of what is longer.

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use place::Place;
 use running::{Running, send, state, wait_until};
-use tool::{assert_misused, assert_refused, errors, faultless, text};
+use tool::{after, assert_misused, assert_refused, errors, faultless, text};
 
 /// The commands that read saved files, each with how such a file of version 1 begins.
 const READERS: [(&[&str], &str); 6] = [
@@ -107,6 +107,18 @@ fn a_file_that_never_comes_is_not_waited_for_after_an_interrupt() {
         send("TERM", running.pid());
         let ended = running.end_within(Duration::from_secs(10));
         assert_eq!(ended.and_then(|status| status.signal()), Some(15), "{words:?}");
+    }
+}
+
+#[test]
+fn a_file_that_is_too_large_is_refused_unread() {
+    let place = Place::new("large");
+    for (words, head) in READERS.iter().filter(|(words, _)| words[0] != "watch") {
+        let file = place.write("saved", head);
+        fs::File::options().write(true).open(&file).unwrap().set_len((1 << 30) + 1).unwrap();
+        // What it would be read into finds no room.
+        let words = [words, &[file.as_str()][..]].concat();
+        assert_refused(&mut after("ulimit -v 900000", &words), 1, "it is larger than 1 GiB");
     }
 }
 

@@ -93,7 +93,7 @@ fn read(path: &Path, hint: &str) -> Result<Vec<u8>, Failure> {
             }
             _ => failed(error),
         })?;
-        saved_file::read_whole(file)
+        saved_file::read_file(&[], file)
     };
     let mut bytes = read.map_err(failed)?;
     // Windows writes a mark before UTF-8, and UTF-16 where PowerShell redirects.
