@@ -16,10 +16,10 @@ use faultless_report::churn;
 use faultless_report::churn::profile::ChurnProfile;
 use faultless_report::saved_form;
 
-use crate::arguments::ChurnArguments;
+use crate::arguments::{Action, ChurnArguments};
 use crate::failure::Failure;
 use crate::output_file::{OutputFile, create_apart};
-use crate::saved_file;
+use crate::{placement, saved_file};
 
 /// Looks at a command, a process or a saved recording, and prints what was found.
 ///
@@ -36,6 +36,11 @@ pub fn churn(
     }
     // Before signals are held: a pipe that nobody writes into must not outlast them.
     let saved = saved(&arguments.words)?;
+    let ordered = saved.as_ref().map(|_| placement::in_front(&arguments.words, "churn")).transpose()?;
+    let arguments = match ordered.flatten() {
+        Some(Action::Churn(ordered)) => ordered,
+        _ => arguments,
+    };
     let signals = &hold_signals()?;
     let read = saved.as_ref().and(arguments.words.first()).map(Path::new);
     // Places that cannot be written are found out before the work.
@@ -128,7 +133,7 @@ pub fn no_callers(reason: &str) -> String {
     format!("callers: {reason}")
 }
 
-/// The recording, if the first word is the name of one; then it is to be the only one.
+/// The recording, if the first word is the name of one.
 fn saved(words: &[OsString]) -> Result<Option<Seen>, Failure> {
     let is_of_malloc = saved_form::is_recording::<MallocRecording>;
     let is_recording = |head: &[u8]| is_of_malloc(head) || saved_form::is_recording::<ChurnRecording>(head);

@@ -17,12 +17,12 @@ use faultless_trial::command::Command;
 use faultless_trial::environment::Environment;
 use faultless_trial::faults::{FaultOptions, RecordError, record_command, record_process};
 
-use crate::arguments::FaultsArguments;
+use crate::arguments::{Action, FaultsArguments};
 use crate::failure::Failure;
 use crate::library;
 use crate::observing_progress::{Elsewhere, ObservingProgress};
 use crate::output_file::{OutputFile, create_apart};
-use crate::{saved_file, subject, target};
+use crate::{placement, saved_file, subject, target};
 
 /// Bytes of the stack that are looked at, unless said otherwise.
 const STACK_BYTES: u32 = 8192;
@@ -40,6 +40,11 @@ pub fn faults(
     }
     // Before signals are held: a pipe that nobody writes into must not outlast them.
     let saved = saved(&arguments.words)?;
+    let ordered = saved.as_ref().map(|_| placement::in_front(&arguments.words, "faults")).transpose()?;
+    let arguments = match &ordered {
+        Some(Some(Action::Faults(ordered))) => ordered,
+        _ => arguments,
+    };
     let signals = &hold_signals()?;
     let read = saved.as_ref().and(arguments.words.first()).map(Path::new);
     // Places that cannot be written are found out before the work.
@@ -92,7 +97,7 @@ impl Files {
     }
 }
 
-/// The recording, if the first word is the name of one; then it is to be the only one.
+/// The recording, if the first word is the name of one.
 fn saved(words: &[OsString]) -> Result<Option<FaultRecording>, Failure> {
     let named = saved_file::named(words, "faults", saved_form::is_recording::<FaultRecording>)?;
     named.map(|(path, bytes)| parsed(path, &bytes)).transpose()

@@ -21,10 +21,11 @@ use faultless_report::heap;
 use faultless_report::heap::HeapView;
 use faultless_report::malloc_info;
 
+use crate::arguments::Action;
 use crate::examples;
 use crate::failure::Failure;
 use crate::progress::Progress;
-use crate::{saved_file, subject};
+use crate::{placement, saved_file, subject};
 use process::Manner;
 
 /// `faultless heap`
@@ -89,7 +90,10 @@ pub fn heap(
             show(&report?)?;
         }
         (None, [first, ..]) if is_core(Path::new(first)) => {
-            return Err(Failure::of_words_behind(Path::new(first), "heap"));
+            return match placement::in_front(&arguments.words, "heap")? {
+                Some(Action::Heap(ordered)) => heap(ordered, hold),
+                _ => Err(Failure::of_words_behind(Path::new(first), "heap")),
+            };
         }
         (None, words) => {
             saved_file::refuse_unread(words, "heap", "core file")?;

@@ -20,6 +20,7 @@ mod map;
 mod observing_progress;
 mod output_file;
 mod picture;
+mod placement;
 mod plan;
 mod progress;
 mod run;
@@ -33,6 +34,7 @@ use std::io::{Stdout, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
+use clap::error::ErrorKind;
 use faultless_probe::signals::{self, Signals};
 use faultless_probe::stack;
 use faultless_probe::terminal;
@@ -41,6 +43,7 @@ use faultless_report::plain::{plain, trimmed};
 
 use arguments::{Action, Arguments};
 use failure::Failure;
+use placement::BehindCommand;
 
 /// SIGPIPE's number on every Linux this tool is built for.
 const SIGPIPE: i32 = 13;
@@ -53,7 +56,14 @@ fn main() -> ExitCode {
         std::process::exit(1);
     }));
     let result = stack::with_enough(|| match Arguments::try_parse() {
-        Ok(arguments) => act(arguments.action),
+        Ok(arguments) => {
+            let behind = BehindCommand::find(&arguments.action, &std::env::args_os().collect::<Vec<_>>());
+            let result = act(arguments.action);
+            // A command that never ran has kept nothing from us.
+            let has_run = matches!(result, Ok(_) | Err(Failure::Failed(_)));
+            behind.filter(|_| has_run).and_then(|behind| behind.remark()).iter().for_each(|line| say(line));
+            result
+        }
         Err(answer) => show(&answer),
     });
     let no_stack = |error| {
@@ -77,7 +87,13 @@ fn show(answer: &clap::Error) -> Result<Ending, Failure> {
     if !answer.use_stderr() {
         output()?;
     }
-    match answer.print() {
+    let printed = answer.print();
+    if answer.kind() == ErrorKind::UnknownArgument
+        && let Some(line) = placement::with_dashes(&std::env::args_os().collect::<Vec<_>>())
+    {
+        let _ = writeln!(std::io::stderr(), "\nA command of your own stands behind --: {}", plain(&line));
+    }
+    match printed {
         Err(error) if !answer.use_stderr() => Err(Failure::of_output(&error)),
         // Where the complaint cannot be shown its status still can.
         _ => Ok(Ending::Exited(answer.exit_code())),

@@ -18,17 +18,16 @@ const HEAD_BYTES: u64 = 128;
 /// Most bytes of a file: a million mappings, or samples of days.
 const LARGEST_BYTES: u64 = 1 << 30;
 
-/// The recording of `subcommand`, if the first word is the name of one; then it is to be the only one.
+/// The recording of `subcommand`, if the first word is the name of one; what stands behind it is the caller's to judge.
 ///
 /// # Errors
-/// [`Failure::Usage`] for words behind it, [`Failure::Failed`] when it cannot be read to its end, and for another file that
-/// is no command either ([`refuse`]).
+/// [`Failure::Failed`] when it cannot be read to its end, and for another file that is no command either ([`refuse`]).
 pub fn named<'words>(
     words: &'words [OsString],
     subcommand: &str,
     is_recording: impl Fn(&[u8]) -> bool,
 ) -> Result<Option<(&'words Path, Vec<u8>)>, Failure> {
-    let [word, rest @ ..] = words else { return Ok(None) };
+    let Some(word) = words.first() else { return Ok(None) };
     let path = Path::new(word);
     let mut bytes = Vec::new();
     let file = match head(path, &mut bytes) {
@@ -39,9 +38,6 @@ pub fn named<'words>(
             return refuse(words, subcommand, head, &wanted).map(|()| None);
         }
     };
-    if !rest.is_empty() {
-        return Err(Failure::of_words_behind(path, subcommand));
-    }
     let whole = read_file(&bytes, file);
     Ok(Some((path, whole.map_err(|error| Failure::of_reading(path, error))?)))
 }

@@ -267,7 +267,9 @@ fn a_recording_shows_the_same_again_and_others_are_refused() {
     assert_eq!(json(&again), report);
     assert!(churn(&[&saved]).output().unwrap().stdout.starts_with(program.as_bytes()));
 
-    assert_refused(&mut churn(&[&saved, "--json"]), 2, "options stand before the file");
+    assert_eq!(json(&churn(&[&saved, "--json"]).output().unwrap()), report, "options may stand behind it");
+    assert_refused(&mut churn(&[&saved, &saved]), 2, "options stand before the file");
+    assert_refused(&mut churn(&["--", &saved, "--json"]), 2, "options stand before the file");
     let newer = fs::read_to_string(&saved).unwrap().replacen("recording/1", "recording/9", 1);
     fs::write(&saved, newer).unwrap();
     assert_refused(&mut churn(&[&saved]), 1, "newer version of faultless");

@@ -88,6 +88,40 @@ fn a_list_of_what_there_is_and_a_saved_campaign_are_not_asked_for_together() {
 }
 
 #[test]
+fn who_wrote_our_option_behind_the_command_is_told_when_it_did_nothing() {
+    let place = Place::new("behind");
+    let (page, made) = (place.file("page.html"), place.file("made"));
+    let says = format!(
+        "--html stood behind true and went to it; in front it is ours: faultless doctor -n 1 --html {page} -- true\n"
+    );
+    for (words, said) in [
+        (&["doctor", "-n", "1", "true", "--html", &page][..], Some(says.as_str())),
+        (&["doctor", "-n", "1", "--", "true", "--html", &page], None),
+        (&["run", "sh", "-c", "touch $2", "x", "--json", &made], None),
+    ] {
+        let output = faultless(words).output().unwrap();
+        let last = errors(&output).lines().last().unwrap_or_default().to_owned() + "\n";
+        match said {
+            Some(says) if says.ends_with('\n') => assert_eq!(last, format!("faultless: {says}")),
+            _ => assert!(!last.contains("stood behind"), "{words:?}: {last}"),
+        }
+    }
+}
+
+#[test]
+fn a_command_without_dashes_is_told_where_they_belong() {
+    assert_refused(&mut faultless(&["bench", "true"]), 2, "stands behind --: faultless bench -- true\n");
+    let program = env!("CARGO_BIN_EXE_faultless");
+    assert_refused(&mut faultless(&["map", program]), 1, &format!("to run it, faultless map -- {program}\n"));
+    for words in [&["map", "true", "-x"][..], &["bench", "-n", "1", "true", "x", "-l"]] {
+        let (at, dashes) = (words.iter().position(|word| *word == "true").unwrap(), ["--"]);
+        let line = ["faultless"].iter().chain(&words[..at]).chain(&dashes).chain(&words[at..]);
+        let line = line.copied().collect::<Vec<_>>().join(" ");
+        assert_misused(&mut faultless(words), &format!("A command of your own stands behind --: {line}\n"));
+    }
+}
+
+#[test]
 fn an_instrument_in_the_background_of_a_script_ends_by_sigint() {
     let subject = Running::start(Command::new("sleep").arg("600"));
     for words in [&["watch", "--lines"][..], &["export", "--listen", "127.0.0.1:0"], &["faults"], &["churn"]]

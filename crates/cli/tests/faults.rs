@@ -458,7 +458,7 @@ fn bad_requests_are_refused_in_one_line() {
         (vec!["--record", "/no/such/place", "--", "true"], 1, "cannot write"),
         (vec!["--html", "/tmp/same", "--pprof", "/tmp/./same", "--", "true"], 2, "named twice"),
         (vec![&wrong], 1, "newer version of faultless"),
-        (vec![&wrong, "--json"], 2, "options stand before the file"),
+        (vec![&wrong, "--json"], 1, "newer version of faultless"),
         (vec!["--diff", "/etc/passwd", "/etc/passwd"], 1, "no recording"),
     ] {
         let words = [&["faults"], words.as_slice()].concat();

@@ -334,7 +334,8 @@ fn files_that_are_no_whole_core_are_refused_in_one_line() {
     refused(300, "its headers are damaged or cut off");
     refused(10, "its headers are damaged or cut off");
     refused(0, "no core file");
-    assert_refused(&mut faultless_heap(&[&core, "--json"]), 2, "options stand before the file");
+    assert_refused(&mut faultless_heap(&[&core, "--json"]), 1, "no core file");
+    assert_refused(&mut faultless_heap(&[&core, &core]), 2, "options stand before the file");
     let says = "give --pid, a command after --, or a core file";
     assert_refused(&mut faultless_heap(&["--all"]), 2, says);
 }

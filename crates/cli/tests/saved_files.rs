@@ -86,6 +86,10 @@ fn a_recording_is_known_in_a_pipe_and_however_it_is_laid_out() {
             text(&output)
         };
         let plain = shown(&saved, Stdio::null());
+        let folded = place.file("folded");
+        let behind = faultless(&[subcommand, &saved, "--folded", &folded]).output().unwrap();
+        assert_eq!(text(&behind), plain, "{recording:?}: {}", errors(&behind));
+        assert!(fs::exists(&folded).unwrap());
         let mut cat = Command::new("cat").arg(&saved).stdout(Stdio::piped()).spawn().unwrap();
         assert_eq!(shown("/dev/stdin", cat.stdout.take().unwrap().into()), plain, "{recording:?}");
         cat.wait().unwrap();

@@ -18,7 +18,7 @@ use super::workshop::Workshop;
 use super::{contenders, index_of, user_command};
 use crate::arguments::BenchArguments;
 use crate::failure::Failure;
-use crate::library;
+use crate::{library, placement};
 
 const ROUNDS: u32 = 10;
 const ROUNDS_QUICK: u32 = 3;
@@ -149,7 +149,10 @@ fn cells(arguments: &BenchArguments, seed: u32, javas: &[Java]) -> Result<Vec<Ce
         seed,
         javas: javas.iter().map(|java| java.version).collect(),
     };
-    let cells = catalogue::cells(&wish, is_installed).map_err(Failure::Usage)?;
+    let with_dashes = || placement::with_dashes(&std::env::args_os().collect::<Vec<_>>());
+    let cells = catalogue::cells(&wish, is_installed).map_err(|error| {
+        Failure::Usage(with_dashes().map_or(error.clone(), |line| format!("{error}: {line}")))
+    })?;
     refuse_missing(&arguments.names)?;
     match cells.is_empty() {
         true => Err(Failure::Failed("none of these programs is installed".into())),

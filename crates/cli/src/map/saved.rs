@@ -4,7 +4,7 @@ use std::fs::File;
 use std::path::Path;
 
 use faultless_diagnosis::classification::{Sight, classify};
-use faultless_records::{mappings, pmap};
+use faultless_records::{elf, mappings, pmap};
 use faultless_report::map;
 use faultless_report::map::saved_totals::SavedTotals;
 use faultless_report::map::view::MapView;
@@ -58,6 +58,10 @@ fn saved_totals(path: &Path, bytes: &[u8]) -> Result<Option<SavedTotals>, Failur
 }
 
 fn of_bytes(path: &Path, bytes: &[u8]) -> Result<MapView, Failure> {
+    if bytes.starts_with(elf::MAGIC) || bytes.starts_with(b"#!") {
+        let shown = path.display();
+        return Err(Failure::Failed(format!("{shown} is a program: to run it, faultless map -- {shown}")));
+    }
     let is_pmap = pmap::is_pmap(bytes);
     let parsed = if is_pmap { pmap::parse(bytes) } else { mappings::parse(bytes) };
     let mappings = parsed.map_err(|error| refused(path, &error.to_string()))?;
