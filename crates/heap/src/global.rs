@@ -370,6 +370,7 @@ unsafe extern "C" fn thread_exits(cache: *mut c_void) {
     if cache.is_owned_by(thread_local::identity()) {
         HEAP.caches.release(cache, HEAP.home());
         HEAP.spans.settle();
+        purger::note_end();
     }
 }
 

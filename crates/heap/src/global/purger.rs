@@ -2,7 +2,8 @@
 //!
 //! There is one only in a process that has threads. It looks every 175 ms (at another price of memory at other times, see
 //! [`pause_ns`]), every 50 ms at free spans while any wait for their time, and never takes more than a fifth of one CPU's time.
-//! When nothing was left to give back for a while it ends; a process whose other threads all ended by `pthread_exit` lives until then.
+//! When nothing was left to give back for a while it ends. Where the program's threads all ended by `pthread_exit` the process lives until
+//! then, so who ends last wakes it.
 //! It holds no cache, allocates nothing, and opens no file: a sandbox may have closed around it.
 //!
 //! It is started at the end of an allocation, never by a free: libc frees blocks of threads that ended, as long as the thread-local
@@ -56,6 +57,9 @@ static LOOK_AT: AtomicU64 = AtomicU64::new(0);
 static PATIENCE: AtomicU32 = AtomicU32::new(PATIENCE_MIN);
 /// When a thread gave back what a purger would have held, ns; 0: not since the last one came.
 static STOOD_IN_AT: AtomicU64 = AtomicU64::new(0);
+/// How often the program's last thread with a cache ended; the purger sleeps on it. Not 0 at first, as [`STATE`]. Synchronization: any
+/// thread counts up.
+static ENDS: AtomicU32 = AtomicU32::new(1);
 /// Looks so far, and the CPU time in ns that they took.
 static LOOKS: AtomicU64 = AtomicU64::new(0);
 static LOOKS_NS: AtomicU64 = AtomicU64::new(0);
@@ -145,12 +149,21 @@ fn next_patience(patience: u32, was_missed: bool) -> u32 {
 unsafe extern "C" fn run(_: *mut c_void) -> *mut c_void {
     os::name_thread(c"faultless");
     let (mut slept_ns, mut rest_ns, mut idle_ns) = (0_u64, 0, 0);
-    let mut spans_wait = true;
+    let (mut spans_wait, mut ends_seen) = (true, 0);
     let pause_among_others_ns = pause_ns(HEAP.spans.hold_max_ns());
     loop {
+        // ORDERING: Acquire pairs with the Release in `note_end`: who is seen to have ended is not among the threads any more.
+        let ends = ENDS.load(Ordering::Acquire);
+        if ends != ends_seen {
+            ends_seen = ends;
+            if HEAP.caches.budget.threads() == 0 {
+                leave_at_end();
+                return null_mut();
+            }
+        }
         let pause_ns = if HEAP.caches.is_alone_again() { PAUSE_NS } else { pause_among_others_ns };
         let step_ns = if spans_wait { STEP_NS } else { PAUSE_NS }.min(pause_ns.saturating_sub(slept_ns));
-        os::sleep_ns(step_ns.max(rest_ns));
+        os::futex_wait_for(&ENDS, ends, step_ns.max(rest_ns));
         slept_ns += step_ns;
         let looks_at_all = slept_ns >= pause_ns;
         let begun_ns = os::thread_time_ns();
@@ -176,6 +189,26 @@ unsafe extern "C" fn run(_: *mut c_void) -> *mut c_void {
             }
             idle_ns = 0;
         }
+    }
+}
+
+/// Ends the purger's time where no thread has a cache: mostly the process is to end. For one that has a thread yet which never allocates
+/// all is given back that can be.
+fn leave_at_end() {
+    HEAP.spans.set_purger(false);
+    // ORDERING: Release, and the barrier, as in `leave`: what is left behind before this is given back below.
+    STATE.store(ABSENT, Ordering::Release);
+    HEAP.caches.pass_barrier();
+    HEAP.trim(None);
+    end_before_another();
+}
+
+/// After a thread gave its cache back: was it the last that had one, a purger sleeps no longer.
+pub fn note_end() {
+    if HEAP.caches.budget.threads() == 0 {
+        // ORDERING: Release pairs with the Acquire in `run`.
+        ENDS.fetch_add(1, Ordering::Release);
+        os::futex_wake_one(&ENDS);
     }
 }
 
