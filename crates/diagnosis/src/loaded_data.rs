@@ -42,6 +42,9 @@ const LEAST_DATA_PART: u64 = 3;
 const SCRATCH_PERCENT: u64 = 50;
 /// Fewer faults beyond the data's are not worth a word.
 const LEAST_EXCESS: u64 = 10_000;
+/// Blocks that come and go have at least one page for so many faults beyond the data's; where they have fewer, most of those faults are
+/// something else's, such as a runtime's own heap.
+const MOST_FAULTS_A_PAGE: f64 = 2.0;
 /// An arm that leaves less than this of them cures them.
 const CURED: f64 = 0.5;
 
@@ -67,6 +70,10 @@ pub fn recognise(
     let base = arms.iter().position(|arm| arm.role == Role::AsIs)?;
     let base_excess = excess(verdicts.get(base)?);
     if base_excess < LEAST_EXCESS as f64 || scratch.is_empty() {
+        return None;
+    }
+    let scratch_bytes = scratch.iter().fold(0u64, |sum, bin| sum.saturating_add(bin.repeated_bytes()));
+    if (scratch_bytes / PAGE_BYTES) as f64 * MOST_FAULTS_A_PAGE < base_excess {
         return None;
     }
     scratch.sort_by_key(|bin| std::cmp::Reverse(bin.repeated_bytes()));
@@ -237,6 +244,26 @@ mod tests {
     fn data_that_faults_in_once_is_no_case() {
         assert_eq!(recognised(&gallery(), [66_000, 66_000, 66_000], 1), None);
         assert_eq!(recognised(&gallery(), [500, 500, 500], 1), None, "huge pages: fewer faults than pages");
+    }
+
+    #[test]
+    fn faults_of_a_heap_that_is_not_mallocs_are_not_put_down_to_the_few_blocks_that_come_and_go() {
+        // A JVM: 56,968 faults of its own heap, and blocks that come and go with 1,900 pages.
+        let jvm = HeapReport {
+            large_bins: vec![
+                bin(MIB, 44, 44),
+                bin(156 << 10, 29, 2),
+                bin(44 << 10, 60, 5),
+                bin(124 << 10, 21, 2),
+            ],
+            heap_peak_bytes: 62 * MIB,
+            small_live_peak_bytes: 6 * MIB,
+            threads_peak: 41,
+            ..HeapReport::default()
+        };
+        assert_eq!(recognised(&jvm, [70_236, 70_139, 69_563], 1), None);
+        assert_eq!(recognised(&gallery(), [65_536 + 196_609, 85_000, 70_000], 1), None, "98,304 pages");
+        assert!(recognised(&gallery(), [65_536 + 196_608, 85_000, 70_000], 1).is_some());
     }
 
     #[test]
