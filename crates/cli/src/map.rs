@@ -153,7 +153,7 @@ fn look_once(process: &Process, manner: Manner<'_>) -> Result<MapView, Failure> 
     };
     let contents = live.as_ref().map(|live| live as &dyn Contents);
     let parts = classify(&Sight { mappings: &mappings, contents, threads: &threads });
-    let java = memory.map(|memory| account(&parts, contents, &memory));
+    let java = memory.map(|memory| account(&parts, &mappings, contents, &memory));
     drop(live);
     let mut view = MapView::new(title, Some(process.pid()), mappings, parts);
     view.kernel = kernel;

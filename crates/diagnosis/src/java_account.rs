@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use faultless_records::contents::{Contents, Extent};
+use faultless_records::mappings::Mapping;
 use faultless_records::nmt::{Category, NativeMemory};
 
 use crate::classification::kind::Kind;
@@ -40,9 +41,11 @@ fn is_malloc(kind: Kind) -> bool {
     )
 }
 
-/// The category that a kind is, where no ranges say it.
-fn category_of(kind: Kind, has: impl Fn(&str) -> bool) -> Option<&'static str> {
-    match kind {
+/// The category that a part is, where no ranges say it.
+fn category_of(part: &Part, mappings: &[Mapping], has: impl Fn(&str) -> bool) -> Option<&'static str> {
+    match part.kind {
+        // Archives of classes; the objects in them, which lie in the Java heap's range, are counted here, too.
+        Kind::MappedFile if mappings.get(part.mapping)?.name.ends_with(b".jsa") => Some("Shared class space"),
         Kind::JavaHeap => Some("Java Heap"),
         Kind::JavaCode => Some("Code"),
         Kind::JavaThreadStack => Some("Thread"),
@@ -55,7 +58,12 @@ fn category_of(kind: Kind, has: impl Fn(&str) -> bool) -> Option<&'static str> {
 
 /// Sets one against the other.
 #[must_use]
-pub fn account(parts: &[Part], contents: Option<&dyn Contents>, memory: &NativeMemory) -> JavaAccount {
+pub fn account(
+    parts: &[Part],
+    mappings: &[Mapping],
+    contents: Option<&dyn Contents>,
+    memory: &NativeMemory,
+) -> JavaAccount {
     let mut resident: BTreeMap<String, u64> = BTreeMap::new();
     let mut unseen: BTreeMap<Kind, u64> = BTreeMap::new();
     let mut malloc_resident_bytes = 0;
@@ -68,7 +76,7 @@ pub fn account(parts: &[Part], contents: Option<&dyn Contents>, memory: &NativeM
             left -= bytes;
             *resident.entry(category).or_default() += bytes;
         }
-        let category = if memory.regions.is_empty() { category_of(part.kind, has) } else { None };
+        let category = if memory.regions.is_empty() { category_of(part, mappings, has) } else { None };
         match category.filter(|name| has(name)) {
             Some(name) => *resident.entry(name.to_owned()).or_default() += left,
             None if is_malloc(part.kind) => malloc_resident_bytes += left,
@@ -156,11 +164,11 @@ mod tests {
             categories: vec![category("Java Heap", 0), category("Thread", 3), category("GC", 9)],
             ..NativeMemory::default()
         };
-        let by_kind = account(&parts(), None, &memory);
+        let by_kind = account(&parts(), &[], None, &memory);
         let region =
             |start, end, category: &str| Region { extent: Extent { start, end }, category: category.into() };
         memory.regions = vec![region(0, 100, "Java Heap"), region(200, 300, "Thread Stack")];
-        let by_range = account(&parts(), None, &memory);
+        let by_range = account(&parts(), &[], None, &memory);
         for account in [&by_kind, &by_range] {
             assert_eq!(sum(account), 137);
             assert_eq!((account.malloc_resident_bytes, account.malloc_bytes), (50, 12));
@@ -169,5 +177,19 @@ mod tests {
             assert_eq!(account.unseen, [(Kind::Program, 7)]);
         }
         assert!(by_range.has_regions && !by_kind.has_regions);
+    }
+
+    #[test]
+    fn archives_of_classes_are_shared_class_space_where_no_ranges_say_it() {
+        let mapping = |name: &str| Mapping { name: name.into(), ..Mapping::default() };
+        let mappings = [mapping("/jdk/lib/server/classes.jsa"), mapping("/jdk/lib/modules")];
+        let parts = [part(0, 0, 100, Kind::MappedFile, 60), part(1, 200, 300, Kind::MappedFile, 9)];
+        let shared = category("Shared class space", 0);
+        let memory = NativeMemory { categories: vec![shared], ..NativeMemory::default() };
+        let found = account(&parts, &mappings, None, &memory);
+        assert_eq!((found.lines[0].resident_bytes, sum(&found)), (60, 69));
+        assert_eq!(found.unseen, [(Kind::MappedFile, 9)]);
+        let found = account(&parts, &mappings, None, &NativeMemory::default());
+        assert_eq!(found.unseen, [(Kind::MappedFile, 69)], "a JVM whose NMT has no such category");
     }
 }
