@@ -63,6 +63,29 @@ const LINKED: &[&str] = &[
 /// The wrappers of system calls.
 const CALLS: &[&str] = &["mmap", "munmap", "brk", "sbrk", "mremap", "madvise", "mprotect"];
 
+/// The functions by which Go's run time makes them, and by which it changes to the stack that it makes them on; above that a chain seldom
+/// goes. Source: mem.go, mem_linux.go, malloc.go of Go 1.26.
+const GO_CALLS: &[&str] = &[
+    "mmap",
+    "munmap",
+    "madvise",
+    "sysMmap",
+    "sysMunmap",
+    "sysAlloc",
+    "sysReserve",
+    "sysReserveAligned",
+    "sysMap",
+    "sysUsed",
+    "sysUnused",
+    "sysFree",
+    "sysFault",
+    "sysHugePage",
+    "sysNoHugePage",
+    "sysHugePageCollapse",
+    "systemstack",
+    "mcall",
+];
+
 /// The inside of glibc's malloc. Its entrance is not in every chain: since 2.43 `free` jumps to `_int_free_chunk`.
 const INSIDES: &[&str] = &[
     "morecore",
@@ -145,6 +168,11 @@ pub(super) fn is_inside(frame: &str) -> bool {
     is_of_malloc(frame) || CALLS.contains(&plain_name(frame))
 }
 
+fn is_go_call(frame: &str) -> bool {
+    let name = frame.strip_prefix(GO).and_then(|name| name.split('.').next());
+    name.is_some_and(|name| GO_CALLS.contains(&name.strip_suffix("OS").unwrap_or(name)))
+}
+
 /// Nothing can be said of code without a name and a file: the end of a chain that was cut off, or what it was unwound to wrongly.
 pub(super) fn is_nobodys(frame: &str) -> bool {
     frame.starts_with('[') || frame.starts_with("0x")
@@ -152,12 +180,12 @@ pub(super) fn is_nobodys(frame: &str) -> bool {
 
 /// The first frame, from the innermost, that is neither the allocator's, nor a system call's, nor of a language's own library, nor
 /// nobody's. What lies inside an entrance of malloc is the allocator's, whatever its functions are
-/// called. Where nothing else is left, the first that is the library's; else the innermost.
+/// called. Where nothing else is left, the first that is the library's, which of Go's says what the memory is for; else the innermost.
 #[must_use]
 pub fn blamed(stack: &[String]) -> Option<&str> {
     let outside = entrance(stack.iter().map(String::as_str)).unwrap_or(0);
     let mut others = stack[outside..].iter().filter(|frame| !is_inside(frame) && !is_nobodys(frame));
-    let first = others.clone().next();
+    let first = others.clone().find(|frame| !is_go_call(frame)).or(others.clone().next());
     let own = others.find(|frame| !is_of_standard_library(frame));
     own.or(first).or(stack.first()).map(String::as_str)
 }
@@ -359,6 +387,17 @@ mod tests {
         assert_eq!(blamed(&stack(&[&go[..], &["main.load"]].concat())), Some("main.load"));
         let cut = ["[stack]", "[stack cut off]"];
         assert_eq!(blamed(&stack(&[&go[..], &cut].concat())), Some(go[0]));
+        let grown = [
+            "runtime.sysMmap",
+            "runtime.mmap",
+            "runtime.sysMapOS",
+            "runtime.sysMap",
+            "runtime.(*mheap).grow",
+        ];
+        assert_eq!(blamed(&stack(&grown)), Some("runtime.(*mheap).grow"));
+        let with_c =
+            ["runtime.mmap.func1", "runtime.systemstack", "runtime.mmap", "runtime.newMarkBits", "[stack]"];
+        assert_eq!(blamed(&stack(&with_c)), Some("runtime.newMarkBits"));
         assert_eq!(blamed(&stack(&[&vector[..], &cut].concat())), Some(vector[2]));
     }
 
