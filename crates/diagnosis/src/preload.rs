@@ -57,6 +57,14 @@ fn obstacle_in_elf(path: &Path, executable: &Executable, purpose: Purpose) -> Op
         return Some("it is built for another kind of processor".into());
     }
     let Some(loader) = &executable.loader else {
+        // Linking it in another way would not help: Go's heap is its run time's.
+        if executable.is_go {
+            return Some(
+                "it is a static program of Go, which has its heap from Go's run time and no malloc; \
+                 see its memory with faultless map, faults or churn"
+                    .into(),
+            );
+        }
         // The loader as a command (`ld.so --library-path DIRECTORY PROGRAM`) heeds a preload.
         if is_glibc_loader(path) {
             return None;
@@ -95,7 +103,7 @@ mod tests {
 
     fn elf(loader: Option<&str>) -> ProgramKind {
         let loader = loader.map(str::to_owned);
-        ProgramKind::Elf(Executable { is_64_bit: true, machine: HOST_MACHINE, loader })
+        ProgramKind::Elf(Executable { is_64_bit: true, machine: HOST_MACHINE, loader, is_go: false })
     }
 
     fn file(kind: ProgramKind) -> ProgramFile {
@@ -122,15 +130,30 @@ mod tests {
     }
 
     #[test]
+    fn a_static_program_of_go_is_not_told_to_link_dynamically() {
+        let ProgramKind::Elf(mut executable) = elf(None) else { panic!("no ELF program") };
+        executable.is_go = true;
+        let text = obstacle(&[file(ProgramKind::Elf(executable.clone()))]).unwrap();
+        assert!(text.contains("Go's run time") && !text.contains("link it"), "{text}");
+        executable.loader = GLIBC.map(str::to_owned);
+        assert_eq!(obstacle(&[file(ProgramKind::Elf(executable))]), None, "one with C in it has malloc");
+    }
+
+    #[test]
     fn each_obstacle_is_named_with_a_way_round_it() {
         let message = |file| obstacle(&[file]).unwrap();
         assert!(message(file(elf(None))).contains("statically"));
         assert!(message(file(elf(Some("/lib/ld-musl-x86_64.so.1")))).contains("another C library"));
         assert!(message(file(ProgramKind::Unknown)).contains("#! line"));
         assert!(message(file(ProgramKind::Damaged)).contains("damaged or cut off"));
-        let old = Executable { is_64_bit: false, machine: 3, loader: Some("/lib/ld-linux.so.2".into()) };
+        let old = Executable {
+            is_64_bit: false,
+            machine: 3,
+            loader: Some("/lib/ld-linux.so.2".into()),
+            is_go: false,
+        };
         assert!(message(file(ProgramKind::Elf(old))).contains("32-bit"));
-        let foreign = Executable { is_64_bit: true, machine: 243, loader: None };
+        let foreign = Executable { is_64_bit: true, machine: 243, loader: None, is_go: false };
         assert!(message(file(ProgramKind::Elf(foreign))).contains("processor"));
         let setuid = ProgramFile { gains_privilege: Some(Privilege::User), ..file(elf(GLIBC)) };
         assert!(message(setuid).contains("set-user-ID"));

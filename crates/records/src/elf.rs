@@ -9,6 +9,8 @@ pub struct Executable {
     pub machine: u16,
     /// The dynamic loader (`PT_INTERP`); none in a static program, which loads no library at all.
     pub loader: Option<String>,
+    /// Whether Go built it: its run time has a heap of its own.
+    pub is_go: bool,
 }
 
 /// Why the headers could not be read.
@@ -28,11 +30,16 @@ pub const MAGIC: &[u8] = b"\x7fELF";
 const CLASS_64: u8 = 2;
 const LITTLE_ENDIAN: u8 = 1;
 const PT_INTERP: u32 = 3;
+const PT_NOTE: u32 = 4;
 const HEADER_BYTES: usize = 64;
 /// Most bytes of program headers that the kernel reads. Source: `load_elf_phdrs` in its fs/binfmt_elf.c.
 const MOST_TABLE_BYTES: usize = 64 * 1024;
 /// Most bytes of a loader's path with its null: `PATH_MAX`.
 const MOST_LOADER_BYTES: u64 = 4096;
+/// Where a note's name begins, behind three lengths and kinds. Source: elf(5).
+const NOTE_HEADER_BYTES: u64 = 12;
+/// The name of the note with the identity that Go gives each program. Source: Go's cmd/internal/buildid.
+const GO_NOTE: &[u8] = b"Go\0\0";
 
 /// Reads the headers and the loader's path, which patchelf moves to the end of the file. Source: elf(5).
 ///
@@ -62,7 +69,12 @@ fn read(read_at: ReadAt<'_>) -> Option<Executable> {
         return None;
     }
     let table = read_bytes(read_at, offset, table_bytes)?;
-    let loader = match loader_place(Bytes { bytes: &table, is_little_endian }, entry_bytes, is_64_bit)? {
+    let table = Bytes { bytes: &table, is_little_endian };
+    let is_go = places(table, PT_NOTE, entry_bytes, is_64_bit)?.into_iter().any(|(offset, _)| {
+        let name = offset.checked_add(NOTE_HEADER_BYTES);
+        name.and_then(|name| read_bytes(read_at, name, GO_NOTE.len())).is_some_and(|name| name == GO_NOTE)
+    });
+    let loader = match places(table, PT_INTERP, entry_bytes, is_64_bit)?.first().copied() {
         Some((offset, length)) if length <= MOST_LOADER_BYTES => {
             let text = read_bytes(read_at, offset, usize::try_from(length).ok()?)?;
             let text = text.split(|byte| *byte == 0).next()?;
@@ -71,21 +83,22 @@ fn read(read_at: ReadAt<'_>) -> Option<Executable> {
         Some(_) => return None,
         None => None,
     };
-    Some(Executable { is_64_bit, machine, loader })
+    Some(Executable { is_64_bit, machine, loader, is_go })
 }
 
-/// Offset and length of the loader's path, an empty option inside where none is named; none when the table is damaged.
-fn loader_place(table: Bytes<'_>, entry_bytes: u16, is_64_bit: bool) -> Option<Option<(u64, u64)>> {
+/// Offsets and lengths of the segments of one kind; none when the table is damaged.
+fn places(table: Bytes<'_>, kind: u32, entry_bytes: u16, is_64_bit: bool) -> Option<Vec<(u64, u64)>> {
+    let mut places = Vec::new();
     for start in (0..table.bytes.len()).step_by(usize::from(entry_bytes).max(1)) {
-        if table.u32(start)? == PT_INTERP {
-            return Some(Some(if is_64_bit {
+        if table.u32(start)? == kind {
+            places.push(if is_64_bit {
                 (table.u64(start + 8)?, table.u64(start + 32)?)
             } else {
                 (u64::from(table.u32(start + 4)?), u64::from(table.u32(start + 16)?))
-            }));
+            });
         }
     }
-    Some(None)
+    Some(places)
 }
 
 fn read_bytes(read_at: ReadAt<'_>, offset: u64, length: usize) -> Option<Vec<u8>> {
@@ -93,6 +106,7 @@ fn read_bytes(read_at: ReadAt<'_>, offset: u64, length: usize) -> Option<Vec<u8>
     (length == 0 || read_at(offset, &mut bytes)).then_some(bytes)
 }
 
+#[derive(Clone, Copy)]
 struct Bytes<'file> {
     bytes: &'file [u8],
     is_little_endian: bool,
@@ -171,6 +185,22 @@ mod tests {
             bytes[96..104].copy_from_slice(&length.to_le_bytes());
             assert_eq!(of_bytes(&bytes), Err(ElfError::Damaged), "{offset} {length}");
         }
+    }
+
+    #[test]
+    fn gos_programs_are_known_by_their_note() {
+        for (name, is_go) in [(*b"Go\0\0", true), (*b"GNU\0", false)] {
+            let mut bytes = header(1, 64);
+            bytes[64..68].copy_from_slice(&PT_NOTE.to_le_bytes());
+            bytes[72..80].copy_from_slice(&128_u64.to_le_bytes());
+            bytes.extend([4, 0, 0, 0, 2, 0, 0, 0, 4, 0, 0, 0]);
+            bytes.extend(name);
+            assert_eq!(of_bytes(&bytes).map(|found| found.is_go), Ok(is_go));
+        }
+        let mut bytes = header(1, 64);
+        bytes[64..68].copy_from_slice(&PT_NOTE.to_le_bytes());
+        bytes[72..80].copy_from_slice(&u64::MAX.to_le_bytes());
+        assert_eq!(of_bytes(&bytes).map(|found| found.is_go), Ok(false), "a note that is nowhere");
     }
 
     #[test]
