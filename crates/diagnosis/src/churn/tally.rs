@@ -62,6 +62,11 @@ pub struct Tally {
     is_of_records: bool,
 }
 
+/// Chains that stand for fewer than one in so many calls of their kind and size,
+const LEAST_SAMPLED_PART: u64 = 4;
+/// while more than so many calls have none, are no sample of these: chains are taken of one call in 61 at least.
+const MOST_UNSAMPLED: u64 = 1000;
+
 /// By how much what is known by the call chains of an operation and size falls short of its calls.
 #[derive(Debug, Default)]
 struct Shortfall {
@@ -228,7 +233,8 @@ impl Tally {
 
     /// Chains that were taken of one call in so many are a sample, and stand for all calls that did the same and asked for as much:
     /// what one caller asked for and did not get is no other's. Where more than a tenth is missing because chains were lost, those
-    /// left are of quiet moments: they stand for themselves, and the rest for nobody, as where there is no chain.
+    /// left are of quiet moments: they stand for themselves, and the rest for nobody, as where there is no chain. Chains that stand for
+    /// a small part of many calls are no sample of them either: they are of the time before a burst in which none was taken.
     fn shortfalls(&self) -> HashMap<(Operation, u8), Shortfall> {
         let mut taken: HashMap<(Operation, u8), Amount> = HashMap::new();
         for ((_, operation, class), amount) in &self.callers {
@@ -242,7 +248,9 @@ impl Tally {
             let taken = taken.get(key).copied().unwrap_or_default();
             let (count_factor, bytes_factor) = (ratio(all.count, taken.count), ratio(all.bytes, taken.bytes));
             let is_lost = self.chains.lost > 0 && taken.count * 10 < all.count * 9;
-            let shortfall = match is_lost || (has_chains && taken.count == 0) {
+            let is_no_sample =
+                taken.count < all.count / LEAST_SAMPLED_PART && all.count - taken.count > MOST_UNSAMPLED;
+            let shortfall = match is_lost || (has_chains && (taken.count == 0 || is_no_sample)) {
                 false => Shortfall { count_factor, bytes_factor, not_seen: Amount::default() },
                 true => Shortfall {
                     count_factor: 1.0,

@@ -119,6 +119,21 @@ fn callers_bytes_are_together_those_of_the_operation() {
 }
 
 #[test]
+fn three_chains_of_a_start_do_not_stand_for_a_burst_of_which_none_was_taken() {
+    let after_three = |burst: u32, chains: u32| {
+        let mut tally = Tally::begin(0);
+        (0..burst).for_each(|_| tally.take(&event(SMALL, None)));
+        (0..3).for_each(|_| tally.take(&event(SMALL, Some(TakenStack { index: 0, weight: 1 }))));
+        (0..chains).for_each(|_| tally.take(&event(SMALL, Some(TakenStack { index: 1, weight: 61 }))));
+        let recording = finished(tally, Mechanism::Tracepoints);
+        callers(&recording).iter().map(|caller| (caller.0.to_owned(), caller.1)).collect::<Vec<_>>()
+    };
+    assert_eq!(after_three(10_000, 0), [(NOT_SEEN.to_owned(), 9997), ("small".to_owned(), 3)]);
+    let sampled = after_three(10_000, 160);
+    assert_eq!((sampled[0].0.as_str(), sampled.len()), ("large", 2), "{sampled:?}");
+}
+
+#[test]
 fn callers_are_together_said_to_have_made_as_many_calls_as_there_were() {
     let mut tally = Tally::begin(0);
     (0..100).for_each(|_| tally.take(&event(SMALL, None)));
