@@ -37,6 +37,11 @@ fn grandchildren_raw_forks_and_forks_from_threads_work() {
 }
 
 #[test]
+fn children_leave_the_pages_alone_that_they_share_with_their_parent() {
+    Program::new("fork_shared.c").passes();
+}
+
+#[test]
 fn programs_are_started_from_busy_processes() {
     Program::new("spawn.c").passes();
 }

@@ -9,6 +9,7 @@
 mod fetching;
 mod gone;
 mod idle;
+mod inherited;
 mod sharing;
 mod slabs;
 mod spread;
@@ -25,6 +26,7 @@ use crate::spans::{SHARDS, Spans};
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
 use gone::Gone;
+use inherited::Inherited;
 use slabs::Slabs;
 use spread::Spread;
 use stack::Stack;
@@ -47,6 +49,7 @@ pub struct Central {
     out_bytes: AtomicIsize,
     out_bytes_peak: AtomicUsize,
     spread: Spread,
+    inherited: Inherited,
     shards: [Shard; SHARDS],
     /// By class, what went to the kernel of its slabs. Behind all that each process writes.
     gone: Gone,
@@ -91,6 +94,7 @@ impl Central {
             out_bytes: AtomicIsize::new(0),
             out_bytes_peak: AtomicUsize::new(0),
             spread: Spread::new(),
+            inherited: Inherited::new(),
             gone: Gone::new(),
         }
     }

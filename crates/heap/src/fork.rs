@@ -52,3 +52,10 @@ pub unsafe fn after_in_child(heap: &Heap, cache: Option<&ThreadCache>) {
     // SAFETY: the caller says that there is one thread; `release` freed the registry's lock.
     unsafe { heap.caches.forget_others(cache) };
 }
+
+/// Lets the child's thread, which has this cache, leave what the parent has alone, if that is much. Also where it is in a slow path.
+pub fn leave_to_parent(heap: &Heap, cache: &ThreadCache) {
+    if let Some(first_shard) = heap.central.leave_to_parent() {
+        heap.caches.keep_from(cache, first_shard);
+    }
+}

@@ -176,7 +176,8 @@ pub unsafe fn free(pointer: *mut u8) {
     let address = pointer as usize;
     if let Some(tag) = HEAP.spans.map.tag_at(address) {
         let cache = thread_local::cache();
-        let place = match cache.own_place(tag) {
+        // SAFETY: the cache is this thread's own, or gated.
+        let place = match unsafe { cache.own_place(tag) } {
             Ok(place) => place,
             Err(rest) => return free_foreign(address, cache, rest),
         };
@@ -408,6 +409,10 @@ unsafe extern "C" fn fork_child() {
         EXIT_KEY.release_after_fork();
         os::reset_stdio_list_lock();
         purger::forget();
+    }
+    let cache = thread_local::cache();
+    if cache.is_owned_by(thread_local::identity()) {
+        fork::leave_to_parent(&HEAP, cache);
     }
 }
 

@@ -31,7 +31,7 @@ use crate::page_map::{Guarded32, GuardedSize, Hint32, Tag};
 use crate::size_class::{self, CLASSES, GOING_HOME, Scaled};
 use crate::spans::Spans;
 use again::Again;
-use bin::{BINS, Bin, class_of_bin, foreign_bin};
+use bin::{BINS, Bin, OwnTag, class_of_bin, foreign_bin};
 pub use bin::{GATE, Place, Rest};
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering, compiler_fence};
 use first_use::FirstUse;
@@ -58,10 +58,12 @@ pub struct ThreadCache {
     again: Again,
     /// How much more than the least its bins hold.
     room: Room,
-    /// The tag of no class in the shard of `central` that it keeps to.
-    tag: Tag,
+    /// The tag of no class in the shard of `central` that it keeps to. Synchronization: owner only.
+    tag: OwnTag,
     /// Held by the owner in its slow path, and by a revoker.
     lock: Lock<()>,
+    /// The shard that its thread left as the child of a fork, plus one; 0: none. Synchronization: owner only.
+    left_shard: Guarded32,
     /// The next of all caches ever made. Synchronization: written once, under the registry's lock.
     next: AtomicPtr<ThreadCache>,
     /// Whether a thread has it, and if not, whether it is empty. Synchronization: the registry's lock.
@@ -86,8 +88,9 @@ impl ThreadCache {
             spares: [const { GuardedSize::new(0) }; CLASSES],
             again: Again::new(),
             room: Room::new(),
-            tag: Tag::new(0, shard),
+            tag: OwnTag::new(shard),
             lock: Lock::new(()),
+            left_shard: Guarded32::new(0),
             next: AtomicPtr::new(core::ptr::null_mut()),
             state: Guarded32::new(0),
             next_idle: AtomicPtr::new(core::ptr::null_mut()),
@@ -110,7 +113,7 @@ impl ThreadCache {
                 (&raw mut (*place).bins[bin]).write(Bin::gated());
             }
             Again::make(&raw mut (*place).again);
-            (&raw mut (*place).tag).write(Tag::new(0, shard));
+            (&raw mut (*place).tag).write(OwnTag::new(shard));
         }
     }
 
@@ -157,9 +160,13 @@ impl ThreadCache {
     }
 
     /// Where blocks of a slab with this tag are kept, if it is one of the cache's shard; else what [`ThreadCache::push_foreign`] needs.
+    ///
+    /// # Safety
+    /// This thread owns the cache, or the cache is gated.
     #[inline(always)]
-    pub fn own_place(&self, tag: Tag) -> Result<Place, Rest> {
-        Place::of_own(tag, self.tag)
+    pub unsafe fn own_place(&self, tag: Tag) -> Result<Place, Rest> {
+        // SAFETY: the caller's contract.
+        Place::of_own(tag, unsafe { self.tag.get_own() })
     }
 
     /// Keeps a free block of a slab of the cache's shard; false: the list is full or revoked, or the block is at its head already.
@@ -198,7 +205,38 @@ impl ThreadCache {
 
     /// The shard that its thread keeps to.
     pub fn shard(&self) -> usize {
-        self.tag.shard()
+        self.tag.get().shard()
+    }
+
+    /// Its thread keeps to another shard from now on. By that thread, or before it has one.
+    pub fn set_shard(&self, shard: usize) {
+        self.tag.set(shard);
+    }
+
+    /// Its thread, that of a forked child, keeps to another shard until it [returns](ThreadCache::return_to_shard).
+    pub fn leave_shard_for(&self, shard: usize) {
+        self.left_shard.set(self.shard() as u32 + 1);
+        self.set_shard(shard);
+        self.gate_empty_foreign();
+    }
+
+    /// Blocks of this shard are foreign, and none that had better be left alone: if its thread left it, that is over. By that thread.
+    fn return_to_shard(&self, shard: usize) {
+        if self.left_shard.get() == shard as u32 + 1 {
+            self.left_shard.set(0);
+            self.set_shard(shard);
+        }
+    }
+
+    /// Sends who frees other shards' blocks to the slow path, where the list is empty. By the owner, wherever it is: one that was about to put
+    /// a block there does so.
+    fn gate_empty_foreign(&self) {
+        for bin in &self.bins[CLASSES..] {
+            // ORDERING: Relaxed; owner only.
+            if bin.head.load(Ordering::Relaxed) == 0 {
+                bin.head.store(GATE, Ordering::Relaxed);
+            }
+        }
     }
 
     fn bin_of(&self, tag: Tag) -> usize {
@@ -293,6 +331,13 @@ impl ThreadCache {
         let _guard = self.lock.lock();
         self.visit();
         let (class, place) = (tag.class(), self.bin_of(tag));
+        if place != class {
+            if central.is_inherited(tag.shard()) {
+                // SAFETY: the caller gave the block up.
+                return unsafe { central.put_unwritten(spans, class, block) };
+            }
+            self.return_to_shard(tag.shard());
+        }
         let bin = &self.bins[place];
         bin.open();
         let mut list = bin.list();

@@ -161,7 +161,8 @@ impl Central {
         let out_bytes = self.out_bytes.load(Ordering::Relaxed);
         // Of a page, and the line that its class is longer. In each page of a slab of larger blocks may be what nobody writes.
         let is_dense = size_class::size(class) <= os::page_bytes() + LINE_BYTES;
-        let is_worth = is_dense && out_bytes >= WORTH_BYTES as isize;
+        // Of what is out most is a forked child's parent's, too.
+        let is_worth = is_dense && out_bytes >= WORTH_BYTES as isize && !self.shares_with_parent();
         spans.take_for_slab(own, size_class::slab_granules(class), is_worth)
     }
 }

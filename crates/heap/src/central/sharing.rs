@@ -54,7 +54,12 @@ impl Central {
             taker = lock(to);
             giver = lock(from);
         }
-        let Some(first) = giver.emptiest() else { return false };
+        let emptiest = if self.is_still_inherited(spans, from) {
+            giver.emptiest_of_half_free()
+        } else {
+            giver.emptiest()
+        };
+        let Some(first) = emptiest else { return false };
         giver.remove(&spans.map, first);
         slab::set_shard(&spans.map, first, class, to);
         taker.add(&spans.map, first, class);

@@ -50,6 +50,11 @@ impl Slabs {
         self.heads.into_iter().rfind(|&head| head != 0)
     }
 
+    /// The emptiest slab of those of which half or more is free.
+    pub fn emptiest_of_half_free(&self) -> Option<u32> {
+        self.heads[FILL_LISTS / 2..].iter().copied().rfind(|&head| head != 0)
+    }
+
     /// A slab with free blocks is one of these from now on.
     pub fn add(&mut self, map: &PageMap, first: u32, class: usize) {
         let free = map.record(first).slab().free_blocks();

@@ -48,9 +48,9 @@ fn take_small(heap: &Heap, cache: &ThreadCache, class: usize) -> usize {
 }
 
 fn give_small(heap: &Heap, cache: &ThreadCache, block: usize) {
-    let tag = heap.spans.map.tag_at(block).unwrap();
-    let is_kept = match cache.own_place(tag) {
-        // SAFETY: this thread owns the cache and the block.
+    // SAFETY: this thread owns the cache, and the block, here and below.
+    let is_kept = match unsafe { cache.own_place(heap.spans.map.tag_at(block).unwrap()) } {
+        // SAFETY: as above.
         Ok(place) => unsafe { cache.push(place, block) },
         // SAFETY: as above.
         Err(rest) => unsafe { cache.push_foreign(rest, block) },

@@ -59,6 +59,40 @@ impl Capacity {
 
 const _: () = assert!(size_of::<Bin>() == 1 << Tag::CLASS_SHIFT);
 
+/// The tag of no class in a cache's shard. Synchronization: written by the owner, or before there is one.
+#[repr(transparent)]
+pub struct OwnTag(AtomicUsize);
+
+impl OwnTag {
+    /// Of a shard.
+    pub const fn new(shard: usize) -> Self {
+        Self(AtomicUsize::new(Tag::new(0, shard).0))
+    }
+
+    /// The tag.
+    #[inline(always)]
+    pub fn get(&self) -> Tag {
+        // ORDERING: Relaxed, here and below; who reads another's is as well off with the one before.
+        Tag(self.0.load(Ordering::Relaxed))
+    }
+
+    /// The tag, for the owner.
+    ///
+    /// # Safety
+    /// This thread owns the cache, or it is one that nobody writes to.
+    #[inline(always)]
+    pub unsafe fn get_own(&self) -> Tag {
+        // SAFETY: nobody else writes it. Not by an atomic load, which would be an instruction of its own in each `free`.
+        Tag(unsafe { *self.0.as_ptr() })
+    }
+
+    /// Another shard. By the owner, or before there is one.
+    pub fn set(&self, shard: usize) {
+        // ORDERING: Relaxed, as in `get`.
+        self.0.store(Tag::new(0, shard).0, Ordering::Relaxed);
+    }
+}
+
 /// What is left of a tag where that of a cache of another shard is taken off: the class is as it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rest(Tag);

@@ -117,7 +117,8 @@ mod tests {
     fn free(heap: &Heap, budget: &Budget, cache: &ThreadCache, blocks: Vec<usize>) {
         for block in blocks {
             let tag = heap.spans.map.tag_at(block).unwrap();
-            let is_kept = match cache.own_place(tag) {
+            // SAFETY: the test owns the cache.
+            let is_kept = match unsafe { cache.own_place(tag) } {
                 // SAFETY: the test owns the cache and the block.
                 Ok(place) => unsafe { cache.push(place, block) },
                 // SAFETY: as above.

@@ -5,6 +5,7 @@ use super::{AgainStats, BINS, Budget, Home, ThreadCache};
 use crate::lock::{self, Guard, Lock};
 use crate::magazine::Magazine;
 use crate::os;
+use crate::page_map::Hint32;
 use crate::spans::SHARDS;
 use core::cell::{Cell, UnsafeCell};
 use core::mem::MaybeUninit;
@@ -32,6 +33,8 @@ pub struct Caches {
     relieved_at: AtomicU64,
     /// This is the child of a fork, which began with one thread. Synchronization: written by that thread.
     is_forked: AtomicBool,
+    /// Threads keep to shards from this one on: those before are the parent's. Synchronization: as `is_forked`.
+    first_shard: Hint32,
     /// Memory for the first of all caches: a process of one thread needs no page for it alone. Synchronization: a cache's, once it is one.
     first: UnsafeCell<MaybeUninit<ThreadCache>>,
 }
@@ -113,6 +116,7 @@ impl Caches {
             revocable: AtomicBool::new(false),
             relieved_at: AtomicU64::new(0),
             is_forked: AtomicBool::new(false),
+            first_shard: Hint32::new(0),
             first: UnsafeCell::new(MaybeUninit::zeroed()),
         }
     }
@@ -127,6 +131,11 @@ impl Caches {
         registry.in_use += 1;
         registry.in_use_peak = registry.in_use_peak.max(registry.in_use);
         self.budget.share_among(registry.in_use);
+        let first_shard = self.first_shard.get() as usize;
+        if cache.shard() < first_shard {
+            let shards = registry.shards.min(SHARDS - first_shard);
+            cache.set_shard(first_shard + cache.shard() % shards);
+        }
         Some(cache)
     }
 
@@ -329,6 +338,13 @@ impl Caches {
     /// The other half of [`Caches::hold_for_fork`].
     pub fn release_after_fork(&self) {
         self.registry.release_after_fork();
+    }
+
+    /// In a forked child: threads keep to shards from this one on, also the one that it has, wherever that is.
+    /// By that thread, whose cache `own` is.
+    pub fn keep_from(&self, own: &ThreadCache, first_shard: usize) {
+        self.first_shard.set(first_shard as u32);
+        own.leave_shard_for(first_shard);
     }
 
     /// In a forked child: makes the caches of the threads that are gone ready for new threads. What they held is lost to the
