@@ -113,5 +113,11 @@ fn files_that_cannot_be_written_or_are_named_twice_are_refused_before_anything_r
     let before = fs::read(&saved).unwrap();
     assert_refused(&mut faultless(&["churn", "--pprof", &saved, &saved]), 2, "read at the same time");
     assert_eq!(fs::read(&saved).unwrap(), before);
-    assert_refused(&mut faultless(&["churn", &saved, "--pprof", &file]), 2, "");
+    assert_refused(&mut faultless(&["churn", &saved, "--pprof", &saved]), 2, "read at the same time");
+    assert_eq!(fs::read(&saved).unwrap(), before);
+
+    // Options of what is shown may stand behind a saved file, too.
+    let output = faultless(&["churn", &saved, "--pprof", &file]).output().unwrap();
+    assert!(output.status.success(), "{}", errors(&output));
+    assert!(fs::metadata(&file).unwrap().len() > 0);
 }
