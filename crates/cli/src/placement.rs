@@ -101,6 +101,9 @@ impl BehindCommand {
     #[must_use]
     pub fn find(action: &Action, all: &[OsString]) -> Option<Self> {
         let (subcommand, [name, behind @ ..]) = command_of(action)? else { return None };
+        if !behind.iter().any(|word| is_option(word)) {
+            return None;
+        }
         let front = all.get(..all.len().checked_sub(behind.len() + 1)?)?;
         // Of a file that was saved they are taken.
         let is_data = |file: std::fs::Metadata| file.is_file() && file.permissions().mode() & 0o111 == 0;

@@ -253,6 +253,14 @@ impl Central {
     }
 
     fn put_back<const IDLE: bool>(&self, spans: &Spans, class: usize, magazine: Magazine) {
+        let rest = self.put_blocks::<IDLE>(spans, class, magazine);
+        if rest != 0 {
+            misuse(Misuse::CorruptedFreeList, rest);
+        }
+    }
+
+    /// Puts so many blocks of a list back into their slabs; what the link of the last holds is returned.
+    fn put_blocks<const IDLE: bool>(&self, spans: &Spans, class: usize, magazine: Magazine) -> usize {
         let homes = HomeSlabs::new(&spans.map, class);
         let (mut block, mut left) = (magazine.head, magazine.count);
         while left > 0 {
@@ -275,9 +283,7 @@ impl Central {
             drop(slabs);
             self.note_out(shard, -(((before - left) as usize * size_class::size(class)) as isize));
         }
-        if block != 0 {
-            misuse(Misuse::CorruptedFreeList, block);
-        }
+        block
     }
 
     /// Returns all magazines in transit to their slabs.

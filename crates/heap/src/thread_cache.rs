@@ -333,8 +333,7 @@ impl ThreadCache {
         let (class, place) = (tag.class(), self.bin_of(tag));
         if place != class {
             if central.is_inherited(tag.shard()) {
-                // SAFETY: the caller gave the block up.
-                return unsafe { central.put_unwritten(spans, class, block) };
+                return central.put_unwritten(spans, class, block);
             }
             self.return_to_shard(tag.shard());
         }

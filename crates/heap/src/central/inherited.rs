@@ -8,9 +8,8 @@
 //! before.
 
 use super::Central;
+use crate::magazine::Magazine;
 use crate::page_map::Hint32;
-use crate::size_class;
-use crate::slab::HomeSlabs;
 use crate::spans::{SHARDS, Spans};
 use core::sync::atomic::Ordering;
 
@@ -74,29 +73,11 @@ impl Central {
         used < most.get()
     }
 
-    /// Puts a block back into its slab without writing there. Not inlined: forked children alone come here.
-    ///
-    /// # Safety
-    /// The block is the caller's, who gives it up.
+    /// Puts a block that the caller gives up back into its slab without writing there. Not inlined: forked children alone come here.
     #[cold]
     #[inline(never)]
-    pub unsafe fn put_unwritten(&self, spans: &Spans, class: usize, block: usize) {
-        let homes = HomeSlabs::new(&spans.map, class);
-        let (slab, index) = homes.find(block);
-        loop {
-            let home = slab.shard();
-            let shard = &self.shards[home];
-            let mut slabs = shard.slabs[class].lock();
-            // It may have moved meanwhile.
-            if slab.shard() != home {
-                continue;
-            }
-            // SAFETY: `find` found this block, which the caller gives up; what is read where its link would be is not used.
-            unsafe { homes.put_run(slab, (block, index), 1) };
-            slabs.note_put::<false>(spans, slab, class, 1);
-            shard.free_blocks[class].set(slabs.free_blocks);
-            drop(slabs);
-            return self.note_out(shard, -(size_class::size(class) as isize));
-        }
+    pub fn put_unwritten(&self, spans: &Spans, class: usize, block: usize) {
+        // No link was written: what is in its place leads nowhere.
+        self.put_blocks::<false>(spans, class, Magazine { head: block, count: 1 });
     }
 }

@@ -195,10 +195,7 @@ unsafe extern "C" fn run(_: *mut c_void) -> *mut c_void {
 /// Ends the purger's time where no thread has a cache: mostly the process is to end. For one that has a thread yet which never allocates
 /// all is given back that can be.
 fn leave_at_end() {
-    HEAP.spans.set_purger(false);
-    // ORDERING: Release, and the barrier, as in `leave`: what is left behind before this is given back below.
-    STATE.store(ABSENT, Ordering::Release);
-    HEAP.caches.pass_barrier();
+    step_down();
     HEAP.trim(None);
     end_before_another();
 }
@@ -212,14 +209,19 @@ pub fn note_end() {
     }
 }
 
-/// Ends the purger's time; false if there is something left after all.
-fn leave() -> bool {
+/// There is no purger any more; the caller is to look once more.
+fn step_down() {
     HEAP.spans.set_purger(false);
-    // ORDERING: Release pairs with the Acquire in `start` and below. Who left work under a lock before this look takes it is seen to; who
+    // ORDERING: Release pairs with the Acquire in `start` and `leave`. Who left work under a lock before that look takes it is seen to; who
     // takes the lock after the look reads ABSENT, which the look's release of it published. The look passes over what a hint says is
     // empty; so all threads pass a barrier first: either the look sees the hint, or who wrote it reads ABSENT afterwards.
     STATE.store(ABSENT, Ordering::Release);
     HEAP.caches.pass_barrier();
+}
+
+/// Ends the purger's time; false if there is something left after all.
+fn leave() -> bool {
+    step_down();
     if !HEAP.look() || STATE.compare_exchange(ABSENT, PRESENT, Ordering::Acquire, Ordering::Relaxed).is_err()
     {
         return true;
