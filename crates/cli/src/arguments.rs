@@ -24,7 +24,7 @@ pub struct Arguments {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Action {
-    /// Find out what the allocator costs a command and which remedy helps; without a command, on a demo.
+    /// Find out what the allocator costs a command and which remedy helps, or a running process; without either, on a demo.
     Doctor(DoctorArguments),
     /// Run a command under the allocator and sum up what it used.
     Run(RunArguments),
@@ -67,6 +67,12 @@ pub struct RunArguments {
 #[derive(Debug, Args)]
 #[command(after_help = examples::and_statuses("doctor"))]
 pub struct DoctorArguments {
+    /// Consult on the running process with this number: what it holds and does, as it is; nothing is tried on it.
+    #[arg(short, long, value_name = "PID", allow_negative_numbers = true, value_parser = crate::subject::number, conflicts_with_all = ["command", "runs", "html"])]
+    pub pid: Option<i32>,
+    /// Observe the process for this long (10s, 500ms, 2m) [default: 10s].
+    #[arg(long = "for", value_name = "DURATION", value_parser = crate::time_span::parse, requires = "pid")]
+    pub limit: Option<Duration>,
     /// Rounds: how often to run the command with each remedy, and as it is.
     #[arg(short = 'n', long = "rounds", alias = "runs", value_name = "ROUNDS", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub runs: u32,

@@ -1,6 +1,6 @@
 //! `faultless churn`: what a program asks the kernel for and gives back, and whether it does so in vain.
 
-mod kernel;
+pub mod kernel;
 pub mod malloc;
 mod uprobe;
 

@@ -1,4 +1,7 @@
-//! `faultless doctor`: looks at a command, derives remedies, tries them on the command itself, and says what helps.
+//! `faultless doctor`: looks at a command, derives remedies, tries them on the command itself, and says what helps; of a running
+//! process it says what was found.
+
+mod process;
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -49,6 +52,9 @@ const REPORT_PREFIX: &str = "heap-report";
 /// # Errors
 /// [`Failure`] when no verdict could be reached.
 pub fn doctor(arguments: DoctorArguments, signals: &Signals) -> Result<Ending, Failure> {
+    if let Some(pid) = arguments.pid {
+        return process::consult(pid, &arguments, signals).map(|()| Ending::Exited(0));
+    }
     let is_demo = arguments.command.is_empty();
     // What can be refused without writing anything is refused first.
     let given = if is_demo { None } else { Some(target::resolve(arguments.command, Purpose::Observation)?) };

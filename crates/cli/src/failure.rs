@@ -29,7 +29,11 @@ pub enum Failure {
 /// What to say, too, of a name that is not found but is the number of a running process; else nothing.
 pub fn hint_of_process(name: &str) -> &'static str {
     let is_process = name.parse::<u32>().is_ok() && Path::new("/proc").join(name).exists();
-    if is_process { "; watch, map, heap, faults and churn look at a running process by --pid" } else { "" }
+    if is_process {
+        "; doctor, watch, map, heap, faults and churn look at a running process by --pid"
+    } else {
+        ""
+    }
 }
 
 /// What to say, too, of a name that is not found but is that of a result; else nothing.
@@ -41,6 +45,19 @@ fn hint_of_file(name: &str) -> &'static str {
 }
 
 impl Failure {
+    /// What would be said of it.
+    #[must_use]
+    pub fn into_message(self) -> String {
+        match self {
+            Self::Failed(message)
+            | Self::Usage(message)
+            | Self::Refused(message)
+            | Self::NotFound(message) => message,
+            Self::Interrupted(number) => format!("interrupted by signal {number}"),
+            Self::OutputClosed => "whoever read our output has gone".to_owned(),
+        }
+    }
+
     /// For a file that cannot be read, or is not what it is read as.
     #[must_use]
     pub fn of_reading(path: &Path, reason: impl Display) -> Self {

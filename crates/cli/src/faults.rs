@@ -122,7 +122,11 @@ fn compare(before: &Path, after: &Path, as_json: bool) -> Result<Ending, Failure
     Ok(Ending::Exited(0))
 }
 
-fn record(arguments: &FaultsArguments, signals: &Signals) -> Result<FaultRecording, Failure> {
+/// Records the faults of a command, a process or the demo.
+///
+/// # Errors
+/// [`Failure`] when nothing could be seen.
+pub fn record(arguments: &FaultsArguments, signals: &Signals) -> Result<FaultRecording, Failure> {
     let stack_bytes = arguments.stack.unwrap_or(STACK_BYTES);
     let options = FaultOptions { every: arguments.every, stack_bytes, limit: arguments.limit };
     let mut progress = ObservingProgress::start("recording", arguments.limit, Elsewhere::Silence);

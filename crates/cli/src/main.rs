@@ -111,7 +111,10 @@ fn act(action: Action) -> Result<Ending, Failure> {
     };
     match action {
         Action::Run(arguments) => run::run(arguments, &hold()?),
-        Action::Doctor(arguments) => doctor::doctor(arguments, &hold()?),
+        Action::Doctor(arguments) => {
+            let hold = hold_to_observe(arguments.pid.is_none());
+            doctor::doctor(arguments, &hold()?)
+        }
         Action::Bench(arguments) => bench::bench(&arguments, hold),
         Action::Churn(arguments) => {
             let hold = hold_to_observe(arguments.pid.is_none());

@@ -2,6 +2,7 @@
 
 pub mod html;
 pub mod json;
+pub mod process;
 
 use std::fmt::Write;
 

@@ -1,6 +1,6 @@
 //! What `faults` says: answers, tables, trees, comparisons, JSON and pprof.
 
-mod answer;
+pub(crate) mod answer;
 pub mod diff;
 pub mod json;
 pub mod pprof;

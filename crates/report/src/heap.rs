@@ -1,7 +1,7 @@
 //! What was learnt of a process's heaps, as the table and the JSON show it.
 
 pub mod json;
-mod remedy;
+pub(crate) mod remedy;
 pub mod table;
 
 use std::time::Duration;

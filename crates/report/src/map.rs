@@ -1,7 +1,7 @@
 //! What `map` says: tables, changes, sums of saved files, JSON.
 
 pub mod change;
-mod foot;
+pub(crate) mod foot;
 pub mod json;
 mod nmt;
 pub mod saved_totals;

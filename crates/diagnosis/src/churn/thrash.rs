@@ -52,6 +52,8 @@ pub struct Finding {
     /// The function, not malloc's, that makes more of these calls than any other; none where nearly all are malloc's, or nobody is
     /// known.
     pub caller: Option<Foremost>,
+    /// The part of these calls that malloc makes, from 0 to 1, where call chains tell.
+    pub part_of_malloc: Option<f64>,
     /// The whole in words.
     pub sentence: String,
     /// What to do about it.
@@ -104,11 +106,13 @@ fn finding(recording: &ChurnRecording, pattern: Pattern, cycles: &[&Cycle]) -> O
         pages_per_second: pages_each * per_second,
         gap_ns: gap_sum / times as f64,
         caller: None,
+        part_of_malloc: None,
         sentence: String::new(),
         remedy: "",
     };
     let makers = Makers::of(recording, operations(pattern));
     let part_of_malloc = makers.part_of_malloc();
+    finding.part_of_malloc = part_of_malloc;
     let is_of_go = pattern == Pattern::Purge && makers.part_of_go() > HALF;
     finding.caller = match pattern {
         Pattern::MallocTrim => makers.foremost_trimmer(),
@@ -122,6 +126,19 @@ fn finding(recording: &ChurnRecording, pattern: Pattern, cycles: &[&Cycle]) -> O
         (finding.sentence, finding.remedy) = (of_go(&finding), GO_REMEDY);
     }
     Some(finding)
+}
+
+impl Finding {
+    /// Whether it is the allocator that gives back and takes again, by most of the calls, and not the program itself.
+    #[must_use]
+    pub fn is_of_allocator(&self) -> bool {
+        use Pattern::*;
+        match self.pattern {
+            Mapping | Resize | TopTrim | ArenaTrim => self.part_of_malloc.is_none_or(|part| part > HALF),
+            Purge => self.part_of_malloc.is_some_and(|part| part > HALF),
+            Shared | Stack | MallocTrim => false,
+        }
+    }
 }
 
 /// The cycles by what they are told as.

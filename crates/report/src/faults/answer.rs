@@ -67,6 +67,16 @@ pub(crate) fn answer(recording: &FaultRecording, profile: &Profile) -> String {
     text
 }
 
+/// The same in one line, without what was observed; nothing of no fault.
+pub(crate) fn in_a_line(recording: &FaultRecording) -> String {
+    if counted(recording).all() == 0 {
+        return String::new();
+    }
+    let text = answer(recording, &Profile::of(recording));
+    let of_all = text.strip_prefix(&format!("{}: ", subject(recording))).unwrap_or(&text);
+    of_all.trim_end().replace('\n', "; ")
+}
+
 /// Part of all faults that was not looked at.
 fn unseen(profile: &Profile) -> f64 {
     let unseen = profile.functions.iter().find(|function| function.name == NOT_LOOKED_AT);

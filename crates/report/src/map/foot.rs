@@ -28,11 +28,7 @@ pub fn text(view: &MapView) -> String {
     if let Some(group) = &view.group {
         let _ = writeln!(text, "{}", group_line(group));
     }
-    text += &why_resident(&view.sum());
-    text += &unseen_inside(view);
-    text += &beside_rss(view);
-    text += &counted_again(view);
-    text += &unrecognised(view);
+    text += &what_else_is_resident(view);
     if has_changed(view) {
         text.push_str(
             "Note: it changed while it was read; a process that stands still (kill -STOP) is read exactly\n",
@@ -42,6 +38,18 @@ pub fn text(view: &MapView) -> String {
         let _ = writeln!(text, "Note: {}", plain(remark));
     }
     text
+}
+
+/// What makes memory resident that may not be in use, or is no part of RSS, a line for each.
+pub(crate) fn what_else_is_resident(view: &MapView) -> String {
+    [
+        why_resident(&view.sum()),
+        unseen_inside(view),
+        beside_rss(view),
+        counted_again(view),
+        unrecognised(view),
+    ]
+    .concat()
 }
 
 /// What the kernel keeps for the process and RSS does not have.

@@ -71,7 +71,7 @@ fn heading(view: &MapView) -> String {
 }
 
 /// The largest known kinds, from a tenth on; called most of it only where they are.
-fn largest_kinds(view: &MapView, resident_bytes: u64) -> String {
+pub(crate) fn largest_kinds(view: &MapView, resident_bytes: u64) -> String {
     let is_large = |total: &&Total| {
         total.kind != Kind::Unknown && total.usage.rss_bytes >= resident_bytes.max(1).div_ceil(10)
     };

@@ -1,0 +1,184 @@
+//! `faultless doctor --pid`: looks at a running process with every instrument for a moment, and says what was found.
+
+use std::time::{Duration, Instant};
+
+use faultless_probe::clock;
+use faultless_probe::process::{Process, ProcessError};
+use faultless_probe::signals::Signals;
+use faultless_probe::terminal;
+use faultless_records::churn_recording::{ChurnRecording, Mechanism};
+use faultless_records::counters::Counters;
+use faultless_records::fault_recording::FaultRecording;
+use faultless_records::status;
+use faultless_report::doctor::process::{Activity, ProcessConsultation, json};
+
+use crate::arguments::{ChurnArguments, DoctorArguments, FaultsArguments};
+use crate::failure::Failure;
+use crate::heap::process::Manner;
+use crate::{churn, faults, heap, map, subject};
+
+/// How long a process is observed, unless said otherwise.
+const USUAL: Duration = Duration::from_secs(10);
+
+/// Of so much less than was asked for, the observation was interrupted.
+const INTERRUPTED_PART: f64 = 0.9;
+
+/// Consults on a running process and prints what was found. Nothing of it is changed, and nothing stops.
+///
+/// # Errors
+/// [`Failure`] when the process cannot be seen, or has ended.
+pub fn consult(pid: i32, arguments: &DoctorArguments, signals: &Signals) -> Result<(), Failure> {
+    let process = subject::process(pid)?;
+    let limit = arguments.limit.unwrap_or(USUAL);
+    let mut remarks = Vec::new();
+    let before = Reading::of(&process)?;
+    let observed = observe(pid, limit, signals, &mut remarks);
+    let after = Reading::of(&process)?;
+    let map = map::look(&process, map::Manner::default())?;
+    let heap = heap::process::look(&process, Manner::Running);
+    let heap = heap.map_err(|failure| remarks.push(unseen("its heaps", failure))).ok();
+    remarks.extend(map.remarks.iter().cloned());
+    let consultation = ProcessConsultation {
+        pid,
+        name: process.name().to_owned(),
+        command: words(&process),
+        activity: after.since(&before),
+        map,
+        heap,
+        churn: observed.churn,
+        faults: observed.faults,
+        remarks,
+    };
+    crate::print_report(&match arguments.json {
+        true => json(&consultation),
+        false => consultation.text(terminal::columns()),
+    })
+}
+
+/// What the process did while it was looked at.
+#[derive(Default)]
+struct Observed {
+    churn: Option<ChurnRecording>,
+    faults: Option<FaultRecording>,
+}
+
+/// Half of the time for the calls, half for the faults: each instrument needs the signals for itself.
+fn observe(pid: i32, limit: Duration, signals: &Signals, remarks: &mut Vec<String>) -> Observed {
+    let half = limit / 2;
+    let mut observed = Observed::default();
+    let begun = Instant::now();
+    match churn::kernel::look(&of_churn(pid, half), signals) {
+        Ok(recording) => {
+            remarks.extend(kept_from_us(&recording));
+            observed.churn = Some(recording);
+        }
+        Err(failure) => remarks.push(unseen("what it gives back to the kernel and takes again", failure)),
+    }
+    let is_whole = begun.elapsed() >= half.mul_f64(INTERRUPTED_PART) || observed.churn.is_none();
+    if is_whole {
+        match faults::record(&of_faults(pid, half), signals) {
+            Ok(recording) => {
+                remarks.extend(recording.remarks.iter().cloned());
+                observed.faults = Some(recording);
+            }
+            Err(failure) => remarks.push(unseen("which functions take its page faults", failure)),
+        }
+    }
+    observed
+}
+
+/// Whether the process gives memory back only to take it again, where the calls are seen in part.
+fn kept_from_us(recording: &ChurnRecording) -> Option<String> {
+    let reason = recording.refused.as_deref().unwrap_or_default();
+    (recording.mechanism == Mechanism::MmapRecords)
+        .then(|| format!("what it gives back to the kernel and takes again: {reason}"))
+}
+
+fn unseen(what: &str, failure: Failure) -> String {
+    format!("{what}: {}", failure.into_message())
+}
+
+fn of_churn(pid: i32, limit: Duration) -> ChurnArguments {
+    ChurnArguments {
+        malloc: false,
+        pid: Some(pid),
+        limit: Some(limit),
+        by: None,
+        json: false,
+        record: None,
+        pprof: None,
+        folded: None,
+        words: Vec::new(),
+    }
+}
+
+fn of_faults(pid: i32, limit: Duration) -> FaultsArguments {
+    FaultsArguments {
+        pid: Some(pid),
+        limit: Some(limit),
+        every: None,
+        stack: None,
+        json: false,
+        tree: false,
+        record: None,
+        html: None,
+        folded: None,
+        pprof: None,
+        diff: Vec::new(),
+        words: Vec::new(),
+    }
+}
+
+/// The words of its command line; none of a process that has overwritten them.
+fn words(process: &Process) -> Vec<String> {
+    let bytes = process.read("cmdline").unwrap_or_default();
+    let Some((0, words)) = bytes.split_last() else { return Vec::new() };
+    words.split(|byte| *byte == 0).map(|word| String::from_utf8_lossy(word).into_owned()).collect()
+}
+
+/// What a process has and has used at one moment.
+struct Reading {
+    at: Instant,
+    rss_bytes: u64,
+    peak_rss_bytes: Option<u64>,
+    threads: u32,
+    minor_faults: u64,
+    major_faults: u64,
+    user_ticks: u64,
+    system_ticks: u64,
+}
+
+impl Reading {
+    fn of(process: &Process) -> Result<Self, Failure> {
+        let at = Instant::now();
+        let text = process.text("status").map_err(Failure::of_process)?;
+        let bytes = process.read("stat").map_err(Failure::of_process)?;
+        let ended = || Failure::of_process(ProcessError::Ended(process.pid()));
+        let counters = Counters::parse(&bytes).ok_or_else(ended)?;
+        Ok(Self {
+            at,
+            rss_bytes: status::bytes_of_field(&text, "VmRSS").ok_or_else(ended)?,
+            peak_rss_bytes: status::bytes_of_field(&text, "VmHWM"),
+            threads: counters.threads,
+            minor_faults: counters.minor_faults,
+            major_faults: counters.major_faults,
+            user_ticks: counters.user_ticks,
+            system_ticks: counters.system_ticks,
+        })
+    }
+
+    fn since(&self, before: &Self) -> Activity {
+        let seconds = |now: u64, then: u64| now.saturating_sub(then) as f64 / clock::ticks_per_s();
+        Activity {
+            seconds: self.at.duration_since(before.at).as_secs_f64(),
+            rss_before_bytes: before.rss_bytes,
+            rss_after_bytes: self.rss_bytes,
+            peak_rss_bytes: self.peak_rss_bytes,
+            threads: self.threads,
+            minor_faults: self.minor_faults.saturating_sub(before.minor_faults),
+            major_faults: self.major_faults.saturating_sub(before.major_faults),
+            user_s: seconds(self.user_ticks, before.user_ticks),
+            system_s: seconds(self.system_ticks, before.system_ticks),
+        }
+    }
+}

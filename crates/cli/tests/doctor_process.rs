@@ -1,0 +1,118 @@
+//! `faultless doctor --pid` through the real program, on processes whose trouble is known.
+#![allow(clippy::unwrap_used, reason = "a test stops at the first thing that is not as it should be")]
+
+mod place;
+mod running;
+mod tool;
+
+use std::process::Command;
+
+use place::Place;
+use running::Running;
+use serde_json::Value;
+use tool::{assert_refused, errors, faultless, json, text};
+
+/// Allocates 40 MiB in small blocks and frees all but one in a hundred, which keeps the top of the heap where it is.
+const TRAPPED: &str = r#"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+enum { BLOCKS = 40000 };
+static void *blocks[BLOCKS];
+int main(void)
+{
+    alarm(120);
+    for (int i = 0; i < BLOCKS; i++) blocks[i] = memset(malloc(1000), 1, 1000);
+    for (int i = 0; i < BLOCKS; i++) if (i % 100 != 99) free(blocks[i]);
+    puts("ready");
+    fflush(stdout);
+    pause();
+}
+"#;
+
+/// Takes a block of 4 MiB from mmap, fills it, and gives it back, again and again.
+const THRASHING: &str = r#"
+#include <malloc.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+int main(void)
+{
+    alarm(120);
+    mallopt(M_MMAP_THRESHOLD, 128 << 10);
+    puts("ready");
+    fflush(stdout);
+    for (;;) {
+        free(memset(malloc(4 << 20), 1, 4 << 20));
+        usleep(2000);
+    }
+}
+"#;
+
+fn running(place: &Place, source: &str) -> Running {
+    let program = place.compile("subject", source, &["-O1", "-fno-builtin"]);
+    Running::ready(Command::new(program).arg("two words").env_remove("LD_PRELOAD"))
+}
+
+fn consultation(process: &Running) -> Value {
+    let output = faultless(&["doctor", "--json", "--for", "1s", "--pid", &process.pid()]).output().unwrap();
+    assert!(output.status.success(), "{}", errors(&output));
+    json(&output)
+}
+
+fn finding<'report>(report: &'report Value, concern: &str) -> &'report Value {
+    let findings = report["findings"].as_array().unwrap();
+    findings.iter().find(|finding| finding["concern"] == concern).unwrap_or(&Value::Null)
+}
+
+#[test]
+fn trapped_memory_is_found_and_the_process_goes_on() {
+    let place = Place::new("doctor-trapped");
+    let mut process = running(&place, TRAPPED);
+    let report = consultation(&process);
+    let trapped = report["trapped_bytes"].as_u64().unwrap();
+    assert!((34 << 20..40 << 20).contains(&trapped), "{report}");
+    assert_eq!(finding(&report, "trapped")["is_waste"], true, "{report}");
+    let advice = finding(&report, "trapped")["advice"].as_str().unwrap();
+    assert!(advice.contains("malloc_trim(0)"), "{advice}");
+    let line = report["verdict"]["line_to_try"].as_str().unwrap();
+    assert!(line.starts_with("faultless doctor -- timeout 60 ") && line.ends_with(" 'two words'"), "{line}");
+    let output = faultless(&["doctor", "--for", "1s", "--pid", &process.pid()]).output().unwrap();
+    let text = text(&output);
+    assert!(text.contains("Verdict: its allocator wastes 3") && text.contains(line), "{text}");
+    assert_eq!(process.0.try_wait().unwrap(), None, "it still runs");
+}
+
+#[test]
+fn thrash_is_found_where_its_calls_may_be_seen() {
+    let place = Place::new("doctor-thrash");
+    let process = running(&place, THRASHING);
+    let report = consultation(&process);
+    let faults = report["activity"]["minor_faults"].as_u64().unwrap();
+    assert!(faults > 1025, "more than one turn: {report}");
+    if finding(&report, "thrash").is_null() {
+        let remarks = report["remarks"].to_string();
+        assert!(remarks.contains("what it gives back to the kernel and takes again"), "{report}");
+        let verdict = report["verdict"]["sentence"].as_str().unwrap();
+        assert!(verdict.contains("not seen") || verdict.contains("could be seen"), "{verdict}");
+        return faultless_skipped::skipped("tracepoints are not permitted");
+    }
+    assert_eq!(finding(&report, "thrash")["is_waste"], true, "{report}");
+    let sentence = finding(&report, "thrash")["sentence"].as_str().unwrap();
+    assert!(sentence.contains("1,030 pages"), "{sentence}");
+}
+
+#[test]
+fn what_belongs_to_a_command_is_refused_of_a_process() {
+    for words in [&["-n", "3"][..], &["--html", "/tmp/page.html"], &["--", "true"]] {
+        let output = faultless(&["doctor", "--pid", "1"]).args(words).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{words:?}: {}", errors(&output));
+        assert!(errors(&output).contains("cannot be used with"), "{}", errors(&output));
+    }
+    let output = faultless(&["doctor", "--for", "3s"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "{}", errors(&output));
+    assert_refused(&mut faultless(&["doctor", "--pid", "0"]), 2, "a process number is above 0");
+    assert_refused(&mut faultless(&["doctor", "--pid", "999999999"]), 1, "no process 999999999");
+}

@@ -1,0 +1,247 @@
+//! The report of `faultless doctor --pid`: what a running process holds and does, what of it is its allocator's, what to do.
+
+mod finding;
+mod json;
+
+use std::fmt::Write;
+
+use faultless_diagnosis::classification::kind::Kind;
+use faultless_records::churn_recording::{ChurnRecording, Mechanism};
+use faultless_records::fault_recording::FaultRecording;
+use faultless_records::quantity::{percent, seconds_of, several, size, whole};
+
+pub use finding::{Concern, Finding};
+pub use json::json;
+
+use super::under_heading;
+use crate::heap::HeapView;
+use crate::map::table;
+use crate::map::view::MapView;
+use crate::paste;
+use crate::plain::{fitted, plain};
+
+/// What a process used while it was observed.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Activity {
+    /// For how long, in seconds.
+    pub seconds: f64,
+    /// Resident bytes at the beginning.
+    pub rss_before_bytes: u64,
+    /// Resident bytes at the end.
+    pub rss_after_bytes: u64,
+    /// The most it ever had resident (`VmHWM`), where that is known.
+    pub peak_rss_bytes: Option<u64>,
+    /// Threads at the end.
+    pub threads: u32,
+    /// Page faults served without I/O.
+    pub minor_faults: u64,
+    /// Page faults that needed I/O.
+    pub major_faults: u64,
+    /// Processor time in the program, in seconds.
+    pub user_s: f64,
+    /// Processor time in the kernel, in seconds.
+    pub system_s: f64,
+}
+
+impl Activity {
+    /// So many of something, each second.
+    fn per_second(&self, number: u64) -> f64 {
+        if self.seconds > 0.0 { number as f64 / self.seconds } else { 0.0 }
+    }
+
+    /// The kernel's part of the processor time; none where it used hardly any.
+    fn part_of_kernel(&self) -> Option<f64> {
+        let all = self.user_s + self.system_s;
+        (all >= LEAST_PROCESSOR_S).then(|| self.system_s / all)
+    }
+}
+
+/// Of less processor time no parts are told: it is counted in ticks of 10 ms.
+const LEAST_PROCESSOR_S: f64 = 0.1;
+
+/// Everything that was learnt of a running process.
+#[derive(Debug)]
+pub struct ProcessConsultation {
+    /// Its number.
+    pub pid: i32,
+    /// Its name.
+    pub name: String,
+    /// The words of its command line, for the line to try remedies with; empty where it has none.
+    pub command: Vec<String>,
+    /// What it used.
+    pub activity: Activity,
+    /// Its memory.
+    pub map: MapView,
+    /// What its malloc holds; none where that could not be looked at.
+    pub heap: Option<HeapView>,
+    /// How it takes memory from the kernel and gives it back; none where that could not be seen.
+    pub churn: Option<ChurnRecording>,
+    /// Its page faults; none where they could not be seen.
+    pub faults: Option<FaultRecording>,
+    /// What was not seen, and what would show it.
+    pub remarks: Vec<String>,
+}
+
+impl ProcessConsultation {
+    /// What is worth a word, in the order of the report.
+    #[must_use]
+    pub fn findings(&self) -> Vec<Finding> {
+        finding::of(self)
+    }
+
+    /// Resident bytes of malloc's, whichever serves it.
+    fn malloc_bytes(&self) -> u64 {
+        let is_malloc = |kind: Kind| {
+            matches!(
+                kind,
+                Kind::MainHeap
+                    | Kind::GlibcHeap
+                    | Kind::GlibcLargeBlock
+                    | Kind::MuslHeap
+                    | Kind::Allocator(_)
+            )
+        };
+        let totals = self.map.totals.iter().filter(|total| is_malloc(total.kind));
+        totals.map(|total| total.usage.rss_bytes).sum()
+    }
+
+    /// The whole in one sentence.
+    #[must_use]
+    pub fn verdict(&self) -> String {
+        let findings = self.findings();
+        let has = |concern| findings.iter().any(|finding| finding.concern == concern);
+        let wasted: Vec<&str> = findings.iter().filter_map(|finding| finding.waste.as_deref()).collect();
+        if !wasted.is_empty() {
+            return format!(
+                "its allocator wastes {}; the lines below try what helps on a new process",
+                wasted.join(" and ")
+            );
+        }
+        if has(Concern::Faults) {
+            return match self.are_calls_seen() {
+                true => {
+                    "its allocator is not the cause of its page faults: nothing is given back and taken again"
+                        .into()
+                }
+                false => "its page faults cost time; whether its allocator causes them was not seen".into(),
+            };
+        }
+        let unseen = if self.is_seen() { "" } else { ", as far as it could be seen" };
+        if has(Concern::Elsewhere) {
+            return format!("leave its allocator alone{unseen}: most of its memory is not malloc's");
+        }
+        if has(Concern::InUse) {
+            return format!("leave its allocator alone{unseen}: the program itself uses what malloc has");
+        }
+        format!("leave its allocator alone{unseen}: nothing was found that it wastes")
+    }
+
+    /// Whether nothing that a verdict needs was kept from us.
+    fn is_seen(&self) -> bool {
+        let is_heap_seen = self
+            .heap
+            .as_ref()
+            .is_some_and(|heap| !heap.walks.is_empty() || heap.other.is_none() || heap.faultless.is_some());
+        is_heap_seen && self.are_calls_seen()
+    }
+
+    /// Whether it was seen what goes back to the kernel and is taken again.
+    fn are_calls_seen(&self) -> bool {
+        let is_whole =
+            |churn: &ChurnRecording| !churn.is_blind_to_some && churn.mechanism != Mechanism::MmapRecords;
+        self.churn.as_ref().is_some_and(is_whole)
+    }
+
+    /// Commands that tell more of what was found.
+    #[must_use]
+    pub fn lines_to_look_further(&self) -> Vec<String> {
+        let mut lines: Vec<String> = Vec::new();
+        for finding in self.findings() {
+            for instrument in finding.concern.instruments() {
+                let line = instrument.replace("PID", &self.pid.to_string());
+                if !lines.contains(&line) {
+                    lines.push(line);
+                }
+            }
+        }
+        lines
+    }
+
+    /// The command that tries remedies on a new process; none where there is nothing to try, or the process has no command line.
+    #[must_use]
+    pub fn line_to_try(&self) -> Option<String> {
+        let may_help = |finding: &Finding| {
+            finding.waste.is_some() || (finding.concern == Concern::Faults && !self.are_calls_seen())
+        };
+        (self.findings().iter().any(may_help) && !self.command.is_empty())
+            .then(|| format!("faultless doctor -- timeout 60 {}", paste::line(&self.command)))
+    }
+
+    /// The whole report, made to fit a terminal of so many columns.
+    #[must_use]
+    pub fn text(&self, columns: Option<usize>) -> String {
+        let fit = |text| fitted(text, columns);
+        [
+            fit(self.heading()),
+            fit(self.found()),
+            fit(self.limits()),
+            fit(format!("Verdict: {}.\n", self.verdict())),
+            under_heading("To try remedies on a new process of it", self.line_to_try().into_iter().collect()),
+            under_heading("To look further", self.lines_to_look_further()),
+        ]
+        .concat()
+    }
+
+    fn heading(&self) -> String {
+        let activity = &self.activity;
+        let mut text =
+            format!("{} ({}): {} resident", plain(&self.name), self.pid, size(activity.rss_after_bytes));
+        if let Some(peak) = activity.peak_rss_bytes.filter(|peak| *peak > activity.rss_after_bytes) {
+            let _ = write!(text, ", {} at its peak", size(peak));
+        }
+        let _ = write!(text, ", {}", several(activity.threads.into(), "thread"));
+        if self.map.is_measured() {
+            text += &table::largest_kinds(&self.map, self.map.sum().rss_bytes);
+        }
+        let _ = write!(text, "\nObserved for {} s as it runs: ", seconds_of(activity.seconds));
+        let all = activity.minor_faults + activity.major_faults;
+        text += &match all {
+            0 => "no page fault".to_owned(),
+            all => {
+                format!("{} ({} a second)", several(all, "page fault"), whole(activity.per_second(all)))
+            }
+        };
+        if activity.major_faults > 0 {
+            let _ = write!(text, ", {} of them major", whole(activity.major_faults as f64));
+        }
+        let _ = write!(text, "; {} s of processor time", seconds_of(activity.user_s + activity.system_s));
+        if let Some(part) = activity.part_of_kernel() {
+            let _ = write!(text, ", {} of it in the kernel", percent(part));
+        }
+        text + "\n\n"
+    }
+
+    fn found(&self) -> String {
+        let findings = self.findings();
+        if findings.is_empty() {
+            return String::new();
+        }
+        let mut text = String::from("Found\n");
+        for finding in findings {
+            let _ = writeln!(text, "  {}", plain(&finding.sentence));
+            if let Some(advice) = finding.advice {
+                let _ = writeln!(text, "    {}", plain(&advice));
+            }
+        }
+        text + "\n"
+    }
+
+    fn limits(&self) -> String {
+        let lines: Vec<String> =
+            self.remarks.iter().map(|remark| format!("Not seen: {}\n", plain(remark))).collect();
+        if lines.is_empty() { String::new() } else { lines.concat() + "\n" }
+    }
+}
+
+#[cfg(test)]
+mod tests;

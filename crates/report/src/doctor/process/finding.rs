@@ -1,0 +1,265 @@
+//! What is worth a word of a running process.
+
+use faultless_diagnosis::churn::thrash;
+use faultless_diagnosis::glibc_heap::trap::is_in_use;
+use faultless_diagnosis::glibc_heap::walk::HeapWalk;
+use faultless_records::quantity::{percent, seconds_of, several, size, whole};
+
+use super::ProcessConsultation;
+use crate::faults::answer;
+use crate::heap::FaultlessHeap;
+use crate::heap::remedy::remedy;
+use crate::map::foot;
+
+/// What a finding is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Concern {
+    /// Its control group has little left.
+    MemoryLimit,
+    /// A part of it is in swap.
+    Swap,
+    /// Memory that is free inside malloc and stays resident.
+    Trapped,
+    /// Nearly all of malloc's memory is in use.
+    InUse,
+    /// Another allocator than glibc's serves it.
+    Served,
+    /// Most of its memory is not malloc's.
+    Elsewhere,
+    /// What is resident, or costs memory, for another reason.
+    Residence,
+    /// Memory that is given back only to be taken again.
+    Thrash,
+    /// Page faults at a rate that costs time.
+    Faults,
+    /// It grows.
+    Growth,
+}
+
+impl Concern {
+    /// Word for JSON.
+    #[must_use]
+    pub fn key(self) -> &'static str {
+        match self {
+            Self::MemoryLimit => "memory_limit",
+            Self::Swap => "swap",
+            Self::Trapped => "trapped",
+            Self::InUse => "in_use",
+            Self::Served => "served",
+            Self::Elsewhere => "elsewhere",
+            Self::Residence => "residence",
+            Self::Thrash => "thrash",
+            Self::Faults => "faults",
+            Self::Growth => "growth",
+        }
+    }
+
+    /// Commands that tell more of it; the process's number stands for PID.
+    #[must_use]
+    pub fn instruments(self) -> &'static [&'static str] {
+        match self {
+            Self::MemoryLimit | Self::Swap | Self::Elsewhere | Self::Residence => {
+                &["faultless map --pid PID"]
+            }
+            Self::Trapped | Self::Served => &["faultless heap --pid PID"],
+            Self::InUse => &["faultless churn --malloc --pid PID --for 10s"],
+            Self::Thrash => &["faultless churn --pid PID --for 10s"],
+            Self::Faults => &["faultless faults --pid PID --for 10s --html flame.html"],
+            Self::Growth => {
+                &["faultless watch --pid PID --for 10m", "faultless churn --malloc --pid PID --for 10s"]
+            }
+        }
+    }
+}
+
+/// One of them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Finding {
+    /// What it is about.
+    pub concern: Concern,
+    /// What was seen.
+    pub sentence: String,
+    /// What helps, where something does.
+    pub advice: Option<String>,
+    /// What the allocator wastes by it, in a few words; none where it does not.
+    pub waste: Option<String>,
+}
+
+impl Finding {
+    fn new(concern: Concern, sentence: String) -> Self {
+        Self { concern, sentence, advice: None, waste: None }
+    }
+
+    fn advised(self, advice: impl Into<String>) -> Self {
+        Self { advice: Some(advice.into()), ..self }
+    }
+}
+
+/// From so many bytes on trapped memory is worth a word, where it is a tenth of what is resident, too.
+const LEAST_TRAPPED_BYTES: u64 = 4 << 20;
+/// In a smaller process it does not matter whose the memory is.
+const LEAST_RSS_BYTES: u64 = 16 << 20;
+const NOTABLE_PART: u64 = 10;
+/// A page fault takes 0.25 to 2 µs: from so many a second on it is a quarter of a percent of a processor's time at least.
+const LEAST_FAULTS_PER_SECOND: f64 = 10_000.0;
+/// One that needs I/O takes 0.1 to 10 ms.
+const LEAST_MAJOR_FAULTS_PER_SECOND: f64 = 10.0;
+/// What it grew by less, or by less than a hundredth, may be chance.
+const LEAST_GROWTH_BYTES: u64 = 1 << 20;
+const GROWTH_PART: u64 = 100;
+
+/// All that was found.
+pub fn of(seen: &ProcessConsultation) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    findings.extend(memory_limit(seen));
+    findings.extend(swap(seen));
+    let of_heap = heap(seen);
+    // Where malloc has little, what of it is in use explains nothing.
+    findings.extend(elsewhere(seen));
+    findings.extend(of_heap);
+    findings.extend(served(seen));
+    if seen.map.is_measured() {
+        let lines = foot::what_else_is_resident(&seen.map);
+        findings.extend(lines.lines().map(|line| Finding::new(Concern::Residence, line.to_owned())));
+    }
+    findings.extend(seen.churn.iter().flat_map(thrash::findings).map(of_thrash));
+    findings.extend(page_faults(seen));
+    findings.extend(growth(seen));
+    findings
+}
+
+fn memory_limit(seen: &ProcessConsultation) -> Option<Finding> {
+    let group = seen.map.group.as_ref()?;
+    let limit = group.limit_bytes?;
+    // The kernel drops files from memory before it ends a process.
+    let held = group.anonymous_bytes.unwrap_or(group.usage_bytes);
+    (held >= limit / NOTABLE_PART * (NOTABLE_PART - 1)).then(|| {
+        let part = percent(held as f64 / limit.max(1) as f64);
+        Finding::new(
+            Concern::MemoryLimit,
+            format!(
+                "its control group {} may use {}, and {part} of that is memory that the kernel cannot drop: at the limit it ends a process",
+                group.path,
+                size(limit)
+            ),
+        )
+    })
+}
+
+fn swap(seen: &ProcessConsultation) -> Option<Finding> {
+    let sum = seen.map.sum();
+    let is_notable = sum.swap_bytes > 0 && sum.swap_bytes >= (sum.rss_bytes + sum.swap_bytes) / NOTABLE_PART;
+    is_notable.then(|| {
+        Finding::new(
+            Concern::Swap,
+            format!("{} of it is in swap: each page comes back by a major fault", size(sum.swap_bytes)),
+        )
+    })
+}
+
+fn elsewhere(seen: &ProcessConsultation) -> Option<Finding> {
+    let (all, mallocs) = (seen.map.sum().rss_bytes, seen.malloc_bytes());
+    // What nothing is known of may be malloc's.
+    let is_known = seen.map.unknown_share() < 0.5 && seen.map.unseen_allocator().is_none();
+    (is_known && all >= LEAST_RSS_BYTES && mallocs < all / 2).then(|| {
+        let part = percent(mallocs as f64 / all as f64);
+        Finding::new(
+            Concern::Elsewhere,
+            format!(
+                "malloc has {} of what is resident ({part}): no other allocator and no setting of malloc changes the rest",
+                size(mallocs)
+            ),
+        )
+    })
+}
+
+fn heap(seen: &ProcessConsultation) -> Option<Finding> {
+    let walks = &seen.heap.as_ref()?.walks;
+    let sum = |of: fn(&HeapWalk) -> u64| walks.iter().map(of).sum::<u64>();
+    let trapped = sum(|walk| if walk.residency_is_known { walk.total.trapped_bytes() } else { 0 });
+    let resident = sum(|walk| walk.total.holding.resident_bytes + walk.mapped.resident_bytes);
+    let most_trapped = walks.iter().max_by_key(|walk| walk.total.trapped_bytes())?;
+    if trapped >= LEAST_TRAPPED_BYTES && trapped >= seen.activity.rss_after_bytes / NOTABLE_PART {
+        let part = percent(trapped as f64 / resident.max(1) as f64);
+        let arenas = several(walks.iter().map(|walk| walk.arenas.len() as u64).sum(), "arena");
+        let found = Finding::new(
+            Concern::Trapped,
+            format!(
+                "{} of the {} that glibc's malloc has resident are free inside it ({part}, in {arenas})",
+                size(trapped),
+                size(resident)
+            ),
+        );
+        return Some(Finding {
+            advice: remedy(most_trapped),
+            waste: Some(format!("{} of memory", size(trapped))),
+            ..found
+        });
+    }
+    let is_most = resident >= seen.activity.rss_after_bytes / 2;
+    (is_most && walks.iter().any(is_in_use)).then(|| {
+        Finding::new(
+            Concern::InUse,
+            format!("nearly all of the {} that malloc has resident is in use by the program", size(resident)),
+        )
+        .advised("no trim, no setting and no other allocator gives that back; churn --malloc names who asks for what is not freed")
+    })
+}
+
+fn served(seen: &ProcessConsultation) -> Option<Finding> {
+    let heap = seen.heap.as_ref()?;
+    let (name, _) = heap.other.as_ref()?;
+    Some(match &heap.faultless {
+        Some(FaultlessHeap { page, .. }) => Finding::new(
+            Concern::Served,
+            format!(
+                "{name} serves it: {} in use, {} in caches, {} free and not given back yet",
+                size(page.used_bytes()),
+                size(page.cached_bytes()),
+                size(page.dirty_bytes)
+            ),
+        ),
+        None => Finding::new(
+            Concern::Served,
+            format!("{name} serves it: what is free inside is not seen from outside"),
+        ),
+    })
+}
+
+fn of_thrash(found: thrash::Finding) -> Finding {
+    let waste = found
+        .is_of_allocator()
+        .then(|| format!("up to {} a second", several(found.pages_per_second.round() as u64, "page fault")));
+    Finding { waste, ..Finding::new(Concern::Thrash, found.sentence).advised(found.remedy) }
+}
+
+fn page_faults(seen: &ProcessConsultation) -> Option<Finding> {
+    let activity = &seen.activity;
+    let is_many = activity.per_second(activity.minor_faults) >= LEAST_FAULTS_PER_SECOND
+        || activity.per_second(activity.major_faults) >= LEAST_MAJOR_FAULTS_PER_SECOND;
+    if !is_many {
+        return None;
+    }
+    let recording = seen.faults.as_ref();
+    let answer = recording.map(answer::in_a_line).filter(|text| !text.is_empty());
+    let sentence = answer.unwrap_or_else(|| {
+        format!(
+            "{} page faults a second",
+            whole(activity.per_second(activity.minor_faults + activity.major_faults))
+        )
+    });
+    Some(Finding::new(Concern::Faults, sentence))
+}
+
+fn growth(seen: &ProcessConsultation) -> Option<Finding> {
+    let activity = &seen.activity;
+    let grown = activity.rss_after_bytes.saturating_sub(activity.rss_before_bytes);
+    let is_growth = grown >= LEAST_GROWTH_BYTES && grown >= activity.rss_before_bytes / GROWTH_PART;
+    is_growth.then(|| {
+        Finding::new(
+            Concern::Growth,
+            format!("it grew by {} in these {} s", size(grown), seconds_of(activity.seconds)),
+        )
+        .advised("watch tells whether that goes on; churn --malloc names who asks for what is not freed")
+    })
+}

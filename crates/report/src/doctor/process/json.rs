@@ -1,0 +1,54 @@
+//! The report of `faultless doctor --pid` for programs.
+
+use serde_json::json;
+
+use super::ProcessConsultation;
+
+/// Version of the form, documented in `docs/json.md`.
+pub const FORMAT: &str = "faultless-doctor-process/1";
+
+/// The whole consultation.
+#[must_use]
+pub fn json(seen: &ProcessConsultation) -> String {
+    let activity = &seen.activity;
+    let findings = seen.findings().into_iter().map(|finding| {
+        json!({
+            "concern": finding.concern.key(),
+            "sentence": finding.sentence,
+            "advice": finding.advice,
+            "is_waste": finding.waste.is_some(),
+        })
+    });
+    let trapped = seen
+        .heap
+        .as_ref()
+        .filter(|heap| !heap.walks.is_empty())
+        .map(|heap| heap.walks.iter().map(|walk| walk.total.trapped_bytes()).sum::<u64>());
+    let value = json!({
+        "format": FORMAT,
+        "pid": seen.pid,
+        "name": seen.name,
+        "command": seen.command,
+        "activity": {
+            "seconds": activity.seconds,
+            "rss_before_bytes": activity.rss_before_bytes,
+            "rss_after_bytes": activity.rss_after_bytes,
+            "peak_rss_bytes": activity.peak_rss_bytes,
+            "threads": activity.threads,
+            "minor_faults": activity.minor_faults,
+            "major_faults": activity.major_faults,
+            "user_seconds": activity.user_s,
+            "system_seconds": activity.system_s,
+        },
+        "malloc_resident_bytes": seen.map.is_measured().then(|| seen.malloc_bytes()),
+        "trapped_bytes": trapped,
+        "findings": findings.collect::<Vec<_>>(),
+        "remarks": seen.remarks,
+        "verdict": {
+            "sentence": seen.verdict(),
+            "line_to_try": seen.line_to_try(),
+            "lines_to_look_further": seen.lines_to_look_further(),
+        },
+    });
+    format!("{value:#}\n")
+}

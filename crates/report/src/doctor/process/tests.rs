@@ -1,0 +1,195 @@
+use std::time::Duration;
+
+use faultless_diagnosis::churn::circumstances::Circumstances;
+use faultless_diagnosis::churn::tally::Tally;
+use faultless_diagnosis::classification::{Sight, classify};
+use faultless_records::cgroup::{MemoryGroup, Version};
+use faultless_records::mappings;
+use faultless_records::memory_call::{CallKind, MemoryCall, MemoryEvent};
+
+use super::*;
+use crate::heap::{FaultlessHeap, Regions, Source};
+
+const MIB: u64 = 1 << 20;
+
+/// A process with so many MiB of the main heap and of a mapped file, in which nothing happens.
+fn quiet(heap_mib: u64, file_mib: u64) -> ProcessConsultation {
+    let smaps = format!(
+        "10000-{:x} rw-p 00000000 00:00 0 [heap]\nRss: {} kB\n\
+         7f0000000000-{:x} r--p 00000000 08:01 7 /srv/data\nRss: {} kB\n",
+        0x10000 + heap_mib * MIB,
+        heap_mib << 10,
+        0x7f00_0000_0000_u64 + file_mib * MIB,
+        file_mib << 10
+    );
+    let mappings = mappings::parse(smaps.as_bytes()).unwrap();
+    let parts = classify(&Sight { mappings: &mappings, contents: None, threads: &[] });
+    let rss_bytes = (heap_mib + file_mib) * MIB;
+    ProcessConsultation {
+        pid: 7,
+        name: "server".into(),
+        command: vec!["./server".into(), "a b".into()],
+        activity: Activity {
+            seconds: 10.0,
+            rss_before_bytes: rss_bytes,
+            rss_after_bytes: rss_bytes,
+            threads: 3,
+            ..Activity::default()
+        },
+        map: MapView::new("server (7)".into(), Some(7), mappings, parts),
+        heap: Some(HeapView {
+            pid: Some(7),
+            name: "server".into(),
+            source: Source::Process(None),
+            took: Duration::ZERO,
+            glibc: Some((2, 36)),
+            counted_rss_bytes: Some(rss_bytes),
+            walks: Vec::new(),
+            other: None,
+            faultless: None,
+            remarks: Vec::new(),
+        }),
+        churn: Some(seen(Mechanism::Tracepoints)),
+        faults: None,
+        remarks: Vec::new(),
+    }
+}
+
+fn seen(mechanism: Mechanism) -> ChurnRecording {
+    tallied(Tally::begin(0), mechanism)
+}
+
+fn tallied(tally: Tally, mechanism: Mechanism) -> ChurnRecording {
+    tally.finish(Circumstances { mechanism, observed_ns: 5_000_000_000, ..Circumstances::default() })
+}
+
+/// A block of 4 MiB that comes and goes 200 times a second.
+fn thrashing() -> ChurnRecording {
+    const BYTES: u64 = (4 << 20) + 4096;
+    const PRIVATE_ANONYMOUS: u64 = 0x22;
+    let mut tally = Tally::begin(0);
+    for turn in 0..1000_u64 {
+        let call = |ns: u64, kind, arguments| MemoryCall {
+            time_ns: turn * 5_000_000 + ns,
+            pid: 7,
+            tid: 7,
+            kind,
+            arguments,
+            result: Ok(0x7f00_0000_0000),
+            stack: None,
+        };
+        let map = call(0, CallKind::Mmap, [0, BYTES, 3, PRIVATE_ANONYMOUS, u64::MAX]);
+        let unmap = call(1_000_000, CallKind::Munmap, [0x7f00_0000_0000, BYTES, 0, 0, 0]);
+        tally.take(&MemoryEvent::Call(map));
+        tally.take(&MemoryEvent::Call(MemoryCall { result: Ok(0), ..unmap }));
+    }
+    tallied(tally, Mechanism::Tracepoints)
+}
+
+fn concerns(seen: &ProcessConsultation) -> Vec<Concern> {
+    seen.findings().into_iter().map(|finding| finding.concern).collect()
+}
+
+#[test]
+fn of_a_quiet_process_nothing_is_said_but_that_its_allocator_is_to_be_left_alone() {
+    let text = quiet(100, 2).text(Some(80));
+    assert_eq!(
+        text,
+        "server (7): 102 MiB resident, 3 threads; most of it: main heap 100 MiB\n\
+         Observed for 10.00 s as it runs: no page fault; 0.000 s of processor time\n\n\
+         Verdict: leave its allocator alone: nothing was found that it wastes.\n"
+    );
+}
+
+#[test]
+fn memory_that_is_not_mallocs_is_no_matter_of_the_allocator() {
+    let consultation = quiet(2, 100);
+    assert_eq!(concerns(&consultation), [Concern::Elsewhere]);
+    let text = consultation.text(None);
+    assert!(text.contains("malloc has 2 MiB of what is resident (2.0 %)"), "{text}");
+    assert!(
+        text.contains("Verdict: leave its allocator alone: most of its memory is not malloc's"),
+        "{text}"
+    );
+    assert!(text.ends_with("To look further:\n  faultless map --pid 7\n"), "{text}");
+    assert_eq!(concerns(&quiet(2, 8)), [], "too small to matter");
+}
+
+#[test]
+fn thrash_is_waste_and_has_a_line_to_try_remedies_with() {
+    let consultation = ProcessConsultation { churn: Some(thrashing()), ..quiet(100, 2) };
+    assert_eq!(concerns(&consultation), [Concern::Thrash]);
+    let text = consultation.text(None);
+    assert!(text.contains("its allocator wastes up to 205,000 page faults a second"), "{text}");
+    assert!(text.contains("\n  faultless doctor -- timeout 60 ./server 'a b'\n"), "{text}");
+    assert!(text.contains("\n  faultless churn --pid 7 --for 10s\n"), "{text}");
+    let nameless = ProcessConsultation { command: Vec::new(), ..consultation };
+    assert_eq!(nameless.line_to_try(), None);
+}
+
+#[test]
+fn page_faults_are_the_allocators_only_where_its_calls_were_seen() {
+    let activity = Activity { minor_faults: 200_000, system_s: 3.0, user_s: 1.0, ..quiet(100, 2).activity };
+    let verdict = |churn| {
+        let consultation = ProcessConsultation { activity, churn, ..quiet(100, 2) };
+        assert_eq!(concerns(&consultation), [Concern::Faults]);
+        (consultation.verdict(), consultation.line_to_try().is_some())
+    };
+    let (seen_whole, has_line) = verdict(Some(seen(Mechanism::Tracepoints)));
+    assert!(seen_whole.starts_with("its allocator is not the cause") && !has_line, "{seen_whole}");
+    for churn in [None, Some(seen(Mechanism::MmapRecords))] {
+        let (unseen, has_line) = verdict(churn);
+        assert!(unseen.ends_with("whether its allocator causes them was not seen") && has_line, "{unseen}");
+    }
+    let text = ProcessConsultation { activity, ..quiet(100, 2) }.text(None);
+    assert!(
+        text.contains("200,000 page faults (20,000 a second); 4.00 s of processor time, 75.0 %"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_limit_nearly_reached_and_growth_come_with_what_tells_more() {
+    let mut consultation = quiet(100, 2);
+    consultation.map.group = Some(MemoryGroup {
+        version: Version::Two,
+        path: "/shop".into(),
+        limit_bytes: Some(110 * MIB),
+        usage_bytes: 109 * MIB,
+        anonymous_bytes: Some(100 * MIB),
+        file_bytes: Some(9 * MIB),
+    });
+    consultation.activity.rss_before_bytes -= 20 * MIB;
+    assert_eq!(concerns(&consultation), [Concern::MemoryLimit, Concern::Growth]);
+    let text = consultation.text(None);
+    assert!(text.contains("its control group /shop may use 110 MiB, and 90.9 % of that"), "{text}");
+    assert!(text.contains("it grew by 20 MiB in these 10.00 s"), "{text}");
+    assert!(text.contains("  faultless watch --pid 7 --for 10m\n"), "{text}");
+}
+
+#[test]
+fn of_an_allocator_that_tells_nothing_the_verdict_says_so() {
+    let mut consultation = quiet(100, 2);
+    let heap = consultation.heap.as_mut().unwrap();
+    heap.other = Some(("jemalloc".into(), Regions::default()));
+    assert_eq!(concerns(&consultation), [Concern::Served]);
+    assert!(consultation.verdict().starts_with("leave its allocator alone, as far as it could be seen"));
+    let page =
+        faultless_records::faultless_page::FaultlessPage { dirty_bytes: 3 * MIB, ..Default::default() };
+    let heap = consultation.heap.as_mut().unwrap();
+    heap.faultless = Some(FaultlessHeap { page, age: Duration::ZERO });
+    assert!(consultation.verdict().starts_with("leave its allocator alone: "));
+    assert!(consultation.text(None).contains("3 MiB free and not given back yet"));
+}
+
+#[test]
+fn json_has_the_findings_and_the_lines() {
+    let consultation = ProcessConsultation { churn: Some(thrashing()), ..quiet(100, 2) };
+    let value: serde_json::Value = serde_json::from_str(&json(&consultation)).unwrap();
+    assert_eq!(value["format"], "faultless-doctor-process/1");
+    assert_eq!(value["findings"][0]["concern"], "thrash");
+    assert_eq!(value["findings"][0]["is_waste"], true);
+    assert_eq!(value["malloc_resident_bytes"], 100 * MIB);
+    assert_eq!(value["trapped_bytes"], serde_json::Value::Null);
+    assert_eq!(value["verdict"]["line_to_try"], "faultless doctor -- timeout 60 ./server 'a b'");
+}
