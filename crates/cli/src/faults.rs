@@ -117,7 +117,11 @@ fn parsed(path: &Path, bytes: &[u8]) -> Result<FaultRecording, Failure> {
 
 fn compare(before: &Path, after: &Path, as_json: bool) -> Result<Ending, Failure> {
     let comparison = Comparison::of(&load(before)?, &load(after)?);
-    let text = if as_json { faults::json::diff(&comparison) } else { faults::diff::text(&comparison) };
+    let text = if as_json {
+        faults::json::diff(&comparison)
+    } else {
+        faults::diff::text(&comparison, terminal::columns())
+    };
     crate::print_report(&text)?;
     Ok(Ending::Exited(0))
 }

@@ -45,9 +45,19 @@ pub fn wrapped(text: &str, columns: usize) -> String {
         let words = line.trim_start_matches(' ');
         let margin = " ".repeat(line.len() - words.len() + 2);
         let mut column = 0;
-        for (place, word) in line.split_inclusive(' ').enumerate() {
-            let width = word.trim_end().chars().count();
-            if place > 0 && column + width > columns && column > margin.len() {
+        let mut words = line.split_inclusive(' ').peekable();
+        let mut is_first = true;
+        let mut is_behind_number = false;
+        while let Some(word) = words.next() {
+            let mut width = word.trim_end().chars().count();
+            let ends_in_digit = word.trim_end().ends_with(|last: char| last.is_ascii_digit());
+            if let Some(unit) = words.peek().filter(|next| ends_in_digit && is_unit(next)) {
+                width += 1 + unit.trim_end().chars().count();
+            }
+            let may_break = !is_first && !(is_behind_number && is_unit(word));
+            is_first = false;
+            is_behind_number = ends_in_digit;
+            if may_break && column + width > columns && column > margin.len() {
                 lines.truncate(lines.trim_end_matches(' ').len());
                 lines.push('\n');
                 lines.push_str(&margin);
@@ -58,6 +68,12 @@ pub fn wrapped(text: &str, columns: usize) -> String {
         }
     }
     lines
+}
+
+/// Whether a word is the unit of the number before it, which is not parted from it.
+fn is_unit(word: &str) -> bool {
+    let bare = word.trim_end().trim_end_matches([',', ';', '.', ':', ')']);
+    matches!(bare, "%" | "s" | "ms" | "µs" | "KiB" | "MiB" | "GiB" | "TiB")
 }
 
 /// The same where the width of the terminal is known, else as it is.
@@ -92,5 +108,12 @@ mod tests {
         assert_eq!(wrapped("averyverylongword here\n", 9), "averyverylongword\n  here\n");
         assert_eq!(wrapped("as it is\n", 80), "as it is\n");
         assert_eq!(wrapped("»« ××\n", 5), "»« ××\n");
+    }
+
+    #[test]
+    fn a_number_keeps_its_unit() {
+        assert_eq!(wrapped("held with 75 % or more\n", 12), "held with\n  75 % or\n  more\n");
+        assert_eq!(wrapped("held with 75 %, more\n", 12), "held with\n  75 %, more\n");
+        assert_eq!(wrapped("all that s is\n", 10), "all that s\n  is\n");
     }
 }

@@ -1,6 +1,6 @@
 //! The table of a command of the user's own: a row for each allocator, since there is nothing else to be told apart.
 
-use comfy_table::Cell;
+use comfy_table::{Cell, Table};
 use faultless_diagnosis::standing::{Cost, is_among_best, ratio, spread};
 use faultless_records::bench::Campaign;
 use faultless_records::quantity::count;
@@ -8,7 +8,7 @@ use faultless_records::quantity::count;
 use super::table::{amount, close_up, with_interval};
 use crate::paste;
 use crate::plain::plain;
-use crate::table_form::{right, ruled};
+use crate::table_form::{right, ruled, within};
 
 const COLUMNS: [(&str, Cost); 4] = [
     ("CPU time (s)", Cost::Processor),
@@ -27,7 +27,7 @@ pub(crate) fn legend(campaign: &Campaign) -> String {
 }
 
 /// The words of the command, and the table of its cell.
-pub(crate) fn text(campaign: &Campaign, cell: usize) -> String {
+pub(crate) fn text(campaign: &Campaign, cell: usize, columns: Option<usize>) -> String {
     let words = plain(&paste::line(&campaign.command));
     let has_calls = !campaign.system_calls.is_empty();
     let mut header = vec![Cell::new("")];
@@ -40,7 +40,7 @@ pub(crate) fn text(campaign: &Campaign, cell: usize) -> String {
         row.extend(has_calls.then(|| right(campaign.calls(cell, contender).map_or("-".into(), count))));
         table.add_row(row);
     }
-    format!("command: {words}\n{}", close_up(table))
+    format!("command: {words}\n{}", within(&close_up(table), &(0..1), columns, Table::to_string))
 }
 
 fn figure(campaign: &Campaign, cell: usize, contender: usize, cost: Cost) -> String {
@@ -116,9 +116,9 @@ mod tests {
     #[test]
     fn calls_have_a_column_where_they_were_counted() {
         let mut campaign = campaign();
-        assert!(!text(&campaign, 0).contains("system calls"));
+        assert!(!text(&campaign, 0, None).contains("system calls"));
         campaign.system_calls = vec![SystemCalls { cell: 0, contender: 1, calls: 4321 }];
-        let text = text(&campaign, 0);
+        let text = text(&campaign, 0, None);
         assert!(text.contains("system calls") && text.contains("4,321"), "{text}");
     }
 
@@ -126,7 +126,9 @@ mod tests {
     fn one_round_has_no_interval() {
         let mut campaign = campaign();
         campaign.samples.retain(|sample| sample.round == 0);
-        assert!(text(&campaign, 0).contains("×0.50 \n") || text(&campaign, 0).contains("×0.50  "));
-        assert!(!text(&campaign, 0).contains('–'));
+        assert!(
+            text(&campaign, 0, None).contains("×0.50 \n") || text(&campaign, 0, None).contains("×0.50  ")
+        );
+        assert!(!text(&campaign, 0, None).contains('–'));
     }
 }

@@ -10,7 +10,7 @@ use faultless_records::quantity::{self, count, mebibytes, seconds_of, several, w
 use super::command_table;
 use super::seeds_table;
 use crate::plain::{fitted, plain};
-use crate::table_form::{right, ruled};
+use crate::table_form::{right, ruled, within};
 
 /// Below it, too few rounds for an interval of 95 %: said in a line of its own.
 const SURE: f64 = 0.95;
@@ -31,12 +31,12 @@ pub fn text(campaign: &Campaign, columns: Option<usize>) -> String {
             continue;
         }
         if suite == Suite::Command {
-            parts.extend(cells_of(campaign, suite).map(|cell| command_table::text(campaign, cell)));
+            parts.extend(cells_of(campaign, suite).map(|cell| command_table::text(campaign, cell, columns)));
             parts.push(fit(command_table::legend(campaign)));
             continue;
         }
         if suite == Suite::Seeds {
-            parts.extend(seeds_parts(campaign, &fit));
+            parts.extend(seeds_parts(campaign, columns));
         }
         if suite == Suite::Drawn
             && let Some(seed) = campaign.seed
@@ -44,14 +44,19 @@ pub fn text(campaign: &Campaign, columns: Option<usize>) -> String {
             parts.push(fit(format!("drawn: programs from number {seed} on (--seed {seed} repeats them)")));
         }
         for cost in costs(suite).into_iter().filter(|cost| is_known(campaign, suite, *cost)) {
-            parts.push(format!("{}: {}\n{}", suite.name(), title(cost), table(campaign, suite, cost)));
+            parts.push(format!(
+                "{}: {}\n{}",
+                suite.name(),
+                title(cost),
+                within(&table(campaign, suite, cost), &(0..1), columns, Table::to_string)
+            ));
         }
         if cells_of(campaign, suite).any(|cell| campaign.system_calls.iter().any(|calls| calls.cell == cell))
         {
             parts.push(format!(
                 "{}: system calls, counted in a run of their own\n{}",
                 suite.name(),
-                calls_table(campaign, suite)
+                within(&calls_table(campaign, suite), &(0..1), columns, Table::to_string)
             ));
         }
     }
@@ -78,7 +83,8 @@ fn costs(suite: Suite) -> Vec<Cost> {
     costs
 }
 
-fn seeds_parts(campaign: &Campaign, fit: &dyn Fn(String) -> String) -> Vec<String> {
+fn seeds_parts(campaign: &Campaign, columns: Option<usize>) -> Vec<String> {
+    let fit = |text| fitted(text, columns);
     let rows = seeds::judge(campaign);
     let mut table = headed(campaign, seeds_table::COLUMNS);
     seeds_table::fill(&mut table, campaign, &rows);
@@ -89,7 +95,10 @@ fn seeds_parts(campaign: &Campaign, fit: &dyn Fn(String) -> String) -> Vec<Strin
     });
     let summary = seeds_table::summary(campaign, &rows);
     let head = fit(format!("seeds: what each case must show{drawn}\n{summary}"));
-    let mut parts = vec![format!("{head}\n{}", close_up(table)), fit(seeds_table::LEGEND.into())];
+    let mut parts = vec![
+        format!("{head}\n{}", within(&close_up(table), &(0..3), columns, Table::to_string)),
+        fit(seeds_table::LEGEND.into()),
+    ];
     parts.extend(seeds_table::remarks(campaign, &rows).into_iter().map(fit));
     parts
 }

@@ -2,19 +2,19 @@
 
 use std::fmt::Write;
 
-use comfy_table::Cell;
+use comfy_table::{Cell, Table};
 use faultless_diagnosis::permission::{Outcome, Prospect, cure, prospects, subjects};
 use faultless_records::permission::{Answer, Permissions, Rights, Subject};
 
 use crate::plain::{fitted, plain};
-use crate::table_form::headed;
+use crate::table_form::{headed, within};
 
 /// The whole report, prose broken at `columns`.
 #[must_use]
 pub fn text(permissions: &Permissions, columns: Option<usize>) -> String {
     let fit = |text| fitted(text, columns);
     let all = prospects(permissions);
-    let mut parts = vec![fit(heading(permissions, &all)), answers(permissions, &all)];
+    let mut parts = vec![fit(heading(permissions, &all)), answers(permissions, &all, columns)];
     let lacking = lacking(permissions, &all);
     if !lacking.is_empty() {
         parts.push(fit(lacking));
@@ -69,7 +69,7 @@ fn title(subject: Subject) -> &'static str {
     }
 }
 
-fn answers(permissions: &Permissions, all: &[Prospect]) -> String {
+fn answers(permissions: &Permissions, all: &[Prospect], columns: Option<usize>) -> String {
     let subjects = subjects(permissions);
     let mut header = vec![Cell::new("faultless")];
     header.extend(subjects.iter().map(|subject| Cell::new(title(*subject))));
@@ -80,7 +80,7 @@ fn answers(permissions: &Permissions, all: &[Prospect]) -> String {
         cells.extend(row.iter().map(|prospect| Cell::new(prospect.outcome.word())));
         table.add_row(cells);
     }
-    format!("{table}\n")
+    format!("{}\n", within(&table, &(0..1), columns, Table::to_string))
 }
 
 /// What is not to be seen, with what would show it; the same of several instruments or subjects is told once.

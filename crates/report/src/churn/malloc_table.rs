@@ -15,7 +15,7 @@ use super::holders::{held, held_at_peak};
 use super::table::{bar, byte_rate, class_range, failure, life_quantile, more, rate};
 use crate::faults::table::shortened;
 use crate::plain::{fitted, plain, plain_subject};
-use crate::table_form::{headed, right};
+use crate::table_form::{headed, right, within};
 
 /// Callers and threads shown.
 const ROWS: usize = 12;
@@ -37,11 +37,11 @@ pub fn text(recording: &MallocRecording, columns: Option<usize>) -> String {
     let mut parts = vec![fit(heading(recording))];
     if calls(recording) > 0 {
         parts.push(fit(verdict(recording)));
-        parts.push(format!("{}\n", functions(recording)));
-        parts.push(format!("{}\n", sizes(recording)));
+        parts.push(format!("{}\n", within(&functions(recording), &(0..1), columns, Table::to_string)));
+        parts.push(format!("{}\n", within(&sizes(recording), &(0..1), columns, Table::to_string)));
     }
-    parts.extend(callers(recording));
-    parts.extend(threads(recording));
+    parts.extend(callers(recording, columns));
+    parts.extend(threads(recording, columns));
     parts.push(fit(limits(recording)));
     parts.join("\n")
 }
@@ -311,7 +311,7 @@ fn sizes(recording: &MallocRecording) -> Table {
     table
 }
 
-fn callers(recording: &MallocRecording) -> Option<String> {
+fn callers(recording: &MallocRecording, columns: Option<usize>) -> Option<String> {
     let customers = customers(recording);
     if customers.is_empty() {
         return None;
@@ -336,10 +336,11 @@ fn callers(recording: &MallocRecording) -> Option<String> {
             Cell::new(shortened(&plain(customer.called_by.as_deref().unwrap_or("")))),
         ]);
     }
+    let table = within(&table, &(0..2), columns, Table::to_string);
     Some(format!("{table}\n{}", more(customers.len(), ROWS)))
 }
 
-fn threads(recording: &MallocRecording) -> Option<String> {
+fn threads(recording: &MallocRecording, columns: Option<usize>) -> Option<String> {
     let mut threads: Vec<(&ThreadSum, f64)> =
         recording.threads.iter().zip(holders::not_freed_by_thread(recording)).collect();
     if threads.len() < 2 {
@@ -365,6 +366,7 @@ fn threads(recording: &MallocRecording) -> Option<String> {
             right(whole(thread.freed_of_others.count)),
         ]);
     }
+    let table = within(&table, &(0..1), columns, Table::to_string);
     Some(format!("{table}\n{}", more(threads.len(), ROWS)))
 }
 

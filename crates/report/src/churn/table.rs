@@ -16,7 +16,7 @@ use faultless_records::quantity::{count, percent, seconds_of, several, size, spa
 use super::holders::held;
 use crate::faults::table::shortened;
 use crate::plain::{fitted, plain, plain_subject};
-use crate::table_form::{headed, right};
+use crate::table_form::{headed, right, within};
 
 /// Callers shown.
 const CALLERS: usize = 12;
@@ -33,10 +33,10 @@ pub fn text(recording: &ChurnRecording, columns: Option<usize>) -> String {
     let fit = |text| fitted(text, columns);
     let mut parts = vec![fit(heading(recording)), fit(verdict(recording))];
     if !recording.operations.is_empty() {
-        parts.push(format!("{}\n", calls(recording)));
+        parts.push(format!("{}\n", within(&calls(recording), &(0..1), columns, Table::to_string)));
     }
-    parts.extend(sizes(recording));
-    parts.extend(callers(recording));
+    parts.extend(sizes(recording, columns));
+    parts.extend(callers(recording, columns));
     parts.extend(course(recording));
     parts.push(fit(limits(recording)));
     parts.join("\n")
@@ -190,7 +190,7 @@ pub(crate) fn bar(number: u64, most: u64) -> String {
     format!("{}{}", "█".repeat(eighths / 8), EIGHTHS[eighths % 8])
 }
 
-fn sizes(recording: &ChurnRecording) -> Option<String> {
+fn sizes(recording: &ChurnRecording, columns: Option<usize>) -> Option<String> {
     let made = &recording.operations.get(&Operation::MapAnonymous)?.sizes;
     let most = made.values().map(|amount| amount.count).max()?;
     // What was cut or grew ends in other classes than it was made in.
@@ -217,6 +217,7 @@ fn sizes(recording: &ChurnRecording) -> Option<String> {
             right(quantile(0.9)),
         ]);
     }
+    let table = within(&table, &(0..1), columns, Table::to_string);
     Some(format!("{table}\n{}", kept(recording)))
 }
 
@@ -251,7 +252,7 @@ pub(crate) fn life_quantile(by_life: impl Iterator<Item = (u8, f64)> + Clone, pa
     None
 }
 
-fn callers(recording: &ChurnRecording) -> Option<String> {
+fn callers(recording: &ChurnRecording, columns: Option<usize>) -> Option<String> {
     let culprits = culprits(recording);
     if culprits.is_empty() {
         return None;
@@ -273,6 +274,7 @@ fn callers(recording: &ChurnRecording) -> Option<String> {
             Cell::new(shortened(&plain(culprit.called_by.as_deref().unwrap_or("")))),
         ]);
     }
+    let table = within(&table, &(0..2), columns, Table::to_string);
     Some(format!("{table}\n{}", more(culprits.len(), CALLERS)))
 }
 
@@ -438,7 +440,7 @@ mod tests {
             ended_mappings: [ended(12, 14), ended(23, 7)].into(),
             ..Tally::begin(0).finish(Circumstances::default())
         };
-        let text = sizes(&recording).unwrap_or_default();
+        let text = sizes(&recording, None).unwrap_or_default();
         let rows: Vec<Vec<&str>> = text.lines().skip(3).map(|row| row.split_whitespace().collect()).collect();
         assert_eq!(rows[0], ["4", "KiB", "-", "14", "16", "µs", "16", "µs"], "{text}");
         assert_eq!(rows[1], ["1", "MiB", "7", "████████████████████████", "-", "-", "-"], "{text}");

@@ -2,20 +2,20 @@
 
 use std::fmt::Write as _;
 
-use comfy_table::Cell;
+use comfy_table::{Cell, Table};
 use faultless_diagnosis::faults::comparison::Comparison;
 use faultless_records::quantity::{ratio, seconds_of, several, whole};
 
 use super::table::shortened;
 use crate::plain::plain;
-use crate::table_form::{headed, right};
+use crate::table_form::{headed, right, within};
 
 /// Functions shown.
 const FUNCTIONS: usize = 20;
 
-/// The comparison as text.
+/// The comparison as text, its table made to fit a terminal of so many columns.
 #[must_use]
-pub fn text(comparison: &Comparison) -> String {
+pub fn text(comparison: &Comparison, columns: Option<usize>) -> String {
     let (before, after) = comparison.all;
     let mut text = format!(
         "{} page faults in {} s before, {} in {} s after",
@@ -47,7 +47,7 @@ pub fn text(comparison: &Comparison) -> String {
             Cell::new(plain(change.module.as_deref().unwrap_or_default())),
         ]);
     }
-    let _ = writeln!(text, "\n{table}");
+    let _ = writeln!(text, "\n{}", within(&table, &(3..4), columns, Table::to_string));
     if comparison.functions.len() > FUNCTIONS {
         let rest = comparison.functions.len() - FUNCTIONS;
         let _ = writeln!(text, "and {}", several(rest as u64, "more function"));
@@ -67,9 +67,9 @@ mod tests {
         after.faults[0].weight = 5.0;
         after.counters.user.minor = 8;
         after.method.steps[0].minor_faults = 8;
-        let text = text(&Comparison::of(&before, &after));
+        let text = text(&Comparison::of(&before, &after), None);
         assert!(text.starts_with("100 page faults in 2.00 s before, 10 in 2.00 s after (×0.10)"), "{text}");
         assert!(text.contains("−90"), "{text}");
-        assert!(super::text(&Comparison::of(&before, &before)).contains("No function"));
+        assert!(super::text(&Comparison::of(&before, &before), None).contains("No function"));
     }
 }

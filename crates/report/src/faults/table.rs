@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use comfy_table::Cell;
+use comfy_table::{Cell, Table};
 use faultless_diagnosis::faults::balance::Balance;
 use faultless_diagnosis::faults::function_name::{last_part, without_arguments};
 use faultless_diagnosis::faults::profile::{Amount, Function, NOT_LOOKED_AT, Profile};
@@ -12,7 +12,7 @@ use faultless_records::quantity::{count, percent, seconds_of, several, whole};
 
 use super::answer::answer;
 use crate::plain::{fitted, plain, plain_subject};
-use crate::table_form::{headed, right};
+use crate::table_form::{headed, right, width, within};
 
 /// Functions shown.
 const FUNCTIONS: usize = 15;
@@ -86,12 +86,13 @@ pub(crate) fn file_name(path: &str) -> &str {
 fn fitting(profile: &Profile, columns: Option<usize>) -> String {
     let forms = [(LONGEST_NAME, true), (32, true), (32, false), (20, false)];
     let tables = forms.map(|(longest, has_through)| functions(profile, longest, has_through));
-    let width = |table: &String| table.lines().map(|line| line.trim_end().chars().count()).max().unwrap_or(0);
-    let fits = |table: &&String| columns.is_none_or(|columns| width(table) <= columns);
-    tables.iter().find(fits).unwrap_or(&tables[3]).clone()
+    let fits = |table: &&Table| columns.is_none_or(|columns| width(&table.to_string()) <= columns);
+    let table = tables.iter().find(fits).unwrap_or(&tables[3]);
+    let name = headings(profile).len();
+    format!("{}\n", within(table, &(name..name + 1), columns, Table::to_string))
 }
 
-fn functions(profile: &Profile, longest: usize, has_through: bool) -> String {
+fn functions(profile: &Profile, longest: usize, has_through: bool) -> Table {
     let has_lines = profile.functions.iter().take(FUNCTIONS).any(|function| !function.lines.is_empty());
     let mut header = headings(profile);
     header.push(Cell::new("function"));
@@ -138,7 +139,7 @@ fn functions(profile: &Profile, longest: usize, has_through: bool) -> String {
         row.push(Cell::new(several(left_out, "other")));
         table.add_row(row);
     }
-    format!("{table}\n")
+    table
 }
 
 fn headings(profile: &Profile) -> Vec<Cell> {

@@ -10,7 +10,7 @@ use super::json::flaw_text;
 use super::remedy::remedy;
 use crate::heap::{FaultlessHeap, HeapView, Regions, Source, Stop};
 use crate::plain::{plain, wrapped};
-use crate::table_form::{headed, right};
+use crate::table_form::{headed, right, within};
 
 /// Arenas with a row of their own; the rest share one.
 const MOST_ROWS: usize = 12;
@@ -61,14 +61,14 @@ pub fn text(report: &HeapView, all: bool, columns: Option<usize>) -> String {
         let unit = Unit::of(walk.total.holding.resident_bytes.max(walk.total.walked_bytes()));
         parts.push(fit(answer(walk, unit, reserved)));
         parts.extend(remedy(walk).map(fit));
-        parts.push(arenas(walk, unit, all));
+        parts.push(within(&arenas(walk, unit, all), &(0..1), columns, Table::to_string));
         parts.push(sizes(&walk.total, unit));
         parts.extend(flaws(walk, &report.source).into_iter().map(fit));
     }
     if let Some((name, regions)) = &report.other {
         parts.push(fit(other(name, regions, report.faultless.is_none())));
     }
-    parts.extend(report.faultless.as_ref().map(faultless));
+    parts.extend(report.faultless.as_ref().map(|heap| faultless(heap, columns)));
     if !report.walks.is_empty() {
         parts.push(fit(LEGEND.to_owned()));
     }
@@ -114,7 +114,7 @@ fn other(name: &str, regions: &Regions, is_closed: bool) -> String {
 }
 
 /// What a Faultless process publishes: sums, then its size classes.
-fn faultless(heap: &FaultlessHeap) -> String {
+fn faultless(heap: &FaultlessHeap, columns: Option<usize>) -> String {
     let page = &heap.page;
     let unit = Unit::of(page.span_bytes.max(page.dirty_bytes));
     let rows = [
@@ -146,6 +146,7 @@ fn faultless(heap: &FaultlessHeap) -> String {
         let figures = [class.slabs, class.blocks, class.used, class.cached, class.transit].map(count);
         row(&mut table, count(class.block_bytes), [figures.to_vec(), vec![format!("{part:.1}")]].concat());
     }
+    let table = within(&table, &(0..1), columns, Table::to_string);
     format!("Its own account, {:.1} s old:\n{account}\n\n{table}", heap.age.as_secs_f64())
 }
 
@@ -291,7 +292,7 @@ fn row(table: &mut Table, name: String, figures: Vec<String>) {
     table.add_row([Cell::new(name)].into_iter().chain(figures.into_iter().map(right)));
 }
 
-fn arenas(walk: &HeapWalk, unit: Unit, all: bool) -> String {
+fn arenas(walk: &HeapWalk, unit: Unit, all: bool) -> Table {
     let columns = COLUMNS.iter().filter(|column| walk.residency_is_known || !column.needs_residency);
     let columns: Vec<&Column> = columns.collect();
     let mut table = narrow("arena", columns.iter().map(|column| column.heading));
@@ -314,7 +315,7 @@ fn arenas(walk: &HeapWalk, unit: Unit, all: bool) -> String {
         let every: Vec<&Arena> = walk.arenas.iter().collect();
         row(&mut table, "all".to_owned(), figures(&every, unit, &columns));
     }
-    table.to_string()
+    table
 }
 
 fn figures(arenas: &[&Arena], unit: Unit, columns: &[&Column]) -> Vec<String> {

@@ -9,7 +9,7 @@ use faultless_records::quantity::{count, size};
 use super::saved_totals::SavedTotals;
 use super::table::{grouped, without_rules};
 use crate::plain::{fitted, plain};
-use crate::table_form::{right, ruled};
+use crate::table_form::{right, ruled, within};
 
 /// The comparison as text, prose broken at `columns`.
 #[must_use]
@@ -38,7 +38,8 @@ pub fn text(before: &SavedTotals, after: &SavedTotals, changes: &[Change], colum
         row.push(right(signed(change.count.0, change.count.1, count)));
         table.add_row(row);
     }
-    format!("{}\n\n{}\n{}", fit(head), without_rules(&table, false), fit(notes([before, after])))
+    let table = within(&table, &(0..1), columns, |table| without_rules(table, false));
+    format!("{}\n\n{table}\n{}", fit(head), fit(notes([before, after])))
 }
 
 fn names(before: &SavedTotals, after: &SavedTotals) -> String {

@@ -8,8 +8,8 @@ use faultless_records::quantity::size;
 use serde_json::{Value, json};
 
 use super::table::{grouped, without_rules};
-use crate::plain::plain;
-use crate::table_form::{right, ruled};
+use crate::plain::{fitted, plain};
+use crate::table_form::{right, ruled, within};
 
 /// Sum of all lines, which is the process's resident size.
 #[must_use]
@@ -21,7 +21,7 @@ pub fn resident_bytes(account: &JavaAccount) -> u64 {
 
 /// The table, with a sentence before it that says where the difference lies.
 #[must_use]
-pub fn text(account: &JavaAccount) -> String {
+pub fn text(account: &JavaAccount, columns: Option<usize>) -> String {
     let mut header = vec![Cell::new("MiB")];
     header.extend(["reserved", "committed", "by malloc", "resident"].map(right));
     let mut table = ruled(header);
@@ -55,7 +55,8 @@ pub fn text(account: &JavaAccount) -> String {
         right(grouped(account.malloc_bytes)),
         right(grouped(resident_bytes(account))),
     ]);
-    format!("{}\n\n{}\n", sentence(account), without_rules(&table, true))
+    let table = within(&table, &(0..1), columns, |table| without_rules(table, true));
+    format!("{}\n\n{table}\n", fitted(sentence(account), columns))
 }
 
 fn sentence(account: &JavaAccount) -> String {
@@ -127,7 +128,7 @@ mod tests {
             unseen: vec![(Kind::Program, 10 << 20)],
             has_regions: true,
         };
-        let text = text(&account);
+        let text = text(&account, None);
         assert!(
             text.contains(
                 "300 MiB committed; the process has 250 MiB resident. 36 MiB of it is malloc's beyond"

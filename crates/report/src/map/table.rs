@@ -13,7 +13,7 @@ use faultless_records::quantity::{count, mebibytes, percent, several, size};
 use super::view::MapView;
 use super::{foot, nmt};
 use crate::plain::{fitted, plain, wrapped};
-use crate::table_form::{right, ruled};
+use crate::table_form::{right, ruled, within};
 
 /// Proofs named in a row; the rest is counted.
 const PROOFS: usize = 2;
@@ -26,7 +26,7 @@ pub fn text(view: &MapView, all: bool, columns: Option<usize>) -> String {
     if all {
         parts.push(list(view));
     }
-    parts.extend(view.java.as_ref().map(|account| fit(nmt::text(account))));
+    parts.extend(view.java.as_ref().map(|account| nmt::text(account, columns)));
     parts.push(fit(foot::text(view)));
     parts.join("\n")
 }
@@ -130,7 +130,7 @@ fn kinds(view: &MapView, columns: Option<usize>) -> String {
     row.extend(figures(&sum));
     row.push(Cell::new(kernels_word(view)));
     table.add_row(row);
-    format!("{}\n", without_rules(&table, true))
+    format!("{}\n", within(&table, &(0..1), columns, |table| without_rules(table, true)))
 }
 
 /// A table as text. Only the rules around the heading, above the sum and at the end stay: a rule between all rows says nothing.

@@ -1,13 +1,13 @@
 //! What was watched in all, and what the watching cost.
 
-use comfy_table::{Cell, ColumnConstraint, Table};
+use comfy_table::{Cell, Table};
 use faultless_diagnosis::history::{History, Track};
 use faultless_diagnosis::programs::Program;
 use faultless_records::quantity::{count, mebibytes, seconds_of, several};
 use faultless_records::recording::{Cost, End, Happening, Use};
 
 use crate::plain::{fitted, plain, trimmed};
-use crate::table_form::{headed, right};
+use crate::table_form::{headed, right, width, with_columns, within};
 
 /// Rows shown; those with the largest resident sets.
 const MOST: usize = 20;
@@ -23,7 +23,7 @@ pub fn text(history: &History, columns: Option<usize>) -> String {
     let mut rows: Vec<Row<'_>> = history.tracks.iter().flat_map(rows).collect();
     rows.sort_by_key(|row| std::cmp::Reverse(row.program.peak_rss_bytes));
     if !rows.is_empty() {
-        let table = fitting(table(&rows[..rows.len().min(MOST)]), columns);
+        let table = fitting(&table(&rows[..rows.len().min(MOST)]), columns);
         text += &trimmed(&format!("{table}\n"));
     }
     text + &fitted(notes(history, rows.len()), columns)
@@ -52,25 +52,19 @@ fn rows(track: &Track) -> impl Iterator<Item = Row<'_>> {
     earlier.chain(last)
 }
 
-/// The table, set closer and without some columns where it would be wider.
-fn fitting(mut table: Table, columns: Option<usize>) -> Table {
-    let is_wider = |table: &Table| {
-        let width = table.lines().map(|line| line.chars().count()).max();
-        columns.zip(width).is_some_and(|(columns, width)| width > columns)
-    };
-    if is_wider(&table) {
-        table.column_iter_mut().for_each(|column| {
-            column.set_padding((0, 1));
-        });
+/// The table, set closer, without some columns, and divided where it would be wider.
+fn fitting(table: &Table, columns: Option<usize>) -> String {
+    let fits = |table: &Table| columns.is_none_or(|columns| width(&table.to_string()) <= columns);
+    if fits(table) {
+        return table.to_string();
     }
-    for place in LEFT_OUT {
-        if is_wider(&table)
-            && let Some(column) = table.column_mut(place)
-        {
-            column.set_constraint(ColumnConstraint::Hidden);
-        }
-    }
-    table
+    let forms = (0..=LEFT_OUT.len()).map(|left_out| {
+        let is_kept = |place: &usize| !LEFT_OUT[..left_out].contains(place);
+        with_columns(table, &(0..table.column_iter().count()).filter(is_kept).collect::<Vec<_>>(), 1)
+    });
+    let forms: Vec<Table> = forms.collect();
+    let form = forms.iter().find(|form| fits(form)).unwrap_or(&forms[LEFT_OUT.len()]);
+    within(form, &(0..2), columns, Table::to_string)
 }
 
 fn notes(history: &History, rows: usize) -> String {

@@ -113,8 +113,8 @@ fn who_holds_what_lives_is_named_first_however_often_others_call() {
     let verdict = verdict(&recording);
     assert!(verdict.contains("\nWho holds it: the_leak 1000 B (100.0 %, called by main).\n"), "{verdict}");
     let first_row = |table: Option<String>, head: usize| table.unwrap().lines().nth(head).unwrap().to_owned();
-    assert!(first_row(callers(&recording), 3).contains(" the_leak "));
-    assert!(first_row(threads(&recording), 3).contains(" 120 "));
+    assert!(first_row(callers(&recording, None), 3).contains(" the_leak "));
+    assert!(first_row(threads(&recording, None), 3).contains(" 120 "));
 }
 
 #[test]
