@@ -163,7 +163,7 @@ pub(crate) fn print(text: impl AsRef<[u8]>) -> Result<(), Failure> {
 /// Writes a report to standard output.
 ///
 /// # Errors
-/// As [`print`].
+/// As [`print()`].
 pub(crate) fn print_report(text: &str) -> Result<(), Failure> {
     print(trimmed(text))
 }

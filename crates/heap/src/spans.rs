@@ -81,7 +81,7 @@ pub struct Spans {
     is_traced: AtomicBool,
     /// Whether there is a purger, so that all shards keep some. Synchronization: read under the lock of who wants to keep one.
     keeps: AtomicBool,
-    /// Granules of the first heap that may have pages, up to [`WORTH_GRANULES`].
+    /// Granules of the first heap that may have pages, up to `heaps::WORTH_GRANULES`.
     first_paged: Hint32,
     /// Span heaps in use beside the first.
     more_heaps: AtomicU8,

@@ -145,10 +145,10 @@ pub unsafe extern "C" fn mallctlnametomib(
     unsafe { mallctl::numbers_of(name, mib, mib_length) }
 }
 
-/// As [`mallctl`], by the numbers of a name.
+/// As [`mallctl()`], by the numbers of a name.
 ///
 /// # Safety
-/// As [`mallctl`]; `mib_length` numbers at `mib` may be read.
+/// As [`mallctl()`]; `mib_length` numbers at `mib` may be read.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mallctlbymib(
     mib: *const usize,

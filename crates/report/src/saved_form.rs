@@ -37,7 +37,7 @@ pub fn is_recording<Saved: Recording>(head: &[u8]) -> bool {
     has_form(head, Saved::FORMAT)
 }
 
-/// Reads a recording that [`write`] wrote.
+/// Reads a recording that [`write()`] wrote.
 ///
 /// # Errors
 /// What is wrong with it, in one line.

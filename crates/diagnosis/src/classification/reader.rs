@@ -16,7 +16,7 @@ const READ_PAGES: usize = 1024 * 1024;
 /// Addresses whose pages are asked for at once, so that a search which ends early does not look at all of a large mapping.
 const WINDOW_BYTES: u64 = 4 << 30;
 
-/// Places without a header, one after the other, after which only one in [`SPARSE`] is looked at, and after which none.
+/// Places without a header, one after the other, after which only one in `SPARSE` is looked at, and after which none.
 const DENSE_MISSES: usize = 256;
 const MOST_MISSES: usize = 16 * 1024;
 /// Headers come in groups: an arena of CPython's has 16 pools and more.
@@ -109,7 +109,7 @@ impl<'contents> Reader<'contents> {
     }
 
     /// What begins with a header at multiples of `stride` bytes, as `look` knows by the header's address and page. In something else
-    /// only one in [`SPARSE`] is looked at, and when that is a header, those before it, too.
+    /// only one in `SPARSE` is looked at, and when that is a header, those before it, too.
     pub fn headed(
         &self,
         extent: Extent,

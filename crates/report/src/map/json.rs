@@ -21,7 +21,7 @@ pub fn json(view: &MapView, all: bool) -> String {
     format!("{:#}\n", value(view, all))
 }
 
-/// As [`json`], to be joined with other keys.
+/// As [`json()`], to be joined with other keys.
 #[must_use]
 pub fn value(view: &MapView, all: bool) -> Value {
     let is_measured = view.is_measured();

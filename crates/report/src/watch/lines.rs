@@ -13,7 +13,7 @@ use crate::plain::plain;
 /// Lines between two headings.
 const HEADING_EVERY: usize = 24;
 
-/// The columns for people; widths are those of the rows in [`Columns::row`].
+/// The columns for people; widths are those of the rows in `row`.
 const HEADING: &str = "    time      pid  name              VSZ MiB    RSS MiB    PSS MiB  swap  threads  minor faults   minor/s  major/s  user %  sys %";
 
 /// Lines for people.
