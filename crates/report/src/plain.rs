@@ -54,10 +54,10 @@ pub fn wrapped(text: &str, columns: usize) -> String {
             if let Some(unit) = words.peek().filter(|next| ends_in_digit && is_unit(next)) {
                 width += 1 + unit.trim_end().chars().count();
             }
-            let may_break = !is_first && !(is_behind_number && is_unit(word));
+            let is_kept = is_first || is_behind_number && is_unit(word);
             is_first = false;
             is_behind_number = ends_in_digit;
-            if may_break && column + width > columns && column > margin.len() {
+            if !is_kept && column + width > columns && column > margin.len() {
                 lines.truncate(lines.trim_end_matches(' ').len());
                 lines.push('\n');
                 lines.push_str(&margin);

@@ -60,11 +60,11 @@ fn parts(table: &Table, names: &Range<usize>, columns: usize) -> Vec<Vec<usize>>
     let widths = table.column_max_content_widths();
     let width = |part: &[usize]| part.iter().map(|column| usize::from(widths[*column]) + 1).sum::<usize>();
     let mut parts: Vec<Vec<usize>> = vec![Vec::new()];
-    for column in 0..widths.len() {
+    for (column, own_width) in widths.iter().enumerate() {
         let part = parts.last_mut().expect("there is a first part");
         let is_begun = part.iter().any(|column| !names.contains(column));
         // The last column needs no blank behind it.
-        if is_begun && !names.contains(&column) && width(part) + usize::from(widths[column]) > columns {
+        if is_begun && !names.contains(&column) && width(part) + usize::from(*own_width) > columns {
             let whole: Vec<usize> = names.clone().chain([column]).collect();
             // Rows stand in the same order in each part: one name will do where there is no room for all.
             let is_too_wide = width(&whole) > columns + 1;
