@@ -28,6 +28,7 @@ const RECENT_S: f64 = 15.0;
 /// Marks of events drawn at most.
 const MOST_MARKS: usize = 40;
 
+/// Keys in the last line; the first two are always there, the others where there is room.
 const KEYS: &str = " q quit  ? keys  space pause  +/- zoom  ←/→ scroll  w all  tab figure  0 overview  ↑/↓ enter one process  e export";
 
 const HELP: &[(&str, &str)] = &[
@@ -84,15 +85,32 @@ pub fn draw(frame: &mut Frame<'_>, history: &History, subject: Subject, view: &V
         .collect();
     frame.render_widget(Paragraph::new(lines), of_groups);
     draw_charts(frame, charts, history, &list, view);
-    let text = if message.is_empty() {
-        last_event(history).map_or(KEYS.into(), |event| format!("{KEYS}   {event}"))
-    } else {
-        format!(" {message}")
+    let columns = usize::from(bottom.width);
+    let text = match message {
+        "" => last_line(last_event(history), columns),
+        message => cut(format!(" {message}"), columns),
     };
     frame.render_widget(Paragraph::new(text).style(Style::new().add_modifier(Modifier::DIM)), bottom);
     if view.has_help {
         draw_help(frame);
     }
+}
+
+/// What happened last, and before it as many keys as there is room for.
+fn last_line(event: Option<String>, columns: usize) -> String {
+    let event = event.map_or_else(String::new, |event| format!("   {event}"));
+    let keys: Vec<&str> = KEYS.split("  ").collect();
+    let fits = |keys: &&[&str]| keys.join("  ").chars().count() + event.chars().count() <= columns;
+    let keys = (2..=keys.len()).rev().map(|number| &keys[..number]).find(fits).unwrap_or(&keys[..2]);
+    cut(keys.join("  ") + &event, columns)
+}
+
+/// The beginning of a text for so many columns, with a mark where that is not all.
+fn cut(text: String, columns: usize) -> String {
+    if text.chars().count() <= columns {
+        return text;
+    }
+    text.chars().take(columns.saturating_sub(1)).chain(['…']).collect()
 }
 
 /// Whether all processes that were seen have ended.
@@ -107,13 +125,15 @@ fn draw_title(frame: &mut Frame<'_>, area: Rect, history: &History, subject: Sub
         () if history.end.is_some() || have_all_ended(history) => ("ended, q leaves", Color::Red),
         () => ("live", Color::Green),
     };
-    let line = Line::from(vec![
+    let mut spans = vec![
         Span::from(" faultless watch ").bold(),
         Span::from(format!("● {state}")).fg(colour),
         Span::from(format!("  {:.1} s  every {} s  ", history.latest_s, history.begin.interval_s)),
-        Span::from(plain(&history.begin.subject)).dim(),
-    ]);
-    frame.render_widget(Paragraph::new(line), area);
+    ];
+    let taken: usize = spans.iter().map(Span::width).sum();
+    let room = usize::from(area.width).saturating_sub(taken);
+    spans.push(Span::from(cut(plain(&history.begin.subject), room)).dim());
+    frame.render_widget(Paragraph::new(Line::from(spans)), area);
 }
 
 /// A column of the list.
@@ -224,8 +244,9 @@ fn draw_charts(frame: &mut Frame<'_>, area: Rect, history: &History, list: &[(us
     }
     let halves = Layout::vertical([Constraint::Fill(1), Constraint::Fill(1)]).split(area);
     for (place, metric) in metrics.iter().enumerate() {
-        let parts =
-            Layout::horizontal([Constraint::Fill(1), Constraint::Fill(1)]).split(halves[place / 2 % 2]);
+        // The figures at the left of one do not touch the other.
+        let beside = Layout::horizontal([Constraint::Fill(1), Constraint::Fill(1)]).spacing(1);
+        let parts = beside.split(halves[place / 2 % 2]);
         draw_chart(frame, parts[place % 2], history, list, view, *metric);
     }
 }
@@ -375,6 +396,25 @@ mod tests {
             text.contains("● paused") && text.contains("back to the shell") && !text.contains("RSS, MiB"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn the_last_line_has_whole_keys_and_the_event_before_more_keys() {
+        let event = || Some("0.0 s p: exec: now p".to_owned());
+        assert_eq!(last_line(None, 28), " q quit  ? keys  space pause");
+        assert_eq!(last_line(None, 27), " q quit  ? keys");
+        assert_eq!(last_line(event(), 49), " q quit  ? keys   0.0 s p: exec: now p");
+        assert_eq!(last_line(event(), 51), " q quit  ? keys  space pause   0.0 s p: exec: now p");
+        assert_eq!(last_line(event(), 24), " q quit  ? keys   0.0 s…");
+        assert_eq!(cut("all".into(), 3), "all");
+        assert_eq!(cut("all".into(), 0), "…");
+    }
+
+    #[test]
+    fn charts_beside_each_other_do_not_touch() {
+        let text = drawn((81, 24), &history(1), &View::default());
+        let touches = |line: &&str| line.chars().nth(40).is_some_and(|middle| middle != ' ');
+        assert_eq!(text.lines().skip(3).take(20).filter(touches).count(), 0, "{text}");
     }
 
     #[test]
