@@ -1,13 +1,14 @@
 //! Where the lines of a watch go: to a reader, into a recording, both.
 
 use std::fs::{File, OpenOptions};
-use std::io;
+use std::io::{self, IsTerminal};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use faultless_diagnosis::history::History;
 use faultless_probe::signals::Signals;
+use faultless_probe::terminal;
 use faultless_probe::wakeup::Wakeup;
 use faultless_records::recording::Line;
 use faultless_report::watch;
@@ -81,7 +82,12 @@ impl Outlets {
         let form = match (arguments.csv, arguments.json) {
             (true, _) => Form::Csv,
             (_, true) => Form::Json,
-            _ => Form::Columns(Columns::default()),
+            _ => {
+                // Files have all figures; the lines of a command go to standard error.
+                let is_file = arguments.output.is_some()
+                    || (!arguments.command.is_empty() && !io::stderr().is_terminal());
+                Form::Columns(Columns::within(terminal::columns().filter(|_| !is_file)))
+            }
         };
         let own = |stream: BorrowedFd<'_>| {
             let file = stream.try_clone_to_owned().map(File::from);

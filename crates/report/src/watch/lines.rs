@@ -13,23 +13,61 @@ use crate::plain::plain;
 /// Lines between two headings.
 const HEADING_EVERY: usize = 24;
 
-/// The columns for people; widths are those of the rows in `row`.
-const HEADING: &str = "    time      pid  name              VSZ MiB    RSS MiB    PSS MiB  swap  threads  minor faults   minor/s  major/s  user %  sys %";
+/// Figures of the lines for people: heading, columns of the terminal, and which of them go first where those are few.
+const FIGURES: [(&str, usize, u8); 10] = [
+    ("VSZ MiB", 9, 1),
+    ("RSS MiB", 10, 10),
+    ("PSS MiB", 10, 4),
+    ("swap", 5, 2),
+    ("threads", 8, 3),
+    ("minor faults", 13, 6),
+    ("minor/s", 9, 9),
+    ("major/s", 8, 5),
+    ("user %", 7, 8),
+    ("sys %", 6, 7),
+];
+/// Columns of time, number and name, which are always there.
+const NAMED: usize = 34;
 
 /// Lines for people.
 #[derive(Debug, Default)]
 pub struct Columns {
     lines: usize,
+    /// Figures of less rank are left out.
+    least_rank: u8,
 }
 
 impl Columns {
+    /// Lines for a terminal of so many columns; some figures are left out where it is narrow.
+    #[must_use]
+    pub fn within(columns: Option<usize>) -> Self {
+        let width = |rank: &u8| {
+            let shown = FIGURES.iter().filter(|(_, _, own)| own >= rank);
+            NAMED + shown.map(|(_, width, _)| 1 + width).sum::<usize>()
+        };
+        let least_rank =
+            (0..10).find(|rank| columns.is_none_or(|columns| width(rank) <= columns)).unwrap_or(10);
+        Self { lines: 0, least_rank }
+    }
+
+    /// The figures that are shown, each right in its column.
+    fn figures<'text>(&self, figures: impl Iterator<Item = &'text str>) -> String {
+        let shown = FIGURES.iter().zip(figures).filter(|((_, _, rank), _)| *rank >= self.least_rank);
+        shown.map(|((_, width, _), figure)| format!(" {figure:>width$}")).collect()
+    }
+
+    fn heading(&self) -> String {
+        let figures = self.figures(FIGURES.iter().map(|(heading, _, _)| *heading));
+        format!("{:>8} {:>8}  {:<15}{figures}", "time", "pid", "name")
+    }
+
     /// The line as text, with a heading where it is time for one; `history` knows everything up to and with it. Empty for
     /// lines that show nothing by themselves.
     #[must_use]
     pub fn text(&mut self, line: &Line, history: &History) -> String {
         let text = match line {
             Line::Sample(sample) => match history.tracks.get(sample.process as usize) {
-                Some(track) => row(track, sample),
+                Some(track) => self.row(track, sample),
                 None => return String::new(),
             },
             Line::GroupSample(sample) => match history.groups.get(sample.group as usize) {
@@ -48,31 +86,29 @@ impl Columns {
         };
         let heads = self.lines.is_multiple_of(HEADING_EVERY);
         self.lines += 1;
-        if heads { format!("{HEADING}\n{text}\n") } else { format!("{text}\n") }
+        if heads { format!("{}\n{text}\n", self.heading()) } else { format!("{text}\n") }
     }
-}
 
-fn row(track: &Track, sample: &Sample) -> String {
-    let size = |bytes: Option<u64>| bytes.map_or_else(|| "-".into(), mebibytes);
-    let rate = |metric: Metric| metric.now(&track.samples);
-    let whole = |rate: Option<f64>| rate.map_or_else(|| "-".into(), whole);
-    let percent = |rate: Option<f64>| rate.map_or_else(|| "-".into(), |rate| format!("{rate:.0}"));
-    format!(
-        "{:>8.2} {:>8}  {:<15} {:>9} {:>10} {:>10} {:>5} {:>8} {:>13} {:>9} {:>8} {:>7} {:>6}",
-        sample.t,
-        track.process.pid,
-        cut(&track.process.name),
-        size(sample.vsize_bytes),
-        size(sample.rss_bytes),
-        size(sample.pss_bytes),
-        size(track.program.swap_bytes.filter(|_| sample.rss_bytes.is_some())),
-        sample.threads,
-        count(sample.minor_faults),
-        whole(rate(Metric::MinorFaults)),
-        whole(rate(Metric::MajorFaults)),
-        percent(rate(Metric::User)),
-        percent(rate(Metric::System)),
-    )
+    fn row(&self, track: &Track, sample: &Sample) -> String {
+        let size = |bytes: Option<u64>| bytes.map_or_else(|| "-".into(), mebibytes);
+        let rate = |metric: Metric| metric.now(&track.samples);
+        let whole = |rate: Option<f64>| rate.map_or_else(|| "-".into(), whole);
+        let percent = |rate: Option<f64>| rate.map_or_else(|| "-".into(), |rate| format!("{rate:.0}"));
+        let figures = [
+            size(sample.vsize_bytes),
+            size(sample.rss_bytes),
+            size(sample.pss_bytes),
+            size(track.program.swap_bytes.filter(|_| sample.rss_bytes.is_some())),
+            sample.threads.to_string(),
+            count(sample.minor_faults),
+            whole(rate(Metric::MinorFaults)),
+            whole(rate(Metric::MajorFaults)),
+            percent(rate(Metric::User)),
+            percent(rate(Metric::System)),
+        ];
+        let figures = self.figures(figures.iter().map(String::as_str));
+        format!("{:>8.2} {:>8}  {:<15}{figures}", sample.t, track.process.pid, cut(&track.process.name))
+    }
 }
 
 fn group_row(path: &str, sample: &GroupSample) -> String {
@@ -233,7 +269,9 @@ mod tests {
         let text = texts(|line, history| columns.text(line, history));
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), 5, "{text}");
-        let end_of = |word: &str| HEADING.find(word).unwrap() + word.len();
+        let heading = "    time      pid  name              VSZ MiB    RSS MiB    PSS MiB  swap  threads  minor faults   minor/s  major/s  user %  sys %";
+        assert_eq!(lines[0], heading);
+        let end_of = |word: &str| heading.find(word).unwrap() + word.len();
         for (word, figure) in
             [("RSS MiB", "3.0"), ("minor faults", "4,100"), ("minor/s", "2,000"), ("threads", "3")]
         {
@@ -242,6 +280,22 @@ mod tests {
         assert!(lines[3].contains(" - "), "{text}");
         assert!(lines[4].ends_with("exit: status 2"), "{text}");
         assert!(!text.contains('\x1b'), "{text}");
+    }
+
+    #[test]
+    fn on_a_narrow_terminal_figures_are_left_out_and_none_is_cut() {
+        let first_lines = |columns| {
+            let mut lines = Columns::within(Some(columns));
+            let text = texts(|line, history| lines.text(line, history));
+            text.lines().take(3).map(str::to_owned).collect::<Vec<_>>()
+        };
+        for columns in 45..140 {
+            assert!(first_lines(columns).iter().all(|line| line.len() <= columns), "{columns}");
+        }
+        let narrow = first_lines(80);
+        assert_eq!(narrow[0], "    time      pid  name               RSS MiB   minor/s  user %  sys %");
+        assert!(narrow[2].ends_with("        3.0     2,000       0      0"), "{narrow:?}");
+        assert_eq!(first_lines(129)[0].len(), 129);
     }
 
     #[test]
