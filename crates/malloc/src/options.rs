@@ -79,9 +79,22 @@ fn apply_all(value: &[u8]) {
 fn apply(option: &[u8]) {
     let mut parts = option.splitn(2, |&byte| byte == b':');
     let (key, value) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+    if takes(key, value) {
+        return;
+    }
     let text = core::str::from_utf8(option).unwrap_or("(not UTF-8)");
     // What is expected is to fit into the line, too.
     let text = &text[..text.floor_char_boundary(SHOWN_MAX)];
+    match expected(key) {
+        Some(expected) => say(format_args!("ignored FAULTLESS option {text:?}: expected {expected}")),
+        None => say(format_args!(
+            "ignored unknown FAULTLESS option {text:?}: the keys are stats, report, publish, purge, purger, thrift, trace, huge_pages"
+        )),
+    }
+}
+
+/// Does what an option says; whether it could be understood.
+fn takes(key: &[u8], value: &[u8]) -> bool {
     match (key, value) {
         (b"stats", b"exit") => AT_EXIT.lock().statistics = true,
         (b"stats", b"off") => AT_EXIT.lock().statistics = false,
@@ -110,31 +123,25 @@ fn apply(option: &[u8]) {
         (b"thrift", price) if price_ns(price).is_some() => {
             HEAP.set_price(price_ns(price).unwrap_or_default());
         }
-        (b"stats", _) => {
-            say(format_args!("ignored FAULTLESS option {text:?}: expected stats:exit or stats:off"))
-        }
-        (b"report", _) => say(format_args!(
-            "ignored FAULTLESS option {text:?}: expected report:PATH_PREFIX, 1 to {PREFIX_MAX} bytes"
-        )),
-        (b"trace", _) => say(format_args!(
-            "ignored FAULTLESS option {text:?}: expected trace:PATH_PREFIX, 1 to {} bytes",
-            trace::PREFIX_MAX
-        )),
-        (b"purge", _) => {
-            say(format_args!("ignored FAULTLESS option {text:?}: expected purge:auto, now or never"))
-        }
-        (b"huge_pages", _) => {
-            say(format_args!("ignored FAULTLESS option {text:?}: expected huge_pages:never, auto or always"));
-        }
-        (b"publish", _) => say(format_args!("ignored FAULTLESS option {text:?}: expected publish:on or off")),
-        (b"purger", _) => say(format_args!("ignored FAULTLESS option {text:?}: expected purger:auto or off")),
-        (b"thrift", _) => say(format_args!(
-            "ignored FAULTLESS option {text:?}: expected thrift:N, microseconds of CPU time for a MiB in a second, 1 to 1000000"
-        )),
-        _ => say(format_args!(
-            "ignored unknown FAULTLESS option {text:?}: the keys are stats, report, publish, purge, purger, thrift, trace, huge_pages"
-        )),
+        _ => return false,
     }
+    true
+}
+
+/// The values that a key has; nothing for an unknown one.
+fn expected(key: &[u8]) -> Option<&'static str> {
+    const { assert!(PREFIX_MAX == 1024 && trace::PREFIX_MAX == 256) };
+    Some(match key {
+        b"stats" => "stats:exit or stats:off",
+        b"report" => "report:PATH_PREFIX, 1 to 1024 bytes",
+        b"trace" => "trace:PATH_PREFIX, 1 to 256 bytes",
+        b"purge" => "purge:auto, now or never",
+        b"huge_pages" => "huge_pages:never, auto or always",
+        b"publish" => "publish:on or off",
+        b"purger" => "purger:auto or off",
+        b"thrift" => "thrift:N, microseconds of CPU time for a MiB in a second, 1 to 1000000",
+        _ => return None,
+    })
 }
 
 /// The price in ns that a number of microseconds stands for.

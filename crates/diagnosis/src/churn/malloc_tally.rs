@@ -193,35 +193,9 @@ impl MallocTally {
     /// The sums as they are saved.
     #[must_use]
     pub fn finish(self, circumstances: MallocCircumstances) -> MallocRecording {
-        let mut recording = MallocRecording {
-            format: FORMAT.to_owned(),
-            tool_version: env!("CARGO_PKG_VERSION").to_owned(),
-            subject: circumstances.subject,
-            started_unix_s: circumstances.started_unix_s,
-            ending: circumstances.ending,
-            mechanism: circumstances.mechanism,
-            observed_ns: circumstances.observed_ns,
-            processes: (self.processes.len() as u64).saturating_sub(self.execs),
-            execs: self.execs,
-            functions: BTreeMap::new(),
-            frees: 0,
-            freed_by_realloc: 0,
-            failed: 0,
-            described: 0,
-            lost: 0,
-            uncounted_threads: 0,
-            sizes: BTreeMap::new(),
-            peak_live_bytes: self.peak.bytes(),
-            held_at_peak: Vec::new(),
-            live_error_bytes: 0.0,
-            live_blocks: None,
-            threads: Vec::new(),
-            handovers: Vec::new(),
-            callers: Vec::new(),
-            stacks: circumstances.stacks,
-            cost: circumstances.cost,
-            remarks: circumstances.remarks,
-        };
+        let processes = (self.processes.len() as u64).saturating_sub(self.execs);
+        let mut recording = unfilled(circumstances, processes, self.execs);
+        recording.peak_live_bytes = self.peak.bytes();
         let mut callers = HashMap::new();
         let mut processes: Vec<Process> = self.processes.into_values().collect();
         processes.sort_by_key(|process| process.pid);
@@ -256,6 +230,39 @@ impl MallocTally {
         };
         recording.callers.sort_by(order);
         recording
+    }
+}
+
+/// A recording that has no sums yet.
+fn unfilled(circumstances: MallocCircumstances, processes: u64, execs: u64) -> MallocRecording {
+    MallocRecording {
+        format: FORMAT.to_owned(),
+        tool_version: env!("CARGO_PKG_VERSION").to_owned(),
+        subject: circumstances.subject,
+        started_unix_s: circumstances.started_unix_s,
+        ending: circumstances.ending,
+        mechanism: circumstances.mechanism,
+        observed_ns: circumstances.observed_ns,
+        processes,
+        execs,
+        functions: BTreeMap::new(),
+        frees: 0,
+        freed_by_realloc: 0,
+        failed: 0,
+        described: 0,
+        lost: 0,
+        uncounted_threads: 0,
+        sizes: BTreeMap::new(),
+        peak_live_bytes: 0.0,
+        held_at_peak: Vec::new(),
+        live_error_bytes: 0.0,
+        live_blocks: None,
+        threads: Vec::new(),
+        handovers: Vec::new(),
+        callers: Vec::new(),
+        stacks: circumstances.stacks,
+        cost: circumstances.cost,
+        remarks: circumstances.remarks,
     }
 }
 

@@ -200,29 +200,7 @@ fn sentence(finding: &Finding, part_of_malloc: Option<f64>) -> String {
     let rate = format!("{} times a second", whole(finding.per_second));
     let gap = span(finding.gap_ns);
     match finding.pattern {
-        Pattern::Mapping => {
-            let blocks = size(smallest.saturating_sub(MAPPED_OVERHEAD_BYTES));
-            match part_of_malloc {
-                Some(part) if part >= NEARLY_ALL => {
-                    format!(
-                        "blocks of {blocks} and more go through mmap; each free gives {pages} back, {gap} later; {rate}"
-                    )
-                }
-                Some(part) if part <= 1.0 - NEARLY_ALL => format!(
-                    "the program itself maps {} and unmaps it {gap} later, {pages} each time; {rate}",
-                    range(smallest, largest)
-                ),
-                Some(part) => format!(
-                    "mappings of {} are made and given back {gap} later, {pages} each time; {rate} ({:.0} % of the mappings are malloc's, the others the program's own)",
-                    range(smallest, largest),
-                    part * 100.0
-                ),
-                None => format!(
-                    "mappings of {} are made and given back {gap} later, {pages} each time; {rate} (as malloc does with blocks of {blocks} and more)",
-                    range(smallest, largest)
-                ),
-            }
-        }
+        Pattern::Mapping => mapped_and_unmapped(finding, part_of_malloc),
         Pattern::Resize => {
             format!("mappings are made smaller and larger again {gap} later, {pages} each time; {rate}")
         }
@@ -253,6 +231,32 @@ fn sentence(finding: &Finding, part_of_malloc: Option<f64>) -> String {
                 range(smallest, largest)
             )
         }
+    }
+}
+
+/// The sentence for mappings that come and go: whose they are depends on how many of them malloc made.
+fn mapped_and_unmapped(finding: &Finding, part_of_malloc: Option<f64>) -> String {
+    let (smallest, largest) = finding.range_bytes;
+    let pages = pages(finding.pages_each);
+    let rate = format!("{} times a second", whole(finding.per_second));
+    let gap = span(finding.gap_ns);
+    let blocks = size(smallest.saturating_sub(MAPPED_OVERHEAD_BYTES));
+    let sizes = range(smallest, largest);
+    let both = format!("mappings of {sizes} are made and given back {gap} later, {pages} each time; {rate}");
+    match part_of_malloc {
+        Some(part) if part >= NEARLY_ALL => {
+            format!(
+                "blocks of {blocks} and more go through mmap; each free gives {pages} back, {gap} later; {rate}"
+            )
+        }
+        Some(part) if part <= 1.0 - NEARLY_ALL => {
+            format!("the program itself maps {sizes} and unmaps it {gap} later, {pages} each time; {rate}")
+        }
+        Some(part) => {
+            let percent = part * 100.0;
+            format!("{both} ({percent:.0} % of the mappings are malloc's, the others the program's own)")
+        }
+        None => format!("{both} (as malloc does with blocks of {blocks} and more)"),
     }
 }
 
