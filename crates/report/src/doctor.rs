@@ -326,6 +326,11 @@ mod tests {
         };
         assert!(widest(None) > 80);
         assert!(widest(Some(80)) <= 80, "{}", consultation.text(Some(80)));
+        // But for commands to paste.
+        let text = consultation.text(Some(60));
+        let is_pasted = |line: &&str| !line.contains("MALLOC_");
+        let lines = text.lines().filter(is_pasted).map(|line| line.trim_end().chars().count());
+        assert!(lines.max().unwrap_or(0) <= 60, "{text}");
         assert_eq!(widest(Some(120)), widest(None));
     }
 }

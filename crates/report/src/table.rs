@@ -6,7 +6,7 @@ use faultless_diagnosis::spread::Spread;
 use faultless_diagnosis::verdict::{ArmResult, Verdict};
 use faultless_records::quantity::{mebibytes, ratio, seconds_of, whole};
 
-use crate::table_form::{right, ruled};
+use crate::table_form::{right, ruled, width, with_columns, within};
 
 /// One column: its heading, where its figure is, and how it is written.
 struct Column {
@@ -56,19 +56,20 @@ enum Ranges {
 
 /// The table as text; under each median its ratio to *as is* and the range of the runs.
 ///
-/// It is set closer where it would be wider than `columns`.
+/// It is set closer, and where that is not enough divided, where it would be wider than `columns`.
 #[must_use]
 pub fn text(arms: &[ArmResult], verdict: &Verdict, columns: Option<usize>) -> String {
     let wide = table(arms, verdict, Ranges::OneLine).to_string();
-    let width = wide.lines().map(|line| line.chars().count()).max().unwrap_or(0);
-    if columns.is_none_or(|columns| width <= columns) {
+    if columns.is_none_or(|columns| width(&wide) <= columns) {
         return wide;
     }
-    let mut close = table(arms, verdict, Ranges::TwoLines);
-    for column in close.column_iter_mut() {
-        column.set_padding((0, 0));
-    }
-    close.to_string()
+    let high = table(arms, verdict, Ranges::TwoLines);
+    within(
+        &with_columns(&high, &(0..=COLUMNS.len()).collect::<Vec<_>>(), 0),
+        &(0..1),
+        columns,
+        Table::to_string,
+    )
 }
 
 fn table(arms: &[ArmResult], verdict: &Verdict, ranges: Ranges) -> Table {
