@@ -1,5 +1,5 @@
-//! Who made the calls of a pattern: malloc by itself, malloc because the program called malloc_trim, Go's run time, ends of threads, or
-//! other functions.
+//! Who made the calls of a pattern: malloc by itself, malloc because the program called malloc_trim, a language's run time, ends of
+//! threads, or other functions.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -8,6 +8,7 @@ use faultless_records::churn_recording::ChurnRecording;
 use faultless_records::memory_call::Operation;
 
 use super::blame::{GO, MALLOC_TRIM, blamed, goes_through_malloc, is_inside, is_nobodys, plain_name};
+use super::runtimes::Runtime;
 
 /// Functions of glibc that give back what a thread's stack had, when it ends.
 const THREAD_ENDS: &[&str] = &["advise_stack_range", "start_thread"];
@@ -77,6 +78,19 @@ impl<'recording> Makers<'recording> {
 
     fn all(&self) -> u64 {
         self.by_malloc + self.by_thread_ends + self.by_others.values().sum::<u64>()
+    }
+
+    /// The run time whose own memory manager made more than half of what is not malloc's.
+    #[must_use]
+    pub fn runtime(&self) -> Option<&'static Runtime> {
+        let mut sums: BTreeMap<&str, (u64, &'static Runtime)> = BTreeMap::new();
+        for (function, count) in &self.by_others {
+            if let Some(runtime) = Runtime::of(function) {
+                sums.entry(runtime.language).or_insert((0, runtime)).0 += count;
+            }
+        }
+        let all: u64 = self.by_others.values().sum();
+        sums.into_values().find(|(count, _)| count * 2 > all).map(|(_, runtime)| runtime)
     }
 
     /// The function that called malloc_trim for more of them than any other.

@@ -9,6 +9,7 @@ use faultless_records::pagemap::PAGE_BYTES;
 use faultless_records::quantity::{self, range, size, span};
 
 use super::makers::{Foremost, Makers};
+use super::runtimes::Runtime;
 
 /// Fewer times than this are no thrash: programs map and unmap a few things when they start.
 const LEAST_TIMES: u64 = 100;
@@ -114,16 +115,23 @@ fn finding(recording: &ChurnRecording, pattern: Pattern, cycles: &[&Cycle]) -> O
     let part_of_malloc = makers.part_of_malloc();
     finding.part_of_malloc = part_of_malloc;
     let is_of_go = pattern == Pattern::Purge && makers.part_of_go() > HALF;
+    let runtime = makers.runtime().filter(|_| {
+        matches!(pattern, Pattern::Mapping | Pattern::Resize)
+            && part_of_malloc.is_some_and(|part| part < LITTLE)
+    });
     finding.caller = match pattern {
         Pattern::MallocTrim => makers.foremost_trimmer(),
         Pattern::Stack => None,
-        _ if is_of_go => None,
+        _ if is_of_go || runtime.is_some() => None,
         _ => makers.foremost_other().filter(|_| part_of_malloc.is_some_and(|part| part < NEARLY_ALL)),
     };
     finding.sentence = sentence(&finding, part_of_malloc);
     finding.remedy = remedy(pattern, part_of_malloc);
     if is_of_go {
         (finding.sentence, finding.remedy) = (of_go(&finding), GO_REMEDY);
+    }
+    if let Some(runtime) = runtime {
+        (finding.sentence, finding.remedy) = (of_runtime(runtime, &finding), runtime.remedy);
     }
     Some(finding)
 }
@@ -297,6 +305,21 @@ fn of_go(finding: &Finding) -> String {
 }
 
 const GO_REMEDY: &str = "a larger GOGC lets it keep more; so does a GOMEMLIMIT, where one is set, that the program stays well below; debug.FreeOSMemory, where it is called, gives back all that is free";
+
+/// What a run time's own memory manager maps and unmaps.
+fn of_runtime(runtime: &Runtime, finding: &Finding) -> String {
+    let what = match finding.pattern {
+        Pattern::Resize => "makes mappings smaller and larger again".into(),
+        _ => format!("maps {} and unmaps it", range(finding.range_bytes.0, finding.range_bytes.1)),
+    };
+    format!(
+        "{}'s memory manager {what} {} later, {} each time; {} times a second",
+        runtime.language,
+        span(finding.gap_ns),
+        pages(finding.pages_each),
+        whole(finding.per_second)
+    )
+}
 
 fn pages(number: f64) -> String {
     match number {

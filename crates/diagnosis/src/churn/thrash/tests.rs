@@ -429,6 +429,31 @@ fn what_gos_run_time_purges_is_told_with_its_own_settings() {
 }
 
 #[test]
+fn what_php_and_python_map_for_themselves_is_told_with_their_own_settings() {
+    let found = |chain: &[&str]| {
+        let mut program = Program::start();
+        program.stack = Some(TakenStack { index: 0, weight: 1 });
+        for _ in 0..200 {
+            program.call(CallKind::Mmap, [0, 1 << 20, 3, ANONYMOUS, u64::MAX], 0x7f00_0000_0000);
+            program.call(CallKind::Munmap, [0x7f00_0000_0000, 1 << 20, 0, 0, 0], 0);
+        }
+        let finding = program.end(&[chain]).remove(0);
+        (finding.sentence, finding.remedy, finding.caller.map(|caller| caller.function))
+    };
+    let (sentence, remedy, caller) = found(&["mmap", "php8.2+0x2d3b57", "execute_ex"]);
+    assert!(sentence.starts_with("PHP's memory manager maps 1 MiB and unmaps it"), "{sentence}");
+    assert!(remedy.contains("USE_ZEND_ALLOC=0") && caller.is_none(), "{remedy}");
+    let (sentence, remedy, _) = found(&["mmap", "_PyObject_ArenaMmap", "new_arena"]);
+    assert!(sentence.starts_with("Python's memory manager maps"), "{sentence}");
+    assert!(remedy.contains("PYTHONMALLOC=malloc"), "{remedy}");
+    let (sentence, _, caller) = found(&["mmap", "pool_grow", "php8.2+0x2d3b57", "execute_ex"]);
+    assert!(sentence.starts_with("the program itself maps"), "{sentence}");
+    assert_eq!(caller.as_deref(), Some("pool_grow"));
+    let (sentence, ..) = found(&["mmap", "sysmalloc", "malloc", "python3.11+0x62d098"]);
+    assert!(sentence.starts_with("blocks of "), "malloc's, whoever asked it: {sentence}");
+}
+
+#[test]
 fn what_is_rare_or_slow_is_quiet() {
     let mut program = Program::start();
     for _ in 0..LEAST_TIMES {
