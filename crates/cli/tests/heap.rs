@@ -471,6 +471,8 @@ fn a_faultless_process_shows_its_classes_spans_and_caches_when_asked() {
     assert!(heap["age_seconds"].as_f64().unwrap() < 60.0);
     assert!(number("used_bytes") > 100_000 && number("span_bytes") >= number("used_bytes"), "{heap:#}");
     assert!(number("threads") >= 3);
+    let resident = number("used_bytes") / 2..number("span_bytes") + number("dirty_bytes") + (1 << 20);
+    assert!(resident.contains(&number("resident_bytes")), "{heap:#}");
     let classes = heap["classes"].as_array().unwrap();
     let of = |key: &str| {
         classes

@@ -28,6 +28,15 @@ pub struct Class {
     pub transit: u64,
 }
 
+impl Class {
+    /// Bytes of free blocks in slabs.
+    #[must_use]
+    pub fn free_bytes(&self) -> u64 {
+        let others = self.used.saturating_add(self.cached).saturating_add(self.transit);
+        self.blocks.saturating_sub(others).saturating_mul(self.block_bytes)
+    }
+}
+
 /// What the page says.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FaultlessPage {
@@ -119,9 +128,7 @@ impl FaultlessPage {
     /// Bytes of free blocks in slabs.
     #[must_use]
     pub fn free_in_slabs_bytes(&self) -> u64 {
-        self.sum(|class| {
-            class.blocks.saturating_sub(class.used.saturating_add(class.cached).saturating_add(class.transit))
-        })
+        self.classes.iter().fold(0, |sum: u64, class| sum.saturating_add(class.free_bytes()))
     }
 
     fn sum(&self, blocks: fn(&Class) -> u64) -> u64 {

@@ -51,6 +51,8 @@ pub struct FaultlessHeap {
     pub page: FaultlessPage,
     /// How old they are.
     pub age: Duration,
+    /// What has memory of all that blocks may lie in, counted now.
+    pub resident_bytes: u64,
 }
 
 /// Everything about one process.

@@ -9,6 +9,7 @@ use faultless_probe::clock::namespace_ns;
 use faultless_probe::contents::LiveContents;
 use faultless_probe::process::{Memory, Process};
 use faultless_records::allocator::Allocator;
+use faultless_records::contents::Extent;
 use faultless_records::faultless_page::{FaultlessPage, MAGIC, PAGE_BYTES};
 use faultless_records::mappings::Mapping;
 use faultless_records::status;
@@ -22,6 +23,8 @@ pub struct Host {
     file: String,
     /// Pages of its data that may be the statistics.
     pages: Vec<u64>,
+    /// Where all its blocks lie.
+    blocks: Extent,
 }
 
 impl Host {
@@ -30,7 +33,8 @@ impl Host {
         let contents = LiveContents::open(process, mappings).ok()?;
         let reader = Reader::new(&contents);
         let loaded = loaded::objects(mappings, &reader);
-        let object = reservation::find(mappings, &reader, &loaded).next()?.object;
+        let found = reservation::find(mappings, &reader, &loaded).next()?;
+        let (object, blocks) = (found.object, found.blocks());
         let mut pages = Vec::new();
         for data in &object.data {
             reader.each_page(*data, |address, words| {
@@ -40,10 +44,15 @@ impl Host {
                 false
             });
         }
-        Some(Self { file: object.file_name(), pages })
+        Some(Self { file: object.file_name(), pages, blocks })
     }
 
-    /// What the process publishes, or a remark on why there is nothing.
+    /// Where all its blocks lie, also those to come.
+    pub fn blocks(&self) -> Extent {
+        self.blocks
+    }
+
+    /// What the process publishes, without what of it is resident, or a remark on why there is nothing.
     pub fn look(&self, process: &Process, memory: &Memory) -> Result<FaultlessHeap, String> {
         let Some(page) = self.pages.iter().find_map(|address| read(memory, *address)) else {
             return Err(self.unpublished());
@@ -54,7 +63,7 @@ impl Host {
             return Err("It was forked, and the page that it has is its parent's.".into());
         }
         let age = Duration::from_nanos(namespace_ns().saturating_sub(page.written_ns));
-        Ok(FaultlessHeap { page, age })
+        Ok(FaultlessHeap { page, age, resident_bytes: 0 })
     }
 
     fn unpublished(&self) -> String {

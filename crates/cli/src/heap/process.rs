@@ -11,6 +11,7 @@ use faultless_probe::pagemap::PageMap;
 use faultless_probe::process::{self, Process, ProcessError};
 use faultless_probe::standstill::{Standstill, StandstillError};
 use faultless_records::allocator::Allocator;
+use faultless_records::contents::Extent;
 use faultless_records::glibc::is_libc;
 use faultless_records::glibc_heap::VERSIONS;
 use faultless_records::mappings::{self, DELETED, Mapping};
@@ -187,7 +188,10 @@ fn see(known: &Known<'_>, until: Option<Instant>) -> Result<Seen, Failure> {
     }
     if let Some(host) = host {
         match host.look(process, memory) {
-            Ok(faultless) => seen.faultless = Some(faultless),
+            Ok(faultless) => {
+                let resident_bytes = resident_within(&live, &mappings, host.blocks());
+                seen.faultless = Some(FaultlessHeap { resident_bytes, ..faultless });
+            }
             Err(remark) => seen.remarks.push(remark),
         }
     } else if seen.walks.is_empty() {
@@ -280,6 +284,17 @@ fn regions(live: &LiveMemory<'_>, mappings: &[Mapping], walks: &[walk::HeapWalk]
         }
     }
     regions
+}
+
+/// What has memory of the anonymous mappings in this range.
+fn resident_within(live: &LiveMemory<'_>, mappings: &[Mapping], range: Extent) -> u64 {
+    let mut pages = Pages::new(live);
+    let resident = |mapping: &Mapping| {
+        let (start, end) = (mapping.start.max(range.start), mapping.end.min(range.end));
+        pages.count(start / PAGE_BYTES, end.max(start) / PAGE_BYTES, Page::Resident) * PAGE_BYTES
+    };
+    let of_blocks = mappings.iter().filter(|mapping| mapping.is_anonymous() && mapping.is_writable());
+    of_blocks.map(resident).sum()
 }
 
 fn of_standstill(error: StandstillError) -> Failure {

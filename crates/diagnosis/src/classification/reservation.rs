@@ -41,6 +41,12 @@ pub struct Reservation<'loaded> {
 }
 
 impl Reservation<'_> {
+    /// The addresses of all blocks, also of those to come.
+    #[must_use]
+    pub fn blocks(&self) -> Extent {
+        self.parts()[3].0
+    }
+
     /// Tags, records, bitmaps and what blocks are made of, each with the end of what is in use of it. A program that limits its addresses
     /// has no records and bitmaps of the granules that the tables fill, and of each part only the beginning; others may be behind.
     fn parts(&self) -> [(Extent, u64); 4] {

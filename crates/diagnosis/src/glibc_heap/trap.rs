@@ -7,7 +7,7 @@ use super::walk::HeapWalk;
 use crate::setting::DEFAULT_THRESHOLD_BYTES;
 
 /// Less than this is not worth a remedy, nor is less than a quarter of what is resident.
-const LEAST_TRAPPED_BYTES: u64 = 8 << 20;
+pub const LEAST_TRAPPED_BYTES: u64 = 8 << 20;
 
 /// Less than this in use is what any program has.
 const LEAST_IN_USE_BYTES: u64 = 32 << 20;

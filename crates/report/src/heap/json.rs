@@ -72,6 +72,7 @@ fn faultless(heap: &FaultlessHeap) -> Value {
         "span_bytes": page.span_bytes,
         "span_peak_bytes": page.span_peak_bytes,
         "dirty_bytes": page.dirty_bytes,
+        "resident_bytes": heap.resident_bytes,
         "purged_bytes": page.purged_bytes,
         "purges": page.purges,
         "purges_refused": page.purges_refused,

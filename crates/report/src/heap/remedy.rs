@@ -1,8 +1,9 @@
 //! What helps against what a walk found, in words.
 
-use faultless_diagnosis::glibc_heap::trap::{Hold, Trap, is_in_use};
+use faultless_diagnosis::glibc_heap::trap::{Hold, LEAST_TRAPPED_BYTES, Trap, is_in_use};
 use faultless_diagnosis::glibc_heap::walk::HeapWalk;
-use faultless_records::quantity::size;
+use faultless_records::faultless_page::{Class, FaultlessPage};
+use faultless_records::quantity::{count, percent, size};
 
 const IN_USE: &str = "\
     Nearly all of malloc's memory is in use: no trim and no setting gives it back. faultless churn --malloc -- CMD names who \
@@ -63,4 +64,51 @@ fn lowered(hold: Hold) -> String {
         }
     };
     format!("{what}, {} here, {why}", size(hold.bytes()))
+}
+
+/// Why so much of a Faultless process is free and resident, where that is worth a word: blocks in use keep what lies between them. What is
+/// resident beyond what the program has is taken for free blocks.
+#[must_use]
+pub fn of_slabs(page: &FaultlessPage, resident_bytes: u64) -> Option<String> {
+    let free_bytes = page.free_in_slabs_bytes().min(resident_bytes.saturating_sub(page.used_bytes()));
+    if free_bytes < LEAST_TRAPPED_BYTES || free_bytes < resident_bytes / 4 {
+        return None;
+    }
+    let first = page.classes.iter().max_by_key(|class| class.free_bytes())?;
+    Some(format!(
+        "About {} of what is resident are free blocks between blocks in use, most of all those of {} bytes ({} free, {} in use). Their \
+         pages go back when the blocks around them are freed, too. faultless churn --malloc -- CMD names who asks for such blocks, \
+         and what is not freed.",
+        size(free_bytes),
+        count(first.block_bytes),
+        size(first.free_bytes()),
+        part_in_use(first),
+    ))
+}
+
+fn part_in_use(class: &Class) -> String {
+    percent(class.used as f64 / class.blocks.max(1) as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn free_blocks_between_blocks_in_use_are_worth_a_word_where_they_are_much_of_what_is_resident() {
+        let class =
+            |block_bytes, blocks, used| Class { block_bytes, blocks, used, slabs: 1, ..Class::default() };
+        let page = FaultlessPage {
+            classes: vec![class(16, 1_015_808, 112_571), class(224, 500_196, 50_004)],
+            large_bytes: 5 << 20,
+            ..FaultlessPage::default()
+        };
+        let text = of_slabs(&page, 145 << 20).unwrap();
+        assert!(text.starts_with("About 110 MiB of what is resident are free blocks"), "{text}");
+        assert!(text.contains("most of all those of 224 bytes (96.2 MiB free, 10.0 % in use)."), "{text}");
+        // Pages of free blocks may have gone back, and what is resident may be others' memory.
+        assert!(of_slabs(&page, 40 << 20).unwrap().starts_with("About 22.6 MiB"));
+        assert_eq!(of_slabs(&page, 24 << 20), None, "less than 8 MiB");
+        assert_eq!(of_slabs(&page, 1000 << 20), None, "less than a quarter");
+    }
 }

@@ -7,7 +7,7 @@ use faultless_diagnosis::glibc_heap::walk::{Arena, HeapWalk};
 use faultless_records::quantity::{count, mebibytes, percent, several};
 
 use super::json::flaw_text;
-use super::remedy::remedy;
+use super::remedy::{of_slabs, remedy};
 use crate::heap::{FaultlessHeap, HeapView, Regions, Source, Stop};
 use crate::plain::{plain, wrapped};
 use crate::table_form::{headed, right, within};
@@ -68,7 +68,10 @@ pub fn text(report: &HeapView, all: bool, columns: Option<usize>) -> String {
     if let Some((name, regions)) = &report.other {
         parts.push(fit(other(name, regions, report.faultless.is_none())));
     }
-    parts.extend(report.faultless.as_ref().map(|heap| faultless(heap, columns)));
+    if let Some(heap) = &report.faultless {
+        parts.push(faultless(heap, columns));
+        parts.extend(of_slabs(&heap.page, heap.resident_bytes).map(fit));
+    }
     if !report.walks.is_empty() {
         parts.push(fit(LEGEND.to_owned()));
     }
@@ -135,6 +138,7 @@ fn faultless(heap: &FaultlessHeap, columns: Option<usize>) -> String {
             format!("slabs and large blocks; at most {}", unit.text(page.span_peak_bytes)),
         ),
         ("dirty", page.dirty_bytes, "free spans that may have pages".to_owned()),
+        ("resident", heap.resident_bytes, "pages of all these with memory, now".to_owned()),
         ("purged", page.purged_bytes, format!("given back so far, in {}", several(page.purges, "call"))),
     ];
     let rows = rows.map(|(name, bytes, words)| (name, unit.text(bytes), words));
