@@ -9,7 +9,7 @@ use super::syscall::flag::{
 use super::syscall::{number, syscall};
 use super::{now_ns, page_bytes};
 use core::sync::atomic::{AtomicU8, Ordering};
-pub use moving::{Moved, move_pages};
+pub use moving::{Moved, move_pages, note_overcommit};
 
 const MAP_FIXED_NOREPLACE: usize = 0x10_0000;
 const MADV_DONTNEED: usize = 4;

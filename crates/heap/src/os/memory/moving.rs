@@ -159,8 +159,9 @@ fn refusal() -> Option<Moved> {
     Some(end)
 }
 
-/// What is known of moves; 0 until the first.
-static MOVES: AtomicU8 = AtomicU8::new(0);
+/// What is known of moves; [`UNTRIED`] until the first.
+static MOVES: AtomicU8 = AtomicU8::new(UNTRIED);
+const UNTRIED: u8 = 0;
 const MOVES_WELL: u8 = 1;
 const MOVES_BADLY: u8 = 2;
 
@@ -169,31 +170,36 @@ const MOVES_BADLY: u8 = 2;
 fn moves_well() -> bool {
     // ORDERING: Relaxed; what is known of the kernel, and whoever finds out finds the same.
     let mut known = MOVES.load(Ordering::Relaxed);
-    if known == 0 {
+    if known == UNTRIED {
         known = try_a_move();
-        if known == MOVES_WELL && keeps_to_commit(read(c"/proc/sys/vm/overcommit_memory", &mut [0; 8])) {
-            known = MOVES_BADLY;
-        }
         MOVES.store(known, Ordering::Relaxed);
     }
     known == MOVES_WELL
 }
 
-/// Whether this value of `vm.overcommit_memory` says that the kernel promises no more than it has. Read once, as glibc's malloc reads it
-/// before it gives memory back; where a filter refuses that, it is taken for the usual one.
+/// Lets nothing be moved where the kernel promises no more memory than it has. To be called while the process may open files.
+pub fn note_overcommit() {
+    if keeps_to_commit(read(c"/proc/sys/vm/overcommit_memory", &mut [0; 8])) {
+        // ORDERING: Relaxed, as in `moves_well`. Else nothing is written: most processes move nothing, and save the page.
+        MOVES.store(MOVES_BADLY, Ordering::Relaxed);
+    }
+}
+
+/// Whether this value of `vm.overcommit_memory` says that the kernel promises no more than it has. Where a filter refuses to tell, it is
+/// taken for the usual one.
 fn keeps_to_commit(overcommit: Option<&[u8]>) -> bool {
     overcommit.is_some_and(|value| value.trim_ascii() == b"2")
 }
 
-/// Moves a page of its own; 0: a limit, locked memory or a filter is in the way.
+/// Moves a page of its own; [`UNTRIED`]: a limit, locked memory or a filter is in the way.
 #[cold]
 fn try_a_move() -> u8 {
     let page = page_bytes();
-    let Some(from) = map_records(page) else { return 0 };
+    let Some(from) = map_records(page) else { return UNTRIED };
     // SAFETY: the first page was just mapped by us, the kernel finds a place for the second, and both are nobody else's; volatile, for
     // the kernel changes them.
     unsafe {
-        let mut known = 0;
+        let mut known = UNTRIED;
         let args = [from, page, page, MREMAP_MOVE_DONTUNMAP, 0, 0];
         if let Ok(to) = Errno::check(syscall(number::MREMAP, args)) {
             let target = core::ptr::with_exposed_provenance_mut::<u8>(to);
