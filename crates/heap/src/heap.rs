@@ -147,7 +147,7 @@ impl Heap {
     /// blocks go then: the heap grows by others.
     #[cold]
     fn gather_spread(&self, own: Option<&ThreadCache>) {
-        let before = self.spans.used();
+        let before = self.spans.in_use();
         if !self.central.claim_spread(&self.spans) {
             return;
         }

@@ -442,8 +442,7 @@ impl Spans {
 
     /// Sizes and counts. The peak is of the whole: where there are several heaps, as exact as [`UsedOfAll`] is.
     pub fn counts(&self) -> SpanCounts {
-        let shards: u32 = self.shards_in_use().iter().map(|shard| shard.granules.get()).sum();
-        let kept = shards + self.depot.granules();
+        let kept = self.kept_granules();
         let (mut counts, stored) = self.with(os::now_ns(), |heap, _| (heap.counts, heap.huge_page.rest()));
         self.each_heap().skip(1).for_each(|(_, heap)| counts.add(heap.counts));
         if self.heaps() > 1 {

@@ -14,18 +14,11 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 /// From so many free bytes in a shard's slabs on, emptying the caches pays: it takes less time than faulting in as much memory.
 const WORTH_BYTES: usize = 4 << 20;
-/// How much must have come of the last time, or must have been made slabs of memory without pages since, before the next time.
-struct Further {
-    /// So much,
-    bytes: usize,
-    /// and this part of what is out of the slabs, but at least [`PART_OF_HEAP`] of the heap, all of whose granules are looked at.
-    part: u32,
-}
-
-/// Where a purger sends home in time what is not needed.
-const WITH_PURGER: Further = Further { bytes: WORTH_BYTES, part: 4 };
-/// Where nobody else does, and there is one cache.
-const ALONE: Further = Further { bytes: 1 << 20, part: 8 };
+/// So much, and a part of what is out of the slabs, must have come of the last time, or must have been made slabs of memory without pages
+/// since, before the next time.
+const FURTHER_BYTES: usize = 1 << 20;
+const FURTHER_PART: u32 = 8;
+/// At least this part of the heap, all of whose granules are looked at.
 const PART_OF_HEAP: u32 = 32;
 /// Granules of slabs that are made of memory without pages between one look and the next, at least.
 const STEP: u32 = 16;
@@ -121,19 +114,18 @@ impl Central {
     /// twice as far off.
     pub fn note_gathered(&self, spans: &Spans, before: u32, purged_bytes: usize) {
         let (further, in_vain) = (self.further(spans), &self.spread.in_vain);
-        let emptied = before.saturating_sub(spans.used());
+        let emptied = before.saturating_sub(spans.in_use());
         let purged = (purged_bytes / GRANULE_BYTES) as u32;
         in_vain.set(if emptied + purged >= further / 4 { 0 } else { (in_vain.get() + 1).min(IN_VAIN_MOST) });
         self.spread.look_after(if emptied >= further { 0 } else { further << in_vain.get() });
     }
 
-    /// [`Further`] in granules.
+    /// [`FURTHER_BYTES`] and [`FURTHER_PART`] in granules.
     fn further(&self, spans: &Spans) -> u32 {
-        let Further { bytes, part } = if spans.keeps() { WITH_PURGER } else { ALONE };
         let free = self.shards_in_use().iter().map(free_bytes).sum::<usize>() / GRANULE_BYTES;
-        let used = spans.used();
+        let used = spans.in_use();
         let out = used.saturating_sub(free as u32);
-        (out / part).max(used / PART_OF_HEAP) + (bytes / GRANULE_BYTES) as u32
+        (out / FURTHER_PART).max(used / PART_OF_HEAP) + (FURTHER_BYTES / GRANULE_BYTES) as u32
     }
 }
 
@@ -194,5 +186,23 @@ mod tests {
             central.note_gathered(spans, spans.used() + further, 0);
             assert!(is_found_after(STEP), "slabs were empty then");
         }
+    }
+
+    #[test]
+    fn memory_that_a_shard_keeps_after_blocks_went_home_was_not_sent_home_in_vain() {
+        const GRANULES: u32 = 4;
+        let heap = Heap::boxed();
+        let Heap { central, spans, .. } = &*heap;
+        spans.set_purger(true);
+        let shard = central.shard(0);
+        shard.free_blocks[1].set(WORTH_BYTES / 16);
+        let take = |_| spans.take(0, GRANULES, 1, true).unwrap().first;
+        let slabs: Vec<u32> = (0..500).map(take).collect();
+        let before = spans.in_use();
+        slabs.iter().for_each(|&first| spans.give_for(0, first, GRANULES));
+        assert_eq!((spans.used(), spans.in_use()), (before, 0), "kept");
+        central.note_gathered(spans, before, 0);
+        central.look_for_spread(shard, STEP);
+        assert!(central.is_spread(), "the next look is soon");
     }
 }

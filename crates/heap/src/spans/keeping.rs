@@ -78,6 +78,17 @@ impl Spans {
         take_free().or_else(take_others).or_else(|| self.return_kept_until(shard, take_free))
     }
 
+    /// Granules in slabs and large blocks, without what shards keep: that serves whoever needs memory next.
+    pub fn in_use(&self) -> u32 {
+        self.used().saturating_sub(self.kept_granules())
+    }
+
+    /// How much shards and their depot keep.
+    pub(super) fn kept_granules(&self) -> u32 {
+        let shards: u32 = self.shards_in_use().iter().map(|shard| shard.granules.get()).sum();
+        shards + self.depot.granules()
+    }
+
     /// What shards keep, that of one first, then in their order: so that not all meet at the same.
     pub(super) fn from(&self, shard: usize) -> impl Iterator<Item = &KeptByShard> {
         self.kept_by(shard);
