@@ -177,7 +177,7 @@ fn of_an_allocator_that_tells_nothing_the_verdict_says_so() {
     let page =
         faultless_records::faultless_page::FaultlessPage { dirty_bytes: 3 * MIB, ..Default::default() };
     let heap = consultation.heap.as_mut().unwrap();
-    heap.faultless = Some(FaultlessHeap { page, age: Duration::ZERO });
+    heap.faultless = Some(FaultlessHeap { page, resident_bytes: 0, age: Duration::ZERO });
     assert!(consultation.verdict().starts_with("leave its allocator alone: "));
     assert!(consultation.text(None).contains("3 MiB free and not given back yet"));
 }
