@@ -14,7 +14,7 @@ use std::time::Duration;
 use faultless_probe::process_list;
 use faultless_probe::tracefs::Tracefs;
 use place::Place;
-use running::{Running, stopped, wait_until};
+use running::{Running, SOON, stopped, wait_until};
 use serde_json::Value;
 use tool::{assert_refused, errors, json};
 
@@ -271,4 +271,63 @@ fn what_a_killed_run_left_goes_with_the_next_run_after_its_command_has_ended() {
     assert_eq!(fs::read_to_string(errors_of_command).unwrap(), "");
     assert!(churn(&["true"]).output().unwrap().status.success());
     assert_eq!(directories(&place, id), Vec::<PathBuf>::new());
+}
+
+/// Once it is traced, its first thread ends, or waits in a call of vfork for a child that sleeps.
+const UNABLE_TO_STOP: &str = r#"
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+static int is_traced(void) {
+    char line[200];
+    int tracer = 0;
+    FILE *status = fopen("/proc/self/status", "r");
+    while (fgets(line, sizeof line, status)) sscanf(line, "TracerPid: %d", &tracer);
+    fclose(status);
+    return tracer;
+}
+static void *wait_long(void *unused) { sleep(600); return unused; }
+int main(void) {
+    pthread_t thread;
+    pthread_create(&thread, 0, wait_long, 0);
+    puts("ready");
+    fflush(stdout);
+    while (!is_traced()) usleep(1000);
+#ifdef VFORK
+    if (vfork() == 0) { sleep(600); _exit(0); }
+#endif
+    syscall(SYS_exit, 0);
+}"#;
+
+#[test]
+fn a_process_with_a_thread_that_cannot_stop_is_let_go_when_the_time_is_over() {
+    let place = Place::new("unable");
+    for option in ["-DVFORK", "-DEND"] {
+        let program = place.compile("unable", UNABLE_TO_STOP, &[option, "-pthread"]);
+        let mut running = Running::ready(&mut Command::new(&program));
+        let words = ["churn", "--by", "ptrace", "--json", "--for", "500ms", "--pid", &running.pid()];
+        let mut tool = Running::start(tool::faultless(&words).stdout(Stdio::null()).stderr(Stdio::piped()));
+        let ending = tool.end_within(SOON);
+        let vforked = process_list::family(running.pid().parse().unwrap());
+        let threads = fs::read_dir(format!("/proc/{}/task", running.pid())).unwrap();
+        let texts: Vec<_> = threads
+            .map(|thread| fs::read_to_string(thread.unwrap().path().join("status")).unwrap())
+            .collect();
+        // The children first: their parent waits for them.
+        for pid in vforked.iter().filter(|pid| pid.to_string() != running.pid()) {
+            running::send("KILL", pid);
+        }
+        running.0.kill().unwrap();
+        let ending = ending.expect("it waits for a thread that does not stop");
+        if !ending.success() {
+            faultless_skipped::skipped("nobody may trace here");
+            continue;
+        }
+        assert_eq!((vforked.len(), texts.len()), (if option == "-DVFORK" { 2 } else { 1 }, 2), "{option}");
+        for text in texts {
+            assert!(text.contains("TracerPid:\t0\n") && !text.contains("State:\tt"), "{option}: {text}");
+        }
+    }
 }

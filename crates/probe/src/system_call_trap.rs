@@ -5,6 +5,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::io;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use faultless_records::measurement::Ending;
@@ -23,13 +24,15 @@ use crate::memory_call_filter::{ARCHITECTURE, kind_of};
 use crate::process::Process;
 use crate::signals::{Arrival, Signals};
 use crate::tracer::{
-    CALL_STOP, Stop, call_of, ending, event_message, interrupt, is_job_control, sample_of, seize,
-    wait_without_blocking,
+    CALL_STOP, Stop, call_of, changes, ending, event_message, interrupt, is_job_control, sample_of, seize,
 };
 use crate::watch::{WatchError, resume};
 
 /// How often the observer hears that time passes.
 const TICK: Duration = Duration::from_millis(200);
+/// How long no thread may have stopped before those that are left are let go by the kernel, at the end of who traces them: a
+/// first thread that has ended does not stop, nor does one that waits for a disk or for its child of `vfork`.
+const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Who is told what happens.
 pub trait Observer {
@@ -77,6 +80,26 @@ pub struct Followed {
 /// # Errors
 /// [`WatchError`]; a process that may not be traced.
 pub fn follow(
+    subject: &Subject<'_>,
+    signals: &Signals,
+    limit: Option<Duration>,
+    observer: &mut (dyn Observer + Send),
+) -> Result<Followed, WatchError> {
+    let mut follow = || follow_from_here(subject, signals, limit, observer);
+    match subject {
+        // Its tracer is the thread that started it.
+        Subject::Command { .. } => follow(),
+        // The end of its tracer, a thread of its own, lets those go on that could not be let go: they may stop any time.
+        Subject::Process(_) => thread::scope(|scope| {
+            thread::Builder::new()
+                .spawn_scoped(scope, follow)?
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        }),
+    }
+}
+
+fn follow_from_here(
     subject: &Subject<'_>,
     signals: &Signals,
     limit: Option<Duration>,
@@ -166,24 +189,25 @@ impl Family {
         limit: Option<Duration>,
         observer: &mut dyn Observer,
     ) -> Result<(), WatchError> {
-        let mut kill_at: Option<Instant> = None;
+        let mut give_up_at: Option<Instant> = None;
         let mut next_tick = Instant::now() + TICK;
         while !self.threads.is_empty() || !self.early.is_empty() {
-            loop {
-                match wait_without_blocking() {
-                    Ok(Some((tid, status))) => self.take(tid, status, observer),
-                    Ok(None) => break,
+            let is_quiet = loop {
+                let changes = match changes() {
+                    Ok(changes) if changes.is_empty() => break true,
+                    Ok(changes) => changes,
                     Err(error) if error.raw_os_error() == Some(libc::ECHILD) => {
                         self.threads.clear();
                         self.early.clear();
                         return Ok(());
                     }
                     Err(error) => return Err(error.into()),
-                }
+                };
+                changes.into_iter().for_each(|(tid, status)| self.take(tid, status, observer));
                 if Instant::now() >= next_tick {
-                    break;
+                    break false;
                 }
-            }
+            };
             let now = Instant::now();
             self.adopt_orphans(now);
             if now >= next_tick {
@@ -192,44 +216,51 @@ impl Family {
             }
             let is_over = limit.zip(self.began).is_some_and(|(limit, began)| now >= began + limit);
             if is_over && self.over.is_none() {
-                self.stop(now, &mut kill_at);
+                self.stop(now, &mut give_up_at);
             }
-            if kill_at.is_some_and(|at| now >= at) {
-                kill_at = None;
+            if self.leaving && !is_quiet {
+                give_up_at = Some(now + PATIENCE);
+            }
+            if give_up_at.take_if(|at| now >= *at).is_some() {
+                if self.leaving {
+                    return Ok(());
+                }
                 self.signal_all(Signal::SIGKILL);
             }
             if self.threads.is_empty() && self.early.is_empty() {
                 break;
             }
-            let until_end = limit.zip(self.began).filter(|_| self.over.is_none());
-            let until_end = until_end.map(|(limit, began)| (began + limit).saturating_duration_since(now));
-            let patience = next_tick.saturating_duration_since(now);
-            if let Some(arrival) = signals.next(Some(until_end.map_or(patience, |end| end.min(patience))))? {
-                self.pass_on(arrival, &mut kill_at);
+            let end =
+                limit.zip(self.began).filter(|_| self.over.is_none()).map(|(limit, began)| began + limit);
+            // Those that have stopped already send no further signal.
+            let until = if is_quiet { end.map_or(next_tick, |end| end.min(next_tick)) } else { now };
+            if let Some(arrival) = signals.next(Some(until.saturating_duration_since(now)))? {
+                self.pass_on(arrival, &mut give_up_at);
             }
         }
         Ok(())
     }
 
     /// The time is over, or somebody wants it to be.
-    fn stop(&mut self, now: Instant, kill_at: &mut Option<Instant>) {
+    fn stop(&mut self, now: Instant, give_up_at: &mut Option<Instant>) {
         self.over.get_or_insert(now);
         if self.is_ours {
-            *kill_at = Some(now + GRACE);
+            *give_up_at = Some(now + GRACE);
             let _ = kill(Pid::from_raw(self.pid), Signal::SIGTERM);
         } else {
             self.leaving = true;
+            *give_up_at = Some(now + PATIENCE);
             self.threads.keys().for_each(|tid| interrupt(*tid));
         }
     }
 
-    fn pass_on(&mut self, arrival: Arrival, kill_at: &mut Option<Instant>) {
+    fn pass_on(&mut self, arrival: Arrival, give_up_at: &mut Option<Instant>) {
         if arrival.is_about_child() {
             return;
         }
         if !self.is_ours {
             if arrival.is_interruption() {
-                self.stop(Instant::now(), kill_at);
+                self.stop(Instant::now(), give_up_at);
             }
         } else if self.ending.is_some() {
             // The command has ended: what it left behind goes, too, when we are asked to.
@@ -420,64 +451,4 @@ fn refusal(pid: i32, error: &io::Error) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::process::{Command, Stdio};
-
-    struct Nobody;
-
-    impl Observer for Nobody {
-        fn take(&mut self, _: MemoryEvent) {}
-        fn chain(&mut self, _: &PerfRecord, _: &Sample) -> Option<u32> {
-            None
-        }
-        fn record(&mut self, _: &PerfRecord) {}
-        fn code_changed(&mut self, _: i32) {}
-        fn tick(&mut self) {}
-    }
-
-    #[test]
-    fn a_process_is_followed_although_its_first_thread_has_just_ended() {
-        let (process, pipe) = crate::process::tests::leaderless();
-        let living = process.threads().unwrap()[0];
-        let mut family = Family::new(process.pid(), false, false);
-        let ended = family.attach_to(&process, &[process.pid()]);
-        let attached = family.attach_to(&process, &[process.pid(), living]);
-        kill(Pid::from_raw(process.pid()), Signal::SIGKILL).unwrap();
-        drop(pipe);
-        for tid in [living, process.pid()] {
-            // SAFETY: a null status is not written. Who is not traced is no child, and not waited for.
-            while unsafe { libc::waitpid(tid, std::ptr::null_mut(), libc::__WALL) } == tid {}
-        }
-        assert!(ended.is_ok_and(|found| !found), "it may have other threads");
-        match attached {
-            Ok(found) => assert!(found && family.threads.len() == 1),
-            Err(error) => faultless_skipped::skipped(format!("nobody may trace here: {error}")),
-        }
-    }
-
-    #[test]
-    fn a_child_of_which_nobody_tells_goes_on_and_is_followed() {
-        let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
-        let pid = child.id().cast_signed();
-        if seize(pid).is_err() {
-            faultless_skipped::skipped("nobody may trace here");
-            drop(child.stdin.take());
-            child.wait().unwrap();
-            return;
-        }
-        let mut status = 0;
-        // SAFETY: the pointer is valid for writing during the call.
-        assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, libc::__WALL) }, pid);
-        let mut family = Family::new(0, true, true);
-        family.take(pid, status, &mut Nobody);
-        let stopped = Instant::now();
-        family.adopt_orphans(stopped);
-        let keeps = (family.early.len(), family.threads.len());
-        family.adopt_orphans(stopped + 2 * TICK);
-        drop(child.stdin.take());
-        assert!(child.wait().unwrap().success(), "it goes on");
-        assert_eq!(keeps, (1, 0), "its parent may still tell of it");
-        assert!(family.early.is_empty() && family.threads.get(&pid).is_some_and(|thread| thread.pid == pid));
-    }
-}
+mod tests;

@@ -13,7 +13,7 @@ use nix::sys::signal::{Signal, killpg};
 
 use crate::launch::Launched;
 use crate::signals::Signals;
-use crate::tracer::{CALL_STOP, ending, is_job_control, wait_without_blocking};
+use crate::tracer::{CALL_STOP, changes, ending, is_job_control};
 use crate::watch::{WatchError, resume};
 
 /// Between two looks for the end of what was killed.
@@ -35,13 +35,16 @@ pub fn count(
     // One that is cut off ends before we go on.
     let mut has_ended = result.is_ok();
     while !has_ended {
-        match wait_without_blocking() {
-            Ok(Some((pid, status))) => has_ended = pid == launched.pid() && ending(status).is_some(),
-            Ok(None) => thread::sleep(LOOK),
+        match changes() {
+            Ok(changes) if changes.is_empty() => thread::sleep(LOOK),
+            Ok(changes) => {
+                has_ended =
+                    changes.iter().any(|(pid, status)| *pid == launched.pid() && ending(*status).is_some());
+            }
             Err(_) => has_ended = true,
         }
     }
-    while matches!(wait_without_blocking(), Ok(Some(_))) {}
+    let _ = changes();
     result.map(|ending| (ending, count.calls))
 }
 
@@ -62,21 +65,22 @@ impl Count {
         limit: Option<Duration>,
     ) -> Result<Ending, WatchError> {
         loop {
-            while let Some((pid, status)) = wait_without_blocking()? {
+            let changes = changes()?;
+            let is_quiet = changes.is_empty();
+            for (pid, status) in changes {
                 if let Some(ending) = self.take(pid, status) {
                     return Ok(ending);
                 }
             }
-            let patience = limit.map(|limit| limit.saturating_sub(launched.started.elapsed()));
-            match signals.next(patience)? {
-                Some(arrival) if arrival.is_interruption() => {
-                    return Err(WatchError::Interrupted(arrival.number));
-                }
-                Some(_) => {}
-                None => {
-                    let reason = format!("no end after {} s", limit.unwrap_or_default().as_secs());
-                    return Err(io::Error::new(io::ErrorKind::TimedOut, reason).into());
-                }
+            let left = limit.map(|limit| limit.saturating_sub(launched.started.elapsed()));
+            if left == Some(Duration::ZERO) {
+                let reason = format!("no end after {} s", limit.unwrap_or_default().as_secs());
+                return Err(io::Error::new(io::ErrorKind::TimedOut, reason).into());
+            }
+            // Threads that call all the time are never quiet, and we are asked to end nevertheless.
+            let arrival = signals.next(if is_quiet { left } else { Some(Duration::ZERO) })?;
+            if let Some(arrival) = arrival.filter(|arrival| arrival.is_interruption()) {
+                return Err(WatchError::Interrupted(arrival.number));
             }
         }
     }

@@ -156,17 +156,25 @@ pub fn interrupt(tid: i32) {
     crate::watch::resume(libc::PTRACE_INTERRUPT, tid, 0);
 }
 
-/// A change of any thread that we trace, if there is one now; the error `ECHILD` when there are none left.
+/// All that the threads which this thread traces have to say now; the error `ECHILD` when there are none left.
+///
+/// All are heard before one is answered: who stops again at once would be heard before the others, over and over.
 ///
 /// # Errors
 /// The kernel's reason.
-pub fn wait_without_blocking() -> io::Result<Option<(i32, i32)>> {
-    let mut status = 0;
-    // SAFETY: the pointer is valid for writing during the call.
-    match unsafe { libc::waitpid(-1, &raw mut status, libc::WNOHANG | libc::__WALL) } {
-        0 => Ok(None),
-        pid if pid > 0 => Ok(Some((pid, status))),
-        _ => Err(io::Error::last_os_error()),
+pub fn changes() -> io::Result<Vec<(i32, i32)>> {
+    let mut changes = Vec::new();
+    loop {
+        let mut status = 0;
+        // SAFETY: the pointer is valid for writing during the call.
+        match unsafe { libc::waitpid(-1, &raw mut status, libc::WNOHANG | libc::__WALL | libc::__WNOTHREAD) }
+        {
+            0 => return Ok(changes),
+            pid if pid > 0 => changes.push((pid, status)),
+            // The next look says so, too.
+            _ if !changes.is_empty() => return Ok(changes),
+            _ => return Err(io::Error::last_os_error()),
+        }
     }
 }
 
@@ -196,6 +204,32 @@ mod tests {
         assert_eq!(copy, bytes);
         for at in [0, u64::MAX, u64::MAX - 7, u64::MAX - 4095] {
             assert_eq!(read_memory(own, at, &mut [0; 8192]), 0, "{at:#x}");
+        }
+    }
+
+    #[test]
+    fn of_threads_that_stop_all_the_time_each_has_its_turn() {
+        use std::process::{Command, Stdio};
+        let start = || Command::new("yes").stdout(Stdio::null()).spawn().unwrap();
+        let mut children = [start(), start(), start(), start()];
+        let pids = children.each_ref().map(|child| child.id().cast_signed());
+        let mut stops = [0_u32; 4];
+        let seized = pids.iter().try_for_each(|pid| seize(*pid));
+        while seized.is_ok() && stops.iter().sum::<u32>() < 4000 {
+            for (pid, status) in changes().unwrap() {
+                assert!(libc::WIFSTOPPED(status), "{status:#x}");
+                stops[pids.iter().position(|other| *other == pid).unwrap()] += 1;
+                crate::watch::resume(libc::PTRACE_SYSCALL, pid, 0);
+            }
+        }
+        for child in &mut children {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+        match seized {
+            // Those heard last stopped once while those heard first stopped a thousand times.
+            Ok(()) => assert!(stops.iter().all(|stops| *stops > 100), "{stops:?}"),
+            Err(error) => faultless_skipped::skipped(format!("nobody may trace here: {error}")),
         }
     }
 }
