@@ -17,7 +17,13 @@ use crate::failure::Failure;
 /// # Errors
 /// One line that says what was expected.
 pub fn number(text: &str) -> Result<i32, String> {
-    text.parse().map_err(|_| "expected the number of a process, as pidof NAME tells it".to_owned())
+    text.parse().map_err(|_| match text.contains(',') {
+        true => {
+            "expected the number of one process, as pidof -s NAME tells it (watch and export take several)"
+                .into()
+        }
+        false => "expected the number of a process, as pidof NAME tells it".into(),
+    })
 }
 
 /// The process with this number.

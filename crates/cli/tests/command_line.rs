@@ -83,6 +83,15 @@ fn a_number_that_no_process_has_is_refused_and_no_command_is_suggested_instead()
 }
 
 #[test]
+fn who_takes_one_process_says_so_of_several() {
+    for subcommand in ["churn", "map", "faults", "heap", "check"] {
+        let says =
+            "expected the number of one process, as pidof -s NAME tells it (watch and export take several)";
+        assert_misused(&mut faultless(&[subcommand, "--pid", "12,13"]), says);
+    }
+}
+
+#[test]
 fn a_list_of_what_there_is_and_a_saved_campaign_are_not_asked_for_together() {
     assert_misused(&mut faultless(&["bench", "--list", "--load", "x"]), "--list");
 }
