@@ -7,7 +7,6 @@ mod keys;
 mod line_file;
 mod outlets;
 mod reader;
-mod recording;
 mod replay;
 pub mod screen;
 pub mod session;

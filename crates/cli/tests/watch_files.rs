@@ -90,12 +90,7 @@ fn a_file_that_may_grow_no_longer_ends_with_a_whole_line() {
         let output = after(limit, &words).stdout(Stdio::null()).output().unwrap();
         let said = errors(&output);
         assert_eq!(output.status.code(), Some(1), "{option}: {said}");
-        let says = match option {
-            "--record" => {
-                format!("cannot write {record}: File too large (os error 27); it ends with a whole line\n")
-            }
-            _ => "cannot write the result: File too large (os error 27)\n".to_owned(),
-        };
+        let says = format!("cannot write {path}: File too large (os error 27); it ends with a whole line\n");
         assert!(said.ends_with(&says), "{option}: {said}");
         let text = fs::read_to_string(path).unwrap();
         assert!(text.ends_with('\n') && text.len() > 3000, "{option}: {text}");
@@ -158,6 +153,23 @@ fn a_reader_that_takes_nothing_does_not_keep_signals_waiting() {
     send("TERM", watch.pid());
     assert_eq!(watch.end_within(SOON).and_then(|status| status.signal()), Some(15));
     drop(reader);
+}
+
+#[test]
+fn a_pipe_that_is_recorded_into_and_not_read_does_not_keep_signals_or_a_command_waiting() {
+    let place = Place::new("stuck");
+    let pipe = place.file("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let mut full = fs::File::options().read(true).write(true).open(&pipe).unwrap();
+    std::thread::spawn(move || full.write_all(&[b'\n'; 4 << 20]));
+    let done = place.file("done");
+    let script = format!("sleep 0.2; echo done > {done}; sleep 0.1");
+    let words = ["watch", "--lines", "-i", "10ms", "--record", &pipe, "--", "sh", "-c", &script];
+    let mut watch = Running::start(faultless(&words).stdout(Stdio::null()).stderr(Stdio::null()));
+    running::written_line(&done);
+    std::thread::sleep(Duration::from_millis(300));
+    send("TERM", watch.pid());
+    assert!(watch.end_within(SOON).is_some(), "it waits for whoever reads the pipe");
 }
 
 #[test]

@@ -19,6 +19,12 @@ impl LineFile {
         Self { file, is_own, begun_bytes: 0 }
     }
 
+    /// Whether nobody else writes there.
+    #[must_use]
+    pub fn is_own(&self) -> bool {
+        self.is_own
+    }
+
     /// Writes a part of these bytes, how much is returned.
     ///
     /// # Errors

@@ -17,7 +17,6 @@ use faultless_report::watch::lines::Columns;
 use super::arguments::WatchArguments;
 use super::line_file::LineFile;
 use super::reader::Reader;
-use super::recording::Recording;
 use crate::failure::Failure;
 use crate::output_file;
 
@@ -31,7 +30,7 @@ enum Form {
 /// What reads along.
 pub struct Outlets {
     reader: Option<(Reader, Form)>,
-    recording: Option<Recording>,
+    recording: Option<Reader>,
     /// Files that keep what they hold until the first line is there.
     unbegun: Vec<File>,
     /// A chart is shown, or a picture drawn at the end, whoever reads along.
@@ -75,7 +74,7 @@ impl Outlets {
         let recording = match &arguments.record {
             Some(path) => {
                 let (file, is_own) = open(path)?;
-                Some(Recording::new(file, path.clone(), is_own))
+                Some(Reader::new(LineFile::new(file, is_own), Some(path.clone())))
             }
             None => None,
         };
@@ -104,7 +103,8 @@ impl Outlets {
             }
             None => Some(own(crate::output()?.as_fd())?),
         };
-        let mut reader = reader.map(|(file, is_own)| (Reader::new(LineFile::new(file, is_own)), form));
+        let mut reader = reader
+            .map(|(file, is_own)| (Reader::new(LineFile::new(file, is_own), arguments.output.clone()), form));
         if let Some((reader, Form::Csv)) = &mut reader {
             reader.push(watch::lines::CSV_HEADING);
         }
@@ -137,8 +137,9 @@ impl Outlets {
             self.note_reader(written);
         }
         if let Some(recording) = &mut self.recording
-            && let Err(failure) = recording.write()
+            && let Err(error) = recording.write()
         {
+            let failure = recording.failure(&error);
             self.recording = None;
             self.failure.get_or_insert(failure);
         }
@@ -167,19 +168,20 @@ impl Outlets {
         Ok(None)
     }
 
-    /// Can be written when a slow reader takes more; none when it has taken all.
+    /// Can be written when a slow reader takes more; none when all have taken all.
     #[must_use]
     pub fn waits_for(&self) -> Option<BorrowedFd<'_>> {
-        self.reader
-            .as_ref()
-            .filter(|(reader, _)| reader.is_waited_for())
-            .map(|(reader, _)| reader.descriptor())
+        self.readers().find(|reader| reader.is_waited_for()).map(Reader::descriptor)
     }
 
     /// Whether a slow reader is so far behind that nothing should be added.
     #[must_use]
     pub fn is_behind(&self) -> bool {
-        self.reader.as_ref().is_some_and(|(reader, _)| reader.is_behind())
+        self.readers().any(Reader::is_behind)
+    }
+
+    fn readers(&self) -> impl Iterator<Item = &Reader> {
+        self.reader.iter().map(|(reader, _)| reader).chain(&self.recording)
     }
 
     /// Whether nothing that was to take the lines is left: who read along has gone, or the disk is full.
@@ -198,9 +200,16 @@ impl Outlets {
     }
 
     fn note_reader(&mut self, written: io::Result<()>) {
-        if let Err(error) = written {
-            self.reader = None;
-            self.failure.get_or_insert(Failure::of_output(&error));
-        }
+        let (Err(error), Some((mut reader, _))) =
+            (written.as_ref(), self.reader.take_if(|_| written.is_err()))
+        else {
+            return;
+        };
+        // Who has read enough of a pipe just goes.
+        let failure = match error.kind() {
+            io::ErrorKind::BrokenPipe => Failure::of_output(error),
+            _ => reader.failure(error),
+        };
+        self.failure.get_or_insert(failure);
     }
 }

@@ -1,14 +1,16 @@
-//! Somebody who reads a watch's lines along, and may be slow to take them.
+//! Somebody who reads a watch's lines along, and may be slow to take them; or a recording, which may be a pipe, too.
 //!
 //! What they have not taken waits here and not in a call of ours: while we stand in a call no signal is taken, and a started
 //! command that stops for us stays stopped.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::path::PathBuf;
 
 use faultless_probe::wakeup;
 
 use super::line_file::LineFile;
+use crate::failure::Failure;
 
 /// Bytes that a pipe takes at once or not at all. Source: PIPE_BUF, pipe(7).
 const PIECE_BYTES: usize = 4096;
@@ -19,15 +21,17 @@ const MOST_BYTES: usize = 4 << 20;
 /// The reader.
 pub struct Reader {
     file: LineFile,
+    /// None for a stream that we were given.
+    path: Option<PathBuf>,
     waiting: Vec<u8>,
     /// Bytes of these that are written.
     written: usize,
 }
 
 impl Reader {
-    /// Of what is written to this file.
-    pub fn new(file: LineFile) -> Self {
-        Self { file, waiting: Vec::new(), written: 0 }
+    /// Of what is written to this file, which has this name.
+    pub fn new(file: LineFile, path: Option<PathBuf>) -> Self {
+        Self { file, path, waiting: Vec::new(), written: 0 }
     }
 
     /// Takes text that is to be written.
@@ -38,22 +42,33 @@ impl Reader {
     /// Writes what is taken without waiting.
     ///
     /// # Errors
-    /// The kernel's reason: it will take no more. A file of ours ends with a whole line then.
+    /// The kernel's reason: it will take no more.
     pub fn write(&mut self) -> io::Result<()> {
         while self.is_waited_for() && wakeup::is_writable(self.file.as_fd())? {
-            match self.file.write(piece(&self.waiting[self.written..])) {
+            let waiting = &self.waiting[self.written..];
+            match self.file.write(if self.file.is_own() { waiting } else { piece(waiting) }) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(bytes) => self.written += bytes,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                Err(error) => {
-                    self.file.cut_back();
-                    return Err(error);
-                }
+                Err(error) => return Err(error),
             }
         }
         self.waiting.drain(..self.written);
         self.written = 0;
         Ok(())
+    }
+
+    /// What is said of this error, with which the writing ended. A file of ours ends with a whole line then.
+    pub fn failure(&mut self, error: &io::Error) -> Failure {
+        let is_whole = self.file.cut_back();
+        let Some(path) = &self.path else { return Failure::of_output(error) };
+        match Failure::of_writing(path, error) {
+            Failure::Failed(text) if is_whole => {
+                Failure::Failed(format!("{text}; it ends with a whole line"))
+            }
+            failure => failure,
+        }
     }
 
     /// Whether they have not taken all.
@@ -90,7 +105,7 @@ mod tests {
     use std::os::fd::OwnedFd;
 
     fn reader_of(giver: io::PipeWriter) -> Reader {
-        Reader::new(LineFile::new(File::from(OwnedFd::from(giver)), false))
+        Reader::new(LineFile::new(File::from(OwnedFd::from(giver)), false), None)
     }
 
     #[test]
