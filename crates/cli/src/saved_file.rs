@@ -126,7 +126,7 @@ pub fn read_file(head: &[u8], file: File) -> io::Result<Vec<u8>> {
 ///
 /// # Errors
 /// Those of reading; more than [`LARGEST_BYTES`] is one, since a part would be taken for something else.
-pub fn read_whole(from: impl Read) -> io::Result<Vec<u8>> {
+fn read_whole(from: impl Read) -> io::Result<Vec<u8>> {
     read_up_to(from, LARGEST_BYTES)?.ok_or_else(too_large)
 }
 

@@ -123,6 +123,10 @@ fn a_file_that_is_too_large_is_refused_unread() {
         // What it would be read into finds no room.
         let words = [words, &[file.as_str()][..]].concat();
         assert_refused(&mut after("ulimit -v 900000", &words), 1, "it is larger than 1 GiB");
+        if words[0] == "map" {
+            let line = format!("ulimit -v 900000 && exec <{file}");
+            assert_refused(&mut after(&line, &["map", "-"]), 1, "it is larger than 1 GiB");
+        }
     }
 }
 

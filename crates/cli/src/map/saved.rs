@@ -1,6 +1,7 @@
 //! Saved files of mappings: smaps, maps, output of pmap -X; and what an earlier `faultless map --json` printed.
 
 use std::fs::File;
+use std::os::fd::AsFd;
 use std::path::Path;
 
 use faultless_diagnosis::classification::{Sight, classify};
@@ -89,7 +90,10 @@ fn of_bytes(path: &Path, bytes: &[u8]) -> Result<MapView, Failure> {
 fn read(path: &Path, hint: &str) -> Result<Vec<u8>, Failure> {
     let failed = |error: std::io::Error| refused(path, &error.to_string());
     let read = if path.as_os_str() == "-" {
-        saved_file::read_whole(std::io::stdin().lock())
+        std::io::stdin()
+            .as_fd()
+            .try_clone_to_owned()
+            .and_then(|input| saved_file::read_file(&[], File::from(input)))
     } else {
         let file = File::open(path).map_err(|error| match error.kind() {
             std::io::ErrorKind::NotFound => {
