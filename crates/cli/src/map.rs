@@ -92,7 +92,7 @@ fn run(arguments: &MapArguments, signals: &Signals) -> Result<(), Failure> {
     let (command, after) = (arguments.command.clone(), arguments.after);
     target::look_once(command, after, arguments.json, signals, unseen, &|process, moment| {
         let mut view = look(process, Manner::of(arguments))?;
-        view.remarks.extend(target::said_of(moment, after).map(String::from));
+        view.remarks.extend(target::said_of(process, moment, after));
         show(arguments, &view)
     })
 }

@@ -13,12 +13,17 @@ use faultless_probe::watch::{Moment, watch_beside};
 use faultless_probe::{program, terminal};
 use faultless_records::measurement::Ending;
 use faultless_records::program::{ProgramFile, ProgramKind};
+use faultless_records::quantity::mebibytes;
+use faultless_records::status;
 use faultless_report::plain::plain;
 use faultless_symbols::exported;
 use faultless_trial::command::{Command, RunError};
 
 use crate::failure::Failure;
 use crate::subject;
+
+/// Less memory that was there before the end is not spoken of.
+const NOTABLE_BYTES: u64 = 16 << 20;
 
 /// Finds the program of a command and makes sure that a preload reaches it.
 ///
@@ -119,8 +124,8 @@ pub fn look_once(
 
 /// What is to be said of a look at a command at this moment, where it was to be `after` its start.
 #[must_use]
-pub fn said_of(moment: Moment, after: Option<Duration>) -> Option<&'static str> {
-    match moment {
+pub fn said_of(process: &Process, moment: Moment, after: Option<Duration>) -> Vec<String> {
+    let of_moment = match moment {
         Moment::AtExit if after.is_some() => {
             Some("it ended before the time it was to be looked at: this is how it was then")
         }
@@ -128,7 +133,23 @@ pub fn said_of(moment: Moment, after: Option<Duration>) -> Option<&'static str> 
             "its first thread ended before others: this is how it was then (--after DURATION looks when they work)",
         ),
         _ => None,
-    }
+    };
+    let is_at_end = matches!(moment, Moment::AtExit | Moment::FirstThreadAtExit);
+    let status = is_at_end.then(|| process.text("status").unwrap_or_default());
+    let of_peak = status.as_deref().filter(|_| after.is_none()).and_then(of_peak);
+    of_moment.map(String::from).into_iter().chain(of_peak).collect()
+}
+
+/// What is said where little is left of what a process had resident, whose `status` this is.
+fn of_peak(status: &str) -> Option<String> {
+    let [peak_bytes, bytes] = ["VmHWM", "VmRSS"].map(|name| status::bytes_of_field(status, name));
+    let (peak_bytes, bytes) = (peak_bytes?, bytes?);
+    (peak_bytes >= 2 * bytes && peak_bytes - bytes >= NOTABLE_BYTES).then(|| {
+        let [peak, now] = [peak_bytes, bytes].map(mebibytes);
+        format!(
+            "at its peak it had {peak} MiB resident, at its end {now} (--after DURATION looks while it runs)"
+        )
+    })
 }
 
 /// Says how a command ended, where that was no success and the report does not tell.
@@ -174,4 +195,20 @@ pub fn defines_malloc(program: &Path) -> bool {
 #[must_use]
 pub fn really_run(program: &Path) -> Option<ProgramFile> {
     program::chain(program).ok()?.pop()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peak_that_is_far_above_the_end_is_told() {
+        let status = |peak_kib, kib| of_peak(&format!("VmHWM:\t{peak_kib} kB\nVmRSS:\t{kib} kB\n"));
+        let says =
+            "at its peak it had 201.5 MiB resident, at its end 2.0 (--after DURATION looks while it runs)";
+        assert_eq!(status(206_336, 2048).as_deref(), Some(says));
+        assert_eq!(status(206_336, 110_000), None, "half of it and more is there");
+        assert_eq!(status(16_000, 2048), None, "it is little");
+        assert_eq!(of_peak(""), None);
+    }
 }

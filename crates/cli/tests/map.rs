@@ -391,6 +391,17 @@ fn a_command_is_looked_at_when_it_ends_or_when_asked_to() {
 }
 
 #[test]
+fn a_command_that_had_far_more_before_its_end_is_said_to() {
+    let place = Place::new("peak");
+    let source = "#include <stdlib.h>\n#include <string.h>
+        int main(void) { char *block = malloc(64 << 20); memset(block, 1, 64 << 20); free(block); return 0; }";
+    let program = place.compile("peak", source, &["-fno-builtin"]);
+    let shown = text(&["--", &program]);
+    assert!(shown.contains("at its peak it had 6") && shown.contains("(--after DURATION looks"), "{shown}");
+    assert!(!text(&["--", "true"]).contains("at its peak"));
+}
+
+#[test]
 fn another_thread_that_goes_on_or_becomes_another_program_is_not_missed() {
     let place = Place::new("other-thread");
     let program = |name: &str, last: &str, main: &str| {

@@ -34,7 +34,7 @@ pub fn look(
             Moment::Running | Moment::Ended(_) => manner,
         };
         let mut report = process::look(process, manner)?;
-        report.remarks.extend(target::said_of(moment, after).map(sentence));
+        report.remarks.extend(target::said_of(process, moment, after).iter().map(|text| sentence(text)));
         show(&report)
     })
 }
