@@ -157,6 +157,14 @@ mod tests {
     }
 
     #[test]
+    fn many_spans_of_a_list_that_are_too_short_are_not_all_looked_at() {
+        let lengths: Vec<u32> = core::iter::once(47).chain(core::iter::repeat_n(41, FEW)).collect();
+        let (map, lists, firsts) = listed(&lengths);
+        assert_eq!([FEW, FEW + 1].map(|looks| lists.best_fit(&map, 47, looks)), [None, Some(firsts[0])]);
+        assert_eq!(lists.best_fit(&map, 41, FEW), Some(firsts[1]));
+    }
+
+    #[test]
     fn a_span_serves_who_asks_for_alignment_if_what_is_left_of_it_from_there_is_long_enough() {
         let (map, lists, firsts) = listed(&[400, 3, 4, 70, 300]);
         let fit = |granules, align| lists.best_aligned(&map, granules, align, FEW).unwrap();
