@@ -48,7 +48,7 @@ impl Central {
             return used;
         }
         let Some(span) = self.fresh_span_for_slab(spans, own, class) else {
-            return self.take_from_others(spans, own, class, want, 1);
+            return self.take_last(spans, own, class, want);
         };
         *zero = span.zero;
         // The others stay where they are known to be zero.
@@ -62,8 +62,7 @@ impl Central {
         let take_new = |span| self.take_from_new_slab(spans, span, own, class, want);
         self.take_used_elsewhere(spans, own, class, want)
             .or_else(|| self.fresh_span_for_slab(spans, own, class).map(take_new))
-            // Memory is exhausted: whatever there is.
-            .or_else(|| self.take_from_others(spans, own, class, want, 1))
+            .or_else(|| self.take_last(spans, own, class, want))
     }
 
     /// From another shard's slab, or a new one of memory that may have pages.

@@ -1,8 +1,8 @@
 //! What a forked child has of its parent: slabs whose pages both share until one of them writes there. A link in a free block, or a block
 //! of the child's between the parent's, costs the child a copy of the page. So its threads keep to shards of their own, what they free of
-//! the parent's goes home unwritten, and of the parent's slabs they take those that are half free. Once the heap has grown by an
-//! eighth since the fork the child is as any other process: memory that only it still has is not to lie idle. (Figures: docs/choices.md,
-//! "Memory that a forked child shares".)
+//! the parent's, up to 512 bytes each, goes home unwritten, and of the parent's slabs they take those more than half free. Once the heap
+//! has grown by an eighth since the fork, or there is no other memory, the child is as any other process: memory that only it still has is
+//! not to lie idle. (Figures: docs/choices.md, "Memory that a forked child shares".)
 //!
 //! SYNCHRONIZATION: the numbers are written while the process has one thread, or set to 0 later, by any; until others see that they act as
 //! before.
@@ -68,9 +68,14 @@ impl Central {
             most.set(used.saturating_add(used / PART));
         }
         if used >= most.get() {
-            self.inherited.shards.set(0);
+            self.forget_parent();
         }
         used < most.get()
+    }
+
+    /// Whose slabs they were is no matter from now on.
+    pub(super) fn forget_parent(&self) {
+        self.inherited.shards.set(0);
     }
 
     /// Puts a block that the caller gives up back into its slab without writing there. Not inlined: forked children alone come here.

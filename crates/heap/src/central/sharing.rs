@@ -27,6 +27,12 @@ impl Central {
         if others > 1 { self.find_giver(spans, own, class, want, many, others) } else { None }
     }
 
+    /// As [`Central::take_from_others`], when memory is exhausted: whatever there is, whosever it is.
+    pub(super) fn take_last(&self, spans: &Spans, own: usize, class: usize, want: u32) -> Option<Magazine> {
+        self.forget_parent();
+        self.take_from_others(spans, own, class, want, 1)
+    }
+
     #[inline(never)]
     fn find_giver(
         &self,

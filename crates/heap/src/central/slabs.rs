@@ -50,7 +50,7 @@ impl Slabs {
         self.heads.into_iter().rfind(|&head| head != 0)
     }
 
-    /// The emptiest slab of those of which half or more is free.
+    /// The emptiest slab of those of which more than half is free.
     pub fn emptiest_of_half_free(&self) -> Option<u32> {
         self.heads[FILL_LISTS / 2..].iter().copied().rfind(|&head| head != 0)
     }

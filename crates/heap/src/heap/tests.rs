@@ -1,4 +1,5 @@
 mod caches;
+mod forked;
 mod gathering;
 mod large;
 mod slabs;
