@@ -171,13 +171,12 @@ impl Spans {
         self.with_in(self.heap_of(first), now, give);
     }
 
-    /// Takes from the shards what they did not need since the last call. Returns the granules that they keep.
+    /// Takes from the shards what they did not need since the last call, and gives it away under their locks for the same reason. Returns
+    /// the granules that they keep.
     fn end_round(&self, give: impl Fn(Span)) -> u32 {
         let mut left = 0;
         for shard in self.shards_in_use().iter().filter(|shard| shard.granules.get() > 0) {
-            while let Some(span) = shard.with(|kept| kept.pop_unused(&self.map)) {
-                give(span);
-            }
+            while shard.with(|kept| kept.pop_unused(&self.map).map(&give)).is_some() {}
             shard.with(Kept::begin_round);
             left += shard.granules.get();
         }
@@ -324,6 +323,18 @@ mod tests {
         assert_eq!((spans.counts().used, spans.used()), (3, 3 + huge_page::GRANULES));
         assert_eq!([spans.return_unused(), spans.return_unused()], [true, false]);
         assert_eq!(spans.used(), 3);
+    }
+
+    #[test]
+    fn who_forks_or_runs_out_of_memory_waits_for_what_nobody_needed_on_its_way() {
+        let (spans, [by_0, by_1, _]) = kept_and_free();
+        let given = std::cell::RefCell::new(Vec::new());
+        let give = |span: Span| {
+            let is_held = |shard: usize| spans.kept[shard].spans.try_lock().is_none();
+            given.borrow_mut().push((span.first, [0, 1].map(is_held)));
+        };
+        assert_eq!([spans.end_round(give), spans.end_round(give)], [2, 0]);
+        assert_eq!(given.into_inner(), [(by_0, [true, false]), (by_1, [false, true])]);
     }
 
     #[test]
