@@ -141,16 +141,8 @@ impl Central {
 
     /// A span with pages for a slab of the shard `own`; for it, what is in transit beyond the usual goes home.
     fn used_span_for_slab(&self, spans: &Spans, own: usize, class: usize) -> Option<u32> {
-        for _ in 0..RECLAIMS {
-            let span = spans.take_used_for(own, size_class::slab_granules(class));
-            if span.is_some() {
-                return span;
-            }
-            if !self.reclaim(spans, own) {
-                break;
-            }
-        }
-        None
+        let take = || spans.take_used_for(own, size_class::slab_granules(class));
+        take().or_else(|| (0..RECLAIMS).take_while(|_| self.reclaim(spans, own)).find_map(|_| take()))
     }
 
     /// A span for a slab, with pages or without.

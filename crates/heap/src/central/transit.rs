@@ -345,6 +345,37 @@ mod tests {
         assert_eq!(other, ALWAYS[class], "nobody wants it there");
     }
 
+    /// All blocks of a new slab, each a magazine by itself.
+    fn slab(heap: &Heap, class: usize) -> Vec<Magazine> {
+        let mut rest = heap.central.fetch(&heap.spans, 0, class, size_class::slab_blocks(class)).unwrap();
+        let one = || {
+            // SAFETY: the test's own list.
+            let (one, others) = unsafe { rest.split(1) };
+            rest = others;
+            (!one.is_empty()).then_some(one)
+        };
+        core::iter::from_fn(one).collect()
+    }
+
+    #[test]
+    fn what_becomes_free_when_64_magazines_of_excess_go_home_is_used_before_fresh_memory() {
+        let (heap, class) = (Heap::boxed(), size_class::class_of(8192).unwrap());
+        let Heap { central, spans, .. } = &*heap;
+        spans.set_purger(true);
+        central.shard(0).transit.classes[class].allowed.set(100);
+        let free = slab(&heap, class);
+        // One block of each of the others stays.
+        let others: Vec<Magazine> = (0..4).flat_map(|_| slab(&heap, class).into_iter().skip(1)).collect();
+        let (below, above) = others.split_at(ALWAYS[class] as usize + 16 - free.len());
+        let stored = below.iter().chain(&free).chain(&above[..48]);
+        stored.for_each(|&magazine| central.store(spans, 0, class, magazine));
+        assert_eq!(central.shard(0).stacked[class].get(), ALWAYS[class] + 64);
+        let other = size_class::class_of(12288).unwrap();
+        let block = central.fetch(spans, 0, other, 1).unwrap().head;
+        let [used, freed] = [block, free[0].head].map(|block| spans.map.granule_of(block).unwrap());
+        assert_eq!(spans.map.record(used).first.get(), spans.map.record(freed).first.get());
+    }
+
     #[test]
     fn the_class_with_most_bytes_beyond_the_usual_goes_home_first() {
         let heap = Heap::boxed();
