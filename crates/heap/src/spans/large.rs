@@ -104,7 +104,7 @@ impl Spans {
             return None;
         }
         // Who finds nothing in the span heap from now on asks this shard, too.
-        self.kept_by(shard).granules.set(granules);
+        self.kept_by(shard).granules.set(kept.granules + granules);
         if let Some(batch) = self.depot.take(&self.map, granules) {
             return kept.adopt(&self.map, batch);
         }
@@ -158,6 +158,22 @@ mod tests {
         assert!(others > 0 && take().is_some() && spans.depot.granules() < others);
         spans.return_kept();
         assert_eq!((spans.depot.granules(), spans.counts().dirty + spans.used()), (0, 2 * 16));
+    }
+
+    #[test]
+    fn what_a_shard_keeps_is_known_while_it_looks_for_spans_elsewhere() {
+        let spans = Spans::new();
+        spans.set_purger(true);
+        let first = spans.take(0, 100, 1, true).unwrap().first;
+        assert!(spans.in_shard(0, |kept| spans.keep_large(kept, Span { first, granules: 100 })));
+        let heap = spans.heap.lock();
+        std::thread::scope(|scope| {
+            scope.spawn(|| spans.in_shard(0, |kept| spans.take_large(0, kept, 2, true)));
+            // Time to wait for the span heap.
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            assert!(spans.kept[0].granules.get() >= 100);
+            drop(heap);
+        });
     }
 
     #[test]
