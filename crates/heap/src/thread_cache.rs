@@ -468,6 +468,15 @@ mod tests {
     }
 
     #[test]
+    fn a_list_that_a_fork_gates_in_the_middle_of_a_slow_path_is_as_empty_as_before() {
+        let cache = ThreadCache::gated(SHARD);
+        cache.prepare();
+        cache.leave_shard_for(SHARD + 1);
+        let bin = &cache.bins[foreign_bin(1)];
+        assert_eq!((bin.head.load(Ordering::Relaxed), bin.list()), (GATE, Magazine::EMPTY));
+    }
+
+    #[test]
     fn one_made_of_zeroed_memory_is_one_that_is_gated() {
         let mut made = MaybeUninit::<ThreadCache>::zeroed();
         // SAFETY: zeroed, and ours.

@@ -174,11 +174,12 @@ impl Bin {
         self.capacity.get() as i32
     }
 
-    /// What is in it. Under the cache's lock, by the owner, when it is open.
+    /// What is in it. Under the cache's lock, by the owner, when it is open, or was gated when it was empty: by a fork in a signal handler.
     pub fn list(&self) -> Magazine {
         // ORDERING: Relaxed; revokers are excluded by the lock.
-        let room = self.room.load(Ordering::Relaxed);
-        Magazine { head: self.head.load(Ordering::Relaxed), count: (self.capacity() - room) as u32 }
+        let (head, room) = (self.head.load(Ordering::Relaxed), self.room.load(Ordering::Relaxed));
+        let head = if head == GATE { 0 } else { head };
+        Magazine { head, count: (self.capacity() - room) as u32 }
     }
 
     /// Turns a revoked bin into an empty one. Under the cache's lock, by the owner.

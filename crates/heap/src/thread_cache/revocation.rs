@@ -108,7 +108,7 @@ fn gate_bin(bin: &Bin, least: u32) -> Option<usize> {
     // ORDERING: Relaxed look; the exchange is SeqCst, so that it precedes the barrier.
     let head = bin.head.load(Ordering::Relaxed);
     let has_something = head > GATE || (head == 0 && bin.capacity.get() > least);
-    // It cannot become GATE meanwhile: only revokers write that, under this lock.
+    // It cannot become GATE meanwhile: only revokers write that, under this lock, and a forked child's only thread.
     has_something.then(|| bin.head.swap(GATE, Ordering::SeqCst))
 }
 
