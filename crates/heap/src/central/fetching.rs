@@ -121,7 +121,7 @@ impl Central {
 
     /// Not inlined: one copy serves both kinds of span.
     #[inline(never)]
-    pub(super) fn take_from_new_slab(
+    fn take_from_new_slab(
         &self,
         spans: &Spans,
         span: Taken,

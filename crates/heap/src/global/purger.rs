@@ -124,7 +124,7 @@ fn start(before: u32) {
     if !is_own_process() {
         return;
     }
-    // ORDERING: Acquire pairs with the Release in `leave`: what the last one said when it left does not overtake what is said here.
+    // ORDERING: Acquire pairs with the Release in `step_down`: what the last one said when it left does not overtake what is said here.
     if STATE.compare_exchange(before, PRESENT, Ordering::Acquire, Ordering::Relaxed).is_err() {
         return;
     }

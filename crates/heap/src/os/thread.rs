@@ -287,9 +287,7 @@ impl ExitKey {
             unsafe { set(self.0, value as *const c_void) };
         }
     }
-}
 
-impl ExitKey {
     /// What the key holds in this thread; none where that is nothing.
     pub fn value(self) -> Option<usize> {
         let get = found!("pthread_getspecific" as GetSpecific)?;
