@@ -147,10 +147,10 @@ impl Heap {
     /// blocks go then: the heap grows by others.
     #[cold]
     fn gather_spread(&self, own: Option<&ThreadCache>) {
-        let before = self.spans.in_use();
         if !self.central.claim_spread(&self.spans) {
             return;
         }
+        let before = self.spans.in_use();
         self.gather(own);
         // A purger gives them back in time by itself; meanwhile many are wanted again.
         let purges = self.spans.mode() != PurgeMode::Never && !self.spans.keeps();
