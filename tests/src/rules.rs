@@ -388,7 +388,7 @@ pub fn document_paths(documents: &BTreeMap<String, String>, paths: &[String]) ->
         let folder = document.rsplit_once('/').map_or("", |(folder, _)| folder);
         let exists = |path: &str| {
             let path = path.trim_start_matches("./").trim_end_matches('/');
-            let beside = format!("{folder}/{path}");
+            let beside = beside(folder, path);
             let end = format!("/{path}");
             path == "."
                 || paths.iter().any(|known| known == path || *known == beside || known.ends_with(&end))
@@ -397,9 +397,7 @@ pub fn document_paths(documents: &BTreeMap<String, String>, paths: &[String]) ->
         for (index, line) in text.lines().enumerate() {
             is_fenced ^= line.trim_start().starts_with("```");
             let quoted = line.split('`').skip(1).step_by(2).filter(|word| looks_like_path(word, paths));
-            let linked = line.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next());
-            let linked = linked
-                .filter(|link| !link.is_empty() && !link.contains("://") && !link.starts_with("mailto:"));
+            let linked = links(line).map(|(path, _)| path).filter(|path| !path.is_empty());
             for path in quoted.filter(|_| !is_fenced).chain(linked) {
                 if !exists(path) {
                     violations.push(format!("{document}:{}: {path} does not exist", index + 1));
@@ -408,6 +406,62 @@ pub fn document_paths(documents: &BTreeMap<String, String>, paths: &[String]) ->
         }
     }
     violations
+}
+
+/// Links to a part of a document lead to one of its headings.
+#[must_use]
+pub fn document_anchors(documents: &BTreeMap<String, String>) -> Vec<String> {
+    let anchors: BTreeMap<&str, Vec<String>> =
+        documents.iter().map(|(document, text)| (document.as_str(), anchors(text))).collect();
+    let mut violations = Vec::new();
+    for (document, text) in documents {
+        let folder = document.rsplit_once('/').map_or("", |(folder, _)| folder);
+        for (index, line) in text.lines().enumerate() {
+            for (path, anchor) in links(line).filter(|(_, anchor)| !anchor.is_empty()) {
+                let target = if path.is_empty() { document.clone() } else { beside(folder, path) };
+                let known = anchors.get(target.as_str());
+                if known.is_some_and(|known| !known.iter().any(|one| one == anchor)) {
+                    violations.push(format!("{document}:{}: {target} has no heading {anchor}", index + 1));
+                }
+            }
+        }
+    }
+    violations
+}
+
+/// The links of a line to other files, each with the part behind `#`, as they are written.
+fn links(line: &str) -> impl Iterator<Item = (&str, &str)> {
+    let linked = line.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+    let linked = linked.filter(|link| !link.contains("://") && !link.starts_with("mailto:"));
+    linked.map(|link| link.split_once('#').unwrap_or((link, "")))
+}
+
+/// The path that a document in `folder` writes so.
+fn beside(folder: &str, path: &str) -> String {
+    let mut parts: Vec<&str> = folder.split('/').filter(|part| !part.is_empty()).collect();
+    for part in path.split('/') {
+        match part {
+            ".." => {
+                parts.pop();
+            }
+            part => parts.push(part),
+        }
+    }
+    parts.join("/")
+}
+
+/// What headings are linked by: letters, digits, `_` and `-`, in lower case, with a `-` for each blank.
+fn anchors(text: &str) -> Vec<String> {
+    let mut is_fenced = false;
+    let mut anchors = Vec::new();
+    for line in text.lines() {
+        is_fenced ^= line.trim_start().starts_with("```");
+        if !is_fenced && line.starts_with('#') {
+            let kept = line.trim_start_matches('#').trim().to_lowercase().replace(' ', "-");
+            anchors.push(kept.chars().filter(|one| one.is_alphanumeric() || "_-".contains(*one)).collect());
+        }
+    }
+    anchors
 }
 
 /// Prose is wrapped; tables and what is fenced or indented as code are as wide as they must be.

@@ -56,9 +56,10 @@ fn pure_crates_read_no_files_and_no_clocks_and_only_the_tool_prints() {
 }
 
 #[test]
-fn paths_in_documents_exist() {
+fn paths_and_headings_that_documents_name_exist() {
     let workspace = Workspace::read();
     holds(&rules::document_paths(&workspace.documents, &workspace.paths));
+    holds(&rules::document_anchors(&workspace.documents));
 }
 
 #[test]
@@ -237,6 +238,21 @@ fn document_rule_finds_dead_paths_and_links() {
         ["README.md:2: crates/gone does not exist", "README.md:2: gone.rs does not exist"]
     );
     assert_eq!(violations("[a](docs/gone.md)").len(), 1);
+    let below = [("docs/a.md".to_owned(), "[a](../README.md#part), [b](../gone.md)".to_owned())].into();
+    assert_eq!(rules::document_paths(&below, &paths), ["docs/a.md:1: ../gone.md does not exist"]);
+}
+
+#[test]
+fn heading_rule_finds_links_to_parts_that_are_gone() {
+    let documents = [
+        ("a.md", "# One part: `x`\n[here](#one-part-x)\n[there](docs/b.md#two-parts)\n```\n# No part\n```\n"),
+        ("docs/b.md", "## Two  parts\n[up](../a.md#no-part)\n"),
+    ];
+    let documents = documents.map(|(path, text)| (path.to_owned(), text.to_owned())).into();
+    assert_eq!(
+        rules::document_anchors(&documents),
+        ["a.md:3: docs/b.md has no heading two-parts", "docs/b.md:2: a.md has no heading no-part"]
+    );
 }
 
 #[test]
