@@ -1,5 +1,5 @@
-//! Pure: what stands in a preload's way, which settings follow from what was observed, what a comparison shows, and
-//! which variables of the environment have no effect. Data in, data out; no I/O, no clocks.
+//! What follows from what was observed: settings and verdicts, what each mapping is, what glibc's heaps hold, who takes page
+//! faults and who gives memory back in vain. Pure: data in, data out; no I/O, no clocks.
 #![forbid(unsafe_code)]
 
 pub mod churn;

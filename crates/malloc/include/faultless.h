@@ -3,7 +3,10 @@
  * Linking libfaultless (or preloading it) replaces malloc, free, calloc, realloc, reallocarray, aligned_alloc,
  * posix_memalign, memalign, valloc, pvalloc, malloc_usable_size, free_sized, free_aligned_sized, mallopt, malloc_trim,
  * mallinfo, mallinfo2, malloc_stats, malloc_info and all C++ operator new and delete: nothing of this header is needed
- * for that. A C++ program of -static-libstdc++ links libfaultless.a: under the shared library its operator new cannot throw, since the
+ * for that. (Under libfaultless.a these operators stay the C++ library's, which call malloc.) The shared library also has jemalloc's
+ * functions (mallocx, mallctl, ...), and its own dlopen, setrlimit and prlimit, which go on to the C library's.
+ *
+ * A C++ program of -static-libstdc++ links libfaultless.a: under the shared library its operator new cannot throw, since the
  * linker leaves the C++ library's own out, and the process ends with a message where memory is exhausted.
  */
 #ifndef FAULTLESS_H

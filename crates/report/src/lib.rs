@@ -1,4 +1,4 @@
-//! Tables for people and versioned JSON for programs.
+//! Tables, pages and pictures for people; versioned JSON, profiles for pprof and Prometheus's text for programs.
 #![forbid(unsafe_code)]
 
 pub mod axis;

@@ -1,4 +1,5 @@
-//! Runs one command in several arms, interleaved, and brings back what was measured of each run.
+//! Runs commands: one in several arms, a campaign of allocators and workloads, one whose page faults are recorded; and brings
+//! back what was measured.
 #![forbid(unsafe_code)]
 
 pub mod benchmark;
