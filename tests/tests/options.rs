@@ -49,8 +49,13 @@ fn text_that_is_no_list_of_keys_is_survived() {
 
 #[test]
 fn an_option_too_long_to_be_shown_is_a_line_that_says_what_is_expected() {
-    let long = "x".repeat(2000);
-    for (value, expected) in [(long.clone(), "the keys are"), (format!("report:{long}"), "1 to 1024 bytes")] {
+    let (long, escaped) = ("x".repeat(2000), "\x1b".repeat(2000));
+    for (value, expected) in [
+        (long.clone(), "huge_pages"),
+        (escaped.clone(), "huge_pages"),
+        (format!("report:{long}"), "1 to 1024 bytes"),
+        (format!("thrift:{escaped}"), "1 to 1000000"),
+    ] {
         let Some(outcome) = ordinary_with(&value) else { return };
         assert_eq!(outcome.stderr.lines().count(), 1, "stderr: {}", outcome.stderr);
         assert!(outcome.stderr.ends_with('\n') && outcome.stderr.contains(expected), "{}", outcome.stderr);

@@ -13,8 +13,8 @@ use faultless_heap::trace;
 /// Longest report prefix, in bytes.
 pub const PREFIX_MAX: usize = 1024;
 
-/// Most bytes of an option that a line about it shows.
-const SHOWN_MAX: usize = 100;
+/// Most bytes of an option that a line about it shows, each of which may take six.
+const SHOWN_MAX: usize = 60;
 
 /// What the process does at its end.
 pub struct AtExit {
