@@ -88,6 +88,18 @@ fn purger_can_be_switched_off() {
 }
 
 #[test]
+fn the_last_word_on_the_purger_counts() {
+    if preload().is_some() {
+        let case = |options, name| {
+            Program::new("purger.c").argument(name).variable("FAULTLESS", options).passes();
+        };
+        case("purger:off,purger:auto,purge:never,purge:auto", "none_below_a_mib");
+        case("purger:auto,purger:off", "none_if_off");
+        case("purge:never,purger:auto", "none_if_off");
+    }
+}
+
+#[test]
 fn purger_comes_when_a_limit_that_refused_it_is_gone() {
     case("comes_after_a_refusal");
 }

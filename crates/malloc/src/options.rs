@@ -66,20 +66,33 @@ pub unsafe fn read(environment: *const *const c_char) {
     }
 }
 
+/// What the options say last of the purger. It is switched off for good, so when all are read.
+#[derive(Default)]
+struct PurgerWish {
+    is_off: bool,
+    has_nothing_to_do: bool,
+}
+
 /// Apart from what every process runs: it is long.
 #[cold]
 #[inline(never)]
 fn apply_all(value: &[u8]) {
-    value.split(|&byte| byte == b',').filter(|option| !option.is_empty()).for_each(apply);
+    let mut wish = PurgerWish::default();
+    for option in value.split(|&byte| byte == b',').filter(|option| !option.is_empty()) {
+        apply(option, &mut wish);
+    }
+    if wish.is_off || wish.has_nothing_to_do {
+        purger::switch_off();
+    }
     AT_EXIT.lock().standard_error = FileIdentity::of_standard_error();
     // ORDERING: Relaxed; the end of the process comes later.
     ARE_GIVEN.store(true, Ordering::Relaxed);
 }
 
-fn apply(option: &[u8]) {
+fn apply(option: &[u8], wish: &mut PurgerWish) {
     let mut parts = option.splitn(2, |&byte| byte == b':');
     let (key, value) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
-    if takes(key, value) {
+    if takes(key, value, wish) {
         return;
     }
     let text = core::str::from_utf8(option).unwrap_or("(not UTF-8)");
@@ -94,7 +107,7 @@ fn apply(option: &[u8]) {
 }
 
 /// Does what an option says; whether it could be understood.
-fn takes(key: &[u8], value: &[u8]) -> bool {
+fn takes(key: &[u8], value: &[u8], wish: &mut PurgerWish) -> bool {
     match (key, value) {
         (b"stats", b"exit") => AT_EXIT.lock().statistics = true,
         (b"stats", b"off") => AT_EXIT.lock().statistics = false,
@@ -103,12 +116,14 @@ fn takes(key: &[u8], value: &[u8]) -> bool {
             at_exit.prefix[..prefix.len()].copy_from_slice(prefix);
             at_exit.prefix_bytes = prefix.len();
         }
-        (b"purge", b"auto") => HEAP.set_purge_mode(PurgeMode::Auto),
-        (b"purge", b"now") => HEAP.set_purge_mode(PurgeMode::Now),
-        (b"purge", b"never") => {
-            HEAP.set_purge_mode(PurgeMode::Never);
-            // There is nothing for it to do.
-            purger::switch_off();
+        (b"purge", b"auto" | b"now" | b"never") => {
+            let mode = match value {
+                b"now" => PurgeMode::Now,
+                b"never" => PurgeMode::Never,
+                _ => PurgeMode::Auto,
+            };
+            HEAP.set_purge_mode(mode);
+            wish.has_nothing_to_do = mode == PurgeMode::Never;
         }
         (b"huge_pages", b"auto") => HEAP.set_huge_pages(HugePages::Auto),
         (b"huge_pages", b"never") => HEAP.set_huge_pages(HugePages::Never),
@@ -118,8 +133,7 @@ fn takes(key: &[u8], value: &[u8]) -> bool {
             // ORDERING: Relaxed; the same thread reads it afterwards.
             PUBLISHES.store(value == b"on", Ordering::Relaxed);
         }
-        (b"purger", b"auto") => {}
-        (b"purger", b"off") => purger::switch_off(),
+        (b"purger", b"auto" | b"off") => wish.is_off = value == b"off",
         (b"thrift", price) if price_ns(price).is_some() => {
             HEAP.set_price(price_ns(price).unwrap_or_default());
         }
