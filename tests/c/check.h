@@ -48,6 +48,14 @@ __attribute__((format(printf, 3, 4), noreturn)) static inline void fail(const ch
 /* Is a library preloaded? False while the tests themselves are validated against libc. */
 static inline bool preloaded(void) { return getenv("LD_PRELOAD") != NULL; }
 
+/* Says what cannot be tested on this machine; the harness takes such lines for what was skipped. */
+static inline void say_skipped(const char *reason) {
+    char line[128];
+    int length = snprintf(line, sizeof line, "skipped: %s\n", reason);
+    ssize_t ignored = write(1, line, length);
+    (void)ignored;
+}
+
 /* Keeps the compiler from knowing where a pointer came from or what a size is. */
 static inline void *opaque(const void *pointer) {
     __asm__ volatile("" : "+r"(pointer) : : "memory");

@@ -354,7 +354,7 @@ static void sleeps_where_nanosleep_is_refused(void) {
 /* A limit on threads that is reached for a moment; root has none. */
 static void comes_after_a_refusal(void) {
     if (getuid() == 0 && setuid(65534) != 0) {
-        puts("skipped: root cannot become another user here");
+        say_skipped("root cannot become another user");
         return;
     }
     pthread_t other = start_parked();

@@ -98,7 +98,7 @@ static void searches_take_no_fault(void) {
 /* Since Linux 6.18 a process may be told to do without huge pages but where they are asked for, as regions ask. */
 static void huge_pages_for_the_asking_are_not_said_to_be_kept_away(void) {
     enum { EXCEPT_ADVISED = 2 };
-    if (prctl(PR_SET_THP_DISABLE, 1, EXCEPT_ADVISED, 0, 0) != 0) return;
+    if (prctl(PR_SET_THP_DISABLE, 1, EXCEPT_ADVISED, 0, 0) != 0) return say_skipped("huge pages for the asking need Linux 6.18");
     for (int shared = 0; shared < 2; shared++) {
         fl_region *region = map((fl_region_options){.bytes = 8 * MIB, .shared = shared});
         fl_region_pages look;
@@ -131,7 +131,7 @@ static void errors_speak(void) {
         CHECK(ftruncate(write_only, 4096) == 0, "ftruncate: errno %d", errno);
         CHECK(fl_region_open_descriptor(write_only, 0, &error) == NULL && strstr(error.message, "open for reading"), "%s", error.message);
         close(write_only);
-    }
+    } else say_skipped("/dev/shm takes no files without a name");
     char long_name[400] = {0};
     memset(long_name, 'x', sizeof long_name - 1);
     options = (fl_region_options){.bytes = 1, .shared = 1, .name = long_name};
@@ -255,7 +255,10 @@ static void root_of_a_namespace_may_lock_no_more_than_others(void) {
     pid_t child = fork();
     if (child == 0) {
         struct rlimit small = {64 * KIB, 64 * KIB};
-        if (unshare(CLONE_NEWUSER) != 0 || setrlimit(RLIMIT_MEMLOCK, &small) != 0) _exit(0);
+        if (unshare(CLONE_NEWUSER) != 0 || setrlimit(RLIMIT_MEMLOCK, &small) != 0) {
+            say_skipped("no user namespace can be made");
+            _exit(0);
+        }
         fl_region_options options = {.bytes = MIB, .locked = 1};
         fl_region_error error;
         CHECK(fl_region_map(&options, &error) == NULL && error.code == FL_REGION_LIMIT_LOCKED_MEMORY, "%s", error.message);
@@ -269,7 +272,7 @@ static void what_is_locked_is_locked_however_many_map_it(void) {
     fl_region_options options = {.bytes = 4 * MIB, .shared = 1, .locked = 1};
     fl_region_error error;
     fl_region *region = fl_region_map(&options, &error), *opened;
-    if (region == NULL && error.code == FL_REGION_LIMIT_LOCKED_MEMORY) return;
+    if (region == NULL && error.code == FL_REGION_LIMIT_LOCKED_MEMORY) return say_skipped("4 MiB may not be locked");
     CHECK(region != NULL, "%s", error.message);
     CHECK((opened = fl_region_open_descriptor(fl_region_descriptor(region), FL_POPULATE_NOW, &error)) != NULL, "%s", error.message);
     fl_region_pages look, other;

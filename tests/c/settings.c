@@ -54,6 +54,10 @@ int main(int argc, char **argv) {
     if (strcmp(name, "purge_never") == 0) return purge_never(), 0;
     if (strcmp(name, "purge_now") == 0) return purge_now(), 0;
     if (strcmp(name, "no_huge_pages") == 0) return huge_pages(0), 0;
-    if (strcmp(name, "huge_pages") == 0) return access("/sys/kernel/mm/transparent_hugepage", F_OK) ? 0 : (huge_pages(1), 0);
+    if (strcmp(name, "huge_pages") == 0) {
+        if (access("/sys/kernel/mm/transparent_hugepage", F_OK) == 0) huge_pages(1);
+        else say_skipped("this kernel has no huge pages");
+        return 0;
+    }
     fail(__FILE__, __LINE__, "no such case");
 }
