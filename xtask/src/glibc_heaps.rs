@@ -9,7 +9,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use crate::arguments::Arguments;
 use crate::failure::{At, Failure, Result, expect_equal, usage, wrong};
-use crate::workspace::{c_compiler, cargo, root, succeed, target};
+use crate::workspace::{TemporaryFolder, c_compiler, cargo, root, succeed, target};
 
 /// Threads, blocks, largest block, survivors in percent, seed, and what else; see the program.
 const CASES: &[&[&str]] = &[
@@ -34,9 +34,10 @@ pub fn run(arguments: Arguments) -> Result<()> {
     }
     succeed(cargo().args(["build", "--package", "faultless-cli"]))?;
     let tool = target()?.join("debug/faultless");
+    let programs = TemporaryFolder::new("glibc-heaps")?;
     let mut failed = 0;
     for folder in &folders {
-        match check(Path::new(folder), &tool) {
+        match check(Path::new(folder), &tool, &programs.path().join("survivors")) {
             Ok(line) => println!("{line}"),
             Err(failure) => {
                 failed += 1;
@@ -47,7 +48,7 @@ pub fn run(arguments: Arguments) -> Result<()> {
     if failed > 0 { wrong(format!("{failed} of {} versions failed", folders.len())) } else { Ok(()) }
 }
 
-fn check(folder: &Path, tool: &Path) -> Result<String> {
+fn check(folder: &Path, tool: &Path, program: &Path) -> Result<String> {
     let libc = find(folder, &|name| name == "libc.so.6", DEPTH)
         .ok_or_else(|| Failure::Missing(format!("no libc.so.6 in {}", folder.display())))?;
     let libraries = libc.parent().unwrap_or(folder);
@@ -55,11 +56,11 @@ fn check(folder: &Path, tool: &Path) -> Result<String> {
     let loader = find(libraries, &is_loader, 0)
         .or_else(|| find(folder, &is_loader, DEPTH))
         .ok_or_else(|| Failure::Missing(format!("no loader ld-linux…so in {}", folder.display())))?;
-    let program = compile(libraries, &libc, &loader)?;
+    compile(program, libraries, &libc, &loader)?;
     let mut version = String::new();
     let mut worst_trim = 0.0_f64;
     for case in CASES {
-        let mut subject = Subject::start(&loader, libraries, &program, case)?;
+        let mut subject = Subject::start(&loader, libraries, program, case)?;
         let info = subject.heap(tool, &["--malloc-info"])?;
         // Up to 2.30 glibc indents some lines by tabs.
         let theirs: String =
@@ -104,19 +105,15 @@ fn find(folder: &Path, is_wanted: &dyn Fn(&str) -> bool, depth: usize) -> Option
 }
 
 /// Links the program against the very library: symbols of newer versions would not be found in it.
-fn compile(libraries: &Path, libc: &Path, loader: &Path) -> Result<PathBuf> {
-    let folder = target()?.join("glibc-heaps");
-    fs::create_dir_all(&folder).at(&folder)?;
-    let program = folder.join(format!("survivors-{}", std::process::id()));
+fn compile(program: &Path, libraries: &Path, libc: &Path, loader: &Path) -> Result<()> {
     let mut command = c_compiler();
-    command.args(["-O1", "-w", "-pthread", "-nodefaultlibs", "-o"]).arg(&program);
+    command.args(["-O1", "-w", "-pthread", "-nodefaultlibs", "-o"]).arg(program);
     command.arg(root().join("tests/c/heap_survivors.c"));
     command.args(["-Wl,--allow-shlib-undefined", "-Wl,--no-as-needed"]);
     // A library of its own up to 2.33.
     let threads = libraries.join("libpthread.so.0");
     command.args(threads.exists().then_some(threads)).arg(libc).arg(loader).arg("-lgcc");
-    succeed(&mut command)?;
-    Ok(program)
+    succeed(&mut command)
 }
 
 /// The program, running under the other libc.
