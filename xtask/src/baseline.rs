@@ -6,15 +6,11 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::failure::{Failure, Result, wrong};
+use crate::sandbox::tool;
 use crate::workspace::output;
 
 /// The newest glibc that the library may need: that of RHEL 7, the oldest still met.
 const BASELINE: Version = Version(2, 17);
-
-/// What an old glibc keeps in libdl and libpthread, which the library does not ask to be loaded: these it may only refer to
-/// weakly.
-const ELSEWHERE: &[&str] =
-    &["dlsym", "pthread_create", "pthread_join", "pthread_key_create", "pthread_setspecific"];
 
 /// A glibc version, major and minor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -31,10 +27,10 @@ pub type Needed = BTreeMap<Version, BTreeSet<String>>;
 
 /// Checks that a library loads with the oldest glibc; what it takes from glibc.
 pub fn check(library: &Path) -> Result<Needed> {
-    let symbols = output(Command::new("objdump").arg("-T").arg(library))?;
-    if let Some(symbol) =
-        hard_references(&symbols).find(|symbol| ELSEWHERE.contains(symbol) || symbol.starts_with("pthread_"))
-    {
+    let symbols = output(Command::new(tool("objdump", "binutils")?).arg("-T").arg(library))?;
+    // An old glibc keeps these in libdl and libpthread, which the library does not ask to be loaded.
+    let is_elsewhere = |symbol: &&str| *symbol == "dlsym" || symbol.starts_with("pthread_");
+    if let Some(symbol) = hard_references(&symbols).find(is_elsewhere) {
         return wrong(format!("{symbol} is not weak: the library would not load with glibc before 2.34"));
     }
     let needed = needed(&symbols)?;

@@ -8,6 +8,7 @@ use crate::arguments::Arguments;
 use crate::baseline;
 use crate::failure::{At, Result, wrong};
 use crate::library::{Profile, build};
+use crate::sandbox::tool;
 use crate::workspace::{cargo, output, succeed, target};
 
 const TRIPLE: &str = "x86_64-unknown-linux-gnu";
@@ -51,6 +52,7 @@ fn static_binary(library: &Path) -> Result<std::path::PathBuf> {
     // What is copied to other machines is a quarter as large without line tables.
     succeed(command.args(["--", "-C", "target-feature=+crt-static", "-C", "strip=debuginfo"]))?;
     let binary = target.join(TRIPLE).join("release/faultless");
-    let headers = output(Command::new("readelf").args(["--program-headers", "--wide"]).arg(&binary))?;
+    let readelf = tool("readelf", "binutils")?;
+    let headers = output(Command::new(readelf).args(["--program-headers", "--wide"]).arg(&binary))?;
     if headers.contains("INTERP") { wrong(format!("{} is not static", binary.display())) } else { Ok(binary) }
 }
