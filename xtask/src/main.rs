@@ -34,7 +34,7 @@ use failure::Failure;
 const USAGE: &str = "\
 usage: cargo xtask TASK [OPTIONS]
 
-  check                    rustfmt, clippy, cargo test; CI runs this, then instructions --check
+  check                    rustfmt, clippy, rustdoc, cargo test; CI runs this, then instructions --check
   programs [NAME...]       real programs under the library, with checked results
       --list               name them and stop
       --preload PATH       another library (default: libfaultless.so, built with profile dist)
@@ -84,8 +84,8 @@ fn main() -> ExitCode {
         Some("aarch64") => aarch64::run(arguments),
         Some("musl") => musl::run(arguments),
         Some("help") | None => {
-            print!("{USAGE}");
-            Ok(())
+            arguments.switch("--help");
+            arguments.end().map(|()| print!("{USAGE}"))
         }
         Some(other) => failure::usage(format!("no task is called {other:?} (cargo xtask help)")),
     };
