@@ -98,7 +98,10 @@ static void searches_take_no_fault(void) {
 /* Since Linux 6.18 a process may be told to do without huge pages but where they are asked for, as regions ask. */
 static void huge_pages_for_the_asking_are_not_said_to_be_kept_away(void) {
     enum { EXCEPT_ADVISED = 2 };
-    if (prctl(PR_SET_THP_DISABLE, 1, EXCEPT_ADVISED, 0, 0) != 0) return say_skipped("huge pages for the asking need Linux 6.18");
+    if (prctl(PR_SET_THP_DISABLE, 1, EXCEPT_ADVISED, 0, 0) != 0) {
+        say_skipped("huge pages for the asking need Linux 6.18");
+        return;
+    }
     for (int shared = 0; shared < 2; shared++) {
         fl_region *region = map((fl_region_options){.bytes = 8 * MIB, .shared = shared});
         fl_region_pages look;
@@ -272,7 +275,10 @@ static void what_is_locked_is_locked_however_many_map_it(void) {
     fl_region_options options = {.bytes = 4 * MIB, .shared = 1, .locked = 1};
     fl_region_error error;
     fl_region *region = fl_region_map(&options, &error), *opened;
-    if (region == NULL && error.code == FL_REGION_LIMIT_LOCKED_MEMORY) return say_skipped("4 MiB may not be locked");
+    if (region == NULL && error.code == FL_REGION_LIMIT_LOCKED_MEMORY) {
+        say_skipped("4 MiB may not be locked");
+        return;
+    }
     CHECK(region != NULL, "%s", error.message);
     CHECK((opened = fl_region_open_descriptor(fl_region_descriptor(region), FL_POPULATE_NOW, &error)) != NULL, "%s", error.message);
     fl_region_pages look, other;

@@ -122,7 +122,10 @@ static void locked_page(void) {
     size_t start = rss_bytes();
     unsigned char *p = malloc(64 * MIB);
     memset(p, 1, 64 * MIB);
-    if (mlock(p + 32 * MIB, 4096) != 0) return say_skipped("no page may be locked");
+    if (mlock(p + 32 * MIB, 4096) != 0) {
+        say_skipped("no page may be locked");
+        return;
+    }
     free(p);
     malloc_trim(0);
     expect_within(start, 2 * MIB, "64 MiB with one locked page, freed");
@@ -135,7 +138,10 @@ static void locked_for_a_while(void) {
     enum { COUNT = 64 };
     static unsigned char *block[COUNT];
     size_t start = rss_bytes();
-    if (mlockall(MCL_CURRENT | MCL_FUTURE) != 0) return say_skipped("memory may not be locked");
+    if (mlockall(MCL_CURRENT | MCL_FUTURE) != 0) {
+        say_skipped("memory may not be locked");
+        return;
+    }
     for (int i = 0; i < COUNT; i++) memset(block[i] = malloc(MIB), 1, MIB);
     for (int i = 0; i < COUNT; i++) free(block[i]);
     malloc_trim(0);

@@ -128,6 +128,18 @@ fn the_header_may_come_before_those_of_a_c_library_that_declares_sized_frees() {
     builds_and_runs("c++", "uses_header.cpp", "uses-header-first", &words);
 }
 
+#[test]
+fn the_headers_compile_without_a_warning_from_c99_and_cpp11_on() {
+    let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/malloc/include");
+    let c = ["c99", "c11"].map(|standard| ("cc", "regions.c", standard));
+    let cpp = ["c++11", "c++14", "c++17", "c++20"].map(|standard| ("c++", "regions.cpp", standard));
+    for (compiler, file, standard) in c.into_iter().chain(cpp) {
+        let mut compile = Command::new(compiler);
+        compile.args(["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-c", "-o", "/dev/null", "-I"]);
+        succeeds(compile.arg(&include).arg(format!("-std={standard}")).arg(source(file)));
+    }
+}
+
 /// A library of Rust, made without Cargo: the heap depends on nothing.
 fn rustc(kind: &str, name: &str, file: &Path, uses: &[&OsStr]) -> PathBuf {
     let library = build_folder().join(format!("lib{name}.{}", if kind == "rlib" { "rlib" } else { "a" }));
