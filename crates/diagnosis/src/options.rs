@@ -1,6 +1,6 @@
 //! The allocator's own variable, `FAULTLESS=key:value,key:value`: what in it will be ignored.
 
-/// Keys and the values they take; an empty list takes any value but none.
+/// Keys and the values they take; an empty list takes the start of a path.
 const OPTIONS: &[(&str, &[&str])] = &[
     ("stats", &["exit", "off"]),
     ("report", &[]),
@@ -10,6 +10,11 @@ const OPTIONS: &[(&str, &[&str])] = &[
     ("purger", &["auto", "off"]),
     ("huge_pages", &["never", "auto", "always"]),
 ];
+
+/// Most bytes of the start of a path.
+fn most_bytes(key: &str) -> usize {
+    if key == "trace" { 256 } else { 1024 }
+}
 
 /// The price of idle memory, which takes a number: microseconds of CPU time for a MiB in a second.
 const PRICE: &str = "thrift";
@@ -28,8 +33,13 @@ fn check_option(option: &str) -> Option<String> {
         return (!is_price).then(|| format!("{option} is ignored: {PRICE} takes a number from 1 to 1000000"));
     }
     match OPTIONS.iter().find(|(known, _)| *known == key) {
-        Some((_, values)) if values.contains(&value) || (values.is_empty() && !value.is_empty()) => None,
-        Some((_, [])) => Some(format!("{option} is ignored: {key} takes the start of a path")),
+        Some((_, [])) => {
+            let most = most_bytes(key);
+            let is_prefix = (1..=most).contains(&value.len());
+            (!is_prefix)
+                .then(|| format!("{option} is ignored: {key} takes the start of a path, 1 to {most} bytes"))
+        }
+        Some((_, values)) if values.contains(&value) => None,
         Some((_, values)) => Some(format!("{option} is ignored: {key} takes {}", values.join(", "))),
         None => {
             let known: Vec<&str> = OPTIONS.iter().map(|(known, _)| *known).chain([PRICE]).collect();
@@ -61,5 +71,8 @@ mod tests {
                 .contains("the options are stats, report, publish, trace, purge, purger, huge_pages, thrift")
         );
         assert!(messages[2].contains("start of a path"));
+        let long = |key, bytes| check(&format!("{key}:{}", "x".repeat(bytes))).len();
+        assert_eq!([long("report", 1024), long("report", 1025)], [0, 1]);
+        assert_eq!([long("trace", 256), long("trace", 257)], [0, 1]);
     }
 }
