@@ -136,6 +136,7 @@ fn a_command_that_cannot_be_run_gives_one_line_and_the_shells_number() {
     assert_refused(&["no-such-command"], 127, "no such command: no-such-command");
     assert_refused(&["/etc/passwd"], 126, "may not be executed");
     assert_refused(&["/tmp"], 126, "directory");
+    assert_refused(&["/dev/null"], 126, "no regular file");
     assert_refused(&["no\nsuch\x1b[31m"], 127, "no such command: no\\nsuch\\u{1b}[31m");
     assert_misused(&mut faultless(&["run"]), "");
     assert_misused(&mut faultless(&["run", "--no-such-option", "true"]), "--no-such-option");

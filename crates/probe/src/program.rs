@@ -14,6 +14,8 @@ use nix::libc;
 use nix::sys::statvfs::{FsFlags, statvfs};
 use nix::unistd::{AccessFlags, access, getegid, geteuid};
 
+use crate::mapped_file;
+
 /// How many scripts may follow each other; the kernel stops at five. Source: execve(2).
 const SCRIPTS_IN_A_ROW: usize = 5;
 
@@ -81,6 +83,10 @@ fn executable(path: &Path) -> Result<PathBuf, Option<&'static str>> {
     if metadata.is_dir() {
         return Err(Some("it is a directory"));
     }
+    // Opened to be inspected, a pipe would be waited for.
+    if !metadata.is_file() {
+        return Err(Some("it is no regular file"));
+    }
     if access(path, AccessFlags::X_OK).is_err() {
         return Err(Some("it may not be executed (chmod +x makes it so)"));
     }
@@ -110,7 +116,7 @@ pub fn chain(path: &Path) -> io::Result<Vec<ProgramFile>> {
 fn inspect(path: &Path) -> io::Result<ProgramFile> {
     let with_path = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
     let metadata = fs::metadata(path).map_err(with_path)?;
-    let kind = match File::open(path) {
+    let kind = match mapped_file::open_regular(path) {
         Ok(file) => kind(&file).map_err(with_path)?,
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => ProgramKind::Unreadable,
         Err(error) => return Err(with_path(error)),
@@ -183,6 +189,16 @@ mod tests {
         assert!(matches!(in_path, Err(LookupError::NotFound)), "a shell searches on: {in_path:?}");
         let below_a_file = find_in(OsStr::new("/etc/passwd/x"), None);
         assert!(matches!(below_a_file, Err(LookupError::NotFound)), "as a shell: {below_a_file:?}");
+    }
+
+    #[test]
+    fn a_pipe_that_may_be_executed_is_no_program_and_is_not_waited_for() {
+        let path = std::env::temp_dir().join(format!("faultless-pipe-program-{}", std::process::id()));
+        nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let (found, as_interpreter) = (find_in(path.as_os_str(), None), chain(&path));
+        fs::remove_file(&path).unwrap();
+        assert!(matches!(found, Err(LookupError::NotExecutable { .. })), "{found:?}");
+        assert!(as_interpreter.is_err(), "{as_interpreter:?}");
     }
 
     #[test]
