@@ -1,6 +1,6 @@
 /*
  * The recorder of `faultless churn --malloc`: a preload library that counts every call of malloc and its family, and
- * describes some of them, in a file that the tool maps, too. This file has the functions that programs call.
+ * describes some of them, in a file that the tool reads meanwhile. This file has the functions that programs call.
  *
  * It forwards to the next allocator, takes no lock, allocates nothing and waits for nobody: where there is no room, it
  * drops the description of an allocation and counts that. A child of fork begins a file of its own.
