@@ -66,6 +66,7 @@ pub fn bench(
     let plotted = form.zip(picture).map_or(Ok(()), |(form, file)| plot(&campaign, form, file));
     // A disk that is full by now costs its file and not the result.
     let table = trimmed(&bench::table::text(&campaign, terminal::columns()));
+    signals.let_through();
     let printed = match prints_samples {
         true => {
             let _ = write!(std::io::stderr(), "{table}");

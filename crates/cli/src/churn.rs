@@ -65,6 +65,7 @@ pub fn churn(
         (Seen::Malloc(recording), true) => churn::malloc_json::json(recording),
         (Seen::Malloc(recording), false) => churn::malloc_table::text(recording, terminal::columns()),
     };
+    signals.let_through();
     // A disk that is full by now costs its file and not the result.
     let printed = crate::print_report(&text);
     written.and(printed)?;

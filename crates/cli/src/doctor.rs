@@ -75,6 +75,7 @@ pub fn doctor(arguments: DoctorArguments, signals: &Signals) -> Result<Ending, F
     } else {
         consultation.text(terminal::columns())
     };
+    signals.let_through();
     let printed = crate::print_report(&text);
     drawn.and(printed)?;
     Ok(Ending::Exited(i32::from(!consultation.verdict.endings_agree)))

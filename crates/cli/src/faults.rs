@@ -65,6 +65,7 @@ pub fn faults(
         (false, true) => faults::tree::text(&recording),
         (false, false) => faults::table::text(&recording, terminal::columns()),
     };
+    signals.let_through();
     let printed = crate::print_report(&text);
     written.and(printed)?;
     Ok(Ending::Exited(0))

@@ -115,6 +115,26 @@ fn a_file_that_never_comes_is_not_waited_for_after_an_interrupt() {
 }
 
 #[test]
+fn a_reader_that_takes_no_result_does_not_keep_signals_waiting() {
+    let place = Place::new("unread");
+    // More than a pipe holds.
+    let remark = "x".repeat(1 << 20);
+    let text = format!(
+        r#"{{"format":"faultless-churn-recording/1","tool_version":"0.1.0","subject":"x","mechanism":"ptrace","observed_ns":1,
+        "processes":1,"threads_started":0,"execs":0,"lost_calls":0,"cost_per_call_ns":null,"operations":{{}},"ended_mappings":{{}},
+        "live_mappings":{{"count":0,"bytes":0}},"cycles":[],"timeline":{{"step_ns":1,"calls":[],"returned_bytes":[]}},
+        "callers":[],"stacks":[],"remarks":["{remark}"]}}"#
+    );
+    let saved = place.write("saved", text);
+    let mut running = Running::start(faultless(&["churn", "--json", &saved]).stdout(Stdio::piped()));
+    wait_until(|| state(running.pid()) == Some('S'));
+    sleep(Duration::from_millis(100));
+    send("TERM", running.pid());
+    let ended = running.end_within(Duration::from_secs(10));
+    assert_eq!(ended.and_then(|status| status.signal()), Some(15));
+}
+
+#[test]
 fn a_file_that_is_too_large_is_refused_unread() {
     let place = Place::new("large");
     for (words, head) in READERS.iter().filter(|(words, _)| words[0] != "watch") {

@@ -155,6 +155,17 @@ impl Signals {
         }
         None
     }
+
+    /// The work is done and nothing is left to be cleaned up: those that ask us to end do so at once from here on, however long a
+    /// reader takes for the result. One that came before asked for the end of the work.
+    pub fn let_through(&self) {
+        while self.pending_interruption().is_some() {}
+        let mut interruptions = SigSet::empty();
+        for signal in INTERRUPTIONS.iter().filter(|signal| !self.original_mask.contains(**signal)) {
+            interruptions.add(*signal);
+        }
+        let _ = sigprocmask(SigmaskHow::SIG_UNBLOCK, Some(&interruptions), None);
+    }
 }
 
 fn is_ignored(signal: Signal) -> io::Result<bool> {

@@ -49,6 +49,7 @@ pub fn consult(pid: i32, arguments: &DoctorArguments, signals: &Signals) -> Resu
         faults: observed.faults,
         remarks,
     };
+    signals.let_through();
     crate::print_report(&match arguments.json {
         true => json(&consultation),
         false => consultation.text(terminal::columns()),
