@@ -176,6 +176,21 @@ fn calls_beyond_all_measure_are_damage() {
     assert!(refusal(&place, &["churn"], text.as_bytes()).contains("more calls than there can be"));
 }
 
+/// The head of a core file of x86-64: of 64 bits, little-endian, of type 4, with a table of no segments.
+fn core_head() -> Vec<u8> {
+    let parts = [
+        b"\x7fELF\x02\x01\x01".as_slice(),
+        &[0; 9],
+        &[4, 0, 62, 0, 1],
+        &[0; 11],
+        &[64],
+        &[0; 21],
+        &[56],
+        &[0; 9],
+    ];
+    parts.concat()
+}
+
 #[test]
 fn a_file_that_is_no_recording_of_the_instrument_is_not_taken_for_a_command() {
     let place = Place::new("mistaken");
@@ -190,19 +205,8 @@ fn a_file_that_is_no_recording_of_the_instrument_is_not_taken_for_a_command() {
             assert!(text.contains(&says), "{other}: {text}");
         }
     }
-    // The head of a core file of x86-64: of 64 bits, little-endian, of type 4, with a table of no segments.
-    let core = [
-        b"\x7fELF\x02\x01\x01".as_slice(),
-        &[0; 9],
-        &[4, 0, 62, 0, 1],
-        &[0; 11],
-        &[64],
-        &[0; 21],
-        &[56],
-        &[0; 9],
-    ];
     for subcommand in ["faults", "churn", "map"] {
-        let text = refusal(&place, &[subcommand], &core.concat());
+        let text = refusal(&place, &[subcommand], &core_head());
         assert!(text.contains("saved is a core file: show it with `faultless heap "), "{text}");
     }
     for (subcommand, wanted) in [
@@ -242,6 +246,16 @@ fn a_file_that_was_cut_off_is_said_to_be() {
             assert!(text.contains("it was cut off"), "{words:?}: {text}");
         }
     }
+}
+
+#[test]
+fn a_core_file_in_a_pipe_is_told_to_be_unpacked_into_a_file() {
+    let place = Place::new("unpacked");
+    let core = place.write("dump", core_head());
+    let mut cat = Command::new("cat").arg(&core).stdout(Stdio::piped()).spawn().unwrap();
+    let mut heap = faultless(&["heap", "/dev/stdin"]);
+    assert_refused(heap.stdin(cat.stdout.take().unwrap()), 1, "unpack it into a file");
+    cat.wait().unwrap();
 }
 
 #[test]

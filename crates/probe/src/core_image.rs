@@ -1,7 +1,7 @@
 //! The memory of a process that left a core file.
 
 use std::fmt;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -21,6 +21,8 @@ pub struct ImageError {
 #[derive(Debug)]
 enum Reason {
     Read(io::Error),
+    /// It is a pipe, as from what unpacks it, or a device.
+    NoFile,
     Core(CoreError),
 }
 
@@ -29,6 +31,10 @@ impl fmt::Display for ImageError {
         let path = self.path.display();
         match &self.reason {
             Reason::Read(error) => write!(out, "cannot read {path}: {error}"),
+            Reason::NoFile => write!(
+                out,
+                "cannot read {path}: a core file is read here and there, and not from a pipe; unpack it into a file"
+            ),
             Reason::Core(error) => write!(out, "cannot use {path}: {error}"),
         }
     }
@@ -53,6 +59,10 @@ impl CoreImage {
     /// [`ImageError`].
     pub fn open(path: &Path) -> Result<Self, ImageError> {
         let failed = |reason| ImageError { path: path.to_owned(), reason };
+        // Looked at first: a pipe would be waited for.
+        if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
+            return Err(failed(Reason::NoFile));
+        }
         let file = File::open(path).map_err(|error| failed(Reason::Read(error)))?;
         let file_bytes = file.metadata().map_err(|error| failed(Reason::Read(error)))?.len();
         Self::read(file, file_bytes).map_err(failed)
