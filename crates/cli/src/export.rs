@@ -108,14 +108,15 @@ pub fn export(arguments: &ExportArguments, signals: &Signals) -> Result<Ending, 
         }
         None => None,
     };
-    if let Some(server) = server {
-        say(&format!("metrics at http://{}/metrics", server.address()));
-        server.serve(&page)?;
-    }
+    // Before the server, which takes room for as many threads as there may be.
     let looks = [(Look::Heap, arguments.heap), (Look::Map, arguments.map)];
     let looks: Vec<_> = looks.into_iter().filter(|(_, every)| !every.is_zero()).collect();
     if !arguments.once && !looks.is_empty() {
-        looks::follow(Arc::clone(&page), looks.clone());
+        looks::follow(Arc::clone(&page), looks.clone())?;
+    }
+    if let Some(server) = server {
+        say(&format!("metrics at http://{}/metrics", server.address()));
+        server.serve(&page)?;
     }
     let audience = Scraped {
         page: Arc::clone(&page),

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use exporter::{PATIENCE, ask, scrape, serve, value, wait_until};
 use place::Place;
 use running::{Running, is_so_within, send};
+use tool::{after, errors};
 
 #[test]
 fn who_asks_slowly_or_for_something_else_holds_nobody_up() {
@@ -111,5 +112,16 @@ fn many_who_ask_at_once_are_all_answered() {
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
         assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+    }
+}
+
+#[test]
+fn where_addresses_have_room_for_few_threads_fewer_answer() {
+    let under = |kib: u64, words: &[&str]| after(&format!("ulimit -v {kib}"), words).output().unwrap();
+    let starts = |kib: &u64| under(*kib, &["--version"]).status.success();
+    let least = (1..64).map(|step| step << 14).find(starts).unwrap();
+    for more in (8 << 10..48 << 10).step_by(8 << 10) {
+        let output = under(least + more, &["export", "--listen", "127.0.0.1:0", "--", "true"]);
+        assert!(output.status.success(), "{least} + {more} KiB: {}", errors(&output));
     }
 }

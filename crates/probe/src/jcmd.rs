@@ -97,7 +97,8 @@ fn ask(process: &Process, detail: &str) -> Result<String, String> {
         format!("cannot run {tool} as user {}: {error} (--nmt=FILE reads what jcmd printed elsewhere)", identity.uid)
     })?;
     // Its output is larger than a pipe holds, so it is read while it runs.
-    let (output, message) = (child.stdout.take().map(read_aside), child.stderr.take().map(read_aside));
+    let (output, message) =
+        (child.stdout.take().and_then(read_aside), child.stderr.take().and_then(read_aside));
     let begun = Instant::now();
     let left = || LIMIT.saturating_sub(begun.elapsed());
     let status = loop {
@@ -129,15 +130,15 @@ fn ask(process: &Process, detail: &str) -> Result<String, String> {
     Err(format!("jcmd {pid} VM.native_memory failed: {}", harmless(line)))
 }
 
-/// Reads a pipe to its end in a thread of its own.
-fn read_aside(pipe: impl Read + Send + 'static) -> Receiver<Vec<u8>> {
+/// Reads a pipe to its end in a thread of its own; none where there can be none.
+fn read_aside(pipe: impl Read + Send + 'static) -> Option<Receiver<Vec<u8>>> {
     let (send, receive) = channel();
-    std::thread::spawn(move || {
+    let read = move || {
         let mut bytes = Vec::new();
         let _ = pipe.take(MOST_BYTES).read_to_end(&mut bytes);
         let _ = send.send(bytes);
-    });
-    receive
+    };
+    std::thread::Builder::new().spawn(read).ok().map(|_| receive)
 }
 
 /// A line of somebody else's, short and without what a terminal would act upon.

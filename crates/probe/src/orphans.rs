@@ -63,7 +63,8 @@ impl Orphanage {
         };
         for child in living {
             let (pid, name) = (child.pid, child.name);
-            std::thread::spawn(move || reap(pid));
+            // Where there can be no thread it is waited for by init, after us.
+            let _ = std::thread::Builder::new().spawn(move || reap(pid));
             self.ended.push(Orphan { name, processor: Duration::ZERO, goes_on: true });
         }
         std::mem::take(&mut self.ended)

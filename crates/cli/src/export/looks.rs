@@ -41,8 +41,11 @@ struct Subject {
 }
 
 /// Goes on looking, at each process every so often, in a thread of its own; `kinds` are the looks, with the time between two.
-pub fn follow(page: Arc<MetricsPage>, kinds: Vec<(Look, Duration)>) {
-    std::thread::spawn(move || {
+///
+/// # Errors
+/// [`Failure::Failed`] where there can be no thread.
+pub fn follow(page: Arc<MetricsPage>, kinds: Vec<(Look, Duration)>) -> Result<(), Failure> {
+    let go_on = move || {
         let mut due: HashMap<(u32, u32, Look), Instant> = HashMap::new();
         let mut told = Told::default();
         loop {
@@ -65,7 +68,11 @@ pub fn follow(page: Arc<MetricsPage>, kinds: Vec<(Look, Duration)>) {
             }
             std::thread::sleep(PAUSE);
         }
-    });
+    };
+    let started = std::thread::Builder::new().spawn(go_on);
+    started
+        .map(drop)
+        .map_err(|error| Failure::Failed(format!("cannot start a thread that looks into processes: {error}")))
 }
 
 /// Looks at each of them once.

@@ -95,7 +95,7 @@ impl MetricsPage {
 }
 
 /// A panic ends the program, so nothing is left half changed.
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

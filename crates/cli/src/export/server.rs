@@ -3,13 +3,13 @@
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use faultless_report::plain::plain;
 use faultless_report::prometheus_text::CONTENT_TYPE;
 
-use super::page::MetricsPage;
+use super::page::{MetricsPage, locked};
 use crate::failure::Failure;
 
 /// Connections answered at once; more wait for their turn in the kernel.
@@ -160,11 +160,6 @@ impl Connections {
             self.leaving.push(idle);
         }
     }
-}
-
-/// A panic ends the program, so nothing is left half changed.
-fn locked(connections: &Mutex<Connections>) -> MutexGuard<'_, Connections> {
-    connections.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What was asked for.
