@@ -3,6 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use faultless_probe::file_limit::{self, NO_MORE_FILES};
 use faultless_probe::place::PrivateDirectory;
 use faultless_trial::command::Command;
 
@@ -26,6 +27,9 @@ pub fn private() -> Result<(PrivateDirectory, PathBuf), Failure> {
 
 /// What could not be written into a private directory: with the place where that lies and what to do, where the kernel refused.
 pub fn unwritten(what: &str, directory: &Path, error: &io::Error) -> Failure {
+    if file_limit::is_reached(error) {
+        return Failure::Failed(format!("cannot write {what}: {NO_MORE_FILES}"));
+    }
     // Only the kernel's reasons depend on the place.
     if error.raw_os_error().is_none() {
         return Failure::Failed(format!("cannot write {what}: {error}"));
@@ -49,6 +53,13 @@ pub fn demo(directory: &Path) -> Result<Command, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn where_no_more_files_may_be_open_another_place_is_not_said_to_help() {
+        let refused = unwritten("the demo", Path::new("/tmp/private"), &io::Error::from_raw_os_error(24));
+        let line = refused.into_message();
+        assert!(line.contains("ulimit -n") && !line.contains("TMPDIR"), "{line}");
+    }
 
     #[test]
     fn a_demo_that_finds_no_room_is_said_with_its_place_and_what_to_do() {
