@@ -319,16 +319,10 @@ fn check_environment(patient: &Patient, look: &Measurement, glibc: Option<(u32, 
         .iter()
         .map(|(name, value)| (name.to_string_lossy().into_owned(), value.to_string_lossy().into_owned()))
         .collect();
-    let missing_preloads: Vec<String> = patient
-        .environment
-        .get("LD_PRELOAD")
-        .map(|preload| {
-            preload_list::entries(&preload.to_string_lossy()).map(str::to_owned).collect::<Vec<_>>()
-        })
-        .unwrap_or_default()
-        .into_iter()
-        .filter(|entry| entry.contains('/') && !Path::new(entry).exists())
-        .collect();
+    let preload = patient.environment.get("LD_PRELOAD").map(|value| value.to_string_lossy());
+    let is_missing = |entry: &&str| entry.contains('/') && !Path::new(entry).exists();
+    let entries = preload_list::entries(preload.as_deref().unwrap_or_default());
+    let missing_preloads: Vec<String> = entries.filter(is_missing).map(str::to_owned).collect();
     let tunables =
         target::loader(&patient.command.program).map(|path| loader::tunables(&path)).unwrap_or_default();
     check(&Facts {
