@@ -2,7 +2,7 @@
 
 use crate::exit_status;
 
-/// A line, and what it does where that does not go without saying.
+/// A line, and what it does.
 pub type Example = (&'static str, &'static str);
 
 /// What to type, by command.
@@ -57,7 +57,7 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         &[
             ("faultless watch -- ./program", "a command, as a chart"),
             ("faultless watch --name postgres --lines", "all of a name, as lines"),
-            ("faultless watch --for 1m --record w.rec --plot w.svg --pid 4711", ""),
+            ("faultless watch --for 1m --record w.rec --plot w.svg --pid 4711", "a minute, kept and drawn"),
             ("faultless watch --replay w.rec", "the recording again"),
         ],
     ),
@@ -99,7 +99,7 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         &[
             ("faultless manual | man -l -", "read it"),
             ("faultless manual > /usr/local/share/man/man1/faultless.1", "install it"),
-            ("faultless manual --completions bash > /etc/bash_completion.d/faultless", ""),
+            ("faultless manual --completions bash > /etc/bash_completion.d/faultless", "completions"),
         ],
     ),
 ];
@@ -113,7 +113,7 @@ pub fn of(command: &str) -> &'static [Example] {
 pub fn and_statuses(command: &str) -> String {
     let lines = of(command);
     let width = lines.iter().map(|(line, _)| line.len()).max().unwrap_or(0);
-    let row = |(line, meaning): &Example| format!("  {line:width$}  {meaning}").trim_end().to_owned();
+    let row = |(line, meaning): &Example| format!("  {line:width$}  {meaning}");
     let rows: Vec<String> = lines.iter().map(row).collect();
     format!("Examples:\n{}\n\n{}", rows.join("\n"), exit_status::of(command))
 }
@@ -129,7 +129,8 @@ mod tests {
         for command in Arguments::command().get_subcommands() {
             let name = command.get_name();
             assert!(!of(name).is_empty(), "{name}");
-            for (line, _) in of(name) {
+            for (line, meaning) in of(name) {
+                assert!(!meaning.is_empty(), "{line}");
                 let typed = line.split(' ').take_while(|word| !["|", ">", "<"].contains(word));
                 assert!(line.starts_with(&format!("faultless {name}")), "{line}");
                 assert!(Arguments::try_parse_from(typed).is_ok(), "{line}");
