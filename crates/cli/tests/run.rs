@@ -233,6 +233,16 @@ fn without_a_cache_a_temporary_file_serves_and_goes() {
 }
 
 #[test]
+fn where_no_more_files_may_be_open_no_other_place_is_asked_for() {
+    let place = Place::new("nofiles");
+    // The summary's file takes the last descriptor.
+    let mut command =
+        tool::after("ulimit -n 4", &["run", "--json", &place.file("summary.json"), "--", "true"]);
+    let line = tool::assert_refused(&mut command, 1, "ulimit -n");
+    assert!(!line.contains("TMPDIR"), "{line}");
+}
+
+#[test]
 fn signals_that_are_ignored_stay_ignored_in_the_command() {
     let ignored = |signals: &str, words: &[&str]| {
         let mut command = Command::new("/usr/bin/env");

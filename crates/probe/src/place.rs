@@ -12,6 +12,7 @@ use faultless_records::preload_list::{self, refusal_of_option, refusal_of_preloa
 use nix::sys::statvfs::{FsFlags, statvfs};
 use nix::unistd::geteuid;
 
+use crate::file_limit::{self, NO_MORE_FILES};
 use crate::left_behind;
 
 /// How often a place may vanish that is being made. Some places (`/proc`) say that of each.
@@ -44,7 +45,7 @@ impl PrivateDirectory {
     /// Makes one in `TMPDIR`, or where that is not set in the first usual place that can hold a library.
     ///
     /// # Errors
-    /// One line that says which place was refused, why, and what to do.
+    /// One line that says what was refused, why, and what to do.
     pub fn create() -> io::Result<Self> {
         let places: Vec<PathBuf> = match std::env::var_os("TMPDIR").filter(|place| !place.is_empty()) {
             Some(place) => vec![PathBuf::from(place)],
@@ -54,6 +55,8 @@ impl PrivateDirectory {
         for place in places {
             match Self::create_in(&place) {
                 Ok(directory) => return Ok(directory),
+                // Another place would not help.
+                Err(error) if file_limit::is_reached(&error) => return Err(io::Error::other(NO_MORE_FILES)),
                 Err(error) => refusals.push(format!("{}: {error}", place.display())),
             }
         }
