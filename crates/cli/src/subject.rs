@@ -1,6 +1,7 @@
 //! What a command looks at: a process that runs already.
 
 use std::os::unix::fs::FileExt;
+use std::sync::Once;
 
 use faultless_probe::halt::{self, Halt};
 use faultless_probe::proc_view::{self, Obstacle};
@@ -95,10 +96,12 @@ fn children(pids: &[i32]) -> Option<String> {
     Some(format!("anything of {children}"))
 }
 
-/// Says of a process that is stopped that there is nothing to wait for; the same as a remark.
+/// Says of a process that is stopped that there is nothing to wait for, once: doctor looks at it with several instruments. The same as
+/// a remark.
 fn say_if_stopped(process: &Process) -> Option<String> {
+    static SAID: Once = Once::new();
     let (says, remark) = stopped(process.pid(), process.name(), halt::of(process)?);
-    crate::say(&says);
+    SAID.call_once(|| crate::say(&says));
     Some(remark)
 }
 
