@@ -205,7 +205,7 @@ fn operations(pattern: Pattern) -> &'static [Operation] {
 fn sentence(finding: &Finding, part_of_malloc: Option<f64>) -> String {
     let (smallest, largest) = finding.range_bytes;
     let pages = pages(finding.pages_each);
-    let rate = format!("{} times a second", whole(finding.per_second));
+    let rate = rate(finding.per_second);
     let gap = span(finding.gap_ns);
     match finding.pattern {
         Pattern::Mapping => mapped_and_unmapped(finding, part_of_malloc),
@@ -246,7 +246,7 @@ fn sentence(finding: &Finding, part_of_malloc: Option<f64>) -> String {
 fn mapped_and_unmapped(finding: &Finding, part_of_malloc: Option<f64>) -> String {
     let (smallest, largest) = finding.range_bytes;
     let pages = pages(finding.pages_each);
-    let rate = format!("{} times a second", whole(finding.per_second));
+    let rate = rate(finding.per_second);
     let gap = span(finding.gap_ns);
     let blocks = size(smallest.saturating_sub(MAPPED_OVERHEAD_BYTES));
     let sizes = range(smallest, largest);
@@ -297,10 +297,10 @@ fn remedy(pattern: Pattern, part_of_malloc: Option<f64>) -> &'static str {
 /// and what is beyond the memory limit. Source: runtime/mgcscavenge.go of Go 1.26.
 fn of_go(finding: &Finding) -> String {
     format!(
-        "Go's run time (its scavenger) gives the same pages back again and again, {} each time, every {}; {} times a second",
+        "Go's run time (its scavenger) gives the same pages back again and again, {} each time, every {}; {}",
         pages(finding.pages_each),
         span(finding.gap_ns),
-        whole(finding.per_second)
+        rate(finding.per_second)
     )
 }
 
@@ -313,11 +313,11 @@ fn of_runtime(runtime: &Runtime, finding: &Finding) -> String {
         _ => format!("maps {} and unmaps it", range(finding.range_bytes.0, finding.range_bytes.1)),
     };
     format!(
-        "{}'s memory manager {what} {} later, {} each time; {} times a second",
+        "{}'s memory manager {what} {} later, {} each time; {}",
         runtime.language,
         span(finding.gap_ns),
         pages(finding.pages_each),
-        whole(finding.per_second)
+        rate(finding.per_second)
     )
 }
 
@@ -326,6 +326,15 @@ fn pages(number: f64) -> String {
         number if number < 1.05 => "1 page".into(),
         number if number < 10.0 && (number - number.round()).abs() >= 0.05 => format!("{number:.1} pages"),
         number => format!("{} pages", whole(number)),
+    }
+}
+
+/// How often something happens: what is large and comes seldom is not told as never.
+fn rate(per_second: f64) -> String {
+    match per_second {
+        seldom if seldom < 0.95 => format!("{seldom:.2} times a second"),
+        few if few < 9.95 => format!("{few:.1} times a second"),
+        many => format!("{} times a second", whole(many)),
     }
 }
 

@@ -492,3 +492,9 @@ fn a_damaged_recording_in_which_the_last_time_comes_before_the_first_ends_nothin
     recording.cycles.iter_mut().for_each(|cycle| cycle.seen_ns = (2, 1));
     assert_eq!(findings(&recording).len(), 1);
 }
+
+#[test]
+fn what_comes_less_than_once_a_second_is_not_told_as_never() {
+    let rates = [0.04, 1.2, 31_250.0].map(rate);
+    assert_eq!(rates, ["0.04 times a second", "1.2 times a second", "31,300 times a second"]);
+}
