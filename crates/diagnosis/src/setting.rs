@@ -28,7 +28,7 @@ pub const VARIABLES: &[(&str, &str)] = &[
 /// glibc's starting value of both thresholds.
 pub const DEFAULT_THRESHOLD_BYTES: u64 = 128 << 10;
 
-/// Largest mmap threshold that glibc accepts on 64-bit machines; a higher one is ignored.
+/// Largest mmap threshold that every version of glibc accepts on 64-bit machines; before 2.35 a higher one is ignored.
 /// Source: `HEAP_MAX_SIZE / 2` in glibc's `malloc/arena.c`.
 pub const LARGEST_MMAP_THRESHOLD_BYTES: u64 = 32 << 20;
 

@@ -139,7 +139,7 @@ fn mmap_part(churned: &[LargeBin]) -> Option<Part> {
         (Setting { variable: "MALLOC_MMAP_THRESHOLD_", value: threshold_bytes.to_string() }, reason)
     } else {
         let reason = format!(
-            "{seen}; glibc accepts no threshold above {}, so mapping single blocks is switched off",
+            "{seen}; before 2.35 glibc accepts no threshold above {}, so mapping single blocks is switched off",
             size(LARGEST_MMAP_THRESHOLD_BYTES)
         );
         (Setting { variable: "MALLOC_MMAP_MAX_", value: "0".into() }, reason)
