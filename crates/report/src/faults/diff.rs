@@ -18,8 +18,8 @@ const FUNCTIONS: usize = 20;
 pub fn text(comparison: &Comparison, columns: Option<usize>) -> String {
     let (before, after) = comparison.all;
     let mut text = format!(
-        "{} page faults in {} s before, {} in {} s after",
-        whole(before),
+        "{} in {} s before, {} in {} s after",
+        several(before.round() as u64, "page fault"),
         seconds_of(comparison.seconds.0),
         whole(after),
         seconds_of(comparison.seconds.1)

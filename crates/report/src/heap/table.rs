@@ -415,9 +415,9 @@ fn flaw_line(arenas: &[&Arena], walk: &HeapWalk, what: &str) -> Option<String> {
     let first = arenas.first()?;
     let reason = first.flaw.as_ref().map(flaw_text).unwrap_or_default();
     Some(format!(
-        "~ {} of {} arenas {what} ({:#x}, at attempt {}: {reason}): their figures are near, not exact.",
+        "~ {} of {} {what} ({:#x}, at attempt {}: {reason}): figures there are near, not exact.",
         arenas.len(),
-        walk.arenas.len(),
+        several(walk.arenas.len() as u64, "arena"),
         first.address,
         first.attempts
     ))

@@ -1,5 +1,6 @@
 //! Two maps compared, for people: what grew and what shrank.
 
+use std::cmp::Ordering;
 use std::fmt::Write;
 
 use comfy_table::Cell;
@@ -49,14 +50,13 @@ fn names(before: &SavedTotals, after: &SavedTotals) -> String {
 fn heading(before: &SavedTotals, after: &SavedTotals, changes: &[Change]) -> String {
     let sum = |get: fn(&Change) -> u64| changes.iter().map(get).sum::<u64>();
     let (old, new) = (sum(|change| change.before.rss_bytes), sum(|change| change.after.rss_bytes));
-    let verb = if new >= old { "grew" } else { "shrank" };
-    let mut text = format!(
-        "{}: resident memory {verb} by {}, from {} to {}",
-        names(before, after),
-        size(new.abs_diff(old)),
-        size(old),
-        size(new)
-    );
+    let by = size(new.abs_diff(old));
+    let what = match new.cmp(&old) {
+        Ordering::Less => format!("shrank by {by}, from {} to {}", size(old), size(new)),
+        Ordering::Equal => format!("is the same, {}", size(new)),
+        Ordering::Greater => format!("grew by {by}, from {} to {}", size(old), size(new)),
+    };
+    let mut text = format!("{}: resident memory {what}", names(before, after));
     let largest = changes.first().filter(|change| change.after.rss_bytes != change.before.rss_bytes);
     if let Some(change) = largest {
         let _ = write!(
@@ -149,5 +149,7 @@ mod tests {
         let heaps = text.lines().find(|line| line.trim().starts_with("glibc")).unwrap();
         let words: Vec<&str> = heaps.split_whitespace().collect();
         assert_eq!(words[2..], ["1.0", "5.0", "+4.0", "·", "·", "+128.0", "+2"]);
+        let same = heading(&map("a", true), &map("b", true), &changes[1..]);
+        assert_eq!(same, "a → b: resident memory is the same, 7 B");
     }
 }
