@@ -142,7 +142,7 @@ fn the_top_of_the_main_heap_is_told_from_what_a_free_never_gives_back() {
     assert!(!as_it_is.contains("a free gives back only the end of a heap"), "{as_it_is}");
     let remedied = seen(&[], Some("131072"));
     assert!(!remedied.contains("Most of what is trapped"), "the remedy helps: {remedied}");
-    for (bytes, shown) in [("1000000000", "953.7 MiB"), ("62914560", "60 MiB")] {
+    for (bytes, shown) in [("1000000000", "953.7 MiB"), ("62914560", "60 MiB"), ("-1", "-1 (never)")] {
         let set = seen(&[bytes], None);
         assert!(set.contains(&format!("trim threshold, {shown} here, which the program")), "{set}");
         assert!(!set.contains("glibc raised") && !set.contains("MALLOC_TRIM_THRESHOLD_"), "{set}");

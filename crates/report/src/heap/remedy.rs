@@ -63,7 +63,9 @@ fn lowered(hold: Hold) -> String {
             "which the program or its environment has set. A lower one, set there, gives more back at such a free"
         }
     };
-    format!("{what}, {} here, {why}", size(hold.bytes()))
+    // What mallopt and the environment take as -1.
+    let amount = if hold.bytes() == u64::MAX { "-1 (never)".to_owned() } else { size(hold.bytes()) };
+    format!("{what}, {amount} here, {why}")
 }
 
 /// Why so much of a Faultless process is free and resident, where that is worth a word: blocks in use keep what lies between them. What is
