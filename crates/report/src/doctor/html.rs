@@ -124,7 +124,8 @@ fn to_paste(consultation: &Consultation) -> String {
 }
 
 fn under_heading(heading: &str, lines: &[String]) -> String {
-    let lines: Vec<String> = lines.iter().map(|line| escape(line)).collect();
+    // A word of the command may have lines of its own.
+    let lines: Vec<String> = lines.iter().flat_map(|line| line.split('\n')).map(escape).collect();
     match lines.is_empty() {
         true => String::new(),
         false => format!("<div class=\"paste\"><b>{heading}</b><pre>{}</pre></div>\n", lines.join("\n")),
