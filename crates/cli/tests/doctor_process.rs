@@ -5,10 +5,12 @@ mod place;
 mod running;
 mod tool;
 
+use std::fs;
+use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 use place::Place;
-use running::Running;
+use running::{Running, stopped, wait_until};
 use serde_json::Value;
 use tool::{assert_refused, errors, faultless, json, text};
 
@@ -115,4 +117,22 @@ fn what_belongs_to_a_command_is_refused_of_a_process() {
     assert_eq!(output.status.code(), Some(2), "{}", errors(&output));
     assert_refused(&mut faultless(&["doctor", "--pid", "0"]), 2, "a process number is above 0");
     assert_refused(&mut faultless(&["doctor", "--pid", "999999999"]), 1, "no process 999999999");
+}
+
+#[test]
+fn a_process_that_is_stopped_is_said_to_be_once() {
+    let running = stopped();
+    let pid = running.pid();
+    let output = faultless(&["doctor", "--json", "--for", "200ms", "--pid", &pid]).output().unwrap();
+    assert_eq!(errors(&output).matches("is stopped (state T)").count(), 1, "{}", errors(&output));
+    let remarks = json(&output)["remarks"].to_string();
+    assert_eq!(remarks.matches("stopped, as it was when we began").count(), 1, "{remarks}");
+}
+
+#[test]
+fn what_a_server_wrote_over_its_command_line_is_no_line_to_try() {
+    let running = Running::start(Command::new("sleep").arg0("nginx: worker process").arg("600"));
+    wait_until(|| fs::read(format!("/proc/{}/cmdline", running.pid())).unwrap().starts_with(b"nginx"));
+    let report = consultation(&running);
+    assert_eq!(report["command"], serde_json::json!([]), "{report}");
 }

@@ -1,5 +1,6 @@
 //! `faultless doctor --pid`: looks at a running process with every instrument for a moment, and says what was found.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use faultless_probe::clock;
@@ -34,6 +35,10 @@ pub fn consult(pid: i32, arguments: &DoctorArguments, signals: &Signals) -> Resu
     let before = Reading::of(&process)?;
     let observed = observe(pid, limit, signals, &mut remarks);
     let after = Reading::of(&process)?;
+    // Else the recording has it among its remarks.
+    if observed.faults.is_none() {
+        remarks.extend(subject::unseen(&process));
+    }
     let map = map::look(&process, map::Manner::default())?;
     let heap = heap::process::look(&process, Manner::Running);
     let heap = heap.map_err(|failure| remarks.push(unseen("its heaps", failure))).ok();
@@ -130,11 +135,16 @@ fn of_faults(pid: i32, limit: Duration) -> FaultsArguments {
     }
 }
 
-/// The words of its command line; none of a process that has overwritten them.
+/// The words of its command line; none of a process that has overwritten them, as servers do (`nginx: worker process`).
 fn words(process: &Process) -> Vec<String> {
     let bytes = process.read("cmdline").unwrap_or_default();
     let Some((0, words)) = bytes.split_last() else { return Vec::new() };
-    words.split(|byte| *byte == 0).map(|word| String::from_utf8_lossy(word).into_owned()).collect()
+    let words = words.split(|byte| *byte == 0).map(|word| String::from_utf8_lossy(word).into_owned());
+    let words: Vec<String> = words.collect();
+    let program = process.link("exe").unwrap_or_default();
+    let is_title =
+        |first: &String| first.contains(' ') && Path::new(first).file_name() != program.file_name();
+    if words.first().is_some_and(is_title) { Vec::new() } else { words }
 }
 
 /// What a process has and has used at one moment.

@@ -112,13 +112,19 @@ impl ProcessConsultation {
         let has = |concern| findings.iter().any(|finding| finding.concern == concern);
         let wasted: Vec<&str> = findings.iter().filter_map(|finding| finding.waste.as_deref()).collect();
         if !wasted.is_empty() {
-            return format!(
-                "its allocator wastes {}; the lines below try what helps on a new process",
-                wasted.join(" and ")
-            );
+            let below = match self.line_to_try() {
+                Some(_) => "; the lines below try what helps on a new process",
+                None => "",
+            };
+            return format!("its allocator wastes {}{below}", wasted.join(" and "));
         }
         if has(Concern::Faults) {
             return match self.are_calls_seen() {
+                true if has(Concern::Thrash) => {
+                    "its allocator is not seen to cause its page faults: what is given back and taken again is not its doing, as far as \
+                     call chains tell"
+                        .into()
+                }
                 true => {
                     "its allocator is not the cause of its page faults: nothing is given back and taken again"
                         .into()
@@ -181,12 +187,15 @@ impl ProcessConsultation {
     #[must_use]
     pub fn text(&self, columns: Option<usize>) -> String {
         let fit = |text| fitted(text, columns);
+        let shown = |line: String| line.split('\n').map(plain).collect::<Vec<_>>().join("\n");
+        let to_try = self.line_to_try().into_iter().map(shown);
         [
             fit(self.heading()),
             fit(self.found()),
             fit(self.limits()),
             fit(format!("Verdict: {}.\n", self.verdict())),
-            under_heading("To try remedies on a new process of it", self.line_to_try().into_iter().collect()),
+            // The words are another's; an end of line in them stays one, so that a shell takes the line as it is.
+            under_heading("To try remedies on a new process of it", to_try.collect()),
             under_heading("To look further", self.lines_to_look_further()),
         ]
         .concat()
@@ -196,14 +205,16 @@ impl ProcessConsultation {
         let activity = &self.activity;
         let mut text =
             format!("{} ({}): {} resident", plain(&self.name), self.pid, size(activity.rss_after_bytes));
-        if let Some(peak) = activity.peak_rss_bytes.filter(|peak| *peak > activity.rss_after_bytes) {
-            let _ = write!(text, ", {} at its peak", size(peak));
+        let peak = activity.peak_rss_bytes.filter(|peak| *peak > activity.rss_after_bytes).map(size);
+        // It may be more by less than is written.
+        if let Some(peak) = peak.filter(|peak| *peak != size(activity.rss_after_bytes)) {
+            let _ = write!(text, ", {peak} at its peak");
         }
         let _ = write!(text, ", {}", several(activity.threads.into(), "thread"));
         if self.map.is_measured() {
             text += &table::largest_kinds(&self.map, self.map.sum().rss_bytes);
         }
-        let _ = write!(text, "\nObserved for {} s as it runs: ", seconds_of(activity.seconds));
+        let _ = write!(text, "\nObserved for {} s: ", seconds_of(activity.seconds));
         let all = activity.minor_faults + activity.major_faults;
         text += &match all {
             0 => "no page fault".to_owned(),

@@ -1,11 +1,12 @@
 //! What is worth a word of a running process.
 
 use faultless_diagnosis::churn::thrash;
+use faultless_diagnosis::classification::kind::Kind;
 use faultless_diagnosis::glibc_heap::trap::is_in_use;
 use faultless_diagnosis::glibc_heap::walk::HeapWalk;
 use faultless_records::quantity::{percent, seconds_of, several, size, whole};
 
-use super::ProcessConsultation;
+use super::{Activity, ProcessConsultation};
 use crate::faults::answer;
 use crate::heap::FaultlessHeap;
 use crate::heap::remedy::remedy;
@@ -100,6 +101,8 @@ const LEAST_TRAPPED_BYTES: u64 = 4 << 20;
 /// In a smaller process it does not matter whose the memory is.
 const LEAST_RSS_BYTES: u64 = 16 << 20;
 const NOTABLE_PART: u64 = 10;
+/// From this part of what is resident on what nothing is known of decides whose most of it is.
+const MUCH_UNKNOWN: f64 = 0.5;
 /// A page fault takes 0.25 to 2 µs: from so many a second on it is a quarter of a percent of a processor's time at least.
 const LEAST_FAULTS_PER_SECOND: f64 = 10_000.0;
 /// One that needs I/O takes 0.1 to 10 ms.
@@ -115,14 +118,15 @@ pub fn of(seen: &ProcessConsultation) -> Vec<Finding> {
     findings.extend(swap(seen));
     let of_heap = heap(seen);
     // Where malloc has little, what of it is in use explains nothing.
-    findings.extend(elsewhere(seen));
+    findings.extend(elsewhere(seen).or_else(|| unknown(seen)));
     findings.extend(of_heap);
     findings.extend(served(seen));
     if seen.map.is_measured() {
         let lines = foot::what_else_is_resident(&seen.map);
         findings.extend(lines.lines().map(|line| Finding::new(Concern::Residence, line.to_owned())));
     }
-    findings.extend(seen.churn.iter().flat_map(thrash::findings).map(of_thrash));
+    findings
+        .extend(seen.churn.iter().flat_map(thrash::findings).map(|found| of_thrash(found, &seen.activity)));
     findings.extend(page_faults(seen));
     findings.extend(growth(seen));
     findings
@@ -138,7 +142,7 @@ fn memory_limit(seen: &ProcessConsultation) -> Option<Finding> {
         Finding::new(
             Concern::MemoryLimit,
             format!(
-                "its control group {} may use {}, and {part} of that is memory that the kernel cannot drop: at the limit it ends a process",
+                "its control group {} may use {}, and {part} of that is memory that the kernel cannot drop: at the limit it swaps, if it may, and else ends a process",
                 group.path,
                 size(limit)
             ),
@@ -160,7 +164,7 @@ fn swap(seen: &ProcessConsultation) -> Option<Finding> {
 fn elsewhere(seen: &ProcessConsultation) -> Option<Finding> {
     let (all, mallocs) = (seen.map.sum().rss_bytes, seen.malloc_bytes());
     // What nothing is known of may be malloc's.
-    let is_known = seen.map.unknown_share() < 0.5 && seen.map.unseen_allocator().is_none();
+    let is_known = seen.map.unknown_share() < MUCH_UNKNOWN && seen.map.unseen_allocator().is_none();
     (is_known && all >= LEAST_RSS_BYTES && mallocs < all / 2).then(|| {
         let part = percent(mallocs as f64 / all as f64);
         Finding::new(
@@ -173,13 +177,31 @@ fn elsewhere(seen: &ProcessConsultation) -> Option<Finding> {
     })
 }
 
+/// An allocator that is loaded, and whose memory bears no mark, is named by what is said of residence.
+fn unknown(seen: &ProcessConsultation) -> Option<Finding> {
+    let (all, part) = (seen.map.sum().rss_bytes, seen.map.unknown_share());
+    (all >= LEAST_RSS_BYTES && part >= MUCH_UNKNOWN && seen.map.unseen_allocator().is_none()).then(|| {
+        Finding::new(
+            Concern::Residence,
+            format!(
+                "{} of what is resident ({}) is memory of which nothing proves whose it is: the program's own mappings, or those of an \
+                 allocator that is linked into it",
+                size(seen.map.rss_bytes(Kind::Unknown)),
+                percent(part)
+            ),
+        )
+    })
+}
+
 fn heap(seen: &ProcessConsultation) -> Option<Finding> {
     let walks = &seen.heap.as_ref()?.walks;
     let sum = |of: fn(&HeapWalk) -> u64| walks.iter().map(of).sum::<u64>();
     let trapped = sum(|walk| if walk.residency_is_known { walk.total.trapped_bytes() } else { 0 });
     let resident = sum(|walk| walk.total.holding.resident_bytes + walk.mapped.resident_bytes);
     let most_trapped = walks.iter().max_by_key(|walk| walk.total.trapped_bytes())?;
-    if trapped >= LEAST_TRAPPED_BYTES && trapped >= seen.activity.rss_after_bytes / NOTABLE_PART {
+    // Of one that grows meanwhile malloc has more than was resident before.
+    if trapped >= LEAST_TRAPPED_BYTES && trapped >= seen.activity.rss_after_bytes.max(resident) / NOTABLE_PART
+    {
         let part = percent(trapped as f64 / resident.max(1) as f64);
         let arenas = several(walks.iter().map(|walk| walk.arenas.len() as u64).sum(), "arena");
         let found = Finding::new(
@@ -226,10 +248,18 @@ fn served(seen: &ProcessConsultation) -> Option<Finding> {
     })
 }
 
-fn of_thrash(found: thrash::Finding) -> Finding {
-    let waste = found
-        .is_of_allocator()
-        .then(|| format!("up to {} a second", several(found.pages_per_second.round() as u64, "page fault")));
+fn of_thrash(found: thrash::Finding, activity: &Activity) -> Finding {
+    let waste = found.is_of_allocator().then(|| {
+        // What is given back need not have been touched: it costs no more faults than there are.
+        let faults = found.pages_per_second.min(activity.per_second(activity.minor_faults)).round() as u64;
+        match faults {
+            // It takes one call to give back and one to take again.
+            0 => {
+                format!("about {} a second", several((2.0 * found.per_second).round() as u64, "system call"))
+            }
+            faults => format!("up to {} a second", several(faults, "page fault")),
+        }
+    });
     Finding { waste, ..Finding::new(Concern::Thrash, found.sentence).advised(found.remedy) }
 }
 

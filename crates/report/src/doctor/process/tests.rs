@@ -5,7 +5,7 @@ use faultless_diagnosis::churn::tally::Tally;
 use faultless_diagnosis::classification::{Sight, classify};
 use faultless_records::cgroup::{MemoryGroup, Version};
 use faultless_records::mappings;
-use faultless_records::memory_call::{CallKind, MemoryCall, MemoryEvent};
+use faultless_records::memory_call::{CallKind, MemoryCall, MemoryEvent, TakenStack};
 
 use super::*;
 use crate::heap::{FaultlessHeap, Regions, Source};
@@ -63,8 +63,8 @@ fn tallied(tally: Tally, mechanism: Mechanism) -> ChurnRecording {
     tally.finish(Circumstances { mechanism, observed_ns: 5_000_000_000, ..Circumstances::default() })
 }
 
-/// A block of 4 MiB that comes and goes 200 times a second.
-fn thrashing() -> ChurnRecording {
+/// A block of 4 MiB that comes and goes 200 times a second, by the calls of such a chain.
+fn thrashing_by(chain: &[&str]) -> ChurnRecording {
     const BYTES: u64 = (4 << 20) + 4096;
     const PRIVATE_ANONYMOUS: u64 = 0x22;
     let mut tally = Tally::begin(0);
@@ -76,14 +76,19 @@ fn thrashing() -> ChurnRecording {
             kind,
             arguments,
             result: Ok(0x7f00_0000_0000),
-            stack: None,
+            stack: Some(TakenStack { index: 0, weight: 1 }),
         };
         let map = call(0, CallKind::Mmap, [0, BYTES, 3, PRIVATE_ANONYMOUS, u64::MAX]);
         let unmap = call(1_000_000, CallKind::Munmap, [0x7f00_0000_0000, BYTES, 0, 0, 0]);
         tally.take(&MemoryEvent::Call(map));
         tally.take(&MemoryEvent::Call(MemoryCall { result: Ok(0), ..unmap }));
     }
-    tallied(tally, Mechanism::Tracepoints)
+    let stacks = vec![chain.iter().map(|name| (*name).to_owned()).collect()];
+    tally.finish(Circumstances { stacks, observed_ns: 5_000_000_000, ..Circumstances::default() })
+}
+
+fn thrashing() -> ChurnRecording {
+    thrashing_by(&["mmap", "sysmalloc", "malloc", "main"])
 }
 
 fn concerns(seen: &ProcessConsultation) -> Vec<Concern> {
@@ -96,7 +101,7 @@ fn of_a_quiet_process_nothing_is_said_but_that_its_allocator_is_to_be_left_alone
     assert_eq!(
         text,
         "server (7): 102 MiB resident, 3 threads; most of it: main heap 100 MiB\n\
-         Observed for 10.00 s as it runs: no page fault; 0.000 s of processor time\n\n\
+         Observed for 10.00 s: no page fault; 0.000 s of processor time\n\n\
          Verdict: leave its allocator alone: nothing was found that it wastes.\n"
     );
 }
@@ -117,14 +122,38 @@ fn memory_that_is_not_mallocs_is_no_matter_of_the_allocator() {
 
 #[test]
 fn thrash_is_waste_and_has_a_line_to_try_remedies_with() {
-    let consultation = ProcessConsultation { churn: Some(thrashing()), ..quiet(100, 2) };
-    assert_eq!(concerns(&consultation), [Concern::Thrash]);
+    let activity = Activity { minor_faults: 2_060_000, ..quiet(100, 2).activity };
+    let consultation = ProcessConsultation { churn: Some(thrashing()), activity, ..quiet(100, 2) };
+    assert_eq!(concerns(&consultation), [Concern::Thrash, Concern::Faults]);
     let text = consultation.text(None);
     assert!(text.contains("its allocator wastes up to 205,000 page faults a second"), "{text}");
     assert!(text.contains("\n  faultless doctor -- timeout 60 ./server 'a b'\n"), "{text}");
     assert!(text.contains("\n  faultless churn --pid 7 --for 10s\n"), "{text}");
     let nameless = ProcessConsultation { command: Vec::new(), ..consultation };
     assert_eq!(nameless.line_to_try(), None);
+    assert!(
+        nameless.verdict().ends_with(" page faults a second"),
+        "no line is below: {}",
+        nameless.verdict()
+    );
+}
+
+#[test]
+fn memory_that_is_given_back_untouched_is_not_said_to_cost_page_faults() {
+    let verdict_at = |minor_faults| {
+        let activity = Activity { minor_faults, ..quiet(100, 2).activity };
+        ProcessConsultation { churn: Some(thrashing()), activity, ..quiet(100, 2) }.verdict()
+    };
+    assert!(
+        verdict_at(2000).starts_with("its allocator wastes up to 200 page faults a second;"),
+        "{}",
+        verdict_at(2000)
+    );
+    assert!(
+        verdict_at(0).starts_with("its allocator wastes about 400 system calls a second;"),
+        "{}",
+        verdict_at(0)
+    );
 }
 
 #[test]
@@ -141,6 +170,14 @@ fn page_faults_are_the_allocators_only_where_its_calls_were_seen() {
         let (unseen, has_line) = verdict(churn);
         assert!(unseen.ends_with("whether its allocator causes them was not seen") && has_line, "{unseen}");
     }
+    let own = Some(thrashing_by(&["mmap", "own_pool", "main"]));
+    let own = ProcessConsultation { activity, churn: own, ..quiet(100, 2) };
+    assert_eq!(concerns(&own), [Concern::Thrash, Concern::Faults]);
+    assert!(
+        own.verdict().contains("what is given back and taken again is not its doing"),
+        "{}",
+        own.verdict()
+    );
     let text = ProcessConsultation { activity, ..quiet(100, 2) }.text(None);
     assert!(
         text.contains("200,000 page faults (20,000 a second); 4.00 s of processor time, 75.0 %"),
@@ -180,6 +217,40 @@ fn of_an_allocator_that_tells_nothing_the_verdict_says_so() {
     heap.faultless = Some(FaultlessHeap { page, resident_bytes: 0, age: Duration::ZERO });
     assert!(consultation.verdict().starts_with("leave its allocator alone: "));
     assert!(consultation.text(None).contains("3 MiB free and not given back yet"));
+}
+
+#[test]
+fn memory_that_nothing_is_known_of_is_named_with_what_lists_it() {
+    let smaps = "7f0000000000-7f0006400000 rw-p 00000000 00:00 0 \nRss: 102400 kB\nVmFlags: rd\n";
+    let mappings = mappings::parse(smaps.as_bytes()).unwrap();
+    let parts = classify(&Sight { mappings: &mappings, contents: None, threads: &[] });
+    let map = MapView::new("server (7)".into(), Some(7), mappings, parts);
+    let consultation = ProcessConsultation { map, ..quiet(100, 2) };
+    assert_eq!(concerns(&consultation), [Concern::Residence]);
+    let text = consultation.text(None);
+    assert!(
+        text.contains("100 MiB of what is resident (100.0 %) is memory of which nothing proves"),
+        "{text}"
+    );
+    assert!(text.ends_with("To look further:\n  faultless map --pid 7\n"), "{text}");
+}
+
+#[test]
+fn a_peak_that_is_written_as_what_is_there_is_left_out() {
+    let heading = |more| {
+        let mut consultation = quiet(100, 2);
+        consultation.activity.peak_rss_bytes = Some(102 * MIB + more);
+        consultation.text(None)
+    };
+    assert!(!heading(4096).contains("peak") && heading(MIB).contains(", 103 MiB at its peak, "));
+}
+
+#[test]
+fn the_words_of_another_do_not_steer_the_terminal_and_keep_their_lines() {
+    let command = ["sh", "-c", "first\n\x1b[2Jlast"].map(String::from).to_vec();
+    let consultation = ProcessConsultation { command, churn: Some(thrashing()), ..quiet(100, 2) };
+    let text = consultation.text(None);
+    assert!(text.contains("timeout 60 sh -c 'first\n\\u{1b}[2Jlast'\n"), "{text}");
 }
 
 #[test]
