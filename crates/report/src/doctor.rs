@@ -287,6 +287,8 @@ mod tests {
             assert!(text.contains(&format!("  {line}")), "{text}");
             assert!(page.contains(&crate::html_page::escape(line.trim_end())), "{page}");
         }
+        consultation.command = ["sh", "-c", "one\ntwo"].map(String::from).to_vec();
+        assert!(html::html(&consultation).contains("churn -- sh -c &#39;one\ntwo&#39;<"), "a line stays one");
     }
 
     #[test]

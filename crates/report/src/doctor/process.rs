@@ -5,9 +5,11 @@ mod json;
 
 use std::fmt::Write;
 
+use faultless_diagnosis::churn::thrash;
 use faultless_diagnosis::classification::kind::Kind;
-use faultless_records::churn_recording::{ChurnRecording, Mechanism};
+use faultless_records::churn_recording::{ChurnRecording, Mechanism, Pattern};
 use faultless_records::fault_recording::FaultRecording;
+use faultless_records::pagemap::PAGE_BYTES;
 use faultless_records::quantity::{percent, seconds_of, several, size, whole};
 
 pub use finding::{Concern, Finding};
@@ -125,8 +127,13 @@ impl ProcessConsultation {
                      call chains tell"
                         .into()
                 }
+                true if self.is_thrash_too_rare() => {
+                    "its page faults cost time, and memory is given back and taken again, but too seldom in this time to tell whose it \
+                     is: a longer one (--for 1m) does"
+                        .into()
+                }
                 true => {
-                    "its allocator is not the cause of its page faults: nothing is given back and taken again"
+                    "its allocator is not the cause of its page faults: nothing is given back and soon taken again"
                         .into()
                 }
                 false => "its page faults cost time; whether its allocator causes them was not seen".into(),
@@ -158,6 +165,15 @@ impl ProcessConsultation {
         self.churn.as_ref().is_some_and(is_whole)
     }
 
+    /// Whether memory comes and goes that may be what faults, and not often enough in this time to be told as thrash.
+    fn is_thrash_too_rare(&self) -> bool {
+        let Some(churn) = &self.churn else { return false };
+        let again = churn.cycles.iter().filter(|cycle| cycle.pattern != Pattern::Stack);
+        let pages = again.map(|cycle| cycle.amount.bytes as f64 / PAGE_BYTES as f64).sum::<f64>();
+        let faults = self.activity.per_second(self.activity.minor_faults) * churn.observed_s();
+        pages > faults / 10.0 && thrash::findings(churn).is_empty()
+    }
+
     /// Commands that tell more of what was found.
     #[must_use]
     pub fn lines_to_look_further(&self) -> Vec<String> {
@@ -177,7 +193,8 @@ impl ProcessConsultation {
     #[must_use]
     pub fn line_to_try(&self) -> Option<String> {
         let may_help = |finding: &Finding| {
-            finding.waste.is_some() || (finding.concern == Concern::Faults && !self.are_calls_seen())
+            let is_open = !self.are_calls_seen() || self.is_thrash_too_rare();
+            finding.waste.is_some() || (finding.concern == Concern::Faults && is_open)
         };
         (self.findings().iter().any(may_help) && !self.command.is_empty())
             .then(|| format!("faultless doctor -- timeout 60 {}", paste::line(&self.command)))

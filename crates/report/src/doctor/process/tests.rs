@@ -63,12 +63,14 @@ fn tallied(tally: Tally, mechanism: Mechanism) -> ChurnRecording {
     tally.finish(Circumstances { mechanism, observed_ns: 5_000_000_000, ..Circumstances::default() })
 }
 
-/// A block of 4 MiB that comes and goes 200 times a second, by the calls of such a chain.
-fn thrashing_by(chain: &[&str]) -> ChurnRecording {
+const MALLOC: &[&str] = &["mmap", "sysmalloc", "malloc", "main"];
+
+/// A block of 4 MiB that comes and goes so many times, by the calls of such a chain.
+fn thrashing_by(chain: &[&str], turns: u64) -> ChurnRecording {
     const BYTES: u64 = (4 << 20) + 4096;
     const PRIVATE_ANONYMOUS: u64 = 0x22;
     let mut tally = Tally::begin(0);
-    for turn in 0..1000_u64 {
+    for turn in 0..turns {
         let call = |ns: u64, kind, arguments| MemoryCall {
             time_ns: turn * 5_000_000 + ns,
             pid: 7,
@@ -88,7 +90,7 @@ fn thrashing_by(chain: &[&str]) -> ChurnRecording {
 }
 
 fn thrashing() -> ChurnRecording {
-    thrashing_by(&["mmap", "sysmalloc", "malloc", "main"])
+    thrashing_by(MALLOC, 1000)
 }
 
 fn concerns(seen: &ProcessConsultation) -> Vec<Concern> {
@@ -170,7 +172,7 @@ fn page_faults_are_the_allocators_only_where_its_calls_were_seen() {
         let (unseen, has_line) = verdict(churn);
         assert!(unseen.ends_with("whether its allocator causes them was not seen") && has_line, "{unseen}");
     }
-    let own = Some(thrashing_by(&["mmap", "own_pool", "main"]));
+    let own = Some(thrashing_by(&["mmap", "own_pool", "main"], 1000));
     let own = ProcessConsultation { activity, churn: own, ..quiet(100, 2) };
     assert_eq!(concerns(&own), [Concern::Thrash, Concern::Faults]);
     assert!(
@@ -243,6 +245,21 @@ fn a_peak_that_is_written_as_what_is_there_is_left_out() {
         consultation.text(None)
     };
     assert!(!heading(4096).contains("peak") && heading(MIB).contains(", 103 MiB at its peak, "));
+}
+
+#[test]
+fn of_large_blocks_that_come_and_go_too_seldom_to_be_thrash_the_allocator_is_not_acquitted() {
+    let activity = Activity { minor_faults: 100_000, ..quiet(100, 2).activity };
+    let of = |turns| {
+        let consultation =
+            ProcessConsultation { activity, churn: Some(thrashing_by(MALLOC, turns)), ..quiet(100, 2) };
+        assert_eq!(concerns(&consultation), [Concern::Faults]);
+        (consultation.verdict(), consultation.line_to_try().is_some())
+    };
+    let (rare, has_line) = of(8);
+    assert!(rare.contains("too seldom in this time to tell whose it is") && has_line, "{rare}");
+    let (rarer, has_line) = of(5);
+    assert!(rarer.starts_with("its allocator is not the cause") && !has_line, "{rarer}");
 }
 
 #[test]
