@@ -126,6 +126,7 @@ fn unseen_inside(view: &MapView) -> String {
     let mut text = String::new();
     for total in view.totals.iter().filter(|total| is_notable(total.usage.rss_bytes, &view.sum())) {
         if let Some(account) = total.kind.account() {
+            let account = view.pid.map_or(account.into(), |pid| account.replace("PID", &pid.to_string()));
             let _ = writeln!(
                 text,
                 "{}: what of it is in use and what free is not seen from outside; {account} tells it",
@@ -267,11 +268,12 @@ mod tests {
                 mappings::parse(b"10000-20000 rw-p 00000000 00:00 0 \nRss: 20480 kB\nVmFlags: rd\n").unwrap();
             let mut parts = classify(&Sight { mappings: &mappings, contents: None, threads: &[] });
             parts[0].kind = kind;
-            super::text(&MapView::new("x".into(), None, mappings, parts))
+            super::text(&MapView::new("x".into(), Some(4711), mappings, parts))
         };
         let line = "Python objects: what of it is in use and what free is not seen from outside; sys._debugmallocstats() inside tells it\n";
         assert_eq!(foot_of(Kind::PythonObjects), line);
         assert!(foot_of(Kind::GoHeap).contains("StackInuse"), "{}", foot_of(Kind::GoHeap));
+        assert!(foot_of(Kind::JavaHeap).contains("; jcmd 4711 GC.heap_info tells it"));
         assert_eq!(foot_of(Kind::GlibcHeap), "", "faultless heap sees it");
     }
 
