@@ -126,7 +126,7 @@ fn show_faults(text: &str, columns: Option<usize>) {
     let _ = (faults::tree::text(&recording), faults::tree::folded(&recording));
     let unchanged = saved_form::load::<FaultRecording>(&SAVED[0].to_string()).unwrap();
     let comparison = Comparison::of(&unchanged, &recording);
-    let _ = (faults::json::diff(&comparison), faults::diff::text(&comparison));
+    let _ = (faults::json::diff(&comparison), faults::diff::text(&comparison, columns));
 }
 
 fn show_churn(text: &str, columns: Option<usize>) {
