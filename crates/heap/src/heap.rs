@@ -67,6 +67,11 @@ impl Heap {
         self.spans.set_mode(mode);
     }
 
+    /// When free memory is given back.
+    pub fn purge_mode(&self) -> PurgeMode {
+        self.spans.mode()
+    }
+
     /// Where huge pages are used in memory committed from now on.
     pub fn set_huge_pages(&self, wanted: HugePages) {
         self.spans.map.reservation.set_huge_pages(wanted);

@@ -66,22 +66,16 @@ pub unsafe fn read(environment: *const *const c_char) {
     }
 }
 
-/// What the options say last of the purger. It is switched off for good, so when all are read.
-#[derive(Default)]
-struct PurgerWish {
-    is_off: bool,
-    has_nothing_to_do: bool,
-}
-
 /// Apart from what every process runs: it is long.
 #[cold]
 #[inline(never)]
 fn apply_all(value: &[u8]) {
-    let mut wish = PurgerWish::default();
+    let mut is_off = false;
     for option in value.split(|&byte| byte == b',').filter(|option| !option.is_empty()) {
-        apply(option, &mut wish);
+        apply(option, &mut is_off);
     }
-    if wish.is_off || wish.has_nothing_to_do {
+    // For good, so when all are read. Where nothing is purged there is nothing for it to do.
+    if is_off || HEAP.purge_mode() == PurgeMode::Never {
         purger::switch_off();
     }
     AT_EXIT.lock().standard_error = FileIdentity::of_standard_error();
@@ -89,10 +83,10 @@ fn apply_all(value: &[u8]) {
     ARE_GIVEN.store(true, Ordering::Relaxed);
 }
 
-fn apply(option: &[u8], wish: &mut PurgerWish) {
+fn apply(option: &[u8], is_off: &mut bool) {
     let mut parts = option.splitn(2, |&byte| byte == b':');
     let (key, value) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
-    if takes(key, value, wish) {
+    if takes(key, value, is_off) {
         return;
     }
     let text = core::str::from_utf8(option).unwrap_or("(not UTF-8)");
@@ -106,8 +100,8 @@ fn apply(option: &[u8], wish: &mut PurgerWish) {
     }
 }
 
-/// Does what an option says; whether it could be understood.
-fn takes(key: &[u8], value: &[u8], wish: &mut PurgerWish) -> bool {
+/// Does what an option says, but for the purger, of which `is_off` becomes what is said last; whether it could be understood.
+fn takes(key: &[u8], value: &[u8], is_off: &mut bool) -> bool {
     match (key, value) {
         (b"stats", b"exit") => AT_EXIT.lock().statistics = true,
         (b"stats", b"off") => AT_EXIT.lock().statistics = false,
@@ -116,15 +110,9 @@ fn takes(key: &[u8], value: &[u8], wish: &mut PurgerWish) -> bool {
             at_exit.prefix[..prefix.len()].copy_from_slice(prefix);
             at_exit.prefix_bytes = prefix.len();
         }
-        (b"purge", b"auto" | b"now" | b"never") => {
-            let mode = match value {
-                b"now" => PurgeMode::Now,
-                b"never" => PurgeMode::Never,
-                _ => PurgeMode::Auto,
-            };
-            HEAP.set_purge_mode(mode);
-            wish.has_nothing_to_do = mode == PurgeMode::Never;
-        }
+        (b"purge", b"auto") => HEAP.set_purge_mode(PurgeMode::Auto),
+        (b"purge", b"now") => HEAP.set_purge_mode(PurgeMode::Now),
+        (b"purge", b"never") => HEAP.set_purge_mode(PurgeMode::Never),
         (b"huge_pages", b"auto") => HEAP.set_huge_pages(HugePages::Auto),
         (b"huge_pages", b"never") => HEAP.set_huge_pages(HugePages::Never),
         (b"huge_pages", b"always") => HEAP.set_huge_pages(HugePages::Always),
@@ -133,7 +121,7 @@ fn takes(key: &[u8], value: &[u8], wish: &mut PurgerWish) -> bool {
             // ORDERING: Relaxed; the same thread reads it afterwards.
             PUBLISHES.store(value == b"on", Ordering::Relaxed);
         }
-        (b"purger", b"auto" | b"off") => wish.is_off = value == b"off",
+        (b"purger", b"auto" | b"off") => *is_off = value == b"off",
         (b"thrift", price) if price_ns(price).is_some() => {
             HEAP.set_price(price_ns(price).unwrap_or_default());
         }
