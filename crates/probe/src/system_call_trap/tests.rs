@@ -1,7 +1,8 @@
 use super::*;
 use std::process::{Command, Stdio};
 
-struct Nobody;
+/// Looks at nothing, and takes so long for it.
+struct Nobody(Duration);
 
 impl Observer for Nobody {
     fn take(&mut self, _: MemoryEvent) {}
@@ -10,7 +11,9 @@ impl Observer for Nobody {
     }
     fn record(&mut self, _: &PerfRecord) {}
     fn code_changed(&mut self, _: i32) {}
-    fn tick(&mut self) {}
+    fn tick(&mut self) {
+        std::thread::sleep(self.0);
+    }
 }
 
 #[test]
@@ -47,7 +50,7 @@ fn a_child_of_which_nobody_tells_goes_on_and_is_followed() {
     // SAFETY: the pointer is valid for writing during the call.
     assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, libc::__WALL) }, pid);
     let mut family = Family::new(0, true, true);
-    family.take(pid, status, &mut Nobody);
+    family.take(pid, status, &mut Nobody(Duration::ZERO));
     let stopped = Instant::now();
     family.adopt_orphans(stopped);
     let keeps = (family.early.len(), family.threads.len());
@@ -56,21 +59,6 @@ fn a_child_of_which_nobody_tells_goes_on_and_is_followed() {
     assert!(child.wait().unwrap().success(), "it goes on");
     assert_eq!(keeps, (1, 0), "its parent may still tell of it");
     assert!(family.early.is_empty() && family.threads.get(&pid).is_some_and(|thread| thread.pid == pid));
-}
-
-/// Shows what it observes on a terminal that takes its time.
-struct Slow;
-
-impl Observer for Slow {
-    fn take(&mut self, _: MemoryEvent) {}
-    fn chain(&mut self, _: &PerfRecord, _: &Sample) -> Option<u32> {
-        None
-    }
-    fn record(&mut self, _: &PerfRecord) {}
-    fn code_changed(&mut self, _: i32) {}
-    fn tick(&mut self) {
-        std::thread::sleep(TICK + TICK / 4);
-    }
 }
 
 #[test]
@@ -87,7 +75,7 @@ fn all_that_stand_are_let_go_at_once_although_each_look_takes_longer_than_a_tick
     let began = Instant::now();
     let followed = seized.map(|()| {
         family.began = Some(began);
-        family.follow(&signals, Some(TICK), &mut Slow)
+        family.follow(&signals, Some(TICK), &mut Nobody(TICK + TICK / 4))
     });
     let lasted = began.elapsed();
     for child in &mut children {
