@@ -107,14 +107,20 @@ impl ProcessConsultation {
         totals.map(|total| total.usage.rss_bytes).sum()
     }
 
-    /// The whole in one sentence.
+    /// What is free inside glibc's malloc and resident, as far as that is known; none where no heap of glibc's was found.
+    fn trapped_bytes(&self) -> Option<u64> {
+        let walks = &self.heap.as_ref()?.walks;
+        let known = walks.iter().filter(|walk| walk.residency_is_known);
+        (!walks.is_empty()).then(|| known.map(|walk| walk.total.trapped_bytes()).sum())
+    }
+
+    /// The whole in one sentence, of what was [found](Self::findings).
     #[must_use]
-    pub fn verdict(&self) -> String {
-        let findings = self.findings();
+    pub fn verdict(&self, findings: &[Finding]) -> String {
         let has = |concern| findings.iter().any(|finding| finding.concern == concern);
         let wasted: Vec<&str> = findings.iter().filter_map(|finding| finding.waste.as_deref()).collect();
         if !wasted.is_empty() {
-            let below = match self.line_to_try() {
+            let below = match self.line_to_try(findings) {
                 Some(_) => "; the lines below try what helps on a new process",
                 None => "",
             };
@@ -176,9 +182,9 @@ impl ProcessConsultation {
 
     /// Commands that tell more of what was found.
     #[must_use]
-    pub fn lines_to_look_further(&self) -> Vec<String> {
+    pub fn lines_to_look_further(&self, findings: &[Finding]) -> Vec<String> {
         let mut lines: Vec<String> = Vec::new();
-        for finding in self.findings() {
+        for finding in findings {
             for instrument in finding.concern.instruments() {
                 let line = instrument.replace("PID", &self.pid.to_string());
                 if !lines.contains(&line) {
@@ -191,29 +197,30 @@ impl ProcessConsultation {
 
     /// The command that tries remedies on a new process; none where there is nothing to try, or the process has no command line.
     #[must_use]
-    pub fn line_to_try(&self) -> Option<String> {
+    pub fn line_to_try(&self, findings: &[Finding]) -> Option<String> {
         let may_help = |finding: &Finding| {
             let is_open = !self.are_calls_seen() || self.is_thrash_too_rare();
             finding.waste.is_some() || (finding.concern == Concern::Faults && is_open)
         };
-        (self.findings().iter().any(may_help) && !self.command.is_empty())
+        (findings.iter().any(may_help) && !self.command.is_empty())
             .then(|| format!("faultless doctor -- timeout 60 {}", paste::line(&self.command)))
     }
 
     /// The whole report, made to fit a terminal of so many columns.
     #[must_use]
     pub fn text(&self, columns: Option<usize>) -> String {
+        let findings = self.findings();
         let fit = |text| fitted(text, columns);
         let shown = |line: String| line.split('\n').map(plain).collect::<Vec<_>>().join("\n");
-        let to_try = self.line_to_try().into_iter().map(shown);
+        let to_try = self.line_to_try(&findings).into_iter().map(shown);
         [
             fit(self.heading()),
-            fit(self.found()),
+            fit(found(&findings)),
             fit(self.limits()),
-            fit(format!("Verdict: {}.\n", self.verdict())),
+            fit(format!("Verdict: {}.\n", self.verdict(&findings))),
             // The words are another's; an end of line in them stays one, so that a shell takes the line as it is.
             under_heading("To try remedies on a new process of it", to_try.collect()),
-            under_heading("To look further", self.lines_to_look_further()),
+            under_heading("To look further", self.lines_to_look_further(&findings)),
         ]
         .concat()
     }
@@ -249,26 +256,26 @@ impl ProcessConsultation {
         text + "\n\n"
     }
 
-    fn found(&self) -> String {
-        let findings = self.findings();
-        if findings.is_empty() {
-            return String::new();
-        }
-        let mut text = String::from("Found\n");
-        for finding in findings {
-            let _ = writeln!(text, "  {}", plain(&finding.sentence));
-            if let Some(advice) = finding.advice {
-                let _ = writeln!(text, "    {}", plain(&advice));
-            }
-        }
-        text + "\n"
-    }
-
     fn limits(&self) -> String {
         let lines: Vec<String> =
             self.remarks.iter().map(|remark| format!("Not seen: {}\n", plain(remark))).collect();
         if lines.is_empty() { String::new() } else { lines.concat() + "\n" }
     }
+}
+
+/// What was found, a line each, and under it what helps.
+fn found(findings: &[Finding]) -> String {
+    if findings.is_empty() {
+        return String::new();
+    }
+    let mut text = String::from("Found\n");
+    for finding in findings {
+        let _ = writeln!(text, "  {}", plain(&finding.sentence));
+        if let Some(advice) = &finding.advice {
+            let _ = writeln!(text, "    {}", plain(advice));
+        }
+    }
+    text + "\n"
 }
 
 #[cfg(test)]

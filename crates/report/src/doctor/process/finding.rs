@@ -196,7 +196,7 @@ fn unknown(seen: &ProcessConsultation) -> Option<Finding> {
 fn heap(seen: &ProcessConsultation) -> Option<Finding> {
     let walks = &seen.heap.as_ref()?.walks;
     let sum = |of: fn(&HeapWalk) -> u64| walks.iter().map(of).sum::<u64>();
-    let trapped = sum(|walk| if walk.residency_is_known { walk.total.trapped_bytes() } else { 0 });
+    let trapped = seen.trapped_bytes()?;
     let resident = sum(|walk| walk.total.holding.resident_bytes + walk.mapped.resident_bytes);
     let most_trapped = walks.iter().max_by_key(|walk| walk.total.trapped_bytes())?;
     // Of one that grows meanwhile malloc has more than was resident before.

@@ -11,7 +11,8 @@ pub const FORMAT: &str = "faultless-doctor-process/1";
 #[must_use]
 pub fn json(seen: &ProcessConsultation) -> String {
     let activity = &seen.activity;
-    let findings = seen.findings().into_iter().map(|finding| {
+    let findings = seen.findings();
+    let told = findings.iter().map(|finding| {
         json!({
             "concern": finding.concern.key(),
             "sentence": finding.sentence,
@@ -19,11 +20,6 @@ pub fn json(seen: &ProcessConsultation) -> String {
             "is_waste": finding.waste.is_some(),
         })
     });
-    let trapped = seen
-        .heap
-        .as_ref()
-        .filter(|heap| !heap.walks.is_empty())
-        .map(|heap| heap.walks.iter().map(|walk| walk.total.trapped_bytes()).sum::<u64>());
     let value = json!({
         "format": FORMAT,
         "pid": seen.pid,
@@ -41,13 +37,13 @@ pub fn json(seen: &ProcessConsultation) -> String {
             "system_seconds": activity.system_s,
         },
         "malloc_resident_bytes": seen.map.is_measured().then(|| seen.malloc_bytes()),
-        "trapped_bytes": trapped,
-        "findings": findings.collect::<Vec<_>>(),
+        "trapped_bytes": seen.trapped_bytes(),
+        "findings": told.collect::<Vec<_>>(),
         "remarks": seen.remarks,
         "verdict": {
-            "sentence": seen.verdict(),
-            "line_to_try": seen.line_to_try(),
-            "lines_to_look_further": seen.lines_to_look_further(),
+            "sentence": seen.verdict(&findings),
+            "line_to_try": seen.line_to_try(&findings),
+            "lines_to_look_further": seen.lines_to_look_further(&findings),
         },
     });
     format!("{value:#}\n")

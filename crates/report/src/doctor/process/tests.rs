@@ -97,6 +97,14 @@ fn concerns(seen: &ProcessConsultation) -> Vec<Concern> {
     seen.findings().into_iter().map(|finding| finding.concern).collect()
 }
 
+fn verdict_of(seen: &ProcessConsultation) -> String {
+    seen.verdict(&seen.findings())
+}
+
+fn line_of(seen: &ProcessConsultation) -> Option<String> {
+    seen.line_to_try(&seen.findings())
+}
+
 #[test]
 fn of_a_quiet_process_nothing_is_said_but_that_its_allocator_is_to_be_left_alone() {
     let text = quiet(100, 2).text(Some(80));
@@ -132,11 +140,11 @@ fn thrash_is_waste_and_has_a_line_to_try_remedies_with() {
     assert!(text.contains("\n  faultless doctor -- timeout 60 ./server 'a b'\n"), "{text}");
     assert!(text.contains("\n  faultless churn --pid 7 --for 10s\n"), "{text}");
     let nameless = ProcessConsultation { command: Vec::new(), ..consultation };
-    assert_eq!(nameless.line_to_try(), None);
+    assert_eq!(line_of(&nameless), None);
     assert!(
-        nameless.verdict().ends_with(" page faults a second"),
+        verdict_of(&nameless).ends_with(" page faults a second"),
         "no line is below: {}",
-        nameless.verdict()
+        verdict_of(&nameless)
     );
 }
 
@@ -144,7 +152,7 @@ fn thrash_is_waste_and_has_a_line_to_try_remedies_with() {
 fn memory_that_is_given_back_untouched_is_not_said_to_cost_page_faults() {
     let verdict_at = |minor_faults| {
         let activity = Activity { minor_faults, ..quiet(100, 2).activity };
-        ProcessConsultation { churn: Some(thrashing()), activity, ..quiet(100, 2) }.verdict()
+        verdict_of(&ProcessConsultation { churn: Some(thrashing()), activity, ..quiet(100, 2) })
     };
     assert!(
         verdict_at(2000).starts_with("its allocator wastes up to 200 page faults a second;"),
@@ -164,7 +172,7 @@ fn page_faults_are_the_allocators_only_where_its_calls_were_seen() {
     let verdict = |churn| {
         let consultation = ProcessConsultation { activity, churn, ..quiet(100, 2) };
         assert_eq!(concerns(&consultation), [Concern::Faults]);
-        (consultation.verdict(), consultation.line_to_try().is_some())
+        (verdict_of(&consultation), line_of(&consultation).is_some())
     };
     let (seen_whole, has_line) = verdict(Some(seen(Mechanism::Tracepoints)));
     assert!(seen_whole.starts_with("its allocator is not the cause") && !has_line, "{seen_whole}");
@@ -176,9 +184,9 @@ fn page_faults_are_the_allocators_only_where_its_calls_were_seen() {
     let own = ProcessConsultation { activity, churn: own, ..quiet(100, 2) };
     assert_eq!(concerns(&own), [Concern::Thrash, Concern::Faults]);
     assert!(
-        own.verdict().contains("what is given back and taken again is not its doing"),
+        verdict_of(&own).contains("what is given back and taken again is not its doing"),
         "{}",
-        own.verdict()
+        verdict_of(&own)
     );
     let text = ProcessConsultation { activity, ..quiet(100, 2) }.text(None);
     assert!(
@@ -212,12 +220,12 @@ fn of_an_allocator_that_tells_nothing_the_verdict_says_so() {
     let heap = consultation.heap.as_mut().unwrap();
     heap.other = Some(("jemalloc".into(), Regions::default()));
     assert_eq!(concerns(&consultation), [Concern::Served]);
-    assert!(consultation.verdict().starts_with("leave its allocator alone, as far as it could be seen"));
+    assert!(verdict_of(&consultation).starts_with("leave its allocator alone, as far as it could be seen"));
     let page =
         faultless_records::faultless_page::FaultlessPage { dirty_bytes: 3 * MIB, ..Default::default() };
     let heap = consultation.heap.as_mut().unwrap();
     heap.faultless = Some(FaultlessHeap { page, resident_bytes: 0, age: Duration::ZERO });
-    assert!(consultation.verdict().starts_with("leave its allocator alone: "));
+    assert!(verdict_of(&consultation).starts_with("leave its allocator alone: "));
     assert!(consultation.text(None).contains("3 MiB free and not given back yet"));
 }
 
@@ -254,7 +262,7 @@ fn of_large_blocks_that_come_and_go_too_seldom_to_be_thrash_the_allocator_is_not
         let consultation =
             ProcessConsultation { activity, churn: Some(thrashing_by(MALLOC, turns)), ..quiet(100, 2) };
         assert_eq!(concerns(&consultation), [Concern::Faults]);
-        (consultation.verdict(), consultation.line_to_try().is_some())
+        (verdict_of(&consultation), line_of(&consultation).is_some())
     };
     let (rare, has_line) = of(8);
     assert!(rare.contains("too seldom in this time to tell whose it is") && has_line, "{rare}");
