@@ -193,7 +193,7 @@ pub unsafe fn free(pointer: *mut u8) {
 #[inline(never)]
 fn free_foreign(address: usize, cache: &'static ThreadCache, rest: Rest) {
     // SAFETY: as in `free`.
-    if unsafe { !cache.push_foreign(rest, address) } {
+    if unsafe { !cache.push_foreign(rest, address, &HEAP.central) } {
         free_slow(address);
     }
 }

@@ -193,14 +193,19 @@ impl ThreadCache {
         true
     }
 
-    /// As [`ThreadCache::push`], a block of another shard's slab.
+    /// As [`ThreadCache::push`], a block of another shard's slab; false, too, if it had better be left unwritten.
     ///
     /// # Safety
     /// This thread owns the cache (or the cache is gated) and the block, which is of that slab.
     #[inline(always)]
-    pub unsafe fn push_foreign(&self, rest: Rest, block: usize) -> bool {
+    pub unsafe fn push_foreign(&self, rest: Rest, block: usize, central: &Central) -> bool {
+        let place = Place::of_foreign(rest);
+        // Where there is a list of such blocks alone, that is gated.
+        if place.is_own() && central.shares_with_parent() {
+            return false;
+        }
         // SAFETY: the caller's contract.
-        unsafe { self.push(Place::of_foreign(rest), block) }
+        unsafe { self.push(place, block) }
     }
 
     /// The shard that its thread keeps to.
@@ -331,10 +336,10 @@ impl ThreadCache {
         let _guard = self.lock.lock();
         self.visit();
         let (class, place) = (tag.class(), self.bin_of(tag));
+        if tag.shard() != self.shard() && central.is_inherited(tag.shard()) {
+            return central.put_unwritten(spans, class, block);
+        }
         if place != class {
-            if central.is_inherited(tag.shard()) {
-                return central.put_unwritten(spans, class, block);
-            }
             self.return_to_shard(tag.shard());
         }
         let bin = &self.bins[place];

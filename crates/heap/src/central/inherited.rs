@@ -1,8 +1,8 @@
 //! What a forked child has of its parent: slabs whose pages both share until one of them writes there. A link in a free block, or a block
 //! of the child's between the parent's, costs the child a copy of the page. So its threads keep to shards of their own, what they free of
-//! the parent's, up to 512 bytes each, goes home unwritten, and of the parent's slabs they take those more than half free. Once the heap
-//! has grown by an eighth since the fork, or there is no other memory, the child is as any other process: memory that only it still has is
-//! not to lie idle. (Figures: docs/choices.md, "Memory that a forked child shares".)
+//! the parent's goes home unwritten, and of the parent's slabs they take those more than half free. Once the heap has grown by an eighth
+//! since the fork, or there is no other memory, the child is as any other process: memory that only it still has is not to lie idle.
+//! (Figures: docs/choices.md, "Memory that a forked child shares".)
 //!
 //! SYNCHRONIZATION: the numbers are written while the process has one thread, or set to 0 later, by any; until others see that they act as
 //! before.
@@ -54,7 +54,8 @@ impl Central {
     }
 
     /// Whether there are any.
-    pub(super) fn shares_with_parent(&self) -> bool {
+    #[inline(always)]
+    pub fn shares_with_parent(&self) -> bool {
         self.inherited.shards.get() > 0
     }
 

@@ -54,7 +54,7 @@ fn give_small(heap: &Heap, cache: &ThreadCache, block: usize) {
         // SAFETY: as above.
         Ok(place) => unsafe { cache.push(place, block) },
         // SAFETY: as above.
-        Err(rest) => unsafe { cache.push_foreign(rest, block) },
+        Err(rest) => unsafe { cache.push_foreign(rest, block, &heap.central) },
     };
     if !is_kept {
         heap.free(Some(cache), block);

@@ -118,6 +118,12 @@ impl Place {
         Self(foreign_bin(tag.class()) * size_of::<Bin>())
     }
 
+    /// Whether the bin holds blocks of the cache's own shard, or may.
+    #[inline(always)]
+    pub fn is_own(self) -> bool {
+        self.0 < CLASSES * size_of::<Bin>()
+    }
+
     /// The bin.
     #[inline(always)]
     pub fn of(self, bins: &[Bin; BINS]) -> &Bin {

@@ -122,7 +122,7 @@ mod tests {
                 // SAFETY: the test owns the cache and the block.
                 Ok(place) => unsafe { cache.push(place, block) },
                 // SAFETY: as above.
-                Err(rest) => unsafe { cache.push_foreign(rest, block) },
+                Err(rest) => unsafe { cache.push_foreign(rest, block, &heap.central) },
             };
             if !is_kept {
                 cache.flush(tag, block, &heap.central, &heap.spans, budget);

@@ -201,7 +201,7 @@ fn a_block_of_another_shard_freed_twice_is_found() {
         give_small(&heap, user, block);
         assert!(user.is_head(tag, block));
         // SAFETY: refused, for it is at the head.
-        assert!(!unsafe { user.push_foreign(rest, block) });
+        assert!(!unsafe { user.push_foreign(rest, block, &heap.central) });
     }
 }
 
