@@ -38,7 +38,7 @@ fn grandchildren_raw_forks_and_forks_from_threads_work() {
 
 #[test]
 fn children_leave_the_pages_alone_that_they_share_with_their_parent() {
-    for largest in ["512", "4096"] {
+    for largest in ["512", "1024"] {
         Program::new("fork_shared.c").argument(largest).passes();
     }
 }
