@@ -31,6 +31,9 @@ pub const MIN_ALIGN: usize = 16;
 /// destructors have run already (a block, and one for each library with thread-local variables): a cache made then would not be released.
 const EARLY_FREES: u64 = 64;
 
+/// A small block that becomes smaller stays where it is unless that spares more than this part of it.
+const SPARE_PART: usize = 4;
+
 /// The heap of this process.
 pub static HEAP: Heap = Heap::new();
 
@@ -238,7 +241,8 @@ pub unsafe fn resize(pointer: *mut u8, bytes: usize, align: usize) -> *mut u8 {
         purger::call();
         return block as *mut u8;
     }
-    if bytes <= old_bytes && bytes >= old_bytes / 2 {
+    // Who shrinks a block by more means to keep it: a string that grew by doubling, made as long as it is.
+    if bytes <= old_bytes && bytes >= old_bytes - old_bytes / SPARE_PART {
         return pointer;
     }
     // SAFETY: the caller's contract is the same, and the new block is nobody's else.
