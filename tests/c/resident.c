@@ -118,6 +118,23 @@ static void comes_and_goes_in_all_sizes(void) {
     malloc_trim(0);
     expect_within(start, 2 * MIB, "64 blocks of drawn sizes, freed, then malloc_trim");
 }
+/* Buffers of 64 and 128 KiB in memory that blocks of other sizes filled and left, for the third time, so that it is held. What their place
+ * in it leaves over does not stay for as long as they live. */
+static void buffers_where_others_were(void) {
+    enum { OTHERS = 3200, OTHER = 20000, BUFFERS = 480 };
+    static unsigned char *other[OTHERS], *buffer[BUFFERS];
+    size_t start = rss_bytes(), live = 0;
+    for (int turn = 0; turn < 3; turn++) {
+        for (int i = 0; i < OTHERS; i++) memset(other[i] = malloc(OTHER), 1, OTHER);
+        for (int i = 0; i < OTHERS; i++) free(other[i]);
+    }
+    for (int i = 0; i < BUFFERS; i++) {
+        size_t bytes = (i % 4 == 0 ? 128 : 64) * KIB;
+        memset(buffer[i] = malloc(bytes), 1, bytes);
+        live += bytes;
+    }
+    expect_within(start, live + live / 4 + 2 * MIB, "buffers where other blocks were");
+}
 static void locked_page(void) {
     size_t start = rss_bytes();
     unsigned char *p = malloc(64 * MIB);
@@ -269,6 +286,7 @@ int main(int argc, char **argv) {
         {"begun_buffers", begun_buffers},
         {"untouched_blocks", untouched_blocks},
         {"beside_huge_pages", beside_huge_pages},
+        {"buffers_where_others_were", buffers_where_others_were},
         {"locked_page", locked_page},
         {"locked_for_a_while", locked_for_a_while}};
     for (size_t i = 0; i < COUNT_OF(cases); i++)

@@ -100,6 +100,11 @@ fn memory_of_blocks_of_all_sizes_that_came_and_went_is_bounded_and_given_back() 
 }
 
 #[test]
+fn what_the_place_of_a_buffer_leaves_over_does_not_stay() {
+    case("buffers_where_others_were");
+}
+
+#[test]
 fn one_locked_page_does_not_keep_the_block_around_it() {
     // A locked page survives free in libc, too, where the block is not mapped singly.
     if preload().is_some() {

@@ -27,6 +27,9 @@ const UNIT_BYTES: usize = 1 << UNIT_SHIFT;
 /// A block counts as used in full if at most one of so many of its pages is missing: to bring in all then costs no more than that.
 pub const MISSING_PART: usize = 16;
 
+/// A block of such a span is at most four times as long as what it has to spare.
+const SHORT_GRANULES: u32 = 4;
+
 /// The large blocks of a heap.
 pub struct Large {
     books: Books,
@@ -144,10 +147,15 @@ impl Large {
             Some(first) => Taken { first, zero: false },
             None => self.take(spans, shard, bytes, granules, align_granules, pages)?,
         };
-        let offset = start.offset_in(taken.first, bytes_of(granules) - bytes);
+        let spare = bytes_of(granules) - bytes;
+        let offset = start.offset_in(taken.first, spare);
         let record = spans.map.record(taken.first).make_large(bytes, offset);
         if recent.is_some() {
             record.set_had_no_pages(false);
+        }
+        // A granule that is there only for the block's place, and much beside it.
+        if spare == GRANULE_BYTES && granules <= SHORT_GRANULES && !taken.zero {
+            spans.leave_spare_granule(taken.first);
         }
         Some(NewBlock { address: spans.map.address(taken.first) + offset, zero: taken.zero })
     }

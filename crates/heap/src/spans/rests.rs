@@ -1,13 +1,13 @@
 //! Pages of a large block's span that the block has no part of, its *rest*: in front of it, and behind it in the last granule. Memory
 //! without pages has none there; where a block becomes smaller, or others were before, there are some, and nobody comes by them as long as
-//! it lives.
+//! it lives. (Of the latter only those are looked at that have a whole granule to spare.)
 //!
 //! Blocks that become smaller and are replaced soon leave theirs to the next ones. So rests stay while they are little in all, and where it
 //! was seen that blocks ended soon after their rests went. What has to go is that of the block that became smaller first: it seems to stay.
 
 use super::Spans;
 use crate::decay::HOLD_MAX_NS;
-use crate::granule::bytes_of;
+use crate::granule::{GRANULE_BYTES, bytes_of};
 use crate::os;
 use crate::page_map::PageMap;
 use crate::span_heap::{PurgeMode, Purges};
@@ -143,10 +143,27 @@ impl Spans {
         if around == 0 {
             return;
         }
-        self.rests.lock().add(&self.map, first, bytes.min(around), os::now_ns());
+        let in_all = {
+            let mut rests = self.rests.lock();
+            rests.add(&self.map, first, bytes.min(around), os::now_ns());
+            rests.bytes
+        };
+        if in_all <= LEFT_BYTES {
+            return;
+        }
         let is_left = self.give_rests(if os::is_single_threaded() { usize::MAX } else { ROUND });
         if is_left && !self.keeps() {
             self.recent.set_waits(true);
+        }
+    }
+
+    /// The new large block at `first` has a granule more than it needs, with pages of others. With threads spans go round by their lengths,
+    /// so the next such block has it. Not inlined: few have.
+    #[cold]
+    #[inline(never)]
+    pub fn leave_spare_granule(&self, first: u32) {
+        if os::is_single_threaded() {
+            self.leave_rest(first, GRANULE_BYTES);
         }
     }
 
@@ -209,7 +226,6 @@ fn rest_of(map: &PageMap, first: u32) -> impl Iterator<Item = Range<usize>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::granule::GRANULE_BYTES;
     use crate::heap::Heap;
     use crate::large::Pages;
 
