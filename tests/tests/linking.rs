@@ -140,10 +140,19 @@ fn the_headers_compile_without_a_warning_from_c99_and_cpp11_on() {
     }
 }
 
+fn rust_compiler() -> Command {
+    Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()))
+}
+
 /// A library of Rust, made without Cargo: the heap depends on nothing.
 fn rustc(kind: &str, name: &str, file: &Path, uses: &[&OsStr]) -> PathBuf {
-    let library = build_folder().join(format!("lib{name}.{}", if kind == "rlib" { "rlib" } else { "a" }));
-    let mut compile = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
+    let ending = match kind {
+        "staticlib" => "a",
+        "dylib" => "so",
+        rlib => rlib,
+    };
+    let library = build_folder().join(format!("lib{name}.{ending}"));
+    let mut compile = rust_compiler();
     compile.args(["-O", "-C", "panic=abort", "--crate-type", kind, "--crate-name", name]);
     succeeds(compile.args(uses).arg("-o").arg(&library).arg(file));
     library
@@ -161,6 +170,20 @@ fn a_program_has_the_static_library_and_a_rust_library_with_an_allocator_of_its_
     for (name, first, second) in [("rust-first", &owner, &archive), ("rust-second", &archive, &owner)] {
         builds_and_runs("cc", "rust_owner.c", name, &[first.as_os_str(), second.as_os_str()]);
     }
+}
+
+#[test]
+fn a_program_with_the_static_library_takes_nothing_from_a_shared_library_of_rust() {
+    let words = ["--edition=2021", "-Cpanic=unwind", "-Cprefer-dynamic"].map(OsStr::new);
+    let library = rustc("dylib", "rust_dylib", &source("rust_dylib.rs"), &words);
+    let folder = succeeds(rust_compiler().args(["--print", "target-libdir"]));
+    let of_rust = format!("-Wl,-rpath,{}", folder.trim());
+    let ours = format!("-Wl,-rpath,{}", build_folder().display());
+    let archive = prefix().join("lib/libfaultless.a");
+    // What is found by one path is for the libraries of libraries, too.
+    let paths = [OsStr::new("-Wl,--disable-new-dtags"), OsStr::new(&of_rust), OsStr::new(&ours)];
+    let libraries = [&[archive.as_os_str(), library.as_os_str()], &paths[..]].concat();
+    builds_and_runs("cc", "rust_dylib.c", "rust-dylib", &libraries);
 }
 
 #[test]

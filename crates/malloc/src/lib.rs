@@ -21,10 +21,12 @@ mod region_abi;
 mod statistics;
 
 // Members of Rust's own library in the archive have its address, for unwinding through them, which nothing does. Without it a program that
-// links all members (`--whole-archive`) does not link; a Rust library in the program brings the real one.
+// links all members (`--whole-archive`) does not link; a Rust library in the program brings the real one, and one that is shared must not
+// find this.
 core::arch::global_asm!(
     ".pushsection .rodata.rust_eh_personality,\"a\"",
     ".weak rust_eh_personality",
+    ".hidden rust_eh_personality",
     "rust_eh_personality:",
     ".long 0",
     ".popsection",
