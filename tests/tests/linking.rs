@@ -107,6 +107,11 @@ fn a_c_program_links_the_shared_library_that_pkg_config_names() {
     builds_and_runs("cc", "asks_libc.c", "asks-libc-shared", &as_needed);
     let fully_static = [&[OsStr::new("-static")], &flags[..]].concat();
     builds_and_runs("cc", "asks_libc.c", "asks-libc-static", &fully_static);
+    // As Meson does: it looks for the library itself, names its file, and drops the search path.
+    let library = prefix().join("lib/libfaultless.so");
+    let of_meson = as_needed.iter().filter(|flag| !flag.to_string_lossy().starts_with("-L"));
+    let of_meson = of_meson.map(|&flag| if flag == "-lfaultless" { library.as_os_str() } else { flag });
+    builds_and_runs("cc", "asks_libc.c", "asks-libc-meson", &of_meson.collect::<Vec<_>>());
 }
 
 #[test]

@@ -12,7 +12,7 @@ use crate::library::{Profile, build, build_static};
 use crate::workspace::root;
 
 /// The library is wanted also where only libc calls malloc for a program: many compilers drop a shared library that a program itself
-/// names nothing of (`--as-needed`), and of an archive what it names nothing of.
+/// names nothing of (`--as-needed`), and of an archive what it names nothing of. The search path stands twice: Meson drops the first.
 const PKG_CONFIG: &str = "\
 prefix=${pcfiledir}/../..
 libdir=${prefix}/lib
@@ -21,7 +21,7 @@ includedir=${prefix}/include
 Name: faultless
 Description: Memory allocator: few page faults, memory given back, bounded by CPUs
 Version: @VERSION@
-Libs: -L${libdir} -Wl,--push-state,--no-as-needed,-u,malloc,-lfaultless,--pop-state -lfaultless
+Libs: -L${libdir} -Wl,-L${libdir},--push-state,--no-as-needed,-u,malloc,-lfaultless,--pop-state -lfaultless
 Cflags: -I${includedir}
 ";
 
