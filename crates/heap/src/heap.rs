@@ -158,7 +158,9 @@ impl Heap {
         let before = self.spans.in_use();
         self.gather(own);
         // A purger gives them back in time by itself; meanwhile many are wanted again.
-        let purges = self.spans.mode() != PurgeMode::Never && !self.spans.keeps();
+        let purges = self.spans.mode() != PurgeMode::Never
+            && !self.spans.keeps()
+            && self.central.is_worth_purging(&self.spans);
         let purged_bytes = if purges { self.central.purge_spread_pages(&self.spans) } else { 0 };
         self.central.note_gathered(&self.spans, before, purged_bytes);
     }

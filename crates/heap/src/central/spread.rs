@@ -7,6 +7,7 @@
 use super::gone::Gone;
 use super::{Central, Shard};
 use crate::granule::GRANULE_BYTES;
+use crate::os;
 use crate::page_map::{Hint8, Hint32};
 use crate::size_class::{self, CLASSES};
 use crate::spans::Spans;
@@ -24,6 +25,7 @@ const PART_OF_HEAP: u32 = 32;
 const STEP: u32 = 16;
 /// How often the distance doubles, at most.
 const IN_VAIN_MOST: u8 = 5;
+const NS_PER_MS: u64 = 1_000_000;
 
 /// What is known of it.
 pub struct Spread {
@@ -38,6 +40,9 @@ pub struct Spread {
     is_found: AtomicBool,
     /// Pages were purged at least once. Until then nobody has to note what is wanted again.
     has_gone: AtomicBool,
+    /// When the present turn began, ms, and how many granules' worth of pages went in it.
+    turn_since: Hint32,
+    turn_gone: Hint32,
 }
 
 impl Spread {
@@ -49,6 +54,8 @@ impl Spread {
             in_vain: Hint8::new(0),
             is_found: AtomicBool::new(false),
             has_gone: AtomicBool::new(false),
+            turn_since: Hint32::new(0),
+            turn_gone: Hint32::new(0),
         }
     }
 
@@ -110,21 +117,38 @@ impl Central {
         is_own
     }
 
+    /// Whether pages between blocks may go. Where classes want them by turns, each time costs their faults. So there are turns as long as
+    /// free memory is held at most; once as much went in one as is free in slabs, the rest of it is to pay for that.
+    pub fn is_worth_purging(&self, spans: &Spans) -> bool {
+        let Spread { turn_since, turn_gone, .. } = &self.spread;
+        let now = (os::now_ns() / NS_PER_MS) as u32;
+        if u64::from(now.wrapping_sub(turn_since.get())) >= spans.hold_max_ns() / NS_PER_MS {
+            turn_since.set(now);
+            turn_gone.set(0);
+        }
+        turn_gone.get() < self.free_granules()
+    }
+
     /// Blocks went home and so many bytes to the kernel, where `before` granules had been in use. After each time in vain the next one is
     /// twice as far off.
     pub fn note_gathered(&self, spans: &Spans, before: u32, purged_bytes: usize) {
         let (further, in_vain) = (self.further(spans), &self.spread.in_vain);
         let emptied = before.saturating_sub(spans.in_use());
         let purged = (purged_bytes / GRANULE_BYTES) as u32;
+        let turn_gone = &self.spread.turn_gone;
+        turn_gone.set(turn_gone.get().saturating_add(purged));
         in_vain.set(if emptied + purged >= further / 4 { 0 } else { (in_vain.get() + 1).min(IN_VAIN_MOST) });
         self.spread.look_after(if emptied >= further { 0 } else { further << in_vain.get() });
     }
 
+    fn free_granules(&self) -> u32 {
+        (self.shards_in_use().iter().map(free_bytes).sum::<usize>() / GRANULE_BYTES) as u32
+    }
+
     /// [`FURTHER_BYTES`] and [`FURTHER_PART`] in granules.
     fn further(&self, spans: &Spans) -> u32 {
-        let free = self.shards_in_use().iter().map(free_bytes).sum::<usize>() / GRANULE_BYTES;
         let used = spans.in_use();
-        let out = used.saturating_sub(free as u32);
+        let out = used.saturating_sub(self.free_granules());
         (out / FURTHER_PART).max(used / PART_OF_HEAP) + (FURTHER_BYTES / GRANULE_BYTES) as u32
     }
 }
@@ -204,5 +228,25 @@ mod tests {
         central.note_gathered(spans, before, 0);
         central.look_for_spread(shard, STEP);
         assert!(central.is_spread(), "the next look is soon");
+    }
+
+    #[test]
+    fn pages_between_blocks_do_not_go_while_as_much_as_is_free_in_slabs_went_lately() {
+        let heap = Heap::boxed();
+        let Heap { central, spans, .. } = &*heap;
+        let free = WORTH_BYTES / GRANULE_BYTES;
+        central.shard(0).free_blocks[1].set(WORTH_BYTES / 16);
+        let is_worth_purging_after = |granules: usize| {
+            central.note_gathered(spans, 0, granules * GRANULE_BYTES);
+            central.is_worth_purging(spans)
+        };
+        assert!(central.is_worth_purging(spans), "nothing went");
+        assert!(is_worth_purging_after(free - 1));
+        assert!(!is_worth_purging_after(1));
+        // The turn is over at once: a millisecond.
+        spans.set_price(u64::MAX);
+        std::thread::sleep(core::time::Duration::from_millis(3));
+        assert!(central.is_worth_purging(spans));
+        assert!(is_worth_purging_after(free - 1), "what went before does not count");
     }
 }
