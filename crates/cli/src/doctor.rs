@@ -14,8 +14,9 @@ use faultless_diagnosis::environment::{Facts, Finding, check};
 use faultless_diagnosis::loaded_data;
 use faultless_diagnosis::preload::Purpose;
 use faultless_diagnosis::tuning::{Evidence, Tuning, derive};
-use faultless_diagnosis::verdict::{ArmResult, Scope, do_endings_agree, judge};
+use faultless_diagnosis::verdict::{ArmResult, Scope, do_endings_agree, is_killed, judge};
 use faultless_probe::loader;
+use faultless_probe::machine::{killed_for_memory, numa_nodes};
 use faultless_probe::place::{self, PrivateDirectory};
 use faultless_probe::proc_view;
 use faultless_probe::process_files::page_bytes;
@@ -27,7 +28,7 @@ use faultless_records::heap_report::{self, HeapReport};
 use faultless_records::measurement::{Ending, FinalView, Measurement, Orphan};
 use faultless_records::preload_list;
 use faultless_records::program::is_loader;
-use faultless_records::quantity::size;
+use faultless_records::quantity::{several, size};
 use faultless_report::doctor;
 use faultless_report::doctor::Consultation;
 use faultless_report::doctor::html::html;
@@ -172,6 +173,8 @@ struct Tried {
     failed_output: Option<String>,
     /// What the demo saw of its own memory.
     residence: Option<String>,
+    /// How many processes the kernel killed for want of memory meanwhile, the command's or others.
+    killed: u64,
 }
 
 fn try_arms(
@@ -188,17 +191,22 @@ fn try_arms(
         plan::arms(&patient.environment, &remedies.tuning, under_faultless, remedies.is_libc_reachable);
     let (arms, roles): (Vec<Arm>, Vec<_>) = arms.into_iter().unzip();
     let names: Vec<String> = arms.iter().map(|arm| arm.name.clone()).collect();
+    let killed_before = killed_for_memory();
     progress.plan(names.clone(), rounds, first.run.measurement.elapsed);
     let runs = compare(&patient.command, &arms, rounds, signals, &mut progress)
         .map_err(|error| Failure::of_run(&patient.command.name(), error))?;
+    let killed =
+        killed_for_memory().zip(killed_before).map_or(0, |(after, before)| after.saturating_sub(before));
     let failed_output = failed_output(&runs);
     let residence = if patient.is_demo { demo_residence(&names, &runs) } else { None };
     let of_arm = |((name, role), runs): (_, Vec<Run>)| {
         let runs = runs.into_iter().map(|run| run.measurement).collect();
         ArmResult { name, role, runs }
     };
-    let arms = names.into_iter().zip(roles).zip(runs).map(of_arm).collect();
-    Ok(Tried { arms, failed_output, residence })
+    let arms: Vec<ArmResult> = names.into_iter().zip(roles).zip(runs).map(of_arm).collect();
+    // Where the kernel killed nobody, another did.
+    let killed = if arms.iter().any(is_killed) { killed } else { 0 };
+    Ok(Tried { arms, failed_output, residence, killed })
 }
 
 fn conclude(
@@ -211,11 +219,12 @@ fn conclude(
     let (look, orphans) = (first.run.measurement, first.orphans);
     let glibc = loader::glibc_version(&look.mapped_files);
     let arms = tried.arms;
-    let doubts = doubts(patient, &look, &arms, observation.unreached);
-    let verdict = judge(&arms, scope(&arms, &doubts, &orphans), page_bytes())
-        .ok_or_else(|| Failure::Failed("no run was measured".into()))?;
+    let mut doubts = doubts(patient, &look, &arms, observation.unreached);
+    doubts.extend((tried.killed > 0).then(|| of_memory(tried.killed)));
+    let scope = if tried.killed > 0 { Scope::Killed } else { scope(&arms, &doubts, &orphans) };
+    let verdict =
+        judge(&arms, scope, page_bytes()).ok_or_else(|| Failure::Failed("no run was measured".into()))?;
     let heap = observation.largest;
-    let numa_nodes = faultless_probe::machine::numa_nodes();
     let mut remarks = remarks(&arms, &remedies, observation.has_several_processes);
     remarks.extend(tried.residence);
     if patient.command.arguments.iter().any(|word| word.to_str().is_none()) {
@@ -232,7 +241,7 @@ fn conclude(
         taken_out: plan::taken_out(&patient.environment),
         findings: check_environment(patient, &look, glibc),
         tuning: if remedies.is_libc_reachable { remedies.tuning } else { Tuning::default() },
-        loaded_data: loaded_data::recognise(heap.as_ref(), &arms, &verdict.arms, numa_nodes),
+        loaded_data: loaded_data::recognise(heap.as_ref(), &arms, &verdict.arms, numa_nodes()),
         heap,
         arms,
         verdict,
@@ -369,6 +378,14 @@ fn doubts(
         );
     }
     doubts
+}
+
+/// What is said where the kernel killed so many processes meanwhile, and the command was killed.
+fn of_memory(killed: u64) -> String {
+    format!(
+        "the kernel killed {} for want of memory meanwhile, and takes the memory of such before they end: the figures are of what they did until then, and peak and final RSS may be of what was left",
+        several(killed, "process")
+    )
 }
 
 /// What a verdict on these runs speaks of.

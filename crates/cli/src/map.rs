@@ -90,9 +90,9 @@ fn run(arguments: &MapArguments, signals: &Signals) -> Result<(), Failure> {
     let unseen =
         "ended unseen: this system does not let us trace it; --after DURATION looks at it while it runs";
     let (command, after) = (arguments.command.clone(), arguments.after);
-    target::look_once(command, after, arguments.json, signals, unseen, &|process, moment| {
+    target::look_once(command, after, arguments.json, signals, unseen, &|process, _, said| {
         let mut view = look(process, Manner::of(arguments))?;
-        view.remarks.extend(target::said_of(process, moment, after));
+        view.remarks.extend(said);
         show(arguments, &view)
     })
 }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use faultless_diagnosis::preload::{self, Purpose};
 use faultless_probe::launch::{Launch, launch};
+use faultless_probe::machine::killed_for_memory;
 use faultless_probe::process::Process;
 use faultless_probe::signals::Signals;
 use faultless_probe::watch::{Moment, watch_beside};
@@ -81,8 +82,12 @@ pub fn start(command: Command, is_apart: bool) -> Result<Launch, Failure> {
     })
 }
 
+/// What sees the process at a moment, and gets what is to be said of that.
+type Look<'look> = dyn Fn(&Process, Moment, Vec<String>) -> Result<(), Failure> + 'look;
+
 /// Starts the command and lets `look` see its process: after `after`, else when it is about to end and its memory is still
-/// whole, or its first thread is, since the end of others cannot be waited for. The command runs to its end. Where our output must be the report alone, what it prints `is_apart`.
+/// whole, or its first thread is, since the end of others cannot be waited for.
+/// The command runs to its end. Where our output must be the report alone, what it prints `is_apart`.
 ///
 /// # Errors
 /// [`Failure`] when it cannot be started or looked at; `unseen` says what helps where it ended before.
@@ -92,11 +97,12 @@ pub fn look_once(
     is_apart: bool,
     signals: &Signals,
     unseen: &str,
-    look: &dyn Fn(&Process, Moment) -> Result<(), Failure>,
+    look: &Look<'_>,
 ) -> Result<(), Failure> {
     subject::check_view()?;
     let command = find(words)?;
     let name = command.name();
+    let killed_before = killed_for_memory();
     let launched =
         launch(start(command, is_apart)?, signals).map_err(|error| Failure::of_start(&name, &error))?;
     let began = Instant::now();
@@ -113,7 +119,11 @@ pub fn look_once(
             }
         }
         let process = Process::open(launched.pid()).map_err(Failure::of_process);
-        outcome = Some(process.and_then(|process| look(&process, moment)));
+        outcome = Some(process.and_then(|process| {
+            let is_starved = moment == Moment::AtExit && killed_for_memory() != killed_before;
+            let said = said_of(&process, moment, after, is_starved);
+            look(&process, moment, said)
+        }));
         None
     };
     let measurement = watch_beside(&launched, signals, None, &mut observe)
@@ -122,10 +132,14 @@ pub fn look_once(
     outcome.unwrap_or_else(|| Err(Failure::Failed(format!("{name} {unseen}"))))
 }
 
-/// What is to be said of a look at a command at this moment, where it was to be `after` its start.
-#[must_use]
-pub fn said_of(process: &Process, moment: Moment, after: Option<Duration>) -> Vec<String> {
+/// What is to be said of a look at a command at this moment, where it was to be `after` its start; `is_starved` where the kernel
+/// killed a process for want of memory meanwhile.
+fn said_of(process: &Process, moment: Moment, after: Option<Duration>, is_starved: bool) -> Vec<String> {
     let of_moment = match moment {
+        // The kernel does not wait for its exit to take its pages; `oom_reaper` in its mm/oom_kill.c.
+        Moment::AtExit if is_starved && is_being_killed(process) => Some(
+            "the kernel killed it for want of memory, and takes the pages of such before their end: this is what was left (--after DURATION looks while it runs)",
+        ),
         Moment::AtExit if after.is_some() => {
             Some("it ended before the time it was to be looked at: this is how it was then")
         }
@@ -138,6 +152,13 @@ pub fn said_of(process: &Process, moment: Moment, after: Option<Duration>) -> Ve
     let status = is_at_end.then(|| process.text("status").unwrap_or_default());
     let of_peak = status.as_deref().filter(|_| after.is_none()).and_then(of_peak);
     of_moment.map(String::from).into_iter().chain(of_peak).collect()
+}
+
+/// Whether SIGKILL, the ninth signal, ends it: to the last it is among those that wait for the whole process.
+fn is_being_killed(process: &Process) -> bool {
+    let status = process.text("status").unwrap_or_default();
+    let waiting = status::field(&status, "ShdPnd").and_then(|set| u64::from_str_radix(set.trim(), 16).ok());
+    waiting.is_some_and(|set| set & (1 << 8) != 0)
 }
 
 /// What is said where little is left of what a process had resident, whose `status` this is.

@@ -1,38 +1,20 @@
 //! `faultless watch --cgroup`, through the real program, on the control group of the test itself.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first thing that is not as it should be")]
 
+mod memory_group;
 mod place;
 mod running;
 mod tool;
 
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
+use memory_group::own_group;
 use place::Place;
 use running::{Running, send};
 use serde_json::Value;
 use tool::{assert_refused, errors, faultless, text};
-
-/// The directory of our own memory control group, where it is to be seen.
-fn own_group() -> Option<PathBuf> {
-    let text = fs::read_to_string("/proc/self/cgroup").ok()?;
-    let path_of = |wanted: &dyn Fn(&str) -> bool| {
-        text.lines().find_map(|line| {
-            let mut fields = line.splitn(3, ':').skip(1);
-            let (controllers, path) = (fields.next()?, fields.next()?);
-            wanted(controllers).then(|| path.trim_start_matches('/').to_owned())
-        })
-    };
-    let one = path_of(&|controllers| controllers.split(',').any(|name| name == "memory"))
-        .map(|path| PathBuf::from("/sys/fs/cgroup/memory").join(path))
-        .filter(|directory| directory.join("memory.usage_in_bytes").is_file());
-    let two = path_of(&str::is_empty)
-        .map(|path| PathBuf::from("/sys/fs/cgroup").join(path))
-        .filter(|directory| directory.join("memory.current").is_file());
-    one.or(two).filter(|directory| fs::read_to_string(directory.join("cgroup.procs")).is_ok())
-}
 
 #[test]
 fn a_control_group_is_watched_with_its_memory_and_those_who_come_and_go() {

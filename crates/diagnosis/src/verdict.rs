@@ -41,6 +41,8 @@ pub enum Scope {
     Part,
     /// Other work than the command's, or the work of processes that no arm reaches: so it seems.
     Doubtful,
+    /// Runs of which the kernel killed some for want of memory.
+    Killed,
 }
 
 /// One arm's figures, and its effect where it has one.
@@ -69,6 +71,8 @@ pub struct Verdict {
     pub endings_agree: bool,
 }
 
+const SIGKILL: i32 = 9;
+
 /// A setting nearly as good as the best is preferred when it sets less.
 const NEARLY: f64 = 1.05;
 
@@ -85,7 +89,7 @@ pub fn judge(arms: &[ArmResult], scope: Scope, page_bytes: u64) -> Option<Verdic
     let figures = figures?;
     let base = figures[base_place].clone();
     let as_is = &arms[base_place];
-    let obstacles: Vec<Option<Obstacle>> = arms.iter().map(|arm| Obstacle::of(arm, as_is)).collect();
+    let obstacles: Vec<Option<Obstacle>> = arms.iter().map(|arm| Obstacle::of(arm, as_is, scope)).collect();
     let verdicts: Vec<ArmVerdict> = figures
         .into_iter()
         .enumerate()
@@ -122,6 +126,8 @@ struct Remedy<'a> {
 /// Why an arm's figures say nothing of what it tries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Obstacle {
+    /// The kernel killed it for want of memory: how far it came by then, and what it had, is chance.
+    Killed,
     /// The command did not end as it does by itself, so it may have done other work.
     EndedOtherwise,
     /// The process that remained at the end had not loaded Faultless.
@@ -129,9 +135,11 @@ enum Obstacle {
 }
 
 impl Obstacle {
-    fn of(arm: &ArmResult, as_is: &ArmResult) -> Option<Self> {
+    fn of(arm: &ArmResult, as_is: &ArmResult, scope: Scope) -> Option<Self> {
         let is_another = |run: &Measurement| run.allocator().is_some_and(|ran| ran != Allocator::Faultless);
-        if !end_alike(arm, as_is) {
+        if scope == Scope::Killed && is_killed(arm) {
+            Some(Self::Killed)
+        } else if !end_alike(arm, as_is) {
             Some(Self::EndedOtherwise)
         } else if arm.role == Role::Faultless && arm.runs.iter().any(is_another) {
             Some(Self::NotLoaded)
@@ -142,6 +150,7 @@ impl Obstacle {
 
     fn in_words(self) -> &'static str {
         match self {
+            Self::Killed => "was killed, so its figures do not compare",
             Self::EndedOtherwise => "ended otherwise, so its figures do not compare",
             Self::NotLoaded => {
                 "was not loaded by the process that remained at the end, so its figures say nothing of it"
@@ -166,6 +175,12 @@ fn ran_faultless(run: &Measurement) -> bool {
 #[must_use]
 pub fn do_endings_agree(arms: &[ArmResult]) -> bool {
     arms.first().is_none_or(|as_is| arms.iter().all(|arm| end_alike(arm, as_is) && endings(arm).len() == 1))
+}
+
+/// Whether a run of it was killed, as the kernel does for want of memory.
+#[must_use]
+pub fn is_killed(arm: &ArmResult) -> bool {
+    arm.runs.iter().any(|run| run.ending == Ending::Killed(SIGKILL))
 }
 
 /// Whether the runs of both ended in the same ways, in whatever order.
@@ -235,12 +250,31 @@ struct Findings<'a> {
 
 impl Findings<'_> {
     fn sentence(&self, lasting_faults: Option<String>) -> String {
-        let mut clauses = self.opening(lasting_faults);
+        let mut clauses: Vec<String> =
+            self.killed().into_iter().chain(self.opening(lasting_faults)).collect();
         let helpful_faultless = self.faultless().filter(|remedy| remedy.helps());
         clauses.extend(helpful_faultless.map(|remedy| praise("Faultless", remedy.verdict)));
         clauses.extend(self.on_libc());
         clauses.extend(self.on_others());
         one_sentence(&clauses)
+    }
+
+    /// Under which arms the kernel killed it for want of memory.
+    fn killed(&self) -> Option<String> {
+        let (killed, others): (Vec<_>, Vec<_>) =
+            self.remedies.iter().partition(|remedy| remedy.obstacle == Some(Obstacle::Killed));
+        let names = |remedies: &[&Remedy<'_>]| {
+            remedies.iter().map(|remedy| remedy.arm.name.as_str()).collect::<Vec<_>>().join(", ")
+        };
+        match (killed.as_slice(), others.as_slice()) {
+            ([], _) => None,
+            (_, []) => Some("for want of memory the kernel killed it under every arm, so how much it takes is in no figure".into()),
+            (killed, others) => Some(format!(
+                "for want of memory the kernel killed it under {}, and not under {}",
+                names(killed),
+                names(others)
+            )),
+        }
     }
 
     /// The answer: what is wrong with the command as it is, or that there is nothing to do.
@@ -250,12 +284,12 @@ impl Findings<'_> {
         if self.something_helps() {
             let cause = cause(self.base, self.page_bytes);
             vec![match self.scope {
-                Scope::Doubtful => format!("in figures that are in doubt, {cause}"),
+                Scope::Doubtful | Scope::Killed => format!("in figures that are in doubt, {cause}"),
                 Scope::All | Scope::Part => cause,
             }]
         } else if is_alone {
             vec!["the command runs under Faultless as it is, and no other allocator was tried".into()]
-        } else if self.faultless_is_untried() {
+        } else if self.faultless_is_untried() || self.scope == Scope::Killed {
             vec![]
         } else {
             let nothing = nothing_helps(self.remedies, self.scope).to_owned();
@@ -273,7 +307,7 @@ impl Findings<'_> {
         let has_settings = self.remedies.iter().any(|remedy| matches!(remedy.arm.role, Role::Libc(_)));
         let is_worth_saying = self.faultless_helps() || self.faultless_is_untried();
         (has_settings && is_worth_saying).then(|| match self.scope {
-            Scope::Doubtful => "no libc setting helps, which proves little".to_owned(),
+            Scope::Doubtful | Scope::Killed => "no libc setting helps, which proves little".to_owned(),
             Scope::All | Scope::Part => "no libc setting helps".to_owned(),
         })
     }
@@ -284,6 +318,9 @@ impl Findings<'_> {
             let Remedy { arm, verdict, obstacle } = remedy;
             let is_praised = self.best_libc == Some(place) || (arm.role == Role::Faultless && remedy.helps());
             match (obstacle, verdict.effect) {
+                // Who was killed and who was not has been said.
+                (Some(Obstacle::Killed), _) => None,
+                (Some(Obstacle::EndedOtherwise), _) if self.is_killed_as_is() => None,
                 (Some(obstacle), _) => Some(format!("{} {}", arm.name, obstacle.in_words())),
                 (None, Some(effect)) if !is_praised => {
                     let outcome = plain(&effect, &verdict.figures, self.base, self.scope);
@@ -292,6 +329,11 @@ impl Findings<'_> {
                 _ => None,
             }
         })
+    }
+
+    fn is_killed_as_is(&self) -> bool {
+        let is_killed = |remedy: &Remedy<'_>| remedy.obstacle == Some(Obstacle::Killed);
+        self.remedies.iter().any(|remedy| remedy.arm.role == Role::AsIs && is_killed(remedy))
     }
 
     fn faultless(&self) -> Option<&Remedy<'_>> {
@@ -338,7 +380,7 @@ fn nothing_helps(remedies: &[Remedy<'_>], scope: Scope) -> &'static str {
         Scope::All if remedies.iter().any(keeps_less) => "nothing takes less time or a lower peak",
         Scope::All => "nothing helps, leave the allocator alone",
         Scope::Part => "nothing helps what was measured, which is not all that the command does",
-        Scope::Doubtful => "nothing that was tried helps, which proves little",
+        Scope::Doubtful | Scope::Killed => "nothing that was tried helps, which proves little",
     }
 }
 
@@ -396,7 +438,8 @@ fn less_time(effect: &Effect) -> String {
 
 fn plain(effect: &Effect, figures: &Figures, base: &Figures, scope: Scope) -> String {
     // Of a command that runs for a fixed time nothing shows in time.
-    let unseen = if scope == Scope::Doubtful { "" } else { ", which does not show in time" };
+    let unseen =
+        if matches!(scope, Scope::Doubtful | Scope::Killed) { "" } else { ", which does not show in time" };
     let mut text = match effect.judgement() {
         Judgement::Faster => format!("helps ({})", less_time(effect)),
         Judgement::Smaller if effect.faults == Change::More => format!(

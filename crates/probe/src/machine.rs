@@ -53,6 +53,16 @@ pub fn numa_nodes() -> usize {
     fs::read_to_string("/sys/devices/system/node/has_memory").map_or(1, |list| list_length(&list)).max(1)
 }
 
+/// How many processes the kernel has killed for want of memory, of the machine's or of a control group's; none where it does not say.
+#[must_use]
+pub fn killed_for_memory() -> Option<u64> {
+    parse_killed(&fs::read_to_string("/proc/vmstat").ok()?)
+}
+
+fn parse_killed(vmstat: &str) -> Option<u64> {
+    vmstat.lines().find_map(|line| line.strip_prefix("oom_kill ")?.parse().ok())
+}
+
 /// How many numbers a list such as `0-1,4` names.
 fn list_length(list: &str) -> usize {
     let number = |text: &str| text.trim().parse::<usize>().ok();
@@ -108,6 +118,12 @@ mod tests {
     #[test]
     fn lists_of_nodes_are_counted() {
         assert_eq!(["0\n", "0-1\n", "0-1,4", "", "x"].map(list_length), [1, 2, 3, 0, 0]);
+    }
+
+    #[test]
+    fn who_was_killed_for_memory_is_counted() {
+        assert_eq!(parse_killed("pgfault 5\noom_kill 218\nnuma_hit 7\n"), Some(218));
+        assert_eq!(parse_killed("pgfault 5\n"), None);
     }
 
     #[test]

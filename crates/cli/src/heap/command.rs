@@ -26,7 +26,7 @@ pub fn look(
 ) -> Result<(), Failure> {
     let unseen = "ended before it could be looked at: tracing was refused, so give a time at which it still runs (--after 2s)";
     // Standard output is the report's.
-    target::look_once(words, after, true, signals, unseen, &|process, moment| {
+    target::look_once(words, after, true, signals, unseen, &|process, moment, said| {
         let manner = match moment {
             Moment::AtExit => Manner::AtExit,
             // Others cannot be stopped beside a thread that we trace already.
@@ -34,7 +34,7 @@ pub fn look(
             Moment::Running | Moment::Ended(_) => manner,
         };
         let mut report = process::look(process, manner)?;
-        report.remarks.extend(target::said_of(process, moment, after).iter().map(|text| sentence(text)));
+        report.remarks.extend(said.iter().map(|text| sentence(text)));
         show(&report)
     })
 }

@@ -247,6 +247,47 @@ fn in_doubt_it_says_so_whatever_the_figures_say() {
     assert!(!sentence.contains("leave") && !sentence.contains("takes them away"), "{sentence}");
 }
 
+fn killed(mut runs: Vec<Measurement>) -> Vec<Measurement> {
+    runs.iter_mut().for_each(|run| run.ending = Ending::Killed(9));
+    runs
+}
+
+#[test]
+fn what_was_killed_for_want_of_memory_shows_no_remedy() {
+    let tuned = || Role::Libc(vec![setting("MALLOC_TRIM_THRESHOLD_")]);
+    let verdict = judge_in(
+        Scope::Killed,
+        &[
+            arm("libc as is", Role::AsIs, killed(runs(1.2, 12_000, 48, 48))),
+            arm("libc tuned", tuned(), killed(runs(0.2, 12_000, 1, 1))),
+            arm("Faultless", Role::Faultless, killed(under_faultless(1.2, 12_000, 48, 48))),
+        ],
+    )
+    .unwrap();
+    let says =
+        "For want of memory the kernel killed it under every arm, so how much it takes is in no figure.";
+    assert_eq!(verdict.sentence, says);
+    assert!(verdict.best_libc.is_none() && !verdict.faultless_helps);
+    assert!(verdict.arms.iter().all(|arm| arm.effect.is_none()));
+}
+
+#[test]
+fn who_is_not_killed_for_want_of_memory_is_named() {
+    let as_is = || arm("libc as is", Role::AsIs, killed(runs(1.2, 12_000, 48, 48)));
+    let lives = arm("Faultless", Role::Faultless, under_faultless(1.2, 12_000, 30, 30));
+    let sentence = judge_in(Scope::Killed, &[as_is(), lives]).unwrap().sentence;
+    assert_eq!(
+        sentence,
+        "For want of memory the kernel killed it under libc as is, and not under Faultless."
+    );
+
+    let lives = arm("libc as is", Role::AsIs, runs(1.2, 12_000, 48, 48));
+    let dies = arm("Faultless", Role::Faultless, killed(under_faultless(0.2, 9_000, 1, 1)));
+    let sentence = judge_in(Scope::Killed, &[lives, dies]).unwrap().sentence;
+    let says = "For want of memory the kernel killed it under Faultless, and not under libc as is.";
+    assert_eq!(sentence, says);
+}
+
 #[test]
 fn faults_that_stay_are_said_to_stay_and_no_more() {
     let verdict = judge(&[
