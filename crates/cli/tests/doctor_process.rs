@@ -130,6 +130,17 @@ fn a_process_that_is_stopped_is_said_to_be_once() {
 }
 
 #[test]
+fn a_statically_linked_program_has_no_line_that_would_be_refused() {
+    let place = Place::new("doctor-static");
+    let program = place.compile("subject", TRAPPED, &["-O1", "-fno-builtin", "-static"]);
+    let report = consultation(&Running::ready(Command::new(program).env_remove("LD_PRELOAD")));
+    let verdict = &report["verdict"];
+    assert!(verdict["line_to_try"].is_null(), "{verdict}");
+    let sentence = verdict["sentence"].as_str().unwrap();
+    assert!(sentence.contains("a preload does not reach subject: it is linked statically"), "{sentence}");
+}
+
+#[test]
 fn what_a_server_wrote_over_its_command_line_is_no_line_to_try() {
     let running = Running::start(Command::new("sleep").arg0("nginx: worker process").arg("600"));
     wait_until(|| fs::read(format!("/proc/{}/cmdline", running.pid())).unwrap().starts_with(b"nginx"));

@@ -3,8 +3,10 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use faultless_diagnosis::preload::{self, Purpose};
 use faultless_probe::clock;
 use faultless_probe::process::{Process, ProcessError};
+use faultless_probe::program;
 use faultless_probe::signals::Signals;
 use faultless_probe::terminal;
 use faultless_records::churn_recording::{ChurnRecording, Mechanism};
@@ -31,6 +33,8 @@ const INTERRUPTED_PART: f64 = 0.9;
 pub fn consult(pid: i32, arguments: &DoctorArguments, signals: &Signals) -> Result<(), Failure> {
     let process = subject::process(pid)?;
     let limit = arguments.limit.unwrap_or(USUAL);
+    // What cannot be seen is refused before the time is spent.
+    subject::mappings(&process, "maps")?;
     let mut remarks = Vec::new();
     let before = Reading::of(&process)?;
     let observed = observe(pid, limit, signals, &mut remarks);
@@ -47,6 +51,7 @@ pub fn consult(pid: i32, arguments: &DoctorArguments, signals: &Signals) -> Resu
         pid,
         name: process.name().to_owned(),
         command: words(&process),
+        obstacle: obstacle(&process),
         activity: after.since(&before),
         map,
         heap,
@@ -145,6 +150,13 @@ fn words(process: &Process) -> Vec<String> {
     let is_title =
         |first: &String| first.contains(' ') && Path::new(first).file_name() != program.file_name();
     if words.first().is_some_and(is_title) { Vec::new() } else { words }
+}
+
+/// Why no preload reaches a new process of its program, as of one that is linked with musl.
+fn obstacle(process: &Process) -> Option<String> {
+    let mut chain = program::chain(Path::new(&format!("/proc/{}/exe", process.pid()))).ok()?;
+    chain.last_mut()?.path = process.name().into();
+    preload::obstacle(&chain, Purpose::Observation)
 }
 
 /// What a process has and has used at one moment.

@@ -70,6 +70,8 @@ pub struct ProcessConsultation {
     pub name: String,
     /// The words of its command line, for the line to try remedies with; empty where it has none.
     pub command: Vec<String>,
+    /// Why no remedy can be tried on a new process of it, where one cannot.
+    pub obstacle: Option<String>,
     /// What it used.
     pub activity: Activity,
     /// Its memory.
@@ -120,9 +122,10 @@ impl ProcessConsultation {
         let has = |concern| findings.iter().any(|finding| finding.concern == concern);
         let wasted: Vec<&str> = findings.iter().filter_map(|finding| finding.waste.as_deref()).collect();
         if !wasted.is_empty() {
-            let below = match self.line_to_try(findings) {
-                Some(_) => "; the lines below try what helps on a new process",
-                None => "",
+            let below = match (self.line_to_try(findings), &self.obstacle) {
+                (Some(_), _) => "; the lines below try what helps on a new process".to_owned(),
+                (None, Some(obstacle)) => format!("; to try what helps takes a preload, and {obstacle}"),
+                (None, None) => String::new(),
             };
             return format!("its allocator wastes {}{below}", wasted.join(" and "));
         }
@@ -195,14 +198,15 @@ impl ProcessConsultation {
         lines
     }
 
-    /// The command that tries remedies on a new process; none where there is nothing to try, or the process has no command line.
+    /// The command that tries remedies on a new process; none where there is nothing to try, nothing reaches it, or the process has no
+    /// command line.
     #[must_use]
     pub fn line_to_try(&self, findings: &[Finding]) -> Option<String> {
         let may_help = |finding: &Finding| {
             let is_open = !self.are_calls_seen() || self.is_thrash_too_rare();
             finding.waste.is_some() || (finding.concern == Concern::Faults && is_open)
         };
-        (findings.iter().any(may_help) && !self.command.is_empty())
+        (findings.iter().any(may_help) && !self.command.is_empty() && self.obstacle.is_none())
             .then(|| format!("faultless doctor -- timeout 60 {}", paste::line(&self.command)))
     }
 

@@ -29,6 +29,7 @@ fn quiet(heap_mib: u64, file_mib: u64) -> ProcessConsultation {
         pid: 7,
         name: "server".into(),
         command: vec!["./server".into(), "a b".into()],
+        obstacle: None,
         activity: Activity {
             seconds: 10.0,
             rss_before_bytes: rss_bytes,
@@ -139,7 +140,12 @@ fn thrash_is_waste_and_has_a_line_to_try_remedies_with() {
     assert!(text.contains("its allocator wastes up to 205,000 page faults a second"), "{text}");
     assert!(text.contains("\n  faultless doctor -- timeout 60 ./server 'a b'\n"), "{text}");
     assert!(text.contains("\n  faultless churn --pid 7 --for 10s\n"), "{text}");
-    let nameless = ProcessConsultation { command: Vec::new(), ..consultation };
+    let obstacle = Some("a preload does not reach server: it is linked statically".into());
+    let unreachable = ProcessConsultation { obstacle, ..consultation };
+    assert_eq!(line_of(&unreachable), None);
+    let says = "a second; to try what helps takes a preload, and a preload does not reach server: it is linked statically";
+    assert!(verdict_of(&unreachable).ends_with(says), "{}", verdict_of(&unreachable));
+    let nameless = ProcessConsultation { command: Vec::new(), obstacle: None, ..unreachable };
     assert_eq!(line_of(&nameless), None);
     assert!(
         verdict_of(&nameless).ends_with(" page faults a second"),
