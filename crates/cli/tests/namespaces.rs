@@ -10,7 +10,7 @@ use std::process::{Command, Output, Stdio};
 
 use place::Place;
 use running::{Running, wait_until};
-use tool::{assert_refused, errors, faultless, json};
+use tool::{assert_refused, errors, faultless, json, text};
 
 /// Runs the tool behind `unshare` with these options and a line of shell; none where that is not permitted here.
 fn apart(options: &[&str], line: &str, words: &[&str]) -> Option<Output> {
@@ -56,6 +56,21 @@ fn a_process_of_another_namespace_is_not_taken_for_the_command() {
         remarks.contains("which allocator ran was not seen: /proc shows another PID namespace"),
         "{remarks}"
     );
+}
+
+#[test]
+fn root_of_a_user_namespace_is_not_told_to_become_root() {
+    let container = ["--user", "--map-root-user"];
+    let line = "sleep 20 >/dev/null 2>&1 & set -- \"$@\" --pid $! && trap 'kill $!' EXIT";
+    for words in [&["churn", "--malloc", "--for", "100ms"][..], &["churn", "--for", "100ms"]] {
+        let Some(output) = apart(&container, line, words) else { return };
+        let said = errors(&output) + &text(&output);
+        if said.contains("seen by uprobes") || said.contains("seen by the kernel's tracepoints") {
+            return faultless_skipped::skipped("all is permitted in a user namespace here");
+        }
+        assert!(said.contains("outside of this container"), "{said}");
+        assert!(!said.contains("become root") && !said.contains("only root"), "{said}");
+    }
 }
 
 #[test]

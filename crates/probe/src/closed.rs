@@ -73,6 +73,18 @@ impl Circumstances {
     }
 }
 
+/// The same of probes at functions, which no process of its own is needed for.
+pub(crate) fn cure_of_probes() -> String {
+    cure_of_probes_for(&permissions::rights())
+}
+
+fn cure_of_probes_for(rights: &Rights) -> String {
+    match rights.user {
+        0 => format!(" even as root: do so {}", outside_of_container("SYS_ADMIN")),
+        _ => ": become root (sudo), or get CAP_SYS_ADMIN (older kernels are content with CAP_PERFMON)".into(),
+    }
+}
+
 /// What would help, to be put behind what was not permitted.
 pub(crate) fn cure(pid: i32, access: Access, capability: &str) -> String {
     Circumstances::of(pid).cure(access, capability)
@@ -108,6 +120,13 @@ mod tests {
             assert!(cure.contains(says) && cure.contains("SYS_PTRACE"), "{circumstances:?}: {cure}");
             assert_eq!(cure.lines().count(), 1);
         }
+    }
+
+    #[test]
+    fn root_of_a_container_is_not_told_to_become_root() {
+        let of = |user| cure_of_probes_for(&Rights { user, ..Rights::default() });
+        assert!(of(1000).contains("become root") && of(1000).contains("CAP_SYS_ADMIN"));
+        assert!(of(0).contains("outside of this container") && !of(0).contains("become root"));
     }
 
     #[test]

@@ -7,11 +7,12 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::path::Path;
 
-use faultless_records::permission::Answer;
+use faultless_records::permission::{Answer, outside_of_container};
 use nix::fcntl::{OFlag, openat};
 use nix::libc;
 use nix::sys::stat::Mode;
 
+use crate::permissions;
 use crate::refused::Refused;
 
 /// Where systems mount it.
@@ -49,7 +50,13 @@ impl Tracefs {
                 Err(Refused::new(Answer::Denied, "tracepoints are shown to root only (sudo)"))
             }
             (None, Err(error)) if error.kind() == io::ErrorKind::PermissionDenied => {
-                let reason = "tracepoints need tracefs, which only root can mount (sudo)";
+                let reason = match permissions::rights().user {
+                    0 => format!(
+                        "tracepoints need tracefs, which root of a container cannot mount: do so {}",
+                        outside_of_container("SYS_ADMIN")
+                    ),
+                    _ => "tracepoints need tracefs, which only root can mount (sudo)".to_owned(),
+                };
                 Err(Refused::new(Answer::Denied, reason))
             }
             (None, Err(error)) => {

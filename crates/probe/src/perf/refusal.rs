@@ -113,10 +113,7 @@ impl fmt::Display for PerfError {
                 let cure = closed::cure(*pid, Access::Sight, "CAP_PERFMON");
                 write!(out, "not permitted to observe process {pid}{cure}")
             }
-            Self::Probes => write!(
-                out,
-                "not permitted to probe functions: become root (sudo), or get CAP_SYS_ADMIN (older kernels are content with CAP_PERFMON)"
-            ),
+            Self::Probes => write!(out, "not permitted to probe functions{}", closed::cure_of_probes()),
             Self::NoProbes(reason) => {
                 write!(out, "this kernel shows no uprobes (CONFIG_UPROBE_EVENTS, /sys mounted): {reason}")
             }
