@@ -122,8 +122,11 @@ fn run(arguments: &BenchArguments, signals: &Signals) -> Result<(Campaign, Optio
 
 /// The C library of this machine's programs; ours may be another when the tool is linked statically.
 fn libc(signals: &Signals) -> Result<String, Failure> {
-    let look = command::run(&shell(":"), &Environment::new(std::env::vars_os()), signals)
-        .map_err(|error| Failure::of_run("/bin/sh", error))?;
+    let look = match command::run(&shell(":"), &Environment::new(std::env::vars_os()), signals) {
+        // A container without a shell.
+        Err(RunError::Start(_)) => return Ok(String::new()),
+        look => look.map_err(|error| Failure::of_run("/bin/sh", error))?,
+    };
     let version = loader::glibc_version(&look.measurement.mapped_files);
     Ok(version.map_or(String::new(), |(major, minor)| format!("glibc {major}.{minor}")))
 }

@@ -170,6 +170,15 @@ fn where_there_is_no_dev_commands_are_compared_all_the_same() {
 }
 
 #[test]
+fn where_there_is_no_shell_commands_are_compared_all_the_same() {
+    let line = "mount --bind /dev/null \"$(readlink -f /bin/sh)\"";
+    let words = ["bench", "-n", "1", "-a", "libc,faultless", "--json", "-", "--", "sleep", "0"];
+    let Some(output) = apart(&["--user", "--map-root-user", "--mount"], line, &words) else { return };
+    assert!(output.status.success(), "{}", errors(&output));
+    assert_eq!(json(&output)["machine"]["libc"], "", "the shell's is not to be seen");
+}
+
+#[test]
 fn the_kernels_times_are_not_those_of_a_time_namespace() {
     let options = ["--time", "--monotonic", "-100", "--fork"];
     let Some(output) = apart(&options, "true", &["churn", "--json", "--", "sleep", "0.1"]) else { return };
