@@ -6,7 +6,7 @@
 
 use super::Central;
 use crate::os;
-use crate::page_map::{Record, State};
+use crate::page_map::{PageMap, State};
 use crate::size_class::{self, CLASSES};
 use crate::slab;
 use crate::span_heap::Purges;
@@ -14,6 +14,9 @@ use crate::spans::Spans;
 
 /// Looks during which a slab must have been left alone before its free pages go.
 const QUIET_LOOKS: u8 = 2;
+/// To step over a span, its record has to be read, and each is a line of its own; of the tags of granules 16 are one. So longer spans
+/// than this are stepped over, and others looked through.
+const LONG_GRANULES: u32 = 128;
 /// `quiet` of a slab whose free pages are gone.
 const PURGED: u8 = u8::MAX;
 
@@ -94,15 +97,15 @@ impl Central {
         }
         while granule < map.reservation.limit() {
             let first = granule;
-            let (tag, record) = (map.tag(first), map.record(first));
+            let tag = map.tag(first);
             let (class, shard) = (tag.class(), tag.shard());
             if class == 0 {
-                granule += behind(record);
+                granule = behind(map, first);
                 continue;
             }
             granule += 1;
             let has_page = || {
-                let free = record.as_slab().map_or(0, |slab| slab.free_blocks() as usize);
+                let free = map.record(first).as_slab().map_or(0, |slab| slab.free_blocks() as usize);
                 free * size_class::size(class) >= os::page_bytes()
             };
             if !has_page() {
@@ -117,10 +120,16 @@ impl Central {
     }
 }
 
-/// How many granules to skip where one belongs to no slab. Without a lock: the next look finds a slab that is made there meanwhile.
-fn behind(record: &Record) -> u32 {
+/// Where to go on behind a granule that belongs to no slab. Without a lock: the next look finds a slab that is made there meanwhile.
+fn behind(map: &PageMap, first: u32) -> u32 {
+    let record = map.record(first);
     let is_inside = record.state() == State::Interior;
-    if is_inside { 1 } else { record.granules.get().max(1) }
+    let next = first + if is_inside { 1 } else { record.granules.get().max(1) };
+    if next - first >= LONG_GRANULES {
+        return next;
+    }
+    let limit = map.reservation.limit();
+    (next..limit).find(|&granule| map.tag(granule).class() != 0).unwrap_or(limit)
 }
 
 #[cfg(test)]
@@ -140,8 +149,9 @@ mod tests {
         let magazine = central.fetch(spans, 0, class, 1).unwrap();
         assert!(spans.map.granule_of(magazine.head).unwrap() > large);
         spans.give(free, 3000, true);
-        assert_eq!([free, large].map(|first| behind(spans.map.record(first))), [3000, 2000]);
-        assert_eq!(behind(spans.map.record(large + 1)), 1, "inside");
+        assert_eq!([free, large].map(|first| behind(&spans.map, first) - first), [3000, 2000]);
+        let slab = spans.map.granule_of(magazine.head).unwrap();
+        assert_eq!(behind(&spans.map, large + 1), slab, "inside");
         let mut found = Vec::new();
         central.each_slab_with_free_blocks(spans, |class, _| found.push(class));
         assert_eq!(found, [class]);
