@@ -6,6 +6,7 @@
 //! number, stack, class, spans; no two of one rank are held at once, except for a fork, and by who moves a slab: the lower shard's
 //! first. Whose a slab is may be read without a lock by who has a block of it, and is read again under that shard's lock.
 
+mod changed;
 mod fetching;
 mod gone;
 mod idle;
@@ -23,6 +24,7 @@ use crate::page_map::{Hint32, HintSize, PageMap};
 use crate::size_class::{self, CLASSES};
 use crate::slab::HomeSlabs;
 use crate::spans::{SHARDS, Spans};
+use changed::Changed;
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
 use gone::Gone;
@@ -53,6 +55,8 @@ pub struct Central {
     shards: [Shard; SHARDS],
     /// By class, what went to the kernel of its slabs. Behind all that each process writes.
     gone: Gone,
+    /// Where slabs changed.
+    changed: Changed,
 }
 
 /// What some threads share.
@@ -96,6 +100,7 @@ impl Central {
             spread: Spread::new(),
             inherited: Inherited::new(),
             gone: Gone::new(),
+            changed: Changed::new(),
         }
     }
 
@@ -270,9 +275,13 @@ impl Central {
             let before = left;
             let mut slabs = shard.slabs[class].lock();
             while slab.shard() == home {
+                let was_settled = slab.is_settled();
                 // SAFETY: `find` found this block; those behind it in the list are looked at as they come.
                 let (put, rest) = unsafe { homes.put_run(slab, (block, index), left) };
                 slabs.note_put::<IDLE>(spans, slab, class, put);
+                if was_settled {
+                    self.changed.note(slab.first);
+                }
                 (block, left) = (rest, left - put);
                 if left == 0 {
                     break;
@@ -329,6 +338,7 @@ impl Central {
     /// shards that were.
     pub fn hold_for_fork(&self) -> usize {
         self.opening.hold_for_fork();
+        self.changed.hold_for_fork();
         let shards = self.shards_in_use();
         shards.iter().flat_map(|shard| &shard.stacks).for_each(Lock::hold_for_fork);
         shards.iter().flat_map(|shard| &shard.slabs).for_each(Lock::hold_for_fork);
@@ -340,6 +350,7 @@ impl Central {
         let shards = &self.shards[..shards];
         shards.iter().flat_map(|shard| &shard.slabs).for_each(Lock::release_after_fork);
         shards.iter().flat_map(|shard| &shard.stacks).for_each(Lock::release_after_fork);
+        self.changed.release_after_fork();
         self.opening.release_after_fork();
     }
 }

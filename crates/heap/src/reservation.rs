@@ -24,7 +24,7 @@ pub const TAG_BYTES: usize = 4;
 pub const BITMAP_BYTES: usize = GRANULE_BYTES / 16 / 8;
 
 /// Granules covered, the tables included, where nothing limits us: 1 TiB.
-const COVERAGE_MAX: u32 = 1 << 24;
+pub const COVERAGE_MAX: u32 = 1 << 24;
 /// Fewest granules a range covers: 256 MiB, and where even the tables of that are refused a half or a quarter of it.
 const COVERAGE_MIN: u32 = 1 << 12;
 /// First, second and largest steps, in granules: 4, 32 and 64 MiB. The records of both ends of the first lie on one page.

@@ -14,6 +14,8 @@ use crate::span_heap::{Purges, Taken};
 
 const CACHE_LINE_BYTES: usize = 64;
 const WORD_BITS: u32 = 64;
+/// `quiet` of a slab that nobody has to look at.
+pub const SETTLED: u8 = u8::MAX;
 
 /// Makes a slab of `class` from a span, for the shard of that number: every block free.
 pub fn format(map: &PageMap, span: Taken, class: usize, shard: usize) {
@@ -23,7 +25,9 @@ pub fn format(map: &PageMap, span: Taken, class: usize, shard: usize) {
     for granule in first..first + granules {
         map.record(granule).first.set(first);
     }
-    map.record(first).make_slab(granules, blocks, if span.zero { 0 } else { blocks });
+    let slab = map.record(first).make_slab(granules, blocks, if span.zero { 0 } else { blocks });
+    // What has no pages has none to give back.
+    slab.set_quiet(if span.zero { SETTLED } else { 0 });
     let bitmap = map.bitmap(first, granules);
     for word in 0..blocks.div_ceil(WORD_BITS) {
         let bits = (blocks - word * WORD_BITS).min(WORD_BITS);
@@ -92,7 +96,9 @@ pub fn take(map: &PageMap, first: u32, class: usize, want: u32) -> Magazine {
     // SAFETY: as above.
     unsafe { link_run(pending, size, 0) };
     slab.set_hint(word as u16);
-    slab.set_quiet(0);
+    if slab.quiet() != SETTLED {
+        slab.set_quiet(0);
+    }
     slab.set_purged_pages(purged);
     slab.set_unused_from(slab.unused_from().max(behind));
     let free = slab.free_blocks();
@@ -176,6 +182,12 @@ impl HomeSlab<'_> {
     #[inline]
     pub fn free_blocks(self) -> u32 {
         self.record.free_blocks()
+    }
+
+    /// Whether its free pages are gone, or it has none, and no block came back since. Under the lock.
+    #[inline]
+    pub fn is_settled(self) -> bool {
+        self.record.quiet() == SETTLED
     }
 
     /// The list of its class that it is in, if it is in one.

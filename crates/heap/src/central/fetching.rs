@@ -132,6 +132,9 @@ impl Central {
         let shard = &self.shards[own];
         let mut slabs = shard.slabs[class].lock();
         slab::format(&spans.map, span, class, own);
+        if !span.zero {
+            self.changed.note(span.first);
+        }
         if let Some(gone) = self.gone_if_any() {
             gone.note_wanted(class, slab::pages(class));
         }

@@ -1,14 +1,14 @@
 //! What `central` gives back when nobody wants it: magazines that stay in their stacks, and the free pages of slabs from which nothing
 //! was taken and to which nothing came back.
 //!
-//! SYNCHRONIZATION: the slabs are found by their tags, in the order of addresses. Which lock guards a slab is read without that
+//! SYNCHRONIZATION: the slabs are found by their tags, in the order of addresses, and for a look where they [changed](super::changed). Which lock guards a slab is read without that
 //! lock, in one load, and checked under it: a slab changes its class and shard only while the lock of its class and shard is held.
 
 use super::Central;
 use crate::os;
 use crate::page_map::{PageMap, State};
 use crate::size_class::{self, CLASSES};
-use crate::slab;
+use crate::slab::{self, SETTLED};
 use crate::span_heap::Purges;
 use crate::spans::Spans;
 
@@ -17,8 +17,6 @@ const QUIET_LOOKS: u8 = 2;
 /// To step over a span, its record has to be read, and each is a line of its own; of the tags of granules 16 are one. So longer spans
 /// than this are stepped over, and others looked through.
 const LONG_GRANULES: u32 = 128;
-/// `quiet` of a slab whose free pages are gone.
-const PURGED: u8 = u8::MAX;
 
 impl Central {
     /// Sends home the blocks of magazines that were not needed since the last call. The spans of slabs that are empty then go with the
@@ -40,22 +38,30 @@ impl Central {
     /// Purges the free pages of slabs that were left alone for [`QUIET_LOOKS`] calls. Returns whether a later call has something
     /// to purge.
     pub fn purge_quiet_slabs(&self, spans: &Spans) -> bool {
-        let mut is_left = false;
-        self.purge_slabs(spans, |class, first| {
-            let slab = spans.map.record(first).slab();
-            match slab.quiet() {
-                PURGED => Purges::NONE,
-                looks if looks < QUIET_LOOKS => {
-                    slab.set_quiet(looks + 1);
-                    is_left = true;
-                    Purges::NONE
-                }
-                _ => {
-                    slab.set_quiet(PURGED);
-                    slab::purge_free_pages(&spans.map, first, class)
-                }
+        let map = &spans.map;
+        let mut purges = Purges::NONE;
+        let is_left = self.changed.look(map.reservation.limit(), |first| {
+            let tag = map.tag(first);
+            // Without its lock: it was not settled when its bit was set, and who finds that it is has seen a later look.
+            let is_settled = || map.record(first).as_slab().is_none_or(|slab| slab.quiet() == SETTLED);
+            if tag.class() == 0 || is_settled() {
+                return false;
             }
+            // The tag changes, and changes back, only under this lock.
+            let _slabs = self.shards[tag.shard()].slabs[tag.class()].lock();
+            if map.tag(first) != tag || is_settled() {
+                return true;
+            }
+            let slab = map.record(first).slab();
+            let has_page = slab.free_blocks() as usize * size_class::size(tag.class()) >= os::page_bytes();
+            let is_left = has_page && slab.quiet() < QUIET_LOOKS;
+            slab.set_quiet(if is_left { slab.quiet() + 1 } else { SETTLED });
+            if has_page && !is_left {
+                purges.add(slab::purge_free_pages(map, first, tag.class()));
+            }
+            is_left
         });
+        spans.count_purges(purges);
         is_left
     }
 
@@ -161,14 +167,22 @@ mod tests {
     fn the_pages_of_a_slab_that_was_left_alone_are_given_back_once_also_where_the_kernel_refuses() {
         let (heap, class) = (Heap::boxed(), size_class::class_of(1024).unwrap());
         let Heap { central, spans, .. } = &*heap;
-        central.fetch(spans, 0, class, 1).unwrap();
+        let [staying, used] = [1, 63].map(|count| central.fetch(spans, 0, class, count).unwrap());
         let look = |_| (central.purge_quiet_slabs(spans), spans.counts().purges.refused > 0);
+        assert_eq!([0, 1, 2].map(look), [(false, false); 3], "it has no page that was used and is free");
+        central.return_to_slabs(spans, class, used);
         REFUSED.set(Call::Purge as u32);
         assert_eq!([0, 1, 2].map(look), [(true, false), (true, false), (false, true)]);
         let once = spans.counts().purges;
         assert_eq!([0, 1].map(look), [(false, true); 2]);
         assert_eq!(spans.counts().purges, once);
         REFUSED.set(0);
+        let again = central.fetch(spans, 0, class, 32).unwrap();
+        assert_eq!([0, 1, 2].map(look), [(false, true); 3], "nothing came back since");
+        central.return_to_slabs(spans, class, again);
+        assert_eq!([0, 1].map(look), [(true, true); 2]);
+        assert!(!central.purge_quiet_slabs(spans) && spans.counts().purges.bytes > once.bytes);
+        central.return_to_slabs(spans, class, staying);
     }
 
     #[test]

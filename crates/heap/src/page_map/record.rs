@@ -135,7 +135,6 @@ impl Record {
         self.hint.set(0);
         self.value.set(0);
         self.deadline.set(u64::from(unused_from));
-        self.quiet.set(0);
         self.set_state(State::Slab);
         SlabRecord(self)
     }
