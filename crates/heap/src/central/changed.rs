@@ -97,7 +97,7 @@ mod tests {
     fn a_look_visits_what_changed_and_comes_again_where_something_is_not_settled() {
         static CHANGED: Changed = Changed::new();
         assert_eq!(looked_at(&CHANGED, 5000, 0), (vec![], false));
-        [17, 31, 1024, 4990].map(|first| CHANGED.note(first));
+        [17, 31, 1024, 4990].into_iter().for_each(|first| CHANGED.note(first));
         let groups = [16..32, 1024..1040, 4976..4991];
         assert_eq!(looked_at(&CHANGED, 4991, 1030), (groups.into_iter().flatten().collect(), true));
         assert_eq!(looked_at(&CHANGED, 4991, 0), ((1024..1040).collect(), false));
