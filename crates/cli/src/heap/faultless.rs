@@ -67,7 +67,8 @@ impl Host {
     }
 
     fn unpublished(&self) -> String {
-        let remark = "It publishes nothing of its inside: start it with FAULTLESS=publish:on to see its classes, spans and caches";
+        let remark = "It publishes nothing of its inside: start it with FAULTLESS=publish:on to see its classes, spans and caches \
+                      (not those of processes that it forks)";
         if Allocator::of_file(&self.file) == Some(Allocator::Faultless) {
             return format!("{remark}.");
         }
