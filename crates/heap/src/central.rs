@@ -3,8 +3,9 @@
 //! look first. A slab stays with the shard that made it, unless another has nothing and this one much: then it moves.
 //!
 //! SYNCHRONIZATION: a stack lock and a slab lock ("class lock") per shard and class, one lock for the number of shards. Order:
-//! number, stack, class, spans; no two of one rank are held at once, except for a fork, and by who moves a slab: the lower shard's
-//! first. Whose a slab is may be read without a lock by who has a block of it, and is read again under that shard's lock.
+//! number, [where slabs changed](changed), stack, class, spans; no two of one rank are held at once, except for a fork, and by who moves a
+//! slab: the lower shard's first. Whose a slab is may be read without a lock by who has a block of it, and is read again under that shard's
+//! lock.
 
 mod changed;
 mod fetching;

@@ -1,8 +1,9 @@
 //! What `central` gives back when nobody wants it: magazines that stay in their stacks, and the free pages of slabs from which nothing
 //! was taken and to which nothing came back.
 //!
-//! SYNCHRONIZATION: the slabs are found by their tags, in the order of addresses, and for a look where they [changed](super::changed). Which lock guards a slab is read without that
-//! lock, in one load, and checked under it: a slab changes its class and shard only while the lock of its class and shard is held.
+//! SYNCHRONIZATION: the slabs are found by their tags, in the order of addresses, and for a look where they [changed](super::changed).
+//! Which lock guards a slab is read without that lock, in one load, and checked under it: a slab changes its class and shard only while
+//! the lock of its class and shard is held.
 
 use super::Central;
 use crate::os;
@@ -52,8 +53,7 @@ impl Central {
             if map.tag(first) != tag || is_settled() {
                 return true;
             }
-            let slab = map.record(first).slab();
-            let has_page = slab.free_blocks() as usize * size_class::size(tag.class()) >= os::page_bytes();
+            let (slab, has_page) = (map.record(first).slab(), has_free_page(map, first, tag.class()));
             let is_left = has_page && slab.quiet() < QUIET_LOOKS;
             slab.set_quiet(if is_left { slab.quiet() + 1 } else { SETTLED });
             if has_page && !is_left {
@@ -110,20 +110,22 @@ impl Central {
                 continue;
             }
             granule += 1;
-            let has_page = || {
-                let free = map.record(first).as_slab().map_or(0, |slab| slab.free_blocks() as usize);
-                free * size_class::size(class) >= os::page_bytes()
-            };
-            if !has_page() {
+            if !has_free_page(map, first, class) {
                 continue;
             }
             // The tag changes, and changes back, only under this lock.
             let _slabs = self.shards[shard].slabs[class].lock();
-            if map.tag(first) == tag && has_page() {
+            if map.tag(first) == tag && has_free_page(map, first, class) {
                 act(class, first);
             }
         }
     }
+}
+
+/// Whether a slab begins at this granule and has at least a page of free blocks; `class` is that of its tag.
+fn has_free_page(map: &PageMap, first: u32, class: usize) -> bool {
+    let free = map.record(first).as_slab().map_or(0, |slab| slab.free_blocks() as usize);
+    free * size_class::size(class) >= os::page_bytes()
 }
 
 /// Where to go on behind a granule that belongs to no slab. Without a lock: the next look finds a slab that is made there meanwhile.

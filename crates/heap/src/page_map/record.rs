@@ -197,7 +197,7 @@ view! {
     SlabRecord {
         /// Which list of its class it is in, if it is in one.
         list, set_list: usize = bin as u8;
-        /// How often the purger has looked since a block last left or came back.
+        /// How often the purger has looked since a block last left or came back; `slab::SETTLED` where nobody has to look.
         quiet, set_quiet: u8 = quiet as u8;
         /// The shard that it belongs to. May be read without a lock by whoever has a block, and again under the lock.
         shard, set_shard: usize = older as u32;

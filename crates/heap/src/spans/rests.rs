@@ -143,14 +143,7 @@ impl Spans {
         if around == 0 {
             return;
         }
-        let in_all = {
-            let mut rests = self.rests.lock();
-            rests.add(&self.map, first, bytes.min(around), os::now_ns());
-            rests.bytes
-        };
-        if in_all <= LEFT_BYTES {
-            return;
-        }
+        self.rests.lock().add(&self.map, first, bytes.min(around), os::now_ns());
         let is_left = self.give_rests(if os::is_single_threaded() { usize::MAX } else { ROUND });
         if is_left && !self.keeps() {
             self.recent.set_waits(true);
@@ -175,8 +168,11 @@ impl Spans {
 
     /// Gives back rests that are due, so many at most. Returns whether more are left than may stay for good.
     pub(super) fn give_rests(&self, most: usize) -> bool {
+        // Mostly there are none, or few; what is in use is a sum.
+        if self.rests.lock().bytes <= LEFT_BYTES {
+            return false;
+        }
         let limits = Limits::of_used(bytes_of(self.used()));
-        // Mostly there are none, or few.
         if self.rests.lock().bytes <= limits.left || self.mode() == PurgeMode::Never {
             return false;
         }
