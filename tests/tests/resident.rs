@@ -52,6 +52,15 @@ fn realloc_of_large_blocks_never_holds_two_copies() {
 }
 
 #[test]
+fn near_a_containers_limit_less_is_held() {
+    if preload().is_some() {
+        for mib in ["0", "62"] {
+            Program::new("near_limit.c").argument(mib).passes();
+        }
+    }
+}
+
+#[test]
 fn what_is_known_of_freed_blocks_takes_no_memory() {
     case("untouched_blocks");
 }

@@ -332,7 +332,7 @@ fn attach() -> Option<&'static ThreadCache> {
     Some(cache)
 }
 
-/// Registers the handlers of forks, once; where libc refuses, for want of memory, again with the next thread. As early as may be: libc
+/// Registers the handlers of forks, once, and asks for what is asked for once; where libc refuses, for want of memory, again with the next thread. As early as may be: libc
 /// runs those registered last first, and while ours hold the locks of the heap no other may wait for a thread that allocates.
 #[inline(never)]
 pub fn handle_forks() {
@@ -344,6 +344,10 @@ pub fn handle_forks() {
             FORK_UNHANDLED.store(true, Ordering::Relaxed);
         }
         purger::note_first_process();
+        // Not later: see `os::note_overcommit`.
+        if let Some(bytes) = os::memory_limit() {
+            HEAP.spans.set_limit(bytes);
+        }
     }
 }
 

@@ -75,7 +75,8 @@ pub struct SpanHeap {
     pub mode: PurgeMode,
     /// Sizes and counts.
     pub counts: SpanCounts,
-    room: Room,
+    /// How much of it may be held.
+    pub room: Room,
     /// Its number.
     place: u8,
     /// What others know of `counts.used`, see `UsedOfAll`.
@@ -345,7 +346,7 @@ impl SpanHeap {
         if self.mode != PurgeMode::Auto {
             return u32::MAX - PURGE_BATCH;
         }
-        self.room.beyond(self.counts.used_peak) - self.counts.used
+        self.room.most(self.counts.used, self.counts.used_peak) - self.counts.used
     }
 
     /// Returns the clean span that it is part of then.

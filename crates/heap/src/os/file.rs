@@ -142,8 +142,22 @@ pub fn cpu_quota() -> Option<usize> {
     cpus_of(quota, read(c"/sys/fs/cgroup/cpu/cpu.cfs_period_us", &mut period)?)
 }
 
-/// More than a quota and a period take.
+/// More than a quota and a period take, or a limit.
 const QUOTA_BYTES: usize = 64;
+
+/// Bytes that the process's control group, as mounted in a container, may have; `None` without a limit.
+pub fn memory_limit() -> Option<usize> {
+    let mut text = [0; QUOTA_BYTES];
+    let limit = match read(c"/sys/fs/cgroup/memory.max", &mut text) {
+        Some(limit) => number(limit),
+        None => number(read(c"/sys/fs/cgroup/memory/memory.limit_in_bytes", &mut text)?),
+    };
+    // Version 1 says none as the largest multiple of a page.
+    limit.filter(|&bytes| bytes < NO_LIMIT)
+}
+
+/// More than any machine has.
+const NO_LIMIT: usize = 1 << 52;
 
 /// CPUs' worth of time that `quota` of each `period` are, rounded up; `None` for a quota that is none: `max`, or -1.
 fn cpus_of(quota: &[u8], period: &[u8]) -> Option<usize> {

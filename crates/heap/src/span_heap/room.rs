@@ -1,4 +1,5 @@
 //! How much memory may be used and held together: as much as was ever in use, and some more for what does not fit where it is wanted.
+//! But not what a container's limit is near.
 
 use crate::decay::HOLD_MIN_NS;
 
@@ -7,6 +8,8 @@ use crate::decay::HOLD_MIN_NS;
 const HELD_EIGHTHS: u32 = 3;
 /// And so many granules, 2 MiB, where what had to go was missed at once; both together no more than the largest use.
 const MORE_MAX: u32 = 32;
+/// Of a limit this part is left to what is no free memory of ours.
+const LIMIT_SPARED: u32 = 8;
 
 /// What is known of the room that a heap's free memory needs; in granules, times in ns. Pure.
 pub struct Room {
@@ -16,17 +19,29 @@ pub struct Room {
     exceeded: u32,
     /// When that went last.
     exceeded_at: u64,
+    /// What a limit leaves for all that the heap uses and holds; 0 for none.
+    limit: u32,
 }
 
 impl Room {
     pub const fn new() -> Self {
-        Self { more: 0, exceeded: 0, exceeded_at: 0 }
+        Self { more: 0, exceeded: 0, exceeded_at: 0, limit: 0 }
     }
 
-    /// Most that may be used and held where so much was used at most.
-    pub fn beyond(&self, used_peak: u32) -> u32 {
+    /// A limit leaves so much; 0: there is none.
+    pub fn set_limit(&mut self, granules: u32) {
+        self.limit = granules;
+    }
+
+    /// Most that may be used and held where so much is used, and was at most. What uses more than the limit is not all resident, and the
+    /// limit says nothing about it.
+    pub fn most(&self, used: u32, used_peak: u32) -> u32 {
         let eighth = used_peak / 8;
-        used_peak + eighth * HELD_EIGHTHS + self.more.min(eighth * (8 - HELD_EIGHTHS))
+        let most = used_peak + eighth * HELD_EIGHTHS + self.more.min(eighth * (8 - HELD_EIGHTHS));
+        if self.limit == 0 || used > self.limit {
+            return most;
+        }
+        most.min(self.limit - self.limit / LIMIT_SPARED).max(used)
     }
 
     /// Held memory is being purged before its time: there is no room for it.
@@ -62,24 +77,24 @@ mod tests {
     #[test]
     fn there_is_three_eighths_of_the_largest_use_and_as_much_as_was_missed() {
         let mut room = Room::new();
-        assert_eq!(room.beyond(800), 1100);
+        assert_eq!(room.most(0, 800), 1100);
         room.faulted(17, 1);
-        assert_eq!(room.beyond(800), 1100, "nothing had to go");
+        assert_eq!(room.most(0, 800), 1100, "nothing had to go");
         room.exceeded(20, 1);
         room.faulted(17, 2);
         room.faulted(17, 2);
-        assert_eq!(room.beyond(800), 1120);
+        assert_eq!(room.most(0, 800), 1120);
         room.exceeded(20, 3);
         room.faulted(20, 4 + HOLD_MIN_NS);
-        assert_eq!(room.beyond(800), 1120, "not soon");
+        assert_eq!(room.most(0, 800), 1120, "not soon");
         room.exceeded(2, 5 + HOLD_MIN_NS);
         room.faulted(20, 5 + HOLD_MIN_NS);
-        assert_eq!(room.beyond(800), 1122, "what went before that is not missed any more");
+        assert_eq!(room.most(0, 800), 1122, "what went before that is not missed any more");
         room.expired(2);
         room.expired(15);
-        assert_eq!(room.beyond(800), 1105);
+        assert_eq!(room.most(0, 800), 1105);
         room.expired(15);
-        assert_eq!(room.beyond(800), 1100);
+        assert_eq!(room.most(0, 800), 1100);
     }
 
     #[test]
@@ -87,6 +102,17 @@ mod tests {
         let mut room = Room::new();
         room.exceeded(1000, 0);
         room.faulted(1000, 0);
-        assert_eq!([800, 80, 8].map(|used_peak| room.beyond(used_peak)), [1132, 142, 16]);
+        assert_eq!([800, 80, 8].map(|used_peak| room.most(0, used_peak)), [1132, 142, 16]);
+    }
+
+    #[test]
+    fn near_a_limit_less_is_held_and_nothing_where_seven_eighths_of_it_are_used() {
+        let mut room = Room::new();
+        let most = |room: &Room, used| room.most(used, 800);
+        room.set_limit(2000);
+        assert_eq!([0, 800].map(|used| most(&room, used)), [1100; 2], "far from it");
+        room.set_limit(1000);
+        assert_eq!([0, 700, 875, 900, 1000].map(|used| most(&room, used)), [875, 875, 875, 900, 1000]);
+        assert_eq!(most(&room, 1001), 1100, "that is not all resident");
     }
 }

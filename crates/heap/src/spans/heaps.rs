@@ -6,6 +6,7 @@
 //! takes from the heap of its shard, then what has pages from others, and only then fresh memory.
 
 use super::Spans;
+use crate::granule::GRANULE_BYTES;
 use crate::lock::{Guard, Lock};
 use crate::os;
 use crate::page_map::Hint32;
@@ -51,15 +52,17 @@ impl Told {
 pub struct UsedOfAll {
     now: AtomicU32,
     peak: AtomicU32,
+    /// The limit for all of them, 0 for none. Each heeds what others' use leaves of it.
+    limit: AtomicU32,
 }
 
 impl UsedOfAll {
     /// Nothing.
     pub const fn new() -> Self {
-        Self { now: AtomicU32::new(0), peak: AtomicU32::new(0) }
+        Self { now: AtomicU32::new(0), peak: AtomicU32::new(0), limit: AtomicU32::new(0) }
     }
 
-    // ORDERING: Relaxed throughout; statistics.
+    // ORDERING: Relaxed throughout; statistics, and a limit that is set before there are several.
 
     /// The first heap is not the only one any more. Under its lock.
     fn begin(&self, first: &mut SpanHeap) {
@@ -80,6 +83,7 @@ impl UsedOfAll {
         if now > self.peak.load(Ordering::Relaxed) {
             self.peak.fetch_max(now, Ordering::Relaxed);
         }
+        heap.room.set_limit(self.limit.load(Ordering::Relaxed).saturating_sub(now.wrapping_sub(used)));
     }
 
     /// The most that heaps told of together.
@@ -89,6 +93,14 @@ impl UsedOfAll {
 }
 
 impl Spans {
+    /// Heeds a limit of so many bytes on what the process may have: near it less is held. For a heap that has not been divided.
+    pub fn set_limit(&self, bytes: usize) {
+        let granules = u32::try_from(bytes / GRANULE_BYTES).unwrap_or(0);
+        // ORDERING: Relaxed, as all of `used`.
+        self.used.limit.store(granules, Ordering::Relaxed);
+        self.heap.lock().room.set_limit(granules);
+    }
+
     /// Uses as many span heaps as so many CPUs are worth from now on.
     pub fn divide(&self, cpus: usize) {
         let wanted = (cpus / CPUS_EACH).clamp(FEW.min(cpus), HEAPS);
@@ -222,6 +234,22 @@ mod tests {
         let fresh = take(&spans, 1, 8);
         assert_eq!((spans.heap_of(fresh), dirty(&spans)), (1, vec![0, 0]));
         assert_eq!((spans.used(), spans.counts().used), (24, 24));
+    }
+
+    #[test]
+    fn near_a_limit_each_heap_holds_what_the_use_of_others_leaves_of_it() {
+        let held = |others| {
+            let spans = Spans::new();
+            spans.set_limit(4000 * GRANULE_BYTES);
+            spans.set_purger(true);
+            spans.divide(2 * CPUS_EACH);
+            let first = take(&spans, 1, 800);
+            take(&spans, 0, others);
+            spans.give(first, 800, false);
+            spans.settle();
+            dirty(&spans)[1]
+        };
+        assert_eq!([2000, 3000, 3200].map(held), [800, 800, 0], "seven eighths of 2000, 1000 and 800");
     }
 
     #[test]
