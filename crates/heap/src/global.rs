@@ -332,8 +332,9 @@ fn attach() -> Option<&'static ThreadCache> {
     Some(cache)
 }
 
-/// Registers the handlers of forks, once, and asks for what is asked for once; where libc refuses, for want of memory, again with the next thread. As early as may be: libc
-/// runs those registered last first, and while ours hold the locks of the heap no other may wait for a thread that allocates.
+/// Registers the handlers of forks, and asks what is asked once; where libc refuses, for want of memory, again with the next thread. As
+/// early as may be: libc runs those registered last first, and while ours hold the locks of the heap no other may wait for a thread that
+/// allocates.
 #[inline(never)]
 pub fn handle_forks() {
     // ORDERING: Relaxed, both; whoever is first registers, nothing else depends on it.
@@ -344,7 +345,7 @@ pub fn handle_forks() {
             FORK_UNHANDLED.store(true, Ordering::Relaxed);
         }
         purger::note_first_process();
-        // Not later: see `os::note_overcommit`.
+        // Not later: a sandbox may kill who opens a file then.
         if let Some(bytes) = os::memory_limit() {
             HEAP.spans.set_limit(bytes);
         }

@@ -1,5 +1,5 @@
 //! How much memory may be used and held together: as much as was ever in use, and some more for what does not fit where it is wanted.
-//! But not what a container's limit is near.
+//! Near the limit of a container less.
 
 use crate::decay::HOLD_MIN_NS;
 
@@ -8,7 +8,7 @@ use crate::decay::HOLD_MIN_NS;
 const HELD_EIGHTHS: u32 = 3;
 /// And so many granules, 2 MiB, where what had to go was missed at once; both together no more than the largest use.
 const MORE_MAX: u32 = 32;
-/// Of a limit this part is left to what is no free memory of ours.
+/// This part of a limit is spared for what is not of the heap, and what a large block brings in before anything goes.
 const LIMIT_SPARED: u32 = 8;
 
 /// What is known of the room that a heap's free memory needs; in granules, times in ns. Pure.
