@@ -77,6 +77,9 @@ pub fn resident_kib(pid: impl Display) -> u64 {
 /// A process that was stopped and does nothing until it is let go on.
 pub fn stopped() -> Running {
     let running = Running::start(Command::new("sleep").arg("600"));
+    // Stopped earlier it would have no malloc yet.
+    let has_libc = || fs::read_to_string(format!("/proc/{}/maps", running.pid())).unwrap().contains("/libc");
+    wait_until(|| has_libc() && state(running.pid()) == Some('S'));
     send("STOP", running.pid());
     wait_until(|| state(running.pid()) == Some('T'));
     running
