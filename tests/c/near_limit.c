@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 enum { MOST_USED_MIB = 55, ENOUGH_MIB = 60 };
 
@@ -23,7 +24,9 @@ static bool enter_container(const char *mib) {
         return false;
     char text[32];
     snprintf(text, sizeof text, "%zu\n", (size_t)atoi(mib) * MIB);
-    return write_file("/sys/fs/cgroup/memory.max", atoi(mib) == 0 ? "max\n" : text);
+    const char *limit = atoi(mib) == 0 ? "max\n" : text;
+    return mkdir("/sys/fs/cgroup/memory", 0755) == 0 && write_file("/sys/fs/cgroup/memory.max", limit) &&
+           write_file("/sys/fs/cgroup/memory/memory.limit_in_bytes", limit);
 }
 
 static void take_and_give(size_t bytes, int blocks) {

@@ -1,4 +1,4 @@
-//! Files: standard error, the report, and the kernel's word on CPU limits. Nothing here allocates.
+//! Files: standard error, and the report. Nothing here allocates.
 
 use super::descriptor::stat_of;
 use super::errno::Errno;
@@ -129,52 +129,8 @@ impl Drop for File {
     }
 }
 
-/// CPUs' worth of time that the process's control group, as mounted in a container, may use; `None` without a limit.
-pub fn cpu_quota() -> Option<usize> {
-    let mut text = [0; QUOTA_BYTES];
-    let mut period = [0; QUOTA_BYTES];
-    // Of version 2, which has one file for both, or else of version 1.
-    if let Some(limit) = read(c"/sys/fs/cgroup/cpu.max", &mut text) {
-        let mut words = limit.split(|&byte| byte == b' ');
-        return cpus_of(words.next()?, words.next()?);
-    }
-    let quota = read(c"/sys/fs/cgroup/cpu/cpu.cfs_quota_us", &mut text)?;
-    cpus_of(quota, read(c"/sys/fs/cgroup/cpu/cpu.cfs_period_us", &mut period)?)
-}
-
-/// More than a quota and a period take, or a limit.
-const QUOTA_BYTES: usize = 64;
-
-/// Bytes that the process's control group, as mounted in a container, may have; `None` without a limit.
-pub fn memory_limit() -> Option<usize> {
-    let mut text = [0; QUOTA_BYTES];
-    let limit = match read(c"/sys/fs/cgroup/memory.max", &mut text) {
-        Some(limit) => number(limit),
-        None => number(read(c"/sys/fs/cgroup/memory/memory.limit_in_bytes", &mut text)?),
-    };
-    // Version 1 says none as the largest multiple of a page.
-    limit.filter(|&bytes| bytes < NO_LIMIT)
-}
-
-/// More than any machine has.
-const NO_LIMIT: usize = 1 << 52;
-
-/// CPUs' worth of time that `quota` of each `period` are, rounded up; `None` for a quota that is none: `max`, or -1.
-fn cpus_of(quota: &[u8], period: &[u8]) -> Option<usize> {
-    Some(number(quota)?.div_ceil(number(period)?.max(1)).max(1))
-}
-
-/// A number, and maybe the end of its line; `None` for anything else. Of bytes: a start should not bring in what reads text.
-fn number(text: &[u8]) -> Option<usize> {
-    let digits = text.strip_suffix(b"\n").unwrap_or(text);
-    let add = |number: usize, byte: &u8| {
-        let digit = byte.checked_sub(b'0').filter(|&digit| digit < 10)?;
-        number.checked_mul(10)?.checked_add(digit.into())
-    };
-    if digits.is_empty() { None } else { digits.iter().try_fold(0, add) }
-}
-
 /// The file's beginning, as much as `text` takes; `None` where there is none to be read.
+#[inline(never)]
 pub(super) fn read<'text>(path: &CStr, text: &'text mut [u8]) -> Option<&'text [u8]> {
     // SAFETY: the path is a C string; the kernel writes at most `text.len()` bytes to `text`.
     let length = unsafe {
@@ -192,16 +148,6 @@ pub(super) fn read<'text>(path: &CStr, text: &'text mut [u8]) -> Option<&'text [
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_quota_is_a_number_of_cpus_rounded_up_or_none() {
-        assert_eq!(cpus_of(b"200000", b"100000\n"), Some(2));
-        assert_eq!(cpus_of(b"150000\n", b"100000\n"), Some(2));
-        assert_eq!(cpus_of(b"1000", b"100000"), Some(1));
-        for none in ["max", "-1\n", "", "\n", "1 2", "99999999999999999999"] {
-            assert_eq!(cpus_of(none.as_bytes(), b"100000\n"), None, "{none}");
-        }
-    }
 
     #[test]
     fn a_file_is_read_from_its_beginning_if_there_is_one() {

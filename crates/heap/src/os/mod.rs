@@ -4,6 +4,7 @@
 //! nor pass through functions that a sanitizer or another preload replaces. Time comes from the kernel's object in the process, thread
 //! keys from libc, because these answer without entering the kernel.
 
+mod control_group;
 mod descriptor;
 pub mod elf;
 mod errno;
@@ -17,6 +18,7 @@ mod syscall;
 mod thread;
 mod worker;
 
+pub use control_group::*;
 pub use descriptor::*;
 pub use errno::*;
 pub use file::*;
