@@ -6,6 +6,7 @@ use core::ffi::CStr;
 
 /// What is read of `/proc/self/cgroup`: a container of version 1 has a dozen lines of 100 bytes or so.
 const GROUPS_BYTES: usize = 2048;
+/// A longer path is passed over.
 const PATH_BYTES: usize = 512;
 /// More than any machine has; version 1 says none as the largest multiple of a page.
 const NO_LIMIT: usize = 1 << 52;
