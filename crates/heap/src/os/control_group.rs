@@ -2,19 +2,22 @@
 //! bring in what reads text.
 
 use super::file::read;
+use super::path::Path;
 use core::ffi::CStr;
 
 /// What is read of `/proc/self/cgroup`: a container of version 1 has a dozen lines of 100 bytes or so.
 const GROUPS_BYTES: usize = 2048;
-/// A longer path is passed over.
-const PATH_BYTES: usize = 512;
-/// More than any machine has; version 1 says none as the largest multiple of a page.
-const NO_LIMIT: usize = 1 << 52;
+/// From here on a limit is the number that stands for none.
+const NO_LIMIT: usize = 1 << 60;
+/// The file of a group with its limit, version 1.
+pub const LIMIT_FILE_V1: &str = "/memory.limit_in_bytes";
+/// The same of version 2.
+pub const LIMIT_FILE_V2: &str = "/memory.max";
 
 /// CPUs' worth of time that the process's control group, as mounted in a container, may use; `None` without a limit.
 pub fn cpu_quota() -> Option<usize> {
-    let mut text = [0; QUOTA_BYTES];
-    let mut period = [0; QUOTA_BYTES];
+    let mut text = [0; NUMBER_BYTES];
+    let mut period = [0; NUMBER_BYTES];
     // Of version 2, which has one file for both, or else of version 1.
     if let Some(limit) = read(c"/sys/fs/cgroup/cpu.max", &mut text) {
         let mut words = limit.split(|&byte| byte == b' ');
@@ -24,8 +27,8 @@ pub fn cpu_quota() -> Option<usize> {
     cpus_of(quota, read(c"/sys/fs/cgroup/cpu/cpu.cfs_period_us", &mut period)?)
 }
 
-/// More than a quota and a period take, or a limit.
-const QUOTA_BYTES: usize = 64;
+/// More than a number takes, or a quota and a period.
+const NUMBER_BYTES: usize = 64;
 
 /// Bytes that the process's control group and those above it may have, the least of them; `None` without a limit. In a container, where its
 /// own group is mounted in the place of all, that one's.
@@ -33,67 +36,61 @@ pub fn memory_limit() -> Option<usize> {
     let mut text = [0; GROUPS_BYTES];
     let groups = read(c"/proc/self/cgroup", &mut text).unwrap_or_default();
     match group_of(groups, b"memory") {
-        Some(group) => least(b"/sys/fs/cgroup/memory", group, b"/memory.limit_in_bytes"),
-        None => least(b"/sys/fs/cgroup", group_of(groups, b"").unwrap_or_default(), b"/memory.max"),
+        Some(group) => least_limit("/sys/fs/cgroup/memory", group, LIMIT_FILE_V1),
+        None => least_limit("/sys/fs/cgroup", group_of(groups, b"").unwrap_or_default(), LIMIT_FILE_V2),
     }
+}
+
+/// The least limit of a group and of those above it.
+fn least_limit(mounted: &str, group: &[u8], file: &str) -> Option<usize> {
+    let mut directory = Path::new().with(mounted)?;
+    let top = directory.length();
+    // What has no room is passed over: the mount point has a limit, too.
+    let _ = directory.push(group.strip_suffix(b"/").unwrap_or(group));
+    least_on_the_way_up(directory, top, |group| limit_of_group(group, file))
 }
 
 /// The process's group of a controller of version 1, or, of none, of version 2, in what `/proc/self/cgroup` says.
 fn group_of<'text>(groups: &'text [u8], controller: &[u8]) -> Option<&'text [u8]> {
-    groups.split(|&byte| byte == b'\n').find_map(|line| {
-        let mut fields = line.splitn(3, |&byte| byte == b':').skip(1);
-        let (controllers, group) = (fields.next()?, fields.next()?);
-        (controllers == controller).then_some(group)
-    })
+    groups.split(|&byte| byte == b'\n').find_map(|line| group_in(line, controller))
 }
 
-/// The least number in the files of that name, of a group and of those above it.
-fn least(mounted: &[u8], group: &[u8], name: &[u8]) -> Option<usize> {
-    let mut path = Path { bytes: [0; PATH_BYTES], used: 0 };
-    path.push(mounted);
-    let top = path.used;
-    path.push(group.strip_suffix(b"/").unwrap_or(group));
-    let mut least = NO_LIMIT;
+/// The same of one line.
+pub fn group_in<'text>(line: &'text [u8], controller: &[u8]) -> Option<&'text [u8]> {
+    let mut fields = line.splitn(3, |&byte| byte == b':');
+    let (number, controllers, group) = (fields.next()?, fields.next()?, fields.next()?);
+    let is_it = match controller {
+        b"" => number == b"0" && controllers.is_empty(),
+        _ => controllers.split(|&byte| byte == b',').any(|one| one == controller),
+    };
+    is_it.then_some(group)
+}
+
+/// The limit of the group in a folder; `None` without one.
+pub fn limit_of_group(directory: &Path, file: &str) -> Option<usize> {
+    read_number(directory.with(file)?.as_c_str()?).filter(|&bytes| bytes < NO_LIMIT)
+}
+
+/// The least of what is found in a folder and in those above it, up to the one at the mount point (the first `top` bytes of the path).
+pub fn least_on_the_way_up(
+    mut directory: Path,
+    top: usize,
+    found_in: impl Fn(&Path) -> Option<usize>,
+) -> Option<usize> {
+    let mut least: Option<usize> = None;
     loop {
-        let group_end = path.used;
-        path.push(name);
-        path.push(&[0]);
-        let mut text = [0; QUOTA_BYTES];
-        let limit = path.as_c_str().and_then(|path| number(read(path, &mut text)?));
-        least = limit.map_or(least, |limit| limit.min(least));
-        path.used = group_end;
-        while path.used > top && path.bytes[path.used - 1] != b'/' {
-            path.used -= 1;
+        if let Some(bytes) = found_in(&directory) {
+            least = Some(least.map_or(bytes, |least| least.min(bytes)));
         }
-        if path.used == top {
-            return Some(least).filter(|&bytes| bytes < NO_LIMIT);
+        if !directory.go_up(top) {
+            return least;
         }
-        path.used -= 1;
     }
 }
 
-/// A path that is put together.
-struct Path {
-    bytes: [u8; PATH_BYTES],
-    used: usize,
-}
-
-impl Path {
-    /// As much of the part as there is room for.
-    #[inline(never)]
-    fn push(&mut self, part: &[u8]) {
-        for &byte in part {
-            if self.used < PATH_BYTES {
-                self.bytes[self.used] = byte;
-                self.used += 1;
-            }
-        }
-    }
-
-    /// What ends with the zero that was put there last; `None` where there was no room for that.
-    fn as_c_str(&self) -> Option<&CStr> {
-        CStr::from_bytes_with_nul(&self.bytes[..self.used]).ok()
-    }
+/// The whole of a small text file that holds one number; `None` for `max` and where it cannot be read.
+pub fn read_number(path: &CStr) -> Option<usize> {
+    number(read(path, &mut [0; NUMBER_BYTES])?)
 }
 
 /// CPUs' worth of time that `quota` of each `period` are, rounded up; `None` for a quota that is none: `max`, or -1.
@@ -129,9 +126,12 @@ mod tests {
 
     #[test]
     fn a_group_is_that_of_the_controller_or_of_version_2() {
-        let groups = b"5:cpu,cpuacct:/d\n4:memory:/a/b:c\n0::/e\n";
+        let groups = b"5:cpu,cpuacct:/d\n4:hugetlb,memory:/a/b:c\n0::/e\n";
         let group = |controller: &[u8]| group_of(groups, controller);
-        assert_eq!([group(b"memory"), group(b"")], [Some(&b"/a/b:c"[..]), Some(b"/e")]);
+        assert_eq!(
+            [group(b"memory"), group(b"cpu"), group(b"")],
+            [Some(&b"/a/b:c"[..]), Some(b"/d"), Some(b"/e")]
+        );
         assert_eq!([group(b"mem"), group_of(b"", b""), group_of(b"0:\n", b"")], [None; 3]);
     }
 
@@ -139,7 +139,7 @@ mod tests {
     fn the_least_limit_of_a_group_and_those_above_it_counts() {
         let root = std::env::temp_dir().join(format!("faultless-groups-{}", std::process::id()));
         fs::create_dir_all(root.join("a/b")).unwrap();
-        let limit = |group: &[u8]| least(root.to_str().unwrap().as_bytes(), group, b"/max");
+        let limit = |group: &[u8]| least_limit(root.to_str().unwrap(), group, "/max");
         assert_eq!(limit(b"/a/b"), None, "no file");
         for (place, bytes, expected) in [
             ("a/b", "max\n", None),
@@ -151,7 +151,8 @@ mod tests {
             assert_eq!(limit(b"/a/b"), expected, "{place}: {bytes}");
         }
         assert_eq!([limit(b"/"), limit(b""), limit(b"/not/there")], [Some(7000); 3], "as in a container");
-        assert_eq!(limit(&[b'/'; 2 * PATH_BYTES]), Some(7000), "too long");
+        assert_eq!(limit(&[b'/'; 1024]), Some(7000), "too long");
         fs::remove_dir_all(root).unwrap();
+        assert_eq!(read_number(c"/proc/self/status"), None);
     }
 }

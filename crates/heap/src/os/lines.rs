@@ -56,11 +56,6 @@ impl Lines {
     }
 }
 
-/// The whole of a small text file that holds one number; `None` for `max` and where it cannot be read.
-pub fn read_number(path: &CStr) -> Option<usize> {
-    Lines::open(path)?.next_line()?.trim().parse().ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -97,6 +92,5 @@ mod tests {
     #[test]
     fn a_file_that_is_not_there_has_no_lines() {
         assert!(Lines::open(c"/proc/no such file").is_none());
-        assert_eq!(read_number(c"/proc/self/status"), None);
     }
 }

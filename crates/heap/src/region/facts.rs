@@ -2,12 +2,9 @@
 
 use super::error::Limit;
 use super::limits::{Facts, Need, Room};
-use crate::os::{self, Lines, ResourceLimit};
-use core::ffi::CStr;
-use core::fmt::{self, Write};
+use crate::os::{self, Lines, Path, ResourceLimit};
+use core::fmt::Write;
 
-/// Above this a cgroup's limit is the number that stands for none.
-const NO_LIMIT_BYTES: usize = 1 << 60;
 /// Bit of `CapEff` for `CAP_IPC_LOCK`.
 const MAY_LOCK_ALL: u64 = 1 << 14;
 
@@ -138,7 +135,8 @@ fn cgroup() -> Option<(Limit, usize)> {
     while let Some(line) = mounts.next_line() {
         let Some(mount) = Mount::parse(line) else { continue };
         let Some(directory) = directory(&mount) else { continue };
-        let found = tightest_on_the_way_up(directory, mount.point.len(), mount.limit);
+        let found =
+            os::least_on_the_way_up(directory, mount.point.len(), |group| left_in(group, mount.limit));
         if let Some(bytes) = found
             && tightest.is_none_or(|(_, least)| bytes < least)
         {
@@ -178,13 +176,10 @@ impl<'a> Mount<'a> {
 
 /// This process's path in one line of `/proc/PID/cgroup`, if it is of the hierarchy.
 fn membership(line: &str, limit: Limit) -> Option<&str> {
-    let mut fields = line.splitn(3, ':');
-    let (number, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
-    let is_it = match limit {
-        Limit::CgroupV2 => number == "0" && controllers.is_empty(),
-        _ => controllers.split(',').any(|controller| controller == "memory"),
-    };
-    is_it.then_some(path)
+    let controller = if limit == Limit::CgroupV2 { "" } else { "memory" };
+    let group = os::group_in(line.as_bytes(), controller.as_bytes())?;
+    // It is the last field.
+    line.get(line.len() - group.len()..)
 }
 
 /// Where the process's cgroup shows in the file system; the mount point itself where its path lies outside of it.
@@ -209,32 +204,14 @@ fn below_root<'a>(path: &'a str, root: &str) -> &'a str {
     }
 }
 
-/// The least that a cgroup or one above it leaves, up to the one at the mount point (the first `top` bytes of the path).
-fn tightest_on_the_way_up(mut directory: Path, top: usize, limit: Limit) -> Option<usize> {
-    let mut least: Option<usize> = None;
-    loop {
-        if let Some(bytes) = left_in(&directory, limit) {
-            least = Some(least.map_or(bytes, |least| least.min(bytes)));
-        }
-        if !directory.go_up(top) {
-            return least;
-        }
-    }
-}
-
 /// What one cgroup leaves: its limit less what is used, page cache that can be dropped not counted.
 fn left_in(directory: &Path, limit: Limit) -> Option<usize> {
     let (limit_file, usage_file, keys) = match limit {
-        Limit::CgroupV2 => ("/memory.max", "/memory.current", ["inactive_file ", "active_file "]),
-        _ => (
-            "/memory.limit_in_bytes",
-            "/memory.usage_in_bytes",
-            ["total_inactive_file ", "total_active_file "],
-        ),
+        Limit::CgroupV2 => (os::LIMIT_FILE_V2, "/memory.current", ["inactive_file ", "active_file "]),
+        _ => (os::LIMIT_FILE_V1, "/memory.usage_in_bytes", ["total_inactive_file ", "total_active_file "]),
     };
-    let read = |name: &str| os::read_number(directory.with(name)?.as_c_str()?);
-    let limit_bytes = read(limit_file).filter(|&bytes| bytes < NO_LIMIT_BYTES)?;
-    let used_bytes = read(usage_file)?;
+    let limit_bytes = os::limit_of_group(directory, limit_file)?;
+    let used_bytes = os::read_number(directory.with(usage_file)?.as_c_str()?)?;
     let mut droppable_bytes = 0;
     let mut lines = Lines::open(directory.with("/memory.stat")?.as_c_str()?)?;
     while let Some(line) = lines.next_line() {
@@ -242,60 +219,6 @@ fn left_in(directory: &Path, limit: Limit) -> Option<usize> {
         droppable_bytes += number.unwrap_or(0);
     }
     Some(limit_bytes.saturating_sub(used_bytes.saturating_sub(droppable_bytes)))
-}
-
-/// A path in a fixed buffer, ended by a zero byte; a longer one is refused.
-#[derive(Clone)]
-pub struct Path {
-    bytes: [u8; 512],
-    used: usize,
-}
-
-impl Path {
-    /// An empty path.
-    pub const fn new() -> Self {
-        Self { bytes: [0; 512], used: 0 }
-    }
-
-    /// The path as a C string.
-    fn as_c_str(&self) -> Option<&CStr> {
-        CStr::from_bytes_until_nul(&self.bytes).ok()
-    }
-
-    fn with(&self, name: &str) -> Option<Self> {
-        let mut path = self.clone();
-        path.write_str(name).ok()?;
-        Some(path)
-    }
-
-    /// Cuts the last name off; false when no more than `top` bytes would be left.
-    fn go_up(&mut self, top: usize) -> bool {
-        match self.bytes[..self.used].iter().rposition(|&byte| byte == b'/') {
-            Some(end) if end >= top => {
-                self.bytes[end..self.used].fill(0);
-                self.used = end;
-                true
-            }
-            _ => false,
-        }
-    }
-}
-
-impl Default for Path {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl Write for Path {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        let end = self.used + text.len();
-        // One byte stays zero.
-        let room = self.bytes.get_mut(self.used..end).filter(|_| end < 512).ok_or(fmt::Error)?;
-        room.copy_from_slice(text.as_bytes());
-        self.used = end;
-        Ok(())
-    }
 }
 
 /// Where three bytes begin in a text. What `str` has for that comes with tables that each process would write to when it is loaded.
@@ -371,8 +294,9 @@ mod tests {
         let mut path = Path::new();
         write!(path, "{}/a/b", root.display()).unwrap();
         let top = root.to_str().unwrap().len();
-        assert_eq!(tightest_on_the_way_up(path.clone(), top, Limit::CgroupV2), Some(400));
-        assert_eq!(tightest_on_the_way_up(path, top, Limit::CgroupV1), None, "no files of that version");
+        let tightest = |limit| os::least_on_the_way_up(path.clone(), top, |group| left_in(group, limit));
+        assert_eq!(tightest(Limit::CgroupV2), Some(400));
+        assert_eq!(tightest(Limit::CgroupV1), None, "no files of that version");
         std::fs::remove_dir_all(root).unwrap();
     }
 
@@ -389,14 +313,6 @@ mod tests {
         std::fs::write(root.join("memory.limit_in_bytes"), "1000\n").unwrap();
         assert_eq!(left_in(&path, Limit::CgroupV1), Some(100));
         std::fs::remove_dir_all(root).unwrap();
-    }
-
-    #[test]
-    fn a_path_too_long_is_refused_whole() {
-        let mut path = Path::new();
-        assert!(path.write_str(&"x".repeat(511)).is_ok());
-        assert!(path.write_str("y").is_err());
-        assert_eq!(path.as_c_str().unwrap().to_bytes().len(), 511);
     }
 
     proptest::proptest! {
