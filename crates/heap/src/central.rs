@@ -19,7 +19,7 @@ mod stack;
 mod transit;
 
 use crate::lock::Lock;
-use crate::magazine::Magazine;
+use crate::magazine::{self, Magazine};
 use crate::message::{Misuse, misuse};
 use crate::page_map::{Hint32, HintSize, PageMap};
 use crate::size_class::{self, CLASSES};
@@ -276,13 +276,20 @@ impl Central {
             let before = left;
             let mut slabs = shard.slabs[class].lock();
             while slab.shard() == home {
-                let was_settled = slab.is_settled();
                 // SAFETY: `find` found this block; those behind it in the list are looked at as they come.
-                let (put, rest) = unsafe { homes.put_run(slab, (block, index), left) };
-                slabs.note_put::<IDLE>(spans, slab, class, put);
-                if was_settled {
+                let next = unsafe { magazine::next(block) };
+                let (put, rest) = if homes.may_hold(slab, next) {
+                    // SAFETY: as above.
+                    unsafe { homes.put_run(slab, (block, index), left) }
+                } else {
+                    // SAFETY: as above.
+                    unsafe { homes.put_one(slab, block, index) };
+                    (1, next)
+                };
+                if slab.unsettle() {
                     self.changed.note(slab.first);
                 }
+                slabs.note_put::<IDLE>(spans, slab, class, put);
                 (block, left) = (rest, left - put);
                 if left == 0 {
                     break;

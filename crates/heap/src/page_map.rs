@@ -377,36 +377,41 @@ pub struct Tables<'map> {
 }
 
 impl<'map> Tables<'map> {
-    /// The granule of an address, if it is one of a slab of this class.
-    #[inline]
-    pub fn granule_of_slab(&self, address: usize, class: usize) -> Option<u32> {
+    /// The slab of this class that an address lies in, if it lies in one: its first granule, and its record.
+    #[inline(always)] // As `HomeSlabs::find`.
+    pub fn slab_of(&self, address: usize, class: usize) -> Option<(u32, SlabRecord<'map>)> {
+        debug_assert_ne!(class, 0, "what is no slab has this");
         let granule = address.wrapping_sub(self.base) >> GRANULE_SHIFT;
         if granule >= self.committed.1 as usize {
             return None;
         }
         // SAFETY: below the limit, so its tag is committed.
         let tag = unsafe { tag_of(self.base, granule) };
-        (tag.class() == class).then_some(granule as u32)
+        if tag.class() != class {
+            return None;
+        }
+        // SAFETY: a slab's granule, so its record is committed, and those of all of its slab.
+        let record = |granule: usize| unsafe { &*(self.records as *const Record).add(granule) };
+        let first = record(granule).first.get();
+        Some((first, record(first as usize).slab()))
     }
 
-    /// As [`PageMap::record`].
-    #[inline]
-    pub fn record(&self, granule: u32) -> &'map Record {
-        // SAFETY: `PageMap::tables` took all of this from one reservation, which lives as long.
-        unsafe { record_of(self.records, self.committed.0..self.committed.1, granule) }
+    /// The word of a slab's bitmap that a block's bit is in.
+    ///
+    /// # Safety
+    /// The slab that begins at `first` has a block of that index.
+    #[inline(always)] // As `HomeSlabs::put_one`.
+    pub unsafe fn bitmap_word(&self, first: u32, index: u32) -> &'map Guarded64 {
+        let bitmap = (self.bitmaps + first as usize * BITMAP_BYTES) as *const Guarded64;
+        // SAFETY: the caller says so, so the word is in the slab's part of the table, which is committed as its records are.
+        unsafe { &*bitmap.add((index / u64::BITS) as usize) }
     }
 
     /// As [`PageMap::bitmap`].
     #[inline]
     pub fn bitmap(&self, granule: u32, granules: u32) -> &'map [Guarded64] {
-        // SAFETY: as in `record`.
+        // SAFETY: `PageMap::tables` took all of this from one reservation, which lives as long.
         unsafe { bitmap_of(self.bitmaps, self.committed.0..self.committed.1, granule, granules) }
-    }
-
-    /// As [`PageMap::address`].
-    #[inline]
-    pub fn address(&self, granule: u32) -> usize {
-        self.base + bytes_of(granule)
     }
 }
 

@@ -26,6 +26,7 @@ pub fn format(map: &PageMap, span: Taken, class: usize, shard: usize) {
         map.record(granule).first.set(first);
     }
     let slab = map.record(first).make_slab(granules, blocks, if span.zero { 0 } else { blocks });
+    slab.set_start((map.address(first) + size_class::slab_offset(class, first)) as u32);
     // What has no pages has none to give back.
     slab.set_quiet(if span.zero { SETTLED } else { 0 });
     let bitmap = map.bitmap(first, granules);
@@ -57,7 +58,7 @@ pub fn set_shard(map: &PageMap, first: u32, class: usize, shard: usize) {
 pub fn take(map: &PageMap, first: u32, class: usize, want: u32) -> Magazine {
     let slab = map.record(first).slab();
     let (size, span) = (size_class::size(class), map.address(first));
-    let base = span + size_class::slab_offset(class, first);
+    let base = span + slab.start().wrapping_sub(span as u32) as usize;
     let bitmap = map.bitmap(first, slab.granules());
     let words = size_class::slab_blocks(class).div_ceil(WORD_BITS) as usize;
     let (mut head, mut pending, mut count) = (0, (0, 0), 0);
@@ -161,6 +162,8 @@ pub struct HomeSlabs<'map> {
     class: usize,
     locator: Locator,
     blocks: u32,
+    /// Bytes of all blocks of a slab.
+    blocks_bytes: u32,
 }
 
 /// A slab that blocks come back to.
@@ -184,16 +187,20 @@ impl HomeSlab<'_> {
         self.record.free_blocks()
     }
 
-    /// Whether its free pages are gone, or it has none, and no block came back since. Under the lock.
+    /// Whether it is to be looked at if it belongs into another list of its class. Under the lock.
     #[inline]
-    pub fn is_settled(self) -> bool {
-        self.record.quiet() == SETTLED
+    pub fn is_to_be_relisted(self) -> bool {
+        self.record.free_blocks() >= self.record.relist_at()
     }
 
-    /// The list of its class that it is in, if it is in one.
+    /// Blocks came back to it. Returns whether it was settled: its free pages were gone, or it had none. Under the lock.
     #[inline]
-    pub fn list(self) -> usize {
-        self.record.list()
+    pub fn unsettle(self) -> bool {
+        let quiet = self.record.quiet();
+        if quiet != 0 {
+            self.record.set_quiet(0);
+        }
+        quiet == SETTLED
     }
 }
 
@@ -202,23 +209,46 @@ impl<'map> HomeSlabs<'map> {
     #[inline]
     pub fn new(map: &'map PageMap, class: usize) -> Self {
         let (locator, blocks) = (Locator::of(class), size_class::slab_blocks(class));
-        Self { tables: map.tables(), class, locator, blocks }
+        let blocks_bytes = blocks * locator.size() as u32;
+        Self { tables: map.tables(), class, locator, blocks, blocks_bytes }
     }
 
     /// The slab of a block, and the block's index. What is no block of the class ends the process.
-    #[inline(always)] // As `put_run`, below.
+    #[inline(always)] // It is much of what `Central::put_blocks` does.
     pub fn find(&self, block: usize) -> (HomeSlab<'map>, u32) {
-        let Some(granule) = self.tables.granule_of_slab(block, self.class) else {
+        let Some((first, record)) = self.tables.slab_of(block, self.class) else {
             misuse(Misuse::CorruptedFreeList, block)
         };
-        let first = self.tables.record(granule).first.get();
-        let base = self.tables.address(first) + size_class::slab_offset(self.class, first);
         // What lies before the first block appears to lie far behind the last.
-        let (index, inside) = self.locator.locate(block.wrapping_sub(base) as u32 as usize);
+        let (index, inside) = self.locator.locate((block as u32).wrapping_sub(record.start()) as usize);
         if inside != 0 || index >= self.blocks {
             misuse(Misuse::InvalidPointer, block);
         }
-        (HomeSlab { first, record: self.tables.record(first).slab() }, index)
+        (HomeSlab { first, record }, index)
+    }
+
+    /// Whether an address may be one of a slab's blocks, and of no other near it.
+    #[inline(always)]
+    pub fn may_hold(&self, slab: HomeSlab<'map>, block: usize) -> bool {
+        (block as u32).wrapping_sub(slab.record.start()) < self.blocks_bytes
+    }
+
+    /// Puts a block back. One that is free already ends the process.
+    ///
+    /// # Safety
+    /// [`HomeSlabs::find`] found `slab` and `index` for `block`, which is the caller's.
+    #[inline(always)] // As `find`.
+    pub unsafe fn put_one(&self, slab: HomeSlab<'map>, block: usize, index: u32) {
+        // SAFETY: the caller says that there is such a block.
+        let word = unsafe { self.tables.bitmap_word(slab.first, index) };
+        let (bits, bit) = (word.get(), 1 << (index % WORD_BITS));
+        if bits & bit != 0 {
+            misuse(Misuse::DoubleFree, block);
+        }
+        word.set(bits | bit);
+        let record = slab.record;
+        record.set_hint(record.hint().min((index / WORD_BITS) as u16));
+        record.set_free_blocks(record.free_blocks() + 1);
     }
 
     /// Puts back up to `count` blocks of the list that begins with `block`, the one of `index` in `slab`, as far as they belong there.
@@ -226,7 +256,7 @@ impl<'map> HomeSlabs<'map> {
     ///
     /// # Safety
     /// [`HomeSlabs::find`] found `slab` and `index` for `block`, and the list's blocks are the caller's.
-    #[inline(always)] // In both forms of who calls it: it is most of what they do.
+    #[inline(always)] // As `find`.
     pub unsafe fn put_run(
         &self,
         slab: HomeSlab<'map>,
@@ -234,11 +264,12 @@ impl<'map> HomeSlabs<'map> {
         count: u32,
     ) -> (u32, usize) {
         let (record, size, blocks) = (slab.record, self.locator.size(), self.blocks);
-        let (base, end) = (block - index as usize * size, blocks as usize * size);
+        let (base, end) = (block - index as usize * size, self.blocks_bytes as usize);
         let bitmap = self.tables.bitmap(slab.first, record.granules());
         let (mut block, mut index, mut left, mut hint) = (block, index, count, record.hint());
-        // How far apart the last two blocks were, in bytes and in indices, if they were no neighbours.
-        let (mut step, mut places) = (0, 0);
+        // How far apart the last two blocks were; at first, these two.
+        // SAFETY: the caller's block.
+        let mut distance = unsafe { magazine::next(block) }.wrapping_sub(block);
         // A word is read and written once for all blocks that come in a row.
         let mut word = (index / WORD_BITS) as usize;
         let mut bits = bitmap[word].get();
@@ -246,40 +277,26 @@ impl<'map> HomeSlabs<'map> {
             let bit = index % WORD_BITS;
             // SAFETY: a block of this slab, whose memory is committed.
             let next = unsafe { magazine::next(block) };
-            if next.wrapping_sub(block) == step {
-                if bits & 1 << bit != 0 {
-                    misuse(Misuse::DoubleFree, block);
-                }
-                (bits, left) = (bits | 1 << bit, left - 1);
-                // Not `next`, which is the same: nobody waits for what was read, since how the comparison ends is foretold.
-                (block, index) = (block.wrapping_add(step), index.wrapping_add(places));
-                if left == 0 || index >= blocks {
-                    break;
-                }
-            } else {
-                let has_neighbour = next == block.wrapping_add(size) || next == block.wrapping_sub(size);
-                let (mut mask, mut run, mut rest) = (1 << bit, 1, next);
-                if has_neighbour {
-                    // SAFETY: as above.
-                    (mask, run, rest) = unsafe { neighbours(block, next, bit, blocks - index, left) };
-                }
-                if bits & mask != 0 {
-                    misuse(Misuse::DoubleFree, block);
-                }
-                (bits, left) = (bits | mask, left - run);
-                let (before, offset) = (block, rest.wrapping_sub(base));
-                block = rest;
-                if left == 0 || offset >= end {
-                    break;
-                }
-                let (place, inside) = self.locator.locate(offset);
-                if inside != 0 {
-                    break;
-                }
-                if !has_neighbour {
-                    (step, places) = (block.wrapping_sub(before), place.wrapping_sub(index));
-                }
-                index = place;
+            let (mut mask, mut run, mut rest) = (1 << bit, 1, next);
+            let is_regular = next.wrapping_sub(block) == distance;
+            distance = next.wrapping_sub(block);
+            if is_regular && (distance == size || distance == size.wrapping_neg()) {
+                // SAFETY: as above.
+                (mask, run, rest) = unsafe { neighbours(block, next, bit, blocks - index, left) };
+            }
+            if bits & mask != 0 {
+                misuse(Misuse::DoubleFree, block);
+            }
+            (bits, left) = (bits | mask, left - run);
+            block = rest;
+            let offset = block.wrapping_sub(base);
+            if left == 0 || offset >= end {
+                break;
+            }
+            let inside;
+            (index, inside) = self.locator.locate(offset);
+            if inside != 0 {
+                break;
             }
             let its_word = (index / WORD_BITS) as usize;
             if its_word != word {
@@ -291,7 +308,6 @@ impl<'map> HomeSlabs<'map> {
         let put = count - left;
         bitmap[word].set(bits);
         record.set_hint(hint.min(word as u16));
-        record.set_quiet(0);
         let free = slab.free_blocks() + put;
         debug_assert!(free <= blocks);
         record.set_free_blocks(free);

@@ -108,10 +108,8 @@ impl Slabs {
         class: usize,
         blocks: u32,
     ) {
-        let (free, all) = (slab.free_blocks(), size_class::slab_blocks(class));
         self.free_blocks += blocks as usize;
-        let was_full = free == blocks;
-        if was_full || is_few(class, all - free) || slab.list() != fill_list(class, free) {
+        if slab.is_to_be_relisted() {
             self.note_change::<IDLE>(spans, slab, class, blocks);
         }
     }
@@ -140,14 +138,18 @@ impl Slabs {
             } else {
                 spans.give_for(slab.shard(), first, granules);
             }
-        } else if free == blocks {
-            self.link(map, first, fill_list(class, free));
+            return;
+        }
+        let (list, was_full) = (fill_list(class, free), free == blocks);
+        if was_full {
+            self.link(map, first, list);
         } else {
-            self.relink(map, first, fill_list(class, free));
-            let has_halved = used.ilog2() < (used + blocks).ilog2();
-            if is_few(class, used) && has_halved && spans.is_releasing() {
-                spans.slab_pages_purged(slab::purge_free_pages(map, first, class));
-            }
+            self.relink(map, first, list);
+        }
+        map.record(first).slab().set_relist_at(relist_at(class, list));
+        let has_halved = used.ilog2() < (used + blocks).ilog2();
+        if !was_full && has_halved && used <= few_used(class) && spans.is_releasing() {
+            spans.slab_pages_purged(slab::purge_free_pages(map, first, class));
         }
     }
 
@@ -170,8 +172,10 @@ impl Slabs {
         self.heads[list] = first;
     }
 
+    /// Takes a slab out of its list; into which it belongs is seen when blocks come back.
     fn unlink(&mut self, map: &PageMap, first: u32) {
         let record = map.record(first);
+        record.slab().set_relist_at(0);
         let (prev, next) = (record.prev.get(), record.next.get());
         if prev != 0 {
             map.record(prev).next.set(next);
@@ -184,14 +188,21 @@ impl Slabs {
     }
 }
 
-/// Whether so few blocks of a slab are in use that it gives its free pages.
-fn is_few(class: usize, used: u32) -> bool {
-    used <= FEW_USED.min(size_class::slab_blocks(class) / 4)
+/// So few blocks of a slab are in use when it gives its free pages.
+fn few_used(class: usize) -> u32 {
+    FEW_USED.min(size_class::slab_blocks(class) / 4)
 }
 
 /// The list for a slab with `free` free blocks; the fullest slabs are in list 0.
 fn fill_list(class: usize, free: u32) -> usize {
     ((u64::from(free) * FILL[class]) >> 32) as usize
+}
+
+/// With so many free blocks a slab of this list belongs into the next, or may give its free pages.
+fn relist_at(class: usize, list: usize) -> u32 {
+    let blocks = size_class::slab_blocks(class);
+    let next_list = ((list as u32 + 1) * (blocks + 1)).div_ceil(FILL_LISTS as u32);
+    next_list.min(blocks - few_used(class))
 }
 
 #[cfg(test)]
@@ -210,6 +221,7 @@ mod tests {
                     let record = heap.spans.map.record(first);
                     let free = record.slab().free_blocks();
                     assert_eq!([record.slab().list(), fill_list(class, free)], [list; 2]);
+                    assert!(record.slab().relist_at() <= relist_at(class, list));
                     free_blocks += free as usize;
                     first = record.next.get();
                 }
@@ -263,7 +275,23 @@ mod tests {
     fn few_blocks_are_16_or_a_quarter_of_a_slab() {
         for class in 1..CLASSES {
             let most = (size_class::slab_blocks(class) / 4).min(16);
-            assert!(is_few(class, most) && !is_few(class, most + 1), "{class}");
+            assert_eq!(few_used(class), most, "{class}");
+        }
+    }
+
+    #[test]
+    fn a_slab_is_looked_at_where_its_list_ends_and_while_few_blocks_are_in_use() {
+        for class in 1..CLASSES {
+            let blocks = size_class::slab_blocks(class);
+            for free in 1..=blocks {
+                let looked_at = free >= relist_at(class, fill_list(class, free - 1));
+                let moves = fill_list(class, free) != fill_list(class, free - 1);
+                assert_eq!(
+                    looked_at,
+                    moves || blocks - free <= few_used(class),
+                    "{class}: {free} of {blocks}"
+                );
+            }
         }
     }
 

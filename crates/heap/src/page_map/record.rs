@@ -70,12 +70,14 @@ pub struct Record {
     /// Free: order in time. Synchronization: the span heap's lock. Slab: `shard`, written before a block leaves it, and under the class
     /// locks of both shards when it moves. Large: of the blocks that have rests, that of the rests.
     older: Link,
-    /// As `older`.
+    /// As `older`. Slab: `start`, written before a block leaves it.
     newer: Link,
     /// Slab. Synchronization: the class lock.
     free_blocks: Guarded16,
     /// Slab: `hint`. Large: `offset`. Synchronization: as `state`.
     hint: Guarded16,
+    /// Slab. Synchronization: the class lock.
+    relist_at: Guarded16,
     /// Slab: `purged_pages`. Free: `freed_at`. Large: `bytes`. Synchronization: as `state`.
     value: Guarded64,
     /// Free. Synchronization: the span heap's lock. Slab: `unused_from`, the class lock. Large: `rest_since`, the lock of the rests.
@@ -133,6 +135,7 @@ impl Record {
         self.granules.set(granules);
         self.free_blocks.set(blocks as u16);
         self.hint.set(0);
+        self.relist_at.set(0);
         self.value.set(0);
         self.deadline.set(u64::from(unused_from));
         self.set_state(State::Slab);
@@ -201,8 +204,12 @@ view! {
         quiet, set_quiet: u8 = quiet as u8;
         /// The shard that it belongs to. May be read without a lock by whoever has a block, and again under the lock.
         shard, set_shard: usize = older as u32;
+        /// The low half of its first block's address. Written before a block leaves it, and read as `shard`.
+        start, set_start: u32 = newer as u32;
         /// Free blocks.
         free_blocks, set_free_blocks: u32 = free_blocks as u16;
+        /// With so many free blocks it is to be looked at whether it belongs into another list.
+        relist_at, set_relist_at: u32 = relist_at as u16;
         /// No bitmap word before this one has a free block.
         hint, set_hint: u16 = hint as u16;
         /// One bit per page that was purged and holds no block since.
