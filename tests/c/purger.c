@@ -331,6 +331,24 @@ static void none_below_a_mib(void) {
     free(block);
     end_parked(other);
 }
+/* 64 KiB at a time: a few in a second are nothing, many go round without the lock that all threads share, which takes a purger. */
+static void much_traffic_below_a_mib(void) {
+    pthread_t other = start_parked();
+    for (int turn = 0; turn < 600; turn++) {
+        free(opaque(malloc(64 * KIB)));
+        if (turn % 100 == 0) sleep_ms(60);
+    }
+    CHECK(purgers_now() == 0, "600 blocks of 64 KiB in 360 ms, but a purger");
+    struct timespec begun, now;
+    clock_gettime(CLOCK_MONOTONIC, &begun);
+    do {
+        for (int turn = 0; turn < 1000; turn++) free(opaque(malloc(64 * KIB)));
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        CHECK(now.tv_sec - begun.tv_sec < DEADLINE_MS / 1000, "64 KiB again and again, but no purger");
+    } while (preloaded() && purgers_now() == 0);
+    wait_until_it_leaves("64 KiB went round, and nothing since");
+    end_parked(other);
+}
 static void none_if_off(void) {
     pthread_t other = start_parked();
     fill_and_free(5, 0);
@@ -466,6 +484,7 @@ int main(int argc, char **argv) {
         {"contents", contents},             {"leaves", leaves},           {"none_with_one_thread", none_with_one_thread},
         {"none_when_alone_again", none_when_alone_again},
         {"none_below_a_mib", none_below_a_mib}, {"holds_small_blocks_longer", holds_small_blocks_longer},
+        {"much_traffic_below_a_mib", much_traffic_below_a_mib},
         {"none_if_off", none_if_off},       {"forked", forked},
         {"forked_from_one", forked_from_one},
         {"cloned", cloned},                 {"vforked", vforked},

@@ -74,6 +74,11 @@ fn process_with_threads_and_less_than_a_mib_has_none() {
 }
 
 #[test]
+fn process_with_threads_and_much_traffic_below_a_mib_has_one_for_as_long() {
+    case("much_traffic_below_a_mib");
+}
+
+#[test]
 fn process_whose_other_threads_ended_has_none_again() {
     case("none_when_alone_again");
 }

@@ -10,6 +10,7 @@ pub mod kept;
 mod large;
 mod recent;
 mod rests;
+mod traffic;
 
 use crate::decay;
 use crate::granule::Span;
@@ -28,6 +29,7 @@ use kept::SLAB_LONGEST;
 pub use recent::PLACES as RECENT;
 use recent::Recent;
 use rests::Rests;
+use traffic::Traffic;
 
 /// Most shards; threads beyond share them.
 pub const SHARDS: usize = 64;
@@ -83,6 +85,8 @@ pub struct Spans {
     keeps: AtomicBool,
     /// Granules of the first heap that may have pages, up to `heaps::WORTH_GRANULES`.
     first_paged: Hint32,
+    /// What threads take of the span heaps while there is no purger.
+    traffic: Traffic,
     /// Span heaps in use beside the first.
     more_heaps: AtomicU8,
     /// Shards with an index below this ever kept any, or counted large blocks. Synchronization: written under `opening`.
@@ -112,6 +116,7 @@ impl Spans {
             told: [const { Told::new() }; HEAPS],
             used: UsedOfAll::new(),
             first_paged: Hint32::new(0),
+            traffic: Traffic::new(),
             more_heaps: AtomicU8::new(0),
             shards_used: AtomicU8::new(0),
             opening: Lock::new(()),
@@ -387,6 +392,7 @@ impl Spans {
         });
         // ORDERING: Relaxed; the locks that are taken below order it.
         self.keeps.store(keeps, Ordering::Relaxed);
+        self.traffic.forget();
         // What the shard of the thread that was alone keeps is the purger's to give back.
         self.recent.set_shelved(0);
         if !keeps {

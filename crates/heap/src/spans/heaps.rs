@@ -166,12 +166,12 @@ impl Spans {
         }
     }
 
-    /// Whether so much may have pages that it is worth a purger; a hint.
+    /// Whether so much may have pages, or spans are taken so often, that it is worth a purger; a hint.
     #[inline]
     pub fn are_worth_a_purger(&self) -> bool {
         let others = || (1..self.heaps()).map(|place| self.told[place].paged.get()).sum::<u32>();
         let first = self.first_paged.get();
-        first >= WORTH_GRANULES || first + others() >= WORTH_GRANULES
+        first >= WORTH_GRANULES || first + others() >= WORTH_GRANULES || self.traffic.is_heavy()
     }
 
     /// All heaps that may serve who wants free memory with pages, that of the shard first.
