@@ -21,6 +21,7 @@ mod transit;
 use crate::lock::Lock;
 use crate::magazine::{self, Magazine};
 use crate::message::{Misuse, misuse};
+use crate::os;
 use crate::page_map::{Hint32, HintSize, PageMap};
 use crate::size_class::{self, CLASSES};
 use crate::slab::HomeSlabs;
@@ -234,6 +235,9 @@ impl Central {
     fn send_back(&self, spans: &Spans, own: usize, class: usize, magazine: Magazine) {
         let (shard, regime) = (self.shard(own), regime(spans));
         shard.transit.note_sent_home(regime, class, magazine);
+        if regime != Regime::WithPurger && !os::is_single_threaded() {
+            spans.note_traffic(os::now_ns());
+        }
         if regime == Regime::Releasing
             && shard.stacked[class].get() > shard.transit.most(regime, class, false)
             && let Some(other) = shard.pop(spans, class)

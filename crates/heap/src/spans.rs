@@ -85,7 +85,7 @@ pub struct Spans {
     keeps: AtomicBool,
     /// Granules of the first heap that may have pages, up to `heaps::WORTH_GRANULES`.
     first_paged: Hint32,
-    /// What threads take of the span heaps while there is no purger.
+    /// How often threads go to what they share while there is no purger.
     traffic: Traffic,
     /// Span heaps in use beside the first.
     more_heaps: AtomicU8,

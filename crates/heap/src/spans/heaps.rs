@@ -166,12 +166,20 @@ impl Spans {
         }
     }
 
-    /// Whether so much may have pages, or spans are taken so often, that it is worth a purger; a hint.
+    /// Whether so much may have pages, or threads go so often to what they share, that it is worth a purger; a hint.
     #[inline]
     pub fn are_worth_a_purger(&self) -> bool {
         let others = || (1..self.heaps()).map(|place| self.told[place].paged.get()).sum::<u32>();
         let first = self.first_paged.get();
         first >= WORTH_GRANULES || first + others() >= WORTH_GRANULES || self.traffic.is_heavy()
+    }
+
+    /// At this time in ns, a span is taken or a magazine sent home that, beside a purger, might have been kept.
+    #[inline]
+    pub fn note_traffic(&self, now: u64) {
+        if !self.keeps() {
+            self.traffic.note(now);
+        }
     }
 
     /// All heaps that may serve who wants free memory with pages, that of the shard first.
@@ -191,6 +199,7 @@ impl Spans {
     /// As [`Spans::take`], when nobody keeps anything that serves.
     pub fn take_any(&self, shard: usize, granules: u32, align: u32, prefer_clean: bool) -> Option<Taken> {
         let now = os::now_ns();
+        self.note_traffic(now);
         let take =
             |place| self.with_in(place, now, |heap, map| heap.take(map, granules, align, prefer_clean, now));
         take(self.heap_of_shard(shard)).or_else(|| {

@@ -86,9 +86,7 @@ impl Spans {
             return None;
         }
         let now = os::now_ns();
-        if !self.keeps() {
-            self.traffic.note(now);
-        }
+        self.note_traffic(now);
         self.with_in(place, now, |heap, map| {
             while let Some(Span { first, granules }) = kept.pop_last(map, |_| true) {
                 heap.give(map, first, granules, false, now);
