@@ -23,10 +23,12 @@ const CONTENDED: u32 = 2;
 /// Bit: held across a fork, so that its holder may take it again.
 const FOR_FORK: u32 = 4;
 
-/// Looks of a thread at the lock before it sleeps: a pause after the first, and twice as many after each; some microseconds in all.
-/// Critical sections last tens to hundreds of ns; who holds the lock may take it several times meanwhile, and what it guards stays in
-/// one CPU's cache.
-const LOOKS: u32 = if cfg!(loom) { 0 } else { 6 };
+/// Looks of a thread at the lock before it sleeps: a pause after the first, twice as many after each of the next, at most
+/// `2^LONGEST_PAUSE`; some ten microseconds in all, as much as to sleep and to be woken. Critical sections last tens to hundreds of ns; who
+/// holds the lock may take it several times meanwhile, and what it guards stays in one CPU's cache. But where it is held half of the time, few
+/// looks all find it held, though it was free again and again.
+const LOOKS: u32 = if cfg!(loom) { 0 } else { 24 };
+const LONGEST_PAUSE: u32 = 4;
 
 /// Looks of a thread that ends the process before it takes a lock over, and the pause in ns between two.
 const LAST_LOOKS: u32 = 100;
@@ -124,7 +126,8 @@ impl<T> Lock<T> {
                     return false;
                 }
             } else if looks > 0 {
-                (0..1 << (LOOKS - looks)).for_each(|_| core::hint::spin_loop());
+                let pauses = 1 << (LOOKS - looks).min(LONGEST_PAUSE);
+                (0..pauses).for_each(|_| core::hint::spin_loop());
                 looks -= 1;
             } else if os::is_dying() {
                 // Who holds it is this thread, which never goes on there, or waits for what this thread holds.
