@@ -21,7 +21,6 @@ mod transit;
 use crate::lock::Lock;
 use crate::magazine::{self, Magazine};
 use crate::message::{Misuse, misuse};
-use crate::os;
 use crate::page_map::{Hint32, HintSize, PageMap};
 use crate::size_class::{self, CLASSES};
 use crate::slab::HomeSlabs;
@@ -235,9 +234,7 @@ impl Central {
     fn send_back(&self, spans: &Spans, own: usize, class: usize, magazine: Magazine) {
         let (shard, regime) = (self.shard(own), regime(spans));
         shard.transit.note_sent_home(regime, class, magazine);
-        if regime != Regime::WithPurger && !os::is_single_threaded() {
-            spans.note_traffic(os::now_ns());
-        }
+        spans.note_traffic();
         if regime == Regime::Releasing
             && shard.stacked[class].get() > shard.transit.most(regime, class, false)
             && let Some(other) = shard.pop(spans, class)

@@ -174,11 +174,11 @@ impl Spans {
         first >= WORTH_GRANULES || first + others() >= WORTH_GRANULES || self.traffic.is_heavy()
     }
 
-    /// At this time in ns, a span is taken or a magazine sent home that, beside a purger, might have been kept.
+    /// A span is taken, or a magazine sent home, that might have been kept beside a purger.
     #[inline]
-    pub fn note_traffic(&self, now: u64) {
-        if !self.keeps() {
-            self.traffic.note(now);
+    pub fn note_traffic(&self) {
+        if !self.keeps() && !os::is_single_threaded() && !self.traffic.is_heavy() {
+            self.traffic.note(os::now_ns());
         }
     }
 
@@ -199,7 +199,7 @@ impl Spans {
     /// As [`Spans::take`], when nobody keeps anything that serves.
     pub fn take_any(&self, shard: usize, granules: u32, align: u32, prefer_clean: bool) -> Option<Taken> {
         let now = os::now_ns();
-        self.note_traffic(now);
+        self.note_traffic();
         let take =
             |place| self.with_in(place, now, |heap, map| heap.take(map, granules, align, prefer_clean, now));
         take(self.heap_of_shard(shard)).or_else(|| {

@@ -85,8 +85,8 @@ impl Spans {
         if fit.is_none() && !kept.has_last() {
             return None;
         }
+        self.note_traffic();
         let now = os::now_ns();
-        self.note_traffic(now);
         self.with_in(place, now, |heap, map| {
             while let Some(Span { first, granules }) = kept.pop_last(map, |_| true) {
                 heap.give(map, first, granules, false, now);
