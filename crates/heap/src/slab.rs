@@ -227,7 +227,7 @@ impl<'map> HomeSlabs<'map> {
         (HomeSlab { first, record }, index)
     }
 
-    /// Whether an address may be one of a slab's blocks, and of no other near it.
+    /// Whether an address lies among a slab's blocks, or a multiple of 4 GiB away from there, which [`HomeSlabs::put_run`] finds out.
     #[inline(always)]
     pub fn may_hold(&self, slab: HomeSlab<'map>, block: usize) -> bool {
         (block as u32).wrapping_sub(slab.record.start()) < self.blocks_bytes
