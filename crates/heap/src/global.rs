@@ -100,7 +100,7 @@ pub fn allocate_slow(bytes: usize) -> *mut u8 {
 #[inline(always)]
 fn allocate_large(bytes: usize, pages: Pages) -> NewBlock {
     // SAFETY: the cache is this thread's own, or gated.
-    match unsafe { HEAP.allocate_again(thread_local::cache, bytes) } {
+    match unsafe { HEAP.allocate_again(thread_local::cache, bytes, MIN_ALIGN) } {
         0 => allocate_other(bytes, MIN_ALIGN, pages),
         address => NewBlock { address, zero: false },
     }
@@ -112,7 +112,7 @@ fn allocate_large_aligned(bytes: usize, align: usize, pages: Pages) -> NewBlock 
         return allocate_other(bytes, align, pages);
     }
     // SAFETY: the cache is this thread's own, or gated.
-    match unsafe { HEAP.allocate_again(thread_local::cache, bytes) } {
+    match unsafe { HEAP.allocate_again(thread_local::cache, bytes, align) } {
         0 => allocate_other(bytes, align, pages),
         again => NewBlock { address: HEAP.large.move_to_start(&HEAP.spans, again), zero: false },
     }

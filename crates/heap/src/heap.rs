@@ -2,7 +2,7 @@
 
 use crate::central::Central;
 use crate::granule::GRANULE_BYTES;
-use crate::large::{Large, LargeBin, LargeTotals, NewBlock, Pages, whole_units};
+use crate::large::{Large, LargeBin, LargeTotals, Live, NewBlock, Pages, bin_of};
 use crate::message::{Misuse, misuse};
 use crate::os;
 use crate::page_map::Tag;
@@ -139,7 +139,7 @@ impl Heap {
     fn gather(&self, own: Option<&ThreadCache>) -> bool {
         // A program that runs into its limit again and again finds nothing cached, and pays only for this look.
         let cached = self.caches.all().any(|cache| (1..CLASSES).any(|class| cache.held(class) > 0))
-            || self.caches.again().any(|again| again.is_free);
+            || self.caches.all().any(ThreadCache::has_large);
         if !cached && !self.central.has_transit() {
             return false;
         }
@@ -176,28 +176,37 @@ impl Heap {
         magazine.head
     }
 
-    /// Allocates the large block that this thread freed last, if that was as large and is still at hand; 0 otherwise.
+    /// Allocates a large block that this thread freed, if one as long is still at hand; 0 otherwise. Not inlined: a start should not
+    /// bring it in.
     ///
     /// # Safety
     /// `cache` gives a cache that this thread owns, or one that is gated.
-    #[inline]
+    #[inline(never)]
     pub(crate) unsafe fn allocate_again<'a>(
         &self,
         cache: impl FnOnce() -> &'a ThreadCache,
         bytes: usize,
+        align: usize,
     ) -> usize {
         if os::is_single_threaded() {
             return self.large.allocate_last(&self.spans, bytes);
         }
         // SAFETY: the caller's contract.
-        let block = unsafe { cache().take_again(whole_units(bytes)) };
-        if block != 0 {
-            self.large.set_kept(&self.spans, block, false);
-        }
-        block
+        unsafe { self.allocate_kept(bytes, align, cache()) }
     }
 
-    /// Frees the large block at `address` so that [`Heap::allocate_again`] has it; false if there is no place for it.
+    /// Not inlined, as what frees them: who has the only thread should not save registers for this.
+    ///
+    /// # Safety
+    /// This thread owns the cache, or it is gated.
+    #[inline(never)]
+    unsafe fn allocate_kept(&self, bytes: usize, align: usize, cache: &ThreadCache) -> usize {
+        let Some(granules) = Large::kept_granules(bytes, align) else { return 0 };
+        // SAFETY: the caller's contract.
+        unsafe { cache.take_large(granules, bytes, align, self.home()) }
+    }
+
+    /// Frees the large block at `address` so that [`Heap::allocate_again`] has it; false if there is no room for it.
     ///
     /// # Safety
     /// As for [`Heap::allocate_again`].
@@ -211,9 +220,18 @@ impl Heap {
         if os::is_single_threaded() {
             return self.large.keep_last(&self.spans, block);
         }
-        block.set_kept(true);
         // SAFETY: the caller's contract; the block was live, and whoever frees it gives it up.
-        let keeps = unsafe { cache().keep_again(block.bytes(), address) };
+        unsafe { self.keep(block, cache()) }
+    }
+
+    /// # Safety
+    /// This thread owns the cache, or it is gated, and gives the block up.
+    #[inline(never)]
+    unsafe fn keep(&self, block: Live, cache: &ThreadCache) -> bool {
+        let Some(span) = block.kept_span() else { return false };
+        block.set_kept(true);
+        // SAFETY: the caller's contract.
+        let keeps = unsafe { cache.keep_large(span, &self.spans.map) };
         if !keeps {
             block.set_kept(false);
         }
@@ -242,6 +260,11 @@ impl Heap {
         }
         if let Some(cache) = cache {
             cache.first_use.look();
+            if let Some(granules) = Large::kept_granules(bytes, align)
+                && !os::is_single_threaded()
+            {
+                cache.note_missed_large(granules);
+            }
         }
         let shard = cache.map_or(0, ThreadCache::shard);
         let mut block = self.large.allocate(&self.spans, shard, bytes, align, pages);
@@ -258,21 +281,26 @@ impl Heap {
             Some(tag) if tag.class() > 0 => self.free_small(cache, tag, address),
             _ => self.free_large(cache, address),
         }
-        if let Some(cache) = cache.filter(|cache| cache.may_give_again()) {
-            cache.give_unused_again(self.home(), &self.caches.budget);
+        if let Some(cache) = cache {
+            cache.look_at_large(self.home(), &self.caches.budget);
         }
         self.settle(cache);
     }
 
     fn free_large(&self, cache: Option<&ThreadCache>, address: usize) {
-        let mut leaves = address;
-        if let Some(cache) = cache.filter(|_| !os::is_single_threaded() && self.spans.keeps()) {
-            let bytes = self.large.look_up(&self.spans, address).bytes();
-            leaves = cache.make_place_again(bytes, address, self.home(), &self.caches.budget);
+        let block = self.large.look_up(&self.spans, address);
+        if let Some(cache) = cache.filter(|_| !os::is_single_threaded())
+            && let Some(span) = block.kept_span()
+        {
+            if cache.wants_large_lists() && self.spans.keeps() {
+                self.caches.make_large_lists(cache);
+                cache.note_missed_large(span.granules);
+            }
+            if cache.keep_more_large(span, self.home(), &self.caches.budget) {
+                return;
+            }
         }
-        if leaves != 0 {
-            self.large.free(&self.spans, cache.map_or(0, ThreadCache::shard), leaves);
-        }
+        self.large.free(&self.spans, cache.map_or(0, ThreadCache::shard), block);
     }
 
     fn free_small(&self, cache: Option<&ThreadCache>, tag: Tag, address: usize) {
@@ -324,25 +352,31 @@ impl Heap {
 
     /// Sums over all large blocks.
     pub(crate) fn large_totals(&self) -> LargeTotals {
-        let mut totals = self.large.totals(&self.spans);
-        for again in self.caches.again().filter(|again| again.is_free) {
-            totals.blocks = totals.blocks.saturating_sub(1);
-            totals.live = totals.live.saturating_sub(again.bytes);
-        }
-        totals
+        self.large.totals(&self.spans, |totals| {
+            for cache in self.caches.all() {
+                let changed = cache.untold_turns().fold(0, |sum: usize, told| sum.wrapping_add(told.live));
+                totals.live = totals.live.wrapping_add(changed);
+                cache.each_large(&self.spans.map, |bytes, _| {
+                    totals.blocks = totals.blocks.wrapping_sub(1);
+                    totals.live = totals.live.wrapping_sub(bytes);
+                });
+            }
+        })
     }
 
     /// Calls `visit` with every size bin of large blocks that was ever used, smallest first.
-    pub(crate) fn each_large_bin(&self, mut visit: impl FnMut(&LargeBin)) {
-        self.large.each_bin(&self.spans, |bin| {
-            let mut bin = *bin;
-            let seen = bin;
-            for again in self.caches.again().filter(|again| seen.holds(again.bytes)) {
-                bin.allocations += again.allocations;
-                bin.live = bin.live.saturating_sub(if again.is_free { again.bytes } else { 0 });
+    pub(crate) fn each_large_bin(&self, visit: impl FnMut(&LargeBin)) {
+        let untold = |place: usize, bin: &mut LargeBin| {
+            for cache in self.caches.all() {
+                cache.untold_turns().filter(|told| told.place == place).for_each(|told| told.add_to(bin));
+                cache.each_large(&self.spans.map, |bytes, _| {
+                    if bin_of(bytes) == place {
+                        bin.live = bin.live.wrapping_sub(bytes);
+                    }
+                });
             }
-            visit(&bin);
-        });
+        };
+        self.large.each_bin(&self.spans, untold, visit);
     }
 
     /// One look of the purger: gives back what lay idle since the looks before. Returns whether a later look may find more.

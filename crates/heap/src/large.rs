@@ -5,20 +5,25 @@ mod filled;
 mod gathering;
 mod relocation;
 mod start;
+mod turns;
 
 use crate::colour::LINE_BYTES;
 use crate::granule::{GRANULE_BYTES, Span, bytes_of, granules_for};
+use crate::magazine::Magazine;
 use crate::message::{Misuse, misuse};
 use crate::os;
 use crate::page_map::{Record, State};
+use crate::size_class::SMALL_MAX;
 use crate::span_heap::Taken;
 use crate::spans::{RECENT, Spans};
 use books::Books;
-pub use books::{LargeBin, LargeTotals};
+pub use books::{LargeBin, LargeTotals, bin_of};
+use core::ops::RangeInclusive;
 use core::sync::atomic::AtomicBool;
 use filled::Filled;
 use gathering::shows_filled;
 use start::Start;
+pub use turns::{KEPT_LONGEST, Told, Turns};
 
 /// log2 of the unit in which the sizes of large blocks are counted: 4 KiB whatever the kernel's page is. Where that is larger, a span
 /// is whole pages all the same; and no fast path asks for it.
@@ -29,6 +34,10 @@ pub const MISSING_PART: usize = 16;
 
 /// A block of such a span is at most four times as long as what it has to spare.
 const SHORT_GRANULES: u32 = 4;
+
+/// Blocks that threads keep: longer than this, which small ones have where they need a granule's alignment, and up to a MiB. For longer ones
+/// a lock's time is little beside that of using them.
+const KEPT_BYTES: RangeInclusive<usize> = SMALL_MAX + 1..=1 << 20;
 
 /// The large blocks of a heap.
 pub struct Large {
@@ -67,7 +76,13 @@ pub struct Live<'map> {
     record: &'map Record,
 }
 
-impl Live<'_> {
+impl<'map> Live<'map> {
+    /// The one whose span begins there, of which this is the record.
+    #[inline]
+    pub fn new(first: u32, record: &'map Record) -> Self {
+        Self { first, record }
+    }
+
     /// Bytes that the program may use.
     #[inline]
     pub fn bytes(self) -> usize {
@@ -84,6 +99,13 @@ impl Live<'_> {
     #[inline(always)]
     fn forget_rest(self, spans: &Spans, is_wanted: bool) -> usize {
         if self.record.large().rest() > 0 { spans.forget_rest(self.first, is_wanted) } else { 0 }
+    }
+
+    /// Where its span lies, if a thread may keep it.
+    #[inline]
+    pub fn kept_span(self) -> Option<Span> {
+        let granules = self.record.granules.get();
+        (granules <= KEPT_LONGEST && self.bytes() > SMALL_MAX).then_some(Span { first: self.first, granules })
     }
 
     /// Says that a thread keeps it, or that it is live.
@@ -113,8 +135,7 @@ impl Large {
         align: usize,
         pages: Pages,
     ) -> Option<NewBlock> {
-        let start = if align <= LINE_BYTES { Start::Coloured } else { Start::At(0) };
-        self.allocate_at(spans, shard, bytes, align, start, pages)
+        self.allocate_at(spans, shard, bytes, align, Start::for_align(align), pages)
     }
 
     fn allocate_at(
@@ -239,17 +260,50 @@ impl Large {
         keeps
     }
 
-    /// Blocks of so many bytes were allocated again by a thread of this shard, and freed before.
-    pub fn was_allocated_again(&self, spans: &Spans, shard: usize, bytes: usize, allocations: u64) {
-        spans.in_shard(shard, |_| self.books.add_past(shard, bytes, allocations));
+    /// How many granules the span of such a block has, if threads keep such.
+    #[inline]
+    pub fn kept_granules(bytes: usize, align: usize) -> Option<u32> {
+        let at_least = Start::for_align(align).at_least(bytes);
+        (KEPT_BYTES.contains(&bytes) && align <= GRANULE_BYTES)
+            .then(|| (whole_units(bytes) + at_least).div_ceil(GRANULE_BYTES) as u32)
     }
 
-    /// Says of the block at `address` that a thread keeps it, or that it is live.
-    #[inline]
-    pub fn set_kept(&self, spans: &Spans, address: usize, is_kept: bool) {
-        if let Some((first, record)) = spans.map.record_at(address) {
-            Live { first, record }.set_kept(is_kept);
+    /// Makes a block, as long as [`Large::kept_granules`] says, of one that a thread kept and has taken out again. Returns where it begins.
+    #[inline(always)]
+    pub fn allocate_kept(
+        &self,
+        spans: &Spans,
+        block: Live,
+        bytes: usize,
+        align: usize,
+        turns: &Turns,
+    ) -> usize {
+        let bytes = whole_units(bytes);
+        if block.bytes() == bytes {
+            block.set_kept(false);
+            turns.note(bytes);
+        } else {
+            self.resize_kept(spans, block, bytes, align, turns);
         }
+        spans.map.address(block.first) + block.offset()
+    }
+
+    /// Not inlined: who takes and frees one size should not save registers for this.
+    #[inline(never)]
+    fn resize_kept(&self, spans: &Spans, block: Live, bytes: usize, align: usize, turns: &Turns) {
+        let Live { first, record } = block;
+        let was = block.bytes();
+        block.forget_rest(spans, true);
+        let spare = bytes_of(record.granules.get()) - bytes;
+        record.make_large(bytes, Start::for_align(align).offset_in(first, spare));
+        turns.note(bytes);
+        turns.note_resized(was, bytes);
+    }
+
+    /// Tells the books of what a thread of this shard did. By that thread.
+    pub fn settle_turns(&self, spans: &Spans, shard: usize, turns: &Turns) {
+        spans.in_shard(shard, |_| self.books.add_turns(shard, turns));
+        turns.clear();
     }
 
     /// Lets the large block at `address`, new and of nobody yet, begin at the start of its span. Returns where that is.
@@ -299,20 +353,24 @@ impl Large {
         }
     }
 
-    /// Frees the large block at `address`, by a thread of this shard.
-    pub fn free(&self, spans: &Spans, shard: usize, address: usize) {
-        self.end(spans, shard, address, true);
+    /// Frees a large block, by a thread of this shard, which may keep it.
+    pub fn free(&self, spans: &Spans, shard: usize, block: Live) {
+        self.end(spans, shard, block, true);
     }
 
-    /// Frees the block at `address`, which a thread kept.
-    pub fn give_back(&self, spans: &Spans, shard: usize, address: usize) {
-        self.set_kept(spans, address, false);
-        self.end(spans, shard, address, false);
+    /// Frees the blocks of a list that a thread kept.
+    pub fn give_back(&self, spans: &Spans, shard: usize, list: Magazine) {
+        let mut first = list.head as u32;
+        for _ in 0..list.count {
+            let record = spans.map.record(first);
+            let block = Live { first, record };
+            first = record.prev.get();
+            block.set_kept(false);
+            self.end(spans, shard, block, false);
+        }
     }
 
-    /// Frees a large block; its shard may keep it.
-    fn end(&self, spans: &Spans, shard: usize, address: usize, may_keep: bool) {
-        let block = self.look_up(spans, address);
+    fn end(&self, spans: &Spans, shard: usize, block: Live, may_keep: bool) {
         let (Live { first, record }, bytes) = (block, block.bytes());
         self.filled.freed(&spans.map, first, bytes);
         block.forget_rest(spans, true);

@@ -71,14 +71,16 @@ impl Snapshot {
         }
         let spans = heap.spans.counts();
         let (threads, threads_peak) = heap.caches.counts();
-        let again = heap.caches.again().filter(|again| again.is_free).map(|again| again.bytes).sum::<usize>();
+        let mut kept = 0;
+        let caches = heap.caches.all();
+        caches.for_each(|cache| cache.each_large(&heap.spans.map, |_, granules| kept += bytes_of(granules)));
         Self {
             classes,
             large: heap.large_totals(),
-            span_bytes: bytes_of(spans.used).saturating_sub(again),
+            span_bytes: bytes_of(spans.used).saturating_sub(kept),
             span_peak_bytes: bytes_of(spans.used_peak),
             small_peak_bytes: heap.central.out_bytes_peak(),
-            dirty_bytes: bytes_of(spans.dirty) + again,
+            dirty_bytes: bytes_of(spans.dirty) + kept,
             purged_bytes: spans.purges.bytes,
             purges: spans.purges.calls,
             purges_refused: spans.purges.refused,

@@ -9,17 +9,16 @@
 //! cache's lock. Where stores may pass each other a second barrier follows when the sum holds.
 //! `tests/revocation_model.rs` checks all interleavings of this on x86-TSO and on aarch64, and that it breaks without a barrier.
 
-mod again;
 mod ahead;
 mod bin;
 mod budget;
 mod demand;
 mod first_use;
+mod large_lists;
 mod registry;
 mod revocation;
 mod room;
 
-pub use again::AgainStats;
 pub use budget::Budget;
 pub use registry::Caches;
 
@@ -27,14 +26,14 @@ use crate::central::Central;
 use crate::large::{Large, NewBlock};
 use crate::lock::Lock;
 use crate::magazine::{self, Magazine};
-use crate::page_map::{Guarded32, GuardedSize, Hint32, Tag};
+use crate::page_map::{Guarded8, Guarded32, GuardedSize, Hint32, Tag};
 use crate::size_class::{self, CLASSES, GOING_HOME, Scaled};
 use crate::spans::Spans;
-use again::Again;
 use bin::{BINS, Bin, OwnTag, class_of_bin, foreign_bin};
 pub use bin::{GATE, Place, Rest};
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering, compiler_fence};
 use first_use::FirstUse;
+use large_lists::LargeLists;
 use room::{Growth, Room, most_in};
 
 /// Where blocks come from and go to that no cache holds.
@@ -54,8 +53,8 @@ pub struct ThreadCache {
     bins: [Bin; BINS],
     /// A second magazine per class, packed; 0 for none. Synchronization: the cache's lock.
     spares: [GuardedSize; CLASSES],
-    /// The large block freed last.
-    again: Again,
+    /// Lists of large blocks, null before the thread has some. Synchronization: written by the owner, once.
+    large: AtomicPtr<LargeLists>,
     /// How much more than the least its bins hold.
     room: Room,
     /// The tag of no class in the shard of `central` that it keeps to. Synchronization: owner only.
@@ -76,6 +75,8 @@ pub struct ThreadCache {
     pub first_use: FirstUse,
     /// The next idle cache. Synchronization: the registry's lock.
     next_idle: AtomicPtr<ThreadCache>,
+    /// Large blocks that its thread asked for while it has no lists of them. Synchronization: owner only.
+    missed_large: Guarded8,
     /// What tells its thread from others; 0 without one. Synchronization: set by that thread, cleared when the cache is taken back.
     owner: AtomicUsize,
 }
@@ -86,7 +87,7 @@ impl ThreadCache {
         Self {
             bins: [const { Bin::gated() }; BINS],
             spares: [const { GuardedSize::new(0) }; CLASSES],
-            again: Again::new(),
+            large: AtomicPtr::new(core::ptr::null_mut()),
             room: Room::new(),
             tag: OwnTag::new(shard),
             lock: Lock::new(()),
@@ -94,6 +95,7 @@ impl ThreadCache {
             next: AtomicPtr::new(core::ptr::null_mut()),
             state: Guarded32::new(0),
             next_idle: AtomicPtr::new(core::ptr::null_mut()),
+            missed_large: Guarded8::new(0),
             owner: AtomicUsize::new(0),
             visits: Hint32::new(0),
             visits_seen: Guarded32::new(0),
@@ -112,7 +114,6 @@ impl ThreadCache {
             for bin in 0..BINS {
                 (&raw mut (*place).bins[bin]).write(Bin::gated());
             }
-            Again::make(&raw mut (*place).again);
             (&raw mut (*place).tag).write(OwnTag::new(shard));
         }
     }
@@ -397,7 +398,7 @@ impl ThreadCache {
     fn empty(&self, home: Home, budget: &Budget, to_slabs: bool) -> usize {
         let _guard = self.lock.lock();
         let Home { central, spans, .. } = home;
-        self.give_again(home, budget);
+        self.give_large(home, budget);
         let mut blocks = 0;
         for bin in 1..BINS {
             let class = class_of_bin(bin);

@@ -3,7 +3,7 @@
 //! SYNCHRONIZATION: a shard's part is guarded by the lock of what the shard keeps (`spans`). Peaks need the sum over the shards; so
 //! that threads do not meet at one line with every block, a shard tells of its changes in batches.
 
-use super::{Large, UNIT_SHIFT};
+use super::{Large, Turns, UNIT_SHIFT};
 use crate::os;
 use crate::page_map::{Guarded64, GuardedSize};
 use crate::spans::{RECENT, SHARDS, Spans};
@@ -36,13 +36,6 @@ pub struct LargeBin {
     /// Most that ever were live at once; in processes with threads less than that by at most 256 KiB a shard, or more by at most
     /// 1 MiB a shard and 4 MiB a CPU; where a shard has many, either may be a sixteenth of these, up to 4 MiB.
     pub live_peak: usize,
-}
-
-impl LargeBin {
-    /// Whether blocks of so many bytes belong to this bin, of which some were seen.
-    pub fn holds(&self, bytes: usize) -> bool {
-        bin_of(bytes) == bin_of(self.smallest)
-    }
 }
 
 /// Sums over all bins.
@@ -102,9 +95,10 @@ struct Change {
 }
 
 /// The bin of a block.
-pub fn bin_of(bytes: usize) -> usize {
+pub const fn bin_of(bytes: usize) -> usize {
     let log = bytes.ilog2() as usize;
-    ((log - UNIT_SHIFT) * 4 + ((bytes >> (log - 2)) & 3)).min(BINS - 1)
+    let bin = (log - UNIT_SHIFT) * 4 + ((bytes >> (log - 2)) & 3);
+    if bin < BINS { bin } else { BINS - 1 }
 }
 
 impl Books {
@@ -121,11 +115,7 @@ impl Books {
     /// A block of so many bytes, a multiple of 4 KiB, was allocated by a thread of this shard. Under the shard's lock.
     pub fn add(&self, shard: usize, bytes: usize) {
         let (books, place) = (&self.shards[shard], bin_of(bytes));
-        let bin = &books.bins[place];
-        let allocations = bin.allocations.get();
-        bin.smallest.set(if allocations == 0 { bytes } else { bin.smallest.get().min(bytes) });
-        bin.largest.set(bin.largest.get().max(bytes));
-        bin.allocations.set(allocations + 1);
+        books.bins[place].add(1, [bytes; 2]);
         books.blocks.set(books.blocks.get().wrapping_add(1));
         self.change(shard, place, bytes);
     }
@@ -182,9 +172,20 @@ impl Books {
     }
 
     /// Blocks of so many bytes were allocated as many times as freed since. Under the shard's lock.
-    pub fn add_past(&self, shard: usize, bytes: usize, allocations: u64) {
-        let past = &self.shards[shard].bins[bin_of(bytes)].allocations;
-        past.set(past.get() + allocations);
+    fn add_past(&self, shard: usize, bytes: usize, allocations: u64) {
+        self.shards[shard].bins[bin_of(bytes)].add(allocations, [bytes; 2]);
+    }
+
+    /// A thread of this shard allocated blocks that it had kept. Under the shard's lock.
+    pub fn add_turns(&self, shard: usize, turns: &Turns) {
+        for told in turns.each() {
+            let bin = &self.shards[shard].bins[told.place];
+            match told.sizes {
+                Some(sizes) => bin.add(told.allocations, sizes),
+                None => bin.allocations.set(bin.allocations.get() + told.allocations),
+            }
+            self.change(shard, told.place, told.live);
+        }
     }
 
     fn change(&self, shard: usize, place: usize, bytes: usize) {
@@ -195,34 +196,34 @@ impl Books {
         books.all.note(bytes, is_exact, &self.all);
     }
 
-    /// Sums over all large blocks.
-    pub fn totals(&self) -> LargeTotals {
-        let live = self.sum(|shard| shard.all.live.get());
-        let blocks = self.sum(|shard| shard.blocks.get());
+    /// Sums over all large blocks, to which `untold` adds what is not in the books, modulo 2^64.
+    pub fn totals(&self, untold: impl FnOnce(&mut LargeTotals)) -> LargeTotals {
+        let sum = |of: fn(&ShardBooks) -> usize| self.shards.iter().map(of).fold(0, usize::wrapping_add);
+        let (blocks, live) = (sum(|shard| shard.blocks.get()), sum(|shard| shard.all.live.get()));
+        let mut totals = LargeTotals { blocks, live, live_peak: 0 };
+        untold(&mut totals);
+        let [blocks, live] = [totals.blocks, totals.live].map(no_giant);
         LargeTotals { blocks, live, live_peak: self.all.peak_with(live) }
     }
 
-    /// The sum over the shards of what they count modulo 2^64.
-    fn sum(&self, of: impl Fn(&ShardBooks) -> usize) -> usize {
-        let sum = self.shards.iter().map(of).fold(0, usize::wrapping_add);
-        // Shards are read one after the other: a block may be seen freed and not allocated.
-        if sum > isize::MAX as usize { 0 } else { sum }
-    }
-
-    /// Calls `visit` with every size bin that was ever used, smallest first.
-    pub fn each_bin(&self, mut visit: impl FnMut(&LargeBin)) {
+    /// Calls `visit` with every size bin that was ever used, smallest first, to which `untold` adds what is not in the books.
+    pub fn each_bin(&self, untold: impl Fn(usize, &mut LargeBin), mut visit: impl FnMut(&LargeBin)) {
         for place in 0..BINS {
             let mut sum = LargeBin { smallest: usize::MAX, ..LargeBin::default() };
-            for shard in self.shards.iter().filter(|shard| shard.bins[place].allocations.get() > 0) {
+            for shard in &self.shards {
                 let bin = &shard.bins[place];
-                sum.smallest = sum.smallest.min(bin.smallest.get());
-                sum.largest = sum.largest.max(bin.largest.get());
-                sum.allocations += bin.allocations.get();
+                sum.live = sum.live.wrapping_add(bin.change.live.get());
+                if bin.allocations.get() > 0 {
+                    sum.smallest = sum.smallest.min(bin.smallest.get());
+                    sum.largest = sum.largest.max(bin.largest.get());
+                    sum.allocations += bin.allocations.get();
+                }
             }
+            untold(place, &mut sum);
             if sum.allocations == 0 {
                 continue;
             }
-            sum.live = self.sum(|shard| shard.bins[place].change.live.get());
+            sum.live = no_giant(sum.live);
             sum.live_peak = self.bins[place].peak_with(sum.live);
             visit(&sum);
         }
@@ -252,6 +253,16 @@ impl ShardBin {
     }
 }
 
+impl ShardBin {
+    /// Blocks of these sizes, and of others between, were allocated.
+    fn add(&self, allocations: u64, [smallest, largest]: [usize; 2]) {
+        let before = self.allocations.get();
+        self.smallest.set(if before == 0 { smallest } else { self.smallest.get().min(smallest) });
+        self.largest.set(self.largest.get().max(largest));
+        self.allocations.set(before + allocations);
+    }
+}
+
 impl Change {
     const fn new() -> Self {
         Self { live: GuardedSize::new(0), untold: GuardedSize::new(0) }
@@ -268,6 +279,11 @@ impl Change {
             self.untold.set(untold as usize);
         }
     }
+}
+
+/// What shards counted, read one after the other: a block may be seen freed and not allocated.
+fn no_giant(sum: usize) -> usize {
+    if sum > isize::MAX as usize { 0 } else { sum }
 }
 
 /// Whether so many bytes untold, of so many in all, are worth telling.
@@ -302,16 +318,21 @@ impl Level {
 }
 
 impl Large {
-    /// Sums over all large blocks.
-    pub fn totals(&self, spans: &Spans) -> LargeTotals {
+    /// Sums over all large blocks; `untold` as in [`Books::totals`].
+    pub fn totals(&self, spans: &Spans, untold: impl FnOnce(&mut LargeTotals)) -> LargeTotals {
         self.settle_all(spans);
-        self.books.totals()
+        self.books.totals(untold)
     }
 
-    /// Calls `visit` with every size bin that was ever used, smallest first.
-    pub fn each_bin(&self, spans: &Spans, visit: impl FnMut(&LargeBin)) {
+    /// Calls `visit` with every size bin that was ever used, smallest first; `untold` as in [`Books::each_bin`].
+    pub fn each_bin(
+        &self,
+        spans: &Spans,
+        untold: impl Fn(usize, &mut LargeBin),
+        visit: impl FnMut(&LargeBin),
+    ) {
         self.settle_all(spans);
-        self.books.each_bin(visit);
+        self.books.each_bin(untold, visit);
     }
 
     fn settle_all(&self, spans: &Spans) {
@@ -338,11 +359,11 @@ mod tests {
                 books.add(0, bytes);
                 assert_eq!(told(), before, "{bytes}, allocated");
             }
-            assert_eq!(books.totals().live, bytes);
+            assert_eq!(books.totals(|_| ()).live, bytes);
             books.remove(0, bytes);
-            assert_eq!(books.totals().live, 0);
+            assert_eq!(books.totals(|_| ()).live, 0);
         }
-        assert!(books.totals().live_peak + BATCH_MOST as usize >= (FEW as usize + 1) << 20);
+        assert!(books.totals(|_| ()).live_peak + BATCH_MOST as usize >= (FEW as usize + 1) << 20);
     }
 
     #[test]
@@ -352,7 +373,7 @@ mod tests {
         let untold_most = |blocks: usize| {
             let untold = (0..blocks).map(|_| {
                 books.add(0, bytes);
-                books.totals().live - told() as usize
+                books.totals(|_| ()).live - told() as usize
             });
             untold.max().unwrap()
         };
@@ -363,7 +384,7 @@ mod tests {
 
     fn bins(books: &Books) -> Vec<LargeBin> {
         let mut bins = Vec::new();
-        books.each_bin(|bin| bins.push(*bin));
+        books.each_bin(|_, _| (), |bin| bins.push(*bin));
         bins
     }
 
@@ -375,7 +396,7 @@ mod tests {
         assert_eq!((bin.smallest, bin.largest, bin.allocations), (16 * unit, 19 * unit, 4));
         for _ in 0..=2 * FEW {
             books.add(0, 16 * unit);
-            let (totals, bin) = (books.totals(), bins(&books)[0]);
+            let (totals, bin) = (books.totals(|_| ()), bins(&books)[0]);
             assert_eq!([totals.live_peak, bin.live_peak], [totals.live, bin.live]);
         }
     }
@@ -383,7 +404,7 @@ mod tests {
     #[test]
     fn what_came_and_went_in_a_place_is_counted_when_it_is_settled() {
         let (books, bytes) = (Box::new(Books::new()), 1 << 20);
-        let counts = || (books.totals().blocks, books.totals().live, bins(&books)[0].allocations);
+        let counts = || (books.totals(|_| ()).blocks, books.totals(|_| ()).live, bins(&books)[0].allocations);
         (0..2).for_each(|_| books.add(0, bytes));
         for _ in 0..3 {
             books.remove_later(0, bytes);
@@ -406,7 +427,7 @@ mod tests {
     fn of_what_is_freed_while_the_books_are_read_no_giant_is_told() {
         let books = Box::new(Books::new());
         books.remove(0, 1 << 20);
-        assert_eq!(books.totals().live, 0);
+        assert_eq!(books.totals(|_| ()).live, 0);
     }
 
     #[test]
@@ -417,8 +438,8 @@ mod tests {
         }
         (0..100).for_each(|_| books.remove(1, 25 << 12));
         books.add(1, 1 << 20);
-        assert_eq!((books.totals().blocks, books.totals().live), (1, 1 << 20));
-        let peak = books.totals().live_peak;
+        assert_eq!((books.totals(|_| ()).blocks, books.totals(|_| ()).live), (1, 1 << 20));
+        let peak = books.totals(|_| ()).live_peak;
         assert!(peak <= 100 * (25 << 12) && peak + 2 * BATCH as usize > 100 * (25 << 12), "{peak}");
         let bins = bins(&books);
         assert_eq!(

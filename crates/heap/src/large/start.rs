@@ -18,6 +18,12 @@ pub enum Start {
 }
 
 impl Start {
+    /// For a block of this alignment, a power of two.
+    #[inline]
+    pub fn for_align(align: usize) -> Self {
+        if align <= LINE_BYTES { Self::Coloured } else { Self::At(0) }
+    }
+
     /// What a block of so many bytes must have of its span beyond.
     pub fn at_least(self, bytes: usize) -> usize {
         match self {

@@ -63,7 +63,8 @@ pub struct Record {
     pub granules: Guarded32,
     /// First granule of the span: on every granule of a slab, on the last of a free span. Synchronization: as `state`.
     pub first: Guarded32,
-    /// List of slabs of a class, or of free spans of a size. Synchronization: the list's lock.
+    /// List of slabs of a class, or of free spans of a size. Synchronization: the list's lock. Of large blocks that a thread keeps: that
+    /// thread.
     pub prev: Link,
     /// As `prev`; also of what a shard keeps. Large: `rest`, the block's owner.
     pub next: Link,
@@ -147,6 +148,12 @@ impl Record {
     pub fn large(&self) -> LargeRecord<'_> {
         debug_assert!(matches!(self.state(), State::Large | State::Kept), "{:?}", self.state());
         LargeRecord(self)
+    }
+
+    /// As [`Record::large`], if a thread keeps one that starts here: for who looks without its lock.
+    #[inline]
+    pub fn as_kept(&self) -> Option<LargeRecord<'_>> {
+        (self.state() == State::Kept).then_some(LargeRecord(self))
     }
 
     /// A large block of so many usable bytes lies in the span that starts here, `offset` bytes from its start.

@@ -1,7 +1,7 @@
 //! All thread caches of a heap: made, handed out, taken back at thread exit, revoked.
 
 use super::revocation::{self, GROUP, Group};
-use super::{AgainStats, BINS, Budget, Home, ThreadCache};
+use super::{BINS, Budget, Home, ThreadCache};
 use crate::lock::{self, Guard, Lock};
 use crate::magazine::Magazine;
 use crate::os;
@@ -87,6 +87,17 @@ impl Registry {
         Some(cache)
     }
 
+    /// Zeroed memory for one of these, whose size is a multiple of its alignment, as those of all others are; `None`: there is none.
+    fn place_for<T>(&mut self) -> Option<*mut T> {
+        const { assert!(align_of::<T>() == align_of::<ThreadCache>()) };
+        if self.unused.1 < size_of::<T>() {
+            self.unused = (os::map_records(MAPPED_BYTES)?, MAPPED_BYTES);
+        }
+        let (place, left) = self.unused;
+        self.unused = (place + size_of::<T>(), left - size_of::<T>());
+        Some(place as *mut T)
+    }
+
     fn retire(&mut self, cache: &ThreadCache, state: u32) {
         // ORDERING: as above.
         cache.state.set(state);
@@ -151,14 +162,9 @@ impl Caches {
             let cpus = os::cpu_quota().unwrap_or(usize::MAX).min(os::cpus_allowed());
             self.budget.extend(cpus);
             registry.shards = (SHARDS_PER_CPU * cpus).clamp(1, SHARDS);
-        } else if registry.unused.1 < size_of::<ThreadCache>() {
-            registry.unused = (os::map_records(MAPPED_BYTES)?, MAPPED_BYTES);
         }
-        let place = registry.unused.0 as *mut ThreadCache;
-        registry.unused.0 += size_of::<ThreadCache>();
-        registry.unused.1 -= size_of::<ThreadCache>();
-        // SAFETY: zeroed memory that nothing else uses, `first` or fresh from the kernel, aligned: a page's beginning plus multiples
-        // of the aligned size.
+        let place: *mut ThreadCache = registry.place_for()?;
+        // SAFETY: zeroed memory that nothing else uses, aligned.
         let cache = unsafe {
             ThreadCache::make_gated(place, registry.made % registry.shards.max(1));
             &*place
@@ -171,6 +177,13 @@ impl Caches {
         Some(cache)
     }
 
+    /// Makes lists of large blocks for a cache that has none. By its owner.
+    #[cold]
+    #[inline(never)]
+    pub fn make_large_lists(&self, cache: &ThreadCache) {
+        cache.set_large_lists(self.registry.lock().place_for().unwrap_or(core::ptr::null_mut()));
+    }
+
     /// All caches, in use or not.
     pub fn all(&self) -> impl Iterator<Item = &ThreadCache> {
         // ORDERING: Acquire pairs with the Release in `make`. Links never change after.
@@ -181,11 +194,6 @@ impl Caches {
             at = cache.next.load(Ordering::Relaxed);
             Some(cache)
         })
-    }
-
-    /// What the books of large blocks do not know of the caches' places for them.
-    pub fn again(&self) -> impl Iterator<Item = AgainStats> {
-        self.all().map(ThreadCache::again).filter(|again| again.is_free || again.allocations > 0)
     }
 
     /// Takes a cache back from a thread that exits. While there is a purger, a few keep what they hold for the next
@@ -368,7 +376,9 @@ impl Caches {
                 cache.shrink(bin, &self.budget);
                 cache.bins[bin].replace(Magazine::EMPTY);
             }
-            cache.again.forget(&self.budget);
+            if let Some(lists) = cache.large_lists() {
+                lists.forget(&self.budget);
+            }
             registry.retire(cache, EMPTY);
         }
         self.budget.share_among(registry.in_use);
@@ -392,7 +402,7 @@ mod tests {
     fn fill(heap: &Heap, cache: &ThreadCache, class: usize) {
         let blocks: Vec<usize> = (0..1000).map(|_| heap.allocate_small(Some(cache), class)).collect();
         blocks.into_iter().for_each(|block| heap.free(Some(cache), block));
-        for _ in 0..2 {
+        for _ in 0..4 {
             let block = heap.allocate_large(Some(cache), 1 << 18, 16, Pages::Any).address;
             heap.free(Some(cache), block);
         }
@@ -406,14 +416,14 @@ mod tests {
         let class = size_class::class_of(64).unwrap();
         [own, other].into_iter().for_each(|cache| fill(&heap, cache, class));
         let held = own.held(class);
-        assert!(held > 0 && other.again().is_free && other.spares[class].get() != 0);
+        assert!(held > 0 && other.has_large() && other.spares[class].get() != 0);
         other.set_owner(1);
         // It was in its slow path.
         core::mem::forget(other.lock.lock());
         // SAFETY: no other thread uses this heap.
         unsafe { heap.caches.forget_others(Some(own)) };
-        assert_eq!((own.held(class), own.again().is_free), (held, true));
-        assert_eq!((other.held(class), other.again().is_free, other.is_owned_by(1)), (0, false, false));
+        assert_eq!((own.held(class), own.has_large()), (held, true));
+        assert_eq!((other.held(class), other.has_large(), other.is_owned_by(1)), (0, false, false));
         assert_eq!((heap.caches.counts().0, heap.caches.budget.threads()), (1, 1));
         assert_eq!((other.room.paid.get(), other.bins[class].list()), (0, Magazine::EMPTY));
         assert!(other.lock.try_lock().is_some());

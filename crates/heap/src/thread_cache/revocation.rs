@@ -1,6 +1,7 @@
 //! Taking from caches what their owners do not use, by the protocol of [`super`]: gate all bins of a few caches, let every thread pass a
 //! barrier, then decide of each bin whose its list is.
 
+use super::large_lists::{self, LENGTHS};
 use super::{BINS, Bin, Budget, GATE, Home, ThreadCache, class_of_bin};
 use crate::lock::Lock;
 use crate::magazine::{self, Magazine};
@@ -19,8 +20,8 @@ pub type Group<'a> = [Option<&'a ThreadCache>; GROUP];
 
 /// What a cache held when it was gated: the blocks at the heads of its lists, 0 for an empty one, or [`LEFT_ALONE`].
 struct Gated {
-    again: usize,
     heads: [usize; BINS],
+    large: [usize; LENGTHS],
 }
 
 /// No head that was gated.
@@ -29,7 +30,8 @@ const LEFT_ALONE: usize = GATE;
 /// What the caches of a group held. Not on the stack: a coroutine's may be of 8 KiB in all.
 ///
 /// Synchronization: its lock; where there is one heap, that of the registry would do.
-static GATED: Lock<[Gated; GROUP]> = Lock::new([const { Gated { again: 0, heads: [0; BINS] } }; GROUP]);
+static GATED: Lock<[Gated; GROUP]> =
+    Lock::new([const { Gated { heads: [0; BINS], large: [0; LENGTHS] } }; GROUP]);
 
 /// Empties the caches of a group, as far as their owners do nothing in them; `idle`: and did nothing for long. Returns the blocks. Under
 /// the registry's lock.
@@ -48,13 +50,20 @@ pub fn revoke(group: &Group<'_>, idle: bool, budget: &Budget, home: Home<'_>) ->
 impl ThreadCache {
     /// Sends the owner to the slow path wherever there is something to take; false if that is nowhere. Under the cache's lock.
     fn gate(&self, gated: &mut Gated) -> bool {
-        gated.again = self.again.gate().unwrap_or(LEFT_ALONE);
-        let mut any = gated.again != LEFT_ALONE;
-        // Bin 0 holds nothing.
-        for (place, head) in gated.heads.iter_mut().enumerate().skip(1) {
-            let least = size_class::magazine_min(class_of_bin(place));
-            *head = gate_bin(&self.bins[place], least).unwrap_or(LEFT_ALONE);
+        let mut any = false;
+        let mut gate = |head: &mut usize, bin: &Bin, least: u32| {
+            *head = gate_bin(bin, least).unwrap_or(LEFT_ALONE);
             any |= *head != LEFT_ALONE;
+        };
+        // The first of each holds nothing.
+        for (place, head) in gated.heads.iter_mut().enumerate().skip(1) {
+            gate(head, &self.bins[place], size_class::magazine_min(class_of_bin(place)));
+        }
+        for (granules, head) in (0..).zip(&mut gated.large).skip(1) {
+            match self.large_lists() {
+                Some(lists) => gate(head, lists.bin(granules), 0),
+                None => *head = LEFT_ALONE,
+            }
         }
         any
     }
@@ -63,10 +72,16 @@ impl ThreadCache {
     /// are where they belong then. Under the cache's lock.
     fn settle(&self, gated: &Gated, passed: bool, idle: bool, budget: &Budget, home: Home<'_>) -> usize {
         let mut blocks = 0;
-        let block = gated.again;
-        if block != LEFT_ALONE && self.again.settle(block, passed, budget) && block != 0 {
-            blocks += 1;
-            home.large.give_back(home.spans, self.shard(), block);
+        let map = &home.spans.map;
+        for (granules, &head) in (0..).zip(&gated.large).skip(1).filter(|(_, head)| **head != LEFT_ALONE) {
+            let Some(lists) = self.large_lists() else { break };
+            let bin = lists.bin(granules);
+            let length = || large_lists::walk(head, granules, bin.capacity.get(), map);
+            if let Some(list) = settle_list(bin, head, passed, length) {
+                lists.shrink(granules, budget);
+                blocks += list.count as usize;
+                home.large.give_back(home.spans, self.shard(), list);
+            }
         }
         for (place, &head) in gated.heads.iter().enumerate().skip(1) {
             let class = class_of_bin(place);
@@ -75,7 +90,9 @@ impl ThreadCache {
             if list.is_none() && !self.has_spare(place) {
                 continue;
             }
-            let taken = list.and_then(|list| self.settle_list(place, list, passed, &home.spans.map));
+            let bin = &self.bins[place];
+            let length = |list| move || walk(list, class, bin.capacity.get(), map);
+            let taken = list.and_then(|list| settle_list(bin, list, passed, length(list)));
             if taken.is_some() {
                 // The owner reads the capacity when it opens the bin, under the lock.
                 self.shrink(place, budget);
@@ -91,16 +108,15 @@ impl ThreadCache {
         }
         blocks
     }
+}
 
-    /// The list of a gated bin, if it is ours now.
-    fn settle_list(&self, place: usize, list: usize, passed: bool, map: &PageMap) -> Option<Magazine> {
-        let bin = &self.bins[place];
-        if !passed {
-            undo(bin, list);
-            return None;
-        }
-        settle_bin(bin, list, || walk(list, class_of_bin(place), bin.capacity.get(), map))
+/// The list of a gated bin, given its length if it is one, if it is ours now.
+fn settle_list(bin: &Bin, list: usize, passed: bool, length: impl Fn() -> Option<u32>) -> Option<Magazine> {
+    if !passed {
+        undo(bin, list);
+        return None;
     }
+    settle_bin(bin, list, length)
 }
 
 /// Gates a bin that has blocks, or more room than the `least`; what was at its head. Under the cache's lock.
@@ -113,7 +129,7 @@ fn gate_bin(bin: &Bin, least: u32) -> Option<usize> {
 }
 
 /// Decides whose the list of a gated bin is, given its length if it is one: `Some` if it is ours. Under the cache's lock, after the barrier.
-pub fn settle_bin(bin: &Bin, list: usize, length: impl Fn() -> Option<u32>) -> Option<Magazine> {
+fn settle_bin(bin: &Bin, list: usize, length: impl Fn() -> Option<u32>) -> Option<Magazine> {
     for _ in 0..TRIES {
         // ORDERING: Acquire, then the walk, then the fence, then `head`: if an operation that was under way commits, its
         // store to `head` is either seen below or `room` has shown it.
@@ -143,7 +159,7 @@ pub fn settle_bin(bin: &Bin, list: usize, length: impl Fn() -> Option<u32>) -> O
 }
 
 /// Gives a gated list back, unless its owner already has.
-pub fn undo(bin: &Bin, list: usize) {
+fn undo(bin: &Bin, list: usize) {
     // ORDERING: SeqCst as the exchange that gated it; failure means that the owner won.
     let _ = bin.head.compare_exchange(GATE, list, Ordering::SeqCst, Ordering::SeqCst);
 }
