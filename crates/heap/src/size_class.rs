@@ -214,10 +214,10 @@ static SLAB_BLOCKS: [u16; CLASSES] = {
 /// Bytes of a magazine, of blocks up to 2 KiB and of larger ones; lines of their own do not count. The latter would be so few in the former
 /// that every second or third call took a slow path.
 const MAGAZINE_BYTES: (u32, u32) = (24 * 1024, 64 * 1024);
-/// Most blocks of a magazine.
-const MAGAZINE_BLOCKS: u32 = 192;
+/// Blocks of a magazine at least, however large, and at most.
+const MAGAZINE_BLOCKS: (u32, u32) = (8, 192);
 
-/// Most blocks one magazine holds: 24 KiB worth, 64 KiB of blocks above 2 KiB, the lines of their own not counted, and at most 192.
+/// Most blocks one magazine holds: 24 KiB worth, 64 KiB of blocks above 2 KiB, the lines of their own not counted; 8 at least, 192 at most.
 #[inline]
 pub fn magazine_max(class: usize) -> u32 {
     MAGAZINE_MAX[class]
@@ -249,17 +249,24 @@ pub const fn magazines_in(bytes: u32, most: u32) -> [u32; CLASSES] {
 
 /// Tables, not divisions: they are asked for with every magazine.
 static MAGAZINE_MAX: [u32; CLASSES] = blocks_in(MAGAZINE_BYTES, MAGAZINE_BLOCKS);
-static MAGAZINE_MIN: [u32; CLASSES] = blocks_in((512, 512), 8);
+static MAGAZINE_MIN: [u32; CLASSES] = blocks_in((512, 512), (0, 8));
 
-/// By class, the blocks in so many bytes, of small blocks and of larger ones, but not more than `most`. Class 0 has no blocks.
-const fn blocks_in((small, larger): (u32, u32), most: u32) -> [u32; CLASSES] {
+/// By class, the blocks in so many bytes, of small blocks and of larger ones, but not fewer than `least` and not more than `most`. Class 0
+/// has no blocks.
+const fn blocks_in((small, larger): (u32, u32), (least, most): (u32, u32)) -> [u32; CLASSES] {
     let mut table = [0; CLASSES];
     let mut class = 1;
     while class < CLASSES {
         let is_lined = class < PLAIN && SIZES[class] > LINED_FROM;
         let bytes = if has_few(class) { larger } else { small };
         let blocks = bytes / (SIZES[class] - if is_lined { LINE } else { 0 });
-        table[class] = if blocks > most { most } else { blocks };
+        table[class] = if blocks < least {
+            least
+        } else if blocks > most {
+            most
+        } else {
+            blocks
+        };
         class += 1;
     }
     table

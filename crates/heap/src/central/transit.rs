@@ -10,7 +10,7 @@ use crate::magazine::{self, Magazine};
 use crate::page_map::{Hint8, Hint32, Hint64, PageMap};
 use crate::size_class::{self, CLASSES};
 
-/// Magazines of a class that are passed on in any case: 66 KiB at most, which is one of the largest blocks, and 8.
+/// Magazines of a class that are passed on in any case: 66 KiB at most, and 8; none of blocks above 8 KiB, of which one holds more.
 static ALWAYS: [u32; CLASSES] = size_class::magazines_in(66 * 1024, 8);
 /// As many may be in transit beyond whatever the order of their blocks: as fit into a CPU's cache, for a block that does not lie beside the
 /// one before costs a miss there; of those that threads of other shards freed 256 KiB, for they are in other CPUs' caches.

@@ -28,11 +28,14 @@ pub fn most_in(bin: usize) -> u32 {
     size_class::magazine_max(class) / if bin == class { 1 } else { 2 }
 }
 
-/// As [`most_in`]; three eighths of it, of blocks that are few in a list, where one thread gives memory back and nothing speaks for holding it.
+/// Bytes of a list of blocks that are few in one, where one thread gives memory back and nothing speaks for holding it.
+const LEAN_BYTES: usize = 24 * 1024;
+
+/// As [`most_in`], or [`LEAN_BYTES`] where that is enough.
 fn most_at_present(bin: usize, spans: &Spans) -> u32 {
-    let most = most_in(bin);
-    let is_lean = size_class::has_few(class_of_bin(bin)) && spans.is_releasing_alone();
-    if is_lean { (most * 3 / 8).max(1) } else { most }
+    let class = class_of_bin(bin);
+    let is_lean = size_class::has_few(class) && spans.is_releasing_alone();
+    if is_lean { (LEAN_BYTES / size_class::size(class)).max(1) as u32 } else { most_in(bin) }
 }
 
 /// What became of a bin that asked for room.
