@@ -2,7 +2,7 @@
 
 use crate::central::Central;
 use crate::granule::GRANULE_BYTES;
-use crate::large::{Large, LargeBin, LargeTotals, Live, NewBlock, Pages, bin_of};
+use crate::large::{Large, LargeBin, LargeTotals, Live, NewBlock, Pages, Wanted, bin_of};
 use crate::message::{Misuse, misuse};
 use crate::os;
 use crate::page_map::Tag;
@@ -267,9 +267,15 @@ impl Heap {
             }
         }
         let shard = cache.map_or(0, ThreadCache::shard);
-        let mut block = self.large.allocate(&self.spans, shard, bytes, align, pages);
+        let gives = |granules| {
+            !os::is_single_threaded()
+                && cache.is_some_and(|cache| cache.give_large_for(granules, self.home(), &self.caches.budget))
+        };
+        let wanted = Wanted::new(bytes, align, pages);
+        let allocate = || self.large.allocate(&self.spans, shard, wanted, &gives);
+        let mut block = allocate();
         if block.is_none() && self.gather(cache) {
-            block = self.large.allocate(&self.spans, shard, bytes, align, pages);
+            block = allocate();
         }
         self.spans.settle();
         block.unwrap_or(NewBlock::NONE)

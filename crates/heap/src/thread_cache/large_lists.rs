@@ -113,6 +113,20 @@ impl List {
         self.bin.capacity.set(0);
     }
 
+    /// Takes out so many at most, and the room for them. Under the cache's lock, by the owner.
+    fn give(&self, granules: u32, most: u32, map: &PageMap, budget: &Budget) -> Magazine {
+        self.bin.open();
+        let list = self.bin.list();
+        let (given, mut rest) = (list.count.min(most), list);
+        for _ in 0..given {
+            rest = Magazine { head: map.record(rest.head as u32).prev.get() as usize, count: rest.count - 1 };
+        }
+        budget.give_large(bytes_of(granules * given));
+        self.bin.capacity.set(self.bin.capacity.get() - given);
+        self.bin.replace(rest);
+        Magazine { head: list.head, count: given }
+    }
+
     /// Takes what is in it, and its room. Under the cache's lock, by the owner, or when there is none.
     fn empty(&self, granules: u32, budget: &Budget) -> Magazine {
         self.bin.open();
@@ -275,6 +289,22 @@ impl ThreadCache {
             home.large.give_back(home.spans, self.shard(), list.empty(granules, budget));
             list.missed.set(0);
         }
+    }
+
+    /// Gives something back for a block of so many granules for which no memory with pages was found: one that is longer, to be cut, or all
+    /// of the longest that are shorter, whose neighbours may be free. False: there is nothing. By the owner.
+    #[cold]
+    pub fn give_large_for(&self, granules: u32, home: Home, budget: &Budget) -> bool {
+        let Some(lists) = self.large_lists() else { return false };
+        let has_any = |&(_, list): &(u32, &List)| list.first() != 0;
+        let longer = lists.all().find(|found| found.0 > granules && has_any(found));
+        let shorter = || lists.all().take_while(|found| found.0 < granules).filter(has_any).last();
+        let Some((length, list)) = longer.or_else(shorter) else { return false };
+        let _guard = self.lock.lock();
+        let most = if longer.is_some() { 1 } else { u32::MAX };
+        let given = list.give(length, most, &home.spans.map, budget);
+        home.large.give_back(home.spans, self.shard(), given);
+        given.count > 0
     }
 
     /// What the books were not told of its turns.
