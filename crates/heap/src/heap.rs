@@ -2,7 +2,7 @@
 
 use crate::central::Central;
 use crate::granule::GRANULE_BYTES;
-use crate::large::{Large, LargeBin, LargeTotals, Live, NewBlock, Pages, Wanted, bin_of};
+use crate::large::{Large, LargeBin, LargeTotals, Live, NewBlock, Pages, bin_of, whole_units};
 use crate::message::{Misuse, misuse};
 use crate::os;
 use crate::page_map::Tag;
@@ -260,22 +260,15 @@ impl Heap {
         }
         if let Some(cache) = cache {
             cache.first_use.look();
-            if let Some(granules) = Large::kept_granules(bytes, align)
-                && !os::is_single_threaded()
-            {
-                cache.note_missed_large(granules);
+            let may_keep = self.spans.keeps() && !os::is_single_threaded();
+            if may_keep && Large::kept_granules(bytes, align).is_some() {
+                self.caches.note_missed_large(cache, whole_units(bytes));
             }
         }
         let shard = cache.map_or(0, ThreadCache::shard);
-        let gives = |granules| {
-            !os::is_single_threaded()
-                && cache.is_some_and(|cache| cache.give_large_for(granules, self.home(), &self.caches.budget))
-        };
-        let wanted = Wanted::new(bytes, align, pages);
-        let allocate = || self.large.allocate(&self.spans, shard, wanted, &gives);
-        let mut block = allocate();
+        let mut block = self.large.allocate(&self.spans, shard, bytes, align, pages);
         if block.is_none() && self.gather(cache) {
-            block = allocate();
+            block = self.large.allocate(&self.spans, shard, bytes, align, pages);
         }
         self.spans.settle();
         block.unwrap_or(NewBlock::NONE)
@@ -297,14 +290,9 @@ impl Heap {
         let block = self.large.look_up(&self.spans, address);
         if let Some(cache) = cache.filter(|_| !os::is_single_threaded())
             && let Some(span) = block.kept_span()
+            && cache.keep_more_large(span, block.bytes(), self.home(), &self.caches.budget)
         {
-            if cache.wants_large_lists() && self.spans.keeps() {
-                self.caches.make_large_lists(cache);
-                cache.note_missed_large(span.granules);
-            }
-            if cache.keep_more_large(span, self.home(), &self.caches.budget) {
-                return;
-            }
+            return;
         }
         self.large.free(&self.spans, cache.map_or(0, ThreadCache::shard), block);
     }

@@ -69,24 +69,6 @@ pub enum Pages {
     None,
 }
 
-/// What a new block is to be.
-#[derive(Clone, Copy)]
-pub struct Wanted {
-    bytes: usize,
-    /// A power of two.
-    align: usize,
-    start: Start,
-    pages: Pages,
-}
-
-impl Wanted {
-    /// Of so many bytes, at a multiple of `align`, a power of two.
-    #[inline]
-    pub fn new(bytes: usize, align: usize, pages: Pages) -> Self {
-        Self { bytes, align, start: Start::for_align(align), pages }
-    }
-}
-
 /// A large block that a thread has, or keeps.
 #[derive(Clone, Copy)]
 pub struct Live<'map> {
@@ -144,16 +126,27 @@ impl Large {
         Self { books: Books::new(), filled: Filled::new(), loses_targets: AtomicBool::new(false) }
     }
 
-    /// Allocates a block for a thread of this shard. Where no memory with pages is found, `gives` is called with the granules that are
-    /// wanted, and returns whether the thread gave something back.
+    /// Allocates `bytes` at a multiple of `align`, a power of two, for a thread of this shard.
     pub fn allocate(
         &self,
         spans: &Spans,
         shard: usize,
-        wanted: Wanted,
-        gives: &dyn Fn(u32) -> bool,
+        bytes: usize,
+        align: usize,
+        pages: Pages,
     ) -> Option<NewBlock> {
-        let Wanted { bytes, align, start, pages } = wanted;
+        self.allocate_at(spans, shard, bytes, align, Start::for_align(align), pages)
+    }
+
+    fn allocate_at(
+        &self,
+        spans: &Spans,
+        shard: usize,
+        bytes: usize,
+        align: usize,
+        start: Start,
+        pages: Pages,
+    ) -> Option<NewBlock> {
         if bytes > isize::MAX as usize {
             return None;
         }
@@ -161,21 +154,16 @@ impl Large {
         let granules = granules_for(bytes + start.at_least(bytes))?;
         let align_granules = u32::try_from(align.div_ceil(GRANULE_BYTES)).ok()?;
         spans.shelve_recent(shard);
-        let serves = align_granules <= 1 && pages != Pages::None;
-        let recent = loop {
-            let taken = spans.in_shard(shard, |kept| {
-                self.settle(shard);
-                let taken =
-                    serves.then(|| spans.take_large(shard, kept, granules, pages != Pages::Room)).flatten();
-                if taken.is_some() {
-                    self.books.add(shard, bytes);
-                }
-                taken
-            });
-            if taken.is_some() || !serves || !gives(granules) {
-                break taken;
+        let recent = spans.in_shard(shard, |kept| {
+            self.settle(shard);
+            let serves = align_granules <= 1 && pages != Pages::None;
+            let taken =
+                serves.then(|| spans.take_large(shard, kept, granules, pages != Pages::Room)).flatten();
+            if taken.is_some() {
+                self.books.add(shard, bytes);
             }
-        };
+            taken
+        });
         let taken = match recent {
             Some(first) => Taken { first, zero: false },
             None => self.take(spans, shard, bytes, granules, align_granules, pages)?,

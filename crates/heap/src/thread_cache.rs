@@ -26,7 +26,7 @@ use crate::central::Central;
 use crate::large::{Large, NewBlock};
 use crate::lock::Lock;
 use crate::magazine::{self, Magazine};
-use crate::page_map::{Guarded8, Guarded32, GuardedSize, Hint32, Tag};
+use crate::page_map::{Guarded32, GuardedSize, Hint32, Tag};
 use crate::size_class::{self, CLASSES, GOING_HOME, Scaled};
 use crate::spans::Spans;
 use bin::{BINS, Bin, OwnTag, class_of_bin, foreign_bin};
@@ -75,8 +75,8 @@ pub struct ThreadCache {
     pub first_use: FirstUse,
     /// The next idle cache. Synchronization: the registry's lock.
     next_idle: AtomicPtr<ThreadCache>,
-    /// Large blocks that its thread asked for while it has no lists of them. Synchronization: owner only.
-    missed_large: Guarded8,
+    /// Bytes of the large block that its thread asked for last, while it has no lists of them. Synchronization: owner only.
+    missed_large: GuardedSize,
     /// What tells its thread from others; 0 without one. Synchronization: set by that thread, cleared when the cache is taken back.
     owner: AtomicUsize,
 }
@@ -95,7 +95,7 @@ impl ThreadCache {
             next: AtomicPtr::new(core::ptr::null_mut()),
             state: Guarded32::new(0),
             next_idle: AtomicPtr::new(core::ptr::null_mut()),
-            missed_large: Guarded8::new(0),
+            missed_large: GuardedSize::new(0),
             owner: AtomicUsize::new(0),
             visits: Hint32::new(0),
             visits_seen: Guarded32::new(0),

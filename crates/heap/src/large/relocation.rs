@@ -3,7 +3,7 @@
 use super::filled::is_filled;
 use super::gathering::{COPIED_MAX, move_block};
 use super::start::Start;
-use super::{Large, Live, NewBlock, Pages, Wanted};
+use super::{Large, Live, NewBlock, Pages};
 use crate::granule::{GRANULE_BYTES, bytes_of};
 use crate::os;
 use crate::page_map::State;
@@ -89,13 +89,8 @@ impl Large {
 
     fn relocate_as(&self, spans: &Spans, shard: usize, growth: Growth) -> Option<usize> {
         let (map, skipped, moved_bytes) = (&spans.map, growth.skipped(), growth.moved_bytes());
-        let wanted = Wanted {
-            bytes: growth.new_bytes,
-            align: GRANULE_BYTES,
-            start: Start::At(growth.block.offset() - skipped),
-            pages: growth.pages(),
-        };
-        let new = self.allocate(spans, shard, wanted, &|_| false)?;
+        let start = Start::At(growth.block.offset() - skipped);
+        let new = self.allocate_at(spans, shard, growth.new_bytes, GRANULE_BYTES, start, growth.pages())?;
         let new_first = map.granule_of(new.address)?;
         let (source, target) = (map.address(growth.block.first) + skipped, map.address(new_first));
         // Moving to a span that has pages would throw these away, huge ones that were just brought in for it, too.

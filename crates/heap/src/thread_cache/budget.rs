@@ -13,7 +13,7 @@ const BUDGET_PER_CPU: isize = 6 << 20;
 /// While less than this part of it is used nobody looks who has how much.
 const PLENTY: isize = 4;
 /// The same for large blocks.
-const LARGE_PER_CPU: isize = 3 << 20;
+const LARGE_PER_CPU: isize = 4 << 20;
 /// What all caches together may still grow by.
 pub struct Budget {
     /// Taken so far. Zero at the start, so that the whole heap lies in `.bss`.

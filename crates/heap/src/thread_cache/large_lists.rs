@@ -2,26 +2,27 @@
 //! no lock and writes no line that others write, where what a shard keeps takes its lock twice.
 //!
 //! Revocable as the lists of small blocks, by the protocol of [`super`]; but the links are in the spans' records, and nothing is written
-//! into the blocks, which may have no pages. A list grows by one where blocks of its length were missed more often than it can hold, is
-//! paid for from the budget, and is given back when idle or unused: who frees a large block now and then keeps none.
+//! into the blocks, which may have no pages. A list grows by one where more blocks of one size than it can hold were missed one after the
+//! other, is paid for from the budget, and is given back when idle or unused: who frees a large block now and then keeps none, and who has
+//! few of many sizes does better with what was freed last, whatever its length, than with a span of each (docs/choices.md).
 
 use super::{Bin, Budget, GATE, Home, ThreadCache};
 use crate::granule::{Span, bytes_of};
 use crate::large::{KEPT_LONGEST, Live, Told, Turns};
 use crate::magazine::Magazine;
-use crate::page_map::{Guarded8, Guarded32, PageMap, State};
+use crate::page_map::{Guarded32, GuardedSize, PageMap, State};
 use core::sync::atomic::{Ordering, compiler_fence};
 
 /// Lists, the first of which is not used.
 pub const LENGTHS: usize = KEPT_LONGEST as usize + 1;
 /// Granules that one list may hold: 2 MiB.
 const LIST_GRANULES: u32 = 32;
-/// Blocks that a thread without lists asked for before they are made for it.
-const FIRST_MISSES: u8 = 2;
-/// Operations in the slow path without a block taken from a list after which it is given back.
+/// Operations in the slow path, or blocks that were not found, after which it is looked whether the lists are of use.
 const OLD: u32 = 64;
+/// A list is of use if each block that it may hold is taken once for so many that are not found, other than of one size in a row.
+const WORTH_PART: u32 = 8;
 
-/// The lists of a thread that has several large blocks in its life. Blocks in them count as live in the books of large blocks, which hear
+/// The lists of a thread that asked for two large blocks of one size one after the other. Blocks in them count as live in the books of large blocks, which hear
 /// of turns by and by.
 ///
 /// Zeroed memory is lists without room.
@@ -31,6 +32,12 @@ pub struct LargeLists {
     lists: [List; LENGTHS],
     /// The cache's `visits` when the owner last looked whether they are of use. Synchronization: the cache's lock.
     looked_at: Guarded32,
+    /// Blocks that were not found since then. Synchronization: owner only.
+    missed: Guarded32,
+    /// Those of one size that were asked for one after the other. Synchronization: owner only.
+    missed_alike: Guarded32,
+    /// Their bytes. Synchronization: owner only.
+    missed_bytes: GuardedSize,
     /// What became of the blocks that were taken. Synchronization: written by the owner; others read it as a statistic.
     turns: Turns,
 }
@@ -39,10 +46,8 @@ pub struct LargeLists {
 struct List {
     /// Its head is the first granule of a span; its capacity is paid for.
     bin: Bin,
-    /// Blocks that were not found since the last look. Synchronization: owner only.
-    missed: Guarded8,
-    /// 1: one was taken since the last look. Synchronization: owner only.
-    is_used: Guarded8,
+    /// Blocks taken since the last look. Synchronization: owner only.
+    taken: Guarded32,
 }
 
 impl List {
@@ -62,7 +67,7 @@ impl List {
         let record = map.record(first as u32);
         bin.head.store(record.prev.get() as usize, Ordering::Relaxed);
         compiler_fence(Ordering::SeqCst);
-        self.is_used.set(1);
+        self.taken.set(self.taken.get().saturating_add(1));
         Some(Live::new(first as u32, record))
     }
 
@@ -86,17 +91,11 @@ impl List {
         true
     }
 
-    /// Whether more were missed than it can hold.
-    fn is_short(&self) -> bool {
-        u32::from(self.missed.get()) > self.bin.capacity.get()
-    }
-
-    /// Makes room for one more, of so many granules, if that seems of use. Under the cache's lock, by the owner.
+    /// Makes room for one more, of so many granules, if there may be. Under the cache's lock, by the owner.
     fn grow(&self, granules: u32, home: Home, budget: &Budget) -> bool {
         let more = self.bin.capacity.get() + 1;
         // Who ends the keeping looks at this cache afterwards, or this thread calls it back.
-        let grows = self.is_short()
-            && (more == 1 || more * granules <= LIST_GRANULES)
+        let grows = (more == 1 || more * granules <= LIST_GRANULES)
             && home.spans.keeps()
             && budget.take_large(bytes_of(granules));
         if grows {
@@ -107,24 +106,18 @@ impl List {
         grows
     }
 
+    /// Whether each block that it may hold was taken so often since the last look that this is worth its memory, where so many of many sizes
+    /// were not found in any list. Counts anew.
+    fn poll_use(&self, missed: u32) -> bool {
+        let taken = self.taken.get();
+        self.taken.set(0);
+        taken > self.bin.capacity.get() * missed / WORTH_PART
+    }
+
     /// Takes its room away, where it is empty or revoked. Under the cache's lock.
     fn shrink(&self, granules: u32, budget: &Budget) {
         budget.give_large(bytes_of(granules * self.bin.capacity.get()));
         self.bin.capacity.set(0);
-    }
-
-    /// Takes out so many at most, and the room for them. Under the cache's lock, by the owner.
-    fn give(&self, granules: u32, most: u32, map: &PageMap, budget: &Budget) -> Magazine {
-        self.bin.open();
-        let list = self.bin.list();
-        let (given, mut rest) = (list.count.min(most), list);
-        for _ in 0..given {
-            rest = Magazine { head: map.record(rest.head as u32).prev.get() as usize, count: rest.count - 1 };
-        }
-        budget.give_large(bytes_of(granules * given));
-        self.bin.capacity.set(self.bin.capacity.get() - given);
-        self.bin.replace(rest);
-        Magazine { head: list.head, count: given }
     }
 
     /// Takes what is in it, and its room. Under the cache's lock, by the owner, or when there is none.
@@ -156,6 +149,19 @@ impl LargeLists {
         (0..).zip(&self.lists).skip(1)
     }
 
+    /// A block of so many bytes was asked for and not found. By the owner.
+    fn note_missed(&self, bytes: usize) {
+        let is_first = self.missed_bytes.get() != bytes;
+        self.missed_bytes.set(bytes);
+        self.missed.set(self.missed.get().saturating_add(1));
+        self.missed_alike.set(if is_first { 1 } else { self.missed_alike.get().saturating_add(1) });
+    }
+
+    /// Whether a block of so many bytes was missed once, and once more for each that its list can hold. By the owner.
+    fn are_missed(&self, bytes: usize, list: &List) -> bool {
+        self.missed_bytes.get() == bytes && self.missed_alike.get() >= list.bin.capacity.get() + 2
+    }
+
     /// The list of spans of so many granules, for a revoker.
     pub fn bin(&self, granules: u32) -> &Bin {
         &self.list(granules).bin
@@ -170,8 +176,8 @@ impl LargeLists {
     pub fn forget(&self, budget: &Budget) {
         for (granules, list) in self.all() {
             list.empty(granules, budget);
-            list.missed.set(0);
         }
+        self.missed_alike.set(0);
     }
 }
 
@@ -179,22 +185,20 @@ impl ThreadCache {
     /// The lists, once there are any.
     #[inline(always)]
     pub fn large_lists(&self) -> Option<&LargeLists> {
-        // ORDERING: Acquire pairs with the Release in `set_large_lists`.
+        // ORDERING: Acquire pairs with the Release in `make_large_lists`.
         let lists = self.large.load(Ordering::Acquire);
         // SAFETY: null or lists, which live as long as the process.
         unsafe { lists.as_ref() }
     }
 
-    /// Whether its thread had better have lists. By the owner.
-    pub fn wants_large_lists(&self) -> bool {
-        self.missed_large.get() >= FIRST_MISSES && self.large_lists().is_none()
-    }
-
-    /// Zeroed memory for them; null: there is none, so it may want them later. By the owner.
-    pub fn set_large_lists(&self, lists: *mut LargeLists) {
-        self.missed_large.set(0);
+    /// Makes lists of zeroed memory, for a thread that asked twice for so many bytes; null: there is none, so it may want them later. By the
+    /// owner.
+    pub fn make_large_lists(&self, lists: *mut LargeLists, bytes: usize) {
         // ORDERING: Release publishes that it is zeroed.
         self.large.store(lists, Ordering::Release);
+        if let Some(lists) = self.large_lists() {
+            (0..2).for_each(|_| lists.note_missed(bytes));
+        }
     }
 
     /// Takes a block whose span has so many granules, and makes it one of so many bytes and this alignment; 0: there is none.
@@ -219,21 +223,23 @@ impl ThreadCache {
         self.large_lists().is_some_and(|lists| lists.list(granules).keep(first, map))
     }
 
-    /// A block was wanted whose span has so many granules, and none was found. By the owner.
-    pub fn note_missed_large(&self, granules: u32) {
-        let missed = match self.large_lists() {
-            Some(lists) => &lists.list(granules).missed,
-            None => &self.missed_large,
+    /// A block of so many bytes was asked for that the lists do not have; without lists, whether it had better have some. By the owner.
+    pub fn note_missed_large(&self, bytes: usize) -> bool {
+        let Some(lists) = self.large_lists() else {
+            let is_second = self.missed_large.get() == bytes;
+            self.missed_large.set(bytes);
+            return is_second;
         };
-        missed.set(missed.get().saturating_add(1));
+        lists.note_missed(bytes);
+        false
     }
 
-    /// Keeps a block after [`ThreadCache::keep_large`] found no room, if some is worth making. By the owner, in a process with threads.
-    pub fn keep_more_large(&self, Span { first, granules }: Span, home: Home, budget: &Budget) -> bool {
+    /// Keeps a block of so many bytes after [`ThreadCache::keep_large`] found no room, if some is worth making. By the owner, in a process
+    /// with threads.
+    pub fn keep_more_large(&self, span: Span, bytes: usize, home: Home, budget: &Budget) -> bool {
         let Some(lists) = self.large_lists() else { return false };
-        let list = lists.list(granules);
-        // Before the lock is taken for nothing.
-        if !list.is_short() {
+        let (Span { first, granules }, list) = (span, lists.list(span.granules));
+        if !lists.are_missed(bytes, list) {
             return false;
         }
         let _guard = self.lock.lock();
@@ -261,7 +267,7 @@ impl ThreadCache {
     }
 
     fn is_time_to_look(&self, lists: &LargeLists) -> bool {
-        self.visits.get().wrapping_sub(lists.looked_at.get()) >= OLD
+        self.visits.get().wrapping_sub(lists.looked_at.get()) >= OLD || lists.missed.get() >= OLD
     }
 
     #[cold]
@@ -272,13 +278,13 @@ impl ThreadCache {
             return;
         }
         lists.looked_at.set(self.visits.get());
+        let missed = lists.missed.get().saturating_sub(lists.missed_alike.get());
         for (granules, list) in lists.all() {
-            if list.is_used.get() == 0 {
+            if !list.poll_use(missed) {
                 home.large.give_back(home.spans, self.shard(), list.empty(granules, budget));
             }
-            list.is_used.set(0);
-            list.missed.set(0);
         }
+        lists.missed.set(0);
     }
 
     /// Gives all of them back. Under the lock, by the owner, or when there is none.
@@ -287,24 +293,8 @@ impl ThreadCache {
         home.large.settle_turns(home.spans, self.shard(), &lists.turns);
         for (granules, list) in lists.all() {
             home.large.give_back(home.spans, self.shard(), list.empty(granules, budget));
-            list.missed.set(0);
         }
-    }
-
-    /// Gives something back for a block of so many granules for which no memory with pages was found: one that is longer, to be cut, or all
-    /// of the longest that are shorter, whose neighbours may be free. False: there is nothing. By the owner.
-    #[cold]
-    pub fn give_large_for(&self, granules: u32, home: Home, budget: &Budget) -> bool {
-        let Some(lists) = self.large_lists() else { return false };
-        let has_any = |&(_, list): &(u32, &List)| list.first() != 0;
-        let longer = lists.all().find(|found| found.0 > granules && has_any(found));
-        let shorter = || lists.all().take_while(|found| found.0 < granules).filter(has_any).last();
-        let Some((length, list)) = longer.or_else(shorter) else { return false };
-        let _guard = self.lock.lock();
-        let most = if longer.is_some() { 1 } else { u32::MAX };
-        let given = list.give(length, most, &home.spans.map, budget);
-        home.large.give_back(home.spans, self.shard(), given);
-        given.count > 0
+        lists.missed_alike.set(0);
     }
 
     /// What the books were not told of its turns.

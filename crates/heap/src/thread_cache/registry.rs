@@ -177,11 +177,13 @@ impl Caches {
         Some(cache)
     }
 
-    /// Makes lists of large blocks for a cache that has none. By its owner.
-    #[cold]
-    #[inline(never)]
-    pub fn make_large_lists(&self, cache: &ThreadCache) {
-        cache.set_large_lists(self.registry.lock().place_for().unwrap_or(core::ptr::null_mut()));
+    /// A thread asked for a large block of so many bytes that the lists of its cache do not have. The second of a size makes the lists. By the
+    /// owner.
+    pub fn note_missed_large(&self, cache: &ThreadCache, bytes: usize) {
+        if cache.note_missed_large(bytes) {
+            let place = self.registry.lock().place_for();
+            cache.make_large_lists(place.unwrap_or(core::ptr::null_mut()), bytes);
+        }
     }
 
     /// All caches, in use or not.

@@ -375,7 +375,7 @@ fn large_blocks_have_room_for_each_cpu() {
     let heap = heap();
     heap.caches.acquire().unwrap();
     let cpus = os::cpu_quota().unwrap_or(usize::MAX).min(os::cpus_allowed());
-    assert_eq!((0..).take_while(|_| heap.caches.budget.take_large(3 << 20)).count(), cpus);
+    assert_eq!((0..).take_while(|_| heap.caches.budget.take_large(4 << 20)).count(), cpus);
 }
 
 #[test]

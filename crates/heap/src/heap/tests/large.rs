@@ -369,17 +369,13 @@ fn what_a_block_that_shrinks_leaves_goes_back_to_the_heap_that_it_is_of() {
     let heap = heap();
     heap.spans.set_purger(true);
     heap.spans.divide(4);
-    let allocate = |bytes| {
-        let wanted = Wanted::new(bytes, 4096, Pages::Any);
-        heap.large.allocate(&heap.spans, 1, wanted, &|_| false).unwrap().address
-    };
-    let block = allocate(1 << 20);
+    let block = heap.large.allocate(&heap.spans, 1, 1 << 20, 4096, Pages::Any).unwrap().address;
     let before = heap.spans.counts();
     assert_eq!(heap.large.resize(&heap.spans, 0, block, 256 << 10), Some(block));
     let after = heap.spans.counts();
     assert_eq!((before.dirty, after.dirty), (0, before.used - after.used));
     assert!(after.dirty >= 12);
-    let of_other = allocate(640 << 10);
+    let of_other = heap.large.allocate(&heap.spans, 1, 640 << 10, 4096, Pages::Any).unwrap().address;
     assert!((block..block + (1 << 20)).contains(&of_other), "of the same heap");
 }
 
