@@ -22,8 +22,8 @@ const OLD: u32 = 64;
 /// A list is of use if each block that it may hold is taken once for so many that are not found, other than of one size in a row.
 const WORTH_PART: u32 = 8;
 
-/// The lists of a thread that asked for two large blocks of one size one after the other. Blocks in them count as live in the books of large blocks, which hear
-/// of turns by and by.
+/// The lists of a thread that asked for two large blocks of one size one after the other. Blocks in them count as live in the books of large
+/// blocks, which hear of turns by and by.
 ///
 /// Zeroed memory is lists without room.
 #[repr(align(64))]
@@ -111,7 +111,7 @@ impl List {
     fn poll_use(&self, missed: u32) -> bool {
         let taken = self.taken.get();
         self.taken.set(0);
-        taken > self.bin.capacity.get() * missed / WORTH_PART
+        taken > self.bin.capacity.get().saturating_mul(missed) / WORTH_PART
     }
 
     /// Takes its room away, where it is empty or revoked. Under the cache's lock.

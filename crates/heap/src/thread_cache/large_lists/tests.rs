@@ -298,3 +298,18 @@ fn no_block_is_handed_out_twice_while_lists_are_taken_from_threads_that_use_them
     heap.trim(None);
     assert_eq!((heap.spans.counts().used, heap.spans.counts().dirty), (0, 0));
 }
+
+#[test]
+fn a_list_goes_where_many_other_sizes_are_missed_for_each_block_that_is_taken_from_it() {
+    for (misses_a_turn, stays) in [(4, false), (1, true)] {
+        let heap = heap_with_purger();
+        let cache = heap.caches.acquire().unwrap();
+        (0..2).for_each(|_| burst(&heap, cache, 60_000, 4));
+        assert_eq!(kept(&heap, cache).len(), 4);
+        for size in 0..=OLD as usize {
+            turn(&heap, cache, 140_000 + size * 4096);
+            turns(&heap, cache, 60_000, usize::from(size % misses_a_turn == 0));
+        }
+        assert_eq!(kept(&heap, cache).contains(&61_440), stays, "{misses_a_turn}");
+    }
+}
