@@ -82,6 +82,11 @@ impl Budget {
         self.used_bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
+    /// Whether there is room for a large block, at a look.
+    pub fn has_large(&self, bytes: usize) -> bool {
+        self.large_bytes.load(Ordering::Relaxed) + bytes.cast_signed() <= self.limit(LARGE_PER_CPU)
+    }
+
     /// Room for a large block, if the budget allows.
     pub fn take_large(&self, bytes: usize) -> bool {
         let limit = self.limit(LARGE_PER_CPU);

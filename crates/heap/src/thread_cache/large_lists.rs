@@ -91,16 +91,19 @@ impl List {
         true
     }
 
-    /// Makes room for one more, of so many granules, if there may be. Under the cache's lock, by the owner.
-    fn grow(&self, granules: u32, home: Home, budget: &Budget) -> bool {
+    /// Whether it may hold one more, of so many granules.
+    fn may_grow(&self, granules: u32, budget: &Budget) -> bool {
         let more = self.bin.capacity.get() + 1;
+        (more == 1 || more * granules <= LIST_GRANULES) && budget.has_large(bytes_of(granules))
+    }
+
+    /// Makes room for one more, of so many granules, if it is to be had. Under the cache's lock, by the owner.
+    fn grow(&self, granules: u32, home: Home, budget: &Budget) -> bool {
         // Who ends the keeping looks at this cache afterwards, or this thread calls it back.
-        let grows = (more == 1 || more * granules <= LIST_GRANULES)
-            && home.spans.keeps()
-            && budget.take_large(bytes_of(granules));
+        let grows = home.spans.keeps() && budget.take_large(bytes_of(granules));
         if grows {
             let list = self.bin.list();
-            self.bin.capacity.set(more);
+            self.bin.capacity.set(self.bin.capacity.get() + 1);
             self.bin.replace(list);
         }
         grows
@@ -239,7 +242,8 @@ impl ThreadCache {
     pub fn keep_more_large(&self, span: Span, bytes: usize, home: Home, budget: &Budget) -> bool {
         let Some(lists) = self.large_lists() else { return false };
         let (Span { first, granules }, list) = (span, lists.list(span.granules));
-        if !lists.are_missed(bytes, list) {
+        // Before the lock is taken for nothing.
+        if !lists.are_missed(bytes, list) || !list.may_grow(granules, budget) {
             return false;
         }
         let _guard = self.lock.lock();
