@@ -82,6 +82,7 @@ struct Unsettled {
 }
 
 struct ShardBin {
+    /// Sizes asked for; 0 where others know them.
     smallest: GuardedSize,
     largest: GuardedSize,
     allocations: Guarded64,
@@ -115,7 +116,7 @@ impl Books {
     /// A block of so many bytes, a multiple of 4 KiB, was allocated by a thread of this shard. Under the shard's lock.
     pub fn add(&self, shard: usize, bytes: usize) {
         let (books, place) = (&self.shards[shard], bin_of(bytes));
-        books.bins[place].add(1, [bytes; 2]);
+        books.bins[place].add(1, Some([bytes; 2]));
         books.blocks.set(books.blocks.get().wrapping_add(1));
         self.change(shard, place, bytes);
     }
@@ -173,17 +174,13 @@ impl Books {
 
     /// Blocks of so many bytes were allocated as many times as freed since. Under the shard's lock.
     fn add_past(&self, shard: usize, bytes: usize, allocations: u64) {
-        self.shards[shard].bins[bin_of(bytes)].add(allocations, [bytes; 2]);
+        self.shards[shard].bins[bin_of(bytes)].add(allocations, Some([bytes; 2]));
     }
 
     /// A thread of this shard allocated blocks that it had kept. Under the shard's lock.
     pub fn add_turns(&self, shard: usize, turns: &Turns) {
         for told in turns.each() {
-            let bin = &self.shards[shard].bins[told.place];
-            match told.sizes {
-                Some(sizes) => bin.add(told.allocations, sizes),
-                None => bin.allocations.set(bin.allocations.get() + told.allocations),
-            }
+            self.shards[shard].bins[told.place].add(told.allocations, told.sizes);
             self.change(shard, told.place, told.live);
         }
     }
@@ -212,12 +209,12 @@ impl Books {
             let mut sum = LargeBin { smallest: usize::MAX, ..LargeBin::default() };
             for shard in &self.shards {
                 let bin = &shard.bins[place];
-                sum.live = sum.live.wrapping_add(bin.change.live.get());
-                if bin.allocations.get() > 0 {
+                if bin.smallest.get() > 0 {
                     sum.smallest = sum.smallest.min(bin.smallest.get());
-                    sum.largest = sum.largest.max(bin.largest.get());
-                    sum.allocations += bin.allocations.get();
                 }
+                sum.largest = sum.largest.max(bin.largest.get());
+                sum.allocations += bin.allocations.get();
+                sum.live = sum.live.wrapping_add(bin.change.live.get());
             }
             untold(place, &mut sum);
             if sum.allocations == 0 {
@@ -254,12 +251,14 @@ impl ShardBin {
 }
 
 impl ShardBin {
-    /// Blocks of these sizes, and of others between, were allocated.
-    fn add(&self, allocations: u64, [smallest, largest]: [usize; 2]) {
-        let before = self.allocations.get();
-        self.smallest.set(if before == 0 { smallest } else { self.smallest.get().min(smallest) });
-        self.largest.set(self.largest.get().max(largest));
-        self.allocations.set(before + allocations);
+    /// Blocks were allocated, of these sizes and others between; or of such as some shard knows.
+    fn add(&self, allocations: u64, sizes: Option<[usize; 2]>) {
+        if let Some([smallest, largest]) = sizes {
+            let before = self.smallest.get();
+            self.smallest.set(if before == 0 { smallest } else { before.min(smallest) });
+            self.largest.set(self.largest.get().max(largest));
+        }
+        self.allocations.set(self.allocations.get() + allocations);
     }
 }
 

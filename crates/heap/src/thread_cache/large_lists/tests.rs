@@ -313,3 +313,21 @@ fn a_list_goes_where_many_other_sizes_are_missed_for_each_block_that_is_taken_fr
         assert_eq!(kept(&heap, cache).contains(&61_440), stays, "{misses_a_turn}");
     }
 }
+
+#[test]
+fn the_books_know_the_size_of_a_block_that_another_thread_allocated_and_this_one_kept() {
+    let heap = heap_with_purger();
+    let [cache, other] = [heap.caches.acquire().unwrap(), heap.caches.acquire().unwrap()];
+    assert_ne!(cache.shard(), other.shard());
+    (0..2).for_each(|_| burst(&heap, cache, 60_000, 3));
+    take(&heap, cache, 60_000);
+    let block = take(&heap, other, 40_000);
+    give(&heap, cache, block);
+    assert_eq!(take(&heap, cache, 40_000), block);
+    let sizes = || bins(&heap).iter().map(|bin| (bin.smallest, bin.largest)).collect::<Vec<_>>();
+    let expected = [(40_960, 40_960), (61_440, 61_440)];
+    assert_eq!(sizes(), expected);
+    heap.caches.release(cache, heap.home());
+    heap.trim(None);
+    assert_eq!(sizes(), expected, "after the books were told");
+}
