@@ -23,7 +23,7 @@ use core::sync::atomic::AtomicBool;
 use filled::Filled;
 use gathering::shows_filled;
 use start::Start;
-pub use turns::{KEPT_LONGEST, Told, Turns};
+pub use turns::{Told, Turns};
 
 /// log2 of the unit in which the sizes of large blocks are counted: 4 KiB whatever the kernel's page is. Where that is larger, a span
 /// is whole pages all the same; and no fast path asks for it.
@@ -38,6 +38,8 @@ const SHORT_GRANULES: u32 = 4;
 /// Blocks that threads keep: longer than this, which small ones have where they need a granule's alignment, and up to a MiB. For longer ones
 /// a lock's time is little beside that of using them.
 const KEPT_BYTES: RangeInclusive<usize> = SMALL_MAX + 1..=1 << 20;
+/// The longest of their spans, in granules.
+pub const KEPT_LONGEST: u32 = (*KEPT_BYTES.end() + LINE_BYTES).div_ceil(GRANULE_BYTES) as u32;
 
 /// The large blocks of a heap.
 pub struct Large {

@@ -1,14 +1,12 @@
 //! What became of large blocks that their threads kept and allocated again, possibly with other sizes: the books are told by and by.
 
-use super::UNIT_SHIFT;
 use super::books::{LargeBin, bin_of};
+use super::{KEPT_BYTES, KEPT_LONGEST, UNIT_SHIFT};
 use crate::granule::GRANULE_BYTES;
 use crate::page_map::{Guarded16, Guarded64, GuardedSize};
 
-/// The longest spans of blocks that threads keep, in granules: a MiB, and a line.
-pub const KEPT_LONGEST: u32 = 17;
-/// The bins of blocks with such spans.
-const FIRST: usize = bin_of(9 << UNIT_SHIFT);
+/// The bins of blocks that threads keep, which may be as long as their spans.
+const FIRST: usize = bin_of(*KEPT_BYTES.start());
 const BINS: usize = bin_of(KEPT_LONGEST as usize * GRANULE_BYTES) - FIRST + 1;
 /// Bytes by which blocks changed that are worth telling the books at once.
 const MANY_BYTES: usize = 64 << 10;
