@@ -189,21 +189,29 @@ impl Heap {
         align: usize,
     ) -> usize {
         if os::is_single_threaded() {
-            return self.large.allocate_last(&self.spans, bytes);
+            let last = self.large.allocate_last(&self.spans, bytes);
+            if last != 0 {
+                return last;
+            }
         }
         // SAFETY: the caller's contract.
         unsafe { self.allocate_kept(bytes, align, cache()) }
     }
 
-    /// Not inlined, as what frees them: who has the only thread should not save registers for this.
+    /// Not inlined, as what frees them: who has the only thread, and one block at a time, should not save registers for this.
     ///
     /// # Safety
     /// This thread owns the cache, or it is gated.
     #[inline(never)]
     unsafe fn allocate_kept(&self, bytes: usize, align: usize, cache: &ThreadCache) -> usize {
-        let Some(granules) = Large::kept_granules(bytes, align) else { return 0 };
+        let granules = Large::kept_granules(bytes, align);
         // SAFETY: the caller's contract.
-        unsafe { cache.take_large(granules, bytes, align, self.home()) }
+        let kept =
+            granules.map_or(0, |granules| unsafe { cache.take_large(granules, bytes, align, self.home()) });
+        if kept == 0 && os::is_single_threaded() {
+            return self.large.allocate_beside(&self.spans, bytes);
+        }
+        kept
     }
 
     /// Frees the large block at `address` so that [`Heap::allocate_again`] has it; false if there is no room for it.
@@ -216,26 +224,30 @@ impl Heap {
         cache: impl FnOnce() -> &'a ThreadCache,
         address: usize,
     ) -> bool {
-        let block = self.large.look_up(&self.spans, address);
-        if os::is_single_threaded() {
+        let (block, cache) = (self.large.look_up(&self.spans, address), cache());
+        if os::is_single_threaded() && cache.large_lists().is_none() {
             return self.large.keep_last(&self.spans, block);
         }
         // SAFETY: the caller's contract; the block was live, and whoever frees it gives it up.
-        unsafe { self.keep(block, cache()) }
+        unsafe { self.keep(block, cache) }
     }
 
     /// # Safety
     /// This thread owns the cache, or it is gated, and gives the block up.
     #[inline(never)]
     unsafe fn keep(&self, block: Live, cache: &ThreadCache) -> bool {
-        let Some(span) = block.kept_span() else { return false };
-        block.set_kept(true);
-        // SAFETY: the caller's contract.
-        let keeps = unsafe { cache.keep_large(span, &self.spans.map) };
-        if !keeps {
+        if let Some(span) = block.kept_span() {
+            block.set_kept(true);
+            // SAFETY: the caller's contract.
+            if unsafe { cache.keep_large(span, &self.spans.map) } {
+                return true;
+            }
             block.set_kept(false);
         }
-        keeps
+        // Where a list had better grow, that is for the slow path.
+        os::is_single_threaded()
+            && !cache.wants_large(block, &self.caches.budget)
+            && self.large.keep_last(&self.spans, block)
     }
 
     /// Whether there cannot be such a block, of which so many bytes are new: nothing is to be given back for it.
@@ -260,8 +272,8 @@ impl Heap {
         }
         if let Some(cache) = cache {
             cache.first_use.look();
-            let may_keep = self.spans.keeps() && !os::is_single_threaded();
-            if may_keep && Large::kept_granules(bytes, align).is_some() {
+            let granules = Large::kept_granules(bytes, align);
+            if granules.is_some_and(|granules| self.spans.may_list(granules)) {
                 self.caches.note_missed_large(cache, whole_units(bytes));
             }
         }
@@ -288,9 +300,8 @@ impl Heap {
 
     fn free_large(&self, cache: Option<&ThreadCache>, address: usize) {
         let block = self.large.look_up(&self.spans, address);
-        if let Some(cache) = cache.filter(|_| !os::is_single_threaded())
-            && let Some(span) = block.kept_span()
-            && cache.keep_more_large(span, block.bytes(), self.home(), &self.caches.budget)
+        if let Some(cache) = cache
+            && cache.keep_more_large(block, self.home(), &self.caches.budget)
         {
             return;
         }

@@ -209,21 +209,19 @@ impl Large {
         Some(Taken { first, zero: zero && gathered == 0 })
     }
 
-    /// Allocates what the process's only thread freed last, if some of that was as large and is still at hand; 0 otherwise.
+    /// Allocates what the process's only thread freed last, if that was as large and is still at hand; 0 otherwise.
     #[inline]
     pub fn allocate_last(&self, spans: &Spans, bytes: usize) -> usize {
         let bytes = whole_units(bytes);
         // More than there can be was never freed.
-        if bytes == 0 {
-            return 0;
-        }
-        self.allocate_from(spans, 0, bytes).unwrap_or_else(|| self.allocate_beside(spans, bytes))
+        if bytes == 0 { 0 } else { self.allocate_from(spans, 0, bytes).unwrap_or(0) }
     }
 
-    /// Not inlined: who has one block at a time finds it in the first place.
-    #[inline(never)]
-    fn allocate_beside(&self, spans: &Spans, bytes: usize) -> usize {
-        (1..RECENT).find_map(|place| self.allocate_from(spans, place, bytes)).unwrap_or(0)
+    /// As [`Large::allocate_last`], what it freed beside that.
+    pub fn allocate_beside(&self, spans: &Spans, bytes: usize) -> usize {
+        let bytes = whole_units(bytes);
+        let from = |place| self.allocate_from(spans, place, bytes);
+        if bytes == 0 { 0 } else { (1..RECENT).find_map(from).unwrap_or(0) }
     }
 
     #[inline(always)]
@@ -238,13 +236,13 @@ impl Large {
         Some(spans.map.address(first) + block.offset())
     }
 
-    /// Frees a block of the process's only thread so that [`Large::allocate_last`] has it, if it is worth keeping.
+    /// Frees a block of the process's only thread so that [`Large::allocate_last`] or [`Large::allocate_beside`] has it, if it is worth keeping.
     #[inline]
     pub fn keep_last(&self, spans: &Spans, block: Live) -> bool {
         self.keep_in(spans, 0, block) || self.keep_beside(spans, block)
     }
 
-    /// Not inlined, as [`Large::allocate_beside`].
+    /// Not inlined: who has one block at a time finds room in the first place.
     #[inline(never)]
     fn keep_beside(&self, spans: &Spans, block: Live) -> bool {
         (1..RECENT).any(|place| self.keep_in(spans, place, block))

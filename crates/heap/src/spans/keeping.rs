@@ -3,7 +3,7 @@
 
 use super::kept::{Batch, Kept};
 use super::{RECENT, Spans};
-use crate::granule::Span;
+use crate::granule::{GRANULE_BYTES, Span};
 use crate::lock::Lock;
 use crate::os;
 use crate::page_map::{Hint32, PageMap, Record, State};
@@ -144,6 +144,22 @@ impl Spans {
     pub fn keeps(&self) -> bool {
         // ORDERING: Relaxed; where it matters a lock orders it.
         self.keeps.load(Ordering::Relaxed)
+    }
+
+    /// Whether a thread may list so many granules more of large blocks that it keeps: there is a purger, or it is the only one, and they would
+    /// be held.
+    pub fn may_list(&self, granules: u32) -> bool {
+        self.keeps() || self.recent.would_hold(granules)
+    }
+
+    /// Says how many bytes threads list. Whether that is more than would be held, where the only thread has them and no purger looks.
+    #[inline]
+    pub fn note_listed(&self, bytes: usize) -> bool {
+        if !os::is_single_threaded() || self.keeps() {
+            return false;
+        }
+        self.recent.set_listed((bytes / GRANULE_BYTES) as u32);
+        bytes > 0 && self.recent.is_too_much()
     }
 
     /// Whether shards may keep any.

@@ -22,7 +22,7 @@ impl Spans {
     pub fn keep_large(&self, kept: &mut Kept, span: Span) -> bool {
         // Who ends the keeping takes the lock afterwards.
         let for_all = self.keeps();
-        if !for_all && !self.recent.may_shelve(span.granules) {
+        if !for_all && !self.recent.would_hold(span.granules) {
             return false;
         }
         if let Some(leaves) = kept.keep_large(&self.map, &self.depot, span) {
@@ -101,7 +101,13 @@ impl Spans {
     /// save registers for this.
     #[inline(never)]
     fn take_large_batch(&self, shard: usize, kept: &mut Kept, granules: u32) -> Option<u32> {
-        if granules > LONGEST || !self.keeps() {
+        if granules > LONGEST {
+            return None;
+        }
+        if !self.keeps() {
+            if os::is_single_threaded() {
+                kept.miss_large(&self.depot, granules);
+            }
             return None;
         }
         // Who finds nothing in the span heap from now on asks this shard, too.

@@ -19,6 +19,8 @@ pub struct Recent {
     places: [Place; PLACES],
     /// Granules of what the shard keeps.
     shelved: Hint32,
+    /// Granules that the thread lists itself.
+    listed: Hint32,
     /// Most granules that would be held.
     most: Guarded32,
     /// Slow paths in this round.
@@ -48,6 +50,7 @@ impl Recent {
         Self {
             places: [const { Place::new() }; PLACES],
             shelved: Hint32::new(0),
+            listed: Hint32::new(0),
             most: Guarded32::new(0),
             visits: Guarded32::new(0),
             looks_in: Hint32::new(0),
@@ -83,13 +86,18 @@ impl Recent {
         self.shelved.set(granules);
     }
 
+    /// Says how many granules the thread lists.
+    pub fn set_listed(&self, granules: u32) {
+        self.listed.set(granules);
+    }
+
     /// Whether the shard keeps any.
     pub fn has_shelved(&self) -> bool {
         self.shelved.get() > 0
     }
 
-    /// Whether the shard may keep so many granules more.
-    pub fn may_shelve(&self, granules: u32) -> bool {
+    /// Whether so many granules more would be held.
+    pub fn would_hold(&self, granules: u32) -> bool {
         os::is_single_threaded() && self.sum() + granules <= self.most.get()
     }
 
@@ -99,7 +107,9 @@ impl Recent {
     }
 
     fn sum(&self) -> u32 {
-        self.shelved.get() + self.places.iter().map(|place| place.granules.get()).sum::<u32>()
+        self.shelved.get()
+            + self.listed.get()
+            + self.places.iter().map(|place| place.granules.get()).sum::<u32>()
     }
 
     /// Keeps the span of this record in a place; false if it would not be held, or another is there.
@@ -109,7 +119,7 @@ impl Recent {
         let others = (0..PLACES).filter(|&other| other != place);
         let kept: u32 = others.map(|other| self.places[other].granules.get()).sum();
         let place = &self.places[place];
-        let sum = granules + kept + self.shelved.get();
+        let sum = granules + kept + self.shelved.get() + self.listed.get();
         let keeps = place.granules.get() == 0 && sum <= self.most.get();
         if keeps {
             record.set_state(State::Kept);

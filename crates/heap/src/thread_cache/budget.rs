@@ -87,6 +87,11 @@ impl Budget {
         self.large_bytes.load(Ordering::Relaxed) + bytes.cast_signed() <= self.limit(LARGE_PER_CPU)
     }
 
+    /// Bytes of large blocks that there is room for, all threads together.
+    pub fn large_bytes(&self) -> usize {
+        self.large_bytes.load(Ordering::Relaxed).cast_unsigned()
+    }
+
     /// Room for a large block, if the budget allows.
     pub fn take_large(&self, bytes: usize) -> bool {
         let limit = self.limit(LARGE_PER_CPU);

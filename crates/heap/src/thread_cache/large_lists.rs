@@ -100,7 +100,7 @@ impl List {
     /// Makes room for one more, of so many granules, if it is to be had. Under the cache's lock, by the owner.
     fn grow(&self, granules: u32, home: Home, budget: &Budget) -> bool {
         // Who ends the keeping looks at this cache afterwards, or this thread calls it back.
-        let grows = home.spans.keeps() && budget.take_large(bytes_of(granules));
+        let grows = home.spans.may_list(granules) && budget.take_large(bytes_of(granules));
         if grows {
             let list = self.bin.list();
             self.bin.capacity.set(self.bin.capacity.get() + 1);
@@ -237,15 +237,23 @@ impl ThreadCache {
         false
     }
 
-    /// Keeps a block of so many bytes after [`ThreadCache::keep_large`] found no room, if some is worth making. By the owner, in a process
-    /// with threads.
-    pub fn keep_more_large(&self, span: Span, bytes: usize, home: Home, budget: &Budget) -> bool {
-        let Some(lists) = self.large_lists() else { return false };
-        let (Span { first, granules }, list) = (span, lists.list(span.granules));
+    /// Whether a list had better grow by this block, and may as far as the budget goes; by the owner.
+    pub fn wants_large(&self, block: Live, budget: &Budget) -> bool {
+        self.growing_list(block, budget).is_some()
+    }
+
+    /// The list that had better grow by this block, and its span.
+    fn growing_list(&self, block: Live, budget: &Budget) -> Option<(&List, Span)> {
+        let (lists, span) = (self.large_lists()?, block.kept_span()?);
+        let list = lists.list(span.granules);
+        (lists.are_missed(block.bytes(), list) && list.may_grow(span.granules, budget))
+            .then_some((list, span))
+    }
+
+    /// Keeps a block after [`ThreadCache::keep_large`] found no room, if some is worth making. By the owner.
+    pub fn keep_more_large(&self, block: Live, home: Home, budget: &Budget) -> bool {
         // Before the lock is taken for nothing.
-        if !lists.are_missed(bytes, list) || !list.may_grow(granules, budget) {
-            return false;
-        }
+        let Some((list, Span { first, granules })) = self.growing_list(block, budget) else { return false };
         let _guard = self.lock.lock();
         self.visit();
         list.bin.open();
@@ -255,6 +263,7 @@ impl ThreadCache {
             record.set_state(State::Kept);
             record.prev.set(kept.head as u32);
             list.bin.replace(Magazine { head: first as usize, count: kept.count + 1 });
+            home.spans.note_listed(budget.large_bytes());
         }
         grows
     }
@@ -263,10 +272,11 @@ impl ThreadCache {
     /// became of the blocks. By the owner.
     #[inline]
     pub fn look_at_large(&self, home: Home, budget: &Budget) {
-        if let Some(lists) = self.large_lists()
-            && (self.is_time_to_look(lists) || lists.turns.are_many())
-        {
-            self.look_at(lists, home, budget);
+        if let Some(lists) = self.large_lists() {
+            let is_too_much = home.spans.note_listed(budget.large_bytes());
+            if is_too_much || self.is_time_to_look(lists) || lists.turns.are_many() {
+                self.look_at(lists, is_too_much, home, budget);
+            }
         }
     }
 
@@ -275,8 +285,13 @@ impl ThreadCache {
     }
 
     #[cold]
-    fn look_at(&self, lists: &LargeLists, home: Home, budget: &Budget) {
+    fn look_at(&self, lists: &LargeLists, is_too_much: bool, home: Home, budget: &Budget) {
         let _guard = self.lock.lock();
+        if is_too_much {
+            self.give_large(home, budget);
+            home.spans.note_listed(budget.large_bytes());
+            return;
+        }
         home.large.settle_turns(home.spans, self.shard(), &lists.turns);
         if !self.is_time_to_look(lists) {
             return;
@@ -289,6 +304,7 @@ impl ThreadCache {
             }
         }
         lists.missed.set(0);
+        home.spans.note_listed(budget.large_bytes());
     }
 
     /// Gives all of them back. Under the lock, by the owner, or when there is none.
