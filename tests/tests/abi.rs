@@ -57,6 +57,13 @@ fn what_introspection_tells_is_true_to_the_byte() {
 }
 
 #[test]
+fn large_blocks_of_one_thread_come_from_what_it_freed_and_are_counted() {
+    if preload().is_some() {
+        Program::new("one_thread_large.c").passes();
+    }
+}
+
+#[test]
 fn new_handler_is_called_may_throw_and_may_free_memory() {
     Program::new("new_handler.cpp").passes();
     Program::new("new_handler.cpp").limit('v', 512).passes();

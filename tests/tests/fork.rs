@@ -37,6 +37,13 @@ fn grandchildren_raw_forks_and_forks_from_threads_work() {
 }
 
 #[test]
+fn children_have_no_large_blocks_that_other_threads_kept() {
+    if preload().is_some() {
+        Program::new("fork_large.c").passes();
+    }
+}
+
+#[test]
 fn children_leave_the_pages_alone_that_they_share_with_their_parent() {
     for largest in ["512", "1024"] {
         Program::new("fork_shared.c").argument(largest).passes();

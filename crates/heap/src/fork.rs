@@ -7,7 +7,7 @@
 //! which another thread reloads `nsswitch.conf` can still wait for it.
 //!
 //! A fork copies memory page by page while other threads run, so what their caches held is no consistent picture:
-//! the child forgets it. The blocks stay allocated there.
+//! the child forgets it. The small blocks stay allocated there; large ones, which would be as much again and more, are taken back before.
 
 use crate::heap::Heap;
 use crate::lock;
@@ -19,7 +19,9 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 static SHARDS_HELD: AtomicUsize = AtomicUsize::new(1);
 
 /// Makes the heap ready for a fork: nobody but this thread is in it until [`after_in_parent`] or [`after_in_child`].
-pub fn before(heap: &Heap) {
+/// `own` is the forking thread's cache.
+pub fn before(heap: &Heap, own: Option<&ThreadCache>) {
+    heap.caches.revoke_large(own, heap.home());
     heap.caches.hold_for_fork();
     let shards = heap.central.hold_for_fork();
     heap.spans.hold_for_fork();

@@ -394,10 +394,10 @@ unsafe extern "C" fn fork_prepare() {
         return;
     }
     // A thread whose only act is to fork needs no cache, but has one afterwards, in parent and child alike.
-    attached();
+    let own = attached();
     os::lock_stdio_list();
     EXIT_KEY.hold_for_fork();
-    fork::before(&HEAP);
+    fork::before(&HEAP, own);
 }
 
 unsafe extern "C" fn fork_parent() {

@@ -113,7 +113,7 @@ impl<'map> Live<'map> {
     /// Says that a thread keeps it, or that it is live.
     #[inline]
     pub fn set_kept(self, is_kept: bool) {
-        self.record.set_state(if is_kept { State::Kept } else { State::Large });
+        self.record.set_state(if is_kept { State::Cached } else { State::Large });
     }
 }
 
@@ -355,35 +355,38 @@ impl Large {
 
     /// Frees a large block, by a thread of this shard, which may keep it.
     pub fn free(&self, spans: &Spans, shard: usize, block: Live) {
-        self.end(spans, shard, block, true);
-    }
-
-    /// Frees the blocks of a list that a thread kept.
-    pub fn give_back(&self, spans: &Spans, shard: usize, list: Magazine) {
-        let mut first = list.head as u32;
-        for _ in 0..list.count {
-            let record = spans.map.record(first);
-            let block = Live { first, record };
-            first = record.prev.get();
-            block.set_kept(false);
-            self.end(spans, shard, block, false);
+        if let Some(Span { first, granules }) = self.end(spans, shard, block, true) {
+            spans.give(first, granules, false);
         }
     }
 
-    fn end(&self, spans: &Spans, shard: usize, block: Live, may_keep: bool) {
+    /// Frees the blocks of a list that a thread kept; `idle`: for so long that they need not wait again.
+    pub fn give_back(&self, spans: &Spans, shard: usize, list: Magazine, idle: bool) {
+        let mut next = list.head as u32;
+        for _ in 0..list.count {
+            let block = Live { first: next, record: spans.map.record(next) };
+            next = block.record.prev.get();
+            block.set_kept(false);
+            match self.end(spans, shard, block, false) {
+                Some(Span { first, granules }) if idle => spans.give_unused(first, granules),
+                Some(Span { first, granules }) => spans.give(first, granules, false),
+                None => {}
+            }
+        }
+    }
+
+    /// Returns the span of the block, unless the shard keeps it.
+    fn end(&self, spans: &Spans, shard: usize, block: Live, may_keep: bool) -> Option<Span> {
         let (Live { first, record }, bytes) = (block, block.bytes());
         self.filled.freed(&spans.map, first, bytes);
         block.forget_rest(spans, true);
         record.set_state(State::Interior);
-        let granules = record.granules.get();
-        let span = Span { first, granules };
+        let span = Span { first, granules: record.granules.get() };
         let leaves = spans.in_shard(shard, |kept| {
             self.books.remove(shard, bytes);
             !may_keep || !spans.keep_large(kept, span)
         });
-        if leaves {
-            spans.give(first, granules, false);
-        }
+        leaves.then_some(span)
     }
 
     /// Makes the large block at `address` hold `new_bytes`. Returns where it is then, or `None` if memory is exhausted (the
@@ -453,7 +456,7 @@ impl Default for Large {
 fn no_block(spans: &Spans, address: usize) -> ! {
     let state = spans.map.record_at(address).map(|(_, record)| record.state());
     let is_free = address.is_multiple_of(LINE_BYTES)
-        && matches!(state, Some(State::Clean | State::Dirty | State::Kept));
+        && matches!(state, Some(State::Clean | State::Dirty | State::Kept | State::Cached));
     misuse(if is_free { Misuse::DoubleFree } else { Misuse::InvalidPointer }, address)
 }
 

@@ -20,8 +20,10 @@ pub enum State {
     Slab = 3,
     /// One block, given to the program.
     Large = 4,
-    /// Free, kept by a shard; or a large block, kept by a thread.
+    /// Free, kept by a shard.
     Kept = 5,
+    /// A large block that a thread freed and keeps.
+    Cached = 6,
 }
 
 /// Which list of `span_heap` waits for a dirty span's time.
@@ -97,6 +99,7 @@ impl Record {
             3 => State::Slab,
             4 => State::Large,
             5 => State::Kept,
+            6 => State::Cached,
             _ => State::Interior,
         }
     }
@@ -146,14 +149,14 @@ impl Record {
     /// What is known of the large block that starts here, live or kept by a thread.
     #[inline(always)]
     pub fn large(&self) -> LargeRecord<'_> {
-        debug_assert!(matches!(self.state(), State::Large | State::Kept), "{:?}", self.state());
+        debug_assert!(matches!(self.state(), State::Large | State::Cached), "{:?}", self.state());
         LargeRecord(self)
     }
 
-    /// As [`Record::large`], if a thread keeps one that starts here: for who looks without its lock.
+    /// As [`Record::large`], if a thread keeps one that starts here: for who has no part in it.
     #[inline]
-    pub fn as_kept(&self) -> Option<LargeRecord<'_>> {
-        (self.state() == State::Kept).then_some(LargeRecord(self))
+    pub fn as_cached(&self) -> Option<LargeRecord<'_>> {
+        (self.state() == State::Cached).then_some(LargeRecord(self))
     }
 
     /// A large block of so many usable bytes lies in the span that starts here, `offset` bytes from its start.
@@ -343,9 +346,18 @@ mod tests {
             record.set_state(state);
             std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| look(&record))).is_err()
         };
-        for state in [State::Interior, State::Clean, State::Dirty, State::Slab, State::Large, State::Kept] {
+        let states = [
+            State::Interior,
+            State::Clean,
+            State::Dirty,
+            State::Slab,
+            State::Large,
+            State::Kept,
+            State::Cached,
+        ];
+        for state in states {
             let is_free = matches!(state, State::Interior | State::Clean | State::Dirty);
-            let is_large = matches!(state, State::Large | State::Kept);
+            let is_large = matches!(state, State::Large | State::Cached);
             assert_eq!(refuses(state, |record| _ = record.slab()), state != State::Slab);
             assert_eq!(refuses(state, |record| _ = record.large()), !is_large);
             assert_eq!(refuses(state, |record| _ = record.free()), !is_free);

@@ -122,7 +122,7 @@ impl Recent {
         let sum = granules + kept + self.shelved.get() + self.listed.get();
         let keeps = place.granules.get() == 0 && sum <= self.most.get();
         if keeps {
-            record.set_state(State::Kept);
+            record.set_state(State::Cached);
             place.first.set(first);
             place.granules.set(granules);
             place.is_old.set(0);
@@ -182,7 +182,7 @@ mod tests {
         recent.set_most(5);
         assert!(!recent.keep(0, 100, &long));
         assert!(recent.keep(0, 100, &fitting));
-        assert_eq!(fitting.state(), State::Kept);
+        assert_eq!(fitting.state(), State::Cached);
         assert!(!recent.keep(0, 110, &short), "one is here");
         assert!(!recent.keep(1, 104, &fitting), "more than would be held");
         recent.set_shelved(1);

@@ -11,6 +11,7 @@ use crate::granule::{Span, bytes_of};
 use crate::large::{KEPT_LONGEST, Live, Told, Turns};
 use crate::magazine::Magazine;
 use crate::page_map::{Guarded32, GuardedSize, PageMap, State};
+use crate::size_class::SMALL_MAX;
 use core::sync::atomic::{Ordering, compiler_fence};
 
 /// Lists, the first of which is not used.
@@ -260,7 +261,7 @@ impl ThreadCache {
         let grows = list.grow(granules, home, budget);
         if grows {
             let (kept, record) = (list.bin.list(), home.spans.map.record(first));
-            record.set_state(State::Kept);
+            record.set_state(State::Cached);
             record.prev.set(kept.head as u32);
             list.bin.replace(Magazine { head: first as usize, count: kept.count + 1 });
             home.spans.note_listed(budget.large_bytes());
@@ -300,7 +301,7 @@ impl ThreadCache {
         let missed = lists.missed.get().saturating_sub(lists.missed_alike.get());
         for (granules, list) in lists.all() {
             if !list.poll_use(missed) {
-                home.large.give_back(home.spans, self.shard(), list.empty(granules, budget));
+                home.large.give_back(home.spans, self.shard(), list.empty(granules, budget), false);
             }
         }
         lists.missed.set(0);
@@ -312,7 +313,7 @@ impl ThreadCache {
         let Some(lists) = self.large_lists() else { return };
         home.large.settle_turns(home.spans, self.shard(), &lists.turns);
         for (granules, list) in lists.all() {
-            home.large.give_back(home.spans, self.shard(), list.empty(granules, budget));
+            home.large.give_back(home.spans, self.shard(), list.empty(granules, budget), false);
         }
         lists.missed_alike.set(0);
     }
@@ -326,12 +327,11 @@ impl ThreadCache {
     /// on.
     pub fn each_large(&self, map: &PageMap, mut visit: impl FnMut(usize, u32)) {
         for (granules, list) in self.large_lists().into_iter().flat_map(LargeLists::all) {
-            let mut first = list.first();
+            let mut next = list.first();
             for _ in 0..list.bin.capacity.get() {
-                // Records stay readable, whatever becomes of their spans.
-                let Some(block) = (first != 0).then(|| map.record(first).as_kept()).flatten() else { break };
-                visit(block.bytes(), granules);
-                first = map.record(first).prev.get();
+                let Some(block) = listed(next, granules, map) else { break };
+                visit(block.bytes, granules);
+                next = block.next;
             }
         }
     }
@@ -342,16 +342,34 @@ impl ThreadCache {
     }
 }
 
-/// Length of a list of spans of so many granules, if it is one of at most `most`. The list may not be ours; records stay readable.
+/// What is known of a block in a list.
+struct Listed {
+    bytes: usize,
+    /// First granule of the span of the next one; 0 for none.
+    next: u32,
+}
+
+/// A block in a list of spans of so many granules, as far as its record says so. The list may not be ours, and by now be anything; records
+/// stay readable.
+fn listed(first: u32, granules: u32, map: &PageMap) -> Option<Listed> {
+    if first == 0 {
+        return None;
+    }
+    let record = map.record(first);
+    let (bytes, next) = (record.as_cached()?.bytes(), record.prev.get());
+    let is_one = record.granules.get() == granules && bytes > SMALL_MAX && bytes <= bytes_of(granules);
+    is_one.then_some(Listed { bytes, next })
+}
+
+/// Length of a list of spans of so many granules, if it is one of at most `most`.
 pub fn walk(list: usize, granules: u32, most: u32, map: &PageMap) -> Option<u32> {
-    let (mut first, mut length) = (list as u32, 0);
-    while first != 0 {
-        let record = map.record(first);
-        if length >= most || record.state() != State::Kept || record.granules.get() != granules {
+    let (mut next, mut length) = (list as u32, 0);
+    while next != 0 {
+        if length >= most {
             return None;
         }
+        next = listed(next, granules, map)?.next;
         length += 1;
-        first = record.prev.get();
     }
     Some(length)
 }

@@ -1,6 +1,6 @@
 //! All thread caches of a heap: made, handed out, taken back at thread exit, revoked.
 
-use super::revocation::{self, GROUP, Group};
+use super::revocation::{self, GROUP, Group, Taking};
 use super::{BINS, Budget, Home, ThreadCache};
 use crate::lock::{self, Guard, Lock};
 use crate::magazine::Magazine;
@@ -180,7 +180,9 @@ impl Caches {
     /// A thread asked for a large block of so many bytes that the lists of its cache do not have. The second of a size makes the lists. By the
     /// owner.
     pub fn note_missed_large(&self, cache: &ThreadCache, bytes: usize) {
-        if cache.note_missed_large(bytes) {
+        // ORDERING: Relaxed; written before the first cache existed.
+        let may_list = self.revocable.load(Ordering::Relaxed) || os::is_single_threaded();
+        if may_list && cache.note_missed_large(bytes) {
             let place = self.registry.lock().place_for();
             cache.make_large_lists(place.unwrap_or(core::ptr::null_mut()), bytes);
         }
@@ -248,7 +250,12 @@ impl Caches {
         if lock::is_forking() {
             return 0;
         }
-        self.revoke_where(self.registry.lock(), own, home, false, |_| true)
+        self.revoke_where(self.registry.lock(), own, home, Taking::All, |_| true)
+    }
+
+    /// Frees the large blocks that other threads keep.
+    pub fn revoke_large(&self, own: Option<&ThreadCache>, home: Home) {
+        self.revoke_where(self.registry.lock(), own, home, Taking::Large, ThreadCache::has_large);
     }
 
     /// Takes the caches of threads that do nothing, when the budget is used up: what parked threads hold is missing to those
@@ -265,7 +272,7 @@ impl Caches {
         let Some(registry) = self.registry.try_lock() else { return };
         self.relieved_at.store(now, Ordering::Relaxed);
         self.budget.begin_look();
-        self.revoke_where(registry, own, home, false, ThreadCache::poll_idle);
+        self.revoke_where(registry, own, home, Taking::All, ThreadCache::poll_idle);
     }
 
     /// Takes the caches of threads that were never in the slow path since the last look. Returns whether others are left, which a
@@ -275,7 +282,7 @@ impl Caches {
         // ORDERING: Relaxed; a pace, as in `relieve`, whose looks are not to come right after this one.
         self.relieved_at.store(os::now_ns(), Ordering::Relaxed);
         let is_left = Cell::new(false);
-        self.revoke_where(registry, None, home, true, |cache| {
+        self.revoke_where(registry, None, home, Taking::Idle, |cache| {
             let was_idle = cache.poll_idle();
             is_left.set(is_left.get() || !was_idle);
             was_idle
@@ -299,19 +306,21 @@ impl Caches {
         }
     }
 
-    /// Empties the chosen caches but `own`: those of threads by revocation. `idle`: nobody needed what they hold for long, and nobody waits
-    /// for it. Returns the blocks.
+    /// Empties the chosen caches but `own`: those of threads by revocation. Returns the blocks.
     fn revoke_where<'a>(
         &'a self,
         mut registry: Guard<'a, Registry>,
         own: Option<&ThreadCache>,
         home: Home,
-        idle: bool,
+        taking: Taking,
         is_chosen: impl Fn(&ThreadCache) -> bool,
     ) -> usize {
         let (mut blocks, mut emptied) = (0, 0);
+        // Nobody waits for it.
+        let idle = taking == Taking::Idle;
         // What exited threads left: nobody is in there, so this needs no barrier.
-        for cache in self.all().filter(|cache| cache.state.get() == LEFT && is_chosen(cache)) {
+        let left = self.all().filter(|cache| cache.state.get() == LEFT && taking != Taking::Large);
+        for cache in left.filter(|cache| is_chosen(cache)) {
             cache.state.set(EMPTY);
             registry.left -= 1;
             blocks += cache.empty(home, &self.budget, true);
@@ -332,7 +341,7 @@ impl Caches {
             if group[0].is_none() {
                 break;
             }
-            let taken = revocation::revoke(&group, idle, &self.budget, home);
+            let taken = revocation::revoke(&group, taking, &self.budget, home);
             blocks += taken;
             if idle && (taken > 0 || groups % EMPTY_GROUPS == 0) {
                 registry = self.pause(registry);
@@ -432,5 +441,38 @@ mod tests {
         assert!(core::ptr::eq(heap.caches.acquire().unwrap(), other));
         fill(&heap, other, class);
         assert!(other.held(class) > 0);
+    }
+
+    #[test]
+    fn a_forked_child_loses_no_large_blocks_that_other_threads_kept() {
+        let heap = Heap::boxed();
+        heap.spans.set_purger(true);
+        let caches: Vec<_> = (0..=GROUP).map(|_| heap.caches.acquire().unwrap()).collect();
+        let class = size_class::class_of(64).unwrap();
+        caches.iter().for_each(|cache| fill(&heap, cache, class));
+        if !os::barrier_all_threads() {
+            return faultless_skipped::skipped("no membarrier here");
+        }
+        let held: Vec<u32> = caches.iter().map(|cache| cache.held(class)).collect();
+        heap.caches.revoke_large(Some(caches[0]), heap.home());
+        assert_eq!(caches.iter().filter(|cache| cache.has_large()).count(), 1, "its own stay");
+        assert_eq!(
+            caches.iter().map(|cache| cache.held(class)).collect::<Vec<_>>(),
+            held,
+            "small blocks stay"
+        );
+        let before = os::BARRIERS.get();
+        heap.caches.revoke_large(Some(caches[0]), heap.home());
+        assert_eq!(os::BARRIERS.get(), before, "there is nothing");
+    }
+
+    #[test]
+    fn where_threads_cannot_be_revoked_they_keep_no_large_blocks() {
+        let heap = Heap::boxed();
+        heap.spans.set_purger(true);
+        let cache = heap.caches.acquire().unwrap();
+        heap.caches.revocable.store(false, Ordering::Relaxed);
+        fill(&heap, cache, 1);
+        assert!(!cache.has_large());
     }
 }

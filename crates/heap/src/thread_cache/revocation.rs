@@ -18,6 +18,17 @@ const TRIES: u32 = 20;
 /// The caches of one barrier; the last may be missing.
 pub type Group<'a> = [Option<&'a ThreadCache>; GROUP];
 
+/// What is taken from caches.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Taking {
+    /// All that they hold.
+    All,
+    /// The same, which nobody needed for long.
+    Idle,
+    /// Large blocks.
+    Large,
+}
+
 /// What a cache held when it was gated: the blocks at the heads of its lists, 0 for an empty one, or [`LEFT_ALONE`].
 struct Gated {
     heads: [usize; BINS],
@@ -33,30 +44,29 @@ const LEFT_ALONE: usize = GATE;
 static GATED: Lock<[Gated; GROUP]> =
     Lock::new([const { Gated { heads: [0; BINS], large: [0; LENGTHS] } }; GROUP]);
 
-/// Empties the caches of a group, as far as their owners do nothing in them; `idle`: and did nothing for long. Returns the blocks. Under
-/// the registry's lock.
-pub fn revoke(group: &Group<'_>, idle: bool, budget: &Budget, home: Home<'_>) -> usize {
+/// Empties the caches of a group, as far as their owners do nothing in them. Returns the blocks. Under the registry's lock.
+pub fn revoke(group: &Group<'_>, taking: Taking, budget: &Budget, home: Home<'_>) -> usize {
     let mut gated = GATED.lock();
     let _guards = group.map(|cache| cache.map(|cache| cache.lock.lock()));
     let mut any = false;
     for (cache, gated) in group.iter().flatten().zip(gated.iter_mut()) {
-        any |= cache.gate(gated);
+        any |= cache.gate(gated, taking);
     }
     let passed = any && os::barrier_all_threads();
     let caches = group.iter().flatten().zip(gated.iter());
-    caches.map(|(cache, gated)| cache.settle(gated, passed, idle, budget, home)).sum()
+    caches.map(|(cache, gated)| cache.settle(gated, passed, taking, budget, home)).sum()
 }
 
 impl ThreadCache {
     /// Sends the owner to the slow path wherever there is something to take; false if that is nowhere. Under the cache's lock.
-    fn gate(&self, gated: &mut Gated) -> bool {
+    fn gate(&self, gated: &mut Gated, taking: Taking) -> bool {
         let mut any = false;
         let mut gate = |head: &mut usize, bin: &Bin, least: u32| {
             *head = gate_bin(bin, least).unwrap_or(LEFT_ALONE);
             any |= *head != LEFT_ALONE;
         };
         // The first of each holds nothing.
-        for (place, head) in gated.heads.iter_mut().enumerate().skip(1) {
+        for (place, head) in gated.heads.iter_mut().enumerate().skip(1).filter(|_| taking != Taking::Large) {
             gate(head, &self.bins[place], size_class::magazine_min(class_of_bin(place)));
         }
         for (granules, head) in (0..).zip(&mut gated.large).skip(1) {
@@ -70,8 +80,8 @@ impl ThreadCache {
 
     /// Ends what [`ThreadCache::gate`] began, and takes the spares; `passed`: every thread passed a barrier since. Returns the blocks, which
     /// are where they belong then. Under the cache's lock.
-    fn settle(&self, gated: &Gated, passed: bool, idle: bool, budget: &Budget, home: Home<'_>) -> usize {
-        let mut blocks = 0;
+    fn settle(&self, gated: &Gated, passed: bool, taking: Taking, budget: &Budget, home: Home<'_>) -> usize {
+        let (mut blocks, idle) = (0, taking == Taking::Idle);
         let map = &home.spans.map;
         for (granules, &head) in (0..).zip(&gated.large).skip(1).filter(|(_, head)| **head != LEFT_ALONE) {
             let Some(lists) = self.large_lists() else { break };
@@ -80,10 +90,10 @@ impl ThreadCache {
             if let Some(list) = settle_list(bin, head, passed, length) {
                 lists.shrink(granules, budget);
                 blocks += list.count as usize;
-                home.large.give_back(home.spans, self.shard(), list);
+                home.large.give_back(home.spans, self.shard(), list, idle);
             }
         }
-        for (place, &head) in gated.heads.iter().enumerate().skip(1) {
+        for (place, &head) in gated.heads.iter().enumerate().skip(1).filter(|_| taking != Taking::Large) {
             let class = class_of_bin(place);
             let list = Some(head).filter(|&head| head != LEFT_ALONE);
             // Of a parked thread that is so for all of them, look after look.

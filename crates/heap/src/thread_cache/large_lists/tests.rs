@@ -331,3 +331,37 @@ fn the_books_know_the_size_of_a_block_that_another_thread_allocated_and_this_one
     heap.trim(None);
     assert_eq!(sizes(), expected, "after the books were told");
 }
+
+#[test]
+fn a_report_passes_by_what_is_no_block_any_more() {
+    let heap = heap_with_purger();
+    let cache = heap.caches.acquire().unwrap();
+    (0..2).for_each(|_| burst(&heap, cache, 60_000, 4));
+    let listed = || {
+        let mut count = 0;
+        heap.each_large_bin(|_| ());
+        cache.each_large(&heap.spans.map, |_, _| count += 1);
+        count
+    };
+    assert_eq!(listed(), 4);
+    // As if its owner had taken it meanwhile, and a slab that was made there had left the span to a shard.
+    let first = cache.large_lists().unwrap().list(1).first();
+    let record = heap.spans.map.record(first);
+    for state in [State::Kept, State::Cached] {
+        record.make_large(0, 0);
+        record.set_state(state);
+        assert_eq!(listed(), 0);
+    }
+}
+
+#[test]
+fn what_was_idle_in_a_list_waits_no_longer_than_the_next_batch() {
+    let heap = heap_with_purger();
+    let cache = heap.caches.acquire().unwrap();
+    (0..2).for_each(|_| burst(&heap, cache, 300_000, 6));
+    assert_eq!(kept(&heap, cache).len(), 6);
+    heap.spans.trim();
+    (0..2).for_each(|_| _ = heap.look());
+    assert_eq!(kept(&heap, cache), []);
+    assert_eq!(heap.spans.counts().dirty, 0, "purged at the look that found them");
+}
