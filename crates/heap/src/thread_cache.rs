@@ -33,7 +33,7 @@ use bin::{BINS, Bin, OwnTag, class_of_bin, foreign_bin};
 pub use bin::{GATE, Place, Rest};
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering, compiler_fence};
 use first_use::FirstUse;
-use large_lists::LargeLists;
+use large_lists::{LargeLists, Missed};
 use room::{Growth, Room, most_in};
 
 /// Where blocks come from and go to that no cache holds.
@@ -75,8 +75,8 @@ pub struct ThreadCache {
     pub first_use: FirstUse,
     /// The next idle cache. Synchronization: the registry's lock.
     next_idle: AtomicPtr<ThreadCache>,
-    /// Bytes of the large block that its thread asked for last, while it has no lists of them. Synchronization: owner only.
-    missed_large: GuardedSize,
+    /// Large blocks that were asked for and not found in its lists, or for want of lists.
+    missed_large: Missed,
     /// What tells its thread from others; 0 without one. Synchronization: set by that thread, cleared when the cache is taken back.
     owner: AtomicUsize,
 }
@@ -95,7 +95,7 @@ impl ThreadCache {
             next: AtomicPtr::new(core::ptr::null_mut()),
             state: Guarded32::new(0),
             next_idle: AtomicPtr::new(core::ptr::null_mut()),
-            missed_large: GuardedSize::new(0),
+            missed_large: Missed::new(),
             owner: AtomicUsize::new(0),
             visits: Hint32::new(0),
             visits_seen: Guarded32::new(0),

@@ -33,14 +33,45 @@ pub struct LargeLists {
     lists: [List; LENGTHS],
     /// The cache's `visits` when the owner last looked whether they are of use. Synchronization: the cache's lock.
     looked_at: Guarded32,
-    /// Blocks that were not found since then. Synchronization: owner only.
-    missed: Guarded32,
-    /// Those of one size that were asked for one after the other. Synchronization: owner only.
-    missed_alike: Guarded32,
-    /// Their bytes. Synchronization: owner only.
-    missed_bytes: GuardedSize,
     /// What became of the blocks that were taken. Synchronization: written by the owner; others read it as a statistic.
     turns: Turns,
+}
+
+/// Blocks that a thread asked for and did not find in its lists.
+///
+/// SYNCHRONIZATION: that thread only.
+pub struct Missed {
+    /// Since it was last looked whether the lists are of use.
+    count: Guarded32,
+    /// The last ones in a row that were of one size.
+    alike: Guarded32,
+    /// Their bytes.
+    bytes: GuardedSize,
+}
+
+impl Missed {
+    /// None.
+    pub const fn new() -> Self {
+        Self { count: Guarded32::new(0), alike: Guarded32::new(0), bytes: GuardedSize::new(0) }
+    }
+
+    /// One of so many bytes.
+    fn note(&self, bytes: usize) {
+        let is_first = self.bytes.get() != bytes;
+        self.bytes.set(bytes);
+        self.count.set(self.count.get().saturating_add(1));
+        self.alike.set(if is_first { 1 } else { self.alike.get().saturating_add(1) });
+    }
+
+    /// Whether a block of so many bytes was missed once, and once more for each that its list can hold.
+    fn is_worth_more(&self, bytes: usize, list: &List) -> bool {
+        self.bytes.get() == bytes && self.alike.get() >= list.bin.capacity.get() + 2
+    }
+
+    /// How many that were not among the last ones of one size.
+    fn unlike(&self) -> u32 {
+        self.count.get().saturating_sub(self.alike.get())
+    }
 }
 
 /// Blocks whose spans are equally long.
@@ -153,19 +184,6 @@ impl LargeLists {
         (0..).zip(&self.lists).skip(1)
     }
 
-    /// A block of so many bytes was asked for and not found. By the owner.
-    fn note_missed(&self, bytes: usize) {
-        let is_first = self.missed_bytes.get() != bytes;
-        self.missed_bytes.set(bytes);
-        self.missed.set(self.missed.get().saturating_add(1));
-        self.missed_alike.set(if is_first { 1 } else { self.missed_alike.get().saturating_add(1) });
-    }
-
-    /// Whether a block of so many bytes was missed once, and once more for each that its list can hold. By the owner.
-    fn are_missed(&self, bytes: usize, list: &List) -> bool {
-        self.missed_bytes.get() == bytes && self.missed_alike.get() >= list.bin.capacity.get() + 2
-    }
-
     /// The list of spans of so many granules, for a revoker.
     pub fn bin(&self, granules: u32) -> &Bin {
         &self.list(granules).bin
@@ -176,12 +194,12 @@ impl LargeLists {
         self.list(granules).shrink(granules, budget);
     }
 
-    /// Makes the lists of a thread that is gone empty; what was in them is lost. Under the cache's lock.
-    pub fn forget(&self, budget: &Budget) {
-        for (granules, list) in self.all() {
-            list.empty(granules, budget);
+    /// Empties all that are `useless`, which then have no room: what was in them is `given`. Under the cache's lock, by the owner, or when
+    /// there is none.
+    fn empty(&self, budget: &Budget, useless: impl Fn(&List) -> bool, given: impl Fn(Magazine)) {
+        for (granules, list) in self.all().filter(|(_, list)| useless(list)) {
+            given(list.empty(granules, budget));
         }
-        self.missed_alike.set(0);
     }
 }
 
@@ -195,14 +213,11 @@ impl ThreadCache {
         unsafe { lists.as_ref() }
     }
 
-    /// Makes lists of zeroed memory, for a thread that asked twice for so many bytes; null: there is none, so it may want them later. By the
-    /// owner.
-    pub fn make_large_lists(&self, lists: *mut LargeLists, bytes: usize) {
+    /// Makes lists of zeroed memory; null: there is none, so the thread may want them later. By the owner.
+    pub fn make_large_lists(&self, lists: *mut LargeLists) {
         // ORDERING: Release publishes that it is zeroed.
         self.large.store(lists, Ordering::Release);
-        if let Some(lists) = self.large_lists() {
-            (0..2).for_each(|_| lists.note_missed(bytes));
-        }
+        self.missed_large.count.set(0);
     }
 
     /// Takes a block whose span has so many granules, and makes it one of so many bytes and this alignment; 0: there is none.
@@ -229,13 +244,8 @@ impl ThreadCache {
 
     /// A block of so many bytes was asked for that the lists do not have; without lists, whether it had better have some. By the owner.
     pub fn note_missed_large(&self, bytes: usize) -> bool {
-        let Some(lists) = self.large_lists() else {
-            let is_second = self.missed_large.get() == bytes;
-            self.missed_large.set(bytes);
-            return is_second;
-        };
-        lists.note_missed(bytes);
-        false
+        self.missed_large.note(bytes);
+        self.large_lists().is_none() && self.missed_large.alike.get() > 1
     }
 
     /// Whether a list had better grow by this block, and may as far as the budget goes; by the owner.
@@ -247,8 +257,9 @@ impl ThreadCache {
     fn growing_list(&self, block: Live, budget: &Budget) -> Option<(&List, Span)> {
         let (lists, span) = (self.large_lists()?, block.kept_span()?);
         let list = lists.list(span.granules);
-        (lists.are_missed(block.bytes(), list) && list.may_grow(span.granules, budget))
-            .then_some((list, span))
+        let grows =
+            self.missed_large.is_worth_more(block.bytes(), list) && list.may_grow(span.granules, budget);
+        grows.then_some((list, span))
     }
 
     /// Keeps a block after [`ThreadCache::keep_large`] found no room, if some is worth making. By the owner.
@@ -282,7 +293,7 @@ impl ThreadCache {
     }
 
     fn is_time_to_look(&self, lists: &LargeLists) -> bool {
-        self.visits.get().wrapping_sub(lists.looked_at.get()) >= OLD || lists.missed.get() >= OLD
+        self.visits.get().wrapping_sub(lists.looked_at.get()) >= OLD || self.missed_large.count.get() >= OLD
     }
 
     #[cold]
@@ -298,24 +309,30 @@ impl ThreadCache {
             return;
         }
         lists.looked_at.set(self.visits.get());
-        let missed = lists.missed.get().saturating_sub(lists.missed_alike.get());
-        for (granules, list) in lists.all() {
-            if !list.poll_use(missed) {
-                home.large.give_back(home.spans, self.shard(), list.empty(granules, budget), false);
-            }
-        }
-        lists.missed.set(0);
+        let unlike = self.missed_large.unlike();
+        lists.empty(budget, |list| !list.poll_use(unlike), |list| self.free_list(list, home));
+        self.missed_large.count.set(0);
         home.spans.note_listed(budget.large_bytes());
+    }
+
+    fn free_list(&self, list: Magazine, home: Home) {
+        home.large.give_back(home.spans, self.shard(), list, false);
     }
 
     /// Gives all of them back. Under the lock, by the owner, or when there is none.
     pub(super) fn give_large(&self, home: Home, budget: &Budget) {
         let Some(lists) = self.large_lists() else { return };
         home.large.settle_turns(home.spans, self.shard(), &lists.turns);
-        for (granules, list) in lists.all() {
-            home.large.give_back(home.spans, self.shard(), list.empty(granules, budget), false);
+        lists.empty(budget, |_| true, |list| self.free_list(list, home));
+        self.missed_large.alike.set(0);
+    }
+
+    /// Makes the lists of a thread that is gone empty; what was in them is lost. In a forked child.
+    pub(super) fn forget_large(&self, budget: &Budget) {
+        if let Some(lists) = self.large_lists() {
+            lists.empty(budget, |_| true, |_| ());
         }
-        lists.missed_alike.set(0);
+        self.missed_large.alike.set(0);
     }
 
     /// What the books were not told of its turns.

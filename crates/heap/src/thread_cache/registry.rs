@@ -184,7 +184,7 @@ impl Caches {
         let may_list = self.revocable.load(Ordering::Relaxed) || os::is_single_threaded();
         if may_list && cache.note_missed_large(bytes) {
             let place = self.registry.lock().place_for();
-            cache.make_large_lists(place.unwrap_or(core::ptr::null_mut()), bytes);
+            cache.make_large_lists(place.unwrap_or(core::ptr::null_mut()));
         }
     }
 
@@ -387,9 +387,7 @@ impl Caches {
                 cache.shrink(bin, &self.budget);
                 cache.bins[bin].replace(Magazine::EMPTY);
             }
-            if let Some(lists) = cache.large_lists() {
-                lists.forget(&self.budget);
-            }
+            cache.forget_large(&self.budget);
             registry.retire(cache, EMPTY);
         }
         self.budget.share_among(registry.in_use);
