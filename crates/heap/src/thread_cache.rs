@@ -31,7 +31,7 @@ use crate::size_class::{self, CLASSES, GOING_HOME, Scaled};
 use crate::spans::Spans;
 use bin::{BINS, Bin, OwnTag, class_of_bin, foreign_bin};
 pub use bin::{GATE, Place, Rest};
-use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering, compiler_fence};
+use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use first_use::FirstUse;
 use large_lists::{LargeLists, Missed};
 use room::{Growth, Room, most_in};
@@ -140,24 +140,16 @@ impl ThreadCache {
         debug_assert!(class.class() < CLASSES);
         // SAFETY: every class is below CLASSES, and so its bin one of ours.
         let bin = unsafe { &*self.bins.as_ptr().byte_add(class.offset_in::<Bin>()) };
-        // ORDERING: Relaxed; owner only. The fence keeps the compiler from reading `head` before `room` is changed; for the
-        // processor, the revoker's barrier does that.
-        let room = bin.room.load(Ordering::Relaxed);
-        bin.room.store(room.wrapping_add(1), Ordering::Relaxed);
-        compiler_fence(Ordering::SeqCst);
-        let head = bin.head.load(Ordering::Relaxed);
-        if head <= GATE {
-            bin.room.store(bin.room.load(Ordering::Relaxed).wrapping_sub(1), Ordering::Relaxed);
-            return 0;
+        let mut next = 0;
+        let block = bin.pop(|head| {
+            // SAFETY: a block of this cache's list; if it was just revoked its memory is still committed.
+            next = unsafe { magazine::next(head) };
+            next
+        });
+        if block != 0 {
+            magazine::fetch_ahead(bin.ahead.of(next));
         }
-        // SAFETY: a block of this cache's list; if it was just revoked its memory is still committed.
-        let next = unsafe { magazine::next(head) };
-        bin.head.store(next, Ordering::Relaxed);
-        // ORDERING: for the compiler, as above: whoever has the block may overwrite its link, and this thread change `room` again, only
-        // after `head` is stored, or the sum may fit with this operation still under way.
-        compiler_fence(Ordering::SeqCst);
-        magazine::fetch_ahead(bin.ahead.of(next));
-        head
+        block
     }
 
     /// Where blocks of a slab with this tag are kept, if it is one of the cache's shard; else what [`ThreadCache::push_foreign`] needs.
@@ -176,22 +168,9 @@ impl ThreadCache {
     /// This thread owns the cache (or the cache is gated) and the block, whose place it is.
     #[inline(always)]
     pub unsafe fn push(&self, place: Place, block: usize) -> bool {
-        let bin = place.of(&self.bins);
-        // ORDERING: as in `pop`.
         let is_full = place.count_down(&self.bins);
-        compiler_fence(Ordering::SeqCst);
-        let head = bin.head.load(Ordering::Relaxed);
-        if is_full || head == GATE || head == block {
-            bin.room.store(bin.room.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
-            return false;
-        }
         // SAFETY: the caller gives the block up.
-        unsafe { magazine::set_next(block, head) };
-        // ORDERING: for the compiler: the link before `head`, and both before `room` changes again, as in `pop`.
-        compiler_fence(Ordering::SeqCst);
-        bin.head.store(block, Ordering::Relaxed);
-        compiler_fence(Ordering::SeqCst);
-        true
+        place.of(&self.bins).push(is_full, block, |next| unsafe { magazine::set_next(block, next) })
     }
 
     /// As [`ThreadCache::push`], a block of another shard's slab; false, too, if it had better be left unwritten.

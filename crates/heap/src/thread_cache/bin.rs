@@ -5,7 +5,7 @@ use super::demand::Demand;
 use crate::magazine::Magazine;
 use crate::page_map::{Guarded8, Tag};
 use crate::size_class::{CLASSES, GOING_HOME};
-use core::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicI32, AtomicUsize, Ordering, compiler_fence};
 
 /// A list for each class, and one more for those small blocks that are other shards': they go home instead of being used by this
 /// thread, maybe beside the neighbours of somebody else (passive false sharing).
@@ -155,11 +155,7 @@ impl Place {
     #[cfg(not(target_arch = "x86_64"))]
     #[inline(always)]
     pub fn count_down(self, bins: &[Bin; BINS]) -> bool {
-        let bin = self.of(bins);
-        // ORDERING: Relaxed; owner only.
-        let room = bin.room.load(Ordering::Relaxed).wrapping_sub(1);
-        bin.room.store(room, Ordering::Relaxed);
-        room < 0
+        self.of(bins).count_down()
     }
 }
 
@@ -173,6 +169,54 @@ impl Bin {
             demand: Demand::new(),
             ahead: Ahead::new(),
         }
+    }
+
+    /// Takes the first one, of which `next_of` knows the next; 0: the list is empty or revoked. By the owner.
+    #[inline(always)]
+    pub fn pop(&self, next_of: impl FnOnce(usize) -> usize) -> usize {
+        // ORDERING: Relaxed; owner only. The fence keeps the compiler from reading `head` before `room` is changed; for the
+        // processor, the revoker's barrier does that.
+        let room = self.room.load(Ordering::Relaxed);
+        self.room.store(room.wrapping_add(1), Ordering::Relaxed);
+        compiler_fence(Ordering::SeqCst);
+        let head = self.head.load(Ordering::Relaxed);
+        if head <= GATE {
+            self.room.store(self.room.load(Ordering::Relaxed).wrapping_sub(1), Ordering::Relaxed);
+            return 0;
+        }
+        self.head.store(next_of(head), Ordering::Relaxed);
+        // ORDERING: for the compiler, as above: whoever has the block may overwrite its link, and this thread change `room` again, only
+        // after `head` is stored, or the sum may fit with this operation still under way.
+        compiler_fence(Ordering::SeqCst);
+        head
+    }
+
+    /// Puts one in front, of which `link` says that another is the next, after `room` was counted down, which may have shown that the list
+    /// `is_full`; false if so, or if the list is revoked, or the one is its first already. By the owner.
+    #[inline(always)]
+    pub fn push(&self, is_full: bool, first: usize, link: impl FnOnce(usize)) -> bool {
+        // ORDERING: as in `pop`.
+        compiler_fence(Ordering::SeqCst);
+        let head = self.head.load(Ordering::Relaxed);
+        if is_full || head == GATE || head == first {
+            self.room.store(self.room.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+            return false;
+        }
+        link(head);
+        // ORDERING: for the compiler: the link before `head`, and both before `room` changes again, as in `pop`.
+        compiler_fence(Ordering::SeqCst);
+        self.head.store(first, Ordering::Relaxed);
+        compiler_fence(Ordering::SeqCst);
+        true
+    }
+
+    /// Takes one off `room`; true if that made it negative. By the owner.
+    #[inline(always)]
+    pub fn count_down(&self) -> bool {
+        // ORDERING: Relaxed; owner only.
+        let room = self.room.load(Ordering::Relaxed).wrapping_sub(1);
+        self.room.store(room, Ordering::Relaxed);
+        room < 0
     }
 
     /// Most blocks it may hold.

@@ -12,7 +12,7 @@ use crate::large::{KEPT_LONGEST, Live, Told, Turns};
 use crate::magazine::Magazine;
 use crate::page_map::{Guarded32, GuardedSize, PageMap, State};
 use crate::size_class::SMALL_MAX;
-use core::sync::atomic::{Ordering, compiler_fence};
+use core::sync::atomic::Ordering;
 
 /// Lists, the first of which is not used.
 pub const LENGTHS: usize = KEPT_LONGEST as usize + 1;
@@ -86,41 +86,22 @@ impl List {
     /// Takes the one that was kept last. By the owner.
     #[inline(always)]
     fn take<'map>(&self, map: &'map PageMap) -> Option<Live<'map>> {
-        let bin = &self.bin;
-        // ORDERING: Relaxed and the fences, as in `ThreadCache::pop`.
-        let room = bin.room.load(Ordering::Relaxed);
-        bin.room.store(room.wrapping_add(1), Ordering::Relaxed);
-        compiler_fence(Ordering::SeqCst);
-        let first = bin.head.load(Ordering::Relaxed);
-        if first <= GATE {
-            bin.room.store(room, Ordering::Relaxed);
-            return None;
-        }
-        let record = map.record(first as u32);
-        bin.head.store(record.prev.get() as usize, Ordering::Relaxed);
-        compiler_fence(Ordering::SeqCst);
+        let mut block = None;
+        self.bin.pop(|first| {
+            let record = map.record(first as u32);
+            block = Some(Live::new(first as u32, record));
+            record.prev.get() as usize
+        });
+        let block = block?;
         self.taken.set(self.taken.get().saturating_add(1));
-        Some(Live::new(first as u32, record))
+        Some(block)
     }
 
     /// Keeps the span that begins there, of which the page map says that it is kept; false if there is no room for it. By the owner.
     #[inline(always)]
     fn keep(&self, first: u32, map: &PageMap) -> bool {
-        let bin = &self.bin;
-        // ORDERING: as above.
-        let room = bin.room.load(Ordering::Relaxed);
-        bin.room.store(room.wrapping_sub(1), Ordering::Relaxed);
-        compiler_fence(Ordering::SeqCst);
-        let head = bin.head.load(Ordering::Relaxed);
-        if room <= 0 || head == GATE {
-            bin.room.store(room, Ordering::Relaxed);
-            return false;
-        }
-        map.record(first).prev.set(head as u32);
-        compiler_fence(Ordering::SeqCst);
-        bin.head.store(first as usize, Ordering::Relaxed);
-        compiler_fence(Ordering::SeqCst);
-        true
+        let is_full = self.bin.count_down();
+        self.bin.push(is_full, first as usize, |next| map.record(first).prev.set(next as u32))
     }
 
     /// Whether it may hold one more, of so many granules.
