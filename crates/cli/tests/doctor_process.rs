@@ -53,9 +53,44 @@ int main(void)
 }
 "#;
 
+/// A thread whose arena gives its top back with every 8th free.
+const TRIMMING: &str = r#"
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+static void *work(void *unused)
+{
+    for (int turn = 0;; turn++) {
+        void *blocks[8];
+        for (int i = 0; i < 8; i++) blocks[i] = memset(malloc(100 << 10), 1, 100 << 10);
+        for (int i = 0; i < 8; i++) free(blocks[i]);
+        if (turn == 0) {
+            puts("ready");
+            fflush(stdout);
+        }
+        usleep(1000);
+    }
+    return unused;
+}
+int main(void)
+{
+    alarm(120);
+    pthread_t thread;
+    pthread_create(&thread, 0, work, 0);
+    pthread_join(thread, 0);
+}
+"#;
+
 fn running(place: &Place, source: &str) -> Running {
-    let program = place.compile("subject", source, &["-O1", "-fno-builtin"]);
-    Running::ready(Command::new(program).arg("two words").env_remove("LD_PRELOAD"))
+    let program = place.compile("subject", source, &["-O1", "-fno-builtin", "-pthread"]);
+    let mut command = Command::new(program);
+    command.arg("two words");
+    for name in ["LD_PRELOAD", "GLIBC_TUNABLES", "MALLOC_TRIM_THRESHOLD_"] {
+        command.env_remove(name);
+    }
+    Running::ready(&mut command)
 }
 
 fn consultation(process: &Running) -> Value {
@@ -104,6 +139,21 @@ fn thrash_is_found_where_its_calls_may_be_seen() {
     assert_eq!(finding(&report, "thrash")["is_waste"], true, "{report}");
     let sentence = finding(&report, "thrash")["sentence"].as_str().unwrap();
     assert!(sentence.contains("1,030 pages"), "{sentence}");
+}
+
+#[test]
+fn trims_of_an_arena_that_was_there_before_are_told_with_what_stops_them() {
+    let place = Place::new("doctor-trims");
+    let report = consultation(&running(&place, TRIMMING));
+    let thrash = finding(&report, "thrash");
+    if thrash.is_null() {
+        assert!(report["remarks"].to_string().contains("what it gives back to the kernel"), "{report}");
+        return faultless_skipped::skipped("tracepoints are not permitted");
+    }
+    let sentence = thrash["sentence"].as_str().unwrap();
+    assert!(sentence.starts_with("the top of a thread's arena is given back, 168 pages"), "{sentence}");
+    assert!(thrash["advice"].as_str().unwrap().contains("tries the settings that stop it"), "{thrash}");
+    assert!(!report["verdict"]["line_to_try"].is_null(), "{report}");
 }
 
 #[test]

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use faultless_diagnosis::churn::circumstances::Circumstances;
 use faultless_diagnosis::churn::tally::Tally;
+use faultless_diagnosis::classification::{self, glibc};
 use faultless_probe::clock::{monotonic_ns, nanoseconds, unix_s};
+use faultless_probe::contents::LiveContents;
 use faultless_probe::launch::{LaunchError, Tracing, launch_prepared, launch_traced};
 use faultless_probe::memory_call_trace::{self, Sight, Trace};
 use faultless_probe::process::Process;
@@ -100,9 +102,7 @@ fn look_at_process(
     stacks.adopt(&process);
     let mut sums = Sums::begin(arguments, &way, stacks);
     sums.tally.attach(pid);
-    if way.mechanism == Mechanism::MmapRecords {
-        sums.know(&process);
-    }
+    sums.know(&process, way.mechanism);
     let mut remarks = vec!["mappings made before we looked; what becomes of them has no lifetime".to_owned()];
     let observed = match way.sight() {
         Some(sight) => {
@@ -197,11 +197,20 @@ impl Sums {
         }
     }
 
-    /// What a process has mapped at the start.
-    fn know(&mut self, process: &Process) {
-        let mapped = process.mappings("maps").ok().and_then(Result::ok);
-        for mapping in mapped.unwrap_or_default() {
-            self.tally.know(process.pid(), mapping.start, mapping.end);
+    /// What a process has mapped at the start, as far as it tells of what comes: records of new mappings have their neighbours with
+    /// them, and of trims of an arena only the heap says what they are.
+    fn know(&mut self, process: &Process, mechanism: Mechanism) {
+        let mappings = process.mappings("maps").ok().and_then(Result::ok).unwrap_or_default();
+        if mechanism == Mechanism::MmapRecords {
+            for mapping in &mappings {
+                self.tally.know(process.pid(), mapping.start, mapping.end);
+            }
+        } else if let Ok(contents) = LiveContents::open(process, &mappings) {
+            let sight =
+                classification::Sight { mappings: &mappings, contents: Some(&contents), threads: &[] };
+            for heap in glibc::heaps(&sight) {
+                self.tally.know_heap(process.pid(), heap);
+            }
         }
     }
 

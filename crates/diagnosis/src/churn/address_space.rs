@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use faultless_records::contents::Extent;
 use faultless_records::memory_call::Operation;
 use faultless_records::pagemap::PAGE_BYTES;
 
@@ -83,6 +84,13 @@ impl AddressSpace {
             Mapping { born_ns: 0, origin: Operation::MapFile, made_bytes: bytes, is_own: false, stack: None };
         let known: u64 = self.map(start, bytes, of_unknown_age).iter().map(|part| part.bytes).sum();
         bytes.saturating_sub(known)
+    }
+
+    /// Takes note of a range that was reserved before anything else that is known.
+    pub fn reserved_before(&mut self, range: Extent) {
+        let (born_ns, origin, made_bytes) = (0, Operation::MapReserve, range.bytes());
+        let reserved = Mapping { born_ns, origin, made_bytes, is_own: false, stack: None };
+        self.map(range.start, made_bytes, reserved);
     }
 
     /// The range and the mapping that holds an address.

@@ -6,6 +6,7 @@ use faultless_records::churn_recording::{
     Amount, CallerSum, Chains, ChurnRecording, FORMAT, Lifetimes, OperationSum, TIMELINE_STEPS, Timeline,
     class_of,
 };
+use faultless_records::contents::Extent;
 use faultless_records::memory_call::{BREAK_GREW, CallKind, MemoryCall, MemoryEvent, Operation, TakenStack};
 
 use super::address_space::{AddressSpace, Ended, Mapping, whole_pages};
@@ -274,6 +275,11 @@ impl Tally {
     /// A mapping that a process had at the start.
     pub fn know(&mut self, pid: i32, start: u64, end: u64) {
         self.space(pid).mappings.learn(start, end.saturating_sub(start));
+    }
+
+    /// A heap of a thread's arena of glibc's that a process had at the start, with all the addresses that it reserves.
+    pub fn know_heap(&mut self, pid: i32, heap: Extent) {
+        self.space(pid).mappings.reserved_before(heap);
     }
 
     fn space(&mut self, pid: i32) -> &mut Space {

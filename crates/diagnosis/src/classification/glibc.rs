@@ -35,24 +35,40 @@ const MOST_PAGES: usize = 1 << 14;
 /// How much an arena of CPython's may lose before its first pool.
 const MOST_ALIGNED_BYTES: u64 = 16 << 10;
 
-/// Claims heaps, and the large blocks that their mappings begin with.
-pub fn claim(sight: &Sight<'_>, reader: &Reader<'_>, claims: &mut Claims) {
-    let writable = |mapping: &&Mapping| mapping.is_anonymous() && mapping.is_writable();
-    for mapping in sight.mappings.iter().filter(writable) {
+/// The heaps of a process whose memory is read, each with all addresses that it reserves.
+#[must_use]
+pub fn heaps(sight: &Sight<'_>) -> Vec<Extent> {
+    let mut heaps = Vec::new();
+    if let Some(contents) = sight.contents {
+        each_heap(sight, &Reader::new(contents), |extent, _| heaps.push(extent));
+    }
+    heaps
+}
+
+fn each_heap(sight: &Sight<'_>, reader: &Reader<'_>, mut take: impl FnMut(Extent, Heap)) {
+    for mapping in sight.mappings.iter().filter(is_writable) {
         reader.each_multiple(extent_of(mapping), HUGE_PAGES_HEAP_BYTES, |base| {
             let heap = [HEAP_BYTES, HUGE_PAGES_HEAP_BYTES]
                 .into_iter()
                 .find_map(|reserved_bytes| Heap::read(sight, reader, base, reserved_bytes))?;
-            let arena = if heap.is_first { "of arena" } else { "added to arena" };
-            let detail = format!("{arena} {:#x}, {} KiB in use", heap.arena, heap.used_bytes >> 10);
-            let evidence = Evidence::with(Strength::Contents, "heap_info at its start", detail);
-            claims.add(Extent::new(base, heap.reserved_bytes), Kind::GlibcHeap, evidence);
-            Some(base + heap.reserved_bytes)
+            let extent = Extent::new(base, heap.reserved_bytes);
+            take(extent, heap);
+            Some(extent.end)
         });
     }
+}
+
+/// Claims heaps, and the large blocks that their mappings begin with.
+pub fn claim(sight: &Sight<'_>, reader: &Reader<'_>, claims: &mut Claims) {
+    each_heap(sight, reader, |extent, heap| {
+        let arena = if heap.is_first { "of arena" } else { "added to arena" };
+        let detail = format!("{arena} {:#x}, {} KiB in use", heap.arena, heap.used_bytes >> 10);
+        let evidence = Evidence::with(Strength::Contents, "heap_info at its start", detail);
+        claims.add(extent, Kind::GlibcHeap, evidence);
+    });
     // All that lies in a row has one end; to follow it from each mapping would take the square of their number.
     let mut row = Extent { start: 0, end: 0 };
-    for mapping in sight.mappings.iter().filter(writable) {
+    for mapping in sight.mappings.iter().filter(is_writable) {
         for gap in claims.gaps(extent_of(mapping)) {
             if !row.contains(gap.start) {
                 row = Extent { start: gap.start, end: sight.end_of_row(gap.start) };
@@ -60,6 +76,10 @@ pub fn claim(sight: &Sight<'_>, reader: &Reader<'_>, claims: &mut Claims) {
             claim_blocks(reader, gap, row.end, claims);
         }
     }
+}
+
+fn is_writable(mapping: &&Mapping) -> bool {
+    mapping.is_anonymous() && mapping.is_writable()
 }
 
 struct Heap {
@@ -112,8 +132,7 @@ fn claim_blocks(reader: &Reader<'_>, gap: Extent, end: u64, claims: &mut Claims)
 
 /// Claims large blocks behind something else: where a row of them ends with the mapping, that is no coincidence.
 pub fn claim_rows(sight: &Sight<'_>, reader: &Reader<'_>, claims: &mut Claims) {
-    let writable = |mapping: &&Mapping| mapping.is_anonymous() && mapping.is_writable();
-    for mapping in sight.mappings.iter().filter(writable) {
+    for mapping in sight.mappings.iter().filter(is_writable) {
         for gap in claims.gaps(extent_of(mapping)) {
             let mut looked_at = 0;
             let mut row = Vec::new();
@@ -207,6 +226,10 @@ mod tests {
         let at = [BASE, BASE + HEAP_BYTES, BASE + 2 * HEAP_BYTES - 1, BASE + 4 * HEAP_BYTES];
         let heap = Some(Kind::GlibcHeap);
         assert_eq!(kinds(&memory, &mappings, &at), [heap, heap, heap, None]);
+        let found = |contents| heaps(&Sight { mappings: &mappings, contents, threads: &[] });
+        let whole = [BASE, BASE + HEAP_BYTES].map(|start| Extent::new(start, HEAP_BYTES));
+        assert_eq!(found(Some(&memory)), whole);
+        assert_eq!(found(None), [], "the layout alone proves nothing");
     }
 
     #[test]

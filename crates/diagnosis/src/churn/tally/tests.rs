@@ -3,7 +3,7 @@
 use super::*;
 use crate::churn::holders;
 use crate::churn::makers::Makers;
-use faultless_records::churn_recording::Mechanism;
+use faultless_records::churn_recording::{Mechanism, Pattern};
 
 const SMALL: u64 = 4096;
 const LARGE: u64 = 1 << 20;
@@ -201,4 +201,23 @@ fn what_is_held_to_the_end_is_told_by_who_mapped_it_where_that_is_known() {
     let held = holders::of_mappings(&recording);
     let held: Vec<(&str, f64)> = held.iter().map(|one| (one.function.as_str(), one.bytes)).collect();
     assert_eq!(held, [("large", 2.0 * LARGE as f64)]);
+}
+
+#[test]
+fn trims_of_an_arena_that_was_there_at_the_start_are_no_purges() {
+    let (heap, other) = (Extent::new(0x7f00_0000_0000, 64 << 20), Extent::new(0x7e00_0000_0000, 64 << 20));
+    let pattern_at = |start: u64| {
+        let mut tally = Tally::begin(0);
+        tally.know_heap(7, heap);
+        let MemoryEvent::Call(call) = event(LARGE, None) else { unreachable!() };
+        let (kind, arguments) = (CallKind::Madvise, [start + LARGE, LARGE, MADV_DONTNEED, 0, 0]);
+        for _ in 0..2 {
+            tally.take(&MemoryEvent::Call(MemoryCall { kind, arguments, result: Ok(0), ..call }));
+        }
+        let recording = finished(tally, Mechanism::Tracepoints);
+        assert_eq!(recording.live_mappings, Amount::default(), "none that it made");
+        recording.cycles[0].pattern
+    };
+    assert_eq!(pattern_at(heap.start), Pattern::ArenaTrim);
+    assert_eq!(pattern_at(other.start), Pattern::Purge);
 }
