@@ -44,11 +44,11 @@ pub(crate) fn answer(recording: &FaultRecording, profile: &Profile) -> String {
             writeln!(text, ", {} of them major; {} brought a huge page", count(major), whole(huge))
         }
     };
-    let first = profile.functions.iter().find(|function| function.name != NOT_LOOKED_AT);
-    let doubt = Doubt::of(recording, profile, first);
+    let first = first(profile);
+    let doubt = Doubt::of(recording, profile);
     match (first, &doubt) {
-        (Some(_), Some(Doubt { words, is_certain: false })) => {
-            let _ = writeln!(text, "No function stands out for certain: {words}");
+        (Some(_), Some(doubt)) if !doubt.is_certain => {
+            let _ = writeln!(text, "{}", doubt.sentence());
         }
         (Some(first), _) => text += &of_first(first, profile),
         (None, _) => {}
@@ -61,8 +61,8 @@ pub(crate) fn answer(recording: &FaultRecording, profile: &Profile) -> String {
         }
         text.push('\n');
     }
-    if let Some(Doubt { words, is_certain: true }) = doubt {
-        let _ = writeln!(text, "Shares are rough: {words}");
+    if let Some(doubt) = doubt.filter(|doubt| doubt.is_certain) {
+        let _ = writeln!(text, "{}", doubt.sentence());
     }
     text
 }
@@ -88,28 +88,45 @@ fn share_of_seen(faults: f64, profile: &Profile) -> f64 {
     profile.share(faults) / (1.0 - unseen(profile)).max(f64::EPSILON)
 }
 
+/// The function that takes most of what was looked at.
+fn first(profile: &Profile) -> Option<&Function> {
+    profile.functions.iter().find(|function| function.name != NOT_LOOKED_AT)
+}
+
 /// Why samples do not say enough of functions.
-struct Doubt {
-    words: String,
+pub(super) struct Doubt {
+    /// Faults that may be of other functions, or that few samples stand for.
+    pub faults: f64,
+    /// The period that looks at more of them.
+    pub every: u64,
     /// The first function takes most all the same, or no function does.
-    is_certain: bool,
+    pub is_certain: bool,
+    words: String,
 }
 
 impl Doubt {
-    fn of(recording: &FaultRecording, profile: &Profile, first: Option<&Function>) -> Option<Self> {
+    pub fn of(recording: &FaultRecording, profile: &Profile) -> Option<Self> {
+        let first = first(profile);
         let is_much = |faults: f64| profile.share(faults) > MUCH;
         let short = of_short_lives(recording);
         let is_known = first.is_none_or(|first| first.known_by_few <= first.amount.faults * MOST_BY_FEW);
-        let words = match known_by_few(recording) {
-            Some(few) if !is_known || is_much(few.faults) => of_few(few),
-            _ if is_much(short.faults) => of_short(short),
+        let (faults, period, words) = match known_by_few(recording) {
+            Some(few) if !is_known || is_much(few.faults) => (few.faults, few.period, of_few(few)),
+            _ if is_much(short.faults) => (short.faults, short.period, of_short(short)),
             _ => return None,
         };
         let stands_out = |faults: f64| share_of_seen(faults, profile) >= STANDS_OUT;
         let falls = |first: &Function| {
             stands_out(first.amount.faults) && !stands_out(first.amount.faults - short.faults)
         };
-        Some(Self { words, is_certain: is_known && !first.is_some_and(falls) })
+        let is_certain = is_known && !first.is_some_and(falls);
+        Some(Self { faults, every: finer(period), is_certain, words })
+    }
+
+    /// It in words, with what looks at more.
+    pub fn sentence(&self) -> String {
+        let so = if self.is_certain { "Shares are rough" } else { "No function stands out for certain" };
+        format!("{so}: {}; --every {} looks at more", self.words, self.every)
     }
 }
 
@@ -137,13 +154,13 @@ fn of_first(first: &Function, profile: &Profile) -> String {
 fn of_few(few: Few) -> String {
     let (samples, faults) = (several(few.samples, "sample"), whole(few.faults));
     let stand = if few.samples == 1 { "stands" } else { "stand" };
-    format!("{samples} {stand} for {faults} of them; --every {} looks at more", finer(few.period))
+    format!("{samples} {stand} for {faults} of them")
 }
 
 fn of_short(short: OfShortLives) -> String {
-    let (faults, every) = (whole(short.faults), finer(short.period));
+    let faults = whole(short.faults);
     format!(
-        "up to {faults} of them may be others', as short processes or threads were looked at in the same few places each time; --every {every} looks at more"
+        "up to {faults} of them may be others', as short processes or threads were looked at in the same few places each time"
     )
 }
 

@@ -7,6 +7,8 @@ use faultless_diagnosis::faults::weight::counted;
 use faultless_records::fault_recording::{FaultCounts, FaultRecording};
 use serde_json::{Value, json};
 
+use super::answer::Doubt;
+
 /// Version of the form, documented in `docs/json.md`.
 pub const FORMAT: &str = "faultless-faults/1";
 
@@ -47,6 +49,12 @@ pub fn json(recording: &FaultRecording) -> String {
             "without_event": balance.without_event.map(counts),
             "beyond_accounts": counts(balance.beyond_accounts),
         },
+        "doubt": Doubt::of(recording, &profile).map(|doubt| json!({
+            "sentence": doubt.sentence(),
+            "faults": doubt.faults,
+            "first_is_certain": doubt.is_certain,
+            "every": doubt.every,
+        })),
         "method": method(recording),
         "remarks": recording.remarks,
         "modules_without_names": recording
@@ -140,5 +148,31 @@ mod tests {
         assert_eq!(value["functions"][0]["function"], "dgemm");
         assert_eq!(value["functions"][0]["memory"][0]["memory"], "anonymous (mmap)");
         assert_eq!(value["agreement"]["in_system_calls"], Value::Null);
+        assert_eq!(value["doubt"], Value::Null);
+    }
+
+    #[test]
+    fn shares_that_short_lives_leave_in_doubt_are_said_to_be() {
+        let mut recording = recording();
+        let step = &mut recording.method.steps[0];
+        (step.minor_period, step.minor_faults, step.ended_threads) = (53, 100 * 69, 100);
+        recording.counters.user.minor = 100 * 69;
+        recording.faults.truncate(1);
+        (recording.faults[0].samples, recording.faults[0].weight) = (100, 100.0);
+        let doubt = |recording: &FaultRecording| {
+            let value: Value = serde_json::from_str(&json(recording)).unwrap();
+            value["doubt"].clone()
+        };
+        let doubtful = doubt(&recording);
+        assert_eq!((&doubtful["faults"], &doubtful["every"]), (&json!(6900.0), &json!(2)));
+        assert_eq!(doubtful["first_is_certain"], false);
+        let sentence = doubtful["sentence"].as_str().unwrap();
+        assert!(sentence.starts_with("No function stands out for certain: up to 6,900"), "{sentence}");
+        (recording.method.steps[0].minor_faults, recording.method.steps[0].ended_threads) = (100 * 53, 20);
+        recording.counters.user.minor = 100 * 53;
+        let rough = doubt(&recording);
+        assert_eq!((&rough["faults"], &rough["first_is_certain"]), (&json!(1060.0), &json!(true)));
+        recording.method.steps[0].ended_threads = 0;
+        assert_eq!(doubt(&recording), Value::Null);
     }
 }
