@@ -20,8 +20,8 @@ const LEAST_PER_SECOND: f64 = 20.0;
 /// Fewer times than this are no thrash however large they are: programs have phases, too.
 const LEAST_LARGE_TIMES: u64 = 10;
 
-/// From so many pages a second on, and so many in all, pages are worth a word however few times they go. To bring one in again takes
-/// 0.25 to 2 µs: of a processor's time that is half a percent at least, and 5 ms.
+/// From so many pages in all on, pages are worth a word however few times they go, and from so many a second on however seldom. To bring
+/// one in again takes 0.25 to 2 µs: that is 5 ms at least, and half a percent of a processor's time.
 const LEAST_PAGES: f64 = 20_000.0;
 
 /// Mappings of which this part is malloc's, or the program's own, are told as its alone.
@@ -174,15 +174,13 @@ fn told_as(recording: &ChurnRecording, pattern: Pattern) -> Pattern {
     }
 }
 
-/// Whether something that happens so often costs enough to be named: by its calls, or by its pages.
+/// Whether something that happens so often costs enough to be named, by its calls or by its pages, and is no matter of a start.
 fn matters(pattern: Pattern, times: u64, per_second: f64, pages_each: f64) -> bool {
-    let is_frequent = times >= LEAST_TIMES && per_second >= LEAST_PER_SECOND;
     // How much of a stack was touched is not known, and mostly it is little.
-    let is_large = pattern != Pattern::Stack
-        && times >= LEAST_LARGE_TIMES
-        && pages_each * per_second >= LEAST_PAGES
-        && pages_each * times as f64 >= LEAST_PAGES;
-    is_frequent || is_large
+    let has_pages = pattern != Pattern::Stack;
+    let is_much = has_pages && times >= LEAST_LARGE_TIMES && pages_each * times as f64 >= LEAST_PAGES;
+    let is_costly = per_second >= LEAST_PER_SECOND || (has_pages && pages_each * per_second >= LEAST_PAGES);
+    (times >= LEAST_TIMES || is_much) && is_costly
 }
 
 /// The calls that give back what a pattern takes again, or in whose chains its maker stands.

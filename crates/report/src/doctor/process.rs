@@ -51,10 +51,14 @@ impl Activity {
         if self.seconds > 0.0 { number as f64 / self.seconds } else { 0.0 }
     }
 
+    /// Its processor time, in seconds; none where it used hardly any.
+    fn processor_s(&self) -> Option<f64> {
+        Some(self.user_s + self.system_s).filter(|all| *all >= LEAST_PROCESSOR_S)
+    }
+
     /// The kernel's part of the processor time; none where it used hardly any.
     fn part_of_kernel(&self) -> Option<f64> {
-        let all = self.user_s + self.system_s;
-        (all >= LEAST_PROCESSOR_S).then(|| self.system_s / all)
+        self.processor_s().map(|all| self.system_s / all)
     }
 }
 
@@ -150,10 +154,14 @@ impl ProcessConsultation {
         }
         let unseen = if self.is_seen() { "" } else { ", as far as it could be seen" };
         if has(Concern::Elsewhere) {
-            return format!("leave its allocator alone{unseen}: most of its memory is not malloc's");
+            return format!(
+                "leave its allocator alone as to its memory{unseen}: most of that is not malloc's"
+            );
         }
         if has(Concern::InUse) {
-            return format!("leave its allocator alone{unseen}: the program itself uses what malloc has");
+            return format!(
+                "leave its allocator alone as to its memory{unseen}: the program itself uses what malloc has"
+            );
         }
         format!("leave its allocator alone{unseen}: nothing was found that it wastes")
     }

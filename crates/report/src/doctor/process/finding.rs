@@ -103,8 +103,15 @@ const LEAST_RSS_BYTES: u64 = 16 << 20;
 const NOTABLE_PART: u64 = 10;
 /// From this part of what is resident on what nothing is known of decides whose most of it is.
 const MUCH_UNKNOWN: f64 = 0.5;
-/// A page fault takes 0.25 to 2 µs: from so many a second on it is a quarter of a percent of a processor's time at least.
+/// What a page fault takes, in seconds, at least and at most: in the virtual machines that the figures of this project are from, 1.6 to
+/// 1.8 µs (`docs/decay.md`).
+const FAULT_S: (f64, f64) = (0.25e-6, 2e-6);
+/// From so many a second on they are a quarter of a percent of a processor's time at least.
 const LEAST_FAULTS_PER_SECOND: f64 = 10_000.0;
+/// From so many on for each second of its own processor time they are half a percent of that at least, and up to 4 %,
+const LEAST_FAULTS_PER_PROCESSOR_S: f64 = 20_000.0;
+/// but of fewer a second than this no processor notices anything: a fifth of a percent at most.
+const LEAST_OWN_FAULTS_PER_SECOND: f64 = 1000.0;
 /// One that needs I/O takes 0.1 to 10 ms.
 const LEAST_MAJOR_FAULTS_PER_SECOND: f64 = 10.0;
 /// What it grew by less, or by less than a hundredth, may be chance.
@@ -265,7 +272,13 @@ fn of_thrash(found: thrash::Finding, activity: &Activity) -> Finding {
 
 fn page_faults(seen: &ProcessConsultation) -> Option<Finding> {
     let activity = &seen.activity;
-    let is_many = activity.per_second(activity.minor_faults) >= LEAST_FAULTS_PER_SECOND
+    let per_second = activity.per_second(activity.minor_faults);
+    let is_much_of_its_own = per_second >= LEAST_OWN_FAULTS_PER_SECOND
+        && activity
+            .processor_s()
+            .is_some_and(|time| activity.minor_faults as f64 >= LEAST_FAULTS_PER_PROCESSOR_S * time);
+    let is_many = per_second >= LEAST_FAULTS_PER_SECOND
+        || is_much_of_its_own
         || activity.per_second(activity.major_faults) >= LEAST_MAJOR_FAULTS_PER_SECOND;
     if !is_many {
         return None;
@@ -278,7 +291,17 @@ fn page_faults(seen: &ProcessConsultation) -> Option<Finding> {
             whole(activity.per_second(activity.minor_faults + activity.major_faults))
         )
     });
-    Some(Finding::new(Concern::Faults, sentence))
+    Some(Finding::new(Concern::Faults, sentence + &part_of_time(activity)))
+}
+
+/// What the faults without I/O take of the process's processor time, which is no more than what it spent in the kernel.
+fn part_of_time(activity: &Activity) -> String {
+    let (Some(time), Some(in_kernel)) = (activity.processor_s(), activity.part_of_kernel()) else {
+        return String::new();
+    };
+    let part = |each_s: f64| percent((activity.minor_faults as f64 * each_s / time).min(in_kernel));
+    let (least, most) = FAULT_S;
+    format!("; at 0.25 to 2 µs each they take {} to {} of its processor time", part(least), part(most))
 }
 
 fn growth(seen: &ProcessConsultation) -> Option<Finding> {

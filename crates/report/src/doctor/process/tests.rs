@@ -124,7 +124,7 @@ fn memory_that_is_not_mallocs_is_no_matter_of_the_allocator() {
     let text = consultation.text(None);
     assert!(text.contains("malloc has 2 MiB of what is resident (2.0 %)"), "{text}");
     assert!(
-        text.contains("Verdict: leave its allocator alone: most of its memory is not malloc's"),
+        text.contains("Verdict: leave its allocator alone as to its memory: most of that is not malloc's"),
         "{text}"
     );
     assert!(text.ends_with("To look further:\n  faultless map --pid 7\n"), "{text}");
@@ -199,6 +199,31 @@ fn page_faults_are_the_allocators_only_where_its_calls_were_seen() {
         text.contains("200,000 page faults (20,000 a second); 4.00 s of processor time, 75.0 %"),
         "{text}"
     );
+}
+
+#[test]
+fn page_faults_are_judged_by_their_part_of_the_processs_own_time_too() {
+    // A virtual machine of Java's whose direct buffers glibc trims: 7,751 faults a second, 28 % of a processor.
+    let activity = Activity { minor_faults: 77_510, user_s: 1.8, system_s: 1.0, ..quiet(2, 100).activity };
+    let of = |activity, churn| ProcessConsultation { activity, churn, ..quiet(2, 100) };
+    let rare = of(activity, Some(thrashing_by(MALLOC, 8)));
+    assert_eq!(concerns(&rare), [Concern::Elsewhere, Concern::Faults]);
+    assert!(verdict_of(&rare).starts_with("its page faults cost time"), "{}", verdict_of(&rare));
+    let sentence = &rare.findings()[1].sentence;
+    let says =
+        "7,751 page faults a second; at 0.25 to 2 µs each they take 0.7 % to 5.5 % of its processor time";
+    assert_eq!(sentence, says);
+    for quiet in [
+        Activity { minor_faults: 50_000, ..activity },
+        Activity { minor_faults: 9990, user_s: 0.1, system_s: 0.1, ..activity },
+        Activity { user_s: 0.04, system_s: 0.05, ..activity },
+    ] {
+        let quiet = of(quiet, Some(seen(Mechanism::Tracepoints)));
+        assert_eq!(concerns(&quiet), [Concern::Elsewhere]);
+    }
+    let busy = Activity { minor_faults: 10_000_000, user_s: 0.5, system_s: 9.5, ..activity };
+    let sentence = of(busy, None).findings().pop().unwrap().sentence;
+    assert!(sentence.ends_with("they take 25.0 % to 95.0 % of its processor time"), "{sentence}");
 }
 
 #[test]
