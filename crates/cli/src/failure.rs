@@ -27,13 +27,18 @@ pub enum Failure {
 }
 
 /// What to say, too, of a name that is not found but is the number of a running process; else nothing.
-pub fn hint_of_process(name: &str) -> &'static str {
+fn hint_of_process(name: &str) -> &'static str {
     let is_process = name.parse::<u32>().is_ok() && Path::new("/proc").join(name).exists();
     if is_process {
         "; doctor, watch, map, heap, faults and churn look at a running process by --pid"
     } else {
         ""
     }
+}
+
+/// What to say, too, of a file of `subcommand` that is not there: a command may have been meant, or a process.
+pub fn hint_of_command(name: &str, subcommand: &str) -> String {
+    format!(" (to run it: faultless {subcommand} -- {name}){}", hint_of_process(name))
 }
 
 /// What to say, too, of a name that is not found but is that of a result; else nothing.

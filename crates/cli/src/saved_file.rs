@@ -10,7 +10,7 @@ use faultless_probe::program;
 use faultless_records::{core_file, elf};
 use faultless_report::saved_form;
 
-use crate::failure::Failure;
+use crate::failure::{Failure, hint_of_command};
 
 /// Bytes by which a recording is known from a command.
 const HEAD_BYTES: u64 = 128;
@@ -42,7 +42,7 @@ pub fn named<'words>(
     Ok(Some((path, whole.map_err(|error| Failure::of_reading(path, error))?)))
 }
 
-/// As [`refuse`], for a file that was not read yet.
+/// As [`refuse`], for a file that was not read yet, and for a single word that is the name of neither a file nor a command.
 ///
 /// # Errors
 /// [`Failure::Failed`].
@@ -50,6 +50,11 @@ pub fn refuse_unread(words: &[OsString], subcommand: &str, wanted: &str) -> Resu
     let [word] = words else { return Ok(()) };
     let mut bytes = Vec::new();
     let head = head(Path::new(word), &mut bytes);
+    let is_missing = matches!(&head, Err(error) if error.kind() == io::ErrorKind::NotFound);
+    if is_missing && !is_behind_dashes() && program::find(word).is_err() {
+        let name = Path::new(word).to_string_lossy();
+        return Err(Failure::Failed(format!("no such file: {name}{}", hint_of_command(&name, subcommand))));
+    }
     refuse(words, subcommand, head.map(|_| bytes.as_slice()), wanted)
 }
 
@@ -64,8 +69,7 @@ fn refuse(
     let [word] = words else { return Ok(()) };
     let path = Path::new(word);
     let is_data = |file: std::fs::Metadata| !file.is_dir() && file.permissions().mode() & 0o111 == 0;
-    let is_behind_dashes = std::env::args_os().rev().nth(1).is_some_and(|word| word == "--");
-    if is_behind_dashes || !path.metadata().is_ok_and(is_data) {
+    if is_behind_dashes() || !path.metadata().is_ok_and(is_data) {
         return Ok(());
     }
     let head = head.map_err(|error| Failure::of_reading(path, error))?;
@@ -83,6 +87,11 @@ fn refuse(
         text.push_str(&format!(" (faultless {subcommand} -- {shown} runs the command of this name)"));
     }
     Err(Failure::Failed(text))
+}
+
+/// Whether the last word is a command's for certain.
+fn is_behind_dashes() -> bool {
+    std::env::args_os().rev().nth(1).is_some_and(|word| word == "--")
 }
 
 /// What shows a file that begins so, if it is the recording of an instrument, or a core file.

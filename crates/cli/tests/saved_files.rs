@@ -275,3 +275,14 @@ fn a_core_file_of_a_foreign_machine_or_cut_off_is_not_taken_for_a_command() {
         assert_refused(&mut faultless(&["heap", &core(class, order, kind, length)]), 1, says);
     }
 }
+
+#[test]
+fn a_file_that_is_not_there_is_missed_by_all_that_read_files_alike() {
+    for command in ["map", "heap"] {
+        let text =
+            assert_refused(&mut faultless(&[command, "no-such-file"]), 1, "no such file: no-such-file");
+        assert!(text.contains(&format!("(to run it: faultless {command} -- no-such-file)")), "{text}");
+        let behind = [command, "--", "no-such-command"];
+        assert_refused(&mut faultless(&behind), 127, "no such command: no-such-command");
+    }
+}

@@ -10,7 +10,7 @@ use faultless_report::map;
 use faultless_report::map::saved_totals::SavedTotals;
 use faultless_report::map::view::MapView;
 
-use crate::failure::{Failure, hint_of_process};
+use crate::failure::{Failure, hint_of_command};
 use crate::saved_file;
 
 /// The map in a file, or in standard input for `-`.
@@ -19,8 +19,7 @@ use crate::saved_file;
 /// [`Failure::Failed`] when it is neither smaps nor output of pmap -X.
 pub fn view(path: &Path) -> Result<MapView, Failure> {
     let name = path.to_string_lossy();
-    let hint = format!(" (to run it: faultless map -- {name}){}", hint_of_process(&name));
-    let bytes = read(path, &hint)?;
+    let bytes = read(path, &hint_of_command(&name, "map"))?;
     match saved_totals(path, &bytes)? {
         None => of_bytes(path, &bytes),
         Some(_) => {
