@@ -49,7 +49,7 @@ pub struct ExportArguments {
     /// removed at the end.
     #[arg(short, long, value_name = "FILE")]
     pub textfile: Option<PathBuf>,
-    /// Look once, print the figures or write them to --textfile, which then stays, and end.
+    /// Look once, print the figures or write them to --textfile, which then stays, and end; with status 1 where no process fits.
     #[arg(long, conflicts_with_all = ["interval", "command"])]
     pub once: bool,
     /// Whether processes of one name make one series, or each has its own.
@@ -133,6 +133,11 @@ pub fn export(arguments: &ExportArguments, signals: &Signals) -> Result<Ending, 
         session.emit();
         looks::look_at_all(&page, &looks);
         write_once(&page.text(), arguments.textfile.as_deref())?;
+        let is_sought = !arguments.followed.name.is_empty() || arguments.followed.pattern.is_some();
+        // It was told. Whoever looks once by a timer learns it by the status alone.
+        if is_sought && session.sampler.alive() == 0 {
+            return Ok(Ending::Exited(1));
+        }
     }
     Ok(ending)
 }

@@ -291,7 +291,8 @@ fn a_file_for_node_exporter_is_always_whole_and_gone_at_the_end() {
     assert!(!said.contains("http://"), "nothing is served: {said}");
     assert_eq!(fs::read_dir(&place.0).unwrap().count(), 0);
 
-    let once = ["export", "--name", "nobody-of-this-name", "--textfile", &path, "--once"];
+    let own = std::process::id().to_string();
+    let once = ["export", "--pid", &own, "--textfile", &path, "--once"];
     assert!(faultless(&once).status().unwrap().success());
     assert!(fs::read_to_string(&path).unwrap().contains("faultless_exporter_build_info"));
 }
@@ -323,8 +324,9 @@ fn devices_and_pipes_are_written_once_and_never_removed() {
     let (pipe, link) = (place.file("pipe"), place.file("link.prom"));
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     std::os::unix::fs::symlink("/dev/null", &link).unwrap();
+    let own = std::process::id().to_string();
     let export = |words: &[&str]| {
-        let words = [&["export", "--name", "nobody-of-this-name", "--textfile"], words].concat();
+        let words = [&["export", "--pid", &own, "--textfile"], words].concat();
         let output = faultless(&words).output().unwrap();
         (output.status.code(), errors(&output), text(&output))
     };
