@@ -76,6 +76,12 @@ fn libraries_that_allocate_come_and_go() {
 }
 
 #[test]
+fn children_that_are_forked_while_others_open_libraries_do_not_hang_when_they_open_some() {
+    Program::new("dlopen_while_forking.c").passes();
+    Program::new("dlopen_while_forking.c").argument("deep").passes();
+}
+
+#[test]
 fn operator_new_of_a_library_in_c_plus_plus_throws_in_a_program_in_c() {
     let plugin = shared_library("throwing_plugin.cpp");
     Program::new("throwing_main.c").argument(plugin.to_string_lossy()).passes();

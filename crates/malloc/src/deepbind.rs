@@ -7,6 +7,7 @@
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::ptr::null_mut;
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use faultless_heap::lock::Lock;
 use faultless_heap::os::elf::{Object, objects};
 
@@ -26,9 +27,13 @@ const COUNT: usize = {
     count
 };
 
-/// Whether libc's names lead there. Held while libc's table is writable; a child that was forked meanwhile cannot use `dlopen`, as
-/// with the loader's own lock.
-static IS_LED: Lock<bool> = Lock::new(false);
+/// Whether libc's names lead there.
+static IS_LED: AtomicBool = AtomicBool::new(false);
+/// Held while they are led there. A child that was forked meanwhile cannot use `dlopen`, as with the loader's own lock, which each walk along
+/// the loaded objects takes, too: so what a walk found is kept.
+static LEADING: Lock<()> = Lock::new(());
+/// The next `dlopen`; 0 before it was looked for.
+static NEXT: AtomicUsize = AtomicUsize::new(0);
 
 /// The call that `dlopen` becomes, in the two registers that return it.
 #[repr(C)]
@@ -78,22 +83,33 @@ pub unsafe extern "C" fn dlopen(path: *const c_char, mode: c_int) -> *mut c_void
 /// As for [`dlopen`].
 unsafe extern "C" fn prepare(path: *const c_char, mode: c_int) -> Onward {
     let is_deep = mode & RTLD_DEEPBIND != 0;
+    // ORDERING: Acquire pairs with the Release below: the next `dlopen` reads libc's table.
+    let is_led = || IS_LED.load(Ordering::Acquire);
     // SAFETY: the caller's contract is the same.
-    let mut is_led = (is_deep || unsafe { is_libc(path) }).then(|| IS_LED.lock());
-    let mut view = View::default();
+    let leads = (is_deep || unsafe { is_libc(path) }) && !is_led();
+    // ORDERING: Relaxed; all find the same, and read nothing by it.
+    let known = NEXT.load(Ordering::Relaxed);
+    if known != 0 && !leads {
+        return Onward { dlopen: known, mode: mode as usize };
+    }
+    let _one_at_a_time = leads.then(|| LEADING.lock());
+    let (mut view, mut is_done) = (View::default(), !leads || is_led());
     objects(|object| {
         view.note(&object);
-        if let Some(is_led) = is_led.as_mut() {
-            **is_led = **is_led || view.lead(&object, is_deep);
-        }
-        view.dlopen.is_some() && is_led.as_ref().is_none_or(|is_led| **is_led)
+        is_done = is_done || view.lead(&object, is_deep);
+        view.dlopen.is_some() && is_done
     });
-    // Where libc's table cannot be written, the library looks where all others do.
-    let is_refused = is_led.is_some_and(|is_led| !*is_led);
-    let mode = if is_refused { mode & !RTLD_DEEPBIND } else { mode };
+    if leads && is_done {
+        // ORDERING: as above.
+        IS_LED.store(true, Ordering::Release);
+    }
+    let next = view.dlopen.or(view.earlier).unwrap_or(0);
+    // ORDERING: as above.
+    NEXT.store(next, Ordering::Relaxed);
     Onward {
-        dlopen: view.dlopen.or(view.earlier).unwrap_or(nowhere as *const () as usize),
-        mode: mode as usize,
+        dlopen: if next == 0 { nowhere as *const () as usize } else { next },
+        // Where libc's table cannot be written, the library looks where all others do.
+        mode: if is_done { mode } else { mode & !RTLD_DEEPBIND } as usize,
     }
 }
 
