@@ -108,6 +108,69 @@ fn a_leak_is_told_from_what_only_a_trim_gives_back() {
     assert!(remedy.contains("malloc_trim(0)"), "{remedy}");
 }
 
+/// 200 threads fill their caches with 225 KiB each, and then replace blocks by others, 50 times a second.
+const CACHES: &str = r#"
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+enum { THREADS = 200, SIZES = 63, BLOCKS = 7, HELD = 40 };
+static pthread_barrier_t barrier;
+static void *work(void *unused)
+{
+    void *blocks[SIZES * BLOCKS];
+    for (int i = 0; i < SIZES * BLOCKS; i++) blocks[i] = memset(malloc(i / BLOCKS * 16 + 24), 1, 24);
+    for (int i = 0; i < SIZES * BLOCKS; i++) free(blocks[i]);
+    pthread_barrier_wait(&barrier);
+    void *held[HELD] = {0};
+    for (unsigned number = 1;; usleep(20000)) {
+        for (int i = 0; i < HELD; i++) {
+            number = number * 1103515245 + 12345;
+            free(held[i]);
+            held[i] = memset(malloc((number >> 16) % SIZES * 16 + 24), 1, 24);
+        }
+    }
+    return unused;
+}
+int main(void)
+{
+    alarm(120);
+    pthread_barrier_init(&barrier, 0, THREADS + 1);
+    pthread_t thread;
+    for (int i = 0; i < THREADS; i++) pthread_create(&thread, 0, work, 0);
+    pthread_barrier_wait(&barrier);
+    puts("ready");
+    fflush(stdout);
+    pause();
+}
+"#;
+
+#[test]
+fn what_is_in_the_caches_of_threads_that_go_on_is_not_said_to_be_in_use() {
+    let place = Place::new("heap-caches");
+    let program = place.compile("caches", CACHES, &["-O1", "-fno-builtin", "-pthread"]);
+    let running = Running::ready(&mut Command::new(program));
+    let walk_of = |options: &[&str]| {
+        let mut command = faultless(&["heap", "--json", "--pid", &running.pid()]);
+        let report: Value = serde_json::from_str(&text(&command.args(options).output().unwrap())).unwrap();
+        (report["walks"][0].clone(), report["remarks"].to_string())
+    };
+    let cached = |walk: &Value| walk["total"]["cached"]["bytes"].as_f64().unwrap();
+    let (at_rest, _) = walk_of(&["--stop"]);
+    assert_eq!((&at_rest["thread_caches"], &at_rest["changed_thread_caches"]), (&200.into(), &0.into()));
+    assert!(cached(&at_rest) > 30e6, "{}", cached(&at_rest));
+    for _ in 0..3 {
+        let (walk, remarks) = walk_of(&[]);
+        assert!(cached(&walk) > 0.8 * cached(&at_rest), "{} of {}", cached(&walk), cached(&at_rest));
+        assert!(walk["thread_caches"].as_u64().unwrap() >= 190, "{walk:#}");
+        assert!(!walk["remedy"].to_string().contains("Nearly all"), "{walk:#}");
+        let has_changed = walk["changed_thread_caches"] != 0;
+        assert!(!has_changed || walk["is_exact"] == false, "{walk:#}");
+        assert_eq!(remarks.contains("changed while they were read"), has_changed, "{remarks}");
+    }
+}
+
 /// Frees a large block, fills the main heap with 48 MiB in blocks of 100,000 bytes, frees all of them, and waits.
 const MAIN_TOP: &str = r#"
 #include <malloc.h>

@@ -41,6 +41,10 @@ pub trait Memory {
         true
     }
 
+    /// Lets the process go on for a moment, longer after more looks, so that a thread which changes its cache is through with that, or
+    /// waits for a processor.
+    fn let_go_on(&self, _looks: u32) {}
+
     /// Whether the walk has to end: who waits for it has waited for long enough.
     fn is_overdue(&self) -> bool {
         false

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use faultless_diagnosis::glibc_heap::walk::HeapWalk;
 use faultless_records::faultless_page::FaultlessPage;
+use faultless_records::quantity::several;
 
 /// Where the figures come from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -78,4 +79,82 @@ pub struct HeapView {
     pub faultless: Option<FaultlessHeap>,
     /// What limits the figures, in sentences.
     pub remarks: Vec<String>,
+}
+
+impl HeapView {
+    /// Threads' caches that changed under the walks.
+    #[must_use]
+    pub fn changed_caches(&self) -> usize {
+        self.walks.iter().map(|walk| walk.changed_caches).sum()
+    }
+
+    /// What those mean for the figures, as a remark.
+    #[must_use]
+    pub fn on_changed_caches(&self) -> Option<String> {
+        let changed = self.changed_caches();
+        let cure = match (&self.source, self.pid) {
+            (Source::Process(None), Some(pid)) => {
+                format!(" faultless heap --stop --pid {pid} reads them at rest.")
+            }
+            _ => String::new(),
+        };
+        (changed > 0).then(|| {
+            format!(
+                "The malloc caches of {} changed while they were read: a part of what they hold counts as in use.{cure}",
+                several(changed as u64, "thread")
+            )
+        })
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use faultless_diagnosis::glibc_heap::account::Account;
+    use faultless_diagnosis::glibc_heap::mapped::MappedBlocks;
+    use faultless_records::glibc_heap::LAYOUTS;
+
+    use super::*;
+
+    /// A process of which so many caches changed under the walk.
+    pub(crate) fn with_changed_caches(source: Source, changed_caches: usize) -> HeapView {
+        let walk = HeapWalk {
+            layout: &LAYOUTS[0],
+            parameters: None,
+            arenas: Vec::new(),
+            total: Account::default(),
+            caches: 4,
+            changed_caches,
+            mapped: MappedBlocks { resident_bytes: 100 << 20, ..MappedBlocks::default() },
+            residency_is_known: true,
+        };
+        HeapView {
+            pid: Some(7),
+            name: "server".into(),
+            source,
+            took: Duration::ZERO,
+            glibc: Some((2, 36)),
+            counted_rss_bytes: None,
+            walks: vec![walk],
+            other: None,
+            faultless: None,
+            remarks: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn caches_that_changed_are_a_remark_and_nothing_is_said_to_be_in_use() {
+        let view = with_changed_caches(Source::Process(None), 3);
+        let says = "The malloc caches of 3 threads changed while they were read";
+        let cure = "faultless heap --stop --pid 7 reads them at rest.";
+        for text in [table::text(&view, false, Some(1000)), json::json(&view)] {
+            assert!(text.contains(says) && text.contains(cure), "{text}");
+            assert!(!text.contains("Nearly all"), "{text}");
+        }
+        let stop = Stop { stood: Duration::from_secs(2), moving_threads: 0, overdue_arenas: 1 };
+        let ran_on = with_changed_caches(Source::Process(Some(stop)), 1);
+        let remark = ran_on.on_changed_caches().unwrap();
+        assert!(remark.starts_with("The malloc caches of 1 thread changed") && !remark.contains("--stop"));
+        let at_rest = table::text(&with_changed_caches(Source::Process(None), 0), false, None);
+        assert!(at_rest.contains("Nearly all") && !at_rest.contains("changed"), "{at_rest}");
+    }
 }

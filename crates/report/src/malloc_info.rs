@@ -154,6 +154,7 @@ mod tests {
             arenas: vec![main, other],
             total: Account::default(),
             caches: 0,
+            changed_caches: 0,
             mapped: MappedBlocks { blocks: 1, bytes: 1_052_672, ..MappedBlocks::default() },
             residency_is_known: true,
         };

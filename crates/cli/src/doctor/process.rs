@@ -14,6 +14,7 @@ use faultless_records::counters::Counters;
 use faultless_records::fault_recording::FaultRecording;
 use faultless_records::status;
 use faultless_report::doctor::process::{Activity, ProcessConsultation, json};
+use faultless_report::heap::HeapView;
 
 use crate::arguments::{ChurnArguments, DoctorArguments, FaultsArguments};
 use crate::failure::Failure;
@@ -47,6 +48,7 @@ pub fn consult(pid: i32, arguments: &DoctorArguments, signals: &Signals) -> Resu
     let heap = heap::process::look(&process, Manner::Running);
     let heap = heap.map_err(|failure| remarks.push(unseen("its heaps", failure))).ok();
     remarks.extend(map.remarks.iter().cloned());
+    remarks.extend(heap.as_ref().and_then(HeapView::on_changed_caches));
     let consultation = ProcessConsultation {
         pid,
         name: process.name().to_owned(),

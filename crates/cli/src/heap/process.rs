@@ -29,6 +29,9 @@ const MOST_STANDING: Duration = Duration::from_secs(2);
 /// How long it runs before it is stopped again.
 const BETWEEN_STOPS: Duration = Duration::from_millis(2);
 
+/// How long it runs between looks at a thread's cache that changes, after the first of them.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(1);
+
 /// How a process is while it is walked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Manner {
@@ -311,6 +314,10 @@ struct LiveMemory<'process> {
 impl Memory for LiveMemory<'_> {
     fn changes(&self) -> bool {
         self.until.is_none()
+    }
+
+    fn let_go_on(&self, looks: u32) {
+        std::thread::sleep(BETWEEN_LOOKS * looks);
     }
 
     fn is_overdue(&self) -> bool {

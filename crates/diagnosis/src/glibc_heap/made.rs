@@ -112,7 +112,7 @@ impl Made {
                     free.push(at);
                 }
                 Make::Fast => fast.push(at),
-                Make::Cached => cached.push(at),
+                Make::Cached => cached.push((at, *bytes)),
             }
             at += bytes;
         }
@@ -138,26 +138,31 @@ impl Made {
         self.put(after + 40, 7);
     }
 
-    /// All cached chunks have 32 bytes, so they are in the first list.
-    fn put_cache(&mut self, layout: &Layout, cache: u64, chunks: &[u64]) {
-        let lists = layout.cache.lists as u64;
-        let number = |held: u64| if layout.cache.counts_down { 7 - held } else { held };
-        for list in 0..lists {
-            let held = if list == 0 { chunks.len() as u64 } else { 0 };
-            let place = (cache + list * layout.cache.count_bytes as u64 - HEAP) as usize;
-            let count_bytes = layout.cache.count_bytes;
-            self.heap[place..place + count_bytes].copy_from_slice(&number(held).to_le_bytes()[..count_bytes]);
+    /// Chunks with their sizes, each in the list of its size.
+    fn put_cache(&mut self, layout: &Layout, cache: u64, chunks: &[(u64, u64)]) {
+        for list in 0..layout.cache.lists {
+            let fits = |(_, bytes): &&(u64, u64)| layout.cache.takes(list, *bytes);
+            let of_list: Vec<u64> = chunks.iter().filter(fits).map(|(chunk, _)| *chunk).collect();
+            self.put_number(layout, list, of_list.len() as u64);
+            let first = cache + (layout.cache.lists * layout.cache.count_bytes + list * 8) as u64;
+            let mut place = first;
+            for chunk in of_list {
+                let mangle = if place != first && layout.links_are_mangled { place >> 12 } else { 0 };
+                self.put(place, (chunk + 16) ^ mangle);
+                place = chunk + 16;
+            }
+            if place != first && layout.links_are_mangled {
+                self.put(place, place >> 12);
+            }
         }
-        let first = cache + lists * layout.cache.count_bytes as u64;
-        let mut place = first;
-        for chunk in chunks {
-            let mangle = if place != first && layout.links_are_mangled { place >> 12 } else { 0 };
-            self.put(place, (chunk + 16) ^ mangle);
-            place = chunk + 16;
-        }
-        if place != first && layout.links_are_mangled {
-            self.put(place, place >> 12);
-        }
+    }
+
+    /// What the cache says of how many blocks one of its lists holds.
+    pub fn put_number(&mut self, layout: &Layout, list: usize, held: u64) {
+        let number = if layout.cache.counts_down { 7 - held } else { held };
+        let count_bytes = layout.cache.count_bytes;
+        let place = 16 + list * count_bytes;
+        self.heap[place..place + count_bytes].copy_from_slice(&number.to_le_bytes()[..count_bytes]);
     }
 
     /// An arena whose free chunks are all in the unsorted bin.

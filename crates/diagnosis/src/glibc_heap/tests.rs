@@ -1,5 +1,6 @@
 //! The walk on heaps made here: what they hold is known, for every layout; and however they are damaged, it ends.
 
+mod changing;
 mod overdue;
 
 use faultless_records::glibc_heap::{LAYOUTS, Layout};

@@ -20,6 +20,8 @@ const LITTLE_TRAPPED: u64 = 10;
 pub fn is_in_use(walk: &HeapWalk) -> bool {
     let resident = walk.total.holding.resident_bytes + walk.mapped.resident_bytes;
     walk.residency_is_known
+        // What these hold looks as if it were in use.
+        && walk.changed_caches == 0
         && resident >= LEAST_IN_USE_BYTES
         && walk.total.trapped_bytes() < resident / LITTLE_TRAPPED
 }

@@ -8,7 +8,7 @@ use faultless_records::glibc_heap::{ArenaState, HeapInfo, Layout, Parameters};
 use super::account::{Account, Accountant, Trimming};
 use super::arenas::{self, Found, Ring};
 use super::bins::{self, Lists, Met};
-use super::caches::{self, Candidate};
+use super::caches::{Cache, Form, Readings, Traces};
 use super::chunks::{self, Chunk, Fault, Stretch};
 use super::mapped::{self, MappedBlocks};
 use super::pages::Pages;
@@ -132,6 +132,8 @@ pub struct HeapWalk {
     pub total: Account,
     /// Threads' caches with blocks in them.
     pub caches: usize,
+    /// Threads' caches that changed under the walk: a part of what they hold counts as used.
+    pub changed_caches: usize,
     /// Blocks with a mapping of their own.
     pub mapped: MappedBlocks,
     /// Whether it is known which pages have memory; otherwise all are taken for resident.
@@ -148,7 +150,7 @@ impl HeapWalk {
     /// Whether every figure is exact.
     #[must_use]
     pub fn is_exact(&self) -> bool {
-        self.arenas.iter().all(|arena| arena.flaw.is_none())
+        self.changed_caches == 0 && self.arenas.iter().all(|arena| arena.flaw.is_none())
     }
 
     /// Takes the arenas of a later walk of the same heaps that are exact there and not here. New arenas are left to the
@@ -187,15 +189,14 @@ pub fn walk(memory: &dyn Memory, areas: &[Area], ring: &Ring) -> HeapWalk {
     let mut walker = Walker {
         memory,
         areas: Cow::Borrowed(areas),
-        layout: ring.layout,
         parameters,
         pages: Pages::new(memory),
-        candidates: Vec::new(),
+        form: Form { layout: ring.layout, capacity: parameters.map(|parameters| parameters.cache_count) },
+        caches: Readings::default(),
     };
     let mut arenas: Vec<Arena> = ring.arenas.iter().map(|found| walker.steady_arena(found)).collect();
-    let capacity = parameters.map(|parameters| parameters.cache_count);
-    let caches = caches::confirm(memory, &walker.candidates, ring.layout, capacity);
-    for cache in &caches {
+    let caches = std::mem::take(&mut walker.caches).finish(memory, walker.form);
+    for cache in &caches.found {
         walker.move_cache(&mut arenas, cache);
     }
     let total = sum(&arenas);
@@ -216,7 +217,8 @@ pub fn walk(memory: &dyn Memory, areas: &[Area], ring: &Ring) -> HeapWalk {
         parameters,
         arenas,
         total,
-        caches: caches.len(),
+        caches: caches.found.len(),
+        changed_caches: caches.changed,
         mapped,
         residency_is_known,
     }
@@ -225,10 +227,10 @@ pub fn walk(memory: &dyn Memory, areas: &[Area], ring: &Ring) -> HeapWalk {
 struct Walker<'memory> {
     memory: &'memory dyn Memory,
     areas: Cow<'memory, [Area]>,
-    layout: &'static Layout,
     parameters: Option<Parameters>,
     pages: Pages<'memory>,
-    candidates: Vec<Candidate>,
+    form: Form,
+    caches: Readings,
 }
 
 /// One attempt at one arena.
@@ -237,14 +239,14 @@ struct Attempt {
     account: Account,
     heaps: Vec<Heap>,
     met: Met,
-    candidates: Vec<Candidate>,
+    traces: Traces,
     fault: Option<Fault>,
 }
 
 impl Walker<'_> {
     /// Walks an arena until its figures agree with each other.
     fn steady_arena(&mut self, found: &Found) -> Arena {
-        let mut best: Option<(Arena, Vec<Candidate>)> = None;
+        let mut best: Option<(Arena, Traces)> = None;
         let mut last = (None, 0);
         let most = if self.memory.changes() { MOST_ATTEMPTS } else { 1 };
         for attempts in 1..=most {
@@ -256,11 +258,11 @@ impl Walker<'_> {
                     if let Some(areas) = self.memory.areas() {
                         self.areas = Cow::Owned(areas);
                     }
-                    arenas::read_state(self.memory, found.address, self.layout)
+                    arenas::read_state(self.memory, found.address, self.form.layout)
                 }
             };
             let Some(state) = state else { continue };
-            let (mut arena, candidates) = self.arena(found, &state);
+            let (mut arena, traces) = self.arena(found, &state);
             if arena.flaw.is_some() && self.memory.is_overdue() {
                 arena.flaw = Some(Flaw::Overdue);
             }
@@ -272,49 +274,49 @@ impl Walker<'_> {
                 is_done || arena.account.walked_bytes() > best.account.walked_bytes()
             });
             if is_better {
-                best = Some((arena, candidates));
+                best = Some((arena, traces));
             }
             if is_done {
                 break;
             }
         }
-        let (arena, candidates) = best.unwrap_or_else(|| (unreadable(found), Vec::new()));
-        self.candidates.extend(candidates);
+        let (arena, traces) = best.unwrap_or_else(|| (unreadable(found), Traces::default()));
+        self.caches.begin(self.memory, traces, self.form);
         arena
     }
 
-    fn arena(&mut self, found: &Found, state: &ArenaState) -> (Arena, Vec<Candidate>) {
+    fn arena(&mut self, found: &Found, state: &ArenaState) -> (Arena, Traces) {
         let mut arena = unreadable(found);
         arena.threads = state.threads;
         arena.system_bytes = state.system_bytes;
         arena.max_system_bytes = state.max_system_bytes;
-        let Some((fast, fast_lists)) = bins::fast_chunks(self.memory, state, self.layout) else {
+        let Some((fast, fast_lists)) = bins::fast_chunks(self.memory, state, self.form.layout) else {
             arena.flaw = Some(Flaw::Lists);
-            return (arena, Vec::new());
+            return (arena, Traces::default());
         };
         let mut attempt = Attempt::default();
         match found.heap_alignment {
             Some(alignment) => {
                 let Some(heaps) = arenas::heaps(self.memory, state, found.address, alignment) else {
-                    return (arena, Vec::new());
+                    return (arena, Traces::default());
                 };
                 for (start, info) in heaps {
-                    let first = if start + self.layout.heap_info_bytes == found.address {
-                        start + self.layout.first_chunk()
+                    let first = if start + self.form.layout.heap_info_bytes == found.address {
+                        start + self.form.layout.first_chunk()
                     } else {
-                        start + self.layout.heap_info_bytes
+                        start + self.form.layout.heap_info_bytes
                     };
                     self.heap(&mut attempt, (start, info), first, alignment, state, &fast);
                 }
             }
             None => self.main_heap(&mut attempt, found, state, &fast),
         }
-        let lists = bins::follow(self.memory, state, found.address, self.layout, &attempt.met);
+        let lists = bins::follow(self.memory, state, found.address, self.form.layout, &attempt.met);
         arena.lists = Lists { fast: fast_lists, ..lists };
         arena.account = attempt.account;
         arena.heaps = attempt.heaps;
         arena.flaw = flaw(&arena, attempt.fault, fast.len(), state);
-        (arena, attempt.candidates)
+        (arena, attempt.traces)
     }
 
     /// A heap of a thread's arena.
@@ -377,7 +379,7 @@ impl Walker<'_> {
                 break;
             }
             let search = search.get_or_insert_with(|| {
-                let lists = bins::follow(self.memory, state, found.address, self.layout, &attempt.met);
+                let lists = bins::follow(self.memory, state, found.address, self.form.layout, &attempt.met);
                 Search::new(lists.unmet.into_iter().chain(fast.iter().copied()).chain([state.top]), known)
             });
             next = search.next(self.memory, &areas, &attempt.heaps);
@@ -398,16 +400,15 @@ impl Walker<'_> {
         limit: u64,
         trimming: Trimming,
     ) -> u64 {
-        let layout = self.layout;
         let mut window = Window::new(self.memory, stretch.end.next_multiple_of(PAGE_BYTES));
         let mut accountant =
             Accountant::new(&mut attempt.account, &mut self.pages, trimming, &mut attempt.met);
         accountant.own(start, stretch.first);
         let mut end = stretch.first;
-        let candidates = &mut attempt.candidates;
+        let (traces, form) = (&mut attempt.traces, self.form);
         let walked = chunks::walk(&mut window, stretch, |window, chunk: Chunk| {
             accountant.chunk(chunk);
-            candidates.extend(caches::candidate(window, chunk, layout));
+            traces.note(window, chunk, form);
             end = chunk.address + chunk.bytes;
         });
         if let Err(fault) = walked {
@@ -418,7 +419,7 @@ impl Walker<'_> {
     }
 
     /// Blocks in a thread's cache are free, and the cache itself is malloc's own.
-    fn move_cache(&mut self, arenas: &mut [Arena], cache: &caches::Cache) {
+    fn move_cache(&mut self, arenas: &mut [Arena], cache: &Cache) {
         if let Some(account) = account_of(arenas, cache.chunk) {
             account.used.take(cache.bytes);
             account.overhead_bytes += cache.bytes;

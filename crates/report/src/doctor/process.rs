@@ -168,10 +168,10 @@ impl ProcessConsultation {
 
     /// Whether nothing that a verdict needs was kept from us.
     fn is_seen(&self) -> bool {
-        let is_heap_seen = self
-            .heap
-            .as_ref()
-            .is_some_and(|heap| !heap.walks.is_empty() || heap.other.is_none() || heap.faultless.is_some());
+        let is_heap_seen = self.heap.as_ref().is_some_and(|heap| {
+            let is_open = !heap.walks.is_empty() || heap.other.is_none() || heap.faultless.is_some();
+            is_open && heap.changed_caches() == 0
+        });
         is_heap_seen && self.are_calls_seen()
     }
 

@@ -42,7 +42,7 @@ pub fn json(report: &HeapView) -> String {
         "walks": report.walks.iter().map(walk).collect::<Vec<_>>(),
         "other_allocator": other,
         "faultless": report.faultless.as_ref().map(faultless),
-        "remarks": report.remarks,
+        "remarks": report.remarks.iter().cloned().chain(report.on_changed_caches()).collect::<Vec<_>>(),
     });
     format!("{value:#}\n")
 }
@@ -86,6 +86,7 @@ fn walk(walk: &HeapWalk) -> Value {
         "is_exact": walk.is_exact(),
         "residency_is_known": walk.residency_is_known,
         "thread_caches": walk.caches,
+        "changed_thread_caches": walk.changed_caches,
         "mmap_threshold_bytes": walk.parameters.map(|parameters| parameters.mmap_threshold_bytes),
         "trim_threshold_bytes": walk.parameters.map(|parameters| parameters.trim_threshold_bytes),
         "remedy": remedy(walk),

@@ -8,6 +8,7 @@ use faultless_records::mappings;
 use faultless_records::memory_call::{CallKind, MemoryCall, MemoryEvent, TakenStack};
 
 use super::*;
+use crate::heap::tests::with_changed_caches;
 use crate::heap::{FaultlessHeap, Regions, Source};
 
 const MIB: u64 = 1 << 20;
@@ -258,6 +259,22 @@ fn of_an_allocator_that_tells_nothing_the_verdict_says_so() {
     heap.faultless = Some(FaultlessHeap { page, resident_bytes: 0, age: Duration::ZERO });
     assert!(verdict_of(&consultation).starts_with("leave its allocator alone: "));
     assert!(consultation.text(None).contains("3 MiB free and not given back yet"));
+}
+
+#[test]
+fn where_caches_changed_while_they_were_read_nothing_is_put_down_to_the_program() {
+    let with = |changed| {
+        let heap = Some(with_changed_caches(Source::Process(None), changed));
+        ProcessConsultation { heap, ..quiet(100, 2) }
+    };
+    assert_eq!(concerns(&with(0)), [Concern::InUse]);
+    assert!(verdict_of(&with(0)).starts_with("leave its allocator alone: the program itself uses"));
+    assert_eq!(concerns(&with(3)), []);
+    let verdict = verdict_of(&with(3));
+    assert_eq!(
+        verdict,
+        "leave its allocator alone, as far as it could be seen: nothing was found that it wastes"
+    );
 }
 
 #[test]
