@@ -103,7 +103,7 @@ pub struct MallocRecording {
     pub failed: u64,
     /// Calls that were described: what all estimates are made from.
     pub described: u64,
-    /// Descriptions that were lost.
+    /// Descriptions that were lost; by uprobes: hits of probes, whose calls are in no figure.
     pub lost: u64,
     /// Threads whose calls are in no figure.
     #[serde(default)]
@@ -154,6 +154,12 @@ impl MallocRecording {
     pub fn ends_are_known(&self) -> bool {
         let outlived: f64 = self.sizes.values().map(|lives| lives.unknown.count).sum();
         self.mechanism == MallocMechanism::Recorder || outlived < 0.5
+    }
+
+    /// Whether more was called than `functions` and the other counts say.
+    #[must_use]
+    pub fn counts_are_lower_bounds(&self) -> bool {
+        self.uncounted_threads > 0 || (self.mechanism == MallocMechanism::Uprobes && self.lost > 0)
     }
 
     /// Calls by function with those of realloc that freed a block, of which no size is told.

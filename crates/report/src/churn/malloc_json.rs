@@ -27,6 +27,7 @@ pub fn json(recording: &MallocRecording) -> String {
         "failed": recording.failed,
         "described": recording.described,
         "lost": recording.lost,
+        "counts_are_lower_bounds": recording.counts_are_lower_bounds(),
         "uncounted_threads": recording.uncounted_threads,
         "peak_live_bytes": recording.most_live_bytes(),
         "held_at_peak": held_at_peak(recording),

@@ -58,8 +58,9 @@ fn bytes(number: f64) -> String {
 fn heading(recording: &MallocRecording) -> String {
     let all = calls(recording);
     let text = format!(
-        "{}: {} of malloc and its family in {} s ({} a second), {}{}; seen by {}\n",
+        "{}: {}{} of malloc and its family in {} s ({} a second), {}{}; seen by {}\n",
         plain_subject(&recording.subject),
+        if recording.counts_are_lower_bounds() { "at least " } else { "" },
         several(all, "call"),
         seconds_of(recording.observed_s()),
         rate(all as f64, recording.observed_s()),
@@ -379,6 +380,10 @@ fn exactness(recording: &MallocRecording) -> String {
         count(allocations)
     );
     match (recording.uncounted_threads, is_complete(recording)) {
+        (0, false) if recording.counts_are_lower_bounds() => {
+            "Calls and bytes are those that were seen: there were more. The callers' shares are estimated, from one call chain in 17."
+                .to_owned()
+        }
         (0, true) if recording.mechanism == MallocMechanism::Uprobes => {
             let seen = match recording.ends_are_known() {
                 true => "Every call while the probes were set was seen".to_owned(),
@@ -398,6 +403,20 @@ fn exactness(recording: &MallocRecording) -> String {
     }
 }
 
+/// What was lost, and what that means for the figures.
+fn lost(recording: &MallocRecording) -> String {
+    match recording.mechanism {
+        MallocMechanism::Recorder => format!(
+            "{} without room; the estimates make up for that, except for what lived at once before the end.",
+            several(recording.lost, "description")
+        ),
+        MallocMechanism::Uprobes => format!(
+            "{} of probes, which came faster than they can be read: nothing makes up for the calls that they were. `faultless churn --malloc -- CMD`, which begins with the program, counts every call.",
+            several(recording.lost, "hit")
+        ),
+    }
+}
+
 fn limits(recording: &MallocRecording) -> String {
     let mut text = String::new();
     let all = calls(recording);
@@ -414,11 +433,7 @@ fn limits(recording: &MallocRecording) -> String {
         );
     }
     if recording.lost > 0 {
-        let _ = writeln!(
-            text,
-            "Lost: {} without room; the estimates make up for that, except for what lived at once before the end.",
-            several(recording.lost, "description")
-        );
+        let _ = writeln!(text, "Lost: {}", lost(recording));
     }
     for remark in &recording.remarks {
         let _ = writeln!(text, "Not seen: {}", plain(remark));

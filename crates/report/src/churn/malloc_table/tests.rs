@@ -3,7 +3,7 @@
 use super::*;
 use faultless_diagnosis::churn::circumstances::MallocCircumstances;
 use faultless_diagnosis::churn::malloc_tally::MallocTally;
-use faultless_records::malloc_event::{Allocated, MallocEvent};
+use faultless_records::malloc_event::{Allocated, CallCount, MallocEvent, RingCounts};
 
 fn block() -> Allocated {
     Allocated {
@@ -89,6 +89,26 @@ fn figures_that_lack_threads_are_not_said_to_be_exact() {
     };
     assert!(of(0).starts_with("Calls and bytes by function and size are exact; "), "{}", of(0));
     assert!(of(3).starts_with("The calls of 3 threads are in no figure; the rest is estimated"), "{}", of(3));
+}
+
+#[test]
+fn what_probes_lost_is_made_up_for_by_nothing_and_the_figures_are_said_to_be_too_low() {
+    let of = |mechanism, lost| {
+        let mut tally = MallocTally::default();
+        tally.take(0, &MallocEvent::Allocated(block()), None);
+        let call = CallCount { function: MallocFunction::Malloc, class: 6, calls: 1, bytes: 100 };
+        let counts = RingCounts { calls: vec![call], dropped: lost, ..RingCounts::default() };
+        tally.set_counts(0, 1, vec![counts]);
+        text(&tally.finish(circumstances(mechanism)), None)
+    };
+    let (all, some) = (of(MallocMechanism::Uprobes, 0), of(MallocMechanism::Uprobes, 5));
+    assert!(!all.contains("at least 1 call") && all.contains("was seen; only the callers' shares"), "{all}");
+    assert!(some.contains(": at least 1 call of malloc and its family in "), "{some}");
+    assert!(some.contains("\nCalls and bytes are those that were seen: there were more. "), "{some}");
+    assert!(some.contains("\nLost: 5 hits of probes, ") && !some.contains("exact"), "{some}");
+    assert!(some.contains("`faultless churn --malloc -- CMD`, which begins with the program"), "{some}");
+    let recorder = of(MallocMechanism::Recorder, 5);
+    assert!(recorder.contains("by function and size are exact; ") && !recorder.contains("at least 1 call"));
 }
 
 #[test]
