@@ -4,7 +4,7 @@
 use std::ffi::CString;
 use std::fs::{self, File};
 use std::io::{self, Read};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 
 use faultless_records::permission::{Answer, Attempt, Mechanism, Permissions, Rights, Subject};
@@ -13,13 +13,14 @@ use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::libc;
 use nix::sys::ptrace;
-use nix::unistd::{ForkResult, Pid, fork, geteuid, pipe2};
+use nix::unistd::{ForkResult, fork, geteuid, pipe2};
 
 use crate::memory_call_trace::Sight;
 use crate::perf::{self, Access, PerfError};
 use crate::process::{Process, ProcessError};
 use crate::process_events::ProcessEvents;
 use crate::process_list::{self, Candidate};
+use crate::sleeper::Sleeper;
 use crate::trap_cost;
 
 /// Files of `/proc/PID` that are opened, and what each stands for.
@@ -318,38 +319,6 @@ fn connector() -> Attempt {
         Err(refused) => (refused.answer, refused.reason),
     };
     attempt(Mechanism::ProcessConnector, Subject::Machine, answer, evidence)
-}
-
-/// A child that does nothing until it is dropped.
-struct Sleeper {
-    pid: Pid,
-    wake: Option<OwnedFd>,
-}
-
-impl Sleeper {
-    fn start() -> io::Result<Self> {
-        let (read, write) = pipe2(OFlag::O_CLOEXEC)?;
-        // SAFETY: the child calls only async-signal-safe functions.
-        match unsafe { fork()? } {
-            ForkResult::Child => {
-                drop(write);
-                let mut byte = 0_u8;
-                // SAFETY: the descriptor is open, and the byte lives through the call; _exit never returns.
-                unsafe {
-                    libc::read(read.as_raw_fd(), (&raw mut byte).cast(), 1);
-                    libc::_exit(0)
-                }
-            }
-            ForkResult::Parent { child } => Ok(Self { pid: child, wake: Some(write) }),
-        }
-    }
-}
-
-impl Drop for Sleeper {
-    fn drop(&mut self) {
-        self.wake = None;
-        let _ = nix::sys::wait::waitpid(self.pid, None);
-    }
 }
 
 /// A child that opens these files of another child and attaches to it: for each the number of the error, 0 for success.

@@ -4,6 +4,7 @@
 //! A probe costs the program some microseconds, so a program that calls malloc often is looked at in windows, with pauses that
 //! keep the cost to about a tenth of the time.
 
+mod anchor;
 mod decoder;
 
 use std::collections::HashSet;
@@ -16,10 +17,13 @@ use faultless_records::malloc_event::{MallocEvent, RingCounts};
 use faultless_records::perf_record::{Content, PerfRecord, Sample};
 use faultless_records::quantity::several;
 
+use crate::clock::nanoseconds;
 use crate::perf::{Event, PerfError, Plan, Sampling, Scope, Session, What, cpus};
 use crate::probe_points::{Place, ProbePoints};
 use crate::process::{Process, ProcessError};
 use crate::signals::Signals;
+use crate::urgency::Urgency;
+use anchor::Anchor;
 use decoder::Decoder;
 
 /// The functions, in the order of their offsets in [`Allocator`].
@@ -30,13 +34,16 @@ const FREE: usize = 5;
 const REALLOC: usize = 2;
 
 /// The part of the time that the probes may take.
-const SHARE: f64 = 0.1;
+pub const SHARE: f64 = 0.1;
 
 /// A window has the first of these lengths at least. It is twice as long as it takes to set the probes and to remove them, which slows
 /// the process, too, while nobody looks; but the second is enough.
 const WINDOW: Duration = Duration::from_millis(50);
 const LONG_WINDOW: Duration = Duration::from_secs(2);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// To set them may take no longer: the process runs into those that are set already, all the time.
+const LONGEST_SETTING: Duration = Duration::from_secs(5);
 
 /// Between two looks into the buffers.
 const TURN: Duration = Duration::from_millis(10);
@@ -83,10 +90,11 @@ pub struct Looked {
     pub elapsed: Duration,
     /// Time in which probes were set and removed: the process runs into those that are set, and nobody counts.
     pub changing: Duration,
-    /// Exact counts, as a recorder has them.
+    /// Counts as a recorder has them, exact where nothing was dropped; `dropped`: hits of probes that are in no other figure.
     pub counts: RingCounts,
-    /// Probes that the process hit.
-    pub hits: u64,
+    /// What the probes cost the process, in nanoseconds of processor time: in the windows, and at the same rate while they are set and
+    /// removed.
+    pub cost_ns: f64,
     /// What the processes called that it started meanwhile, which is in no other figure.
     pub elsewhere: CallsElsewhere,
     /// Why call chains were not taken, in some window at least.
@@ -117,7 +125,9 @@ pub fn follow(
     observer: &mut dyn Observer,
 ) -> Result<Looked, String> {
     let places = places(allocator);
+    let _urgency = Urgency::begin();
     let named = ProbePoints::name(&allocator.file, &in_file(allocator, &places));
+    let _anchor = named.as_ref().ok().and_then(Anchor::hold);
     let decoder = Decoder::new(process.pid(), places);
     let (began, looked) = (None, Looked::default());
     let (setting, removing) = (Duration::ZERO, None);
@@ -125,7 +135,7 @@ pub fn follow(
         Look { process, signals, limit, cost_per_hit_ns, began, setting, removing, decoder, looked };
     loop {
         let setting = Instant::now();
-        let opened = open_window(allocator, &named, process)?;
+        let opened = open_window(allocator, &named, process, setting + LONGEST_SETTING)?;
         look.setting = setting.elapsed();
         look.looked.changing += look.setting;
         let Some(window) = opened else {
@@ -139,7 +149,8 @@ pub fn follow(
         }
     }
     let Look { decoder, mut looked, .. } = look;
-    (looked.hits, looked.counts) = (decoder.hits - decoder.elsewhere.hits, decoder.counts);
+    looked.cost_ns *= 1.0 - decoder.elsewhere.hits as f64 / decoder.hits.max(1) as f64;
+    looked.counts = decoder.counts;
     looked.elsewhere = decoder.elsewhere;
     Ok(looked)
 }
@@ -184,7 +195,6 @@ impl Look<'_> {
         observer.removes_probes(self.decoder.calls);
         let length = window.elapsed();
         self.looked.observed += length;
-        self.decoder.counts.dropped += calls.lost() + u64::from(self.decoder.is_held_back);
         self.decoder.is_held_back = false;
         if ends {
             // Before the probes are removed, which takes its time.
@@ -194,12 +204,14 @@ impl Look<'_> {
         drop((calls, chains));
         self.removing = Some(removing.elapsed());
         self.looked.changing += removing.elapsed();
+        let cost = self.cost(length, hits_before);
+        self.looked.cost_ns += cost.share * nanoseconds(cost.length + cost.changing) as f64;
         if ends {
             return Ok(None);
         }
         observer.lose_sight();
         self.decoder.forget();
-        let pause = self.cost(length, hits_before).pause().min(LONGEST_PAUSE);
+        let pause = cost.pause().min(LONGEST_PAUSE);
         let left = self.limit.map(|limit| (began + limit).saturating_duration_since(now));
         Ok(Some(left.map_or(pause, |left| pause.min(left))))
     }
@@ -208,12 +220,14 @@ impl Look<'_> {
     fn cost(&self, length: Duration, hits_before: u64) -> WindowCost {
         let cost_ns = (self.decoder.hits - hits_before) as f64 * self.cost_per_hit_ns;
         let changing = self.setting + self.removing.unwrap_or(self.setting);
-        WindowCost { length, changing, share: cost_ns / length.as_nanos().max(1) as f64 }
+        // Where every CPU is busy with probes each costs less than it was measured to, and there is no more time than that.
+        let share = (cost_ns / length.as_nanos().max(1) as f64).min(cpus() as f64);
+        WindowCost { length, changing, share }
     }
 
-    /// Pauses. Whether it ends with that.
+    /// Pauses. Whether it ends with that: no window begins behind the end.
     fn ends_in(&mut self, pause: Duration) -> Result<bool, String> {
-        let ends = self.is_interrupted_in(pause)? || self.is_over(Instant::now());
+        let ends = self.is_interrupted_in(pause)? || self.is_over(Instant::now() + self.setting);
         if let Some(began) = self.began.filter(|_| ends) {
             self.looked.elapsed = began.elapsed();
         }
@@ -265,6 +279,7 @@ fn open_window(
     allocator: &Allocator,
     named: &Result<ProbePoints, String>,
     process: &Process,
+    latest: Instant,
 ) -> Result<Option<Window>, String> {
     let points = named.as_ref().ok();
     let plans = [
@@ -274,8 +289,8 @@ fn open_window(
     let events: usize = plans.iter().map(|plan| plan.events.len()).sum();
     let open = |threads: &[i32]| {
         let [calls, chains] = plans;
-        let calls = Session::open(calls, threads)?;
-        let chains = Session::open(chains, threads);
+        let calls = Session::open_until(calls, threads, Some(latest))?;
+        let chains = Session::open_until(chains, threads, Some(latest));
         calls.start()?;
         chains.iter().try_for_each(Session::start)?;
         Ok::<_, PerfError>((calls, chains))
@@ -295,6 +310,10 @@ fn open_window(
     match open(&threads) {
         // Its end has several faces.
         Err(PerfError::Ended(_)) => Ok(None),
+        Err(PerfError::Late) => Err(format!(
+            "its {} run into the first ones and leave no CPU to set the others; CAP_SYS_NICE would let us go first, and churn --malloc -- CMD needs no probes",
+            several(threads.len() as u64, "thread")
+        )),
         Err(_) if ends(process) => Ok(None),
         opened => opened.map(Some).map_err(|error| error.to_string()),
     }
@@ -374,12 +393,23 @@ mod tests {
     }
 
     #[test]
+    fn probes_that_take_too_long_to_set_are_given_up_with_what_would_help() {
+        let process = Process::open(std::process::id().cast_signed()).unwrap();
+        let allocator = Allocator { file: File::open("/dev/null").unwrap(), offsets: vec![Some(0); 6] };
+        let unnamed = Err("no tracefs".to_owned());
+        let latest = Instant::now() - Duration::from_millis(1);
+        let Err(reason) = open_window(&allocator, &unnamed, &process, latest) else { panic!("in no time") };
+        assert!(reason.contains("leave no CPU") && reason.contains("churn --malloc -- CMD"), "{reason}");
+    }
+
+    #[test]
     fn probes_for_a_process_that_has_ended_are_no_failure_and_for_one_that_lives_they_are() {
         let mut child = Command::new("sleep").arg("100").spawn().unwrap();
         let process = Process::open(child.id().cast_signed()).unwrap();
         let allocator = Allocator { file: File::open("/dev/null").unwrap(), offsets: vec![Some(0); 6] };
         let unnamed = Err("no tracefs".to_owned());
-        let open_window = |process| open_window(&allocator, &unnamed, process);
+        let latest = Instant::now() + LONGEST_SETTING;
+        let open_window = |process| open_window(&allocator, &unnamed, process, latest);
         assert!(open_window(&process).is_err(), "no such function");
         child.kill().unwrap();
         while process.is_alive() {

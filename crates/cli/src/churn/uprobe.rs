@@ -9,7 +9,7 @@ use faultless_probe::clock::{nanoseconds, own_processor_time, unix_s};
 use faultless_probe::process::Process;
 use faultless_probe::signals::Signals;
 use faultless_probe::trap_cost;
-use faultless_probe::uprobe::{self, Allocator, CallsElsewhere, FUNCTIONS, Looked, Observer};
+use faultless_probe::uprobe::{self, Allocator, CallsElsewhere, FUNCTIONS, Looked, Observer, SHARE};
 use faultless_records::malloc_event::MallocEvent;
 use faultless_records::malloc_recording::{MallocCost, MallocMechanism, MallocRecording};
 use faultless_records::perf_record::{PerfRecord, Sample};
@@ -23,6 +23,9 @@ use crate::churn::no_callers;
 use crate::failure::Failure;
 use crate::observing_progress::{Elsewhere, ObservingProgress};
 use crate::subject;
+
+/// A tenth of the time is about that up to so many times as much.
+const MUCH_LONGER: f64 = 1.5;
 
 /// Looks at a process that runs already.
 ///
@@ -62,11 +65,7 @@ pub fn look_at_process(
         ending: None,
         mechanism: MallocMechanism::Uprobes,
         observed_ns: nanoseconds(looked.observed),
-        cost: MallocCost {
-            counting_ns: looked.hits as f64 * cost_per_hit_ns,
-            describing_ns: 0.0,
-            tool_ns: tool.as_nanos() as f64,
-        },
+        cost: MallocCost { counting_ns: looked.cost_ns, describing_ns: 0.0, tool_ns: tool.as_nanos() as f64 },
         stacks: sums.stacks.into_names(|_| false),
         remarks,
     }))
@@ -79,14 +78,22 @@ fn remarks(looked: &Looked, unseen: Vec<String>) -> Vec<String> {
         "posix_memalign, which answers elsewhere than in a register, jemalloc's own functions (mallocx), and calls inside the allocator's own library".to_owned(),
     ];
     if looked.elapsed > looked.observed + Duration::from_millis(100) {
+        let elapsed_s = looked.elapsed.as_secs_f64();
+        let cost = match looked.cost_ns / 1e9 / SHARE {
+            needed_s if needed_s <= elapsed_s * MUCH_LONGER => {
+                "so that they cost the program no more than about a tenth of the time".to_owned()
+            }
+            needed_s => format!(
+                "so that they cost the program less, but to set them once costs more than a tenth of so short a time (--for {needed_s:.0}s would be long enough)"
+            ),
+        };
         remarks.push(format!(
-            "{:.1} s of {:.1} s: the probes are taken out in between, so that they cost the program no more than about a tenth of the time; rates are those of the windows, in which the probes slow the program: without them it calls more often",
+            "{:.1} s of {elapsed_s:.1} s: the probes are taken out in between, {cost}; rates are those of the windows, in which the probes slow the program: without them it calls more often",
             (looked.elapsed - looked.observed).as_secs_f64(),
-            looked.elapsed.as_secs_f64()
         ));
     }
     remarks.push(format!(
-        "what it calls while the probes come and go. To set and to remove them took {:.2} s, in which they slow the program, too: that cost is in no figure",
+        "what it calls while the probes come and go. To set and to remove them took {:.2} s, in which they slow the program, too: what that costs is estimated from the windows",
         looked.changing.as_secs_f64()
     ));
     remarks.extend(calls_elsewhere(&looked.elsewhere));
@@ -165,5 +172,21 @@ impl Observer for Sums {
     fn removes_probes(&mut self, calls: u64) {
         let calls = several(calls, "call");
         self.progress.show(&format!("{calls} of malloc and its family; the kernel removes the probes"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_look_that_was_too_short_for_what_it_cost_is_said_to_be() {
+        let of = |cost_ns: f64| {
+            let (observed, elapsed) = (Duration::from_millis(200), Duration::from_secs(3));
+            remarks(&Looked { observed, elapsed, cost_ns, ..Looked::default() }, Vec::new()).join("\n")
+        };
+        let (cheap, dear) = (of(0.4e9), of(1.2e9));
+        assert!(cheap.contains("no more than about a tenth of the time"), "{cheap}");
+        assert!(dear.contains("(--for 12s would be long enough)") && !dear.contains("no more"), "{dear}");
     }
 }

@@ -36,6 +36,8 @@ pub enum PerfError {
         /// `kernel.perf_event_mlock_kb`.
         limit_kib: Option<u64>,
     },
+    /// It was not opened in the time that it may take.
+    Late,
     /// More files than the limit allows.
     Files {
         /// How many the session needs.
@@ -118,6 +120,7 @@ impl fmt::Display for PerfError {
                 write!(out, "this kernel shows no uprobes (CONFIG_UPROBE_EVENTS, /sys mounted): {reason}")
             }
             Self::Ended(pid) => write!(out, "process {pid} has ended"),
+            Self::Late => write!(out, "to begin took too long"),
             Self::LockedMemory { limit_kib } => {
                 let limit = limit_kib.map_or("unknown".into(), |limit| limit.to_string());
                 write!(

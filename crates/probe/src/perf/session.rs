@@ -5,6 +5,7 @@ use std::fs;
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::time::Instant;
 
 use faultless_records::perf_record::{self, News, PerfRecord};
 use nix::errno::Errno;
@@ -69,8 +70,16 @@ impl Session {
     /// # Errors
     /// [`PerfError`]; a thread that has ended meanwhile is none, unless it is the only one.
     pub fn open(plan: Plan, threads: &[i32]) -> Result<Self, PerfError> {
+        Self::open_until(plan, threads, None)
+    }
+
+    /// The same, up to a moment at the latest: where the process is slowed already by what is opened first.
+    ///
+    /// # Errors
+    /// [`PerfError::Late`], and as [`open`](Self::open).
+    pub fn open_until(plan: Plan, threads: &[i32], latest: Option<Instant>) -> Result<Self, PerfError> {
         let cpus = online_cpus();
-        let sampled = plan.sampled();
+        let most = if plan.sampled() == 0 { usize::MAX } else { RECORD_BUFFER_BYTES };
         file_limit::raise();
         let of_threads = threads.len() * plan.files_a_thread(cpus.len());
         let of_buffers = BUFFERS_A_CPU * cpus.len();
@@ -82,11 +91,7 @@ impl Session {
             buffers: Vec::new(),
             places: HashMap::new(),
             buffer_bytes,
-            record_buffer_bytes: if sampled == 0 {
-                buffer_bytes
-            } else {
-                buffer_bytes.min(RECORD_BUFFER_BYTES)
-            },
+            record_buffer_bytes: buffer_bytes.min(most),
             abilities: Abilities { has_build_ids: true, tells_lost: true },
             held_back: Vec::new(),
             is_crowded: false,
@@ -95,7 +100,9 @@ impl Session {
             scratch: Vec::new(),
         };
         for thread in threads {
+            let is_late = latest.is_some_and(|latest| Instant::now() > latest);
             match session.open_thread(*thread, &cpus) {
+                _ if is_late => return Err(PerfError::Late),
                 Err(PerfError::Ended(_)) if threads.len() > 1 => {}
                 Err(PerfError::Files { .. }) => return Err(PerfError::Files { needed }),
                 result => result?,

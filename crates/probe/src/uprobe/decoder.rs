@@ -29,7 +29,7 @@ pub struct Decoder {
     /// Blocks by address.
     live: HashMap<u64, u64>,
     next_id: u64,
-    /// The kernel left calls out, because they came too often for its limit.
+    /// The kernel left calls out, because they came too often for its limit or for the buffers.
     pub is_held_back: bool,
 }
 
@@ -58,8 +58,12 @@ impl Decoder {
         for (is_chain, record) in records {
             let sample = match &record.news {
                 News::Sample(sample) => sample,
-                News::Throttled => {
-                    self.is_held_back |= !is_chain;
+                News::Throttled if !is_chain => {
+                    self.lose(0, observer);
+                    continue;
+                }
+                News::Lost(hits) if !is_chain => {
+                    self.lose(*hits, observer);
                     continue;
                 }
                 _ => continue,
@@ -79,6 +83,16 @@ impl Decoder {
                 None => {}
             }
         }
+    }
+
+    /// So many hits were left out, which cost the process as much as others; 0: it is not known how many. Which of the calls that have
+    /// begun go on, and which blocks live, is not known behind them.
+    fn lose(&mut self, hits: u64, observer: &mut dyn Observer) {
+        self.is_held_back = true;
+        self.hits += hits;
+        self.counts.dropped += hits.max(1);
+        self.forget();
+        observer.lose_sight();
     }
 
     /// What a child frees are copies of its own, at addresses where the process may have blocks.
@@ -190,7 +204,7 @@ impl Decoder {
         }
     }
 
-    /// Nothing is known of what happens in a pause.
+    /// Nothing is known of what happens in a pause, or was left out.
     pub fn forget(&mut self) {
         self.open.clear();
         self.chains.clear();
@@ -253,6 +267,27 @@ mod tests {
         decoder.take_chain(1, &record(21), &sample([0, 100], 0), &mut seen);
         decoder.take(3, &record(22), &sample([0; 2], 0x20), &mut seen);
         assert_eq!(seen.chains.pop(), Some(Some(21)));
+    }
+
+    #[test]
+    fn hits_that_were_left_out_cost_as_much_and_no_call_is_taken_for_another() {
+        let mut decoder = Decoder::new(1, vec![(0, false), (0, true)]);
+        let mut seen = Seen::default();
+        decoder.take(0, &record(1), &sample([100, 0], 0), &mut seen);
+        decoder.lose(7, &mut seen);
+        assert!(decoder.is_held_back);
+        assert_eq!((decoder.hits, decoder.counts.dropped), (7, 7));
+        // The return of a call whose entry was left out, then a whole call.
+        decoder.take(1, &record(2), &sample([0; 2], 0x10), &mut seen);
+        decoder.take(0, &record(3), &sample([200, 0], 0), &mut seen);
+        decoder.take(1, &record(4), &sample([0; 2], 0x10), &mut seen);
+        let size = |event: &MallocEvent| match event {
+            MallocEvent::Allocated(block) => block.size_bytes,
+            _ => 0,
+        };
+        assert_eq!(seen.events.iter().map(size).collect::<Vec<_>>(), [200]);
+        decoder.lose(0, &mut seen);
+        assert_eq!((decoder.hits, decoder.counts.dropped), (7, 8), "nobody knows how many");
     }
 
     #[test]
