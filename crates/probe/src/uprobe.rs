@@ -97,6 +97,8 @@ pub struct Looked {
     pub cost_ns: f64,
     /// What the processes called that it started meanwhile, which is in no other figure.
     pub elsewhere: CallsElsewhere,
+    /// Why there was no further window.
+    pub cut_short: Option<String>,
     /// Why call chains were not taken, in some window at least.
     pub chains_refused: Option<String>,
 }
@@ -135,7 +137,14 @@ pub fn follow(
         Look { process, signals, limit, cost_per_hit_ns, began, setting, removing, decoder, looked };
     loop {
         let setting = Instant::now();
-        let opened = open_window(allocator, &named, process, setting + LONGEST_SETTING)?;
+        let opened = match open_window(allocator, &named, process, setting + LONGEST_SETTING) {
+            // What was seen so far stands.
+            Err(reason) if look.began.is_some() => {
+                look.looked.cut_short = Some(reason);
+                None
+            }
+            opened => opened?,
+        };
         look.setting = setting.elapsed();
         look.looked.changing += look.setting;
         let Some(window) = opened else {

@@ -96,6 +96,9 @@ fn remarks(looked: &Looked, unseen: Vec<String>) -> Vec<String> {
         "what it calls while the probes come and go. To set and to remove them took {:.2} s, in which they slow the program, too: what that costs is estimated from the windows",
         looked.changing.as_secs_f64()
     ));
+    remarks.extend(
+        looked.cut_short.as_ref().map(|reason| format!("what came behind the last window: {reason}")),
+    );
     remarks.extend(calls_elsewhere(&looked.elsewhere));
     remarks.extend(unseen);
     remarks.extend(looked.chains_refused.as_deref().map(no_callers));
@@ -180,13 +183,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_look_that_was_too_short_for_what_it_cost_is_said_to_be() {
+    fn a_look_that_was_too_short_for_what_it_cost_or_ended_early_is_said_to_be() {
         let of = |cost_ns: f64| {
             let (observed, elapsed) = (Duration::from_millis(200), Duration::from_secs(3));
             remarks(&Looked { observed, elapsed, cost_ns, ..Looked::default() }, Vec::new()).join("\n")
         };
         let (cheap, dear) = (of(0.4e9), of(1.2e9));
         assert!(cheap.contains("no more than about a tenth of the time"), "{cheap}");
+        let cut_short = Some("no more files may be open".to_owned());
+        let remarks = remarks(&Looked { cut_short, ..Looked::default() }, Vec::new()).join("\n");
+        assert!(remarks.contains("what came behind the last window: no more files"));
         assert!(dear.contains("(--for 12s would be long enough)") && !dear.contains("no more"), "{dear}");
     }
 }
