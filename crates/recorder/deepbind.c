@@ -132,7 +132,12 @@ static void *nowhere(const char *path, int mode)
 __attribute__((used, visibility("hidden"))) uintptr_t before_dlopen(int mode)
 {
     static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;
-    static int is_led;
+    static _Atomic int is_led;
+    static _Atomic uintptr_t known;
+    /* A look takes the loader's lock, and a child that is forked meanwhile waits for that without end: so one look. */
+    uintptr_t next = known;
+    if (next && (is_led || !(mode & RTLD_DEEPBIND)))
+        return next;
     struct view view = {0};
     if (mode & RTLD_DEEPBIND) {
         /* From now on libc's names lead here: what is behind us must have been found. */
@@ -141,6 +146,7 @@ __attribute__((used, visibility("hidden"))) uintptr_t before_dlopen(int mode)
         view.is_to_lead = !is_led;
     }
     dl_iterate_phdr(visit, &view);
+    known = view.next_dlopen;
     if (mode & RTLD_DEEPBIND) {
         is_led = !view.is_to_lead;
         pthread_mutex_unlock(&one_at_a_time);

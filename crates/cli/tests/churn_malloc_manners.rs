@@ -1,0 +1,66 @@
+//! What programs may do under the recorder of `faultless churn --malloc`, through the real program.
+#![allow(clippy::unwrap_used, reason = "a test stops at the first thing that is not as it should be")]
+
+mod place;
+mod tool;
+
+use place::Place;
+use serde_json::Value;
+use tool::{errors, json};
+
+const HEAD: &str = "
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+enum { CANNOT_BE_TRIED = 77 };
+";
+
+/// What is said of a program of this code, which ends by itself; none where it cannot try here what it is about.
+fn report(name: &str, body: &str) -> Option<Value> {
+    let place = Place::new(name);
+    let options = ["-O1", "-w", "-fno-builtin", "-pthread"];
+    let program = place.compile(name, &format!("{HEAD}{body}"), &options);
+    let output = tool::faultless(&["churn", "--malloc", "--json", "--", &program]).output().unwrap();
+    assert!(output.status.success(), "{}", errors(&output));
+    let report = json(&output);
+    if report["exit_status"] == 77 {
+        faultless_skipped::skipped(format_args!("{name}: not here"));
+        return None;
+    }
+    assert_eq!(report["exit_status"], 0, "{report}");
+    Some(report)
+}
+
+#[test]
+fn children_that_are_forked_while_a_library_is_opened_can_open_one() {
+    // Of one that is there already the loader takes no lock that a child would find locked.
+    report(
+        "opening",
+        "static void *open_again(void *unused) {
+            for (;;) dlopen(\"libc.so.6\", RTLD_NOW | RTLD_NOLOAD);
+        }
+        int main(void) {
+            pthread_t thread;
+            if (!dlopen(\"libc.so.6\", RTLD_NOW | RTLD_NOLOAD)) return 1;
+            for (int i = 0; i < 4; i++) pthread_create(&thread, 0, open_again, 0);
+            for (int i = 0; i < 150; i++) {
+                if (fork() == 0) {
+                    alarm(20);
+                    _exit(!dlopen(\"libc.so.6\", RTLD_NOW | RTLD_NOLOAD));
+                }
+                int status;
+                if (wait(&status) < 0 || status != 0) _exit(2);
+            }
+            _exit(0);
+        }",
+    );
+}
