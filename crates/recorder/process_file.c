@@ -15,6 +15,8 @@
 #define MADV_WIPEONFORK 18
 #endif
 
+enum { LARGEST_PAGE = 1 << 16 };
+
 struct own *own;
 _Atomic uint32_t generation;
 
@@ -88,16 +90,27 @@ static uint64_t measure_fast(struct ring *ring, struct tracked (*tracked)[WAYS])
     return best * 1000 / ROUNDS / 2;
 }
 
+/* What has room becomes accessible: whoever locks all memory (mlockall) brings no more of the file in. */
+static int open_to_us(void *memory, uint64_t bytes)
+{
+    return mprotect(memory, bytes, PROT_READ | PROT_WRITE) == 0;
+}
+
 /* The new file, in memory. Room is made for one ring now and for the others when they are needed. */
 static uint8_t *map_file(void)
 {
     uint8_t *memory = MAP_FAILED;
+    uint64_t first_bytes = PAGE + sizeof(struct ring);
     int file = open_file(rings_path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW);
     if (file < 0)
         return MAP_FAILED;
-    if (syscall(SYS_ftruncate, file, FILE_BYTES) == 0 && make_room(file, 0, PAGE + sizeof(struct ring)))
-        memory = mmap(NULL, FILE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file, 0);
+    if (syscall(SYS_ftruncate, file, FILE_BYTES) == 0 && make_room(file, 0, first_bytes))
+        memory = mmap(NULL, FILE_BYTES, PROT_NONE, MAP_SHARED | MAP_NORESERVE, file, 0);
     close_file(file);
+    if (memory != MAP_FAILED && !open_to_us(memory, first_bytes)) {
+        munmap(memory, FILE_BYTES);
+        return MAP_FAILED;
+    }
     return memory;
 }
 
@@ -165,6 +178,11 @@ int begin_file(void)
 
 int make_room_in_file(uint64_t at, uint64_t bytes)
 {
+    /* From the beginning of a page, however large pages are. */
+    uint64_t before = at % LARGEST_PAGE;
+    uint8_t *memory = (uint8_t *)own->head + at - before;
+    if (!open_to_us(memory, before + bytes))
+        return 0;
     int file = open_file(rings_path, O_RDWR | O_NOFOLLOW);
     int has_room = file >= 0 && make_room(file, at, bytes);
     close_file(file);

@@ -40,6 +40,17 @@ fn report(name: &str, body: &str) -> Option<Value> {
     Some(report)
 }
 
+/// Calls of malloc for blocks from `bytes` to twice that.
+fn calls(report: &Value, bytes: u64) -> u64 {
+    let functions = report["functions"].as_array().unwrap();
+    let malloc = functions.iter().find(|entry| entry["function"] == "malloc").unwrap();
+    let sizes = malloc["sizes"].as_array().unwrap();
+    sizes
+        .iter()
+        .find(|entry| entry["from_bytes"] == bytes)
+        .map_or(0, |entry| entry["calls"].as_u64().unwrap())
+}
+
 #[test]
 fn children_that_are_forked_while_a_library_is_opened_can_open_one() {
     // Of one that is there already the loader takes no lock that a child would find locked.
@@ -63,4 +74,27 @@ fn children_that_are_forked_while_a_library_is_opened_can_open_one() {
             _exit(0);
         }",
     );
+}
+
+#[test]
+fn a_program_that_locks_its_memory_has_no_more_of_it_than_it_uses() {
+    report(
+        "locks",
+        "static long resident_pages(void) {
+            long all, resident = -1;
+            FILE *file = fopen(\"/proc/self/statm\", \"r\");
+            if (file) fscanf(file, \"%ld %ld\", &all, &resident);
+            return resident;
+        }
+        static void *work(void *unused) { for (int i = 0; i < 100; i++) free(malloc(3000)); return unused; }
+        int main(void) {
+            pthread_t thread;
+            free(malloc(3000));
+            if (mlockall(MCL_CURRENT | MCL_FUTURE)) return CANNOT_BE_TRIED;
+            if (pthread_create(&thread, 0, work, 0) || pthread_join(thread, 0)) return 1;
+            long pages = resident_pages();
+            return pages < 0 || pages > (100 << 20) / sysconf(_SC_PAGESIZE);
+        }",
+    )
+    .inspect(|report| assert_eq!(calls(report, 2048), 101, "{report}"));
 }
