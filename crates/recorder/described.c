@@ -110,7 +110,13 @@ COLD void describe_free(struct ring *ring, uint64_t id, int is_by_realloc)
 {
     struct own *mine = own;
     struct freed freed = {now_ns(), id, ring ? ring->tid : own_tid(), (uint64_t)is_by_realloc};
-    if (ring == NULL || !write_record(ring, KIND_FREED, (const uint64_t *)&freed, sizeof freed / 8, NULL, 0))
+    /* A signal handler may be here while its thread writes into the ring. */
+    uint8_t was_busy = busy;
+    busy = 1;
+    int is_written =
+        !was_busy && ring && write_record(ring, KIND_FREED, (const uint64_t *)&freed, sizeof freed / 8, NULL, 0);
+    busy = was_busy;
+    if (!is_written)
         spill(mine, &freed);
     give_up_room(mine);
 }

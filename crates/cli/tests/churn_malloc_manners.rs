@@ -98,3 +98,41 @@ fn a_program_that_locks_its_memory_has_no_more_of_it_than_it_uses() {
     )
     .inspect(|report| assert_eq!(calls(report, 2048), 101, "{report}"));
 }
+
+#[test]
+fn a_free_by_a_signal_handler_spoils_no_description_and_is_not_lost() {
+    // The handler runs in the middle of writing: the records are behind two pages of a ring, which is behind a page.
+    let Some(report) = report(
+        "handler",
+        "enum { PAGE = 4096, RECORDS = 3 * PAGE, RECORD_BYTES = 1 << 20 };
+        static void *volatile early, *volatile late;
+        static char *start;
+        __attribute__((noinline)) void *make_early(void) { return malloc(3000); }
+        __attribute__((noinline)) void *make_late(void) { return malloc(3000); }
+        static void on_write(int number) {
+            mprotect(start + RECORDS, RECORD_BYTES, PROT_READ | PROT_WRITE);
+            free(early);
+        }
+        int main(void) {
+            char line[512], buffer[4096];
+            early = make_early();
+            FILE *maps = fopen(\"/proc/self/maps\", \"r\");
+            setvbuf(maps, buffer, _IOFBF, sizeof buffer);
+            while (fgets(line, sizeof line, maps))
+                if (strstr(line, \" 00000000 \") && strstr(line, \".rings\")) sscanf(line, \"%p\", &start);
+            signal(SIGSEGV, on_write);
+            if (!start) return 1;
+            if (mprotect(start + RECORDS, RECORD_BYTES, PROT_NONE)) return CANNOT_BE_TRIED; /* pages of 64 KiB */
+            late = make_late();
+            return 0;
+        }",
+    ) else {
+        return;
+    };
+    let callers = report["callers"].as_array().unwrap();
+    let live = |name: &str| {
+        let caller = callers.iter().find(|caller| caller["function"] == name);
+        caller.unwrap_or_else(|| panic!("{name}: {report}"))["live"]["blocks"].as_f64().unwrap().round()
+    };
+    assert_eq!((live("make_early"), live("make_late")), (0.0, 1.0), "{report}");
+}
