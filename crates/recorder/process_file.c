@@ -11,6 +11,9 @@
 
 #include "os.h"
 
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23 /* from Linux 5.14 on */
+#endif
 #ifndef MADV_WIPEONFORK
 #define MADV_WIPEONFORK 18
 #endif
@@ -184,7 +187,8 @@ int make_room_in_file(uint64_t at, uint64_t bytes)
     if (!open_to_us(memory, before + bytes))
         return 0;
     int file = open_file(rings_path, O_RDWR | O_NOFOLLOW);
-    int has_room = file >= 0 && make_room(file, at, bytes);
+    /* After chroot or setuid, or without a descriptor: through memory, which refuses on a full disk, too. */
+    int has_room = file >= 0 ? make_room(file, at, bytes) : madvise(memory, before + bytes, MADV_POPULATE_WRITE) == 0;
     close_file(file);
     return has_room;
 }

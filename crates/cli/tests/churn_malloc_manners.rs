@@ -136,3 +136,26 @@ fn a_free_by_a_signal_handler_spoils_no_description_and_is_not_lost() {
     };
     assert_eq!((live("make_early"), live("make_late")), (0.0, 1.0), "{report}");
 }
+
+#[test]
+fn threads_are_counted_where_no_more_files_can_be_opened() {
+    report(
+        "descriptors",
+        "#ifndef MADV_POPULATE_WRITE
+        #define MADV_POPULATE_WRITE 23
+        #endif
+        static void *work(void *unused) { for (int i = 0; i < 1000; i++) free(malloc(3000)); return unused; }
+        int main(void) {
+            pthread_t threads[4];
+            free(malloc(3000));
+            /* Linux before 5.14 makes no room without a file. */
+            char *page = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+            if (madvise(page, 4096, MADV_POPULATE_WRITE)) return CANNOT_BE_TRIED;
+            while (open(\"/dev/null\", O_RDONLY) >= 0) {}
+            for (int i = 0; i < 4; i++) if (pthread_create(&threads[i], 0, work, 0)) return 1;
+            for (int i = 0; i < 4; i++) pthread_join(threads[i], 0);
+            return 0;
+        }",
+    )
+    .inspect(|report| assert_eq!(calls(report, 2048), 4001, "{report}"));
+}
