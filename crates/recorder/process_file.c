@@ -38,13 +38,19 @@ static char *decimal(char *end, uint64_t number)
 /* DIRECTORY/PID-TIME.rings, .maps and, until that is whole, .new */
 static int make_paths(void)
 {
-    const char *directory = getenv("FAULTLESS_RECORDER");
-    size_t length = directory ? strlen(directory) : 0;
-    if (length == 0 || length + 64 > PAGE)
-        return 0;
+    /* Asked once: a program may clean its environment before it forks. */
+    static size_t directory_length;
     char *path = rings_path;
-    memcpy(path, directory, length);
-    path[length++] = '/';
+    if (directory_length == 0) {
+        const char *directory = getenv("FAULTLESS_RECORDER");
+        size_t bytes = directory ? strlen(directory) : 0;
+        if (bytes == 0 || bytes + 64 > PAGE)
+            return 0;
+        memcpy(path, directory, bytes);
+        path[bytes] = '/';
+        directory_length = bytes + 1;
+    }
+    size_t length = directory_length;
     char digits[24];
     char *end = digits + sizeof digits;
     for (int part = 0; part < 2; part++) {

@@ -159,3 +159,18 @@ fn threads_are_counted_where_no_more_files_can_be_opened() {
     )
     .inspect(|report| assert_eq!(calls(report, 2048), 4001, "{report}"));
 }
+
+#[test]
+fn children_of_a_program_that_cleaned_its_environment_are_counted() {
+    let report = report(
+        "cleaned",
+        "int main(void) {
+            free(malloc(3000));
+            clearenv();
+            if (fork() == 0) { for (int i = 0; i < 1000; i++) free(malloc(3000)); _exit(0); }
+            int status;
+            return wait(&status) < 0 || status != 0;
+        }",
+    );
+    assert_eq!(calls(&report.unwrap(), 2048), 1001);
+}
