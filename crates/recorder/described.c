@@ -76,7 +76,7 @@ static COLD void describe_at(struct place place, struct ring *ring, enum operati
     int error = errno;
     uint64_t began = processor_ns(), now = now_ns();
     struct stratum *stratum = &ring->strata[class];
-    uint64_t id = (uint64_t)atomic_fetch_add_explicit(&own->next_id, 1, memory_order_relaxed) + 1;
+    uint64_t id = atomic_fetch_add_explicit(&own->next_id, 1, memory_order_relaxed) + 1;
     uint64_t is_tracked = has_room(ring, 128 + STACK_BYTES) && track(block, id);
     _Alignas(8) uint8_t stack[STACK_BYTES];
     uint64_t words[9] = {now,

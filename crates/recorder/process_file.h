@@ -26,7 +26,7 @@ enum ring_state { NEVER_MADE, IN_USE, FREE };
 /* Wiped in a child of fork: all zero means that there is no file yet. */
 struct own {
     _Atomic uint32_t state; /* a file_state */
-    _Atomic uint32_t next_id;
+    _Atomic uint64_t next_id;
     struct head *head;
     struct ring *rings;
     struct tracked (*tracked)[WAYS];
@@ -37,6 +37,7 @@ struct own {
     /* Not in the file: a ring that was never made is a hole there, which a full disk ends us for reading. */
     _Atomic uint8_t ring_states[RINGS + BARE_RINGS];
 };
+_Static_assert(sizeof((struct own *)0)->next_id == sizeof((struct tracked *)0)->id, "no two blocks have one number");
 
 #pragma GCC visibility push(hidden)
 
