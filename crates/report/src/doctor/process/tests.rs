@@ -268,7 +268,7 @@ fn where_caches_changed_while_they_were_read_nothing_is_put_down_to_the_program(
         ProcessConsultation { heap, ..quiet(100, 2) }
     };
     assert_eq!(concerns(&with(0)), [Concern::InUse]);
-    assert!(verdict_of(&with(0)).starts_with("leave its allocator alone: the program itself uses"));
+    assert!(verdict_of(&with(0)).starts_with("leave its allocator alone as to its memory: the program"));
     assert_eq!(concerns(&with(3)), []);
     let verdict = verdict_of(&with(3));
     assert_eq!(
