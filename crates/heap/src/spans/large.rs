@@ -1,7 +1,7 @@
 //! What shards keep for large blocks, and where these take spans from when it does not serve.
 
 use super::Spans;
-use super::kept::{Batch, Kept, LONGEST};
+use super::kept::{Batch, Kept, LONGEST, SLAB_LONGEST};
 use crate::granule::Span;
 use crate::os;
 use crate::span_heap::Taken;
@@ -105,7 +105,8 @@ impl Spans {
             return None;
         }
         if !self.keeps() {
-            if os::is_single_threaded() {
+            // Longer ones are of more use joined: what needs more would find them in pieces.
+            if granules <= SLAB_LONGEST && os::is_single_threaded() {
                 kept.miss_large(&self.depot, granules);
             }
             return None;
