@@ -212,21 +212,19 @@ impl Large {
     /// Allocates what the process's only thread freed last, if that was as large and is still at hand; 0 otherwise.
     #[inline]
     pub fn allocate_last(&self, spans: &Spans, bytes: usize) -> usize {
-        let bytes = whole_units(bytes);
-        // More than there can be was never freed.
-        if bytes == 0 { 0 } else { self.allocate_from(spans, 0, bytes).unwrap_or(0) }
+        self.allocate_from(spans, 0, bytes).unwrap_or(0)
     }
 
     /// As [`Large::allocate_last`], what it freed beside that.
     pub fn allocate_beside(&self, spans: &Spans, bytes: usize) -> usize {
-        let bytes = whole_units(bytes);
-        let from = |place| self.allocate_from(spans, place, bytes);
-        if bytes == 0 { 0 } else { (1..RECENT).find_map(from).unwrap_or(0) }
+        (1..RECENT).find_map(|place| self.allocate_from(spans, place, bytes)).unwrap_or(0)
     }
 
     #[inline(always)]
     fn allocate_from(&self, spans: &Spans, place: usize, bytes: usize) -> Option<usize> {
-        if !self.books.was_freed_last(place, bytes) {
+        let bytes = whole_units(bytes);
+        // More than there can be was never freed.
+        if bytes == 0 || !self.books.was_freed_last(place, bytes) {
             return None;
         }
         let first = spans.take_recent(place)?;

@@ -107,9 +107,12 @@ impl Recent {
     }
 
     fn sum(&self) -> u32 {
-        self.shelved.get()
-            + self.listed.get()
-            + self.places.iter().map(|place| place.granules.get()).sum::<u32>()
+        self.elsewhere() + self.places.iter().map(|place| place.granules.get()).sum::<u32>()
+    }
+
+    /// Granules of what is kept and not at hand.
+    fn elsewhere(&self) -> u32 {
+        self.shelved.get() + self.listed.get()
     }
 
     /// Keeps the span of this record in a place; false if it would not be held, or another is there.
@@ -119,7 +122,7 @@ impl Recent {
         let others = (0..PLACES).filter(|&other| other != place);
         let kept: u32 = others.map(|other| self.places[other].granules.get()).sum();
         let place = &self.places[place];
-        let sum = granules + kept + self.shelved.get() + self.listed.get();
+        let sum = granules + kept + self.elsewhere();
         let keeps = place.granules.get() == 0 && sum <= self.most.get();
         if keeps {
             record.set_state(State::Cached);

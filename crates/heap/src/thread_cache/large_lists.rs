@@ -269,6 +269,7 @@ impl ThreadCache {
             let is_too_much = home.spans.note_listed(budget.large_bytes());
             if is_too_much || self.is_time_to_look(lists) || lists.turns.are_many() {
                 self.look_at(lists, is_too_much, home, budget);
+                home.spans.note_listed(budget.large_bytes());
             }
         }
     }
@@ -282,7 +283,6 @@ impl ThreadCache {
         let _guard = self.lock.lock();
         if is_too_much {
             self.give_large(home, budget);
-            home.spans.note_listed(budget.large_bytes());
             return;
         }
         home.large.settle_turns(home.spans, self.shard(), &lists.turns);
@@ -293,7 +293,6 @@ impl ThreadCache {
         let unlike = self.missed_large.unlike();
         lists.empty(budget, |list| !list.poll_use(unlike), |list| self.free_list(list, home));
         self.missed_large.count.set(0);
-        home.spans.note_listed(budget.large_bytes());
     }
 
     fn free_list(&self, list: Magazine, home: Home) {
