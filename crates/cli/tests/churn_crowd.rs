@@ -10,7 +10,6 @@ use std::thread::spawn;
 
 use place::Place;
 use running::{Running, SOON, wait_until};
-use tool::{errors, json};
 
 /// 200 threads that call malloc and free 200 times each, sleep for 50 ms, and keep count.
 const CROWD: &str = r#"
@@ -50,19 +49,13 @@ fn a_crowd_that_keeps_every_cpu_busy_is_looked_at_for_as_long_as_was_asked_and_g
     let running = Running::start(Command::new(&program).arg(&file));
     let counted = || running::written_line(&file).parse::<u64>().unwrap();
     wait_until(|| counted() > 0);
-    let words = ["churn", "--malloc", "--json", "--for", "300ms", "--pid", &running.pid()];
-    let mut tool = tool::faultless(&words);
+    let mut tool = tool::malloc_of(&running.pid());
     let tool = tool.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let answer = spawn(|| tool.wait_with_output().unwrap());
     // It took most of a minute, waiting for its turn.
     assert!(running::is_so_within(SOON, || answer.is_finished()), "it waits for a CPU");
     let meanwhile = counted();
-    let output = answer.join().unwrap();
-    if !output.status.success() {
-        assert!(errors(&output).contains("cannot set probes"), "{}", errors(&output));
-        return faultless_skipped::skipped("probes are not permitted");
-    }
-    let report = json(&output);
+    let Some(report) = tool::probed(&answer.join().unwrap()) else { return };
     let calls = report["functions"][0]["calls"].as_u64().unwrap();
     // Each thread has up to 200 of them still to add.
     assert!((1..=meanwhile + 40_000).contains(&calls), "{calls} of {meanwhile}: {report}");

@@ -15,8 +15,7 @@ use faultless_probe::process_list;
 use faultless_probe::tracefs::Tracefs;
 use place::Place;
 use running::{Running, SOON, stopped, wait_until};
-use serde_json::Value;
-use tool::{assert_refused, errors, json};
+use tool::{assert_refused, errors, json, probed};
 
 /// Calls malloc and free 500 times a second in each thread.
 const STEADY: &str = r"
@@ -41,18 +40,7 @@ fn start(program: &str, libraries: &str) -> Running {
 }
 
 fn churn(running: &Running) -> Command {
-    let words = ["churn", "--malloc", "--json", "--for", "300ms", "--pid", &running.pid()];
-    tool::faultless(&words)
-}
-
-/// What it reported; none where no probes are permitted.
-fn report(output: &Output) -> Option<Value> {
-    if output.status.success() {
-        return Some(json(output));
-    }
-    assert!(errors(output).contains("cannot set probes"), "{}", errors(output));
-    faultless_skipped::skipped("probes are not permitted");
-    None
+    tool::malloc_of(&running.pid())
 }
 
 /// The libc of this test.
@@ -69,17 +57,12 @@ fn a_libc_that_was_replaced_since_it_was_mapped_is_the_one_that_is_looked_at() {
     let (own, new) = (place.file("libc.so.6"), place.file("new"));
     fs::copy(libc(), &own).unwrap();
     let running = start(&program, place.0.to_str().unwrap());
-    let before = churn(&running).output().unwrap();
-    if !before.status.success() {
-        assert!(errors(&before).contains("cannot set probes"), "{}", errors(&before));
-        return faultless_skipped::skipped("probes are not permitted");
-    }
+    let Some(before) = probed(&churn(&running).output().unwrap()) else { return };
     fs::copy(libc(), &new).unwrap();
     fs::rename(new, own).unwrap();
     let after = churn(&running).output().unwrap();
     assert!(after.status.success(), "{}", errors(&after));
-    for output in [before, after] {
-        let report = json(&output);
+    for report in [before, json(&after)] {
         assert!(report["frees"].as_u64() > Some(3), "{report}");
     }
 }
@@ -105,7 +88,7 @@ fn all_threads_share_one_probe_at_each_function() {
     let running = start(&program, "");
     let tool = churn(&running).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let (output, most) = with_most_named(tool);
-    let Some(report) = report(&output) else { return };
+    let Some(report) = probed(&output) else { return };
     assert!(report["frees"].as_u64() > Some(100), "{report}");
     // 1,280 probes of their own took minutes: entries of six functions and the returns of five are enough.
     assert!((1..=11).contains(&most), "{most}");
@@ -164,7 +147,7 @@ fn what_setting_and_removing_probes_costs_is_in_the_figure_and_said_to_be_estima
         &["-fno-builtin"],
     );
     let running = start(&program, "");
-    let Some(report) = report(&churn(&running).output().unwrap()) else { return };
+    let Some(report) = probed(&churn(&running).output().unwrap()) else { return };
     let remarks = report["remarks"].to_string();
     assert!(
         remarks.contains("To set and to remove them took ")
@@ -188,7 +171,7 @@ fn who_called_realloc_is_known_also_where_that_jumps_to_malloc() {
     let place = Place::new("growing");
     let program = place.compile("growing", GROWING, &["-fno-builtin"]);
     let running = start(&program, "");
-    let Some(report) = report(&churn(&running).output().unwrap()) else { return };
+    let Some(report) = probed(&churn(&running).output().unwrap()) else { return };
     let callers = report["callers"].as_array().unwrap();
     let names: Vec<_> = callers.iter().map(|caller| caller["function"].as_str().unwrap()).collect();
     assert!(!names.is_empty() && names.iter().all(|name| ["grow", "align"].contains(name)), "{report}");
@@ -223,7 +206,7 @@ fn what_children_free_of_their_copies_lives_on_in_the_process_and_new_threads_ar
     let place = Place::new("master");
     let program = place.compile("master", MASTER, &["-fno-builtin", "-pthread"]);
     let running = start(&program, "");
-    let Some(report) = report(&churn(&running).output().unwrap()) else { return };
+    let Some(report) = probed(&churn(&running).output().unwrap()) else { return };
     let size = |from: u64| {
         let sizes = report["sizes"].as_array().unwrap();
         sizes.iter().find(|size| size["from_bytes"] == from).cloned().unwrap_or_default()

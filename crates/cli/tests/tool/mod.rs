@@ -57,6 +57,22 @@ pub fn json(output: &Output) -> Value {
     }
 }
 
+/// A look at the calls of malloc of a process that runs, 0.3 s long.
+pub fn malloc_of(pid: &str) -> Command {
+    faultless(&["churn", "--malloc", "--json", "--for", "300ms", "--pid", pid])
+}
+
+/// What a look by probes reported; none where no probes are permitted.
+#[track_caller]
+pub fn probed(output: &Output) -> Option<Value> {
+    if output.status.success() {
+        return Some(json(output));
+    }
+    assert!(errors(output).contains("cannot set probes"), "{}", errors(output));
+    faultless_skipped::skipped(errors(output));
+    None
+}
+
 /// What it wrote into a file, as JSON.
 #[track_caller]
 pub fn json_of_file(path: &str) -> Value {

@@ -185,7 +185,7 @@ fn kind_in_words(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::faults::tree::tests::recording;
+    use crate::faults::tree::tests::{recording, recording_of_short_lives};
     use faultless_records::fault_recording::{Faults, Step};
 
     fn text(recording: &FaultRecording) -> String {
@@ -211,12 +211,7 @@ mod tests {
 
     #[test]
     fn a_function_that_the_same_place_of_short_lives_speaks_for_is_not_accused() {
-        let mut recording = recording();
-        let step = &mut recording.method.steps[0];
-        (step.minor_period, step.minor_faults, step.ended_threads) = (53, 100 * 69, 100);
-        recording.counters.user.minor = 100 * 69;
-        recording.faults.truncate(1);
-        (recording.faults[0].samples, recording.faults[0].weight) = (100, 100.0);
+        let mut recording = recording_of_short_lives();
         let doubtful = text(&recording);
         assert!(
             doubtful.contains("\nNo function stands out for certain: up to 6,900 of them may be others'"),

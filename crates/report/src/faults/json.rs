@@ -139,7 +139,7 @@ pub fn diff(comparison: &Comparison) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::faults::tree::tests::recording;
+    use crate::faults::tree::tests::{recording, recording_of_short_lives};
 
     #[test]
     fn the_analysis_says_who_and_how_much() {
@@ -153,12 +153,7 @@ mod tests {
 
     #[test]
     fn shares_that_short_lives_leave_in_doubt_are_said_to_be() {
-        let mut recording = recording();
-        let step = &mut recording.method.steps[0];
-        (step.minor_period, step.minor_faults, step.ended_threads) = (53, 100 * 69, 100);
-        recording.counters.user.minor = 100 * 69;
-        recording.faults.truncate(1);
-        (recording.faults[0].samples, recording.faults[0].weight) = (100, 100.0);
+        let mut recording = recording_of_short_lives();
         let doubt = |recording: &FaultRecording| {
             let value: Value = serde_json::from_str(&json(recording)).unwrap();
             value["doubt"].clone()
