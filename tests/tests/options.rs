@@ -213,6 +213,29 @@ fn what_is_written_at_exit_ends_no_program_that_may_not_write() {
 }
 
 #[test]
+fn what_is_written_at_exit_does_not_hold_up_exit_in_a_signal_handler() {
+    if preload().is_none() {
+        return;
+    }
+    let prefix = std::env::temp_dir().join(format!("faultless-in-handler-{}", std::process::id()));
+    let path = prefix.display();
+    let values = [format!("report:{path}"), format!("stats:exit,trace:{path}")];
+    for (value, arguments) in [(&values[0], ["", "threads"].as_slice()), (&values[1], &[""])] {
+        for argument in arguments {
+            let program = Program::new("exit_in_signal.c").argument(*argument).variable("FAULTLESS", value);
+            let Outcome { status, stderr, .. } = program.run();
+            assert!(status.success(), "{value} {argument}: {status}; stderr: {stderr}");
+            let is_said = stderr.contains("exit was called in a signal handler");
+            assert!(is_said || !argument.is_empty(), "no process was in the allocator at its end");
+        }
+    }
+    assert!(!files_of(&prefix).is_empty(), "no process was outside of the allocator at its end");
+    for file in files_of(&prefix) {
+        let _ = std::fs::remove_file(file);
+    }
+}
+
+#[test]
 fn lines_that_nobody_reads_do_not_end_the_program() {
     if preload().is_some() {
         Program::new("unread_lines.c").passes();

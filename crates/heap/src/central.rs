@@ -333,6 +333,13 @@ impl Central {
         counts
     }
 
+    /// Whether no lock is held for good that [counts](Self::counts) are made under.
+    pub fn can_be_counted(&self) -> bool {
+        let shards = self.shards_in_use();
+        shards.iter().flat_map(|shard| &shard.stacks).all(Lock::comes_free)
+            && shards.iter().flat_map(|shard| &shard.slabs).all(Lock::comes_free)
+    }
+
     /// The most bytes of blocks that ever were out of their slabs: in use, in a thread's cache, or in transit. Less than that by at most
     /// 32 KiB a shard.
     pub fn out_bytes_peak(&self) -> usize {

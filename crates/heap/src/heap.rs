@@ -92,6 +92,12 @@ impl Heap {
         self.spans.end_trace()
     }
 
+    /// Whether it can be [counted](crate::stats::Snapshot::take) without waiting for ever: not in a signal handler that interrupted this
+    /// thread where it holds a lock.
+    pub fn can_be_counted(&self) -> bool {
+        self.caches.can_be_counted() && self.central.can_be_counted() && self.spans.can_be_counted()
+    }
+
     /// Where blocks come from and go to that no cache holds.
     pub(crate) fn home(&self) -> Home<'_> {
         Home { central: &self.central, spans: &self.spans, large: &self.large }

@@ -33,6 +33,8 @@ const LONGEST_PAUSE: u32 = 4;
 /// Looks of a thread that ends the process before it takes a lock over, and the pause in ns between two.
 const LAST_LOOKS: u32 = 100;
 const LAST_PAUSE_NS: u64 = 1_000_000;
+/// Looks, with the same pauses, after which a lock is held for good: other threads may have to wait for a CPU.
+const PATIENT_LOOKS: u32 = 2000;
 
 /// The thread pointer of the thread that holds every lock for a fork, or [`NOBODY`], which is not 0: so it lies on a page that each
 /// process writes to.
@@ -106,6 +108,18 @@ impl<T> Lock<T> {
         let may_be_free = self.word.load(Ordering::Relaxed) == FREE;
         // Lazily: a guard made for a failure would release somebody else's lock when dropped.
         (may_be_free && self.take_free()).then(|| self.guard(false))
+    }
+
+    /// Whether it is free, or becomes free while this thread waits. It does not where this thread holds it: in a signal handler that
+    /// interrupted it there.
+    #[cold]
+    pub fn comes_free(&self) -> bool {
+        let is_free = || self.try_lock().is_some();
+        let is_free_later = || {
+            os::sleep_ns(LAST_PAUSE_NS);
+            is_free()
+        };
+        is_free() || !is_alone() && (1..PATIENT_LOOKS).any(|_| is_free_later())
     }
 
     /// True if this thread already holds the lock, for a fork.
@@ -270,6 +284,20 @@ mod tests {
         drop(holder);
         assert!(lock.try_lock().is_some());
         assert!(lock.try_lock().is_some());
+    }
+
+    #[test]
+    fn a_lock_that_another_thread_releases_comes_free_and_that_of_an_interrupted_holder_does_not() {
+        let lock = Lock::new(());
+        let held = lock.lock();
+        assert!(!lock.comes_free());
+        std::thread::scope(|scope| {
+            let comes_free = scope.spawn(|| lock.comes_free());
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            drop(held);
+            assert!(comes_free.join().unwrap());
+        });
+        assert!(lock.comes_free() && lock.try_lock().is_some(), "a look leaves it free");
     }
 
     #[test]

@@ -20,6 +20,8 @@ const SHOWN_MAX: usize = 60;
 pub struct AtExit {
     /// Print statistics to standard error.
     pub statistics: bool,
+    /// End a trace.
+    pub trace: bool,
     /// What standard error is at the start: who closes it may have another file there at the end.
     standard_error: Option<FileIdentity>,
     prefix: [u8; PREFIX_MAX],
@@ -32,6 +34,11 @@ impl AtExit {
         &self.prefix[..self.prefix_bytes]
     }
 
+    /// Whether anything is to be written.
+    pub fn has_results(&self) -> bool {
+        self.statistics || self.trace || self.prefix_bytes > 0
+    }
+
     /// Whether what was standard error at the start still is.
     pub fn may_speak(&self) -> bool {
         self.standard_error.is_some() && self.standard_error == FileIdentity::of_standard_error()
@@ -39,8 +46,13 @@ impl AtExit {
 }
 
 /// What to do at the end of the process.
-pub static AT_EXIT: Lock<AtExit> =
-    Lock::new(AtExit { statistics: false, standard_error: None, prefix: [0; PREFIX_MAX], prefix_bytes: 0 });
+pub static AT_EXIT: Lock<AtExit> = Lock::new(AtExit {
+    statistics: false,
+    trace: false,
+    standard_error: None,
+    prefix: [0; PREFIX_MAX],
+    prefix_bytes: 0,
+});
 
 /// Whether the statistics page is wanted. Synchronization: the thread that starts the process.
 pub static PUBLISHES: AtomicBool = AtomicBool::new(false);
@@ -116,7 +128,10 @@ fn takes(key: &[u8], value: &[u8], is_off: &mut bool) -> bool {
         (b"huge_pages", b"auto") => HEAP.set_huge_pages(HugePages::Auto),
         (b"huge_pages", b"never") => HEAP.set_huge_pages(HugePages::Never),
         (b"huge_pages", b"always") => HEAP.set_huge_pages(HugePages::Always),
-        (b"trace", prefix) if (1..=trace::PREFIX_MAX).contains(&prefix.len()) => HEAP.start_trace(prefix),
+        (b"trace", prefix) if (1..=trace::PREFIX_MAX).contains(&prefix.len()) => {
+            AT_EXIT.lock().trace = true;
+            HEAP.start_trace(prefix);
+        }
         (b"publish", b"on" | b"off") => {
             // ORDERING: Relaxed; the same thread reads it afterwards.
             PUBLISHES.store(value == b"on", Ordering::Relaxed);

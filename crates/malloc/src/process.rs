@@ -48,13 +48,21 @@ extern "C" fn end() {
 #[cold]
 #[inline(never)]
 fn write_results() {
+    // Held by a thread that is at its end, too.
+    let Some(at_exit) = AT_EXIT.try_lock() else { return };
+    let may_speak = at_exit.may_speak();
+    if at_exit.has_results() && !HEAP.can_be_counted() {
+        if may_speak {
+            say(format_args!(
+                "no statistics, report or trace: exit was called in a signal handler that interrupted malloc or free (call it outside of handlers)"
+            ));
+        }
+        return;
+    }
     let trace_is_lost = !HEAP.end_trace();
     if is_idle_copy() {
         return;
     }
-    // Held by a thread that is at its end, too.
-    let Some(at_exit) = AT_EXIT.try_lock() else { return };
-    let may_speak = at_exit.may_speak();
     if at_exit.statistics && may_speak {
         statistics::print();
     }

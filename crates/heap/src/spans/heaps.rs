@@ -138,6 +138,13 @@ impl Spans {
         (0..self.heaps()).map(|place| (place, self.heap_at(place).lock()))
     }
 
+    /// Whether no lock is held for good that [counts](Self::counts) and a trace's end are made under, and those of large blocks.
+    pub fn can_be_counted(&self) -> bool {
+        self.opening.comes_free()
+            && self.shards_in_use().iter().all(|shard| shard.spans.comes_free())
+            && (0..self.heaps()).all(|place| self.heap_at(place).comes_free())
+    }
+
     /// The heap that threads of a shard take from first. A thread that is alone needs one.
     pub(super) fn heap_of_shard(&self, shard: usize) -> usize {
         if os::is_single_threaded() { 0 } else { shard % self.heaps() }

@@ -241,6 +241,11 @@ impl Caches {
         (registry.in_use, registry.in_use_peak)
     }
 
+    /// Whether the lock is not held for good that [counts](Self::counts) are made under.
+    pub fn can_be_counted(&self) -> bool {
+        self.registry.comes_free()
+    }
+
     /// Empties every cache into `central`: `own` directly, others' by revocation. Returns the blocks taken from others.
     pub fn revoke_all(&self, own: Option<&ThreadCache>, home: Home) -> usize {
         if let Some(own) = own {
