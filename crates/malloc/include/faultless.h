@@ -54,8 +54,8 @@ typedef struct fl_region fl_region;
 /* What pages to use. Required ones come from the kernel's pool (hugetlb). */
 enum { FL_PAGES_HUGE_WANTED = 0, FL_PAGES_SMALL = 1, FL_PAGES_HUGE_REQUIRED = 2 };
 
-/* When pages are brought in: before the region is handed out, by threads of its own (before Linux
- * 5.14 as NOW), or each when it is first touched. */
+/* When pages are brought in: before the region is handed out, by threads of its own (before Linux 5.14, or where a filter
+ * refuses madvise, as NOW), or each when it is first touched. */
 enum { FL_POPULATE_NOW = 0, FL_POPULATE_IN_BACKGROUND = 1, FL_POPULATE_BY_USE = 2 };
 
 /* What is wrong: fl_region_error.code, and what the functions return that do not return a region. */

@@ -56,6 +56,8 @@ pub enum Call {
     MoveLate = 32_768,
     /// Replacing a mapping by a fresh one.
     Renew = 16_384,
+    /// Populating, as a filter does that does not allow the call.
+    AllowPopulate = 65_536,
 }
 
 #[cfg(test)]

@@ -222,13 +222,16 @@ pub fn advise_region(base: usize, bytes: usize, advice: HugePageAdvice) -> Resul
 /// Brings all pages of a part of a region in, as if each was read, or written to without a change.
 ///
 /// # Errors
-/// What `madvise` says: `EINVAL` before Linux 5.14, `ENOMEM` when memory ran out, `EFAULT` where access would raise SIGBUS.
+/// What `madvise` says: `EINVAL` before Linux 5.14, what a filter says that refuses the call, `ENOMEM` when memory ran out, `EFAULT` where access would raise SIGBUS.
 pub fn populate_region(from: usize, bytes: usize, access: Access) -> Result<(), Errno> {
     if refused(Call::Populate) {
         return Err(Errno::ENOMEM);
     }
     if refused(Call::KnowPopulate) {
         return Err(Errno::EINVAL);
+    }
+    if refused(Call::AllowPopulate) {
+        return Err(Errno::EPERM);
     }
     let advice = match access {
         Access::Read => MADV_POPULATE_READ,

@@ -34,8 +34,8 @@ pub enum Populate {
     /// Before the region is handed out.
     #[default]
     Now,
-    /// By threads of its own, while the program loads its data. Before Linux 5.14 as `Now`: there pages must be touched, which is
-    /// not to happen beside who writes to them.
+    /// By threads of its own, while the program loads its data. Before Linux 5.14, or where a filter refuses `madvise`, as `Now`: there
+    /// pages must be touched, which is not to happen beside who writes to them.
     InBackground,
     /// Page by page, by whoever touches one first.
     ByUse,

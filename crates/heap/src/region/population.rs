@@ -95,7 +95,7 @@ pub struct Population {
     is_cancelled: AtomicBool,
     /// Somebody failed, so that the others stop.
     has_failed: AtomicBool,
-    /// This kernel has no call for populating: pages are touched.
+    /// This kernel has no call for populating, or a filter refuses it: pages are touched.
     must_touch: AtomicBool,
     /// This kernel does not collapse here.
     cannot_collapse: AtomicBool,
@@ -171,11 +171,11 @@ impl Population {
         }
     }
 
-    /// Whether this kernel has no call for populating; tried with the first page.
+    /// Whether there is no call for populating; tried with the first page.
     fn must_touch(&self, plan: &Plan) -> bool {
         let first_bytes = plan.page_bytes.min(plan.bytes);
         // Whatever else is refused the workers will find, too.
-        if os::populate_region(plan.from, first_bytes, plan.access) == Err(Errno::EINVAL) {
+        if os::populate_region(plan.from, first_bytes, plan.access).is_err_and(is_absent) {
             self.must_touch.store(true, Ordering::Relaxed);
         }
         self.must_touch.load(Ordering::Relaxed)
@@ -337,7 +337,9 @@ impl Population {
     fn bring_in(&self, plan: &Plan, from: usize, bytes: usize) -> Result<(), Errno> {
         while !self.must_touch.load(Ordering::Relaxed) {
             match os::populate_region(from, bytes, plan.access) {
-                Err(Errno::EINVAL) if plan.may_touch() => self.must_touch.store(true, Ordering::Relaxed),
+                Err(errno) if is_absent(errno) && plan.may_touch() => {
+                    self.must_touch.store(true, Ordering::Relaxed);
+                }
                 Err(Errno::EINTR | Errno::EAGAIN) if !self.is_cancelled.load(Ordering::Relaxed) => {}
                 other => return other,
             }
@@ -365,6 +367,11 @@ impl Default for Population {
     fn default() -> Self {
         Self::new()
     }
+}
+
+/// Whether there is no call for populating: the kernel is older than Linux 5.14, or a filter of system calls refuses it.
+fn is_absent(errno: Errno) -> bool {
+    matches!(errno, Errno::EINVAL | Errno::EPERM | Errno::ENOSYS)
 }
 
 /// What a worker runs; its argument is the population, which outlives it because its owner joins it.

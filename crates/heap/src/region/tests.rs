@@ -193,8 +193,9 @@ fn refusals_are_told_and_leave_nothing_behind() {
 
 #[test]
 fn kernels_without_the_newer_calls_populate_by_touching() {
-    for (sharing, _, _) in every_kind() {
-        let calls = [Call::KnowPopulate, Call::Collapse, Call::StartThread];
+    let absent = [Call::KnowPopulate, Call::AllowPopulate].into_iter();
+    for (call, (sharing, _, _)) in absent.flat_map(|call| every_kind().map(move |kind| (call, kind))) {
+        let calls = [call, Call::Collapse, Call::StartThread];
         let map = || RegionOptions::new(8 * MIB).sharing(sharing).populate(Populate::InBackground).map();
         let mut region = refusing(&calls, map).unwrap();
         region.wait(&mut silent()).unwrap();
@@ -211,14 +212,18 @@ fn kernels_without_the_newer_calls_populate_by_touching() {
 #[test]
 fn pages_that_must_be_touched_are_all_there_before_their_owner_has_them() {
     let all = Progress { done_bytes: 96 * MIB, total_bytes: 96 * MIB };
-    for sharing in [Sharing::Private, Sharing::Shared] {
+    for (sharing, call) in [
+        (Sharing::Private, Call::KnowPopulate),
+        (Sharing::Shared, Call::KnowPopulate),
+        (Sharing::Private, Call::AllowPopulate),
+    ] {
         let options = |populate| RegionOptions::new(96 * MIB).sharing(sharing).populate(populate).threads(2);
         let map = || options(Populate::InBackground).map();
-        let region = refusing(&[Call::KnowPopulate], map).unwrap();
+        let region = refusing(&[call], map).unwrap();
         assert_eq!(region.progress(), all, "{sharing:?}: mapped");
         drop(region);
         let mut region = options(Populate::ByUse).map().unwrap();
-        refusing(&[Call::KnowPopulate], || region.populate_in_background()).unwrap();
+        refusing(&[call], || region.populate_in_background()).unwrap();
         assert_eq!(region.progress(), all, "{sharing:?}: by use until then");
         assert_eq!(region.wait(&mut silent()), Ok(()));
     }
