@@ -84,10 +84,16 @@ pub fn check(facts: &Facts<'_>) -> Vec<Finding> {
 
 fn check_name(name: &str, value: &str, facts: &Facts<'_>) -> Option<String> {
     if let Some((_, allocator)) = FOREIGN.iter().find(|(start, _)| name.starts_with(start)) {
-        let runs = facts.allocator == *allocator;
-        return (!runs).then(|| {
-            format!("is read by {allocator} only, and the command runs with {}: no effect", facts.allocator)
-        });
+        return match facts.allocator {
+            runs if runs == *allocator => None,
+            // One that is linked into the program shows in no file.
+            Allocator::Libc => Some(format!(
+                "is read by {allocator} only, of which no library is loaded: no effect unless it is linked into the program"
+            )),
+            other => {
+                Some(format!("is read by {allocator} only, and the command runs with {other}: no effect"))
+            }
+        };
     }
     if let Some((_, tunable)) = VARIABLES.iter().find(|(known, _)| *known == name) {
         return check_known(name, tunable, value, facts);
@@ -380,9 +386,19 @@ mod tests {
     #[test]
     fn settings_of_an_allocator_that_does_not_run_have_no_effect() {
         assert!(findings(&[("MALLOC_CONF", "dirty_decay_ms:0")])[0].contains("read by jemalloc only"));
+        let found = findings_with(Allocator::Mimalloc, (2, 36), &[("MALLOC_CONF", "x:1")]);
+        assert!(found[0].ends_with("runs with mimalloc: no effect"));
         assert_eq!(findings_with(Allocator::Jemalloc, (2, 36), &[("MALLOC_CONF", "x:1")]).len(), 0);
         let found = findings_with(Allocator::Jemalloc, (2, 36), &[("MALLOC_ARENA_MAX", "2")]);
         assert!(found[0].contains("runs with jemalloc: no effect"));
+    }
+
+    #[test]
+    fn settings_of_an_allocator_that_may_be_linked_into_the_program_are_not_said_to_have_no_effect() {
+        for name in ["MALLOC_CONF", "_RJEM_MALLOC_CONF", "MIMALLOC_VERBOSE", "TCMALLOC_SAMPLE_PARAMETER"] {
+            let found = findings(&[(name, "1")]).remove(0);
+            assert!(found.ends_with("no effect unless it is linked into the program"), "{name}: {found}");
+        }
     }
 
     #[test]
