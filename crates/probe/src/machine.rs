@@ -80,23 +80,27 @@ pub struct CpuTimes {
     pub busy_s: f64,
     /// All of it, in s.
     pub total_s: f64,
+    /// What this process had of it, in s: it reads what its commands print.
+    pub own_s: f64,
 }
 
 impl CpuTimes {
     /// Reads `/proc/stat`; none where it cannot be read.
     #[must_use]
     pub fn now() -> Option<Self> {
-        parse_stat(&fs::read_to_string("/proc/stat").ok()?, clock::ticks_per_s())
+        let times = parse_stat(&fs::read_to_string("/proc/stat").ok()?, clock::ticks_per_s())?;
+        Some(Self { own_s: clock::own_processor_time().as_secs_f64(), ..times })
     }
 
-    /// Part of the CPU time since `earlier` that neither was idle nor went into `own_s` seconds of our own.
+    /// Part of the CPU time since `earlier` that neither was idle nor went into a command, so many seconds, nor into this process.
     #[must_use]
-    pub fn foreign_since(&self, earlier: &Self, own_s: f64) -> f64 {
+    pub fn foreign_since(&self, earlier: &Self, command_s: f64) -> f64 {
         let total_s = self.total_s - earlier.total_s;
         if total_s <= 0.0 {
             return 0.0;
         }
-        ((self.busy_s - earlier.busy_s - own_s) / total_s).clamp(0.0, 1.0)
+        let ours_s = command_s + self.own_s - earlier.own_s;
+        ((self.busy_s - earlier.busy_s - ours_s) / total_s).clamp(0.0, 1.0)
     }
 }
 
@@ -108,7 +112,7 @@ fn parse_stat(text: &str, ticks_per_s: f64) -> Option<CpuTimes> {
         line.split_ascii_whitespace().take(8).filter_map(|word| word.parse().ok()).collect();
     let total: f64 = ticks.iter().sum();
     let idle = ticks.get(3)? + ticks.get(4)?;
-    Some(CpuTimes { busy_s: (total - idle) / ticks_per_s, total_s: total / ticks_per_s })
+    Some(CpuTimes { busy_s: (total - idle) / ticks_per_s, total_s: total / ticks_per_s, own_s: 0.0 })
 }
 
 #[cfg(test)]
@@ -129,16 +133,25 @@ mod tests {
     #[test]
     fn steal_counts_as_busy_and_waiting_does_not() {
         let times = parse_stat("cpu  100 0 50 800 40 0 5 5 7 0\ncpu0 1 2 3\n", 100.0).unwrap();
-        assert_eq!(times, CpuTimes { busy_s: 1.6, total_s: 10.0 });
+        assert_eq!(times, CpuTimes { busy_s: 1.6, total_s: 10.0, own_s: 0.0 });
     }
 
     #[test]
     fn what_others_used_is_what_we_did_not() {
-        let (earlier, later) =
-            (CpuTimes { busy_s: 1.0, total_s: 10.0 }, CpuTimes { busy_s: 3.0, total_s: 14.0 });
+        let earlier = CpuTimes { busy_s: 1.0, total_s: 10.0, own_s: 7.0 };
+        let later = CpuTimes { busy_s: 3.0, total_s: 14.0, own_s: 7.0 };
         assert_eq!(later.foreign_since(&earlier, 1.0), 0.25);
         assert_eq!(later.foreign_since(&earlier, 5.0), 0.0);
         assert_eq!(earlier.foreign_since(&earlier, 0.0), 0.0);
+        let reading = CpuTimes { own_s: 7.5, ..later };
+        assert_eq!(reading.foreign_since(&earlier, 1.0), 0.125, "what this process used is not others'");
+    }
+
+    #[test]
+    fn what_this_process_uses_is_counted_with_the_machines_time() {
+        let before = CpuTimes::now().unwrap();
+        let sum = (0..20_000_000_u64).fold(0, |sum, number| std::hint::black_box(sum ^ number));
+        assert!(CpuTimes::now().unwrap().own_s > before.own_s, "{sum}");
     }
 
     #[test]

@@ -86,7 +86,7 @@ pub fn run_all(
         observe(turn, None);
         let (job, entry) = (&jobs[turn.cell], &entries[turn.contender]);
         let before = CpuTimes::now();
-        let (judged, own_s) = match run_within(&job.command, &entry.environment, signals, job.limit) {
+        let (judged, command_s) = match run_within(&job.command, &entry.environment, signals, job.limit) {
             Ok(run) => {
                 let is_same = library_file(entry) == files[turn.contender];
                 let judged = judge(job, entry, &run).and_then(|figures| match is_same {
@@ -99,7 +99,7 @@ pub fn run_all(
             Err(error) => (Err(error.to_string()), 0.0),
         };
         let foreign_cpu = match (before, CpuTimes::now()) {
-            (Some(before), Some(after)) => after.foreign_since(&before, own_s),
+            (Some(before), Some(after)) => after.foreign_since(&before, command_s),
             _ => 0.0,
         };
         let (figures, failure, marks) = match judged {
