@@ -123,6 +123,23 @@ fn trapped_memory_is_found_and_the_process_goes_on() {
 }
 
 #[test]
+fn the_line_to_try_finds_the_program_from_where_the_line_is_typed() {
+    let place = Place::new("doctor-elsewhere");
+    let program = place.compile("subject", TRAPPED, &["-O1", "-fno-builtin"]);
+    let line_of = |command: &mut Command| {
+        let process = Running::ready(command.current_dir(&place.0).env_remove("LD_PRELOAD"));
+        let report = consultation(&process);
+        (report["verdict"]["line_to_try"].as_str().unwrap().to_owned(), report["command"][0].clone())
+    };
+    let (start, directory) = ("faultless doctor -- timeout 60", place.0.canonicalize().unwrap());
+    let directory = directory.display();
+    let (line, _) = line_of(Command::new("./subject").arg("two words"));
+    assert_eq!(line, format!("cd {directory} && {start} ./subject 'two words'"));
+    let (line, name) = line_of(Command::new(&program).arg0("-subject"));
+    assert_eq!((line, name), (format!("cd {directory} && {start} {directory}/subject"), "-subject".into()));
+}
+
+#[test]
 fn thrash_is_found_where_its_calls_may_be_seen() {
     let place = Place::new("doctor-thrash");
     let process = running(&place, THRASHING);

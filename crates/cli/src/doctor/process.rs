@@ -53,6 +53,8 @@ pub fn consult(pid: i32, arguments: &DoctorArguments, signals: &Signals) -> Resu
         pid,
         name: process.name().to_owned(),
         command: words(&process),
+        directory: directory(&process),
+        program: program_instead(&process),
         obstacle: obstacle(&process),
         activity: after.since(&before),
         map,
@@ -152,6 +154,22 @@ fn words(process: &Process) -> Vec<String> {
     let is_title =
         |first: &String| first.contains(' ') && Path::new(first).file_name() != program.file_name();
     if words.first().is_some_and(is_title) { Vec::new() } else { words }
+}
+
+/// Its current directory, where that is another than ours: paths in its command line begin there.
+fn directory(process: &Process) -> Option<String> {
+    let directory = process.link("cwd").ok().filter(|directory| directory.is_dir())?;
+    let is_ours = std::env::current_dir().is_ok_and(|ours| ours == directory);
+    (!is_ours).then(|| directory.to_string_lossy().into_owned())
+}
+
+/// The file of its program, where the first word of its command line leads to none, as `-bash` of a login.
+fn program_instead(process: &Process) -> Option<String> {
+    let words = words(process);
+    let name = words.first()?;
+    let path = if name.contains('/') { process.link("cwd").ok()?.join(name) } else { name.into() };
+    let program = process.link("exe").ok().filter(|program| program.is_file())?;
+    program::find(path.as_os_str()).is_err().then(|| program.to_string_lossy().into_owned())
 }
 
 /// Why no preload reaches a new process of its program, as of one that is linked with musl.

@@ -74,6 +74,10 @@ pub struct ProcessConsultation {
     pub name: String,
     /// The words of its command line, for the line to try remedies with; empty where it has none.
     pub command: Vec<String>,
+    /// Where it is, if that is another directory than the one we are in.
+    pub directory: Option<String>,
+    /// What starts its program, where the first word of the command line does not.
+    pub program: Option<String>,
     /// Why no remedy can be tried on a new process of it, where one cannot.
     pub obstacle: Option<String>,
     /// What it used.
@@ -214,8 +218,15 @@ impl ProcessConsultation {
             let is_open = !self.are_calls_seen() || self.is_thrash_too_rare();
             finding.waste.is_some() || (finding.concern == Concern::Faults && is_open)
         };
-        (findings.iter().any(may_help) && !self.command.is_empty() && self.obstacle.is_none())
-            .then(|| format!("faultless doctor -- timeout 60 {}", paste::line(&self.command)))
+        let [name, behind @ ..] = self.command.as_slice() else { return None };
+        let name = self.program.as_ref().unwrap_or(name);
+        let words: Vec<String> = [name].into_iter().chain(behind).cloned().collect();
+        let directory =
+            self.directory.as_ref().map(|directory| format!("cd {} && ", paste::quoted(directory)));
+        (findings.iter().any(may_help) && self.obstacle.is_none()).then(|| {
+            let first = directory.unwrap_or_default();
+            format!("{first}faultless doctor -- timeout 60 {}", paste::line(&words))
+        })
     }
 
     /// The whole report, made to fit a terminal of so many columns.

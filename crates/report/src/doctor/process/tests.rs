@@ -30,6 +30,8 @@ fn quiet(heap_mib: u64, file_mib: u64) -> ProcessConsultation {
         pid: 7,
         name: "server".into(),
         command: vec!["./server".into(), "a b".into()],
+        directory: None,
+        program: None,
         obstacle: None,
         activity: Activity {
             seconds: 10.0,
@@ -153,6 +155,21 @@ fn thrash_is_waste_and_has_a_line_to_try_remedies_with() {
         "no line is below: {}",
         verdict_of(&nameless)
     );
+}
+
+#[test]
+fn the_line_to_try_begins_where_the_process_is_and_with_what_starts_it() {
+    let elsewhere = ProcessConsultation {
+        churn: Some(thrashing()),
+        directory: Some("/srv/the app".into()),
+        ..quiet(100, 2)
+    };
+    let says = "cd '/srv/the app' && faultless doctor -- timeout 60 ./server 'a b'";
+    assert_eq!(line_of(&elsewhere).as_deref(), Some(says));
+    let command = vec!["-bash".into(), "-l".into()];
+    let login =
+        ProcessConsultation { command, directory: None, program: Some("/usr/bin/bash".into()), ..elsewhere };
+    assert_eq!(line_of(&login).as_deref(), Some("faultless doctor -- timeout 60 /usr/bin/bash -l"));
 }
 
 #[test]
