@@ -45,9 +45,10 @@ pub fn run(arguments: RunArguments, signals: &Signals) -> Result<Ending, Failure
     // What is called may become another program, as rustup's rustc does.
     let own_malloc = target::own_malloc(&program, [measurement.program()]);
 
-    match json {
-        Some(file) => file.write(&summary::json(&measurement, own_malloc.is_some()))?,
-        None => crate::say(&summary::line(&measurement)),
+    let saved = json.map(|file| file.write(&summary::json(&measurement, own_malloc.is_some())));
+    // A disk that is full by now costs its file and not the figures.
+    if !matches!(saved, Some(Ok(()))) {
+        crate::say(&summary::line(&measurement));
     }
     // Short programs may end before a sample was taken; only what was seen is judged.
     if measurement.allocator().is_some_and(|allocator| allocator != Allocator::Faultless) {
@@ -56,7 +57,7 @@ pub fn run(arguments: RunArguments, signals: &Signals) -> Result<Ending, Failure
     if let Some(own_malloc) = own_malloc {
         crate::say(&own_malloc);
     }
-    Ok(measurement.ending)
+    saved.unwrap_or(Ok(())).map(|()| measurement.ending)
 }
 
 /// The library as a file that the command can load.

@@ -195,6 +195,17 @@ fn json_is_written_to_a_file_and_an_unwritable_one_stops_the_run_before_it_begin
 }
 
 #[test]
+fn where_the_file_cannot_be_written_in_the_end_the_figures_are_printed() {
+    let words = ["run", "--json", "/dev/full", "--", "env", "-i", "true"];
+    let output = faultless(&words).output().unwrap();
+    let lines = errors(&output);
+    assert_eq!(output.status.code(), Some(1), "{lines}");
+    assert!(lines.contains("faultless: user ") && lines.contains("peak RSS"), "{lines}");
+    assert!(lines.contains("env did not load the allocator"), "what else there is to say is said: {lines}");
+    assert!(lines.ends_with("cannot write /dev/full: No space left on device (os error 28)\n"), "{lines}");
+}
+
+#[test]
 fn statistics_are_printed_when_asked_for() {
     let output = faultless(&["run", "--stats", "--", "true"]).output().unwrap();
     assert!(errors(&output).lines().count() > 3, "{}", errors(&output));
