@@ -237,6 +237,7 @@ fn conclude(
     Ok(Consultation {
         command: patient.words(),
         is_demo: patient.is_demo,
+        input: patient.command.input.as_ref().map(|_| input::name()),
         glibc,
         taken_out: plan::taken_out(&patient.environment),
         findings: check_environment(patient, &look, glibc),

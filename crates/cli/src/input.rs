@@ -1,8 +1,9 @@
 //! Our standard input, for a command that is run more than once.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Seek};
 use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 /// The file that it is, to be opened for each run; none where it is no file, or was read in part, as the list of a shell's loop.
@@ -11,4 +12,14 @@ pub fn file() -> Option<PathBuf> {
     let is_whole = input.metadata().ok()?.is_file() && input.stream_position().ok()? == 0;
     let again = PathBuf::from("/proc/self/fd/0");
     (is_whole && File::open(&again).is_ok()).then_some(again)
+}
+
+/// What stands for [`file`] in a line to paste: its path, and `FILE` where none leads to it any more, as to the text of a shell.
+pub fn name() -> String {
+    let own = fs::metadata("/proc/self/fd/0").map(|file| (file.dev(), file.ino()));
+    let is_it = |path: &PathBuf| {
+        fs::metadata(path).is_ok_and(|file| own.as_ref().is_ok_and(|own| *own == (file.dev(), file.ino())))
+    };
+    let path = fs::read_link("/proc/self/fd/0").ok().filter(is_it);
+    path.map_or("FILE".to_owned(), |path| path.to_string_lossy().into_owned())
 }

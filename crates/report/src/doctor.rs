@@ -27,6 +27,8 @@ pub struct Consultation {
     pub command: Vec<String>,
     /// Whether it is the built-in demo.
     pub is_demo: bool,
+    /// The file that each run read.
+    pub input: Option<String>,
     /// Version of glibc; none when it is not known.
     pub glibc: Option<(u32, u32)>,
     /// What the arms of libc's settings went without.
@@ -76,7 +78,15 @@ impl Consultation {
         if let Some(settings) = self.best_settings() {
             lines.push(paste::with_settings(&self.taken_out, settings, &self.command));
         }
-        lines
+        lines.into_iter().map(|line| self.with_input(line)).collect()
+    }
+
+    /// A line that reads what each run read.
+    fn with_input(&self, line: String) -> String {
+        match &self.input {
+            Some(file) => format!("{line} < {}", paste::quoted(file)),
+            None => line,
+        }
     }
 
     /// Commands that tell whose the faults are which nothing takes away.
@@ -84,7 +94,7 @@ impl Consultation {
     pub fn lines_to_look_further(&self) -> Vec<String> {
         let instruments: &[&str] = if self.verdict.faults_stay { &["faults", "churn"] } else { &[] };
         let line = |instrument| format!("faultless {instrument} -- {}", paste::line(&self.command));
-        instruments.iter().map(line).collect()
+        instruments.iter().map(line).map(|line| self.with_input(line)).collect()
     }
 
     /// The whole report, made to fit a terminal of so many columns.
@@ -252,6 +262,7 @@ mod tests {
         Consultation {
             command: vec!["server".into()],
             is_demo: false,
+            input: None,
             glibc: Some((2, 36)),
             taken_out: Vec::new(),
             findings: Vec::new(),
@@ -289,6 +300,17 @@ mod tests {
         }
         consultation.command = ["sh", "-c", "one\ntwo"].map(String::from).to_vec();
         assert!(html::html(&consultation).contains("churn -- sh -c &#39;one\ntwo&#39;<"), "a line stays one");
+    }
+
+    #[test]
+    fn the_lines_to_paste_read_the_file_that_the_runs_read() {
+        let mut consultation = of_a_command_that_fails("");
+        consultation.input = Some("/data/in put".into());
+        (consultation.verdict.faultless_helps, consultation.verdict.faults_stay) = (true, true);
+        let text = consultation.text(None);
+        for line in ["run -- server", "faults -- server", "churn -- server"] {
+            assert!(text.contains(&format!("\n  faultless {line} < '/data/in put'\n")), "{text}");
+        }
     }
 
     #[test]
