@@ -7,6 +7,8 @@ mod tool;
 use std::fs;
 use std::process::Command;
 
+use faultless_probe::java;
+use faultless_records::workload_report;
 use place::Place;
 use serde_json::Value;
 use tool::{assert_misused, errors, json_of_file as json, text as table};
@@ -47,6 +49,23 @@ fn a_case_of_the_seeds_is_judged_in_table_file_and_page_and_its_seed_repeats_it(
         bench(&place, &["-q", "-n", "1", "-a", "libc", "grow", "--seed", "7", "--json", &again]).output();
     assert!(output.unwrap().status.success());
     assert_eq!(asked_for(&json(&again), 3)[0], first[0], "so does the next campaign with this seed");
+}
+
+#[test]
+fn the_java_case_reports_where_people_write_a_comma_for_the_point() {
+    let Some(java) = java::installed().pop() else {
+        return faultless_skipped::skipped("no JDK is installed");
+    };
+    // The seed draws pauses of some milliseconds.
+    let output = Command::new(java.home.join("bin/java"))
+        .args(["-Duser.language=de", "-Duser.country=DE"])
+        .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/../trial/src/benchmark/seeds/Bursts.java"))
+        .args(["1", "small", "0", "random:2166"])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", errors(&output));
+    let report = workload_report::parse(&table(&output)).map(|report| report.seconds);
+    assert!(report.is_some_and(|seconds| seconds > 0.06), "{}", table(&output));
 }
 
 #[test]

@@ -7,6 +7,7 @@ import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
+import java.util.Locale;
 import java.util.Random;
 import java.util.concurrent.BrokenBarrierException;
 import java.util.concurrent.CyclicBarrier;
@@ -76,7 +77,8 @@ public final class Bursts {
         for (Thread thread : pool) thread.join();
         long keptBytes = 0;
         for (List<ByteBuffer> of : kept) for (ByteBuffer buffer : of) keptBytes += buffer.capacity();
-        System.out.printf("workload name=jvm threads=%d operations=%d seconds=%.6f live_peak=%d rss_start_kib=%d "
+        // Without the user's language, which may write 1,5 for 1.5.
+        System.out.printf(Locale.ROOT, "workload name=jvm threads=%d operations=%d seconds=%.6f live_peak=%d rss_start_kib=%d "
                 + "rss_end_kib=%d rss_idle_kib=%d mappings=%d check=0 faults=%d kept_kib=%d%n",
                 threads, (long) threads * bursts * requests, seconds, keptBytes, startKib, endKib, idleKib, mappings,
                 faults, keptBytes / 1024);
