@@ -4,7 +4,7 @@
 //! reached when its interval (the sign test's, [`Ratio`]) holds the limit or lies below: seconds of a shared machine say no more.
 //! Page faults are counted above those of the program `empty` with as many threads under the same allocator.
 
-use faultless_records::bench::{Campaign, Cell, Contender, Suite};
+use faultless_records::bench::{Campaign, Cell, Contender, Sample, Suite};
 
 use crate::seed_case::Case;
 use crate::standing::{Cost, Ratio, cells_of};
@@ -49,7 +49,7 @@ impl Unit {
 pub enum Standing {
     /// The figure is at most the limit, or cannot be told from it.
     Reached,
-    /// It is more.
+    /// It is more, or there is none because every run failed.
     Missed,
     /// There is no limit: the figure is to be known.
     Shown,
@@ -260,7 +260,9 @@ pub fn judge(campaign: &Campaign) -> Vec<Row> {
             .filter(|criterion| criterion.workload == of.workload && (criterion.applies)(of))
             .collect();
         for criterion in &known {
-            rows.push(row(campaign, cell, criterion.name, criterion.unit, criterion.measure));
+            let mut row = row(campaign, cell, criterion.name, criterion.unit, criterion.measure);
+            count_failures(campaign, &mut row);
+            rows.push(row);
         }
         if !known.is_empty() {
             rows.extend(huge_pages(campaign, cell));
@@ -284,6 +286,23 @@ fn row(
     let contenders = 0..campaign.contenders.len();
     let outcomes = contenders.map(|contender| outcome(measure(&Case::new(campaign, cell, contender))));
     Row { cell, name, unit, outcomes: outcomes.collect() }
+}
+
+/// Who has no figures because every run failed does not show what others show: left out, it would look better than they do.
+fn count_failures(campaign: &Campaign, row: &mut Row) {
+    if row.outcomes.iter().all(|outcome| outcome.limit.is_none()) {
+        return;
+    }
+    let has_failed = |contender: usize| {
+        let is_its = |run: &&Sample| run.cell == row.cell && run.contender == contender;
+        let mut runs = campaign.samples.iter().filter(is_its).peekable();
+        runs.peek().is_some() && runs.all(|run| run.figures.is_none())
+    };
+    for (contender, outcome) in row.outcomes.iter_mut().enumerate() {
+        if matches!(outcome.standing, Standing::Unknown(_)) && has_failed(contender) {
+            outcome.standing = Standing::Missed;
+        }
+    }
 }
 
 fn outcome(measure: Result<Measure, Missing>) -> Outcome {

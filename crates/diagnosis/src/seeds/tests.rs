@@ -190,6 +190,24 @@ fn every_case_has_a_criterion_and_hostile_campaigns_do_no_harm() {
 }
 
 #[test]
+fn who_fails_in_every_run_of_a_case_keeps_none_of_its_limits() {
+    let mut campaign = campaign("sparse", "once", 1);
+    let marks = [("top_kib", 2000.0), ("used_kib", 1600.0), ("faults", 5.0)];
+    run(&mut campaign, OURS, rss(0, 0, 0), &marks);
+    let failed = |round| Sample { figures: None, ..sample(1, LIBC, round, Figures::default(), &[]) };
+    campaign.samples.extend([failed(0), failed(1)]);
+    let rows = judge(&campaign);
+    assert_eq!((tally(&rows, OURS), tally(&rows, LIBC)), ((1, 1), (0, 1)));
+    let standings: Vec<&Standing> = rows.iter().map(|row| &row.outcomes[LIBC].standing).collect();
+    assert!(
+        matches!(standings[..], [Standing::Missed, Standing::Unknown(_)]),
+        "faults have no limit: {rows:?}"
+    );
+    run(&mut campaign, LIBC, rss(0, 0, 0), &marks);
+    assert_eq!(tally(&judge(&campaign), LIBC), (1, 1), "one run that counts has figures");
+}
+
+#[test]
 fn a_tally_leaves_out_what_has_no_limit_or_no_figures() {
     let mut campaign = campaign("sparse", "once", 1);
     run(&mut campaign, OURS, rss(0, 0, 0), &[("top_kib", 2000.0), ("used_kib", 1600.0), ("faults", 5.0)]);
