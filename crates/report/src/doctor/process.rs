@@ -240,7 +240,7 @@ impl ProcessConsultation {
             fit(self.heading()),
             fit(found(&findings)),
             fit(self.limits()),
-            fit(format!("Verdict: {}.\n", self.verdict(&findings))),
+            fit(format!("Verdict: {}.\n", plain(&self.verdict(&findings)))),
             // The words are another's; an end of line in them stays one, so that a shell takes the line as it is.
             under_heading("To try remedies on a new process of it", to_try.collect()),
             under_heading("To look further", self.lines_to_look_further(&findings)),

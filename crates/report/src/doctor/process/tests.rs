@@ -341,6 +341,9 @@ fn the_words_of_another_do_not_steer_the_terminal_and_keep_their_lines() {
     let consultation = ProcessConsultation { command, churn: Some(thrashing()), ..quiet(100, 2) };
     let text = consultation.text(None);
     assert!(text.contains("timeout 60 sh -c 'first\n\\u{1b}[2Jlast'\n"), "{text}");
+    let obstacle = Some("a preload does not reach \x1b[2J".into());
+    let text = ProcessConsultation { obstacle, ..consultation }.text(None);
+    assert!(text.contains("a preload does not reach \\u{1b}[2J.\n"), "{text}");
 }
 
 #[test]
