@@ -83,6 +83,35 @@ int main(void)
 }
 "#;
 
+/// Brings its own malloc, each block of which is a mapping, and takes and gives back 4 MiB again and again.
+const OWN_MALLOC: &str = r#"
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+void *malloc(size_t bytes)
+{
+    size_t *block = mmap(0, bytes + 16, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    *block = bytes + 16;
+    return block + 2;
+}
+void free(void *block)
+{
+    if (block) munmap((size_t *)block - 2, ((size_t *)block)[-2]);
+}
+int main(void)
+{
+    alarm(120);
+    puts("ready");
+    fflush(stdout);
+    for (;;) {
+        free(memset(malloc(4 << 20), 1, 4 << 20));
+        usleep(2000);
+    }
+}
+"#;
+
 fn running(place: &Place, source: &str) -> Running {
     let program = place.compile("subject", source, &["-O1", "-fno-builtin", "-pthread"]);
     let mut command = Command::new(program);
@@ -205,6 +234,17 @@ fn a_statically_linked_program_has_no_line_that_would_be_refused() {
     assert!(verdict["line_to_try"].is_null(), "{verdict}");
     let sentence = verdict["sentence"].as_str().unwrap();
     assert!(sentence.contains("a preload does not reach subject: it is linked statically"), "{sentence}");
+}
+
+#[test]
+fn a_program_that_brings_its_own_malloc_has_no_line_that_would_try_nothing() {
+    let place = Place::new("doctor-own");
+    let report = consultation(&running(&place, OWN_MALLOC));
+    let verdict = &report["verdict"];
+    assert!(verdict["line_to_try"].is_null(), "{verdict}");
+    let sentence = verdict["sentence"].as_str().unwrap();
+    let is_waste = finding(&report, "thrash")["is_waste"] == true;
+    assert!(!is_waste || sentence.contains("subject defines malloc itself"), "{sentence}");
 }
 
 #[test]

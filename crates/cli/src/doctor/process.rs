@@ -19,7 +19,7 @@ use faultless_report::heap::HeapView;
 use crate::arguments::{ChurnArguments, DoctorArguments, FaultsArguments};
 use crate::failure::Failure;
 use crate::heap::process::Manner;
-use crate::{churn, faults, heap, map, subject};
+use crate::{churn, faults, heap, map, subject, target};
 
 /// How long a process is observed, unless said otherwise.
 const USUAL: Duration = Duration::from_secs(10);
@@ -172,11 +172,19 @@ fn program_instead(process: &Process) -> Option<String> {
     program::find(path.as_os_str()).is_err().then(|| program.to_string_lossy().into_owned())
 }
 
-/// Why no preload reaches a new process of its program, as of one that is linked with musl.
+/// Why no preload reaches a new process of its program, as of one that is linked with musl, or takes the place of its malloc.
 fn obstacle(process: &Process) -> Option<String> {
-    let mut chain = program::chain(Path::new(&format!("/proc/{}/exe", process.pid()))).ok()?;
+    let program = format!("/proc/{}/exe", process.pid());
+    let mut chain = program::chain(Path::new(&program)).ok()?;
     chain.last_mut()?.path = process.name().into();
-    preload::obstacle(&chain, Purpose::Observation)
+    preload::obstacle(&chain, Purpose::Observation).or_else(|| {
+        target::defines_malloc(Path::new(&program)).then(|| {
+            format!(
+                "{} defines malloc itself, which neither a preload nor a setting of libc's reaches",
+                process.name()
+            )
+        })
+    })
 }
 
 /// What a process has and has used at one moment.
